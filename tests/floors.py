@@ -11,7 +11,7 @@ sub_floors = [folder for floor, folders in {
     "framework": "tensor autograd ops layers optim metrics io io/foreign io/onnx",
     "parallel": "comm comm/transport comm/collectives comm/world plan plan/check strategies/codecs strategies model split runtime analysis",
     "datasets": "core images formats",
-    "models": "registry vision",
+    "models": "registry text vision",
     "tools": "training launch doctor report cli",
 }.items() for folder in [f"{floor}/{name}" for name in folders.split()]]
 vendors = {  # header pattern -> the only places that may include it
@@ -36,7 +36,7 @@ one_interface = {
     "parallel/plan/check/": "parallel/plan/plan.h", "parallel/split/": "parallel/split/sharded_ops.h", "parallel/comm/transport/": "parallel/comm/world/world.h",
 }
 # Lines of code of a floor, blanks and comments left out: the budget goes down with what a change saves, and up only in a commit that says why.
-budget = {"kernels": 12820, "framework": 12110, "parallel": 19630, "datasets": 3740, "models": 830, "tools": 7450}
+budget = {"kernels": 13720, "framework": 12110, "parallel": 19630, "datasets": 3740, "models": 830, "tools": 7450}
 no_code = re.compile(r'//[^\n]*|R"([^(\s]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"', re.S)
 # What builds text belongs in a lambda among the arguments of check(), which calls it only for a message.
 costly = re.compile(r"\b(to_string|fmt::format|strerror|place|reason|shown|listing|dump|message|in_words)\(|\bname\(\)")

@@ -16,6 +16,7 @@
 namespace trireme {
 
 class InferenceCache;  // framework/layers/inference_cache.h
+class KvCache;         // framework/layers/kv_cache.h
 
 /// The k-th of m contiguous shares [begin, end) of n rows; the first n % m of them have one row more. So a global batch
 /// is cut into micro-batches, and each of these into what the ranks take.
@@ -39,6 +40,9 @@ struct StepContext {
   BatchNormStats* moments = nullptr;
   /// Where layers keep what they make of weights that do not change (see Inference). Null: nothing is kept.
   InferenceCache* frozen = nullptr;
+  /// Keys and values of the tokens before, to which attention layers add those of the tokens at hand. Null: the tokens
+  /// at hand are all there are.
+  KvCache* kv_cache = nullptr;
 
   /// The innermost StepContext of this thread (a default one when none is set).
   static const StepContext& current();

@@ -1,5 +1,6 @@
 #include "framework/io/weights.h"
 
+#include <cstring>
 #include <map>
 #include <set>
 
@@ -12,13 +13,18 @@ namespace trireme {
 namespace {
 
 /// Whether axes change places on the way to a file. Not to be told from the shapes: O,3,3,3 is the same in both.
-bool swapped(FileLayout layout, int rank) { return layout == FileLayout::filter && rank > 2; }
+bool swapped(FileLayout layout, int rank) {
+  return (layout == FileLayout::filter && rank > 2) || (layout == FileLayout::transposed && rank == 2);
+}
+/// The axis in memory that is the first in files.
+int first_axis(FileLayout layout, int rank) { return layout == FileLayout::transposed && rank == 2 ? 1 : 0; }
 
 Shape file_shape(const StoredTensor& t) { return in_file(t.whole, t.layout); }
 
 /// Of a file's order of axes, O,I,spatial..., memory's: O,spatial...,I.
 Shape in_memory(const Shape& f, FileLayout layout) {
   if (!swapped(layout, f.rank())) return f;
+  if (layout == FileLayout::transposed) return {f[1], f[0]};
   Shape s{f[0]};
   for (int i = 2; i < f.rank(); ++i) s.push_back(f[i]);
   s.push_back(f[1]);
@@ -30,7 +36,16 @@ StoredTensor stored(const std::string& name, const Tensor& t, FileLayout layout)
   return {name, t, layout, t.shape(), from(t.shape(), t.shape())};
 }
 
-/// to[o][j][i] = from[o][i][j], converting: a filter's two inner groups of axes change places.
+/// A tensor in memory as [outer, rows, columns], of which files have [outer, columns, rows].
+struct Groups {
+  Groups(const Shape& s, FileLayout layout) : columns(s.numel()) {
+    if (!swapped(layout, s.rank())) return;
+    if (layout == FileLayout::filter) outer = s[0];
+    columns = s[-1], rows = s.product(layout == FileLayout::filter ? 1 : 0, s.rank() - 1);
+  }
+  Index outer = 1, rows = 1, columns;
+};
+/// to[o][j][i] = from[o][i][j], converting: two groups of axes change places.
 template <class To, class From>
 void swap_inner(To* to, const From* from, Index outer, Index rows, Index columns) {
   for (Index o = 0; o < outer; ++o, to += rows * columns, from += rows * columns)
@@ -42,9 +57,9 @@ Tensor to_file_layout(const StoredTensor& t) {
   const Tensor values = (is_part(t.tensor) ? t.tensor.shard_spec()->gather(t.tensor) : t.tensor).to(cpu());
   const Shape& s = values.shape();
   const Tensor to = Tensor::empty(in_file(s, t.layout), values.dtype());
-  Index outer = 1, rows = 1, columns = s.numel();
-  if (swapped(t.layout, s.rank())) outer = s[0], rows = s.product(1, s.rank() - 1), columns = s[-1];
-  dispatch_any(values.dtype(), [&]<class T>(T) { swap_inner(to.data<T>(), values.data<T>(), outer, rows, columns); });
+  const Groups g(s, t.layout);
+  dispatch_any(values.dtype(),
+               [&]<class T>(T) { swap_inner(to.data<T>(), values.data<T>(), g.outer, g.rows, g.columns); });
   return to;
 }
 
@@ -53,12 +68,10 @@ void from_file_layout(const StoredTensor& t, const Box& box, const Tensor& value
   const Box mine{t.at, t.tensor.shape()};
   const bool direct = box == mine && t.tensor.device().kind == DeviceKind::cpu;
   const Tensor to = direct ? t.tensor : Tensor::empty(box.size, t.tensor.dtype());
-  const Shape& s = box.size;
-  Index outer = 1, rows = 1, columns = s.numel();
-  if (swapped(t.layout, s.rank())) outer = s[0], rows = s[-1], columns = s.product(1, s.rank() - 1);
+  const Groups g(box.size, t.layout);
   dispatch_any(to.dtype(), [&]<class To>(To) {
     dispatch_any(values.dtype(),
-                 [&]<class From>(From) { swap_inner(to.data<To>(), values.data<From>(), outer, rows, columns); });
+                 [&]<class From>(From) { swap_inner(to.data<To>(), values.data<From>(), g.outer, g.columns, g.rows); });
   });
   if (direct) return;
   if (box == mine) return t.tensor.copy_from(to);
@@ -77,6 +90,22 @@ std::string listing(const char* what, const std::vector<std::string>& names) {
 
 constexpr const char* counter = "num_batches_tracked";
 bool is_counter(std::string_view name) { return name.ends_with(counter); }
+/// Whether a tensor of a file is a constant that Hugging Face's older files carry: masks of attention, positions.
+bool is_constant(std::string_view name, const Shape& shape) {
+  return (name.ends_with(".attn.bias") && shape.rank() == 4) || name.ends_with(".attn.masked_bias") ||
+         name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".position_ids");
+}
+
+/// The known name that a file's tensor means, or its own if it means none: as it is, without "module." (DataParallel)
+/// and "model." (Lightning), or with what Hugging Face's files of a model without its head leave out.
+std::string known_name(std::string_view name, const std::set<std::string>& known) {
+  std::string rest(name);
+  for (const std::string prefix : {"module.", "model."})
+    if (!known.contains(rest) && rest.starts_with(prefix)) rest.erase(0, prefix.size());
+  for (const std::string prefix : {"", "transformer.", "model.", "bert.", "vit."})
+    if (known.contains(prefix + rest)) return prefix + rest;
+  return std::string(name);
+}
 
 /// A tensor of the file: what it is called there, and its boxes.
 struct Found {
@@ -84,19 +113,15 @@ struct Found {
   std::vector<const SafetensorsPiece*> boxes = {};
 };
 
-/// The file's tensors by the names the run knows: as they are, or without "module." (DataParallel) and "model."
-/// (Lightning).
+/// The file's tensors by the names the run knows.
 std::map<std::string, Found> by_known_name(const std::vector<StoredTensor>& targets,
                                            const std::vector<SafetensorsPiece>& pieces, const std::string& source) {
-  std::set<std::string_view> known;
+  std::set<std::string> known;
   for (auto& t : targets) known.insert(t.name);
   std::map<std::string, Found> found;
   std::set<std::string_view> entries;
   for (auto& p : pieces) {
-    std::string_view rest = p.name;
-    for (std::string_view prefix : {"module.", "model."})
-      if (!known.contains(rest) && rest.starts_with(prefix)) rest.remove_prefix(prefix.size());
-    const std::string key(known.contains(rest) ? rest : std::string_view(p.name));
+    const std::string key = known_name(p.name, known);
     Found& here = found.try_emplace(key, Found{p.name}).first->second;
     check(here.name == p.name && entries.insert(p.entry).second, "weights",
           "{} holds \"{}\" twice, with and without a prefix", source, key);
@@ -105,23 +130,35 @@ std::map<std::string, Found> by_known_name(const std::vector<StoredTensor>& targ
   return found;
 }
 
+bool same_numbers(const Tensor& a, const Tensor& b) {
+  if (a.dtype() == b.dtype() &&
+      std::memcmp(a.view().data, b.view().data, static_cast<std::size_t>(a.view().bytes())) == 0)
+    return true;
+  return a.to_vector() == b.to_vector();
+}
+
 /// The file with each tensor that layers share under the name that it is entered by; PyTorch's files have it under all.
 SafetensorsFile tied(const Parameters& p, SafetensorsFile file, const std::string& source) {
-  for (const auto& [other, entered] : p.ties())
-    for (const std::string prefix : {"", "module.", "model."}) {
-      const auto named = [&](const std::string& name) {
-        return std::ranges::find(file.tensors, prefix + name, &NamedTensor::name);
-      };
-      const auto a = named(entered), b = named(other);
-      if (b == file.tensors.end()) continue;
-      if (a == file.tensors.end()) {
-        b->name = prefix + entered;
-        continue;
-      }
-      check(a->tensor.shape() == b->tensor.shape() && a->tensor.to_vector() == b->tensor.to_vector(), "weights",
-            "{}: '{}' and '{}' differ, and are one tensor of the model", source, a->name, b->name);
-      file.tensors.erase(b);
+  const auto ties = p.ties();
+  std::set<std::string> known;
+  for (const auto& e : p.entries()) known.insert(e.name);
+  for (const auto& b : p.buffers()) known.insert(b.name);
+  for (const auto& [other, entered] : ties) known.insert(other);
+  for (const auto& [other, entered] : ties) {
+    const auto named = [&](const std::string& name) {
+      return std::ranges::find_if(file.tensors, [&](auto& t) { return known_name(t.name, known) == name; });
+    };
+    const auto a = named(entered), b = named(other);
+    if (b == file.tensors.end()) continue;
+    if (a == file.tensors.end()) {
+      b->name = entered;
+      continue;
     }
+    check(a->tensor.shape() == b->tensor.shape() && same_numbers(a->tensor, b->tensor), "weights",
+          "{}: '{}' and '{}' differ, and are one tensor of the model: give it one of each (arch.tied 0)", source,
+          a->name, b->name);
+    file.tensors.erase(b);
+  }
   return file;
 }
 
@@ -155,6 +192,7 @@ void add_boxes(std::vector<StoredTensor>& to, const std::string& name, const Par
 
 Shape in_file(const Shape& s, FileLayout layout) {
   if (!swapped(layout, s.rank())) return s;
+  if (layout == FileLayout::transposed) return {s[1], s[0]};
   Shape f{s[0], s[-1]};
   for (int i = 1; i + 1 < s.rank(); ++i) f.push_back(s[i]);
   return f;
@@ -230,12 +268,14 @@ Import::Import(std::vector<StoredTensor> targets, const std::vector<SafetensorsP
     else if (!convertible)
       different.push_back(fmt::format("{} of type {} (the model has {})", t.name, its.dtype, t.tensor.dtype()));
   }
-  for (auto& [name, tensor] : found)
-    if (!known.contains(name) && !is_counter(name)) unexpected.push_back(name);
+  for (auto& [name, of_file] : found)
+    if (!known.contains(name) && !is_counter(name) && !is_constant(name, of_file.boxes.front()->shape))
+      unexpected.push_back(name);
   check(
-      missing.empty() && unexpected.empty() && different.empty(), "weights", "{} does not fit the model{}{}{}", source,
-      [&] { return listing("missing", missing); }, [&] { return listing("unexpected", unexpected); },
-      [&] { return listing("of another shape or type", different); });
+      missing.empty() && unexpected.empty() && different.empty(), "weights", "{} does not fit the model{}{}{}{}",
+      source, [&] { return listing("missing", missing); }, [&] { return listing("unexpected", unexpected); },
+      [&] { return listing("of another shape or type", different); },
+      different.empty() ? "" : ": build the model with the file's sizes");
   for (StoredTensor& t : targets) {
     const auto at = found.find(t.name);
     if (t.tensor.numel() == 0 || at == found.end()) continue;
@@ -243,9 +283,9 @@ Import::Import(std::vector<StoredTensor> targets, const std::vector<SafetensorsP
       Box box{in_memory(p->box.at, t.layout), in_memory(p->box.size, t.layout)};
       const Box both = intersect(box, {t.at, t.tensor.shape()});
       if (both.empty()) continue;
-      const bool rows = box.size.rank() > 0;  // the first axis is the same in memory and in files
-      const Index begin = rows ? both.at[0] - box.at[0] : 0, n = rows ? both.size[0] : 1;
-      if (rows) box.at[0] += begin, box.size[0] = n;
+      const int rank = box.size.rank(), axis = first_axis(t.layout, rank);
+      const Index begin = rank > 0 ? both.at[axis] - box.at[axis] : 0, n = rank > 0 ? both.size[axis] : 1;
+      if (rank > 0) box.at[axis] += begin, box.size[axis] = n;
       copies_.push_back({t, box, p->rows(begin, begin + n)});
     }
   }

@@ -1,4 +1,5 @@
-// Weights of a model to and from files in PyTorch's layout and names: a filter O,spatial...,I becomes O,I,spatial....
+// Weights of a model to and from files in PyTorch's layout and names: a filter O,spatial...,I becomes O,I,spatial...,
+// a matrix that Hugging Face has as [in, out] is turned.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -17,8 +18,10 @@ namespace trireme {
 std::vector<NamedTensor> export_weights(const Parameters&, std::optional<std::int64_t> batches = {});
 /// Overwrites every parameter and buffer from tensors in PyTorch's layout (types convert between floats). Strict:
 /// throws Error listing missing, unexpected and mis-shaped names (at most 8 of each) before anything is changed.
-/// Prefixes "module." and "model." are stripped; "num_batches_tracked" may be there or not. A tensor that layers share
-/// may have any of its names, or several where the numbers are the same.
+/// Prefixes "module." and "model." are stripped; "transformer.", "model.", "bert." and "vit." may be missing, as in
+/// Hugging Face's files of a model without its head. "num_batches_tracked" may be there or not, and so may constants
+/// of Hugging Face's older files (masks of attention, position ids). A tensor that layers share may have any of its
+/// names, or several where the numbers are the same.
 void import_weights(Parameters&, const SafetensorsFile& file, const std::string& source);
 void import_weights(Parameters&, const std::string& path);  ///< of the file there (read_safetensors())
 /// Same, to go on with other classes: tensors of the last layer (the last parameter's) whose shape differs from the
@@ -31,7 +34,7 @@ std::vector<std::string> import_but_head(Parameters&, const SafetensorsFile& fil
 struct StoredTensor {
   std::string name;                      ///< as the file has it: "layer1.0.conv1.weight", "momentum/0.weight"
   Tensor tensor;                         ///< shares memory with the run's; of no elements: none of it is here
-  FileLayout layout = FileLayout::same;  ///< filter: axes are permuted on the way
+  FileLayout layout = FileLayout::same;  ///< filter, transposed: axes are permuted on the way
   Shape whole = {}, at = {};             ///< shape of the whole tensor, and where this begins in it
 };
 /// Extents or places by axis, in a file's order of axes.

@@ -18,6 +18,9 @@ struct PReLU {
   Tensor weight;  ///< [count]
   Init init;
 };
+/// The op of a name: gelu, gelu_tanh (gelu_new of Hugging Face, too), relu, silu, tanh, ... Throws Error with "did you
+/// mean" for an unknown one.
+Tensor (*activation_named(const std::string& name))(const Tensor&);
 /// torch.nn.Identity: x.
 struct Identity {
   Tensor operator()(const Tensor& x) const { return x; }

@@ -2,13 +2,17 @@
 // on construction; initialize(model, seed) redraws them from a seed and their names.
 #pragma once
 #include "framework/layers/activation.h"
+#include "framework/layers/attention.h"
 #include "framework/layers/conv.h"
 #include "framework/layers/dropout.h"
 #include "framework/layers/embedding.h"
 #include "framework/layers/hooked.h"
 #include "framework/layers/inference.h"
+#include "framework/layers/kv_cache.h"
 #include "framework/layers/linear.h"
+#include "framework/layers/lm_head.h"
 #include "framework/layers/norm.h"
 #include "framework/layers/pool.h"
+#include "framework/layers/rotary.h"
 #include "framework/layers/sequential.h"
 #include "framework/layers/summary.h"

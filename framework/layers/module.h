@@ -30,15 +30,16 @@ enum class StateKind : std::uint8_t {
   buffer,    ///< not trained: running statistics
 };
 /// How a tensor is laid out in memory, so that the file boundary can write PyTorch's form. A filter is
-/// O,spatial...,I here and O,I,spatial... in files.
-enum class FileLayout : std::uint8_t { same, filter };
+/// O,spatial...,I here and O,I,spatial... in files; transposed: a matrix that files have as [in, out] (Hugging Face's
+/// Conv1D, GPT-2).
+enum class FileLayout : std::uint8_t { same, filter, transposed };
 
 /// A tensor of a model under its full name (an entry of PyTorch's state_dict).
 struct NamedState {
   std::string name;                      ///< full: "layer1.0.conv1.weight"
   Tensor* tensor;                        ///< within the layer, whose life it shares; defined
   StateKind use;                         ///< trained with or without weight decay, or a buffer
-  FileLayout layout = FileLayout::same;  ///< filter: axes are reordered in files
+  FileLayout layout = FileLayout::same;  ///< filter, transposed: axes are reordered in files
   Init init = {};                        ///< what initialize() draws it from
 };
 

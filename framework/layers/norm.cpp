@@ -33,9 +33,10 @@ void BatchNorm::visit(const StateVisitor& v) {
   v("running_var", running_var, StateKind::buffer, Init::ones());
 }
 
-LayerNorm::LayerNorm(const Shape& last_axes, double epsilon) : eps(epsilon) {
+LayerNorm::LayerNorm(const Shape& last_axes, double epsilon, bool with_bias) : eps(epsilon) {
   check(last_axes.rank() > 0 && last_axes.numel() > 0, "layer_norm", "axes of {}, expected at least 1 each", last_axes);
-  weight = Tensor::full(last_axes, 1), bias = Tensor::zeros(last_axes);
+  weight = Tensor::full(last_axes, 1);
+  if (with_bias) bias = Tensor::zeros(last_axes);
 }
 
 RMSNorm::RMSNorm(Index channels, double epsilon) : eps(epsilon) {

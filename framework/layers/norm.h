@@ -35,9 +35,10 @@ Tensor conv_norm(const ConvNd&, const BatchNorm&, const Tensor& x, Tensor residu
 /// Ba et al. (arXiv 1607.06450), as torch.nn.LayerNorm: x -> the same shape, normalised over the last axes, of these
 /// extents, by their mean and biased variance. Throws Error for extents below 1.
 struct LayerNorm {
-  /// Over the last axis. weight 1, bias 0, both f32 on the CPU.
-  explicit LayerNorm(Index channels, double eps = 1e-5) : LayerNorm(Shape{channels}, eps) {}
-  explicit LayerNorm(const Shape& last_axes, double eps = 1e-5);
+  /// Over the last axis. weight 1, bias 0, both f32 on the CPU; with_bias: whether there is a bias.
+  explicit LayerNorm(Index channels, double eps = 1e-5, bool with_bias = true)
+      : LayerNorm(Shape{channels}, eps, with_bias) {}
+  explicit LayerNorm(const Shape& last_axes, double eps = 1e-5, bool with_bias = true);
   /// ops layer_norm_over()
   Tensor operator()(const Tensor& x) const { return layer_norm_over(x, weight.shape(), weight, bias, eps); }
   /// Names "weight" and "bias".
@@ -45,7 +46,7 @@ struct LayerNorm {
     v("weight", weight, StateKind::no_decay, Init::ones()), v("bias", bias, StateKind::no_decay, Init::zeros());
   }
   Tensor weight,  ///< gamma, of the last axes' extents
-      bias;       ///< beta, likewise
+      bias;       ///< beta, likewise; undefined without one
   double eps;     ///< added to the variance
 };
 

@@ -4,6 +4,7 @@
 
 #include "framework/autograd/step_context.h"
 #include "framework/ops/help.h"
+#include "framework/ops/loss_share.h"
 #include "framework/ops/ops.h"
 
 namespace trireme {
@@ -53,27 +54,29 @@ double counted_rows(const char* op, const Tensor& labels, double rows, const Lab
   return rows - (ignored ? *ignored : ignored_part(labels, o));
 }
 
-/// Throws Error unless there is a label for each row of x [..., C].
-void check_labels(const char* op, const Tensor& x, const Tensor& labels) {
+}  // namespace
+
+void ops::check_labels(const char* op, const Tensor& x, const Tensor& labels) {
   ops::check_float(op, x);
   check(labels && labels.dtype() == DType::i64, op, "labels must be i64, got {}",
         labels ? name_of(labels.dtype()) : "none");
   check(x.rank() >= 1 && labels.shape() == x.shape().without(x.rank() - 1), op,
         "logits are {}, so labels must be {}, got {}", x.shape(), x.shape().without(x.rank() - 1), labels.shape());
 }
-/// 1 / what the rows of the global batch count for.
-double share_of_row(const char* op, const Tensor& x, const Tensor& labels, const LabelLossOptions& o) {
-  double count = global_rows(op, x, batch_of(x, labels), 1);
+double ops::share_of_row(const char* op, const Tensor& rows, const Tensor& labels, const LabelLossOptions& o) {
+  double count = global_rows(op, labels, batch_of(rows, labels), 0);
   if (o.ignore_index != CrossEntropyOptions::ignore_none || o.weights) count = counted_rows(op, labels, count, o);
   return count > 0 ? 1 / count : 0;
 }
+
+namespace {
 
 /// The mean of rows without weights, in one kernel.
 Tensor fused_cross_entropy(const Tensor& logits, const Tensor& labels, const LabelLossOptions& given) {
   const char* op = "cross_entropy";
   const CrossEntropyOptions o{given.label_smoothing, given.ignore_index};
   const Shape rows = ops::as_rows(logits.shape());
-  const double share = share_of_row(op, logits, labels, given);
+  const double share = ops::share_of_row(op, logits, labels, given);
   const DType type = ops::accumulator(logits.dtype());
   const Tensor each = Tensor::empty({rows[0]}, type, logits.device()), log_p = Tensor::like(logits);
   launch<kernel::CrossEntropy>(each, ops::shaped(log_p, rows), ops::shaped(logits, rows),
@@ -121,17 +124,17 @@ Tensor label_loss(const char* op, const Tensor& log_p, const Tensor& labels, con
   // A Trace is for any rows: what these count for is no constant of it.
   if (o.reduction == Reduction::mean && counts && batch_of(log_p, labels).global_batch == 0)
     return sum(each) / sum(counts);
-  return o.reduction == Reduction::sum ? sum(each) : scale(sum(each), share_of_row(op, log_p, labels, o));
+  return o.reduction == Reduction::sum ? sum(each) : scale(sum(each), ops::share_of_row(op, log_p, labels, o));
 }
 Tensor cross_entropy_over(const Tensor& logits, const Tensor& labels, const LabelLossOptions& o) {
-  check_labels("cross_entropy", logits, labels);
+  ops::check_labels("cross_entropy", logits, labels);
   check(o.label_smoothing >= 0 && o.label_smoothing <= 1, "cross_entropy", "label smoothing {} lies outside [0, 1]",
         o.label_smoothing);
   if (!o.weights && o.reduction == Reduction::mean && !ops::is_traced()) return fused_cross_entropy(logits, labels, o);
   return label_loss("cross_entropy", log_softmax(logits), labels, o);
 }
 Tensor nll_over(const Tensor& log_p, const Tensor& labels, const LabelLossOptions& o) {
-  check_labels("nll_loss", log_p, labels);
+  ops::check_labels("nll_loss", log_p, labels);
   check(o.label_smoothing == 0, "nll_loss", "label smoothing is for cross_entropy_with()");
   return label_loss("nll_loss", log_p, labels, o);
 }
@@ -176,7 +179,11 @@ Tensor smooth_distance(const char* op, const Tensor& prediction, const Tensor& t
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels) {
   return cross_entropy_over(logits, labels, {.ignore_index = CrossEntropyOptions::ignore_none});
 }
-Loss cross_entropy_with(const LabelLossOptions& o) { return label_loss_with(cross_entropy_over, o); }
+Loss cross_entropy_with(const LabelLossOptions& o) {
+  Loss loss = label_loss_with(cross_entropy_over, o);
+  if (!o.weights && o.reduction == Reduction::mean) loss.cross_entropy_ = o;
+  return loss;
+}
 Loss nll_loss_with(const LabelLossOptions& o) { return label_loss_with(nll_over, o); }
 Tensor nll_loss(const Tensor& log_p, const Tensor& labels) {
   return nll_over(log_p, labels, {.ignore_index = CrossEntropyOptions::ignore_none});

@@ -4,6 +4,7 @@
 #pragma once
 #include <concepts>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "framework/tensor/tensor.h"
@@ -18,6 +19,13 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels);
 /// How a loss joins the numbers of its elements: not at all, to their sum over the rows at hand, or to that sum divided
 /// by the elements of the global batch.
 enum class Reduction : std::uint8_t { none, sum, mean };
+/// What cross_entropy_with() and nll_loss_with() may be told beside the labels.
+struct LabelLossOptions {
+  double label_smoothing = 0;             ///< in [0, 1]; not for nll_loss_with()
+  Index ignore_index = -100;              ///< rows with this label count for nothing
+  Tensor weights = {};                    ///< [C]: what a row of each class counts; undefined: 1
+  Reduction reduction = Reduction::mean;  ///< mean: the sum divided by what the rows of the global batch count
+};
 /// A function of (prediction, target) that gives a scalar, and what it says of itself.
 class Loss {
  public:
@@ -40,23 +48,24 @@ class Loss {
   /// ignored() on. Null: each label counts.
   template <class F>
   requires(std::constructible_from<Function, F> && !std::same_as<F, Loss>) Loss(F function, CountIgnored ignored = {})
-      : function_(std::move(function)), ignored_(std::move(ignored)) {}
+      : function_(std::move(function)), ignored_(std::move(ignored)) {
+    if constexpr (std::same_as<F, Tensor (*)(const Tensor&, const Tensor&)>)
+      if (function == trireme::cross_entropy) cross_entropy_ = {.ignore_index = CrossEntropyOptions::ignore_none};
+  }
   Loss(Reduced loss) : function_(Mean{loss}) {}  // NOLINT: implicit
   Tensor operator()(const Tensor& prediction, const Tensor& target) const { return function_(prediction, target); }
   explicit operator bool() const { return static_cast<bool>(function_); }  ///< not null
   const Function& function() const { return function_; }
   const CountIgnored& ignored() const { return ignored_; }
+  /// The options of a mean cross_entropy() without class weights, which a last layer LmHead computes together with its
+  /// product (linear_cross_entropy()); null: another loss.
+  const LabelLossOptions* cross_entropy() const { return cross_entropy_ ? &*cross_entropy_ : nullptr; }
 
  private:
+  friend Loss cross_entropy_with(const LabelLossOptions&);
   Function function_;
   CountIgnored ignored_;
-};
-/// What cross_entropy_with() and nll_loss_with() may be told beside the labels.
-struct LabelLossOptions {
-  double label_smoothing = 0;             ///< in [0, 1]; not for nll_loss_with()
-  Index ignore_index = -100;              ///< rows with this label count for nothing
-  Tensor weights = {};                    ///< [C]: what a row of each class counts; undefined: 1
-  Reduction reduction = Reduction::mean;  ///< mean: the sum divided by what the rows of the global batch count
+  std::optional<LabelLossOptions> cross_entropy_;
 };
 /// F.cross_entropy with label smoothing, an ignored label, -100 by default as in PyTorch, and weights of classes: the
 /// mean divides by what the labels count for. Throws Error where others have rows of the global batch and what theirs

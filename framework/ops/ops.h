@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/ops/attention.h"
 #include "framework/ops/loss.h"
 #include "framework/ops/select.h"
 #include "framework/tensor/tensor.h"

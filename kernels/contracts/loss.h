@@ -46,13 +46,13 @@ struct LogSoftmaxBackward {
 /// ignore_index (on CUDA when the host next waits for the device).
 struct CrossEntropy {
   static constexpr char name[] = "cross_entropy";  ///< in errors, profiles and census()
-  /// loss and log_p are outputs; x are the logits [rows, classes].
+  /// loss and log_p are outputs; x are the logits [rows, classes], whose block log_p may be.
   using Fn = void(View loss, View log_p, View x, View label, const CrossEntropyOptions&);
 };
 /// dx = (exp(log_p) - target) * scale[0], 0 in ignored rows; scale holds one number of the loss's type.
 struct CrossEntropyBackward {
   static constexpr char name[] = "cross_entropy_backward";  ///< in errors, profiles and census()
-  /// dx is the output; log_p, label and the options are those of forward.
+  /// dx is the output, which may be log_p's block; log_p, label and the options are those of forward.
   using Fn = void(View dx, View log_p, View label, View scale, const CrossEntropyOptions&);
 };
 

@@ -128,17 +128,18 @@ void cross_entropy(View loss, View log_p, View x, View label, const CrossEntropy
                  ignore = options.ignore_index, smoothing = static_cast<A>(options.label_smoothing)](Index r) {
       const T* in = from + r * n;
       A shift = largest(in, n), log_sum = math::log(sum_exp(in, n, shift)), total{};
+      const bool counts = labels[r] != ignore;
+      const A picked = counts ? static_cast<A>(in[labels[r]]) - shift - log_sum : A{};  // in may be written over below
 #pragma omp simd reduction(+ : total)
       for (Index i = 0; i < n; ++i) {
         A v = static_cast<A>(in[i]) - shift - log_sum;
         put(to[r * n + i], v);
         total += v;
       }
-      if (labels[r] == ignore) {
+      if (!counts) {
         out[r] = A{};
         return;
       }
-      A picked = static_cast<A>(in[labels[r]]) - shift - log_sum;
       out[r] = smoothing == A{0} ? -picked : -(A{1} - smoothing) * picked - smoothing / static_cast<A>(n) * total;
     });
   });

@@ -134,7 +134,7 @@ template <class T>
 struct CrossEntropy {
   using A = Accumulator<T>;
   A* loss;
-  T* log_p;
+  T* log_p;  ///< may be x
   const T* x;
   Labels labels;
   A smoothing;
@@ -142,31 +142,31 @@ struct CrossEntropy {
   template <class Team, int n>
   __device__ void operator()(Team, Count<n>, Index r) const {
     const Index width = labels.classes;
-    const T* in = x + r * width;
-    const Row<Team, T, n> row(in, width);
+    const Row<Team, T, n> row(x + r * width, width);
     const Exponents<A> e = exponents(row);
     const A log_sum = std::log(e.sum);
-    A total = 0;
-    row.each([&, to = log_p + r * width](Index i, const Pack<T, n>& p) {
+    const auto label = labels.of(r, Team::rank() == 0);
+    A total = 0, picked = 0;
+    row.each([&, at = label.at, to = log_p + r * width](Index i, const Pack<T, n>& p) {
       Pack<T, n> out;
 #pragma unroll
       for (int j = 0; j < n; ++j) {
         const A v = wide(p.v[j]) - e.shift - log_sum;
         out.v[j] = rounded<T>(v);
         total += v;
+        if (i + j == at) picked = v;
       }
       store(to + i, out);
     });
+    picked = Team::sum(picked);
     if (smoothing != A(0)) total = Team::sum(total);
-    if (Team::rank() == 0) loss[r] = loss_of(r, in, e.shift, log_sum, total);
+    if (Team::rank() == 0) loss[r] = loss_of(label, picked, total);
   }
 
  private:
-  __device__ A loss_of(Index r, const T* in, A shift, A log_sum, A total) const {
-    const auto [at, ignored, wrong] = labels.of(r, true);
-    if (ignored) return 0;
-    if (wrong) return std::numeric_limits<A>::quiet_NaN();
-    const A picked = wide(in[at]) - shift - log_sum;
+  __device__ A loss_of(const Labels::Label& label, A picked, A total) const {
+    if (label.ignored) return 0;
+    if (label.wrong) return std::numeric_limits<A>::quiet_NaN();
     if (smoothing == A(0)) return -picked;
     return -(A(1) - smoothing) * picked - smoothing / static_cast<A>(labels.classes) * total;
   }

@@ -8,10 +8,27 @@
 
 namespace trireme {
 
+/// Sizes of a transformer, the settings arch.*; 0, "" and -1 stand for the model's own.
+struct ArchOptions {
+  Index layers = 0,             ///< blocks
+      heads = 0,                ///< of the queries; divides width
+      kv_heads = 0,             ///< of keys and values; divides heads
+      width = 0,                ///< C: elements of a token
+      hidden = 0,               ///< of the MLP between
+      positions = 0,            ///< most tokens of a sample, where positions are learned; 0: of text those of a sample
+      vocabulary = 0;           ///< rows of the embedding, at least the tokenizer's; 0: as many as it has
+  double dropout = -1;          ///< of embeddings, attention and residuals, in [0, 1)
+  int bias = -1;                ///< 0, 1: whether linear layers and norms have biases
+  int tied = -1;                ///< 0, 1: whether the embedding is the head's weight, too
+  std::string activation = "";  ///< of the MLP: gelu, gelu_tanh, relu, silu
+  bool operator==(const ArchOptions&) const = default;  ///< member by member
+};
 /// Options that a model is built from.
 struct ModelOptions {
-  Shape input{28, 28, 1};  ///< of one sample, [height, width, channels]; pixels as a Loader scales them
-  Index classes = 10;      ///< of the logits [N, classes] that a model returns
+  /// Of one sample: [height, width, channels], pixels as a Loader scales them; of text [tokens], ids.
+  Shape input{28, 28, 1};
+  Index classes = 10;     ///< of the logits [N, classes] that a model returns; of text the vocabulary: [N, T, classes]
+  ArchOptions arch = {};  ///< of transformers; others refuse any
   /// Residual blocks keep only their input and run again in backward (framework/layers/recompute.h).
   bool recompute = false;
   bool zero_gamma = false;  ///< residual blocks start as the identity: the last gamma of each is 0 (Goyal et al. 2017)
@@ -21,6 +38,9 @@ struct ModelRow {
   std::string name;                                 ///< on the command line: "resnet50"
   std::function<Module(const ModelOptions&)> make;  ///< builds it; throws Error for an input that it cannot take
   ModelOptions usual = {};                          ///< the input and classes of its paper
+  bool text = false;                                ///< the input are token ids, i64 [N, T]; else pixels
+  /// Hugging Face's config.json of it, to lie beside exported weights; empty: Hugging Face has no such model.
+  std::function<std::string(const ModelOptions&)> config = {};
 };
 /// Every model that was added, by name.
 const std::vector<ModelRow>& models();

@@ -12,8 +12,8 @@ Places::Places(const SimPrograms& plan) : plan_(plan) {
     node_.push_back(cluster.node_of(r));
     same_speed_ = same_speed_ && cluster.speed_of(r) == cluster.speed_of(0);
   }
-  for (const std::string& axis : plan.axes) {
-    const RankLines& lines = lines_.emplace_back(plan.lines(axis));
+  for (int axis = 0; axis < std::ssize(plan.axes); ++axis) {
+    const RankLines& lines = lines_.emplace_back(plan.lines(plan.grid, axis));
     auto& between = between_.emplace_back(lines.lines());
     for (int r = 0; r < ranks; ++r) {
       const int line = lines.line_of[r];

@@ -52,13 +52,17 @@ void SimPrograms::place() {
     check(first_rank[r] >= 0, "simulate", "program {} has no ranks", plan.programs[r].name);
 }
 
-RankLines SimPrograms::lines(const std::string& axis) const {
-  const auto names = names_in(axis);
+RankLines SimPrograms::lines(const RankGrid& of, int axis) const {
+  const auto names = names_in(axes[axis]);
   const bool shared = std::ranges::any_of(plan.programs, [&](const Program& p) {
     return std::ranges::any_of(
         p.where, [&](const CoordinateRange& r) { return std::ranges::find(names, r.axis) != names.end(); });
   });
-  return grid.lines(axis, shared ? program_of : std::vector<int>{});
+  std::vector<int> kinds;  // by rank
+  if (shared && of.size() == grid.size()) kinds = program_of;
+  for (int rank = 0; !members[axis].empty() && rank < of.size(); ++rank)
+    kinds.push_back(std::ranges::find(members[axis], of.coordinate(rank, stage_axis)) != members[axis].end());
+  return of.lines(axes[axis], kinds);
 }
 
 int SimPrograms::size(int program, const std::string& axis) const {
@@ -102,18 +106,18 @@ void SimPrograms::prepare(int r) {
   }
 }
 
-int SimPrograms::axis_of(const std::string& name) {
-  const auto at = std::ranges::find(axes, name);
-  if (at != axes.end()) return static_cast<int>(at - axes.begin());
-  axes.push_back(name);
+int SimPrograms::axis_of(const std::string& name, const std::vector<int>& of) {
+  for (int axis = 0; axis < std::ssize(axes); ++axis)
+    if (axes[axis] == name && members[axis] == of) return axis;
+  axes.push_back(name), members.push_back(of);
   return static_cast<int>(axes.size()) - 1;
 }
 
 void SimPrograms::add_collective(int r, const Action& a, SimAction& s) {
-  const int ranks = size(r, a.peer.axis);
+  const int ranks = a.peer.members.empty() ? size(r, a.peer.axis) : static_cast<int>(std::ssize(a.peer.members));
   if (ranks == 1) return;
   SimProgram& program = programs[r];
-  s.is = SimAction::Is::collective, s.axis = axis_of(a.peer.axis);
+  s.is = SimAction::Is::collective, s.axis = axis_of(a.peer.axis, a.peer.members);
   program.collectives.resize(axes.size());
   s.nth = static_cast<int>(program.collectives[s.axis].size());
   program.collectives[s.axis].push_back(static_cast<ActionId>(&s - program.actions.data()));

@@ -64,15 +64,17 @@ struct SimPrograms {
   const Plan& plan;
   const SimulateOptions& options;
   const Cluster& cluster;
-  RankGrid grid;                      ///< of mesh_of
-  std::size_t stage_axis;             ///< position of the programs' axis; the number of axes: there is one program
-  std::vector<std::string> axes;      ///< those of collectives and messages, in order of first use
-  std::vector<std::string> channels;  ///< channels_of
+  RankGrid grid;                          ///< of mesh_of
+  std::size_t stage_axis;                 ///< position of the programs' axis; the number of axes: there is one program
+  std::vector<std::string> axes;          ///< those of collectives and messages, in order of first use
+  std::vector<std::vector<int>> members;  ///< parallel to axes: Peer::members; an axis comes once for each
+  std::vector<std::string> channels;      ///< channels_of
   std::vector<SimProgram> programs;
   std::vector<int> program_of;  ///< by rank
   std::vector<int> first_rank;  ///< of each program
-  /// The ranks that do a collective along one of `axes` together.
-  RankLines lines(const std::string& axis) const;
+  /// The ranks of a grid, this one's or one with fewer ranks along some axes, that do a collective along one of `axes`
+  /// together.
+  RankLines lines(const RankGrid&, int axis) const;
   /// The rank whose coordinate along an action's axis is `at`.
   int rank_at(int rank, const SimAction& a, int at) const {
     return grid.neighbour(rank, a.along, at - grid.coordinate(rank, a.along), true);
@@ -95,7 +97,7 @@ struct SimPrograms {
   void prepare(int program);
   void pair_messages();
   int size(int program, const std::string& axis) const;
-  int axis_of(const std::string& name);
+  int axis_of(const std::string& name, const std::vector<int>& members = {});
   void add_collective(int program, const Action&, SimAction&);
   void add_message(const Action&, SimAction&, Index bytes);
   void add_comms(int program, const Action&, SimAction&);

@@ -75,8 +75,14 @@ Simulation SimRecord::simulation(Nanoseconds end) {
     result_.busy.push_back(seconds(t.busy, t.ranks));
     result_.in_flight.push_back(peak_in_flight(plan_.plan.programs[r]));
     auto& traffic = result_.traffic.emplace_back();
-    for (std::size_t a = 0; a < plan_.axes.size(); ++a)
-      traffic.push_back({plan_.axes[a], seconds(t.link[a], t.ranks), t.bytes[a] / t.ranks});
+    for (std::size_t a = 0; a < plan_.axes.size(); ++a) {
+      const AxisTraffic more{plan_.axes[a], seconds(t.link[a], t.ranks), t.bytes[a] / t.ranks};
+      const auto at = std::ranges::find(traffic, more.axis, &AxisTraffic::axis);
+      if (at == traffic.end())
+        traffic.push_back(more);
+      else  // some of the ranks along it
+        at->seconds += more.seconds, at->bytes += more.bytes;
+    }
   }
   std::ranges::stable_sort(result_.timeline.spans, {}, &Span::rank);
   result_.makespan = seconds(end);

@@ -66,7 +66,7 @@ Simulator::Simulator(const SimPrograms& plan, const Places& places, const SimRan
     grid_ = RankGrid(axes);
   }
   for (int axis = 0; axis < std::ssize(plan.axes); ++axis) {
-    lines_.push_back(ranks.folded ? grid_.lines(plan.axes[axis]) : RankLines{});
+    lines_.push_back(ranks.folded ? plan.lines(grid_, axis) : RankLines{});
     std::size_t most = 0;
     for (const SimProgram& program : plan.programs) most = std::max(most, program.collectives[axis].size());
     each_.push_back(most);

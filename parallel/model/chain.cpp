@@ -72,6 +72,16 @@ std::vector<PartInfo> Chain::parts(const Parameters& parameters) const {
   }
   check(next == entries.size(), "step", "parameter '{}' belongs to no layer of the model's chain",
         next < entries.size() ? entries[next].name : "");
+  for (const auto& [other, entered] : parameters.ties()) {
+    const auto entry = std::ranges::find(entries, entered, &Parameters::Entry::name);
+    if (entry == entries.end()) continue;
+    const Slice slice{entry->slice.begin, entry + 1 == entries.end() ? parameters.size() : (entry + 1)->slice.begin};
+    for (int p = 0; p < size(); ++p) {
+      auto& tied = parts[static_cast<std::size_t>(p)].tied;
+      if (holds(p, other) && !holds(p, entered) && std::ranges::find(tied, slice) == tied.end()) tied.push_back(slice);
+    }
+  }
+  for (PartInfo& part : parts) std::ranges::sort(part.tied, {}, &Slice::begin);
   check(buffer == buffers.size(), "step", "buffer '{}' belongs to no layer of the model's chain",
         buffer < buffers.size() ? buffers[buffer].name : "");
   return parts;

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "framework/layers/lm_head.h"
 #include "framework/layers/sequential.h"
 #include "kernels/core/named_range.h"
 #include "parallel/plan/plan.h"
@@ -21,6 +22,13 @@ class Chain {
     const Part& p = parts_[part];
     const NamedRange range(p.range);
     return p.row ? p.row->run_group(p.group, std::move(x), stashed) : model_(std::move(x));
+  }
+  /// The last part, where it is an LmHead alone; else null.
+  const LmHead* head() const {
+    const auto& [row, group, name, prefixes, stashed, range] = parts_.back();
+    if (!row) return nullptr;
+    const auto [first, end] = row->group(group);
+    return end - first == 1 ? (*row)[first].as<LmHead>() : nullptr;
   }
   /// Stashed tensors that cross a cut behind the part, beside its output.
   const std::vector<std::string>& stashed_behind(int part) const { return parts_[part].stashed; }

@@ -25,13 +25,24 @@ Operand weights(const Plan& plan, const Action& a, K kind = K::weights) {
   if (kind == K::weights) o.version = a.version;
   return o;
 }
+/// Of the part, and those that it uses of other parts.
+std::vector<Operand> all_weights(const Plan& plan, const Action& a, K kind = K::weights) {
+  std::vector<Operand> all{weights(plan, a, kind)};
+  if (const PartInfo* part = part_of(plan, a))
+    for (const Slice& s : part->tied) all.push_back(all.front()), all.back().slice = s;
+  return all;
+}
+std::vector<Operand> with(std::vector<Operand> all, std::initializer_list<Operand> more) {
+  all.insert(all.end(), more);
+  return all;
+}
 Operand activation(int part, const Action& a) { return {K::activation, {}, part, a.microbatch}; }
 Operand cotangent(int part, const Action& a) { return {K::cotangent, {}, part, a.microbatch}; }
 Operand number(std::string name) { return {.kind = K::number, .name = std::move(name)}; }
 
 Access of_forward(const Plan& plan, const Program&, const Liveness&, const Action& a) {
   const PartInfo* part = part_of(plan, a);
-  return {{weights(plan, a), activation(a.part - 1, a)},
+  return {with(all_weights(plan, a), {activation(a.part - 1, a)}),
           {activation(a.part, a), slice(K::statistics, part ? part->buffers : Slice{})}};
 }
 Access of_loss(const Plan& plan, const Program&, const Liveness&, const Action& a) {
@@ -39,14 +50,14 @@ Access of_loss(const Plan& plan, const Program&, const Liveness&, const Action& 
   return {{activation(last, a), number("count")}, {cotangent(last, a), number("loss")}};
 }
 Access of_backward(const Plan& plan, const Program&, const Liveness&, const Action& a) {
-  return {{weights(plan, a), activation(a.part - 1, a), cotangent(a.part, a)},
-          {cotangent(a.part - 1, a), weights(plan, a, K::gradients)}};
+  return {with(all_weights(plan, a), {activation(a.part - 1, a), cotangent(a.part, a)}),
+          with(all_weights(plan, a, K::gradients), {cotangent(a.part - 1, a)})};
 }
 Access of_backward_input(const Plan& plan, const Program&, const Liveness&, const Action& a) {
-  return {{weights(plan, a), activation(a.part - 1, a), cotangent(a.part, a)}, {cotangent(a.part - 1, a)}};
+  return {with(all_weights(plan, a), {activation(a.part - 1, a), cotangent(a.part, a)}), {cotangent(a.part - 1, a)}};
 }
 Access of_backward_weight(const Plan& plan, const Program&, const Liveness&, const Action& a) {
-  return {{activation(a.part - 1, a), cotangent(a.part, a)}, {weights(plan, a, K::gradients)}};
+  return {{activation(a.part - 1, a), cotangent(a.part, a)}, all_weights(plan, a, K::gradients)};
 }
 /// A program that runs the part sends its activation and receives the gradient of that.
 Operand sent(const Liveness& live, const Action& a, bool by_its_program) {
@@ -208,6 +219,12 @@ const ActionRow agree{
 const ActionRow push{.name = "push", .letter = 'P', .order = 17, .access = of_push};
 const ActionRow pull{.name = "pull", .letter = 'Q', .order = 18, .access = of_pull};
 const ActionRow take{.name = "take", .letter = 'T', .order = 19, .access = of_pull};
+const ActionRow sum_tied{.name = "sum_tied",
+                         .letter = 'Y',
+                         .order = 20,
+                         .is_collective = true,
+                         .access = of_slice<K::gradients>,
+                         .calls = summed};
 
 }  // namespace action_rows
 }  // namespace trireme

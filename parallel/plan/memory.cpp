@@ -55,11 +55,14 @@ std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& op
       if (a.kind == ActionKind::pull && a.field == "weights") whole += a.slice.size();
       if (a.kind == ActionKind::drop_gradients) dropped += others_of(plan, a);
     }
-    std::map<Index, Index> weights;  // dropped and gathered in every micro-batch, but held once
-    Index largest_unit = 0;          // others' part of what is gathered at a time
-    for (const Action& a : program.actions)
+    std::map<Index, Index> weights;    // dropped and gathered in every micro-batch, but held once
+    Index largest_unit = 0, unit = 0;  // others' part of what is gathered at a time, and dropped together
+    for (const Action& a : program.actions) {
+      unit = a.kind == ActionKind::drop_values ? unit + others_of(plan, a) : 0;
       if (a.kind == ActionKind::drop_values) weights[a.slice.begin] = others_of(plan, a);
-    for (auto& [begin, others] : weights) gathered += others, largest_unit = std::max(largest_unit, others);
+      largest_unit = std::max(largest_unit, unit);
+    }
+    for (auto& [begin, others] : weights) gathered += others;
     RankMemory m;
     m.weights = (whole * program.versions - gathered + largest_unit + plan.buffers) * options.element;
     m.gradients = whole * options.element;

@@ -4,6 +4,7 @@
 
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/channels.h"
+#include "parallel/plan/ties.h"
 
 namespace trireme {
 namespace {
@@ -46,8 +47,17 @@ void give(std::vector<Action>& to, ActionKind kind, const Slice& slice, const st
   to.push_back(of(kind, "optimizer", slice, axis, root));
 }
 
-/// What servers and the ranks that share a program's updates give.
-std::vector<Action> gather_shards(const Plan& plan, const Program& program) {
+/// What program r updates and other programs get from it, rather than it from them.
+std::vector<Slice> owned(const Plan& plan, std::size_t r) {
+  std::vector<Slice> all = plan.updated(r);
+  const std::vector<Slice> copies = copies_in(plan, r);
+  std::erase_if(all, [&](const Slice& s) { return overlaps(copies, s); });
+  return all;
+}
+
+/// What servers and the ranks that share the updates of program r give.
+std::vector<Action> gather_shards(const Plan& plan, std::size_t r) {
+  const Program& program = plan.programs[r];
   std::vector<Action> all;
   for (const Program& server : plan.programs)
     for (const Action& a : server.actions)
@@ -60,8 +70,9 @@ std::vector<Action> gather_shards(const Plan& plan, const Program& program) {
   }
   const bool drops =
       std::ranges::find(program.actions, ActionKind::drop_values, &Action::kind) != program.actions.end();
+  const std::vector<Slice> copies = copies_in(plan, r);
   for (const Action& a : program.actions)  // over the update's own axis, which image axes may be joined to
-    if (a.kind == ActionKind::update && plan.size(a.peer.axis) > 1)
+    if (a.kind == ActionKind::update && plan.size(a.peer.axis) > 1 && !overlaps(copies, a.slice))
       give(all, ActionKind::all_gather, a.slice, a.peer.axis, a.peer.root, drops);
   return all;
 }
@@ -71,7 +82,7 @@ std::vector<Action> gather_stages(const Plan& plan) {
   std::vector<Action> all;
   if (!plan.has_stages()) return all;
   for (int r = 0; r < std::ssize(plan.programs); ++r)
-    for (const Slice& s : plan.updated(static_cast<std::size_t>(r)))
+    for (const Slice& s : owned(plan, static_cast<std::size_t>(r)))
       give(all, ActionKind::broadcast, s, plan.stage_axis, r);
   for (const auto& [slice, stage] : runs(plan, &PartInfo::buffers, [&](int part) { return plan.program_of(part); }))
     all.push_back(of(ActionKind::broadcast, "statistics", slice, plan.stage_axis, stage));
@@ -88,7 +99,7 @@ std::vector<Action> average_workers(const Plan& plan, std::size_t r) {
   }
   std::vector<Action> all;
   if (apart.empty()) return all;
-  for (const Slice& s : plan.updated(r)) all.push_back(of(ActionKind::all_reduce, "weights", s, apart));
+  for (const Slice& s : owned(plan, r)) all.push_back(of(ActionKind::all_reduce, "weights", s, apart));
   const auto stage = [&](int part) { return static_cast<std::size_t>(plan.program_of(part)); };
   for (const auto& [slice, program] : runs(plan, &PartInfo::buffers, stage))
     if (program == r) all.push_back(of(ActionKind::all_reduce, "statistics", slice, apart));
@@ -128,7 +139,7 @@ Plan with_phases_on_call(Plan plan, const std::vector<std::string>& apart) {
   }
   for (std::size_t r = 0; r < plan.programs.size(); ++r) {
     Program& program = plan.programs[r];
-    std::vector<Action> evaluation = gather_shards(plan, program);
+    std::vector<Action> evaluation = gather_shards(plan, r);
     for (const auto& next : {average_workers(plan, r), stages}) {
       const auto before = static_cast<ActionId>(evaluation.size());
       evaluation.insert(evaluation.end(), next.begin(), next.end());

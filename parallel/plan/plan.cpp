@@ -9,6 +9,7 @@
 #include "parallel/comm/fnv.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/codec.h"
+#include "parallel/plan/ties.h"
 
 namespace trireme {
 namespace {
@@ -40,6 +41,7 @@ void add(Fnv& fnv, const Action& a) {
   for (auto& [name, value] : a.arguments) fnv.add(name, std::bit_cast<std::uint64_t>(value));
   if (a.version > 0) fnv.add(a.version);
   if (a.peer.per_root > 0 || !a.peer.senders_of.empty()) fnv.add(a.peer.per_root, a.peer.senders_of);
+  for (const int member : a.peer.members) fnv.add(member);
 }
 
 /// What holds for all programs, a line each.
@@ -49,8 +51,10 @@ std::string common_lines(const Plan& plan) {
                                  ranged ? "" : "programs along " + plan.stage_axis + ", ", plan.buffers);
   for (std::size_t i = 0; i < plan.parts.size(); ++i) {
     const PartInfo& p = plan.parts[i];
-    text += fmt::format("part {:>3}  {:<24} {}{}\n", i, p.name, range(p.slice),
+    text += fmt::format("part {:>3}  {:<24} {}{}", i, p.name, range(p.slice),
                         p.buffers.size() > 0 ? ", buffers " + range(p.buffers) : "");
+    for (const Slice& s : p.tied) text += ", tied to " + range(s);
+    text += "\n";
   }
   for (auto& a : plan.axes) text += fmt::format("axis {} of {}\n", a.name, a.size);
   for (auto& [axis, c] : plan.consistency) text += fmt::format("weights along {}: {}\n", axis, to_string(c));
@@ -152,6 +156,7 @@ std::string to_string(const Action& a) {
     text += fmt::format(" on {}", a.peer.channel);
   else if (!a.peer.axis.empty())
     text += " over " + a.peer.axis;
+  if (!a.peer.members.empty()) text += fmt::format(" at {}", fmt::join(a.peer.members, ", "));
   if (a.peer.root >= 0)
     text += fmt::format(" {} {}{}",
                         a.kind == ActionKind::update ? "at"
@@ -184,6 +189,10 @@ int Plan::size(const Program& program, const std::string& axis) const {
     product *= along.end - along.begin;
   }
   return product;
+}
+
+int Plan::size(const Program& program, const Peer& peer) const {
+  return peer.members.empty() ? size(program, peer.axis) : static_cast<int>(std::ssize(peer.members));
 }
 
 CoordinateRange Plan::range(const Program& program, const std::string& axis) const {
@@ -243,7 +252,11 @@ std::vector<Slice> Plan::updated(std::size_t program) const {
   std::vector<Slice> slices;
   for (auto& a : programs[program].actions)
     if (a.kind == ActionKind::update) slices.push_back(a.slice);
-  return detail::joined(std::move(slices));
+  std::vector<Slice> tied, all;
+  for (const Tie& tie : ties_of(*this)) tied.push_back(tie.slice);
+  for (const Slice& whole : detail::joined(std::move(slices)))
+    for (const Slice& piece : cut_at(whole, tied)) all.push_back(piece);
+  return all;
 }
 
 std::string Plan::summary() const {
@@ -269,7 +282,10 @@ std::uint64_t Plan::hash() const {
   fnv.add(parameters, buffers, stage_axis, axes.size());
   for (auto& a : axes) fnv.add(a.name, a.size);
   fnv.add(microbatches, parts.size());
-  for (auto& p : parts) fnv.add(p.name, p.slice.begin, p.slice.end, p.buffers.begin, p.buffers.end);
+  for (auto& p : parts) {
+    fnv.add(p.name, p.slice.begin, p.slice.end, p.buffers.begin, p.buffers.end);
+    for (auto& s : p.tied) fnv.add(s.begin, s.end);
+  }
   fnv.add(strategies.size(), state.size(), consistency.size());
   for (auto& name : strategies) fnv.add(name);
   for (auto& s : state)

@@ -20,7 +20,7 @@ struct ActionRow;  // parallel/plan/action_row.h
 
 namespace action_rows {
 extern const ActionRow forward, loss, backward, backward_input, backward_weight, send, recv, all_reduce, reduce_scatter,
-    all_gather, broadcast, update, average, free, drop_gradients, drop_values, agree, push, pull, take;
+    all_gather, broadcast, update, average, free, drop_gradients, drop_values, agree, push, pull, take, sum_tied;
 }
 
 /// What an action does: those of the library, or a row of the caller's own (parallel/plan/action_row.h), which says how
@@ -61,6 +61,9 @@ class ActionKind {
   /// times the argument `scale` if there is one (loss: the mean). Where workers train apart, a sum of gradients is one
   /// of means over the rows of each: by a scale of 1 / workers all of them together weigh as much as one mean.
   static const ActionKind take;
+  /// Gradients of slice, weights that parts of several programs use (parallel/plan/ties.h): summed over these programs,
+  /// each of which then reduces and updates the slice for itself.
+  static const ActionKind sum_tied;
 
  private:
   const ActionRow* row_;
@@ -85,6 +88,7 @@ inline constexpr ActionKind ActionKind::agree{action_rows::agree};
 inline constexpr ActionKind ActionKind::push{action_rows::push};
 inline constexpr ActionKind ActionKind::pull{action_rows::pull};
 inline constexpr ActionKind ActionKind::take{action_rows::take};
+inline constexpr ActionKind ActionKind::sum_tied{action_rows::sum_tied};
 
 /// Actions of one stream start in list order; those of `compute` also end in that order.
 enum class Stream : std::uint8_t { compute, comm };
@@ -110,6 +114,8 @@ struct Peer {
   std::uint64_t seed = 0;       ///< of pairs drawn at random
   std::string channel = {};     ///< of push and pull: messages of a name arrive in order
   std::string senders_of = {};  ///< of push without a root: to all who push to that channel of this rank
+  /// Of sum_tied: the coordinates along axis, ascending, of those who take part; empty: all.
+  std::vector<int> members = {};
   bool operator==(const Peer&) const = default;  ///< member by member
 };
 struct Codec;  // parallel/plan/codec.h
@@ -305,6 +311,8 @@ struct PartInfo {
   int outputs = 1;           ///< tensors that cross a cut behind it: its output, and what is stashed
   std::vector<PartComm> comms = {};       ///< of one rank; empty until a dry run has found them
   std::vector<TensorSlice> tensors = {};  ///< weights and biases, in order; those shared with another part: there
+  std::vector<Slice> tied =
+      {};  ///< of tensors that it uses, too, but that a part before it holds; padding behind included
   bool operator==(const PartInfo&) const = default;  ///< member by member, cost included
 };
 
@@ -331,6 +339,8 @@ struct Plan {
   int size(const std::string& axis) const;  ///< ranks along it; 1 where the mesh has no such axis
   /// Those of the program among them.
   int size(const Program&, const std::string& axis) const;
+  /// Those who take part in an action of the program with this peer.
+  int size(const Program&, const Peer&) const;
   /// The coordinates of the program along an axis of the mesh.
   CoordinateRange range(const Program&, const std::string& axis) const;
   /// The program of the rank with these coordinates, by axis. Throws Error where there is none.
@@ -345,7 +355,8 @@ struct Plan {
   /// Of several axes joined by +, those along which weights are alike after each step: the ranks of a worker, which
   /// train together; empty: a worker is one rank.
   std::string synchronous_axes(const std::string& axes) const;
-  /// What program r changes, in order: the slices of its updates, neighbours joined.
+  /// What program r changes, in order: the slices of its updates, neighbours joined but for weights that other programs
+  /// change alike (ties_of), whose slices are the same there.
   std::vector<Slice> updated(std::size_t program) const;
   std::string to_string() const;  ///< a table, one action a line
   /// A table, one line for the actions of a program that are alike: how many there are, and how many elements they

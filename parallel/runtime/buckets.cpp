@@ -6,9 +6,14 @@
 
 namespace trireme {
 
-Buckets::Buckets(Parameters& parameters, std::vector<Slice> slices, Init start)
-    : parameters_(parameters), slices_(std::move(slices)), start_(std::move(start)), works_(slices_.size()) {
+Buckets::Buckets(Parameters& parameters, std::vector<Slice> slices, Init start, std::vector<int> backwards)
+    : parameters_(parameters),
+      slices_(std::move(slices)),
+      start_(std::move(start)),
+      backwards_(std::move(backwards)),
+      works_(slices_.size()) {
   auto& entries = parameters_.entries();
+  if (backwards_.empty()) backwards_.assign(entries.size(), 1);
   for (const Slice& slice : slices_) {
     views_.push_back(parameters_.grads().rows(slice.begin, slice.end));
     auto& members = members_.emplace_back();
@@ -24,7 +29,7 @@ Buckets::~Buckets() {
 }
 
 void Buckets::arm(bool listen) {
-  seen_.assign(hooks_.size(), false);
+  left_ = backwards_;
   next_ = 0;
   listening_ = listen;
 }
@@ -33,12 +38,14 @@ void Buckets::arm(bool listen) {
 // order.
 void Buckets::completed(std::size_t entry) {
   if (!listening_) return;
-  check(!seen_[entry], "reducer",
-        "the gradient of '{}' is completed a second time before finish(): gradients of several backwards can "
+  check(left_[entry] > 0, "reducer",
+        "the gradient of '{}' is completed once more before finish(): gradients of several backwards can "
         "only be reduced with overlap = false",
         parameters_.entries()[entry].name);
-  seen_[entry] = true;
-  const auto is_full = [&] { return std::ranges::all_of(members_[next_], [&](std::size_t e) { return seen_[e]; }); };
+  --left_[entry];
+  const auto is_full = [&] {
+    return std::ranges::all_of(members_[next_], [&](std::size_t e) { return left_[e] == 0; });
+  };
   while (next_ < works_.size() && is_full()) start_next();
 }
 

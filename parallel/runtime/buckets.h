@@ -14,8 +14,10 @@ class Buckets {
  public:
   /// Starts the collective of bucket i on its part of the gradient block.
   using Init = std::function<Work(std::size_t i, const Tensor& gradients)>;
-  /// Listens to the gradients of parameters, which must outlive it. Buckets start in the order given.
-  Buckets(Parameters& parameters, std::vector<Slice> slices, Init start);
+  /// Listens to the gradients of parameters, which must outlive it. Buckets start in the order given. backwards: by
+  /// entry, how many backwards add to its gradient, each of which completes it once between arm() and flush(); empty:
+  /// one to each.
+  Buckets(Parameters& parameters, std::vector<Slice> slices, Init start, std::vector<int> backwards = {});
   ~Buckets();
   Buckets(const Buckets&) = delete;
   Buckets& operator=(const Buckets&) = delete;
@@ -46,7 +48,7 @@ class Buckets {
   std::vector<Tensor> views_;  // of the gradient block, one per bucket
   Init start_;
   std::vector<std::vector<std::size_t>> members_;  // the entries that lie in each bucket
-  std::vector<bool> seen_;                         // entries completed since arm()
+  std::vector<int> backwards_, left_;              // by entry: all, and those that have not completed it since arm()
   std::vector<std::uint64_t> hooks_;
   std::vector<Work> works_;
   std::size_t next_ = 0;  // first bucket that has not started

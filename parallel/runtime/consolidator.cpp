@@ -7,6 +7,7 @@
 #include "framework/autograd/tape.h"
 #include "parallel/plan/on_call.h"
 #include "parallel/plan/shards.h"
+#include "parallel/plan/ties.h"
 #include "parallel/split/split.h"
 
 namespace trireme {
@@ -114,6 +115,7 @@ CheckpointShard Consolidator::checkpoint_shard() {
     if (both.size() > 0 && first(e.tensor, axes)) to.push_back(both);
   };
   auto own = plan_.updated(static_cast<std::size_t>(program_));
+  const auto copies = copies_in(plan_, static_cast<std::size_t>(program_));
   for (const Action& a : program().actions) {
     if (a.kind == ActionKind::pull && a.field == "weights") s.holds.push_back(a.slice), own.push_back(a.slice);
     if (a.kind != ActionKind::update) continue;
@@ -121,6 +123,7 @@ CheckpointShard Consolidator::checkpoint_shard() {
     const Slice shard = ranks > 1 ? shard_of(a, mesh_.index(a.peer.axis), ranks) : a.slice;
     const Slice weights = drops_ ? shard : a.slice;
     s.holds.push_back(weights);
+    if (overlaps(copies, a.slice)) continue;  // their owner writes
     for (const Parameters::Entry& e : parameters_.entries())
       add(s.writes, weights, e, drops_ ? a.peer.axis : ""), add(s.writes_state, shard, e, a.peer.axis);
   }

@@ -202,6 +202,7 @@ auto Executor::find_run(const Action& a) -> void (Executor::*)(ActionId) {
   if (is(K::loss)) return &Executor::add_loss;
   if (is_pass(a)) return &Executor::compute;
   if (is_reduction(a)) return &Executor::reduce;
+  if (is(K::sum_tied)) return &Executor::sum_tied;
   if (is(K::all_gather, K::broadcast)) return &Executor::give;
   if (is(K::drop_gradients, K::drop_values)) return &Executor::drop;
   if (is(K::send)) return &Executor::send;
@@ -254,6 +255,13 @@ void Executor::reduce(ActionId id) {
   if (s.bucket >= 0 || !s.comm) return;
   optimizer_.parameters().zero_missing_grads(a.slice);
   s.works.push_back(start_reduction(id, gradients(a.slice)));
+}
+
+void Executor::sum_tied(ActionId id) {
+  const Slice& slice = action(id).slice;
+  optimizer_.parameters().zero_missing_grads(slice);
+  slot(id).works.push_back(slot(id).comm->all_reduce(gradients(slice)));
+  slot(id).pending = true;
 }
 
 Work Executor::start_reduction(ActionId id, const Tensor& gradients) {

@@ -90,6 +90,7 @@ class Executor {
   };
   void number_cuts();
   void prepare(Mesh&);
+  std::vector<int> backwards_by_entry() const;
   void prepare_backward();
   void prepare_updates();
   // For the interpreter; what waits for others sleeps here.
@@ -126,6 +127,7 @@ class Executor {
   void send(ActionId);
   void receive(ActionId);
   void reduce(ActionId);
+  void sum_tied(ActionId);
   void give(ActionId);
   void drop(ActionId);
   void average(ActionId);
@@ -177,7 +179,7 @@ class Executor {
   bool leaves_messages_ = false;  // a kind of actions does, under way to other ranks (ActionRow::flush)
   StepsInFlight in_flight_;
   std::unique_ptr<Buckets> buckets_;
-  std::vector<Slice> shards_, updated_;  // of each update; the same joined
+  std::vector<Slice> shards_, updated_;  // of each update, but of copies that other programs own; of all, joined
   WeightVersions versions_;
   Agreement agreement_;
   double grad_scale_ = 1;

@@ -4,6 +4,7 @@
 
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/shards.h"
+#include "parallel/plan/ties.h"
 #include "parallel/runtime/executor.h"
 
 namespace trireme {
@@ -36,8 +37,8 @@ void Executor::prepare(Mesh& mesh) {
     if (a.kind == ActionKind::agree && a.field == "loss") sums_loss_ = true;
     check(!is_message(a) || (a.part >= 0 && a.peer.axis == plan_.stage_axis), "executor",
           "action {} ({}): only what crosses a cut between programs is sent yet", id, [&] { return to_string(a); });
-    if (plan_.size(program_, a.peer.axis) > 1 && !is_channel(a))
-      s.comm = a.kind == ActionKind::agree ? &ranks_.agreement(a.peer.axis, mesh) : &ranks_.group(a.peer.axis, mesh);
+    if (plan_.size(program_, a.peer) > 1 && !is_channel(a))
+      s.comm = a.kind == ActionKind::agree ? &ranks_.agreement(a.peer.axis, mesh) : &ranks_.group(a.peer, mesh);
     s.shard = s.comm ? shard_of(a, s.comm->rank(), s.comm->size()) : a.slice;
     s.run = find_run(a);
     leaves_messages_ = leaves_messages_ || (a.kind->flush && s.comm);
@@ -48,12 +49,30 @@ void Executor::prepare(Mesh& mesh) {
   }
   if (last_forward) last_forward->last_forward = true;
   if (slices.empty()) return;
-  buckets_ = std::make_unique<Buckets>(optimizer_.parameters(), std::move(slices),
-                                       [this, ids](std::size_t i, const Tensor& gradients) {
-                                         if (recorder_) recorder_->begin(ids[i]);
-                                         time_.start(ids[i]);
-                                         return start_reduction(ids[i], gradients);
-                                       });
+  buckets_ = std::make_unique<Buckets>(
+      optimizer_.parameters(), std::move(slices),
+      [this, ids](std::size_t i, const Tensor& gradients) {
+        if (recorder_) recorder_->begin(ids[i]);
+        time_.start(ids[i]);
+        return start_reduction(ids[i], gradients);
+      },
+      backwards_by_entry());
+}
+
+/// Segments whose parts use a tensor: each makes a share of its gradient.
+std::vector<int> Executor::backwards_by_entry() const {
+  const Liveness live(program_);
+  std::vector<int> all;
+  for (const Parameters::Entry& e : optimizer_.parameters().entries()) {
+    int count = 0;
+    for (const Segment& s : live.segments) {
+      bool used = false;
+      for (int p = s.first; p < s.end; ++p) used = used || uses(plan_.parts[static_cast<std::size_t>(p)], e.slice);
+      count += used;
+    }
+    all.push_back(std::max(count, 1));
+  }
+  return all;
 }
 
 /// Finds the backwards that complete a part's gradients: those of the micro-batch that comes last.
@@ -77,6 +96,7 @@ void Executor::prepare_backward() {
 
 void Executor::prepare_updates() {
   Slot* last = nullptr;
+  const auto copies = copies_in(plan_, static_cast<std::size_t>(&program_ - plan_.programs.data()));
   for (std::size_t id = 0; id < slots_.size(); ++id) {
     if (program_.actions[id].kind != ActionKind::update) continue;
     slots_[id].first_update = last == nullptr;
@@ -87,7 +107,7 @@ void Executor::prepare_updates() {
         "action {} ({}) is shared over other ranks than the updates before it: the gradient's norm could not be summed",
         id, [&] { return to_string(program_.actions[id]); });
     last = &slots_[id];
-    shards_.push_back(last->shard);
+    if (!overlaps(copies, program_.actions[id].slice)) shards_.push_back(last->shard);
     if (last->shard.size() > 0) updated_.push_back(last->shard);
   }
   if (last) last->last_update = true;

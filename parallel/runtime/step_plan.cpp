@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "parallel/comm/virtual_clock.h"
@@ -11,6 +12,7 @@
 #include "parallel/plan/agreements.h"
 #include "parallel/plan/channels.h"
 #include "parallel/plan/on_call.h"
+#include "parallel/plan/ties.h"
 #include "parallel/split/split.h"
 
 namespace trireme {
@@ -57,15 +59,26 @@ void check_mesh(const Plan& plan, const Mesh& mesh, const std::vector<std::strin
         plan.stage_axis, mesh.size(plan.stage_axis));
 }
 
-/// A weight of two parts gets two gradients; both must come about in one program.
-void refuse_shared_across_programs(const Plan& plan, const Chain& chain) {
+/// A weight of parts in several programs gets a gradient in each, which the plan must sum; what else such parts share
+/// would go apart.
+void refuse_shared_across_programs(const Plan& plan, const Chain& chain, const Parameters& parameters) {
   std::map<const void*, int> home;
+  std::map<const void*, Slice> trained;
+  for (const Parameters::Entry& e : parameters.entries()) trained[e.tensor.id()] = e.slice;
   for (int p = 0; p < chain.size() && plan.programs.size() > 1; ++p)
     for (auto& [id, name] : chain.tensors(p)) {
-      const int first = home.try_emplace(id, p).first->second;
-      check(plan.program_of(first) == plan.program_of(p), "step",
-            "parts '{}' and '{}' share the tensor '{}', but stand in different stages: cut elsewhere",
-            plan.parts[static_cast<std::size_t>(first)].name, plan.parts[static_cast<std::size_t>(p)].name, name);
+      const int first = home.try_emplace(id, p).first->second, here = plan.program_of(p),
+                there = plan.program_of(first);
+      const auto entry = trained.find(id);
+      const bool summed =
+          entry != trained.end() && here >= 0 && there >= 0 && std::ranges::all_of(std::array{here, there}, [&](int r) {
+            return !tied_sums(plan.programs[static_cast<std::size_t>(r)], entry->second).empty();
+          });
+      check(here == there || summed, "step", "parts '{}' and '{}' share the {} '{}', but stand in different stages{}",
+            plan.parts[static_cast<std::size_t>(first)].name, plan.parts[static_cast<std::size_t>(p)].name,
+            entry == trained.end() ? "buffer" : "weight", name,
+            entry == trained.end() ? ": cut elsewhere"
+                                   : ", which do not sum its gradients: use pipeline(), or cut elsewhere");
     }
 }
 
@@ -131,7 +144,7 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, const Loss& loss, O
   const auto faults = o.refuse_unsound ? check(plan, mesh.size(plan.reduced_axis())) : std::vector<std::string>();
   check(faults.empty(), "plan", "{}{}", faults.empty() ? "" : faults[0],
         [&] { return faults.size() > 1 ? fmt::format(" (and {} faults more)", faults.size() - 1) : ""; });
-  refuse_shared_across_programs(plan, chain);
+  refuse_shared_across_programs(plan, chain, parameters);
   check(o.loss_scale == 0 || !meets_by_messages(plan), "step",
         "a loss that is scaled and ranks that meet by messages alone (servers, asynchronous gossip) do not go together "
         "yet: no rank could tell all of an overflow");

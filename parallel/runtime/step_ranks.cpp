@@ -65,6 +65,14 @@ void StepRanks::make_communicators(const Plan& plan, Mesh& mesh) {
     if (std::ranges::any_of(names, [&](const std::string& n) { return shared.contains(n); }))
       groups_[name] = all.split(program, all.rank());
   }
+  for (auto& r : plan.programs)
+    for (auto& a : r.actions) {
+      const std::vector<int>& members = a.peer.members;
+      if (members.empty() || subsets_.contains({a.peer.axis, members})) continue;
+      Communicator& all = mesh.comm(a.peer.axis);
+      const bool member = std::ranges::find(members, all.rank()) != members.end();
+      subsets_[{a.peer.axis, members}] = all.split(member ? 0 : 1, all.rank());
+    }
   axes.clear();
   for (auto& r : plan.programs)
     for (auto& phase : r.on_call)
@@ -76,6 +84,10 @@ void StepRanks::make_communicators(const Plan& plan, Mesh& mesh) {
 Communicator& StepRanks::group(const std::string& axis, Mesh& mesh) const {
   const auto at = groups_.find(axis);
   return at != groups_.end() ? *at->second : mesh.comm(axis);
+}
+
+Communicator& StepRanks::group(const Peer& peer, Mesh& mesh) const {
+  return peer.members.empty() ? group(peer.axis, mesh) : *subsets_.at({peer.axis, peer.members});
 }
 
 Communicator& StepRanks::agreement(const std::string& axis, Mesh& mesh) const {

@@ -41,6 +41,8 @@ class StepRanks {
   Communicator* batch() const { return batch_.get(); }
   /// Those of this rank's program along an axis.
   Communicator& group(const std::string& axis, Mesh&) const;
+  /// Those of them that take part.
+  Communicator& group(const Peer&, Mesh&) const;
   /// The ranks along an axis, for what a step agrees on: others than those that reduce gradients meanwhile.
   Communicator& agreement(const std::string& axis, Mesh&) const;
   /// The ranks along the plan's program axis, one per pipeline stage; null: one program.
@@ -60,8 +62,10 @@ class StepRanks {
   std::string batch_axis_, stage_axis_;
   std::unique_ptr<Communicator> batch_, stages_;
   std::map<std::string, std::unique_ptr<Communicator>> groups_;  // by axis, where programs share it
-  std::unique_ptr<Communicator> norm_group_;                     // null: batch norm's statistics cover all ranks or one
-  std::shared_ptr<const NormRanks> norm_;  // whose rows batch norm's statistics cover; null: this rank's
+  /// By Peer::axis and Peer::members; where this rank is none of these, of the others.
+  std::map<std::pair<std::string, std::vector<int>>, std::unique_ptr<Communicator>> subsets_;
+  std::unique_ptr<Communicator> norm_group_;  // null: batch norm's statistics cover all ranks or one
+  std::shared_ptr<const NormRanks> norm_;     // whose rows batch norm's statistics cover; null: this rank's
 };
 
 }  // namespace trireme

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "framework/ops/loss_share.h"
 #include "parallel/plan/action_kind.h"
 
 namespace trireme {
@@ -121,7 +122,9 @@ void Tapes::forward(const Action& a) {
     }
     activation = f.in.at(0);
   }
-  for (int p = s.first; p < s.end; ++p) activation = chain_.run(p, std::move(activation), stashed);
+  const LmHead* head = s.end == chain_.size() ? fused_head() : nullptr;
+  for (int p = s.first; p < s.end - (head ? 1 : 0); ++p) activation = chain_.run(p, std::move(activation), stashed);
+  if (head) activation = head_loss(*head, activation, a.microbatch);
   f.out = {std::move(activation)};
   for (auto& name : stashed_[static_cast<std::size_t>(s.end - 1)]) f.out.push_back(stashed.at(name));
   if (s.end < chain_.size() && runs(s.end)) boundary(s.end - 1, a.microbatch).forward = f.out;
@@ -133,6 +136,18 @@ double Tapes::count_ignored() const {
   return all;
 }
 
+Tensor Tapes::head_loss(const LmHead& head, const Tensor& x, int microbatch) const {
+  LabelLossOptions sum = *loss_.cross_entropy();
+  sum.reduction = Reduction::sum;
+  return head.loss(x, batch(microbatch).y[index(0, microbatch)].to(x.device()), sum);
+}
+
+Tensor Tapes::loss_of(const Tensor& output, int microbatch) const {
+  const Tensor& labels = batch(microbatch).y[index(0, microbatch)];
+  if (fused_head()) return scale(output, ops::share_of_row("cross_entropy", labels, labels, *loss_.cross_entropy()));
+  return loss_(output, labels.to(output.device()));
+}
+
 Tensor Tapes::loss(int microbatch, double scale, std::optional<double> ignored) {
   const StepContext* own = context(microbatch);
   StepContext now = own ? *own : StepContext::current();
@@ -141,7 +156,7 @@ Tensor Tapes::loss(int microbatch, double scale, std::optional<double> ignored) 
   const int last = chain_.size() - 1;
   MicrobatchState& f = state(last, microbatch);
   const NamedRange range("loss");
-  Tensor loss = loss_(f.out.at(0), batch(microbatch).y[index(0, microbatch)].to(f.out[0].device()));
+  Tensor loss = loss_of(f.out.at(0), microbatch);
   check(loss.defined() && loss.numel() == 1 && is_float(loss.dtype()), "loss", "is {}, expected one number",
         loss ? loss.shape() : Shape{});
   check(

@@ -90,6 +90,14 @@ class Tapes {
   void release(MicrobatchState&);
   void walk(MicrobatchState&, const Segment&, int microbatch, Deferred*);
 
+  /// The head whose product and the loss are one op: the logits are not kept (linear_cross_entropy()). Null: none.
+  const LmHead* fused_head() const { return loss_.cross_entropy() ? chain_.head() : nullptr; }
+  /// The last part and the loss of a micro-batch, its sum over rows: here the weights are there, at the action `loss`
+  /// ZeRO may have given them back.
+  Tensor head_loss(const LmHead&, const Tensor& x, int microbatch) const;
+  /// The loss of a micro-batch by its last part's output.
+  Tensor loss_of(const Tensor& output, int microbatch) const;
+
   const Program& program_;
   const Chain& chain_;
   Loss loss_;

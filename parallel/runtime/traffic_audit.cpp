@@ -15,7 +15,7 @@ namespace {
 Tensor in_shape_of(const Tensor& t, Index rows) {
   Shape shape = t.shape();
   shape[0] = rows;
-  return Tensor::empty(shape, t.dtype(), t.device());
+  return Tensor::zeros(shape, t.dtype(), t.device());  // of ids and labels: those there are
 }
 
 }  // namespace

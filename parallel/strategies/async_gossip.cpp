@@ -8,6 +8,7 @@
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/codec.h"
 #include "parallel/plan/peers.h"
+#include "parallel/plan/ties.h"
 #include "parallel/strategies/mixing.h"
 
 namespace trireme {
@@ -217,6 +218,9 @@ Plan gossip_asynchronously(Plan plan, const GossipOptions& o) {
         "mode=async: a ring of {} ranks has no two sides, of which one asks and one answers: take an even number, or "
         "graph=random",
         ranks);
+  check(ties_of(plan).empty(), "gossip",
+        "mode=async: stages meet others at different times, so that their copies of weights that parts of several "
+        "stages share would differ: take mode=sync, or a partition in which one stage has all of these parts");
   Action like{.kind = exchange, .arguments = {{"share", 0.5}}};
   like.peer = {.axis = o.axis, .pairs = o.graph == "ring" ? "bipartite_ring" : "bipartite", .seed = o.seed};
   mix_weights(plan, like, o.axis, "step", {});

@@ -3,6 +3,7 @@
 #include "framework/autograd/tape.h"
 #include "framework/ops/ops.h"
 #include "parallel/plan/action_kind.h"
+#include "parallel/plan/ties.h"
 #include "parallel/strategies/mixing.h"
 
 namespace trireme {
@@ -85,6 +86,7 @@ Strategy local_sgd(LocalSgdOptions o) {
           ActionId update = 0;
           while (program.actions[static_cast<std::size_t>(update)].kind != ActionKind::update) ++update;
           Action mean{.kind = action_rows::mean, .slice = slice, .field = "gradients"};
+          mean.after = tied_sums(program, slice);
           mean.peer.axis = o.axis, mean.phase = add_phase(program, "synchronous", {.until = from});
           insert(program, update, std::move(mean));
         }

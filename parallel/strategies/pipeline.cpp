@@ -133,7 +133,7 @@ Plan rewrite(Plan plan, const PipelineOptions& o, const PipelineSchedule& schedu
   plan.stage_axis = o.axis;
   plan.microbatches = o.micro;
   if (schedule.delay) plan.consistency[o.axis] = {Consistency::Kind::stale, schedule.delay(shape)};
-  return plan;
+  return with_tied_sums(std::move(plan));
 }
 
 }  // namespace

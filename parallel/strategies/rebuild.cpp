@@ -2,6 +2,7 @@
 
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/codec.h"
+#include "parallel/plan/ties.h"
 
 namespace trireme {
 
@@ -19,10 +20,10 @@ std::vector<ActionId> reductions_of(const Program& program) {
   return ids;
 }
 
-ActionId Rebuild::keep(ActionId old, ActionId also) {
+ActionId Rebuild::keep(ActionId old, const std::vector<ActionId>& also) {
   Action a = program_.actions[old];
   for (ActionId& id : a.after) id = moved_[id];
-  a.after.push_back(also);
+  a.after.insert(a.after.end(), also.begin(), also.end());
   return moved_[old] = add(std::move(a));
 }
 
@@ -38,6 +39,48 @@ void refuse_asynchronous(const Plan& plan, const std::string& strategy) {
       "schedules pipedream and 2bw keep versions of whole weights and update in mid-step, so of other strategies only "
       "data_parallel goes with them: for {} take a schedule that ends with its step (1f1b)",
       strategy);
+}
+
+Plan with_tied_sums(Plan plan) {
+  const std::vector<Tie> ties = ties_of(plan);
+  check(
+      ties.empty() || !is_asynchronous(plan), "pipeline",
+      "weights [{}, {}) are used by parts of several stages, which under this schedule update at different times: take "
+      "one that ends with its step (1f1b), or a partition in which one stage has all of these parts",
+      ties.empty() ? 0 : ties[0].slice.begin, ties.empty() ? 0 : ties[0].slice.end);
+  std::vector<Slice> tied;
+  for (const Tie& tie : ties) tied.push_back(tie.slice);
+  for (int r = 0; r < std::ssize(plan.programs) && !ties.empty(); ++r) {
+    Program& program = plan.programs[static_cast<std::size_t>(r)];
+    std::vector<Slice> updates = copies_in(plan, static_cast<std::size_t>(r));
+    std::vector<ActionId> made(ties.size(), -1), summed = made;  // the last backward that adds to a gradient; its sum
+    program = rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action& a) {
+      if (a.kind == ActionKind::update) {
+        for (const Slice& piece : cut_at(a.slice, tied)) updates.push_back(piece);
+        return;
+      }
+      const ActionId now = rebuild.keep(id);
+      for (std::size_t i = 0; i < ties.size(); ++i)
+        if (completes(a) && uses(plan.parts[static_cast<std::size_t>(a.part)], tied[i])) made[i] = now;
+    });
+    const auto add = [&](Action a) {
+      program.actions.push_back(std::move(a));
+      return static_cast<ActionId>(program.actions.size()) - 1;
+    };
+    for (std::size_t i = 0; i < ties.size(); ++i) {
+      if (made[i] < 0) continue;
+      Action sum = on_slice(ActionKind::sum_tied, Stream::comm, tied[i], plan.stage_axis, {made[i]});
+      sum.peer.members = ties[i].programs;
+      summed[i] = add(std::move(sum));
+    }
+    std::ranges::sort(updates, {}, &Slice::begin);
+    for (const Slice& s : updates) {
+      Action update{.kind = ActionKind::update, .slice = s};
+      if (const auto at = std::ranges::find(tied, s); at != tied.end()) update.after = {summed[at - tied.begin()]};
+      add(std::move(update));
+    }
+  }
+  return plan;
 }
 
 Plan with_reductions(Plan plan, const std::string& strategy) {
@@ -61,7 +104,9 @@ Plan with_reductions(Plan plan, const std::string& strategy) {
 
 Program reduce_slices(const Plan& plan, const Program& program, const std::vector<Slice>& slices,
                       const std::string& axis, bool overlap) {
-  std::vector<ActionId> done(slices.size(), -1), reduced = done;  // backward that completes a slice; its reduction
+  // What completes a slice, a backward or the sum with copies; its reduction.
+  std::vector<ActionId> done(slices.size(), -1), reduced = done;
+  std::vector<bool> summed(slices.size());
   ActionId last = -1;
   int microbatch = 0;  // an asynchronous pipeline's gradients are whole in front of the update by a step before
   for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
@@ -70,15 +115,17 @@ Program reduce_slices(const Plan& plan, const Program& program, const std::vecto
     if (!completes(a)) continue;
     last = id;
     for (std::size_t i = 0; i < slices.size(); ++i)
-      if (plan.parts[a.part].slice.overlaps(slices[i])) done[i] = id;
+      if (uses(plan.parts[static_cast<std::size_t>(a.part)], slices[i])) done[i] = id;
   }
+  for (std::size_t i = 0; i < slices.size(); ++i)
+    if (const auto sums = tied_sums(program, slices[i]); !sums.empty()) done[i] = sums[0], summed[i] = true;
   Program out = rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action& a) {
     if (is_reduction(a) && a.peer.axis == axis) return;
     const ActionId now = rebuild.keep(id);
     for (std::size_t i = 0; i < slices.size(); ++i) {
-      if (done[i] < 0 || id != (overlap ? done[i] : last)) continue;
+      if (done[i] < 0 || id != (overlap || summed[i] ? done[i] : last)) continue;
       Action reduce = on_slice(ActionKind::all_reduce, Stream::comm, slices[i], axis, {now});
-      reduce.on_ready = overlap, reduce.microbatch = microbatch;
+      reduce.on_ready = overlap && !summed[i], reduce.microbatch = microbatch;
       reduced[i] = rebuild.add(std::move(reduce));
     }
   });

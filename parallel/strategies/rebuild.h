@@ -25,8 +25,8 @@ class Rebuild {
         moved_(program.actions.size(), -1) {
     out_.versions = program.versions;
   }
-  /// Appends an action of the old program, with one more dependency; without those on what was left out.
-  ActionId keep(ActionId old, ActionId also = -1);
+  /// Appends an action of the old program, with more dependencies; without those on what was left out.
+  ActionId keep(ActionId old, const std::vector<ActionId>& also = {});
   /// Appends a new one, whose `after` means ids that keep() and add() returned; -1: none.
   ActionId add(Action);
   Program take() { return std::move(out_); }
@@ -45,6 +45,10 @@ Program rebuilt(const Program& program, F&& f) {
   return rebuild.take();
 }
 
+/// The plan of a pipeline with what weights want that parts of several stages use: their gradients summed over these
+/// stages behind the last backward, and an update of the copy in each. Throws Error for an asynchronous pipeline.
+Plan with_tied_sums(Plan);
+
 /// A strategy of that name that sums gradients by reduce_over().
 Strategy reducing(const std::string& name, const DataParallelOptions&);
 /// The plan as data_parallel left it; if it was not used yet, used now. Throws Error where updates are shared already,
@@ -53,7 +57,8 @@ Plan with_reductions(Plan, const std::string& strategy);
 /// Averages the running statistics over an axis, behind a program's last forward, in the steps of the trigger.
 void average_buffers(Plan&, const std::string& axis, const Trigger& = {});
 /// One reduction per slice whose gradients the program makes, instead of those there are over the axis: as soon as they
-/// are complete (overlap), or behind the whole backward. Updates wait for those of their slices.
+/// are complete (overlap), or behind the whole backward; for weights with copies in other programs behind the sum over
+/// these. Updates wait for those of their slices.
 Program reduce_slices(const Plan&, const Program&, const std::vector<Slice>&, const std::string& axis, bool overlap);
 /// One update per reduction, instead of those there are, of the slice it reduces: by each rank its shard, or by root
 /// all of it. The first waits for all, so that the gradient's norm is known. reduction: the kind that takes the place

@@ -1,30 +1,43 @@
 // ZeRO: reductions become reduce-scatters, each rank updates its shards, and what the others hold is gathered again.
+#include <algorithm>
+#include <map>
 #include <ranges>
 
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/liveness.h"
+#include "parallel/plan/ties.h"
 #include "parallel/strategies/rebuild.h"
 
 namespace trireme {
 namespace {
 
 /// Neighbouring parts whose weights are there together: each part; in a pipeline, each segment of a stage.
-std::vector<Segment> units_of(const Plan& plan, const Program& program) {
-  if (plan.programs.size() > 1) return find_segments(program);
-  std::vector<Segment> units;
-  for (int p = 0; p < static_cast<int>(plan.parts.size()); ++p) units.push_back({p, p + 1});
+struct Unit {
+  Segment parts;
+  std::vector<Slice>
+      weights;  // each reduced, updated and gathered as one; those that parts share are slices of their own
+};
+std::vector<Unit> units_of(const Plan& plan, const Program& program) {
+  std::vector<Segment> segments;
+  if (plan.programs.size() > 1) segments = find_segments(program);
+  for (int p = 0; p < std::ssize(plan.parts) && plan.programs.size() == 1; ++p) segments.push_back({p, p + 1});
+  const std::vector<Slice> tied = tied_slices(plan);
+  std::vector<Unit> units;
+  for (const Segment& s : segments) {
+    Unit& unit =
+        units.emplace_back(Unit{s, cut_at({plan.parts[s.first].slice.begin, plan.parts[s.end - 1].slice.end}, tied)});
+    for (int p = s.first; p < s.end; ++p)
+      for (const Slice& t : plan.parts[p].tied)
+        if (std::ranges::find(unit.weights, t) == unit.weights.end()) unit.weights.push_back(t);
+  }
   return units;
-}
-Slice weights_of(const Plan& plan, const Segment& unit) {
-  return {plan.parts[unit.first].slice.begin, plan.parts[unit.end - 1].slice.end};
 }
 
 /// One reduction per unit, where its last backward ends, instead of those by buckets.
 Program reduce_by_units(const Plan& plan, const Program& program, const std::string& axis) {
-  const auto units = units_of(plan, program);
-  std::vector<Slice> slices;  // last first
-  for (const Segment& unit : units | std::views::reverse) slices.push_back(weights_of(plan, unit));
-  std::erase_if(slices, [](const Slice& s) { return s.size() == 0; });
+  std::vector<Slice> slices;  // last first; of several units: by the first, whose backward is the last
+  for (const Unit& unit : units_of(plan, program) | std::views::reverse)
+    for (const Slice& s : unit.weights | std::views::reverse) std::erase(slices, s), slices.push_back(s);
   return reduce_slices(plan, program, slices, axis, program.actions[reductions_of(program)[0]].on_ready);
 }
 
@@ -49,23 +62,25 @@ Program drop_gradients(const Program& program, const std::string& axis, bool sta
 /// Stage 3: weights come before a unit's forward and backward, and go behind them.
 Program gather_weights(const Plan& plan, const Program& program, const std::string& axis) {
   const auto units = units_of(plan, program);
-  std::vector<ActionId> dropped(units.size(), -1);
+  std::map<Index, ActionId> dropped;  // by where slices begin
   return rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action& a) {
     const bool uses = a.kind != ActionKind::backward_weight && is_pass(a);
     std::size_t u = 0;
-    while (u < units.size() && !(units[u].first <= a.part && a.part < units[u].end)) ++u;
-    if (!uses || u == units.size() || weights_of(plan, units[u]).size() == 0) {
+    while (u < units.size() && !(units[u].parts.first <= a.part && a.part < units[u].parts.end)) ++u;
+    if (!uses || u == units.size() || units[u].weights.empty()) {
       rebuild.keep(id);
       return;
     }
-    const Slice slice = weights_of(plan, units[u]);
+    const auto& [parts, weights] = units[u];
     const bool forward = a.kind == ActionKind::forward;
-    ActionId gathered = -1;
-    if (a.part == (forward ? units[u].first : units[u].end - 1))
-      gathered = rebuild.add(on_slice(ActionKind::all_gather, Stream::comm, slice, axis, {dropped[u]}));
+    std::vector<ActionId> gathered;
+    for (const Slice& s : a.part == (forward ? parts.first : parts.end - 1) ? weights : std::vector<Slice>{}) {
+      const ActionId before = dropped.try_emplace(s.begin, -1).first->second;
+      gathered.push_back(rebuild.add(on_slice(ActionKind::all_gather, Stream::comm, s, axis, {before})));
+    }
     const ActionId now = rebuild.keep(id, gathered);
-    if (a.part == (forward ? units[u].end - 1 : units[u].first))
-      dropped[u] = rebuild.add(on_slice(ActionKind::drop_values, Stream::compute, slice, axis, {now}));
+    for (const Slice& s : a.part == (forward ? parts.end - 1 : parts.first) ? weights : std::vector<Slice>{})
+      dropped[s.begin] = rebuild.add(on_slice(ActionKind::drop_values, Stream::compute, s, axis, {now}));
   });
 }
 

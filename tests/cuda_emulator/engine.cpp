@@ -61,13 +61,17 @@ void Engine::entry() {
   running->serve();
 }
 
+// Backward: the threads whose wait was over last go on first, so that a warp runs ahead of the others until it comes to
+// a barrier of the block. Otherwise the warps take turns.
+int Engine::take_ready() { return ready_[(drawing_.kind == Order::backward ? --last_ : first_++) % most_threads]; }
+
 void Engine::serve() {
   for (;;) {
     while (first_ == last_ && started_ < threads_ && failure_.empty()) run_thread();
     Fiber& self = *current_;
     idle_.push_back(&self);
     if (first_ != last_ && failure_.empty()) {
-      const int next = ready_[first_++ % most_threads];
+      const int next = take_ready();
       go(next);
       current_ = lanes_[static_cast<std::size_t>(next)].fiber;
     } else {
@@ -103,7 +107,7 @@ void Engine::wait() {
   if (!failure_.empty()) {
     current_ = &host_;
   } else if (first_ != last_) {
-    const int next = ready_[first_++ % most_threads];
+    const int next = take_ready();
     go(next);
     current_ = lanes_[static_cast<std::size_t>(next)].fiber;
   } else if (started_ < threads_) {

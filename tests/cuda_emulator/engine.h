@@ -48,6 +48,7 @@ class Engine {
   void start_block(unsigned long long place);
   void go(int thread);  // threadIdx and thread_ for it
   void wait();
+  int take_ready();
   void release(int thread) { ready_[last_++ % most_threads] = static_cast<short>(thread); }
   Fiber& idle();
   void fail(std::string text);

@@ -27,7 +27,7 @@ struct State {
   Optimizer optimizer;
 
   explicit State(const Sizes& s = {})
-      : model{Conv2d(s.in, s.filters, s.kernel), BatchNorm(s.filters), Linear(s.filters, s.out)},
+      : model{Conv2d(s.in, s.filters, s.kernel), BatchNorm(s.filters), Linear(s.filters, s.out, {.layout = FileLayout::transposed})},
         parameters(model),
         optimizer(parameters, Adam{}) {
     visit([](float& v) { v = -1; });

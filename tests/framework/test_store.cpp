@@ -384,7 +384,7 @@ TEST_CASE("a spec is the same after it was a text, and what no store can be is r
       const bool trained = k < tensors;
       TensorSpec t{.name = "part " + std::to_string(k),
                    .use = trained ? static_cast<StateKind>(random() % 2) : StateKind::buffer,
-                   .layout = static_cast<FileLayout>(random() % 2),
+                   .layout = static_cast<FileLayout>(random() % 3),
                    .begin = trained ? spec.size : 0,
                    .dtype = trained ? dtype : static_cast<DType>(random() % 7),
                    .device = cpu(static_cast<int>(random() % 3))};

@@ -13,8 +13,8 @@ namespace {
 constexpr int ir_version = 8, opset = 17;
 
 /// ValueInfoProto: name 1, type 2 { tensor_type 1 { elem_type 1, shape 2 { dim 1 { dim_value 1 | dim_param 2 } } } }.
-Protobuf value_info(const char* name, const Tensor& traced) {
-  const Shape shape = channels_first(traced.shape());
+Protobuf value_info(const char* name, const Tensor& traced, bool first) {
+  const Shape shape = first ? channels_first(traced.shape()) : traced.shape();
   Protobuf dims;
   for (int i = 0; i < shape.rank(); ++i)
     dims.message(1, i == 0 ? Protobuf().text(2, "N") : Protobuf().integer(1, shape[i]));
@@ -35,7 +35,7 @@ Protobuf node_proto(const OnnxNode& n) {
 struct TensorProto {
   explicit TensorProto(const StoredTensor& stored) : from(stored) {
     const Tensor& t = stored.tensor;
-    const Shape shape = stored.layout == FileLayout::filter ? channels_first(t.shape()) : t.shape();
+    const Shape shape = in_file(t.shape(), stored.layout);
     for (Index extent : shape) head.integer(1, extent);
     raw = static_cast<std::size_t>(t.numel() * (is_float(t.dtype()) ? 4 : size_of(t.dtype())));
     head.integer(2, onnx_type(t.dtype())).text(8, stored.name).announce(9, raw);
@@ -103,7 +103,8 @@ void write_model(const OnnxGraph& graph, const Tensor& input, const std::string&
   Protobuf small;
   for (const OnnxNode& n : graph.nodes()) small.message(1, node_proto(n));
   small.text(2, "trireme");
-  small.message(11, value_info("input", input)).message(12, value_info("output", graph.output()));
+  small.message(11, value_info("input", input, true));
+  small.message(12, value_info("output", graph.output(), graph.channels_first_out()));
   std::vector<std::pair<Protobuf, TensorProto>> tensors;  // each behind its tag and length
   std::size_t size = small.bytes().size();
   for (const StoredTensor& stored : graph.initializers()) {

@@ -17,8 +17,9 @@ struct OnnxOptions {
 /// Writes the model to path, as a temporary file that is renamed. sample is the shape of one sample, channels last
 /// ([224, 224, 3]). The graph has one input "input", f32 (whatever the model's type; or options.input), and one output
 /// "output", f32, or the type of a result of integers or truth values (argmax: INT64, a comparison: BOOL), both of
-/// dynamic batch "N", channels first as PyTorch has them ([N, 3, 224, 224]); initialisers have the names and the layout
-/// of the parameters and buffers in a file of weights. All weights lie in the file itself. The model runs twice, in
+/// dynamic batch "N", channels first as PyTorch has them ([N, 3, 224, 224]); of a model of ids the output is as here
+/// ([N, T, V]). Initialisers have the names and the layout of the parameters and buffers in a file of weights, but
+/// matrices that Hugging Face's have as [in, out]. All weights lie in the file itself. The model runs twice, in
 /// evaluation, with 3 and 4 samples: extents that differ follow N, and no number may. Throws Error, with nothing
 /// written: an op without an ONNX form, a tensor in the forward pass that is neither named by visit() nor made by a
 /// recorded op, an operation that ties the batch to one size, a model above at_most bytes.

@@ -80,7 +80,7 @@ void OnnxGraph::finish(const Tensor& output) {
         "argument instead");
   check(output.rank() >= 1 && output.dim(0) == batch(), "export",
         "the output of {} samples is {}: its first axis must count the samples", batch(), output.shape());
-  const OnnxValue value = first(at->second);
+  const OnnxValue value = channels_first_out() ? first(at->second) : last(at->second);
   output_ = output;
   if (maker(value.name) == nullptr) return nodes_.push_back({"Identity", {value.name}, {"output"}, {}});
   for (OnnxNode& n : nodes_)
@@ -101,6 +101,8 @@ OnnxValue OnnxGraph::value(const TracedOp& reader, std::size_t input) {
 
 OnnxValue OnnxGraph::initializer(const StoredTensor& stored) {
   initializers_.push_back(stored);
+  // The graph has a matrix as memory has it: ops would turn it back.
+  if (stored.layout == FileLayout::transposed) initializers_.back().layout = FileLayout::same;
   return {stored.name, stored.tensor.rank(), stored.tensor.rank() >= 3 && stored.layout == FileLayout::filter};
 }
 

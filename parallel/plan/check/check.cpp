@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "parallel/plan/check/diagnostics.h"
+#include "parallel/plan/ties.h"
 
 namespace trireme {
 namespace {
@@ -46,7 +47,7 @@ void check_shape(const Plan& plan, Diagnostics& faults) {
                    place(program, id));
       if (layered && a.part < 0) faults.add("{} names no part", place(program, id));
       Index block = a.kind == ActionKind::average ? std::max(plan.buffers, plan.parameters) : plan.parameters;
-      if ((is_reduction(a) || a.kind == ActionKind::update) &&
+      if ((is_reduction(a) || a.kind == ActionKind::update || a.kind == ActionKind::sum_tied) &&
           (a.slice.begin < 0 || a.slice.end > block || a.slice.size() <= 0))
         faults.add("{} has the slice [{}, {}) of a block of {}", place(program, id), a.slice.begin, a.slice.end, block);
       if ((is_collective(a) || is_message(a)) && a.peer.axis.empty())
@@ -73,7 +74,7 @@ void check_segment(const Plan& plan, const Program& program, const HappensBefore
   std::vector<ActionId> backwards, reductions, updates;
   for (ActionId id = 0; id < static_cast<int>(program.actions.size()); ++id) {
     const Action& a = program.actions[id];
-    if (completes(a) && a.part == index) backwards.push_back(id);
+    if (completes(a) && uses(plan.parts[static_cast<std::size_t>(a.part)], s)) backwards.push_back(id);
     if (reduces(a) && a.slice.overlaps(s)) reductions.push_back(id);
     if (a.kind == ActionKind::update && a.slice.overlaps(s)) updates.push_back(id);
   }
@@ -103,11 +104,17 @@ void check_segment(const Plan& plan, const Program& program, const HappensBefore
   }
 }
 
+/// Copies of weights, which several programs update alike, are check_ties()' affair.
 void check_updates(const Plan& plan, Diagnostics& faults) {
+  std::vector<std::vector<Slice>> updated;
+  for (std::size_t r = 0; r < plan.programs.size(); ++r) {
+    const std::vector<Slice> copies = copies_in(plan, r);
+    std::erase_if(updated.emplace_back(plan.updated(r)), [&](const Slice& s) { return overlaps(copies, s); });
+  }
   for (std::size_t a = 0; a < plan.programs.size(); ++a)
     for (std::size_t b = a + 1; b < plan.programs.size(); ++b)
-      for (const Slice& s : plan.updated(a))
-        for (const Slice& t : plan.updated(b))
+      for (const Slice& s : updated[a])
+        for (const Slice& t : updated[b])
           if (s.overlaps(t))
             faults.add("[{}, {}) is updated by program {} and by program {}", std::max(s.begin, t.begin),
                        std::min(s.end, t.end), plan.programs[a].name, plan.programs[b].name);
@@ -132,26 +139,38 @@ void check_agreements(const Plan& plan, const std::vector<HappensBefore>& orders
   }
 }
 
+/// Weights that a part uses, piece by piece.
+void check_slice(const Plan& plan, std::size_t r, const HappensBefore& order, int part, const Slice& whole,
+                 int data_ranks, Diagnostics& faults) {
+  const Program& program = plan.programs[r];
+  std::vector<Index> cuts = {whole.begin, whole.end};
+  const auto cut = [&](const Slice& s) {
+    for (Index at : {s.begin, s.end})
+      if (whole.begin < at && at < whole.end) cuts.push_back(at);
+  };
+  for (auto& a : program.actions)
+    if (reduces(a) || a.kind == ActionKind::update) cut(a.slice);
+  for (const Slice& tied : tied_slices(plan)) cut(tied);  // whose gradients more backwards make
+  std::sort(cuts.begin(), cuts.end());
+  for (std::size_t i = 0; i + 1 < cuts.size(); ++i)
+    if (cuts[i] < cuts[i + 1])
+      check_segment(plan, program, order, plan.parts[static_cast<std::size_t>(part)], part, {cuts[i], cuts[i + 1]},
+                    data_ranks, faults);
+}
+
 void check_gradients(const Plan& plan, const std::vector<HappensBefore>& orders, int data_ranks, Diagnostics& faults) {
   for (std::size_t r = 0; r < plan.programs.size(); ++r) {
     const Program& program = plan.programs[r];
+    const std::vector<Slice> copies = copies_in(plan, r);
     for (int p = 0; p < static_cast<int>(plan.parts.size()); ++p) {
-      const Slice whole = plan.parts[p].slice;
       bool ours = std::any_of(program.actions.begin(), program.actions.end(),
                               [&](const Action& a) { return completes(a) && a.part == p; });
-      if (!ours || whole.size() <= 0) continue;
+      if (!ours) continue;
       const bool divided = plan.parts[p].divided == plan.reduced_axis();  // each rank has weights of its own
       const bool alone = !program.where.empty() && plan.size(program, plan.reduced_axis()) == 1;
-      std::vector<Index> cuts = {whole.begin, whole.end};
-      for (auto& a : program.actions)
-        if (reduces(a) || a.kind == ActionKind::update)
-          for (Index cut : {a.slice.begin, a.slice.end})
-            if (whole.begin < cut && cut < whole.end) cuts.push_back(cut);
-      std::sort(cuts.begin(), cuts.end());
-      for (std::size_t i = 0; i + 1 < cuts.size(); ++i)
-        if (cuts[i] < cuts[i + 1])
-          check_segment(plan, program, orders[r], plan.parts[p], p, {cuts[i], cuts[i + 1]},
-                        divided || alone ? 1 : data_ranks, faults);
+      check_slice(plan, r, orders[r], p, plan.parts[p].slice, divided || alone ? 1 : data_ranks, faults);
+      for (const Slice& copy : copies)
+        if (uses(plan.parts[p], copy)) check_slice(plan, r, orders[r], p, copy, data_ranks, faults);
     }
   }
 }
@@ -182,6 +201,7 @@ std::vector<std::string> check(const Plan& plan, int data_ranks) {
   check_flow(plan, orders, faults);
   check_shards(plan, orders, faults);
   check_updates(plan, faults);
+  check_ties(plan, orders, faults);
   const bool alike = plan.consistency_along(plan.reduced_axis()).kind == Consistency::Kind::synchronous;
   check_gradients(plan, orders, alike ? data_ranks : 1, faults);
   check_consistency(plan, faults);

@@ -4,6 +4,7 @@
 #include "parallel/plan/codec.h"
 #include "parallel/plan/operands.h"
 #include "parallel/plan/peers.h"
+#include "parallel/plan/ties.h"
 
 namespace trireme {
 namespace {
@@ -58,7 +59,8 @@ void check_mixed(const Plan& plan, std::size_t r, const std::string& axis, const
 void check_trigger(const Program& program, ActionId id, Diagnostics& faults) {
   const Action& a = program.actions[id];
   const bool always = is_pass(a) || is_message(a) || is_reduction(a) || a.on_ready || a.kind == ActionKind::update ||
-                      a.kind == ActionKind::free || (a.kind == ActionKind::agree && !agrees_on_flags(a));
+                      a.kind == ActionKind::free || a.kind == ActionKind::sum_tied ||
+                      (a.kind == ActionKind::agree && !agrees_on_flags(a));
   if (always && program.trigger(a) != Trigger{} && program.trigger(a).channel.empty())
     faults.add("{} is of a phase that runs {}: it belongs to every step", place(program, id),
                to_string(program.trigger(a)));
@@ -92,7 +94,9 @@ void check_states(const Plan& plan, Diagnostics& faults) {
     Operand state;
   };
   std::vector<Write> writes;
-  for (const Program& program : plan.programs) {
+  for (std::size_t r = 0; r < plan.programs.size(); ++r) {
+    const Program& program = plan.programs[r];
+    const std::vector<Slice> copies = copies_in(plan, r);  // which the program changes as their owner does
     const Liveness live(program);
     for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
       const Action& a = program.actions[static_cast<std::size_t>(id)];
@@ -107,7 +111,7 @@ void check_states(const Plan& plan, Diagnostics& faults) {
       const Access access = accesses(plan, program, live, a);
       for (const Operand& o : access.reads) (void)declared(o);
       for (const Operand& o : access.writes)
-        if (declared(o)) writes.push_back({&program, o});
+        if (declared(o) && !overlaps(copies, o.slice)) writes.push_back({&program, o});
     }
   }
   for (std::size_t i = 0; i < writes.size(); ++i)

@@ -1,11 +1,19 @@
 // The part of check(plan) that follows shared updates: what ranks reduce, update and give must be the same slices,
 // and nothing is used between its drop and its gathering.
 #include "parallel/plan/check/diagnostics.h"
+#include "parallel/plan/ties.h"
 
 namespace trireme {
 namespace {
 
-bool covers(const Slice& a, const Slice& b) { return a.begin <= b.begin && b.end <= a.end; }
+/// What of the slices lies outside of s.
+std::vector<Slice> without(const std::vector<Slice>& slices, const Slice& s) {
+  std::vector<Slice> rest;
+  for (const Slice& whole : slices)
+    for (const Slice& piece : cut_at(whole, {s}))
+      if (!piece.overlaps(s)) rest.push_back(piece);
+  return rest;
+}
 
 /// The first action of that kind, slice and axis; -1: none.
 ActionId find(const Program& program, ActionKind kind, const Action& like) {
@@ -39,14 +47,17 @@ void check_update(const Program& program, const HappensBefore& order, ActionId i
 
 /// A pass must find the weights as they were gathered last.
 void check_use(const Plan& plan, const Program& program, const HappensBefore& order, ActionId id, Diagnostics& faults) {
-  const Slice weights = plan.parts[static_cast<std::size_t>(program.actions[id].part)].slice;
-  for (ActionId before = id - 1; before >= 0 && weights.size() > 0; --before) {
+  const PartInfo& part = plan.parts[static_cast<std::size_t>(program.actions[id].part)];
+  std::vector<Slice> weights{part.slice};
+  weights.insert(weights.end(), part.tied.begin(), part.tied.end());
+  std::erase_if(weights, [](const Slice& s) { return s.size() == 0; });
+  for (ActionId before = id - 1; before >= 0 && !weights.empty(); --before) {
     const Action& a = program.actions[before];
-    if (a.kind == ActionKind::all_gather && covers(a.slice, weights)) {
+    if (a.kind == ActionKind::all_gather && overlaps(weights, a.slice)) {
       if (!order(before, id)) faults.add("{} does not wait for {}", place(program, id), place(program, before));
-      return;
+      weights = without(weights, a.slice);
     }
-    if (a.kind == ActionKind::drop_values && a.slice.overlaps(weights)) {
+    if (a.kind == ActionKind::drop_values && overlaps(weights, a.slice)) {
       faults.add("{} uses weights that action {} dropped", place(program, id), before);
       return;
     }

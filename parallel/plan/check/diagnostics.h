@@ -100,6 +100,9 @@ void check_races(const Plan&, const std::vector<HappensBefore>&, Diagnostics&);
 void check_consistency(const Plan&, Diagnostics&);
 /// Versions of weights: read while they are kept, the same by a micro-batch's passes, no older than is promised.
 void check_versions(const Plan&, Diagnostics&);
+/// Weights with copies in several programs: gradients that are summed over all of them, once, at the right moment, and
+/// copies that stay alike.
+void check_ties(const Plan&, const std::vector<HappensBefore>&, Diagnostics&);
 /// Ranges of ranks that overlap, leave ranks without a program, or lie outside of the mesh.
 void check_places(const Plan&, Diagnostics&);
 /// Channels: messages that nobody takes or sends, servers that would wait, phases and guards that can never be met.

@@ -125,33 +125,39 @@ class MessageCheck {
   // on. Along the others all ranks run one list.
   void group_collectives() {
     for (int d = 0; d < width_; ++d) {
-      std::map<std::string, std::map<int, std::vector<ActionId>>> lists;  // by axis, by rank
+      using Group = std::pair<std::string, std::vector<int>>;       // axis, and those who take part
+      std::map<Group, std::map<int, std::vector<ActionId>>> lists;  // by rank
       for (int r = 0; r < programs(); ++r)
         for (ActionId id = 0; id < count(r * width_ + d); ++id) {
           const Action& a = action(r * width_ + d, id);
           const auto axes = names_in(a.peer.axis);
           if (is_collective(a) && std::find(axes.begin(), axes.end(), plan_.stage_axis) != axes.end())
-            lists[a.peer.axis][r * width_ + d].push_back(id);
+            lists[{a.peer.axis, a.peer.members}][r * width_ + d].push_back(id);
         }
-      for (auto& [axis, by_rank] : lists) group_axis(axis, d, by_rank);
+      for (auto& [group, by_rank] : lists) {
+        for (int r = 0; r < programs(); ++r)
+          if (group.second.empty() || std::ranges::find(group.second, r) != group.second.end())
+            (void)by_rank[r * width_ + d];
+        group_axis(group.first, by_rank);
+      }
     }
   }
 
-  void group_axis(const std::string& axis, int d, std::map<int, std::vector<ActionId>>& by_rank) {
-    auto& first = by_rank[d];
-    for (int r = 1; r < programs(); ++r) {
-      auto& list = by_rank[r * width_ + d];
+  void group_axis(const std::string& axis, std::map<int, std::vector<ActionId>>& by_rank) {
+    const auto& [one, first] = *by_rank.begin();
+    const Program& its = plan_.programs[ranks_[one].program];
+    for (const auto& [rank, list] : by_rank) {
+      const Program& other = plan_.programs[ranks_[rank].program];
       if (list.size() != first.size()) {
-        faults_.add("program {} makes {} collectives along '{}', program {} makes {}", plan_.programs[0].name,
-                    first.size(), axis, plan_.programs[r].name, list.size());
+        faults_.add("program {} makes {} collectives along '{}', program {} makes {}", its.name, first.size(), axis,
+                    other.name, list.size());
         return;
       }
       for (std::size_t k = 0; k < list.size(); ++k) {
-        const Action &a = action(d, first[k]), &b = action(r * width_ + d, list[k]);
-        if (a.kind != b.kind || a.slice != b.slice || a.field != b.field ||
-            plan_.programs[0].trigger(a) != plan_.programs[r].trigger(b))
-          faults_.add("collective {} along '{}' differs: {}, but {}", k, axis, place(d, first[k]),
-                      place(r * width_ + d, list[k]));
+        const Action &a = action(one, first[k]), &b = action(rank, list[k]);
+        if (a.kind != b.kind || a.slice != b.slice || a.field != b.field || its.trigger(a) != other.trigger(b))
+          faults_.add("collective {} along '{}' differs: {}, but {}", k, axis, place(one, first[k]),
+                      place(rank, list[k]));
       }
     }
     for (auto& [rank, list] : by_rank)

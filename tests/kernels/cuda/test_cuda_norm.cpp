@@ -259,6 +259,14 @@ TEST_CASE("cross entropy on a device equals the CPU's, and names a label that is
         const CrossEntropyOptions o{.label_smoothing = smoothing};
         beside<kernel::CrossEntropy>({sum_accuracy(t), accuracy(t)}, loss, log_p, x, label, o);
         beside<kernel::CrossEntropyBackward>({accuracy(t) * 3}, dx, log_p, label, scale, o);
+        // In the logits' own block
+        Array block = x, losses(loss.shape, loss.type);
+        const DeviceArray block_there(block, 0), losses_there(losses, 0), label_there(label, 0);
+        Kernel<kernel::CrossEntropy>::on(DeviceKind::cuda)(losses_there.view(), block_there.view(), block_there.view(),
+                                                           label_there.view(), o);
+        block_there.fetch(), losses_there.fetch();
+        agree(block, log_p, accuracy(t));
+        agree(losses, loss, sum_accuracy(t));
       }
   Array x = real({4, 10}, DType::f32), log_p = x, loss({4}, DType::f32), label({4}, DType::i64);
   label.set(2, 10);

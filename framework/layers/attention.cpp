@@ -1,0 +1,62 @@
+#include "framework/layers/attention.h"
+
+#include "framework/layers/kv_cache.h"
+
+namespace trireme {
+
+AttentionHeads::AttentionHeads(Index width, Index heads, const SelfAttentionOptions& o)
+    : heads_(heads), kv_heads_(o.kv_heads == 0 ? heads : o.kv_heads) {
+  const char* op = "self_attention";
+  check(width > 0 && heads > 0 && width % heads == 0, op, "{} heads do not divide a width of {}: choose a divisor",
+        heads, width);
+  check(kv_heads_ > 0 && heads % kv_heads_ == 0, op,
+        "{} heads of keys and values do not divide the {} of queries: choose a divisor", kv_heads_, heads);
+  check(o.dropout >= 0 && o.dropout < 1, op, "dropout is {}, expected 0 <= dropout < 1", o.dropout);
+  size_ = width / heads;
+  options_ = {.causal = o.causal, .scale = o.scale, .dropout = o.dropout, .alibi = o.alibi};
+}
+
+Tensor AttentionHeads::split(const Tensor& x) const {
+  check(x && x.rank() == 3 && x.dim(2) % size_ == 0, "self_attention", "x is {}, expected [N, T, heads x {}]",
+        x ? x.shape() : Shape{}, size_);
+  return x.reshape({x.dim(0), x.dim(1), x.dim(2) / size_, size_});
+}
+
+Tensor AttentionHeads::operator()(const Tensor& qkv, const Tensor& lengths) const {
+  check(qkv && qkv.rank() == 3 && qkv.dim(2) == packed(), "self_attention", "q, k and v are {}, expected [N, T, {}]",
+        qkv ? qkv.shape() : Shape{}, packed());
+  const Tensor heads = split(qkv);
+  if (StepContext::current().kv_cache) {
+    const auto parts = trireme::split(heads, {heads_, kv_heads_, kv_heads_}, 2);
+    return (*this)(parts[0], parts[1], parts[2], lengths);
+  }
+  return attention_packed(heads, heads_, kv_heads_, options_, lengths).reshape({qkv.dim(0), qkv.dim(1), -1});
+}
+
+Tensor AttentionHeads::operator()(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& lengths) const {
+  const Shape joined{q.dim(0), q.dim(1), heads_ * size_};
+  KvCache* cache = StepContext::current().kv_cache;
+  if (!cache) return attention(q, k, v, options_, lengths).reshape(joined);
+  check(options_.causal, "self_attention", "a KvCache serves causal layers, and this one sees tokens that come later");
+  // A layer that no Parameters have given a key is known by its place.
+  const std::uint64_t layer = options_.layer ? options_.layer : reinterpret_cast<std::uintptr_t>(this);
+  const auto [keys, values] = cache->append(layer, k, v);
+  return attention(q, keys, values, options_, {}, cache->starts(q.device())).reshape(joined);
+}
+
+SelfAttention::SelfAttention(Index width, Index count, SelfAttentionOptions options)
+    : out_proj(width, width, {options.bias, Init::kaiming_uniform(std::sqrt(5.0))}),
+      heads(width, count, options),
+      init(std::move(options.init)) {
+  in_proj_weight = init.make({heads.packed(), width});
+  if (options.bias) in_proj_bias = Tensor::zeros({heads.packed()});
+}
+
+void SelfAttention::visit(const StateVisitor& v) {
+  v("in_proj_weight", in_proj_weight, StateKind::weight, init);
+  v("in_proj_bias", in_proj_bias, StateKind::no_decay, Init::zeros());
+  v("out_proj", out_proj);
+  heads.visit(v);
+}
+
+}  // namespace trireme

@@ -1,0 +1,198 @@
+// Scaled dot-product attention, of separate and of packed operands, and rotary position embeddings.
+#include "framework/ops/attention.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "framework/ops/help.h"
+#include "framework/ops/ops.h"
+#include "framework/ops/random.h"
+#include "kernels/contracts/attention.h"
+
+namespace trireme {
+namespace {
+
+/// i64 [N] on x's device, or undefined.
+Tensor per_sample(const char* op, const char* what, const Tensor& t, const Tensor& x) {
+  if (!t) return t;
+  check(t.dtype() == DType::i64 && t.rank() == 1 && t.dim(0) == x.dim(0), op, "{} are {} {}, expected i64 [{}]", what,
+        t.dtype(), t.shape(), x.dim(0));
+  return t.device() == x.device() ? t : t.detach().to(x.device());
+}
+
+/// What forward and backward of one call tell the kernel, and the tensors that its views look at.
+struct Call {
+  Tensor lengths, q_starts, samples;  ///< i64 [N], or undefined
+  AttentionArgs args;                 ///< without views: with() adds them
+
+  /// x: whose batch draws the masks. width: elements of a head.
+  Call(const char* op, const Tensor& x, const AttentionOptions& o, const Tensor& lengths_given,
+       const Tensor& starts_given)
+      : lengths(per_sample(op, "lengths", lengths_given, x)), q_starts(per_sample(op, "q_starts", starts_given, x)) {
+    check(o.dropout >= 0 && o.dropout < 1, op, "a dropout of {} lies outside [0, 1)", o.dropout);
+    args.causal = o.causal;
+    args.scale = o.scale == 0 ? 1 / std::sqrt(static_cast<double>(x.dim(-1))) : o.scale;
+    args.alibi = o.alibi;
+    args.q_at = o.q_at;
+    if (o.dropout == 0 || !is_training(x)) return;
+    args.dropout = o.dropout;
+    args.key = ops::mask_key(x, o.layer);
+    samples = ops::sample_ids(op, x);
+  }
+  AttentionArgs with() const {
+    AttentionArgs all = args;
+    all.lengths = lengths.view(), all.q_starts = q_starts.view(), all.samples = samples.view();
+    return all;
+  }
+};
+
+/// [N, H, T, 2] of x [N, T, heads, D].
+Tensor statistics(const Tensor& x, Index heads) {
+  return Tensor::empty({x.dim(0), heads, x.dim(1), 2}, ops::accumulator(x.dtype()), x.device());
+}
+
+void check_heads(const char* op, const Tensor& q, const Tensor& k, const Tensor& v) {
+  ops::check_float(op, q);
+  ops::check_same_type(op, q, k);
+  ops::check_same_type(op, q, v);
+  const bool fits = q.rank() == 4 && k.rank() == 4 && v.shape() == k.shape() && k.dim(0) == q.dim(0) &&
+                    k.dim(3) == q.dim(3) && q.dim(3) > 0;
+  check(fits, op, "q is {}, k {} and v {}, expected [N, Tq, H, D] and twice [N, Tk, G, D]", q.shape(), k.shape(),
+        v.shape());
+  check(k.dim(2) > 0 && q.dim(2) > 0 && q.dim(2) % k.dim(2) == 0, op,
+        "{} heads of keys and values do not divide the {} of queries: choose a divisor", k.dim(2), q.dim(2));
+}
+
+}  // namespace
+
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o, const Tensor& lengths,
+                 const Tensor& q_starts) {
+  const char* op = "attention";
+  check_heads(op, q, k, v);
+  const Call call(op, q, o, lengths, q_starts);
+  Tensor y = Tensor::empty(q.shape(), q.dtype(), q.device());
+  const Tensor stats = statistics(q, q.dim(2));
+  launch<kernel::Attention>(y, stats, q, k, v, call.with());
+  if (!needs_record(op, y, {&q, &k, &v})) return y;
+  return record(op, std::move(y), {q, k, v, lengths, q_starts}, o,
+                [call, q = SavedTensor(q), k = SavedTensor(k), v = SavedTensor(v), y = SavedTensor(y.detach()), stats](
+                    const Tensor& dy, Gradients& g) {
+                  if (!g.needs_grad(0) && !g.needs_grad(1) && !g.needs_grad(2)) return;
+                  const auto room = [](const Tensor& t) { return Tensor::empty(t.shape(), t.dtype(), t.device()); };
+                  Tensor dq = room(q), dk = room(k), dv = room(v);
+                  if (dy.numel() > 0) {
+                    launch<kernel::AttentionBackward>(dq, dk, dv, dy, y, stats, q, k, v, call.with());
+                  } else {
+                    launch<kernel::Fill>(dk, 0.0);
+                    launch<kernel::Fill>(dv, 0.0);
+                  }
+                  g.set_grad(0, std::move(dq));
+                  g.set_grad(1, std::move(dk));
+                  g.set_grad(2, std::move(dv));
+                });
+}
+
+namespace {
+/// q, k and v, or their gradients, within [N, T, H + 2 G, D].
+struct Packed {
+  View q, k, v;
+  Packed(const Tensor& t, Index heads, Index kv_heads) : q(t.view()), k(q), v(q) {
+    const Index head = t.dim(3) * size_of(t.dtype());
+    q.shape[2] = heads, k.shape[2] = v.shape[2] = kv_heads;
+    const auto from = [&](Index at) { return static_cast<std::byte*>(q.data) + at * head; };
+    k.data = from(heads), v.data = from(heads + kv_heads);
+  }
+};
+}  // namespace
+
+Tensor attention_packed(const Tensor& qkv, Index heads, Index kv_heads, const AttentionOptions& o,
+                        const Tensor& lengths) {
+  const char* op = "attention_packed";
+  ops::check_float(op, qkv);
+  if (kv_heads == 0) kv_heads = heads;
+  check(heads > 0 && kv_heads > 0 && heads % kv_heads == 0, op,
+        "{} heads of keys and values do not divide the {} of queries: choose a divisor", kv_heads, heads);
+  check(qkv.rank() == 4 && qkv.dim(2) == heads + 2 * kv_heads && qkv.dim(3) > 0, op,
+        "qkv is {}, expected [N, T, {}, D]", qkv.shape(), heads + 2 * kv_heads);
+  if (ops::is_traced()) {  // three operands to a reader of the trace
+    const auto parts = split(qkv, {heads, kv_heads, kv_heads}, 2);
+    return attention(parts[0], parts[1], parts[2], o, lengths);
+  }
+  Call call(op, qkv, o, lengths, {});
+  call.args.q = call.args.k = call.args.v = {.token = qkv.dim(2) * qkv.dim(3)};
+  Tensor y = Tensor::empty({qkv.dim(0), qkv.dim(1), heads, qkv.dim(3)}, qkv.dtype(), qkv.device());
+  const Tensor stats = statistics(qkv, heads);
+  {
+    const Packed x(qkv, heads, kv_heads);
+    launch<kernel::Attention>(y, stats, x.q, x.k, x.v, call.with());
+  }
+  if (!needs_record(op, y, {&qkv})) return y;
+  return record(op, std::move(y), {qkv, lengths}, o,
+                [=, qkv = SavedTensor(qkv), y = SavedTensor(y.detach())](const Tensor& dy, Gradients& g) {
+                  write_grad(g, 0, [&](const Tensor& dqkv) {
+                    const Packed x(qkv.get(), heads, kv_heads), dx(dqkv, heads, kv_heads);
+                    launch<kernel::AttentionBackward>(dx.q, dx.k, dx.v, dy, y, stats, x.q, x.k, x.v, call.with());
+                  });
+                });
+}
+
+namespace {
+/// The factor on the frequency of an angle that turns by `frequency` radians per token. llama3: unchanged for
+/// wavelengths short against the context, divided by factor for long ones, in between linear in tokens^-1 (Grattafiori
+/// et al., arXiv 2407.21783; constants as in Hugging Face's rope_parameters).
+double stretched(double frequency, const RopeScaling& s) {
+  if (s.kind == RopeScaling::Kind::none) return frequency;
+  if (s.kind == RopeScaling::Kind::linear) return frequency / s.factor;
+  const double wavelength = 2 * std::numbers::pi / frequency, context = static_cast<double>(s.original_context);
+  if (wavelength > context / s.low_frequency) return frequency / s.factor;
+  if (wavelength < context / s.high_frequency) return frequency;
+  const double smooth = (context / wavelength - s.low_frequency) / (s.high_frequency - s.low_frequency);
+  return (1 - smooth) * frequency / s.factor + smooth * frequency;
+}
+}  // namespace
+
+Tensor rope_table(Index positions, Index width, const RopeOptions& o) {
+  const char* op = "rope_table";
+  check(positions >= 0 && width > 0 && width % 2 == 0, op,
+        "{} positions of {} elements: wants an even number of elements", positions, width);
+  check(o.base > 0, op, "base is {}, expected a positive number", o.base);
+  const RopeScaling& s = o.scaling;
+  check(s.factor >= 1, op, "the scaling's factor is {}, expected at least 1", s.factor);
+  const bool fits = s.kind != RopeScaling::Kind::llama3 ||
+                    (0 < s.low_frequency && s.low_frequency < s.high_frequency && s.original_context > 0);
+  check(fits, op, "llama3 scaling from {} to {} of a context of {}: wants 0 < low_frequency < high_frequency",
+        s.low_frequency, s.high_frequency, s.original_context);
+  Tensor table = Tensor::empty({positions, width}, DType::f64);
+  const Index pairs = width / 2;
+  for (Index i = 0; i < pairs; ++i) {
+    const double exponent = static_cast<double>(2 * i) / static_cast<double>(width);
+    const double frequency = stretched(std::pow(o.base, -exponent), s);
+    for (Index t = 0; t < positions; ++t) {
+      double* row = table.data<double>() + t * width;
+      const double angle = static_cast<double>(t) * frequency;
+      row[i] = std::cos(angle), row[pairs + i] = std::sin(angle);
+    }
+  }
+  return table;
+}
+
+Tensor rope(const Tensor& x, const Tensor& table_given, bool interleaved) {
+  const char* op = "rope";
+  ops::check_float(op, x);
+  ops::check_float(op, table_given);
+  check(x.rank() == 4, op, "x is {}, expected [N, T, H, D]", x.shape());
+  const Shape& t = table_given.shape();
+  const bool rows = (t.rank() == 2 && t[0] == x.dim(1)) || (t.rank() == 3 && t[0] == x.dim(0) && t[1] == x.dim(1));
+  check(rows && t[-1] % 2 == 0 && t[-1] <= x.dim(3), op,
+        "the table is {} for x {}: wants [T, R] or [N, T, R] with an even R of at most D", t, x.shape());
+  const Tensor table = table_given.to(ops::accumulator(x.dtype()));
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  launch<kernel::Rope>(y, x, table, interleaved, false);
+  if (!needs_record(op, y, {&x})) return y;
+  return record(op, std::move(y), {x, table}, interleaved,
+                [table = SavedTensor(table.detach()), interleaved](const Tensor& dy, Gradients& g) {
+                  write_grad(g, 0, [&](const Tensor& dx) { launch<kernel::Rope>(dx, dy, table, interleaved, true); });
+                });
+}
+
+}  // namespace trireme

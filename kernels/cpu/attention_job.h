@@ -1,0 +1,195 @@
+// What the forward and the backward of attention on the CPU share: the blocks that a call is cut into, which keys a
+// query sees, operands brought into the layout of tiles.
+#pragma once
+#include "kernels/cpu/attention_tiles.h"
+#include "kernels/cpu/dnnl.h"
+#include "kernels/cpu/philox.h"
+#include "kernels/plans/attention_checks.h"
+
+namespace trireme::tiles {
+
+constexpr Index query_block = 48, key_block = 96;  ///< tokens of a tile of scores [keys, queries]
+
+constexpr Index round_up(Index n, Index step) { return (n + step - 1) / step * step; }
+
+/// A call of attention: what any of its tiles needs to know.
+struct AttentionJob {
+  AttentionShape s;
+  AttentionArgs args;
+  std::uint64_t key;  ///< of the masks
+  AttentionJob(const AttentionShape& shape, const AttentionArgs& a)
+      : s(shape), args(a), key(a.dropout > 0 ? a.key() : 0) {}
+
+  Index blocks() const { return (s.queries + query_block - 1) / query_block; }
+  Index queries_at(Index first) const { return std::min(query_block, s.queries - first); }
+  /// Of query `first` of sample n.
+  Index position(Index n, Index first) const {
+    return args.q_at + (args.q_starts ? args.q_starts.as<const Index>()[n] : 0) + first;
+  }
+  /// How many keys some query of [first, first + count) of sample n sees.
+  Index end(Index n, Index first, Index count) const {
+    const Index all = args.lengths ? std::clamp<Index>(args.lengths.as<const Index>()[n], 0, s.keys) : s.keys;
+    return args.causal ? std::clamp<Index>(position(n, first) + count, 0, all) : all;
+  }
+  double slope(Index h) const {
+    return args.alibi ? alibi_slope(args.head_at + h, args.all_heads ? args.all_heads : s.heads) : 0;
+  }
+};
+
+/// Where a tile of scores stands: keys [from, from + keys) by queries [first, first + queries) of a sample and a head.
+struct Place {
+  Index n, h, first, queries, from, keys;
+};
+
+/// Extents of operands as tiles want them: `words` of a row [D] and `columns` of D, both in whole vectors.
+template <class P>
+struct Extents {
+  Index depth, words, columns;  ///< depth: words of a row that hold elements
+  explicit Extents(Index width)
+      : depth((width + P::per_word - 1) / P::per_word),
+        words(round_up(depth, P::lanes)),
+        columns(round_up(width, P::lanes)) {}
+};
+
+/// Uninitialised memory for count Ts, for the length of a scope.
+template <class T>
+class Buffer {
+ public:
+  explicit Buffer(Index count) : memory_(static_cast<std::size_t>(count) * sizeof(T)) {}
+  operator T*() const { return memory_.as<T>(); }  // NOLINT: implicit
+
+ private:
+  onednn::Scratch memory_;
+};
+
+/// to [rows, words] = tokens x [count, width], `token` elements apart; zeros behind their elements and in rows beyond.
+template <class P, class T>
+void load_rows(typename P::Word* to, const Extents<P>& e, const T* x, Index token, Index count, Index width,
+               Index rows) {
+  P::run([=] {
+    for (Index r = 0; r < count; ++r) {
+      const T* const from = x + r * token;
+      if constexpr (P::per_word == 2) {
+        auto* const row = reinterpret_cast<T*>(to + r * e.words);
+        for (Index d = 0; d < width; ++d) row[d] = from[d];
+        for (Index d = width; d < 2 * e.words; ++d) row[d] = T(0.f);
+      } else {
+        auto* const row = to + r * e.words;
+#pragma omp simd
+        for (Index d = 0; d < width; ++d) row[d] = static_cast<typename P::Word>(from[d]);
+        for (Index d = width; d < e.words; ++d) row[d] = 0;
+      }
+    }
+    std::fill(to + count * e.words, to + rows * e.words, typename P::Word{});
+  });
+}
+/// Rows [count, words] of pairs along D as right operands [ceil(count / 2), columns] of pairs along the rows. count is
+/// even, or a row of zeros follows.
+inline void pair_rows(std::uint32_t* to, const Extents<Pairs>& e, const std::uint32_t* rows, Index count) {
+  Pairs::run([=] {
+    for (Index r = 0; r < count; r += 2) {
+      const auto *a = reinterpret_cast<const std::uint16_t*>(rows + r * e.words), *b = a + 2 * e.words;
+      auto* const out = to + r / 2 * e.columns;
+#pragma omp simd
+      for (Index d = 0; d < e.columns; ++d) out[d] = a[d] | static_cast<std::uint32_t>(b[d]) << 16;
+    }
+  });
+}
+
+/// The scores of a tile [keys, query_block], scaled already, with what position and masks do to them.
+template <class P>
+void finish_scores(typename P::Acc* scores, const AttentionJob& job, const Place& at) {
+  using A = typename P::Acc;
+  const Index query = job.position(at.n, at.first);
+  const auto slope = static_cast<A>(job.slope(at.h));
+  const bool masked = job.args.causal && at.from + at.keys - 1 > query;
+  if (slope == 0 && !masked) return;
+  P::run([=, queries = at.queries, keys = at.keys, ahead = at.from - query] {
+    typename P::Vector lane;
+    for (int i = 0; i < P::lanes; ++i) lane[i] = static_cast<A>(i);
+    for (Index c = 0; c < queries; c += P::lanes) {
+      for (Index j = 0; slope != 0 && j < keys; ++j)
+        vector_at<P>(scores + j * query_block + c) += slope * (static_cast<A>(ahead + j - c) - lane);
+      for (Index j = std::max<Index>(0, c - ahead + 1); masked && j < keys; ++j) {
+        auto& s = vector_at<P>(scores + j * query_block + c);
+        s = lane < static_cast<A>(ahead + j - c) ? typename P::Vector{} - std::numeric_limits<A>::infinity() : s;
+      }
+    }
+  });
+}
+
+/// factors [keys, query_block]: 0 where dropout drops a probability, else 1 / (1 - dropout).
+template <class A>
+void dropout_factors(A* factors, const AttentionJob& job, const Place& at) {
+  const auto id = static_cast<std::uint64_t>(job.args.samples ? job.args.samples.as<const Index>()[at.n] : at.n);
+  const std::uint32_t threshold = drop_threshold(job.args.dropout);
+  const auto kept = static_cast<A>(1 / (1 - job.args.dropout));
+  std::uint32_t bits[key_block + 8];
+  for (Index i = 0; i < at.queries; ++i) {
+    const Index row = (job.args.head_at + at.h) * job.s.queries + at.first + i, first = row * job.s.keys + at.from;
+    philox_fill(bits, job.key, id, static_cast<std::uint64_t>(first / 4), (first % 4 + at.keys + 3) / 4);
+    for (Index j = 0; j < at.keys; ++j)
+      factors[j * query_block + i] = bits[first % 4 + j] >> 8 >= threshold ? kept : A{0};
+  }
+}
+/// x [keys, query_block] *= factors.
+template <class P>
+void multiply_by(typename P::Acc* x, const typename P::Acc* factors, const Place& at) {
+  P::run([=, queries = at.queries, keys = at.keys] {
+    for (Index j = 0; j < keys; ++j)
+      for (Index c = 0; c < queries; c += P::lanes)
+        vector_at<P>(x + j * query_block + c) *= vector_at<P>(factors + j * query_block + c);
+  });
+}
+
+/// A number of f32 as bf16, rounded to nearest even, in the upper half of the word.
+inline std::uint32_t upper_half(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  return bits + 0x7fffu + (bits >> 16 & 1u);
+}
+/// A tile [keys, query_block] of f32 as a left operand by columns: pairs along the keys [ceil(keys / 2), query_block].
+inline void pair_keys(std::uint32_t* to, const float* x, Index keys) {
+  Pairs::run([=] {
+    for (Index j = 0; j < keys; j += 2) {
+      const float *const a = x + j * query_block, *const b = a + query_block;
+      const bool both = j + 1 < keys;
+      auto* const out = to + j / 2 * query_block;
+#pragma omp simd
+      for (Index i = 0; i < query_block; ++i)
+        out[i] = upper_half(a[i]) >> 16 | (both ? upper_half(b[i]) & 0xffff0000u : 0u);
+    }
+  });
+}
+/// The same as a left operand by rows: pairs along the queries [keys, query_block / 2].
+inline void pair_queries(std::uint32_t* to, const float* x, Index keys) {
+  Pairs::run([=] {
+    auto* const out = reinterpret_cast<std::uint16_t*>(to);
+#pragma omp simd
+    for (Index i = 0; i < keys * query_block; ++i) out[i] = static_cast<std::uint16_t>(upper_half(x[i]) >> 16);
+  });
+}
+
+/// Whether the machine multiplies bf16, and oneDNN's limit ONEDNN_MAX_CPU_ISA lets it.
+inline bool has_bf16_products() {
+  const unsigned wanted = dnnl_cpu_isa_avx512_core_bf16;
+  return vector_level() == VectorLevel::v4 && __builtin_cpu_supports("avx512bf16") &&
+         (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & wanted) == wanted;
+}
+/// f(P{}, T{}): the code for elements of T on this machine.
+template <class F>
+void with_code(DType type, std::string_view op, F&& f) {
+  const auto plain = [&]<class A>(A, auto t) {
+    switch (vector_level()) {
+      case VectorLevel::v4: return f(Plain<A, 64>{}, t);
+      case VectorLevel::v3: return f(Plain<A, 32>{}, t);
+      case VectorLevel::base: return f(Plain<A, 16>{}, t);
+    }
+  };
+  if (type == DType::f64) return plain(double{}, double{});
+  if (type == DType::f32) return plain(float{}, float{});
+  check(type == DType::bf16, op, "wants a floating type (f32, f64, bf16), got {}", type);
+  if (has_bf16_products()) return f(Pairs{}, bf16{});
+  plain(float{}, bf16{});
+}
+
+}  // namespace trireme::tiles

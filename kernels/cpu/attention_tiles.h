@@ -1,0 +1,199 @@
+// Products of small tiles in registers, for attention: vectors of the width at hand, written once for every type and
+// level of x86-64. Sums run over k in order, so that bits do not depend on how a product is cut into blocks.
+#pragma once
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/vector.h"
+
+namespace trireme::tiles {
+
+/// Vectors of A, `bytes` wide, at any address that an A may have.
+template <class A, int bytes>
+struct VectorOf {
+  using Type [[gnu::vector_size(bytes), gnu::aligned(alignof(A)), gnu::may_alias]] = A;
+};
+namespace detail {
+template <class F>
+[[gnu::target("arch=x86-64-v4,avx512bf16,prefer-vector-width=512"), gnu::flatten, gnu::noinline]] void run_bf16(
+    const F& f) {
+  f();
+}
+}  // namespace detail
+
+/// Code for numbers of type A in vectors of `bytes`.
+template <class A, int bytes>
+struct Plain {
+  using Acc = A;   ///< of sums, scores and probabilities
+  using Word = A;  ///< what one step along k reads of an operand
+  using Vector = typename VectorOf<A, bytes>::Type;
+  using Words = Vector;
+  using Integers = typename VectorOf<std::conditional_t<sizeof(A) == 4, std::int32_t, std::int64_t>, bytes>::Type;
+  static constexpr int lanes = bytes / static_cast<int>(sizeof(A)), per_word = 1, registers = bytes == 64 ? 32 : 16;
+  [[gnu::always_inline]] static void add(Vector& sum, const Words& a, const Words& b) { sum += a * b; }
+  /// f(), inlined whole into code of this level.
+  template <class F>
+  static void run(const F& f) {
+    if constexpr (bytes == 64)
+      trireme::detail::run_v4(f);
+    else if constexpr (bytes == 32)
+      trireme::detail::run_v3(f);
+    else
+      f();
+  }
+};
+/// Code for pairs of bf16 that follow one another along k, two products a step (AVX512_BF16); sums are f32.
+struct Pairs {
+  using Acc = float;
+  using Word = std::uint32_t;
+  using Vector = VectorOf<float, 64>::Type;
+  using Words = VectorOf<std::uint32_t, 64>::Type;
+  using Integers = VectorOf<std::int32_t, 64>::Type;
+  static constexpr int lanes = 16, per_word = 2, registers = 32;
+  [[gnu::always_inline]] static void add(Vector& sum, const Words& a, const Words& b) {
+    asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+  }
+  template <class F>
+  static void run(const F& f) {
+    detail::run_bf16(f);
+  }
+};
+
+template <class P>
+typename P::Vector& vector_at(typename P::Acc* p) {
+  return *reinterpret_cast<typename P::Vector*>(p);
+}
+template <class P>
+const typename P::Vector& vector_at(const typename P::Acc* p) {
+  return *reinterpret_cast<const typename P::Vector*>(p);
+}
+template <class P>
+const typename P::Words& words_at(const typename P::Word* p) {
+  return *reinterpret_cast<const typename P::Words*>(p);
+}
+
+/// What becomes of the sums s of a product: c = factor s, c += s, or c = row_factor[m] c + s.
+enum class Into : std::uint8_t { scaled, added, rescaled };
+
+/// c [m, n] of a [m, k] or, where it lies by columns, [k, m], and b [k, n]; leading dimensions in elements.
+template <class P>
+struct Product {
+  typename P::Acc* c;
+  Index ldc;
+  const typename P::Word* a;
+  Index lda;
+  const typename P::Word* b;
+  Index ldb;
+  Index m, n, k;  ///< m: a multiple of row_step; n: of P::lanes; k: in words
+  typename P::Acc factor = 1;
+  const typename P::Acc* row_factor = nullptr;
+};
+constexpr Index row_step = 12;
+
+/// M rows by N vectors at c.
+template <class P, int M, int N, bool by_columns, Into into>
+[[gnu::always_inline]] inline void block(const Product<P>& g, Index row, Index column) {
+  using Vector = typename P::Vector;
+  using Words = typename P::Words;
+  constexpr int lanes = P::lanes;
+  Vector sum[M][N] = {};
+  const typename P::Word *a = g.a + row * (by_columns ? 1 : g.lda), *b = g.b + column;
+  const Index step = by_columns ? g.lda : 1, across = by_columns ? 1 : g.lda;
+  for (Index k = 0; k < g.k; ++k, a += step, b += g.ldb) {
+    Words right[N];
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) right[n] = words_at<P>(b + n * lanes);
+#pragma GCC unroll 12
+    for (int m = 0; m < M; ++m) {
+      const Words left = Words{} + a[m * across];
+#pragma GCC unroll 4
+      for (int n = 0; n < N; ++n) P::add(sum[m][n], left, right[n]);
+    }
+  }
+#pragma GCC unroll 12
+  for (int m = 0; m < M; ++m)
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) {
+      Vector& to = vector_at<P>(g.c + (row + m) * g.ldc + column + n * lanes);
+      if constexpr (into == Into::scaled)
+        to = sum[m][n] * g.factor;
+      else if constexpr (into == Into::rescaled)
+        to = to * g.row_factor[row + m] + sum[m][n];
+      else
+        to += sum[m][n];
+    }
+}
+/// Columns `column` on, N vectors.
+template <class P, int N, bool by_columns, Into into>
+[[gnu::always_inline]] inline void panel(const Product<P>& g, Index column) {
+  constexpr int M = row_step * N + N < P::registers ? row_step : row_step / 2;
+  for (Index row = 0; row < g.m; row += M) block<P, M, N, by_columns, into>(g, row, column);
+}
+/// The whole product.
+template <class P, bool by_columns, Into into>
+void multiply(const Product<P>& g) {
+  P::run([g] {
+    constexpr int most = P::registers >= 32 ? 4 : 2;
+    Index column = 0;
+    for (; column + most * P::lanes <= g.n; column += most * P::lanes) panel<P, most, by_columns, into>(g, column);
+    if constexpr (most == 4) {
+      const Index rest = (g.n - column) / P::lanes;
+      if (rest == 3) return panel<P, 3, by_columns, into>(g, column);
+      if (rest == 2) return panel<P, 2, by_columns, into>(g, column);
+    }
+    if (column < g.n) panel<P, 1, by_columns, into>(g, column);
+  });
+}
+
+/// x = exp(x), x <= 0, for code within P::run(): within 1.5 ulp, exactly 1 for 0, and exactly 0 below the normal
+/// numbers.
+template <class P>
+[[gnu::always_inline]] inline void exp_of(typename P::Vector& x) {
+  if constexpr (sizeof(typename P::Acc) == 8) {
+    for (int i = 0; i < P::lanes; ++i) x[i] = std::exp(x[i]);
+  } else {
+    constexpr float magic = 12582912.f;  // 1.5 * 2^23: adding it rounds to an integer, which lies in the low bits
+    const auto kept = x < -88.f ? typename P::Vector{} - 88.f : x;
+    const auto shifted = kept * 1.44269504f + magic, n = shifted - magic, f = kept * 1.44269504f - n;
+    // 2^f on [-1/2, 1/2], a minimax fit; 2^n by its bits: 0 for n = -127
+    const auto tail = 0.6931472029f +
+                      f * (0.2402264791f +
+                           f * (5.550332471e-2f + f * (9.618437358e-3f + f * (1.339887444e-3f + f * 1.535336194e-4f))));
+    using I = typename P::Integers;
+    const I power = ((I)shifted - std::bit_cast<std::int32_t>(magic) + 127) << 23;
+    x = (1.f + f * tail) * (typename P::Vector)power;
+  }
+}
+
+/// to [columns, ld] = from [rows, ld_from]^T; rows and columns are multiples of P::lanes.
+template <class P>
+void transpose(typename P::Word* to, Index ld, const typename P::Word* from, Index ld_from, Index rows, Index columns) {
+  P::run([=] {
+    using Words = typename P::Words;
+    using I = typename P::Integers;
+    constexpr int n = P::lanes;
+    for (Index r = 0; r < rows; r += n)
+      for (Index c = 0; c < columns; c += n) {
+        Words x[n];
+#pragma GCC unroll 16
+        for (int i = 0; i < n; ++i) x[i] = words_at<P>(from + (r + i) * ld_from + c);
+#pragma GCC unroll 4
+        for (int s = 1; s < n; s *= 2) {  // blocks of s by s off the diagonal change places
+          I low{}, high{};
+#pragma GCC unroll 16
+          for (int i = 0; i < n; ++i) low[i] = i & s ? n + i - s : i, high[i] = i & s ? n + i : i + s;
+#pragma GCC unroll 16
+          for (int i = 0; i < n; ++i) {
+            if (i & s) continue;
+            const Words a = x[i], b = x[i + s];
+            x[i] = __builtin_shuffle(a, b, low), x[i + s] = __builtin_shuffle(a, b, high);
+          }
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < n; ++i) *reinterpret_cast<Words*>(to + (c + i) * ld + r) = x[i];
+      }
+  });
+}
+
+}  // namespace trireme::tiles

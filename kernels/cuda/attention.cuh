@@ -1,0 +1,145 @@
+// What the attention kernels share: the numbers of a call, what a block knows of its sample and head, and tiles of
+// scores. A block of threads owns a tile of rows (queries, or keys) and walks over the tiles of the other side, so that
+// each result has one writer and its sums one order: no atomics.
+//
+// A Tile (FmaTile in attention_fma.cuh for all types, MmaTile in attention_mma.cuh on tensor cores) says how a tile of
+// rows x columns scores lies in the registers of a block's threads (element (r, c) of a thread is row(r), column(c);
+// result x of its row r is element output(x) of the slab), and computes:
+//   keep<slot>(own rows, at)               makes rows of the block's own, from `at` on, ready for all that follows
+//   enter(first, second, at)               the same of the other side's tiles in slots 0 and 1, until the next one
+//   product<slot>(s, own, at, other, at)   s = own other^T over D
+//   accumulate<slot>(out, weights, x, at, first)  out += weights x over the tile's tokens, elements first..first + slab
+// All threads of the block take part; operands are those that keep() and enter() had for that slot.
+#pragma once
+#include <bit>
+#include <limits>
+
+#include "kernels/contracts/attention.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/plans/attention_checks.h"
+
+namespace trireme::gpu {
+
+/// The numbers of a call, as kernels take them. A: what sums are kept in.
+template <class A>
+struct AttentionJob {
+  int queries, keys;  ///< Tq and Tk
+  Index samples, heads, kv_heads, width;
+  A scale, kept_scale;  ///< kept_scale: of a probability that dropout keeps
+  std::uint32_t threshold;
+  bool causal, drops, vector;               ///< vector: rows of operands may be read 16 bytes at a time
+  Index head_at, alibi_heads, alibi_power;  ///< alibi_heads: 0 without ALiBi
+  Index q_at;
+  const Index *q_starts, *lengths, *ids;  ///< i64 [N], may be null
+  MaskKey key;
+  TokenStrides q, k, v;
+};
+
+/// Rows of one head of one sample: row t at data + t * stride. Those from `count` on are read as zeros.
+template <class T>
+struct HeadRows {
+  const T* data;
+  Index stride;
+  int count;
+};
+
+/// What a block knows of its sample and query head.
+template <class A>
+struct AttentionHead {
+  Index sample, head;
+  int position, keys;  ///< position of query 0; keys that may be seen
+  bool causal;
+  A scale, slope;
+  std::uint64_t mask_key, id, first;  ///< first: number of the mask's element (query 0, key 0)
+
+  __device__ AttentionHead(const AttentionJob<A>& job, Index n, Index h)
+      : sample(n), head(h), causal(job.causal), scale(job.scale) {
+    constexpr Index far = (Index{1} << 30) - 1;  // positions beyond it see all keys, or none
+    const Index at = job.q_at + (job.q_starts ? job.q_starts[n] : 0);
+    position = static_cast<int>(at < -far ? -far : at > far ? far : at);
+    const Index length = job.lengths ? job.lengths[n] : job.keys;
+    keys = static_cast<int>(length < 0 ? 0 : length > job.keys ? job.keys : length);
+    const Index global = job.head_at + h, power = job.alibi_power;
+    slope = 0;  // as alibi_slope(), which is the host's
+    if (job.alibi_heads > 0)
+      slope = static_cast<A>(
+          global < power
+              ? std::exp2(-8.0 * static_cast<double>(global + 1) / static_cast<double>(power))
+              : std::exp2(-4.0 * static_cast<double>(2 * (global - power) + 1) / static_cast<double>(power)));
+    mask_key = job.drops ? job.key() : 0;
+    id = static_cast<std::uint64_t>(job.ids ? job.ids[n] : n);
+    first = static_cast<std::uint64_t>(global * job.queries) * static_cast<std::uint64_t>(job.keys);
+  }
+  __device__ bool sees(int i, int j) const { return j < keys && (!causal || j <= position + i); }
+  __device__ A score(A product, int i, int j) const {
+    const A v = product * scale;
+    return slope == A(0) ? v : v + slope * static_cast<A>(j - position - i);
+  }
+  /// First key that none of the queries before `queries` sees.
+  __device__ int end(int queries) const {
+    if (!causal) return keys;
+    const int beyond = position + queries;  // the last of them sees its own position
+    return beyond < keys ? (beyond < 0 ? 0 : beyond) : keys;
+  }
+};
+
+/// Which of a thread's elements dropout keeps: bit r * columns + c for element (r, c) of the tile at query i0 and key
+/// j0. A Philox number serves up to four keys that follow one another.
+template <class Tile, bool keys_are_rows, class A>
+__device__ unsigned kept_bits(const AttentionHead<A>& head, std::uint64_t all_keys, std::uint32_t threshold, int i0,
+                              int j0) {
+  constexpr int inner = keys_are_rows ? Tile::thread_rows : Tile::thread_columns,
+                count = Tile::thread_rows * Tile::thread_columns;
+  static_assert(count <= 32);
+  unsigned kept = 0;
+  std::uint64_t last = ~std::uint64_t{0};
+  std::array<std::uint32_t, 4> bits{};
+#pragma unroll 1
+  for (int x = 0; x < count; ++x) {
+    const int along = x % inner, across = x / inner;
+    const int r = keys_are_rows ? along : across, c = keys_are_rows ? across : along;
+    const int i = i0 + (keys_are_rows ? Tile::column(c) : Tile::row(r)),
+              j = j0 + (keys_are_rows ? Tile::row(r) : Tile::column(c));
+    const std::uint64_t e = head.first + static_cast<std::uint64_t>(i) * all_keys + static_cast<std::uint64_t>(j);
+    if (e / 4 != last) last = e / 4, bits = Philox{head.mask_key}(head.id, last);
+    const int skip = static_cast<int>(e % 4);
+    const std::uint32_t own = skip < 2 ? (skip == 0 ? bits[0] : bits[1]) : (skip == 2 ? bits[2] : bits[3]);
+    if (own >> 8 >= threshold) kept |= 1u << (r * Tile::thread_columns + c);
+  }
+  return kept;
+}
+
+/// Which tile of rows, which of `heads` heads, which sample and which slab of D is this block's. The last rows of a
+/// causal mask see most keys: they come first, so that the device ends evenly; `descending` asks for that order.
+struct AttentionBlock {
+  int tile;
+  Index head, sample;
+  int slab;
+
+  __device__ AttentionBlock(int tiles, Index heads, Index samples, bool descending) {
+    Index at = blockIdx.x;
+    tile = static_cast<int>(at % tiles), at /= tiles;
+    if (descending) tile = tiles - 1 - tile;
+    head = at % heads, at /= heads;
+    sample = at % samples;
+    slab = static_cast<int>(at / samples);
+  }
+};
+
+/// Results of one head of one sample: row t at data + t * stride.
+template <class Tile, class T, class A, int outputs>
+__device__ void store_rows(T* data, Index stride, int rows, int at, int column, Index width,
+                           const A (&out)[Tile::thread_rows][outputs]) {
+#pragma unroll
+  for (int r = 0; r < Tile::thread_rows; ++r) {
+    const int row = at + Tile::row(r);
+    if (row >= rows) continue;
+#pragma unroll
+    for (int x = 0; x < outputs; ++x) {
+      const int to = column + Tile::output(x);
+      if (to < width) data[row * stride + to] = rounded<T>(out[r][x]);
+    }
+  }
+}
+
+}  // namespace trireme::gpu

@@ -1,0 +1,37 @@
+// What the models of this folder do with ArchOptions.
+#pragma once
+#include <initializer_list>
+#include <string>
+#include <utility>
+
+#include "models/registry/models.h"
+
+namespace trireme::text {
+
+/// Throws Error naming the first size below 1.
+inline void check_sizes(const char* op, std::initializer_list<std::pair<const char*, Index>> sizes) {
+  for (const auto& [what, size] : sizes) check(size > 0, op, "{} {}, expected at least 1", size, what);
+}
+
+/// Overwrites what `o` sets of a model's options: layers, heads, width, hidden, bias, tied, recompute; positions, else
+/// those of the input; vocabulary, else the classes. Throws Error for an input that is no text, and a vocabulary of
+/// fewer ids than classes.
+template <class Options>
+void override_sizes(const char* op, Options& base, const ModelOptions& o) {
+  const ArchOptions& a = o.arch;
+  check(o.input.rank() == 1 && o.input[0] > 0, op, "a sample is {}, expected [tokens], ids of a text", o.input);
+  check(a.vocabulary == 0 || a.vocabulary >= o.classes, op,
+        "arch.vocabulary is {}, and the tokenizer has {} ids: expected as many or more", a.vocabulary, o.classes);
+  check(a.positions == 0 || a.positions >= o.input[0], op,
+        "arch.positions is {}, and samples have {} tokens: expected as many or more", a.positions, o.input[0]);
+  for (const auto& [own, given] :
+       {std::pair{&base.layers, a.layers}, {&base.heads, a.heads}, {&base.width, a.width}, {&base.hidden, a.hidden}})
+    if (given != 0) *own = given;
+  base.positions = a.positions == 0 ? o.input[0] : a.positions;
+  base.vocabulary = a.vocabulary == 0 ? o.classes : a.vocabulary;
+  if (a.bias >= 0) base.bias = a.bias != 0;
+  if (a.tied >= 0) base.tied = a.tied != 0;
+  base.recompute = o.recompute;
+}
+
+}  // namespace trireme::text

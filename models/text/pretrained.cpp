@@ -1,0 +1,183 @@
+#include "models/text/pretrained.h"
+
+#include <filesystem>
+
+#include "framework/io/file.h"
+#include "framework/io/json.h"
+#include "framework/io/weights.h"
+
+namespace trireme {
+namespace {
+namespace fs = std::filesystem;
+
+constexpr const char* op = "pretrained";
+constexpr std::size_t longest = std::size_t{1} << 20;  // bytes of a config.json
+
+Json parse_config(const std::string& text) {
+  Json config = parse_json(text);
+  check(config.is_object(), op, "{} characters are no JSON object, expected a config.json of Hugging Face",
+        text.size());
+  return config;
+}
+/// A member of its type, or `otherwise` where it is missing or null.
+template <class T>
+T member(const Json& config, const char* name, const T& otherwise) {
+  const auto at = config.find(name);
+  if (at == config.end() || at->is_null()) return otherwise;
+  const bool fits = std::is_same_v<T, bool>          ? at->is_boolean()
+                    : std::is_same_v<T, std::string> ? at->is_string()
+                    : std::is_integral_v<T>          ? at->is_number_integer()
+                                                     : at->is_number();
+  check(fits, op, "\"{}\" of the configuration is of another type than expected", name);
+  return at->template get<T>();
+}
+/// Throws Error where a setting is there and is not what these models do.
+template <class T>
+void only(const Json& config, const char* name, const T& value) {
+  const T given = member(config, name, value);
+  check(given == value, op, "the configuration says \"{}\": {}, and the model here is for {}", name, given, value);
+}
+void check_type(const Json& config, const std::string& type) {
+  check(
+      member(config, "model_type", type) == type, op, "the configuration is of a \"{}\", expected a \"{}\"",
+      [&] { return member(config, "model_type", std::string()); }, type);
+}
+
+RopeScaling rope_scaling(const Json& rope) {
+  const std::string type = member(rope, "rope_type", member(rope, "type", std::string("default")));
+  if (type == "default") return {};
+  check(type == "linear" || type == "llama3", op,
+        "rotary positions of type \"{}\": there are default, linear and llama3", type);
+  RopeScaling s{.kind = type == "linear" ? RopeScaling::Kind::linear : RopeScaling::Kind::llama3};
+  s.factor = member(rope, "factor", s.factor);
+  s.low_frequency = member(rope, "low_freq_factor", s.low_frequency);
+  s.high_frequency = member(rope, "high_freq_factor", s.high_frequency);
+  s.original_context = member(rope, "original_max_position_embeddings", s.original_context);
+  return s;
+}
+Json rope_of(const RopeOptions& o) {
+  const RopeScaling& s = o.scaling;
+  if (s.kind == RopeScaling::Kind::none) return {{"rope_type", "default"}, {"rope_theta", o.base}};
+  Json rope{{"rope_type", "linear"}, {"rope_theta", o.base}, {"factor", s.factor}};
+  if (s.kind == RopeScaling::Kind::linear) return rope;
+  rope["rope_type"] = "llama3", rope["low_freq_factor"] = s.low_frequency, rope["high_freq_factor"] = s.high_frequency;
+  rope["original_max_position_embeddings"] = s.original_context;
+  return rope;
+}
+
+}  // namespace
+
+std::string gpt2_config(const GptOptions& o) {
+  check(o.bias, "gpt2",
+        "Hugging Face's GPT-2 has biases, and this model none: export its weights alone, or train it with arch.bias 1");
+  const Json end = o.vocabulary == 50257 ? Json(50256) : Json();
+  return json_text({{"architectures", Json::array({"GPT2LMHeadModel"})},
+                    {"model_type", "gpt2"},
+                    {"vocab_size", o.vocabulary},
+                    {"n_positions", o.positions},
+                    {"n_embd", o.width},
+                    {"n_layer", o.layers},
+                    {"n_head", o.heads},
+                    {"n_inner", o.hidden == 0 ? Json() : Json(o.hidden)},
+                    {"activation_function", o.activation == "gelu_tanh" ? "gelu_new" : o.activation},
+                    {"resid_pdrop", o.dropout},
+                    {"embd_pdrop", o.dropout},
+                    {"attn_pdrop", o.dropout},
+                    {"layer_norm_epsilon", 1e-5},
+                    {"initializer_range", 0.02},
+                    {"tie_word_embeddings", o.tied},
+                    {"bos_token_id", end},
+                    {"eos_token_id", end},
+                    {"torch_dtype", "float32"}},
+                   NotUtf8::fails, 2);
+}
+
+GptOptions gpt_options(const std::string& text) {
+  const Json config = parse_config(text);
+  check_type(config, "gpt2");
+  only(config, "layer_norm_epsilon", 1e-5);
+  only(config, "scale_attn_weights", true);
+  only(config, "scale_attn_by_inverse_layer_idx", false);
+  only(config, "add_cross_attention", false);
+  GptOptions o;
+  o.layers = member(config, "n_layer", o.layers), o.heads = member(config, "n_head", o.heads);
+  o.width = member(config, "n_embd", o.width), o.hidden = member(config, "n_inner", o.hidden);
+  o.positions = member(config, "n_positions", o.positions);
+  o.vocabulary = member(config, "vocab_size", o.vocabulary);
+  o.dropout = member(config, "resid_pdrop", o.dropout);
+  for (const char* other : {"embd_pdrop", "attn_pdrop"}) only(config, other, o.dropout);
+  o.tied = member(config, "tie_word_embeddings", o.tied);
+  o.activation = member(config, "activation_function", o.activation);
+  if (o.activation == "gelu_new" || o.activation == "gelu_pytorch_tanh") o.activation = "gelu_tanh";
+  return o;
+}
+
+std::string llama_config(const LlamaOptions& o) {
+  Json all{{"architectures", Json::array({"LlamaForCausalLM"})},
+           {"model_type", "llama"},
+           {"vocab_size", o.vocabulary},
+           {"hidden_size", o.width},
+           {"intermediate_size", o.hidden_size()},
+           {"num_hidden_layers", o.layers},
+           {"num_attention_heads", o.heads},
+           {"num_key_value_heads", o.kv_heads ? o.kv_heads : o.heads},
+           {"hidden_act", "silu"},
+           {"max_position_embeddings", o.positions},
+           {"rms_norm_eps", o.eps},
+           {"rope_parameters", rope_of(o.rope)},  // of transformers 5
+           {"rope_theta", o.rope.base},           // of those before, with rope_scaling
+           {"attention_bias", o.bias},
+           {"mlp_bias", o.bias},
+           {"tie_word_embeddings", o.tied},
+           {"initializer_range", 0.02},
+           {"bos_token_id", Json()},
+           {"eos_token_id", Json()},
+           {"torch_dtype", "float32"}};
+  if (o.rope.scaling.kind != RopeScaling::Kind::none) all["rope_scaling"] = rope_of(o.rope);
+  return json_text(all, NotUtf8::fails, 2);
+}
+
+LlamaOptions llama_options(const std::string& text) {
+  const Json config = parse_config(text);
+  check_type(config, "llama");
+  only(config, "hidden_act", std::string("silu"));
+  LlamaOptions o;
+  o.layers = member(config, "num_hidden_layers", Index{32}), o.heads = member(config, "num_attention_heads", Index{32});
+  o.kv_heads = member(config, "num_key_value_heads", o.heads), o.width = member(config, "hidden_size", Index{4096});
+  o.hidden = member(config, "intermediate_size", Index{11008});
+  o.positions = member(config, "max_position_embeddings", o.positions);
+  o.vocabulary = member(config, "vocab_size", o.vocabulary);
+  o.eps = member(config, "rms_norm_eps", 1e-6);
+  o.tied = member(config, "tie_word_embeddings", o.tied);
+  o.bias = member(config, "attention_bias", o.bias);
+  only(config, "mlp_bias", o.bias);
+  if (o.heads > 0) only(config, "head_dim", o.width / o.heads);
+  const Json none = Json::object();
+  const Json rope = config.contains("rope_parameters") ? config["rope_parameters"] : config.value("rope_scaling", none);
+  o.rope.base = member(config, "rope_theta", o.rope.base);
+  if (rope.is_object()) {
+    o.rope.base = member(rope, "rope_theta", o.rope.base);
+    o.rope.scaling = rope_scaling(rope);
+  }
+  return o;
+}
+
+Module load_pretrained(const std::string& folder) {
+  const fs::path path(folder);
+  const std::string text = read_text((path / "config.json").string(), longest);
+  const std::string type = member(parse_config(text), "model_type", std::string());
+  check(type == "gpt2" || type == "llama", op, "{}: a model of type \"{}\"; there are gpt2 and llama", folder, type);
+  Module model = type == "gpt2" ? Module(gpt2(gpt_options(text))) : Module(llama(llama_options(text)));
+  Parameters parameters(model);
+  const fs::path whole = path / "model.safetensors";
+  import_weights(parameters, (fs::exists(whole) ? whole : path / "model.safetensors.index.json").string());
+  return model;
+}
+
+void save_pretrained(const std::string& folder, const Parameters& parameters, const std::string& config) {
+  fs::create_directories(folder);
+  write_safetensors(folder + "/model.safetensors", export_weights(parameters), {{"format", "pt"}});
+  replace_file(folder + "/config.json", config + "\n");
+}
+
+}  // namespace trireme

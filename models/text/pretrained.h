@@ -1,0 +1,28 @@
+// Models of this folder from and to folders as Hugging Face's save_pretrained() writes them: config.json beside
+// model.safetensors, or beside the index of several files.
+#pragma once
+#include <string>
+
+#include "framework/optim/parameters.h"
+#include "models/text/gpt2.h"
+#include "models/text/llama.h"
+
+namespace trireme {
+
+/// config.json of such a model: GPT2LMHeadModel, LlamaForCausalLM. gpt2_config throws Error for a model without biases,
+/// which Hugging Face's GPT-2 has not.
+std::string gpt2_config(const GptOptions&);
+std::string llama_config(const LlamaOptions&);
+/// The options that a config.json says. Throw Error for text that is no such configuration, and, naming it, for a
+/// setting that these models do not have.
+GptOptions gpt_options(const std::string& config);
+LlamaOptions llama_options(const std::string& config);
+
+/// The model that config.json says, with the folder's weights. Throws Error for a model_type other than gpt2 and llama,
+/// and as import_weights().
+Module load_pretrained(const std::string& folder);
+/// Writes config.json, the given text, and model.safetensors, so that transformers' from_pretrained() loads them.
+/// Makes the folder.
+void save_pretrained(const std::string& folder, const Parameters&, const std::string& config);
+
+}  // namespace trireme

@@ -1,0 +1,52 @@
+// Small models in which layers far apart share weights, for tests of plans and steps.
+#pragma once
+#include "framework/layers/embedding.h"
+#include "framework/layers/lm_head.h"
+#include "tests/parallel/training.h"
+
+namespace trireme::test {
+
+constexpr Index vocabulary = 7;
+
+/// Images [N, 3, 2, 1] of numbers from 0 to 1 as ids [N, 6] of a vocabulary.
+inline Tensor ids_of(const Tensor& x) {
+  std::vector<double> ids = x.to_vector();
+  for (double& v : ids) v = std::floor(v * (static_cast<double>(vocabulary) - 0.01));
+  const Tensor all = Tensor::of(ids, {x.dim(0), 6}, DType::i64);
+  return x.batch() ? all.with_batch(*x.batch()) : all;
+}
+
+/// An embedding whose weight is the last layer's too: 9 parts. head_bias: the last part has a weight of its own.
+inline Sequential tied_model(bool head_bias = true) {
+  const Embedding wte(vocabulary, 4);
+  return {ids_of,
+          wte,
+          flatten,
+          Linear(24, 4),
+          relu,
+          LayerNorm(4),
+          Linear(4, 5),
+          Linear(5, 4),
+          relu,
+          Linear(4, 4),
+          LmHead(wte.weight, head_bias ? Tensor::zeros({vocabulary}) : Tensor())};
+}
+/// The same with a linear layer, weight and bias, that stands in it three times: 12 parts.
+inline Sequential twice_tied_model() {
+  const Embedding wte(vocabulary, 4);
+  const Linear same(4, 4);
+  return {ids_of,       wte,  flatten, Linear(24, 4), LayerNorm(4), same,         Linear(4, 6),
+          Linear(6, 4), same, relu,    LayerNorm(4),  same,         Linear(4, 4), LmHead(wte.weight)};
+}
+
+inline Setup tied_setup(std::function<Module()> model, OptimizerConfig recipe = Sgd{.lr = 0.05, .momentum = 0.9}) {
+  return {.model = std::move(model),
+          .recipe = std::move(recipe),
+          .samples = 37,
+          .batch = 12,
+          .steps = brief() ? 3 : 5,
+          .shape = {3, 2, 1},
+          .optimizer = {.clip_norm = 0.3}};
+}
+
+}  // namespace trireme::test
