@@ -10,7 +10,7 @@ sub_floors = [folder for floor, folders in {
     "kernels": "core contracts plans formulas cpu cpu/conv cuda",
     "framework": "tensor autograd ops layers optim metrics io io/foreign io/onnx",
     "parallel": "comm comm/transport comm/collectives comm/world plan plan/check strategies/codecs strategies model split runtime analysis",
-    "datasets": "core images formats",
+    "datasets": "core images text formats",
     "models": "registry text vision",
     "tools": "training launch doctor report cli",
 }.items() for folder in [f"{floor}/{name}" for name in folders.split()]]

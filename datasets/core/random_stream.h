@@ -15,6 +15,7 @@ enum class RandomStream : std::uint64_t {
   packed_crop = 0x9acc,   ///< random crops of packed images, by sample
   transform = 0x7a5f,     ///< TransformRandom, by sample, place of the transform and draw
   weighted = 0x3e19,      ///< weighted_sampler(), by place in the epoch
+  text_window = 0x7e47,   ///< where random windows of a text begin, by sample
 };
 
 /// The generator of a stream in an epoch; its counter is the sample's or the draw's number.

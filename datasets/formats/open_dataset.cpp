@@ -10,6 +10,7 @@
 #include "datasets/formats/mnist.h"
 #include "datasets/formats/packed.h"
 #include "datasets/formats/webdataset.h"
+#include "datasets/text/tokens.h"
 
 namespace trireme {
 namespace {
@@ -31,6 +32,19 @@ std::unique_ptr<const EncodedSource> open_shards(const std::string& split, const
   return WebDataset(expand_shards(o.val_shards, o.root), classes);
 }
 
+Dataset open_text(const std::string& split, const OpenOptions& o) {
+  check(!o.root.empty(), "text", "root must name a text: any file of text, a token file (.bin), or a folder of either");
+  const bool chars = o.tokenizer == "chars", bytes = o.tokenizer == "bytes" || o.tokenizer.empty();
+  return Tokens({.path = o.root,
+                 .split = split,
+                 .validation = o.validation,
+                 .tokenizer = chars || bytes ? Tokenizer() : open_tokenizer(o.tokenizer),
+                 .characters = chars,
+                 .context = o.context > 0 ? o.context : 256,
+                 .windows = split == "train" ? Windows::random : Windows::strided,
+                 .per_epoch = o.windows});
+}
+
 struct Row {
   std::string_view name;
   Dataset (*open)(const std::string& split, const OpenOptions&);
@@ -46,6 +60,7 @@ constexpr Row table[] = {
      [](auto& split, auto& o) {
        return Packed(o.root, split, {.size = o.image_size, .augment = o.augment && split == "train"});
      }},
+    {"text", open_text},
     {"synthetic",
      [](auto& split, auto& o) {
        // Other samples of the same classes.

@@ -15,10 +15,17 @@ struct OpenOptions {
   bool augment = true;         ///< random crops and flips for the training split, where the dataset has them
   double central = 0.875;      ///< imagenet, tar: see ImagesOptions
   OnBad on_bad = OnBad::stop;  ///< imagenet, tar: what becomes of an image that cannot be read
+  Index context = 0;           ///< text: tokens of a window; 0: 256
+  std::string tokenizer = "bytes";  ///< text: "bytes", "chars" or a path (open_tokenizer); of a token file "bytes"
+                                    ///< stands for none: its vocabulary is its largest id and one
+  double validation = 0.1;  ///< text: the last part, which is the test split, of a text that is not in two files
+  Index windows = 0;        ///< text: windows of an epoch of the training split; 0: as many as fit side by side
   SyntheticOptions synthetic = {};  ///< synthetic: of the training split; the test split has other samples
 };
 /// By name: "mnist", "fashion_mnist", "cifar10", "cifar100" (cifar.h), "imagenet" (image_folder.h), "tar"
-/// (webdataset.h), "packed" (packed.h), "synthetic". Throws Error with the list for another name.
+/// (webdataset.h), "packed" (packed.h), "text" (tokens.h: root is a text, a token file or a folder of either; windows
+/// of the training split are random ones, of the test split strided), "synthetic". Throws Error with the list for
+/// another name.
 Dataset open_dataset(const std::string& name, const std::string& split, const OpenOptions& = {});
 
 }  // namespace trireme

@@ -27,8 +27,10 @@ StateVisitor StateVisitor::within(const std::string& part) const {
 
 void StateVisitor::operator()(const std::string& name, Tensor& tensor, StateKind use, Init init,
                               FileLayout layout) const {
-  if (tensor)
-    leaf_({prefix_ + name, &tensor, tensor.impl()->frozen ? StateKind::buffer : use, layout, std::move(init)});
+  if (!tensor) return;
+  // A layer that is one tensor gives it no name: it has the layer's own.
+  std::string full = name.empty() && !prefix_.empty() ? prefix_.substr(0, prefix_.size() - 1) : prefix_ + name;
+  leaf_({std::move(full), &tensor, tensor.impl()->frozen ? StateKind::buffer : use, layout, std::move(init)});
 }
 
 Module::Module(Tensor (*op)(const Tensor&)) : self_(std::make_shared<Model<Tensor (*)(const Tensor&)>>(op)) {}

@@ -8,6 +8,7 @@
 #include "framework/layers/linear.h"
 #include "framework/layers/norm.h"
 #include "framework/layers/pool.h"
+#include "framework/tensor/fields.h"
 
 namespace trireme {
 namespace {
@@ -140,7 +141,8 @@ Tensor Sequential::run_layer(std::size_t i, Tensor x, Stashed& stashed) const {
 
 Tensor Sequential::operator()(Tensor x) const {
   Stashed stashed;
-  for (const Group& g : groups_) x = run(g, std::move(x), stashed);
+  const Fields fields = fields_beside(x);
+  for (const Group& g : groups_) x = run(g, with_fields(std::move(x), g.first > 0 ? fields : nullptr), stashed);
   check(stashed.empty(), "sequential", "'{}' is stashed, but nothing adds it: add a layer AddStashed(\"{}\")",
         stashed.empty() ? "" : stashed.begin()->first, stashed.empty() ? "" : stashed.begin()->first);
   return x;

@@ -20,12 +20,12 @@ Tensor per_sample(const char* op, const char* what, const Tensor& t, const Tenso
   return t.device() == x.device() ? t : t.detach().to(x.device());
 }
 
-/// What forward and backward of one call tell the kernel, and the tensors that its views look at.
+/// What forward and backward of one call tell the kernel, and the tensors that it looks at there.
 struct Call {
-  Tensor lengths, q_starts, samples;  ///< i64 [N], or undefined
-  AttentionArgs args;                 ///< without views: with() adds them
+  SavedTensor lengths, q_starts, samples;  ///< i64 [N], or undefined
+  AttentionArgs args;                      ///< without views: with() adds them
 
-  /// x: whose batch draws the masks. width: elements of a head.
+  /// x: [N, ..., D], whose batch draws the masks.
   Call(const char* op, const Tensor& x, const AttentionOptions& o, const Tensor& lengths_given,
        const Tensor& starts_given)
       : lengths(per_sample(op, "lengths", lengths_given, x)), q_starts(per_sample(op, "q_starts", starts_given, x)) {
@@ -41,7 +41,7 @@ struct Call {
   }
   AttentionArgs with() const {
     AttentionArgs all = args;
-    all.lengths = lengths.view(), all.q_starts = q_starts.view(), all.samples = samples.view();
+    all.lengths = lengths, all.q_starts = q_starts, all.samples = samples;
     return all;
   }
 };
@@ -99,6 +99,7 @@ struct Packed {
   Packed(const Tensor& t, Index heads, Index kv_heads) : q(t.view()), k(q), v(q) {
     const Index head = t.dim(3) * size_of(t.dtype());
     q.shape[2] = heads, k.shape[2] = v.shape[2] = kv_heads;
+    if (t.numel() == 0) return;
     const auto from = [&](Index at) { return static_cast<std::byte*>(q.data) + at * head; };
     k.data = from(heads), v.data = from(heads + kv_heads);
   }
@@ -173,7 +174,7 @@ Tensor rope_table(Index positions, Index width, const RopeOptions& o) {
       row[i] = std::cos(angle), row[pairs + i] = std::sin(angle);
     }
   }
-  return table;
+  return ops::constant(table);
 }
 
 Tensor rope(const Tensor& x, const Tensor& table_given, bool interleaved) {

@@ -49,13 +49,13 @@ View first_rows(const Tensor& t, Index rows) {
 }
 
 /// The loss of each row, [rows], and with `want` the gradients of their sum, chunk after chunk in one order.
-Tensor run_chunks(const Head& h, HeadGradients& want) {
+Tensor run_chunks(const Head& h, HeadGradients& want, Index given_chunk) {
   const Index rows = h.rows[0], vocabulary = h.vocabulary();
   const Device device = h.x.device();
   const bool half = h.x.dtype() != h.sums, gradients = want.dx || want.dw || want.dbias;
   const Tensor each = Tensor::empty({rows}, h.sums, device);
   const Index fitting = chunk_bytes / std::max<Index>(1, vocabulary * static_cast<Index>(size_of(h.sums)));
-  const Index chunk = std::min(rows, std::max(least_rows, fitting));
+  const Index chunk = std::min(rows, given_chunk > 0 ? given_chunk : std::max(least_rows, fitting));
   const Tensor logits = Tensor::empty({chunk, vocabulary}, h.sums, device);
   const Tensor rounded = half && gradients ? Tensor::empty({chunk, vocabulary}, h.x.dtype(), device) : Tensor{};
   const Tensor one = gradients ? Tensor::full({}, 1, h.sums, device) : Tensor{};
@@ -108,6 +108,11 @@ void check_values(const Head& h) {
 
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& labels, const LabelLossOptions& o,
                             const Tensor& bias) {
+  return ops::linear_cross_entropy_in_chunks(x, w, labels, o, bias, 0);
+}
+
+Tensor ops::linear_cross_entropy_in_chunks(const Tensor& x, const Tensor& w, const Tensor& labels,
+                                           const LabelLossOptions& o, const Tensor& bias, Index chunk) {
   ops::check_float(op, x);
   check(!o.weights && o.reduction != Reduction::none, op,
         "weights of classes and Reduction::none are for cross_entropy_with() of linear()");
@@ -139,7 +144,7 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& labe
     for (const Tensor& t : {loss, gradients.dx, gradients.dw, gradients.dbias})
       if (t) launch<kernel::Fill>(t, 0.0);
   } else {
-    ops::sum_to(loss, run_chunks(h, gradients));
+    ops::sum_to(loss, run_chunks(h, gradients, chunk));
     launch<kernel::Axpby>(loss, loss, share, 0.0);
   }
   if (!recorded) return loss;

@@ -10,4 +10,8 @@ void check_labels(const char* op, const Tensor& x, const Tensor& labels);
 /// the tensor whose BatchContext tells of the global batch, or that of the labels does.
 double share_of_row(const char* op, const Tensor& rows, const Tensor& labels, const LabelLossOptions&);
 
+/// linear_cross_entropy() by chunks of so many rows; 0: as many as it would take.
+Tensor linear_cross_entropy_in_chunks(const Tensor& x, const Tensor& w, const Tensor& labels, const LabelLossOptions&,
+                                      const Tensor& bias, Index chunk);
+
 }  // namespace trireme::ops

@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "framework/tensor/tensor.h"
+#include "framework/tensor/storage.h"
 
 namespace trireme {
 
@@ -25,6 +25,26 @@ Tensor join_fields(const std::vector<Tensor>& parts, F&& join) {
     y = y.with(field.first, join(alike));
   }
   return y;
+}
+
+/// All that stand beside a tensor; null: nothing.
+using Fields = std::shared_ptr<const std::map<std::string, Tensor>>;
+inline Fields fields_beside(const Tensor& t) { return t ? t.impl()->fields : nullptr; }
+/// The tensor of this name beside t; undefined where there is none.
+inline Tensor field_of(const Tensor& t, const std::string& name) {
+  const auto at = t.fields().find(name);
+  return at == t.fields().end() ? Tensor() : at->second;
+}
+/// y with these beside it, too, but for names that it has itself: what came in with a batch, for the layers behind the
+/// first.
+inline Tensor with_fields(Tensor y, const Fields& fields) {
+  if (!fields || !y || y.impl()->fields == fields) return y;
+  auto all = y.fields();
+  all.insert(fields->begin(), fields->end());
+  Tensor with = y.with_shard_spec(y.impl()->shard_spec);
+  with.impl()->batch = y.impl()->batch;
+  with.impl()->fields = std::make_shared<const std::map<std::string, Tensor>>(std::move(all));
+  return with;
 }
 
 }  // namespace trireme

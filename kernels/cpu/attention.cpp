@@ -1,139 +1,159 @@
-// Attention by plain loops.
-#include <cmath>
-#include <limits>
-
+// The forward of attention on the CPU: tiles of scores [keys, queries], so that what softmax needs of a query runs
+// along vectors of queries (Dao et al., FlashAttention, arXiv 2205.14135).
 #include "kernels/core/kernel.h"
-#include "kernels/cpu/parallel.h"
-#include "kernels/cpu/vector.h"
-#include "kernels/plans/attention_checks.h"
+#include "kernels/cpu/attention_job.h"
 
 namespace trireme {
 namespace {
+using namespace tiles;
 
-template <class A>
-struct Row {
-  Index position, end;
-  A slope;
-};
-
-template <class A>
-struct Job {
-  AttentionShape s;
-  AttentionArgs args;
-  Row<A> row(Index n, Index h, Index i) const {
-    Index start = args.q_at + (args.q_starts ? args.q_starts.as<const Index>()[n] : 0) + i;
-    Index end = args.lengths ? std::clamp<Index>(args.lengths.as<const Index>()[n], 0, s.keys) : s.keys;
-    if (args.causal) end = std::clamp<Index>(start + 1, 0, end);
-    Index all = args.all_heads ? args.all_heads : s.heads;
-    return {start, end, args.alibi ? static_cast<A>(alibi_slope(h + args.head_at, all)) : A{0}};
-  }
-  template <class T>
-  A score(const T* q, const T* k, const Row<A>& r, Index j) const {
-    A sum{};
-    for (Index d = 0; d < s.width; ++d) sum += static_cast<A>(q[d]) * static_cast<A>(k[d]);
-    return sum * static_cast<A>(args.scale) + r.slope * static_cast<A>(j - r.position);
-  }
-  A kept(Index n, Index h, Index i, Index j) const {
-    if (args.dropout == 0) return 1;
-    auto id = static_cast<std::uint64_t>(args.samples ? args.samples.as<const Index>()[n] : n);
-    auto e = static_cast<std::uint64_t>(((h + args.head_at) * s.queries + i) * s.keys + j);
-    auto bits = Philox{args.key()}(id, e / 4)[e % 4];
-    return bits >> 8 >= drop_threshold(args.dropout) ? static_cast<A>(1 / (1 - args.dropout)) : A{0};
-  }
-};
-template <class T>
-T* token(const View& v, const TokenStrides& s, Index n, Index t, Index h, Index width) {
-  return v.as<T>() + n * s.sample + t * s.token + h * width;
-}
-
-template <class T>
-void forward(View o, View stats, View q, View k, View v, const AttentionShape& s, const AttentionArgs& args) {
-  using A = Accumulator<T>;
-  Job<A> job{s, args};
-  TokenStrides dense{s.queries * s.heads * s.width, s.heads * s.width};
-  parallel_for(s.samples * s.heads * s.queries, s.keys * s.width, [&](Index begin, Index end) {
-    std::vector<A> p(static_cast<std::size_t>(s.keys)), sum(static_cast<std::size_t>(s.width));
-    for (Index at = begin; at < end; ++at) {
-      Index n = at / (s.heads * s.queries), h = at / s.queries % s.heads, i = at % s.queries, g = h / s.group();
-      auto row = job.row(n, h, i);
-      A m = -std::numeric_limits<A>::infinity(), l{};
-      auto pj = p.data();
-      for (Index j = 0; j < row.end; ++j) {
-        pj[j] = job.score(token<T>(q, s.q, n, i, h, s.width), token<T>(k, s.k, n, j, g, s.width), row, j);
-        m = std::max(m, pj[j]);
+/// Softmax of a tile's scores, as far as its keys go: scores become exp(score - m). m, l and by how much sums from
+/// before shrink (alpha) are per query.
+template <class P>
+void online_softmax(typename P::Acc* scores, const Place& at, typename P::Acc* m, typename P::Acc* l,
+                    typename P::Acc* alpha) {
+  P::run([=, queries = at.queries, keys = at.keys] {
+    using Vector = typename P::Vector;
+    constexpr auto infinity = std::numeric_limits<typename P::Acc>::infinity();
+    for (Index c = 0; c < queries; c += P::lanes) {
+      Vector top = vector_at<P>(m + c);
+      for (Index j = 0; j < keys; ++j) {
+        const Vector& x = vector_at<P>(scores + j * query_block + c);
+        top = x > top ? x : top;
       }
-      std::fill(sum.begin(), sum.end(), A{});
-      for (Index j = 0; j < row.end; ++j) {
-        A e = std::exp(pj[j] - m), z = e * job.kept(n, h, i, j);
-        l += e;
-        const T* vj = token<T>(v, s.v, n, j, g, s.width);
-        for (Index d = 0; d < s.width; ++d) sum[static_cast<std::size_t>(d)] += z * static_cast<A>(vj[d]);
+      const Vector from = top == -infinity ? Vector{} : top;  // a query that has seen no key: exp(-inf - 0) = 0
+      Vector shrunk = vector_at<P>(m + c) - from, sum{};
+      exp_of<P>(shrunk);
+      for (Index j = 0; j < keys; ++j) {
+        Vector x = vector_at<P>(scores + j * query_block + c) - from;
+        exp_of<P>(x);
+        sum += x;
+        vector_at<P>(scores + j * query_block + c) = x;
       }
-      T* to = token<T>(o, dense, n, i, h, s.width);
-      for (Index d = 0; d < s.width; ++d) to[d] = static_cast<T>(l > 0 ? sum[static_cast<std::size_t>(d)] / l : A{});
-      stats.as<A>()[2 * at] = m, stats.as<A>()[2 * at + 1] = l;
+      vector_at<P>(m + c) = top;
+      vector_at<P>(l + c) = vector_at<P>(l + c) * shrunk + sum;
+      vector_at<P>(alpha + c) = shrunk;
     }
   });
 }
 
-template <class T>
-void backward(View dq, View dk, View dv, View dout, View o, View stats, View q, View k, View v, const AttentionShape& s,
-              const AttentionArgs& args) {
-  using A = Accumulator<T>;
-  Job<A> job{s, args};
-  TokenStrides dense{s.queries * s.heads * s.width, s.heads * s.width};
-  parallel_for(s.samples * s.kv_heads, s.queries * s.keys * s.width, [&](Index begin, Index end) {
-    for (Index at = begin; at < end; ++at) {
-      Index n = at / s.kv_heads, g = at % s.kv_heads, w = s.width;
-      std::vector<A> sk(static_cast<std::size_t>(s.keys * w)), sv(sk.size()), sq(static_cast<std::size_t>(w));
-      for (Index h = g * s.group(); h < (g + 1) * s.group(); ++h)
-        for (Index i = 0; i < s.queries; ++i) {
-          auto row = job.row(n, h, i);
-          const A* stat = stats.as<A>() + 2 * ((n * s.heads + h) * s.queries + i);
-          const T *qi = token<T>(q, s.q, n, i, h, w), *go = token<T>(dout, dense, n, i, h, w),
-                  *oi = token<T>(o, dense, n, i, h, w);
-          A d{};
-          for (Index e = 0; e < w; ++e) d += static_cast<A>(go[e]) * static_cast<A>(oi[e]);
-          std::fill(sq.begin(), sq.end(), A{});
-          for (Index j = 0; j < row.end; ++j) {
-            const T *kj = token<T>(k, s.k, n, j, g, w), *vj = token<T>(v, s.v, n, j, g, w);
-            A p = std::exp(job.score(qi, kj, row, j) - stat[0]) / stat[1], z = job.kept(n, h, i, j), dp{};
-            for (Index e = 0; e < w; ++e) dp += static_cast<A>(go[e]) * static_cast<A>(vj[e]);
-            A ds = p * (dp * z - d) * static_cast<A>(args.scale);
-            for (Index e = 0; e < w; ++e) {
-              auto x = static_cast<std::size_t>(j * w + e);
-              sv[x] += p * z * static_cast<A>(go[e]);
-              sk[x] += ds * static_cast<A>(qi[e]);
-              sq[static_cast<std::size_t>(e)] += ds * static_cast<A>(kj[e]);
-            }
-          }
-          T* to = token<T>(dq, s.q, n, i, h, w);
-          for (Index e = 0; e < w; ++e) to[e] = static_cast<T>(sq[static_cast<std::size_t>(e)]);
-        }
-      for (Index j = 0; j < s.keys; ++j)
-        for (Index e = 0; e < w; ++e) {
-          auto x = static_cast<std::size_t>(j * w + e);
-          token<T>(dk, s.k, n, j, g, w)[e] = static_cast<T>(sk[x]);
-          token<T>(dv, s.v, n, j, g, w)[e] = static_cast<T>(sv[x]);
-        }
+/// A thread's blocks of queries, and its copies of the keys and values that they meet.
+template <class P, class T>
+class ForwardBlocks {
+  using A = typename P::Acc;
+  using Word = typename P::Word;
+
+ public:
+  ForwardBlocks(const AttentionJob& job, const View& o, const View& stats, const View& q, const View& k, const View& v)
+      : job_(job),
+        o_(o.as<T>()),
+        stats_(stats.as<A>()),
+        q_(q.as<const T>()),
+        k_(k.as<const T>()),
+        v_(v.as<const T>()),
+        e_(job.s.width),
+        room_(round_up(job.s.keys, row_step)),
+        keys_(room_ * e_.words),
+        values_(P::per_word == 1 ? room_ * e_.words : room_ * e_.words + room_ / 2 * e_.columns),
+        queries_(query_block * e_.words),
+        turned_(e_.words * query_block),
+        scores_(key_block * query_block),
+        paired_(key_block * query_block),
+        factors_(job.args.dropout > 0 ? key_block * query_block : 0),
+        sums_(query_block * e_.columns) {}
+
+  /// Block number `task` of all samples, heads and queries.
+  void run(Index task) {
+    const AttentionShape& s = job_.s;
+    const Index blocks = job_.blocks(), head = task / blocks, n = head / s.heads, h = head % s.heads;
+    const Index g = n * s.kv_heads + h / s.group();
+    if (g != at_) load_keys(n, h / s.group());
+    at_ = g;
+    run_block(n, h, job_.block_at(task % blocks, blocks) * query_block);
+  }
+
+ private:
+  void load_keys(Index n, Index g) {
+    const AttentionShape& s = job_.s;
+    const Index count = job_.end(n, 0, s.queries), rows = round_up(count, row_step);
+    load_rows<P>(keys_, e_, k_ + n * s.k.sample + g * s.width, s.k.token, count, s.width, rows);
+    Word* const natural = P::per_word == 1 ? values_ : values_ + room_ / 2 * e_.columns;
+    load_rows<P>(natural, e_, v_ + n * s.v.sample + g * s.width, s.v.token, count, s.width, rows);
+    if constexpr (P::per_word == 2) pair_rows(values_, e_, natural, rows);
+  }
+  void run_block(Index n, Index h, Index first) {
+    const AttentionShape& s = job_.s;
+    const Index count = job_.queries_at(first), columns = round_up(count, P::lanes), end = job_.end(n, first, count);
+    load_rows<P>(queries_, e_, q_ + n * s.q.sample + first * s.q.token + h * s.width, s.q.token, count, s.width,
+                 columns);
+    transpose<P>(turned_, query_block, queries_, e_.words, columns, e_.words);
+    std::fill_n(m_, query_block, -std::numeric_limits<A>::infinity());
+    std::fill_n(l_, query_block, A{});
+    std::fill_n(static_cast<A*>(sums_), query_block * e_.columns, A{});
+    for (Index from = 0; from < end; from += key_block)
+      add_keys({n, h, first, count, from, std::min(key_block, end - from)});
+    store(n, h, first, count);
+  }
+  void add_keys(const Place& at) {
+    const Index rows = round_up(at.keys, row_step), words = (at.keys + P::per_word - 1) / P::per_word;
+    multiply<P, false, Into::scaled>({scores_, query_block, keys_ + at.from * e_.words, e_.words, turned_, query_block,
+                                      rows, round_up(at.queries, P::lanes), e_.depth, static_cast<A>(job_.args.scale)});
+    finish_scores<P>(scores_, job_, at);
+    online_softmax<P>(scores_, at, m_, l_, alpha_);
+    if (job_.args.dropout > 0) {
+      dropout_factors<A>(factors_, job_, at);
+      multiply_by<P>(scores_, factors_, at);
     }
-  });
-}
+    const Word* probabilities;
+    if constexpr (P::per_word == 2)
+      pair_keys(paired_, scores_, at.keys), probabilities = paired_;
+    else
+      probabilities = scores_;
+    multiply<P, true, Into::rescaled>({sums_, e_.columns, probabilities, query_block,
+                                       values_ + at.from / P::per_word * e_.columns, e_.columns,
+                                       round_up(at.queries, row_step), e_.columns, words, A{1}, alpha_});
+  }
+  void store(Index n, Index h, Index first, Index count) {
+    const AttentionShape& s = job_.s;
+    T* const to = o_ + ((n * s.queries + first) * s.heads + h) * s.width;
+    A* const stats = stats_ + ((n * s.heads + h) * s.queries + first) * 2;
+    P::run([=, &l = l_, &m = m_, width = s.width, token = s.heads * s.width, sums = static_cast<const A*>(sums_),
+            columns = e_.columns] {
+      for (Index i = 0; i < count; ++i) {
+        const A total = l[i];
+        stats[2 * i] = m[i], stats[2 * i + 1] = total;
+#pragma omp simd
+        for (Index d = 0; d < width; ++d) put(to[i * token + d], total == 0 ? A{} : sums[i * columns + d] / total);
+      }
+    });
+  }
+
+  const AttentionJob& job_;
+  T* o_;
+  A* stats_;
+  const T *q_, *k_, *v_;
+  Extents<P> e_;
+  Index room_, at_ = -1;
+  Buffer<Word> keys_, values_, queries_, turned_;
+  Buffer<A> scores_;
+  Buffer<Word> paired_;
+  Buffer<A> factors_, sums_;
+  A m_[query_block], l_[query_block], alpha_[query_block];
+};
 
 void attention(View o, View stats, View q, View k, View v, const AttentionArgs& args) {
   constexpr auto op = kernel::Attention::name;
-  const AttentionShape s = check_attention(o, stats, q, k, v, args, op);
-  dispatch_float(q.dtype, op, [&](auto t) { forward<decltype(t)>(o, stats, q, k, v, s, args); });
-}
-void attention_backward(View dq, View dk, View dv, View dout, View o, View stats, View q, View k, View v,
-                        const AttentionArgs& args) {
-  constexpr auto op = kernel::AttentionBackward::name;
-  const AttentionShape s = check_attention_backward(dq, dk, dv, dout, o, stats, q, k, v, args, op);
-  dispatch_float(q.dtype, op, [&](auto t) { backward<decltype(t)>(dq, dk, dv, dout, o, stats, q, k, v, s, args); });
+  const AttentionJob job(check_attention(o, stats, q, k, v, args, op), args);
+  const AttentionShape& s = job.s;
+  with_code(q.dtype, op, [&]<class P, class T>(P, T) {
+    parallel_for(s.samples * s.heads * job.blocks(), query_block * s.keys * s.width, [&](Index begin, Index end) {
+      ForwardBlocks<P, T> blocks(job, o, stats, q, k, v);
+      for (Index task = begin; task < end; ++task) blocks.run(task);
+    });
+  });
 }
 
 const Kernel<kernel::Attention> attention_cpu{DeviceKind::cpu, attention};
-const Kernel<kernel::AttentionBackward> attention_backward_cpu{DeviceKind::cpu, attention_backward};
 
 }  // namespace
 }  // namespace trireme

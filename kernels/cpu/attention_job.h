@@ -31,6 +31,8 @@ struct AttentionJob {
     const Index all = args.lengths ? std::clamp<Index>(args.lengths.as<const Index>()[n], 0, s.keys) : s.keys;
     return args.causal ? std::clamp<Index>(position(n, first) + count, 0, all) : all;
   }
+  /// The order in which contiguous shares of `count` blocks get equal work from a causal call: 0, count - 1, 1, ...
+  static Index block_at(Index place, Index count) { return place % 2 ? count - 1 - place / 2 : place / 2; }
   double slope(Index h) const {
     return args.alibi ? alibi_slope(args.head_at + h, args.all_heads ? args.all_heads : s.heads) : 0;
   }

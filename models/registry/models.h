@@ -18,8 +18,8 @@ struct ArchOptions {
       positions = 0,            ///< most tokens of a sample, where positions are learned; 0: of text those of a sample
       vocabulary = 0;           ///< rows of the embedding, at least the tokenizer's; 0: as many as it has
   double dropout = -1;          ///< of embeddings, attention and residuals, in [0, 1)
-  int bias = -1;                ///< 0, 1: whether linear layers and norms have biases
-  int tied = -1;                ///< 0, 1: whether the embedding is the head's weight, too
+  std::int64_t bias = -1,  ///< 0, 1: whether linear layers and norms have biases
+      tied = -1;           ///< 0, 1: whether the embedding is the head's weight, too
   std::string activation = "";  ///< of the MLP: gelu, gelu_tanh, relu, silu
   bool operator==(const ArchOptions&) const = default;  ///< member by member
 };

@@ -133,7 +133,8 @@ std::string llama_config(const LlamaOptions& o) {
            {"bos_token_id", Json()},
            {"eos_token_id", Json()},
            {"torch_dtype", "float32"}};
-  if (o.rope.scaling.kind != RopeScaling::Kind::none) all["rope_scaling"] = rope_of(o.rope);
+  if (o.rope.scaling.kind != RopeScaling::Kind::none)
+    all["rope_scaling"] = rope_of(o.rope), all["rope_scaling"].erase("rope_theta");
   return json_text(all, NotUtf8::fails, 2);
 }
 

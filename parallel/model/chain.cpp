@@ -34,7 +34,8 @@ void Chain::enter(const Sequential& row, const std::string& prefix, const std::v
 }
 
 bool Chain::holds(int part, const std::string& tensor) const {
-  return std::ranges::any_of(parts_[part].prefixes, [&](auto& prefix) { return tensor.starts_with(prefix); });
+  return std::ranges::any_of(parts_[part].prefixes,
+                             [&](auto& prefix) { return (tensor + ".").starts_with(prefix); });
 }
 
 std::vector<std::pair<const void*, std::string>> Chain::tensors(int part) const {

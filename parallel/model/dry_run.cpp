@@ -5,6 +5,7 @@
 
 #include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"
+#include "framework/tensor/fields.h"
 #include "framework/tensor/memory_tracker.h"
 #include "framework/tensor/storage.h"
 #include "kernels/contracts/elementwise.h"
@@ -112,6 +113,7 @@ DType run_parts(const Chain& chain, std::vector<PartInfo>& parts, Tensor x, cons
   };
   DType loss = DType::f32;
   Stashed stashed;
+  const Fields fields = fields_beside(x);
   for (int p = 0; p < chain.size(); ++p) {  // x and what is stashed become what a part hands on, without history
     PartInfo& part = parts[p];
     part.cost = {}, part.comms.clear();
@@ -125,7 +127,7 @@ DType run_parts(const Chain& chain, std::vector<PartInfo>& parts, Tensor x, cons
       in.impl()->batch = t.impl()->batch;
       return in.require_grad(is_float(t.dtype()) && (t.requires_grad() || (to >= 0 && to != from)));
     };
-    const Tensor in = leaf(x);
+    const Tensor in = leaf(with_fields(x, p > 0 ? fields : nullptr));
     Stashed before;
     for (auto& [name, t] : stashed) before.emplace(name, t = leaf(t));
     const Index saved = tracker.now(MemoryKind::activations), halos = tracker.now(MemoryKind::halos);

@@ -7,6 +7,7 @@
 #include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"
 #include "framework/layers/layers.h"
+#include "framework/tensor/fields.h"
 #include "parallel/comm/world/compare.h"
 #include "parallel/runtime/settings.h"
 
@@ -45,13 +46,14 @@ std::string first_non_finite(const Module& model, const Tensor& x, Communicator*
   BatchContext batch = StepContext::current().batch;
   batch.calls = {};  // each layer draws its first mask again
   Tensor at = x.with_batch(std::move(batch));
+  const Fields fields = fields_beside(x);
   const auto follow = [&](Module layer, const std::string& prefix, const std::string& title, const auto& forward) {
     const auto leaf = [&](const NamedState& leaf) {
       if (leaf.use != StateKind::buffer)
         see(fmt::format("parameter '{}' (an earlier update made it so)", leaf.name), *leaf.tensor);
     };
     layer.visit(StateVisitor(leaf, {}, prefix));
-    at = forward();
+    at = with_fields(forward(), fields);
     see("the output of " + title, at);
   };
   Stashed stashed;

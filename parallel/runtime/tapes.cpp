@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "framework/ops/loss_share.h"
+#include "framework/tensor/fields.h"
 #include "parallel/plan/action_kind.h"
 
 namespace trireme {
@@ -123,7 +124,10 @@ void Tapes::forward(const Action& a) {
     activation = f.in.at(0);
   }
   const LmHead* head = s.end == chain_.size() ? fused_head() : nullptr;
-  for (int p = s.first; p < s.end - (head ? 1 : 0); ++p) activation = chain_.run(p, std::move(activation), stashed);
+  // Every stage has the rows that came in, and what stands beside them.
+  const Fields fields = fields_beside(input(a.microbatch));
+  for (int p = s.first; p < s.end - (head ? 1 : 0); ++p)
+    activation = chain_.run(p, with_fields(std::move(activation), p > 0 ? fields : nullptr), stashed);
   if (head) activation = head_loss(*head, activation, a.microbatch);
   f.out = {std::move(activation)};
   for (auto& name : stashed_[static_cast<std::size_t>(s.end - 1)]) f.out.push_back(stashed.at(name));

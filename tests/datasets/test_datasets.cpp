@@ -188,7 +188,8 @@ TEST_CASE("head, and datasets by name") {
   CHECK_THROWS_WITH(
       open_dataset("minst", "test"),
       contains(
-          "there is no 'minst'; there are mnist, fashion_mnist, cifar10, cifar100, imagenet, tar, packed, synthetic"));
+          "there is no 'minst'; there are mnist, fashion_mnist, cifar10, cifar100, imagenet, tar, packed, text, "
+          "synthetic"));
   CHECK_THROWS_WITH(Synthetic({.classes = 0}), contains("classes is 0"));
   CHECK_THROWS_WITH(Synthetic({.shape = {3, 0}}), contains("shape is [3, 0]"));
 }

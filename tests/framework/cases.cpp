@@ -1,8 +1,10 @@
 #include "tests/framework/cases.h"
 
 #include "framework/autograd/step_context.h"
+#include "framework/ops/loss_share.h"
 #include "framework/ops/ops.h"
 #include "kernels/core/random.h"
+#include "tests/framework/attention_cases.h"
 
 // A table: its lines stay lines.
 // clang-format off
@@ -337,6 +339,14 @@ std::vector<Case> losses() {
   const auto smoothed = cross_entropy_with({.label_smoothing = 0.1});
   const auto ignoring = cross_entropy_with({.label_smoothing = 0.2, .ignore_index = 2});
   return {
+      {"linear_cross_entropy", {data({7, 5}), weight({6, 5}), labels({7}, 6)}, [](In x) { return linear_cross_entropy(x[0], x[1], x[2]); },
+       "F.cross_entropy(F.linear(x[0], x[1]), x[2])", {{256, 128}, {1000, 128}, {256}}},
+      {"linear_cross_entropy/chunks", {data({7, 5}), weight({6, 5}), labels({7}, 6), weight({6})},
+       [](In x) { return ops::linear_cross_entropy_in_chunks(x[0], x[1], x[2], {.label_smoothing = 0.1, .ignore_index = 2}, x[3], 3); },
+       "F.cross_entropy(F.linear(x[0], x[1], x[3]), x[2], label_smoothing=0.1, ignore_index=2)"},
+      {"linear_cross_entropy/sum", {data({2, 3, 5}), weight({4, 5}), labels({2, 3}, 4), weight({4})},
+       [](In x) { return ops::linear_cross_entropy_in_chunks(x[0], x[1], x[2], {.reduction = Reduction::sum}, x[3], 2); },
+       "F.cross_entropy(F.linear(x[0], x[1], x[3]).flatten(0, 1), x[2].flatten(), reduction='sum')"},
       {"cross_entropy", {data({6, 5}), labels({6}, 5)}, two<cross_entropy>, "F.cross_entropy(*x)", {{128, 1000}, {128}}},
       {"cross_entropy/share", {data({6, 5}), labels({6}, 5)},
        [](In x) { return in_batch_of(20, [&] { return cross_entropy(x[0], x[1]); }); },
@@ -475,7 +485,7 @@ Tensor drawn(const Input& input, const Shape& shape, DType dtype, std::uint64_t 
 const std::vector<Case>& cases() {
   static const std::vector<Case> all = [] {
     std::vector<Case> rows;
-    for (auto part : {elementwise, products, convolutions, pools, norms, losses, shapes})
+    for (auto part : {elementwise, products, convolutions, pools, norms, losses, shapes, attention_cases})
       for (Case& c : part()) rows.push_back(std::move(c));
     return rows;
   }();

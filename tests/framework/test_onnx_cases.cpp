@@ -188,6 +188,8 @@ const std::vector<Listed>& listed() {
       {"dropout", nothing},
       {"channel_dropout", nothing},
       {"row_dropout", nothing},
+      {"attention/dropout", nothing},
+      {"attention_packed/dropout", nothing},
       {"bias_relu_pool_dropout", nothing},
       {"bias_relu_pool_dropout/edge", nothing},
   };

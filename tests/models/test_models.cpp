@@ -117,6 +117,11 @@ TEST_CASE("every model takes its input and gives a row of classes") {
     INFO(row.name);
     const ModelOptions options{.input = {32, 36, 3}, .classes = 7};
     NoGrad guard;
+    if (row.text) {
+      const ModelOptions small{.input = {5}, .classes = 7, .arch = {.layers = 1, .heads = 2, .width = 8}};
+      CHECK(row.make(small)(Tensor::zeros({2, 5}, DType::i64)).shape() == Shape{2, 5, 7});
+      continue;
+    }
     if (row.name == "vgg16" || row.name == "alexnet") continue;  // in test_vgg.cpp
     if (row.usual.input.numel() <= 32 * 32 * 3) {
       const Shape in = row.usual.input;
@@ -128,7 +133,7 @@ TEST_CASE("every model takes its input and gives a row of classes") {
 
 TEST_CASE("an unknown model gets a suggestion, an impossible one a reason") {
   CHECK_THROWS_WITH(model_row("mnist_cn"), contains("there is no 'mnist_cn' (did you mean 'mnist_cnn'?)"));
-  CHECK_THROWS_WITH(model_row("transformer"), contains("there are: alexnet, lenet5, mlp, mnist_cnn"));
+  CHECK_THROWS_WITH(model_row("transformer"), contains("there are: alexnet, ") && contains("lenet5, "));
   CHECK_THROWS_WITH(mnist_cnn({.input = {5, 5, 1}}), contains("too small, expected at least 6 x 6"));
   CHECK_THROWS_WITH(lenet5({.input = {28, 28}}), contains("expected [height, width, channels]"));
 }

@@ -5,6 +5,7 @@
 
 #include "framework/io/file.h"
 #include "framework/io/json.h"
+#include "framework/io/onnx/onnx.h"
 #include "framework/io/weights.h"
 #include "framework/layers/inference.h"
 #include "models/text/pretrained.h"
@@ -198,6 +199,29 @@ TEST_CASE("logits behind a KvCache are those of the whole text, however it is cu
         cache.advance(end - begin), begin = end;
       }
     }
+  }
+}
+
+TEST_CASE("onnxruntime computes Hugging Face's logits from our ONNX files") {
+  const test::Oracle oracle;
+  const std::vector<Case> all = cases();
+  for (const Case& c : all) {
+    Module model = c.model;
+    Parameters parameters(model);
+    import_weights(parameters, c.path());
+    const Tensor ids = c.expected.at("ids");
+    export_onnx(model, parameters, {ids.dim(1)}, oracle.folder() / (c.name + ".onnx"), {.input = DType::i64});
+    oracle.put(c.name + ".all.x", ids);
+    oracle.put(c.name + ".one.x", ids.rows(0, 1));
+  }
+  oracle.run("onnx_oracle.py", "check");
+  if (!oracle.run("onnx_oracle.py", "run", test::Python::oracles)) return;
+  for (const Case& c : all) {
+    INFO(c.name);
+    const Tensor logits = c.expected.at("logits");
+    CHECK(oracle.tensor(c.name + ".all.y").shape() == logits.shape());
+    CHECK(test::distance(oracle.get(c.name + ".all.y"), logits.to_vector()) < 1e-5);
+    CHECK(test::distance(oracle.get(c.name + ".one.y"), logits.rows(0, 1).to_vector()) < 1e-5);
   }
 }
 

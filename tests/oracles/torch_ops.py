@@ -82,6 +82,54 @@ def dropout(x, p, layer):
     return x * torch.tensor(keep).reshape(x.shape) / (1 - p)
 
 
+def alibi_slopes(heads):
+    """As the paper's code has them (Press et al., 2108.12409)."""
+    power = 2 ** int(np.floor(np.log2(heads)))
+    slopes = [2.0 ** (-8 * (h + 1) / power) for h in range(power)]
+    return slopes + ([] if power == heads else alibi_slopes(2 * power)[::2][: heads - power])
+
+
+def attention(q, k, v, causal=False, scale=None, alibi=False, q_at=0, lengths=None, starts=None, p=0, layer=0):
+    """With the whole matrix of scores. A query that sees no key gets zeros."""
+    (n, queries, heads, width), (keys, groups) = q.shape, k.shape[1:3]
+    k, v = (t.repeat_interleave(heads // groups, 2) for t in (k, v))
+    scores = torch.einsum("nihd,njhd->nhij", q, k) * (scale or width**-0.5)
+    position = torch.arange(queries) + q_at + (torch.zeros(n, dtype=torch.long) if starts is None else starts)[:, None]
+    distance = torch.arange(keys) - position[:, None, :, None]  # [N, 1, Tq, Tk]
+    if alibi:
+        scores = scores + torch.tensor(alibi_slopes(heads)).double()[:, None, None] * distance
+    seen = distance <= 0 if causal else torch.ones_like(distance, dtype=torch.bool)
+    if lengths is not None:
+        seen = seen & (torch.arange(keys) < lengths[:, None])[:, None, None]
+    weights = scores.masked_fill(~seen, -1e300).softmax(-1) * seen
+    return torch.einsum("nhij,njhd->nihd", dropout(weights, p, layer) if p else weights, v)
+
+
+def sdpa(q, k, v, causal=False):
+    """PyTorch's own, which has been public since 2.0."""
+    q, k, v = (t.transpose(1, 2) for t in (q, k.repeat_interleave(q.shape[2] // k.shape[2], 2), v.repeat_interleave(q.shape[2] // v.shape[2], 2)))
+    public = getattr(F, "scaled_dot_product_attention", None)
+    y = public(q, k, v, is_causal=causal) if public else F._scaled_dot_product_attention(q, k, v, is_causal=causal)[0]
+    return y.transpose(1, 2)
+
+
+def rope(x, width=None, base=10000, interleaved=False, positions=None, factor=1, llama3=None):
+    """As complex numbers; the scalings as in transformers' modeling_rope_utils.py."""
+    width = width or x.shape[-1]
+    frequency = 1 / base ** (torch.arange(0, width, 2).double() / width) / factor
+    if llama3:
+        by, low, high, context = llama3
+        length = 2 * np.pi / frequency
+        smooth = (context / length - low) / (high - low)
+        middle = (1 - smooth) * frequency / by + smooth * frequency
+        frequency = torch.where(length > context / low, frequency / by, torch.where(length < context / high, frequency, middle))
+    angle = (torch.arange(x.shape[1]) if positions is None else positions)[..., None, None] * frequency
+    part, rest = x[..., :width], x[..., width:]
+    pairs = part.unflatten(-1, (-1, 2)) if interleaved else part.unflatten(-1, (2, -1)).transpose(-1, -2)
+    turned = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * torch.polar(torch.ones_like(angle), angle))
+    return torch.cat([(turned if interleaved else turned.transpose(-1, -2)).flatten(-2), rest], -1)
+
+
 for line in open(f"{folder}/cases.txt"):
     case, kinds, expression = line.rstrip("\n").split("\t")
     x = [torch.from_numpy(np.load(f"{folder}/{case}.{k}.npy")) for k in range(len(kinds))]

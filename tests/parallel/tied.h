@@ -11,8 +11,8 @@ constexpr Index vocabulary = 7;
 /// Images [N, 3, 2, 1] of numbers from 0 to 1 as ids [N, 6] of a vocabulary.
 inline Tensor ids_of(const Tensor& x) {
   std::vector<double> ids = x.to_vector();
-  for (double& v : ids) v = std::floor(v * (static_cast<double>(vocabulary) - 0.01));
-  const Tensor all = Tensor::of(ids, {x.dim(0), 6}, DType::i64);
+  for (double& v : ids) v = v >= 0 && v <= 1 ? std::floor(v * (static_cast<double>(vocabulary) - 0.01)) : 0;
+  const Tensor all = Tensor::of(ids, {x.dim(0), 6}, DType::i64).to(x.device());
   return x.batch() ? all.with_batch(*x.batch()) : all;
 }
 

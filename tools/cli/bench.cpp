@@ -125,7 +125,7 @@ void bench(const TrainerOptions& config, const BenchOptions& options, World& wor
   const Device device = make_device(config, world);
   Module model = make_model(config, shape, device);
   const Index batch = config.data.batch;
-  const Dataset data = Synthetic({.size = batch, .shape = shape.input, .classes = shape.classes});
+  const Dataset data = synthetic_data(config, shape, batch);
   const DType dtype = make_dtype(config);
   if (world.main())
     fmt::print("{}, {}, batch {} of {}, {}, {} rank{} of {} thread{} on {}\n", config.model,

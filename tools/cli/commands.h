@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "framework/optim/parameters.h"
+#include "models/text/generate.h"
 #include "tools/launch/supervisor.h"
 #include "tools/training/trainer_options.h"
 
@@ -20,6 +21,17 @@ struct PredictOptions {
   bool json = false;    ///< lines are JSON objects
   bool gray = false;    ///< colour pictures become grey for a model of grey ones, which else refuses them
   bool invert = false;
+};
+
+struct GenerateCommand {
+  std::string run;                 ///< a run directory, or a folder with config.json and model.safetensors
+  std::string weights, tokenizer;  ///< instead of the run's newest checkpoint and its tokenizer
+  std::vector<std::string> prompts;
+  std::string prompt_file;  ///< one a line
+  std::string stop;         ///< text that ends one; it is not printed
+  Index samples = 1;        ///< of each prompt
+  Index context = 0;        ///< most tokens that the model sees; 0: as many as it can
+  GenerateOptions options;
 };
 
 struct ExportOptions {
@@ -77,6 +89,8 @@ int launch_command(LaunchCommand);
 int eval_command(int argc, char** argv, const TrainerOptions&, const std::string& run, const std::string& weights);
 /// One line per image: its path, then class and probability of the likeliest, tab separated; or as the options say.
 int predict(const PredictOptions&);
+/// Prints what a language model makes of prompts.
+int generate_command(const GenerateCommand&);
 /// Writes a model for other programs.
 int export_command(const ExportOptions&);
 /// Speed of the settings' model on synthetic images, by layer and by kind of work.

@@ -21,7 +21,8 @@ std::vector<Axis> mesh_axes(const TrainerOptions& config) {
 }
 
 DescribedModel::DescribedModel(const TrainerOptions& config)
-    : shape(usual_options(config)),
+    : settings(config),
+      shape(usual_options(config)),
       device(make_device(config)),
       model(make_model(config, shape, device)),
       chain(model),
@@ -29,7 +30,7 @@ DescribedModel::DescribedModel(const TrainerOptions& config)
       dtype(make_dtype(config)) {}
 
 Tensor DescribedModel::input(Index rows) const {
-  const Dataset data = Synthetic({.size = rows, .shape = shape.input, .classes = shape.classes});
+  const Dataset data = synthetic_data(settings, shape, rows);
   return Loader(data, {.batch = rows, .workers = 0, .dtype = dtype, .device = device}).begin()->x;
 }
 

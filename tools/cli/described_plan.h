@@ -27,6 +27,7 @@ struct DescribedModel {
   Plan whole_plan(const TrainerOptions&, const Strategy&, std::vector<PartInfo> parts, const std::vector<Axis>& mesh);
   std::string memory(const TrainerOptions&, const Plan&);  ///< a table of what ranks hold, predicted
 
+  TrainerOptions settings;
   ModelOptions shape;
   Device device;
   Module model;

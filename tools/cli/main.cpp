@@ -1,4 +1,5 @@
-// trireme: train, launch, doctor, report, eval, predict, pack, import, export, bench, plan, simulate, verify, info.
+// trireme: train, launch, doctor, report, eval, predict, generate, pack, import, export, bench, plan, simulate, verify,
+// info.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -31,8 +32,8 @@ class CommandLine {
   CommandLine(int argc, char** argv) : argc_(argc), argv_(argv) {
     app_.require_subcommand(1);
     app_.set_version_flag("--version", version());
-    train(), launch(), doctor(), report(), eval(), predict_images(), pack(), import(), export_model(), bench(), plan(),
-        simulate(), verify();
+    train(), launch(), doctor(), report(), eval(), predict_images(), generate_text(), pack(), import(), export_model(),
+        bench(), plan(), simulate(), verify();
     add("info", "build, devices, MPI, threads, versions", [] { return info(); });
   }
   int run();
@@ -50,6 +51,7 @@ class CommandLine {
   void report();
   void eval();
   void predict_images();
+  void generate_text();
   void pack();
   void import();
   void export_model();
@@ -93,6 +95,7 @@ class CommandLine {
   std::string model_, run_, weights_, from_, to_;
   bool listing_ = false;
   PredictOptions predict_;
+  GenerateCommand generate_;
   ExportOptions export_;
   BenchOptions bench_;
   PlanOptions plan_;
@@ -198,6 +201,39 @@ void CommandLine::predict_images() {
   command.add_flag("--gray,--grey", predict_.gray, "make colour pictures grey for a model of grey ones");
   command.add_flag("--invert", predict_.invert, "dark ink on light paper: swap light and dark");
   add_weights(command, predict_.weights);
+}
+
+void CommandLine::generate_text() {
+  CLI::App& command = add("generate", "text that a language model writes behind prompts, printed as it is drawn",
+                          [this] { return generate_command(generate_); });
+  command
+      .add_option("run", generate_.run, "run directory, or a folder of Hugging Face's: config.json, weights, tokenizer")
+      ->required()
+      ->type_name("RUN");
+  command.add_option("--prompt", generate_.prompts, "text to begin with; may be given several times")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
+  command.add_option("--prompts", generate_.prompt_file, "file of prompts, one a line")->type_name("FILE");
+  GenerateOptions& o = generate_.options;
+  command.add_option("--tokens", o.tokens, "drawn for each prompt at most (default: 100)")->type_name("N");
+  command.add_option("--temperature", o.temperature, "logits are divided by it (default: 1); 0: the likeliest token")
+      ->type_name("X");
+  command.add_option("--top_k,--top-k", o.top_k, "draw among the K likeliest tokens; 0: all (default)")->type_name("K");
+  command
+      .add_option("--top_p,--top-p", o.top_p,
+                  "of those the fewest likeliest that have so much probability (default: 1)")
+      ->type_name("P");
+  command.add_option("--seed", o.seed, "the same seed, prompt and weights: the same text (default: 1)")->type_name("N");
+  command.add_option("--samples", generate_.samples, "texts for each prompt (default: 1)")->type_name("N");
+  command.add_option("--stop", generate_.stop, "text that ends one, and is not printed")->type_name("TEXT");
+  command
+      .add_option("--context", generate_.context,
+                  "most tokens that the model sees at a time: where a text is longer the older half is forgotten "
+                  "(default: as many as the model has positions for)")
+      ->type_name("N");
+  command.add_option("--tokenizer", generate_.tokenizer, "another than the run's: bytes, or a file or folder")
+      ->type_name("FILE");
+  add_weights(command, generate_.weights);
 }
 
 void CommandLine::pack() {

@@ -31,7 +31,7 @@ Picture measure(const TrainerOptions& config, const DescribedPlan& described) {
   Picture picture;
   const DescribedModel& model = described.model;
   const ModelOptions shape = model.shape;
-  const Dataset data = Synthetic({.size = config.data.batch, .shape = shape.input, .classes = shape.classes});
+  const Dataset data = synthetic_data(config, shape, config.data.batch);
   const Tensor example = model.input(described.rows);
   std::vector<StepTraffic> traffic(static_cast<std::size_t>(ranks_of(described.mesh)));
   World::threads(ranks_of(described.mesh), [&](World& world) {

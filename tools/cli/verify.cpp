@@ -38,10 +38,9 @@ int compare(int argc, char** argv, const TrainerOptions& config, const VerifyCom
   const int ranks = make_ranks(config);
   const Strategy strategy = make_strategy(config, ranks);
   ModelOptions shape = usual_options(config);
-  const Dataset data =
-      config.data.name == "synthetic"
-          ? Synthetic({.size = config.data.batch * command.steps, .shape = shape.input, .classes = shape.classes})
-          : make_dataset(config, "train");
+  const Dataset data = config.data.name == "synthetic"
+                           ? synthetic_data(config, shape, config.data.batch * command.steps)
+                           : make_dataset(config, "train");
   if (config.data.name != "synthetic") shape = options_for(*data);
   const double tolerance = command.tolerance > 0 ? command.tolerance : config.dtype == "f64" ? 1e-11 : 1e-4;
   const std::vector<ClaimedText> claims = claims_in(config);

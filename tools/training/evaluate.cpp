@@ -1,9 +1,14 @@
 #include "tools/training/evaluate.h"
 
+#include <cmath>
+#include <numbers>
+
+#include "datasets/text/tokens.h"
 #include "framework/autograd/step_context.h"
 #include "framework/layers/inference.h"
 #include "framework/metrics/metrics.h"
 #include "parallel/comm/world/metric_sums.h"
+#include "parallel/model/chain.h"
 
 namespace trireme {
 namespace {
@@ -16,7 +21,7 @@ class LossSum {
       : loss_(std::move(loss)), holders_(static_cast<double>(world.size() / shares)), world_(world) {}
   const MetricState& state() const { return state_; }
   /// What the labels of all ranks leave out (Loss::ignored()) is a collective call, for ranks without rows too.
-  void add(const Batch& batch, const Tensor& prediction) {
+  void add(const Batch& batch, const Loss::Function& loss_of, const Tensor& prediction) {
     if (!loss_) return;
     state_.counts.resize(1), state_.sums.resize(2);
     double weight = static_cast<double>(batch.global);
@@ -32,7 +37,7 @@ class LossSum {
     if (batch.rows() == 0) return;
     now.in_loss = true;
     const StepScope scope(std::move(now));
-    state_.sums[0].add(loss_(prediction, batch.y).item() * weight);
+    state_.sums[0].add((loss_of ? loss_of : loss_.function())(prediction, batch.y).item() * weight);
     // Each rank's share is of the batch's mean, so the weights are one rank's to add.
     state_.sums[1].add(weight * static_cast<double>(batch.rows()) / static_cast<double>(batch.global));
     state_.samples += batch.rows();
@@ -43,6 +48,21 @@ class LossSum {
   double holders_;  // ranks with the same rows
   World& world_;
   MetricState state_;
+};
+
+/// A language model by its loss alone: the head's product and the loss are one op, and logits are not made whole.
+struct FusedHead {
+  const Chain& chain;
+  const LmHead* head;  // null: the model or the loss is another, or somebody wants predictions
+  FusedHead(const Chain& model, const EvaluateOptions& o)
+      : chain(model), head(o.metrics.empty() && o.loss && o.loss.cross_entropy() ? model.head() : nullptr) {}
+  /// The loss of what all other parts make of x; with it as the prediction, Loss is the identity.
+  Tensor operator()(const Tensor& x, const Tensor& labels, const LabelLossOptions& options) const {
+    Tensor activation = x;
+    Stashed stashed;
+    for (int p = 0; p + 1 < chain.size(); ++p) activation = chain.run(p, std::move(activation), stashed);
+    return head->loss(activation, labels.to(activation.device()), options);
+  }
 };
 
 /// Labels that are no class are negative, or the loss ignores them.
@@ -80,6 +100,8 @@ Evaluation evaluate(Module& model, const Dataset& data, World& world, const Eval
                        .training = false,
                        .collate = options.collate});
   const Index classes = data->classes();
+  const Chain chain(model);
+  const FusedHead fused(chain, options);
   LossSum loss(options.loss || classes == 0 ? options.loss : Loss(cross_entropy), loader.options().shard.size, world);
   std::vector<Metric> metrics = options.metrics;
   for (Metric& metric : metrics) metric.reset();
@@ -87,8 +109,14 @@ Evaluation evaluate(Module& model, const Dataset& data, World& world, const Eval
   for (Batch& batch : loader) {
     if (options.progress) options.progress(batch.index, loader.batches());
     const bool runs = batch.rows() > 0 || options.shard;
+    if (fused.head) {
+      const auto of_head = [&](const Tensor& x, const Tensor& y) { return fused(x, y, *options.loss.cross_entropy()); };
+      loss.add(batch, of_head, batch.x);
+      counts.samples += batch.rows();
+      continue;
+    }
     const Tensor prediction = runs ? model(batch.x) : Tensor();
-    loss.add(batch, prediction);
+    loss.add(batch, {}, prediction);
     if (!runs) continue;
     counts.samples += batch.rows(), counts.counts.resize(3);
     if (scores_classes(prediction, batch.y, classes)) {
@@ -115,6 +143,14 @@ Evaluation evaluate(Module& model, const Dataset& data, World& world, const Eval
   for (const Metric& metric : metrics) {
     found.states.push_back(metric.state());
     for (MetricResult& result : metric.results()) found.metrics.push_back(std::move(result));
+  }
+  if (const TextSource* text = text_of(data); text && options.loss) {  // of tokens, by their mean loss in nats
+    found.labels = 0;
+    found.metrics.push_back({"perplexity", std::exp(found.loss)});
+    const double bytes = static_cast<double>(text->bytes());
+    found.metrics.push_back(
+        {"bits_per_byte",
+         bytes > 0 ? found.loss / std::numbers::ln2 * static_cast<double>(text->tokens()) / bytes : 0});
   }
   return found;
 }

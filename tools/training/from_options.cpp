@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "datasets/core/tensors.h"
 #include "datasets/formats/data_paths.h"
 #include "datasets/formats/webdataset.h"
 #include "datasets/images/augment.h"
@@ -54,8 +55,20 @@ Device make_device(const TrainerOptions& c, World& world) {
   return device;
 }
 
+Index context_of(const TrainerOptions& c) {
+  const ModelRow& row = model_row(c.model);
+  if (c.data.context > 0) return c.data.context;
+  if (c.arch.positions > 0) return c.arch.positions;
+  return row.text ? row.usual.input[0] : 256;
+}
+
 ModelOptions usual_options(const TrainerOptions& c) {
   ModelOptions usual = model_row(c.model).usual;
+  if (model_row(c.model).text) {
+    usual.input = {context_of(c)};
+    if (c.arch.vocabulary > 0) usual.classes = c.arch.vocabulary;
+    return usual;
+  }
   if (c.data.image_size > 0) usual.input = {c.data.image_size, c.data.image_size, usual.input[2]};
   return usual;
 }
@@ -69,10 +82,31 @@ OpenOptions open_options(const TrainerOptions& c) {
           .image_size = c.data.image_size,
           .augment = c.data.augment,
           .on_bad = c.data.on_bad == "skip" ? OnBad::skip : OnBad::stop,
+          .context = context_of(c),
+          .tokenizer = c.data.tokenizer,
+          .validation = c.data.validation,
+          .windows = c.data.windows,
           .synthetic = {.size = c.data.synthetic_size, .shape = usual.input, .classes = usual.classes, .seed = 7}};
 }
 
+Dataset synthetic_data(const TrainerOptions& c, const ModelOptions& shape, Index samples) {
+  if (!model_row(c.model).text) return Synthetic({.size = samples, .shape = shape.input, .classes = shape.classes});
+  const Index tokens = shape.input[0];
+  const Tensor ids = Tensor::empty({samples, tokens + 1}, DType::i64);
+  const Philox random{7};
+  for (Index i = 0; i < ids.numel(); ++i)
+    ids.data<std::int64_t>()[i] =
+        static_cast<std::int64_t>(random(0, static_cast<std::uint64_t>(i))[0]) % shape.classes;
+  return TensorDataset(slice(ids, 1, 0, tokens), slice(ids, 1, 1, tokens + 1), shape.classes);
+}
+
 Dataset make_dataset(const TrainerOptions& c, const std::string& split) {
+  check(!model_row(c.model).text || c.data.name == "text" || c.data.name == "synthetic", "data.name",
+        "{} takes text, and {} are pictures: --data text --data.root FILE trains on any text", c.model, c.data.name);
+  check(model_row(c.model).text || c.data.name != "text", "data.name",
+        "{} takes pictures, and the data is text: gpt2 and llama take text", c.model);
+  if (model_row(c.model).text && c.data.name == "synthetic")
+    return synthetic_data(c, usual_options(c), c.data.synthetic_size);
   Dataset data = open_dataset(c.data.name, split, open_options(c));
   if (split == "train" && c.data.limit > 0) data = head(data, std::min<Index>(c.data.limit, data->size()));
   // Photographs are cropped by their own data sets.
@@ -89,7 +123,7 @@ std::string description(const DatasetSource& data) {
 ModelOptions options_for(const DatasetSource& data) { return {.input = data.shape(), .classes = data.classes()}; }
 
 Module make_model(const TrainerOptions& c, ModelOptions options, Device device) {
-  options.zero_gamma = c.zero_gamma, options.recompute = c.recompute;
+  options.zero_gamma = c.zero_gamma, options.recompute = c.recompute, options.arch = c.arch;
   Module model = make_model(c.model, options);
   initialize(model, static_cast<std::uint64_t>(c.seed));
   move_to(model, c, device);
@@ -126,7 +160,7 @@ Schedule make_schedule(const TrainerOptions& c, std::int64_t per_epoch) {
   };
   const double scale = o.lr_base_size > 0 ? static_cast<double>(c.data.batch) / static_cast<double>(o.lr_base_size) : 1;
   const double lr = o.lr * scale;
-  const std::int64_t warm = steps(o.warmup_epochs);
+  const std::int64_t warm = o.warmup_steps > 0 ? o.warmup_steps : steps(o.warmup_epochs);
   const std::int64_t rest = std::max<std::int64_t>(1, c.epochs * per_epoch - warm);
   // Schedules that fall to an end begin after the warm-up; decays at given epochs count from the start.
   const auto after_warm_up = [&](Schedule rate) {
@@ -141,11 +175,16 @@ Schedule make_schedule(const TrainerOptions& c, std::int64_t per_epoch) {
       for (double epoch : o.milestones) at.push_back(steps(epoch));
       return milestones(lr, at, o.gamma);
     }
-    if (o.schedule == "cosine") return after_warm_up(cosine(lr, rest));
-    if (o.schedule == "linear") return after_warm_up(polynomial(lr, rest, 1));
+    if (o.schedule == "cosine") return after_warm_up(cosine(lr, rest, o.min_lr * scale));
+    if (o.schedule == "linear") return after_warm_up(polynomial(lr, rest, 1, o.min_lr * scale));
     if (o.schedule == "one_cycle") return after_warm_up(one_cycle(lr, rest));
     fail("optim.schedule", "there is no '{}'", o.schedule);
   };
+  if (o.warmup_steps > 0) {
+    const Schedule rate = base();
+    const double first = lr / static_cast<double>(warm + 1);
+    return linear(first, lr, warm).then(warm, [rate, warm](std::int64_t step) { return rate(step + warm); });
+  }
   // Goyal et al.: a rate scaled up for a large batch is reached from the rate it was scaled from.
   return warm > 0 ? warm_up(base(), warm, o.lr_base_size > 0 ? std::min(1.0, 1 / scale) : 0) : base();
 }
@@ -167,6 +206,8 @@ OptimizerConfig make_optimizer(const TrainerOptions& c, std::int64_t per_epoch) 
     if (name == "lr") *std::get<Schedule*>(field.value) = make_schedule(c, per_epoch);
     if (name == "momentum") *std::get<double*>(field.value) = o.momentum;
     if (name == "weight_decay") *std::get<double*>(field.value) = o.weight_decay;
+    if (name == "beta1" && o.beta1 > 0) *std::get<double*>(field.value) = o.beta1;
+    if (name == "beta2" && o.beta2 > 0) *std::get<double*>(field.value) = o.beta2;
     if (name == "nesterov") *std::get<bool*>(field.value) = o.nesterov;
   }
   return optimizer;

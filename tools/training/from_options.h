@@ -16,6 +16,10 @@ namespace trireme {
 
 /// The named model's usual input and classes, images of data.image_size if that is set.
 ModelOptions usual_options(const TrainerOptions&);
+/// Tokens of a sample of text: data.context, arch.positions or the model's usual.
+Index context_of(const TrainerOptions&);
+/// Made-up samples of that shape for the model: pictures, or of a language model ids, each with those that follow.
+Dataset synthetic_data(const TrainerOptions&, const ModelOptions& shape, Index samples);
 /// How the named data set is opened.
 OpenOptions open_options(const TrainerOptions&);
 /// The named data set's split "train" (the first data.limit samples, augmented by data.augment) or "test". Throws Error

@@ -20,6 +20,8 @@ namespace trireme {
 
 /// Names of the classes in a run directory, one per line, where the data set has names.
 inline constexpr const char* class_file = "classes.txt";
+/// The tokenizer of a run on text, in its directory (datasets/text/tokenizer.h).
+inline constexpr const char* tokenizer_file = "tokenizer.json";
 /// The all-reduce algorithms that were measured for a run (parallel.allreduce auto).
 inline constexpr const char* algorithms_file = "algorithms.txt";
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "datasets/images/image.h"
+#include "datasets/text/tokens.h"
 #include "framework/io/json.h"
 #include "kernels/core/suggest.h"
 #include "parallel/comm/crash_report.h"
@@ -40,14 +41,16 @@ RunLog::RunLog(const TrainerOptions& options, const World& world, const RunClock
       main_(world.main()) {}
 
 void RunLog::open_run(const Dataset& train, const std::vector<Metric>& metrics) {
-  if (train->tensors()) unit_ = "samples";
+  const TextSource* text = text_of(train);
+  if (train->tensors()) unit_ = text ? "windows" : "samples";
   if (!main_) return;
   std::vector<std::string> columns, compared{"test_loss", "train_loss"};
   for (const Metric& metric : metrics)
     for (const MetricResult& result : metric.results()) columns.push_back("test_" + result.name);
+  if (text) columns.insert(columns.end(), {"test_perplexity", "test_bits_per_byte"});
   compared.insert(compared.end(), columns.begin(), columns.end());
-  if (train->classes() > 0) compared.insert(compared.end(), {"test_top1", "train_top1"});
-  if (train->classes() > 5) compared.emplace_back("test_top5");
+  if (train->classes() > 0 && !text) compared.insert(compared.end(), {"test_top1", "train_top1"});
+  if (train->classes() > 5 && !text) compared.emplace_back("test_top5");
   const std::string& best = options_.checkpoint.best;
   const bool known = best.empty() || std::ranges::find(compared, best.substr(best.starts_with('-'))) != compared.end();
   check(known, "checkpoint.best", "{}", [&] { return unknown_name(best.substr(best.starts_with('-')), compared); });
@@ -55,6 +58,7 @@ void RunLog::open_run(const Dataset& train, const std::vector<Metric>& metrics) 
                clock_.simulated() != nullptr, std::move(columns), options_.checkpoint.best);
   if (options_.run.resume == "yes") return;
   dir_->write_classes(train->class_names());
+  if (text && text->tokenizer()) save_tokenizer(text->tokenizer(), dir_->path() + "/" + tokenizer_file);
   keep_settings({});
 }
 

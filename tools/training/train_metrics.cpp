@@ -79,7 +79,7 @@ StepMetrics TrainMetrics::add(StepReport r) {
 
 void TrainMetrics::sum_ranks(const RankShare& share, World& world) {
   const MetricState all = sum_over_ranks(std::exchange(mine_, {}), share.rank, world);
-  check(all.samples == uncounted_ || (leaves_out_ && (all.samples > uncounted_) == shares_), "train",
+  check(!keeps_ || all.samples == uncounted_ || (leaves_out_ && (all.samples > uncounted_) == shares_), "train",
         "counted the predictions of {} of {} samples", all.samples, uncounted_);
   // Where some predict nothing, their rows are taken to be as the others; where some are trained again, as the mean.
   const double repeated =

@@ -23,6 +23,12 @@ class TrainMetrics {
   /// StepOptions::keep_outputs for run(), of data with so many classes: the likeliest ones; where predictions score no
   /// classes (scores_classes()), which have no accuracy, one number per row.
   StepOptions::KeepOutputs keep(Index classes);
+  /// In its place, of data without accuracy whose predictions are better not made whole, a language model's: null, and
+  /// rows are not counted a second time by their predictions.
+  StepOptions::KeepOutputs keep_nothing() {
+    keeps_ = false;
+    return {};
+  }
   /// A step's numbers on their way to the host.
   struct StepReport {
     HostCopy loss = {};                 ///< of the global batch, or of this rank's worker
@@ -63,6 +69,7 @@ class TrainMetrics {
   Progress open_;               // at open()
   Index batch_ = 1, size_ = 0;  // of the batches since then
   Index classes_ = 0;
+  bool keeps_ = true;    // keep() was asked
   MetricState mine_;     // this rank's since sum_ranks(): right predictions, labels; losses of those that train apart
   Index uncounted_ = 0;  // all ranks' rows since then
   double guess_ = 0;     // what the epoch's loss has for others' losses since then

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "datasets/text/tokens.h"
 #include "framework/io/checkpoint.h"
 #include "framework/io/json.h"
 #include "framework/io/weights.h"
@@ -82,18 +83,19 @@ struct Trainer::Impl {
     step.emplace(
         input.model, input.loss ? input.loss : make_loss(options),
         input.optimizer ? *input.optimizer : make_optimizer(options, loader.batches()), mesh, strategy,
-        StepOptions{.seed = static_cast<std::uint64_t>(options.seed),
-                    .optimizer = {.clip_norm = options.optim.clip_norm, .decay_biases = options.optim.decay_biases},
-                    .finite_every = finite_every(options, between_flags),
-                    .loss_scale = options.dtype == "f16" ? options.loss_scale : 0,
-                    .cuda_graphs = options.cuda_graphs,
-                    .epoch_steps = loader.batches(),
-                    .partition = found ? found->partition : "",
-                    .example = example,
-                    .flags = stop.flags(),
-                    .flags_every = between_flags,
-                    .keep_outputs = metrics.keep(input.train->classes()),
-                    .tickets = true});
+        StepOptions{
+            .seed = static_cast<std::uint64_t>(options.seed),
+            .optimizer = {.clip_norm = options.optim.clip_norm, .decay_biases = options.optim.decay_biases},
+            .finite_every = finite_every(options, between_flags),
+            .loss_scale = options.dtype == "f16" ? options.loss_scale : 0,
+            .cuda_graphs = options.cuda_graphs,
+            .epoch_steps = loader.batches(),
+            .partition = found ? found->partition : "",
+            .example = example,
+            .flags = stop.flags(),
+            .flags_every = between_flags,
+            .keep_outputs = text_of(input.train) ? metrics.keep_nothing() : metrics.keep(input.train->classes()),
+            .tickets = true});
     rows_of_norms = norm_rows(*step, strategy);
     if (found)
       resume();
@@ -185,6 +187,7 @@ struct Trainer::Impl {
     enter("evaluate");
     EvaluateOptions how = evaluate_options(options, device, log.console(), input.test->size());
     how.loss = input.loss, how.metrics = input.metrics, how.collate = input.collate;
+    if (!how.loss && text_of(input.test)) how.loss = cross_entropy_with({});  // its last window may be padded
     if (step->is_tensor_parallel()) how.shard = step->shard();
     return trireme::evaluate(how.shard ? step->model() : input.model, input.test, world, how);
   }

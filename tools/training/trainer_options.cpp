@@ -77,14 +77,32 @@ std::vector<Option> option_table(TrainerOptions& c) {
        "f16: factor of the loss at the start, so that small gradients do not vanish; it adapts itself", 1},
       {"cuda_graphs", &c.cuda_graphs,
        "one rank on a GPU: steps of equal shapes are replayed as CUDA graphs, without starting each kernel anew"},
+      {"arch.layers", &c.arch.layers, "transformers: blocks; 0, here as in all of arch: the model's own", 0, many},
+      {"arch.heads", &c.arch.heads, "heads of the queries", 0, many},
+      {"arch.kv_heads", &c.arch.kv_heads, "heads of keys and values", 0, many},
+      {"arch.width", &c.arch.width, "elements of a token", 0, many},
+      {"arch.hidden", &c.arch.hidden, "width of the MLP between", 0, many},
+      {"arch.positions", &c.arch.positions, "most tokens of a sample, where positions are learned", 0, many},
+      {"arch.vocabulary", &c.arch.vocabulary, "rows of the embedding; 0: as many as the tokenizer has", 0, many},
+      {"arch.dropout", &c.arch.dropout, "share of embeddings, probabilities and residuals that become 0; -1: its own",
+       -1, 1},
+      {"arch.bias", &c.arch.bias, "biases of linear layers and norms: 0 without, 1 with; -1: its own", -1, 1},
+      {"arch.tied", &c.arch.tied, "the embedding is the head's weight, too: 0, 1; -1: its own", -1, 1},
+      {"arch.activation", &c.arch.activation, "of the MLP", any, most, ", gelu, gelu_tanh, relu, silu"},
       {"data.name", &c.data.name,
-       "data set: mnist, fashion_mnist, cifar10, cifar100, imagenet (a folder per class), tar, packed, synthetic", any,
-       most, "", "data"},
+       "data set: mnist, fashion_mnist, cifar10, cifar100, imagenet (a folder per class), tar, packed, synthetic, text",
+       any, most, "", "data"},
       {"data.root", &c.data.root, "folder of its files; empty: where it was installed"},
       {"data.shards", &c.data.shards,
        "tar: training shards, in data.root: shard-{000000..000099}.tar, or a list by commas"},
       {"data.val_shards", &c.data.val_shards, "tar: shards to test on"},
       {"data.classes", &c.data.classes, "tar: number of classes; 0: the training shards' largest label plus one", 0},
+      {"data.tokenizer", &c.data.tokenizer,
+       "text: bytes, chars (those that occur), or a tokenizer.json, or a folder with vocab.json and merges.txt"},
+      {"data.context", &c.data.context, "text: tokens of a sample; 0: arch.positions, or the model's usual", 0, many},
+      {"data.windows", &c.data.windows,
+       "text: samples of an epoch, drawn at random places; 0: as many as the text has tokens / context", 0},
+      {"data.validation", &c.data.validation, "text of one file: share of its end that is not trained on", 0, 1},
       {"data.batch", &c.data.batch, "samples per optimizer step, over all ranks together", 1, many, "", "batch"},
       {"data.eval_batch", &c.data.eval_batch, "samples per evaluation batch, over all ranks together", 1, many},
       {"data.workers", &c.data.workers, "threads per rank that read ahead", 0, 1024},
@@ -109,8 +127,13 @@ std::vector<Option> option_table(TrainerOptions& c) {
       {"optim.clip_norm", &c.optim.clip_norm, "clip the gradient's global norm to this; 0: off", 0},
       {"optim.label_smoothing", &c.optim.label_smoothing, "share of the target spread over all classes, in training", 0,
        1},
+      {"optim.beta1", &c.optim.beta1, "adam and its kin: decay of the gradient's mean; 0: the optimizer's own", 0, 1},
+      {"optim.beta2", &c.optim.beta2, "adam and its kin: decay of the square's mean; 0: the optimizer's own", 0, 1},
+      {"optim.min_lr", &c.optim.min_lr, "schedules cosine and linear: the rate they end at", 0},
       {"optim.schedule", &c.optim.schedule, "constant, step, milestones, exponential, cosine, linear, one_cycle", any,
        most, "constant, step, milestones, exponential, cosine, linear, one_cycle"},
+      {"optim.warmup_steps", &c.optim.warmup_steps,
+       "linear warm-up before the schedule, in steps: lr (step + 1) / (warmup_steps + 1)", 0},
       {"optim.warmup_epochs", &c.optim.warmup_epochs, "linear warm-up before the schedule, in epochs"},
       {"optim.step_epochs", &c.optim.step_epochs, "schedule step: epochs between decays"},
       {"optim.gamma", &c.optim.gamma, "schedules step, milestones and exponential: factor of lr per decay"},
@@ -216,6 +239,8 @@ void validate(const TrainerOptions& options) {
   }
   if (options.run.override && options.run.resume == "no")
     throw OptionError("run.override is for run.resume: a new run has no settings to override");
+  if (options.optim.warmup_steps > 0 && options.optim.warmup_epochs > 0)
+    throw OptionError("optim.warmup_steps and optim.warmup_epochs are two warm-ups: leave out one of them");
   if (options.optim.schedule == "milestones" && options.optim.milestones.empty())
     throw OptionError("optim.schedule is milestones, but optim.milestones is empty: name epochs, [30, 60, 80]");
 }

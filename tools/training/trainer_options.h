@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "framework/io/options.h"
+#include "models/registry/models.h"
 
 namespace trireme {
 
@@ -26,6 +27,8 @@ struct TrainerOptions {
       device = "auto";              ///< auto (a GPU if there is one), cpu, cuda (by local rank), cuda:N
   double loss_scale = 65536;        ///< dtype f16: the first factor of the loss, at least 1 (LossScale)
 
+  ArchOptions arch = {};  ///< sizes of transformers, the settings "arch.*"
+
   /// The data sets and how ranks read them.
   struct Data {
     std::string name = "mnist",    ///< a name of open_dataset()
@@ -43,6 +46,10 @@ struct TrainerOptions {
     std::string shards = {},             ///< tar: OpenOptions::shards
         val_shards = {};                 ///< tar: OpenOptions::val_shards
     std::int64_t classes = 0;            ///< tar: OpenOptions::classes; 0: the training shards' largest label plus one
+    std::string tokenizer = "bytes";     ///< text: OpenOptions::tokenizer
+    std::int64_t context = 0,            ///< text: tokens of a sample; 0: arch.positions, or the model's usual
+        windows = 0;                     ///< text: OpenOptions::windows, samples of an epoch; 0: tokens / context
+    double validation = 0.1;             ///< text: OpenOptions::validation, in [0, 1)
   } data = {};                           ///< the settings "data.*"
   /// The optimizer, its learning rate and the loss. An optimizer leaves settings alone that it does not have.
   struct Optim {
@@ -52,11 +59,14 @@ struct TrainerOptions {
     double momentum = 0.9,          ///< sgd and lars
         weight_decay = 0,           ///< L2; decoupled for adamw
         clip_norm = 0,              ///< OptimizerOptions::clip_norm, bound of the gradient's global norm; 0: none
-        label_smoothing = 0;        ///< share of the target spread over all classes in training, in [0, 1]
+        label_smoothing = 0,        ///< share of the target spread over all classes in training, in [0, 1]
+        beta1 = 0, beta2 = 0,       ///< Adam's and its kin's, in [0, 1); 0: the optimizer's own
+        min_lr = 0;                 ///< schedules cosine and linear: where they end
     bool nesterov = true,           ///< sgd: Nesterov's form of momentum
         decay_biases = false;       ///< OptimizerOptions::decay_biases: weight decay of biases and norm scales too
     /// Of the learning rate: constant, step, milestones, exponential, cosine, linear, one_cycle; by optimizer step.
     std::string schedule = "linear";
+    std::int64_t warmup_steps = 0;        ///< linear warm-up in steps: lr (step + 1) / (warmup_steps + 1) (nanoGPT's)
     double warmup_epochs = 0,             ///< linear warm-up before the schedule, in epochs
         step_epochs = 1,                  ///< schedule step: epochs between decays
         gamma = 0.1;                      ///< factor of lr per decay (step, milestones) or per epoch (exponential)

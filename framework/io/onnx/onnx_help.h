@@ -67,5 +67,7 @@ inline Value binary_of(Graph& g, const std::string& type, Value a, Value b) {
 std::map<std::string, OnnxForm> spatial_forms();
 /// Forms of the ops that compare, choose, order and reduce (framework/io/onnx/onnx_select.cpp), by name.
 std::map<std::string, OnnxForm> select_forms();
+/// Forms of the ops of transformers (framework/io/onnx/onnx_attention.cpp), by name.
+std::map<std::string, OnnxForm> attention_forms();
 
 }  // namespace trireme::onnx

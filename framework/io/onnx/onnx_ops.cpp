@@ -1,5 +1,5 @@
 // The ONNX form of each op (onnx.ai, operators of opset 17); those over windows and channels are in onnx_spatial.cpp,
-// those that compare, choose, order and reduce in onnx_select.cpp.
+// those that compare, choose, order and reduce in onnx_select.cpp, those of transformers in onnx_attention.cpp.
 #include <algorithm>
 #include <numbers>
 #include <numeric>
@@ -307,6 +307,7 @@ std::map<std::string, OnnxForm> forms() {
   };
   all.merge(spatial_forms());
   all.merge(select_forms());
+  all.merge(attention_forms());
   return all;
 }
 

@@ -93,6 +93,17 @@ __global__ void filled(float* y, int n) {
   for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x)) y[i] = 1;
 }
 
+/// y[i] = what the thread 32 after i wrote, with a meeting of its warp where all of the block ought to meet.
+__global__ void from_another_warp(float* y) {
+  __shared__ float shared[64];
+  const int i = static_cast<int>(threadIdx.x);
+  shared[i] = -1;
+  __syncthreads();
+  shared[i] = static_cast<float>(i);
+  __syncwarp();
+  y[i] = shared[(i + 32) % 64];
+}
+
 /// What this program prints when it runs one of its hidden tests alone.
 std::string child(const std::string& test) {
   char self[4096];
@@ -145,6 +156,14 @@ TEST_CASE("a missing barrier shows in one order or another", "[cuda_emulator]") 
       if (!wait) wrong += got != in;
     }
   CHECK(wrong == static_cast<int>(std::size(orders)));
+}
+
+TEST_CASE("a warp that runs ahead shows that others were not waited for", "[cuda_emulator]") {
+  const Ordered ordered({emulator::Order::backward, 0});
+  const OnDevice<float> y(64);
+  run(y.on, dim3(1), 64, from_another_warp, y.data);
+  const auto got = y.read();
+  CHECK(std::count(got.begin(), got.end(), -1.0f) == 32);
 }
 
 TEST_CASE("grid strides reach all elements, four at a time and the rest", "[cuda_emulator]") {
