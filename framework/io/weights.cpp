@@ -90,10 +90,12 @@ std::string listing(const char* what, const std::vector<std::string>& names) {
 
 constexpr const char* counter = "num_batches_tracked";
 bool is_counter(std::string_view name) { return name.ends_with(counter); }
-/// Whether a tensor of a file is a constant that Hugging Face's older files carry: masks of attention, positions.
-bool is_constant(std::string_view name, const Shape& shape) {
+/// Whether a tensor of a file may be left out: a constant that Hugging Face's older files carry (masks of attention,
+/// positions), or of the task that the first BERT was trained for beside masked tokens: which text follows another.
+bool is_left_out(std::string_view name, const Shape& shape) {
   return (name.ends_with(".attn.bias") && shape.rank() == 4) || name.ends_with(".attn.masked_bias") ||
-         name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".position_ids");
+         name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".position_ids") ||
+         name.starts_with("bert.pooler.dense.") || name.starts_with("cls.seq_relationship.");
 }
 
 /// The known name that a file's tensor means, or its own if it means none: as it is, without "module." (DataParallel)
@@ -104,6 +106,9 @@ std::string known_name(std::string_view name, const std::set<std::string>& known
     if (!known.contains(rest) && rest.starts_with(prefix)) rest.erase(0, prefix.size());
   for (const std::string prefix : {"", "transformer.", "model.", "bert.", "vit."})
     if (known.contains(prefix + rest)) return prefix + rest;
+  for (const auto& [old, now] : {std::pair<std::string, const char*>{".gamma", ".weight"}, {".beta", ".bias"}})
+    if (rest.ends_with(old) && known.contains(rest.substr(0, rest.size() - old.size()) + now))
+      return rest.substr(0, rest.size() - old.size()) + now;
   return std::string(name);
 }
 
@@ -269,7 +274,7 @@ Import::Import(std::vector<StoredTensor> targets, const std::vector<SafetensorsP
       different.push_back(fmt::format("{} of type {} (the model has {})", t.name, its.dtype, t.tensor.dtype()));
   }
   for (auto& [name, of_file] : found)
-    if (!known.contains(name) && !is_counter(name) && !is_constant(name, of_file.boxes.front()->shape))
+    if (!known.contains(name) && !is_counter(name) && !is_left_out(name, of_file.boxes.front()->shape))
       unexpected.push_back(name);
   check(
       missing.empty() && unexpected.empty() && different.empty(), "weights", "{} does not fit the model{}{}{}{}",

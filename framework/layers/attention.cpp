@@ -30,7 +30,8 @@ Tensor AttentionHeads::operator()(const Tensor& qkv, const Tensor& lengths) cons
     const auto parts = trireme::split(heads, {heads_, kv_heads_, kv_heads_}, 2);
     return (*this)(parts[0], parts[1], parts[2], lengths);
   }
-  return attention_packed(heads, heads_, kv_heads_, options_, lengths).reshape({qkv.dim(0), qkv.dim(1), -1});
+  const Shape joined{qkv.dim(0), qkv.dim(1), heads_ * size_};
+  return attention_packed(heads, heads_, kv_heads_, options_, lengths).reshape(joined);
 }
 
 Tensor AttentionHeads::operator()(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& lengths) const {

@@ -28,7 +28,8 @@ Embedding::Embedding(Index count, Index features, Init draw) : init(std::move(dr
 
 Tensor Embedding::operator()(const Tensor& ids) const {
   check_ids(ids, weight.dim(0));
-  return take(weight, ids);
+  const Tensor y = take(weight, ids);
+  return dtype ? y.to(*dtype) : y;
 }
 
 Tensor PositionEmbedding::operator()(const Tensor& x) const {

@@ -1,5 +1,7 @@
 // Embedding: a row of numbers for each id. PositionEmbedding: one for each place in a text.
 #pragma once
+#include <optional>
+
 #include "framework/layers/module.h"
 #include "framework/ops/ops.h"
 
@@ -16,6 +18,8 @@ struct Embedding {
   void visit(const StateVisitor& v) { v("weight", weight, StateKind::weight, init); }
   Tensor weight;  ///< [count, features]; f32 on the CPU until convert() or place()
   Init init;      ///< of weight
+  /// Of the result, and so of what is computed behind it: bf16 or f16 over f32 weights. None: the weight's.
+  std::optional<DType> dtype = {};
 };
 /// Learned positions (Vaswani et al., arXiv 1706.03762, section 3.5): x [N, T, C] + weight[positions], 0 to T - 1, or
 /// those behind the tokens that a KvCache has.

@@ -31,6 +31,7 @@ double flops_of(const TracedOp& op) {
   if (name == "conv") return 2 * elements * inner(1, 1, op.inputs[1].rank());
   if (name == "conv_transpose") return 2 * static_cast<double>(op.inputs[0].numel()) * inner(1, 1, op.inputs[1].rank());
   if (name == "linear") return 2 * elements * inner(1, 1, 2);
+  if (name == "attention") return 4 * elements * inner(1, 1, 2);  // also of a causal one
   if (name == "matmul") {
     const auto* o = std::any_cast<MatMulOptions>(&op.detail);
     return 2 * elements * static_cast<double>(op.inputs[0].dim(o && o->transpose_a ? -2 : -1));

@@ -94,8 +94,8 @@ class BackwardTiles {
   using Word = typename P::Word;
 
  public:
-  /// room: most keys at hand at a time.
-  BackwardTiles(const AttentionJob& job, const Operands& x, Index room)
+  /// room: most keys at hand at a time; sums: whether for dk and dv, too.
+  BackwardTiles(const AttentionJob& job, const Operands& x, Index room, bool sums = true)
       : job_(job),
         x_(x),
         e_(job.s.width),
@@ -110,14 +110,14 @@ class BackwardTiles {
         slopes_(key_block * query_block),
         factors_(job.args.dropout > 0 ? key_block * query_block : 0),
         paired_(P::per_word == 1 ? 0 : key_block * query_block),
-        dk_(room_ * e_.columns),
-        dv_(room_ * e_.columns),
+        dk_(sums ? room_ * e_.columns : 0),
+        dv_(sums ? room_ * e_.columns : 0),
         dq_(query_block * e_.columns) {}
 
   /// dq, dk and dv of all that meets the keys of head g.
   void all(Index n, Index g) {
     const AttentionShape& s = job_.s;
-    load_keys(n, g, 0, job_.end(n, 0, s.queries));
+    start_keys(n, g, 0, job_.end(n, 0, s.queries));
     for (Index h = g * s.group(); h < (g + 1) * s.group(); ++h)
       for (Index first = 0; first < s.queries; first += query_block) run_queries(n, h, first, true);
     store_keys(n, g, 0, s.keys);
@@ -126,7 +126,7 @@ class BackwardTiles {
   void keys(Index n, Index g, Index from) {
     const AttentionShape& s = job_.s;
     const Index end = job_.end(n, 0, s.queries), count = std::min(key_block, s.keys - from);
-    load_keys(n, g, from, std::clamp<Index>(end - from, 0, count));
+    start_keys(n, g, from, std::clamp<Index>(end - from, 0, count));
     for (Index h = g * s.group(); h < (g + 1) * s.group(); ++h)
       for (Index first = 0; first < s.queries; first += query_block) {
         const Index queries = job_.queries_at(first), seen = std::min(count, job_.end(n, first, queries) - from);
@@ -150,8 +150,12 @@ class BackwardTiles {
     at_ = n * s.kv_heads + g, from_ = from, loaded_ = count;
     keys_.load(x_.k.as<const T>() + n * s.k.sample + from * s.k.token + g * s.width, s.k.token, count, s.width, rows);
     values_.load(x_.v.as<const T>() + n * s.v.sample + from * s.v.token + g * s.width, s.v.token, count, s.width, rows);
-    std::fill_n(static_cast<A*>(dk_), rows * e_.columns, A{});
-    std::fill_n(static_cast<A*>(dv_), rows * e_.columns, A{});
+  }
+  void start_keys(Index n, Index g, Index from, Index count) {
+    load_keys(n, g, from, count);
+    const Index sums = round_up(count, row_step) * e_.columns;
+    std::fill_n(static_cast<A*>(dk_), sums, A{});
+    std::fill_n(static_cast<A*>(dv_), sums, A{});
   }
   void load_queries(Index n, Index h, Index first, Index count) {
     const AttentionShape& s = job_.s;
@@ -282,7 +286,7 @@ void run_backward(const AttentionJob& job, const Operands& x) {
     }
   });
   parallel_for(s.samples * s.heads * blocks, cost, [&](Index begin, Index end) {
-    BackwardTiles<P, T> tiles(job, x, s.keys);
+    BackwardTiles<P, T> tiles(job, x, s.keys, false);
     for (Index i = begin; i < end; ++i)
       tiles.queries(i / blocks / s.heads, i / blocks % s.heads, job.block_at(i % blocks, blocks) * query_block);
   });

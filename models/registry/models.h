@@ -1,6 +1,7 @@
 // Models by name. Each is one function returning a Module; names of the parts give PyTorch's parameter names.
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,8 @@ struct ArchOptions {
       positions = 0,            ///< most tokens of a sample, where positions are learned; 0: of text those of a sample
       vocabulary = 0;           ///< rows of the embedding, at least the tokenizer's; 0: as many as it has
   double dropout = -1;          ///< of embeddings, attention and residuals, in [0, 1)
-  std::int64_t bias = -1,  ///< 0, 1: whether linear layers and norms have biases
-      tied = -1;           ///< 0, 1: whether the embedding is the head's weight, too
+  std::int64_t bias = -1,       ///< 0, 1: whether linear layers and norms have biases
+      tied = -1;                ///< 0, 1: whether the embedding is the head's weight, too
   std::string activation = "";  ///< of the MLP: gelu, gelu_tanh, relu, silu
   bool operator==(const ArchOptions&) const = default;  ///< member by member
 };
@@ -31,6 +32,9 @@ struct ModelOptions {
   ArchOptions arch = {};  ///< of transformers; others refuse any
   /// Residual blocks keep only their input and run again in backward (framework/layers/recompute.h).
   bool recompute = false;
+  /// Of activations behind an embedding of ids: bf16, f16 over f32 weights; none: the weights'. Those of models of
+  /// pixels have the type of the pixels.
+  std::optional<DType> dtype = {};
   bool zero_gamma = false;  ///< residual blocks start as the identity: the last gamma of each is 0 (Goyal et al. 2017)
 };
 /// A registered model.

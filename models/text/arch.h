@@ -13,9 +13,9 @@ inline void check_sizes(const char* op, std::initializer_list<std::pair<const ch
   for (const auto& [what, size] : sizes) check(size > 0, op, "{} {}, expected at least 1", size, what);
 }
 
-/// Overwrites what `o` sets of a model's options: layers, heads, width, hidden, bias, tied, recompute; positions, else
-/// those of the input; vocabulary, else the classes. Throws Error for an input that is no text, and a vocabulary of
-/// fewer ids than classes.
+/// Overwrites what `o` sets of a model's options: layers, heads, width, hidden, bias, tied, recompute, dtype;
+/// positions, else those of the input; vocabulary, else the classes. Throws Error for an input that is no text, and a
+/// vocabulary of fewer ids than classes.
 template <class Options>
 void override_sizes(const char* op, Options& base, const ModelOptions& o) {
   const ArchOptions& a = o.arch;
@@ -32,6 +32,7 @@ void override_sizes(const char* op, Options& base, const ModelOptions& o) {
   if (a.bias >= 0) base.bias = a.bias != 0;
   if (a.tied >= 0) base.tied = a.tied != 0;
   base.recompute = o.recompute;
+  if constexpr (requires { base.dtype; }) base.dtype = o.dtype;
 }
 
 }  // namespace trireme::text

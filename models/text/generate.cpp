@@ -44,6 +44,8 @@ class Batch {
   Batch(Module& model, const std::vector<std::vector<Index>>& prompts, const GenerateOptions& o)
       : chain_(model), options_(o), texts_(prompts), windows_(prompts), done_(prompts.size()) {
     check(!prompts.empty(), op, "there are no prompts");
+    check(o.samples.empty() || o.samples.size() == prompts.size(), op, "{} sample numbers for {} prompts",
+          o.samples.size(), prompts.size());
     for (std::size_t n = 0; n < prompts.size(); ++n) {
       check(!prompts[n].empty(), op, "prompt {} is empty: give at least one token to begin with", n);
       check(std::ssize(prompts[n]) <= o.context, op,
@@ -66,7 +68,7 @@ class Batch {
     for (std::size_t n = 0; n < texts_.size(); ++n) {
       if (done_[n]) continue;
       const double* row = host.data<double>() + static_cast<Index>(n) * width;
-      const Index sample = options_.first_sample + static_cast<Index>(n);
+      const Index sample = options_.samples.empty() ? static_cast<Index>(n) : options_.samples[n];
       const Index id = draw_token({row, static_cast<std::size_t>(count)}, options_,
                                   draw_uniform(options_.seed, sample, std::ssize(texts_[n])));
       texts_[n].push_back(id), windows_[n].push_back(id);

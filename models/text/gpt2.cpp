@@ -67,7 +67,8 @@ Sequential gpt2(const GptOptions& options) {
   GptOptions o = options;
   o.hidden = options.hidden_size();
   text::check_sizes("gpt2", {{"layers", o.layers}, {"positions", o.positions}, {"vocabulary", o.vocabulary}});
-  const Embedding wte(o.vocabulary, o.width, normal_start);
+  Embedding wte(o.vocabulary, o.width, normal_start);
+  wte.dtype = o.dtype;
   Sequential h, transformer, model;
   for (Index i = 0; i < o.layers; ++i) h.add(o.recompute ? Module(Recompute(Block(o))) : Module(Block(o)));
   transformer.add("wte", wte)

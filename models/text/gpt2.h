@@ -18,6 +18,7 @@ struct GptOptions {
   bool tied = true;                      ///< the token embedding is the head's weight, too
   std::string activation = "gelu_tanh";  ///< nanoGPT: gelu
   bool recompute = false;                ///< blocks keep their input alone (framework/layers/recompute.h)
+  std::optional<DType> dtype = {};       ///< of activations: bf16, f16 over f32 weights; none: the weights'
   /// hidden, or what stands for 0.
   Index hidden_size() const { return hidden ? hidden : 4 * width; }
 };

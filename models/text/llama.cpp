@@ -70,7 +70,8 @@ Sequential llama(const LlamaOptions& options) {
   text::check_sizes("llama", {{"layers", o.layers}, {"positions", o.positions}, {"vocabulary", o.vocabulary}});
   const AttentionHeads heads(o.width, o.heads, {.kv_heads = o.kv_heads});
   const RotaryEmbedding rope(o.positions, heads.head_size(), o.rope);
-  const Embedding embed_tokens(o.vocabulary, o.width, normal_start);
+  Embedding embed_tokens(o.vocabulary, o.width, normal_start);
+  embed_tokens.dtype = o.dtype;
   Sequential layers, inner, model;
   for (Index i = 0; i < o.layers; ++i)
     layers.add(o.recompute ? Module(Recompute(Block(o, rope))) : Module(Block(o, rope)));

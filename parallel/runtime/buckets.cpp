@@ -39,7 +39,7 @@ void Buckets::arm(bool listen) {
 void Buckets::completed(std::size_t entry) {
   if (!listening_) return;
   check(left_[entry] > 0, "reducer",
-        "the gradient of '{}' is completed once more before finish(): gradients of several backwards can "
+        "the gradient of '{}' is completed a second time before finish(): gradients of several backwards can "
         "only be reduced with overlap = false",
         parameters_.entries()[entry].name);
   --left_[entry];

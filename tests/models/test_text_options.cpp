@@ -237,6 +237,37 @@ TEST_CASE("blocks that keep their input alone, and dropout, which a rank's rows 
   }
 }
 
+TEST_CASE("activations are bf16 where a model is told so, over f32 weights with f32 gradients") {
+  for (const std::string name : {"gpt2", "llama"}) {
+    INFO(name);
+    const Tensor ids = some_ids(3, 8, 11, 5), labels = some_ids(3, 8, 11, 6);
+    std::map<DType, std::vector<double>> logits, gradients;
+    for (const DType type : {DType::f32, DType::bf16}) {
+      ModelOptions o = small_text;
+      o.arch.dropout = name == "gpt2" ? 0 : -1;
+      if (type == DType::bf16) o.dtype = type;
+      Module model = make_model(name, o);
+      initialize(model, 4);
+      Parameters parameters(model);
+      const Tensor y = model(ids);
+      CHECK(y.dtype() == type);
+      logits[type] = y.to_vector();
+      const auto& parts = *model.as<Sequential>();
+      parts[1].as<LmHead>()->loss(parts[0](ids), labels, {}).backward();
+      for (const auto& e : parameters.entries()) {
+        CHECK(e.tensor.grad().dtype() == DType::f32);
+        for (double g : e.tensor.grad().to_vector()) gradients[type].push_back(g);
+      }
+      const Inference inference;
+      KvCache cache(3, 8);
+      const KvScope scope(cache);
+      CHECK(test::distance(model(ids).to_vector(), logits[type]) < (type == DType::f32 ? 1e-5 : 0.03));
+    }
+    CHECK(test::distance(logits[DType::bf16], logits[DType::f32]) < 0.03);
+    CHECK(test::distance(gradients[DType::bf16], gradients[DType::f32]) < 0.03);
+  }
+}
+
 TEST_CASE("sizes and ids that do not fit are refused by name and number") {
   const auto make = [](const std::string& name, const ArchOptions& arch, Shape input = {16}) {
     ModelOptions o = small_text;

@@ -66,7 +66,8 @@ if sys.argv[2:] == ["fixture"]:
     (folder / "bpe.json").write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, separators=(",", ":")) + "\n")
     texts = ["", " ", "A recipe: the tests of the kernel's gradient.", "don't  I'll\n\n they've\t 123 4567", "na\u00efve \u65e5\u672c\u8a9e \U0001f600",
              "one" + END + " two" + END + END, "<|end", "trailing   ", "\r\n x \u3000y\u00a0"]
-    (folder / "bpe.expected.json").write_text(json.dumps([{"text": t, "ids": tokenizer.encode(t, add_special_tokens=False).ids} for t in texts], indent=0) + "\n")
+    lines = [json.dumps({"text": t, "ids": tokenizer.encode(t, add_special_tokens=False).ids}) for t in texts]
+    (folder / "bpe.expected.json").write_text("[\n" + ",\n".join(lines) + "\n]\n")
     sys.exit()
 
 train = (folder / "train.txt").read_bytes().decode()

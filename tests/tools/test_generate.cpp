@@ -91,7 +91,7 @@ std::map<Index, double> filtered(const std::vector<double>& logits, const Genera
   if (o.top_k > 0) p.resize(std::min(p.size(), static_cast<std::size_t>(o.top_k)));
   normalize();
   std::size_t kept = 0;
-  for (double mass = 0; kept < p.size() && mass < o.top_p - 1e-12; ++kept) mass += p[kept].first;
+  for (double mass = 0; kept < p.size() && (o.top_p == 1 || mass < o.top_p - 1e-12); ++kept) mass += p[kept].first;
   p.resize(kept);
   normalize();
   std::map<Index, double> all;
@@ -159,7 +159,7 @@ TEST_CASE("a batch of prompts of different lengths writes what each writes alone
       const auto together = generate(model, prompts, o);
       for (std::size_t n = 0; n < prompts.size(); ++n) {
         GenerateOptions alone = o;
-        alone.first_sample = static_cast<Index>(n);
+        alone.samples = {static_cast<Index>(n)};
         CHECK(together[n].size() == 40);
         CHECK(generate(model, {prompts[n]}, alone)[0] == together[n]);
         CHECK(together[n] == by_hand(model, prompts[n], o, [&](const std::vector<double>& logits, Index position) {
@@ -227,6 +227,8 @@ TEST_CASE("prompts and options that make no sense are refused by name") {
   refused({{1}}, {.top_k = -1}, "top_k -1");
   for (const double p : {0.0, -1.0, 1.5}) refused({{1}}, {.top_p = p}, "outside (0, 1]");
   refused({{1}}, {.context = 1}, "a context of 1");
+  refused({{1}}, {.vocabulary = -1}, "a vocabulary of -1");
+  refused({{1}}, {.samples = {0, 1}}, "2 sample numbers for 1 prompts");
   refused({{1, 2}}, {.tokens = 40, .context = 40}, "arch.positions");
   CHECK_THROWS_WITH(draw_token(std::vector<double>{1, NAN}, {}, 0.5), contains("not finite"));
   Module other = Sequential{Embedding(4, 3), Linear(3, 2), flatten};

@@ -91,9 +91,15 @@ Profile::Ceilings measure_ceilings(Device device, DType dtype) {
               best_rate(device, 256, 8192, product, [](Index n) { return 2 * std::pow(static_cast<double>(n), 3); })};
 }
 
-/// run() is one step or one evaluation of `images` images over all ranks.
+/// What a step is made of, over all ranks: "images", 32.
+struct Amount {
+  const char* unit;
+  Index count;
+};
+
+/// run() is one step or one evaluation of so much.
 template <class F>
-void report(const World& world, const Parameters& parameters, Device device, DType dtype, int runs, Index images,
+void report(const World& world, const Parameters& parameters, Device device, DType dtype, int runs, Amount amount,
             F&& run) {
   Runtime& memory = runtime(device.kind);
   run();
@@ -106,8 +112,8 @@ void report(const World& world, const Parameters& parameters, Device device, DTy
   const std::vector<double> watched = timed(runs, run);
   if (!world.main()) return;
   const double total = std::accumulate(watched.begin(), watched.end(), 0.0), median = plain[plain.size() / 2];
-  fmt::print("images/s       {:.2f} (median of {}: {:.2f} ms [{:.2f}, {:.2f}])\n", static_cast<double>(images) / median,
-             runs, median * 1e3, plain.front() * 1e3, plain.back() * 1e3);
+  fmt::print("{:<15}{:.2f} (median of {}: {:.2f} ms [{:.2f}, {:.2f}])\n", fmt::format("{}/s", amount.unit),
+             static_cast<double>(amount.count) / median, runs, median * 1e3, plain.front() * 1e3, plain.back() * 1e3);
   if (profile.vendor_seconds() > 0)
     fmt::print("vendor calls   {:.2f} ms in {}; the step is {:.3f} times that\n", profile.vendor_seconds() * 1e3 / runs,
                cpu_library(), total / profile.vendor_seconds());
@@ -134,6 +140,8 @@ void bench(const TrainerOptions& config, const BenchOptions& options, World& wor
                open_backend(device.kind)
                    .names.at(static_cast<std::size_t>(device.kind == DeviceKind::cpu ? 0 : device.index)));
 
+  const bool text = model_row(config.model).text;
+  const Amount amount{text ? "tokens" : "images", text ? batch * shape.input[0] : batch};
   Mesh mesh = make_mesh(config, world);
   Loader loader(data, {.batch = batch,
                        .shard = RankShare{mesh.index("data"), mesh.size("data")},
@@ -144,14 +152,14 @@ void bench(const TrainerOptions& config, const BenchOptions& options, World& wor
   if (options.infer) {
     Parameters parameters(model);
     const Inference inference;
-    return report(world, parameters, device, dtype, options.steps, batch,
+    return report(world, parameters, device, dtype, options.steps, amount,
                   [&] { (void)model(iterator->x).to_vector(); });
   }
   Step step(model, make_loss(config), make_optimizer(config, 1000), mesh, make_strategy(config, world.size()),
             {.seed = static_cast<std::uint64_t>(config.seed),
              .loss_scale = config.dtype == "f16" ? config.loss_scale : 0,
              .example = iterator->x});
-  report(world, step.parameters(), device, dtype, options.steps, batch,
+  report(world, step.parameters(), device, dtype, options.steps, amount,
          [&] { (void)step(iterator->x, iterator->y).item(); });
 }
 

@@ -24,13 +24,15 @@ struct PredictOptions {
 };
 
 struct GenerateCommand {
-  std::string run;                 ///< a run directory, or a folder with config.json and model.safetensors
+  std::string run;                 ///< a run directory, a checkpoint, or a folder with config.json and weights
+  std::string model;               ///< or none, and a model with its weights and tokenizer
   std::string weights, tokenizer;  ///< instead of the run's newest checkpoint and its tokenizer
   std::vector<std::string> prompts;
-  std::string prompt_file;  ///< one a line
-  std::string stop;         ///< text that ends one; it is not printed
-  Index samples = 1;        ///< of each prompt
-  Index context = 0;        ///< most tokens that the model sees; 0: as many as it can
+  std::string prompt_file;             ///< one a line
+  std::vector<std::string> stop = {};  ///< texts that end one; they are not printed
+  Index samples = 1;                   ///< of each prompt
+  Index context = 0;                   ///< most tokens that the model sees; 0: as many as it can
+  bool json = false;                   ///< an object per text and line, when it is whole
   GenerateOptions options;
 };
 

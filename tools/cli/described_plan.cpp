@@ -29,9 +29,9 @@ DescribedModel::DescribedModel(const TrainerOptions& config)
       parameters(model),
       dtype(make_dtype(config)) {}
 
-Tensor DescribedModel::input(Index rows) const {
+Batch DescribedModel::sample(Index rows) const {
   const Dataset data = synthetic_data(settings, shape, rows);
-  return Loader(data, {.batch = rows, .workers = 0, .dtype = dtype, .device = device}).begin()->x;
+  return *Loader(data, {.batch = rows, .workers = 0, .dtype = dtype, .device = device}).begin();
 }
 
 Plan DescribedModel::plan(const Strategy& strategy, std::vector<PartInfo> parts, const std::vector<Axis>& mesh) const {
@@ -87,7 +87,7 @@ void DescribedPlan::imagine_ranks(const TrainerOptions& config, Plan& of) {
                          {.model = [&] { return make_model(config, model.shape, model.device); },
                           .x = model.input(rows),
                           .loss = make_loss(config),
-                          .labels = Tensor::zeros({rows}, DType::i64, model.device)});
+                          .labels = model.sample(rows).y});
 }
 
 int batch_ranks(const Plan& plan) {

@@ -21,7 +21,8 @@ std::vector<Axis> mesh_axes(const TrainerOptions&);
 /// The model of the settings, whole, and noise to try its parts on.
 struct DescribedModel {
   explicit DescribedModel(const TrainerOptions&);
-  Tensor input(Index rows) const;  ///< in the shape of so many samples
+  Batch sample(Index rows) const;  ///< so many made-up samples
+  Tensor input(Index rows) const { return sample(rows).x; }
   Plan plan(const Strategy&, std::vector<PartInfo> parts, const std::vector<Axis>& mesh) const;
   /// What a step's ranks agree on included, and checked. Throws Error with the faults.
   Plan whole_plan(const TrainerOptions&, const Strategy&, std::vector<PartInfo> parts, const std::vector<Axis>& mesh);

@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 
 #include "datasets/text/tokenizer.h"
+#include "framework/io/checkpoint.h"
 #include "framework/io/file.h"
+#include "framework/io/json.h"
 #include "models/text/pretrained.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/config_file.h"
@@ -21,41 +24,86 @@ namespace {
 namespace fs = std::filesystem;
 
 /// A model and the tokenizer that it was trained with.
-struct Subject {
+struct LanguageModel {
   Module model = {};
   Tokenizer tokenizer = {};
   Index context = 0;        ///< most tokens that it sees
   std::string source = {};  ///< of the weights, in words
 };
 
-Subject of_run(const GenerateCommand& c) {
-  TrainerOptions config = run_config(c.run);
-  check(model_row(config.model).text, "generate", "{} is a run of {}, which is no language model", c.run, config.model);
-  const std::string kept = c.run + "/" + tokenizer_file;
-  Subject s{.tokenizer = open_tokenizer(!c.tokenizer.empty() ? c.tokenizer
-                                        : fs::exists(kept)   ? kept
-                                                             : config.data.tokenizer)};
-  s.context = config.arch.positions > 0 ? config.arch.positions : context_of(config);
-  s.model = make_model(config, {.input = {s.context}, .classes = s.tokenizer.vocabulary()}, make_device(config));
+/// path: a run directory, or a checkpoint in one.
+LanguageModel of_run(const GenerateCommand& c) {
+  const bool is_checkpoint = fs::exists(c.run + "/manifest.json");
+  const fs::path path = fs::absolute(c.run).lexically_normal();
+  const fs::path checkpoint = path.has_filename() ? path : path.parent_path();
+  const std::string run = is_checkpoint ? checkpoint.parent_path().parent_path().string() : c.run;
+  const TrainerOptions config = run_config(run);
+  check(model_row(config.model).text, "generate", "{} is a run of {}, which is no language model", run, config.model);
+  const std::string kept = run + "/" + tokenizer_file;
+  const bool known = fs::exists(kept);
+  check(known || !c.tokenizer.empty(), "generate",
+        "{} has no {}: it was trained on token files, whose tokenizer nobody knows; name it by --tokenizer", run,
+        tokenizer_file);
+  LanguageModel s{.tokenizer = open_tokenizer(c.tokenizer.empty() ? kept : c.tokenizer),
+                  .context = config.arch.positions > 0 ? config.arch.positions : context_of(config)};
+  // Of token files the data set knows how many ids there are.
+  const bool counted = known || config.arch.vocabulary > 0;
+  const Index ids = counted ? s.tokenizer.vocabulary() : make_dataset(config, "test")->classes();
+  s.model = make_model(config, {.input = {s.context}, .classes = ids}, make_device(config));
   Parameters parameters(s.model);
-  s.source = load_weights(parameters, c.run, c.weights);
+  if (is_checkpoint && c.weights.empty())
+    s.source = load_checkpoint(c.run, parameters, nullptr).path;
+  else
+    s.source = load_weights(parameters, run, c.weights);
   return s;
 }
 
 /// A folder as Hugging Face's save_pretrained() writes it.
-Subject of_folder(const GenerateCommand& c) {
-  Subject s{.model = load_pretrained(c.run),
-            .tokenizer = open_tokenizer(c.tokenizer.empty() ? c.run : c.tokenizer),
-            .source = c.run};
-  s.context = c.context;
+LanguageModel of_folder(const GenerateCommand& c) {
+  const std::string config = read_text(c.run + "/config.json", std::size_t{1} << 20);
+  const Json parsed = parse_json(config);
+  const bool is_llama = parsed.is_object() && parsed.value("model_type", Json()) == "llama";
+  return {.model = load_pretrained(c.run),
+          .tokenizer = open_tokenizer(c.tokenizer.empty() ? c.run : c.tokenizer),
+          .context = is_llama ? llama_options(config).positions : gpt_options(config).positions,
+          .source = c.run};
+}
+
+/// A model by its name, as large as usual, with weights of Hugging Face's.
+LanguageModel by_name(const GenerateCommand& c) {
+  if (c.model.empty() || c.weights.empty() || c.tokenizer.empty())
+    throw OptionError(
+        "generate: give a run directory, a folder of Hugging Face's, or --model NAME, --weights FILE and --tokenizer "
+        "FILE");
+  TrainerOptions config;
+  config.model = c.model;
+  check_model_name(config);
+  const ModelRow& row = model_row(c.model);
+  check(row.text, "generate", "{} is no language model", c.model);
+  LanguageModel s{.model = row.make(row.usual),
+                  .tokenizer = open_tokenizer(c.tokenizer),
+                  .context = row.usual.input[0],
+                  .source = c.weights};
+  Parameters parameters(s.model);
+  load_weights(parameters, "", c.weights);
   return s;
+}
+
+LanguageModel language_model(const GenerateCommand& c) {
+  if (c.run.empty()) return by_name(c);
+  if (!c.model.empty()) throw OptionError("generate: --model is for weights without a run directory");
+  const bool is_run = fs::exists(c.run + "/config.toml") || fs::exists(c.run + "/manifest.json");
+  check(is_run || fs::exists(c.run + "/config.json"), "generate",
+        "{} is neither a run directory (config.toml) nor a checkpoint (manifest.json) nor a folder of Hugging Face's "
+        "(config.json)",
+        c.run);
+  return is_run ? of_run(c) : of_folder(c);
 }
 
 std::vector<std::string> prompts_of(const GenerateCommand& c) {
   std::vector<std::string> prompts = c.prompts;
   if (!c.prompt_file.empty()) {
-    const std::vector<std::byte> bytes = read_bytes(c.prompt_file);
-    const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    const std::string text = read_text(c.prompt_file, std::size_t{1} << 26);
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t end = std::min(text.find('\n', at), text.size());
       if (end > at) prompts.push_back(text.substr(at, end - at));
@@ -63,77 +111,105 @@ std::vector<std::string> prompts_of(const GenerateCommand& c) {
     }
   }
   if (prompts.empty()) throw OptionError("generate: give a --prompt, or --prompts FILE with one a line");
-  std::vector<std::string> all;
-  for (const std::string& prompt : prompts) all.insert(all.end(), static_cast<std::size_t>(c.samples), prompt);
-  return all;
+  for (const std::string& prompt : prompts)
+    if (prompt.empty()) throw OptionError("generate: a prompt is empty: give at least one character to begin with");
+  return prompts;
 }
 
-void print(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+/// Tokens that end a text wherever they are drawn.
+std::vector<Index> ends_of(const Tokenizer& tokenizer) {
+  std::vector<Index> ends;
+  for (const char* name : {"<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "</s>"})
+    if (const auto id = tokenizer.special(name)) ends.push_back(*id);
+  return ends;
 }
 
-/// Texts as they come: one alone is printed token by token, several when each is whole.
+/// Prints texts in their order: the one whose turn it is as it comes, what others have by then when theirs comes.
 class Printer {
  public:
-  Printer(const Tokenizer& tokenizer, const GenerateCommand& c, const std::vector<std::string>& prompts)
-      : tokenizer_(tokenizer), stop_(c.stop), prompts_(prompts), drawn_(prompts.size()) {
-    if (alone()) print(prompts_[0]);
+  Printer(const Tokenizer& tokenizer, const GenerateCommand& c, const GenerateOptions& o,
+          std::vector<std::string> prompts)
+      : tokenizer_(tokenizer), command_(c), options_(o), prompts_(std::move(prompts)), texts_(prompts_.size()) {
+    for (const std::string& stop : c.stop) held_ = std::max(held_, stop.size() - 1);
+    begin();
   }
+  /// Whether the text goes on.
   bool add(Index sample, Index id) {
-    std::string& text = drawn_[static_cast<std::size_t>(sample)];
-    const std::string piece = tokenizer_.decode(std::vector<std::int64_t>{id});
-    const std::size_t before = text.size();
-    text += piece;
-    const std::size_t at =
-        stop_.empty() ? std::string::npos : text.find(stop_, before - std::min(before, stop_.size() - 1));
-    if (at != std::string::npos) text.resize(at);
-    if (alone()) show(text, at != std::string::npos);
-    return at == std::string::npos;
-  }
-  void finish() {
-    if (alone()) {
-      show(drawn_[0], true);
-      return print("\n");
-    }
-    for (std::size_t n = 0; n < drawn_.size(); ++n) print((n > 0 ? "\n---\n" : "") + prompts_[n] + drawn_[n]);
-    print("\n");
+    Text& text = texts_[static_cast<std::size_t>(sample)];
+    const bool ends = std::ranges::find(options_.stop, id) != options_.stop.end();
+    const std::size_t before = text.bytes.size();
+    if (!ends) text.bytes += tokenizer_->bytes(id);
+    std::size_t cut = std::string::npos;
+    for (const std::string& stop : command_.stop)
+      cut = std::min(cut, text.bytes.find(stop, before - std::min(before, stop.size() - 1)));
+    if (cut != std::string::npos) text.bytes.resize(cut);
+    text.done = ends || cut != std::string::npos || ++text.tokens == options_.tokens;
+    for (bool more = true; more && turn_ < texts_.size();) more = show();
+    return !text.done;
   }
 
  private:
-  bool alone() const { return prompts_.size() == 1; }
-  /// What may still become the stop text, or lacks bytes of a character, waits.
-  void show(const std::string& text, bool all) {
-    const std::size_t hold = all || stop_.empty() ? 0 : std::min(text.size(), stop_.size() - 1);
-    const std::size_t end = text.size() - hold;
-    if (end > shown_) print(stream_.push(std::string_view(text).substr(shown_, end - shown_))), shown_ = end;
-    if (all) print(stream_.finish());
+  struct Text {
+    std::string bytes = {};
+    Index tokens = 0;
+    std::size_t shown = 0;
+    bool done = false;
+  };
+  void print(std::string_view text) {
+    if (!command_.json) std::fwrite(text.data(), 1, text.size(), stdout), std::fflush(stdout);
+  }
+  void begin() {
+    if (turn_ < texts_.size()) print((turn_ > 0 ? "---\n" : "") + stream_.push(prompts_[turn_]));
+  }
+  /// What may still become a stop text, or lacks bytes of a character, waits. Returns whether the next one's turn came.
+  bool show() {
+    Text& text = texts_[turn_];
+    const std::size_t size = text.bytes.size(), end = text.done ? size : size - std::min(size, held_);
+    if (end > text.shown)
+      print(stream_.push(std::string_view(text.bytes).substr(text.shown, end - text.shown))), text.shown = end;
+    if (!text.done) return false;
+    print(stream_.finish() + "\n");
+    const Json line{{"prompt", prompts_[turn_]},
+                    {"sample", static_cast<Index>(turn_) % command_.samples},
+                    {"text", text.bytes},
+                    {"tokens", text.tokens}};
+    if (command_.json) fmt::print("{}\n", json_text(line, NotUtf8::replaced));
+    ++turn_, begin();
+    return true;
   }
 
   const Tokenizer& tokenizer_;
-  std::string stop_;
-  std::vector<std::string> prompts_, drawn_;
-  std::size_t shown_ = 0;
+  const GenerateCommand& command_;
+  const GenerateOptions& options_;
+  std::vector<std::string> prompts_;
+  std::vector<Text> texts_;
+  std::size_t turn_ = 0, held_ = 0;
   Utf8Stream stream_;
 };
 
 }  // namespace
 
 int generate_command(const GenerateCommand& c) {
-  if (c.run.empty()) throw OptionError("generate: give a run directory, or a folder of Hugging Face's");
   if (c.samples < 1) throw OptionError(fmt::format("--samples is {}, it must be at least 1", c.samples));
-  const bool is_run = fs::exists(c.run + "/config.toml");
-  Subject s = is_run ? of_run(c) : of_folder(c);
-  const std::vector<std::string> texts = prompts_of(c);
-  std::vector<std::vector<Index>> prompts;
-  for (const std::string& text : texts) prompts.push_back(s.tokenizer.encode(text));
+  if (std::ranges::find(c.stop, "") != c.stop.end()) throw OptionError("--stop is empty: give a text that ends one");
+  const std::vector<std::string> given = prompts_of(c);
+  LanguageModel s = language_model(c);
+  check(c.context <= s.context, "generate", "--context is {}, and the model sees {} tokens at most", c.context,
+        s.context);
   GenerateOptions options = c.options;
-  options.context = c.context > 0 ? std::min(c.context, s.context > 0 ? s.context : c.context) : s.context;
+  options.context = c.context > 0 ? c.context : s.context;
+  options.vocabulary = s.tokenizer.vocabulary(), options.stop = ends_of(s.tokenizer);
+  std::vector<std::vector<Index>> prompts;
+  std::vector<std::string> texts;
+  for (const std::string& prompt : given)
+    for (Index sample = 0; sample < c.samples; ++sample) {
+      prompts.push_back(s.tokenizer.encode(prompt)), texts.push_back(prompt);
+      options.samples.push_back(sample);  // of the prompt: its text does not depend on the other prompts
+    }
   std::fprintf(stderr, "generate: %s, %s, %lld tokens of context\n", s.source.c_str(), s.tokenizer.name().c_str(),
                static_cast<long long>(options.context));
-  Printer printer(s.tokenizer, c, texts);
+  Printer printer(s.tokenizer, c, options, std::move(texts));
   generate(s.model, prompts, options, [&](Index sample, Index id) { return printer.add(sample, id); });
-  printer.finish();
   return 0;
 }
 

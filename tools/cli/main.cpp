@@ -207,8 +207,8 @@ void CommandLine::generate_text() {
   CLI::App& command = add("generate", "text that a language model writes behind prompts, printed as it is drawn",
                           [this] { return generate_command(generate_); });
   command
-      .add_option("run", generate_.run, "run directory, or a folder of Hugging Face's: config.json, weights, tokenizer")
-      ->required()
+      .add_option("run", generate_.run,
+                  "run directory, a checkpoint in one, or a folder of Hugging Face's: config.json, weights, tokenizer")
       ->type_name("RUN");
   command.add_option("--prompt", generate_.prompts, "text to begin with; may be given several times")
       ->type_name("TEXT")
@@ -225,7 +225,9 @@ void CommandLine::generate_text() {
       ->type_name("P");
   command.add_option("--seed", o.seed, "the same seed, prompt and weights: the same text (default: 1)")->type_name("N");
   command.add_option("--samples", generate_.samples, "texts for each prompt (default: 1)")->type_name("N");
-  command.add_option("--stop", generate_.stop, "text that ends one, and is not printed")->type_name("TEXT");
+  command.add_option("--stop", generate_.stop, "text that ends one, and is not printed; may be given several times")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
   command
       .add_option("--context", generate_.context,
                   "most tokens that the model sees at a time: where a text is longer the older half is forgotten "
@@ -233,6 +235,9 @@ void CommandLine::generate_text() {
       ->type_name("N");
   command.add_option("--tokenizer", generate_.tokenizer, "another than the run's: bytes, or a file or folder")
       ->type_name("FILE");
+  command.add_option("--model", generate_.model, "without a run: gpt2, say, its --weights and its --tokenizer")
+      ->type_name("MODEL");
+  command.add_flag("--json", generate_.json, "a JSON object per line, of whole texts");
   add_weights(command, generate_.weights);
 }
 

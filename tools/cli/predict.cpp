@@ -73,6 +73,8 @@ Subject photographs(const TrainerOptions& config, const PredictOptions& o, std::
 }
 
 Subject subject(TrainerOptions& config, const PredictOptions& o) {
+  check(o.run.empty() || !model_row(config.model).text, "predict",
+        "{} is a run of {}, which writes text: trireme generate {}", o.run, config.model, o.run);
   std::vector<std::string> names;
   const std::string stored = o.run + "/" + class_file;
   if (!o.labels.empty())

@@ -54,8 +54,8 @@ class LossSum {
 struct FusedHead {
   const Chain& chain;
   const LmHead* head;  // null: the model or the loss is another, or somebody wants predictions
-  FusedHead(const Chain& model, const EvaluateOptions& o)
-      : chain(model), head(o.metrics.empty() && o.loss && o.loss.cross_entropy() ? model.head() : nullptr) {}
+  FusedHead(const Chain& model, const Loss& loss, bool wants_predictions)
+      : chain(model), head(!wants_predictions && loss && loss.cross_entropy() ? model.head() : nullptr) {}
   /// The loss of what all other parts make of x; with it as the prediction, Loss is the identity.
   Tensor operator()(const Tensor& x, const Tensor& labels, const LabelLossOptions& options) const {
     Tensor activation = x;
@@ -64,6 +64,9 @@ struct FusedHead {
     return head->loss(activation, labels.to(activation.device()), options);
   }
 };
+
+/// Of data with classes. The last window of a text may be padded, with labels that are ignored.
+Loss usual_loss(bool text) { return text ? cross_entropy_with({}) : Loss(cross_entropy); }
 
 /// Labels that are no class are negative, or the loss ignores them.
 void check_ignored(const std::vector<Index>& labels, const Loss& loss, const DatasetSource& data) {
@@ -101,8 +104,10 @@ Evaluation evaluate(Module& model, const Dataset& data, World& world, const Eval
                        .collate = options.collate});
   const Index classes = data->classes();
   const Chain chain(model);
-  const FusedHead fused(chain, options);
-  LossSum loss(options.loss || classes == 0 ? options.loss : Loss(cross_entropy), loader.options().shard.size, world);
+  const TextSource* text = text_of(data);
+  const Loss chosen = options.loss || classes == 0 ? options.loss : usual_loss(text != nullptr);
+  const FusedHead fused(chain, chosen, !text || !options.metrics.empty());
+  LossSum loss(chosen, loader.options().shard.size, world);
   std::vector<Metric> metrics = options.metrics;
   for (Metric& metric : metrics) metric.reset();
   MetricState counts;
@@ -110,7 +115,7 @@ Evaluation evaluate(Module& model, const Dataset& data, World& world, const Eval
     if (options.progress) options.progress(batch.index, loader.batches());
     const bool runs = batch.rows() > 0 || options.shard;
     if (fused.head) {
-      const auto of_head = [&](const Tensor& x, const Tensor& y) { return fused(x, y, *options.loss.cross_entropy()); };
+      const auto of_head = [&](const Tensor& x, const Tensor& y) { return fused(x, y, *chosen.cross_entropy()); };
       loss.add(batch, of_head, batch.x);
       counts.samples += batch.rows();
       continue;
@@ -119,7 +124,7 @@ Evaluation evaluate(Module& model, const Dataset& data, World& world, const Eval
     loss.add(batch, {}, prediction);
     if (!runs) continue;
     counts.samples += batch.rows(), counts.counts.resize(3);
-    if (scores_classes(prediction, batch.y, classes)) {
+    if (!text && scores_classes(prediction, batch.y, classes)) {
       counts.counts[0] += count_correct(prediction, batch.y);
       counts.counts[1] += count_in_top(prediction, batch.y, 5);
       std::vector<Index> others;  // labels that are no class
@@ -144,8 +149,7 @@ Evaluation evaluate(Module& model, const Dataset& data, World& world, const Eval
     found.states.push_back(metric.state());
     for (MetricResult& result : metric.results()) found.metrics.push_back(std::move(result));
   }
-  if (const TextSource* text = text_of(data); text && options.loss) {  // of tokens, by their mean loss in nats
-    found.labels = 0;
+  if (text && chosen.cross_entropy()) {  // of tokens, by their mean loss in nats
     found.metrics.push_back({"perplexity", std::exp(found.loss)});
     const double bytes = static_cast<double>(text->bytes());
     found.metrics.push_back(

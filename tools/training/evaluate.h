@@ -21,7 +21,7 @@ struct Evaluation {
   Index samples = 0,  ///< of the data set
       classes = 0;    ///< of the data set; 0: it has none
   double loss = 0;    ///< mean of the batches' losses by samples, or by labels that count; NaN without a loss
-  std::vector<MetricResult> metrics = {};  ///< of EvaluateOptions::metrics
+  std::vector<MetricResult> metrics = {};  ///< of EvaluateOptions::metrics; of text perplexity and bits_per_byte, too
   std::vector<MetricState> states = {};    ///< of each of them, over all ranks: for ConfusionMatrix::matrix()
   /// count as a share of the labels, %; 0 without labels.
   double percent(Index count) const {

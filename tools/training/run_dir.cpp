@@ -72,7 +72,7 @@ RunDir::RunDir(const std::string& path, const std::string& name, const std::stri
   for (const std::string& key : keys) {
     check(std::ranges::find(columns_, key, &Column::key) == columns_.end(), "trainer",
           "two metrics are called {}: give one a prefix, Metric(...).with_prefix(\"...\")", key);
-    columns_.push_back({key, "test/" + key.substr(key.find('_') + 1)});
+    columns_.push_back({key, key.starts_with("test_") ? "test/" + key.substr(5) : "throughput/" + key});
   }
   if (path_.empty()) {
     path_ = "runs/" + name;

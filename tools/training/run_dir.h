@@ -39,8 +39,8 @@ class RunDir {
   /// Creates path (or, if empty, the first free of runs/NAME, runs/NAME-2, ...), locks it and writes config.toml. With
   /// resume the directory must exist, the caller has a RunLock of it, and its config.toml stays until keep_settings().
   /// Throws Error with path and reason when it cannot be written, holds checkpoints, or is being written by another
-  /// process. simulated: metrics.csv has columns of virtual time. keys: more of records ("test_f1"), which are
-  /// columns and curves ("test/f1"), too. best: checkpoint.best.
+  /// process. simulated: metrics.csv has columns of virtual time. keys: more of records ("test_f1", "tokens_per_s"),
+  /// which are columns and curves ("test/f1", "throughput/tokens_per_s"), too. best: checkpoint.best.
   RunDir(const std::string& path, const std::string& name, const std::string& config, bool resume,
          bool simulated = false, std::vector<std::string> keys = {}, std::string best = "");
   const std::string& path() const { return path_; }

@@ -42,13 +42,15 @@ RunLog::RunLog(const TrainerOptions& options, const World& world, const RunClock
 
 void RunLog::open_run(const Dataset& train, const std::vector<Metric>& metrics) {
   const TextSource* text = text_of(train);
-  if (train->tensors()) unit_ = text ? "windows" : "samples";
+  if (train->tensors()) unit_ = text ? "tokens" : "samples";
+  if (text) units_ = static_cast<double>(train->shape()[0]);
   if (!main_) return;
   std::vector<std::string> columns, compared{"test_loss", "train_loss"};
   for (const Metric& metric : metrics)
     for (const MetricResult& result : metric.results()) columns.push_back("test_" + result.name);
   if (text) columns.insert(columns.end(), {"test_perplexity", "test_bits_per_byte"});
   compared.insert(compared.end(), columns.begin(), columns.end());
+  if (text) columns.emplace_back(clock_.simulated() ? "tokens_per_simulated_second" : "tokens_per_s");
   if (train->classes() > 0 && !text) compared.insert(compared.end(), {"test_top1", "train_top1"});
   if (train->classes() > 5 && !text) compared.emplace_back("test_top5");
   const std::string& best = options_.checkpoint.best;
@@ -121,8 +123,8 @@ void RunLog::train_step(const EpochMetrics& e, const StepMetrics& s, Index batch
       fmt::format("epoch {}/{}", s.epoch, options_.epochs), s.batch, batches,
       clock_.simulated()
           ? fmt::format("loss {:.4f}, {:.0f} {} per simulated second, {:.6f} simulated seconds", e.loss,
-                        e.samples_per_s, unit_, seconds(clock_.now()))
-          : fmt::format("loss {:.4f}, {:.0f} {}/s{}, ends in {}", e.loss, e.samples_per_s, unit_,
+                        units_ * e.samples_per_s, unit_, seconds(clock_.now()))
+          : fmt::format("loss {:.4f}, {:.0f} {}/s{}, ends in {}", e.loss, units_ * e.samples_per_s, unit_,
                         console_.draws_bar() ? "" : fmt::format(", data {:.1f} %, lr {:.4g}", 100 * e.wait_share, s.lr),
                         time_left(e, s, batches)));
   // Of workers that share batches not each has rows of all.
@@ -145,11 +147,11 @@ void RunLog::epoch_end(const EpochMetrics& e, const Evaluation& test, const Para
   console_.log(fmt::format(
       "epoch {}/{}: {}, {}", e.epoch, options_.epochs, told,
       clock_.simulated()
-          ? fmt::format("{:.0f} {} per simulated second, {:.6f} simulated seconds so far", e.samples_per_s, unit_,
-                        seconds(clock_.now()))
+          ? fmt::format("{:.0f} {} per simulated second, {:.6f} simulated seconds so far", units_ * e.samples_per_s,
+                        unit_, seconds(clock_.now()))
           : fmt::format("{:.0f} {}/s, {:.1f} % of the time waiting for data, steps of {:.3g} ms (95 %: {:.3g}, longest "
                         "{:.3g}), {:.0f} MB",
-                        e.samples_per_s, unit_, 100 * e.wait_share, e.step_p50, e.step_p95, e.step_max,
+                        units_ * e.samples_per_s, unit_, 100 * e.wait_share, e.step_p50, e.step_p95, e.step_max,
                         static_cast<double>(resident_bytes()) / 1e6)));
   Json line{{"kind", "eval"}, {"epoch", e.epoch}, {"step", e.step}, {"train_loss", e.loss}};
   if (test.is_classified()) {
@@ -182,6 +184,8 @@ void RunLog::show_inputs(const Batch& batch, const DatasetSource& train, std::in
 
 void RunLog::record(Json line, const EpochMetrics& e) {
   restore_if_removed();
+  if (unit_ == std::string_view("tokens"))
+    line[clock_.simulated() ? "tokens_per_simulated_second" : "tokens_per_s"] = units_ * e.samples_per_s;
   if (clock_.simulated()) {
     line["images_per_simulated_second"] = e.samples_per_s, line["simulated_seconds"] = seconds(clock_.now());
   } else {

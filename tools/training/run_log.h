@@ -59,7 +59,8 @@ class RunLog {
   Console console_;
   std::optional<RunDir> dir_;
   std::optional<MlLog> ml_;
-  const char* unit_ = "images";  // what samples are
+  const char* unit_ = "images";  // what samples are, or consist of
+  double units_ = 1;             // a sample
   bool main_, inputs_shown_ = false;
   std::int64_t last_step_ = -1;  // of train_step(); -1: none yet
 };

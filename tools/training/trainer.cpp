@@ -187,7 +187,6 @@ struct Trainer::Impl {
     enter("evaluate");
     EvaluateOptions how = evaluate_options(options, device, log.console(), input.test->size());
     how.loss = input.loss, how.metrics = input.metrics, how.collate = input.collate;
-    if (!how.loss && text_of(input.test)) how.loss = cross_entropy_with({});  // its last window may be padded
     if (step->is_tensor_parallel()) how.shard = step->shard();
     return trireme::evaluate(how.shard ? step->model() : input.model, input.test, world, how);
   }

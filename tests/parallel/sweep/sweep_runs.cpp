@@ -74,6 +74,14 @@ Network network(RandomChoice dice) {
     if (dice.chance(25)) add("dropout", [] { return Dropout(0.5); });
     features = out;
   }
+  if (RandomChoice(static_cast<std::uint64_t>(dice.between(0, 1 << 30))).chance(35)) {  // weights of two or three parts
+    text += fmt::format(" same({0},{0})", features);
+    parts.push_back([features, thrice = dice.chance(40)](Sequential& s) {
+      const Linear same(features, features);
+      s.add(same).add(LayerNorm(features)).add(same).add(relu);
+      if (thrice) s.add(same);
+    });
+  }
   add(fmt::format("fc({},5)", features), [features] { return Linear(features, 5); });
   return {[parts] {
             Sequential s;

@@ -1,0 +1,263 @@
+// Tokenizers: every byte back, ids as the `tokenizers` library's, files that are wrong.
+#include "datasets/text/tokenizer.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <random>
+
+#include "datasets/text/unicode.h"
+#include "datasets/text/words.h"
+#include "framework/io/json.h"
+#include "tests/datasets/texts.h"
+#include "tests/support/catch.h"
+
+using namespace trireme;
+using test::contains;
+using test::slurp;
+using test::spill;
+using Ids = std::vector<std::int64_t>;
+
+namespace {
+
+std::string fixture(const std::string& name) { return (test::root() / "tests/fixtures/text" / name).string(); }
+
+/// Bytes, mostly of what tokenizers look at.
+std::string random_bytes(std::mt19937& random, std::size_t most) {
+  static const std::vector<std::string> parts{" ",    "  ",       "\n",         "\r",           "'s",
+                                              "'LL",  "'",        "the",        "ing",          "12345",
+                                              "!?",   "\u00e9",   "\u3000",     "\u65e5\u672c", "<|endoftext|>",
+                                              "\xff", "\xe2\x80", "\U0001f600", "\u017f",       "\xed\xa0\x80"};
+  std::string text;
+  for (std::size_t n = random() % (most + 1); text.size() < n;)
+    text += random() % 4 == 0 ? std::string(1, static_cast<char>(random() % 256)) : parts[random() % parts.size()];
+  return text;
+}
+
+/// The string whose ids differ first, or nothing.
+std::string first_difference(const Tokenizer& tokenizer, const std::string& all, const std::vector<double>& sizes,
+                             const std::vector<double>& expected) {
+  std::size_t from = 0, at = 0;
+  for (const double size : sizes) {
+    const std::string text = all.substr(from, static_cast<std::size_t>(size));
+    from += text.size();
+    Ids ids;
+    for (++at; at < expected.size() && expected[at] >= 0; ++at) ids.push_back(static_cast<std::int64_t>(expected[at]));
+    if (tokenizer.encode(text) != ids) return "of " + json_text(text, NotUtf8::replaced, -1, true);
+  }
+  return at == expected.size() ? "" : "in how many there are";
+}
+
+}  // namespace
+
+TEST_CASE("bytes, characters and BPE give every byte back, and their files make them again") {
+  std::mt19937 random(3);
+  const test::Temporary folder;
+  const std::string text = "naïve \u65e5\u672c\u8a9e, don't \U0001f600!\n";
+  for (const Tokenizer& tokenizer :
+       {byte_tokenizer(), character_tokenizer(text), open_tokenizer(fixture("bpe.json"))}) {
+    const std::string path = folder / "tokenizer.json";
+    save_tokenizer(tokenizer, path);
+    const Tokenizer again = open_tokenizer(path);
+    INFO(tokenizer.name());
+    CHECK(again.name() == tokenizer.name());
+    CHECK(again.vocabulary() == tokenizer.vocabulary());
+    CHECK(slurp(path) == again->saved());
+    CHECK(tokenizer.encode("").empty());
+    CHECK(tokenizer.decode(tokenizer.encode(text)) == text);
+    const bool any_bytes = tokenizer.vocabulary() >= 256;
+    for (int i = 0; i < 400; ++i) {
+      std::string some = any_bytes ? random_bytes(random, 60) : "";
+      if (!any_bytes)
+        for (auto n = random() % 30; n > 0; --n)
+          some += tokenizer->bytes(static_cast<std::int64_t>(random()) % tokenizer.vocabulary());
+      const Ids ids = tokenizer.encode(some);
+      REQUIRE(tokenizer.decode(ids) == some);
+      REQUIRE(again.encode(some) == ids);
+    }
+    CHECK_THROWS_WITH(tokenizer.decode(Ids{0, tokenizer.vocabulary()}),
+                      contains("at 1 is outside the tokenizer's [0, "));
+    CHECK_THROWS_WITH(tokenizer.decode(Ids{-1}), contains("id -1 at 0 is outside"));
+  }
+  CHECK(open_tokenizer("bytes").encode("a\xff") == Ids{97, 255});
+}
+
+TEST_CASE("characters have ids in the order of their code points") {
+  const Tokenizer tokenizer = character_tokenizer("b\u00e9a\U0001f600a\n");
+  CHECK(tokenizer.vocabulary() == 5);
+  CHECK(tokenizer.encode("\nab\u00e9\U0001f600") == Ids{0, 1, 2, 3, 4});
+  CHECK_THROWS_WITH(tokenizer.encode("abc"), contains("character 2 of the text, U+0063 'c', is none of the 5"));
+  CHECK_THROWS_WITH(tokenizer.encode("ab\xff"), contains("byte 2 of the text, 0xff, begins no UTF-8 character"));
+  CHECK_THROWS_WITH(character_tokenizer("a\xe2\x80"), contains("byte 1 of the text"));
+  CHECK_THROWS_WITH(character_tokenizer(""), contains("the text is empty"));
+  CHECK_THROWS_WITH(open_tokenizer("chars"), contains("character_tokenizer(text)"));
+  if (const std::string text = test::tinyshakespeare(); !text.empty()) {
+    const Tokenizer all = character_tokenizer(text);
+    CHECK(all.vocabulary() == 65);  // as nanoGPT says
+    CHECK(all.encode("\n !$&',-.3:;?A").back() == 13);
+  }
+}
+
+TEST_CASE("every code point is UTF-8 and back, and no other bytes are") {
+  Index codes = 0, wrong = 0, classes[4] = {};
+  for (std::uint32_t code = 0; code < 0x120000; ++code) {
+    std::string text;
+    append_utf8(text, code);
+    const CodePoint c = code_point(text + "\x80");
+    if (!c.valid) continue;
+    ++codes, ++classes[static_cast<std::size_t>(class_of(c))];
+    wrong += c.code != code || c.size != text.size();
+    for (std::size_t n = 1; n < text.size(); ++n) wrong += !code_point(text.substr(0, n)).cut;
+  }
+  CHECK(codes == 0x110000 - 0x800);
+  CHECK(wrong == 0);
+  CHECK(classes[static_cast<std::size_t>(CharacterClass::letter)] == 131756);  // of Unicode 14
+  CHECK(classes[static_cast<std::size_t>(CharacterClass::number)] == 1791);
+  CHECK(classes[static_cast<std::size_t>(CharacterClass::space)] == 25);
+  for (const char* no : {"\xc0\x80", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80",
+                         "\xf5\x80\x80\x80", "\x80", "\xff"})
+    CHECK_FALSE(code_point(no).valid);
+}
+
+TEST_CASE("a terminal gets whole characters, however their bytes come") {
+  std::mt19937 random(5);
+  for (int i = 0; i < 300; ++i) {
+    const std::string text = random_bytes(random, 40);
+    Utf8Stream whole, pieces;
+    std::string expected = whole.push(text);
+    expected += whole.finish();
+    std::string found;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t n = random() % 4;
+      const std::string some = pieces.push(text.substr(at, n));
+      for (std::size_t k = 0; k < some.size(); k += code_point(some.substr(k)).size)
+        REQUIRE(code_point(some.substr(k)).valid);
+      found += some, at += n;
+    }
+    REQUIRE(found + pieces.finish() == expected);
+  }
+  Utf8Stream stream;
+  CHECK(stream.push("a\xe2\x82") == "a");
+  CHECK(stream.push("\xac") == "\u20ac");
+  CHECK(stream.push("\xff") == "\ufffd");
+  CHECK(stream.push("\xe2") == "");
+  CHECK(stream.finish() == "\ufffd");
+  CHECK(stream.finish() == "");
+}
+
+TEST_CASE("BPE of a small file: the library's ids, special tokens, and the same from GPT-2's two files") {
+  const Tokenizer tokenizer = open_tokenizer(fixture("bpe.json"));
+  CHECK(tokenizer.vocabulary() == 384);
+  CHECK(tokenizer.special("<|endoftext|>") == 0);
+  CHECK_FALSE(tokenizer.special("the"));
+  for (const Json& one : parse_json(slurp(fixture("bpe.expected.json"))))
+    CHECK(tokenizer.encode(one["text"].get<std::string>()) == one["ids"].get<Ids>());
+
+  const test::Temporary folder;
+  const Json model = parse_json(slurp(fixture("bpe.json")))["model"];
+  std::string merges = "#version: 0.2\n";
+  for (const Json& m : model["merges"]) merges += m[0].get<std::string>() + " " + m[1].get<std::string>() + "\r\n";
+  spill(folder / "vocab.json", json_text(model["vocab"]));
+  CHECK_THROWS_WITH(open_tokenizer(folder.path()),
+                    contains("has neither tokenizer.json nor vocab.json and merges.txt"));
+  spill(folder / "merges.txt", merges);
+  const Tokenizer two_files = open_tokenizer(folder.path());
+  save_tokenizer(two_files, folder / "tokenizer.json");
+  for (const Tokenizer& same : {two_files, open_tokenizer(folder.path())})
+    for (const Json& one : parse_json(slurp(fixture("bpe.expected.json"))))
+      CHECK(same.encode(one["text"].get<std::string>()) == one["ids"].get<Ids>());
+}
+
+TEST_CASE("what a tokenizer.json may not say is refused, by name") {
+  const Json good = parse_json(slurp(fixture("bpe.json")));
+  const auto said = [&](const char* pointer, const Json& value) {
+    Json bad = good;
+    bad[Json::json_pointer(pointer)] = value;
+    try {
+      parse_tokenizer(json_text(bad), "F");
+    } catch (const Error& e) { return std::string(e.what()); }
+    return std::string("accepted");
+  };
+  const Json split = {
+      {"type", "Sequence"},
+      {"pretokenizers",
+       {{{"type", "Split"}, {"pattern", {{"Regex", "\\w+"}}}, {"behavior", "Isolated"}, {"invert", false}},
+        {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
+  Json removed = split, known = split;
+  removed["pretokenizers"][0]["behavior"] = "Removed";
+  known["pretokenizers"][0]["pattern"]["Regex"] = llama3_pattern;
+  const struct {
+    const char* at;
+    Json value;
+    const char* says;
+  } cases[] = {
+      {"/model/type", "Unigram", "its model is 'type' \"\"Unigram\"\""},
+      {"/model/dropout", 0.1, "'dropout' \"0.1\""},
+      {"/model/byte_fallback", true, "'byte_fallback'"},
+      {"/model/end_of_word_suffix", "</w>", "'end_of_word_suffix'"},
+      {"/model/ignore_merges", 3, "'ignore_merges' must be true or false"},
+      {"/model/vocab", 3, "has no object 'vocab'"},
+      {"/model/vocab/a", -1, "has the id \"-1\", expected one of [0, "},
+      {"/model/vocab/a", 1.5, "has the id \"1.5\""},
+      {"/model/vocab/a", 1u << 30, "has the id"},
+      {"/model/vocab/a", 3, "the id 3 is that of"},
+      {"/model/merges", 3, "has no list 'merges'"},
+      {"/model/merges/4", "ab", "merge 4, "},
+      {"/model/merges/4", {"a", "\u65e5"}, "merge 4, "},
+      {"/model/merges/4", "a b c", "must be two tokens, both and joined of the vocabulary"},
+      {"/normalizer", {{"type", "NFC"}}, "it has 'normalizer'"},
+      {"/pre_tokenizer", nullptr, "has no object 'pre_tokenizer'"},
+      {"/pre_tokenizer/type", "Whitespace", "words by ByteLevel"},
+      {"/pre_tokenizer", split, "words are cut by \"\\\\w+\"; the patterns of GPT-2 and of Llama 3 (cl100k) are known"},
+      {"/pre_tokenizer", removed, "a Split must be Isolated"},
+      {"/pre_tokenizer", known, "accepted"},
+      {"/added_tokens", 3, "'added_tokens' must be a list"},
+      {"/added_tokens/0/content", "", "an added token has no content"},
+      {"/added_tokens/0/lstrip", true, "'lstrip' \"true\""},
+      {"/added_tokens/0/id", 7, "has the id 0 in the vocabulary and another beside it"}};
+  for (const auto& c : cases) {
+    INFO(c.at << " " << json_text(c.value));
+    CHECK_THAT(said(c.at, c.value), contains(c.says));
+  }
+  CHECK_THROWS_WITH(parse_tokenizer("[1]", "F"), contains("F is no JSON object"));
+  CHECK_THROWS_WITH(parse_tokenizer("{", "F"), contains("F is no JSON object"));
+  CHECK_THROWS_WITH(parse_tokenizer("{}", "F"), contains("F has no object 'model'"));
+  CHECK_THROWS_WITH(parse_tokenizer(R"({"trireme_tokenizer": "words"})", "F"),
+                    contains("must be \"bytes\", or \"characters\""));
+  CHECK_THROWS_WITH(open_tokenizer("/nowhere/tokenizer.json"), contains("/nowhere/tokenizer.json"));
+  CHECK_THROWS_WITH(save_tokenizer({}, "F"), contains("there is no tokenizer"));
+  Json few = good;  // a vocabulary without the byte 'z'
+  few["model"]["vocab"].erase("z");
+  few["model"]["merges"] = Json::array();
+  const Tokenizer lacks = parse_tokenizer(json_text(few), "F");
+  CHECK(lacks.encode("abc").size() == 3);
+  CHECK_THROWS_WITH(lacks.encode("a zoo"), contains("the byte 0x7a of the word \" zoo\" has no token"));
+}
+
+TEST_CASE("BPE has the ids of the tokenizers library: whole books, and odd strings of all planes") {
+  const test::Oracle oracle;
+  const std::string shakespeare = test::tinyshakespeare(), bible = test::king_james_bible();
+  oracle.note("train.txt", shakespeare.empty() ? slurp((test::root() / "CONTRIBUTING.md").string()) : shakespeare);
+  if (!bible.empty()) oracle.note("bible.txt", bible);
+  if (!oracle.run("bpe_tokenizers.py", "", test::Python::oracles)) return;
+  const auto file = [&](const std::string& name) { return (oracle.folder() / name).string(); };
+  const std::string strings = slurp(file("strings.bin"));
+  const auto sizes = oracle.get("strings");
+  for (const std::string name : {"gpt2", "prefix", "llama3", "whole"}) {
+    INFO(name);
+    const Tokenizer tokenizer = open_tokenizer(file(name + ".json"));
+    CHECK(first_difference(tokenizer, strings, sizes, oracle.get("strings." + name)) == "");
+    if (name == "whole") continue;
+    for (const std::string text : {"train", "bible"}) {
+      if (text == "bible" && bible.empty()) continue;
+      INFO(text);
+      const auto expected = oracle.get(text + "." + name);
+      const Ids ids = tokenizer.encode(slurp(file(text + ".txt")));
+      CHECK(std::ranges::equal(ids, expected, [](std::int64_t a, double b) { return static_cast<double>(a) == b; }));
+    }
+  }
+  // From vocab.json and merges.txt; these name no added tokens but "<|endoftext|>".
+  const Tokenizer tokenizer = open_tokenizer(file("gpt2")), same = open_tokenizer(file("gpt2.json"));
+  const std::string text = slurp(file("train.txt")) + "<|endoftext|>";
+  CHECK(tokenizer.encode(text) == same.encode(text));
+  CHECK(tokenizer.encode("<|endoftext|>").size() == 1);
+}
