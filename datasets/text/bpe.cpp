@@ -36,12 +36,12 @@ constexpr ByteCharacters byte_characters = [] {
   return all;
 }();
 
-/// The bytes that a token of a file stands for: its own where one of its characters stands for no byte.
-std::string token_bytes(const std::string& token) {
+/// The bytes that a token of a file stands for; none where one of its characters stands for no byte: it is itself.
+std::optional<std::string> token_bytes(const std::string& token) {
   std::string bytes;
   for (std::size_t at = 0; at < token.size();) {
     const CodePoint c = code_point(std::string_view(token).substr(at));
-    if (!c.valid || c.code >= byte_characters.byte.size() || byte_characters.byte[c.code] < 0) return token;
+    if (!c.valid || c.code >= byte_characters.byte.size() || byte_characters.byte[c.code] < 0) return {};
     bytes += static_cast<char>(byte_characters.byte[c.code]);
     at += c.size;
   }
@@ -224,8 +224,6 @@ class Reader {
     vocabulary(object(model, "vocab"));
     merges(value(model, "merges"));
     added(value(document_, "added_tokens"));
-    if (parts_.whole_words)
-      for (const auto& [token, id] : ids_) parts_.ids.emplace(token_bytes(token), id);
     return std::move(parts_);
   }
 
@@ -293,7 +291,11 @@ class Reader {
   }
 
   void vocabulary(const Json& vocab) {
-    for (const auto& [token, id] : vocab.items()) name(token, id, token_bytes(token));
+    for (const auto& [token, id] : vocab.items()) {
+      const auto bytes = token_bytes(token);
+      name(token, id, bytes.value_or(token));
+      if (bytes && parts_.whole_words) parts_.ids.emplace(*bytes, ids_.at(token));
+    }
     for (std::size_t b = 0; b < 256; ++b) {
       std::string symbol;
       append_utf8(symbol, byte_characters.code[b]);
@@ -342,10 +344,11 @@ class Reader {
             id == known->second, "tokenizer",
             "{}: the added token {} has the id {} in the vocabulary and another beside it", path_,
             [&] { return shown(text); }, known->second);
-      const auto at = static_cast<std::size_t>(ids_.at(text));
-      parts_.tokens[at] = text;
-      (flag(token, "normalized", false) ? parts_.second : parts_.first)
-          .push_back({text, static_cast<std::int32_t>(at)});
+      check(known == ids_.end() || token_bytes(text).value_or(text) == text, "tokenizer",
+            "{}: the added token {} is also one of the vocabulary, which stands for other bytes", path_,
+            [&] { return shown(text); });
+      const std::int32_t at = ids_.at(text);
+      (flag(token, "normalized", false) ? parts_.second : parts_.first).push_back({text, at});
     }
   }
 

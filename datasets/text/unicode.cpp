@@ -6,6 +6,8 @@
 #include <array>
 #include <span>
 
+#include "datasets/text/unicode_ranges.h"
+
 namespace trireme {
 namespace {
 

@@ -25,13 +25,4 @@ std::string code_name(std::uint32_t code);
 enum class CharacterClass : std::uint8_t { other, letter, number, space };
 CharacterClass class_of(const CodePoint&);
 
-namespace detail {
-/// Code points first to last.
-struct CodeRange {
-  std::uint32_t first, last;
-};
-extern const CodeRange letter_ranges[], number_ranges[];  // in order
-extern const std::size_t letter_ranges_count, number_ranges_count;
-}  // namespace detail
-
 }  // namespace trireme

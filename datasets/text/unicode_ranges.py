@@ -17,11 +17,13 @@ def ranges(category):
 
 
 print(f"""// Written by unicode_ranges.py: letters and numbers of Unicode {unicodedata.unidata_version}.
-#include "datasets/text/unicode.h"
+#include "datasets/text/unicode_ranges.h"
+
+#include <iterator>
 
 namespace trireme::detail {{""")
 for name, category in ("letter_ranges", "L"), ("number_ranges", "N"):
-    print(f"\n// clang-format off\nextern const CodeRange {name}[] = {{")
+    print(f"\n// clang-format off\nconst CodeRange {name}[] = {{")
     line = ""
     for first, last in ranges(category):
         item = f"{{{first:#x},{last:#x}}},"
@@ -29,5 +31,5 @@ for name, category in ("letter_ranges", "L"), ("number_ranges", "N"):
             print("  " + line)
             line = ""
         line += item
-    print(f"  {line}\n}};\n// clang-format on\nextern const std::size_t {name}_count = std::size({name});")
+    print(f"  {line}\n}};\n// clang-format on\nconst std::size_t {name}_count = std::size({name});")
 print("\n}  // namespace trireme::detail")

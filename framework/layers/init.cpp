@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 #include "framework/tensor/launch.h"
 #include "framework/tensor/storage.h"
@@ -42,6 +43,8 @@ std::array<float, 4> normals(const std::array<std::uint32_t, 4>& bits, double me
 void check_std(const char* op, double std) {
   check(std >= 0 && std::isfinite(std), op, "std is {}, expected at least 0, and finite", std);
 }
+thread_local bool skips_init = false;
+
 double fans_of(const Tensor& t) {
   return static_cast<double>(Init::fan_of(t.shape(), Init::Fan::in) + Init::fan_of(t.shape(), Init::Fan::out));
 }
@@ -78,8 +81,12 @@ Tensor normal(const Shape& shape, double mean, double std, std::uint64_t seed, D
   return t;
 }
 
+SkipInit::SkipInit() : before_(std::exchange(skips_init, true)) {}
+SkipInit::~SkipInit() { skips_init = before_; }
+
 Tensor Init::make(const Shape& shape, std::uint64_t stream) const {
   thread_local std::uint64_t made = 0;
+  if (skips_init) return Tensor::zeros(shape);
   Tensor t = Tensor::empty(shape);
   (*this)(t, mix(made++, stream));
   return t;

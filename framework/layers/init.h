@@ -21,6 +21,19 @@ Tensor uniform(const Shape&, double low, double high, std::uint64_t seed, DType 
 /// The same from a normal distribution.
 Tensor normal(const Shape&, double mean, double std, std::uint64_t seed, DType = DType::f32);
 
+/// While it lives, tensors that Init::make() makes on this thread are zeros, not drawn (torch.nn.utils.skip_init): for
+/// models whose weights are initialized or loaded behind it anyway.
+class SkipInit {
+ public:
+  SkipInit();
+  ~SkipInit();
+  SkipInit(const SkipInit&) = delete;
+  SkipInit& operator=(const SkipInit&) = delete;
+
+ private:
+  bool before_;
+};
+
 /// A value, like a shape: copied freely, given to a layer by its options. A layer's own is any function of the tensor
 /// and a key: Init([](const Tensor& t, std::uint64_t key) { uniform(t, 0, 1, key); }).
 class Init {

@@ -37,7 +37,8 @@ void online_softmax(typename P::Acc* scores, const Place& at, typename P::Acc* m
   });
 }
 
-/// A thread's blocks of queries, and its copies of the keys and values that they meet.
+/// A thread's blocks of queries, and the keys and values that they meet: copies, or, where no block meets them again,
+/// the tensors.
 template <class P, class T>
 class ForwardBlocks {
   using A = typename P::Acc;
@@ -52,7 +53,8 @@ class ForwardBlocks {
         k_(k.as<const T>()),
         v_(v.as<const T>()),
         e_(job.s.width),
-        room_(round_up(job.s.keys, row_step)),
+        in_place_(std::is_same_v<T, Word> && job.blocks() == 1 && job.s.width % P::lanes == 0),
+        room_(in_place_ ? 0 : round_up(job.s.keys, row_step)),
         keys_(room_ * e_.words),
         values_(P::per_word == 1 ? room_ * e_.words : room_ * e_.words + room_ / 2 * e_.columns),
         queries_(query_block * e_.words),
@@ -75,6 +77,12 @@ class ForwardBlocks {
  private:
   void load_keys(Index n, Index g) {
     const AttentionShape& s = job_.s;
+    if constexpr (std::is_same_v<T, Word>)
+      if (in_place_) {
+        left_ = {k_ + n * s.k.sample + g * s.width, s.k.token}, right_ = {v_ + n * s.v.sample + g * s.width, s.v.token};
+        return;
+      }
+    left_ = {keys_, e_.words}, right_ = {values_, e_.columns};
     const Index count = job_.end(n, 0, s.queries), rows = round_up(count, row_step);
     load_rows<P>(keys_, e_, k_ + n * s.k.sample + g * s.width, s.k.token, count, s.width, rows);
     Word* const natural = P::per_word == 1 ? values_ : values_ + room_ / 2 * e_.columns;
@@ -95,9 +103,11 @@ class ForwardBlocks {
     store(n, h, first, count);
   }
   void add_keys(const Place& at) {
-    const Index rows = round_up(at.keys, row_step), words = (at.keys + P::per_word - 1) / P::per_word;
-    multiply<P, false, Into::scaled>({scores_, query_block, keys_ + at.from * e_.words, e_.words, turned_, query_block,
-                                      rows, round_up(at.queries, P::lanes), e_.depth, static_cast<A>(job_.args.scale)});
+    constexpr Index few = 3;  // rows that are faster one by one
+    const Index words = (at.keys + P::per_word - 1) / P::per_word;
+    multiply<P, false, Into::scaled>({scores_, query_block, left_.first + at.from * left_.step, left_.step, turned_,
+                                      query_block, in_place_ ? at.keys : round_up(at.keys, row_step),
+                                      round_up(at.queries, P::lanes), e_.depth, static_cast<A>(job_.args.scale)});
     finish_scores<P>(scores_, job_, at);
     online_softmax<P>(scores_, at, m_, l_, alpha_);
     if (job_.args.dropout > 0) {
@@ -109,9 +119,9 @@ class ForwardBlocks {
       pair_keys(paired_, scores_, at.keys), probabilities = paired_;
     else
       probabilities = scores_;
-    multiply<P, true, Into::rescaled>({sums_, e_.columns, probabilities, query_block,
-                                       values_ + at.from / P::per_word * e_.columns, e_.columns,
-                                       round_up(at.queries, row_step), e_.columns, words, A{1}, alpha_});
+    multiply<P, true, Into::rescaled>(
+        {sums_, e_.columns, probabilities, query_block, right_.first + at.from / P::per_word * right_.step, right_.step,
+         at.queries <= few ? at.queries : round_up(at.queries, row_step), e_.columns, words, A{1}, alpha_});
   }
   void store(Index n, Index h, Index first, Index count) {
     const AttentionShape& s = job_.s;
@@ -133,7 +143,13 @@ class ForwardBlocks {
   A* stats_;
   const T *q_, *k_, *v_;
   Extents<P> e_;
+  bool in_place_;
   Index room_, at_ = -1;
+  struct Matrix {
+    const Word* first;
+    Index step;  // elements from one row to the next
+  };
+  Matrix left_ = {}, right_ = {};  // the keys, and the values, at hand
   Buffer<Word> keys_, values_, queries_, turned_;
   Buffer<A> scores_;
   Buffer<Word> paired_;

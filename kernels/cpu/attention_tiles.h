@@ -85,7 +85,7 @@ struct Product {
   Index lda;
   const typename P::Word* b;
   Index ldb;
-  Index m, n, k;  ///< m: a multiple of row_step; n: of P::lanes; k: in words
+  Index m, n, k;  ///< n: a multiple of P::lanes; k: in words. Best where m is a multiple of row_step
   typename P::Acc factor = 1;
   const typename P::Acc* row_factor = nullptr;
 };
@@ -128,7 +128,9 @@ template <class P, int M, int N, bool by_columns, Into into>
 template <class P, int N, bool by_columns, Into into>
 [[gnu::always_inline]] inline void panel(const Product<P>& g, Index column) {
   constexpr int M = row_step * N + N < P::registers ? row_step : row_step / 2;
-  for (Index row = 0; row < g.m; row += M) block<P, M, N, by_columns, into>(g, row, column);
+  Index row = 0;
+  for (; row + M <= g.m; row += M) block<P, M, N, by_columns, into>(g, row, column);
+  for (; row < g.m; ++row) block<P, 1, N, by_columns, into>(g, row, column);
 }
 /// The whole product.
 template <class P, bool by_columns, Into into>

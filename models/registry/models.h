@@ -42,9 +42,11 @@ struct ModelRow {
   std::string name;                                 ///< on the command line: "resnet50"
   std::function<Module(const ModelOptions&)> make;  ///< builds it; throws Error for an input that it cannot take
   ModelOptions usual = {};                          ///< the input and classes of its paper
+  bool sized = false;                               ///< it takes ModelOptions::arch; others throw Error for any
   bool text = false;                                ///< the input are token ids, i64 [N, T]; else pixels
   /// Hugging Face's config.json of it, to lie beside exported weights; empty: Hugging Face has no such model.
   std::function<std::string(const ModelOptions&)> config = {};
+  bool takes_arch = text;  ///< whether ModelOptions::arch is for it
 };
 /// Every model that was added, by name.
 const std::vector<ModelRow>& models();
@@ -54,8 +56,9 @@ const std::vector<ModelRow>& models();
 bool add_model(ModelRow);
 /// The row of a name. Throws Error with "did you mean" for an unknown one.
 const ModelRow& model_row(const std::string& name);
-/// Builds a model by name. Throws Error for an unknown name and as ModelRow::make.
-inline Module make_model(const std::string& name, const ModelOptions& options) { return model_row(name).make(options); }
+/// Builds a model by name. Throws Error for an unknown name, for ModelOptions::arch of a model that takes none, and as
+/// ModelRow::make.
+Module make_model(const std::string& name, const ModelOptions& options);
 /// For its usual input and classes.
 inline Module make_model(const std::string& name) { return model_row(name).make(model_row(name).usual); }
 

@@ -149,6 +149,7 @@ ModelRow row(const std::string& name, const BertOptions& base) {
   return {.name = name,
           .make = [=](const ModelOptions& o) { return bert(bert_options(base, o)); },
           .usual = {.input = {base.positions}, .classes = base.vocabulary},
+          .sized = true,
           .text = true,
           .config = [=](const ModelOptions& o) { return bert_config(bert_options(base, o)); }};
 }

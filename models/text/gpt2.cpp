@@ -95,6 +95,7 @@ ModelRow row(const std::string& name, const GptOptions& base) {
   return {.name = name,
           .make = [=](const ModelOptions& o) { return gpt2(gpt_options(base, o)); },
           .usual = {.input = {base.positions}, .classes = base.vocabulary},
+          .sized = true,
           .text = true,
           .config = [=](const ModelOptions& o) { return gpt2_config(gpt_options(base, o)); }};
 }

@@ -99,6 +99,7 @@ ModelRow row(const std::string& name, const LlamaOptions& base) {
   return {.name = name,
           .make = [=](const ModelOptions& o) { return llama(llama_options(base, o)); },
           .usual = {.input = {base.positions}, .classes = base.vocabulary},
+          .sized = true,
           .text = true,
           .config = [=](const ModelOptions& o) { return llama_config(llama_options(base, o)); }};
 }

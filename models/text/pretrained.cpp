@@ -168,6 +168,7 @@ Module load_pretrained(const std::string& folder) {
   const std::string text = read_text((path / "config.json").string(), longest);
   const std::string type = member(parse_config(text), "model_type", std::string());
   check(type == "gpt2" || type == "llama", op, "{}: a model of type \"{}\"; there are gpt2 and llama", folder, type);
+  const SkipInit loaded_below;
   Module model = type == "gpt2" ? Module(gpt2(gpt_options(text))) : Module(llama(llama_options(text)));
   Parameters parameters(model);
   const fs::path whole = path / "model.safetensors";

@@ -122,11 +122,14 @@ bool add_sizes() {
   for (const auto& [name, sized] : sizes) {
     VitOptions hf = sized;
     hf.eps = 1e-12;
-    add_model(
-        {.name = name, .make = [=](const ModelOptions& o) { return vit(vit_options(sized, o)); }, .usual = imagenet});
+    add_model({.name = name,
+               .make = [=](const ModelOptions& o) { return vit(vit_options(sized, o)); },
+               .usual = imagenet,
+               .sized = true});
     add_model({.name = name + "_hf",
                .make = [=](const ModelOptions& o) { return vit_hf(vit_options(hf, o)); },
                .usual = imagenet,
+               .sized = true,
                .config = [=](const ModelOptions& o) { return vit_config(vit_options(hf, o)); }});
   }
   return true;

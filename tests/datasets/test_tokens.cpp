@@ -173,7 +173,7 @@ TEST_CASE("a text's last characters are the test split; characters are counted, 
         text.substr(static_cast<std::size_t>(text_of(train)->bytes())));
   CHECK(train->size() == 113 / 4);
   CHECK(validation->size() == 3);
-  CHECK(open_dataset("text", "train", {.root = folder / "text.md"})->classes() == 256);
+  CHECK(open_dataset("text", "train", {.root = folder / "text.md", .context = 9})->classes() == 256);
   CHECK(open_dataset("text", "train", {.root = folder / "text.md", .context = 2, .windows = 1000})->size() == 1000);
   CHECK(text_of(open_dataset("text", "train", {.root = folder / "text.md", .context = 2, .validation = 0}))->bytes() ==
         std::ssize(text));

@@ -167,7 +167,41 @@ def cluster():
         yield good.replace(old, new).encode()
 
 
+def tokenizer():
+    """Tokenizer files, good and bad, and texts."""
+    def bpe(vocab, merges, words={"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}, added=[], **model):
+        return json.dumps({"added_tokens": added, "normalizer": None, "pre_tokenizer": words,
+                           "model": {"type": "BPE", "vocab": vocab, "merges": merges, **model}}, ensure_ascii=False).encode()
+    vocab = {c: i for i, c in enumerate(["a", "b", "\u0120", "\u010a", "1", "2", "ab", "abab", "\u0120ab", "\u00e9", "\u65e5"])}
+    split = {"type": "Sequence", "pretokenizers": [{"type": "Split", "behavior": "Isolated", "invert": False, "pattern": {"Regex": "(?i:'s|'t|'re|'ve|'m|'ll|'d)|"
+             "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},
+             {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}]}
+    merges = ["a b", "ab ab", "\u0120 ab"]
+    added = [{"id": 11, "content": "<|end|>", "normalized": False, "special": True}, {"id": 6, "content": "ab", "normalized": True}]
+    yield bpe(vocab, merges)
+    yield bpe(vocab, [m.split() for m in merges], split, added, ignore_merges=True)
+    yield bpe(vocab, merges, {"type": "ByteLevel"}, added[:1], unk_token=None, dropout=None)
+    yield b'{"trireme_tokenizer":"bytes"}'
+    yield '{"trireme_tokenizer":"characters","characters":"\\n ab\u00e9\u65e5"}'.encode()
+    yield json.dumps(vocab).encode() + b"\0#version: 0.2\n" + "\n".join(merges).encode()
+    yield " don't  I'LL\r\n\n they'\u017f\t 123 4567 na\u00efve\u3000\u65e5\u672c!? <|a  ".encode() + b"\xff\xe2\x80"
+
+
+def token_file():
+    """nanoGPT's and llm.c's files, good and bad; also the header's first words before the tokens."""
+    tokens = struct.pack("<5H", 1, 2, 50256, 65535, 0)
+    yield tokens
+    yield tokens[:-1]
+    for magic, version, count, body in ((20240520, 1, 5, tokens), (20240801, 7, 2, tokens[:8]), (20240520, 2, 5, tokens), (20240520, 1, -1, b""), (20240801, 7, 2**31 - 1, tokens)):
+        head = struct.pack("<3i", magic, version, count)
+        yield head + bytes(1012) + body
+        yield head + body
+
+
 WORDS = {
+    tokenizer: ['"model":{', '"vocab":{', '"merges":[', '"added_tokens":[', '"pre_tokenizer":{"type":"ByteLevel"}', '"content":', '"id":', '"normalized":', '"ignore_merges":true',
+                '"add_prefix_space":true', '"use_regex":false', '"trireme_tokenizer":', '"characters"', '"bytes"', "\u0120", "\u010a", "'s", "'ll", "\u017f", "\u3000", b"\xff", b"\0", "#version", "a b"],
+    token_file: [struct.pack("<i", 20240520), struct.pack("<i", 20240801), struct.pack("<i", 1), struct.pack("<i", 7)],
     cluster: ["name = ", "jitter = ", "seed = ", "flops = ", "[[nodes]]\n", "count = ", "devices = ", "speed = ", "[links.inside]\n", "[links.between]\n", "links = {",
               "latency = ", "bandwidth = ", "inf", "nan", "1e999", "9223372036854775807", '"\\u007f"', "\'\'\'", "=", "{ }", "[ ]"],
     image: [b"\xff\xd8\xff", b"\xff\xc0", b"\xff\xc2", b"\xff\xc4", b"\xff\xda", b"\xff\xdb", b"\xff\xd9", b"\xff\xdd", b"IHDR", b"IDAT", b"PLTE", b"tRNS", b"IEND"],

@@ -49,13 +49,6 @@ inline void check_gradients(const Parameters& parameters, const SafetensorsFile&
   CHECK(own.size() == of_file);
 }
 
-/// Numbers of all weights.
-inline Index count_of(const Parameters& parameters) {
-  Index count = 0;
-  for (const auto& e : parameters.entries()) count += e.tensor.numel();
-  return count;
-}
-
 /// The weights of a file, in and out again: the same bytes.
 inline void check_same_file(Parameters& parameters, const std::string& path) {
   import_weights(parameters, path);

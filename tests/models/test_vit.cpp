@@ -5,6 +5,7 @@
 
 #include "framework/io/onnx/onnx.h"
 #include "framework/layers/inference.h"
+#include "framework/tensor/create.h"
 #include "parallel/model/chain.h"
 #include "tests/models/fixtures.h"
 #include "tests/parallel/training.h"
@@ -37,7 +38,7 @@ Index named_count(const std::string& name) {
   const auto with = [&](Index layers) {
     ModelOptions o = row.usual;
     o.arch.layers = layers;
-    return count_of(Parameters(row.make(o)));
+    return Parameters(row.make(o)).count();
   };
   const Index one = with(1), layers = name.starts_with("vit_h") ? 32 : name.starts_with("vit_l") ? 24 : 12;
   return one + (layers - 1) * (with(2) - one);
@@ -199,44 +200,65 @@ TEST_CASE("settings and images that a ViT does not have are refused") {
 }
 
 TEST_CASE("a ViT trains alike on one rank and under every strategy, dropout included") {
-  const auto setup = [](auto make, bool recompute) {
-    return Setup{.model =
-                     [=] {
-                       return Module(make({.input = {8, 6, 1},
-                                           .patch = 2,
-                                           .layers = 3,
-                                           .heads = 2,
-                                           .width = 6,
-                                           .hidden = 8,
-                                           .classes = 5,
-                                           .dropout = 0.1,
-                                           .recompute = recompute}));
-                     },
-                 .recipe = AdamW{.lr = 0.01},
-                 .samples = 37,
-                 .batch = 12,
-                 .steps = 6,
-                 .shape = {8, 6, 1},
-                 .optimizer = {.clip_norm = 0.5}};
-  };
-  for (Sequential (*make)(const VitOptions&) : {vit, vit_hf}) {
-    const Setup plain = setup(make, false);
-    const Outcome serial = serial_run(plain);
-    CHECK(serial.losses.back() != serial.losses.front());
-    check_close(serial_run(setup(make, true)), serial, 1e-12);
-    check_close(serial_run(plain, parse_strategy("accumulate(micro=3)")), serial, 1e-12);
-    for (const auto& [text, axis, ranks] : std::initializer_list<std::tuple<const char*, const char*, int>>{
-             {"data_parallel", "data", 2},
-             {"data_parallel", "data", 3},
-             {"zero(3)", "data", 2},
-             {"zero(3)", "data", 3},
-             {"pipeline(micro=2, partition=even)", "pipe", 2},
-             {"pipeline(micro=3, partition=even, schedule=zb-h1)", "pipe", 3}}) {
-      INFO(text << " on " << ranks);
-      check_close(parallel_run(plain, {{axis, ranks}}, parse_strategy(text)), serial, 1e-12);
+  using Make = Sequential (*)(const VitOptions&);
+  const auto train = [](Make make, World& world, const std::string& axis, const std::string& text, bool recompute) {
+    Module model = make({.input = {8, 6, 1},
+                         .patch = 2,
+                         .layers = 3,
+                         .heads = 2,
+                         .width = 6,
+                         .hidden = 8,
+                         .classes = 5,
+                         .dropout = 0.1,
+                         .recompute = recompute});
+    std::uint64_t key = 0;
+    for (const NamedState& t : named_tensors(model)) uniform(*t.tensor, -0.5, 0.5, ++key);
+    convert(model, DType::f64);
+    Mesh mesh(world, {{axis, world.size()}});
+    Step step(model, cross_entropy, AdamW{.lr = 0.01, .eps = 1e-3}, mesh,
+              text.empty() ? std::nullopt : std::optional(parse_strategy(text)),
+              {.seed = 3, .optimizer = {.clip_norm = 0.5}});
+    std::vector<double> losses;
+    for (std::uint64_t i = 0; i < 6; ++i) {
+      const Tensor x = normal({7, 8, 6, 1}, 0, 1, 20 + i, DType::f64), y = remainder(arange(7) * (3 + i), 5);
+      const bool all = axis == "pipe";
+      const auto [begin, end] = share(7, all ? 0 : world.rank(), all ? 1 : world.size());
+      losses.push_back(step(x.rows(begin, end), y.rows(begin, end)).item());
     }
-    check_close(parallel_run(setup(make, true), {{"pipe", 2}}, parse_strategy("pipeline(micro=2, partition=even)")),
-                serial, 1e-12);
+    step.consolidate();
+    return outcome(world, losses, step.parameters());
+  };
+  const std::string cut = "pipeline(micro=2, partition=even)";
+  for (const Make make : {vit, vit_hf}) {
+    const auto on = [&](int ranks, const std::string& axis, const std::string& text, bool recompute = false) {
+      return on_ranks(ranks, [&](World& world) { return train(make, world, axis, text, recompute); });
+    };
+    const Outcome serial = on(1, "data", "");
+    CHECK(serial.losses.back() < serial.losses.front());
+    check_close(on(1, "data", "", true), serial, 1e-12);
+    check_close(on(1, "data", "accumulate(micro=3)"), serial, 1e-12);
+    for (const int ranks : rank_counts({2, 3}))
+      for (const std::string& text : {std::string("data_parallel"), std::string("zero(3)"), cut,
+                                      std::string("pipeline(micro=3, partition=even, schedule=zb-h1)")}) {
+        INFO(text << " on " << ranks);
+        check_close(on(ranks, text.starts_with("pipe") ? "pipe" : "data", text), serial, 1e-12);
+      }
+    check_close(on(2, "pipe", cut, true), serial, 1e-12);
+  }
+}
+
+TEST_CASE("a ViT in bf16, and of f32 weights with bf16 images, gives nearly the logits of f32") {
+  for (Sequential (*make)(const VitOptions&) : {vit, vit_hf}) {
+    Module model = make(tiny);
+    std::uint64_t key = 0;
+    for (const NamedState& t : named_tensors(model)) uniform(*t.tensor, -0.5, 0.5, ++key);
+    const Inference inference;
+    const Tensor images = normal({4, 8, 8, 3}, 0, 1, 9), y = model(images);
+    const Tensor mixed = model(images.to(DType::bf16));
+    CHECK(mixed.dtype() == DType::bf16);
+    CHECK(distance(mixed.to_vector(), y.to_vector()) < 0.05);
+    convert(model, DType::bf16);
+    CHECK(distance(model(images.to(DType::bf16)).to_vector(), y.to_vector()) < 0.05);
   }
 }
 

@@ -102,7 +102,7 @@ TEST_CASE("a part knows the weights that it uses of a part before it") {
   for (const PartInfo& part : Chain(apart).parts(Parameters(apart))) CHECK(part.tied.empty());
 }
 
-TEST_CASE("weights of several stages train as in a serial run", "[table]") {
+TEST_CASE("weights of several stages train as in a serial run", "[table][device]") {
   const std::vector<OptimizerConfig> recipes = {Sgd{.lr = 0.05}, Sgd{.lr = 0.05, .momentum = 0.9}, AdamW{.lr = 0.01},
                                                 Lars{.lr = 0.1}};
   std::size_t runs = 0, turn = 0;
@@ -146,7 +146,7 @@ TEST_CASE("what parts on one rank share is gathered and reduced once for all of 
     }
 }
 
-TEST_CASE("on integers shared weights equal those of a serial run bit by bit") {
+TEST_CASE("on integers shared weights equal those of a serial run bit by bit", "[device]") {
   Setup s = tied_setup([] {
     const Embedding wte(vocabulary, 4);
     return with_integers(Sequential{ids_of, wte, flatten, Linear(24, 4), relu, Linear(4, 4), LmHead(wte.weight)});

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "datasets/formats/packed.h"
+#include "datasets/text/tokenizer.h"
 #include "framework/io/checkpoint.h"
 #include "framework/io/weights.h"
 #include "kernels/core/backend.h"
@@ -22,6 +23,7 @@
 #include "tools/cli/version.h"
 #include "tools/training/from_options.h"
 #include "tools/training/resume.h"
+#include "tools/training/run_dir.h"
 #include "tools/training/trainer.h"
 
 namespace trireme {
@@ -36,6 +38,15 @@ std::string load_weights(Parameters& parameters, const std::string& run, const s
   check(loaded.has_value(), "checkpoint", "{}/checkpoints holds no usable checkpoint", run);
   if (!loaded->note.empty()) std::fprintf(stderr, "%s\n", loaded->note.c_str());
   return loaded->path;
+}
+
+ModelOptions text_run_options(const TrainerOptions& config, const std::string& run) {
+  const std::string kept = run + "/" + tokenizer_file;
+  const auto classes = [&] {  // of token files the data set knows how many ids there are
+    if (fs::exists(kept)) return open_tokenizer(kept).vocabulary();
+    return config.arch.vocabulary > 0 ? config.arch.vocabulary : make_dataset(config, "test")->classes();
+  };
+  return {.input = {config.arch.positions > 0 ? config.arch.positions : context_of(config)}, .classes = classes()};
 }
 
 std::string version() { return std::string("trireme ") + version_text; }

@@ -39,7 +39,8 @@ struct GenerateCommand {
 struct ExportOptions {
   std::string run;             ///< a run directory; or none, and a model with its weights
   std::string model, weights;  ///< weights: instead of the run's newest checkpoint
-  std::string onnx;            ///< file to write
+  std::string onnx;            ///< file to write; empty: none
+  std::string pretrained;      ///< folder to write as Hugging Face's save_pretrained() does; empty: none
 };
 
 struct BenchOptions {
@@ -106,6 +107,8 @@ int simulate_command(const TrainerOptions&, const PlanOptions&);
 int verify_command(int argc, char** argv, const TrainerOptions&, const VerifyCommand&);
 /// Weights of another framework to a safetensors file `to` ("": none is written), and a table of them when listing.
 int import_command(const std::string& from, const std::string& to, bool listing);
+/// What the language model of a run directory was built from.
+ModelOptions text_run_options(const TrainerOptions&, const std::string& run);
 /// Fills the parameters from a weights file or the run's newest checkpoint. Returns where they came from.
 std::string load_weights(Parameters&, const std::string& run, const std::string& weights);
 /// Both splits of the settings' data set, decoded and resized to data.image_size (256 unless given), to one file.

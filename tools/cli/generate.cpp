@@ -40,16 +40,13 @@ LanguageModel of_run(const GenerateCommand& c) {
   const TrainerOptions config = run_config(run);
   check(model_row(config.model).text, "generate", "{} is a run of {}, which is no language model", run, config.model);
   const std::string kept = run + "/" + tokenizer_file;
-  const bool known = fs::exists(kept);
-  check(known || !c.tokenizer.empty(), "generate",
+  check(fs::exists(kept) || !c.tokenizer.empty(), "generate",
         "{} has no {}: it was trained on token files, whose tokenizer nobody knows; name it by --tokenizer", run,
         tokenizer_file);
-  LanguageModel s{.tokenizer = open_tokenizer(c.tokenizer.empty() ? kept : c.tokenizer),
-                  .context = config.arch.positions > 0 ? config.arch.positions : context_of(config)};
-  // Of token files the data set knows how many ids there are.
-  const bool counted = known || config.arch.vocabulary > 0;
-  const Index ids = counted ? s.tokenizer.vocabulary() : make_dataset(config, "test")->classes();
-  s.model = make_model(config, {.input = {s.context}, .classes = ids}, make_device(config));
+  const ModelOptions shape = text_run_options(config, run);
+  LanguageModel s{.model = make_model(config, shape, make_device(config)),
+                  .tokenizer = open_tokenizer(c.tokenizer.empty() ? kept : c.tokenizer),
+                  .context = shape.input[0]};
   Parameters parameters(s.model);
   if (is_checkpoint && c.weights.empty())
     s.source = load_checkpoint(c.run, parameters, nullptr).path;

@@ -263,8 +263,12 @@ void CommandLine::export_model() {
   command.add_option("run", export_.run, "run directory")->type_name("RUN");
   command.add_option("--model", export_.model, "without a run: resnet50, say, and its --weights")->type_name("MODEL");
   command.add_option("--onnx", export_.onnx, "ONNX file to write (opset 17, for onnxruntime and its like)")
-      ->required()
       ->type_name("FILE");
+  command
+      .add_option(
+          "--pretrained", export_.pretrained,
+          "folder to write for Hugging Face's from_pretrained(): config.json, model.safetensors, tokenizer.json")
+      ->type_name("FOLDER");
   add_weights(command, export_.weights);
 }
 

@@ -125,7 +125,10 @@ ModelOptions options_for(const DatasetSource& data) { return {.input = data.shap
 Module make_model(const TrainerOptions& c, ModelOptions options, Device device) {
   options.zero_gamma = c.zero_gamma, options.recompute = c.recompute, options.arch = c.arch;
   if (c.dtype == "bf16" || c.dtype == "f16") options.dtype = make_dtype(c);
-  Module model = make_model(c.model, options);
+  Module model = [&] {
+    const SkipInit drawn_below;
+    return make_model(c.model, options);
+  }();
   initialize(model, static_cast<std::uint64_t>(c.seed));
   move_to(model, c, device);
   return model;

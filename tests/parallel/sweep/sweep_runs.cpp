@@ -78,7 +78,7 @@ Network network(RandomChoice dice) {
     text += fmt::format(" same({0},{0})", features);
     parts.push_back([features, thrice = dice.chance(40)](Sequential& s) {
       const Linear same(features, features);
-      s.add(same).add(LayerNorm(features)).add(same).add(relu);
+      s.add(same).add(relu).add(same).add(relu);
       if (thrice) s.add(same);
     });
   }

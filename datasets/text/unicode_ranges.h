@@ -1,0 +1,15 @@
+// Which code points are letters and numbers (general categories L and N); unicode_ranges.py writes the .cpp.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace trireme::detail {
+
+/// Code points first to last.
+struct CodeRange {
+  std::uint32_t first, last;
+};
+extern const CodeRange letter_ranges[], number_ranges[];  // in order
+extern const std::size_t letter_ranges_count, number_ranges_count;
+
+}  // namespace trireme::detail
