@@ -1,4 +1,5 @@
-// Tokenizers: text to ids and back. Encoding what decode() gives, and decoding what encode() gives, keeps every byte.
+// Tokenizers: text to ids and back: decode(encode(text)) is the text, byte for byte, but for the spaces that a file
+// with add_prefix_space puts before it.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -30,7 +30,7 @@ class TextWindows final : public TextSource {
             return random ? fmt::format("a window of {} and the token behind it need {}", context_, context_ + 1)
                           : std::string("a target needs 2");
           });
-    const Index whole = random ? (n - 1) / context_ : (n - 1 + context_ - 1) / context_;
+    const Index whole = random ? (n - 1) / context_ : (n - 2) / context_ + 1;
     size_ = random && o.per_epoch > 0 ? o.per_epoch : whole;
   }
   std::string name() const override { return name_; }
@@ -128,14 +128,13 @@ std::pair<N, N> split_of(const TokensOptions& o, N n, N test) {
 Dataset of_token_files(const TextFiles& files, TokensOptions o) {
   check(!o.characters, "text", "{} has tokens, not characters: it needs the tokenizer that it was made with, or none",
         o.path);
-  const TokenSequence training(files.training), test(files.test);
-  const Index vocabulary = o.tokenizer ? o.tokenizer.vocabulary() : std::max(training.largest(), test.largest()) + 1;
-  TokenSequence split = !files.test.empty() && o.split == "test" ? test : training;
-  if (files.test.empty()) {
-    const auto [begin, end] = split_of(o, split.size(), test_begin(split.size(), o.validation));
-    split = split.part(begin, end);
-  }
-  return std::make_unique<TextWindows>(o.path, std::move(split), -1, vocabulary, o);
+  std::vector<std::string> both = files.training;
+  both.insert(both.end(), files.test.begin(), files.test.end());
+  const TokenSequence all(both);
+  const Index vocabulary = o.tokenizer ? o.tokenizer.vocabulary() : all.largest() + 1;
+  const Index test = files.test.empty() ? test_begin(all.size(), o.validation) : TokenSequence(files.training).size();
+  const auto [begin, end] = split_of(o, all.size(), test);
+  return std::make_unique<TextWindows>(o.path, all.part(begin, end), -1, vocabulary, o);
 }
 
 }  // namespace

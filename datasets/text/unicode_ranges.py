@@ -1,7 +1,9 @@
-"""Writes unicode_ranges.cpp: the code points of the general categories L and N, by Python's unicodedata.
-   python3 datasets/text/unicode_ranges.py >datasets/text/unicode_ranges.cpp"""
+"""Writes unicode_ranges.cpp: the code points of the general categories L and N, of the Unicode version that the
+`tokenizers` library (0.23) has: 16, by PyPI's unicodedata2 of that version.
+   pip install unicodedata2==16.0.0 && python3 datasets/text/unicode_ranges.py >datasets/text/unicode_ranges.cpp"""
 import sys
-import unicodedata
+
+import unicodedata2 as unicodedata
 
 
 def ranges(category):

@@ -46,7 +46,6 @@ struct ModelRow {
   bool text = false;                                ///< the input are token ids, i64 [N, T]; else pixels
   /// Hugging Face's config.json of it, to lie beside exported weights; empty: Hugging Face has no such model.
   std::function<std::string(const ModelOptions&)> config = {};
-  bool takes_arch = text;  ///< whether ModelOptions::arch is for it
 };
 /// Every model that was added, by name.
 const std::vector<ModelRow>& models();

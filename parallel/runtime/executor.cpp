@@ -190,9 +190,7 @@ std::string Executor::decide() {
   for (ActionId id = 0; (keeps_ || !fault.empty()) && id < std::ssize(slots_); ++id)  // codecs forget these gradients
     if (action(id).codec && slot(id).comm) finish(id), slot(id).encoded.undo(step_);
   if (!fault.empty()) return fault;
-  const auto first = std::ranges::find(slots_, true, &Slot::first_update);
-  const bool alone = first != slots_.end() && updates_all(*first);
-  grad_scale_ = keeps_ || alone ? 1 : agreement_.clip_scale();
+  grad_scale_ = keeps_ ? 1 : agreement_.clip_scale();
   return "";
 }
 
@@ -318,7 +316,6 @@ void Executor::update(ActionId id) {
     if (s.last_update) optimizer_.finish();
     return;
   }
-  if (updates_all(s)) return optimizer_.step();
   if (!s.comm) optimizer_.parameters().zero_missing_grads(action(id).slice);
   optimizer_.update(s.shard, grad_scale_);
   if (s.last_update) optimizer_.finish();

@@ -141,11 +141,6 @@ class Executor {
   Work start_reduction(ActionId, const Tensor& gradients);
   CodecContext codec_context(const Action&, const Communicator&) const;
   ActionContext context(const Action&, Slot&);
-  /// This rank alone, by one action: then the optimizer clips. One stage that holds all weights still clips with the
-  /// others, which wait for it.
-  bool updates_all(const Slot& s) const {
-    return !s.comm && !ranks_.stages() && s.shard == Slice{0, optimizer_.parameters().size()};
-  }
   void finish(ActionId id);
   PipelineP2P::Route route(const Action&, const Slot&) const;
   void try_to_receive(const Action&, Slot&);

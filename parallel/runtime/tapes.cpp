@@ -3,7 +3,6 @@
 #include <optional>
 
 #include "framework/ops/loss_share.h"
-#include "framework/tensor/fields.h"
 #include "parallel/plan/action_kind.h"
 
 namespace trireme {
@@ -129,9 +128,22 @@ void Tapes::forward(const Action& a) {
   for (int p = s.first; p < s.end - (head ? 1 : 0); ++p)
     activation = chain_.run(p, with_fields(std::move(activation), p > 0 ? fields : nullptr), stashed);
   if (head) activation = head_loss(*head, activation, a.microbatch);
+  if (s.end < chain_.size() && !runs(s.end)) check_fields(activation, fields, s.end - 1);
   f.out = {std::move(activation)};
   for (auto& name : stashed_[static_cast<std::size_t>(s.end - 1)]) f.out.push_back(stashed.at(name));
   if (s.end < chain_.size() && runs(s.end)) boundary(s.end - 1, a.microbatch).forward = f.out;
+}
+
+/// The next stage knows what came in with the batch, not what a layer has put beside its result.
+void Tapes::check_fields(const Tensor& output, const Fields& fields, int part) const {
+  for (const auto& [name, t] : output.fields()) {
+    const bool came_in = fields && fields->contains(name) && fields->at(name).id() == t.id();
+    check(
+        came_in, "pipeline",
+        "part {} puts a tensor '{}' beside its result, which does not cross the cut behind it: cut elsewhere, or make "
+        "it a Stash",
+        part, name);
+  }
 }
 
 double Tapes::count_ignored() const {

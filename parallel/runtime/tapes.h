@@ -7,6 +7,7 @@
 #include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"
 #include "framework/ops/ops.h"
+#include "framework/tensor/fields.h"
 #include "parallel/model/chain.h"
 #include "parallel/plan/liveness.h"
 #include "parallel/plan/plan.h"
@@ -86,6 +87,7 @@ class Tapes {
   MicrobatchState& state(int part, int microbatch) {
     return batch(microbatch).states[index(live_.segment_of(part), microbatch)];
   }
+  void check_fields(const Tensor& output, const Fields& fields, int part) const;
   void clear();
   void release(MicrobatchState&);
   void walk(MicrobatchState&, const Segment&, int microbatch, Deferred*);

@@ -251,6 +251,7 @@ TEST_CASE("token files: nanoGPT's and llm.c's, mapped, alone and as shards") {
   spill(shards + "/meta.pkl", "?");
   CHECK(all_tokens(open(shards, "train")) == part(0, 400));
   CHECK(all_tokens(open(shards, "test")) == part(400, 1000));
+  CHECK(all_tokens(open(shards)) == ids);
   CHECK(open(shards, "train")->classes() == 50257);  // of both splits
 
   // A tokenizer says how many bytes there are, and which ids there may be.

@@ -2,12 +2,10 @@
 // lengths beside the ids, through pipelines, too.
 #include "models/text/bert.h"
 
-#include <filesystem>
 #include <random>
 
 #include "framework/io/onnx/onnx.h"
 #include "framework/layers/inference.h"
-#include "models/vision/vit.h"
 #include "tests/models/fixtures.h"
 #include "tests/parallel/training.h"
 
@@ -225,6 +223,34 @@ TEST_CASE("what stands beside a batch reaches every layer of a row, and not its 
   CHECK(y.fields().empty());
 }
 
+TEST_CASE("what a layer puts beside its result does not cross a cut unseen") {
+  if (threads_only()) return;
+  const auto train = [](World& world, const std::string& strategy) {
+    struct Adds {
+      Linear linear{3, 3};
+      Tensor operator()(const Tensor& x) const { return linear(x).with("own", x); }
+      void visit(const StateVisitor& v) { v("linear", linear); }
+    };
+    struct Reads {
+      Linear linear{3, 2};
+      Tensor operator()(const Tensor& x) const { return linear(x + x.at("own") + x.at("given")); }
+      void visit(const StateVisitor& v) { v("linear", linear); }
+    };
+    Mesh mesh(world, {{world.size() > 1 ? "pipe" : "data", world.size()}});
+    Module model = Sequential{Linear(3, 3), Adds(), Reads(), Linear(2, 2)};
+    initialize(model, 1);
+    Step step(model, mse_loss, Sgd{.lr = 0.1}, mesh, parse_strategy(strategy));
+    const Tensor x = normal({4, 3}, 0, 1, 1).with("given", normal({4, 3}, 0, 1, 2));
+    return step(x, Tensor::zeros({4, 2})).item();
+  };
+  const auto on = [&](int ranks, const std::string& strategy) {
+    return on_ranks(ranks, [&](World& world) { return train(world, strategy); });
+  };
+  CHECK_THROWS_WITH(on(2, "pipeline(micro=2, partition=even)"),
+                    contains("part 1 puts a tensor 'own' beside its result"));
+  CHECK(on(2, "pipeline(micro=2, partition=3)") == Approx(on(1, "accumulate(micro=2)")));
+}
+
 TEST_CASE("onnxruntime computes BERT's logits from our ONNX file") {
   const Oracle oracle;
   Module model = bert(tiny);
@@ -238,37 +264,4 @@ TEST_CASE("onnxruntime computes BERT's logits from our ONNX file") {
   if (!oracle.run("onnx_oracle.py", "run", test::Python::oracles)) return;
   CHECK(distance(oracle.get("bert.all.y"), logits.to_vector()) < 1e-5);
   CHECK(distance(oracle.get("bert.one.y"), logits.rows(2, 3).to_vector()) < 1e-5);
-}
-
-TEST_CASE("saved BERTs and ViTs load in transformers and torchvision, no tensor missing or unexpected") {
-  const Oracle oracle;
-  const auto save = [&](const std::string& name, Module model, const Tensor& x, const std::string& config) {
-    initialize(model, 5);
-    Parameters parameters(model);
-    std::uint64_t key = 0;
-    for (const auto& e : parameters.entries())  // what starts as 0 or 1, too
-      uniform(e.tensor, -0.5, 0.7, ++key);
-    const auto folder = oracle.folder() / name;
-    std::filesystem::create_directories(folder);
-    const bool alone = config.empty();
-    write_safetensors(alone ? folder.string() + ".safetensors" : (folder / "model.safetensors").string(),
-                      export_weights(parameters), {{"format", "pt"}});
-    if (!alone) replace_file((folder / "config.json").string(), config);
-    const Inference inference;
-    oracle.put(name + ".logits", model(x));
-  };
-  const VitOptions v{.input = {12, 12, 3}, .patch = 4, .layers = 2, .heads = 2, .width = 8, .hidden = 20, .classes = 5};
-  const Tensor images = normal({2, 12, 12, 3}, 0, 1, 1);
-  oracle.put("images", images);
-  oracle.note("vit.json", R"({"image_size": 12, "patch_size": 4, "num_layers": 2, "num_heads": 2, "hidden_dim": 8,)"
-                          R"( "mlp_dim": 20, "num_classes": 5})");
-  save("vit", vit(v), images, "");
-  save("vit_hf", vit_hf(v), images, vit_config(v));
-  const Texts b(3, 10, tiny.vocabulary, 2);
-  oracle.put("ids", b.x.detach()), oracle.put("kinds", b.x.at("token_type_ids"));
-  oracle.put("length", b.x.at("length"));
-  BertOptions o = tiny;
-  o.activation = "gelu_tanh";
-  save("bert", bert(o), b.x, bert_config(o));
-  if (oracle.run("vit_bert_load.py", "", test::Python::oracles)) SUCCEED("they do");
 }

@@ -19,7 +19,9 @@ inline std::string some_text(std::size_t n, unsigned seed = 4) {
       word += static_cast<char>('a' + std::min(random() % 26, random() % 26));
   std::string text;
   while (text.size() < n)
-    text += words[std::min(random() % 200, random() % 200)] + (random() % 9 > 0 ? " " : random() % 3 > 0 ? ".\n" : ", ");
+    text += words[std::min(random() % 200, random() % 200)] + (random() % 9 > 0   ? " "
+                                                               : random() % 3 > 0 ? ".\n"
+                                                                                  : ", ");
   return text.substr(0, n);
 }
 
@@ -55,8 +57,7 @@ inline Outcome train_text(const TextSetup& s, World& world, std::vector<Axis> ax
   Mesh mesh(world, std::move(axes));
   Step step(model, s.loss, s.recipe, mesh, strategy,
             {.seed = 5, .optimizer = s.optimizer, .keep_outputs = s.keep_outputs});
-  Loader loader(
-      s.data(), {.batch = s.batch, .shuffle = s.shuffle, .seed = 3, .shard = step.shard(), .workers = 0});
+  Loader loader(s.data(), {.batch = s.batch, .shuffle = s.shuffle, .seed = 3, .shard = step.shard(), .workers = 0});
   std::vector<double> losses, norms;
   while (static_cast<int>(losses.size()) < s.steps)
     for (auto& [x, y] : loader) {

@@ -27,8 +27,14 @@ def norm(x, name):
     return F.layer_norm(x, x.shape[-1:], w[f"transformer.{name}.weight"])
 
 
+def linear(x, weight):
+    """PyTorch's product of oneDNN in f32: distributions build it without another fast one."""
+    fast = getattr(torch._C._nn, "mkldnn_linear", None) if kind == "float32" and torch.backends.mkldnn.is_available() else None
+    return fast(x.to_mkldnn(), weight).to_dense() if fast else F.linear(x, weight)
+
+
 def apply(x, name):
-    return F.linear(x, w[f"transformer.{name}.weight"])
+    return linear(x, w[f"transformer.{name}.weight"])
 
 
 def loss_of(ids, labels):
@@ -40,7 +46,7 @@ def loss_of(ids, labels):
         scores = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).masked_fill(future, -torch.inf)
         x = x + apply((scores.softmax(-1) @ v).transpose(1, 2).flatten(2), f"h.{i}.attn.c_proj")
         x = x + apply(F.gelu(apply(norm(x, f"h.{i}.ln_2"), f"h.{i}.mlp.c_fc")), f"h.{i}.mlp.c_proj")
-    logits = norm(x, "ln_f") @ w["transformer.wte.weight"].T
+    logits = linear(norm(x, "ln_f"), w["transformer.wte.weight"])
     return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 

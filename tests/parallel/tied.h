@@ -49,4 +49,45 @@ inline Setup tied_setup(std::function<Module()> model, OptimizerConfig recipe = 
           .optimizer = {.clip_norm = 0.3}};
 }
 
+struct TiedModel {
+  const char* name;
+  std::function<Module()> make;
+};
+inline const std::vector<TiedModel> tied_models = {{"embedding and head", [] { return tied_model(); }},
+                                                   {"a head without weights", [] { return tied_model(false); }},
+                                                   {"two layers in five parts", [] { return twice_tied_model(); }}};
+
+/// A step of a plan, with the model of a setup.
+struct TiedRun {
+  TiedRun(const Setup& s, World& world, std::vector<Axis> axes, const Strategy& strategy, StepOptions options = {})
+      : model(s.model()), mesh(world, std::move(axes)) {
+    initialize(model, 1);
+    convert(model, s.dtype);
+    options.seed = 5, options.optimizer = s.optimizer;
+    step.emplace(model, s.loss, s.recipe, mesh, strategy, options);
+  }
+  void feed(const Setup& s, int steps) {
+    Loader loader(Dataset(std::make_unique<Noise>(s.samples, s.shape, s.integers)),
+                  {.batch = s.batch, .seed = 3, .shard = step->shard(), .workers = 0, .dtype = s.dtype});
+    for (int done = 0; done < steps;)
+      for (auto& [x, y] : loader) {
+        if (done++ == steps) break;
+        (*step)(x, y);
+      }
+  }
+  /// What this rank holds of what it updates, 0 elsewhere, without bringing weights together.
+  std::vector<double> held() {
+    std::vector<double> all(static_cast<std::size_t>(step->parameters().size()));
+    for (const Slice& s : step->updated()) {
+      const auto values = step->parameters().values().rows(s.begin, s.end).to_vector();
+      std::ranges::copy(values, all.begin() + s.begin);
+    }
+    return all;
+  }
+
+  Module model;
+  Mesh mesh;
+  std::optional<Step> step;
+};
+
 }  // namespace trireme::test

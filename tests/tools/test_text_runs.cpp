@@ -80,7 +80,7 @@ TEST_CASE("a GPT on text has the losses of the serial run on any number of ranks
   const std::string text = write_text(folder / "text.txt");
   const Run serial = train(small_gpt(folder / "serial", text));
   REQUIRE(serial.losses.size() == 10);
-  CHECK(serial.losses.at(10) < serial.losses.at(1) - 0.3);
+  CHECK(serial.losses.at(10) < serial.losses.at(1) - 0.1);
   int runs = 0;
   for (const auto& [ranks, mesh, strategy] : std::vector<std::tuple<int, std::string, std::string>>{
            {2, "", ""},
@@ -208,13 +208,13 @@ TEST_CASE("settings of text models that cannot be are refused by name") {
   with("optim.warmup_steps and optim.warmup_epochs", [](auto& o) { o.optim.warmup_epochs = 1; });
   with("mnist are pictures", [](auto& o) { o.data.name = "mnist"; });
   with("mlp takes pictures", [](auto& o) { o.model = "mlp", o.arch = {}; });
-  with("mlp is none", [](auto& o) { o.model = "mlp", o.data.name = "synthetic"; });
-  with("shorter", [](auto& o) { o.data.context = 1 << 20; });
+  with("mlp has one size", [](auto& o) { o.model = "mlp", o.data.name = "synthetic"; });
+  with("a window of 1048576", [](auto& o) { o.data.context = 1 << 20; });
   with("chekpoint", [](auto& o) { o.data.tokenizer = "chekpoint"; });
-  with("unknown name 'test_top1'", [](auto& o) { o.checkpoint.best = "test_top1"; });
+  with("there is no 'test_top1'", [](auto& o) { o.checkpoint.best = "test_top1"; });
   // Weights of another model: positions, vocabulary.
   TrainerOptions o = small_gpt(folder / "whole", text);
-  o.epochs = 0;
+  o.epochs = 1;
   (void)train(o);
   const std::string weights = find_latest(folder / "whole")->path + "/model.safetensors";
   with("wpe", [&](auto& o) { o.weights = weights, o.data.context = 8; });

@@ -1,0 +1,163 @@
+"""Language models as their users meet them: trained on a file of text, evaluated, exported, and writing.
+  cli_text.py TRIREME MPIEXEC|none
+"""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import unittests
+
+trireme, mpiexec = os.environ.get("TRIREME_EXE", sys.argv[1]), sys.argv[2]
+words = ("déjà vu to be or not that is the question whether nobler in mind suffer slings and arrows of outrageous fortune "
+         "take arms against sea troubles by opposing end them ").split(" ")
+small = ["--arch.layers", 2, "--arch.heads", 2, "--arch.width", 32, "--arch.dropout", 0]
+settings = [*small, "--data.context", 24, "--data.batch", 16, "--optim.name", "adamw", "--optim.lr", 0.01, "--optim.schedule", "constant"]
+
+
+def run(*words, ranks=None):
+    launch = [mpiexec, "-n", str(ranks)] if ranks else []
+    return subprocess.run([*launch, trireme, *map(str, words)], capture_output=True, timeout=300)
+
+
+class Text(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.dir = pathlib.Path(cls.folder.name)
+        cls.file = cls.dir / "text.txt"
+        cls.file.write_text("".join(words[i * i % 37 % len(words)] + ("\n" if i % 11 == 10 else " ") for i in range(3000)))
+        for tokenizer in "chars", "bytes":
+            got = run("train", "gpt2", "--data", "text", "--data.root", cls.file, "--data.tokenizer", tokenizer, *settings, "--data.windows", 1600, "--epochs", 1,
+                      "--run.dir", cls.dir / tokenizer, "--run.progress", "lines")
+            assert got.returncode == 0, got.stderr
+            cls.told = got.stderr.decode()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def refused(self, got, *whys, status=1):
+        self.assertEqual(got.returncode, status, got.stderr)
+        for why in whys:
+            self.assertIn(why, got.stderr.decode())
+
+    def written(self, *words):
+        """Objects that generate --json printed."""
+        got = run("generate", *words, "--json")
+        self.assertEqual(got.returncode, 0, got.stderr)
+        return [json.loads(line) for line in got.stdout.decode().splitlines()]
+
+    def test_training_tells_of_tokens(self):
+        self.assertRegex(self.told, r"test loss [\d.]+, perplexity [\d.]+, bits_per_byte [\d.]+, \d+ tokens/s")
+        last = json.loads((self.dir / "bytes/metrics.jsonl").read_text().splitlines()[-1])
+        self.assertLess(last["test_perplexity"], 8)
+        self.assertNotIn("test_top1", last)
+        for ranks in 1, 2:
+            got = run("eval", self.dir / "bytes", "--ranks", ranks)
+            self.assertIn(f"perplexity {last['test_perplexity']:.4g}"[:-1], got.stdout.decode(), got.stderr)
+
+    def test_the_run_directory_is_all_that_generate_wants(self):
+        moved = self.dir / "moved"
+        (self.dir / "chars").rename(moved)
+        self.file.rename(self.dir / "gone.txt")
+        try:
+            one, = self.written(moved, "--prompt", "whether ", "--tokens", 50, "--temperature", 0)
+            self.assertEqual(one["tokens"], 50)
+            self.assertTrue(set(one["text"].split()[1:-1]) & set(words), one)
+            newest = sorted((moved / "checkpoints").glob("step_*"))[-1]
+            self.assertEqual(self.written(newest, "--prompt", "whether ", "--tokens", 50, "--temperature", 0), [one])
+            self.assertEqual(self.written(moved, "--weights", newest / "model.safetensors", "--prompt", "whether ", "--tokens", 50, "--temperature", 0), [one])
+        finally:
+            moved.rename(self.dir / "chars")
+            (self.dir / "gone.txt").rename(self.file)
+
+    def test_a_seed_is_a_text_whatever_else_is_in_the_batch(self):
+        how = ["--tokens", 60, "--temperature", 0.9, "--top_k", 8, "--top_p", 0.95]
+        alone = self.written(self.dir / "chars", "--prompt", "to be ", *how, "--seed", 5)
+        self.assertEqual(self.written(self.dir / "chars", "--prompt", "to be ", *how, "--seed", 5), alone)
+        self.assertNotEqual(self.written(self.dir / "chars", "--prompt", "to be ", *how, "--seed", 6), alone)
+        (self.dir / "prompts.txt").write_text("to be \n\nslings and arrows\n")
+        both = self.written(self.dir / "chars", "--prompt", "déjà", "--prompts", self.dir / "prompts.txt", *how, "--samples", 2, "--seed", 5)
+        self.assertEqual([(x["prompt"], x["sample"]) for x in both],
+                         [(prompt, sample) for prompt in ("déjà", "to be ", "slings and arrows") for sample in (0, 1)])
+        self.assertEqual(both[2], alone[0])
+        self.assertNotEqual(both[2]["text"], both[3]["text"])
+        plain = run("generate", self.dir / "chars", "--prompt", "to be ", "--prompt", "slings", *how, "--seed", 5).stdout.decode()
+        self.assertEqual(plain.split("\n---\n")[0], "to be " + alone[0]["text"])
+
+    def test_stop_and_utf8(self):
+        whole, = self.written(self.dir / "bytes", "--prompt", "to be ", "--tokens", 200, "--temperature", 0.8)
+        for stop in whole["text"][20:23], whole["text"][40]:
+            cut, = self.written(self.dir / "bytes", "--prompt", "to be ", "--tokens", 200, "--temperature", 0.8, "--stop", stop, "--stop", "never seen")
+            self.assertEqual(cut["text"], whole["text"][:whole["text"].index(stop)])
+        # Hot enough that bytes come that are no UTF-8.
+        got = run("generate", self.dir / "bytes", "--prompt", "é", "--tokens", 300, "--temperature", 3)
+        self.assertEqual(got.returncode, 0, got.stderr)
+        self.assertIn("\ufffd", got.stdout.decode())
+        self.assertEqual(got.stdout.decode()[0], "é")
+
+    def test_bad_input(self):
+        chars = self.dir / "chars"
+        self.refused(run("generate", chars, "--prompt", "to b€"), "character 4", "U+20AC")
+        self.refused(run("generate", chars, "--prompt", ""), "a prompt is empty", status=2)
+        self.refused(run("generate", chars), "give a --prompt", status=2)
+        self.refused(run("generate", "--prompt", "a"), "run directory", "--tokenizer", status=2)
+        self.refused(run("generate", chars, "--prompt", "a" * 25), "25 tokens", "24 at a time")
+        self.refused(run("generate", chars, "--prompt", "a", "--context", 25), "--context is 25", "24 tokens")
+        self.refused(run("generate", chars, "--prompt", "a", "--temperature", -0.5), "temperature -0.5")
+        self.refused(run("generate", chars, "--prompt", "a", "--top_p", 0), "top_p 0")
+        self.refused(run("generate", chars, "--prompt", "a", "--tokens", 0), "0 tokens")
+        self.refused(run("generate", chars, "--prompt", "a", "--samples", 0), "--samples is 0", status=2)
+        self.refused(run("generate", chars, "--prompt", "a", "--stop", ""), "--stop is empty", status=2)
+        self.refused(run("generate", self.dir, "--prompt", "a"), "neither a run directory")
+        self.refused(run("generate", "--model", "mlp", "--weights", "x", "--tokenizer", "bytes", "--prompt", "a"), "mlp is no language model")
+        self.refused(run("predict", "--run", chars, "x.png"), "trireme generate")
+        self.refused(run("train", "gpt2", "--data", "text", "--data.root", self.file, "--arch.heads", 3, "--arch.width", 128, "--arch.layers", 1), "3 heads", "128")
+        self.refused(run("train", "gpt2", "--data", "text", "--data.root", self.file, *small, "--arch.positions", 8), "arch.positions is 8")
+        self.refused(run("train", "mlp", "--arch.layers", 3), "arch")
+        self.refused(run("train", "gpt2", "--arch.layer", 3), "arch.layers", status=2)
+
+    def test_export(self):
+        hf, onnx = self.dir / "hf", self.dir / "model.onnx"
+        got = run("train", "gpt2", "--data", "text", "--data.root", self.file, *settings, "--data.windows", 160, "--epochs", 1, "--run.dir", self.dir / "biased")
+        self.assertEqual(got.returncode, 0, got.stderr)
+        got = run("export", self.dir / "biased", "--pretrained", hf, "--onnx", onnx)
+        self.assertEqual(got.returncode, 0, got.stderr)
+        self.assertEqual(json.loads((hf / "config.json").read_text())["n_positions"], 24)
+        self.assertGreater(onnx.stat().st_size, 10000)
+        how = ["--prompt", "to be", "--tokens", 40, "--temperature", 0]
+        self.assertEqual(self.written(hf, "--tokenizer", "bytes", *how), self.written(self.dir / "biased", *how))
+        self.refused(run("export", self.dir / "biased"), "--onnx FILE", status=2)
+
+    def test_plans_and_benches(self):
+        model = ["gpt2", *small, "--data.context", 16, "--arch.vocabulary", 50, "--data.batch", 8]
+        for command in (["plan", "show"], ["simulate"]):
+            got = run(*command, *model, "--cost", "equal", "--mesh", "pipe=2,data=2", "--strategy", "pipeline(micro=2, partition=even) | data_parallel")
+            self.assertEqual(got.returncode, 0, got.stderr)
+            self.assertIn("predicted", got.stdout.decode())
+        got = run("plan", "show", *model, "--cost", "equal", "--ranks", 2, "--measure")
+        self.assertIn("measured", got.stdout.decode(), got.stderr)
+        for strategy in ("data_parallel | zero(3)",), ("pipeline(micro=2)", "--mesh", "pipe=2"):
+            got = run("verify", *model, "--steps", 3, "--strategy", *strategy, *([] if len(strategy) > 1 else ["--ranks", 2]))
+            self.assertEqual(got.returncode, 0, got.stdout + got.stderr)
+        for more in [], ["--infer"]:
+            self.assertRegex(run("bench", *model, "--steps", 2, *more).stdout.decode(), r"tokens/s +\d")
+        got = run("train", *model, "--data", "text", "--data.root", self.file, "--arch.vocabulary", 256, "--data.windows", 64, "--epochs", 1, "--run.profile", "2-4",
+                  "--run.dir", self.dir / "profile")
+        self.assertEqual(got.returncode, 0, got.stderr)
+        self.assertTrue((self.dir / "profile/trace.json").exists())
+
+    @unittest.skipIf(mpiexec == "none", "no MPI")
+    def test_processes(self):
+        got = run("train", "gpt2", "--data", "text", "--data.root", self.file, "--data.tokenizer", "chars", *settings, "--data.windows", 160, "--epochs", 1, "--run.dir",
+                  self.dir / "mpi", ranks=2)
+        self.assertEqual(got.returncode, 0, got.stderr)
+        self.assertEqual(self.written(self.dir / "mpi", "--prompt", "to be", "--tokens", 3)[0]["tokens"], 3)
+
+
+unittests.main(sys.argv[3:])
