@@ -70,7 +70,7 @@ class Characters final : public TokenizerModel {
       const CodePoint c = valid_at(text, at);
       check(
           c.code < ids_.size() && ids_[c.code] >= 0, "characters",
-          "character {} of the text, {} '{}', is none of the {} that the tokenizer was made of", ids.size(),
+          "character {} of the text, {} {}, is none of the {} that the tokenizer was made of", ids.size(),
           [&] { return code_name(c.code); }, [&] { return shown(text.substr(at, c.size)); }, vocabulary());
       ids.push_back(ids_[c.code]);
       at += c.size;

@@ -3,6 +3,10 @@
 // pipeline), each program holds a copy: the gradients of all are summed (ActionKind::sum_tied), and every program
 // updates its copy alike. The program of the first part is the owner, which counts the weights in norms, and saves
 // them.
+//
+// Copies stay equal bit by bit because equal gradients go through equal calls: collectives over as many ranks, of the
+// same elements, which are to add in one order wherever these ranks lie. A transport that adds by topology (NCCL may)
+// can make them differ by rounding; what is evaluated and saved is the owner's.
 #pragma once
 #include <vector>
 

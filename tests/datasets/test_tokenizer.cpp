@@ -85,7 +85,7 @@ TEST_CASE("characters have ids in the order of their code points") {
   const Tokenizer tokenizer = character_tokenizer("b\u00e9a\U0001f600a\n");
   CHECK(tokenizer.vocabulary() == 5);
   CHECK(tokenizer.encode("\nab\u00e9\U0001f600") == Ids{0, 1, 2, 3, 4});
-  CHECK_THROWS_WITH(tokenizer.encode("abc"), contains("character 2 of the text, U+0063 'c', is none of the 5"));
+  CHECK_THROWS_WITH(tokenizer.encode("abc"), contains("character 2 of the text, U+0063 \"c\", is none of the 5"));
   CHECK_THROWS_WITH(tokenizer.encode("ab\xff"), contains("byte 2 of the text, 0xff, begins no UTF-8 character"));
   CHECK_THROWS_WITH(character_tokenizer("a\xe2\x80"), contains("byte 1 of the text"));
   CHECK_THROWS_WITH(character_tokenizer(""), contains("the text is empty"));

@@ -299,6 +299,6 @@ TEST_CASE("token files that are damaged, and options outside their ranges") {
   CHECK_THROWS_WITH(Tokens({.text = text, .split = "train", .context = 8}),
                     contains("text (train) has 8 tokens, a window of 8"));
   CHECK_THROWS_WITH(Tokens({.text = text, .tokenizer = character_tokenizer("som"), .context = 2}),
-                    contains("character 3 of the text, U+0065 'e'"));
+                    contains("character 3 of the text, U+0065 \"e\""));
   CHECK_THROWS_WITH(sample_of(Tokens({.text = text, .context = 2}), 4), contains("sample 4 is outside [0, 4)"));
 }

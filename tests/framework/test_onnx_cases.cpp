@@ -234,7 +234,8 @@ class Graphs {
       const Tensor x = layer.batch(rows), y = model(x);
       const std::string key = fmt::format("{}.{}", name, rows);
       oracle_.put(key + ".x", first_channels(x));
-      expected_[key] = first_channels(y).to_vector();
+      // Behind ids [N, T] a graph has its result as we have it.
+      expected_[key] = (x.dtype() == DType::i64 && x.rank() <= 2 ? y : first_channels(y)).to_vector();
       CHECK(output_type(path) == onnx_type(y.dtype()));
     }
   }

@@ -79,8 +79,8 @@ class OnnxGraph {
   const std::vector<OnnxNode>& nodes() const { return nodes_; }
   const std::vector<StoredTensor>& initializers() const { return initializers_; }
   const Tensor& output() const { return output_; }  ///< as traced; axis 0 is the batch
-  /// Whether the output has its channels first: not behind ids, whose models have logits [N, T, V] everywhere.
-  bool channels_first_out() const { return input_.dtype() != DType::i64; }
+  /// Whether the output has its channels first: not behind ids [N, T], whose models have logits [N, T, V] everywhere.
+  bool channels_first_out() const { return input_.dtype() != DType::i64 || input_.rank() > 2; }
 
  private:
   std::string fresh(const std::string& stem);
