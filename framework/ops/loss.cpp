@@ -181,8 +181,8 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels) {
 }
 Loss cross_entropy_with(const LabelLossOptions& o) {
   Loss loss = label_loss_with(cross_entropy_over, o);
-  if (!o.weights && o.reduction == Reduction::mean) loss.cross_entropy_ = o;
-  return loss;
+  if (o.weights || o.reduction != Reduction::mean) return loss;
+  return {loss.function(), loss.ignored(), o};
 }
 Loss nll_loss_with(const LabelLossOptions& o) { return label_loss_with(nll_over, o); }
 Tensor nll_loss(const Tensor& log_p, const Tensor& labels) {

@@ -52,6 +52,9 @@ class Loss {
     if constexpr (std::same_as<F, Tensor (*)(const Tensor&, const Tensor&)>)
       if (function == trireme::cross_entropy) cross_entropy_ = {.ignore_index = CrossEntropyOptions::ignore_none};
   }
+  /// Of a function that is the mean cross-entropy of these options, without weights of classes.
+  Loss(Function function, CountIgnored ignored, LabelLossOptions cross_entropy)
+      : function_(std::move(function)), ignored_(std::move(ignored)), cross_entropy_(std::move(cross_entropy)) {}
   Loss(Reduced loss) : function_(Mean{loss}) {}  // NOLINT: implicit
   Tensor operator()(const Tensor& prediction, const Tensor& target) const { return function_(prediction, target); }
   explicit operator bool() const { return static_cast<bool>(function_); }  ///< not null
@@ -62,7 +65,6 @@ class Loss {
   const LabelLossOptions* cross_entropy() const { return cross_entropy_ ? &*cross_entropy_ : nullptr; }
 
  private:
-  friend Loss cross_entropy_with(const LabelLossOptions&);
   Function function_;
   CountIgnored ignored_;
   std::optional<LabelLossOptions> cross_entropy_;
