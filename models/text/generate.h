@@ -16,8 +16,8 @@ struct GenerateOptions {
   double top_p = 1;        ///< of those the fewest likeliest whose probabilities add up to p, in (0, 1] (1904.09751)
   std::uint64_t seed = 1;  ///< a draw is a function of seed, sample and position
   std::vector<Index> samples = {};  ///< number of each prompt in draws; empty: 0, 1, ...
-  Index vocabulary = 0;    ///< only ids below it are drawn, of a model that has more rows than its tokenizer; 0: all
-  Index context = 1024;    ///< most tokens that the model sees at a time. Behind it the older half is forgotten
+  Index vocabulary = 0;  ///< only ids below it are drawn, of a model that has more rows than its tokenizer; 0: all
+  Index context = 1024;  ///< most tokens that the model sees at a time. Behind it the older half is forgotten
   std::vector<Index> stop = {};  ///< tokens that end a text; they are drawn, and part of it
 };
 /// Is told each token as it is drawn: sample, id. False ends that sample's text.

@@ -120,7 +120,7 @@ TEST_CASE("the first 150 losses of the character GPT are PyTorch's from one star
   const bool there = torch.run("torch_gpt_training.py", nano.arguments("float32"));
   const auto [f32, f64] = ours.get();
   CHECK(apart(first(f32.losses, part.steps), f64.losses) <= 2e-6);
-  CHECK(f32.losses.back() < 0.75 * f32.losses.front());  // it learns
+  CHECK(f32.losses.back() < 0.85 * f32.losses.front());  // it learns
   if (!there) return;
   const auto losses = torch.get("losses.float32");
   CHECK(apart(f32.losses, losses) <= 2e-6);

@@ -32,7 +32,7 @@ class Text(unittest.TestCase):
         cls.file = cls.dir / "text.txt"
         cls.file.write_text("".join(words[i * i % 37 % len(words)] + ("\n" if i % 11 == 10 else " ") for i in range(3000)))
         for tokenizer in "chars", "bytes":
-            got = run("train", "gpt2", "--data", "text", "--data.root", cls.file, "--data.tokenizer", tokenizer, *settings, "--data.windows", 1600, "--epochs", 1,
+            got = run("train", "gpt2", "--data", "text", "--data.root", cls.file, "--data.tokenizer", tokenizer, *settings, "--data.windows", 4800, "--epochs", 1,
                       "--run.dir", cls.dir / tokenizer, "--run.progress", "lines")
             assert got.returncode == 0, got.stderr
             cls.told = got.stderr.decode()
@@ -55,7 +55,7 @@ class Text(unittest.TestCase):
     def test_training_tells_of_tokens(self):
         self.assertRegex(self.told, r"test loss [\d.]+, perplexity [\d.]+, bits_per_byte [\d.]+, \d+ tokens/s")
         last = json.loads((self.dir / "bytes/metrics.jsonl").read_text().splitlines()[-1])
-        self.assertLess(last["test_perplexity"], 8)
+        self.assertLess(last["test_perplexity"], 30)
         self.assertNotIn("test_top1", last)
         for ranks in 1, 2:
             got = run("eval", self.dir / "bytes", "--ranks", ranks)
@@ -118,7 +118,7 @@ class Text(unittest.TestCase):
         self.refused(run("generate", "--model", "mlp", "--weights", "x", "--tokenizer", "bytes", "--prompt", "a"), "mlp is no language model")
         self.refused(run("predict", "--run", chars, "x.png"), "trireme generate")
         self.refused(run("train", "gpt2", "--data", "text", "--data.root", self.file, "--arch.heads", 3, "--arch.width", 128, "--arch.layers", 1), "3 heads", "128")
-        self.refused(run("train", "gpt2", "--data", "text", "--data.root", self.file, *small, "--arch.positions", 8), "arch.positions is 8")
+        self.refused(run("train", "gpt2", "--data", "text", "--data.root", self.file, *settings, "--arch.positions", 8), "arch.positions is 8")
         self.refused(run("train", "mlp", "--arch.layers", 3), "arch")
         self.refused(run("train", "gpt2", "--arch.layer", 3), "arch.layers", status=2)
 

@@ -210,6 +210,8 @@ TEST_CASE("settings of text models that cannot be are refused by name") {
   with("mlp takes pictures", [](auto& o) { o.model = "mlp", o.arch = {}; });
   with("mlp has one size", [](auto& o) { o.model = "mlp", o.data.name = "synthetic"; });
   with("a window of 1048576", [](auto& o) { o.data.context = 1 << 20; });
+  with("data.windows says", [](auto& o) { o.data.limit = 10; });
+  with("data.windows says", [](auto& o) { o.data.augment = true; });
   with("chekpoint", [](auto& o) { o.data.tokenizer = "chekpoint"; });
   with("there is no 'test_top1'", [](auto& o) { o.checkpoint.best = "test_top1"; });
   // Weights of another model: positions, vocabulary.

@@ -151,10 +151,9 @@ Evaluation evaluate(Module& model, const Dataset& data, World& world, const Eval
   }
   if (text && chosen.cross_entropy()) {  // of tokens, by their mean loss in nats
     found.metrics.push_back({"perplexity", std::exp(found.loss)});
-    const double bytes = static_cast<double>(text->bytes());
-    found.metrics.push_back(
-        {"bits_per_byte",
-         bytes > 0 ? found.loss / std::numbers::ln2 * static_cast<double>(text->tokens()) / bytes : 0});
+    if (const Index bytes = text->bytes(); bytes > 0)  // 0: of token files without their tokenizer
+      found.metrics.push_back({"bits_per_byte", found.loss / std::numbers::ln2 * static_cast<double>(text->tokens()) /
+                                                    static_cast<double>(bytes)});
   }
   return found;
 }

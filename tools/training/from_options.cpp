@@ -105,6 +105,8 @@ Dataset make_dataset(const TrainerOptions& c, const std::string& split) {
         "{} takes text, and {} are pictures: --data text --data.root FILE trains on any text", c.model, c.data.name);
   check(model_row(c.model).text || c.data.name != "text", "data.name",
         "{} takes pictures, and the data is text: gpt2 and llama take text", c.model);
+  check(c.data.name != "text" || (c.data.limit == 0 && !c.data.augment), "data.name",
+        "data.limit and data.augment are for pictures; of text data.windows says how many samples an epoch has");
   if (model_row(c.model).text && c.data.name == "synthetic")
     return synthetic_data(c, usual_options(c), c.data.synthetic_size);
   Dataset data = open_dataset(c.data.name, split, open_options(c));
