@@ -2,6 +2,7 @@
 // then persist). What a save says of crashes holds for these, too.
 #pragma once
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <future>
 #include <string>
@@ -30,6 +31,10 @@ class CheckpointWriter {
   /// Waits until the last save is durable. Returns its path (empty: there was none), or throws what it has failed with;
   /// that once, and on all ranks.
   std::string wait();
+  /// Whether a save is under way, for which save() and wait() would wait.
+  bool busy() const {
+    return thread_.joinable() && under_way_.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+  }
   /// Whether the save under way has failed: wait() would throw. Ranks learn it at different moments.
   bool failed() const { return failed_; }
   double waited() const { return waited_; }  ///< seconds that the last save() waited for the one before

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
+#include <thread>
 
 #include "framework/io/file.h"
 #include "parallel/comm/call.h"
+#include "parallel/comm/flight_recorder.h"
 #include "parallel/comm/world/compare.h"
 
 namespace trireme {
@@ -19,7 +22,10 @@ Saver::Saver(const TrainerOptions& options, World& world)
   if (world.size() > 1) comm_ = world.comm().split(0, world.rank());
   const auto gather = [this](const std::string& mine) {
     scale_timeouts(slow_phase);  // of the writer's thread
-    return gather_texts(*comm_, mine);
+    meets_ = true;
+    auto texts = gather_texts(*comm_, mine);
+    meets_ = false;
+    return texts;
   };
   writer_ = comm_ ? std::make_unique<CheckpointWriter>(gather) : std::make_unique<CheckpointWriter>(nullptr);
 }
@@ -45,6 +51,7 @@ void Saver::save(RunLog& log, Step& step, const TrainState& state, std::map<std:
                   .shard = step.checkpoint_shard(),
                   .local = std::move(own)};
   const std::string run = log.writes() ? log.dir().path() : "";
+  finish();
   if (writer_)
     writer_->save(run, step.parameters(), step.optimizer(), state, std::move(how));
   else
@@ -52,7 +59,20 @@ void Saver::save(RunLog& log, Step& step, const TrainState& state, std::map<std:
   last_ = Clock::now();
 }
 
-std::string Saver::wait() { return writer_ ? writer_->wait() : path_; }
+std::string Saver::wait() {
+  finish();
+  return writer_ ? writer_->wait() : path_;
+}
+
+void Saver::finish() const {
+  const auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); };
+  while (writer_ && writer_->busy()) {
+    if (!meets_) pause();
+    std::optional<FlightRecorder::Wait> waits;
+    if (meets_) waits.emplace();
+    while (meets_ && writer_->busy()) pause();
+  }
+}
 
 bool Saver::is_due() const {
   if (writer_ && writer_->failed()) return true;

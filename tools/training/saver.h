@@ -1,5 +1,6 @@
 // Saver: when a run's checkpoints are written, and by whom: behind training (CheckpointWriter), or while it waits.
 #pragma once
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -35,10 +36,13 @@ class Saver {
 
  private:
   using Clock = std::chrono::steady_clock;
+  /// Waits for the save under way: for other ranks, for all that reports know, while its thread does.
+  void finish() const;
   const TrainerOptions& options_;
   const std::int64_t kept_;
   const bool main_;
   std::unique_ptr<Communicator> comm_;  // of the writer's threads; null: one rank
+  std::atomic<bool> meets_ = false;     // the writer's thread waits for those of other ranks
   std::unique_ptr<CheckpointWriter> writer_;
   Clock::time_point last_ = Clock::now();
   std::string path_;
