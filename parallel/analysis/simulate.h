@@ -43,6 +43,8 @@ struct SimulateOptions {
   Index element = 4;                    ///< bytes of a parameter, a buffer and the loss
   double loss = 0;                      ///< of one micro-batch's loss
   double update = 0;                    ///< per updated parameter
+  double overhead = 0;                  ///< of the host, per action that computes and call that begins
+  double between_steps = 0;             ///< from the end of a step to the next: what a program does there
   /// The first that is simulated: phases that do not run in a step take no time. Nothing is in flight before it.
   std::int64_t step = 0;
   int steps = 1;  ///< simulated one behind the other, at least 1
@@ -69,6 +71,9 @@ struct Simulation {
   std::vector<double> busy;  ///< seconds of computation without what layers send, by program, mean of its ranks
   /// Idle over busy time, all ranks together: 0 is a full machine. For equal stages (p - 1) / m under 1F1B.
   double bubble = 0;
+  /// By program, mean of its ranks: seconds for which computation stood still because a call along the axis had not
+  /// ended, waits for slower ranks included; bytes: of these calls. An axis that held nothing up is left out.
+  std::vector<std::vector<AxisTraffic>> exposed;
   std::vector<int> in_flight;                     ///< peak_in_flight, by program
   std::vector<std::vector<AxisTraffic>> traffic;  ///< by program, mean of its ranks; the axes in order of first use
 };

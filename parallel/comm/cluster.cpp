@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <optional>
 
 #include "parallel/comm/fnv.h"
 
@@ -53,6 +54,31 @@ void check_link(const Link& link, const char* name) {
         name, link.latency);
   check(std::isfinite(link.bandwidth) && link.bandwidth >= 0, "cluster",
         "the bandwidth {} nodes is {} bytes per second, expected 0 (any) or more", name, link.bandwidth);
+  check(std::isfinite(link.efficiency) && link.efficiency > 0 && link.efficiency <= 1, "cluster",
+        "the efficiency of links {} nodes is {}, expected one in (0, 1]", name, link.efficiency);
+  check(std::isfinite(link.oversubscription) && link.oversubscription >= 1, "cluster",
+        "the oversubscription of links {} nodes is {}, expected 1 or more", name, link.oversubscription);
+  for (const MeasuredCall& m : link.measured)
+    check(m.ranks >= 2 && m.bytes >= 0 && std::isfinite(m.seconds) && m.seconds >= 0, "cluster",
+          "a call measured {} nodes has {} ranks, {} bytes and took {} s", name, m.ranks, m.bytes, m.seconds);
+}
+
+/// Seconds of a call by those of Link::measured that are alike; none: there are no such ones. Sizes may come in any
+/// order.
+std::optional<double> measured_time(const Link& link, CallKind kind, int ranks, Index bytes) {
+  const MeasuredCall *below = nullptr, *above = nullptr, *last = nullptr;  // beside bytes; the largest
+  for (const MeasuredCall& m : link.measured) {
+    if (m.kind != kind || m.ranks != ranks) continue;
+    if (m.bytes <= bytes && (!below || m.bytes > below->bytes)) below = &m;
+    if (m.bytes >= bytes && (!above || m.bytes < above->bytes)) above = &m;
+    if (!last || m.bytes > last->bytes) last = &m;
+  }
+  if (!last) return {};
+  if (!above)
+    return last->seconds * (last->bytes > 0 ? static_cast<double>(bytes) / static_cast<double>(last->bytes) : 1);
+  if (!below || below->bytes == above->bytes) return above->seconds;
+  const double share = static_cast<double>(bytes - below->bytes) / static_cast<double>(above->bytes - below->bytes);
+  return below->seconds + share * (above->seconds - below->seconds);
 }
 
 /// The nearest whole number. A clock has room for 46 of the longest times.
@@ -98,6 +124,8 @@ void validate(const Cluster& c) {
     check(g.count >= 1, "cluster", "nodes {}: count is {}, expected 1 or more", i, g.count);
     check(g.devices >= 1, "cluster", "nodes {}: devices is {}, expected 1 or more", i, g.devices);
     check(std::isfinite(g.speed) && g.speed > 0, "cluster", "nodes {}: speed is {}, expected above 0", i, g.speed);
+    check(std::isfinite(g.memory) && g.memory >= 0, "cluster",
+          "nodes {}: memory is {} bytes, expected 0 (not told) or more", i, g.memory);
     all += static_cast<Index>(g.count) * g.devices;
   }
   check(all <= 1 << 24, "cluster", "there are {} devices, expected {} or fewer", all, 1 << 24);
@@ -107,13 +135,20 @@ void validate(const Cluster& c) {
   check(std::isfinite(c.flops) && c.flops > 0, "cluster", "flops is {}, expected above 0", c.flops);
 }
 
+std::string to_string(Source source) {
+  constexpr const char* names[] = {"measured", "data sheet", "assumed"};
+  return names[static_cast<int>(source)];
+}
+
 Nanoseconds message_time(const Link& link, Index bytes) {
-  return nanoseconds(link.latency + (link.bandwidth > 0 ? static_cast<double>(bytes) / link.bandwidth : 0));
+  if (const auto seconds = measured_time(link, CallKind::send, 2, bytes)) return nanoseconds(*seconds);
+  return nanoseconds(link.latency + static_cast<double>(bytes) * link.per_byte());
 }
 
 Nanoseconds collective_time(const Link& link, CallKind kind, int ranks, Index bytes) {
   if (ranks <= 1) return 0;
-  const double hops = ranks - 1, n = static_cast<double>(bytes), b = link.bandwidth > 0 ? 1 / link.bandwidth : 0;
+  if (const auto seconds = measured_time(link, kind, ranks, bytes)) return nanoseconds(*seconds);
+  const double hops = ranks - 1, n = static_cast<double>(bytes), b = link.per_byte();
   const double ring = hops * (link.latency + n / ranks * b);
   switch (kind) {
     case CallKind::all_reduce: return nanoseconds(2 * ring);
