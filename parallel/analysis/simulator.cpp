@@ -50,6 +50,9 @@ Simulator::Simulator(const SimPrograms& plan, const Places& places, const SimRan
       ranks_(ranks),
       record_(record),
       steps_(plan.options.steps),
+      overhead_(nanoseconds(plan.options.overhead)),
+      between_steps_(nanoseconds(plan.options.between_steps)),
+      overlaps_(plan.cluster.overlaps),
       grid_(plan.grid),
       links_(ranks.world.size()),
       interpreters_(ranks.world.size()),
@@ -149,6 +152,7 @@ void Simulator::go_on(int rank) {
     // Who passes on what others update with counts steps.
     if (servers_[rank] && plan_.programs[ranks_.program[rank]].last_update < 0) servers_[rank]->updated();
     servers_[rank] ? servers_[rank]->end_step() : end_step(rank);
+    if (!servers_[rank]) clock_[rank] += between_steps_;
     if (++step_[rank] < steps_) begin_step(rank);
   }
 }
@@ -159,9 +163,7 @@ void Simulator::settle() {
     if (!freed_.empty()) {
       const int rank = freed_.back();
       freed_.pop_back();
-      RankLink& link = links_[rank];
-      while (!link.waits && link.head < link.queue.size()) carry(rank, link.queue[link.head++]);
-      if (link.head == link.queue.size()) link.queue.clear(), link.head = 0;
+      if (overlaps_ || waits_[rank] >= 0) carry_on(rank);
     } else {
       const int rank = ready_.back();
       ready_.pop_back();
@@ -175,8 +177,9 @@ void Simulator::start(int rank, ActionId id) {
   const SimAction& a = actions(rank)[id];
   State& s = at(rank, id);
   if (s.begin != unknown) return;  // in the midst of a backward
-  const Nanoseconds now = s.begin = clock_[rank];
   using Is = SimAction::Is;
+  if (a.is != Is::compute || a.cost > 0) clock_[rank] += overhead_;
+  const Nanoseconds now = s.begin = clock_[rank];
   if (a.ahead) {
     exchange(rank, id);
   } else if (a.is == Is::send || a.is == Is::collective || a.is == Is::push) {
@@ -201,11 +204,23 @@ bool Simulator::wait(int rank, ActionId id) {
   if (servers_[rank]) return true;
   const State& s = at(rank, id);
   if (s.begin == unknown) return true;  // it does not run
+  if (s.end == unknown && !overlaps_) carry_on(rank);
   if (s.end == unknown)
     waits_[rank] = id;
   else
     clock_[rank] = std::max(clock_[rank], s.end);
   return s.end != unknown;
+}
+
+/// What its link has still to do, up to the first collective whose other ranks have not come.
+void Simulator::carry_on(int rank) {
+  RankLink& link = links_[rank];
+  while (!link.waits && link.head < link.queue.size()) {
+    const ActionId id = link.queue[link.head++];
+    if (!overlaps_) at(rank, id).begin = std::max(at(rank, id).begin, clock_[rank]);
+    carry(rank, id);
+  }
+  if (link.head == link.queue.size()) link.queue.clear(), link.head = 0;
 }
 
 void Simulator::finish(int rank, ActionId id, Nanoseconds when) {
@@ -219,7 +234,8 @@ void Simulator::finish(int rank, ActionId id, Nanoseconds when) {
 void Simulator::enqueue(int rank, ActionId id, Nanoseconds now) {
   at(rank, id).begin = now;
   RankLink& link = links_[rank];
-  if (link.waits || link.head < link.queue.size())
+  const bool waits = link.waits || link.head < link.queue.size();
+  if (overlaps_ ? waits : actions(rank)[id].is == SimAction::Is::collective)  // of which it does its part when it waits
     link.queue.push_back(id);
   else
     carry(rank, id);

@@ -126,6 +126,7 @@ class Simulator {
   void end_step(int rank);
   void go_on(int rank);
   void settle();
+  void carry_on(int rank);
   void start(int rank, ActionId id);
   bool wait(int rank, ActionId id);
   void finish(int rank, ActionId id, Nanoseconds when);
@@ -146,6 +147,8 @@ class Simulator {
   const SimRanks& ranks_;
   SimRecord& record_;
   const int steps_;
+  const Nanoseconds overhead_, between_steps_;
+  const bool overlaps_;
   RankGrid grid_;                                // of the ranks that are simulated
   std::vector<RankLines> lines_;                 // folded: by axis
   std::vector<std::size_t> each_;                // by axis: the most collectives of a rank along it

@@ -1,0 +1,177 @@
+#include "parallel/profile/measure.h"
+
+#include <algorithm>
+#include <barrier>
+#include <mutex>
+#include <thread>
+
+#include "kernels/core/runtime.h"
+#include "parallel/comm/flight_recorder.h"
+#include "parallel/model/chain.h"
+#include "parallel/model/part_costs.h"
+#include "parallel/plan/action_kind.h"
+#include "parallel/runtime/step.h"
+
+namespace trireme {
+namespace {
+
+double now() { return static_cast<double>(FlightRecorder::nanoseconds()) / 1e9; }
+
+/// The seconds of a step's pieces.
+struct Pieces {
+  double forward = 0, backward = 0, loss = 0, update = 0;
+};
+
+Pieces pieces_of(const Plan& plan, const Timeline& timeline) {
+  Pieces sum;
+  for (const Span& s : timeline.spans) {
+    const Action& a = plan.programs[0].actions[static_cast<std::size_t>(s.action)];
+    double* const of = a.kind == ActionKind::forward  ? &sum.forward
+                       : a.kind == ActionKind::loss   ? &sum.loss
+                       : a.kind == ActionKind::update ? &sum.update
+                       : is_backward(a)               ? &sum.backward
+                                                      : nullptr;
+    if (of) *of += s.end - s.begin;
+  }
+  return sum;
+}
+
+/// One rank, which measures while the others do the same.
+class Replica {
+ public:
+  Replica(const MeasureOptions& options, std::barrier<>& all) : options_(options), all_(all) {}
+
+  void measure(World& alone) {
+    set_threads(options_.threads);
+    const Module model = options_.model();
+    Step step(model, options_.loss, options_.optimizer, alone, {},
+              {.optimizer = options_.updates, .loss_scale = options_.loss_scale});
+    const Chain chain(model);
+    for (const PartInfo& part : chain.parts(step.parameters())) profile.names.push_back(part.name);
+    profile.parameters = step.parameters().size();
+    std::vector<double> update;
+    for (const Index rows : options_.rows) {
+      const auto [x, y] = options_.batch(rows);
+      profile.sizes.push_back(of_rows(step, chain, x, y, update));
+    }
+    profile.update = measured(update);
+  }
+
+  ModelProfile profile;
+
+ private:
+  ModelProfile::Size of_rows(Step& step, const Chain& chain, const Tensor& x, const Tensor& y,
+                             std::vector<double>& update) {
+    std::vector<double> whole, forward, backward, loss;
+    const auto one = [&] {
+      const double begun = now();
+      (void)step(x, y).item();
+      return now() - begun;
+    };
+    (void)one(), (void)one();
+    for (int run = 0; run < options_.runs; ++run) {
+      all_.arrive_and_wait();
+      whole.push_back(one());
+      step.record(true);
+      all_.arrive_and_wait();
+      (void)one();
+      step.record(false);
+      const Pieces p = pieces_of(step.plan(), step.timeline());
+      forward.push_back(p.forward), backward.push_back(p.backward), loss.push_back(p.loss);
+      update.push_back(p.update / static_cast<double>(step.parameters().size()));
+    }
+    all_.arrive_and_wait();
+    ModelProfile::Size size{.rows = x.dim(0),
+                            .forward = measured(forward),
+                            .backward = measured(backward),
+                            .loss = measured(loss)};
+    size.between = measured(whole);
+    size.between.value = std::max(0.0, size.between.value - size.forward.value - size.backward.value -
+                                           size.loss.value - measured(update).value * static_cast<double>(step.parameters().size()));
+    size.parts = measure_costs(chain, step.parameters(), x, options_.runs);
+    all_.arrive_and_wait();
+    double sum[2] = {0, 0};
+    for (const PartCost& c : size.parts) sum[0] += c.forward, sum[1] += c.backward_input + c.backward_weight;
+    for (PartCost& c : size.parts) {
+      c.forward *= size.forward.value / sum[0];
+      c.backward_input *= size.backward.value / sum[1], c.backward_weight *= size.backward.value / sum[1];
+    }
+    return size;
+  }
+
+  const MeasureOptions& options_;
+  std::barrier<>& all_;
+};
+
+}  // namespace
+
+Measured measured(std::vector<double> values) {
+  check(!values.empty(), "profile", "nothing was measured");
+  std::ranges::sort(values);
+  const auto at = [&](double share) {  // between two values: by the line through them
+    const double place = share * static_cast<double>(values.size() - 1);
+    const auto below = static_cast<std::size_t>(place);
+    const double above = values[std::min(below + 1, values.size() - 1)];
+    return values[below] + (place - static_cast<double>(below)) * (above - values[below]);
+  };
+  const double median = at(0.5);
+  return {median, median > 0 ? (at(0.75) - at(0.25)) / 2 / median : 0};
+}
+
+ModelProfile measure_model(const MeasureOptions& options) {
+  check(!options.rows.empty() && options.ranks > 0 && options.runs > 0, "profile",
+        "{} sizes, {} ranks and {} runs: there must be one of each at least", options.rows.size(), options.ranks,
+        options.runs);
+  std::barrier all(options.ranks);
+  std::vector<std::unique_ptr<Replica>> replicas;
+  for (int r = 0; r < options.ranks; ++r) replicas.push_back(std::make_unique<Replica>(options, all));
+  std::exception_ptr failed;
+  std::mutex mutex;
+  {
+    std::vector<std::jthread> threads;
+    for (auto& replica : replicas)
+      threads.emplace_back([&] {
+        try {
+          World::threads(1, [&](World& alone) { replica->measure(alone); });
+        } catch (...) {
+          const std::lock_guard lock(mutex);
+          if (!failed) failed = std::current_exception();
+          all.arrive_and_drop();
+        }
+      });
+  }
+  if (failed) std::rethrow_exception(failed);
+  ModelProfile profile = std::move(replicas[0]->profile);
+  profile.ranks = options.ranks, profile.threads = options.threads;
+  return profile;
+}
+
+StepCosts costs_at(const ModelProfile& profile, Index rows) {
+  check(!profile.sizes.empty() && rows > 0, "profile", "{} has {} sizes, and {} rows are asked for", profile.model,
+        profile.sizes.size(), rows);
+  const auto& sizes = profile.sizes;
+  auto above = std::ranges::lower_bound(sizes, rows, {}, &ModelProfile::Size::rows);
+  StepCosts costs;
+  costs.extrapolated = above == sizes.end() || rows < sizes.front().rows;
+  if (above == sizes.end()) --above;
+  const auto below = above == sizes.begin() ? above : above - 1;
+  const auto other = sizes.size() > 1 && below == above ? above + 1 : above;
+  const double span = static_cast<double>(other->rows - below->rows);
+  const double share = span > 0 ? static_cast<double>(rows - below->rows) / span : 0;
+  const auto line = [&](double a, double b) { return std::max(0.0, a + share * (b - a)); };
+  const bool only = sizes.size() == 1;  // then in proportion
+  const double ratio = only ? static_cast<double>(rows) / static_cast<double>(below->rows) : 1;
+  for (std::size_t p = 0; p < below->parts.size(); ++p) {
+    PartCost c = below->parts[p];
+    for (double PartCost::*cost : {&PartCost::forward, &PartCost::backward_input, &PartCost::backward_weight})
+      c.*cost = ratio * line(below->parts[p].*cost, other->parts[p].*cost);
+    costs.parts.push_back(c);
+  }
+  costs.loss = ratio * line(below->loss.value, other->loss.value);
+  costs.between = line(below->between.value, other->between.value);
+  costs.update = profile.update.value;
+  costs.spread = std::max(below->backward.spread, other->backward.spread);
+  return costs;
+}
+
+}  // namespace trireme
