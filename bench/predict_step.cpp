@@ -12,6 +12,7 @@
 #include "kernels/core/runtime.h"
 #include "parallel/analysis/simulate.h"
 #include "parallel/profile/measure.h"
+#include "parallel/profile/predict.h"
 #include "parallel/runtime/step.h"
 #include "tools/training/from_options.h"
 #include "trireme/trireme.h"
@@ -60,21 +61,9 @@ Run run(const TrainerOptions& config, const Case& c, int steps) {
   return result;
 }
 
-double predict(Plan plan, const ModelProfile& profile, const std::vector<MeasuredCall>& calls, Index batch) {
-  const int ranks = size_along(plan.axes, "data");
-  const Index rows = std::max<Index>(1, batch / ranks / plan.microbatches);
-  const StepCosts costs = costs_at(profile, rows);
-  check(costs.parts.size() == plan.parts.size(), "predict", "{} parts were measured, the plan has {}", costs.parts.size(), plan.parts.size());
-  for (std::size_t p = 0; p < plan.parts.size(); ++p) {
-    PartCost& c = plan.parts[p].cost;
-    c.forward = costs.parts[p].forward, c.backward_input = costs.parts[p].backward_input;
-    c.backward_weight = costs.parts[p].backward_weight;
-    c.output = costs.parts[p].output;
-  }
-  Cluster host;
-  host.nodes = {{.count = 1, .devices = ranks_of(plan.axes)}};
-  host.overlaps = false, host.inside.measured = calls;
-  return simulate(plan, {.cluster = host, .loss = costs.loss, .update = costs.update, .between_steps = costs.between, .step = 1, .steps = 4}).makespan / 4;
+StepTimes predict(const Plan& plan, const ModelProfile& profile, const std::vector<MeasuredCall>& calls, Index batch) {
+  const Index rows = std::max<Index>(1, batch / size_along(plan.axes, "data") / plan.microbatches);
+  return predict_step(plan, profile, {.rows = rows, .calls = calls, .steps = 4});
 }
 
 }  // namespace
@@ -83,7 +72,9 @@ int main(int argc, char** argv) {
   TrainerOptions config;
   config.model = argv[1], config.data.batch = std::stol(argv[2]);
   const int ranks = std::stoi(argv[3]), rounds = std::stoi(argv[4]);
-  if (config.model == "gpt2") config.arch.layers = 4, config.arch.heads = 4, config.arch.width = 128, config.data.context = 64, config.arch.vocabulary = 65;
+  if (config.model == "gpt2")
+    config.arch.layers = 4, config.arch.heads = 4, config.arch.width = 128, config.data.context = 64,
+    config.arch.vocabulary = 65;
   std::vector<Case> cases;
   for (int i = 5; i < argc; ++i) {
     const std::string text = argv[i];
@@ -94,40 +85,48 @@ int main(int argc, char** argv) {
   for (Index r = std::max<Index>(1, config.data.batch / ranks / 8); r <= config.data.batch; r *= 2) rows.push_back(r);
   const std::vector<Index> bytes{8, 4096, 65536, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26};
   for (int round = 0; round < rounds; ++round) {
-    ModelProfile profile = measure_model({.model = [&] { return make_model(config, shape); },
-                                                .loss = make_loss(config),
-                                                .optimizer = make_optimizer(config, 1000),
-                                                .batch = [&](Index n) {
-                                                  const Dataset data = synthetic_data(config, shape, n);
-                                                  Loader l(data, {.batch = n, .workers = 0});
-                                                  const auto b = l.begin();
-                                                  return std::pair(b->x, b->y);
-                                                },
-                                                .rows = rows,
-                                                .ranks = ranks,
-                                                .runs = 5});
-    if (round == 0)
-      for (const auto& s : profile.sizes)
-        std::fprintf(stderr, "rows %ld: forward %.3f backward %.3f loss %.3f between %.3f ms, update %.3f ms\n", static_cast<long>(s.rows), s.forward.value * 1e3,
-                     s.backward.value * 1e3, s.loss.value * 1e3, s.between.value * 1e3, profile.update.value * 1e3 * static_cast<double>(profile.parameters));
+    ModelProfile profile;
     std::vector<MeasuredCall> calls;
     World::threads(ranks, [&](World& world) {
       set_threads(1);
-      auto all = measure_calls(world, bytes, 9);
-      if (world.main()) calls = std::move(all);
+      ModelProfile own = measure_model(world.comm(), {.model = [&] { return make_model(config, shape); },
+                                                      .loss = make_loss(config),
+                                                      .optimizer = make_optimizer(config, 1000),
+                                                      .batch =
+                                                          [&](Index n) {
+                                                            const Dataset data = synthetic_data(config, shape, n);
+                                                            Loader l(data, {.batch = n, .workers = 0});
+                                                            const auto b = l.begin();
+                                                            return std::pair(b->x, b->y);
+                                                          },
+                                                      .rows = rows,
+                                                      .runs = 5});
+      auto all = measure_calls(world.comm(), bytes, 9);
+      if (world.main()) profile = std::move(own), calls = std::move(all);
     });
-    if (round == 0) for (auto& c : calls) std::fprintf(stderr, "call %d %ld bytes %.2f us\n", static_cast<int>(c.kind), static_cast<long>(c.bytes), c.seconds * 1e6);
+    if (round == 0)
+      for (const auto& s : profile.sizes)
+        std::fprintf(stderr, "rows %ld: forward %.3f backward %.3f loss %.3f between %.3f ms, update %.3f ms\n",
+                     static_cast<long>(s.rows), s.forward.value * 1e3, s.backward.value * 1e3, s.loss.value * 1e3,
+                     s.between.value * 1e3, profile.update.value * 1e3 * static_cast<double>(profile.parameters));
+    if (round == 0)
+      for (auto& c : calls)
+        std::fprintf(stderr, "call %d %ld bytes %.2f us\n", static_cast<int>(c.kind), static_cast<long>(c.bytes),
+                     c.seconds * 1e6);
     for (Case& c : cases) {
       const Run r = run(config, c, 10);
       c.measured.push_back(r.seconds);
-      c.predicted.push_back(predict(r.plan, profile, calls, config.data.batch));
+      c.predicted.push_back(predict(r.plan, profile, calls, config.data.batch).step);
     }
   }
   for (const Case& c : cases) {
     std::vector<double> ratio;
     for (std::size_t i = 0; i < c.measured.size(); ++i) ratio.push_back(c.predicted[i] / c.measured[i]);
     const auto [least, most] = std::ranges::minmax(c.measured);
-    std::printf("{\"model\": \"%s\", \"batch\": %ld, \"strategy\": \"%s\", \"mesh\": \"%s\", \"predicted_ms\": %.3f, \"measured_ms\": %.3f, \"error\": %.4f, \"spread\": %.4f}\n",
-                config.model.c_str(), static_cast<long>(config.data.batch), c.strategy.c_str(), c.mesh.c_str(), 1e3 * median(c.predicted), 1e3 * median(c.measured), median(ratio) - 1, (most - least) / median(c.measured));
+    std::printf(
+        "{\"model\": \"%s\", \"batch\": %ld, \"strategy\": \"%s\", \"mesh\": \"%s\", \"predicted_ms\": %.3f, "
+        "\"measured_ms\": %.3f, \"error\": %.4f, \"spread\": %.4f}\n",
+        config.model.c_str(), static_cast<long>(config.data.batch), c.strategy.c_str(), c.mesh.c_str(),
+        1e3 * median(c.predicted), 1e3 * median(c.measured), median(ratio) - 1, (most - least) / median(c.measured));
   }
 }

@@ -9,10 +9,10 @@ floors = {"kernels": 0, "framework": 1, "parallel": 2, "datasets": 2, "models": 
 sub_floors = [folder for floor, folders in {
     "kernels": "core contracts plans formulas cpu cpu/conv cuda",
     "framework": "tensor autograd ops layers optim metrics io io/foreign io/onnx",
-    "parallel": "comm comm/transport comm/collectives comm/world plan plan/check strategies/codecs strategies model split runtime analysis profile",
+    "parallel": "comm comm/transport comm/collectives comm/world plan plan/check strategies/codecs strategies model split runtime analysis profile search",
     "datasets": "core images text formats",
     "models": "registry text vision",
-    "tools": "training launch doctor report cli",
+    "tools": "training launch doctor scaling report cli",
 }.items() for folder in [f"{floor}/{name}" for name in folders.split()]]
 vendors = {  # header pattern -> the only places that may include it
     r"oneapi/dnnl|dnnl": ("kernels/cpu/",),

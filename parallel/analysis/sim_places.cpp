@@ -24,9 +24,28 @@ Places::Places(const SimPrograms& plan) : plan_(plan) {
 
 bool Places::between(int rank, const SimAction& a) const {
   if (a.is == SimAction::Is::collective || a.ahead) return between(rank, a.axis);  // ahead: to any of them
+  if (!slowest_.empty()) return slowest_[plan_.program_of[rank]].messages.at({a.along, a.offset});
   const int other =
       a.is == SimAction::Is::push ? plan_.root_at(rank, a) : plan_.grid.neighbour(rank, a.along, a.offset, a.ring);
   return other >= 0 && apart(rank, other);
+}
+
+void Places::use_slowest() {
+  std::vector<Ways> all(plan_.programs.size());
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    all[r].axes.resize(plan_.axes.size());
+    for (const SimAction& a : plan_.programs[r].actions)
+      if (a.axis >= 0 && a.is == SimAction::Is::send && !a.ahead) all[r].messages[{a.along, a.offset}] = 0;
+  }
+  for (int rank = 0; rank < plan_.grid.size(); ++rank) {
+    Ways& ways = all[plan_.program_of[rank]];
+    for (int axis = 0; axis < std::ssize(ways.axes); ++axis) ways.axes[axis] |= between(rank, axis) ? 1 : 0;
+    for (auto& [way, apart_there] : ways.messages) {
+      const int other = plan_.grid.neighbour(rank, way.first, way.second, way.first != plan_.stage_axis);
+      apart_there |= other >= 0 && apart(rank, other) ? 1 : 0;
+    }
+  }
+  slowest_ = std::move(all);
 }
 
 std::pair<int, ActionId> Places::differing() const {

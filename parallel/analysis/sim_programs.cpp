@@ -44,7 +44,9 @@ void SimPrograms::place() {
         "{} programs on an axis {} of {} ranks", count, plan.stage_axis, stages);
   for (int rank = 0; rank < grid.size(); ++rank) {
     const int program =
-        plan.program_at([&](const std::string& axis) { return grid.coordinate(rank, grid.find(axis)); });
+        plan.programs.front().where.empty()
+            ? count == 1 ? 0 : grid.coordinate(rank, stage_axis)
+            : plan.program_at([&](const std::string& axis) { return grid.coordinate(rank, grid.find(axis)); });
     program_of[rank] = program;
     if (first_rank[program] < 0) first_rank[program] = rank;
   }

@@ -7,10 +7,14 @@ namespace trireme {
 namespace {
 
 /// Whether ranks of a program are simulated once.
-bool folds(const Plan& plan, const Places& places, const Cluster& cluster, Folding folding) {
+bool folds(const Plan& plan, Places& places, const Cluster& cluster, Folding folding) {
   if (folding == Folding::unfolded) return false;
   const bool ranged = !plan.programs.front().where.empty();
   const bool alike = !ranged && cluster.jitter == 0 && places.same_speed();
+  if (folding == Folding::slowest) {
+    if (alike) places.use_slowest();
+    return alike;
+  }
   const auto [program, id] = alike ? places.differing() : std::pair(-1, -1);
   if (folding == Folding::automatic) return alike && program < 0;
   check(!ranged, "simulate", "programs at ranges of ranks, as servers are, are simulated rank by rank");
@@ -33,7 +37,7 @@ Simulation simulate(const Plan& plan, const SimulateOptions& options) {
   const Cluster cluster = options.cluster ? *options.cluster : flat_cluster(ranks_of(mesh_of(plan)));
   validate(cluster);
   const SimPrograms programs(plan, options, cluster);
-  const Places places(programs);
+  Places places(programs);
   const bool folded = folds(plan, places, cluster, options.folding);
   const SimRanks ranks(programs, folded);
   SimRecord record(programs, places, ranks);

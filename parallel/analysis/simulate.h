@@ -31,7 +31,10 @@ namespace trireme {
 enum class Folding : std::uint8_t {
   automatic,  ///< where they may
   folded,     ///< an Error where they may not
-  unfolded    ///< every rank
+  unfolded,   ///< every rank
+  /// Also where they differ in their links: each communication of a program goes between nodes if it does for any of
+  /// its ranks. Else as automatic.
+  slowest
 };
 
 /// A device for each of so many ranks, on nodes of their own.

@@ -1,12 +1,10 @@
 #include "parallel/profile/measure.h"
 
 #include <algorithm>
-#include <barrier>
-#include <mutex>
-#include <thread>
 
 #include "kernels/core/runtime.h"
 #include "parallel/comm/flight_recorder.h"
+#include "parallel/comm/world/world.h"
 #include "parallel/model/chain.h"
 #include "parallel/model/part_costs.h"
 #include "parallel/plan/action_kind.h"
@@ -39,10 +37,9 @@ Pieces pieces_of(const Plan& plan, const Timeline& timeline) {
 /// One rank, which measures while the others do the same.
 class Replica {
  public:
-  Replica(const MeasureOptions& options, std::barrier<>& all) : options_(options), all_(all) {}
+  Replica(const MeasureOptions& options, Communicator& comm) : options_(options), comm_(comm) {}
 
   void measure(World& alone) {
-    set_threads(options_.threads);
     const Module model = options_.model();
     Step step(model, options_.loss, options_.optimizer, alone, {},
               {.optimizer = options_.updates, .loss_scale = options_.loss_scale});
@@ -70,26 +67,24 @@ class Replica {
     };
     (void)one(), (void)one();
     for (int run = 0; run < options_.runs; ++run) {
-      all_.arrive_and_wait();
+      comm_.barrier();
       whole.push_back(one());
       step.record(true);
-      all_.arrive_and_wait();
+      comm_.barrier();
       (void)one();
       step.record(false);
       const Pieces p = pieces_of(step.plan(), step.timeline());
       forward.push_back(p.forward), backward.push_back(p.backward), loss.push_back(p.loss);
       update.push_back(p.update / static_cast<double>(step.parameters().size()));
     }
-    all_.arrive_and_wait();
-    ModelProfile::Size size{.rows = x.dim(0),
-                            .forward = measured(forward),
-                            .backward = measured(backward),
-                            .loss = measured(loss)};
+    comm_.barrier();
+    ModelProfile::Size size{
+        .rows = x.dim(0), .forward = measured(forward), .backward = measured(backward), .loss = measured(loss)};
     size.between = measured(whole);
-    size.between.value = std::max(0.0, size.between.value - size.forward.value - size.backward.value -
-                                           size.loss.value - measured(update).value * static_cast<double>(step.parameters().size()));
+    size.between.value = std::max(0.0, size.between.value - size.forward.value - size.backward.value - size.loss.value -
+                                           measured(update).value * static_cast<double>(step.parameters().size()));
     size.parts = measure_costs(chain, step.parameters(), x, options_.runs);
-    all_.arrive_and_wait();
+    comm_.barrier();
     double sum[2] = {0, 0};
     for (const PartCost& c : size.parts) sum[0] += c.forward, sum[1] += c.backward_input + c.backward_weight;
     for (PartCost& c : size.parts) {
@@ -100,7 +95,7 @@ class Replica {
   }
 
   const MeasureOptions& options_;
-  std::barrier<>& all_;
+  Communicator& comm_;
 };
 
 }  // namespace
@@ -118,32 +113,15 @@ Measured measured(std::vector<double> values) {
   return {median, median > 0 ? (at(0.75) - at(0.25)) / 2 / median : 0};
 }
 
-ModelProfile measure_model(const MeasureOptions& options) {
-  check(!options.rows.empty() && options.ranks > 0 && options.runs > 0, "profile",
-        "{} sizes, {} ranks and {} runs: there must be one of each at least", options.rows.size(), options.ranks,
-        options.runs);
-  std::barrier all(options.ranks);
-  std::vector<std::unique_ptr<Replica>> replicas;
-  for (int r = 0; r < options.ranks; ++r) replicas.push_back(std::make_unique<Replica>(options, all));
-  std::exception_ptr failed;
-  std::mutex mutex;
-  {
-    std::vector<std::jthread> threads;
-    for (auto& replica : replicas)
-      threads.emplace_back([&] {
-        try {
-          World::threads(1, [&](World& alone) { replica->measure(alone); });
-        } catch (...) {
-          const std::lock_guard lock(mutex);
-          if (!failed) failed = std::current_exception();
-          all.arrive_and_drop();
-        }
-      });
-  }
-  if (failed) std::rethrow_exception(failed);
-  ModelProfile profile = std::move(replicas[0]->profile);
-  profile.ranks = options.ranks, profile.threads = options.threads;
-  return profile;
+ModelProfile measure_model(Communicator& comm, const MeasureOptions& options) {
+  check(!options.rows.empty() && options.runs > 0, "profile",
+        "{} sizes and {} runs: there must be one of each at least", options.rows.size(), options.runs);
+  Replica replica(options, comm);
+  const int cores = threads();
+  World alone;
+  replica.measure(alone);
+  replica.profile.ranks = comm.size(), replica.profile.threads = cores;
+  return std::move(replica.profile);
 }
 
 StepCosts costs_at(const ModelProfile& profile, Index rows) {

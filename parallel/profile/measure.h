@@ -7,7 +7,7 @@
 
 #include "framework/ops/ops.h"
 #include "framework/optim/optimizer.h"
-#include "parallel/comm/world/world.h"
+#include "parallel/comm/communicator.h"
 #include "parallel/profile/machine_profile.h"
 
 namespace trireme {
@@ -17,20 +17,19 @@ struct MeasureOptions {
   Loss loss = {};
   OptimizerConfig optimizer;
   OptimizerOptions updates = {};
-  double loss_scale = 0;                                     ///< StepOptions::loss_scale
+  double loss_scale = 0;                                       ///< StepOptions::loss_scale
   std::function<std::pair<Tensor, Tensor>(Index rows)> batch;  ///< so many inputs, and what is to come out
-  std::vector<Index> rows;                                   ///< of micro-batches, in ascending order, each measured
-  int ranks = 1;                                             ///< that compute at the same time, threads of this process
-  int threads = 1;                                           ///< of each
-  int runs = 10;                                             ///< of each measurement, behind two that prepare
+  std::vector<Index> rows;                                     ///< of micro-batches, in ascending order, each measured
+  int runs = 10;                                               ///< of each measurement, behind two that prepare
 };
 
-/// Steps of the model by itself. ModelProfile::model, arch and optimizer are left to the caller.
-ModelProfile measure_model(const MeasureOptions&);
-/// Collectives and messages of so many bytes (f32) among the ranks of the world, each `runs` times on memory that its
-/// rank has just written; from the start of the first rank to the end of the last, all having met before. The same on
-/// all ranks. A collective call.
-std::vector<MeasuredCall> measure_calls(World&, std::span<const Index> bytes, int runs = 15);
+/// Steps of the model, whole on each rank of the communicator, which do the same at the same time without a message.
+/// What rank 0 measures, on each. ModelProfile::model, arch and optimizer are left to the caller. A collective call.
+ModelProfile measure_model(Communicator&, const MeasureOptions&);
+/// Collectives and messages of so many bytes (f32) among the ranks of the communicator, each `runs` times on memory
+/// that its rank has just written; from the moment when all are there to the end of the last. The same on all ranks. A
+/// collective call.
+std::vector<MeasuredCall> measure_calls(Communicator&, std::span<const Index> bytes, int runs = 15);
 /// The median, and how the values lie around it. There is at least one.
 Measured measured(std::vector<double> values);
 

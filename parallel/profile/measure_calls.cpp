@@ -32,8 +32,7 @@ struct Operands {
 
 }  // namespace
 
-std::vector<MeasuredCall> measure_calls(World& world, std::span<const Index> bytes, int runs) {
-  Communicator& comm = world.comm();
+std::vector<MeasuredCall> measure_calls(Communicator& comm, std::span<const Index> bytes, int runs) {
   const int ranks = comm.size();
   std::vector<MeasuredCall> calls;
   if (ranks < 2) return calls;
@@ -45,7 +44,8 @@ std::vector<MeasuredCall> measure_calls(World& world, std::span<const Index> byt
     for (const CallKind kind : kinds) {
       std::vector<double> seconds;
       for (int run = -2; run < runs; ++run) {
-        launch<kernel::Fill>(operands.whole, 0.0), launch<kernel::Fill>(operands.block, 0.0);  // in this core's cache, as gradients are
+        launch<kernel::Fill>(operands.whole, 0.0),
+            launch<kernel::Fill>(operands.block, 0.0);  // in this core's cache, as gradients are
         comm.barrier();
         const double begun = now();
         operands.start(comm, kind).wait();

@@ -70,6 +70,16 @@ struct DoctorOptions {
   bool json = false;
 };
 
+struct ScalingCommand {
+  std::string study;                    ///< TOML file of a study; empty: none
+  std::string ranks;                    ///< "1,2,4"; here as below empty: as the study says
+  std::vector<std::string> strategies;  ///< as of StudyOptions
+  int seeds = 0;
+  double target = -1;
+  bool weak = false, strong = false, scale_lr = false, mpi = false, dry_run = false;
+  std::string out;  ///< directory of the study
+};
+
 struct VerifyCommand {
   int steps = 20;
   double tolerance = 0;  ///< 0: 1e-11 in f64, else 1e-4
@@ -84,6 +94,10 @@ int info();
 int train_command(int argc, char** argv, const TrainerOptions&, bool cluster_given);
 /// Checks this machine, or under a launcher all hosts of the job; 1: something is at fault, or holds up the live run.
 int doctor_command(int argc, char** argv, const DoctorOptions&);
+/// What a study's settings begin with: those of its file, which without a model is that of its directory.
+TrainerOptions scaling_base(ScalingCommand&, bool model_given);
+/// Runs a study (run_study()), once every cell's plan is checked. Throws OptionError for one that cannot be.
+int scaling_command(const TrainerOptions&, const ScalingCommand&);
 /// A page of the run directories, written to a file.
 int report_command(const std::vector<std::string>& runs, const std::string& to);
 /// Supervises a training (supervise()). Throws OptionError for words that no training would take.

@@ -61,8 +61,11 @@ void set(TrainerOptions& options, const std::string& name, const std::string& te
   set_value(find(options, name, OldNames::refused), text, OldNames::refused);
 }
 
-void parse_config(TrainerOptions& options, const std::string& text, const std::string& source, OldNames old) {
-  apply(options, parse_toml(text, source), "", source, old);
+void parse_config(TrainerOptions& options, const std::string& text, const std::string& source, OldNames old,
+                  const std::vector<std::string>& others) {
+  toml::table table = parse_toml(text, source);
+  for (const std::string& other : others) table.erase(other);
+  apply(options, table, "", source, old);
 }
 
 void load_config(TrainerOptions& options, const std::string& path, OldNames old) {

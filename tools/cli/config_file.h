@@ -2,6 +2,7 @@
 // with file and line where there is one, for what cannot be read or names no setting.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "tools/training/trainer_options.h"
 
@@ -16,7 +17,9 @@ void set(TrainerOptions&, const std::string& name, const std::string& text);
 void load_config(TrainerOptions&, const std::string& path, OldNames = OldNames::refused);
 /// Applies TOML text; source names it in messages. Keys have at most 32 parts (a.b.c has three), since the parser of
 /// TOML recurses.
-void parse_config(TrainerOptions&, const std::string& toml, const std::string& source, OldNames = OldNames::refused);
+/// others: tables at the top that are somebody else's.
+void parse_config(TrainerOptions&, const std::string& toml, const std::string& source, OldNames = OldNames::refused,
+                  const std::vector<std::string>& others = {});
 
 /// The path of a settings file: as it is, or of a recipe that ships, by its bare name: "imagenet_resnet50".
 std::string find_config(const std::string& name);

@@ -1,5 +1,5 @@
-// trireme: train, launch, doctor, report, eval, predict, generate, pack, import, export, bench, plan, simulate, verify,
-// info.
+// trireme: train, launch, scaling, doctor, report, eval, predict, generate, pack, import, export, bench, plan,
+// simulate, verify, info.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -32,8 +32,8 @@ class CommandLine {
   CommandLine(int argc, char** argv) : argc_(argc), argv_(argv) {
     app_.require_subcommand(1);
     app_.set_version_flag("--version", version());
-    train(), launch(), doctor(), report(), eval(), predict_images(), generate_text(), pack(), import(), export_model(),
-        bench(), plan(), simulate(), verify();
+    train(), launch(), scaling(), doctor(), report(), eval(), predict_images(), generate_text(), pack(), import(),
+        export_model(), bench(), plan(), simulate(), verify();
     add("info", "build, devices, MPI, threads, versions", [] { return info(); });
   }
   int run();
@@ -49,6 +49,7 @@ class CommandLine {
   void launch();
   void doctor();
   void report();
+  void scaling();
   void eval();
   void predict_images();
   void generate_text();
@@ -102,6 +103,7 @@ class CommandLine {
   VerifyCommand verify_;
   LaunchCommand launch_;
   DoctorOptions doctor_;
+  ScalingCommand scaling_;
   std::vector<std::string> runs_;
   std::string page_ = "report.html";
 };
@@ -147,6 +149,40 @@ void CommandLine::launch() {
   command.add_option("--grace", o.grace, "seconds to stop in, before what is left is killed (default: 60)")
       ->type_name("S")
       ->check(CLI::PositiveNumber);
+}
+
+void CommandLine::scaling() {
+  CLI::App& command =
+      add("scaling", "train under several strategies, ranks and seeds: the data of a scaling study, resumed by itself",
+          [this] {
+            return configured([this](const TrainerOptions& options) { return scaling_command(options, scaling_); },
+                              scaling_base(scaling_, !model_.empty()));
+          });
+  add_model(command);
+  ScalingCommand& s = scaling_;
+  command.add_option("--out", s.out, "directory of the study, which may have begun")->required()->type_name("DIR");
+  command.add_option("--study", s.study, "TOML file: settings, and [study] with ranks, strategies, seeds, target, ...")
+      ->type_name("FILE");
+  command.add_option("--ranks", s.ranks, "numbers of ranks, 1,2,4; one rank, serially, is always there")
+      ->type_name("LIST");
+  command
+      .add_option("--strategy", s.strategies,
+                  "a strategy, or its mesh and it: \"pipe=2,data=N; pipeline | data_parallel\", N what is left of the "
+                  "ranks; may be given several times (default: data_parallel)")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
+  command.add_option("--seeds", s.seeds, "runs of each, with --seed, the next, ... (default: 5)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000));
+  command.add_flag("--strong", s.strong, "data.batch over all ranks (default)");
+  command.add_flag("--weak", s.weak, "data.batch on each rank");
+  command.add_flag("--scale_lr,--scale-lr", s.scale_lr, "weak: the learning rate in proportion to the batch");
+  command.add_option("--target", s.target, "accuracy on the test set, %, to which time is taken")
+      ->type_name("X")
+      ->check(CLI::Range(0.0, 100.0));
+  command.add_flag("--mpi", s.mpi, "ranks are processes under mpiexec, not threads");
+  command.add_flag("--dry_run,--dry-run", s.dry_run, "only list the cells, and how long they may take");
+  settings_.add_to(command);
 }
 
 void CommandLine::doctor() {

@@ -2,9 +2,24 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+
 #include "tools/cli/config_file.h"
 
 namespace trireme {
+
+namespace {
+
+/// A setting of `trireme train` that another subcommand has for itself, or has not.
+bool is_left_out(const std::string& setting, const std::string& subcommand) {
+  if (setting == "weights" && subcommand != "train" && subcommand != "scaling") return true;  // not the checkpoint's
+  constexpr std::array of_cells{"parallel.ranks",   "parallel.mesh", "parallel.strategy", "parallel.virtual",
+                                "parallel.cluster", "run.dir",       "run.resume",        "run.override"};
+  return subcommand == "scaling" && std::ranges::find(of_cells, setting) != of_cells.end();
+}
+
+}  // namespace
 
 void SettingsArguments::add_to(CLI::App& command, std::optional<TrainerOptions> base) {
   command.add_option("-c,--config", file_, "TOML file of settings, or the name of a recipe: imagenet_resnet50")
@@ -12,8 +27,8 @@ void SettingsArguments::add_to(CLI::App& command, std::optional<TrainerOptions> 
   command.add_flag("--print-config", print_config_, "print the settings that result, as TOML, and stop");
   TrainerOptions unnamed;
   for (const Option& o : option_table(base ? *base : unnamed)) {
-    if (o.name == "model") continue;                                     // positional
-    if (o.name == "weights" && command.get_name() != "train") continue;  // there: instead of the checkpoint
+    if (o.name == "model") continue;  // positional
+    if (is_left_out(o.name, command.get_name())) continue;
     const std::string flags = "--" + o.name + (o.alias.empty() ? "" : ",--" + o.alias);
     CLI::Option* option = command.add_option_function<std::string>(
         flags, [this, name = o.name](const std::string& text) { values_.emplace_back(name, text); }, o.help);

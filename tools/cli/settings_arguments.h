@@ -12,7 +12,7 @@ namespace trireme {
 
 class SettingsArguments {
  public:
-  /// Declares them; --weights for train alone. base: what --help shows as defaults;
+  /// Declares them; --weights for train and scaling alone, and to scaling none of those that its cells set. base: what --help shows as defaults;
   /// none: they are a run's.
   void add_to(CLI::App& subcommand, std::optional<TrainerOptions> base = TrainerOptions{});
   /// The words of a command line, in which each option that may stand alone has its value behind "=": the next word if

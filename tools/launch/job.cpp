@@ -71,7 +71,8 @@ void reap() {
   while (::waitpid(-1, nullptr, WNOHANG) > 0) {}
 }
 
-/// In the child of a fork: becomes the command. errors: its stderr; -1: none. failed: told why it could not.
+/// In the child of a fork: becomes the command. errors: its stderr; -1: none. quiet: nor a stdout. failed: told why it
+/// could not.
 [[noreturn]] void become(const std::vector<std::string>& command, pid_t parent, int errors, int failed, bool quiet) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);
@@ -81,7 +82,7 @@ void reap() {
   const int nothing = ::open("/dev/null", O_RDWR);
   ::dup2(nothing, 0);
   if (quiet) ::dup2(nothing, 1);
-  ::dup2(quiet ? nothing : errors, 2);
+  ::dup2(errors < 0 ? nothing : errors, 2);
   std::vector<char*> words;
   for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
@@ -127,7 +128,7 @@ int run_quietly(const std::vector<std::string>& command) {
   return child > 0 && ::waitpid(child, &status, 0) == child ? exit_status(status) : 127;
 }
 
-Job::Job(std::vector<std::string> command) {
+Job::Job(std::vector<std::string> command, bool quiet) : quiet_(quiet) {
   int ends[2], told[2];
   check(::pipe2(ends, O_CLOEXEC) == 0 && ::pipe2(told, O_CLOEXEC) == 0, "launch", "no pipe: {}",
         [&] { return std::strerror(errno); });
@@ -135,7 +136,7 @@ Job::Job(std::vector<std::string> command) {
   errors_ = ends[0];
   const pid_t parent = ::getpid();
   child_ = ::fork();
-  if (child_ == 0) become(command, parent, ends[1], told[1], false);
+  if (child_ == 0) become(command, parent, ends[1], told[1], quiet);
   int why = child_ > 0 ? 0 : errno;
   ::close(ends[1]), ::close(told[1]);
   // Until it has become the command it looks like a rank: the end of this pipe comes then, or the reason why not.
@@ -175,7 +176,7 @@ double Job::incomplete() {
 void Job::pass_on() {
   char text[4096];
   for (ssize_t size; (size = ::read(errors_, text, sizeof text)) > 0;) {
-    for (ssize_t done = 0, part; done < size; done += part)
+    for (ssize_t done = quiet_ ? size : 0, part; done < size; done += part)
       if ((part = ::write(2, text + done, static_cast<std::size_t>(size - done))) <= 0) break;
     line_.append(text, static_cast<std::size_t>(size));
     for (std::size_t end; (end = line_.find('\n')) != line_.npos; line_.erase(0, end + 1))

@@ -23,9 +23,9 @@ int run_quietly(const std::vector<std::string>& command);
 
 class Job {
  public:
-  /// Starts the command: found in PATH, in a process group of its own, without input. It dies with this process. Throws
-  /// Error when it cannot be started.
-  explicit Job(std::vector<std::string> command);
+  /// Starts the command: found in PATH, in a process group of its own, without input. It dies with this process. quiet:
+  /// what it prints is not seen, but for last_words(). Throws Error when it cannot be started.
+  explicit Job(std::vector<std::string> command, bool quiet = false);
   ~Job();  ///< kills what is left
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
@@ -45,6 +45,7 @@ class Job {
  private:
   using Clock = std::chrono::steady_clock;
   void pass_on();
+  bool quiet_;
   pid_t child_ = -1;
   int errors_ = -1, status_ = -1;  // errors_: read end of its stderr
   std::string line_, last_words_;

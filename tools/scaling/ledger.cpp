@@ -25,11 +25,20 @@ constexpr std::size_t most_bytes = std::size_t{256} << 20;  // of a ledger
 constexpr std::string_view hash_key = ",\"hash\":\"";
 
 std::string body_of(const LedgerEntry& e) {
-  const Json json{{"number", e.number}, {"time", e.time},         {"run", e.run},
-                  {"cell", e.cell},     {"scaling", e.scaling},   {"strategy", e.strategy},
-                  {"mesh", e.mesh},     {"ranks", e.ranks},       {"seed", e.seed},
-                  {"status", e.status}, {"why", e.why},           {"seconds", e.seconds},
-                  {"config_hash", e.config_hash},                 {"device_seconds", e.device_seconds},
+  const Json json{{"number", e.number},
+                  {"time", e.time},
+                  {"run", e.run},
+                  {"cell", e.cell},
+                  {"scaling", e.scaling},
+                  {"strategy", e.strategy},
+                  {"mesh", e.mesh},
+                  {"ranks", e.ranks},
+                  {"seed", e.seed},
+                  {"status", e.status},
+                  {"why", e.why},
+                  {"seconds", e.seconds},
+                  {"config_hash", e.config_hash},
+                  {"device_seconds", e.device_seconds},
                   {"previous", e.previous}};
   std::string text = json_text(json, NotUtf8::replaced);
   text.pop_back();  // "}"
@@ -38,14 +47,22 @@ std::string body_of(const LedgerEntry& e) {
 
 /// Throws nlohmann's exceptions for members that are missing or of another type.
 LedgerEntry entry_of(const Json& j) {
-  return {.number = j.at("number").get<std::int64_t>(), .time = j.at("time").get<std::string>(),
-          .run = j.at("run").get<std::string>(), .cell = j.at("cell").get<std::string>(),
-          .scaling = j.at("scaling").get<std::string>(), .strategy = j.at("strategy").get<std::string>(),
-          .mesh = j.at("mesh").get<std::string>(), .ranks = j.at("ranks").get<int>(),
-          .seed = j.at("seed").get<std::int64_t>(), .config_hash = j.at("config_hash").get<std::string>(),
-          .status = j.at("status").get<std::string>(), .why = j.at("why").get<std::string>(),
-          .seconds = j.at("seconds").get<double>(), .device_seconds = j.at("device_seconds").get<double>(),
-          .previous = j.at("previous").get<std::string>(), .hash = j.at("hash").get<std::string>()};
+  return {.number = j.at("number").get<std::int64_t>(),
+          .time = j.at("time").get<std::string>(),
+          .run = j.at("run").get<std::string>(),
+          .cell = j.at("cell").get<std::string>(),
+          .scaling = j.at("scaling").get<std::string>(),
+          .strategy = j.at("strategy").get<std::string>(),
+          .mesh = j.at("mesh").get<std::string>(),
+          .ranks = j.at("ranks").get<int>(),
+          .seed = j.at("seed").get<std::int64_t>(),
+          .config_hash = j.at("config_hash").get<std::string>(),
+          .status = j.at("status").get<std::string>(),
+          .why = j.at("why").get<std::string>(),
+          .seconds = j.at("seconds").get<double>(),
+          .device_seconds = j.at("device_seconds").get<double>(),
+          .previous = j.at("previous").get<std::string>(),
+          .hash = j.at("hash").get<std::string>()};
 }
 
 /// How a hash is shown in a message.
@@ -79,8 +96,8 @@ LedgerReader::LedgerReader(const std::string& directory) {
     end = text.find('\n', at);
     if (end == text.npos) {
       torn_bytes_ = text.size() - at;
-      faults_.push_back(fmt::format("{}:{}: the last line is cut short after {} bytes", ledger_file, number + 1,
-                                    torn_bytes_));
+      faults_.push_back(
+          fmt::format("{}:{}: the last line is cut short after {} bytes", ledger_file, number + 1, torn_bytes_));
       break;
     }
     read_line(text.substr(at, end - at), ++number);
@@ -130,9 +147,10 @@ void LedgerReader::compare_head(const std::string& directory) {
   if ((n > 0 && named(entries_[n - 1])) || (n > 1 && named(entries_[n - 2]))) return;
   const bool damaged = faults_.size() > (torn_bytes_ > 0 ? 1u : 0u);  // which explains it
   if (!damaged || entries_.empty())
-    faults_.push_back(fmt::format("{}: {} says that the last line is number {:.80}, which {} lines do not end with: "
-                                  "lines at the end were removed or written by hand",
-                                  ledger_file, ledger_head_file, text.substr(0, text.find('\n')), n));
+    faults_.push_back(
+        fmt::format("{}: {} says that the last line is number {:.80}, which {} lines do not end with: "
+                    "lines at the end were removed or written by hand",
+                    ledger_file, ledger_head_file, text.substr(0, text.find('\n')), n));
 }
 
 LedgerTotals totals_of(const std::vector<LedgerEntry>& entries) {
@@ -156,8 +174,8 @@ std::vector<LedgerEntry> open_runs(const std::vector<LedgerEntry>& entries) {
 
 LedgerWriter::LedgerWriter(const std::string& directory) : directory_(directory) {
   const LedgerReader read(directory);
-  check(read.is_continuable(), "ledger", "{}/{} does not verify, and nothing is added to it: {}", directory, ledger_file,
-        [&] { return fmt::format("{}", fmt::join(read.faults(), "; ")); });
+  check(read.is_continuable(), "ledger", "{}/{} does not verify, and nothing is added to it: {}", directory,
+        ledger_file, [&] { return fmt::format("{}", fmt::join(read.faults(), "; ")); });
   const std::string path = directory + "/" + ledger_file;
   const bool is_new = !fs::exists(path);
   file_ = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);

@@ -20,16 +20,17 @@ inline constexpr const char* ledger_head_file = "ledger.head";
 /// A line: a run has one with status "started" when it starts, and one of the others when it has ended.
 struct LedgerEntry {
   std::int64_t number = 0;  ///< from 1
-  std::string time;         ///< UTC, ISO 8601 with milliseconds: "2026-11-25T17:41:46.123Z"
-  std::string run;          ///< the run's directory, relative to the study's
-  std::string cell, scaling, strategy, mesh;  ///< as in StudyCell
+  std::string time = {};    ///< UTC, ISO 8601 with milliseconds: "2026-11-25T17:41:46.123Z"
+  std::string run = {};     ///< the run's directory, relative to the study's
+  std::string cell = {}, scaling = {}, strategy = {}, mesh = {};  ///< as in StudyCell
   int ranks = 1;
   std::int64_t seed = 0;
-  std::string config_hash;    ///< as in StudyCell
-  std::string status, why;    ///< started, finished, failed, interrupted; why it is one of the last two, else empty
+  std::string config_hash = {};  ///< as in StudyCell
+  std::string status = {},
+              why = {};       ///< started, finished, failed, interrupted; why it is one of the last two, else empty
   double seconds = 0;         ///< wall time of the whole process, data, evaluation and checkpoints included
   double device_seconds = 0;  ///< seconds times ranks
-  std::string previous, hash;
+  std::string previous = {}, hash = {};
 };
 
 /// Of a time such as LedgerEntry::time: seconds since 1970. Throws Error for another text.
@@ -57,7 +58,7 @@ class LedgerReader {
   std::vector<LedgerEntry> entries_;
   std::vector<std::string> faults_;
   std::size_t torn_bytes_ = 0;
-  std::string seen_;            // the hash that the last line says of itself, damaged or not
+  std::string seen_;              // the hash that the last line says of itself, damaged or not
   std::int64_t last_number_ = 0;  // that it says, alike
 };
 

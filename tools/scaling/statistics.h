@@ -15,9 +15,9 @@ struct Interval {
   double coverage = 0;  ///< probability with which such an interval holds the median, in [0, 1]
 };
 
-double mean_of(std::span<const double>);                ///< NaN of none
-double standard_deviation(std::span<const double>);     ///< of a sample, over n - 1; NaN of less than two
-double median_of(std::span<const double>);              ///< of an even number the mean of the two in the middle; NaN of none
+double mean_of(std::span<const double>);             ///< NaN of none
+double standard_deviation(std::span<const double>);  ///< of a sample, over n - 1; NaN of less than two
+double median_of(std::span<const double>);  ///< of an even number the mean of the two in the middle; NaN of none
 /// Interval of the median of a continuous distribution by order statistics (David and Nagaraja, Order Statistics, 7.1):
 /// from the k-th smallest to the k-th largest, k the greatest with 1 - 2 P(Binomial(n, 1/2) < k) >= level. Below six
 /// numbers no k gives 0.95: then it is from the smallest to the largest, with the coverage that this has, 0.9375 of

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <filesystem>
 #include <random>
@@ -46,6 +47,7 @@ std::vector<Place> places_of(const std::string& asked, const std::vector<int>& r
   const std::string strategy(trimmed(std::string_view(asked).substr(cut == asked.npos ? 0 : cut + 1)));
   if (cut == asked.npos) {
     const std::string axis = own_axis(strategy);
+    if (strategy == "serial") return {};  // always there
     if (axis == "1") return {{"", strategy, 1}};
     if (axis != "data") mesh = axis + "=N";
   }
@@ -90,7 +92,7 @@ PlannedCell planned(const StudyOptions& study, const TrainerOptions& settings, c
   cell.name = fmt::format("{}-r{}-{}", cell.scaling, cell.ranks,
                           slug(at.strategy.empty() ? "data_parallel" : at.mesh + " " + at.strategy));
   TrainerOptions& c = cell.settings = settings;
-  c.run = {}, c.run.mllog = true, c.run.progress = "off";
+  c.run.mllog = true, c.run.progress = "off", c.run.time_limit = 0;
   c.parallel.strategy = at.strategy, c.parallel.mesh = at.mesh, c.parallel.ranks = at.ranks;
   if (weak && at.ranks > 1) {
     if (study.scale_lr && c.optim.lr_base_size == 0) c.optim.lr_base_size = c.data.batch;
@@ -104,9 +106,12 @@ StudyOptions options_of(const toml::table& table, const std::string& source, Stu
     throw OptionError(place_in(source, node) + what);
   };
   std::vector<double> ranks(o.ranks.begin(), o.ranks.end());
-  const std::vector<Option> known{{"study.ranks", &ranks, "", 1, 65536},  {"study.seeds", &o.seeds, "", 1, 1000},
-                                  {"study.strong", &o.strong},            {"study.weak", &o.weak},
-                                  {"study.scale_lr", &o.scale_lr},        {"study.mpi", &o.mpi},
+  const std::vector<Option> known{{"study.ranks", &ranks, "", 1, 65536},
+                                  {"study.seeds", &o.seeds, "", 1, 1000},
+                                  {"study.strong", &o.strong},
+                                  {"study.weak", &o.weak},
+                                  {"study.scale_lr", &o.scale_lr},
+                                  {"study.mpi", &o.mpi},
                                   {"study.target", &o.target, "", 0, 100}};
   for (auto&& [key, node] : table) {
     const std::string name = "study." + std::string(key.str());
@@ -138,8 +143,12 @@ std::vector<StudyCell> cells_in(const toml::table& all, const std::string& sourc
   for (const toml::node& node : *list) {
     const toml::table* t = node.as_table();
     const auto text = [&](const char* key) { return t ? (*t)[key].value_or(std::string()) : std::string(); };
-    StudyCell cell{.name = text("name"), .scaling = text("scaling"), .strategy = text("strategy"),
-                   .mesh = text("mesh"), .ranks = t ? (*t)["ranks"].value_or(0) : 0, .config_hash = text("config_hash")};
+    StudyCell cell{.name = text("name"),
+                   .scaling = text("scaling"),
+                   .strategy = text("strategy"),
+                   .mesh = text("mesh"),
+                   .ranks = t ? (*t)["ranks"].value_or(0) : 0,
+                   .config_hash = text("config_hash")};
     if (cell.name.empty() || cell.scaling.empty() || cell.ranks < 1 || cell.config_hash.size() != 64 ||
         cell.name.find('/') != cell.name.npos)
       throw OptionError(place_in(source, node) + "a cell wants name, scaling, ranks and config_hash");
@@ -151,11 +160,16 @@ std::vector<StudyCell> cells_in(const toml::table& all, const std::string& sourc
 }  // namespace
 
 std::string config_hash(const std::string& toml) {
+  constexpr std::array<std::string_view, 15> left_out{
+      "seed",           "run.dir",         "run.resume", "run.override",   "run.progress", "run.log_seconds",
+      "run.time_limit", "run.tensorboard", "run.fault",  "run.histograms", "run.images",   "run.log_format",
+      "run.profile",    "run.mllog",       "data.root"};
   std::string kept, section, line;
   for (std::istringstream in(toml); std::getline(in, line);) {
-    if (line.starts_with('[')) section = line;
-    if (line.empty() || section == "[run]" || (section.empty() && line.starts_with("seed "))) continue;
-    kept += line + "\n";
+    if (line.starts_with('[')) section = line.substr(1, line.find(']') - 1) + ".";
+    const std::string name = section + line.substr(0, line.find(' '));
+    if (line.empty() || line.starts_with('[') || std::ranges::find(left_out, name) != left_out.end()) continue;
+    kept += name + line.substr(std::min(line.find(' '), line.size())) + "\n";
   }
   return sha256(kept);
 }
@@ -209,7 +223,7 @@ std::string run_of(const StudyCell& cell, std::int64_t seed) { return fmt::forma
 
 std::string to_toml(const StudyOptions& study, const TrainerOptions& settings, const std::vector<PlannedCell>& cells) {
   TrainerOptions c = settings;
-  c.run = {}, c.parallel.ranks = 1, c.parallel.mesh = c.parallel.strategy = "";
+  c.run.fault = "", c.parallel.ranks = 1, c.parallel.mesh = c.parallel.strategy = "";
   std::vector<std::string> strategies;
   for (const std::string& s : study.strategies) strategies.push_back(quoted(s));
   double target = study.target;

@@ -42,7 +42,7 @@ std::vector<std::pair<double, double>> curve_of(const std::string& directory, co
     if (!json.is_object() || json.value("key", "") != "eval_accuracy" || !json["value"].is_number()) continue;
     const double unix = json.value("time_ms", 0.0) / 1000;
     by_epoch[json["metadata"].value("epoch_num", std::int64_t{0})] = {elapsed(attempts, unix),
-                                                                     100 * json["value"].get<double>()};
+                                                                      100 * json["value"].get<double>()};
   }
   std::vector<std::pair<double, double>> curve;
   for (const auto& [epoch, point] : by_epoch) curve.push_back(point);
@@ -51,7 +51,7 @@ std::vector<std::pair<double, double>> curve_of(const std::string& directory, co
 
 /// Speed and accuracy of a run that has finished.
 void read_metrics(RunOutcome& run, const std::string& directory, double batch) {
-  std::vector<double> step, rate;
+  std::vector<double> step;
   std::ifstream in(directory + "/metrics.jsonl");
   for (std::string line; std::getline(in, line);) {
     const Json json = parse_json(line);
@@ -60,10 +60,11 @@ void read_metrics(RunOutcome& run, const std::string& directory, double batch) {
       run.accuracy = json["test_top1"].get<double>();
       run.best = std::isnan(run.best) ? run.accuracy : std::max(run.best, run.accuracy);
     }
-    const double per_s = json.contains("images_per_s") && json["images_per_s"].is_number() ? json["images_per_s"].get<double>() : 0;
-    if (per_s > 0) rate.push_back(per_s), step.push_back(batch / per_s);
+    const double per_s =
+        json.contains("images_per_s") && json["images_per_s"].is_number() ? json["images_per_s"].get<double>() : 0;
+    if (per_s > 0) step.push_back(batch / per_s);
   }
-  run.step_seconds = median_of(step), run.samples_per_s = median_of(rate);
+  run.step_seconds = median_of(step), run.samples_per_s = batch / run.step_seconds;
 }
 
 RunOutcome outcome_of(const std::string& directory, const StudyCell& cell, std::int64_t seed,
@@ -94,7 +95,8 @@ RunOutcome outcome_of(const std::string& directory, const StudyCell& cell, std::
   if (!fs::is_regular_file(path + "/config.toml")) return fault("it has finished, and its directory is gone");
   const std::string config = read_text(path + "/config.toml", std::size_t{1} << 20);
   if (last->config_hash != cell.config_hash || config_hash(config) != cell.config_hash)
-    return fault("it was run with other settings than the study asks for: speed and accuracy are not of one configuration");
+    return fault(
+        "it was run with other settings than the study asks for: speed and accuracy are not of one configuration");
   double batch = 0;
   const std::string text = read_own_toml(config)["data.batch"];
   if (std::sscanf(text.c_str(), "%lf", &batch) != 1) return fault("config.toml has no data.batch");
@@ -103,19 +105,20 @@ RunOutcome outcome_of(const std::string& directory, const StudyCell& cell, std::
 }
 
 void summarise(CellResult& c, double target) {
-  std::vector<double> accuracy, step, rate, time;
+  std::vector<double> accuracy, step, time;
+  double batch = unknown;  // the same of all
   for (const RunOutcome& run : c.runs) {
     c.finished += run.status == "finished", c.failed += run.status == "failed";
     if (run.status == "failed") time.push_back(never);
     if (run.status != "finished") continue;
     if (!std::isnan(run.accuracy)) accuracy.push_back(run.accuracy);
-    if (!std::isnan(run.step_seconds)) step.push_back(run.step_seconds), rate.push_back(run.samples_per_s);
+    if (!std::isnan(run.step_seconds)) step.push_back(run.step_seconds), batch = run.samples_per_s * run.step_seconds;
     time.push_back(run.to_target);
     c.reached += run.to_target < never;
   }
   c.accuracy = mean_of(accuracy), c.accuracy_sd = standard_deviation(accuracy);
   c.step_seconds = median_of(step), c.step_interval = median_interval(step);
-  c.samples_per_s = median_of(rate);
+  c.samples_per_s = batch / c.step_seconds;
   if (target > 0) c.to_target = median_of(time);
 }
 
@@ -130,13 +133,14 @@ std::string seconds_text(double v) {
 }
 
 std::string row_of(const CellResult& c, int seeds, bool best) {
-  const std::string name = c.cell.strategy.empty() ? c.cell.is_serial() ? c.cell.name : "data_parallel" : c.cell.strategy;
+  const std::string name =
+      c.cell.strategy.empty() ? c.cell.is_serial() ? c.cell.name : "data_parallel" : c.cell.strategy;
   const std::string runs = c.finished == seeds && seeds >= 5 ? fmt::format("{}", seeds)
                            : c.finished == 0                 ? "none"
                            : few_runs(c.finished).empty()    ? fmt::format("{} of {}", c.finished, seeds)
                                                              : few_runs(c.finished);
-  const std::string accuracy = std::isnan(c.accuracy_sd) ? number(c.accuracy, 2)
-                                                         : fmt::format("{:.2f} +- {:.2f}", c.accuracy, c.accuracy_sd);
+  const std::string accuracy =
+      std::isnan(c.accuracy_sd) ? number(c.accuracy, 2) : fmt::format("{:.2f} +- {:.2f}", c.accuracy, c.accuracy_sd);
   const std::string step = std::isnan(c.step_seconds)
                                ? "-"
                                : fmt::format("{:.2f} [{:.2f}, {:.2f}]", 1e3 * c.step_seconds, 1e3 * c.step_interval.low,
@@ -145,7 +149,9 @@ std::string row_of(const CellResult& c, int seeds, bool best) {
   return fmt::format("{:<44} {:<16} {:>5} {:>10} {:>6} {:>15} {:>24} {:>11} {:>16} {:>9}\n", name, c.cell.mesh,
                      c.cell.ranks, runs, c.failed, accuracy, step, number(c.samples_per_s, 0),
                      seconds_text(c.to_target) + reached,
-                     best ? "1 (base)" : std::isnan(c.speedup) ? "-" : fmt::format("{:.2f}", c.speedup));
+                     best                    ? "1 (base)"
+                     : std::isnan(c.speedup) ? "-"
+                                             : fmt::format("{:.2f}", c.speedup));
 }
 
 }  // namespace
@@ -191,22 +197,25 @@ std::string table_of(const StudyResult& all) {
   const StudyOptions& o = all.question.options;
   const auto setting = [&](const char* name) {
     const auto at = all.question.settings.find(name);
-    return at == all.question.settings.end() ? std::string("?") : at->second;
+    const std::string text = at == all.question.settings.end() ? "?" : at->second;
+    return text.starts_with('"') ? text.substr(1, text.size() - 2) : text;
   };
   std::string text = fmt::format("{} on {}{}, {} epochs, {} seed{} from {}\n", setting("model"), setting("data.name"),
                                  all.question.is_synthetic() ? " (SYNTHETIC DATA: accuracy says nothing)" : "",
                                  setting("epochs"), o.seeds, o.seeds == 1 ? "" : "s", all.question.first_seed);
-  if (setting("data.limit") != "0") text += fmt::format("reduced data: the first {} training samples\n", setting("data.limit"));
+  if (setting("data.limit") != "0")
+    text += fmt::format("reduced data: the first {} training samples\n", setting("data.limit"));
   for (const bool weak : {false, true}) {
     if (weak ? !o.weak : !o.strong) continue;
     text += weak ? fmt::format("\nweak scaling: a batch of {} per rank, the learning rate {}\n", setting("data.batch"),
                                o.scale_lr ? "in proportion to the batch" : "as it is")
                  : fmt::format("\nstrong scaling: a batch of {} over all ranks\n", setting("data.batch"));
-    text += fmt::format("{:<44} {:<16} {:>5} {:>10} {:>6} {:>15} {:>24} {:>11} {:>16} {:>9}\n", "strategy", "mesh", "ranks",
-                        "runs", "failed", "accuracy %", "step ms [95 %]", "samples/s",
+    text += fmt::format("{:<44} {:<16} {:>5} {:>10} {:>6} {:>15} {:>24} {:>11} {:>16} {:>9}\n", "strategy", "mesh",
+                        "ranks", "runs", "failed", "accuracy %", "step ms [95 %]", "samples/s",
                         o.target > 0 ? fmt::format("to {:g} %", o.target) : "to target", "speed-up");
     for (const CellResult& c : all.cells)
-      if (c.weak == weak) text += row_of(c, o.seeds, c.cell.name == all.cells[all.best_serial].cell.name);
+      if (c.weak == weak)
+        text += row_of(c, o.seeds, !std::isnan(c.speedup) && c.cell.name == all.cells[*all.best_serial].cell.name);
   }
   const double coverage = [&] {
     double least = 1;
@@ -214,16 +223,20 @@ std::string table_of(const StudyResult& all) {
       if (c.finished > 0) least = std::min(least, c.step_interval.coverage);
     return least;
   }();
-  text += "\naccuracy: of the held-out set after the last epoch, mean and standard deviation over seeds. step: wall time with "
-          "waiting for data, median over seeds";
+  text +=
+      "\naccuracy: of the held-out set after the last epoch, mean and standard deviation over seeds. step: wall time "
+      "with "
+      "waiting for data, median over seeds";
   if (coverage < 0.95)
-    text += fmt::format("; of so few runs the interval is from the least to the most, which holds the median with {:.1f} %",
-                        100 * coverage);
+    text += fmt::format(
+        "; the interval of so few runs is from the least to the most, and holds the median with {:.1f} % at least",
+        100 * coverage);
   text += fmt::format(
       ".\nspeed-up: samples per second over those of the best serial run ({}). Time to accuracy: from the start of the "
-      "process, failed runs as never.\nledger: {} runs started, {} finished, {} failed, {} interrupted, {:.2f} device hours",
-      all.cells.empty() ? "none" : all.cells[all.best_serial].cell.name, all.totals.started, all.totals.finished,
-      all.totals.failed, all.totals.interrupted, all.totals.device_seconds / 3600);
+      "process, failed runs as never.\nledger: {} runs started, {} finished, {} failed, {} interrupted, {:.2f} device "
+      "hours",
+      all.best_serial ? all.cells[*all.best_serial].cell.name : "none has finished", all.totals.started,
+      all.totals.finished, all.totals.failed, all.totals.interrupted, all.totals.device_seconds / 3600);
   text += all.ledger_head.empty() ? "\n" : fmt::format("; its last hash {}\n", all.ledger_head);
   for (const std::string& fault : all.faults) text += "WARNING " + fault + "\n";
   return text;

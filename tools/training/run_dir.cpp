@@ -159,6 +159,10 @@ void RunDir::write_environment(const Json& environment) {
   replace_file(path_ + "/environment.json", json_text(environment, NotUtf8::replaced, 1) + "\n");
 }
 
+void RunDir::write_prediction(const Json& prediction) {
+  replace_file(path_ + "/prediction.json", json_text(prediction, NotUtf8::replaced, 1) + "\n");
+}
+
 void RunDir::keep_cluster(const std::string& toml) {
   const std::string path = path_ + "/" + cluster_file;
   if (!fs::exists(path) || read_text(path, std::size_t{1} << 20) != toml) replace_file(path, toml);

@@ -64,6 +64,8 @@ class RunDir {
   void rewind(std::int64_t step);
   /// Writes environment.json: on what the run trains.
   void write_environment(const nlohmann::json&);
+  /// Writes prediction.json: what a step was to take beside what it took.
+  void write_prediction(const nlohmann::json&);
   /// Replaces cluster_file, unless it holds this text.
   void keep_cluster(const std::string& toml);
   /// Removes result.json: the run goes on.

@@ -19,6 +19,7 @@
 #include "tools/training/banner.h"
 #include "tools/training/from_options.h"
 #include "tools/training/inject_fault.h"
+#include "tools/training/prediction.h"
 #include "tools/training/prepared_input.h"
 #include "tools/training/replicas.h"
 #include "tools/training/resume.h"
@@ -72,6 +73,7 @@ struct Trainer::Impl {
     Loader(input.test, {.batch = options.data.eval_batch, .shard = world, .workers = 0});  // refuses what cannot be
     compare_ranks(world.comm(), "data", "train " + description(*input.train) + "test " + description(*input.test));
     if (options.parallel.threads > 0) set_threads(static_cast<int>(options.parallel.threads));
+    const bool given_model = static_cast<bool>(input.model);
     if (!input.model)
       input.model = make_model(options, options_for(*input.train), device);
     else
@@ -97,6 +99,7 @@ struct Trainer::Impl {
             .keep_outputs = text_of(input.train) ? metrics.keep_nothing() : metrics.keep(input.train->classes()),
             .tickets = true});
     rows_of_norms = norm_rows(*step, strategy);
+    prediction.emplace(options, world, *step, device, given_model);
     if (found)
       resume();
     else if (!options.weights.empty())
@@ -147,6 +150,7 @@ struct Trainer::Impl {
     step->consolidate();
     const bool asked = stop.stops(*step);
     if (!asked && (last.samples == 0 || at.in_epoch())) last = evaluate();
+    if (!asked) prediction->finish(mesh, *step, input, log);
     const BadSamples train = input.train->bad(), test = input.test->bad();
     const bool counts = !clock.simulated() || world.main();  // ranks of virtual time share their data sets
     TrainerResult result{.test = asked && at.in_epoch() ? Evaluation{} : last,
@@ -317,7 +321,9 @@ struct Trainer::Impl {
       inject_fault(options.run.fault, world, at.step + 1, injected, {batch.x, *step});
       if (saver.is_due()) stop.save();
       stop.take(*step, log.console());
+      prediction->before(*step);
       TrainMetrics::StepReport report = metrics.run(*step, batch);
+      prediction->after(*step);
       if (const std::string why = step->not_replayed(); !why.empty() && !std::exchange(told, true))
         log.console().log("no CUDA graphs: " + why);
       settle();
@@ -411,6 +417,7 @@ struct Trainer::Impl {
   Stragglers stragglers;
   StepTrace trace{options.run.profile};
   std::optional<Step> step;
+  std::optional<Prediction> prediction;
   int injected = 0;               // options.run.fault: how often
   const char* entered = nullptr;  // phase
   Rollbacks rollbacks{options.run.spike};

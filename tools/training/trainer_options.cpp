@@ -216,6 +216,9 @@ std::vector<Option> option_table(TrainerOptions& c) {
        "steps to trace, \"100-110\": trace.json (Perfetto, chrome://tracing) in the run directory, and a table of "
        "where "
        "their time went"},
+      {"run.predict", &c.run.predict,
+       "several ranks on CPUs: when the run ends, measure what its steps are made of, and print what they were to take "
+       "beside what they took"},
       {"run.mllog", &c.run.mllog, "write MLPerf's :::MLLOG lines to mllog.txt in the run directory"},
       {"run.fault", &c.run.fault,
        "inject a fault for testing: KIND:RANK:STEP, of throw, exit, hang, term, segv, abort, stop, nan, flip"},
@@ -292,10 +295,10 @@ std::map<std::string, std::string> read_own_toml(const std::string& toml) {
 }
 
 std::string common_settings(const TrainerOptions& options) {
-  constexpr std::array own{"device",           "data.root",       "data.workers",   "parallel.ranks",
-                           "parallel.threads", "checkpoint.keep", "run.dir",        "run.progress",
-                           "run.log_seconds",  "run.tensorboard", "run.histograms", "run.images",
-                           "run.fault",        "run.log_format",  "run.mllog",      "checkpoint.keep_every"};
+  constexpr std::array own{
+      "device",    "data.root",      "data.workers",    "parallel.ranks",  "parallel.threads",     "checkpoint.keep",
+      "run.dir",   "run.progress",   "run.log_seconds", "run.tensorboard", "run.histograms",       "run.images",
+      "run.fault", "run.log_format", "run.mllog",       "run.predict",     "checkpoint.keep_every"};
   std::string text;
   for (const auto& [name, value] : read_own_toml(to_toml(options)))
     if (std::ranges::find(own, name) == own.end()) text += fmt::format("{} = {}\n", name, value);

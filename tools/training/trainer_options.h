@@ -120,6 +120,7 @@ struct TrainerOptions {
     std::int64_t digest_steps = 100;  ///< weights that ranks have alike are compared every N steps; 0: never
     std::string log_format = "text";  ///< of what goes to stderr: text, or json, an object a line
     std::string profile = {};         ///< steps to trace: "100-110"; empty: none
+    bool predict = true;              ///< runs of several ranks end with what their steps were to take, and took
     bool mllog = false;               ///< MLPerf's ":::MLLOG" lines, to mllog.txt in dir
     std::string fault = {};           ///< for tests: "throw:RANK:STEP" and its like; empty: none
   } run = {};                         ///< the settings "run.*"

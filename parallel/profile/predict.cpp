@@ -1,0 +1,96 @@
+#include "parallel/profile/predict.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "parallel/comm/world/mesh.h"
+#include "parallel/plan/action_kind.h"
+
+namespace trireme {
+namespace {
+
+double* time_of(StepTimes& times, const Action& a) {
+  if (a.kind == ActionKind::forward) return &times.forward;
+  if (a.kind == ActionKind::loss) return &times.loss;
+  if (a.kind == ActionKind::update) return &times.update;
+  return is_backward(a) ? &times.backward : &times.other;
+}
+
+bool is_call(const Action& a) { return is_collective(a) || is_message(a) || is_channel(a); }
+
+/// Ranks along the axes over which the layers of a part are divided.
+int divisor_of(const Plan& plan, const PartInfo& part) {
+  std::vector<std::string> axes;
+  int ranks = 1;
+  for (const PartComm& c : part.comms)
+    if (c.axis != "data" && c.axis != plan.stage_axis && std::ranges::find(axes, c.axis) == axes.end()) {
+      axes.push_back(c.axis);
+      ranks *= size_along(plan.axes, c.axis);
+    }
+  return ranks;
+}
+
+}  // namespace
+
+StepTimes times_of(const Plan& plan, const Timeline& timeline, double step) {
+  StepTimes sum{.step = step};
+  const auto ranks = static_cast<double>(timeline.programs.size());
+  for (int rank = 0; rank < std::ssize(timeline.programs); ++rank) {
+    const auto& actions = plan.programs[static_cast<std::size_t>(timeline.programs[rank])].actions;
+    std::vector<Span> computed, calls;
+    for (const Span& s : timeline.spans)
+      if (s.rank == rank) (is_call(actions[static_cast<std::size_t>(s.action)]) ? calls : computed).push_back(s);
+    computed.push_back({rank, -1, step, std::numeric_limits<double>::max()});
+    std::ranges::sort(computed, {}, &Span::begin);
+    double at = 0;  // so far the rank's time has been told of
+    for (const Span& s : computed) {
+      const Span* last = nullptr;  // which ended in the gap
+      for (const Span& c : calls)
+        if (c.end > at && c.begin < s.begin && (!last || std::min(c.end, s.begin) > std::min(last->end, s.begin)))
+          last = &c;
+      if (s.begin > at) {
+        const double until = last ? std::min(last->end, s.begin) : at;
+        if (last) sum.waits[actions[static_cast<std::size_t>(last->action)].peer.axis] += (until - at) / ranks;
+        sum.host += (s.begin - until) / ranks;
+      }
+      if (s.action >= 0)
+        *time_of(sum, actions[static_cast<std::size_t>(s.action)]) +=
+            std::max(0.0, s.end - std::max(at, s.begin)) / ranks;
+      at = std::max(at, s.end);
+    }
+  }
+  return sum;
+}
+
+StepTimes predict_step(const Plan& given, const ModelProfile& profile, const PredictOptions& options) {
+  Plan plan = given;
+  const StepCosts costs = costs_at(profile, options.rows);
+  check(costs.parts.size() == plan.parts.size(), "predict", "{} has {} parts, and the plan {}", profile.model,
+        costs.parts.size(), plan.parts.size());
+  for (std::size_t p = 0; p < plan.parts.size(); ++p) {
+    PartCost& c = plan.parts[p].cost;
+    const int ranks = divisor_of(plan, plan.parts[p]);
+    for (double PartCost::*time : {&PartCost::forward, &PartCost::backward_input, &PartCost::backward_weight})
+      c.*time = costs.parts[p].*time / ranks;
+    c.output = costs.parts[p].output;
+  }
+  Cluster host;
+  host.nodes = {{.count = 1, .devices = ranks_of(plan.axes), .source = Source::measured}};
+  host.overlaps = false;
+  host.inside.measured.assign(options.calls.begin(), options.calls.end());
+  const Simulation s = simulate(plan, {.cluster = host,
+                                       .element = options.element,
+                                       .loss = costs.loss,
+                                       .update = costs.update,
+                                       .between_steps = costs.between,
+                                       .step = options.step,
+                                       .steps = options.steps});
+  StepTimes times = times_of(plan, s.timeline, s.makespan);
+  for (double* t :
+       {&times.step, &times.forward, &times.backward, &times.loss, &times.update, &times.other, &times.host})
+    *t /= options.steps;
+  for (auto& [axis, t] : times.waits) t /= options.steps;
+  return times;
+}
+
+}  // namespace trireme

@@ -1,0 +1,35 @@
+// What a step of a plan was to take on this machine, and what it took.
+#pragma once
+#include <map>
+#include <span>
+#include <string>
+
+#include "parallel/profile/machine_profile.h"
+
+namespace trireme {
+
+/// Where a step's time goes, seconds, mean over ranks. The members but `step` sum up to it.
+struct StepTimes {
+  double step = 0;
+  double forward = 0, backward = 0, loss = 0, update = 0;  ///< of all micro-batches
+  double other = 0;                                        ///< what else computes: encoding, memory that is given back
+  std::map<std::string, double> waits = {};  ///< by mesh axis: nothing computed because a call along it had not ended
+  double host = 0;                           ///< the rest: between actions, and between steps
+};
+/// Of one step's timeline, which took `step` seconds. A gap between computations counts for the axis of the call that
+/// ends last in it.
+StepTimes times_of(const Plan&, const Timeline&, double step);
+
+struct PredictOptions {
+  Index rows = 1;                            ///< of a micro-batch, on a rank
+  std::span<const MeasuredCall> calls = {};  ///< between ranks
+  Index element = 4;                         ///< bytes of a parameter
+  std::int64_t step = 1;                     ///< the first of those that are simulated
+  int steps = 1;                             ///< their mean is the answer
+};
+/// The plan's step by simulate(), with the costs of the profile in the place of the parts'; where layers are divided
+/// over ranks, their share of them. Ranks are threads or processes of one host: they carry collectives out while they
+/// wait. Throws Error where the profile has other parts than the plan.
+StepTimes predict_step(const Plan&, const ModelProfile&, const PredictOptions&);
+
+}  // namespace trireme

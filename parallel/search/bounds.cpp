@@ -1,0 +1,230 @@
+#include "parallel/search/bounds.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "parallel/comm/world/mesh.h"
+#include "parallel/strategies/partition.h"
+#include "parallel/strategies/schedules.h"
+#include "parallel/strategies/strategy.h"
+
+namespace trireme {
+
+using Reach = MeshLinks::Reach;
+
+std::string summed_axes(const SearchSpace& space, const SearchCandidate& c) {
+  std::string axes = c.data > 1 ? "data" : "";
+  if (space.splits[c.split].cuts_images())
+    for (const Axis& a : space.splits[c.split].axes) axes += (axes.empty() ? "" : "+") + a.name;
+  return axes;
+}
+
+bool MeshLinks::crosses(int base, const std::vector<std::pair<int, int>>& along, int last) const {
+  if (block_) return node_of_[base] != node_of_[last];
+  std::vector<int> members{base};
+  for (const auto& [size, stride] : along) {
+    const std::size_t before = members.size();
+    for (int i = 1; i < size; ++i)
+      for (std::size_t k = 0; k < before; ++k) members.push_back(members[k] + i * stride);
+  }
+  return std::ranges::any_of(members, [&](int r) { return node_of_[r] != node_of_[base]; });
+}
+
+Reach MeshLinks::reach(const std::vector<Axis>& mesh, const std::string& along, const std::string& fixed,
+                       int at) const {
+  std::vector<std::pair<int, int>> line, others;
+  const auto names = names_in(along);
+  int stride = 1, span = 0, first = 0;
+  for (auto axis = mesh.rbegin(); axis != mesh.rend(); stride *= axis->size, ++axis) {
+    if (std::ranges::find(names, axis->name) != names.end())
+      line.emplace_back(axis->size, stride), span += (axis->size - 1) * stride;
+    else if (axis->name == fixed)
+      first = at * stride;
+    else
+      others.emplace_back(axis->size, stride);
+  }
+  bool some = false, all = true;
+  int bases = 1;
+  for (const auto& [size, s] : others) bases *= size;
+  for (int i = 0; i < bases && (!some || all); ++i) {
+    int base = first, left = i;
+    for (const auto& [size, s] : others) base += left % size * s, left /= size;
+    const bool far = span > 0 && crosses(base, line, base + span);
+    some = some || far, all = all && far;
+  }
+  return !some ? Reach::none : all ? Reach::all : Reach::some;
+}
+
+CandidateBounds::CandidateBounds(const SearchSpace& space, const RankModelOf& model, const Cluster& cluster,
+                                 const MemoryOptions& memory)
+    : space_(space), model_(model), cluster_(cluster), memory_(memory), links_(node_of_, !cluster.cyclic) {
+  for (int r = 0; r < space.ranks; ++r) {
+    node_of_.push_back(cluster.node_of(r));
+    speed_ = std::max(speed_, cluster.speed_of(r));
+  }
+}
+
+/// Of ranks of which so many use the slower kind of link.
+double CandidateBounds::call(Reach reach, CallKind kind, int ranks, Index bytes) const {
+  const auto seconds = [&](const Link& link) {
+    return 1e-9 * static_cast<double>(kind == CallKind::send || kind == CallKind::recv
+                                          ? message_time(link, bytes)
+                                          : collective_time(link, kind, ranks, bytes));
+  };
+  if (ranks <= 1) return 0;
+  if (reach == Reach::none) return seconds(cluster_.inside);
+  if (reach == Reach::all) return seconds(cluster_.between);
+  return std::min(seconds(cluster_.inside), seconds(cluster_.between));
+}
+
+/// Forgets what the candidate has other than the one before.
+void CandidateBounds::enter(const SearchCandidate& c) {
+  const bool same_mesh = any_ && c.split == last_.split && c.data == last_.data && c.stages == last_.stages &&
+                         c.pipe_first == last_.pipe_first;
+  if (!same_mesh) {
+    mesh_ = mesh_of(space_, c);
+    reach_.clear(), shared_.clear();
+    const std::string axes = summed_axes(space_, c);
+    for (int s = 0; s < c.stages; ++s)
+      shared_.push_back(axes.empty() ? Reach::none : links_.reach(mesh_, axes, "pipe", s));
+  }
+  if (!same_mesh || c.micro != last_.micro) models_.clear(), cut_.clear();
+  last_ = c, any_ = true;
+}
+
+const RankModel* CandidateBounds::model_of(const SearchCandidate& c) {
+  auto [at, fresh] = models_.try_emplace(c.recompute);
+  if (fresh) at->second = model_(space_.splits[c.split], c.recompute, rows_of(space_, c), c.data);
+  return at->second ? &*at->second : nullptr;
+}
+
+const std::vector<CandidateBounds::Stage>& CandidateBounds::stages_of(const SearchCandidate& c,
+                                                                      const RankModel& model) {
+  auto [at, fresh] = cut_.try_emplace({c.recompute, c.chunks});
+  if (!fresh) return at->second;
+  const auto& parts = model.parts;
+  std::vector<int> starts{0};
+  if (c.stages > 1) starts = cut_by_cost(parts, {.stages = c.stages * c.chunks});
+  starts.push_back(static_cast<int>(parts.size()));
+  for (std::size_t s = 0; s + 1 < starts.size(); ++s) {
+    Stage stage;
+    for (int p = starts[s]; p < starts[s + 1]; ++p) {
+      const PartCost& cost = parts[p].cost;
+      stage.forward += cost.forward / speed_, stage.backward_input += cost.backward_input / speed_;
+      stage.backward_weight += cost.backward_weight / speed_;
+      stage.kept += cost.saved + cost.halo;
+      for (const PartComm& comm : parts[p].comms) {
+        auto [reach, unknown] = reach_.try_emplace(comm.axis, Reach::none);
+        if (unknown) reach->second = links_.reach(mesh_, comm.axis);
+        const double took =
+            static_cast<double>(comm.calls) *
+            call(reach->second, comm.kind, size_along(mesh_, comm.axis), comm.bytes / std::max<Index>(1, comm.calls));
+        // What the loss sends counts as the last stage's backward.
+        (comm.during == ActionKind::forward           ? stage.forward
+         : comm.during == ActionKind::backward_weight ? stage.backward_weight
+                                                      : stage.backward_input) += took;
+      }
+    }
+    if (starts[s] > 0) stage.arrived = parts[starts[s] - 1].cost.output;
+    stage.weights = {parts[starts[s]].slice.begin, parts[starts[s + 1] - 1].slice.end};
+    at->second.push_back(stage);
+  }
+  return at->second;
+}
+
+/// Of the rank at a coordinate along pipe.
+CandidateBounds::Sums CandidateBounds::sums_of(const SearchCandidate& c, const RankModel& model, int rank,
+                                               const std::vector<Stage>& stages) {
+  const int sharers = size_along(mesh_, summed_axes(space_, c));
+  Sums sums;
+  if (sharers <= 1) return sums;
+  const bool tied = std::ranges::any_of(model.parts, [](const PartInfo& p) { return !p.tied.empty(); });
+  std::vector<Slice> slices;
+  DataParallelOptions buckets;
+  if (c.bucket > 0) buckets.first_bucket = std::max<Index>(1, c.bucket / 4), buckets.bucket = c.bucket;
+  for (int chunk = c.chunks - 1; chunk >= 0; --chunk) {
+    const Slice& whole = stages[chunk * c.stages + rank].weights;
+    if (whole.size() == 0) continue;
+    if (c.zero == 3 && c.stages == 1) {
+      for (const PartInfo& part : model.parts)
+        if (part.slice.size() > 0) slices.insert(slices.begin(), part.slice);
+    } else if (c.zero == 3 || (tied && c.stages > 1)) {
+      slices.push_back(whole);
+    } else {
+      for (const Slice& s : cut_buckets(model.parts, whole, buckets)) slices.push_back(s);
+    }
+  }
+  // Parts that share weights, and chunks, are cut in ways of their own: then only what bytes take counts.
+  const bool exact = !(tied && (c.zero == 3 || c.stages > 1)) && !(c.zero == 3 && c.chunks > 1);
+  const Link& link = shared_[rank] == Reach::none ? cluster_.inside : cluster_.between;
+  if (!exact && !link.measured.empty()) return sums;
+  const auto took = [&](CallKind kind, const Slice& s) {
+    return 1e-9 * static_cast<double>(collective_time(link, kind, sharers, s.size() * memory_.element));
+  };
+  for (const Slice& s : slices) {
+    const double reduce = took(c.zero == 0 ? CallKind::all_reduce : CallKind::reduce_scatter, s);
+    sums.reduce += reduce, sums.last = exact ? reduce : 0;
+    if (c.zero == 1 || c.zero == 2) sums.gather += took(CallKind::all_gather, s);
+    if (c.zero == 3 && exact) sums.before += 2 * c.micro * took(CallKind::all_gather, s);
+  }
+  return sums;
+}
+
+/// The longest of all ranks' times: until its first forward can begin, its computation, and what follows behind that.
+double CandidateBounds::seconds_of(const SearchCandidate& c, const RankModel& model, const std::vector<Stage>& stages) {
+  const PipelineSchedule* schedule = c.schedule < 0 ? nullptr : &find_schedule(space_.schedules[c.schedule]);
+  const bool halves = schedule && schedule->name == "zb-h1";
+  const bool measured = !cluster_.inside.measured.empty() || !cluster_.between.measured.empty();
+  const double least_message = measured ? 0 : std::min(cluster_.inside.latency, cluster_.between.latency);
+  double most = 0, before = 0, behind = 0;  // forwards of the stages in front, and their backwards
+  for (int rank = 0; rank < c.stages; ++rank) {
+    double busy = 0;
+    for (int chunk = 0; chunk < c.chunks; ++chunk) busy += stages[chunk * c.stages + rank].all();
+    const Stage& first = stages[rank];
+    const Sums sums = sums_of(c, model, rank, stages);
+    const double computed = before + c.micro * busy;
+    // The first bucket is complete in the last micro-batch's backward.
+    const double ready = c.chunks > 1 ? 0 : before + (c.micro - 1) * busy + first.forward;
+    double end = std::max(computed + sums.last, ready + sums.reduce);
+    if (!cluster_.overlaps && c.stages == 1 && c.zero < 3) end = std::max(end, computed + sums.reduce);
+    most = std::max({most, end + sums.gather, sums.before + sums.reduce});
+    if (!halves) most = std::max(most, computed + behind);
+    before += first.forward + least_message, behind += first.backward() + least_message;
+  }
+  // Each action rounds to nanoseconds.
+  return std::max(0.0, most * (1 - 1e-12) - 4e-9 * c.micro * static_cast<double>(model.parts.size() + stages.size()));
+}
+
+Index CandidateBounds::bytes_of(const SearchCandidate& c, const RankModel& model, int rank,
+                                const std::vector<Stage>& stages) const {
+  const Index sharers = size_along(mesh_, summed_axes(space_, c));
+  Index weights = 0, kept = 0;
+  for (int chunk = 0; chunk < c.chunks; ++chunk) weights += stages[chunk * c.stages + rank].weights.size();
+  const Index share = weights / sharers;
+  const auto kept_of = [&](const Stage& s) { return s.kept + s.arrived; };
+  if (c.schedule < 0) {
+    kept = kept_of(stages[rank]);
+  } else {
+    const PipelineSchedule& schedule = find_schedule(space_.schedules[c.schedule]);
+    const PipelineShape shape{c.stages, c.micro, c.chunks};
+    const int alive = schedule.name == "zb-h1" ? std::min(c.micro, c.stages - rank) : schedule.in_flight(shape, rank);
+    const int round = c.stages * c.chunks;
+    for (int k = 0; k < alive; ++k) kept += kept_of(stages[k % round / c.stages * c.stages + rank]);
+  }
+  const Index numbers = (c.zero == 3 ? share : weights) + model.parts.back().buffers.end +
+                        (c.zero >= 2 && c.stages == 1 ? share : weights) +
+                        memory_.states * (c.zero >= 1 ? share : weights);
+  return numbers * memory_.element + kept;
+}
+
+std::optional<CandidateBound> CandidateBounds::of(const SearchCandidate& c) {
+  enter(c);
+  const RankModel* model = model_of(c);
+  if (!model || static_cast<std::size_t>(c.stages * c.chunks) > model->parts.size()) return {};
+  const auto& stages = stages_of(c, *model);
+  CandidateBound bound{.seconds = seconds_of(c, *model, stages)};
+  for (int rank = 0; rank < c.stages; ++rank) bound.bytes = std::max(bound.bytes, bytes_of(c, *model, rank, stages));
+  return bound;
+}
+
+}  // namespace trireme

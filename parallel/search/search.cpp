@@ -1,0 +1,232 @@
+#include "parallel/search/search.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "parallel/comm/world/mesh.h"
+
+namespace trireme {
+namespace {
+
+constexpr const char* too_much = "memory";
+constexpr const char* cannot = "the model cannot be split so";
+/// Up to here each rank is simulated where links differ; beyond, each program on its slowest links.
+constexpr int most_apart = 64;
+
+/// Why a plan cannot be made, without what differs from candidate to candidate.
+std::string in_short(const std::string& error) { return "refused: " + error.substr(0, error.find(" (")); }
+
+/// The machine as candidates are simulated on it.
+SimulateOptions machine_of(const SearchInput& in) {
+  SimulateOptions machine = in.machine;
+  Cluster& cluster = machine.cluster.emplace(in.machine.cluster.value_or(flat_cluster(in.space.ranks)));
+  machine.steps = 1, cluster.jitter = 0;
+  if (in.space.ranks <= most_apart) return machine;
+  machine.folding = Folding::slowest;
+  double slowest = cluster.speed_of(0);
+  for (int r = 0; r < in.space.ranks; ++r) slowest = std::min(slowest, cluster.speed_of(r));
+  for (NodeGroup& g : cluster.nodes) g.speed = slowest;
+  return machine;
+}
+
+double exposed_seconds(const Simulation& s) {
+  double most = 0;
+  for (const auto& program : s.exposed) {
+    double all = 0;
+    for (const AxisTraffic& t : program) all += t.seconds;
+    most = std::max(most, all);
+  }
+  return most;
+}
+
+/// One search: what all of its candidates share.
+class Search {
+ public:
+  explicit Search(const SearchInput& in) : in_(in), machine_(machine_of(in)) { rows_ = 1; }
+
+  std::variant<RankedStrategy, std::string> evaluate(const SearchCandidate& c) {
+    try {
+      return simulated(c);
+    } catch (const Error& e) { return in_short(e.what()); }
+  }
+  SearchResult run();
+  Index work() const { return work_; }
+
+ private:
+  struct Bounded {
+    int candidate;
+    CandidateBound bound;
+  };
+  std::variant<RankedStrategy, std::string> simulated(const SearchCandidate& c);
+  std::vector<Bounded> bounded(const std::vector<SearchCandidate>&);
+  void go_through(const std::vector<SearchCandidate>&, const std::vector<Bounded>&);
+  void find_nearest(const std::vector<SearchCandidate>&, std::vector<Bounded>);
+  void judge();
+  bool keep(RankedStrategy);
+
+  const SearchInput& in_;
+  SimulateOptions machine_;
+  SearchResult result_;
+  Index work_ = 0;
+  int rows_;
+};
+
+std::variant<RankedStrategy, std::string> Search::simulated(const SearchCandidate& c) {
+  const SearchSpace& space = in_.space;
+  RankedStrategy r{.candidate = c, .mesh = mesh_of(space, c), .strategy = strategy_of(space, c)};
+  std::optional<RankModel> model = in_.model(space.splits[c.split], c.recompute, rows_of(space, c), c.data);
+  if (!model) return cannot;
+  const Strategy strategy = in_.strategy(r.strategy);
+  const Index buffers = model->parts.back().buffers.end;
+  Plan plan = strategy(serial(std::move(model->parts), model->parameters, buffers, r.mesh));
+  if (in_.finish) plan = in_.finish(std::move(plan), strategy);
+  r.partition = plan.partition;
+  for (const RankMemory& m : predict_memory(plan, in_.numbers))
+    if (m.total() > r.memory.total()) r.memory = m;
+  Index actions = 0;
+  for (const Program& p : plan.programs) actions += std::ssize(p.actions);
+  work_ += actions;
+  if (in_.memory > 0 && r.memory.total() > in_.memory) return r;  // seconds 0: not simulated
+  const auto faults = check(plan, size_along(r.mesh, plan.reduced_axis()));
+  if (!faults.empty()) return "unsound: " + faults.front();
+  const Simulation s = simulate(plan, machine_);
+  work_ += actions * (s.folded ? 1 : space.ranks / std::ssize(plan.programs)) + space.ranks / 4;
+  r.seconds = s.makespan, r.bubble = s.bubble, r.exposed = exposed_seconds(s);
+  return r;
+}
+
+/// Those that keep within the memory as far as their bounds tell, the fastest first.
+std::vector<Search::Bounded> Search::bounded(const std::vector<SearchCandidate>& all) {
+  CandidateBounds bounds(in_.space, in_.model, *machine_.cluster, in_.numbers);
+  std::vector<Bounded> fit, too_large;
+  for (int i = 0; i < std::ssize(all); ++i) {
+    const auto bound = bounds.of(all[i]);
+    if (!bound)
+      ++result_.dropped[cannot];
+    else
+      (in_.memory > 0 && bound->bytes > in_.memory ? too_large : fit).push_back({i, *bound});
+  }
+  if (!too_large.empty()) result_.dropped[too_much] += std::ssize(too_large);
+  std::ranges::stable_sort(fit, {}, [](const Bounded& b) { return b.bound.seconds; });
+  if (fit.empty()) find_nearest(all, too_large);
+  return fit;
+}
+
+/// Puts it in its place. False: a candidate that differs in its buckets alone is as fast.
+bool Search::keep(RankedStrategy r) {
+  auto& ranked = result_.ranked;
+  const auto same =
+      std::ranges::find_if(ranked, [&](const RankedStrategy& other) { return other.candidate.is_alike(r.candidate); });
+  if (same != ranked.end()) {
+    if (same->seconds <= r.seconds) return false;
+    ranked.erase(same);
+  }
+  const auto at = std::ranges::upper_bound(ranked, r.seconds, {}, &RankedStrategy::seconds);
+  ranked.insert(at, std::move(r));
+  if (std::ssize(ranked) > in_.top) ranked.pop_back();
+  return true;
+}
+
+void Search::go_through(const std::vector<SearchCandidate>& all, const std::vector<Bounded>& fit) {
+  auto& ranked = result_.ranked;
+  std::vector<Bounded> too_large;
+  std::size_t next = 0;
+  for (; next < fit.size(); ++next) {
+    const bool full = std::ssize(ranked) == in_.top;
+    if (full && fit[next].bound.seconds > ranked.back().seconds) break;
+    if (work_ > in_.work && !ranked.empty()) break;
+    if (work_ > 4 * in_.work) break;
+    auto outcome = evaluate(all[fit[next].candidate]);
+    if (auto* why = std::get_if<std::string>(&outcome)) {
+      ++result_.dropped[*why];
+    } else if (auto& r = std::get<RankedStrategy>(outcome);
+               r.seconds == 0 && in_.memory > 0 && r.memory.total() > in_.memory) {
+      ++result_.dropped[too_much], too_large.push_back(fit[next]);
+    } else {
+      ++result_.simulated;
+      r.least = fit[next].bound.seconds;
+      (void)keep(std::move(r));
+    }
+  }
+  result_.least_left = next < fit.size() ? fit[next].bound.seconds : 0;
+  const Index left = std::ssize(fit) - static_cast<Index>(next);
+  result_.complete = left == 0 || (std::ssize(ranked) == in_.top && result_.least_left > ranked.back().seconds);
+  result_.best_is_known = left == 0 || (!ranked.empty() && result_.least_left >= ranked.front().seconds);
+  if (left > 0) result_.dropped[result_.complete ? "slower, by their bounds" : "not looked at"] += left;
+  if (ranked.empty()) find_nearest(all, too_large);
+}
+
+/// Of what does not fit, what needs least: of those with the least bounds.
+void Search::find_nearest(const std::vector<SearchCandidate>& all, std::vector<Bounded> too_large) {
+  std::ranges::stable_sort(too_large, {}, [](const Bounded& b) { return b.bound.bytes; });
+  for (std::size_t i = 0; i < std::min<std::size_t>(too_large.size(), 32); ++i) {
+    const auto outcome = evaluate(all[too_large[i].candidate]);
+    const auto* r = std::get_if<RankedStrategy>(&outcome);
+    if (r && (!result_.nearest || r->memory.total() < result_.nearest->memory.total())) result_.nearest = *r;
+  }
+}
+
+void Search::judge() {
+  result_.weakest = weakest_source(*machine_.cluster, in_.space.ranks, in_.costs);
+  result_.band = in_.band.value_or(error_band(result_.weakest));
+  const auto& ranked = result_.ranked;
+  result_.margin =
+      ranked.size() < 2 ? std::numeric_limits<double>::infinity() : ranked[1].seconds / ranked[0].seconds - 1;
+  for (const RankedStrategy& r : ranked) result_.alike += r.seconds <= ranked[0].seconds * (1 + result_.band);
+}
+
+SearchResult Search::run() {
+  const int devices = machine_.cluster->devices();
+  check(in_.space.ranks <= devices, "search", "{} ranks on a cluster of {} devices", in_.space.ranks, devices);
+  const auto all = candidates(in_.space);
+  result_.candidates = std::ssize(all);
+  const auto fit = bounded(all);
+  if (!fit.empty()) go_through(all, fit);
+  judge();
+  return std::move(result_);
+}
+
+}  // namespace
+
+double error_band(Source source) {
+  constexpr double bands[] = {0.1, 0.2, 0.5};
+  return bands[static_cast<int>(source)];
+}
+
+Source weakest_source(const Cluster& cluster, int ranks, Source costs) {
+  Source weakest = costs;
+  int before = 0;
+  for (const NodeGroup& g : cluster.nodes) {
+    if (before < ranks && g.speed != 1) weakest = std::max(weakest, g.source);
+    before += g.count * g.devices;
+  }
+  const bool several = ranks > 1 && cluster.node_of(0) != cluster.node_of(ranks - 1);
+  if (ranks > 1 && (!several || cluster.nodes.front().devices > 1)) weakest = std::max(weakest, cluster.inside.source);
+  if (several) weakest = std::max(weakest, cluster.between.source);
+  return weakest;
+}
+
+std::variant<RankedStrategy, std::string> evaluate(const SearchInput& in, const SearchCandidate& c) {
+  return Search(in).evaluate(c);
+}
+
+SearchResult search(const SearchInput& in) {
+  check(in.top >= 1 && in.work > 0 && in.memory >= 0, "search",
+        "{} strategies to rank, {} actions of work, {} bytes of memory: the first two must be above 0, the last 0 or "
+        "more",
+        in.top, in.work, in.memory);
+  check(static_cast<bool>(in.model), "search", "no model is given");
+  return Search(in).run();
+}
+
+std::pair<std::string, Index> largest_use(const RankMemory& m) {
+  const std::pair<std::string, Index> uses[] = {{"weights", m.weights},     {"gradients", m.gradients},
+                                                {"optimizer", m.optimizer}, {"activations", m.activations},
+                                                {"halos", m.halos},         {"packed", m.packed}};
+  return *std::ranges::max_element(uses, {}, &std::pair<std::string, Index>::second);
+}
+
+}  // namespace trireme

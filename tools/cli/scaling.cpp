@@ -1,0 +1,75 @@
+// trireme scaling: what is asked, put together of a file and options, and every cell's plan checked before any runs.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "kernels/core/text.h"
+#include "tools/cli/commands.h"
+#include "tools/cli/config_file.h"
+#include "tools/cli/described_plan.h"
+#include "tools/launch/job.h"
+#include "tools/scaling/runner.h"
+#include "tools/training/toml_file.h"
+
+namespace trireme {
+namespace fs = std::filesystem;
+namespace {
+
+/// What the file says, and over it what was given.
+StudyOptions asked(const ScalingCommand& command) {
+  StudyOptions study;
+  if (!command.study.empty()) study = parse_study(read_settings(command.study), command.study).options;
+  if (!command.ranks.empty()) {
+    study.ranks.clear();
+    for (const std::string& piece : split_text(command.ranks, ','))
+      if (int& ranks = study.ranks.emplace_back(); !parse_number(piece, ranks) || ranks < 1 || ranks > 65536)
+        throw OptionError(fmt::format("--ranks is '{:.80}'; write for example 1,2,4", command.ranks));
+  }
+  if (!command.strategies.empty()) study.strategies = command.strategies;
+  if (command.seeds > 0) study.seeds = command.seeds;
+  if (command.target >= 0) study.target = command.target;
+  if (command.weak || command.strong) study.weak = command.weak, study.strong = command.strong;
+  study.scale_lr = study.scale_lr || command.scale_lr, study.mpi = study.mpi || command.mpi;
+  return study;
+}
+
+/// Whether the strategy can have the model on these ranks, in its own words if not.
+void check_plan(const PlannedCell& cell) {
+  try {
+    validate(cell.settings);
+    DescribedPlan described(cell.settings, mesh_axes(cell.settings), "equal");
+    if (described.strategy.split.any()) described.imagine_ranks(cell.settings, described.plan);
+  } catch (const Error& e) {
+    throw OptionError(fmt::format(
+        "scaling: {} on {} rank{}{}: {}", cell.strategy.empty() ? "the default strategy" : "'" + cell.strategy + "'",
+        cell.ranks, cell.ranks == 1 ? "" : "s", cell.mesh.empty() ? "" : ", mesh " + cell.mesh, e.what()));
+  }
+}
+
+}  // namespace
+
+TrainerOptions scaling_base(ScalingCommand& command, bool model_given) {
+  const std::string own = command.out + "/" + study_file;
+  if (command.study.empty() && !model_given && fs::is_regular_file(own)) command.study = own;
+  TrainerOptions base;
+  if (!command.study.empty())
+    parse_config(base, read_settings(command.study), command.study, OldNames::refused, {"study", "cell"});
+  return base;
+}
+
+int scaling_command(const TrainerOptions& settings, const ScalingCommand& command) {
+  adopt_orphans();  // before there are threads, which would take the signals
+  const StudyOptions study = asked(command);
+  if (!study.weak && !study.strong) throw OptionError("scaling: neither weak nor strong is asked for");
+  if (study.scale_lr && !study.weak) throw OptionError("--scale_lr is for --weak: in strong scaling the batch stays");
+  if (settings.parallel.ranks != 1 || !settings.parallel.mesh.empty() || !settings.parallel.strategy.empty())
+    throw OptionError("scaling: parallel.ranks, mesh and strategy are those of cells: --ranks, --strategy or [study]");
+  if (!settings.run.replay.empty()) throw OptionError("scaling: run.replay repeats one run, and a study has many");
+  if (study.mpi && run_quietly({"mpiexec", "--version"}) != 0)
+    throw OptionError("scaling: --mpi needs mpiexec in PATH");
+  const std::vector<PlannedCell> cells = cells_of(study, settings);
+  for (const PlannedCell& cell : cells) check_plan(cell);
+  return run_study(study, settings, cells, {.directory = command.out, .dry_run = command.dry_run});
+}
+
+}  // namespace trireme
