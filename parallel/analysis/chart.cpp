@@ -6,33 +6,44 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <string_view>
 
 #include "kernels/core/error.h"
 
 namespace trireme {
 namespace {
 
-constexpr double plot = 640, height = 440, top = 48, bottom = 58, letter = 7;  // pixels
-constexpr std::size_t most_marks = 24;                                         // of a line; else they hide it
-/// Colours that the colour-blind tell apart (Okabe and Ito, 2008).
-constexpr std::array colours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444"};
+constexpr double plot = 640, least_height = 440, top = 48, bottom = 58, letter = 7;  // pixels
+constexpr double row = 20;                                                           // of the legend
+constexpr std::size_t most_marks = 24;                                               // of a line; else they hide it
+constexpr std::array colours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444",
+                                "#5e3c99", "#8c510a", "#66a61e", "#b2182b", "#01665e", "#e7298a", "#8d99ae"};
 
 /// One direction of a chart, from numbers to pixels.
 class Scale {
  public:
   Scale(const Chart& chart, bool vertical) : log_(vertical ? chart.log_y : chart.log_x) {
     double low = std::numeric_limits<double>::infinity(), high = -low;
-    for (const ChartSeries& s : chart.series)
-      for (const auto& [x, y] : s.points) {
-        const double v = vertical ? y : x;
-        check(std::isfinite(v) && (!log_ || v > 0), "chart", "{}: {} cannot be drawn{}", s.name, v,
-              log_ ? " on a logarithmic axis" : "");
-        low = std::min(low, v), high = std::max(high, v);
-      }
+    const auto add = [&](const ChartSeries& s, double v) {
+      check(std::isfinite(v) && (!log_ || v > 0), "chart", "{}: {} cannot be drawn{}", s.name, v,
+            log_ ? " on a logarithmic axis" : "");
+      low = std::min(low, v), high = std::max(high, v);
+    };
+    for (const ChartSeries& s : chart.series) {
+      check((s.intervals.empty() || s.intervals.size() == s.points.size()) &&
+                (s.evidence.empty() || s.evidence.size() == s.points.size()),
+            "chart", "{}: {} points, {} intervals, {} kinds of evidence", s.name, s.points.size(), s.intervals.size(),
+            s.evidence.size());
+      for (const auto& [x, y] : s.points) add(s, vertical ? y : x);
+      if (vertical)
+        for (const auto& [from, to] : s.intervals) add(s, from), add(s, to);
+    }
     if (low > high) low = log_ ? 1 : 0, high = 1;
-    if (!log_ && vertical) low = std::min(low, 0.0);
+    if (!log_ && vertical && chart.from_zero) low = std::min(low, 0.0);
     if (low == high) high = log_ ? low * 10 : low + 1;
-    if (vertical) high = log_ ? high * std::pow(high / low, 0.05) : high + (high - low) * 0.05;
+    const double room = log_ ? std::pow(high / low, 0.05) : (high - low) * 0.05;
+    if (vertical && !log_ && !chart.from_zero) low -= room;
+    if (vertical) high = log_ ? high * room : high + room;
     low_ = low, high_ = high;
   }
   void place(double from, double to) { from_ = from, to_ = to; }
@@ -47,10 +58,52 @@ class Scale {
   double low_, high_, from_ = 0, to_ = 1;
 };
 
+/// A series with its marks and intervals.
+void draw_series(Svg& svg, const ChartSeries& s, const std::string& colour, const Scale& x, const Scale& y) {
+  std::vector<std::pair<double, double>> points, around;
+  for (const auto& [px, py] : s.points) points.emplace_back(x(px), y(py));
+  if (s.band) {
+    for (std::size_t i = 0; i < s.intervals.size(); ++i) around.emplace_back(points[i].first, y(s.intervals[i].first));
+    for (std::size_t i = s.intervals.size(); i-- > 0;) around.emplace_back(points[i].first, y(s.intervals[i].second));
+    if (!around.empty()) svg.area(around, fmt::format("fill=\"{}\" fill-opacity=\"0.15\"", colour));
+  }
+  svg.lines(points,
+            fmt::format("stroke=\"{}\" stroke-width=\"2\"{}", colour, s.dashed ? " stroke-dasharray=\"6 4\"" : ""));
+  for (std::size_t i = 0; !s.band && i < s.intervals.size(); ++i) {
+    const double at = points[i].first, low = y(s.intervals[i].first), high = y(s.intervals[i].second);
+    const std::string stroke = fmt::format("stroke=\"{}\" stroke-width=\"1.5\"", colour);
+    svg.lines({{at, low}, {at, high}}, stroke);
+    for (const double end : {low, high}) svg.lines({{at - 5, end}, {at + 5, end}}, stroke);
+  }
+  if (s.dashed || (s.points.size() > most_marks && s.evidence.empty())) return;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    std::string told =
+        fmt::format("{}: {}, {}", s.name, number_text(s.points[i].first), number_text(s.points[i].second));
+    if (!s.intervals.empty())
+      told += fmt::format(" [{}, {}]", number_text(s.intervals[i].first), number_text(s.intervals[i].second));
+    if (!s.evidence.empty()) told += fmt::format(", {}", evidence_names.at(static_cast<std::size_t>(s.evidence[i])));
+    svg.mark(points[i].first, points[i].second, s.evidence.empty() ? Evidence::real : s.evidence[i], colour, told);
+  }
+}
+
+/// The kinds of evidence that the legend explains.
+std::vector<Evidence> shown_evidence(const Chart& chart) {
+  std::vector<Evidence> shown;
+  for (const ChartSeries& s : chart.series)
+    for (const Evidence e : s.evidence)
+      if (std::ranges::find(shown, e) == shown.end()) shown.push_back(e);
+  std::ranges::sort(shown);
+  return shown;
+}
+
 }  // namespace
 
+std::string palette(std::size_t i) { return colours[i % colours.size()]; }
+
 Svg::Svg(double w, double h)
-    : text_(fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
+    : width_(w),
+      height_(h),
+      text_(fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
                         "height=\"{1:.0f}\" font-family=\"sans-serif\" font-size=\"12\">\n"
                         "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
                         w, h)) {}
@@ -72,6 +125,33 @@ void Svg::lines(const std::vector<std::pair<double, double>>& points, const std:
   std::string path;
   for (const auto& [x, y] : points) path += fmt::format(" {:.2f},{:.1f}", x, y);
   add("polyline", fmt::format("points=\"{}\" fill=\"none\" {}", path, more), "");
+}
+void Svg::area(const std::vector<std::pair<double, double>>& points, const std::string& more) {
+  std::string path;
+  for (const auto& [x, y] : points) path += fmt::format(" {:.2f},{:.1f}", x, y);
+  add("polygon", fmt::format("points=\"{}\" {}", path, more), "");
+}
+void Svg::mark(double x, double y, Evidence evidence, const std::string& colour, const std::string& title) {
+  constexpr std::array fills = {"", "#ffd27f", "#ffffff", "#ff9b9b"};
+  if (evidence == Evidence::real) return circle(x, y, 3.5, fmt::format("fill=\"{}\"", colour), title);
+  using Corners = std::vector<std::pair<double, double>>;
+  const Corners corners = evidence == Evidence::emulated    ? Corners{{-4, -4}, {4, -4}, {4, 4}, {-4, 4}}
+                          : evidence == Evidence::simulated ? Corners{{0, -5}, {5, 4}, {-5, 4}}
+                                                            : Corners{{0, -5.5}, {5.5, 0}, {0, 5.5}, {-5.5, 0}};
+  std::string path;
+  for (const auto& [dx, dy] : corners) path += fmt::format(" {:.2f},{:.2f}", x + dx, y + dy);
+  add("polygon",
+      fmt::format("points=\"{}\" fill=\"{}\" stroke=\"{}\" stroke-width=\"2\"", path,
+                  fills.at(static_cast<std::size_t>(evidence)), colour),
+      fmt::format("<title>{}</title>", html_text(title)));
+}
+void Svg::watermark(const std::string& what) {
+  if (what.empty()) return;
+  const double size = std::min(height_ / 5, 1.5 * width_ / static_cast<double>(what.size()));
+  text(0, 0, what,
+       fmt::format("transform=\"translate({:.1f} {:.1f}) rotate(-18)\" text-anchor=\"middle\" font-size=\"{:.0f}\" "
+                   "font-weight=\"bold\" fill=\"#c00\" fill-opacity=\"0.22\" pointer-events=\"none\"",
+                   width_ / 2, height_ / 2 + size / 3, size));
 }
 
 std::vector<double> ticks(double low, double high, bool log) {
@@ -122,9 +202,14 @@ std::string html_text(const std::string& text) {
 
 std::string chart_svg(const Chart& chart) {
   Scale x(chart, false), y(chart, true);
+  const std::vector<Evidence> kinds = shown_evidence(chart);
   std::size_t names = 0, numbers = 0;
   for (const ChartSeries& s : chart.series) names = std::max(names, s.name.size());
+  for (const Evidence e : kinds)
+    names = std::max(names, std::string_view(evidence_names.at(static_cast<std::size_t>(e))).size());
   for (const double v : y.marks()) numbers = std::max(numbers, number_text(v).size());
+  const auto rows = static_cast<double>(chart.series.size() + (kinds.empty() ? 0 : kinds.size() + 1));
+  const double height = std::max(least_height, top + row * (rows + 1));
   const double left = 44 + letter * static_cast<double>(numbers);
   const double right = left + plot, base = height - bottom;
   const double width = right + 60 + letter * static_cast<double>(std::max<std::size_t>(names, 10));
@@ -143,22 +228,25 @@ std::string chart_svg(const Chart& chart) {
   svg.text((left + right) / 2, base + 42, chart.x, "text-anchor=\"middle\"");
   svg.text(0, 0, chart.y,
            fmt::format("transform=\"translate(18 {:.1f}) rotate(-90)\" text-anchor=\"middle\"", (top + base) / 2));
+  double at = top + 10 + row * static_cast<double>(chart.series.size());
+  for (std::size_t k = 0; k < kinds.size(); ++k) {
+    const char* name = evidence_names.at(static_cast<std::size_t>(kinds[k]));
+    svg.mark(right + 25, at + row * static_cast<double>(k + 1), kinds[k], "#444", name);
+    svg.text(right + 42, at + row * static_cast<double>(k + 1) + 4, name);
+  }
   for (std::size_t i = chart.series.size(); i-- > 0;) {  // the first is drawn over the others
     const ChartSeries& s = chart.series[i];
-    const char* colour = colours[i % colours.size()];
-    const std::string stroke =
-        fmt::format("stroke=\"{}\" stroke-width=\"2\"{}", colour, s.dashed ? " stroke-dasharray=\"6 4\"" : "");
-    std::vector<std::pair<double, double>> points;
-    for (const auto& [px, py] : s.points) points.emplace_back(x(px), y(py));
-    svg.lines(points, stroke);
-    for (const auto& [px, py] : s.points)
-      if (!s.dashed && s.points.size() <= most_marks)
-        svg.circle(x(px), y(py), 3.5, fmt::format("fill=\"{}\"", colour),
-                   fmt::format("{}: {}, {}", s.name, number_text(px), number_text(py)));
-    const double at = top + 10 + 20 * static_cast<double>(i);
-    svg.lines({{right + 14, at}, {right + 36, at}}, stroke);
+    const std::string colour = s.colour.empty() ? palette(i) : s.colour;
+    draw_series(svg, s, colour, x, y);
+    at = top + 10 + row * static_cast<double>(i);
+    if (s.band)
+      svg.area({{right + 14, at - 6}, {right + 36, at - 6}, {right + 36, at + 6}, {right + 14, at + 6}},
+               fmt::format("fill=\"{}\" fill-opacity=\"0.15\"", colour));
+    svg.lines({{right + 14, at}, {right + 36, at}},
+              fmt::format("stroke=\"{}\" stroke-width=\"2\"{}", colour, s.dashed ? " stroke-dasharray=\"6 4\"" : ""));
     svg.text(right + 42, at + 4, s.name);
   }
+  svg.watermark(chart.watermark);
   return svg.finish();
 }
 

@@ -8,7 +8,7 @@
 #include "framework/autograd/step_context.h"
 #include "parallel/comm/world/mesh.h"
 #include "parallel/comm/world/norm_ranks.h"
-#include "parallel/model/dry_run.h"
+#include "parallel/model/part_memory.h"
 #include "parallel/split/split.h"
 
 namespace trireme {
@@ -61,14 +61,12 @@ DryRun imagine_rank(const Plan& plan, const Strategy& strategy, const ImagineOpt
   const Tensor x = o.x.with_batch(pass.batch);
   const StepScope scope(std::move(pass));
   return dry_run(chain, parameters, chain.parts(parameters), x,
-                 {.meter = &mesh.meter(), .loss = o.loss, .labels = o.labels, .plan = &plan});
+                 {.meter = &mesh.meter(), .loss = o.loss, .labels = o.labels, .plan = &plan, .memory = true});
 }
 
 /// What one rank's dry run says of a part, where it is more than is known.
 void take(PartInfo& part, const PartInfo& found) {
-  PartCost& cost = part.cost;
-  cost.saved = std::max(cost.saved, found.cost.saved), cost.halo = std::max(cost.halo, found.cost.halo);
-  cost.output = std::max(cost.output, found.cost.output);
+  raise_bytes(part.cost, found.cost);
   part.outputs = found.outputs;
   if (bytes_of(found) > bytes_of(part)) part.comms = found.comms;
 }
@@ -77,7 +75,12 @@ void take(PartInfo& part, const PartInfo& found) {
 
 DType imagine(Plan& plan, const Strategy& strategy, const ImagineOptions& o) {
   DType loss = DType::f32;
-  for (PartInfo& part : plan.parts) part.cost.saved = part.cost.halo = part.cost.output = 0, part.comms.clear();
+  for (PartInfo& part : plan.parts) {
+    const PartCost& cost = part.cost;
+    part.cost = {
+        .forward = cost.forward, .backward_input = cost.backward_input, .backward_weight = cost.backward_weight};
+    part.comms.clear();
+  }
   PartInfo front, behind;  // of split layers, in front of the model and behind it
   for (const int rank : ranks_to_imagine(plan.axes, strategy.split)) {
     const DryRun run = imagine_rank(plan, strategy, o, rank);
@@ -87,6 +90,8 @@ DType imagine(Plan& plan, const Strategy& strategy, const ImagineOptions& o) {
       take(known != plan.parts.end() ? *known : &found == &run.parts.front() ? front : behind, found);
     }
   }
+  plan.parts.front().cost = joined(front.cost, plan.parts.front().cost);
+  if (behind.cost != PartCost{}) plan.parts.back().cost = joined(plan.parts.back().cost, behind.cost);
   auto& first = plan.parts.front().comms;
   auto& last = plan.parts.back().comms;
   first.insert(first.begin(), front.comms.begin(), front.comms.end());

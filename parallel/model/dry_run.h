@@ -22,6 +22,9 @@ struct DryRunOptions {
   /// them or not. Null: there are no cuts.
   const Plan* plan = nullptr;
   double operations_per_second = 1e12;  ///< of PartCost's seconds
+  /// Also counts what passes take in memory (parallel/model/part_memory.h); false: saved, halo and output alone, of
+  /// each part by itself.
+  bool memory = false;
 };
 /// What a dry run has found.
 struct DryRun {

@@ -32,6 +32,9 @@ struct ActionRow {
   double (*seconds)(const Plan&, const Action&) = nullptr;
   /// Its calls among the ranks of the axis, one behind the other; null: none. element: bytes of a parameter.
   std::vector<PlannedCall> (*calls)(const Action&, int ranks, Index element) = nullptr;
+  /// Bytes of the tensors that it makes, at most at once, from start to finish; null: none worth counting. element:
+  /// bytes of a parameter.
+  Index (*memory)(const Action&, int ranks, Index element) = nullptr;
   /// What is wrong with an action, in words; null, or an empty text: nothing.
   std::string (*fault)(const Plan&, const Program&, ActionId) = nullptr;
   /// Starts it; a collective or message returns its Work. Null for the library's kinds, which the executor knows.

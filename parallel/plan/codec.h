@@ -32,7 +32,9 @@ struct Codec {
   void (*decode)(const CodecContext&, const Tensor& wire, const Tensor& numbers) = nullptr;
   CodecState states[2] = {};  ///< that it keeps from step to step
   int rounds = 1;             ///< at least 1; more than one: is_summable
-  bool on_host = false;       ///< encode and decode want host memory: what lies on a device is copied there and back
+  /// Bytes of tensors that encode or decode make for the time of a call; null: none.
+  Index (*working)(const CodecContext&) = nullptr;
+  bool on_host = false;  ///< encode and decode want host memory: what lies on a device is copied there and back
 };
 
 /// What a codec finds when it encodes or decodes a reduction's slice. All but rank and states are alike on all ranks.

@@ -2,26 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/channels.h"
+#include "parallel/plan/codec.h"
 #include "parallel/plan/liveness.h"
 #include "parallel/plan/shards.h"
 
 namespace trireme {
 namespace {
-
-/// The most bytes of a kind that the program's micro-batches keep at once. with_arrived: and what came over cuts.
-Index peak_kept(const Plan& plan, const Program& program, Index PartCost::*kept, bool with_arrived) {
-  const Liveness live(program);
-  return std::ranges::max(live.totals([&](const LiveRange& r) {
-    const Segment& s = live.segments[r.segment];
-    Index bytes = with_arrived && s.first > 0 ? plan.parts[s.first - 1].cost.output : 0;
-    for (int p = s.first; p < s.end; ++p) bytes += plan.parts[p].cost.*kept;
-    return bytes;
-  }));
-}
 
 Index largest(const Plan& plan, const Program& program, ActionKind kind, Index element) {
   Index most = 0;
@@ -31,17 +22,177 @@ Index largest(const Plan& plan, const Program& program, ActionKind kind, Index e
   return most * element;
 }
 
-/// Messages that start the phase of an action.
+/// Messages that may wait for an action that takes some: one of each rank that pushes there.
 Index messages_of(const Plan& plan, const Program& program, const Action& a) {
   const Trigger& t = program.trigger(a);
-  if (t.count > 0) return t.count;
-  return std::ssize(senders_to(plan, t.channel, plan.range(program, a.peer.axis).begin));
+  return std::max<Index>(t.count, std::ssize(senders_to(plan, t.channel, plan.range(program, a.peer.axis).begin)));
 }
 
 /// Numbers of an action's slice that are other ranks' affair: of the rank that has the most of it.
 Index others_of(const Plan& plan, const Action& a) {
   const int ranks = plan.size(a.peer.axis);
   return a.slice.size() - shard_of(a, a.peer.root >= 0 ? a.peer.root : ranks - 1, ranks).size();
+}
+
+/// What a codec keeps from step to step for a reduction: the states as they were before it, for who undoes it, and what
+/// is sent and received. working: what encoding and decoding take beside it.
+struct CodecMemory {
+  Index kept = 0, working = 0;
+};
+CodecMemory codec_memory(const Plan& plan, const Action& a, int ranks, Index element) {
+  CodecMemory m;
+  const auto from = static_cast<std::int64_t>(find_argument(a, "from").value_or(0));
+  for (const std::string& state : codec_states(a)) m.kept += state.empty() ? 0 : a.slice.size() * element;
+  const Index wire = a.codec->wire ? static_cast<Index>(size_of(*a.codec->wire)) : element;
+  for (int round = 0; round < a.codec->rounds; ++round) {
+    CodecContext now(plan, a, element, from);
+    now.ranks = ranks, now.round = round;
+    m.kept += a.codec->length(now) * wire * (a.codec->is_summable ? 1 : 1 + ranks);
+  }
+  if (a.codec->working) m.working = a.codec->working(CodecContext(plan, a, element, from));
+  return m;
+}
+
+/// Goes through a program's actions and adds up which tensors are alive at each of them.
+class MemoryWalk {
+ public:
+  /// Of one kind of memory: what parts keep, and what their passes take. cuts: with what crosses cuts.
+  MemoryWalk(const Plan& plan, const Program& program, Index element, Index PartCost::*saved,
+             PassMemory PartCost::*passes, bool cuts)
+      : plan_(plan),
+        program_(program),
+        live_(program),
+        element_(element),
+        saved_(saved),
+        passes_(passes),
+        cuts_(cuts) {}
+  Index most();
+
+ private:
+  using Place = std::pair<int, int>;  // segment or part, and micro-batch
+  const PartCost& cost(int part) const { return plan_.parts[static_cast<std::size_t>(part)].cost; }
+  Index saved(int part) const { return saved_ ? cost(part).*saved_ : 0; }
+  Index output(int part) const { return cuts_ && part + 1 < std::ssize(plan_.parts) ? cost(part).output : 0; }
+  const Segment& segment(int s) const { return live_.segments[static_cast<std::size_t>(s)]; }
+  /// From forward until backward, with the leaf that it began with, where a message has brought that.
+  Index kept(const Segment& s) const {
+    Index all = cuts_ && s.end < std::ssize(plan_.parts) ? cost(s.end - 1).unsaved : 0;
+    for (int p = s.first; p < s.end; ++p) all += saved(p);
+    return all + arrived(s);
+  }
+  Index arrived(const Segment& s) const {
+    return s.first > 0 && live_.segment_of(s.first - 1) < 0 ? output(s.first - 1) : 0;
+  }
+  Index deferred(const Segment& s) const {
+    Index all = 0;
+    for (int p = s.first; p < s.end; ++p) all += (cost(p).*passes_).deferred;
+    return all;
+  }
+  Index most_of(const Segment&, const Action&) const;
+  void see(Index working) { most_ = std::max(most_, held_ + working); }
+  void set(Index& of, Index bytes) { held_ += bytes - std::exchange(of, bytes); }
+  void pass(const Action&);
+  void message(const Action&);
+
+  const Plan& plan_;
+  const Program& program_;
+  const Liveness live_;
+  Index element_;
+  Index PartCost::*saved_;
+  PassMemory PartCost::*passes_;
+  bool cuts_;
+  Index held_ = 0, most_ = 0;
+  std::map<Place, Index> alive_;                    // by segment
+  std::map<Place, Index> activations_, gradients_;  // that have arrived over the cut behind a part, or wait to be sent
+};
+
+/// The most while a pass of a segment runs, beyond what is alive beside it.
+Index MemoryWalk::most_of(const Segment& s, const Action& a) const {
+  Index before = 0, behind = deferred(s), most = 0;
+  for (int p = s.first; p < s.end; ++p) {
+    const PassMemory& m = cost(p).*passes_;
+    behind -= m.deferred;
+    if (a.kind == ActionKind::forward)
+      most = std::max({most, before + m.forward, before + saved(p)});
+    else if (a.kind == ActionKind::backward)
+      most = std::max({most, before + m.backward, before + saved(p)});
+    else if (a.kind == ActionKind::backward_input)
+      most = std::max({most, before + behind + m.backward_input, before + saved(p)});
+    else
+      most = std::max(most, before + m.backward_weight);
+    before += a.kind == ActionKind::backward_weight ? m.deferred : saved(p);
+  }
+  const Index leaf = a.kind == ActionKind::backward_weight ? 0 : arrived(s);
+  return most + leaf;
+}
+
+void MemoryWalk::pass(const Action& a) {
+  const int number = live_.segment_of(a.part);
+  const Segment& s = segment(number);
+  const bool forward = a.kind == ActionKind::forward;
+  if (a.part != (forward ? s.first : s.end - 1)) return;  // the segment's first action runs all of it
+  Index& own = alive_[{number, a.microbatch}];
+  if (forward) set(activations_[{s.first - 1, a.microbatch}], 0);
+  set(own, 0);
+  see(most_of(s, a));
+  if (forward) return set(own, kept(s));
+  if (a.kind == ActionKind::backward_weight) return;
+  if (a.kind == ActionKind::backward_input) set(own, deferred(s));
+  if (s.first > 0) set(gradients_[{s.first - 1, a.microbatch}], output(s.first - 1));
+  see(0);
+  set(gradients_[{s.end - 1, a.microbatch}], 0);
+}
+
+void MemoryWalk::message(const Action& a) {
+  const bool ours = live_.segment_of(a.part) >= 0;
+  if (a.kind == ActionKind::recv)
+    set((ours ? gradients_ : activations_)[{a.part, a.microbatch}], output(a.part));
+  else if (!ours)
+    set(gradients_[{a.part, a.microbatch}], 0);
+  see(0);
+}
+
+Index MemoryWalk::most() {
+  for (const LiveRange& r : live_.ranges)
+    if (r.microbatch < 0) set(alive_[{r.segment, r.microbatch}], kept(segment(r.segment)));
+  ActionId last = -1;
+  for (ActionId id = 0; id < std::ssize(program_.actions); ++id)
+    if (program_.actions[static_cast<std::size_t>(id)].kind == ActionKind::forward) last = id;
+  Index statistics = 0;  // of batch norms, until those of all micro-batches are there: two numbers of f64 each
+  for (const PartInfo& part : plan_.parts)
+    if (cuts_ && plan_.microbatches > 1 && live_.segment_of(static_cast<int>(&part - plan_.parts.data())) >= 0)
+      statistics += part.buffers.size() * static_cast<Index>(sizeof(double));
+  held_ += statistics;
+  std::map<int, Index> own;  // by phase: what kinds of the caller's make
+  for (ActionId id = 0; id < std::ssize(program_.actions); ++id) {
+    const Action& a = program_.actions[static_cast<std::size_t>(id)];
+    if (is_pass(a) && a.kind != ActionKind::loss) pass(a);
+    if (is_message(a)) message(a);
+    if (id == last) held_ -= std::exchange(statistics, 0);
+    const int ranks = plan_.size(program_, a.peer);
+    if (cuts_ && a.kind->memory && (ranks > 1 || a.peer.axis.empty()))
+      see(own[a.phase] += a.kind->memory(a, ranks, element_));
+  }
+  see(0);
+  return most_;
+}
+
+Index packed_of(const Plan& plan, const Program& program, Index element) {
+  Index encoded = 0, most = MemoryWalk(plan, program, element, nullptr, &PartCost::packed, false).most();
+  for (const Action& a : program.actions)
+    if (const int ranks = plan.size(program, a.peer); a.codec && is_reduction(a) && ranks > 1) {
+      const CodecMemory m = codec_memory(plan, a, ranks, element);
+      encoded += m.kept, most = std::max(most, m.working);
+    }
+  most = std::max(most, largest(plan, program, ActionKind::average, element));
+  Index taken = 0;
+  std::map<int, Index> pushed;  // by phase: copies, since the next message may change what they are of
+  for (const Action& a : program.actions) {
+    if (a.kind == ActionKind::take) taken += a.slice.size() * messages_of(plan, program, a) * element;
+    if (a.kind == ActionKind::push && program.serves())
+      most = std::max(most, pushed[a.phase] += a.slice.size() * element);
+  }
+  return encoded + most + taken;
 }
 
 }  // namespace
@@ -70,11 +221,9 @@ std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& op
       m.gradients = std::min(m.gradients, (whole - dropped) * options.element +
                                               2 * largest(plan, program, ActionKind::reduce_scatter, options.element));
     m.optimizer = (own * options.states + whole * std::ssize(plan.state)) * options.element;
-    m.activations = peak_kept(plan, program, &PartCost::saved, true);
-    m.halos = peak_kept(plan, program, &PartCost::halo, false);
-    m.packed = largest(plan, program, ActionKind::average, options.element);
-    for (const Action& a : program.actions)
-      if (a.kind == ActionKind::take) m.packed += a.slice.size() * messages_of(plan, program, a) * options.element;
+    m.activations = MemoryWalk(plan, program, options.element, &PartCost::saved, &PartCost::activations, true).most();
+    m.halos = MemoryWalk(plan, program, options.element, &PartCost::halo, &PartCost::halos, false).most();
+    m.packed = packed_of(plan, program, options.element);
     all.push_back(m);
   }
   return all;
@@ -82,18 +231,23 @@ std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& op
 
 std::string memory_table(const Plan& plan, const std::vector<RankMemory>& predicted,
                          const std::vector<RankMemory>& measured, const std::vector<int>& programs) {
-  std::string text = fmt::format("{:<20} {:>10} {:>10} {:>10} {:>11} {:>10} {:>10} {:>10}\n", "MB per rank", "weights",
-                                 "gradients", "optimizer", "activations", "halos", "packed", "total");
-  const auto line = [&](const std::string& name, const RankMemory& m) {
+  std::string text =
+      fmt::format("{:<20} {:>10} {:>10} {:>10} {:>11} {:>10} {:>10} {:>10}{}\n", "MB per rank", "weights", "gradients",
+                  "optimizer", "activations", "halos", "packed", "total", measured.empty() ? "" : "  predicted");
+  const auto line = [&](const std::string& name, const RankMemory& m, const std::string& error) {
     auto mb = [](Index bytes) { return static_cast<double>(bytes) / 1e6; };
-    text += fmt::format("{:<20} {:>10.2f} {:>10.2f} {:>10.2f} {:>11.2f} {:>10.2f} {:>10.2f} {:>10.2f}\n", name,
+    text += fmt::format("{:<20} {:>10.2f} {:>10.2f} {:>10.2f} {:>11.2f} {:>10.2f} {:>10.2f} {:>10.2f}{}\n", name,
                         mb(m.weights), mb(m.gradients), mb(m.optimizer), mb(m.activations), mb(m.halos), mb(m.packed),
-                        mb(m.total()));
+                        mb(m.total()), error);
+  };
+  const auto error = [](const RankMemory& says, const RankMemory& is) {
+    return fmt::format(" {:>+9.1f} %", 100 * (static_cast<double>(says.total()) / static_cast<double>(is.total()) - 1));
   };
   for (std::size_t r = 0; r < predicted.size(); ++r) {
-    line(plan.programs[r].name + (measured.empty() ? "" : ", predicted"), predicted[r]);
+    line(plan.programs[r].name + (measured.empty() ? "" : ", predicted"), predicted[r], "");
     for (std::size_t rank = 0; rank < measured.size(); ++rank)
-      if (programs[rank] == static_cast<int>(r)) line(fmt::format("  rank {}, measured", rank), measured[rank]);
+      if (programs[rank] == static_cast<int>(r))
+        line(fmt::format("  rank {}, measured", rank), measured[rank], error(predicted[r], measured[rank]));
   }
   return text;
 }

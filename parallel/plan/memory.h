@@ -12,9 +12,9 @@ struct RankMemory {
   Index weights = 0;      ///< in all versions that are kept, and running statistics
   Index gradients = 0;    ///< with the buckets on their way, which are parts of the same block
   Index optimizer = 0;    ///< state, of what the rank updates; and Plan::state
-  Index activations = 0;  ///< kept for backward by the micro-batches in flight, and what came over cuts for them
-  Index halos = 0;        ///< of images that are cut: what neighbours sent, kept as long
-  Index packed = 0;       ///< copies on their way: running statistics, messages that a server takes together
+  Index activations = 0;  ///< of micro-batches in flight, with their gradients, and what passes and mixing work with
+  Index halos = 0;        ///< of images that are cut: what neighbours sent
+  Index packed = 0;       ///< copies on their way: statistics, encoded gradients, messages that a server takes together
   /// The sum of the above.
   Index total() const { return weights + gradients + optimizer + activations + halos + packed; }
 };
@@ -24,9 +24,10 @@ struct MemoryOptions {
   Index element = 4;  ///< bytes of a parameter
   int states = 1;     ///< numbers of optimizer state per parameter: sgd with momentum 1, adam 2
 };
-/// By program. Every rank sets addresses aside for the whole blocks of weights and gradients; counted is what its
-/// program writes to: under zero(2, 3) a shard, and what is gathered or on its way. Not in it: gradients of
-/// activations, and what kernels need for the time of a call.
+/// By program, tensor by tensor where imagine() (parallel/analysis/imagine.h) has counted what passes of the parts take,
+/// else by what they keep alone. Every rank sets addresses aside for the whole blocks of weights and gradients; counted
+/// is what its program writes to: under zero(2, 3) a shard, and what is gathered or on its way. Where it depends on
+/// time how long a message is alive, the most is counted. Not in it: what kernels set aside by themselves.
 std::vector<RankMemory> predict_memory(const Plan&, const MemoryOptions& = {});
 /// A table with one line per program, and under it one for each of its ranks that was measured. programs: by rank.
 std::string memory_table(const Plan&, const std::vector<RankMemory>& predicted,

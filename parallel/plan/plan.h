@@ -272,15 +272,28 @@ struct TicketPlan {
   bool operator==(const TicketPlan&) const = default;  ///< member by member
 };
 
+/// Bytes of tensors of one kind (framework/tensor/memory_tracker.h) at most while a pass of a part runs: what it has
+/// kept and keeps, gradients of activations, operands of kernels. Not in it: what parts of its segment that stand
+/// before it keep.
+struct PassMemory {
+  Index forward = 0,                                   ///< of the last part: with the loss
+      backward = 0,                                    ///< both halves at once
+      backward_input = 0,                              ///< without `deferred` of the parts behind it
+      backward_weight = 0;                             ///< without `deferred` of the parts before it
+  Index deferred = 0;                                  ///< kept from backward_input for backward_weight
+  bool operator==(const PassMemory&) const = default;  ///< member by member
+};
 /// What a part costs for one micro-batch, measured on this machine or counted from shapes; zeros until then.
 struct PartCost {
-  double forward = 0,                                ///< seconds
-      backward_input = 0,                            ///< seconds
-      backward_weight = 0;                           ///< seconds
-  Index saved = 0;                                   ///< bytes kept from forward for backward
-  Index output = 0;                                  ///< bytes that cross a cut behind the part
-  Index halo = 0;                                    ///< bytes that neighbours send, kept as long as saved
-  bool operator==(const PartCost&) const = default;  ///< member by member
+  double forward = 0,       ///< seconds
+      backward_input = 0,   ///< seconds
+      backward_weight = 0;  ///< seconds
+  Index saved = 0;          ///< bytes kept from forward for backward
+  Index output = 0;         ///< bytes that cross a cut behind the part
+  Index halo = 0;           ///< bytes that neighbours send, kept as long as saved
+  Index unsaved = 0;        ///< bytes of output that are not in saved: nobody keeps them but at a cut
+  PassMemory activations = {}, halos = {}, packed = {};  ///< passes; zeros until a dry run has counted them
+  bool operator==(const PartCost&) const = default;      ///< member by member
 };
 /// What a part's layers send for one micro-batch beside the plan's actions (batch norm's sums, halos, divided layers):
 /// the calls of a kind along an axis, and their payload_bytes() (parallel/comm/world/traffic.h) together.

@@ -7,6 +7,7 @@
 #include <ranges>
 
 #include "framework/ops/ops.h"
+#include "framework/tensor/memory_tracker.h"
 #include "parallel/plan/action_kind.h"
 
 namespace trireme {
@@ -49,6 +50,7 @@ Work Channels::push(const Action& a, std::int64_t step, const Tensor& number) {
   const int root = root_of(a.peer, comm_->rank());
   if (!inbox_) return send(a, step, payload, root);
   std::erase_if(sending_, [](Work& work) { return work.done(); });
+  const MemoryScope packed(MemoryKind::packed);
   payload = payload.clone();
   std::vector<int> receivers;
   if (root >= 0) {
@@ -115,6 +117,7 @@ void Channels::add(ReceivedMessage message) {
 }
 
 int Channels::next() {
+  const MemoryScope packed(MemoryKind::packed);
   for (;;) {
     if (const auto start = inbox_->next()) {
       taken_.clear();

@@ -108,6 +108,8 @@ void Executor::flush(bool refused) {
 }
 
 void Executor::serve() {
+  std::optional<MemoryScope> counted;
+  if (recorder_) counted.emplace(recorder_->memory());
   begin_step();
   agreement_.begin();
   if (recorder_) recorder_->clear(slots_.size());

@@ -107,9 +107,10 @@ const std::vector<CandidateBounds::Stage>& CandidateBounds::stages_of(const Sear
   if (c.stages > 1) starts = cut_by_cost(parts, {.stages = c.stages * c.chunks});
   starts.push_back(static_cast<int>(parts.size()));
   for (std::size_t s = 0; s + 1 < starts.size(); ++s) {
-    Stage stage;
+    Stage stage{.first = starts[s]};
     for (int p = starts[s]; p < starts[s + 1]; ++p) {
       const PartCost& cost = parts[p].cost;
+      const double before = stage.backward();
       stage.forward += cost.forward / speed_, stage.backward_input += cost.backward_input / speed_;
       stage.backward_weight += cost.backward_weight / speed_;
       stage.kept += cost.saved + cost.halo;
@@ -124,6 +125,7 @@ const std::vector<CandidateBounds::Stage>& CandidateBounds::stages_of(const Sear
          : comm.during == ActionKind::backward_weight ? stage.backward_weight
                                                       : stage.backward_input) += took;
       }
+      stage.backward_of.push_back(stage.backward() - before);
     }
     if (starts[s] > 0) stage.arrived = parts[starts[s] - 1].cost.output;
     stage.weights = {parts[starts[s]].slice.begin, parts[starts[s + 1] - 1].slice.end};
@@ -167,6 +169,8 @@ CandidateBounds::Sums CandidateBounds::sums_of(const SearchCandidate& c, const R
     if (c.zero == 1 || c.zero == 2) sums.gather += took(CallKind::all_gather, s);
     if (c.zero == 3 && exact) sums.before += 2 * c.micro * took(CallKind::all_gather, s);
   }
+  for (int p = stages[rank].first; !slices.empty() && model.parts[p].slice.end <= slices.back().begin; ++p)
+    sums.behind += stages[rank].backward_of[p - stages[rank].first];
   return sums;
 }
 
@@ -185,8 +189,8 @@ double CandidateBounds::seconds_of(const SearchCandidate& c, const RankModel& mo
     const double computed = before + c.micro * busy;
     // The first bucket is complete in the last micro-batch's backward.
     const double ready = c.chunks > 1 ? 0 : before + (c.micro - 1) * busy + first.forward;
-    double end = std::max(computed + sums.last, ready + sums.reduce);
-    if (!cluster_.overlaps && c.stages == 1 && c.zero < 3) end = std::max(end, computed + sums.reduce);
+    double end = std::max({computed, computed - sums.behind + sums.last, ready + sums.reduce});
+    if (!cluster_.overlaps && c.stages == 1 && c.zero < 2) end = std::max(end, computed + sums.reduce);
     most = std::max({most, end + sums.gather, sums.before + sums.reduce});
     if (!halves) most = std::max(most, computed + behind);
     before += first.forward + least_message, behind += first.backward() + least_message;

@@ -56,11 +56,14 @@ class CandidateBounds {
     double forward = 0, backward_input = 0, backward_weight = 0;
     Index kept = 0, arrived = 0;
     Slice weights = {};
+    int first = 0;                         // part
+    std::vector<double> backward_of = {};  // its parts
     double all() const { return forward + backward_input + backward_weight; }
     double backward() const { return backward_input + backward_weight; }
   };
   struct Sums {  // of a rank's gradients and weights over those that share them
     double reduce = 0, last = 0, gather = 0, before = 0;
+    double behind = 0;  // computation that follows behind the last bucket's
   };
   const RankModel* model_of(const SearchCandidate&);
   const std::vector<Stage>& stages_of(const SearchCandidate&, const RankModel&);

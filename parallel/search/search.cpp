@@ -45,7 +45,7 @@ double exposed_seconds(const Simulation& s) {
 /// One search: what all of its candidates share.
 class Search {
  public:
-  explicit Search(const SearchInput& in) : in_(in), machine_(machine_of(in)) { rows_ = 1; }
+  explicit Search(const SearchInput& in) : in_(in), machine_(machine_of(in)) {}
 
   std::variant<RankedStrategy, std::string> evaluate(const SearchCandidate& c) {
     try {
@@ -53,7 +53,6 @@ class Search {
     } catch (const Error& e) { return in_short(e.what()); }
   }
   SearchResult run();
-  Index work() const { return work_; }
 
  private:
   struct Bounded {
@@ -63,15 +62,15 @@ class Search {
   std::variant<RankedStrategy, std::string> simulated(const SearchCandidate& c);
   std::vector<Bounded> bounded(const std::vector<SearchCandidate>&);
   void go_through(const std::vector<SearchCandidate>&, const std::vector<Bounded>&);
-  void find_nearest(const std::vector<SearchCandidate>&, std::vector<Bounded>);
+  void find_nearest(const std::vector<SearchCandidate>&);
   void judge();
   bool keep(RankedStrategy);
 
   const SearchInput& in_;
   SimulateOptions machine_;
   SearchResult result_;
+  std::vector<Bounded> too_large_;
   Index work_ = 0;
-  int rows_;
 };
 
 std::variant<RankedStrategy, std::string> Search::simulated(const SearchCandidate& c) {
@@ -101,17 +100,16 @@ std::variant<RankedStrategy, std::string> Search::simulated(const SearchCandidat
 /// Those that keep within the memory as far as their bounds tell, the fastest first.
 std::vector<Search::Bounded> Search::bounded(const std::vector<SearchCandidate>& all) {
   CandidateBounds bounds(in_.space, in_.model, *machine_.cluster, in_.numbers);
-  std::vector<Bounded> fit, too_large;
+  std::vector<Bounded> fit;
   for (int i = 0; i < std::ssize(all); ++i) {
     const auto bound = bounds.of(all[i]);
     if (!bound)
       ++result_.dropped[cannot];
     else
-      (in_.memory > 0 && bound->bytes > in_.memory ? too_large : fit).push_back({i, *bound});
+      (in_.memory > 0 && bound->bytes > in_.memory ? too_large_ : fit).push_back({i, *bound});
   }
-  if (!too_large.empty()) result_.dropped[too_much] += std::ssize(too_large);
+  if (!too_large_.empty()) result_.dropped[too_much] += std::ssize(too_large_);
   std::ranges::stable_sort(fit, {}, [](const Bounded& b) { return b.bound.seconds; });
-  if (fit.empty()) find_nearest(all, too_large);
   return fit;
 }
 
@@ -132,7 +130,6 @@ bool Search::keep(RankedStrategy r) {
 
 void Search::go_through(const std::vector<SearchCandidate>& all, const std::vector<Bounded>& fit) {
   auto& ranked = result_.ranked;
-  std::vector<Bounded> too_large;
   std::size_t next = 0;
   for (; next < fit.size(); ++next) {
     const bool full = std::ssize(ranked) == in_.top;
@@ -144,7 +141,7 @@ void Search::go_through(const std::vector<SearchCandidate>& all, const std::vect
       ++result_.dropped[*why];
     } else if (auto& r = std::get<RankedStrategy>(outcome);
                r.seconds == 0 && in_.memory > 0 && r.memory.total() > in_.memory) {
-      ++result_.dropped[too_much], too_large.push_back(fit[next]);
+      ++result_.dropped[too_much], too_large_.push_back(fit[next]);
     } else {
       ++result_.simulated;
       r.least = fit[next].bound.seconds;
@@ -156,16 +153,19 @@ void Search::go_through(const std::vector<SearchCandidate>& all, const std::vect
   result_.complete = left == 0 || (std::ssize(ranked) == in_.top && result_.least_left > ranked.back().seconds);
   result_.best_is_known = left == 0 || (!ranked.empty() && result_.least_left >= ranked.front().seconds);
   if (left > 0) result_.dropped[result_.complete ? "slower, by their bounds" : "not looked at"] += left;
-  if (ranked.empty()) find_nearest(all, too_large);
 }
 
 /// Of what does not fit, what needs least: of those with the least bounds.
-void Search::find_nearest(const std::vector<SearchCandidate>& all, std::vector<Bounded> too_large) {
-  std::ranges::stable_sort(too_large, {}, [](const Bounded& b) { return b.bound.bytes; });
-  for (std::size_t i = 0; i < std::min<std::size_t>(too_large.size(), 32); ++i) {
-    const auto outcome = evaluate(all[too_large[i].candidate]);
+void Search::find_nearest(const std::vector<SearchCandidate>& all) {
+  std::ranges::stable_sort(too_large_, {}, [](const Bounded& b) { return b.bound.bytes; });
+  int made = 0;
+  for (const Bounded& b : too_large_) {
+    if (made == 32 || (result_.nearest && b.bound.bytes >= result_.nearest->memory.total())) break;
+    const auto outcome = evaluate(all[b.candidate]);
     const auto* r = std::get_if<RankedStrategy>(&outcome);
-    if (r && (!result_.nearest || r->memory.total() < result_.nearest->memory.total())) result_.nearest = *r;
+    if (!r) continue;
+    ++made;
+    if (!result_.nearest || r->memory.total() < result_.nearest->memory.total()) result_.nearest = *r;
   }
 }
 
@@ -185,6 +185,7 @@ SearchResult Search::run() {
   result_.candidates = std::ssize(all);
   const auto fit = bounded(all);
   if (!fit.empty()) go_through(all, fit);
+  if (result_.ranked.empty()) find_nearest(all);
   judge();
   return std::move(result_);
 }

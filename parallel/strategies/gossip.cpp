@@ -35,6 +35,12 @@ std::vector<PlannedCall> sends(const Action& a, int ranks, Index numbers, Index 
   return std::vector(count, PlannedCall{CallKind::send, numbers * element});
 }
 
+/// What a rank holds at once: what others send in a step, and so many vectors of its own.
+template <Index own>
+Index memory_of_messages(const Action& a, int ranks, Index element) {
+  return (own + sends_of(peers_at(a.peer, 0, ranks, 0), 0)) * a.slice.size() * element;
+}
+
 /// What a rank has counts `keep` times, what each of the others sends `take` times.
 const ActionRow mix_graph{
     .name = "mix",
@@ -42,6 +48,7 @@ const ActionRow mix_graph{
     .is_collective = true,
     .access = weights_of,
     .calls = [](const Action& a, int ranks, Index element) { return sends(a, ranks, a.slice.size(), element); },
+    .memory = memory_of_messages<2>,
     .fault =
         [](const Plan& plan, const Program& program, ActionId id) {
           const Action& a = program.actions[static_cast<std::size_t>(id)];
@@ -90,6 +97,7 @@ const ActionRow push_sum{
           return all;
         },
     .calls = [](const Action& a, int ranks, Index element) { return sends(a, ranks, a.slice.size() + 1, element); },
+    .memory = memory_of_messages<3>,
     .fault = [](const Plan& plan, const Program& program, ActionId id) -> std::string {
       const Action& a = program.actions[static_cast<std::size_t>(id)];
       const double keep = find_argument(a, "keep").value_or(0), give = find_argument(a, "give").value_or(0);
@@ -133,6 +141,7 @@ const ActionRow mix_star{.name = "mix_star",
                                const Index bytes = a.slice.size() * element;
                                return std::vector<PlannedCall>{{CallKind::broadcast, bytes}, {CallKind::reduce, bytes}};
                              },
+                         .memory = memory_of_slices<5>,
                          .start =
                              [](ActionContext& now) {
                                if (!now.comm) return Work();

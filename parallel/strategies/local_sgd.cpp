@@ -25,6 +25,7 @@ const ActionRow outer_update{.name = "outer_update",
                                  [](const Plan&, const Program&, const Liveness&, const Action& a) {
                                    return weights_and(a, {outer, velocity});
                                  },
+                             .memory = memory_of_slices<3>,
                              .start =
                                  [](ActionContext& now) {
                                    const Tensor o = now.state(outer), v = now.state(velocity), w = now.values();
@@ -44,6 +45,7 @@ const ActionRow elastic{
         [](const Action& a, int, Index element) {
           return std::vector{PlannedCall{CallKind::all_reduce, a.slice.size() * element}};
         },
+    .memory = memory_of_slices<2>,
     .start =
         [](ActionContext& now) {
           const int ranks = now.comm ? now.comm->size() : 1;

@@ -49,6 +49,7 @@ const ActionRow mean{.name = "mean",
                            return std::vector<PlannedCall>{{CallKind::all_reduce, a.slice.size() * element},
                                                            {CallKind::all_reduce, Index{sizeof(double)}}};
                          },
+                     .memory = memory_of_slices<2>,
                      .start =
                          [](ActionContext& now) {
                            if (!now.comm) return Work();

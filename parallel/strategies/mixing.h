@@ -12,6 +12,12 @@ namespace action_rows {
 extern const ActionRow mean;
 }  // namespace action_rows
 
+/// ActionRow::memory of an action that makes so many vectors of its slice's size.
+template <Index vectors>
+Index memory_of_slices(const Action& a, int, Index element) {
+  return vectors * a.slice.size() * element;
+}
+
 /// Whether ranks along the axis may train for themselves: nothing makes their weights alike yet. Throws Error if not.
 void check_apart(const Plan&, const std::string& axis, const std::string& strategy);
 /// An action like that one on each slice of weights that a program updates, over the axis, in steps of the trigger,

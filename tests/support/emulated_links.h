@@ -26,8 +26,9 @@ class EmulatedClock {
   Nanoseconds now() const { return at_ + processor() - processor_at_; }  ///< of the steady clock
   /// Until then, if it is not later already.
   void sleep_until(Nanoseconds then);
-  /// What a sleep came late, mean.
+  /// What a sleep came late, mean since reset_lateness().
   Nanoseconds lateness() const { return sleeps_ == 0 ? 0 : late_ / sleeps_; }
+  void reset_lateness() { late_ = 0, sleeps_ = 0; }
   static Nanoseconds real();  ///< the steady clock
 
  private:

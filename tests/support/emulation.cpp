@@ -116,6 +116,7 @@ bool same_order(const Plan& plan, const Timeline& measured, const Simulation& s,
   }
   for (auto& [where, spans] : order) {
     const auto [rank, stream] = where;
+    if (program_of(rank).serves()) continue;
     std::ranges::sort(spans);
     std::vector<ActionId> simulated = s.started[stream][rank];
     std::erase_if(simulated, [&](ActionId id) {  // of a phase that runs in none of the steps
@@ -133,7 +134,7 @@ bool same_order(const Plan& plan, const Timeline& measured, const Simulation& s,
 }  // namespace
 
 EmulatedTimes times_of(const EmulatedCase& c) {
-  const int ranks = ranks_of(c.mesh);
+  const int ranks = ranks_of(c.mesh), first = c.servers > 0 ? 0 : 1;
   EmulatedTimes times;
   std::mutex mutex;
   Nanoseconds began = 0, ended = 0, late = 0;
@@ -145,7 +146,7 @@ EmulatedTimes times_of(const EmulatedCase& c) {
     const auto sleeper = std::make_shared<Sleeper>(clock);
     Index batch = c.microbatches;
     for (const Axis& a : c.mesh)
-      if (a.name != "pipe") batch *= a.size;
+      if (a.name != "pipe") batch *= a.size - c.servers;
     Step step(network(c, sleeper), cross_entropy, Sgd{.lr = 0.1}, mesh, parse_strategy(c.strategy));
     const Index mine = batch / step.shard().size;
     BatchContext context;
@@ -156,13 +157,14 @@ EmulatedTimes times_of(const EmulatedCase& c) {
     const Plan own = with_costs(step.plan(), c);
     const Program& program = own.programs[static_cast<std::size_t>(
         own.program_at([&](const std::string& axis) { return mesh.index(axis); }))];
-    step(x, y);
+    for (int i = 0; i < first; ++i) step(x, y);
     step.flush();
     world.comm().barrier();
+    clock.reset_lateness();
     const Nanoseconds begin = clock.now();
     const std::clock_t cpu = std::clock();
     for (int i = 0; i < c.steps; ++i) {
-      sleeper->begin_step(own, program, c.cluster, world.rank(), 1 + i, i);
+      sleeper->begin_step(own, program, c.cluster, world.rank(), first + i, i);
       step.record(i + 1 == c.steps);
       step(x, y);
     }
@@ -176,11 +178,11 @@ EmulatedTimes times_of(const EmulatedCase& c) {
     Timeline all = step.timeline();
     if (world.main()) plan = own, measured = std::move(all);
   });
-  const Simulation s =
-      simulate(plan, {.cluster = c.cluster, .step = 1, .steps = c.steps, .folding = Folding::unfolded, .rows = ranks});
+  const Simulation s = simulate(
+      plan, {.cluster = c.cluster, .step = first, .steps = c.steps, .folding = Folding::unfolded, .rows = ranks});
   times.simulated = s.makespan, times.bubble = s.bubble;
   times.emulated = static_cast<double>(ended - began) / 1e9;
-  times.same_order = same_order(plan, measured, s, c.steps);
+  times.same_order = same_order(plan, measured, s, first + c.steps - 1);
   times.lateness = static_cast<double>(late) / ranks / 1e9;
   times.processor = static_cast<double>(processor) / CLOCKS_PER_SEC / times.emulated;
   return times;

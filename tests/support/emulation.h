@@ -20,17 +20,18 @@ struct EmulatedCase {
   Index width = 25;                                                      ///< f32 elements of an activation
   double forward = 0.02, backward_input = 0.02, backward_weight = 0.02;  ///< seconds of a part and micro-batch
   int steps = 4;
+  int servers = 0;  ///< of the ranks along data: they read no rows
 };
 struct EmulatedTimes {
   double simulated = 0;     ///< Simulation::makespan
   double emulated = 0;      ///< seconds of real time, from the moment at which all ranks began to the end of the last
   double bubble = 0;        ///< Simulation::bubble
-  bool same_order = false;  ///< in the last step each rank started its actions as simulated, by stream
+  bool same_order = false;  ///< in the last step each rank (servers aside) started its actions as simulated, by stream
   double lateness = 0;      ///< seconds by which a sleep came late, mean
   double processor = 0;     ///< seconds of cores per second of real time
   double error() const { return emulated / simulated - 1; }
 };
-/// A first step, which is not counted, announces shapes and takes no time of its own. Throws Error as Step does.
+/// Without servers a first step, which is not counted, announces shapes and does not sleep. Throws Error as Step does.
 EmulatedTimes times_of(const EmulatedCase&);
 
 }  // namespace trireme::test

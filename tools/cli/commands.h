@@ -48,6 +48,14 @@ struct BenchOptions {
   bool infer = false;
 };
 
+struct ProfileOptions {
+  std::string to;           ///< a machine file to write; empty: none
+  std::vector<Index> rows;  ///< of micro-batches, in ascending order; empty: up to a rank's share of data.batch
+  int runs = 15;            ///< of each measurement
+  bool load = false;        ///< the named data set's loader, too
+  std::string disk = ".";   ///< directory whose disk is measured
+};
+
 struct PlanOptions {
   std::string cost = "measured";      ///< of parts: "measured" on this machine, or all "equal"
   double latency = 0, bandwidth = 0;  ///< of a message: seconds; bytes per second, 0: any number
@@ -110,6 +118,8 @@ int predict(const PredictOptions&);
 int generate_command(const GenerateCommand&);
 /// Writes a model for other programs.
 int export_command(const ExportOptions&);
+/// What the pieces of steps of the settings' model and calls between ranks take here: a table, and a machine file.
+int profile_command(int argc, char** argv, const TrainerOptions&, const ProfileOptions&);
 /// Speed of the settings' model on synthetic images, by layer and by kind of work.
 int bench_command(int argc, char** argv, const TrainerOptions&, const BenchOptions&);
 /// The plan of the settings' strategy as a table, its costs, and its timeline.

@@ -32,8 +32,8 @@ class CommandLine {
   CommandLine(int argc, char** argv) : argc_(argc), argv_(argv) {
     app_.require_subcommand(1);
     app_.set_version_flag("--version", version());
-    train(), launch(), scaling(), doctor(), report(), eval(), predict_images(), generate_text(), pack(), import(),
-        export_model(), bench(), plan(), simulate(), verify();
+    train(), launch(), scaling(), doctor(), profile(), report(), eval(), predict_images(), generate_text(), pack(),
+        import(), export_model(), bench(), plan(), simulate(), verify();
     add("info", "build, devices, MPI, threads, versions", [] { return info(); });
   }
   int run();
@@ -48,6 +48,7 @@ class CommandLine {
   void train();
   void launch();
   void doctor();
+  void profile();
   void report();
   void scaling();
   void eval();
@@ -99,6 +100,7 @@ class CommandLine {
   GenerateCommand generate_;
   ExportOptions export_;
   BenchOptions bench_;
+  ProfileOptions profile_;
   PlanOptions plan_;
   VerifyCommand verify_;
   LaunchCommand launch_;
@@ -160,6 +162,7 @@ void CommandLine::scaling() {
           });
   add_model(command);
   ScalingCommand& s = scaling_;
+  command.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   command.add_option("--out", s.out, "directory of the study, which may have begun")->required()->type_name("DIR");
   command.add_option("--study", s.study, "TOML file: settings, and [study] with ranks, strategies, seeds, target, ...")
       ->type_name("FILE");
@@ -170,7 +173,8 @@ void CommandLine::scaling() {
                   "a strategy, or its mesh and it: \"pipe=2,data=N; pipeline | data_parallel\", N what is left of the "
                   "ranks; may be given several times (default: data_parallel)")
       ->type_name("TEXT")
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command.add_option("--seeds", s.seeds, "runs of each, with --seed, the next, ... (default: 5)")
       ->type_name("N")
       ->check(CLI::Range(1, 1000));
@@ -316,6 +320,25 @@ void CommandLine::bench() {
   command.add_option("--steps", bench_.steps, "steps to time, after two that prepare everything (default: 10)")
       ->type_name("N");
   command.add_flag("--infer", bench_.infer, "evaluation instead of training, batch norms folded");
+  settings_.add_to(command);
+}
+
+void CommandLine::profile() {
+  CLI::App& command =
+      add("profile", "measure this machine: a model's steps by rows, calls between ranks, disk", [this] {
+        return configured(
+            [this](const TrainerOptions& options) { return profile_command(argc_, argv_, options, profile_); });
+      });
+  add_model(command);
+  command.add_option("--out", profile_.to, "machine file to write, for --machine of simulate and plan")
+      ->type_name("FILE");
+  command
+      .add_option("--rows", profile_.rows, "of micro-batches: 8,16,32 (default: up to a rank's share of data.batch)")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber);
+  command.add_option("--runs", profile_.runs, "of each measurement (default: 15)")->check(CLI::PositiveNumber);
+  command.add_flag("--load", profile_.load, "measure the loader of the data set, too");
+  command.add_option("--disk", profile_.disk, "directory whose disk is measured (default: this one)")->type_name("DIR");
   settings_.add_to(command);
 }
 

@@ -141,10 +141,8 @@ std::string row_of(const CellResult& c, int seeds, bool best) {
                                                              : few_runs(c.finished);
   const std::string accuracy =
       std::isnan(c.accuracy_sd) ? number(c.accuracy, 2) : fmt::format("{:.2f} +- {:.2f}", c.accuracy, c.accuracy_sd);
-  const std::string step = std::isnan(c.step_seconds)
-                               ? "-"
-                               : fmt::format("{:.2f} [{:.2f}, {:.2f}]", 1e3 * c.step_seconds, 1e3 * c.step_interval.low,
-                                             1e3 * c.step_interval.high);
+  std::string step = number(1e3 * c.step_seconds, 2);
+  if (c.finished > 1) step += fmt::format(" [{:.2f}, {:.2f}]", 1e3 * c.step_interval.low, 1e3 * c.step_interval.high);
   const std::string reached = std::isnan(c.to_target) ? "" : fmt::format(" ({}/{})", c.reached, c.finished + c.failed);
   return fmt::format("{:<44} {:<16} {:>5} {:>10} {:>6} {:>15} {:>24} {:>11} {:>16} {:>9}\n", name, c.cell.mesh,
                      c.cell.ranks, runs, c.failed, accuracy, step, number(c.samples_per_s, 0),
@@ -220,7 +218,7 @@ std::string table_of(const StudyResult& all) {
   const double coverage = [&] {
     double least = 1;
     for (const CellResult& c : all.cells)
-      if (c.finished > 0) least = std::min(least, c.step_interval.coverage);
+      if (c.finished > 1) least = std::min(least, c.step_interval.coverage);
     return least;
   }();
   text +=

@@ -1,0 +1,297 @@
+#include "parallel/model/part_memory.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+
+#include "framework/autograd/step_context.h"
+#include "framework/autograd/tape.h"
+#include "framework/ops/loss_share.h"
+#include "framework/tensor/fields.h"
+#include "framework/tensor/memory_tracker.h"
+#include "framework/tensor/storage.h"
+#include "kernels/core/named_range.h"
+#include "parallel/plan/liveness.h"
+
+namespace trireme {
+namespace {
+
+constexpr std::array kinds{MemoryKind::activations, MemoryKind::halos, MemoryKind::packed};
+/// By kind, in their order.
+using Bytes = std::array<Index, kinds.size()>;
+
+Bytes operator-(Bytes a, const Bytes& b) {
+  for (std::size_t k = 0; k < a.size(); ++k) a[k] -= b[k];
+  return a;
+}
+Bytes operator+(Bytes a, const Bytes& b) {
+  for (std::size_t k = 0; k < a.size(); ++k) a[k] += b[k];
+  return a;
+}
+void raise_to(Bytes& a, const Bytes& b) {
+  for (std::size_t k = 0; k < a.size(); ++k) a[k] = std::max(a[k], b[k]);
+}
+
+/// The segment that each part of the chain lies in: equal numbers stand together. Parts that the plan does not know
+/// (split layers bring them along) belong to their neighbours.
+std::vector<int> segments_of(const std::vector<PartInfo>& parts, const Plan* plan) {
+  std::vector<int> all(parts.size(), 0);
+  if (!plan) return all;
+  std::map<std::string, int> known;
+  int number = 0;
+  for (std::size_t r = 0; r < plan->programs.size(); ++r) {
+    const Liveness live(plan->programs[r]);
+    for (const Segment& s : live.segments) {
+      ++number;
+      for (int p = s.first; p < s.end; ++p)
+        if (plan->program_of(p) == static_cast<int>(r)) known[plan->parts[static_cast<std::size_t>(p)].name] = number;
+    }
+  }
+  int before = -1;
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    const auto at = known.find(parts[p].name);
+    all[p] = before = at != known.end() ? at->second : before;
+  }
+  for (std::size_t p = parts.size(); p-- > 1;)
+    if (all[p - 1] < 0) all[p - 1] = all[p];
+  return all;
+}
+
+/// What one segment hands on to the next, without history.
+struct Handed {
+  Tensor x;
+  Stashed stashed;
+};
+
+class SegmentRun {
+ public:
+  /// Parts [first, end) of the chain.
+  SegmentRun(const Chain& chain, std::vector<PartInfo>& parts, const DryRunOptions& o, const MemoryTracker& tracker,
+             const Fields& fields, int first, int end)
+      : chain_(chain), o_(o), tracker_(tracker), fields_(fields), first_(first), end_(end), parts_(parts) {
+    const auto n = static_cast<std::size_t>(end - first);
+    for (auto* all : {&top_, &behind_, &forward_, &backward_, &input_, &weight_, &deferred_}) all->assign(n, Bytes{});
+    unsaved_.assign(n, 0);
+  }
+  Handed run(const Handed& given) {
+    const Handed next = pass(given, false);
+    pass(given, true);
+    report();
+    return next;
+  }
+
+ private:
+  std::size_t at(int part) const { return static_cast<std::size_t>(part - first_); }
+  Bytes now() const {
+    Bytes all;
+    for (std::size_t k = 0; k < kinds.size(); ++k) all[k] = tracker_.now(kinds[k]);
+    return all;
+  }
+  Bytes peak() const {
+    Bytes all;
+    for (std::size_t k = 0; k < kinds.size(); ++k) all[k] = tracker_.peak(kinds[k]);
+    return all;
+  }
+  Handed pass(const Handed& given, bool halves);
+  void forward(Tensor& x, Stashed& stashed);
+  Tensor loss(const Tensor& prediction) const;
+  void passed(int next);
+  void weights_passed(int next);
+  void report();
+  /// What parts of the segment before this one keep.
+  Bytes kept_before(int part) const { return part == first_ ? start_ : behind_[at(part - 1)]; }
+
+  const Chain& chain_;
+  const DryRunOptions& o_;
+  MemoryTracker tracker_;
+  const Fields& fields_;
+  const int first_, end_;
+  std::vector<PartInfo>& parts_;
+  bool halves_ = false;
+  int current_ = 0;          // the part whose backward is under way
+  Bytes start_{}, level_{};  // when the segment began; behind the last part's deferred half
+  Deferred deferred_halves_;
+  // By part of the segment: the most, and what is kept behind it, in absolute numbers; then what passes take.
+  std::vector<Bytes> top_, behind_, forward_, backward_, input_, weight_, deferred_;
+  std::vector<Index> unsaved_;
+};
+
+Tensor SegmentRun::loss(const Tensor& prediction) const {
+  StepContext now = StepContext::current();
+  now.ignored = 0, now.in_loss = true;
+  const StepScope scope(std::move(now));
+  const NamedRange range("loss");
+  if (o_.loss.cross_entropy() && chain_.head())
+    return scale(prediction, ops::share_of_row("cross_entropy", o_.labels, o_.labels, *o_.loss.cross_entropy()));
+  return o_.loss(prediction, o_.labels);
+}
+
+/// x becomes the output of the last part, or the loss.
+void SegmentRun::forward(Tensor& x, Stashed& stashed) {
+  const NamedRange phase("forward");
+  struct Carried {  // the block that x lies in since some part has made it
+    std::weak_ptr<detail::Storage> block;
+    int maker = -1;
+    Index bytes = 0;
+  } carried{x.impl()->block};
+  const LmHead* head = o_.loss && o_.loss.cross_entropy() ? chain_.head() : nullptr;
+  for (int p = first_; p < end_; ++p) {
+    tracker_.reset_peaks();
+    if (head && p + 1 == chain_.size()) {
+      LabelLossOptions sum = *o_.loss.cross_entropy();
+      sum.reduction = Reduction::sum;
+      x = head->loss(x, o_.labels, sum);
+    } else {
+      x = chain_.run(p, with_fields(std::move(x), p > 0 ? fields_ : nullptr), stashed);
+    }
+    if (p + 1 == chain_.size() && o_.loss) x = loss(x);
+    top_[at(p)] = peak(), behind_[at(p)] = now();
+    if (const auto& block = x.impl()->block; carried.block.lock() != block) {
+      if (carried.block.expired())  // nobody has kept it
+        for (int q = carried.maker; q >= 0 && q < p; ++q)
+          behind_[at(q)][0] -= carried.bytes, unsaved_[at(q)] = carried.bytes;
+      carried = {block, p, static_cast<Index>(block->bytes)};
+    }
+    const auto& node = x.impl()->node;
+    if (p + 1 < end_ && node && !node->leaf)
+      on_grad(x, [this, p](const Tensor&) {
+        passed(p);
+        return Tensor();
+      });
+  }
+}
+
+/// Backward of the current part is over, that of `next` begins.
+void SegmentRun::passed(int next) {
+  if (next >= current_) return;
+  raise_to(top_[at(current_)], peak());
+  tracker_.reset_peaks();
+  if (halves_) deferred_halves_.push([this, next] { weights_passed(next); });
+  current_ = next;
+}
+
+void SegmentRun::weights_passed(int next) {
+  const Bytes left = now();
+  weight_[at(current_)] = peak() - left;
+  deferred_[at(current_)] = level_ - left;
+  level_ = left, current_ = next;
+  tracker_.reset_peaks();
+}
+
+Handed SegmentRun::pass(const Handed& given, bool halves) {
+  halves_ = halves;
+  const bool cut = first_ > 0, ends = end_ == chain_.size();
+  const auto leaf = [&](const Tensor& t) {
+    if (!cut) return t;
+    Tensor in = t.detach();
+    in.impl()->batch = t.impl()->batch;
+    return in.require_grad(is_float(t.dtype()));
+  };
+  const Tensor in = leaf(given.x);
+  Stashed stashed;
+  for (const auto& [name, t] : given.stashed) stashed.emplace(name, leaf(t));
+  const Stashed leaves = stashed;
+  start_ = now();
+  Tensor x = in;
+  std::fill(unsaved_.begin(), unsaved_.end(), 0);
+  forward(x, stashed);
+  if (!halves)
+    for (int p = first_; p < end_; ++p) forward_[at(p)] = top_[at(p)] - kept_before(p);
+  Handed next;
+  if (!halves && !ends) {
+    next.x = x.detach();
+    next.x.impl()->batch = x.impl()->batch;
+    for (const auto& [name, t] : stashed)
+      next.stashed.emplace(name, t.detach()).first->second.impl()->batch = t.impl()->batch;
+  }
+  std::vector<Tensor> roots{std::move(x)}, seeds;
+  for (const auto& [name, t] : stashed)
+    if (const auto was = leaves.find(name); was == leaves.end() || was->second.id() != t.id()) roots.push_back(t);
+  stashed.clear();
+  std::erase_if(roots, [](const Tensor& t) { return !t.requires_grad(); });
+  const Bytes before = now();
+  for (const Tensor& root : roots) seeds.push_back(Tensor::full(root.shape(), 1, root.dtype(), root.device()));
+  const Bytes arrived = now() - before;  // what a cut brings is counted there
+  current_ = end_ - 1;
+  for (Bytes& top : top_) top = {};
+  tracker_.reset_peaks();
+  {
+    const NamedRange phase("backward");
+    if (!roots.empty()) backward(roots, seeds, {.defer_weights = halves ? &deferred_halves_ : nullptr});
+  }
+  raise_to(top_[at(current_)], peak());
+  auto& of_pass = halves ? input_ : backward_;
+  for (int p = first_; p < end_; ++p)
+    if (top_[at(p)] != Bytes{}) of_pass[at(p)] = top_[at(p)] - kept_before(p) - arrived;
+  if (!halves) return next;
+  roots.clear(), seeds.clear();
+  current_ = end_ - 1, level_ = now();
+  tracker_.reset_peaks();
+  const NamedRange phase("backward");
+  deferred_halves_.run();
+  weights_passed(first_);
+  Bytes later{};
+  for (int p = end_ - 1; p >= first_; --p) {
+    if (input_[at(p)] != Bytes{}) input_[at(p)] = input_[at(p)] - later;
+    later = later + deferred_[at(p)];
+  }
+  return next;
+}
+
+void SegmentRun::report() {
+  for (int p = first_; p < end_; ++p) {
+    PartCost& cost = parts_[static_cast<std::size_t>(p)].cost;
+    const Bytes kept = behind_[at(p)] - kept_before(p);
+    cost.saved = kept[0], cost.halo = kept[1], cost.unsaved = unsaved_[at(p)];
+    const std::array passes{&cost.activations, &cost.halos, &cost.packed};
+    for (std::size_t k = 0; k < kinds.size(); ++k)
+      *passes[k] = {.forward = forward_[at(p)][k],
+                    .backward = backward_[at(p)][k],
+                    .backward_input = input_[at(p)][k],
+                    .backward_weight = weight_[at(p)][k],
+                    .deferred = deferred_[at(p)][k]};
+  }
+}
+
+}  // namespace
+
+void count_memory(const Chain& chain, std::vector<PartInfo>& parts, const Tensor& x, const DryRunOptions& o) {
+  const GradMode on(true);
+  const MemoryTracker tracker;
+  const MemoryScope memory(tracker);
+  const std::vector<int> segments = segments_of(parts, o.plan);
+  const Fields fields = fields_beside(x);
+  Handed handed{x, {}};
+  for (int first = 0, end = 0; first < chain.size(); first = end) {
+    while (end < chain.size() && segments[static_cast<std::size_t>(end)] == segments[static_cast<std::size_t>(first)])
+      ++end;
+    handed = SegmentRun(chain, parts, o, tracker, fields, first, end).run(handed);
+  }
+}
+
+void raise_bytes(PartCost& to, const PartCost& found) {
+  for (Index PartCost::*bytes : {&PartCost::saved, &PartCost::output, &PartCost::halo, &PartCost::unsaved})
+    to.*bytes = std::max(to.*bytes, found.*bytes);
+  for (PassMemory PartCost::*passes : {&PartCost::activations, &PartCost::halos, &PartCost::packed})
+    for (Index PassMemory::*bytes : {&PassMemory::forward, &PassMemory::backward, &PassMemory::backward_input,
+                                     &PassMemory::backward_weight, &PassMemory::deferred})
+      to.*passes.*bytes = std::max(to.*passes.*bytes, found.*passes.*bytes);
+}
+
+PartCost joined(const PartCost& a, const PartCost& b) {
+  PartCost c = b;
+  c.forward += a.forward, c.backward_input += a.backward_input, c.backward_weight += a.backward_weight;
+  c.saved += a.saved, c.halo += a.halo;
+  const auto join = [](PassMemory& to, const PassMemory& front, Index kept) {
+    to.forward = std::max(front.forward, kept + to.forward);
+    to.backward = std::max(front.backward, kept + to.backward);
+    to.backward_input = std::max(front.backward_input + to.deferred, kept + to.backward_input);
+    to.backward_weight = std::max(front.backward_weight, front.deferred + to.backward_weight);
+    to.deferred += front.deferred;
+  };
+  join(c.activations, a.activations, a.saved), join(c.halos, a.halos, a.halo), join(c.packed, a.packed, 0);
+  return c;
+}
+
+}  // namespace trireme

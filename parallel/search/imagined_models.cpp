@@ -1,0 +1,216 @@
+#include "parallel/search/imagined_models.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "framework/autograd/step_context.h"
+#include "framework/layers/init.h"
+#include "parallel/comm/world/mesh.h"
+#include "parallel/comm/world/norm_ranks.h"
+#include "parallel/model/chain.h"
+#include "parallel/model/dry_run.h"
+#include "parallel/search/layer_splits.h"
+#include "parallel/split/split.h"
+
+namespace trireme {
+namespace {
+
+/// a at one number of rows, b at another: the number at `share` of the way, never below 0.
+template <class T>
+T between(T a, T b, double share) {
+  const double v = std::max(0.0, static_cast<double>(a) + share * (static_cast<double>(b) - static_cast<double>(a)));
+  if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(std::llround(v));
+  else
+    return v;
+}
+
+constexpr double PartCost::*seconds[] = {&PartCost::forward, &PartCost::backward_input, &PartCost::backward_weight};
+
+}  // namespace
+
+ImaginedModels::ImaginedModels(ImaginedModelOptions o) : o_(std::move(o)) {}
+
+RankModel ImaginedModels::imagine(const LayerSplit& split, bool recompute, int data, Index rows) {
+  const Strategy strategy = o_.strategy(split.strategy.empty() ? "serial" : split.strategy);
+  std::vector<Axis> axes{{"data", data}};
+  axes.insert(axes.end(), split.axes.begin(), split.axes.end());
+  int rank = 0;
+  for (const Axis& a : axes) rank = rank * a.size + (split.cuts_images() && a.name != "data" && a.size > 2 ? 1 : 0);
+  World world;
+  Mesh mesh(world, axes, rank);
+  const SkipInit zeros;
+  Module model = o_.model(recompute);
+  if (strategy.split.any()) model = trireme::split(model, mesh, strategy.split);
+  Parameters parameters(model);
+  const Chain chain(model);
+  const auto [x, labels] = o_.samples(rows);
+  StepContext pass = StepContext::current();
+  pass.batch.samples = Tensor::zeros({rows}, DType::i64);
+  pass.batch.global_batch = rows * data;
+  std::unique_ptr<Communicator> all;
+  if (data > 1 && strategy.scope() != NormScope::local) {
+    const int together = strategy.scope() == NormScope::global ? data : std::min(data, strategy.norm_group);
+    all = mesh.meter().metered(imagined_communicator(0, together), "data");
+    if (together > 1) pass.norm = std::make_shared<CommunicatorNormRanks>(std::vector{all.get()});
+  }
+  const Tensor in = x.with_batch(pass.batch);
+  const StepScope scope(std::move(pass));
+  DryRun run = dry_run(
+      chain, parameters, chain.parts(parameters), in,
+      {.meter = &mesh.meter(), .loss = o_.loss, .labels = labels, .operations_per_second = o_.operations_per_second});
+  return {std::move(run.parts), parameters.size()};
+}
+
+const std::optional<ImaginedModels::Line>& ImaginedModels::line(const LayerSplit& split, bool recompute, int data) {
+  auto [at, fresh] =
+      lines_.try_emplace(fmt::format("{} {} {} {}", split.strategy, to_string(split.axes), recompute, data));
+  if (!fresh) return at->second;
+  try {
+    at->second = {imagine(split, recompute, data, few), imagine(split, recompute, data, many)};
+  } catch (const Error& e) { refusal_ = e.what(); }
+  return at->second;
+}
+
+/// Counted seconds become those of the whole model, times what a rank has of its operations.
+void ImaginedModels::charge(RankModel& model, bool recompute, Index rows) {
+  if (!o_.costs) return;
+  auto [at, fresh] = costs_.try_emplace(rows);
+  if (fresh) at->second = o_.costs(rows);
+  (void)recompute;
+  const Line& whole = *line({}, false, 1);
+  const double share = static_cast<double>(rows - few) / static_cast<double>(many - few);
+  for (PartInfo& part : model.parts)
+    for (std::size_t p = 0; p < at->second.size(); ++p) {
+      if (whole.at_few.parts[p].name != part.name) continue;
+      for (auto member : seconds) {
+        const double counted = between(whole.at_few.parts[p].cost.*member, whole.at_many.parts[p].cost.*member, share);
+        if (counted > 0) part.cost.*member *= at->second[p].*member / counted;
+      }
+    }
+}
+
+std::optional<RankModel> ImaginedModels::operator()(const LayerSplit& split, bool recompute, Index rows, int data) {
+  const auto& found = line(split, recompute, split.divides_batch_axis ? data : 2);
+  if (!found) return {};
+  RankModel model = found->at_few;
+  const double share = static_cast<double>(rows - few) / static_cast<double>(many - few);
+  for (std::size_t p = 0; p < model.parts.size(); ++p) {
+    PartInfo& part = model.parts[p];
+    const PartInfo& other = found->at_many.parts[p];
+    for (auto member : seconds) part.cost.*member = between(part.cost.*member, other.cost.*member, share);
+    for (auto member : {&PartCost::saved, &PartCost::output, &PartCost::halo})
+      part.cost.*member = between(part.cost.*member, other.cost.*member, share);
+    if (!split.divides_batch_axis && data == 1)
+      std::erase_if(part.comms, [](const PartComm& c) { return c.axis == "data"; });
+    for (PartComm& comm : part.comms) {
+      const auto same = std::ranges::find_if(other.comms, [&](const PartComm& c) {
+        return c.kind == comm.kind && c.axis == comm.axis && c.during == comm.during;
+      });
+      if (same != other.comms.end()) comm.bytes = between(comm.bytes, same->bytes, share);
+      if (!split.divides_batch_axis && comm.axis == "data" && comm.kind == CallKind::all_gather)
+        comm.bytes = comm.bytes / 2 * data;
+    }
+  }
+  charge(model, recompute, rows);
+  return model;
+}
+
+std::vector<std::pair<std::string, Shape>> ImaginedModels::products() {
+  const SkipInit zeros;
+  Module model = o_.model(false);
+  std::vector<std::pair<std::string, Shape>> all;
+  model.visit(StateVisitor([&](const NamedState& leaf) {
+    if (leaf.name.ends_with(".weight") && leaf.tensor->shape().rank() >= 2)
+      all.emplace_back(leaf.name.substr(0, leaf.name.size() - 7), leaf.tensor->shape());
+  }));
+  return all;
+}
+
+bool ImaginedModels::can_recompute() {
+  const auto &whole = line({}, false, 2), &again = line({}, true, 2);
+  if (!whole || !again) return false;
+  const auto kept = [](const RankModel& m) {
+    Index bytes = 0;
+    for (const PartInfo& part : m.parts) bytes += part.cost.saved;
+    return bytes;
+  };
+  return kept(again->at_few) < kept(whole->at_few);
+}
+
+int ImaginedModels::parts() {
+  const auto& whole = line({}, false, 2);
+  return whole ? static_cast<int>(whole->at_few.parts.size()) : 1;
+}
+
+namespace {
+
+/// Layers with a name, but for numbers in it, and a shape in common.
+std::string kind_of(const std::pair<std::string, Shape>& layer) {
+  std::string kind = fmt::format("{}", fmt::join(layer.second, " "));
+  for (const char c : layer.first) kind += c >= '0' && c <= '9' ? '#' : c;
+  return kind;
+}
+
+LayerSplit tensor_split(int ranks, const std::vector<std::string>& whole) {
+  const std::string names = whole.empty() ? "" : fmt::format("(whole={})", fmt::join(whole, "+"));
+  return {"tensor" + names, {{"tensor", ranks}}};
+}
+
+/// Seconds that a part takes on a rank for a step's micro-batch, with what it sends over the link.
+double seconds_of(const PartInfo& part, int ranks, const Link& link) {
+  double all = part.cost.forward + part.cost.backward_input + part.cost.backward_weight;
+  for (const PartComm& c : part.comms)
+    if (c.axis == "tensor")
+      all += static_cast<double>(c.calls) * 1e-9 *
+             static_cast<double>(collective_time(link, c.kind, ranks, c.bytes / std::max<Index>(1, c.calls)));
+  return all;
+}
+
+}  // namespace
+
+std::vector<LayerSplit> tensor_splits(ImaginedModels& models, int ranks, Index rows, const Link& link) {
+  const auto layers = models.products();
+  std::vector<std::string> whole, kinds;
+  for (const auto& layer : layers) {
+    whole.push_back(layer.first);
+    if (std::ranges::find(kinds, kind_of(layer)) == kinds.end()) kinds.push_back(kind_of(layer));
+  }
+  std::vector<LayerSplit> all;
+  if (models(tensor_split(ranks, {}), false, rows, 1)) {
+    whole.clear();
+  } else {
+    for (const std::string& kind : kinds) {  // one more at a time, as far as the model takes it
+      std::vector<std::string> fewer;
+      for (const auto& layer : layers)
+        if (std::ranges::find(whole, layer.first) != whole.end() && kind_of(layer) != kind)
+          fewer.push_back(layer.first);
+      if (models(tensor_split(ranks, fewer), false, rows, 1)) whole = fewer;
+    }
+    if (whole.size() == layers.size()) return {};
+  }
+  all.push_back(tensor_split(ranks, whole));
+  // Part by part: split, as found, or whole.
+  const auto undivided = models({}, false, rows, 1), divided = models(all[0], false, rows, 1);
+  LayerChoices choices;
+  for (const PartInfo& part : undivided->parts) {
+    const auto same = std::ranges::find(divided->parts, part.name, &PartInfo::name);
+    choices.parts.push_back({{seconds_of(part, ranks, link), part.slice.size()}});
+    if (same != divided->parts.end())
+      choices.parts.back().push_back({seconds_of(*same, ranks, link), same->slice.size()});
+  }
+  for (const LayerAssignment& a : best_assignments(choices, 1)) {
+    std::vector<std::string> kept = whole;
+    for (const auto& layer : layers)
+      for (std::size_t p = 0; p < undivided->parts.size(); ++p)
+        if (a.choices[p] == 0 && layer.first.starts_with(undivided->parts[p].name)) kept.push_back(layer.first);
+    std::ranges::sort(kept);
+    kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
+    if (kept.size() < layers.size() && kept.size() != whole.size()) all.push_back(tensor_split(ranks, kept));
+  }
+  return all;
+}
+
+}  // namespace trireme

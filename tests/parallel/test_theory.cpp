@@ -1,0 +1,277 @@
+// The simulator beside formulas: how long pipeline schedules take by theory, for all stages and micro-batches, with and
+// without messages that take time; and beside the longest path through the cells of a schedule, stages of any cost.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <map>
+
+#include "parallel/analysis/simulate.h"
+#include "parallel/strategies/schedules.h"
+#include "parallel/strategies/strategy.h"
+#include "tests/support/catch.h"
+#include "tests/support/ranks.h"
+
+using namespace trireme;
+using namespace trireme::test;
+
+namespace {
+
+/// p stages of v chunks, m micro-batches; nanoseconds of a chunk's forward and of the halves of its backward, and of a
+/// message.
+struct Shape {
+  int p, m, v = 1, steps = 1;
+  double forward, input, weight, message = 0;
+  double backward() const { return input + weight; }
+  double work() const { return steps * double(m) * v * (forward + backward()); }  ///< of a rank
+};
+
+/// What a schedule takes by theory; nothing: no formula is known for the shape.
+struct Theory {
+  std::function<double(const Shape&)> idle;        ///< of every rank, from the first one's begin to the last one's end
+  std::function<double(const Shape&)> waits = {};  ///< that messages add, each no longer than a forward or a backward
+};
+/// Formulas of papers, and what they do not say: fewer micro-batches than stages, halves that differ, messages.
+const std::map<std::string, Theory>& theories() {
+  const auto flush = [](const Shape& s) { return (s.p - 1) * (s.forward + s.backward()); };
+  const auto fill = [](const Shape& s) { return (s.p - 1) * s.forward; };  // once, not in every step
+  static const std::map<std::string, Theory> table = {
+      // (p - 1) / m (Huang et al., arXiv 1811.06965). Messages delay each of the two waves once.
+      {"gpipe", {flush, [](const Shape& s) { return 2 * (s.p - 1) * s.message; }}},
+      // The same (Narayanan et al., arXiv 2104.04473, 2.2.1). Of p micro-batches in flight a round trip holds up all
+      // but one.
+      {"1f1b",
+       {flush,
+        [](const Shape& s) {
+          const int rounds = s.m - 1, hidden = (rounds + s.p - 1) / s.p;
+          return 2 * (s.p - 1 + rounds - hidden) * s.message;
+        }}},
+      // (p - 1) / (v m) (ibid., 2.2.2).
+      {"interleaved", {flush}},
+      // (p - 1)(F + I - W) (Qi et al., arXiv 2401.10241, table 1) where W is the least of the three: what is put into a
+      // gap ends no earlier than the next F or I may begin. Each micro-batch but the first brings one.
+      {"zb-h1", {[](const Shape& s) {
+         return (s.p - 1) * (s.forward + s.input) -
+                std::min(s.m - 1, s.p - 1) * std::min({s.forward, s.input, s.weight});
+       }}},
+      // No bubble but that of the first step, which fills the stages (arXiv 1806.03377, 2006.09503).
+      {"pipedream", {fill}},
+      {"2bw", {fill}}};
+  return table;
+}
+
+std::vector<PipelineSchedule> all_schedules() {
+  std::vector<PipelineSchedule> all = schedules();
+  all.insert(all.end(), asynchronous_schedules().begin(), asynchronous_schedules().end());
+  return all;
+}
+
+/// Stage costs: of a chunk by its place in the model.
+Plan plan_of(const PipelineSchedule& schedule, int p, int m, const std::vector<PartCost>& chunks) {
+  std::vector<PartInfo> parts;
+  for (std::size_t i = 0; i < chunks.size(); ++i)
+    parts.push_back({.name = std::to_string(i),
+                     .slice = {static_cast<Index>(10 * i), static_cast<Index>(10 * i + 10)},
+                     .cost = chunks[i]});
+  return pipeline(
+      {.micro = m, .schedule = schedule.name, .chunks = static_cast<int>(chunks.size()) / p, .partition = "even"})(
+      serial(parts, std::ssize(parts) * 10, 0, {{"pipe", p}}));
+}
+Simulation simulation_of(const PipelineSchedule& schedule, const Shape& s) {
+  const PartCost each{.forward = s.forward / 1e9,
+                      .backward_input = s.input / 1e9,
+                      .backward_weight = s.weight / 1e9,
+                      .saved = 8,
+                      .output = 100};
+  return simulate(plan_of(schedule, s.p, s.m, std::vector(static_cast<std::size_t>(s.p * s.v), each)),
+                  {.cluster = flat_cluster(s.p, {.latency = s.message / 1e9}), .steps = s.steps});
+}
+bool fits(const PipelineSchedule& schedule, const Shape& s) {
+  try {
+    check_shape(schedule, {.programs = s.p, .microbatches = s.m, .chunks = s.v});
+    return true;
+  } catch (const Error&) { return false; }
+}
+bool equal(double a, double b) { return std::abs(a - b) <= 1e-9 * std::max(std::abs(a), std::abs(b)); }
+
+/// Of the shapes that the schedule takes, with costs that follow from their numbers.
+void for_shapes(const PipelineSchedule& schedule, const std::function<void(Shape)>& body) {
+  std::uint64_t at = 0;
+  const auto below = [&](int n) { return static_cast<double>(mix(at++) % static_cast<std::uint64_t>(n)); };
+  for (int p = 2; p <= 16; ++p)
+    for (const int m : {1, 2, 3, p - 1, p, p + 1, 2 * p - 1, 2 * p, 3 * p, 5 * p, 37, 64})
+      for (int v = 1; v <= (schedule.interleaves ? 4 : 1); ++v)
+        for (const bool even : {true, false}) {
+          Shape s{.p = p, .m = m, .v = v, .forward = 1000, .input = 1000, .weight = 1000};
+          if (!even) s.forward = 1 + below(5000), s.input = 1 + below(5000), s.weight = below(5000);
+          if (schedule.delay) s.steps = 1 + static_cast<int>(below(4));
+          if (fits(schedule, s)) body(s);
+        }
+}
+
+/// When the last cell of a synchronous schedule ends, found from the cells alone: each begins when the one before it on
+/// its rank has ended, and what its neighbour sent has come; a rank's messages go one by one. Nanoseconds.
+double longest_path(const PipelineSchedule& schedule, int p, int m, const std::vector<PartCost>& chunks,
+                    double message) {
+  const int stages = static_cast<int>(chunks.size());
+  using Key = std::tuple<int, int, bool>;  // stage, micro-batch, and whether it is an activation that comes
+  std::map<Key, double> come;
+  for (int k = 0; k < m; ++k) come[{0, k, true}] = 0;
+  std::vector<std::vector<Cell>> cells;
+  for (int r = 0; r < p; ++r)
+    cells.push_back(schedule.cells({.programs = p, .microbatches = m, .chunks = stages / p}, r));
+  std::vector<std::size_t> next(static_cast<std::size_t>(p));
+  std::vector<double> now(next.size()), link(next.size());
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::size_t r = 0; r < next.size(); ++r)
+      for (; next[r] < cells[r].size(); ++next[r], moved = true) {
+        const Cell& c = cells[r][next[r]];
+        const int stage = c.chunk * p + static_cast<int>(r);
+        const PartCost& cost = chunks[static_cast<std::size_t>(stage)];
+        const bool forward = c.kind == ActionKind::forward, halves = c.kind == ActionKind::backward_weight;
+        if (!halves) {
+          const auto input = come.find({stage, c.microbatch, forward});
+          if (input == come.end()) break;
+          now[r] = std::max(now[r], input->second);
+        }
+        if (forward) now[r] += cost.forward;
+        if (c.kind == ActionKind::backward || c.kind == ActionKind::backward_input) now[r] += cost.backward_input;
+        if (c.kind == ActionKind::backward || halves) now[r] += cost.backward_weight;
+        if (halves) continue;
+        const int to = stage + (forward ? 1 : -1);
+        if (to == stages) come[{stage, c.microbatch, false}] = now[r];  // the loss
+        if (to < 0 || to == stages) continue;
+        link[r] = std::max(link[r], now[r]) + message;
+        come[{to, c.microbatch, forward}] = p == 1 ? now[r] : link[r];
+      }
+  }
+  for (std::size_t r = 0; r < next.size(); ++r)
+    if (next[r] < cells[r].size()) return -1;
+  return *std::ranges::max_element(now);
+}
+
+}  // namespace
+
+TEST_CASE("every schedule's bubble is that of theory, for 2 to 16 stages") {
+  for (const PipelineSchedule& schedule : all_schedules()) {
+    INFO(schedule.name << ": a schedule wants a row in theories()");
+    REQUIRE(theories().contains(schedule.name));
+    const Theory& theory = theories().at(schedule.name);
+    int compared = 0;
+    for_shapes(schedule, [&](const Shape& s) {
+      const Simulation simulation = simulation_of(schedule, s);
+      CAPTURE(s.p, s.m, s.v, s.steps, s.forward, s.input, s.weight);
+      CHECK(equal(simulation.makespan * 1e9, s.work() + theory.idle(s)));
+      CHECK(equal(simulation.bubble, theory.idle(s) / s.work()));
+      ++compared;
+    });
+    CHECK(compared >= 30);
+  }
+}
+
+TEST_CASE("an asynchronous schedule's step has no bubble once its stages are full") {
+  for (const PipelineSchedule& schedule : asynchronous_schedules())
+    for_shapes(schedule, [&](Shape s) {
+      s.steps = 1;
+      const double one = simulation_of(schedule, s).makespan, work = s.work();
+      s.steps = 6;
+      CAPTURE(schedule.name, s.p, s.m);
+      CHECK(equal((simulation_of(schedule, s).makespan - one) * 1e9, 5 * work));
+    });
+}
+
+TEST_CASE("messages make a schedule longer by as much as theory says") {
+  int known = 0;
+  for (const PipelineSchedule& schedule : all_schedules()) {
+    const Theory& theory = theories().at(schedule.name);
+    if (!theory.waits) continue;
+    ++known;
+    for_shapes(schedule, [&](Shape s) {
+      for (const double share : {0.001, 0.3, 1.0}) {
+        s.message = std::floor(share * std::min(s.forward, s.backward()));
+        CAPTURE(schedule.name, s.p, s.m, s.forward, s.input, s.weight, s.message);
+        CHECK(equal(simulation_of(schedule, s).makespan * 1e9, s.work() + theory.idle(s) + theory.waits(s)));
+      }
+    });
+  }
+  CHECK(known >= 2);
+  // GPipe's two waves go at the pace of whichever is slower, a stage or its link.
+  for_shapes(find_schedule("gpipe"), [](Shape s) {
+    s.message = 1.7 * std::max(s.forward, s.backward());
+    s.message = std::floor(s.message);
+    const double wave = s.p * (s.forward + s.backward()) + 2 * (s.p - 1) * s.message + 2 * (s.m - 1) * s.message;
+    CHECK(equal(simulation_of(find_schedule("gpipe"), s).makespan * 1e9, wave));
+  });
+}
+
+TEST_CASE("stages of any cost take as long as the longest path through a schedule's cells") {
+  std::uint64_t at = 0;
+  const auto below = [&](int n) { return static_cast<double>(mix(at++) % static_cast<std::uint64_t>(n)); };
+  for (const PipelineSchedule& schedule : schedules()) {
+    int compared = 0;
+    for_shapes(schedule, [&](const Shape& s) {
+      std::vector<PartCost> chunks, seconds;
+      for (int i = 0; i < s.p * s.v; ++i) {
+        chunks.push_back({.forward = below(9000), .backward_input = below(9000), .backward_weight = below(9000)});
+        const PartCost& c = chunks.back();
+        seconds.push_back({.forward = c.forward / 1e9,
+                           .backward_input = c.backward_input / 1e9,
+                           .backward_weight = c.backward_weight / 1e9,
+                           .output = 1});
+      }
+      const double message = below(3) * below(20000);
+      const Simulation simulation =
+          simulate(plan_of(schedule, s.p, s.m, seconds), {.cluster = flat_cluster(s.p, {.latency = message / 1e9})});
+      CAPTURE(schedule.name, s.p, s.m, s.v, message);
+      CHECK(equal(simulation.makespan * 1e9, longest_path(schedule, s.p, s.m, chunks, message)));
+      ++compared;
+    });
+    CHECK(compared >= 30);
+  }
+}
+
+TEST_CASE("a collective takes what its closed form says") {
+  // Rings (Patarasuk and Yuan, JPDC 69, 2009), and chains for what one rank begins or ends with.
+  const std::map<CallKind, std::function<double(double p, double n, double a, double b)>> forms = {
+      {CallKind::all_reduce,
+       [](double p, double n, double a, double b) { return 2 * (p - 1) * a + 2 * (p - 1) / p * n * b; }},
+      {CallKind::reduce_scatter,
+       [](double p, double n, double a, double b) { return (p - 1) * a + (p - 1) / p * n * b; }},
+      {CallKind::all_gather, [](double p, double n, double a, double b) { return (p - 1) * a + (p - 1) / p * n * b; }},
+      {CallKind::all_to_all, [](double p, double n, double a, double b) { return (p - 1) * a + (p - 1) / p * n * b; }},
+      {CallKind::broadcast, [](double p, double n, double a, double b) { return (p - 1) * a + n * b; }},
+      {CallKind::reduce, [](double p, double n, double a, double b) { return (p - 1) * a + n * b; }},
+      {CallKind::gather, [](double p, double n, double a, double b) { return (p - 1) * a + n * b; }},
+      {CallKind::scatter, [](double p, double n, double a, double b) { return (p - 1) * a + n * b; }},
+      {CallKind::barrier, [](double p, double, double a, double) { return (p - 1) * a; }},
+      {CallKind::split, [](double p, double, double a, double) { return (p - 1) * a; }},
+      {CallKind::send, [](double, double n, double a, double b) { return a + n * b; }}};
+  std::uint64_t at = 0;
+  const auto below = [&](int n) { return static_cast<double>(mix(at++) % static_cast<std::uint64_t>(n)); };
+  for (const auto& [kind, form] : forms)
+    for (const int ranks : {2, 3, 5, 8, 64, 1000, 131072})
+      for (int repeat = 0; repeat < 20; ++repeat) {
+        Link link{.latency = below(1000) * 1e-6, .bandwidth = repeat == 0 ? 0 : 1e6 * (1 + below(1000000))};
+        if (repeat % 2) link.efficiency = (1 + below(100)) / 100, link.oversubscription = 1 + below(40) / 10;
+        const auto bytes = static_cast<Index>(below(1 << 30));
+        const double b = link.bandwidth > 0 ? link.oversubscription / (link.efficiency * link.bandwidth) : 0;
+        const double seconds = form(ranks, static_cast<double>(bytes), link.latency, b);
+        CAPTURE(static_cast<int>(kind), ranks, bytes, link.latency, link.bandwidth);
+        CHECK(std::abs(static_cast<double>(collective_time(link, kind, ranks, bytes)) - seconds * 1e9) <=
+              0.5 + 1e-9 * seconds * 1e9);
+        CHECK(collective_time(link, kind, 1, bytes) == 0);
+      }
+}
+
+TEST_CASE("between the sizes at which a call was measured its time is on the line through them") {
+  Link link{.latency = 1, .bandwidth = 1};
+  for (const Index kilobytes : {64, 1, 8})  // in any order
+    link.measured.push_back({CallKind::all_reduce, 4, kilobytes * 1000, 1e-3 + 1e-6 * static_cast<double>(kilobytes)});
+  const auto time = [&](Index bytes) { return collective_time(link, CallKind::all_reduce, 4, bytes); };
+  for (Index bytes = 1000; bytes <= 64000; bytes += 371) CHECK(std::abs(time(bytes) - (1000000 + bytes)) <= 1);
+  CHECK(time(0) == time(1000));            // no less than the smallest
+  CHECK(time(128000) == 2 * time(64000));  // beyond: in proportion
+  CHECK(collective_time(link, CallKind::all_reduce, 5, 1000) == nanoseconds(8 * (1 + 200.0)));
+  CHECK(collective_time(link, CallKind::all_gather, 4, 1000) == nanoseconds(3 * (1 + 250.0)));
+}

@@ -1,0 +1,242 @@
+"""trireme scaling: a study that is killed and interrupted at random moments, and comes to its end all the same; its ledger, its numbers, its refusals.
+  cli_scaling.py TRIREME MPIEXEC|none DATA_DIR [TEST ...]
+"""
+import hashlib
+import json
+import os
+import pathlib
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import time
+import tomllib
+
+import cli
+import unittests
+from cli import mpiexec, run, trireme
+
+small = ["mlp", "--data.name", "synthetic", "--data.synthetic_size", 60, "--data.batch", 12, "--epochs", 2, "--optim.lr", 0.003, "--parallel.threads", 1, "--ranks", "1,2"]
+
+
+class Scaling(cli.Case):
+    def setUp(self):
+        super().setUp()
+        self.out = self.dir / "study"
+
+    def study(self, *words, status=0):
+        got = run("scaling", *words, "--out", self.out)
+        self.assertEqual(got.returncode, status, got.stderr)
+        return got
+
+    def ledger(self):
+        """Its lines, which a reader of the format as it is documented finds whole."""
+        entries, before = [], ""
+        for line in (self.out / "ledger.jsonl").read_bytes().splitlines():
+            body, end = line.rsplit(b',"hash":"', 1)
+            entry = json.loads(line)
+            self.assertEqual(end, hashlib.sha256(body).hexdigest().encode() + b'"}')
+            self.assertEqual((entry["previous"], entry["number"]), (before, len(entries) + 1))
+            before = entry["hash"]
+            entries.append(entry)
+        self.assertEqual((self.out / "ledger.head").read_text(), f"{len(entries)} {before}\n")
+        return entries
+
+    def cells(self):
+        return tomllib.loads((self.out / "study.toml").read_text())["cell"]
+
+    def evaluations(self, name):
+        lines = [json.loads(line) for line in (self.out / "runs" / name / "metrics.jsonl").read_text().splitlines()]
+        return [line for line in lines if line["kind"] == "eval"]
+
+    def row(self, printed, *words):
+        found = [line for line in printed.splitlines() if line.startswith(words[0] + " ") and all(f" {word} " in line for word in words[1:])]
+        self.assertEqual(len(found), 1, printed)
+        return found[0]
+
+    def processes(self):
+        """Of the study, wherever they are in the tree."""
+        found = []
+        for path in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                if str(self.out).encode() in (path / "cmdline").read_bytes():
+                    found.append(path.name)
+            except OSError:
+                pass
+        return found
+
+    def test_a_study_that_is_killed_and_interrupted_comes_to_its_end(self):
+        seed = random.randrange(10 ** 6)
+        print("seed", seed, file=sys.stderr)
+        dice = random.Random(seed)
+        words = [*small, "--data.synthetic_size", 1800, "--data.batch", 6, "--checkpoint.steps", 100, "--strategy", "pipeline(micro=2)", "--seeds", 2, "--target", 5]
+        command = [str(w) for w in [trireme, "scaling", *words, "--out", self.out]]
+        ends = []
+        for number in (signal.SIGKILL, signal.SIGINT, signal.SIGKILL, signal.SIGTERM):
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            time.sleep(dice.uniform(0.2, 1.5))
+            process.send_signal(number)
+            said = process.communicate(timeout=60)[1]
+            ends.append(process.returncode)
+            self.assertIn(process.returncode, (0, -number if number == signal.SIGKILL else 85), said)
+            for _ in range(100):
+                if not self.processes():
+                    break
+                time.sleep(0.05)
+            self.assertEqual(self.processes(), [], "left behind")
+        last = self.study(*words)
+        entries, cells = self.ledger(), self.cells()
+        self.assertEqual([c["name"] for c in cells], ["serial", "serial-all_cores", "strong-r2-pipe_2_pipeline_micro_2"])
+        runs = {f"runs/{c['name']}/seed_{s}": c for c in cells for s in (1, 2)}
+        self.assertEqual({e["run"] for e in entries}, set(runs))
+        for name, cell in runs.items():
+            own = [e for e in entries if e["run"] == name]
+            self.assertEqual([e["status"] for e in own[::2]], ["started"] * (len(own) // 2))
+            self.assertEqual([e["status"] for e in own[1::2]], ["interrupted"] * (len(own) // 2 - 1) + ["finished"])
+            for e in own:
+                self.assertEqual({k: e[k] for k in cell if k != "name"}, {k: cell[k] for k in cell if k != "name"})
+                self.assertEqual(e["device_seconds"], e["seconds"] * cell["ranks"])
+            config = tomllib.loads((self.out / name / "config.toml").read_text())
+            self.assertEqual((config["seed"], config["parallel"]["mesh"]), (own[0]["seed"], cell["mesh"]))
+            self.assertEqual([e["step"] for e in self.evaluations(name[5:])], [300, 600])
+        self.assertEqual(sum(e["status"] == "interrupted" for e in entries) > 0, any(ends), ends)
+        again = self.study(*words)   # nothing is left
+        self.assertEqual(again.stdout, last.stdout)
+        self.assertEqual(self.ledger(), entries)
+        self.assertEqual(self.study().stdout, last.stdout)   # as study.toml has it
+
+    def test_the_table_says_what_the_runs_say(self):
+        (self.dir / "asked.toml").write_text('''model = "mlp"\nepochs = 3\n[data]\nname = "synthetic"\nsynthetic_size = 90\nbatch = 9\n[parallel]\nthreads = 1\n
+[study]\nranks = [1, 2, 3]\nstrategies = ["", "pipe=2; pipeline(micro=3)", "accumulate(micro=3)"]\nseeds = 5\nweak = true\nscale_lr = true\ntarget = 12\n''')
+        got = self.study("--study", self.dir / "asked.toml", "--seed", 7, "--data.synthetic_size", 72)
+        cells = {c["name"]: c for c in self.cells()}
+        self.assertEqual({(c["scaling"], c["ranks"], c["mesh"], c["strategy"]) for c in cells.values()}, {
+            ("strong", 1, "", ""), ("strong", 1, "", "accumulate(micro=3)"), ("strong", 2, "", ""), ("strong", 3, "", ""), ("strong", 2, "pipe=2", "pipeline(micro=3)"),
+            ("weak", 2, "", ""), ("weak", 3, "", ""), ("weak", 2, "pipe=2", "pipeline(micro=3)")})
+        self.assertEqual(len(cells), 9)   # the serial run with one thread, and with those of all cores
+        self.assertEqual(len({c["config_hash"] for c in cells.values()}), 9)
+        self.assertIn("SYNTHETIC", got.stdout)
+        strong, weak = got.stdout.split("\nweak scaling")
+        best = max(self.speed("serial", 9), self.speed("serial-all_cores", 9))
+        for name, cell in cells.items():
+            config = tomllib.loads((self.out / f"runs/{name}/seed_9/config.toml").read_text())
+            batch = 9 if cell["scaling"] == "strong" else 9 * cell["ranks"]
+            self.assertEqual((config["data"]["batch"], config["data"]["synthetic_size"], config["optim"]["lr_base_size"]), (batch, 72, 0 if batch == 9 else 9))
+            if cell["strategy"]:
+                shown = [cell["strategy"], cell["mesh"] or "1"]
+            else:
+                shown = ["data_parallel" if cell["ranks"] > 1 else name, str(cell["ranks"])]
+            row = self.row(strong if cell["scaling"] == "strong" else weak, *shown)
+            last = [self.evaluations(f"{name}/seed_{s}")[-1]["test_top1"] for s in range(7, 12)]
+            self.assertIn(f" {statistics.mean(last):.2f} +- {statistics.stdev(last):.2f} ", row)
+            rate = self.speed(name, batch)
+            self.assertIn(f" {1e3 * batch / rate:.2f} [", row)
+            self.assertIn(f" {rate:.0f} ", row)
+            self.assertTrue(row.endswith(" 1 (base)" if rate == best else f" {rate / best:.2f}"), (row, rate / best))
+            times = sorted(self.time_to(f"{name}/seed_{s}", 0.12) for s in range(7, 12))
+            reached = sum(t < float("inf") for t in times)
+            self.assertIn(f" {times[2]:.1f} s ({reached}/5)" if reached > 2 else f" never ({reached}/5)", row)
+        self.assertEqual(sum(line.startswith("serial") for line in weak.splitlines()), 2)   # in both tables
+        order = [e["run"] for e in self.ledger() if e["status"] == "started"]
+        for at in range(0, len(order), 9):   # seed by seed, all cells each time
+            self.assertEqual({r.split("/")[1] for r in order[at:at + 9]}, set(cells))
+            self.assertEqual(len({r.split("/")[2] for r in order[at:at + 9]}), 1)
+        self.assertNotEqual([r.split("/")[1] for r in order[:9]], [r.split("/")[1] for r in order[9:18]])
+        # A run directory with other settings than the study's does not count.
+        path = self.out / "runs/serial/seed_8/config.toml"
+        path.write_text(path.read_text().replace("epochs = 3", "epochs = 4"))
+        got = self.study(status=1)
+        self.assertIn("WARNING runs/serial/seed_8: it was run with other settings", got.stdout)
+        self.assertIn(" 4 runs ", self.row(got.stdout.split("\nweak scaling")[0], "serial"))
+
+    def speed(self, cell, batch):
+        """Samples per second at the median step of its runs."""
+        return batch / statistics.median(statistics.median(batch / e["images_per_s"] for e in self.evaluations(f"{cell}/seed_{s}")) for s in range(7, 12))
+
+    def time_to(self, name, target):
+        begin = next(e["time"] for e in self.ledger() if e["run"] == "runs/" + name)
+        begin = time.mktime(time.strptime(begin[:19] + " UTC", "%Y-%m-%dT%H:%M:%S %Z")) - time.timezone + float(begin[19:-1])
+        for line in (self.out / "runs" / name / "mllog.txt").read_text().splitlines():
+            line = json.loads(line.removeprefix(":::MLLOG "))
+            if line["key"] == "eval_accuracy" and line["value"] >= target:
+                return line["time_ms"] / 1000 - begin
+        return float("inf")
+
+    def test_a_run_that_fails_stops_no_other_and_is_told(self):
+        words = [*small, "--strategy", "data_parallel", "--strategy", "zero(1)", "--seeds", 1]
+        got = self.study(*words, "--run.fault", "throw:1:3", status=1)
+        self.assertIn("2 runs failed", got.stderr)
+        entries = self.ledger()
+        ends = {e["cell"]: e for e in entries if e["status"] != "started"}
+        self.assertEqual({c: e["status"] for c, e in ends.items()}, {"serial": "finished", "serial-all_cores": "finished", "strong-r2-data_parallel": "failed",
+                                                                     "strong-r2-zero_1": "failed"})
+        self.assertIn("fault", ends["strong-r2-zero_1"]["why"])
+        self.assertIn(" single run ", self.row(got.stdout, "serial"))
+        row = self.row(got.stdout, "zero(1)").split()
+        self.assertEqual(row[2:], ["none", "1", "-", "-", "-", "-", "-"])   # no speed-up of what has no accuracy
+        self.assertIn("4 runs started, 2 finished, 2 failed, 0 interrupted", got.stdout)
+        got = self.study(*words)
+        self.assertEqual(self.ledger()[:len(entries)], entries)
+        self.assertEqual([e["status"] for e in self.ledger()[len(entries):]], ["started", "finished"] * 2)
+        self.assertIn("6 runs started, 4 finished, 2 failed, 0 interrupted", got.stdout)
+
+    def test_what_cannot_be_run_is_refused_before_anything_starts(self):
+        def refused(*words, says, status=2):
+            self.refused(run("scaling", *small, "--out", self.out, *words), *says, status=status)
+            self.assertFalse(self.out.exists())
+        refused("--strategy", "nothing", says=["'nothing' on 2 ranks", "there are: serial"])
+        refused("--strategy", "zero(9)", says=["'zero(9)' on 2 ranks", "stage 9"])
+        refused("--strategy", "pipe=9; pipeline", says=["on 9 ranks, mesh pipe=9", "9 stages of a model of 4 parts"])
+        refused("--strategy", "pipe=2,data=N; pipeline", "--ranks", "1,3", says=["3 ranks are no multiple of the 2"])
+        refused("--strategy", "x; pipeline", says=["'x' is not an axis"])
+        refused("--strategy", "zero(1)", "--strategy", "zero(1)", says=["zero(1)", "asked for twice"])
+        refused("--strategy", "zero(1)", "--ranks", "1", says=["zero(1)", "names none above 1"])
+        refused("--ranks", "1,x", says=["--ranks is '1,x'"])
+        refused("--ranks", "0", says=["--ranks is '0'"])
+        refused("--scale_lr", says=["--scale_lr is for --weak"])
+        refused("--seeds", 0, says=["--seeds"])
+        refused("--target", 101, says=["--target"])
+        refused("--mesh", "data=2", says=["does not take --mesh"])
+        refused("--run.dir", self.dir, says=["does not take --run.dir"])
+        refused("--study", self.dir / "none.toml", says=["none.toml cannot be read"])
+        for text, says in {"[study]\nseed = 3": ["s.toml:2", "study.seed", "seeds"], "study = 3": ["s.toml:1", "[study]"], "[study]\nstrategies = 'x'": ["s.toml:2", "list of texts"],
+                           "[study]\nranks = [0]": ["s.toml:2", "study.ranks"], "[stud]\nranks = [2]": ["s.toml", "stud.ranks"], "[parallel]\nranks = 2": ["those of cells"]}.items():
+            (self.dir / "s.toml").write_text(text)
+            refused("--study", self.dir / "s.toml", says=says)
+        got = run("scaling", *small, "--out", self.out, "--dry_run")
+        self.assertEqual((got.returncode, got.stderr), (0, ""))
+        self.assertIn("15 runs are left, for how long is unknown", got.stdout)
+        self.assertFalse(self.out.exists())
+
+    def test_a_directory_is_one_question(self):
+        words = [*small, "--seeds", 1, "--target", 50]
+        self.study(*words)
+        for other, says in ({"--optim.lr": 0.1}, ["optim.lr is 0.003 there and 0.1 now"]), ({"--target": 60}, ["study.target is 50.0 there and 60.0 now"]), \
+                ({"--strategy": "zero(1)"}, ["study.strategies"]), ({"--seeds": 2}, ["study.seeds"]), ({"--seed": 2}, ["seed is 1 there and 2 now"]):
+            got = run("scaling", *words, *[w for pair in other.items() for w in pair], "--out", self.out)
+            self.refused(got, "another question", *says, status=2)
+        got = self.study(*words, "--dry_run")
+        self.assertIn("0 runs are left", got.stdout)
+        entries, path = self.ledger(), self.out / "ledger.jsonl"
+        text = path.read_text()
+        path.write_text(text.replace('"seconds":0.', '"seconds":1.', 1))
+        (self.out / "runs/serial/seed_1").rename(self.dir / "gone")
+        self.refused(run("scaling", *words, "--out", self.out), "ledger.jsonl:1: run runs/", "it was edited")
+        path.write_text(text)
+        self.study(*words)   # what is gone is run again
+        self.assertEqual(len(self.ledger()), len(entries) + 2)
+        os.remove(self.out / "study.toml")
+        self.refused(run("scaling", *words, "--out", self.out), "has a ledger and no study.toml", status=2)
+
+    def test_ranks_as_processes(self):
+        if mpiexec == "none":
+            self.skipTest("needs MPI")
+        got = run("scaling", *small, "--seeds", 1, "--mpi", "--out", self.out, env={"PATH": os.path.dirname(mpiexec) + ":" + os.environ["PATH"]})
+        self.assertEqual(got.returncode, 0, got.stderr)
+        environment = json.loads((self.out / "runs/strong-r2-data_parallel/seed_1/environment.json").read_text())
+        self.assertEqual((environment["ranks"], environment["transport"] == "threads"), (2, False))
+
+
+if __name__ == "__main__":
+    unittests.main(sys.argv[4:])

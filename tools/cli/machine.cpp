@@ -1,0 +1,174 @@
+// trireme profile: measures this machine, for predictions of runs on machines like it.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cmath>
+#include <ctime>
+#include <fstream>
+
+#include "datasets/formats/synthetic.h"
+#include "kernels/core/runtime.h"
+#include "kernels/core/vendor.h"
+#include "parallel/analysis/draw.h"
+#include "parallel/comm/flight_recorder.h"
+#include "parallel/comm/world/compare.h"
+#include "parallel/comm/world/world.h"
+#include "parallel/profile/measure.h"
+#include "parallel/runtime/version.h"
+#include "tools/cli/commands.h"
+#include "tools/cli/described_plan.h"
+#include "tools/training/from_options.h"
+#include "tools/training/machine_file.h"
+
+namespace trireme {
+namespace {
+
+double now() { return static_cast<double>(FlightRecorder::nanoseconds()) / 1e9; }
+
+std::map<std::string, std::string> about_here(const World& world, Device device) {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  const std::time_t time = std::time(nullptr);
+  std::tm date{};
+  ::gmtime_r(&time, &date);
+  std::array<char, 32> when{};
+  std::strftime(when.data(), when.size(), "%Y-%m-%dT%H:%M:%SZ", &date);
+  std::map<std::string, std::string> about{{"date", when.data()},
+                                           {"host", host.data()},
+                                           {"cores", fmt::format("{}", cores())},
+                                           {"device", to_string(device)},
+                                           {"transport", world.transport()},
+                                           {"library", cpu_library()},
+                                           {"version", library_version}};
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    for (const auto& [key, name] : {std::pair{"model name", "processor"}, {"cpu MHz", "clock_mhz"}})
+      if (line.starts_with(key)) about.try_emplace(name, line.substr(std::min(line.size(), line.find(':') + 2)));
+  return about;
+}
+
+/// Seconds per byte of files that are written and brought to the disk in the directory.
+Measured measure_disk(const std::string& directory, int runs) {
+  const std::string path = fmt::format("{}/.trireme_profile_{}", directory, ::getpid());
+  const std::vector<char> block(std::size_t{16} << 20, 'x');
+  std::vector<double> seconds;
+  for (int run = -1; run < runs; ++run) {
+    const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    check(file >= 0, "profile", "cannot write {}: take another directory by --disk", path);
+    const double begun = now();
+    const bool whole = ::write(file, block.data(), block.size()) == std::ssize(block) && ::fsync(file) == 0;
+    const double took = now() - begun;
+    ::close(file), ::unlink(path.c_str());
+    check(whole, "profile", "cannot write {} MB to {}", block.size() >> 20, path);
+    if (run >= 0) seconds.push_back(took / static_cast<double>(block.size()));
+  }
+  return measured(seconds);
+}
+
+/// Seconds per sample of this rank's loader where nobody else takes its time: its own rows, its own workers.
+Measured measure_loader(const TrainerOptions& config, World& world, Device device) {
+  const Dataset data = make_dataset(config, "train");
+  LoaderOptions options = loader_options(config, {world.rank(), world.size()}, device);
+  Loader loader(data, options);
+  std::vector<double> seconds;
+  world.comm().barrier();
+  double begun = now();
+  for (const Batch& batch : loader) {
+    if (batch.x.dim(0) == 0) break;
+    seconds.push_back((now() - begun) / static_cast<double>(batch.x.dim(0)));
+    if (seconds.size() == 40) break;
+    begun = now();
+  }
+  check(!seconds.empty(), "profile", "the data set has no whole batch for each rank");
+  return measured(seconds);
+}
+
+std::vector<Index> rows_of(const TrainerOptions& config, const ProfileOptions& options, int ranks) {
+  if (!options.rows.empty()) return options.rows;
+  const Index most = std::max<Index>(1, config.data.batch / ranks);
+  std::vector<Index> rows;
+  for (Index r = std::max<Index>(1, most / 8); r < most; r *= 2) rows.push_back(r);
+  rows.push_back(most);
+  return rows;
+}
+
+ModelProfile profile_model(const TrainerOptions& config, const ProfileOptions& options, World& world, Device device) {
+  const ModelOptions shape = usual_options(config);
+  const auto batch = [&](Index rows) {
+    const Dataset data = synthetic_data(config, shape, rows);
+    const auto first =
+        Loader(data, {.batch = rows, .workers = 0, .dtype = make_dtype(config), .device = device}).begin();
+    return std::pair(first->x, first->y);
+  };
+  ModelProfile profile = measure_model(world.comm(), {.model = [&] { return make_model(config, shape, device); },
+                                                      .loss = make_loss(config),
+                                                      .optimizer = make_optimizer(config, 1000),
+                                                      .updates = {.clip_norm = config.optim.clip_norm},
+                                                      .loss_scale = config.dtype == "f16" ? config.loss_scale : 0,
+                                                      .batch = batch,
+                                                      .rows = rows_of(config, options, world.size()),
+                                                      .runs = options.runs});
+  profile.model = config.model, profile.optimizer = config.optim.name, profile.arch = settings_of_model(config);
+  return profile;
+}
+
+std::string in_words(const MachineProfile& m) {
+  std::string text;
+  for (const auto& [key, value] : m.about) text += fmt::format("{:<12} {}\n", key, value);
+  for (const ModelProfile& p : m.models) {
+    text += fmt::format(
+        "\n{}, {} rank{} at the same time, {} thread{} each; medians, and half the distance of the quartiles\n{:>8} "
+        "{:>18} {:>18} {:>18} {:>18}\n",
+        p.model, p.ranks, p.ranks == 1 ? "" : "s", p.threads, p.threads == 1 ? "" : "s", "rows", "forward", "backward",
+        "loss", "between steps");
+    const auto cell = [](const Measured& x) {
+      return fmt::format("{} +-{:.1f} %", time_text(x.value), 100 * x.spread);
+    };
+    for (const ModelProfile::Size& s : p.sizes)
+      text += fmt::format("{:>8} {:>18} {:>18} {:>18} {:>18}\n", s.rows, cell(s.forward), cell(s.backward),
+                          cell(s.loss), cell(s.between));
+    text += fmt::format("update of {} parameters ({}): {}\n", p.parameters, p.optimizer,
+                        cell({p.update.value * static_cast<double>(p.parameters), p.update.spread}));
+  }
+  if (!m.calls.empty())
+    text += fmt::format("\n{:<16} {:>6} {:>12} {:>12} {:>12}\n", "call", "ranks", "bytes", "time", "GB/s");
+  for (const MeasuredCall& c : m.calls)
+    text += fmt::format("{:<16} {:>6} {:>12} {:>12} {:>12.2f}\n", name_of(c.kind), c.ranks, c.bytes,
+                        time_text(c.seconds), c.seconds > 0 ? static_cast<double>(c.bytes) / c.seconds / 1e9 : 0.0);
+  text += fmt::format("\njitter       {:.1f} % (standard deviation of a computation's time)\n", 100 * m.jitter);
+  if (m.load.value > 0) text += fmt::format("loader       {} a sample and rank\n", time_text(m.load.value));
+  return text +
+         fmt::format("checkpoint   {:.0f} MB/s to the disk\n", m.checkpoint.value > 0 ? 1e-6 / m.checkpoint.value : 0);
+}
+
+}  // namespace
+
+int profile_command(int argc, char** argv, const TrainerOptions& config, const ProfileOptions& options) {
+  const int ranks = config.parallel.ranks > 1 ? static_cast<int>(config.parallel.ranks) : cores();
+  return World::run(argc, argv, ranks, [&](World& world) {
+    set_threads(std::max<int>(1, static_cast<int>(config.parallel.threads)));
+    const Device device = make_device(config, world);
+    MachineProfile m;
+    m.about = about_here(world, device);
+    if (!config.model.empty()) m.models.push_back(profile_model(config, options, world, device));
+    std::vector<Index> bytes;
+    for (Index b = 8; b <= Index{64} << 20; b = b < 4096 ? 4096 : b * 4) bytes.push_back(b);
+    m.calls = measure_calls(world.comm(), bytes, options.runs);
+    std::ranges::stable_sort(m.calls, {}, [](const MeasuredCall& c) { return std::pair(c.kind, c.ranks); });
+    if (!config.data.name.empty() && options.load) m.load = measure_loader(config, world, device);
+    if (world.main()) m.checkpoint = measure_disk(options.disk, 5);
+    std::vector<double> jitter;
+    constexpr double quartile = 0.6745;  // of a normal distribution, in standard deviations
+    for (const ModelProfile& p : m.models)
+      for (const ModelProfile::Size& s : p.sizes) jitter.push_back(s.backward.spread / quartile);
+    if (!jitter.empty()) m.jitter = measured(jitter).value;
+    if (!world.main()) return 0;
+    fmt::print("{}", in_words(m));
+    if (!options.to.empty()) write_file(options.to, machine_toml(m));
+    return 0;
+  });
+}
+
+}  // namespace trireme

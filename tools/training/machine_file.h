@@ -1,0 +1,45 @@
+// Machine files: what `trireme profile` measured here (parallel/profile/machine_profile.h), in TOML, for predictions of
+// runs on machines like this one:
+//
+//   jitter = 0.02                        # standard deviation of the logarithm of a computation's time
+//   load = [2.1e-5, 0.03]                # seconds per sample of a rank's loader: median, and half the quartiles'
+//   distance checkpoint = [1.2e-9, 0.1]           # seconds per byte [about]                              # what it was
+//   measured on and with date = "2026-11-25T18:00:00Z"
+//   [[calls]]                            # between ranks of this host, each a list parallel to bytes
+//   kind = "all_reduce"
+//   ranks = 2
+//   bytes = [8, 4096]
+//   seconds = [3.4e-6, 3.5e-6]
+//   [[models]]
+//   model = "resnet50"
+//   ranks = 2                            # that computed at the same time
+//   threads = 1
+//   parameters = 25557032
+//   optimizer = "sgd"
+//   update = [1.2e-10, 0.02]             # seconds per parameter
+//   parts = ["0-3", "4"]
+//   arch = ["dtype=f32"]                 # settings that change the model
+//   [[models.sizes]]
+//   rows = 8
+//   step_forward = [0.11, 0.01]          # the whole model's; so step_backward, loss, between
+//   forward = [0.08, 0.03]               # by part; so input (the half of backward), weight, saved and output (bytes)
+#pragma once
+#include <string>
+
+#include "parallel/profile/machine_profile.h"
+#include "tools/training/trainer_options.h"
+
+namespace trireme {
+
+/// Throws OptionError, one line naming file, line and key, for what cannot be read, is missing or impossible.
+MachineProfile read_machine(const std::string& path);
+MachineProfile parse_machine(const std::string& text, const std::string& source);
+/// ModelProfile::arch of these settings.
+std::map<std::string, std::string> settings_of_model(const TrainerOptions&);
+/// The profile of the settings' model, measured by so many ranks at the same time (0: by any number). Throws
+/// OptionError where there is none, and says what there is.
+const ModelProfile& model_in(const MachineProfile&, const TrainerOptions&, int ranks);
+/// What parse_machine() reads as this profile, bit for bit.
+std::string machine_toml(const MachineProfile&);
+
+}  // namespace trireme
