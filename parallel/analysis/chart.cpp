@@ -36,7 +36,8 @@ class Scale {
             s.evidence.size());
       for (const auto& [x, y] : s.points) add(s, vertical ? y : x);
       if (vertical)
-        for (const auto& [from, to] : s.intervals) add(s, from), add(s, to);
+        for (const auto& [from, to] : s.intervals)
+          if (!std::isnan(from)) add(s, from), add(s, to);
     }
     if (low > high) low = log_ ? 1 : 0, high = 1;
     if (!log_ && vertical && chart.from_zero) low = std::min(low, 0.0);
@@ -62,14 +63,18 @@ class Scale {
 void draw_series(Svg& svg, const ChartSeries& s, const std::string& colour, const Scale& x, const Scale& y) {
   std::vector<std::pair<double, double>> points, around;
   for (const auto& [px, py] : s.points) points.emplace_back(x(px), y(py));
+  const auto known = [&](std::size_t i) { return i < s.intervals.size() && !std::isnan(s.intervals[i].first); };
   if (s.band) {
-    for (std::size_t i = 0; i < s.intervals.size(); ++i) around.emplace_back(points[i].first, y(s.intervals[i].first));
-    for (std::size_t i = s.intervals.size(); i-- > 0;) around.emplace_back(points[i].first, y(s.intervals[i].second));
+    for (std::size_t i = 0; i < points.size(); ++i)
+      if (known(i)) around.emplace_back(points[i].first, y(s.intervals[i].first));
+    for (std::size_t i = points.size(); i-- > 0;)
+      if (known(i)) around.emplace_back(points[i].first, y(s.intervals[i].second));
     if (!around.empty()) svg.area(around, fmt::format("fill=\"{}\" fill-opacity=\"0.15\"", colour));
   }
   svg.lines(points,
             fmt::format("stroke=\"{}\" stroke-width=\"2\"{}", colour, s.dashed ? " stroke-dasharray=\"6 4\"" : ""));
-  for (std::size_t i = 0; !s.band && i < s.intervals.size(); ++i) {
+  for (std::size_t i = 0; !s.band && i < points.size(); ++i) {
+    if (!known(i)) continue;
     const double at = points[i].first, low = y(s.intervals[i].first), high = y(s.intervals[i].second);
     const std::string stroke = fmt::format("stroke=\"{}\" stroke-width=\"1.5\"", colour);
     svg.lines({{at, low}, {at, high}}, stroke);
@@ -79,7 +84,7 @@ void draw_series(Svg& svg, const ChartSeries& s, const std::string& colour, cons
   for (std::size_t i = 0; i < points.size(); ++i) {
     std::string told =
         fmt::format("{}: {}, {}", s.name, number_text(s.points[i].first), number_text(s.points[i].second));
-    if (!s.intervals.empty())
+    if (known(i))
       told += fmt::format(" [{}, {}]", number_text(s.intervals[i].first), number_text(s.intervals[i].second));
     if (!s.evidence.empty()) told += fmt::format(", {}", evidence_names.at(static_cast<std::size_t>(s.evidence[i])));
     svg.mark(points[i].first, points[i].second, s.evidence.empty() ? Evidence::real : s.evidence[i], colour, told);

@@ -19,7 +19,8 @@ struct ChartSeries {
   std::string name;                               ///< in the legend
   std::vector<std::pair<double, double>> points;  ///< (x, y), in order of x
   bool dashed = false;                            ///< without marks: for what is only compared with
-  /// Of each point, lowest and highest y: an error bar, or with `band` the area between them. Empty: none are drawn.
+  /// Of each point, lowest and highest y: an error bar, or with `band` the area between them. Empty: none are drawn; of
+  /// a point whose numbers are NaN none is.
   std::vector<std::pair<double, double>> intervals = {};
   bool band = false;
   std::vector<Evidence> evidence = {};  ///< of each point; the legend explains them. Empty: circles, nothing is said

@@ -186,12 +186,15 @@ Handed SegmentRun::pass(const Handed& given, bool halves) {
     if (!cut) return t;
     Tensor in = t.detach();
     in.impl()->batch = t.impl()->batch;
+    in.impl()->block = std::make_shared<detail::Storage>(static_cast<std::size_t>(t.numel()) * size_of(t.dtype()),
+                                                         t.device());  // what a message has brought
+    in.impl()->offset = 0;
     return in.require_grad(is_float(t.dtype()));
   };
-  const Tensor in = leaf(given.x);
+  Tensor in = leaf(given.x);
   Stashed stashed;
   for (const auto& [name, t] : given.stashed) stashed.emplace(name, leaf(t));
-  const Stashed leaves = stashed;
+  Stashed leaves = stashed;
   start_ = now();
   Tensor x = in;
   std::fill(unsaved_.begin(), unsaved_.end(), 0);
@@ -225,7 +228,7 @@ Handed SegmentRun::pass(const Handed& given, bool halves) {
   for (int p = first_; p < end_; ++p)
     if (top_[at(p)] != Bytes{}) of_pass[at(p)] = top_[at(p)] - kept_before(p) - arrived;
   if (!halves) return next;
-  roots.clear(), seeds.clear();
+  roots.clear(), seeds.clear(), in = {}, leaves.clear();
   current_ = end_ - 1, level_ = now();
   tracker_.reset_peaks();
   const NamedRange phase("backward");

@@ -103,6 +103,7 @@ class MemoryWalk {
   bool cuts_;
   Index held_ = 0, most_ = 0;
   std::map<Place, Index> alive_;                    // by segment
+  std::vector<Place> sent_;                         // of gradients_: on their way, at most until the next message
   std::map<Place, Index> activations_, gradients_;  // that have arrived over the cut behind a part, or wait to be sent
 };
 
@@ -147,8 +148,10 @@ void MemoryWalk::message(const Action& a) {
   const bool ours = live_.segment_of(a.part) >= 0;
   if (a.kind == ActionKind::recv)
     set((ours ? gradients_ : activations_)[{a.part, a.microbatch}], output(a.part));
-  else if (!ours)
-    set(gradients_[{a.part, a.microbatch}], 0);
+  else
+    for (const Place& sent :
+         std::exchange(sent_, ours ? std::vector<Place>{} : std::vector<Place>{{a.part, a.microbatch}}))
+      set(gradients_[sent], 0);
   see(0);
 }
 

@@ -50,6 +50,10 @@ struct StepCosts {
 };
 StepCosts costs_at(const ModelProfile&, Index rows);
 
+/// Between ranks of the machine: calls as they were measured; others by a latency and a bandwidth, those of the
+/// smallest and of the largest message.
+Link link_of(const std::vector<MeasuredCall>&);
+
 struct MachineProfile {
   /// What it was measured on and with: "date", "host", "cpu", "cores", "governor", "trireme", "onednn", "transport".
   std::map<std::string, std::string> about;

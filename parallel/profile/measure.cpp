@@ -124,6 +124,22 @@ ModelProfile measure_model(Communicator& comm, const MeasureOptions& options) {
   return std::move(replica.profile);
 }
 
+Link link_of(const std::vector<MeasuredCall>& calls) {
+  Link link;
+  link.measured = calls;
+  const MeasuredCall *least = nullptr, *most = nullptr;
+  for (const MeasuredCall& c : calls) {
+    if (c.kind != CallKind::send) continue;
+    if (!least || c.bytes < least->bytes) least = &c;
+    if (!most || c.bytes > most->bytes) most = &c;
+  }
+  if (!least) return link;
+  link.source = Source::measured, link.latency = least->seconds;
+  const double seconds = most->seconds - least->seconds;
+  if (seconds > 0) link.bandwidth = static_cast<double>(most->bytes - least->bytes) / seconds;
+  return link;
+}
+
 StepCosts costs_at(const ModelProfile& profile, Index rows) {
   check(!profile.sizes.empty() && rows > 0, "profile", "{} has {} sizes, and {} rows are asked for", profile.model,
         profile.sizes.size(), rows);

@@ -1,7 +1,6 @@
 #include "parallel/runtime/executor.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "kernels/core/runtime.h"
 #include "parallel/comm/flight_recorder.h"
@@ -46,10 +45,16 @@ void Executor::begin_step() {
   in_flight_.begin(step_), time_.begin_step(step_);
 }
 
+/// Tensors that this thread makes while the result lives are the step's. The optimizer's state is counted by itself.
+std::unique_ptr<MemoryScope> Executor::count_memory() {
+  if (!recorder_) return nullptr;
+  if (updates_) optimizer_.keep(updated_), (void)optimizer_.state();
+  return std::make_unique<MemoryScope>(recorder_->memory());
+}
+
 std::string Executor::run(const Tensor& x, const Tensor& y) {
   if (recorder_) recorder_->clear(slots_.size());
-  std::optional<MemoryScope> counted;
-  if (recorder_) counted.emplace(recorder_->memory());
+  const auto counted = count_memory();
   for (ActionId id = 0; id < actions(); ++id) {  // what a refused step left; what it would have changed stays
     Slot& s = slot(id);
     if (s.run == &Executor::run_row && std::exchange(s.pending, false)) s.works.clear();
@@ -108,8 +113,7 @@ void Executor::flush(bool refused) {
 }
 
 void Executor::serve() {
-  std::optional<MemoryScope> counted;
-  if (recorder_) counted.emplace(recorder_->memory());
+  const auto counted = count_memory();
   begin_step();
   agreement_.begin();
   if (recorder_) recorder_->clear(slots_.size());

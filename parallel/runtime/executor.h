@@ -108,6 +108,7 @@ class Executor {
   int next_phase() { return phase_ = channels_.next(); }
   bool ends(int phase) const { return program_.phases[static_cast<std::size_t>(phase)].last; }
 
+  std::unique_ptr<MemoryScope> count_memory();
   void begin(const Tensor& x, const Tensor& y);
   void begin_step();
   void flush_rows();

@@ -35,7 +35,7 @@ void Recorder::clear(std::size_t actions) {
 
 void Recorder::see(const Parameters& p, Index older) {
   Index weights = resident(p.values()) + older;
-  for (auto& b : p.buffers()) weights += b.tensor.view().bytes();
+  for (auto& b : p.buffers()) weights += b.tensor.numel() * static_cast<Index>(size_of(b.tensor.dtype()));
   weights_ = std::max(weights_, weights), gradients_ = std::max(gradients_, resident(p.grads()));
 }
 

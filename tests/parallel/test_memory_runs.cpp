@@ -87,6 +87,7 @@ std::pair<std::vector<RankMemory>, std::vector<int>> measured(const Subject& s, 
     for (int i = 0; i < steps; ++i)
       for (auto& [x, y] : loader) {
         step(x, y);
+        if (i == 0) continue;  // before it every rank has all weights
         const auto now = step.memory();
         for (std::size_t r = 0; r < most.size(); ++r)
           for (Index RankMemory::*use : {&RankMemory::weights, &RankMemory::gradients, &RankMemory::optimizer,

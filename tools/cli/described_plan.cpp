@@ -12,6 +12,7 @@
 #include "parallel/model/part_costs.h"
 #include "parallel/plan/memory.h"
 #include "parallel/runtime/step_plan.h"
+#include "tools/training/machine_file.h"
 
 namespace trireme {
 
@@ -60,19 +61,26 @@ std::string DescribedModel::memory(const TrainerOptions& config, const Plan& pla
   return memory_table(plan, predict_memory(plan, memory_options(config, parameters)));
 }
 
-DescribedPlan::DescribedPlan(const TrainerOptions& config, const std::vector<Axis>& axes, const std::string& cost)
+DescribedPlan::DescribedPlan(const TrainerOptions& config, const std::vector<Axis>& axes, const std::string& from)
     : mesh(axes),
       strategy(make_strategy(config, ranks_of(axes))),
       model(config),
-      measured(cost == "measured"),
+      cost(from),
       parts(model.chain.parts(model.parameters)) {
   // How many micro-batches there are decides what rows to measure; what is measured may move the stages.
   const Plan rough = model.plan(strategy, parts, mesh);
   const Index shares = static_cast<Index>(batch_ranks(rough)) * rough.microbatches;
   rows = std::max<Index>(1, (config.data.batch + shares - 1) / shares);
   constexpr double each = 1e-3;  // seconds: of every part's forward and backward halves, where all cost the same
-  auto costs = measured ? measure_costs(model.chain, model.parameters, model.input(rows))
-                        : std::vector<PartCost>(parts.size(), {each, each, each});
+  if (cost != "measured" && cost != "equal") {
+    const MachineProfile machine = read_machine(cost);
+    beside = costs_at(model_in(machine, config, 0), rows), calls = machine.calls;
+    check(beside.parts.size() == parts.size(), "profile", "{} has {} parts of {}, which has {}: measure it anew", cost,
+          beside.parts.size(), config.model, parts.size());
+  }
+  auto costs = !beside.parts.empty() ? beside.parts
+               : cost == "measured"  ? measure_costs(model.chain, model.parameters, model.input(rows))
+                                     : std::vector<PartCost>(parts.size(), {each, each, each});
   for (std::size_t p = 0; p < parts.size(); ++p) parts[p].cost = costs[p];
   plan = model.whole_plan(config, strategy, parts, mesh);
   traffic.parameters = model.parameters.dtype();
@@ -105,10 +113,23 @@ std::vector<ProgramPhase> rare_phases(const Plan& plan) {
   return rare;
 }
 
+Simulation DescribedPlan::simulate_on(const Cluster& cluster, const Plan& of, std::int64_t step, int steps) const {
+  return simulate(of, {.cluster = cluster,
+                       .element = size_of(model.parameters.dtype()),
+                       .loss = beside.loss,
+                       .update = beside.update,
+                       .between_steps = beside.between,
+                       .step = step,
+                       .steps = steps});
+}
+
 void DescribedPlan::print_costs() const {
   fmt::print("\ncosts of a micro-batch of {} row{}, {}\n{:>4}  {:<24} {:>10} {:>12} {:>12} {:>12} {:>11} {:>11}\n",
-             rows, rows == 1 ? "" : "s", measured ? "measured here on one rank" : "all alike", "part", "name",
-             "parameters", "forward", "by input", "by weight", "kept", "output");
+             rows, rows == 1 ? "" : "s",
+             cost == "equal"      ? "all alike"
+             : cost == "measured" ? "measured here on one rank"
+                                  : "of " + cost,
+             "part", "name", "parameters", "forward", "by input", "by weight", "kept", "output");
   for (std::size_t p = 0; p < plan.parts.size(); ++p) {
     const PartInfo& part = plan.parts[p];
     fmt::print("{:>4}  {:<24} {:>10} {:>12} {:>12} {:>12} {:>8.2f} MB {:>8.2f} MB\n", p, part.name, part.slice.size(),

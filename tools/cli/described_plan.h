@@ -9,6 +9,7 @@
 #include "parallel/analysis/simulate.h"
 #include "parallel/model/chain.h"
 #include "parallel/plan/memory.h"
+#include "parallel/profile/machine_profile.h"
 #include "parallel/strategies/strategy.h"
 #include "tools/cli/commands.h"
 #include "tools/training/from_options.h"
@@ -39,10 +40,12 @@ struct DescribedModel {
 MemoryOptions memory_options(const TrainerOptions&, Parameters&);
 
 struct DescribedPlan {
-  /// cost: of parts, "measured" here on one rank, or all "equal".
+  /// cost: of parts, "measured" here on one rank, or all "equal", or the path of a machine file.
   DescribedPlan(const TrainerOptions&, const std::vector<Axis>& mesh, const std::string& cost);
   /// What a plan of the model's layers send and keep (imagine()); `plan` has it only then. Takes a dry run.
   void imagine_ranks(const TrainerOptions&, Plan&);
+  /// Simulates steps of a plan of these parts on the cluster.
+  Simulation simulate_on(const Cluster&, const Plan&, std::int64_t step, int steps = 1) const;
   void print_costs() const;
   /// A line, and a table of the plan's programs.
   void print_times(const Simulation&, const std::string& headline) const;
@@ -52,9 +55,11 @@ struct DescribedPlan {
   std::vector<Axis> mesh;
   Strategy strategy;
   DescribedModel model;
-  bool measured;
-  Index rows = 1;               ///< of a micro-batch on a rank
-  std::vector<PartInfo> parts;  ///< with their costs
+  std::string cost;
+  StepCosts beside;                 ///< of a machine file: loss, update, between steps
+  std::vector<MeasuredCall> calls;  ///< of a machine file
+  Index rows = 1;                   ///< of a micro-batch on a rank
+  std::vector<PartInfo> parts;      ///< with their costs
   Plan plan;
   TrafficOptions traffic;
 };

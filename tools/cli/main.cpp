@@ -377,9 +377,10 @@ void CommandLine::simulate() {
 /// The model, its costs, and the files: of plan show and simulate.
 void CommandLine::add_drawings(CLI::App& command) {
   command.add_option("model,--model", model_, model_names())->type_name("MODEL");
-  command.add_option("--cost", plan_.cost, "of the model's parts: measured here (default), or all equal")
-      ->check(CLI::IsMember({"measured", "equal"}))
-      ->type_name("");
+  command
+      .add_option("--cost", plan_.cost,
+                  "of the model's parts: measured here (default), equal, or those of a machine file (trireme profile)")
+      ->type_name("measured|equal|FILE");
   command.add_option("--trace", plan_.trace, "write the timeline for ui.perfetto.dev or chrome://tracing")
       ->type_name("FILE");
   command.add_option("--svg", plan_.svg, "write it as a picture")->type_name("FILE");

@@ -17,11 +17,12 @@ namespace trireme {
 namespace {
 
 /// As many machines like this one as the ranks need, a device per core, with links that take no time.
-Cluster cluster_of(const TrainerOptions& config, int ranks) {
+Cluster cluster_of(const TrainerOptions& config, const DescribedPlan& d, int ranks) {
   if (!config.parallel.cluster.empty()) return read_cluster(config.parallel.cluster);
   Cluster all;
   all.nodes = {{.count = (ranks + cores() - 1) / cores(), .devices = cores()}};
   all.name = "machines like this one";
+  if (!d.calls.empty()) all.inside = all.between = link_of(d.calls), all.overlaps = false;
   return all;
 }
 
@@ -32,11 +33,6 @@ std::string in_words(const Cluster& c) {
         fmt::format("{}{} node{} of {} device{}{}", nodes.empty() ? "" : ", ", g.count, g.count == 1 ? "" : "s",
                     g.devices, g.devices == 1 ? "" : "s", g.speed == 1 ? "" : fmt::format(" of speed {}", g.speed));
   return (c.name.empty() ? "" : c.name + ": ") + nodes;
-}
-
-Simulation simulate_on(const Cluster& cluster, DescribedPlan& d, const Plan& plan, std::int64_t step, int steps = 1) {
-  return simulate(plan,
-                  {.cluster = cluster, .element = size_of(d.model.parameters.dtype()), .step = step, .steps = steps});
 }
 
 /// Rows that all ranks together take in a step, where the batch grows with the ranks.
@@ -77,8 +73,8 @@ std::vector<Axis> with_ranks(std::vector<Axis> mesh, int ranks) {
 
 /// Each rank takes the rows that it takes on the settings' mesh, so that the batch grows with the ranks.
 int sweep(const TrainerOptions& config, const PlanOptions& options, const std::vector<int>& counts) {
-  const Cluster cluster = cluster_of(config, *std::ranges::max_element(counts));
   DescribedPlan described(config, mesh_axes(config), options.cost);
+  const Cluster cluster = cluster_of(config, described, *std::ranges::max_element(counts));
   ChartSeries predicted{"predicted", {}}, ideal{"in proportion", {}, true};
   std::string table = fmt::format("{}, {} rows per micro-batch and rank\n{:>8} {:>10} {:>12} {:>16} {:>10}\n",
                                   in_words(cluster), described.rows, "ranks", "batch", "step", "samples/s", "per rank");
@@ -86,7 +82,7 @@ int sweep(const TrainerOptions& config, const PlanOptions& options, const std::v
     const std::vector<Axis> mesh = with_ranks(described.mesh, ranks);
     Plan plan = described.model.whole_plan(config, make_strategy(config, ranks), described.parts, mesh);
     described.imagine_ranks(config, plan);
-    const Simulation s = simulate_on(cluster, described, plan, described.traffic.step, options.steps);
+    const Simulation s = described.simulate_on(cluster, plan, described.traffic.step, options.steps);
     const Index batch = batch_of(described, plan);
     const double step = s.makespan / options.steps;
     predicted.points.push_back({ranks, static_cast<double>(batch) / step});
@@ -121,11 +117,11 @@ int simulate_command(const TrainerOptions& config, const PlanOptions& options) {
         fmt::format("parallel.allreduce is {}; simulate reduces along rings: use default", config.parallel.allreduce));
   if (!options.sweep.empty()) return sweep(config, options, sweep_of(options.sweep));
   const std::vector<Axis> mesh = mesh_axes(config);
-  const Cluster cluster = cluster_of(config, ranks_of(mesh));
   DescribedPlan described(config, mesh, options.cost);
+  const Cluster cluster = cluster_of(config, described, ranks_of(mesh));
   described.imagine_ranks(config, described.plan);
   const Plan& plan = described.plan;
-  const Simulation s = simulate_on(cluster, described, plan, described.traffic.step, options.steps);
+  const Simulation s = described.simulate_on(cluster, plan, described.traffic.step, options.steps);
   fmt::print("{}\n{}", in_words(cluster), plan.summary());
   described.print_costs();
   const Index batch = config.data.batch;
@@ -143,7 +139,7 @@ int simulate_command(const TrainerOptions& config, const PlanOptions& options) {
     const Trigger& when = phase.trigger;
     const std::int64_t step = when.from + ((when.offset - when.from) % when.every + when.every) % when.every;
     if (when.runs_at(described.traffic.step) || !when.runs_at(step)) continue;
-    const Simulation other = simulate_on(cluster, described, plan, step);
+    const Simulation other = described.simulate_on(cluster, plan, step);
     fmt::print("\na step with {} ({}) takes {}\n", phase.name, to_string(when), time_text(other.makespan));
     print_traffic(plan, other, s);
   }
