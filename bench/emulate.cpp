@@ -1,7 +1,7 @@
 // Emulated beside simulated: the real executor on 8 to 128 ranks that are threads, whose computations sleep for 20 ms
 // or more and whose links are as slow as those of a described cluster (tests/support/emulated_links.h), and simulate()
 // of the same plan. What differs is what the executor itself takes, and what the simulator has left out.
-//   emulate [--ranks 8,16,32,64,128] [--only TEXT]
+//   emulate [--ranks 8,16,32,64,128] [--rounds N] [--only TEXT]
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -100,12 +100,25 @@ std::vector<Row> with_stages(int ranks) {
   return rows;
 }
 
+/// The run whose time is the median; in the same order if all were.
+EmulatedTimes median_of(const EmulatedCase& c, int rounds) {
+  std::vector<EmulatedTimes> all;
+  for (int round = 0; round < rounds; ++round) all.push_back(times_of(c));
+  std::ranges::sort(all, {}, &EmulatedTimes::emulated);
+  EmulatedTimes median = all[all.size() / 2];
+  median.same_order = std::ranges::all_of(all, &EmulatedTimes::same_order);
+  return median;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::map<std::string, std::string> o{{"--ranks", "8,16,32,64,128"}, {"--only", ""}};
+  std::map<std::string, std::string> o{{"--ranks", "8,16,32,64,128"}, {"--rounds", "1"}, {"--only", ""}};
   for (int i = 1; i + 1 < argc; i += 2) o[argv[i]] = argv[i + 1];
-  fmt::print("{}\n\n| ranks | strategy | | simulated, s | emulated, s | difference | order | cores |\n", cpu_name());
+  const int rounds = std::max(1, std::stoi(o["--rounds"]));
+  fmt::print(
+      "{}, {} runs of each case\n\n| ranks | strategy | | simulated, s | emulated, s | difference | order | cores |\n",
+      cpu_name(), rounds);
   fmt::print("| ---: | --- | --- | ---: | ---: | ---: | --- | ---: |\n");
   std::vector<double> errors;
   std::stringstream counts(o["--ranks"]);
@@ -115,7 +128,7 @@ int main(int argc, char** argv) {
     for (const Row& row : with_stages(ranks)) rows.push_back(row);
     for (const Row& row : rows) {
       if (row.how.strategy.find(o["--only"]) == row.how.strategy.npos) continue;
-      const EmulatedTimes t = times_of(row.how);
+      const EmulatedTimes t = median_of(row.how, rounds);
       errors.push_back(std::abs(t.error()));
       std::string about = row.about, strategy = row.how.strategy;
       if (const auto bar = strategy.find('|'); bar != strategy.npos) strategy.insert(bar, "\\");  // in a table

@@ -24,19 +24,19 @@ struct ModelProfile {
   /// The costs of a micro-batch of so many rows, in seconds.
   struct Size {
     Index rows = 0;
-    Measured forward, backward, loss;  ///< of the whole model, by the executor
-    std::vector<PartCost> parts = {};  ///< which sum up to these: forward, and both halves of backward
-    Measured between = {};             ///< of a step, what it takes beside these and the update
+    Measured forward = {}, backward = {}, loss = {};  ///< of the whole model, by the executor
+    std::vector<PartCost> parts = {};                 ///< which sum up to these: forward, and both halves of backward
+    Measured between = {};                            ///< of a step, what it takes beside these and the update
     bool operator==(const Size&) const = default;
   };
-  std::string model;                        ///< as `trireme train` names it
-  std::map<std::string, std::string> arch;  ///< settings that change it: dtype, data.image_size, recompute, arch.*
-  int ranks = 1, threads = 1;               ///< at the same time; of each
+  std::string model;                             ///< as `trireme train` names it
+  std::map<std::string, std::string> arch = {};  ///< settings that change it: dtype, data.image_size, recompute, arch.*
+  int ranks = 1, threads = 1;                    ///< at the same time; of each
   Index parameters = 0;
-  std::vector<std::string> names;  ///< of its parts
-  std::string optimizer;
-  Measured update;          ///< seconds per parameter
-  std::vector<Size> sizes;  ///< in the order of their rows
+  std::vector<std::string> names = {};  ///< of its parts
+  std::string optimizer = {};
+  Measured update = {};          ///< seconds per parameter
+  std::vector<Size> sizes = {};  ///< in the order of their rows
   bool operator==(const ModelProfile&) const = default;
 };
 
@@ -56,10 +56,10 @@ Link link_of(const std::vector<MeasuredCall>&);
 
 struct MachineProfile {
   /// What it was measured on and with: "date", "host", "cpu", "cores", "governor", "trireme", "onednn", "transport".
-  std::map<std::string, std::string> about;
-  std::vector<ModelProfile> models;
-  std::vector<MeasuredCall> calls;  ///< between ranks of this host
-  double jitter = 0;                ///< standard deviation of the logarithm of a computation's time
+  std::map<std::string, std::string> about = {};
+  std::vector<ModelProfile> models = {};
+  std::vector<MeasuredCall> calls = {};  ///< between ranks of this host
+  double jitter = 0;                     ///< standard deviation of the logarithm of a computation's time
   Measured load = {};        ///< seconds per sample that a rank's loader takes, workers included; 0: not measured
   Measured checkpoint = {};  ///< seconds per byte that is written; 0: not measured
   bool operator==(const MachineProfile&) const = default;

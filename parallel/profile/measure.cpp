@@ -45,7 +45,7 @@ class Replica {
               {.optimizer = options_.updates, .loss_scale = options_.loss_scale});
     const Chain chain(model);
     for (const PartInfo& part : chain.parts(step.parameters())) profile.names.push_back(part.name);
-    profile.parameters = step.parameters().size();
+    profile.parameters = step.parameters().count();
     std::vector<double> update;
     for (const Index rows : options_.rows) {
       const auto [x, y] = options_.batch(rows);
@@ -75,14 +75,14 @@ class Replica {
       step.record(false);
       const Pieces p = pieces_of(step.plan(), step.timeline());
       forward.push_back(p.forward), backward.push_back(p.backward), loss.push_back(p.loss);
-      update.push_back(p.update / static_cast<double>(step.parameters().size()));
+      update.push_back(p.update / static_cast<double>(step.parameters().count()));
     }
     comm_.barrier();
     ModelProfile::Size size{
         .rows = x.dim(0), .forward = measured(forward), .backward = measured(backward), .loss = measured(loss)};
     size.between = measured(whole);
     size.between.value = std::max(0.0, size.between.value - size.forward.value - size.backward.value - size.loss.value -
-                                           measured(update).value * static_cast<double>(step.parameters().size()));
+                                           measured(update).value * static_cast<double>(step.parameters().count()));
     size.parts = measure_costs(chain, step.parameters(), x, options_.runs);
     comm_.barrier();
     double sum[2] = {0, 0};

@@ -119,7 +119,8 @@ void read_calls(Keys& keys, std::vector<MeasuredCall>& calls) {
                 "one of all_reduce, reduce, reduce_scatter, all_gather, gather, scatter, broadcast, all_to_all, send");
   const auto ranks = static_cast<int>(std::min<Index>(keys.count("ranks", 2), 1 << 24));
   const toml::node& list = keys.get("bytes");
-  const std::size_t sizes = list.as_array() ? list.as_array()->size() : 0;
+  if (!list.as_array()) keys.refuse(list, "bytes", "a list of numbers");
+  const std::size_t sizes = list.as_array()->size();
   const auto bytes = keys.numbers("bytes", sizes), seconds = keys.numbers("seconds", sizes);
   for (std::size_t i = 0; i < sizes; ++i) calls.push_back({at->first, ranks, static_cast<Index>(bytes[i]), seconds[i]});
   keys.end();

@@ -1,0 +1,170 @@
+// Predictions from a machine's profile: costs by rows, where a step's time goes, collectives that ranks carry out while
+// they wait, and a profile that is measured.
+#include "parallel/profile/predict.h"
+
+#include <atomic>
+#include <random>
+
+#include "framework/layers/init.h"
+#include "framework/layers/layers.h"
+#include "parallel/plan/action_row.h"
+#include "parallel/profile/measure.h"
+#include "parallel/runtime/step.h"
+#include "parallel/strategies/strategy.h"
+#include "tests/support/catch.h"
+
+using namespace trireme;
+
+namespace {
+
+std::vector<PartInfo> some_parts(int n) {
+  std::vector<PartInfo> parts;
+  for (int i = 0; i < n; ++i) parts.push_back({.name = std::to_string(i), .slice = {i * 1000, (i + 1) * 1000}});
+  return parts;
+}
+
+/// Costs that are lines in rows, at these sizes.
+ModelProfile linear_profile(int parts, const std::vector<Index>& rows) {
+  ModelProfile p{.model = "m", .parameters = parts * 1000, .update = {1e-9, 0}};
+  for (int i = 0; i < parts; ++i) p.names.push_back(std::to_string(i));
+  for (const Index n : rows) {
+    ModelProfile::Size size{.rows = n, .loss = {1e-5 * static_cast<double>(n), 0}, .between = {2e-4, 0}};
+    for (int i = 0; i < parts; ++i) {
+      const double work = 1e-4 * (i + 1) * static_cast<double>(n);
+      size.parts.push_back(
+          {.forward = 1e-3 + work, .backward_input = 2e-3 + work, .backward_weight = work, .output = 400});
+    }
+    p.sizes.push_back(std::move(size));
+  }
+  return p;
+}
+
+double sum(const StepTimes& t) {
+  double all = t.forward + t.backward + t.loss + t.update + t.other + t.host;
+  for (const auto& [axis, seconds] : t.waits) all += seconds;
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("costs for any rows lie on the line through the measured ones") {
+  const ModelProfile p = linear_profile(3, {2, 8, 32});
+  for (Index rows = 1; rows <= 100; ++rows) {
+    const StepCosts c = costs_at(p, rows);
+    const ModelProfile there = linear_profile(3, {rows});
+    for (std::size_t i = 0; i < 3; ++i) {
+      CHECK(c.parts[i].forward == Approx(there.sizes[0].parts[i].forward).epsilon(1e-12));
+      CHECK(c.parts[i].backward_input == Approx(there.sizes[0].parts[i].backward_input).epsilon(1e-12));
+      CHECK(c.parts[i].backward_weight == Approx(there.sizes[0].parts[i].backward_weight).epsilon(1e-12));
+    }
+    CHECK(c.loss == Approx(1e-5 * static_cast<double>(rows)).epsilon(1e-12));
+    CHECK(c.extrapolated == (rows < 2 || rows > 32));
+  }
+  CHECK(costs_at(linear_profile(1, {4}), 8).parts[0].backward_weight == Approx(8e-4));  // one size: in proportion
+  CHECK_THROWS_AS(costs_at(p, 0), Error);
+  CHECK_THROWS_AS(costs_at(ModelProfile{}, 1), Error);
+}
+
+TEST_CASE("calls that were measured take what they took, and lines between sizes") {
+  Link link{.latency = 1, .bandwidth = 1};
+  std::mt19937 random(3);
+  std::vector<MeasuredCall> calls;
+  for (const Index bytes : {Index{8}, Index{1000}, Index{50'000}})
+    calls.push_back({CallKind::all_reduce, 4, bytes, 1e-6 + 2e-9 * static_cast<double>(bytes)});
+  std::ranges::shuffle(calls, random);
+  link.measured = calls;
+  for (const Index bytes : {8, 500, 1000, 20'000, 50'000})
+    CHECK(collective_time(link, CallKind::all_reduce, 4, bytes) ==
+          nanoseconds(1e-6 + 2e-9 * static_cast<double>(bytes)));
+  CHECK(collective_time(link, CallKind::all_reduce, 4, 1) == nanoseconds(1e-6 + 16e-9));  // as the least
+  CHECK(collective_time(link, CallKind::all_reduce, 4, 100'000) == nanoseconds(2 * (1e-6 + 1e-4)));
+  CHECK(collective_time(link, CallKind::all_reduce, 2, 8) == nanoseconds(2 * (1 + 4.0)));  // the formula
+  CHECK(collective_time(link, CallKind::all_gather, 4, 8) == nanoseconds(3 * (1 + 2.0)));
+}
+
+TEST_CASE(
+    "what a step is made of sums up to the step, and ranks that carry collectives out while they wait hide none") {
+  std::mt19937 random(7);
+  for (int round = 0; round < 30; ++round) {
+    const int parts = 1 + static_cast<int>(random() % 5), ranks = 2 + static_cast<int>(random() % 3),
+              micro = 1 + static_cast<int>(random() % 3);
+    const ModelProfile p = linear_profile(parts, {4});
+    std::vector<MeasuredCall> calls;
+    for (const CallKind kind : {CallKind::all_reduce, CallKind::reduce_scatter, CallKind::all_gather})
+      calls.push_back({kind, ranks, 1 << 20, 1e-3});  // in proportion above, the same below
+    Link link;
+    link.measured = calls;
+    const Plan serial_plan = serial(some_parts(parts), parts * 1000, 0, {{"data", ranks}});
+    for (const char* text : {"data_parallel(first_bucket=500, bucket=700)", "data_parallel | zero(1)"}) {
+      const Strategy strategy = accumulate(micro) | parse_strategy(text);
+      const Plan plan = strategy(serial_plan);
+      const StepTimes t = predict_step(plan, p, {.rows = 4, .calls = calls});
+      INFO(text << ", " << parts << " parts, " << ranks << " ranks, " << micro << " micro-batches");
+      CHECK(sum(t) == Approx(t.step).epsilon(1e-9));
+      const StepCosts c = costs_at(p, 4);
+      double forward = 0, backward = 0, shared = 0;
+      for (const PartCost& part : c.parts)
+        forward += part.forward, backward += part.backward_input + part.backward_weight;
+      CHECK(t.forward == Approx(micro * forward).epsilon(1e-6));
+      CHECK(t.backward == Approx(micro * backward).epsilon(1e-6));
+      for (const Action& a : plan.programs[0].actions)
+        if (a.kind == ActionKind::all_reduce || a.kind == ActionKind::reduce_scatter ||
+            a.kind == ActionKind::all_gather)
+          for (const PlannedCall& call : calls_of(plan, a, ranks, 4))
+            shared += static_cast<double>(collective_time(link, call.kind, ranks, call.bytes)) / 1e9;
+      CHECK(t.waits.at("data") == Approx(shared).epsilon(1e-6));
+    }
+  }
+}
+
+TEST_CASE("where communication goes on beside computation it is hidden, where ranks carry it out it is not") {
+  Plan plan = data_parallel({.first_bucket = 1000, .bucket = 1000})(serial(some_parts(4), 4000, 0, {{"data", 2}}));
+  for (PartInfo& part : plan.parts) part.cost = {.forward = 1e-3, .backward_input = 2e-3, .backward_weight = 2e-3};
+  Cluster cluster;
+  cluster.nodes = {{.count = 1, .devices = 2}};
+  cluster.inside.measured = {{CallKind::all_reduce, 2, 4000, 1e-3}};
+  CHECK(simulate(plan, {.cluster = cluster}).makespan == Approx(4e-3 + 16e-3 + 1e-3));  // but for the last one
+  cluster.overlaps = false;
+  CHECK(simulate(plan, {.cluster = cluster}).makespan == Approx(4e-3 + 16e-3 + 4e-3));
+  // Each rank by itself comes to the same.
+  CHECK(simulate(plan, {.cluster = cluster, .folding = Folding::unfolded}).makespan == Approx(24e-3));
+  const Simulation slow = simulate(plan, {.cluster = cluster, .overhead = 1e-4, .between_steps = 5e-3, .steps = 3});
+  CHECK(slow.makespan > 3 * 29e-3);
+  CHECK(slow.makespan < 3 * 32e-3);
+}
+
+TEST_CASE("a profile is measured on all ranks at the same time, and predicts the plan of a step") {
+  const auto model = [] {
+    Module net = Sequential{Linear(12, 16), relu, Linear(16, 4)};
+    initialize(net, 1);
+    return net;
+  };
+  const auto batch = [](Index rows) {
+    const Tensor y = Tensor::zeros({rows}, DType::i64);
+    return std::pair(Tensor::full({rows, 12}, 0.5), y);
+  };
+  std::atomic<int> right = 0;
+  World::threads(2, [&](World& world) {
+    const ModelProfile p = measure_model(world.comm(), {.model = model,
+                                                        .loss = cross_entropy,
+                                                        .optimizer = Sgd{.lr = 0.1},
+                                                        .batch = batch,
+                                                        .rows = {2, 5},
+                                                        .runs = 2});
+    const auto calls = measure_calls(world.comm(), std::vector<Index>{8, 4096}, 2);
+    bool fine =
+        p.ranks == 2 && p.sizes.size() == 2 && p.sizes[1].rows == 5 && p.parameters == 12 * 16 + 16 + 16 * 4 + 4;
+    for (const auto& s : p.sizes) {
+      double forward = 0;
+      for (const PartCost& c : s.parts) forward += c.forward;
+      fine = fine && s.forward.value > 0 && s.backward.value > 0 && std::abs(forward - s.forward.value) < 1e-9;
+    }
+    for (const MeasuredCall& c : calls) fine = fine && c.seconds > 0 && c.bytes >= 8;
+    Mesh mesh(world);
+    Step step(model(), cross_entropy, Sgd{.lr = 0.1}, mesh);
+    const StepTimes t = predict_step(step.plan(), p, {.rows = 3, .calls = calls});
+    fine = fine && t.step > 0 && std::abs(sum(t) - t.step) < 1e-9 && t.waits.contains("data");
+    right += fine && calls.size() == 10;
+  });
+  CHECK(right == 2);
+}
