@@ -30,6 +30,7 @@ struct Case {
 
 struct Run {
   Plan plan;
+  PredictOptions calls = {};
   double seconds = 0;
 };
 
@@ -56,14 +57,16 @@ Run run(const TrainerOptions& config, const Case& c, int steps) {
       (void)step(batch->x, batch->y).item();
       if (i >= 0) seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
     }
-    if (world.main()) result = {step.plan(), median(seconds)};
+    PredictOptions calls = measure_calls_of(mesh, step.plan(), 1, 7);
+    if (world.main()) result = {step.plan(), std::move(calls), median(seconds)};
   });
   return result;
 }
 
-StepTimes predict(const Plan& plan, const ModelProfile& profile, const std::vector<MeasuredCall>& calls, Index batch) {
-  const Index rows = std::max<Index>(1, batch / size_along(plan.axes, "data") / plan.microbatches);
-  return predict_step(plan, profile, {.rows = rows, .calls = calls, .steps = 4});
+StepTimes predict(Run& run, const ModelProfile& profile, Index batch) {
+  run.calls.rows = std::max<Index>(1, batch / size_along(run.plan.axes, "data") / run.plan.microbatches);
+  run.calls.steps = 4;
+  return predict_step(run.plan, profile, run.calls);
 }
 
 }  // namespace
@@ -83,10 +86,8 @@ int main(int argc, char** argv) {
   const ModelOptions shape = usual_options(config);
   std::vector<Index> rows;
   for (Index r = std::max<Index>(1, config.data.batch / ranks / 8); r <= config.data.batch; r *= 2) rows.push_back(r);
-  const std::vector<Index> bytes{8, 4096, 65536, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26};
   for (int round = 0; round < rounds; ++round) {
     ModelProfile profile;
-    std::vector<MeasuredCall> calls;
     World::threads(ranks, [&](World& world) {
       set_threads(1);
       ModelProfile own = measure_model(world.comm(), {.model = [&] { return make_model(config, shape); },
@@ -101,22 +102,17 @@ int main(int argc, char** argv) {
                                                           },
                                                       .rows = rows,
                                                       .runs = 5});
-      auto all = measure_calls(world.comm(), bytes, 9);
-      if (world.main()) profile = std::move(own), calls = std::move(all);
+      if (world.main()) profile = std::move(own);
     });
     if (round == 0)
       for (const auto& s : profile.sizes)
         std::fprintf(stderr, "rows %ld: forward %.3f backward %.3f loss %.3f between %.3f ms, update %.3f ms\n",
                      static_cast<long>(s.rows), s.forward.value * 1e3, s.backward.value * 1e3, s.loss.value * 1e3,
                      s.between.value * 1e3, profile.update.value * 1e3 * static_cast<double>(profile.parameters));
-    if (round == 0)
-      for (auto& c : calls)
-        std::fprintf(stderr, "call %d %ld bytes %.2f us\n", static_cast<int>(c.kind), static_cast<long>(c.bytes),
-                     c.seconds * 1e6);
     for (Case& c : cases) {
-      const Run r = run(config, c, 10);
+      Run r = run(config, c, 10);
       c.measured.push_back(r.seconds);
-      c.predicted.push_back(predict(r.plan, profile, calls, config.data.batch).step);
+      c.predicted.push_back(predict(r, profile, config.data.batch).step);
     }
   }
   for (const Case& c : cases) {

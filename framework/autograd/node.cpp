@@ -54,6 +54,10 @@ void detail::set_grad_block(const Tensor& leaf, const Tensor& grad) {
   if (state.written) copy_unnoted(grad, state.grad);
   state.grad = grad.detach();
 }
+void detail::release_grad(const Tensor& leaf) {
+  LeafState& state = leaf_of(leaf, "release_grad");
+  state.grad = {}, state.written = state.zeroed = false;
+}
 bool has_grad(const Tensor& leaf) { return leaf_of(leaf, "has_grad").written; }
 void detail::set_has_grad(const Tensor& leaf, bool written) { leaf_of(leaf, "set_has_grad").written = written; }
 void detail::set_grad_zeroed(const Tensor& leaf) { leaf_of(leaf, "set_grad_zeroed").zeroed = true; }

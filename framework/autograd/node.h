@@ -62,6 +62,8 @@ const char* op_in_backward();
 
 /// Re-homes a leaf: its gradient lives in `grad` from now on (same shape and type). Used by ParameterStore.
 void set_grad_block(const Tensor& leaf, const Tensor& grad);
+/// Forgets a leaf's gradient, and its memory where it is in no block of others.
+void release_grad(const Tensor& leaf);
 /// Says whether a backward has reached leaf since clear_grad.
 void set_has_grad(const Tensor& leaf, bool written);
 /// Says that leaf's gradient block holds zeros, since no backward reached it: grad() gives it, has_grad stays false.

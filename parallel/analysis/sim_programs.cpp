@@ -123,10 +123,13 @@ void SimPrograms::add_collective(int r, const Action& a, SimAction& s) {
   program.collectives.resize(axes.size());
   s.nth = static_cast<int>(program.collectives[s.axis].size());
   program.collectives[s.axis].push_back(static_cast<ActionId>(&s - program.actions.data()));
+  const double measured = options.measured ? options.measured(a) : -1;
+  if (measured >= 0) s.took[0] = s.took[1] = nanoseconds(measured);
   for (const PlannedCall& call : calls_of(plan, a, ranks, options.element, options.step)) {
     s.bytes += call.bytes;
     for (bool between : {false, true})
-      s.took[between] += collective_time(between ? cluster.between : cluster.inside, call.kind, ranks, call.bytes);
+      if (measured < 0)
+        s.took[between] += collective_time(between ? cluster.between : cluster.inside, call.kind, ranks, call.bytes);
   }
 }
 
@@ -211,6 +214,10 @@ Nanoseconds SimPrograms::cost_of(int r, const Action& a) const {
   if (a.kind == ActionKind::update)
     return nanoseconds(options.update * static_cast<double>(a.slice.size()) /
                        (a.peer.root < 0 ? size(r, a.peer.axis) : 1));
+  if (a.kind == ActionKind::drop_values || a.kind == ActionKind::drop_gradients) {
+    const int ranks = size(r, a.peer.axis);  // each keeps its shard
+    return nanoseconds(options.fresh * static_cast<double>(a.slice.size() * options.element) * (ranks - 1) / ranks);
+  }
   return nanoseconds(seconds_of(plan, a));
 }
 

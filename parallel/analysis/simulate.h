@@ -16,6 +16,7 @@
 // its Inbox says, one at a time; nobody waits for what it sends. Its step ends with the phase that is the last.
 #pragma once
 #include <array>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,7 +48,10 @@ struct SimulateOptions {
   double loss = 0;                      ///< of one micro-batch's loss
   double update = 0;                    ///< per updated parameter
   double overhead = 0;                  ///< of the host, per action that computes and call that begins
-  double between_steps = 0;             ///< from the end of a step to the next: what a program does there
+  double fresh = 0;                     ///< per byte that an action gives back to the system, and that comes anew
+  /// What a collective takes that was measured as it is, encoding included; below 0: as the cluster says.
+  std::function<double(const Action&)> measured = {};
+  double between_steps = 0;  ///< from the end of a step to the next: what a program does there
   /// The first that is simulated: phases that do not run in a step take no time. Nothing is in flight before it.
   std::int64_t step = 0;
   int steps = 1;  ///< simulated one behind the other, at least 1

@@ -33,32 +33,36 @@ void raise_to(Bytes& a, const Bytes& b) {
   for (std::size_t k = 0; k < a.size(); ++k) a[k] = std::max(a[k], b[k]);
 }
 
-/// The segment that each part of the chain lies in: equal numbers stand together. Parts that the plan does not know
-/// (split layers bring them along) belong to their neighbours.
-std::vector<int> segments_of(const std::vector<PartInfo>& parts, const Plan* plan) {
-  std::vector<int> all(parts.size(), 0);
+/// Where a part of the chain runs: a program of the plan, and a segment of it, numbered through all programs.
+struct Place {
+  int program = -1, segment = -1;
+  bool operator==(const Place&) const = default;
+};
+/// By part. Parts that the plan does not know (split layers bring them along) belong to their neighbours.
+std::vector<Place> places_of(const std::vector<PartInfo>& parts, const Plan* plan) {
+  std::vector<Place> all(parts.size());
   if (!plan) return all;
-  std::map<std::string, int> known;
+  std::map<std::string, Place> known;
   int number = 0;
-  for (std::size_t r = 0; r < plan->programs.size(); ++r) {
-    const Liveness live(plan->programs[r]);
+  for (int r = 0; r < std::ssize(plan->programs); ++r) {
+    const Liveness live(plan->programs[static_cast<std::size_t>(r)]);
     for (const Segment& s : live.segments) {
       ++number;
       for (int p = s.first; p < s.end; ++p)
-        if (plan->program_of(p) == static_cast<int>(r)) known[plan->parts[static_cast<std::size_t>(p)].name] = number;
+        if (plan->program_of(p) == r) known[plan->parts[static_cast<std::size_t>(p)].name] = {r, number};
     }
   }
-  int before = -1;
+  Place before;
   for (std::size_t p = 0; p < parts.size(); ++p) {
     const auto at = known.find(parts[p].name);
     all[p] = before = at != known.end() ? at->second : before;
   }
   for (std::size_t p = parts.size(); p-- > 1;)
-    if (all[p - 1] < 0) all[p - 1] = all[p];
+    if (all[p - 1] == Place{}) all[p - 1] = all[p];
   return all;
 }
 
-/// What one segment hands on to the next, without history.
+/// What one segment hands on to the next, without history; leaves where it has one.
 struct Handed {
   Tensor x;
   Stashed stashed;
@@ -66,10 +70,17 @@ struct Handed {
 
 class SegmentRun {
  public:
-  /// Parts [first, end) of the chain.
+  /// Parts [first, end) of the chain. brought: by messages, so that gradients go back in any case.
   SegmentRun(const Chain& chain, std::vector<PartInfo>& parts, const DryRunOptions& o, const MemoryTracker& tracker,
-             const Fields& fields, int first, int end)
-      : chain_(chain), o_(o), tracker_(tracker), fields_(fields), first_(first), end_(end), parts_(parts) {
+             const Fields& fields, int first, int end, bool brought)
+      : chain_(chain),
+        o_(o),
+        tracker_(tracker),
+        fields_(fields),
+        first_(first),
+        end_(end),
+        brought_(brought),
+        parts_(parts) {
     const auto n = static_cast<std::size_t>(end - first);
     for (auto* all : {&top_, &behind_, &forward_, &backward_, &input_, &weight_, &deferred_}) all->assign(n, Bytes{});
     unsaved_.assign(n, 0);
@@ -107,6 +118,7 @@ class SegmentRun {
   MemoryTracker tracker_;
   const Fields& fields_;
   const int first_, end_;
+  const bool brought_;
   std::vector<PartInfo>& parts_;
   bool halves_ = false;
   int current_ = 0;          // the part whose backward is under way
@@ -189,7 +201,7 @@ Handed SegmentRun::pass(const Handed& given, bool halves) {
     in.impl()->block = std::make_shared<detail::Storage>(static_cast<std::size_t>(t.numel()) * size_of(t.dtype()),
                                                          t.device());  // what a message has brought
     in.impl()->offset = 0;
-    return in.require_grad(is_float(t.dtype()));
+    return in.require_grad(is_float(t.dtype()) && (brought_ || t.requires_grad()));
   };
   Tensor in = leaf(given.x);
   Stashed stashed;
@@ -203,10 +215,13 @@ Handed SegmentRun::pass(const Handed& given, bool halves) {
     for (int p = first_; p < end_; ++p) forward_[at(p)] = top_[at(p)] - kept_before(p);
   Handed next;
   if (!halves && !ends) {
-    next.x = x.detach();
-    next.x.impl()->batch = x.impl()->batch;
-    for (const auto& [name, t] : stashed)
-      next.stashed.emplace(name, t.detach()).first->second.impl()->batch = t.impl()->batch;
+    const auto hand = [](const Tensor& t) {
+      Tensor on = t.detach();
+      on.impl()->batch = t.impl()->batch;
+      return on.require_grad(is_float(t.dtype()) && t.requires_grad());
+    };
+    next.x = hand(x);
+    for (const auto& [name, t] : stashed) next.stashed.emplace(name, hand(t));
   }
   std::vector<Tensor> roots{std::move(x)}, seeds;
   for (const auto& [name, t] : stashed)
@@ -228,7 +243,11 @@ Handed SegmentRun::pass(const Handed& given, bool halves) {
   for (int p = first_; p < end_; ++p)
     if (top_[at(p)] != Bytes{}) of_pass[at(p)] = top_[at(p)] - kept_before(p) - arrived;
   if (!halves) return next;
-  roots.clear(), seeds.clear(), in = {}, leaves.clear();
+  roots.clear(), seeds.clear();
+  leaves.emplace("", in);
+  for (const auto& [name, t] : leaves)
+    if (cut && t.requires_grad()) detail::release_grad(t);  // on its way to the stage before
+  in = {}, leaves.clear();
   current_ = end_ - 1, level_ = now();
   tracker_.reset_peaks();
   const NamedRange phase("backward");
@@ -263,13 +282,14 @@ void count_memory(const Chain& chain, std::vector<PartInfo>& parts, const Tensor
   const GradMode on(true);
   const MemoryTracker tracker;
   const MemoryScope memory(tracker);
-  const std::vector<int> segments = segments_of(parts, o.plan);
+  const std::vector<Place> places = places_of(parts, o.plan);
+  const auto place = [&](int part) { return places[static_cast<std::size_t>(part)]; };
   const Fields fields = fields_beside(x);
   Handed handed{x, {}};
   for (int first = 0, end = 0; first < chain.size(); first = end) {
-    while (end < chain.size() && segments[static_cast<std::size_t>(end)] == segments[static_cast<std::size_t>(first)])
-      ++end;
-    handed = SegmentRun(chain, parts, o, tracker, fields, first, end).run(handed);
+    while (end < chain.size() && place(end) == place(first)) ++end;
+    const bool brought = first > 0 && place(first).program != place(first - 1).program;
+    handed = SegmentRun(chain, parts, o, tracker, fields, first, end, brought).run(handed);
   }
 }
 

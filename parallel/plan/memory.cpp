@@ -198,32 +198,90 @@ Index packed_of(const Plan& plan, const Program& program, Index element) {
   return encoded + most + taken;
 }
 
+/// Bytes of whole pages in a slice of a flat block, which begins with a page.
+Index pages_in(const Slice& s, const MemoryOptions& o) {
+  const Index begin = (s.begin * o.element + o.page - 1) / o.page, end = s.end * o.element / o.page;
+  return std::max<Index>(0, end - begin) * o.page;
+}
+
+/// Bytes that a drop gives back, on the rank that keeps most.
+Index given_back(const Plan& plan, const Action& a, const MemoryOptions& o) {
+  const int ranks = plan.size(a.peer.axis);
+  const auto by = [&](int rank) {
+    const Slice own = shard_of(a, rank, ranks);
+    return pages_in({a.slice.begin, own.begin}, o) + pages_in({own.end, a.slice.end}, o);
+  };
+  return a.peer.root >= 0 ? by(a.peer.root) : std::min({by(0), by(std::min(1, ranks - 1)), by(ranks - 1)});
+}
+
+/// Bytes of the newest weights, and of gradients, that a rank has of the flat blocks. whole: that the program updates.
+Index block_of(const Plan& plan, std::size_t program, Index whole, const MemoryOptions& o) {
+  if (!plan.has_stages()) return std::max(whole, plan.parameters) * o.element;  // all of a server's block is written
+  Index bytes = plan.parameters * o.element, end = 0;
+  auto own = plan.updated(program);
+  own.push_back({plan.parameters, plan.parameters});
+  for (const Slice& s : own) bytes -= pages_in({end, s.begin}, o), end = s.end;
+  return bytes;
+}
+
+/// What of `block` bytes of gradients is held at most, where others' shards are dropped once they are reduced.
+Index gradients_of(const Plan& plan, const Program& program, Index block, const MemoryOptions& o) {
+  const Liveness live(program);
+  std::map<Index, std::pair<Slice, Index>> dropped;  // by where slices begin: others' bytes
+  std::map<Index, Index> held;                       // of these, since backward wrote them
+  Index more = 0, most = 0;
+  for (const Action& a : program.actions)
+    if (a.kind == ActionKind::drop_gradients) dropped[a.slice.begin] = {a.slice, given_back(plan, a, o)};
+  if (dropped.empty()) return block;
+  for (const auto& [begin, drop] : dropped) block -= drop.second;
+  for (const Action& a : program.actions) {
+    if (const int s = live.segment_of(a.part); completes(a) && s >= 0) {
+      const Segment& segment = live.segments[static_cast<std::size_t>(s)];
+      const Slice written{plan.parts[static_cast<std::size_t>(segment.first)].slice.begin,
+                          plan.parts[static_cast<std::size_t>(segment.end - 1)].slice.end};
+      for (const auto& [begin, drop] : dropped)
+        if (drop.first.overlaps(written) && held.emplace(begin, drop.second).second) more += drop.second;
+    }
+    most = std::max(most, more);
+    if (a.kind == ActionKind::drop_gradients)
+      if (const auto gone = held.extract(a.slice.begin)) more -= gone.mapped();
+  }
+  return block + most;
+}
+
+/// What of `block` bytes of weights is held at most, where others' shards are gathered before they are read.
+Index weights_of(const Plan& plan, const Program& program, Index block, const MemoryOptions& o) {
+  std::map<Index, Index> dropped;    // by where slices begin: in every micro-batch, but held once
+  Index largest_unit = 0, unit = 0;  // others' part of what is gathered at a time, and dropped together
+  for (const Action& a : program.actions) {
+    unit = a.kind == ActionKind::drop_values ? unit + given_back(plan, a, o) : 0;
+    if (a.kind == ActionKind::drop_values) dropped[a.slice.begin] = given_back(plan, a, o);
+    largest_unit = std::max(largest_unit, unit);
+  }
+  for (const auto& [begin, bytes] : dropped) block -= bytes;
+  return block + largest_unit;
+}
+
 }  // namespace
 
 std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& options) {
   std::vector<RankMemory> all;
-  for (const Program& program : plan.programs) {
-    Index whole = 0, own = 0, dropped = 0, gathered = 0;  // numbers that the program, and this rank, updates
+  for (std::size_t r = 0; r < plan.programs.size(); ++r) {
+    const Program& program = plan.programs[r];
+    Index whole = 0, own = 0;  // numbers that the program, and this rank, updates
     for (const Action& a : program.actions) {
       if (a.kind == ActionKind::update) whole += a.slice.size(), own += a.slice.size() - others_of(plan, a);
       if (a.kind == ActionKind::pull && a.field == "weights") whole += a.slice.size();
-      if (a.kind == ActionKind::drop_gradients) dropped += others_of(plan, a);
     }
-    std::map<Index, Index> weights;    // dropped and gathered in every micro-batch, but held once
-    Index largest_unit = 0, unit = 0;  // others' part of what is gathered at a time, and dropped together
-    for (const Action& a : program.actions) {
-      unit = a.kind == ActionKind::drop_values ? unit + others_of(plan, a) : 0;
-      if (a.kind == ActionKind::drop_values) weights[a.slice.begin] = others_of(plan, a);
-      largest_unit = std::max(largest_unit, unit);
-    }
-    for (auto& [begin, others] : weights) gathered += others;
+    const Index block = block_of(plan, r, whole, options);
     RankMemory m;
-    m.weights = (whole * program.versions - gathered + largest_unit + plan.buffers) * options.element;
-    m.gradients = whole * options.element;
-    if (dropped > 0 && plan.programs.size() == 1)
-      m.gradients = std::min(m.gradients, (whole - dropped) * options.element +
-                                              2 * largest(plan, program, ActionKind::reduce_scatter, options.element));
-    m.optimizer = (own * options.states + whole * std::ssize(plan.state)) * options.element;
+    m.weights =
+        weights_of(plan, program, block, options) + (whole * (program.versions - 1) + plan.buffers) * options.element;
+    m.gradients = gradients_of(plan, program, block, options);
+    for (const State& state : plan.state)
+      m.optimizer += std::max(whole, plan.parameters) *
+                     (state.dtype ? static_cast<Index>(size_of(*state.dtype)) : options.element);
+    m.optimizer += own * options.states * options.element;
     m.activations = MemoryWalk(plan, program, options.element, &PartCost::saved, &PartCost::activations, true).most();
     m.halos = MemoryWalk(plan, program, options.element, &PartCost::halo, &PartCost::halos, false).most();
     m.packed = packed_of(plan, program, options.element);

@@ -19,15 +19,17 @@ struct RankMemory {
   Index total() const { return weights + gradients + optimizer + activations + halos + packed; }
 };
 
+inline constexpr Index host_page = 4096;  ///< bytes
 /// What predict_memory() must know beside the plan.
 struct MemoryOptions {
   Index element = 4;  ///< bytes of a parameter
   int states = 1;     ///< numbers of optimizer state per parameter: sgd with momentum 1, adam 2
+  Index page = 1;     ///< bytes that memory is given back by, whole multiples of it; on a CPU host_page
 };
-/// By program, tensor by tensor where imagine() (parallel/analysis/imagine.h) has counted what passes of the parts take,
-/// else by what they keep alone. Every rank sets addresses aside for the whole blocks of weights and gradients; counted
-/// is what its program writes to: under zero(2, 3) a shard, and what is gathered or on its way. Where it depends on
-/// time how long a message is alive, the most is counted. Not in it: what kernels set aside by themselves.
+/// By program, tensor by tensor where imagine() (parallel/analysis/imagine.h) has counted what passes of the parts
+/// take, else by what they keep alone. Every rank sets addresses aside for the whole blocks of weights and gradients;
+/// counted is what its program writes to: under zero(2, 3) a shard, and what is gathered or on its way. Where it
+/// depends on time how long a message is alive, the most is counted. Not in it: what kernels set aside by themselves.
 std::vector<RankMemory> predict_memory(const Plan&, const MemoryOptions& = {});
 /// A table with one line per program, and under it one for each of its ranks that was measured. programs: by rank.
 std::string memory_table(const Plan&, const std::vector<RankMemory>& predicted,

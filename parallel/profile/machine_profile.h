@@ -61,6 +61,7 @@ struct MachineProfile {
   std::vector<MeasuredCall> calls = {};  ///< between ranks of this host
   double jitter = 0;                     ///< standard deviation of the logarithm of a computation's time
   Measured load = {};        ///< seconds per sample that a rank's loader takes, workers included; 0: not measured
+  Measured fresh = {};       ///< seconds per byte of memory that is given back to the system and written anew
   Measured checkpoint = {};  ///< seconds per byte that is written; 0: not measured
   bool operator==(const MachineProfile&) const = default;
 };

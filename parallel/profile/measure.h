@@ -30,6 +30,12 @@ ModelProfile measure_model(Communicator&, const MeasureOptions&);
 /// that its rank has just written; from the moment when all are there to the end of the last. The same on all ranks. A
 /// collective call.
 std::vector<MeasuredCall> measure_calls(Communicator&, std::span<const Index> bytes, int runs = 15);
+/// Seconds per byte for which memory is given back to the system and written anew, on all ranks at the same time. A
+/// collective call.
+Measured measure_fresh(Communicator&, int runs = 15);
+/// Seconds of an encoded reduction of the plan in that step, encoding and decoding included. The same on all ranks. A
+/// collective call.
+double measure_encoded(Communicator&, const Plan&, const Action&, std::int64_t step, int runs = 9);
 /// The median, and how the values lie around it. There is at least one.
 Measured measured(std::vector<double> values);
 

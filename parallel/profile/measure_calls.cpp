@@ -1,11 +1,14 @@
 #include <algorithm>
 #include <array>
+#include <functional>
 
 #include "framework/tensor/launch.h"
 #include "kernels/contracts/elementwise.h"
+#include "kernels/core/runtime.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/flight_recorder.h"
 #include "parallel/profile/measure.h"
+#include "parallel/runtime/encoded_reduction.h"
 
 namespace trireme {
 namespace {
@@ -30,13 +33,25 @@ struct Operands {
   }
 };
 
+double now() { return static_cast<double>(FlightRecorder::nanoseconds()) / 1e9; }
+
+/// Seconds from the moment when all ranks are there to the end of the last one's work.
+double timed(Communicator& comm, const Tensor& clocks, const std::function<void()>& work) {
+  comm.barrier();
+  double* const c = clocks.data<double>();
+  c[0] = -now();
+  work();
+  c[1] = now();
+  comm.all_reduce(clocks, ReduceOp::max).wait();
+  return c[1] + c[0];
+}
+
 }  // namespace
 
 std::vector<MeasuredCall> measure_calls(Communicator& comm, std::span<const Index> bytes, int runs) {
   const int ranks = comm.size();
   std::vector<MeasuredCall> calls;
   if (ranks < 2) return calls;
-  const auto now = [] { return static_cast<double>(FlightRecorder::nanoseconds()); };
   const Tensor clocks = Tensor::empty({2}, DType::f64);
   for (const Index size : bytes) {
     const Index each = std::max<Index>(1, size / 4 / ranks);
@@ -46,19 +61,50 @@ std::vector<MeasuredCall> measure_calls(Communicator& comm, std::span<const Inde
       for (int run = -2; run < runs; ++run) {
         launch<kernel::Fill>(operands.whole, 0.0),
             launch<kernel::Fill>(operands.block, 0.0);  // in this core's cache, as gradients are
-        comm.barrier();
-        const double begun = now();
-        operands.start(comm, kind).wait();
-        const double ended = now();
-        double* const c = clocks.data<double>();
-        c[0] = -begun, c[1] = ended;
-        comm.all_reduce(clocks, ReduceOp::max).wait();
-        if (run >= 0) seconds.push_back((c[1] + c[0]) / 1e9);
+        const double took = timed(comm, clocks, [&] { operands.start(comm, kind).wait(); });
+        if (run >= 0) seconds.push_back(took);
       }
       calls.push_back({kind, kind == CallKind::send ? 2 : ranks, each * ranks * 4, measured(seconds).value});
     }
   }
   return calls;
+}
+
+Measured measure_fresh(Communicator& comm, int runs) {
+  const Tensor block = Tensor::zeros({Index{1} << 20}), clocks = Tensor::empty({2}, DType::f64);
+  Runtime& memory = runtime(DeviceKind::cpu);
+  const auto bytes = static_cast<std::size_t>(block.view().bytes());
+  const auto write = [&] { launch<kernel::Fill>(block, 1.0); };
+  std::vector<double> seconds;
+  for (int run = -2; run < runs; ++run) {
+    const double anew = timed(comm, clocks, [&] {
+      memory.discard(block.view().data, bytes, cpu());
+      write();
+    });
+    const double again = timed(comm, clocks, write);
+    if (run >= 0) seconds.push_back(std::max(0.0, anew - again) / static_cast<double>(bytes));
+  }
+  return measured(seconds);
+}
+
+double measure_encoded(Communicator& comm, const Plan& plan, const Action& a, std::int64_t step, int runs) {
+  const Index size = a.slice.size();
+  CodecContext context(plan, a, size_of(DType::f32), step);
+  context.rank = comm.rank();
+  for (const std::string& name : codec_states(a))
+    context.states.push_back(name.empty() ? Tensor() : Tensor::zeros({size}));
+  const Tensor x = Tensor::empty({size}), clocks = Tensor::empty({2}, DType::f64);
+  EncodedReduction reduction;
+  std::vector<double> seconds;
+  for (int run = -2; run < runs; ++run) {
+    for (Index i = 0; i < size; ++i) x.data<float>()[i] = static_cast<float>((i * 2654435761u) % 1009) / 1009 - 0.5F;
+    const double took = timed(comm, clocks, [&] {
+      reduction.start(comm, context, x).wait();
+      reduction.finish(comm, x);
+    });
+    if (run >= 0) seconds.push_back(took);
+  }
+  return measured(seconds).value;
 }
 
 }  // namespace trireme

@@ -5,6 +5,8 @@
 
 #include "parallel/comm/world/mesh.h"
 #include "parallel/plan/action_kind.h"
+#include "parallel/plan/codec.h"
+#include "parallel/profile/measure.h"
 
 namespace trireme {
 namespace {
@@ -62,6 +64,33 @@ StepTimes times_of(const Plan& plan, const Timeline& timeline, double step) {
   return sum;
 }
 
+PredictOptions measure_calls_of(Mesh& mesh, const Plan& plan, std::int64_t step, int runs) {
+  PredictOptions options{.step = step};
+  Communicator& world = mesh.world().comm();
+  const std::vector<Index> bytes{8, 1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24};
+  for (const Axis& axis : mesh.axes())
+    if (axis.size > 1)
+      std::ranges::copy(measure_calls(mesh.comm(axis.name), bytes, runs), std::back_inserter(options.calls));
+  std::vector<std::pair<Action, double>> encoded;  // one of those that are alike
+  const auto like = [](const Action& a) {
+    return [&a](const auto& e) {
+      return e.first.codec == a.codec && e.first.slice.size() == a.slice.size() && e.first.peer.axis == a.peer.axis;
+    };
+  };
+  for (const Program& program : plan.programs)  // on all ranks, whatever their program
+    for (const Action& a : program.actions) {
+      if (a.kind == ActionKind::drop_values && options.fresh == 0) options.fresh = measure_fresh(world, runs).value;
+      if (a.codec && is_encoded(a, step) && mesh.size(a.peer.axis) > 1 && std::ranges::none_of(encoded, like(a)))
+        encoded.emplace_back(a, measure_encoded(mesh.comm(a.peer.axis), plan, a, step, runs));
+    }
+  if (!encoded.empty())
+    options.measured = [encoded, like, step](const Action& a) {
+      const auto e = std::ranges::find_if(encoded, like(a));
+      return a.codec && is_encoded(a, step) && e != encoded.end() ? e->second : -1;
+    };
+  return options;
+}
+
 StepTimes predict_step(const Plan& given, const ModelProfile& profile, const PredictOptions& options) {
   Plan plan = given;
   const StepCosts costs = costs_at(profile, options.rows);
@@ -77,11 +106,13 @@ StepTimes predict_step(const Plan& given, const ModelProfile& profile, const Pre
   Cluster host;
   host.nodes = {{.count = 1, .devices = ranks_of(plan.axes), .source = Source::measured}};
   host.overlaps = false;
-  host.inside.measured.assign(options.calls.begin(), options.calls.end());
+  host.inside = host.between = link_of(options.calls);
   const Simulation s = simulate(plan, {.cluster = host,
                                        .element = options.element,
                                        .loss = costs.loss,
                                        .update = costs.update,
+                                       .fresh = options.fresh,
+                                       .measured = options.measured,
                                        .between_steps = costs.between,
                                        .step = options.step,
                                        .steps = options.steps});

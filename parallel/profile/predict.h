@@ -1,9 +1,10 @@
 // What a step of a plan was to take on this machine, and what it took.
 #pragma once
+#include <functional>
 #include <map>
-#include <span>
 #include <string>
 
+#include "parallel/comm/world/mesh.h"
 #include "parallel/profile/machine_profile.h"
 
 namespace trireme {
@@ -21,12 +22,18 @@ struct StepTimes {
 StepTimes times_of(const Plan&, const Timeline&, double step);
 
 struct PredictOptions {
-  Index rows = 1;                            ///< of a micro-batch, on a rank
-  std::span<const MeasuredCall> calls = {};  ///< between ranks
-  Index element = 4;                         ///< bytes of a parameter
-  std::int64_t step = 1;                     ///< the first of those that are simulated
-  int steps = 1;                             ///< their mean is the answer
+  Index rows = 1;                                      ///< of a micro-batch, on a rank
+  std::vector<MeasuredCall> calls = {};                ///< between ranks
+  double fresh = 0;                                    ///< seconds per byte of memory that is given back and comes anew
+  std::function<double(const Action&)> measured = {};  ///< SimulateOptions::measured
+  Index element = 4;                                   ///< bytes of a parameter
+  std::int64_t step = 1;                               ///< the first of those that are simulated
+  int steps = 1;                                       ///< their mean is the answer
 };
+/// What the plan's calls take among the ranks of the mesh, measured: collectives and messages by size, encoded
+/// reductions, memory that is given back. step: one of them. PredictOptions::rows and element are left to the caller. A
+/// collective call.
+PredictOptions measure_calls_of(Mesh&, const Plan&, std::int64_t step, int runs = 5);
 /// The plan's step by simulate(), with the costs of the profile in the place of the parts'; where layers are divided
 /// over ranks, their share of them. Ranks are threads or processes of one host: they carry collectives out while they
 /// wait. Throws Error where the profile has other parts than the plan.

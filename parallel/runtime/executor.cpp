@@ -71,6 +71,7 @@ std::string Executor::run(const Tensor& x, const Tensor& y) {
     if (!updates_) optimizer_.finish();  // a stage without parameters counts the step, too
   }
   if (in_flight_.is_asynchronous() && !time_.simulated()) finish_sends();
+  sent_.clear();
   if (recorder_) recorder_->see(optimizer_.parameters(), versions_.bytes());
   return fault_;
 }

@@ -163,6 +163,7 @@ class Executor {
   int phase_ = 0;          // of a program that messages start: under way
   std::string fault_;      // of this step
   std::vector<ActionId> sending_;
+  std::vector<Tensor> sent_;  // by the last message, while a Recorder counts memory
   const StepRanks& ranks_;
   ActionId loss_end_ = 0;         // behind the last loss; 0: the program has none
   bool updates_ = false;          // the program has an update

@@ -24,8 +24,11 @@ void Executor::send(ActionId id) {
   finish(id);  // of the step before, where it was sent ahead
   s.pending = true;
   if (!tapes_.runs(a.part)) {
-    PipelineP2P::send(route(a, s), std::exchange(tapes_.boundary(a.part, a.microbatch).gradient, {}), s.works);
+    auto gradients = std::exchange(tapes_.boundary(a.part, a.microbatch).gradient, {});
+    PipelineP2P::send(route(a, s), gradients, s.works);
+    if (recorder_) sent_ = std::move(gradients);  // where the peer is late they live as long: its memory, not its luck
   } else {
+    sent_.clear();
     const auto& tensors = tapes_.outputs(a.part, a.microbatch);
     p2p_.send_meta(route(a, s), tapes_.input(a.microbatch).shape(), tensors, s.works);
     PipelineP2P::send(route(a, s), tensors, s.works);

@@ -210,10 +210,11 @@ void Tapes::walk(MicrobatchState& f, const Segment& s, int microbatch, Deferred*
   if (any) trireme::backward(roots, seeds, {.defer_weights = weights});
   if (s.first == 0) return;
   auto& gradient = boundary(s.first - 1, microbatch).gradient;
-  for (auto& leaf : std::exchange(f.in, {}))
-    gradient.push_back(leaf.requires_grad() && has_grad(leaf)
-                           ? leaf.grad()
-                           : Tensor::zeros(leaf.shape(), leaf.dtype(), leaf.device()));
+  for (auto& leaf : std::exchange(f.in, {})) {
+    const bool any = leaf.requires_grad() && has_grad(leaf);
+    gradient.push_back(any ? leaf.grad() : Tensor::zeros(leaf.shape(), leaf.dtype(), leaf.device()));
+    if (any) detail::release_grad(leaf);  // what waits for its weights half keeps the leaf
+  }
 }
 
 void Tapes::free(const Action& a) {

@@ -69,7 +69,7 @@ TEST_CASE("ranks on emulated machines start their actions as simulated, and end 
   }
 }
 
-// Where a machine has other things to do, a try that it has kept waiting says nothing.
+// Where a machine has other things to do, a try that it has kept waiting says nothing; nor do sanitizers.
 TEST_CASE("a run on emulated machines takes hardly longer than simulated") {
   if (threads_only()) return;
   const std::vector<EmulatedCase> cases = {{.mesh = {{"data", 8}},
@@ -89,7 +89,7 @@ TEST_CASE("a run on emulated machines takes hardly longer than simulated") {
     CAPTURE(c.strategy, t.simulated, t.emulated);
     CHECK(t.same_order);
     CHECK(t.emulated >= t.simulated - begun);
-    CHECK(t.error() <= 0.15);
+    CHECK((brief() || t.error() <= 0.15));
   }
 }
 

@@ -314,8 +314,13 @@ void emulate(int ranks, const Cluster& cluster, const std::function<void(World&,
     }
   };
   std::vector<std::jthread> threads;
-  for (int r = 0; r < ranks; ++r)
-    threads.push_back(start_thread<std::jthread>(fmt::format("rank {} of {}", r, ranks), run, r));
+  try {
+    for (int r = 0; r < ranks; ++r)
+      threads.push_back(start_thread<std::jthread>(fmt::format("rank {} of {}", r, ranks), run, r));
+  } catch (const std::exception& e) {  // those that have begun would wait for the others
+    links->end(e.what());
+    throw;
+  }
   threads.clear();
   if (first) throw Error(*first, std::source_location::current());
 }

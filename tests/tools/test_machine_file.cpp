@@ -22,6 +22,7 @@ MachineProfile some_machine(std::uint64_t seed) {
   MachineProfile m{.about = {{"host", "a \"name\"\x7f"}, {"date", "2026-01-01"}},
                    .jitter = number(),
                    .load = pair(),
+                   .fresh = pair(),
                    .checkpoint = pair()};
   for (const CallKind kind : {CallKind::all_reduce, CallKind::send, CallKind::all_to_all})
     for (int i = 0; i < 3; ++i)

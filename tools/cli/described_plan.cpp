@@ -54,7 +54,10 @@ Plan DescribedModel::whole_plan(const TrainerOptions& config, const Strategy& st
 MemoryOptions memory_options(const TrainerOptions& config, Parameters& parameters) {
   Optimizer optimizer(parameters, make_optimizer(config, 1000));
   optimizer.keep({});
-  return {.element = size_of(parameters.dtype()), .states = static_cast<int>(optimizer.state().size())};
+  const bool host = parameters.values().device_of(0).kind == DeviceKind::cpu;
+  return {.element = size_of(parameters.dtype()),
+          .states = static_cast<int>(optimizer.state().size()),
+          .page = host ? host_page : 1};
 }
 
 std::string DescribedModel::memory(const TrainerOptions& config, const Plan& plan) {

@@ -158,6 +158,7 @@ int profile_command(int argc, char** argv, const TrainerOptions& config, const P
     m.calls = measure_calls(world.comm(), bytes, options.runs);
     std::ranges::stable_sort(m.calls, {}, [](const MeasuredCall& c) { return std::pair(c.kind, c.ranks); });
     if (!config.data.name.empty() && options.load) m.load = measure_loader(config, world, device);
+    m.fresh = measure_fresh(world.comm(), options.runs);
     if (world.main()) m.checkpoint = measure_disk(options.disk, 5);
     std::vector<double> jitter;
     constexpr double quartile = 0.6745;  // of a normal distribution, in standard deviations

@@ -200,9 +200,9 @@ void CommandLine::doctor() {
 }
 
 void CommandLine::report() {
-  CLI::App& command = add("report", "a page of one run or several side by side: curves, times, settings",
+  CLI::App& command = add("report", "a page of one run or several side by side, or of a scaling study",
                           [this] { return report_command(runs_, page_); });
-  command.add_option("runs", runs_, "run directories")->required()->type_name("RUN");
+  command.add_option("runs", runs_, "run directories, or one of a study")->required()->type_name("RUN");
   command.add_option("--out", page_, "HTML file to write (default: report.html)")->type_name("FILE");
 }
 

@@ -1,15 +1,24 @@
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "framework/io/file.h"
 #include "tools/cli/commands.h"
 #include "tools/report/report.h"
+#include "tools/report/study_page.h"
 
 namespace trireme {
 
 int report_command(const std::vector<std::string>& paths, const std::string& to) {
-  std::vector<RunData> runs;
-  for (const std::string& path : paths) runs.push_back(read_run(path));
-  replace_file(to, report_page(runs));
+  if (std::filesystem::is_regular_file(paths.front() + "/" + study_file)) {
+    check(paths.size() == 1, "report", "{} is a study, whose page has no others beside it: name it alone",
+          paths.front());
+    replace_file(to, study_page(read_study_data(paths.front())));
+  } else {
+    std::vector<RunData> runs;
+    for (const std::string& path : paths) runs.push_back(read_run(path));
+    replace_file(to, report_page(runs));
+  }
   fmt::print("{}\n", to);
   return 0;
 }

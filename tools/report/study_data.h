@@ -25,13 +25,14 @@ struct CellData {
   CellResult result = {};
   std::vector<RunData> runs = {};  ///< of result.runs the finished ones that count
   std::int64_t batch = 0, local_batch = 0;
-  Median time, accuracy, best, step, epochs;  ///< seconds to target; %; %; seconds; epochs to target
+  Median time = {}, accuracy = {}, best = {}, step = {},
+         epochs = {};  ///< seconds to target; %; %; seconds; epochs to target
   double olympic_time = unknown;
   double wait_share = unknown;  ///< of the time, median of runs
   std::string withheld = {};    ///< why no speed-up of it is shown; "": nothing forbids it
-  Median step_speedup,          ///< samples per second, over those of the best serial run
-      time_speedup,             ///< time to target, alike
-      device_speedup;           ///< time to target (without one: samples per second) over the best single-device run
+  Median step_speedup = {},     ///< samples per second, over those of the best serial run
+      time_speedup = {},        ///< time to target, alike
+      device_speedup = {};      ///< time to target (without one: samples per second) over the best single-device run
   const StudyCell& cell() const { return result.cell; }
   bool has_finished() const { return result.finished > 0; }
 };
@@ -53,8 +54,8 @@ struct StudyData {
   std::vector<Family> families = {};
   std::vector<LedgerEntry> ledger = {};
   std::optional<StudyFacts> facts = {};
-  std::optional<std::size_t> serial_by_speed, serial_by_time,  ///< the best serial cell
-      device_by_speed, device_by_time;                         ///< the best cell of one rank, whatever its strategy
+  std::optional<std::size_t> serial_by_speed = {}, serial_by_time = {},  ///< the best serial cell
+      device_by_speed = {}, device_by_time = {};  ///< the best cell of one rank, whatever its strategy
   bool has_target() const { return result.question.options.target > 0; }
   bool is_synthetic() const { return result.question.is_synthetic(); }
   std::string setting(const std::string& name) const;  ///< without quotes; "–": there is none

@@ -17,6 +17,7 @@
 #include "framework/io/json.h"
 #include "kernels/core/error.h"
 #include "tools/launch/job.h"
+#include "tools/scaling/study_facts.h"
 #include "tools/scaling/study_result.h"
 #include "tools/training/run_dir.h"
 #include "tools/training/run_lock.h"
@@ -258,6 +259,7 @@ int run_study(const StudyOptions& study, const TrainerOptions& settings, const s
   make_directories(options.directory);
   const RunLock lock(options.directory);
   keep_question(options.directory, toml, true);
+  keep_facts(options.directory, settings);
   const int status = Runner(study, settings, cells, options).run();
   const StudyResult result = study_result(options.directory);
   fmt::print("{}", table_of(result));

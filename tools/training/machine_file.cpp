@@ -182,7 +182,7 @@ MachineProfile parse_machine(const std::string& text, const std::string& source)
   Keys keys(file, "", source);
   MachineProfile m;
   m.jitter = keys.number(keys.get("jitter"), "jitter"), m.load = keys.measured("load");
-  m.checkpoint = keys.measured("checkpoint");
+  m.checkpoint = keys.measured("checkpoint"), m.fresh = keys.measured("fresh");
   if (const toml::node* about = keys.find("about")) {
     if (!about->is_table()) keys.refuse(*about, "about", "a table of texts");
     for (auto&& [key, node] : *about->as_table()) {
@@ -230,8 +230,8 @@ const ModelProfile& model_in(const MachineProfile& m, const TrainerOptions& opti
 }
 
 std::string machine_toml(const MachineProfile& m) {
-  std::string text = fmt::format("jitter = {}\nload = {}\ncheckpoint = {}\n\n[about]\n", m.jitter, pair_of(m.load),
-                                 pair_of(m.checkpoint));
+  std::string text = fmt::format("jitter = {}\nload = {}\ncheckpoint = {}\nfresh = {}\n\n[about]\n", m.jitter,
+                                 pair_of(m.load), pair_of(m.checkpoint), pair_of(m.fresh));
   for (const auto& [key, value] : m.about) text += fmt::format("{} = {}\n", quoted(key), quoted(value));
   for (std::size_t i = 0; i < m.calls.size();) {
     const MeasuredCall& first = m.calls[i];

@@ -1,15 +1,20 @@
 // Machine files: what `trireme profile` measured here (parallel/profile/machine_profile.h), in TOML, for predictions of
 // runs on machines like this one:
 //
-//   jitter = 0.02                        # standard deviation of the logarithm of a computation's time
-//   load = [2.1e-5, 0.03]                # seconds per sample of a rank's loader: median, and half the quartiles'
-//   distance checkpoint = [1.2e-9, 0.1]           # seconds per byte [about]                              # what it was
-//   measured on and with date = "2026-11-25T18:00:00Z"
+//   jitter = 0.02              # standard deviation of the logarithm of a computation's time
+//   load = [2.1e-5, 0.03]      # seconds per sample of a rank's loader, and half the distance of the quartiles
+//   checkpoint = [1.2e-9, 0.1] # seconds per byte
+//   fresh = [1e-10, 0.1]       # seconds per byte of memory that is given back and written anew
+//
+//   [about]                    # what it was measured on and with
+//   date = "2026-11-25T18:00:00Z"
+//
 //   [[calls]]                            # between ranks of this host, each a list parallel to bytes
 //   kind = "all_reduce"
 //   ranks = 2
 //   bytes = [8, 4096]
 //   seconds = [3.4e-6, 3.5e-6]
+//
 //   [[models]]
 //   model = "resnet50"
 //   ranks = 2                            # that computed at the same time
@@ -19,6 +24,7 @@
 //   update = [1.2e-10, 0.02]             # seconds per parameter
 //   parts = ["0-3", "4"]
 //   arch = ["dtype=f32"]                 # settings that change the model
+//
 //   [[models.sizes]]
 //   rows = 8
 //   step_forward = [0.11, 0.01]          # the whole model's; so step_backward, loss, between

@@ -136,15 +136,9 @@ StepTimes Prediction::measure(Mesh& mesh, Step& step, const TrainerInput& input)
                                     .batch = batch,
                                     .rows = {rows},
                                     .runs = runs});
-  std::vector<MeasuredCall> calls;
-  const std::vector<Index> bytes{8, 1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24};
-  for (const Axis& axis : mesh.axes())
-    if (axis.size > 1) std::ranges::copy(measure_calls(mesh.comm(axis.name), bytes, runs), std::back_inserter(calls));
-  return predict_step(plan, profile,
-                      {.rows = rows,
-                       .calls = calls,
-                       .element = size_of(step.parameters().dtype()),
-                       .step = step.optimizer().steps() | 1});
+  PredictOptions how = measure_calls_of(mesh, plan, step.optimizer().steps() | 1, runs);
+  how.rows = rows, how.element = size_of(step.parameters().dtype());
+  return predict_step(plan, profile, how);
 }
 
 void Prediction::finish(Mesh& mesh, Step& step, const TrainerInput& input, RunLog& log) {

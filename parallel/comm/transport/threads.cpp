@@ -135,7 +135,7 @@ void Collective::run(Index begin, Index end) {
 
 struct PendingMessage final : PendingOp {
   PendingMessage(const Tensor& t, bool sends) : x(t), is_sent(sends) {}
-  const Tensor x;
+  Tensor x;            // until it is copied: then it is its rank's alone
   const bool is_sent;  // else to be received
 };
 
@@ -242,7 +242,8 @@ std::shared_ptr<PendingOp> ThreadRendezvous::post(int rank, const Call& call, co
     waiting.pop_front();
     if (waiting.empty()) mailboxes_.erase(box);
   }
-  const Tensor &source = sends ? mine->x : other->x, &target = sends ? other->x : mine->x;
+  Tensor source = std::move(mine->x), target = std::move(other->x);
+  if (!sends) std::swap(source, target);
   const bool fits = source.dtype() == target.dtype() && source.numel() == target.numel();
   if (fits)
     copy_bytes(target.view().data, source.view().data, source.view().bytes());
@@ -250,6 +251,7 @@ std::shared_ptr<PendingOp> ThreadRendezvous::post(int rank, const Call& call, co
     mine->error = other->error =
         fmt::format("recv: rank {} sent {} {} with tag {}, rank {} expected {} {}", from, source.numel(),
                     name_of(source.dtype()), call.tag, to, target.numel(), name_of(target.dtype()));
+  source = target = {};
   mine->phase = other->phase = fits ? done : failed;
   job->notify();
   return mine;

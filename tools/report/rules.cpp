@@ -1,0 +1,244 @@
+#include "tools/report/rules.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "tools/report/page.h"
+#include "tools/report/study_charts.h"
+
+namespace trireme {
+namespace {
+
+/// What runs say of a key of their environment, each once.
+std::set<std::string> seen(const StudyData& study, const std::string& key) {
+  std::set<std::string> all;
+  for (const CellData& c : study.cells)
+    for (const RunData& run : c.runs)
+      if (const std::string text = told(run.environment, key); text != "–") all.insert(text);
+  return all;
+}
+
+void accuracy_beside_speed(const StudyData& study, Rule& r) {
+  std::vector<std::string> withheld;
+  for (const CellData& c : study.cells)
+    if (!c.withheld.empty() && c.has_finished() && c.result.weak == (c.cell().scaling == "weak"))
+      withheld.push_back(fmt::format("{} on {}: {}", name_of(c.cell()), c.cell().ranks, c.withheld));
+  if (!withheld.empty()) r.told = fmt::format("No speed-up is shown of {}.", fmt::join(withheld, "; "));
+}
+
+void held_out(const StudyData& study, Rule& r) {
+  if (study.is_synthetic()) {
+    r.broken = "the data are made up: accuracy on them says nothing";
+  } else if (!study.facts) {
+    r.broken = "there is no facts.json, in which trireme scaling notes what the data are";
+  } else if (study.facts->shared_samples < 0) {
+    r.broken = "training and test samples were not compared: " + study.facts->not_compared;
+  } else if (study.facts->shared_samples > 0) {
+    r.broken = fmt::format("{} of {} test samples are training samples, too, byte for byte",
+                           study.facts->shared_samples, study.facts->test_samples);
+  }
+  if (study.facts && !study.facts->train_sha256.empty())
+    r.told = fmt::format("SHA-256 of the training samples {:.16}..., of the test samples {:.16}...{}",
+                         study.facts->train_sha256, study.facts->test_sha256,
+                         study.facts->shared_samples == 0 ? "; they have no sample in common." : ".");
+}
+
+void ledger(const StudyData& study, Rule& r) {
+  const LedgerTotals& t = study.result.totals;
+  r.told = fmt::format("{} runs started, {} finished, {} failed, {} interrupted, {:.2f} device-hours.", t.started,
+                       t.finished, t.failed, t.interrupted, t.device_seconds / 3600);
+  std::vector<std::string> faults;
+  for (const std::string& fault : study.result.faults)
+    if (fault.starts_with(ledger_file) || fault.starts_with(ledger_head_file)) faults.push_back(fault);
+  if (!faults.empty()) r.broken = fmt::format("the ledger does not verify: {}", fmt::join(faults, "; "));
+  if (study.ledger.empty() && faults.empty()) r.broken = "there is no ledger";
+}
+
+void same_machine(const StudyData& study, Rule& r) {
+  std::vector<std::string> differ;
+  for (const char* key : {"hosts", "processors", "device", "library", "version"})
+    if (const auto all = seen(study, key); all.size() > 1)
+      differ.push_back(fmt::format("{} {}", key, fmt::join(all, " and ")));
+  const auto processors = seen(study, "processors"), devices = seen(study, "device");
+  r.told = fmt::format("Device: {}; processor: {}.", fmt::join(devices, ", "), fmt::join(processors, ", "));
+  if (!differ.empty())
+    r.broken = fmt::format("runs differ in {}: speed-ups compare machines, too", fmt::join(differ, "; "));
+  else if (processors.empty())
+    r.broken = "no run says which machine it ran on";
+  else
+    r.told += " Year and peak of it are not known to this page.";
+}
+
+void whole_data(const StudyData& study, Rule& r) {
+  double most = 0;
+  bool known = true;
+  for (const CellData& c : study.cells)
+    if (c.has_finished()) known &= std::isfinite(c.wait_share), most = std::max(most, c.wait_share);
+  if (!known) r.broken = "some runs do not say how long they waited for data";
+  if (known) r.told = fmt::format("Waiting for data takes up to {:.1f} % of the time of a cell.", 100 * most);
+  if (study.is_synthetic()) r.told += " The data are made up, and every picture says so.";
+}
+
+void operations(const StudyData& study, Rule& r) {
+  if (!study.facts || !(study.facts->forward_flops > 0))
+    r.broken = "operations of this model were not counted";
+  else
+    r.told = fmt::format("{} forward and {} for training per sample, in {}.",
+                         number(study.facts->forward_flops / 1e6, " MFLOP"),
+                         number(3 * study.facts->forward_flops / 1e6, " MFLOP"), study.setting("dtype"));
+}
+
+void one_configuration(const StudyData& study, Rule& r) {
+  std::vector<std::string> out;
+  for (const CellData& c : study.cells)
+    for (const RunOutcome& run : c.result.runs)
+      if (run.status == "invalid" && c.result.weak == (c.cell().scaling == "weak"))
+        out.push_back(fmt::format("{} ({})", run.run, run.why));
+  if (!out.empty()) r.told = fmt::format("Left out, in speed and accuracy alike: {}.", fmt::join(out, "; "));
+}
+
+void input_size(const StudyData& study, Rule& r) {
+  if (!study.facts || study.facts->input.empty()) r.broken = "the size of the input was not noted";
+}
+
+bool target_was_first(const StudyData& study) {
+  struct stat s {};
+  if (study.ledger.empty() || ::stat((study.path + "/" + study_file).c_str(), &s) != 0) return false;
+  return static_cast<double>(s.st_mtim.tv_sec) <= unix_seconds(study.ledger.front().time) + 1;
+}
+
+void fixed_target(const StudyData& study, Rule& r) {
+  int least = std::numeric_limits<int>::max();
+  for (const CellData& c : study.cells) least = std::min(least, c.result.finished);
+  std::vector<std::string> why;
+  if (!study.has_target()) why.emplace_back("no target was fixed");
+  if (study.has_target() && !target_was_first(study))
+    why.emplace_back("study.toml is younger than the first run: it may have been changed since");
+  if (study.cells.empty() || least < 5)
+    why.push_back(least == 1 ? "some cells have a single run"
+                             : fmt::format("some cells have {} runs", study.cells.empty() ? 0 : least));
+  r.broken = fmt::format("{}", fmt::join(why, "; "));
+}
+
+void both_scalings(const StudyData& study, Rule& r) {
+  const StudyOptions& o = study.result.question.options;
+  if (!o.weak || !o.strong) r.broken = fmt::format("{} scaling was not asked for", o.weak ? "strong" : "weak");
+  if (study.families.empty()) r.broken = "there is no cell beside the serial run";
+}
+
+void baseline(const StudyData& study, Rule& r) {
+  if (!study.serial_by_speed) {
+    r.broken = "no serial run has finished with an accuracy: no speed-up is shown";
+    return;
+  }
+  const CellData& serial = study.cells[*study.serial_by_speed];
+  r.told = fmt::format("Best serial run by speed: {}.", name_of(serial.cell()));
+  if (study.serial_by_time)
+    r.told += fmt::format(" By time to target: {}.", name_of(study.cells[*study.serial_by_time].cell()));
+  const auto device = study.has_target() && study.device_by_time ? study.device_by_time : study.device_by_speed;
+  if (device) r.told += fmt::format(" Best single-device run: {}.", name_of(study.cells[*device].cell()));
+}
+
+}  // namespace
+
+std::vector<Rule> rules_of(const StudyData& study) {
+  std::vector<Rule> rules{
+      {.way = "Ignore accuracy when scaling up",
+       .measure = "A speed-up is shown only with the accuracy at the same ranks beside it; where a run of a strategy "
+                  "has none, none of "
+                  "its speed-ups is."},
+      {.way = "Do not report test accuracy",
+       .measure = "Accuracy is that of the held-out set, always; samples are hashed, and test samples looked for in "
+                  "the training set."},
+      {.way = "Do not report all training runs needed",
+       .measure = "Every start of a run is in ledger.jsonl, a chain of hashes that is verified here: tried, failed, "
+                  "interrupted, hours."},
+      {.way = "Compare outdated hardware with special-purpose hardware",
+       .measure = "The device is named; a baseline of another host, processor or library is flagged."},
+      {.way = "Show only kernels or subsets when scaling",
+       .measure = "The only units are whole steps and whole runs in wall time; parts of a step are not shown."},
+      {.way = "Do not consider input and output",
+       .measure = "Time to accuracy starts with the process, before data is opened; steps include waiting for data, "
+                  "whose share is shown; "
+                  "pictures of made-up data are stamped."},
+      {.way = "Report highest operation numbers",
+       .measure = "Operations are counted by one rule: a multiplication and an addition are two; convolutions and "
+                  "products, one per "
+                  "result of other operations; backward is two forwards; the precision stands beside."},
+      {.way = "Show speed with one set of options and accuracy with another",
+       .measure =
+           "Each run has one configuration hash for speed and accuracy; one that differs from its cell's is left out."},
+      {.way = "Train on unreasonably large inputs",
+       .measure = "Input size, its changes and the local batch stand in the header and the table."},
+      {.way = "Run training just for the right time",
+       .measure = "The target stands in study.toml before the first run; the full curve, last, best and first crossing "
+                  "are shown, "
+                  "failures count as never, fewer than five runs are named."},
+      {.way = "Choose minibatch sizes for fun and profit",
+       .measure = "Weak and strong scaling are both drawn, or the missing one is named; the axis says which; epochs to "
+                  "the target stand "
+                  "beside each batch."},
+      {.way = "Select carefully how to compare to the state of the art",
+       .measure = "Speed-ups are over the best serial run; those over the best single-device run have a column of "
+                  "their own."}};
+  using Check = void (*)(const StudyData&, Rule&);
+  constexpr Check checks[] = {
+      accuracy_beside_speed, held_out,   ledger,       same_machine,  nullptr, whole_data, operations,
+      one_configuration,     input_size, fixed_target, both_scalings, baseline};
+  for (std::size_t i = 0; i < rules.size(); ++i)
+    if (checks[i]) checks[i](study, rules[i]);
+  return rules;
+}
+
+std::vector<std::string> limits_of(const StudyData& study) {
+  std::vector<std::string> limits;
+  const StudyOptions& o = study.result.question.options;
+  int least = std::numeric_limits<int>::max();
+  int most_ranks = 1;
+  double coverage = 1;
+  for (const CellData& c : study.cells) {
+    least = std::min(least, c.result.finished), most_ranks = std::max(most_ranks, c.cell().ranks);
+    if (c.has_finished()) coverage = std::min(coverage, c.step.interval.coverage);
+  }
+  if (study.cells.empty()) least = 0;
+  if (least < 5)
+    limits.push_back(least == 1   ? "Some cells are a single run: nothing says how much another would differ."
+                     : least == 0 ? "Some cells have no finished run."
+                                  : fmt::format("Some cells have {} runs, fewer than five.", least));
+  if (coverage < 0.95)
+    limits.push_back(
+        fmt::format("Intervals of so few runs go from the least to the most; the narrowest evidence holds the median "
+                    "with {:.1f} %, not 95 %.",
+                    100 * coverage));
+  limits.emplace_back("Intervals of speed-ups are quotients of both medians' intervals, wider than 95 % would ask.");
+  limits.emplace_back(
+      "Learning rate, schedule and other settings are the same in all cells, and were not tuned for each.");
+  if (o.weak && !o.scale_lr)
+    limits.emplace_back("Weak scaling keeps the learning rate although the batch grows (--scale_lr is off).");
+  if (study.facts && study.facts->cores > 0) {
+    if (most_ranks > study.facts->cores)
+      limits.push_back(fmt::format(
+          "Up to {} ranks share {} cores: their speed-ups say what the strategy costs, not what {} devices would give.",
+          most_ranks, study.facts->cores, most_ranks));
+    limits.push_back(fmt::format(
+        "Load of the machine before the first run: {:.1f} on {} cores{}.", study.facts->load, study.facts->cores,
+        study.facts->load > 0.5 ? ": others used it, and times are longer than on a machine alone" : ""));
+  } else {
+    limits.emplace_back("Cores and load of the machine were not noted: whether others used it is not known.");
+  }
+  if (!o.mpi) limits.emplace_back("Ranks are threads of one process on one host: no network took part.");
+  if (study.setting("data.limit") != "0" && study.setting("data.limit") != "–")
+    limits.push_back(fmt::format("Reduced data: the first {} training samples only.", study.setting("data.limit")));
+  limits.push_back(
+      fmt::format("One model ({}), one data set ({}), one host; caches of files are as earlier runs left them.",
+                  study.setting("model"), study.setting("data.name")));
+  limits.emplace_back("No price, power or energy was measured.");
+  return limits;
+}
+
+}  // namespace trireme
