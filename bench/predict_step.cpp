@@ -1,6 +1,6 @@
 // Real steps beside their prediction from a profile of this machine that knows none of the strategies, for
 // bench/predict: one JSON line per model and strategy.
-//   predict_step MODEL BATCH RANKS ROUNDS [STRATEGY@MESH ...]
+//   predict_step MODEL BATCH ROUNDS [STRATEGY@MESH ...]
 // In each round the machine is profiled and every strategy runs; a prediction stands beside the run of its round.
 #include <algorithm>
 #include <chrono>
@@ -30,6 +30,7 @@ struct Case {
 
 struct Run {
   Plan plan;
+  ModelProfile profile = {};
   PredictOptions calls = {};
   double seconds = 0;
 };
@@ -57,16 +58,24 @@ Run run(const TrainerOptions& config, const Case& c, int steps) {
       (void)step(batch->x, batch->y).item();
       if (i >= 0) seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
     }
+    MeasureOptions how{.model = [&] { return make_model(config, shape); },
+                       .loss = make_loss(config),
+                       .optimizer = make_optimizer(config, 1000),
+                       .batch =
+                           [&](Index n) {
+                             const Dataset some = synthetic_data(config, shape, n);
+                             const auto b = Loader(some, {.batch = n, .workers = 0}).begin();
+                             return std::pair(b->x, b->y);
+                           },
+                       .rows = {},
+                       .runs = 7};
+    const Index rows = std::max<Index>(1, config.data.batch / mesh.size("data") / step.plan().microbatches);
+    ModelProfile profile = measure_parts_of(mesh, step.plan(), std::move(how), rows);
     PredictOptions calls = measure_calls_of(mesh, step.plan(), 1, 7);
-    if (world.main()) result = {step.plan(), std::move(calls), median(seconds)};
+    calls.rows = rows, calls.steps = 4;
+    if (world.main()) result = {step.plan(), std::move(profile), std::move(calls), median(seconds)};
   });
   return result;
-}
-
-StepTimes predict(Run& run, const ModelProfile& profile, Index batch) {
-  run.calls.rows = std::max<Index>(1, batch / size_along(run.plan.axes, "data") / run.plan.microbatches);
-  run.calls.steps = 4;
-  return predict_step(run.plan, profile, run.calls);
 }
 
 }  // namespace
@@ -74,45 +83,20 @@ StepTimes predict(Run& run, const ModelProfile& profile, Index batch) {
 int main(int argc, char** argv) {
   TrainerOptions config;
   config.model = argv[1], config.data.batch = std::stol(argv[2]);
-  const int ranks = std::stoi(argv[3]), rounds = std::stoi(argv[4]);
+  const int rounds = std::stoi(argv[3]);
   if (config.model == "gpt2")
     config.arch.layers = 4, config.arch.heads = 4, config.arch.width = 128, config.data.context = 64,
     config.arch.vocabulary = 65;
   std::vector<Case> cases;
-  for (int i = 5; i < argc; ++i) {
+  for (int i = 4; i < argc; ++i) {
     const std::string text = argv[i];
     cases.push_back({text.substr(0, text.find('@')), text.substr(text.find('@') + 1)});
   }
-  const ModelOptions shape = usual_options(config);
-  std::vector<Index> rows;
-  for (Index r = std::max<Index>(1, config.data.batch / ranks / 8); r <= config.data.batch; r *= 2) rows.push_back(r);
   for (int round = 0; round < rounds; ++round) {
-    ModelProfile profile;
-    World::threads(ranks, [&](World& world) {
-      set_threads(1);
-      ModelProfile own = measure_model(world.comm(), {.model = [&] { return make_model(config, shape); },
-                                                      .loss = make_loss(config),
-                                                      .optimizer = make_optimizer(config, 1000),
-                                                      .batch =
-                                                          [&](Index n) {
-                                                            const Dataset data = synthetic_data(config, shape, n);
-                                                            Loader l(data, {.batch = n, .workers = 0});
-                                                            const auto b = l.begin();
-                                                            return std::pair(b->x, b->y);
-                                                          },
-                                                      .rows = rows,
-                                                      .runs = 5});
-      if (world.main()) profile = std::move(own);
-    });
-    if (round == 0)
-      for (const auto& s : profile.sizes)
-        std::fprintf(stderr, "rows %ld: forward %.3f backward %.3f loss %.3f between %.3f ms, update %.3f ms\n",
-                     static_cast<long>(s.rows), s.forward.value * 1e3, s.backward.value * 1e3, s.loss.value * 1e3,
-                     s.between.value * 1e3, profile.update.value * 1e3 * static_cast<double>(profile.parameters));
     for (Case& c : cases) {
-      Run r = run(config, c, 10);
+      const Run r = run(config, c, 10);
       c.measured.push_back(r.seconds);
-      c.predicted.push_back(predict(r, profile, config.data.batch).step);
+      c.predicted.push_back(predict_step(r.plan, r.profile, r.calls).step);
     }
   }
   for (const Case& c : cases) {

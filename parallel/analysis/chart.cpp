@@ -200,7 +200,7 @@ std::string html_text(const std::string& text) {
       case '<': out += "&lt;"; break;
       case '>': out += "&gt;"; break;
       case '"': out += "&quot;"; break;
-      default: out += c;
+      default: out += static_cast<unsigned char>(c) < 32 && c != '\n' && c != '\t' ? '?' : c;  // no XML has them
     }
   return out;
 }
@@ -221,7 +221,7 @@ std::string chart_svg(const Chart& chart) {
   x.place(left, right - 12), y.place(base, top);
   Svg svg(width, height);
   svg.text(left, 26, chart.title, Svg::heading);
-  for (const double v : x.marks()) {
+  for (const double v : chart.x_ticks.empty() ? x.marks() : chart.x_ticks) {
     svg.lines({{x(v), top}, {x(v), base}}, "stroke=\"#ddd\"");
     svg.text(x(v), base + 18, number_text(v), Svg::middle);
   }

@@ -32,6 +32,7 @@ struct Chart {
   std::vector<ChartSeries> series;
   bool log_x = false, log_y = false;  ///< then all numbers along it must be above 0
   bool from_zero = true;              ///< whether a linear y axis has 0 on it
+  std::vector<double> x_ticks = {};   ///< empty: as the numbers ask for
   std::string watermark = {};         ///< across the picture: what nobody may miss ("SYNTHETIC DATA")
 };
 

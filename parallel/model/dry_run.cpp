@@ -170,7 +170,7 @@ DryRun dry_run(const Chain& chain, Parameters& parameters, std::vector<PartInfo>
   const AllHere all(parameters);
   DryPass dry(options);
   const DType loss = run_parts(chain, parts, x, options, std::bind_front(&DryPass::run, &dry));
-  if (options.memory) count_memory(chain, parts, x, options);
+  if (options.memory) count_memory(chain, parameters, parts, x, options);
   for (PartInfo& part : parts)
     for (double* seconds : {&part.cost.forward, &part.cost.backward_input, &part.cost.backward_weight})
       *seconds = std::max(*seconds / options.operations_per_second, 1e-9);

@@ -71,9 +71,10 @@ struct Handed {
 class SegmentRun {
  public:
   /// Parts [first, end) of the chain. brought: by messages, so that gradients go back in any case.
-  SegmentRun(const Chain& chain, std::vector<PartInfo>& parts, const DryRunOptions& o, const MemoryTracker& tracker,
-             const Fields& fields, int first, int end, bool brought)
+  SegmentRun(const Chain& chain, Parameters& parameters, std::vector<PartInfo>& parts, const DryRunOptions& o,
+             const MemoryTracker& tracker, const Fields& fields, int first, int end, bool brought)
       : chain_(chain),
+        parameters_(parameters),
         o_(o),
         tracker_(tracker),
         fields_(fields),
@@ -114,6 +115,7 @@ class SegmentRun {
   Bytes kept_before(int part) const { return part == first_ ? start_ : behind_[at(part - 1)]; }
 
   const Chain& chain_;
+  Parameters& parameters_;
   const DryRunOptions& o_;
   MemoryTracker tracker_;
   const Fields& fields_;
@@ -193,6 +195,7 @@ void SegmentRun::weights_passed(int next) {
 
 Handed SegmentRun::pass(const Handed& given, bool halves) {
   halves_ = halves;
+  if (!o_.plan || o_.plan->microbatches == 1) parameters_.clear_grads();  // else backward may need room to add
   const bool cut = first_ > 0, ends = end_ == chain_.size();
   const auto leaf = [&](const Tensor& t) {
     if (!cut) return t;
@@ -278,7 +281,8 @@ void SegmentRun::report() {
 
 }  // namespace
 
-void count_memory(const Chain& chain, std::vector<PartInfo>& parts, const Tensor& x, const DryRunOptions& o) {
+void count_memory(const Chain& chain, Parameters& parameters, std::vector<PartInfo>& parts, const Tensor& x,
+                  const DryRunOptions& o) {
   const GradMode on(true);
   const MemoryTracker tracker;
   const MemoryScope memory(tracker);
@@ -289,7 +293,7 @@ void count_memory(const Chain& chain, std::vector<PartInfo>& parts, const Tensor
   for (int first = 0, end = 0; first < chain.size(); first = end) {
     while (end < chain.size() && place(end) == place(first)) ++end;
     const bool brought = first > 0 && place(first).program != place(first - 1).program;
-    handed = SegmentRun(chain, parts, o, tracker, fields, first, end, brought).run(handed);
+    handed = SegmentRun(chain, parameters, parts, o, tracker, fields, first, end, brought).run(handed);
   }
 }
 

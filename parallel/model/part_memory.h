@@ -9,8 +9,9 @@ namespace trireme {
 
 /// Sets the bytes of the parts' costs: saved, halo, output, unsaved and those of passes. Runs the parts forward and
 /// backward twice, backward whole and by halves, under the caller's StepContext; a caller that holds a dry LaunchWatch
-/// pays for no kernel. options.plan says where segments end (null: there is one); gradients of weights are left.
-void count_memory(const Chain&, std::vector<PartInfo>&, const Tensor& x, const DryRunOptions& options);
+/// pays for no kernel. options.plan says where segments end (null: there is one), and whether gradients of weights add
+/// up over micro-batches; they are left.
+void count_memory(const Chain&, Parameters&, std::vector<PartInfo>&, const Tensor& x, const DryRunOptions& options);
 /// The most of both in each of the bytes.
 void raise_bytes(PartCost& to, const PartCost& found);
 /// What two neighbouring parts cost together, as if they were one: a, then b.

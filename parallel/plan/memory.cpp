@@ -166,7 +166,7 @@ Index MemoryWalk::most() {
     if (cuts_ && plan_.microbatches > 1 && live_.segment_of(static_cast<int>(&part - plan_.parts.data())) >= 0)
       statistics += part.buffers.size() * static_cast<Index>(sizeof(double));
   held_ += statistics;
-  std::map<int, Index> own;  // by phase: what kinds of the caller's make
+  std::map<std::pair<int, ActionKind>, Index> own;  // by phase: what kinds of the caller's make, one behind the other
   for (ActionId id = 0; id < std::ssize(program_.actions); ++id) {
     const Action& a = program_.actions[static_cast<std::size_t>(id)];
     if (is_pass(a) && a.kind != ActionKind::loss) pass(a);
@@ -174,7 +174,8 @@ Index MemoryWalk::most() {
     if (id == last) held_ -= std::exchange(statistics, 0);
     const int ranks = plan_.size(program_, a.peer);
     if (cuts_ && a.kind->memory && (ranks > 1 || a.peer.axis.empty()))
-      see(own[a.phase] += a.kind->memory(a, ranks, element_));
+      see(own[{a.phase, a.kind}] += a.kind->memory(a, ranks, element_));
+    if (cuts_ && a.kind == ActionKind::take && find_argument(a, "scale")) see(a.slice.size() * element_);
   }
   see(0);
   return most_;

@@ -8,6 +8,7 @@
 #include "framework/ops/ops.h"
 #include "framework/optim/optimizer.h"
 #include "parallel/comm/communicator.h"
+#include "parallel/model/chain.h"
 #include "parallel/profile/machine_profile.h"
 
 namespace trireme {
@@ -19,16 +20,22 @@ struct MeasureOptions {
   OptimizerOptions updates = {};
   double loss_scale = 0;                                       ///< StepOptions::loss_scale
   std::function<std::pair<Tensor, Tensor>(Index rows)> batch;  ///< so many inputs, and what is to come out
-  std::vector<Index> rows;                                     ///< of micro-batches, in ascending order, each measured
+  std::vector<Index> rows = {};                                ///< of micro-batches, in ascending order, each measured
   int runs = 10;                                               ///< of each measurement, behind two that prepare
 };
 
 /// Steps of the model, whole on each rank of the communicator, which do the same at the same time without a message.
 /// What rank 0 measures, on each. ModelProfile::model, arch and optimizer are left to the caller. A collective call.
 ModelProfile measure_model(Communicator&, const MeasureOptions&);
+/// The costs of a program's segments as a rank takes them that runs these parts and no others, micro-batch by
+/// micro-batch: what a rank's caches hold depends on it. Times of a segment are shared out among its parts in the
+/// proportion of `parts`, of which those of others are left as they are. split: halves of backward one after the other,
+/// else together. x: one micro-batch, of the model's first part.
+void measure_stage(const Chain&, Parameters&, const Tensor& x, const Program&, bool split, int runs,
+                   std::vector<PartCost>& parts);
 /// Collectives and messages of so many bytes (f32) among the ranks of the communicator, each `runs` times on memory
-/// that its rank has just written; from the moment when all are there to the end of the last. The same on all ranks. A
-/// collective call.
+/// that its rank has just written; from the moment when the last, for which the others wait, is there to the end of
+/// all. The same on all ranks. A collective call.
 std::vector<MeasuredCall> measure_calls(Communicator&, std::span<const Index> bytes, int runs = 15);
 /// Seconds per byte for which memory is given back to the system and written anew, on all ranks at the same time. A
 /// collective call.

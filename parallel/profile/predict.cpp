@@ -6,6 +6,7 @@
 #include "parallel/comm/world/mesh.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/codec.h"
+#include "parallel/plan/liveness.h"
 #include "parallel/profile/measure.h"
 
 namespace trireme {
@@ -62,6 +63,40 @@ StepTimes times_of(const Plan& plan, const Timeline& timeline, double step) {
     }
   }
   return sum;
+}
+
+ModelProfile measure_parts_of(Mesh& mesh, const Plan& plan, MeasureOptions options, Index rows) {
+  options.rows = {rows};
+  Communicator& world = mesh.world().comm();
+  ModelProfile profile = measure_model(world, options);
+  const std::size_t count = profile.sizes[0].parts.size();
+  if (plan.programs.size() < 2 || count != plan.parts.size()) return profile;
+  const int mine = plan.program_at([&](const std::string& axis) { return mesh.index(axis); });
+  const Program& program = plan.programs[static_cast<std::size_t>(mine)];
+  const Module model = options.model();
+  const Chain chain(model);
+  Parameters parameters(model);
+  const bool split =
+      std::ranges::find(program.actions, ActionKind::backward_input, &Action::kind) != program.actions.end();
+  std::vector<PartCost> parts = profile.sizes[0].parts;
+  const Tensor x = options.batch(rows).first;
+  world.barrier();
+  measure_stage(chain, parameters, x, program, split, 2 * options.runs, parts);
+  // Each part is told by the ranks that run it: the mean of theirs.
+  const Tensor all = Tensor::zeros({static_cast<Index>(count), 4}, DType::f64);
+  double* const told = all.data<double>();
+  for (const Segment& s : find_segments(program))
+    for (int p = s.first; p < s.end; ++p) {
+      double* const of = told + 4 * p;
+      of[0] = parts[p].forward, of[1] = parts[p].backward_input, of[2] = parts[p].backward_weight, of[3] = 1;
+    }
+  world.all_reduce(all).wait();
+  for (std::size_t p = 0; p < count; ++p) {
+    const double* const of = told + 4 * p;
+    PartCost& c = profile.sizes[0].parts[p];
+    if (of[3] > 0) c.forward = of[0] / of[3], c.backward_input = of[1] / of[3], c.backward_weight = of[2] / of[3];
+  }
+  return profile;
 }
 
 PredictOptions measure_calls_of(Mesh& mesh, const Plan& plan, std::int64_t step, int runs) {

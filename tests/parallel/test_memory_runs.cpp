@@ -126,7 +126,8 @@ std::string compare(const Subject& s, const Case& c, double tolerance, bool prin
         a.weights, b.weights, a.gradients, b.gradients, a.optimizer, b.optimizer, a.activations, b.activations, a.halos,
         b.halos, a.packed, b.packed);
     if (print) std::fputs(line.c_str(), stdout);
-    if (std::abs(says - is) > tolerance * is) wrong += line;
+    const bool in_time = c.strategy.find("mode=async") == std::string::npos;  // else messages may wait, or not
+    if (is - says > tolerance * is || (in_time && says - is > tolerance * is)) wrong += line;
   }
   return wrong;
 }
@@ -142,12 +143,33 @@ std::vector<Case> cases() {
   for (const StrategyRow& row : strategies())
     if (parse_strategy(row.name).claim() != Claim::exact && row.name != "pipeline" && row.name != "compress")
       for (int ranks : {2, 4}) all.push_back({row.name, {{row.axis, ranks}}});
-  for (const char* codec : {"bf16", "topk", "qsgd", "powersgd"})
-    all.push_back({fmt::format("compress(codec={})", codec), {{"data", 2}}});
+  const std::vector<Axis> two{{"data", 2}}, grid{{"pipe", 2}, {"data", 2}};
+  for (const char* codec : {"bf16", "topk", "qsgd", "onebit", "powersgd"})
+    all.push_back({fmt::format("compress(codec={})", codec), two});
+  for (const char* more : {"data_parallel", "zero(1)", "zero(2)", "zero(3)", "local_sgd", "compress(codec=bf16)"}) {
+    all.push_back({fmt::format("accumulate(micro=4) | {}", more), two});
+    all.push_back({fmt::format("pipeline(micro=4, partition=even) | {}", more), grid});
+  }
+  all.push_back({"pipeline(micro=4, schedule=interleaved, chunks=2, partition=even)", {{"pipe", 2}}});
+  for (const char* schedule : {"micro=1, schedule=pipedream", "micro=4, schedule=2bw"})
+    all.push_back({fmt::format("pipeline({}, partition=even)", schedule), {{"pipe", 2}}});
+  all.push_back({"gossip(mode=push_sum)", {{"data", 4}}});
+  all.push_back({"gossip(graph=star)", {{"data", 4}}});
+  all.push_back({"local_sgd(every=2, outer_momentum=0.5)", two});
+  all.push_back({"parameter_server(servers=2)", {{"data", 4}}});
+  all.push_back({"parameter_server(mode=async)", {{"data", 4}}});
   return all;
 }
 
 }  // namespace
+
+/// What a strategy cannot do with a model of words, or with so few parts or micro-batches.
+bool is_refused(const std::string& what) {
+  for (const char* text : {"which under this schedule update at different times", "it has no axis to split over",
+                           "this op runs on whole tensors only", "wants micro-batches"})
+    if (what.find(text) != std::string::npos) return true;
+  return !known_refusal(what).empty();
+}
 
 /// Else the kernel may fill what is given back with huge pages, whenever it likes.
 struct SmallPages {
@@ -162,14 +184,14 @@ TEST_CASE("memory: what plans predict is what ranks hold, for every strategy") {
   const char* only = std::getenv("TRIREME_TEST_ONLY");
   std::string wrong;
   for (const Subject& s : {pictures("mnist_cnn", {28, 28, 1}, 32), pictures("resnet20", {32, 32, 3}, 16), text(16, 64),
-                           pictures("mlp", {28, 28, 1}, 128)})
+                           pictures("mlp", {28, 28, 1}, 128), pictures("resnet20", {32, 32, 3}, 16, true)})
     for (const Case& c : cases()) {
       if (only && (s.name + " " + c.strategy).find(only) == std::string::npos) continue;
       try {
         wrong += compare(s, c, 0.02, print);
       } catch (const std::exception& e) {
         if (print) std::printf("%s %s: %s\n", s.name.c_str(), c.strategy.c_str(), e.what());
-        if (known_refusal(e.what()).empty()) wrong += s.name + " " + c.strategy + ": " + e.what() + "\n";
+        if (!is_refused(e.what())) wrong += s.name + " " + c.strategy + ": " + e.what() + "\n";
       }
     }
   CHECK(wrong == "");

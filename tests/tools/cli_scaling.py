@@ -204,6 +204,9 @@ class Scaling(cli.Case):
                            "[study]\nranks = [0]": ["s.toml:2", "study.ranks"], "[stud]\nranks = [2]": ["s.toml", "stud.ranks"], "[parallel]\nranks = 2": ["those of cells"]}.items():
             (self.dir / "s.toml").write_text(text)
             refused("--study", self.dir / "s.toml", says=says)
+        for path in (pathlib.Path(__file__).resolve().parents[2] / "bench/studies").glob("*.toml"):   # those that ship
+            got = run("scaling", "--study", path, "--out", self.out, "--dry_run")
+            self.assertEqual((got.returncode, got.stderr), (0, ""), path)
         got = run("scaling", *small, "--out", self.out, "--dry_run")
         self.assertEqual((got.returncode, got.stderr), (0, ""))
         self.assertIn("15 runs are left, for how long is unknown", got.stdout)

@@ -9,7 +9,7 @@
 namespace trireme {
 namespace {
 
-constexpr int points = 256;       ///< of the prior's distribution of (a, k, l)
+constexpr int points = POINTS;       ///< of the prior's distribution of (a, k, l)
 constexpr double spread = 0.003;  ///< of e, run to run
 
 double normal_quantile(double p) {
@@ -125,6 +125,13 @@ Points points_of(const ScalingPrior& prior, const ScalingForm& form) {
   return all;
 }
 
+/// x to the power -n / 2, n above 0.
+double half_power(double x, int n) {
+  double product = n % 2 == 1 ? std::sqrt(x) : 1;
+  for (int i = 0; i < n / 2; ++i) product *= x;
+  return 1 / product;
+}
+
 /// Log of the mean over the points of the density of the first `count` rows' ratios.
 double log_density(const ScalingFamily& family, int count, const ScalingForm& form, const ScalingPrior& prior,
                    const Points& at) {
@@ -133,9 +140,47 @@ double log_density(const ScalingFamily& family, int count, const ScalingForm& fo
   const double freedom = form.tail, power = -(freedom + static_cast<double>(k)) / 2;
   std::vector<double> z(k);
   double sum = 1e-300;
-  for (const auto& akl : at) sum += std::pow(1 + contrasts.whiten(akl, k, z) / freedom, power);
+  for (const auto& akl : at) sum += half_power(1 + contrasts.whiten(akl, k, z) / freedom, form.tail + static_cast<int>(k));
   return std::log(sum / static_cast<double>(at.size())) - contrasts.half_log_determinant() + std::lgamma(-power) -
          std::lgamma(freedom / 2) - static_cast<double>(k) / 2 * std::log(freedom * std::numbers::pi);
+}
+
+/// The minimum of f near start; coordinates `fixed` stay as they are. Steps along each coordinate, and on in the direction
+/// that was found, halved where neither helps.
+template <class F>
+ScalingPrior hooke_jeeves(const ScalingPrior& start, const F& f, std::array<int, 2> fixed) {
+  const auto explore = [&](ScalingPrior from, double& least, double step) {
+    for (std::size_t i = 0; i < from.x.size(); ++i) {
+      if (std::ranges::count(fixed, static_cast<int>(i)) > 0) continue;
+      for (const double way : {step, -step}) {
+        ScalingPrior other = from;
+        other.x[i] += way;
+        if (const double now = f(other); now < least) {
+          from = other, least = now;
+          break;
+        }
+      }
+    }
+    return from;
+  };
+  ScalingPrior base = start;
+  double least = f(base);
+  for (double step = 0.5; step > 0.03;) {
+    double found = least;
+    ScalingPrior next = explore(base, found, step);
+    if (found >= least - 1e-4) {
+      step /= 2;
+      continue;
+    }
+    while (found < least - 1e-4) {
+      ScalingPrior ahead = next;
+      for (std::size_t i = 0; i < ahead.x.size(); ++i) ahead.x[i] += next.x[i] - base.x[i];
+      base = next, least = found;
+      found = f(ahead);
+      next = explore(ahead, found, step);
+    }
+  }
+  return base;
 }
 
 }  // namespace
@@ -175,24 +220,7 @@ ScalingPrior fit_prior(std::span<const ScalingFamily* const> families, const Sca
     for (const ScalingFamily* f : families) sum -= log_density(*f, static_cast<int>(f->rows.size()), form, prior, at);
     return sum;
   };
-  ScalingPrior best = start;
-  double least = badness(best);
-  for (double step = 0.5; step > 0.04; step /= 2)
-    for (bool better = true; better;) {
-      better = false;
-      for (std::size_t i = 0; i < best.x.size(); ++i) {
-        if (form.latency == Latency::none && (i == 2 || i == 5)) continue;
-        for (const double way : {step, -step}) {
-          ScalingPrior other = best;
-          other.x[i] += way;
-          if (const double now = badness(other); now < least - 1e-3) {
-            best = other, least = now, better = true;
-            break;
-          }
-        }
-      }
-    }
-  return best;
+  return hooke_jeeves(start, badness, form.latency == Latency::none ? std::array{2, 5} : std::array{-1, -1});
 }
 
 std::vector<ScalingPrediction> predict(const ScalingFamily& family, const ScalingForm& form,
@@ -213,7 +241,7 @@ std::vector<ScalingPrediction> predict(const ScalingFamily& family, const Scalin
       for (std::size_t m = 0; m < known; ++m) mean += contrasts.factor(known, m) * z[m];
       centre.push_back(mean);
       scale.push_back(contrasts.factor(known, known) * std::sqrt((form.tail + squares) / freedom));
-      weight.push_back(std::pow(1 + squares / form.tail, -freedom / 2.0));
+      weight.push_back(half_power(1 + squares / form.tail, freedom));
       total += weight.back();
     }
     const auto quantile = [&](double p) {

@@ -231,6 +231,9 @@ std::vector<std::string> limits_of(const StudyData& study) {
   } else {
     limits.emplace_back("Cores and load of the machine were not noted: whether others used it is not known.");
   }
+  if (study.setting("parallel.threads") == "0")
+    limits.emplace_back(
+        "A serial run has all cores (parallel.threads is 0): ranks on the same host divide what it has to itself.");
   if (!o.mpi) limits.emplace_back("Ranks are threads of one process on one host: no network took part.");
   if (study.setting("data.limit") != "0" && study.setting("data.limit") != "–")
     limits.push_back(fmt::format("Reduced data: the first {} training samples only.", study.setting("data.limit")));

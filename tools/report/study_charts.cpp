@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "parallel/analysis/chart.h"
 #include "tools/report/page.h"
 
 namespace trireme {
 namespace {
+
+constexpr std::size_t most_bands = 6;  // of a picture; more hide each other, and the table has them
 
 std::string stamp(const StudyData& study) { return study.is_synthetic() ? synthetic_stamp : ""; }
 
@@ -45,7 +48,7 @@ double law(double share, double p, bool weak) { return weak ? p - share * (p - 1
 void add_limits(Chart& chart, const StudyData& study, bool weak, const std::map<std::string, std::string>& colours) {
   const int most = most_ranks(study, weak);
   ChartSeries ideal{.name = "ideal", .points = {}, .dashed = true, .colour = "#777"};
-  for (int p = 1; p <= most; p = p < most ? std::min(most, 2 * p) : p + 1) ideal.points.emplace_back(p, p);
+  for (int i = 0; i <= 40; ++i) ideal.points.emplace_back(std::pow(most, i / 40.0), std::pow(most, i / 40.0));
   chart.series.push_back(ideal);
   std::vector<const Family*> limits;
   for (const Family& f : study.families)
@@ -54,8 +57,7 @@ void add_limits(Chart& chart, const StudyData& study, bool weak, const std::map<
   if (limits.size() > 3) limits.resize(1);
   for (const Family* f : limits) {
     const Median& share = f->serial_share;
-    ChartSeries s{.name = fmt::format("{} limit of {}: {:.0f} % serial", weak ? "Gustafson" : "Amdahl", f->name,
-                                      100 * share.value),
+    ChartSeries s{.name = fmt::format("{}: {:.0f} % serial", weak ? "Gustafson" : "Amdahl", 100 * share.value),
                   .points = {},
                   .dashed = true,
                   .band = true,
@@ -76,7 +78,12 @@ Chart over_ranks(const StudyData& study, bool weak, const CellData* base, Median
   Chart chart{.title = {}, .x = {}, .y = {}, .series = {}};
   chart.x = weak ? "ranks (weak scaling: batch per rank fixed)" : "ranks (strong scaling: global batch fixed)";
   chart.watermark = stamp(study);
-  chart.log_x = most_ranks(study, weak) > 2;
+  chart.log_x = most_ranks(study, weak) > 16;
+  std::set<double> ranks{1};
+  for (const Family& f : study.families)
+    for (const std::size_t i : f.cells)
+      if (f.weak == weak) ranks.insert(study.cells[i].cell().ranks);
+  chart.x_ticks.assign(ranks.begin(), ranks.end());
   std::size_t colour = 0;
   for (const Family& f : study.families) {
     if (f.weak != weak) continue;
@@ -245,8 +252,9 @@ std::string accuracy_pictures(const StudyData& study) {
       others |= !c.cell().is_serial();
       chart.series.push_back(std::move(s));
     }
-    if (!others && weak) continue;
-    if (chart.series.empty()) continue;
+    if (chart.series.empty() || (!others && weak)) continue;
+    if (chart.series.size() > most_bands)
+      for (ChartSeries& s : chart.series) s.intervals.clear(), s.band = false;
     const double target = study.result.question.options.target;
     if (target > 0)
       chart.series.push_back({.name = fmt::format("target, {:g} %", target),

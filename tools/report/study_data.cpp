@@ -150,12 +150,16 @@ void compare(StudyData& study) {
   const auto at = [&](std::optional<std::size_t> i) { return i ? &study.cells[*i] : nullptr; };
   const CellData *fast = at(study.serial_by_speed), *first = at(study.serial_by_time);
   const CellData *device = at(study.device_by_speed), *device_first = at(study.device_by_time);
+  const Median one{1, {1, 1, 1}};  // of the baseline over itself
+  const auto over = [&](const CellData* base, const CellData& c, const Median& there, const Median& here) {
+    return base->cell().name == c.cell().name && std::isfinite(here.value) ? one : ratio(there, here);
+  };
   for (CellData& c : study.cells) {
     if (!c.withheld.empty()) continue;
-    if (fast) c.step_speedup = ratio(per_sample(*fast), per_sample(c));
-    if (first) c.time_speedup = ratio(first->time, c.time);
-    if (study.has_target() && device_first) c.device_speedup = ratio(device_first->time, c.time);
-    if (!study.has_target() && device) c.device_speedup = ratio(per_sample(*device), per_sample(c));
+    if (fast) c.step_speedup = over(fast, c, per_sample(*fast), per_sample(c));
+    if (first) c.time_speedup = over(first, c, first->time, c.time);
+    if (study.has_target() && device_first) c.device_speedup = over(device_first, c, device_first->time, c.time);
+    if (!study.has_target() && device) c.device_speedup = over(device, c, per_sample(*device), per_sample(c));
   }
 }
 
@@ -205,6 +209,8 @@ StudyData read_study_data(const std::string& directory) {
   study.facts = read_facts(directory);
   for (const CellResult& cell : study.result.cells) study.cells.push_back(cell_data(study, cell));
   study.result.cells.clear();
+  std::ranges::stable_sort(study.cells, {},
+                           [](const CellData& c) { return std::pair(c.result.weak, !c.cell().is_serial()); });
   find_families(study);
   find_baselines(study);
   withhold(study);

@@ -33,15 +33,17 @@ std::string with_interval(const Median& m, int after, int runs) {
 std::string speedup(const CellData& c, const Median& m) {
   if (!c.withheld.empty()) return "<span class=\"bad\">not shown</span>";
   if (std::isnan(m.value)) return "–";
+  if (m.interval.low == 1 && m.interval.high == 1) return "1 (base)";
   if (c.result.finished < 2) return digits(m.value, 2);
   return fmt::format("{:.2f} [{}, {}]", m.value, digits(m.interval.low, 2),
                      std::isinf(m.interval.high) ? "∞" : digits(m.interval.high, 2));
 }
 std::string runs_text(const StudyData& study, const CellData& c) {
   const int asked = study.result.question.options.seeds;
-  std::string text = c.result.finished == 0   ? "none"
-                     : c.result.finished == 1 ? "single run"
-                                              : fmt::format("{} runs", c.result.finished);
+  std::string text = c.result.finished == 0                     ? "none"
+                     : c.result.finished == 1                   ? "single run"
+                     : c.result.finished == asked && asked >= 5 ? fmt::format("{}", asked)
+                                                                : fmt::format("{} runs", c.result.finished);
   if (c.result.finished < asked) text += fmt::format(" of {}", asked);
   if (c.result.failed > 0) text += fmt::format(", <span class=\"bad\">{} failed</span>", c.result.failed);
   return text;
@@ -237,7 +239,9 @@ std::string machine_section(const StudyData& study) {
     std::string text;
     for (const std::string& each : all) text += (text.empty() ? "" : "; ") + each;
     if (!all.empty())
-      rows.push_back({key, html_text(text) + (all.size() > 1 ? " <span class=\"bad\">(they differ)</span>" : "")});
+      rows.push_back({key, html_text(text) + (all.size() > 1 && key != std::string_view("transport")
+                                                  ? " <span class=\"bad\">(they differ)</span>"
+                                                  : "")});
   }
   if (study.facts)
     rows.push_back({"data", fmt::format("{} training and {} test samples of {}", study.facts->train_samples,

@@ -41,6 +41,13 @@ std::string own_axis(const std::string& strategy) {
   return row->axis.empty() ? "1" : row->axis;
 }
 
+/// Ranks of a mesh of the strategy's.
+int ranks_in(const std::string& mesh, const std::string& strategy) {
+  try {
+    return ranks_of(parse_mesh(mesh));
+  } catch (const Error& e) { refuse(strategy, e.what()); }
+}
+
 std::vector<Place> places_of(const std::string& asked, const std::vector<int>& ranks) {
   const auto cut = asked.find(';');
   std::string mesh(cut == asked.npos ? "" : trimmed(std::string_view(asked).substr(0, cut)));
@@ -53,7 +60,7 @@ std::vector<Place> places_of(const std::string& asked, const std::vector<int>& r
   }
   const auto open = mesh.rfind("=N");
   const bool grows = mesh.empty() || (open != mesh.npos && (open + 2 == mesh.size() || mesh[open + 2] == ','));
-  if (!grows) return {{mesh, strategy, ranks_of(parse_mesh(mesh))}};
+  if (!grows) return {{mesh, strategy, ranks_in(mesh, asked)}};
   std::vector<Place> places;
   for (const int n : ranks) {
     if (n == 1) continue;
@@ -62,7 +69,7 @@ std::vector<Place> places_of(const std::string& asked, const std::vector<int>& r
       continue;
     }
     std::string with = mesh;
-    const int others = ranks_of(parse_mesh(with.replace(open + 1, 1, "1")));
+    const int others = ranks_in(with.replace(open + 1, 1, "1"), asked);
     if (n % others != 0)
       refuse(asked, fmt::format("{} ranks are no multiple of the {} that its mesh {} has without N", n, others, mesh));
     places.push_back({mesh.substr(0, open + 1) + std::to_string(n / others) + mesh.substr(open + 2), strategy, n});

@@ -129,13 +129,15 @@ StepTimes Prediction::measure(Mesh& mesh, Step& step, const TrainerInput& input)
     return std::pair(first->x, first->y);
   };
   const ModelProfile profile =
-      measure_model(world_.comm(), {.model = [&] { return make_model(options_, options_for(*input.train), device_); },
-                                    .loss = input.loss ? input.loss : make_loss(options_),
-                                    .optimizer = input.optimizer ? *input.optimizer : make_optimizer(options_, 1000),
-                                    .updates = {.clip_norm = options_.optim.clip_norm},
-                                    .batch = batch,
-                                    .rows = {rows},
-                                    .runs = runs});
+      measure_parts_of(mesh, plan,
+                       {.model = [&] { return make_model(options_, options_for(*input.train), device_); },
+                        .loss = input.loss ? input.loss : make_loss(options_),
+                        .optimizer = input.optimizer ? *input.optimizer : make_optimizer(options_, 1000),
+                        .updates = {.clip_norm = options_.optim.clip_norm},
+                        .batch = batch,
+
+                        .runs = runs},
+                       rows);
   PredictOptions how = measure_calls_of(mesh, plan, step.optimizer().steps() | 1, runs);
   how.rows = rows, how.element = size_of(step.parameters().dtype());
   return predict_step(plan, profile, how);

@@ -81,30 +81,25 @@ void RunLog::ml(std::string_view kind, std::string_view key, const Json& value, 
   if (ml_) ml_->write(kind, key, value, epoch > 0 ? Json{{"epoch_num", epoch}} : Json::object());
 }
 
-// The keys of mlperf_logging's training rules that every benchmark has, and the optimizer's.
-void RunLog::begin(const Parameters& parameters, Index train_samples, Index test_samples) {
+void RunLog::begin(Step& step, NormScope scope, int replicas, const DatasetSource& train, const DatasetSource& test,
+                   Index batches) {
   if (!dir_ || !options_.run.mllog) return;
   ml_.emplace(dir_->path() + "/mllog.txt");
-  const auto point = [&](const char* key, const Json& value) { ml("POINT_IN_TIME", key, value); };
-  point("submission_benchmark", options_.model == "resnet50" ? "resnet" : options_.model),
-      point("submission_division", "open");
-  point("submission_org", "trireme"), point("submission_platform", "local"), point("submission_status", "research");
-  point("cache_clear", true);
-  ml("INTERVAL_START", "init_start", nullptr);
-  point("seed", options_.seed), point("global_batch_size", options_.data.batch);
-  point("gradient_accumulation_steps", 1);
-  point("train_samples", train_samples), point("eval_samples", test_samples);
-  point("opt_name", options_.optim.name), point("opt_base_learning_rate", options_.optim.lr);
-  point("opt_weight_decay", options_.optim.weight_decay);
-  point("opt_learning_rate_warmup_epochs", options_.optim.warmup_epochs);
-  point("model_parameters", parameters.count());
-  ml("INTERVAL_END", "init_stop", nullptr);
-  ml("INTERVAL_START", "run_start", nullptr);
+  if (!ml_->is_new()) return;
+  const std::int64_t span = options_.data.batch / (scope == NormScope::global ? 1 : std::max(1, replicas));
+  write_begin(*ml_, options_,
+              {.train_samples = train.size(),
+               .test_samples = test.size(),
+               .steps_per_epoch = batches,
+               .parameters = step.parameters().count(),
+               .microbatches = step.plan().microbatches,
+               .span = span},
+              opened_);
 }
 
 void RunLog::end(bool preempted) {
   if (!dir_) return;
-  if (ml_) ml_->write("INTERVAL_END", "run_stop", nullptr, {{"status", preempted ? "aborted" : "success"}});
+  if (ml_ && !preempted) ml_->write("INTERVAL_END", "run_stop", nullptr, {{"status", "success"}});  // MLPerf wants one
   if (events() && !preempted) events()->end_session(true);
   if (events()) events()->flush();
 }

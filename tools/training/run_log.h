@@ -8,6 +8,7 @@
 
 #include "datasets/core/loader.h"
 #include "framework/optim/parameters.h"
+#include "parallel/runtime/step.h"
 #include "tools/training/console.h"
 #include "tools/training/evaluate.h"
 #include "tools/training/mllog.h"
@@ -32,7 +33,8 @@ class RunLog {
 
   void copy_to(const std::string& path) { console_.copy_to(path); }  ///< Console::copy_to
   /// The run goes on, or begins; its end (preempted: it is to be resumed).
-  void begin(const Parameters&, Index train_samples, Index test_samples);
+  /// replicas: ranks that divide a batch.
+  void begin(Step&, NormScope, int replicas, const DatasetSource& train, const DatasetSource& test, Index batches);
   void end(bool preempted);
   /// The run's, on all ranks; empty on those of virtual time that do not know it. A collective call where time is real.
   std::string agreed_directory(World&) const;
@@ -62,7 +64,8 @@ class RunLog {
   const char* unit_ = "images";  // what samples are, or consist of
   double units_ = 1;             // a sample
   bool main_, inputs_shown_ = false;
-  std::int64_t last_step_ = -1;  // of train_step(); -1: none yet
+  MlLog::Time opened_ = std::chrono::system_clock::now();  // before the Trainer opens data
+  std::int64_t last_step_ = -1;                            // of train_step(); -1: none yet
 };
 
 }  // namespace trireme

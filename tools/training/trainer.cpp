@@ -127,7 +127,7 @@ struct Trainer::Impl {
   }
   TrainerResult run_in(const std::string& directory) {
     banner();
-    log.begin(step->parameters(), input.train->size(), input.test->size());
+    log.begin(*step, strategy.scope(), mesh.size("data"), *input.train, *input.test, loader.batches());
     if (log.writes()) log.dir().remove_result();
     if (!directory.empty()) set_crash_directory(directory + "/crash");  // before run() a failure is a refusal
     const Nanoseconds start = clock.simulated() ? 0 : clock.now();
