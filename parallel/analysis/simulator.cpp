@@ -132,7 +132,7 @@ void Simulator::begin_step(int rank) {
 void Simulator::end_step(int rank) {
   const auto& list = actions(rank);
   for (ActionId id = 0; id < std::ssize(list); ++id) {
-    const auto [begin, end] = at(rank, id);
+    const Nanoseconds begin = at(rank, id).begin, end = at(rank, id).end;
     const SimAction& a = list[id];
     if (begin == unknown) continue;
     const Nanoseconds linked = a.axis >= 0 ? took(rank, a) : -1;
@@ -202,9 +202,12 @@ void Simulator::start(int rank, ActionId id) {
 
 bool Simulator::wait(int rank, ActionId id) {
   if (servers_[rank]) return true;
-  const State& s = at(rank, id);
+  State& s = at(rank, id);
   if (s.begin == unknown) return true;  // it does not run
   if (s.end == unknown && !overlaps_) carry_on(rank);
+  const SimAction& a = actions(rank)[id];
+  if (!overlaps_ && s.end != unknown && a.is == SimAction::Is::recv && !std::exchange(s.copied, true))
+    s.end = std::max(clock_[rank], s.end) + copying(rank, a);
   if (s.end == unknown)
     waits_[rank] = id;
   else
@@ -264,7 +267,8 @@ void Simulator::carry(int rank, ActionId id) {
   const SimAction& a = actions(rank)[id];
   const Nanoseconds ready = std::max(at(rank, id).begin, link.free);
   if (a.is == SimAction::Is::collective) return meet(rank, a, ready);
-  link.free = ready + took(rank, a);
+  const bool copies = !overlaps_ && a.is == SimAction::Is::send;  // its receiver does
+  link.free = ready + (copies ? 0 : took(rank, a));
   if (a.is == SimAction::Is::push) {
     deliver(rank, plan_.root_at(rank, a), a, link.free);
   } else {
@@ -296,6 +300,13 @@ void Simulator::arrive(int rank, ActionId id, Nanoseconds when) {
     boxes_[{rank, -1, id}].come.push_back(when);  // for a later step
   else
     finish(rank, id, std::max(s.begin, when));
+}
+
+/// What a message takes of its receiver, where ranks carry out communication while they wait.
+Nanoseconds Simulator::copying(int rank, const SimAction& a) const {
+  if (a.partner < 0) return 0;
+  const int other = ranks_.folded && a.ring ? rank : grid_.neighbour(rank, a.along, a.offset, a.ring);
+  return other < 0 ? 0 : took(other, actions(other)[a.partner]);
 }
 
 void Simulator::pull(int rank, ActionId id) {

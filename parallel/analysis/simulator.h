@@ -82,6 +82,7 @@ class Simulator {
   struct State {                  // of an action of a rank in its step
     Nanoseconds begin = unknown;  // it has started
     Nanoseconds end = unknown;    // of a receive that has not started: the arrival
+    bool copied = false;          // copying() is in it
   };
   using Look = std::pair<Nanoseconds, int>;  // a server looks for messages: the time and the rank
   struct RankLink {
@@ -134,6 +135,7 @@ class Simulator {
   void exchange(int rank, ActionId id);
   void carry(int rank, ActionId id);
   void meet(int rank, const SimAction&, Nanoseconds ready);
+  Nanoseconds copying(int rank, const SimAction&) const;
   void arrive(int rank, ActionId id, Nanoseconds when);
   void pull(int rank, ActionId id);
   void deliver(int from, int to, const SimAction&, Nanoseconds when);

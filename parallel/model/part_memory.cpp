@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
-#include <optional>
 
 #include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"
@@ -297,13 +297,27 @@ void count_memory(const Chain& chain, Parameters& parameters, std::vector<PartIn
   }
 }
 
-void raise_bytes(PartCost& to, const PartCost& found) {
+namespace {
+/// f(bytes of a, the same of b) for all bytes of two costs.
+template <class F>
+void each_bytes(PartCost& a, const PartCost& b, F f) {
   for (Index PartCost::*bytes : {&PartCost::saved, &PartCost::output, &PartCost::halo, &PartCost::unsaved})
-    to.*bytes = std::max(to.*bytes, found.*bytes);
+    f(a.*bytes, b.*bytes);
   for (PassMemory PartCost::*passes : {&PartCost::activations, &PartCost::halos, &PartCost::packed})
     for (Index PassMemory::*bytes : {&PassMemory::forward, &PassMemory::backward, &PassMemory::backward_input,
                                      &PassMemory::backward_weight, &PassMemory::deferred})
-      to.*passes.*bytes = std::max(to.*passes.*bytes, found.*passes.*bytes);
+      f(a.*passes.*bytes, b.*passes.*bytes);
+}
+}  // namespace
+
+void raise_bytes(PartCost& to, const PartCost& found) {
+  each_bytes(to, found, [](Index& a, Index b) { a = std::max(a, b); });
+}
+
+void move_bytes(PartCost& a, const PartCost& b, double share) {
+  each_bytes(a, b, [share](Index& from, Index to) {
+    from = std::max<Index>(0, std::llround(static_cast<double>(from) + share * static_cast<double>(to - from)));
+  });
 }
 
 PartCost joined(const PartCost& a, const PartCost& b) {

@@ -14,6 +14,8 @@ namespace trireme {
 void count_memory(const Chain&, Parameters&, std::vector<PartInfo>&, const Tensor& x, const DryRunOptions& options);
 /// The most of both in each of the bytes.
 void raise_bytes(PartCost& to, const PartCost& found);
+/// Bytes that grow with the rows: a's become those at `share` of the way from a to b, never below 0.
+void move_bytes(PartCost& a, const PartCost& b, double share);
 /// What two neighbouring parts cost together, as if they were one: a, then b.
 PartCost joined(const PartCost& a, const PartCost& b);
 

@@ -235,14 +235,17 @@ Index gradients_of(const Plan& plan, const Program& program, Index block, const 
     if (a.kind == ActionKind::drop_gradients) dropped[a.slice.begin] = {a.slice, given_back(plan, a, o)};
   if (dropped.empty()) return block;
   for (const auto& [begin, drop] : dropped) block -= drop.second;
+  const auto write = [&](const Slice& written) {
+    for (const auto& [begin, drop] : dropped)
+      if (drop.first.overlaps(written) && held.emplace(begin, drop.second).second) more += drop.second;
+  };
   for (const Action& a : program.actions) {
     if (const int s = live.segment_of(a.part); completes(a) && s >= 0) {
       const Segment& segment = live.segments[static_cast<std::size_t>(s)];
-      const Slice written{plan.parts[static_cast<std::size_t>(segment.first)].slice.begin,
-                          plan.parts[static_cast<std::size_t>(segment.end - 1)].slice.end};
-      for (const auto& [begin, drop] : dropped)
-        if (drop.first.overlaps(written) && held.emplace(begin, drop.second).second) more += drop.second;
+      write({plan.parts[static_cast<std::size_t>(segment.first)].slice.begin,
+             plan.parts[static_cast<std::size_t>(segment.end - 1)].slice.end});
     }
+    if (is_reduction(a)) write(a.slice);
     most = std::max(most, more);
     if (a.kind == ActionKind::drop_gradients)
       if (const auto gone = held.extract(a.slice.begin)) more -= gone.mapped();

@@ -49,6 +49,8 @@ struct StepCosts {
   bool extrapolated = false;                 ///< rows are beyond the sizes
 };
 StepCosts costs_at(const ModelProfile&, Index rows);
+/// Standard deviation of the logarithm of what a computation takes, from the spread of a normal one's quartiles.
+double jitter_of(const ModelProfile&);
 
 /// Between ranks of the machine: calls as they were measured; others by a latency and a bandwidth, those of the
 /// smallest and of the largest message.

@@ -124,6 +124,14 @@ ModelProfile measure_model(Communicator& comm, const MeasureOptions& options) {
   return std::move(replica.profile);
 }
 
+double jitter_of(const ModelProfile& profile) {
+  constexpr double quartile = 0.6745;  // of a normal distribution, in standard deviations
+  std::vector<double> all;
+  for (const ModelProfile::Size& s : profile.sizes)
+    all.push_back(std::max(s.forward.spread, s.backward.spread) / quartile);
+  return all.empty() ? 0 : measured(all).value;
+}
+
 Link link_of(const std::vector<MeasuredCall>& calls) {
   Link link;
   link.measured = calls;

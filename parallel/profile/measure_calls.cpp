@@ -78,17 +78,19 @@ std::vector<MeasuredCall> measure_calls(Communicator& comm, std::span<const Inde
 }
 
 Measured measure_fresh(Communicator& comm, int runs) {
-  const Tensor block = Tensor::zeros({Index{1} << 20}), clocks = Tensor::empty({2}, DType::f64);
+  const Index each = (Index{1} << 20) / comm.size();
+  const Tensor block = Tensor::zeros({each}), whole = Tensor::zeros({each * comm.size()}),
+               clocks = Tensor::empty({2}, DType::f64);
   Runtime& memory = runtime(DeviceKind::cpu);
-  const auto bytes = static_cast<std::size_t>(block.view().bytes());
-  const auto write = [&] { launch<kernel::Fill>(block, 1.0); };
+  const auto bytes = static_cast<std::size_t>(whole.view().bytes());
+  const auto gather = [&] { comm.all_gather(whole, block).wait(); };
   std::vector<double> seconds;
   for (int run = -2; run < runs; ++run) {
     const double anew = timed(comm, clocks, -1, [&] {
-      memory.discard(block.view().data, bytes, cpu());
-      write();
+      memory.discard(whole.view().data, bytes, cpu());
+      gather();
     });
-    const double again = timed(comm, clocks, -1, write);
+    const double again = timed(comm, clocks, -1, gather);
     if (run >= 0) seconds.push_back(std::max(0.0, anew - again) / static_cast<double>(bytes));
   }
   return measured(seconds);

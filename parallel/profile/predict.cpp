@@ -142,6 +142,7 @@ StepTimes predict_step(const Plan& given, const ModelProfile& profile, const Pre
   host.nodes = {{.count = 1, .devices = ranks_of(plan.axes), .source = Source::measured}};
   host.overlaps = false;
   host.inside = host.between = link_of(options.calls);
+  host.jitter = options.jitter;
   const Simulation s = simulate(plan, {.cluster = host,
                                        .element = options.element,
                                        .loss = costs.loss,
@@ -150,7 +151,8 @@ StepTimes predict_step(const Plan& given, const ModelProfile& profile, const Pre
                                        .measured = options.measured,
                                        .between_steps = costs.between,
                                        .step = options.step,
-                                       .steps = options.steps});
+                                       .steps = options.steps,
+                                       .folding = options.jitter > 0 ? Folding::unfolded : Folding::automatic});
   StepTimes times = times_of(plan, s.timeline, s.makespan);
   for (double* t :
        {&times.step, &times.forward, &times.backward, &times.loss, &times.update, &times.other, &times.host})

@@ -26,6 +26,7 @@ struct PredictOptions {
   std::vector<MeasuredCall> calls = {};                ///< between ranks
   double fresh = 0;                                    ///< seconds per byte of memory that is given back and comes anew
   std::function<double(const Action&)> measured = {};  ///< SimulateOptions::measured
+  double jitter = 0;                                   ///< Cluster::jitter: ranks wait for the slower of them
   Index element = 4;                                   ///< bytes of a parameter
   std::int64_t step = 1;                               ///< the first of those that are simulated
   int steps = 1;                                       ///< their mean is the answer

@@ -10,7 +10,7 @@
 #include "parallel/comm/world/mesh.h"
 #include "parallel/comm/world/norm_ranks.h"
 #include "parallel/model/chain.h"
-#include "parallel/model/dry_run.h"
+#include "parallel/model/part_memory.h"
 #include "parallel/search/layer_splits.h"
 #include "parallel/split/split.h"
 
@@ -58,9 +58,12 @@ RankModel ImaginedModels::imagine(const LayerSplit& split, bool recompute, int d
   }
   const Tensor in = x.with_batch(pass.batch);
   const StepScope scope(std::move(pass));
-  DryRun run = dry_run(
-      chain, parameters, chain.parts(parameters), in,
-      {.meter = &mesh.meter(), .loss = o_.loss, .labels = labels, .operations_per_second = o_.operations_per_second});
+  DryRun run = dry_run(chain, parameters, chain.parts(parameters), in,
+                       {.meter = &mesh.meter(),
+                        .loss = o_.loss,
+                        .labels = labels,
+                        .operations_per_second = o_.operations_per_second,
+                        .memory = true});
   return {std::move(run.parts), parameters.size()};
 }
 
@@ -101,8 +104,7 @@ std::optional<RankModel> ImaginedModels::operator()(const LayerSplit& split, boo
     PartInfo& part = model.parts[p];
     const PartInfo& other = found->at_many.parts[p];
     for (auto member : seconds) part.cost.*member = between(part.cost.*member, other.cost.*member, share);
-    for (auto member : {&PartCost::saved, &PartCost::output, &PartCost::halo})
-      part.cost.*member = between(part.cost.*member, other.cost.*member, share);
+    move_bytes(part.cost, other.cost, share);
     if (!split.divides_batch_axis && data == 1)
       std::erase_if(part.comms, [](const PartComm& c) { return c.axis == "data"; });
     for (PartComm& comm : part.comms) {

@@ -156,6 +156,21 @@ def store_spec():
         yield good.replace(old, new).encode()
 
 
+def ledger():
+    """A head, and lines that get their hashes from the fuzzer, good and bad."""
+    line = {"cell": "serial", "config_hash": "0" * 64, "device_seconds": 0.5, "mesh": "", "number": 1, "previous": "PREVIOUS", "ranks": 1, "run": "runs/serial/seed_1",
+            "scaling": "strong", "seconds": 0.5, "seed": 1, "status": "started", "strategy": "", "time": "2026-11-25T17:41:46.123Z", "why": ""}
+    def text(*changes):
+        return "".join("=" + json.dumps(line | {"number": i + 1} | change, separators=(",", ":"))[:-1] + "\n" for i, change in enumerate(changes)).encode()
+    for good in text(), text({}), text({}, {"status": "finished"}), text({}, {"status": "failed", "why": "\u00fc\n"}, {}):
+        yield b"\0" + good
+        yield good
+        yield b"1 abc\n\0" + good
+    for bad in {"number": 3}, {"number": 1e300}, {"number": 9223372036854775807}, {"ranks": 1.5}, {"seed": -2**63}, {"run": 3}, {"previous": ""}, {"seconds": "1"}:
+        yield b"\0" + text({}, bad, {})
+    yield b"\0" + text({})[:-9]
+
+
 def cluster():
     """Cluster files, good and bad."""
     good = ('name = "two kinds"\njitter = 0.25\nseed = 7\nflops = 2e12\n[[nodes]]\ncount = 4\ndevices = 8\nspeed = 1.5\n[[nodes]]\ndevices = 1\n'
@@ -202,6 +217,7 @@ WORDS = {
     tokenizer: ['"model":{', '"vocab":{', '"merges":[', '"added_tokens":[', '"pre_tokenizer":{"type":"ByteLevel"}', '"content":', '"id":', '"normalized":', '"ignore_merges":true',
                 '"add_prefix_space":true', '"use_regex":false', '"trireme_tokenizer":', '"characters"', '"bytes"', "\u0120", "\u010a", "'s", "'ll", "\u017f", "\u3000", b"\xff", b"\0", "#version", "a b"],
     token_file: [struct.pack("<i", 20240520), struct.pack("<i", 20240801), struct.pack("<i", 1), struct.pack("<i", 7)],
+    ledger: ['"number":', '"previous":"PREVIOUS"', '"ranks":', '"seconds":', '"status":"finished"', ',"hash":"', '"}', "9223372036854775807", "-1", "1e999", "null", "\n=", b"\0"],
     cluster: ["name = ", "jitter = ", "seed = ", "flops = ", "[[nodes]]\n", "count = ", "devices = ", "speed = ", "[links.inside]\n", "[links.between]\n", "links = {",
               "latency = ", "bandwidth = ", "inf", "nan", "1e999", "9223372036854775807", '"\\u007f"', "\'\'\'", "=", "{ }", "[ ]"],
     image: [b"\xff\xd8\xff", b"\xff\xc0", b"\xff\xc2", b"\xff\xc4", b"\xff\xda", b"\xff\xdb", b"\xff\xd9", b"\xff\xdd", b"IHDR", b"IDAT", b"PLTE", b"tRNS", b"IEND"],

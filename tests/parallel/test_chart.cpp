@@ -2,6 +2,7 @@
 #include "parallel/analysis/chart.h"
 
 #include <cmath>
+#include <random>
 
 #include "kernels/core/error.h"
 #include "tests/support/catch.h"
@@ -65,4 +66,52 @@ TEST_CASE("a chart shows every series, and refuses what has no place on its axes
   chart.series[0].points[0].second = std::nan("");
   CHECK_THROWS_AS(chart_svg(chart), Error);
   CHECK(svg_page("t", "<svg/>", "a < b").find("<pre>a &lt; b</pre>") != std::string::npos);
+}
+
+TEST_CASE(
+    "marks tell how a number came about, intervals are drawn where they are known, and a stamp cannot be missed") {
+  std::mt19937 random(20);
+  const auto count = [](const std::string& text, const std::string& part) {
+    std::size_t n = 0;
+    for (std::size_t at = 0; (at = text.find(part, at)) != text.npos; ++at) ++n;
+    return n;
+  };
+  for (int i = 0; i < 40; ++i) {
+    Chart chart{.title = "t", .x = "ranks", .y = "s", .series = {}, .log_x = i % 2 == 0, .from_zero = i % 3 == 0};
+    chart.watermark = i % 4 == 0 ? "MADE <UP>" : "";
+    std::size_t of_kind[4] = {}, bars = 0, bands = 0;
+    for (int s = 0; s < 3; ++s) {
+      ChartSeries series{.name = "s", .points = {}};
+      series.band = random() % 2 == 0;
+      std::size_t known = 0;
+      for (int p = 1; p < 30; ++p) {  // more than a line without evidence has marks
+        const double y = 1 + random() % 100;
+        const bool unknown = random() % 3 == 0;
+        known += !unknown;
+        series.points.emplace_back(p, y);
+        series.intervals.emplace_back(unknown ? std::nan("") : y / 2, unknown ? std::nan("") : y * 1.5);
+        series.evidence.push_back(static_cast<Evidence>(random() % 4));
+        ++of_kind[static_cast<std::size_t>(series.evidence.back())];
+      }
+      bars += series.band ? 0 : known, bands += series.band;
+      chart.series.push_back(std::move(series));
+    }
+    const std::string svg = chart_svg(chart);
+    for (std::size_t kind = 0; kind < 4; ++kind) {
+      CHECK(count(svg, std::string(", ") + evidence_names[kind] + "</title>") == of_kind[kind]);
+      CHECK(count(svg, std::string(">") + evidence_names[kind] + "</text>") == 1);
+    }
+    CHECK(count(svg, "<circle ") == of_kind[0] + 1);  // and the legend's
+    CHECK(count(svg, "stroke-width=\"1.5\"") == 3 * bars);
+    CHECK(count(svg, "fill-opacity=\"0.15\"") == 2 * bands);  // and the legend's
+    CHECK(count(svg, ">MADE &lt;UP&gt;</text>") == (i % 4 == 0 ? 1 : 0));
+    CHECK(svg.find("nan") == svg.npos);
+    chart.series[0].evidence.pop_back();
+    CHECK_THROWS_WITH(chart_svg(chart), test::contains("29 points, 29 intervals, 28 kinds of evidence"));
+  }
+  Chart high{.title = "t", .x = "x", .y = "y", .series = {{"s", {{1, 90}, {2, 91}}}}};
+  CHECK(chart_svg(high).find(">0</text>") != std::string::npos);
+  high.from_zero = false, high.x_ticks = {1, 2};
+  CHECK(chart_svg(high).find(">0</text>") == std::string::npos);
+  CHECK(html_text("a\x1b[1m&\n") == "a?[1m&amp;\n");
 }

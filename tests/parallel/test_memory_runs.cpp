@@ -111,6 +111,8 @@ std::string compare(const Subject& s, const Case& c, double tolerance, bool prin
   const auto [plan, all] = predicted(s, c);
   const auto [ranks, programs] = measured(s, c, 4);
   std::string wrong;
+  Index output = 0;
+  for (const PartInfo& part : plan.parts) output = std::max(output, part.cost.output);
   std::vector<RankMemory> most(all.size());  // of the ranks of a program
   for (std::size_t r = 0; r < ranks.size(); ++r)
     for (Index RankMemory::*use : {&RankMemory::weights, &RankMemory::gradients, &RankMemory::optimizer,
@@ -127,7 +129,9 @@ std::string compare(const Subject& s, const Case& c, double tolerance, bool prin
         b.halos, a.packed, b.packed);
     if (print) std::fputs(line.c_str(), stdout);
     const bool in_time = c.strategy.find("mode=async") == std::string::npos;  // else messages may wait, or not
-    if (is - says > tolerance * is || (in_time && says - is > tolerance * is)) wrong += line;
+    const Index late = plan.has_stages() ? output : 0;                        // of a peer: then a message lives longer
+    if (is - says > tolerance * is + static_cast<double>(late) || (in_time && says - is > tolerance * is))
+      wrong += line;
   }
   return wrong;
 }
@@ -186,6 +190,8 @@ TEST_CASE("memory: what plans predict is what ranks hold, for every strategy") {
   for (const Subject& s : {pictures("mnist_cnn", {28, 28, 1}, 32), pictures("resnet20", {32, 32, 3}, 16), text(16, 64),
                            pictures("mlp", {28, 28, 1}, 128), pictures("resnet20", {32, 32, 3}, 16, true)})
     for (const Case& c : cases()) {
+      const bool few = s.recompute || (brief() && s.name != "mlp");
+      if (few && c.strategy.find("data_parallel") == std::string::npos) continue;
       if (only && (s.name + " " + c.strategy).find(only) == std::string::npos) continue;
       try {
         wrong += compare(s, c, 0.02, print);

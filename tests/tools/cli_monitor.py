@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 import unittest
+import xml.etree.ElementTree
 
 import cli
 import unittests
@@ -373,10 +374,26 @@ class Monitor(cli.Case):
                 self.assertFalse({"src", "href", "onload", "xlink:href"} & attributes.keys(), (tag, attributes))
             for name in shown:
                 self.assertIn(name, page.text)
-        for said in "Scaling", "A step of <b>", "lines of metrics.jsonl cannot be read", "environment.json", "trace.json cannot be read", "Where the time of traced steps went":
+            xml.etree.ElementTree.fromstring(out.read_text())
+        for said in "Speed over ranks", "Accuracy at these ranks", "SYNTHETIC DATA", "A step of <b>", "lines of metrics.jsonl cannot be read", "environment.json", "trace.json cannot be read", "Where the time of traced steps went":
             self.assertIn(said, page.text)
         self.refused(run("report", self.dir, "--out", self.dir / "x.html"), "not a run directory")
         self.assertFalse((self.dir / "x.html").exists())
+        # Of a study: every picture of made-up data is stamped, and what cannot be kept is said.
+        study = self.dir / "study"
+        self.assertEqual(run("scaling", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 60, "--data.batch", 12, "--epochs", 2, "--ranks", "1,2", "--seeds", 1, "--target", 5, "--out", study).returncode, 0)
+        self.assertEqual(run("report", study, "--out", self.dir / "study.html").returncode, 0)
+        page = xml.etree.ElementTree.fromstring((self.dir / "study.html").read_text())
+        svg = "{http://www.w3.org/2000/svg}"
+        pictures = page.findall(f".//{svg}svg")
+        self.assertGreater(len(pictures), 2)
+        for picture in pictures:
+            self.assertIn("SYNTHETIC DATA", [text.text for text in picture.findall(f"{svg}text")])
+        text = "".join(page.itertext())
+        for said in "single run", "Weak scaling is missing", "the data are made up", "Last hash of the ledger", "1 (base)":
+            self.assertIn(said, text)
+        self.assertGreaterEqual(text.count("cannot be kept"), 3)
+        self.refused(run("report", study, self.dir / "plain", "--out", self.dir / "x.html"), "name it alone")
 
     def test_profile(self):
         """A trace of all ranks whose events nest, with flows, and a table that closes to the steps' time."""

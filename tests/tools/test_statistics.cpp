@@ -67,7 +67,7 @@ TEST_CASE("the interval of a median is the narrowest pair of order statistics th
   for (int n = 1; n <= 200; ++n) {
     std::vector<double> x = drawn(random, static_cast<std::size_t>(n));
     for (const double level : {0.5, 0.9, 0.95, 0.99}) {
-      const Interval got = median_interval(x, level);
+      const MedianInterval got = median_interval(x, level);
       std::vector<double> y = x;
       std::ranges::sort(y);
       const int k = static_cast<int>(std::ranges::find(y, got.low) - y.begin()) + 1;
@@ -90,7 +90,7 @@ TEST_CASE("intervals of medians hold the median as often as they say") {
     constexpr int many = 4000;
     double said = 0;
     for (int i = 0; i < many; ++i) {
-      const Interval found = median_interval(drawn(random, n));
+      const MedianInterval found = median_interval(drawn(random, n));
       held += found.low <= 3 && 3 <= found.high, said = found.coverage;
     }
     INFO(n);

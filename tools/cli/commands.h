@@ -8,6 +8,10 @@
 #include "tools/launch/supervisor.h"
 #include "tools/training/trainer_options.h"
 
+namespace CLI {
+class App;
+}  // namespace CLI
+
 namespace trireme {
 
 struct PredictOptions {
@@ -102,6 +106,8 @@ int info();
 int train_command(int argc, char** argv, const TrainerOptions&, bool cluster_given);
 /// Checks this machine, or under a launcher all hosts of the job; 1: something is at fault, or holds up the live run.
 int doctor_command(int argc, char** argv, const DoctorOptions&);
+/// Declares the options of `trireme scaling`.
+void add_options(CLI::App&, ScalingCommand&);
 /// What a study's settings begin with: those of its file, which without a model is that of its directory.
 TrainerOptions scaling_base(ScalingCommand&, bool model_given);
 /// Runs a study (run_study()), once every cell's plan is checked. Throws OptionError for one that cannot be.

@@ -161,9 +161,7 @@ int profile_command(int argc, char** argv, const TrainerOptions& config, const P
     m.fresh = measure_fresh(world.comm(), options.runs);
     if (world.main()) m.checkpoint = measure_disk(options.disk, 5);
     std::vector<double> jitter;
-    constexpr double quartile = 0.6745;  // of a normal distribution, in standard deviations
-    for (const ModelProfile& p : m.models)
-      for (const ModelProfile::Size& s : p.sizes) jitter.push_back(s.backward.spread / quartile);
+    for (const ModelProfile& p : m.models) jitter.push_back(jitter_of(p));
     if (!jitter.empty()) m.jitter = measured(jitter).value;
     if (!world.main()) return 0;
     fmt::print("{}", in_words(m));

@@ -26,6 +26,7 @@ h1{font-size:22px;margin:4px 0 2px} h2{font-size:17px;margin:30px 0 10px}
 .fact b{display:block;font-size:18px;font-weight:600;overflow-wrap:anywhere} .fact span{color:#5b6575;font-size:13px}
 table{border-collapse:collapse;font-size:14px;width:100%} th,td{text-align:left;padding:4px 12px 4px 0;border-bottom:1px solid #edf0f4;vertical-align:top}
 td.n{font-variant-numeric:tabular-nums;white-space:nowrap} th{color:#5b6575;font-weight:600}
+@media(max-width:900px){table.many{min-width:1050px} .card>.note{max-width:calc(100vw - 70px)}}
 .differs td{background:#fff7e0} code,pre{font:13px ui-monospace,monospace} pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:0}
 .warn{border-left:4px solid #d55e00} details summary{cursor:pointer;color:#5b6575}
 .note{color:#5b6575;font-size:13px;margin:6px 0} .bad{color:#a33b00} .ok{color:#00694e} .stamp{color:#c00;font-weight:600}
@@ -49,7 +50,7 @@ std::string cards(const std::string& several) {
 }
 
 std::string html_table(const std::vector<std::vector<std::string>>& rows) {
-  std::string text = "<table>";
+  std::string text = rows[0].size() > 6 ? "<table class=\"many\">" : "<table>";
   for (std::size_t r = 0; r < rows.size(); ++r) {
     text += "<tr>";
     for (const std::string& cell : rows[r])

@@ -16,7 +16,7 @@ std::string html_page(const std::string& title, const std::string& body);
 /// A box. more: further classes, each behind a blank.
 std::string card(const std::string& inner, const char* more = "");
 std::string cards(const std::string& several);  ///< side by side where there is room; nothing for none
-/// Rows of cells that are HTML; the first is the head.
+/// Rows of cells that are HTML; the first, which there must be, is the head.
 std::string html_table(const std::vector<std::vector<std::string>>& rows);
 /// Three or four digits; "–" where it is not finite.
 std::string number(double, const char* unit = "");

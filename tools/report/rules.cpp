@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cmath>
@@ -106,10 +105,10 @@ void input_size(const StudyData& study, Rule& r) {
   if (!study.facts || study.facts->input.empty()) r.broken = "the size of the input was not noted";
 }
 
+/// Every start of a run notes the question that it is part of: the one that study.toml holds now.
 bool target_was_first(const StudyData& study) {
-  struct stat s {};
-  if (study.ledger.empty() || ::stat((study.path + "/" + study_file).c_str(), &s) != 0) return false;
-  return static_cast<double>(s.st_mtim.tv_sec) <= unix_seconds(study.ledger.front().time) + 1;
+  const std::string now = asked_by(study.path);
+  return std::ranges::all_of(study.ledger, [&](const LedgerEntry& e) { return e.status != "started" || e.why == now; });
 }
 
 void fixed_target(const StudyData& study, Rule& r) {
@@ -118,7 +117,7 @@ void fixed_target(const StudyData& study, Rule& r) {
   std::vector<std::string> why;
   if (!study.has_target()) why.emplace_back("no target was fixed");
   if (study.has_target() && !target_was_first(study))
-    why.emplace_back("study.toml is younger than the first run: it may have been changed since");
+    why.emplace_back("study.toml is not the one that the runs were started with, by its hash in the ledger");
   if (study.cells.empty() || least < 5)
     why.push_back(least == 1 ? "some cells have a single run"
                              : fmt::format("some cells have {} runs", study.cells.empty() ? 0 : least));

@@ -10,7 +10,7 @@
 #include "framework/io/file.h"
 #include "framework/io/json.h"
 #include "kernels/core/error.h"
-#include "tools/training/toml_file.h"
+#include "tools/training/trainer_options.h"
 
 namespace trireme {
 namespace fs = std::filesystem;

@@ -134,11 +134,12 @@ std::string accuracy_over_ranks(const StudyData& study, bool weak) {
 
 /// Median over seeds of seconds and accuracy at each evaluation that all finished runs have.
 ChartSeries curve_of(const CellData& c, const std::string& colour) {
-  ChartSeries s{
-      .name = c.cell().is_serial() ? c.cell().name : fmt::format("{}, {} ranks", name_of(c.cell()), c.cell().ranks),
-      .points = {},
-      .band = true,
-      .colour = colour};
+  ChartSeries s{.name = c.cell().is_serial() ? c.cell().name
+                                             : fmt::format("{}, {} rank{}", name_of(c.cell()), c.cell().ranks,
+                                                           c.cell().ranks == 1 ? "" : "s"),
+                .points = {},
+                .band = true,
+                .colour = colour};
   std::size_t least = std::numeric_limits<std::size_t>::max();
   for (const RunOutcome& run : c.result.runs)
     if (run.status == "finished") least = std::min(least, run.curve.size());

@@ -14,7 +14,7 @@ namespace trireme {
 /// A median of runs and its interval (median_interval); runs that never came there count as infinity.
 struct Median {
   double value = unknown;
-  Interval interval = {unknown, unknown, 0};
+  MedianInterval interval = {unknown, unknown, 0};
 };
 Median median_with_interval(const std::vector<double>&);  ///< of those that are known
 /// base / x: of medians; its interval from the extremes of both intervals, which is wider than one of 95 %. Unknown

@@ -69,10 +69,10 @@ std::string headline(const StudyData& study) {
     const CellData* best = nullptr;
     for (const CellData& c : study.cells)
       if (std::isfinite(c.time.value) && (!best || c.time.value < best->time.value)) best = &c;
-    text += fact(
-        best ? fmt::format("{} by {} on {}", seconds_text(best->time.value), name_of(best->cell()), best->cell().ranks)
-             : "never",
-        "best median time to target");
+    text += fact(best ? fmt::format("{} by {} on {} rank{}", seconds_text(best->time.value), name_of(best->cell()),
+                                    best->cell().ranks, best->cell().ranks == 1 ? "" : "s")
+                      : "never",
+                 "best median time to target");
     if (study.serial_by_time)
       text += fact(seconds_text(study.cells[*study.serial_by_time].time.value), "best serial run, time to target");
     text += fact(fmt::format("{:g} %", o.target), "target, held-out accuracy");
@@ -94,8 +94,8 @@ std::string headline(const StudyData& study) {
     for (const RunData& run : c.runs)
       devices.insert(told(run.environment, "processors") + ", " + told(run.environment, "device"));
   text += fact(devices.empty() ? "not known" : *devices.begin() + (devices.size() > 1 ? " and others" : ""), "device");
-  text += fact(fmt::format("{} tried, {} failed", t.started, t.failed), "runs, all that were started");
-  text += fact(fmt::format("{:.2f} h", t.device_seconds / 3600), "device-hours of them");
+  text += fact(fmt::format("{} tried, {} failed, {:.2f} h", t.started, t.failed, t.device_seconds / 3600),
+               "runs, all that were started, and their device-hours");
   return fmt::format("<div class=\"facts\">\n{}</div>\n", text);
 }
 
@@ -117,9 +117,9 @@ std::string time_section(const StudyData& study) {
     const Median ms{1e3 * c.step.value,
                     {1e3 * c.step.interval.low, 1e3 * c.step.interval.high, c.step.interval.coverage}};
     if (study.has_target()) {
-      row.push_back(with_interval(c.time, 2, runs));
+      row.push_back(with_interval(c.time, c.time.value < 1 ? 3 : 2, runs));
       row.push_back(fmt::format("{} of {}", c.result.reached, runs));
-      row.push_back(digits(c.olympic_time, 2));
+      row.push_back(digits(c.olympic_time, c.olympic_time < 1 ? 3 : 2));
     } else {
       row.push_back(with_interval(ms, 2, runs));
     }

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <stdexcept>
 
 #include "framework/io/file.h"
 #include "framework/io/json.h"
@@ -45,17 +46,26 @@ std::string body_of(const LedgerEntry& e) {
   return text;
 }
 
-/// Throws nlohmann's exceptions for members that are missing or of another type.
+/// Of the ledger's own: no fraction, and none that a double would not hold.
+std::int64_t whole(const Json& j, const char* key) {
+  constexpr std::int64_t most = std::int64_t{1} << 53;
+  const Json& number = j.at(key);
+  const bool fits = number.is_number_integer() && number.get<double>() < static_cast<double>(most) &&
+                    number.get<double>() > static_cast<double>(-most);
+  return fits ? number.get<std::int64_t>() : throw std::range_error(key);
+}
+
+/// Throws std::exception for members that are missing or of another type.
 LedgerEntry entry_of(const Json& j) {
-  return {.number = j.at("number").get<std::int64_t>(),
+  return {.number = whole(j, "number"),
           .time = j.at("time").get<std::string>(),
           .run = j.at("run").get<std::string>(),
           .cell = j.at("cell").get<std::string>(),
           .scaling = j.at("scaling").get<std::string>(),
           .strategy = j.at("strategy").get<std::string>(),
           .mesh = j.at("mesh").get<std::string>(),
-          .ranks = j.at("ranks").get<int>(),
-          .seed = j.at("seed").get<std::int64_t>(),
+          .ranks = static_cast<int>(std::clamp<std::int64_t>(whole(j, "ranks"), 0, 1 << 30)),
+          .seed = whole(j, "seed"),
           .config_hash = j.at("config_hash").get<std::string>(),
           .status = j.at("status").get<std::string>(),
           .why = j.at("why").get<std::string>(),
@@ -90,7 +100,16 @@ std::string utc_text(double unix_seconds) {
 
 LedgerReader::LedgerReader(const std::string& directory) {
   const std::string path = directory + "/" + ledger_file;
-  const std::string text = fs::exists(path) ? read_text(path, most_bytes) : "";
+  read(fs::exists(path) ? read_text(path, most_bytes) : "");
+  const std::string head = directory + "/" + ledger_head_file;
+  compare(fs::exists(head) ? std::optional(read_text(head, 4096)) : std::nullopt);
+}
+
+LedgerReader::LedgerReader(const std::string& lines, const std::optional<std::string>& head) {
+  read(lines), compare(head);
+}
+
+void LedgerReader::read(const std::string& text) {
   std::int64_t number = 0;
   for (std::size_t at = 0, end; at < text.size(); at = end + 1) {
     end = text.find('\n', at);
@@ -102,7 +121,6 @@ LedgerReader::LedgerReader(const std::string& directory) {
     }
     read_line(text.substr(at, end - at), ++number);
   }
-  compare_head(directory);
 }
 
 void LedgerReader::read_line(const std::string& line, std::int64_t number) {
@@ -114,7 +132,7 @@ void LedgerReader::read_line(const std::string& line, std::int64_t number) {
   LedgerEntry e;
   try {
     e = entry_of(json);
-  } catch (const Json::exception&) {
+  } catch (const std::exception&) {
     seen_.clear();
     return fault("it is no line of a ledger: it was edited");
   }
@@ -135,13 +153,12 @@ void LedgerReader::read_line(const std::string& line, std::int64_t number) {
 }
 
 /// The head was written behind its line: a ledger may be one line ahead of it, never behind.
-void LedgerReader::compare_head(const std::string& directory) {
-  const std::string path = directory + "/" + ledger_head_file;
-  if (!fs::exists(path)) {
+void LedgerReader::compare(const std::optional<std::string>& head) {
+  if (!head) {
     if (entries_.size() > 1) faults_.push_back(fmt::format("{}: it is missing", ledger_head_file));
     return;
   }
-  const std::string text = read_text(path, 4096);
+  const std::string& text = *head;
   const auto named = [&](const LedgerEntry& e) { return text == fmt::format("{} {}\n", e.number, e.hash); };
   const std::size_t n = entries_.size();
   if ((n > 0 && named(entries_[n - 1])) || (n > 1 && named(entries_[n - 2]))) return;

@@ -9,6 +9,7 @@
 // number and hash of the last line, so that lines missing at the end are noticed, too.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,9 +26,9 @@ struct LedgerEntry {
   std::string cell = {}, scaling = {}, strategy = {}, mesh = {};  ///< as in StudyCell
   int ranks = 1;
   std::int64_t seed = 0;
-  std::string config_hash = {};  ///< as in StudyCell
-  std::string status = {},
-              why = {};       ///< started, finished, failed, interrupted; why it is one of the last two, else empty
+  std::string config_hash = {};       ///< as in StudyCell
+  std::string status = {}, why = {};  ///< started, finished, failed, interrupted; why it is one of the last two; of a
+                                      ///< start asked_by(); else empty
   double seconds = 0;         ///< wall time of the whole process, data, evaluation and checkpoints included
   double device_seconds = 0;  ///< seconds times ranks
   std::string previous = {}, hash = {};
@@ -42,6 +43,8 @@ class LedgerReader {
   /// Reads and verifies the ledger of a study's directory; one that is not there is empty. Damage is told by faults().
   /// Throws Error only where a file cannot be read.
   explicit LedgerReader(const std::string& directory);
+  /// The same of the texts of ledger_file and ledger_head_file, which may be missing.
+  LedgerReader(const std::string& lines, const std::optional<std::string>& head);
   /// The lines that are whole and unedited, in the file's order.
   const std::vector<LedgerEntry>& entries() const { return entries_; }
   /// What is wrong, each with its line: "ledger.jsonl:7: ..."; empty: nothing is.
@@ -54,7 +57,8 @@ class LedgerReader {
 
  private:
   void read_line(const std::string& line, std::int64_t number);
-  void compare_head(const std::string& directory);
+  void read(const std::string& text);
+  void compare(const std::optional<std::string>& head);
   std::vector<LedgerEntry> entries_;
   std::vector<std::string> faults_;
   std::size_t torn_bytes_ = 0;

@@ -189,7 +189,9 @@ class Runner {
     const auto since = [](Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); };
     const std::vector<std::string> command = command_of(cell, seed);
     LedgerEntry e = entry(cell, seed, "started");
+    e.why = asked_by(options_.directory);
     ledger_.append(e);
+    e.why.clear();
     fs::remove(options_.directory + "/" + e.run + "/" + result_file);  // of an earlier attempt
     const auto start = Clock::now();
     std::optional<Clock::time_point> asked;

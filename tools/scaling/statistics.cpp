@@ -41,7 +41,7 @@ double median_of(std::span<const double> x) {
   return y.size() % 2 == 1 || y[middle - 1] == y[middle] ? y[middle] : (y[middle - 1] + y[middle]) / 2;
 }
 
-Interval median_interval(std::span<const double> x, double level) {
+MedianInterval median_interval(std::span<const double> x, double level) {
   if (x.empty()) return {none, none, 0};
   const std::vector<double> y = sorted(x);
   const auto n = static_cast<double>(y.size());

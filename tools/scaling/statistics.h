@@ -10,7 +10,7 @@ namespace trireme {
 /// Seconds to a target that was not reached: infinity, so that it sorts behind every time.
 inline constexpr double never = std::numeric_limits<double>::infinity();
 
-struct Interval {
+struct MedianInterval {
   double low = 0, high = 0;
   double coverage = 0;  ///< probability with which such an interval holds the median, in [0, 1]
 };
@@ -22,7 +22,7 @@ double median_of(std::span<const double>);  ///< of an even number the mean of t
 /// from the k-th smallest to the k-th largest, k the greatest with 1 - 2 P(Binomial(n, 1/2) < k) >= level. Below six
 /// numbers no k gives 0.95: then it is from the smallest to the largest, with the coverage that this has, 0.9375 of
 /// five. Of none NaN.
-Interval median_interval(std::span<const double>, double level = 0.95);
+MedianInterval median_interval(std::span<const double>, double level = 0.95);
 /// The mean without the smallest and the largest (MLPerf's rules for training); NaN of less than three.
 double olympic_mean(std::span<const double>);
 /// The first time of a curve of (seconds, accuracy) at which the accuracy is at least the target; never: it is not.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cmath>
 #include <filesystem>
 #include <random>
 #include <set>
@@ -136,6 +137,8 @@ StudyOptions options_of(const toml::table& table, const std::string& source, Stu
       const Option option = find_option(known, name);
       set_option(option, option_text(node, option));
       check_value(option);
+      if (std::ranges::any_of(ranks, [](double n) { return n != std::floor(n); }))
+        throw OptionError("study.ranks must be whole numbers");
     } catch (const OptionError& e) { wrong(node, e.what()); }
   }
   o.ranks.clear();
@@ -226,6 +229,10 @@ std::vector<std::pair<std::size_t, int>> order_of(std::size_t cells, int seeds) 
   return order;
 }
 
+std::string asked_by(const std::string& directory) {
+  return fmt::format("asked by {}, SHA-256 {}", study_file, sha256(read_settings(directory + "/" + study_file)));
+}
+
 std::string run_of(const StudyCell& cell, std::int64_t seed) { return fmt::format("runs/{}/seed_{}", cell.name, seed); }
 
 std::string to_toml(const StudyOptions& study, const TrainerOptions& settings, const std::vector<PlannedCell>& cells) {
@@ -257,8 +264,7 @@ StudyQuestion parse_study(const std::string& toml, const std::string& source) {
   q.cells = cells_in(all, source);
   for (auto& [name, value] : read_own_toml(toml))
     if (!name.starts_with("study.") && !name.starts_with("[")) q.settings.emplace(name, value);
-  if (!parse_number(q.settings["seed"], q.first_seed))
-    throw OptionError(fmt::format("{}: seed must be a whole number", source));
+  q.first_seed = all["seed"].value_or(q.first_seed);
   return q;
 }
 

@@ -56,6 +56,9 @@ std::vector<PlannedCell> cells_of(const StudyOptions&, const TrainerOptions& set
 /// Seed by seed, each time all cells in an order drawn anew (always the same): what changes on the machine meanwhile
 /// falls on all alike. Cell and seed (from 0).
 std::vector<std::pair<std::size_t, int>> order_of(std::size_t cells, int seeds);
+/// What a run's start notes in the ledger, so that a study.toml changed since is found: "asked by study.toml, SHA-256
+/// ...".
+std::string asked_by(const std::string& directory);
 /// "runs/CELL/seed_N", relative to the study's directory.
 std::string run_of(const StudyCell&, std::int64_t seed);
 /// The text of study.toml.

@@ -41,8 +41,8 @@ std::vector<std::pair<double, double>> curve_of(const std::string& directory, co
     const Json json = parse_json(line.substr(9));
     if (!json.is_object() || json.value("key", "") != "eval_accuracy" || !json["value"].is_number()) continue;
     const double unix = json.value("time_ms", 0.0) / 1000;
-    by_epoch[json["metadata"].value("epoch_num", std::int64_t{0})] = {elapsed(attempts, unix),
-                                                                      100 * json["value"].get<double>()};
+    by_epoch[json["metadata"].value("epoch_num", std::int64_t{0})] = {
+        elapsed(attempts, unix), std::round(1e10 * json["value"].get<double>()) / 1e8};
   }
   std::vector<std::pair<double, double>> curve;
   for (const auto& [epoch, point] : by_epoch) curve.push_back(point);

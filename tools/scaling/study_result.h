@@ -39,7 +39,7 @@ struct CellResult {
   int finished = 0, failed = 0;
   double accuracy = unknown, accuracy_sd = unknown;  ///< of finished runs
   double step_seconds = unknown;                     ///< median of finished runs
-  Interval step_interval = {};
+  MedianInterval step_interval = {};
   double samples_per_s = unknown;  ///< median of finished runs
   double to_target = unknown;      ///< median of finished and failed ones; never; NaN: no target, or no run
   int reached = 0;
