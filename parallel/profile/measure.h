@@ -27,10 +27,10 @@ struct MeasureOptions {
 /// Steps of the model, whole on each rank of the communicator, which do the same at the same time without a message.
 /// What rank 0 measures, on each. ModelProfile::model, arch and optimizer are left to the caller. A collective call.
 ModelProfile measure_model(Communicator&, const MeasureOptions&);
-/// The costs of a program's segments as a rank takes them that runs these parts and no others, micro-batch by
-/// micro-batch: what a rank's caches hold depends on it. Times of a segment are shared out among its parts in the
-/// proportion of `parts`, of which those of others are left as they are. split: halves of backward one after the other,
-/// else together. x: one micro-batch, of the model's first part.
+/// The costs of a program's segments as a rank takes them that runs these parts and no others, with as many
+/// micro-batches in flight: what a rank's caches hold depends on both. Times of a segment are shared out among its
+/// parts in the proportion of `parts`, of which those of others are left as they are. split: halves of backward one
+/// after the other, else together. x: one micro-batch, of the model's first part.
 void measure_stage(const Chain&, Parameters&, const Tensor& x, const Program&, bool split, int runs,
                    std::vector<PartCost>& parts);
 /// Collectives and messages of so many bytes (f32) among the ranks of the communicator, each `runs` times on memory

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <ranges>
 
 #include "framework/autograd/backward.h"
 #include "framework/autograd/step_context.h"
@@ -19,33 +20,44 @@ Tensor leaf(const Tensor& x, bool wants_gradient) {
   return in.require_grad(wants_gradient && is_float(x.dtype()));
 }
 
+/// What backward of one micro-batch begins with.
+struct Recorded {
+  std::vector<Tensor> roots, seeds;
+};
+
 /// Parts that run together, with what comes into them.
 struct Stage {
   Segment parts;
   Tensor x;
   Stashed stashed;
   std::vector<double> forward = {}, input = {}, weight = {};  // seconds
+  std::vector<Recorded> in_flight = {};
 
-  void run(const Chain& chain, bool split, bool counts) {
+  void begin(const Chain& chain, bool counts) {
     Stashed beside;
-    for (auto& [name, t] : stashed) beside.emplace(name, leaf(t, true));
+    for (auto& [name, t] : stashed) beside.emplace(name, leaf(t.clone(), true));
     const Stashed before = beside;
-    Tensor y = leaf(x, parts.first > 0);
+    Tensor y = leaf(x.clone(), parts.first > 0);  // each micro-batch has its own
     const double begun = now();
     for (int p = parts.first; p < parts.end; ++p) y = chain.run(p, y, beside);
-    const double made = now();
-    std::vector<Tensor> roots{y}, seeds;
+    if (counts) forward.push_back(now() - begun);
+    Recorded r{.roots = {y}, .seeds = {}};
     for (auto& [name, t] : beside)
-      if (const auto was = before.find(name); was == before.end() || was->second.id() != t.id()) roots.push_back(t);
-    std::erase_if(roots, [](const Tensor& t) { return !t.requires_grad(); });
-    for (const Tensor& root : roots) seeds.push_back(Tensor::full(root.shape(), 1e-3, root.dtype(), root.device()));
+      if (const auto was = before.find(name); was == before.end() || was->second.id() != t.id()) r.roots.push_back(t);
+    std::erase_if(r.roots, [](const Tensor& t) { return !t.requires_grad(); });
+    for (const Tensor& root : r.roots) r.seeds.push_back(Tensor::full(root.shape(), 1e-3, root.dtype(), root.device()));
+    in_flight.push_back(std::move(r));
+  }
+  /// Backward of the oldest.
+  void end(bool split, bool counts) {
+    const Recorded r = std::move(in_flight.front());
+    in_flight.erase(in_flight.begin());
     Deferred weights;
-    const double seeded = now();
-    if (!roots.empty()) backward(roots, seeds, {.defer_weights = split ? &weights : nullptr, .hooks = false});
+    const double begun = now();
+    if (!r.roots.empty()) backward(r.roots, r.seeds, {.defer_weights = split ? &weights : nullptr, .hooks = false});
     const double propagated = now();
     weights.run();
-    if (!counts) return;
-    forward.push_back(made - begun), input.push_back(propagated - seeded), weight.push_back(now() - propagated);
+    if (counts) input.push_back(propagated - begun), weight.push_back(now() - propagated);
   }
 };
 
@@ -69,8 +81,13 @@ void measure_stage(const Chain& chain, Parameters& parameters, const Tensor& x, 
     const Fields fields = fields_beside(y);
     y = leaf(chain.run(p, p > 0 ? with_fields(y, fields) : y, stashed), false);
   }
-  for (int run = -2; run < runs; ++run)
-    for (Stage& stage : stages) stage.run(chain, split, run >= 0);
+  const int each = std::max(1, peak_in_flight(program) / std::max(1, static_cast<int>(stages.size())));
+  for (int run = -2; run < runs; ++run) {
+    for (Stage& stage : stages)
+      for (int i = 0; i < each; ++i) stage.begin(chain, run >= 0);
+    for (Stage& stage : stages | std::views::reverse)
+      for (int i = 0; i < each; ++i) stage.end(split, run >= 0);
+  }
   parameters.clear_grads();
   for (const Stage& stage : stages) {
     double forward = 0, back = 0, input = 0, weight = 0;

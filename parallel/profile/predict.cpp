@@ -81,7 +81,7 @@ ModelProfile measure_parts_of(Mesh& mesh, const Plan& plan, MeasureOptions optio
   std::vector<PartCost> parts = profile.sizes[0].parts;
   const Tensor x = options.batch(rows).first;
   world.barrier();
-  measure_stage(chain, parameters, x, program, split, 2 * options.runs, parts);
+  measure_stage(chain, parameters, x, program, split, options.runs, parts);
   // Each part is told by the ranks that run it: the mean of theirs.
   const Tensor all = Tensor::zeros({static_cast<Index>(count), 4}, DType::f64);
   double* const told = all.data<double>();
