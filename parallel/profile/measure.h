@@ -37,8 +37,8 @@ void measure_stage(const Chain&, Parameters&, const Tensor& x, const Program&, b
 /// that its rank has just written; from the moment when the last, for which the others wait, is there to the end of
 /// all. The same on all ranks. A collective call.
 std::vector<MeasuredCall> measure_calls(Communicator&, std::span<const Index> bytes, int runs = 15);
-/// Seconds per byte of memory that all ranks give back to the system and gather anew, beside those of the gathering
-/// alone. A collective call.
+/// Seconds per byte of other ranks' blocks whose memory is given back to the system and gathered anew, beside those of
+/// the gathering alone. A collective call.
 Measured measure_fresh(Communicator&, int runs = 15);
 /// Seconds of an encoded reduction of the plan in that step, encoding and decoding included. The same on all ranks. A
 /// collective call.

@@ -13,6 +13,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/temporary.h"
 #include "tools/report/rules.h"
+#include "tools/report/run_pictures.h"
 
 using namespace trireme;
 using namespace trireme::test;
@@ -302,4 +303,26 @@ TEST_CASE("a quotient of medians has an interval from the extremes, and a law's 
   CHECK(m.interval.coverage == 0.8);
   CHECK(std::isnan(ratio({never, {1, never, 1}}, {1, {1, 1, 1}}).value));
   CHECK(ratio({8, {6, 9, 1}}, {4, {3, never, 1}}).interval.low == 0);
+}
+
+TEST_CASE(
+    "runs side by side: no picture of speed over ranks without the accuracy of each, and stamps on made-up data") {
+  for (const char* key : {"test_top1", "test_loss"})
+    for (const char* data : {"mnist", "synthetic"}) {
+      std::vector<RunData> runs(3);
+      for (int i = 0; i < 3; ++i) {
+        RunData& run = runs[static_cast<std::size_t>(i)];
+        run.name = fmt::format("run {}", i);
+        run.environment["ranks"] = std::to_string(1 << i);
+        run.settings = {{"model", "mlp"}, {"data.name", data}};
+        run.test = {{"images_per_s", {{1, 100.0 * (i + 1)}}}, {key, {{1, 3.0 + i}}}};
+      }
+      const std::string all = scaling_over_ranks(runs);
+      CHECK(count(all, "<svg ") == 2);
+      CHECK(count(all, ">SYNTHETIC DATA</text>") == (data == std::string("synthetic") ? 2 : 0));
+      runs[1].test.erase(key);
+      const std::string less = scaling_over_ranks(runs);
+      CHECK(count(less, "<svg ") == 0);
+      CHECK(less.find("is not known of run 1") != std::string::npos);
+    }
 }
