@@ -12,7 +12,7 @@ sub_floors = [folder for floor, folders in {
     "parallel": "comm comm/transport comm/collectives comm/world plan plan/check strategies/codecs strategies model split runtime analysis profile search",
     "datasets": "core images text formats",
     "models": "registry text vision",
-    "tools": "training launch doctor scaling report cli",
+    "tools": "training launch doctor scaling report backtest cli",
 }.items() for folder in [f"{floor}/{name}" for name in folders.split()]]
 vendors = {  # header pattern -> the only places that may include it
     r"oneapi/dnnl|dnnl": ("kernels/cpu/",),

@@ -60,9 +60,11 @@ class Scale {
 };
 
 /// A series with its marks and intervals.
-void draw_series(Svg& svg, const ChartSeries& s, const std::string& colour, const Scale& x, const Scale& y) {
+/// aside: pixels to the right of where its numbers are.
+void draw_series(Svg& svg, const ChartSeries& s, const std::string& colour, const Scale& x, const Scale& y,
+                 double aside) {
   std::vector<std::pair<double, double>> points, around;
-  for (const auto& [px, py] : s.points) points.emplace_back(x(px), y(py));
+  for (const auto& [px, py] : s.points) points.emplace_back(x(px) + aside, y(py));
   const auto known = [&](std::size_t i) { return i < s.intervals.size() && !std::isnan(s.intervals[i].first); };
   if (s.band) {
     for (std::size_t i = 0; i < points.size(); ++i)
@@ -242,7 +244,8 @@ std::string chart_svg(const Chart& chart) {
   for (std::size_t i = chart.series.size(); i-- > 0;) {  // the first is drawn over the others
     const ChartSeries& s = chart.series[i];
     const std::string colour = s.colour.empty() ? palette(i) : s.colour;
-    draw_series(svg, s, colour, x, y);
+    const double middle = (static_cast<double>(chart.series.size()) - 1) / 2;
+    draw_series(svg, s, colour, x, y, chart.dodge && !s.dashed ? 4 * (static_cast<double>(i) - middle) : 0);
     at = top + 10 + row * static_cast<double>(i);
     if (s.band)
       svg.area({{right + 14, at - 6}, {right + 36, at - 6}, {right + 36, at + 6}, {right + 14, at + 6}},

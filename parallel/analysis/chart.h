@@ -33,7 +33,8 @@ struct Chart {
   bool log_x = false, log_y = false;  ///< then all numbers along it must be above 0
   bool from_zero = true;              ///< whether a linear y axis has 0 on it
   std::vector<double> x_ticks = {};   ///< empty: as the numbers ask for
-  std::string watermark = {};         ///< across the picture: what nobody may miss ("SYNTHETIC DATA")
+  bool dodge = false;          ///< series some pixels beside each other, so that their error bars can be told apart
+  std::string watermark = {};  ///< across the picture: what nobody may miss ("SYNTHETIC DATA")
 };
 
 /// Colours that the colour-blind tell apart (Okabe and Ito, 2008), then others; they begin again after the last.

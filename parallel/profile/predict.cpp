@@ -70,7 +70,7 @@ ModelProfile measure_parts_of(Mesh& mesh, const Plan& plan, MeasureOptions optio
   Communicator& world = mesh.world().comm();
   ModelProfile profile = measure_model(world, options);
   const std::size_t count = profile.sizes[0].parts.size();
-  if (plan.programs.size() < 2 || count != plan.parts.size()) return profile;
+  if (plan.microbatches < 2 || count != plan.parts.size()) return profile;
   const int mine = plan.program_at([&](const std::string& axis) { return mesh.index(axis); });
   const Program& program = plan.programs[static_cast<std::size_t>(mine)];
   const Module model = options.model();
@@ -94,7 +94,11 @@ ModelProfile measure_parts_of(Mesh& mesh, const Plan& plan, MeasureOptions optio
   for (std::size_t p = 0; p < count; ++p) {
     const double* const of = told + 4 * p;
     PartCost& c = profile.sizes[0].parts[p];
-    if (of[3] > 0) c.forward = of[0] / of[3], c.backward_input = of[1] / of[3], c.backward_weight = of[2] / of[3];
+    if (of[3] == 0) continue;
+    // The first micro-batch of a step finds in the caches what the update has left there, as a step of one does.
+    const auto mean = [&](double first, double later) { return later + (first - later) / plan.microbatches; };
+    c.forward = mean(c.forward, of[0] / of[3]), c.backward_input = mean(c.backward_input, of[1] / of[3]);
+    c.backward_weight = mean(c.backward_weight, of[2] / of[3]);
   }
   return profile;
 }

@@ -35,8 +35,8 @@ struct PredictOptions {
 /// reductions, memory that is given back. step: one of them. PredictOptions::rows and element are left to the caller. A
 /// collective call.
 PredictOptions measure_calls_of(Mesh&, const Plan&, std::int64_t step, int runs = 5);
-/// measure_model() for the plan's micro-batches of so many rows, and where the model is cut, what each program's
-/// segments take on the rank that runs them. A collective call of the mesh.
+/// measure_model() for the plan's micro-batches of so many rows, and where a step has several, what each program's
+/// segments take on the rank that runs them, one micro-batch behind the other. A collective call of the mesh.
 ModelProfile measure_parts_of(Mesh&, const Plan&, MeasureOptions, Index rows);
 /// The plan's step by simulate(), with the costs of the profile in the place of the parts'; where layers are divided
 /// over ranks, their share of them. Ranks are threads or processes of one host: they carry collectives out while they

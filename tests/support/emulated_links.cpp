@@ -279,11 +279,15 @@ Nanoseconds EmulatedClock::processor() { return time_of(CLOCK_THREAD_CPUTIME_ID)
 
 void EmulatedClock::sleep_until(Nanoseconds then) {
   if (then <= now()) return;
-  const bool sleeps = real() < then;  // else it is late already
   const timespec t{then / second, then % second};
   while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, nullptr) != 0) {}
   at_ = then, processor_at_ = processor();
-  if (sleeps) late_ += real() - then, ++sleeps_;
+  late_ += real() - then, ++sleeps_;
+}
+
+void EmulatedClock::restart(Nanoseconds then) {
+  sleep_until(then);
+  late_ = 0, sleeps_ = 0;
 }
 
 void emulate(int ranks, const Cluster& cluster, const std::function<void(World&, EmulatedClock&)>& body) {

@@ -26,9 +26,10 @@ class EmulatedClock {
   Nanoseconds now() const { return at_ + processor() - processor_at_; }  ///< of the steady clock
   /// Until then, if it is not later already.
   void sleep_until(Nanoseconds then);
-  /// What a sleep came late, mean since reset_lateness().
+  /// Sleeps until then, from which it goes on, whatever it has lagged behind real time before.
+  void restart(Nanoseconds then);
+  /// What a sleep came late, mean since restart().
   Nanoseconds lateness() const { return sleeps_ == 0 ? 0 : late_ / sleeps_; }
-  void reset_lateness() { late_ = 0, sleeps_ = 0; }
   static Nanoseconds real();  ///< the steady clock
 
  private:

@@ -1,6 +1,7 @@
 #include "tests/support/emulation.h"
 
 #include <algorithm>
+#include <barrier>
 #include <ctime>
 #include <map>
 #include <mutex>
@@ -138,6 +139,9 @@ EmulatedTimes times_of(const EmulatedCase& c) {
   EmulatedTimes times;
   std::mutex mutex;
   Nanoseconds began = 0, ended = 0, late = 0;
+  // What ranks have prepared they have waited for cores for; the run begins when all are there, on all clocks at once.
+  constexpr Nanoseconds soon = 50000000;
+  std::barrier together(ranks, [&]() noexcept { began = EmulatedClock::real() + soon; });
   std::clock_t processor = 0;
   Plan plan;
   Timeline measured;
@@ -160,8 +164,8 @@ EmulatedTimes times_of(const EmulatedCase& c) {
     for (int i = 0; i < first; ++i) step(x, y);
     step.flush();
     world.comm().barrier();
-    clock.reset_lateness();
-    const Nanoseconds begin = clock.now();
+    together.arrive_and_wait();
+    clock.restart(began);
     const std::clock_t cpu = std::clock();
     for (int i = 0; i < c.steps; ++i) {
       sleeper->begin_step(own, program, c.cluster, world.rank(), first + i, i);
@@ -172,7 +176,7 @@ EmulatedTimes times_of(const EmulatedCase& c) {
     sleeper->stop();
     {
       const std::lock_guard lock(mutex);
-      began = world.main() ? begin : began, ended = std::max(ended, end), late += clock.lateness();
+      ended = std::max(ended, end), late += clock.lateness();
       if (world.main()) processor = std::clock() - cpu;
     }
     Timeline all = step.timeline();

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cmath>
 #include <exception>
-#include <limits>
 #include <thread>
 
 #include "kernels/core/error.h"
@@ -27,15 +26,8 @@ std::vector<const ScalingFamily*> others(const ScalingTable& table, const Scalin
 BacktestFamily predicted(const ScalingFamily& family, const std::vector<const ScalingFamily*>& evidence) {
   BacktestFamily result;
   result.family = family;
-  double best = -std::numeric_limits<double>::infinity();
-  for (const ScalingForm& form : scaling_forms()) {
-    const ScalingPrior prior = fit_prior(evidence, form);
-    double score = 0;
-    for (const ScalingFamily* f : evidence)
-      if (has_predictions(*f)) score += log_density_of_predicted(*f, form, prior);
-    if (score > best) best = score, result.form = form, result.prior = prior;
-  }
-  const std::vector<ScalingPrediction> times = predict(family, result.form, result.prior);
+  for (const ScalingForm& form : scaling_forms()) result.members.push_back({form, fit_prior(evidence, form)});
+  const std::vector<ScalingPrediction> times = predict(family, result.members);
   for (std::size_t i = 0; i < times.size(); ++i)
     result.points.push_back(
         {.row = family.rows[static_cast<std::size_t>(family.calibration) + i], .predicted = times[i]});
@@ -81,14 +73,6 @@ ErrorTotals Backtest::baseline_totals(std::size_t i) const {
 
 double Backtest::coverage() const {
   return totals_over(*this, [](const BacktestPoint& p) { return p.inside() ? 1.0 : 0.0; }).mean;
-}
-
-std::vector<ScalingForm> scaling_forms() {
-  std::vector<ScalingForm> all;
-  for (const Latency latency : {Latency::none, Latency::ring, Latency::tree})
-    for (const double smoothness : {1.0, 1.5})
-      for (const int tail : {1, 4}) all.push_back({latency, smoothness, tail});
-  return all;
 }
 
 Backtest backtest(const ScalingTable& table, LeaveOut leave_out) {

@@ -1,7 +1,6 @@
 // Back-test: larger systems of a table predicted from smaller ones, and how wrong that was.
 #pragma once
 #include <array>
-#include <string>
 #include <vector>
 
 #include "tools/backtest/baselines.h"
@@ -9,7 +8,7 @@
 
 namespace trireme {
 
-/// What the choices of a family's form and prior may not see.
+/// What a family's priors may not be learnt from.
 enum class LeaveOut {
   family,    ///< its own predicted rows
   submitter  ///< those, and every family of its submitter, whose systems are alike
@@ -27,8 +26,7 @@ struct BacktestPoint {
 
 struct BacktestFamily {
   ScalingFamily family;
-  ScalingForm form;  ///< chosen by the others
-  ScalingPrior prior;
+  std::vector<ScalingMember> members;  ///< priors learnt from the others
   std::vector<BacktestPoint> points;
 };
 
@@ -41,7 +39,7 @@ ErrorTotals totals_of(std::vector<double> errors);
 
 struct Backtest {
   std::vector<BacktestFamily> families;  ///< of three or more sizes
-  int evidence = 0;                      ///< families of the table: what forms and priors are learnt from
+  int evidence = 0;                      ///< families of the table: what priors are learnt from
   int left_out = 0;                      ///< rows of the table
   LeaveOut leave_out = LeaveOut::family;
   ErrorTotals totals() const;
@@ -49,19 +47,9 @@ struct Backtest {
   double coverage() const;  ///< share of points inside their band
 };
 
-/// The forms that are tried: three latencies, two smoothnesses, two tails.
-std::vector<ScalingForm> scaling_forms();
-/// Each family of three or more sizes is predicted with the form and prior that the other families choose: for each
-/// form the prior that makes these likeliest, and of the forms the one that gave their own predicted rows the highest
-/// density. Threads: as many as OpenMP would use. Throws Error when there are less than three other families to learn
-/// from, or none to predict.
+/// Each family of three or more sizes is predicted by all scaling_forms() together, with the priors that make the other
+/// families likeliest. On all cores. Throws Error when there are less than three other families to learn from, or none
+/// to predict.
 Backtest backtest(const ScalingTable&, LeaveOut = LeaveOut::family);
-
-/// The table for a terminal, per family and point, with totals and baselines.
-std::string in_words(const Backtest&);
-/// The same as Markdown: a line per family.
-std::string markdown(const Backtest&);
-/// One line per point: family, size, samples, measured, predicted, low, high, error.
-std::string csv(const Backtest&);
 
 }  // namespace trireme

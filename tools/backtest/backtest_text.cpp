@@ -1,9 +1,8 @@
+#include "tools/backtest/backtest_text.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
-
-#include "tools/backtest/backtest.h"
 
 namespace trireme {
 namespace {
@@ -24,24 +23,12 @@ std::string calibration_of(const ScalingFamily& f) {
   return text;
 }
 
-/// How often each form was chosen, most often first.
-std::string choices(const Backtest& test) {
-  std::map<std::string, int> times;
-  for (const BacktestFamily& f : test.families) ++times[in_words(f.form)];
-  std::vector<std::pair<int, std::string>> order;
-  for (const auto& [form, count] : times) order.emplace_back(-count, form);
-  std::ranges::sort(order);
-  std::string text;
-  for (const auto& [count, form] : order) text += fmt::format("  {} of {}: {}\n", -count, test.families.size(), form);
-  return text;
-}
-
 }  // namespace
 
 std::string in_words(const Backtest& test) {
   std::string text = fmt::format(
-      "Back-test: the two smallest sizes of a family calibrate, larger ones are predicted. Form and priors are learnt "
-      "from the other families{} of {}; {} rows of the table have no part in it.\n",
+      "Back-test: the two smallest sizes of a family calibrate, larger ones are predicted. Priors are learnt from the "
+      "other families{} of {}; {} rows of the table have no part in it.\n",
       test.leave_out == LeaveOut::submitter ? ", those of the same submitter left out," : "", test.evidence,
       test.left_out);
   for (const BacktestFamily& f : test.families) {
@@ -60,8 +47,7 @@ std::string in_words(const Backtest& test) {
   text += totals_line("predicted", all);
   for (std::size_t b = 0; b < baselines.size(); ++b)
     text += totals_line(name_of(baselines[b]), test.baseline_totals(b));
-  text += fmt::format("{:.0f} % of the points are inside their 80 % band.\nForms chosen:\n{}", 100 * test.coverage(),
-                      choices(test));
+  text += fmt::format("{:.0f} % of the points are inside their 80 % band.\n", 100 * test.coverage());
   return text;
 }
 

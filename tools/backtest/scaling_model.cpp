@@ -1,15 +1,14 @@
 #include "tools/backtest/scaling_model.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 namespace trireme {
 namespace {
 
-constexpr int points = POINTS;       ///< of the prior's distribution of (a, k, l)
+constexpr int points = 512;       ///< of the prior's distribution of (a, k, l)
 constexpr double spread = 0.003;  ///< of e, run to run
 
 double normal_quantile(double p) {
@@ -56,7 +55,7 @@ class Contrasts {
  public:
   Contrasts(std::vector<const ScalingRow*> rows, const ScalingForm& form, const ScalingPrior& prior)
       : rows_(std::move(rows)), form_(form), factor_(dims() * dims()) {
-    const double over_n = std::exp(2 * prior.x[6]), over_b = std::exp(2 * prior.x[7]);
+    const double over_n = std::exp(2 * prior.over_size), over_b = std::exp(2 * prior.over_samples);
     const auto variogram = [&](const ScalingRow& a, const ScalingRow& b) {
       const auto walk = [&](double ratio) { return std::pow(std::abs(std::log2(ratio)), form_.smoothness); };
       return over_n * walk(static_cast<double>(a.size) / b.size) + over_b * walk(a.samples / b.samples) +
@@ -107,7 +106,7 @@ class Contrasts {
 std::array<double, 3> parameters_at(const std::array<double, 3>& z, const ScalingPrior& prior,
                                     const ScalingForm& form) {
   std::array<double, 3> akl;
-  for (std::size_t d = 0; d < 3; ++d) akl[d] = std::exp(prior.x[d] + std::exp(prior.x[d + 3]) * z[d]);
+  for (std::size_t d = 0; d < 3; ++d) akl[d] = std::exp(prior.mean[d] + prior.deviation[d] * z[d]);
   if (form.latency == Latency::none) akl[2] = 0;
   return akl;
 }
@@ -140,41 +139,46 @@ double log_density(const ScalingFamily& family, int count, const ScalingForm& fo
   const double freedom = form.tail, power = -(freedom + static_cast<double>(k)) / 2;
   std::vector<double> z(k);
   double sum = 1e-300;
-  for (const auto& akl : at) sum += half_power(1 + contrasts.whiten(akl, k, z) / freedom, form.tail + static_cast<int>(k));
+  for (const auto& akl : at)
+    sum += half_power(1 + contrasts.whiten(akl, k, z) / freedom, form.tail + static_cast<int>(k));
   return std::log(sum / static_cast<double>(at.size())) - contrasts.half_log_determinant() + std::lgamma(-power) -
          std::lgamma(freedom / 2) - static_cast<double>(k) / 2 * std::log(freedom * std::numbers::pi);
 }
 
-/// The minimum of f near start; coordinates `fixed` stay as they are. Steps along each coordinate, and on in the direction
-/// that was found, halved where neither helps.
+/// What fit_prior() learns.
+constexpr std::size_t learnt = 5;
+using Learnt = std::array<double, learnt>;
+
+Learnt learnt_of(const ScalingPrior& p) { return {p.mean[0], p.mean[1], p.mean[2], p.over_size, p.over_samples}; }
+ScalingPrior prior_of(const Learnt& x) {
+  return {.mean = {x[0], x[1], x[2]}, .deviation = ScalingPrior{}.deviation, .over_size = x[3], .over_samples = x[4]};
+}
+
+/// The minimum of f near `start`: steps along each coordinate, and on in the direction that was found, halved where
+/// neither helps.
 template <class F>
-ScalingPrior hooke_jeeves(const ScalingPrior& start, const F& f, std::array<int, 2> fixed) {
-  const auto explore = [&](ScalingPrior from, double& least, double step) {
-    for (std::size_t i = 0; i < from.x.size(); ++i) {
-      if (std::ranges::count(fixed, static_cast<int>(i)) > 0) continue;
+Learnt hooke_jeeves(const Learnt& start, const F& f) {
+  const auto explore = [&](Learnt from, double& least, double step) {
+    for (double& coordinate : from)
       for (const double way : {step, -step}) {
-        ScalingPrior other = from;
-        other.x[i] += way;
-        if (const double now = f(other); now < least) {
-          from = other, least = now;
+        const double before = std::exchange(coordinate, coordinate + way);
+        if (const double now = f(from); now < least) {
+          least = now;
           break;
         }
+        coordinate = before;
       }
-    }
     return from;
   };
-  ScalingPrior base = start;
+  Learnt base = start;
   double least = f(base);
   for (double step = 0.5; step > 0.03;) {
     double found = least;
-    ScalingPrior next = explore(base, found, step);
-    if (found >= least - 1e-4) {
-      step /= 2;
-      continue;
-    }
+    Learnt next = explore(base, found, step);
+    if (found >= least - 1e-4) step /= 2;
     while (found < least - 1e-4) {
-      ScalingPrior ahead = next;
-      for (std::size_t i = 0; i < ahead.x.size(); ++i) ahead.x[i] += next.x[i] - base.x[i];
+      Learnt ahead = next;
+      for (std::size_t i = 0; i < learnt; ++i) ahead[i] += next[i] - base[i];
       base = next, least = found;
       found = f(ahead);
       next = explore(ahead, found, step);
@@ -185,77 +189,99 @@ ScalingPrior hooke_jeeves(const ScalingPrior& start, const F& f, std::array<int,
 
 }  // namespace
 
-std::string in_words(const ScalingForm& f) {
-  return fmt::format("{}, walks of smoothness {}, tail {}",
-                     f.latency == Latency::ring   ? "ring with latency"
-                     : f.latency == Latency::tree ? "bandwidth and a tree's latency"
-                                                  : "ring's bandwidth alone",
-                     f.smoothness, f.tail);
+std::vector<ScalingForm> scaling_forms() {
+  std::vector<ScalingForm> all;
+  for (const Latency latency : {Latency::none, Latency::ring, Latency::tree})
+    for (const double smoothness : {1.0, 1.5}) all.push_back({latency, smoothness, 1});
+  return all;
 }
 
 double log_density(const ScalingFamily& family, const ScalingForm& form, const ScalingPrior& prior) {
   return log_density(family, static_cast<int>(family.rows.size()), form, prior, points_of(prior, form));
 }
 
-double log_density_of_predicted(const ScalingFamily& family, const ScalingForm& form, const ScalingPrior& prior) {
-  const Points at = points_of(prior, form);
-  return log_density(family, static_cast<int>(family.rows.size()), form, prior, at) -
-         log_density(family, family.calibration, form, prior, at);
-}
-
 /// 20 samples of fixed part; 6 of bandwidth; of latency 1/64 for a message of a ring, 2 for a level of a tree.
 ScalingPrior start_of(const ScalingForm& form) {
   ScalingPrior prior;
-  if (form.latency == Latency::tree) prior.x[2] = 0.7;
+  if (form.latency == Latency::tree) prior.mean[2] = 0.7;
   return prior;
 }
 
 ScalingPrior fit_prior(std::span<const ScalingFamily* const> families, const ScalingForm& form) {
-  const ScalingPrior start = start_of(form);
-  const std::array<double, ScalingPrior::count> width = {1.5, 1.5, 1.5, 0.5, 0.5, 0.5, 1, 1};
-  const auto badness = [&](const ScalingPrior& prior) {
-    double sum = 0;
-    for (std::size_t i = 0; i < prior.x.size(); ++i) sum += std::pow((prior.x[i] - start.x[i]) / width[i], 2) / 2;
+  const Learnt start = learnt_of(start_of(form)), width = {1.5, 1.5, 1.5, 1, 1};
+  return prior_of(hooke_jeeves(start, [&](const Learnt& x) {
+    double badness = 0;
+    for (std::size_t i = 0; i < learnt; ++i) badness += std::pow((x[i] - start[i]) / width[i], 2) / 2;
+    const ScalingPrior prior = prior_of(x);
     const Points at = points_of(prior, form);
-    for (const ScalingFamily* f : families) sum -= log_density(*f, static_cast<int>(f->rows.size()), form, prior, at);
-    return sum;
-  };
-  return hooke_jeeves(start, badness, form.latency == Latency::none ? std::array{2, 5} : std::array{-1, -1});
+    for (const ScalingFamily* f : families)
+      badness -= log_density(*f, static_cast<int>(f->rows.size()), form, prior, at);
+    return badness;
+  }));
 }
 
-std::vector<ScalingPrediction> predict(const ScalingFamily& family, const ScalingForm& form,
-                                       const ScalingPrior& prior) {
-  const Points at = points_of(prior, form);
+namespace {
+
+/// A mixture of Student's t distributions of the log of a row's time over the family's first.
+struct Mixture {
+  struct Part {
+    double weight, centre, scale;
+    int freedom;
+  };
+  std::vector<Part> parts;
+  /// The parts of one form, of which the weights together are 1.
+  void add(const ScalingFamily&, const ScalingRow& test, const ScalingMember&, const Points&);
+  double quantile(double p) const;
+};
+
+void Mixture::add(const ScalingFamily& family, const ScalingRow& test, const ScalingMember& member, const Points& at) {
+  std::vector<const ScalingRow*> rows = rows_of(family, family.calibration);
+  rows.push_back(&test);
+  Contrasts contrasts(rows, member.form, member.prior);
+  const std::size_t known = contrasts.dims() - 1, begin = parts.size();
+  const int tail = member.form.tail, freedom = tail + static_cast<int>(known);
+  std::vector<double> z(known);
+  double total = 0;
+  for (const auto& akl : at) {
+    const double squares = contrasts.whiten(akl, known, z);
+    double centre = contrasts.log_ratio(known + 1, akl);
+    for (std::size_t m = 0; m < known; ++m) centre += contrasts.factor(known, m) * z[m];
+    const double scale = contrasts.factor(known, known) * std::sqrt((tail + squares) / freedom);
+    parts.push_back({half_power(1 + squares / tail, freedom), centre, scale, freedom});
+    total += parts.back().weight;
+  }
+  for (std::size_t i = begin; i < parts.size(); ++i) parts[i].weight /= total;
+}
+
+double Mixture::quantile(double p) const {
+  double low = parts[0].centre, high = low, total = 0;
+  for (const Part& part : parts) {
+    low = std::min(low, part.centre - 5), high = std::max(high, part.centre + 5);
+    total += part.weight;
+  }
+  for (int i = 0; i < 40; ++i) {
+    const double middle = (low + high) / 2;
+    double below = 0;
+    for (const Part& part : parts)
+      if (part.weight > 1e-9) below += part.weight * student((middle - part.centre) / part.scale, part.freedom);
+    (below < p * total ? low : high) = middle;
+  }
+  return low;
+}
+
+}  // namespace
+
+std::vector<ScalingPrediction> predict(const ScalingFamily& family, std::span<const ScalingMember> members) {
+  std::vector<Mixture> mixtures(family.rows.size() - static_cast<std::size_t>(family.calibration));
+  for (const ScalingMember& member : members) {
+    const Points at = points_of(member.prior, member.form);
+    for (std::size_t i = 0; i < mixtures.size(); ++i)
+      mixtures[i].add(family, family.rows[static_cast<std::size_t>(family.calibration) + i], member, at);
+  }
   std::vector<ScalingPrediction> all;
-  for (std::size_t test = static_cast<std::size_t>(family.calibration); test < family.rows.size(); ++test) {
-    std::vector<const ScalingRow*> rows = rows_of(family, family.calibration);
-    rows.push_back(&family.rows[test]);
-    Contrasts contrasts(rows, form, prior);
-    const std::size_t known = contrasts.dims() - 1;
-    const int freedom = form.tail + static_cast<int>(known);
-    std::vector<double> z(known + 1), weight, centre, scale;
-    double total = 0;
-    for (const auto& akl : at) {
-      const double squares = contrasts.whiten(akl, known, z);
-      double mean = contrasts.log_ratio(known + 1, akl);
-      for (std::size_t m = 0; m < known; ++m) mean += contrasts.factor(known, m) * z[m];
-      centre.push_back(mean);
-      scale.push_back(contrasts.factor(known, known) * std::sqrt((form.tail + squares) / freedom));
-      weight.push_back(half_power(1 + squares / form.tail, freedom));
-      total += weight.back();
-    }
-    const auto quantile = [&](double p) {
-      double low = std::ranges::min(centre) - 5, high = std::ranges::max(centre) + 5;
-      for (int i = 0; i < 40; ++i) {
-        const double middle = (low + high) / 2;
-        double below = 0;
-        for (std::size_t s = 0; s < weight.size(); ++s)
-          below += weight[s] * student((middle - centre[s]) / scale[s], freedom);
-        (below < p * total ? low : high) = middle;
-      }
-      return family.rows[0].milliseconds * std::exp(low);
-    };
-    all.push_back({quantile(0.5), quantile(0.1), quantile(0.9)});
+  for (const Mixture& mixture : mixtures) {
+    const auto at = [&](double p) { return family.rows[0].milliseconds * std::exp(mixture.quantile(p)); };
+    all.push_back({.milliseconds = at(0.5), .low = at(0.1), .high = at(0.9)});
   }
   return all;
 }

@@ -14,7 +14,6 @@
 #pragma once
 #include <array>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "tools/backtest/scaling_table.h"
@@ -23,19 +22,30 @@ namespace trireme {
 
 enum class Latency { none, ring, tree };
 
-/// A form of the model; which one is chosen by other families than the one that is predicted.
+/// A form of the model.
 struct ScalingForm {
   Latency latency = Latency::ring;
   double smoothness = 1;  ///< of the walks: 1 Brownian, towards 2 smoother
   int tail = 1;           ///< degrees of freedom; 1: families that fit badly are common
 };
-std::string in_words(const ScalingForm&);
+/// The forms that predictions are made of: three latencies, two smoothnesses. All weigh the same, as no family's data
+/// choose among them: estimated weights of forecasts that differ little do worse (Claeskens, Magnus, Vasnev and Wang,
+/// The forecast combination puzzle, 2016).
+std::vector<ScalingForm> scaling_forms();
 
-/// What families have in common. Logarithms, so that any number is allowed.
+/// What families have in common, as logarithms: means of a, k and l, which fit_prior() learns, their standard
+/// deviations, which it does not (software differs by a factor of 1.7, networks and their latency by 2.7), s over log2
+/// n, s over log2 b.
 struct ScalingPrior {
-  static constexpr int count = 8;
-  /// Mean of log a, log k, log l; log of their standard deviations; log s over log2 n and over log2 b.
-  std::array<double, count> x = {3.0, 1.8, -4.2, -0.5, -0.5, -0.5, -4.2, -4.2};
+  std::array<double, 3> mean = {3.0, 1.8, -4.2};
+  std::array<double, 3> deviation = {0.5, 1, 1};
+  double over_size = -4.2, over_samples = -4.2;
+};
+
+/// A form, and the prior that was learnt for it.
+struct ScalingMember {
+  ScalingForm form;
+  ScalingPrior prior;
 };
 
 /// A predicted step, milliseconds.
@@ -45,16 +55,15 @@ struct ScalingPrediction {
 
 /// Where fit_prior() begins.
 ScalingPrior start_of(const ScalingForm&);
-/// Log density of a family's measured ratios to its first row; of the predicted rows given the calibration rows.
+/// Log density of a family's measured ratios to its first row.
 double log_density(const ScalingFamily&, const ScalingForm&, const ScalingPrior&);
-double log_density_of_predicted(const ScalingFamily&, const ScalingForm&, const ScalingPrior&);
 
 /// The prior that makes these families likeliest, under a weak prior of its own around start_of(form) (a factor of
 /// 4.5 for a, k, l; of 2.7 for s). Compass search (Hooke and Jeeves, Direct search solution, 1961), always from
 /// start_of(form), so that nothing but the families bears on it.
 ScalingPrior fit_prior(std::span<const ScalingFamily* const>, const ScalingForm&);
 
-/// The rows behind family.calibration, whose times are not read, by those before.
-std::vector<ScalingPrediction> predict(const ScalingFamily&, const ScalingForm&, const ScalingPrior&);
+/// The rows behind family.calibration, whose times are not read, by those before: quantiles of the members' mixture.
+std::vector<ScalingPrediction> predict(const ScalingFamily&, std::span<const ScalingMember>);
 
 }  // namespace trireme

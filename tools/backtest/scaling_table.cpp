@@ -139,7 +139,8 @@ ScalingTable parse_scaling_table(std::string_view text, const std::string& name)
     r.milliseconds = number(row[column.step], "step_ms_median", false, csv);
     r.line = csv.line();
     const auto [at, is_new] = known.try_emplace(family, families.size());
-    if (is_new) families.push_back({.name = family, .submitter = column.submitter < 0 ? "" : row[column.submitter]});
+    if (is_new) families.emplace_back().name = family;
+    if (column.submitter >= 0) families[at->second].submitter = row[column.submitter];
     families[at->second].rows.push_back(r);
   }
   for (ScalingFamily& family : families)

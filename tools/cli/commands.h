@@ -68,6 +68,9 @@ struct PlanOptions {
   std::string trace, svg, html;       ///< files to write
   int steps = 1;                      ///< of simulate: one behind the other
   std::string sweep;                  ///< of simulate: "ranks=1,2,4"; empty: one mesh
+  std::string backtest;               ///< of simulate: a table of others' results; empty: none
+  std::string predictions;            ///< of simulate --backtest: CSV file to write; empty: none
+  bool leave_submitter = false;       ///< of simulate --backtest: learn from other submitters alone
 };
 
 struct LaunchCommand {
@@ -132,6 +135,8 @@ int bench_command(int argc, char** argv, const TrainerOptions&, const BenchOptio
 int plan_show(const TrainerOptions&, const PlanOptions&);
 /// What steps of the settings' strategy would take on a cluster.
 int simulate_command(const TrainerOptions&, const PlanOptions&);
+/// Results of others in options.backtest predicted from their smaller systems, with every error.
+int backtest_command(const PlanOptions&);
 /// The settings' strategy beside the serial run, and what it claims beside that. Returns 0: equal, or other than the
 /// serial run as it says, and all claims hold; 1: not so; throws OptionError where they cannot be compared.
 int verify_command(int argc, char** argv, const TrainerOptions&, const VerifyCommand&);

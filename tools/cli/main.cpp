@@ -13,6 +13,7 @@
 #include <ranges>
 
 #include "kernels/core/suggest.h"
+#include "tools/backtest/scaling_table.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/config_file.h"
 #include "tools/cli/settings_arguments.h"
@@ -335,6 +336,7 @@ void CommandLine::plan() {
 void CommandLine::simulate() {
   CLI::App& command =
       add("simulate", "what a step would take on a cluster that is described, of however many ranks", [this] {
+        if (!plan_.backtest.empty()) return backtest_command(plan_);
         return configured([this](const TrainerOptions& options) { return simulate_command(options, plan_); });
       });
   add_drawings(command);
@@ -347,6 +349,18 @@ void CommandLine::simulate() {
                   "ranks=1,2,4,8: samples per second over numbers of ranks, with the rows of each as they are; --svg "
                   "and --html show a chart")
       ->type_name("LIST");
+  CLI::Option* table = command.add_option("--backtest", plan_.backtest,
+                                          "public results of others: a family's two smallest sizes calibrate, larger "
+                                          "ones are predicted, every error is printed; " +
+                                              std::string(scaling_columns()));
+  table->type_name("TABLE.csv");
+  command.add_option("--predictions", plan_.predictions, "of a back-test: file to write, CSV or (.md) Markdown")
+      ->type_name("FILE")
+      ->needs(table);
+  command
+      .add_flag("--leave_submitter,--leave-submitter", plan_.leave_submitter,
+                "of a back-test: learn from families of other submitters alone")
+      ->needs(table);
   settings_.add_to(command);
 }
 

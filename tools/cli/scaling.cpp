@@ -73,7 +73,8 @@ void add_options(CLI::App& command, ScalingCommand& s) {
       ->type_name("X")
       ->check(CLI::Range(0.0, 100.0));
   command.add_flag("--mpi", s.mpi, "ranks are processes under mpiexec, not threads");
-  command.add_flag("--dry_run,--dry-run", s.dry_run, "only list the cells, and how long they may take");
+  command.add_flag("--dry_run,--dry-run", s.dry_run,
+                   "only list the cells, how long they may take, and what is known so far");
 }
 
 TrainerOptions scaling_base(ScalingCommand& command, bool model_given) {

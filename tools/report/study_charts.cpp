@@ -77,7 +77,7 @@ void add_limits(Chart& chart, const StudyData& study, bool weak, const std::map<
 Chart over_ranks(const StudyData& study, bool weak, const CellData* base, Median CellData::*of) {
   Chart chart{.title = {}, .x = {}, .y = {}, .series = {}};
   chart.x = weak ? "ranks (weak scaling: batch per rank fixed)" : "ranks (strong scaling: global batch fixed)";
-  chart.watermark = stamp(study);
+  chart.watermark = stamp(study), chart.dodge = true;
   chart.log_x = most_ranks(study, weak) > 16;
   std::set<double> ranks{1};
   for (const Family& f : study.families)

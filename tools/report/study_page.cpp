@@ -82,10 +82,10 @@ std::string headline(const StudyData& study) {
   int least = o.seeds, most = 0;
   for (const CellData& c : study.cells)
     least = std::min(least, c.result.finished), most = std::max(most, c.result.finished);
-  text += fact(most == 1       ? "single run"
-               : least == most ? fmt::format("{}", least)
-                               : fmt::format("{} to {}", least, most),
-               "finished runs of a cell");
+  const std::string runs = most == 1       ? "single run"
+                           : least == most ? std::to_string(least)
+                                           : fmt::format("{} to {}", least, most);
+  text += fact(runs, least < 5 ? "finished runs of a cell, fewer than five" : "finished runs of a cell");
   text += fact(study.facts && !study.facts->input.empty() ? study.facts->input : "not known", "input of a sample");
   text += fact(study.setting("data.batch"),
                o.weak && !o.strong ? "batch per rank" : "batch of all ranks (strong), per rank (weak)");

@@ -258,6 +258,7 @@ int run_study(const StudyOptions& study, const TrainerOptions& settings, const s
   keep_question(options.directory, toml, false);
   if (options.dry_run) {
     print_cells(options.directory, study, settings.seed, cells);
+    if (fs::exists(options.directory + "/" + study_file)) fmt::print("\n{}", table_of(study_result(options.directory)));
     return 0;
   }
   make_directories(options.directory);

@@ -9,7 +9,7 @@ namespace trireme {
 
 struct RunnerOptions {
   std::string directory;  ///< of the study; made where it is not there
-  bool dry_run = false;   ///< only list what would be run, and how long it may take
+  bool dry_run = false;   ///< only list what would be run, how long it may take, and the table so far
   double grace = 60;      ///< seconds for a run that was asked to stop, before it is killed
 };
 

@@ -144,7 +144,7 @@ std::string row_of(const CellResult& c, int seeds, bool best) {
   std::string step = number(1e3 * c.step_seconds, 2);
   if (c.finished > 1) step += fmt::format(" [{:.2f}, {:.2f}]", 1e3 * c.step_interval.low, 1e3 * c.step_interval.high);
   const std::string reached = std::isnan(c.to_target) ? "" : fmt::format(" ({}/{})", c.reached, c.finished + c.failed);
-  return fmt::format("{:<44} {:<16} {:>5} {:>10} {:>6} {:>15} {:>24} {:>11} {:>16} {:>9}\n", name, c.cell.mesh,
+  return fmt::format("{:<50} {:<16} {:>5} {:>10} {:>6} {:>15} {:>24} {:>11} {:>16} {:>9}\n", name, c.cell.mesh,
                      c.cell.ranks, runs, c.failed, accuracy, step, number(c.samples_per_s, 0),
                      seconds_text(c.to_target) + reached,
                      best                    ? "1 (base)"
@@ -208,7 +208,7 @@ std::string table_of(const StudyResult& all) {
     text += weak ? fmt::format("\nweak scaling: a batch of {} per rank, the learning rate {}\n", setting("data.batch"),
                                o.scale_lr ? "in proportion to the batch" : "as it is")
                  : fmt::format("\nstrong scaling: a batch of {} over all ranks\n", setting("data.batch"));
-    text += fmt::format("{:<44} {:<16} {:>5} {:>10} {:>6} {:>15} {:>24} {:>11} {:>16} {:>9}\n", "strategy", "mesh",
+    text += fmt::format("{:<50} {:<16} {:>5} {:>10} {:>6} {:>15} {:>24} {:>11} {:>16} {:>9}\n", "strategy", "mesh",
                         "ranks", "runs", "failed", "accuracy %", "step ms [95 %]", "samples/s",
                         o.target > 0 ? fmt::format("to {:g} %", o.target) : "to target", "speed-up");
     for (const CellResult& c : all.cells)
