@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -12,6 +11,7 @@
 
 #include "framework/io/file.h"
 #include "kernels/core/error.h"
+#include "kernels/core/text.h"
 
 namespace trireme {
 namespace {
@@ -66,24 +66,32 @@ Columns columns_of(const std::vector<std::string>& header, const std::string& pl
       {"family", &c.family, true}, {"nodes", &c.nodes, true},         {"accels", &c.accels, true},
       {"lbs", &c.lbs, true},       {"step_ms_median", &c.step, true}, {"submitter", &c.submitter, false},
       {"dup_of", &c.dup, false}};
-  for (const auto& [name, index, required] : known) {
+  for (const auto& each : known) {
+    const std::string_view name = std::get<0>(each);
     const auto found = std::ranges::find(header, name);
-    check(found != header.end() || !required, "simulate --backtest", "{}",
+    check(found != header.end() || !std::get<2>(each), "simulate --backtest", "{}",
           [&] { return fmt::format("{}: there is no column {}; {}", place, name, scaling_columns()); });
     check(std::ranges::count(header, name) < 2, "simulate --backtest", "{}",
           [&] { return fmt::format("{}: column {} stands there twice", place, name); });
-    if (found != header.end()) *index = static_cast<int>(found - header.begin());
+    if (found != header.end()) *std::get<1>(each) = static_cast<int>(found - header.begin());
   }
   return c;
 }
 
+/// For a message: printable, and short.
+std::string shown(std::string_view text) {
+  std::string part(text.substr(0, 40));
+  for (char& c : part)
+    if (c < ' ' || c > '~') c = '?';
+  return part + (text.size() > 40 ? "..." : "");
+}
+
 double number(const std::string& text, std::string_view column, bool whole, const CsvReader& at) {
   double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool good = error == std::errc() && end == text.data() + text.size() && std::isfinite(value) && value > 0 &&
-                    value < 1e9 && (!whole || value == std::floor(value));
+  const bool good = parse_number(text, value) && std::isfinite(value) && value > 0 && value < 1e9 &&
+                    (!whole || value == std::floor(value));
   check(good, "simulate --backtest", "{}", [&] {
-    return fmt::format("{}: {} is '{}', expected a {} above 0; {}", at.place(), column, text,
+    return fmt::format("{}: {} is '{}', expected a {} above 0; {}", at.place(), column, shown(text),
                        whole ? "whole number" : "number", scaling_columns());
   });
   return value;
