@@ -31,7 +31,7 @@ struct Case {
 struct Run {
   Plan plan;
   ModelProfile profile = {};
-  PredictOptions calls = {};
+  PredictStepOptions calls = {};
   double seconds = 0;
 };
 
@@ -71,7 +71,7 @@ Run run(const TrainerOptions& config, const Case& c, int steps) {
                        .runs = 7};
     const Index rows = std::max<Index>(1, config.data.batch / mesh.size("data") / step.plan().microbatches);
     ModelProfile profile = measure_parts_of(mesh, step.plan(), std::move(how), rows);
-    PredictOptions calls = measure_calls_of(mesh, step.plan(), 1, 7);
+    PredictStepOptions calls = measure_calls_of(mesh, step.plan(), 1, 7);
     calls.rows = rows, calls.steps = 16, calls.jitter = jitter_of(profile);
     if (world.main()) result = {step.plan(), std::move(profile), std::move(calls), median(seconds)};
   });

@@ -103,8 +103,8 @@ ModelProfile measure_parts_of(Mesh& mesh, const Plan& plan, MeasureOptions optio
   return profile;
 }
 
-PredictOptions measure_calls_of(Mesh& mesh, const Plan& plan, std::int64_t step, int runs) {
-  PredictOptions options{.step = step};
+PredictStepOptions measure_calls_of(Mesh& mesh, const Plan& plan, std::int64_t step, int runs) {
+  PredictStepOptions options{.step = step};
   Communicator& world = mesh.world().comm();
   const std::vector<Index> bytes{8, 1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24};
   for (const Axis& axis : mesh.axes())
@@ -130,7 +130,7 @@ PredictOptions measure_calls_of(Mesh& mesh, const Plan& plan, std::int64_t step,
   return options;
 }
 
-StepTimes predict_step(const Plan& given, const ModelProfile& profile, const PredictOptions& options) {
+StepTimes predict_step(const Plan& given, const ModelProfile& profile, const PredictStepOptions& options) {
   Plan plan = given;
   const StepCosts costs = costs_at(profile, options.rows);
   check(costs.parts.size() == plan.parts.size(), "predict", "{} has {} parts, and the plan {}", profile.model,

@@ -21,7 +21,7 @@ struct StepTimes {
 /// ends last in it.
 StepTimes times_of(const Plan&, const Timeline&, double step);
 
-struct PredictOptions {
+struct PredictStepOptions {
   Index rows = 1;                                      ///< of a micro-batch, on a rank
   std::vector<MeasuredCall> calls = {};                ///< between ranks
   double fresh = 0;                                    ///< seconds per byte of memory that is given back and comes anew
@@ -32,15 +32,15 @@ struct PredictOptions {
   int steps = 1;                                       ///< their mean is the answer
 };
 /// What the plan's calls take among the ranks of the mesh, measured: collectives and messages by size, encoded
-/// reductions, memory that is given back. step: one of them. PredictOptions::rows and element are left to the caller. A
+/// reductions, memory that is given back. step: one of them. PredictStepOptions::rows and element are left to the caller. A
 /// collective call.
-PredictOptions measure_calls_of(Mesh&, const Plan&, std::int64_t step, int runs = 5);
+PredictStepOptions measure_calls_of(Mesh&, const Plan&, std::int64_t step, int runs = 5);
 /// measure_model() for the plan's micro-batches of so many rows, and where a step has several, what each program's
 /// segments take on the rank that runs them, one micro-batch behind the other. A collective call of the mesh.
 ModelProfile measure_parts_of(Mesh&, const Plan&, MeasureOptions, Index rows);
 /// The plan's step by simulate(), with the costs of the profile in the place of the parts'; where layers are divided
 /// over ranks, their share of them. Ranks are threads or processes of one host: they carry collectives out while they
 /// wait. Throws Error where the profile has other parts than the plan.
-StepTimes predict_step(const Plan&, const ModelProfile&, const PredictOptions&);
+StepTimes predict_step(const Plan&, const ModelProfile&, const PredictStepOptions&);
 
 }  // namespace trireme

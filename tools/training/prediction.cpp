@@ -138,7 +138,7 @@ StepTimes Prediction::measure(Mesh& mesh, Step& step, const TrainerInput& input)
 
                         .runs = runs},
                        rows);
-  PredictOptions how = measure_calls_of(mesh, plan, step.optimizer().steps() | 1, runs);
+  PredictStepOptions how = measure_calls_of(mesh, plan, step.optimizer().steps() | 1, runs);
   how.jitter = jitter_of(profile), how.steps = 16;
   how.rows = rows, how.element = size_of(step.parameters().dtype());
   return predict_step(plan, profile, how);

@@ -5,7 +5,9 @@
 
 #include "framework/tensor/fields.h"
 #include "kernels/core/thread.h"
+#include "parallel/comm/call.h"
 #include "tools/training/from_options.h"
+#include "tools/training/saver.h"
 
 namespace trireme {
 namespace {
@@ -64,6 +66,17 @@ std::string text_of(const TrainerInput& given) {
 }
 
 }  // namespace
+
+TrainerOptions validated(TrainerOptions options, const TrainerInput& given, World& world) {
+  scale_timeouts(slow_phase);  // while runs are opened
+  check(!given.model || (given.train && given.test), "trainer", "a model of the program's own wants its own data sets");
+  check(options.parallel.virtual_ranks == 0 || world.clock(), "trainer",
+        "parallel.virtual is {}, but the world's time is real: make it by World::virtual_time",
+        options.parallel.virtual_ranks);
+  if (world.clock()) options.parallel.virtual_ranks = world.size();
+  validate(options);
+  return options;
+}
 
 PreparedInput prepared_input(TrainerInput given, const TrainerOptions& options) {
   std::string text = text_of(given);

@@ -39,17 +39,6 @@ namespace {
 /// In the rank-local state of checkpoints of virtual time: when the epoch began.
 constexpr char epoch_start[] = "epoch_start";
 
-TrainerOptions validated(TrainerOptions options, const TrainerInput& given, World& world) {
-  scale_timeouts(slow_phase);  // while runs are opened
-  check(!given.model || (given.train && given.test), "trainer", "a model of the program's own wants its own data sets");
-  check(options.parallel.virtual_ranks == 0 || world.clock(), "trainer",
-        "parallel.virtual is {}, but the world's time is real: make it by World::virtual_time",
-        options.parallel.virtual_ranks);
-  if (world.clock()) options.parallel.virtual_ranks = world.size();
-  validate(options);
-  return options;
-}
-
 }  // namespace
 
 struct Trainer::Impl {

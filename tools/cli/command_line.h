@@ -1,0 +1,82 @@
+// CommandLine: the subcommands and options of `trireme`.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tools/cli/commands.h"
+#include "tools/cli/settings_arguments.h"
+
+namespace trireme {
+
+/// The subcommands: each declares its options and what it does in one function below.
+class CommandLine {
+ public:
+  CommandLine(int argc, char** argv) : argc_(argc), argv_(argv) {
+    app_.require_subcommand(1);
+    app_.set_version_flag("--version", version());
+    train(), launch(), scaling(), doctor(), profile(), report(), eval(), predict_images(), generate_text(), pack(),
+        import(), export_model(), bench(), plan(), simulate(), verify();
+    add("info", "build, devices, MPI, threads, versions", [] { return info(); });
+  }
+  int run();
+
+ private:
+  using Action = std::function<int()>;
+  CLI::App& add(const std::string& name, const std::string& about, Action action) {
+    CLI::App* command = app_.add_subcommand(name, about)->allow_extras();
+    actions_.emplace_back(command, std::move(action));
+    return *command;
+  }
+  void train();
+  void launch();
+  void doctor();
+  void profile();
+  void report();
+  void scaling();
+  void eval();
+  void predict_images();
+  void generate_text();
+  void pack();
+  void import();
+  void export_model();
+  void bench();
+  void plan();
+  void simulate();
+  void add_drawings(CLI::App& command);
+  void verify();
+  void add_model(CLI::App& command);
+  static void add_weights(CLI::App& command, std::string& file) {
+    command.add_option("--weights", file, "safetensors file to use instead of the newest checkpoint")
+        ->type_name("FILE");
+  }
+  /// Runs with the settings that result from base, the settings file and the options; or prints these.
+  int configured(const std::function<int(const TrainerOptions&)>& act, const TrainerOptions& base = {});
+
+  /// What is wrong with the first word, if it names no subcommand; else "".
+  std::string unknown_subcommand() const;
+
+  int argc_;
+  char** argv_;
+  CLI::App app_{"Trireme: deep learning with data parallelism, model parallelism and layer pipelining built in"};
+  std::vector<std::pair<CLI::App*, Action>> actions_;
+  SettingsArguments settings_;
+  std::string model_, run_, weights_, from_, to_;
+  bool listing_ = false;
+  PredictOptions predict_;
+  GenerateCommand generate_;
+  ExportOptions export_;
+  BenchOptions bench_;
+  ProfileOptions profile_;
+  PlanOptions plan_;
+  VerifyCommand verify_;
+  LaunchCommand launch_;
+  DoctorOptions doctor_;
+  ScalingCommand scaling_;
+  std::vector<std::string> runs_;
+  std::string page_ = "report.html";
+};
+
+}  // namespace trireme
