@@ -194,7 +194,7 @@ TEST_CASE("pages of made-up studies are whole, and show no speed-up without accu
     CHECK(page.find("<script") == page.npos);
     int least = 1000;
     for (const CellData& c : study.cells) least = std::min(least, c.result.finished);
-    const bool few = page.find("single run") != page.npos || page.find("fewer than five") != page.npos ||
+    const bool few = page.find("single run") != page.npos || page.find("fewer than five.") != page.npos ||
                      page.find("no finished run") != page.npos;
     CHECK(few == (least < 5));
     const bool made_up = made.settings.data.name == "synthetic";
