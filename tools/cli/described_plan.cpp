@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 
 #include "datasets/formats/synthetic.h"
@@ -76,6 +77,8 @@ DescribedPlan::DescribedPlan(const TrainerOptions& config, const std::vector<Axi
   rows = std::max<Index>(1, (config.data.batch + shares - 1) / shares);
   constexpr double each = 1e-3;  // seconds: of every part's forward and backward halves, where all cost the same
   if (cost != "measured" && cost != "equal") {
+    if (!std::filesystem::exists(cost))
+      throw OptionError(fmt::format("--cost is '{}': measured, equal, or a machine file, which is not there", cost));
     const MachineProfile machine = read_machine(cost);
     beside = costs_at(model_in(machine, config, 0), rows), calls = machine.calls;
     check(beside.parts.size() == parts.size(), "profile", "{} has {} parts of {}, which has {}: measure it anew", cost,

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "framework/io/json.h"
+#include "kernels/core/text.h"
 #include "parallel/comm/flight_recorder.h"
 #include "parallel/comm/world/compare.h"
 #include "parallel/profile/measure.h"
@@ -174,7 +175,7 @@ void Prediction::finish(Mesh& mesh, Step& step, const TrainerInput& input, RunLo
     kept["rows"].push_back({{"name", r.name}, {"predicted_s", r.predicted}, {"measured_s", r.measured}});
   }
   text += why.empty() ? fmt::format("  they part most in: {}", most) : fmt::format("  not predicted: {}", why);
-  log.console().log(text);
+  for (const std::string& line : split_text(text, '\n')) log.console().log(line);
   if (log.writes()) log.dir().write_prediction(kept);
 }
 
