@@ -169,8 +169,10 @@ CandidateBounds::Sums CandidateBounds::sums_of(const SearchCandidate& c, const R
     if (c.zero == 1 || c.zero == 2) sums.gather += took(CallKind::all_gather, s);
     if (c.zero == 3 && exact) sums.before += 2 * c.micro * took(CallKind::all_gather, s);
   }
-  for (int p = stages[rank].first; !slices.empty() && model.parts[p].slice.end <= slices.back().begin; ++p)
-    sums.behind += stages[rank].backward_of[p - stages[rank].first];
+  const auto& backward = stages[rank].backward_of;
+  const int first = stages[rank].first, end = first + static_cast<int>(std::ssize(backward));
+  for (int p = first; p < end && !slices.empty() && model.parts[p].slice.end <= slices.back().begin; ++p)
+    sums.behind += backward[p - first];
   return sums;
 }
 
