@@ -1,4 +1,5 @@
 // What plans predict of memory beside what ranks hold in real steps: every strategy, several models. Bytes, no clock.
+// TRIREME_TEST_PRINT=1 prints the table, TRIREME_TEST_ONLY=text runs the cases whose model and strategy have the text.
 #include <sys/prctl.h>
 
 #include <cstdio>
@@ -74,11 +75,6 @@ std::pair<Plan, std::vector<RankMemory>> predicted(const Subject& s, const Case&
   const Index rows = (s.x.dim(0) + shares - 1) / shares;
   imagine(plan, strategy,
           {.model = s.model, .x = s.x.view_rows(0, rows), .loss = cross_entropy, .labels = s.y.view_rows(0, rows)});
-  if (std::getenv("TRIREME_TEST_PARTS"))
-    for (const PartInfo& p : plan.parts)
-      std::printf("%s saved %ld out %ld unsaved %ld F %ld B %ld I %ld W %ld D %ld\n", p.name.c_str(), p.cost.saved,
-                  p.cost.output, p.cost.unsaved, p.cost.activations.forward, p.cost.activations.backward,
-                  p.cost.activations.backward_input, p.cost.activations.backward_weight, p.cost.activations.deferred);
   return {plan, predict_memory(plan, {.element = 4, .states = states, .page = host_page})};
 }
 

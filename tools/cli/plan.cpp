@@ -89,11 +89,9 @@ int plan_show(const TrainerOptions& config, const PlanOptions& options) {
     shown = measure(config, described);
     if (shown.plan.hash() != plan.hash()) fmt::print("\nthe run cut the model elsewhere:\n{}", text(shown.plan));
     fmt::print("\n{}", gantt(shown.plan, shown.timeline, terminal_width()));
-    const bool same = shown.plan.parts.size() == plan.parts.size();  // else layers that are split brought parts along
-    for (std::size_t p = 0; same && p < plan.parts.size(); ++p) shown.plan.parts[p].cost = plan.parts[p].cost;
-    const Plan& predicted = same ? shown.plan : plan;
+    described.imagine_ranks(config, shown.plan);  // of the run's own plan: layers that are split, and its cuts
     fmt::print("\n{}",
-               memory_table(predicted, predict_memory(predicted, memory), shown.memory, shown.timeline.programs));
+               memory_table(shown.plan, predict_memory(shown.plan, memory), shown.memory, shown.timeline.programs));
     fmt::print("\n{}", traffic_table(shown.plan, described.traffic, shown.traffic));
   }
   write_drawings(options, shown.plan, shown.timeline, shown.plan.to_string());
