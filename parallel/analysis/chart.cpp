@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 #include <string_view>
 
@@ -256,6 +257,23 @@ std::string chart_svg(const Chart& chart) {
   }
   svg.watermark(chart.watermark);
   return svg.finish();
+}
+
+std::string stacked_svg(const std::vector<std::string>& pictures) {
+  double width = 0, height = 0;
+  std::string inner;
+  for (const std::string& picture : pictures) {
+    double w = 0, h = 0;
+    const std::size_t size = picture.find("viewBox=\"0 0 ");
+    check(picture.starts_with("<svg ") && size != picture.npos &&
+              std::sscanf(picture.c_str() + size, "viewBox=\"0 0 %lf %lf", &w, &h) == 2,
+          "chart", "only pictures of chart_svg() can be stacked");
+    inner += fmt::format("<svg y=\"{:.0f}\" {}", height, picture.substr(5));
+    width = std::max(width, w), height += h;
+  }
+  Svg all(width, height);
+  std::string text = all.finish();
+  return text.insert(text.rfind("</svg>"), inner);
 }
 
 std::string svg_page(const std::string& title, const std::string& pictures, const std::string& text) {

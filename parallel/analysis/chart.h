@@ -44,6 +44,8 @@ std::string palette(std::size_t);
 /// Throws Error for numbers that are not finite, or not above 0 on a logarithmic axis, and for intervals or evidence of
 /// another number of points.
 std::string chart_svg(const Chart&);
+/// Several pictures (chart_svg) as one, below each other.
+std::string stacked_svg(const std::vector<std::string>& pictures);
 /// For HTML and SVG: what they take for marks is written otherwise.
 std::string html_text(const std::string& text);
 /// A page with pictures and, below them, text as it is. No scripts, nothing loaded.

@@ -35,6 +35,7 @@ class Places {
   std::vector<int> node_;  // by rank
   std::vector<RankLines> lines_;
   std::vector<std::vector<char>> between_;  // by axis and line
+  std::vector<std::vector<char>> mixed_;    // the same: ranks are on several nodes, some of them on one
   bool same_speed_ = true;
   std::vector<Ways> slowest_;  // by program; empty: each rank's own
 };

@@ -86,9 +86,11 @@ void SimPrograms::prepare(int r) {
     SimAction& s = program.actions[id];
     s.phase = a.phase, s.back = steps_back(plan, a), s.is_inline = a.stream == Stream::compute;
     if (a.kind == ActionKind::update) program.last_update = id;
-    if (runs[a.phase] == 0) continue;
     if (runs[a.phase] < options.steps) s.rare = &plan.programs[r].trigger(a);
-    if (is_collective(a))
+    if (runs[a.phase] == 0) continue;
+    if (is_collective(a) && (!a.peer.pairs.empty() || a.peer.offset != 0))
+      add_trade(r, a, s);
+    else if (is_collective(a))
       add_collective(r, a, s);
     else if (is_channel(a))
       add_channel(plan.programs[r], a, s);
@@ -96,6 +98,7 @@ void SimPrograms::prepare(int r) {
       add_calls(r, a, s);
     else if (!is_message(a))
       s.cost = cost_of(r, a), add_comms(r, a, s);
+    if (s.is != SimAction::Is::compute) s.mixes = mixing(r, a);
   }
   const auto waits = dependencies(plan.programs[r], plan.parts);
   for (ActionId id = 0; id < std::ssize(list); ++id) {
@@ -130,6 +133,18 @@ void SimPrograms::add_collective(int r, const Action& a, SimAction& s) {
     for (bool between : {false, true})
       if (measured < 0)
         s.took[between] += collective_time(between ? cluster.between : cluster.inside, call.kind, ranks, call.bytes);
+  }
+}
+
+/// Of ranks that exchange messages by a rule: each waits for its own peers alone.
+void SimPrograms::add_trade(int r, const Action& a, SimAction& s) {
+  const int ranks = size(r, a.peer.axis);
+  if (ranks == 1) return;
+  s.is = SimAction::Is::send, s.trades = true, s.axis = axis_of(a.peer.axis), s.along = grid.find(a.peer.axis);
+  s.peer = &a.peer;
+  for (const PlannedCall& call : calls_of(plan, a, ranks, options.element, options.step)) {
+    s.bytes += call.bytes;
+    s.took[0] = message_time(cluster.inside, call.bytes), s.took[1] = message_time(cluster.between, call.bytes);
   }
 }
 
@@ -209,6 +224,12 @@ void SimPrograms::pair_messages() {
     }
 }
 
+Nanoseconds SimPrograms::mixing(int r, const Action& a) const {
+  if (options.vector_op == 0 || !a.kind->vector_ops) return 0;
+  return nanoseconds(options.vector_op * static_cast<double>(a.slice.size() * options.element) *
+                     a.kind->vector_ops(a, size(r, a.peer.axis)));
+}
+
 Nanoseconds SimPrograms::cost_of(int r, const Action& a) const {
   if (a.kind == ActionKind::loss) return nanoseconds(options.loss);
   if (a.kind == ActionKind::update)
@@ -218,7 +239,7 @@ Nanoseconds SimPrograms::cost_of(int r, const Action& a) const {
     const int ranks = size(r, a.peer.axis);  // each keeps its shard
     return nanoseconds(options.fresh * static_cast<double>(a.slice.size() * options.element) * (ranks - 1) / ranks);
   }
-  return nanoseconds(seconds_of(plan, a));
+  return nanoseconds(seconds_of(plan, a)) + mixing(r, a);
 }
 
 }  // namespace trireme

@@ -27,11 +27,12 @@ struct SimAction {
   bool is_clock = false;          ///< push: of the sender's updates
   bool reports = false;           ///< reports_loss()
   bool ahead = false;             ///< send: to whom Peer::pairs says; nobody waits for it before it runs again
+  bool trades = false;            ///< send: to whom Peer::pairs says; it ends when theirs have come, too
   int axis = -1;                  ///< of SimPrograms::axes: of what goes over the link
   int nth = 0;                    ///< collective: among the program's along the axis; push, pull: number of the channel
   std::size_t along = 0;          ///< message: position of its mesh axis
   int offset = 0;                 ///< send, recv: to the other end; push, pull: its coordinate, -1: the senders'
-  const Peer* peer = nullptr;     ///< push, pull, and what is ahead
+  const Peer* peer = nullptr;     ///< push, pull, what is ahead or trades
   ActionId partner = -1;          ///< send, recv: in the list of the other end's program; -1: none
   int phase = 0;                  ///< of the program
   int back = 0;                   ///< steps_back()
@@ -39,6 +40,7 @@ struct SimAction {
   Nanoseconds cost = 0;           ///< compute: on a device of speed 1 without jitter
   Nanoseconds took[2] = {0};      ///< of the link, inside a node and between nodes
   Index bytes = 0;                ///< AxisTraffic::bytes, of one message
+  Nanoseconds mixes = 0;          ///< what is computed with what has come (ActionRow::vector_ops)
   bool is_inline = false;         ///< it computes: those behind it start when it has ended
   bool in_midst = false;          ///< it starts in the midst of a backward (SimProgram::inner)
   std::vector<SimComm> comms = {};  ///< compute
@@ -102,7 +104,9 @@ struct SimPrograms {
   void add_message(const Action&, SimAction&, Index bytes);
   void add_comms(int program, const Action&, SimAction&);
   void add_channel(const Program&, const Action&, SimAction&);
+  void add_trade(int program, const Action&, SimAction&);
   void add_calls(int program, const Action&, SimAction&);
+  Nanoseconds mixing(int program, const Action&) const;
   Nanoseconds cost_of(int program, const Action&) const;
 };
 

@@ -25,7 +25,10 @@ SimRanks::SimRanks(const SimPrograms& plan, bool is_folded)
 
 SimRecord::SimRecord(const SimPrograms& plan, const Places& places, const SimRanks& ranks)
     : plan_(plan), places_(places), ranks_(ranks), totals_(plan.programs.size()), row_(ranks.world.size(), -1) {
-  for (Totals& t : totals_) t.link.resize(plan.axes.size()), t.bytes.resize(plan.axes.size());
+  for (Totals& t : totals_) {
+    for (auto* times : {&t.link, &t.still}) times->resize(plan.axes.size());
+    for (auto* bytes : {&t.bytes, &t.still_bytes}) bytes->resize(plan.axes.size());
+  }
   const bool all = ranks.folded || std::ssize(row_) <= plan.options.rows;
   for (int rank = 0; rank < std::ssize(row_); ++rank) {
     ++totals_[ranks.program[rank]].ranks;
@@ -47,6 +50,11 @@ void SimRecord::count(int rank, const SimAction& a, Nanoseconds computed, Nanose
     const Nanoseconds took = c.took[places_.between(ranks_.world[rank], c.axis)];
     t.link[c.axis] += took, t.busy -= took, t.bytes[c.axis] += c.bytes;
   }
+}
+
+void SimRecord::stood_still(int rank, int axis, Nanoseconds time, Index bytes) {
+  Totals& t = totals_[ranks_.program[rank]];
+  t.still[axis] += time, t.still_bytes[axis] += bytes;
 }
 
 void SimRecord::span(int rank, ActionId id, Nanoseconds started, Nanoseconds ended, Nanoseconds linked) {
@@ -74,7 +82,7 @@ Simulation SimRecord::simulation(Nanoseconds end) {
     all_busy += t.busy;
     result_.busy.push_back(seconds(t.busy, t.ranks));
     result_.in_flight.push_back(peak_in_flight(plan_.plan.programs[r]));
-    auto& traffic = result_.traffic.emplace_back();
+    auto &traffic = result_.traffic.emplace_back(), &exposed = result_.exposed.emplace_back();
     for (std::size_t a = 0; a < plan_.axes.size(); ++a) {
       const AxisTraffic more{plan_.axes[a], seconds(t.link[a], t.ranks), t.bytes[a] / t.ranks};
       const auto at = std::ranges::find(traffic, more.axis, &AxisTraffic::axis);
@@ -82,6 +90,10 @@ Simulation SimRecord::simulation(Nanoseconds end) {
         traffic.push_back(more);
       else  // some of the ranks along it
         at->seconds += more.seconds, at->bytes += more.bytes;
+      if (t.still[a] == 0) continue;
+      const auto still = std::ranges::find(exposed, more.axis, &AxisTraffic::axis);
+      AxisTraffic& of = still == exposed.end() ? exposed.emplace_back(AxisTraffic{more.axis}) : *still;
+      of.seconds += seconds(t.still[a], t.ranks), of.bytes += t.still_bytes[a] / t.ranks;
     }
   }
   std::ranges::stable_sort(result_.timeline.spans, {}, &Span::rank);

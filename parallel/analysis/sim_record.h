@@ -20,6 +20,8 @@ class SimRecord {
   SimRecord(const SimPrograms&, const Places&, const SimRanks&);
   /// An action that a rank has computed for so long, or whose bytes its link was busy with (without what layers send).
   void count(int rank, const SimAction&, Nanoseconds computed, Nanoseconds linked);
+  /// Computation of a rank stood still for so long until a call along the axis had ended.
+  void stood_still(int rank, int axis, Nanoseconds time, Index bytes);
   /// When it started and ended; its link was busy with it for so long before the end, below 0: it needs none.
   void span(int rank, ActionId, Nanoseconds started, Nanoseconds ended, Nanoseconds linked);
   void end_step(int rank);  ///< all spans of the step are there
@@ -28,8 +30,8 @@ class SimRecord {
  private:
   struct Totals {  // of a program
     Nanoseconds busy = 0, ranks = 0;
-    std::vector<Nanoseconds> link;  // by axis
-    std::vector<Index> bytes;
+    std::vector<Nanoseconds> link, still;  // by axis
+    std::vector<Index> bytes, still_bytes;
   };
   const SimPrograms& plan_;
   const Places& places_;

@@ -49,6 +49,7 @@ struct SimulateOptions {
   double update = 0;                    ///< per updated parameter
   double overhead = 0;                  ///< of the host, per action that computes and call that begins
   double fresh = 0;                     ///< per byte that an action gives back to the system, and that comes anew
+  double vector_op = 0;                 ///< per byte of the vector, of each of ActionRow::vector_ops
   /// What a collective takes that was measured as it is, encoding included; below 0: as the cluster says.
   std::function<double(const Action&)> measured = {};
   double between_steps = 0;  ///< from the end of a step to the next: what a program does there

@@ -3,46 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "parallel/plan/peers.h"
-
 namespace trireme {
-
-void SimServer::post(const Message& m) {
-  auto& queue = mail_[m.sender];
-  queue.push_back(m);
-  if (queue.size() == 1) on_its_way_.insert({m.arrival, m.sender});
-}
-
-std::optional<Nanoseconds> SimServer::next_arrival() const {
-  if (!here_.empty()) return 0;
-  return on_its_way_.empty() ? std::optional<Nanoseconds>() : on_its_way_.begin()->first;
-}
-
-bool SimServer::take(Nanoseconds now) {
-  for (; !on_its_way_.empty() && on_its_way_.begin()->first <= now; on_its_way_.erase(on_its_way_.begin()))
-    here_.insert(on_its_way_.begin()->second);
-  if (here_.empty()) return false;
-  auto next = here_.lower_bound(turn_);
-  if (next == here_.end()) next = here_.begin();
-  auto& queue = mail_[*next];
-  const Message m = queue.front();
-  queue.pop_front();
-  here_.erase(next);
-  if (!queue.empty()) on_its_way_.insert({queue.front().arrival, m.sender});
-  turn_ = m.sender + 1;
-  inbox_.add(from_.size(), channels_[m.channel], m.sender, m.clock);
-  from_.push_back(m.from);
-  return true;
-}
-
-int SimServer::next_phase() {
-  const auto start = inbox_.next();
-  if (!start) return -1;
-  start_ = *start;
-  senders_.clear();
-  for (std::size_t message : start_.messages) senders_.push_back(from_[message]);
-  return start_.phase;
-}
 
 Simulator::Simulator(const SimPrograms& plan, const Places& places, const SimRanks& ranks, SimRecord& record)
     : plan_(plan),
@@ -135,9 +96,9 @@ void Simulator::end_step(int rank) {
     const Nanoseconds begin = at(rank, id).begin, end = at(rank, id).end;
     const SimAction& a = list[id];
     if (begin == unknown) continue;
-    const Nanoseconds linked = a.axis >= 0 ? took(rank, a) : -1;
-    record_.count(rank, a, a.is == SimAction::Is::compute ? end - begin : 0, linked);
-    record_.span(rank, id, begin, end, a.ahead ? -1 : linked);  // ahead: it may end in a later step
+    const Nanoseconds over = a.axis < 0 ? -1 : a.trades ? linked(rank, a) : took(rank, a);
+    record_.count(rank, a, a.is == SimAction::Is::compute ? end - begin : 0, over);
+    record_.span(rank, id, begin, end, a.ahead ? -1 : over + a.mixes);  // ahead: it may end in a later step
   }
   record_.end_step(rank);
   if (told_[rank] != nothing) resumes_[rank] = std::exchange(told_[rank], nothing);
@@ -211,8 +172,21 @@ bool Simulator::wait(int rank, ActionId id) {
   if (s.end == unknown)
     waits_[rank] = id;
   else
-    clock_[rank] = std::max(clock_[rank], s.end);
+    wait_until(rank, a, s.end);
+  if (s.end != unknown && a.mixes > 0 && !std::exchange(s.copied, true)) s.end = clock_[rank] += a.mixes;
   return s.end != unknown;
+}
+
+/// Its clock, which goes on where a call has ended later.
+void Simulator::wait_until(int rank, const SimAction& a, Nanoseconds end) {
+  if (end <= clock_[rank]) return;
+  // A message is known by its sender's end.
+  const int other =
+      a.partner < 0 || (ranks_.folded && a.ring) ? rank : grid_.neighbour(rank, a.along, a.offset, a.ring);
+  const SimAction& call = a.is == SimAction::Is::recv && other >= 0 ? actions(other)[a.partner] : a;
+  if (a.is != SimAction::Is::compute && call.axis >= 0)
+    record_.stood_still(rank, call.axis, end - clock_[rank], call.bytes);
+  clock_[rank] = end;
 }
 
 /// What its link has still to do, up to the first collective whose other ranks have not come.
@@ -244,15 +218,29 @@ void Simulator::enqueue(int rank, ActionId id, Nanoseconds now) {
     carry(rank, id);
 }
 
+/// Whom it exchanges messages with in its step.
+std::vector<RankPair> Simulator::pairs_of(int rank, const SimAction& a) const {
+  const int own = plan_.grid.coordinate(ranks_.world[rank], a.along);
+  return peers_at(*a.peer, own, plan_.grid.axes()[a.along].size, plan_.options.step + step_[rank]);
+}
+
+/// For how long it has the rank's link.
+Nanoseconds Simulator::linked(int rank, const SimAction& a) const {
+  if (!a.trades && !a.ahead) return took(rank, a);
+  const int world = ranks_.world[rank], own = plan_.grid.coordinate(world, a.along);
+  Nanoseconds all = 0;
+  for (const RankPair& pair : pairs_of(rank, a))
+    if (pair.to != own)
+      all += ranks_.folded ? took(rank, a) : a.took[places_.apart(world, plan_.rank_at(world, a, pair.to))];
+  return all;
+}
+
 /// Of pairs that nobody else waits for: an even rank waits for the answer to its message of the step before (of the
 /// first step: as if there had been one), an odd rank for nobody. An answer follows its message at once.
 void Simulator::exchange(int rank, ActionId id) {
   const SimAction& a = actions(rank)[id];
-  const int world = ranks_.world[rank], at_axis = plan_.grid.coordinate(world, a.along);
-  const auto pairs = peers_at(*a.peer, at_axis, plan_.grid.axes()[a.along].size, plan_.options.step + step_[rank]);
-  Nanoseconds took = 0;
-  for (const RankPair& pair : pairs) took += a.took[places_.apart(world, plan_.rank_at(world, a, pair.to))];
-  if (at_axis % 2 == 0) {
+  const Nanoseconds took = linked(rank, a);
+  if (plan_.grid.coordinate(ranks_.world[rank], a.along) % 2 == 0) {
     const auto answer = answers_.try_emplace(rank, 2 * took).first;
     clock_[rank] = std::max(clock_[rank], answer->second);
     answer->second = std::max(clock_[rank], links_[rank].free) + 2 * took;
@@ -267,6 +255,7 @@ void Simulator::carry(int rank, ActionId id) {
   const SimAction& a = actions(rank)[id];
   const Nanoseconds ready = std::max(at(rank, id).begin, link.free);
   if (a.is == SimAction::Is::collective) return meet(rank, a, ready);
+  if (a.trades) return trade(rank, id, ready);
   const bool copies = !overlaps_ && a.is == SimAction::Is::send;  // its receiver does
   link.free = ready + (copies ? 0 : took(rank, a));
   if (a.is == SimAction::Is::push) {
@@ -276,6 +265,40 @@ void Simulator::carry(int rank, ActionId id) {
     if (other >= 0 && a.partner >= 0) arrive(other, a.partner, link.free);
   }
   finish(rank, id, link.free);
+}
+
+/// Its messages leave one behind the other. Folded, those of the others come as its own do.
+void Simulator::trade(int rank, ActionId id, Nanoseconds ready) {
+  const SimAction& a = actions(rank)[id];
+  const int world = ranks_.world[rank], own = plan_.grid.coordinate(world, a.along);
+  Trade mine{ready, {}};
+  std::vector<int> told{rank};
+  if (ranks_.folded) mine.end += linked(rank, a);
+  for (const RankPair& pair : ranks_.folded ? std::vector<RankPair>() : pairs_of(rank, a)) {
+    const int to = plan_.rank_at(world, a, pair.to);
+    if (pair.from != own) mine.from.push_back(plan_.rank_at(world, a, pair.from));
+    if (pair.to == own) continue;
+    mine.end += a.took[places_.apart(world, to)];
+    boxes_[{to, -2 - id, rank}].come.push_back(mine.end);
+    told.push_back(to);
+  }
+  links_[rank].free = mine.end;
+  trades_.insert({{rank, id}, std::move(mine)});
+  for (const int other : told) end_trade(other, id);
+}
+
+/// Once a message of each of the others has come.
+void Simulator::end_trade(int rank, ActionId id) {
+  const auto at = trades_.find({rank, id});
+  if (at == trades_.end()) return;
+  auto& [end, from] = at->second;
+  const auto come = [&](int other) -> auto& { return boxes_[{rank, -2 - id, other}].come; };
+  for (const int other : from)
+    if (std::ssize(come(other)) < std::ranges::count(from, other)) return;
+  for (const int other : from) end = std::max(end, come(other).front()), come(other).pop_front();
+  const Nanoseconds when = end;
+  trades_.erase(at);
+  finish(rank, id, when);
 }
 
 void Simulator::meet(int rank, const SimAction& a, Nanoseconds ready) {
@@ -327,51 +350,6 @@ void Simulator::deliver(int from, int to, const SimAction& a, Nanoseconds when) 
   const ActionId id = box.waiting.front();
   box.waiting.pop_front();
   finish(to, id, std::max(at(to, id).begin, when));
-}
-
-/// A server that has nothing to do takes the next message, and does what follows from it.
-void Simulator::look(int rank, Nanoseconds now) {
-  SimServer& server = *servers_[rank];
-  if (clock_[rank] > now || step_[rank] == steps_ || !server.take(now)) return;
-  clock_[rank] = now;
-  go_on(rank);
-}
-
-int Simulator::next_phase(int rank) {
-  SimServer& server = *servers_[rank];
-  const int phase = server.next_phase();
-  const auto next = phase < 0 ? server.next_arrival() : std::nullopt;
-  if (next) looks_.push({std::max(clock_[rank], *next), rank});
-  return phase;
-}
-
-/// What a server sends; nobody waits for it.
-void Simulator::answer(int rank, ActionId id, int to) {
-  const SimAction& a = actions(rank)[id];
-  const Nanoseconds now = clock_[rank], took = a.took[places_.apart(rank, to)];
-  const Nanoseconds end = links_[rank].free = std::max(now, links_[rank].free) + took;
-  record_.count(rank, a, 0, took), record_.span(rank, id, now, end, took);
-  if (a.is_clock) told_[to] = std::min(told_[to], servers_[rank]->updates());
-  deliver(rank, to, a, end);
-}
-
-/// An action of a server.
-void Simulator::handle(int rank, ActionId id) {
-  const SimAction& a = actions(rank)[id];
-  if (a.is == SimAction::Is::push) {
-    if (a.offset >= 0) return answer(rank, id, plan_.root_at(rank, a));
-    if (a.peer->senders_of.empty()) {
-      for (const int sender : servers_[rank]->senders()) answer(rank, id, sender);
-    } else {
-      for (const int to : senders_to(plan_.plan, a.peer->senders_of, grid_.coordinate(rank, a.along)))
-        answer(rank, id, plan_.rank_at(rank, a, to));
-    }
-    return;
-  }
-  const Nanoseconds now = clock_[rank];
-  clock_[rank] += cost(rank, id);
-  record_.count(rank, a, clock_[rank] - now, 0), record_.span(rank, id, now, clock_[rank], -1);
-  if (id == plan_.programs[ranks_.program[rank]].last_update) servers_[rank]->updated();
 }
 
 }  // namespace trireme

@@ -16,6 +16,7 @@
 #include "parallel/analysis/sim_places.h"
 #include "parallel/analysis/sim_record.h"
 #include "parallel/plan/channels.h"
+#include "parallel/plan/peers.h"
 #include "parallel/runtime/interpreter.h"
 
 namespace trireme {
@@ -82,7 +83,7 @@ class Simulator {
   struct State {                  // of an action of a rank in its step
     Nanoseconds begin = unknown;  // it has started
     Nanoseconds end = unknown;    // of a receive that has not started: the arrival
-    bool copied = false;          // copying() is in it
+    bool copied = false;          // copying(), or SimAction::mixes, is in it
   };
   using Look = std::pair<Nanoseconds, int>;  // a server looks for messages: the time and the rank
   struct RankLink {
@@ -94,6 +95,10 @@ class Simulator {
   struct Pending {  // a collective
     int come = 0;
     Nanoseconds latest = 0;
+  };
+  struct Trade {
+    Nanoseconds end;        // of its own messages
+    std::vector<int> from;  // ranks
   };
   struct Box {                       // messages of one kind to one rank
     std::deque<Nanoseconds> come;    // that it has not asked for
@@ -128,12 +133,17 @@ class Simulator {
   void go_on(int rank);
   void settle();
   void carry_on(int rank);
+  void wait_until(int rank, const SimAction&, Nanoseconds end);
   void start(int rank, ActionId id);
   bool wait(int rank, ActionId id);
   void finish(int rank, ActionId id, Nanoseconds when);
   void enqueue(int rank, ActionId id, Nanoseconds now);
   void exchange(int rank, ActionId id);
   void carry(int rank, ActionId id);
+  std::vector<RankPair> pairs_of(int rank, const SimAction&) const;
+  Nanoseconds linked(int rank, const SimAction&) const;
+  void trade(int rank, ActionId id, Nanoseconds ready);
+  void end_trade(int rank, ActionId id);
   void meet(int rank, const SimAction&, Nanoseconds ready);
   Nanoseconds copying(int rank, const SimAction&) const;
   void arrive(int rank, ActionId id, Nanoseconds when);
@@ -165,7 +175,9 @@ class Simulator {
   std::vector<ActionId> waits_;                  // by rank: for this action; -1: for none
   std::vector<int> resumes_, told_;  // by rank: the step with which it goes on; the least clock of this step
   std::vector<std::unique_ptr<SimServer>> servers_;  // by rank; null: no server
-  std::map<std::tuple<int, int, int>, Box> boxes_;   // by rank; -1 and the receive, or channel and sender
+  /// By rank; -1 and the receive, channel and sender, or -2 less an action that trades and the sender.
+  std::map<std::tuple<int, int, int>, Box> boxes_;
+  std::map<std::pair<int, ActionId>, Trade> trades_;  // under way, by rank
   std::priority_queue<Look, std::vector<Look>, std::greater<>> looks_;
   std::vector<int> freed_;  // ranks whose queue may go on
   std::vector<int> ready_;  // ranks that have not begun, or whose waits_ has ended
