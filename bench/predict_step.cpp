@@ -1,10 +1,12 @@
-// Real steps beside their prediction from a profile of this machine that knows none of the strategies, for
-// bench/predict: one JSON line per model and strategy.
+// Real steps under strategies, each beside its prediction from what its pieces take, which is measured behind them
+// without a step of the strategy, for bench/predict: one JSON line per model and strategy.
 //   predict_step MODEL BATCH ROUNDS [STRATEGY@MESH ...]
-// In each round the machine is profiled and every strategy runs; a prediction stands beside the run of its round.
+// In each round every strategy runs; a prediction stands beside the run of its round. "parts": where the time of steps
+// goes, as predicted and as measured in some more, recorded, steps, milliseconds.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,9 +25,22 @@ namespace {
 
 double median(std::vector<double> v) { return measured(std::move(v)).value; }
 
+/// Of steps one behind the other, the first of which has that number: the mean over the plan's period of medians.
+double typical(const std::vector<double>& seconds, std::size_t first, std::size_t period) {
+  double sum = 0;
+  for (std::size_t place = 0; place < period; ++place) {
+    std::vector<double> alike;
+    for (std::size_t i = 0; i < seconds.size(); ++i)
+      if ((first + i) % period == place) alike.push_back(seconds[i]);
+    sum += median(alike);
+  }
+  return sum / static_cast<double>(period);
+}
+
 struct Case {
   std::string strategy, mesh;
   std::vector<double> predicted = {}, measured = {};
+  std::map<std::string, std::pair<std::vector<double>, std::vector<double>>> parts = {};
 };
 
 struct Run {
@@ -33,9 +48,10 @@ struct Run {
   ModelProfile profile = {};
   PredictStepOptions calls = {};
   double seconds = 0;
+  std::vector<StepTimes> recorded = {};
 };
 
-/// A step of the strategy, median of several; with the plan that was run.
+/// A step of the strategy; with the plan that was run.
 Run run(const TrainerOptions& config, const Case& c, int steps) {
   Run result;
   const ModelOptions shape = usual_options(config);
@@ -58,6 +74,16 @@ Run run(const TrainerOptions& config, const Case& c, int steps) {
       (void)step(batch->x, batch->y).item();
       if (i >= 0) seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
     }
+    std::vector<StepTimes> recorded;
+    for (int i = 0; i < steps; ++i) {
+      step.record(true);
+      world.comm().barrier();
+      const Clock::time_point start = Clock::now();
+      (void)step(batch->x, batch->y).item();
+      const double took = std::chrono::duration<double>(Clock::now() - start).count();
+      recorded.push_back(times_of(step.plan(), step.timeline(), took));
+      step.record(false);
+    }
     MeasureOptions how{.model = [&] { return make_model(config, shape); },
                        .loss = make_loss(config),
                        .optimizer = make_optimizer(config, 1000),
@@ -73,7 +99,9 @@ Run run(const TrainerOptions& config, const Case& c, int steps) {
     ModelProfile profile = measure_parts_of(mesh, step.plan(), std::move(how), rows);
     PredictStepOptions calls = measure_calls_of(mesh, step.plan(), 1, 7);
     calls.rows = rows, calls.steps = 16, calls.jitter = jitter_of(profile);
-    if (world.main()) result = {step.plan(), std::move(profile), std::move(calls), median(seconds)};
+    if (world.main())
+      result = {step.plan(), std::move(profile), std::move(calls),
+                typical(seconds, 3, static_cast<std::size_t>(period_of(step.plan()))), std::move(recorded)};
   });
   return result;
 }
@@ -94,9 +122,13 @@ int main(int argc, char** argv) {
   }
   for (int round = 0; round < rounds; ++round) {
     for (Case& c : cases) {
-      const Run r = run(config, c, 10);
+      const Run r = run(config, c, 12);
       c.measured.push_back(r.seconds);
-      c.predicted.push_back(predict_step(r.plan, r.profile, r.calls).step);
+      const StepTimes predicted = predict_step(r.plan, r.profile, r.calls);
+      c.predicted.push_back(predicted.step);
+      for (const auto& [name, seconds] : components_of(predicted)) c.parts[name].first.push_back(seconds);
+      for (const StepTimes& was : r.recorded)
+        for (const auto& [name, seconds] : components_of(was)) c.parts[name].second.push_back(seconds);
     }
   }
   for (const Case& c : cases) {
@@ -105,8 +137,14 @@ int main(int argc, char** argv) {
     const auto [least, most] = std::ranges::minmax(c.measured);
     std::printf(
         "{\"model\": \"%s\", \"batch\": %ld, \"strategy\": \"%s\", \"mesh\": \"%s\", \"predicted_ms\": %.3f, "
-        "\"measured_ms\": %.3f, \"error\": %.4f, \"spread\": %.4f}\n",
+        "\"measured_ms\": %.3f, \"error\": %.4f, \"spread\": %.4f, \"parts\": {",
         config.model.c_str(), static_cast<long>(config.data.batch), c.strategy.c_str(), c.mesh.c_str(),
         1e3 * median(c.predicted), 1e3 * median(c.measured), median(ratio) - 1, (most - least) / median(c.measured));
+    const char* comma = "";
+    for (const auto& [name, of] : c.parts) {
+      const auto ms = [](const std::vector<double>& seconds) { return seconds.empty() ? 0 : 1e3 * median(seconds); };
+      std::printf("%s\"%s\": [%.4f, %.4f]", std::exchange(comma, ", "), name.c_str(), ms(of.first), ms(of.second));
+    }
+    std::printf("}}\n");
   }
 }

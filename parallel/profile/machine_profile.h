@@ -57,13 +57,15 @@ double jitter_of(const ModelProfile&);
 Link link_of(const std::vector<MeasuredCall>&);
 
 struct MachineProfile {
-  /// What it was measured on and with: "date", "host", "cpu", "cores", "governor", "trireme", "onednn", "transport".
+  /// What it was measured on and with: "date", "host", "processor", "clock_mhz", "cores", "device", "transport",
+  /// "library", "version".
   std::map<std::string, std::string> about = {};
   std::vector<ModelProfile> models = {};
   std::vector<MeasuredCall> calls = {};  ///< between ranks of this host
   double jitter = 0;                     ///< standard deviation of the logarithm of a computation's time
   Measured load = {};        ///< seconds per sample that a rank's loader takes, workers included; 0: not measured
   Measured fresh = {};       ///< seconds per byte of memory that is given back to the system and written anew
+  Measured vector_op = {};   ///< seconds per byte of each elementwise operation by which weights are mixed
   Measured checkpoint = {};  ///< seconds per byte that is written; 0: not measured
   bool operator==(const MachineProfile&) const = default;
 };

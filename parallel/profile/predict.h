@@ -3,6 +3,8 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "parallel/comm/world/mesh.h"
 #include "parallel/profile/measure.h"
@@ -17,6 +19,12 @@ struct StepTimes {
   std::map<std::string, double> waits = {};  ///< by mesh axis: nothing computed because a call along it had not ended
   double host = 0;                           ///< the rest: between actions, and between steps
 };
+/// Those members by the names that tables give them, in the order of a step: "forward", "backward", "loss", "update",
+/// "other computation", "waiting, axis data" for each axis, "between actions".
+std::vector<std::pair<std::string, double>> components_of(const StepTimes&);
+/// After how many steps the plan's actions are those of a step again: 4 for an average every four steps. 1: all steps
+/// are alike.
+std::int64_t period_of(const Plan&);
 /// Of one step's timeline, which took `step` seconds. A gap between computations counts for the axis of the call that
 /// ends last in it.
 StepTimes times_of(const Plan&, const Timeline&, double step);
@@ -25,6 +33,7 @@ struct PredictStepOptions {
   Index rows = 1;                                      ///< of a micro-batch, on a rank
   std::vector<MeasuredCall> calls = {};                ///< between ranks
   double fresh = 0;                                    ///< seconds per byte of memory that is given back and comes anew
+  double vector_op = 0;                                ///< SimulateOptions::vector_op
   std::function<double(const Action&)> measured = {};  ///< SimulateOptions::measured
   double jitter = 0;                                   ///< Cluster::jitter: ranks wait for the slower of them
   Index element = 4;                                   ///< bytes of a parameter
@@ -32,8 +41,8 @@ struct PredictStepOptions {
   int steps = 1;                                       ///< their mean is the answer
 };
 /// What the plan's calls take among the ranks of the mesh, measured: collectives and messages by size, encoded
-/// reductions, memory that is given back. step: one of them. PredictStepOptions::rows and element are left to the caller. A
-/// collective call.
+/// reductions, memory that is given back, operations that mix weights. step: one of them. PredictStepOptions::rows and
+/// element are left to the caller. A collective call.
 PredictStepOptions measure_calls_of(Mesh&, const Plan&, std::int64_t step, int runs = 5);
 /// measure_model() for the plan's micro-batches of so many rows, and where a step has several, what each program's
 /// segments take on the rank that runs them, one micro-batch behind the other. A collective call of the mesh.

@@ -25,11 +25,18 @@ const std::vector<Key> keys = {
     {"", "jitter", "0.25", false, false, "-0.1", "3.5"},
     {"", "seed", "7", false, false, "-1"},
     {"", "flops", "2e12", false, false, "0", "1e30"},
+    {"", "overlaps", "false"},
+    {"", "source", "\"data sheet\"", false, true, "\"hearsay\""},
     {"[[nodes]]", "count", "4", false, false, "0", "20000000"},
     {"[[nodes]]", "devices", "8", true, false, "0", "20000000"},
     {"[[nodes]]", "speed", "1.5", false, false, "0.0", "1e7"},
+    {"[[nodes]]", "memory", "80e9", false, false, "-1", "1e19"},
+    {"[[nodes]]", "source", "\"measured\"", false, true, "\"guess\""},
     {"[links.inside]", "latency", "2e-6", true, false, "-1e-6", "1e4"},
     {"[links.inside]", "bandwidth", "300e9", true, false, "-1.0", "1e19"},
+    {"[links.inside]", "efficiency", "0.75", false, false, "0.0", "1.5"},
+    {"[links.inside]", "oversubscription", "2", false, false, "0.5", "1e7"},
+    {"[links.inside]", "source", "\"assumed\"", false, true, "\"guess\""},
     {"[links.between]", "latency", "0.5", true, false, "-1", "2000"},
     {"[links.between]", "bandwidth", "0", true, false, "-5"},
 };
@@ -86,14 +93,15 @@ TEST_CASE("what is no TOML is refused in one line") {
 
 TEST_CASE("a cluster file is read") {
   const Cluster all = parse_cluster(written(keys.size(), "", "").text, source);
-  CHECK(all == Cluster{.nodes = {{4, 8, 1.5}},
+  CHECK(all == Cluster{.nodes = {{4, 8, 1.5, 80e9, Source::measured}},
                        .cyclic = true,
-                       .inside = {2e-6, 300e9},
-                       .between = {0.5, 0},
+                       .inside = {2e-6, 300e9, 0.75, 2, Source::assumed},
+                       .between = {0.5, 0, 1, 1, Source::datasheet},
                        .jitter = 0.25,
                        .seed = 7,
                        .flops = 2e12,
-                       .name = "two kinds"});
+                       .name = "two kinds",
+                       .overlaps = false});
   CHECK(parse_cluster("[[nodes]]\ndevices = 1\n", source) == Cluster{});
   const Cluster two = parse_cluster(
       "links.between = { latency = 1, bandwidth = 2 }\n[[nodes]]\ndevices = 1\n[[nodes]]\n"
@@ -150,7 +158,8 @@ TEST_CASE("a cluster file's keys are refused when they are unknown, missing, of 
   for (std::size_t k = 0; k < keys.size(); ++k) {
     const Key& key = keys[k];
     check_refused(written(k, key.name + "s", key.value), key.name + "s");
-    for (const char* other : {"true", "[]", "1979-05-27"}) check_refused(written(k, key.name, other), key.name);
+    for (const char* other : {"true", "[]", "1979-05-27"})
+      if (key.name != "overlaps" || other[0] != 't') check_refused(written(k, key.name, other), key.name);
     check_refused(written(k, key.name, key.text ? "1" : "\"1\""), key.name);
     check_refused(written(k, key.name, "\n"), "");  // no TOML
     if (!key.below.empty()) check_refused(written(k, key.name, key.below), key.name);

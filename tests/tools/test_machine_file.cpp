@@ -23,6 +23,7 @@ MachineProfile some_machine(std::uint64_t seed) {
                    .jitter = number(),
                    .load = pair(),
                    .fresh = pair(),
+                   .vector_op = pair(),
                    .checkpoint = pair()};
   for (const CallKind kind : {CallKind::all_reduce, CallKind::send, CallKind::all_to_all})
     for (int i = 0; i < 3; ++i)

@@ -1,24 +1,24 @@
 // trireme profile: measures this machine, for predictions of runs on machines like it.
 #include <fcntl.h>
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <array>
 #include <cmath>
 #include <ctime>
-#include <fstream>
 
 #include "datasets/formats/synthetic.h"
 #include "kernels/core/runtime.h"
 #include "kernels/core/vendor.h"
 #include "parallel/analysis/draw.h"
 #include "parallel/comm/flight_recorder.h"
-#include "parallel/comm/world/compare.h"
 #include "parallel/comm/world/world.h"
 #include "parallel/profile/measure.h"
 #include "parallel/runtime/version.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/described_plan.h"
+#include "tools/doctor/proc_files.h"
 #include "tools/training/from_options.h"
 #include "tools/training/machine_file.h"
 
@@ -30,23 +30,15 @@ double now() { return static_cast<double>(FlightRecorder::nanoseconds()) / 1e9; 
 std::map<std::string, std::string> about_here(const World& world, Device device) {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
-  const std::time_t time = std::time(nullptr);
-  std::tm date{};
-  ::gmtime_r(&time, &date);
-  std::array<char, 32> when{};
-  std::strftime(when.data(), when.size(), "%Y-%m-%dT%H:%M:%SZ", &date);
-  std::map<std::string, std::string> about{{"date", when.data()},
-                                           {"host", host.data()},
-                                           {"cores", fmt::format("{}", cores())},
-                                           {"device", to_string(device)},
-                                           {"transport", world.transport()},
-                                           {"library", cpu_library()},
-                                           {"version", library_version}};
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    for (const auto& [key, name] : {std::pair{"model name", "processor"}, {"cpu MHz", "clock_mhz"}})
-      if (line.starts_with(key)) about.try_emplace(name, line.substr(std::min(line.size(), line.find(':') + 2)));
-  return about;
+  return {{"date", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)))},
+          {"host", host.data()},
+          {"processor", value_in("/proc/cpuinfo", "model name")},
+          {"clock_mhz", value_in("/proc/cpuinfo", "cpu MHz")},
+          {"cores", fmt::format("{}", cores())},
+          {"device", to_string(device)},
+          {"transport", world.transport()},
+          {"library", cpu_library()},
+          {"version", library_version}};
 }
 
 /// Seconds per byte of files that are written and brought to the disk in the directory.
@@ -139,8 +131,11 @@ std::string in_words(const MachineProfile& m) {
                         time_text(c.seconds), c.seconds > 0 ? static_cast<double>(c.bytes) / c.seconds / 1e9 : 0.0);
   text += fmt::format("\njitter       {:.1f} % (standard deviation of a computation's time)\n", 100 * m.jitter);
   if (m.load.value > 0) text += fmt::format("loader       {} a sample and rank\n", time_text(m.load.value));
-  return text +
-         fmt::format("checkpoint   {:.0f} MB/s to the disk\n", m.checkpoint.value > 0 ? 1e-6 / m.checkpoint.value : 0);
+  const auto rate = [](const Measured& per_byte) { return per_byte.value > 0 ? 1e-6 / per_byte.value : 0; };
+  return text + fmt::format(
+                    "mixing       {:.0f} MB/s of weights, each elementwise operation\n"
+                    "checkpoint   {:.0f} MB/s to the disk\n",
+                    rate(m.vector_op), rate(m.checkpoint));
 }
 
 }  // namespace
@@ -159,6 +154,7 @@ int profile_command(int argc, char** argv, const TrainerOptions& config, const P
     std::ranges::stable_sort(m.calls, {}, [](const MeasuredCall& c) { return std::pair(c.kind, c.ranks); });
     if (!config.data.name.empty() && options.load) m.load = measure_loader(config, world, device);
     m.fresh = measure_fresh(world.comm(), options.runs);
+    m.vector_op = measure_vector_ops(world.comm(), Index{1} << 20, options.runs);
     if (world.main()) m.checkpoint = measure_disk(options.disk, 5);
     std::vector<double> jitter;
     for (const ModelProfile& p : m.models) jitter.push_back(jitter_of(p));

@@ -45,25 +45,49 @@ const toml::table& as_table(const toml::node& node, const std::string& name, con
   throw OptionError(fmt::format("{}{} must be a table: [{}]", place_in(source, node), name, name));
 }
 
-NodeGroup read_nodes(const toml::table& table, const std::string& source) {
+constexpr const char* sources = "measured, data sheet, assumed";
+
+Source source_named(const std::string& name) {
+  return name == to_string(Source::measured)    ? Source::measured
+         : name == to_string(Source::datasheet) ? Source::datasheet
+                                                : Source::assumed;
+}
+
+/// usual: the source of numbers for which none is given.
+NodeGroup read_nodes(const toml::table& table, const std::string& source, Source usual) {
   NodeGroup group;
+  std::string from = to_string(usual);
   TableReader reader(table, "nodes.", source);
   constexpr double most = 1 << 24;
   reader.read({{"nodes.count", &group.count, "", 1, most},
                {"nodes.devices", &group.devices, "", 1, most},
-               {"nodes.speed", &group.speed, "", 1e-6, 1e6}},
+               {"nodes.speed", &group.speed, "", 1e-6, 1e6},
+               {"nodes.memory", &group.memory, "", 0, 1e18},
+               {.name = "nodes.source", .value = &from, .choices = sources}},
               {});
   reader.require({"devices"});
+  group.source = source_named(from);
   return group;
 }
 
-Link read_link(const toml::table& table, const std::string& name, const std::string& source) {
+Link read_link(const toml::table& table, const std::string& name, const std::string& source, Source usual) {
   Link link;
+  std::string from = to_string(usual);
   TableReader reader(table, name + ".", source);
-  reader.read({{name + ".latency", &link.latency, "", 0, 1e3}, {name + ".bandwidth", &link.bandwidth, "", 0, 1e18}},
+  reader.read({{name + ".latency", &link.latency, "", 0, 1e3},
+               {name + ".bandwidth", &link.bandwidth, "", 0, 1e18},
+               {name + ".efficiency", &link.efficiency, "", 1e-6, 1},
+               {name + ".oversubscription", &link.oversubscription, "", 1, 1e6},
+               {.name = name + ".source", .value = &from, .choices = sources}},
               {});
   reader.require({"latency", "bandwidth"});
+  link.source = source_named(from);
   return link;
+}
+
+/// Of the file's numbers, where they have none of their own; what is no name of one is refused later.
+Source usual_source(const toml::table& file) {
+  return source_named(file["source"].value_or(to_string(Source::assumed)));
 }
 
 }  // namespace
@@ -72,12 +96,13 @@ Cluster parse_cluster(const std::string& text, const std::string& source) {
   Cluster cluster;
   const toml::table file = parse_toml(text, source);
   Index seed = 0;
-  std::string placement = "block";
+  std::string placement = "block", from;
   bool inside = false, between = false;
+  const Source usual = usual_source(file);
   const auto link = [&](const std::string& name, const toml::node& node) {
     const bool is_inside = name == "links.inside";
     if (!is_inside && name != "links.between") return false;
-    (is_inside ? cluster.inside : cluster.between) = read_link(as_table(node, name, source), name, source);
+    (is_inside ? cluster.inside : cluster.between) = read_link(as_table(node, name, source), name, source, usual);
     (is_inside ? inside : between) = true;
     return true;
   };
@@ -93,7 +118,7 @@ Cluster parse_cluster(const std::string& text, const std::string& source) {
     if (!groups || !groups->is_homogeneous(toml::node_type::table))
       throw OptionError(fmt::format("{}nodes must be a list of tables: [[nodes]]", place_in(source, node)));
     cluster.nodes.clear();
-    for (const toml::node& group : *groups) cluster.nodes.push_back(read_nodes(*group.as_table(), source));
+    for (const toml::node& group : *groups) cluster.nodes.push_back(read_nodes(*group.as_table(), source, usual));
     return true;
   };
   double any = 0;  // of the tables, which `table` takes
@@ -103,6 +128,8 @@ Cluster parse_cluster(const std::string& text, const std::string& source) {
              {"jitter", &cluster.jitter, "", 0, 3},
              {"seed", &seed, "", 0},
              {"flops", &cluster.flops, "", 1, 1e24},
+             {"overlaps", &cluster.overlaps},
+             {.name = "source", .value = &from, .choices = sources},
              {"nodes", &any},
              {"links", &any}},
             table);
@@ -127,10 +154,16 @@ std::string cluster_toml(const Cluster& c) {
   for (std::size_t at; (at = title.find('\x7f')) != title.npos;) title.replace(at, 1, "\\u007f");
   std::string text = fmt::format("name = {}\nflops = {}\njitter = {}\nseed = {}\n", title, c.flops, c.jitter, c.seed);
   if (c.cyclic) text += "placement = \"cyclic\"\n";
+  if (!c.overlaps) text += "overlaps = false\n";
   for (const NodeGroup& g : c.nodes)
-    text += fmt::format("\n[[nodes]]\ncount = {}\ndevices = {}\nspeed = {}\n", g.count, g.devices, g.speed);
-  for (const auto& [name, link] : {std::pair{"inside", c.inside}, {"between", c.between}})
-    text += fmt::format("\n[links.{}]\nlatency = {}\nbandwidth = {}\n", name, link.latency, link.bandwidth);
+    text += fmt::format("\n[[nodes]]\ncount = {}\ndevices = {}\nspeed = {}\nmemory = {}\nsource = \"{}\"\n", g.count,
+                        g.devices, g.speed, g.memory, to_string(g.source));
+  for (const auto& [name, link] : {std::pair{"inside", c.inside}, {"between", c.between}}) {
+    check(link.measured.empty(), "cluster", "calls that were measured {} nodes have no place in a cluster file", name);
+    text += fmt::format(
+        "\n[links.{}]\nlatency = {}\nbandwidth = {}\nefficiency = {}\noversubscription = {}\nsource = \"{}\"\n", name,
+        link.latency, link.bandwidth, link.efficiency, link.oversubscription, to_string(link.source));
+  }
   return text;
 }
 

@@ -5,23 +5,20 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <ranges>
 
 #include "framework/io/json.h"
 #include "kernels/core/suggest.h"
+#include "parallel/comm/call.h"
 #include "tools/training/toml_file.h"
 
 namespace trireme {
 namespace {
 
-constexpr std::array kinds{std::pair{CallKind::all_reduce, "all_reduce"},
-                           std::pair{CallKind::reduce, "reduce"},
-                           std::pair{CallKind::reduce_scatter, "reduce_scatter"},
-                           std::pair{CallKind::all_gather, "all_gather"},
-                           std::pair{CallKind::gather, "gather"},
-                           std::pair{CallKind::scatter, "scatter"},
-                           std::pair{CallKind::broadcast, "broadcast"},
-                           std::pair{CallKind::all_to_all, "all_to_all"},
-                           std::pair{CallKind::send, "send"}};
+/// Those that move bytes.
+constexpr std::array kinds{CallKind::all_reduce, CallKind::reduce,     CallKind::reduce_scatter,
+                           CallKind::all_gather, CallKind::gather,     CallKind::scatter,
+                           CallKind::broadcast,  CallKind::all_to_all, CallKind::send};
 
 /// A table of the file whose keys are taken one by one; what is left in the end is unknown.
 class Keys {
@@ -112,17 +109,18 @@ class Keys {
 };
 
 void read_calls(Keys& keys, std::vector<MeasuredCall>& calls) {
+  const auto name = [](CallKind k) { return name_of(k); };
   const std::string kind = keys.text("kind");
-  const auto at = std::ranges::find(kinds, kind, [](const auto& k) { return std::string_view(k.second); });
+  const auto at = std::ranges::find(kinds, kind, name);
   if (at == kinds.end())
     keys.refuse(keys.get("kind"), "kind",
-                "one of all_reduce, reduce, reduce_scatter, all_gather, gather, scatter, broadcast, all_to_all, send");
+                fmt::format("one of {}", fmt::join(kinds | std::views::transform(name), ", ")));
   const auto ranks = static_cast<int>(std::min<Index>(keys.count("ranks", 2), 1 << 24));
   const toml::node& list = keys.get("bytes");
   if (!list.as_array()) keys.refuse(list, "bytes", "a list of numbers");
   const std::size_t sizes = list.as_array()->size();
   const auto bytes = keys.numbers("bytes", sizes), seconds = keys.numbers("seconds", sizes);
-  for (std::size_t i = 0; i < sizes; ++i) calls.push_back({at->first, ranks, static_cast<Index>(bytes[i]), seconds[i]});
+  for (std::size_t i = 0; i < sizes; ++i) calls.push_back({*at, ranks, static_cast<Index>(bytes[i]), seconds[i]});
   keys.end();
 }
 
@@ -183,6 +181,7 @@ MachineProfile parse_machine(const std::string& text, const std::string& source)
   MachineProfile m;
   m.jitter = keys.number(keys.get("jitter"), "jitter"), m.load = keys.measured("load");
   m.checkpoint = keys.measured("checkpoint"), m.fresh = keys.measured("fresh");
+  m.vector_op = keys.measured("vector_op");
   if (const toml::node* about = keys.find("about")) {
     if (!about->is_table()) keys.refuse(*about, "about", "a table of texts");
     for (auto&& [key, node] : *about->as_table()) {
@@ -230,8 +229,9 @@ const ModelProfile& model_in(const MachineProfile& m, const TrainerOptions& opti
 }
 
 std::string machine_toml(const MachineProfile& m) {
-  std::string text = fmt::format("jitter = {}\nload = {}\ncheckpoint = {}\nfresh = {}\n\n[about]\n", m.jitter,
-                                 pair_of(m.load), pair_of(m.checkpoint), pair_of(m.fresh));
+  std::string text =
+      fmt::format("jitter = {}\nload = {}\ncheckpoint = {}\nfresh = {}\nvector_op = {}\n\n[about]\n", m.jitter,
+                  pair_of(m.load), pair_of(m.checkpoint), pair_of(m.fresh), pair_of(m.vector_op));
   for (const auto& [key, value] : m.about) text += fmt::format("{} = {}\n", quoted(key), quoted(value));
   for (std::size_t i = 0; i < m.calls.size();) {
     const MeasuredCall& first = m.calls[i];
@@ -239,10 +239,10 @@ std::string machine_toml(const MachineProfile& m) {
     std::vector<double> seconds;
     for (; i < m.calls.size() && m.calls[i].kind == first.kind && m.calls[i].ranks == first.ranks; ++i)
       bytes.push_back(m.calls[i].bytes), seconds.push_back(m.calls[i].seconds);
-    const auto kind = std::ranges::find(kinds, first.kind, [](const auto& k) { return k.first; });
-    check(kind != kinds.end(), "machine", "calls of this kind have no name in machine files");
-    text += fmt::format("\n[[calls]]\nkind = \"{}\"\nranks = {}\nbytes = {}\nseconds = {}\n", kind->second, first.ranks,
-                        list_of(bytes), list_of(seconds));
+    check(std::ranges::find(kinds, first.kind) != kinds.end(), "machine", "{} is no call of a machine file",
+          [&] { return name_of(first.kind); });
+    text += fmt::format("\n[[calls]]\nkind = \"{}\"\nranks = {}\nbytes = {}\nseconds = {}\n", name_of(first.kind),
+                        first.ranks, list_of(bytes), list_of(seconds));
   }
   for (const ModelProfile& p : m.models) {
     std::vector<std::string> names, arch;

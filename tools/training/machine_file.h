@@ -5,6 +5,7 @@
 //   load = [2.1e-5, 0.03]      # seconds per sample of a rank's loader, and half the distance of the quartiles
 //   checkpoint = [1.2e-9, 0.1] # seconds per byte
 //   fresh = [1e-10, 0.1]       # seconds per byte of memory that is given back and written anew
+//   vector_op = [2e-10, 0.1]   # seconds per byte of an elementwise operation on vectors, by which weights are mixed
 //
 //   [about]                    # what it was measured on and with
 //   date = "2026-11-25T18:00:00Z"
