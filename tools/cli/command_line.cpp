@@ -31,9 +31,10 @@ int CommandLine::configured(const std::function<int(const TrainerOptions&)>& act
   if (command != "train" && given.virtual_ranks > 0)
     throw OptionError(fmt::format("parallel.virtual is for trireme train; {} {}", command,
                                   command == "simulate" ? "starts no ranks" : "runs in real time"));
-  if (command != "train" && command != "simulate" && !given.cluster.empty())
-    throw OptionError(
-        fmt::format("parallel.cluster is for trireme simulate and train --virtual; {} runs on this machine", command));
+  const bool searches = command == "plan" && to_ == "search";
+  if (command != "train" && command != "simulate" && !searches && !given.cluster.empty())
+    throw OptionError(fmt::format(
+        "parallel.cluster is for trireme simulate and train --virtual, and plan search; {} runs on this machine", command));
   if (!settings_.print_config()) return act(options);
   fmt::print("{}", to_toml(options));
   return 0;
@@ -235,8 +236,7 @@ void CommandLine::profile() {
             [this](const TrainerOptions& options) { return profile_command(argc_, argv_, options, profile_); });
       });
   add_model(command);
-  command.add_option("--out", profile_.to, "machine file to write, for --machine of simulate and plan")
-      ->type_name("FILE");
+  command.add_option("--out", profile_.to, "machine file to write, for --cost of simulate and plan")->type_name("FILE");
   command
       .add_option("--rows", profile_.rows, "of micro-batches: 8,16,32 (default: up to a rank's share of data.batch)")
       ->delimiter(',')
@@ -248,16 +248,34 @@ void CommandLine::profile() {
 }
 
 void CommandLine::plan() {
-  CLI::App& command =
-      add("plan", "show what every rank does in a step under a strategy, what it costs, and when",
-          [this] { return configured([this](const TrainerOptions& options) { return plan_show(options, plan_); }); });
-  command.add_option("show", to_, "the word show")->required()->check(CLI::IsMember({"show"}))->type_name("");
+  CLI::App& command = add("plan",
+                          "show what every rank does in a step under a strategy, what it costs, and when; or search for "
+                          "the strategies that take the least time on a cluster",
+                          [this] {
+                            if (to_ == "search") search_.cost = app_.get_subcommand("plan")->count("--cost") > 0
+                                                                   ? plan_.cost
+                                                                   : "counted";
+                            return configured([this](const TrainerOptions& options) {
+                              return to_ == "show" ? plan_show(options, plan_)
+                                                   : plan_search(argc_, argv_, options, search_);
+                            });
+                          });
+  command.add_option("what", to_, "show, or search")->required()->check(CLI::IsMember({"show", "search"}))->type_name("");
   add_drawings(command);
   command.add_option("--latency", plan_.latency, "seconds before a message arrives")->type_name("SECONDS");
   command.add_option("--bandwidth", plan_.bandwidth, "bytes per second that a rank sends; 0: any number")
       ->type_name("BYTES");
   command.add_flag("--actions", plan_.actions, "print every action, not one line for those that are alike");
   command.add_flag("--measure", plan_.measure, "also run the plan, ranks as threads, and draw what happened");
+  command
+      .add_option("--memory", search_.memory,
+                  "of search: bytes that a rank may hold, 16e9, 16GB, 16GiB (default: the cluster's; else any number)")
+      ->type_name("BYTES");
+  command.add_option("--top", search_.top, "of search: strategies ranked (default: 20)")
+      ->type_name("K")
+      ->check(CLI::Range(1, 10000));
+  command.add_option("--json", search_.json, "of search: write what was found")->type_name("FILE");
+  command.add_flag("--run", search_.run, "of search: then train with the first, ranks as threads");
   settings_.add_to(command);
 }
 
@@ -272,11 +290,23 @@ void CommandLine::simulate() {
       .add_option("--steps", plan_.steps,
                   "simulate so many, one behind the other, where ranks may get ahead of each other; default 1")
       ->check(CLI::PositiveNumber);
+  CLI::Option* sweep = command.add_option("--sweep", plan_.sweep,
+                                          "ranks=1,2,4,8: samples per second over numbers of ranks; --svg and --html "
+                                          "show a chart");
+  sweep->type_name("LIST");
   command
-      .add_option("--sweep", plan_.sweep,
-                  "ranks=1,2,4,8: samples per second over numbers of ranks, with the rows of each as they are; --svg "
-                  "and --html show a chart")
-      ->type_name("LIST");
+      .add_option("--scaling", plan_.scaling,
+                  "of a sweep: weak (default), each rank takes the rows that it takes now; strong, all ranks share "
+                  "data.batch; or both")
+      ->check(CLI::IsMember({"weak", "strong", "both"}))
+      ->type_name("weak|strong|both")
+      ->needs(sweep);
+  command
+      .add_option("--measured", plan_.measured,
+                  "of a sweep: steps that were measured, to be shown beside the simulated ones: CSV or a JSON object a "
+                  "line (ranks, seconds; scaling, batch, evidence), or the directory of a scaling study")
+      ->type_name("FILE")
+      ->needs(sweep);
   CLI::Option* table = command.add_option("--backtest", plan_.backtest,
                                           "public results of others: a family's two smallest sizes calibrate, larger "
                                           "ones are predicted, every error is printed; " +
@@ -296,9 +326,11 @@ void CommandLine::simulate() {
 void CommandLine::add_drawings(CLI::App& command) {
   command.add_option("model,--model", model_, model_names())->type_name("MODEL");
   command
-      .add_option("--cost", plan_.cost,
-                  "of the model's parts: measured here (default), equal, or those of a machine file (trireme profile)")
-      ->type_name("measured|equal|FILE");
+      .add_option(
+          "--cost", plan_.cost,
+          "of the model's parts: measured here (default), counted from shapes for the cluster's flops, equal, or "
+          "those of a machine file (trireme profile)")
+      ->type_name("measured|counted|equal|FILE");
   command.add_option("--trace", plan_.trace, "write the timeline for ui.perfetto.dev or chrome://tracing")
       ->type_name("FILE");
   command.add_option("--svg", plan_.svg, "write it as a picture")->type_name("FILE");

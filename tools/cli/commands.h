@@ -61,16 +61,26 @@ struct ProfileOptions {
 };
 
 struct PlanOptions {
-  std::string cost = "measured";      ///< of parts: "measured" on this machine, or all "equal"
+  std::string cost = "measured";      ///< of parts: DescribedPlan::cost
   double latency = 0, bandwidth = 0;  ///< of a message: seconds; bytes per second, 0: any number
   bool actions = false;               ///< print every action, not a line for those that are alike
   bool measure = false;               ///< run the plan on threads, and draw what happened
   std::string trace, svg, html;       ///< files to write
   int steps = 1;                      ///< of simulate: one behind the other
   std::string sweep;                  ///< of simulate: "ranks=1,2,4"; empty: one mesh
+  std::string scaling = "weak";       ///< of simulate --sweep: "weak", "strong" or "both"
+  std::string measured;               ///< of simulate --sweep: read_measurements(); empty: none
   std::string backtest;               ///< of simulate: a table of others' results; empty: none
   std::string predictions;            ///< of simulate --backtest: CSV file to write; empty: none
   bool leave_submitter = false;       ///< of simulate --backtest: learn from other submitters alone
+};
+
+struct SearchCommand {
+  std::string cost = "counted";  ///< of parts: "counted", "measured", "equal", or a machine file
+  std::string memory;            ///< bytes that a rank may hold: "16e9", "16GB"; empty: as the cluster file says
+  int top = 20;                  ///< strategies ranked
+  std::string json;              ///< file to write; empty: none
+  bool run = false;              ///< train with the first
 };
 
 struct LaunchCommand {
@@ -133,6 +143,8 @@ int profile_command(int argc, char** argv, const TrainerOptions&, const ProfileO
 int bench_command(int argc, char** argv, const TrainerOptions&, const BenchOptions&);
 /// The plan of the settings' strategy as a table, its costs, and its timeline.
 int plan_show(const TrainerOptions&, const PlanOptions&);
+/// The fastest strategies for the settings' ranks on a cluster, ranked. Throws Error where nothing fits.
+int plan_search(int argc, char** argv, const TrainerOptions&, const SearchCommand&);
 /// What steps of the settings' strategy would take on a cluster.
 int simulate_command(const TrainerOptions&, const PlanOptions&);
 /// Results of others in options.backtest predicted from their smaller systems, with every error.

@@ -65,35 +65,67 @@ std::string DescribedModel::memory(const TrainerOptions& config, const Plan& pla
   return memory_table(plan, predict_memory(plan, memory_options(config, parameters)));
 }
 
-DescribedPlan::DescribedPlan(const TrainerOptions& config, const std::vector<Axis>& axes, const std::string& from)
+DescribedPlan::DescribedPlan(const TrainerOptions& config, const std::vector<Axis>& axes, const std::string& from,
+                             double operations_per_second)
     : mesh(axes),
       strategy(make_strategy(config, ranks_of(axes))),
       model(config),
       cost(from),
+      flops(operations_per_second),
       parts(model.chain.parts(model.parameters)) {
+  if (cost != "measured" && cost != "equal" && cost != "counted") {
+    if (!std::filesystem::exists(cost))
+      throw OptionError(
+          fmt::format("--cost is '{}': measured, counted, equal, or a machine file, which is not there", cost));
+    const MachineProfile machine = read_machine(cost);
+    profile = model_in(machine, config, 0), calls = machine.calls;
+    fresh = machine.fresh.value, vector_op = machine.vector_op.value;
+  }
   // How many micro-batches there are decides what rows to measure; what is measured may move the stages.
   const Plan rough = model.plan(strategy, parts, mesh);
   const Index shares = static_cast<Index>(batch_ranks(rough)) * rough.microbatches;
-  rows = std::max<Index>(1, (config.data.batch + shares - 1) / shares);
-  constexpr double each = 1e-3;  // seconds: of every part's forward and backward halves, where all cost the same
-  if (cost != "measured" && cost != "equal") {
-    if (!std::filesystem::exists(cost))
-      throw OptionError(fmt::format("--cost is '{}': measured, equal, or a machine file, which is not there", cost));
-    const MachineProfile machine = read_machine(cost);
-    beside = costs_at(model_in(machine, config, 0), rows), calls = machine.calls;
-    check(beside.parts.size() == parts.size(), "profile", "{} has {} parts of {}, which has {}: measure it anew", cost,
-          beside.parts.size(), config.model, parts.size());
-  }
-  auto costs = !beside.parts.empty() ? beside.parts
-               : cost == "measured"  ? measure_costs(model.chain, model.parameters, model.input(rows))
-                                     : std::vector<PartCost>(parts.size(), {each, each, each});
-  for (std::size_t p = 0; p < parts.size(); ++p) parts[p].cost = costs[p];
+  set_rows(std::max<Index>(1, (config.data.batch + shares - 1) / shares));
   plan = model.whole_plan(config, strategy, parts, mesh);
   traffic.parameters = model.parameters.dtype();
   traffic.divided = strategy.split.tensor, traffic.step = 1;  // what is only of some steps is of step 0
   traffic.norm =
       Optimizer(model.parameters, make_optimizer(config, 1000), {.clip_norm = config.optim.clip_norm}).wants_norm();
   traffic.states = memory_options(config, model.parameters).states;
+}
+
+void DescribedPlan::set_rows(Index asked) {
+  if (asked == rows && first_rows > 0) return;
+  rows = asked, first_rows = first_rows > 0 ? first_rows : asked;
+  constexpr double each = 1e-3;  // seconds: of every part's forward and backward halves, where all cost the same
+  const double share = each * static_cast<double>(rows) / static_cast<double>(first_rows);
+  if (profile) {
+    beside = costs_at(*profile, rows);
+    check(beside.parts.size() == parts.size(), "profile", "{} has {} parts of {}, which has {}: measure it anew", cost,
+          beside.parts.size(), profile->model, parts.size());
+  }
+  const auto costs = profile              ? beside.parts
+                     : cost == "measured" ? measure_costs(model.chain, model.parameters, model.input(rows))
+                     : cost == "counted"  ? count_costs(model.chain, model.parameters, model.input(rows), flops)
+                                          : std::vector<PartCost>(parts.size(), {share, share, share});
+  for (std::size_t p = 0; p < parts.size(); ++p) parts[p].cost = costs[p];
+}
+
+std::string DescribedPlan::cost_in_words() const {
+  return cost == "equal"      ? "all alike"
+         : cost == "measured" ? "measured here on one rank"
+         : cost == "counted"  ? fmt::format("counted from shapes, at {:.3g} operations per second", flops)
+                              : "of " + cost;
+}
+
+Source DescribedPlan::cost_source() const {
+  return cost == "equal" || cost == "counted" || beside.extrapolated ? Source::assumed : Source::measured;
+}
+
+double DescribedPlan::alone(Index samples) const {
+  double each = beside.loss;
+  for (const PartInfo& part : parts) each += part.cost.forward + part.cost.backward_input + part.cost.backward_weight;
+  return each * static_cast<double>(samples) / static_cast<double>(rows) + beside.between +
+         beside.update * static_cast<double>(model.parameters.size());
 }
 
 void DescribedPlan::imagine_ranks(const TrainerOptions& config, Plan& of) {
@@ -124,6 +156,8 @@ Simulation DescribedPlan::simulate_on(const Cluster& cluster, const Plan& of, st
                        .element = size_of(model.parameters.dtype()),
                        .loss = beside.loss,
                        .update = beside.update,
+                       .fresh = fresh,
+                       .vector_op = vector_op,
                        .between_steps = beside.between,
                        .step = step,
                        .steps = steps});
@@ -131,11 +165,8 @@ Simulation DescribedPlan::simulate_on(const Cluster& cluster, const Plan& of, st
 
 void DescribedPlan::print_costs() const {
   fmt::print("\ncosts of a micro-batch of {} row{}, {}\n{:>4}  {:<24} {:>10} {:>12} {:>12} {:>12} {:>11} {:>11}\n",
-             rows, rows == 1 ? "" : "s",
-             cost == "equal"      ? "all alike"
-             : cost == "measured" ? "measured here on one rank"
-                                  : "of " + cost,
-             "part", "name", "parameters", "forward", "by input", "by weight", "kept", "output");
+             rows, rows == 1 ? "" : "s", cost_in_words(), "part", "name", "parameters", "forward", "by input",
+             "by weight", "kept", "output");
   for (std::size_t p = 0; p < plan.parts.size(); ++p) {
     const PartInfo& part = plan.parts[p];
     fmt::print("{:>4}  {:<24} {:>10} {:>12} {:>12} {:>12} {:>8.2f} MB {:>8.2f} MB\n", p, part.name, part.slice.size(),

@@ -1,6 +1,7 @@
 // DescribedPlan: the plan of the settings' strategy for a mesh that is described, not started; with what plan show and
 // simulate print of it.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,8 +41,13 @@ struct DescribedModel {
 MemoryOptions memory_options(const TrainerOptions&, Parameters&);
 
 struct DescribedPlan {
-  /// cost: of parts, "measured" here on one rank, or all "equal", or the path of a machine file.
-  DescribedPlan(const TrainerOptions&, const std::vector<Axis>& mesh, const std::string& cost);
+  /// cost: of parts, "measured" here on one rank, "counted" from shapes for a device of so many operations per second,
+  /// all "equal", or the path of a machine file. Throws OptionError for another.
+  DescribedPlan(const TrainerOptions&, const std::vector<Axis>& mesh, const std::string& cost,
+                double flops = Cluster{}.flops);
+  /// Costs of micro-batches of so many rows in `parts` and `beside`. Equal costs are in proportion to the rows, and a
+  /// millisecond for the first that were asked for.
+  void set_rows(Index);
   /// What a plan of the model's layers send and keep (imagine()); `plan` has it only then. Takes a dry run.
   void imagine_ranks(const TrainerOptions&, Plan&);
   /// Simulates steps of a plan of these parts on the cluster.
@@ -49,6 +55,11 @@ struct DescribedPlan {
   void print_costs() const;
   /// A line, and a table of the plan's programs.
   void print_times(const Simulation&, const std::string& headline) const;
+  std::string cost_in_words() const;  ///< "measured here on one rank"
+  Source cost_source() const;         ///< of the parts' seconds
+  /// Seconds that a device of speed 1 would compute for a step of so many samples if it were alone: forward and
+  /// backward of all parts, losses, one update of all parameters, and what is between steps.
+  double alone(Index samples) const;
   /// What is not in the times of the steps shown, of which traffic.step is the first, lines; empty: nothing.
   std::string caveat(int steps = 1) const;
 
@@ -56,10 +67,13 @@ struct DescribedPlan {
   Strategy strategy;
   DescribedModel model;
   std::string cost;
-  StepCosts beside;                 ///< of a machine file: loss, update, between steps
-  std::vector<MeasuredCall> calls;  ///< of a machine file
-  Index rows = 1;                   ///< of a micro-batch on a rank
-  std::vector<PartInfo> parts;      ///< with their costs
+  double flops;                         ///< per second, for costs that are counted
+  std::optional<ModelProfile> profile;  ///< of a machine file
+  StepCosts beside;                     ///< of a machine file: loss, update, between steps
+  std::vector<MeasuredCall> calls;      ///< of a machine file
+  double fresh = 0, vector_op = 0;      ///< of a machine file: of SimulateOptions
+  Index rows = 1, first_rows = 0;       ///< of a micro-batch on a rank; those that set_rows() was first asked for
+  std::vector<PartInfo> parts;          ///< with their costs
   Plan plan;
   TrafficOptions traffic;
 };

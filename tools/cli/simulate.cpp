@@ -5,104 +5,51 @@
 #include <algorithm>
 
 #include "kernels/core/runtime.h"
-#include "kernels/core/suggest.h"
-#include "kernels/core/text.h"
-#include "parallel/analysis/chart.h"
 #include "parallel/analysis/draw.h"
 #include "parallel/comm/world/mesh.h"
-#include "tools/cli/described_plan.h"
-#include "tools/training/cluster_file.h"
+#include "tools/cli/simulate_basis.h"
+#include "tools/cli/simulate_scaling.h"
 
 namespace trireme {
 namespace {
 
-/// As many machines like this one as the ranks need, a device per core, with links that take no time.
-Cluster cluster_of(const TrainerOptions& config, const DescribedPlan& d, int ranks) {
-  if (!config.parallel.cluster.empty()) return read_cluster(config.parallel.cluster);
-  Cluster all;
-  all.nodes = {{.count = (ranks + cores() - 1) / cores(), .devices = cores()}};
-  all.name = "machines like this one";
-  if (!d.calls.empty()) all.inside = all.between = link_of(d.calls), all.overlaps = false;
-  return all;
-}
-
-std::string in_words(const Cluster& c) {
-  std::string nodes;
-  for (const NodeGroup& g : c.nodes)
-    nodes +=
-        fmt::format("{}{} node{} of {} device{}{}", nodes.empty() ? "" : ", ", g.count, g.count == 1 ? "" : "s",
-                    g.devices, g.devices == 1 ? "" : "s", g.speed == 1 ? "" : fmt::format(" of speed {}", g.speed));
-  return (c.name.empty() ? "" : c.name + ": ") + nodes;
-}
-
-/// Rows that all ranks together take in a step, where the batch grows with the ranks.
-Index batch_of(const DescribedPlan& d, const Plan& plan) { return d.rows * plan.microbatches * batch_ranks(plan); }
-
-/// Where it is other than in `shown`.
+/// Of all steps together; where it is other than in `shown`.
 void print_traffic(const Plan& plan, const Simulation& s, const Simulation& shown = {}) {
-  fmt::print("\n{:<16} {:<20} {:>14} {:>16}\n", "program", "axis", "link is busy", "bytes per rank");
+  fmt::print("\n{:<16} {:<20} {:>14} {:>16} {:>14} {:>8}\n", "program", "axis", "link is busy", "bytes per rank",
+             "exposed", "of all");
   for (std::size_t r = 0; r < plan.programs.size(); ++r)
-    for (const AxisTraffic& t : s.traffic[r])
+    for (const AxisTraffic& t : s.traffic[r]) {
+      const auto still = std::ranges::find(s.exposed[r], t.axis, &AxisTraffic::axis);
+      const double exposed = still == s.exposed[r].end() ? 0 : still->seconds;
       if (t.bytes > 0 && (shown.traffic.empty() || std::ranges::find(shown.traffic[r], t) == shown.traffic[r].end()))
-        fmt::print("{:<16} {:<20} {:>14} {:>16}\n", plan.programs[r].name, t.axis, time_text(t.seconds), t.bytes);
+        fmt::print("{:<16} {:<20} {:>14} {:>16} {:>14} {:>6.1f} %\n", plan.programs[r].name, t.axis,
+                   time_text(t.seconds), t.bytes, time_text(exposed), 100 * exposed / s.makespan);
+    }
 }
 
-/// The numbers of "ranks=1,2,4".
-std::vector<int> sweep_of(const std::string& text) {
-  std::vector<int> all;
-  for (const std::string& piece : split_text(text.starts_with("ranks=") ? text.substr(6) : "", ',')) {
-    int& ranks = all.emplace_back();
-    if (!parse_number(piece, ranks) || ranks < 1 || ranks > 1 << 24)
-      throw OptionError(fmt::format("--sweep is '{}'; write for example ranks=1,2,4,8, of 1 to {} ranks each",
-                                    shortened(text), 1 << 24));
+/// The phases that do not run in the step shown, each in a step with it.
+void print_rare_steps(const DescribedPlan& described, const Cluster& cluster, const Simulation& shown) {
+  const Plan& plan = described.plan;
+  for (const ProgramPhase& phase : rare_phases(plan)) {
+    const Trigger& when = phase.trigger;
+    const std::int64_t step = when.from + ((when.offset - when.from) % when.every + when.every) % when.every;
+    if (when.runs_at(described.traffic.step) || !when.runs_at(step)) continue;
+    const Simulation other = described.simulate_on(cluster, plan, step);
+    fmt::print("\na step with {} ({}) takes {}\n", phase.name, to_string(when), time_text(other.makespan));
+    print_traffic(plan, other, shown);
   }
-  return all;
 }
 
-/// The mesh with as many ranks along data as make so many in all.
-std::vector<Axis> with_ranks(std::vector<Axis> mesh, int ranks) {
-  const auto data = std::ranges::find(mesh, "data", &Axis::name);
-  if (data == mesh.end()) throw OptionError("--sweep varies the axis data, which --mesh does not name");
-  data->size = 1;
-  const int others = ranks_of(mesh);
-  if (ranks % others != 0)
-    throw OptionError(fmt::format("--sweep: {} ranks are no multiple of the {} along the other axes", ranks, others));
-  data->size = ranks / others;
-  return mesh;
-}
-
-/// Each rank takes the rows that it takes on the settings' mesh, so that the batch grows with the ranks.
-int sweep(const TrainerOptions& config, const PlanOptions& options, const std::vector<int>& counts) {
-  DescribedPlan described(config, mesh_axes(config), options.cost);
-  const Cluster cluster = cluster_of(config, described, *std::ranges::max_element(counts));
-  ChartSeries predicted{"predicted", {}}, ideal{"in proportion", {}, true};
-  std::string table = fmt::format("{}, {} rows per micro-batch and rank\n{:>8} {:>10} {:>12} {:>16} {:>10}\n",
-                                  in_words(cluster), described.rows, "ranks", "batch", "step", "samples/s", "per rank");
-  for (const int ranks : counts) {
-    const std::vector<Axis> mesh = with_ranks(described.mesh, ranks);
-    Plan plan = described.model.whole_plan(config, make_strategy(config, ranks), described.parts, mesh);
-    described.imagine_ranks(config, plan);
-    const Simulation s = described.simulate_on(cluster, plan, described.traffic.step, options.steps);
-    const Index batch = batch_of(described, plan);
-    const double step = s.makespan / options.steps;
-    predicted.points.push_back({ranks, static_cast<double>(batch) / step});
-    const auto& [first_ranks, first] = predicted.points.front();
-    ideal.points.push_back({ranks, first * ranks / first_ranks});
-    table +=
-        fmt::format("{:>8} {:>10} {:>12} {:>16.1f} {:>8.1f} %\n", ranks, batch, time_text(step),
-                    predicted.points.back().second, 100 * predicted.points.back().second / ideal.points.back().second);
-  }
-  fmt::print("{}{}", table, described.caveat(options.steps));
-  const std::string title = config.model + (config.parallel.strategy.empty() ? "" : ", " + config.parallel.strategy);
-  const std::string picture = chart_svg({.title = title,
-                                         .x = "ranks",
-                                         .y = "samples per second",
-                                         .series = {predicted, ideal},
-                                         .log_x = true,
-                                         .log_y = true});
-  if (!options.svg.empty()) write_file(options.svg, picture);
-  if (!options.html.empty()) write_file(options.html, svg_page(title, picture, table));
-  return 0;
+void print_efficiency(const DescribedPlan& described, const Cluster& cluster, const Simulation& s, double step,
+                      Index batch, int steps) {
+  const auto [exposed, program] = most_exposed(described.plan, s);
+  fmt::print(
+      "efficiency {:.1f} %: what one device would compute for these samples if it were alone, shared out among the "
+      "devices of all ranks by their speed, over the step\n",
+      100 * efficiency_of(described, cluster, described.mesh, batch, step));
+  fmt::print("bubble {:.1f} %: idle over busy time of all ranks\n", 100 * s.bubble);
+  fmt::print("exposed communication {}, {:.1f} % of the step{}: computation stands still until a call has ended\n",
+             time_text(exposed / steps), 100 * exposed / s.makespan, program.empty() ? "" : ", in " + program);
 }
 
 }  // namespace
@@ -115,10 +62,12 @@ int simulate_command(const TrainerOptions& config, const PlanOptions& options) {
   if (config.parallel.allreduce != "default")
     throw OptionError(
         fmt::format("parallel.allreduce is {}; simulate reduces along rings: use default", config.parallel.allreduce));
-  if (!options.sweep.empty()) return sweep(config, options, sweep_of(options.sweep));
+  if (!options.sweep.empty()) return sweep_ranks(config, options);
   const std::vector<Axis> mesh = mesh_axes(config);
-  DescribedPlan described(config, mesh, options.cost);
-  const Cluster cluster = cluster_of(config, described, ranks_of(mesh));
+  const Cluster given = cluster_of(config, {}, ranks_of(mesh));
+  check_room(given, mesh);
+  DescribedPlan described(config, mesh, options.cost, given.flops);
+  const Cluster cluster = cluster_of(config, described.calls, ranks_of(mesh));
   described.imagine_ranks(config, described.plan);
   const Plan& plan = described.plan;
   const Simulation s = described.simulate_on(cluster, plan, described.traffic.step, options.steps);
@@ -133,17 +82,14 @@ int simulate_command(const TrainerOptions& config, const PlanOptions& options) {
                         time_text(s.makespan), time_text(step));
   described.print_times(
       s, fmt::format("predicted: {}, {:.1f} samples per second", steps, static_cast<double>(batch) / step));
-  fmt::print("{}", described.caveat(options.steps));
+  fmt::print("{}\n", described.caveat(options.steps));
+  const PredictionBasis basis = basis_of(described, cluster, ranks_of(mesh));
+  print_efficiency(described, cluster, s, step, batch, options.steps);
+  fmt::print("the step may take {}\n\n{}", basis.range(step), basis.table());
   print_traffic(plan, s);
-  for (const ProgramPhase& phase : options.steps == 1 ? rare_phases(plan) : std::vector<ProgramPhase>{}) {
-    const Trigger& when = phase.trigger;
-    const std::int64_t step = when.from + ((when.offset - when.from) % when.every + when.every) % when.every;
-    if (when.runs_at(described.traffic.step) || !when.runs_at(step)) continue;
-    const Simulation other = described.simulate_on(cluster, plan, step);
-    fmt::print("\na step with {} ({}) takes {}\n", phase.name, to_string(when), time_text(other.makespan));
-    print_traffic(plan, other, s);
-  }
-  fmt::print("\n{}", described.model.memory(config, plan));
+  if (options.steps == 1) print_rare_steps(described, cluster, s);
+  const auto memory = predict_memory(plan, memory_options(config, described.model.parameters));
+  fmt::print("\n{}{}", memory_table(plan, memory), memory_verdict(cluster, plan, memory));
   if (s.timeline.programs.size() <= 64) fmt::print("\n{}", gantt(plan, s.timeline, terminal_width()));
   write_drawings(options, plan, s.timeline, plan.summary());
   return 0;

@@ -1,0 +1,119 @@
+#include "tools/cli/simulate_measured.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "framework/io/file.h"
+#include "framework/io/json.h"
+#include "kernels/core/suggest.h"
+#include "kernels/core/text.h"
+#include "tools/scaling/study_result.h"
+
+namespace trireme {
+namespace {
+
+using Values = std::map<std::string, std::string>;  // by column
+
+std::string bare(std::string_view text) { return std::string(trimmed(text, " \t\r\"")); }
+
+StepMeasurement measurement_of(const Values& fields, const std::string& place) {
+  StepMeasurement m;
+  const auto number = [&](const char* name, auto& value, auto least, bool needed) {
+    const auto at = fields.find(name);
+    if (at == fields.end() && needed) throw OptionError(fmt::format("{}: {} is missing", place, name));
+    if (at == fields.end() || (at->second.empty() && !needed)) return;
+    if (!parse_number(at->second, value) || !(value >= least) || !std::isfinite(static_cast<double>(value)))
+      throw OptionError(
+          fmt::format("{}: {} is '{}', it must be a number, at least {}", place, name, shortened(at->second), least));
+  };
+  number("ranks", m.ranks, 1, true), number("seconds", m.seconds, 1e-9, true),
+      number("batch", m.batch, Index{1}, false);
+  if (const auto at = fields.find("scaling"); at != fields.end()) m.scaling = at->second;
+  if (!m.scaling.empty() && m.scaling != "weak" && m.scaling != "strong")
+    throw OptionError(fmt::format("{}: scaling is '{}': weak or strong", place, shortened(m.scaling)));
+  const auto at = fields.find("evidence");
+  const std::string evidence = at == fields.end() ? "" : at->second;
+  if (!evidence.empty() && evidence != "real" && evidence != "emulated")
+    throw OptionError(fmt::format("{}: evidence is '{}': real or emulated", place, shortened(evidence)));
+  if (evidence == "emulated") m.evidence = Evidence::emulated;
+  return m;
+}
+
+Values values_of(const Json& object) {
+  Values fields;
+  for (const auto& [name, value] : object.items())
+    fields[name] = value.is_string() ? value.get<std::string>() : json_text(value, NotUtf8::replaced);
+  return fields;
+}
+
+std::vector<StepMeasurement> of_study(const std::string& directory, const TrainerOptions& config) {
+  const StudyResult study = study_result(directory);
+  const auto model = study.question.settings.find("model");
+  const std::string of = model == study.question.settings.end() ? "" : bare(model->second);
+  if (of != config.model)
+    throw OptionError(fmt::format("--measured: {} is a study of {}, not of {}", directory, of, config.model));
+  std::vector<StepMeasurement> all;
+  std::set<std::string> others;
+  for (const CellResult& c : study.cells) {
+    const bool same = c.cell.is_serial() || c.cell.strategy == config.parallel.strategy;
+    if (!same) others.insert(c.cell.strategy.empty() ? "data_parallel" : c.cell.strategy);
+    if (!same || std::isnan(c.step_seconds)) continue;
+    all.push_back({.ranks = c.cell.ranks,
+                   .seconds = c.step_seconds,
+                   .scaling = c.weak ? "weak" : "strong",
+                   .batch = static_cast<Index>(std::llround(c.samples_per_s * c.step_seconds))});
+  }
+  if (all.empty())
+    throw OptionError(fmt::format("--measured: {} has no finished run of strategy '{}'{}", directory,
+                                  config.parallel.strategy,
+                                  others.empty() ? "" : fmt::format("; it has {}", fmt::join(others, "; "))));
+  return all;
+}
+
+}  // namespace
+
+std::vector<StepMeasurement> parse_measurements(std::string_view text, const std::string& source) {
+  std::vector<StepMeasurement> all;
+  std::vector<std::string> names;
+  int number = 0;
+  for (const std::string& raw : split_text(text, '\n')) {
+    const std::string line = bare(raw), place = fmt::format("{}:{}", source, ++number);
+    if (line.empty() || line.starts_with('#')) continue;
+    if (line.starts_with('{')) {
+      const Json object = parse_json(line);
+      if (!object.is_object()) throw OptionError(place + ": this is no JSON object");
+      all.push_back(measurement_of(values_of(object), place));
+      continue;
+    }
+    std::vector<std::string> cells = split_text(line, ',');
+    for (std::string& cell : cells) cell = bare(cell);
+    if (names.empty()) {
+      names = cells;
+      if (std::ranges::find(names, "ranks") == names.end() || std::ranges::find(names, "seconds") == names.end())
+        throw OptionError(fmt::format("{}: the first row must name the columns, ranks and seconds among them", place));
+      continue;
+    }
+    if (cells.size() != names.size())
+      throw OptionError(fmt::format("{}: {} fields, where the first row names {}", place, cells.size(), names.size()));
+    Values fields;
+    for (std::size_t i = 0; i < cells.size(); ++i) fields[names[i]] = cells[i];
+    all.push_back(measurement_of(fields, place));
+  }
+  if (all.empty()) throw OptionError(fmt::format("{} holds no measurements", source));
+  return all;
+}
+
+std::vector<StepMeasurement> read_measurements(const std::string& path, const TrainerOptions& config) {
+  if (std::filesystem::is_directory(path)) return of_study(path, config);
+  if (!std::filesystem::is_regular_file(path))
+    throw OptionError(fmt::format("--measured: {} cannot be read: give a file, or a study's directory", path));
+  return parse_measurements(read_text(path, std::size_t{1} << 24), path);
+}
+
+}  // namespace trireme
