@@ -35,6 +35,9 @@ struct ActionRow {
   /// Bytes of the tensors that it makes, at most at once, from start to finish; null: none worth counting. element:
   /// bytes of a parameter.
   Index (*memory)(const Action&, int ranks, Index element) = nullptr;
+  /// How many elementwise operations on vectors of its slice's size it takes from start to finish, beside its calls, on
+  /// the rank that has most of them; null: none worth counting.
+  int (*vector_ops)(const Action&, int ranks) = nullptr;
   /// What is wrong with an action, in words; null, or an empty text: nothing.
   std::string (*fault)(const Plan&, const Program&, ActionId) = nullptr;
   /// Starts it; a collective or message returns its Work. Null for the library's kinds, which the executor knows.

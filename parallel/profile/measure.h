@@ -40,6 +40,9 @@ std::vector<MeasuredCall> measure_calls(Communicator&, std::span<const Index> by
 /// Seconds per byte of other ranks' blocks whose memory is given back to the system and gathered anew, beside those of
 /// the gathering alone. A collective call.
 Measured measure_fresh(Communicator&, int runs = 15);
+/// Seconds per byte of each of the elementwise operations by which weights are mixed (ActionRow::vector_ops), on
+/// vectors of so many f32, all ranks at the same time. A collective call.
+Measured measure_vector_ops(Communicator&, Index size = Index{1} << 20, int runs = 15);
 /// Seconds of an encoded reduction of the plan in that step, encoding and decoding included. The same on all ranks. A
 /// collective call.
 double measure_encoded(Communicator&, const Plan&, const Action&, std::int64_t step, int runs = 9);

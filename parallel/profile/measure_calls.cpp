@@ -2,6 +2,9 @@
 #include <array>
 #include <functional>
 
+#include "framework/autograd/backward.h"
+#include "framework/autograd/tape.h"
+#include "framework/ops/ops.h"
 #include "framework/tensor/launch.h"
 #include "kernels/contracts/elementwise.h"
 #include "kernels/core/runtime.h"
@@ -95,6 +98,22 @@ Measured measure_fresh(Communicator& comm, int runs) {
     });
     const double again = timed(comm, clocks, -1, gather);
     if (run >= 0) seconds.push_back(std::max(0.0, anew - again) / static_cast<double>(4 * each * (ranks - 1)));
+  }
+  return measured(seconds);
+}
+
+Measured measure_vector_ops(Communicator& comm, Index size, int runs) {
+  check(size > 0, "profile", "vectors of {} numbers: there must be one at least", size);
+  const NoGrad off;
+  const Tensor mine = Tensor::zeros({size}), theirs = Tensor::zeros({size}), clocks = Tensor::empty({2}, DType::f64);
+  std::vector<double> seconds;
+  for (int run = -2; run < runs; ++run) {
+    const double took = timed(comm, clocks, -1, [&] {  // four: as gossip mixes
+      const Tensor mixed = scale(mine, 0.5);
+      add_into(mixed, scale(theirs, 0.5));
+      mine.copy_from(mixed);
+    });
+    if (run >= 0) seconds.push_back(took / 4 / static_cast<double>(4 * size));
   }
   return measured(seconds);
 }

@@ -35,6 +35,25 @@ int divisor_of(const Plan& plan, const PartInfo& part) {
 
 }  // namespace
 
+std::int64_t period_of(const Plan& plan) {
+  std::int64_t most = 1;
+  for (const Program& program : plan.programs)
+    for (const Action& a : program.actions)
+      if (a.kind != ActionKind::agree) most = std::max<std::int64_t>(most, program.trigger(a).every);
+  return most;
+}
+
+std::vector<std::pair<std::string, double>> components_of(const StepTimes& times) {
+  std::vector<std::pair<std::string, double>> all{{"forward", times.forward},
+                                                  {"backward", times.backward},
+                                                  {"loss", times.loss},
+                                                  {"update", times.update},
+                                                  {"other computation", times.other}};
+  for (const auto& [axis, seconds] : times.waits) all.emplace_back("waiting, axis " + axis, seconds);
+  all.emplace_back("between actions", times.host);
+  return all;
+}
+
 StepTimes times_of(const Plan& plan, const Timeline& timeline, double step) {
   StepTimes sum{.step = step};
   const auto ranks = static_cast<double>(timeline.programs.size());
@@ -116,12 +135,15 @@ PredictStepOptions measure_calls_of(Mesh& mesh, const Plan& plan, std::int64_t s
       return e.first.codec == a.codec && e.first.slice.size() == a.slice.size() && e.first.peer.axis == a.peer.axis;
     };
   };
+  Index mixed = 0;
   for (const Program& program : plan.programs)  // on all ranks, whatever their program
     for (const Action& a : program.actions) {
+      if (a.kind->vector_ops) mixed = std::max(mixed, a.slice.size());
       if (a.kind == ActionKind::drop_values && options.fresh == 0) options.fresh = measure_fresh(world, runs).value;
       if (a.codec && is_encoded(a, step) && mesh.size(a.peer.axis) > 1 && std::ranges::none_of(encoded, like(a)))
         encoded.emplace_back(a, measure_encoded(mesh.comm(a.peer.axis), plan, a, step, runs));
     }
+  if (mixed > 0) options.vector_op = measure_vector_ops(world, mixed, runs).value;
   if (!encoded.empty())
     options.measured = [encoded, like, step](const Action& a) {
       const auto e = std::ranges::find_if(encoded, like(a));
@@ -152,6 +174,7 @@ StepTimes predict_step(const Plan& given, const ModelProfile& profile, const Pre
                                        .loss = costs.loss,
                                        .update = costs.update,
                                        .fresh = options.fresh,
+                                       .vector_op = options.vector_op,
                                        .measured = options.measured,
                                        .between_steps = costs.between,
                                        .step = options.step,

@@ -22,8 +22,8 @@ struct StepTimes {
 /// Those members by the names that tables give them, in the order of a step: "forward", "backward", "loss", "update",
 /// "other computation", "waiting, axis data" for each axis, "between actions".
 std::vector<std::pair<std::string, double>> components_of(const StepTimes&);
-/// After how many steps the plan's actions are those of a step again: 4 for an average every four steps. 1: all steps
-/// are alike.
+/// After how many steps the plan's actions are those of a step again, agreements left out: 4 for an average every four
+/// steps. 1: all steps are alike.
 std::int64_t period_of(const Plan&);
 /// Of one step's timeline, which took `step` seconds. A gap between computations counts for the axis of the call that
 /// ends last in it.

@@ -41,6 +41,12 @@ Index memory_of_messages(const Action& a, int ranks, Index element) {
   return (own + sends_of(peers_at(a.peer, 0, ranks, 0), 0)) * a.slice.size() * element;
 }
 
+/// So many, and `each` more for what one of the others sends.
+template <int own, int each>
+int vector_ops_of_messages(const Action& a, int ranks) {
+  return own + each * sends_of(peers_at(a.peer, 0, ranks, 0), 0);
+}
+
 /// What a rank has counts `keep` times, what each of the others sends `take` times.
 const ActionRow mix_graph{
     .name = "mix",
@@ -49,6 +55,7 @@ const ActionRow mix_graph{
     .access = weights_of,
     .calls = [](const Action& a, int ranks, Index element) { return sends(a, ranks, a.slice.size(), element); },
     .memory = memory_of_messages<2>,
+    .vector_ops = vector_ops_of_messages<2, 2>,
     .fault =
         [](const Plan& plan, const Program& program, ActionId id) {
           const Action& a = program.actions[static_cast<std::size_t>(id)];
@@ -98,6 +105,7 @@ const ActionRow push_sum{
         },
     .calls = [](const Action& a, int ranks, Index element) { return sends(a, ranks, a.slice.size() + 1, element); },
     .memory = memory_of_messages<3>,
+    .vector_ops = vector_ops_of_messages<12, 1>,
     .fault = [](const Plan& plan, const Program& program, ActionId id) -> std::string {
       const Action& a = program.actions[static_cast<std::size_t>(id)];
       const double keep = find_argument(a, "keep").value_or(0), give = find_argument(a, "give").value_or(0);
@@ -142,6 +150,7 @@ const ActionRow mix_star{.name = "mix_star",
                                return std::vector<PlannedCall>{{CallKind::broadcast, bytes}, {CallKind::reduce, bytes}};
                              },
                          .memory = memory_of_slices<5>,
+                         .vector_ops = vector_ops<5>,
                          .start =
                              [](ActionContext& now) {
                                if (!now.comm) return Work();

@@ -26,6 +26,7 @@ const ActionRow outer_update{.name = "outer_update",
                                    return weights_and(a, {outer, velocity});
                                  },
                              .memory = memory_of_slices<3>,
+                             .vector_ops = vector_ops<8>,
                              .start =
                                  [](ActionContext& now) {
                                    const Tensor o = now.state(outer), v = now.state(velocity), w = now.values();
@@ -46,6 +47,7 @@ const ActionRow elastic{
           return std::vector{PlannedCall{CallKind::all_reduce, a.slice.size() * element}};
         },
     .memory = memory_of_slices<2>,
+    .vector_ops = vector_ops<5>,
     .start =
         [](ActionContext& now) {
           const int ranks = now.comm ? now.comm->size() : 1;

@@ -28,6 +28,7 @@ const ActionRow remember{.name = "remember",
                                const Operand state{.kind = OperandKind::state, .slice = a.slice, .name = a.field};
                                return Access{{{.kind = OperandKind::weights, .slice = a.slice}}, {state}};
                              },
+                         .vector_ops = vector_ops<1>,
                          .start =
                              [](ActionContext& now) {
                                now.state(now.action.field).copy_from(now.values());
@@ -50,6 +51,7 @@ const ActionRow mean{.name = "mean",
                                                            {CallKind::all_reduce, Index{sizeof(double)}}};
                          },
                      .memory = memory_of_slices<2>,
+                     .vector_ops = vector_ops<3>,
                      .start =
                          [](ActionContext& now) {
                            if (!now.comm) return Work();

@@ -18,6 +18,12 @@ Index memory_of_slices(const Action& a, int, Index element) {
   return vectors * a.slice.size() * element;
 }
 
+/// ActionRow::vector_ops of an action that takes so many.
+template <int count>
+int vector_ops(const Action&, int) {
+  return count;
+}
+
 /// Whether ranks along the axis may train for themselves: nothing makes their weights alike yet. Throws Error if not.
 void check_apart(const Plan&, const std::string& axis, const std::string& strategy);
 /// An action like that one on each slice of weights that a program updates, over the axis, in steps of the trigger,

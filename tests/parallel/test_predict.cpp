@@ -7,6 +7,7 @@
 
 #include "framework/layers/init.h"
 #include "framework/layers/layers.h"
+#include "framework/tensor/launch.h"
 #include "parallel/plan/action_row.h"
 #include "parallel/profile/measure.h"
 #include "parallel/runtime/step.h"
@@ -40,8 +41,8 @@ ModelProfile linear_profile(int parts, const std::vector<Index>& rows) {
 }
 
 double sum(const StepTimes& t) {
-  double all = t.forward + t.backward + t.loss + t.update + t.other + t.host;
-  for (const auto& [axis, seconds] : t.waits) all += seconds;
+  double all = 0;
+  for (const auto& [name, seconds] : components_of(t)) all += seconds;
   return all;
 }
 
@@ -123,14 +124,114 @@ TEST_CASE("where communication goes on beside computation it is hidden, where ra
   Cluster cluster;
   cluster.nodes = {{.count = 1, .devices = 2}};
   cluster.inside.measured = {{CallKind::all_reduce, 2, 4000, 1e-3}};
-  CHECK(simulate(plan, {.cluster = cluster}).makespan == Approx(4e-3 + 16e-3 + 1e-3));  // but for the last one
+  const auto exposed = [&] {
+    const Simulation s = simulate(plan, {.cluster = cluster});
+    REQUIRE(s.exposed.size() == 1);
+    REQUIRE(s.exposed[0].size() == 1);
+    CHECK(s.exposed[0][0].axis == "data");
+    CHECK(s.makespan == Approx(20e-3 + s.exposed[0][0].seconds));
+    return s.exposed[0][0];
+  };
+  CHECK(exposed().seconds == Approx(1e-3));  // of the last one
+  CHECK(exposed().bytes == 4000);
   cluster.overlaps = false;
-  CHECK(simulate(plan, {.cluster = cluster}).makespan == Approx(4e-3 + 16e-3 + 4e-3));
+  CHECK(exposed().seconds == Approx(4e-3));
+  CHECK(exposed().bytes == 16'000);
   // Each rank by itself comes to the same.
   CHECK(simulate(plan, {.cluster = cluster, .folding = Folding::unfolded}).makespan == Approx(24e-3));
   const Simulation slow = simulate(plan, {.cluster = cluster, .overhead = 1e-4, .between_steps = 5e-3, .steps = 3});
   CHECK(slow.makespan > 3 * 29e-3);
   CHECK(slow.makespan < 3 * 32e-3);
+}
+
+TEST_CASE("components have names, and periods are those of the rarest actions") {
+  const StepTimes t{.forward = 1, .backward = 2, .loss = 3, .update = 4, .other = 5, .waits = {{"pipe", 6}}, .host = 7};
+  const std::vector<std::pair<std::string, double>> all{
+      {"forward", 1},           {"backward", 2},           {"loss", 3},           {"update", 4},
+      {"other computation", 5}, {"waiting, axis pipe", 6}, {"between actions", 7}};
+  CHECK(components_of(t) == all);
+  for (const auto& [text, period] : std::vector<std::pair<const char*, int>>{
+           {"data_parallel", 1}, {"local_sgd(every=6)", 6}, {"gossip(global_every=5)", 5}, {"gossip", 1}})
+    CHECK(period_of(parse_strategy(text)(serial(some_parts(2), 2000, 0, {{"data", 2}}))) == period);
+}
+
+TEST_CASE("mixing weights costs as many operations on vectors as its action says, behind its call") {
+  constexpr double per_byte = 1e-6;
+  for (const auto& [text, ranks, ops] : std::vector<std::tuple<const char*, int, int>>{
+           {"gossip", 2, 4},  // a neighbour: two sums' products, the sum, the copy
+           {"gossip", 4, 6},  // two of them
+           {"gossip(graph=complete)", 3, 3},
+           {"gossip(graph=star)", 3, 5},
+           {"gossip(mode=push_sum)", 4, 13},
+           {"local_sgd(every=1)", 2, 3},
+           {"local_sgd(every=1, outer_momentum=0.5)", 2, 11},
+           {"easgd(every=1)", 2, 5}}) {
+    INFO(text << " on " << ranks);
+    Plan plan = parse_strategy(text)(serial(some_parts(3), 3000, 0, {{"data", ranks}}));
+    for (PartInfo& part : plan.parts) part.cost = {.forward = 1e-3, .backward_input = 2e-3, .backward_weight = 2e-3};
+    int told = 0;
+    for (const Action& a : plan.programs[0].actions)
+      if (a.kind->vector_ops && plan.programs[0].trigger(a).runs_at(1)) told += a.kind->vector_ops(a, ranks);
+    CHECK(told == ops);
+    for (const bool overlaps : {true, false})
+      for (const Folding folding : {Folding::automatic, Folding::unfolded}) {
+        Cluster cluster = flat_cluster(ranks, {.latency = 1e-4, .bandwidth = 1e8});
+        cluster.overlaps = overlaps;
+        const auto makespan = [&](double vector_op) {
+          return simulate(plan, {.cluster = cluster, .vector_op = vector_op, .step = 1, .steps = 3, .folding = folding})
+              .makespan;
+        };
+        CHECK(makespan(per_byte) - makespan(0) == Approx(3 * ops * 12'000 * per_byte).epsilon(1e-6));
+      }
+  }
+}
+
+TEST_CASE("the runtime mixes weights by as many operations on vectors as actions say") {
+  const auto net = [] {
+    Module all = Sequential{Linear(12, 16), relu, Linear(16, 3)};
+    initialize(all, 1);
+    return all;
+  };
+  // By rank: kernels that write vectors as long as all parameters, and how many actions of the step tell of.
+  const auto ran = [&](const char* strategy, int ranks) {
+    std::vector<std::pair<int, int>> counts(static_cast<std::size_t>(ranks));
+    World::threads(ranks, [&](World& world) {
+      Mesh mesh(world);
+      Step step(net(), cross_entropy, Sgd{.lr = 0.1}, mesh, parse_strategy(strategy));
+      const Tensor x = Tensor::full({2, 12}, 0.5), y = Tensor::zeros({2}, DType::i64);
+      for (int i = 0; i < 3; ++i) (void)step(x, y).item();
+      const Index size = step.parameters().size();
+      auto& [seen, told] = counts[static_cast<std::size_t>(world.rank())];
+      const Program& program = step.plan().programs[0];
+      for (const Action& a : program.actions)
+        if (a.kind->vector_ops && program.trigger(a).runs_at(3)) told += a.kind->vector_ops(a, ranks);
+      const LaunchWatch watch([&, &kernels = seen](const LaunchWatch::Call& call) {
+        kernels += call.operands[0].numel() == size || call.operands[0].numel() == size + 1;  // push-sum's
+      });
+      (void)step(x, y).item();
+    });
+    return counts;
+  };
+  const int beside = ran("local_sgd(every=100)", 2)[0].first;  // of the update
+  // With the copies, which are no kernels.
+  for (const auto& [strategy, ranks, copies] :
+       std::vector<std::tuple<const char*, int, int>>{{"gossip", 2, 1},
+                                                      {"gossip", 4, 1},
+                                                      {"gossip(graph=exponential)", 4, 1},
+                                                      {"gossip(graph=random)", 2, 1},
+                                                      {"gossip(graph=complete)", 3, 1},
+                                                      {"gossip(graph=star)", 3, 2},
+                                                      {"gossip(mode=push_sum)", 2, 4},
+                                                      {"gossip(mode=push_sum)", 4, 4},
+                                                      {"local_sgd(every=4)", 3, 1},
+                                                      {"local_sgd(every=2, outer_momentum=0.5)", 2, 4},
+                                                      {"easgd(every=4)", 3, 1}}) {
+    INFO(strategy << " on " << ranks);
+    int most = 0, says = 0;
+    for (const auto& [seen, told] : ran(strategy, ranks)) most = std::max(most, seen - beside), says = told;
+    CHECK(says > 0);
+    CHECK(std::abs(most + copies - says) <= 1);  // push-sum's one number more is a kernel of its own
+  }
 }
 
 TEST_CASE("a profile is measured on all ranks at the same time, and predicts the plan of a step") {
