@@ -130,6 +130,7 @@ void SimPrograms::add_collective(int r, const Action& a, SimAction& s) {
   if (measured >= 0) s.took[0] = s.took[1] = nanoseconds(measured);
   for (const PlannedCall& call : calls_of(plan, a, ranks, options.element, options.step)) {
     s.bytes += call.bytes;
+    if (measured < 0 && !options.collectives.empty()) s.calls.push_back(call);
     for (bool between : {false, true})
       if (measured < 0)
         s.took[between] += collective_time(between ? cluster.between : cluster.inside, call.kind, ranks, call.bytes);

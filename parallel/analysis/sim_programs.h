@@ -5,6 +5,7 @@
 
 #include "parallel/analysis/simulate.h"
 #include "parallel/comm/world/rank_grid.h"
+#include "parallel/plan/action_row.h"
 #include "parallel/plan/channels.h"
 
 namespace trireme {
@@ -43,7 +44,8 @@ struct SimAction {
   Nanoseconds mixes = 0;          ///< what is computed with what has come (ActionRow::vector_ops)
   bool is_inline = false;         ///< it computes: those behind it start when it has ended
   bool in_midst = false;          ///< it starts in the midst of a backward (SimProgram::inner)
-  std::vector<SimComm> comms = {};  ///< compute
+  std::vector<SimComm> comms = {};      ///< compute
+  std::vector<PlannedCall> calls = {};  ///< collective that goes by messages
 };
 
 /// A reduction that starts when so much of a backward is done (Dependency::share).

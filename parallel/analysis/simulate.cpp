@@ -7,10 +7,15 @@ namespace trireme {
 namespace {
 
 /// Whether ranks of a program are simulated once.
-bool folds(const Plan& plan, Places& places, const Cluster& cluster, Folding folding) {
+bool folds(const SimPrograms& programs, Places& places) {
+  const Plan& plan = programs.plan;
+  const Folding folding = programs.options.folding;
   if (folding == Folding::unfolded) return false;
-  const bool ranged = !plan.programs.front().where.empty();
-  const bool alike = !ranged && cluster.jitter == 0 && places.same_speed();
+  const bool ranged = !plan.programs.front().where.empty(), messages = !programs.options.collectives.empty();
+  const bool drawn =
+      programs.cluster.jitter > 0 &&
+      (!SimJitter::suits(programs) || (folding != Folding::folded && programs.grid.size() <= most_drawn));
+  const bool alike = !ranged && !messages && !drawn && places.same_speed();
   if (folding == Folding::slowest) {
     if (alike) places.use_slowest();
     return alike;
@@ -18,7 +23,7 @@ bool folds(const Plan& plan, Places& places, const Cluster& cluster, Folding fol
   const auto [program, id] = alike ? places.differing() : std::pair(-1, -1);
   if (folding == Folding::automatic) return alike && program < 0;
   check(!ranged, "simulate", "programs at ranges of ranks, as servers are, are simulated rank by rank");
-  check(alike, "simulate", "ranks of one program take different times, by jitter or by their devices' speeds");
+  check(alike, "simulate", "ranks of one program take different times, by jitter, messages or their devices' speeds");
   check(program < 0, "simulate", "program {}: {} goes over links of several kinds",
         plan.programs[std::max(program, 0)].name, [&] { return to_string(plan.programs[program].actions[id]); });
   return true;
@@ -38,7 +43,7 @@ Simulation simulate(const Plan& plan, const SimulateOptions& options) {
   validate(cluster);
   const SimPrograms programs(plan, options, cluster);
   Places places(programs);
-  const bool folded = folds(plan, places, cluster, options.folding);
+  const bool folded = folds(programs, places);
   const SimRanks ranks(programs, folded);
   SimRecord record(programs, places, ranks);
   Simulator sim(programs, places, ranks, record);
@@ -47,7 +52,9 @@ Simulation simulate(const Plan& plan, const SimulateOptions& options) {
       rank < 0, "simulate", "rank {}, program {}: {} never ends", [&] { return ranks.world[rank]; },
       [&] { return plan.programs[ranks.program[rank]].name; },
       [&] { return id < 0 ? "a step" : to_string(plan.programs[ranks.program[rank]].actions[id]); });
-  return record.simulation(sim.end());
+  Simulation result = record.simulation(sim.end());
+  result.expected = folded && cluster.jitter > 0;
+  return result;
 }
 
 }  // namespace trireme

@@ -26,17 +26,22 @@
 
 namespace trireme {
 
-/// Whether ranks of one program that cannot differ are simulated once. They may where devices have one speed, there is
-/// no jitter, each communication of a program goes over the same kind of link for all of its ranks, and programs do not
-/// say where they run (Program::where).
+/// Whether ranks of one program that cannot differ but by jitter are simulated once. They may where devices have one
+/// speed, each communication of a program goes over the same kind of link for all of its ranks, programs do not say
+/// where they run (Program::where), and collectives do not go by messages; with jitter where ranks exchange no messages
+/// by rules (Peer::pairs), either. Jitter is then no longer drawn: the expected largest of the ranks that wait for each
+/// other counts (sim_jitter.h).
 enum class Folding : std::uint8_t {
-  automatic,  ///< where they may
+  automatic,  ///< where they may; with jitter, of more than most_drawn ranks
   folded,     ///< an Error where they may not
   unfolded,   ///< every rank
   /// Also where they differ in their links: each communication of a program goes between nodes if it does for any of
   /// its ranks. Else as automatic.
   slowest
 };
+
+/// The most ranks whose jitter is drawn where Folding::automatic decides.
+inline constexpr int most_drawn = 256;
 
 /// A device for each of so many ranks, on nodes of their own.
 Cluster flat_cluster(int ranks, const Link& = {});
@@ -57,6 +62,9 @@ struct SimulateOptions {
   std::int64_t step = 0;
   int steps = 1;  ///< simulated one behind the other, at least 1
   Folding folding = Folding::automatic;
+  /// Empty: collectives take collective_time(). Else they go by single messages (collective_messages.h), all-reduces by
+  /// this algorithm: "ring", "tree", ...; the sums of layers (PartInfo::comms) and those that were measured do not.
+  std::string collectives = {};
   int rows = 64;  ///< unfolded: the most ranks that the timeline has; of more it has the first of each program
 };
 
@@ -75,6 +83,7 @@ struct Simulation {
   /// By stream and by rank of the timeline: the actions in the order in which they start.
   std::array<std::vector<std::vector<ActionId>>, 2> started;
   bool folded = false;
+  bool expected = false;     ///< jitter is the expected largest of the ranks that wait for each other
   double makespan = 0;       ///< seconds until the last rank has ended its last step
   std::vector<double> busy;  ///< seconds of computation without what layers send, by program, mean of its ranks
   /// Idle over busy time, all ranks together: 0 is a full machine. For equal stages (p - 1) / m under 1F1B.

@@ -36,6 +36,8 @@ Simulator::Simulator(const SimPrograms& plan, const Places& places, const SimRan
     each_.push_back(most);
     pending_.emplace_back(most * static_cast<std::size_t>(lines(axis).lines()));
   }
+  if (ranks.folded && plan.cluster.jitter > 0) jitter_.emplace(plan, places, ranks);
+  if (!plan.options.collectives.empty()) messages_.emplace(plan.cluster, plan.grid.size(), plan.options.collectives);
   std::size_t all = 0;
   for (int r = 0; r < std::ssize(links_); ++r) {
     first_.push_back(all);
@@ -64,12 +66,42 @@ std::pair<int, ActionId> Simulator::run() {
   return {-1, -1};
 }
 
-Nanoseconds Simulator::end() const { return *std::ranges::max_element(clock_); }
+Nanoseconds Simulator::end() const { return jitter_ ? jitter_->end(clock_) : *std::ranges::max_element(clock_); }
+
+/// Of all lines of ranks that run the same programs, which are assumed to do it at once.
+Nanoseconds Simulator::by_messages(int rank, const SimAction& a) const {
+  const RankLines& all = lines(a.axis);
+  const auto program = [&](int line) { return ranks_.program[all.members[all.first[line]]]; };
+  const int own = all.line_of[rank];
+  auto& took = took_[{a.axis, program(own), a.nth}];
+  if (took.empty()) {
+    std::vector<std::vector<int>> groups;
+    std::vector<int> which;
+    for (int line = 0; line < all.lines(); ++line)
+      if (program(line) == program(own)) {
+        groups.emplace_back(all.members.begin() + all.first[line], all.members.begin() + all.first[line + 1]);
+        which.push_back(line);
+      }
+    took.resize(static_cast<std::size_t>(all.lines()));
+    for (const PlannedCall& call : a.calls) {
+      const bool messages = CollectiveMessages::has(call.kind);
+      const auto times = messages ? messages_->times(groups, call.kind, call.bytes) : std::vector<Nanoseconds>();
+      for (std::size_t i = 0; i < which.size(); ++i) {
+        const Link& link = places_.between(groups[i].front(), a.axis) ? plan_.cluster.between : plan_.cluster.inside;
+        took[which[i]] +=
+            messages ? times[i] : collective_time(link, call.kind, static_cast<int>(groups[i].size()), call.bytes);
+      }
+    }
+  }
+  return took[own];
+}
 
 Nanoseconds Simulator::cost(int rank, ActionId id) const {
   const SimAction& a = actions(rank)[id];
   const auto key = plan_.key(ranks_.program[rank], step_of(rank), id);
-  Nanoseconds time = a.cost == 0 ? 0 : plan_.cluster.compute(a.cost, ranks_.world[rank], key);
+  Nanoseconds time = a.cost == 0 ? 0
+                     : jitter_   ? jitter_->mean(a.cost, rank)
+                                 : plan_.cluster.compute(a.cost, ranks_.world[rank], key);
   for (const SimComm& c : a.comms) time += c.took[places_.between(ranks_.world[rank], c.axis)];
   return time;
 }
@@ -155,9 +187,10 @@ void Simulator::start(int rank, ActionId id) {
     for (const SimInner& inner : plan_.programs[ranks_.program[rank]].inner[id]) {
       if (!runs(rank, actions(rank)[inner.reduction])) continue;
       from = std::max(from, now + Nanoseconds{std::llround(inner.share * static_cast<double>(time))});
-      enqueue(rank, inner.reduction, from);
+      enqueue(rank, inner.reduction, from, inner.share * static_cast<double>(time));
     }
     s.end = now + time;
+    if (jitter_ && a.cost > 0) jitter_->computed(rank, jitter_->mean(a.cost, rank));
   }
 }
 
@@ -167,8 +200,11 @@ bool Simulator::wait(int rank, ActionId id) {
   if (s.begin == unknown) return true;  // it does not run
   if (s.end == unknown && !overlaps_) carry_on(rank);
   const SimAction& a = actions(rank)[id];
-  if (!overlaps_ && s.end != unknown && a.is == SimAction::Is::recv && !std::exchange(s.copied, true))
-    s.end = std::max(clock_[rank], s.end) + copying(rank, a);
+  const bool comes = s.end != unknown && a.is == SimAction::Is::recv;
+  if ((jitter_ || !overlaps_) && comes && !std::exchange(s.copied, true))
+    s.end = (jitter_ ? jitter_->received(rank, id, clock_[rank], s.end) : std::max(clock_[rank], s.end)) +
+            (overlaps_ ? 0 : copying(rank, a));
+  if (jitter_ && a.is == SimAction::Is::collective && s.end > clock_[rank]) jitter_->waited(rank, id);
   if (s.end == unknown)
     waits_[rank] = id;
   else
@@ -194,7 +230,10 @@ void Simulator::carry_on(int rank) {
   RankLink& link = links_[rank];
   while (!link.waits && link.head < link.queue.size()) {
     const ActionId id = link.queue[link.head++];
-    if (!overlaps_) at(rank, id).begin = std::max(at(rank, id).begin, clock_[rank]);
+    if (!overlaps_ && clock_[rank] > at(rank, id).begin) {
+      at(rank, id).begin = clock_[rank];
+      if (jitter_) jitter_->begins(rank, id);
+    }
     carry(rank, id);
   }
   if (link.head == link.queue.size()) link.queue.clear(), link.head = 0;
@@ -208,8 +247,9 @@ void Simulator::finish(int rank, ActionId id, Nanoseconds when) {
 }
 
 /// It gets into its rank's link.
-void Simulator::enqueue(int rank, ActionId id, Nanoseconds now) {
+void Simulator::enqueue(int rank, ActionId id, Nanoseconds now, double computed) {
   at(rank, id).begin = now;
+  if (jitter_) jitter_->begins(rank, id, computed);
   RankLink& link = links_[rank];
   const bool waits = link.waits || link.head < link.queue.size();
   if (overlaps_ ? waits : actions(rank)[id].is == SimAction::Is::collective)  // of which it does its part when it waits
@@ -254,6 +294,7 @@ void Simulator::carry(int rank, ActionId id) {
   RankLink& link = links_[rank];
   const SimAction& a = actions(rank)[id];
   const Nanoseconds ready = std::max(at(rank, id).begin, link.free);
+  if (jitter_) jitter_->carries(rank, id, at(rank, id).begin, link.free);
   if (a.is == SimAction::Is::collective) return meet(rank, a, ready);
   if (a.trades) return trade(rank, id, ready);
   const bool copies = !overlaps_ && a.is == SimAction::Is::send;  // its receiver does
@@ -262,7 +303,10 @@ void Simulator::carry(int rank, ActionId id) {
     deliver(rank, plan_.root_at(rank, a), a, link.free);
   } else {
     const int other = ranks_.folded && a.ring ? rank : grid_.neighbour(rank, a.along, a.offset, a.ring);
-    if (other >= 0 && a.partner >= 0) arrive(other, a.partner, link.free);
+    if (other >= 0 && a.partner >= 0) {
+      if (jitter_) jitter_->sent(rank, id, other, a.partner);
+      arrive(other, a.partner, link.free);
+    }
   }
   finish(rank, id, link.free);
 }
@@ -308,12 +352,20 @@ void Simulator::meet(int rank, const SimAction& a, Nanoseconds ready) {
   meeting.latest = std::max(meeting.latest, ready);
   links_[rank].waits = true;
   if (++meeting.come < all.size(line)) return;
-  const Nanoseconds end = std::exchange(meeting, {}).latest + took(rank, a);
-  for (int m = all.first[line]; m < all.first[line + 1]; ++m) {
-    const int member = all.members[m];
+  Nanoseconds latest = std::exchange(meeting, {}).latest;
+  const std::span members(all.members.data() + all.first[line], static_cast<std::size_t>(all.size(line)));
+  const auto action = [&](int member) { return plan_.programs[ranks_.program[member]].collectives[a.axis][a.nth]; };
+  if (jitter_) {
+    std::vector<SimJitter::Member> begun;
+    for (const int member : members)
+      begun.push_back({member, action(member), std::max(at(member, action(member)).begin, links_[member].free)});
+    latest = std::max(latest, jitter_->latest(a.axis, begun));
+  }
+  const Nanoseconds end = latest + took(rank, a);
+  for (const int member : members) {
     links_[member].waits = false, links_[member].free = end;
     if (links_[member].head < links_[member].queue.size()) freed_.push_back(member);
-    finish(member, plan_.programs[ranks_.program[member]].collectives[a.axis][a.nth], end);
+    finish(member, action(member), end);
   }
 }
 

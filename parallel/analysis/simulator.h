@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "parallel/analysis/collective_messages.h"
+#include "parallel/analysis/sim_jitter.h"
 #include "parallel/analysis/sim_places.h"
 #include "parallel/analysis/sim_record.h"
 #include "parallel/plan/channels.h"
@@ -123,7 +125,10 @@ class Simulator {
   const std::vector<SimAction>& actions(int rank) const { return plan_.programs[ranks_.program[rank]].actions; }
   const Program& program(int rank) const { return plan_.plan.programs[ranks_.program[rank]]; }
   const RankLines& lines(int axis) const { return ranks_.folded ? lines_[axis] : places_.lines(axis); }
-  Nanoseconds took(int rank, const SimAction& a) const { return a.took[places_.between(ranks_.world[rank], a)]; }
+  Nanoseconds took(int rank, const SimAction& a) const {
+    return a.calls.empty() ? a.took[places_.between(ranks_.world[rank], a)] : by_messages(rank, a);
+  }
+  Nanoseconds by_messages(int rank, const SimAction&) const;
   Nanoseconds cost(int rank, ActionId id) const;
   int step_of(int rank) const { return servers_[rank] ? servers_[rank]->step() : step_[rank]; }
   bool runs(int rank, const SimAction&) const;
@@ -137,7 +142,7 @@ class Simulator {
   void start(int rank, ActionId id);
   bool wait(int rank, ActionId id);
   void finish(int rank, ActionId id, Nanoseconds when);
-  void enqueue(int rank, ActionId id, Nanoseconds now);
+  void enqueue(int rank, ActionId id, Nanoseconds now, double computed = 0);
   void exchange(int rank, ActionId id);
   void carry(int rank, ActionId id);
   std::vector<RankPair> pairs_of(int rank, const SimAction&) const;
@@ -161,8 +166,11 @@ class Simulator {
   const int steps_;
   const Nanoseconds overhead_, between_steps_;
   const bool overlaps_;
-  RankGrid grid_;                                // of the ranks that are simulated
-  std::vector<RankLines> lines_;                 // folded: by axis
+  std::optional<SimJitter> jitter_;                                             // folded, where there is some
+  std::optional<CollectiveMessages> messages_;                                  // SimulateOptions::collectives
+  mutable std::map<std::tuple<int, int, int>, std::vector<Nanoseconds>> took_;  // by axis, program and nth: each line's
+  RankGrid grid_;                                                               // of the ranks that are simulated
+  std::vector<RankLines> lines_;                                                // folded: by axis
   std::vector<std::size_t> each_;                // by axis: the most collectives of a rank along it
   std::vector<std::vector<Pending>> pending_;    // by axis; by line, then by SimAction::nth
   std::vector<std::size_t> first_;               // of each rank's actions in states_
