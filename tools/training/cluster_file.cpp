@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <functional>
+#include <map>
 
+#include "datasets/formats/data_paths.h"
 #include "framework/io/json.h"
+#include "kernels/core/suggest.h"
 #include "tools/training/toml_file.h"
 
 namespace trireme {
@@ -90,6 +94,16 @@ Source usual_source(const toml::table& file) {
   return source_named(file["source"].value_or(to_string(Source::assumed)));
 }
 
+/// Paths by name.
+std::map<std::string, std::string> shipped_clusters() {
+  std::map<std::string, std::string> found;
+  std::error_code none;
+  for (const std::string& folder : data_folders("clusters"))
+    for (const auto& entry : std::filesystem::directory_iterator(folder, none))
+      if (entry.path().extension() == ".toml") found.try_emplace(entry.path().stem().string(), entry.path().string());
+  return found;
+}
+
 }  // namespace
 
 Cluster parse_cluster(const std::string& text, const std::string& source) {
@@ -167,6 +181,24 @@ std::string cluster_toml(const Cluster& c) {
   return text;
 }
 
-Cluster read_cluster(const std::string& path) { return parse_cluster(read_settings(path), path); }
+std::vector<std::string> cluster_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, path] : shipped_clusters()) names.push_back(name);
+  return names;
+}
+
+std::string find_cluster(const std::string& name) {
+  std::error_code none;
+  const std::filesystem::path path(name);
+  if (std::filesystem::exists(path, none) || path.has_parent_path() || path.has_extension()) return name;
+  const auto all = shipped_clusters();
+  if (const auto at = all.find(name); at != all.end()) return at->second;
+  throw OptionError("parallel.cluster: " + unknown_name(name, cluster_names()));
+}
+
+Cluster read_cluster(const std::string& path) {
+  const std::string found = find_cluster(path);
+  return parse_cluster(read_settings(found), found);
+}
 
 }  // namespace trireme

@@ -28,13 +28,19 @@
 // numbers that name none, assumed). A link that no two devices have may be left out.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "parallel/comm/cluster.h"
 
 namespace trireme {
 
-/// Throws OptionError, one line naming file, line and key, for what cannot be read, keys that are unknown or missing,
-/// values of another type and numbers that cannot be.
+/// The clusters that ship (tools/clusters/), by their bare names, in order.
+std::vector<std::string> cluster_names();
+/// The path of a cluster file: as it is, or of one that ships, by its bare name: "dgx_a100". Throws OptionError with the
+/// names for a bare one that is none of them and no file.
+std::string find_cluster(const std::string& name);
+/// path: as find_cluster() takes it. Throws OptionError, one line naming file, line and key, for what cannot be read,
+/// keys that are unknown or missing, values of another type and numbers that cannot be.
 Cluster read_cluster(const std::string& path);
 /// text: of such a file. source: what errors name.
 Cluster parse_cluster(const std::string& text, const std::string& source);
