@@ -2,6 +2,7 @@
 #include "parallel/analysis/chart.h"
 
 #include <cmath>
+#include <cstdio>
 #include <random>
 
 #include "kernels/core/error.h"
@@ -114,4 +115,23 @@ TEST_CASE(
   high.from_zero = false, high.x_ticks = {1, 2};
   CHECK(chart_svg(high).find(">0</text>") == std::string::npos);
   CHECK(html_text("a\x1b[1m&\n") == "a?[1m&amp;\n");
+}
+
+TEST_CASE("pictures are stacked whole, one below the other") {
+  Chart low{.title = "low", .x = "x", .y = "y", .series = {{"s", {{1, 2}, {2, 3}}}}}, tall = low;
+  tall.title = "tall";
+  for (int i = 0; i < 40; ++i) tall.series.push_back({"a series with a long name", {{1, 1}}});
+  const auto size_of = [](const std::string& svg) {
+    double width = 0, height = 0;
+    CHECK(std::sscanf(svg.c_str() + svg.find("viewBox"), "viewBox=\"0 0 %lf %lf", &width, &height) == 2);
+    return std::pair(width, height);
+  };
+  const std::string all = stacked_svg({chart_svg(low), chart_svg(tall)});
+  const auto [width, height] = size_of(all);
+  CHECK(width == size_of(chart_svg(tall)).first);
+  CHECK(height == size_of(chart_svg(low)).second + size_of(chart_svg(tall)).second);
+  CHECK(all.find("<svg y=\"0\" ") < all.find("<svg y=\"440\" "));
+  CHECK(all.find(">low</text>") < all.find("<svg y=\"440\" "));
+  CHECK(all.find(">tall</text>") > all.find("<svg y=\"440\" "));
+  CHECK_THROWS_AS(stacked_svg({"<p>"}), Error);
 }

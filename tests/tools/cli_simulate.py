@@ -218,7 +218,7 @@ output = [0, 0, 0, 0]
         return ["--cluster", self.dir / name]
 
     def free(self, devices):
-        return self.cluster(f"[[nodes]]\ndevices = {devices}\n[links.inside]\nlatency = 0\nbandwidth = 0\nsource = \"measured\"\n")
+        return self.cluster(f"source = \"measured\"\n[[nodes]]\ndevices = {devices}\n[links.inside]\nlatency = 0\nbandwidth = 0\n")
 
     def rows(self, text):
         """By ranks: batch, step in seconds, band, samples per second, speed-up, per rank, ...; the last word is the evidence."""
@@ -267,7 +267,7 @@ output = [0, 0, 0, 0]
         self.assertIn(f" of a step are not divided, {100 * self.between / one:.2f} % of one rank's; it is at most {one / self.between:.2f} times as fast", text)
 
     def test_communication_is_below_amdahl(self):
-        slow = self.cluster("[[nodes]]\ndevices = 16\n[links.inside]\nlatency = 1e-4\nbandwidth = 0\nsource = \"data sheet\"\n")
+        slow = self.cluster("source = \"measured\"\n[[nodes]]\ndevices = 16\n[links.inside]\nlatency = 1e-4\nbandwidth = 0\nsource = \"data sheet\"\n")
         rows = self.rows(self.simulate("--mesh", "data=1", "--batch", 64, "--sweep", "ranks=1,4,16", "--scaling", "strong", "--strategy",
                                        "data_parallel(overlap=false)", *slow))
         one = 64 * self.parts + self.between
@@ -309,7 +309,7 @@ output = [0, 0, 0, 0]
         self.assertIn("machine.toml has not measured so few or many rows", text)
         assumed = self.cluster("[[nodes]]\ndevices = 2\n[links.inside]\nlatency = 1e-6\nbandwidth = 1e9\n")
         text = self.simulate("--mesh", "data=2", "--batch", 64, *assumed)
-        for part in ("  links inside nodes     assumed\n", "weakest source: assumed; predicted times may be off by 50 %\n", "extrapolated: links inside nodes are assumed\n"):
+        for part in ("  links inside nodes     assumed\n", "weakest source: assumed; predicted times may be off by 50 %\n", "extrapolated: devices of speed 1 are assumed; links inside nodes are assumed\n"):
             self.assertIn(part, text)
         text = self.simulate("--mesh", "data=2", "--batch", 64)
         self.assertIn("weakest source: measured; predicted times may be off by 10 %\n", text)
@@ -348,6 +348,25 @@ output = [0, 0, 0, 0]
             number, unit = re.search(r"takes ([\d.]+) (us|ms|s),", text).groups()
             return float(number) * {"us": 1e-6, "ms": 1e-3, "s": 1}[unit]
         self.assertAlmostEqual(step(1e9) / step(2e9), 2, delta=0.01)
+
+    def test_split_layers(self):
+        """A rank has its share of the weights and of the operations, and waits for others'."""
+        whole, half, quarter = (self.simulate("--mesh", f"tensor={ranks}", "--strategy", "tensor", "--batch", 256, cost="counted") for ranks in (1, 2, 4))
+        steps = [float(re.search(r"takes ([\d.]+) ms,", text)[1]) for text in (whole, half, quarter)]
+        for ranks, step in zip((2, 4), steps[1:]):
+            self.assertGreaterEqual(step, steps[0] / ranks)
+            self.assertLess(step, 1.2 * steps[0] / ranks)
+        weights = [float(re.search(r"^MB per rank.*\nall +([\d.]+)", text, re.M)[1]) for text in (whole, half, quarter)]
+        self.assertAlmostEqual(weights[1], weights[0] / 2, delta=0.02)
+        self.assertAlmostEqual(weights[2], weights[0] / 4, delta=0.02)
+        self.assertIn("layers are split", half)
+        planned = run("plan", "show", "mlp", "--mesh", "tensor=2", "--strategy", "tensor", "--batch", 256, "--cost", "equal").stdout
+        self.assertEqual(re.search(r"^all +tensor +\d+ +(\d+)$", planned, re.M)[1], re.search(r"^all +tensor +[\d.]+ u?m?s +(\d+) ", half, re.M)[1])
+        slow = self.cluster("[[nodes]]\ndevices = 2\n[links.inside]\nlatency = 1\nbandwidth = 0\n")
+        text = self.simulate("--mesh", "data=1,tensor=2", "--strategy", "tensor", "--batch", 256, *slow, cost="counted")
+        self.assertGreater(float(re.search(r"takes ([\d.]+) s,", text)[1]), 2)
+        rows = self.rows(self.simulate("--mesh", "data=1,tensor=2", "--strategy", "tensor | data_parallel", "--batch", 256, "--sweep", "ranks=2,4", *self.free(4), cost="equal"))
+        self.assertAlmostEqual(rows[4]["speedup"], 2)
 
     def test_memory(self):
         small = "[[nodes]]\ndevices = 1\nmemory = 1e9\n[[nodes]]\ndevices = 1\nmemory = 1e6\n[links.between]\nlatency = 0\nbandwidth = 0\n"

@@ -36,16 +36,18 @@ Batch DescribedModel::sample(Index rows) const {
   return *Loader(data, {.batch = rows, .workers = 0, .dtype = dtype, .device = device}).begin();
 }
 
-Plan DescribedModel::plan(const Strategy& strategy, std::vector<PartInfo> parts, const std::vector<Axis>& mesh) const {
+Plan DescribedModel::plan(const Strategy& strategy, std::vector<PartInfo> parts, const std::vector<Axis>& mesh,
+                          Index numbers) const {
   const Index buffers = parts.back().buffers.end;
-  return strategy(serial(std::move(parts), parameters.size(), buffers, mesh));
+  return strategy(serial(std::move(parts), numbers > 0 ? numbers : parameters.size(), buffers, mesh));
 }
 
 Plan DescribedModel::whole_plan(const TrainerOptions& config, const Strategy& strategy, std::vector<PartInfo> parts,
-                                const std::vector<Axis>& mesh) {
+                                const std::vector<Axis>& mesh, Index numbers) {
   const StepOptions steps{.loss_scale = config.dtype == "f16" ? config.loss_scale : 0};
   const Optimizer optimizer(parameters, make_optimizer(config, 1000), {.clip_norm = config.optim.clip_norm});
-  Plan whole = with_agreements(plan(strategy, std::move(parts), mesh), strategy, steps, optimizer, make_loss(config));
+  Plan whole =
+      with_agreements(plan(strategy, std::move(parts), mesh, numbers), strategy, steps, optimizer, make_loss(config));
   const auto faults = trireme::check(whole, size_along(mesh, "data"));
   check(faults.empty(), "plan", "{}", fmt::join(faults, "\n      "));
   return whole;
@@ -79,7 +81,7 @@ DescribedPlan::DescribedPlan(const TrainerOptions& config, const std::vector<Axi
           fmt::format("--cost is '{}': measured, counted, equal, or a machine file, which is not there", cost));
     const MachineProfile machine = read_machine(cost);
     profile = model_in(machine, config, 0), calls = machine.calls;
-    fresh = machine.fresh.value, vector_op = machine.vector_op.value;
+    fresh = machine.fresh.value, vector_op = machine.vector_op.value, jitter = machine.jitter;
   }
   // How many micro-batches there are decides what rows to measure; what is measured may move the stages.
   const Plan rough = model.plan(strategy, parts, mesh);
@@ -136,6 +138,46 @@ void DescribedPlan::imagine_ranks(const TrainerOptions& config, Plan& of) {
                           .labels = model.sample(rows).y});
 }
 
+Plan DescribedPlan::rank_plan(const TrainerOptions& config, const std::vector<Axis>& axes) {
+  const Strategy of = make_strategy(config, ranks_of(axes));
+  Plan whole = model.whole_plan(config, of, parts, axes);
+  imagine_ranks(config, whole);
+  if (!of.split.any()) return whole;
+  if (!split_models)
+    split_models = std::make_shared<ImaginedModels>(
+        ImaginedModelOptions{.model = [this, config](bool) { return make_model(config, model.shape, model.device); },
+                             .samples =
+                                 [this](Index n) {
+                                   const Batch batch = model.sample(n);
+                                   return std::pair(batch.x, batch.y);
+                                 },
+                             .loss = make_loss(config),
+                             .strategy = [of](const std::string& text) { return text == "serial" ? Strategy() : of; },
+                             .operations_per_second = flops,
+                             .costs =
+                                 [this](Index) {
+                                   std::vector<PartCost> costs;
+                                   for (const PartInfo& part : parts) costs.push_back(part.cost);
+                                   return costs;
+                                 }});
+  LayerSplit split{.strategy = of.split.image.empty() ? "layers" : "spatial",
+                   .divides_batch_axis = !of.split.one_weird_trick.empty()};
+  for (const Axis& axis : axes)
+    if (axis.name != "data") split.axes.push_back(axis);
+  const auto rank = (*split_models)(split, false, rows, size_along(axes, "data"));
+  check(rank.has_value(), "simulate", "{}", split_models->refusal());
+  return model.whole_plan(config, of, rank->parts, axes, rank->parameters);
+}
+
+std::string collectives_of(const TrainerOptions& config, const PlanOptions& options) {
+  const std::string& name = config.parallel.allreduce;
+  const bool messages = options.collectives == "messages";
+  if (name != "default" && (!messages || name == "auto"))
+    throw OptionError(fmt::format("parallel.allreduce is {}; simulate reduces along rings: use default, {}", name,
+                                  messages ? "or an algorithm's name" : "or --collectives messages"));
+  return !messages ? "" : name == "default" ? "ring" : name;
+}
+
 int batch_ranks(const Plan& plan) {
   const auto trains = std::ranges::find(plan.programs, false, &Program::serves);
   check(trains != plan.programs.end(), "plan", "messages start all of its programs: none trains");
@@ -160,7 +202,8 @@ Simulation DescribedPlan::simulate_on(const Cluster& cluster, const Plan& of, st
                        .vector_op = vector_op,
                        .between_steps = beside.between,
                        .step = step,
-                       .steps = steps});
+                       .steps = steps,
+                       .collectives = collectives});
 }
 
 void DescribedPlan::print_costs() const {
@@ -192,9 +235,11 @@ std::string DescribedPlan::caveat(int steps) const {
                        : fmt::format("{} of the steps shown are with {}", with, phase.name);
     text += fmt::format(" ({})\n", to_string(phase.trigger));
   }
-  constexpr const char* divided =
-      "times are those of the undivided model, and so are weights: plan show --measure knows what shared layers cost\n";
-  return strategy.split.any() ? text + divided : text;
+  if (!strategy.split.any()) return text;
+  return text + (split_models ? "layers are split: times are those of the undivided model, in proportion to the "
+                                "operations that are left to a rank\n"
+                              : "times are those of the undivided model, and so are weights: plan show --measure knows "
+                                "what shared layers cost\n");
 }
 
 int terminal_width() {

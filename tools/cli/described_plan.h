@@ -1,6 +1,7 @@
 // DescribedPlan: the plan of the settings' strategy for a mesh that is described, not started; with what plan show and
 // simulate print of it.
 #pragma once
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "parallel/model/chain.h"
 #include "parallel/plan/memory.h"
 #include "parallel/profile/machine_profile.h"
+#include "parallel/search/imagined_models.h"
 #include "parallel/strategies/strategy.h"
 #include "tools/cli/commands.h"
 #include "tools/training/from_options.h"
@@ -25,9 +27,11 @@ struct DescribedModel {
   explicit DescribedModel(const TrainerOptions&);
   Batch sample(Index rows) const;  ///< so many made-up samples
   Tensor input(Index rows) const { return sample(rows).x; }
-  Plan plan(const Strategy&, std::vector<PartInfo> parts, const std::vector<Axis>& mesh) const;
+  Plan plan(const Strategy&, std::vector<PartInfo> parts, const std::vector<Axis>& mesh, Index numbers = 0) const;
   /// What a step's ranks agree on included, and checked. Throws Error with the faults.
-  Plan whole_plan(const TrainerOptions&, const Strategy&, std::vector<PartInfo> parts, const std::vector<Axis>& mesh);
+  /// numbers: length of the flat block, where parts are a rank's share of the model; 0: the model's.
+  Plan whole_plan(const TrainerOptions&, const Strategy&, std::vector<PartInfo> parts, const std::vector<Axis>& mesh,
+                  Index numbers = 0);
   std::string memory(const TrainerOptions&, const Plan&);  ///< a table of what ranks hold, predicted
 
   TrainerOptions settings;
@@ -50,6 +54,10 @@ struct DescribedPlan {
   void set_rows(Index);
   /// What a plan of the model's layers send and keep (imagine()); `plan` has it only then. Takes a dry run.
   void imagine_ranks(const TrainerOptions&, Plan&);
+  /// The plan of these parts on a mesh, with what ranks send and keep: imagine_ranks() where layers are whole. Where
+  /// they are split its parts are what a rank has of them, with its share of their seconds, in proportion to the
+  /// operations counted (parallel/search/imagined_models.h). Throws Error where the model cannot be split so.
+  Plan rank_plan(const TrainerOptions&, const std::vector<Axis>& mesh);
   /// Simulates steps of a plan of these parts on the cluster.
   Simulation simulate_on(const Cluster&, const Plan&, std::int64_t step, int steps = 1) const;
   void print_costs() const;
@@ -60,6 +68,7 @@ struct DescribedPlan {
   /// Seconds that a device of speed 1 would compute for a step of so many samples if it were alone: forward and
   /// backward of all parts, losses, one update of all parameters, and what is between steps.
   double alone(Index samples) const;
+  bool is_timed() const { return cost == "measured" || profile; }  ///< the parts' seconds are of a machine
   /// What is not in the times of the steps shown, of which traffic.step is the first, lines; empty: nothing.
   std::string caveat(int steps = 1) const;
 
@@ -72,12 +81,18 @@ struct DescribedPlan {
   StepCosts beside;                     ///< of a machine file: loss, update, between steps
   std::vector<MeasuredCall> calls;      ///< of a machine file
   double fresh = 0, vector_op = 0;      ///< of a machine file: of SimulateOptions
+  double jitter = 0;                    ///< of a machine file
+  std::string collectives = {};         ///< of SimulateOptions
   Index rows = 1, first_rows = 0;       ///< of a micro-batch on a rank; those that set_rows() was first asked for
   std::vector<PartInfo> parts;          ///< with their costs
   Plan plan;
   TrafficOptions traffic;
+  std::shared_ptr<ImaginedModels> split_models = {};  ///< of rank_plan()
 };
 
+/// SimulateOptions::collectives: by messages where --collectives says so. Throws OptionError for an all-reduce that is
+/// not simulated.
+std::string collectives_of(const TrainerOptions&, const PlanOptions&);
 /// The ranks among which a batch is divided: those along data of a program that trains.
 int batch_ranks(const Plan&);
 /// The phases that run in some steps only, of all programs, each once.

@@ -59,19 +59,21 @@ int simulate_command(const TrainerOptions& config, const PlanOptions& options) {
     set_threads(static_cast<int>(config.parallel.threads));
   else if (config.parallel.cluster.empty())
     set_threads(1);  // a device is a core
-  if (config.parallel.allreduce != "default")
-    throw OptionError(
-        fmt::format("parallel.allreduce is {}; simulate reduces along rings: use default", config.parallel.allreduce));
+  const std::string collectives = collectives_of(config, options);
   if (!options.sweep.empty()) return sweep_ranks(config, options);
   const std::vector<Axis> mesh = mesh_axes(config);
-  const Cluster given = cluster_of(config, {}, ranks_of(mesh));
+  const Cluster given = cluster_of(config, ranks_of(mesh));
   check_room(given, mesh);
   DescribedPlan described(config, mesh, options.cost, given.flops);
-  const Cluster cluster = cluster_of(config, described.calls, ranks_of(mesh));
-  described.imagine_ranks(config, described.plan);
+  const Cluster cluster = cluster_of(config, described, ranks_of(mesh));
+  described.plan = described.rank_plan(config, mesh), described.collectives = collectives;
   const Plan& plan = described.plan;
   const Simulation s = described.simulate_on(cluster, plan, described.traffic.step, options.steps);
   fmt::print("{}\n{}", in_words(cluster), plan.summary());
+  if (!collectives.empty()) fmt::print("collectives by single messages, all-reduces by {}\n", collectives);
+  if (s.expected)
+    fmt::print("jitter {}: not drawn; ranks that wait for each other wait for the expected largest of up to {}\n",
+               cluster.jitter, ranks_of(mesh));
   described.print_costs();
   const Index batch = config.data.batch;
   const double step = s.makespan / options.steps;

@@ -14,12 +14,19 @@
 
 namespace trireme {
 
-Cluster cluster_of(const TrainerOptions& config, const std::vector<MeasuredCall>& calls, int ranks) {
+Cluster cluster_of(const TrainerOptions& config, int ranks) {
   if (!config.parallel.cluster.empty()) return read_cluster(config.parallel.cluster);
   Cluster all;
   all.nodes = {{.count = (ranks + cores() - 1) / cores(), .devices = cores()}};
   all.name = "machines like this one";
-  if (!calls.empty()) all.inside = all.between = link_of(calls), all.overlaps = false;
+  return all;
+}
+
+Cluster cluster_of(const TrainerOptions& config, const DescribedPlan& d, int ranks) {
+  Cluster all = cluster_of(config, ranks);
+  if (!config.parallel.cluster.empty()) return all;
+  if (!d.calls.empty()) all.inside = all.between = link_of(d.calls), all.overlaps = false;
+  all.jitter = d.jitter;
   return all;
 }
 
@@ -43,10 +50,14 @@ PredictionBasis basis_of(const DescribedPlan& d, const Cluster& cluster, int ran
   PredictionBasis b;
   b.numbers.push_back({"costs of layers", d.cost_source(), d.cost_in_words()});
   if (d.beside.extrapolated) b.beyond.push_back(d.cost + " has not measured so few or many rows");
+  // A cluster that is described has devices of its own: that one of speed 1 is as fast as where costs were measured is
+  // a number of its file, too.
+  const bool described = !d.model.settings.parallel.cluster.empty() && d.is_timed();
   int before = 0;
   for (const NodeGroup& g : cluster.nodes) {
-    if (before < ranks && g.speed != 1)
-      b.numbers.push_back({fmt::format("devices of speed {:g}", g.speed), g.source, ""});
+    if (before < ranks && (described || g.speed != 1))
+      b.numbers.push_back({fmt::format("devices of speed {:g}", g.speed), g.source,
+                           described ? "1 being where the costs of layers were measured" : ""});
     before += g.count * g.devices;
   }
   // Which links ranks have, as weakest_source() sees it.
@@ -66,7 +77,8 @@ PredictionBasis basis_of(const DescribedPlan& d, const Cluster& cluster, int ran
       b.beyond.push_back(what + " are assumed");
   std::ranges::sort(b.beyond);
   b.beyond.erase(std::ranges::unique(b.beyond).begin(), b.beyond.end());
-  b.weakest = b.beyond.empty() ? weakest_source(cluster, ranks, d.cost_source()) : Source::assumed;
+  b.weakest = b.beyond.empty() ? Source::measured : Source::assumed;
+  for (const PredictionBasis::Number& n : b.numbers) b.weakest = std::max(b.weakest, n.source);
   b.band = error_band(b.weakest);
   return b;
 }

@@ -10,9 +10,11 @@
 
 namespace trireme {
 
-/// That of the settings' file; without one as many machines like this one as the ranks need, a device per core, whose
-/// links take what a machine file's calls took, or no time.
-Cluster cluster_of(const TrainerOptions&, const std::vector<MeasuredCall>& calls, int ranks);
+/// That of the settings' file; without one as many machines like this one as the ranks need, a device per core, with
+/// links that take no time.
+Cluster cluster_of(const TrainerOptions&, int ranks);
+/// The same, but that without a file links take what a machine file's calls took, and computations vary as there.
+Cluster cluster_of(const TrainerOptions&, const DescribedPlan&, int ranks);
 /// "a name: 4 nodes of 8 devices".
 std::string in_words(const Cluster&);
 /// Throws OptionError where the mesh has more ranks than the cluster devices.

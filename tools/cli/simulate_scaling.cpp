@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "kernels/core/suggest.h"
 #include "kernels/core/text.h"
@@ -102,7 +103,9 @@ class Sweep {
         counts_(counts),
         described_(config, mesh_axes(config), options.cost, flops),
         rows_(described_.rows),
-        cluster_(cluster_of(config, described_.calls, counts.back())) {}
+        cluster_(cluster_of(config, described_, counts.back())) {
+    described_.collectives = collectives_of(config, options);
+  }
 
   Scaling scale(bool strong) {
     Scaling all{.strong = strong};
@@ -142,20 +145,21 @@ class Sweep {
   ScalingPoint at(int ranks, Index rows) {
     described_.set_rows(rows);
     const std::vector<Axis> mesh = with_ranks(described_.mesh, ranks);
-    Plan plan = described_.model.whole_plan(config_, make_strategy(config_, ranks), described_.parts, mesh);
-    described_.imagine_ranks(config_, plan);
+    const Plan plan = described_.rank_plan(config_, mesh);
     const auto simulate_on = [&](const Cluster& c) {
       return described_.simulate_on(c, plan, described_.traffic.step, options_.steps);
     };
     const Simulation s = simulate_on(cluster_);
     Cluster free = cluster_;
-    free.inside = free.between = {}, free.overlaps = true;
+    free.inside = free.between = {}, free.overlaps = true, free.jitter = 0;
+    const std::string by_messages = std::exchange(described_.collectives, "");
     ScalingPoint p{.ranks = ranks,
                    .batch = rows * plan.microbatches * batch_ranks(plan),
                    .step = s.makespan / options_.steps,
                    .free = (free == cluster_ ? s : simulate_on(free)).makespan / options_.steps,
                    .exposed = most_exposed(plan, s).first / options_.steps,
                    .basis = basis_of(described_, cluster_, ranks)};
+    described_.collectives = by_messages;
     const auto memory = predict_memory(plan, memory_options(config_, described_.model.parameters));
     for (const std::string& line : split_text(memory_verdict(cluster_, plan, memory), '\n'))
       if (line.ends_with("NOT FIT")) p.notes.push_back(fmt::format("{} ranks: {}", ranks, line));
@@ -296,7 +300,7 @@ int sweep_ranks(const TrainerOptions& config, const PlanOptions& options) {
   const std::vector<int> counts = sweep_of(options.sweep);
   const std::vector<StepMeasurement> measured =
       options.measured.empty() ? std::vector<StepMeasurement>() : read_measurements(options.measured, config);
-  const Cluster given = cluster_of(config, {}, counts.back());
+  const Cluster given = cluster_of(config, counts.back());
   for (const int ranks : counts) check_room(given, with_ranks(mesh_axes(config), ranks));
   Sweep sweep(config, options, counts, given.flops);
   std::string text = fmt::format("{}\n{}", in_words(sweep.cluster()), sweep.described().caveat(options.steps));
