@@ -54,7 +54,11 @@ struct SimulateOptions {
   double update = 0;                    ///< per updated parameter
   double overhead = 0;                  ///< of the host, per action that computes and call that begins
   double fresh = 0;                     ///< per byte that an action gives back to the system, and that comes anew
-  double vector_op = 0;                 ///< per byte of the vector, of each of ActionRow::vector_ops
+  /// Where ranks carry communication out (Cluster::overlaps): of a message's two ranks the one that comes to it later
+  /// copies it, as among threads; else the one that receives it does when it waits for it. Not of folded ranks with
+  /// jitter.
+  bool second_copies = false;
+  double vector_op = 0;  ///< per byte of the vector, of each of ActionRow::vector_ops
   /// What a collective takes that was measured as it is, encoding included; below 0: as the cluster says.
   std::function<double(const Action&)> measured = {};
   double between_steps = 0;  ///< from the end of a step to the next: what a program does there

@@ -14,6 +14,7 @@ Simulator::Simulator(const SimPrograms& plan, const Places& places, const SimRan
       overhead_(nanoseconds(plan.options.overhead)),
       between_steps_(nanoseconds(plan.options.between_steps)),
       overlaps_(plan.cluster.overlaps),
+      second_copies_(!overlaps_ && plan.options.second_copies && !(ranks.folded && plan.cluster.jitter > 0)),
       grid_(plan.grid),
       links_(ranks.world.size()),
       interpreters_(ranks.world.size()),
@@ -53,8 +54,9 @@ Simulator::Simulator(const SimPrograms& plan, const Places& places, const SimRan
 std::pair<int, ActionId> Simulator::run() {
   for (int r = 0; r < std::ssize(links_); ++r) {
     ready_.push_back(r);
-    settle();
+    if (!second_copies_) settle();
   }
+  settle();
   while (!looks_.empty()) {
     const auto [now, rank] = looks_.top();
     looks_.pop();
@@ -152,8 +154,12 @@ void Simulator::go_on(int rank) {
 
 /// All that follows from what is known.
 void Simulator::settle() {
-  while (!freed_.empty() || !ready_.empty()) {
-    if (!freed_.empty()) {
+  while (!freed_.empty() || !ready_.empty() || !sends_.empty()) {
+    if (freed_.empty() && ready_.empty()) {  // all others have come to a later time
+      const auto [now, rank, id] = sends_.top();
+      sends_.pop();
+      hand_over(rank, id);
+    } else if (!freed_.empty()) {
       const int rank = freed_.back();
       freed_.pop_back();
       if (overlaps_ || waits_[rank] >= 0) carry_on(rank);
@@ -173,6 +179,7 @@ void Simulator::start(int rank, ActionId id) {
   using Is = SimAction::Is;
   if (a.is != Is::compute || a.cost > 0) clock_[rank] += overhead_;
   const Nanoseconds now = s.begin = clock_[rank];
+  if (hands_over(a)) return;
   if (a.ahead) {
     exchange(rank, id);
   } else if (a.is == Is::send || a.is == Is::collective || a.is == Is::push) {
@@ -181,6 +188,8 @@ void Simulator::start(int rank, ActionId id) {
     pull(rank, id);
   } else if (a.is == Is::recv) {
     if (s.end != unknown) s.end = std::max(now, s.end);
+    if (s.end != unknown && second_copies_ && !std::exchange(s.copied, true))
+      wait_until(rank, a, s.end += copying(rank, a));
   } else {
     const Nanoseconds time = cost(rank, id);
     Nanoseconds from = now;
@@ -209,6 +218,7 @@ bool Simulator::wait(int rank, ActionId id) {
     waits_[rank] = id;
   else
     wait_until(rank, a, s.end);
+  if (s.end == unknown && hands_over(a)) sends_.push({s.begin, rank, id});
   if (s.end != unknown && a.mixes > 0 && !std::exchange(s.copied, true)) s.end = clock_[rank] += a.mixes;
   return s.end != unknown;
 }
@@ -309,6 +319,19 @@ void Simulator::carry(int rank, ActionId id) {
     }
   }
   finish(rank, id, link.free);
+}
+
+/// A message that its sender copies if the other end has asked for it by now, else its receiver.
+void Simulator::hand_over(int rank, ActionId id) {
+  const SimAction& a = actions(rank)[id];
+  const int other = ranks_.folded && a.ring ? rank : grid_.neighbour(rank, a.along, a.offset, a.ring);
+  Nanoseconds end = at(rank, id).begin;
+  if (other >= 0 && a.partner >= 0) {
+    State& there = at(other, a.partner);
+    if (there.begin != unknown && there.end == unknown) end += took(rank, a), there.copied = true;
+    arrive(other, a.partner, end);
+  }
+  finish(rank, id, end);
 }
 
 /// Its messages leave one behind the other. Folded, those of the others come as its own do.

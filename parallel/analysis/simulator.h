@@ -87,6 +87,7 @@ class Simulator {
     Nanoseconds end = unknown;    // of a receive that has not started: the arrival
     bool copied = false;          // copying(), or SimAction::mixes, is in it
   };
+  using Handing = std::tuple<Nanoseconds, int, ActionId>;
   using Look = std::pair<Nanoseconds, int>;  // a server looks for messages: the time and the rank
   struct RankLink {
     Nanoseconds free = 0;         // when what is known to be in front of all else has ended
@@ -112,7 +113,10 @@ class Simulator {
     const int number;
     int actions() const { return static_cast<int>(std::ssize(sim.actions(number))); }
     std::span<const ActionId> after(ActionId id) const { return sim.program(number).actions[id].after; }
-    bool is_inline(ActionId id) const { return sim.actions(number)[id].is_inline; }
+    bool is_inline(ActionId id) const {
+      const SimAction& a = sim.actions(number)[id];
+      return a.is_inline || sim.hands_over(a);
+    }
     bool runs(ActionId id) const { return sim.runs(number, sim.actions(number)[id]); }
     bool start(ActionId id) { return sim.start(number, id), true; }
     bool wait(ActionId id) { return sim.wait(number, id); }
@@ -133,6 +137,11 @@ class Simulator {
   int step_of(int rank) const { return servers_[rank] ? servers_[rank]->step() : step_[rank]; }
   bool runs(int rank, const SimAction&) const;
 
+  /// A message of which the second of its ranks copies (SimulateOptions::second_copies).
+  bool hands_over(const SimAction& a) const {
+    return second_copies_ && a.is == SimAction::Is::send && !a.ahead && !a.trades;
+  }
+
   void begin_step(int rank);
   void end_step(int rank);
   void go_on(int rank);
@@ -147,6 +156,7 @@ class Simulator {
   void carry(int rank, ActionId id);
   std::vector<RankPair> pairs_of(int rank, const SimAction&) const;
   Nanoseconds linked(int rank, const SimAction&) const;
+  void hand_over(int rank, ActionId id);
   void trade(int rank, ActionId id, Nanoseconds ready);
   void end_trade(int rank, ActionId id);
   void meet(int rank, const SimAction&, Nanoseconds ready);
@@ -165,7 +175,7 @@ class Simulator {
   SimRecord& record_;
   const int steps_;
   const Nanoseconds overhead_, between_steps_;
-  const bool overlaps_;
+  const bool overlaps_, second_copies_;
   std::optional<SimJitter> jitter_;                                             // folded, where there is some
   std::optional<CollectiveMessages> messages_;                                  // SimulateOptions::collectives
   mutable std::map<std::tuple<int, int, int>, std::vector<Nanoseconds>> took_;  // by axis, program and nth: each line's
@@ -187,6 +197,8 @@ class Simulator {
   std::map<std::tuple<int, int, int>, Box> boxes_;
   std::map<std::pair<int, ActionId>, Trade> trades_;  // under way, by rank
   std::priority_queue<Look, std::vector<Look>, std::greater<>> looks_;
+  /// That hand over, by time: rank and action.
+  std::priority_queue<Handing, std::vector<Handing>, std::greater<>> sends_;
   std::vector<int> freed_;  // ranks whose queue may go on
   std::vector<int> ready_;  // ranks that have not begun, or whose waits_ has ended
 };

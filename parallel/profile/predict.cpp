@@ -123,7 +123,7 @@ ModelProfile measure_parts_of(Mesh& mesh, const Plan& plan, MeasureOptions optio
 }
 
 PredictStepOptions measure_calls_of(Mesh& mesh, const Plan& plan, std::int64_t step, int runs) {
-  PredictStepOptions options{.step = step};
+  PredictStepOptions options{.second_copies = mesh.world().transport() == "threads", .step = step};
   Communicator& world = mesh.world().comm();
   const std::vector<Index> bytes{8, 1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24};
   for (const Axis& axis : mesh.axes())
@@ -174,6 +174,7 @@ StepTimes predict_step(const Plan& given, const ModelProfile& profile, const Pre
                                        .loss = costs.loss,
                                        .update = costs.update,
                                        .fresh = options.fresh,
+                                       .second_copies = options.second_copies,
                                        .vector_op = options.vector_op,
                                        .measured = options.measured,
                                        .between_steps = costs.between,

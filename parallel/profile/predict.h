@@ -35,6 +35,7 @@ struct PredictStepOptions {
   double fresh = 0;                                    ///< seconds per byte of memory that is given back and comes anew
   double vector_op = 0;                                ///< SimulateOptions::vector_op
   std::function<double(const Action&)> measured = {};  ///< SimulateOptions::measured
+  bool second_copies = false;                          ///< SimulateOptions::second_copies
   double jitter = 0;                                   ///< Cluster::jitter: ranks wait for the slower of them
   Index element = 4;                                   ///< bytes of a parameter
   std::int64_t step = 1;                               ///< the first of those that are simulated
