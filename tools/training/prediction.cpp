@@ -4,45 +4,56 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "framework/io/json.h"
 #include "kernels/core/text.h"
 #include "parallel/comm/flight_recorder.h"
 #include "parallel/comm/world/compare.h"
+#include "parallel/plan/channels.h"
 #include "parallel/profile/measure.h"
 #include "tools/training/from_options.h"
 
 namespace trireme {
 namespace {
 
-constexpr int unsettled = 3, runs = 5;
+constexpr int unsettled = 3, most_runs = 5;
 constexpr std::size_t most_kept = 4096;
 
 double now() { return static_cast<double>(FlightRecorder::nanoseconds()) / 1e9; }
 
+/// Of a micro-batch on a rank.
 Index rows_of(const TrainerOptions& options, const Plan& plan) {
-  return std::max<Index>(1, options.data.batch / size_along(plan.axes, "data") / plan.microbatches);
+  const auto trains = std::ranges::find(plan.programs, false, &Program::serves);
+  const int ranks = trains == plan.programs.end() ? 1 : plan.size(*trains, "data");
+  return std::max<Index>(1, options.data.batch / ranks / plan.microbatches);
 }
 
-/// The median of a member over steps.
-double median(const std::vector<StepTimes>& all, double StepTimes::*of) {
-  std::vector<double> values;
-  for (const StepTimes& t : all) values.push_back(t.*of);
-  return measured(values).value;
+/// Of steps that are all alike the median, else the mean: of a few steps in many something is to be seen, too.
+double typical(const std::vector<double>& seconds, bool alike) {
+  if (alike) return measured(seconds).value;
+  return std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(seconds.size());
 }
 
-StepTimes medians(const std::vector<StepTimes>& all) {
-  StepTimes result;
-  for (double StepTimes::*of : {&StepTimes::forward, &StepTimes::backward, &StepTimes::loss, &StepTimes::update,
-                                &StepTimes::other, &StepTimes::host})
-    result.*of = median(all, of);
-  std::map<std::string, std::vector<double>> waits;
+/// By member, so that they sum up to `step`: what is left of it is StepTimes::host.
+StepTimes typical(const std::vector<StepTimes>& all, double step, bool alike) {
+  StepTimes result{.step = step};
+  std::vector<double*> members;
+  double told = 0;
+  const auto add = [&](double& to, const auto& of) {
+    std::vector<double> values;
+    for (const StepTimes& t : all) values.push_back(of(t));
+    told += to = typical(values, alike), members.push_back(&to);
+  };
+  for (double StepTimes::*of :
+       {&StepTimes::forward, &StepTimes::backward, &StepTimes::loss, &StepTimes::update, &StepTimes::other})
+    add(result.*of, [&](const StepTimes& t) { return t.*of; });
   for (const StepTimes& t : all)
-    for (const auto& [axis, seconds] : t.waits) waits[axis].push_back(seconds);
-  for (auto& [axis, seconds] : waits) {
-    seconds.resize(all.size());  // zeros of steps without
-    result.waits[axis] = measured(seconds).value;
-  }
+    for (const auto& wait : t.waits) result.waits.insert(wait);
+  for (auto& [axis, seconds] : result.waits)
+    add(seconds, [&, name = axis](const StepTimes& t) { return t.waits.contains(name) ? t.waits.at(name) : 0; });
+  for (double* m : members) *m *= std::min(1.0, step / told);  // a recorded step may take longer
+  result.host = std::max(0.0, step - told);
   return result;
 }
 
@@ -52,47 +63,47 @@ struct Row {
 };
 
 std::vector<Row> rows_of(const StepTimes& predicted, const StepTimes& measured) {
-  std::vector<Row> rows{{"forward", predicted.forward, measured.forward},
-                        {"backward", predicted.backward, measured.backward},
-                        {"loss", predicted.loss, measured.loss},
-                        {"update", predicted.update, measured.update},
-                        {"other computation", predicted.other, measured.other}};
-  std::map<std::string, Row> waits;
-  for (const auto& [axis, seconds] : predicted.waits) waits[axis] = {"waits along " + axis, seconds, 0};
-  for (const auto& [axis, seconds] : measured.waits)
-    waits.try_emplace(axis, Row{"waits along " + axis, 0, 0}).first->second.measured = seconds;
-  for (const auto& [axis, row] : waits) rows.push_back(row);
-  rows.push_back({"host", predicted.host, measured.host});
+  std::vector<Row> rows;
+  for (const auto& [name, seconds] : components_of(predicted)) rows.push_back({name, seconds, 0});
+  for (const auto& [name, seconds] : components_of(measured)) {
+    const auto at = std::ranges::find(rows, name, &Row::name);
+    if (at != rows.end())
+      at->measured = seconds;
+    else  // an axis: the last one is what lies between actions
+      rows.insert(rows.end() - 1, {name, 0, seconds});
+  }
   std::erase_if(rows, [](const Row& r) { return r.predicted < 5e-7 && r.measured < 5e-7; });
   return rows;
 }
 
 std::string percent(double predicted, double measured) {
-  return predicted > 0 ? fmt::format("{:+.1f} %", 100 * (measured / predicted - 1)) : "";
+  return measured > 0 ? fmt::format("{:+.1f} %", 100 * (predicted / measured - 1)) : "";
 }
 
 }  // namespace
 
 Prediction::Prediction(const TrainerOptions& options, World& world, const Step& step, Device device, bool program)
     : options_(options), world_(world), device_(device), program_(program) {
-  on_ = options.run.predict && world.size() > 1 && !world.clock() && device.kind == DeviceKind::cpu &&
-        !step.trains_apart() && step.plan().tickets.shares == 0;
+  on_ = options.run.predict && world.size() > 1 && !world.clock() && device.kind == DeviceKind::cpu;
+  if (on_ && (depends_on_arrivals(step.plan()) || step.plan().tickets.shares > 0))
+    why_never_ = "what a step is made of depends on the order in which messages come";
 }
 
 bool Prediction::is_looked_at() const {
-  const std::int64_t n = steps_ - unsettled;  // each eighth, in long runs powers of two
-  return on_ && n > 0 && (n <= 256 ? n % 8 == 1 : (n & (n - 1)) == 0);
+  // Each seventh, which are not all of one kind where every second or fourth is; in long runs powers of two.
+  const std::int64_t n = steps_ - unsettled;
+  return n > 0 && (n <= 256 ? n % 7 == 1 : (n & (n - 1)) == 0);
 }
 
 void Prediction::before(Step& step) {
-  if (!on_) return;
+  if (!looks()) return;
   ++steps_;
   if (is_looked_at()) step.record(true);
   begun_ = now();
 }
 
 void Prediction::after(Step& step) {
-  if (!on_) return;
+  if (!looks()) return;
   const double took = now() - begun_;
   ran_ += took;
   if (is_looked_at()) {
@@ -107,20 +118,25 @@ void Prediction::after(Step& step) {
   }
 }
 
-std::string Prediction::why_not_measured(Step& step, double seconds) const {
-  if (program_) return "the model is the program's own";
-  if (step.is_tensor_parallel()) return "layers are divided over ranks";
+int Prediction::runs_within_bounds(const Step& step, double seconds) const {
+  const double micro = seconds / step.plan().microbatches, most = std::max(4.0, ran_ / 20);
+  int runs = most_runs;
+  while (runs > 1 && micro * (3 * runs + 3) * 2 > most) --runs;
+  return runs;
+}
+
+std::string Prediction::why_not_measured(Step& step, int runs) const {
+  if (program_) return "the model is the program's own, of which no other copy can be made to be measured";
+  if (step.is_tensor_parallel()) return "layers are divided over ranks, and only whole ones are measured";
   const double bytes = static_cast<double>(step.parameters().count() * size_of(step.parameters().dtype())) *
                        static_cast<double>(2 + step.optimizer().state().size()) * world_.local_size();
   if (bytes > static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE)) / 4)
     return fmt::format("another copy of the model on each rank would take {:.1f} GB of this host's memory",
                        bytes / 1e9);
-  const double rows = static_cast<double>(step.plan().microbatches), would = seconds / rows * (3 * runs + 3) * 2;
-  if (would > std::max(2.0, ran_ / 20)) return fmt::format("it would take some {:.0f} s", would);
-  return "";
+  return runs > 1 ? "" : "to measure what a step is made of would take more than 4 s, and than a twentieth of the run";
 }
 
-StepTimes Prediction::measure(Mesh& mesh, Step& step, const TrainerInput& input) const {
+StepTimes Prediction::measure(Mesh& mesh, Step& step, const TrainerInput& input, int runs) const {
   const Plan& plan = step.plan();
   const Index rows = rows_of(options_, plan);
   const auto batch = [&](Index n) {
@@ -135,47 +151,54 @@ StepTimes Prediction::measure(Mesh& mesh, Step& step, const TrainerInput& input)
                         .loss = input.loss ? input.loss : make_loss(options_),
                         .optimizer = input.optimizer ? *input.optimizer : make_optimizer(options_, 1000),
                         .updates = {.clip_norm = options_.optim.clip_norm},
+                        .loss_scale = options_.dtype == "f16" ? options_.loss_scale : 0,
                         .batch = batch,
-
                         .runs = runs},
                        rows);
   PredictStepOptions how = measure_calls_of(mesh, plan, step.optimizer().steps() | 1, runs);
-  how.jitter = jitter_of(profile), how.steps = 16;
+  how.jitter = jitter_of(profile);
+  const std::int64_t period = period_of(plan);
+  how.steps = static_cast<int>(std::min<std::int64_t>(512, (15 + period) / period * period));  // whole periods
   how.rows = rows, how.element = size_of(step.parameters().dtype());
   return predict_step(plan, profile, how);
 }
 
 void Prediction::finish(Mesh& mesh, Step& step, const TrainerInput& input, RunLog& log) {
-  if (!on_ || seconds_.empty() || times_.empty()) return;
-  const double whole = measured(seconds_).value;
-  StepTimes was = medians(times_);
-  was.step = whole;
-  double told = was.forward + was.backward + was.loss + was.update + was.other;
-  for (const auto& [axis, seconds] : was.waits) told += seconds;
-  was.host = std::max(0.0, whole - told);
-  std::string why = broadcast_text(world_.comm(), why_not_measured(step, whole), 0);
+  if (on_ && !why_never_.empty()) log.console().log("no prediction of steps: " + why_never_);
+  if (!looks() || seconds_.empty() || times_.empty()) return;
+  const bool alike = period_of(step.plan()) == 1;
+  const StepTimes was = typical(times_, typical(seconds_, alike), alike);
+  const int own = runs_within_bounds(step, was.step);
+  const std::string agreed = broadcast_text(world_.comm(), fmt::format("{} {}", own, why_not_measured(step, own)), 0);
+  std::string why = agreed.substr(agreed.find(' ') + 1);
   StepTimes predicted;
   if (why.empty()) {
     try {
-      predicted = measure(mesh, step, input);
+      predicted = measure(mesh, step, input, std::stoi(agreed));
     } catch (const Error& e) { why = e.what(); }
   }
-  std::string text = fmt::format("predicted beside measured: milliseconds of a step, mean of {} ranks, of {} steps\n",
-                                 world_.size(), times_.size());
-  Json kept = {{"ranks", world_.size()}, {"steps", times_.size()}, {"why_not", why}};
+  const bool known = why.empty();
+  std::string text = fmt::format("predicted beside measured: ms of a step, mean of {} ranks, {} of {} steps\n",
+                                 world_.size(), alike ? "median" : "mean", seconds_.size());
+  text += fmt::format("  {:<24} {:>10} {:>10} {:>9}\n", "", "predicted", "measured", known ? "error" : "");
+  Json kept = {{"ranks", world_.size()}, {"steps", seconds_.size()}, {"recorded", times_.size()}, {"why_not", why}};
   std::vector<Row> rows = rows_of(predicted, was);
   const auto apart =
       std::ranges::max_element(rows, {}, [](const Row& r) { return std::abs(r.measured - r.predicted); });
-  const std::string most = apart == rows.end() ? "" : apart->name;
+  const Row most = apart == rows.end() ? Row{"the step", predicted.step, was.step} : *apart;
   rows.push_back({"step", predicted.step, was.step});
   for (const Row& r : rows) {
-    text += why.empty() ? fmt::format("  {:<24} {:>10.3f} {:>10.3f} {:>9}\n", r.name, 1e3 * r.predicted,
-                                      1e3 * r.measured, percent(r.predicted, r.measured))
-                        : fmt::format("  {:<24} {:>10} {:>10.3f}\n", r.name, "–", 1e3 * r.measured);
-    kept["rows"].push_back({{"name", r.name}, {"predicted_s", r.predicted}, {"measured_s", r.measured}});
+    text +=
+        fmt::format("  {:<24} {:>10} {:>10.3f} {:>9}\n", r.name, known ? fmt::format("{:.3f}", 1e3 * r.predicted) : "-",
+                    1e3 * r.measured, known ? percent(r.predicted, r.measured) : "");
+    const Json prediction = known ? Json(r.predicted) : Json();
+    kept["rows"].push_back({{"name", r.name}, {"predicted_s", prediction}, {"measured_s", r.measured}});
   }
-  text += why.empty() ? fmt::format("  they part most in: {}", most) : fmt::format("  not predicted: {}", why);
-  for (const std::string& line : split_text(text, '\n')) log.console().log(line);
+  text += known ? fmt::format("  they part most in: {}, {:.3f} ms predicted, {:.3f} ms measured", most.name,
+                              1e3 * most.predicted, 1e3 * most.measured)
+                : fmt::format("  not predicted: {}", why);
+  for (const std::string& line : split_text(text, '\n'))
+    log.console().log(line.substr(0, line.find_last_not_of(' ') + 1));
   if (log.writes()) log.dir().write_prediction(kept);
 }
 
