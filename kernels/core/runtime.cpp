@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/core/backend.h"
+#include "kernels/core/skip_copies.h"
 
 namespace trireme {
 namespace {
@@ -47,6 +48,7 @@ bool set_runtime(DeviceKind kind, Runtime* runtime) {
 }
 
 void copy_block(const View& to, const View& from) {
+  if (detail::skips_copies && static_cast<std::size_t>(to.bytes()) > SkipCopies::most) return;
   const Device by = from.device.kind == DeviceKind::cpu ? to.device : from.device;
   runtime(by.kind).copy(to.data, to.device, from.data, from.device, static_cast<std::size_t>(to.bytes()));
 }

@@ -7,6 +7,8 @@
 
 #include "framework/autograd/step_context.h"
 #include "framework/layers/init.h"
+#include "framework/tensor/launch.h"
+#include "kernels/core/skip_copies.h"
 #include "parallel/comm/world/mesh.h"
 #include "parallel/comm/world/norm_ranks.h"
 #include "parallel/model/chain.h"
@@ -27,6 +29,11 @@ T between(T a, T b, double share) {
     return v;
 }
 
+/// Large weights are neither written nor copied: nobody reads them.
+void run_small(const LaunchWatch::Call& call) {
+  if (call.operands[0].bytes() <= 1 << 16) call.kernel();
+}
+
 constexpr double PartCost::*seconds[] = {&PartCost::forward, &PartCost::backward_input, &PartCost::backward_weight};
 
 }  // namespace
@@ -42,9 +49,12 @@ RankModel ImaginedModels::imagine(const LayerSplit& split, bool recompute, int d
   World world;
   Mesh mesh(world, axes, rank);
   const SkipInit zeros;
+  const SkipCopies nothing_copied;
+  std::optional<LaunchWatch> unwritten(std::in_place, run_small, true);
   Module model = o_.model(recompute);
   if (strategy.split.any()) model = trireme::split(model, mesh, strategy.split);
   Parameters parameters(model);
+  unwritten.reset();
   const Chain chain(model);
   const auto [x, labels] = o_.samples(rows);
   StepContext pass = StepContext::current();
@@ -67,39 +77,65 @@ RankModel ImaginedModels::imagine(const LayerSplit& split, bool recompute, int d
   return {std::move(run.parts), parameters.size()};
 }
 
-const std::optional<ImaginedModels::Line>& ImaginedModels::line(const LayerSplit& split, bool recompute, int data) {
+const std::optional<RankModel>& ImaginedModels::point(const LayerSplit& split, bool recompute, int data, Index rows) {
   auto [at, fresh] =
-      lines_.try_emplace(fmt::format("{} {} {} {}", split.strategy, to_string(split.axes), recompute, data));
+      points_.try_emplace(fmt::format("{} {} {} {} {}", split.strategy, to_string(split.axes), recompute, data, rows));
   if (!fresh) return at->second;
   try {
-    at->second = {imagine(split, recompute, data, few), imagine(split, recompute, data, many)};
+    at->second = imagine(split, recompute, data, rows);
   } catch (const Error& e) { refusal_ = e.what(); }
   return at->second;
 }
 
+/// Of the dry runs of a model that keeps little for a row.
+Index ImaginedModels::most_rows() {
+  if (most_rows_ > 0) return most_rows_;
+  constexpr double much = 64 << 20;  // bytes
+  const auto& whole = point({}, false, 2, few);
+  double kept = 1;
+  if (whole)
+    for (const PartInfo& part : whole->parts) kept += static_cast<double>(part.cost.saved);
+  return most_rows_ = std::clamp<Index>(static_cast<Index>(much / kept * static_cast<double>(few)), many, 1024);
+}
+
+std::optional<ImaginedModels::Line> ImaginedModels::line(const LayerSplit& split, bool recompute, int data,
+                                                         Index rows) {
+  Index low = few, high = many;
+  if (most_rows() > many)
+    for (high = 2 * low; high < rows && 2 * high <= most_rows();) low = high, high *= 2;
+  const auto &a = point(split, recompute, data, low), &b = a ? point(split, recompute, data, high) : a;
+  if (!b) return {};
+  return Line{*a, *b, low, high};
+}
+
 /// Counted seconds become those of the whole model, times what a rank has of its operations.
-void ImaginedModels::charge(RankModel& model, bool recompute, Index rows) {
+void ImaginedModels::charge(RankModel& model, const LayerSplit& split, bool recompute, Index rows) {
   if (!o_.costs) return;
   auto [at, fresh] = costs_.try_emplace(rows);
   if (fresh) at->second = o_.costs(rows);
-  (void)recompute;
-  const Line& whole = *line({}, false, 1);
-  const double share = static_cast<double>(rows - few) / static_cast<double>(many - few);
+  const std::vector<PartCost>& costs = at->second;
+  if (split.strategy.empty() && !recompute && costs.size() == model.parts.size()) {
+    for (std::size_t p = 0; p < costs.size(); ++p)
+      for (auto member : seconds) model.parts[p].cost.*member = costs[p].*member;
+    return;
+  }
+  const Line whole = *line({}, false, 2, rows);
+  const double share = whole.share_of(rows);
   for (PartInfo& part : model.parts)
-    for (std::size_t p = 0; p < at->second.size(); ++p) {
+    for (std::size_t p = 0; p < costs.size(); ++p) {
       if (whole.at_few.parts[p].name != part.name) continue;
       for (auto member : seconds) {
         const double counted = between(whole.at_few.parts[p].cost.*member, whole.at_many.parts[p].cost.*member, share);
-        if (counted > 0) part.cost.*member *= at->second[p].*member / counted;
+        if (counted > 0) part.cost.*member *= costs[p].*member / counted;
       }
     }
 }
 
 std::optional<RankModel> ImaginedModels::operator()(const LayerSplit& split, bool recompute, Index rows, int data) {
-  const auto& found = line(split, recompute, split.divides_batch_axis ? data : 2);
+  auto found = line(split, recompute, split.divides_batch_axis ? data : 2, rows);
   if (!found) return {};
-  RankModel model = found->at_few;
-  const double share = static_cast<double>(rows - few) / static_cast<double>(many - few);
+  const double share = found->share_of(rows);
+  RankModel model = std::move(found->at_few);
   for (std::size_t p = 0; p < model.parts.size(); ++p) {
     PartInfo& part = model.parts[p];
     const PartInfo& other = found->at_many.parts[p];
@@ -116,12 +152,13 @@ std::optional<RankModel> ImaginedModels::operator()(const LayerSplit& split, boo
         comm.bytes = comm.bytes / 2 * data;
     }
   }
-  charge(model, recompute, rows);
+  charge(model, split, recompute, rows);
   return model;
 }
 
 std::vector<std::pair<std::string, Shape>> ImaginedModels::products() {
   const SkipInit zeros;
+  const LaunchWatch unwritten(run_small, true);
   Module model = o_.model(false);
   std::vector<std::pair<std::string, Shape>> all;
   model.visit(StateVisitor([&](const NamedState& leaf) {
@@ -132,19 +169,19 @@ std::vector<std::pair<std::string, Shape>> ImaginedModels::products() {
 }
 
 bool ImaginedModels::can_recompute() {
-  const auto &whole = line({}, false, 2), &again = line({}, true, 2);
+  const auto &whole = point({}, false, 2, few), &again = point({}, true, 2, few);
   if (!whole || !again) return false;
   const auto kept = [](const RankModel& m) {
     Index bytes = 0;
     for (const PartInfo& part : m.parts) bytes += part.cost.saved;
     return bytes;
   };
-  return kept(again->at_few) < kept(whole->at_few);
+  return kept(*again) < kept(*whole);
 }
 
 int ImaginedModels::parts() {
-  const auto& whole = line({}, false, 2);
-  return whole ? static_cast<int>(whole->at_few.parts.size()) : 1;
+  const auto& whole = point({}, false, 2, few);
+  return whole ? static_cast<int>(whole->parts.size()) : 1;
 }
 
 namespace {

@@ -1,6 +1,6 @@
 // Imagined models: what a model is on one rank of a mesh that is not there, under any split of its layers: weights,
-// costs and what its layers send, by dry runs over shapes (parallel/model/dry_run.h), two for each split, and the lines
-// through them. It is what search() asks for as RankModelOf.
+// costs and what its layers send, by dry runs over shapes (parallel/model/dry_run.h), and the lines through them. It is
+// what search() asks for as RankModelOf.
 #pragma once
 #include <functional>
 #include <map>
@@ -28,9 +28,10 @@ struct ImaginedModelOptions {
   std::function<std::vector<PartCost>(Index rows)> costs = {};
 };
 
-/// Bytes and seconds are lines over the rows through two dry runs. What layers send over the ranks that share a batch
-/// is that of two such ranks, gathered vectors longer in proportion. Where images are cut it is that of a rank in the
-/// middle.
+/// Bytes and seconds are lines over the rows through the dry runs beside them: of models that keep much for a row,
+/// whose kernels do alike for any number of them, two for each split; of others those of powers of two. What layers
+/// send over the ranks that share a batch is that of two such ranks, gathered vectors longer in proportion. Where
+/// images are cut it is that of a rank in the middle.
 class ImaginedModels {
  public:
   explicit ImaginedModels(ImaginedModelOptions);
@@ -49,14 +50,19 @@ class ImaginedModels {
   static constexpr Index few = 2, many = 8;  // rows of the two dry runs
   struct Line {
     RankModel at_few, at_many;
+    Index few, many;  // rows
+    double share_of(Index rows) const { return static_cast<double>(rows - few) / static_cast<double>(many - few); }
   };
-  const std::optional<Line>& line(const LayerSplit&, bool recompute, int data);
+  std::optional<Line> line(const LayerSplit&, bool recompute, int data, Index rows);
+  const std::optional<RankModel>& point(const LayerSplit&, bool recompute, int data, Index rows);
   RankModel imagine(const LayerSplit&, bool recompute, int data, Index rows);
-  void charge(RankModel&, bool recompute, Index rows);
+  void charge(RankModel&, const LayerSplit&, bool recompute, Index rows);
+  Index most_rows();
 
   ImaginedModelOptions o_;
-  std::map<std::string, std::optional<Line>> lines_;
+  std::map<std::string, std::optional<RankModel>> points_;
   std::map<Index, std::vector<PartCost>> costs_;  // of the whole model, by rows
+  Index most_rows_ = 0;                           // of a dry run; 0: not known yet
   std::string refusal_;
 };
 

@@ -91,6 +91,7 @@ std::variant<RankedStrategy, std::string> Search::simulated(const SearchCandidat
   if (in_.memory > 0 && r.memory.total() > in_.memory) return r;  // seconds 0: not simulated
   const auto faults = check(plan, size_along(r.mesh, plan.reduced_axis()));
   if (!faults.empty()) return "unsound: " + faults.front();
+  if (in_.beside) in_.beside(machine_, rows_of(space, c));
   const Simulation s = simulate(plan, machine_);
   work_ += actions * (s.folded ? 1 : space.ranks / std::ssize(plan.programs)) + space.ranks / 4;
   r.seconds = s.makespan, r.bubble = s.bubble, r.exposed = exposed_seconds(s);

@@ -23,6 +23,9 @@ struct SearchInput {
   SearchSpace space = {};
   RankModelOf model = {};
   SimulateOptions machine = {};  ///< with the cluster; jitter and `steps` are left out
+  /// Fills in what a step takes beside its parts, for rows of a micro-batch (SimulateOptions::loss, update); null: as
+  /// `machine` says.
+  std::function<void(SimulateOptions&, Index rows)> beside = {};
   MemoryOptions numbers = {};
   Index memory = 0;                 ///< bytes that a rank may hold; 0: any number
   Source costs = Source::assumed;   ///< of the parts' seconds

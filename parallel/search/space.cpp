@@ -90,6 +90,7 @@ std::vector<SearchCandidate> candidates(const SearchSpace& space) {
       for (const bool first : {false, true}) {
         if (first && (!space.both_orders || c.data == 1 || c.stages == 1)) continue;
         c.pipe_first = first;
+        if (!space.mesh.empty() && mesh_of(space, c) != space.mesh) continue;
         for (const int micro : micro_of(space, c.data, stages))
           c.micro = micro, append_schedules(space, c, chooses_buckets, all);
       }

@@ -31,6 +31,7 @@ struct SearchSpace {
   std::vector<int> zero = {0, 1, 2, 3};                      ///< stages; 0: none
   std::vector<bool> recompute = {false};                     ///< whether layers run again in backward
   std::vector<Index> buckets = {1 << 20, 1 << 22, 1 << 24};  ///< elements
+  std::vector<Axis> mesh = {};                               ///< that candidates have (mesh_of()); empty: any
   bool both_orders = true;  ///< ranks of a pipeline also lie far apart: the axis pipe in front of data
 };
 

@@ -71,6 +71,7 @@ class CommandLine {
   BenchOptions bench_;
   ProfileOptions profile_;
   PlanOptions plan_;
+  SearchCommand search_;
   VerifyCommand verify_;
   LaunchCommand launch_;
   DoctorOptions doctor_;

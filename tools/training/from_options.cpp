@@ -124,14 +124,22 @@ std::string description(const DatasetSource& data) {
 
 ModelOptions options_for(const DatasetSource& data) { return {.input = data.shape(), .classes = data.classes()}; }
 
-Module make_model(const TrainerOptions& c, ModelOptions options, Device device) {
+static Module undrawn(const TrainerOptions& c, ModelOptions options) {
   options.zero_gamma = c.zero_gamma, options.recompute = c.recompute, options.arch = c.arch;
   if (c.dtype == "bf16" || c.dtype == "f16") options.dtype = make_dtype(c);
-  Module model = [&] {
-    const SkipInit drawn_below;
-    return make_model(c.model, options);
-  }();
+  const SkipInit drawn_below;
+  return make_model(c.model, options);
+}
+
+Module make_model(const TrainerOptions& c, ModelOptions options, Device device) {
+  Module model = undrawn(c, std::move(options));
   initialize(model, static_cast<std::uint64_t>(c.seed));
+  move_to(model, c, device);
+  return model;
+}
+
+Module make_undrawn_model(const TrainerOptions& c, ModelOptions options, Device device) {
+  Module model = undrawn(c, std::move(options));
   move_to(model, c, device);
   return model;
 }
@@ -265,6 +273,9 @@ Cluster make_cluster(const TrainerOptions& c, const std::string& kept) {
 }
 
 int make_ranks(const TrainerOptions& c) {
+  constexpr int most_threads = 65536;
+  if (c.parallel.mesh.empty() && c.parallel.ranks > most_threads)
+    throw OptionError(fmt::format("parallel.ranks is {}, it must be at most {}", c.parallel.ranks, most_threads));
   if (c.parallel.mesh.empty()) return static_cast<int>(c.parallel.ranks);
   const int ranks = ranks_of(parse_mesh(c.parallel.mesh));
   if (c.parallel.ranks != 1 && c.parallel.ranks != ranks)
@@ -279,6 +290,8 @@ Mesh make_mesh(const TrainerOptions& c, World& world) {
 
 Strategy make_strategy(const TrainerOptions& c, int ranks) {
   Strategy s;
+  if (c.parallel.strategy == "auto")
+    throw OptionError("parallel.strategy auto is for trireme train; plan search shows what it would choose from");
   if (!c.parallel.strategy.empty())
     s = parse_strategy(c.parallel.strategy,
                        c.parallel.plugin.empty() ? std::vector<StrategyRow>() : load_strategies(c.parallel.plugin));

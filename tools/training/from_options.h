@@ -33,6 +33,8 @@ void check_shards(const TrainerOptions&, int ranks);
 ModelOptions options_for(const DatasetSource&);
 /// The named model for that input and those classes, drawn from the seed, and moved to the device.
 Module make_model(const TrainerOptions&, ModelOptions, Device = cpu());
+/// The same with weights that are not drawn, for what asks of shapes alone.
+Module make_undrawn_model(const TrainerOptions&, ModelOptions, Device = cpu());
 /// Brings the weights to the device, in f64 if that is the dtype, else in f32, whatever the activations are.
 void move_to(Module&, const TrainerOptions&, Device);
 /// How this rank reads the training set.

@@ -6,6 +6,7 @@
 #include "framework/tensor/fields.h"
 #include "kernels/core/thread.h"
 #include "parallel/comm/call.h"
+#include "tools/training/auto_strategy.h"
 #include "tools/training/from_options.h"
 #include "tools/training/saver.h"
 
@@ -75,6 +76,7 @@ TrainerOptions validated(TrainerOptions options, const TrainerInput& given, Worl
         options.parallel.virtual_ranks);
   if (world.clock()) options.parallel.virtual_ranks = world.size();
   validate(options);
+  choose_strategy(options, given, world);
   return options;
 }
 

@@ -11,7 +11,8 @@ struct PreparedInput : TrainerInput {
 /// Opens the data sets that the program has not given, the test set in a thread of its own, since both are inflated;
 /// floats of x of data sets of tensors come in the activations' type. Throws Error where there would be no loss.
 PreparedInput prepared_input(TrainerInput, const TrainerOptions&);
-/// The options of a run of this input in this world, validated; opening it may take slow_phase times as long as a step.
+/// The options of a run of this input in this world, validated, with a strategy "auto" chosen; opening it may take
+/// slow_phase times as long as a step.
 TrainerOptions validated(TrainerOptions, const TrainerInput&, World&);
 /// How this rank reads the training set.
 LoaderOptions loader_options(const TrainerOptions&, const TrainerInput&, RankShare, Device);

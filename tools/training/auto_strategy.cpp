@@ -1,0 +1,147 @@
+#include "tools/training/auto_strategy.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "datasets/core/loader.h"
+#include "framework/io/file.h"
+#include "framework/io/json.h"
+#include "parallel/comm/world/compare.h"
+#include "parallel/comm/world/mesh.h"
+#include "parallel/profile/measure.h"
+#include "tools/training/console.h"
+#include "tools/training/from_options.h"
+#include "tools/training/resume.h"
+#include "tools/training/strategy_search.h"
+
+namespace trireme {
+namespace {
+
+constexpr double slow_operations = 2e10;  // a second, of a rank: as slow as is looked for
+constexpr double most_seconds = 5;        // seconds that measurements may take
+
+struct Choice {
+  std::string mesh, strategy;
+  std::vector<std::string> said = {};
+};
+
+/// What the run has that goes on, if it has as many ranks.
+std::optional<Choice> kept_choice(const TrainerOptions& options, int ranks) {
+  const std::string path = options.run.dir + "/config.toml";
+  if (!goes_on(options) || !std::filesystem::exists(path)) return {};
+  const auto kept = read_own_toml(read_text(path, std::size_t{1} << 20));
+  const auto text = [&](const char* name) { return parse_json(kept.at(name)).get<std::string>(); };
+  Choice choice{text("parallel.mesh"), text("parallel.strategy")};
+  if (choice.strategy == "auto" || choice.mesh.empty() || ranks_of(parse_mesh(choice.mesh)) != ranks) return {};
+  choice.said = {fmt::format("strategy  auto: the run's own, mesh {}, {}", choice.mesh, choice.strategy)};
+  return choice;
+}
+
+/// Bytes of this host's memory for each of its ranks; of a GPU's nothing is known.
+Index memory_here(const World& world, Device device) {
+  if (device.kind != DeviceKind::cpu) return 0;
+  return static_cast<Index>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE) / world.local_size();
+}
+
+/// Steps of the whole model on all ranks at the same time.
+ModelProfile measured_here(const TrainerOptions& options, const ModelOptions& shape, World& world, Device device) {
+  const Index share = std::max<Index>(1, options.data.batch / world.size());
+  MeasureOptions how{
+      .model = [&] { return make_model(options, shape, device); },
+      .loss = make_loss(options),
+      .optimizer = make_optimizer(options, 1000),
+      .updates = {.clip_norm = options.optim.clip_norm},
+      .loss_scale = options.dtype == "f16" ? options.loss_scale : 0,
+      .batch =
+          [&](Index rows) {
+            const Dataset data = synthetic_data(options, shape, rows);
+            const auto first =
+                Loader(data, {.batch = rows, .workers = 0, .dtype = make_dtype(options), .device = device}).begin();
+            return std::pair(first->x, first->y);
+          },
+      .runs = 5};
+  if (share > 1) how.rows.push_back(std::max<Index>(1, share / 4));
+  how.rows.push_back(share);
+  ModelProfile profile = measure_model(world.comm(), how);
+  profile.model = options.model;
+  return profile;
+}
+
+Choice searched(StrategySearch& search, const TrainerOptions& options, const StrategyQuestion& q) {
+  const SearchResult found = search.search(q);
+  check(found.candidates > 0, "parallel.strategy auto", "{}",
+        [&] { return none_in_words(options, search.space(), q); });
+  check(!found.ranked.empty(), "parallel.strategy auto",
+        "nothing that was looked at can run; what comes nearest needs {:.2f} GB of a rank's {:.2f}",
+        found.nearest ? static_cast<double>(found.nearest->memory.total()) / 1e9 : 0.0,
+        static_cast<double>(q.memory) / 1e9);
+  const RankedStrategy& best = found.ranked.front();
+  Choice choice{to_string(best.mesh), best.strategy};
+  choice.said.push_back(fmt::format("strategy  auto: --mesh {} --strategy \"{}\"", choice.mesh, choice.strategy));
+  choice.said.push_back(fmt::format(
+      "          a step is to take {:.3f} ms; {}; {} of {} candidates simulated{}", 1e3 * best.seconds,
+      margin_in_words(found, q), found.simulated, found.candidates,
+      found.best_is_known ? "" : fmt::format(", the others take at least {:.3f} ms", 1e3 * found.least_left)));
+  choice.said.push_back(fmt::format("          parts {}, calls between ranks measured here",
+                                    q.profile ? "measured on all ranks at the same time"
+                                              : fmt::format("counted from shapes at {:.3g} operations per second, as "
+                                                            "measuring them would take long",
+                                                            q.cluster.flops)));
+  return choice;
+}
+
+}  // namespace
+
+void choose_strategy(TrainerOptions& options, const TrainerInput& given, World& world) {
+  if (options.parallel.strategy != "auto") return;
+  check(!world.clock(), "parallel.strategy",
+        "auto measures real ranks; for virtual ones trireme plan search --cluster FILE finds a mesh and a strategy");
+  check(!given.model, "parallel.strategy", "auto makes the model anew, which it cannot with a program's own");
+  compare_ranks(world.comm(), "settings", common_settings(options));
+  Json agreed;
+  const auto agree = [&](const Json& mine) {
+    return agreed = parse_json(broadcast_text(world.comm(), json_text(mine), 0));
+  };
+  const auto adopt = [&] {
+    check(!agreed.contains("error"), "parallel.strategy auto", "{}",
+          [&] { return agreed["error"].get<std::string>(); });
+    options.parallel.mesh = agreed["mesh"], options.parallel.strategy = agreed["strategy"];
+  };
+  const auto as_json = [&](const std::function<Choice()>& make) {
+    try {
+      Choice choice = make();
+      Console console(false, options.run.progress, options.run.log_seconds, options.run.log_format == "json");
+      for (const std::string& line : choice.said) console.log(line);
+      return Json{{"mesh", choice.mesh}, {"strategy", choice.strategy}};
+    } catch (const Error& e) { return Json{{"error", e.what()}}; }
+  };
+  if (const auto kept = world.main() ? kept_choice(options, world.size()) : std::nullopt;
+      agree(kept ? as_json([&] { return *kept; }) : Json{}).contains("mesh"))
+    return adopt();
+  const Device device = make_device(options, world.local_rank());
+  const ModelOptions shape = options_for(given.train ? *given.train : *make_dataset(options, "train"));
+  StrategySearch search(options, shape, device);
+  StrategyQuestion q{.ranks = world.size(), .memory = memory_here(world, device), .recompute = {options.recompute}};
+  q.cluster.nodes = {{.devices = world.size(), .source = Source::measured}};
+  if (world.size() > 1) {
+    const std::vector<Index> bytes{8, 4096, Index{1} << 18, Index{4} << 20};
+    q.cluster.inside = link_of(measure_calls(world.comm(), bytes, 5));
+    q.cluster.inside.source = Source::measured;
+    q.fresh = measure_fresh(world.comm(), 5).value;
+  }
+  q.cluster.between = q.cluster.inside, q.cluster.overlaps = device.kind != DeviceKind::cpu;
+  const Index share = std::max<Index>(1, options.data.batch / world.size());
+  constexpr int passes = 3 * (5 + 2);  // of both sizes, by parts and as a whole, with what prepares
+  if (search.operations(share) * passes / slow_operations < most_seconds) {
+    q.profile = measured_here(options, shape, world, device), q.costs = Source::measured;
+  }
+  if (search.has_running_statistics()) q.micro = {1};
+  if (!options.parallel.mesh.empty()) q.mesh = parse_mesh(options.parallel.mesh);
+  agree(world.main() ? as_json([&] { return searched(search, options, q); }) : Json{});
+  adopt();
+}
+
+}  // namespace trireme

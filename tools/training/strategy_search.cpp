@@ -1,0 +1,207 @@
+#include "tools/training/strategy_search.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "datasets/core/loader.h"
+#include "framework/tensor/launch.h"
+#include "kernels/core/skip_copies.h"
+#include "parallel/comm/world/mesh.h"
+#include "parallel/model/part_costs.h"
+#include "parallel/runtime/step_plan.h"
+#include "tools/training/from_options.h"
+
+namespace trireme {
+namespace {
+
+constexpr int most_within = 64;  // ranks over which layers are split
+
+/// What makes weights that nobody reads: large ones are neither written nor copied.
+template <class F>
+auto unwritten(const F& make) {
+  const SkipCopies nothing_copied;
+  const LaunchWatch small_alone(
+      [](const LaunchWatch::Call& call) {
+        if (call.operands[0].bytes() <= static_cast<Index>(SkipCopies::most)) call.kernel();
+      },
+      true);
+  return make();
+}
+
+}  // namespace
+
+StrategySearch::StrategySearch(const TrainerOptions& config, const ModelOptions& shape, Device device)
+    : settings_(config),
+      shape_(shape),
+      device_(device),
+      model_(unwritten([&] { return make_undrawn_model(config, shape, device); })),
+      parameters_(unwritten([&] { return Parameters(model_); })),
+      optimizer_(parameters_, make_optimizer(config, 1000), {.clip_norm = config.optim.clip_norm}) {
+  optimizer_.keep({});
+  settings_.parallel.strategy.clear(), settings_.parallel.mesh.clear();
+  buffers_ = Chain(model_).parts(parameters_).back().buffers.end;
+}
+
+std::pair<Tensor, Tensor> StrategySearch::samples(Index rows) const {
+  const Dataset data = synthetic_data(settings_, shape_, rows);
+  const auto first =
+      Loader(data, {.batch = rows, .workers = 0, .dtype = make_dtype(settings_), .device = device_}).begin();
+  return {first->x, first->y};
+}
+
+double StrategySearch::operations(Index rows) {
+  double all = 0;
+  constexpr double each = 1e12;  // a cost is at least a nanosecond
+  for (const PartCost& c : count_costs(Chain(model_), parameters_, samples(rows).first, each))
+    all += each * (c.forward + c.backward_input + c.backward_weight);
+  return all;
+}
+
+std::vector<LayerSplit> StrategySearch::splits(ImaginedModels& models, const StrategyQuestion& q) const {
+  std::vector<LayerSplit> all{{}};
+  const auto wanted = [&](const std::string& axis, int size) {
+    return size > 1 && size <= most_within && (q.mesh.empty() || size_along(q.mesh, axis) == size);
+  };
+  for (const int size : divisors(q.ranks)) {
+    if (!wanted("tensor", size)) continue;
+    const bool inside = q.cluster.node_of(0) == q.cluster.node_of(size - 1);
+    const Index rows = std::max<Index>(1, settings_.data.batch / (q.ranks / size));
+    for (LayerSplit& split : tensor_splits(models, size, rows, inside ? q.cluster.inside : q.cluster.between))
+      all.push_back(std::move(split));
+  }
+  if (model_row(settings_.model).text) return all;
+  for (const int size : divisors(q.ranks))
+    if (wanted("h", size) && 4 * size <= shape_.input[0]) {
+      const LayerSplit split{"spatial", {{"h", size}}};
+      if (models(split, false, 2, 1)) all.push_back(split);
+    }
+  if (q.ranks > 1 && q.ranks <= most_within && models({"one_weird_trick", {}, true}, false, 2, q.ranks))
+    all.push_back({"one_weird_trick", {}, true});
+  return all;
+}
+
+SearchSpace StrategySearch::space_of(ImaginedModels& models, const StrategyQuestion& q) const {
+  SearchSpace space{.ranks = q.ranks,
+                    .batch = settings_.data.batch,
+                    .parts = models.parts(),
+                    .splits = splits(models, q),
+                    .micro = q.micro,
+                    .mesh = q.mesh};
+  space.recompute = q.recompute;
+  if (space.recompute.size() > 1 && !models.can_recompute()) space.recompute = {false};
+  std::erase_if(space.mesh, [](const Axis& a) { return a.size == 1; });
+  if (!q.mesh.empty() && space.mesh.empty()) space.mesh = {{"data", 1}};
+  return space;
+}
+
+SearchResult StrategySearch::search(const StrategyQuestion& q) {
+  if (q.cluster.devices() < q.ranks)
+    throw OptionError(fmt::format("search: {} ranks, and the cluster{} has {} device{}", q.ranks,
+                                  q.cluster.name.empty() ? "" : " " + q.cluster.name, q.cluster.devices(),
+                                  q.cluster.devices() == 1 ? "" : "s"));
+  const auto as_told = [&](const std::string& text) {
+    TrainerOptions c = settings_;
+    c.parallel.strategy = text;
+    return make_strategy(c, q.ranks);
+  };
+  ImaginedModelOptions imagined{.model =
+                                    [&](bool recompute) {
+                                      TrainerOptions c = settings_;
+                                      c.recompute = recompute;
+                                      return make_undrawn_model(c, shape_, device_);
+                                    },
+                                .samples = [&](Index rows) { return samples(rows); },
+                                .loss = make_loss(settings_),
+                                .strategy = as_told,
+                                .operations_per_second = q.cluster.flops};
+  const auto parts = static_cast<std::size_t>(Chain(model_).size());
+  const double share = static_cast<double>(std::max<Index>(1, settings_.data.batch / q.ranks));
+  if (q.profile) {
+    if (costs_at(*q.profile, 1).parts.size() != parts)
+      throw OptionError(fmt::format("search: the profile has {} parts of {}, which has {}: measure it anew",
+                                    costs_at(*q.profile, 1).parts.size(), settings_.model, parts));
+    imagined.costs = [&](Index rows) { return costs_at(*q.profile, rows).parts; };
+  } else if (q.equal) {
+    imagined.costs = [&](Index rows) {
+      const double each = 1e-3 * static_cast<double>(rows) / share;
+      return std::vector<PartCost>(parts, {each, each, each});
+    };
+  }
+  ImaginedModels models(std::move(imagined));
+  space_ = space_of(models, q);
+  const StepOptions steps{.loss_scale = settings_.dtype == "f16" ? settings_.loss_scale : 0};
+  SearchInput in{
+      .space = space_,
+      .model = [&](const LayerSplit& split, bool recompute, Index rows, int data) -> std::optional<RankModel> {
+        if (split.divides_batch_axis && data > most_within) return {};
+        return models(split, recompute, rows, data);
+      },
+      .machine = {.cluster = q.cluster, .element = size_of(parameters_.dtype()), .fresh = q.fresh, .step = 1},
+      .numbers = {.element = size_of(parameters_.dtype()),
+                  .states = static_cast<int>(optimizer_.state().size()),
+                  .page = device_.kind == DeviceKind::cpu ? host_page : 1},
+      .memory = q.memory,
+      .costs = q.costs,
+      .top = q.top,
+      .strategy = as_told,
+      .finish =
+          [&](Plan plan, const Strategy& strategy) {
+            return with_agreements(plan, strategy, steps, optimizer_, make_loss(settings_));
+          }};
+  if (q.profile)
+    in.beside = [&](SimulateOptions& machine, Index rows) {
+      const StepCosts costs = costs_at(*q.profile, rows);
+      machine.loss = costs.loss, machine.update = costs.update, machine.between_steps = costs.between;
+    };
+  return trireme::search(in);
+}
+
+Index memory_of(const Cluster& cluster, int ranks) {
+  double least = 0;
+  Index before = 0;
+  for (const NodeGroup& g : cluster.nodes) {
+    if (before < ranks && g.memory > 0) least = least > 0 ? std::min(least, g.memory) : g.memory;
+    before += static_cast<Index>(g.count) * g.devices;
+  }
+  return static_cast<Index>(least);
+}
+
+TrainerOptions with_strategy(TrainerOptions c, const RankedStrategy& r) {
+  c.parallel.mesh = to_string(r.mesh), c.parallel.strategy = r.strategy;
+  c.parallel.ranks = ranks_of(r.mesh);
+  if (r.candidate.recompute) c.recompute = true;
+  return c;
+}
+
+std::string margin_in_words(const SearchResult& found, const StrategyQuestion& q) {
+  const bool links = found.weakest != q.costs;
+  const std::string weakest = links       ? "links and speeds"
+                              : q.profile ? "costs of parts"
+                              : q.equal   ? "costs all alike"
+                                          : "costs counted from shapes";
+  const auto ranked = std::ssize(found.ranked);
+  const std::string alike = ranked < 2              ? "nothing else is ranked"
+                            : found.alike == 1      ? "the first is faster than the others beyond that"
+                            : found.alike == ranked ? fmt::format("all {} are alike", ranked)
+                                                    : fmt::format("the first {} are alike", found.alike);
+  return fmt::format("{}band +-{:.0f} % ({}: {}): {}",
+                     ranked < 2 ? "" : fmt::format("margin {:.1f} % to the next, ", 100 * found.margin),
+                     100 * found.band, to_string(found.weakest), weakest, alike);
+}
+
+std::string none_in_words(const TrainerOptions& c, const SearchSpace& space, const StrategyQuestion& q) {
+  if (!q.mesh.empty())
+    return fmt::format(
+        "search: no strategy that is searched has the mesh {} (data, pipe and tensor or h, in an order "
+        "like pipe=2,data=4,tensor=2, with at most {} samples along data): leave it out",
+        to_string(q.mesh), c.data.batch);
+  return fmt::format(
+      "search: {} rank{} cannot be arranged: at most {} along data (data.batch), {} along pipe (parts of {}) and {}: "
+      "raise --data.batch, or take a number of ranks with other divisors",
+      q.ranks, q.ranks == 1 ? "" : "s", c.data.batch, space.parts, c.model,
+      space.splits.size() > 1 ? fmt::format("{} over which layers are split", most_within) : "no layer that is split");
+}
+
+}  // namespace trireme
