@@ -49,6 +49,7 @@ void SimRecord::count(int rank, const SimAction& a, Nanoseconds computed, Nanose
   for (const SimComm& c : a.comms) {
     const Nanoseconds took = c.took[places_.between(ranks_.world[rank], c.axis)];
     t.link[c.axis] += took, t.busy -= took, t.bytes[c.axis] += c.bytes;
+    if (took > 0) t.still[c.axis] += took, t.still_bytes[c.axis] += c.bytes;
   }
 }
 

@@ -59,7 +59,7 @@ struct SimulateOptions {
   /// jitter.
   bool second_copies = false;
   double vector_op = 0;  ///< per byte of the vector, of each of ActionRow::vector_ops
-  /// What a collective takes that was measured as it is, encoding included; below 0: as the cluster says.
+  /// What a collective takes that was measured as it is, encoding and mixing included; below 0: as the cluster says.
   std::function<double(const Action&)> measured = {};
   double between_steps = 0;  ///< from the end of a step to the next: what a program does there
   /// The first that is simulated: phases that do not run in a step take no time. Nothing is in flight before it.
@@ -93,7 +93,8 @@ struct Simulation {
   /// Idle over busy time, all ranks together: 0 is a full machine. For equal stages (p - 1) / m under 1F1B.
   double bubble = 0;
   /// By program, mean of its ranks: seconds for which computation stood still because a call along the axis had not
-  /// ended, waits for slower ranks included; bytes: of these calls. An axis that held nothing up is left out.
+  /// ended, waits for slower ranks and all that layers send included; bytes: of these calls. An axis that held nothing
+  /// up is left out.
   std::vector<std::vector<AxisTraffic>> exposed;
   std::vector<int> in_flight;                     ///< peak_in_flight, by program
   std::vector<std::vector<AxisTraffic>> traffic;  ///< by program, mean of its ranks; the axes in order of first use

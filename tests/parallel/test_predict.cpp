@@ -134,6 +134,10 @@ TEST_CASE("where communication goes on beside computation it is hidden, where ra
   };
   CHECK(exposed().seconds == Approx(1e-3));  // of the last one
   CHECK(exposed().bytes == 4000);
+  plan.parts[1].comms = {{CallKind::all_reduce, "data", 2, 8000, ActionKind::forward}};  // what layers send, in full
+  CHECK(exposed().seconds == Approx(3e-3));
+  CHECK(exposed().bytes == 12'000);
+  plan.parts[1].comms.clear();
   cluster.overlaps = false;
   CHECK(exposed().seconds == Approx(4e-3));
   CHECK(exposed().bytes == 16'000);
@@ -284,6 +288,34 @@ TEST_CASE("the runtime mixes weights by as many operations on vectors as actions
     for (const auto& [seen, told] : ran(strategy, ranks)) most = std::max(most, seen - beside), says = told;
     CHECK(says > 0);
     CHECK(std::abs(most + copies - says) <= 1);  // push-sum's one number more is a kernel of its own
+  }
+}
+
+TEST_CASE("what mixes weights is measured as it is, and a step waits for as long") {
+  const auto net = [] {
+    Module all = Sequential{Linear(12, 16), relu, Linear(16, 3)};
+    initialize(all, 1);
+    return all;
+  };
+  for (const char* strategy : {"gossip", "gossip(graph=star)", "gossip(mode=push_sum)", "local_sgd(every=1)",
+                               "local_sgd(every=1, outer_momentum=0.5)", "easgd(every=1)"}) {
+    INFO(strategy);
+    std::atomic<int> right = 0;
+    World::threads(2, [&](World& world) {
+      Mesh mesh(world);
+      Step step(net(), cross_entropy, Sgd{.lr = 0.1}, mesh, parse_strategy(strategy));
+      const Plan& plan = step.plan();
+      PredictStepOptions how = measure_calls_of(mesh, plan, 1, 2);
+      double all = 0;
+      for (const Action& a : plan.programs[0].actions)
+        if (a.kind->vector_ops && a.kind->is_collective) all += how.measured(a);
+      const ModelProfile profile = linear_profile(static_cast<int>(plan.parts.size()), {4});
+      how.rows = 4;
+      const StepTimes t = predict_step(plan, profile, how);
+      right += all > 0 && t.waits.contains("data") && t.waits.at("data") > 0.999 * all &&
+               std::abs(sum(t) - t.step) < 1e-9 && (how.vector_op > 0) == (std::string(strategy).find("outer") < 99);
+    });
+    CHECK(right == 2);
   }
 }
 
