@@ -368,6 +368,28 @@ output = [0, 0, 0, 0]
         rows = self.rows(self.simulate("--mesh", "data=1,tensor=2", "--strategy", "tensor | data_parallel", "--batch", 256, "--sweep", "ranks=2,4", *self.free(4), cost="equal"))
         self.assertAlmostEqual(rows[4]["speedup"], 2)
 
+    def test_what_is_left_out(self):
+        """Costs measured here are of layers alone."""
+        text = self.simulate("--batch", 64, cost="measured")
+        self.assertIn("  costs of layers        measured, measured here on one rank\n  loss and update        assumed, take no time; a machine file has them\n", text)
+        self.assertIn("extrapolated: loss and update are assumed\n", text)
+
+    def test_many_rows_and_ranks(self):
+        """Beyond 64 of them what ranks keep and send is on lines through few."""
+        few, many = (self.simulate("--mesh", f"data={ranks}", "--batch", ranks * rows, cost="counted") for ranks, rows in ((64, 64), (128, 128)))
+        kept = [float(re.search(r"^MB per rank.*\nall(?: +[\d.]+){3} +([\d.]+)", text, re.M)[1]) for text in (few, many)]
+        self.assertAlmostEqual(kept[1], 2 * kept[0], delta=0.02)
+        sent = [re.search(r"^all +data +[\d.]+ u?m?s +(\d+) ", text, re.M)[1] for text in (few, many)]
+        self.assertEqual(sent[0], sent[1])
+        def resnet(*words):
+            r = run("simulate", "resnet20", "--data", "synthetic", "--data.image_size", 8, "--cost", "counted", *words)
+            self.assertEqual(r.returncode, 0, r.stderr)
+            return int(re.search(r"^all +data +[\d.]+ u?m?s +(\d+) ", r.stdout, re.M)[1])
+        # Batch norm's sums are gathered from all ranks.
+        plain, two, four, eight = (resnet("--mesh", f"data={ranks}", "--batch", 8 * ranks) for ranks in (32, 64, 128, 256))
+        self.assertEqual(four - two, 2 * (two - plain))
+        self.assertEqual(eight - four, 4 * (two - plain))
+
     def test_memory(self):
         small = "[[nodes]]\ndevices = 1\nmemory = 1e9\n[[nodes]]\ndevices = 1\nmemory = 1e6\n[links.between]\nlatency = 0\nbandwidth = 0\n"
         text = self.simulate("--mesh", "pipe=2", "--strategy", "pipeline(micro=2)", "--batch", 8, *self.cluster(small), cost="equal")

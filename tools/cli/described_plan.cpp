@@ -11,6 +11,7 @@
 #include "datasets/formats/synthetic.h"
 #include "parallel/analysis/draw.h"
 #include "parallel/model/part_costs.h"
+#include "parallel/model/part_memory.h"
 #include "parallel/plan/memory.h"
 #include "parallel/runtime/step_plan.h"
 #include "tools/training/machine_file.h"
@@ -95,6 +96,19 @@ DescribedPlan::DescribedPlan(const TrainerOptions& config, const std::vector<Axi
   traffic.states = memory_options(config, model.parameters).states;
 }
 
+/// Of a dry run; costs of more rows are those of a line.
+constexpr Index most_run = 64;
+
+static std::vector<PartCost> line_through(std::vector<PartCost> half, const std::vector<PartCost>& most, Index rows) {
+  const double share = static_cast<double>(rows - most_run / 2) / static_cast<double>(most_run / 2);
+  for (std::size_t p = 0; p < half.size(); ++p) {
+    for (double PartCost::*s : {&PartCost::forward, &PartCost::backward_input, &PartCost::backward_weight})
+      half[p].*s = std::max(0.0, half[p].*s + share * (most[p].*s - half[p].*s));
+    move_bytes(half[p], most[p], share);
+  }
+  return half;
+}
+
 void DescribedPlan::set_rows(Index asked) {
   if (asked == rows && first_rows > 0) return;
   rows = asked, first_rows = first_rows > 0 ? first_rows : asked;
@@ -105,10 +119,13 @@ void DescribedPlan::set_rows(Index asked) {
     check(beside.parts.size() == parts.size(), "profile", "{} has {} parts of {}, which has {}: measure it anew", cost,
           beside.parts.size(), profile->model, parts.size());
   }
-  const auto costs = profile              ? beside.parts
-                     : cost == "measured" ? measure_costs(model.chain, model.parameters, model.input(rows))
-                     : cost == "counted"  ? count_costs(model.chain, model.parameters, model.input(rows), flops)
-                                          : std::vector<PartCost>(parts.size(), {share, share, share});
+  const auto counted = [&](Index n) { return count_costs(model.chain, model.parameters, model.input(n), flops); };
+  const auto costs =
+      profile              ? beside.parts
+      : cost == "measured" ? measure_costs(model.chain, model.parameters, model.input(rows))
+      : cost == "counted"
+          ? rows <= most_run ? counted(rows) : line_through(counted(most_run / 2), counted(most_run), rows)
+          : std::vector<PartCost>(parts.size(), {share, share, share});
   for (std::size_t p = 0; p < parts.size(); ++p) parts[p].cost = costs[p];
 }
 
@@ -140,11 +157,17 @@ void DescribedPlan::imagine_ranks(const TrainerOptions& config, Plan& of) {
 
 Plan DescribedPlan::rank_plan(const TrainerOptions& config, const std::vector<Axis>& axes) {
   const Strategy of = make_strategy(config, ranks_of(axes));
-  Plan whole = model.whole_plan(config, of, parts, axes);
-  imagine_ranks(config, whole);
-  if (!of.split.any()) return whole;
-  if (!split_models)
-    split_models = std::make_shared<ImaginedModels>(
+  if (!of.split.any()) {
+    Plan whole = model.whole_plan(config, of, parts, axes);
+    // Of more rows and ranks dry runs take long: each gathers as much as a rank would.
+    const bool usual = std::ranges::all_of(axes, [](const Axis& a) { return a.name == "data" || a.name == "pipe"; });
+    if (!usual || (rows <= most_run && size_along(axes, "data") <= most_run))
+      return imagine_ranks(config, whole), whole;
+  }
+  Strategy alone;  // of it: whose rows batch norms take
+  alone.norm_scope = of.norm_scope, alone.norm_group = of.norm_group;
+  if (!rank_models)
+    rank_models = std::make_shared<ImaginedModels>(
         ImaginedModelOptions{.model = [this, config](bool) { return make_model(config, model.shape, model.device); },
                              .samples =
                                  [this](Index n) {
@@ -152,7 +175,7 @@ Plan DescribedPlan::rank_plan(const TrainerOptions& config, const std::vector<Ax
                                    return std::pair(batch.x, batch.y);
                                  },
                              .loss = make_loss(config),
-                             .strategy = [of](const std::string& text) { return text == "serial" ? Strategy() : of; },
+                             .strategy = [of, alone](const std::string& text) { return text == "serial" ? alone : of; },
                              .operations_per_second = flops,
                              .costs =
                                  [this](Index) {
@@ -160,12 +183,14 @@ Plan DescribedPlan::rank_plan(const TrainerOptions& config, const std::vector<Ax
                                    for (const PartInfo& part : parts) costs.push_back(part.cost);
                                    return costs;
                                  }});
-  LayerSplit split{.strategy = of.split.image.empty() ? "layers" : "spatial",
+  LayerSplit split{.strategy = !of.split.any()          ? ""
+                               : of.split.image.empty() ? "layers"
+                                                        : "spatial",
                    .divides_batch_axis = !of.split.one_weird_trick.empty()};
   for (const Axis& axis : axes)
-    if (axis.name != "data") split.axes.push_back(axis);
-  const auto rank = (*split_models)(split, false, rows, size_along(axes, "data"));
-  check(rank.has_value(), "simulate", "{}", split_models->refusal());
+    if (of.split.any() && axis.name != "data") split.axes.push_back(axis);
+  const auto rank = (*rank_models)(split, false, rows, size_along(axes, "data"));
+  check(rank.has_value(), "simulate", "{}", rank_models->refusal());
   return model.whole_plan(config, of, rank->parts, axes, rank->parameters);
 }
 
@@ -236,10 +261,10 @@ std::string DescribedPlan::caveat(int steps) const {
     text += fmt::format(" ({})\n", to_string(phase.trigger));
   }
   if (!strategy.split.any()) return text;
-  return text + (split_models ? "layers are split: times are those of the undivided model, in proportion to the "
-                                "operations that are left to a rank\n"
-                              : "times are those of the undivided model, and so are weights: plan show --measure knows "
-                                "what shared layers cost\n");
+  return text + (rank_models ? "layers are split: times are those of the undivided model, in proportion to the "
+                               "operations that are left to a rank\n"
+                             : "times are those of the undivided model, and so are weights: plan show --measure knows "
+                               "what shared layers cost\n");
 }
 
 int terminal_width() {

@@ -54,9 +54,10 @@ struct DescribedPlan {
   void set_rows(Index);
   /// What a plan of the model's layers send and keep (imagine()); `plan` has it only then. Takes a dry run.
   void imagine_ranks(const TrainerOptions&, Plan&);
-  /// The plan of these parts on a mesh, with what ranks send and keep: imagine_ranks() where layers are whole. Where
-  /// they are split its parts are what a rank has of them, with its share of their seconds, in proportion to the
-  /// operations counted (parallel/search/imagined_models.h). Throws Error where the model cannot be split so.
+  /// The plan of these parts on a mesh, with what ranks send and keep: as imagine_ranks() finds it for few ranks and
+  /// rows, else by lines through dry runs of few (parallel/search/imagined_models.h). Where layers are split its parts
+  /// are what a rank has of them, with its share of their seconds, in proportion to the operations counted. Throws
+  /// Error where the model cannot be split so.
   Plan rank_plan(const TrainerOptions&, const std::vector<Axis>& mesh);
   /// Simulates steps of a plan of these parts on the cluster.
   Simulation simulate_on(const Cluster&, const Plan&, std::int64_t step, int steps = 1) const;
@@ -87,7 +88,7 @@ struct DescribedPlan {
   std::vector<PartInfo> parts;          ///< with their costs
   Plan plan;
   TrafficOptions traffic;
-  std::shared_ptr<ImaginedModels> split_models = {};  ///< of rank_plan()
+  std::shared_ptr<ImaginedModels> rank_models = {};  ///< of rank_plan()
 };
 
 /// SimulateOptions::collectives: by messages where --collectives says so. Throws OptionError for an all-reduce that is

@@ -49,6 +49,7 @@ void check_room(const Cluster& cluster, const std::vector<Axis>& mesh) {
 PredictionBasis basis_of(const DescribedPlan& d, const Cluster& cluster, int ranks) {
   PredictionBasis b;
   b.numbers.push_back({"costs of layers", d.cost_source(), d.cost_in_words()});
+  if (!d.profile) b.numbers.push_back({"loss and update", Source::assumed, "take no time; a machine file has them"});
   if (d.beside.extrapolated) b.beyond.push_back(d.cost + " has not measured so few or many rows");
   // A cluster that is described has devices of its own: that one of speed 1 is as fast as where costs were measured is
   // a number of its file, too.
