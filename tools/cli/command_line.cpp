@@ -290,6 +290,12 @@ void CommandLine::simulate() {
       .add_option("--steps", plan_.steps,
                   "simulate so many, one behind the other, where ranks may get ahead of each other; default 1")
       ->check(CLI::PositiveNumber);
+  command
+      .add_option("--collectives", plan_.collectives,
+                  "what they take: by formula (default), or by their single messages on links that nodes share, of up "
+                  "to 256 ranks; all-reduces by --parallel.allreduce, along rings unless given")
+      ->check(CLI::IsMember({"formula", "messages"}))
+      ->type_name("formula|messages");
   CLI::Option* sweep = command.add_option("--sweep", plan_.sweep,
                                           "ranks=1,2,4,8: samples per second over numbers of ranks; --svg and --html "
                                           "show a chart");

@@ -61,18 +61,19 @@ struct ProfileOptions {
 };
 
 struct PlanOptions {
-  std::string cost = "measured";      ///< of parts: DescribedPlan::cost
-  double latency = 0, bandwidth = 0;  ///< of a message: seconds; bytes per second, 0: any number
-  bool actions = false;               ///< print every action, not a line for those that are alike
-  bool measure = false;               ///< run the plan on threads, and draw what happened
-  std::string trace, svg, html;       ///< files to write
-  int steps = 1;                      ///< of simulate: one behind the other
-  std::string sweep;                  ///< of simulate: "ranks=1,2,4"; empty: one mesh
-  std::string scaling = "weak";       ///< of simulate --sweep: "weak", "strong" or "both"
-  std::string measured;               ///< of simulate --sweep: read_measurements(); empty: none
-  std::string backtest;               ///< of simulate: a table of others' results; empty: none
-  std::string predictions;            ///< of simulate --backtest: CSV file to write; empty: none
-  bool leave_submitter = false;       ///< of simulate --backtest: learn from other submitters alone
+  std::string cost = "measured";        ///< of parts: DescribedPlan::cost
+  double latency = 0, bandwidth = 0;    ///< of a message: seconds; bytes per second, 0: any number
+  bool actions = false;                 ///< print every action, not a line for those that are alike
+  bool measure = false;                 ///< run the plan on threads, and draw what happened
+  std::string trace, svg, html;         ///< files to write
+  int steps = 1;                        ///< of simulate: one behind the other
+  std::string collectives = "formula";  ///< of simulate: "formula" or "messages"
+  std::string sweep;                    ///< of simulate: "ranks=1,2,4"; empty: one mesh
+  std::string scaling = "weak";         ///< of simulate --sweep: "weak", "strong" or "both"
+  std::string measured;                 ///< of simulate --sweep: read_measurements(); empty: none
+  std::string backtest;                 ///< of simulate: a table of others' results; empty: none
+  std::string predictions;              ///< of simulate --backtest: CSV file to write; empty: none
+  bool leave_submitter = false;         ///< of simulate --backtest: learn from other submitters alone
 };
 
 struct SearchCommand {

@@ -36,8 +36,8 @@ namespace trireme {
 
 /// The clusters that ship (tools/clusters/), by their bare names, in order.
 std::vector<std::string> cluster_names();
-/// The path of a cluster file: as it is, or of one that ships, by its bare name: "dgx_a100". Throws OptionError with the
-/// names for a bare one that is none of them and no file.
+/// The path of a cluster file: as it is, or of one that ships, by its bare name: "dgx_a100". Throws OptionError with
+/// the names for a bare one that is none of them and no file.
 std::string find_cluster(const std::string& name);
 /// path: as find_cluster() takes it. Throws OptionError, one line naming file, line and key, for what cannot be read,
 /// keys that are unknown or missing, values of another type and numbers that cannot be.
