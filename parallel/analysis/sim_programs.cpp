@@ -143,9 +143,12 @@ void SimPrograms::add_trade(int r, const Action& a, SimAction& s) {
   if (ranks == 1) return;
   s.is = SimAction::Is::send, s.trades = true, s.axis = axis_of(a.peer.axis), s.along = grid.find(a.peer.axis);
   s.peer = &a.peer;
-  for (const PlannedCall& call : calls_of(plan, a, ranks, options.element, options.step)) {
+  const double measured = options.measured ? options.measured(a) : -1;
+  const auto calls = calls_of(plan, a, ranks, options.element, options.step);
+  for (const PlannedCall& call : calls) {
     s.bytes += call.bytes;
     s.took[0] = message_time(cluster.inside, call.bytes), s.took[1] = message_time(cluster.between, call.bytes);
+    if (measured >= 0) s.took[0] = s.took[1] = nanoseconds(measured / static_cast<double>(calls.size()));
   }
 }
 
@@ -226,7 +229,7 @@ void SimPrograms::pair_messages() {
 }
 
 Nanoseconds SimPrograms::mixing(int r, const Action& a) const {
-  if (options.vector_op == 0 || !a.kind->vector_ops) return 0;
+  if (options.vector_op == 0 || !a.kind->vector_ops || (options.measured && options.measured(a) >= 0)) return 0;
   return nanoseconds(options.vector_op * static_cast<double>(a.slice.size() * options.element) *
                      a.kind->vector_ops(a, size(r, a.peer.axis)));
 }

@@ -46,6 +46,10 @@ Measured measure_vector_ops(Communicator&, Index size = Index{1} << 20, int runs
 /// Seconds of an encoded reduction of the plan in that step, encoding and decoding included. The same on all ranks. A
 /// collective call.
 double measure_encoded(Communicator&, const Plan&, const Action&, std::int64_t step, int runs = 9);
+/// Seconds of an action of the plan by which ranks mix weights (ActionRow::vector_ops and calls) in that step, from the
+/// moment when the last of them begins to the end of all, on weights and states of its own. The same on all ranks. A
+/// collective call.
+double measure_mixing(Communicator&, const Plan&, const Action&, std::int64_t step, int runs = 9);
 /// The median, and how the values lie around it. There is at least one.
 Measured measured(std::vector<double> values);
 

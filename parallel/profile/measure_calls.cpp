@@ -5,11 +5,14 @@
 #include "framework/autograd/backward.h"
 #include "framework/autograd/tape.h"
 #include "framework/ops/ops.h"
+#include "framework/optim/optimizers.h"
 #include "framework/tensor/launch.h"
 #include "kernels/contracts/elementwise.h"
 #include "kernels/core/runtime.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/flight_recorder.h"
+#include "parallel/plan/action_context.h"
+#include "parallel/plan/action_kind.h"
 #include "parallel/profile/measure.h"
 #include "parallel/runtime/encoded_reduction.h"
 
@@ -132,6 +135,28 @@ double measure_encoded(Communicator& comm, const Plan& plan, const Action& a, st
     const double took = timed(comm, clocks, (run + 2) % comm.size(), [&] {
       reduction.start(comm, context, x).wait();
       reduction.finish(comm, x);
+    });
+    if (run >= 0) seconds.push_back(took);
+  }
+  return measured(seconds).value;
+}
+
+double measure_mixing(Communicator& comm, const Plan& plan, const Action& a, std::int64_t step, int runs) {
+  const NoGrad off;
+  const Index size = std::max(plan.parameters, a.slice.end);
+  ParameterStore store(StoreSpec{.tensors = {{.name = "weights", .shape = {size}}}, .buffers = {}, .size = size});
+  for (const State& state : plan.state) store.add_state(state.name, state.initial, state.dtype);
+  Optimizer optimizer(store, Sgd{.lr = 1e-3});
+  Arrivals arrivals(false);
+  std::any memory;
+  ActionContext now{plan, a, optimizer, &comm, step, 1, memory, arrivals};
+  const Tensor clocks = Tensor::empty({2}, DType::f64);
+  std::vector<double> seconds;
+  for (int run = -2; run < runs; ++run) {
+    launch<kernel::Fill>(now.values(), 1.0);  // as the update leaves them
+    const double took = timed(comm, clocks, (run + 2) % comm.size(), [&] {
+      a.kind->start(now).wait();
+      if (a.kind->finish) a.kind->finish(now);
     });
     if (run >= 0) seconds.push_back(took);
   }

@@ -129,25 +129,30 @@ PredictStepOptions measure_calls_of(Mesh& mesh, const Plan& plan, std::int64_t s
   for (const Axis& axis : mesh.axes())
     if (axis.size > 1)
       std::ranges::copy(measure_calls(mesh.comm(axis.name), bytes, runs), std::back_inserter(options.calls));
-  std::vector<std::pair<Action, double>> encoded;  // one of those that are alike
+  std::vector<std::pair<Action, double>> whole;  // measured as they are: one of those that are alike
   const auto like = [](const Action& a) {
-    return [&a](const auto& e) {
-      return e.first.codec == a.codec && e.first.slice.size() == a.slice.size() && e.first.peer.axis == a.peer.axis;
+    return [&a](const auto& w) {
+      return w.first.kind == a.kind && w.first.codec == a.codec && w.first.slice.size() == a.slice.size() &&
+             w.first.peer == a.peer;
     };
   };
   Index mixed = 0;
   for (const Program& program : plan.programs)  // on all ranks, whatever their program
     for (const Action& a : program.actions) {
-      if (a.kind->vector_ops) mixed = std::max(mixed, a.slice.size());
       if (a.kind == ActionKind::drop_values && options.fresh == 0) options.fresh = measure_fresh(world, runs).value;
-      if (a.codec && is_encoded(a, step) && mesh.size(a.peer.axis) > 1 && std::ranges::none_of(encoded, like(a)))
-        encoded.emplace_back(a, measure_encoded(mesh.comm(a.peer.axis), plan, a, step, runs));
+      const bool encodes = a.codec && is_encoded(a, step), mixes = a.kind->vector_ops && a.kind->is_collective;
+      if (a.kind->vector_ops && !mixes) mixed = std::max(mixed, a.slice.size());
+      if (!(encodes || mixes) || mesh.size(a.peer.axis) == 1 || std::ranges::any_of(whole, like(a))) continue;
+      Communicator& ranks = mesh.comm(a.peer.axis);
+      whole.emplace_back(
+          a, encodes ? measure_encoded(ranks, plan, a, step, runs) : measure_mixing(ranks, plan, a, step, runs));
     }
   if (mixed > 0) options.vector_op = measure_vector_ops(world, mixed, runs).value;
-  if (!encoded.empty())
-    options.measured = [encoded, like, step](const Action& a) {
-      const auto e = std::ranges::find_if(encoded, like(a));
-      return a.codec && is_encoded(a, step) && e != encoded.end() ? e->second : -1;
+  if (!whole.empty())
+    options.measured = [whole, like, step](const Action& a) {
+      const bool as_it_is = a.codec ? is_encoded(a, step) : a.kind->vector_ops != nullptr;
+      const auto at = std::ranges::find_if(whole, like(a));
+      return as_it_is && at != whole.end() ? at->second : -1;
     };
   return options;
 }

@@ -42,7 +42,7 @@ struct PredictStepOptions {
   int steps = 1;                                       ///< their mean is the answer
 };
 /// What the plan's calls take among the ranks of the mesh, measured: collectives and messages by size, encoded
-/// reductions, memory that is given back, operations that mix weights. step: one of them. PredictStepOptions::rows and
+/// reductions, what mixes weights, memory that is given back. step: one of them. PredictStepOptions::rows and
 /// element are left to the caller. A collective call.
 PredictStepOptions measure_calls_of(Mesh&, const Plan&, std::int64_t step, int runs = 5);
 /// measure_model() for the plan's micro-batches of so many rows, and where a step has several, what each program's
