@@ -12,6 +12,7 @@
 #include "kernels/contracts/matmul.h"
 #include "kernels/contracts/norm.h"
 #include "kernels/core/named_range.h"
+#include "kernels/core/skip_copies.h"
 #include "parallel/comm/call.h"
 #include "parallel/model/part_memory.h"
 
@@ -168,6 +169,7 @@ DryRun dry_run(const Chain& chain, Parameters& parameters, std::vector<PartInfo>
   check(std::ssize(parts) == chain.size(), "dry_run", "{} parts are given of a chain of {}", parts.size(),
         chain.size());
   const AllHere all(parameters);
+  const SkipCopies nothing_copied;
   DryPass dry(options);
   const DType loss = run_parts(chain, parts, x, options, std::bind_front(&DryPass::run, &dry));
   if (options.memory) count_memory(chain, parameters, parts, x, options);

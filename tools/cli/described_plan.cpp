@@ -149,7 +149,7 @@ double DescribedPlan::alone(Index samples) const {
 
 void DescribedPlan::imagine_ranks(const TrainerOptions& config, Plan& of) {
   traffic.loss = imagine(of, strategy,
-                         {.model = [&] { return make_model(config, model.shape, model.device); },
+                         {.model = [&] { return make_undrawn_model(config, model.shape, model.device); },
                           .x = model.input(rows),
                           .loss = make_loss(config),
                           .labels = model.sample(rows).y});
@@ -167,22 +167,22 @@ Plan DescribedPlan::rank_plan(const TrainerOptions& config, const std::vector<Ax
   Strategy alone;  // of it: whose rows batch norms take
   alone.norm_scope = of.norm_scope, alone.norm_group = of.norm_group;
   if (!rank_models)
-    rank_models = std::make_shared<ImaginedModels>(
-        ImaginedModelOptions{.model = [this, config](bool) { return make_model(config, model.shape, model.device); },
-                             .samples =
-                                 [this](Index n) {
-                                   const Batch batch = model.sample(n);
-                                   return std::pair(batch.x, batch.y);
-                                 },
-                             .loss = make_loss(config),
-                             .strategy = [of, alone](const std::string& text) { return text == "serial" ? alone : of; },
-                             .operations_per_second = flops,
-                             .costs =
-                                 [this](Index) {
-                                   std::vector<PartCost> costs;
-                                   for (const PartInfo& part : parts) costs.push_back(part.cost);
-                                   return costs;
-                                 }});
+    rank_models = std::make_shared<ImaginedModels>(ImaginedModelOptions{
+        .model = [this, config](bool) { return make_undrawn_model(config, model.shape, model.device); },
+        .samples =
+            [this](Index n) {
+              const Batch batch = model.sample(n);
+              return std::pair(batch.x, batch.y);
+            },
+        .loss = make_loss(config),
+        .strategy = [of, alone](const std::string& text) { return text == "serial" ? alone : of; },
+        .operations_per_second = flops,
+        .costs =
+            [this](Index) {
+              std::vector<PartCost> costs;
+              for (const PartInfo& part : parts) costs.push_back(part.cost);
+              return costs;
+            }});
   LayerSplit split{.strategy = !of.split.any()          ? ""
                                : of.split.image.empty() ? "layers"
                                                         : "spatial",
