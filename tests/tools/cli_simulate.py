@@ -128,6 +128,36 @@ bandwidth = 25e9
             self.assertIn(part, svg.read_text())
         self.assertIn("100.0 %", html.read_text())
 
+    def test_collectives_by_messages(self):
+        (self.dir / "shared.toml").write_text(self.cluster.replace("count = 1024", "count = 2").replace("speed = 0.5", "speed = 1.0").replace("25e9", "1e8") + "oversubscription = 8\n")
+        words = ("--cluster", self.dir / "shared.toml", "--mesh", "data=32", "--batch", 32, "--cost", "equal")
+        formula, ring, tree = (self.seconds(self.simulate(*words, *more)) for more in
+                               ((), ("--collectives", "messages"), ("--collectives", "messages", "--allreduce", "tree")))
+        self.assertLess(ring, formula)   # a ring leaves each node once: nobody shares the way out
+        self.assertNotEqual(ring, tree)
+        self.assertIn("collectives by single messages, all-reduces by ring", self.simulate(*words, "--collectives", "messages"))
+        r = run("simulate", "mlp", "--cluster", self.dir / "c.toml", "--mesh", "data=512", "--batch", 512, "--cost", "equal", "--collectives", "messages")
+        self.assertNotEqual(r.returncode, 0)
+        self.assertIn("up to 256 ranks, the mesh has 512", r.stderr)
+
+    def test_jitter_of_many_ranks(self):
+        (self.dir / "jitter.toml").write_text("jitter = 0.05\n" + self.cluster)
+        (self.dir / "alike.toml").write_text(self.cluster.replace("speed = 0.5", "speed = 1.0"))
+        (self.dir / "both.toml").write_text("jitter = 0.05\n" + self.cluster.replace("speed = 0.5", "speed = 1.0"))
+        words = ("--mesh", "data=4096", "--batch", 4096, "--cost", "equal")
+        calm, all_jitter = (self.simulate("--cluster", self.dir / name, *words) for name in ("alike.toml", "both.toml"))
+        self.assertIn("jitter 0.05: not drawn; ranks that wait for each other wait for the expected largest of up to 4096", all_jitter)
+        self.assertNotIn("jitter", calm)
+        self.assertLess(self.seconds(calm), self.seconds(all_jitter))
+        self.assertNotIn("not drawn", self.simulate("--cluster", self.dir / "jitter.toml", "--mesh", "data=256", "--batch", 256, "--cost", "equal"))
+
+    def test_clusters_that_ship(self):
+        self.assertIn("DGX A100 SuperPOD: 140 nodes of 8 devices", self.simulate("--cluster", "dgx_a100", "--mesh", "data=64", "--batch", 64, "--cost", "counted"))
+        r = run("simulate", "mlp", "--cluster", "dgx", "--mesh", "data=64")
+        self.assertNotEqual(r.returncode, 0)
+        self.assertIn("there is no 'dgx'", r.stderr)
+        self.assertIn("aws_p4d, dgx_a100, dgx_h100, gigabit_ethernet, summit, tpu_v3", r.stderr)
+
     def test_refusals(self):
         (self.dir / "bad.toml").write_text(self.cluster.replace("speed = 0.5", "speed = 0"))
         (self.dir / "small.toml").write_text("name = \"small\"\n[[nodes]]\ndevices = 1\n")
@@ -302,7 +332,7 @@ output = [0, 0, 0, 0]
         rows = self.rows(text)
         self.assertEqual([row["evidence"] for row in rows.values()], ["simulated", "simulated", "extrapolated"])
         self.assertEqual([row["band"] for row in rows.values()], [10, 10, 50])
-        self.assertIn("extrapolated from 4 ranks: calls were measured among 2 ranks at most, not 4\n", text)
+        self.assertIn("extrapolated from 4 ranks: calls were measured among 2 ranks at most\n", text)
         for part in ("simulated", "extrapolated", "predicted, with its error band", "in proportion"):
             self.assertIn(f">{part}</text>", svg.read_text())
         text = self.simulate("--mesh", "data=1", "--batch", 128, "--sweep", "ranks=1")
