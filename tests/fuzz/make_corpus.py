@@ -180,6 +180,17 @@ def scaling_table():
         yield good.replace(old, new).encode()
 
 
+def measurements():
+    """Tables of steps that were measured, and objects a line, good and bad."""
+    good = "# here\nranks,seconds,scaling,batch,evidence\n1,0.5,weak,64,real\n2,0.25,strong,,emulated\n"
+    lines = '{"ranks": 1, "seconds": 0.5}\n{"ranks": 2, "seconds": "0.25", "scaling": "weak", "batch": 64, "evidence": "emulated"}\n'
+    yield good.replace("\n", "\r\n").encode()
+    for text in good, lines:
+        yield text.encode()
+        for old, new in [("0.5", "nan"), ("0.25", "1e999"), ("64", "-1"), ("2", "2147483648"), ("weak", "we\\nak"), ("ranks", "rank"), ("}", "")]:
+            yield text.replace(old, new).encode()
+
+
 def cluster():
     """Cluster files, good and bad."""
     good = ('name = "two kinds"\njitter = 0.25\nseed = 7\nflops = 2e12\n[[nodes]]\ncount = 4\ndevices = 8\nspeed = 1.5\n[[nodes]]\ndevices = 1\n'
@@ -227,6 +238,7 @@ WORDS = {
                 '"add_prefix_space":true', '"use_regex":false', '"trireme_tokenizer":', '"characters"', '"bytes"', "\u0120", "\u010a", "'s", "'ll", "\u017f", "\u3000", b"\xff", b"\0", "#version", "a b"],
     token_file: [struct.pack("<i", 20240520), struct.pack("<i", 20240801), struct.pack("<i", 1), struct.pack("<i", 7)],
     ledger: ['"number":', '"previous":"PREVIOUS"', '"ranks":', '"seconds":', '"status":"finished"', ',"hash":"', '"}', "9223372036854775807", "-1", "1e999", "null", "\n=", b"\0"],
+    measurements: ["ranks", "seconds", "scaling", "batch", "evidence", "weak", "strong", "real", "emulated", ",", "\n", '{"ranks": 1, "seconds": 1}', "1e999", "nan"],
     scaling_table: ["family", "nodes", "accels", "lbs", "step_ms_median", "submitter", "dup_of", ",", "\n", "\r\n", '"', '""', "1e9", "999999999", "nan"],
     cluster: ["name = ", "jitter = ", "seed = ", "flops = ", "[[nodes]]\n", "count = ", "devices = ", "speed = ", "[links.inside]\n", "[links.between]\n", "links = {",
               "latency = ", "bandwidth = ", "inf", "nan", "1e999", "9223372036854775807", '"\\u007f"', "\'\'\'", "=", "{ }", "[ ]"],

@@ -68,8 +68,7 @@ PredictionBasis basis_of(const DescribedPlan& d, const Cluster& cluster, int ran
     b.numbers.push_back({what, link.source, free ? "take no time" : ""});
     int most = 0;
     for (const MeasuredCall& c : link.measured) most = std::max(most, c.ranks);
-    if (most > 0 && ranks > most)
-      b.beyond.push_back(fmt::format("calls were measured among {} ranks at most, not {}", most, ranks));
+    if (most > 0 && ranks > most) b.beyond.push_back(fmt::format("calls were measured among {} ranks at most", most));
   };
   if (ranks > 1 && (!several || cluster.nodes.front().devices > 1)) add("links inside nodes", cluster.inside);
   if (several) add("links between nodes", cluster.between);

@@ -1,19 +1,15 @@
 #include "tools/cli/simulate_measured.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <map>
-#include <set>
 
-#include "framework/io/file.h"
 #include "framework/io/json.h"
+#include "framework/io/options.h"
 #include "kernels/core/suggest.h"
 #include "kernels/core/text.h"
-#include "tools/scaling/study_result.h"
 
 namespace trireme {
 namespace {
@@ -48,32 +44,11 @@ StepMeasurement measurement_of(const Values& fields, const std::string& place) {
 Values values_of(const Json& object) {
   Values fields;
   for (const auto& [name, value] : object.items())
-    fields[name] = value.is_string() ? value.get<std::string>() : json_text(value, NotUtf8::replaced);
+    // On one line where it is told.
+    fields[name] = value.is_string() && std::ranges::none_of(value.get<std::string>(), [](char c) { return c == '\n'; })
+                       ? value.get<std::string>()
+                       : json_text(value, NotUtf8::replaced);
   return fields;
-}
-
-std::vector<StepMeasurement> of_study(const std::string& directory, const TrainerOptions& config) {
-  const StudyResult study = study_result(directory);
-  const auto model = study.question.settings.find("model");
-  const std::string of = model == study.question.settings.end() ? "" : bare(model->second);
-  if (of != config.model)
-    throw OptionError(fmt::format("--measured: {} is a study of {}, not of {}", directory, of, config.model));
-  std::vector<StepMeasurement> all;
-  std::set<std::string> others;
-  for (const CellResult& c : study.cells) {
-    const bool same = c.cell.is_serial() || c.cell.strategy == config.parallel.strategy;
-    if (!same) others.insert(c.cell.strategy.empty() ? "data_parallel" : c.cell.strategy);
-    if (!same || std::isnan(c.step_seconds)) continue;
-    all.push_back({.ranks = c.cell.ranks,
-                   .seconds = c.step_seconds,
-                   .scaling = c.weak ? "weak" : "strong",
-                   .batch = static_cast<Index>(std::llround(c.samples_per_s * c.step_seconds))});
-  }
-  if (all.empty())
-    throw OptionError(fmt::format("--measured: {} has no finished run of strategy '{}'{}", directory,
-                                  config.parallel.strategy,
-                                  others.empty() ? "" : fmt::format("; it has {}", fmt::join(others, "; "))));
-  return all;
 }
 
 }  // namespace
@@ -107,13 +82,6 @@ std::vector<StepMeasurement> parse_measurements(std::string_view text, const std
   }
   if (all.empty()) throw OptionError(fmt::format("{} holds no measurements", source));
   return all;
-}
-
-std::vector<StepMeasurement> read_measurements(const std::string& path, const TrainerOptions& config) {
-  if (std::filesystem::is_directory(path)) return of_study(path, config);
-  if (!std::filesystem::is_regular_file(path))
-    throw OptionError(fmt::format("--measured: {} cannot be read: give a file, or a study's directory", path));
-  return parse_measurements(read_text(path, std::size_t{1} << 24), path);
 }
 
 }  // namespace trireme

@@ -5,14 +5,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <optional>
+#include <set>
 #include <utility>
 
+#include "framework/io/file.h"
 #include "kernels/core/suggest.h"
 #include "kernels/core/text.h"
 #include "parallel/analysis/draw.h"
 #include "parallel/comm/world/rank_grid.h"
-#include "tools/cli/simulate_measured.h"
+#include "tools/scaling/study_result.h"
 
 namespace trireme {
 
@@ -294,7 +297,38 @@ Chart chart_of(const Scaling& scaling, const std::string& title) {
   return chart;
 }
 
+std::vector<StepMeasurement> of_study(const std::string& directory, const TrainerOptions& config) {
+  const StudyResult study = study_result(directory);
+  const auto model = study.question.settings.find("model");
+  const std::string of = model == study.question.settings.end() ? "" : std::string(trimmed(model->second, "\""));
+  if (of != config.model)
+    throw OptionError(fmt::format("--measured: {} is a study of {}, not of {}", directory, of, config.model));
+  std::vector<StepMeasurement> all;
+  std::set<std::string> others;
+  for (const CellResult& c : study.cells) {
+    const bool same = c.cell.is_serial() || c.cell.strategy == config.parallel.strategy;
+    if (!same) others.insert(c.cell.strategy.empty() ? "data_parallel" : c.cell.strategy);
+    if (!same || std::isnan(c.step_seconds)) continue;
+    all.push_back({.ranks = c.cell.ranks,
+                   .seconds = c.step_seconds,
+                   .scaling = c.weak ? "weak" : "strong",
+                   .batch = static_cast<Index>(std::llround(c.samples_per_s * c.step_seconds))});
+  }
+  if (all.empty())
+    throw OptionError(fmt::format("--measured: {} has no finished run of strategy '{}'{}", directory,
+                                  config.parallel.strategy,
+                                  others.empty() ? "" : fmt::format("; it has {}", fmt::join(others, "; "))));
+  return all;
+}
+
 }  // namespace
+
+std::vector<StepMeasurement> read_measurements(const std::string& path, const TrainerOptions& config) {
+  if (std::filesystem::is_directory(path)) return of_study(path, config);
+  if (!std::filesystem::is_regular_file(path))
+    throw OptionError(fmt::format("--measured: {} cannot be read: give a file, or a study's directory", path));
+  return parse_measurements(read_text(path, std::size_t{1} << 24), path);
+}
 
 int sweep_ranks(const TrainerOptions& config, const PlanOptions& options) {
   const std::vector<int> counts = sweep_of(options.sweep);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tools/cli/simulate_basis.h"
+#include "tools/cli/simulate_measured.h"
 
 namespace trireme {
 
@@ -33,6 +34,10 @@ AmdahlLaw amdahl_of(const std::vector<std::pair<double, double>>& times);
 /// share does not grow with its rows: N + (1 - N) share (Gustafson, Reevaluating Amdahl's law, CACM 31, 1988).
 double gustafson(double ranks, double share);
 
+/// path: a file (parse_measurements), or a study's directory, of whose cells those of the settings' strategy count and
+/// the serial one, medians over seeds. Throws OptionError, one line, for what cannot be read, for a study of another
+/// model and one without such cells.
+std::vector<StepMeasurement> read_measurements(const std::string& path, const TrainerOptions&);
 /// The command with options.sweep. Returns the exit status; throws OptionError.
 int sweep_ranks(const TrainerOptions&, const PlanOptions&);
 
