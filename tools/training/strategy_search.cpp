@@ -16,7 +16,10 @@
 namespace trireme {
 namespace {
 
-constexpr int most_within = 64;  // ranks over which layers are split
+/// The most ranks over which layers are split: those of a node, but 8 at least.
+int most_within(const Cluster& c) { return std::clamp(c.nodes.front().devices, 8, 64); }
+constexpr int most_micro = 128;
+constexpr Index most_work = 1'000'000;  // actions, of which a core makes, checks and simulates some 300,000 a second
 
 /// What makes weights that nobody reads: large ones are neither written nor copied.
 template <class F>
@@ -62,7 +65,7 @@ double StrategySearch::operations(Index rows) {
 std::vector<LayerSplit> StrategySearch::splits(ImaginedModels& models, const StrategyQuestion& q) const {
   std::vector<LayerSplit> all{{}};
   const auto wanted = [&](const std::string& axis, int size) {
-    return size > 1 && size <= most_within && (q.mesh.empty() || size_along(q.mesh, axis) == size);
+    return size > 1 && size <= most_within(q.cluster) && (q.mesh.empty() || size_along(q.mesh, axis) == size);
   };
   for (const int size : divisors(q.ranks)) {
     if (!wanted("tensor", size)) continue;
@@ -77,7 +80,7 @@ std::vector<LayerSplit> StrategySearch::splits(ImaginedModels& models, const Str
       const LayerSplit split{"spatial", {{"h", size}}};
       if (models(split, false, 2, 1)) all.push_back(split);
     }
-  if (q.ranks > 1 && q.ranks <= most_within && models({"one_weird_trick", {}, true}, false, 2, q.ranks))
+  if (q.ranks > 1 && q.ranks <= most_within(q.cluster) && models({"one_weird_trick", {}, true}, false, 2, q.ranks))
     all.push_back({"one_weird_trick", {}, true});
   return all;
 }
@@ -88,6 +91,7 @@ SearchSpace StrategySearch::space_of(ImaginedModels& models, const StrategyQuest
                     .parts = models.parts(),
                     .splits = splits(models, q),
                     .micro = q.micro,
+                    .most_micro = most_micro,
                     .mesh = q.mesh};
   space.recompute = q.recompute;
   if (space.recompute.size() > 1 && !models.can_recompute()) space.recompute = {false};
@@ -135,7 +139,7 @@ SearchResult StrategySearch::search(const StrategyQuestion& q) {
   SearchInput in{
       .space = space_,
       .model = [&](const LayerSplit& split, bool recompute, Index rows, int data) -> std::optional<RankModel> {
-        if (split.divides_batch_axis && data > most_within) return {};
+        if (split.divides_batch_axis && data > most_within(q.cluster)) return {};
         return models(split, recompute, rows, data);
       },
       .machine = {.cluster = q.cluster, .element = size_of(parameters_.dtype()), .fresh = q.fresh, .step = 1},
@@ -145,6 +149,7 @@ SearchResult StrategySearch::search(const StrategyQuestion& q) {
       .memory = q.memory,
       .costs = q.costs,
       .top = q.top,
+      .work = most_work,
       .strategy = as_told,
       .finish =
           [&](Plan plan, const Strategy& strategy) {
@@ -201,7 +206,8 @@ std::string none_in_words(const TrainerOptions& c, const SearchSpace& space, con
       "search: {} rank{} cannot be arranged: at most {} along data (data.batch), {} along pipe (parts of {}) and {}: "
       "raise --data.batch, or take a number of ranks with other divisors",
       q.ranks, q.ranks == 1 ? "" : "s", c.data.batch, space.parts, c.model,
-      space.splits.size() > 1 ? fmt::format("{} over which layers are split", most_within) : "no layer that is split");
+      space.splits.size() > 1 ? fmt::format("{} over which layers are split", most_within(q.cluster))
+                              : "no layer that is split");
 }
 
 }  // namespace trireme

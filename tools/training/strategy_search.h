@@ -29,7 +29,8 @@ struct StrategyQuestion {
   int top = 20;
 };
 
-/// The settings' model, without values, and its searches.
+/// The settings' model, without values, and its searches: of layers that are split over at most 64 ranks, and no more
+/// than a node has (8, where it has fewer), of at most 128 micro-batches, and of as much as takes some seconds.
 class StrategySearch {
  public:
   /// shape: the model's input and classes. Throws Error where the model cannot be made.
