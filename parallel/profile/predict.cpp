@@ -60,19 +60,24 @@ StepTimes times_of(const Plan& plan, const Timeline& timeline, double step) {
   for (int rank = 0; rank < std::ssize(timeline.programs); ++rank) {
     const auto& actions = plan.programs[static_cast<std::size_t>(timeline.programs[rank])].actions;
     std::vector<Span> computed, calls;
+    double first = std::numeric_limits<double>::max(), last = 0;
     for (const Span& s : timeline.spans)
-      if (s.rank == rank) (is_call(actions[static_cast<std::size_t>(s.action)]) ? calls : computed).push_back(s);
-    computed.push_back({rank, -1, step, std::numeric_limits<double>::max()});
+      if (s.rank == rank) {
+        (is_call(actions[static_cast<std::size_t>(s.action)]) ? calls : computed).push_back(s);
+        first = std::min(first, s.begin), last = std::max(last, s.end);
+      }
+    // So far the rank's time has been told of. Real ranks begin a step when it suits them.
+    double at = timeline.measured && last > 0 ? first : 0;
+    computed.push_back({rank, -1, std::max(at + step, last), std::numeric_limits<double>::max()});
     std::ranges::sort(computed, {}, &Span::begin);
-    double at = 0;  // so far the rank's time has been told of
     for (const Span& s : computed) {
-      const Span* last = nullptr;  // which ended in the gap
+      const Span* call = nullptr;  // the last that ended in the gap
       for (const Span& c : calls)
-        if (c.end > at && c.begin < s.begin && (!last || std::min(c.end, s.begin) > std::min(last->end, s.begin)))
-          last = &c;
+        if (c.end > at && c.begin < s.begin && (!call || std::min(c.end, s.begin) > std::min(call->end, s.begin)))
+          call = &c;
       if (s.begin > at) {
-        const double until = last ? std::min(last->end, s.begin) : at;
-        if (last) sum.waits[actions[static_cast<std::size_t>(last->action)].peer.axis] += (until - at) / ranks;
+        const double until = call ? std::min(call->end, s.begin) : at;
+        if (call) sum.waits[actions[static_cast<std::size_t>(call->action)].peer.axis] += (until - at) / ranks;
         sum.host += (s.begin - until) / ranks;
       }
       if (s.action >= 0)
@@ -126,9 +131,13 @@ PredictStepOptions measure_calls_of(Mesh& mesh, const Plan& plan, std::int64_t s
   PredictStepOptions options{.second_copies = mesh.world().transport() == "threads", .step = step};
   Communicator& world = mesh.world().comm();
   const std::vector<Index> bytes{8, 1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24};
+  const auto measure = [&](Communicator& comm) {
+    std::ranges::copy(measure_calls(comm, bytes, runs), std::back_inserter(options.calls));
+  };
   for (const Axis& axis : mesh.axes())
-    if (axis.size > 1)
-      std::ranges::copy(measure_calls(mesh.comm(axis.name), bytes, runs), std::back_inserter(options.calls));
+    if (axis.size > 1 && axis.size < world.size()) measure(mesh.comm(axis.name));
+  measure(world);  // of one axis, or of all together
+
   std::vector<std::pair<Action, double>> whole;  // measured as they are: one of those that are alike
   const auto like = [](const Action& a) {
     return [&a](const auto& w) {

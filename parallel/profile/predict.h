@@ -25,8 +25,8 @@ std::vector<std::pair<std::string, double>> components_of(const StepTimes&);
 /// After how many steps the plan's actions are those of a step again, agreements left out: 4 for an average every four
 /// steps. 1: all steps are alike.
 std::int64_t period_of(const Plan&);
-/// Of one step's timeline, which took `step` seconds. A gap between computations counts for the axis of the call that
-/// ends last in it.
+/// Of one step's timeline, which took `step` seconds: of a measured one on each rank from its own first action. A gap
+/// between computations counts for the axis of the call that ends last in it.
 StepTimes times_of(const Plan&, const Timeline&, double step);
 
 struct PredictStepOptions {

@@ -212,6 +212,26 @@ TEST_CASE("components have names, and periods are those of the rarest actions") 
     CHECK(period_of(parse_strategy(text)(serial(some_parts(2), 2000, 0, {{"data", 2}}))) == period);
 }
 
+TEST_CASE("a rank that begins its step later has the same parts") {
+  const Plan plan = serial(some_parts(1), 1000, 0, {{"data", 2}});
+  const auto id = [&](ActionKind kind) {
+    return static_cast<ActionId>(std::ranges::find(plan.programs[0].actions, kind, &Action::kind) -
+                                 plan.programs[0].actions.begin());
+  };
+  Timeline timeline{.measured = true};
+  timeline.programs = {0, 0};
+  for (const int rank : {0, 1}) {
+    const double begin = 5 * rank;
+    timeline.spans.push_back({rank, id(ActionKind::forward), begin, begin + 1});
+    timeline.spans.push_back({rank, id(ActionKind::update), begin + 1.5, begin + 2});
+  }
+  const StepTimes t = times_of(plan, timeline, 2.5);
+  CHECK(t.forward == Approx(1));
+  CHECK(t.update == Approx(0.5));
+  CHECK(t.host == Approx(1));
+  CHECK(sum(t) == Approx(t.step));
+}
+
 TEST_CASE("mixing weights costs as many operations on vectors as its action says, behind its call") {
   constexpr double per_byte = 1e-6;
   for (const auto& [text, ranks, ops] : std::vector<std::tuple<const char*, int, int>>{
