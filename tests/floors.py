@@ -32,11 +32,11 @@ retired = re.compile(r"\b(PassScope|Flat|Reading|Leaf|Visit|Moments|ChannelMomen
 one_interface = {
     "kernels/cpu/": "kernels/contracts/", "kernels/cuda/": "kernels/contracts/", "framework/ops/": "framework/ops/ops.h",
     "parallel/comm/collectives/": "parallel/comm/collectives/collectives.h", "parallel/strategies/codecs/": "parallel/strategies/codecs/codecs.h", "parallel/strategies/": "parallel/strategies/strategy.h",
-    "models/examples/": "programs", "models/vision/vit_hf": "models/vision/vit.h", "models/vision/vit_hf.cpp": "models/vision/vit.h",  "framework/autograd/tensor_ops.cpp": "framework/tensor/tensor.h", "parallel/runtime/executor_": "parallel/runtime/executor.h", "tools/cli/": "tools/cli/commands.h", "tools/doctor/": "tools/doctor/doctor.h", "parallel/profile/measure_": "parallel/profile/measure.h", "framework/io/onnx/": "framework/io/onnx/onnx.h",
+    "models/examples/": "programs", "models/vision/vit_hf": "models/vision/vit.h", "models/vision/vit_hf.cpp": "models/vision/vit.h",  "framework/autograd/tensor_ops.cpp": "framework/tensor/tensor.h", "parallel/runtime/executor_": "parallel/runtime/executor.h", "tools/cli/": "tools/cli/commands.h", "tools/doctor/": "tools/doctor/doctor.h", "parallel/profile/measure_": "parallel/profile/measure.h", "parallel/analysis/simulator_": "parallel/analysis/simulator.h", "framework/io/onnx/": "framework/io/onnx/onnx.h",
     "parallel/plan/check/": "parallel/plan/plan.h", "parallel/split/": "parallel/split/sharded_ops.h", "parallel/comm/transport/": "parallel/comm/world/world.h",
 }
 # Lines of code of a floor, blanks and comments left out: the budget goes down with what a change saves, and up only in a commit that says why.
-budget = {"kernels": 14630, "framework": 13010, "parallel": 22480, "datasets": 4980, "models": 1920, "tools": 12050}
+budget = {"kernels": 14660, "framework": 13010, "parallel": 23270, "datasets": 4980, "models": 1920, "tools": 13450}
 no_code = re.compile(r'//[^\n]*|R"([^(\s]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"', re.S)
 # What builds text belongs in a lambda among the arguments of check(), which calls it only for a message.
 costly = re.compile(r"\b(to_string|fmt::format|strerror|place|reason|shown|listing|dump|message|in_words)\(|\bname\(\)")
