@@ -187,7 +187,7 @@ class Auto(Folder):
     def check_run(self, ranks):
         r = self.train("auto", "--strategy", "auto", "--run.max_steps", 4, ranks=ranks)
         mesh, strategy = re.search(r"strategy  auto: --mesh (\S+) --strategy \"(.*)\"", r.stderr).groups()
-        self.assertRegex(r.stderr, r"a step is to take [\d.]+ ms; (margin .*, )?band \+-\d+ % \(")
+        self.assertRegex(r.stderr, r"a step is to take [\d.]+ ms(, of the fastest [\d.]+: the plainest of what is alike)?; (margin .*, )?band \+-\d+ % \(")
         kept = self.settings("auto")
         self.assertEqual((kept["mesh"], kept["strategy"]), (mesh, strategy))
         # It goes on with what it has, whether auto is asked for once more or not.

@@ -70,6 +70,9 @@ ModelProfile measured_here(const TrainerOptions& options, const ModelOptions& sh
   return profile;
 }
 
+/// How much a strategy is made of.
+int pieces_of(const SearchCandidate& c) { return (c.split > 0) + (c.stages > 1) + (c.micro > 1) + (c.zero > 0); }
+
 Choice searched(StrategySearch& search, const TrainerOptions& options, const StrategyQuestion& q) {
   const SearchResult found = search.search(q);
   check(found.candidates > 0, "parallel.strategy auto", "{}",
@@ -78,11 +81,15 @@ Choice searched(StrategySearch& search, const TrainerOptions& options, const Str
         "nothing that was looked at can run; what comes nearest needs {:.2f} GB of a rank's {:.2f}",
         found.nearest ? static_cast<double>(found.nearest->memory.total()) / 1e9 : 0.0,
         static_cast<double>(q.memory) / 1e9);
-  const RankedStrategy& best = found.ranked.front();
+  const RankedStrategy& first = found.ranked.front();
+  const RankedStrategy& best =
+      *std::min_element(found.ranked.begin(), found.ranked.begin() + found.alike,
+                        [](const auto& a, const auto& b) { return pieces_of(a.candidate) < pieces_of(b.candidate); });
   Choice choice{to_string(best.mesh), best.strategy};
   choice.said.push_back(fmt::format("strategy  auto: --mesh {} --strategy \"{}\"", choice.mesh, choice.strategy));
   choice.said.push_back(fmt::format(
-      "          a step is to take {:.3f} ms; {}; {} of {} candidates simulated{}", 1e3 * best.seconds,
+      "          a step is to take {:.3f} ms{}; {}; {} of {} candidates simulated{}", 1e3 * best.seconds,
+      &best == &first ? "" : fmt::format(", of the fastest {:.3f}: the plainest of what is alike", 1e3 * first.seconds),
       margin_in_words(found, q), found.simulated, found.candidates,
       found.best_is_known ? "" : fmt::format(", the others take at least {:.3f} ms", 1e3 * found.least_left)));
   choice.said.push_back(fmt::format("          parts {}, calls between ranks measured here",
