@@ -4,6 +4,7 @@
 
 #include "framework/layers/kv_cache.h"
 #include "framework/ops/help.h"
+#include "framework/tensor/shard_spec.h"
 
 namespace trireme {
 namespace {
@@ -27,7 +28,7 @@ Embedding::Embedding(Index count, Index features, Init draw) : init(std::move(dr
 }
 
 Tensor Embedding::operator()(const Tensor& ids) const {
-  check_ids(ids, weight.dim(0));
+  check_ids(ids, weight.shard_spec() ? weight.shard_spec()->global_shape()[0] : weight.dim(0));
   const Tensor y = take(weight, ids);
   return dtype ? y.to(*dtype) : y;
 }
