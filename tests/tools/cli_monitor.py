@@ -3,6 +3,7 @@ doctor; each rank's log.
   cli_monitor.py TRIREME MPIEXEC|none DATA_DIR [TEST ...]
 TRIREME_FAULTS: how often each fault is tried on each transport, at random steps; without it once on one of them.
 """
+import contextlib
 import html.parser
 import json
 import os
@@ -68,7 +69,8 @@ class Monitor(cli.Case):
 
         def end():
             for pid in processes(self.dir):
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):   # it may end by itself
+                    os.kill(pid, signal.SIGKILL)
             process.kill()
             process.communicate()
         self.addCleanup(end)
