@@ -1,4 +1,6 @@
 // Matrix products: oneDNN's matmul for f32 and bf16 (in f32 where the machine has no bf16), Eigen for f64.
+#include <omp.h>
+
 #include <cstring>
 
 #include "kernels/core/kernel.h"
@@ -6,6 +8,7 @@
 #include "kernels/cpu/dnnl.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/product.h"
+#include "kernels/cpu/vector.h"
 #include "kernels/plans/matmul_job.h"
 
 namespace trireme {
@@ -74,6 +77,47 @@ bool try_sgemm(const View& c, const View& a, const View& b, const View& bias, co
                     b.as<float>(), j.n, j.accumulate ? 1.f : 0.f, c.as<float>(), j.n) == dnnl_success;
 }
 
+/// While it lives, oneDNN takes no second thread.
+class OneThread {
+ public:
+  OneThread() { omp_set_num_threads(1); }
+  ~OneThread() { omp_set_num_threads(before_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_ = omp_get_max_threads();
+};
+
+/// Below AVX-512 oneDNN divides the sums of a product among threads, so that its bits depend on how many there are.
+/// There tiles of c, whose size no thread decides, are products of their own, each of one thread.
+bool try_tiles(const View& c, const View& a, const View& b, const View& bias, const MatMulJob& j) {
+  constexpr Index tall = 128, wide = 512;
+  if (vector_level() == VectorLevel::v4 || c.dtype != DType::f32 || a.dtype != DType::f32 ||
+      (bias && bias.dtype != DType::f32))
+    return false;
+  const Index rows = (j.m + tall - 1) / tall, columns = (j.n + wide - 1) / wide;
+  parallel_for(j.batch * rows * columns, std::min(tall, j.m) * std::min(wide, j.n) * j.k, [&](Index begin, Index end) {
+    const OneThread alone;
+    for (Index tile = begin; tile < end; ++tile) {
+      const Index i = tile / (rows * columns), row = tile / columns % rows * tall, column = tile % columns * wide;
+      const Index m = std::min(tall, j.m - row), n = std::min(wide, j.n - column);
+      const float* from_a = a.as<float>() + (j.batched_a ? i * j.m * j.k : 0) + (j.transpose_a ? row : row * j.k);
+      const float* from_b = b.as<float>() + (j.batched_b ? i * j.k * j.n : 0) + (j.transpose_b ? column * j.k : column);
+      float* to = c.as<float>() + (i * j.m + row) * j.n + column;
+      const dnnl_status_t status =
+          dnnl_sgemm(j.transpose_a ? 'T' : 'N', j.transpose_b ? 'T' : 'N', m, n, j.k, 1.f, from_a,
+                     j.transpose_a ? j.m : j.k, from_b, j.transpose_b ? j.k : j.n, j.accumulate ? 1.f : 0.f, to, j.n);
+      check(status == dnnl_success, "matmul", "oneDNN's sgemm failed with status {}", static_cast<int>(status));
+      for (Index r = 0; r < m && (bias || j.relu); ++r, to += j.n) {
+        for (Index o = 0; bias && o < n; ++o) to[o] += bias.as<float>()[column + o];
+        for (Index o = 0; j.relu && o < n; ++o) to[o] = to[o] < 0 ? 0 : to[o];
+      }
+    }
+  });
+  return true;
+}
+
 void multiply_f64(const View& c, const View& a, const View& b, const View& bias, const MatMulJob& j) {
   Index lead_a = j.transpose_a ? j.m : j.k, lead_b = j.transpose_b ? j.k : j.n;
   for (Index i = 0; i < j.batch; ++i) {
@@ -101,10 +145,11 @@ struct Products {
       return;
     }
     if (c.dtype == DType::f64) return multiply_f64(c, a, b, bias, j);
-    if (try_sgemm(c, a, b, bias, j) || try_onednn(c, a, b, bias, j)) return;
+    if (try_tiles(c, a, b, bias, j) || try_sgemm(c, a, b, bias, j) || try_onednn(c, a, b, bias, j)) return;
     InF32 af(a), bf(b), biasf(bias);
     OutF32 cf(c, j.accumulate);
-    try_onednn(cf.view(), af.view(), bf.view(), biasf.view(), j);
+    if (!try_tiles(cf.view(), af.view(), bf.view(), biasf.view(), j))
+      try_onednn(cf.view(), af.view(), bf.view(), biasf.view(), j);
     cf.store();
   }
   static void sum_rows(const View& sum, const View& x, bool accumulate, std::string_view op) {

@@ -4,6 +4,7 @@
 #include "kernels/cpu/conv/conv_dnnl.h"
 #include "kernels/cpu/conv/conv_faults.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/vector.h"
 
 namespace trireme::onednn {
 namespace {
@@ -81,7 +82,10 @@ BackwardInputPlan plan_backward(const View& dx, const View& dy, const View& w, c
 bool conv_backward_input(const View& dx, const View& dy, const View& w, const ConvShape& s, bool accumulate) {
   // oneDNN's forward code is faster than its backward code.
   const bool as_forward = dgrad_is_forward(s), sparse = as_forward && s.in != s.out && s.filter_cells() == 1;
-  const bool sum = accumulate && as_forward && !sparse && may_sum(as_forward_conv(s));  // the primitive itself adds
+  // The primitive itself adds. Below AVX-512 oneDNN begins its sums with what stands in dx, which rounds otherwise than
+  // adding to it: a gradient's bits would depend on whether two layers that read a tensor lie on one device.
+  const bool sum =
+      accumulate && as_forward && !sparse && vector_level() == VectorLevel::v4 && may_sum(as_forward_conv(s));
   auto& plan = planned<BackwardInputPlan>(1, {&dy, &dx, &w}, s.options, sum, [&] {
     return as_forward ? plan_as_forward(dx, dy, w, s, sum) : plan_backward(dx, dy, w, s);
   });
