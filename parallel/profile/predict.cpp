@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "parallel/comm/world/mesh.h"
 #include "parallel/plan/action_kind.h"
@@ -36,11 +37,13 @@ int divisor_of(const Plan& plan, const PartInfo& part) {
 }  // namespace
 
 std::int64_t period_of(const Plan& plan) {
-  std::int64_t most = 1;
+  constexpr std::int64_t most = 1 << 20;  // more steps are never looked at
+  std::int64_t period = 1;
   for (const Program& program : plan.programs)
     for (const Action& a : program.actions)
-      if (a.kind != ActionKind::agree) most = std::max<std::int64_t>(most, program.trigger(a).every);
-  return most;
+      if (a.kind != ActionKind::agree)
+        period = std::min(most, std::lcm(period, std::min(most, program.trigger(a).every)));
+  return period;
 }
 
 std::vector<std::pair<std::string, double>> components_of(const StepTimes& times) {

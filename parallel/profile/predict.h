@@ -23,7 +23,7 @@ struct StepTimes {
 /// "other computation", "waiting, axis data" for each axis, "between actions".
 std::vector<std::pair<std::string, double>> components_of(const StepTimes&);
 /// After how many steps the plan's actions are those of a step again, agreements left out: 4 for an average every four
-/// steps. 1: all steps are alike.
+/// steps, at most 2^20. 1: all steps are alike.
 std::int64_t period_of(const Plan&);
 /// Of one step's timeline, which took `step` seconds: of a measured one on each rank from its own first action. A gap
 /// between computations counts for the axis of the call that ends last in it.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "parallel/comm/world/mesh.h"
 
@@ -198,16 +199,28 @@ double error_band(Source source) {
   return bands[static_cast<int>(source)];
 }
 
+UsedLinks used_links(const Cluster& cluster, int ranks) {
+  UsedLinks used;
+  std::vector<char> taken;  // by node
+  for (int r = 0; r < ranks && !(used.inside && used.between); ++r) {
+    const auto node = static_cast<std::size_t>(cluster.node_of(r));
+    taken.resize(std::max(taken.size(), node + 1));
+    used.between = used.between || (r > 0 && !taken[node]);
+    used.inside = used.inside || std::exchange(taken[node], 1);
+  }
+  return used;
+}
+
 Source weakest_source(const Cluster& cluster, int ranks, Source costs) {
   Source weakest = costs;
   int before = 0;
   for (const NodeGroup& g : cluster.nodes) {
-    if (before < ranks && g.speed != 1) weakest = std::max(weakest, g.source);
+    if ((cluster.cyclic || before < ranks) && g.speed != 1) weakest = std::max(weakest, g.source);
     before += g.count * g.devices;
   }
-  const bool several = ranks > 1 && cluster.node_of(0) != cluster.node_of(ranks - 1);
-  if (ranks > 1 && (!several || cluster.nodes.front().devices > 1)) weakest = std::max(weakest, cluster.inside.source);
-  if (several) weakest = std::max(weakest, cluster.between.source);
+  const UsedLinks used = used_links(cluster, ranks);
+  if (used.inside) weakest = std::max(weakest, cluster.inside.source);
+  if (used.between) weakest = std::max(weakest, cluster.between.source);
   return weakest;
 }
 

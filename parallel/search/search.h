@@ -70,6 +70,11 @@ struct SearchResult {
 
 /// The relative error of predictions from numbers of such a source, where nothing else is known: 10, 20 and 50 %.
 double error_band(Source);
+/// Whether some of the first ranks lie on one node, and whether on several.
+struct UsedLinks {
+  bool inside = false, between = false;
+};
+UsedLinks used_links(const Cluster&, int ranks);
 /// The weakest source of what a simulation on the cluster reads.
 Source weakest_source(const Cluster&, int ranks, Source costs);
 

@@ -210,6 +210,10 @@ TEST_CASE("components have names, and periods are those of the rarest actions") 
   for (const auto& [text, period] : std::vector<std::pair<const char*, int>>{
            {"data_parallel", 1}, {"local_sgd(every=6)", 6}, {"gossip(global_every=5)", 5}, {"gossip", 1}})
     CHECK(period_of(parse_strategy(text)(serial(some_parts(2), 2000, 0, {{"data", 2}}))) == period);
+  Plan plan = parse_strategy("local_sgd(every=6)")(serial(some_parts(2), 2000, 0, {{"data", 2}}));
+  for (ProgramPhase& phase : plan.programs[0].phases)
+    if (phase.trigger.every == 1) phase.trigger.every = 4;
+  CHECK(period_of(plan) == 12);
 }
 
 TEST_CASE("a rank that begins its step later has the same parts") {

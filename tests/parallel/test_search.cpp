@@ -193,3 +193,21 @@ TEST_CASE("the search finds the best of all candidates, and no bound is above wh
       compare(in, "with memory, ranks " + std::to_string(ranks) + " run " + std::to_string(run) + ": ");
     }
 }
+
+TEST_CASE("the weakest source is that of links which ranks have, wherever they lie") {
+  Cluster c{.inside = {1e-6, 1e9}, .between = {1e-5, 1e9}};
+  c.inside.source = Source::datasheet, c.between.source = Source::assumed;
+  const auto weakest = [&](int ranks) { return weakest_source(c, ranks, Source::measured); };
+  c.nodes = {{.count = 2, .devices = 2}};
+  CHECK(weakest(1) == Source::measured);
+  CHECK(weakest(2) == Source::datasheet);
+  CHECK(weakest(3) == Source::assumed);
+  c.cyclic = true;  // ranks 0 and 2 are on one node, 1 is not
+  CHECK(weakest(3) == Source::assumed);
+  CHECK((used_links(c, 2).between && !used_links(c, 2).inside));
+  CHECK((used_links(c, 3).between && used_links(c, 3).inside));
+  c.nodes = {{.devices = 1}, {.devices = 4}}, c.cyclic = false;
+  c.inside.source = Source::assumed, c.between.source = Source::datasheet;
+  CHECK(weakest(2) == Source::datasheet);
+  CHECK(weakest(3) == Source::assumed);
+}

@@ -148,6 +148,24 @@ class Search(Folder):
         text, found = self.search("mlp", 2, "--cost", "equal", "--batch", 32)
         self.assertIn("costs of parts all alike", text)
 
+    def test_what_is_said(self):
+        text, _ = self.search("mlp", 2, "--batch", 64, "--run.dir", "it's here")
+        command = shlex.split(text.strip().splitlines()[-1])
+        self.assertEqual(command[command.index("--run.dir") + 1], "it's here")
+        self.assertNotIn("jitter", text)
+        (self.dir / "jitter.toml").write_text("jitter = 0.1\n" + cluster.replace("MEMORY", "16e9"))
+        self.assertIn("jitter 0.1 is left out: trireme simulate has it\n", self.search("mlp", 4, "--batch", 64, "--cluster", self.dir / "jitter.toml")[0])
+
+    def test_sources(self):
+        """Of a machine file's costs on devices that a cluster file describes; of its calls among more ranks than it has measured."""
+        machine = self.dir / "machine.toml"
+        r = run("profile", "mlp", "--data", "synthetic", "--batch", 16, "--ranks", 2, "--runs", 2, "--out", machine, cwd=self.dir)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        sources = {}
+        for ranks, more in (2, []), (4, []), (2, ["--cluster", self.dir / "c.toml"]):
+            sources[ranks, bool(more)] = self.search("mlp", ranks, "--batch", 16, "--cost", machine, *more)[1]["weakest_source"]
+        self.assertEqual(sources, {(2, False): "measured", (4, False): "assumed", (2, True): "data sheet"})
+
     def test_refusals(self):
         c = ["--cluster", self.dir / "c.toml"]
         for words, text in ((["--ranks", 16, *c], "16 ranks on " + str(self.dir / "c.toml") + ", which has 8 devices"),
@@ -161,10 +179,15 @@ class Search(Folder):
                             (["--ranks", 4, "--cost", "none.toml"], "none.toml"),
                             (["--ranks", 1000, "--run", "--batch", 1000], "--run: 1000 ranks"),
                             (["--ranks", 4, "--top", 0], "--top"),
+                            (["--ranks", 4, "--svg", self.dir / "s.svg"], "--svg is for plan show, not for plan search"),
+                            (["--ranks", 4, "--measure"], "--measure is for plan show"),
+                            (["--ranks", 4, "--allreduce", "tree"], "parallel.allreduce is tree; plan search reduces along rings"),
                             (["--cluster", self.dir / "none.toml"], "none.toml")):
             with self.subTest(words=words):
                 self.refused(run("plan", "search", "mlp", *words), text)
         self.refused(run("plan", "find", "mlp"), "find")
+        for words in (["--json", self.dir / "f.json"], ["--top", 3], ["--run"], ["--memory", "1GB"]):
+            self.refused(run("plan", "show", "mlp", "--cost", "equal", *words), f"{words[0]} is for plan search, not for plan show")
 
 
 class Auto(Folder):
@@ -209,6 +232,17 @@ class Auto(Folder):
     @unittest.skipIf(mpiexec == "none", "no MPI")
     def test_processes(self):
         self.check_run(2)
+
+    def test_goes_on_otherwise(self):
+        """With another mesh that is asked for, and on other ranks, where the run's own does not count."""
+        self.train("run", "--strategy", "auto", "--mesh", "pipe=2", "--run.max_steps", 2)
+        on = ["train", "--run.dir", self.dir / "run", "--resume", "auto", "--strategy", "auto", "--run.max_steps"]
+        for number, (words, mesh, said) in enumerate((([], {"pipe=2"}, "the run's own, mesh pipe=2"), (["--mesh", "data=2"], {"data=2"}, "--mesh data=2"),
+                                                      (["--mesh", "", "--ranks", 1], {"data=1"}, "--mesh data=1"))):
+            r = run(*on, 4 + 2 * number, *words)
+            self.assertEqual(r.returncode, 0, r.stderr)
+            self.assertIn("strategy  auto: " + said, r.stderr)
+            self.assertIn(self.settings("run")["mesh"], mesh)
 
     def test_mesh(self):
         self.train("pipe", "--strategy", "auto", "--mesh", "pipe=2", "--run.max_steps", 2)

@@ -136,6 +136,7 @@ bandwidth = 25e9
         self.assertLess(ring, formula)   # a ring leaves each node once: nobody shares the way out
         self.assertNotEqual(ring, tree)
         self.assertIn("collectives by single messages, all-reduces by ring", self.simulate(*words, "--collectives", "messages"))
+        self.assertIn("collectives by single messages, all-reduces by tree", self.simulate(*words, "--collectives", "messages", "--allreduce", "tree", "--sweep", "ranks=4"))
         r = run("simulate", "mlp", "--cluster", self.dir / "c.toml", "--mesh", "data=512", "--batch", 512, "--cost", "equal", "--collectives", "messages")
         self.assertNotEqual(r.returncode, 0)
         self.assertIn("up to 256 ranks, the mesh has 512", r.stderr)
@@ -150,6 +151,8 @@ bandwidth = 25e9
         self.assertNotIn("jitter", calm)
         self.assertLess(self.seconds(calm), self.seconds(all_jitter))
         self.assertNotIn("not drawn", self.simulate("--cluster", self.dir / "jitter.toml", "--mesh", "data=256", "--batch", 256, "--cost", "equal"))
+        sweep = self.simulate("--cluster", self.dir / "both.toml", "--mesh", "data=1", "--batch", 1, "--cost", "equal", "--sweep", "ranks=256,4096")
+        self.assertEqual(re.findall(r"(?m)^(\d+) ranks: jitter is not drawn", sweep), ["4096"])
 
     def test_clusters_that_ship(self):
         self.assertIn("DGX A100 SuperPOD: 140 nodes of 8 devices", self.simulate("--cluster", "dgx_a100", "--mesh", "data=64", "--batch", 64, "--cost", "counted"))
@@ -172,6 +175,7 @@ bandwidth = 25e9
                              "a batch of 4 among 3 ranks (mesh data=3) in 1 micro-batch does not divide: take a multiple of 3 as --batch"),
                             (["--sweep", "ranks=1,8", "--scaling", "strong"], "a batch of 4 among 8 ranks (mesh data=8) in 1 micro-batch leaves ranks without a row"),
                             (["--scaling", "strong"], "--scaling requires --sweep"), (["--sweep", "ranks=1", "--scaling", "all"], "--scaling"),
+                            (["--sweep", "ranks=1", "--trace", "t.json"], " excludes "),
                             (["--measured", "x.csv"], "--measured requires --sweep"), (["--sweep", "ranks=1", "--measured", "none.csv"], "none.csv cannot be read"),
                             (table("1,0.5\n"), ".csv:1: the first row must name the columns, ranks and seconds among them"),
                             (table("ranks,seconds\n2,0.5,7\n"), ".csv:2: 3 fields, where the first row names 2"),
@@ -180,6 +184,7 @@ bandwidth = 25e9
                             (table('{"ranks": 2\n'), ".csv:1: this is no JSON object"), (table("ranks,seconds\n"), ".csv holds no measurements"),
                             (table("ranks,seconds,scaling\n1,2,both\n"), "scaling is 'both': weak or strong"),
                             (table("ranks,seconds,evidence\n1,2,guessed\n"), "evidence is 'guessed': real or emulated"),
+                            (table("ranks,seconds\n2,1\n2,3\n"), "--measured: steps on 2 ranks are there twice (1 s and 3 s)"),
                             ([*table("ranks,seconds\n1,2\n"), "--scaling", "both"], "a column scaling must say weak or strong"),
                             (["--sweep", "ranks=1", "--measured", self.dir], "no study"),
                             (["--sweep", "ranks=1,x"], "write for example ranks=1,2,4,8"), (["--sweep", "1,2"], "write for example"),
@@ -345,6 +350,17 @@ output = [0, 0, 0, 0]
         self.assertIn("weakest source: measured; predicted times may be off by 10 %\n", text)
         self.assertNotIn("extrapolated", text)
 
+    def test_links_that_ranks_have(self):
+        """Dealt in turn the last rank may lie beside the first; the first node may have a single device."""
+        def links(placement, devices):
+            nodes = "".join(f"[[nodes]]\ndevices = {n}\n" for n in devices)
+            c = self.cluster(f"placement = \"{placement}\"\n{nodes}[links.inside]\nlatency = 0\nbandwidth = 0\n[links.between]\nlatency = 0\nbandwidth = 0\n")
+            return re.findall(r"(?m)^  links (inside|between) nodes", self.simulate("--mesh", "data=3", "--batch", 12, *c, cost="equal"))
+        self.assertEqual(links("block", (4,)), ["inside"])
+        self.assertEqual(links("block", (1, 4)), ["inside", "between"])
+        self.assertEqual(links("block", (1, 1, 1)), ["between"])
+        self.assertEqual(links("cyclic", (2, 2)), ["inside", "between"])
+
     def test_measured_beside_simulated(self):
         svg, csv, lines = self.dir / "s.svg", self.dir / "m.csv", self.dir / "m.jsonl"
         words = ["--mesh", "data=1", "--batch", 64, "--sweep", "ranks=1,2,8", "--scaling", "strong", *self.free(8), "--svg", svg, "--measured"]
@@ -395,7 +411,9 @@ output = [0, 0, 0, 0]
         slow = self.cluster("[[nodes]]\ndevices = 2\n[links.inside]\nlatency = 1\nbandwidth = 0\n")
         text = self.simulate("--mesh", "data=1,tensor=2", "--strategy", "tensor", "--batch", 256, *slow, cost="counted")
         self.assertGreater(float(re.search(r"takes ([\d.]+) s,", text)[1]), 2)
-        rows = self.rows(self.simulate("--mesh", "data=1,tensor=2", "--strategy", "tensor | data_parallel", "--batch", 256, "--sweep", "ranks=2,4", *self.free(4), cost="equal"))
+        sweep = self.simulate("--mesh", "data=1,tensor=2", "--strategy", "tensor | data_parallel", "--batch", 256, "--sweep", "ranks=2,4", *self.free(4), cost="equal")
+        self.assertIn("layers are split: times are those of the undivided model, in proportion", sweep)
+        rows = self.rows(sweep)
         self.assertAlmostEqual(rows[4]["speedup"], 2)
 
     def test_what_is_left_out(self):

@@ -34,7 +34,8 @@ int CommandLine::configured(const std::function<int(const TrainerOptions&)>& act
   const bool searches = command == "plan" && to_ == "search";
   if (command != "train" && command != "simulate" && !searches && !given.cluster.empty())
     throw OptionError(fmt::format(
-        "parallel.cluster is for trireme simulate and train --virtual, and plan search; {} runs on this machine", command));
+        "parallel.cluster is for trireme simulate and train --virtual, and plan search; {} runs on this machine",
+        command));
   if (!settings_.print_config()) return act(options);
   fmt::print("{}", to_toml(options));
   return 0;
@@ -43,11 +44,15 @@ int CommandLine::configured(const std::function<int(const TrainerOptions&)>& act
 void CommandLine::train() {
   CLI::App& command = add("train", "train a model; under mpiexec or srun each process is a rank", [this] {
     const TrainerOptions given = settings_.over({});  // a run that goes on has settings of its own
+    TrainerOptions base = goes_on(given) ? resume_config(given.run.dir) : TrainerOptions{};
+    TrainerOptions::Parallel& kept = base.parallel;
+    if (given.parallel.strategy == "auto" && given.parallel.mesh.empty() && !kept.mesh.empty())  // it chooses anew
+      kept.ranks = ranks_of(parse_mesh(kept.mesh)), kept.mesh.clear();
     return configured(
         [&](const TrainerOptions& options) {
           return train_command(argc_, argv_, options, !given.parallel.cluster.empty());
         },
-        goes_on(given) ? resume_config(given.run.dir) : TrainerOptions{});
+        base);
   });
   add_model(command);
   settings_.add_to(command);
@@ -247,20 +252,34 @@ void CommandLine::profile() {
   settings_.add_to(command);
 }
 
+/// Of plan show and plan search, whichever is not asked for.
+void CommandLine::refuse_options_of_other_plan() {
+  const CLI::App& plan = *app_.get_subcommand("plan");
+  const bool search = to_ == "search";
+  const std::vector<const char*> others =
+      search ? std::vector{"--trace", "--svg", "--html", "--latency", "--bandwidth", "--actions", "--measure"}
+             : std::vector{"--memory", "--top", "--json", "--run"};
+  for (const char* name : others)
+    if (plan.count(name) > 0)
+      throw OptionError(fmt::format("{} is for plan {}, not for plan {}", name, search ? "show" : "search", to_));
+  if (search && plan.count("--cost") > 0) search_.cost = plan_.cost;
+}
+
 void CommandLine::plan() {
-  CLI::App& command = add("plan",
-                          "show what every rank does in a step under a strategy, what it costs, and when; or search for "
-                          "the strategies that take the least time on a cluster",
-                          [this] {
-                            if (to_ == "search") search_.cost = app_.get_subcommand("plan")->count("--cost") > 0
-                                                                   ? plan_.cost
-                                                                   : "counted";
-                            return configured([this](const TrainerOptions& options) {
-                              return to_ == "show" ? plan_show(options, plan_)
-                                                   : plan_search(argc_, argv_, options, search_);
-                            });
-                          });
-  command.add_option("what", to_, "show, or search")->required()->check(CLI::IsMember({"show", "search"}))->type_name("");
+  CLI::App& command =
+      add("plan",
+          "show what every rank does in a step under a strategy, what it costs, and when; or search for "
+          "the strategies that take the least time on a cluster",
+          [this] {
+            refuse_options_of_other_plan();
+            return configured([this](const TrainerOptions& options) {
+              return to_ == "show" ? plan_show(options, plan_) : plan_search(argc_, argv_, options, search_);
+            });
+          });
+  command.add_option("what", to_, "show, or search")
+      ->required()
+      ->check(CLI::IsMember({"show", "search"}))
+      ->type_name("");
   add_drawings(command);
   command.add_option("--latency", plan_.latency, "seconds before a message arrives")->type_name("SECONDS");
   command.add_option("--bandwidth", plan_.bandwidth, "bytes per second that a rank sends; 0: any number")
@@ -299,7 +318,7 @@ void CommandLine::simulate() {
   CLI::Option* sweep = command.add_option("--sweep", plan_.sweep,
                                           "ranks=1,2,4,8: samples per second over numbers of ranks; --svg and --html "
                                           "show a chart");
-  sweep->type_name("LIST");
+  sweep->type_name("LIST")->excludes(command.get_option("--trace"));
   command
       .add_option("--scaling", plan_.scaling,
                   "of a sweep: weak (default), each rank takes the rows that it takes now; strong, all ranks share "
@@ -334,8 +353,8 @@ void CommandLine::add_drawings(CLI::App& command) {
   command
       .add_option(
           "--cost", plan_.cost,
-          "of the model's parts: measured here (default), counted from shapes for the cluster's flops, equal, or "
-          "those of a machine file (trireme profile)")
+          "of the model's parts: measured here (default), counted from shapes for the cluster's flops (plan search's "
+          "default), equal, or those of a machine file (trireme profile)")
       ->type_name("measured|counted|equal|FILE");
   command.add_option("--trace", plan_.trace, "write the timeline for ui.perfetto.dev or chrome://tracing")
       ->type_name("FILE");

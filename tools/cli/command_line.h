@@ -44,6 +44,7 @@ class CommandLine {
   void export_model();
   void bench();
   void plan();
+  void refuse_options_of_other_plan();
   void simulate();
   void add_drawings(CLI::App& command);
   void verify();

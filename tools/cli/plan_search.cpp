@@ -11,9 +11,9 @@
 #include "kernels/core/text.h"
 #include "parallel/analysis/draw.h"
 #include "parallel/comm/world/mesh.h"
-#include "parallel/profile/measure.h"
+#include "parallel/comm/world/world.h"
 #include "tools/cli/described_plan.h"
-#include "tools/training/cluster_file.h"
+#include "tools/cli/simulate_basis.h"
 #include "tools/training/machine_file.h"
 #include "tools/training/strategy_search.h"
 
@@ -53,36 +53,14 @@ int ranks_asked(const TrainerOptions& config) {
                     "one",
                     config.parallel.strategy));
   const TrainerOptions::Parallel& p = config.parallel;
+  if (p.allreduce != "default")
+    throw OptionError(
+        fmt::format("parallel.allreduce is {}; plan search reduces along rings: use default", p.allreduce));
   if (p.mesh.empty()) return static_cast<int>(p.ranks);
   const int ranks = ranks_of(parse_mesh(p.mesh));
   if (p.ranks != 1 && p.ranks != ranks)
     throw OptionError(fmt::format("parallel.mesh: {} makes {} ranks, --ranks asks for {}", p.mesh, ranks, p.ranks));
   return ranks;
-}
-
-/// Steps of the model on this rank alone.
-ModelProfile measured_alone(const TrainerOptions& config, int ranks) {
-  const ModelOptions shape = usual_options(config);
-  const Device device = make_device(config);
-  const Index share = std::max<Index>(1, config.data.batch / ranks);
-  MeasureOptions how{
-      .model = [&] { return make_model(config, shape, device); },
-      .loss = make_loss(config),
-      .optimizer = make_optimizer(config, 1000),
-      .updates = {.clip_norm = config.optim.clip_norm},
-      .loss_scale = config.dtype == "f16" ? config.loss_scale : 0,
-      .batch =
-          [&](Index rows) {
-            const Dataset data = synthetic_data(config, shape, rows);
-            const auto first =
-                Loader(data, {.batch = rows, .workers = 0, .dtype = make_dtype(config), .device = device}).begin();
-            return std::pair(first->x, first->y);
-          },
-      .runs = 5};
-  if (share > 1) how.rows.push_back(std::max<Index>(1, share / 4));
-  how.rows.push_back(share);
-  World alone;
-  return measure_model(alone.comm(), how);
 }
 
 struct Asked {
@@ -96,17 +74,14 @@ Asked asked(const TrainerOptions& config, const SearchCommand& command) {
   q.ranks = ranks_asked(config), q.top = command.top;
   if (!config.parallel.mesh.empty()) q.mesh = parse_mesh(config.parallel.mesh);
   const bool given = !config.parallel.cluster.empty();
-  if (given) {
-    q.cluster = read_cluster(config.parallel.cluster);
-  } else {
-    q.cluster.nodes = {{.count = (q.ranks + cores() - 1) / cores(), .devices = cores()}};
-    q.cluster.name = "machines like this one";
-  }
+  q.cluster = cluster_of(config, q.ranks);
   if (q.cluster.devices() < q.ranks)
     throw OptionError(fmt::format("{} ranks on {}, which has {} device{}", q.ranks, config.parallel.cluster,
                                   q.cluster.devices(), q.cluster.devices() == 1 ? "" : "s"));
   if (command.cost == "measured") {
-    q.profile = measured_alone(config, q.ranks), q.costs = Source::measured;
+    World alone;
+    q.profile = measure_whole(config, usual_options(config), make_device(config), alone.comm(), q.ranks);
+    q.costs = Source::measured;
     a.costs = "measured here on one rank";
   } else if (command.cost == "equal") {
     q.equal = true, a.costs = "all alike";
@@ -117,16 +92,28 @@ Asked asked(const TrainerOptions& config, const SearchCommand& command) {
     q.profile = model_in(machine, config, 0), q.costs = Source::measured, q.fresh = machine.fresh.value;
     if (!given && !machine.calls.empty()) {
       q.cluster.inside = q.cluster.between = link_of(machine.calls), q.cluster.overlaps = false;
-      q.cluster.inside.source = Source::measured;
+      if (q.ranks > std::ranges::max(machine.calls, {}, &MeasuredCall::ranks).ranks)
+        q.cluster.inside.source = q.cluster.between.source = Source::assumed;
     }
     a.costs = "of " + command.cost;
   }
+  // That a described device is as fast as the one that was measured, or by so much faster, is a number of its file.
+  if (given && q.profile)
+    for (const NodeGroup& g : q.cluster.nodes) q.costs = std::max(q.costs, g.source);
   q.memory = command.memory.empty() ? memory_of(q.cluster, q.ranks) : bytes_of(command.memory);
   a.memory = q.memory == 0 ? "memory of a rank is not limited (--memory, or memory of the cluster's nodes)"
                            : fmt::format("a rank may hold {}{}", gigabytes(q.memory),
                                          command.memory.empty() ? ", as the cluster file says" : "");
   if (config.recompute || q.memory > 0) q.recompute = {false, true};
   return a;
+}
+
+/// As a shell takes it for one word.
+std::string quoted(const std::string& word) {
+  if (!word.empty() && word.find_first_of(" \t\n()|$`\"'\\;&<>*?#~!{}[]") == std::string::npos) return word;
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
+  return text + "'";
 }
 
 /// The settings that are other than the defaults, as a command line.
@@ -139,8 +126,7 @@ std::string command_of(const TrainerOptions& config) {
     if (table[i].name == "model" || table[i].name == "parallel.cluster" || value == value_text(before[i])) continue;
     const std::string name =
         table[i].alias.empty() || table[i].alias.find('-') != std::string::npos ? table[i].name : table[i].alias;
-    const bool plain = value.find_first_of(" ()|$`\"'\\;&<>*?#~!{}[]") == std::string::npos && !value.empty();
-    text += fmt::format(" --{} {}", name, plain ? value : "'" + value + "'");
+    text += fmt::format(" --{} {}", name, quoted(value));
   }
   return text;
 }
@@ -204,6 +190,7 @@ Json json_of(const TrainerOptions& config, const Asked& a, const SearchResult& f
 }  // namespace
 
 int plan_search(int argc, char** argv, const TrainerOptions& config, const SearchCommand& command) {
+  const int usual = threads();
   set_threads(std::max(1, static_cast<int>(config.parallel.threads)));  // a device is a core
   const auto begun = std::chrono::steady_clock::now();
   const Asked a = asked(config, command);
@@ -220,6 +207,7 @@ int plan_search(int argc, char** argv, const TrainerOptions& config, const Searc
              q.cluster.name.empty() ? "" : q.cluster.name + ": ",
              q.ranks == 1 ? "1 rank" : fmt::format("{} ranks", q.ranks), q.cluster.devices(), config.model,
              search.parameters(), config.data.batch, a.costs, a.memory);
+  if (q.cluster.jitter > 0) fmt::print("jitter {} is left out: trireme simulate has it\n", q.cluster.jitter);
   if (config.data.batch < q.ranks)
     fmt::print("fewer samples than ranks: at most {} ranks lie along data; raise --data.batch to use more so\n",
                config.data.batch);
@@ -248,7 +236,9 @@ int plan_search(int argc, char** argv, const TrainerOptions& config, const Searc
   TrainerOptions best = with_strategy(base, found.ranked.front());
   best.parallel.cluster.clear();
   fmt::print("\n{}\n", command_of(best));
-  return command.run ? train_command(argc, argv, best, false) : 0;
+  if (!command.run) return 0;
+  set_threads(usual);  // as of the command above
+  return train_command(argc, argv, best, false);
 }
 
 }  // namespace trireme

@@ -56,13 +56,11 @@ PredictionBasis basis_of(const DescribedPlan& d, const Cluster& cluster, int ran
   const bool described = !d.model.settings.parallel.cluster.empty() && d.is_timed();
   int before = 0;
   for (const NodeGroup& g : cluster.nodes) {
-    if (before < ranks && (described || g.speed != 1))
+    if ((cluster.cyclic || before < ranks) && (described || g.speed != 1))
       b.numbers.push_back({fmt::format("devices of speed {:g}", g.speed), g.source,
                            described ? "1 being where the costs of layers were measured" : ""});
     before += g.count * g.devices;
   }
-  // Which links ranks have, as weakest_source() sees it.
-  const bool several = ranks > 1 && cluster.node_of(0) != cluster.node_of(ranks - 1);
   const auto add = [&](const char* what, const Link& link) {
     const bool free = link.latency == 0 && link.bandwidth == 0 && link.measured.empty();
     b.numbers.push_back({what, link.source, free ? "take no time" : ""});
@@ -70,8 +68,9 @@ PredictionBasis basis_of(const DescribedPlan& d, const Cluster& cluster, int ran
     for (const MeasuredCall& c : link.measured) most = std::max(most, c.ranks);
     if (most > 0 && ranks > most) b.beyond.push_back(fmt::format("calls were measured among {} ranks at most", most));
   };
-  if (ranks > 1 && (!several || cluster.nodes.front().devices > 1)) add("links inside nodes", cluster.inside);
-  if (several) add("links between nodes", cluster.between);
+  const UsedLinks used = used_links(cluster, ranks);
+  if (used.inside) add("links inside nodes", cluster.inside);
+  if (used.between) add("links between nodes", cluster.between);
   for (const auto& [what, source, note] : b.numbers)
     if (source == Source::assumed && !(d.beside.extrapolated && what == b.numbers.front().what))
       b.beyond.push_back(what + " are assumed");

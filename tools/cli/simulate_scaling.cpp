@@ -57,7 +57,7 @@ struct ScalingPoint {
       free = 0,     // ... where links take no time
       exposed = 0;  // seconds of it
   PredictionBasis basis = {};
-  std::vector<std::string> notes = {};           // what does not fit
+  std::vector<std::string> notes = {};           // lines: what does not fit, how jitter counts
   std::optional<StepMeasurement> measured = {};  // the same step
   double per_second() const { return static_cast<double>(batch) / step; }
 };
@@ -164,6 +164,10 @@ class Sweep {
                    .basis = basis_of(described_, cluster_, ranks)};
     described_.collectives = by_messages;
     const auto memory = predict_memory(plan, memory_options(config_, described_.model.parameters));
+    if (s.expected)
+      p.notes.push_back(fmt::format(
+          "{} ranks: jitter is not drawn; ranks that wait for each other wait for the expected largest of so many",
+          ranks));
     for (const std::string& line : split_text(memory_verdict(cluster_, plan, memory), '\n'))
       if (line.ends_with("NOT FIT")) p.notes.push_back(fmt::format("{} ranks: {}", ranks, line));
     return p;
@@ -190,6 +194,10 @@ std::string compare(Scaling& scaling, const std::vector<StepMeasurement>& measur
       text += fmt::format("measured on {} ranks, which --sweep does not have: left out\n", m.ranks);
     else if (m.batch > 0 && m.batch != p->batch)
       text += fmt::format("measured on {} ranks with a batch of {}, not {}: left out\n", m.ranks, m.batch, p->batch);
+    else if (p->measured)
+      throw OptionError(fmt::format("--measured: steps on {} rank{} are there twice ({} and {}): give a median of them",
+                                    m.ranks, m.ranks == 1 ? "" : "s", time_text(p->measured->seconds),
+                                    time_text(m.seconds)));
     else
       p->measured = m;
   }
@@ -309,10 +317,17 @@ std::vector<StepMeasurement> of_study(const std::string& directory, const Traine
     const bool same = c.cell.is_serial() || c.cell.strategy == config.parallel.strategy;
     if (!same) others.insert(c.cell.strategy.empty() ? "data_parallel" : c.cell.strategy);
     if (!same || std::isnan(c.step_seconds)) continue;
-    all.push_back({.ranks = c.cell.ranks,
-                   .seconds = c.step_seconds,
-                   .scaling = c.weak ? "weak" : "strong",
-                   .batch = static_cast<Index>(std::llround(c.samples_per_s * c.step_seconds))});
+    const StepMeasurement m{.ranks = c.cell.ranks,
+                            .seconds = c.step_seconds,
+                            .scaling = c.weak ? "weak" : "strong",
+                            .batch = static_cast<Index>(std::llround(c.samples_per_s * c.step_seconds))};
+    const auto known = std::ranges::find_if(all, [&](const StepMeasurement& other) {
+      return c.cell.is_serial() && other.ranks == 1 && other.scaling == m.scaling;
+    });
+    if (known == all.end())
+      all.push_back(m);
+    else if (m.seconds < known->seconds)
+      *known = m;  // of serial runs with several numbers of threads the fastest
   }
   if (all.empty())
     throw OptionError(fmt::format("--measured: {} has no finished run of strategy '{}'{}", directory,
@@ -337,7 +352,7 @@ int sweep_ranks(const TrainerOptions& config, const PlanOptions& options) {
   const Cluster given = cluster_of(config, counts.back());
   for (const int ranks : counts) check_room(given, with_ranks(mesh_axes(config), ranks));
   Sweep sweep(config, options, counts, given.flops);
-  std::string text = fmt::format("{}\n{}", in_words(sweep.cluster()), sweep.described().caveat(options.steps));
+  std::string text;
   const std::string title = config.model + (config.parallel.strategy.empty() ? "" : ", " + config.parallel.strategy);
   std::vector<std::string> pictures;
   for (const bool strong : {false, true}) {
@@ -350,6 +365,11 @@ int sweep_ranks(const TrainerOptions& config, const PlanOptions& options) {
     text += scaling.points.back().basis.table();
     pictures.push_back(chart_svg(chart_of(scaling, title)));
   }
+  const DescribedPlan& described = sweep.described();  // which knows now what ranks have of split layers
+  const std::string messages = described.collectives.empty()
+                                   ? ""
+                                   : "collectives by single messages, all-reduces by " + described.collectives + "\n";
+  text = fmt::format("{}\n{}{}{}", in_words(sweep.cluster()), messages, described.caveat(options.steps), text);
   fmt::print("{}", text);
   const std::string picture = pictures.size() == 1 ? pictures.front() : stacked_svg(pictures);
   if (!options.svg.empty()) write_file(options.svg, picture);

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "datasets/core/loader.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
+#include "kernels/core/runtime.h"
 #include "parallel/comm/world/compare.h"
 #include "parallel/comm/world/mesh.h"
 #include "parallel/profile/measure.h"
@@ -28,7 +28,7 @@ struct Choice {
   std::vector<std::string> said = {};
 };
 
-/// What the run has that goes on, if it has as many ranks.
+/// What the run has that goes on, if it has as many ranks, and no other mesh is asked for.
 std::optional<Choice> kept_choice(const TrainerOptions& options, int ranks) {
   const std::string path = options.run.dir + "/config.toml";
   if (!goes_on(options) || !std::filesystem::exists(path)) return {};
@@ -36,6 +36,8 @@ std::optional<Choice> kept_choice(const TrainerOptions& options, int ranks) {
   const auto text = [&](const char* name) { return parse_json(kept.at(name)).get<std::string>(); };
   Choice choice{text("parallel.mesh"), text("parallel.strategy")};
   if (choice.strategy == "auto" || choice.mesh.empty() || ranks_of(parse_mesh(choice.mesh)) != ranks) return {};
+  const std::string& asked = options.parallel.mesh;
+  if (!asked.empty() && parse_mesh(asked) != parse_mesh(choice.mesh)) return {};
   choice.said = {fmt::format("strategy  auto: the run's own, mesh {}, {}", choice.mesh, choice.strategy)};
   return choice;
 }
@@ -44,30 +46,6 @@ std::optional<Choice> kept_choice(const TrainerOptions& options, int ranks) {
 Index memory_here(const World& world, Device device) {
   if (device.kind != DeviceKind::cpu) return 0;
   return static_cast<Index>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE) / world.local_size();
-}
-
-/// Steps of the whole model on all ranks at the same time.
-ModelProfile measured_here(const TrainerOptions& options, const ModelOptions& shape, World& world, Device device) {
-  const Index share = std::max<Index>(1, options.data.batch / world.size());
-  MeasureOptions how{
-      .model = [&] { return make_model(options, shape, device); },
-      .loss = make_loss(options),
-      .optimizer = make_optimizer(options, 1000),
-      .updates = {.clip_norm = options.optim.clip_norm},
-      .loss_scale = options.dtype == "f16" ? options.loss_scale : 0,
-      .batch =
-          [&](Index rows) {
-            const Dataset data = synthetic_data(options, shape, rows);
-            const auto first =
-                Loader(data, {.batch = rows, .workers = 0, .dtype = make_dtype(options), .device = device}).begin();
-            return std::pair(first->x, first->y);
-          },
-      .runs = 5};
-  if (share > 1) how.rows.push_back(std::max<Index>(1, share / 4));
-  how.rows.push_back(share);
-  ModelProfile profile = measure_model(world.comm(), how);
-  profile.model = options.model;
-  return profile;
 }
 
 /// How much a strategy is made of.
@@ -92,11 +70,14 @@ Choice searched(StrategySearch& search, const TrainerOptions& options, const Str
       &best == &first ? "" : fmt::format(", of the fastest {:.3f}: the plainest of what is alike", 1e3 * first.seconds),
       margin_in_words(found, q), found.simulated, found.candidates,
       found.best_is_known ? "" : fmt::format(", the others take at least {:.3f} ms", 1e3 * found.least_left)));
-  choice.said.push_back(fmt::format("          parts {}, calls between ranks measured here",
-                                    q.profile ? "measured on all ranks at the same time"
-                                              : fmt::format("counted from shapes at {:.3g} operations per second, as "
-                                                            "measuring them would take long",
-                                                            q.cluster.flops)));
+  choice.said.push_back(fmt::format(
+      "          parts {}{}",
+      q.profile ? "measured on all ranks at the same time"
+                : fmt::format("counted from shapes at {:.3g} operations per second, as measuring them would take long",
+                              q.cluster.flops),
+      q.ranks == 1                                  ? ""
+      : q.cluster.inside.source == Source::measured ? ", calls between ranks measured here"
+                                                    : ", calls between ranks measured on the host, not on devices"));
   return choice;
 }
 
@@ -107,6 +88,7 @@ void choose_strategy(TrainerOptions& options, const TrainerInput& given, World& 
   check(!world.clock(), "parallel.strategy",
         "auto measures real ranks; for virtual ones trireme plan search --cluster FILE finds a mesh and a strategy");
   check(!given.model, "parallel.strategy", "auto makes the model anew, which it cannot with a program's own");
+  check(!given.strategy, "parallel.strategy", "auto, and the program has given a strategy of its own: leave one out");
   compare_ranks(world.comm(), "settings", common_settings(options));
   Json agreed;
   const auto agree = [&](const Json& mine) {
@@ -128,25 +110,29 @@ void choose_strategy(TrainerOptions& options, const TrainerInput& given, World& 
   if (const auto kept = world.main() ? kept_choice(options, world.size()) : std::nullopt;
       agree(kept ? as_json([&] { return *kept; }) : Json{}).contains("mesh"))
     return adopt();
+  if (options.parallel.threads > 0) set_threads(static_cast<int>(options.parallel.threads));
   const Device device = make_device(options, world.local_rank());
   const ModelOptions shape = options_for(given.train ? *given.train : *make_dataset(options, "train"));
+  compare_ranks(world.comm(), "data", fmt::format("{}, {} classes", to_string(shape.input), shape.classes));
   StrategySearch search(options, shape, device);
   StrategyQuestion q{.ranks = world.size(), .memory = memory_here(world, device), .recompute = {options.recompute}};
   q.cluster.nodes = {{.devices = world.size(), .source = Source::measured}};
   if (world.size() > 1) {
     const std::vector<Index> bytes{8, 4096, Index{1} << 18, Index{4} << 20};
     q.cluster.inside = link_of(measure_calls(world.comm(), bytes, 5));
-    q.cluster.inside.source = Source::measured;
+    q.cluster.inside.source = device.kind == DeviceKind::cpu ? Source::measured : Source::assumed;
     q.fresh = measure_fresh(world.comm(), 5).value;
   }
   q.cluster.between = q.cluster.inside, q.cluster.overlaps = device.kind != DeviceKind::cpu;
   const Index share = std::max<Index>(1, options.data.batch / world.size());
   constexpr int passes = 3 * (5 + 2);  // of both sizes, by parts and as a whole, with what prepares
-  if (search.operations(share) * passes / slow_operations < most_seconds) {
-    q.profile = measured_here(options, shape, world, device), q.costs = Source::measured;
-  }
+  if (search.operations(share) * passes / slow_operations < most_seconds)
+    q.profile = measure_whole(options, shape, device, world.comm(), world.size()), q.costs = Source::measured;
   if (search.has_running_statistics()) q.micro = {1};
   if (!options.parallel.mesh.empty()) q.mesh = parse_mesh(options.parallel.mesh);
+  check(q.mesh.empty() || ranks_of(q.mesh) == world.size(), "parallel.strategy auto",
+        "parallel.mesh {} is for {} ranks, and there are {}: leave it out", options.parallel.mesh, ranks_of(q.mesh),
+        world.size());
   agree(world.main() ? as_json([&] { return searched(search, options, q); }) : Json{});
   adopt();
 }

@@ -8,9 +8,9 @@ namespace trireme {
 
 /// Where the settings' strategy is "auto", replaces it and the mesh by what is found, and says so: of the
 /// strategies that lie within the band of the fastest the one with the fewest pieces; by those of the run where it goes
-/// on with as many ranks. A mesh that is given stays. Of models with running statistics, whose batch
-/// norms see micro-batches, batches are not divided into such. Throws Error for a program's own model, in virtual time,
-/// and where nothing is found. A collective call.
+/// on with as many ranks. A mesh that is given stays, of a run that goes on, too. Of models with running statistics,
+/// whose batch norms see micro-batches, batches are not divided into such. Throws Error for a program's own model or
+/// strategy, in virtual time, and where nothing is found. A collective call.
 void choose_strategy(TrainerOptions&, const TrainerInput&, World&);
 
 }  // namespace trireme

@@ -10,6 +10,7 @@
 #include "kernels/core/skip_copies.h"
 #include "parallel/comm/world/mesh.h"
 #include "parallel/model/part_costs.h"
+#include "parallel/profile/measure.h"
 #include "parallel/runtime/step_plan.h"
 #include "tools/training/from_options.h"
 
@@ -33,6 +34,12 @@ auto unwritten(const F& make) {
   return make();
 }
 
+std::pair<Tensor, Tensor> made_up_batch(const TrainerOptions& c, const ModelOptions& shape, Device device, Index rows) {
+  const Dataset data = synthetic_data(c, shape, rows);
+  const auto first = Loader(data, {.batch = rows, .workers = 0, .dtype = make_dtype(c), .device = device}).begin();
+  return {first->x, first->y};
+}
+
 }  // namespace
 
 StrategySearch::StrategySearch(const TrainerOptions& config, const ModelOptions& shape, Device device)
@@ -48,10 +55,7 @@ StrategySearch::StrategySearch(const TrainerOptions& config, const ModelOptions&
 }
 
 std::pair<Tensor, Tensor> StrategySearch::samples(Index rows) const {
-  const Dataset data = synthetic_data(settings_, shape_, rows);
-  const auto first =
-      Loader(data, {.batch = rows, .workers = 0, .dtype = make_dtype(settings_), .device = device_}).begin();
-  return {first->x, first->y};
+  return made_up_batch(settings_, shape_, device_, rows);
 }
 
 double StrategySearch::operations(Index rows) {
@@ -163,11 +167,28 @@ SearchResult StrategySearch::search(const StrategyQuestion& q) {
   return trireme::search(in);
 }
 
+ModelProfile measure_whole(const TrainerOptions& config, const ModelOptions& shape, Device device, Communicator& comm,
+                           int ranks) {
+  const Index share = std::max<Index>(1, config.data.batch / ranks);
+  MeasureOptions how{.model = [&] { return make_model(config, shape, device); },
+                     .loss = make_loss(config),
+                     .optimizer = make_optimizer(config, 1000),
+                     .updates = {.clip_norm = config.optim.clip_norm},
+                     .loss_scale = config.dtype == "f16" ? config.loss_scale : 0,
+                     .batch = [&](Index rows) { return made_up_batch(config, shape, device, rows); },
+                     .runs = 5};
+  if (share > 1) how.rows.push_back(std::max<Index>(1, share / 4));
+  how.rows.push_back(share);
+  ModelProfile profile = measure_model(comm, how);
+  profile.model = config.model;
+  return profile;
+}
+
 Index memory_of(const Cluster& cluster, int ranks) {
   double least = 0;
   Index before = 0;
   for (const NodeGroup& g : cluster.nodes) {
-    if (before < ranks && g.memory > 0) least = least > 0 ? std::min(least, g.memory) : g.memory;
+    if ((cluster.cyclic || before < ranks) && g.memory > 0) least = least > 0 ? std::min(least, g.memory) : g.memory;
     before += static_cast<Index>(g.count) * g.devices;
   }
   return static_cast<Index>(least);

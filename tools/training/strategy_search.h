@@ -58,6 +58,9 @@ class StrategySearch {
   SearchSpace space_;
 };
 
+/// Steps of the settings' model, whole on each rank of the communicator, all at the same time: of as many rows as each
+/// of so many ranks has of data.batch, and of a quarter of these. A collective call.
+ModelProfile measure_whole(const TrainerOptions&, const ModelOptions& shape, Device, Communicator&, int ranks);
 /// The smallest memory that a cluster file tells of the devices of the first ranks, bytes; 0: it tells none.
 Index memory_of(const Cluster&, int ranks);
 /// The settings with the strategy's mesh, text and ranks.

@@ -150,8 +150,8 @@ std::vector<Option> option_table(TrainerOptions& c) {
       {"parallel.mesh", &c.parallel.mesh, "axes of the ranks and their sizes: pipe=2,data=4; empty: all are data", any,
        most, "", "mesh"},
       {"parallel.strategy", &c.parallel.strategy,
-       "empty: data_parallel on several ranks, serial on one; auto: the fastest that a search finds for these ranks "
-       "(trireme plan search), kept in the run",
+       "empty: data_parallel on several ranks, serial on one; auto: what a search finds for these ranks (trireme plan "
+       "search), of those about as fast as the fastest the plainest, kept in the run",
        any, most, "", "strategy"},
       {"parallel.plugin", &c.parallel.plugin, "shared library with strategies of your own (parallel/runtime/plugin.h)",
        any, most, "", "plugin"},
