@@ -132,7 +132,7 @@ void Simulator::end_step(int rank) {
     if (begin == unknown) continue;
     const Nanoseconds over = a.axis < 0 ? -1 : a.trades ? linked(rank, a) : took(rank, a);
     record_.count(rank, a, a.is == SimAction::Is::compute ? end - begin : 0, over);
-    record_.span(rank, id, begin, end, a.ahead ? -1 : over + a.mixes);  // ahead: it may end in a later step
+    record_.span(rank, id, begin, end, a.ahead ? -1 : over + mixing(rank, a));  // ahead: it may end in a later step
   }
   record_.end_step(rank);
   if (told_[rank] != nothing) resumes_[rank] = std::exchange(told_[rank], nothing);
@@ -219,7 +219,7 @@ bool Simulator::wait(int rank, ActionId id) {
   else
     wait_until(rank, a, s.end);
   if (s.end == unknown && hands_over(a)) sends_.push({s.begin, rank, id});
-  if (s.end != unknown && a.mixes > 0 && !std::exchange(s.copied, true)) s.end = clock_[rank] += a.mixes;
+  if (s.end != unknown && a.mixes > 0 && !std::exchange(s.copied, true)) s.end = clock_[rank] += mixing(rank, a);
   return s.end != unknown;
 }
 

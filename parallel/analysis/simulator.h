@@ -1,5 +1,6 @@
 // Simulator: the events of simulated steps, in integer nanoseconds: when each action of each rank runs.
 #pragma once
+#include <cmath>
 #include <deque>
 #include <functional>
 #include <limits>
@@ -156,6 +157,10 @@ class Simulator {
   void carry(int rank, ActionId id);
   std::vector<RankPair> pairs_of(int rank, const SimAction&) const;
   Nanoseconds linked(int rank, const SimAction&) const;
+  /// SimAction::mixes on the rank's device, without jitter.
+  Nanoseconds mixing(int rank, const SimAction& a) const {
+    return a.mixes == 0 ? 0 : std::llround(static_cast<double>(a.mixes) / plan_.cluster.speed_of(ranks_.world[rank]));
+  }
   void hand_over(int rank, ActionId id);
   void trade(int rank, ActionId id, Nanoseconds ready);
   void end_trade(int rank, ActionId id);

@@ -31,7 +31,7 @@ T between(T a, T b, double share) {
 
 /// Large weights are neither written nor copied: nobody reads them.
 void run_small(const LaunchWatch::Call& call) {
-  if (call.operands[0].bytes() <= 1 << 16) call.kernel();
+  if (call.operands[0].bytes() <= static_cast<Index>(SkipCopies::most)) call.kernel();
 }
 
 constexpr double PartCost::*seconds[] = {&PartCost::forward, &PartCost::backward_input, &PartCost::backward_weight};
@@ -119,13 +119,15 @@ void ImaginedModels::charge(RankModel& model, const LayerSplit& split, bool reco
       for (auto member : seconds) model.parts[p].cost.*member = costs[p].*member;
     return;
   }
-  const Line whole = *line({}, false, 2, rows);
-  const double share = whole.share_of(rows);
+  const std::optional<Line> whole = line({}, false, 2, rows);
+  check(whole.has_value(), "search", "{}", refusal_);
+  const double share = whole->share_of(rows);
   for (PartInfo& part : model.parts)
     for (std::size_t p = 0; p < costs.size(); ++p) {
-      if (whole.at_few.parts[p].name != part.name) continue;
+      if (whole->at_few.parts[p].name != part.name) continue;
       for (auto member : seconds) {
-        const double counted = between(whole.at_few.parts[p].cost.*member, whole.at_many.parts[p].cost.*member, share);
+        const double counted =
+            between(whole->at_few.parts[p].cost.*member, whole->at_many.parts[p].cost.*member, share);
         if (counted > 0) part.cost.*member *= costs[p].*member / counted;
       }
     }
