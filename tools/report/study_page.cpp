@@ -186,6 +186,11 @@ std::string scaling_section(const StudyData& study, bool weak) {
       "A step is whole: data, both passes, communication, update. Operations: two per multiplication and addition of "
       "convolutions and products, one per "
       "result of others, times three for training.";
+  if (study.serial_by_speed && study.cells[*study.serial_by_speed].cell().name == "serial-all_cores")
+    why += fmt::format(
+        " The best serial run has the threads of all cores, a rank of the others {}: the ideal line and the efficiency "
+        "count ranks, not cores, and the cores limit the speed-up, whatever the strategy.",
+        html_text(study.setting("parallel.threads")));
   if (!shares.empty())
     why += fmt::format(" Serial share by {}, fitted to the measured medians: {}.",
                        weak ? "Gustafson's law" : "Amdahl's law", shares);
