@@ -1,4 +1,5 @@
-// Matrix products: oneDNN's matmul for f32 and bf16 (in f32 where the machine has no bf16), Eigen for f64.
+// Matrix products: oneDNN's for f32 and bf16 (in f32 where the machine has no bf16), below AVX-512 tile by tile;
+// Eigen for f64.
 #include <omp.h>
 
 #include <cstring>

@@ -1,5 +1,6 @@
 // Random matrix products of whole numbers against their definition, amid memory full of NaN.
 #include "kernels/contracts/matmul.h"
+#include "kernels/cpu/vector.h"
 #include "tests/kernels/fenced.h"
 
 using namespace trireme;
@@ -28,9 +29,9 @@ void add_product(std::vector<double>& sums, Index m, Index n, Index k, A a, B b)
     }
 }
 
-void check_matmul(DType type) {
+void check_matmul(DType type, Index m = extent(), Index n = extent(), Index k = extent()) {
   const bool left = pick(0, 1), right = pick(0, 1);  // batched
-  const Index batch = left || right ? pick(1, 3) : 1, m = extent(), n = extent(), k = extent();
+  const Index batch = left || right ? pick(1, 3) : 1;
   const MatMulOptions o{.transpose_a = pick(0, 1) == 1, .transpose_b = pick(0, 1) == 1, .accumulate = pick(0, 1) == 1};
   const auto shape = [&](bool batched, Index rows, Index columns, bool transposed) {
     if (transposed) std::swap(rows, columns);
@@ -112,6 +113,41 @@ void check_many(int cases) {
 }  // namespace
 
 TEST_CASE("random matrix products equal their definition", "[matmul]") { check_many(100); }
+
+TEST_CASE("products larger than the tiles that they are cut into equal their definition", "[matmul]") {
+  const int before = threads();
+  for (int i = 0; i < 12; ++i) {
+    set_threads(1 + i % 3);
+    check_matmul(DType::f32, pick(100, 300), pick(400, 1100), pick(1, 24));
+  }
+  set_threads(before);
+}
+
+TEST_CASE("below AVX-512 products have the same bits on any number of threads", "[matmul]") {
+  if (vector_level() == VectorLevel::v4) {
+    SUCCEED("this CPU has AVX-512");
+    return;
+  }
+  const int before = threads();
+  for (int i = 0; i < 30; ++i) {
+    const Index m = pick(1, 400), n = pick(1, 700), k = pick(1, i % 5 == 0 ? 6000 : 600);
+    const MatMulOptions o{.transpose_a = pick(0, 1) == 1, .transpose_b = pick(0, 1) == 1};
+    INFO("m " << m << " n " << n << " k " << k << " transposed " << o.transpose_a << ", " << o.transpose_b);
+    Fenced a(o.transpose_a ? Shape{k, m} : Shape{m, k}, DType::f32),
+        b(o.transpose_b ? Shape{n, k} : Shape{k, n}, DType::f32), c({m, n}, DType::f32);
+    for (Fenced* each : {&a, &b})
+      for (float& v : each->view().span<float>()) v *= 1 + 1e-4f * static_cast<float>(pick(0, 9999));
+    std::vector<float> alone;
+    for (const int team : {1, 2, 3}) {
+      set_threads(team), c.forget();
+      run<kernel::MatMul>(c.view(), a.view(), b.view(), o);
+      const auto got = c.view().span<float>();
+      if (team == 1) alone.assign(got.begin(), got.end());
+      CHECK(std::memcmp(got.data(), alone.data(), got.size_bytes()) == 0);
+    }
+  }
+  set_threads(before);
+}
 
 // tests/long.sh runs it.
 TEST_CASE("five thousand random matrix products equal their definition", "[.][long]") { check_many(5000); }
