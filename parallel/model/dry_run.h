@@ -5,10 +5,22 @@
 
 #include "framework/ops/ops.h"
 #include "framework/tensor/launch.h"
+#include "kernels/core/skip_copies.h"
 #include "parallel/comm/world/traffic.h"
 #include "parallel/model/chain.h"
 
 namespace trireme {
+
+/// While it lives, this thread writes and copies no large tensor: for models of which nobody reads the values. Throws
+/// Error where the thread has a LaunchWatch.
+class SkipValues {
+ public:
+  SkipValues();
+
+ private:
+  SkipCopies copies_;
+  LaunchWatch writes_;
+};
 
 /// Multiplications and additions of a kernel call: those of products and convolutions; 0 for all others.
 double operations_of(const LaunchWatch::Call&);

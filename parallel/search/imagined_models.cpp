@@ -7,11 +7,10 @@
 
 #include "framework/autograd/step_context.h"
 #include "framework/layers/init.h"
-#include "framework/tensor/launch.h"
-#include "kernels/core/skip_copies.h"
 #include "parallel/comm/world/mesh.h"
 #include "parallel/comm/world/norm_ranks.h"
 #include "parallel/model/chain.h"
+#include "parallel/model/dry_run.h"
 #include "parallel/model/part_memory.h"
 #include "parallel/search/layer_splits.h"
 #include "parallel/split/split.h"
@@ -29,11 +28,6 @@ T between(T a, T b, double share) {
     return v;
 }
 
-/// Large weights are neither written nor copied: nobody reads them.
-void run_small(const LaunchWatch::Call& call) {
-  if (call.operands[0].bytes() <= static_cast<Index>(SkipCopies::most)) call.kernel();
-}
-
 constexpr double PartCost::*seconds[] = {&PartCost::forward, &PartCost::backward_input, &PartCost::backward_weight};
 
 }  // namespace
@@ -49,8 +43,7 @@ RankModel ImaginedModels::imagine(const LayerSplit& split, bool recompute, int d
   World world;
   Mesh mesh(world, axes, rank);
   const SkipInit zeros;
-  const SkipCopies nothing_copied;
-  std::optional<LaunchWatch> unwritten(std::in_place, run_small, true);
+  std::optional<SkipValues> unwritten(std::in_place);
   Module model = o_.model(recompute);
   if (strategy.split.any()) model = trireme::split(model, mesh, strategy.split);
   Parameters parameters(model);
@@ -160,7 +153,7 @@ std::optional<RankModel> ImaginedModels::operator()(const LayerSplit& split, boo
 
 std::vector<std::pair<std::string, Shape>> ImaginedModels::products() {
   const SkipInit zeros;
-  const LaunchWatch unwritten(run_small, true);
+  const SkipValues unwritten;
   Module model = o_.model(false);
   std::vector<std::pair<std::string, Shape>> all;
   model.visit(StateVisitor([&](const NamedState& leaf) {

@@ -6,9 +6,8 @@
 #include <cmath>
 
 #include "datasets/core/loader.h"
-#include "framework/tensor/launch.h"
-#include "kernels/core/skip_copies.h"
 #include "parallel/comm/world/mesh.h"
+#include "parallel/model/dry_run.h"
 #include "parallel/model/part_costs.h"
 #include "parallel/profile/measure.h"
 #include "parallel/runtime/step_plan.h"
@@ -22,15 +21,10 @@ int most_within(const Cluster& c) { return std::clamp(c.nodes.front().devices, 8
 constexpr int most_micro = 128;
 constexpr Index most_work = 1'000'000;  // actions, of which a core makes, checks and simulates some 300,000 a second
 
-/// What makes weights that nobody reads: large ones are neither written nor copied.
+/// What makes weights that nobody reads.
 template <class F>
 auto unwritten(const F& make) {
-  const SkipCopies nothing_copied;
-  const LaunchWatch small_alone(
-      [](const LaunchWatch::Call& call) {
-        if (call.operands[0].bytes() <= static_cast<Index>(SkipCopies::most)) call.kernel();
-      },
-      true);
+  const SkipValues nothing;
   return make();
 }
 
