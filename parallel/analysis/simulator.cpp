@@ -268,37 +268,6 @@ void Simulator::enqueue(int rank, ActionId id, Nanoseconds now, double computed)
     carry(rank, id);
 }
 
-/// Whom it exchanges messages with in its step.
-std::vector<RankPair> Simulator::pairs_of(int rank, const SimAction& a) const {
-  const int own = plan_.grid.coordinate(ranks_.world[rank], a.along);
-  return peers_at(*a.peer, own, plan_.grid.axes()[a.along].size, plan_.options.step + step_[rank]);
-}
-
-/// For how long it has the rank's link.
-Nanoseconds Simulator::linked(int rank, const SimAction& a) const {
-  if (!a.trades && !a.ahead) return took(rank, a);
-  const int world = ranks_.world[rank], own = plan_.grid.coordinate(world, a.along);
-  Nanoseconds all = 0;
-  for (const RankPair& pair : pairs_of(rank, a))
-    if (pair.to != own)
-      all += ranks_.folded ? took(rank, a) : a.took[places_.apart(world, plan_.rank_at(world, a, pair.to))];
-  return all;
-}
-
-/// Of pairs that nobody else waits for: an even rank waits for the answer to its message of the step before (of the
-/// first step: as if there had been one), an odd rank for nobody. An answer follows its message at once.
-void Simulator::exchange(int rank, ActionId id) {
-  const SimAction& a = actions(rank)[id];
-  const Nanoseconds took = linked(rank, a);
-  if (plan_.grid.coordinate(ranks_.world[rank], a.along) % 2 == 0) {
-    const auto answer = answers_.try_emplace(rank, 2 * took).first;
-    clock_[rank] = std::max(clock_[rank], answer->second);
-    answer->second = std::max(clock_[rank], links_[rank].free) + 2 * took;
-  }
-  links_[rank].free = std::max(clock_[rank], links_[rank].free) + took;
-  at(rank, id) = {clock_[rank], clock_[rank]};
-}
-
 /// At the head of its rank's link.
 void Simulator::carry(int rank, ActionId id) {
   RankLink& link = links_[rank];
@@ -332,40 +301,6 @@ void Simulator::hand_over(int rank, ActionId id) {
     arrive(other, a.partner, end);
   }
   finish(rank, id, end);
-}
-
-/// Its messages leave one behind the other. Folded, those of the others come as its own do.
-void Simulator::trade(int rank, ActionId id, Nanoseconds ready) {
-  const SimAction& a = actions(rank)[id];
-  const int world = ranks_.world[rank], own = plan_.grid.coordinate(world, a.along);
-  Trade mine{ready, {}};
-  std::vector<int> told{rank};
-  if (ranks_.folded) mine.end += linked(rank, a);
-  for (const RankPair& pair : ranks_.folded ? std::vector<RankPair>() : pairs_of(rank, a)) {
-    const int to = plan_.rank_at(world, a, pair.to);
-    if (pair.from != own) mine.from.push_back(plan_.rank_at(world, a, pair.from));
-    if (pair.to == own) continue;
-    mine.end += a.took[places_.apart(world, to)];
-    boxes_[{to, -2 - id, rank}].come.push_back(mine.end);
-    told.push_back(to);
-  }
-  links_[rank].free = mine.end;
-  trades_.insert({{rank, id}, std::move(mine)});
-  for (const int other : told) end_trade(other, id);
-}
-
-/// Once a message of each of the others has come.
-void Simulator::end_trade(int rank, ActionId id) {
-  const auto at = trades_.find({rank, id});
-  if (at == trades_.end()) return;
-  auto& [end, from] = at->second;
-  const auto come = [&](int other) -> auto& { return boxes_[{rank, -2 - id, other}].come; };
-  for (const int other : from)
-    if (std::ssize(come(other)) < std::ranges::count(from, other)) return;
-  for (const int other : from) end = std::max(end, come(other).front()), come(other).pop_front();
-  const Nanoseconds when = end;
-  trades_.erase(at);
-  finish(rank, id, when);
 }
 
 void Simulator::meet(int rank, const SimAction& a, Nanoseconds ready) {
