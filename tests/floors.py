@@ -9,7 +9,7 @@ floors = {"kernels": 0, "framework": 1, "parallel": 2, "datasets": 2, "models": 
 sub_floors = [folder for floor, folders in {
     "kernels": "core contracts plans formulas cpu cpu/conv cuda",
     "framework": "tensor autograd ops layers optim metrics io io/foreign io/onnx",
-    "parallel": "comm comm/transport comm/collectives comm/world plan plan/check strategies/codecs strategies model split runtime analysis profile search",
+    "parallel": "comm comm/transport comm/collectives comm/world plan plan/check strategies/codecs strategies model split runtime analysis profile search inference",
     "datasets": "core images text formats",
     "models": "registry text vision",
     "tools": "training launch doctor scaling report backtest cli",
@@ -36,7 +36,7 @@ one_interface = {
     "parallel/plan/check/": "parallel/plan/plan.h", "parallel/split/": "parallel/split/sharded_ops.h", "parallel/comm/transport/": "parallel/comm/world/world.h",
 }
 # Lines of code of a floor, blanks and comments left out: the budget goes down with what a change saves, and up only in a commit that says why.
-budget = {"kernels": 14780, "framework": 13020, "parallel": 23270, "datasets": 4980, "models": 1920, "tools": 13450}
+budget = {"kernels": 14780, "framework": 13020, "parallel": 24990, "datasets": 4980, "models": 1920, "tools": 13450}
 no_code = re.compile(r'//[^\n]*|R"([^(\s]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"', re.S)
 # What builds text belongs in a lambda among the arguments of check(), which calls it only for a message.
 costly = re.compile(r"\b(to_string|fmt::format|strerror|place|reason|shown|listing|dump|message|in_words)\(|\bname\(\)")
