@@ -10,16 +10,18 @@ sub_floors = [folder for floor, folders in {
     "kernels": "core contracts plans formulas cpu cpu/conv cuda",
     "framework": "tensor autograd ops layers optim metrics io io/foreign io/onnx",
     "parallel": "comm comm/transport comm/collectives comm/world plan plan/check strategies/codecs strategies model split runtime analysis profile search inference",
-    "datasets": "core images text formats",
-    "models": "registry text vision",
-    "tools": "training launch doctor scaling report backtest cli",
+    "datasets": "core images text volumes formats",
+    "models": "registry text vision volumes",
+    "tools": "training launch doctor scaling report tune backtest cli",
 }.items() for folder in [f"{floor}/{name}" for name in folders.split()]]
 vendors = {  # header pattern -> the only places that may include it
     r"oneapi/dnnl|dnnl": ("kernels/cpu/",),
     r"Eigen/": ("kernels/cpu/",),
     r"omp\.h": ("kernels/cpu/",),
     r"cuda|cudnn|cublas": ("kernels/cuda/", "models/examples/"),
+    r"sqlite3": ("tools/tune/database.cpp",),
     r"mpi\.h": ("parallel/comm/transport/mpi.cpp", "parallel/comm/transport/mpi_engine.",),
+    r"tiffio\.h": ("datasets/volumes/tiff_volume.cpp",),
     r"nccl\.h": ("parallel/comm/transport/nccl.cpp",),
 }
 top = {"meson.build", "meson_options.txt", "README.md", "LICENSE", "CONTRIBUTING.md", "framework", "kernels", "parallel", "models",
@@ -32,11 +34,11 @@ retired = re.compile(r"\b(PassScope|Flat|Reading|Leaf|Visit|Moments|ChannelMomen
 one_interface = {
     "kernels/cpu/": "kernels/contracts/", "kernels/cuda/": "kernels/contracts/", "framework/ops/": "framework/ops/ops.h",
     "parallel/comm/collectives/": "parallel/comm/collectives/collectives.h", "parallel/strategies/codecs/": "parallel/strategies/codecs/codecs.h", "parallel/strategies/": "parallel/strategies/strategy.h",
-    "models/examples/": "programs", "models/vision/vit_hf": "models/vision/vit.h", "models/vision/vit_hf.cpp": "models/vision/vit.h",  "framework/autograd/tensor_ops.cpp": "framework/tensor/tensor.h", "parallel/runtime/executor_": "parallel/runtime/executor.h", "tools/cli/": "tools/cli/commands.h", "tools/doctor/": "tools/doctor/doctor.h", "parallel/profile/measure_": "parallel/profile/measure.h", "parallel/analysis/simulator_": "parallel/analysis/simulator.h", "framework/io/onnx/": "framework/io/onnx/onnx.h",
+    "models/examples/": "programs", "datasets/volumes/no_tiff": "datasets/volumes/tiff_volume.h", "models/vision/vit_hf": "models/vision/vit.h", "models/vision/vit_hf.cpp": "models/vision/vit.h",  "framework/autograd/tensor_ops.cpp": "framework/tensor/tensor.h", "parallel/runtime/executor_": "parallel/runtime/executor.h", "tools/cli/": "tools/cli/commands.h", "tools/doctor/": "tools/doctor/doctor.h", "parallel/profile/measure_": "parallel/profile/measure.h", "parallel/analysis/simulator_": "parallel/analysis/simulator.h", "framework/io/onnx/": "framework/io/onnx/onnx.h",
     "parallel/plan/check/": "parallel/plan/plan.h", "parallel/split/": "parallel/split/sharded_ops.h", "parallel/comm/transport/": "parallel/comm/world/world.h",
 }
 # Lines of code of a floor, blanks and comments left out: the budget goes down with what a change saves, and up only in a commit that says why.
-budget = {"kernels": 14780, "framework": 13020, "parallel": 24990, "datasets": 4980, "models": 1920, "tools": 13450}
+budget = {"kernels": 15400, "framework": 13230, "parallel": 25050, "datasets": 6660, "models": 2025, "tools": 13450}
 no_code = re.compile(r'//[^\n]*|R"([^(\s]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"', re.S)
 # What builds text belongs in a lambda among the arguments of check(), which calls it only for a message.
 costly = re.compile(r"\b(to_string|fmt::format|strerror|place|reason|shown|listing|dump|message|in_words)\(|\bname\(\)")

@@ -1,5 +1,6 @@
 // The op of mixed-scale dense networks: a whole stack of layers in one block of features.
 #pragma once
+#include <memory>
 #include <vector>
 
 #include "framework/tensor/tensor.h"
@@ -15,5 +16,32 @@ namespace trireme {
 /// square. Tensors of f32 may stand beside bf16 and f16 data. Throws Error for operands that do not fit.
 Tensor mixed_scale_dense(const Tensor& x, const std::vector<Tensor>& w, const std::vector<Tensor>& bias,
                          const std::vector<Index>& dilations);
+
+/// A rank's part of an image that several hold together, with room around it for its neighbours' cells.
+class MixedScaleHalo {
+ public:
+  virtual ~MixedScaleHalo() = default;
+  Shape room,  ///< [N, spatial..., C]: extents of the block, whatever C; it ends where the image does, or holds a halo
+      begin;   ///< where the rank's own cells begin in it, one number per axis
+  /// Brings the others' cells of channels [first, first + count) into the block, up to `reach` cells around this rank's
+  /// own. Collective.
+  virtual void exchange(const Tensor& block, Index first, Index count, Index reach) const = 0;
+};
+/// The same of x, this rank's part: the layers exchange a halo of each new channel, as wide as the largest dilation
+/// that reads it, and backward one of its gradient. Rounds as the whole does, but in the sums of the weights'
+/// gradients, which are this rank's share.
+Tensor mixed_scale_dense(const Tensor& x, const std::vector<Tensor>& w, const std::vector<Tensor>& bias,
+                         const std::vector<Index>& dilations, std::shared_ptr<const MixedScaleHalo>);
+
+/// A ShardSpec (framework/tensor/shard_spec.h) that has a form of the op for parts of tensors.
+class MixedScaleParts {
+ public:
+  /// Equals its namesake on the global tensors; the result is sharded, or whole. Collective.
+  virtual Tensor mixed_scale_dense(const Tensor& x, const std::vector<Tensor>& w, const std::vector<Tensor>& bias,
+                                   const std::vector<Index>& dilations) const = 0;
+
+ protected:
+  ~MixedScaleParts() = default;
+};
 
 }  // namespace trireme

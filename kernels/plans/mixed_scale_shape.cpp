@@ -35,6 +35,14 @@ void check_mixed_scale_weights(const MixedScaleShape& s, const View& block, cons
         bias ? bias.dtype : w.dtype, block.dtype);
 }
 
+void check_mixed_scale_input_gradient(const MixedScaleShape& s, const View& gradient, const View& w,
+                                      std::string_view op) {
+  check(!is_half(gradient.dtype), op, "the gradient is {}, expected f32 or f64", gradient.dtype);
+  View block = gradient;
+  if (is_half(w.dtype) && gradient.dtype == DType::f32) block.dtype = w.dtype;
+  check_mixed_scale_weights(s, block, w, View{}, op);
+}
+
 void check_mixed_scale_gradient(const View& block, const View& gradient, std::string_view op) {
   const DType type = is_half(block.dtype) ? DType::f32 : block.dtype;
   check(gradient.shape == block.shape && gradient.dtype == type, op, "the gradient is {} {}, expected {} {}",

@@ -25,6 +25,9 @@ MixedScaleShape mixed_scale_shape(const View& block, const MixedScaleOptions&, s
 /// both of the block's type or of the type that its sums are kept in.
 void check_mixed_scale_weights(const MixedScaleShape&, const View& block, const View& w, const View& bias,
                                std::string_view op);
+/// Throws Error naming op unless gradient, a block's, is f32 or f64 and w is the layer's filter, of its type or, beside
+/// f32, of two bytes.
+void check_mixed_scale_input_gradient(const MixedScaleShape&, const View& gradient, const View& w, std::string_view op);
 /// Throws Error naming op unless gradient has the block's shape, and its type or, beside bf16 and f16, f32.
 void check_mixed_scale_gradient(const View& block, const View& gradient, std::string_view op);
 

@@ -8,6 +8,7 @@
 #pragma once
 #include <array>
 
+#include "framework/ops/mixed_scale.h"
 #include "framework/tensor/shard_spec.h"
 #include "parallel/split/grid.h"
 
@@ -28,7 +29,7 @@ struct Layout {
 /// The block without its ShardSpec; undefined stays undefined.
 inline Tensor plain(const Tensor& t) { return t ? t.with_shard_spec({}) : t; }
 
-class ShardedOps final : public ShardSpec, public std::enable_shared_from_this<ShardedOps> {
+class ShardedOps final : public ShardSpec, public MixedScaleParts, public std::enable_shared_from_this<ShardedOps> {
  public:
   using Ptr = std::shared_ptr<const ShardedOps>;
   /// rows: where the shares of axis 0 of the grid's only axis begin, and the end; empty: by even_share(), as on all
@@ -61,6 +62,8 @@ class ShardedOps final : public ShardSpec, public std::enable_shared_from_this<S
   Tensor dropout(const Tensor& x, double p, std::uint64_t layer) const override;
   Tensor zip(const Tensor& a, const Tensor& b, const Binary& local) const override;
   Tensor flatten(const Tensor& x) const override;
+  Tensor mixed_scale_dense(const Tensor& x, const std::vector<Tensor>& w, const std::vector<Tensor>& bias,
+                           const std::vector<Index>& dilations) const override;
   Tensor gather(const Tensor& x) const override;
   double sum(double part) const override;
   Index max_local_numel() const override;

@@ -2,6 +2,7 @@
 
 #include "framework/autograd/step_context.h"
 #include "framework/ops/loss_share.h"
+#include "framework/ops/mixed_scale.h"
 #include "framework/ops/ops.h"
 #include "kernels/core/random.h"
 #include "tests/framework/attention_cases.h"
@@ -193,6 +194,11 @@ std::vector<Case> convolutions() {
       {"conv/3d", {data({2, 3, 4, 3, 2}), weight({3, 2, 2, 2, 2}), weight({3})},
        with({.stride = {1, 2, 1}, .pad_begin = {1, 0, 0}, .pad_end = {0, 1, 1}}),
        "conv(*x, stride=[1, 2, 1], begin=[1, 0, 0], end=[0, 1, 1])"},
+      {"mixed_scale_dense/2d", {data({2, 5, 6, 2}), weight({1, 3, 3, 2}), weight({1}), weight({2, 3, 3, 3}), weight({2}), weight({1, 3, 3, 5}), weight({1})},
+       [](In x) { return mixed_scale_dense(x[0], {x[1], x[3], x[5]}, {x[2], x[4], x[6]}, {1, 3, 2}); }, "mixed_scale_dense(*x, dilations=[1, 3, 2])",
+       {{4, 64, 64, 16}, {1, 3, 3, 16}, {1}, {2, 3, 3, 17}, {2}, {1, 3, 3, 19}, {1}}},
+      {"mixed_scale_dense/3d", {data({2, 3, 4, 3, 1}), weight({2, 3, 3, 3, 1}), weight({2}), weight({1, 3, 3, 3, 3}), weight({1})},
+       [](In x) { return mixed_scale_dense(x[0], {x[1], x[3]}, {x[2], x[4]}, {1, 2}); }, "mixed_scale_dense(*x, dilations=[1, 2])"},
       {"conv_transpose/1d", {data({2, 5, 4}), weight({4, 3, 3}), weight({3})}, transposed({.stride = {2}, .pad_begin = {1}, .pad_end = {1}}, {1}),
        "conv_transpose(*x, stride=2, padding=1, output_padding=1)"},
       {"conv_transpose/2d", {data({2, 4, 5, 3}), weight({3, 3, 2, 4}), weight({4})}, transposed({.stride = {2, 1}, .pad_begin = {1, 0}, .pad_end = {1, 0}}, {}),

@@ -44,6 +44,13 @@ def avg_pool(x, window, stride, padding=0, count_padding=True):
     return nhwc(f(nchw(x), window, stride, padding, count_include_pad=count_padding))
 
 
+def mixed_scale_dense(x, *layers, dilations):
+    for w, b, d in zip(layers[::2], layers[1::2], dilations):
+        pad = [d] * (x.dim() - 2)
+        x = torch.cat([x, F.relu(conv(x, w, b, begin=pad, end=pad, dilation=d))], -1)
+    return x
+
+
 def conv_transpose(x, w, b=None, **options):
     f = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[x.dim() - 3]
     return nhwc(f(nchw(x), nchw(w), b, **options))

@@ -2,6 +2,8 @@
 #include <cmath>
 
 #include "framework/autograd/tape.h"
+#include "framework/layers/init.h"
+#include "framework/ops/mixed_scale.h"
 #include "framework/ops/ops.h"
 #include "parallel/split/sharded_ops.h"
 #include "tests/support/catch.h"
@@ -263,6 +265,90 @@ TEST_CASE("ops on a split image equal the whole: elementwise, dropout, global po
     });
     CHECK(compared == 60);
   }
+}
+
+namespace {
+
+/// A stack of layers: random extents, depths, widths and dilations, those beyond a rank's part and the image among
+/// them.
+struct Stack {
+  Shape x;
+  std::vector<Shape> filters;
+  std::vector<Index> dilations;
+};
+Stack draw_stack(std::uint64_t seed, int dims, int least) {
+  std::uint64_t draws = 0;
+  const auto pick = [&](Index from, Index to) {
+    return from + static_cast<Index>(test::mix(seed * 1009 + ++draws) % static_cast<std::uint64_t>(to - from + 1));
+  };
+  Stack s{{pick(1, 2)}, {}, {}};
+  for (int d = 0; d < dims; ++d) s.x.push_back(pick(least, dims == 2 ? 17 : 9));
+  Index channels = pick(1, 3);
+  s.x.push_back(channels);
+  for (Index i = pick(1, 5); i > 0; --i) {
+    Shape filter{pick(1, 2)};
+    for (int d = 0; d < dims; ++d) filter.push_back(3);
+    filter.push_back(channels);
+    channels += filter[0];
+    s.filters.push_back(filter), s.dilations.push_back(pick(0, 1) ? pick(1, 3) : pick(1, 10));
+  }
+  return s;
+}
+
+/// The stack whole and over ranks: the same bits of outputs and gradients of x, of whole numbers or not; of weights'
+/// gradients up to what the order of the sums rounds.
+void compare_stack(const std::shared_ptr<const Grid>& grid, const Stack& s, const Layout& layout, bool whole) {
+  const auto numbers = [&](const Shape& shape, std::uint64_t seed) {
+    return whole ? integers(shape, seed) : uniform(shape, -0.5, 0.5, seed, DType::f64);
+  };
+  const auto run = [&](const Tensor& x, std::vector<Tensor>& w, std::vector<Tensor>& b) {
+    w.clear(), b.clear();
+    for (std::size_t i = 0; i < s.filters.size(); ++i) {
+      w.push_back(numbers(s.filters[i], 10 + i).require_grad());
+      b.push_back(numbers({s.filters[i][0]}, 30 + i).require_grad());
+    }
+    return mixed_scale_dense(x, w, b, s.dilations);
+  };
+  const std::string what = "mixed_scale_dense of " + to_string(s.x) + (whole ? ", whole numbers" : "");
+  std::vector<Tensor> w, b, w2, b2;
+  Tensor x = numbers(s.x, 1), x2 = numbers(s.x, 1);
+  const Tensor y = run(x.require_grad(), w, b), dy = numbers(y.shape(), 3);
+  y.backward(dy);
+  const Tensor part = run(relayout(x2.require_grad(), *ShardedOps::make(grid, s.x, layout)), w2, b2);
+  const ShardedOps::Ptr out = ShardedOps::make(grid, s.x, layout)->of(part);
+  same(part, cut(y, out->box()), what + ": output");
+  part.backward(cut(dy, out->box()));
+  same(x2.grad(), x.grad(), what + ": input gradient");
+  for (std::size_t i = 0; i < w.size(); ++i)
+    for (const auto& [one, all] : {std::pair{w2[i], w[i]}, {b2[i], b[i]}}) {
+      const Tensor sum = one.grad().clone();
+      grid->sum(sum, out->layout().axes());
+      same(sum, all.grad(), what + ": weight gradient", whole ? 0 : 1e-11 * (1 + trireme::max(trireme::abs(all.grad())).item()));
+    }
+}
+
+}  // namespace
+
+TEST_CASE("mixed-scale dense layers over ranks have the bits of the whole") {
+  const std::vector<std::vector<Axis>> meshes = {{{"h", 2}},           {{"h", 3}},           {{"w", 4}},
+                                                 {{"h", 2}, {"w", 2}}, {{"d", 2}, {"h", 2}}, {{"d", 3}}};
+  int compared = 0;
+  for (const auto& axes : meshes)
+    compared += on_mesh(axes, [&](Mesh& mesh) {
+      const auto grid = grid_of(mesh);
+      const int d = grid->find("d"), h = grid->find("h"), w = grid->find("w");
+      for (std::uint64_t i = 0; i < 8; ++i) {
+        const bool solid = d >= 0 || i % 2 == 0;
+        const Stack s = draw_stack(i + 100 * static_cast<std::uint64_t>(mesh.axes()[0].size), solid ? 3 : 2, 4);
+        Layout layout;
+        if (d >= 0) layout[1] = d;
+        if (h >= 0) layout[solid ? 2 : 1] = h;
+        if (w >= 0) layout[solid ? 3 : 2] = w;
+        compare_stack(grid, s, layout, i % 4 < 2);
+      }
+      return 8;
+    });
+  CHECK((under_mpi() || compared >= 48));
 }
 
 TEST_CASE("an op that knows nothing of splits refuses a part of a tensor") {

@@ -1,6 +1,7 @@
 // Strategies that split layers, alone and with data parallelism, against the serial run, parameter by parameter.
 #include "framework/io/checkpoint.h"
 #include "models/vision/resnet.h"
+#include "models/volumes/msd.h"
 #include "tests/parallel/training.h"
 #include "tests/support/temporary.h"
 
@@ -82,6 +83,21 @@ Sequential small_cnn() {
 
 TEST_CASE("split layers of a CNN train the serial run's model, dropout included", "[table][device]") {
   compare_all(setup(small_cnn), 1e-11);
+}
+
+TEST_CASE("mixed-scale dense layers over ranks train the serial run's model") {
+  Setup s = setup([] {
+    return Sequential{MixedScaleDense(2, 1, 2, {1, 4, 2, 10}, 0.3), Conv2d(9, 10, 1), global_avg_pool};
+  });
+  s.steps = 5;
+  compare_all(s,
+              {{"h=2", "spatial"},
+               {"w=3", "spatial"},
+               {"h=2,w=2", "spatial"},
+               {"data=2,h=2", "spatial | data_parallel"},
+               {"tensor=2", "tensor"},
+               {"tensor=2,h=2", "tensor | spatial"}},
+              Strategy(), 1e-11);
 }
 
 TEST_CASE("layers named are laid out as asked, and what lies between is laid out anew") {

@@ -42,6 +42,8 @@
 #include "models/vision/unet.h"
 #include "models/vision/vgg.h"
 #include "models/vision/vit.h"
+#include "models/volumes/msd.h"
+#include "models/volumes/unet3d.h"
 #include "parallel/comm/world/mesh.h"
 #include "parallel/comm/world/world.h"
 #include "parallel/runtime/reducer.h"
