@@ -5,7 +5,7 @@
 #   tests/long.sh --list
 set -uo pipefail
 cd "$(dirname "$0")/.."
-list="pairs virtual64 recorded_bits nolocal plain staged mpi_failures isa kills monitor interruptions preemptions nans power_cuts slurm two_hosts container onednn3 tsan no_mpi reproducible"
+list="pairs memory virtual64 recorded_bits nolocal plain staged mpi_failures isa kills monitor interruptions preemptions nans power_cuts slurm two_hosts container onednn3 tsan no_mpi reproducible"
 strict=0 names=()
 for word in "$@"; do
   case "$word" in
@@ -22,6 +22,9 @@ export OMP_WAIT_POLICY=passive
 
 # Every ordered pair of strategies on meshes of 1, 2, 3, 4 and 8 ranks.
 pairs() { TRIREME_TEST_ALL=1 build/tests/test_pairs; }
+
+# The memory of every strategy with every model beside what plans predict.
+memory() { TRIREME_TEST_ALL=1 build/tests/test_memory; }
 
 # 64 workers of MNIST in virtual time end with the weights of 64 real ones.
 virtual64() {

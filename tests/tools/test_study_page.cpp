@@ -72,6 +72,7 @@ MadeUp make_up(const std::string& path, std::mt19937_64& random, bool complete =
   o.target = complete || any(3) > 0 ? 90 : 0;
   made.settings.data.name = !complete && any(3) == 0 ? "synthetic" : "mnist";
   made.settings.parallel.threads = any(2);
+  if (any(2) == 0) made.settings.data.limit = 1 + any(1000);
   made.cells = cells_of(o, made.settings);
   spill(path + "/" + study_file, to_toml(o, made.settings, made.cells));
   LedgerWriter ledger(path);
@@ -199,6 +200,8 @@ TEST_CASE("pages of made-up studies are whole, and show no speed-up without accu
     CHECK(few == (least < 5));
     const bool made_up = made.settings.data.name == "synthetic";
     CHECK(count(page, ">SYNTHETIC DATA</text>") == (made_up ? count(page, "<svg ") : 0));
+    const std::string less = fmt::format(" the first {} training samples only", made.settings.data.limit);
+    CHECK(count(page, less) == (made.settings.data.limit > 0 ? 2 : 0));  // in the headline and among the limits
     const bool missing = page.find("scaling is missing") != page.npos;
     CHECK(missing == !(made.options.weak && made.options.strong));
     CHECK(rules_of(study).size() == 12);

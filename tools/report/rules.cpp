@@ -234,8 +234,8 @@ std::vector<std::string> limits_of(const StudyData& study) {
     limits.emplace_back(
         "A serial run has all cores (parallel.threads is 0): ranks on the same host divide what it has to itself.");
   if (!o.mpi) limits.emplace_back("Ranks are threads of one process on one host: no network took part.");
-  if (study.setting("data.limit") != "0" && study.setting("data.limit") != "–")
-    limits.push_back(fmt::format("Reduced data: the first {} training samples only.", study.setting("data.limit")));
+  if (const std::string less = study.reduction(); !less.empty())
+    limits.push_back("Reduced data:" + less.substr(1) + ".");
   limits.push_back(
       fmt::format("One model ({}), one data set ({}), one host; caches of files are as earlier runs left them.",
                   study.setting("model"), study.setting("data.name")));

@@ -194,6 +194,11 @@ Median ratio(const Median& base, const Median& x) {
 
 std::string StudyData::setting(const std::string& key) const { return told(result.question.settings, key); }
 
+std::string StudyData::reduction() const {
+  const std::string limit = setting("data.limit");
+  return limit == "0" || limit == "–" ? "" : ", the first " + limit + " training samples only";
+}
+
 std::string name_of(const StudyCell& cell) {
   if (cell.is_serial()) return cell.name;
   const std::string strategy = cell.strategy.empty() ? "data_parallel" : cell.strategy;

@@ -59,6 +59,8 @@ struct StudyData {
   bool has_target() const { return result.question.options.target > 0; }
   bool is_synthetic() const { return result.question.is_synthetic(); }
   std::string setting(const std::string& name) const;  ///< without quotes; "–": there is none
+  /// ", the first 8192 training samples only" where the study trained on a part of its data; else empty.
+  std::string reduction() const;
 };
 /// "pipeline(micro=2), pipe=2", "data_parallel", "serial".
 std::string name_of(const StudyCell&);

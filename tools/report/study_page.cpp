@@ -283,8 +283,8 @@ std::string study_page(const StudyData& study) {
   std::string limits;
   for (const std::string& limit : limits_of(study)) limits += "<li>" + html_text(limit) + "</li>\n";
   std::string body =
-      fmt::format("<p class=\"sub\">{}: {} epochs, {} seed{} from {}, study of {}</p>\n", html_text(study.path),
-                  html_text(study.setting("epochs")), study.result.question.options.seeds,
+      fmt::format("<p class=\"sub\">{}: {} epochs{}, {} seed{} from {}, study of {}</p>\n", html_text(study.path),
+                  html_text(study.setting("epochs")), html_text(study.reduction()), study.result.question.options.seeds,
                   study.result.question.options.seeds == 1 ? "" : "s", study.result.question.first_seed,
                   study.ledger.empty() ? "no run yet" : html_text(study.ledger.front().time.substr(0, 10)));
   if (study.is_synthetic())
