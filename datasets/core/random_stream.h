@@ -16,6 +16,9 @@ enum class RandomStream : std::uint64_t {
   transform = 0x7a5f,     ///< TransformRandom, by sample, place of the transform and draw
   weighted = 0x3e19,      ///< weighted_sampler(), by place in the epoch
   text_window = 0x7e47,   ///< where random windows of a text begin, by sample
+  phantom = 0xe111,       ///< ellipsoids of a Phantom, by their number
+  voxel_noise = 0x0153,   ///< noise of a Phantom, by voxel
+  volume_crop = 0xc40b,   ///< where crops of volumes lie, by sample
 };
 
 /// The generator of a stream in an epoch; its counter is the sample's or the draw's number.

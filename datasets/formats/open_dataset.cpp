@@ -68,6 +68,18 @@ constexpr Row table[] = {
        if (split == "test") mine.first += Index{1} << 40;
        return Synthetic(mine);
      }},
+    {"phantoms",
+     [](auto& split, auto& o) {
+       PhantomsOptions mine = o.phantoms;
+       if (split == "test") mine.test = true, mine.samples = o.test_samples;
+       return Phantoms(mine);
+     }},
+    {"volumes",
+     [](auto& split, auto& o) {
+       VolumePairsOptions mine = o.volumes;
+       mine.root = o.root, mine.test = split == "test";
+       return VolumePairs(mine);
+     }},
 };
 
 }  // namespace

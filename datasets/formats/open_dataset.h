@@ -2,6 +2,8 @@
 #pragma once
 #include "datasets/formats/synthetic.h"
 #include "datasets/images/images.h"
+#include "datasets/volumes/phantoms.h"
+#include "datasets/volumes/volume_pairs.h"
 
 namespace trireme {
 
@@ -21,10 +23,14 @@ struct OpenOptions {
   double validation = 0.1;  ///< text: the last part, which is the test split, of a text that is not in two files
   Index windows = 0;        ///< text: windows of an epoch of the training split; 0: as many as fit side by side
   SyntheticOptions synthetic = {};  ///< synthetic: of the training split; the test split has other samples
+  PhantomsOptions phantoms = {};    ///< phantoms: but for what a split says
+  VolumePairsOptions volumes = {};  ///< volumes: but for root, and for what a split says
+  Index test_samples = 128;         ///< phantoms: PhantomsOptions::samples of the test split
 };
 /// By name: "mnist", "fashion_mnist", "cifar10", "cifar100" (cifar.h), "imagenet" (image_folder.h), "tar"
 /// (webdataset.h), "packed" (packed.h), "text" (tokens.h: root is a text, a token file or a folder of either; windows
-/// of the training split are random ones, of the test split strided), "synthetic". Throws Error with the list for
+/// of the training split are random ones, of the test split strided), "synthetic", "phantoms" (phantoms.h), "volumes"
+/// (volume_pairs.h: root is a folder of pairs). Throws Error with the list for
 /// another name.
 Dataset open_dataset(const std::string& name, const std::string& split, const OpenOptions& = {});
 

@@ -204,6 +204,15 @@ std::vector<MetricResult> MeanIoU::results(const MetricState& s) const {
   return {{"iou", ratio(sum, classes)}};
 }
 
+void Dice::add(MetricState& s, const Tensor& p, const Tensor& t) const { add_confusions(s, p, t, options); }
+std::vector<MetricResult> Dice::results(const MetricState& s) const {
+  const std::vector<ClassCounts> all = count_classes(s, options.classes);
+  double sum = 0, classes = 0;
+  for (Index c = std::max<Index>(first, 0); c < options.classes; ++c)
+    if (const ClassCounts& of = all[static_cast<std::size_t>(c)]; of.occurs()) sum += of.f1(), classes += 1;
+  return {{"dice", ratio(sum, classes)}};
+}
+
 void Auc::add(MetricState& s, const Tensor& prediction, const Tensor& target) const {
   const char* op = "auc";
   check(target.defined(), op, "there is no target");

@@ -65,6 +65,15 @@ struct MeanIoU {
   std::vector<MetricResult> results(const MetricState&) const;
 };
 
+/// Dice coefficient of labels and predictions, twice the labels that are right over labels and predictions together,
+/// which is a class's F1 score: "dice", mean over the classes from `first` on that occur; NaN if none does.
+struct Dice {
+  ConfusionOptions options;
+  Index first = 1;  ///< class 0 is what lies around the others, in most segmentations
+  void add(MetricState&, const Tensor& prediction, const Tensor& target) const;
+  std::vector<MetricResult> results(const MetricState&) const;
+};
+
 /// sklearn.metrics.roc_auc_score and average_precision_score: "roc_auc" (ties count half) and "average_precision" of
 /// scores, logits or probabilities, against a target of one shape, 0 or 1; or of prediction [..., C] against labels i64
 /// [...] in [0, C), each class against the rest, mean over the classes. NaN where a class, or its rest, does not occur.

@@ -100,6 +100,8 @@ struct Problem {
             {PrecisionRecallF1{many, Average::micro}, logits, labels},
             {PrecisionRecallF1{{}, Average::binary}, scores, truths},
             {MeanIoU{many}, logits, labels},
+            {Dice{many, 0}, logits, labels},
+            {Dice{many}, logits, labels},
             {Auc{}, scores, truths},
             {Auc{}, logits, labels},
             {TopK{2}, logits, labels},

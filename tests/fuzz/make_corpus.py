@@ -145,6 +145,71 @@ def image():
         yield file[:-20]
 
 
+def tiff_file(order, pages, big=False):
+    """Pages of (tags, strips): tags {number: (type, values)}, to which the strips' offsets and lengths are added (of tiles if there are tile tags)."""
+    offset, count, entry, head = ("Q", "Q", 20, 16) if big else ("I", "H", 12, 8)
+    file = bytearray((b"II" if order == "<" else b"MM") + struct.pack(order + "H", 43 if big else 42) + (struct.pack(order + "HH", 8, 0) if big else b""))
+    file += struct.pack(order + offset, 0)
+    link = head - struct.calcsize(offset)
+    for tags, strips in pages:
+        tags, places = dict(tags), []
+        for strip in strips:
+            places.append(len(file))
+            file += strip + b"\0" * (len(strip) % 2)
+        tiled = 322 in tags
+        tags[324 if tiled else 273] = ("I", places)
+        tags[325 if tiled else 279] = ("I", [len(strip) for strip in strips])
+        entries = b""
+        for number in sorted(tags):
+            kind, values = tags[number]
+            data = struct.pack(order + kind * len(values), *values)
+            room = struct.calcsize(offset)
+            if len(data) > room:
+                at = len(file)
+                file += data + b"\0" * (len(data) % 2)
+                data = struct.pack(order + offset, at)
+            entries += struct.pack(order + "HH" + offset, number, {"B": 1, "H": 3, "I": 4}[kind], len(values)) + data.ljust(room, b"\0")
+        file[link:link + struct.calcsize(offset)] = struct.pack(order + offset, len(file))
+        file += struct.pack(order + count, len(tags)) + entries
+        link = len(file)
+        file += struct.pack(order + offset, 0)
+    return bytes(file)
+
+
+def tiff_volume():
+    """Pages in strips and tiles, as they are and by PackBits, LZW's end code alone, and deflate."""
+    def tags(width, height, bits=8, channels=1, form=1, compression=1, rows=None, tile=None, colours=1):
+        all = {256: ("I", [width]), 257: ("I", [height]), 258: ("H", [bits] * channels), 259: ("H", [compression]), 262: ("H", [colours]), 277: ("H", [channels]), 339: ("H", [form] * channels)}
+        all.update({322: ("I", [tile]), 323: ("I", [tile])} if tile else {278: ("I", [rows or height])})
+        return all
+    for order in "<>":
+        for big in (False, True):
+            yield tiff_file(order, [(tags(5, 3, rows=2), [bytes(range(10)), bytes(5)])] * 3, big)
+            yield tiff_file(order, [(tags(20, 17, 16, tile=16), [bytes(512)] * 4)] * 2, big)
+        yield tiff_file(order, [(tags(4, 4, 32, form=3), [bytes(64)])])
+        yield tiff_file(order, [(tags(4, 2, 8, 3, colours=2), [bytes(24)])])
+        yield tiff_file(order, [(tags(6, 4, 16, form=2, compression=32773), [b"\xd1\0"])])
+        yield tiff_file(order, [(tags(6, 4, 16, compression=8), [zlib.compress(bytes(48))])] * 2)
+        yield tiff_file(order, [(tags(6, 4, 8, compression=5), [b"\x80\x00\x40\x40"])])
+        yield tiff_file(order, [(tags(17, 9, 64, form=3, compression=8, tile=16), [zlib.compress(bytes(2048))] * 2)])
+    yield tiff_file("<", [(tags(2**31, 2**31, rows=1), [b"ab"])])
+    yield tiff_file("<", [(tags(8, 8), [bytes(64)]), (tags(8, 9), [bytes(72)])])
+
+
+def volume_headers():
+    """The JSON beside raw numbers, .zarray, and .npy files."""
+    yield json.dumps({"shape": [2, 3, 4], "dtype": "uint16", "byte_order": "big", "offset": 8}).encode()
+    yield json.dumps({"shape": [2, 3], "dtype": "bool", "voxel": {"size": [1, 2.5]}}).encode()
+    for change in ({}, {"compressor": {"id": "zlib", "level": 1}, "order": "F", "dimension_separator": "/"}, {"fill_value": "NaN", "dtype": ">f8"}, {"filters": []},
+                   {"shape": [5, 6, 7, 2], "chunks": [2, 3, 4, 1], "fill_value": None}, {"fill_value": -7, "dtype": "<i8", "compressor": {"id": "gzip"}}):
+        about = {"zarr_format": 2, "shape": [40, 50], "chunks": [16, 64], "dtype": "<u2", "compressor": None, "fill_value": 0, "order": "C", "filters": None}
+        about.update(change)
+        yield json.dumps(about).encode()
+    for descr, order, shape, size in ((b"<u2", b"False", b"(3, 4)", 24), (b">f4", b"True", b"(2, 3, 5)", 120), (b"|b1", b"False", b"(2, 1, 3, 2)", 12), (b"<u8", b"True", b"(1, 1)", 8)):
+        header = b"{'descr': '%s', 'fortran_order': %s, 'shape': %s, }\n" % (descr, order, shape)
+        yield b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + bytes(size)
+
+
 def store_spec():
     """Lists of tensors, good and bad."""
     good = ("store 80\nweight same 0 [5,3] f32 cpu:0 0.weight\nno_decay same 16 [5] f32 cpu:1 0.bias\n"
@@ -251,6 +316,11 @@ WORDS = {
     pt: ["PK\1\2", "PK\3\4", "PK\5\6", b"\x80\2", "ccollections\nOrderedDict\n)R", "ctorch._utils\n_rebuild_tensor_v2\n(", "ctorch._utils\n_rebuild_parameter\n(",
          "ctorch\nHalfStorage\n", "ctorch\nCharStorage\n", "ctorch\nSize\n", "tQ", "tR", "}b", b"\x8a\x08\0\0\0\0\0\0\0\x40", b"J\xff\xff\xff\xff", "X\1\0\0\0", "h\0", "q\0",
          b"\x93", b"\x94", b"\x95", b"\x8c\1", b"\x85", b"\x86", b"\x87", "state_dict"],
+    tiff_volume: [b"II*\0", b"MM\0*", b"II+\0\x08\0\0\0", b"MM\0+\0\x08\0\0"] + [struct.pack(order + "HH", tag, kind) for order in "<>" for tag, kind in (
+        (254, 4), (256, 4), (257, 3), (258, 3), (259, 3), (262, 3), (266, 3), (273, 16), (277, 3), (278, 4), (279, 4), (284, 3), (317, 3), (322, 3), (323, 3), (324, 4), (325, 4), (339, 3))],
+    volume_headers: ['"shape": [', '"chunks": [', '"dtype": "', '"byte_order": "big"', '"little"', '"offset": ', '"zarr_format": 2', '"order": "F"', '"compressor": {"id": "gzip"}', '"filters": null',
+                     '"fill_value": ', '"Infinity"', '"-Infinity"', '"dimension_separator": "/"', '"<f2"', '"|b1"', "uint64", "float16", "18446744073709551615", "9223372036854775807", "-1", "1e999",
+                     b"\x93NUMPY\1\0", "'descr': ", "'fortran_order': True", "'shape': ("],
     store_spec: ["store ", "weight ", "no_decay ", "buffer ", "same ", "filter ", "[1,2]", "[]", "f32 ", "f64 ", "i64 ", "cpu:0 ", "cuda:1 ", "1099511627777",
                  "9223372036854775807", "\n"],
     safetensors: ['"dtype":', '"shape":[', '"data_offsets":[', '"__metadata__":{', '"F32"', '"BF16"', '"F4"', '"BOOL"', '"C64"',

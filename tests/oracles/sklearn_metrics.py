@@ -21,6 +21,9 @@ for k in range(int(sys.argv[2])):
         out += m.precision_recall_fscore_support(labels, taken, average=average, zero_division=0)[:3]
     out += m.precision_recall_fscore_support(truths, (scores > 0).astype(int), average="binary", zero_division=0)[:3]
     out.append(m.jaccard_score(labels, taken, average="macro", labels=np.union1d(labels, taken)))
+    for first in (0, 1):
+        found = [c for c in np.union1d(labels, taken) if c >= first]
+        out.append(m.f1_score(labels, taken, average="macro", labels=found, zero_division=0) if found else float("nan"))
     out += [m.roc_auc_score(truths, scores), m.average_precision_score(truths, scores)]
     one_hot = np.eye(logits.shape[1], dtype=int)[labels]
     classes = [c for c in range(logits.shape[1]) if 0 < one_hot[:, c].sum() < len(labels)]

@@ -124,7 +124,10 @@ int eval_command(int argc, char** argv, const TrainerOptions& options, const std
     Module model = make_model(options, options_for(*data), device);
     Parameters parameters(model);
     const std::string source = load_weights(parameters, run, weights);
-    const Evaluation found = evaluate(model, data, world, evaluate_options(options, device, console, data->size()));
+    EvaluateOptions how = evaluate_options(options, device, console, data->size());
+    if (data->classes() == 0) how.loss = make_loss(options);
+    how.metrics = make_metrics(options, *data);
+    const Evaluation found = evaluate(model, data, world, how);
     console.finish();
     console.result(found.text());
     console.result("weights:       " + source);

@@ -11,6 +11,7 @@
 #include "framework/io/json.h"
 #include "framework/layers/init.h"
 #include "framework/layers/on.h"
+#include "framework/metrics/metrics.h"
 #include "kernels/core/backend.h"
 #include "kernels/core/suggest.h"
 #include "kernels/core/text.h"
@@ -73,7 +74,25 @@ ModelOptions usual_options(const TrainerOptions& c) {
   return usual;
 }
 
+bool takes_volumes(const TrainerOptions& c) { return c.data.name == "phantoms" || c.data.name == "volumes"; }
+static bool denoises(const TrainerOptions& c) { return takes_volumes(c) && c.data.task == "denoise"; }
+
+/// Sides in voxels: two or three whole numbers.
+static Shape extents_of(const char* name, const std::vector<double>& sides) {
+  Shape shape;
+  if (sides.size() != 2 && sides.size() != 3)
+    throw OptionError(
+        fmt::format("{} has {} numbers, expected height, width or depth, height, width", name, sides.size()));
+  for (const double side : sides) {
+    if (side != std::floor(side)) throw OptionError(fmt::format("{}: {} is no whole number", name, side));
+    shape.push_back(static_cast<Index>(side));
+  }
+  return shape;
+}
+
 OpenOptions open_options(const TrainerOptions& c) {
+  const VolumeTask task = c.data.task == "denoise" ? VolumeTask::denoise : VolumeTask::segment;
+  const Shape crop = takes_volumes(c) ? extents_of("data.crop", c.data.crop) : Shape{64, 64};
   const ModelOptions usual = c.data.name == "synthetic" ? usual_options(c) : ModelOptions{};
   return {.root = c.data.root,
           .shards = c.data.shards,
@@ -86,7 +105,24 @@ OpenOptions open_options(const TrainerOptions& c) {
           .tokenizer = c.data.tokenizer,
           .validation = c.data.validation,
           .windows = c.data.windows,
-          .synthetic = {.size = c.data.synthetic_size, .shape = usual.input, .classes = usual.classes, .seed = 7}};
+          .synthetic = {.size = c.data.synthetic_size, .shape = usual.input, .classes = usual.classes, .seed = 7},
+          .phantoms = {.phantom = {.size = takes_volumes(c) ? extents_of("data.size", c.data.size) : Shape{256, 256},
+                                   .classes = c.data.classes > 0 ? c.data.classes : 3,
+                                   .angles = c.data.angles,
+                                   .missing = c.data.missing,
+                                   .noise = c.data.noise,
+                                   .seed = 7},
+                       .phantoms = c.data.phantoms,
+                       .crop = crop,
+                       .task = task,
+                       .samples = c.data.samples},
+          .volumes = {.crop = crop,
+                      .task = task,
+                      .classes = c.data.classes,
+                      .samples = c.data.samples,
+                      .mean = c.data.mean,
+                      .std = c.data.std},
+          .test_samples = c.data.test_samples};
 }
 
 Dataset synthetic_data(const TrainerOptions& c, const ModelOptions& shape, Index samples) {
@@ -105,8 +141,9 @@ Dataset make_dataset(const TrainerOptions& c, const std::string& split) {
         "{} takes text, and {} are pictures: --data text --data.root FILE trains on any text", c.model, c.data.name);
   check(model_row(c.model).text || c.data.name != "text", "data.name",
         "{} takes pictures, and the data is text: gpt2 and llama take text", c.model);
-  check(c.data.name != "text" || (c.data.limit == 0 && !c.data.augment), "data.name",
-        "data.limit and data.augment are for pictures; of text data.windows says how many samples an epoch has");
+  check((c.data.name != "text" && !takes_volumes(c)) || (c.data.limit == 0 && !c.data.augment), "data.name",
+        "data.limit and data.augment are for pictures; of {} {} says how many samples an epoch has", c.data.name,
+        c.data.name == "text" ? "data.windows" : "data.samples");
   if (model_row(c.model).text && c.data.name == "synthetic")
     return synthetic_data(c, usual_options(c), c.data.synthetic_size);
   Dataset data = open_dataset(c.data.name, split, open_options(c));
@@ -122,7 +159,12 @@ std::string description(const DatasetSource& data) {
   return fmt::format("{}: {} samples of {}, {} classes\n", name, data.size(), data.shape(), data.classes());
 }
 
-ModelOptions options_for(const DatasetSource& data) { return {.input = data.shape(), .classes = data.classes()}; }
+ModelOptions options_for(const DatasetSource& data) {
+  ModelOptions options{.input = data.shape(), .classes = data.classes()};
+  if (options.classes == 0 && data.tensors() && data.size() > 0)
+    if (const Tensor y = data.tensors()->sample(0).y; y && y.rank() > 0) options.classes = y.dim(-1);
+  return options;
+}
 
 static Module undrawn(const TrainerOptions& c, ModelOptions options) {
   options.zero_gamma = c.zero_gamma, options.recompute = c.recompute, options.arch = c.arch;
@@ -203,7 +245,15 @@ Schedule make_schedule(const TrainerOptions& c, std::int64_t per_epoch) {
   return warm > 0 ? warm_up(base(), warm, o.lr_base_size > 0 ? std::min(1.0, 1 / scale) : 0) : base();
 }
 
+std::vector<Metric> make_metrics(const TrainerOptions& c, const DatasetSource& data) {
+  if (denoises(c)) return {RegressionErrors{}};
+  if (!takes_volumes(c)) return {};
+  const ConfusionOptions classes{.classes = data.classes()};
+  return {Dice{classes}, MeanIoU{classes}};
+}
+
 Loss make_loss(const TrainerOptions& c) {
+  if (denoises(c)) return mse_loss;
   if (c.optim.label_smoothing == 0) return cross_entropy;
   return cross_entropy_with(
       {.label_smoothing = c.optim.label_smoothing, .ignore_index = CrossEntropyOptions::ignore_none});

@@ -2,6 +2,7 @@
 #pragma once
 #include "datasets/core/loader.h"
 #include "datasets/formats/open_dataset.h"
+#include "framework/metrics/metric.h"
 #include "framework/ops/ops.h"
 #include "framework/optim/optimizer.h"
 #include "models/registry/models.h"
@@ -29,7 +30,9 @@ Dataset make_dataset(const TrainerOptions&, const std::string& split);
 std::string description(const DatasetSource&);
 /// Throws Error for data that so many ranks cannot share: fewer tar shards than ranks.
 void check_shards(const TrainerOptions&, int ranks);
-/// Input shape and classes of a model for the data set.
+/// Whether samples are crops of volumes, with a number or label per voxel: data.name is phantoms or volumes.
+bool takes_volumes(const TrainerOptions&);
+/// Input shape and classes of a model for the data set; of one without classes, the channels of its y.
 ModelOptions options_for(const DatasetSource&);
 /// The named model for that input and those classes, drawn from the seed, and moved to the device.
 Module make_model(const TrainerOptions&, ModelOptions, Device = cpu());
@@ -53,7 +56,11 @@ Device make_device(const TrainerOptions&, int local_rank = 0);
 Device make_device(const TrainerOptions&, World&);
 /// The learning rate as a function of the optimizer step, with warm-up (Goyal et al., arXiv 1706.02677).
 Schedule make_schedule(const TrainerOptions&, std::int64_t steps_per_epoch);
-/// Cross-entropy, with label smoothing (Szegedy et al., arXiv 1512.00567) if it is set.
+/// What evaluations measure beside the loss: of volumes to segment Dice and MeanIoU, to denoise RegressionErrors; else
+/// nothing.
+std::vector<Metric> make_metrics(const TrainerOptions&, const DatasetSource&);
+/// Cross-entropy, with label smoothing (Szegedy et al., arXiv 1512.00567) if it is set; of volumes to denoise
+/// mse_loss().
 Loss make_loss(const TrainerOptions&);
 OptimizerConfig make_optimizer(const TrainerOptions&, std::int64_t steps_per_epoch);
 /// parallel.strategy or, where that is empty, data_parallel for several ranks. Throws Error for an unknown one.

@@ -88,6 +88,10 @@ PreparedInput prepared_input(TrainerInput given, const TrainerOptions& options) 
   if (!given.train) given.train = make_dataset(options, "train");
   given.test = in_dtype(test.get(), make_dtype(options));
   given.train = in_dtype(given.train, make_dtype(options));
+  if (takes_volumes(options)) {
+    if (!given.loss && given.train->classes() == 0) given.loss = make_loss(options);
+    if (given.metrics.empty()) given.metrics = make_metrics(options, *given.train);
+  }
   check(given.loss || given.train->classes() > 0, "trainer",
         "{} names no classes, so there is no cross-entropy: give TrainerInput::loss, or a data set with classes",
         [&] { return given.train->name(); });

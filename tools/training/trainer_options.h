@@ -50,7 +50,18 @@ struct TrainerOptions {
     std::int64_t context = 0,            ///< text: tokens of a sample; 0: arch.positions, or the model's usual
         windows = 0;                     ///< text: OpenOptions::windows, samples of an epoch; 0: tokens / context
     double validation = 0.1;             ///< text: OpenOptions::validation, in [0, 1)
-  } data = {};                           ///< the settings "data.*"
+    /// Of phantoms and volumes; see PhantomsOptions and VolumePairsOptions.
+    std::string task = "segment";           ///< segment or denoise: VolumeTask
+    std::vector<double> size = {256, 256},  ///< phantoms: PhantomOptions::size
+        crop = {64, 64};                    ///< of a sample: height and width, or depth, height and width
+    std::int64_t samples = 1024,            ///< of an epoch of training, at least 1
+        test_samples = 128,                 ///< phantoms: of an evaluation, at least 1
+        phantoms = 16,                      ///< phantoms: PhantomsOptions::phantoms, at least 1
+        angles = 90;                        ///< phantoms: PhantomOptions::angles
+    double missing = 30,                    ///< phantoms: PhantomOptions::missing
+        noise = 0.2,                        ///< phantoms: PhantomOptions::noise
+        mean = 0, std = 0;                  ///< volumes: VolumePairsOptions::mean and std
+  } data = {};                              ///< the settings "data.*"
   /// The optimizer, its learning rate and the loss. An optimizer leaves settings alone that it does not have.
   struct Optim {
     std::string name = "adam";      ///< a name of optimizers()

@@ -9,6 +9,8 @@
 #include "datasets/images/image.h"
 #include "datasets/images/transforms.h"
 #include "datasets/text/tokens.h"
+#include "datasets/volumes/volume.h"
+#include "datasets/volumes/volume_writer.h"
 #include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"
 #include "framework/io/dlpack.h"

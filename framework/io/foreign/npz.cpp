@@ -10,13 +10,7 @@ namespace {
 
 constexpr char op[] = "npz";
 
-constexpr std::size_t longest_header = 65'536;
-
-struct Header {
-  std::string descr;
-  bool columns_first = false;
-  Shape shape;
-};
+constexpr std::size_t longest_header = longest_npy_front - 12;
 
 /// The header's Python dict as JSON: {'descr': '<f8', 'fortran_order': False, 'shape': (3, 4), }. What is no such dict
 /// becomes no JSON. colons: how many keys it has.
@@ -42,7 +36,7 @@ std::string to_json(std::string_view dict, int& colons) {
   return json;
 }
 
-Header parse_header(std::string_view text, const std::string& source, const std::string& name) {
+NpyHeader parse_header(std::string_view text, const std::string& source, const std::string& name) {
   int colons = 0;
   const auto dict = parse_json(to_json(text, colons));
   const auto has = [&](const char* key) { return dict.is_object() && dict.contains(key); };
@@ -51,7 +45,7 @@ Header parse_header(std::string_view text, const std::string& source, const std:
   if (colons != 3 || !has("descr") || !has("fortran_order") || !has("shape") || !dict["descr"].is_string() ||
       dict["descr"] == "" || !dict["fortran_order"].is_boolean() || !dict["shape"].is_array())
     fail(op, "{}: the header of array {} is damaged: {}", source, shown(name), shown(text));
-  Header header{dict["descr"], dict["fortran_order"], {}};
+  NpyHeader header{dict["descr"], dict["fortran_order"], {}};
   for (const auto& extent : dict["shape"]) {
     if (header.shape.rank() == Shape::max_rank)
       fail(op, "{}: array {} has more than {} axes", source, shown(name), int(Shape::max_rank));
@@ -94,10 +88,16 @@ std::pair<std::size_t, std::size_t> header_size(std::span<const std::byte> bytes
   return {prefix, size};
 }
 
+NpyHeader read_header(std::span<const std::byte> bytes, const std::string& source, const std::string& name) {
+  const auto [prefix, length] = header_size(bytes, source, name);
+  NpyHeader header = parse_header({reinterpret_cast<const char*>(bytes.data()) + prefix, length}, source, name);
+  header.begin = prefix + length;
+  return header;
+}
+
 void read_array(const std::string& name, std::span<std::byte> bytes, const std::string& source, MemoryLimit& memory,
                 const RoomFor& room) {
-  const auto [prefix, length] = header_size(bytes, source, name);
-  const Header header = parse_header({reinterpret_cast<const char*>(bytes.data()) + prefix, length}, source, name);
+  const NpyHeader header = read_header(bytes, source, name);
   if (header.descr.ends_with('O'))
     fail(op, "{}: array {} holds Python objects, which could run code; save arrays of numbers", source, shown(name));
   FileArray array{name, element_type(header.descr), header.shape};
@@ -105,7 +105,7 @@ void read_array(const std::string& name, std::span<std::byte> bytes, const std::
     fail(op, "{}: array {} has elements of type {}; f2, f4, f8, i1, i2, i4, i8, u1 and b1 are read", source,
          shown(name), shown(header.descr));
   const std::size_t declared = count_elements(array, op, source) * array.type->size;
-  const auto elements = bytes.subspan(prefix + length);
+  const auto elements = bytes.subspan(header.begin);
   if (elements.size() != declared)
     fail(op, "{}: array {} declares {} bytes of elements, it holds {}", source, shown(name), declared, elements.size());
   if (header.descr[0] == '>') swap_bytes(elements, array.type->size);
@@ -121,16 +121,16 @@ void read_npy(const NamedBytes& file, const RoomFor& room) {
   read_array(file.name, bytes, file.name, memory, room);
 }
 
+NpyHeader npy_header(const NamedBytes& front) { return read_header(front.bytes, front.name, front.name); }
+
 NpyLayout npy_layout(const NamedBytes& file) {
-  const auto [prefix, length] = header_size(file.bytes, file.name, file.name);
-  const Header header =
-      parse_header({reinterpret_cast<const char*>(file.bytes.data()) + prefix, length}, file.name, file.name);
+  const NpyHeader header = npy_header(file);
   const FileArray array{file.name, element_type(header.descr), header.shape};
   const bool one = header.shape.rank() < 2;
   if (array.type == nullptr || !array.type->as_is || header.descr[0] == '>' || (header.columns_first && !one))
     fail(op, "{}: elements of type {}{} are read by read_npy(), not mapped", file.name, shown(header.descr),
          header.columns_first ? " in Fortran's order" : "");
-  const std::size_t bytes = count_elements(array, op, file.name) * array.type->size, begin = prefix + length;
+  const std::size_t bytes = count_elements(array, op, file.name) * array.type->size, begin = header.begin;
   if (file.bytes.size() - begin != bytes)
     fail(op, "{}: the header declares {} bytes of elements, the file holds {}", file.name, bytes,
          file.bytes.size() - begin);

@@ -12,6 +12,18 @@ void read_npz(const NamedBytes&, const RoomFor& room);
 
 /// One .npy array, with the errors of read_npz(); its name is the file's.
 void read_npy(const NamedBytes&, const RoomFor& room);
+/// What the header of an .npy array says.
+struct NpyHeader {
+  std::string descr;           ///< type and byte order of the elements, as "<f4"
+  bool columns_first = false;  ///< Fortran's order
+  Shape shape;
+  std::size_t begin = 0;  ///< byte of the first element
+};
+/// No header is longer than this.
+inline constexpr std::size_t longest_npy_front = 65'536 + 12;
+/// From the bytes with which a file begins, of which longest_npy_front are enough; what follows is not looked at.
+/// Throws Error as read_npz().
+NpyHeader npy_header(const NamedBytes& front);
 /// Where the elements of an .npy array lie.
 struct NpyLayout {
   std::size_t begin = 0;  ///< first byte

@@ -1,0 +1,28 @@
+#include "datasets/volumes/npy_volume.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "datasets/volumes/dense_voxels.h"
+#include "framework/io/foreign/npz.h"
+
+namespace trireme {
+
+std::unique_ptr<const VolumeSource> open_npy(const std::string& path) {
+  auto file = std::make_unique<const FileReader>(path);
+  std::vector<std::byte> front(std::min(file->size(), longest_npy_front));
+  file->read(0, front);
+  const NpyHeader header = npy_header({path, front});
+  const std::string_view descr = header.descr;
+  const VoxelType* type = descr.size() == 3 && std::string_view("<>|").find(descr[0]) != std::string_view::npos
+                              ? find_voxel_type(descr.substr(1))
+                              : nullptr;
+  check(
+      type != nullptr, "volume", "{}: elements of type {}; {} are read", path, [&] { return shown(descr); },
+      voxel_type_names);
+  DenseLayout layout{.type = type, .begin = header.begin, .swapped = descr[0] == '>'};
+  layout.order = axis_order(header.shape.rank(), header.columns_first);
+  return std::make_unique<DenseVolume>(std::move(file), header.shape, layout);
+}
+
+}  // namespace trireme

@@ -1,0 +1,52 @@
+#include "datasets/volumes/raw_volume.h"
+
+#include "datasets/volumes/dense_voxels.h"
+#include "framework/io/bytes.h"
+#include "framework/io/json.h"
+
+namespace trireme {
+namespace {
+
+constexpr std::size_t longest_text = 65'536;
+
+}  // namespace
+
+RawHeader parse_raw_header(std::string_view text, const std::string& path) {
+  const Json json = parse_json(text, 4);
+  check(json.is_object(), "volume", "{}: no JSON object that says shape, dtype and byte_order", path);
+  const auto at = [&](const char* key) { return json.contains(key) ? json[key] : Json(); };
+  RawHeader header;
+  const Json shape = at("shape"), dtype = at("dtype"), order = at("byte_order"), offset = at("offset");
+  check(shape.is_array() && shape.size() <= 4, "volume", "{}: \"shape\" is no list of two to four extents", path);
+  for (const Json& extent : shape) {
+    check(extent.is_number_integer(), "volume", "{}: an extent of \"shape\" is no 64-bit number", path);
+    header.array.push_back(extent.get<Index>());
+  }
+  check(dtype.is_string(), "volume", "{}: \"dtype\" is no text, such as \"uint16\"", path);
+  header.type = find_voxel_type(dtype.get_ref<const std::string&>());
+  check(
+      header.type != nullptr && header.type->name == dtype.get_ref<const std::string&>(), "volume",
+      "{}: \"dtype\" is {}; {} are read", path, [&] { return shown(dtype.get_ref<const std::string&>()); },
+      voxel_type_names);
+  header.big_endian = order == "big";
+  check(header.big_endian || order == "little" || (order.is_null() && header.type->size == 1), "volume",
+        "{}: \"byte_order\" must be \"little\" or \"big\"", path);
+  check(offset.is_null() || (offset.is_number_integer() && offset.get<Index>() >= 0), "volume",
+        "{}: \"offset\" is no number of bytes", path);
+  if (!offset.is_null()) header.offset = offset.get<std::size_t>();
+  (void)volume_shape(path, header.array, *header.type);
+  return header;
+}
+
+std::string raw_header_text(const Shape& array, const VoxelType& type) {
+  return fmt::format("{{\"shape\": {}, \"dtype\": \"{}\", \"byte_order\": \"little\"}}\n", array, type.name);
+}
+
+std::unique_ptr<const VolumeSource> open_raw(const std::string& path) {
+  const RawHeader header = parse_raw_header(read_text(path + ".json", longest_text), path + ".json");
+  return std::make_unique<DenseVolume>(
+      std::make_unique<const FileReader>(path), header.array,
+      DenseLayout{.type = header.type, .begin = header.offset, .swapped = header.big_endian});
+}
+
+}  // namespace trireme

@@ -1,0 +1,224 @@
+#include "datasets/volumes/tiff_volume.h"
+
+#include <tiffio.h>
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+#include <mutex>
+#include <vector>
+
+#include "datasets/volumes/dense_voxels.h"
+#include "framework/io/bytes.h"
+
+namespace trireme {
+namespace {
+
+constexpr Index most_strip_bytes = Index{1} << 29;
+constexpr tmsize_t most_library_bytes = tmsize_t{1} << 28;  // of one block that libtiff takes for itself
+
+/// The file as libtiff reads it, and the last thing that libtiff said of it.
+struct TiffFile {
+  explicit TiffFile(const std::string& path) : reader(path) {}
+  FileReader reader;
+  std::size_t at = 0;
+  std::string said;
+};
+TiffFile& file_of(thandle_t handle) { return *static_cast<TiffFile*>(handle); }
+
+tmsize_t read_file(thandle_t handle, void* to, tmsize_t size) {
+  TiffFile& f = file_of(handle);
+  const std::size_t left = f.reader.size() - std::min(f.at, f.reader.size());
+  const std::size_t n = std::min(left, static_cast<std::size_t>(std::max<tmsize_t>(size, 0)));
+  try {
+    f.reader.read(std::min(f.at, f.reader.size()), {static_cast<std::byte*>(to), n});
+  } catch (const Error&) { return -1; }
+  f.at += n;
+  return static_cast<tmsize_t>(n);
+}
+tmsize_t write_file(thandle_t, void*, tmsize_t) { return -1; }
+toff_t seek_file(thandle_t handle, toff_t offset, int whence) {
+  TiffFile& f = file_of(handle);
+  f.at = whence == SEEK_SET ? offset : whence == SEEK_CUR ? f.at + offset : f.reader.size() + offset;
+  return f.at;
+}
+int close_file(thandle_t) { return 0; }
+toff_t size_of_file(thandle_t handle) { return file_of(handle).reader.size(); }
+int keep_error(TIFF*, void* user, const char*, const char* format, va_list arguments) {
+  char text[160];
+  std::vsnprintf(text, sizeof text, format, arguments);
+  std::string& said = static_cast<TiffFile*>(user)->said;
+  if (said.empty()) said = shown(text);
+  return 1;  // nobody else is told
+}
+int keep_quiet(TIFF*, void*, const char*, const char*, va_list) { return 1; }
+
+struct CloseTiff {
+  void operator()(TIFF* tiff) const { TIFFClose(tiff); }
+};
+using Tiff = std::unique_ptr<TIFF, CloseTiff>;
+
+Tiff open_file(TiffFile& file) {
+  const std::unique_ptr<TIFFOpenOptions, decltype(&TIFFOpenOptionsFree)> options(TIFFOpenOptionsAlloc(),
+                                                                                 &TIFFOpenOptionsFree);
+  TIFFOpenOptionsSetErrorHandlerExtR(options.get(), keep_error, &file);
+  TIFFOpenOptionsSetWarningHandlerExtR(options.get(), keep_quiet, &file);
+  TIFFOpenOptionsSetMaxSingleMemAlloc(options.get(), most_library_bytes);
+  // m: no mapping.
+  return Tiff(TIFFClientOpenExt("volume", "rm", &file, read_file, write_file, seek_file, close_file, size_of_file,
+                                nullptr, nullptr, options.get()));
+}
+
+/// What pages must have alike.
+struct PageForm {
+  std::uint32_t width = 0, height = 0;
+  std::uint16_t bits = 1, channels = 1, format = SAMPLEFORMAT_UINT;
+  bool operator==(const PageForm&) const = default;
+};
+
+class TiffVolume final : public VolumeSource {
+ public:
+  TiffVolume(std::unique_ptr<TiffFile> file, Tiff tiff, const Shape& array, const VoxelType& type,
+             std::vector<std::uint64_t> pages)
+      : VolumeSource(file->reader.path(), array, type),
+        file_(std::move(file)),
+        tiff_(std::move(tiff)),
+        pages_(std::move(pages)) {}
+
+  void read(const Box& box, const VoxelSink& sink) const override {
+    const std::lock_guard lock(mutex_);
+    for (Index d = box.at[0]; d < box.at[0] + box.size[0]; ++d) {
+      file_->said.clear();
+      check(TIFFSetSubDirectory(tiff_.get(), pages_[static_cast<std::size_t>(d)]) == 1, "volume",
+            "{}: page {} cannot be read: {}", file_->reader.path(), d, file_->said);
+      read_page(d, box, sink);
+    }
+  }
+
+ private:
+  void read_page(Index page, const Box& box, const VoxelSink& sink) const {
+    TIFF* const tiff = tiff_.get();
+    std::uint32_t width = static_cast<std::uint32_t>(shape()[2]), height = static_cast<std::uint32_t>(shape()[1]);
+    std::uint16_t compression = COMPRESSION_NONE, fill_order = FILLORDER_MSB2LSB;
+    const bool tiled = TIFFIsTiled(tiff) != 0;
+    if (tiled) {
+      TIFFGetField(tiff, TIFFTAG_TILEWIDTH, &width), TIFFGetField(tiff, TIFFTAG_TILELENGTH, &height);
+    } else {
+      std::uint32_t rows = height;
+      TIFFGetFieldDefaulted(tiff, TIFFTAG_ROWSPERSTRIP, &rows);
+      height = std::min(height, rows);
+    }
+    TIFFGetFieldDefaulted(tiff, TIFFTAG_COMPRESSION, &compression);
+    TIFFGetFieldDefaulted(tiff, TIFFTAG_FILLORDER, &fill_order);
+    const Index bytes = tiled ? TIFFTileSize(tiff) : TIFFStripSize(tiff);
+    DenseLayout block{.shape = {1, height, width, shape()[3]}, .type = &type()};
+    const bool few = std::uint64_t{width} * height <= std::uint64_t{most_strip_bytes};  // before they are multiplied
+    check(few && bytes > 0 && bytes <= most_strip_bytes && block.bytes() == bytes, "volume",
+          "{}: page {} has {} of {} x {} pixels and {} bytes; at most 2^29 bytes are read", file_->reader.path(), page,
+          tiled ? "tiles" : "strips", height, width, bytes);
+    const bool plain = compression == COMPRESSION_NONE && fill_order == FILLORDER_MSB2LSB;
+    const Index across = (shape()[2] + width - 1) / width;
+    for (Index y = box.at[1] / height; y * height < box.at[1] + box.size[1]; ++y)
+      for (Index x = box.at[2] / width; x * width < box.at[2] + box.size[2]; ++x) {
+        // The last strip has only the rows that are left.
+        if (!tiled) block.shape[1] = std::min<Index>(height, shape()[1] - y * height);
+        const BlockPart part = part_of_block({page, y * height, x * width, 0}, block.shape, box);
+        read_block(static_cast<std::uint32_t>(y * across + x), page, tiled, plain, block, part, sink);
+      }
+  }
+  void read_block(std::uint32_t number, Index page, bool tiled, bool plain, DenseLayout block, const BlockPart& part,
+                  const VoxelSink& sink) const {
+    TIFF* const tiff = tiff_.get();
+    if (plain) {  // its rows, not all of it
+      block.begin = TIFFGetStrileOffset(tiff, number);
+      block.swapped = TIFFIsByteSwapped(tiff) != 0;
+      const std::uint64_t held = TIFFGetStrileByteCount(tiff, number);
+      check(held >= static_cast<std::uint64_t>(block.bytes()) && block.begin <= file_->reader.size(), "volume",
+            "{}: {} {} of page {} has {} bytes of {}", file_->reader.path(), tiled ? "tile" : "strip", number, page,
+            held, block.bytes());
+      return read_dense(file_->reader, block, part, sink);
+    }
+    const auto bytes = static_cast<std::size_t>(block.bytes());
+    const auto unpacked = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    file_->said.clear();
+    const auto n = static_cast<tmsize_t>(bytes);
+    const tmsize_t got = tiled ? TIFFReadEncodedTile(tiff, number, unpacked.get(), n)
+                               : TIFFReadEncodedStrip(tiff, number, unpacked.get(), n);
+    check(got == n, "volume", "{}: {} {} of page {} cannot be unpacked: {}", file_->reader.path(),
+          tiled ? "tile" : "strip", number, page,
+          [&] { return file_->said.empty() ? "it is cut short" : file_->said; });
+    read_dense({unpacked.get(), bytes}, block, part, sink);
+  }
+
+  std::unique_ptr<TiffFile> file_;  // behind the handle, which is destroyed first
+  Tiff tiff_;
+  std::vector<std::uint64_t> pages_;  // where their directories begin
+  mutable std::mutex mutex_;          // a TIFF handle stands at one page
+};
+
+const VoxelType* type_of(const PageForm& form) {
+  const char* kind = form.format == SAMPLEFORMAT_UINT ? "u" : form.format == SAMPLEFORMAT_INT ? "i" : "f";
+  if (form.format > SAMPLEFORMAT_IEEEFP || form.bits % 8 != 0) return nullptr;
+  return find_voxel_type(kind + std::to_string(form.bits / 8));
+}
+
+/// What the page at hand is. Throws Error for what is not read.
+PageForm look(TIFF* tiff, const TiffFile& file, std::size_t page) {
+  const std::string& path = file.reader.path();
+  PageForm form;
+  std::uint16_t planes = PLANARCONFIG_CONTIG, colours = PHOTOMETRIC_MINISBLACK;
+  const bool sized = TIFFGetField(tiff, TIFFTAG_IMAGEWIDTH, &form.width) == 1 &&
+                     TIFFGetField(tiff, TIFFTAG_IMAGELENGTH, &form.height) == 1;
+  check(sized && form.width > 0 && form.height > 0, "volume", "{}: page {} has no size", path, page);
+  TIFFGetFieldDefaulted(tiff, TIFFTAG_BITSPERSAMPLE, &form.bits);
+  TIFFGetFieldDefaulted(tiff, TIFFTAG_SAMPLESPERPIXEL, &form.channels);
+  TIFFGetFieldDefaulted(tiff, TIFFTAG_SAMPLEFORMAT, &form.format);
+  if (form.format == SAMPLEFORMAT_VOID) form.format = SAMPLEFORMAT_UINT;
+  TIFFGetFieldDefaulted(tiff, TIFFTAG_PLANARCONFIG, &planes);
+  TIFFGetField(tiff, TIFFTAG_PHOTOMETRIC, &colours);
+  check(type_of(form) != nullptr, "volume",
+        "{}: page {} has samples of {} bits in format {}; integers of 8 to 64 bits and floats of 16 to 64 are read",
+        path, page, form.bits, form.format);
+  check(form.channels == 1 || planes == PLANARCONFIG_CONTIG, "volume",
+        "{}: page {} has its {} channels behind each other, not side by side", path, page, form.channels);
+  check(form.channels >= 1 &&
+            (colours == PHOTOMETRIC_MINISBLACK || colours == PHOTOMETRIC_MINISWHITE || colours == PHOTOMETRIC_RGB),
+        "volume", "{}: page {} has colours by photometric interpretation {}: save it as grey or RGB", path, page,
+        colours);
+  const std::uint32_t last = (TIFFIsTiled(tiff) ? TIFFNumberOfTiles(tiff) : TIFFNumberOfStrips(tiff)) - 1;
+  const std::uint64_t offset = TIFFGetStrileOffset(tiff, last), bytes = TIFFGetStrileByteCount(tiff, last);
+  check(offset <= file.reader.size() && bytes <= file.reader.size() - offset, "volume",
+        "{}: cut short: page {} ends at byte {}, the file has {}", path, page, offset + bytes, file.reader.size());
+  return form;
+}
+
+}  // namespace
+
+std::unique_ptr<const VolumeSource> open_tiff(const std::string& path) {
+  auto file = std::make_unique<TiffFile>(path);
+  Tiff tiff = open_file(*file);
+  check(tiff != nullptr, "volume", "{}: no TIFF: {}", path, file->said);
+  PageForm form;
+  std::vector<std::uint64_t> pages;
+  do {
+    std::uint32_t kind = 0;
+    if (TIFFGetField(tiff.get(), TIFFTAG_SUBFILETYPE, &kind) == 1 && (kind & FILETYPE_REDUCEDIMAGE) != 0) continue;
+    const PageForm here = look(tiff.get(), *file, pages.size());
+    if (pages.empty()) form = here;
+    check(here == form, "volume",
+          "{}: page {} is {} x {} of {} channels of {} bits, page 0 {} x {} of {} of {}: a volume's are alike", path,
+          pages.size(), here.height, here.width, here.channels, here.bits, form.height, form.width, form.channels,
+          form.bits);
+    pages.push_back(TIFFCurrentDirOffset(tiff.get()));
+  } while (file->said.clear(), TIFFReadDirectory(tiff.get()) == 1);
+  check(file->said.empty() && !pages.empty(), "volume", "{}: the page behind page {} cannot be read: {}", path,
+        std::ssize(pages) - 1, file->said);
+  const auto depth = static_cast<Index>(pages.size());
+  const Shape picture{form.height, form.width}, grey{depth, form.height, form.width};
+  const Shape array = form.channels > 1 ? Shape{depth, form.height, form.width, form.channels}
+                      : depth == 1      ? picture
+                                        : grey;
+  return std::make_unique<TiffVolume>(std::move(file), std::move(tiff), array, *type_of(form), std::move(pages));
+}
+
+}  // namespace trireme

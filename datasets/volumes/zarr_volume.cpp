@@ -1,0 +1,190 @@
+#include "datasets/volumes/zarr_volume.h"
+
+#include <libdeflate.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <vector>
+
+#include "datasets/volumes/dense_voxels.h"
+#include "framework/io/bytes.h"
+#include "framework/io/json.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::size_t longest_text = 65'536;
+constexpr Index most_chunk_bytes = Index{1} << 30;
+constexpr std::size_t most_ratio = 1032;  // of deflate
+
+Shape extents(const Json& list, const char* key, const std::string& path) {
+  check(list.is_array() && list.size() >= 2 && list.size() <= 4, "volume",
+        "{}: \"{}\" is no list of two to four extents", path, key);
+  Shape shape;
+  for (const Json& extent : list) {
+    check(extent.is_number_integer() && extent.get<Index>() >= 1, "volume",
+          "{}: an extent of \"{}\" is no number of 1 or more", path, key);
+    shape.push_back(extent.get<Index>());
+  }
+  return shape;
+}
+
+/// The bytes of the fill value; null is 0.
+std::string fill_bytes(const Json& value, const VoxelType& type, const std::string& path) {
+  std::string bytes(static_cast<std::size_t>(type.size), '\0');
+  auto* to = reinterpret_cast<std::byte*>(bytes.data());
+  bool good = value.is_null();
+  if (value.is_number_integer() && type.is_integer() && value.get<double>() < 0x1p63) {
+    const auto number = value.get<std::int64_t>();
+    good = type.encode(reinterpret_cast<const std::byte*>(&number), DType::i64, 1, to);
+  } else if (value.is_number() || value.is_boolean() || value.is_string()) {
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    double number = value.is_number() ? value.get<double>() : value == true ? 1 : 0;
+    if (value.is_string()) number = value == "Infinity" ? infinity : value == "-Infinity" ? -infinity : std::nan("");
+    good = !value.is_string() || value == "NaN" || std::isinf(number);
+    good = good && type.encode(reinterpret_cast<const std::byte*>(&number), DType::f64, 1, to);
+  }
+  check(good, "volume", "{}: \"fill_value\" is no {}", path, type.name);
+  return bytes;
+}
+
+ZarrCompressor compressor_of(const Json& compressor, const std::string& path) {
+  if (compressor.is_null()) return ZarrCompressor::none;
+  const Json id = compressor.is_object() && compressor.contains("id") ? compressor["id"] : Json();
+  if (id == "zlib") return ZarrCompressor::zlib;
+  if (id == "gzip") return ZarrCompressor::gzip;
+  fail("volume", "{}: compressor {} is not read: write the array with zlib, gzip or none", path,
+       shown(id.is_string() ? id.get<std::string>() : "without a name"));
+}
+
+class ZarrVolume final : public VolumeSource {
+ public:
+  ZarrVolume(std::string folder, ZarrHeader header)
+      : VolumeSource(folder, header.array, *header.type), folder_(std::move(folder)), header_(std::move(header)) {
+    chunk_ = {.shape = volume_shape(folder_, header_.chunk, type()),
+              .type = header_.type,
+              .order = axis_order(header_.array.rank(), header_.columns_first),
+              .swapped = header_.big_endian};
+  }
+
+  void read(const Box& box, const VoxelSink& sink) const override {
+    Shape first = box.at, count = box.at;
+    for (int i = 0; i < 4; ++i) {
+      first[i] = box.at[i] / chunk_.shape[i];
+      count[i] = (box.at[i] + box.size[i] - 1) / chunk_.shape[i] - first[i] + 1;
+    }
+    for (Index k = 0; k < count.numel(); ++k) {
+      Shape chunk = first;
+      for (Index rest = k, i = 4; i-- > 0; rest /= count[static_cast<int>(i)])
+        chunk[static_cast<int>(i)] += rest % count[static_cast<int>(i)];
+      read_chunk(chunk, box, sink);
+    }
+  }
+
+ private:
+  std::string file_of(const Shape& chunk) const {
+    const int axes = header_.array.rank(), skip = axes == 2 ? 1 : 0;  // of a picture's axes depth stands first
+    std::string name = folder_ + "/" + std::to_string(chunk[skip]);
+    for (int i = 1; i < axes; ++i) name += header_.separator + std::to_string(chunk[skip + i]);
+    return name;
+  }
+  void read_chunk(const Shape& chunk, const Box& box, const VoxelSink& sink) const {
+    Shape origin = chunk;
+    for (int i = 0; i < 4; ++i) origin[i] *= chunk_.shape[i];
+    const std::string path = file_of(chunk);
+    std::error_code unknown;
+    const auto bytes = static_cast<std::size_t>(chunk_.bytes());
+    const BlockPart part = part_of_block(origin, chunk_.shape, box);
+    if (!fs::exists(path, unknown)) return fill(part, sink);
+    const FileReader file(path);
+    if (header_.compressor == ZarrCompressor::none) {
+      check(file.size() == bytes, "volume", "{}: a chunk of {} has {} bytes, the file {}", path, header_.chunk, bytes,
+            file.size());
+      return read_dense(file, chunk_, part, sink);
+    }
+    check(bytes / most_ratio <= file.size(), "volume", "{}: {} bytes cannot be a chunk of {}, which has {}", path,
+          file.size(), header_.chunk, bytes);
+    std::vector<std::byte> packed(file.size()), block(bytes);
+    file.read(0, packed);
+    unpack(packed, block, path);
+    read_dense(block, chunk_, part, sink);
+  }
+  void unpack(std::span<const std::byte> packed, std::span<std::byte> block, const std::string& path) const {
+    const std::unique_ptr<libdeflate_decompressor, decltype(&libdeflate_free_decompressor)> tool(
+        libdeflate_alloc_decompressor(), &libdeflate_free_decompressor);
+    check(tool != nullptr, "volume", "{}: no memory to unpack it", path);
+    const auto result =
+        header_.compressor == ZarrCompressor::zlib
+            ? libdeflate_zlib_decompress(tool.get(), packed.data(), packed.size(), block.data(), block.size(), nullptr)
+            : libdeflate_gzip_decompress(tool.get(), packed.data(), packed.size(), block.data(), block.size(), nullptr);
+    check(result == LIBDEFLATE_SUCCESS, "volume", "{}: truncated or damaged, or no chunk of {} of {}", path,
+          header_.chunk, type().name);
+  }
+  void fill(const BlockPart& part, const VoxelSink& sink) const {
+    constexpr Index most = 4096;
+    std::string values;
+    for (Index i = std::min(most, part.inside.size.numel()); i > 0; --i) values += header_.fill;
+    visit_runs(chunk_, part, [&](const VoxelRuns& r) {
+      for (Index i = 0; i < r.runs; ++i)
+        for (Index begin = 0; begin < r.n; begin += most)
+          sink(reinterpret_cast<const std::byte*>(values.data()), std::min(most, r.n - begin),
+               r.at + i * r.run_step + begin * r.step, r.step);
+    });
+  }
+
+  std::string folder_;
+  ZarrHeader header_;
+  DenseLayout chunk_;  // of a chunk, in [D, H, W, C]
+};
+
+}  // namespace
+
+ZarrHeader parse_zarr_header(std::string_view text, const std::string& path) {
+  const Json json = parse_json(text, 4);
+  check(json.is_object(), "volume", "{}: no JSON object", path);
+  const auto at = [&](const char* key) { return json.contains(key) ? json[key] : Json(); };
+  check(at("zarr_format") == 2, "volume", "{}: \"zarr_format\" is not 2: arrays of Zarr v2 are read", path);
+  ZarrHeader header;
+  header.array = extents(at("shape"), "shape", path), header.chunk = extents(at("chunks"), "chunks", path);
+  check(header.array.rank() == header.chunk.rank(), "volume", "{}: chunks of {} of an array of {}", path, header.chunk,
+        header.array);
+  const Json dtype = at("dtype"), order = at("order"), separator = at("dimension_separator"), filters = at("filters");
+  const std::string code = dtype.is_string() ? dtype.get<std::string>() : "";
+  if (code.size() == 3 && std::string_view("<>|").find(code[0]) != std::string_view::npos)
+    header.type = find_voxel_type(std::string_view(code).substr(1));
+  check(
+      header.type != nullptr, "volume", "{}: \"dtype\" is {}; {} are read, as \"<u2\"", path,
+      [&] { return shown(code); }, voxel_type_names);
+  header.big_endian = code[0] == '>';
+  check(order == "C" || order == "F", "volume", "{}: \"order\" is neither \"C\" nor \"F\"", path);
+  header.columns_first = order == "F";
+  check(filters.is_null() || (filters.is_array() && filters.empty()), "volume",
+        "{}: \"filters\" are not read: write the array without them", path);
+  check(separator.is_null() || separator == "." || separator == "/", "volume",
+        "{}: \"dimension_separator\" is neither \".\" nor \"/\"", path);
+  if (separator == "/") header.separator = '/';
+  header.compressor = compressor_of(at("compressor"), path);
+  header.fill = fill_bytes(at("fill_value"), *header.type, path);
+  (void)volume_shape(path, header.array, *header.type);
+  const Shape chunk = volume_shape(path, header.chunk, *header.type);
+  check(chunk.numel() * header.type->size <= most_chunk_bytes, "volume",
+        "{}: chunks of {} have more than 2^30 bytes: write smaller ones", path, header.chunk);
+  return header;
+}
+
+std::unique_ptr<const VolumeSource> open_zarr(const std::string& folder) {
+  std::error_code unknown;
+  const std::string file = folder + "/.zarray";
+  if (!fs::exists(file, unknown)) {
+    check(!fs::exists(folder + "/zarr.json", unknown), "volume",
+          "{}: Zarr v3 is not read: write the array with zarr_format=2", folder);
+    check(!fs::exists(folder + "/.zgroup", unknown), "volume", "{}: a group of Zarr: name one of its arrays", folder);
+    fail("volume", "{}: a folder without .zarray, so no Zarr v2 array", folder);
+  }
+  return std::make_unique<ZarrVolume>(folder, parse_zarr_header(read_text(file, longest_text), file));
+}
+
+}  // namespace trireme

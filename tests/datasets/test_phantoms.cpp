@@ -1,0 +1,274 @@
+// Phantoms: any box is that part of the whole, bit by bit; what a reconstruction by all angles is; crops as data sets.
+#include "datasets/volumes/phantoms.h"
+
+#include <set>
+
+#include "datasets/core/loader.h"
+#include "datasets/formats/open_dataset.h"
+#include "datasets/volumes/crops.h"
+#include "datasets/volumes/volume.h"
+#include "datasets/volumes/volume_pairs.h"
+#include "datasets/volumes/volume_writer.h"
+#include "framework/ops/ops.h"
+#include "tests/datasets/volumes.h"
+#include "tests/support/catch.h"
+#include "tests/support/temporary.h"
+
+using namespace trireme;
+using test::contains;
+using test::random_number;
+using test::spill;
+
+namespace {
+
+Box all_of(const Phantom& p) { return {{0, 0, 0}, p.size()}; }
+/// Box of [D, H, W] cut out of the whole.
+std::vector<double> part(const Tensor& whole, const Box& box) {
+  Shape shape = whole.shape();
+  Box wide = box;
+  shape.push_back(1), wide.at.push_back(0), wide.size.push_back(1);
+  return test::cut(whole.to_vector(), shape, wide);
+}
+double mean_of(const Tensor& t) { return mean(t.to(DType::f64)).item(); }
+
+/// Volumes and targets in folders; a target is the input modulo 3.
+void write_pair(const std::string& folder, const std::string& name, const Shape& array, std::mt19937_64& dice,
+                const char* type = "uint8", const std::string& end = ".npy") {
+  for (const char* of : {"/inputs", "/targets"}) std::filesystem::create_directories(folder + of);
+  VolumeWriter input(folder + "/inputs/" + name + ".npy", {array, "uint8"});
+  VolumeWriter target(folder + "/targets/" + name + end, {array, type});
+  std::vector<double> values(static_cast<std::size_t>(array.numel())), labels = values;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<double>(dice() % 256), labels[i] = std::fmod(values[i], 3);
+  input.write({{0, 0, 0, 0}, input.shape()}, Tensor::of(values, array, DType::f64)), input.finish();
+  target.write({{0, 0, 0, 0}, target.shape()}, Tensor::of(labels, array, DType::f64)), target.finish();
+}
+
+}  // namespace
+
+TEST_CASE("a box of a phantom is that part of the whole") {
+  const auto seed = GENERATE(1, 2, 3, 4, 5, 6);
+  std::mt19937_64 dice(static_cast<std::uint64_t>(seed));
+  PhantomOptions o{.classes = random_number(dice, 2, 5),
+                   .smallest = 1.5,
+                   .largest = 6,
+                   .angles = seed % 3 == 0 ? 0 : random_number(dice, 1, 40),
+                   .missing = static_cast<double>(random_number(dice, 0, 120)),
+                   .noise = 0.1,
+                   .seed = dice()};
+  o.size = seed % 2 ? Shape{random_number(dice, 20, 60), random_number(dice, 20, 60)}
+                    : Shape{random_number(dice, 5, 15), random_number(dice, 20, 40), random_number(dice, 20, 40)};
+  INFO("seed " << seed);
+  const Phantom p(o, 3), same(o, 3), other(o, 4);
+  const Tensor image = p.image(all_of(p)), labels = p.labels(all_of(p)), clean = p.clean(all_of(p));
+  CHECK(p.ellipsoids() > 1);
+  for (int i = 0; i < 10; ++i) {
+    const Box box = test::random_part(dice, p.size());
+    CHECK(same.image(box).to_vector() == part(image, box));
+    CHECK(same.labels(box).to_vector() == part(labels, box));
+    CHECK(same.clean(box).to_vector() == part(clean, box));
+  }
+  CHECK(other.labels(all_of(p)).to_vector() != labels.to_vector());
+  const auto ks = labels.to_vector(), greys = clean.to_vector();
+  const double kinds = static_cast<double>(o.classes - 1);
+  std::set<double> found(ks.begin(), ks.end());
+  CHECK(found.contains(0));
+  CHECK(found.size() >= 2);
+  CHECK(*found.rbegin() <= kinds);
+  for (std::size_t i = 0; i < ks.size(); ++i)
+    if (std::abs(greys[i] - ks[i] / kinds) > (ks[i] > 0 ? 0.2500001 / kinds : 0))
+      FAIL("grey " << greys[i] << " of label " << ks[i]);
+}
+
+TEST_CASE("a phantom's noise is normal, and by all angles it is what it was") {
+  PhantomOptions o{.size = {128, 128}, .noise = 0.25, .seed = 5};
+  const auto difference = [&] {
+    const Phantom p(o);
+    return p.image(all_of(p)) - p.clean(all_of(p));
+  };
+  const Tensor noise = difference();
+  CHECK(std::abs(mean_of(noise)) < 4 * 0.25 / 128);
+  CHECK(std::abs(mean_of(noise * noise) / 0.0625 - 1) < 0.05);
+  CHECK(std::abs(mean_of(noise * noise * noise * noise) / (3 * 0.0625 * 0.0625) - 1) < 0.1);
+  o.noise = 0;
+  CHECK(mean_of(abs(difference())) == 0);
+  // Edges are a voxel wide; few angles and missing ones leave more.
+  const auto left = [&](Index angles, double missing) {
+    o.angles = angles, o.missing = missing;
+    return mean_of(square(difference()));
+  };
+  const double all = left(400, 0), some = left(30, 0), wedge = left(400, 60), most = left(400, 120);
+  INFO(all << " " << some << " " << wedge << " " << most);
+  CHECK(all < 0.01);
+  CHECK(some > 1.2 * all);
+  CHECK(wedge > 2 * all);
+  CHECK(most > 1.5 * wedge);
+  // In the middle of an ellipse, away from edges, all angles give its grey value.
+  o = {.size = {96, 96}, .density = 0.001, .smallest = 25, .largest = 25, .angles = 600, .seed = 11};
+  const Phantom p(o);
+  const auto labels = p.labels(all_of(p)).to_vector(), image = p.image(all_of(p)).to_vector(),
+             clean = p.clean(all_of(p)).to_vector();
+  int inside = 0;
+  double worst = 0;
+  for (std::size_t h = 3; h < 93; ++h)
+    for (std::size_t w = 3; w < 93; ++w) {
+      const auto same = [&](std::size_t dh, std::size_t dw) {
+        return labels[(h + dh) * 96 + w + dw] == labels[h * 96 + w] &&
+               labels[(h - dh) * 96 + w - dw] == labels[h * 96 + w];
+      };
+      if (!same(3, 0) || !same(0, 3) || !same(2, 2)) continue;
+      ++inside;
+      worst = std::max(worst, std::abs(image[h * 96 + w] - clean[h * 96 + w]));
+    }
+  CHECK(inside > 1000);
+  CHECK(worst < 0.05);
+  // The slices of an ellipsoid are ellipses.
+  o = {.size = {9, 48, 48}, .density = 0.001, .smallest = 8, .largest = 14, .angles = 300, .seed = 2};
+  const Phantom solid(o);
+  CHECK(solid.ellipsoids() == 1);
+  CHECK(mean_of(solid.clean(all_of(solid))) > 0.01);
+  CHECK(mean_of(square(solid.image(all_of(solid)) - solid.clean(all_of(solid)))) < 0.01);
+}
+
+TEST_CASE("phantoms that cannot be") {
+  const auto said = [](PhantomOptions o) {
+    try {
+      (void)Phantom(o);
+      return std::string("made");
+    } catch (const Error& e) { return std::string(e.what()); }
+  };
+  CHECK(said({}) == "made");
+  CHECK_THAT(said({.size = {3}}), contains("its size is [3]"));
+  CHECK_THAT(said({.size = {3, 0}}), contains("its size is [3, 0]"));
+  CHECK_THAT(said({.classes = 1}), contains("1 classes"));
+  CHECK_THAT(said({.density = 0}), contains("its density is 0"));
+  CHECK_THAT(said({.smallest = 4, .largest = 3}), contains("semi-axes are 4 to 3"));
+  CHECK_THAT(said({.size = {1 << 20, 1 << 20}, .smallest = 1, .largest = 1}), contains("at most 10000000 are drawn"));
+  CHECK_THAT(said({.angles = -1}), contains("-1 angles"));
+  CHECK_THAT(said({.missing = 180}), contains("180 degrees are missing"));
+  CHECK_THAT(said({.noise = -1}), contains("its noise is -1"));
+  const Phantom p({.size = {8, 8}});
+  CHECK_THROWS_WITH(p.image({{0, 0, 1}, {1, 8, 8}}), contains("is not inside [1, 8, 8]"));
+  CHECK_THROWS_WITH(p.labels({{0, 0}, {8, 8}}), contains("is not inside"));
+}
+
+TEST_CASE("crops of phantoms are functions of seed, epoch and id, on any number of ranks") {
+  for (const Shape& crop : {Shape{16, 24}, Shape{4, 8, 12}})
+    for (const VolumeTask task : {VolumeTask::segment, VolumeTask::denoise}) {
+      PhantomsOptions o{.phantom = {.size = {12, 40, 40}, .smallest = 2, .largest = 6, .angles = 12, .noise = 0.1},
+                        .phantoms = 3,
+                        .crop = crop,
+                        .task = task,
+                        .samples = 10};
+      const Dataset data = Phantoms(o);
+      Shape image = crop;
+      image.push_back(1);
+      CHECK(data->shape() == image);
+      CHECK(data->classes() == (task == VolumeTask::segment ? 3 : 0));
+      const Sample one = sample_of(data, 4, {.seed = 1, .epoch = 2});
+      CHECK(one.x.shape() == image);
+      CHECK(one.y.shape() == (task == VolumeTask::segment ? crop : image));
+      CHECK(one.y.dtype() == (task == VolumeTask::segment ? DType::i64 : DType::f32));
+      CHECK(sample_of(data, 4, {.seed = 1, .epoch = 3}).x.to_vector() != one.x.to_vector());
+      std::map<Index, std::vector<double>> alone, shared;
+      for (int ranks : {1, 3})
+        for (int rank = 0; rank < ranks; ++rank)
+          for (Batch& b : Loader(data, {.batch = 4, .shuffle = true, .seed = 1, .epoch = 2, .shard = {rank, ranks}}))
+            for (Index i = 0; i < b.rows(); ++i)
+              (ranks == 1 ? alone : shared)[b.samples.to_vector<Index>()[static_cast<std::size_t>(i)]] =
+                  b.x.rows(i, i + 1).to_vector();
+      CHECK(alone == shared);
+      CHECK(alone.at(4) == one.x.to_vector());
+      o.test = true;
+      const Dataset test = Phantoms(o);
+      CHECK(sample_of(test, 4, {.seed = 1, .epoch = 2}).x.to_vector() ==
+            sample_of(test, 4, {.seed = 2, .epoch = 0}).x.to_vector());
+      CHECK(sample_of(test, 4, {.seed = 1, .epoch = 2}).x.to_vector() != one.x.to_vector());
+    }
+  CHECK_THROWS_WITH(Phantoms({.crop = {300, 10}}),
+                    contains("crops of [300, 10] do not fit in a volume of [1, 256, 256]"));
+  CHECK_THROWS_WITH(Phantoms({.crop = {10}}), contains("crops of [10]"));
+  CHECK_THROWS_WITH(Phantoms({.samples = 0}), contains("0 samples"));
+  CHECK(open_dataset("phantoms", "test", {.test_samples = 5})->size() == 5);
+}
+
+TEST_CASE("crops of pairs of volumes on disk") {
+  std::mt19937_64 dice(3);
+  const test::Temporary folder;
+  write_pair(folder / "train", "a", {6, 20, 24}, dice);
+  write_pair(folder / "train", "b", {9, 16, 30}, dice, "int16", ".raw");
+  write_pair(folder / "val", "c", {3, 17, 20}, dice);
+  for (const Shape& crop : {Shape{16, 12}, Shape{3, 8, 8}}) {
+    VolumePairsOptions o{.root = folder.path(), .crop = crop, .classes = 3, .samples = 50};
+    const Dataset data = VolumePairs(o);
+    CHECK(data->size() == 50);
+    CHECK(data->classes() == 3);
+    std::set<std::vector<double>> different;
+    for (Index id = 0; id < data->size(); ++id) {
+      const Sample s = sample_of(data, id, {.seed = 4, .epoch = 1});
+      const auto x = s.x.to_vector(), y = s.y.to_vector();
+      REQUIRE(x.size() == y.size());
+      for (std::size_t i = 0; i < x.size(); ++i) CHECK(std::fmod(std::round(255 * x[i]), 3) == y[i]);
+      different.insert(x);
+    }
+    CHECK(different.size() > 40);
+    o.test = true;
+    const Dataset test = VolumePairs(o);
+    CHECK(test->size() == (crop.rank() == 2 ? 3 * 2 * 2 : 1 * 3 * 3));
+    o.test = false, o.task = VolumeTask::denoise, o.mean = 1, o.std = 2;
+    const Sample s = sample_of(VolumePairs(o), 0, {.seed = 4, .epoch = 1});
+    CHECK(s.y.dtype() == DType::f32);
+    CHECK(s.y.shape() == s.x.shape());
+    const double x = s.x.to_vector()[5] * 2 + 1;
+    CHECK(s.y.to_vector()[5] == (std::fmod(x, 3) - 1) / 2);
+  }
+  // Test crops have every voxel.
+  const Volume c = open_volume(folder / "val/inputs/c.npy");
+  const auto values = c.read(c.box(), DType::f64).to_vector();
+  const Dataset test = VolumePairs({.root = folder.path(), .test = true, .crop = {3, 17, 20}, .classes = 3, .std = 1});
+  CHECK(test->size() == 1);
+  CHECK(sample_of(test, 0).x.to_vector() == values);
+  CHECK(voxel_scale(*find_voxel_type("int16"), 0, 0).std == 32767);
+  CHECK(voxel_scale(*find_voxel_type("float32"), 0, 0).std == 1);
+}
+
+TEST_CASE("pairs of volumes that do not match") {
+  std::mt19937_64 dice(3);
+  const auto said = [&](auto change, VolumePairsOptions o = {.crop = {4, 4}, .classes = 3}) -> std::string {
+    const test::Temporary folder;
+    write_pair(folder / "train", "a", {3, 8, 8}, dice);
+    write_pair(folder / "train", "b", {8, 8}, dice);
+    change(folder.path() + "/train/");
+    o.root = folder.path();
+    try {
+      const Dataset data = VolumePairs(o);
+      for (Index id = 0; id < 20; ++id) (void)sample_of(data, id);
+      return "read";
+    } catch (const Error& e) { return e.what(); }
+  };
+  const auto write = [](const std::string& path, const Shape& array, const char* type, double value) {
+    VolumeWriter out(path, {array, type});
+    out.write({{0, 0, 0, 0}, out.shape()}, Tensor::full(out.shape(), value, DType::f64)), out.finish();
+  };
+  const auto nothing = [](const std::string&) {};
+  namespace fs = std::filesystem;
+  CHECK(said(nothing) == "read");
+  CHECK_THAT(said(nothing, {.crop = {4, 4}}), contains("0 classes, expected 2 or more: --data.classes"));
+  CHECK_THAT(said(nothing, {.crop = {2, 4, 4}, .classes = 3}),
+             contains("crops of [2, 4, 4] do not fit in a volume of [1, 8, 8]"));
+  CHECK_THAT(said(nothing, {.test = true, .crop = {4, 4}, .classes = 3}), contains("test/inputs cannot be read"));
+  CHECK_THAT(said([](auto t) { fs::remove(t + "targets/a.npy"); }), contains("inputs/a.npy has no target of its name"));
+  CHECK_THAT(said([](auto t) { fs::remove(t + "inputs/a.npy"); }), contains("targets/a.npy has no input of its name"));
+  CHECK_THAT(said([](auto t) { fs::copy(t + "inputs/a.npy", t + "inputs/a.2.npy"); }), contains("have one name"));
+  CHECK_THAT(said([](auto t) { spill(t + "inputs/a.npy", "?"); }), contains("inputs/a.npy: neither .npy"));
+  CHECK_THAT(said([&](auto t) {
+               write(t + "targets/a.npy", {3, 8, 9}, "uint8", 0);
+             }),
+             contains("a pair is of one [D, H, W]"));
+  CHECK_THAT(said([&](auto t) {
+               write(t + "targets/a.npy", {3, 8, 8}, "float32", 0);
+             }),
+             contains("labels are integers, one per voxel"));
+  CHECK_THAT(said([&](auto t) { write(t + "inputs/b.npy", {8, 8}, "int8", 0); }), contains("they must agree"));
+  CHECK_THAT(said([&](auto t) { write(t + "targets/b.npy", {8, 8}, "uint8", 3); }), contains("is 3, expected 0 to 2"));
+}

@@ -1,0 +1,309 @@
+// Volumes in files: what is written box by box, by several writers, is read in any box; files of NumPy, tifffile and
+// zarr; damaged and hostile ones.
+#include "datasets/volumes/volume.h"
+
+#include <sstream>
+#include <thread>
+
+#include "datasets/volumes/volume_writer.h"
+#include "framework/io/file.h"
+#include "framework/io/foreign/npy.h"
+#include "tests/datasets/volumes.h"
+#include "tests/support/catch.h"
+#include "tests/support/oracle.h"
+#include "tests/support/temporary.h"
+
+using namespace trireme;
+using test::contains;
+using test::cut;
+using test::random_number;
+using test::spill;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view names[] = {"uint8",  "int8",  "uint16",  "int16",   "uint32",  "int32",
+                                      "uint64", "int64", "float16", "float32", "float64", "bool"};
+
+Tensor tensor_of(const std::vector<double>& values, const Box& box, DType dtype) {
+  return Tensor::of(values, box.size, dtype);
+}
+/// One of the types that the file's numbers come in.
+DType random_dtype(std::mt19937_64& dice, const VoxelType& type) {
+  const DType all[] = {type.dtype, DType::f64, type.is_integer() ? DType::i64 : DType::f64};
+  return all[dice() % 3];
+}
+void check_boxes(std::mt19937_64& dice, const Volume& v, const std::vector<double>& values) {
+  CHECK(v.read(v.box(), DType::f64).to_vector() == values);
+  for (int i = 0; i < 12; ++i) {
+    const Box box = test::random_part(dice, v.shape());
+    const Tensor read = v.read(box, random_dtype(dice, v.type()));
+    CHECK(read.shape() == box.size);
+    CHECK(read.to_vector() == cut(values, v.shape(), box));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("boxes that several writers wrote are read in any box") {
+  const auto seed = GENERATE(1, 2, 3);
+  std::mt19937_64 dice(static_cast<std::uint64_t>(seed));
+  for (const std::string_view name : names)
+    for (const char* end : {".npy", ".raw"}) {
+      INFO("seed " << seed << ", " << name << end);
+      const test::Temporary folder;
+      const std::string path = folder / (std::string("v") + end);
+      const VolumeOptions options{test::random_array(dice, 9), std::string(name)};
+      const VoxelType& type = *find_voxel_type(name);
+      const Shape shape = volume_shape(path, options.array, type);
+      const std::vector<double> values = test::voxels(dice, type, shape.numel());
+      const std::vector<Box> boxes = test::pieces_of(dice, shape);
+      std::vector<DType> dtypes;
+      for (std::size_t i = 0; i < boxes.size(); ++i) dtypes.push_back(random_dtype(dice, type));
+      constexpr std::size_t writers = 3;
+      std::vector<std::jthread> threads;
+      for (std::size_t w = 0; w < writers; ++w)
+        threads.emplace_back([&, w] {
+          const VolumeWriter mine(path, options);
+          for (std::size_t i = w; i < boxes.size(); i += writers)
+            mine.write(boxes[i], tensor_of(cut(values, shape, boxes[i]), boxes[i], dtypes[i]));
+          mine.sync();
+        });
+      threads.clear();
+      CHECK(!fs::exists(path));
+      VolumeWriter last(path, options);
+      CHECK(last.resumed());
+      CHECK(last.shape() == shape);
+      last.finish();
+      CHECK(fs::exists(path));
+      CHECK(!fs::exists(path + ".partial"));
+      CHECK(!fs::exists(path + ".partial.json"));
+      CHECK_THROWS_WITH(last.write({{0, 0, 0, 0}, {0, 0, 0, 0}}, Tensor::zeros({0})), contains("is finished"));
+      const Volume v = open_volume(path);
+      CHECK(v.array() == options.array);
+      CHECK(v.shape() == shape);
+      CHECK(v.type().name == name);
+      check_boxes(dice, v, values);
+      const bool ours = name != "uint16" && name != "uint32" && name != "uint64";
+      if (end == std::string(".npy") && ours) CHECK(read_npy(path).to_vector() == values);
+    }
+}
+
+TEST_CASE("NumPy reads what is written, and its files, tifffile's and zarr's are read") {
+  const test::Oracle oracle;
+  std::mt19937_64 dice(5);
+  std::ostringstream written;
+  for (const std::string_view name : names) {
+    const VoxelType& type = *find_voxel_type(name);
+    const Shape array = test::random_array(dice, 7);
+    const std::vector<double> values = test::voxels(dice, type, array.numel());
+    for (const char* end : {".npy", ".raw"}) {
+      const std::string file = "ours_" + std::string(name) + end;
+      VolumeWriter out(oracle.folder() / file, {array, std::string(name)});
+      out.write({{0, 0, 0, 0}, out.shape()}, Tensor::of(values, out.shape(), DType::f64));
+      out.finish();
+      oracle.put(file + ".want", Tensor::of(values, array, DType::f64));
+      written << file << " " << name << "\n";
+    }
+  }
+  oracle.note("written", written.str());
+  if (!oracle.run("volume_files.py", "3", test::Python::oracles)) return;
+  std::istringstream expected(test::slurp(oracle.folder() / "expected"));
+  int read = 0;
+  for (std::string line; std::getline(expected, line); ++read) {
+    INFO(line);
+    std::istringstream words(line);
+    std::string name, type;
+    words >> name >> type;
+    Shape array;
+    for (Index extent = 0; words >> extent;) array.push_back(extent);
+    const Volume v = open_volume(oracle.folder() / name);
+    CHECK(v.array() == array);
+    CHECK(v.type().name == type);
+    check_boxes(dice, v, oracle.get(name + ".want"));
+  }
+  CHECK(read >= 60);
+  std::istringstream refused(test::slurp(oracle.folder() / "refused"));
+  for (std::string line; std::getline(refused, line);) {
+    INFO(line);
+    const auto tab = line.find('\t');
+    const std::string name = line.substr(0, tab);
+    try {
+      const Volume v = open_volume(oracle.folder() / name);
+      (void)v.read(v.box(), DType::f64);
+      FAIL_CHECK("was read");
+    } catch (const Error& e) {
+      CHECK_THAT(e.what(), contains(line.substr(tab + 1)));
+      CHECK_THAT(e.what(), contains(name));
+      CHECK(std::string_view(e.what()).find('\n') == std::string_view::npos);
+    }
+  }
+}
+
+TEST_CASE("a writer that was killed is followed by one that goes on") {
+  const test::Temporary folder;
+  const std::string path = folder / "v.npy";
+  const VolumeOptions options{{2, 3, 4}, "int16"};
+  {
+    const VolumeWriter first(path, options);
+    CHECK(!first.resumed());
+    first.write({{1, 0, 0, 0}, {1, 3, 4, 1}}, Tensor::full({3, 4}, 7, DType::i64));
+  }
+  CHECK(fs::file_size(path + ".partial") == 128 + 48);
+  for (const VolumeOptions& other :
+       {VolumeOptions{{2, 3, 4}, "uint16"}, VolumeOptions{{2, 4, 3}, "int16"}, VolumeOptions{{2, 3, 5}, "int16"}})
+    CHECK_THROWS_WITH(VolumeWriter(path, other),
+                      contains("v.npy.partial is part of a volume of another shape or type"));
+  spill(path, "an old file");
+  VolumeWriter second(path, options);
+  CHECK(second.resumed());
+  second.finish();
+  const Volume v = open_volume(path);
+  const auto all = v.read(v.box(), DType::i64).to_vector<Index>();
+  CHECK(std::count(all.begin(), all.end(), 0) == 12);  // what nobody wrote
+  CHECK(std::count(all.begin(), all.end(), 7) == 12);
+  CHECK_THROWS_WITH(VolumeWriter(folder / "v.tif", options), contains("volumes are written as NAME.npy"));
+  CHECK_THROWS_WITH(VolumeWriter(path, {{2, 3}, "complex64"}),
+                    contains("there is no type 'complex64'; there are uint8"));
+  CHECK_THROWS_WITH(VolumeWriter(path, {{2, -3}, "int8"}), contains("impossible shape [2, -3]"));
+  CHECK_THROWS_WITH(VolumeWriter(path, {{Index{1} << 40, 1 << 30}, "int8"}), contains("impossible shape"));
+  CHECK_THROWS_WITH(VolumeWriter(path, {{7}, "int8"}), contains("the array is [7]"));
+  CHECK_THROWS_WITH(VolumeWriter(folder / "none/v.npy", options), contains("cannot create"));
+}
+
+TEST_CASE("numbers that do not fit, boxes that are not inside, types that are not numbers of the file") {
+  const test::Temporary folder;
+  const Box one{{0, 0, 0, 0}, {1, 1, 1, 1}};
+  const auto fits = [&](const char* type, double value, DType of = DType::f64) {
+    const std::string path = folder / (std::string(type) + ".npy");
+    VolumeWriter out(path, {{1, 1}, type});
+    try {
+      out.write(one, Tensor::full({1}, value, of));
+    } catch (const Error& e) {
+      CHECK_THAT(e.what(), contains(std::string("does not fit in ") + type));
+      return false;
+    }
+    return true;
+  };
+  const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  CHECK((fits("uint8", 255.4) && fits("uint8", -0.5) && !fits("uint8", 255.5) && !fits("uint8", -0.6)));
+  CHECK((fits("int8", -128.5) && !fits("int8", 128) && !fits("int8", nan) && !fits("int8", inf)));
+  CHECK((fits("uint64", 0x1.fffffffffffffp63) && !fits("uint64", 0x1p64) && !fits("int64", 0x1p63) &&
+         fits("int64", -0x1p63)));
+  CHECK((fits("uint16", 65535, DType::i64) && !fits("uint16", 65536, DType::i64) && !fits("uint64", -1, DType::i64)));
+  CHECK((fits("float16", 65504) && !fits("float16", 1e6) && fits("float16", inf) && fits("float16", nan)));
+  CHECK(
+      (fits("float32", 3e38) && !fits("float32", 1e300) && fits("bool", 1) && !fits("bool", 2) && !fits("bool", nan)));
+  VolumeWriter out(folder / "v.npy", {{4, 5}, "uint16"});
+  CHECK_THROWS_WITH(out.write({{0, 3, 0, 0}, {1, 2, 1, 1}}, Tensor::zeros({2})),
+                    contains("is not inside [1, 4, 5, 1]"));
+  CHECK_THROWS_WITH(out.write({{0, 0}, {1, 2}}, Tensor::zeros({2})), contains("is not inside"));
+  CHECK_THROWS_WITH(out.write(one, Tensor::zeros({2})), contains("was to be written from [2]"));
+  CHECK_THROWS_WITH(out.write(one, Tensor::zeros({1}, DType::u8)), contains("u8 does not become uint16"));
+  CHECK_THROWS_WITH(out.write(one, Tensor()), contains("undefined"));
+  out.finish();
+  const Volume v = open_volume(folder / "v.npy");
+  CHECK(v.dtype() == DType::i32);
+  CHECK(v.read({{0, 1, 2, 0}, {1, 0, 3, 1}}, DType::f32).shape() == Shape{1, 0, 3, 1});
+  CHECK_THROWS_WITH(v.read({{0, 0, 0, 0}, {1, 5, 5, 1}}, DType::f32), contains("is not inside [1, 4, 5, 1]"));
+  CHECK_THROWS_WITH(v.read({{0, -1, 0, 0}, {1, 2, 2, 1}}, DType::f32), contains("is not inside"));
+  CHECK_THROWS_WITH(v.read({{0, 0, 0, 0}, {1, -2, 2, 1}}, DType::f32), contains("a box of [1, -2, 2, 1]"));
+  CHECK_THROWS_WITH(v.read(one, DType::u8), contains("uint16 is read as i32, f32, f64 or i64, not as u8"));
+  CHECK_THROWS_WITH(Volume().read(one, View{}), contains("there is no volume"));
+}
+
+TEST_CASE("a volume larger than memory is read where it is asked for") {
+  const test::Temporary folder;
+  const std::string path = folder / "v.npy", front = npy_front({1024, 65536, 65536}, "<u2");
+  spill(path, front);
+  const std::uintmax_t bytes = front.size() + (std::uintmax_t{2} << 42);
+  std::error_code wrong;
+  fs::resize_file(path, bytes, wrong);  // of which the disk holds the header
+  if (wrong) {
+    SUCCEED("no sparse files of 8 TiB here");
+    return;
+  }
+  const Volume v = open_volume(path);
+  const Box end{{1023, 65530, 65533, 0}, {1, 6, 3, 1}};
+  CHECK(v.read(end, DType::i32).to_vector() == std::vector<double>(18, 0));
+  fs::resize_file(path, bytes - 1);
+  CHECK_THROWS_WITH(v.read(end, DType::i32), contains("was truncated while it was read"));
+  CHECK_THROWS_WITH(open_volume(path), contains("uint16 of [1024, 65536, 65536] are 8796093022208 bytes"));
+}
+
+TEST_CASE("a JSON file beside raw numbers says all, or one line what it lacks") {
+  const test::Temporary folder;
+  const std::string path = folder / "v.raw";
+  spill(path, std::string("xy\1\2\3\4", 6));
+  const auto said = [&](const std::string& json) -> std::string {
+    spill(path + ".json", json);
+    try {
+      const Volume v = open_volume(path);
+      std::string all;
+      for (const double x : v.read(v.box(), DType::f64).to_vector()) all += std::to_string(std::llround(x)) + " ";
+      return all;
+    } catch (const Error& e) {
+      const std::string what = e.what();
+      CHECK(what.starts_with("volume: " + path));
+      CHECK(what.find('\n') == what.npos);
+      return what;
+    }
+  };
+  CHECK(said(R"({"shape": [1, 2], "dtype": "uint16", "byte_order": "big", "offset": 2})") == "258 772 ");
+  CHECK(said(R"({"shape": [2, 1], "dtype": "uint16", "byte_order": "little", "offset": 2, "voxel": "1 um"})") ==
+        "513 1027 ");
+  CHECK(said(R"({"shape": [1, 2, 3], "dtype": "uint8"})") == "120 121 1 2 3 4 ");
+  const std::pair<const char*, const char*> wrong[] = {
+      {"", "no JSON object"},
+      {"[1]", "no JSON object"},
+      {"{}", "\"shape\" is no list"},
+      {R"({"shape": "7"})", "\"shape\" is no list"},
+      {R"({"shape": [1,1,1,1,1]})", "\"shape\" is no list"},
+      {R"({"shape": [1.5,2], "dtype": "uint8"})", "an extent of \"shape\" is no 64-bit number"},
+      {R"({"shape": [99999999999999999999,2], "dtype": "uint8"})", "an extent of \"shape\" is no 64-bit number"},
+      {R"({"shape": [18446744073709551614,2], "dtype": "uint8"})", "impossible shape [-2, 2]"},
+      {R"({"shape": [4611686018427387904,4], "dtype": "uint8"})", "impossible shape"},
+      {R"({"shape": [6], "dtype": "uint8"})", "the array is [6]"},
+      {R"({"shape": [0, 6], "dtype": "uint8"})", "impossible shape"},
+      {R"({"shape": [1, 6]})", "\"dtype\" is no text"},
+      {R"({"shape": [1, 6], "dtype": "u1"})", "\"dtype\" is \"u1\"; uint8,"},
+      {R"({"shape": [1, 2], "dtype": "uint16"})", "\"byte_order\" must be"},
+      {R"({"shape": [1, 2], "dtype": "uint16", "byte_order": "<"})", "\"byte_order\" must be"},
+      {R"({"shape": [1, 6], "dtype": "uint8", "offset": -1})", "\"offset\" is no number"},
+      {R"({"shape": [1, 6], "dtype": "uint8", "offset": 7})", "the file holds 0"},
+      {R"({"shape": [1, 5], "dtype": "uint8"})", "are 5 bytes, the file holds 6"},
+      {R"({"shape": [1, 7], "dtype": "uint8"})", "are 7 bytes, the file holds 6"}};
+  for (const auto& [json, message] : wrong) {
+    INFO(json);
+    CHECK_THAT(said(json), contains(message));
+  }
+  spill(path + ".json", R"({"shape": [1, 6], "dtype": "int8"})");
+  CHECK(open_volume(path + ".json").array() == Shape{1, 6});
+}
+
+TEST_CASE("a path that is no volume") {
+  const test::Temporary folder;
+  CHECK_THROWS_WITH(open_volume(folder / "none"), contains("cannot open"));
+  CHECK_THROWS_WITH(open_volume(folder.path()), contains("a folder without .zarray"));
+  spill(folder / ".zgroup", "{}");
+  CHECK_THROWS_WITH(open_volume(folder.path()), contains("a group of Zarr"));
+  spill(folder / "zarr.json", "{}");
+  CHECK_THROWS_WITH(open_volume(folder.path()), contains("Zarr v3 is not read"));
+  const std::pair<std::string, const char*> wrong[] = {
+      {"", "neither .npy, TIFF nor a Zarr v2 folder"},
+      {"nonsense", "neither .npy, TIFF nor a Zarr v2 folder"},
+      {"\x89HDF\r\n\x1a\n", "HDF5 is not read"},
+      {npy_front({2, 2}, "<c8") + std::string(32, ' '), "elements of type \"<c8\"; uint8,"},
+      {npy_front({2, 2}, "|O") + std::string(32, ' '), "elements of type \"|O\"; uint8,"},
+      {npy_front({2, 2}, "<f4") + std::string(15, ' '), "are 16 bytes, the file holds 15"},
+      {npy_front({2, 2}, "<f4") + std::string(17, ' '), "are 16 bytes, the file holds 17"},
+      {npy_front({2, -2}, "<f4"), "impossible shape [2, -2]"},
+      {npy_front({Index{1} << 62, 4}, "<f4"), "impossible shape"},
+      {npy_front({16}, "|u1") + std::string(16, ' '), "the array is [16]"},
+      {npy_front({2, 2}, "<f4").substr(0, 40), "cut off in its header"}};
+  for (const auto& [bytes, message] : wrong) {
+    INFO(message);
+    spill(folder / "v.npy", bytes);
+    CHECK_THROWS_WITH(open_volume(folder / "v.npy"), contains(message));
+  }
+}
