@@ -10,6 +10,7 @@
 #include "framework/tensor/storage.h"
 #include "kernels/contracts/elementwise.h"
 #include "kernels/contracts/matmul.h"
+#include "kernels/contracts/mixed_scale.h"
 #include "kernels/contracts/norm.h"
 #include "kernels/core/named_range.h"
 #include "parallel/comm/call.h"
@@ -26,6 +27,12 @@ double operations_of(const LaunchWatch::Call& call) {
     const double a = count(1) / (call.operands[1].shape.rank() > 2 ? batch : 1);
     const double b = count(2) / (call.operands[2].shape.rank() > 2 ? batch : 1);
     return c.numel() == 0 ? 0 : 2 * count(0) * std::round(std::sqrt(a * b * batch / count(0)));
+  }
+  if (op == kernel::MixedScaleLayer::name || op == kernel::MixedScaleBackwardInput::name ||
+      op == kernel::MixedScaleBackwardWeight::name) {  // (block, w, ...), or (dw, dbias, block, ...), of whole blocks
+    const bool by_weight = op == kernel::MixedScaleBackwardWeight::name;
+    const std::size_t block = by_weight ? 2 : 0, filter = by_weight ? 0 : 1;
+    return 2 * count(filter) * count(block) / static_cast<double>(call.operands[block].shape[-1]);
   }
   if ((!op.starts_with("conv") && !op.starts_with("linear")) || call.operands.size() < 3) return 0;
   // Each number of the output costs a row of the filter [O, ...]. Forward (y, x, w, ...), by the input (dx, dy, w), by

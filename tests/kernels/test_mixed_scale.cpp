@@ -145,7 +145,7 @@ Array tile(Array& from, const Shape& begin, const Shape& size) {
 }  // namespace
 
 TEST_CASE("mixed-scale dense layers are their definition, in whole numbers") {
-  for (int i = 0; i < 120; ++i) {
+  for (int i = 0; i < 60; ++i) {
     const Net net = draw(2 + i % 2, i % 3 > 0);
     for (DType type : all_types) {
       INFO("number " << i << ": " << net.words() << " " << name_of(type));
@@ -156,7 +156,7 @@ TEST_CASE("mixed-scale dense layers are their definition, in whole numbers") {
 
 TEST_CASE("a mixed-scale dense layer has the same bits as a whole, in boxes, and on any number of threads") {
   const int before = threads();
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < 20; ++i) {
     const Net net = draw(2 + i % 2, false);
     for (DType type : all_types) {
       INFO("number " << i << ": " << net.words() << " " << name_of(type));
@@ -186,7 +186,7 @@ TEST_CASE("a mixed-scale dense layer has the same bits as a whole, in boxes, and
 }
 
 TEST_CASE("a tile that holds a halo has the bits of the whole") {
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < 20; ++i) {
     Net net = draw(2 + i % 2, true);
     for (DType type : {DType::f32, DType::f64}) {
       INFO("number " << i << ": " << net.words() << " " << name_of(type));

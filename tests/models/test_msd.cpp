@@ -4,8 +4,10 @@
 
 #include "framework/autograd/tape.h"
 #include "framework/optim/parameters.h"
+#include "framework/tensor/launch.h"
 #include "kernels/core/runtime.h"
 #include "models/volumes/unet3d.h"
+#include "parallel/model/dry_run.h"
 #include "tests/support/catch.h"
 #include "tests/support/oracle.h"
 
@@ -110,6 +112,24 @@ TEST_CASE("msd keeps one block of features, and one of gradients in backward") {
   const std::size_t peak = runtime(DeviceKind::cpu).peak() - before;
   INFO(peak << " bytes at most beside blocks of " << block);
   CHECK(peak < block * 5 / 2);
+}
+
+TEST_CASE("a dry run counts the products of mixed-scale dense layers") {
+  const Sequential net = msd({.input = {6, 5, 7, 2}, .classes = 1}, {.depth = 4, .width = 2});
+  Module model = net;
+  const Parameters parameters(model);
+  double operations = 0, weights = 0;
+  for (const Tensor& w : net[0].as<MixedScaleDense>()->weight) weights += static_cast<double>(w.numel());
+  {
+    const LaunchWatch watch(
+        [&](const LaunchWatch::Call& c) {
+          operations += operations_of(c);
+          c.kernel();
+        },
+        true);
+    sum(net[0](Tensor::full({2, 6, 5, 7, 2}, 1).require_grad())).backward();
+  }
+  CHECK(operations == 3 * 2 * weights * 2 * 6 * 5 * 7);
 }
 
 TEST_CASE("msd starts as its paper says, and counts its parameters") {
