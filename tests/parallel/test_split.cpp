@@ -323,7 +323,8 @@ void compare_stack(const std::shared_ptr<const Grid>& grid, const Stack& s, cons
     for (const auto& [one, all] : {std::pair{w2[i], w[i]}, {b2[i], b[i]}}) {
       const Tensor sum = one.grad().clone();
       grid->sum(sum, out->layout().axes());
-      same(sum, all.grad(), what + ": weight gradient", whole ? 0 : 1e-11 * (1 + trireme::max(trireme::abs(all.grad())).item()));
+      same(sum, all.grad(), what + ": weight gradient",
+           whole ? 0 : 1e-11 * (1 + trireme::max(trireme::abs(all.grad())).item()));
     }
 }
 
@@ -345,6 +346,14 @@ TEST_CASE("mixed-scale dense layers over ranks have the bits of the whole") {
         if (h >= 0) layout[solid ? 2 : 1] = h;
         if (w >= 0) layout[solid ? 3 : 2] = w;
         compare_stack(grid, s, layout, i % 4 < 2);
+      }
+      if (d < 0) {  // deep, as the paper's
+        Stack deep{{1, 13, 17, 1}, {}, {}};
+        for (Index i = 0; i < 100; ++i) deep.filters.push_back({1, 3, 3, 1 + i}), deep.dilations.push_back(i % 10 + 1);
+        Layout layout;
+        if (h >= 0) layout[1] = h;
+        if (w >= 0) layout[2] = w;
+        compare_stack(grid, deep, layout, false);
       }
       return 8;
     });
