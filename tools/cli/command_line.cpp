@@ -100,6 +100,15 @@ void CommandLine::scaling() {
   settings_.add_to(command);
 }
 
+void CommandLine::tune() {
+  CLI::App& command = add("tune", "search hyper-parameters: random, Sobol, grid, TPE, ASHA, population-based training",
+                          [this] { return tune_command(tune_); });
+  command.footer(
+      "What to train stands behind --: trireme tune space.toml --out DIR -- train mnist_cnn --epochs 9\n"
+      "The same command, or trireme tune --out DIR, goes on; trireme tune report DIR shows what it has come to");
+  add_options(command, tune_);
+}
+
 void CommandLine::doctor() {
   CLI::App& command =
       add("doctor", "check this machine, or under mpiexec or srun all hosts of a job, before a training",

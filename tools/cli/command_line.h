@@ -18,7 +18,7 @@ class CommandLine {
     app_.require_subcommand(1);
     app_.set_version_flag("--version", version());
     train(), launch(), scaling(), doctor(), profile(), report(), eval(), predict_images(), generate_text(), pack(),
-        import(), export_model(), bench(), plan(), simulate(), verify();
+        import(), export_model(), bench(), plan(), simulate(), verify(), tune();
     add("info", "build, devices, MPI, threads, versions", [] { return info(); });
   }
   int run();
@@ -48,6 +48,7 @@ class CommandLine {
   void simulate();
   void add_drawings(CLI::App& command);
   void verify();
+  void tune();
   void add_model(CLI::App& command);
   static void add_weights(CLI::App& command, std::string& file) {
     command.add_option("--weights", file, "safetensors file to use instead of the newest checkpoint")
@@ -77,6 +78,7 @@ class CommandLine {
   LaunchCommand launch_;
   DoctorOptions doctor_;
   ScalingCommand scaling_;
+  TuneCommand tune_;
   std::vector<std::string> runs_;
   std::string page_ = "report.html";
 };

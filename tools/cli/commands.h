@@ -106,6 +106,19 @@ struct ScalingCommand {
   std::string out;  ///< directory of the study
 };
 
+struct TuneCommand {
+  std::string what;                ///< a file of parameters; "report"; empty: the search of `out` goes on
+  std::string directory;           ///< of report
+  std::string out;                 ///< folder of the search; of report the page to write, empty: the table is printed
+  std::string worker;              ///< folder of a search that this process works for, and nothing else; empty: none
+  std::vector<std::string> words;  ///< what stands behind "--"
+  std::int64_t trials = 0;         ///< here as below 0: as the search says
+  int parallel = 0;
+  int share = 1;  ///< of a worker: workers of this host
+  int slurm = 0;  ///< workers of a Slurm job array; 0: this host's
+  bool dry_run = false;
+};
+
 struct VerifyCommand {
   int steps = 20;
   double tolerance = 0;  ///< 0: 1e-11 in f64, else 1e-4
@@ -130,6 +143,13 @@ int scaling_command(const TrainerOptions&, const ScalingCommand&);
 int report_command(const std::vector<std::string>& runs, const std::string& to);
 /// Supervises a training (supervise()). Throws OptionError for words that no training would take.
 int launch_command(LaunchCommand);
+/// The settings of a training that stands behind the -- of another command: "train", "mnist_cnn", "--epochs", ...
+/// Throws OptionError for words that no training would take.
+TrainerOptions training_of(const std::string& command, const std::string& example, std::vector<std::string> words);
+/// Declares the options of `trireme tune`.
+void add_options(CLI::App&, TuneCommand&);
+/// Searches hyper-parameters (run_search()), works for a search, or shows one.
+int tune_command(const TuneCommand&);
 /// weights: a safetensors file, or empty for the run's newest checkpoint.
 int eval_command(int argc, char** argv, const TrainerOptions&, const std::string& run, const std::string& weights);
 /// One line per image: its path, then class and probability of the likeliest, tab separated; or as the options say.

@@ -4,19 +4,16 @@
 #include <filesystem>
 
 #include "tools/cli/commands.h"
+#include "tools/cli/config_file.h"
 #include "tools/cli/settings_arguments.h"
 #include "tools/training/from_options.h"
 #include "tools/training/resume.h"
 
 namespace trireme {
 
-namespace {
-
-/// The settings of a training whose words these are: "train", "mnist_cnn", "--run.dir", ... Throws OptionError.
-TrainerOptions settings_of(std::vector<std::string> words) {
+TrainerOptions training_of(const std::string& command, const std::string& example, std::vector<std::string> words) {
   if (words.empty() || words[0] != "train")
-    throw OptionError(
-        "launch: what to launch stands behind --: trireme launch --ranks 2 -- train mnist_cnn --run.dir DIR");
+    throw OptionError(fmt::format("{0}: what to {0} stands behind --: {1}", command, example));
   words = SettingsArguments::with_values({words.begin() + 1, words.end()});
   std::reverse(words.begin(), words.end());
   CLI::App app("", "train");
@@ -27,17 +24,18 @@ TrainerOptions settings_of(std::vector<std::string> words) {
   settings.add_to(app);
   try {
     app.parse(words);
-  } catch (const CLI::ParseError& e) { throw OptionError(fmt::format("launch: train: {}", e.what())); }
+  } catch (const CLI::ParseError& e) { throw OptionError(fmt::format("{}: train: {}", command, e.what())); }
   if (const auto extra = app.remaining(); !extra.empty()) throw OptionError(unexpected(app, extra.front()));
+  if (!model.empty()) settings.set_first("model", model);
   const TrainerOptions options = settings.over({});
   validate(options);
+  check_model_name(options);
   return options;
 }
 
-}  // namespace
-
 int launch_command(LaunchCommand command) {
-  const TrainerOptions training = settings_of(command.words);
+  const TrainerOptions training =
+      training_of("launch", "trireme launch --ranks 2 -- train mnist_cnn --run.dir DIR", command.words);
   const auto refuse = [](bool wrong, const std::string& text) {
     if (wrong) throw OptionError("launch: " + text);
   };

@@ -1,5 +1,5 @@
 // trireme: train, launch, scaling, doctor, report, eval, predict, generate, pack, import, export, bench, plan,
-// simulate, verify, info.
+// simulate, verify, tune, info.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -27,9 +27,9 @@ std::string CommandLine::unknown_subcommand() const {
 int CommandLine::run() {
   try {
     std::vector<std::string> words(argv_ + 1, argv_ + argc_);
-    if (!words.empty() && words[0] == "launch") {
+    if (!words.empty() && (words[0] == "launch" || words[0] == "tune")) {
       const auto end = std::ranges::find(words, "--");
-      if (end != words.end()) launch_.words.assign(end + 1, words.end());
+      if (end != words.end()) (words[0] == "tune" ? tune_.words : launch_.words).assign(end + 1, words.end());
       words.erase(end, words.end());
       std::ranges::replace(words, "-np", "--ranks");
     }

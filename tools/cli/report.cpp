@@ -6,11 +6,16 @@
 #include "tools/cli/commands.h"
 #include "tools/report/report.h"
 #include "tools/report/study_page.h"
+#include "tools/tune/tune_page.h"
 
 namespace trireme {
 
 int report_command(const std::vector<std::string>& paths, const std::string& to) {
-  if (std::filesystem::is_regular_file(paths.front() + "/" + study_file)) {
+  if (std::filesystem::is_regular_file(paths.front() + "/" + tune_file)) {
+    check(paths.size() == 1, "report", "{} is a search, whose page has no others beside it: name it alone",
+          paths.front());
+    replace_file(to, tune_page(tune_result(paths.front())));
+  } else if (std::filesystem::is_regular_file(paths.front() + "/" + study_file)) {
     check(paths.size() == 1, "report", "{} is a study, whose page has no others beside it: name it alone",
           paths.front());
     replace_file(to, study_page(read_study_data(paths.front())));

@@ -202,7 +202,11 @@ LedgerWriter::LedgerWriter(const std::string& directory) : directory_(directory)
     const auto whole = static_cast<off_t>(fs::file_size(path) - read.torn_bytes());
     check(::ftruncate(file_, whole) == 0, "ledger", "cannot cut {}: {}", path, [&] { return std::strerror(errno); });
   }
-  if (!read.entries().empty()) number_ = read.entries().back().number, head_ = read.head();
+  if (read.entries().empty()) return;
+  number_ = read.entries().back().number, head_ = read.head();
+  // Whoever was killed between a line and its head left this one behind; a second such line would be one too many.
+  const std::string head = directory + "/" + ledger_head_file, now = fmt::format("{} {}\n", number_, head_);
+  if (!fs::exists(head) || read_text(head, 4096) != now) replace_file(head, now);
 }
 
 LedgerWriter::~LedgerWriter() {

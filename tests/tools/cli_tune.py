@@ -1,0 +1,289 @@
+"""trireme tune: searches whose coordinator, workers and trials are killed at random moments, several workers on one folder, and what they print.
+  cli_tune.py TRIREME MPIEXEC|none DATA_DIR [TEST ...]
+"""
+import collections
+import hashlib
+import json
+import os
+import pathlib
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import tomllib
+import xml.etree.ElementTree
+
+import cli
+import unittests
+from cli import mpiexec, run, trireme
+
+training = ["train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 120, "--data.batch", 12, "--epochs", 3, "--parallel.threads", 1]
+space = '''
+[space]
+optim.lr = {type = "log", low = 1e-4, high = 0.1}
+"optim.name" = {type = "choice", values = ["adam", "sgd"]}
+"optim.momentum" = {type = "uniform", low = 0.5, high = 0.99, only_if = {"optim.name" = "sgd"}}
+'''
+
+
+class Tune(cli.Case):
+    def setUp(self):
+        super().setUp()
+        self.out = self.dir / "search"
+        self.addCleanup(self.end_all)
+
+    def asked(self, space=space, **options):
+        path = self.dir / "space.toml"
+        path.write_text("[tune]\n" + "".join(f"{k} = {json.dumps(v)}\n" for k, v in options.items()) + space)
+        return path
+
+    def words(self, *more, out=None, train=training):
+        return [*more, "--out", out or self.out, "--", *train]
+
+    def tune(self, *words, status=0, env=None):
+        got = run("tune", *words, env=env)
+        self.assertEqual(got.returncode, status, got.stderr)
+        return got
+
+    def start(self, *words, wrap=()):
+        process = subprocess.Popen([str(w) for w in [*wrap, trireme, "tune", *words]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(lambda: (process.kill(), process.communicate()))
+        return process
+
+    def processes(self, *words):
+        """Of the search, with one of these words among theirs; the process that asks is none."""
+        found = []
+        for path in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                line = (path / "cmdline").read_bytes().split(b"\0")
+                if (path / "stat").read_text().rsplit(") ", 1)[1][0] != "Z" and any(str(self.out).encode() in w for w in line) and all(w.encode() in line for w in words):
+                    found.append(int(path.name))
+            except OSError:
+                pass
+        return found
+
+    def end_all(self):
+        for process in self.processes():
+            try:
+                os.kill(process, signal.SIGKILL)
+            except OSError:
+                pass
+
+    def rows(self, query, out=None):
+        with sqlite3.connect(f"file:{out or self.out}/tune.db?mode=ro", uri=True) as db:
+            return db.execute(query).fetchall()
+
+    def check(self, out=None):
+        """The books agree with each other and with what the runs wrote. Returns values by trial and epoch."""
+        out = out or self.out
+        trials = {row[0]: row[1:] for row in self.rows("SELECT id, status, target, parent, from_epoch, attempts FROM trials", out)}
+        values = {(t, e): v for t, e, v in self.rows("SELECT trial, epoch, value FROM reports", out)}
+        for trial, (status, target, parent, from_epoch, attempts) in trials.items():
+            self.assertIn(status, ("finished", "paused", "stopped"))
+            mine = [e for t, e in sorted(values) if t == trial]
+            if status != "stopped" or not mine or mine[-1] == target:
+                self.assertEqual(mine, list(range(from_epoch + 1, target + 1)))
+            lines = [json.loads(line) for line in (out / f"trials/{trial:04}/metrics.jsonl").read_text().splitlines()]
+            written = {line["epoch"]: line["test_top1"] for line in lines if line["kind"] == "eval"}
+            self.assertEqual(len([line for line in lines if line["kind"] == "eval"]), len(written))
+            for epoch in mine:
+                self.assertEqual(written[epoch], values[trial, epoch])
+        ledger, before, opened = (out / "ledger.jsonl").read_bytes().splitlines(), "", collections.Counter()
+        events = self.rows("SELECT id, trial, status FROM events ORDER BY id", out)
+        self.assertEqual(len(ledger), len(events))
+        for line, (number, trial, status) in zip(ledger, events):
+            entry = json.loads(line)
+            self.assertEqual((entry["number"], entry["run"], entry["status"], entry["previous"]), (number, f"trials/{trial:04}", status, before))
+            self.assertEqual(hashlib.sha256(line.rsplit(b',"hash":"', 1)[0]).hexdigest(), entry["hash"])
+            before = entry["hash"]
+            opened[trial] += 1 if status == "started" else -1
+            self.assertIn(opened[trial], (0, 1))
+        self.assertEqual(set(opened.values()), {0})
+        self.assertEqual({t: attempts for t, (*_, attempts) in trials.items()}, collections.Counter(t for _, t, s in events if s == "started"))
+        return values
+
+    def test_killed_at_random_moments_it_comes_to_the_same_end(self):
+        seed = random.randrange(10 ** 6)
+        print("seed", seed, file=sys.stderr)
+        dice = random.Random(seed)
+        words = self.words(self.asked(trials=4, parallel=2, retries=100))
+        whole = self.dir / "whole"
+        self.tune(self.dir / "space.toml", "--out", whole, "--", *training)
+        expected = self.check(whole)
+        self.assertEqual(len(expected), 12)
+        ends = []
+        for number in (signal.SIGKILL, signal.SIGTERM):   # of the coordinator; its workers and trials meanwhile
+            process = self.start(*words)
+            until = time.monotonic() + dice.uniform(0.3, 1.2)
+            while time.monotonic() < until and process.poll() is None:
+                time.sleep(dice.uniform(0.05, 0.3))
+                below = self.processes("--run.max_steps" if dice.random() < 0.7 else "--worker")
+                if below:
+                    try:
+                        os.kill(dice.choice(below), signal.SIGKILL)
+                    except OSError:
+                        pass
+            process.send_signal(number)
+            said = process.communicate(timeout=60)[1]
+            ends.append(process.returncode)
+            self.assertIn(process.returncode, (0, -number if number == signal.SIGKILL else 85), said)
+            for _ in range(100):
+                if not self.processes():
+                    break
+                time.sleep(0.05)
+            self.assertEqual(self.processes(), [], "left behind")
+        last = self.tune(*words)
+        self.assertEqual(self.check(), expected, ends)
+        self.assertEqual(len(self.rows("SELECT * FROM trials")), 4)
+        again = self.tune("--out", self.out)   # nothing is left
+        self.assertEqual(again.stdout, last.stdout)
+        self.tune("--out", self.out, "--trials", 5)
+        self.assertEqual(len(self.check()), 15)
+
+    def test_workers_of_two_hosts_on_one_search(self):
+        """As far as one machine has them: namespaces of processes and networks of their own, so that nobody sees whether the other lives."""
+        self.tune(*self.words(self.asked(algorithm="asha", trials=8, epochs=4, eta=2, lease=1), "--slurm", 2, "--dry_run"))
+        host = ["unshare", "--user", "--map-root-user", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        if subprocess.run([*host, "true"], capture_output=True).returncode:
+            host = []
+        first = self.start("--worker", self.out, wrap=host)
+        second = self.start("--worker", self.out)
+        time.sleep(0.6)
+        for process in self.processes("--worker"):   # one host goes down, all at once
+            try:
+                if b"unshare" in pathlib.Path(f"/proc/{process}/cmdline").read_bytes():
+                    os.kill(process, signal.SIGKILL)
+            except OSError:
+                pass
+        if not host:
+            first.kill()
+        first.communicate(timeout=60)
+        third = self.start("--worker", self.out, wrap=host)
+        for process in (second, third):
+            said = process.communicate(timeout=60)[1]
+            self.assertEqual(process.returncode, 0, said)
+        values = self.check()
+        trials = self.rows("SELECT id, status, target FROM trials")
+        self.assertEqual(len(trials), 8)
+        reached = collections.Counter(target for _, _, target in trials)
+        self.assertEqual(set(reached), {1, 2, 4})
+        self.assertGreaterEqual(reached[2] + reached[4], 4)
+        self.assertGreaterEqual(reached[4], 2)
+        self.assertEqual({status for _, status, target in trials if target == 4}, {"finished"})
+        self.assertEqual(len(values), sum(target for _, _, target in trials))
+
+    def test_what_it_has_come_to(self):
+        got = self.tune(*self.words(self.asked(trials=9, parallel=2, algorithm="tpe", startup=4, objective="-test_loss")))
+        self.assertIn("SYNTHETIC DATA", got.stdout)
+        self.assertIn("9 of 9 trials, 27 epochs in all", got.stdout)
+        losses = {}
+        for trial in range(1, 10):
+            lines = [json.loads(line) for line in (self.out / f"trials/{trial:04}/metrics.jsonl").read_text().splitlines()]
+            losses[trial] = [line["test_loss"] for line in lines if line["kind"] == "eval"][-1]
+            config = tomllib.loads((self.out / f"trials/{trial:04}/config.toml").read_text())
+            point = json.loads(self.rows(f"SELECT point FROM trials WHERE id = {trial}")[0][0])
+            self.assertEqual((str(config["optim"]["lr"]), config["optim"]["name"]), (str(float(point["optim.lr"])), point["optim.name"]))
+            self.assertEqual("optim.momentum" in point, point["optim.name"] == "sgd")
+        order = sorted(losses, key=losses.get)
+        rows = got.stdout.splitlines()[2:11]
+        self.assertEqual([int(row.split()[0]) for row in rows], order)
+        self.assertIn(f"best: trial {order[0]}, test_loss {losses[order[0]]:.6g}", got.stdout)
+        shown = self.tune("report", self.out)
+        self.assertEqual(shown.stdout, got.stdout)
+        page = self.dir / "page.html"
+        for words in (["tune", "report", self.out, "--out", page], ["report", self.out, "--out", page]):
+            self.assertEqual(run(*words).returncode, 0)
+            text = page.read_text()
+            xml.etree.ElementTree.fromstring(text.split("\n", 1)[1])
+            for part in ("Learning curves", "Importance of settings", "What the best has cost", "Trials: their settings", "SYNTHETIC DATA", "optim.momentum", "epochs in all"):
+                self.assertIn(part, text)
+            page.unlink()
+
+    def test_a_population_copies_and_perturbs(self):
+        self.tune(*self.words(self.asked(space='[space]\n"optim.lr" = {type = "log", low = 1e-5, high = 0.5}\n', algorithm="pbt", trials=3, epochs=3, parallel=2, quantile=0.5)))
+        self.check()
+        children = self.rows("SELECT id, parent, from_epoch FROM trials WHERE parent > 0")
+        self.assertGreater(len(children), 0)
+        for trial, parent, epoch in children:
+            mine, theirs = ([json.loads(line) for line in (self.out / f"trials/{t:04}/metrics.jsonl").read_text().splitlines()] for t in (trial, parent))
+            self.assertEqual([line for line in mine if line["epoch"] <= epoch], [line for line in theirs if line["epoch"] <= epoch])
+            last, next_ = ([line["step"] for line in mine if line["kind"] == "eval" and line["epoch"] == epoch + i] for i in (0, 1))
+            self.assertEqual((last, next_), ([10 * epoch], [10 * epoch + 10]))
+            rates = [tomllib.loads((self.out / f"trials/{t:04}/config.toml").read_text())["optim"]["lr"] for t in (trial, parent)]
+            self.assertNotEqual(*rates)
+
+    def test_median_rule_and_failed_trials(self):
+        wild = '[space]\n"optim.lr" = {type = "choice", values = ["0.001", "1e30"]}\n'
+        got = self.tune(*self.words(self.asked(space=wild, trials=5, algorithm="random"), train=[*training, "--optim.name", "sgd", "--run.finite_steps", 1]))
+        status = collections.Counter(s for s, in self.rows("SELECT status FROM trials"))
+        self.assertEqual(set(status), {"finished", "failed"})
+        self.assertIn("loss is nan", self.rows("SELECT why FROM trials WHERE status = 'failed'")[0][0])
+        self.assertIn(f"{status['failed']} failed", got.stdout)
+        slow = self.dir / "slow"
+        self.tune(*self.words(self.asked(trials=5, median_stop=True, startup=2, algorithm="random", seed=3), out=slow, train=[*training, "--data.synthetic_size", 3000, "--epochs", 6]))
+        stopped = self.rows("SELECT id, why FROM trials WHERE status = 'stopped'", slow)
+        for trial, why in stopped:
+            self.assertIn("below the median", why)
+        self.check(slow)
+
+    def test_refused(self):
+        def refused(*words, says, status=2):
+            self.refused(run("tune", *words), *says, status=status)
+            self.assertFalse(self.out.exists())
+        path = self.asked(trials=3)
+        refused(path, "--", *training, says=["--out DIR"])
+        refused(path, "--out", self.out, says=["what to tune stands behind --"])
+        refused("--out", self.out, "--", *training, says=["name the file of parameters"])
+        refused(self.dir / "none.toml", *self.words(), says=["none.toml cannot be read"])
+        refused(path, *self.words(train=["train", "mlpp"]), says=["mlpp"])
+        refused(path, *self.words(train=["train", "mlp", "--run.dir", self.dir]), says=["run directories of their own"])
+        refused(path, *self.words(train=["train", "mlp", "--virtual", 2]), says=["real time"])
+        refused(path, *self.words(train=["train", "mlp", "--optim.lrr", 2]), says=["optim.lr"])
+        refused(path, "x", *self.words(), says=["unexpected argument 'x'"])
+        refused("--worker", self.out, says=["it is not the folder of a search"], status=1)
+        refused("report", self.out, says=["it is not the folder of a search"], status=1)
+        refused("report", says=["name the search"])
+        refused(self.asked(objective="test_f1"), *self.words(), says=["no evaluation reports 'test_f1'"])
+        refused(self.asked(space='[space]\n"optim.lr" = {type = "log", low = 1, high = 1}\n'), *self.words(), says=["space.toml:3", "no room"])
+        refused(self.asked(space=""), *self.words(), says=["no room"])
+
+    def test_an_objective_that_is_never_reported_and_trainings_that_fail(self):
+        path = self.asked(trials=5, parallel=2, objective="tokens_per_s")
+        got = run("tune", *self.words(path))
+        self.refused(got, "objective tokens_per_s is never reported", "test_top1", status=1)
+        self.assertFalse(self.processes())
+        other = self.dir / "other"
+        got = run("tune", *self.words(self.asked(trials=5), out=other, train=[*training, "--data.name", "mnist", "--data.root", self.dir / "nothing"]))
+        self.refused(got, "the first 3 trials failed", "nothing", status=1)
+        self.tune(*self.words(self.asked(trials=2), out=self.dir / "third"))
+        got = run("tune", *self.words(self.asked(trials=2, seed=2), out=self.dir / "third"))
+        self.refused(got, "another search", "seed = 1 there, seed = 2 now", status=2)
+        got = run("tune", "--out", self.dir / "third", "--trials", 1)
+        self.refused(got, "they can only become more", status=2)
+
+    def test_slurm_script_and_dry_run(self):
+        path = self.asked(trials=2, ranks=2, launcher="mpiexec")
+        got = self.tune(*self.words(path, "--dry_run"))
+        self.assertIn("trial 2, 3 epochs: optim.lr=", got.stdout)
+        self.assertFalse(self.out.exists())
+        bin = self.dir / "bin"
+        bin.mkdir()
+        (bin / "sbatch").write_text(f'#!/bin/sh\necho "$@" >{self.dir}/submitted\n')
+        (bin / "sbatch").chmod(0o755)
+        got = self.tune(*self.words(path, "--slurm", 7), env={"PATH": f"{bin}:{os.environ['PATH']}"})
+        script = (self.out / "workers.sbatch").read_text()
+        self.assertEqual((self.dir / "submitted").read_text().strip(), str(self.out / "workers.sbatch"))
+        for line in ("#!/bin/bash", "#SBATCH --array=1-7", "#SBATCH --ntasks=2", "#SBATCH --cpus-per-task=1", "#SBATCH --signal=B:TERM@120", f"exec '{os.path.realpath(trireme)}' tune --worker '{self.out}'"):
+            self.assertIn(line, script.splitlines())
+        self.assertEqual(subprocess.run(["bash", "-n", self.out / "workers.sbatch"]).returncode, 0)
+        if mpiexec != "none":   # what a task of the array does
+            got = subprocess.run(["bash", self.out / "workers.sbatch"], capture_output=True, text=True, env={**os.environ, "PATH": os.path.dirname(mpiexec) + ":" + os.environ["PATH"]})
+            self.assertEqual(got.returncode, 0, got.stderr)
+            self.assertEqual(len(self.check()), 6)
+            self.assertEqual(json.loads((self.out / "trials/0001/environment.json").read_text())["ranks"], 2)
+
+
+if __name__ == "__main__":
+    unittests.main(sys.argv[4:])

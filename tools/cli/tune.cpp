@@ -1,0 +1,129 @@
+// trireme tune: a search, put together of a file and a training; or a worker of one, or its page.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+
+#include "framework/io/file.h"
+#include "tools/cli/commands.h"
+#include "tools/cli/config_file.h"
+#include "tools/launch/job.h"
+#include "tools/training/toml_file.h"
+#include "tools/tune/tune_page.h"
+#include "tools/tune/tuner.h"
+#include "tools/tune/worker.h"
+
+namespace trireme {
+namespace fs = std::filesystem;
+namespace {
+
+[[noreturn]] void refuse(const std::string& text) { throw OptionError("tune: " + text); }
+
+int work(const TuneCommand& c) {
+  TrainerOptions settings;
+  parse_config(settings, TuneStore(c.worker).settings(), c.worker + "/settings.toml", OldNames::read);
+  const int status = run_worker(c.worker, settings, c.share);
+  const std::string why = TuneStore(c.worker).error();
+  check(status != 1, "tune", "{}", why);
+  return status;
+}
+
+int show(const TuneCommand& c) {
+  if (c.directory.empty()) refuse("name the search: trireme tune report DIR --out page.html");
+  const TuneResult result = tune_result(c.directory);
+  if (!c.out.empty()) replace_file(c.out, tune_page(result));
+  fmt::print("{}", c.out.empty() ? table_of(result) : c.out + "\n");
+  return 0;
+}
+
+/// What is asked, with the training's settings.
+std::pair<TuneQuestion, TrainerOptions> asked(const TuneCommand& c) {
+  const TrainerOptions settings =
+      training_of("tune", "trireme tune space.toml --out DIR -- train mnist_cnn --epochs 9", c.words);
+  if (!settings.run.dir.empty() || settings.run.resume != "no" || settings.run.max_steps > 0)
+    refuse("trials have run directories of their own: train without --run.dir, --resume and --run.max_steps");
+  TuneQuestion question = parse_tune(read_settings(c.what), c.what);
+  if (c.trials > 0) question.options.trials = c.trials;
+  if (c.parallel > 0) question.options.parallel = c.parallel;
+  complete(question, settings);
+  return {std::move(question), settings};
+}
+
+/// What would be asked, and where it would begin.
+void print(const TuneQuestion& q) {
+  fmt::print("{}\n", to_toml(q));
+  const auto search = make_algorithm(q.options, q.space);
+  for (int i = 1; i <= std::min<std::int64_t>(10, q.options.trials); ++i) {
+    const Suggestion s = search->suggest();
+    if (s.kind != Suggestion::Kind::start) break;
+    fmt::print("trial {}, {} epochs: {}\n", i, s.target, q.space.text(s.point));
+    search->observe({.id = i, .point = s.point, .target = s.target});
+  }
+}
+
+int submit(const TuneCommand& c) {
+  const std::string folder = fs::absolute(c.out).lexically_normal().string(), script = folder + "/workers.sbatch";
+  const std::string program = fs::read_symlink("/proc/self/exe");
+  replace_file(script, slurm_script(folder, TuneStore(c.out).question().options, c.slurm, program));
+  fmt::print("{}\n", script);
+  if (c.dry_run) return 0;
+  std::fflush(stdout);
+  Job job({"sbatch", script});
+  while (!job.poll()) (void)next_signal(0.1);
+  const int status = job.status();
+  check(status == 0, "tune", "sbatch {} ended with status {}: submit it by hand", script, status);
+  return 0;
+}
+
+}  // namespace
+
+void add_options(CLI::App& command, TuneCommand& t) {
+  command.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  command.add_option("what", t.what, "TOML file of parameters, [space], and how to search, [tune]; or report")
+      ->type_name("FILE|report");
+  command.add_option("dir", t.directory, "of report: folder of the search")->type_name("DIR");
+  command.add_option("--out", t.out, "folder of the search, which may have begun; of report the page to write")
+      ->type_name("DIR");
+  command.add_option("--worker", t.worker, "work for the search of this folder, beside others, until nothing is left")
+      ->type_name("DIR");
+  command.add_option("--trials", t.trials, "in all; a search that has begun may get more")
+      ->type_name("N")
+      ->check(CLI::Range(1, 100000));
+  command.add_option("--parallel", t.parallel, "trials at once on this host")
+      ->type_name("N")
+      ->check(CLI::Range(1, 4096));
+  command.add_option("--share", t.share, "of a worker: how many share this host's cores (default: 1)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 4096));
+  command.add_option("--slurm", t.slurm, "write DIR/workers.sbatch, a job array of so many workers, and submit it")
+      ->type_name("N")
+      ->check(CLI::Range(1, 100000));
+  command.add_flag("--dry_run,--dry-run", t.dry_run, "only print the search and its first trials; --slurm: only write");
+}
+
+int tune_command(const TuneCommand& c) {
+  adopt_orphans();  // before there are threads, which would take the signals
+  if (!c.worker.empty()) {
+    if (!c.what.empty() || !c.words.empty())
+      refuse("a worker does what the search of its folder says: --worker DIR alone");
+    return work(c);
+  }
+  if (c.what == "report") return show(c);
+  if (!c.directory.empty()) refuse(fmt::format("unexpected argument '{:.200}'; the folder is --out DIR", c.directory));
+  if (c.out.empty()) refuse("name the folder of the search: --out DIR");
+  int parallel = c.parallel;
+  if (!c.what.empty()) {
+    const auto [question, settings] = asked(c);
+    if (c.dry_run && c.slurm == 0) return print(question), 0;
+    keep_search(c.out, question, settings);
+    parallel = question.options.parallel;
+  } else {
+    if (!c.words.empty()) refuse("name the file of parameters: trireme tune space.toml --out DIR -- train ...");
+    const TuneQuestion question = TuneStore(c.out).question();
+    if (c.dry_run && c.slurm == 0) return print(question), 0;
+    if (c.trials > 0) add_trials(c.out, c.trials);
+  }
+  return c.slurm > 0 ? submit(c) : run_search(c.out, parallel);
+}
+
+}  // namespace trireme

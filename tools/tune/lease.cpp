@@ -1,0 +1,53 @@
+#include "tools/tune/lease.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace trireme {
+namespace fs = std::filesystem;
+namespace {
+
+/// When a process began, in ticks since the machine did; empty: it is not there, or only its status is.
+std::string start_of(int process) {
+  std::ifstream in(fmt::format("/proc/{}/stat", process));
+  std::string text, word;
+  std::getline(in, text);
+  const auto behind = text.rfind(") ");  // of the name, which may hold anything
+  if (behind == text.npos || text[behind + 2] == 'Z') return "";
+  std::size_t at = behind + 2;
+  for (int field = 3; field < 22; ++field) at = text.find(' ', at) + 1;
+  return text.substr(at, text.find(' ', at) - at);
+}
+
+/// Of this machine since it was started, and of the processes that see each other.
+std::string place() {
+  std::ifstream in("/proc/sys/kernel/random/boot_id");
+  std::string boot;
+  std::getline(in, boot);
+  std::error_code none;
+  return fmt::format("{} {}", boot.empty() ? "unknown" : boot, fs::read_symlink("/proc/self/ns/pid", none).string());
+}
+
+}  // namespace
+
+std::string own_identity() {
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  return fmt::format("{} pid {} [{} {}]", host, ::getpid(), place(), start_of(::getpid()));
+}
+
+std::string shown_identity(const std::string& identity) { return identity.substr(0, identity.rfind(" [")); }
+
+bool has_ended(const std::string& identity) {
+  const auto open = identity.rfind(" ["), pid = identity.rfind(" pid ", open);
+  if (open == identity.npos || pid == identity.npos) return false;
+  const std::string here = place();
+  if (here.starts_with("unknown") || identity.substr(open + 2, here.size()) != here) return false;
+  const std::string start = identity.substr(open + 3 + here.size());
+  return start_of(std::atoi(identity.c_str() + pid + 5)) + "]" != start;
+}
+
+}  // namespace trireme

@@ -1,0 +1,309 @@
+#include "tools/tune/tune_file.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+
+#include "kernels/core/suggest.h"
+#include "kernels/core/text.h"
+#include "tools/training/from_options.h"
+#include "tools/training/toml_file.h"
+#include "tools/tune/asha.h"
+#include "tools/tune/grid.h"
+#include "tools/tune/sobol.h"
+
+namespace trireme {
+namespace {
+
+/// A parameter as it stands in the file.
+struct Entry {
+  std::string name;
+  const toml::table* table;
+  std::string place;  // "space.toml:7: "
+  toml::source_position at;
+};
+
+void collect(const toml::table& table, const std::string& prefix, const std::string& source,
+             std::vector<Entry>& entries) {
+  for (auto&& [key, node] : table) {
+    const std::string name = prefix + std::string(key.str());
+    const toml::table* inner = node.as_table();
+    if (!inner)
+      throw OptionError(
+          fmt::format("{}{} must be a table: {{type = \"uniform\", low = 0, high = 1}}", place_in(source, node), name));
+    const auto type = inner->find("type");
+    if (type != inner->end() && type->second.is_string())
+      entries.push_back({name, inner, fmt::format("{}:{}: ", source, key.source().begin.line), key.source().begin});
+    else
+      collect(*inner, name + ".", source, entries);
+  }
+}
+
+/// A value as a command line has it; "": of another type.
+std::string text_of(const toml::node& node) {
+  if (const auto* text = node.as_string()) return text->get();
+  if (const auto* flag = node.as_boolean()) return flag->get() ? "true" : "false";
+  if (const auto* whole = node.as_integer()) return fmt::format("{}", whole->get());
+  if (const auto* number = node.as_floating_point()) return fmt::format("{}", number->get());
+  return "";
+}
+
+std::vector<std::string> texts_of(const toml::node& node) {
+  if (const toml::array* list = node.as_array()) {
+    std::vector<std::string> all;
+    for (const toml::node& each : *list) all.push_back(text_of(each));
+    return all;
+  }
+  return {text_of(node)};
+}
+
+double number_in(const Entry& e, const char* key, bool whole) {
+  const auto at = e.table->find(key);
+  if (at == e.table->end() || !at->second.is_number())
+    throw OptionError(fmt::format("{}{} wants numbers low and high", e.place, e.name));
+  const double value = at->second.value<double>().value_or(0);
+  if (!std::isfinite(value) || (whole && std::floor(value) != value) || std::abs(value) > 1e15)
+    throw OptionError(fmt::format("{}{}: {} is {}, which is no {}number to search among", e.place, e.name, key, value,
+                                  whole ? "whole " : ""));
+  return value;
+}
+
+Parameter parameter_of(const Entry& e) {
+  using Kind = Parameter::Kind;
+  const std::vector<std::string> kinds{"uniform", "log", "integer", "log_integer", "choice"};
+  const std::string type = (*e.table)["type"].value_or(std::string());
+  const auto kind = std::ranges::find(kinds, type);
+  if (kind == kinds.end()) throw OptionError(fmt::format("{}{}: type: {}", e.place, e.name, unknown_name(type, kinds)));
+  Parameter p{.name = e.name, .kind = static_cast<Kind>(kind - kinds.begin())};
+  std::set<std::string> known{"type", "only_if"};
+  if (p.kind == Kind::choice) {
+    known.insert("values");
+    const auto at = e.table->find("values");
+    if (at != e.table->end() && at->second.is_array()) p.values = texts_of(at->second);
+    if (std::set<std::string>(p.values.begin(), p.values.end()).size() != p.values.size())
+      throw OptionError(fmt::format("{}{} has a value twice", e.place, e.name));
+    p.low = 0, p.high = static_cast<double>(p.values.size()) - 1, p.levels = static_cast<int>(p.values.size());
+  } else {
+    known.insert({"low", "high", "levels"});
+    p.low = number_in(e, "low", p.is_whole()), p.high = number_in(e, "high", p.is_whole());
+    if (p.is_log() && p.low <= 0)
+      throw OptionError(fmt::format("{}{}: low is {}, and a logarithmic range lies above 0", e.place, e.name, p.low));
+    const double room = p.is_whole() ? p.high - p.low + 1 : 1e9;
+    p.levels = (*e.table)["levels"].value_or(static_cast<int>(std::min(room, 5.0)));
+    if (p.levels < 1 || p.levels > room)
+      throw OptionError(fmt::format("{}{}: levels is {}, and there are {} values", e.place, e.name, p.levels, room));
+  }
+  for (auto&& [key, node] : *e.table)
+    if (!known.contains(std::string(key.str())))
+      throw OptionError(
+          fmt::format("{}{}: {}", e.place, e.name, unknown_name(std::string(key.str()), {known.begin(), known.end()})));
+  if (!(p.low < p.high))
+    throw OptionError(fmt::format("{}{} has no room: {}", e.place, e.name,
+                                  p.kind == Kind::choice ? "it wants two values or more"
+                                                         : fmt::format("low {} is not below high {}", p.low, p.high)));
+  return p;
+}
+
+void flatten(const toml::table& table, const std::string& prefix,
+             std::vector<std::pair<std::string, std::vector<std::string>>>& found) {
+  for (auto&& [key, node] : table) {
+    const std::string name = prefix + std::string(key.str());
+    if (const toml::table* inner = node.as_table())
+      flatten(*inner, name + ".", found);
+    else
+      found.emplace_back(name, texts_of(node));
+  }
+}
+
+/// Those that it depends on stand before it: false where one of them does not yet.
+bool add_conditions(const Entry& e, Parameter& p, const std::vector<Parameter>& before, const std::vector<Entry>& all) {
+  const auto at = e.table->find("only_if");
+  if (at == e.table->end()) return true;
+  std::vector<std::pair<std::string, std::vector<std::string>>> conditions;
+  if (at->second.is_table()) flatten(*at->second.as_table(), "", conditions);
+  if (conditions.empty())
+    throw OptionError(
+        fmt::format("{}{}: only_if wants a parameter and its value: {{\"optim.name\" = \"sgd\"}}", e.place, e.name));
+  p.only_if.clear();
+  for (const auto& [name, texts] : conditions) {
+    if (std::ranges::find(all, name, &Entry::name) == all.end())
+      throw OptionError(
+          fmt::format("{}{}: only_if names {}, which is no parameter of the space", e.place, e.name, name));
+    const auto parent = std::ranges::find(before, name, &Parameter::name);
+    if (parent == before.end()) return false;
+    Condition c{.parameter = static_cast<std::size_t>(parent - before.begin())};
+    for (const std::string& text : texts) {
+      c.values.push_back(parent->number(text));
+      if (std::isnan(c.values.back()) || !parent->is_whole())
+        throw OptionError(fmt::format("{}{}: only_if: {} is never '{}'", e.place, e.name, name, shortened(text)));
+    }
+    p.only_if.push_back(std::move(c));
+  }
+  return true;
+}
+
+Space space_of(const toml::table& table, const std::string& source) {
+  std::vector<Entry> entries;
+  collect(table, "", source, entries);
+  std::ranges::stable_sort(entries, {}, [](const Entry& e) { return std::pair(e.at.line, e.at.column); });
+  if (entries.empty()) throw OptionError(fmt::format("{}: [space] is empty: there is no room to search", source));
+  std::vector<Parameter> parameters, left;
+  std::vector<Entry> open = entries;
+  while (!open.empty()) {
+    const auto next = std::ranges::find_if(open, [&](const Entry& e) {
+      Parameter p = parameter_of(e);
+      if (!add_conditions(e, p, parameters, entries)) return false;
+      parameters.push_back(std::move(p));
+      return true;
+    });
+    if (next == open.end())
+      throw OptionError(fmt::format("{}{}: only_if goes round in a circle", open[0].place, open[0].name));
+    open.erase(next);
+  }
+  return Space(std::move(parameters));
+}
+
+/// Keys that evaluations of `trireme train` may have, and a search may want.
+const std::vector<std::string>& objectives() {
+  static const std::vector<std::string> keys{"test_top1",   "test_top5",   "test_loss",    "test_correct",
+                                             "train_top1",  "train_loss",  "images_per_s", "tokens_per_s",
+                                             "step_ms_p50", "step_ms_p95", "memory_mb",    "wait_share"};
+  return keys;
+}
+
+[[noreturn]] void refuse(const std::string& text) { throw OptionError("tune: " + text); }
+
+/// Settings that the search sets itself.
+bool is_own(const std::string& name) {
+  constexpr std::array others{"epochs", "parallel.ranks", "parallel.virtual", "parallel.mesh", "device"};
+  return name.starts_with("run.") || name.starts_with("checkpoint.") || std::ranges::find(others, name) != others.end();
+}
+
+/// Settings that a training that goes on cannot change.
+bool is_fixed(const std::string& name) {
+  constexpr std::array names{"model", "weights", "seed", "dtype", "zero_gamma", "recompute", "optim.name"};
+  return name.starts_with("arch.") || name.starts_with("data.") || name.starts_with("parallel.") ||
+         std::ranges::find(names, name) != names.end();
+}
+
+void check_model(const std::string& name) {
+  std::vector<std::string> known;
+  for (const ModelRow& row : models()) known.push_back(row.name);
+  if (std::ranges::find(known, name) == known.end()) throw OptionError("model: " + unknown_name(name, known));
+}
+
+void check_parameters(const TuneQuestion& q, const TrainerOptions& settings) {
+  TrainerOptions any;
+  const auto table = option_table(any);
+  for (const Parameter& p : q.space.parameters()) {
+    (void)find_option(table, p.name);
+    if (is_own(p.name)) refuse(fmt::format("{} is not for a space: the search sets it itself", p.name));
+    if (q.options.algorithm == "pbt" && is_fixed(p.name))
+      refuse(fmt::format("pbt changes settings of trainings that go on, and {} cannot change then", p.name));
+  }
+  for (std::size_t i = 0; i < q.space.size(); ++i) {  // each end of each, and each value
+    const Parameter& p = q.space[i];
+    std::vector<double> ends{p.low, p.high};
+    for (double v = 0; p.kind == Parameter::Kind::choice && v <= p.high; ++v) ends.push_back(v);
+    for (const double v : ends) {
+      TrainerOptions copy = settings;
+      const auto options = option_table(copy);
+      const Option& option = find_option(options, p.name);
+      try {
+        set_option(option, p.text(v));
+        check_value(option);
+        if (p.name == "model") check_model(copy.model);
+      } catch (const OptionError& e) { refuse(fmt::format("{} = {}: {}", p.name, shortened(p.text(v)), e.what())); }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Option> option_table(TuneOptions& o) {
+  constexpr double any = -std::numeric_limits<double>::infinity(), most = -any;
+  return {{"tune.algorithm", &o.algorithm, "", any, most, "random, sobol, grid, tpe, asha, pbt"},
+          {"tune.objective", &o.objective},
+          {"tune.trials", &o.trials, "", 1, 100000},
+          {"tune.epochs", &o.epochs, "", 0, 1e9},
+          {"tune.min_epochs", &o.min_epochs, "", 1, 1e9},
+          {"tune.eta", &o.eta, "", 2, 1000},
+          {"tune.seed", &o.seed},
+          {"tune.parallel", &o.parallel, "", 1, 4096},
+          {"tune.ranks", &o.ranks, "", 0, 65536},
+          {"tune.launcher", &o.launcher, "", any, most, "threads, mpiexec, srun"},
+          {"tune.median_stop", &o.median_stop},
+          {"tune.startup", &o.startup, "", 1, 100000},
+          {"tune.quantile", &o.quantile, "", 0.01, 0.5},
+          {"tune.retries", &o.retries, "", 0, 1000},
+          {"tune.lease", &o.lease, "", 0.01, 86400}};
+}
+
+TuneQuestion parse_tune(const std::string& toml, const std::string& source) {
+  const toml::table all = parse_toml(toml, source);
+  TuneQuestion q;
+  for (auto&& [key, node] : all) {
+    const std::string name(key.str());
+    if (name != "tune" && name != "space")
+      throw OptionError(place_in(source, node) + unknown_name(name, {"tune", "space"}));
+    if (!node.is_table())
+      throw OptionError(fmt::format("{}{} must be a table: [{}]", place_in(source, node), name, name));
+  }
+  if (const toml::node* tune = all.get("tune"))
+    for (auto&& [key, node] : *tune->as_table()) {
+      try {
+        const std::vector<Option> known = option_table(q.options);
+        const Option& option = find_option(known, "tune." + std::string(key.str()));
+        set_option(option, option_text(node, option));
+        check_value(option);
+      } catch (const OptionError& e) { throw OptionError(place_in(source, node) + e.what()); }
+    }
+  const toml::node* space = all.get("space");
+  q.space = space_of(space ? *space->as_table() : toml::table(), source);
+  return q;
+}
+
+std::string to_toml(const TuneQuestion& q) {
+  TuneOptions copy = q.options;
+  std::string out = "[tune]\n";
+  for (const Option& o : option_table(copy)) out += fmt::format("{} = {}\n", o.name.substr(5), toml_value(o));
+  return out + "\n" + q.space.to_toml();
+}
+
+TrainerOptions settings_at(const Space& space, const Point& point, TrainerOptions settings) {
+  const auto table = option_table(settings);
+  for (const auto& [name, text] : space.settings(point)) set_option(find_option(table, name), text);
+  validate(settings);
+  return settings;
+}
+
+void complete(TuneQuestion& q, const TrainerOptions& settings) {
+  TuneOptions& o = q.options;
+  if (o.epochs == 0) o.epochs = settings.epochs;
+  if (o.epochs < 1) refuse("trials of 0 epochs report nothing");
+  if (o.ranks == 0) o.ranks = make_ranks(settings);
+  if (o.min_epochs > o.epochs) refuse(fmt::format("min_epochs is {}, and a trial has {}", o.min_epochs, o.epochs));
+  if (settings.parallel.virtual_ranks > 0) refuse("trials run in real time, without --virtual");
+  if (std::ranges::find(objectives(), o.key()) == objectives().end())
+    refuse(fmt::format("objective: no evaluation reports '{}'{}; there are {}", shortened(o.key()),
+                       did_you_mean(o.key(), objectives()), fmt::join(objectives(), ", ")));
+  check_model(settings.model);
+  check_parameters(q, settings);
+  if (o.algorithm == "sobol" && q.space.size() > Sobol::most)
+    refuse(fmt::format("sobol has {} dimensions, the space {} parameters: take random", Sobol::most, q.space.size()));
+  if (o.algorithm == "grid") o.trials = std::min<std::int64_t>(o.trials, GridSearch::points(q.space, o.trials).size());
+  const std::vector<std::int64_t> rungs = asha_rungs(o);
+  const double wanted = std::pow(o.eta, static_cast<double>(rungs.size()) - 1);
+  if (o.algorithm == "asha" && static_cast<double>(o.trials) < wanted)
+    refuse(fmt::format("asha: of {} trials none comes to the last of the rungs {} with eta {}: it wants at least {}",
+                       o.trials, fmt::join(rungs, ", "), o.eta, wanted));
+  if (o.median_stop && (o.algorithm == "asha" || o.algorithm == "pbt"))
+    refuse(fmt::format("median_stop is for random, sobol, grid and tpe: {} ends trials itself", o.algorithm));
+  if (o.algorithm == "pbt" && o.trials < 2) refuse("pbt wants a population of at least two trials");
+}
+
+}  // namespace trireme

@@ -1,0 +1,92 @@
+#include "tools/tune/tune_result.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace trireme {
+namespace {
+
+std::string value_text(const TuneResult& r, const TrialRow& t) {
+  return t.scores.empty() ? "-" : fmt::format("{:.6g}", r.value(t));
+}
+
+/// The best evaluation, with its epoch.
+std::string best_text(const TuneResult& r, const TrialRow& t) {
+  if (t.scores.empty()) return "-";
+  const auto best = std::ranges::max_element(t.scores, {}, &std::pair<std::int64_t, double>::second);
+  return fmt::format("{:.6g} ({})", r.question.options.sign() * best->second, best->first);
+}
+
+}  // namespace
+
+const TrialRow* TuneResult::best() const {
+  if (order.empty() || trials[static_cast<std::size_t>(order[0])].scores.empty()) return nullptr;
+  return &trials[static_cast<std::size_t>(order[0])];
+}
+
+int TuneResult::count(TrialStatus status) const {
+  return static_cast<int>(std::ranges::count(trials, status, &TrialRow::status));
+}
+
+bool TuneResult::is_synthetic() const {
+  const auto at = settings.find("data.name");
+  return at != settings.end() && at->second == "\"synthetic\"";
+}
+
+TuneResult tune_result(const std::string& directory) {
+  TuneStore store(directory);
+  TuneResult r{.directory = directory, .question = store.question()};
+  r.settings = read_own_toml(store.settings());
+  r.trials = store.trials(), r.reports = store.reports(), r.error = store.error();
+  r.order.resize(r.trials.size());
+  std::iota(r.order.begin(), r.order.end(), 0);
+  std::ranges::stable_sort(r.order, std::greater(), [&](int i) {
+    const TrialRow& t = r.trials[static_cast<std::size_t>(i)];
+    return t.status == TrialStatus::failed ? TrialState::worst : t.last();
+  });
+  const LedgerReader ledger(directory);
+  r.totals = totals_of(ledger.entries()), r.faults = ledger.faults(), r.ledger_head = ledger.head();
+  return r;
+}
+
+std::string table_of(const TuneResult& r, int most) {
+  const TuneOptions& o = r.question.options;
+  std::string out;
+  if (r.is_synthetic()) out += "SYNTHETIC DATA: nothing here says how well a model would do\n";
+  out += fmt::format("{:>6} {:>12} {:>16} {:>7} {:>9} {:>9}  {}\n", "trial", o.key(), "best (epoch)", "epochs",
+                     "seconds", "", "settings");
+  for (int i = 0; i < std::min<int>(most, static_cast<int>(r.order.size())); ++i) {
+    const TrialRow& t = r.trials[static_cast<std::size_t>(r.order[static_cast<std::size_t>(i)])];
+    const std::string status = t.status == TrialStatus::paused ? "not on" : to_string(t.status);
+    out += fmt::format("{:>6} {:>12} {:>16} {:>7} {:>9.1f} {:>9}  {}{}\n", t.id, value_text(r, t), best_text(r, t),
+                       t.scores.empty() ? t.from_epoch : t.scores.back().first, t.seconds, status,
+                       r.question.space.text(t.point),
+                       t.parent > 0 ? fmt::format(" (from trial {})", t.parent) : std::string());
+  }
+  if (std::ssize(r.order) > most) out += fmt::format("... and {} more\n", std::ssize(r.order) - most);
+  out += fmt::format(
+      "\n{} of {} trials, {} epochs in all, {:.4g} device-seconds in {} processes: {} finished, {} stopped, {} not "
+      "promoted, {} failed{}\n",
+      r.trials.size(), std::max<std::int64_t>(o.trials, std::ssize(r.trials)), r.reports.size(),
+      r.totals.device_seconds, r.totals.started, r.count(TrialStatus::finished), r.count(TrialStatus::stopped),
+      r.count(TrialStatus::paused), r.count(TrialStatus::failed),
+      r.count(TrialStatus::running) + r.count(TrialStatus::waiting) > 0
+          ? fmt::format(", {} go on", r.count(TrialStatus::running) + r.count(TrialStatus::waiting))
+          : std::string());
+  if (const TrialRow* best = r.best()) {
+    std::string words;
+    for (const auto& [name, value] : r.question.space.settings(best->point))
+      words += fmt::format(" --{} {}", name, value);
+    out += fmt::format("best: trial {}, {} {}, chosen by it, which flatters it:{}\n", best->id, o.key(),
+                       value_text(r, *best), words);
+    out += fmt::format("its weights: {}\n", trial_directory(r.directory, best->id));
+  }
+  for (const std::string& fault : r.faults) out += "ledger: " + fault + "\n";
+  return out;
+}
+
+}  // namespace trireme

@@ -1,0 +1,250 @@
+#include "tools/tune/worker.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+
+#include "framework/io/checkpoint.h"
+#include "framework/io/file.h"
+#include "framework/io/json.h"
+#include "kernels/core/runtime.h"
+#include "tools/launch/job.h"
+#include "tools/launch/supervisor.h"
+#include "tools/scaling/study.h"
+#include "tools/training/from_options.h"
+#include "tools/training/run_dir.h"
+#include "tools/tune/lease.h"
+
+namespace trireme {
+namespace fs = std::filesystem;
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int preempted = 85;  // train's exit status when it was asked to stop
+constexpr double grace = 60;   // seconds for a trial that was asked to stop
+constexpr const char *to_stop = "asked to stop",
+                     *locked = "is being written by";  // RunLock's: the worker that had the trial is not gone yet
+
+double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+void say(const std::string& text) { fmt::print(stderr, "tune: {}\n", text); }
+
+/// The newest checkpoint of a trial and what else goes on with it, for another's run directory; nothing where that has
+/// begun.
+void inherit(const std::string& from, const std::string& to, std::int64_t step) {
+  if (has_checkpoints(to)) return;
+  const std::string name = step_directory(step);
+  make_directories(to + "/checkpoints");
+  fs::remove_all(to + "/checkpoints/" + name + ".tmp");
+  fs::copy(from + "/checkpoints/" + name, to + "/checkpoints/" + name + ".tmp", fs::copy_options::recursive);
+  for (const char* file : {"config.toml", "metrics.jsonl"})
+    fs::copy_file(from + "/" + file, to + "/" + file, fs::copy_options::overwrite_existing);
+  rename_durably(to + "/checkpoints/" + name + ".tmp", to + "/checkpoints/" + name);
+}
+
+class Worker {
+ public:
+  Worker(const std::string& directory, const TrainerOptions& settings, int share)
+      : store_(directory), options_(store_.question().options), settings_(settings), share_(share) {
+    settings_.epochs = options_.epochs;
+  }
+
+  int run() {
+    for (double pause = 0.05;;) {
+      if (next_signal(0) != 0) return preempted;
+      const Taken taken = store_.take(me_, [&](const Point& p) { return hash_of(p); });
+      if (!store_.error().empty()) return 1;
+      if (taken.kind == Taken::Kind::done) return 0;
+      if (taken.kind == Taken::Kind::wait) {
+        if (next_signal(pause) != 0) return preempted;
+        pause = std::min(2.0, 1.5 * pause);
+        continue;
+      }
+      pause = 0.05;
+      if (!run_one(taken.lease)) return store_.error().empty() ? preempted : 1;
+    }
+  }
+
+ private:
+  std::string hash_of(const Point& point) const {
+    try {
+      return config_hash(to_toml(settings_at(space_, point, settings_)));
+    } catch (const OptionError&) { return "none"; }  // run_one() will say why
+  }
+  /// Steps of an epoch of these settings.
+  std::int64_t steps_per_epoch(const TrainerOptions& c) {
+    const std::string key = to_toml(c);
+    if (!steps_.contains(key)) {
+      const std::int64_t samples = make_dataset(c, "train")->size(), batch = c.data.batch;
+      steps_[key] = (samples + batch - 1) / batch;
+    }
+    return steps_[key];
+  }
+
+  std::vector<std::string> command_of_trial(const Lease& lease) {
+    const TrialState& trial = lease.trial;
+    TrainerOptions c = settings_at(space_, trial.point, settings_);
+    if (c.parallel.threads == 0 && options_.launcher == "threads")
+      c.parallel.threads = std::max(1, cores() / (share_ * options_.ranks));
+    const std::int64_t steps = steps_per_epoch(c);
+    if (options_.algorithm == "pbt") c.checkpoint.keep_every = steps * options_.min_epochs;
+    c.run.progress = "off", c.run.max_steps = 0, c.run.time_limit = 0;
+    const std::string run = trial_directory(store_.directory(), trial.id),
+                      settings = fmt::format("{}/settings/{:04}.toml", store_.directory(), trial.id);
+    make_directories(store_.directory() + "/settings");
+    replace_file(settings, to_toml(c));
+    if (trial.parent > 0) inherit(trial_directory(store_.directory(), trial.parent), run, steps * trial.from_epoch);
+    LaunchOptions launch;
+    launch.launcher = options_.launcher;
+    launch.program = {fs::read_symlink("/proc/self/exe"), "train", "--config", settings, "--run.dir", run};
+    launch.go_on = {"--run.resume", "auto", "--run.max_steps", std::to_string(steps * trial.target)};
+    if (trial.parent > 0) launch.go_on.insert(launch.go_on.end(), {"--run.override", "true"});
+    return command_of(launch, {}, options_.ranks);
+  }
+
+  /// Tells the store of new evaluations. False: the lease is lost.
+  bool tell(const Lease& lease, std::size_t& told) {
+    ReportedValues now =
+        read_values(trial_directory(store_.directory(), lease.trial.id) + "/metrics.jsonl", options_.key());
+    std::erase_if(now.values, [&](const auto& v) { return v.first <= lease.trial.from_epoch; });
+    unreported_ = now.unreported;
+    if (now.values.size() == told) return true;
+    told = now.values.size();
+    return store_.report(lease, now.values);
+  }
+
+  bool is_below_median(const Lease& lease) {
+    if (!options_.median_stop) return false;
+    std::vector<TrialState> all;
+    for (TrialRow& row : store_.trials()) all.push_back(std::move(row));
+    return median_stops(options_, all, all[static_cast<std::size_t>(lease.trial.id - 1)]);
+  }
+
+  Outcome outcome_of(const Job& job, const Lease& lease, bool asked, bool stopped, double seconds) {
+    using Kind = Outcome::Kind;
+    if (stopped) return {Kind::stopped, "below the median of the others", seconds};
+    const std::string run = trial_directory(store_.directory(), lease.trial.id);
+    const ReportedValues now = read_values(run + "/metrics.jsonl", options_.key());
+    const bool whole = !now.values.empty() && now.values.back().first >= lease.trial.target;
+    if (job.status() == 0 && whole) return {Kind::reached, "", seconds};
+    if (asked || job.status() == preempted) return {Kind::interrupted, to_stop, seconds};
+    const std::string& words = job.last_words();
+    if (words.find(locked) != std::string::npos) return {Kind::interrupted, words, seconds};
+    const int signal = job.status() > 128                                ? job.status() - 128
+                       : options_.launcher == "mpiexec" && words.empty() ? job.status()  // of a rank
+                                                                         : 0;
+    if (signal > 0) return {Kind::killed, fmt::format("ended by signal {} ({})", signal, ::strsignal(signal)), seconds};
+    if (job.status() == 0 && !now.unreported.empty())
+      return {Kind::failed, fmt::format("{} is not finite, or not reported", options_.key()), seconds};
+    return {Kind::failed,
+            !words.empty()      ? words
+            : job.status() == 0 ? "it ended before its last epoch"
+                                : fmt::format("ended with status {}", job.status()),
+            seconds};
+  }
+
+  /// Whether the objective is one that no trial reports: then the search is given up. A loss is left out where it is
+  /// not finite.
+  bool is_hopeless(const Lease& lease, std::size_t told) {
+    if (told > 0 || unreported_.empty() || options_.key().ends_with("_loss") || !store_.reports().empty()) return false;
+    store_.give_up(fmt::format("objective {} is never reported: the evaluations of trial {} have {}", options_.key(),
+                               lease.trial.id, unreported_));
+    return true;
+  }
+  void look_for_faults(const Outcome& outcome) {
+    if (outcome.kind != Outcome::Kind::failed || !store_.reports().empty()) return;
+    const auto trials = store_.trials();
+    const auto failed = std::ranges::count(trials, TrialStatus::failed, &TrialRow::status);
+    if (failed >= 3) store_.give_up(fmt::format("the first {} trials failed: {}", failed, outcome.why));
+  }
+
+  /// False: asked to stop.
+  bool run_one(const Lease& lease) {
+    const auto start = Clock::now();
+    std::optional<Clock::time_point> asked;
+    bool stopped = false, lost = false;
+    std::optional<Job> job;
+    Outcome outcome;
+    try {
+      job.emplace(command_of_trial(lease), true);
+    } catch (const std::exception& e) {  // the point's settings or data, or a disk
+      outcome = {Outcome::Kind::failed, e.what(), since(start)};
+    }
+    if (job) {
+      watch(lease, *job, asked, stopped, lost);
+      outcome = outcome_of(*job, lease, asked && !stopped, stopped, since(start));
+      job.reset();
+    }
+    if (lost || !store_.end(lease, outcome))
+      say(fmt::format("trial {} was taken over by another worker", lease.trial.id));
+    else
+      look_for_faults(outcome);
+    if (outcome.why.find(locked) != std::string::npos && next_signal(1) != 0) return false;
+    return !(asked && !stopped) && outcome.why != to_stop;
+  }
+
+  /// Until the trial's process has ended, or has to be.
+  void watch(const Lease& lease, Job& job, std::optional<Clock::time_point>& asked, bool& stopped, bool& lost) {
+    std::size_t told = 0;
+    auto looked = Clock::now(), beaten = looked;
+    while (!job.poll() && !lost) {
+      const int signal = next_signal(0.1);
+      if (signal == SIGINT && asked) break;
+      if (signal != 0 && (!asked || stopped)) asked = Clock::now(), stopped = false, job.signal(SIGTERM);
+      if (asked && since(*asked) > grace) break;
+      if (since(beaten) > std::min(10.0, options_.lease / 6)) beaten = Clock::now(), lost = !store_.beat(lease);
+      if (since(looked) < 0.25 || lost) continue;
+      looked = Clock::now();
+      const std::size_t before = told;
+      lost = !tell(lease, told);
+      if (lost || asked) continue;
+      stopped = told != before && is_below_median(lease);
+      if (stopped || is_hopeless(lease, told) || !store_.error().empty()) asked = Clock::now(), job.signal(SIGTERM);
+    }
+    if (!lost) lost = !tell(lease, told);
+    if (!lost && !asked && is_hopeless(lease, told)) asked = Clock::now();
+  }
+
+  TuneStore store_;
+  TuneOptions options_;
+  Space space_ = store_.question().space;
+  TrainerOptions settings_;
+  int share_;
+  std::string me_ = own_identity(), unreported_;
+  std::map<std::string, std::int64_t> steps_;
+};
+
+}  // namespace
+
+ReportedValues read_values(const std::string& metrics, const std::string& key) {
+  ReportedValues found;
+  std::string line;
+  for (std::ifstream in(metrics); std::getline(in, line);) {
+    const Json eval = parse_json(line);
+    if (!eval.is_object() || eval.value("kind", "") != "eval") continue;
+    const auto at = eval.find(key);
+    if (at != eval.end() && at->is_number()) {
+      found.values.emplace_back(eval.value("epoch", std::int64_t{0}), at->get<double>());
+      continue;
+    }
+    std::vector<std::string> keys;
+    for (const auto& [name, value] : eval.items())
+      if (value.is_number() && name != "epoch" && name != "step") keys.push_back(name);
+    found.unreported = fmt::format("{}", fmt::join(keys, ", "));
+  }
+  return found;
+}
+
+int run_worker(const std::string& directory, const TrainerOptions& settings, int share) {
+  return Worker(directory, settings, share).run();
+}
+
+}  // namespace trireme
