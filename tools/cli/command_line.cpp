@@ -201,6 +201,12 @@ void CommandLine::generate_text() {
   add_weights(command, generate_.weights);
 }
 
+void CommandLine::infer() {
+  CLI::App& command = add("infer", "a model over a volume, whole, in tiles, or divided over ranks: all the same voxels",
+                          [this] { return infer_command(argc_, argv_, infer_); });
+  add_options(command, infer_);
+}
+
 void CommandLine::pack() {
   CLI::App& command = add("pack", "decode a data set once, into one file for --data packed --data.root FILE", [this] {
     return configured([this](const TrainerOptions& options) { return pack_command(options, to_); });

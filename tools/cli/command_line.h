@@ -17,8 +17,8 @@ class CommandLine {
   CommandLine(int argc, char** argv) : argc_(argc), argv_(argv) {
     app_.require_subcommand(1);
     app_.set_version_flag("--version", version());
-    train(), launch(), scaling(), doctor(), profile(), report(), eval(), predict_images(), generate_text(), pack(),
-        import(), export_model(), bench(), plan(), simulate(), verify(), tune();
+    train(), launch(), scaling(), doctor(), profile(), report(), eval(), predict_images(), generate_text(), infer(),
+        pack(), import(), export_model(), bench(), plan(), simulate(), verify(), tune();
     add("info", "build, devices, MPI, threads, versions", [] { return info(); });
   }
   int run();
@@ -39,6 +39,7 @@ class CommandLine {
   void eval();
   void predict_images();
   void generate_text();
+  void infer();
   void pack();
   void import();
   void export_model();
@@ -69,6 +70,7 @@ class CommandLine {
   bool listing_ = false;
   PredictOptions predict_;
   GenerateCommand generate_;
+  InferCommand infer_;
   ExportOptions export_;
   BenchOptions bench_;
   ProfileOptions profile_;

@@ -40,6 +40,21 @@ struct GenerateCommand {
   GenerateOptions options;
 };
 
+struct InferCommand {
+  std::string run;                          ///< a run directory: its model, newest weights and scale
+  std::string model, weights, volume, out;  ///< model: empty: the run's, or msd; weights: a safetensors file
+  double mean = 0, std = 0;                 ///< voxel_scale() of the volume
+  std::string mesh;                         ///< "d=4,h=2"; empty: one rank
+  std::string tile = "auto", way = "auto";  ///< InferenceLimits
+  std::string memory;                       ///< bytes_of_memory() of a rank; empty: what is free
+  std::string dtype = "f32";                ///< or "f64"
+  std::string result = "logits";            ///< or "labels", "probabilities"
+  std::string dilations;                    ///< of msd: "1,2,3", over and over; empty: its own
+  std::string part;                         ///< "3/8": this share of the tiles; empty: all
+  Index own_part = 1, parts = 1;            ///< what part says
+  bool plan = false, join = false;          ///< only print the plan; only bring parts together
+};
+
 struct ExportOptions {
   std::string run;             ///< a run directory; or none, and a model with its weights
   std::string model, weights;  ///< weights: instead of the run's newest checkpoint
@@ -156,6 +171,12 @@ int eval_command(int argc, char** argv, const TrainerOptions&, const std::string
 int predict(const PredictOptions&);
 /// Prints what a language model makes of prompts.
 int generate_command(const GenerateCommand&);
+/// Declares the options of `trireme infer`.
+void add_options(CLI::App&, InferCommand&);
+/// A model over a volume.
+int infer_command(int argc, char** argv, InferCommand);
+/// "16e9", "16GB", "512 MiB", given as --memory. Throws OptionError for another text.
+Index bytes_of_memory(const std::string& text);
 /// Writes a model for other programs.
 int export_command(const ExportOptions&);
 /// What the pieces of steps of the settings' model and calls between ranks take here: a table, and a machine file.

@@ -18,10 +18,8 @@
 #include "tools/training/strategy_search.h"
 
 namespace trireme {
-namespace {
 
-/// "16e9", "16GB", "512 MiB".
-Index bytes_of(const std::string& text) {
+Index bytes_of_memory(const std::string& text) {
   const auto refuse = [&] {
     throw OptionError(fmt::format("--memory is '{}'; write bytes of a rank, 16e9, 16GB or 16GiB", shortened(text)));
   };
@@ -43,6 +41,8 @@ Index bytes_of(const std::string& text) {
   if (!std::isfinite(number) || number < 1 || number > 1e18) refuse();
   return static_cast<Index>(number);
 }
+
+namespace {
 
 std::string gigabytes(Index bytes) { return fmt::format("{:.3f} GB", static_cast<double>(bytes) / 1e9); }
 
@@ -100,7 +100,7 @@ Asked asked(const TrainerOptions& config, const SearchCommand& command) {
   // That a described device is as fast as the one that was measured, or by so much faster, is a number of its file.
   if (given && q.profile)
     for (const NodeGroup& g : q.cluster.nodes) q.costs = std::max(q.costs, g.source);
-  q.memory = command.memory.empty() ? memory_of(q.cluster, q.ranks) : bytes_of(command.memory);
+  q.memory = command.memory.empty() ? memory_of(q.cluster, q.ranks) : bytes_of_memory(command.memory);
   a.memory = q.memory == 0 ? "memory of a rank is not limited (--memory, or memory of the cluster's nodes)"
                            : fmt::format("a rank may hold {}{}", gigabytes(q.memory),
                                          command.memory.empty() ? ", as the cluster file says" : "");

@@ -1,0 +1,245 @@
+"""trireme infer: volumes whole, in tiles, over ranks and in parts have the same bytes; a run that was killed goes on.
+  cli_infer.py TRIREME MPIEXEC|none [TEST ...]
+"""
+import array
+import itertools
+import json
+import random
+import re
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+sys.argv.insert(3, ".")   # cli wants the place of data, which these tests do not need
+import cli
+import unittests
+from cli import mpiexec, run, trireme
+
+
+def npy(path, shape, values=None, seed=0):
+    """f32, values or whole numbers drawn by seed."""
+    n = 1
+    for extent in shape:
+        n *= extent
+    if values is None:
+        values = array.array("f", array.array("b", random.Random(seed).randbytes(n)))
+    head = str({"descr": "<f4", "fortran_order": False, "shape": tuple(shape)}).encode()
+    head += b" " * (-(len(head) + 11) % 64) + b"\n"
+    path.write_bytes(b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head + array.array("f", values).tobytes())
+    return list(values) if n < 10000 else None
+
+
+def read_npy(path):
+    data = path.read_bytes()
+    at = 10 + struct.unpack("<H", data[8:10])[0]
+    return array.array("f", data[at:])
+
+
+def safetensors(path, tensors):
+    head, body = {}, b""
+    for name, (shape, values) in tensors.items():
+        bytes_ = array.array("f", values).tobytes()
+        head[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(body), len(body) + len(bytes_)]}
+        body += bytes_
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + body)
+
+
+def msd(path, axes, depth, width=1, classes=2, seed=1):
+    """Weights of a mixed-scale dense network, in PyTorch's layout; returns them."""
+    draw = random.Random(seed)
+    tensors = {}
+    for i in range(depth):
+        channels = 1 + i * width
+        shape = [width, channels] + [3] * axes
+        tensors[f"dense.{i}.weight"] = shape, [draw.gauss(0, (2 / 3 ** axes / channels) ** 0.5) for _ in range(width * channels * 3 ** axes)]
+        tensors[f"dense.{i}.bias"] = [width], [draw.gauss(0, 1) for _ in range(width)]
+    channels = 1 + depth * width
+    tensors["final.weight"] = [classes, channels] + [1] * axes, [draw.gauss(0, 0.2) for _ in range(classes * channels)]
+    tensors["final.bias"] = [classes], [draw.gauss(0, 1) for _ in range(classes)]
+    safetensors(path, tensors)
+    return tensors
+
+
+def by_hand(tensors, values, h, w, dilations):
+    """What the network makes of a picture, in Python's numbers: [h, w, classes]."""
+    layers = [values]
+    for i in range(sum(name.endswith("bias") for name in tensors) - 1):
+        (_, channels, *_), weight = tensors[f"dense.{i}.weight"]
+        d, out = dilations[i % len(dilations)], []
+        for y, x in itertools.product(range(h), range(w)):
+            total = tensors[f"dense.{i}.bias"][1][0]
+            for c, ky, kx in itertools.product(range(channels), range(3), range(3)):
+                v, u = y + d * (ky - 1), x + d * (kx - 1)
+                if 0 <= v < h and 0 <= u < w:
+                    total += weight[(c * 3 + ky) * 3 + kx] * layers[c][v * w + u]
+            out.append(max(0.0, total))
+        layers.append(out)
+    (classes, channels, *_), weight = tensors["final.weight"]
+    return [tensors["final.bias"][1][k] + sum(weight[k * channels + c] * layers[c][p] for c in range(channels)) for p in range(h * w) for k in range(classes)]
+
+
+class Infer(cli.Case):
+    def infer(self, *words, out="out.npy", **options):
+        return run("infer", "--weights", self.dir / "w", "--volume", self.dir / "in.npy", "--out", self.dir / out, *words, **options)
+
+    def made(self, *words, out="out.npy", **options):
+        got = self.infer(*words, out=out, **options)
+        self.assertEqual(got.returncode, 0, got.stderr)
+        self.assertFalse((self.dir / (out + ".tiles")).exists())
+        self.assertFalse((self.dir / (out + ".partial")).exists())
+        return (self.dir / out).read_bytes()
+
+    def test_all_ways_give_the_same_bytes(self):
+        npy(self.dir / "in.npy", [34, 27, 30], seed=1)
+        msd(self.dir / "w", 3, 5, width=2)
+        whole = self.made("--way", "whole")
+        ways = [["--tile", "17"], ["--tile", "20,16,30", "--mesh", "h=2"], ["--way", "mesh", "--mesh", "d=2,w=2"], ["--memory", "2MB"], ["--mesh", "d=3", "--memory", "1.5MiB"]]
+        for i, words in enumerate(ways):
+            self.assertEqual(self.made(*words, out=f"{i}.npy"), whole, words)
+        if mpiexec != "none":
+            for i, words in enumerate([["--way", "mesh", "--mesh", "d=2"], ["--tile", "16", "--mesh", "w=2"]]):
+                self.assertEqual(self.made(*words, out=f"mpi{i}.npy", ranks=2), whole, words)
+        labels = self.made("--result", "labels", "--tile", "17", out="labels.npy")
+        logits = read_npy(self.dir / "out.npy")
+        self.assertEqual(list(labels[-34 * 27 * 30:]), [int(b > a) for a, b in zip(logits[::2], logits[1::2])])
+
+    def test_a_picture_by_hand(self):
+        values = npy(self.dir / "in.npy", [13, 11], seed=2)
+        tensors = msd(self.dir / "w", 2, 4)
+        expected = by_hand(tensors, values, 13, 11, [1, 3])
+        self.made("--dilations", "1,3", "--tile", "8")
+        got = read_npy(self.dir / "out.npy")
+        self.assertEqual(len(got), len(expected))
+        size = max(map(abs, expected))
+        for a, b in zip(got, expected):
+            self.assertAlmostEqual(a / size, b / size, delta=1e-5)
+
+    def records(self):
+        return sum(p.read_text().count("\n") for p in (self.dir / "out.npy.tiles").glob("*.tiles"))
+
+    def wait_for_tiles(self, process, before):
+        for _ in range(2000):
+            if self.records() >= before + 4:
+                return
+            self.assertIsNone(process.poll(), "it ended before it was killed")
+            time.sleep(0.01)
+        self.fail("no tile is finished")
+
+    def test_a_run_that_was_killed_goes_on_to_the_same_bytes(self):
+        npy(self.dir / "in.npy", [1500, 1400], seed=3)
+        msd(self.dir / "w", 2, 12)
+        words = ["infer", "--weights", self.dir / "w", "--volume", self.dir / "in.npy", "--out", self.dir / "out.npy", "--tile", "100"]
+        whole = self.made("--way", "whole", out="whole.npy")
+        for how in (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM):
+            before = self.records()
+            process = subprocess.Popen([trireme, *map(str, words), *(["--mesh", "h=2"] if how == signal.SIGTERM else [])], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            self.wait_for_tiles(process, before)
+            process.send_signal(how)
+            told, _ = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, -9 if how == signal.SIGKILL else 85)
+            self.assertFalse((self.dir / "out.npy").exists())
+        self.assertIn("goes on", told)
+        self.refused(self.infer("--tile", "120"), "holds tiles of 100 x 100")
+        msd(self.dir / "w", 2, 12, seed=9)
+        self.refused(self.infer(), "its weights differs")
+        msd(self.dir / "w", 2, 12)
+        got = self.infer()
+        self.assertEqual(got.returncode, 0, got.stderr)
+        self.assertRegex(got.stdout, r"computed: +\d+ boxes of 100 x 100 in .*, ([3-9]|\d\d+) kept from before")
+        self.assertEqual((self.dir / "out.npy").read_bytes(), whole)
+
+    def test_parts_of_a_job_array(self):
+        npy(self.dir / "in.npy", [130, 120], seed=4)
+        msd(self.dir / "w", 2, 4)
+        whole = self.made("--way", "whole", out="whole.npy")
+        for part, left in ((3, "part 1/3"), (1, "part 2/3")):
+            got = self.infer("--tile", "16", "--part", f"{part}/3")
+            self.assertEqual(got.returncode, 0, got.stderr)
+            self.assertIn(f"part {part}/3 is done", got.stdout)
+            self.assertIn(left, got.stdout)
+        got = self.infer("--tile", "16", "--join")
+        self.assertEqual(got.returncode, 1)
+        self.assertRegex(got.stderr, r"\d+ tiles are not finished yet: \d+ of part 2/3$")
+        self.assertIn("all 3 parts are finished", self.infer("--tile", "16", "--part", "2/3").stdout)
+        self.assertEqual((self.dir / "out.npy").read_bytes(), whole)
+        self.refused(self.infer("--tile", "16", "--part", "2/3"), "is there already", status=2)
+
+    def test_parts_are_checked_when_they_are_joined(self):
+        npy(self.dir / "in.npy", [60, 50], seed=5)
+        msd(self.dir / "w", 2, 3)
+        whole = self.made("--way", "whole", out="whole.npy")
+        self.infer("--tile", "16", "--part", "1/2")
+        (self.dir / "out.npy.tiles/joined").touch()   # as if another were at it, and had been killed
+        self.assertIn("another one", self.infer("--tile", "16", "--part", "2/2").stdout)
+        partial = self.dir / "out.npy.partial"
+        good = partial.read_bytes()
+        partial.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+        got = self.infer("--join")
+        self.assertEqual(got.returncode, 1)
+        self.assertIn("not the ones that were computed", got.stderr)
+        partial.write_bytes(good)
+        self.assertIn("are what was computed", self.infer("--join").stdout)
+        self.assertEqual((self.dir / "out.npy").read_bytes(), whole)
+
+    def test_a_limit_of_addresses(self):
+        npy(self.dir / "in.npy", [2400, 2200], seed=6)
+        msd(self.dir / "w", 2, 6, width=4)
+        words = ["infer", "--weights", self.dir / "w", "--volume", self.dir / "in.npy", "--dilations", "1,2"]
+        whole = self.made("--way", "whole", "--dilations", "1,2", out="whole.npy")
+
+        def limit():
+            resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+        got = subprocess.run([trireme, *map(str, words), "--out", self.dir / "out.npy"], preexec_fn=limit, capture_output=True, text=True)
+        self.assertEqual(got.returncode, 0, got.stderr)
+        self.assertRegex(got.stdout, r"\* tiles ")
+        self.assertTrue((self.dir / "out.npy").read_bytes() == whole)
+        found = [float(x) for x in re.search(r"memory: +([\d.]+) MiB .* predicted, ([\d.]+) MiB taken", got.stdout).groups()]
+        self.assertLessEqual(found[1], found[0])
+
+    def test_plans(self):
+        npy(self.dir / "in.npy", [40, 30, 20], seed=7)
+        msd(self.dir / "w", 3, 3)
+        got = run("infer", "--weights", self.dir / "w", "--volume", self.dir / "in.npy", "--plan", "--mesh", "d=2")
+        self.assertEqual(got.returncode, 0, got.stderr)
+        for way in ("whole", "mesh", "tiles"):
+            self.assertRegex(got.stdout, rf"(?m)^[* ] {way} ")
+        self.assertEqual(len([line for line in got.stdout.splitlines() if line.startswith("* ")]), 1)
+
+    def test_refusals(self):
+        npy(self.dir / "in.npy", [40, 30, 20], seed=8)
+        msd(self.dir / "w", 3, 4)
+        self.refused(self.infer("--mesh", "d=41"), "41 ranks along axis 0", "40 cells")
+        self.refused(self.infer("--mesh", "data=2"), "'data' is none of them")
+        self.refused(self.infer("--tile", "8"), "a tile of 8 cells along axis 0 is smaller than the halo of 10")
+        self.refused(self.infer("--memory", "10kB"), "too little")
+        self.refused(self.infer("--memory", "much"), "--memory is 'much'", status=2)
+        self.refused(self.infer("--tile", "0"), "--tile is '0'", status=2)
+        self.refused(self.infer("--tile", "8,8"), "2 numbers for 3 axes")
+        self.refused(self.infer("--part", "3/2"), "--part is 3/2", status=2)
+        self.refused(self.infer("--part", "3"), "--part", status=2)
+        self.refused(self.infer("--way", "fast"), "none of auto")
+        self.refused(self.infer("--result", "all"), "--result is 'all'", status=2)
+        self.refused(self.infer("--model", "unet3"), "unet3")
+        self.refused(self.infer("--model", "unet3d"), "multiples of 16")
+        self.refused(run("infer", "--weights", self.dir / "w"), "--volume", status=2)
+        msd(self.dir / "w", 2, 4)
+        self.refused(self.infer(), "of pictures", "40 planes")
+        (self.dir / "w").write_bytes(b"no weights")
+        self.refused(self.infer(), "w")
+        msd(self.dir / "w", 3, 4)
+        whole = (self.dir / "in.npy").read_bytes()
+        (self.dir / "in.npy").write_bytes(whole[:-5])
+        self.refused(self.infer(), "in.npy")
+        (self.dir / "in.npy").write_bytes(whole)
+        (self.dir / "out.npy").touch()
+        self.refused(self.infer(), "is there already", status=2)
+        self.assertEqual(sorted(p.name for p in self.dir.iterdir()), ["in.npy", "out.npy", "w"])
+
+
+if __name__ == "__main__":
+    unittests.main(sys.argv[4:])

@@ -1,0 +1,356 @@
+// trireme infer: a model over a volume that need not fit the memory.
+#include "parallel/inference/infer.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include "datasets/volumes/volume_writer.h"
+#include "framework/ops/ops.h"
+#include "parallel/comm/transport/launcher.h"
+#include "tools/cli/infer_model.h"
+#include "tools/cli/signals.h"
+#include "tools/training/console.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Bytes that tensors of a rank may have: what was asked for, what is free, and half of the addresses that the process
+/// may have, of which the memory of tensors gets no more (kernels/cpu/arena.h).
+double memory_of(const InferCommand& c, int ranks) {
+  double most = INFINITY;
+  std::ifstream info("/proc/meminfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.starts_with("MemAvailable:")) most = 0.9 * 1024 * std::stod(line.substr(13)) / ranks;
+  if (!c.memory.empty()) most = static_cast<double>(bytes_of_memory(c.memory));
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    most =
+        std::min(most, 0.48 * static_cast<double>(limit.rlim_cur) /
+                           (find_launcher([](const char* name) { return std::getenv(name); }).ranks > 1 ? 1 : ranks));
+  return most;
+}
+
+std::string shape_text(const Extents& e, int axes) {
+  std::string text;
+  for (int s = 0; s < axes; ++s) text += fmt::format("{}{}", s > 0 ? " x " : "", e[static_cast<std::size_t>(s)]);
+  return text;
+}
+
+std::string seconds_text(double s) {
+  return s < 100    ? fmt::format("{:.1f} s", s)
+         : s < 7200 ? fmt::format("{:.1f} min", s / 60)
+                    : fmt::format("{:.1f} h", s / 3600);
+}
+
+std::string plan_text(const InferencePlan& p, int axes) {
+  std::string text = fmt::format("{:<6} {:>7.0f} of {:<18}", to_string(p.way), p.tiles, shape_text(p.tile, axes));
+  text += fmt::format(" {:>2} pass{}", p.passes.size() - 1, p.passes.size() > 2 ? "es" : "  ");
+  text += fmt::format(" {:>10.1f} MiB {:>6.2f} x {:>9.1f} MB {:>10.1f} MB {:>10.1f} MB {:>10}", p.memory / 1048576,
+                      p.voxels / p.least_voxels, p.sent / 1e6, p.read / 1e6, p.written / 1e6, seconds_text(p.seconds));
+  return text;
+}
+
+void print_plans(const InferenceSubject& s, const std::vector<InferencePlan>& plans, double memory, Console& console) {
+  const int axes = s.whole.rank() - 2;
+  console.result(fmt::format("volume:        {} {}, {} -> {}; the model reaches {} cells beyond a voxel",
+                             s.volume.path(), s.volume.type().name, s.whole, s.net->output(),
+                             shape_text(s.net->reach(), axes)));
+  console.result(std::isfinite(memory)
+                     ? fmt::format("memory:        {:.1f} MiB of tensors for a rank", memory / 1048576)
+                     : "memory:        not limited");
+  console.result(fmt::format("  {:<6} {:>7} {:<21} {:<9} {:>14} {:>8} {:>12} {:>13} {:>13} {:>10}", "way", "boxes", "",
+                             "", "memory/rank", "voxels", "exchanged", "read", "written", "predicted"));
+  for (std::size_t i = 0; i < plans.size(); ++i) console.result((i == 0 ? "* " : "  ") + plan_text(plans[i], axes));
+  console.result("  voxels: those computed over those of the whole; seconds are of assumed rates, not measured");
+}
+
+/// What the journal says of a run: a later one must be of the same.
+Json identity_of(const InferenceSubject& s, const InferCommand& c) {
+  return {{"model", c.model}, {"weights", s.weights}, {"volume", fs::absolute(c.volume).string()},
+          {"dtype", c.dtype}, {"result", c.result},   {"dilations", c.dilations},
+          {"mean", c.mean},   {"std", c.std},         {"extents", fmt::format("{}", s.whole)}};
+}
+Json about(const InferenceSubject& s, const InferCommand& c, const InferencePlan& p) {
+  return {{"run", identity_of(s, c)}, {"tile", p.tile}, {"passes", p.passes}, {"parts", c.parts}};
+}
+
+/// The plan of the run that the folder's journal is of.
+InferencePlan plan_under_way(const Json& there, const InferenceSubject& s, const InferCommand& c,
+                             const Division& division, double memory, const InferenceLimits& limits) {
+  const std::string folder = c.out + ".tiles";
+  const Json mine = identity_of(s, c);
+  for (const auto& [key, value] : mine.items())
+    check(there.contains("run") && there["run"].value(key, Json()) == value, "infer",
+          "{} holds tiles of another run (its {} differs): give it the same, or remove the folder and {}.partial",
+          folder, key, c.out);
+  const auto tile = there.at("tile").get<Extents>();
+  const auto passes = there.at("passes").get<std::vector<int>>();
+  const TileGrid grid(s.net->output(), limits.tile, s.net->granularity());
+  check(
+      limits.tile == Extents{0, 0, 0} || grid.tile() == tile, "infer",
+      "{} holds tiles of {}: go on with these (--tile auto), or remove the folder and {}.partial", folder,
+      [&] { return shape_text(tile, s.whole.rank() - 2); }, c.out);
+  const InferencePlan plan = predict(*s.net, InferenceWay::tiles, tile, passes, division);
+  check(plan.memory <= memory, "infer", "{} holds tiles that take {:.1f} MiB, more than the {:.1f} MiB that there are",
+        folder, plan.memory / 1048576, memory / 1048576);
+  return plan;
+}
+
+Box in_file(const Box& box, int axes) {
+  if (axes == 2) return box;
+  return {{box.at[1], box.at[2], box.at[3], box.at[4]}, {box.size[1], box.size[2], box.size[3], box.size[4]}};
+}
+
+bool is_labels(const InferCommand& c) { return c.result == "labels"; }
+
+/// What the file has of a box: its last axis.
+Box of_result(Box box, const InferCommand& c) {
+  if (is_labels(c)) box.size[-1] = 1;
+  return box;
+}
+
+Tensor result_of(const Tensor& logits, const InferCommand& c) {
+  if (c.result == "logits") return logits;
+  if (c.result == "probabilities") return softmax(logits);
+  Shape shape = logits.shape();
+  shape[-1] = 1;
+  return argmax(logits).reshape(shape);
+}
+
+VolumeOptions file_options(const InferenceSubject& s, const InferCommand& c) {
+  const Shape& y = s.net->output();
+  const Index channels = is_labels(c) ? 1 : y[-1];
+  Shape array = y.rank() == 5 ? Shape{y[1], y[2], y[3]} : channels > 1 ? Shape{1, y[1], y[2]} : Shape{y[1], y[2]};
+  if (channels > 1) array.push_back(channels);
+  return {.array = array, .type = is_labels(c) ? "uint8" : c.dtype == "f64" ? "float64" : "float32"};
+}
+
+InferenceFiles files_of(const InferenceSubject& s, const InferCommand& c, const std::shared_ptr<VolumeWriter>& writer) {
+  const int axes = s.whole.rank() - 2;
+  const DType dtype = s.net->dtype();
+  InferenceFiles files;
+  files.read = [volume = s.volume, scale = s.scale, axes, dtype](const Box& box) {
+    const Tensor voxels = volume.read(in_file(box, axes), dtype);
+    return (dtype == DType::f32 ? scale(voxels) : (voxels - scale.mean) / scale.std).reshape(box.size);
+  };
+  files.write = [writer, axes, &c](const Box& box, const Tensor& values) {
+    const Tensor y = result_of(values, c);
+    writer->write(in_file(of_result(box, c), axes), y);
+    return y;
+  };
+  files.sync = [writer] { writer->sync(); };
+  files.read_result = [&c, axes, dtype](const Box& given) {
+    const Box box = of_result(given, c);
+    return open_volume(c.out + ".partial").read(in_file(box, axes), is_labels(c) ? DType::i64 : dtype);
+  };
+  return files;
+}
+
+/// Whether a signal has asked to stop; it stays so.
+bool stop_asked(std::optional<Signals>& signals) {
+  static std::atomic<bool> asked = false;
+  if (signals && signals->take() == "stop") asked = true;
+  return asked;
+}
+
+/// True for one caller: who brings the parts of a result together.
+bool is_first_to_join(const std::string& folder) {
+  const int fd = ::open((folder + "/joined").c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (fd >= 0) ::close(fd);
+  return fd >= 0;
+}
+
+std::string missing_text(const MissingTiles& missing, Index parts) {
+  std::string text;
+  for (std::size_t i = 0; i < missing.parts.size() && i < 8; ++i)
+    text += fmt::format("{}{} of part {}/{}", i > 0 ? ", " : "", missing.parts[i].second, missing.parts[i].first + 1,
+                        parts);
+  return text + (missing.parts.size() > 8 ? ", ..." : "");
+}
+
+void check_options(const InferCommand& c) {
+  for (const auto& [name, value] : {std::pair{"--weights", c.weights}, {"--volume", c.volume}})
+    if (value.empty())
+      throw OptionError(fmt::format("infer: give {} FILE{}", name,
+                                    name == std::string_view("--weights") ? ", or a run directory" : ""));
+  if (c.out.empty() && !c.plan) throw OptionError("infer: give --out FILE, or --plan to see what it would take");
+  if (c.result != "logits" && c.result != "labels" && c.result != "probabilities")
+    throw OptionError(fmt::format("--result is '{:.20}'; there are logits, labels and probabilities", c.result));
+  std::error_code none;
+  if (!c.out.empty() && fs::exists(c.out) && !fs::exists(c.out + ".tiles"))
+    throw OptionError(fmt::format("{} is there already: remove it, or name another --out", c.out));
+}
+
+/// What is told at the end.
+void tell(const InferenceSubject& s, const InferCommand& c, const InferencePlan& p, const InferenceResult& r,
+          double seconds, Console& console) {
+  const int axes = s.whole.rank() - 2;
+  console.result(fmt::format("computed:      {} box{} of {} in {}, {} kept from before; predicted {} (assumed rates)",
+                             r.computed, r.computed == 1 ? "" : "es", shape_text(p.tile, axes), seconds_text(seconds),
+                             r.kept, seconds_text(p.seconds)));
+  console.result(fmt::format(
+      "memory:        {:.1f} MiB of tensors for a rank predicted, {:.1f} MiB taken{}", p.memory / 1048576,
+      r.memory / 1048576,
+      r.sent > 0 ? fmt::format("; {:.1f} MB exchanged, {:.1f} predicted", r.sent / 1e6, p.sent / 1e6) : ""));
+  console.result("result:        " + c.out);
+}
+
+/// Gives the result its name, once all tiles are there. By one rank.
+int join(const InferenceSubject& s, const InferCommand& c, const InferencePlan& p, const InferenceFiles& files,
+         VolumeWriter& writer, Console& console) {
+  const std::string folder = c.out + ".tiles";
+  if (p.way != InferenceWay::mesh) {
+    const TileJournal journal(folder, fmt::format("join-{}", ::getpid()));
+    const MissingTiles missing = missing_tiles(*s.net, p, journal, c.parts);
+    if (missing.missing > 0) {
+      const std::string lacking = missing_text(missing, c.parts);
+      check(!c.join, "infer", "{} tiles are not finished yet: {}", missing.missing, lacking);
+      console.result(
+          fmt::format("part {}/{} is done; {} tiles are missing: {}", c.own_part, c.parts, missing.missing, lacking));
+      return 0;
+    }
+    if (c.join) verify_tiles(*s.net, p, journal, files);
+    if (c.parts > 1 && !c.part.empty() && !is_first_to_join(folder)) {
+      console.result("all parts are done; another one brings them together");
+      return 0;
+    }
+  }
+  writer.finish();
+  TileJournal::remove(folder);
+  if (c.parts > 1)
+    console.result(fmt::format("all {} parts are finished{}", c.parts, c.join ? ", and are what was computed" : ""));
+  return 1;
+}
+
+/// The part of each rank.
+int infer_with(World& world, const std::vector<Axis>& mesh, const InferenceSubject& s, const InferCommand& c,
+               const std::vector<InferencePlan>& plans, double memory, std::optional<Signals>& signals) {
+  const int ranks = ranks_of(mesh);
+  check(
+      world.size() == ranks, "infer", "{} processes were started, the mesh {} has {} ranks", world.size(),
+      [&] { return c.mesh.empty() ? std::string("of none") : c.mesh; }, ranks);
+  Console console(!world.main(), "auto", 10);
+  if (world.main()) print_plans(s, plans, memory, console);
+  if (c.plan) return 0;
+  InferencePlan plan = plans.front();
+  const std::string folder = c.out + ".tiles";
+  if (plan.way != InferenceWay::mesh) {  // another part may have been first
+    const Json there = TileJournal::begin(folder, about(s, c, plan));
+    plan = plan_under_way(there, s, c, plan.division, memory, {});
+  }
+  std::shared_ptr<VolumeWriter> writer;
+  InferenceFiles opened;
+  const auto open = [&](World&) {
+    writer = std::make_shared<VolumeWriter>(c.out, file_options(s, c));
+    return opened = files_of(s, c, writer);
+  };
+  const InferenceRun run{.journal = plan.way == InferenceWay::mesh ? "" : folder,
+                         .features = folder + "/features",
+                         .writer = fmt::format("part-{}-of-{}", c.own_part, c.parts),
+                         .part = c.part.empty() ? 0 : c.own_part - 1,
+                         .parts = c.part.empty() ? 1 : c.parts,
+                         .progress =
+                             [&](const InferenceProgress& p) {
+                               const double left =
+                                   p.seconds / static_cast<double>(p.done) * static_cast<double>(p.all - p.done);
+                               console.progress("infer", p.done, p.all, seconds_text(left) + " left");
+                             },
+                         .stop = [&] { return c.join || stop_asked(signals); }};
+  const auto begin = std::chrono::steady_clock::now();
+  const InferenceResult result = infer(world, mesh, *s.net, plan, open, run);
+  console.finish();
+  if (!world.main()) return 0;
+  if (result.stopped && !c.join) {
+    console.result("stopped; the same command goes on from the tiles that are finished");
+    return preempted_status;
+  }
+  if (join(s, c, plan, opened, *writer, console) == 1)
+    tell(s, c, plan, result, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), console);
+  console.check_results();
+  return 0;
+}
+
+}  // namespace
+
+void add_options(CLI::App& command, InferCommand& c) {
+  command.add_option("run", c.run, "run directory: its model, newest weights and scale of voxels")->type_name("RUN");
+  command.add_option("--mean", c.mean, "the model sees (voxel - mean) / std (default: the run's, or 0)")
+      ->type_name("X");
+  command.add_option("--std", c.std, "0: the largest value of integers, 1 for floats (default: the run's, or 0)")
+      ->type_name("X");
+  command.add_option("--model", c.model, "msd (default), unet3d, ...")->type_name("MODEL");
+  command.add_option("--weights", c.weights, "safetensors file")->type_name("FILE");
+  command.add_option("--volume", c.volume, ".npy, raw numbers beside a .json, TIFF, Zarr")->type_name("FILE");
+  command.add_option("--out", c.out, "file to write, .npy or .raw")->type_name("FILE");
+  command.add_option("--mesh", c.mesh, "ranks along the volume's axes, d=4,h=2 (default: one rank)")->type_name("MESH");
+  command.add_option("--tile", c.tile, "extents of a tile of the result, 64 or 16,64,64 (default: auto)")
+      ->type_name("N");
+  command.add_option("--way", c.way, "whole, tiles or mesh (default: auto, the fastest that fits)")->type_name("WAY");
+  command.add_option("--memory", c.memory, "bytes of tensors that a rank may have, 4GiB (default: what is free)")
+      ->type_name("BYTES");
+  command.add_option("--result", c.result, "logits (default), labels or probabilities")->type_name("WHAT");
+  command.add_option("--dtype", c.dtype, "f32 (default) or f64")->type_name("TYPE");
+  command.add_option("--dilations", c.dilations, "of msd: those of its layers in turn (default: 1 to 10)")
+      ->type_name("N,N,...");
+  command.add_option("--part", c.part, "of a job array: compute the third of eight shares of the tiles, 3/8")
+      ->type_name("K/N");
+  command.add_flag("--join", c.join, "compute nothing: check all parts' tiles, and give the result its name");
+  command.add_flag("--plan", c.plan, "print what it would take, and end");
+}
+
+int infer_command(int argc, char** argv, InferCommand c) {
+  complete_from_run(c);
+  check_options(c);
+  const std::vector<Axis> mesh = c.mesh.empty() ? std::vector<Axis>{} : parse_mesh(c.mesh);
+  const int ranks = ranks_of(mesh);
+  if (!c.part.empty()) {
+    const auto slash = c.part.find('/');
+    if (slash == std::string::npos)
+      throw OptionError(fmt::format("--part is '{:.40}'; write 3/8 for the third of eight", c.part));
+    c.parts = numbers_of("--part", c.part.substr(slash + 1), 1)[0];
+    c.own_part = numbers_of("--part", c.part.substr(0, slash), 1)[0];
+    if (c.own_part > c.parts)
+      throw OptionError(fmt::format("--part is {}: there are parts 1/{} to {}/{}", c.part, c.parts, c.parts, c.parts));
+  }
+  const InferenceSubject s = inference_subject(c);
+  const int axes = s.whole.rank() - 2;
+  InferenceLimits limits{.memory = memory_of(c, ranks), .way = c.way, .one_pass = c.parts > 1};
+  if (c.tile != "auto") {
+    const std::vector<Index> given = numbers_of("--tile", c.tile, static_cast<std::size_t>(axes));
+    check(std::ssize(given) == 1 || std::ssize(given) == axes, "infer",
+          "--tile {} has {} numbers for {} axes: give one, or one for each", c.tile, given.size(), axes);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(axes); ++i)
+      limits.tile[i] = std::min(given[given.size() > 1 ? i : 0], s.net->output()[static_cast<int>(i) + 1]);
+  }
+  if (c.parts > 1 && c.way == "auto") limits.way = "tiles";
+  const std::string folder = c.out + ".tiles";
+  const Json there = c.out.empty() ? parse_json("") : TileJournal::about(folder);
+  const Division division = division_of(mesh, axes, nullptr);
+  std::vector<InferencePlan> plans;
+  if (there.is_object()) {
+    plans = {plan_under_way(there, s, c, division, limits.memory, limits)};
+    c.parts = std::max<Index>(c.parts, there.value("parts", Index{1}));
+  } else {
+    plans = plan_inference(*s.net, mesh, limits);
+  }
+  std::optional<Signals> signals;  // a way without tiles goes on until it is done, or is ended by the signal
+  if (plans.front().way == InferenceWay::tiles) signals.emplace();
+  return World::run(argc, argv, ranks,
+                    [&](World& world) { return infer_with(world, mesh, s, c, plans, limits.memory, signals); });
+}
+
+}  // namespace trireme

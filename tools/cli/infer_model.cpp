@@ -1,0 +1,129 @@
+// trireme infer: the model that weights are of, over a volume.
+#include "tools/cli/infer_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "framework/io/checkpoint.h"
+#include "framework/io/weights.h"
+#include "models/volumes/msd.h"
+#include "parallel/inference/chain_net.h"
+#include "parallel/inference/dense_net.h"
+#include "tools/cli/config_file.h"
+#include "tools/training/from_options.h"
+
+namespace trireme {
+
+std::vector<Index> numbers_of(const std::string& option, const std::string& text, std::size_t most) {
+  std::vector<Index> numbers;
+  std::stringstream words(text);
+  for (std::string word; std::getline(words, word, ',');) {
+    const bool whole =
+        !word.empty() && word.size() < 10 && std::ranges::all_of(word, [](char c) { return c >= '0' && c <= '9'; });
+    if (!whole || std::stoll(word) < 1 || numbers.size() == most)
+      throw OptionError(fmt::format("{} is '{:.80}'; write whole numbers from 1 on, 64 or 16,64,64", option, text));
+    numbers.push_back(std::stoll(word));
+  }
+  if (numbers.empty()) throw OptionError(fmt::format("{} is empty; write 64 or 16,64,64", option));
+  return numbers;
+}
+
+namespace {
+
+/// How many spatial axes the filters of a file have.
+int spatial_axes(const SafetensorsFile& file, const std::string& path) {
+  int most = 0;
+  for (const NamedTensor& t : file.tensors) most = std::max(most, t.tensor.rank());
+  check(most == 4 || most == 5, "infer", "{} has no filters of two or three spatial axes, as models over volumes have",
+        path);
+  return most - 2;
+}
+
+const Tensor& tensor_of(const SafetensorsFile& file, const std::string& name, const std::string& path) {
+  const Tensor* t = file.find(name);
+  check(t != nullptr, "infer", "{} has no '{}': it is of another model", path, name);
+  return *t;
+}
+
+Module msd_of(const SafetensorsFile& file, const InferCommand& c, ModelOptions o) {
+  MsdOptions net;
+  const Tensor& first = tensor_of(file, "dense.0.weight", c.weights);
+  net.width = first.dim(0);
+  check(first.rank() == o.input.rank() + 1 && first.dim(1) == o.input[-1], "infer",
+        "the network's first filter is {}, the volume has {} channels", first.shape(), o.input[-1]);
+  for (net.depth = 0; file.find(fmt::format("dense.{}.weight", net.depth)) != nullptr;) ++net.depth;
+  if (!c.dilations.empty()) net.dilations = numbers_of("--dilations", c.dilations, 10000);
+  o.classes = tensor_of(file, "final.weight", c.weights).dim(0);
+  return msd(o, net);
+}
+
+/// A registered model with as many outputs as the file's last bias has.
+Module named_model(const SafetensorsFile& file, const InferCommand& c, ModelOptions o) {
+  TrainerOptions config;
+  config.model = c.model;
+  check_model_name(config);
+  const ModelRow& row = model_row(c.model);
+  check(!row.text, "infer", "{} is a language model", c.model);
+  if (row.sized && !file.tensors.empty()) {
+    const Tensor* filter = file.find("encoder1.enc1conv1.weight");
+    if (filter) o.arch.width = filter->dim(0);
+  }
+  Module model = row.make(o);
+  const std::vector<NamedState> states = named_tensors(model);
+  check(!states.empty(), "infer", "{} has no weights", c.model);
+  o.classes = tensor_of(file, states.back().name, c.weights).dim(0);
+  return row.make(o);
+}
+
+DType dtype_of(const InferCommand& c) {
+  if (c.dtype == "f32") return DType::f32;
+  if (c.dtype == "f64") return DType::f64;
+  throw OptionError(fmt::format("--dtype is '{:.20}'; there are f32 and f64", c.dtype));
+}
+
+}  // namespace
+
+void complete_from_run(InferCommand& c) {
+  if (!c.run.empty()) {
+    const TrainerOptions config = run_config(c.run);
+    if (!c.model.empty() && c.model != config.model)
+      throw OptionError(fmt::format("infer: {} is a run of {}, --model is {}", c.run, config.model, c.model));
+    c.model = config.model;
+    if (c.weights.empty()) {
+      const auto newest = find_latest(c.run);
+      check(newest.has_value(), "infer", "{} has no checkpoint", c.run);
+      c.weights = newest->path + "/model.safetensors";
+    }
+    if (c.mean == 0 && c.std == 0) c.mean = config.data.mean, c.std = config.data.std;
+  }
+  if (c.model.empty()) c.model = "msd";
+}
+
+InferenceSubject inference_subject(const InferCommand& c) {
+  InferenceSubject s{.volume = open_volume(c.volume), .whole = {}, .net = {}, .scale = {}};
+  const SafetensorsFile file = read_safetensors(c.weights);
+  const Shape& v = s.volume.shape();
+  const int axes = spatial_axes(file, c.weights);
+  check(axes == 3 || v[0] == 1, "infer", "the weights are of a model of pictures, {} has {} planes", c.volume, v[0]);
+  s.whole = axes == 3 ? Shape{1, v[0], v[1], v[2], v[3]} : v;
+  ModelOptions o{.input = axes == 3 ? v : Shape{v[1], v[2], v[3]}, .classes = 2};
+  Module model = c.model == "msd" ? msd_of(file, c, o) : named_model(file, c, o);
+  {
+    Parameters parameters(model);
+    import_weights(parameters, file, c.weights);
+  }
+  s.weights = crc32_of_file(c.weights);
+  s.scale = voxel_scale(s.volume.type(), c.mean, c.std);
+  const auto* row = model.as<Sequential>();
+  const auto* dense = row && row->size() == 2 ? (*row)[0].as<MixedScaleDense>() : nullptr;
+  if (dense)
+    s.net = std::make_shared<DenseNet>(DenseLayers{dense->weight, dense->bias, dense->dilations, (*row)[1]}, s.whole,
+                                       dtype_of(c));
+  else
+    s.net = std::make_shared<ChainNet>(std::move(model), s.whole, dtype_of(c));
+  return s;
+}
+
+}  // namespace trireme
