@@ -76,7 +76,7 @@ ChainNet::ChainNet(Module model, const Shape& volume, DType dtype)
 }
 
 void ChainNet::trace(const Shape& probe) {
-  parts_.clear(), shapes_.assign(1, input_), scales_.clear();
+  parts_.clear(), shapes_.assign(1, input_), scales_.clear(), kept_ = 0;
   std::array<std::pair<Index, Index>, 3> one;
   one.fill({1, 1});
   scales_.push_back(one);
@@ -119,8 +119,12 @@ void ChainNet::trace(const Shape& probe) {
       Stashed rest = before;
       MemoryTracker inner;
       const MemoryScope scope(inner);
-      const Tensor result = chain_.run(p, in, rest);
+      Tensor result = chain_.run(p, in, rest);
       part.memory = static_cast<double>(inner.peak(MemoryKind::activations) - result.view().bytes());
+      result = {}, rest.clear();
+      // What the Inference keeps, of which it makes a packed copy when kernels run.
+      if (again == 0)
+        kept_ += 2 * static_cast<double>(inner.now(MemoryKind::activations) + inner.now(MemoryKind::packed));
     }
     part.operations = dry.take_operations();
     shapes_.push_back(part.reach.output(shapes_of(reads)));
@@ -180,7 +184,7 @@ void ChainNet::add_cost(const Part& part, const Box& out, const std::vector<doub
   const Box made = part.reach.computed(in, shapes_of(part.reads));
   const double grown = cells(made.size) / cells(part.probe);
   cost.voxels += cells(made.size), cost.operations += part.operations * grown;
-  double now = std::accumulate(held.begin(), held.end(), 0.0) + bytes(made) + part.memory * grown;
+  double now = kept_ + std::accumulate(held.begin(), held.end(), 0.0) + bytes(made) + part.memory * grown;
   for (std::size_t i = 0; i < in.size(); ++i)  // copies of patches, where the tensor is more
     if (bytes(in[i]) < held[static_cast<std::size_t>(part.reads[i])]) now += bytes(in[i]);
   if (!(made.size == out.size)) now = std::max(now, now - part.memory * grown + bytes(out));
@@ -294,7 +298,7 @@ ShareCost ChainNet::cost(const Division& division) const {
         const Route there = route(have[made], want[made], static_cast<int>(r));
         for (const auto& [peer, box] : there.sends) out += bytes(box);
         for (const auto& [peer, box] : there.recvs) in += bytes(box);
-        const double held_now = std::accumulate(held.begin(), held.end(), 0.0);
+        const double held_now = kept_ + std::accumulate(held.begin(), held.end(), 0.0);
         cost.memory = std::max(cost.memory, held_now + std::max(bytes(have[made][r]), out + in));
         sent += out;
       }

@@ -45,6 +45,7 @@ class ChainNet final : public VolumeNet {
   void release(std::size_t part, std::vector<Tensor>& held) const;
 
   Chain chain_;
+  double kept_ = 0;  // bytes of filters that an Inference folds and packs
   std::vector<Part> parts_;
   std::vector<Shape> shapes_;                                   // of tensors over the volume; 0: the volume
   std::vector<std::array<std::pair<Index, Index>, 3>> scales_;  // cells per cell of the volume: up, down
