@@ -1,6 +1,7 @@
 // Pooling and convolution on a CUDA device beside the CPU's f64: every option on small random blocks, aligned or not.
 #include <limits>
 
+#include "kernels/contracts/mixed_scale.h"
 #include "kernels/core/backend.h"
 #include "tests/kernels/cuda/device_conv.h"
 #include "tests/kernels/cuda/no_device.h"
@@ -68,6 +69,40 @@ TEST_CASE("average pooling on a device equals the CPU's", "[pool]") {
       run_there<kernel::AvgPoolBackward>(dx, dy, c.o);
       agree(y, y64, rounding(type, 1));
       agree(dx, dx64, rounding(type, 9));
+    }
+}
+
+TEST_CASE("mixed-scale dense layers of boxes on a device equal the CPU's") {
+  if (no_device()) return;
+  for (DType type : device_types)
+    for (int i = 0; i < 24; ++i) {
+      MixedScaleOptions o{
+          .channels = pick(0, 3) ? pick(1, 9) : pick(30, 40), .outputs = pick(1, 3), .dilation = pick(1, 4)};
+      Shape block{pick(1, 2)}, filter{o.outputs};
+      for (std::size_t d = 0; d < static_cast<std::size_t>(2 + i % 2); ++d) {
+        const Index extent = pick(1, 9);
+        block.push_back(extent), filter.push_back(3);
+        if (i % 3 > 0) o.begin[d] = pick(0, extent - 1), o.size[d] = pick(0, extent - o.begin[d]);
+      }
+      block.push_back(o.channels + o.outputs + pick(0, 2)), filter.push_back(o.channels);
+      INFO(to_string(block) << " filter " << to_string(filter) << " dilation " << o.dilation << " " << name_of(type));
+      const DType wide = type == DType::f64 ? DType::f64 : DType::f32, weights = i % 4 ? type : wide;
+      const bool accumulate = pick(0, 1);
+      Array x = filled(block, type), w = filled(filter, weights), b = filled({o.outputs}, weights),
+            g = filled(block, wide), dw = filled(filter, weights), db = filled({o.outputs}, weights);
+      Array x64 = as_f64(x), w64 = as_f64(w), b64 = as_f64(b), g64 = as_f64(g), dw64 = as_f64(dw), db64 = as_f64(db);
+      run<kernel::MixedScaleBackwardWeight>(dw64.view(), db64.view(), x64.view(), g64.view(), o, accumulate);
+      run<kernel::MixedScaleBackwardInput>(g64.view(), w64.view(), o);
+      run<kernel::MixedScaleLayer>(x64.view(), w64.view(), b64.view(), o);
+      run<kernel::MixedScaleBackwardRelu>(g64.view(), x64.view(), o);
+      run_there<kernel::MixedScaleBackwardWeight>(dw, db, x, g, o, accumulate);
+      run_there<kernel::MixedScaleBackwardInput>(g, w, o);
+      run_there<kernel::MixedScaleLayer>(x, w, b, o);
+      run_there<kernel::MixedScaleBackwardRelu>(g, x, o);
+      agree(x, x64, rounding(type, 1));
+      agree(g, g64, 0);
+      agree(dw, dw64, rounding(weights, 1));
+      agree(db, db64, rounding(weights, 1));
     }
 }
 
