@@ -122,8 +122,8 @@ TEST_CASE("every model takes its input and gives a row of classes") {
       CHECK(row.make(small)(Tensor::zeros({2, 5}, DType::i64)).shape() == Shape{2, 5, 7});
       continue;
     }
-    if (row.name == "msd" || row.name == "unet3d") continue;  // a row of classes for each position
-    if (row.name == "vgg16" || row.name == "alexnet" || row.name.starts_with("vit_")) continue;  // in tests of their own
+    if (row.name == "msd" || row.name == "unet3d") continue;  // whose rows are positions, in tests of their own,
+    if (row.name == "vgg16" || row.name == "alexnet" || row.name.starts_with("vit_")) continue;  // as these
     if (row.usual.input.numel() <= 32 * 32 * 3) {
       const Shape in = row.usual.input;
       CHECK(row.make(row.usual)(Tensor::full({2, in[0], in[1], in[2]}, 0.5)).shape() == Shape{2, 10});
