@@ -81,8 +81,8 @@ static bool denoises(const TrainerOptions& c) { return takes_volumes(c) && c.dat
 static Shape extents_of(const char* name, const std::vector<double>& sides) {
   Shape shape;
   if (sides.size() != 2 && sides.size() != 3)
-    throw OptionError(
-        fmt::format("{} has {} numbers, expected height, width or depth, height, width", name, sides.size()));
+    throw OptionError(fmt::format("{} has {} number{}, expected height, width or depth, height, width", name,
+                                  sides.size(), sides.size() == 1 ? "" : "s"));
   for (const double side : sides) {
     if (side != std::floor(side)) throw OptionError(fmt::format("{}: {} is no whole number", name, side));
     shape.push_back(static_cast<Index>(side));

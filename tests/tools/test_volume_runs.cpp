@@ -1,0 +1,115 @@
+// The Trainer on volumes: a label or a number per voxel, of phantoms and of files, with Dice or the errors; on any
+// number of ranks, resumed or not; what is refused.
+#include <mutex>
+
+#include "models/vision/unet.h"
+#include "tests/tools/trainer_runs.h"
+#include "tools/training/from_options.h"
+
+using namespace trireme;
+using namespace trireme::test;
+
+namespace {
+
+TrainerOptions small(const std::filesystem::path& dir) {
+  TrainerOptions o;
+  o.model = "msd", o.arch.layers = 3, o.dtype = "f64", o.epochs = 2, o.optim.lr = 0.02;
+  o.data.name = "phantoms", o.data.size = {40, 48}, o.data.crop = {16, 24}, o.data.angles = 12, o.data.phantoms = 3;
+  o.data.batch = 6, o.data.eval_batch = 4, o.data.samples = 20, o.data.test_samples = 7;
+  o.run.dir = dir, o.run.progress = "off";
+  return o;
+}
+struct Run {
+  std::map<std::int64_t, double> losses;  // by step
+  Evaluation end;
+};
+Run train(const TrainerOptions& options, int ranks = 1, const TrainerInput& input = {}) {
+  Run run;
+  std::mutex mutex;
+  World::threads(ranks, [&](World& world) {
+    TrainerInput given = input;
+    given.callbacks.on_step = [&](const StepMetrics& m) {
+      const std::lock_guard lock(mutex);
+      if (world.main()) run.losses[m.step] = m.loss;
+    };
+    const TrainerResult r = Trainer(given, options, world).run();
+    const std::lock_guard lock(mutex);
+    if (world.main()) run.end = r.test;
+  });
+  return run;
+}
+
+}  // namespace
+
+TEST_CASE("voxels are trained on with the same losses and scores on any number of ranks, resumed or not") {
+  const test::Temporary folder;
+  for (const char* task : {"segment", "denoise"}) {
+    INFO(task);
+    TrainerOptions o = small(folder / (std::string(task) + "1"));
+    o.data.task = task;
+    const bool segments = o.data.task == "segment";
+    const Run serial = train(o);
+    CHECK(serial.losses.size() == 8);
+    CHECK(serial.end.classes == (segments ? 3 : 0));
+    const Json last = lines_of(o.run.dir, "eval").back();
+    for (const char* name : {"test_dice", "test_iou"}) CHECK(last.contains(name) == segments);
+    for (const char* name : {"test_mse", "test_r2"}) CHECK(last.contains(name) == !segments);
+    if (segments) {
+      CHECK(serial.end.labels == 7 * 16 * 24);
+      CHECK((last["test_dice"] >= 0 && last["test_dice"] <= 1));
+    } else {
+      CHECK(std::abs(last["test_mse"].get<double>() - serial.end.loss) < 1e-12);
+    }
+    for (const int ranks : {2, 3}) {
+      TrainerOptions more = o;
+      more.run.dir = folder / (task + std::to_string(ranks));
+      more.run.max_steps = 3;  // in mid-epoch
+      train(more, ranks);
+      more.run.max_steps = 0, more.run.resume = "yes";
+      const Run run = train(more, ranks);
+      CHECK(run.losses.begin()->first == 4);
+      for (const auto& [step, loss] : run.losses)
+        CHECK(std::abs(serial.losses.at(step) - loss) < 1e-11 * std::abs(loss));
+      REQUIRE(run.end.metrics.size() == serial.end.metrics.size());
+      for (std::size_t i = 0; i < run.end.metrics.size(); ++i)
+        CHECK(std::abs(run.end.metrics[i].value - serial.end.metrics[i].value) < 1e-9);
+    }
+  }
+}
+
+TEST_CASE("a U-Net learns the labels of phantoms") {
+  const test::Temporary folder;
+  TrainerOptions o = small(folder / "unet");
+  o.dtype = "f32", o.data.crop = {32, 32}, o.data.samples = 90, o.epochs = 4, o.data.angles = 0, o.data.noise = 0.1;
+  const Run run = train(o, 1,
+                        {.model =
+                             [] {
+                               Module net = unet({.input = {32, 32, 1}, .classes = 3}, 4);
+                               initialize(net, 1);
+                               return net;
+                             }(),
+                         .train = make_dataset(o, "train"),
+                         .test = make_dataset(o, "test")});
+  CHECK(run.losses.rbegin()->second < 0.7 * run.losses.begin()->second);
+  CHECK(result_of(run.end.metrics, "dice") > 0.3);
+}
+
+TEST_CASE("settings of volumes that cannot be") {
+  const test::Temporary folder;
+  const auto refused = [&](auto change, const std::string& why) {
+    TrainerOptions o = small(folder / "refused");
+    change(o);
+    World::threads(1, [&](World& world) { CHECK_THROWS_WITH(Trainer({}, o, world), contains(why)); });
+  };
+  refused([](auto& o) { o.data.crop = {64, 64}; }, "crops of [64, 64] do not fit in a volume of [1, 40, 48]");
+  refused([](auto& o) { o.data.crop = {8}; }, "data.crop has 1 number, expected");
+  refused([](auto& o) { o.data.size = {40, 48, 48, 1}; }, "data.size has 4 numbers, expected");
+  refused([](auto& o) { o.data.size = {40.5, 48}; }, "data.size: 40.5 is no whole number");
+  refused([](auto& o) { o.data.crop = {8, 0}; }, "data.crop");
+  refused([](auto& o) { o.data.limit = 3; }, "of phantoms data.samples says how many samples an epoch has");
+  refused([](auto& o) { o.data.augment = true; }, "of phantoms data.samples says how many samples an epoch has");
+  refused([](auto& o) { o.data.name = "volumes"; }, "root must name a folder of train/ and val/");
+  refused([&](auto& o) { o.data.name = "volumes", o.data.root = folder.path(); },
+          "--data.classes says how many labels");
+  refused([](auto& o) { o.model = "gpt2"; }, "gpt2 takes text, and phantoms are pictures");
+}
