@@ -2,12 +2,12 @@
 // beside tiles that overlap by what the model reaches, with the same kernels and the same memory for a rank.
 //   inference [--extents 2048,2048] [--depth 100] [--mesh h=2,w=2] [--memory 536870912] [--rounds 3]
 // A round runs the first whole, and the middle tile of the second, which is reached on all sides, on one thread; all
-// tiles take their predicted work over that tile's. Times are of cores: as if both used each of them without a break.
+// tiles take their predicted work over that tile's. Times are those of cores, not of a clock on the wall.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 #include <sstream>
 
 #include "framework/layers/inference.h"
@@ -20,7 +20,8 @@ using namespace trireme;
 
 namespace {
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+/// Seconds that cores have worked for this process, waits that spin among them.
+double now() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 Shape shape_of(const std::string& text) {
   Shape shape{1};
@@ -50,7 +51,7 @@ DenseLayers network(const Shape& volume, int depth) {
 
 Tensor zeros(const Box& box) { return Tensor::zeros(box.size); }
 
-/// Seconds of the ranks with halos, as threads, on the cores that there are.
+/// Core seconds of the ranks with halos, as threads.
 double halos(const DenseNet& net, const std::vector<Axis>& mesh, const InferencePlan& plan, InferenceResult& result) {
   const double begin = now();
   World::threads(ranks_of(mesh), [&](World& world) {
@@ -102,10 +103,9 @@ int main(int argc, char** argv) {
                divided.memory / 1048576, divided.sent / 1e6, tiles.tiles, fmt::join(tiles.tile, " x "),
                tiles.memory / 1048576, tiles.voxels / tiles.least_voxels);
     std::vector<double> ratios, halo_seconds, tile_seconds;
-    const int cores_used = std::min(cores(), ranks_of(mesh));
     for (int round = 0; round < rounds; ++round) {
       InferenceResult result;
-      const double a = halos(net, mesh, divided, result) * cores_used;
+      const double a = halos(net, mesh, divided, result);
       set_threads(1);
       double share = 1;
       const double b = middle_tile(net, tiles, share) / share;
