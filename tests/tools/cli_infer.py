@@ -223,6 +223,7 @@ class Infer(cli.Case):
         self.refused(self.infer("--part", "3/2"), "--part is 3/2", status=2)
         self.refused(self.infer("--part", "3"), "--part", status=2)
         self.refused(self.infer("--way", "fast"), "none of auto")
+        self.refused(self.infer("--join"), "no ", "start them first")
         self.refused(self.infer("--result", "all"), "--result is 'all'", status=2)
         self.refused(self.infer("--model", "unet3"), "unet3")
         self.refused(self.infer("--model", "unet3d"), "multiples of 16")

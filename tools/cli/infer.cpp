@@ -339,6 +339,8 @@ int infer_command(int argc, char** argv, InferCommand c) {
   if (c.parts > 1 && c.way == "auto") limits.way = "tiles";
   const std::string folder = c.out + ".tiles";
   const Json there = c.out.empty() ? parse_json("") : TileJournal::about(folder);
+  check(!c.join || there.is_object(), "infer", "there is no {}, where parts note their tiles: start them first",
+        folder);
   const Division division = division_of(mesh, axes, nullptr);
   std::vector<InferencePlan> plans;
   if (there.is_object()) {
