@@ -221,6 +221,11 @@ class Tune(cli.Case):
         self.assertEqual(set(status), {"finished", "failed"})
         self.assertIn("loss is nan", self.rows("SELECT why FROM trials WHERE status = 'failed'")[0][0])
         self.assertIn(f"{status['failed']} failed", got.stdout)
+        attempts = self.rows("SELECT sum(attempts) FROM trials")[0][0]
+        self.tune("--out", self.out)
+        self.assertEqual(self.rows("SELECT sum(attempts) FROM trials")[0][0], attempts)
+        self.tune("--out", self.out, "--retry")
+        self.assertEqual(self.rows("SELECT sum(attempts) FROM trials")[0][0], attempts + status["failed"])
         slow = self.dir / "slow"
         self.tune(*self.words(self.asked(trials=5, median_stop=True, startup=2, algorithm="random", seed=3), out=slow, train=[*training, "--data.synthetic_size", 3000, "--epochs", 6]))
         stopped = self.rows("SELECT id, why FROM trials WHERE status = 'stopped'", slow)

@@ -209,7 +209,7 @@ TEST_CASE("a trial that is killed too often has failed, and an edited ledger is 
   }
   CHECK(store.trials()[0].status == TrialStatus::failed);
   check_books(folder.path());
-  store.forgive();  // nothing has ever been reported
+  store.forgive(false);  // nothing has ever been reported
   const std::string path = folder / ledger_file, text = slurp(path);
   spill(path, "x" + text);
   CHECK_THROWS_WITH(store.take(own_identity(), hash_of), contains("ledger.jsonl"));

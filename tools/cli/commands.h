@@ -131,7 +131,7 @@ struct TuneCommand {
   int parallel = 0;
   int share = 1;  ///< of a worker: workers of this host
   int slurm = 0;  ///< workers of a Slurm job array; 0: this host's
-  bool dry_run = false;
+  bool retry = false, dry_run = false;
 };
 
 struct VerifyCommand {

@@ -98,6 +98,7 @@ void add_options(CLI::App& command, TuneCommand& t) {
   command.add_option("--slurm", t.slurm, "write DIR/workers.sbatch, a job array of so many workers, and submit it")
       ->type_name("N")
       ->check(CLI::Range(1, 100000));
+  command.add_flag("--retry", t.retry, "try failed trials again");
   command.add_flag("--dry_run,--dry-run", t.dry_run, "only print the search and its first trials; --slurm: only write");
 }
 
@@ -123,7 +124,7 @@ int tune_command(const TuneCommand& c) {
     if (c.dry_run && c.slurm == 0) return print(question), 0;
     if (c.trials > 0) add_trials(c.out, c.trials);
   }
-  return c.slurm > 0 ? submit(c) : run_search(c.out, parallel);
+  return c.slurm > 0 ? submit(c) : run_search(c.out, parallel, c.retry);
 }
 
 }  // namespace trireme

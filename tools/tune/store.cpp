@@ -108,13 +108,15 @@ void TuneStore::give_up(const std::string& why) {
   Query(database_, "INSERT OR IGNORE INTO study VALUES('error', ?)").bind(why).run();
 }
 
-void TuneStore::forgive() {
-  Transaction all(database_);
-  database_.execute(
-      "DELETE FROM study WHERE key = 'error'; "
-      "UPDATE trials SET status = 'waiting', deaths = 0 WHERE status = 'failed' AND NOT EXISTS (SELECT 1 FROM "
-      "reports)");
-  all.commit();
+void TuneStore::forgive(bool all) {
+  Transaction whole(database_);
+  database_.execute("DELETE FROM study WHERE key = 'error'");
+  Query(database_,
+        "UPDATE trials SET status = 'waiting', deaths = 0 WHERE status = 'failed' AND (? OR NOT EXISTS (SELECT 1 FROM "
+        "reports))")
+      .bind(all ? 1 : 0)
+      .run();
+  whole.commit();
 }
 
 std::vector<TrialRow> TuneStore::trials() {

@@ -76,8 +76,9 @@ class TuneStore {
   /// Why the search is over before its end; empty: it is not. The first reason stays.
   std::string error();
   void give_up(const std::string& why);
-  /// Forgets the reason, and that trials failed where none has reported anything: what they lacked may be there now.
-  void forgive();
+  /// Forgets the reason, and that trials failed: all, or where none has reported anything. What they lacked may be
+  /// there now.
+  void forgive(bool all);
 
   std::vector<TrialRow> trials();
   std::vector<TrialReport> reports();  ///< by time

@@ -177,7 +177,7 @@ std::string table(const TuneResult& r) {
       {"trial", r.question.options.key(), "epochs", "seconds", "status", "settings"}};
   for (std::size_t i = 0; i < std::min(most_rows, r.order.size()); ++i) {
     const TrialRow& t = nth(r, i);
-    std::string status = to_string(t.status);
+    std::string status = t.status == TrialStatus::paused ? "not promoted" : to_string(t.status);
     if (!t.why.empty()) status += ": " + t.why;
     rows.push_back({fmt::format("{}{}", t.id, t.parent > 0 ? fmt::format(" (from {})", t.parent) : std::string()),
                     t.scores.empty() ? "–" : number(r.value(t)),

@@ -152,11 +152,11 @@ void add_trials(const std::string& directory, std::int64_t trials) {
   store.want_trials(trials);
 }
 
-int run_search(const std::string& directory, int parallel) {
+int run_search(const std::string& directory, int parallel, bool retry) {
   int status = 0;
   {
     const RunLock alone(directory);
-    TuneStore(directory).forgive();
+    TuneStore(directory).forgive(retry);
     status = Search(directory, parallel).run();
   }
   TuneStore(directory).write_ledger();

@@ -14,9 +14,9 @@ void keep_search(const std::string& directory, const TuneQuestion& question, con
 void add_trials(const std::string& directory, std::int64_t trials);
 
 /// Runs until nothing is left, printing a line for each end of a trial, whoever's, and the table at the end. parallel:
-/// trials at once here; 0: as the search says. Returns 0; 1: every trial failed; 85: asked to stop. adopt_orphans() was
-/// called before. Throws Error with the reason of a search that was given up.
-int run_search(const std::string& directory, int parallel);
+/// trials at once here; 0: as the search says. retry: failed trials, too. Returns 0; 1: every trial failed; 85: asked
+/// to stop. adopt_orphans() was called before. Throws Error with the reason of a search that was given up.
+int run_search(const std::string& directory, int parallel, bool retry);
 
 /// The text of a batch script for Slurm (sbatch): a job array of so many workers. program: path of trireme.
 std::string slurm_script(const std::string& directory, const TuneOptions&, int workers, const std::string& program);

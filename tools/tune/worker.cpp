@@ -166,27 +166,35 @@ class Worker {
     if (failed >= 3) store_.give_up(fmt::format("the first {} trials failed: {}", failed, outcome.why));
   }
 
-  /// False: asked to stop.
+  /// Empty, with the outcome, where the point's settings or its data cannot be.
+  std::vector<std::string> command_or_fault(const Lease& lease, Outcome& outcome) {
+    try {
+      return command_of_trial(lease);
+    } catch (const std::exception& e) { outcome = {Outcome::Kind::failed, e.what(), 0}; }
+    return {};
+  }
+
+  /// False: asked to stop. Throws Error where nothing can be started any more.
   bool run_one(const Lease& lease) {
     const auto start = Clock::now();
     std::optional<Clock::time_point> asked;
     bool stopped = false, lost = false;
-    std::optional<Job> job;
+    std::string gone;  // why nothing can be run any more
     Outcome outcome;
-    try {
-      job.emplace(command_of_trial(lease), true);
-    } catch (const std::exception& e) {  // the point's settings or data, or a disk
-      outcome = {Outcome::Kind::failed, e.what(), since(start)};
-    }
-    if (job) {
-      watch(lease, *job, asked, stopped, lost);
-      outcome = outcome_of(*job, lease, asked && !stopped, stopped, since(start));
-      job.reset();
-    }
+    const std::vector<std::string> command = command_or_fault(lease, outcome);
+    if (!command.empty()) try {
+        Job job(command, true);
+        watch(lease, job, asked, stopped, lost);
+        outcome = outcome_of(job, lease, asked && !stopped, stopped, since(start));
+        if (job.status() == 126 || job.status() == 127)
+          gone = fmt::format("{} ended with status {}", command[0], job.status());
+      } catch (const Error& e) { gone = e.what(); }
+    if (!gone.empty()) outcome = {Outcome::Kind::interrupted, gone, since(start)};
     if (lost || !store_.end(lease, outcome))
       say(fmt::format("trial {} was taken over by another worker", lease.trial.id));
     else
       look_for_faults(outcome);
+    check(gone.empty(), "tune", "{}: was it, or a library of it, replaced?", gone);
     if (outcome.why.find(locked) != std::string::npos && next_signal(1) != 0) return false;
     return !(asked && !stopped) && outcome.why != to_stop;
   }
