@@ -132,8 +132,8 @@ class Infer(cli.Case):
 
     def test_a_run_that_was_killed_goes_on_to_the_same_bytes(self):
         npy(self.dir / "in.npy", [1500, 1400], seed=3)
-        msd(self.dir / "w", 2, 12)
-        words = ["infer", "--weights", self.dir / "w", "--volume", self.dir / "in.npy", "--out", self.dir / "out.npy", "--tile", "100"]
+        msd(self.dir / "w", 2, 30)
+        words = ["infer", "--weights", self.dir / "w", "--volume", self.dir / "in.npy", "--out", self.dir / "out.npy", "--tile", "170"]
         whole = self.made("--way", "whole", out="whole.npy")
         for how in (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM):
             before = self.records()
@@ -144,13 +144,13 @@ class Infer(cli.Case):
             self.assertEqual(process.returncode, -9 if how == signal.SIGKILL else 85)
             self.assertFalse((self.dir / "out.npy").exists())
         self.assertIn("goes on", told)
-        self.refused(self.infer("--tile", "120"), "holds tiles of 100 x 100")
-        msd(self.dir / "w", 2, 12, seed=9)
+        self.refused(self.infer("--tile", "180"), "holds tiles of 167 x 156")
+        msd(self.dir / "w", 2, 30, seed=9)
         self.refused(self.infer(), "its weights differs")
-        msd(self.dir / "w", 2, 12)
+        msd(self.dir / "w", 2, 30)
         got = self.infer()
         self.assertEqual(got.returncode, 0, got.stderr)
-        self.assertRegex(got.stdout, r"computed: +\d+ boxes of 100 x 100 in .*, ([3-9]|\d\d+) kept from before")
+        self.assertRegex(got.stdout, r"computed: +\d+ boxes of 167 x 156 in .*, ([3-9]|\d\d+) kept from before")
         self.assertEqual((self.dir / "out.npy").read_bytes(), whole)
 
     def test_parts_of_a_job_array(self):
