@@ -101,7 +101,7 @@ TEST_CASE("msd is PyTorch's network of convolutions and concatenations: outputs 
 }
 
 TEST_CASE("msd keeps one block of features, and one of gradients in backward") {
-  // In f32, in which the last layer makes no copies.
+  // Below AVX2 the last layer's convolution copies its input once; concatenated features would be 20 blocks.
   Module model = msd({.input = {96, 96, 1}, .classes = 1}, {.depth = 40});
   const Parameters parameters(model);
   const Tensor x = uniform({1, 96, 96, 1}, -1, 1, 4);
@@ -111,7 +111,7 @@ TEST_CASE("msd keeps one block of features, and one of gradients in backward") {
   const auto block = static_cast<std::size_t>(41 * x.numel()) * sizeof(float);
   const std::size_t peak = runtime(DeviceKind::cpu).peak() - before;
   INFO(peak << " bytes at most beside blocks of " << block);
-  CHECK(peak < block * 5 / 2);
+  CHECK(peak < block * 7 / 2);
 }
 
 TEST_CASE("a dry run counts the products of mixed-scale dense layers") {
