@@ -28,7 +28,7 @@ trireme, mpiexec, data = os.path.abspath(os.environ.get("TRIREME_EXE", sys.argv[
 small = ["mlp", "--optim.name", "sgd", "--optim.lr", "0.1", "--optim.schedule", "one_cycle", "--data.limit", "700", "--data.batch", "50", "--epochs", "2"]
 
 
-def run(*words, ranks=None, env=None, timeout=120, wrap=()):
+def run(*words, ranks=None, env=None, timeout=400, wrap=()):   # seconds, in which a busy machine ends under sanitizers, too
     launch = list(wrap) + ([mpiexec, "-n", str(ranks)] if ranks else [])
     return subprocess.run([*launch, trireme, *map(str, words)], capture_output=True, text=True, timeout=timeout,
                           env={**os.environ, **(env or {})})
@@ -462,7 +462,7 @@ class Numbers(Case):
                     self.assertEqual(self.digests(name), wholes[mesh])
 
     def test_a_loss_that_jumps_rolls_back_three_times_at_most(self):
-        got = run("train", "--data.name", "synthetic", "--data.synthetic_size", 2000, "--batch", 32, "--epochs", 5, "--checkpoint.steps", 30, "--optim.lr", 1e-5,
+        got = run("train", "lenet5", "--data.name", "synthetic", "--data.synthetic_size", 2000, "--batch", 32, "--epochs", 5, "--checkpoint.steps", 30, "--optim.lr", 1e-5,
                   "--run.dir", self.dir / "run", "--run.on_nan", "rollback", "--run.spike", 0.9, "--ranks", 2)
         self.refused(got, "times its mean")
         self.assertEqual(got.stderr.count("rollback  "), 3, got.stderr)
