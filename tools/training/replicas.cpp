@@ -36,8 +36,11 @@ std::uint32_t digest_of(Step& step, const std::vector<Slice>& holds) {
   return crc;
 }
 
-std::string names(const std::vector<std::string>& ranks) {
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+/// ranks: numbers and hosts.
+std::string names(const std::map<std::size_t, std::string>& ranks) {
+  std::vector<std::string> each;
+  for (const auto& [rank, host] : ranks) each.push_back(fmt::format("{} ({})", rank, host));
+  return fmt::format("{} {}", each.size() == 1 ? "rank" : "ranks", fmt::join(each, ", "));
 }
 
 }  // namespace
@@ -51,18 +54,17 @@ void compare_replicas(Step& step, World& world, std::int64_t number) {
   const std::string held = held_by(step, holds);
   const std::string mine =
       fmt::format("{:08x} {:08x} {}", digest_of(step, holds), crc32(std::as_bytes(std::span(held))), host.data());
-  std::map<std::string, std::map<std::string, std::vector<std::string>>> groups;  // held by, digest, ranks
+  std::map<std::string, std::map<std::string, std::map<std::size_t, std::string>>> groups;  // held by, digest, ranks
   const auto all = gather_texts(world.comm(), mine);
   for (std::size_t rank = 0; rank < all.size(); ++rank)
-    groups[all[rank].substr(9, 8)][all[rank].substr(0, 8)].push_back(
-        fmt::format("{} ({})", rank, all[rank].substr(18)));
+    groups[all[rank].substr(9, 8)][all[rank].substr(0, 8)][rank] = all[rank].substr(18);
   for (const auto& [what, by_digest] : groups) {
     if (by_digest.size() < 2) continue;
     std::size_t most = 0, holders = 0;
     for (const auto& [value, ranks] : by_digest) most = std::max(most, ranks.size()), holders += ranks.size();
-    std::vector<std::string> wrong;
+    std::map<std::size_t, std::string> wrong;
     for (const auto& [value, ranks] : by_digest)
-      if (2 * most <= holders || ranks.size() < most) wrong.insert(wrong.end(), ranks.begin(), ranks.end());
+      if (2 * most <= holders || ranks.size() < most) wrong.insert(ranks.begin(), ranks.end());
     fail(fmt::format("step {}", number), "the weights of {} are not those of the other {} that hold the same: {}",
          names(wrong), holders > wrong.size() ? fmt::format("{} ranks", holders - wrong.size()) : "ranks",
          2 * most <= holders ? "there is no majority that tells who is wrong"
