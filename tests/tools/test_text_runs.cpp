@@ -2,7 +2,6 @@
 // refused.
 #include <cmath>
 #include <fstream>
-#include <mutex>
 #include <numbers>
 
 #include "datasets/text/tokens.h"
@@ -44,25 +43,6 @@ TrainerOptions small_gpt(const std::filesystem::path& dir, const std::string& te
   o.optim.beta2 = 0.95, o.optim.min_lr = 0.001, o.optim.clip_norm = 1, o.optim.weight_decay = 0.1;
   o.run.dir = dir, o.run.progress = "off";
   return o;
-}
-struct Run {
-  std::map<std::int64_t, double> losses;  // by step
-  Evaluation end;
-};
-Run train(const TrainerOptions& options, int ranks = 1) {
-  Run run;
-  std::mutex mutex;
-  World::threads(ranks, [&](World& world) {
-    TrainerInput given;
-    given.callbacks.on_step = [&](const StepMetrics& m) {
-      const std::lock_guard lock(mutex);
-      if (world.main()) run.losses[m.step] = m.loss;
-    };
-    const TrainerResult r = Trainer(given, options, world).run();
-    const std::lock_guard lock(mutex);
-    if (world.main()) run.end = r.test;
-  });
-  return run;
 }
 void check_same(const Run& run, const Run& serial) {
   REQUIRE(run.losses.size() == serial.losses.size());

@@ -1,6 +1,5 @@
 // The Trainer on volumes: a label or a number per voxel, of phantoms and of files, with Dice or the errors; on any
 // number of ranks, resumed or not; what is refused.
-#include <mutex>
 
 #include "models/vision/unet.h"
 #include "tests/tools/trainer_runs.h"
@@ -18,25 +17,6 @@ TrainerOptions small(const std::filesystem::path& dir) {
   o.data.batch = 6, o.data.eval_batch = 4, o.data.samples = 20, o.data.test_samples = 7;
   o.run.dir = dir, o.run.progress = "off";
   return o;
-}
-struct Run {
-  std::map<std::int64_t, double> losses;  // by step
-  Evaluation end;
-};
-Run train(const TrainerOptions& options, int ranks = 1, const TrainerInput& input = {}) {
-  Run run;
-  std::mutex mutex;
-  World::threads(ranks, [&](World& world) {
-    TrainerInput given = input;
-    given.callbacks.on_step = [&](const StepMetrics& m) {
-      const std::lock_guard lock(mutex);
-      if (world.main()) run.losses[m.step] = m.loss;
-    };
-    const TrainerResult r = Trainer(given, options, world).run();
-    const std::lock_guard lock(mutex);
-    if (world.main()) run.end = r.test;
-  });
-  return run;
 }
 
 }  // namespace

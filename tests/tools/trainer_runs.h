@@ -2,6 +2,8 @@
 #pragma once
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <mutex>
 #include <source_location>
 #include <string>
 #include <vector>
@@ -77,6 +79,27 @@ inline std::vector<Json> lines_of(const std::filesystem::path& dir, const std::s
   for (std::ifstream in(dir / "metrics.jsonl"); std::getline(in, line);)
     if (Json json = parse_json(line); json.value("kind", "") == kind) all.push_back(json);
   return all;
+}
+/// What rank 0 saw of a training.
+struct Run {
+  std::map<std::int64_t, double> losses;  // by step
+  Evaluation end;
+};
+/// By the Trainer, on so many threads.
+inline Run train(const TrainerOptions& options, int ranks = 1, const TrainerInput& input = {}) {
+  Run run;
+  std::mutex mutex;
+  World::threads(ranks, [&](World& world) {
+    TrainerInput given = input;
+    given.callbacks.on_step = [&](const StepMetrics& m) {
+      const std::lock_guard lock(mutex);
+      if (world.main()) run.losses[m.step] = m.loss;
+    };
+    const TrainerResult r = Trainer(given, options, world).run();
+    const std::lock_guard lock(mutex);
+    if (world.main()) run.end = r.test;
+  });
+  return run;
 }
 
 }  // namespace trireme::test

@@ -20,9 +20,7 @@ std::vector<std::pair<Tensor, Tensor>> read_batches(const Dataset& data, const T
   std::vector<std::pair<Tensor, Tensor>> batches;
   while (static_cast<int>(batches.size()) < count)
     for (auto& batch : loader) {
-      // A Loader hands on the numbers of data sets of tensors (volumes) in their own type.
-      const Tensor x = is_float(batch.x.dtype()) ? batch.x.to(make_dtype(config)) : batch.x;
-      batches.emplace_back(x.clone(), batch.y.clone());
+      batches.emplace_back(batch.x.clone(), batch.y.clone());
       if (static_cast<int>(batches.size()) == count) break;
     }
   return batches;

@@ -17,6 +17,7 @@
 #include "kernels/core/text.h"
 #include "parallel/runtime/plugin.h"
 #include "tools/training/cluster_file.h"
+#include "tools/training/dtype_dataset.h"
 
 namespace trireme {
 DType make_dtype(const TrainerOptions& c) {
@@ -151,7 +152,7 @@ Dataset make_dataset(const TrainerOptions& c, const std::string& split) {
   // Photographs are cropped by their own data sets.
   const bool photographs = c.data.name == "imagenet" || c.data.name == "tar" || c.data.name == "packed";
   if (split == "train" && c.data.augment && !photographs) data = augmented(data, {.pad = c.data.augment_pad});
-  return data;
+  return in_dtype(data, make_dtype(c));
 }
 
 std::string description(const DatasetSource& data) {

@@ -23,8 +23,9 @@ Index context_of(const TrainerOptions&);
 Dataset synthetic_data(const TrainerOptions&, const ModelOptions& shape, Index samples);
 /// How the named data set is opened.
 OpenOptions open_options(const TrainerOptions&);
-/// The named data set's split "train" (the first data.limit samples, augmented by data.augment) or "test". Throws Error
-/// for a name that there is not (with the list), and for files that are missing or damaged.
+/// The named data set's split "train" (the first data.limit samples, augmented by data.augment) or "test"; floats of x
+/// of data sets of tensors in the type of make_dtype(). Throws Error for a name that there is not (with the list), and
+/// for files that are missing or damaged.
 Dataset make_dataset(const TrainerOptions&, const std::string& split);
 /// A line to compare across ranks, each of which opens the data set for itself: name, samples, shape, classes.
 std::string description(const DatasetSource&);

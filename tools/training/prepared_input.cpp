@@ -1,53 +1,16 @@
 #include "tools/training/prepared_input.h"
 
-#include <algorithm>
 #include <future>
 
-#include "framework/tensor/fields.h"
 #include "kernels/core/thread.h"
 #include "parallel/comm/call.h"
 #include "tools/training/auto_strategy.h"
+#include "tools/training/dtype_dataset.h"
 #include "tools/training/from_options.h"
 #include "tools/training/saver.h"
 
 namespace trireme {
 namespace {
-
-/// A data set of tensors whose floats of x come in the activations' type.
-class InDtype final : public TensorSource {
- public:
-  InDtype(Dataset data, DType type) : data_(std::move(data)), type_(type) {}
-  std::string name() const override { return data_->name(); }
-  Index size() const override { return data_->size(); }
-  Index classes() const override { return data_->classes(); }
-  std::vector<std::string> class_names() const override { return data_->class_names(); }
-  BadSamples bad() const override { return data_->bad(); }
-  Sample sample(Index id, const AugmentKey& draw) const override {
-    return converted(data_->tensors()->sample(id, draw));
-  }
-  Sample batch(std::span<const std::int64_t> ids, const AugmentKey& draw) const override {
-    return converted(data_->tensors()->batch(ids, draw));
-  }
-  /// Whether there is nothing to convert.
-  bool fits(const Tensor& t) const { return !is_float(t.dtype()) || t.dtype() == type_; }
-
- private:
-  Sample converted(Sample s) const {
-    return {map_fields(s.x, [&](const Tensor& t) { return fits(t) ? t : t.to(type_); }), s.y};
-  }
-  Dataset data_;
-  DType type_;
-};
-Dataset in_dtype(Dataset data, DType type) {
-  if (!data->tensors() || data->size() == 0) return data;
-  const Sample first = sample_of(data, 0);
-  check(first.y.defined(), "trainer", "samples of {} have no y, which a loss compares with: map_samples() adds one",
-        [&] { return data->name(); });
-  auto converted = std::make_unique<InDtype>(data, type);
-  const bool all_fit = converted->fits(first.x) &&
-                       std::ranges::all_of(first.x.fields(), [&](const auto& f) { return converted->fits(f.second); });
-  return all_fit ? data : Dataset(std::move(converted));
-}
 
 /// A line for each thing that the program gave, not the options.
 std::string text_of(const TrainerInput& given) {

@@ -91,8 +91,7 @@ std::vector<Option> option_table(TrainerOptions& c) {
       {"arch.activation", &c.arch.activation, "of the MLP", any, most, ", gelu, gelu_tanh, relu, silu"},
       {"data.name", &c.data.name,
        "data set: mnist, fashion_mnist, cifar10, cifar100, imagenet (a folder per class), tar, packed, synthetic, "
-       "text, "
-       "phantoms, volumes",
+       "text, phantoms, volumes",
        any, most, "", "data"},
       {"data.root", &c.data.root, "folder of its files; empty: where it was installed"},
       {"data.shards", &c.data.shards,
