@@ -34,6 +34,19 @@ def run(*words, ranks=None, env=None, timeout=400, wrap=()):   # seconds, in whi
                           env={**os.environ, **(env or {})})
 
 
+def processes(folder, *words, program=""):
+    """State by number of the processes that name the folder and have each of the words; zombies are none. program: that they run."""
+    found = {}
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            line, state = (path / "cmdline").read_bytes().split(b"\0"), (path / "stat").read_text().rsplit(") ", 1)[1][0]
+        except OSError:
+            continue
+        if state != "Z" and line[0].startswith(str(program).encode()) and any(str(folder).encode() in word for word in line) and all(word.encode() in line for word in words):
+            found[int(path.name)] = state
+    return found
+
+
 def idx(kind, shape, payload):
     return bytes([0, 0, 8, len(shape)]) + struct.pack(f">{len(shape)}I", *shape) + payload
 
@@ -89,6 +102,18 @@ class Case(unittest.TestCase):
         self.assertEqual(got.returncode, status, got.stderr)
         self.assertEqual(got.stdout, "")
         return last
+
+    def signalled(self, process, number, folder):
+        """Sends it: the process ends by it, or well before it came, and leaves nobody behind. Returns its status."""
+        process.send_signal(number)
+        said = process.communicate(timeout=60)[1]
+        self.assertIn(process.returncode, (0, -number if number == signal.SIGKILL else 85), said)
+        for _ in range(100):
+            if not processes(folder):
+                break
+            time.sleep(0.05)
+        self.assertEqual(processes(folder), {}, "left behind")
+        return process.returncode
 
     def trained(self, *words, name="run", **options):
         got = run("train", *words, "--run.dir", self.dir / name, **options)

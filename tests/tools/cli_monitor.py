@@ -22,26 +22,13 @@ import xml.etree.ElementTree
 
 import cli
 import unittests
-from cli import mpiexec, run, trireme
+from cli import mpiexec, processes, run, trireme
 
 limit = 3   # seconds, of TRIREME_TIMEOUT
 transports = {"threads": None, "mpi": {}, "hosts": {"MPIR_CVAR_NOLOCAL": "1"}} if mpiexec != "none" else {"threads": None}
 repeats = int(os.environ.get("TRIREME_FAULTS", 0))
 words = ["mlp", "--data.name", "synthetic", "--data.synthetic_size", 600, "--data.batch", 20, "--epochs", 2, "--optim.lr", 0.001, "--parallel.threads", 1, "--run.progress", "lines",
          "--checkpoint.steps", 10]   # 60 steps
-
-
-def processes(folder):
-    """Of runs below the folder."""
-    found = {}
-    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            line, status = path.read_bytes(), (path.parent / "stat").read_text().rsplit(") ", 1)[1]
-        except OSError:
-            continue
-        if str(folder).encode() in line and line.startswith(str(trireme).encode()) and status[0] != "Z":
-            found[int(path.parent.name)] = status[0]
-    return found
 
 
 def listening(pid):
@@ -68,7 +55,7 @@ class Monitor(cli.Case):
         process = subprocess.Popen([str(w) for w in line], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, env={**os.environ, **(env or {})})
 
         def end():
-            for pid in processes(self.dir):
+            for pid in processes(self.dir, program=trireme):
                 with contextlib.suppress(ProcessLookupError):   # it may end by itself
                     os.kill(pid, signal.SIGKILL)
             process.kill()
@@ -113,7 +100,7 @@ class Monitor(cli.Case):
                         err = process.communicate(timeout=60)[1]
                         self.assertNotEqual(process.returncode, 0, err)
                         self.assertLess(time.monotonic() - start, 8 + limit + 10, err)   # 8 s: to start, and 60 steps, on a busy machine
-                        self.until(lambda: not processes(self.dir / name), 2)
+                        self.until(lambda: not processes(self.dir / name, program=trireme), 2)
                         ours = [line for line in err.splitlines() if line.startswith("trireme: ")]
                         if said:
                             self.assertRegex("\n".join(ours), said.format(rank=rank, step=step, before=step - 1), err)
@@ -133,7 +120,7 @@ class Monitor(cli.Case):
             os.kill(pid, signal.SIGSTOP)
             self.addCleanup(lambda pid=pid: os.path.exists(f"/proc/{pid}") and os.kill(pid, signal.SIGKILL))
         os.kill(pids[1], signal.SIGKILL)
-        self.until(lambda: not processes(self.dir / "run"), 20)
+        self.until(lambda: not processes(self.dir / "run", program=trireme), 20)
         # Whichever comes first: the watchdog, or a sum that reads the memory of a process that is gone.
         reached = r"the memory of rank 1 cannot be reached \(No such process\): did its process end\?"
         self.assertRegex(json.loads((self.dir / "run" / "crash" / "rank_0.json").read_text())["reason"], "has ended without a word|" + reached)
@@ -152,7 +139,7 @@ class Monitor(cli.Case):
         self.until(lambda: self.steps() > 1)
         for _ in range(2):
             time.sleep(random.uniform(0, 0.2))
-            pids = list(processes(self.dir / "run"))
+            pids = list(processes(self.dir / "run", program=trireme))
             random.shuffle(pids)
             for what in signal.SIGSTOP, signal.SIGCONT:
                 for pid in pids:
@@ -181,7 +168,7 @@ class Monitor(cli.Case):
             until = time.monotonic() + 45
             while process.poll() is None and time.monotonic() < until:
                 time.sleep(random.uniform(1, 2))   # what one delay has held up is done before the next
-                pids = list(processes(self.dir / name))
+                pids = list(processes(self.dir / name, program=trireme))
                 random.shuffle(pids)
                 whole = random.random() < 0.2
                 chosen = pids if whole else pids[:1]
@@ -194,7 +181,7 @@ class Monitor(cli.Case):
                     time.sleep(pause)
                 stops += 1
             if process.poll() is None:
-                for pid in processes(self.dir / name):
+                for pid in processes(self.dir / name, program=trireme):
                     os.kill(pid, signal.SIGTERM)
             err = process.communicate(timeout=90)[1]
             self.assertIn(process.returncode, (0, 85), err)
@@ -265,7 +252,7 @@ class Monitor(cli.Case):
         process = self.start("--epochs", 60)
         self.until(lambda: self.steps() > 1)
         port = self.live()["port"]
-        doors = [address for pid in processes(self.dir / "run") for address, own in listening(pid) if own == port]   # MPI has others
+        doors = [address for pid in processes(self.dir / "run", program=trireme) for address, own in listening(pid) if own == port]   # MPI has others
         self.assertEqual(doors, ["0100007F"])
         made = []
         for i in range(40):

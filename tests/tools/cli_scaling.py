@@ -55,17 +55,6 @@ class Scaling(cli.Case):
         self.assertEqual(len(found), 1, printed)
         return found[0]
 
-    def processes(self):
-        """Of the study, wherever they are in the tree."""
-        found = []
-        for path in pathlib.Path("/proc").glob("[0-9]*"):
-            try:
-                if str(self.out).encode() in (path / "cmdline").read_bytes():
-                    found.append(path.name)
-            except OSError:
-                pass
-        return found
-
     def test_a_study_that_is_killed_and_interrupted_comes_to_its_end(self):
         seed = random.randrange(10 ** 6)
         print("seed", seed, file=sys.stderr)
@@ -76,15 +65,7 @@ class Scaling(cli.Case):
         for number in (signal.SIGKILL, signal.SIGINT, signal.SIGKILL, signal.SIGTERM):
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             time.sleep(dice.uniform(0.2, 1.5))
-            process.send_signal(number)
-            said = process.communicate(timeout=60)[1]
-            ends.append(process.returncode)
-            self.assertIn(process.returncode, (0, -number if number == signal.SIGKILL else 85), said)
-            for _ in range(100):
-                if not self.processes():
-                    break
-                time.sleep(0.05)
-            self.assertEqual(self.processes(), [], "left behind")
+            ends.append(self.signalled(process, number, self.out))
         last = self.study(*words)
         entries, cells = self.ledger(), self.cells()
         self.assertEqual([c["name"] for c in cells], ["serial", "serial-all_cores", "strong-r2-pipe_2_pipeline_micro_2"])

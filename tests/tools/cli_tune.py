@@ -17,7 +17,7 @@ import xml.etree.ElementTree
 
 import cli
 import unittests
-from cli import mpiexec, run, trireme
+from cli import mpiexec, processes, run, trireme
 
 training = ["train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 120, "--data.batch", 12, "--epochs", 3, "--parallel.threads", 1]
 space = '''
@@ -52,20 +52,8 @@ class Tune(cli.Case):
         self.addCleanup(lambda: (process.kill(), process.communicate()))
         return process
 
-    def processes(self, *words):
-        """Of the search, with one of these words among theirs; the process that asks is none."""
-        found = []
-        for path in pathlib.Path("/proc").glob("[0-9]*"):
-            try:
-                line = (path / "cmdline").read_bytes().split(b"\0")
-                if (path / "stat").read_text().rsplit(") ", 1)[1][0] != "Z" and any(str(self.out).encode() in w for w in line) and all(w.encode() in line for w in words):
-                    found.append(int(path.name))
-            except OSError:
-                pass
-        return found
-
     def end_all(self):
-        for process in self.processes():
+        for process in processes(self.out):
             try:
                 os.kill(process, signal.SIGKILL)
             except OSError:
@@ -119,21 +107,13 @@ class Tune(cli.Case):
             until = time.monotonic() + dice.uniform(0.3, 1.2)
             while time.monotonic() < until and process.poll() is None:
                 time.sleep(dice.uniform(0.05, 0.3))
-                below = self.processes("--run.max_steps" if dice.random() < 0.7 else "--worker")
+                below = processes(self.out, "--run.max_steps" if dice.random() < 0.7 else "--worker")
                 if below:
                     try:
-                        os.kill(dice.choice(below), signal.SIGKILL)
+                        os.kill(dice.choice(list(below)), signal.SIGKILL)
                     except OSError:
                         pass
-            process.send_signal(number)
-            said = process.communicate(timeout=60)[1]
-            ends.append(process.returncode)
-            self.assertIn(process.returncode, (0, -number if number == signal.SIGKILL else 85), said)
-            for _ in range(100):
-                if not self.processes():
-                    break
-                time.sleep(0.05)
-            self.assertEqual(self.processes(), [], "left behind")
+            ends.append(self.signalled(process, number, self.out))
         last = self.tune(*words)
         self.assertEqual(self.check(), expected, ends)
         self.assertEqual(len(self.rows("SELECT * FROM trials")), 4)
@@ -151,7 +131,7 @@ class Tune(cli.Case):
         first = self.start("--worker", self.out, wrap=host)
         second = self.start("--worker", self.out)
         time.sleep(0.6)
-        for process in self.processes("--worker"):   # one host goes down, all at once
+        for process in processes(self.out, "--worker"):   # one host goes down, all at once
             try:
                 if b"unshare" in pathlib.Path(f"/proc/{process}/cmdline").read_bytes():
                     os.kill(process, signal.SIGKILL)
@@ -258,7 +238,7 @@ class Tune(cli.Case):
         path = self.asked(trials=5, parallel=2, objective="tokens_per_s")
         got = run("tune", *self.words(path))
         self.refused(got, "objective tokens_per_s is never reported", "test_top1", status=1)
-        self.assertFalse(self.processes())
+        self.assertFalse(processes(self.out))
         other = self.dir / "other"
         got = run("tune", *self.words(self.asked(trials=5), out=other, train=[*training, "--data.name", "mnist", "--data.root", self.dir / "nothing"]))
         self.refused(got, "the first 3 trials failed", "nothing", status=1)
