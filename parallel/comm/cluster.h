@@ -60,6 +60,7 @@ struct Cluster {
   Link inside, between;  ///< links of two ranks of one node, and of two nodes
   /// Standard deviation of the logarithm of the factor (of median 1) by which each computation takes longer; 0: none.
   double jitter = 0;
+  static constexpr double most_jitter = 3;
   std::uint64_t seed = 0;  ///< of jitter
   double flops = 1e11;     ///< floating-point operations per second of a device of speed 1
   std::string name = {};   ///< for reports

@@ -49,7 +49,8 @@ struct StepCosts {
   bool extrapolated = false;                 ///< rows are beyond the sizes
 };
 StepCosts costs_at(const ModelProfile&, Index rows);
-/// Standard deviation of the logarithm of what a computation takes, from the spread of a normal one's quartiles.
+/// Standard deviation of the logarithm of what a computation takes, from the quartiles of log-normal times, at most
+/// Cluster::most_jitter: the median over sizes.
 double jitter_of(const ModelProfile&);
 
 /// Between ranks of the machine: calls as they were measured; others by a latency and a bandwidth, those of the

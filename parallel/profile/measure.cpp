@@ -1,6 +1,7 @@
 #include "parallel/profile/measure.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/core/runtime.h"
 #include "parallel/comm/flight_recorder.h"
@@ -128,8 +129,8 @@ double jitter_of(const ModelProfile& profile) {
   constexpr double quartile = 0.6745;  // of a normal distribution, in standard deviations
   std::vector<double> all;
   for (const ModelProfile::Size& s : profile.sizes)
-    all.push_back(std::max(s.forward.spread, s.backward.spread) / quartile);
-  return all.empty() ? 0 : measured(all).value;
+    all.push_back(std::asinh(std::max(s.forward.spread, s.backward.spread)) / quartile);
+  return all.empty() ? 0 : std::min(measured(all).value, Cluster::most_jitter);
 }
 
 Link link_of(const std::vector<MeasuredCall>& calls) {

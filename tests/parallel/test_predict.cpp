@@ -66,6 +66,23 @@ TEST_CASE("costs for any rows lie on the line through the measured ones") {
   CHECK_THROWS_AS(costs_at(ModelProfile{}, 1), Error);
 }
 
+TEST_CASE("jitter is that of log-normal times, and at most what a cluster may have, however busy the machine was") {
+  std::mt19937 random(7);
+  for (const double shape : {0.0, 0.02, 0.3, 1.0, 2.5, 4.0}) {
+    CAPTURE(shape);
+    std::vector<double> times(20'001);
+    for (double& t : times) t = 0.01 * std::exp(shape * std::normal_distribution<>()(random));
+    ModelProfile p = linear_profile(1, {4});
+    p.sizes[0].forward = measured(times);
+    CHECK(jitter_of(p) == Approx(std::min(shape, Cluster::most_jitter)).epsilon(0.05));
+    std::swap(p.sizes[0].forward, p.sizes[0].backward);
+    Cluster cluster;
+    cluster.jitter = jitter_of(p);
+    CHECK_NOTHROW(validate(cluster));
+  }
+  CHECK(jitter_of(ModelProfile{}) == 0);
+}
+
 TEST_CASE("calls that were measured take what they took, and lines between sizes") {
   Link link{.latency = 1, .bandwidth = 1};
   std::mt19937 random(3);

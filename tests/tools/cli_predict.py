@@ -45,6 +45,10 @@ class Predictions(cli.Case):
         self.assertEqual([row["name"] for row in kept["rows"]], list(rows))
         self.assertEqual(list(rows)[-1], "step")
         self.assertIn("backward", rows)
+        if kept["why_not"].startswith("to measure what a step is made of would take more than 4 s"):   # a slow or busy machine
+            self.assertGreater(18 * kept["rows"][-1]["measured_s"], 4, kept)   # two runs of 9 micro-batches
+            predicted = False
+        self.assertEqual(kept["why_not"] == "", predicted, kept)
         for row in kept["rows"]:
             for key, shown in zip(("predicted_s", "measured_s"), rows[row["name"]]):
                 if shown is None:
@@ -57,14 +61,12 @@ class Predictions(cli.Case):
             self.assertGreater(whole, 0)
             self.assertAlmostEqual(sum(row[key] for row in kept["rows"][:-1]), whole, delta=0.01 * whole + 1e-5, msg=kept)
         if predicted:
-            self.assertEqual(kept["why_not"], "")
             found = re.fullmatch(r"  they part most in: (.*), (\S+) ms predicted, (\S+) ms measured", last)
             self.assertEqual(rows[found[1]], (float(found[2]), float(found[3])))
             apart = {name: abs(row[0] - row[1]) for name, row in rows.items() if name != "step"}
             self.assertAlmostEqual(apart[found[1]], max(apart.values()), delta=0.0021)
         else:
             self.assertEqual(last, "  not predicted: " + kept["why_not"])
-            self.assertNotEqual(kept["why_not"], "")
         return rows
 
     def check_silent(self, got, name="run"):

@@ -139,7 +139,7 @@ Cluster parse_cluster(const std::string& text, const std::string& source) {
   TableReader(file, "", source)
       .read({{"name", &cluster.name},
              {.name = "placement", .value = &placement, .choices = "block, cyclic"},
-             {"jitter", &cluster.jitter, "", 0, 3},
+             {"jitter", &cluster.jitter, "", 0, Cluster::most_jitter},
              {"seed", &seed, "", 0},
              {"flops", &cluster.flops, "", 1, 1e24},
              {"overlaps", &cluster.overlaps},
