@@ -48,8 +48,9 @@ void read_dense(std::span<std::byte> bytes, const DenseLayout&, const BlockPart&
 /// A file of voxels one behind the other: .npy and raw files.
 class DenseVolume final : public VolumeSource {
  public:
-  /// The layout's shape need not be set. Throws Error for a file of another length than this array makes it.
-  DenseVolume(std::unique_ptr<const FileReader>, const Shape& array, const DenseLayout&);
+  /// The layout's shape need not be set. more: the file may go on behind the voxels. Throws Error for a file of another
+  /// length than this array makes it.
+  DenseVolume(std::unique_ptr<const FileReader>, const Shape& array, const DenseLayout&, bool more = false);
   void read(const Box& box, const VoxelSink& sink) const override;
 
  private:

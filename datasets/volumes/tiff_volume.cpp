@@ -3,6 +3,7 @@
 #include <tiffio.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdarg>
 #include <cstdio>
 #include <mutex>
@@ -10,6 +11,7 @@
 
 #include "datasets/volumes/dense_voxels.h"
 #include "framework/io/bytes.h"
+#include "framework/io/json.h"
 
 namespace trireme {
 namespace {
@@ -76,6 +78,14 @@ struct PageForm {
   bool operator==(const PageForm&) const = default;
 };
 
+/// Whether the page's bytes are its samples'.
+bool is_plain(TIFF* tiff) {
+  std::uint16_t compression = COMPRESSION_NONE, fill_order = FILLORDER_MSB2LSB;
+  TIFFGetFieldDefaulted(tiff, TIFFTAG_COMPRESSION, &compression);
+  TIFFGetFieldDefaulted(tiff, TIFFTAG_FILLORDER, &fill_order);
+  return compression == COMPRESSION_NONE && fill_order == FILLORDER_MSB2LSB;
+}
+
 class TiffVolume final : public VolumeSource {
  public:
   TiffVolume(std::unique_ptr<TiffFile> file, Tiff tiff, const Shape& array, const VoxelType& type,
@@ -99,7 +109,6 @@ class TiffVolume final : public VolumeSource {
   void read_page(Index page, const Box& box, const VoxelSink& sink) const {
     TIFF* const tiff = tiff_.get();
     std::uint32_t width = static_cast<std::uint32_t>(shape()[2]), height = static_cast<std::uint32_t>(shape()[1]);
-    std::uint16_t compression = COMPRESSION_NONE, fill_order = FILLORDER_MSB2LSB;
     const bool tiled = TIFFIsTiled(tiff) != 0;
     if (tiled) {
       TIFFGetField(tiff, TIFFTAG_TILEWIDTH, &width), TIFFGetField(tiff, TIFFTAG_TILELENGTH, &height);
@@ -108,15 +117,13 @@ class TiffVolume final : public VolumeSource {
       TIFFGetFieldDefaulted(tiff, TIFFTAG_ROWSPERSTRIP, &rows);
       height = std::min(height, rows);
     }
-    TIFFGetFieldDefaulted(tiff, TIFFTAG_COMPRESSION, &compression);
-    TIFFGetFieldDefaulted(tiff, TIFFTAG_FILLORDER, &fill_order);
     const Index bytes = tiled ? TIFFTileSize(tiff) : TIFFStripSize(tiff);
     DenseLayout block{.shape = {1, height, width, shape()[3]}, .type = &type()};
     const bool few = std::uint64_t{width} * height <= std::uint64_t{most_strip_bytes};  // before they are multiplied
     check(few && bytes > 0 && bytes <= most_strip_bytes && block.bytes() == bytes, "volume",
           "{}: page {} has {} of {} x {} pixels and {} bytes; at most 2^29 bytes are read", file_->reader.path(), page,
           tiled ? "tiles" : "strips", height, width, bytes);
-    const bool plain = compression == COMPRESSION_NONE && fill_order == FILLORDER_MSB2LSB;
+    const bool plain = is_plain(tiff);
     const Index across = (shape()[2] + width - 1) / width;
     for (Index y = box.at[1] / height; y * height < box.at[1] + box.size[1]; ++y)
       for (Index x = box.at[2] / width; x * width < box.at[2] + box.size[2]; ++x) {
@@ -192,6 +199,45 @@ PageForm look(TIFF* tiff, const TiffFile& file, std::size_t page) {
   return form;
 }
 
+/// How many slices the description of a file's one page speaks of: ImageJ of more than 4 GiB, and tifffile where it
+/// truncates, write the others behind the first without pages. 0 where it is silent.
+Index slices_of(TIFF* tiff, const PageForm& form) {
+  const char* text = nullptr;
+  if (TIFFGetField(tiff, TIFFTAG_IMAGEDESCRIPTION, &text) != 1) return 0;
+  const std::string_view description(text);
+  constexpr std::string_view images = "\nimages=";
+  Index slices = 0;
+  if (const auto at = description.find(images); description.starts_with("ImageJ=") && at != description.npos) {
+    const char* const number = text + at + images.size();
+    std::from_chars(number, text + description.size(), slices);
+  } else if (description.starts_with('{')) {
+    const Json json = parse_json(description, 3);
+    const bool whole = json.is_object() && json.contains("truncated") && json["truncated"] == true &&
+                       json.contains("shape") && json["shape"].is_array();
+    slices = whole ? 1 : 0;
+    const Json shape = whole ? json["shape"] : Json::array();
+    for (const Json& extent : shape)
+      if (!extent.is_number_integer() || __builtin_mul_overflow(slices, extent.get<Index>(), &slices)) return 0;
+    slices = slices / form.width / form.height / form.channels;
+  }
+  return slices;
+}
+
+/// Such a volume. Throws Error where the slices do not lie one behind the other, uncompressed.
+std::unique_ptr<const VolumeSource> stack(TIFF* tiff, const PageForm& form, const Shape& array,
+                                          const std::string& path) {
+  std::uint32_t rows = form.height;
+  TIFFGetFieldDefaulted(tiff, TIFFTAG_ROWSPERSTRIP, &rows);
+  const DenseLayout layout{
+      .type = type_of(form), .begin = TIFFGetStrileOffset(tiff, 0), .swapped = TIFFIsByteSwapped(tiff) != 0};
+  const std::uint32_t last = TIFFIsTiled(tiff) ? 0 : TIFFNumberOfStrips(tiff) - 1;
+  const std::uint64_t row = std::uint64_t{form.width} * form.channels * (form.bits / 8U);
+  check(!TIFFIsTiled(tiff) && is_plain(tiff) &&
+            TIFFGetStrileOffset(tiff, last) == layout.begin + last * row * std::min(rows, form.height),
+        "volume", "{}: {} slices in one page that is compressed or in pieces: write a page for each", path, array[0]);
+  return std::make_unique<DenseVolume>(std::make_unique<const FileReader>(path), array, layout, true);
+}
+
 }  // namespace
 
 std::unique_ptr<const VolumeSource> open_tiff(const std::string& path) {
@@ -213,11 +259,14 @@ std::unique_ptr<const VolumeSource> open_tiff(const std::string& path) {
   } while (file->said.clear(), TIFFReadDirectory(tiff.get()) == 1);
   check(file->said.empty() && !pages.empty(), "volume", "{}: the page behind page {} cannot be read: {}", path,
         std::ssize(pages) - 1, file->said);
-  const auto depth = static_cast<Index>(pages.size());
+  auto depth = static_cast<Index>(pages.size());
+  const Index slices = depth == 1 && TIFFSetSubDirectory(tiff.get(), pages[0]) == 1 ? slices_of(tiff.get(), form) : 0;
+  depth = std::max(depth, slices);
   const Shape picture{form.height, form.width}, grey{depth, form.height, form.width};
   const Shape array = form.channels > 1 ? Shape{depth, form.height, form.width, form.channels}
                       : depth == 1      ? picture
                                         : grey;
+  if (slices > 1) return stack(tiff.get(), form, array, path);
   return std::make_unique<TiffVolume>(std::move(file), std::move(tiff), array, *type_of(form), std::move(pages));
 }
 

@@ -15,13 +15,13 @@ namespace {
 namespace fs = std::filesystem;
 constexpr char op[] = "volumes";
 
-/// Volumes of a folder by their names up to the first dot.
+/// Volumes of a folder by their names up to the first dot, without those that are still being written.
 std::map<std::string, std::string> volumes_in(const std::string& folder) {
   std::error_code wrong;
   std::map<std::string, std::string> found;
   for (fs::directory_iterator i(folder, wrong), end; !wrong && i != end; i.increment(wrong)) {
     const std::string name = i->path().filename();
-    if (name.starts_with('.') || name.ends_with(".json")) continue;
+    if (name.starts_with('.') || name.ends_with(".json") || name.ends_with(".partial")) continue;
     const auto [at, first] = found.emplace(name.substr(0, name.find('.')), i->path());
     check(first, op, "{} and {} have one name", at->second, [&] { return i->path().string(); });
   }

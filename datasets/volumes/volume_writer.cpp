@@ -88,7 +88,8 @@ struct VolumeWriter::Impl {
   }
   void open(const std::string& front) {
     const std::size_t bytes = layout.begin + static_cast<std::size_t>(layout.bytes());
-    if (!json.empty() && !make_file(partial + ".json", json, 0)) same(read_text(partial + ".json", 65536) == json);
+    if (!json.empty() && !make_file(partial + ".json", json, 0))
+      same(partial + ".json", read_text(partial + ".json", 65536) == json);
     if (::access(partial.c_str(), F_OK) == 0)
       resumed = true;
     else
@@ -99,11 +100,10 @@ struct VolumeWriter::Impl {
     const FileReader there(partial);
     std::string begins(std::min(front.size(), there.size()), '\0');
     there.read(0, std::as_writable_bytes(std::span(begins)));
-    same(there.size() == bytes && begins == front);
+    same(partial, there.size() == bytes && begins == front);
   }
-  void same(bool yes) const {
-    check(yes, "volume", "{} is part of a volume of another shape or type: remove it, or write to another name",
-          partial);
+  static void same(const std::string& file, bool yes) {
+    check(yes, "volume", "{} is part of a volume of another shape or type: remove it, or write to another name", file);
   }
   void write(const Box& box, const View& from) const {
     check(file.fd >= 0, "volume", "{} is finished", path);

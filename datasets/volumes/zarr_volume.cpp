@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <limits>
 #include <vector>
@@ -37,7 +38,10 @@ std::string fill_bytes(const Json& value, const VoxelType& type, const std::stri
   std::string bytes(static_cast<std::size_t>(type.size), '\0');
   auto* to = reinterpret_cast<std::byte*>(bytes.data());
   bool good = value.is_null();
-  if (value.is_number_integer() && type.is_integer() && value.get<double>() < 0x1p63) {
+  if (value.is_number_unsigned() && type.code == "u8") {
+    const auto number = value.get<std::uint64_t>();
+    std::memcpy(to, &number, sizeof number), good = true;
+  } else if (value.is_number_integer() && type.is_integer() && value.get<double>() < 0x1p63) {
     const auto number = value.get<std::int64_t>();
     good = type.encode(reinterpret_cast<const std::byte*>(&number), DType::i64, 1, to);
   } else if (value.is_number() || value.is_boolean() || value.is_string()) {
@@ -95,10 +99,11 @@ class ZarrVolume final : public VolumeSource {
     Shape origin = chunk;
     for (int i = 0; i < 4; ++i) origin[i] *= chunk_.shape[i];
     const std::string path = file_of(chunk);
-    std::error_code unknown;
     const auto bytes = static_cast<std::size_t>(chunk_.bytes());
     const BlockPart part = part_of_block(origin, chunk_.shape, box);
-    if (!fs::exists(path, unknown)) return fill(part, sink);
+    // A file that is there but cannot be read, or a link to nothing, is no hole: FileReader says what is wrong.
+    std::error_code unknown;
+    if (fs::symlink_status(path, unknown).type() == fs::file_type::not_found) return fill(part, sink);
     const FileReader file(path);
     if (header_.compressor == ZarrCompressor::none) {
       check(file.size() == bytes, "volume", "{}: a chunk of {} has {} bytes, the file {}", path, header_.chunk, bytes,

@@ -253,6 +253,10 @@ TEST_CASE("pairs of volumes that do not match") {
   const auto nothing = [](const std::string&) {};
   namespace fs = std::filesystem;
   CHECK(said(nothing) == "read");
+  CHECK(said([](auto t) {  // what is still being written
+          fs::copy(t + "inputs/a.npy", t + "inputs/c.npy.partial");
+          fs::copy(t + "targets/a.npy", t + "targets/a.npy.partial");
+        }) == "read");
   CHECK_THAT(said(nothing, {.crop = {4, 4}}), contains("0 classes, expected 2 or more: --data.classes"));
   CHECK_THAT(said(nothing, {.crop = {2, 4, 4}, .classes = 3}),
              contains("crops of [2, 4, 4] do not fit in a volume of [1, 8, 8]"));

@@ -154,6 +154,8 @@ TEST_CASE("a writer that was killed is followed by one that goes on") {
        {VolumeOptions{{2, 3, 4}, "uint16"}, VolumeOptions{{2, 4, 3}, "int16"}, VolumeOptions{{2, 3, 5}, "int16"}})
     CHECK_THROWS_WITH(VolumeWriter(path, other),
                       contains("v.npy.partial is part of a volume of another shape or type"));
+  spill(folder / "r.raw.partial.json", "{}");
+  CHECK_THROWS_WITH(VolumeWriter(folder / "r.raw", options), contains("r.raw.partial.json is part of a volume"));
   spill(path, "an old file");
   VolumeWriter second(path, options);
   CHECK(second.resumed());
@@ -279,6 +281,15 @@ TEST_CASE("a JSON file beside raw numbers says all, or one line what it lacks") 
   }
   spill(path + ".json", R"({"shape": [1, 6], "dtype": "int8"})");
   CHECK(open_volume(path + ".json").array() == Shape{1, 6});
+}
+
+TEST_CASE("a fill value may be the largest of 64 bits") {
+  const test::Temporary folder;
+  spill(folder / ".zarray", R"({"zarr_format": 2, "shape": [2, 3], "chunks": [2, 2], "dtype": "<u8", "order": "C",
+                                "compressor": null, "filters": null, "fill_value": 18446744073709551615})");
+  const Volume v = open_volume(folder.path());
+  CHECK(v.read(v.box(), DType::f64).to_vector() == std::vector<double>(6, 0x1p64));
+  CHECK_THROWS_WITH(v.read(v.box(), DType::i64), contains("a voxel is 2^63 or more"));
 }
 
 TEST_CASE("a path that is no volume") {

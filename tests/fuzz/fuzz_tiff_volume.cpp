@@ -1,5 +1,5 @@
 // libFuzzer entry for volumes in TIFF files; tools/fuzz builds and runs it. libtiff itself is not instrumented.
-// sources: kernels/core/error.cpp framework/io/file.cpp datasets/volumes/voxel_type.cpp
+// sources: kernels/core/error.cpp framework/io/file.cpp framework/io/json.cpp datasets/volumes/voxel_type.cpp
 // sources: datasets/volumes/volume_source.cpp datasets/volumes/dense_voxels.cpp datasets/volumes/tiff_volume.cpp
 // libraries: -ldeflate -ltiff
 // What is accepted is a volume, each voxel of a box of which is read once; an error is one line that names the file.

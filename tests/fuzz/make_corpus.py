@@ -192,6 +192,8 @@ def tiff_volume():
         yield tiff_file(order, [(tags(6, 4, 16, compression=8), [zlib.compress(bytes(48))])] * 2)
         yield tiff_file(order, [(tags(6, 4, 8, compression=5), [b"\x80\x00\x40\x40"])])
         yield tiff_file(order, [(tags(17, 9, 64, form=3, compression=8, tile=16), [zlib.compress(bytes(2048))] * 2)])
+    for said in (b"ImageJ=1.5\nimages=3\n\0", b'{"shape": [3, 2, 4], "truncated": true}\0'):   # slices without pages
+        yield tiff_file("<", [({270: ("B", list(said)), **tags(4, 2)}, [bytes(8)])]) + bytes(40)
     yield tiff_file("<", [(tags(2**31, 2**31, rows=1), [b"ab"])])
     yield tiff_file("<", [(tags(8, 8), [bytes(64)]), (tags(8, 9), [bytes(72)])])
 
@@ -317,7 +319,7 @@ WORDS = {
          "ctorch\nHalfStorage\n", "ctorch\nCharStorage\n", "ctorch\nSize\n", "tQ", "tR", "}b", b"\x8a\x08\0\0\0\0\0\0\0\x40", b"J\xff\xff\xff\xff", "X\1\0\0\0", "h\0", "q\0",
          b"\x93", b"\x94", b"\x95", b"\x8c\1", b"\x85", b"\x86", b"\x87", "state_dict"],
     tiff_volume: [b"II*\0", b"MM\0*", b"II+\0\x08\0\0\0", b"MM\0+\0\x08\0\0"] + [struct.pack(order + "HH", tag, kind) for order in "<>" for tag, kind in (
-        (254, 4), (256, 4), (257, 3), (258, 3), (259, 3), (262, 3), (266, 3), (273, 16), (277, 3), (278, 4), (279, 4), (284, 3), (317, 3), (322, 3), (323, 3), (324, 4), (325, 4), (339, 3))],
+        (254, 4), (256, 4), (257, 3), (258, 3), (259, 3), (262, 3), (266, 3), (270, 2), (273, 16), (277, 3), (278, 4), (279, 4), (284, 3), (317, 3), (322, 3), (323, 3), (324, 4), (325, 4), (339, 3))],
     volume_headers: ['"shape": [', '"chunks": [', '"dtype": "', '"byte_order": "big"', '"little"', '"offset": ', '"zarr_format": 2', '"order": "F"', '"compressor": {"id": "gzip"}', '"filters": null',
                      '"fill_value": ', '"Infinity"', '"-Infinity"', '"dimension_separator": "/"', '"<f2"', '"|b1"', "uint64", "float16", "18446744073709551615", "9223372036854775807", "-1", "1e999",
                      b"\x93NUMPY\1\0", "'descr': ", "'fortran_order': True", "'shape': ("],

@@ -68,6 +68,12 @@ for k in range(rounds):
         array = numbers(shape_of(dice.randint(2, 4), 9), kind)
         np.save(path(f"{kind}{k}.npy"), order_of(array))
         expect(f"{kind}{k}.npy", array)
+        if k == 0:   # as NumPy takes it, too
+            array = array.reshape(-1, 1, 1)
+            head = "{'shape': (%dL, 1L, 1L,),\t'descr' :'%s',\n 'fortran_order': False,\n}\n" % (len(array), array.dtype.str)
+            with open(path(f"{kind}.odd.npy"), "wb") as file:
+                file.write(b"\x93NUMPY\1\0" + len(head).to_bytes(2, "little") + head.encode() + array.tobytes())
+            expect(f"{kind}.odd.npy", array)
 
         array = numbers(shape_of(dice.randint(2, 4), 12), kind)
         compressor = dice.choice([None, {"id": "zlib", "level": 1}, {"id": "gzip", "level": 5}])
@@ -112,6 +118,16 @@ def cut(name, source, size, message):
 plain = numbers((3, 40, 50), "uint16")
 tifffile.imwrite(path("plain.tif"), plain, photometric="minisblack", metadata=None)
 expect("plain.tif", plain)
+for truncated, about in [(b">", "ImageJ=1.53t\nimages=3\nslices=3\n"), (b"<", None)]:  # slices without pages of their own
+    name = "stack.tif" if about else "truncated.tif"
+    tifffile.imwrite(path(name), plain, byteorder=truncated.decode(), photometric="minisblack", truncate=True, description=about, rowsperstrip=7,
+                     **({"metadata": None} if about else {}))
+    with open(path(name), "ab") as file:
+        file.write(b"more")
+    expect(name, plain)
+cut("stack.short.tif", "stack.tif", -600, "uint16 of [3, 40, 50] are 12000 bytes, the file holds 1")
+tifffile.imwrite(path("stack.zlib.tif"), plain[0], description="ImageJ=1.53t\nimages=3\n", compression="zlib", metadata=None)
+refuse("stack.zlib.tif", "3 slices in one page that is compressed")
 cut("short.tif", "plain.tif", 4000, "page 0 ends at byte")
 cut("header.tif", "plain.tif", 12, "no TIFF")
 with tifffile.TiffWriter(path("sizes.tif")) as file:
@@ -152,6 +168,12 @@ for name, changes, message in [
         ("separator.zarr", {"dimension_separator": "../"}, '"dimension_separator" is neither')]:
     array_of(name, **changes)
     refuse(name, message)
+array_of("lost.zarr")   # a chunk that is there, but elsewhere
+os.symlink("nowhere", path("lost.zarr/1.0"))
+refuse("lost.zarr", "cannot open")
+array_of("loop.zarr")
+os.symlink("0.0", path("loop.zarr/0.0"))
+refuse("loop.zarr", "cannot open")
 array_of("lengths.zarr")
 open(path("lengths.zarr/0.0"), "wb").write(bytes(15))
 refuse("lengths.zarr", "a chunk of [2, 4] has 16 bytes, the file 15")

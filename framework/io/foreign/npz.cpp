@@ -25,11 +25,12 @@ std::string to_json(std::string_view dict, int& colons) {
       json += c == quote ? '"' : c;
       if (c == quote) quote = 0;
     } else if (c == ')' || c == '}') {
-      if (const std::size_t last = json.find_last_not_of(' '); last != json.npos && json[last] == ',')
+      if (const std::size_t last = json.find_last_not_of(" \t\r\n"); last != json.npos && json[last] == ',')
         json.resize(last);
       json += c == ')' ? ']' : '}';
-    } else {
-      json += c == '(' ? '[' : c == 'T' || c == 'F' ? static_cast<char>(c - 'A' + 'a') : c;  // True, False
+    } else if (c != 'L' || json.empty() || json.back() < '0' || json.back() > '9') {  // no 3L of Python 2
+      const bool truth = c == 'T' || c == 'F';                                        // True, False
+      json += c == '(' ? '[' : truth ? static_cast<char>(c - 'A' + 'a') : c;
       colons += c == ':';
     }
   }
