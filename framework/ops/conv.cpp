@@ -54,6 +54,8 @@ Tensor conv_transpose(const Tensor& x, const Tensor& w_given, const Tensor& bias
   ops::check_float(op, x);
   check(w_given.defined(), op, "the filter is undefined");
   check(!o.relu, op, "has no ReLU of its own");
+  if (const ShardSpec* s = ops::shard_spec_of({&x, &w_given}))
+    return s->conv_transpose(x, w_given, bias_given, o, output_pad);
   const int rank = x.rank();
   check(rank >= 3 && rank <= 5 && w_given.rank() == rank && w_given.dim(0) == x.dim(-1), op,
         "input is {}, the filter {}: expected [N, spatial..., I] and [I, kernel..., O / groups]", x.shape(),

@@ -162,11 +162,7 @@ Tensor mixed_scale_dense(const Tensor& x, const std::vector<Tensor>& w, const st
   for (std::size_t i = 0; i < w.size(); ++i) check(w[i].defined(), op, "filter {} is undefined", i);
   const ShardSpec* spec = x.shard_spec();
   for (std::size_t i = 0; i < w.size() && !spec; ++i) spec = ops::shard_spec_of({&w[i]});
-  if (spec) {
-    const auto* parts = dynamic_cast<const MixedScaleParts*>(spec);
-    check(parts != nullptr, op, "an operand is a part of {}, the rest is on other ranks", spec->global_shape());
-    return parts->mixed_scale_dense(x, w, bias, dilations);
-  }
+  if (spec) return spec->mixed_scale_dense(x, w, bias, dilations);
   check_operands(x, w, bias, dilations);
   if (ops::is_traced() && !halo) return composed(x, w, bias, dilations);
   // Kernels take f32 beside types of two bytes as it is; any other type is a recorded cast.

@@ -33,15 +33,4 @@ class MixedScaleHalo {
 Tensor mixed_scale_dense(const Tensor& x, const std::vector<Tensor>& w, const std::vector<Tensor>& bias,
                          const std::vector<Index>& dilations, std::shared_ptr<const MixedScaleHalo>);
 
-/// A ShardSpec (framework/tensor/shard_spec.h) that has a form of the op for parts of tensors.
-class MixedScaleParts {
- public:
-  /// Equals its namesake on the global tensors; the result is sharded, or whole. Collective.
-  virtual Tensor mixed_scale_dense(const Tensor& x, const std::vector<Tensor>& w, const std::vector<Tensor>& bias,
-                                   const std::vector<Index>& dilations) const = 0;
-
- protected:
-  ~MixedScaleParts() = default;
-};
-
 }  // namespace trireme

@@ -57,6 +57,8 @@ Tensor rearranged(const Tensor& x, int axis, Index count, F&& place) {
 Tensor concat(const std::vector<Tensor>& parts, int axis) {
   check(!parts.empty() && parts[0], "concat", "wants at least one part");
   axis = ops::axis_of("concat", axis, parts[0].rank());
+  for (const Tensor& part : parts)
+    if (const ShardSpec* s = part ? part.shard_spec() : nullptr) return s->concat(parts, axis);
   Shape shape = parts[0].shape();
   shape[axis] = 0;
   for (const Tensor& part : parts) {

@@ -31,6 +31,14 @@ class ShardSpec {
   /// ops conv(): x [N, spatial..., I], w [O, kernel..., I/groups]. Collective.
   virtual Tensor conv(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions&,
                       const Tensor& residual) const = 0;
+  /// ops conv_transpose(): x [N, spatial..., I], w [I, kernel..., O/groups]. Collective.
+  virtual Tensor conv_transpose(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions&,
+                                const Extents& output_pad) const = 0;
+  /// ops mixed_scale_dense() (framework/ops/mixed_scale.h): x [N, spatial..., C]. Collective.
+  virtual Tensor mixed_scale_dense(const Tensor& x, const std::vector<Tensor>& w, const std::vector<Tensor>& bias,
+                                   const std::vector<Index>& dilations) const = 0;
+  /// ops concat(); axis is not negative. Throws Error for weights among the parts. Collective.
+  virtual Tensor concat(const std::vector<Tensor>& parts, int axis) const = 0;
   /// max_pool() or avg_pool(): local is that op, for a box of the image with the padding at its borders. Collective.
   virtual Tensor pool(const Tensor& x, const PoolOptions&,
                       const std::function<Tensor(const Tensor&, const PoolOptions&)>& local) const = 0;

@@ -1,4 +1,6 @@
-// The ops of a ShardedOps that hold no weights: pooling, dropout, elementwise pairs.
+// The ops of a ShardedOps that hold no weights: pooling, joining, dropout, elementwise pairs.
+#include <bit>
+
 #include "framework/ops/help.h"
 #include "framework/ops/random.h"
 #include "parallel/split/sharded_ops.h"
@@ -53,6 +55,28 @@ Tensor ShardedOps::flatten(const Tensor& x) const {
   const Layout rows = Layout().with(0, sx->layout_[0]);
   const Tensor y = trireme::flatten(plain(relayout(x, *sx->with(sx->global_shape(), rows))));
   return sx->put(y, {sx->global_shape()[0], y.dim(1)}, rows);
+}
+
+Tensor ShardedOps::concat(const std::vector<Tensor>& parts, int axis) const {
+  Layout layout;  // of the part that is divided most; along the axis itself the parts are whole
+  Shape whole = of(parts[0])->global_shape();
+  whole[axis] = 0;
+  for (const Tensor& part : parts) {
+    check(part.defined(), "concat", "a part is undefined");
+    const Ptr s = of(part);
+    check(!s->weight_, "concat", "part {} is a weight of layers that are split over ranks, and these join no weights",
+          s->global_shape());
+    Shape expected = whole;
+    if (s->global_shape().rank() == whole.rank()) expected[axis] = s->global_shape()[axis];
+    check(s->global_shape() == expected, "concat", "parts {} and {} differ along other axes than {}",
+          of(parts[0])->global_shape(), s->global_shape(), axis);
+    const Layout along = s->layout_.with(axis, Layout::none);
+    if (std::popcount(along.axes()) > std::popcount(layout.axes())) layout = along;
+    whole[axis] += expected[axis];
+  }
+  std::vector<Tensor> met;
+  for (const Tensor& part : parts) met.push_back(plain(relayout(part, *with(of(part)->global_shape(), layout))));
+  return put(trireme::concat(met, axis), whole, layout);
 }
 
 namespace {

@@ -75,10 +75,13 @@ AxisMask spatial_axes(const ShardedOps& x) {
   return axes;
 }
 
-Halo::Halo(const ShardedOps& has, const ShardedOps& out, const std::vector<Window>& windows)
+Halo::Halo(const ShardedOps& has, const ShardedOps& out, const std::vector<Window>& windows, bool transposed)
     : grid(has.shared_grid()), line(grid->line(spatial_axes(has))), have(has.boxes(line)) {
-  for (std::size_t r = 0; r < have.size(); ++r)
-    want.push_back(patch(out.box(line.at[r]), have[r], windows, has.global_shape()).inputs);
+  for (std::size_t r = 0; r < have.size(); ++r) {
+    const Box box = out.box(line.at[r]);
+    want.push_back(transposed ? transposed_patch(box, have[r], windows, has.global_shape()).inputs
+                              : patch(box, have[r], windows, has.global_shape()).inputs);
+  }
 }
 
 double ShardedOps::sum(double part) const {
@@ -122,9 +125,10 @@ Layout ShardedOps::for_outputs(const Shape& whole) const {
 
 Tensor ShardedOps::gather(const Tensor& x) const { return relayout(x, *with(of(x)->global_shape(), {})); }
 
-/// What linear and conv have in common. The weight [O, ..., I] is whole, or divided over O (a column of ranks: each
-/// makes some outputs from all inputs) or over I (a row: each adds its inputs' share to all outputs; Shoeybi et al.,
-/// Megatron-LM, arXiv 1909.08053; for convolutions Dryden et al., arXiv 1903.06681, and their SC'19 paper).
+/// What linear, conv and conv_transpose have in common. The weight [O, ..., I] is whole, or divided over O (a column of
+/// ranks: each makes some outputs from all inputs) or over I (a row: each adds its inputs' share to all outputs;
+/// Shoeybi et al., Megatron-LM, arXiv 1909.08053; for convolutions Dryden et al., arXiv 1903.06681, and their SC'19
+/// paper).
 struct ShardedOps::Product {
   Tensor x, w, bias;  // x is laid out to suit; w and bias are plain
   Tensor late_bias;   // plain, to add behind the sum
@@ -132,9 +136,10 @@ struct ShardedOps::Product {
   Layout layout;      // of the product
 };
 
-ShardedOps::Product ShardedOps::product(const Tensor& x, const Tensor& w, const Tensor& bias) const {
+ShardedOps::Product ShardedOps::product(const Tensor& x, const Tensor& w, const Tensor& bias, bool transposed) const {
   const Ptr sx = of(x), sw = of(w);
-  const int last = x.rank() - 1, out = sw->layout_[0], in = sw->layout_[w.rank() - 1];
+  const int last = x.rank() - 1, first_axis = sw->layout_[0], last_axis = sw->layout_[w.rank() - 1];
+  const int out = transposed ? last_axis : first_axis, in = transposed ? first_axis : last_axis;
   Layout wanted = sx->layout_;
   for (int axis = 0; axis <= last; ++axis)
     if (wanted[axis] != Layout::none && (wanted[axis] == out || wanted[axis] == in)) wanted[axis] = Layout::none;
@@ -151,7 +156,7 @@ ShardedOps::Product ShardedOps::product(const Tensor& x, const Tensor& w, const 
   p.w = weight(w, use);
   if (in != Layout::none) {
     p.sum = 1u << in;
-    p.late_bias = weight(bias, use & ~p.sum);
+    p.late_bias = bias ? weight(relayout(bias, *with(of(bias)->global_shape(), {})), use & ~p.sum) : bias;
   } else if (bias) {
     p.bias = weight(relayout(bias, *with(of(bias)->global_shape(), Layout().with(0, out))), use);
   }
@@ -193,6 +198,34 @@ Tensor ShardedOps::conv(const Tensor& x, const Tensor& w, const Tensor& bias, co
   y = of(x)->put(y, whole, p.layout);
   if (residual) y = add(y, residual);
   return late && o.relu ? relu(y) : y;
+}
+
+Tensor ShardedOps::conv_transpose(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& o,
+                                  const Extents& output_pad) const {
+  const char* op = "conv_transpose";
+  check(x.rank() >= 3 && x.rank() <= 5 && w.rank() == x.rank(), op,
+        "input is {}, the filter {}: expected [N, spatial..., I] and [I, kernel..., O / groups]", of(x)->global_shape(),
+        of(w)->global_shape());
+  check(of(w)->layout_.axes() == 0 || o.groups == 1, op,
+        "a filter of {} groups cannot be split over channels: leave its layer whole, tensor(whole=NAME) (in C++ "
+        "SplitOptions::whole)",
+        o.groups);
+  const std::vector<Window> all = windows(w.shape(), o);
+  Shape whole = transposed_outputs(of(x)->global_shape(), all, output_pad);
+  whole[-1] = of(w)->global_shape()[-1] * o.groups;
+  const Layout in = of(x)->for_outputs(whole);
+  if (!(in == of(x)->layout_))
+    return conv_transpose(relayout(x, *of(x)->with(of(x)->global_shape(), in)), w, bias, o, output_pad);
+  const Product p = product(x, w, bias, true);
+  const Ptr sx = of(p.x), to = sx->with(whole, p.layout);
+  const TransposedPatch mine = transposed_patch(to->box(), sx->box(), all, sx->global_shape());
+  ConvOptions options = o;
+  options.pad_begin = mine.pad_begin, options.pad_end = mine.pad_end;
+  Tensor y = trireme::conv_transpose(halo_exchange(plain(p.x), Halo(*sx, *to, all, true)), p.w, p.bias, options,
+                                     mine.output_pad);
+  if (p.sum) y = reduce_from_parallel(y, *grid_, p.sum);
+  if (p.late_bias) y = add(y, p.late_bias.to(y.dtype()));
+  return sx->put(y, whole, p.layout);
 }
 
 Tensor ShardedOps::batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& running_mean,

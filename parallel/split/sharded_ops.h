@@ -8,7 +8,6 @@
 #pragma once
 #include <array>
 
-#include "framework/ops/mixed_scale.h"
 #include "framework/tensor/shard_spec.h"
 #include "parallel/split/grid.h"
 
@@ -29,7 +28,7 @@ struct Layout {
 /// The block without its ShardSpec; undefined stays undefined.
 inline Tensor plain(const Tensor& t) { return t ? t.with_shard_spec({}) : t; }
 
-class ShardedOps final : public ShardSpec, public MixedScaleParts, public std::enable_shared_from_this<ShardedOps> {
+class ShardedOps final : public ShardSpec, public std::enable_shared_from_this<ShardedOps> {
  public:
   using Ptr = std::shared_ptr<const ShardedOps>;
   /// rows: where the shares of axis 0 of the grid's only axis begin, and the end; empty: by even_share(), as on all
@@ -52,6 +51,9 @@ class ShardedOps final : public ShardSpec, public MixedScaleParts, public std::e
 
   Tensor conv(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions&,
               const Tensor& residual) const override;
+  Tensor conv_transpose(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions&,
+                        const Extents& output_pad) const override;
+  Tensor concat(const std::vector<Tensor>& parts, int axis) const override;
   Tensor pool(const Tensor& x, const PoolOptions&,
               const std::function<Tensor(const Tensor&, const PoolOptions&)>& local) const override;
   Tensor bias_relu_pool(const Tensor& x, const Tensor& bias, const PoolOptions&) const override;
@@ -81,7 +83,8 @@ class ShardedOps final : public ShardSpec, public MixedScaleParts, public std::e
   /// each rank has the whole.
   Layout for_outputs(const Shape& whole) const;
   struct Product;
-  Product product(const Tensor& x, const Tensor& w, const Tensor& bias) const;
+  /// transposed: w is [I, ..., O] instead of [O, ..., I].
+  Product product(const Tensor& x, const Tensor& w, const Tensor& bias, bool transposed = false) const;
 
   std::shared_ptr<const Grid> grid_;
   Layout layout_;
@@ -91,12 +94,13 @@ class ShardedOps final : public ShardSpec, public MixedScaleParts, public std::e
 
 /// The grid's axes that divide x's spatial axes.
 AxisMask spatial_axes(const ShardedOps& x);
-/// What each rank of the line has of a window layer's input, and what its box of the output reads.
+/// What each rank of the line has of a window layer's input, and what its box of the output reads. transposed: of the
+/// convolution that transposes these windows.
 struct Halo {
   std::shared_ptr<const Grid> grid;
   Grid::Line line;  // along the axes that divide the input
   std::vector<Box> have, want;
-  Halo(const ShardedOps& has, const ShardedOps& out, const std::vector<Window>&);
+  Halo(const ShardedOps& has, const ShardedOps& out, const std::vector<Window>&, bool transposed = false);
 };
 
 // Recorded moves of tensors between layouts. Collective calls of the ranks concerned.

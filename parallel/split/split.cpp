@@ -130,7 +130,8 @@ void divide_weights(Module& model, const std::shared_ptr<const Grid>& grid, int 
       continue;
     }
     divide(*weight, 0, grid, over);
-    if (const NamedState* bias = find(leaves, "bias")) divide(*bias, 0, grid, over);
+    const NamedState* bias = find(leaves, "bias");  // not of a transposed convolution, whose first axis is of inputs
+    if (bias && bias->tensor->dim(0) == shape[0]) divide(*bias, 0, grid, over);
     if (!columns_only) open = shape[0];
   }
   for (const auto* names : {&options.columns, &options.rows, &options.whole})

@@ -33,6 +33,22 @@ Shape outputs(const Shape& whole, const std::vector<Window>& windows) {
   return out;
 }
 
+Shape transposed_outputs(const Shape& whole, const std::vector<Window>& windows, const Extents& output_pad) {
+  Shape out = whole;
+  for (std::size_t s = 0; s < windows.size(); ++s) {
+    Index& extent = out[static_cast<int>(s) + 1];
+    const Window& w = windows[s];
+    check(w.size >= 1 && w.stride >= 1 && w.dilation >= 1 && w.pad_begin >= 0 && w.pad_end >= 0 && output_pad[s] >= 0 &&
+              w.transposed_outputs(extent, output_pad[s]) >= 1,
+          "split",
+          "a transposed window of {} (dilation {}, stride {}, output padding {}) does not fit {} and its padding {} "
+          "and {} on spatial axis {}",
+          w.size, w.dilation, w.stride, output_pad[s], whole, w.pad_begin, w.pad_end, s);
+    extent = w.transposed_outputs(extent, output_pad[s]);
+  }
+  return out;
+}
+
 Patch patch(const Box& out, const Box& have, const std::vector<Window>& windows, const Shape& whole) {
   Patch p{have, have.size};
   for (std::size_t s = 0; s < windows.size(); ++s) {
@@ -44,6 +60,27 @@ Patch patch(const Box& out, const Box& have, const std::vector<Window>& windows,
     p.inputs.at[axis] = any ? begin : 0, p.inputs.size[axis] = any ? end - begin : 0;
     p.extents[axis] = any ? end - begin : span;
     p.before[s] = any ? begin - first : 0, p.behind[s] = any ? first + span - end : 0;
+  }
+  return p;
+}
+
+TransposedPatch transposed_patch(const Box& out, const Box& have, const std::vector<Window>& windows,
+                                 const Shape& whole) {
+  TransposedPatch p{have};
+  for (std::size_t s = 0; s < windows.size(); ++s) {
+    // Input i adds to the outputs [i stride - pad, i stride - pad + reach). Padding takes cells off at the ends of a
+    // patch, so that its first input begins no later than the box, and its last ends no earlier, as far as there is
+    // one.
+    const Window& w = windows[s];
+    const int axis = static_cast<int>(s) + 1;
+    const auto ceil_div = [&](Index cells) { return cells <= 0 ? Index{0} : (cells + w.stride - 1) / w.stride; };
+    const Index begin = out.at[axis] + w.pad_begin, end = begin + out.size[axis], last = whole[axis] - 1;
+    const Index first = std::min({ceil_div(begin - w.reach() + 1), begin / w.stride, last});
+    const Index behind = std::clamp(std::max((end - 1) / w.stride, ceil_div(end - w.reach())), first, last) + 1;
+    p.inputs.at[axis] = first, p.inputs.size[axis] = behind - first;
+    p.pad_begin[s] = begin - first * w.stride;
+    const Index more = (behind - 1) * w.stride + w.reach() - end;
+    p.pad_end[s] = std::max<Index>(0, more), p.output_pad[s] = std::max<Index>(0, -more);
   }
   return p;
 }

@@ -20,12 +20,18 @@ struct Window {
   Index reach() const { return dilation * (size - 1) + 1; }
   /// Of the output over an input of `extent`.
   Index outputs(Index extent) const { return (extent + pad_begin + pad_end - reach()) / stride + 1; }
+  /// Of the output of the convolution that transposes this one; below 1: the padding leaves none.
+  Index transposed_outputs(Index extent, Index output_pad) const {
+    return (extent - 1) * stride - pad_begin - pad_end + reach() + output_pad;
+  }
 };
 /// One Window per spatial axis of x [N, spatial..., C].
 std::vector<Window> windows(const Shape& filter, const ConvOptions&);
 std::vector<Window> windows(int spatial_axes, const PoolOptions&);
 /// The output's extents over a whole input; its last is the input's.
 Shape outputs(const Shape& whole, const std::vector<Window>&);
+/// The same of the convolution that transposes these windows.
+Shape transposed_outputs(const Shape& whole, const std::vector<Window>&, const Extents& output_pad);
 
 /// The inputs behind the box `out` of the output, and the padding that lies in its reach.
 struct Patch {
@@ -34,6 +40,15 @@ struct Patch {
   Extents before{0, 0, 0}, behind{0, 0, 0};
 };
 Patch patch(const Box& out, const Box& have, const std::vector<Window>&, const Shape& whole);
+
+/// The inputs that a transposed convolution makes the box `out` of its output from, and the padding with which it makes
+/// this box of them, and no other cell.
+struct TransposedPatch {
+  Box inputs;  ///< of the whole, at least one cell; axis 0 and the last as in `have`
+  Extents pad_begin{0, 0, 0}, pad_end{0, 0, 0}, output_pad{0, 0, 0};
+};
+TransposedPatch transposed_patch(const Box& out, const Box& have, const std::vector<Window>&, const Shape& whole);
+
 /// The outputs in `out` that read nothing outside `have`; empty along an axis where there are none.
 Box inner(const Box& out, const Box& have, const std::vector<Window>&, const Shape& whole);
 

@@ -1,6 +1,7 @@
 // Strategies that split layers, alone and with data parallelism, against the serial run, parameter by parameter.
 #include "framework/io/checkpoint.h"
 #include "models/vision/resnet.h"
+#include "models/vision/unet.h"
 #include "models/volumes/msd.h"
 #include "tests/parallel/training.h"
 #include "tests/support/temporary.h"
@@ -98,6 +99,38 @@ TEST_CASE("mixed-scale dense layers over ranks train the serial run's model") {
                {"tensor=2", "tensor"},
                {"tensor=2,h=2", "tensor | spatial"}},
               Strategy(), 1e-11);
+}
+
+TEST_CASE("a U-Net over ranks, whose lowest levels have fewer rows than there are, trains the serial run's model") {
+  Setup s = setup(
+      [] {
+        return Sequential{unet({.input = {32, 16, 1}, .classes = 10}, 2), global_avg_pool};
+      },
+      {32, 16, 1});
+  s.samples = 14, s.batch = 4, s.steps = 4;  // of the last batch 2
+  compare_all(s,
+              {{"h=2", "spatial"},
+               {"h=4", "spatial"},
+               {"w=3", "spatial"},
+               {"h=2,w=2", "spatial"},
+               {"data=2,h=2", "spatial | data_parallel"},
+               {"tensor=2", "tensor"},
+               {"tensor=2,h=2", "tensor | spatial"}},
+              Strategy(), 1e-11);
+  compare_all(s, {{"pipe=2,h=2", "pipeline(micro=2) | spatial"}, {"pipe=2,tensor=2", "pipeline(micro=2) | tensor"}},
+              accumulate(2), 1e-11);
+}
+
+TEST_CASE("a U-Net of volumes over ranks trains the serial run's model") {
+  Setup s = setup(
+      [] {
+        return Sequential{unet({.input = {16, 32, 16, 1}, .classes = 10}, 2), global_avg_pool};
+      },
+      {16, 32, 16, 1});
+  s.samples = 6, s.batch = 2, s.steps = 3;
+  compare_all(
+      s, {{"d=2", "spatial"}, {"h=3", "spatial"}, {"d=2,h=2", "spatial"}, {"data=2,w=2", "spatial | data_parallel"}},
+      Strategy(), 1e-11);
 }
 
 TEST_CASE("layers named are laid out as asked, and what lies between is laid out anew") {
