@@ -1,6 +1,8 @@
+#include <cmath>
 #include <numeric>
 #include <set>
 
+#include "datasets/core/tensors.h"
 #include "datasets/formats/mnist.h"
 #include "datasets/formats/open_dataset.h"
 #include "datasets/images/augment.h"
@@ -99,6 +101,21 @@ TEST_CASE("mnist: bad files") {
   CHECK_THROWS_WITH(open()->read(-1, room), contains("sample -1 is outside [0, 2)"));
 }
 
+TEST_CASE("synthetic with a label for each pixel: a function of seed and id, and pixels tell their label") {
+  SyntheticOptions options{.size = 20, .shape = {5, 6, 7, 2}, .classes = 3, .seed = 11, .dense = true};
+  const Dataset data = Synthetic(options);
+  options.first = 10;
+  const Sample last = sample_of(data, 19), again = sample_of(Synthetic(options), 9), other = sample_of(data, 18);
+  CHECK(data->classes() == 3);
+  CHECK(last.x.shape() == Shape{5, 6, 7, 2});
+  CHECK(last.y.shape() == Shape{5, 6, 7});
+  CHECK(last.x.to_vector() == again.x.to_vector());
+  CHECK(last.y.to_vector() == again.y.to_vector());
+  CHECK(last.y.to_vector() != other.y.to_vector());
+  const std::vector<double> x = last.x.to_vector(), y = last.y.to_vector();
+  for (std::size_t i = 0; i < x.size(); ++i) REQUIRE(std::floor(x[i] * 3) == y[i / 2]);
+}
+
 TEST_CASE("synthetic: a function of seed and id, with classes that can be told apart") {
   const SyntheticOptions options{.size = 400, .shape = {9, 7, 3}, .classes = 4, .seed = 11};
   const Dataset data = Synthetic(options), again = Synthetic(options);
@@ -187,9 +204,8 @@ TEST_CASE("head, and datasets by name") {
   CHECK(open_dataset("mnist", "test")->size() == 10000);
   CHECK_THROWS_WITH(
       open_dataset("minst", "test"),
-      contains(
-          "there is no 'minst'; there are mnist, fashion_mnist, cifar10, cifar100, imagenet, tar, packed, text, "
-          "synthetic"));
+      contains("there is no 'minst'; there are mnist, fashion_mnist, cifar10, cifar100, imagenet, tar, packed, text, "
+               "synthetic"));
   CHECK_THROWS_WITH(Synthetic({.classes = 0}), contains("classes is 0"));
   CHECK_THROWS_WITH(Synthetic({.shape = {3, 0}}), contains("shape is [3, 0]"));
 }

@@ -36,6 +36,20 @@ class Plan(unittest.TestCase):
             xml.etree.ElementTree.parse(svg)
             self.assertIn("<svg", html.read_text())
 
+    def test_models_with_a_result_for_each_pixel(self):
+        volumes = ["--data", "phantoms", "--data.size", "32,32,32", "--data.crop", "16,16,32"]
+        for model, spatial in ((["msd", "--arch.layers", 3, "--data.image_size", 32], "h=2"), (["unet3d", "--arch.width", 2, *volumes], "d=2"),
+                               (["msd", "--arch.layers", 3, *volumes], "d=2,h=2"), (["msd", "--arch.layers", 3, *volumes, "--data.task", "denoise"], "w=2")):
+            for words in (["plan", "show", "--mesh", spatial, "--strategy", "spatial", "--measure"], ["plan", "search", "--ranks", 4],
+                          ["verify", "--mesh", spatial, "--strategy", "spatial", "--steps", 2], ["bench", "--steps", 1],
+                          ["profile", "--runs", 1, "--out", os.devnull]):
+                with self.subTest(model=model, words=words):
+                    r = run(*words, *model, "--batch", 4)
+                    self.assertEqual(r.returncode, 0, r.stderr)
+        r = run("train", "msd")
+        self.assertEqual((r.returncode, r.stderr), (1, "trireme: data.name: msd has a result for each pixel, and mnist has a label for each picture: "
+                                                       "--data phantoms or volumes trains it\n"))
+
     def test_measure(self):
         with tempfile.TemporaryDirectory() as folder:
             svg = pathlib.Path(folder) / "plan.svg"

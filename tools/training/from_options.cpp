@@ -64,19 +64,10 @@ Index context_of(const TrainerOptions& c) {
   return row.text ? row.usual.input[0] : 256;
 }
 
-ModelOptions usual_options(const TrainerOptions& c) {
-  ModelOptions usual = model_row(c.model).usual;
-  if (model_row(c.model).text) {
-    usual.input = {context_of(c)};
-    if (c.arch.vocabulary > 0) usual.classes = c.arch.vocabulary;
-    return usual;
-  }
-  if (c.data.image_size > 0) usual.input = {c.data.image_size, c.data.image_size, usual.input[2]};
-  return usual;
-}
-
 bool takes_volumes(const TrainerOptions& c) { return c.data.name == "phantoms" || c.data.name == "volumes"; }
 static bool denoises(const TrainerOptions& c) { return takes_volumes(c) && c.data.task == "denoise"; }
+
+static Index phantom_classes(const TrainerOptions& c) { return c.data.classes > 0 ? c.data.classes : 3; }
 
 /// Sides in voxels: two or three whole numbers.
 static Shape extents_of(const char* name, const std::vector<double>& sides) {
@@ -89,6 +80,25 @@ static Shape extents_of(const char* name, const std::vector<double>& sides) {
     shape.push_back(static_cast<Index>(side));
   }
   return shape;
+}
+
+ModelOptions usual_options(const TrainerOptions& c) {
+  ModelOptions usual = model_row(c.model).usual;
+  if (model_row(c.model).text) {
+    usual.input = {context_of(c)};
+    if (c.arch.vocabulary > 0) usual.classes = c.arch.vocabulary;
+    return usual;
+  }
+  if (takes_volumes(c)) {  // as their crops are
+    usual.input = extents_of("data.crop", c.data.crop);
+    usual.input.push_back(1);
+    if (c.data.name == "phantoms") usual.classes = phantom_classes(c);
+    if (c.data.name == "volumes" && c.data.classes > 0) usual.classes = c.data.classes;
+    if (denoises(c)) usual.classes = 1;
+  } else if (c.data.image_size > 0) {
+    for (int d = 0; d < usual.input.rank() - 1; ++d) usual.input[d] = c.data.image_size;
+  }
+  return usual;
 }
 
 OpenOptions open_options(const TrainerOptions& c) {
@@ -106,9 +116,13 @@ OpenOptions open_options(const TrainerOptions& c) {
           .tokenizer = c.data.tokenizer,
           .validation = c.data.validation,
           .windows = c.data.windows,
-          .synthetic = {.size = c.data.synthetic_size, .shape = usual.input, .classes = usual.classes, .seed = 7},
+          .synthetic = {.size = c.data.synthetic_size,
+                        .shape = usual.input,
+                        .classes = usual.classes,
+                        .seed = 7,
+                        .dense = model_row(c.model).dense},
           .phantoms = {.phantom = {.size = takes_volumes(c) ? extents_of("data.size", c.data.size) : Shape{256, 256},
-                                   .classes = c.data.classes > 0 ? c.data.classes : 3,
+                                   .classes = phantom_classes(c),
                                    .angles = c.data.angles,
                                    .missing = c.data.missing,
                                    .noise = c.data.noise,
@@ -127,7 +141,15 @@ OpenOptions open_options(const TrainerOptions& c) {
 }
 
 Dataset synthetic_data(const TrainerOptions& c, const ModelOptions& shape, Index samples) {
-  if (!model_row(c.model).text) return Synthetic({.size = samples, .shape = shape.input, .classes = shape.classes});
+  const ModelRow& row = model_row(c.model);
+  if (!row.text) {
+    const Dataset data =
+        Synthetic({.size = samples, .shape = shape.input, .classes = shape.classes, .dense = row.dense});
+    if (!denoises(c)) return in_dtype(data, make_dtype(c));
+    return map_samples(in_dtype(data, make_dtype(c)), [](const Sample& s, Index, const AugmentKey&) {
+      return Sample{s.x, s.x};
+    });
+  }
   const Index tokens = shape.input[0];
   const Tensor ids = Tensor::empty({samples, tokens + 1}, DType::i64);
   const Philox random{7};
@@ -142,6 +164,9 @@ Dataset make_dataset(const TrainerOptions& c, const std::string& split) {
         "{} takes text, and {} are pictures: --data text --data.root FILE trains on any text", c.model, c.data.name);
   check(model_row(c.model).text || c.data.name != "text", "data.name",
         "{} takes pictures, and the data is text: gpt2 and llama take text", c.model);
+  check(!model_row(c.model).dense || takes_volumes(c) || c.data.name == "synthetic", "data.name",
+        "{} has a result for each pixel, and {} has a label for each picture: --data phantoms or volumes trains it",
+        c.model, c.data.name);
   check((c.data.name != "text" && !takes_volumes(c)) || (c.data.limit == 0 && !c.data.augment), "data.name",
         "data.limit and data.augment are for pictures; of {} {} says how many samples an epoch has", c.data.name,
         c.data.name == "text" ? "data.windows" : "data.samples");

@@ -10,6 +10,7 @@
 #include "framework/io/json.h"
 #include "kernels/core/suggest.h"
 #include "parallel/comm/call.h"
+#include "tools/training/from_options.h"
 #include "tools/training/toml_file.h"
 
 namespace trireme {
@@ -206,7 +207,9 @@ std::map<std::string, std::string> settings_of_model(const TrainerOptions& optio
   std::map<std::string, std::string> all = read_own_toml(to_toml(options)), usual = read_own_toml(to_toml({}));
   std::erase_if(all, [&](const auto& s) {
     constexpr std::array names{"dtype", "recompute", "data.image_size", "data.context"};
-    const bool shapes = s.first.starts_with("arch.") || std::ranges::find(names, s.first) != names.end();
+    const bool of_volumes = takes_volumes(options) && (s.first == "data.name" || s.first == "data.crop");
+    const bool shapes =
+        s.first.starts_with("arch.") || of_volumes || std::ranges::find(names, s.first) != names.end();
     return !shapes || usual[s.first] == s.second;
   });
   return all;

@@ -73,9 +73,10 @@ std::vector<LayerSplit> StrategySearch::splits(ImaginedModels& models, const Str
       all.push_back(std::move(split));
   }
   if (model_row(settings_.model).text) return all;
+  const std::string outermost = shape_.input.rank() == 4 ? "d" : "h";
   for (const int size : divisors(q.ranks))
-    if (wanted("h", size) && 4 * size <= shape_.input[0]) {
-      const LayerSplit split{"spatial", {{"h", size}}};
+    if (wanted(outermost, size) && 4 * size <= shape_.input[0]) {
+      const LayerSplit split{"spatial", {{outermost, size}}};
       if (models(split, false, 2, 1)) all.push_back(split);
     }
   if (q.ranks > 1 && q.ranks <= most_within(q.cluster) && models({"one_weird_trick", {}, true}, false, 2, q.ranks))
