@@ -35,6 +35,39 @@ Net draw(std::mt19937_64& engine, int dims) {
   return net;
 }
 
+struct Case {
+  Module model;
+  Tensor x, dy;
+};
+/// Hands the cases to the oracle, under their numbers.
+void put(const test::Oracle& torch, const std::vector<Case>& cases) {
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    Module model = cases[i].model;
+    const std::string name = std::to_string(i) + ".";
+    torch.put(name + "x", cases[i].x), torch.put(name + "dy", cases[i].dy);
+    for (const NamedState& t : named_tensors(model))
+      if (t.use != StateKind::buffer) torch.put(name + t.name, *t.tensor);
+  }
+}
+/// Outputs, and gradients of inputs and parameters.
+void check_same(const test::Oracle& torch, const std::vector<Case>& cases, double tolerance) {
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const std::string name = std::to_string(i) + ".";
+    INFO("network " << i << " of " << to_string(cases[i].x.shape()));
+    Module model = cases[i].model;
+    const Parameters parameters(model);
+    Tensor x = cases[i].x;
+    const Tensor y = model(x.require_grad());
+    CHECK(test::distance(y.to_vector(), torch.get(name + "y")) < tolerance);
+    y.backward(cases[i].dy);
+    CHECK(test::distance(x.grad().to_vector(), torch.get(name + "dx")) < tolerance);
+    for (const auto& e : parameters.entries()) {
+      INFO(e.name);
+      CHECK(test::distance(e.tensor.grad().to_vector(), torch.get(name + e.name + ".grad")) < tolerance);
+    }
+  }
+}
+
 /// In f64, its last layer drawn, too.
 Module made(const Net& net, std::uint64_t seed) {
   Module model = msd(net.options, net.msd);
@@ -58,46 +91,55 @@ TEST_CASE("msd is PyTorch's network of convolutions and concatenations: outputs 
   const auto seed = device();
   INFO("seed " << seed);
   std::mt19937_64 engine(seed);
-  struct Case {
-    Module model;
-    Tensor x, dy;
-  };
   std::vector<Case> cases;
-  test::Oracle torch;
+  const test::Oracle torch;
   std::string list;
   for (int i = 0; i < 12; ++i) {
     const Net net = draw(engine, 2 + i % 2);
     Module model = made(net, seed + static_cast<unsigned>(i));
-    Tensor x = sample(net, seed + 100);
+    const Tensor x = sample(net, seed + 100);
     Shape out = x.shape();
     out[-1] = net.options.classes;
     const Tensor dy = uniform(out, -1, 1, seed + 200, DType::f64);
-    const std::string name = std::to_string(i);
-    torch.put(name + ".x", x), torch.put(name + ".dy", dy);
-    for (const NamedState& t : named_tensors(model)) torch.put(name + "." + t.name, *t.tensor);
-    list += name;
+    list += std::to_string(i);
     for (Index k = 0; k < net.msd.depth; ++k)
       list += " " + std::to_string(net.msd.dilations[static_cast<std::size_t>(k) % net.msd.dilations.size()]);
     list += "\n";
-    cases.push_back({model, x.require_grad(), dy});
+    cases.push_back({model, x, dy});
   }
+  put(torch, cases);
   torch.note("cases.txt", list);
-  if (!torch.run("torch_msd.py")) return;
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    const Case& c = cases[i];
-    const std::string name = std::to_string(i) + ".";
-    INFO("network " << i << " of " << to_string(c.x.shape()));
-    Module model = c.model;
-    const Parameters parameters(model);
-    const Tensor y = model(c.x);
-    CHECK(test::distance(y.to_vector(), torch.get(name + "y")) < 1e-10);
-    y.backward(c.dy);
-    CHECK(test::distance(c.x.grad().to_vector(), torch.get(name + "dx")) < 1e-10);
-    for (const auto& e : parameters.entries()) {
-      INFO(e.name);
-      CHECK(test::distance(e.tensor.grad().to_vector(), torch.get(name + e.name + ".grad")) < 1e-10);
-    }
+  if (torch.run("torch_msd.py")) check_same(torch, cases, 1e-10);
+}
+
+TEST_CASE("unet3d is PyTorch's, in training: outputs and all gradients") {
+  std::random_device device;
+  const auto seed = device();
+  INFO("seed " << seed);
+  std::mt19937_64 engine(seed);
+  std::vector<Case> cases;
+  const test::Oracle torch;
+  std::string list;
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    ModelOptions o{.input = {}, .classes = pick(engine, 1, 3)};
+    for (int d = 0; d < 3; ++d) o.input.push_back(16 * pick(engine, 1, 2));
+    o.input.push_back(pick(engine, 1, 3));
+    const Index width = pick(engine, 1, 3);
+    Module model = unet3d(o, width);
+    initialize(model, seed + i);
+    convert(model, DType::f64);
+    for (const NamedState& t : named_tensors(model))
+      if (t.use == StateKind::no_decay)
+        *t.tensor = uniform(t.tensor->shape(), 0.5, 1.5, seed ^ key_of_name(t.name), DType::f64);
+    const Tensor x = sample({o, {}, pick(engine, 2, 3)}, seed + 100 + i);
+    Shape out = x.shape();
+    out[-1] = o.classes;
+    cases.push_back({model, x, uniform(out, -1, 1, seed + 200 + i, DType::f64)});
+    list += fmt::format("{} {} {} {}\n", i, o.input[-1], o.classes, width);
   }
+  put(torch, cases);
+  torch.note("cases.txt", list);
+  if (torch.run("torch_unet3d.py")) check_same(torch, cases, 1e-10);
 }
 
 TEST_CASE("msd keeps one block of features, and one of gradients in backward") {
