@@ -22,6 +22,7 @@ vendors = {  # header pattern -> the only places that may include it
     r"sqlite3": ("tools/tune/database.cpp",),
     r"mpi\.h": ("parallel/comm/transport/mpi.cpp", "parallel/comm/transport/mpi_engine.",),
     r"tiffio\.h": ("datasets/volumes/tiff_volume.cpp",),
+    r"(blosc|zstd)\.h": ("datasets/volumes/chunk_codecs.cpp",),
     r"nccl\.h": ("parallel/comm/transport/nccl.cpp",),
 }
 top = {"meson.build", "meson_options.txt", "README.md", "LICENSE", "CONTRIBUTING.md", "framework", "kernels", "parallel", "models",
@@ -34,11 +35,11 @@ retired = re.compile(r"\b(PassScope|Flat|Reading|Leaf|Visit|Moments|ChannelMomen
 one_interface = {
     "kernels/cpu/": "kernels/contracts/", "kernels/cuda/": "kernels/contracts/", "framework/ops/": "framework/ops/ops.h",
     "parallel/comm/collectives/": "parallel/comm/collectives/collectives.h", "parallel/strategies/codecs/": "parallel/strategies/codecs/codecs.h", "parallel/strategies/": "parallel/strategies/strategy.h",
-    "models/examples/": "programs", "datasets/volumes/no_tiff": "datasets/volumes/tiff_volume.h", "models/vision/vit_hf": "models/vision/vit.h", "models/vision/vit_hf.cpp": "models/vision/vit.h",  "framework/autograd/tensor_ops.cpp": "framework/tensor/tensor.h", "parallel/runtime/executor_": "parallel/runtime/executor.h", "tools/cli/": "tools/cli/commands.h", "tools/doctor/": "tools/doctor/doctor.h", "parallel/profile/measure_": "parallel/profile/measure.h", "parallel/analysis/simulator_": "parallel/analysis/simulator.h", "framework/io/onnx/": "framework/io/onnx/onnx.h",
+    "models/examples/": "programs", "datasets/volumes/no_tiff": "datasets/volumes/tiff_volume.h", "datasets/volumes/no_chunk_codecs": "datasets/volumes/chunk_codecs.h", "models/vision/vit_hf": "models/vision/vit.h", "models/vision/vit_hf.cpp": "models/vision/vit.h",  "framework/autograd/tensor_ops.cpp": "framework/tensor/tensor.h", "parallel/runtime/executor_": "parallel/runtime/executor.h", "tools/cli/": "tools/cli/commands.h", "tools/doctor/": "tools/doctor/doctor.h", "parallel/profile/measure_": "parallel/profile/measure.h", "parallel/analysis/simulator_": "parallel/analysis/simulator.h", "framework/io/onnx/": "framework/io/onnx/onnx.h",
     "parallel/plan/check/": "parallel/plan/plan.h", "parallel/split/": "parallel/split/sharded_ops.h", "parallel/comm/transport/": "parallel/comm/world/world.h",
 }
 # Lines of code of a floor, blanks and comments left out: the budget goes down with what a change saves, and up only in a commit that says why.
-budget = {"kernels": 15400, "framework": 13230, "parallel": 25160, "datasets": 6760, "models": 2030, "tools": 16660}
+budget = {"kernels": 15400, "framework": 13230, "parallel": 25160, "datasets": 6800, "models": 2030, "tools": 16660}
 no_code = re.compile(r'//[^\n]*|R"([^(\s]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"', re.S)
 # What builds text belongs in a lambda among the arguments of check(), which calls it only for a message.
 costly = re.compile(r"\b(to_string|fmt::format|strerror|place|reason|shown|listing|dump|message|in_words)\(|\bname\(\)")

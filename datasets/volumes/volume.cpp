@@ -66,7 +66,7 @@ Volume open_volume(const std::string& path) {
   for (const std::string_view tiff : {"II*\0"sv, "MM\0*"sv, "II+\0"sv, "MM\0+"sv})
     if (magic.starts_with(tiff)) return {path, open_tiff(path)};
   check(magic != "\x89HDF\r\n\x1a\n"sv, "volume",
-        "{}: HDF5 is not read: write the array as .npy (numpy.save) or Zarr v2 without a compressor", path);
+        "{}: HDF5 is not read: write the array as .npy (numpy.save) or Zarr v2", path);
   if (fs::exists(path + ".json", unknown)) return {path, open_raw(path)};
   fail("volume",
        "{}: neither .npy, TIFF nor a Zarr v2 folder, and there is no {}.json beside it that says what raw numbers it "

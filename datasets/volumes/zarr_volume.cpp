@@ -9,6 +9,7 @@
 #include <limits>
 #include <vector>
 
+#include "datasets/volumes/chunk_codecs.h"
 #include "datasets/volumes/dense_voxels.h"
 #include "framework/io/bytes.h"
 #include "framework/io/json.h"
@@ -60,8 +61,12 @@ ZarrCompressor compressor_of(const Json& compressor, const std::string& path) {
   const Json id = compressor.is_object() && compressor.contains("id") ? compressor["id"] : Json();
   if (id == "zlib") return ZarrCompressor::zlib;
   if (id == "gzip") return ZarrCompressor::gzip;
-  fail("volume", "{}: compressor {} is not read: write the array with zlib, gzip or none", path,
-       shown(id.is_string() ? id.get<std::string>() : "without a name"));
+  if (id == "blosc" && blosc_codec() != nullptr) return ZarrCompressor::blosc;
+  if (id == "zstd" && zstd_codec() != nullptr) return ZarrCompressor::zstd;
+  const bool missing = id == "blosc" || id == "zstd";
+  fail("volume", "{}: compressor {} is not read{}: write the array with zlib, gzip or none", path,
+       shown(id.is_string() ? id.get<std::string>() : "without a name"),
+       missing ? " by this build, made without libblosc and libzstd (Debian: libblosc-dev libzstd-dev)" : "");
 }
 
 class ZarrVolume final : public VolumeSource {
@@ -110,14 +115,21 @@ class ZarrVolume final : public VolumeSource {
             file.size());
       return read_dense(file, chunk_, part, sink);
     }
-    check(bytes / most_ratio <= file.size(), "volume", "{}: {} bytes cannot be a chunk of {}, which has {}", path,
-          file.size(), header_.chunk, bytes);
-    std::vector<std::byte> packed(file.size()), block(bytes);
+    const bool deflated = header_.compressor == ZarrCompressor::zlib || header_.compressor == ZarrCompressor::gzip;
+    check(file.size() <= 2 * bytes + 65'536 && (!deflated || bytes / most_ratio <= file.size()), "volume",
+          "{}: {} bytes cannot be a chunk of {}, which has {}", path, file.size(), header_.chunk, bytes);
+    std::vector<std::byte> packed(file.size());
     file.read(0, packed);
-    unpack(packed, block, path);
+    // Not written before it is unpacked: of a damaged chunk no page is taken.
+    const auto memory = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    const std::span<std::byte> block(memory.get(), bytes);
+    const bool good = header_.compressor == ZarrCompressor::blosc  ? blosc_codec()(packed, block)
+                      : header_.compressor == ZarrCompressor::zstd ? zstd_codec()(packed, block)
+                                                                   : inflate(packed, block, path);
+    check(good, "volume", "{}: truncated or damaged, or no chunk of {} of {}", path, header_.chunk, type().name);
     read_dense(block, chunk_, part, sink);
   }
-  void unpack(std::span<const std::byte> packed, std::span<std::byte> block, const std::string& path) const {
+  bool inflate(std::span<const std::byte> packed, std::span<std::byte> block, const std::string& path) const {
     const std::unique_ptr<libdeflate_decompressor, decltype(&libdeflate_free_decompressor)> tool(
         libdeflate_alloc_decompressor(), &libdeflate_free_decompressor);
     check(tool != nullptr, "volume", "{}: no memory to unpack it", path);
@@ -125,8 +137,7 @@ class ZarrVolume final : public VolumeSource {
         header_.compressor == ZarrCompressor::zlib
             ? libdeflate_zlib_decompress(tool.get(), packed.data(), packed.size(), block.data(), block.size(), nullptr)
             : libdeflate_gzip_decompress(tool.get(), packed.data(), packed.size(), block.data(), block.size(), nullptr);
-    check(result == LIBDEFLATE_SUCCESS, "volume", "{}: truncated or damaged, or no chunk of {} of {}", path,
-          header_.chunk, type().name);
+    return result == LIBDEFLATE_SUCCESS;
   }
   void fill(const BlockPart& part, const VoxelSink& sink) const {
     constexpr Index most = 4096;

@@ -1,6 +1,6 @@
 // Volumes as Zarr v2 arrays (zarr-specs, "Zarr storage specification version 2"): a folder with .zarray and a file per
-// chunk, uncompressed or by zlib or gzip, in C's order or Fortran's, either byte order; a chunk without a file has the
-// fill value.
+// chunk, uncompressed or by zlib, gzip, Blosc or Zstandard, in C's order or Fortran's, either byte order; a chunk
+// without a file has the fill value.
 #pragma once
 #include <memory>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace trireme {
 
-enum class ZarrCompressor : std::uint8_t { none, zlib, gzip };
+enum class ZarrCompressor : std::uint8_t { none, zlib, gzip, blosc, zstd };
 /// What a .zarray says.
 struct ZarrHeader {
   Shape array, chunk;  ///< [D, H, W, C] is that of array; a chunk's extents are of the same axes
@@ -21,7 +21,7 @@ struct ZarrHeader {
   std::string fill;      ///< the fill value's bytes, in this machine's order
 };
 /// Throws Error naming path, one line, for a text that is no such JSON, and by name for compressors and filters that
-/// are not read.
+/// are not read, Blosc and Zstandard where this library was built without theirs (chunk_codecs.h).
 ZarrHeader parse_zarr_header(std::string_view text, const std::string& path);
 
 /// The array in a folder. Throws Error as parse_zarr_header(), for a group and for Zarr v3. Chunks are looked at when

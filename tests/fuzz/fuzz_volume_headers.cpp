@@ -3,7 +3,8 @@
 // sources: framework/io/foreign/zip.cpp framework/io/foreign/file_array.cpp framework/io/foreign/npz.cpp
 // sources: datasets/volumes/voxel_type.cpp datasets/volumes/volume_source.cpp datasets/volumes/dense_voxels.cpp
 // sources: datasets/volumes/npy_volume.cpp datasets/volumes/raw_volume.cpp datasets/volumes/zarr_volume.cpp
-// libraries: -ldeflate
+// sources: datasets/volumes/chunk_codecs.cpp
+// libraries: -ldeflate -lblosc -lzstd
 // What is accepted is a volume, each voxel of which is read once; an error is one line that names the file.
 #include "datasets/volumes/npy_volume.h"
 #include "datasets/volumes/raw_volume.h"

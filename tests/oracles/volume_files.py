@@ -76,7 +76,8 @@ for k in range(rounds):
             expect(f"{kind}.odd.npy", array)
 
         array = numbers(shape_of(dice.randint(2, 4), 12), kind)
-        compressor = dice.choice([None, {"id": "zlib", "level": 1}, {"id": "gzip", "level": 5}])
+        compressor = dice.choice([None, {"id": "zlib", "level": 1}, {"id": "gzip", "level": 5}, {"id": "zstd", "level": 2},
+                                  *({"id": "blosc", "cname": c, "shuffle": dice.randint(0, 2)} for c in ("lz4", "lz4hc", "blosclz", "zlib", "zstd"))])
         chunks = tuple(dice.randint(1, n + 2) for n in array.shape)
         from numcodecs import get_codec
         store = zarr.create_array(path(f"{kind}{k}.zarr"), shape=array.shape, chunks=chunks, zarr_format=2, order=dice.choice("CF"),
@@ -158,7 +159,7 @@ def array_of(name, **changes):
 
 
 for name, changes, message in [
-        ("blosc.zarr", {"compressor": {"id": "blosc", "cname": "lz4"}}, 'compressor "blosc" is not read'), ("format.zarr", {"zarr_format": 3}, "is not 2"),
+        ("lzma.zarr", {"compressor": {"id": "lzma"}}, 'compressor "lzma" is not read: write'), ("format.zarr", {"zarr_format": 3}, "is not 2"),
         ("filters.zarr", {"filters": [{"id": "delta"}]}, '"filters" are not read'), ("shape.zarr", {"shape": [4, -4]}, 'an extent of "shape"'),
         ("huge.zarr", {"shape": [2**62, 4]}, "impossible shape"), ("chunk.zarr", {"chunks": [2**40, 4]}, "more than 2^30 bytes"),
         ("none.zarr", {"chunks": [0, 4]}, 'an extent of "chunks"'), ("axes.zarr", {"chunks": [4]}, '"chunks" is no list'),
@@ -180,6 +181,17 @@ refuse("lengths.zarr", "a chunk of [2, 4] has 16 bytes, the file 15")
 array_of("zipped.zarr", compressor={"id": "zlib", "level": 1})
 open(path("zipped.zarr/1.0"), "wb").write(b"nonsense")
 refuse("zipped.zarr", "truncated or damaged")
+from numcodecs import Blosc, Zstd
+for k, codec in enumerate([Blosc("lz4"), Zstd()]):
+    about = {"compressor": codec.get_config(), "chunks": [40, 100], "shape": [40, 100]}
+    good = codec.encode(numbers((40, 100), "uint16").tobytes())
+    for what, bad in [("cut", good[:-5]), ("less", codec.encode(bytes(7998))), ("more", codec.encode(bytes(8002))), ("none", b""), ("text", b"nonsense, and more of it")]:
+        array_of(f"{what}{k}.zarr", **about)
+        open(path(f"{what}{k}.zarr/0.0"), "wb").write(bad)
+        refuse(f"{what}{k}.zarr", "truncated or damaged")
+array_of("giant.zarr", compressor={"id": "zlib", "level": 1})
+open(path("giant.zarr/0.0"), "wb").truncate(2**20)
+refuse("giant.zarr", "1048576 bytes cannot be a chunk of [2, 4]")
 array_of("bomb.zarr", compressor={"id": "zlib", "level": 1}, shape=[1024, 1024], chunks=[1024, 1024])
 open(path("bomb.zarr/0.0"), "wb").write(b"x\x9c")
 refuse("bomb.zarr", "2 bytes cannot be a chunk of [1024, 1024]")
