@@ -257,6 +257,7 @@ std::unique_ptr<const VolumeSource> open_tiff(const std::string& path) {
           form.bits);
     pages.push_back(TIFFCurrentDirOffset(tiff.get()));
   } while (file->said.clear(), TIFFReadDirectory(tiff.get()) == 1);
+  if (file->said.empty() && TIFFLastDirectory(tiff.get()) != 1) file->said = "the pages lead back";
   check(file->said.empty() && !pages.empty(), "volume", "{}: the page behind page {} cannot be read: {}", path,
         std::ssize(pages) - 1, file->said);
   auto depth = static_cast<Index>(pages.size());

@@ -199,7 +199,11 @@ def tiff_volume():
 
 
 def volume_headers():
-    """The JSON beside raw numbers, .zarray, and .npy files."""
+    """The JSON beside raw numbers, .zarray, .npy files, and chunks of 4,096 bytes."""
+    yield struct.pack("<4B3I", 2, 1, 2, 2, 4096, 4096, 4112) + bytes(4096)   # Blosc: as they are; by zlib, shuffled
+    for flags, packed in ((0x70, zlib.compress(bytes(4096))), (0x71, zlib.compress(bytes(range(256)) * 16)), (0x74, zlib.compress(bytes(range(256)) * 16))):
+        yield struct.pack("<4B5I", 2, 1, flags, 2, 4096, 4096, 24 + len(packed), 20, len(packed)) + packed
+    yield bytes.fromhex("28b52ffd60000f") + struct.pack("<I", 4096 << 3 | 3)[:3] + bytes(1)   # Zstandard: a block of one byte, repeated
     yield json.dumps({"shape": [2, 3, 4], "dtype": "uint16", "byte_order": "big", "offset": 8}).encode()
     yield json.dumps({"shape": [2, 3], "dtype": "bool", "voxel": {"size": [1, 2.5]}}).encode()
     for change in ({}, {"compressor": {"id": "zlib", "level": 1}, "order": "F", "dimension_separator": "/"}, {"fill_value": "NaN", "dtype": ">f8"}, {"filters": []},

@@ -131,6 +131,14 @@ tifffile.imwrite(path("stack.zlib.tif"), plain[0], description="ImageJ=1.53t\nim
 refuse("stack.zlib.tif", "3 slices in one page that is compressed")
 cut("short.tif", "plain.tif", 4000, "page 0 ends at byte")
 cut("header.tif", "plain.tif", 12, "no TIFF")
+with tifffile.TiffFile(path("plain.tif")) as file:   # its last page is followed by its first
+    last, first = file.pages[-1], file.pages[0].offset
+whole = bytearray(open(path("plain.tif"), "rb").read())
+link = last.offset + 2 + 12 * len(last.tags)
+assert whole[link:link + 4] == bytes(4)
+whole[link:link + 4] = first.to_bytes(4, "little")
+open(path("loop.tif"), "wb").write(whole)
+refuse("loop.tif", "the page behind page 2 cannot be read: the pages lead back")
 with tifffile.TiffWriter(path("sizes.tif")) as file:
     file.write(np.zeros((8, 8), np.uint8), metadata=None), file.write(np.zeros((8, 9), np.uint8), metadata=None)
 refuse("sizes.tif", "page 1 is 8 x 9 of 1 channels of 8 bits, page 0 8 x 8")
