@@ -122,18 +122,19 @@ void read_dense(std::span<std::byte> bytes, const DenseLayout& layout, const Blo
   });
 }
 
-DenseVolume::DenseVolume(std::unique_ptr<const FileReader> file, const Shape& array, const DenseLayout& layout,
-                         bool more)
-    : VolumeSource(file->path(), array, *layout.type), file_(std::move(file)), layout_(layout) {
+DenseVolume::DenseVolume(const FileReader& file, const Shape& array, const DenseLayout& layout, bool more)
+    : VolumeSource(file.path(), array, *layout.type), file_(file), layout_(layout) {
   layout_.shape = shape();
   const auto bytes = static_cast<std::size_t>(layout_.bytes());
-  const std::size_t held = file_->size() - std::min(file_->size(), layout_.begin);
-  check(file_->size() >= layout_.begin && (held == bytes || (more && held > bytes)), "volume",
-        "{}: {} of {} are {} bytes, the file holds {}", file_->path(), type().name, array, bytes, held);
+  const std::size_t held = file.size() - std::min(file.size(), layout_.begin);
+  check(file.size() >= layout_.begin && (held == bytes || (more && held > bytes)), "volume",
+        "{}: {} of {} are {} bytes, the file holds {}", file.path(), type().name, array, bytes, held);
 }
 
 void DenseVolume::read(const Box& box, const VoxelSink& sink) const {
-  read_dense(*file_, layout_, part_of_block({0, 0, 0, 0}, shape(), box), sink);
+  const FileReader file(file_.path);
+  file_.check_same(file);
+  read_dense(file, layout_, part_of_block({0, 0, 0, 0}, shape(), box), sink);
 }
 
 }  // namespace trireme

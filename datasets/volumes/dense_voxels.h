@@ -50,11 +50,11 @@ class DenseVolume final : public VolumeSource {
  public:
   /// The layout's shape need not be set. more: the file may go on behind the voxels. Throws Error for a file of another
   /// length than this array makes it.
-  DenseVolume(std::unique_ptr<const FileReader>, const Shape& array, const DenseLayout&, bool more = false);
+  DenseVolume(const FileReader&, const Shape& array, const DenseLayout&, bool more = false);
   void read(const Box& box, const VoxelSink& sink) const override;
 
  private:
-  std::unique_ptr<const FileReader> file_;
+  OpenedFile file_;
   DenseLayout layout_;
 };
 

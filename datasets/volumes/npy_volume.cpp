@@ -9,9 +9,9 @@
 namespace trireme {
 
 std::unique_ptr<const VolumeSource> open_npy(const std::string& path) {
-  auto file = std::make_unique<const FileReader>(path);
-  std::vector<std::byte> front(std::min(file->size(), longest_npy_front));
-  file->read(0, front);
+  const FileReader file(path);
+  std::vector<std::byte> front(std::min(file.size(), longest_npy_front));
+  file.read(0, front);
   const NpyHeader header = npy_header({path, front});
   const std::string_view descr = header.descr;
   const VoxelType* type = descr.size() == 3 && std::string_view("<>|").find(descr[0]) != std::string_view::npos
@@ -22,7 +22,7 @@ std::unique_ptr<const VolumeSource> open_npy(const std::string& path) {
       voxel_type_names);
   DenseLayout layout{.type = type, .begin = header.begin, .swapped = descr[0] == '>'};
   layout.order = axis_order(header.shape.rank(), header.columns_first);
-  return std::make_unique<DenseVolume>(std::move(file), header.shape, layout);
+  return std::make_unique<DenseVolume>(file, header.shape, layout);
 }
 
 }  // namespace trireme

@@ -45,7 +45,7 @@ std::string raw_header_text(const Shape& array, const VoxelType& type) {
 std::unique_ptr<const VolumeSource> open_raw(const std::string& path) {
   const RawHeader header = parse_raw_header(read_text(path + ".json", longest_text), path + ".json");
   return std::make_unique<DenseVolume>(
-      std::make_unique<const FileReader>(path), header.array,
+      FileReader(path), header.array,
       DenseLayout{.type = header.type, .begin = header.offset, .swapped = header.big_endian});
 }
 

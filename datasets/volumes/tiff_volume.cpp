@@ -6,7 +6,6 @@
 #include <charconv>
 #include <cstdarg>
 #include <cstdio>
-#include <mutex>
 #include <vector>
 
 #include "datasets/volumes/dense_voxels.h"
@@ -71,6 +70,15 @@ Tiff open_file(TiffFile& file) {
                                 nullptr, nullptr, options.get()));
 }
 
+/// Of one thread: it stands at one page.
+struct TiffHandle {
+  explicit TiffHandle(const std::string& path) : file(path), tiff(open_file(file)) {
+    check(tiff != nullptr, "volume", "{}: no TIFF: {}", path, file.said);
+  }
+  TiffFile file;
+  Tiff tiff;
+};
+
 /// What pages must have alike.
 struct PageForm {
   std::uint32_t width = 0, height = 0;
@@ -88,26 +96,23 @@ bool is_plain(TIFF* tiff) {
 
 class TiffVolume final : public VolumeSource {
  public:
-  TiffVolume(std::unique_ptr<TiffFile> file, Tiff tiff, const Shape& array, const VoxelType& type,
-             std::vector<std::uint64_t> pages)
-      : VolumeSource(file->reader.path(), array, type),
-        file_(std::move(file)),
-        tiff_(std::move(tiff)),
-        pages_(std::move(pages)) {}
+  TiffVolume(const FileReader& file, const Shape& array, const VoxelType& type, std::vector<std::uint64_t> pages)
+      : VolumeSource(file.path(), array, type), file_(file), pages_(std::move(pages)) {}
 
   void read(const Box& box, const VoxelSink& sink) const override {
-    const std::lock_guard lock(mutex_);
+    TiffHandle handle(file_.path);
+    file_.check_same(handle.file.reader);
     for (Index d = box.at[0]; d < box.at[0] + box.size[0]; ++d) {
-      file_->said.clear();
-      check(TIFFSetSubDirectory(tiff_.get(), pages_[static_cast<std::size_t>(d)]) == 1, "volume",
-            "{}: page {} cannot be read: {}", file_->reader.path(), d, file_->said);
-      read_page(d, box, sink);
+      handle.file.said.clear();
+      check(TIFFSetSubDirectory(handle.tiff.get(), pages_[static_cast<std::size_t>(d)]) == 1, "volume",
+            "{}: page {} cannot be read: {}", file_.path, d, handle.file.said);
+      read_page(handle, d, box, sink);
     }
   }
 
  private:
-  void read_page(Index page, const Box& box, const VoxelSink& sink) const {
-    TIFF* const tiff = tiff_.get();
+  void read_page(TiffHandle& handle, Index page, const Box& box, const VoxelSink& sink) const {
+    TIFF* const tiff = handle.tiff.get();
     std::uint32_t width = static_cast<std::uint32_t>(shape()[2]), height = static_cast<std::uint32_t>(shape()[1]);
     const bool tiled = TIFFIsTiled(tiff) != 0;
     if (tiled) {
@@ -121,7 +126,7 @@ class TiffVolume final : public VolumeSource {
     DenseLayout block{.shape = {1, height, width, shape()[3]}, .type = &type()};
     const bool few = std::uint64_t{width} * height <= std::uint64_t{most_strip_bytes};  // before they are multiplied
     check(few && bytes > 0 && bytes <= most_strip_bytes && block.bytes() == bytes, "volume",
-          "{}: page {} has {} of {} x {} pixels and {} bytes; at most 2^29 bytes are read", file_->reader.path(), page,
+          "{}: page {} has {} of {} x {} pixels and {} bytes; at most 2^29 bytes are read", file_.path, page,
           tiled ? "tiles" : "strips", height, width, bytes);
     const bool plain = is_plain(tiff);
     const Index across = (shape()[2] + width - 1) / width;
@@ -130,37 +135,34 @@ class TiffVolume final : public VolumeSource {
         // The last strip has only the rows that are left.
         if (!tiled) block.shape[1] = std::min<Index>(height, shape()[1] - y * height);
         const BlockPart part = part_of_block({page, y * height, x * width, 0}, block.shape, box);
-        read_block(static_cast<std::uint32_t>(y * across + x), page, tiled, plain, block, part, sink);
+        read_block(handle, static_cast<std::uint32_t>(y * across + x), page, tiled, plain, block, part, sink);
       }
   }
-  void read_block(std::uint32_t number, Index page, bool tiled, bool plain, DenseLayout block, const BlockPart& part,
-                  const VoxelSink& sink) const {
-    TIFF* const tiff = tiff_.get();
+  void read_block(TiffHandle& handle, std::uint32_t number, Index page, bool tiled, bool plain, DenseLayout block,
+                  const BlockPart& part, const VoxelSink& sink) const {
+    TIFF* const tiff = handle.tiff.get();
     if (plain) {  // its rows, not all of it
       block.begin = TIFFGetStrileOffset(tiff, number);
       block.swapped = TIFFIsByteSwapped(tiff) != 0;
       const std::uint64_t held = TIFFGetStrileByteCount(tiff, number);
-      check(held >= static_cast<std::uint64_t>(block.bytes()) && block.begin <= file_->reader.size(), "volume",
-            "{}: {} {} of page {} has {} bytes of {}", file_->reader.path(), tiled ? "tile" : "strip", number, page,
-            held, block.bytes());
-      return read_dense(file_->reader, block, part, sink);
+      check(held >= static_cast<std::uint64_t>(block.bytes()) && block.begin <= handle.file.reader.size(), "volume",
+            "{}: {} {} of page {} has {} bytes of {}", file_.path, tiled ? "tile" : "strip", number, page, held,
+            block.bytes());
+      return read_dense(handle.file.reader, block, part, sink);
     }
     const auto bytes = static_cast<std::size_t>(block.bytes());
     const auto unpacked = std::make_unique_for_overwrite<std::byte[]>(bytes);
-    file_->said.clear();
+    handle.file.said.clear();
     const auto n = static_cast<tmsize_t>(bytes);
     const tmsize_t got = tiled ? TIFFReadEncodedTile(tiff, number, unpacked.get(), n)
                                : TIFFReadEncodedStrip(tiff, number, unpacked.get(), n);
-    check(got == n, "volume", "{}: {} {} of page {} cannot be unpacked: {}", file_->reader.path(),
-          tiled ? "tile" : "strip", number, page,
-          [&] { return file_->said.empty() ? "it is cut short" : file_->said; });
+    check(got == n, "volume", "{}: {} {} of page {} cannot be unpacked: {}", file_.path, tiled ? "tile" : "strip",
+          number, page, [&] { return handle.file.said.empty() ? "it is cut short" : handle.file.said; });
     read_dense({unpacked.get(), bytes}, block, part, sink);
   }
 
-  std::unique_ptr<TiffFile> file_;  // behind the handle, which is destroyed first
-  Tiff tiff_;
+  OpenedFile file_;
   std::vector<std::uint64_t> pages_;  // where their directories begin
-  mutable std::mutex mutex_;          // a TIFF handle stands at one page
 };
 
 const VoxelType* type_of(const PageForm& form) {
@@ -225,7 +227,7 @@ Index slices_of(TIFF* tiff, const PageForm& form) {
 
 /// Such a volume. Throws Error where the slices do not lie one behind the other, uncompressed.
 std::unique_ptr<const VolumeSource> stack(TIFF* tiff, const PageForm& form, const Shape& array,
-                                          const std::string& path) {
+                                          const FileReader& file) {
   std::uint32_t rows = form.height;
   TIFFGetFieldDefaulted(tiff, TIFFTAG_ROWSPERSTRIP, &rows);
   const DenseLayout layout{
@@ -234,41 +236,42 @@ std::unique_ptr<const VolumeSource> stack(TIFF* tiff, const PageForm& form, cons
   const std::uint64_t row = std::uint64_t{form.width} * form.channels * (form.bits / 8U);
   check(!TIFFIsTiled(tiff) && is_plain(tiff) &&
             TIFFGetStrileOffset(tiff, last) == layout.begin + last * row * std::min(rows, form.height),
-        "volume", "{}: {} slices in one page that is compressed or in pieces: write a page for each", path, array[0]);
-  return std::make_unique<DenseVolume>(std::make_unique<const FileReader>(path), array, layout, true);
+        "volume", "{}: {} slices in one page that is compressed or in pieces: write a page for each", file.path(),
+        array[0]);
+  return std::make_unique<DenseVolume>(file, array, layout, true);
 }
 
 }  // namespace
 
 std::unique_ptr<const VolumeSource> open_tiff(const std::string& path) {
-  auto file = std::make_unique<TiffFile>(path);
-  Tiff tiff = open_file(*file);
-  check(tiff != nullptr, "volume", "{}: no TIFF: {}", path, file->said);
+  TiffHandle handle(path);
+  TIFF* const tiff = handle.tiff.get();
+  std::string& said = handle.file.said;
   PageForm form;
   std::vector<std::uint64_t> pages;
   do {
     std::uint32_t kind = 0;
-    if (TIFFGetField(tiff.get(), TIFFTAG_SUBFILETYPE, &kind) == 1 && (kind & FILETYPE_REDUCEDIMAGE) != 0) continue;
-    const PageForm here = look(tiff.get(), *file, pages.size());
+    if (TIFFGetField(tiff, TIFFTAG_SUBFILETYPE, &kind) == 1 && (kind & FILETYPE_REDUCEDIMAGE) != 0) continue;
+    const PageForm here = look(tiff, handle.file, pages.size());
     if (pages.empty()) form = here;
     check(here == form, "volume",
           "{}: page {} is {} x {} of {} channels of {} bits, page 0 {} x {} of {} of {}: a volume's are alike", path,
           pages.size(), here.height, here.width, here.channels, here.bits, form.height, form.width, form.channels,
           form.bits);
-    pages.push_back(TIFFCurrentDirOffset(tiff.get()));
-  } while (file->said.clear(), TIFFReadDirectory(tiff.get()) == 1);
-  if (file->said.empty() && TIFFLastDirectory(tiff.get()) != 1) file->said = "the pages lead back";
-  check(file->said.empty() && !pages.empty(), "volume", "{}: the page behind page {} cannot be read: {}", path,
-        std::ssize(pages) - 1, file->said);
+    pages.push_back(TIFFCurrentDirOffset(tiff));
+  } while (said.clear(), TIFFReadDirectory(tiff) == 1);
+  if (said.empty() && TIFFLastDirectory(tiff) != 1) said = "the pages lead back";
+  check(said.empty() && !pages.empty(), "volume", "{}: the page behind page {} cannot be read: {}", path,
+        std::ssize(pages) - 1, said);
   auto depth = static_cast<Index>(pages.size());
-  const Index slices = depth == 1 && TIFFSetSubDirectory(tiff.get(), pages[0]) == 1 ? slices_of(tiff.get(), form) : 0;
+  const Index slices = depth == 1 && TIFFSetSubDirectory(tiff, pages[0]) == 1 ? slices_of(tiff, form) : 0;
   depth = std::max(depth, slices);
   const Shape picture{form.height, form.width}, grey{depth, form.height, form.width};
   const Shape array = form.channels > 1 ? Shape{depth, form.height, form.width, form.channels}
                       : depth == 1      ? picture
                                         : grey;
-  if (slices > 1) return stack(tiff.get(), form, array, path);
-  return std::make_unique<TiffVolume>(std::move(file), std::move(tiff), array, *type_of(form), std::move(pages));
+  if (slices > 1) return stack(tiff, form, array, handle.file.reader);
+  return std::make_unique<TiffVolume>(handle.file.reader, array, *type_of(form), std::move(pages));
 }
 
 }  // namespace trireme

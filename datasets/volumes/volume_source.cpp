@@ -5,6 +5,10 @@ namespace trireme {
 VolumeSource::VolumeSource(const std::string& path, const Shape& array, const VoxelType& type)
     : array_(array), shape_(volume_shape(path, array, type)), type_(&type) {}
 
+void OpenedFile::check_same(const FileReader& now) const {
+  check(now.size() == size, "volume", "{}: it had {} bytes when it was opened, and has {} now", path, size, now.size());
+}
+
 Shape volume_shape(const std::string& path, const Shape& array, const VoxelType& type) {
   const int axes = array.rank();
   check(axes >= 2 && axes <= 4, "volume", "{}: the array is {}, expected [H, W], [D, H, W] or [D, H, W, C]", path,

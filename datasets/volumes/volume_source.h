@@ -4,6 +4,7 @@
 #include <string>
 
 #include "datasets/volumes/voxel_type.h"
+#include "framework/io/file.h"
 #include "framework/tensor/box.h"
 
 namespace trireme {
@@ -12,7 +13,7 @@ namespace trireme {
 /// that was asked for, in row-major order, they are elements `at`, `at + step`, ...
 using VoxelSink = std::function<void(const std::byte* from, Index n, Index at, Index step)>;
 
-/// An open file. Axes are [D, H, W, C] whatever the file's are.
+/// A volume's file. Axes are [D, H, W, C] whatever the file's are.
 class VolumeSource {
  public:
   /// Throws Error naming path for an array that is no volume (volume_shape()).
@@ -27,6 +28,16 @@ class VolumeSource {
  private:
   Shape array_, shape_;
   const VoxelType* type_;
+};
+
+/// A file as it was when it was opened for its header. It is opened anew to be read, so that a data set may have more
+/// files than a process may keep open.
+struct OpenedFile {
+  std::string path;
+  std::size_t size = 0;  ///< bytes
+  explicit OpenedFile(const FileReader& file) : path(file.path()), size(file.size()) {}
+  /// Throws Error where the size is another now.
+  void check_same(const FileReader& now) const;
 };
 
 /// [D, H, W, C] of an array [H, W], [D, H, W] or [D, H, W, C]. Throws Error naming path for other numbers of axes, an

@@ -1,6 +1,8 @@
 // Phantoms: any box is that part of the whole, bit by bit; what a reconstruction by all angles is; crops as data sets.
 #include "datasets/volumes/phantoms.h"
 
+#include <sys/resource.h>
+
 #include <set>
 
 #include "datasets/core/loader.h"
@@ -262,6 +264,22 @@ TEST_CASE("crops of pairs of volumes on disk") {
   CHECK(sample_of(test, 0).x.to_vector() == values);
   CHECK(voxel_scale(*find_voxel_type("int16"), 0, 0).std == 32767);
   CHECK(voxel_scale(*find_voxel_type("float32"), 0, 0).std == 1);
+}
+
+TEST_CASE("more volumes than a process may have open files") {
+  std::mt19937_64 dice(3);
+  const test::Temporary folder;
+  for (int i = 0; i < 40; ++i)
+    write_pair(folder / "train", std::to_string(i), {5, 6}, dice, "uint8", i % 2 ? ".npy" : ".raw");
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit less{48, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &less) == 0);
+  try {
+    const Dataset data = VolumePairs({.root = folder.path(), .crop = {2, 3}, .classes = 3, .samples = 100});
+    for (Index id = 0; id < data->size(); ++id) CHECK(sample_of(data, id).x.shape() == Shape{2, 3, 1});
+  } catch (const Error& e) { FAIL_CHECK(e.what()); }
+  CHECK(::setrlimit(RLIMIT_NOFILE, &before) == 0);
 }
 
 TEST_CASE("pairs of volumes that do not match") {
