@@ -37,17 +37,23 @@ void write_all(int fd, const std::string& path, std::size_t offset, const std::b
   }
 }
 
+/// Takes the disk's blocks for all bytes of a file, where the file system can do that.
+void reserve(int fd, const std::string& path, std::size_t bytes) {
+  int failed = 0;
+  do failed = ::fallocate(fd, 0, 0, static_cast<off_t>(bytes));
+  while (failed != 0 && errno == EINTR);
+  check(failed == 0 || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL, "volume",
+        "cannot reserve {} bytes for {}: {}", bytes, path, reason);
+}
+
 /// Makes a file of so many bytes that begins with `front`, durably, unless there is one. Whether it has made it.
 bool make_file(const std::string& path, std::string_view front, std::size_t bytes) {
   const std::string temporary = temporary_name(path);
   Descriptor file(::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
   check(file.fd >= 0, "volume", "cannot create {}: {}", temporary, reason);
   try {
-    if (bytes > 0 && ::fallocate(file.fd, 0, 0, static_cast<off_t>(bytes)) != 0) {
-      const bool unable = errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL;
-      check(unable && ::ftruncate(file.fd, static_cast<off_t>(bytes)) == 0, "volume", "cannot make {} of {} bytes: {}",
-            path, bytes, reason);
-    }
+    check(::ftruncate(file.fd, static_cast<off_t>(bytes)) == 0, "volume", "cannot make {} of {} bytes: {}", path, bytes,
+          reason);
     write_all(file.fd, path, 0, reinterpret_cast<const std::byte*>(front.data()), front.size());
     check(::fsync(file.fd) == 0 && file.close() == 0, "volume", "cannot write {}: {}", temporary, reason);
     // Of several processes that come here at once one makes the file that all use.
@@ -96,11 +102,13 @@ struct VolumeWriter::Impl {
       resumed = !make_file(partial, front, bytes);
     file.fd = ::open(partial.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     check(file.fd >= 0, "volume", "cannot open {}: {}", partial, reason);
-    if (!resumed) return;
+    // Not before it has its name: who is killed meanwhile leaves no nameless file as large as the volume.
+    if (!resumed) return reserve(file.fd, partial, bytes);
     const FileReader there(partial);
     std::string begins(std::min(front.size(), there.size()), '\0');
     there.read(0, std::as_writable_bytes(std::span(begins)));
     same(partial, there.size() == bytes && begins == front);
+    reserve(file.fd, partial, bytes);
   }
   static void same(const std::string& file, bool yes) {
     check(yes, "volume", "{} is part of a volume of another shape or type: remove it, or write to another name", file);

@@ -2,6 +2,12 @@
 // zarr; damaged and hostile ones.
 #include "datasets/volumes/volume.h"
 
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
 #include <sstream>
 #include <thread>
 
@@ -173,6 +179,51 @@ TEST_CASE("a writer that was killed is followed by one that goes on") {
   CHECK_THROWS_WITH(VolumeWriter(folder / "none/v.npy", options), contains("cannot create"));
 }
 
+TEST_CASE("processes that are killed while they write are followed by others") {
+  std::mt19937_64 dice(std::random_device{}());
+  for (int round = 0; round < 8; ++round) {
+    const test::Temporary folder;
+    const std::string path = folder / (round % 2 ? "v.npy" : "v.raw");
+    const VolumeOptions options{{16, 64, 1024}, "uint16"};
+    const Shape shape{16, 64, 1024, 1};
+    const std::vector<double> values = test::voxels(dice, *find_voxel_type("uint16"), shape.numel());
+    const std::vector<Box> boxes = test::pieces_of(dice, shape);
+    std::vector<Tensor> parts;
+    for (const Box& box : boxes) parts.push_back(tensor_of(cut(values, shape, box), box, DType::i64));
+    const auto start = [&](std::size_t writer) {
+      const pid_t child = ::fork();
+      REQUIRE(child >= 0);
+      if (child > 0) return child;
+      try {
+        const VolumeWriter mine(path, options);
+        for (std::size_t i = writer; i < boxes.size(); i += 3) mine.write(boxes[i], parts[i].view());
+        mine.sync();
+      } catch (const std::exception&) { ::_exit(1); }
+      ::_exit(0);
+    };
+    std::array<pid_t, 3> children{};
+    for (std::size_t w = 0; w < 3; ++w) children[w] = start(w);
+    for (std::size_t w = 0; w < 3; ++w)
+      for (int kills = 0, status = 1; status != 0; ++kills) {
+        if (kills < 5) {
+          std::this_thread::sleep_for(std::chrono::microseconds(dice() % 3000));
+          ::kill(children[w], SIGKILL);
+        }
+        REQUIRE(::waitpid(children[w], &status, 0) == children[w]);
+        REQUIRE((status == 0 || (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)));
+        if (status != 0) children[w] = start(w);
+      }
+    VolumeWriter(path, options).finish();
+    const Volume v = open_volume(path);
+    CHECK(v.read(v.box(), DType::f64).to_vector() == values);
+    for (const auto& file : fs::directory_iterator(folder.path())) {  // of a writer that was killed as it made the file
+      struct stat about {};
+      if (file.path().extension() != ".tmp" || ::stat(file.path().c_str(), &about) != 0) continue;
+      CHECK(about.st_blocks * 512 < 65536);
+    }
+  }
+}
+
 TEST_CASE("numbers that do not fit, boxes that are not inside, types that are not numbers of the file") {
   const test::Temporary folder;
   const Box one{{0, 0, 0, 0}, {1, 1, 1, 1}};
@@ -229,7 +280,8 @@ TEST_CASE("a volume larger than memory is read where it is asked for") {
   const Box end{{1023, 65530, 65533, 0}, {1, 6, 3, 1}};
   CHECK(v.read(end, DType::i32).to_vector() == std::vector<double>(18, 0));
   fs::resize_file(path, bytes - 1);
-  CHECK_THROWS_WITH(v.read(end, DType::i32), contains("it had 8796093022336 bytes when it was opened, and has 8796093022335 now"));
+  CHECK_THROWS_WITH(v.read(end, DType::i32),
+                    contains("it had 8796093022336 bytes when it was opened, and has 8796093022335 now"));
   CHECK_THROWS_WITH(open_volume(path), contains("uint16 of [1024, 65536, 65536] are 8796093022208 bytes"));
 }
 
