@@ -236,8 +236,10 @@ std::unique_ptr<const VolumeSource> stack(TIFF* tiff, const PageForm& form, cons
   const std::uint64_t row = std::uint64_t{form.width} * form.channels * (form.bits / 8U);
   check(!TIFFIsTiled(tiff) && is_plain(tiff) &&
             TIFFGetStrileOffset(tiff, last) == layout.begin + last * row * std::min(rows, form.height),
-        "volume", "{}: {} slices in one page that is compressed or in pieces: write a page for each", file.path(),
-        array[0]);
+        "volume",
+        "{}: its description says {} slices, but it has one page, compressed or in pieces: write a page for each, or "
+        "remove the description",
+        file.path(), array[0]);
   return std::make_unique<DenseVolume>(file, array, layout, true);
 }
 
@@ -263,9 +265,8 @@ std::unique_ptr<const VolumeSource> open_tiff(const std::string& path) {
   if (said.empty() && TIFFLastDirectory(tiff) != 1) said = "the pages lead back";
   check(said.empty() && !pages.empty(), "volume", "{}: the page behind page {} cannot be read: {}", path,
         std::ssize(pages) - 1, said);
-  auto depth = static_cast<Index>(pages.size());
-  const Index slices = depth == 1 && TIFFSetSubDirectory(tiff, pages[0]) == 1 ? slices_of(tiff, form) : 0;
-  depth = std::max(depth, slices);
+  const Index slices = pages.size() == 1 && TIFFSetSubDirectory(tiff, pages[0]) == 1 ? slices_of(tiff, form) : 0;
+  const Index depth = std::max<Index>(std::ssize(pages), slices);
   const Shape picture{form.height, form.width}, grey{depth, form.height, form.width};
   const Shape array = form.channels > 1 ? Shape{depth, form.height, form.width, form.channels}
                       : depth == 1      ? picture

@@ -128,7 +128,7 @@ for truncated, about in [(b">", "ImageJ=1.53t\nimages=3\nslices=3\n"), (b"<", No
     expect(name, plain)
 cut("stack.short.tif", "stack.tif", -600, "uint16 of [3, 40, 50] are 12000 bytes, the file holds 1")
 tifffile.imwrite(path("stack.zlib.tif"), plain[0], description="ImageJ=1.53t\nimages=3\n", compression="zlib", metadata=None)
-refuse("stack.zlib.tif", "3 slices in one page that is compressed")
+refuse("stack.zlib.tif", "description says 3 slices, but it has one page, compressed")
 cut("short.tif", "plain.tif", 4000, "page 0 ends at byte")
 cut("header.tif", "plain.tif", 12, "no TIFF")
 with tifffile.TiffFile(path("plain.tif")) as file:   # its last page is followed by its first
