@@ -1,8 +1,9 @@
 // A mixed-scale dense network over a picture or volume that does not fit: ranks that exchange halos layer by layer,
 // beside tiles that overlap by what the model reaches, with the same kernels and the same memory for a rank.
 //   inference [--extents 2048,2048] [--depth 100] [--mesh h=2,w=2] [--memory 536870912] [--rounds 3]
-// A round runs the first whole, and the middle tile of the second, which is reached on all sides, on one thread; all
-// tiles take their predicted work over that tile's. Times are those of cores, not of a clock on the wall.
+// A round measures operations per second on a small volume, runs the first whole, and the middle tile of the second,
+// which is reached on all sides, on one thread; all tiles take their predicted work over that tile's. Times are those
+// of cores, not of a clock on the wall.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -15,6 +16,7 @@
 #include "kernels/core/runtime.h"
 #include "parallel/inference/dense_net.h"
 #include "parallel/inference/infer.h"
+#include "parallel/inference/inference_time.h"
 
 using namespace trireme;
 
@@ -99,24 +101,35 @@ int main(int argc, char** argv) {
     const std::vector<Axis> mesh = parse_mesh(mesh_text);
     const InferencePlan divided = plan_inference(net, mesh, {.memory = memory, .way = "mesh"}).front();
     const InferencePlan tiles = plan_inference(net, mesh, {.memory = memory, .way = "tiles", .one_pass = true}).front();
-    fmt::print("halos: {:.1f} MiB a rank, {:.1f} MB exchanged; tiles: {} of {}, {:.1f} MiB, {:.1f} x the voxels\n",
-               divided.memory / 1048576, divided.sent / 1e6, tiles.tiles, fmt::join(tiles.tile, " x "),
-               tiles.memory / 1048576, tiles.voxels / tiles.least_voxels);
-    std::vector<double> ratios, halo_seconds, tile_seconds;
+    fmt::print(
+        "halos: {:.1f} MiB a rank, {:.1f} MB exchanged; tiles: {} of {}, {:.1f} MiB, {:.1f} x the voxels, {:.1f} x the "
+        "operations\n",
+        divided.memory / 1048576, divided.sent / 1e6, tiles.tiles, fmt::join(tiles.tile, " x "), tiles.memory / 1048576,
+        tiles.voxels / tiles.least_voxels, tiles.operations / divided.operations);
+    const Shape few = shape_to_measure(net);
+    const DenseNet small(network(few, depth), few, DType::f32);
+    std::vector<double> ratios, halo_seconds, tile_seconds, predicted;
     for (int round = 0; round < rounds; ++round) {
       InferenceResult result;
+      set_threads(1);
+      const double expected = divided.operations / measured_operations(small);
+      set_threads(cores());
       const double a = halos(net, mesh, divided, result);
       set_threads(1);
       double share = 1;
       const double b = middle_tile(net, tiles, share) / share;
       set_threads(cores());
       halo_seconds.push_back(a), tile_seconds.push_back(b), ratios.push_back(b / a);
-      fmt::print("round {}: halos {:.2f} core seconds ({:.1f} MiB taken), tiles {:.2f}: {:.1f} times as many\n", round,
-                 a, result.memory / 1048576, b, b / a);
+      predicted.push_back(expected / a);
+      fmt::print(
+          "round {}: halos {:.2f} core seconds ({:.2f} predicted, {:.1f} MiB taken), tiles {:.2f}: {:.1f} times as "
+          "many\n",
+          round, a, expected, result.memory / 1048576, b, b / a);
     }
-    fmt::print("median: halos {:.2f}, tiles {:.2f}: {:.1f} times [{:.1f}, {:.1f}]\n", median(halo_seconds),
-               median(tile_seconds), median(ratios), *std::ranges::min_element(ratios),
-               *std::ranges::max_element(ratios));
+    fmt::print(
+        "median: halos {:.2f}, tiles {:.2f}: {:.1f} times [{:.1f}, {:.1f}]; halos predicted over measured {:.2f}\n",
+        median(halo_seconds), median(tile_seconds), median(ratios), *std::ranges::min_element(ratios),
+        *std::ranges::max_element(ratios), median(predicted));
   } catch (const std::exception& e) {
     fmt::print(stderr, "inference: {}\n", e.what());
     return 1;

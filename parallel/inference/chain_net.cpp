@@ -275,6 +275,22 @@ Box ChainNet::wanted(int tensor, const Division& division, const Extents& at) co
   return want;
 }
 
+std::vector<ShareStep> ChainNet::steps(const Division& division, const std::vector<Extents>& places) const {
+  std::vector<ShareStep> all;
+  for (const Part& part : parts_) {
+    ShareStep& step = all.emplace_back();
+    for (const Extents& at : places) {
+      const Box made = own(part.output, division, at);
+      BoxCost cost;
+      add_cost(part, made, std::vector<double>(shapes_.size(), 0.0), cost);
+      step.operations.push_back(cost.operations);
+      step.have.push_back(made), step.want.push_back(wanted(part.output, division, at));
+    }
+    if (step.have == step.want) step.have.clear(), step.want.clear();
+  }
+  return all;
+}
+
 ShareCost ChainNet::cost(const Division& division) const {
   ShareCost all;
   const std::vector<Extents> places = places_of(division);

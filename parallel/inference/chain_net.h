@@ -20,6 +20,7 @@ class ChainNet final : public VolumeNet {
   Tensor run(int first, int last, const ReadBox& read, const Box& out) const override;
   Box share(const Division&, const Extents& at) const override;
   ShareCost cost(const Division&) const override;
+  std::vector<ShareStep> steps(const Division&, const std::vector<Extents>& places) const override;
   Tensor run(const Division&, const Grid&, const ReadBox& read) const override;
 
  private:

@@ -73,7 +73,17 @@ Box DenseNet::reads(int first, int last, const Box& out) const {
 
 double DenseNet::operations(int i, const Box& out) const {
   const Shape& w = net_.weight[static_cast<std::size_t>(i)].shape();
-  return 2 * static_cast<double>(w.numel()) * cells(out);
+  double taps = 1;  // of all positions; those beyond the volume are left out
+  for (int axis = 1; axis < out.at.rank() - 1; ++axis) {
+    double along = 0;
+    for (Index tap = -1; tap <= 1; ++tap) {
+      const Index begin = out.at[axis] + tap * net_.dilations[static_cast<std::size_t>(i)];
+      const Index end = std::min(input_[axis], begin + out.size[axis]);
+      along += static_cast<double>(std::max<Index>(0, end - std::max<Index>(0, begin)));
+    }
+    taps *= along;
+  }
+  return 2 * static_cast<double>(w[0] * w[w.rank() - 1]) * taps;
 }
 
 BoxCost DenseNet::cost(int first, int last, const Box& out) const {
@@ -180,62 +190,65 @@ Box DenseNet::share(const Division& division, const Extents& at) const {
   return box;
 }
 
+std::vector<ShareStep> DenseNet::steps(const Division& division, const std::vector<Extents>& places) const {
+  std::vector<Box> own;
+  for (const Extents& at : places) own.push_back(share(division, at));
+  std::vector<ShareStep> all(static_cast<std::size_t>(layers()));
+  for (int i = 0; i < layers(); ++i) {
+    ShareStep& step = all[static_cast<std::size_t>(i)];
+    const Index halo = farthest(i + 1);
+    for (const Box& box : own) {
+      step.operations.push_back(operations(i, box) + (i + 1 == layers() ? tail_operations_ * cells(box) : 0));
+      if (halo == 0 || own.size() == 1) continue;
+      step.have.push_back(of_channels(box, channels(i), channels(i + 1)));
+      step.want.push_back(grown(step.have.back(), halo));
+    }
+  }
+  return all;
+}
+
 ShareCost DenseNet::cost(const Division& division) const {
   ShareCost all;
   const std::vector<Extents> places = places_of(division);
-  std::vector<Box> have;
-  for (const Extents& at : places) have.push_back(share(division, at));
+  const std::vector<ShareStep> all_steps = steps(division, places);
   for (std::size_t r = 0; r < places.size(); ++r) {
-    BoxCost cost;
+    const Box mine = share(division, places[r]);
+    BoxCost cost{.voxels = static_cast<double>(layers() + 1) * cells(mine)};
     double sent = 0, most_moved = 0;
-    for (int i = 0; i < layers(); ++i) {
-      cost.voxels += cells(have[r]), cost.operations += operations(i, have[r]);
-      const Index halo = farthest(i + 1);
-      if (halo == 0 || places.size() == 1) continue;
-      double out = 0, in = 0;  // voxels
-      const Box mine = of_channels(have[r], 0, 1), wide = grown(mine, halo);
-      for (std::size_t o = 0; o < places.size(); ++o) {
-        if (o == r) continue;
-        const Box other = of_channels(have[o], 0, 1);
-        out += cells(intersect(mine, grown(other, halo))), in += cells(intersect(other, wide));
-      }
-      const double made = static_cast<double>((channels(i + 1) - channels(i)) * size_of(dtype_));
-      sent += out * made, most_moved = std::max(most_moved, (out + in) * made);
+    for (const ShareStep& step : all_steps) {
+      cost.operations += step.operations[r];
+      if (step.have.empty()) continue;
+      double out = 0, in = 0;
+      const Route there = route(step.have, step.want, static_cast<int>(r));
+      for (const auto& [peer, box] : there.sends) out += bytes(box);
+      for (const auto& [peer, box] : there.recvs) in += bytes(box);
+      sent += out, most_moved = std::max(most_moved, out + in);
     }
-    cost.voxels += cells(have[r]), cost.operations += tail_operations_ * cells(have[r]);
-    const Box held = of_channels(grown(have[r], farthest(0)), 0, channels(layers()));
+    const Box held = of_channels(grown(mine, farthest(0)), 0, channels(layers()));
     const Box in = of_channels(held, 0, channels(0));
     const double row = bytes(in) / static_cast<double>(std::max<Index>(1, in.size[1]));
-    const double tail =
-        bytes(have[r]) + static_cast<double>(piece * (channels(layers()) + output_[-1]) * size_of(dtype_));
+    const double tail = bytes(mine) + static_cast<double>(piece * (channels(layers()) + output_[-1]) * size_of(dtype_));
     cost.memory = bytes(held) + std::max(std::min(bytes(in), std::max(slab, row)), tail) + most_moved;
     all.most = {std::max(all.most.voxels, cost.voxels), std::max(all.most.operations, cost.operations),
                 std::max(all.most.memory, cost.memory)};
     all.voxels += cost.voxels, all.sent += sent, all.most_sent = std::max(all.most_sent, sent);
   }
-  if (places.size() > 1)
-    for (int i = 0; i < layers(); ++i) all.messages += farthest(i + 1) > 0;
+  for (const ShareStep& step : all_steps) all.messages += !step.have.empty();
   return all;
 }
 
 Tensor DenseNet::run(const Division& division, const Grid& grid, const ReadBox& read) const {
   const Grid::Line line = grid.line((1u << grid.axes()) - 1);
-  std::vector<Box> own;
-  for (const auto& at : line.at) own.push_back(share(division, place_of(division, at)));
-  const Box& mine = own[static_cast<std::size_t>(line.me)];
+  std::vector<Extents> places;
+  for (const auto& at : line.at) places.push_back(place_of(division, at));
+  const Box mine = share(division, places[static_cast<std::size_t>(line.me)]);
   const Box at = of_channels(grown(mine, farthest(0)), 0, channels(layers()));
   const Tensor block = Tensor::empty(at.size, dtype_);
   fill(block, at, of_channels(at, 0, channels(0)), read);
-  for (int i = 0; i < layers(); ++i) {
-    run_layer(i, block, at, mine);
-    const Index halo = farthest(i + 1);
-    if (halo == 0) continue;
-    std::vector<Box> have, want;
-    for (const Box& box : own) {
-      have.push_back(of_channels(box, channels(i), channels(i + 1)));
-      want.push_back(grown(have.back(), halo));
-    }
-    (void)exchange_into(grid, line, block, at.at, have, want);
+  int layer = 0;
+  for (const ShareStep& step : steps(division, places)) {
+    run_layer(layer++, block, at, mine);
+    if (!step.have.empty()) (void)exchange_into(grid, line, block, at.at, step.have, step.want);
   }
   return run_tail(block, at, mine);
 }

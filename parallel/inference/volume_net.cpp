@@ -4,17 +4,27 @@
 
 namespace trireme {
 
-Division division_of(const std::vector<Axis>& mesh, int spatial_axes, const Grid* grid) {
+namespace {
+
+/// The spatial axis that a mesh axis divides.
+std::size_t spatial_of(const Axis& axis, int spatial_axes) {
   static constexpr const char* names[] = {"d", "h", "w"};
+  const auto at = std::find(std::begin(names), std::end(names), axis.name);
+  check(at != std::end(names), "infer", "a volume is divided over the mesh axes d, h and w; '{}' is none of them",
+        axis.name);
+  const int spatial = static_cast<int>(at - names) - (3 - spatial_axes);
+  check(spatial >= 0, "infer", "a picture has no axis d; divide it over h and w");
+  return static_cast<std::size_t>(spatial);
+}
+
+}  // namespace
+
+Division division_of(const std::vector<Axis>& mesh, int spatial_axes, const Grid* grid) {
   Division division;
   for (const Axis& axis : mesh) {
-    const auto at = std::find(std::begin(names), std::end(names), axis.name);
-    check(at != std::end(names), "infer", "a volume is divided over the mesh axes d, h and w; '{}' is none of them",
-          axis.name);
-    const int spatial = static_cast<int>(at - names) - (3 - spatial_axes);
-    check(spatial >= 0, "infer", "a picture has no axis d; divide it over h and w");
-    division.parts[static_cast<std::size_t>(spatial)] = axis.size;
-    if (grid) division.axis[static_cast<std::size_t>(spatial)] = grid->find(axis.name);
+    const std::size_t spatial = spatial_of(axis, spatial_axes);
+    division.parts[spatial] = axis.size;
+    if (grid) division.axis[spatial] = grid->find(axis.name);
   }
   return division;
 }
@@ -31,6 +41,16 @@ std::vector<Extents> places_of(const Division& division) {
   for (Index d = 0; d < division.parts[0]; ++d)
     for (Index h = 0; h < division.parts[1]; ++h)
       for (Index w = 0; w < division.parts[2]; ++w) all.push_back({d, h, w});
+  return all;
+}
+
+std::vector<Extents> places_of(const std::vector<Axis>& mesh, int spatial_axes) {
+  std::vector<Extents> all(static_cast<std::size_t>(ranks_of(mesh)), Extents{0, 0, 0});
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    Index rest = static_cast<Index>(rank);
+    for (auto axis = mesh.rbegin(); axis != mesh.rend(); rest /= axis->size, ++axis)
+      all[rank][spatial_of(*axis, spatial_axes)] = rest % axis->size;
+  }
   return all;
 }
 

@@ -25,6 +25,14 @@ struct ShareCost {
   int messages = 0;      ///< exchanges one after the other
 };
 
+/// What the ranks of a division do together, one such step after the other: each computes its box of a layer, then
+/// those boxes travel of which others want cells.
+struct ShareStep {
+  std::vector<double> operations;  ///< of each rank
+  std::vector<Box> have = {},      ///< what each rank makes
+      want = {};                   ///< and shall have then; both empty: nothing travels
+};
+
 /// Brings a box of the channels that a net reads, as a tensor of the net's dtype. Called by one thread at a time.
 using ReadBox = std::function<Tensor(const Box&)>;
 
@@ -59,6 +67,8 @@ class VolumeNet {
   /// models with strides, blocks of cells) than ranks.
   virtual Box share(const Division&, const Extents& at) const = 0;
   virtual ShareCost cost(const Division&) const = 0;
+  /// Of ranks at these coordinates, in their order.
+  virtual std::vector<ShareStep> steps(const Division&, const std::vector<Extents>& places) const = 0;
   /// This rank's share, halos exchanged layer by layer. A collective call of the grid's ranks. read: of the volume.
   virtual Tensor run(const Division&, const Grid&, const ReadBox& read) const = 0;
 
@@ -76,6 +86,8 @@ Division division_of(const std::vector<Axis>& mesh, int spatial_axes, const Grid
 Extents place_of(const Division&, const std::vector<int>& at);
 /// The coordinates of all ranks of a division.
 std::vector<Extents> places_of(const Division&);
+/// Those of the ranks of a mesh, by rank: its last axis goes fastest.
+std::vector<Extents> places_of(const std::vector<Axis>& mesh, int spatial_axes);
 /// All of a volume of this shape.
 inline Box whole_box(const Shape& shape) {
   Box box{shape, shape};

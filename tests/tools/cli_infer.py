@@ -210,6 +210,24 @@ class Infer(cli.Case):
             self.assertRegex(got.stdout, rf"(?m)^[* ] {way} ")
         self.assertEqual(len([line for line in got.stdout.splitlines() if line.startswith("* ")]), 1)
 
+    def test_plans_on_a_cluster(self):
+        npy(self.dir / "in.npy", [40, 30, 20], seed=7)
+        msd(self.dir / "w", 3, 3)
+        cluster = self.dir / "cluster.toml"
+        cluster.write_text("flops = 1e9\n[[nodes]]\ncount = 2\ndevices = 1\n[links.inside]\nlatency = 0.0\nbandwidth = 1e9\n[links.between]\nlatency = 1.0\nbandwidth = 1e9\n")
+        plan = lambda *words: run("infer", "--weights", self.dir / "w", "--volume", self.dir / "in.npy", "--plan", "--mesh", *words)
+        got = plan("d=2", "--cluster", cluster)
+        self.assertEqual(got.returncode, 0, got.stderr)
+        self.assertIn("the links of " + str(cluster), got.stdout)
+        # Two exchanges, each a second late: the third layer is the last, and nobody waits for it.
+        self.assertRegex(got.stdout, r"simulated: +mesh, rank by rank: 2 s, of which the busiest rank computes 0\.\d+ s; 4 messages of ")
+        self.assertRegex(got.stdout, r"(?m)^  mesh .* 2 s$")
+        self.assertRegex(plan("d=2", "--measure").stdout, r"seconds are of [\d.]+ GFLOP/s for a rank, measured here")
+        self.assertRegex(plan("d=2", "--measure", "--cluster", cluster).stdout, r"seconds are of [\d.]+ GFLOP/s, measured here, and the links of ")
+        self.refused(plan("d=4", "--cluster", cluster), "the mesh has 4 ranks, the cluster has 2 devices")
+        self.refused(self.infer("--measure"), "--measure is for --plan", status=2)
+        self.refused(self.infer("--cluster", cluster), "--cluster is for --plan", status=2)
+
     def test_refusals(self):
         npy(self.dir / "in.npy", [40, 30, 20], seed=8)
         msd(self.dir / "w", 3, 4)

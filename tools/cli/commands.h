@@ -53,6 +53,8 @@ struct InferCommand {
   std::string part;                         ///< "3/8": this share of the tiles; empty: all
   Index own_part = 1, parts = 1;            ///< what part says
   bool plan = false, join = false;          ///< only print the plan; only bring parts together
+  std::string cluster;                      ///< of plan: a cluster file; its links and devices carry it out
+  bool measure = false;                     ///< of plan: operations per second are measured here, not assumed
 };
 
 struct ExportOptions {

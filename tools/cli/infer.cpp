@@ -19,8 +19,9 @@
 #include "datasets/volumes/volume_writer.h"
 #include "framework/ops/ops.h"
 #include "parallel/comm/transport/launcher.h"
-#include "tools/cli/infer_model.h"
+#include "tools/cli/infer_plan.h"
 #include "tools/cli/signals.h"
+#include "tools/report/study_charts.h"
 #include "tools/training/console.h"
 
 namespace trireme {
@@ -42,40 +43,6 @@ double memory_of(const InferCommand& c, int ranks) {
         std::min(most, 0.48 * static_cast<double>(limit.rlim_cur) /
                            (find_launcher([](const char* name) { return std::getenv(name); }).ranks > 1 ? 1 : ranks));
   return most;
-}
-
-std::string shape_text(const Extents& e, int axes) {
-  std::string text;
-  for (int s = 0; s < axes; ++s) text += fmt::format("{}{}", s > 0 ? " x " : "", e[static_cast<std::size_t>(s)]);
-  return text;
-}
-
-std::string seconds_text(double s) {
-  return s < 100    ? fmt::format("{:.1f} s", s)
-         : s < 7200 ? fmt::format("{:.1f} min", s / 60)
-                    : fmt::format("{:.1f} h", s / 3600);
-}
-
-std::string plan_text(const InferencePlan& p, int axes) {
-  std::string text = fmt::format("{:<6} {:>7.0f} of {:<18}", to_string(p.way), p.tiles, shape_text(p.tile, axes));
-  text += fmt::format(" {:>2} pass{}", p.passes.size() - 1, p.passes.size() > 2 ? "es" : "  ");
-  text += fmt::format(" {:>10.1f} MiB {:>6.2f} x {:>9.1f} MB {:>10.1f} MB {:>10.1f} MB {:>10}", p.memory / 1048576,
-                      p.voxels / p.least_voxels, p.sent / 1e6, p.read / 1e6, p.written / 1e6, seconds_text(p.seconds));
-  return text;
-}
-
-void print_plans(const InferenceSubject& s, const std::vector<InferencePlan>& plans, double memory, Console& console) {
-  const int axes = s.whole.rank() - 2;
-  console.result(fmt::format("volume:        {} {}, {} -> {}; the model reaches {} cells beyond a voxel",
-                             s.volume.path(), s.volume.type().name, s.whole, s.net->output(),
-                             shape_text(s.net->reach(), axes)));
-  console.result(std::isfinite(memory)
-                     ? fmt::format("memory:        {:.1f} MiB of tensors for a rank", memory / 1048576)
-                     : "memory:        not limited");
-  console.result(fmt::format("  {:<6} {:>7} {:<21} {:<9} {:>14} {:>8} {:>12} {:>13} {:>13} {:>10}", "way", "boxes", "",
-                             "", "memory/rank", "voxels", "exchanged", "read", "written", "predicted"));
-  for (std::size_t i = 0; i < plans.size(); ++i) console.result((i == 0 ? "* " : "  ") + plan_text(plans[i], axes));
-  console.result("  voxels: those computed over those of the whole; seconds are of assumed rates, not measured");
 }
 
 /// What the journal says of a run: a later one must be of the same.
@@ -188,6 +155,9 @@ void check_options(const InferCommand& c) {
       throw OptionError(fmt::format("infer: give {} FILE{}", name,
                                     name == std::string_view("--weights") ? ", or a run directory" : ""));
   if (c.out.empty() && !c.plan) throw OptionError("infer: give --out FILE, or --plan to see what it would take");
+  if (!c.plan && (c.measure || !c.cluster.empty()))
+    throw OptionError(
+        fmt::format("infer: {} is for --plan: a run takes what it takes", c.measure ? "--measure" : "--cluster"));
   if (c.result != "logits" && c.result != "labels" && c.result != "probabilities")
     throw OptionError(fmt::format("--result is '{:.20}'; there are logits, labels and probabilities", c.result));
   std::error_code none;
@@ -238,13 +208,14 @@ int join(const InferenceSubject& s, const InferCommand& c, const InferencePlan& 
 
 /// The part of each rank.
 int infer_with(World& world, const std::vector<Axis>& mesh, const InferenceSubject& s, const InferCommand& c,
-               const std::vector<InferencePlan>& plans, double memory, std::optional<Signals>& signals) {
+               const std::vector<InferencePlan>& plans, double memory, const PlanRates& rates,
+               std::optional<Signals>& signals) {
   const int ranks = ranks_of(mesh);
   check(
       world.size() == ranks, "infer", "{} processes were started, the mesh {} has {} ranks", world.size(),
       [&] { return c.mesh.empty() ? std::string("of none") : c.mesh; }, ranks);
   Console console(!world.main(), "auto", 10);
-  if (world.main()) print_plans(s, plans, memory, console);
+  if (world.main()) print_plans(s, plans, memory, rates, console);
   if (c.plan) return 0;
   InferencePlan plan = plans.front();
   const std::string folder = c.out + ".tiles";
@@ -310,6 +281,11 @@ void add_options(CLI::App& command, InferCommand& c) {
       ->type_name("K/N");
   command.add_flag("--join", c.join, "compute nothing: check all parts' tiles, and give the result its name");
   command.add_flag("--plan", c.plan, "print what it would take, and end");
+  command.add_flag("--measure", c.measure, "of --plan: by operations per second that are measured here, not assumed");
+  command
+      .add_option("--cluster", c.cluster,
+                  "of --plan: on the devices and links of a cluster, every rank and message of the mesh simulated")
+      ->type_name("FILE");
 }
 
 int infer_command(int argc, char** argv, InferCommand c) {
@@ -342,17 +318,19 @@ int infer_command(int argc, char** argv, InferCommand c) {
   check(!c.join || there.is_object(), "infer", "there is no {}, where parts note their tiles: start them first",
         folder);
   const Division division = division_of(mesh, axes, nullptr);
+  const PlanRates rates = rates_for(s, c, mesh);
   std::vector<InferencePlan> plans;
   if (there.is_object()) {
     plans = {plan_under_way(there, s, c, division, limits.memory, limits)};
     c.parts = std::max<Index>(c.parts, there.value("parts", Index{1}));
   } else {
-    plans = plan_inference(*s.net, mesh, limits);
+    plans = plan_inference(*s.net, mesh, limits, rates.rates);
+    if (rates.simulated) sort_by(plans, rates);
   }
   std::optional<Signals> signals;  // a way without tiles goes on until it is done, or is ended by the signal
   if (plans.front().way == InferenceWay::tiles) signals.emplace();
   return World::run(argc, argv, ranks,
-                    [&](World& world) { return infer_with(world, mesh, s, c, plans, limits.memory, signals); });
+                    [&](World& world) { return infer_with(world, mesh, s, c, plans, limits.memory, rates, signals); });
 }
 
 }  // namespace trireme

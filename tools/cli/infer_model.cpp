@@ -11,6 +11,7 @@
 #include "models/volumes/msd.h"
 #include "parallel/inference/chain_net.h"
 #include "parallel/inference/dense_net.h"
+#include "parallel/inference/inference_time.h"
 #include "tools/cli/config_file.h"
 #include "tools/training/from_options.h"
 
@@ -83,6 +84,20 @@ DType dtype_of(const InferCommand& c) {
   throw OptionError(fmt::format("--dtype is '{:.20}'; there are f32 and f64", c.dtype));
 }
 
+std::shared_ptr<const VolumeNet> net_over(const Shape& whole, const SafetensorsFile& file, const InferCommand& c) {
+  ModelOptions o{.input = whole.without(0), .classes = 2};
+  Module model = c.model == "msd" ? msd_of(file, c, o) : named_model(file, c, o);
+  {
+    Parameters parameters(model);
+    import_weights(parameters, file, c.weights);
+  }
+  const auto* row = model.as<Sequential>();
+  const auto* dense = row && row->size() == 2 ? (*row)[0].as<MixedScaleDense>() : nullptr;
+  if (!dense) return std::make_shared<ChainNet>(std::move(model), whole, dtype_of(c));
+  return std::make_shared<DenseNet>(DenseLayers{dense->weight, dense->bias, dense->dilations, (*row)[1]}, whole,
+                                    dtype_of(c));
+}
+
 }  // namespace
 
 void complete_from_run(InferCommand& c) {
@@ -108,22 +123,14 @@ InferenceSubject inference_subject(const InferCommand& c) {
   const int axes = spatial_axes(file, c.weights);
   check(axes == 3 || v[0] == 1, "infer", "the weights are of a model of pictures, {} has {} planes", c.volume, v[0]);
   s.whole = axes == 3 ? Shape{1, v[0], v[1], v[2], v[3]} : v;
-  ModelOptions o{.input = axes == 3 ? v : Shape{v[1], v[2], v[3]}, .classes = 2};
-  Module model = c.model == "msd" ? msd_of(file, c, o) : named_model(file, c, o);
-  {
-    Parameters parameters(model);
-    import_weights(parameters, file, c.weights);
-  }
   s.weights = crc32_of_file(c.weights);
   s.scale = voxel_scale(s.volume.type(), c.mean, c.std);
-  const auto* row = model.as<Sequential>();
-  const auto* dense = row && row->size() == 2 ? (*row)[0].as<MixedScaleDense>() : nullptr;
-  if (dense)
-    s.net = std::make_shared<DenseNet>(DenseLayers{dense->weight, dense->bias, dense->dilations, (*row)[1]}, s.whole,
-                                       dtype_of(c));
-  else
-    s.net = std::make_shared<ChainNet>(std::move(model), s.whole, dtype_of(c));
+  s.net = net_over(s.whole, file, c);
   return s;
+}
+
+double measured_operations(const InferenceSubject& s, const InferCommand& c) {
+  return measured_operations(*net_over(shape_to_measure(*s.net), read_safetensors(c.weights), c));
 }
 
 }  // namespace trireme

@@ -22,6 +22,8 @@ struct InferenceSubject {
 void complete_from_run(InferCommand&);
 /// Throws Error for weights of another model, and for volumes that it does not take.
 InferenceSubject inference_subject(const InferCommand&);
+/// Operations per second of this thread's cores, of the model over a part of the volume's extents (inference_time.h).
+double measured_operations(const InferenceSubject&, const InferCommand&);
 /// The numbers in "16,64,64", at most so many, from 1 on. Throws OptionError for another text.
 std::vector<Index> numbers_of(const std::string& option, const std::string& text, std::size_t most);
 

@@ -1,0 +1,81 @@
+// trireme infer --plan: what ways there are, and what each takes.
+#include "tools/cli/infer_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/core/runtime.h"
+#include "tools/report/study_charts.h"
+#include "tools/training/cluster_file.h"
+
+namespace trireme {
+
+std::string shape_text(const Extents& e, int axes) {
+  std::string text;
+  for (int s = 0; s < axes; ++s) text += fmt::format("{}{}", s > 0 ? " x " : "", e[static_cast<std::size_t>(s)]);
+  return text;
+}
+
+static std::string plan_text(const InferencePlan& p, int axes) {
+  std::string text = fmt::format("{:<6} {:>7.0f} of {:<18}", to_string(p.way), p.tiles, shape_text(p.tile, axes));
+  text += fmt::format(" {:>2} pass{}", p.passes.size() - 1, p.passes.size() > 2 ? "es" : "  ");
+  text += fmt::format(" {:>10.1f} MiB {:>6.2f} x {:>9.1f} MB {:>10.1f} MB {:>10.1f} MB {:>10}", p.memory / 1048576,
+                      p.voxels / p.least_voxels, p.sent / 1e6, p.read / 1e6, p.written / 1e6, seconds_text(p.seconds));
+  return text;
+}
+
+PlanRates rates_for(const InferenceSubject& s, const InferCommand& c, const std::vector<Axis>& mesh) {
+  PlanRates r;
+  const int ranks = ranks_of(mesh);
+  if (c.measure) {
+    // Ranks of this machine share its cores; a device of a cluster is as fast as all of them.
+    const int sharing = c.cluster.empty() ? ranks : 1, own = std::max(1, cores() / sharing);
+    set_threads(own);
+    r.rates.operations = measured_operations(s, c) * std::min(1.0, static_cast<double>(cores()) / (own * sharing));
+    set_threads(cores());
+    r.text = fmt::format("{:.1f} GFLOP/s for a rank, measured here, and assumed rates of links and disks",
+                         r.rates.operations / 1e9);
+  }
+  if (c.cluster.empty()) return r;
+  Cluster cluster = read_cluster(c.cluster);
+  if (c.measure) cluster.flops = r.rates.operations;
+  r.rates = rates_of(cluster, ranks, r.rates);
+  r.text = fmt::format("{:.1f} GFLOP/s{} and the links of {}, and an assumed rate of disks", r.rates.operations / 1e9,
+                       c.measure ? ", measured here," : "", c.cluster);
+  if (ranks > 1 && (c.way == "auto" || c.way == "mesh")) r.simulated = simulate_mesh(*s.net, mesh, cluster);
+  return r;
+}
+
+void sort_by(std::vector<InferencePlan>& plans, const PlanRates& rates) {
+  for (InferencePlan& plan : plans)
+    if (plan.way == InferenceWay::mesh)
+      plan.seconds = rates.simulated->seconds + (plan.read + plan.written) / rates.rates.disk;
+  std::ranges::stable_sort(plans, {}, &InferencePlan::seconds);
+}
+
+static void print_simulated(const SimulatedInference& r, Console& console) {
+  console.result(
+      fmt::format("simulated:     mesh, rank by rank: {}, of which the busiest rank computes {}; {} messages of "
+                  "{:.1f} MB together",
+                  seconds_text(r.seconds), seconds_text(r.computing), r.messages, r.sent / 1e6));
+}
+
+void print_plans(const InferenceSubject& s, const std::vector<InferencePlan>& plans, double memory,
+                 const PlanRates& rates, Console& console) {
+  const int axes = s.whole.rank() - 2;
+  console.result(fmt::format("volume:        {} {}, {} -> {}; the model reaches {} cells beyond a voxel",
+                             s.volume.path(), s.volume.type().name, s.whole, s.net->output(),
+                             shape_text(s.net->reach(), axes)));
+  console.result(std::isfinite(memory)
+                     ? fmt::format("memory:        {:.1f} MiB of tensors for a rank", memory / 1048576)
+                     : "memory:        not limited");
+  console.result(fmt::format("  {:<6} {:>7} {:<21} {:<9} {:>14} {:>8} {:>12} {:>13} {:>13} {:>10}", "way", "boxes", "",
+                             "", "memory/rank", "voxels", "exchanged", "read", "written", "predicted"));
+  for (std::size_t i = 0; i < plans.size(); ++i) console.result((i == 0 ? "* " : "  ") + plan_text(plans[i], axes));
+  console.result("  voxels: those computed over those of the whole; seconds are of " + rates.text);
+  if (rates.simulated) print_simulated(*rates.simulated, console);
+}
+
+}  // namespace trireme
