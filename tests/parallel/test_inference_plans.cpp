@@ -1,0 +1,116 @@
+// Plans of inference say what it takes; what was finished is kept; what cannot be computed in boxes is refused.
+#include <mutex>
+
+#include "models/vision/unet.h"
+#include "tests/parallel/volume_nets.h"
+#include "tests/support/temporary.h"
+
+using namespace trireme;
+using namespace trireme::test;
+
+TEST_CASE("finished tiles are kept, by other ranks and in parts") {
+  if (threads_only()) return;
+  const Temporary folder;
+  auto random = seeded(3);
+  const Dense dense = random_dense(random, 2, 1, 5, DType::f32, false);
+  const Shape shape{1, 41, 37, 1};
+  const Tensor x = filled(random, shape, DType::f32, false);
+  const DenseNet net(dense.layers, shape, DType::f32);
+  const Division alone = division_of({}, 2, nullptr);
+  const Tensor expected = inferred(net, {}, predict(net, InferenceWay::whole, extents_of(shape), {0, 5}, alone), x);
+  for (const std::vector<int>& passes : {std::vector<int>{0, 5}, {0, 2, 5}}) {
+    const std::string journal = folder / ("passes" + std::to_string(passes.size()));
+    const InferencePlan plan = predict(net, InferenceWay::tiles, {8, 9, 1}, passes, alone);
+    const auto tiles = static_cast<Index>(plan.tiles), turns = tiles * (std::ssize(passes) - 1);
+    CHECK(TileJournal::begin(journal, {{"of", 1}})["of"] == 1);
+    CHECK(TileJournal::begin(journal, {{"of", 2}})["of"] == 1);  // the first one stays
+    const Tensor y = Tensor::zeros(net.output());
+    std::atomic<int> asked = 0, written = 0;
+    InferenceRun run{.journal = journal, .features = folder / ("features" + std::to_string(passes.size()))};
+    run.stop = [&] { return ++asked > 7; };
+    const auto once = [&](int ranks) {
+      return on_ranks(ranks, [&](World& world) {
+        return infer(world, {{"h", ranks}}, net, plan, in_memory(x, y, &written), run);
+      });
+    };
+    const InferenceResult first = once(2);
+    CHECK(first.stopped);
+    CHECK(first.computed == 7);
+    CHECK(first.missing == (passes.size() == 2 ? tiles - 7 : tiles));
+    run.stop = nullptr;
+    spill(journal + "/torn.tiles", "0 3 12345678 0000\n0 4 12");  // lines that say nothing
+    const InferenceResult second = once(3);
+    CHECK(second.kept == 7);
+    CHECK(second.computed == turns - 7);
+    CHECK(second.missing == 0);
+    CHECK(written == tiles);
+    CHECK(distance(y, expected) == 0);
+    const TileJournal read(journal, "reader");
+    verify_tiles(net, plan, read, in_memory(x, y)(processes()));
+    y.copy_from(y + 1);
+    CHECK_THROWS_WITH(verify_tiles(net, plan, read, in_memory(x, y)(processes())), Catch::Contains("not the ones"));
+  }
+  // Parts of a job array.
+  const std::string journal = folder / "parts";
+  TileJournal::begin(journal, Json::object());
+  const InferencePlan plan = predict(net, InferenceWay::tiles, {8, 9, 1}, {0, 5}, alone);
+  const Tensor y = Tensor::zeros(net.output());
+  for (const Index part : {2, 0, 1}) {
+    const InferenceRun run{.journal = journal, .writer = "part" + std::to_string(part), .part = part, .parts = 3};
+    const InferenceResult r =
+        on_ranks(1, [&](World& world) { return infer(world, {}, net, plan, in_memory(x, y), run); });
+    CHECK(r.kept == 0);
+    const TileJournal read(journal, "reader");
+    const MissingTiles missing = missing_tiles(net, plan, read, 3);
+    CHECK(missing.missing == r.missing);
+    CHECK(std::ssize(missing.parts) == (part == 2 ? 2 : part == 0 ? 1 : 0));
+  }
+  CHECK(distance(y, expected) == 0);
+}
+
+TEST_CASE("plans stay below the memory that there is, and say what was taken") {
+  auto random = seeded(11);
+  const Temporary folder;
+  int chosen_by_memory = 0;
+  for (const int axes : {2, 3}) {
+    const Dense dense = random_dense(random, axes, 1, 6, DType::f32, false);
+    const Shape shape = axes == 2 ? Shape{1, 700, 650, 1} : Shape{1, 60, 70, 80, 1};
+    const Tensor x = filled(random, shape, DType::f32, false);
+    const DenseNet net(dense.layers, shape, DType::f32);
+    for (const double share : {1.2, 0.6, 0.3}) {
+      const InferencePlan whole =
+          predict(net, InferenceWay::whole, extents_of(shape), {0, 6}, division_of({}, axes, nullptr));
+      const InferenceLimits limits{.memory = share * whole.memory};
+      const InferencePlan plan = plan_inference(net, {}, limits).front();
+      CHECK(plan.memory <= limits.memory);
+      CHECK((share > 1 ? plan.way == InferenceWay::whole : plan.way == InferenceWay::tiles));
+      chosen_by_memory += plan.way == InferenceWay::tiles;
+      InferenceResult result;
+      (void)inferred(net, {}, plan, x, {.features = folder / "features"}, &result);
+      INFO("memory " << result.memory << " of " << plan.memory);
+      CHECK(result.memory <= 1.02 * plan.memory);
+      CHECK(result.memory >= (plan.passes.size() > 2 ? 0.8 : 0.95) * plan.memory);
+    }
+  }
+  CHECK(chosen_by_memory == 4);
+}
+
+TEST_CASE("what cannot be computed in boxes is refused") {
+  auto random = seeded(12);
+  const Dense dense = random_dense(random, 2, 1, 10, DType::f32, false);
+  const DenseNet net(dense.layers, {1, 100, 90, 1}, DType::f32);
+  CHECK_THROWS_WITH(plan_inference(net, {{"h", 101}}, {}), Catch::Contains("at most 100 ranks"));
+  CHECK_THROWS_WITH(plan_inference(net, {{"d", 2}}, {}), Catch::Contains("no axis d"));
+  CHECK_THROWS_WITH(plan_inference(net, {{"data", 2}}, {}), Catch::Contains("'data' is none of them"));
+  CHECK_THROWS_WITH(plan_inference(net, {}, {.tile = {3, 3, 1}}), Catch::Contains("smaller than the halo"));
+  CHECK_THROWS_WITH(plan_inference(net, {}, {.memory = 1000}), Catch::Contains("too little"));
+  CHECK_THROWS_WITH(plan_inference(net, {}, {.way = "some"}), Catch::Contains("none of auto"));
+  CHECK_THROWS_WITH(DenseNet(dense.layers, {1, 100, 90, 2}, DType::f32), Catch::Contains("over 2 channels"));
+  DenseLayers wide = dense.layers;
+  wide.tail = Conv2d(net.channels(10), 2, 3, {.pad = 1});
+  CHECK_THROWS_WITH(DenseNet(wide, {1, 100, 90, 1}, DType::f32), Catch::Contains("reads more than the voxel"));
+  const Module global = Sequential{Conv2d(1, 2, 3), global_avg_pool};
+  CHECK_THROWS_WITH(ChainNet(global, {1, 20, 20, 1}, DType::f32), Catch::Contains("runs on whole volumes only"));
+  const Module turned = Sequential{Conv2d(1, 2, 3), [](const Tensor& x) { return flip(x, {1}); }};
+  CHECK_THROWS_WITH(ChainNet(turned, {1, 20, 20, 1}, DType::f32), Catch::Contains("runs on whole volumes only"));
+}
