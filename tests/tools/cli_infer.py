@@ -1,4 +1,4 @@
-"""trireme infer: volumes whole, in tiles, over ranks and in parts have the same bytes; a run that was killed goes on.
+"""trireme infer: volumes whole, in tiles, over ranks and in parts have the same bytes; a run that was killed goes on; phantoms as volumes.
   cli_infer.py TRIREME MPIEXEC|none [TEST ...]
 """
 import array
@@ -227,6 +227,29 @@ class Infer(cli.Case):
         self.refused(plan("d=4", "--cluster", cluster), "the mesh has 4 ranks, the cluster has 2 devices")
         self.refused(self.infer("--measure"), "--measure is for --plan", status=2)
         self.refused(self.infer("--cluster", cluster), "--cluster is for --plan", status=2)
+
+    def test_phantoms_in_files_are_those_that_are_trained_on(self):
+        """A model learns from them, and scores on them what it scores on phantoms that are made as they are read."""
+        whole = ["--data.size", "24,32", "--data.phantoms", 3, "--data.angles", 12, "--data.test_samples", 3, "--data.noise", 0.05]
+        for task, results in (("segment", "dice [0-9.]+, iou"), ("denoise", "mse")):
+            folder, learned = self.dir / task, self.dir / f"{task}-run"
+            got = run("pack", folder, "--data", "phantoms", "--data.task", task, *whole)
+            self.assertEqual((got.returncode, got.stdout), (0, f"{folder}: 3 phantoms of [24, 32] to train and as many to test\n"), got.stderr)
+            self.assertEqual(sorted(str(p.relative_to(folder)) for p in folder.rglob("*.npy")),
+                             [f"{split}/{part}/{i}.npy" for split in ("train", "val") for part in ("inputs", "targets") for i in range(3)])
+            got = run("train", "msd", "--data", "volumes", "--data.task", task, "--data.root", folder, "--data.classes", 3 if task == "segment" else 0, "--data.crop", "24,32",
+                      "--data.samples", 24, "--data.batch", 2, "--epochs", 4, "--optim.lr", 0.05, "--arch.layers", 2, "--run.dir", learned)
+            self.assertEqual(got.returncode, 0, got.stderr)
+            scores = []
+            for data in [], ["--data", "phantoms", *whole]:
+                got = run("eval", learned, *data)
+                self.assertEqual(got.returncode, 0, got.stderr)
+                scores.append(got.stdout.splitlines()[0])
+            self.assertRegex(scores[0], results)
+            self.assertEqual(*scores)
+            self.assertNotIn("dice 0,", scores[0])
+        (self.dir / "file").touch()
+        self.refused(run("pack", self.dir / "file", "--data", "phantoms"), "cannot create directories", str(self.dir / "file"))
 
     def test_refusals(self):
         npy(self.dir / "in.npy", [40, 30, 20], seed=8)

@@ -208,10 +208,10 @@ void CommandLine::infer() {
 }
 
 void CommandLine::pack() {
-  CLI::App& command = add("pack", "decode a data set once, into one file for --data packed --data.root FILE", [this] {
-    return configured([this](const TrainerOptions& options) { return pack_command(options, to_); });
-  });
-  command.add_option("file", to_, "file to write")->required()->type_name("FILE");
+  CLI::App& command =
+      add("pack", "decode a data set once, into one file for --data packed; phantoms into a folder for --data volumes",
+          [this] { return configured([this](const TrainerOptions& options) { return pack_command(options, to_); }); });
+  command.add_option("file", to_, "file to write, of phantoms a folder")->required()->type_name("FILE");
   settings_.add_to(command);
 }
 

@@ -8,9 +8,11 @@
 #include <ranges>
 #include <thread>
 
+#include "datasets/core/tensors.h"
 #include "datasets/formats/packed.h"
 #include "datasets/text/tokenizer.h"
 #include "framework/io/checkpoint.h"
+#include "framework/io/foreign/npy.h"
 #include "framework/io/weights.h"
 #include "kernels/core/backend.h"
 #include "kernels/core/kernel.h"
@@ -136,7 +138,25 @@ int eval_command(int argc, char** argv, const TrainerOptions& options, const std
   });
 }
 
+/// Whole phantoms of both splits as volumes in a folder `to`, for VolumePairs(). Returns the exit status.
+static int pack_phantoms(OpenOptions open, const std::string& to) {
+  const Shape size = open.phantoms.crop = open.phantoms.phantom.size;  // a sample is a phantom
+  open.phantoms.samples = open.test_samples = open.phantoms.phantoms;
+  for (const auto& [split, folder] : {std::pair("train", to + "/train"), std::pair("test", to + "/val")}) {
+    for (const char* part : {"/inputs", "/targets"}) fs::create_directories(folder + part);
+    const Dataset data = open_dataset("phantoms", split, open);
+    for (Index i = 0; i < data->size(); ++i) {
+      const auto [x, y] = data->tensors()->sample(i);
+      write_npy(fmt::format("{}/inputs/{}.npy", folder, i), x.reshape(size));
+      write_npy(fmt::format("{}/targets/{}.npy", folder, i), y.reshape(size));
+    }
+  }
+  fmt::print("{}: {} phantoms of {} to train and as many to test\n", to, open.test_samples, size);
+  return 0;
+}
+
 int pack_command(TrainerOptions options, const std::string& to) {
+  if (options.data.name == "phantoms") return pack_phantoms(open_options(options), to);
   if (options.data.image_size == 0) options.data.image_size = 256;
   OpenOptions open = open_options(options);
   open.augment = false, open.central = 1;

@@ -202,7 +202,8 @@ int import_command(const std::string& from, const std::string& to, bool listing)
 ModelOptions text_run_options(const TrainerOptions&, const std::string& run);
 /// Fills the parameters from a weights file or the run's newest checkpoint. Returns where they came from.
 std::string load_weights(Parameters&, const std::string& run, const std::string& weights);
-/// Both splits of the settings' data set, decoded and resized to data.image_size (256 unless given), to one file.
+/// Both splits of the settings' data set, decoded and resized to data.image_size (256 unless given), to one file; of
+/// phantoms each whole, with its target, to .npy files of a folder that VolumePairsOptions::root takes.
 int pack_command(TrainerOptions, const std::string& to);
 
 }  // namespace trireme
