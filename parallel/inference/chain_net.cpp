@@ -1,6 +1,7 @@
 #include "parallel/inference/chain_net.h"
 
 #include <algorithm>
+#include <any>
 #include <numeric>
 #include <optional>
 
@@ -34,6 +35,26 @@ class Shapes {
 };
 
 double cells(const Shape& s) { return static_cast<double>(s.product(1, s.rank() - 1)); }
+
+/// Bytes, at the most, of what kernels make of a part's filters and keep (FilterCache), for a result of so many cells:
+/// channels in blocks of 16; of 3 x 3 taps four times as much, where they are transformed (Winograd's F(4 x 4, 3 x 3):
+/// 36 numbers for 9, from 64 tiles on).
+double packed_bytes(const std::vector<TracedOp>& ops, double cells) {
+  double bytes = 0;
+  for (const TracedOp& op : ops) {
+    if (std::string_view(op.name) != "conv") continue;
+    const Shape& w = op.inputs[1].shape();
+    const auto& o = std::any_cast<const ConvOptions&>(op.detail);
+    const auto in_blocks = [](Index channels) { return (channels + 15) / 16 * 16; };
+    const bool transformed = cells > 49 * 16 && w.rank() == 4 && w[1] == 3 && w[2] == 3 && w[0] % 16 == 0 &&
+                             w[3] % 16 == 0 && o.groups == 1 && o.stride == Extents{1, 1, 1} &&
+                             o.dilation == Extents{1, 1, 1} && op.output.dtype() == DType::f32;
+    bytes += static_cast<double>(in_blocks(w[0]) * in_blocks(w[w.rank() - 1]) * w.product(1, w.rank() - 1) *
+                                 size_of(op.output.dtype())) *
+             (transformed ? 4 : 1);
+  }
+  return bytes;
+}
 
 }  // namespace
 
@@ -113,6 +134,7 @@ void ChainNet::trace(const Shape& probe) {
     if (y.id() == in.id()) continue;  // a Stash, or dropout
     const std::string layer = "part " + std::to_string(p);
     Part part{p, Reach(layer, ops, inputs, y), reads, names, static_cast<int>(shapes_.size()), y.shape(), 0, 0};
+    kept_ += packed_bytes(ops, cells(part.reach.output(shapes_of(reads))));
     ops.clear();
     for (int again = 0; again < 2; ++again) {  // as it runs without a Trace, with weights packed before
       (void)dry.take_operations();
@@ -122,9 +144,7 @@ void ChainNet::trace(const Shape& probe) {
       Tensor result = chain_.run(p, in, rest);
       part.memory = static_cast<double>(inner.peak(MemoryKind::activations) - result.view().bytes());
       result = {}, rest.clear();
-      // What the Inference keeps, of which it makes a packed copy when kernels run.
-      if (again == 0)
-        kept_ += 2 * static_cast<double>(inner.now(MemoryKind::activations) + inner.now(MemoryKind::packed));
+      if (again == 0) kept_ += static_cast<double>(inner.now(MemoryKind::activations));  // that the Inference keeps
     }
     part.operations = dry.take_operations();
     shapes_.push_back(part.reach.output(shapes_of(reads)));

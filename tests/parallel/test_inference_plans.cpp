@@ -95,6 +95,35 @@ TEST_CASE("plans stay below the memory that there is, and say what was taken") {
   CHECK(chosen_by_memory == 4);
 }
 
+TEST_CASE("plans of U-Nets say what is taken, whole, in tiles and over ranks") {
+  for (unsigned seed = 0; seed < (brief() ? 2u : 6u); ++seed) {
+    auto random = seeded(seed);
+    const int axes = 2 + static_cast<int>(seed % 2);
+    Shape shape{1};
+    for (int s = 0; s < axes; ++s) shape.push_back(16 * (axes == 2 ? draw(random, 10, 20) : draw(random, 3, 4)));
+    shape.push_back(1);
+    Module model = unet({.input = shape.without(0), .classes = 2}, seed == 4 ? 16 : draw(random, 3, 6));
+    const Tensor x = filled(random, shape, DType::f32, false);
+    const ChainNet net(model, shape, DType::f32);
+    const auto taken = [&](const std::string& what, const std::vector<Axis>& mesh, const InferencePlan& plan) {
+      if (under_mpi() && ranks_of(mesh) != processes().size()) return;
+      InferenceResult result;
+      (void)inferred(net, mesh, plan, x, {}, &result);
+      INFO(what << ", seed " << seed << ": " << result.memory << " of " << plan.memory);
+      CHECK(result.memory <= 1.05 * plan.memory);
+      CHECK(result.memory >= 0.6 * plan.memory);  // not all kernels keep filters packed
+    };
+    const Extents all = extents_of(shape);
+    Extents tile = all;
+    for (int s = 0; s < axes; ++s)
+      tile[static_cast<std::size_t>(s)] = 16 * draw(random, 1, all[static_cast<std::size_t>(s)] / 16);
+    const std::vector<Axis> mesh{{"h", 2}};
+    taken("whole", {}, predict(net, InferenceWay::whole, all, {0, 1}, division_of({}, axes, nullptr)));
+    taken("tiles", {}, predict(net, InferenceWay::tiles, tile, {0, 1}, division_of({}, axes, nullptr)));
+    taken("mesh", mesh, predict(net, InferenceWay::mesh, {}, {0, 1}, division_of(mesh, axes, nullptr)));
+  }
+}
+
 TEST_CASE("what cannot be computed in boxes is refused") {
   auto random = seeded(12);
   const Dense dense = random_dense(random, 2, 1, 10, DType::f32, false);
