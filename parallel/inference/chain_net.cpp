@@ -353,7 +353,7 @@ ShareCost ChainNet::cost(const Division& division) const {
 }
 
 Tensor ChainNet::run(const Division& division, const Grid& grid, const ReadBox& read) const {
-  const Grid::Line line = grid.line((1u << grid.axes()) - 1);
+  const Grid::Line line = grid.line(axes_of(division));
   std::vector<Extents> places;
   for (const auto& at : line.at) places.push_back(place_of(division, at));
   const Extents& here = places[static_cast<std::size_t>(line.me)];

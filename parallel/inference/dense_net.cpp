@@ -199,7 +199,7 @@ std::vector<ShareStep> DenseNet::steps(const Division& division, const std::vect
     const Index halo = farthest(i + 1);
     for (const Box& box : own) {
       step.operations.push_back(operations(i, box) + (i + 1 == layers() ? tail_operations_ * cells(box) : 0));
-      if (halo == 0 || own.size() == 1) continue;
+      if (halo == 0 || division.parts == Extents{1, 1, 1}) continue;
       step.have.push_back(of_channels(box, channels(i), channels(i + 1)));
       step.want.push_back(grown(step.have.back(), halo));
     }
@@ -238,7 +238,7 @@ ShareCost DenseNet::cost(const Division& division) const {
 }
 
 Tensor DenseNet::run(const Division& division, const Grid& grid, const ReadBox& read) const {
-  const Grid::Line line = grid.line((1u << grid.axes()) - 1);
+  const Grid::Line line = grid.line(axes_of(division));
   std::vector<Extents> places;
   for (const auto& at : line.at) places.push_back(place_of(division, at));
   const Box mine = share(division, places[static_cast<std::size_t>(line.me)]);

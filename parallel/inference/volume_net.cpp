@@ -29,6 +29,13 @@ Division division_of(const std::vector<Axis>& mesh, int spatial_axes, const Grid
   return division;
 }
 
+AxisMask axes_of(const Division& division) {
+  AxisMask mask = 0;
+  for (const int axis : division.axis)
+    if (axis >= 0) mask |= 1u << axis;
+  return mask;
+}
+
 Extents place_of(const Division& division, const std::vector<int>& at) {
   Extents place{0, 0, 0};
   for (std::size_t s = 0; s < 3; ++s)

@@ -1,5 +1,6 @@
 // VolumeNet: a model over one volume, of which any box of the result can be computed by itself, or by ranks that hold a
-// box each. ChainNet (chain_net.h) is one of any convolutional model, DenseNet (dense_net.h) a mixed-scale dense one.
+// box each. ChainNet (chain_net.h) is one of any convolutional model, DenseNet (dense_net.h) a mixed-scale dense one,
+// SliceNet (slice_net.h) one of pictures over each slice of a volume.
 //
 // All boxes have the axes [1, spatial..., C], whole volumes too; two or three axes are spatial.
 #pragma once
@@ -82,6 +83,8 @@ class VolumeNet {
 /// The mesh axes d, h and w, of which the last ones are a picture's, along the axes of a volume; grid null: none of the
 /// mesh's axes has more than one rank. Throws Error for other names, and for d of a picture.
 Division division_of(const std::vector<Axis>& mesh, int spatial_axes, const Grid* grid);
+/// The axes of the grid that it divides the volume over.
+AxisMask axes_of(const Division&);
 /// Coordinates of a rank of the grid along the spatial axes.
 Extents place_of(const Division&, const std::vector<int>& at);
 /// The coordinates of all ranks of a division.

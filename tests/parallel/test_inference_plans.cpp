@@ -109,6 +109,7 @@ TEST_CASE("plans of U-Nets say what is taken, whole, in tiles and over ranks") {
       if (under_mpi() && ranks_of(mesh) != processes().size()) return;
       InferenceResult result;
       (void)inferred(net, mesh, plan, x, {}, &result);
+      if (under_mpi() && !processes().main()) return;  // it has no result
       INFO(what << ", seed " << seed << ": " << result.memory << " of " << plan.memory);
       CHECK(result.memory <= 1.05 * plan.memory);
       CHECK(result.memory >= 0.6 * plan.memory);  // not all kernels keep filters packed

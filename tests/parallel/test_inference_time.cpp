@@ -8,6 +8,7 @@
 #include "parallel/inference/dense_net.h"
 #include "parallel/inference/infer.h"
 #include "parallel/inference/inference_time.h"
+#include "parallel/inference/slice_net.h"
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 
@@ -92,6 +93,7 @@ TEST_CASE("ranks with halos take in the simulation what a run of them takes in v
     compare(dense_net(volume, random_number(random, 1, 14)), mesh);
   }
   compare(unet_net({1, 64, 48, 1}), {{"w", 2}, {"h", 3}});
+  compare(SliceNet(std::make_shared<DenseNet>(dense_net({1, 20, 30, 1}, 4)), 5), {{"w", 2}, {"d", 3}});
   compare(unet_net({1, 32, 32, 16, 1}), {{"h", 2}, {"d", 2}});
 }
 

@@ -1,5 +1,6 @@
 // Models over volumes: whole, in tiles, in passes with features on disk, and over ranks give the same voxels.
 #include "models/vision/unet.h"
+#include "parallel/inference/slice_net.h"
 #include "tests/parallel/volume_nets.h"
 #include "tests/support/temporary.h"
 
@@ -136,6 +137,53 @@ TEST_CASE("a mixed-scale dense network of 100 layers has the same bits whole, in
     REQUIRE(distance(inferred(net, mesh, predict(net, InferenceWay::mesh, {}, once, division), x), y) <=
             allowed(whole, dtype));
   }
+}
+
+TEST_CASE("a model of pictures over a volume makes of each slice what it makes of that picture") {
+  const Temporary folder;
+  int compared = 0;
+  for (unsigned seed = 5000; seed < (brief() ? 5008u : 5030u); ++seed) {
+    auto random = seeded(seed);
+    const bool whole = draw(random, 0, 1) == 0;
+    const DType dtype = draw(random, 0, 1) == 0 ? DType::f32 : DType::f64;
+    const Dense dense = random_dense(random, 2, 1, static_cast<int>(draw(random, 1, 6)), dtype, whole);
+    Module chain = random_chain(random, 2, 1);
+    fill_state(chain, random, whole);
+    const bool is_dense = seed % 2 == 0;
+    const Index slices = draw(random, 8, 11);
+    const Shape picture = random_volume(random, 2, 1);
+    const Tensor x = filled(random, {slices, picture[1], picture[2], 1}, dtype, whole);
+    const int ranks = rank_counts({static_cast<int>(draw(random, 1, 8))})[0];
+    const std::vector<Axis> mesh = random_mesh(random, 3, ranks);
+    const Division division = division_of(mesh, 3, nullptr);
+    std::shared_ptr<const VolumeNet> slice;
+    try {
+      if (is_dense)
+        slice = std::make_shared<DenseNet>(dense.layers, picture, dtype);
+      else
+        slice = std::make_shared<ChainNet>(chain, picture, dtype);
+      for (const Extents& at : places_of(division)) (void)SliceNet(slice, slices).share(division, at);
+    } catch (const Error&) { continue; }  // extents that the chain does not take
+    const SliceNet net(slice, slices);
+    const Tensor expected = evaluated(is_dense ? dense.model : chain, x).reshape(net.output());
+    const Tensor volume = x.reshape(net.input());
+    INFO("seed " << seed);
+    Extents tile{draw(random, 1, slices), draw(random, 5, 20), draw(random, 5, 20)};
+    const std::vector<int> once{0, net.layers()};
+    for (const InferencePlan& plan : {predict(net, InferenceWay::tiles, tile, once, division),
+                                      predict(net, InferenceWay::mesh, {}, once, division)}) {
+      InferenceResult result;
+      REQUIRE(distance(inferred(net, mesh, plan, volume, {}, &result), expected) <= allowed(whole, dtype));
+      CHECK((under_mpi() || result.sent == plan.sent));
+      if (is_dense) CHECK(result.memory <= plan.memory + 65536);
+    }
+    ++compared;
+    if (under_mpi() || net.layers() < 2) continue;
+    const InferencePlan streamed = predict(net, InferenceWay::tiles, tile, {0, 1, net.layers()}, division);
+    const InferenceRun run{.features = folder / ("features" + std::to_string(seed))};
+    REQUIRE(distance(inferred(net, mesh, streamed, volume, run), expected) <= allowed(whole, dtype));
+  }
+  CHECK(compared >= 4);
 }
 
 TEST_CASE("a mixed-scale dense network has the same bits whole, in tiles, in passes and over ranks") {

@@ -12,6 +12,7 @@
 #include "parallel/inference/chain_net.h"
 #include "parallel/inference/dense_net.h"
 #include "parallel/inference/inference_time.h"
+#include "parallel/inference/slice_net.h"
 #include "tools/cli/config_file.h"
 #include "tools/training/from_options.h"
 
@@ -84,7 +85,10 @@ DType dtype_of(const InferCommand& c) {
   throw OptionError(fmt::format("--dtype is '{:.20}'; there are f32 and f64", c.dtype));
 }
 
+/// whole: [1, spatial..., C]; of a volume also where the model is one of pictures, which then sees each slice.
 std::shared_ptr<const VolumeNet> net_over(const Shape& whole, const SafetensorsFile& file, const InferCommand& c) {
+  if (whole.rank() == 5 && spatial_axes(file, c.weights) == 2)
+    return std::make_shared<SliceNet>(net_over(whole.without(1), file, c), whole[1]);
   ModelOptions o{.input = whole.without(0), .classes = 2};
   Module model = c.model == "msd" ? msd_of(file, c, o) : named_model(file, c, o);
   {
@@ -120,9 +124,7 @@ InferenceSubject inference_subject(const InferCommand& c) {
   InferenceSubject s{.volume = open_volume(c.volume), .whole = {}, .net = {}, .scale = {}};
   const SafetensorsFile file = read_safetensors(c.weights);
   const Shape& v = s.volume.shape();
-  const int axes = spatial_axes(file, c.weights);
-  check(axes == 3 || v[0] == 1, "infer", "the weights are of a model of pictures, {} has {} planes", c.volume, v[0]);
-  s.whole = axes == 3 ? Shape{1, v[0], v[1], v[2], v[3]} : v;
+  s.whole = spatial_axes(file, c.weights) == 3 || v[0] > 1 ? Shape{1, v[0], v[1], v[2], v[3]} : v;
   s.weights = crc32_of_file(c.weights);
   s.scale = voxel_scale(s.volume.type(), c.mean, c.std);
   s.net = net_over(s.whole, file, c);
