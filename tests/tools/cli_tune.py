@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -212,6 +213,27 @@ class Tune(cli.Case):
         for trial, why in stopped:
             self.assertIn("below the median", why)
         self.check(slow)
+
+    def test_a_program_that_is_rebuilt_meanwhile(self):
+        """The coordinator and its workers go on with the new file: none of their trials fails, and no worker ends."""
+        program = self.dir / "build/tools/trireme"
+        program.parent.mkdir(parents=True)
+        shutil.copy(os.path.realpath(trireme), program)
+        for library in pathlib.Path(os.path.realpath(trireme)).parent.parent.glob("libtrireme.so*"):
+            (program.parent.parent / library.name).symlink_to(library)
+        words = self.words(self.asked(trials=4, epochs=3), train=[*training, "--data.synthetic_size", 3000])
+        process = subprocess.Popen([str(w) for w in [program, "tune", *words]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(lambda: (process.kill(), process.communicate()))
+        until = time.monotonic() + 60
+        while time.monotonic() < until and not (self.out / "trials/0001/metrics.jsonl").exists():
+            time.sleep(0.02)
+        shutil.copy(program, program.with_name("new"))
+        os.replace(program.with_name("new"), program)
+        said = process.communicate(timeout=120)[1]
+        self.assertEqual(process.returncode, 0, said)
+        self.assertNotIn("another is started", said)
+        self.check()
+        self.assertEqual(self.rows("SELECT count(*), sum(attempts) FROM trials"), [(4, 4)])
 
     def test_refused(self):
         def refused(*words, says, status=2):

@@ -41,6 +41,13 @@ std::string own_identity() {
 
 std::string shown_identity(const std::string& identity) { return identity.substr(0, identity.rfind(" [")); }
 
+std::string own_program() {
+  constexpr const char* deleted = " (deleted)";  // as proc(5) marks it
+  std::string path = fs::read_symlink("/proc/self/exe").string();
+  if (path.ends_with(deleted) && !fs::exists(path)) path.resize(path.size() - std::string(deleted).size());
+  return path;
+}
+
 bool has_ended(const std::string& identity) {
   const auto open = identity.rfind(" ["), pid = identity.rfind(" pid ", open);
   if (open == identity.npos || pid == identity.npos) return false;

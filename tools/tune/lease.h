@@ -8,6 +8,9 @@ namespace trireme {
 std::string own_identity();
 /// The part of it that people read: "HOST pid 123".
 std::string shown_identity(const std::string& identity);
+/// Path of the program that runs. Where the file was replaced since this process began (a rebuilt one), that of the new
+/// one: a deleted file cannot be started again.
+std::string own_program();
 /// Whether a process has ended for sure: one of this boot of this machine and this namespace of processes, which is not
 /// there any more. Of others nobody here knows: false.
 bool has_ended(const std::string& identity);

@@ -83,7 +83,12 @@ Parameter parameter_of(const Entry& e) {
   if (p.kind == Kind::choice) {
     known.insert("values");
     const auto at = e.table->find("values");
-    if (at != e.table->end() && at->second.is_array()) p.values = texts_of(at->second);
+    if (at != e.table->end() && at->second.is_array()) {
+      p.values = texts_of(at->second);
+      for (const toml::node& value : *at->second.as_array())
+        if (!value.is_string() && !value.is_boolean() && !value.is_number())
+          throw OptionError(fmt::format("{}{}: values are texts, numbers, true and false", e.place, e.name));
+    }
     if (std::set<std::string>(p.values.begin(), p.values.end()).size() != p.values.size())
       throw OptionError(fmt::format("{}{} has a value twice", e.place, e.name));
     p.low = 0, p.high = static_cast<double>(p.values.size()) - 1, p.levels = static_cast<int>(p.values.size());
@@ -93,9 +98,14 @@ Parameter parameter_of(const Entry& e) {
     if (p.is_log() && p.low <= 0)
       throw OptionError(fmt::format("{}{}: low is {}, and a logarithmic range lies above 0", e.place, e.name, p.low));
     const double room = p.is_whole() ? p.high - p.low + 1 : 1e9;
-    p.levels = (*e.table)["levels"].value_or(static_cast<int>(std::min(room, 5.0)));
-    if (p.levels < 1 || p.levels > room)
-      throw OptionError(fmt::format("{}{}: levels is {}, and there are {} values", e.place, e.name, p.levels, room));
+    const auto levels = e.table->find("levels");
+    const bool given = levels != e.table->end();
+    const std::int64_t count =
+        given ? levels->second.value_exact<std::int64_t>().value_or(0) : static_cast<std::int64_t>(std::min(room, 5.0));
+    const double most = std::min(room, 1e9);
+    if (p.low < p.high && (count < 1 || static_cast<double>(count) > most))
+      throw OptionError(fmt::format("{}{}: levels wants a whole number from 1 to {:.0f}", e.place, e.name, most));
+    p.levels = static_cast<int>(count);
   }
   for (auto&& [key, node] : *e.table)
     if (!known.contains(std::string(key.str())))

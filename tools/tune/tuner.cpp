@@ -14,6 +14,7 @@
 #include "tools/training/run_lock.h"
 #include "tools/tune/asha.h"
 #include "tools/tune/grid.h"
+#include "tools/tune/lease.h"
 #include "tools/tune/tune_result.h"
 
 namespace trireme {
@@ -86,8 +87,8 @@ class Search {
     bool live = true;
   };
   void start() {
-    workers_.push_back(std::make_unique<Process>(std::vector<std::string>{
-        fs::read_symlink("/proc/self/exe"), "tune", "--worker", directory_, "--share", std::to_string(count_)}));
+    workers_.push_back(std::make_unique<Process>(
+        std::vector<std::string>{own_program(), "tune", "--worker", directory_, "--share", std::to_string(count_)}));
     ++live_;
   }
   void look_at(Process& worker, bool stopping) {

@@ -104,7 +104,7 @@ class Worker {
     if (trial.parent > 0) inherit(trial_directory(store_.directory(), trial.parent), run, steps * trial.from_epoch);
     LaunchOptions launch;
     launch.launcher = options_.launcher;
-    launch.program = {fs::read_symlink("/proc/self/exe"), "train", "--config", settings, "--run.dir", run};
+    launch.program = {own_program(), "train", "--config", settings, "--run.dir", run};
     launch.go_on = {"--run.resume", "auto", "--run.max_steps", std::to_string(steps * trial.target)};
     if (trial.parent > 0) launch.go_on.insert(launch.go_on.end(), {"--run.override", "true"});
     return command_of(launch, {}, options_.ranks);
