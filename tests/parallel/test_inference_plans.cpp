@@ -96,6 +96,7 @@ TEST_CASE("plans stay below the memory that there is, and say what was taken") {
 }
 
 TEST_CASE("plans of U-Nets say what is taken, whole, in tiles and over ranks") {
+  if (threads_only()) return;
   for (unsigned seed = 0; seed < (brief() ? 2u : 6u); ++seed) {
     auto random = seeded(seed);
     const int axes = 2 + static_cast<int>(seed % 2);
@@ -106,10 +107,8 @@ TEST_CASE("plans of U-Nets say what is taken, whole, in tiles and over ranks") {
     const Tensor x = filled(random, shape, DType::f32, false);
     const ChainNet net(model, shape, DType::f32);
     const auto taken = [&](const std::string& what, const std::vector<Axis>& mesh, const InferencePlan& plan) {
-      if (under_mpi() && ranks_of(mesh) != processes().size()) return;
       InferenceResult result;
       (void)inferred(net, mesh, plan, x, {}, &result);
-      if (under_mpi() && !processes().main()) return;  // it has no result
       INFO(what << ", seed " << seed << ": " << result.memory << " of " << plan.memory);
       CHECK(result.memory <= 1.05 * plan.memory);
       CHECK(result.memory >= 0.6 * plan.memory);  // not all kernels keep filters packed
