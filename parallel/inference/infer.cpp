@@ -48,7 +48,7 @@ class TileRun {
       world.comm().barrier();
       features_.emplace(run.features, net.input(), bounds, net.dtype());
     }
-    if (!run.journal.empty()) journal_.emplace(run.journal, fmt::format("{}.{}", run.writer, world.rank()));
+    if (!run.journal.empty()) journal_.emplace(run.journal, fmt::format("{}.{}", run.writer, world.rank()), run.data());
     world.comm().barrier();  // all have read what was done before
     const auto [first, end] = even_share(grid_.size(), static_cast<int>(run.parts), static_cast<int>(run.part));
     Index left = 0;

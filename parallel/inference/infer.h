@@ -26,11 +26,14 @@ struct InferenceProgress {
 
 struct InferenceRun {
   std::string journal = {};   ///< the TileJournal's folder, which stands already; empty: nothing is kept
+  std::string volume = {};    ///< the file that write() writes, of which the journal speaks; empty: it has no name
   std::string features = {};  ///< file for what passes keep; only where there are several
   std::string writer = "0";   ///< a name of this process that no other on the same journal has
   Index part = 0, parts = 1;  ///< of the tiles
   std::function<void(const InferenceProgress&)> progress = nullptr;
   std::function<bool()> stop = nullptr;  ///< asked before each tile: whether to end, with what is done noted
+
+  std::vector<std::string> data() const { return {volume, features}; }  ///< of the journal (TileJournal)
 };
 
 struct InferenceResult {

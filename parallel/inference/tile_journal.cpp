@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -26,6 +27,14 @@ void write_all(int fd, std::string_view text, const std::string& path) {
     check(n > 0, "infer", "{}: cannot be written: {}", path, [&] { return std::strerror(errno); });
     text.remove_prefix(static_cast<std::size_t>(n));
   }
+}
+
+/// Tells a file from others that have had, or will have, its name; "none" where there is no file.
+std::string identity_of(const std::string& path) {
+  struct statx at = {};
+  if (::statx(AT_FDCWD, path.c_str(), 0, STATX_INO | STATX_BTIME, &at) != 0) return "none";
+  const bool born = (at.stx_mask & STATX_BTIME) != 0;  // not on all file systems
+  return fmt::format("{} {} {}", at.stx_ino, born ? at.stx_btime.tv_sec : 0, born ? at.stx_btime.tv_nsec : 0);
 }
 
 }  // namespace
@@ -60,8 +69,13 @@ void TileJournal::remove(const std::string& folder) {
   fs::remove_all(folder, gone);
 }
 
-TileJournal::TileJournal(std::string folder, const std::string& writer)
+TileJournal::TileJournal(std::string folder, const std::string& writer, const std::vector<std::string>& data)
     : folder_(std::move(folder)), path_(folder_ + "/" + writer + ".tiles") {
+  const std::string path = folder_ + "/" + head;
+  std::string of = fs::exists(path) ? read_text(path, std::size_t{1} << 20) : "";
+  for (const std::string& file : data)
+    if (!file.empty()) of += "\n" + identity_of(file);
+  of_ = crc_of(of);
   read_again();
   fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   check(fd_ >= 0, "infer", "{}: cannot be written: {}", path_, [&] { return std::strerror(errno); });
@@ -71,25 +85,27 @@ TileJournal::TileJournal(std::string folder, const std::string& writer)
 TileJournal::~TileJournal() { ::close(fd_); }
 
 void TileJournal::read_again() {
-  for (const auto& entry : fs::directory_iterator(folder_)) {
+  std::error_code gone;  // another process has finished, and removed it
+  for (const auto& entry : fs::directory_iterator(folder_, gone)) {
     if (entry.path().extension() != ".tiles") continue;
     const std::string text = read_text(entry.path(), std::size_t{1} << 32);
-    for (std::size_t at = 0; at < text.size();) {  // pass, tile, checksum of its values, checksum of the line
+    for (std::size_t at = 0; at < text.size();) {  // pass, tile, checksum of its values, of_, checksum of the line
       const std::size_t end = text.find('\n', at);
       if (end == std::string::npos) break;  // cut short
       const std::string line = text.substr(at, end - at);
       at = end + 1;
       int pass = 0, used = 0;
       long long tile = 0;
-      unsigned values = 0, sum = 0;
-      if (std::sscanf(line.c_str(), "%d %lld %x%n %x", &pass, &tile, &values, &used, &sum) < 4) continue;
-      if (crc_of(std::string_view(line).substr(0, static_cast<std::size_t>(used))) == sum) done_[{pass, tile}] = values;
+      unsigned values = 0, of = 0, sum = 0;
+      if (std::sscanf(line.c_str(), "%d %lld %x %x%n %x", &pass, &tile, &values, &of, &used, &sum) < 5) continue;
+      if (of == of_ && crc_of(std::string_view(line).substr(0, static_cast<std::size_t>(used))) == sum)
+        done_[{pass, tile}] = values;
     }
   }
 }
 
 void TileJournal::note(int pass, std::int64_t tile, std::uint32_t checksum) {
-  const std::string record = fmt::format("{} {} {:08x}", pass, tile, checksum);
+  const std::string record = fmt::format("{} {} {:08x} {:08x}", pass, tile, checksum, of_);
   pending_ += fmt::format("{} {:08x}\n", record, crc_of(record));
   done_[{pass, tile}] = checksum;
 }

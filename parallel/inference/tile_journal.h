@@ -24,8 +24,10 @@ class TileJournal {
   /// Removes it, with all in it.
   static void remove(const std::string& folder);
 
-  /// Reads what all have noted. writer: a name that no other process or thread uses at this time.
-  TileJournal(std::string folder, const std::string& writer);
+  /// Reads what all have noted. writer: a name that no other process or thread uses at this time. data: the files that
+  /// hold the values of tiles. What was noted of another inference (about()), or while one of these paths was another
+  /// file (by its number and time of birth) or none, does not count.
+  TileJournal(std::string folder, const std::string& writer, const std::vector<std::string>& data = {});
   ~TileJournal();
   TileJournal(const TileJournal&) = delete;
   TileJournal& operator=(const TileJournal&) = delete;
@@ -44,6 +46,7 @@ class TileJournal {
  private:
   std::string folder_, path_, pending_;
   std::map<std::pair<int, std::int64_t>, std::uint32_t> done_;
+  std::uint32_t of_ = 0;  // checksum of what records must be of: the inference and the files
   int fd_ = -1;
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };

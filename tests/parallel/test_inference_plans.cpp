@@ -1,4 +1,5 @@
 // Plans of inference say what it takes; what was finished is kept; what cannot be computed in boxes is refused.
+#include <filesystem>
 #include <mutex>
 
 #include "models/vision/unet.h"
@@ -45,7 +46,7 @@ TEST_CASE("finished tiles are kept, by other ranks and in parts") {
     CHECK(second.missing == 0);
     CHECK(written == tiles);
     CHECK(distance(y, expected) == 0);
-    const TileJournal read(journal, "reader");
+    const TileJournal read(journal, "reader", run.data());
     verify_tiles(net, plan, read, in_memory(x, y)(processes()));
     y.copy_from(y + 1);
     CHECK_THROWS_WITH(verify_tiles(net, plan, read, in_memory(x, y)(processes())), Catch::Contains("not the ones"));
@@ -66,6 +67,42 @@ TEST_CASE("finished tiles are kept, by other ranks and in parts") {
     CHECK(std::ssize(missing.parts) == (part == 2 ? 2 : part == 0 ? 1 : 0));
   }
   CHECK(distance(y, expected) == 0);
+}
+
+TEST_CASE("what was noted of files that are gone, or of another inference, does not count") {
+  if (threads_only()) return;
+  const Temporary folder;
+  const std::string journal = folder / "tiles", volume = folder / "volume", features = folder / "features";
+  const auto tiles = [&](const std::string& writer) {
+    return std::make_unique<TileJournal>(journal, writer, std::vector{volume, features});
+  };
+  TileJournal::begin(journal, {{"tile", 1}});
+  spill(volume, "voxels");
+  {
+    const auto first = tiles("first");
+    first->note(0, 3, 7);
+    first->commit([] {});
+  }
+  CHECK(tiles("a")->done(0, 3));
+  spill(volume, "more voxels");  // the same file
+  CHECK(tiles("b")->done(0, 3));
+  spill(features, "features");  // was none
+  CHECK_FALSE(tiles("c")->done(0, 3));
+  std::filesystem::remove(features);
+  CHECK(tiles("d")->done(0, 3));
+  std::filesystem::rename(volume, folder / "away");
+  CHECK_FALSE(tiles("e")->done(0, 3));
+  spill(volume, "voxels");  // another file of that name
+  CHECK_FALSE(tiles("f")->done(0, 3));
+  std::filesystem::rename(folder / "away", volume);
+  CHECK(tiles("g")->done(0, 3));
+  std::filesystem::remove(journal + "/inference.json");
+  CHECK_FALSE(tiles("h")->done(0, 3));
+  TileJournal::begin(journal, {{"tile", 2}});
+  CHECK_FALSE(tiles("i")->done(0, 3));
+  const auto left = tiles("j");
+  TileJournal::remove(journal);  // by another process, which has finished
+  left->read_again();
 }
 
 TEST_CASE("plans stay below the memory that there is, and say what was taken") {

@@ -179,12 +179,21 @@ void tell(const InferenceSubject& s, const InferCommand& c, const InferencePlan&
   console.result("result:        " + c.out);
 }
 
+/// Whether the result has its name, and what it was made from is gone: the folder of tiles is not needed any more.
+bool finished_by_another(const std::string& out, Console& console) {
+  if (!fs::exists(out) || fs::exists(out + ".partial")) return false;
+  TileJournal::remove(out + ".tiles");
+  console.result(fmt::format("result:        {} was finished before", out));
+  return true;
+}
+
 /// Gives the result its name, once all tiles are there. By one rank.
 int join(const InferenceSubject& s, const InferCommand& c, const InferencePlan& p, const InferenceFiles& files,
          VolumeWriter& writer, Console& console) {
   const std::string folder = c.out + ".tiles";
   if (p.way != InferenceWay::mesh) {
-    const TileJournal journal(folder, fmt::format("join-{}", ::getpid()));
+    if (finished_by_another(c.out, console)) return 0;
+    const TileJournal journal(folder, fmt::format("join-{}", ::getpid()), {c.out + ".partial", folder + "/features"});
     const MissingTiles missing = missing_tiles(*s.net, p, journal, c.parts);
     if (missing.missing > 0) {
       const std::string lacking = missing_text(missing, c.parts);
@@ -195,7 +204,7 @@ int join(const InferenceSubject& s, const InferCommand& c, const InferencePlan& 
     }
     if (c.join) verify_tiles(*s.net, p, journal, files);
     if (c.parts > 1 && !c.part.empty() && !is_first_to_join(folder)) {
-      console.result("all parts are done; another one brings them together");
+      console.result("all parts are done; another one brings them together (if that one was killed: --join)");
       return 0;
     }
   }
@@ -230,6 +239,7 @@ int infer_with(World& world, const std::vector<Axis>& mesh, const InferenceSubje
     return opened = files_of(s, c, writer);
   };
   const InferenceRun run{.journal = plan.way == InferenceWay::mesh ? "" : folder,
+                         .volume = c.out + ".partial",
                          .features = folder + "/features",
                          .writer = fmt::format("part-{}-of-{}", c.own_part, c.parts),
                          .part = c.part.empty() ? 0 : c.own_part - 1,
@@ -302,6 +312,7 @@ int infer_command(int argc, char** argv, InferCommand c) {
     if (c.own_part > c.parts)
       throw OptionError(fmt::format("--part is {}: there are parts 1/{} to {}/{}", c.part, c.parts, c.parts, c.parts));
   }
+  if (Console console(false, "auto", 10); !c.out.empty() && !c.plan && finished_by_another(c.out, console)) return 0;
   const InferenceSubject s = inference_subject(c);
   const int axes = s.whole.rank() - 2;
   InferenceLimits limits{.memory = memory_of(c, ranks), .way = c.way, .one_pass = c.parts > 1};
