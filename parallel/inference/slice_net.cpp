@@ -76,11 +76,16 @@ Box SliceNet::share(const Division& division, const Extents& at) const {
 
 ShareCost SliceNet::cost(const Division& division) const {
   ShareCost cost = net_->cost(in_slice(division));
-  const Box first = share(division, {0, 0, 0});
-  const auto most = static_cast<double>(first.size[1]), all = static_cast<double>(output_[1]);
+  Index slices = 0;
+  double result = 0;  // bytes, of the rank with most
+  for (const Extents& at : places_of(division)) {
+    const Box box = share(division, at);
+    slices = std::max(slices, box.size[1]), result = std::max(result, bytes(box));
+  }
+  const auto most = static_cast<double>(slices), all = static_cast<double>(output_[1]);
   cost.most.voxels *= most, cost.most.operations *= most, cost.most_sent *= most;
-  if (most > 1) cost.most.memory += bytes(first);
-  cost.voxels *= all, cost.sent *= all, cost.messages *= static_cast<int>(first.size[1]);
+  if (slices > 1) cost.most.memory += result;
+  cost.voxels *= all, cost.sent *= all, cost.messages *= static_cast<int>(slices);
   return cost;
 }
 

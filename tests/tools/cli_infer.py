@@ -265,6 +265,25 @@ class Infer(cli.Case):
         (self.dir / "file").touch()
         self.refused(run("pack", self.dir / "file", "--data", "phantoms"), "cannot create directories", str(self.dir / "file"))
 
+    def test_another_run_does_not_go_on_with_the_tiles(self):
+        npy(self.dir / "in.npy", [60, 50], seed=5)
+        msd(self.dir / "w", 2, 3)
+        part = lambda *words, **options: self.infer("--tile", "16", "--part", *words, **options)
+        self.assertIn("part 1/2 is done", part("1/2").stdout)
+        self.refused(part("2/3"), "is of 2 parts, and --part is 2/3")
+        head = self.dir / "out.npy.tiles/inference.json"
+        told = head.read_text()
+        head.write_text(told.replace('"passes"', '"passages"'))
+        self.refused(part("2/2"), "is damaged: remove it and")
+        head.write_text(told)
+        (self.dir / "out.npy.partial").unlink()   # the first part's tiles are gone with it
+        self.assertIn("of part 1/2", part("2/2").stdout)
+        self.assertIn("out.npy", part("1/2").stdout)
+        self.assertEqual((self.dir / "out.npy").read_bytes(), self.made("--way", "whole", out="whole.npy"))
+        part("1/2", out="again.npy")
+        npy(self.dir / "in.npy", [60, 50], seed=6)
+        self.refused(part("2/2", out="again.npy"), "its volume's time of change differs")
+
     def test_refusals(self):
         npy(self.dir / "in.npy", [40, 30, 20], seed=8)
         msd(self.dir / "w", 3, 4)
@@ -279,6 +298,8 @@ class Infer(cli.Case):
         self.refused(self.infer("--part", "3"), "--part", status=2)
         self.refused(self.infer("--way", "fast"), "none of auto")
         self.refused(self.infer("--join"), "no ", "start them first")
+        self.refused(self.infer(out="out.tif"), "--out is", "NAME.npy", status=2)
+        self.refused(self.infer(out="in.npy"), "is what --out", status=2)
         self.refused(self.infer("--result", "all"), "--result is 'all'", status=2)
         self.refused(self.infer("--model", "unet3"), "unet3")
         self.refused(self.infer("--model", "unet3d"), "multiples of 16")

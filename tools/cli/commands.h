@@ -1,5 +1,6 @@
 // The subcommands of the trireme binary. Each returns the exit status, or throws what went wrong.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,7 +44,7 @@ struct GenerateCommand {
 struct InferCommand {
   std::string run;                          ///< a run directory: its model, newest weights and scale
   std::string model, weights, volume, out;  ///< model: empty: the run's, or msd; weights: a safetensors file
-  double mean = 0, std = 0;                 ///< voxel_scale() of the volume
+  std::optional<double> mean, std;          ///< voxel_scale() of the volume; none: the run's, else 0
   std::string mesh;                         ///< "d=4,h=2"; empty: one rank
   std::string tile = "auto", way = "auto";  ///< InferenceLimits
   std::string memory;                       ///< bytes_of_memory() of a rank; empty: what is free

@@ -47,9 +47,18 @@ double memory_of(const InferCommand& c, int ranks) {
 
 /// What the journal says of a run: a later one must be of the same.
 Json identity_of(const InferenceSubject& s, const InferCommand& c) {
-  return {{"model", c.model}, {"weights", s.weights}, {"volume", fs::absolute(c.volume).string()},
-          {"dtype", c.dtype}, {"result", c.result},   {"dilations", c.dilations},
-          {"mean", c.mean},   {"std", c.std},         {"extents", fmt::format("{}", s.whole)}};
+  const auto changed = fs::last_write_time(c.volume).time_since_epoch().count();
+  const Json all{{"model", c.model},
+                 {"weights", s.weights},
+                 {"volume", fs::weakly_canonical(c.volume).string()},
+                 {"volume's time of change", changed},
+                 {"dtype", c.dtype},
+                 {"result", c.result},
+                 {"dilations", c.dilations},
+                 {"mean", *c.mean},
+                 {"std", *c.std},
+                 {"extents", fmt::format("{}", s.whole)}};
+  return parse_json(json_text(all, NotUtf8::replaced, 1));  // as it will be read
 }
 Json about(const InferenceSubject& s, const InferCommand& c, const InferencePlan& p) {
   return {{"run", identity_of(s, c)}, {"tile", p.tile}, {"passes", p.passes}, {"parts", c.parts}};
@@ -64,8 +73,14 @@ InferencePlan plan_under_way(const Json& there, const InferenceSubject& s, const
     check(there.contains("run") && there["run"].value(key, Json()) == value, "infer",
           "{} holds tiles of another run (its {} differs): give it the same, or remove the folder and {}.partial",
           folder, key, c.out);
-  const auto tile = there.at("tile").get<Extents>();
-  const auto passes = there.at("passes").get<std::vector<int>>();
+  Extents tile{0, 0, 0};
+  std::vector<int> passes;
+  try {
+    tile = there.at("tile").get<Extents>(), passes = there.at("passes").get<std::vector<int>>();
+  } catch (const Json::exception&) { passes.clear(); }
+  check(passes.size() > 1 && passes.front() == 0 && passes.back() == s.net->layers() &&
+            std::ranges::adjacent_find(passes, std::greater_equal<>()) == passes.end() && std::ranges::min(tile) > 0,
+        "infer", "{} is damaged: remove it and {}.partial to begin anew", folder, c.out);
   const TileGrid grid(s.net->output(), limits.tile, s.net->granularity());
   check(
       limits.tile == Extents{0, 0, 0} || grid.tile() == tile, "infer",
@@ -103,7 +118,10 @@ VolumeOptions file_options(const InferenceSubject& s, const InferCommand& c) {
   const Index channels = is_labels(c) ? 1 : y[-1];
   Shape array = y.rank() == 5 ? Shape{y[1], y[2], y[3]} : channels > 1 ? Shape{1, y[1], y[2]} : Shape{y[1], y[2]};
   if (channels > 1) array.push_back(channels);
-  return {.array = array, .type = is_labels(c) ? "uint8" : c.dtype == "f64" ? "float64" : "float32"};
+  return {.array = array,
+          .type = is_labels(c)       ? (y[-1] > 256 ? "uint16" : "uint8")
+                  : c.dtype == "f64" ? "float64"
+                                     : "float32"};
 }
 
 InferenceFiles files_of(const InferenceSubject& s, const InferCommand& c, const std::shared_ptr<VolumeWriter>& writer) {
@@ -150,17 +168,23 @@ std::string missing_text(const MissingTiles& missing, Index parts) {
 }
 
 void check_options(const InferCommand& c) {
+  std::error_code none;
   for (const auto& [name, value] : {std::pair{"--weights", c.weights}, {"--volume", c.volume}})
     if (value.empty())
       throw OptionError(fmt::format("infer: give {} FILE{}", name,
                                     name == std::string_view("--weights") ? ", or a run directory" : ""));
   if (c.out.empty() && !c.plan) throw OptionError("infer: give --out FILE, or --plan to see what it would take");
+  if (!c.out.empty() && !c.out.ends_with(".npy") && !c.out.ends_with(".raw"))
+    throw OptionError(
+        fmt::format("--out is {}: a result is written as NAME.npy, or as NAME.raw beside a .json", c.out));
+  for (const std::string& written : {c.out, c.out + ".partial"})
+    if (!c.out.empty() && fs::exists(written, none) && fs::equivalent(c.volume, written, none))
+      throw OptionError(fmt::format("--volume {} is what --out {} writes: name another", c.volume, c.out));
   if (!c.plan && (c.measure || !c.cluster.empty()))
     throw OptionError(
         fmt::format("infer: {} is for --plan: a run takes what it takes", c.measure ? "--measure" : "--cluster"));
   if (c.result != "logits" && c.result != "labels" && c.result != "probabilities")
     throw OptionError(fmt::format("--result is '{:.20}'; there are logits, labels and probabilities", c.result));
-  std::error_code none;
   if (!c.out.empty() && fs::exists(c.out) && !fs::exists(c.out + ".tiles"))
     throw OptionError(fmt::format("{} is there already: remove it, or name another --out", c.out));
 }
@@ -213,6 +237,13 @@ int join(const InferenceSubject& s, const InferCommand& c, const InferencePlan& 
   if (c.parts > 1)
     console.result(fmt::format("all {} parts are finished{}", c.parts, c.join ? ", and are what was computed" : ""));
   return 1;
+}
+
+/// The least of a number of each rank. A collective call.
+double least_of(World& world, double mine) {
+  const Tensor least = Tensor::scalar(-mine, DType::f64);
+  world.comm().all_reduce(least, ReduceOp::max).wait();
+  return -least.item();
 }
 
 /// The part of each rank.
@@ -330,18 +361,30 @@ int infer_command(int argc, char** argv, InferCommand c) {
         folder);
   const Division division = division_of(mesh, axes, nullptr);
   const PlanRates rates = rates_for(s, c, mesh);
+  const auto planned = [&](double memory) {
+    InferenceLimits within = limits;
+    within.memory = memory;
+    std::vector<InferencePlan> plans = plan_inference(*s.net, mesh, within, rates.rates);
+    if (rates.simulated) sort_by(plans, rates);
+    return plans;
+  };
   std::vector<InferencePlan> plans;
   if (there.is_object()) {
     plans = {plan_under_way(there, s, c, division, limits.memory, limits)};
-    c.parts = std::max<Index>(c.parts, there.value("parts", Index{1}));
+    const Index parts = there.value("parts", Index{1});
+    check(c.part.empty() || parts == c.parts, "infer", "{} is of {} part{}, and --part is {}: give it the same", folder,
+          parts, parts == 1 ? "" : "s", c.part);
+    c.parts = parts;
   } else {
-    plans = plan_inference(*s.net, mesh, limits, rates.rates);
-    if (rates.simulated) sort_by(plans, rates);
+    plans = planned(limits.memory);
   }
   std::optional<Signals> signals;  // a way without tiles goes on until it is done, or is ended by the signal
   if (plans.front().way == InferenceWay::tiles) signals.emplace();
-  return World::run(argc, argv, ranks,
-                    [&](World& world) { return infer_with(world, mesh, s, c, plans, limits.memory, rates, signals); });
+  return World::run(argc, argv, ranks, [&](World& world) {
+    const double least = least_of(world, limits.memory);  // processes on several hosts must choose the same
+    const bool again = least < limits.memory && !there.is_object();
+    return infer_with(world, mesh, s, c, again ? planned(least) : plans, least, rates, signals);
+  });
 }
 
 }  // namespace trireme

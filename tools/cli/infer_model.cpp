@@ -115,8 +115,10 @@ void complete_from_run(InferCommand& c) {
       check(newest.has_value(), "infer", "{} has no checkpoint", c.run);
       c.weights = newest->path + "/model.safetensors";
     }
-    if (c.mean == 0 && c.std == 0) c.mean = config.data.mean, c.std = config.data.std;
+    if (!c.mean) c.mean = config.data.mean;
+    if (!c.std) c.std = config.data.std;
   }
+  c.mean = c.mean.value_or(0), c.std = c.std.value_or(0);
   if (c.model.empty()) c.model = "msd";
 }
 
@@ -126,7 +128,7 @@ InferenceSubject inference_subject(const InferCommand& c) {
   const Shape& v = s.volume.shape();
   s.whole = spatial_axes(file, c.weights) == 3 || v[0] > 1 ? Shape{1, v[0], v[1], v[2], v[3]} : v;
   s.weights = crc32_of_file(c.weights);
-  s.scale = voxel_scale(s.volume.type(), c.mean, c.std);
+  s.scale = voxel_scale(s.volume.type(), *c.mean, *c.std);
   s.net = net_over(s.whole, file, c);
   return s;
 }
