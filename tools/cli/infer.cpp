@@ -29,13 +29,29 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Bytes that tensors of a rank may have: what was asked for, what is free, and half of the addresses that the process
-/// may have, of which the memory of tensors gets no more (kernels/cpu/arena.h).
-double memory_of(const InferCommand& c, int ranks) {
+/// Bytes that are free on this host, and that a container may have.
+double free_memory() {
   double most = INFINITY;
   std::ifstream info("/proc/meminfo");
   for (std::string line; std::getline(info, line);)
-    if (line.starts_with("MemAvailable:")) most = 0.9 * 1024 * std::stod(line.substr(13)) / ranks;
+    if (line.starts_with("MemAvailable:")) most = 1024 * std::stod(line.substr(13));
+  double allowed = 0, taken = 0;  // "max" is no number: there is no limit
+  if (std::ifstream("/sys/fs/cgroup/memory.max") >> allowed && std::ifstream("/sys/fs/cgroup/memory.current") >> taken)
+    most = std::min(most, allowed - taken);
+  return most;
+}
+
+/// Ranks that share this host: as the launcher says, else all.
+int ranks_here(int ranks) {
+  for (const char* name : {"MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"})
+    if (const char* text = std::getenv(name)) return std::clamp(std::atoi(text), 1, ranks);
+  return ranks;
+}
+
+/// Bytes that tensors of a rank may have: what was asked for, what is free, and half of the addresses that the process
+/// may have, of which the memory of tensors gets no more (kernels/cpu/arena.h).
+double memory_of(const InferCommand& c, int ranks) {
+  double most = 0.9 * free_memory() / ranks_here(ranks);
   if (!c.memory.empty()) most = static_cast<double>(bytes_of_memory(c.memory));
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
