@@ -44,7 +44,7 @@ struct ModelRow {
   ModelOptions usual = {};                          ///< the input and classes of its paper
   bool sized = false;                               ///< it takes ModelOptions::arch; others throw Error for any
   bool text = false;                                ///< the input are token ids, i64 [N, T]; else pixels
-  bool dense = false;                               ///< of pixels, a result for each [N, spatial..., classes]
+  bool dense = false;                               ///< a result for each pixel, [N, spatial..., classes]
   /// Hugging Face's config.json of it, to lie beside exported weights; empty: Hugging Face has no such model.
   std::function<std::string(const ModelOptions&)> config = {};
 };

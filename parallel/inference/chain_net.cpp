@@ -314,28 +314,25 @@ std::vector<ShareStep> ChainNet::steps(const Division& division, const std::vect
 ShareCost ChainNet::cost(const Division& division) const {
   ShareCost all;
   const std::vector<Extents> places = places_of(division);
-  std::vector<std::vector<Box>> have(shapes_.size()), want(shapes_.size());
-  for (std::size_t t = 0; t < shapes_.size(); ++t)
-    for (const Extents& at : places) {
-      have[t].push_back(own(static_cast<int>(t), division, at));
-      want[t].push_back(wanted(static_cast<int>(t), division, at));
-    }
+  const std::vector<ShareStep> all_steps = steps(division, places);
   for (std::size_t r = 0; r < places.size(); ++r) {
     BoxCost cost;
     double sent = 0;
     std::vector<double> held(shapes_.size(), 0.0);
-    held[0] = bytes(want[0][r]);
+    held[0] = bytes(wanted(0, division, places[r]));
     for (std::size_t p = 0; p < parts_.size(); ++p) {
+      const ShareStep& step = all_steps[p];
       const auto made = static_cast<std::size_t>(parts_[p].output);
-      add_cost(parts_[p], have[made][r], held, cost);
-      held[made] = bytes(want[made][r]);
-      if (places.size() > 1 && have[made] != want[made]) {
+      const Box mine = own(parts_[p].output, division, places[r]);
+      add_cost(parts_[p], mine, held, cost);
+      held[made] = bytes(step.want.empty() ? mine : step.want[r]);
+      if (!step.have.empty()) {
         double out = 0, in = 0;
-        const Route there = route(have[made], want[made], static_cast<int>(r));
+        const Route there = route(step.have, step.want, static_cast<int>(r));
         for (const auto& [peer, box] : there.sends) out += bytes(box);
         for (const auto& [peer, box] : there.recvs) in += bytes(box);
         const double held_now = kept_ + std::accumulate(held.begin(), held.end(), 0.0);
-        cost.memory = std::max(cost.memory, held_now + std::max(bytes(have[made][r]), out + in));
+        cost.memory = std::max(cost.memory, held_now + std::max(bytes(mine), out + in));
         sent += out;
       }
       for (std::size_t t = 0; t < held.size(); ++t)
@@ -345,10 +342,7 @@ ShareCost ChainNet::cost(const Division& division) const {
                 std::max(all.most.memory, cost.memory)};
     all.voxels += cost.voxels, all.sent += sent, all.most_sent = std::max(all.most_sent, sent);
   }
-  for (const Part& part : parts_) {
-    const auto made = static_cast<std::size_t>(part.output);
-    all.messages += places.size() > 1 && have[made] != want[made];
-  }
+  for (const ShareStep& step : all_steps) all.messages += !step.have.empty();
   return all;
 }
 
@@ -356,20 +350,17 @@ Tensor ChainNet::run(const Division& division, const Grid& grid, const ReadBox& 
   const Grid::Line line = grid.line(axes_of(division));
   std::vector<Extents> places;
   for (const auto& at : line.at) places.push_back(place_of(division, at));
-  const Extents& here = places[static_cast<std::size_t>(line.me)];
+  const auto me = static_cast<std::size_t>(line.me);
+  const std::vector<ShareStep> all_steps = steps(division, places);
   std::vector<Tensor> held(shapes_.size());
   std::vector<Box> at(shapes_.size());
-  at[0] = wanted(0, division, here);
+  at[0] = wanted(0, division, places[me]);
   held[0] = read(at[0]);
   for (std::size_t p = 0; p < parts_.size(); ++p) {
     const Part& part = parts_[p];
     const auto made = static_cast<std::size_t>(part.output);
-    std::vector<Box> have, want;
-    for (const Extents& place : places) {
-      have.push_back(own(part.output, division, place));
-      want.push_back(wanted(part.output, division, place));
-    }
-    const Box &mine = have[static_cast<std::size_t>(line.me)], &all = want[static_cast<std::size_t>(line.me)];
+    const ShareStep& step = all_steps[p];
+    const Box mine = own(part.output, division, places[me]), all = step.want.empty() ? mine : step.want[me];
     Tensor y;
     if (!mine.empty()) y = run(part, mine, held, at);
     at[made] = all;
@@ -380,7 +371,7 @@ Tensor ChainNet::run(const Division& division, const Grid& grid, const ReadBox& 
       if (y) copy_box(held[made], all.at, y, mine.at, mine);
       y = {};
     }
-    if (have != want) (void)exchange_into(grid, line, held[made], all.at, have, want);
+    if (!step.have.empty()) (void)exchange_into(grid, line, held[made], all.at, step.have, step.want);
     release(p, held);
   }
   return held.back();

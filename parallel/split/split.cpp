@@ -130,7 +130,8 @@ void divide_weights(Module& model, const std::shared_ptr<const Grid>& grid, int 
       continue;
     }
     divide(*weight, 0, grid, over);
-    const NamedState* bias = find(leaves, "bias");  // not of a transposed convolution, whose first axis is of inputs
+    // A transposed convolution is cut by its inputs, of which its bias need not have as many numbers.
+    const NamedState* bias = find(leaves, "bias");
     if (bias && bias->tensor->dim(0) == shape[0]) divide(*bias, 0, grid, over);
     if (!columns_only) open = shape[0];
   }

@@ -1,16 +1,11 @@
 // What inference is predicted to take: every rank and message in virtual time, against runs of the same there, and
 // against closed forms.
-#include <random>
+#include <algorithm>
 
-#include "framework/layers/layers.h"
 #include "models/vision/unet.h"
-#include "parallel/inference/chain_net.h"
-#include "parallel/inference/dense_net.h"
-#include "parallel/inference/infer.h"
 #include "parallel/inference/inference_time.h"
 #include "parallel/inference/slice_net.h"
-#include "tests/support/catch.h"
-#include "tests/support/ranks.h"
+#include "tests/parallel/volume_nets.h"
 
 using namespace trireme;
 using namespace trireme::test;
@@ -34,17 +29,6 @@ DenseNet dense_net(const Shape& volume, int depth) {
 
 ChainNet unet_net(const Shape& volume) {
   return ChainNet(unet({.input = volume.without(0), .classes = 2}, 2), volume, DType::f32);
-}
-
-int random_number(std::mt19937_64& random, int low, int high) {
-  return std::uniform_int_distribution(low, high)(random);
-}
-
-std::vector<Axis> random_mesh(std::mt19937_64& random, int axes, int most) {
-  std::vector<Axis> mesh{{"h", random_number(random, 1, most)}, {"w", random_number(random, 1, most)}};
-  if (axes == 3) mesh.push_back({"d", random_number(random, 1, 2)});
-  std::ranges::shuffle(mesh, random);
-  return mesh;
 }
 
 /// Seconds until the last rank has done what infer() does, in virtual time, where computing takes none; and its bytes.
@@ -83,14 +67,12 @@ void compare(const VolumeNet& net, const std::vector<Axis>& mesh) {
 
 TEST_CASE("ranks with halos take in the simulation what a run of them takes in virtual time") {
   for (unsigned seed = 0; seed < (brief() ? 6u : 20u); ++seed) {
-    std::mt19937_64 random(seed);
-    const int axes = random_number(random, 2, 3);
-    Shape volume{1};
-    for (int s = 0; s < axes; ++s) volume.push_back(random_number(random, axes == 2 ? 20 : 12, axes == 2 ? 60 : 20));
-    volume.push_back(1);
-    const std::vector<Axis> mesh = random_mesh(random, axes, 3);
+    auto random = seeded(seed);
+    const int axes = static_cast<int>(draw(random, 2, 3));
+    std::vector<Axis> mesh = random_mesh(random, axes, static_cast<int>(draw(random, 1, 9)));
+    std::ranges::shuffle(mesh, random);
     INFO("seed " << seed);
-    compare(dense_net(volume, random_number(random, 1, 14)), mesh);
+    compare(dense_net(random_volume(random, axes, 1), static_cast<int>(draw(random, 1, 14))), mesh);
   }
   compare(unet_net({1, 64, 48, 1}), {{"w", 2}, {"h", 3}});
   compare(SliceNet(std::make_shared<DenseNet>(dense_net({1, 20, 30, 1}, 4)), 5), {{"w", 2}, {"d", 3}});

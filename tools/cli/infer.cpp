@@ -3,22 +3,17 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cmath>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 
 #include "datasets/volumes/volume_writer.h"
 #include "framework/ops/ops.h"
-#include "parallel/comm/transport/launcher.h"
 #include "tools/cli/infer_plan.h"
 #include "tools/cli/signals.h"
 #include "tools/report/study_charts.h"
@@ -28,38 +23,6 @@ namespace trireme {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Bytes that are free on this host, and that a container may have.
-double free_memory() {
-  double most = INFINITY;
-  std::ifstream info("/proc/meminfo");
-  for (std::string line; std::getline(info, line);)
-    if (line.starts_with("MemAvailable:")) most = 1024 * std::stod(line.substr(13));
-  double allowed = 0, taken = 0;  // "max" is no number: there is no limit
-  if (std::ifstream("/sys/fs/cgroup/memory.max") >> allowed && std::ifstream("/sys/fs/cgroup/memory.current") >> taken)
-    most = std::min(most, allowed - taken);
-  return most;
-}
-
-/// Ranks that share this host: as the launcher says, else all.
-int ranks_here(int ranks) {
-  for (const char* name : {"MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"})
-    if (const char* text = std::getenv(name)) return std::clamp(std::atoi(text), 1, ranks);
-  return ranks;
-}
-
-/// Bytes that tensors of a rank may have: what was asked for, what is free, and half of the addresses that the process
-/// may have, of which the memory of tensors gets no more (kernels/cpu/arena.h).
-double memory_of(const InferCommand& c, int ranks) {
-  double most = 0.9 * free_memory() / ranks_here(ranks);
-  if (!c.memory.empty()) most = static_cast<double>(bytes_of_memory(c.memory));
-  rlimit limit{};
-  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-    most =
-        std::min(most, 0.48 * static_cast<double>(limit.rlim_cur) /
-                           (find_launcher([](const char* name) { return std::getenv(name); }).ranks > 1 ? 1 : ranks));
-  return most;
-}
 
 /// What the journal says of a run: a later one must be of the same.
 Json identity_of(const InferenceSubject& s, const InferCommand& c) {
@@ -228,12 +191,12 @@ bool finished_by_another(const std::string& out, Console& console) {
 }
 
 /// Gives the result its name, once all tiles are there. By one rank.
-int join(const InferenceSubject& s, const InferCommand& c, const InferencePlan& p, const InferenceFiles& files,
-         VolumeWriter& writer, Console& console) {
+int join(const InferenceSubject& s, const InferCommand& c, const InferencePlan& p, const InferenceRun& run,
+         const InferenceFiles& files, VolumeWriter& writer, Console& console) {
   const std::string folder = c.out + ".tiles";
   if (p.way != InferenceWay::mesh) {
     if (finished_by_another(c.out, console)) return 0;
-    const TileJournal journal(folder, fmt::format("join-{}", ::getpid()), {c.out + ".partial", folder + "/features"});
+    const TileJournal journal(folder, fmt::format("join-{}", ::getpid()), run.data());
     const MissingTiles missing = missing_tiles(*s.net, p, journal, c.parts);
     if (missing.missing > 0) {
       const std::string lacking = missing_text(missing, c.parts);
@@ -306,7 +269,7 @@ int infer_with(World& world, const std::vector<Axis>& mesh, const InferenceSubje
     console.result("stopped; the same command goes on from the tiles that are finished");
     return preempted_status;
   }
-  if (join(s, c, plan, opened, *writer, console) == 1)
+  if (join(s, c, plan, run, opened, *writer, console) == 1)
     tell(s, c, plan, result, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), console);
   console.check_results();
   return 0;
@@ -322,7 +285,10 @@ void add_options(CLI::App& command, InferCommand& c) {
       ->type_name("X");
   command.add_option("--model", c.model, "msd (default), unet3d, ...")->type_name("MODEL");
   command.add_option("--weights", c.weights, "safetensors file")->type_name("FILE");
-  command.add_option("--volume", c.volume, ".npy, raw numbers beside a .json, TIFF, Zarr")->type_name("FILE");
+  command
+      .add_option("--volume", c.volume,
+                  ".npy, raw numbers beside a .json, TIFF, Zarr; a model of pictures sees each slice")
+      ->type_name("FILE");
   command.add_option("--out", c.out, "file to write, .npy or .raw")->type_name("FILE");
   command.add_option("--mesh", c.mesh, "ranks along the volume's axes, d=4,h=2 (default: one rank)")->type_name("MESH");
   command.add_option("--tile", c.tile, "extents of a tile of the result, 64 or 16,64,64 (default: auto)")
@@ -345,20 +311,24 @@ void add_options(CLI::App& command, InferCommand& c) {
       ->type_name("FILE");
 }
 
+/// Of "3/8": 3 and 8.
+static void read_part(InferCommand& c) {
+  if (c.part.empty()) return;
+  const auto slash = c.part.find('/');
+  if (slash == std::string::npos)
+    throw OptionError(fmt::format("--part is '{:.40}'; write 3/8 for the third of eight", c.part));
+  c.parts = numbers_of("--part", c.part.substr(slash + 1), 1)[0];
+  c.own_part = numbers_of("--part", c.part.substr(0, slash), 1)[0];
+  if (c.own_part > c.parts)
+    throw OptionError(fmt::format("--part is {}: there are parts 1/{} to {}/{}", c.part, c.parts, c.parts, c.parts));
+}
+
 int infer_command(int argc, char** argv, InferCommand c) {
   complete_from_run(c);
   check_options(c);
   const std::vector<Axis> mesh = c.mesh.empty() ? std::vector<Axis>{} : parse_mesh(c.mesh);
   const int ranks = ranks_of(mesh);
-  if (!c.part.empty()) {
-    const auto slash = c.part.find('/');
-    if (slash == std::string::npos)
-      throw OptionError(fmt::format("--part is '{:.40}'; write 3/8 for the third of eight", c.part));
-    c.parts = numbers_of("--part", c.part.substr(slash + 1), 1)[0];
-    c.own_part = numbers_of("--part", c.part.substr(0, slash), 1)[0];
-    if (c.own_part > c.parts)
-      throw OptionError(fmt::format("--part is {}: there are parts 1/{} to {}/{}", c.part, c.parts, c.parts, c.parts));
-  }
+  read_part(c);
   if (Console console(false, "auto", 10); !c.out.empty() && !c.plan && finished_by_another(c.out, console)) return 0;
   const InferenceSubject s = inference_subject(c);
   const int axes = s.whole.rank() - 2;

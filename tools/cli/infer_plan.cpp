@@ -1,16 +1,56 @@
-// trireme infer --plan: what ways there are, and what each takes.
+// trireme infer --plan: what memory there is, what ways there are, and what each takes.
 #include "tools/cli/infer_plan.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <fstream>
 
 #include "kernels/core/runtime.h"
+#include "parallel/comm/transport/launcher.h"
 #include "tools/report/study_charts.h"
 #include "tools/training/cluster_file.h"
 
 namespace trireme {
+namespace {
+
+/// Bytes that are free on this host, and that a container may have.
+double free_memory() {
+  double most = INFINITY;
+  std::ifstream info("/proc/meminfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.starts_with("MemAvailable:")) most = 1024 * std::stod(line.substr(13));
+  const std::string container = "/sys/fs/cgroup/memory.";
+  double allowed = 0, taken = 0, bytes = 0;  // "max" is no number: there is no limit
+  if (!(std::ifstream(container + "max") >> allowed) || !(std::ifstream(container + "current") >> taken)) return most;
+  std::ifstream stat(container + "stat");
+  for (std::string kind; stat >> kind >> bytes;)  // what files are kept in memory makes room
+    if (kind == "active_file" || kind == "inactive_file") taken -= bytes;
+  return std::min(most, std::max(1.0, allowed - taken));
+}
+
+/// Ranks that share this host: as the launcher says, else all.
+int ranks_here(int ranks) {
+  for (const char* name : {"MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"})
+    if (const char* text = std::getenv(name)) return std::clamp(std::atoi(text), 1, ranks);
+  return ranks;
+}
+
+}  // namespace
+
+double memory_of(const InferCommand& c, int ranks) {
+  double most = 0.9 * free_memory() / ranks_here(ranks);
+  if (!c.memory.empty()) most = static_cast<double>(bytes_of_memory(c.memory));
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    most =
+        std::min(most, 0.48 * static_cast<double>(limit.rlim_cur) /
+                           (find_launcher([](const char* name) { return std::getenv(name); }).ranks > 1 ? 1 : ranks));
+  return most;
+}
 
 std::string shape_text(const Extents& e, int axes) {
   std::string text;

@@ -1,4 +1,4 @@
-// trireme infer --plan: what ways there are, and what each takes.
+// trireme infer --plan: what memory there is, what ways there are, and what each takes.
 #pragma once
 #include <optional>
 #include <string>
@@ -9,6 +9,10 @@
 #include "tools/training/console.h"
 
 namespace trireme {
+
+/// Bytes that tensors of a rank may have: what was asked for, else a share of what is free on its host; and at most
+/// half of the addresses that the process may have, of which the memory of tensors gets no more (kernels/cpu/arena.h).
+double memory_of(const InferCommand&, int ranks);
 
 /// What seconds are predicted from, and what came of it.
 struct PlanRates {
