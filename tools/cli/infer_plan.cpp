@@ -44,11 +44,10 @@ int ranks_here(int ranks) {
 double memory_of(const InferCommand& c, int ranks) {
   double most = 0.9 * free_memory() / ranks_here(ranks);
   if (!c.memory.empty()) most = static_cast<double>(bytes_of_memory(c.memory));
+  const bool launched = find_launcher([](const char* name) { return std::getenv(name); }).ranks > 1;
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-    most =
-        std::min(most, 0.48 * static_cast<double>(limit.rlim_cur) /
-                           (find_launcher([](const char* name) { return std::getenv(name); }).ranks > 1 ? 1 : ranks));
+    most = std::min(most, 0.48 * static_cast<double>(limit.rlim_cur) / (launched ? 1 : ranks));
   return most;
 }
 
@@ -95,13 +94,6 @@ void sort_by(std::vector<InferencePlan>& plans, const PlanRates& rates) {
   std::ranges::stable_sort(plans, {}, &InferencePlan::seconds);
 }
 
-static void print_simulated(const SimulatedInference& r, Console& console) {
-  console.result(
-      fmt::format("simulated:     mesh, rank by rank: {}, of which the busiest rank computes {}; {} messages of "
-                  "{:.1f} MB together",
-                  seconds_text(r.seconds), seconds_text(r.computing), r.messages, r.sent / 1e6));
-}
-
 void print_plans(const InferenceSubject& s, const std::vector<InferencePlan>& plans, double memory,
                  const PlanRates& rates, Console& console) {
   const int axes = s.whole.rank() - 2;
@@ -115,7 +107,11 @@ void print_plans(const InferenceSubject& s, const std::vector<InferencePlan>& pl
                              "", "memory/rank", "voxels", "exchanged", "read", "written", "predicted"));
   for (std::size_t i = 0; i < plans.size(); ++i) console.result((i == 0 ? "* " : "  ") + plan_text(plans[i], axes));
   console.result("  voxels: those computed over those of the whole; seconds are of " + rates.text);
-  if (rates.simulated) print_simulated(*rates.simulated, console);
+  if (const auto& r = rates.simulated)
+    console.result(
+        fmt::format("simulated:     mesh, rank by rank: {}, of which the busiest rank computes {}; {} messages of "
+                    "{:.1f} MB together",
+                    seconds_text(r->seconds), seconds_text(r->computing), r->messages, r->sent / 1e6));
 }
 
 }  // namespace trireme
