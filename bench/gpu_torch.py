@@ -1,5 +1,6 @@
 """PyTorch on a GPU: times training steps or inference on one batch that stays there and prints one JSON line. The counterpart of
-bench/gpu_step.cpp. Eager at its best: channels last, autocast, cudnn.benchmark, fused SGD; --compile NAME: torch.compile in that mode."""
+bench/gpu_step.cpp. Eager at its best: channels last, autocast, cudnn.benchmark, fused optimizers; --compile NAME: torch.compile in that mode.
+  --same FOLDER: from the weights and the batch that gpu_step left there, and prints the losses of --steps steps."""
 import argparse
 import contextlib
 import json
@@ -7,33 +8,62 @@ import time
 
 import torch
 import torch.nn.functional as F
-from torch_nets import MnistCnn, resnet50
+from torch_nets import Gpt, MnistCnn, resnet50
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--model", default="resnet50")
-parser.add_argument("--mode", default="train")
-parser.add_argument("--dtype", default="bf16")
-parser.add_argument("--batch", type=int, default=256)
-parser.add_argument("--steps", type=int, default=20)
-parser.add_argument("--runs", type=int, default=7)
-parser.add_argument("--warmup", type=int, default=20)
-parser.add_argument("--size", type=int, default=224)
-parser.add_argument("--compile", default="")
+for name, value in {"model": "resnet50", "mode": "train", "dtype": "bf16", "batch": 256, "steps": 20, "runs": 7, "warmup": 20, "size": 224, "context": 1024,
+                    "vocabulary": 50304, "layers": 12, "compile": "", "same": "", "device": "cuda"}.items():
+    parser.add_argument(f"--{name}", type=type(value), default=value)
 args = parser.parse_args()
+gpu, device = args.device == "cuda", torch.device(args.device)
 
 torch.manual_seed(1)
-torch.backends.cudnn.benchmark = True
+torch.backends.cudnn.benchmark = not args.same
 torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = args.dtype == "tf32"
 narrow = {"bf16": torch.bfloat16, "f16": torch.float16}.get(args.dtype)
-mnist = args.model == "mnist_cnn"
-net = (MnistCnn() if mnist else resnet50()).cuda().to(memory_format=torch.channels_last)
-shape = (args.batch, 1, 28, 28) if mnist else (args.batch, 3, args.size, args.size)
-images = torch.randn(shape).cuda().to(memory_format=torch.channels_last)
-labels = torch.randint(0, 10 if mnist else 1000, (args.batch,)).cuda()
+text, classes = args.model == "gpt2", 10 if args.model == "mnist_cnn" else 1000
+
+
+def gpt_name(name):
+    """Hugging Face's name of a GPT-2 tensor -> torch_nets.Gpt's."""
+    for old, new in {"transformer.": "", "attn.c_attn": "c_attn", "attn.c_proj": "proj", "mlp.": ""}.items():
+        name = name.replace(old, new)
+    return name
+
+
+def start_of(folder):
+    """The network with the weights there, and the batch."""
+    from safetensors.torch import load_file
+    weights, batch = load_file(f"{folder}/weights.safetensors"), load_file(f"{folder}/batch.safetensors")
+    if text:
+        net = Gpt(args.vocabulary, args.context, args.layers)
+        turned = {name for name in weights if ".c_" in name and name.endswith("weight")}   # Hugging Face has these as [in, out]
+        net.load_state_dict({gpt_name(n): t.T if n in turned else t for n, t in weights.items() if n != "lm_head.weight"})
+    else:
+        import torchvision
+        net = MnistCnn() if args.model == "mnist_cnn" else getattr(torchvision.models, args.model)()
+        net.load_state_dict(weights, strict=False)
+        missing = [n for n in net.state_dict() if n not in weights and not n.endswith("num_batches_tracked")]
+        assert not missing, missing
+    return net, batch["x"], batch["y"]
+
+
+if args.same:
+    net, x, y = start_of(args.same)
+elif text:
+    net = Gpt(args.vocabulary, args.context, args.layers)
+    x, y = (torch.randint(0, args.vocabulary, (args.batch, args.context)) for _ in range(2))
+else:
+    net = MnistCnn() if args.model == "mnist_cnn" else resnet50()
+    x = torch.randn((args.batch, 1, 28, 28) if args.model == "mnist_cnn" else (args.batch, 3, args.size, args.size))
+    y = torch.randint(0, classes, (args.batch,))
+net, x, y = net.to(device), x.to(device), y.to(device)
+if not text:
+    net, x = net.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
 
 
 def autocast():
-    return torch.autocast("cuda", narrow) if narrow else contextlib.nullcontext()
+    return torch.autocast(args.device, narrow) if narrow else contextlib.nullcontext()
 
 
 def compiled(f):
@@ -44,32 +74,42 @@ if args.mode == "infer":
     # Folded and narrow throughout, which is what serves fastest: no casts at run time.
     net.eval()
     if narrow:
-        net, images = net.to(narrow), images.to(narrow)
+        net, x = net.to(narrow), x.to(narrow)
     model = compiled(net)
 
     def step():
         with torch.inference_mode():
-            return model(images)
+            return model(x)
 else:
     model = compiled(net)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4, fused=True)
-    scaler = torch.amp.GradScaler("cuda", enabled=args.dtype == "f16")
+    fused = {"fused": True} if gpu else {}
+    optimizer = (torch.optim.AdamW(net.parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1, **fused) if text
+                 else torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4, **fused))
+    scaler = torch.amp.GradScaler("cuda", enabled=gpu and args.dtype == "f16")
 
     def step():
         optimizer.zero_grad(set_to_none=True)
         with autocast():
-            loss = F.cross_entropy(model(images), labels)
+            loss = model(x, y) if text else F.cross_entropy(model(x), y)
         scaler.scale(loss).backward()
+        if text:
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         scaler.step(optimizer)
         scaler.update()
         return loss.detach()
 
+if args.same:
+    print(json.dumps({"losses": [step().item() for _ in range(args.steps)], "version": torch.__version__}))
+    raise SystemExit
 for _ in range(args.warmup):
     value = step().flatten()[0].item()
-torch.cuda.reset_peak_memory_stats()
+if gpu:
+    torch.cuda.reset_peak_memory_stats()
 times = []
 for _ in range(args.runs):
-    torch.cuda.synchronize()
+    if gpu:
+        torch.cuda.synchronize()
     start = time.perf_counter()
     for _ in range(args.steps):
         result = step()
@@ -77,4 +117,4 @@ for _ in range(args.runs):
     times.append((time.perf_counter() - start) * 1e3 / args.steps)
 times.sort()
 print(json.dumps({"median_ms": times[len(times) // 2], "min_ms": times[0], "loss": value,
-                  "peak_mb": torch.cuda.max_memory_allocated() / 2**20, "base_mb": 0, "version": torch.__version__}))
+                  "peak_mb": torch.cuda.max_memory_allocated() / 2**20 if gpu else 0, "base_mb": 0, "version": torch.__version__}))

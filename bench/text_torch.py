@@ -1,4 +1,4 @@
-"""Training steps of GPT-2 (nanoGPT's form: one projection for q, k and v, scaled_dot_product_attention) or torchvision's ViT in
+"""Training steps of GPT-2 (torch_nets.py) or torchvision's ViT in
 PyTorch, on made-up data, one JSON line: the counterpart of bench/text_step.cpp."""
 import argparse
 import json
@@ -9,6 +9,7 @@ import time
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from torch_nets import Gpt
 
 parser = argparse.ArgumentParser()
 for name, value in {"model": "gpt2", "layers": 12, "heads": 12, "width": 768, "context": 1024, "vocabulary": 50257, "batch": 1,
@@ -24,47 +25,6 @@ def megabytes():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-class Norm(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
-        self.bias = nn.Parameter(torch.zeros(width)) if args.bias else None
-
-    def forward(self, x):
-        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, 1e-5)
-
-
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        c, bias = args.width, bool(args.bias)
-        self.ln_1, self.ln_2 = Norm(c), Norm(c)
-        self.c_attn, self.proj = nn.Linear(c, 3 * c, bias=bias), nn.Linear(c, c, bias=bias)
-        self.c_fc, self.c_proj = nn.Linear(c, 4 * c, bias=bias), nn.Linear(4 * c, c, bias=bias)
-
-    def forward(self, x):
-        n, t, c = x.shape
-        q, k, v = (z.view(n, t, args.heads, c // args.heads).transpose(1, 2) for z in self.c_attn(self.ln_1(x)).split(c, 2))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.proj(y.transpose(1, 2).reshape(n, t, c))
-        h = F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh" if args.activation == "gelu_tanh" else "none")
-        return x + self.c_proj(h)
-
-
-class Gpt(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.wte, self.wpe = nn.Embedding(args.vocabulary, args.width), nn.Embedding(args.context, args.width)
-        self.h = nn.ModuleList(Block() for _ in range(args.layers))
-        self.ln_f = Norm(args.width)
-
-    def forward(self, ids, labels):
-        x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1]))
-        for block in self.h:
-            x = block(x)
-        return F.cross_entropy(F.linear(self.ln_f(x), self.wte.weight).flatten(0, 1), labels.flatten())
-
-
 class Classifier(nn.Module):
     def __init__(self, net):
         super().__init__()
@@ -77,8 +37,7 @@ class Classifier(nn.Module):
 torch.manual_seed(1)
 base = megabytes()
 if args.model == "gpt2":
-    net = Gpt()
-    nn.init.normal_(net.wte.weight, std=0.02)
+    net = Gpt(args.vocabulary, args.context, args.layers, args.heads, args.width, bool(args.bias), args.activation)
     x, y = (torch.randint(0, args.vocabulary, (args.batch, args.context)) for _ in range(2))
 else:
     import torchvision

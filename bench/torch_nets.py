@@ -45,3 +45,46 @@ class MnistCnn(nn.Module):
         x = F.max_pool2d(F.relu(self.conv2(F.relu(self.conv1(x)))), 2)
         x = torch.flatten(F.dropout(x, 0.25, self.training), 1)
         return self.fc2(F.dropout(F.relu(self.fc1(x)), 0.5, self.training))
+
+
+class Norm(nn.Module):
+    def __init__(self, width, bias):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width)) if bias else None
+
+    def forward(self, x):
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, 1e-5)
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads, bias, activation):
+        super().__init__()
+        self.heads, self.approximate = heads, "tanh" if activation == "gelu_tanh" else "none"
+        self.ln_1, self.ln_2 = Norm(width, bias), Norm(width, bias)
+        self.c_attn, self.proj = nn.Linear(width, 3 * width, bias=bias), nn.Linear(width, width, bias=bias)
+        self.c_fc, self.c_proj = nn.Linear(width, 4 * width, bias=bias), nn.Linear(4 * width, width, bias=bias)
+
+    def forward(self, x):
+        n, t, c = x.shape
+        q, k, v = (z.view(n, t, self.heads, c // self.heads).transpose(1, 2) for z in self.c_attn(self.ln_1(x)).split(c, 2))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.proj(y.transpose(1, 2).reshape(n, t, c))
+        return x + self.c_proj(F.gelu(self.c_fc(self.ln_2(x)), approximate=self.approximate))
+
+
+class Gpt(nn.Module):
+    """GPT-2 with its loss, in nanoGPT's form: one projection for q, k and v, scaled_dot_product_attention, the head tied to the embedding."""
+
+    def __init__(self, vocabulary, context, layers=12, heads=12, width=768, bias=True, activation="gelu_tanh"):
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
+        nn.init.normal_(self.wte.weight, std=0.02)
+        self.h = nn.ModuleList(Block(width, heads, bias, activation) for _ in range(layers))
+        self.ln_f = Norm(width, bias)
+
+    def forward(self, ids, labels):
+        x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1], device=ids.device))
+        for block in self.h:
+            x = block(x)
+        return F.cross_entropy(F.linear(self.ln_f(x), self.wte.weight).flatten(0, 1), labels.flatten())
