@@ -1,5 +1,7 @@
 #include "kernels/cuda/graph.h"
 
+#include <map>
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -8,11 +10,38 @@ namespace {
 
 constexpr auto op = "cuda graph";
 
+/// Streams to capture in, of each device. None is destroyed: cuDNN's handle still has the last one that it was given.
+class CaptureStreams {
+ public:
+  cudaStream_t take(const On& on) {
+    std::lock_guard lock(mutex_);
+    auto& idle = idle_[on.device().index];
+    cudaStream_t stream = nullptr;
+    if (idle.empty())
+      ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), op);
+    else
+      stream = idle.back(), idle.pop_back();
+    return stream;
+  }
+  void give(Device device, cudaStream_t stream) {
+    std::lock_guard lock(mutex_);
+    idle_[device.index].push_back(stream);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<int, std::vector<cudaStream_t>> idle_;
+};
+CaptureStreams& capture_streams() {
+  static CaptureStreams& all = *new CaptureStreams;
+  return all;
+}
+
 class CudaGraph final : public DeviceGraph {
  public:
   CudaGraph(Device device, GraphMemory& memory) : device_(device), memory_(memory), number_(memory.add()) {
     const On on(device, op);
-    for (cudaStream_t* stream : {&stream_, &side_}) ok(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), op);
+    for (cudaStream_t* stream : {&stream_, &side_}) *stream = capture_streams().take(on);
   }
   ~CudaGraph() override {
     try {
@@ -22,7 +51,7 @@ class CudaGraph final : public DeviceGraph {
       leave();
       (void)cudaStreamSynchronize(on.stream());  // a part may be running
       for (cudaGraphExec_t part : parts_) (void)cudaGraphExecDestroy(part);
-      for (cudaStream_t stream : {stream_, side_}) (void)cudaStreamDestroy(stream);
+      for (cudaStream_t stream : {stream_, side_}) capture_streams().give(device_, stream);
       (void)cudaGetLastError();
       for (const auto& [block, bytes] : released_) runtime(DeviceKind::cuda).release(block, bytes, device_);
       std::vector<GraphMemory::Segment> unused;

@@ -40,6 +40,11 @@ bool breaks_capture(cudaEvent_t event) {
 
 }  // namespace
 
+bool emulator::is_live(cudaStream_t stream) {
+  std::lock_guard lock(streams().mutex);
+  return stream == nullptr || streams().live.contains(stream);
+}
+
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = new CUstream_st(current_device());
   std::lock_guard lock(streams().mutex);

@@ -125,6 +125,8 @@ cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
     demand(handle != nullptr, CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "the handle is null");
     demand(emulator::device_of(stream) == handle->device, CUDNN_STATUS_BAD_PARAM_STREAM_MISMATCH,
            "the stream belongs to another device than the handle");
+    // Nothing says that the real one does not look at what it had.
+    demand(emulator::is_live(handle->stream), CUDNN_STATUS_BAD_PARAM, "the stream that the handle had is gone");
     handle->stream = stream;
   });
 }

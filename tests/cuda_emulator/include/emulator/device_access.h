@@ -28,5 +28,7 @@ void enqueue(CUstream_st* stream, std::function<void()> work);
 bool on_device(const void* p, std::size_t bytes, int device);
 /// The device that a stream belongs to; of the null stream: the current one.
 int device_of(CUstream_st* stream);
+/// False once the stream was destroyed; whether another one lies at its address cannot be told.
+bool is_live(CUstream_st* stream);
 
 }  // namespace emulator
