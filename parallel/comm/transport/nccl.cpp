@@ -180,6 +180,7 @@ std::shared_ptr<Operation> Group::post(const Call& call, std::vector<Tensor> kee
   op->keep = std::move(keep);
   op->collective_timeout = collective_timeout();
   const On on(device_, op->what);
+  refuse_capture(on);  // its events would be the graph's, and nobody could ask them whether it is over
   std::unique_lock lock(mutex_);
   collect();
   if (!comm_) fail(op->what, "ended because of {}", failure_);

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "kernels/core/runtime.h"
 #include "parallel/comm/world/mesh.h"
 #include "tests/parallel/training.h"
 #include "tests/support/catch.h"
@@ -368,6 +369,28 @@ TEST_CASE("an operation of NCCL's that lasts too long") {
   REQUIRE_THROWS_WITH(World::threads(2, body), "rank 0: test: the end");
   REQUIRE_THAT(first, test::contains("all_reduce of 5 f32 (sum) on rank 0 of 2: rank 0 of 2 has had no answer"));
   REQUIRE_THAT(second, test::contains("broadcast of 5 f32 from rank 0 on rank 0 of 2: ended because of all_reduce"));
+}
+
+TEST_CASE("an operation of NCCL's is no part of a captured graph") {
+  if (threads_only()) return;
+  on_ranks(
+      [](World& world) {
+        const Device device = own(world.rank());
+        (void)world.use(device);
+        const Tensor x = Tensor::full({5}, 1, DType::f32, device);
+        std::string why;
+        auto graph = runtime(device.kind).make_graph(device);
+        graph->begin();
+        try {
+          world.comm().all_reduce(x).wait();
+        } catch (const Error& e) { why = e.what(); }
+        graph.reset();
+        expect(why.find("capturing a CUDA graph") != std::string::npos, why);
+        world.comm().all_reduce(x).wait();
+        expect_values(
+            x, [](Index) { return 2; }, "after the capture");
+      },
+      {2});
 }
 
 TEST_CASE("what NCCL finds wrong is told") {
