@@ -350,6 +350,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   Call call;
   Preference p;
   if (!current(handle)) return CUBLAS_STATUS_NOT_INITIALIZED;
+  if (captures()) return CUBLAS_STATUS_INTERNAL_ERROR;  // as that of CUDA 13.3
   if (wanted < 1 || results == nullptr || count == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
   *count = 0;
   if (!call.read(description, a, b, c, d) || !take(p, preference)) return CUBLAS_STATUS_INVALID_VALUE;

@@ -23,6 +23,7 @@ void run(const std::function<void()>& work) {
 }
 
 thread_local int current = 0;
+thread_local int captured_streams = 0;
 
 struct Failures {
   std::mutex mutex;
@@ -114,6 +115,7 @@ const char* failure_text() {
   return f.texts.empty() ? "unspecified launch failure" : f.texts.back().c_str();
 }
 
+bool captures() { return captured_streams > 0; }
 int current_device() { return current; }
 void set_current_device(int device) { current = device; }
 
@@ -193,11 +195,13 @@ bool CUstream_st::busy() {
 cudaError_t CUstream_st::begin_capture() {
   if (capture_) return cudaErrorInvalidValue;
   capture_ = std::make_shared<emulator::Capture>(emulator::Capture{this});
+  ++emulator::captured_streams;
   return cudaSuccess;
 }
 cudaError_t CUstream_st::end_capture(std::vector<std::function<void()>>& noted) {
   if (!capture_ || capture_->origin != this) return cudaErrorInvalidValue;
   const auto capture = std::exchange(capture_, nullptr);
+  --emulator::captured_streams;
   for (CUstream_st* stream : capture->joined) stream->capture_ = nullptr;
   if (capture->broken) return cudaErrorStreamCaptureInvalidated;
   if (!capture->open.empty()) return cudaErrorStreamCaptureUnjoined;

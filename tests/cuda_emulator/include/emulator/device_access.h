@@ -30,5 +30,7 @@ bool on_device(const void* p, std::size_t bytes, int device);
 int device_of(CUstream_st* stream);
 /// False once the stream was destroyed; whether another one lies at its address cannot be told.
 bool is_live(CUstream_st* stream);
+/// Whether this thread captures a stream.
+bool captures();
 
 }  // namespace emulator
