@@ -10,9 +10,18 @@ namespace {
 
 using Ranks = std::shared_ptr<const NormRanks>;
 
-/// Combines this rank's moments (of `rows` rows) with those of all others in the scope, in one message; returns the
-/// scope's rows.
-double combine(const Tensor& mean, const Tensor& m2, Index rows, const NormRanks& ranks) {
+/// The scope's rows where x's batch tells how many there are: its ranks take one share each of a global batch that is
+/// not cut further, and every sample has as many rows. 0: the ranks have to say.
+double rows_told(const Tensor& x, const NormRanks& ranks) {
+  const BatchContext& batch = batch_of(x);
+  const bool whole = batch.share && batch.share->microbatches == 1 && batch.microbatches.size() <= 1 && !batch.sliced;
+  if (!whole || batch.share->size != ranks.size() || !batch.names_rows_of(x) || x.shard_spec()) return 0;
+  return static_cast<double>(batch.global_batch * x.shape().product(1, x.rank() - 1));
+}
+
+/// Combines the moments of this rank's rows of x with those of all others in the scope, in one message; returns the
+/// scope's rows. A device is waited for only where nothing else tells them.
+double combine(const Tensor& x, const Tensor& mean, const Tensor& m2, Index rows, const NormRanks& ranks) {
   const Index channels = mean.numel(), width = 1 + 2 * channels;
   Tensor own, all;
   {
@@ -25,7 +34,8 @@ double combine(const Tensor& mean, const Tensor& m2, Index rows, const NormRanks
   ranks.gather(all, own)();
   const Tensor count = own.view_rows(0, 1);
   launch<kernel::BatchNormMerge>(mean, m2, count, all.reshape({ranks.size(), width}));
-  return count.item();
+  const double told = x.device().kind == DeviceKind::cpu ? 0 : rows_told(x, ranks);
+  return told > 0 ? told : count.item();
 }
 
 struct Statistics {
@@ -53,7 +63,7 @@ Statistics statistics(const Tensor& x, const ChannelStats& known, const Tensor& 
     launch<kernel::Fill>(s.mean, 0.0);
     launch<kernel::Fill>(m2, 0.0);
   }
-  s.count = ranks ? combine(s.mean, m2, rows, *ranks) : static_cast<double>(rows);
+  s.count = ranks ? combine(x, s.mean, m2, rows, *ranks) : static_cast<double>(rows);
   const bool any = s.count > 0,
              move = any && !StepContext::current().recomputing;  // without rows there is nothing to learn
   check(s.count != 1 || !move, "batch_norm",

@@ -72,6 +72,7 @@ class CudaGraph final : public DeviceGraph {
 
   void end() override {
     check(capture_.has_value(), op, "no capture is in progress");
+    check(!capture_->forked, op, "capturing a CUDA graph: it cannot be cut within concurrent branches");
     const On on(device_, op);
     leave();
     cudaGraph_t captured = nullptr;

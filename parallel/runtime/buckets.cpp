@@ -28,7 +28,8 @@ Buckets::~Buckets() {
   for (std::size_t e = 0; e < hooks_.size(); ++e) remove_grad_hook(parameters_.entries()[e].tensor, hooks_[e]);
 }
 
-void Buckets::arm(bool listen) {
+void Buckets::arm(bool listen, Complete instead) {
+  instead_ = std::move(instead);
   left_ = backwards_;
   next_ = 0;
   listening_ = listen;
@@ -46,7 +47,9 @@ void Buckets::completed(std::size_t entry) {
   const auto is_full = [&] {
     return std::ranges::all_of(members_[next_], [&](std::size_t e) { return left_[e] == 0; });
   };
+  const std::size_t before = next_;
   while (next_ < works_.size() && is_full()) start_next();
+  if (instead_ && next_ > before) instead_(next_);
 }
 
 void Buckets::flush() {

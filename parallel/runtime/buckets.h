@@ -22,9 +22,12 @@ class Buckets {
   Buckets(const Buckets&) = delete;
   Buckets& operator=(const Buckets&) = delete;
 
+  /// Of the first n buckets the gradients are complete.
+  using Complete = std::function<void(std::size_t n)>;
   /// Before a step's backwards. listen: buckets start as backward completes them, and a gradient completed twice before
-  /// flush() throws Error; else all start in flush().
-  void arm(bool listen = true);
+  /// flush() throws Error; else all start in flush(). instead: is told of buckets that backward completes, and none
+  /// starts (while a graph is captured).
+  void arm(bool listen = true, Complete instead = {});
   /// Between arm() and flush(): whether the backward to come completes gradients, or adds to some that others complete.
   void listen(bool on) { listening_ = on; }
   /// After backward: gradients that this rank did not produce become zero, and the buckets that have not
@@ -39,7 +42,7 @@ class Buckets {
  private:
   void completed(std::size_t entry);
   void start_next() {
-    works_[next_] = start_(next_, views_[next_]);
+    if (!instead_) works_[next_] = start_(next_, views_[next_]);
     ++next_;
   }
 
@@ -52,6 +55,7 @@ class Buckets {
   std::vector<std::uint64_t> hooks_;
   std::vector<Work> works_;
   std::size_t next_ = 0;  // first bucket that has not started
+  Complete instead_;
   bool listening_ = false;
 };
 

@@ -34,13 +34,14 @@ Executor::Executor(const Plan& plan, int program, const Chain& chain, Loss loss,
 void Executor::begin(const Tensor& x, const Tensor& y) {
   tapes_.begin(x, y);
   agreement_.begin();
-  loss_ = {}, sending_.clear(), part_ = Part::all, begin_step();
+  loss_ = {}, sending_.clear(), begin_step();
 }
 
 void Executor::begin_step() {
   check_whole();
   in_midst_ = true;
   interpreter_ = {}, fault_.clear();
+  captured_ = nullptr, passes_only_ = false;
   step_ = steps(), skips_ = plan_.tickets.shares == 0 && step_ < channels_.resumes_at();
   in_flight_.begin(step_), time_.begin_step(step_);
 }
@@ -52,7 +53,7 @@ std::unique_ptr<MemoryScope> Executor::count_memory() {
   return std::make_unique<MemoryScope>(recorder_->memory());
 }
 
-std::string Executor::run(const Tensor& x, const Tensor& y) {
+std::string Executor::run(const Tensor& x, const Tensor& y, CapturedPasses* captured) {
   if (recorder_) recorder_->clear(slots_.size());
   const auto counted = count_memory();
   for (ActionId id = 0; id < actions(); ++id) {  // what a refused step left; what it would have changed stays
@@ -61,6 +62,7 @@ std::string Executor::run(const Tensor& x, const Tensor& y) {
     if (!is_sent_ahead(action(id))) finish(id);
   }
   begin(x, y);
+  captured_ = captured, replayed_ = Replayed::nothing;
   if (skips_) agreement_.set_loss(channels_.last_loss(), false);
   if (buckets_) buckets_->arm(false);
   interpreter_.run(*this);
@@ -101,7 +103,7 @@ void Executor::flush(bool refused) {
   flush_rows();
   if (!in_flight_.any()) return;
   in_midst_ = true;
-  refused_ = refused, part_ = Part::all;
+  refused_ = refused;
   Recorder* const recorder = std::exchange(recorder_, nullptr);  // which is told of the step, not of what comes behind
   for (int later = 0; later < in_flight_.most_back(); ++later) {
     time_.begin_step(++step_);
@@ -141,22 +143,14 @@ void Executor::close(std::int64_t steps) {
 
 Tensor Executor::compute_loss(const Tensor& x, const Tensor& y) {
   begin(x, y);
-  part_ = Part::passes;
+  passes_only_ = true;
   interpreter_.run_list(*this, loss_end_);
   return loss_;
 }
 
-void Executor::begin_update(const Tensor& loss) {
-  agreement_.begin();
-  agreement_.set_loss(loss.clone(), true);
-  begin_step();
-}
-
-std::string Executor::update() {
-  part_ = Part::updates;
-  interpreter_.run(*this);
-  in_midst_ = false;
-  return fault_;
+void Executor::compute_gradients(const Buckets::Complete& complete) {
+  if (buckets_) buckets_->arm(false, complete);
+  interpreter_.run_list(*this, actions());
 }
 
 bool Executor::runs(ActionId id) const {
@@ -164,7 +158,7 @@ bool Executor::runs(ActionId id) const {
   if (serves()) return a.phase == phase_;
   if (plan_.tickets.shares > 0 && !runs_with_ticket(a, closing_)) return false;
   const bool passes = is_pass(a) || a.kind == ActionKind::free || (a.kind == ActionKind::agree && a.field == "count");
-  if (part_ != Part::all && passes != (part_ == Part::passes)) return false;
+  if (passes_only_ && !passes) return false;
   return program_.trigger(a).runs_at(step_) && (!skips_ || reports_loss(a)) && in_flight_.has(a, step_);
 }
 
@@ -182,7 +176,7 @@ bool Executor::start(ActionId id) {
     const FlightEntry entry(text_of(id));
     (this->*s.run)(id);
   }
-  if (id + 1 == loss_end_ && part_ == Part::all) agreement_.set_loss(loss_.clone(), !sums_loss_);
+  if (id + 1 == loss_end_ && !passes_only_) agreement_.set_loss(loss_.clone(), !sums_loss_);
   if (!recorder_) return true;
   for (const PartInfo& part : plan_.parts)
     runtime(part.device.kind).synchronize(part.device);  // a device goes on by itself
@@ -224,9 +218,24 @@ auto Executor::find_run(const Action& a) -> void (Executor::*)(ActionId) {
   return &Executor::run_row;
 }
 
+/// A pass that is a part of what was captured: the first one starts all.
+void Executor::replay(ActionId id) {
+  const Action& a = action(id);
+  if (a.kind == ActionKind::forward && replayed_ == Replayed::nothing)
+    replayed_ = Replayed::forward, captured_->forward();
+  if (a.kind == ActionKind::loss) loss_ = captured_->loss();
+  if (!is_backward(a)) return;
+  if (replayed_ == Replayed::forward) {
+    replayed_ = Replayed::backward;
+    captured_->backward([this](std::size_t n) { buckets_->start_through(n - 1); });
+  }
+  if (slot(id).last_backward && buckets_) buckets_->flush();
+}
+
 void Executor::compute(ActionId id) {
   const Action& a = action(id);
   const Slot& s = slot(id);
+  if (captured_) return replay(id);
   if (tapes_.is_segment_head(a)) {
     time_.begin_segment(id, tapes_);
     if (buckets_) buckets_->listen(s.completes);
@@ -240,6 +249,7 @@ void Executor::compute(ActionId id) {
 }
 
 void Executor::add_loss(ActionId id) {
+  if (captured_) return replay(id);
   time_.run(id);
   const Tensor loss = tapes_.loss(action(id).microbatch, optimizer_.loss_scale(), agreement_.ignored()).detach();
   if (loss_)
@@ -248,7 +258,9 @@ void Executor::add_loss(ActionId id) {
     loss_ = plan_.microbatches > 1 ? loss.clone() : loss;
 }
 
-void Executor::free(ActionId id) { tapes_.free(action(id)); }
+void Executor::free(ActionId id) {
+  if (!captured_) tapes_.free(action(id));
+}
 
 void Executor::reduce(ActionId id) {
   const Action& a = action(id);

@@ -25,14 +25,24 @@
 
 namespace trireme {
 
+/// Forward and backward of a step that a device has captured.
+class CapturedPasses {
+ public:
+  virtual ~CapturedPasses() = default;
+  virtual void forward() = 0;              ///< starts
+  virtual const Tensor& loss() const = 0;  ///< that it computes: a scalar, until the next forward()
+  /// Starts, and calls complete() between what it starts, as Executor::compute_gradients() did when it was captured.
+  virtual void backward(const Buckets::Complete& complete) = 0;
+};
+
 class Executor {
  public:
   /// plan has been checked. All that is referred to must outlive the executor. Throws Error for a plan it cannot run.
   Executor(const Plan& plan, int program, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh,
            const StepRanks& ranks, const StepOptions& options);
   /// Runs a step. Returns what is not finite, in words: then nothing has been updated, on any rank; empty: the step is
-  /// done.
-  std::string run(const Tensor& x, const Tensor& y);
+  /// done. captured: does the passes instead of the model; null: nobody.
+  std::string run(const Tensor& x, const Tensor& y, CapturedPasses* captured = nullptr);
   /// Runs a step of a program that messages start: phases as their messages come, until the one that ends it. The loss
   /// is the one that messages brought.
   void serve();
@@ -52,12 +62,10 @@ class Executor {
   /// Whether a flush can end what is in flight.
   bool in_midst() const { return in_midst_; }
   const StepsInFlight& in_flight() const { return in_flight_; }
-  /// The parts of run() for a rank that shares its gradients with nobody: forward, which returns the loss; backward;
-  /// and, given the loss of these, the updates.
+  /// The passes of run() alone, to be captured: forward, which returns the loss; and backward, which tells how many
+  /// of the gradients' buckets are complete each time that it completes some.
   Tensor compute_loss(const Tensor& x, const Tensor& y);
-  void compute_gradients() { interpreter_.run_list(*this, actions()); }
-  void begin_update(const Tensor& loss);  ///< starts to read the loss while backward runs
-  std::string update();
+  void compute_gradients(const Buckets::Complete& complete);
   Channels& channels() { return channels_; }
   /// The numbers that the last step's ranks agreed on.
   Agreement& agreement() { return agreement_; }
@@ -71,12 +79,11 @@ class Executor {
 
  private:
   friend class Interpreter<Executor>;
-  enum class Part : std::uint8_t { all, passes, updates };  // of the list
-  struct Slot {                                             // of one action, parallel to the list
-    Communicator* comm = nullptr;                           // null: nobody else on the axis
-    Slice shard;                                            // this rank's, of the action's slice
-    int bucket = -1;                                        // of buckets_; -1: not on_ready
-    bool completes = false;  // a backward of the last micro-batch: gradients that it reaches are whole
+  struct Slot {                    // of one action, parallel to the list
+    Communicator* comm = nullptr;  // null: nobody else on the axis
+    Slice shard;                   // this rank's, of the action's slice
+    int bucket = -1;               // of buckets_; -1: not on_ready
+    bool completes = false;        // a backward of the last micro-batch: gradients that it reaches are whole
     bool last_forward = false, last_backward = false, first_update = false, last_update = false;
     bool decides = false;     // the first update of what this step brings in
     bool first_push = false;  // of gradients, to who updates
@@ -123,6 +130,7 @@ class Executor {
   Slot& slot(ActionId id) { return slots_[static_cast<std::size_t>(id)]; }
   // What the library's kinds do when they start.
   void compute(ActionId);
+  void replay(ActionId);
   void add_loss(ActionId);
   void free(ActionId);
   void send(ActionId);
@@ -159,9 +167,11 @@ class Executor {
   Channels channels_;
   std::vector<Slot> slots_;
   Interpreter<Executor> interpreter_;
-  Part part_ = Part::all;  // runs
-  int phase_ = 0;          // of a program that messages start: under way
-  std::string fault_;      // of this step
+  CapturedPasses* captured_ = nullptr;  // do the passes of this step
+  enum class Replayed : std::uint8_t { nothing, forward, backward } replayed_ = Replayed::nothing;  // by them so far
+  bool passes_only_ = false;  // what runs of the list
+  int phase_ = 0;             // of a program that messages start: under way
+  std::string fault_;         // of this step
   std::vector<ActionId> sending_;
   std::vector<Tensor> sent_;  // by the last message, while a Recorder counts memory
   const StepRanks& ranks_;

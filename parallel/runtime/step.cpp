@@ -40,7 +40,7 @@ struct Step::Impl {
     audit.on_call(phases::set_up, [&] { consolidator.run(phases::set_up); });
     optimizer.keep(executor.updated());
     if (options.example && mesh.world().size() > 1) declare_comms();  // one rank sends nothing
-    if (options.cuda_graphs && StepGraph::serves(plan, mesh.world()))
+    if (options.cuda_graphs && StepGraph::serves(plan))
       graph.emplace(plan.parts.front().device, parameters);
   }
 
@@ -128,8 +128,7 @@ struct Step::Impl {
     replayed = graph && !is_recorded_or_traced && graph->ready(executor, x, y, context, loss_scale);
     const StepScope scope(replayed ? graph->captured_context(context) : context);
     const Tensor input = replayed ? graph->x() : x;  // consolidate() before a refusal gives the graph up
-    if (replayed) graph->replay([&] { executor.begin_update(graph->loss()); });
-    const std::string fault = replayed ? executor.update() : executor.run(x, y);
+    const std::string fault = replayed ? executor.run(graph->x(), graph->y(), &*graph) : executor.run(x, y);
     kept.end(replayed);
     audit.end();
     if (!fault.empty()) refuse(fault, input);

@@ -1,15 +1,30 @@
 #include "parallel/runtime/step_graph.h"
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <utility>
 
+#include "parallel/comm/transport/call_capture.h"
+#include "parallel/plan/action_kind.h"
+
 namespace trireme {
 
-bool StepGraph::serves(const Plan& plan, const World& world) {
+bool StepGraph::serves(const Plan& plan) {
   const Device device = plan.parts.front().device;
-  return device.kind == DeviceKind::cuda && world.size() == 1 && plan.programs.size() == 1 && plan.microbatches == 1 &&
-         std::all_of(plan.parts.begin(), plan.parts.end(), [&](const PartInfo& p) { return p.device == device; });
+  if (device.kind != DeviceKind::cuda || plan.programs.size() != 1 || plan.microbatches != 1) return false;
+  if (plan.tickets.shares > 0 || is_asynchronous(plan) || plan.programs.front().serves()) return false;
+  if (std::ranges::any_of(plan.parts, [&](const PartInfo& p) { return p.device != device; })) return false;
+  const auto& actions = plan.programs.front().actions;
+  const auto last_pass = std::find_if(actions.rbegin(), actions.rend(), is_pass).base();
+  return std::ranges::all_of(actions, [&](const Action& a) {
+    using K = ActionKind;
+    const auto is = [&](auto... kinds) { return ((a.kind == kinds) || ...); };
+    if (a.codec) return false;
+    if (is_pass(a) || is_reduction(a) || is(K::free, K::average, K::update)) return true;
+    if (is(K::agree)) return a.field != "count" || a.peer.axis.empty();
+    return is(K::all_gather, K::broadcast) && &a >= std::to_address(last_pass);
+  });
 }
 
 bool StepGraph::ready(Executor& executor, const Tensor& x, const Tensor& y, const StepContext& pass,
@@ -50,17 +65,30 @@ StepContext StepGraph::captured_context(StepContext pass) const {
   return pass;
 }
 
+/// Ends a part of the graph and begins the next.
+void StepGraph::cut(std::function<void(const Buckets::Complete&)> between) {
+  graph_->end();
+  between_.push_back(std::move(between));
+  graph_->begin();
+}
+
 bool StepGraph::capture(Executor& executor, const StepContext& pass) {
   const StepScope scope(captured_context(pass));
   try {
     graph_ = runtime(device_.kind).make_graph(device_);
     check(graph_ != nullptr, "step", "{} has no graphs", device_);
+    between_.clear();
+    const CallCapture calls([this](CallCapture::Replayed call) { cut([call](const Buckets::Complete&) { call(); }); });
     graph_->begin();
     loss_ = executor.compute_loss(x_, y_).clone();
     graph_->end();
+    forward_parts_ = between_.size() + 1;
+    between_.emplace_back();  // where the loss is read
     graph_->begin();
-    executor.compute_gradients();
+    executor.compute_gradients(
+        [this](std::size_t buckets) { cut([buckets](const Buckets::Complete& complete) { complete(buckets); }); });
     graph_->end();
+    between_.emplace_back();
     written_ = parameters_.written_grads();
     return true;
   } catch (const Error& e) {
@@ -71,15 +99,24 @@ bool StepGraph::capture(Executor& executor, const StepContext& pass) {
   }
 }
 
-void StepGraph::replay(const std::function<void()>& between) {
-  graph_->start(0);
-  between();
-  graph_->start(1);
+void StepGraph::forward() {
+  for (std::size_t part = 0; part < forward_parts_; ++part) {
+    graph_->start(part);
+    if (between_[part]) between_[part]({});
+  }
+}
+
+void StepGraph::backward(const Buckets::Complete& complete) {
   parameters_.set_written_grads(written_);
+  for (std::size_t part = forward_parts_; part < between_.size(); ++part) {
+    graph_->start(part);
+    if (between_[part]) between_[part](complete);
+  }
 }
 
 void StepGraph::drop() {
   graph_.reset();
+  between_.clear();  // which hold tensors of its memory
   x_ = y_ = numbers_ = loss_ = {};
   last_.reset();
 }

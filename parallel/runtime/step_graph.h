@@ -1,5 +1,7 @@
 // StepGraph: forward and backward of a step, captured once and then given to the device as a whole (CUDA graphs), which
-// spares the host to start each kernel. In two parts, so that the loss can be read while backward runs.
+// spares the host to start each kernel. In parts: the loss can be read while backward runs, and between parts what
+// ranks do together starts: collectives of layers (batch norm's statistics), and those that sum gradients. These are
+// not captured, so that they start in the order in which they do on ranks whose steps are not replayed.
 #pragma once
 #include <functional>
 #include <memory>
@@ -15,10 +17,11 @@
 
 namespace trireme {
 
-class StepGraph {
+class StepGraph final : public CapturedPasses {
  public:
-  /// Whether nobody but one device takes part in a step.
-  static bool serves(const Plan& plan, const World& world);
+  /// Whether forward and backward of the plan's one program run on one device, with nothing of the plan's between them
+  /// but what sums gradients.
+  static bool serves(const Plan& plan);
 
   /// device: where the whole model lies. parameters must outlive the graph.
   StepGraph(Device device, Parameters& parameters) : device_(device), parameters_(parameters) {}
@@ -33,10 +36,12 @@ class StepGraph {
   StepContext captured_context(StepContext pass) const;
   const Tensor& x() const { return x_; }
 
-  /// Starts it all; between() is called when forward has been started and backward not yet. Gradients count as written.
-  void replay(const std::function<void()>& between);
-  /// Of the step at hand; the next one writes over it.
-  const Tensor& loss() const { return loss_; }
+  const Tensor& y() const { return y_; }
+
+  void forward() override;
+  const Tensor& loss() const override { return loss_; }
+  /// Gradients count as written.
+  void backward(const Buckets::Complete& complete) override;
 
   /// Drops the captured graph and its memory.
   void drop();
@@ -51,6 +56,7 @@ class StepGraph {
   };
   void load(const Tensor& x, const Tensor& y, const StepContext& pass);
   bool capture(Executor& executor, const StepContext& pass);
+  void cut(std::function<void(const Buckets::Complete&)> between);
 
   Device device_;
   Parameters& parameters_;
@@ -59,6 +65,9 @@ class StepGraph {
   std::string refusal_;
   Tensor x_, y_, numbers_, loss_;  // numbers: i64 [1 + rows], the step's and the samples'
   std::vector<bool> written_;      // per entry: backward leaves a gradient
+  /// What starts between one part and the next: a call of a layer's, or all that complete() starts.
+  std::vector<std::function<void(const Buckets::Complete&)>> between_;
+  std::size_t forward_parts_ = 0;
 };
 
 }  // namespace trireme

@@ -4,11 +4,13 @@
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <exception>
 
 #include "framework/autograd/tape.h"
 #include "kernels/core/backend.h"
 #include "kernels/core/runtime.h"
+#include "parallel/comm/transport/call_capture.h"
 
 namespace trireme {
 namespace {
@@ -32,7 +34,10 @@ Tensor copied_out(const Tensor& x) {
   return host;
 }
 
+/// Of the host as NCCL sees it: the name that NCCL_HOSTID gives it, else its own. Ranks of two such names may share a
+/// device.
 std::uint64_t host_identity() {
+  if (const char* named = std::getenv("NCCL_HOSTID"); named && *named) return std::hash<std::string_view>()(named);
   char name[256] = "";
   gethostname(name, sizeof name - 1);
   return std::hash<std::string_view>()(name);
@@ -73,6 +78,17 @@ bool DeviceCommunicator::takes_link(const Call& call, const Tensor& out, const T
 }
 
 Work DeviceCommunicator::start(const Call& call, const Tensor& out, const Tensor& in, std::span<const Index> counts) {
+  if (const CallCapture* capture = CallCapture::current()) [[unlikely]] {
+    const bool host = on_host(out) && on_host(in), message = call.kind == CallKind::send || call.kind == CallKind::recv;
+    if (host || message)
+      fail(
+          to_string(call), "capturing a CUDA graph: {} cannot be replayed",
+          host ? "what the host computes of other ranks' numbers" : "a message, which another may have to meet first,");
+    capture->take([this, call, out, in, all = std::vector<Index>(counts.begin(), counts.end())] {
+      start(call, out, in, all).wait();
+    });
+    return {};
+  }
   if (on_host(out) && on_host(in)) [[likely]]
     return inner_->start(call, out, in, counts);
   if (takes_link(call, out, in)) return call.count == 0 ? Work{} : link_->start(call, out, in);

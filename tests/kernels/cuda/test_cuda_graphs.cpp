@@ -15,6 +15,9 @@ using Values = std::vector<double>;
 
 namespace {
 
+/// Before the plugin is opened: ranks get emulated devices of their own.
+const int devices = setenv("TRIREME_EMULATOR_DEVICES", "3", 0);
+
 struct Run {
   Outcome outcome;
   int replayed = 0;
@@ -82,6 +85,95 @@ TEST_CASE("replayed steps are those that are started kernel by kernel, bit for b
     CHECK(replayed.outcome.buffers == started.outcome.buffers);
   }
   CHECK(runtime(DeviceKind::cuda).in_use() == before);
+}
+
+TEST_CASE("replayed steps of several ranks are those that are started kernel by kernel, bit for bit") {
+  if (no_device()) return;
+  struct Case {
+    const char* model;
+    Shape input;
+    Strategy strategy;
+    StepOptions options;
+    OptimizerConfig recipe = Sgd{.lr = 0.02, .momentum = 0.9};
+  };
+  const DataParallelOptions small{.first_bucket = 500, .bucket = 3000};
+  DataParallelOptions own_norm = small, at_end = small;
+  own_norm.norm_scope = NormScope::local, at_end.overlap = false;
+  const std::vector<Case> cases{
+      {"mnist_cnn", {28, 28, 1}, data_parallel(small), {.optimizer = {.clip_norm = 1}}},
+      {"mnist_cnn", {28, 28, 1}, data_parallel(at_end), {}, Adam{.lr = 0.01}},
+      {"resnet20", {8, 8, 3}, data_parallel(own_norm), {.finite_every = 1}},
+      {"resnet20", {8, 8, 3}, data_parallel(small), {}, Lars{.lr = 0.1}},  // statistics of all ranks' rows
+      {"resnet20", {8, 8, 3}, data_parallel(small) | zero(1), {.optimizer = {.clip_norm = 1}}},
+      {"lenet5", {28, 28, 1}, data_parallel() | central_storage(), {}}};
+  for (int ranks : {2, 3})
+    for (const Case& c : cases) {
+      const auto number = &c - cases.data();
+      if (ranks == 3 && number != 0 && number != 3) continue;
+      INFO(c.model << " " << c.strategy.name() << " on " << ranks << " ranks");
+      const auto run = [&](bool graphs) {
+        return on_ranks(ranks, [&](World& world) {
+          const Device mine = cuda(world.rank() % open_backend(DeviceKind::cuda).devices);
+          (void)world.use(mine);
+          Module model = make_model(c.model, {.input = c.input, .classes = 10});
+          initialize(model, 1);
+          place(model, mine);
+          StepOptions options = c.options;
+          options.seed = 5, options.cuda_graphs = graphs;
+          Step step(model, cross_entropy, c.recipe, world, c.strategy, options);
+          Run run;
+          Values losses;
+          for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
+            // Batches of 6, then one of 4: on two ranks of 2 each, on three of 2, 1 and 1, where one rank's shape is
+            // as before and the others' are not.
+            Loader loader(Dataset(std::make_unique<Noise>(28, c.input)),
+                          {.batch = 6, .epoch = epoch, .shard = step.shard(), .workers = 0, .device = mine});
+            for (auto& [x, y] : loader) {
+              losses.push_back(step(x, y).item());
+              run.replayed += step.replayed();
+            }
+          }
+          run.why_not = step.not_replayed();
+          step.consolidate();
+          run.outcome = outcome(world, losses, step.parameters());
+          return run;
+        });
+      };
+      const Run started = run(false), replayed = run(true);
+      CHECK(started.replayed == 0);
+      CHECK(replayed.why_not == "");
+      CHECK(replayed.replayed >= 6);
+      CHECK(replayed.outcome.losses == started.outcome.losses);
+      CHECK(replayed.outcome.weights == started.outcome.weights);
+      CHECK(replayed.outcome.buffers == started.outcome.buffers);
+    }
+}
+
+TEST_CASE("layers that ranks divide are not replayed, and say why") {
+  if (no_device()) return;
+  const auto train_on = [](bool graphs) {
+    return on_ranks(2, [&](World& world) {
+      const Device mine = cuda(world.rank() % open_backend(DeviceKind::cuda).devices);
+      (void)world.use(mine);
+      Module model = Sequential{Linear(12, 20), relu, Linear(20, 8), relu, Linear(8, 5)};
+      initialize(model, 1);
+      place(model, mine);
+      Mesh mesh(world, {{"tensor", 2}});
+      Step step(model, cross_entropy, Sgd{.lr = 0.05}, mesh, tensor(), {.cuda_graphs = graphs});
+      Run run;
+      Values losses;
+      const Tensor x = normal({4, 12}, 0, 1, 3).to(mine), y = Tensor::full({4}, 1, DType::i64, mine);
+      for (int i = 0; i < 4; ++i) losses.push_back(step(x, y).item()), run.replayed += step.replayed();
+      run.why_not = step.not_replayed();
+      run.outcome = outcome(world, losses, step.parameters());
+      return run;
+    });
+  };
+  const Run started = train_on(false), tried = train_on(true);
+  CHECK(tried.replayed == 0);
+  CHECK_THAT(tried.why_not, contains("capturing a CUDA graph"));
+  CHECK(tried.outcome.losses == started.outcome.losses);
+  CHECK(tried.outcome.weights == started.outcome.weights);
 }
 
 TEST_CASE("a step that cannot be captured is started, and so are all after it") {
