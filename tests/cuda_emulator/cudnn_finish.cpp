@@ -158,6 +158,16 @@ void finish_config(Node& n) {
   }
 }
 
+/// The real one's compiler wants whole words of all operands, and says so only here.
+void compile(const Node& graph) {
+  for (const NodePtr& operation : graph.nodes(CUDNN_ATTR_OPERATIONGRAPH_OPS)) {
+    const Operands o = operands(*operation);
+    for (const auto* all : {&o.read, &o.written})
+      for (const Tensor& t : *all)
+        demand(t.alignment >= 4, CUDNN_STATUS_INTERNAL_ERROR, "runtime kernel compilation failure");
+  }
+}
+
 void finish_plan(Node& n) {
   demand(n.has(CUDNN_ATTR_EXECUTION_PLAN_HANDLE) || n.has(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP), CUDNN_STATUS_BAD_PARAM,
          "a plan wants a handle or a device");
@@ -168,6 +178,8 @@ void finish_plan(Node& n) {
   demand(n.has(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG), CUDNN_STATUS_BAD_PARAM, "a plan wants an engine");
   const Node& config = n.node(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
   const Engine e = engine_of(config);
+  if (e.number == Engine::fusing)
+    compile(config.node(CUDNN_ATTR_ENGINECFG_ENGINE).node(CUDNN_ATTR_ENGINE_OPERATION_GRAPH));
   const std::string text = to_json(config);
   put(n, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, std::vector<char>(text.begin(), text.end()));
   put(n, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, std::vector{e.workspace});

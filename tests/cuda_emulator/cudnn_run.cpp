@@ -188,6 +188,14 @@ void execute(const Node& plan, const Node& pack, cudaStream_t stream) {
   const std::map<Index, void*> pointers = pointers_of(pack, tensors);
   void* workspace =
       pack.has(CUDNN_ATTR_VARIANT_PACK_WORKSPACE) ? pack.value<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE) : nullptr;
+  // Plans are made for any alignment; what an engine wants of addresses it says here.
+  for (const auto& [id, p] : pointers) {
+    const auto at = reinterpret_cast<std::uintptr_t>(p);
+    demand(chosen.number != Engine::tiled || at % 16 == 0, CUDNN_STATUS_NOT_SUPPORTED,
+           "tiles are read 16 bytes at a time");
+    demand(chosen.number != Engine::direct || at % 4 == 0, CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER,
+           "the engine reads whole words");
+  }
   const auto room = static_cast<std::size_t>(chosen.workspace);
   demand(room == 0 || workspace != nullptr, CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "the plan wants a workspace");
   const bool whole = tensors.begin()->second.type == CUDNN_DATA_DOUBLE;

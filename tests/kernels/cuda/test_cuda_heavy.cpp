@@ -150,6 +150,21 @@ TEST_CASE("convolution on a device equals the CPU's", "[conv]") {
   check_large_convolutions();
 }
 
+TEST_CASE("a convolution's operands may lie worse than those that its plan was measured with", "[conv]") {
+  if (no_device()) return;
+  Array x = filled({2, 5, 5, 8}, DType::bf16), w = filled({8, 3, 3, 8}, DType::bf16), y({2, 3, 3, 8}, DType::bf16);
+  Array x64 = as_f64(x), w64 = as_f64(w), y64({2, 3, 3, 8}, DType::f64);
+  run<kernel::Conv>(y64.view(), x64.view(), w64.view(), View{}, View{}, ConvOptions{});
+  for (Index shift : {4, 2, 1, 2}) {
+    INFO(shift);
+    const DeviceArray x_there(x, shift), w_there(w, shift), y_there(y, shift);
+    Kernel<kernel::Conv>::on(DeviceKind::cuda)(y_there.view(), x_there.view(), w_there.view(), View{}, View{},
+                                               ConvOptions{});
+    y_there.fetch();
+    agree(y, y64, rounding(DType::bf16, 72));
+  }
+}
+
 TEST_CASE("a convolution's moments on a device are those of its output", "[conv][moments]") {
   if (no_device()) return;
   for (DType type : device_types)
