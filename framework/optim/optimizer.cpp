@@ -15,11 +15,7 @@ namespace {
 
 double squares_of(const FlatBuffer& flat, const Slice& slice) {
   double all = 0;
-  for (const Slice& part : flat.cut(slice)) {
-    const Tensor numbers = flat.rows(part.begin, part.end), sum = Tensor::zeros({1}, DType::f64, numbers.device());
-    launch<kernel::SumSquares>(sum, numbers);
-    all += sum.item();
-  }
+  for (const double part : flat.squares(flat.cut(slice))) all += part;
   return all;
 }
 /// Of an entry's part of a flat block, and of what other holders have of it.
@@ -183,28 +179,21 @@ std::vector<double> Optimizer::trust_ratios(const Slice& slice, double grad_scal
   std::vector<double> trusts(ranges_.size(), 1.0);
   if (!config_.wants_whole_tensors()) return trusts;
   std::vector<std::size_t> wanted;  // ranges; each is one entry's
-  std::vector<FlatBuffer::Extent> two_each;
+  std::vector<Slice> slices;
   for (std::size_t i = 0; i < ranges_.size(); ++i) {
     const ParameterStore::Entry& e = *ranges_[i].entry;
     if (e.use != StateKind::weight || common_of(slice, ranges_[i].slice).size() <= 0) continue;
     if (slice.begin > e.slice.begin || e.slice.end > slice.end)
       fail(name(), "slice [{}, {}) cuts '{}' in two; its rate needs the norm of the whole tensor", slice.begin,
            slice.end, e.name);
-    wanted.push_back(i), two_each.push_back({2, e.tensor.device()});
+    wanted.push_back(i), slices.push_back(e.slice);
   }
   if (wanted.empty() || !config_.has_trust_ratio()) return trusts;
-  const FlatBuffer sums(two_each, 0, DType::f64);
-  for (std::size_t k = 0; k < wanted.size(); ++k) {
-    const Slice& s = ranges_[wanted[k]].entry->slice;
-    const auto at = static_cast<Index>(2 * k);
-    launch<kernel::SumSquares>(sums.rows(at, at + 1), parameters_.values().rows(s.begin, s.end));
-    launch<kernel::SumSquares>(sums.rows(at + 1, at + 2), parameters_.grads().rows(s.begin, s.end));
-  }
-  const std::vector<double> squares = sums.to_vector();
+  const std::vector<double> values = parameters_.values().squares(slices), grads = parameters_.grads().squares(slices);
   for (std::size_t k = 0; k < wanted.size(); ++k) {
     const Range& range = ranges_[wanted[k]];
-    const double value = norm_of(squares[2 * k], *range.entry);
-    const double grad = norm_of(squares[2 * k + 1], *range.entry) * std::abs(grad_scale);
+    const double value = norm_of(values[k], *range.entry);
+    const double grad = norm_of(grads[k], *range.entry) * std::abs(grad_scale);
     trusts[wanted[k]] = config_.trust_ratio(value, grad, range.weight_decay);
   }
   return trusts;

@@ -110,7 +110,7 @@ void Lamb::update(const OptimizerUpdate& u) const {
   if (u.over_holders) {
     const auto norm = [&](const Tensor& t) {
       const Tensor sum = Tensor::zeros({1}, DType::f64, t.device());
-      launch<kernel::SumSquares>(sum, t);
+      launch<kernel::SumSquares>(sum, t, Tensor());
       return std::sqrt(u.over_holders(sum.item()));
     };
     const double value = norm(u.value), step = norm(r);

@@ -329,18 +329,11 @@ const ParameterStore::Entry* ParameterStore::first_non_finite_value(const std::v
 
 const ParameterStore::Entry* ParameterStore::first_non_finite(const FlatBuffer& all,
                                                               const std::function<Slice(const Entry&)>& part_of) const {
-  std::vector<FlatBuffer::Extent> one_each;
-  for (const Entry& e : entries()) one_each.push_back({1, e.tensor.device()});
-  const FlatBuffer sums(one_each, 0, DType::f64);
-  for (std::size_t i = 0; i < entries().size(); ++i) {
-    const Slice part = part_of(entries()[i]);
-    if (part.size() <= 0) continue;
-    const auto at = static_cast<Index>(i);
-    launch<kernel::SumSquares>(sums.rows(at, at + 1), all.rows(part.begin, part.end));
-  }
-  const std::vector<double> host = sums.to_vector();
+  std::vector<Slice> parts;
+  for (const Entry& e : entries()) parts.push_back(part_of(e));
+  const std::vector<double> squares = all.squares(parts);
   for (std::size_t i = 0; i < entries().size(); ++i)
-    if (!std::isfinite(host[i])) return &entries()[i];
+    if (!std::isfinite(squares[i])) return &entries()[i];
   return nullptr;
 }
 

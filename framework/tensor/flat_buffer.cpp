@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "framework/tensor/launch.h"
+#include "kernels/contracts/move.h"
+
 namespace trireme {
 
 FlatBuffer::FlatBuffer(const std::vector<Extent>& extents, double value, DType dtype) {
@@ -37,6 +40,32 @@ std::vector<Slice> FlatBuffer::cut(const Slice& slice) const {
     if (part.size() > 0) parts.push_back(part);
   }
   return parts;
+}
+
+std::vector<double> FlatBuffer::squares(const std::vector<Slice>& slices) const {
+  std::vector<std::vector<std::size_t>> on_block(blocks_.size());
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    if (slices[i].size() <= 0) continue;
+    (void)rows(slices[i].begin, slices[i].end);
+    on_block[block_of(slices[i].begin)].push_back(i);
+  }
+  std::vector<Tensor> sums(blocks_.size());
+  for (std::size_t b = 0; b < blocks_.size(); ++b) {
+    if (on_block[b].empty()) continue;
+    const auto n = std::ssize(on_block[b]);
+    const Tensor bounds = Tensor::empty({n, 2}, DType::i64);
+    auto* at = bounds.data<std::int64_t>();
+    for (std::size_t i : on_block[b]) *at++ = slices[i].begin - starts_[b], *at++ = slices[i].end - starts_[b];
+    sums[b] = Tensor::zeros({n}, DType::f64, blocks_[b].device());
+    trireme::launch<kernel::SumSquares>(sums[b], blocks_[b], bounds.to(blocks_[b].device()));
+  }
+  std::vector<double> all(slices.size());
+  for (std::size_t b = 0; b < blocks_.size(); ++b) {
+    if (on_block[b].empty()) continue;
+    const std::vector<double> found = sums[b].to_vector();
+    for (std::size_t k = 0; k < found.size(); ++k) all[on_block[b][k]] = found[k];
+  }
+  return all;
 }
 
 std::vector<double> FlatBuffer::to_vector() const {

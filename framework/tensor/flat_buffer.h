@@ -40,6 +40,9 @@ class FlatBuffer {
   /// The slice in parts that each lie on one device, in order.
   std::vector<Slice> cut(const Slice&) const;
   std::vector<double> to_vector() const;  ///< all elements in order, converted; waits for the devices
+  /// The sum of squares of each slice, in f64, by one kernel for each device; waits for the devices. Throws Error for a
+  /// slice that lies on several.
+  std::vector<double> squares(const std::vector<Slice>&) const;
 
  private:
   std::size_t block_of(Index at) const;  // the last one, behind the end; throws where there is none

@@ -59,11 +59,13 @@ struct ArgMax {
   /// index is the output.
   using Fn = void(View index, View x);
 };
-/// sum[0] (f64) = sum of squares of x, any shape, a floating type; summed in f64.
+/// sums[i] (f64 [n]) = sum of squares of the elements slices[i, 0] to slices[i, 1] of x (any shape, a floating type), in
+/// memory's order, without the last; summed in f64. slices: i64 [n, 2] on x's device, its numbers in [0, x.numel()] and
+/// not falling, which is not checked; none: all of x is one sum.
 struct SumSquares {
   static constexpr char name[] = "sum_squares";  ///< in errors, profiles and census()
-  /// sum is the output, one number.
-  using Fn = void(View sum, View x);
+  /// sums is the output.
+  using Fn = void(View sums, View x, View slices);
 };
 
 }  // namespace kernel

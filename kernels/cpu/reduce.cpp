@@ -190,12 +190,17 @@ void argmax(View index, View x) {
   });
 }
 
-void sum_squares(View sum, View x) {
+void sum_squares(View sums, View x, View slices) {
   constexpr auto op = kernel::SumSquares::name;
-  check_sum_squares(sum);
+  check_sum_squares(sums, slices);
+  const Index whole[] = {0, x.numel()};
+  const Index* bounds = slices ? slices.as<const Index>() : whole;
   dispatch_float(x.dtype, op, [&](auto t) {
-    auto from = x.as<const decltype(t)>();
-    *sum.as<double>() = total(x.numel(), [from](Index at, Index n) { return row_squares(from + at, n); });
+    for (Index i = 0; i < sums.numel(); ++i) {
+      const auto* from = x.as<const decltype(t)>() + bounds[2 * i];
+      sums.as<double>()[i] =
+          total(bounds[2 * i + 1] - bounds[2 * i], [from](Index at, Index n) { return row_squares(from + at, n); });
+    }
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <mutex>
 #include <optional>
 #include <unordered_map>
@@ -12,8 +13,12 @@
 namespace trireme::gpu {
 namespace {
 
-/// Seconds after which a job is content with the best that it has measured.
-constexpr double budget = 2;
+/// Seconds after which a job is content with the best that it has measured, 2 unless TRIREME_PLAN_SECONDS says
+/// otherwise; 0: with the first that runs.
+double budget() {
+  const char* seconds = std::getenv("TRIREME_PLAN_SECONDS");
+  return seconds ? std::strtod(seconds, nullptr) : 2;
+}
 
 struct PlanKeyHash {
   std::size_t operator()(const PlanKey& k) const {
@@ -127,10 +132,11 @@ class Choice {
 
   Planned choose() {
     const auto start = std::chrono::steady_clock::now();
+    const double most = budget();
     std::size_t tried = 0;
     for (const auto& [way, engine] : all_candidates()) {
       const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
-      if (tried == most_measured || (best_.plan && spent.count() > budget)) break;
+      if (tried == most_measured || (best_.plan && spent.count() > most)) break;
       try {
         tried += measure(way, Plan(*graphs_[way], Target(handle_), engine));
       } catch (const Error&) {}  // cuDNN refuses

@@ -48,43 +48,61 @@ struct Stretches {
   Index rows, width, parts;
 };
 
+/// What a team makes of part `part` of so many, of `width` elements.
+template <class Team, int n, class P>
+__device__ double stretch_part(const typename P::T* from, Index width, Index part, Index parts) {
+  using A = typename P::Sum;
+  constexpr int ahead = 4, run = 64;  // packs that a thread reads at once; packs gathered before f64 takes over
+  const Index packs = width / n, end = packs * (part + 1) / parts;
+  double total = P::template none<double>();
+  for (Index at = packs * part / parts + Team::rank(); at < end;) {
+    A acc[n];
+#pragma unroll
+    for (A& a : acc) a = P::template none<A>();
+    for (int i = 0; i < run && at < end; i += ahead) {
+      Pack<typename P::T, n> next[ahead];
+#pragma unroll
+      for (int u = 0; u < ahead; ++u)
+        if (at + u * Team::size < end) next[u] = load<n>(from + (at + u * Team::size) * n);
+#pragma unroll
+      for (int u = 0; u < ahead; ++u)
+        if (at + u * Team::size < end)
+#pragma unroll
+          for (int j = 0; j < n; ++j) P::add(acc[j], next[u].v[j]);
+      at += ahead * Team::size;
+    }
+#pragma unroll
+    for (const A& a : acc) total = typename P::Op{}(total, static_cast<double>(a));
+  }
+  const Index tail = packs * n + Team::rank();  // fewer than n elements, of the last part
+  if (part == parts - 1 && tail < width) {
+    A last = P::template none<A>();
+    P::add(last, from[tail]);
+    total = typename P::Op{}(total, static_cast<double>(last));
+  }
+  return Team::combine(total, P::template none<double>(), typename P::Op{});
+}
+
 /// partials[row][part]
 template <class Team, int n, class P>
 __global__ void __launch_bounds__(block) stretch_parts(Stretches s, const typename P::T* x, double* partials) {
-  using A = typename P::Sum;
-  constexpr int ahead = 4, run = 64;  // packs that a thread reads at once; packs gathered before f64 takes over
   for (Index k = Team::first(); k < s.rows * s.parts; k += Team::step()) {
-    const Index row = k / s.parts, part = k - row * s.parts, packs = s.width / n;
-    const Index end = packs * (part + 1) / s.parts;
-    const typename P::T* from = x + row * s.width;
-    double total = P::template none<double>();
-    for (Index at = packs * part / s.parts + Team::rank(); at < end;) {
-      A acc[n];
-#pragma unroll
-      for (A& a : acc) a = P::template none<A>();
-      for (int i = 0; i < run && at < end; i += ahead) {
-        Pack<typename P::T, n> next[ahead];
-#pragma unroll
-        for (int u = 0; u < ahead; ++u)
-          if (at + u * Team::size < end) next[u] = load<n>(from + (at + u * Team::size) * n);
-#pragma unroll
-        for (int u = 0; u < ahead; ++u)
-          if (at + u * Team::size < end)
-#pragma unroll
-            for (int j = 0; j < n; ++j) P::add(acc[j], next[u].v[j]);
-        at += ahead * Team::size;
-      }
-#pragma unroll
-      for (const A& a : acc) total = typename P::Op{}(total, static_cast<double>(a));
-    }
-    const Index tail = packs * n + Team::rank();  // fewer than n elements, of the last part
-    if (part == s.parts - 1 && tail < s.width) {
-      A last = P::template none<A>();
-      P::add(last, from[tail]);
-      total = typename P::Op{}(total, static_cast<double>(last));
-    }
-    total = Team::combine(total, P::template none<double>(), typename P::Op{});
+    const Index row = k / s.parts;
+    const double total = stretch_part<Team, n, P>(x + row * s.width, s.width, k - row * s.parts, s.parts);
     if (Team::rank() == 0) partials[k] = total;
+  }
+}
+
+/// The same of stretches of x that begin and end where slices says. n: of those that begin at a multiple of it.
+template <int n, class P>
+__global__ void __launch_bounds__(block)
+    slice_parts(Stretches s, const typename P::T* x, const Index* slices, double* partials) {
+  using Whole = Team<block>;
+  for (Index k = Whole::first(); k < s.rows * s.parts; k += Whole::step()) {
+    const Index row = k / s.parts, begin = slices[2 * row], width = slices[2 * row + 1] - begin;
+    const double total = begin % n == 0 ? stretch_part<Whole, n, P>(x + begin, width, k - row * s.parts, s.parts)
+                                        : stretch_part<Whole, 1, P>(x + begin, width, k - row * s.parts, s.parts);
+    if (Whole::rank() == 0) partials[k] = total;
   }
 }
 
@@ -105,12 +123,18 @@ struct MergeStretches {
   }
 };
 
+/// Parts of so many stretches of `width` elements: a thread has 16 packs at least, and there are four blocks to a
+/// multiprocessor at most, where rows allow it.
+template <class T>
+Stretches cut_stretches(const On& on, Index rows, Index width) {
+  const Index most = std::max<Index>(static_cast<Index>(on.multiprocessors()) * 4 / rows, 1);
+  return {rows, width, std::clamp<Index>(width / (block * pack<T> * 16), 1, most)};
+}
+
 template <class P, class T>
 void reduce_rows(const On& on, T* y, const typename P::T* x, Index rows, Index width, double scale) {
   constexpr int n = pack<typename P::T>;
-  // A thread has 16 packs at least, and there are four blocks to a multiprocessor at most, where rows allow it.
-  const Index most = std::max<Index>(static_cast<Index>(on.multiprocessors()) * 4 / rows, 1);
-  const Stretches s{rows, width, std::clamp<Index>(width / (block * n * 16), 1, most)};
+  const Stretches s = cut_stretches<typename P::T>(on, rows, width);
   const Scratch partials(on, static_cast<std::size_t>(rows * s.parts) * sizeof(double));
   const bool vector = aligned(x) && (rows == 1 || width % n == 0), small = width <= 2048;
   const auto start = [&](auto kernel, int teams) {
@@ -125,6 +149,23 @@ void reduce_rows(const On& on, T* y, const typename P::T* x, Index rows, Index w
   else
     start(stretch_parts<Team<block>, 1, P>, 1);
   each_row_by<Team<warp>, 1>(on, rows, MergeStretches<P, T>{y, partials.as<const double>(), s.parts, scale});
+}
+
+/// Of so many slices of x's `total` elements, as if all were about as long.
+template <class P>
+void reduce_slices(const On& on, double* y, const typename P::T* x, Index total, const Index* slices, Index count) {
+  constexpr int n = pack<typename P::T>;
+  Stretches s = cut_stretches<typename P::T>(on, 1, total);
+  s.rows = count, s.parts = ceil_div(s.parts, count);
+  const Scratch partials(on, static_cast<std::size_t>(count * s.parts) * sizeof(double));
+  const auto start = [&](auto kernel) {
+    run(on, blocks_for(on, count * s.parts, 1), block, kernel, s, x, slices, partials.as<double>());
+  };
+  if (aligned(x))
+    start(slice_parts<n, P>);
+  else
+    start(slice_parts<1, P>);
+  each_row_by<Team<warp>, 1>(on, count, MergeStretches<P, double>{y, partials.as<const double>(), s.parts, 1});
 }
 
 template <class T>
@@ -263,13 +304,18 @@ void argmax(View index, View x) {
   });
 }
 
-void sum_squares(View sum, View x) {
+void sum_squares(View sums, View x, View slices) {
   constexpr auto op = kernel::SumSquares::name;
-  check_sum_squares(sum);
+  check_sum_squares(sums, slices);
+  if (sums.numel() == 0) return;
   const On on(x.device, op);
   dispatch_device_float(x.dtype, op, [&](auto t) {
-    using T = decltype(t);
-    reduce_rows<SquaresOf<T>>(on, sum.as<double>(), x.as<const T>(), 1, x.numel(), 1);
+    using P = SquaresOf<decltype(t)>;
+    const auto* from = x.as<const decltype(t)>();
+    if (slices)
+      reduce_slices<P>(on, sums.as<double>(), from, x.numel(), slices.as<const Index>(), sums.numel());
+    else
+      reduce_rows<P>(on, sums.as<double>(), from, 1, x.numel(), 1);
   });
 }
 

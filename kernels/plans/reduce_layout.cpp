@@ -36,9 +36,13 @@ void check_argmax(const View& index, const View& x) {
   check(rows == 0 || row_width(x.shape) > 0, op, "no element to choose from in {}", x.shape);
 }
 
-void check_sum_squares(const View& sum) {
-  check(sum.dtype == DType::f64 && sum.numel() == 1, kernel::SumSquares::name,
-        "got {} {} for the sum, expected one f64", sum.dtype, sum.shape);
+void check_sum_squares(const View& sums, const View& slices) {
+  constexpr auto op = kernel::SumSquares::name;
+  const Index n = slices ? row_count(slices.shape) : 1;
+  check(!slices || (slices.dtype == DType::i64 && slices.shape == Shape{n, 2}), op,
+        "got {} {} for slices, expected i64 [n, 2]", slices.dtype, slices.shape);
+  check(sums.dtype == DType::f64 && sums.numel() == n, op, "got {} {} for the sums, expected {} f64", sums.dtype,
+        sums.shape, n);
 }
 
 }  // namespace trireme

@@ -18,7 +18,7 @@ ReduceLayout reduce_layout(const View& y, const View& x, ReduceKind);
 
 /// Throws Error unless index is i64 with one number per row of x, and rows have elements.
 void check_argmax(const View& index, const View& x);
-/// Throws Error unless sum is one f64.
-void check_sum_squares(const View& sum);
+/// Throws Error unless sums is f64 with one number, or one for each row of slices.
+void check_sum_squares(const View& sums, const View& slices);
 
 }  // namespace trireme

@@ -13,6 +13,7 @@ Agreement::Agreement(Optimizer& optimizer, const std::vector<Slice>& updated, co
 
 void Agreement::begin() {
   count_ = loss_ = flags_ = square_ = {};
+  summed_over_ = nullptr;
   told_.clear();
   read_ = {};
   norm_ = NAN;
@@ -31,7 +32,11 @@ Work Agreement::start(const Action& a, Communicator* comm) {
                 : Tensor::empty({}, parameters.dtype(), parameters.values().blocks().back().device());
     return comm->broadcast(loss_, a.peer.root);
   }
-  if (a.field == "loss") return comm->all_reduce(loss_);
+  if (a.field == "loss") {
+    if (loss_.device().kind == DeviceKind::cpu) return comm->all_reduce(loss_);
+    read_ = HostCopy(loss_), summed_over_ = comm;
+    return {};
+  }
   if (a.field == "count") return comm ? comm->all_reduce(count_) : Work{};
   if (agrees_on_flags(a)) {
     std::vector<double> flags;
@@ -53,6 +58,11 @@ Work Agreement::start(const Action& a, Communicator* comm) {
 }
 
 void Agreement::finish(const Action& a) {
+  if (Communicator* comm = a.field == "loss" ? std::exchange(summed_over_, nullptr) : nullptr) {
+    loss_ = Tensor::scalar(read_.item(), loss_.dtype());
+    read_ = {};
+    comm->all_reduce(loss_).wait();
+  }
   if (!agrees_on_flags(a)) return;
   const auto names = names_in(a.field);
   for (std::size_t i = 0; i < names.size(); ++i)

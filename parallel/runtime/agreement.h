@@ -64,7 +64,10 @@ class Agreement {
   // together
   Tensor count_, loss_, flags_, square_;
   std::set<std::string> raised_, told_;  // told: flags that came to 0, "finite" among them where it is not
-  HostCopy read_;                        // of a loss that is not summed: on its way while backward runs
+  HostCopy read_;                        // of a loss on a device, on its way while backward runs
+  /// Ranks with which that loss is summed on the host once it has come: among the device's own calls it would be read
+  /// behind backward. Null: it is not, or has been.
+  Communicator* summed_over_ = nullptr;
 };
 
 }  // namespace trireme

@@ -79,11 +79,24 @@ TEST_CASE("sum of squares") {
   for (DType t : floating)
     for (Index n : {Index{0}, Index{1}, Index{33}, Index{100000}}) {
       Data x = random({n}, t), sum(Shape{}, DType::f64);
-      run<kernel::SumSquares>(sum, x);
+      run<kernel::SumSquares>(sum, x, View{});
       double expected = 0;
       for (double v : x.values()) expected += v * v;
       require_near(sum.values(), {expected}, 1e-12);
+      if (n < 33) continue;
+      const Numbers bounds{0, 0, 0, 5, 5, 6, 16, 32, 7, static_cast<double>(n)};
+      Data slices({5, 2}, DType::i64, bounds), sums({5}, DType::f64);
+      run<kernel::SumSquares>(sums, x, slices);
+      Numbers each(5);
+      for (std::size_t i = 0; i < 5; ++i)
+        for (auto k = static_cast<std::size_t>(bounds[2 * i]); k < static_cast<std::size_t>(bounds[2 * i + 1]); ++k)
+          each[i] += x.values()[k] * x.values()[k];
+      require_near(sums.values(), each, 1e-12);
     }
+  REQUIRE_THROWS_WITH(run<kernel::SumSquares>(Data({2}, DType::f64), Data({4}, DType::f32), View{}),
+                      Catch::Contains("expected 1 f64"));
+  REQUIRE_THROWS_WITH(run<kernel::SumSquares>(Data({2}, DType::f64), Data({4}, DType::f32), Data({4}, DType::i64)),
+                      Catch::Contains("i64 [n, 2]"));
 }
 
 namespace {

@@ -222,7 +222,18 @@ TEST_CASE("argmax and the sum of squares on a device equal the CPU's") {
       }
     for (Index n : {Index{0}, Index{1}, Index{33}, Index{100003}}) {
       Array x = real({n}, t), sum(Shape{}, DType::f64);
-      beside<kernel::SumSquares>({1e-12}, sum, x);
+      beside<kernel::SumSquares>({1e-12}, sum, x, View{});
+    }
+    for (Index n : {Index{1}, Index{90}, Index{100003}, Index{1000003}}) {
+      const Index count = pick(1, 200);
+      Array x = real({n}, t), sums({count}, DType::f64), slices({count, 2}, DType::i64);
+      for (Index i = 0; i < count; ++i) {
+        const Index a = pick(0, n), b = i % 3 == 0 ? std::min(n, a + 7) : pick(0, n);
+        const Index step = i % 2 == 0 ? 16 : 1;  // of which both ways are taken
+        slices.set(2 * i, static_cast<double>(std::min(a, b) / step * step));
+        slices.set(2 * i + 1, static_cast<double>(std::max(a, b)));
+      }
+      beside<kernel::SumSquares>({1e-12}, sums, x, slices);
     }
   }
 }
