@@ -74,6 +74,7 @@ int main(int argc, char** argv) {
   ModelOptions options = row.usual;
   if (row.text) {
     options.input = {number("--context")}, options.classes = number("--vocabulary");
+    options.arch.dropout = 0;
     if (number("--layers") > 0) options.arch.layers = number("--layers");
     if (dtype != DType::f32) options.dtype = dtype;
   } else if (row.name != "mnist_cnn") {

@@ -1,8 +1,10 @@
 """PyTorch on a GPU: times training steps or inference on one batch that stays there and prints one JSON line. The counterpart of
 bench/gpu_step.cpp. Eager at its best: channels last, autocast, cudnn.benchmark, fused optimizers; --compile NAME: torch.compile in that mode.
-  --same FOLDER: from the weights and the batch that gpu_step left there, and prints the losses of --steps steps."""
+  --same FOLDER: from the weights and the batch that gpu_step left there, prints the losses of --steps steps in f64, and in each of --dtypes
+  those of three runs, whose weights differ by less than f32 tells apart."""
 import argparse
 import contextlib
+import copy
 import json
 import time
 
@@ -12,7 +14,7 @@ from torch_nets import Gpt, MnistCnn, resnet50
 
 parser = argparse.ArgumentParser()
 for name, value in {"model": "resnet50", "mode": "train", "dtype": "bf16", "batch": 256, "steps": 20, "runs": 7, "warmup": 20, "size": 224, "context": 1024,
-                    "vocabulary": 50304, "layers": 12, "compile": "", "same": "", "device": "cuda"}.items():
+                    "vocabulary": 50304, "layers": 12, "compile": "", "same": "", "dtypes": "f32,bf16", "device": "cuda"}.items():
     parser.add_argument(f"--{name}", type=type(value), default=value)
 args = parser.parse_args()
 gpu, device = args.device == "cuda", torch.device(args.device)
@@ -20,7 +22,8 @@ gpu, device = args.device == "cuda", torch.device(args.device)
 torch.manual_seed(1)
 torch.backends.cudnn.benchmark = not args.same
 torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = args.dtype == "tf32"
-narrow = {"bf16": torch.bfloat16, "f16": torch.float16}.get(args.dtype)
+halves = {"bf16": torch.bfloat16, "f16": torch.float16}
+narrow = halves.get(args.dtype)
 text, classes = args.model == "gpt2", 10 if args.model == "mnist_cnn" else 1000
 
 
@@ -62,14 +65,52 @@ if not text:
     net, x = net.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
 
 
-def autocast():
-    return torch.autocast(args.device, narrow) if narrow else contextlib.nullcontext()
+def autocast(dtype=narrow):
+    return torch.autocast(args.device, dtype) if dtype else contextlib.nullcontext()
+
+
+def optimizer_of(net):
+    fused = {"fused": True} if gpu else {}
+    if text:
+        return torch.optim.AdamW(net.parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1, **fused)
+    return torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4, **fused)
+
+
+def losses_from(net, x, y, dtype):
+    optimizer, all = optimizer_of(net), []
+    for _ in range(args.steps):
+        optimizer.zero_grad(set_to_none=True)
+        with autocast(dtype):
+            loss = net(x, y) if text else F.cross_entropy(net(x), y)
+        loss.backward()
+        if text:
+            torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        all.append(loss.item())
+    return all
+
+
+def all_losses():
+    exact = copy.deepcopy(net).double()
+    losses = {"f64": losses_from(exact, x if text else x.double(), y, None), "version": torch.__version__}
+    for dtype in args.dtypes.split(","):
+        losses[dtype] = []
+        for run in range(3):
+            other = copy.deepcopy(net)
+            with torch.no_grad():
+                for p in other.parameters() if run else []:
+                    p.mul_(1 + 1e-7 * torch.randn_like(p))
+            losses[dtype].append(losses_from(other, x, y, halves.get(dtype)))
+    return losses
 
 
 def compiled(f):
     return torch.compile(f, mode=args.compile) if args.compile else f
 
 
+if args.same:
+    print(json.dumps(all_losses()))
+    raise SystemExit
 if args.mode == "infer":
     # Folded and narrow throughout, which is what serves fastest: no casts at run time.
     net.eval()
@@ -82,9 +123,7 @@ if args.mode == "infer":
             return model(x)
 else:
     model = compiled(net)
-    fused = {"fused": True} if gpu else {}
-    optimizer = (torch.optim.AdamW(net.parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1, **fused) if text
-                 else torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4, **fused))
+    optimizer = optimizer_of(net)
     scaler = torch.amp.GradScaler("cuda", enabled=gpu and args.dtype == "f16")
 
     def step():
@@ -99,9 +138,6 @@ else:
         scaler.update()
         return loss.detach()
 
-if args.same:
-    print(json.dumps({"losses": [step().item() for _ in range(args.steps)], "version": torch.__version__}))
-    raise SystemExit
 for _ in range(args.warmup):
     value = step().flatten()[0].item()
 if gpu:
