@@ -259,11 +259,9 @@ bool run_planned(const On& on, const PlanKey& key, const PlanResult& result, std
     status = run(on, c.handle, *p.plan, ways[p.way], result.data);
   }
   p.proven = true;
-  if (status == CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER) return false;  // those it was measured with lay better
-  if (status / 1000 == CUDNN_STATUS_NOT_SUPPORTED / 1000) {
-    p.plan.reset();
+  // What it was measured with lay better. The plan stays: captured graphs may hold kernels of it.
+  if (status == CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER || status / 1000 == CUDNN_STATUS_NOT_SUPPORTED / 1000)
     return false;
-  }
   ok(status, on.op());
   return true;
 }
