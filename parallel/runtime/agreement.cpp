@@ -27,9 +27,9 @@ void Agreement::set_loss(const Tensor& share, bool is_final) {
 Work Agreement::start(const Action& a, Communicator* comm) {
   if (a.field == "loss" && a.peer.root >= 0) {
     const Parameters& parameters = optimizer_.parameters();
-    loss_ = comm->rank() == a.peer.root
-                ? loss_.to(parameters.dtype())
-                : Tensor::empty({}, parameters.dtype(), parameters.values().blocks().back().device());
+    const Device device = parameters.values().blocks().back().device();
+    loss_ = comm->rank() == a.peer.root ? loss_.to(parameters.dtype()).to(device)
+                                        : Tensor::empty({}, parameters.dtype(), device);
     return comm->broadcast(loss_, a.peer.root);
   }
   if (a.field == "loss") {
