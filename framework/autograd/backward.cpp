@@ -4,6 +4,7 @@
 #include <climits>
 #include <map>
 
+#include "framework/autograd/node.h"
 #include "framework/autograd/tape.h"
 #include "kernels/core/named_range.h"
 #include "kernels/core/runtime.h"
@@ -289,6 +290,7 @@ Gradients::Target Session::target(int at) {
     LeafState& leaf = *node.leaf;
     check_bound(leaf);
     if (!leaf.grad) leaf.grad = Tensor::empty(node.shape, node.dtype, node.device);
+    if (leaf.given_back) detail::restore_grad(leaf);
     return {leaf.grad, std::exchange(leaf.written, true)};
   }
   if (!e.grad) {
@@ -317,8 +319,10 @@ void Session::contribute(int at, Tensor gradient) {
     leaf.grad = gradient.clone();
   else if (leaf.written)
     add_into(leaf.grad, gradient);
-  else
+  else {
+    detail::restore_grad(leaf);
     copy_unnoted(leaf.grad, gradient);
+  }
   leaf.written = true;
 }
 

@@ -1,5 +1,9 @@
 #include "framework/autograd/node.h"
 
+#include "framework/tensor/launch.h"
+#include "kernels/contracts/elementwise.h"
+#include "kernels/core/runtime.h"
+
 namespace trireme {
 namespace {
 
@@ -46,13 +50,27 @@ std::uint64_t add_grad_hook(const Tensor& leaf, std::function<void(const Tensor&
 void remove_grad_hook(const Tensor& leaf, std::uint64_t id) {
   std::erase_if(leaf_of(leaf, "remove_grad_hook").hooks, [id](const auto& hook) { return hook.first == id; });
 }
-void detail::set_grad_block(const Tensor& leaf, const Tensor& grad) {
+void detail::set_grad_block(const Tensor& leaf, const Tensor& room) {
   LeafState& state = leaf_of(leaf, "set_grad_block");
+  const Tensor grad = room.view_rows(0, leaf.numel()).reshape(leaf.shape());
   check(grad.shape() == leaf.shape() && grad.dtype() == leaf.dtype() && grad.device() == leaf.device(),
         "set_grad_block", "the leaf is {} {} on {}, the block {} {} on {}", leaf.dtype(), leaf.shape(), leaf.device(),
         grad.dtype(), grad.shape(), grad.device());
   if (state.written) copy_unnoted(grad, state.grad);
-  state.grad = grad.detach();
+  state.grad = grad.detach(), state.room = room.detach();
+}
+void detail::set_grad_given_back(const Tensor& leaf) { leaf_of(leaf, "grad").given_back = true; }
+void detail::restore_grad(LeafState& leaf) {
+  if (!std::exchange(leaf.given_back, false)) return;
+  const View all = leaf.room.view();
+  runtime(all.device.kind).restore(all.data, static_cast<std::size_t>(all.bytes()), all.device);
+  if (const Index n = leaf.grad.numel(); n < leaf.room.numel())
+    launch<kernel::Fill>(leaf.room.view_rows(n, leaf.room.numel()), 0.0);
+}
+void detail::restore_grad(const Tensor& leaf) { restore_grad(leaf_of(leaf, "grad")); }
+bool detail::has_grad_or_zeros(const Tensor& leaf) {
+  const LeafState& state = leaf_of(leaf, "grad");
+  return state.written || state.zeroed;
 }
 void detail::release_grad(const Tensor& leaf) {
   LeafState& state = leaf_of(leaf, "release_grad");
@@ -125,7 +143,12 @@ const Tensor& Tensor::retain_grad() const {
 Tensor Tensor::grad() const {
   if (impl_ && impl_->node && impl_->node->watched && impl_->node->watched->keeps) return impl_->node->watched->kept;
   const LeafState& leaf = leaf_of(*this, "grad");
-  return leaf.written || leaf.zeroed ? leaf.grad : Tensor();
+  if (!leaf.written && !leaf.zeroed) return {};
+  check(!leaf.given_back, "grad",
+        "the gradient {} is summed over ranks, which have shares of it, and its memory given back: look at it in a "
+        "gradient hook, or train with zero(1)",
+        leaf.grad.shape());
+  return leaf.grad;
 }
 void Tensor::clear_grad() const {
   if (impl_ && impl_->node && impl_->node->watched) {

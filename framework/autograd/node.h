@@ -16,6 +16,8 @@ namespace trireme::detail {
 struct LeafState {
   std::weak_ptr<Tensor::Impl> tensor;
   Tensor grad;                             // undefined until a backward or set_grad_block gives it a home
+  Tensor room;                             // of a gradient in a block: its elements, and what pads them
+  bool given_back = false;                 // the memory of grad, or of a part of it, until it is written again
   bool written = false;                    // since clear_grad
   bool zeroed = false;                     // since clear_grad: filled with zeros, since no backward came
   std::weak_ptr<const void> owner;         // alive while a ParameterStore holds the leaf
@@ -60,8 +62,17 @@ struct Node {
 /// The op whose backward this thread is in.
 const char* op_in_backward();
 
-/// Re-homes a leaf: its gradient lives in `grad` from now on (same shape and type). Used by ParameterStore.
-void set_grad_block(const Tensor& leaf, const Tensor& grad);
+/// Re-homes a leaf: its gradient lives in `room` from now on (1-D, of the leaf's type): its elements, and zeros that
+/// pad them. Used by ParameterStore.
+void set_grad_block(const Tensor& leaf, const Tensor& room);
+/// The memory of a leaf's gradient, or of a part of it, was given back (Runtime::discard): grad() throws Error until it
+/// is written again.
+void set_grad_given_back(const Tensor& leaf);
+/// Before a gradient in a block is written as a whole: memory is there again, and its padding is zeros.
+void restore_grad(LeafState&);
+void restore_grad(const Tensor& leaf);
+/// Whether there is a gradient, or zeros in its place: without asking whether its memory was given back.
+bool has_grad_or_zeros(const Tensor& leaf);
 /// Forgets a leaf's gradient, and its memory where it is in no block of others.
 void release_grad(const Tensor& leaf);
 /// Says whether a backward has reached leaf since clear_grad.

@@ -152,7 +152,7 @@ void ParameterStore::allocate(const StoreSpec& spec, const NamedTensors* of_mode
       own.impl()->shard_spec = given.impl()->shard_spec;
     }
     s.entries.push_back({t.name, own.require_grad(), t.use, t.layout, slice});
-    detail::set_grad_block(own, part(s.grads, s.entries.back()));
+    detail::set_grad_block(own, s.grads.rows(t.begin, &t == &spec.tensors.back() ? spec.size : (&t)[1].begin));
     own.clear_grad();
     detail::set_owner(own, state_);
     s.own.push_back(own);
@@ -287,7 +287,8 @@ void ParameterStore::clear_grads() {
 std::vector<std::string> ParameterStore::zero_missing_grads(Slice within) {
   std::vector<std::string> missing;
   for (const Entry& e : entries()) {
-    if (e.slice.end <= within.begin || within.end <= e.slice.begin || e.tensor.grad()) continue;
+    if (e.slice.end <= within.begin || within.end <= e.slice.begin || detail::has_grad_or_zeros(e.tensor)) continue;
+    detail::restore_grad(e.tensor);
     launch<kernel::Fill>(part(grads(), e), 0.0);
     detail::set_grad_zeroed(e.tensor);
     missing.push_back(e.name);
@@ -315,7 +316,10 @@ void ParameterStore::mark_released(const Slice& slice, bool released) {
 }
 
 const ParameterStore::Entry* ParameterStore::first_non_finite_grad() const {
-  return first_non_finite(grads(), [](const Entry& e) { return e.tensor.grad() ? e.slice : Slice{}; });
+  return first_non_finite(grads(), [](const Entry& e) {
+    const detail::LeafState& leaf = *e.tensor.impl()->node->leaf;
+    return detail::has_grad_or_zeros(e.tensor) && !leaf.given_back ? e.slice : Slice{};
+  });
 }
 
 const ParameterStore::Entry* ParameterStore::first_non_finite_value(const std::vector<Slice>& updated) const {

@@ -3,16 +3,28 @@
 #include <algorithm>
 
 #include "framework/tensor/launch.h"
+#include "framework/tensor/storage.h"
+#include "kernels/contracts/elementwise.h"
 #include "kernels/contracts/move.h"
 
 namespace trireme {
+namespace {
+
+/// Of which parts may be given back, where other ranks have them.
+Tensor new_block(Index size, DType dtype, Device device) {
+  const std::size_t bytes = checked_bytes("flat buffer", {size}, dtype);
+  return detail::wrap(std::make_shared<detail::Storage>(bytes, device, true), 0, {size}, dtype);
+}
+
+}  // namespace
 
 FlatBuffer::FlatBuffer(const std::vector<Extent>& extents, double value, DType dtype) {
   for (std::size_t i = 0; i < extents.size();) {
     const Device device = extents[i].device;
     Index size = 0;
     for (; i < extents.size() && extents[i].device == device; ++i) size += extents[i].size;
-    blocks_.push_back(Tensor::full({size}, value, dtype, device));
+    blocks_.push_back(new_block(size, dtype, device));
+    launch<kernel::Fill>(blocks_.back(), value);
     starts_.push_back(starts_.back() + size);
   }
   if (blocks_.empty()) blocks_.push_back(Tensor::full({0}, value, dtype)), starts_.push_back(0);

@@ -18,7 +18,8 @@ namespace detail {
 struct Node;  // framework/autograd/node.h
 
 struct Storage {
-  Storage(std::size_t bytes, Device device);
+  /// discardable: parts of it may be given back (Runtime::discard).
+  Storage(std::size_t bytes, Device device, bool discardable = false);
   /// Memory of somebody else's, who hears of its end by release().
   Storage(void* data, std::size_t bytes, Device device, std::function<void()> release)
       : data(data), bytes(bytes), device(device), release(std::move(release)) {}

@@ -39,8 +39,11 @@ Runtime& runtime_of(Device d) {
 }  // namespace
 
 // Never null, also for no bytes: an empty tensor is defined.
-detail::Storage::Storage(std::size_t n, Device d)
-    : data(runtime_of(d).allocate(std::max<std::size_t>(n, 1), d)), bytes(n), device(d) {
+detail::Storage::Storage(std::size_t n, Device d, bool discardable)
+    : data(discardable ? runtime_of(d).allocate_discardable(std::max<std::size_t>(n, 1), d)
+                       : runtime_of(d).allocate(std::max<std::size_t>(n, 1), d)),
+      bytes(n),
+      device(d) {
   if (const MemoryScope* scope = MemoryScope::current()) {
     use = scope->kind(), counts = scope->counts();
     counts->add(use, static_cast<Index>(bytes));

@@ -29,7 +29,10 @@ class Runtime {
   virtual ~Runtime() = default;
   /// A block of at least bytes, aligned to 64, contents undefined. Never null; throws Error when memory is out.
   virtual void* allocate(std::size_t bytes, Device device) = 0;
-  /// Gives back a block of allocate(bytes, device), when work started so far is done with it. Null: nothing.
+  /// A block of which parts may be given back by discard(): what lives long, is large, and not needed all the time.
+  virtual void* allocate_discardable(std::size_t bytes, Device device) { return allocate(bytes, device); }
+  /// Gives back a block of either (of so many bytes, on this device), when work started so far is done with it. Null:
+  /// nothing.
   virtual void release(void* block, std::size_t bytes, Device device) noexcept = 0;
   /// Copies bytes, after all that was started on either device. What goes to the host has arrived on return; what comes
   /// from the host may be written over.
@@ -54,14 +57,23 @@ class Runtime {
   /// order, a cudaStream_t (while this thread captures a graph, the captured one). Asked for at each launch, not kept.
   /// Null: devices of this kind have no streams. Throws Error for a device that is not there.
   virtual void* stream(Device) { return nullptr; }
-  /// Gives the memory behind part of a block back until it is written again, as far as the machine can. Its contents
-  /// are lost, whatever their size (the host's become zeros: nothing may live on by luck). in_use() still counts it.
+  /// Gives the memory behind part of a block back, as far as the machine can, in whole pages (a GPU's are of 2 MiB),
+  /// when work started so far is done with it. Its contents are lost, whatever their size: the host's become zeros, a
+  /// device's NaN or undefined, and nothing may live on by luck. A device touches none of it until restore(). While a
+  /// graph is captured nothing may happen.
   virtual void discard(void* /*from*/, std::size_t /*bytes*/, Device) noexcept {}
-  /// How many bytes of part of a block have memory behind them now, as far as the machine tells: all.
+  /// Puts memory behind part of a block again, before it is written; contents are as discard() left them. On the host,
+  /// whose pages come by themselves, and where nothing was discarded, it costs nothing. Throws Error when memory is out
+  /// and, where some is missing, while a graph is captured.
+  virtual void restore(void* /*from*/, std::size_t /*bytes*/, Device) {}
+  /// How many bytes of part of a block have memory behind them, as far as the machine tells, once the work started so
+  /// far is done: all.
   virtual std::size_t resident(const void* /*from*/, std::size_t bytes, Device) const { return bytes; }
-  virtual std::size_t in_use() const = 0;  ///< bytes handed out now, on all devices of this kind
-  virtual std::size_t peak() const = 0;    ///< the most of in_use() since reset_peak()
-  virtual void reset_peak() = 0;           ///< peak() becomes in_use()
+  /// Bytes handed out now, on all devices of this kind, once the work started so far is done. Of a device's discardable
+  /// blocks: of the pages that have memory; of the host's: all, since a write takes them without asking.
+  virtual std::size_t in_use() const = 0;
+  virtual std::size_t peak() const = 0;  ///< the most of in_use() since reset_peak()
+  virtual void reset_peak() = 0;         ///< peak() becomes in_use()
 };
 
 /// The runtime of a kind of device. Throws Error where the build or the machine has none (kernels/core/backend.h says

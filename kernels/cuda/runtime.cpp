@@ -1,4 +1,5 @@
-// Memory of CUDA devices: the driver's stream-ordered pool, and copies by way of pinned host memory.
+// Memory of CUDA devices: the driver's stream-ordered pool, virtual memory for what is given back in parts, and copies
+// by way of pinned host memory.
 #include "kernels/core/runtime.h"
 
 #include <atomic>
@@ -12,6 +13,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/graph.h"
 #include "kernels/cuda/plugin.h"
+#include "kernels/cuda/virtual_memory.h"
 
 namespace trireme::gpu {
 namespace {
@@ -129,6 +131,11 @@ class CudaRuntime final : public Runtime {
     return take(on, bytes);
   }
 
+  void* allocate_discardable(std::size_t bytes, Device device) override {
+    void* block = virtual_.allocate(On(device, "allocate"), bytes);
+    return block ? block : allocate(bytes, device);
+  }
+
   void release(void* block, std::size_t bytes, Device device) noexcept override {
     if (block == nullptr) return;
     try {
@@ -203,13 +210,22 @@ class CudaRuntime final : public Runtime {
     return static_cast<double>(milliseconds) / 1e3;
   }
 
-  /// The pool's memory stays: what is given back are the contents, as the contract wants.
+  /// The pool's memory stays: of its blocks what is given back are the contents, as the contract wants.
   void discard(void* from, std::size_t bytes, Device device) noexcept override {
     try {
       const On on(device, "discard");
-      (void)cudaMemsetAsync(from, 0, bytes, on.stream());
+      if (!virtual_.discard(on, from, bytes)) (void)cudaMemsetAsync(from, 0xff, bytes, on.stream());
     } catch (...) {  // the device is gone, and its memory with it
     }
+  }
+  void restore(void* from, std::size_t bytes, Device device) override {
+    if (virtual_.whole()) [[likely]]
+      return;
+    const On on(device, "restore");
+    if (!virtual_.restore(on, from, bytes)) refuse(on, bytes);
+  }
+  std::size_t resident(const void* from, std::size_t bytes, Device) const override {
+    return virtual_.whole() ? bytes : virtual_.resident(from, bytes);
   }
 
   std::size_t in_use() const override { return in_use_.load(std::memory_order_relaxed); }
@@ -219,14 +235,25 @@ class CudaRuntime final : public Runtime {
  private:
   void* take(const On& on, std::size_t bytes) {
     void* block = nullptr;
-    const cudaError_t status = cudaMallocAsync(&block, std::max<std::size_t>(bytes, 1), on.main_stream());
+    const auto ask = [&] { return cudaMallocAsync(&block, std::max<std::size_t>(bytes, 1), on.main_stream()); };
+    if (virtual_.leaving()) (void)virtual_.reclaim(on, false);
+    cudaError_t status = ask();
+    if (status == cudaErrorMemoryAllocation && virtual_.leaving() && !capture(on.device())) {
+      (void)cudaGetLastError();
+      if (virtual_.reclaim(on, true)) status = ask();
+    }
     if (status == cudaErrorMemoryAllocation) refuse(on, bytes);
     ok(status, on.op());
-    const std::size_t now = in_use_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-    for (std::size_t top = peak(); now > top && !peak_.compare_exchange_weak(top, now, std::memory_order_relaxed);) {}
+    count(static_cast<std::ptrdiff_t>(bytes));
     return block;
   }
+  void count(std::ptrdiff_t bytes) {
+    const auto more = static_cast<std::size_t>(bytes), now = in_use_.fetch_add(more, std::memory_order_relaxed) + more;
+    for (std::size_t top = peak();
+         bytes > 0 && now > top && !peak_.compare_exchange_weak(top, now, std::memory_order_relaxed);) {}
+  }
   void give_back(const On& on, void* block, std::size_t bytes) {
+    if (virtual_.release(on, block, bytes)) return;
     in_use_.fetch_sub(bytes, std::memory_order_relaxed);
     (void)cudaFreeAsync(block, on.main_stream());
   }
@@ -254,6 +281,7 @@ class CudaRuntime final : public Runtime {
   Staging staging_;
   GraphMemory graphs_;
   std::atomic<std::size_t> in_use_{0}, peak_{0};
+  mutable VirtualMemory virtual_{[this](std::ptrdiff_t bytes) { count(bytes); }};
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "parallel/plan/shards.h"
 
+#include "framework/autograd/node.h"
 #include "kernels/core/runtime.h"
 
 namespace trireme {
@@ -13,12 +14,33 @@ Slice shard_of(const Action& a, int rank, int ranks) {
   return rank == a.peer.root ? a.slice : Slice{a.slice.end, a.slice.end};
 }
 
+namespace {
+
 void release_pages(const FlatBuffer& flat, const Slice& slice, const Slice& but) {
   for (const Slice& others : {Slice{slice.begin, but.begin}, Slice{but.end, slice.end}})
     for (const Slice& s : flat.cut(others)) {
       const View v = flat.rows(s.begin, s.end).view();
       runtime(v.device.kind).discard(v.data, static_cast<std::size_t>(v.bytes()), v.device);
     }
+}
+
+}  // namespace
+
+void restore_pages(const FlatBuffer& flat, const Slice& slice) {
+  for (const Slice& s : flat.cut(slice)) {
+    const View v = flat.rows(s.begin, s.end).view();
+    runtime(v.device.kind).restore(v.data, static_cast<std::size_t>(v.bytes()), v.device);
+  }
+}
+
+void release_gradients(Parameters& parameters, const Slice& slice, const Slice& but) {
+  release_pages(parameters.grads(), slice, but);
+  const auto& entries = parameters.entries();
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const Slice room{entries[i].slice.begin, i + 1 < entries.size() ? entries[i + 1].slice.begin : parameters.size()};
+    for (const Slice& others : {Slice{slice.begin, but.begin}, Slice{but.end, slice.end}})
+      if (others.size() > 0 && others.overlaps(room)) detail::set_grad_given_back(entries[i].tensor);
+  }
 }
 
 void release_values(Parameters& parameters, const Slice& slice, const Slice& but) {

@@ -10,9 +10,11 @@ namespace trireme {
 Slice shard_of(const Slice& slice, int rank, int ranks);
 /// The same of an action that has them share its slice: all of it for its root, if it has one, and nothing for others.
 Slice shard_of(const Action&, int rank, int ranks);
-/// Releases the memory pages of a slice, but for a segment of it.
-void release_pages(const FlatBuffer&, const Slice&, const Slice& but);
-/// The same of weights, which are an Error to read from then on.
+/// Puts memory behind a slice, before it is written as a whole.
+void restore_pages(const FlatBuffer&, const Slice&);
+/// Gives back the memory of a slice of the gradients, but for a segment of it: the next backward writes them again.
+void release_gradients(Parameters&, const Slice&, const Slice& but);
+/// The same of weights, which are an Error to read from then on: restore_pages() comes before they are written.
 void release_values(Parameters&, const Slice&, const Slice& but);
 /// Sums x [n], the gradients of a slice, so that each rank holds the sum of its own shard; the rest of x is undefined.
 Work reduce_shards(Communicator&, const Tensor& x);

@@ -9,6 +9,7 @@
 #include "framework/ops/ops.h"
 #include "framework/tensor/memory_tracker.h"
 #include "parallel/plan/action_kind.h"
+#include "parallel/plan/shards.h"
 
 namespace trireme {
 
@@ -68,6 +69,7 @@ Work Channels::push(const Action& a, std::int64_t step, const Tensor& number) {
 }
 
 Work Channels::pull(const Action& a) {
+  if (a.field == "weights") restore_pages(store_.values(), a.slice);
   const Tensor into = is_number(a) ? Tensor::zeros({}, DType::f64) : operand(a);
   const int root = root_of(a.peer, comm_->rank());
   if (a.field == "clock") pulled_clocks_[root] = into;

@@ -51,7 +51,7 @@ void Consolidator::run(const std::string& phase) {
       works.push_back(mean ? comm.all_reduce(all, ReduceOp::average) : all_gather_updated(a, comm, all));
     };
     const auto rows = [&](const FlatBuffer& flat) { return flat.rows(a.slice.begin, a.slice.end); };
-    if (a.field == "weights") give(rows(parameters_.values()));
+    if (a.field == "weights") restore_pages(parameters_.values(), a.slice), give(rows(parameters_.values()));
     if (a.field == "optimizer")
       for (auto& [name, state] : optimizer_.state()) give(rows(state));
     Index at = 0;
@@ -78,7 +78,7 @@ void Consolidator::begin_step() {
   own.push_back({parameters_.size(), parameters_.size()});
   for (const Slice& s : own) {
     const Slice others{end, s.begin}, none{s.begin, s.begin};
-    release_values(parameters_, others, none), release_pages(parameters_.grads(), others, none);
+    release_values(parameters_, others, none), release_gradients(parameters_, others, none);
     end = s.end;
   }
   Index at = 0;  // buffers are small, and stay where they are, but go stale

@@ -308,7 +308,9 @@ void Executor::average(ActionId id) {
 void Executor::give(ActionId id) {
   Slot& s = slot(id);
   s.pending = s.comm != nullptr;
-  if (s.comm) s.works.push_back(all_gather_updated(action(id), *s.comm, values(action(id).slice)));
+  if (!s.comm) return;
+  restore_pages(optimizer_.parameters().values(), action(id).slice);
+  s.works.push_back(all_gather_updated(action(id), *s.comm, values(action(id).slice)));
 }
 
 void Executor::drop(ActionId id) {
@@ -316,7 +318,7 @@ void Executor::drop(ActionId id) {
   Parameters& p = optimizer_.parameters();
   if (recorder_) recorder_->see(p);
   if (a.kind == ActionKind::drop_values) return release_values(p, a.slice, slot(id).shard);
-  release_pages(p.grads(), a.slice, slot(id).shard);
+  release_gradients(p, a.slice, slot(id).shard);
 }
 
 void Executor::agree(ActionId id) {

@@ -1,5 +1,6 @@
 #include "parallel/runtime/reducer.h"
 
+#include "parallel/plan/shards.h"
 #include "parallel/runtime/buckets.h"
 
 namespace trireme {
@@ -25,6 +26,7 @@ void Reducer::finish() {
 void broadcast_state(Parameters& parameters, Communicator& all) {
   if (all.size() == 1) return;
   std::vector<Work> works;
+  restore_pages(parameters.values(), {0, parameters.size()});
   for (auto& block : parameters.values().blocks()) works.push_back(all.broadcast(block, 0));
   for (auto& buffer : parameters.buffers()) works.push_back(all.broadcast(buffer.tensor, 0));
   for (auto& work : works) work.wait();

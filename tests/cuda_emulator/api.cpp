@@ -145,7 +145,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 }
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
   if (!exists(device) || !exists(peer)) return finish(cudaErrorInvalidDevice);
-  *can = 0;
+  *can = settings().peers && device != peer;
   return finish(cudaSuccess);
 }
 cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return finish(cudaErrorNotSupported); }
@@ -170,7 +170,7 @@ cudaError_t cudaMallocAsync(void** p, std::size_t bytes, cudaStream_t s) {
 cudaError_t cudaFreeAsync(void* p, cudaStream_t stream) {
   if (p == nullptr) return finish(cudaSuccess);
   const auto block = find(p);
-  if (!block || block->data != p) return finish(cudaErrorInvalidValue);
+  if (!block || block->data != p || block->is_mapped) return finish(cudaErrorInvalidValue);
   if (stream_of(stream).break_capture()) return finish(cudaErrorStreamCaptureUnsupported);
   enqueue(stream, [p] { give_back(p); });
   return finish(cudaSuccess);

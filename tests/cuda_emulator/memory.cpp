@@ -13,6 +13,7 @@
 #include "emulator/warp.h"
 #include "fence.h"
 #include "settings.h"
+#include "virtual_memory.h"
 
 extern "C" [[gnu::weak]] void __asan_init();
 
@@ -44,7 +45,7 @@ class Memory {
     explain_faults();
     std::lock_guard lock(mutex_);
     Use& use = use_[device];
-    if (bytes > settings().memory || use.now + bytes > settings().memory) return nullptr;
+    if (!fits(use, bytes)) return nullptr;
     char* data = __asan_init != nullptr ? plain(bytes) : slot(bytes);
     if (data == nullptr) return nullptr;
     use.now += bytes;
@@ -76,6 +77,18 @@ class Memory {
     return b;
   }
 
+  bool charge(int device, std::size_t bytes) {
+    std::lock_guard lock(mutex_);
+    Use& use = use_[device];
+    if (!fits(use, bytes)) return false;
+    use.now += bytes;
+    use.most = std::max(use.most, use.now);
+    return true;
+  }
+  void uncharge(int device, std::size_t bytes) {
+    std::lock_guard lock(mutex_);
+    use_[device].now -= bytes;
+  }
   std::size_t in_use(int device) {
     std::lock_guard lock(mutex_);
     return use_[device].now;
@@ -89,6 +102,10 @@ class Memory {
   struct Use {
     std::size_t now = 0, most = 0;
   };
+
+  static bool fits(const Use& use, std::size_t bytes) {
+    return bytes <= settings().memory && use.now + bytes <= settings().memory;
+  }
 
   static char* plain(std::size_t bytes) {
     void* p = nullptr;
@@ -177,7 +194,12 @@ Pinned& pinned() {
 
 void* allocate(int device, std::size_t bytes) { return memory().allocate(device, bytes); }
 bool give_back(void* p) { return memory().give_back(p); }
-std::optional<Block> find(const void* p) { return memory().find(p); }
+std::optional<Block> find(const void* p) {
+  const auto block = memory().find(p);
+  return block ? block : find_mapped(p);
+}
+bool charge(int device, std::size_t bytes) { return memory().charge(device, bytes); }
+void uncharge(int device, std::size_t bytes) { memory().uncharge(device, bytes); }
 std::size_t bytes_in_use(int device) { return memory().in_use(device); }
 std::size_t most_in_use(int device) { return memory().most_in_use(device); }
 

@@ -11,6 +11,7 @@ struct Block {
   int device;
   char* data;
   std::size_t bytes;
+  bool is_mapped = false;  ///< a stretch of virtual memory, which cudaFree does not know
 };
 
 /// Aligned to 256; null when the device's memory is used up.
@@ -19,6 +20,9 @@ void* allocate(int device, std::size_t bytes);
 bool give_back(void*);
 /// The live block that holds p.
 std::optional<Block> find(const void* p);
+/// Counts bytes of a device that are not in blocks; false: it has not that many.
+bool charge(int device, std::size_t bytes);
+void uncharge(int device, std::size_t bytes);
 std::size_t bytes_in_use(int device);
 std::size_t most_in_use(int device);
 

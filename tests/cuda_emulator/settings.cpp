@@ -13,6 +13,8 @@ Settings read() {
   if (const char* v = std::getenv("TRIREME_EMULATOR_FENCE")) s.fence = std::string(v) != "0";
   if (const char* v = std::getenv("TRIREME_EMULATOR_ASYNC")) s.async = std::string(v) == "1";
   if (const char* v = std::getenv("TRIREME_EMULATOR_ALONE")) s.alone = std::string(v) != "0";
+  if (const char* v = std::getenv("TRIREME_EMULATOR_VIRTUAL")) s.virtual_memory = std::string(v) != "0";
+  if (const char* v = std::getenv("TRIREME_EMULATOR_PEERS")) s.peers = std::string(v) == "1";
   if (const char* v = std::getenv("TRIREME_EMULATOR_DRIVER")) s.driver = std::atoi(v);
   if (const char* v = std::getenv("TRIREME_EMULATOR_CARD")) s.card = std::atoi(v);
   if (const char* v = std::getenv("TRIREME_EMULATOR_ORDER")) {

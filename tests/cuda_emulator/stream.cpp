@@ -9,6 +9,7 @@
 #include "engine.h"
 #include "memory.h"
 #include "settings.h"
+#include "virtual_memory.h"
 
 namespace emulator {
 namespace {
@@ -123,7 +124,9 @@ void enqueue(CUstream_st* stream, std::function<void()> work) { stream_of(stream
 int device_of(CUstream_st* stream) { return stream_of(stream).device; }
 
 bool on_device(const void* p, std::size_t bytes, int device) {
-  if (const auto b = find(p)) return b->device == device && static_cast<const char*>(p) + bytes <= b->data + b->bytes;
+  if (const auto b = find(p))
+    return b->is_mapped ? is_accessible(p, bytes, device)
+                        : b->device == device && static_cast<const char*>(p) + bytes <= b->data + b->bytes;
   const auto h = find_host(p);
   return h && static_cast<const char*>(p) + bytes <= h->data + h->bytes;
 }
@@ -140,6 +143,8 @@ cudaError_t refuse(const cudaLaunchConfig_t& c) {
 
 cudaError_t refuse_pointer(const void* p, cudaStream_t stream) {
   if (p == nullptr || on_device(p, 1, device_of(stream))) return cudaSuccess;
+  if (!find(p) && is_reserved(p))
+    return cudaSuccess;  // it may be where a block begins of which the kernel reads later parts
   const auto block = find(p);
   record_failure(block ? "a kernel is given a pointer to memory of another device"
                        : "a kernel is given a pointer that is neither to a live block of device memory nor to pinned "

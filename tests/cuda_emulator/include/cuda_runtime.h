@@ -14,7 +14,8 @@
 // Environment: TRIREME_EMULATOR_DEVICES (2), TRIREME_EMULATOR_MEMORY (bytes of each device, 4 GiB),
 // TRIREME_EMULATOR_ORDER (forward, backward, shuffled:SEED), TRIREME_EMULATOR_DRIVER (13000: the CUDA it knows; 0: there
 // is none), TRIREME_EMULATOR_CARD (90: its compute capability), TRIREME_EMULATOR_FENCE=0 (the host may touch device
-// memory), TRIREME_EMULATOR_ALONE=0 (cuDNN has engines for a forward convolution only with a step behind it).
+// memory), TRIREME_EMULATOR_VIRTUAL=0 (the devices have no virtual memory management), TRIREME_EMULATOR_PEERS=1 (they
+// may reach one another's memory), TRIREME_EMULATOR_ALONE=0 (cuDNN has engines for a forward convolution only with a step behind it).
 #pragma once
 #include "emulator/api.h"
 #include "emulator/intrinsics.h"
