@@ -104,7 +104,7 @@ void backward(View sum_dy, View sum_dy_xhat, View dx, View dy, View x, View mean
   check_same(dy, x, op);
   if (dx) check_same(dx, x, op);
   const GroupShape s = check_groups({&mean, &rstd}, {&sum_dy, &sum_dy_xhat}, {&gamma}, x, op);
-  if (s.samples == 0) return;
+  if (s.samples * s.channels == 0) return;
   const On on(dy.device, op);
   dispatch_device_float(x.dtype, op, [&](auto t) {
     using T = decltype(t);
