@@ -80,8 +80,9 @@ TEST_CASE("sum of squares") {
     for (Index n : {Index{0}, Index{1}, Index{33}, Index{100000}}) {
       Data x = random({n}, t), sum(Shape{}, DType::f64);
       run<kernel::SumSquares>(sum, x, View{});
+      const Numbers values = x.values();
       double expected = 0;
-      for (double v : x.values()) expected += v * v;
+      for (double v : values) expected += v * v;
       require_near(sum.values(), {expected}, 1e-12);
       if (n < 33) continue;
       const Numbers bounds{0, 0, 0, 5, 5, 6, 16, 32, 7, static_cast<double>(n)};
@@ -90,7 +91,7 @@ TEST_CASE("sum of squares") {
       Numbers each(5);
       for (std::size_t i = 0; i < 5; ++i)
         for (auto k = static_cast<std::size_t>(bounds[2 * i]); k < static_cast<std::size_t>(bounds[2 * i + 1]); ++k)
-          each[i] += x.values()[k] * x.values()[k];
+          each[i] += values[k] * values[k];
       require_near(sums.values(), each, 1e-12);
     }
   REQUIRE_THROWS_WITH(run<kernel::SumSquares>(Data({2}, DType::f64), Data({4}, DType::f32), View{}),
