@@ -2,6 +2,7 @@
 // a block of threads to a tap and 32 channels, in parts of the positions.
 #include "kernels/core/kernel.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/rows.h"
 #include "kernels/plans/mixed_scale_shape.h"
 
 namespace trireme::gpu {
@@ -146,17 +147,15 @@ struct AddParts {
     dw[i] = rounded<S>(static_cast<Accumulator<S>>(sum));
   }
 };
-/// dbias[blockIdx.x] (+)= the sum over the box.
-template <class S, class A>
-__global__ void __launch_bounds__(block)
-    bias_kernel(S* dbias, const A* gradient, Geometry g, Index places, bool accumulate) {
+/// parts [gridDim.y, outputs]: sums of the gradient over a part of the box; blockIdx.x is the output.
+template <class A>
+__global__ void __launch_bounds__(block) bias_kernel(double* parts, const A* gradient, Geometry g, Index places) {
+  const Index begin = places * blockIdx.y / gridDim.y, end = places * (blockIdx.y + 1) / gridDim.y;
   double sum = 0;
-  for (Index i = threadIdx.x; i < places; i += block)
+  for (Index i = begin + threadIdx.x; i < end; i += block)
     sum += static_cast<double>(gradient[own_cell(g, Place(i, g)) + g.channels + blockIdx.x]);
   sum = block_sum(sum);
-  if (threadIdx.x != 0) return;
-  if (accumulate) sum += static_cast<double>(wide(dbias[blockIdx.x]));
-  dbias[blockIdx.x] = rounded<S>(static_cast<Accumulator<S>>(sum));
+  if (threadIdx.x == 0) parts[static_cast<Index>(blockIdx.y) * gridDim.x + blockIdx.x] = sum;
 }
 
 /// f(T{}) with the type of a weight beside a block of type B: its own, or that of its sums.
@@ -232,11 +231,11 @@ void backward_weight(View dw, View dbias, View features, View gradient, const Mi
               AddParts<S, A>{dw.as<S>(), sums.as<const A>(), terms * s.channels, parts, accumulate});
     });
     if (!dbias) return;
-    dispatch_weight<T>(dbias.dtype, [&](auto type) {
-      using S = decltype(type);
-      run(on, dim3(static_cast<unsigned>(s.outputs)), block, bias_kernel<S, A>, dbias.as<S>(), gradient.as<const A>(),
-          Geometry(s), places, accumulate);
-    });
+    const Index strips = std::clamp<Index>(std::min(ceil_div(blocks, s.outputs), places / (4 * block)), 1, 1024);
+    const Scratch strip_sums(on, static_cast<std::size_t>(strips * s.outputs) * sizeof(double));
+    run(on, dim3(static_cast<unsigned>(s.outputs), static_cast<unsigned>(strips)), block, bias_kernel<A>,
+        strip_sums.as<double>(), gradient.as<const A>(), Geometry(s), places);
+    sum_parts(on, dbias, strip_sums.as<const double>(), strips, accumulate);
   });
 }
 

@@ -80,7 +80,7 @@ TEST_CASE("mixed-scale dense layers of boxes on a device equal the CPU's") {
           .channels = pick(0, 3) ? pick(1, 9) : pick(30, 40), .outputs = pick(1, 3), .dilation = pick(1, 4)};
       Shape block{pick(1, 2)}, filter{o.outputs};
       for (std::size_t d = 0; d < static_cast<std::size_t>(2 + i % 2); ++d) {
-        const Index extent = pick(1, 9);
+        const Index extent = i == 0 ? 64 : pick(1, 9);  // the first one is summed in several parts
         block.push_back(extent), filter.push_back(3);
         if (i % 3 > 0) o.begin[d] = pick(0, extent - 1), o.size[d] = pick(0, extent - o.begin[d]);
       }
