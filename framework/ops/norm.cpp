@@ -14,7 +14,8 @@ using Ranks = std::shared_ptr<const NormRanks>;
 /// not cut further, and every sample has as many rows. 0: the ranks have to say.
 double rows_told(const Tensor& x, const NormRanks& ranks) {
   const BatchContext& batch = batch_of(x);
-  const bool whole = batch.share && batch.share->microbatches == 1 && batch.microbatches.size() <= 1 && !batch.sliced;
+  const bool whole = batch.share && batch.share->microbatches == 1 && batch.microbatches.size() <= 1 &&
+                     batch.joined.empty() && !batch.sliced;
   if (!whole || batch.share->size != ranks.size() || !batch.names_rows_of(x) || x.shard_spec()) return 0;
   return static_cast<double>(batch.global_batch * x.shape().product(1, x.rank() - 1));
 }

@@ -65,11 +65,14 @@ std::vector<double> FlatBuffer::squares(const std::vector<Slice>& slices) const 
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
     if (on_block[b].empty()) continue;
     const auto n = std::ssize(on_block[b]);
-    const Tensor bounds = Tensor::empty({n, 2}, DType::i64);
-    auto* at = bounds.data<std::int64_t>();
-    for (std::size_t i : on_block[b]) *at++ = slices[i].begin - starts_[b], *at++ = slices[i].end - starts_[b];
-    sums[b] = Tensor::zeros({n}, DType::f64, blocks_[b].device());
-    trireme::launch<kernel::SumSquares>(sums[b], blocks_[b], bounds.to(blocks_[b].device()));
+    Slice hull = slices[on_block[b].front()];
+    for (std::size_t i : on_block[b]) hull = {std::min(hull.begin, slices[i].begin), std::max(hull.end, slices[i].end)};
+    const Tensor x = rows(hull.begin, hull.end), bounds = n > 1 ? Tensor::empty({n, 2}, DType::i64) : Tensor();
+    auto* at = n > 1 ? bounds.data<std::int64_t>() : nullptr;
+    for (std::size_t i : on_block[b])
+      if (at) *at++ = slices[i].begin - hull.begin, *at++ = slices[i].end - hull.begin;
+    sums[b] = Tensor::zeros({n}, DType::f64, x.device());
+    trireme::launch<kernel::SumSquares>(sums[b], x, at ? bounds.to(x.device()) : bounds);
   }
   std::vector<double> all(slices.size());
   for (std::size_t b = 0; b < blocks_.size(); ++b) {

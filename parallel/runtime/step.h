@@ -32,10 +32,12 @@ struct StepOptions {
   /// > 0: what loss scaling starts with, for f16 (parallel/runtime/loss_scale.h). A step whose gradients overflow
   /// counts, and changes no weight.
   double loss_scale = 0;
-  /// On a CUDA device that has the whole model, with one rank: from the second of steps with equal shapes on, forward
-  /// and backward are replayed as CUDA graphs, which spares the host to start each kernel. The host's own code in
+  /// On a rank that has the whole model on one CUDA device, alone or with others (data parallelism, zero(1),
+  /// central_storage): from the second of steps with equal shapes on, forward and backward are replayed as CUDA graphs,
+  /// which spares the host to start each kernel; collectives start between their parts. The host's own code in
   /// layers and in the loss then runs no more: it may make tensors, which every step writes anew, but read none, and
-  /// what it does must be the same in every step. Batches of several tensors (Tensor::with()) are not replayed. After
+  /// what it does must be the same in every step. Batches of several tensors (Tensor::with()), and layers that ranks
+  /// divide, are not replayed. After
   /// consolidate(), record() or a step of another kind steps are
   /// captured anew; until then the memory of one is kept.
   bool cuda_graphs = false;

@@ -76,7 +76,8 @@ std::vector<Option> option_table(TrainerOptions& c) {
       {"loss_scale", &c.loss_scale,
        "f16: factor of the loss at the start, so that small gradients do not vanish; it adapts itself", 1},
       {"cuda_graphs", &c.cuda_graphs,
-       "one rank on a GPU: steps of equal shapes are replayed as CUDA graphs, without starting each kernel anew"},
+       "a rank with the whole model on one GPU: steps of equal shapes are replayed as CUDA graphs, without starting "
+       "each kernel anew"},
       {"arch.layers", &c.arch.layers, "transformers: blocks; 0, here as in all of arch: the model's own", 0, many},
       {"arch.heads", &c.arch.heads, "heads of the queries", 0, many},
       {"arch.kv_heads", &c.arch.kv_heads, "heads of keys and values", 0, many},

@@ -20,7 +20,7 @@ struct TrainerOptions {
   bool zero_gamma = false,          ///< ModelOptions::zero_gamma
       recompute = false,            ///< ModelOptions::recompute
       deterministic = true,         ///< GPU: the same bits in every run; false: faster kernels that add in any order
-      cuda_graphs = true;           ///< StepOptions::cuda_graphs: one rank on a GPU
+      cuda_graphs = true;           ///< StepOptions::cuda_graphs
   std::int64_t epochs = 3;          ///< passes over the training data, at least 0
   std::int64_t seed = 1;            ///< of initial weights, shuffling, augmentation and dropout
   std::string dtype = "f32",        ///< f32, f64, bf16, f16, tf32; bf16 and f16: of activations, over f32 weights

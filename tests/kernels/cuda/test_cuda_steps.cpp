@@ -4,6 +4,7 @@
 #include "framework/layers/init.h"
 #include "framework/layers/on.h"
 #include "framework/tensor/launch.h"
+#include "kernels/core/runtime.h"
 #include "models/registry/models.h"
 #include "tests/kernels/cuda/no_device.h"
 #include "tests/support/ranks.h"
@@ -130,4 +131,32 @@ TEST_CASE("loss scaling: f16 trains, and a step that overflows changes no weight
   (void)step(batch->x, batch->y);
   CHECK(step.parameters().values().to_vector() == before);
   CHECK(step.loss_scale().scale == 0x1p39);
+}
+
+TEST_CASE("under ZeRO devices have no memory for what other ranks hold") {
+  if (no_device()) return;
+  constexpr Index wide = 4096, narrow = 512;
+  const auto in_use = [](int stage) {
+    return on_ranks(2, [stage](World& world) {
+      const Device mine = cuda(world.rank() % open_backend(DeviceKind::cuda).devices);
+      (void)world.use(mine);
+      Module model = Sequential{Linear(narrow, wide, {.bias = false}), relu, Linear(wide, narrow, {.bias = false})};
+      initialize(model, 1);
+      place(model, mine);
+      Step step(model, mse_loss, Sgd{.lr = 0.01}, world, data_parallel() | zero(stage));
+      const Tensor x = normal({2, narrow}, 0, 1, 3).to(mine), y = Tensor::zeros({2, narrow}, DType::f32, mine);
+      for (int i = 0; i < 2; ++i) (void)step(x, y).item();
+      runtime(DeviceKind::cuda).synchronize(mine);
+      world.comm().barrier();
+      const std::size_t bytes = runtime(DeviceKind::cuda).in_use();
+      world.comm().barrier();
+      return static_cast<double>(bytes);
+    });
+  };
+  // Of each rank's gradients, and weights, half is the other's; of that some is left at the edges of chunks (2 MiB).
+  const double half = narrow * wide * sizeof(float), first = in_use(1), second = in_use(2), third = in_use(3);
+  CHECK(first - second > 0.6 * 2 * half);
+  CHECK(first - second <= 2 * half);
+  CHECK(second - third > 0.6 * 2 * half);
+  CHECK(second - third <= 2 * half);
 }
