@@ -59,7 +59,7 @@ int main(int argc, char** argv) {
                   .width = number("--width"),
                   .bias = number("--bias"),
                   .activation = o["--activation"]};
-  if (row.text) options.input = {tokens}, options.classes = vocabulary;
+  if (row.text) options.input = {tokens}, options.classes = vocabulary, options.arch.dropout = 0;  // as its peer
   Module model = make_model(row.name, options);
   initialize(model, 1);
   Tensor x, y;
