@@ -15,12 +15,12 @@ namespace trireme {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::string_view op = "image folder";
+constexpr std::string_view folder_op = "image folder";
 
 /// The folders in a folder, hidden ones left out, in byte order.
 std::vector<std::string> class_folders(const std::string& path) {
   std::error_code error;
-  check(fs::is_directory(path, error), op,
+  check(fs::is_directory(path, error), folder_op,
         "{}: there is no such folder; --data.root names the one that holds a folder "
         "per class, or train/ and val/",
         path);
@@ -29,7 +29,7 @@ std::vector<std::string> class_folders(const std::string& path) {
     if (entry.is_directory() && !entry.path().filename().string().starts_with('.'))
       names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
-  check(!names.empty(), op, "{}: holds no folders, one per class is expected", path);
+  check(!names.empty(), folder_op, "{}: holds no folders, one per class is expected", path);
   return names;
 }
 
@@ -38,7 +38,7 @@ void check_apart(const std::vector<std::string>& folders, const std::string& pat
   std::map<std::string, std::string> seen;
   for (const std::string& folder : folders) {
     const auto [at, fresh] = seen.emplace(lower_case(folder), folder);
-    check(fresh, op, "{}: two classes with one name: {} and {}", path, at->second, folder);
+    check(fresh, folder_op, "{}: two classes with one name: {} and {}", path, at->second, folder);
   }
 }
 
@@ -69,26 +69,26 @@ std::vector<Class> read_classes(const std::string& file, const std::vector<std::
     if (words.empty()) continue;
     const std::size_t blank = words.find_first_of(" \t");
     Class one{words.substr(0, blank), blank == words.npos ? words : words.substr(blank + 1)};
-    check(std::binary_search(folders.begin(), folders.end(), one.folder), op, "{}:{}: {} has no folder {}", file, line,
+    check(std::binary_search(folders.begin(), folders.end(), one.folder), folder_op, "{}:{}: {} has no folder {}", file, line,
           path, one.folder);
-    check(std::find(listed.begin(), listed.end(), one.folder) == listed.end(), op, "{}:{}: lists {} a second time",
+    check(std::find(listed.begin(), listed.end(), one.folder) == listed.end(), folder_op, "{}:{}: lists {} a second time",
           file, line, one.folder);
     const auto [same, fresh] = folder_of.emplace(one.name, one.folder);
-    check(fresh, op, "{}:{}: two classes with one name: {} and {} are both '{}'", file, line, same->second, one.folder,
+    check(fresh, folder_op, "{}:{}: two classes with one name: {} and {} are both '{}'", file, line, same->second, one.folder,
           one.name);
     listed.push_back(one.folder);
     classes.push_back(std::move(one));
   }
   std::sort(listed.begin(), listed.end());
   const std::string missing = only_in(folders, listed);
-  check(missing.empty(), op, "{}: does not list the folder {} of {}", file, missing, path);
+  check(missing.empty(), folder_op, "{}: does not list the folder {} of {}", file, missing, path);
   return classes;
 }
 
 /// Which folder a split is in, and that all splits have the same classes.
 std::string split_folder(const std::string& root, const std::string& split) {
-  check(split == "train" || split == "test", op, "split is '{}', it must be train or test", split);
-  check(!root.empty(), op,
+  check(split == "train" || split == "test", folder_op, "split is '{}', it must be train or test", split);
+  check(!root.empty(), folder_op,
         "no folder is named: --data.root DIR is the one that holds a folder per class, or train/ and "
         "val/");
   const std::string train = root + "/train";
@@ -98,11 +98,11 @@ std::string split_folder(const std::string& root, const std::string& split) {
     if (const std::string path = root + name; fs::is_directory(path)) {
       const auto ours = class_folders(path), theirs = class_folders(train);
       const std::string more = only_in(ours, theirs), fewer = only_in(theirs, ours);
-      check(more.empty(), op, "{} and {} disagree: only the first has a class {}", path, train, more);
-      check(fewer.empty(), op, "{} and {} disagree: only the second has a class {}", path, train, fewer);
+      check(more.empty(), folder_op, "{} and {} disagree: only the first has a class {}", path, train, more);
+      check(fewer.empty(), folder_op, "{} and {} disagree: only the second has a class {}", path, train, fewer);
       return path;
     }
-  fail(op, "{}: has train/, but neither val/ nor test/", root);
+  fail(folder_op, "{}: has train/, but neither val/ nor test/", root);
 }
 
 /// The images directly in one class folder. Their names are in byte order, each followed by '\0' in one text: an image
@@ -120,12 +120,12 @@ bool is_image(std::string_view name) {
 FolderFiles list_images(const std::string& parent, const std::string& folder) {
   const std::string path = parent + "/" + folder;
   const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(path.c_str()), ::closedir);
-  check(directory != nullptr, op, "cannot list {}: {}", path, [&] { return std::strerror(errno); });
+  check(directory != nullptr, folder_op, "cannot list {}: {}", path, [&] { return std::strerror(errno); });
   std::vector<std::string> names;
   // The entry's type comes with its name; links are taken for files, since asking each would cost a call.
   while (const dirent* entry = ::readdir(directory.get()))
     if (entry->d_type != DT_DIR && is_image(entry->d_name)) names.emplace_back(entry->d_name);
-  check(!names.empty(), op, "{}: holds no .jpg, .jpeg or .png file; a class needs at least one", path);
+  check(!names.empty(), folder_op, "{}: holds no .jpg, .jpeg or .png file; a class needs at least one", path);
   std::sort(names.begin(), names.end());
   FolderFiles files{folder, {}};
   for (const std::string& name : names) files.names.append(name).push_back('\0');
@@ -146,7 +146,7 @@ class ImageFolder final : public EncodedSource {
   Index size() const override { return std::ssize(starts_); }
   const std::vector<std::string>& classes() const override { return names_; }
   std::int64_t label(Index id) const override {
-    check(id >= 0 && id < size(), op, "{}: file {} is outside [0, {})", path_, id, size());
+    check(id >= 0 && id < size(), folder_op, "{}: file {} is outside [0, {})", path_, id, size());
     return std::upper_bound(ends_.begin(), ends_.end(), id) - ends_.begin();
   }
   std::string describe(Index id) const override {
@@ -180,7 +180,7 @@ std::unique_ptr<const EncodedSource> image_folder(const std::string& root, const
     for (const std::string& folder : folders) classes.push_back({folder, folder});
   return std::make_unique<ImageFolder>(path, classes);
 } catch (const fs::filesystem_error& e) {  // a folder without permission to read, a loop of links, ...
-  fail(op, "{}: {}", root, e.code().message());
+  fail(folder_op, "{}: {}", root, e.code().message());
 }
 
 }  // namespace trireme

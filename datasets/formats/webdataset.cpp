@@ -11,7 +11,7 @@
 namespace trireme {
 namespace {
 
-constexpr char op[] = "webdataset";
+constexpr char webdataset_op[] = "webdataset";
 constexpr std::int64_t most_classes = 1 << 20;
 constexpr std::size_t longest_label = std::size_t{1} << 20;  // a .json may say more than the label
 constexpr std::size_t most_shards = 1'000'000;
@@ -52,7 +52,7 @@ class Grouping {
 
  private:
   [[noreturn]] void wrong(std::string_view member, std::string_view what) const {
-    fail(op, "{}: {} {}", source_.name, shown(member), what);
+    fail(webdataset_op, "{}: {} {}", source_.name, shown(member), what);
   }
   std::string_view text_of(const TarMember& member) const {
     if (member.size > longest_label)
@@ -100,13 +100,13 @@ std::vector<std::string> alternatives(const std::string& text, const std::string
   const auto number = [&](std::string_view digits) {
     std::uint64_t value = 0;
     if (!parse_number(digits, value))
-      fail(op, "shards {}: {{{}}} is no range of numbers, as {{000..146}} is", shown(pattern), text);
+      fail(webdataset_op, "shards {}: {{{}}} is no range of numbers, as {{000..146}} is", shown(pattern), text);
     return value;
   };
   const std::string first_text = text.substr(0, dots), last_text = text.substr(dots + 2);
   const std::uint64_t first = number(first_text), last = number(last_text);
   check(
-      first <= last && last - first < most_shards, op, "shards {}: the range {{{}}} is empty or too long",
+      first <= last && last - first < most_shards, webdataset_op, "shards {}: the range {{{}}} is empty or too long",
       [&] { return shown(pattern); }, text);
   std::vector<std::string> all;
   for (std::uint64_t i = first; i <= last; ++i) all.push_back(fmt::format("{:0{}}", i, first_text.size()));
@@ -119,7 +119,7 @@ void expand(const std::string& begin, const std::string& rest, const std::string
   const std::size_t open = rest.find('{'), close = rest.find('}');
   if (open == rest.npos) {
     check(
-        all.size() < most_shards, op, "shards {}: over {} names", [&] { return shown(pattern); },
+        all.size() < most_shards, webdataset_op, "shards {}: over {} names", [&] { return shown(pattern); },
         std::size_t{most_shards});
     return all.push_back(begin + rest);
   }
@@ -133,7 +133,7 @@ std::vector<std::string> split(const std::string& pattern) {
   int depth = 0;
   for (std::size_t i = 0; i < pattern.size(); ++i) {
     depth += (pattern[i] == '{') - (pattern[i] == '}');
-    check(depth == 0 || depth == 1, op, "shards {}: its braces do not match", [&] { return shown(pattern); });
+    check(depth == 0 || depth == 1, webdataset_op, "shards {}: its braces do not match", [&] { return shown(pattern); });
     const bool colons = pattern.compare(i, 2, "::") == 0;
     if (depth == 0 && (pattern[i] == ',' || colons)) {
       i += colons;
@@ -142,7 +142,7 @@ std::vector<std::string> split(const std::string& pattern) {
       parts.back() += pattern[i];
     }
   }
-  check(depth == 0, op, "shards {}: its braces do not match", [&] { return shown(pattern); });
+  check(depth == 0, webdataset_op, "shards {}: its braces do not match", [&] { return shown(pattern); });
   return parts;
 }
 
@@ -159,9 +159,9 @@ struct Place {
 class Shards final : public EncodedSource {
  public:
   Shards(const std::vector<std::string>& paths, Index classes) {
-    check(!paths.empty(), op, "no shards given");
+    check(!paths.empty(), webdataset_op, "no shards given");
     for (const std::string& path : paths) scan(path, classes);
-    check(!places_.empty(), op, "{}: its shards hold no sample", paths[0]);
+    check(!places_.empty(), webdataset_op, "{}: its shards hold no sample", paths[0]);
     std::uint32_t largest = 0;
     for (const Place& p : places_) largest = std::max(largest, p.label);
     for (Index i = 0; i < (classes > 0 ? classes : Index{largest} + 1); ++i) classes_.push_back(std::to_string(i));
@@ -178,7 +178,7 @@ class Shards final : public EncodedSource {
     const Place& p = place(id);
     const ShardFile& shard = shards_[p.shard];
     const FileReader file(shard.path);  // opened each time: there may be more shards than a process may hold open
-    check(file.size() == shard.size, op, "{}: has {} bytes now, {} when it was scanned", shard.path, file.size(),
+    check(file.size() == shard.size, webdataset_op, "{}: has {} bytes now, {} when it was scanned", shard.path, file.size(),
           shard.size);
     bytes.resize(p.size);
     file.read(p.offset, bytes);
@@ -186,7 +186,7 @@ class Shards final : public EncodedSource {
 
  private:
   const Place& place(Index id) const {
-    check(id >= 0 && id < size(), op, "sample {} is outside [0, {})", id, size());
+    check(id >= 0 && id < size(), webdataset_op, "sample {} is outside [0, {})", id, size());
     return places_[static_cast<std::size_t>(id)];
   }
   void scan(const std::string& path, Index classes) {
@@ -195,9 +195,9 @@ class Shards final : public EncodedSource {
     scan_shard({path, file.map(/*read_ahead=*/false)}, [&](const ShardSample& sample) {
       const TarMember& image = sample.image;
       if (classes > 0 && sample.label >= classes)
-        fail(op, "{}: the label of {} is {}, there are {} classes", path, shown(image.name), sample.label, classes);
+        fail(webdataset_op, "{}: the label of {} is {}, there are {} classes", path, shown(image.name), sample.label, classes);
       if (image.size > std::numeric_limits<std::uint32_t>::max())
-        fail(op, "{}: {} has {} bytes", path, shown(image.name), image.size);
+        fail(webdataset_op, "{}: {} has {} bytes", path, shown(image.name), image.size);
       places_.push_back({image.offset, names_.size(), static_cast<std::uint32_t>(image.size),
                          static_cast<std::uint32_t>(shards_.size() - 1), static_cast<std::uint32_t>(sample.label)});
       names_ += image.name + '\0';
@@ -221,7 +221,7 @@ void scan_shard(const NamedBytes& shard, const std::function<void(const ShardSam
 std::vector<std::string> expand_shards(const std::string& pattern, const std::string& root) {
   std::vector<std::string> shards;
   for (const std::string& part : split(pattern)) {
-    check(!part.empty(), op, "shards {}: a name is empty", [&] { return shown(pattern); });
+    check(!part.empty(), webdataset_op, "shards {}: a name is empty", [&] { return shown(pattern); });
     expand(root.empty() || part[0] == '/' ? "" : root + "/", part, pattern, shards);
   }
   return shards;

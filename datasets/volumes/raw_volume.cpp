@@ -7,7 +7,7 @@
 namespace trireme {
 namespace {
 
-constexpr std::size_t longest_text = 65'536;
+constexpr std::size_t longest_sidecar = 65'536;
 
 }  // namespace
 
@@ -43,7 +43,7 @@ std::string raw_header_text(const Shape& array, const VoxelType& type) {
 }
 
 std::unique_ptr<const VolumeSource> open_raw(const std::string& path) {
-  const RawHeader header = parse_raw_header(read_text(path + ".json", longest_text), path + ".json");
+  const RawHeader header = parse_raw_header(read_text(path + ".json", longest_sidecar), path + ".json");
   return std::make_unique<DenseVolume>(
       FileReader(path), header.array,
       DenseLayout{.type = header.type, .begin = header.offset, .swapped = header.big_endian});

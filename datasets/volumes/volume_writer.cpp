@@ -16,7 +16,7 @@
 namespace trireme {
 namespace {
 
-constexpr Index most_bytes = Index{1} << 20;  // of a write
+constexpr Index longest_write = Index{1} << 20;  // of a write
 
 std::string reason() { return std::strerror(errno); }
 
@@ -124,7 +124,7 @@ struct VolumeWriter::Impl {
     const bool as_is = type.as_is && from.dtype == type.dtype;
     std::vector<std::byte> buffer;
     const auto* const values = static_cast<const std::byte*>(from.data);
-    const Index size = size_of(from.dtype), most = most_bytes / type.size;
+    const Index size = size_of(from.dtype), most = longest_write / type.size;
     visit_runs(layout, part_of_block({0, 0, 0, 0}, layout.shape, box), [&](const VoxelRuns& r) {
       for (Index run = 0; run < r.runs; ++run)
         for (Index begin = 0; begin < r.n; begin += most) {

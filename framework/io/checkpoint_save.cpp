@@ -13,15 +13,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char op[] = "checkpoint";
+constexpr char save_op[] = "checkpoint";
 
 void check_finite(const std::vector<NamedTensor>& tensors) {
   for (auto& t : tensors)
     if (is_float(t.tensor.dtype()))
-      dispatch_float(t.tensor.dtype(), op, [&]<class T>(T) {
+      dispatch_float(t.tensor.dtype(), save_op, [&]<class T>(T) {
         bool finite = true;
         for (T v : t.tensor.view().span<T>()) finite &= std::isfinite(static_cast<double>(v));
-        check(finite, op, "\"{}\" holds values that are not finite: not saved", t.name);
+        check(finite, save_op, "\"{}\" holds values that are not finite: not saved", t.name);
       });
 }
 
@@ -168,7 +168,7 @@ std::string write_checkpoint(const std::string& run, const CheckpointInput& inpu
       mine = shards();
       std::string text;
       for (const SafetensorsShard& s : mine) check_finite(s.tensors), text += s.tensors.empty() ? '0' : '1';
-      check(input.step >= 0, op, "step {} is negative", input.step);
+      check(input.step >= 0, save_op, "step {} is negative", input.step);
       if (!main) return text;
       make_directories(root), remove_unfinished(run), make_directories(path + ".tmp");
       return text + path;

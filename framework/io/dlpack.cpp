@@ -14,7 +14,7 @@
 namespace trireme {
 namespace {
 
-constexpr char op[] = "dlpack";
+constexpr char dlpack_op[] = "dlpack";
 constexpr std::uint8_t dl_bool = 6;  // kDLBool, since DLPack 0.8
 
 DLDataType data_type(DType t) {
@@ -31,7 +31,7 @@ DType dtype_from(DLDataType given) {
     const DLDataType ours = data_type(t);
     if (ours.code == given.code && ours.bits == given.bits && given.lanes == 1) return t;
   }
-  fail(op, "elements of code {}, {} bits and {} lanes are of no DType", int(given.code), int(given.bits),
+  fail(dlpack_op, "elements of code {}, {} bits and {} lanes are of no DType", int(given.code), int(given.bits),
        int(given.lanes));
 }
 
@@ -45,7 +45,7 @@ struct Lent {
 }  // namespace
 
 DLManagedTensor* to_dlpack(const Tensor& given) {
-  check(given.defined(), op, "the tensor is undefined");
+  check(given.defined(), dlpack_op, "the tensor is undefined");
   auto lent = std::make_unique<Lent>();
   lent->tensor = given.detach();
   const View v = lent->tensor.view();
@@ -65,17 +65,17 @@ DLManagedTensor* to_dlpack(const Tensor& given) {
 }
 
 Tensor from_dlpack(DLManagedTensor* managed) {
-  check(managed != nullptr, op, "the managed tensor is null");
+  check(managed != nullptr, dlpack_op, "the managed tensor is null");
   const DLTensor& t = managed->dl_tensor;
   const auto kind = t.device.device_type;
-  check(kind == kDLCPU || kind == kDLCUDAHost || kind == kDLCUDA, op, "device type {} is neither the host's nor CUDA's",
+  check(kind == kDLCPU || kind == kDLCUDAHost || kind == kDLCUDA, dlpack_op, "device type {} is neither the host's nor CUDA's",
         static_cast<int>(kind));
   const Device device = kind == kDLCUDA ? cuda(t.device.device_id) : cpu();
   const DType dtype = dtype_from(t.dtype);
-  check(t.ndim >= 0 && t.ndim <= Shape::max_rank, op, "{} axes, at most {}", t.ndim, int(Shape::max_rank));
+  check(t.ndim >= 0 && t.ndim <= Shape::max_rank, dlpack_op, "{} axes, at most {}", t.ndim, int(Shape::max_rank));
   Shape shape;
   for (int i = 0; i < t.ndim; ++i) shape.push_back(t.shape[i]);
-  const std::size_t bytes = checked_bytes(op, shape, dtype);
+  const std::size_t bytes = checked_bytes(dlpack_op, shape, dtype);
   // Dense axes that step otherwise only where they have one element, or none, are row-major, too.
   Shape order;
   std::vector<std::int64_t> steps(static_cast<std::size_t>(t.ndim));
@@ -93,7 +93,7 @@ Tensor from_dlpack(DLManagedTensor* managed) {
     auto block = std::make_shared<detail::Storage>(first, bytes, device, finish);
     return detail::wrap(std::move(block), 0, shape, dtype);
   }
-  check(device.kind == DeviceKind::cpu, op, "strides of a tensor on a GPU: make it contiguous first");
+  check(device.kind == DeviceKind::cpu, dlpack_op, "strides of a tensor on a GPU: make it contiguous first");
   Tensor copy = Tensor::empty(shape, dtype);
   const Index size = size_of(dtype);
   auto* to = copy.data<std::byte>();

@@ -15,7 +15,7 @@ namespace trireme {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "safetensors is little-endian, and so is this code");
-constexpr char op[] = "safetensors";
+constexpr char safetensors_op[] = "safetensors";
 
 // In the reference's order of writing: its enum of types, reversed.
 struct TypeName {
@@ -57,7 +57,7 @@ void refuse_foreign(const std::string& path, std::span<const std::byte> bytes) {
   const std::string given = named.extension();
   const bool known = given == ending || (ending == ".pt" && (given == ".pth" || given == ".bin"));
   if (!known) named.replace_extension(ending);
-  fail(op, "{} is a {} file: {}`trireme import {} --out w.safetensors` makes weights of it", path,
+  fail(safetensors_op, "{} is a {} file: {}`trireme import {} --out w.safetensors` makes weights of it", path,
        ending == ".pt" ? "PyTorch" : "NumPy", known ? "" : "rename it, and ", named.string());
 }
 
@@ -76,9 +76,9 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : file_(path) {
 
 Tensor load_entry(const FileReader& file, std::size_t data_offset, const SafetensorsEntry& e) {
   const ElementType* type = find_element_type(e.dtype);
-  check(type != nullptr, op, "{}: tensor \"{}\" has type {}; F32, F64, BF16, F16, BOOL and integers can be read",
+  check(type != nullptr, safetensors_op, "{}: tensor \"{}\" has type {}; F32, F64, BF16, F16, BOOL and integers can be read",
         file.path(), e.name, e.dtype);
-  check(e.shape.size() <= Shape::max_rank, op, "{}: tensor \"{}\" has {} axes, at most {} can be read", file.path(),
+  check(e.shape.size() <= Shape::max_rank, safetensors_op, "{}: tensor \"{}\" has {} axes, at most {} can be read", file.path(),
         e.name, e.shape.size(), int(Shape::max_rank));
   Tensor t = Tensor::empty(Shape(e.shape), type->becomes);
   std::size_t at = data_offset + e.begin;
@@ -88,7 +88,7 @@ Tensor load_entry(const FileReader& file, std::size_t data_offset, const Safeten
   }
   std::vector<std::byte> bytes(e.end - e.begin);
   file.read(at, bytes);
-  check(type->copy(bytes.data(), 1, t.numel(), t.data<std::byte>()), op,
+  check(type->copy(bytes.data(), 1, t.numel(), t.data<std::byte>()), safetensors_op,
         "{}: tensor \"{}\" of type {} holds a number of 2^63 or more: i64 has none", file.path(), e.name, e.dtype);
   return t;
 }
@@ -99,7 +99,7 @@ std::span<const std::byte> SafetensorsReader::map(const SafetensorsEntry& e) {
 
 const Tensor& SafetensorsFile::at(const std::string& name) const {
   const Tensor* found = find(name);
-  check(found != nullptr, op, "there is no tensor \"{}\" among the file's {}", name, tensors.size());
+  check(found != nullptr, safetensors_op, "there is no tensor \"{}\" among the file's {}", name, tensors.size());
   return *found;
 }
 const Tensor* SafetensorsFile::find(const std::string& name) const {
@@ -123,8 +123,8 @@ SafetensorsWriter::SafetensorsWriter(std::vector<NamedTensor> tensors,
     : tensors_(std::move(tensors)) {
   std::set<std::string_view> names;
   for (auto& t : tensors_) {
-    check(t.tensor.defined(), op, "tensor \"{}\" is undefined", t.name);
-    check(t.name != "__metadata__" && names.insert(t.name).second, op, "two tensors are named \"{}\"", t.name);
+    check(t.tensor.defined(), safetensors_op, "tensor \"{}\" is undefined", t.name);
+    check(t.name != "__metadata__" && names.insert(t.name).second, safetensors_op, "two tensors are named \"{}\"", t.name);
   }
   std::stable_sort(tensors_.begin(), tensors_.end(), [](auto& a, auto& b) {
     auto x = rank_of(a.tensor.dtype()), y = rank_of(b.tensor.dtype());

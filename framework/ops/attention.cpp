@@ -47,7 +47,7 @@ struct Call {
 };
 
 /// [N, H, T, 2] of x [N, T, heads, D].
-Tensor statistics(const Tensor& x, Index heads) {
+Tensor attention_statistics(const Tensor& x, Index heads) {
   return Tensor::empty({x.dim(0), heads, x.dim(1), 2}, ops::accumulator(x.dtype()), x.device());
 }
 
@@ -71,7 +71,7 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
   check_heads(op, q, k, v);
   const Call call(op, q, o, lengths, q_starts);
   Tensor y = Tensor::empty(q.shape(), q.dtype(), q.device());
-  const Tensor stats = statistics(q, q.dim(2));
+  const Tensor stats = attention_statistics(q, q.dim(2));
   launch<kernel::Attention>(y, stats, q, k, v, call.with());
   if (!needs_record(op, y, {&q, &k, &v})) return y;
   return record(op, std::move(y), {q, k, v, lengths, q_starts}, o,
@@ -122,7 +122,7 @@ Tensor attention_packed(const Tensor& qkv, Index heads, Index kv_heads, const At
   Call call(op, qkv, o, lengths, {});
   call.args.q = call.args.k = call.args.v = {.token = qkv.dim(2) * qkv.dim(3)};
   Tensor y = Tensor::empty({qkv.dim(0), qkv.dim(1), heads, qkv.dim(3)}, qkv.dtype(), qkv.device());
-  const Tensor stats = statistics(qkv, heads);
+  const Tensor stats = attention_statistics(qkv, heads);
   {
     const Packed x(qkv, heads, kv_heads);
     launch<kernel::Attention>(y, stats, x.q, x.k, x.v, call.with());

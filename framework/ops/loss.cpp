@@ -161,7 +161,7 @@ Tensor mean_over_batch(const char* op, const Tensor& each, const Tensor& rows_of
   const auto mean_of_all = [&] { return scale(sum(each), count > 0 ? 1 / count : 0); };
   return batch.global_batch > 0 ? mean_of_all() : ops::as_one_op("mean", {&each}, {}, mean_of_all);
 }
-Tensor joined(const char* op, const Tensor& each, const Tensor& prediction, const Tensor& target, Reduction how) {
+Tensor joined_loss(const char* op, const Tensor& each, const Tensor& prediction, const Tensor& target, Reduction how) {
   if (how == Reduction::none) return each;
   if (how == Reduction::sum) return sum(each);
   return mean_over_batch(op, each, prediction, batch_of(prediction, target));
@@ -212,37 +212,37 @@ Tensor batch_mean(const Tensor& each, const Tensor& weights) {
 
 Tensor mse_loss(const Tensor& prediction, const Tensor& target, Reduction how) {
   const Operands x("mse_loss", prediction, target);
-  return joined("mse_loss", square(x.y - x.target), prediction, target, how);
+  return joined_loss("mse_loss", square(x.y - x.target), prediction, target, how);
 }
 Tensor l1_loss(const Tensor& prediction, const Tensor& target, Reduction how) {
   const Operands x("l1_loss", prediction, target);
-  return joined("l1_loss", abs(x.y - x.target), prediction, target, how);
+  return joined_loss("l1_loss", abs(x.y - x.target), prediction, target, how);
 }
 Tensor smooth_l1_loss(const Tensor& prediction, const Tensor& target, double beta, Reduction how) {
   const Tensor each = smooth_distance("smooth_l1_loss", prediction, target, beta) / (2 * beta);
-  return joined("smooth_l1_loss", each, prediction, target, how);
+  return joined_loss("smooth_l1_loss", each, prediction, target, how);
 }
 Tensor smooth_l1_loss(const Tensor& prediction, const Tensor& target, Reduction how) {
   return smooth_l1_loss(prediction, target, 1, how);
 }
 Tensor huber_loss(const Tensor& prediction, const Tensor& target, double delta, Reduction how) {
-  return joined("huber_loss", smooth_distance("huber_loss", prediction, target, delta) * 0.5, prediction, target, how);
+  return joined_loss("huber_loss", smooth_distance("huber_loss", prediction, target, delta) * 0.5, prediction, target, how);
 }
 Tensor bce_with_logits_loss(const Tensor& logits, const Tensor& target, Reduction how) {
   const Operands x("bce_with_logits_loss", logits, target);
-  return joined("bce_with_logits_loss", softplus(x.y) - x.y * x.target, logits, target, how);
+  return joined_loss("bce_with_logits_loss", softplus(x.y) - x.y * x.target, logits, target, how);
 }
 Tensor bce_with_logits_loss(const Tensor& logits, const Tensor& target, const Tensor& pos_weight, Reduction how) {
   const Operands x("bce_with_logits_loss", logits, target);
   // (1 - t) x + (1 + (w - 1) t) log(1 + exp(-x))
   const Tensor weight = (ops::in_type(pos_weight, x.y.dtype()) - 1) * x.target + 1;
-  return joined("bce_with_logits_loss", (1 - x.target) * x.y + weight * softplus(-x.y), logits, target, how);
+  return joined_loss("bce_with_logits_loss", (1 - x.target) * x.y + weight * softplus(-x.y), logits, target, how);
 }
 Tensor kl_div_loss(const Tensor& log_p, const Tensor& target, Reduction how) {
   const Operands x("kl_div_loss", log_p, target);
   constexpr double tiny = 1e-37;
   const Tensor log_target = log(clamp(x.target, tiny, std::numeric_limits<double>::infinity()));
-  return joined("kl_div_loss", x.target * (log_target - x.y), log_p, target, how);
+  return joined_loss("kl_div_loss", x.target * (log_target - x.y), log_p, target, how);
 }
 
 }  // namespace trireme

@@ -7,7 +7,7 @@
 namespace trireme {
 namespace {
 
-constexpr const char* op = "mixed_scale_dense";
+constexpr const char* mixed_scale_op = "mixed_scale_dense";
 using Halo = std::shared_ptr<const MixedScaleHalo>;
 
 /// A layer as its kernels take it. An undefined bias: none.
@@ -37,18 +37,18 @@ struct Stack {
 
 void check_operands(const Tensor& x, const std::vector<Tensor>& w, const std::vector<Tensor>& bias,
                     const std::vector<Index>& dilations) {
-  check(x.rank() == 4 || x.rank() == 5, op, "input is {}, expected [N, H, W, C] or [N, D, H, W, C]", x.shape());
+  check(x.rank() == 4 || x.rank() == 5, mixed_scale_op, "input is {}, expected [N, H, W, C] or [N, D, H, W, C]", x.shape());
   Index channels = x.dim(-1);
-  check(channels > 0, op, "input is {}: wants at least one channel", x.shape());
+  check(channels > 0, mixed_scale_op, "input is {}: wants at least one channel", x.shape());
   for (std::size_t i = 0; i < w.size(); ++i) {
     const Shape& filter = w[i].shape();
     Shape expected{filter.rank() > 0 ? filter[0] : 0};
     for (int d = 0; d < x.rank() - 2; ++d) expected.push_back(3);
     expected.push_back(channels);
-    check(filter == expected && filter[0] > 0, op, "filter {} is {}, expected [outputs, {}, {}]", i, filter,
+    check(filter == expected && filter[0] > 0, mixed_scale_op, "filter {} is {}, expected [outputs, {}, {}]", i, filter,
           x.rank() == 5 ? "3, 3, 3" : "3, 3", channels);
-    ops::check_channels(op, "bias", bias[i], filter[0], true);
-    check(dilations[i] >= 1, op, "dilation {} of layer {}: wants at least 1", dilations[i], i);
+    ops::check_channels(mixed_scale_op, "bias", bias[i], filter[0], true);
+    check(dilations[i] >= 1, mixed_scale_op, "dilation {} of layer {}: wants at least 1", dilations[i], i);
     channels += filter[0];
   }
 }
@@ -144,9 +144,9 @@ Tensor run(const Tensor& x, std::vector<Tensor> inputs, Stack stack, const std::
     copy(y, zeros, block, stack.halo->begin, own);
   }
   bool recorded = false;
-  for (const Tensor& input : inputs) recorded = needs_record(op, y, {&input}) || recorded;
+  for (const Tensor& input : inputs) recorded = needs_record(mixed_scale_op, y, {&input}) || recorded;
   if (!recorded) return y;
-  return record(op, y, std::move(inputs), dilations,
+  return record(mixed_scale_op, y, std::move(inputs), dilations,
                 [stack = std::move(stack), block = SavedTensor(block.detach())](const Tensor& dy, Gradients& g) {
                   backward_of(stack, block.get(), dy, g);
                 });
@@ -156,10 +156,10 @@ Tensor run(const Tensor& x, std::vector<Tensor> inputs, Stack stack, const std::
 
 Tensor mixed_scale_dense(const Tensor& x, const std::vector<Tensor>& w, const std::vector<Tensor>& bias,
                          const std::vector<Index>& dilations, Halo halo) {
-  ops::check_float(op, x);
-  check(w.size() == bias.size() && w.size() == dilations.size(), op, "{} filters, {} biases and {} dilations", w.size(),
+  ops::check_float(mixed_scale_op, x);
+  check(w.size() == bias.size() && w.size() == dilations.size(), mixed_scale_op, "{} filters, {} biases and {} dilations", w.size(),
         bias.size(), dilations.size());
-  for (std::size_t i = 0; i < w.size(); ++i) check(w[i].defined(), op, "filter {} is undefined", i);
+  for (std::size_t i = 0; i < w.size(); ++i) check(w[i].defined(), mixed_scale_op, "filter {} is undefined", i);
   const ShardSpec* spec = x.shard_spec();
   for (std::size_t i = 0; i < w.size() && !spec; ++i) spec = ops::shard_spec_of({&w[i]});
   if (spec) return spec->mixed_scale_dense(x, w, bias, dilations);

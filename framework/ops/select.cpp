@@ -12,7 +12,7 @@
 namespace trireme {
 namespace {
 
-constexpr auto no_gradient = [](const Tensor&, Gradients&) {};
+constexpr auto not_differentiable = [](const Tensor&, Gradients&) {};
 
 /// An operand of a kernel that takes y's shape or one element.
 Tensor fitted(const Tensor& t, const Shape& shape) {
@@ -24,7 +24,7 @@ Mask compared(const char* op, const Tensor& a, const Tensor& b, Comparison how) 
   const Tensor y = Tensor::empty(shape, DType::boolean, a.device());
   launch<kernel::Compare>(y, fitted(a.detach(), shape), fitted(b.detach(), shape), how);
   if (!needs_record("compare", y, {&a, &b})) return y;
-  return record("compare", y, {a, b}, how, no_gradient);
+  return record("compare", y, {a, b}, how, not_differentiable);
 }
 Mask compared(const char* op, const Tensor& x, double number, Comparison how) {
   return compared(op, x, ops::number_like(op, x, number), how);
@@ -37,7 +37,7 @@ Mask joined(const char* op, const Tensor& a, const Tensor& b) {
   const Tensor y = Tensor::empty(ops::broadcast(op, p.shape(), q.shape()), DType::boolean, p.device());
   ops::zip_into<F>(y, p, q);
   if (!needs_record(op, y, {&p, &q})) return y;
-  return record(op, y, {p, q}, no_gradient);
+  return record(op, y, {p, q}, not_differentiable);
 }
 
 /// x as [outer, extent, inner] around an axis.
@@ -188,7 +188,7 @@ Tensor argmax(const Tensor& x) {
   Tensor index = Tensor::empty(x.shape().without(x.rank() - 1), DType::i64, x.device());
   launch<kernel::ArgMax>(index, x);
   if (!needs_record("argmax", index, {&x})) return index;
-  return record("argmax", index, {x}, x.rank() - 1, no_gradient);
+  return record("argmax", index, {x}, x.rank() - 1, not_differentiable);
 }
 Tensor argmax(const Tensor& x, int axis) {
   check(x.defined(), "argmax", "the input is undefined");

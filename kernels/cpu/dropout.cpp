@@ -9,13 +9,13 @@ namespace {
 
 constexpr Index tile = 512;  ///< elements whose random bits lie on the stack at one time
 
-struct ReluMask {
+struct ReluDropout {
   std::uint64_t key;
   std::uint32_t threshold;
 };
 
 template <class T>
-void drop(T* y, const T* x, Index count, std::uint64_t sample, Index first, const ReluMask& mask,
+void drop(T* y, const T* x, Index count, std::uint64_t sample, Index first, const ReluDropout& mask,
           Accumulator<T> scale) {
   std::uint32_t room[tile + 4], *bits = room + first % 4;
   philox_fill(room, mask.key, sample, static_cast<std::uint64_t>(first / 4), (count + first % 4 + 3) / 4);
@@ -32,7 +32,7 @@ void dropout(View y, View x, View sample, View first, double p, MaskKey key) {
   Index n = x.numel();
   if (n == 0) return;
   Index width = n / rows, tiles = (width + tile - 1) / tile;
-  ReluMask mask{key(), drop_threshold(p)};
+  ReluDropout mask{key(), drop_threshold(p)};
   dispatch_float(y.dtype, op, [&](auto t) {
     using T = decltype(t);
     auto scale = static_cast<Accumulator<T>>(1 / (1 - p));

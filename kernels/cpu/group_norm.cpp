@@ -211,7 +211,7 @@ void group_norm(View y, View mean, View rstd, View x, View gamma, View beta, dou
   });
 }
 
-void backward(View sum_dy, View sum_dy_xhat, View dx, View dy, View x, View mean, View rstd, View gamma) {
+void group_norm_backward(View sum_dy, View sum_dy_xhat, View dx, View dy, View x, View mean, View rstd, View gamma) {
   constexpr auto op = kernel::GroupNormBackward::name;
   check_same(dy, x, op);
   if (dx) check_same(dx, x, op);
@@ -269,7 +269,7 @@ void backward(View sum_dy, View sum_dy_xhat, View dx, View dy, View x, View mean
 }
 
 const Kernel<kernel::GroupNorm> group_norm_cpu{DeviceKind::cpu, group_norm};
-const Kernel<kernel::GroupNormBackward> backward_cpu{DeviceKind::cpu, backward};
+const Kernel<kernel::GroupNormBackward> group_norm_backward_cpu{DeviceKind::cpu, group_norm_backward};
 
 }  // namespace
 }  // namespace trireme

@@ -116,7 +116,7 @@ void add_input(typename P::Acc* gradient, const View& w, const MixedScaleShape& 
   });
 }
 
-void backward_input(View gradient, View w, const MixedScaleOptions& options) {
+void mixed_scale_backward_input(View gradient, View w, const MixedScaleOptions& options) {
   constexpr auto op = kernel::MixedScaleBackwardInput::name;
   const MixedScaleShape s = mixed_scale_shape(gradient, options, op);
   check_mixed_scale_input_gradient(s, gradient, w, op);
@@ -219,7 +219,7 @@ void filter_gradient(const View& dw, const View& dbias, const View& block, const
   if (dbias) store(dbias, sums.data() + count - s.outputs, accumulate, op);
 }
 
-void backward_weight(View dw, View dbias, View block, View gradient, const MixedScaleOptions& options,
+void mixed_scale_backward_weight(View dw, View dbias, View block, View gradient, const MixedScaleOptions& options,
                      bool accumulate) {
   constexpr auto op = kernel::MixedScaleBackwardWeight::name;
   const MixedScaleShape s = mixed_scale_shape(block, options, op);
@@ -237,8 +237,8 @@ void backward_weight(View dw, View dbias, View block, View gradient, const Mixed
 }
 
 const Kernel<kernel::MixedScaleBackwardRelu> backward_relu_cpu{DeviceKind::cpu, backward_relu};
-const Kernel<kernel::MixedScaleBackwardInput> backward_input_cpu{DeviceKind::cpu, backward_input};
-const Kernel<kernel::MixedScaleBackwardWeight> backward_weight_cpu{DeviceKind::cpu, backward_weight};
+const Kernel<kernel::MixedScaleBackwardInput> mixed_scale_backward_input_cpu{DeviceKind::cpu, mixed_scale_backward_input};
+const Kernel<kernel::MixedScaleBackwardWeight> mixed_scale_backward_weight_cpu{DeviceKind::cpu, mixed_scale_backward_weight};
 
 }  // namespace
 }  // namespace trireme

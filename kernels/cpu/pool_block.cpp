@@ -9,7 +9,7 @@
 namespace trireme {
 namespace {
 
-constexpr Index tile = 64;  ///< channels whose running maximum lies on the stack at one time
+constexpr Index tile_rows = 64;  ///< channels whose running maximum lies on the stack at one time
 
 /// One tile of channels of one window. x: the window's first cell; cell k lies at x + offset[k]. bits: one
 /// number per channel, or none.
@@ -17,8 +17,8 @@ template <class T, class B>
 void forward_tile(T* y, std::uint8_t* index, const T* x, const Index* offset, Index cells, const T* bias, B bits,
                   std::uint32_t threshold, Accumulator<T> scale, Index count) {
   using A = Accumulator<T>;
-  A best[tile];
-  std::int32_t winner[tile];
+  A best[tile_rows];
+  std::int32_t winner[tile_rows];
   for (Index k = 0; k < cells; ++k) {
     const T* v = x + offset[k];
     const bool start = k == 0;
@@ -76,8 +76,8 @@ void forward_rows(Index begin, Index end, const View& y, const View& index, cons
                 bits = random.as<const std::uint32_t>() + (p > 0 ? element % 4 : 0), count = s.out[2],
                 step = s.stride[2] * channels, drop = p > 0] {
       for (Index o = 0; o < count; ++o)
-        for (Index c = 0; c < channels; c += tile) {
-          Index i = o * channels + c, some = std::min(tile, channels - c);
+        for (Index c = 0; c < channels; c += tile_rows) {
+          Index i = o * channels + c, some = std::min(tile_rows, channels - c);
           const T* v = from + o * step + c;
           const T* add = b ? b + c : nullptr;
           if (drop)
@@ -108,12 +108,12 @@ void backward_row(T* dx, const PoolShape& s, const std::vector<Index>& offset, c
   vectorised([=, cell = offset.data(), cells = s.window_cells(), channels = s.channels, count = s.out[2],
               step = s.stride[2] * s.channels] {
     for (Index o = 0; o < count; ++o)
-      for (Index c0 = 0; c0 < channels; c0 += tile) {
-        const Index some = std::min(tile, channels - c0);
+      for (Index c0 = 0; c0 < channels; c0 += tile_rows) {
+        const Index some = std::min(tile_rows, channels - c0);
         const T* g = dy + o * channels + c0;
         const std::uint8_t* at = index + o * channels + c0;
-        A gradient[tile];
-        std::int32_t winner[tile];
+        A gradient[tile_rows];
+        std::int32_t winner[tile_rows];
 #pragma omp simd
         for (Index c = 0; c < some; ++c) {
           winner[c] = at[c];
@@ -145,7 +145,7 @@ void zero_rest(T* dx, const PoolShape& s) {
 }
 
 template <class T>
-void backward(const View& dx, const View& dbias, const View& dy, const View& index, const PoolShape& s, double p,
+void pool_block_backward(const View& dx, const View& dbias, const View& dy, const View& index, const PoolShape& s, double p,
               bool accumulate_bias, std::string_view op) {
   using A = Accumulator<T>;
   const std::vector<Index> offset = window_offsets(s);
@@ -172,11 +172,11 @@ void bias_relu_pool_dropout_backward(View dx, View dbias, View dy, View index, c
                                      bool accumulate_bias) {
   constexpr auto op = kernel::BiasReluPoolDropoutBackward::name;
   PoolShape s = pool_block_backward_shape(dx, dbias, dy, index, o, p);
-  dispatch_float(dx.dtype, op, [&]<class T>(T) { backward<T>(dx, dbias, dy, index, s, p, accumulate_bias, op); });
+  dispatch_float(dx.dtype, op, [&]<class T>(T) { pool_block_backward<T>(dx, dbias, dy, index, s, p, accumulate_bias, op); });
 }
 
 const Kernel<kernel::BiasReluPoolDropout> forward_cpu{DeviceKind::cpu, bias_relu_pool_dropout};
-const Kernel<kernel::BiasReluPoolDropoutBackward> backward_cpu{DeviceKind::cpu, bias_relu_pool_dropout_backward};
+const Kernel<kernel::BiasReluPoolDropoutBackward> pool_block_backward_cpu{DeviceKind::cpu, bias_relu_pool_dropout_backward};
 
 }  // namespace
 }  // namespace trireme

@@ -33,8 +33,8 @@ struct Sparse {
 
 /// One axis for loops: pointers that a capture may copy.
 template <class A>
-struct Rows {
-  explicit Rows(const Sparse<A>& s)
+struct ResampledRows {
+  explicit ResampledRows(const Sparse<A>& s)
       : rows(s.rows), columns(s.columns), begin(s.begin.data()), id(s.id.data()), weight(s.weight.data()) {}
   Index rows, columns;
   const Index *begin, *id;
@@ -54,7 +54,7 @@ void weigh(A* to, const T* from, A by, Index n, bool first) {
 
 /// y[r] = the weighted sum of cells of `line`, for each cell r of the innermost axis.
 template <class T, class S, class A>
-void along_line(T* y, const S* line, const Rows<A>& axis, Index c, A* sum) {
+void along_line(T* y, const S* line, const ResampledRows<A>& axis, Index c, A* sum) {
   for (Index r = 0; r < axis.rows; ++r, y += c) {
     const Index first = axis.begin[r], count = axis.begin[r + 1] - first;
     const S* p = line + (count > 0 ? axis.id[first] * c : 0);
@@ -80,7 +80,7 @@ template <class T>
 void resample_as(T* y, const T* x, const ResampleShape& s, bool transposed) {
   using A = Accumulator<T>;
   const Sparse<A> outer(s.axis[0], transposed), middle(s.axis[1], transposed), inner(s.axis[2], transposed);
-  const Rows<A> d(outer), h(middle), w(inner);
+  const ResampledRows<A> d(outer), h(middle), w(inner);
   const Index c = s.channels, in_line = w.columns * c, out_line = w.rows * c;
   parallel_for(s.n * d.rows * h.rows, (in_line + out_line) * 2, [=](Index begin, Index end) {
     A* line = scratch<A>(in_line + c, 3);

@@ -7,7 +7,7 @@ namespace trireme {
 namespace {
 
 template <class Rule>
-void apply(View value, View grad, View state0, View state1, View state2, const Rule& given) {
+void apply_rule(View value, View grad, View state0, View state1, View state2, const Rule& given) {
   update::dispatch(given, value, grad, state0, state1, state2, [&]<class T>(const auto& rule, T) {
     T *v = value.as<T>(), *a = state0.as<T>(), *b = state1.as<T>(), *c = state2.as<T>();
     const T* g = grad.as<const T>();
@@ -23,12 +23,12 @@ void apply(View value, View grad, View state0, View state1, View state2, const R
   });
 }
 
-const Kernel<kernel::Update<update::Sgd>> sgd{DeviceKind::cpu, apply<update::Sgd>};
-const Kernel<kernel::Update<update::Momentum>> momentum{DeviceKind::cpu, apply<update::Momentum>};
-const Kernel<kernel::Update<update::Adagrad>> adagrad{DeviceKind::cpu, apply<update::Adagrad>};
-const Kernel<kernel::Update<update::Adadelta>> adadelta{DeviceKind::cpu, apply<update::Adadelta>};
-const Kernel<kernel::Update<update::RMSprop>> rmsprop{DeviceKind::cpu, apply<update::RMSprop>};
-const Kernel<kernel::Update<update::Adam>> adam{DeviceKind::cpu, apply<update::Adam>};
+const Kernel<kernel::Update<update::Sgd>> sgd{DeviceKind::cpu, apply_rule<update::Sgd>};
+const Kernel<kernel::Update<update::Momentum>> momentum{DeviceKind::cpu, apply_rule<update::Momentum>};
+const Kernel<kernel::Update<update::Adagrad>> adagrad{DeviceKind::cpu, apply_rule<update::Adagrad>};
+const Kernel<kernel::Update<update::Adadelta>> adadelta{DeviceKind::cpu, apply_rule<update::Adadelta>};
+const Kernel<kernel::Update<update::RMSprop>> rmsprop{DeviceKind::cpu, apply_rule<update::RMSprop>};
+const Kernel<kernel::Update<update::Adam>> adam{DeviceKind::cpu, apply_rule<update::Adam>};
 
 }  // namespace
 }  // namespace trireme

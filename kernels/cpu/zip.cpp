@@ -8,7 +8,7 @@
 namespace trireme {
 namespace {
 
-using Loop = detail::StridedLoop<2>;
+using BinaryLoop = detail::StridedLoop<2>;
 
 template <class F, class T>
 void segment(F formula, T* y, const T* a, Index step_a, const T* b, Index step_b, Index n) {
@@ -34,7 +34,7 @@ void segment(F formula, T* y, const T* a, Index step_a, const T* b, Index step_b
 
 /// True when y is rows of few numbers, the one operand full and the other a single such row: a bias, or its
 /// gradient.
-bool short_rows(const Loop& loop, std::size_t full, std::size_t row) {
+bool short_rows(const BinaryLoop& loop, std::size_t full, std::size_t row) {
   return loop.rank == 2 && repeats(loop.extent[0]) > 1 && loop.step[0][full] == 1 &&
          loop.step[1][full] == loop.extent[0] && loop.step[0][row] == 1 && loop.step[1][row] == 0;
 }
@@ -42,7 +42,7 @@ bool short_rows(const Loop& loop, std::size_t full, std::size_t row) {
 /// y[begin, end) in segments along which both operands step evenly. A short row is repeated until it is worth a vector
 /// loop.
 template <class F, class T>
-void zip_range(F f, T* y, const T* a, const T* b, const Loop& loop, bool short_a, bool short_b, Index begin,
+void zip_range(F f, T* y, const T* a, const T* b, const BinaryLoop& loop, bool short_a, bool short_b, Index begin,
                Index end) {
   const bool tiled = short_a || short_b;
   T tile[128];
@@ -74,7 +74,7 @@ void zip_range(F f, T* y, const T* a, const T* b, const Loop& loop, bool short_a
 
 template <class F>
 void zip(View y, View a, View b, F f) {
-  const Loop loop = detail::plan_broadcast(y, a, b, F::name);
+  const BinaryLoop loop = detail::plan_broadcast(y, a, b, F::name);
   bool short_a = short_rows(loop, 1, 0), short_b = short_rows(loop, 0, 1);
   const auto floats = [](DType t, std::string_view op, auto&& g) { return dispatch_float(t, op, g); };
   pointwise::dispatch<F>(y.dtype, floats, [&](auto t) {
@@ -90,7 +90,7 @@ struct CpuBinaryFormula {
   Kernel<kernel::Zip<F>> forward{DeviceKind::cpu, zip<F>};
 };
 
-const pointwise::EachBinary<CpuBinaryFormula> formulas_cpu;
+const pointwise::EachBinary<CpuBinaryFormula> binary_formulas_cpu;
 
 }  // namespace
 }  // namespace trireme

@@ -9,15 +9,15 @@
 namespace trireme {
 namespace {
 
-const Init normal_start = Init::normal(0.02);
+const Init bert_start = Init::normal(0.02);
 
-Linear dense(Index in, Index out) { return Linear(in, out, {.init = normal_start}); }
+Linear dense(Index in, Index out) { return Linear(in, out, {.init = bert_start}); }
 
 struct Embeddings {
   explicit Embeddings(const BertOptions& o, const Embedding& words)
       : word_embeddings(words),
-        position_embeddings(o.positions, o.width, normal_start),
-        token_type_embeddings(o.types, o.width, normal_start),
+        position_embeddings(o.positions, o.width, bert_start),
+        token_type_embeddings(o.types, o.width, bert_start),
         norm(o.width, o.eps),
         dropout(o.dropout) {}
   Tensor operator()(const Tensor& ids) const {
@@ -49,8 +49,8 @@ struct Output {
   Dropout dropout;
 };
 
-struct Block {
-  explicit Block(const BertOptions& o)
+struct BertBlock {
+  explicit BertBlock(const BertOptions& o)
       : heads(o.width, o.heads, {.dropout = o.dropout}),
         query(dense(o.width, o.width)),
         key(dense(o.width, o.width)),
@@ -101,14 +101,14 @@ Sequential bert(const BertOptions& o) {
                              {"types of tokens", o.types},
                              {"hidden", o.hidden_size()}});
   check(o.bias, "bert", "a model without biases is asked for, and its linear layers and norms have them");
-  const Embedding words(o.vocabulary, o.width, normal_start);
+  const Embedding words(o.vocabulary, o.width, bert_start);
   const Bias bias{Tensor::zeros({o.vocabulary})};
   Sequential layer, encoder, inner, predictions, cls, model;
-  for (Index i = 0; i < o.layers; ++i) layer.add(o.recompute ? Module(Recompute(Block(o))) : Module(Block(o)));
+  for (Index i = 0; i < o.layers; ++i) layer.add(o.recompute ? Module(Recompute(BertBlock(o))) : Module(BertBlock(o)));
   inner.add("embeddings", Embeddings(o, words)).add("encoder", encoder.add("layer", std::move(layer)));
   predictions.add("transform", Transform(o))
       .add("bias", bias)
-      .add("decoder", LmHead(o.tied ? words.weight : normal_start.make(words.weight.shape()), bias.bias));
+      .add("decoder", LmHead(o.tied ? words.weight : bert_start.make(words.weight.shape()), bias.bias));
   return model.add("bert", std::move(inner)).add("cls", cls.add("predictions", std::move(predictions)));
 }
 
@@ -145,7 +145,7 @@ std::string bert_config(const BertOptions& o) {
 }
 
 namespace {
-ModelRow row(const std::string& name, const BertOptions& base) {
+ModelRow bert_row(const std::string& name, const BertOptions& base) {
   return {.name = name,
           .make = [=](const ModelOptions& o) { return bert(bert_options(base, o)); },
           .usual = {.input = {base.positions}, .classes = base.vocabulary},
@@ -153,7 +153,7 @@ ModelRow row(const std::string& name, const BertOptions& base) {
           .text = true,
           .config = [=](const ModelOptions& o) { return bert_config(bert_options(base, o)); }};
 }
-const bool added =
-    add_model(row("bert", {})) && add_model(row("bert_large", {.layers = 24, .heads = 16, .width = 1024}));
+const bool bert_added =
+    add_model(bert_row("bert", {})) && add_model(bert_row("bert_large", {.layers = 24, .heads = 16, .width = 1024}));
 }  // namespace
 }  // namespace trireme

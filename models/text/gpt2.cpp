@@ -9,18 +9,18 @@
 namespace trireme {
 namespace {
 
-const Init normal_start = Init::normal(0.02);
+const Init gpt2_start = Init::normal(0.02);
 
 /// A matrix that files have as [in, out].
-Linear conv1d(Index in, Index out, const GptOptions& o, const Init& init = normal_start) {
+Linear conv1d(Index in, Index out, const GptOptions& o, const Init& init = gpt2_start) {
   return Linear(in, out, {.bias = o.bias, .init = init, .layout = FileLayout::transposed});
 }
 /// Of what blocks add up: each of 2 layers terms (GPT-2, section 2.3).
 Init residual(const GptOptions& o) { return Init::normal(0.02 / std::sqrt(2.0 * static_cast<double>(o.layers))); }
 LayerNorm norm(const GptOptions& o) { return LayerNorm(o.width, 1e-5, o.bias); }
 
-struct Attention {
-  explicit Attention(const GptOptions& o)
+struct Gpt2Attention {
+  explicit Gpt2Attention(const GptOptions& o)
       : heads(o.width, o.heads, {.causal = true, .dropout = o.dropout}),
         c_attn(conv1d(o.width, heads.packed(), o)),
         c_proj(conv1d(o.width, o.width, o, residual(o))),
@@ -35,8 +35,8 @@ struct Attention {
   Dropout dropout;
 };
 
-struct Mlp {
-  explicit Mlp(const GptOptions& o)
+struct Gpt2Mlp {
+  explicit Gpt2Mlp(const GptOptions& o)
       : c_fc(conv1d(o.width, o.hidden, o)),
         c_proj(conv1d(o.hidden, o.width, o, residual(o))),
         dropout(o.dropout),
@@ -48,17 +48,17 @@ struct Mlp {
   Tensor (*activation)(const Tensor&);
 };
 
-struct Block {
-  explicit Block(const GptOptions& o) : ln_1(norm(o)), attn(o), ln_2(norm(o)), mlp(o) {}
+struct Gpt2Block {
+  explicit Gpt2Block(const GptOptions& o) : ln_1(norm(o)), attn(o), ln_2(norm(o)), mlp(o) {}
   Tensor operator()(const Tensor& x) const {
     const Tensor y = x + attn(ln_1(x));
     return y + mlp(ln_2(y));
   }
   void visit(const StateVisitor& v) { v("ln_1", ln_1, "attn", attn, "ln_2", ln_2, "mlp", mlp); }
   LayerNorm ln_1;
-  Attention attn;
+  Gpt2Attention attn;
   LayerNorm ln_2;
-  Mlp mlp;
+  Gpt2Mlp mlp;
 };
 
 }  // namespace
@@ -67,17 +67,17 @@ Sequential gpt2(const GptOptions& options) {
   GptOptions o = options;
   o.hidden = options.hidden_size();
   text::check_sizes("gpt2", {{"layers", o.layers}, {"positions", o.positions}, {"vocabulary", o.vocabulary}});
-  Embedding wte(o.vocabulary, o.width, normal_start);
+  Embedding wte(o.vocabulary, o.width, gpt2_start);
   wte.dtype = o.dtype;
   Sequential h, transformer, model;
-  for (Index i = 0; i < o.layers; ++i) h.add(o.recompute ? Module(Recompute(Block(o))) : Module(Block(o)));
+  for (Index i = 0; i < o.layers; ++i) h.add(o.recompute ? Module(Recompute(Gpt2Block(o))) : Module(Gpt2Block(o)));
   transformer.add("wte", wte)
-      .add("wpe", PositionEmbedding(o.positions, o.width, normal_start))
+      .add("wpe", PositionEmbedding(o.positions, o.width, gpt2_start))
       .add("drop", Dropout(o.dropout))
       .add("h", std::move(h))
       .add("ln_f", norm(o));
   return model.add("transformer", std::move(transformer))
-      .add("lm_head", LmHead(o.tied ? wte.weight : normal_start.make(wte.weight.shape())));
+      .add("lm_head", LmHead(o.tied ? wte.weight : gpt2_start.make(wte.weight.shape())));
 }
 
 GptOptions gpt_options(GptOptions base, const ModelOptions& o) {
@@ -91,7 +91,7 @@ GptOptions gpt_options(GptOptions base, const ModelOptions& o) {
 }
 
 namespace {
-ModelRow row(const std::string& name, const GptOptions& base) {
+ModelRow gpt2_row(const std::string& name, const GptOptions& base) {
   return {.name = name,
           .make = [=](const ModelOptions& o) { return gpt2(gpt_options(base, o)); },
           .usual = {.input = {base.positions}, .classes = base.vocabulary},
@@ -99,9 +99,9 @@ ModelRow row(const std::string& name, const GptOptions& base) {
           .text = true,
           .config = [=](const ModelOptions& o) { return gpt2_config(gpt_options(base, o)); }};
 }
-const bool added = add_model(row("gpt2", {})) &&
-                   add_model(row("gpt2_medium", {.layers = 24, .heads = 16, .width = 1024})) &&
-                   add_model(row("gpt2_large", {.layers = 36, .heads = 20, .width = 1280})) &&
-                   add_model(row("gpt2_xl", {.layers = 48, .heads = 25, .width = 1600}));
+const bool gpt2_added = add_model(gpt2_row("gpt2", {})) &&
+                   add_model(gpt2_row("gpt2_medium", {.layers = 24, .heads = 16, .width = 1024})) &&
+                   add_model(gpt2_row("gpt2_large", {.layers = 36, .heads = 20, .width = 1280})) &&
+                   add_model(gpt2_row("gpt2_xl", {.layers = 48, .heads = 25, .width = 1600}));
 }  // namespace
 }  // namespace trireme

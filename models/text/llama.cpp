@@ -9,14 +9,14 @@
 namespace trireme {
 namespace {
 
-const Init normal_start = Init::normal(0.02);
+const Init llama_start = Init::normal(0.02);
 
 Linear projection(Index in, Index out, const LlamaOptions& o) {
-  return Linear(in, out, {.bias = o.bias, .init = normal_start});
+  return Linear(in, out, {.bias = o.bias, .init = llama_start});
 }
 
-struct Attention {
-  Attention(const LlamaOptions& o, const RotaryEmbedding& rope)
+struct LlamaAttention {
+  LlamaAttention(const LlamaOptions& o, const RotaryEmbedding& rope)
       : heads(o.width, o.heads, {.kv_heads = o.kv_heads, .causal = true}),
         rotary(rope),
         q_proj(projection(o.width, o.width, o)),
@@ -36,8 +36,8 @@ struct Attention {
   Linear q_proj, k_proj, v_proj, o_proj;
 };
 
-struct Mlp {
-  explicit Mlp(const LlamaOptions& o)
+struct LlamaMlp {
+  explicit LlamaMlp(const LlamaOptions& o)
       : gate_proj(projection(o.width, o.hidden, o)),
         up_proj(projection(o.width, o.hidden, o)),
         down_proj(projection(o.hidden, o.width, o)) {}
@@ -46,8 +46,8 @@ struct Mlp {
   Linear gate_proj, up_proj, down_proj;
 };
 
-struct Block {
-  Block(const LlamaOptions& o, const RotaryEmbedding& rope)
+struct LlamaBlock {
+  LlamaBlock(const LlamaOptions& o, const RotaryEmbedding& rope)
       : self_attn(o, rope), mlp(o), input_layernorm(o.width, o.eps), post_attention_layernorm(o.width, o.eps) {}
   Tensor operator()(const Tensor& x) const {
     const Tensor y = x + self_attn(input_layernorm(x));
@@ -57,8 +57,8 @@ struct Block {
     v("self_attn", self_attn, "mlp", mlp, "input_layernorm", input_layernorm, "post_attention_layernorm",
       post_attention_layernorm);
   }
-  Attention self_attn;
-  Mlp mlp;
+  LlamaAttention self_attn;
+  LlamaMlp mlp;
   RMSNorm input_layernorm, post_attention_layernorm;
 };
 
@@ -70,14 +70,14 @@ Sequential llama(const LlamaOptions& options) {
   text::check_sizes("llama", {{"layers", o.layers}, {"positions", o.positions}, {"vocabulary", o.vocabulary}});
   const AttentionHeads heads(o.width, o.heads, {.kv_heads = o.kv_heads});
   const RotaryEmbedding rope(o.positions, heads.head_size(), o.rope);
-  Embedding embed_tokens(o.vocabulary, o.width, normal_start);
+  Embedding embed_tokens(o.vocabulary, o.width, llama_start);
   embed_tokens.dtype = o.dtype;
   Sequential layers, inner, model;
   for (Index i = 0; i < o.layers; ++i)
-    layers.add(o.recompute ? Module(Recompute(Block(o, rope))) : Module(Block(o, rope)));
+    layers.add(o.recompute ? Module(Recompute(LlamaBlock(o, rope))) : Module(LlamaBlock(o, rope)));
   inner.add("embed_tokens", embed_tokens).add("layers", std::move(layers)).add("norm", RMSNorm(o.width, o.eps));
   return model.add("model", std::move(inner))
-      .add("lm_head", LmHead(o.tied ? embed_tokens.weight : normal_start.make(embed_tokens.weight.shape())));
+      .add("lm_head", LmHead(o.tied ? embed_tokens.weight : llama_start.make(embed_tokens.weight.shape())));
 }
 
 LlamaOptions llama_options(LlamaOptions base, const ModelOptions& o) {
@@ -95,7 +95,7 @@ LlamaOptions llama_options(LlamaOptions base, const ModelOptions& o) {
 }
 
 namespace {
-ModelRow row(const std::string& name, const LlamaOptions& base) {
+ModelRow llama_row(const std::string& name, const LlamaOptions& base) {
   return {.name = name,
           .make = [=](const ModelOptions& o) { return llama(llama_options(base, o)); },
           .usual = {.input = {base.positions}, .classes = base.vocabulary},
@@ -118,13 +118,13 @@ LlamaOptions llama3(Index layers, Index heads, Index width, Index hidden, Index 
           .rope = llama3_rope(factor),
           .tied = tied};
 }
-const bool added =
-    add_model(row("llama", {})) &&
-    add_model(row("tinyllama_1_1b", {.layers = 22, .heads = 32, .kv_heads = 4, .width = 2048, .hidden = 5632})) &&
-    add_model(row("llama2_7b", {.layers = 32, .heads = 32, .width = 4096, .hidden = 11008, .positions = 4096})) &&
-    add_model(row("llama3_8b", llama3(32, 32, 4096, 14336, 8192, 0, false))) &&
-    add_model(row("llama3_1_8b", llama3(32, 32, 4096, 14336, 131072, 8, false))) &&
-    add_model(row("llama3_2_1b", llama3(16, 32, 2048, 8192, 131072, 32, true))) &&
-    add_model(row("llama3_2_3b", llama3(28, 24, 3072, 8192, 131072, 32, true)));
+const bool llama_added =
+    add_model(llama_row("llama", {})) &&
+    add_model(llama_row("tinyllama_1_1b", {.layers = 22, .heads = 32, .kv_heads = 4, .width = 2048, .hidden = 5632})) &&
+    add_model(llama_row("llama2_7b", {.layers = 32, .heads = 32, .width = 4096, .hidden = 11008, .positions = 4096})) &&
+    add_model(llama_row("llama3_8b", llama3(32, 32, 4096, 14336, 8192, 0, false))) &&
+    add_model(llama_row("llama3_1_8b", llama3(32, 32, 4096, 14336, 131072, 8, false))) &&
+    add_model(llama_row("llama3_2_1b", llama3(16, 32, 2048, 8192, 131072, 32, true))) &&
+    add_model(llama_row("llama3_2_3b", llama3(28, 24, 3072, 8192, 131072, 32, true)));
 }  // namespace
 }  // namespace trireme

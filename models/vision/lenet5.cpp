@@ -21,6 +21,6 @@ Sequential lenet5(const ModelOptions& o) {
 }
 
 namespace {
-const bool added = add_model({"lenet5", lenet5});
+const bool lenet5_added = add_model({"lenet5", lenet5});
 }
 }  // namespace trireme

@@ -7,6 +7,6 @@ Sequential mlp(const ModelOptions& o) {
 }
 
 namespace {
-const bool added = add_model({"mlp", mlp});
+const bool mlp_added = add_model({"mlp", mlp});
 }
 }  // namespace trireme

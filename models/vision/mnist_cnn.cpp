@@ -20,6 +20,6 @@ Sequential mnist_cnn(const ModelOptions& o) {
 }
 
 namespace {
-const bool added = add_model({"mnist_cnn", mnist_cnn});
+const bool mnist_cnn_added = add_model({"mnist_cnn", mnist_cnn});
 }
 }  // namespace trireme

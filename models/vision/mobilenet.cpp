@@ -4,13 +4,13 @@
 namespace trireme {
 namespace {
 
-Conv2d plain(Index in, Index out, Index kernel, Index stride = 1, Index groups = 1) {
+Conv2d unbiased(Index in, Index out, Index kernel, Index stride = 1, Index groups = 1) {
   return Conv2d(in, out, kernel,
                 {.stride = stride, .pad = kernel / 2, .groups = groups, .bias = false, .init = Init::kaiming_normal()});
 }
 /// torchvision's Conv2dNormActivation.
 Sequential conv_norm_relu6(Index in, Index out, Index kernel, Index stride = 1, Index groups = 1) {
-  return {plain(in, out, kernel, stride, groups), BatchNorm(out), relu6};
+  return {unbiased(in, out, kernel, stride, groups), BatchNorm(out), relu6};
 }
 
 /// An inverted residual: widened, filtered channel by channel, narrowed; its input is added where shapes agree.
@@ -18,7 +18,7 @@ struct InvertedResidual {
   InvertedResidual(Index in, Index out, Index stride, Index expansion) : adds(stride == 1 && in == out) {
     const Index hidden = in * expansion;
     if (expansion != 1) conv.add(conv_norm_relu6(in, hidden, 1));
-    conv.add(conv_norm_relu6(hidden, hidden, 3, stride, hidden)).add(plain(hidden, out, 1)).add(BatchNorm(out));
+    conv.add(conv_norm_relu6(hidden, hidden, 3, stride, hidden)).add(unbiased(hidden, out, 1)).add(BatchNorm(out));
   }
   Tensor operator()(const Tensor& x) const { return adds ? x + conv(x) : conv(x); }
   void visit(const StateVisitor& v) { v("conv", conv); }
@@ -51,6 +51,6 @@ Sequential mobilenet_v2(const ModelOptions& o) {
 }
 
 namespace {
-const bool added = add_model({"mobilenet_v2", mobilenet_v2, {.input = {224, 224, 3}, .classes = 1000}});
+const bool mobilenet_added = add_model({"mobilenet_v2", mobilenet_v2, {.input = {224, 224, 3}, .classes = 1000}});
 }  // namespace
 }  // namespace trireme

@@ -121,7 +121,7 @@ Sequential cifar_resnet(Index depth, const ModelOptions& o) {
 
 namespace {
 const ModelOptions cifar{.input = {32, 32, 3}}, imagenet{.input = {224, 224, 3}, .classes = 1000};
-const bool added = add_model({"resnet20", [](const ModelOptions& o) { return cifar_resnet(20, o); }, cifar}) &&
+const bool resnet_added = add_model({"resnet20", [](const ModelOptions& o) { return cifar_resnet(20, o); }, cifar}) &&
                    add_model({"resnet32", [](const ModelOptions& o) { return cifar_resnet(32, o); }, cifar}) &&
                    add_model({"resnet56", [](const ModelOptions& o) { return cifar_resnet(56, o); }, cifar}) &&
                    add_model({"resnet18", resnet18, imagenet}) && add_model({"resnet34", resnet34, imagenet}) &&

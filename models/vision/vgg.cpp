@@ -47,7 +47,7 @@ Sequential alexnet(const ModelOptions& o) {
 }
 
 namespace {
-const ModelOptions imagenet{.input = {224, 224, 3}, .classes = 1000};
-const bool added = add_model({"vgg16", vgg16, imagenet}) && add_model({"alexnet", alexnet, imagenet});
+const ModelOptions vgg_imagenet{.input = {224, 224, 3}, .classes = 1000};
+const bool vgg_added = add_model({"vgg16", vgg16, vgg_imagenet}) && add_model({"alexnet", alexnet, vgg_imagenet});
 }  // namespace
 }  // namespace trireme

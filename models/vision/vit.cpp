@@ -43,8 +43,8 @@ void check_options(const char* op, const VitOptions& o) {
 namespace {
 
 /// torchvision's EncoderBlock.
-struct Block {
-  explicit Block(const VitOptions& o)
+struct VitBlock {
+  explicit VitBlock(const VitOptions& o)
       : ln_1(o.width, o.eps),
         self_attention(o.width, o.heads, {.dropout = o.dropout}),
         dropout(o.dropout),
@@ -78,7 +78,7 @@ Sequential vit(const VitOptions& o) {
   vision::check_options("vit", o);
   Sequential layers, encoder, heads, model;
   for (Index i = 0; i < o.layers; ++i)
-    layers.add("encoder_layer_" + std::to_string(i), o.recompute ? Module(Recompute(Block(o))) : Module(Block(o)));
+    layers.add("encoder_layer_" + std::to_string(i), o.recompute ? Module(Recompute(VitBlock(o))) : Module(VitBlock(o)));
   encoder.add("pos_embedding", vision::Positions(o.tokens(), o.width, Init::normal(0.02)))
       .add("dropout", Dropout(o.dropout))
       .add("layers", std::move(layers))
@@ -134,6 +134,6 @@ bool add_sizes() {
   }
   return true;
 }
-const bool added = add_sizes();
+const bool vit_added = add_sizes();
 }  // namespace
 }  // namespace trireme

@@ -26,8 +26,8 @@ struct Embeddings {
   Dropout dropout;
 };
 
-struct Block {
-  explicit Block(const VitOptions& o)
+struct HfBlock {
+  explicit HfBlock(const VitOptions& o)
       : before(o.width, o.eps),
         after(o.width, o.eps),
         heads(o.width, o.heads, {.dropout = o.dropout}),
@@ -63,7 +63,7 @@ struct Block {
 Sequential vit_hf(const VitOptions& o) {
   vision::check_options("vit_hf", o);
   Sequential layer, encoder, inner, model;
-  for (Index i = 0; i < o.layers; ++i) layer.add(o.recompute ? Module(Recompute(Block(o))) : Module(Block(o)));
+  for (Index i = 0; i < o.layers; ++i) layer.add(o.recompute ? Module(Recompute(HfBlock(o))) : Module(HfBlock(o)));
   inner.add("embeddings", Embeddings(o))
       .add("encoder", encoder.add("layer", std::move(layer)))
       .add("class", vision::first_token)

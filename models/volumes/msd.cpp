@@ -56,7 +56,7 @@ Module msd_of(const ModelOptions& o) {
         "takes the settings arch.layers (hidden layers) and arch.width (channels of each) alone");
   return msd(o, net);
 }
-const bool added = add_model(
+const bool msd_added = add_model(
     {.name = "msd", .make = msd_of, .usual = {.input = {256, 256, 1}, .classes = 2}, .sized = true, .dense = true});
 }  // namespace
 

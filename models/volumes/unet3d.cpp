@@ -21,7 +21,7 @@ Module unet3d_of(const ModelOptions& o) {
   check(o.arch == known, "unet3d", "takes the setting arch.width (channels of the first level) alone");
   return o.arch.width > 0 ? unet3d(o, o.arch.width) : unet3d(o);
 }
-const bool added = add_model({.name = "unet3d",
+const bool unet3d_added = add_model({.name = "unet3d",
                               .make = unet3d_of,
                               .usual = {.input = {64, 64, 64, 1}, .classes = 2},
                               .sized = true,

@@ -14,7 +14,7 @@
 namespace trireme {
 namespace {
 
-constexpr double plot = 640, least_height = 440, top = 48, bottom = 58, letter = 7;  // pixels
+constexpr double chart_plot = 640, least_height = 440, chart_top = 48, bottom = 58, letter = 7;  // pixels
 constexpr double row = 20;                                                           // of the legend
 constexpr std::size_t most_marks = 24;                                               // of a line; else they hide it
 constexpr std::array colours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444",
@@ -217,26 +217,26 @@ std::string chart_svg(const Chart& chart) {
     names = std::max(names, std::string_view(evidence_names.at(static_cast<std::size_t>(e))).size());
   for (const double v : y.marks()) numbers = std::max(numbers, number_text(v).size());
   const auto rows = static_cast<double>(chart.series.size() + (kinds.empty() ? 0 : kinds.size() + 1));
-  const double height = std::max(least_height, top + row * (rows + 1));
+  const double height = std::max(least_height, chart_top + row * (rows + 1));
   const double left = 44 + letter * static_cast<double>(numbers);
-  const double right = left + plot, base = height - bottom;
+  const double right = left + chart_plot, base = height - bottom;
   const double width = right + 60 + letter * static_cast<double>(std::max<std::size_t>(names, 10));
-  x.place(left, right - 12), y.place(base, top);
+  x.place(left, right - 12), y.place(base, chart_top);
   Svg svg(width, height);
   svg.text(left, 26, chart.title, Svg::heading);
   for (const double v : chart.x_ticks.empty() ? x.marks() : chart.x_ticks) {
-    svg.lines({{x(v), top}, {x(v), base}}, "stroke=\"#ddd\"");
+    svg.lines({{x(v), chart_top}, {x(v), base}}, "stroke=\"#ddd\"");
     svg.text(x(v), base + 18, number_text(v), Svg::middle);
   }
   for (const double v : y.marks()) {
     svg.lines({{left, y(v)}, {right, y(v)}}, "stroke=\"#ddd\"");
     svg.text(left - 8, y(v) + 4, number_text(v), "text-anchor=\"end\" fill=\"#444\"");
   }
-  svg.lines({{left, top}, {left, base}, {right, base}}, "stroke=\"#444\"");
+  svg.lines({{left, chart_top}, {left, base}, {right, base}}, "stroke=\"#444\"");
   svg.text((left + right) / 2, base + 42, chart.x, "text-anchor=\"middle\"");
   svg.text(0, 0, chart.y,
-           fmt::format("transform=\"translate(18 {:.1f}) rotate(-90)\" text-anchor=\"middle\"", (top + base) / 2));
-  double at = top + 10 + row * static_cast<double>(chart.series.size());
+           fmt::format("transform=\"translate(18 {:.1f}) rotate(-90)\" text-anchor=\"middle\"", (chart_top + base) / 2));
+  double at = chart_top + 10 + row * static_cast<double>(chart.series.size());
   for (std::size_t k = 0; k < kinds.size(); ++k) {
     const char* name = evidence_names.at(static_cast<std::size_t>(kinds[k]));
     svg.mark(right + 25, at + row * static_cast<double>(k + 1), kinds[k], "#444", name);
@@ -247,7 +247,7 @@ std::string chart_svg(const Chart& chart) {
     const std::string colour = s.colour.empty() ? palette(i) : s.colour;
     const double middle = (static_cast<double>(chart.series.size()) - 1) / 2;
     draw_series(svg, s, colour, x, y, chart.dodge && !s.dashed ? 4 * (static_cast<double>(i) - middle) : 0);
-    at = top + 10 + row * static_cast<double>(i);
+    at = chart_top + 10 + row * static_cast<double>(i);
     if (s.band)
       svg.area({{right + 14, at - 6}, {right + 36, at - 6}, {right + 36, at + 6}, {right + 14, at + 6}},
                fmt::format("fill=\"{}\" fill-opacity=\"0.15\"", colour));

@@ -20,7 +20,7 @@ namespace trireme {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using WatchdogClock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
 /// Of one rank: where it stood when it was last seen to move, and for how long the process has run since.
@@ -46,9 +46,9 @@ std::string verdict(const FlightRecorder& r, Seconds stood) {
 void watch(const std::stop_token& end) {
   std::map<const FlightRecorder*, Standstill> seen;
   const Seconds timeout = collective_timeout();
-  for (auto last = Clock::now(); !end.stop_requested();) {
+  for (auto last = WatchdogClock::now(); !end.stop_requested();) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    const auto now = Clock::now();
+    const auto now = WatchdogClock::now();
     const Seconds ran = std::min<Seconds>(now - last, Seconds(0.2));
     last = now;
     const FlightRecorder* standing = nullptr;

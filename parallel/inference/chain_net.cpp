@@ -34,19 +34,19 @@ class Shapes {
   LaunchWatch watch_;
 };
 
-double cells(const Shape& s) { return static_cast<double>(s.product(1, s.rank() - 1)); }
+double chain_cells(const Shape& s) { return static_cast<double>(s.product(1, s.rank() - 1)); }
 
 /// Bytes, at the most, of what kernels make of a part's filters and keep (FilterCache), for a result of so many cells:
 /// channels in blocks of 16; of 3 x 3 taps four times as much, where they are transformed (Winograd's F(4 x 4, 3 x 3):
 /// 36 numbers for 9, from 64 tiles on).
-double packed_bytes(const std::vector<TracedOp>& ops, double cells) {
+double packed_bytes(const std::vector<TracedOp>& ops, double chain_cells) {
   double bytes = 0;
   for (const TracedOp& op : ops) {
     if (std::string_view(op.name) != "conv") continue;
     const Shape& w = op.inputs[1].shape();
     const auto& o = std::any_cast<const ConvOptions&>(op.detail);
     const auto in_blocks = [](Index channels) { return (channels + 15) / 16 * 16; };
-    const bool transformed = cells > 49 * 16 && w.rank() == 4 && w[1] == 3 && w[2] == 3 && w[0] % 16 == 0 &&
+    const bool transformed = chain_cells > 49 * 16 && w.rank() == 4 && w[1] == 3 && w[2] == 3 && w[0] % 16 == 0 &&
                              w[3] % 16 == 0 && o.groups == 1 && o.stride == Extents{1, 1, 1} &&
                              o.dilation == Extents{1, 1, 1} && op.output.dtype() == DType::f32;
     bytes += static_cast<double>(in_blocks(w[0]) * in_blocks(w[w.rank() - 1]) * w.product(1, w.rank() - 1) *
@@ -134,7 +134,7 @@ void ChainNet::trace(const Shape& probe) {
     if (y.id() == in.id()) continue;  // a Stash, or dropout
     const std::string layer = "part " + std::to_string(p);
     Part part{p, Reach(layer, ops, inputs, y), reads, names, static_cast<int>(shapes_.size()), y.shape(), 0, 0};
-    kept_ += packed_bytes(ops, cells(part.reach.output(shapes_of(reads))));
+    kept_ += packed_bytes(ops, chain_cells(part.reach.output(shapes_of(reads))));
     ops.clear();
     for (int again = 0; again < 2; ++again) {  // as it runs without a Trace, with weights packed before
       (void)dry.take_operations();
@@ -202,8 +202,8 @@ void ChainNet::add_cost(const Part& part, const Box& out, const std::vector<doub
   if (out.empty()) return;
   const std::vector<Box> in = patches(part, out);
   const Box made = part.reach.computed(in, shapes_of(part.reads));
-  const double grown = cells(made.size) / cells(part.probe);
-  cost.voxels += cells(made.size), cost.operations += part.operations * grown;
+  const double grown = chain_cells(made.size) / chain_cells(part.probe);
+  cost.voxels += chain_cells(made.size), cost.operations += part.operations * grown;
   double now = kept_ + std::accumulate(held.begin(), held.end(), 0.0) + bytes(made) + part.memory * grown;
   for (std::size_t i = 0; i < in.size(); ++i)  // copies of patches, where the tensor is more
     if (bytes(in[i]) < held[static_cast<std::size_t>(part.reads[i])]) now += bytes(in[i]);

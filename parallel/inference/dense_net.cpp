@@ -11,7 +11,7 @@
 
 namespace trireme {
 namespace {
-double cells(const Box& box) { return static_cast<double>(box.size.product(1, box.size.rank() - 1)); }
+double dense_cells(const Box& box) { return static_cast<double>(box.size.product(1, box.size.rank() - 1)); }
 }  // namespace
 
 DenseNet::DenseNet(DenseLayers layers, const Shape& volume, DType dtype)
@@ -44,7 +44,7 @@ DenseNet::DenseNet(DenseLayers layers, const Shape& volume, DType dtype)
   check(tail.reach() == Extents{0, 0, 0} && tail.output().product(0, few.rank() - 1) == few.product(0, few.rank() - 1),
         "infer", "what follows the layers of the network reads more than the voxel that it makes");
   const Box all = whole_box(tail.output());
-  tail_operations_ = tail.cost(0, 1, all).operations / cells(all);
+  tail_operations_ = tail.cost(0, 1, all).operations / dense_cells(all);
   output_[-1] = tail.output()[-1];
   for (int s = 0; s < volume.rank() - 2; ++s) reach_[static_cast<std::size_t>(s)] = cells_between(0, this->layers());
 }
@@ -91,12 +91,12 @@ BoxCost DenseNet::cost(int first, int last, const Box& out) const {
   const Box in = reads(first, last, out);
   for (int i = first; i < last; ++i) {
     const Box made = grown(out, cells_between(i + 1, last));
-    cost.voxels += cells(made), cost.operations += operations(i, made);
+    cost.voxels += dense_cells(made), cost.operations += operations(i, made);
   }
   const double block = bytes(of_channels(in, 0, channels(last)));
   double behind = bytes(of_channels(out, channels(first), channels(last)));
   if (last == layers()) {
-    cost.voxels += cells(out), cost.operations += tail_operations_ * cells(out);
+    cost.voxels += dense_cells(out), cost.operations += tail_operations_ * dense_cells(out);
     behind = bytes(of_channels(out, 0, output_[-1])) +
              static_cast<double>(piece * (channels(last) + output_[-1]) * size_of(dtype_));
   }
@@ -198,7 +198,7 @@ std::vector<ShareStep> DenseNet::steps(const Division& division, const std::vect
     ShareStep& step = all[static_cast<std::size_t>(i)];
     const Index halo = farthest(i + 1);
     for (const Box& box : own) {
-      step.operations.push_back(operations(i, box) + (i + 1 == layers() ? tail_operations_ * cells(box) : 0));
+      step.operations.push_back(operations(i, box) + (i + 1 == layers() ? tail_operations_ * dense_cells(box) : 0));
       if (halo == 0 || division.parts == Extents{1, 1, 1}) continue;
       step.have.push_back(of_channels(box, channels(i), channels(i + 1)));
       step.want.push_back(grown(step.have.back(), halo));
@@ -213,7 +213,7 @@ ShareCost DenseNet::cost(const Division& division) const {
   const std::vector<ShareStep> all_steps = steps(division, places);
   for (std::size_t r = 0; r < places.size(); ++r) {
     const Box mine = share(division, places[r]);
-    BoxCost cost{.voxels = static_cast<double>(layers() + 1) * cells(mine)};
+    BoxCost cost{.voxels = static_cast<double>(layers() + 1) * dense_cells(mine)};
     double sent = 0, most_moved = 0;
     for (const ShareStep& step : all_steps) {
       cost.operations += step.operations[r];

@@ -39,7 +39,7 @@ struct Operands {
   }
 };
 
-double now() { return static_cast<double>(FlightRecorder::nanoseconds()) / 1e9; }
+double seconds_now() { return static_cast<double>(FlightRecorder::nanoseconds()) / 1e9; }
 
 /// So long after the others one rank comes to a call: by then these sleep, and must be woken, as in a step.
 constexpr double late = 3e-4;  // seconds
@@ -49,11 +49,11 @@ constexpr double late = 3e-4;  // seconds
 double timed(Communicator& comm, const Tensor& clocks, int last, const std::function<void()>& work) {
   comm.barrier();
   double* const c = clocks.data<double>();
-  const double met = now();
-  while (comm.rank() == last && now() - met < late) {}
-  c[0] = now();
+  const double met = seconds_now();
+  while (comm.rank() == last && seconds_now() - met < late) {}
+  c[0] = seconds_now();
   work();
-  c[1] = now();
+  c[1] = seconds_now();
   comm.all_reduce(clocks, ReduceOp::max).wait();
   return c[1] - c[0];
 }
@@ -149,14 +149,14 @@ double measure_mixing(Communicator& comm, const Plan& plan, const Action& a, std
   Optimizer optimizer(store, Sgd{.lr = 1e-3});
   Arrivals arrivals(false);
   std::any memory;
-  ActionContext now{plan, a, optimizer, &comm, step, 1, memory, arrivals};
+  ActionContext seconds_now{plan, a, optimizer, &comm, step, 1, memory, arrivals};
   const Tensor clocks = Tensor::empty({2}, DType::f64);
   std::vector<double> seconds;
   for (int run = -2; run < runs; ++run) {
-    launch<kernel::Fill>(now.values(), 1.0);  // as the update leaves them
+    launch<kernel::Fill>(seconds_now.values(), 1.0);  // as the update leaves them
     const double took = timed(comm, clocks, (run + 2) % comm.size(), [&] {
-      a.kind->start(now).wait();
-      if (a.kind->finish) a.kind->finish(now);
+      a.kind->start(seconds_now).wait();
+      if (a.kind->finish) a.kind->finish(seconds_now);
     });
     if (run >= 0) seconds.push_back(took);
   }

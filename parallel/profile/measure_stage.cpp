@@ -11,7 +11,7 @@
 namespace trireme {
 namespace {
 
-double now() { return static_cast<double>(FlightRecorder::nanoseconds()) / 1e9; }
+double stage_now() { return static_cast<double>(FlightRecorder::nanoseconds()) / 1e9; }
 
 /// x without history, as it comes over a cut.
 Tensor leaf(const Tensor& x, bool wants_gradient) {
@@ -38,9 +38,9 @@ struct Stage {
     for (auto& [name, t] : stashed) beside.emplace(name, leaf(t.clone(), true));
     const Stashed before = beside;
     Tensor y = leaf(x.clone(), parts.first > 0);  // each micro-batch has its own
-    const double begun = now();
+    const double begun = stage_now();
     for (int p = parts.first; p < parts.end; ++p) y = chain.run(p, y, beside);
-    if (counts) forward.push_back(now() - begun);
+    if (counts) forward.push_back(stage_now() - begun);
     Recorded r{.roots = {y}, .seeds = {}};
     for (auto& [name, t] : beside)
       if (const auto was = before.find(name); was == before.end() || was->second.id() != t.id()) r.roots.push_back(t);
@@ -53,11 +53,11 @@ struct Stage {
     const Recorded r = std::move(in_flight.front());
     in_flight.erase(in_flight.begin());
     Deferred weights;
-    const double begun = now();
+    const double begun = stage_now();
     if (!r.roots.empty()) backward(r.roots, r.seeds, {.defer_weights = split ? &weights : nullptr, .hooks = false});
-    const double propagated = now();
+    const double propagated = stage_now();
     weights.run();
-    if (counts) input.push_back(propagated - begun), weight.push_back(now() - propagated);
+    if (counts) input.push_back(propagated - begun), weight.push_back(stage_now() - propagated);
   }
 };
 

@@ -8,6 +8,7 @@
 #pragma once
 #include <array>
 
+#include "framework/ops/ops.h"
 #include "framework/tensor/shard_spec.h"
 #include "parallel/split/grid.h"
 

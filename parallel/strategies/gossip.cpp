@@ -18,7 +18,7 @@ Access weights_of(const Plan&, const Program&, const Liveness&, const Action& a)
 }
 
 /// Sends the message to whom the graph says, and receives theirs.
-Work exchange(ActionContext& now, const Tensor& message, std::vector<Tensor>& received) {
+Work exchange_row(ActionContext& now, const Tensor& message, std::vector<Tensor>& received) {
   std::vector<Work> works;
   for (const auto [to, from] : now.peers()) {
     if (from != now.comm->rank()) {
@@ -67,7 +67,7 @@ const ActionRow mix_graph{
         [](ActionContext& now) {
           if (!now.comm) return Work();
           std::vector<Tensor> received;
-          Work works = exchange(now, now.values(), received);
+          Work works = exchange_row(now, now.values(), received);
           now.memory = std::move(received);
           return works;
         },
@@ -123,7 +123,7 @@ const ActionRow push_sum{
           Shares shares{scale(own, receivers > 0 ? now.argument("keep") : 1),
                         scale(own, now.argument("give") / std::max(receivers, 1)),
                         {}};
-          Work works = exchange(now, shares.given, shares.received);
+          Work works = exchange_row(now, shares.given, shares.received);
           now.memory = std::move(shares);
           return works;
         },

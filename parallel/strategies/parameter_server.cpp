@@ -101,7 +101,7 @@ TicketPlan tickets_of(const Plan& plan, const ParameterServerOptions& o, int wor
   return {.wanted = true, .shares = workers - o.backup, .ahead = o.backup > 0 ? 1 : 2};
 }
 
-Plan rewrite(Plan plan, const ParameterServerOptions& o) {
+Plan rewrite_servers(Plan plan, const ParameterServerOptions& o) {
   const int workers = plan.size(o.axis) - o.servers - o.groups;
   check(
       workers > 0, "parameter_server", "{} servers{} leave none of the {} ranks along '{}' to train", o.servers,
@@ -185,7 +185,7 @@ Strategy parameter_server(ParameterServerOptions o) {
       exact  ? Claim::exact
       : sync ? Claim::statistical
              : Claim::delayed,
-      [o](Plan plan) { return rewrite(std::move(plan), o); },
+      [o](Plan plan) { return rewrite_servers(std::move(plan), o); },
       fmt::format("servers={}, mode={}, staleness={}, shard={}, backup={}, groups={}, axis={}", o.servers, o.mode,
                   o.staleness, o.shard, o.backup, o.groups, o.axis));
   if (!exact) s.norm_scope = NormScope::local;

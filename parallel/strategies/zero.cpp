@@ -84,7 +84,7 @@ Program gather_weights(const Plan& plan, const Program& program, const std::stri
   });
 }
 
-Plan rewrite(Plan plan, int stage) {
+Plan rewrite_zero(Plan plan, int stage) {
   plan = with_reductions(std::move(plan), "zero");
   for (Program& program : plan.programs) {
     const auto ids = reductions_of(program);
@@ -103,7 +103,7 @@ Plan rewrite(Plan plan, int stage) {
 Strategy zero(int stage) {
   check(stage >= 1 && stage <= 3, "zero", "stage {}: wants 1 (optimizer state), 2 (and gradients) or 3 (and weights)",
         stage);
-  return {fmt::format("zero({})", stage), Claim::exact, [stage](Plan plan) { return rewrite(std::move(plan), stage); }};
+  return {fmt::format("zero({})", stage), Claim::exact, [stage](Plan plan) { return rewrite_zero(std::move(plan), stage); }};
 }
 
 }  // namespace trireme

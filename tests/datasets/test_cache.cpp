@@ -18,6 +18,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/temporary.h"
 
+namespace test_cache {
+
 using namespace trireme;
 using test::contains;
 using test::slurp;
@@ -295,3 +297,5 @@ TEST_CASE("a process that is killed while it writes a cache leaves no file in it
   sample_of(all[0], 5).x.copy_from(Tensor::zeros({3}));
   CHECK(same(sample_of(cache(small(2000), path), 5), sample_of(small(2000), 5)));
 }
+
+}  // namespace test_cache

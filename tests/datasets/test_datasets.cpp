@@ -9,6 +9,8 @@
 #include "tests/datasets/idx_files.h"
 #include "tests/support/catch.h"
 
+namespace test_datasets {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -209,3 +211,5 @@ TEST_CASE("head, and datasets by name") {
   CHECK_THROWS_WITH(Synthetic({.classes = 0}), contains("classes is 0"));
   CHECK_THROWS_WITH(Synthetic({.shape = {3, 0}}), contains("shape is [3, 0]"));
 }
+
+}  // namespace test_datasets

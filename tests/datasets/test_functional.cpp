@@ -10,6 +10,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/oracle.h"
 
+namespace test_functional {
+
 using namespace trireme;
 using namespace trireme::test;
 using Bytes = std::vector<std::uint8_t>;
@@ -159,3 +161,5 @@ TEST_CASE("to_grayscale is what a decoder makes of the file") {
     CHECK(to_grayscale(image).pixels == decode_image(file, 1, "F").to_vector<std::uint8_t>());
   }
 }
+
+}  // namespace test_functional

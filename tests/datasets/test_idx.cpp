@@ -3,6 +3,8 @@
 #include "tests/datasets/idx_files.h"
 #include "tests/support/catch.h"
 
+namespace test_idx {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -88,3 +90,5 @@ TEST_CASE("idx: files that cannot be read") {
   CHECK_THROWS_WITH(read_idx(folder.write("zero", {})), contains("zero: is empty"));
   CHECK(read_idx(folder.write("good", idx_bytes({6}, six))).values == six);
 }
+
+}  // namespace test_idx

@@ -5,6 +5,8 @@
 #include "tests/datasets/image_files.h"
 #include "tests/support/catch.h"
 
+namespace test_image {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -149,3 +151,5 @@ TEST_CASE("image: a part of a JPEG is that part of the whole") {
       }
     }
 }
+
+}  // namespace test_image

@@ -3,6 +3,8 @@
 #include "tests/datasets/image_files.h"
 #include "tests/support/catch.h"
 
+namespace test_image_folder {
+
 using namespace trireme;
 using namespace trireme::test;
 namespace fs = std::filesystem;
@@ -110,3 +112,5 @@ TEST_CASE("imagenet: bad images stop, or are passed over and counted") {
   for (const char* file : {"a/0.jpg", "b/3.jpg"}) put(folder, file, {1, 2, 3});
   CHECK_THROWS_WITH(lenient->read(1, pixels, draw), contains("no image can be used from sample 1 on (4 tried)"));
 }
+
+}  // namespace test_image_folder

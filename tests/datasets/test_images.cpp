@@ -9,6 +9,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/oracle.h"
 
+namespace test_images {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -149,3 +151,5 @@ TEST_CASE("images: a flip is the mirror image, exactly") {
                      mirrored[static_cast<std::size_t>((y * n + n - 1 - x) * 3 + c)];
   CHECK(different == 0);
 }
+
+}  // namespace test_images

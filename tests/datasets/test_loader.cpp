@@ -5,6 +5,8 @@
 #include "tests/datasets/counting.h"
 #include "tests/support/catch.h"
 
+namespace test_loader {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -192,3 +194,5 @@ TEST_CASE("loader: what cannot be is refused") {
   CHECK_THROWS_WITH(Loader(counting(5), {.start_batch = 1, .start_sample = 1}), contains("give one of them"));
   CHECK_THROWS_WITH(Loader(counting(5), {.dtype = DType::i32}), contains("floating type"));
 }
+
+}  // namespace test_loader

@@ -6,6 +6,8 @@
 #include "tests/datasets/counting.h"
 #include "tests/support/catch.h"
 
+namespace test_loader_passes {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -197,3 +199,5 @@ TEST_CASE("loader: a pass hands out the shares that it is told of, in their orde
     CHECK(seen == rest);
   }
 }
+
+}  // namespace test_loader_passes

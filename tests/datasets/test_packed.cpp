@@ -8,6 +8,8 @@
 #include "tests/support/oracle.h"
 #include "tests/support/temporary.h"
 
+namespace test_packed {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -134,3 +136,5 @@ TEST_CASE("packed: bad files") {
   CHECK_THROWS_WITH(pack(Synthetic(made), Synthetic({.shape = {10, 12, 3}}), path),
                     contains("in 4 classes") && contains("in 10"));
 }
+
+}  // namespace test_packed

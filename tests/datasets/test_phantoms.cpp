@@ -17,6 +17,8 @@
 #include "tests/support/oracle.h"
 #include "tests/support/temporary.h"
 
+namespace test_phantoms {
+
 using namespace trireme;
 using test::contains;
 using test::random_number;
@@ -326,3 +328,5 @@ TEST_CASE("pairs of volumes that do not match") {
   CHECK_THAT(said([&](auto t) { write(t + "inputs/b.npy", {8, 8}, "int8", 0); }), contains("they must agree"));
   CHECK_THAT(said([&](auto t) { write(t + "targets/b.npy", {8, 8}, "uint8", 3); }), contains("is 3, expected 0 to 2"));
 }
+
+}  // namespace test_phantoms

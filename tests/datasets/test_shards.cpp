@@ -6,6 +6,8 @@
 #include "tests/support/oracle.h"
 #include "tests/support/temporary.h"
 
+namespace test_shards {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -199,3 +201,5 @@ TEST_CASE("cifar: records become images, rows first") {
   CHECK_THROWS_WITH(Cifar100("test", folder.path()), contains("no test.bin") && contains("--data.root"));
   CHECK_THROWS_WITH(Cifar10("validation", folder.path()), contains("must be train or test"));
 }
+
+}  // namespace test_shards

@@ -13,6 +13,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/temporary.h"
 
+namespace test_tensors {
+
 using namespace trireme;
 using test::contains;
 using Values = std::vector<double>;
@@ -250,3 +252,5 @@ TEST_CASE("joined data sets have all classes, y everywhere or nowhere, and are n
   for (const Index id : rare.order(1, 0)) CHECK(id == 0);
   CHECK_THROWS_WITH(weighted_sampler({1e308, 1e308}, 10), contains("add up to inf"));
 }
+
+}  // namespace test_tensors

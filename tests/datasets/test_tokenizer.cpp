@@ -11,6 +11,8 @@
 #include "tests/datasets/texts.h"
 #include "tests/support/catch.h"
 
+namespace test_tokenizer {
+
 using namespace trireme;
 using test::contains;
 using test::slurp;
@@ -261,3 +263,5 @@ TEST_CASE("BPE has the ids of the tokenizers library: whole books, and odd strin
   CHECK(tokenizer.encode(text) == same.encode(text));
   CHECK(tokenizer.encode("<|endoftext|>").size() == 1);
 }
+
+}  // namespace test_tokenizer

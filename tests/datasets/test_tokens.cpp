@@ -11,6 +11,8 @@
 #include "tests/datasets/texts.h"
 #include "tests/support/catch.h"
 
+namespace test_tokens {
+
 using namespace trireme;
 using test::contains;
 using test::spill;
@@ -302,3 +304,5 @@ TEST_CASE("token files that are damaged, and options outside their ranges") {
                     contains("character 3 of the text, U+0065 \"e\""));
   CHECK_THROWS_WITH(sample_of(Tokens({.text = text, .context = 2}), 4), contains("sample 4 is outside [0, 4)"));
 }
+
+}  // namespace test_tokens

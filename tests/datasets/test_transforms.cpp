@@ -14,6 +14,8 @@
 #include "tests/datasets/random_images.h"
 #include "tests/support/catch.h"
 
+namespace test_transforms {
+
 using namespace trireme;
 using namespace trireme::test;
 using Bytes = std::vector<std::uint8_t>;
@@ -339,3 +341,5 @@ TEST_CASE("a second view of a data set draws numbers of its own") {
   CHECK_THROWS_WITH(view(-1), test::contains("view is -1"));
   CHECK_THROWS_WITH(transformed(data, {RandomHorizontalFlip{.p = 7}}), test::contains("the probability is 7"));
 }
+
+}  // namespace test_transforms

@@ -19,6 +19,8 @@
 #include "tests/support/oracle.h"
 #include "tests/support/temporary.h"
 
+namespace test_volumes {
+
 using namespace trireme;
 using test::contains;
 using test::cut;
@@ -370,3 +372,5 @@ TEST_CASE("a path that is no volume") {
     CHECK_THROWS_WITH(open_volume(folder / "v.npy"), contains(message));
   }
 }
+
+}  // namespace test_volumes

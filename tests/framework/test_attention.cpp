@@ -7,6 +7,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/distance.h"
 
+namespace test_attention {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -149,3 +151,5 @@ TEST_CASE("products of rotated queries and keys depend on their distance alone")
     CHECK(apart < 1e-13);
   }
 }
+
+}  // namespace test_attention

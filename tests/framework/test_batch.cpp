@@ -15,6 +15,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 
+namespace test_batch {
+
 using namespace trireme;
 using test::contains;
 using Values = std::vector<double>;
@@ -287,3 +289,5 @@ TEST_CASE("Step checks batches that no Loader made") {
     if (ranks > 1) CHECK_THAT(said, contains("each sample must come to one rank, once"));
   }
 }
+
+}  // namespace test_batch

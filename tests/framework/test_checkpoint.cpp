@@ -22,6 +22,8 @@
 #include "tests/support/oracle.h"
 #include "tests/support/temporary.h"
 
+namespace test_checkpoint {
+
 using namespace trireme;
 using test::contains;
 using test::dies_at;
@@ -401,3 +403,5 @@ TEST_CASE("an unwritable directory is named") {
   ::chmod((folder / "checkpoints").c_str(), 0755);
   CHECK(run.load(folder.path()).state.step == 1);
 }
+
+}  // namespace test_checkpoint

@@ -10,6 +10,8 @@
 #include "tests/support/oracle.h"
 #include "tests/support/temporary.h"
 
+namespace test_checkpoint_shards {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -268,3 +270,5 @@ TEST_CASE("state of single ranks comes back to the same layout, and to no other"
   CHECK_THROWS_WITH(load_checkpoint(path, alone.parameters, &alone.optimizer), contains("one rank alone"));
   CHECK(load_checkpoint(path, alone.parameters, nullptr).state.step == 1);
 }
+
+}  // namespace test_checkpoint_shards

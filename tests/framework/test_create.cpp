@@ -7,6 +7,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/oracle.h"
 
+namespace test_create {
+
 using namespace trireme;
 using test::contains;
 using Values = std::vector<double>;
@@ -113,3 +115,5 @@ TEST_CASE("an embedding gives rows by id; ids that come twice add their gradient
   CHECK(slice(arange(10), 0, 1, -2, 3).to_vector() == Values{1, 4, 7});
   CHECK(slice(arange(10), 0, 8, 3).numel() == 0);
 }
+
+}  // namespace test_create

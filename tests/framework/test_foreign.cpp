@@ -8,6 +8,8 @@
 #include "tests/support/oracle.h"
 #include "tests/support/temporary.h"
 
+namespace test_foreign {
+
 using namespace trireme;
 using test::contains;
 
@@ -125,3 +127,5 @@ TEST_CASE("foreign: files that are not there, or of another kind") {
   write_safetensors(folder / "a.safetensors", {{"w", Tensor::scalar(3)}});
   CHECK(read_foreign_weights(folder / "a.safetensors").tensors[0].name == "w");
 }
+
+}  // namespace test_foreign

@@ -14,6 +14,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/oracle.h"
 
+namespace test_layers {
+
 using namespace trireme;
 using test::contains;
 
@@ -400,3 +402,5 @@ TEST_CASE("a layer of a user's own gives an Init for each tensor; without one a 
   CHECK_THROWS_WITH(Init::kaiming_normal()(layer.mine, 0), contains("has no fan"));
   CHECK_THROWS_WITH(Init::trunc_normal(1, 50, 60), contains("nearly nothing"));
 }
+
+}  // namespace test_layers

@@ -13,6 +13,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/oracle.h"
 
+namespace test_metrics {
+
 using namespace trireme;
 using test::contains;
 
@@ -253,3 +255,5 @@ TEST_CASE("metrics of nothing, of ignored labels, and of what does not fit") {
   mean.add(1, 3), mean.add(5);
   CHECK((mean.mean() == 2 && mean.last() == 5));
 }
+
+}  // namespace test_metrics

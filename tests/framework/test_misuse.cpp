@@ -19,6 +19,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/temporary.h"
 
+namespace test_misuse {
+
 using namespace trireme;
 using test::contains;
 using Values = std::vector<double>;
@@ -434,3 +436,5 @@ TEST_CASE("a file may have a tensor that layers share under each of their names"
                     contains("'in.weight' and 'out.weight' differ, and are one tensor of the model"));
   CHECK(p.find("in.weight")->tensor.to_vector() == Values{6, 6, 6, 6});
 }
+
+}  // namespace test_misuse

@@ -7,6 +7,8 @@
 #include "framework/tensor/create.h"
 #include "tests/support/catch.h"
 
+namespace test_model {
+
 using namespace trireme;
 using test::contains;
 
@@ -187,3 +189,5 @@ TEST_CASE("a summary counts what each layer has and costs") {
   CHECK(text.find("[2, 5, 5, 4]") != std::string::npos);
   CHECK(text.find("not trained: 8 numbers") != std::string::npos);
 }
+
+}  // namespace test_model

@@ -5,6 +5,8 @@
 #include "tests/parallel/training.h"
 #include "tests/support/temporary.h"
 
+namespace test_on {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -178,3 +180,5 @@ TEST_CASE("what cannot be placed is said") {
   CHECK_THROWS_WITH(on(cpu(1), trained), Catch::Contains("'0.weight' already lives in Parameters"));
   CHECK_THROWS_WITH(on(cuda(0), Linear(2, 2)), Catch::Contains("cuda"));
 }
+
+}  // namespace test_on

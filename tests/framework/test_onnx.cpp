@@ -16,6 +16,8 @@
 #include "tests/support/protobuf_reader.h"
 #include "tests/support/temporary.h"
 
+namespace test_onnx {
+
 using namespace trireme;
 using test::contains;
 using test::Fields;
@@ -356,3 +358,5 @@ TEST_CASE("protobuf fields read back as they were written") {
     CHECK(Fields(Protobuf().message(9, p).bytes()).message(9).text(2) == "text");
   }
 }
+
+}  // namespace test_onnx

@@ -15,6 +15,8 @@
 #include "tests/support/protobuf_reader.h"
 #include "tests/support/temporary.h"
 
+namespace test_onnx_cases {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -292,3 +294,5 @@ TEST_CASE("onnxruntime computes what has no gradient: integers and truth values 
   const std::vector<Case> rows = without_gradient();
   CHECK(beside_onnxruntime(rows) == rows.size());
 }
+
+}  // namespace test_onnx_cases

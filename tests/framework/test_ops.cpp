@@ -16,6 +16,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/oracle.h"
 
+namespace test_ops {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -253,3 +255,5 @@ TEST_CASE("no contract is without a CPU kernel") {
   }
   CHECK(found > 40);
 }
+
+}  // namespace test_ops

@@ -8,6 +8,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/oracle.h"
 
+namespace test_optimizer {
+
 using namespace trireme;
 using test::contains;
 
@@ -335,3 +337,5 @@ TEST_CASE("norms and updates divide by the loss scale") {
     CHECK(scaled.weights() == one.weights());
   }
 }
+
+}  // namespace test_optimizer

@@ -5,6 +5,8 @@
 #include "framework/layers/layers.h"
 #include "tests/support/catch.h"
 
+namespace test_parameters {
+
 using namespace trireme;
 using test::contains;
 
@@ -143,3 +145,5 @@ TEST_CASE("a gradient or value that is not finite is found by name") {
   CHECK(p.first_non_finite_value({{0, 1}, {1, last}})->name == "1.bias");
   CHECK(p.first_non_finite_value({{0, last - 1}}) == nullptr);
 }
+
+}  // namespace test_parameters

@@ -14,6 +14,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/oracle.h"
 
+namespace test_pass {
+
 using namespace trireme;
 using test::distance;
 using Values = std::vector<double>;
@@ -264,3 +266,5 @@ TEST_CASE("ops refuse what does not fit, naming it") {
   StepScope scope(pass);
   CHECK(refuses([&] { dropout(t({4, 2}), 0.5, 0); }, "the batch names 5 samples (i64), the input has 4 rows"));
 }
+
+}  // namespace test_pass

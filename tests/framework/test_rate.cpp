@@ -2,6 +2,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/oracle.h"
 
+namespace test_rate {
+
 using namespace trireme;
 
 TEST_CASE("schedules equal torch.optim.lr_scheduler") {
@@ -48,3 +50,5 @@ TEST_CASE("a schedule without steps is refused") {
   CHECK_THROWS_WITH(cosine(0.1, 0), "cosine: lasts 0 steps, expected at least 1");
   CHECK_THROWS_WITH(one_cycle(0.1, 10, 2), "one_cycle: warm_share is 2, expected 0 to 1");
 }
+
+}  // namespace test_rate

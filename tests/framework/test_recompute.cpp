@@ -8,6 +8,8 @@
 #include "kernels/core/runtime.h"
 #include "tests/support/catch.h"
 
+namespace test_recompute {
+
 using namespace trireme;
 
 namespace {
@@ -103,3 +105,5 @@ TEST_CASE("a batch norm's output between convolutions is not kept, but made agai
   sum(by_hand * by_hand).backward();
   CHECK(second.weight.grad().to_vector() == through);
 }
+
+}  // namespace test_recompute

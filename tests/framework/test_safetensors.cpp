@@ -12,6 +12,8 @@
 #include "tests/support/oracle.h"
 #include "tests/support/temporary.h"
 
+namespace test_safetensors {
+
 using namespace trireme;
 using test::contains;
 
@@ -415,3 +417,5 @@ TEST_CASE(
   for (auto& e : p.entries())
     CHECK(back.rows(e.slice.begin, e.slice.end).to_vector() == flat.rows(e.slice.begin, e.slice.end).to_vector());
 }
+
+}  // namespace test_safetensors

@@ -10,6 +10,8 @@
 #include "framework/optim/optimizer.h"
 #include "tests/support/catch.h"
 
+namespace test_store {
+
 using namespace trireme;
 using test::contains;
 using Values = std::vector<double>;
@@ -444,3 +446,5 @@ TEST_CASE("a spec is the same after it was a text, and what no store can be is r
   CHECK_THROWS_WITH(to_string(TensorSpec{.name = "a\nb"}), contains("several lines"));
   CHECK_THROWS_AS(ParameterStore(StoreSpec{}), Error);
 }
+
+}  // namespace test_store

@@ -9,6 +9,8 @@
 #include "kernels/formulas/pointwise.h"
 #include "tests/support/catch.h"
 
+namespace test_tape {
+
 using namespace trireme;
 using Values = std::vector<double>;
 
@@ -318,3 +320,5 @@ TEST_CASE("a trace lists ops with their options, and keeps them off the tape") {
   }
   CHECK(relu(x).requires_grad());
 }
+
+}  // namespace test_tape

@@ -8,6 +8,8 @@
 #include "framework/optim/parameters.h"
 #include "tests/support/catch.h"
 
+namespace test_writes {
+
 using namespace trireme;
 using detail::Writes;
 using test::contains;
@@ -90,3 +92,5 @@ TEST_CASE("a write to a weight that has moved into Parameters since the forward 
       CHECK_NOTHROW(y.backward());
   }
 }
+
+}  // namespace test_writes

@@ -4,6 +4,8 @@
 #include "tests/kernels/fenced.h"
 #include "tests/kernels/heavy_cases.h"
 
+namespace test_conv_random {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -165,3 +167,5 @@ TEST_CASE("random convolutions equal their definition", "[conv]") { check_many(4
 
 // tests/long.sh runs it.
 TEST_CASE("twenty thousand random convolutions equal their definition", "[.][long]") { check_many(20000); }
+
+}  // namespace test_conv_random

@@ -7,6 +7,8 @@
 #include "kernels/core/runtime.h"
 #include "tests/kernels/fenced.h"
 
+namespace test_kernels_attention {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -369,3 +371,5 @@ TEST_CASE("rotary embeddings equal the definition, in place too, and turn back")
       CHECK((x.fences_stand() && y.fences_stand() && back.fences_stand()));
     }
 }
+
+}  // namespace test_kernels_attention

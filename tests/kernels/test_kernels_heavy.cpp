@@ -7,6 +7,8 @@
 #include "kernels/cpu/dnnl.h"
 #include "tests/kernels/heavy_cases.h"
 
+namespace test_kernels_heavy {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -344,3 +346,5 @@ TEST_CASE("a convolution's moments are, bit for bit, batch norm's of its output"
     CHECK((y.bytes == plain.bytes && mean.bytes == plain_mean.bytes && m2.bytes == plain_m2.bytes));
   }
 }
+
+}  // namespace test_kernels_heavy

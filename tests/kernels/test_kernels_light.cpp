@@ -9,6 +9,8 @@
 #include "kernels/formulas/update_rules.h"
 #include "tests/kernels/naive.h"
 
+namespace test_kernels_light {
+
 using namespace trireme;
 
 namespace {
@@ -335,3 +337,5 @@ TEST_CASE("updates follow PyTorch's formulas") {
           v -= 0.01 * (m / (1 - std::pow(0.9, k + 1))) / (std::sqrt(s / (1 - std::pow(0.999, k + 1))) + 1e-8);
         });
 }
+
+}  // namespace test_kernels_light

@@ -8,6 +8,8 @@
 #include "tests/kernels/naive.h"
 #include "tests/kernels/reduce_shapes.h"
 
+namespace test_kernels_norm {
+
 using namespace trireme;
 
 namespace {
@@ -356,3 +358,5 @@ TEST_CASE("cross entropy with smoothing and an ignored label") {
         }) == "cross_entropy: row 1 has label 3, but there are 3 classes: labels must lie in [0, 3)");
   run<kernel::CrossEntropy>(Data({0}), Data({0, 3}), Data({0, 3}), Data({0}, DType::i64), CrossEntropyOptions{});
 }
+
+}  // namespace test_kernels_norm

@@ -6,6 +6,8 @@
 #include "kernels/plans/mixed_scale_shape.h"
 #include "tests/kernels/fenced.h"
 
+namespace test_mixed_scale {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -236,3 +238,5 @@ TEST_CASE("a mixed-scale dense layer refuses operands that do not fit") {
   CHECK_THROWS_WITH(run<kernel::MixedScaleBackwardInput>(gradient.view(), w.view(), o),
                     contains("expected f32 or f64"));
 }
+
+}  // namespace test_mixed_scale

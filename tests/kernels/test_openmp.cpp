@@ -10,6 +10,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 
+namespace test_openmp {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -105,3 +107,5 @@ TEST_CASE("ranks that are threads have no more threads each than their caller") 
     CHECK(each == std::min(most, cores()));
   }
 }
+
+}  // namespace test_openmp

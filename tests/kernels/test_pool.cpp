@@ -6,6 +6,8 @@
 #include "kernels/contracts/elementwise.h"
 #include "tests/kernels/heavy_cases.h"
 
+namespace test_pool {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -178,3 +180,5 @@ TEST_CASE("the fused tail passes NaN on", "[pool]") {
   CHECK(std::isnan(y.get(1)));
   CHECK(index.get(1) == 1);
 }
+
+}  // namespace test_pool

@@ -3,6 +3,8 @@
 #include "kernels/cpu/vector.h"
 #include "tests/kernels/fenced.h"
 
+namespace test_product_random {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -151,3 +153,5 @@ TEST_CASE("below AVX-512 products have the same bits on any number of threads", 
 
 // tests/long.sh runs it.
 TEST_CASE("five thousand random matrix products equal their definition", "[.][long]") { check_many(5000); }
+
+}  // namespace test_product_random

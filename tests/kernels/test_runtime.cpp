@@ -14,6 +14,8 @@
 #include "kernels/core/view.h"
 #include "tests/support/catch.h"
 
+namespace test_runtime {
+
 using namespace trireme;
 
 namespace {
@@ -183,3 +185,5 @@ TEST_CASE("threads() is the calling thread's own", "[runtime]") {
   CHECK(cores() >= 1);
   CHECK_THROWS_AS(set_threads(0), Error);
 }
+
+}  // namespace test_runtime

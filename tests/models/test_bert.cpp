@@ -9,6 +9,8 @@
 #include "tests/models/fixtures.h"
 #include "tests/parallel/training.h"
 
+namespace test_bert {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -265,3 +267,5 @@ TEST_CASE("onnxruntime computes BERT's logits from our ONNX file") {
   CHECK(distance(oracle.get("bert.all.y"), logits.to_vector()) < 1e-5);
   CHECK(distance(oracle.get("bert.one.y"), logits.rows(2, 3).to_vector()) < 1e-5);
 }
+
+}  // namespace test_bert

@@ -10,6 +10,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/oracle.h"
 
+namespace test_encoder_export {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -46,3 +48,5 @@ TEST_CASE("saved BERTs and ViTs load in transformers and torchvision, no tensor 
   save("bert", bert(b), ids.with("token_type_ids", kinds).with("length", length), bert_config(b));
   if (oracle.run("vit_bert_load.py", "", test::Python::oracles)) SUCCEED("they do");
 }
+
+}  // namespace test_encoder_export

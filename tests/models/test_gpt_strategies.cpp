@@ -5,6 +5,8 @@
 #include "parallel/strategies/schedules.h"
 #include "tests/models/text_runs.h"
 
+namespace test_gpt_strategies {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -233,3 +235,5 @@ TEST_CASE("the norm by which gradients are clipped counts a tied weight once") {
     CHECK(o.first[0] == Approx(std::sqrt(squares)).epsilon(1e-13));
   }
 }
+
+}  // namespace test_gpt_strategies

@@ -6,6 +6,8 @@
 #include "tests/models/text_runs.h"
 #include "tests/support/oracle.h"
 
+namespace test_gpt_training {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -183,3 +185,5 @@ TEST_CASE("steps of the character GPT have the same bits on 1, 2 and 3 threads")
       }
     }
 }
+
+}  // namespace test_gpt_training

@@ -11,6 +11,8 @@
 #include "tests/support/distance.h"
 #include "tests/support/oracle.h"
 
+namespace test_mobilenet {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -69,3 +71,5 @@ TEST_CASE("mobilenet_v2 is torchvision's, and unet PyTorch's: names, outputs, an
   Module net = unet();
   CHECK(Parameters(net).count() == 7'763'041);
 }
+
+}  // namespace test_mobilenet

@@ -11,6 +11,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/oracle.h"
 
+namespace test_models {
+
 using namespace trireme;
 using test::contains;
 
@@ -138,3 +140,5 @@ TEST_CASE("an unknown model gets a suggestion, an impossible one a reason") {
   CHECK_THROWS_WITH(mnist_cnn({.input = {5, 5, 1}}), contains("too small, expected at least 6 x 6"));
   CHECK_THROWS_WITH(lenet5({.input = {28, 28}}), contains("expected [height, width, channels]"));
 }
+
+}  // namespace test_models

@@ -11,6 +11,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/oracle.h"
 
+namespace test_msd {
+
 using namespace trireme;
 using test::contains;
 
@@ -208,3 +210,5 @@ TEST_CASE("models of volumes refuse what they cannot take") {
   CHECK_THROWS_WITH(mixed_scale_dense(Tensor::zeros({1, 4, 4, 2}), {}, {Tensor()}, {1}),
                     contains("0 filters, 1 biases"));
 }
+
+}  // namespace test_msd

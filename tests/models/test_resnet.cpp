@@ -15,6 +15,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/oracle.h"
 
+namespace test_resnet {
+
 using namespace trireme;
 
 namespace {
@@ -150,3 +152,5 @@ TEST_CASE("resnet50 has the names of torchvision, but for the counters of batche
   CHECK(parameters.entries().size() == 161);
   CHECK(parameters.buffers().size() == 106);  // 320 with torchvision's 53 num_batches_tracked
 }
+
+}  // namespace test_resnet

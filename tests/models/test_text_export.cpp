@@ -4,6 +4,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/oracle.h"
 
+namespace test_text_export {
+
 using namespace trireme;
 
 TEST_CASE("saved models load in transformers, no tensor missing or unexpected, and say the same") {
@@ -33,3 +35,5 @@ TEST_CASE("saved models load in transformers, no tensor missing or unexpected, a
   save("llama3", llama(l), llama_config(l));
   if (oracle.run("hf_load.py", "", test::Python::oracles)) SUCCEED("they do");
 }
+
+}  // namespace test_text_export

@@ -13,6 +13,8 @@
 #include "tests/support/oracle.h"
 #include "tests/support/temporary.h"
 
+namespace test_text_models {
+
 using namespace trireme;
 using test::contains;
 
@@ -281,3 +283,5 @@ TEST_CASE("files of other forms: a model without its head, masks, a tied head th
   std::erase_if(half.tensors, [](auto& t) { return t.name == "lm_head.weight"; });
   CHECK_THROWS_WITH(import_weights(of_untied, half, "a file"), contains("1 missing: lm_head.weight"));
 }
+
+}  // namespace test_text_models

@@ -13,6 +13,8 @@
 #include "tests/support/oracle.h"
 #include "tests/support/temporary.h"
 
+namespace test_text_options {
+
 using namespace trireme;
 using test::contains;
 
@@ -329,3 +331,5 @@ TEST_CASE("torch.nn.MultiheadAttention's weights are SelfAttention's") {
   CHECK(test::distance(slice(shorter.rows(0, 1), 1, 0, 3).to_vector(), alone.to_vector()) < 1e-6);
   CHECK(test::distance(shorter.rows(1, 2).to_vector(), y.rows(1, 2).to_vector()) < 1e-6);
 }
+
+}  // namespace test_text_options

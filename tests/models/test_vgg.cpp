@@ -11,6 +11,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/oracle.h"
 
+namespace test_vgg {
+
 using namespace trireme;
 using trireme::test::contains;
 using trireme::test::formula;
@@ -62,3 +64,5 @@ TEST_CASE("alexnet takes images of other sizes, which are pooled to the classifi
   const StepScope evaluation(StepContext{.batch = {.training = false}});
   CHECK(alexnet({.input = {96, 130, 3}, .classes = 7})(Tensor::zeros({2, 96, 130, 3})).shape() == Shape{2, 7});
 }
+
+}  // namespace test_vgg

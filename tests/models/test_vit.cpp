@@ -10,6 +10,8 @@
 #include "tests/models/fixtures.h"
 #include "tests/parallel/training.h"
 
+namespace test_vit {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -297,3 +299,5 @@ TEST_CASE("onnxruntime computes a ViT's logits from our ONNX files") {
     CHECK(distance(oracle.get(c.name + ".one.y"), logits.rows(1, 2).to_vector()) < 1e-5);
   }
 }
+
+}  // namespace test_vit

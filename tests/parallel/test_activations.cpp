@@ -2,6 +2,8 @@
 #include "tests/parallel/pairs.h"
 #include "tests/parallel/training.h"
 
+namespace test_activations {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -43,3 +45,5 @@ TEST_CASE("every exact strategy trains with bf16 activations as the serial run d
   }
   CHECK((under_mpi() || compared >= 2 + 3 * 6));
 }
+
+}  // namespace test_activations

@@ -6,6 +6,8 @@
 #include "tests/parallel/plans.h"
 #include "tests/parallel/training.h"
 
+namespace test_agreements {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -180,3 +182,5 @@ TEST_CASE("gradients are clipped by the norm of all of them, whoever updates the
     check_close(parallel_run(s, {{"pipe", 2}, {"data", 2}}, parse_strategy(strategy)), reference, 1e-11);
   }
 }
+
+}  // namespace test_agreements

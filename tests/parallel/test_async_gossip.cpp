@@ -12,6 +12,8 @@
 #include "tests/parallel/averaging.h"
 #include "tests/support/temporary.h"
 
+namespace test_async_gossip {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -317,3 +319,5 @@ TEST_CASE("a slow worker holds up nobody but by an answer") {
       if (r != slow && (slow == 2 || r % 2 == 1)) CHECK(async[r] < 0.35 * sync[r]);  // as fast as it can be: 0.25
   }
 }
+
+}  // namespace test_async_gossip

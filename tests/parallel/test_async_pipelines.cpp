@@ -8,6 +8,8 @@
 #include "tests/parallel/training.h"
 #include "tests/support/temporary.h"
 
+namespace test_async_pipelines {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -396,3 +398,5 @@ TEST_CASE("each strategy before or behind an asynchronous pipeline trains or is 
 6 trains
 )");
 }
+
+}  // namespace test_async_pipelines

@@ -6,6 +6,8 @@
 #include "parallel/plan/on_call.h"
 #include "tests/parallel/plans.h"
 
+namespace test_async_plans {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -138,3 +140,5 @@ TEST_CASE("what does not go together with asynchronous pipelines is refused in a
     CHECK(what.find('\n') == std::string::npos);
   }
 }
+
+}  // namespace test_async_plans

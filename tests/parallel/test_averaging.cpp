@@ -11,6 +11,8 @@
 #include "tests/parallel/averaging.h"
 #include "tests/support/ranks.h"
 
+namespace test_averaging {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -360,3 +362,5 @@ TEST_CASE("a worker of stochastic gradient push may be many ranks") {
     CHECK(worst < 1e-12);
   }
 }
+
+}  // namespace test_averaging

@@ -5,6 +5,8 @@
 #include "tests/parallel/averaging.h"
 #include "tests/support/temporary.h"
 
+namespace test_averaging_runs {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -150,3 +152,5 @@ TEST_CASE("strategies whose workers train apart refuse what makes no sense, in o
   CHECK(said("gossip(mode=async, graph=random)", 3) == "accepted");
   CHECK(said("gossip(graph=random, mode=push_sum)", 3) == "accepted");
 }
+
+}  // namespace test_averaging_runs

@@ -9,6 +9,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 
+namespace test_channels {
+
 using namespace trireme;
 using trireme::test::contains;
 
@@ -292,3 +294,5 @@ TEST_CASE("wait_any returns what has failed") {
   };
   for (const auto& run : test::launches()) REQUIRE_THROWS_WITH(run(2, body), contains("sent 4 f32"));
 }
+
+}  // namespace test_channels

@@ -8,6 +8,8 @@
 #include "kernels/core/error.h"
 #include "tests/support/catch.h"
 
+namespace test_chart {
+
 using namespace trireme;
 
 TEST_CASE("ticks lie within their range, evenly, and are neither few nor many") {
@@ -135,3 +137,5 @@ TEST_CASE("pictures are stacked whole, one below the other") {
   CHECK(all.find(">tall</text>") > all.find("<svg y=\"440\" "));
   CHECK_THROWS_AS(stacked_svg({"<p>"}), Error);
 }
+
+}  // namespace test_chart

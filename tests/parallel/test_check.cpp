@@ -2,6 +2,8 @@
 #include "parallel/analysis/simulate.h"
 #include "tests/parallel/plans.h"
 
+namespace test_check {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -231,3 +233,5 @@ TEST_CASE("messages along the data axis go round") {
   actions.back().peer.offset = 1;
   check_finds(plan, "nobody sends it", 3);
 }
+
+}  // namespace test_check

@@ -3,6 +3,8 @@
 #include "parallel/plan/action_kind.h"
 #include "tests/parallel/plans.h"
 
+namespace test_check_consistency {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -134,3 +136,5 @@ TEST_CASE("what ranks have alike is written by one program") {
   state(twice, "outer.weights").extent = state(twice, "outer.momentum").extent = State::Extent::own;
   CHECK(faults(twice, 2).find("alike on all ranks") == std::string::npos);
 }
+
+}  // namespace test_check_consistency

@@ -3,6 +3,8 @@
 #include "parallel/plan/ties.h"
 #include "tests/parallel/plans.h"
 
+namespace test_check_ties {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -165,3 +167,5 @@ TEST_CASE("a plan by hand that knows nothing of ties is refused") {
   plan.parts[3].tied = {{0, 8}};  // one program
   CHECK(faults(plan, 1) == "");
 }
+
+}  // namespace test_check_ties

@@ -10,6 +10,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 
+namespace test_claims {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -216,3 +218,5 @@ TEST_CASE("a claim that is not so is found") {
   INFO(sound.text);
   CHECK(sound.hold == 1);
 }
+
+}  // namespace test_claims

@@ -3,6 +3,8 @@
 
 #include "tests/parallel/codec_runs.h"
 
+namespace test_codecs {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -267,3 +269,5 @@ TEST_CASE("powersgd projects on a few columns, and finds the best ones in time")
   const auto nothing = [](int, int) { return Vector(16); };
   CHECK(reduced("powersgd", 1, 2, nothing, {0, 16}, DType::f32, {{{0, 16}, {4, 4}}})[1].sum == Vector(16));
 }
+
+}  // namespace test_codecs

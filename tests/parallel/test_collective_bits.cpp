@@ -3,6 +3,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 
+namespace test_collective_bits {
+
 using namespace trireme;
 
 namespace {
@@ -50,3 +52,5 @@ TEST_CASE("named all-reduce algorithms leave the bits that they always left") {
       CHECK(fmt::format("{:#x}", got) == fmt::format("{:#x}", ranks > 9 ? got : hashes[a][ranks - 2]));
     }
 }
+
+}  // namespace test_collective_bits

@@ -9,6 +9,8 @@
 #include "parallel/strategies/strategy.h"
 #include "tests/support/catch.h"
 
+namespace test_collective_messages {
+
 using namespace trireme;
 using trireme::test::contains;
 
@@ -151,3 +153,5 @@ TEST_CASE("collectives by messages are refused where they would take long, or me
   CHECK_THROWS_WITH(simulate(plan, {.collectives = "ring"}), contains("the mesh has 257"));
   CHECK_THROWS_WITH(simulate(plan, {.folding = Folding::folded, .collectives = "ring"}), contains("messages"));
 }
+
+}  // namespace test_collective_messages

@@ -7,6 +7,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 
+namespace test_collectives {
+
 using namespace trireme;
 using namespace trireme::collectives;
 
@@ -413,3 +415,5 @@ TEST_CASE("a measured table is the same on every rank and serves a communicator"
       return true;
     }));
 }
+
+}  // namespace test_collectives

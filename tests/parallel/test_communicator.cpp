@@ -8,6 +8,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 
+namespace test_communicator {
+
 using namespace trireme;
 
 namespace {
@@ -368,3 +370,5 @@ TEST_CASE("what the environment says of the launcher") {
   REQUIRE_THROWS_WITH(check_not_singletons(find(batch), 1, "some MPI"), Catch::Contains("srun --mpi=pmi2"));
   REQUIRE_NOTHROW(check_not_singletons(find(batch), 4, "some MPI"));
 }
+
+}  // namespace test_communicator

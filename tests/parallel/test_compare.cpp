@@ -6,6 +6,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 
+namespace test_compare {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -187,3 +189,5 @@ TEST_CASE("ranks with other meshes are told so") {
                    "mesh: the ranks are not about to do the same: rank 0 has 'data={0}', rank 1 has 'h={0}'", ranks)));
   }
 }
+
+}  // namespace test_compare

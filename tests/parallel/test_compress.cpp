@@ -5,6 +5,8 @@
 #include "tests/parallel/run_segments.h"
 #include "tests/support/temporary.h"
 
+namespace test_compress {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -167,3 +169,5 @@ TEST_CASE("codecs, options and numbers that cannot be are refused in a line") {
   undeclared.state.pop_back();
   check_finds(undeclared, "the codec keeps the state 'local_momentum', which the plan does not declare");
 }
+
+}  // namespace test_compress

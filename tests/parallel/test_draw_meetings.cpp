@@ -3,6 +3,8 @@
 #include "parallel/plan/peers.h"
 #include "tests/parallel/plans.h"
 
+namespace test_draw_meetings {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -76,3 +78,5 @@ TEST_CASE("periods and servers are drawn; where ranks do the same in every step 
                            "at most 2 steps ahead of the slowest on gradients: push weights\n"})
     CHECK(servers.find(text) != servers.npos);
 }
+
+}  // namespace test_draw_meetings

@@ -8,6 +8,8 @@
 #include "tests/support/emulation.h"
 #include "tests/support/ranks.h"
 
+namespace test_emulation {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -145,3 +147,5 @@ TEST_CASE("a rank of an emulated machine that fails ends the others") {
                     contains("rank 1 has no more to do"));
   CHECK_THROWS_WITH(emulate(5, machines(2), [](World&, EmulatedClock&) {}), contains("do not fit on the 4 devices"));
 }
+
+}  // namespace test_emulation

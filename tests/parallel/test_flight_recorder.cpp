@@ -8,6 +8,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/temporary.h"
 
+namespace test_flight_recorder {
+
 using namespace trireme;
 
 TEST_CASE("flight recorder: the newest entries, with their times, are kept") {
@@ -69,3 +71,5 @@ TEST_CASE("flight recorder: calls of a communicator are entered, and a rank that
     CHECK(report["entries"][0]["ended"] >= report["entries"][0]["begun"]);
   }
 }
+
+}  // namespace test_flight_recorder

@@ -6,6 +6,8 @@
 #include "tests/parallel/training.h"
 #include "tests/support/temporary.h"
 
+namespace test_gather {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -249,3 +251,5 @@ TEST_CASE("consolidate() brings weights back after a step that a user's loss has
     CHECK(same);
   }
 }
+
+}  // namespace test_gather

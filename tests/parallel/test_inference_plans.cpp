@@ -6,6 +6,8 @@
 #include "tests/parallel/volume_nets.h"
 #include "tests/support/temporary.h"
 
+namespace test_inference_plans {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -180,3 +182,5 @@ TEST_CASE("what cannot be computed in boxes is refused") {
   const Module turned = Sequential{Conv2d(1, 2, 3), [](const Tensor& x) { return flip(x, {1}); }};
   CHECK_THROWS_WITH(ChainNet(turned, {1, 20, 20, 1}, DType::f32), Catch::Contains("runs on whole volumes only"));
 }
+
+}  // namespace test_inference_plans

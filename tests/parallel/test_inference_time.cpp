@@ -7,6 +7,8 @@
 #include "parallel/inference/slice_net.h"
 #include "tests/parallel/volume_nets.h"
 
+namespace test_inference_time {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -128,3 +130,5 @@ TEST_CASE("what is measured is a smaller volume of the same model") {
   CHECK(shape_to_measure(dense_net({1, 2048, 1024, 1024, 1}, 100)) == Shape{1, 48, 48, 48, 1});
   CHECK(measured_operations(dense_net({1, 16, 16, 1}, 2)) > 0);
 }
+
+}  // namespace test_inference_time

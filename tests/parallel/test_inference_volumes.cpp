@@ -4,6 +4,8 @@
 #include "tests/parallel/volume_nets.h"
 #include "tests/support/temporary.h"
 
+namespace test_inference_volumes {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -230,3 +232,5 @@ TEST_CASE("a mixed-scale dense network has the same bits whole, in tiles, in pas
   }
   CHECK(compared >= 10);
 }
+
+}  // namespace test_inference_volumes

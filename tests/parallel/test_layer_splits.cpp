@@ -6,6 +6,8 @@
 
 #include "tests/support/catch.h"
 
+namespace test_layer_splits {
+
 using namespace trireme;
 
 TEST_CASE("the best assignments are those that enumerating all of them finds") {
@@ -56,3 +58,5 @@ TEST_CASE("the best assignments are those that enumerating all of them finds") {
   CHECK_THROWS(best_assignments(none, 1));
   CHECK_THROWS(best_assignments({}, 1));
 }
+
+}  // namespace test_layer_splits

@@ -7,6 +7,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 
+namespace test_loss_scale {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -194,3 +196,5 @@ TEST_CASE("with both numbers of its state loss scaling goes on as if it had not 
   off.set_loss_scale({.scale = 64});
   CHECK(off.loss_scale() == LossScaleState{1, 0});
 }
+
+}  // namespace test_loss_scale

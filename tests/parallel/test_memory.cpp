@@ -8,6 +8,8 @@
 #include "parallel/plan/memory.h"
 #include "tests/parallel/training.h"
 
+namespace test_memory {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -141,3 +143,5 @@ TEST_CASE("halos are counted as predicted") {
     CHECK(most == (mesh == "h=2" ? 8 * 2 * 12 * 3 * 4 : mesh == "h=3" ? 8 * 4 * 12 * 3 * 4 : 8 * (8 * 8 - 36) * 3 * 4));
   }
 }
+
+}  // namespace test_memory

@@ -15,6 +15,8 @@
 #include "tests/parallel/pairs.h"
 #include "tests/support/ranks.h"
 
+namespace test_memory_runs {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -203,3 +205,5 @@ TEST_CASE("memory: what plans predict is what ranks hold, for every strategy") {
     }
   CHECK(wrong == "");
 }
+
+}  // namespace test_memory_runs

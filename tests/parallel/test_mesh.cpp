@@ -1,6 +1,8 @@
 #include "parallel/comm/world/mesh.h"
 #include "tests/support/catch.h"
 
+namespace test_mesh {
+
 using namespace trireme;
 using trireme::test::contains;
 
@@ -56,3 +58,5 @@ TEST_CASE("a mesh is written as its axes and their sizes") {
   CHECK_THROWS_WITH(parse_mesh("data=2,data=3"), contains("named twice"));
   CHECK_THROWS_WITH(ranks_of(parse_mesh("a=1000000,b=1000000")), contains("multiply to more than"));
 }
+
+}  // namespace test_mesh

@@ -13,6 +13,8 @@
 #include "tests/parallel/training.h"
 #include "tests/support/temporary.h"
 
+namespace test_own_actions {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -247,3 +249,5 @@ TEST_CASE("state that is alike goes to ranks of another layout with the checkpoi
   CHECK(run(2, own, "/own", "") == 0.5 + 21);
   CHECK_THROWS_WITH(run(3, own, "/own", ""), contains("which only the same layout can go on with"));
 }
+
+}  // namespace test_own_actions

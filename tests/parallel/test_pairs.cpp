@@ -5,6 +5,8 @@
 #include "tests/parallel/run_segments.h"
 #include "tests/support/temporary.h"
 
+namespace test_pairs {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -157,3 +159,5 @@ TEST_CASE("every pair of strategies trains, saves and loads a network with batch
   if (threads_only()) return;
   judge(compare(normed(), table(), 1e-11), counts());
 }
+
+}  // namespace test_pairs

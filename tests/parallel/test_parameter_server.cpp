@@ -5,6 +5,8 @@
 #include "tests/parallel/plans.h"
 #include "tests/parallel/training.h"
 
+namespace test_parameter_server {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -273,3 +275,5 @@ TEST_CASE("an inbox takes the first messages of each clock once, and those that 
     CHECK(inbox.waiting() == 0);
   }
 }
+
+}  // namespace test_parameter_server

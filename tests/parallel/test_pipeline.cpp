@@ -4,6 +4,8 @@
 #include "parallel/model/chain.h"
 #include "tests/parallel/training.h"
 
+namespace test_pipeline {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -399,3 +401,5 @@ TEST_CASE("what a pipeline cannot be is said in one line") {
   CHECK_THAT(refused({{"pipe", 2}}, pipeline({.partition = "even"}), tied),
              contains("share the buffer") && contains("cut elsewhere"));
 }
+
+}  // namespace test_pipeline

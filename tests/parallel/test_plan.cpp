@@ -8,6 +8,8 @@
 #include "parallel/strategies/schedules.h"
 #include "tests/parallel/plans.h"
 
+namespace test_plan {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -351,3 +353,5 @@ TEST_CASE("ranks that draw one to send to are all received from") {
       for (int r = 0; r < std::ssize(sent); ++r) CHECK(sent[static_cast<std::size_t>(r)].first == r);  // one each
     }
 }
+
+}  // namespace test_plan

@@ -14,6 +14,8 @@
 #include "parallel/strategies/strategy.h"
 #include "tests/support/catch.h"
 
+namespace test_predict {
+
 using namespace trireme;
 
 namespace {
@@ -396,3 +398,5 @@ TEST_CASE("a profile is measured on all ranks at the same time, and predicts the
   });
   CHECK(right == 2);
 }
+
+}  // namespace test_predict

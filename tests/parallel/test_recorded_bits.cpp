@@ -10,6 +10,8 @@
 #include "tests/parallel/pair_setups.h"
 #include "tests/parallel/pairs.h"
 
+namespace test_recorded_bits {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -124,3 +126,5 @@ TEST_CASE("in virtual time every strategy and pair gives the bits that were reco
       CHECK(bits_of(setup, how, true) == recorded[key]);
     }
 }
+
+}  // namespace test_recorded_bits

@@ -6,6 +6,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 
+namespace test_reductions {
+
 using namespace trireme;
 
 namespace {
@@ -114,3 +116,5 @@ TEST_CASE("NaN, infinities and signed zeros are reduced to the same on every ran
       REQUIRE_NOTHROW(test::on_ranks(ranks, [&](World& world) { return check_all(world, algorithm); }));
     }
 }
+
+}  // namespace test_reductions

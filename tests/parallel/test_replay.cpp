@@ -13,6 +13,8 @@
 #include "tests/support/ranks.h"
 #include "tests/support/temporary.h"
 
+namespace test_replay {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -141,3 +143,5 @@ TEST_CASE("what cannot be repeated is refused in a line") {
   Step step(model, cross_entropy, Sgd{}, world);
   CHECK_THROWS_WITH(step.replay(newest(folder.path())), contains("there is nothing to repeat"));
 }
+
+}  // namespace test_replay

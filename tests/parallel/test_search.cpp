@@ -8,6 +8,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 
+namespace test_search {
+
 using namespace trireme;
 
 namespace {
@@ -211,3 +213,5 @@ TEST_CASE("the weakest source is that of links which ranks have, wherever they l
   CHECK(weakest(2) == Source::datasheet);
   CHECK(weakest(3) == Source::assumed);
 }
+
+}  // namespace test_search

@@ -2,6 +2,8 @@
 #include "parallel/runtime/step.h"
 #include "tests/parallel/training.h"
 
+namespace test_server_faults {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -214,3 +216,5 @@ TEST_CASE("evaluation sees the servers' weights and one worker's statistics; wor
     CHECK((before[0] == before[1]) == !asynchronous);
   }
 }
+
+}  // namespace test_server_faults

@@ -11,6 +11,8 @@
 #include "parallel/runtime/step.h"
 #include "tests/parallel/training.h"
 
+namespace test_server_orders {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -368,3 +370,5 @@ TEST_CASE("workers are as fast as they are under async, and nobody waits for a s
   CHECK(ahead[0] > async[0]);
   CHECK(ahead[0] < sync[0]);
 }
+
+}  // namespace test_server_orders

@@ -7,6 +7,8 @@
 #include "tests/parallel/training.h"
 #include "tests/support/temporary.h"
 
+namespace test_servers {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -392,3 +394,5 @@ TEST_CASE("memory of workers and servers") {
   CHECK(memory[1].optimizer == 2 * 450 * 4);
   CHECK(memory[1].packed == (3 + 1) * 450 * 4);  // what it takes together, and the copy that it sends
 }
+
+}  // namespace test_servers

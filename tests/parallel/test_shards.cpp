@@ -7,6 +7,8 @@
 #include "tests/parallel/training.h"
 #include "tests/support/temporary.h"
 
+namespace test_shards {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -273,3 +275,5 @@ TEST_CASE("what a rank cannot write or read is told on all ranks") {
     CHECK_THAT(told[static_cast<std::size_t>(3 + r)], contains("model-00002-of-00003.safetensors has 7 bytes"));
   }
 }
+
+}  // namespace test_shards

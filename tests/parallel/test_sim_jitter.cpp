@@ -8,6 +8,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 
+namespace test_sim_jitter {
+
 using namespace trireme;
 
 namespace {
@@ -133,3 +135,5 @@ TEST_CASE("automatic folding draws jitter up to 256 ranks, and takes 100,000 ran
   options.cluster->jitter = 0.05;
   CHECK_THROWS_WITH(simulate(plan_of("gossip", {{"data", 4}}), options), test::contains("by jitter"));
 }
+
+}  // namespace test_sim_jitter

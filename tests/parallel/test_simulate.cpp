@@ -11,6 +11,8 @@
 #include "parallel/strategies/strategy.h"
 #include "tests/support/catch.h"
 
+namespace test_simulate {
+
 using namespace trireme;
 using trireme::test::contains;
 
@@ -252,3 +254,5 @@ TEST_CASE("the costs of parts are measured, and nothing of the model moves") {
   CHECK(parameters.buffers()[0].tensor.to_vector() == mean);
   CHECK(!has_grad(parameters.entries()[0].tensor));
 }
+
+}  // namespace test_simulate

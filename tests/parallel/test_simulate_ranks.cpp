@@ -12,6 +12,8 @@
 #include "tests/parallel/pairs.h"
 #include "tests/parallel/training.h"
 
+namespace test_simulate_ranks {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -401,3 +403,5 @@ TEST_CASE("a run starts actions in the order in which they start in simulation")
     }
   CHECK(equal > 50);
 }
+
+}  // namespace test_simulate_ranks

@@ -5,6 +5,8 @@
 #include "parallel/strategies/strategy.h"
 #include "tests/support/catch.h"
 
+namespace test_simulate_servers {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -130,3 +132,5 @@ TEST_CASE("messages on channels are drawn below computations, and waiting for th
         "         comm    ....................P---....................P---\n"
         "F forward, B backward, P push; the number is the micro-batch, a dot is idle time\n");
 }
+
+}  // namespace test_simulate_servers

@@ -3,6 +3,8 @@
 #include "framework/ops/mixed_scale.h"
 #include "tests/parallel/split_layers.h"
 
+namespace test_split {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -294,3 +296,5 @@ TEST_CASE("an op that knows nothing of splits refuses a part of a tensor") {
               }),
       Catch::Contains("this op runs on whole tensors only"));
 }
+
+}  // namespace test_split

@@ -6,6 +6,8 @@
 #include "tests/parallel/training.h"
 #include "tests/support/temporary.h"
 
+namespace test_split_strategies {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -246,3 +248,5 @@ TEST_CASE("weights that ranks hold parts of are saved whole and load in any spli
   check_close(trained("data=4", "one_weird_trick", false), serially, 1e-11);
   check_close(trained("h=2", "spatial", false), serially, 1e-11);
 }
+
+}  // namespace test_split_strategies

@@ -3,6 +3,8 @@
 
 #include "tests/parallel/split_layers.h"
 
+namespace test_split_transposed {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -243,3 +245,5 @@ TEST_CASE("what cannot be transposed or joined over ranks says why") {
              }),
              Catch::Contains("parts [1, 8, 8, 4] and [1, 8, 9, 4] differ"));
 }
+
+}  // namespace test_split_transposed

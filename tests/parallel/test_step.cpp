@@ -11,6 +11,8 @@
 #include "tests/parallel/step_models.h"
 #include "tests/support/catch.h"
 
+namespace test_step {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -399,3 +401,5 @@ TEST_CASE("parts are the fused groups of the model's row, and cover the block") 
   REQUIRE(whole.plan().parts.size() == 1);
   CHECK(whole.plan().parts[0].slice == Slice{0, whole.parameters().size()});
 }
+
+}  // namespace test_step

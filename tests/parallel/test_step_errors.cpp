@@ -9,6 +9,8 @@
 #include "tests/parallel/step_models.h"
 #include "tests/support/catch.h"
 
+namespace test_step_errors {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -215,3 +217,5 @@ TEST_CASE("an exception that leaves a World's scope ends the waits of the other 
   waits.join();
   CHECK_THAT(text, contains("rank 1: an exception left its World"));
 }
+
+}  // namespace test_step_errors

@@ -6,6 +6,8 @@
 #include "tests/parallel/pairs.h"
 #include "tests/parallel/training.h"
 
+namespace test_strategies {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -270,3 +272,5 @@ TEST_CASE("ignored labels are counted over all ranks") {
   check_close(serial_run(s), reference, 1e-11);
   CHECK_THROWS_WITH(serial_run(s, accumulate(3)), Catch::Contains("labels are here, and how many of the others"));
 }
+
+}  // namespace test_strategies

@@ -12,6 +12,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 
+namespace test_theory {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -285,3 +287,5 @@ TEST_CASE("between the sizes at which a call was measured its time is on the lin
   CHECK(collective_time(link, CallKind::all_reduce, 5, 1000) == nanoseconds(8 * (1 + 200.0)));
   CHECK(collective_time(link, CallKind::all_gather, 4, 1000) == nanoseconds(3 * (1 + 250.0)));
 }
+
+}  // namespace test_theory

@@ -10,6 +10,8 @@
 #include "tests/support/ranks.h"
 #include "tests/support/temporary.h"
 
+namespace test_threads {
+
 using namespace trireme;
 using trireme::test::contains;
 
@@ -74,3 +76,5 @@ TEST_CASE("an all-reduce without a thread of its own fails on its rank, and ends
   };
   REQUIRE_THROWS_WITH(World::threads(3, body), contains("rank 0: all_reduce: the system starts no further thread"));
 }
+
+}  // namespace test_threads

@@ -17,6 +17,8 @@
 #include "tests/support/ranks.h"
 #include "tests/support/temporary.h"
 
+namespace test_tickets {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -342,3 +344,5 @@ TEST_CASE("tickets that are used otherwise are refused in a line") {
   CHECK_THROWS_WITH(refused([&](Step& s) { s.open(2), s.open(2); }), contains("close() those before first"));
   CHECK_THROWS_WITH(refused([&](Step& s) { s.open(2), s.checkpoint_shard(); }), contains("close() first"));
 }
+
+}  // namespace test_tickets

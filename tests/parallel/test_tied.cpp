@@ -7,6 +7,8 @@
 #include "tests/parallel/run_segments.h"
 #include "tests/parallel/tied.h"
 
+namespace test_tied {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -195,3 +197,5 @@ TEST_CASE("runs with shared weights go on from their checkpoints under other cut
   }
   std::filesystem::remove_all(root);
 }
+
+}  // namespace test_tied

@@ -9,6 +9,8 @@
 #include "parallel/plan/ties.h"
 #include "tests/parallel/tied.h"
 
+namespace test_tied_steps {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -239,3 +241,5 @@ TEST_CASE("what cannot be done with shared weights is refused by name") {
   for (const bool unsound : {false, true})
     CHECK_THAT(refused(two, unaware, tied_models[0].make, unsound), contains("sum"));
 }
+
+}  // namespace test_tied_steps

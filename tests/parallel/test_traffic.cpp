@@ -12,6 +12,8 @@
 #include "tests/parallel/pairs.h"
 #include "tests/parallel/training.h"
 
+namespace test_traffic {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -320,3 +322,5 @@ TEST_CASE("ranks that are imagined send what the busiest one sends") {
     CHECK(text(planned) == text(most));
   }
 }
+
+}  // namespace test_traffic

@@ -10,6 +10,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/temporary.h"
 
+namespace test_transport {
+
 using namespace trireme;
 using trireme::test::contains;
 
@@ -340,3 +342,5 @@ TEST_CASE("the memory of a process that has another one's number is not written 
   host.abort_flag->raise("over");
   REQUIRE_THROWS_WITH(stranger.wait(), contains("over"));
 }
+
+}  // namespace test_transport

@@ -9,6 +9,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 
+namespace test_uneven {
+
 using namespace trireme;
 using trireme::test::contains;
 
@@ -239,3 +241,5 @@ TEST_CASE("counts, roots and averages that differ between ranks are told apart")
              }),
              contains("gather of 4 f32 to rank 0") && contains("scatter of 4 f32 from rank 0"));
 }
+
+}  // namespace test_uneven

@@ -8,6 +8,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 
+namespace test_verify {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -181,3 +183,5 @@ TEST_CASE("the first step that differs is named") {
   CHECK(found(s, ranks, "data", data_parallel(), {.steps = 3}) == "");
   CHECK(found(s, ranks, "data", data_parallel(), {.tolerance = 1e-4}) == "");
 }
+
+}  // namespace test_verify

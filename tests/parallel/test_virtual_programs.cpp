@@ -6,6 +6,8 @@
 #include "parallel/comm/fnv.h"
 #include "tests/parallel/clocks.h"
 
+namespace test_virtual_programs {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -269,3 +271,5 @@ TEST_CASE("saving leaves all clocks and links alone") {
   };
   CHECK(run(true) == run(false));
 }
+
+}  // namespace test_virtual_programs

@@ -15,6 +15,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 
+namespace test_virtual_steps {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -252,3 +254,5 @@ TEST_CASE("gossip takes as long in virtual time as simulated, to the nanosecond"
         CHECK(last(t.simulated) > 0);
       }
 }
+
+}  // namespace test_virtual_steps

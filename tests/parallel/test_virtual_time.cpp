@@ -10,6 +10,8 @@
 #include "parallel/comm/collectives/collectives.h"
 #include "tests/parallel/clocks.h"
 
+namespace test_virtual_time {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -316,3 +318,5 @@ TEST_CASE("clusters that cannot be are refused before a body begins") {
     expect(refused, "clocks do not go back");
   });
 }
+
+}  // namespace test_virtual_time

@@ -6,6 +6,8 @@
 #include "tests/parallel/training.h"
 #include "tests/support/temporary.h"
 
+namespace test_zero {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -248,3 +250,5 @@ TEST_CASE("check finds what is wrong with shards") {
   CHECK_THAT(spoilt(0, [&](Actions& a) { first(a, ActionKind::all_reduce).slice.begin += 1; }),
              contains("updates what no all_reduce of that slice sums"));
 }
+
+}  // namespace test_zero

@@ -9,6 +9,8 @@
 #include "tests/support/oracle.h"
 #include "tools/backtest/backtest_text.h"
 
+namespace test_backtest {
+
 using namespace trireme;
 using trireme::test::contains;
 using trireme::test::note_missing;
@@ -239,3 +241,5 @@ TEST_CASE("MLPerf's public table") {
   CHECK_THAT(markdown(test), contains("| 2.0 Dell A100-SXM-40GB x4 | 1, 2 nodes | "));
   CHECK_THAT(csv(test), contains("\"2.0|Dell|A100-SXM-40GB|x4\",nodes,32,32,128,128,52.765,"));
 }
+
+}  // namespace test_backtest

@@ -9,6 +9,8 @@
 #include "framework/io/options.h"
 #include "tests/support/catch.h"
 
+namespace test_cluster_file {
+
 using namespace trireme;
 
 namespace {
@@ -200,3 +202,5 @@ TEST_CASE("a cluster file's tables are refused when they are unknown, missing or
   for (int i = 0; i < 100000; ++i) deep += ".a";
   CHECK(refusal(deep + " = 1\n").find(":1: a key of more than") != std::string::npos);
 }
+
+}  // namespace test_cluster_file

@@ -10,6 +10,8 @@
 #include "tests/support/catch.h"
 #include "tools/training/cluster_file.h"
 
+namespace test_clusters {
+
 using namespace trireme;
 
 TEST_CASE("clusters that ship are found by bare names, say where their numbers are from, and run a step") {
@@ -66,3 +68,5 @@ TEST_CASE("a cluster of another name is refused with those that there are; a pat
   std::filesystem::current_path(here);
   std::filesystem::remove_all(folder);
 }
+
+}  // namespace test_clusters

@@ -10,6 +10,8 @@
 #include "tests/support/protobuf_reader.h"
 #include "tests/support/temporary.h"
 
+namespace test_events {
+
 using namespace trireme;
 using test::contains;
 using test::Fields;
@@ -144,3 +146,5 @@ TEST_CASE("TensorBoard reads the files, and forgets what a resumed run writes ag
   CHECK(std::equal(png.begin(), png.end(), image.begin() + 2,
                    [](std::byte a, double b) { return static_cast<double>(std::to_integer<int>(a)) == b; }));
 }
+
+}  // namespace test_events

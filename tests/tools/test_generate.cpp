@@ -13,6 +13,8 @@
 #include "models/text/llama.h"
 #include "tests/support/catch.h"
 
+namespace test_generate {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -234,3 +236,5 @@ TEST_CASE("prompts and options that make no sense are refused by name") {
   Module other = Sequential{Embedding(4, 3), Linear(3, 2), flatten};
   CHECK_THROWS_WITH(generate(other, {{1}}, fits), contains("expected [samples, tokens, vocabulary]"));
 }
+
+}  // namespace test_generate

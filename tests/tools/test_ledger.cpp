@@ -12,6 +12,8 @@
 #include "tests/support/temporary.h"
 #include "tools/scaling/sha256.h"
 
+namespace test_ledger {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -227,3 +229,5 @@ TEST_CASE("times are those of ISO 8601, to the millisecond") {
                             "2026-11-25T24:00:00.000Z", "2026-11-25T17:41:46.123", "2026-11-25 17:41:46.123Z"})
     CHECK_THROWS_WITH(unix_seconds(wrong), contains("is no time"));
 }
+
+}  // namespace test_ledger

@@ -7,6 +7,8 @@
 #include "framework/io/options.h"
 #include "tests/support/catch.h"
 
+namespace test_machine_file {
+
 using namespace trireme;
 
 namespace {
@@ -130,3 +132,5 @@ TEST_CASE("a model is found by name, settings and ranks, and what is missing is 
   m.models[0].arch = settings_of_model(options);
   CHECK(&model_in(m, options, 0) == &m.models[0]);
 }
+
+}  // namespace test_machine_file

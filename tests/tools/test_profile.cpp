@@ -7,6 +7,8 @@
 #include "tests/support/catch.h"
 #include "tools/cli/profile.h"
 
+namespace test_profile {
+
 using namespace trireme;
 
 namespace {
@@ -93,3 +95,5 @@ TEST_CASE("a convolution whose filter is no layer's is told by the filter's shap
   CHECK(cost.backward > 0);
   CHECK(cost.operations == 3 * 2.0 * 2 * 7 * 7 * 5 * 27);
 }
+
+}  // namespace test_profile

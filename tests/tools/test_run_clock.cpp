@@ -10,6 +10,8 @@
 #include "tools/training/events.h"
 #include "tools/training/from_options.h"
 
+namespace test_run_clock {
+
 using namespace trireme;
 using test::contains;
 
@@ -136,3 +138,5 @@ TEST_CASE("events of virtual time name neither host nor process, and no moment b
     CHECK(bytes == test::slurp(two / file));
   }
 }
+
+}  // namespace test_run_clock

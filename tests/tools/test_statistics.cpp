@@ -8,6 +8,8 @@
 
 #include "tests/support/catch.h"
 
+namespace test_statistics {
+
 using namespace trireme;
 
 namespace {
@@ -109,3 +111,5 @@ TEST_CASE("the time to an accuracy is that of the first evaluation which has it"
     CHECK(time_to(curve, target) == (first == curve.end() ? never : first->first));
   }
 }
+
+}  // namespace test_statistics

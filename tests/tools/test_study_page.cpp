@@ -15,6 +15,8 @@
 #include "tools/report/rules.h"
 #include "tools/report/run_pictures.h"
 
+namespace test_study_page {
+
 using namespace trireme;
 using namespace trireme::test;
 namespace fs = std::filesystem;
@@ -329,3 +331,5 @@ TEST_CASE(
       CHECK(less.find("is not known of run 1") != std::string::npos);
     }
 }
+
+}  // namespace test_study_page

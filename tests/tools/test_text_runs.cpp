@@ -10,6 +10,8 @@
 #include "tests/tools/trainer_runs.h"
 #include "tools/training/from_options.h"
 
+namespace test_text_runs {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -204,3 +206,5 @@ TEST_CASE("settings of text models that cannot be are refused by name") {
   o.run.dir = folder / "again", o.weights = weights, o.data.context = 8, o.arch.positions = 12;
   (void)train(o);
 }
+
+}  // namespace test_text_runs

@@ -6,6 +6,8 @@
 
 #include "tests/tools/trainer_runs.h"
 
+namespace test_trainer {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -210,3 +212,5 @@ TEST_CASE("fields without rows are whole in whatever dtype activations have") {
     CHECK(r.test.samples == 40);
   }
 }
+
+}  // namespace test_trainer

@@ -2,6 +2,8 @@
 #include "framework/tensor/create.h"
 #include "tests/tools/trainer_runs.h"
 
+namespace test_trainer_refusals {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -182,3 +184,5 @@ TEST_CASE("a mean over a part of the global batch is refused") {
     expect(std::abs(tested(w) - whole) < 1e-13 * whole);
   });
 }
+
+}  // namespace test_trainer_refusals

@@ -14,6 +14,8 @@
 #include "tools/tune/pbt.h"
 #include "tools/tune/tpe.h"
 
+namespace test_tune {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -313,3 +315,5 @@ TEST_CASE("importance is the share of the variance that a parameter explains", "
   CHECK(shares([](const auto&) { return 1.0; }).empty());
   CHECK(importance({{0.1}, {0.2}}, {1, 2}).empty());
 }
+
+}  // namespace test_tune

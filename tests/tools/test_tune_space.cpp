@@ -11,6 +11,8 @@
 #include "tools/tune/grid.h"
 #include "tools/tune/sobol.h"
 
+namespace test_tune_space {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -163,3 +165,5 @@ TEST_CASE("a grid has every combination once, and none of what does not apply", 
   CHECK(seen.contains("optim.name=sgd optim.momentum=0.7 data.batch=32"));
   CHECK(q.space.text(GridSearch(q.options, q.space).next(12)) == q.space.text(points.back()));
 }
+
+}  // namespace test_tune_space

@@ -16,6 +16,8 @@
 #include "tools/tune/lease.h"
 #include "tools/tune/store.h"
 
+namespace test_tune_store {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -241,3 +243,5 @@ TEST_CASE("a process is known to have ended only where it can be known", "[tune]
   ::waitpid(child, nullptr, 0);
   CHECK(has_ended(of(child, mine.substr(open))));
 }
+
+}  // namespace test_tune_store

@@ -5,6 +5,8 @@
 #include "tests/tools/trainer_runs.h"
 #include "tools/training/from_options.h"
 
+namespace test_volume_runs {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -93,3 +95,5 @@ TEST_CASE("settings of volumes that cannot be") {
           "--data.classes says how many labels");
   refused([](auto& o) { o.model = "gpt2"; }, "gpt2 takes text, and phantoms are pictures");
 }
+
+}  // namespace test_volume_runs

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 namespace {
 
 /// What the file says, and over it what was given.
-StudyOptions asked(const ScalingCommand& command) {
+StudyOptions asked_runs(const ScalingCommand& command) {
   StudyOptions study;
   if (!command.study.empty()) study = parse_study(read_settings(command.study), command.study).options;
   if (!command.ranks.empty()) {
@@ -88,7 +88,7 @@ TrainerOptions scaling_base(ScalingCommand& command, bool model_given) {
 
 int scaling_command(const TrainerOptions& settings, const ScalingCommand& command) {
   adopt_orphans();  // before there are threads, which would take the signals
-  const StudyOptions study = asked(command);
+  const StudyOptions study = asked_runs(command);
   if (!study.weak && !study.strong) throw OptionError("scaling: neither weak nor strong is asked for");
   if (study.scale_lr && !study.weak) throw OptionError("--scale_lr is for --weak: in strong scaling the batch stays");
   if (settings.parallel.ranks != 1 || !settings.parallel.mesh.empty() || !settings.parallel.strategy.empty())

@@ -37,7 +37,7 @@ int show(const TuneCommand& c) {
 }
 
 /// What is asked, with the training's settings.
-std::pair<TuneQuestion, TrainerOptions> asked(const TuneCommand& c) {
+std::pair<TuneQuestion, TrainerOptions> asked_trials(const TuneCommand& c) {
   const TrainerOptions settings =
       training_of("tune", "trireme tune space.toml --out DIR -- train mnist_cnn --epochs 9", c.words);
   if (!settings.run.dir.empty() || settings.run.resume != "no" || settings.run.max_steps > 0)
@@ -114,7 +114,7 @@ int tune_command(const TuneCommand& c) {
   if (c.out.empty()) refuse("name the folder of the search: --out DIR");
   int parallel = c.parallel;
   if (!c.what.empty()) {
-    const auto [question, settings] = asked(c);
+    const auto [question, settings] = asked_trials(c);
     if (c.dry_run && c.slurm == 0) return print(question), 0;
     keep_search(c.out, question, settings);
     parallel = question.options.parallel;

@@ -33,7 +33,7 @@ std::vector<ClaimedText> claims_in(const TrainerOptions& config) {
   return claims_of(config.parallel.strategy, plugin.empty() ? std::vector<StrategyRow>() : load_strategies(plugin));
 }
 
-int compare(int argc, char** argv, const TrainerOptions& config, const VerifyCommand& command) {
+int compare_claims(int argc, char** argv, const TrainerOptions& config, const VerifyCommand& command) {
   check(command.steps >= 1, "verify", "steps is {}, it must be at least 1", command.steps);
   const int ranks = make_ranks(config);
   const Strategy strategy = make_strategy(config, ranks);
@@ -87,7 +87,7 @@ int compare(int argc, char** argv, const TrainerOptions& config, const VerifyCom
 
 int verify_command(int argc, char** argv, const TrainerOptions& config, const VerifyCommand& command) {
   try {
-    return compare(argc, argv, config, command);
+    return compare_claims(argc, argv, config, command);
   } catch (const Error& e) {
     throw OptionError(e.what());  // status 2: nothing was compared
   }

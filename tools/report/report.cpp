@@ -16,7 +16,7 @@
 namespace trireme {
 namespace {
 
-double best_of(const RunData& run, const std::string& key) {
+double best_run_of(const RunData& run, const std::string& key) {
   const Points* p = find(run.test, key);
   if (!p) return NAN;
   return std::ranges::max_element(*p, {}, [](const auto& q) { return q.second; })->second;
@@ -29,7 +29,7 @@ const std::vector<std::pair<const char*, std::function<std::string(const RunData
     {"model", [](const RunData& r) { return told(r.settings, "model"); }},
     {"data", data_of},
     {"best test accuracy",
-     [](const RunData& r) { return is_classified(r) ? number(best_of(r, "test_top1"), " %") : std::string("–"); }},
+     [](const RunData& r) { return is_classified(r) ? number(best_run_of(r, "test_top1"), " %") : std::string("–"); }},
     {"last test loss", [](const RunData& r) { return number(last_of(r, "test_loss")); }},
     {"steps",
      [](const RunData& r) {

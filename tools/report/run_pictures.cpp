@@ -10,7 +10,7 @@
 namespace trireme {
 namespace {
 
-std::string stamp(const std::vector<RunData>& runs) {
+std::string stamp_of(const std::vector<RunData>& runs) {
   return std::ranges::any_of(runs, is_synthetic) ? synthetic_stamp : "";
 }
 
@@ -35,7 +35,7 @@ const char* colour_of(const std::string& what) {
 }  // namespace
 
 std::string curve_of(const std::vector<RunData>& runs, const Curve& c) {
-  Chart chart{.title = c.title, .x = "step", .y = c.y, .series = {}, .log_y = c.log, .watermark = stamp(runs)};
+  Chart chart{.title = c.title, .x = "step", .y = c.y, .series = {}, .log_y = c.log, .watermark = stamp_of(runs)};
   for (const RunData& run : runs)
     for (const auto& [where, key] : c.keys)
       if (const Points* p = find(std::string_view(where) == "test" ? run.test : run.train, key)) {
@@ -70,7 +70,7 @@ std::string scaling_over_ranks(const std::vector<RunData>& runs) {
                 .series = {},
                 .log_x = true,
                 .from_zero = false};
-    speed.watermark = quality.watermark = stamp(runs);
+    speed.watermark = quality.watermark = stamp_of(runs);
     ChartSeries measured{name, {}, false}, ideal{"as the first, times ranks", {}, true}, reached{name, {}, false};
     std::string without;
     const auto& [first, base] = *by_ranks.begin();

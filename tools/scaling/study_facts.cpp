@@ -20,7 +20,7 @@ namespace trireme {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr double most_bytes = 2e9;  // of samples that are read for this
+constexpr double most_file_bytes = 2e9;  // of samples that are read for this
 
 /// Each sample's digest, and that of all.
 struct Digests {
@@ -46,7 +46,7 @@ void compare(StudyFacts& facts, const DatasetSource& train, const DatasetSource&
       static_cast<double>(train.size() + test.size()) * static_cast<double>(std::max<Index>(1, train.shape().numel()));
   if (train.tensors()) {
     facts.not_compared = "samples are tensors, not pictures";
-  } else if (bytes > most_bytes) {
+  } else if (bytes > most_file_bytes) {
     facts.not_compared = fmt::format("samples have {:.1f} GB, more than are read for this", bytes / 1e9);
   } else {
     const Digests learned = digests_of(train), held_out = digests_of(test);

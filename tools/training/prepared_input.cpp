@@ -13,7 +13,7 @@ namespace trireme {
 namespace {
 
 /// A line for each thing that the program gave, not the options.
-std::string text_of(const TrainerInput& given) {
+std::string input_text(const TrainerInput& given) {
   std::string text;
   if (given.train) text += "train: " + description(*given.train);
   if (given.test) text += "test: " + description(*given.test);
@@ -44,7 +44,7 @@ TrainerOptions validated(TrainerOptions options, const TrainerInput& given, Worl
 }
 
 PreparedInput prepared_input(TrainerInput given, const TrainerOptions& options) {
-  std::string text = text_of(given);
+  std::string text = input_text(given);
   std::packaged_task<Dataset()> open([&] { return given.test ? given.test : make_dataset(options, "test"); });
   std::future<Dataset> test = open.get_future();
   const auto thread = start_thread<std::jthread>("data", std::ref(open));

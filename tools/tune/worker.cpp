@@ -29,13 +29,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int preempted = 85;  // train's exit status when it was asked to stop
+constexpr int worker_preempted = 85;  // train's exit status when it was asked to stop
 constexpr double grace = 60;   // seconds for a trial that was asked to stop
 constexpr const char *to_stop = "asked to stop",
                      *locked = "is being written by";  // RunLock's: the worker that had the trial is not gone yet
 
 double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
-void say(const std::string& text) { fmt::print(stderr, "tune: {}\n", text); }
+void worker_say(const std::string& text) { fmt::print(stderr, "tune: {}\n", text); }
 
 /// The newest checkpoint of a trial and what else goes on with it, for another's run directory; nothing where that has
 /// begun.
@@ -59,17 +59,17 @@ class Worker {
 
   int run() {
     for (double pause = 0.05;;) {
-      if (next_signal(0) != 0) return preempted;
+      if (next_signal(0) != 0) return worker_preempted;
       const Taken taken = store_.take(me_, [&](const Point& p) { return hash_of(p); });
       if (!store_.error().empty()) return 1;
       if (taken.kind == Taken::Kind::done) return 0;
       if (taken.kind == Taken::Kind::wait) {
-        if (next_signal(pause) != 0) return preempted;
+        if (next_signal(pause) != 0) return worker_preempted;
         pause = std::min(2.0, 1.5 * pause);
         continue;
       }
       pause = 0.05;
-      if (!run_one(taken.lease)) return store_.error().empty() ? preempted : 1;
+      if (!run_one(taken.lease)) return store_.error().empty() ? worker_preempted : 1;
     }
   }
 
@@ -135,7 +135,7 @@ class Worker {
     const ReportedValues now = read_values(run + "/metrics.jsonl", options_.key());
     const bool whole = !now.values.empty() && now.values.back().first >= lease.trial.target;
     if (job.status() == 0 && whole) return {Kind::reached, "", seconds};
-    if (asked || job.status() == preempted) return {Kind::interrupted, to_stop, seconds};
+    if (asked || job.status() == worker_preempted) return {Kind::interrupted, to_stop, seconds};
     const std::string& words = job.last_words();
     if (words.find(locked) != std::string::npos) return {Kind::interrupted, words, seconds};
     const int signal = job.status() > 128                                ? job.status() - 128
@@ -191,7 +191,7 @@ class Worker {
       } catch (const Error& e) { gone = e.what(); }
     if (!gone.empty()) outcome = {Outcome::Kind::interrupted, gone, since(start)};
     if (lost || !store_.end(lease, outcome))
-      say(fmt::format("trial {} was taken over by another worker", lease.trial.id));
+      worker_say(fmt::format("trial {} was taken over by another worker", lease.trial.id));
     else
       look_for_faults(outcome);
     check(gone.empty(), "tune", "{}: was it, or a library of it, replaced?", gone);

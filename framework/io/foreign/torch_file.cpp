@@ -10,9 +10,9 @@
 namespace trireme {
 namespace {
 
-using Kind = PickleValue::Kind;
+using StorageKind = PickleValue::Kind;
 
-constexpr char op[] = "torch";
+constexpr char torch_op[] = "torch";
 
 /// A tensor of the file, and where its elements lie.
 struct TorchArray {
@@ -22,7 +22,7 @@ struct TorchArray {
   std::byte* to = nullptr;
 };
 
-const ElementType* element_type(std::string_view storage) {
+const ElementType* torch_element_type(std::string_view storage) {
   for (auto& [torch, name] : torch_storages)
     if (storage == torch) return find_element_type(name);
   return nullptr;
@@ -30,23 +30,23 @@ const ElementType* element_type(std::string_view storage) {
 
 class TorchReader {
  public:
-  explicit TorchReader(const NamedBytes& file) : file_(file), memory_(file), zip_(not_of_old(file), op) {
+  explicit TorchReader(const NamedBytes& file) : file_(file), memory_(file), zip_(not_of_old(file), torch_op) {
     const ZipEntry& pickled = find_pickle();
     folder_ = std::string(pickled.name.substr(0, pickled.name.size() - 8));
-    check(zip_.find(folder_ + "constants.pkl") == nullptr, op,
+    check(zip_.find(folder_ + "constants.pkl") == nullptr, torch_op,
           "{}: is a TorchScript archive, a program; save model.state_dict() with torch.save", file_.name);
     if (const ZipEntry* order = zip_.find(folder_ + "byteorder"); order != nullptr && order->size < 16)
-      check(std::ranges::equal(zip_.read(*order), std::as_bytes(std::span("little", 6))), op,
+      check(std::ranges::equal(zip_.read(*order), std::as_bytes(std::span("little", 6))), torch_op,
             "{}: was written on a big-endian machine", file_.name);
-    memory_.take(pickled.size, op, pickled.name);
+    memory_.take(pickled.size, torch_op, pickled.name);
     bytes_ = zip_.read(pickled);
-    pickle_ = parse_pickle(bytes_, op, file_.name);
+    pickle_ = parse_pickle(bytes_, torch_op, file_.name);
   }
 
   std::vector<std::string> read(const RoomFor& room) {
     std::vector<TorchArray> arrays = find_arrays();
     for (TorchArray& a : arrays) {
-      memory_.take(a.array.bytes(), op, a.array.name);
+      memory_.take(a.array.bytes(), torch_op, a.array.name);
       a.to = room(a.array);
     }
     // Those of one storage together: it is then read once.
@@ -59,10 +59,10 @@ class TorchReader {
         if (held != nullptr) memory_.give_back(held->size);
         elements = {};
         held = a.storage;
-        memory_.take(held->size, op, a.array.name);
+        memory_.take(held->size, torch_op, a.array.name);
         elements = zip_.read(*held);
       }
-      gather(a.array, a.at, elements, a.to, op, file_.name);
+      gather(a.array, a.at, elements, a.to, torch_op, file_.name);
     }
     return std::move(left_out_);
   }
@@ -70,7 +70,7 @@ class TorchReader {
  private:
   static const NamedBytes& not_of_old(const NamedBytes& file) {
     const bool pickle = file.bytes.size() >= 2 && file.bytes[0] == std::byte{0x80};
-    check(!pickle, op,
+    check(!pickle, torch_op,
           "{}: is of the format before PyTorch 1.6; torch.load it there and torch.save it with a newer one", file.name);
     return file;
   }
@@ -78,10 +78,10 @@ class TorchReader {
     const ZipEntry* found = nullptr;
     for (const ZipEntry& e : zip_.entries()) {
       if (!e.name.ends_with("/data.pkl")) continue;
-      check(found == nullptr, op, "{}: holds more than one data.pkl", file_.name);
+      check(found == nullptr, torch_op, "{}: holds more than one data.pkl", file_.name);
       found = &e;
     }
-    check(found != nullptr, op, "{}: is no PyTorch file: its ZIP archive holds no data.pkl", file_.name);
+    check(found != nullptr, torch_op, "{}: is no PyTorch file: its ZIP archive holds no data.pkl", file_.name);
     return *found;
   }
 
@@ -92,27 +92,27 @@ class TorchReader {
   }
   bool holds_tensors(const PickleValue& v) const {
     bool holds = false;
-    if (v.kind == Kind::dict) each(v, [&](auto&, auto& value) { holds = holds || value.kind == Kind::tensor; });
+    if (v.kind == StorageKind::dict) each(v, [&](auto&, auto& value) { holds = holds || value.kind == StorageKind::tensor; });
     return holds;
   }
 
   std::vector<TorchArray> find_arrays() {
     const PickleValue *dict = &pickle_[pickle_.root], *inner = nullptr;
-    check(dict->kind == Kind::dict, op, "{}: holds a {}, not a dict of tensors; save model.state_dict()", file_.name,
+    check(dict->kind == StorageKind::dict, torch_op, "{}: holds a {}, not a dict of tensors; save model.state_dict()", file_.name,
           name_of(dict->kind));
     each(*dict, [&](auto& key, auto& value) {
       const bool wrapper = key.text == "state_dict" || key.text == "model_state_dict" || key.text == "model";
-      if (inner == nullptr && key.kind == Kind::text && wrapper && holds_tensors(value)) inner = &value;
+      if (inner == nullptr && key.kind == StorageKind::text && wrapper && holds_tensors(value)) inner = &value;
     });
     if (inner != nullptr) list_others(*dict, inner), dict = inner;
-    check(holds_tensors(*dict), op, "{}: its dict holds no tensor; save model.state_dict()", file_.name);
+    check(holds_tensors(*dict), torch_op, "{}: its dict holds no tensor; save model.state_dict()", file_.name);
     list_others(*dict, nullptr);
     std::vector<TorchArray> arrays;
     std::set<std::string_view> names;
     each(*dict, [&](auto& key, auto& value) {
-      if (value.kind != Kind::tensor) return;
-      check(key.kind == Kind::text, op, "{}: a tensor is named by a {}, not a text", file_.name, name_of(key.kind));
-      if (!names.insert(key.text).second) fail(op, "{}: two tensors are named {}", file_.name, shown(key.text));
+      if (value.kind != StorageKind::tensor) return;
+      check(key.kind == StorageKind::text, torch_op, "{}: a tensor is named by a {}, not a text", file_.name, name_of(key.kind));
+      if (!names.insert(key.text).second) fail(torch_op, "{}: two tensors are named {}", file_.name, shown(key.text));
       arrays.push_back(describe(std::string(key.text), value));
     });
     return arrays;
@@ -122,15 +122,15 @@ class TorchReader {
   void list_others(const PickleValue& dict, const PickleValue* but) {
     constexpr std::size_t most = 100;
     each(dict, [&](auto& key, auto& value) {
-      if (&value == but || (but == nullptr && value.kind == Kind::tensor) || left_out_.size() == most) return;
+      if (&value == but || (but == nullptr && value.kind == StorageKind::tensor) || left_out_.size() == most) return;
       left_out_.push_back(
-          fmt::format("{} ({})", key.kind == Kind::text ? shown(key.text) : name_of(key.kind), name_of(value.kind)));
+          fmt::format("{} ({})", key.kind == StorageKind::text ? shown(key.text) : name_of(key.kind), name_of(value.kind)));
     });
   }
 
   Shape shape_of(const PickleValue& tuple, const std::string& name) const {
     if (tuple.items.size() > Shape::max_rank)
-      fail(op, "{}: tensor {} has {} axes, at most {} are read", file_.name, shown(name), tuple.items.size(),
+      fail(torch_op, "{}: tensor {} has {} axes, at most {} are read", file_.name, shown(name), tuple.items.size(),
            int(Shape::max_rank));
     Shape shape;
     for (auto item : tuple.items) shape.push_back(pickle_[item].number);
@@ -140,22 +140,22 @@ class TorchReader {
   TorchArray describe(const std::string& name, const PickleValue& tensor) const {
     const PickleValue& storage = pickle_[tensor.items[0]];
     const std::string_view type = pickle_[storage.items[0]].text;
-    TorchArray a{{name, element_type(type), shape_of(pickle_[tensor.items[2]], name)}, {}, nullptr};
+    TorchArray a{{name, torch_element_type(type), shape_of(pickle_[tensor.items[2]], name)}, {}, nullptr};
     const Index offset = pickle_[tensor.items[1]].number;
     a.at.strides = shape_of(pickle_[tensor.items[3]], name);
     const bool negative =
         offset < 0 || std::any_of(a.at.strides.begin(), a.at.strides.end(), [](Index s) { return s < 0; });
     if (a.array.type == nullptr || negative)
-      fail(op, "{}: tensor {} has a negative offset or stride, or a storage of type {}", file_.name, shown(name),
+      fail(torch_op, "{}: tensor {} has a negative offset or stride, or a storage of type {}", file_.name, shown(name),
            shown(type));
     a.at.offset = static_cast<std::size_t>(offset);
-    count_elements(a.array, op, file_.name);
+    count_elements(a.array, torch_op, file_.name);
     a.storage = zip_.find(folder_ + "data/" + std::string(storage.text));
     if (a.storage == nullptr)
-      fail(op, "{}: the storage {} of tensor {} is missing", file_.name, shown(storage.text), shown(name));
+      fail(torch_op, "{}: the storage {} of tensor {} is missing", file_.name, shown(storage.text), shown(name));
     const auto elements = static_cast<std::size_t>(storage.number), size = a.array.type->size;
     if (a.storage->size % size != 0 || a.storage->size / size != elements)
-      fail(op, "{}: the storage {} of tensor {} has {} bytes, not those of {} elements of type {}", file_.name,
+      fail(torch_op, "{}: the storage {} of tensor {} has {} bytes, not those of {} elements of type {}", file_.name,
            shown(storage.text), shown(name), a.storage->size, elements, a.array.type->name);
     return a;
   }

@@ -12,11 +12,11 @@
 namespace trireme {
 namespace {
 
-constexpr Index lanes = 16, panel = 32;  // floats in a vector; output channels that a product takes at a time
+constexpr Index wide_lanes = 16, panel = 32;  // floats in a vector; output channels that a product takes at a time
 constexpr int most_rows = 14;            // tiles that a product takes at a time: 28 sums in 32 registers
-using Vector [[gnu::vector_size(64), gnu::aligned(4), gnu::may_alias]] = float;
-inline const Vector& at(const float* p) { return *reinterpret_cast<const Vector*>(p); }
-inline Vector& at(float* p) { return *reinterpret_cast<Vector*>(p); }
+using WideVector [[gnu::vector_size(64), gnu::aligned(4), gnu::may_alias]] = float;
+inline const WideVector& wide_at(const float* p) { return *reinterpret_cast<const WideVector*>(p); }
+inline WideVector& wide_at(float* p) { return *reinterpret_cast<WideVector*>(p); }
 
 /// The transforms of one line: B^T of M + 2 inputs, G of 3 filter cells, A^T to M outputs.
 template <int M>
@@ -24,41 +24,41 @@ struct Line;
 
 template <>
 struct Line<2> {
-  [[gnu::always_inline]] static void input(const Vector (&d)[4], Vector (&v)[4]) {
+  [[gnu::always_inline]] static void input(const WideVector (&d)[4], WideVector (&v)[4]) {
     v[0] = d[0] - d[2], v[1] = d[1] + d[2], v[2] = d[2] - d[1], v[3] = d[1] - d[3];
   }
-  [[gnu::always_inline]] static void filter(const Vector (&g)[3], Vector (&u)[4]) {
-    const Vector ends = (g[0] + g[2]) * 0.5f, middle = g[1] * 0.5f;
+  [[gnu::always_inline]] static void filter(const WideVector (&g)[3], WideVector (&u)[4]) {
+    const WideVector ends = (g[0] + g[2]) * 0.5f, middle = g[1] * 0.5f;
     u[0] = g[0], u[1] = ends + middle, u[2] = ends - middle, u[3] = g[2];
   }
-  [[gnu::always_inline]] static void output(const Vector (&m)[4], Vector (&y)[2]) {
+  [[gnu::always_inline]] static void output(const WideVector (&m)[4], WideVector (&y)[2]) {
     y[0] = m[0] + m[1] + m[2], y[1] = m[1] - m[2] - m[3];
   }
   // Transposed.
-  [[gnu::always_inline]] static void output_gradient(const Vector (&dy)[2], Vector (&m)[4]) {
+  [[gnu::always_inline]] static void output_gradient(const WideVector (&dy)[2], WideVector (&m)[4]) {
     m[0] = dy[0], m[1] = dy[0] + dy[1], m[2] = dy[0] - dy[1], m[3] = -dy[1];
   }
-  [[gnu::always_inline]] static void filter_gradient(const Vector (&u)[4], Vector (&g)[3]) {
-    const Vector ends = (u[1] + u[2]) * 0.5f;
+  [[gnu::always_inline]] static void filter_gradient(const WideVector (&u)[4], WideVector (&g)[3]) {
+    const WideVector ends = (u[1] + u[2]) * 0.5f;
     g[0] = u[0] + ends, g[1] = (u[1] - u[2]) * 0.5f, g[2] = ends + u[3];
   }
 };
 
 template <>
 struct Line<4> {
-  [[gnu::always_inline]] static void input(const Vector (&d)[6], Vector (&v)[6]) {
-    const Vector a = d[4] - d[2] * 4.f, b = d[3] - d[1] * 4.f, c = d[4] - d[2], e = (d[3] - d[1]) * 2.f;
+  [[gnu::always_inline]] static void input(const WideVector (&d)[6], WideVector (&v)[6]) {
+    const WideVector a = d[4] - d[2] * 4.f, b = d[3] - d[1] * 4.f, c = d[4] - d[2], e = (d[3] - d[1]) * 2.f;
     v[0] = d[0] * 4.f - d[2] * 5.f + d[4];
     v[1] = a + b, v[2] = a - b, v[3] = c + e, v[4] = c - e;
     v[5] = d[1] * 4.f - d[3] * 5.f + d[5];
   }
-  [[gnu::always_inline]] static void filter(const Vector (&g)[3], Vector (&u)[6]) {
-    const Vector a = (g[0] + g[2]) * (-1.f / 6), b = g[1] * (-1.f / 6);
-    const Vector c = g[0] * (1.f / 24) + g[2] * (1.f / 6), e = g[1] * (1.f / 12);
+  [[gnu::always_inline]] static void filter(const WideVector (&g)[3], WideVector (&u)[6]) {
+    const WideVector a = (g[0] + g[2]) * (-1.f / 6), b = g[1] * (-1.f / 6);
+    const WideVector c = g[0] * (1.f / 24) + g[2] * (1.f / 6), e = g[1] * (1.f / 12);
     u[0] = g[0] * 0.25f, u[1] = a + b, u[2] = a - b, u[3] = c + e, u[4] = c - e, u[5] = g[2];
   }
-  [[gnu::always_inline]] static void output(const Vector (&m)[6], Vector (&y)[4]) {
-    const Vector a = m[1] + m[2], b = m[1] - m[2], c = m[3] + m[4], e = m[3] - m[4];
+  [[gnu::always_inline]] static void output(const WideVector (&m)[6], WideVector (&y)[4]) {
+    const WideVector a = m[1] + m[2], b = m[1] - m[2], c = m[3] + m[4], e = m[3] - m[4];
     y[0] = m[0] + a + c, y[1] = b + e * 2.f, y[2] = a + c * 4.f, y[3] = b + e * 8.f + m[5];
   }
 };
@@ -76,7 +76,7 @@ float* aligned(float* p) {
 }
 
 /// From cell to cell of a filter.
-Index filter_step(const ConvShape& s) { return s.c_in * s.c_out + lanes; }
+Index filter_step(const ConvShape& s) { return s.c_in * s.c_out + wide_lanes; }
 
 struct TileGrid {
   Index high, wide, tiles;  // tiles of one image along its axes; of all images
@@ -109,18 +109,18 @@ template <int M>
       cell[i * side + j] = inside ? image + (r * s.in[1] + c) * s.c_in : nullptr;
     }
   float* to = b.inputs + row * s.c_in;
-  for (Index k = 0; k < s.c_in; k += lanes) {
-    Vector half[side][side];
+  for (Index k = 0; k < s.c_in; k += wide_lanes) {
+    WideVector half[side][side];
     for (int j = 0; j < side; ++j) {
-      Vector d[side], v[side];
-      for (int i = 0; i < side; ++i) d[i] = cell[i * side + j] ? at(cell[i * side + j] + k) : Vector{};
+      WideVector d[side], v[side];
+      for (int i = 0; i < side; ++i) d[i] = cell[i * side + j] ? wide_at(cell[i * side + j] + k) : WideVector{};
       Line<M>::input(d, v);
       for (int i = 0; i < side; ++i) half[i][j] = v[i];
     }
     for (int i = 0; i < side; ++i) {
-      Vector v[side];
+      WideVector v[side];
       Line<M>::input(half[i], v);
-      for (int j = 0; j < side; ++j) at(to + (i * side + j) * b.inputs_step + k) = v[j];
+      for (int j = 0; j < side; ++j) wide_at(to + (i * side + j) * b.inputs_step + k) = v[j];
     }
   }
 }
@@ -135,24 +135,24 @@ template <int M>
             wide = static_cast<int>(std::min<Index>(M, s.out[1] - p.column));
   const Index corner = ((p.image * s.out[0] + p.row) * s.out[1] + p.column) * s.c_out;
   const float* from = b.products + row * s.c_out;
-  for (Index k = 0; k < s.c_out; k += lanes) {
-    Vector half[M][side];
+  for (Index k = 0; k < s.c_out; k += wide_lanes) {
+    WideVector half[M][side];
     for (int j = 0; j < side; ++j) {
-      Vector m[side], v[M];
-      for (int i = 0; i < side; ++i) m[i] = at(from + (i * side + j) * b.products_step + k);
+      WideVector m[side], v[M];
+      for (int i = 0; i < side; ++i) m[i] = wide_at(from + (i * side + j) * b.products_step + k);
       Line<M>::output(m, v);
       for (int i = 0; i < M; ++i) half[i][j] = v[i];
     }
-    const Vector start = bias ? at(bias + k) : Vector{};
+    const WideVector start = bias ? wide_at(bias + k) : WideVector{};
     for (int i = 0; i < high; ++i) {
-      Vector out[M];
+      WideVector out[M];
       Line<M>::output(half[i], out);
       for (int j = 0; j < wide; ++j) {
         const Index cell = corner + (i * s.out[1] + j) * s.c_out + k;
-        Vector v = out[j] + start;
-        if (residual) v += at(residual + cell);
-        if (s.options.relu) v = v <= 0.f ? Vector{} : v;  // NaN stays
-        at(y + cell) = v;
+        WideVector v = out[j] + start;
+        if (residual) v += wide_at(residual + cell);
+        if (s.options.relu) v = v <= 0.f ? WideVector{} : v;  // NaN stays
+        wide_at(y + cell) = v;
       }
     }
   }
@@ -171,18 +171,18 @@ template <int R>
   constexpr Index ahead = 8;  // how early u is fetched from the second cache
   const float* v = factors.data;
   const Index row = factors.row, step = factors.step;
-  Vector sum[R][2] = {};
+  WideVector sum[R][2] = {};
   for (Index k = 0; k < n; ++k, u += u_step, v += step) {
-    __builtin_prefetch(u + ahead * u_step), __builtin_prefetch(u + ahead * u_step + lanes);
-    const Vector u0 = at(u), u1 = at(u + lanes);
+    __builtin_prefetch(u + ahead * u_step), __builtin_prefetch(u + ahead * u_step + wide_lanes);
+    const WideVector u0 = wide_at(u), u1 = wide_at(u + wide_lanes);
     for (int r = 0; r < R; ++r) {
       const float factor = v[r * row];
       sum[r][0] += u0 * factor, sum[r][1] += u1 * factor;
     }
   }
   for (int r = 0; r < R; ++r, to += to_step) {
-    at(to) = accumulate ? at(to) + sum[r][0] : sum[r][0];
-    at(to + lanes) = accumulate ? at(to + lanes) + sum[r][1] : sum[r][1];
+    wide_at(to) = accumulate ? wide_at(to) + sum[r][0] : sum[r][0];
+    wide_at(to + wide_lanes) = accumulate ? wide_at(to + wide_lanes) + sum[r][1] : sum[r][1];
   }
 }
 using Product = void(float*, Index, const Factors&, const float*, Index, Index, bool);
@@ -216,8 +216,8 @@ void run(float* y, const float* x, const float* filter, const float* bias, const
   const Index most = std::max(least, fits / most_rows * most_rows);
   parallel_for(w.tiles, cells * s.c_in * s.c_out, [&](Index begin, Index end) {
     const Index blocks = (end - begin + most - 1) / most, together = (end - begin + blocks - 1) / blocks;
-    Block b{nullptr, nullptr, together * s.c_in + lanes, together * s.c_out + lanes};
-    b.inputs = aligned(scratch<float>(cells * (b.inputs_step + b.products_step) + lanes, 0));
+    Block b{nullptr, nullptr, together * s.c_in + wide_lanes, together * s.c_out + wide_lanes};
+    b.inputs = aligned(scratch<float>(cells * (b.inputs_step + b.products_step) + wide_lanes, 0));
     b.products = b.inputs + cells * b.inputs_step;
     for (; begin < end; begin += together) {
       const Index rows = std::min(together, end - begin);
@@ -235,20 +235,20 @@ template <int M>
                                                                                 const ConvShape& s, Index begin,
                                                                                 Index end) {
   constexpr int side = M + 2;
-  for (Index o = 0; o < s.c_out; o += lanes)
+  for (Index o = 0; o < s.c_out; o += wide_lanes)
     for (Index i = begin; i < end; ++i) {
       const float* g = from + i * channel + o;
-      Vector half[3][side];
+      WideVector half[3][side];
       for (int c = 0; c < 3; ++c) {
-        const Vector column[3] = {at(g + c * cell), at(g + (3 + c) * cell), at(g + (6 + c) * cell)};
+        const WideVector column[3] = {wide_at(g + c * cell), wide_at(g + (3 + c) * cell), wide_at(g + (6 + c) * cell)};
         Line<M>::filter(column, half[c]);
       }
       float* panels = to + (o / panel * s.c_in + i) * panel + o % panel;
       for (int r = 0; r < side; ++r) {
-        const Vector row[3] = {half[0][r], half[1][r], half[2][r]};
-        Vector u[side];
+        const WideVector row[3] = {half[0][r], half[1][r], half[2][r]};
+        WideVector u[side];
         Line<M>::filter(row, u);
-        for (int c = 0; c < side; ++c) at(panels + (r * side + c) * filter_step(s)) = u[c];
+        for (int c = 0; c < side; ++c) wide_at(panels + (r * side + c) * filter_step(s)) = u[c];
       }
     }
 }
@@ -276,19 +276,19 @@ onednn::Prepared& transposition(Index rows, Index columns) {
   const Index high = s.out[0] - p.row, wide = s.out[1] - p.column;
   const float* corner = dy + ((p.image * s.out[0] + p.row) * s.out[1] + p.column) * s.c_out;
   float* to = b.products + row * s.c_out;
-  for (Index k = 0; k < s.c_out; k += lanes) {
-    Vector half[4][2];
+  for (Index k = 0; k < s.c_out; k += wide_lanes) {
+    WideVector half[4][2];
     for (int j = 0; j < 2; ++j) {
-      Vector d[2], m[4];
+      WideVector d[2], m[4];
       for (int i = 0; i < 2; ++i)
-        d[i] = i < high && j < wide ? at(corner + (i * s.out[1] + j) * s.c_out + k) : Vector{};
+        d[i] = i < high && j < wide ? wide_at(corner + (i * s.out[1] + j) * s.c_out + k) : WideVector{};
       Line<2>::output_gradient(d, m);
       for (int i = 0; i < 4; ++i) half[i][j] = m[i];
     }
     for (int i = 0; i < 4; ++i) {
-      Vector m[4];
+      WideVector m[4];
       Line<2>::output_gradient(half[i], m);
-      for (int j = 0; j < 4; ++j) at(to + (i * 4 + j) * b.products_step + k) = m[j];
+      for (int j = 0; j < 4; ++j) wide_at(to + (i * 4 + j) * b.products_step + k) = m[j];
     }
   }
 }
@@ -312,21 +312,21 @@ void multiply_gradients(float* sums, const Block& b, Index tiles, const ConvShap
                                                                                Index begin, Index end,
                                                                                bool accumulate) {
   for (Index o = begin; o < end; ++o)
-    for (Index k = 0; k < s.c_in; k += lanes) {
-      Vector half[3][4];
+    for (Index k = 0; k < s.c_in; k += wide_lanes) {
+      WideVector half[3][4];
       for (int c = 0; c < 4; ++c) {
-        Vector u[4] = {}, g[3];
+        WideVector u[4] = {}, g[3];
         for (Index part = 0; part < parts; ++part)
-          for (int r = 0; r < 4; ++r) u[r] += at(sums + (part * 16 + r * 4 + c) * filter_step(s) + o * s.c_in + k);
+          for (int r = 0; r < 4; ++r) u[r] += wide_at(sums + (part * 16 + r * 4 + c) * filter_step(s) + o * s.c_in + k);
         Line<2>::filter_gradient(u, g);
         for (int r = 0; r < 3; ++r) half[r][c] = g[r];
       }
       for (int r = 0; r < 3; ++r) {
-        Vector g[3];
+        WideVector g[3];
         Line<2>::filter_gradient(half[r], g);
         for (int c = 0; c < 3; ++c) {
           float* to = dw + (o * 9 + r * 3 + c) * s.c_in + k;
-          at(to) = accumulate ? at(to) + g[c] : g[c];
+          wide_at(to) = accumulate ? wide_at(to) + g[c] : g[c];
         }
       }
     }
@@ -406,8 +406,8 @@ bool conv_winograd_backward_weight(const View& dw, const View& x, const View& dy
   parallel_for(w.tiles, 16 * s.c_in * s.c_out, [&](Index begin, Index end, int part) {
     ++used;
     float* mine = sums.as<float>() + part * 16 * filter_step(s);
-    Block b{nullptr, nullptr, most * s.c_in + lanes, most * s.c_out + lanes};
-    b.inputs = aligned(scratch<float>(16 * (b.inputs_step + b.products_step) + lanes, 0));
+    Block b{nullptr, nullptr, most * s.c_in + wide_lanes, most * s.c_out + wide_lanes};
+    b.inputs = aligned(scratch<float>(16 * (b.inputs_step + b.products_step) + wide_lanes, 0));
     b.products = b.inputs + 16 * b.inputs_step;
     for (Index first = begin; first < end; first += most) {
       const Index tiles = std::min(most, end - first);

@@ -18,10 +18,10 @@
 namespace trireme {
 namespace {
 
-constexpr Index piece_bytes = 256 << 10, chunk_bytes = 32 << 10, direct_chunk_bytes = 128 << 10;
+constexpr Index shared_piece_bytes = 256 << 10, chunk_bytes = 32 << 10, direct_chunk_bytes = 128 << 10;
 constexpr std::size_t line = 64;
 
-int slots_for(int ranks) { return static_cast<int>(std::clamp<Index>((32 << 20) / (ranks * piece_bytes), 4, 32)); }
+int slots_for(int ranks) { return static_cast<int>(std::clamp<Index>((32 << 20) / (ranks * shared_piece_bytes), 4, 32)); }
 
 }  // namespace
 
@@ -80,7 +80,7 @@ bool ShmAllReduces::advance(const ShmAllReduce* except) {
 // Head | slots | entries, slots x ranks | stages, ranks x slots
 std::size_t ShmAllReduce::bytes(int ranks) {
   const std::size_t slots = slots_for(ranks);
-  return sizeof(Head) + slots * (sizeof(Slot) + ranks * sizeof(Entry) + ranks * piece_bytes) + line;
+  return sizeof(Head) + slots * (sizeof(Slot) + ranks * sizeof(Entry) + ranks * shared_piece_bytes) + line;
 }
 
 ShmAllReduce::ShmAllReduce(SharedMemory memory, AbortFlag& abort_flag, std::shared_ptr<ShmAllReduces> shm_reduces,
@@ -108,10 +108,10 @@ ShmAllReduce::~ShmAllReduce() {
   if (direct()) new std::deque<std::shared_ptr<Piece>>(std::move(pieces_));
 }
 
-bool ShmAllReduce::gathers(Index bytes) { return bytes > 0 && bytes <= piece_bytes; }
+bool ShmAllReduce::gathers(Index bytes) { return bytes > 0 && bytes <= shared_piece_bytes; }
 
 bool ShmAllReduce::direct(const Call& call) const {
-  return direct() && call.kind == CallKind::all_reduce && call.count * size_of(call.type) > piece_bytes;
+  return direct() && call.kind == CallKind::all_reduce && call.count * size_of(call.type) > shared_piece_bytes;
 }
 
 ShmAllReduce::Slot& ShmAllReduce::slot(std::uint64_t i) const {
@@ -124,7 +124,7 @@ ShmAllReduce::Entry& ShmAllReduce::entry(int rank, std::uint64_t i) const {
 char* ShmAllReduce::stage(int rank, std::uint64_t i) const {
   std::size_t at = sizeof(Head) + slots_ * (sizeof(Slot) + size_ * sizeof(Entry));
   at = (at + line - 1) / line * line;
-  return memory_ + at + (static_cast<std::size_t>(rank) * slots_ + i % slots_) * piece_bytes;
+  return memory_ + at + (static_cast<std::size_t>(rank) * slots_ + i % slots_) * shared_piece_bytes;
 }
 
 void ShmAllReduce::wake_waiters() {
@@ -344,7 +344,7 @@ std::uint64_t ShmAllReduce::post_call(const Call& call) {
 Work ShmAllReduce::post(const Call& call, const Tensor& x, const Tensor& in) {
   const bool gathers = call.kind == CallKind::all_gather, whole = direct(call) || gathers;
   const Index width = size_of(call.type), n = gathers ? call.count / size_ : call.count;
-  const Index most = whole ? n : piece_bytes / width;
+  const Index most = whole ? n : shared_piece_bytes / width;
   const Index chunk = gathers ? n : (whole ? direct_chunk_bytes : chunk_bytes) / width;
   char* const data = n == 0 ? nullptr : (gathers ? in : x).view().as<char>();
   std::shared_ptr<Piece> last;

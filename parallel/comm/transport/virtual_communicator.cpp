@@ -13,7 +13,7 @@
 namespace trireme {
 namespace {
 
-void copy_bytes(const Tensor& to, const Tensor& from) {
+void copy_message(const Tensor& to, const Tensor& from) {
   if (to.numel() > 0) std::memcpy(to.view().data, from.view().data, static_cast<std::size_t>(to.view().bytes()));
 }
 
@@ -35,7 +35,7 @@ struct VirtualWork final : Work::State {
     check(sent.dtype() == out.dtype() && sent.numel() == out.numel(), "recv",
           "rank {} sent {} {} with tag {}, rank {} expected {} {}", call.root, sent.numel(), sent.dtype(), call.tag,
           own, out.numel(), out.dtype());
-    copy_bytes(out, sent);
+    copy_message(out, sent);
     return true;
   }
   bool done() override { return !op || time->done(clock, op); }
@@ -76,7 +76,7 @@ class VirtualCommunicator final : public ThreadCommunicator {
     auto work = std::make_shared<VirtualWork>(time_, clock_, call, rank(), size());
     if (call.kind == CallKind::send) {
       const Tensor copy = Tensor::empty({in.numel()}, in.dtype());
-      copy_bytes(copy, in);
+      copy_message(copy, in);
       work->op = time_->send(clock_, id_, ranks_, rank(), call, copy);
     } else if (call.kind == CallKind::recv) {
       work->out = out;

@@ -7,7 +7,7 @@
 namespace trireme {
 namespace {
 
-void check_action(const Plan& plan, const Program& program, const PhaseOnCall& phase, ActionId id,
+void check_call_action(const Plan& plan, const Program& program, const PhaseOnCall& phase, ActionId id,
                   Diagnostics& faults) {
   const Action& a = phase.actions[static_cast<std::size_t>(id)];
   const auto fault = [&](const std::string& text) {
@@ -44,7 +44,7 @@ void check_on_call(const Plan& plan, Diagnostics& faults) {
     for (const CoordinateRange& range : program.where) meet.insert(range.axis);
     for (const PhaseOnCall& phase : program.on_call) {
       phases.insert(phase.name);
-      for (ActionId id = 0; id < std::ssize(phase.actions); ++id) check_action(plan, program, phase, id, faults);
+      for (ActionId id = 0; id < std::ssize(phase.actions); ++id) check_call_action(plan, program, phase, id, faults);
     }
   }
   for (const std::string& phase : phases)

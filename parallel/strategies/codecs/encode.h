@@ -1,5 +1,6 @@
 // What codecs share: error feedback, random numbers, a loop for the type of the numbers.
 #pragma once
+#include "kernels/core/random.h"
 #include "kernels/cpu/vector.h"
 #include "parallel/plan/codec.h"
 

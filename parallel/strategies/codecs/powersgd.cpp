@@ -122,7 +122,7 @@ void add_product(const Matrix& m, T* to, const Tensor& p, const Tensor& q, T fac
     }
 }
 
-void encode(const CodecContext& now, const Tensor& numbers, const Tensor& wire) {
+void encode_powersgd(const CodecContext& now, const Tensor& numbers, const Tensor& wire) {
   const auto matrices = matrices_of(now);
   const Tensor kept = now.states[0] ? now.states[0] : numbers;
   Factors out(wire), p(now.round > 0 ? now.sums[0] : wire);
@@ -173,7 +173,7 @@ void decode(const CodecContext& now, const Tensor& wire, const Tensor& numbers) 
 const Codec codec_rows::powersgd{.name = "powersgd",
                                  .is_summable = true,
                                  .length = length,
-                                 .encode = encode,
+                                 .encode = encode_powersgd,
                                  .decode = decode,
                                  .states = {{"residual", "residual"}, {"factors", "warm_start"}},
                                  .rounds = 2,

@@ -8,6 +8,8 @@
 #include "tests/framework/case_outcome.h"
 #include "tests/kernels/cuda/no_device.h"
 
+namespace test_cuda {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -124,3 +126,5 @@ TEST_CASE("memory that is not there is asked for in words") {
   CHECK(Tensor::full({2}, 3, DType::f32, cuda()).to_vector() == Values{3, 3});
   CHECK_THROWS_WITH(Tensor::empty({1}, DType::f32, cuda(99)), contains("there is no cuda:99"));
 }
+
+}  // namespace test_cuda

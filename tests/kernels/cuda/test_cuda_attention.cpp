@@ -8,6 +8,8 @@
 #include "tests/kernels/cuda/device_arrays.h"
 #include "tests/kernels/cuda/no_device.h"
 
+namespace test_cuda_attention {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -291,3 +293,5 @@ TEST_CASE("a step of a small transformer on a device equals the CPU's") {
     }
   }
 }
+
+}  // namespace test_cuda_attention

@@ -9,6 +9,8 @@
 #include "tests/parallel/training.h"
 #include "tests/support/catch.h"
 
+namespace test_cuda_communicator {
+
 using namespace trireme;
 
 namespace {
@@ -411,3 +413,5 @@ TEST_CASE("what NCCL finds wrong is told") {
   };
   REQUIRE_THROWS_WITH(World::threads(2, body), test::contains("all_reduce") && test::contains("different calls"));
 }
+
+}  // namespace test_cuda_communicator

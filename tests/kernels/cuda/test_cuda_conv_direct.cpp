@@ -4,6 +4,8 @@
 #include "kernels/cuda/rows.h"
 #include "tests/kernels/cuda/device_conv.h"
 
+namespace test_cuda_conv_direct {
+
 using namespace trireme;
 using namespace trireme::gpu;
 
@@ -35,3 +37,5 @@ TEST_CASE("own convolutions on a device equal the CPU's") {
   test::check_convolutions(true);
   test::check_large_convolutions();
 }
+
+}  // namespace test_cuda_conv_direct

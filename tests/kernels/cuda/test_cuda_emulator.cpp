@@ -13,6 +13,8 @@
 #include "tests/kernels/cuda/on_device.h"
 #include "tests/support/catch.h"
 
+namespace test_cuda_emulator {
+
 using namespace trireme;
 using namespace trireme::gpu;
 using trireme::test::contains;
@@ -346,3 +348,5 @@ TEST_CASE("the host's hand on device memory and kernels that leave theirs end th
   CHECK_THAT(child("child: a kernel writes too far"),
              contains("wrote beyond the end of a device block of bytes: 4004") || contains("AddressSanitizer"));
 }
+
+}  // namespace test_cuda_emulator

@@ -6,6 +6,8 @@
 
 #include "tests/support/catch.h"
 
+namespace test_cuda_graph_memory {
+
 using trireme::gpu::GraphMemory;
 
 TEST_CASE("blocks of graphs overlap none, and every segment comes back once", "[cuda_emulator]") {
@@ -60,3 +62,5 @@ TEST_CASE("blocks of graphs overlap none, and every segment comes back once", "[
   }
   CHECK(!memory.give(reinterpret_cast<void*>(std::uintptr_t{1} << 20), 8, unused));
 }
+
+}  // namespace test_cuda_graph_memory

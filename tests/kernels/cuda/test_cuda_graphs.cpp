@@ -9,6 +9,8 @@
 #include "tests/kernels/cuda/no_device.h"
 #include "tests/support/ranks.h"
 
+namespace test_cuda_graphs {
+
 using namespace trireme;
 using namespace trireme::test;
 using Values = std::vector<double>;
@@ -274,3 +276,5 @@ TEST_CASE("what cannot be captured says so, and a graph's blocks outlive it") {
   }
   CHECK(device.in_use() == before);
 }
+
+}  // namespace test_cuda_graphs

@@ -6,6 +6,8 @@
 #include "tests/kernels/cuda/device_conv.h"
 #include "tests/kernels/cuda/no_device.h"
 
+namespace test_cuda_heavy {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -219,3 +221,5 @@ TEST_CASE("moments on a device: one row, channels that do not vary, many rows fa
   CHECK(numbers(mean) == std::vector<double>(8, 0));
   CHECK(numbers(m2) == std::vector<double>(8, 0));
 }
+
+}  // namespace test_cuda_heavy

@@ -12,6 +12,8 @@
 #include "tests/kernels/naive.h"
 #include "tests/support/oracle.h"
 
+namespace test_cuda_light {
+
 using namespace trireme;
 
 namespace {
@@ -379,3 +381,5 @@ TEST_CASE("updates on a device equal the CPU's") {
                                                    update::Momentum{0.1, 0, 1, 0.9, 0, false, true});
   require_same_complaint<Update<update::Adagrad>>(Data({2}), Data({3}), Data({2}), View{}, View{}, update::Adagrad{});
 }
+
+}  // namespace test_cuda_light

@@ -8,6 +8,8 @@
 #include "tests/kernels/cuda/no_device.h"
 #include "tests/kernels/reduce_shapes.h"
 
+namespace test_cuda_norm {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -287,3 +289,5 @@ TEST_CASE("cross entropy on a device equals the CPU's, and names a label that is
   label.set(2, 9);
   run_there<kernel::CrossEntropy>(loss, log_p, x, label, CrossEntropyOptions{});
 }
+
+}  // namespace test_cuda_norm

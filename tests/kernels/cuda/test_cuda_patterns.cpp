@@ -15,6 +15,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/temporary.h"
 
+namespace test_cuda_patterns {
+
 using namespace trireme;
 using namespace trireme::gpu;
 
@@ -358,3 +360,5 @@ TEST_CASE("engines that cuDNN compiles are measured where there is nothing else,
   CHECK(candidates(Ways{{a}, {}}) == Found{{0, a}});
   CHECK(candidates(Ways{{}, {}}).empty());
 }
+
+}  // namespace test_cuda_patterns

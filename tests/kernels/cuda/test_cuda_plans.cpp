@@ -10,6 +10,8 @@
 #include "tests/kernels/cuda/no_device.h"
 #include "tests/support/temporary.h"
 
+namespace test_cuda_plans {
+
 using namespace trireme;
 using namespace trireme::test;
 namespace fs = std::filesystem;
@@ -140,3 +142,5 @@ TEST_CASE("plans are kept for later processes, and planned anew where a file is 
   const auto all = files(folder.path());
   CHECK(all.size() == 2 * kept.size() + (std::getenv("TRIREME_EMULATOR_ALONE") ? 1 : 0));  // and bf16's sums
 }
+
+}  // namespace test_cuda_plans

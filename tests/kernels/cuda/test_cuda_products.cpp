@@ -5,6 +5,8 @@
 #include "tests/kernels/cuda/device_arrays.h"
 #include "tests/kernels/cuda/no_device.h"
 
+namespace test_cuda_products {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -68,3 +70,5 @@ TEST_CASE("fully connected layers on a device equal the CPU's", "[products]") {
       if (with_bias) agree(db, db64, rounded_by(dw_type, rows));
     }
 }
+
+}  // namespace test_cuda_products

@@ -9,6 +9,8 @@
 #include "tests/kernels/cuda/no_device.h"
 #include "tests/support/ranks.h"
 
+namespace test_cuda_steps {
+
 using namespace trireme;
 using namespace trireme::test;
 using Values = std::vector<double>;
@@ -160,3 +162,5 @@ TEST_CASE("under ZeRO devices have no memory for what other ranks hold") {
   CHECK(second - third > 0.6 * 2 * half);
   CHECK(second - third <= 2 * half);
 }
+
+}  // namespace test_cuda_steps

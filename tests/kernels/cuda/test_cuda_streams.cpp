@@ -2,6 +2,8 @@
 #include "tests/kernels/cuda/on_device.h"
 #include "tests/support/catch.h"
 
+namespace test_cuda_streams {
+
 using namespace trireme;
 using namespace trireme::gpu;
 
@@ -89,3 +91,5 @@ TEST_CASE("captured streams record work, which graphs do", "[cuda_emulator]") {
   for (cudaEvent_t event : {forked, joined}) ok(cudaEventDestroy(event), "test");
   for (cudaStream_t stream : {main, side}) ok(cudaStreamDestroy(stream), "test");
 }
+
+}  // namespace test_cuda_streams

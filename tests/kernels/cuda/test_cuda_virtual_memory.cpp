@@ -11,6 +11,8 @@
 #include "tests/support/catch.h"
 #include "virtual_memory.h"
 
+namespace test_cuda_virtual_memory {
+
 using namespace trireme;
 using namespace trireme::gpu;
 
@@ -122,3 +124,5 @@ TEST_CASE("the driver's virtual memory refuses what CUDA's does", "[cuda_emulato
   CHECK(cudaMemset(p, 0, 4) == cudaErrorInvalidValue);
   CHECK(cuMemAddressFree(at, 2 * chunk) == CUDA_SUCCESS);
 }
+
+}  // namespace test_cuda_virtual_memory

@@ -12,6 +12,8 @@
 #include "tests/parallel/sweep/sweep.h"
 #include "tests/support/catch.h"
 
+namespace test_sweep {
+
 using namespace trireme;
 using namespace trireme::test;
 
@@ -112,3 +114,5 @@ TEST_CASE("whatever is drawn is right or refused") {
     if (seconds == 0 && !one && (only == nullptr || kind.name == only)) CHECK(found == kind.ends);
   }
 }
+
+}  // namespace test_sweep
