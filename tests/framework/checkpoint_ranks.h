@@ -21,12 +21,12 @@ struct Sizes {
 };
 
 /// A model with every kind of state, of which no two numbers are the same; before fill(), -1.
-struct State {
+struct SavedState {
   Sequential model;
   Parameters parameters;
   Optimizer optimizer;
 
-  explicit State(const Sizes& s = {})
+  explicit SavedState(const Sizes& s = {})
       : model{Conv2d(s.in, s.filters, s.kernel), BatchNorm(s.filters), Linear(s.filters, s.out, {.layout = FileLayout::transposed})},
         parameters(model),
         optimizer(parameters, Adam{}) {
@@ -69,7 +69,7 @@ class Texts {
 };
 
 /// Ranks that hold and write slices of the flat block and buffers by lot; each slice is written by one.
-inline std::vector<CheckpointShard> cut(const State& state, int ranks, Random& random, Texts& texts) {
+inline std::vector<CheckpointShard> cut(const SavedState& state, int ranks, Random& random, Texts& texts) {
   std::vector<CheckpointShard> all(static_cast<std::size_t>(ranks));
   const auto deal = [&](auto member) {  // to ranks in any order, in one to three slices each
     std::vector<Index> cuts{0, state.parameters.size()};
@@ -112,12 +112,12 @@ inline std::vector<std::string> on_threads(int ranks, const std::function<void(i
 /// One of several ranks that saves: it holds the state of its slices only.
 struct Group {
   Texts texts;
-  std::vector<std::unique_ptr<State>> states;
+  std::vector<std::unique_ptr<SavedState>> states;
   std::vector<CheckpointShard> shards;
 
   Group(int ranks, std::uint64_t seed, const Sizes& sizes = {}, int step = 0) : texts(ranks) {
     Random random(seed);
-    for (int r = 0; r < ranks; ++r) states.push_back(std::make_unique<State>(sizes));
+    for (int r = 0; r < ranks; ++r) states.push_back(std::make_unique<SavedState>(sizes));
     shards = cut(*states[0], ranks, random, texts);
     if (step > 0) fill(step);
     for (int r = 0; r < ranks; ++r) state(r).optimizer.keep(shard(r).writes_state);
@@ -130,7 +130,7 @@ struct Group {
     }
   }
   int ranks() const { return static_cast<int>(states.size()); }
-  State& state(int r) { return *states[static_cast<std::size_t>(r)]; }
+  SavedState& state(int r) { return *states[static_cast<std::size_t>(r)]; }
   const CheckpointShard& shard(int r) const { return shards[static_cast<std::size_t>(r)]; }
   /// What each rank threw.
   std::vector<std::string> save(const std::string& run, int step, int keep = 3) {
@@ -148,7 +148,7 @@ inline bool none(const std::vector<std::string>& errors) {
 }
 
 /// What a rank has where it should, and what it left alone: "" if all is as in `whole`.
-inline std::string difference(State& got, const CheckpointShard& shard, State& whole) {
+inline std::string difference(SavedState& got, const CheckpointShard& shard, SavedState& whole) {
   const auto holds = [](const std::vector<Slice>& slices, Index at) {
     return std::ranges::any_of(slices, [&](const Slice& s) { return s.begin <= at && at < s.end; });
   };
@@ -175,7 +175,7 @@ inline std::string difference(State& got, const CheckpointShard& shard, State& w
   return got.optimizer.steps() == whole.optimizer.steps() ? "" : "the steps";
 }
 
-inline std::vector<std::string> names_in(const std::string& directory) {
+inline std::vector<std::string> files_in(const std::string& directory) {
   std::vector<std::string> names;
   for (auto& entry : std::filesystem::directory_iterator(directory)) names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());

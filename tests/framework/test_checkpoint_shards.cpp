@@ -42,7 +42,7 @@ TEST_CASE("what ranks have saved comes back on any others, bit for bit, and each
     const Sizes sizes{between(random, 1, 4), between(random, 1, 5), between(random, 1, 3), between(random, 1, 6)};
     const int writers = static_cast<int>(between(random, 0, 5)), readers = static_cast<int>(between(random, 0, 5));
     INFO(fmt::format("case {}: {} writers, {} readers", i, writers, readers));  // 0: one that has all
-    State whole(sizes);
+    SavedState whole(sizes);
     whole.fill(3);
     if (writers == 0) {
       whole.save(folder.path(), 3);
@@ -53,7 +53,7 @@ TEST_CASE("what ranks have saved comes back on any others, bit for bit, and each
     }
     const std::string path = folder / "checkpoints/step_00000003";
     if (readers == 0) {
-      State all(sizes);
+      SavedState all(sizes);
       CHECK(load_latest(folder.path(), all.parameters, &all.optimizer)->state.batch == 7);
       CheckpointShard everything{.holds = {{0, all.parameters.size()}}, .holds_buffers = {true, true}};
       CHECK(difference(all, everything, whole) == "");
@@ -62,13 +62,13 @@ TEST_CASE("what ranks have saved comes back on any others, bit for bit, and each
       CHECK(none(group.load(path)));
       for (int r = 0; r < readers; ++r) CHECK(difference(group.state(r), group.shard(r), whole) == "");
     }
-    State alone(sizes);  // as trireme predict does
+    SavedState alone(sizes);  // as trireme predict does
     CHECK(load_checkpoint(path, alone.parameters, nullptr).path == path);
     const auto name =
         std::filesystem::exists(path + "/model.safetensors") ? "model.safetensors" : "model.safetensors.index.json";
-    State imported(sizes);
+    SavedState imported(sizes);
     import_weights(imported.parameters, read_safetensors(path + "/" + name), name);
-    for (const State* s : {&alone, &imported})
+    for (const SavedState* s : {&alone, &imported})
       for (std::size_t e = 0; e < s->parameters.entries().size(); ++e)
         CHECK(s->parameters.entries()[e].tensor.to_vector() == whole.parameters.entries()[e].tensor.to_vector());
     CHECK(read_safetensors(path + "/" + name).at("1.num_batches_tracked").item() == 3);
@@ -77,7 +77,7 @@ TEST_CASE("what ranks have saved comes back on any others, bit for bit, and each
 
 TEST_CASE("the reference implementation reads shards") {
   const Oracle oracle;
-  State whole;
+  SavedState whole;
   whole.fill(3);
   whole.save((oracle.folder() / "whole").string(), 3);
   for (int i = 0; i < 4; ++i) {
@@ -100,14 +100,14 @@ TEST_CASE("a crash of all ranks at every system call of a save leaves the checkp
     const auto found = find_latest(folder.path());
     REQUIRE(found.has_value());
     CHECK(found->note.empty());
-    State whole;
+    SavedState whole;
     whole.fill(static_cast<int>(found->state.step));
     Group after(3, 3);
     CHECK(none(after.load(found->path)));
     for (int r = 0; r < 3; ++r) CHECK(difference(after.state(r), after.shard(r), whole) == "");
     after.fill(4);
     CHECK(none(after.save(folder.path(), 4, 1)));
-    CHECK(names_in(folder / "checkpoints") == std::vector<std::string>{"latest", "step_00000004"});
+    CHECK(files_in(folder / "checkpoints") == std::vector<std::string>{"latest", "step_00000004"});
     if (!died) break;
     calls = at;
   }
@@ -133,7 +133,7 @@ TEST_CASE(
     }
     const auto step = find_latest(folder.path())->state.step;
     CHECK((failed ? step == 1 || step == 2 : step == 2));
-    for (auto& name : names_in(folder / "checkpoints")) CHECK((!failed || !name.ends_with(".tmp")));
+    for (auto& name : files_in(folder / "checkpoints")) CHECK((!failed || !name.ends_with(".tmp")));
     if (shim.calls < at) break;
   }
   CHECK(refused > 20);
@@ -143,7 +143,7 @@ TEST_CASE(
   for (Fault fault : {Fault::interrupt, Fault::short_write}) {
     std::filesystem::remove_all(cut_short / "checkpoints");
     with_fault(fault, 0, 0, [&] { CHECK(none(group.save(cut_short.path(), 1))); });
-    for (auto& name : names_in(plain / "checkpoints/step_00000001"))
+    for (auto& name : files_in(plain / "checkpoints/step_00000001"))
       CHECK(test::slurp(cut_short / "checkpoints/step_00000001/" + name) ==
             test::slurp(plain / "checkpoints/step_00000001/" + name));
   }
@@ -158,7 +158,7 @@ TEST_CASE(
   REQUIRE(none(group.save(folder.path(), 2)));
   const std::string old = folder / "checkpoints/step_00000001/", path = folder / "checkpoints/step_00000002/";
   int shards = 0;
-  for (const std::string& name : names_in(path)) {
+  for (const std::string& name : files_in(path)) {
     const std::string whole = test::slurp(path + name), other = test::slurp(old + name);
     std::string flipped = whole;
     flipped[flipped.size() / 2] ^= 4;
@@ -266,7 +266,7 @@ TEST_CASE("state of single ranks comes back to the same layout, and to no other"
   for (const std::string& e : others.load(path))
     CHECK_THAT(e, contains("holds state of single ranks under ranks=3, which only the same layout can go on with") &&
                       contains("this one is ranks=2"));
-  State alone;
+  SavedState alone;
   CHECK_THROWS_WITH(load_checkpoint(path, alone.parameters, &alone.optimizer), contains("one rank alone"));
   CHECK(load_checkpoint(path, alone.parameters, nullptr).state.step == 1);
 }

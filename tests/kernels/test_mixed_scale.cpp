@@ -113,7 +113,7 @@ void check_definition(const Net& net, DType type) {
   CHECK(same(gradient, masked, sizes_of(masked), wide));
 }
 
-Array random(const Shape& shape, DType type) { return filled(shape, type, false); }
+Array random_array(const Shape& shape, DType type) { return filled(shape, type, false); }
 
 /// Boxes that together are the block's positions.
 void cut(const Shape& block, const MixedScaleOptions& from, int axis, std::vector<MixedScaleOptions>& boxes) {
@@ -163,8 +163,8 @@ TEST_CASE("a mixed-scale dense layer has the same bits as a whole, in boxes, and
     for (DType type : all_types) {
       INFO("number " << i << ": " << net.words() << " " << name_of(type));
       const DType wide = type == DType::f64 ? DType::f64 : DType::f32;
-      Array block = random(net.block, type), w = random(net.w, type), bias = random({net.o.outputs}, type);
-      Array gradient = random(net.block, wide), dw = random(net.w, wide), db = random({net.o.outputs}, wide);
+      Array block = random_array(net.block, type), w = random_array(net.w, type), bias = random_array({net.o.outputs}, type);
+      Array gradient = random_array(net.block, wide), dw = random_array(net.w, wide), db = random_array({net.o.outputs}, wide);
       Array boxed = block, boxed_gradient = gradient, other_dw = dw, other_db = db;
       set_threads(1);
       run<kernel::MixedScaleLayer>(block.view(), w.view(), bias.view(), net.o);
@@ -192,8 +192,8 @@ TEST_CASE("a tile that holds a halo has the bits of the whole") {
     Net net = draw(2 + i % 2, true);
     for (DType type : {DType::f32, DType::f64}) {
       INFO("number " << i << ": " << net.words() << " " << name_of(type));
-      Array block = random(net.block, type), w = random(net.w, type), bias = random({net.o.outputs}, type);
-      Array gradient = random(net.block, type);
+      Array block = random_array(net.block, type), w = random_array(net.w, type), bias = random_array({net.o.outputs}, type);
+      Array gradient = random_array(net.block, type);
       const MixedScaleShape s = mixed_scale_shape(block.view(), net.o, "test");
       // The box with a dilation of cells around it, as far as there are any, and some more.
       Shape begin, size;

@@ -15,17 +15,15 @@
 #include "tests/support/catch.h"
 
 namespace test_runtime {
-
-using namespace trireme;
-
 namespace {
 thread_local int allocations = 0;  // by operator new on this thread
 thread_local bool refusing = false;
 }  // namespace
+}  // namespace test_runtime
 
 void* operator new(std::size_t bytes) {
-  ++allocations;
-  if (refusing) throw std::bad_alloc();
+  ++test_runtime::allocations;
+  if (test_runtime::refusing) throw std::bad_alloc();
   if (void* block = std::malloc(std::max<std::size_t>(bytes, 1))) return block;
   throw std::bad_alloc();
 }
@@ -34,6 +32,10 @@ void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
 }
 void operator delete(void* block) noexcept { std::free(block); }
 void operator delete(void* block, std::size_t) noexcept { std::free(block); }
+
+namespace test_runtime {
+
+using namespace trireme;
 
 TEST_CASE("the allocator reuses blocks and counts bytes", "[runtime]") {
   Runtime& r = runtime(DeviceKind::cpu);

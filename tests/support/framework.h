@@ -1,4 +1,5 @@
-// Precompiled for this folder: what nearly every file of it includes.
+// What nearly every test file includes.
+#pragma once
 #include "framework/autograd/tape.h"
 #include "framework/layers/init.h"
 #include "framework/layers/layers.h"
