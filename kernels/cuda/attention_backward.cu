@@ -22,16 +22,16 @@ struct MakeRows {
   const T *dout, *o;
   Index width, heads, queries;
 
-  template <class Team, int n>
-  __device__ void operator()(Team, Count<n>, Index r) const {
-    const Row<Team, T, n> a(dout + r * width, width), b(o + r * width, width);
+  template <int n>
+  __device__ void operator()(const Team& team, Count<n>, Index r) const {
+    const Row<T, n> a(team, dout + r * width, width), b(team, o + r * width, width);
     A sum = 0;
     a.each_with(b, [&](Index, const Pack<T, n>& p, const Pack<T, n>& q) {
 #pragma unroll
       for (int e = 0; e < n; ++e) sum += wide(p.v[e]) * wide(q.v[e]);
     });
-    sum = Team::sum(sum);
-    if (Team::rank() != 0) return;
+    sum = team.sum(sum);
+    if (team.rank() != 0) return;
     const Index token = r / heads, at = (token / queries * heads + r % heads) * queries + token % queries;
     const A m = stats[2 * at], l = stats[2 * at + 1];
     rows[at] = l == A(0) ? QueryRow<A>{0, 0, sum, 0} : QueryRow<A>{m, A(1) / l, sum, 0};
