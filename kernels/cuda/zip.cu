@@ -4,6 +4,7 @@
 #include "kernels/core/kernel.h"
 #include "kernels/cuda/choice.cuh"
 #include "kernels/cuda/divide.cuh"
+#include "kernels/cuda/numbers.cuh"
 #include "kernels/formulas/pointwise.h"
 
 namespace trireme::gpu {
@@ -127,17 +128,6 @@ void launch(const On& on, const Loop& loop, T* y, const T* a, const T* b, const 
   each<pack<T>>(on, n, vector, Broadcast<T>{y, {a, b}, {of_a, of_b}, DeviceLoop<Small, 2>(loop), formula});
 }
 
-/// Calls use(T{}) with an integer type; u8 for truth values.
-template <class Use>
-__device__ void with_integer(DType type, const Use& use) {
-  switch (type) {
-    case DType::i64: return use(std::int64_t{});
-    case DType::i32: return use(std::int32_t{});
-    case DType::i16: return use(std::int16_t{});
-    case DType::i8: return use(std::int8_t{});
-    default: return use(std::uint8_t{});
-  }
-}
 struct Integers {
   void* y;
   const void* operand[2];
@@ -148,12 +138,8 @@ struct Integers {
   template <int n>
   __device__ void operator()(Count<n>, Index i) const {
     const auto at = loop.offset(i);
-    with_integer(type, [&](auto t) {
-      using T = decltype(t);
-      std::int64_t v[2];
-      for (int o = 0; o < 2; ++o) v[o] = static_cast<const T*>(operand[o])[at.of[o]];
-      static_cast<T*>(y)[i] = static_cast<T>(value(v[0], v[1]));
-    });
+    const auto v = value(number<std::int64_t>(operand[0], type, at.of[0]), number<std::int64_t>(operand[1], type, at.of[1]));
+    with_integer(type, [&](auto t) { static_cast<decltype(t)*>(y)[i] = static_cast<decltype(t)>(v); });
   }
 
  private:
@@ -171,7 +157,7 @@ void zip_by(std::string_view op, bool integers, const View& y, const View& a, co
   const On on(y.device, op);
   if (integers && !is_float(y.dtype))
     return each<1>(on, y.numel(), false,
-                   Integers{y.data, {a.data, b.data}, y.dtype, DeviceLoop<Index, 2>(loop), formula});
+                   Integers{y.data, {a.data, b.data}, y.dtype == DType::boolean ? DType::u8 : y.dtype, DeviceLoop<Index, 2>(loop), formula});
   dispatch_device_float(y.dtype, op, [&](auto t) {
     using T = decltype(t);
     launch(on, loop, y.as<T>(), a.as<const T>(), b.as<const T>(), formula);
