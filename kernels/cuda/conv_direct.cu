@@ -8,13 +8,13 @@ namespace trireme::gpu {
 
 namespace {
 
-int number(Index v) { return static_cast<int>(std::clamp<Index>(v, -most_places, most_places)); }
+int limited(Index v) { return static_cast<int>(std::clamp<Index>(v, -most_places, most_places)); }
 
 Reach reach_from(const Extents& places, const Extents& extent, Index channels) {
   Reach r{};
   r.cells = Divisor(places[0] * places[1] * places[2]), r.cell1 = Divisor(places[1]), r.cell2 = Divisor(places[2]);
-  for (std::size_t d = 0; d < 3; ++d) r.extent[d] = number(extent[d]), r.cell_step[d] = 1;
-  r.channels = number(channels), r.image = extent[0] * extent[1] * extent[2] * channels;
+  for (std::size_t d = 0; d < 3; ++d) r.extent[d] = limited(extent[d]), r.cell_step[d] = 1;
+  r.channels = limited(channels), r.image = extent[0] * extent[1] * extent[2] * channels;
   return r;
 }
 
@@ -23,8 +23,8 @@ Reach reach_from(const Extents& places, const Extents& extent, Index channels) {
 Reach reach_of(const ConvShape& s) {
   Reach r = reach_from(s.out, s.in, s.c_in);
   for (std::size_t d = 0; d < 3; ++d) {
-    r.cell_step[d] = number(s.options.stride[d]), r.shift[d] = -number(s.options.pad_begin[d]);
-    r.step[d] = number(s.options.dilation[d]);
+    r.cell_step[d] = limited(s.options.stride[d]), r.shift[d] = -limited(s.options.pad_begin[d]);
+    r.step[d] = limited(s.options.dilation[d]);
   }
   return r;
 }
@@ -32,8 +32,8 @@ Reach reach_of(const ConvShape& s) {
 Reach reach_back(const ConvShape& s) {
   Reach r = reach_from(s.in, s.out, s.c_out);
   for (std::size_t d = 0; d < 3; ++d) {
-    r.shift[d] = number(s.options.pad_begin[d]), r.step[d] = -number(s.options.dilation[d]);
-    r.stride[d] = Divisor(number(s.options.stride[d]));
+    r.shift[d] = limited(s.options.pad_begin[d]), r.step[d] = -limited(s.options.dilation[d]);
+    r.stride[d] = Divisor(limited(s.options.stride[d]));
   }
   return r;
 }

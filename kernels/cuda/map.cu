@@ -117,7 +117,7 @@ struct CudaFormula {
   Kernel<kernel::MapBackward<F>> backward{DeviceKind::cuda, map_backward<F>};
 };
 
-const pointwise::EachUnary<CudaFormula> formulas_cuda;
+const pointwise::EachUnary<CudaFormula> unary_formulas_cuda;
 
 }  // namespace
 }  // namespace trireme::gpu

@@ -24,15 +24,15 @@ struct Geometry {
   __device__ int taps() const { return planes * 9; }
 };
 /// Position i of the box.
-struct Place {
+struct BoxPlace {
   Index n, at[3];
-  __device__ Place(Index i, const Geometry& g) {
+  __device__ BoxPlace(Index i, const Geometry& g) {
     for (int d = 2; d >= 0; --d) at[d] = g.begin[d] + i % g.size[d], i /= g.size[d];
     n = i;
   }
 };
 /// First element of the cell that lies `side` times tap t's offset from a place; negative outside of the block.
-__device__ inline Index cell_at(const Geometry& g, const Place& p, int t, int side) {
+__device__ inline Index cell_at(const Geometry& g, const BoxPlace& p, int t, int side) {
   const int steps[3] = {g.planes == 3 ? t / 9 - 1 : 0, t / 3 % 3 - 1, t % 3 - 1};
   Index cell = p.n;
   for (int d = 0; d < 3; ++d) {
@@ -42,12 +42,12 @@ __device__ inline Index cell_at(const Geometry& g, const Place& p, int t, int si
   }
   return cell * g.width;
 }
-__device__ inline Index own_cell(const Geometry& g, const Place& p) {
+__device__ inline Index own_cell(const Geometry& g, const BoxPlace& p) {
   return (((p.n * g.extent[0] + p.at[0]) * g.extent[1] + p.at[1]) * g.extent[2] + p.at[2]) * g.width;
 }
 
 template <class T, class W>
-struct Forward {
+struct Layer {
   using A = Accumulator<T>;
   T* block;
   const W* w;
@@ -59,7 +59,7 @@ struct Forward {
   template <int n>
   __device__ void operator()(Count<n>, Index i) const {
     const Index o = i % g.outputs;
-    const Place p(i / g.outputs, g);
+    const BoxPlace p(i / g.outputs, g);
     A sum = bias ? number<A>(bias, bias_type, o) : A(0);
     for (int row = 0; row < 3; ++row)
       for (int plane = 0; plane < g.planes; ++plane)
@@ -84,7 +84,7 @@ struct Masked {
 
   template <int n>
   __device__ void operator()(Count<n>, Index i) const {
-    const Index at = own_cell(g, Place(i / g.outputs, g)) + g.channels + i % g.outputs;
+    const Index at = own_cell(g, BoxPlace(i / g.outputs, g)) + g.channels + i % g.outputs;
     if (!(wide(block[at]) > 0)) gradient[at] = 0;
   }
 };
@@ -98,7 +98,7 @@ struct Input {
   template <int n>
   __device__ void operator()(Count<n>, Index i) const {
     const Index c = i % g.channels;
-    const Place p(i / g.channels, g);
+    const BoxPlace p(i / g.channels, g);
     A sum = 0;
     for (Index o = 0; o < g.outputs; ++o)
       for (int t = 0; t < g.taps(); ++t)
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(block)
   A sum = 0;
   if (c < g.channels)
     for (Index i = begin + below; i < end; i += warps) {
-      const Place p(i, g);
+      const BoxPlace p(i, g);
       const Index from = cell_at(g, p, t, 1);
       if (from >= 0) sum += gradient[own_cell(g, p) + g.channels + o] * wide(features[from + c]);
     }
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(block) bias_kernel(double* parts, const A* gra
   const Index begin = places * blockIdx.y / gridDim.y, end = places * (blockIdx.y + 1) / gridDim.y;
   double sum = 0;
   for (Index i = begin + threadIdx.x; i < end; i += block)
-    sum += static_cast<double>(gradient[own_cell(g, Place(i, g)) + g.channels + blockIdx.x]);
+    sum += static_cast<double>(gradient[own_cell(g, BoxPlace(i, g)) + g.channels + blockIdx.x]);
   sum = block_sum(sum);
   if (threadIdx.x == 0) parts[static_cast<Index>(blockIdx.y) * gridDim.x + blockIdx.x] = sum;
 }
@@ -176,7 +176,7 @@ void mixed_scale_layer(View block, View w, View bias, const MixedScaleOptions& o
     dispatch_weight<T>(w.dtype, [&](auto filter) {
       using W = decltype(filter);
       each<1>(on, s.n * s.box_cells() * s.outputs, false,
-              Forward<T, W>{block.as<T>(), w.as<const W>(), bias.data, bias.dtype, Geometry(s)});
+              Layer<T, W>{block.as<T>(), w.as<const W>(), bias.data, bias.dtype, Geometry(s)});
     });
   });
 }

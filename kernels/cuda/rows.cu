@@ -56,7 +56,7 @@ struct AddInto {
 };
 
 /// A sum of a column goes to a vector of any of these types.
-struct AddColumn {
+struct StoreColumn {
   void* to;
   DType dtype;
   bool accumulate;
@@ -69,7 +69,7 @@ struct AddColumn {
 template <class T>
 void add_columns(const On& on, const View& sum, const T* x, Index rows, bool accumulate) {
   check(is_float(sum.dtype), on.op(), "wants a floating type (f32, f64, bf16, f16), got {}", name_of(sum.dtype));
-  reduce_columns(on, 1, rows, sum.numel(), aligned(x), ColumnSum<T>{{}, x}, AddColumn{sum.data, sum.dtype, accumulate});
+  reduce_columns(on, 1, rows, sum.numel(), aligned(x), ColumnSum<T>{{}, x}, StoreColumn{sum.data, sum.dtype, accumulate});
 }
 
 }  // namespace

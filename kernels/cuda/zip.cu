@@ -174,7 +174,7 @@ struct CudaBinaryFormula {
   Kernel<kernel::Zip<F>> forward{DeviceKind::cuda, zip<F>};
 };
 
-const pointwise::EachBinary<CudaBinaryFormula> formulas_cuda;
+const pointwise::EachBinary<CudaBinaryFormula> binary_formulas_cuda;
 
 }  // namespace
 }  // namespace trireme::gpu
