@@ -107,8 +107,9 @@ class WideTokens {
  private:
   Index row() const { return tokens_.shape[2] * tokens_.shape[3]; }
   void move(bool back) const {
-    each<1>(on_, tokens_.numel(), false,
-            CopyTokens{copy_.as<float>(), tokens_.data, tokens_.dtype == DType::f16, back, by_, tokens_.shape[1], row()});
+    each<1>(
+        on_, tokens_.numel(), false,
+        CopyTokens{copy_.as<float>(), tokens_.data, tokens_.dtype == DType::f16, back, by_, tokens_.shape[1], row()});
   }
 
   const On& on_;

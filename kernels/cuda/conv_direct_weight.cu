@@ -162,7 +162,8 @@ Gradient gradient_of(const ConvShape& s) {
 }
 
 template <class T>
-void add_images(const On& on, const View& dw, const T* x, const T* dy, const ConvShape& s, Index places, bool accumulate) {
+void add_images(const On& on, const View& dw, const T* x, const T* dy, const ConvShape& s, Index places,
+                bool accumulate) {
   using A = Accumulator<T>;
   Gradient g = gradient_of(s);
   const bool plain = s.options.groups > 1 && g.group_out * g.columns <= 256;
@@ -177,7 +178,8 @@ void add_images(const On& on, const View& dw, const T* x, const T* dy, const Con
   const Scratch sums(on, static_cast<std::size_t>(parts * size) * sizeof(A));
   const dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(parts));
   run(on, grid, block, plain ? plain_gradient_kernel<T> : gradient_kernel<T>, sums.as<A>(), x, dy, g);
-  each<1>(on, size, false, AddParts<A>{dw.data, dw.dtype, sums.as<const A>(), size, static_cast<int>(parts), accumulate});
+  each<1>(on, size, false,
+          AddParts<A>{dw.data, dw.dtype, sums.as<const A>(), size, static_cast<int>(parts), accumulate});
 }
 
 template <class T>
@@ -197,8 +199,7 @@ void conv_direct_backward_weight(const On& on, View dw, View x, View dy, const C
     if (!accumulate) ok(cudaMemsetAsync(dw.data, 0, static_cast<std::size_t>(dw.bytes()), on.stream()), on.op());
     return;
   }
-  dispatch_device_float(x.dtype, on.op(),
-                        [&](auto t) { all_images<decltype(t)>(on, dw, x, dy, s, accumulate); });
+  dispatch_device_float(x.dtype, on.op(), [&](auto t) { all_images<decltype(t)>(on, dw, x, dy, s, accumulate); });
 }
 
 }  // namespace trireme::gpu

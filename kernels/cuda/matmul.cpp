@@ -53,9 +53,9 @@ void set(Operation& o, cublasLtMatmulDescAttributes_t name, const T& value, std:
 /// A row-major matrix [rows, cols], or `batch` of them, step elements apart.
 cublasLtMatrixLayoutOpaque_t layout(DType type, Index rows, Index cols, Index batch, Index step, std::string_view op) {
   cublasLtMatrixLayoutOpaque_t made{};
-  lt_ok(cublasLtMatrixLayoutInit(&made, lt_type(type), static_cast<std::uint64_t>(cols), static_cast<std::uint64_t>(rows),
-                              cols),
-     op);
+  lt_ok(cublasLtMatrixLayoutInit(&made, lt_type(type), static_cast<std::uint64_t>(cols),
+                                 static_cast<std::uint64_t>(rows), cols),
+        op);
   const auto count = static_cast<std::int32_t>(batch);
   lt_ok(cublasLtMatrixLayoutSetAttribute(&made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count), op);
   lt_ok(cublasLtMatrixLayoutSetAttribute(&made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step, sizeof step), op);
@@ -68,8 +68,9 @@ struct Operands {
 
 Operation operation(const Operands& v, const MatMulJob& j, cublasLtEpilogue_t epilogue, std::string_view op) {
   Operation o;
-  lt_ok(cublasLtMatmulDescInit(&o.description, compute_type(v.a.dtype), v.a.dtype == DType::f64 ? CUDA_R_64F : CUDA_R_32F),
-     op);
+  lt_ok(cublasLtMatmulDescInit(&o.description, compute_type(v.a.dtype),
+                               v.a.dtype == DType::f64 ? CUDA_R_64F : CUDA_R_32F),
+        op);
   set(o, CUBLASLT_MATMUL_DESC_TRANSA, j.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N, op);
   set(o, CUBLASLT_MATMUL_DESC_TRANSB, j.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, op);
   if (epilogue != CUBLASLT_EPILOGUE_DEFAULT) set(o, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue, op);
@@ -161,10 +162,10 @@ bool try_multiply(const On& on, const Operands& v, const MatMulJob& j, cublasLtE
   const double one = 1, beta = j.accumulate ? 1 : 0;
   const float one_f = 1, beta_f = j.accumulate ? 1 : 0;
   lt_ok(cublasLtMatmul(Library::get().handle(on), &o.description, whole ? static_cast<const void*>(&one) : &one_f,
-                    v.b.data, &o.first, v.a.data, &o.second, whole ? static_cast<const void*>(&beta) : &beta_f,
-                    v.c.data, &o.result, v.c.data, &o.result, &advice.algorithm, workspace.data(), advice.workspace,
-                    on.stream()),
-     on.op());
+                       v.b.data, &o.first, v.a.data, &o.second, whole ? static_cast<const void*>(&beta) : &beta_f,
+                       v.c.data, &o.result, v.c.data, &o.result, &advice.algorithm, workspace.data(), advice.workspace,
+                       on.stream()),
+        on.op());
   return true;
 }
 

@@ -91,8 +91,8 @@ __device__ double stretch_part(const Team& team, const typename P::T* from, Inde
 /// partials[row][part]. slices: where the stretches of x begin and end, or null for rows side by side. vector: those
 /// that begin at a multiple of n may be read 16 bytes at a time.
 template <int n, class P>
-__global__ void __launch_bounds__(block) stretch_parts(Team team, Stretches s, const typename P::T* x,
-                                                       const Index* slices, bool vector, double* partials) {
+__global__ void __launch_bounds__(block)
+    stretch_parts(Team team, Stretches s, const typename P::T* x, const Index* slices, bool vector, double* partials) {
   for (Index k = team.first(); k < s.rows * s.parts; k += team.step()) {
     const Index row = k / s.parts, part = k - row * s.parts;
     const Index begin = slices ? slices[2 * row] : row * s.width;
@@ -140,8 +140,7 @@ void reduce_stretches(const On& on, T* y, const typename P::T* x, const Stretche
   const Team team{!slices && s.width <= 2048 ? warp : block};
   run(on, blocks_for(on, s.rows * s.parts, team.per_block()), block, stretch_parts<n, P>, team, s, x, slices, vector,
       partials.as<double>());
-  each_row_by<1>(on, Team{warp}, s.rows,
-                 MergeStretches<T>{y, partials.as<const double>(), s.parts, P::largest, scale});
+  each_row_by<1>(on, Team{warp}, s.rows, MergeStretches<T>{y, partials.as<const double>(), s.parts, P::largest, scale});
 }
 template <class P, class T>
 void reduce_rows(const On& on, T* y, const typename P::T* x, Index rows, Index width, double scale) {

@@ -29,8 +29,7 @@ struct Compared {
 void compare(View y, View a, View b, Comparison how) {
   check_compare(y, a, b);
   const On on(y.device, kernel::Compare::name);
-  each<1>(on, y.numel(), false,
-          Compared{y.as<std::uint8_t>(), a.data, b.data, step_of(a), step_of(b), a.dtype, how});
+  each<1>(on, y.numel(), false, Compared{y.as<std::uint8_t>(), a.data, b.data, step_of(a), step_of(b), a.dtype, how});
 }
 
 template <class T>
@@ -153,9 +152,9 @@ void sort(View values, View index, View x, bool descending) {
   check_sort(values, index, x);
   const On on(x.device, kernel::Sort::name);
   with_number(x.dtype, [&](auto a) {
-    each<1>(on, x.numel(), false,
-            Placed<decltype(a)>{values.data, index.as<Index>(), x.data, x.dtype, x.shape[1], values.shape[1],
-                                descending});
+    each<1>(
+        on, x.numel(), false,
+        Placed<decltype(a)>{values.data, index.as<Index>(), x.data, x.dtype, x.shape[1], values.shape[1], descending});
   });
 }
 

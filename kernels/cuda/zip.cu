@@ -138,7 +138,8 @@ struct Integers {
   template <int n>
   __device__ void operator()(Count<n>, Index i) const {
     const auto at = loop.offset(i);
-    const auto v = value(number<std::int64_t>(operand[0], type, at.of[0]), number<std::int64_t>(operand[1], type, at.of[1]));
+    const auto v =
+        value(number<std::int64_t>(operand[0], type, at.of[0]), number<std::int64_t>(operand[1], type, at.of[1]));
     with_integer(type, [&](auto t) { static_cast<decltype(t)*>(y)[i] = static_cast<decltype(t)>(v); });
   }
 
@@ -157,7 +158,11 @@ void zip_by(std::string_view op, bool integers, const View& y, const View& a, co
   const On on(y.device, op);
   if (integers && !is_float(y.dtype))
     return each<1>(on, y.numel(), false,
-                   Integers{y.data, {a.data, b.data}, y.dtype == DType::boolean ? DType::u8 : y.dtype, DeviceLoop<Index, 2>(loop), formula});
+                   Integers{y.data,
+                            {a.data, b.data},
+                            y.dtype == DType::boolean ? DType::u8 : y.dtype,
+                            DeviceLoop<Index, 2>(loop),
+                            formula});
   dispatch_device_float(y.dtype, op, [&](auto t) {
     using T = decltype(t);
     launch(on, loop, y.as<T>(), a.as<const T>(), b.as<const T>(), formula);
@@ -166,7 +171,8 @@ void zip_by(std::string_view op, bool integers, const View& y, const View& a, co
 
 template <class F>
 void zip(View y, View a, View b, F f) {
-  zip_by(F::name, requires { F::integers; }, y, a, b, Binary::choice(f));
+  zip_by(
+      F::name, requires { F::integers; }, y, a, b, Binary::choice(f));
 }
 
 template <class F>
