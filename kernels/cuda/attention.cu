@@ -87,13 +87,10 @@ __global__ void __launch_bounds__(Tile::threads)
                    job.width, out);
 }
 
-void attention(View o, View stats, View q, View k, View v, const AttentionArgs& args) {
-  constexpr auto op = kernel::Attention::name;
-  const AttentionShape shape = check_attention(o, stats, q, k, v, args, op);
-  if (o.numel() == 0) return;
-  const On on(q.device, op);
-  const bool vector = aligned_rows(shape, {&q, &k, &v});
-  each_attention_tile(q.dtype, op, vector, shape.width, [&](auto tile) {
+/// vector: rows of operands may be read 16 bytes at a time.
+void start(const On& on, const AttentionShape& shape, View o, View stats, View q, View k, View v,
+           const AttentionArgs& args, bool vector) {
+  each_attention_tile(q.dtype, on.op(), shape.width, [&](auto tile) {
     using Tile = decltype(tile);
     using T = typename Tile::T;
     using A = typename Tile::A;
@@ -103,6 +100,20 @@ void attention(View o, View stats, View q, View k, View v, const AttentionArgs& 
         attention_kernel<Tile>, job, tiles, o.as<T>(), stats.as<A>(), q.as<const T>(), k.as<const T>(),
         v.as<const T>());
   });
+}
+
+void attention(View o, View stats, View q, View k, View v, const AttentionArgs& args) {
+  constexpr auto op = kernel::Attention::name;
+  AttentionShape shape = check_attention(o, stats, q, k, v, args, op);
+  if (o.numel() == 0) return;
+  const On on(q.device, op);
+  const bool vector = aligned_rows(shape, {&q, &k, &v});
+  if (vector || !is_half(q.dtype)) return start(on, shape, o, stats, q, k, v, args, vector);
+  const WideTokens queries(on, q, shape.q), keys(on, k, shape.k), values(on, v, shape.v);
+  shape.q = queries.strides(), shape.k = keys.strides(), shape.v = values.strides();
+  const WideTokens out(on, o, shape.q, WideTokens::written);
+  start(on, shape, out.view(), stats, queries.view(), keys.view(), values.view(), args, false);
+  out.store();
 }
 
 const Kernel<kernel::Attention> attention_cuda{DeviceKind::cuda, attention};

@@ -2,8 +2,8 @@
 // scores. A block of threads owns a tile of rows (queries, or keys) and walks over the tiles of the other side, so that
 // each result has one writer and its sums one order: no atomics.
 //
-// A Tile (FmaTile in attention_fma.cuh for all types, MmaTile in attention_mma.cuh on tensor cores) says how a tile of
-// rows x columns scores lies in the registers of a block's threads (element (r, c) of a thread is row(r), column(c);
+// A Tile (FmaTile in attention_fma.cuh for f32 and f64, MmaTile in attention_mma.cuh on tensor cores) says how a tile
+// of rows x columns scores lies in the registers of a block's threads (element (r, c) of a thread is row(r), column(c);
 // result x of its row r is element output(x) of the slab), and computes:
 //   keep<slot>(own rows, at)               makes rows of the block's own, from `at` on, ready for all that follows
 //   enter(first, second, at)               the same of the other side's tiles in slots 0 and 1, until the next one

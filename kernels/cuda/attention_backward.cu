@@ -22,16 +22,16 @@ struct MakeRows {
   const T *dout, *o;
   Index width, heads, queries;
 
-  template <class Team, int n>
-  __device__ void operator()(Team, Count<n>, Index r) const {
-    const Row<Team, T, n> a(dout + r * width, width), b(o + r * width, width);
+  template <int n>
+  __device__ void operator()(const Team& team, Count<n>, Index r) const {
+    const Row<T, n> a(team, dout + r * width, width), b(team, o + r * width, width);
     A sum = 0;
     a.each_with(b, [&](Index, const Pack<T, n>& p, const Pack<T, n>& q) {
 #pragma unroll
       for (int e = 0; e < n; ++e) sum += wide(p.v[e]) * wide(q.v[e]);
     });
-    sum = Team::sum(sum);
-    if (Team::rank() != 0) return;
+    sum = team.sum(sum);
+    if (team.rank() != 0) return;
     const Index token = r / heads, at = (token / queries * heads + r % heads) * queries + token % queries;
     const A m = stats[2 * at], l = stats[2 * at + 1];
     rows[at] = l == A(0) ? QueryRow<A>{0, 0, sum, 0} : QueryRow<A>{m, A(1) / l, sum, 0};
@@ -223,14 +223,10 @@ void start_gradients(const On& on, const AttentionShape& shape, const AttentionJ
   }
 }
 
-void backward(View dq, View dk, View dv, View dout, View o, View stats, View q, View k, View v,
-              const AttentionArgs& args) {
-  constexpr auto op = kernel::AttentionBackward::name;
-  const AttentionShape shape = check_attention_backward(dq, dk, dv, dout, o, stats, q, k, v, args, op);
-  if (shape.samples == 0 || shape.width == 0) return;
-  const On on(q.device, op);
-  const bool vector = aligned_rows(shape, {&q, &k, &v, &dout, &o});
-  each_attention_tile(q.dtype, op, vector, shape.width, [&](auto tile) {
+/// What backward reads and writes; vector: rows of operands may be read 16 bytes at a time.
+void start(const On& on, const AttentionShape& shape, View dq, View dk, View dv, View dout, View o, View stats, View q,
+           View k, View v, const AttentionArgs& args, bool vector) {
+  each_attention_tile(q.dtype, on.op(), shape.width, [&](auto tile) {
     using Tile = decltype(tile);
     using T = typename Tile::T;
     using A = typename Tile::A;
@@ -243,6 +239,24 @@ void backward(View dq, View dk, View dv, View dout, View o, View stats, View q, 
                           Gradients<T>{dq.as<T>(), dk.as<T>(), dv.as<T>(), dout.as<const T>(), q.as<const T>(),
                                        k.as<const T>(), v.as<const T>(), about.as<const QueryRow<A>>()});
   });
+}
+
+void backward(View dq, View dk, View dv, View dout, View o, View stats, View q, View k, View v,
+              const AttentionArgs& args) {
+  constexpr auto op = kernel::AttentionBackward::name;
+  AttentionShape shape = check_attention_backward(dq, dk, dv, dout, o, stats, q, k, v, args, op);
+  if (shape.samples == 0 || shape.width == 0) return;
+  const On on(q.device, op);
+  const bool vector = aligned_rows(shape, {&q, &k, &v, &dout, &o});
+  if (vector || !is_half(q.dtype)) return start(on, shape, dq, dk, dv, dout, o, stats, q, k, v, args, vector);
+  const WideTokens queries(on, q, shape.q), keys(on, k, shape.k), values(on, v, shape.v);
+  const WideTokens seeds(on, dout, queries.strides()), outputs(on, o, queries.strides());
+  const WideTokens of_queries(on, dq, shape.q, WideTokens::written), of_keys(on, dk, shape.k, WideTokens::written),
+      of_values(on, dv, shape.v, WideTokens::written);
+  shape.q = queries.strides(), shape.k = keys.strides(), shape.v = values.strides();
+  start(on, shape, of_queries.view(), of_keys.view(), of_values.view(), seeds.view(), outputs.view(), stats,
+        queries.view(), keys.view(), values.view(), args, false);
+  for (const WideTokens* gradient : {&of_queries, &of_keys, &of_values}) gradient->store();
 }
 
 const Kernel<kernel::AttentionBackward> backward_cuda{DeviceKind::cuda, backward};

@@ -1,4 +1,4 @@
-// Tiles of scores on the ordinary units, for all types: operands pass through shared memory as accumulators, a thread
+// Tiles of scores on the ordinary units, for f32 and f64: operands pass through shared memory as accumulators, a thread
 // holds a rectangle of scores and one of results.
 #pragma once
 #include "kernels/cuda/attention.cuh"

@@ -55,16 +55,67 @@ inline dim3 attention_grid(const On& on, Index tiles, Index width, int slab) {
 }
 
 /// f(Tile{}): the tile for operands of this type and so many elements of D. Wider heads are computed slab by slab, the
-/// scores again for each.
+/// scores again for each. bf16 and f16 want rows that may be read 16 bytes at a time.
 template <class F>
-void each_attention_tile(DType type, std::string_view op, bool vector, Index width, F&& f) {
+void each_attention_tile(DType type, std::string_view op, Index width, F&& f) {
   constexpr int narrow = 64, wide = 128;
-  dispatch_bool(width <= narrow, [&](auto fits) {
-    constexpr int slab = fits ? narrow : wide;
-    if (type == DType::bf16 && vector) return f(MmaTile<bf16, slab>{});
-    if (type == DType::f16 && vector) return f(MmaTile<f16, slab>{});
-    dispatch_device_float(type, op, [&](auto t) { f(FmaTile<decltype(t), slab>{}); });
+  dispatch_device_float(type, op, [&]<class T>(T) {
+    if constexpr (std::is_same_v<T, double>)
+      return f(FmaTile<T, narrow>{});
+    else
+      dispatch_bool(width <= narrow, [&](auto fits) {
+        constexpr int slab = fits ? narrow : wide;
+        f(std::conditional_t<is_narrow_type<T>, MmaTile<T, slab>, FmaTile<T, slab>>{});
+      });
   });
 }
+
+/// Moves elements between tokens of bf16 or f16 and their copy.
+struct CopyTokens {
+  float* copy;
+  void* tokens;
+  bool f16, back;
+  TokenStrides by;
+  Index count, row;  ///< tokens of a sample, elements of a token
+
+  template <int n>
+  __device__ void operator()(Count<n>, Index i) const {
+    const Index token = i / row, at = token / count * by.sample + token % count * by.token + i % row;
+    f16 ? move(copy[i], static_cast<trireme::f16*>(tokens)[at]) : move(copy[i], static_cast<bf16*>(tokens)[at]);
+  }
+  template <class T>
+  __device__ void move(float& wider, T& narrow) const {
+    if (back)
+      narrow = rounded<T>(wider);
+    else
+      wider = wide(narrow);
+  }
+};
+/// Tokens [N, T, heads, D] of bf16 or f16 as a dense copy in f32: for rows that cannot be read 16 bytes at a time.
+class WideTokens {
+ public:
+  enum Use { read, written };
+  WideTokens(const On& on, const View& tokens, TokenStrides by, Use use = read)
+      : on_(on), tokens_(tokens), by_(by), copy_(on, static_cast<std::size_t>(tokens.numel()) * sizeof(float)) {
+    if (use == read) move(false);
+  }
+  View view() const { return {copy_.data(), tokens_.shape, DType::f32, tokens_.device}; }
+  TokenStrides strides() const { return {tokens_.shape[1] * row(), row()}; }
+  /// After a kernel has written view().
+  void store() const { move(true); }
+
+ private:
+  Index row() const { return tokens_.shape[2] * tokens_.shape[3]; }
+  void move(bool back) const {
+    each<1>(
+        on_, tokens_.numel(), false,
+        CopyTokens{copy_.as<float>(), tokens_.data, tokens_.dtype == DType::f16, back, by_, tokens_.shape[1], row()});
+  }
+
+  const On& on_;
+  View tokens_;
+  TokenStrides by_;
+  Scratch copy_;
+};
 
 }  // namespace trireme::gpu

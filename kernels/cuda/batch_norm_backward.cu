@@ -4,8 +4,8 @@
 namespace trireme::gpu {
 namespace {
 
-/// Sums of dz and of dz (x - mean).
-template <class Element, ReluMask mask>
+/// Sums of dz and of dz (x - mean). read: whether the mask of a ReLU is read from y.
+template <class Element, bool read>
 struct Backward : PlainSums<Element, 2> {
   using T = Element;
   using Sum = Accumulator<T>;
@@ -17,6 +17,7 @@ struct Backward : PlainSums<Element, 2> {
   T* dz;  ///< where the mask is read: may be dy
   const T *dy, *x, *y;
   Weights<Sum> weights;
+  bool masked;  ///< by a ReLU whose mask is found again
 
   template <int n>
   __device__ Affine<Sum, n> fixed(Index column, Index) const {
@@ -27,7 +28,7 @@ struct Backward : PlainSums<Element, 2> {
     Fetched<n> f;
     f.dy = load<n>(dy + at);
     f.x = load<n>(x + at);
-    if constexpr (mask == ReluMask::read) f.y = load<n>(y + at);
+    if constexpr (read) f.y = load<n>(y + at);
     return f;
   }
   template <int n>
@@ -36,15 +37,15 @@ struct Backward : PlainSums<Element, 2> {
     for (int i = 0; i < n; ++i) {
       Sum g = wide(f.dy.v[i]);
       const Sum in = wide(f.x.v[i]);
-      if constexpr (mask == ReluMask::found) g = norm(in, i) > Sum(0) ? g : Sum(0);
-      if constexpr (mask == ReluMask::read) {
+      if (masked) g = norm(in, i) > Sum(0) ? g : Sum(0);
+      if constexpr (read) {
         g = wide(f.y.v[i]) > Sum(0) ? g : Sum(0);
         f.dy.v[i] = rounded<T>(g);
       }
       sums[0][i] += g;
       sums[1][i] += g * (in - norm.center[i]);
     }
-    if constexpr (mask == ReluMask::read) store(dz + at, f.dy);
+    if constexpr (read) store(dz + at, f.dy);
   }
 };
 /// xhat = (x - mean) rstd: rstd comes in here.
@@ -73,8 +74,9 @@ void backward_reduce(View dgamma, View dbeta, View dz, View dy, View x, View mea
     const TypedWeights<A> weights{{on, mean}, {on, rstd}, {on, gamma}, {on, beta}};
     const Typed<A> weighted(on, dgamma, Typed<A>::written), plain(on, dbeta, Typed<A>::written);
     const StoreBackward<A> out{weighted.data(), plain.data(), weights.rstd.data()};
-    dispatch_mask(beta, y, [&]<ReluMask mask>(std::integral_constant<ReluMask, mask>) {
-      Backward<T, mask> p{{}, dz.as<T>(), dy.as<const T>(), x.as<const T>(), y.as<const T>(), weights};
+    dispatch_bool(static_cast<bool>(y), [&]<bool read>(std::bool_constant<read>) {
+      const bool masked = beta && !read;
+      Backward<T, read> p{{}, dz.as<T>(), dy.as<const T>(), x.as<const T>(), y.as<const T>(), weights, masked};
       reduce_columns(on, 1, row_count(x.shape), row_width(x.shape), vector, p, out);
     });
     weighted.store();
@@ -83,7 +85,7 @@ void backward_reduce(View dgamma, View dbeta, View dz, View dy, View x, View mea
 }
 
 /// dx = scale (dz - b - (x - center) c).
-template <class Element, bool masked>
+template <class Element>
 struct BackwardApply {
   using T = Element;
   using A = Accumulator<T>;
@@ -102,6 +104,7 @@ struct BackwardApply {
   Weights<A> weights;
   const A *sum_dz_xhat, *sum_dz;  ///< may be null
   A count;
+  bool masked;  ///< by a ReLU
 
   template <int n>
   __device__ Fixed<n> fixed(Index column, Index) const {
@@ -126,7 +129,7 @@ struct BackwardApply {
     for (int i = 0; i < n; ++i) {
       const A in = wide(f.x.v[i]);
       A g = wide(f.dz.v[i]);
-      if constexpr (masked) g = fixed.norm(in, i) > A(0) ? g : A(0);
+      if (masked) g = fixed.norm(in, i) > A(0) ? g : A(0);
       out.v[i] = rounded<T>(fixed.norm.scale[i] * (g - fixed.b[i] - (in - fixed.norm.center[i]) * fixed.c[i]));
     }
     store(dx + at, out);
@@ -146,11 +149,9 @@ void backward_apply(View dx, View dz, View x, View mean, View rstd, View gamma, 
     using A = Accumulator<T>;
     const TypedWeights<A> weights{{on, mean}, {on, rstd}, {on, gamma}, {on, beta}};
     const Typed<A> weighted(on, sum_dz_xhat), plain(on, sum_dz);
-    dispatch_bool(static_cast<bool>(beta), [&]<bool masked>(std::bool_constant<masked>) {
-      walk_columns(on, row_count(x.shape), row_width(x.shape), vector,
-                   BackwardApply<T, masked>{dx.as<T>(), dz.as<const T>(), x.as<const T>(), weights, weighted.data(),
-                                            plain.data(), static_cast<A>(count)});
-    });
+    walk_columns(on, row_count(x.shape), row_width(x.shape), vector,
+                 BackwardApply<T>{dx.as<T>(), dz.as<const T>(), x.as<const T>(), weights, weighted.data(), plain.data(),
+                                  static_cast<A>(count), static_cast<bool>(beta)});
   });
 }
 

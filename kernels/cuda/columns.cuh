@@ -267,7 +267,7 @@ __global__ void __launch_bounds__(block, P::resident) column_walk(ColumnPlan pla
 /// Over [rows, width]; vector as in reduce_columns.
 template <class P>
 void walk_columns(const On& on, Index rows, Index width, bool vector, const P& p) {
-  constexpr int n = pack<typename P::T>;
+  constexpr int n = sizeof(typename P::T) == 8 ? 1 : pack<typename P::T>;
   if (rows * width == 0) return;
   const bool by_packs = vector && width % n == 0;
   const ColumnPlan plan = plan_columns(on, 1, rows, width, by_packs ? n : 1, P::resident);

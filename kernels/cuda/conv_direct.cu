@@ -8,13 +8,13 @@ namespace trireme::gpu {
 
 namespace {
 
-int number(Index v) { return static_cast<int>(std::clamp<Index>(v, -most_places, most_places)); }
+int limited(Index v) { return static_cast<int>(std::clamp<Index>(v, -most_places, most_places)); }
 
 Reach reach_from(const Extents& places, const Extents& extent, Index channels) {
   Reach r{};
   r.cells = Divisor(places[0] * places[1] * places[2]), r.cell1 = Divisor(places[1]), r.cell2 = Divisor(places[2]);
-  for (std::size_t d = 0; d < 3; ++d) r.extent[d] = number(extent[d]), r.cell_step[d] = 1;
-  r.channels = number(channels), r.image = extent[0] * extent[1] * extent[2] * channels;
+  for (std::size_t d = 0; d < 3; ++d) r.extent[d] = limited(extent[d]), r.cell_step[d] = 1;
+  r.channels = limited(channels), r.image = extent[0] * extent[1] * extent[2] * channels;
   return r;
 }
 
@@ -23,8 +23,8 @@ Reach reach_from(const Extents& places, const Extents& extent, Index channels) {
 Reach reach_of(const ConvShape& s) {
   Reach r = reach_from(s.out, s.in, s.c_in);
   for (std::size_t d = 0; d < 3; ++d) {
-    r.cell_step[d] = number(s.options.stride[d]), r.shift[d] = -number(s.options.pad_begin[d]);
-    r.step[d] = number(s.options.dilation[d]);
+    r.cell_step[d] = limited(s.options.stride[d]), r.shift[d] = -limited(s.options.pad_begin[d]);
+    r.step[d] = limited(s.options.dilation[d]);
   }
   return r;
 }
@@ -32,8 +32,8 @@ Reach reach_of(const ConvShape& s) {
 Reach reach_back(const ConvShape& s) {
   Reach r = reach_from(s.in, s.out, s.c_out);
   for (std::size_t d = 0; d < 3; ++d) {
-    r.shift[d] = number(s.options.pad_begin[d]), r.step[d] = -number(s.options.dilation[d]);
-    r.stride[d] = Divisor(number(s.options.stride[d]));
+    r.shift[d] = limited(s.options.pad_begin[d]), r.step[d] = -limited(s.options.dilation[d]);
+    r.stride[d] = Divisor(limited(s.options.stride[d]));
   }
   return r;
 }
@@ -60,6 +60,7 @@ struct Product {
   /// Elements of the filter from one group, column, filter cell, channel to the next.
   int w_group, w_column, w_cell, w_channel;
   Divisor column_tiles, groups;
+  bool strided;  ///< back: Reach::stride counts
 };
 
 /// What follows a sum.
@@ -90,7 +91,7 @@ __device__ inline void cell_offset(const Product& p, unsigned f, int (&offset)[3
 }
 
 /// back: columns of the filter lie side by side, products of one column do not.
-template <class T, bool back, bool strided>
+template <class T, bool back>
 __global__ void __launch_bounds__(block) product_kernel(Finish<T> finish, const T* x, const T* w, Product p) {
   using A = Accumulator<T>;
   __shared__ Operands<A> operands;
@@ -120,7 +121,7 @@ __global__ void __launch_bounds__(block) product_kernel(Finish<T> finish, const 
     cell_offset(p, cell, offset);
 #pragma unroll
     for (int q = 0; q < each_side; ++q) {
-      const int at = there ? offset_at<strided>(p.reach, start[q], offset) : -1;
+      const int at = there ? offset_at(p.reach, back && p.strided, start[q], offset) : -1;
       a[q] = at >= 0 ? wide(x[start[q].image + at + channel]) : A(0);
     }
 #pragma unroll
@@ -162,7 +163,7 @@ __global__ void __launch_bounds__(block) product_kernel(Finish<T> finish, const 
 }
 
 /// For groups of few channels, which would leave most of a tile empty: a thread per result.
-template <class T, bool strided>
+template <class T>
 __global__ void plain_kernel(Finish<T> finish, const T* x, const T* w, Product p, int cells) {
   using A = Accumulator<T>;
   const int group_channels = static_cast<int>(p.group_channels.by());
@@ -178,7 +179,7 @@ __global__ void plain_kernel(Finish<T> finish, const T* x, const T* w, Product p
     for (int f = 0; f < cells; ++f) {
       int offset[3];
       cell_offset(p, static_cast<unsigned>(f), offset);
-      const int at = offset_at<strided>(p.reach, start, offset);
+      const int at = offset_at(p.reach, p.strided, start, offset);
       A sum = 0;
       if (at >= 0)
         for (int c = 0; c < group_channels; ++c)
@@ -201,10 +202,11 @@ Product product_of(const ConvShape& s, bool back) {
   p.channels = static_cast<int>(back ? s.c_in : s.c_out);
   p.w_group = static_cast<int>(s.group_out()) * filter, p.w_cell = static_cast<int>(s.group_in());
   p.w_column = back ? 1 : filter, p.w_channel = back ? filter : 1;
+  p.strided = back && s.options.stride != Extents{1, 1, 1};
   return p;
 }
 
-template <class T, bool back, bool strided>
+template <class T, bool back>
 void multiply(const On& on, Finish<T> finish, const T* x, const T* w, const ConvShape& s) {
   Product p = product_of(s, back);
   const Index columns = p.columns.by(), cells = back ? s.in_cells() : s.out_cells();
@@ -216,12 +218,12 @@ void multiply(const On& on, Finish<T> finish, const T* x, const T* w, const Conv
     to.y += skip, to.residual = finish.residual ? finish.residual + skip : nullptr;
     const T* from = x + first * p.reach.image;
     if (s.options.groups > 1 && columns <= 8) {
-      run(on, blocks_for(on, places * p.channels), block, plain_kernel<T, strided>, to, from, w, p,
+      run(on, blocks_for(on, places * p.channels), block, plain_kernel<T>, to, from, w, p,
           static_cast<int>(s.filter_cells()));
     } else {
       const Index tiles = ceil_div(places, tile) * ceil_div(columns, tile) * s.options.groups;
       check(tiles <= std::numeric_limits<std::int32_t>::max(), on.op(), "{} tiles are too many", tiles);
-      run(on, dim3(static_cast<unsigned>(tiles)), block, product_kernel<T, back, strided>, to, from, w, p);
+      run(on, dim3(static_cast<unsigned>(tiles)), block, product_kernel<T, back>, to, from, w, p);
     }
   }
 }
@@ -233,20 +235,16 @@ void conv_direct(const On& on, View y, View x, View w, View bias, View residual,
   dispatch_device_float(y.dtype, on.op(), [&](auto t) {
     using T = decltype(t);
     const Finish<T> finish{y.as<T>(), bias.data, bias.dtype == DType::f32, residual.as<const T>(), relu};
-    multiply<T, false, false>(on, finish, x.as<const T>(), w.as<const T>(), s);
+    multiply<T, false>(on, finish, x.as<const T>(), w.as<const T>(), s);
   });
 }
 
 void conv_direct_backward_input(const On& on, View dx, View dy, View w, const ConvShape& s, bool accumulate) {
   if (dx.numel() == 0) return;
-  const Extents ones{1, 1, 1};
   dispatch_device_float(dx.dtype, on.op(), [&](auto t) {
     using T = decltype(t);
     const Finish<T> finish{dx.as<T>(), nullptr, false, accumulate ? dx.as<const T>() : nullptr, false};
-    if (s.options.stride == ones)
-      multiply<T, true, false>(on, finish, dy.as<const T>(), w.as<const T>(), s);
-    else
-      multiply<T, true, true>(on, finish, dy.as<const T>(), w.as<const T>(), s);
+    multiply<T, true>(on, finish, dy.as<const T>(), w.as<const T>(), s);
   });
 }
 

@@ -40,9 +40,9 @@ __device__ inline Start start_of(const Reach& r, unsigned place) {
   return s;
 }
 
-/// Element of the image read, or -1 for one beside it. offset: of the filter cell, along each axis.
-template <bool strided>
-__device__ inline int offset_at(const Reach& r, const Start& s, const int (&offset)[3]) {
+/// Element of the image read, or -1 for one beside it. strided: Reach::stride counts. offset: of the filter cell, along
+/// each axis.
+__device__ inline int offset_at(const Reach& r, bool strided, const Start& s, const int (&offset)[3]) {
   int at[3];
   bool inside = true;
 #pragma unroll

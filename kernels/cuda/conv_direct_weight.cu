@@ -2,6 +2,7 @@
 // [places, filter cells x channels], summed over places. Parts of the places are summed apart and added in order.
 #include "kernels/cuda/conv_direct.cuh"
 #include "kernels/cuda/conv_direct.h"
+#include "kernels/cuda/numbers.cuh"
 
 namespace trireme::gpu {
 namespace {
@@ -64,7 +65,7 @@ __global__ void __launch_bounds__(block) gradient_kernel(Accumulator<T>* parts, 
       const int k = k0 + first + q * (block / tile);
       const bool there = chunk + k < end;
       a[q] = there && row_there ? wide(from_dy[static_cast<Index>(chunk + k) * g.c_out]) : A(0);
-      const int at = there && column_there ? offset_at<false>(g.reach, starts[k], column.offset) : -1;
+      const int at = there && column_there ? offset_at(g.reach, false, starts[k], column.offset) : -1;
       b[q] = at >= 0 ? wide(from_x[starts[k].image + at]) : A(0);
     }
   };
@@ -116,7 +117,7 @@ __global__ void __launch_bounds__(block)
     A sum = 0;
     if (output < g.c_out)
       for (int place = below; place < min(fold_every, end - chunk); place += warps) {
-        const int at = offset_at<false>(g.reach, starts[place], column.offset);
+        const int at = offset_at(g.reach, false, starts[place], column.offset);
         if (at >= 0)
           sum +=
               wide(dy[static_cast<Index>(chunk + place) * g.c_out + output]) * wide(from_x[starts[place].image + at]);
@@ -131,9 +132,10 @@ __global__ void __launch_bounds__(block)
 }
 
 /// dw (+)= the parts, in order.
-template <class S, class A>
+template <class A>
 struct AddParts {
-  S* dw;
+  void* dw;
+  DType type;
   const A* parts;
   Index size;
   int count;
@@ -144,8 +146,8 @@ struct AddParts {
     double sum = 0;
 #pragma unroll 4
     for (int part = 0; part < count; ++part) sum += static_cast<double>(parts[part * size + i]);
-    if (accumulate) sum += static_cast<double>(wide(dw[i]));
-    dw[i] = rounded<S>(static_cast<Accumulator<S>>(sum));
+    if (accumulate) sum += number<double>(dw, type, i);
+    put_number(dw, type, i, sum);
   }
 };
 
@@ -159,8 +161,9 @@ Gradient gradient_of(const ConvShape& s) {
   return g;
 }
 
-template <class T, class S>
-void add_images(const On& on, S* dw, const T* x, const T* dy, const ConvShape& s, Index places, bool accumulate) {
+template <class T>
+void add_images(const On& on, const View& dw, const T* x, const T* dy, const ConvShape& s, Index places,
+                bool accumulate) {
   using A = Accumulator<T>;
   Gradient g = gradient_of(s);
   const bool plain = s.options.groups > 1 && g.group_out * g.columns <= 256;
@@ -175,14 +178,15 @@ void add_images(const On& on, S* dw, const T* x, const T* dy, const ConvShape& s
   const Scratch sums(on, static_cast<std::size_t>(parts * size) * sizeof(A));
   const dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(parts));
   run(on, grid, block, plain ? plain_gradient_kernel<T> : gradient_kernel<T>, sums.as<A>(), x, dy, g);
-  each<1>(on, size, false, AddParts<S, A>{dw, sums.as<const A>(), size, static_cast<int>(parts), accumulate});
+  each<1>(on, size, false,
+          AddParts<A>{dw.data, dw.dtype, sums.as<const A>(), size, static_cast<int>(parts), accumulate});
 }
 
-template <class T, class S>
+template <class T>
 void all_images(const On& on, const View& dw, const View& x, const View& dy, const ConvShape& s, bool accumulate) {
   const Index at_once = images_at_once(s, on.op());
   for (Index first = 0; first < s.n; first += at_once)
-    add_images(on, dw.as<S>(), x.as<const T>() + first * s.in_cells() * s.c_in,
+    add_images(on, dw, x.as<const T>() + first * s.in_cells() * s.c_in,
                dy.as<const T>() + first * s.out_cells() * s.c_out, s, std::min(at_once, s.n - first) * s.out_cells(),
                accumulate || first > 0);
 }
@@ -195,13 +199,7 @@ void conv_direct_backward_weight(const On& on, View dw, View x, View dy, const C
     if (!accumulate) ok(cudaMemsetAsync(dw.data, 0, static_cast<std::size_t>(dw.bytes()), on.stream()), on.op());
     return;
   }
-  dispatch_device_float(x.dtype, on.op(), [&](auto t) {
-    using T = decltype(t);
-    if (dw.dtype == x.dtype)
-      all_images<T, T>(on, dw, x, dy, s, accumulate);
-    else
-      all_images<T, float>(on, dw, x, dy, s, accumulate);
-  });
+  dispatch_device_float(x.dtype, on.op(), [&](auto t) { all_images<decltype(t)>(on, dw, x, dy, s, accumulate); });
 }
 
 }  // namespace trireme::gpu

@@ -3,7 +3,7 @@
 
 #include "kernels/core/kernel.h"
 #include "kernels/cuda/divide.cuh"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/numbers.cuh"
 #include "kernels/plans/elementwise_checks.h"
 
 namespace trireme::gpu {
@@ -54,8 +54,12 @@ struct Fill {
 void fill(View y, double value) {
   const On on(y.device, kernel::Fill::name);
   dispatch_any(y.dtype, [&](auto t) {
-    using T = decltype(t);
-    each<pack<T>>(on, y.numel(), aligned(y.data), Fill<T>{y.as<T>(), element<T>(value)});
+    const auto v = element<decltype(t)>(value);
+    with_bytes(y.dtype, [&](auto u) {
+      using U = decltype(u);
+      if constexpr (sizeof(U) == sizeof(v))
+        each<pack<U>>(on, y.numel(), aligned(y.data), Fill<U>{y.as<U>(), std::bit_cast<U>(v)});
+    });
   });
 }
 
@@ -84,32 +88,41 @@ struct Cast {
     store(y + i, to);
   }
 };
+/// Between any types: through a float, a double or an integer of 64 bits, which hold them all.
+struct CastAny {
+  void* y;
+  const void* x;
+  DType to, from;
+  template <int n>
+  __device__ void operator()(Count<n>, Index i) const {
+    with_number(from, [&](auto a) {
+      const auto v = number<decltype(a)>(x, from, i);
+      const auto put = [&](auto t) { static_cast<decltype(t)*>(y)[i] = converted<decltype(t)>(v); };
+      is_float(to) ? with_float(to, put) : with_integer(to, put);
+    });
+  }
+};
+
+template <class T, class S>
+void cast_packs(const On& on, Index n, void* y, const void* x) {
+  each<std::min(pack<T>, pack<S>)>(on, n, aligned(y, x), Cast<T, S>{static_cast<T*>(y), static_cast<const S*>(x)});
+}
 
 void cast(View y, View x) {
   check_cast(y, x);
   const On on(y.device, kernel::Cast::name);
-  dispatch_any(y.dtype, [&](auto to_type) {
-    dispatch_any(x.dtype, [&](auto from_type) {
-      using T = decltype(to_type);
-      using S = decltype(from_type);
-      constexpr int width = std::min(pack<T>, pack<S>);
-      each<width>(on, y.numel(), aligned(y.data, x.data), Cast<T, S>{y.as<T>(), x.as<const S>()});
-    });
-  });
+  const Index n = y.numel();
+  if (y.dtype == x.dtype) return cast_packs<std::uint8_t, std::uint8_t>(on, n * size_of(y.dtype), y.data, x.data);
+  const auto is = [&](DType to, DType from) { return y.dtype == to && x.dtype == from; };
+  if (is(DType::bf16, DType::f32)) return cast_packs<bf16, float>(on, n, y.data, x.data);
+  if (is(DType::f32, DType::bf16)) return cast_packs<float, bf16>(on, n, y.data, x.data);
+  if (is(DType::f16, DType::f32)) return cast_packs<f16, float>(on, n, y.data, x.data);
+  if (is(DType::f32, DType::f16)) return cast_packs<float, f16>(on, n, y.data, x.data);
+  each<1>(on, n, false, CastAny{y.data, x.data, y.dtype, x.dtype});
 }
 
 constexpr int few_channels = 512;  ///< whose scales and shifts a block keeps at hand
 constexpr int pixel_packs = 4;     ///< packs of pixels that a thread has under way
-
-template <class A>
-__device__ A number(const void* from, DType type, Index i) {
-  switch (type) {
-    case DType::f32: return static_cast<A>(static_cast<const float*>(from)[i]);
-    case DType::f64: return static_cast<A>(static_cast<const double*>(from)[i]);
-    case DType::bf16: return static_cast<A>(wide(static_cast<const bf16*>(from)[i]));
-    default: return static_cast<A>(wide(static_cast<const f16*>(from)[i]));
-  }
-}
 
 template <class A>
 struct Affine {

@@ -87,13 +87,14 @@ struct Count {};
 template <int width, class F>
 __global__ void each_kernel(Index n, Index whole, F f) {
   for (Index i = first_item(); i < whole; i += item_step()) f(Count<width>{}, i * width);
-  for (Index i = whole * width + first_item(); i < n; i += item_step()) f(Count<1>{}, i);
+  if constexpr (width > 1)
+    for (Index i = whole * width + first_item(); i < n; i += item_step()) f(Count<1>{}, i);
 }
 /// Over n elements; vector: whether `width` of them may be taken at a time.
 template <int width, class F>
 void each(const On& on, Index n, bool vector, const F& f) {
   if (n == 0) return;
-  const Index whole = vector ? n / width : 0;
+  const Index whole = vector || width == 1 ? n / width : 0;
   run(on, blocks_for(on, vector ? ceil_div(n, width) : n), block, each_kernel<width, F>, n, whole, f);
 }
 

@@ -23,16 +23,16 @@ struct LayerNorm {
   bool centered;
 
   /// Two passes; what rounding left of the mean is found in the second and put right.
-  template <class Team, int n>
-  __device__ void operator()(Team, Count<n>, Index r) const {
-    const Row<Team, T, n> row(x + r * width, width);
+  template <int n>
+  __device__ void operator()(const Team& team, Count<n>, Index r) const {
+    const Row<T, n> row(team, x + r * width, width);
     const auto count = static_cast<A>(width);
     A sum = 0, squares = 0, rest = 0;
     row.each([&](Index, const Pack<T, n>& p) {
 #pragma unroll
       for (int j = 0; j < n; ++j) sum += wide(p.v[j]);
     });
-    const A about = centered ? Team::sum(sum) / count : A(0);
+    const A about = centered ? team.sum(sum) / count : A(0);
     row.each([&](Index, const Pack<T, n>& p) {
 #pragma unroll
       for (int j = 0; j < n; ++j) {
@@ -40,10 +40,10 @@ struct LayerNorm {
         rest += d, squares += d * d;
       }
     });
-    rest = Team::sum(rest), squares = Team::sum(squares);
+    rest = team.sum(rest), squares = team.sum(squares);
     const A shift = centered ? rest / count : A(0), variance = (squares - rest * shift) / count;
     const A center = about + shift, factor = A(1) / std::sqrt(variance + eps);
-    if (Team::rank() == 0) mean[r] = center, rstd[r] = factor;
+    if (team.rank() == 0) mean[r] = center, rstd[r] = factor;
     row.each([&, to = y + r * width](Index i, const Pack<T, n>& p) {
       Pack<T, n> out;
 #pragma unroll
@@ -84,9 +84,9 @@ struct BackwardInput {
   Index width;
   bool centered;
 
-  template <class Team, int n>
-  __device__ void operator()(Team, Count<n>, Index r) const {
-    const Row<Team, T, n> seed(dy + r * width, width), in(x + r * width, width);
+  template <int n>
+  __device__ void operator()(const Team& team, Count<n>, Index r) const {
+    const Row<T, n> seed(team, dy + r * width, width), in(team, x + r * width, width);
     const A center = mean[r], factor = rstd[r], count = static_cast<A>(width);
     A plain = 0, weighted = 0;
     seed.each_with(in, [&](Index i, const Pack<T, n>& g, const Pack<T, n>& p) {
@@ -96,7 +96,7 @@ struct BackwardInput {
         plain += v, weighted += v * (wide(p.v[j]) - center);
       }
     });
-    plain = centered ? Team::sum(plain) / count : A(0), weighted = Team::sum(weighted) * (factor * factor / count);
+    plain = centered ? team.sum(plain) / count : A(0), weighted = team.sum(weighted) * (factor * factor / count);
     seed.each_with(in, [&, to = dx + r * width](Index i, const Pack<T, n>& g, const Pack<T, n>& p) {
       Pack<T, n> out;
 #pragma unroll

@@ -15,8 +15,8 @@ template <class A>
 struct Exponents {
   A shift, sum;
 };
-template <class Team, class T, int n>
-__device__ Exponents<Accumulator<T>> exponents(const Row<Team, T, n>& row) {
+template <class T, int n>
+__device__ Exponents<Accumulator<T>> exponents(const Team& team, const Row<T, n>& row) {
   using A = Accumulator<T>;
   constexpr A lowest = -std::numeric_limits<A>::infinity();
   A shift = lowest, sum = 0;
@@ -24,25 +24,26 @@ __device__ Exponents<Accumulator<T>> exponents(const Row<Team, T, n>& row) {
 #pragma unroll
     for (int j = 0; j < n; ++j) shift = LargerNumber{}(shift, wide(p.v[j]));
   });
-  shift = Team::combine(shift, lowest, LargerNumber{});
+  shift = team.combine(shift, lowest, LargerNumber{});
   row.each([&](Index, const Pack<T, n>& p) {
 #pragma unroll
     for (int j = 0; j < n; ++j) sum += std::exp(wide(p.v[j]) - shift);
   });
-  return {shift, Team::sum(sum)};
+  return {shift, team.sum(sum)};
 }
 
-template <class T, bool log>
+template <class T>
 struct Softmax {
   T* y;  ///< may be x
   const T* x;
   Index width;
+  bool log;
 
-  template <class Team, int n>
-  __device__ void operator()(Team, Count<n>, Index r) const {
+  template <int n>
+  __device__ void operator()(const Team& team, Count<n>, Index r) const {
     using A = Accumulator<T>;
-    const Row<Team, T, n> row(x + r * width, width);
-    const Exponents<A> e = exponents(row);
+    const Row<T, n> row(team, x + r * width, width);
+    const Exponents<A> e = exponents(team, row);
     const A last = log ? std::log(e.sum) : A(1) / e.sum;
     row.each([&, to = y + r * width](Index i, const Pack<T, n>& p) {
       Pack<T, n> out;
@@ -57,22 +58,23 @@ struct Softmax {
 };
 
 /// dx = y (dy - sum of dy y), of the logarithm dx = dy - exp(y) sum of dy.
-template <class T, bool log>
+template <class T>
 struct SoftmaxBackward {
   T* dx;  ///< may be dy or y
   const T *dy, *y;
   Index width;
+  bool log;
 
-  template <class Team, int n>
-  __device__ void operator()(Team, Count<n>, Index r) const {
+  template <int n>
+  __device__ void operator()(const Team& team, Count<n>, Index r) const {
     using A = Accumulator<T>;
-    const Row<Team, T, n> seed(dy + r * width, width), kept(y + r * width, width);
+    const Row<T, n> seed(team, dy + r * width, width), kept(team, y + r * width, width);
     A sum = 0;
     seed.each_with(kept, [&](Index, const Pack<T, n>& g, const Pack<T, n>& p) {
 #pragma unroll
       for (int j = 0; j < n; ++j) sum += log ? wide(g.v[j]) : wide(g.v[j]) * wide(p.v[j]);
     });
-    sum = Team::sum(sum);
+    sum = team.sum(sum);
     seed.each_with(kept, [&, to = dx + r * width](Index i, const Pack<T, n>& g, const Pack<T, n>& p) {
       Pack<T, n> out;
 #pragma unroll
@@ -85,21 +87,17 @@ struct SoftmaxBackward {
   }
 };
 
-template <class Contract, bool log>
-void softmax(View y, View x) {
-  constexpr auto op = Contract::name;
+void softmax_by(std::string_view op, const View& y, const View& x, bool log) {
   check_same(y, x, op);
   const On on(y.device, op);
   dispatch_device_float(y.dtype, op, [&](auto t) {
     using T = decltype(t);
     const Index width = row_width(x.shape);
     each_row<T>(on, row_count(x.shape), width, aligned(y.data, x.data),
-                Softmax<T, log>{y.as<T>(), x.as<const T>(), width});
+                Softmax<T>{y.as<T>(), x.as<const T>(), width, log});
   });
 }
-template <class Contract, bool log>
-void softmax_backward(View dx, View dy, View y) {
-  constexpr auto op = Contract::name;
+void softmax_backward_by(std::string_view op, const View& dx, const View& dy, const View& y, bool log) {
   check_same(dx, dy, op);
   check_same(dx, y, op);
   const On on(dx.device, op);
@@ -107,8 +105,16 @@ void softmax_backward(View dx, View dy, View y) {
     using T = decltype(t);
     const Index width = row_width(dx.shape);
     each_row<T>(on, row_count(dx.shape), width, aligned(dx.data, dy.data, y.data),
-                SoftmaxBackward<T, log>{dx.as<T>(), dy.as<const T>(), y.as<const T>(), width});
+                SoftmaxBackward<T>{dx.as<T>(), dy.as<const T>(), y.as<const T>(), width, log});
   });
+}
+template <class Contract, bool log>
+void softmax(View y, View x) {
+  softmax_by(Contract::name, y, x, log);
+}
+template <class Contract, bool log>
+void softmax_backward(View dx, View dy, View y) {
+  softmax_backward_by(Contract::name, dx, dy, y, log);
 }
 
 /// The labels of rows. One that is no class makes a fault, of which the host hears the first.
@@ -139,13 +145,13 @@ struct CrossEntropy {
   Labels labels;
   A smoothing;
 
-  template <class Team, int n>
-  __device__ void operator()(Team, Count<n>, Index r) const {
+  template <int n>
+  __device__ void operator()(const Team& team, Count<n>, Index r) const {
     const Index width = labels.classes;
-    const Row<Team, T, n> row(x + r * width, width);
-    const Exponents<A> e = exponents(row);
+    const Row<T, n> row(team, x + r * width, width);
+    const Exponents<A> e = exponents(team, row);
     const A log_sum = std::log(e.sum);
-    const auto label = labels.of(r, Team::rank() == 0);
+    const auto label = labels.of(r, team.rank() == 0);
     A total = 0, picked = 0;
     row.each([&, at = label.at, to = log_p + r * width](Index i, const Pack<T, n>& p) {
       Pack<T, n> out;
@@ -158,9 +164,9 @@ struct CrossEntropy {
       }
       store(to + i, out);
     });
-    picked = Team::sum(picked);
-    if (smoothing != A(0)) total = Team::sum(total);
-    if (Team::rank() == 0) loss[r] = loss_of(label, picked, total);
+    picked = team.sum(picked);
+    if (smoothing != A(0)) total = team.sum(total);
+    if (team.rank() == 0) loss[r] = loss_of(label, picked, total);
   }
 
  private:
@@ -197,11 +203,11 @@ struct CrossEntropyBackward {
   const A* scale;
   A smoothing;
 
-  template <class Team, int n>
-  __device__ void operator()(Team, Count<n>, Index r) const {
+  template <int n>
+  __device__ void operator()(const Team& team, Count<n>, Index r) const {
     const Index width = labels.classes;
-    const Row<Team, T, n> row(log_p + r * width, width);
-    const auto [at, ignored, wrong] = labels.of(r, Team::rank() == 0);
+    const Row<T, n> row(team, log_p + r * width, width);
+    const auto [at, ignored, wrong] = labels.of(r, team.rank() == 0);
     const A base = smoothing / static_cast<A>(width), hit = base + (A(1) - smoothing);
     const A s = wrong ? std::numeric_limits<A>::quiet_NaN() : *scale;
     row.each([&, at = at, none = ignored, to = dx + r * width](Index i, const Pack<T, n>& p) {

@@ -1,11 +1,45 @@
-// Unary formulas: kernel::Map and kernel::MapBackward.
+// Unary formulas: kernel::Map and kernel::MapBackward. Those that networks use most have kernels of their own in f32,
+// bf16 and f16. The others share one kernel per type, which calls a function that chooses the formula: it is compiled
+// once, and waiting for memory takes longer than the call.
 #include "kernels/contracts/elementwise.h"
 #include "kernels/core/kernel.h"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/choice.cuh"
 #include "kernels/formulas/pointwise.h"
 
 namespace trireme::gpu {
 namespace {
+
+using Unary = Formulas<pointwise::EachUnary<std::type_identity>>;
+template <class F>
+constexpr bool often = OneOf<F, pointwise::Relu, pointwise::Gelu, pointwise::GeluTanh, pointwise::Sigmoid,
+                             pointwise::Silu, pointwise::Tanh>;
+
+/// Any formula.
+struct Chosen {
+  static constexpr bool needs_x = true, needs_y = true;
+  Choice choice;
+
+  template <class A>
+  [[gnu::noinline]] __device__ static A value_of(Choice choice, A x) {
+    A v = 0;
+    Unary::with(choice, [&](const auto& f) { v = f.value(x); });
+    return v;
+  }
+  template <class A>
+  [[gnu::noinline]] __device__ static A slope_of(Choice choice, A x, A y) {
+    A v = 0;
+    Unary::with(choice, [&](const auto& f) { v = f.slope(x, y); });
+    return v;
+  }
+  template <class A>
+  __device__ A value(A x) const {
+    return value_of(choice, x);
+  }
+  template <class A>
+  __device__ A slope(A x, A y) const {
+    return slope_of(choice, x, y);
+  }
+};
 
 template <class F, class T>
 struct Value {
@@ -23,48 +57,58 @@ struct Value {
 template <class F, class T>
 struct Slope {
   T* dx;
-  const T *dy, *x, *y;
+  const T *dy, *x, *y;  ///< x and y: null where the formula does not need them
   F f;
   template <int n>
   __device__ void operator()(Count<n>, Index i) const {
-    using A = Accumulator<T>;
     Pack<T, n> p = load<n>(dy + i), in{}, out{};
-    if constexpr (F::needs_x) in = load<n>(x + i);
-    if constexpr (F::needs_y) out = load<n>(y + i);
-    for (int j = 0; j < n; ++j) {
-      A a{}, b{};
-      if constexpr (F::needs_x) a = wide(in.v[j]);
-      if constexpr (F::needs_y) b = wide(out.v[j]);
-      p.v[j] = rounded<T>(wide(p.v[j]) * f.slope(a, b));
-    }
+    if (F::needs_x && x) in = load<n>(x + i);
+    if (F::needs_y && y) out = load<n>(y + i);
+    for (int j = 0; j < n; ++j) p.v[j] = rounded<T>(wide(p.v[j]) * f.slope(wide(in.v[j]), wide(out.v[j])));
     store(dx + i, p);
   }
 };
 
 template <class F>
-void map(View y, View x, F f) {
-  check_same(y, x, F::name);
-  const On on(y.device, F::name);
-  dispatch_device_float(y.dtype, F::name, [&](auto t) {
+void map_by(std::string_view op, const View& y, const View& x, const F& f) {
+  check_same(y, x, op);
+  const On on(y.device, op);
+  dispatch_device_float(y.dtype, op, [&](auto t) {
     using T = decltype(t);
-    each<pack<T>>(on, y.numel(), aligned(y.data, x.data), Value<F, T>{y.as<T>(), x.as<const T>(), f});
+    if constexpr (!often<F> || !std::is_same_v<T, double>)
+      each<pack<T>>(on, y.numel(), aligned(y.data, x.data), Value<F, T>{y.as<T>(), x.as<const T>(), f});
+  });
+}
+/// x, y: null where the formula does not need them.
+template <class F>
+void map_backward_by(std::string_view op, const View& dx, const View& dy, const View* x, const View* y, const F& f) {
+  for (const View* operand : {&dy, x, y})
+    if (operand) check_same(dx, *operand, op);
+  const void *in = x ? x->data : nullptr, *out = y ? y->data : nullptr;
+  const On on(dx.device, op);
+  dispatch_device_float(dx.dtype, op, [&](auto t) {
+    using T = decltype(t);
+    if constexpr (!often<F> || !std::is_same_v<T, double>)
+      each<pack<T>>(
+          on, dx.numel(), aligned(dx.data, dy.data, in, out),
+          Slope<F, T>{dx.as<T>(), dy.as<const T>(), static_cast<const T*>(in), static_cast<const T*>(out), f});
   });
 }
 
+template <class F>
+void map(View y, View x, F f) {
+  if constexpr (often<F>)
+    if (y.dtype != DType::f64) return map_by(F::name, y, x, f);
+  map_by(F::name, y, x, Chosen{Unary::choice(f)});
+}
 /// A tensor that the formula does not need may be empty.
 template <class F>
 void map_backward(View dx, View dy, View x, View y, F f) {
   constexpr auto& op = F::backward_name;
-  check_same(dx, dy, op);
-  if constexpr (F::needs_x) check_same(dx, x, op);
-  if constexpr (F::needs_y) check_same(dx, y, op);
-  const On on(dx.device, op);
-  const bool vector = aligned(dx.data, dy.data, F::needs_x ? x.data : nullptr, F::needs_y ? y.data : nullptr);
-  dispatch_device_float(dx.dtype, op, [&](auto t) {
-    using T = decltype(t);
-    each<pack<T>>(on, dx.numel(), vector,
-                  Slope<F, T>{dx.as<T>(), dy.as<const T>(), x.as<const T>(), y.as<const T>(), f});
-  });
+  const View *in = F::needs_x ? &x : nullptr, *out = F::needs_y ? &y : nullptr;
+  if constexpr (often<F>)
+    if (dx.dtype != DType::f64) return map_backward_by(op, dx, dy, in, out, f);
+  map_backward_by(op, dx, dy, in, out, Chosen{Unary::choice(f)});
 }
 
 template <class F>
@@ -73,7 +117,7 @@ struct CudaFormula {
   Kernel<kernel::MapBackward<F>> backward{DeviceKind::cuda, map_backward<F>};
 };
 
-const pointwise::EachUnary<CudaFormula> formulas_cuda;
+const pointwise::EachUnary<CudaFormula> unary_formulas_cuda;
 
 }  // namespace
 }  // namespace trireme::gpu

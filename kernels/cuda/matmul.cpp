@@ -14,7 +14,7 @@
 namespace trireme::gpu {
 namespace {
 
-void ok(cublasStatus_t status, std::string_view op) {
+void lt_ok(cublasStatus_t status, std::string_view op) {
   if (status != CUBLAS_STATUS_SUCCESS) [[unlikely]]
     fail(op, "cuBLASLt says: {} ({})", cublasLtGetStatusString(status), cublasLtGetStatusName(status));
 }
@@ -47,18 +47,18 @@ struct Operation {
 
 template <class T>
 void set(Operation& o, cublasLtMatmulDescAttributes_t name, const T& value, std::string_view op) {
-  ok(cublasLtMatmulDescSetAttribute(&o.description, name, &value, sizeof value), op);
+  lt_ok(cublasLtMatmulDescSetAttribute(&o.description, name, &value, sizeof value), op);
 }
 
 /// A row-major matrix [rows, cols], or `batch` of them, step elements apart.
 cublasLtMatrixLayoutOpaque_t layout(DType type, Index rows, Index cols, Index batch, Index step, std::string_view op) {
   cublasLtMatrixLayoutOpaque_t made{};
-  ok(cublasLtMatrixLayoutInit(&made, lt_type(type), static_cast<std::uint64_t>(cols), static_cast<std::uint64_t>(rows),
-                              cols),
-     op);
+  lt_ok(cublasLtMatrixLayoutInit(&made, lt_type(type), static_cast<std::uint64_t>(cols),
+                                 static_cast<std::uint64_t>(rows), cols),
+        op);
   const auto count = static_cast<std::int32_t>(batch);
-  ok(cublasLtMatrixLayoutSetAttribute(&made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count), op);
-  ok(cublasLtMatrixLayoutSetAttribute(&made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step, sizeof step), op);
+  lt_ok(cublasLtMatrixLayoutSetAttribute(&made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count), op);
+  lt_ok(cublasLtMatrixLayoutSetAttribute(&made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step, sizeof step), op);
   return made;
 }
 
@@ -68,8 +68,9 @@ struct Operands {
 
 Operation operation(const Operands& v, const MatMulJob& j, cublasLtEpilogue_t epilogue, std::string_view op) {
   Operation o;
-  ok(cublasLtMatmulDescInit(&o.description, compute_type(v.a.dtype), v.a.dtype == DType::f64 ? CUDA_R_64F : CUDA_R_32F),
-     op);
+  lt_ok(cublasLtMatmulDescInit(&o.description, compute_type(v.a.dtype),
+                               v.a.dtype == DType::f64 ? CUDA_R_64F : CUDA_R_32F),
+        op);
   set(o, CUBLASLT_MATMUL_DESC_TRANSA, j.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N, op);
   set(o, CUBLASLT_MATMUL_DESC_TRANSB, j.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, op);
   if (epilogue != CUBLASLT_EPILOGUE_DEFAULT) set(o, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue, op);
@@ -90,9 +91,9 @@ struct Advice {
 
 cublasLtMatmulPreferenceOpaque_t preference(const Operands& v, std::string_view op) {
   cublasLtMatmulPreferenceOpaque_t made{};
-  ok(cublasLtMatmulPreferenceInit(&made), op);
+  lt_ok(cublasLtMatmulPreferenceInit(&made), op);
   auto want = [&](cublasLtMatmulPreferenceAttributes_t name, auto value) {
-    ok(cublasLtMatmulPreferenceSetAttribute(&made, name, &value, sizeof value), op);
+    lt_ok(cublasLtMatmulPreferenceSetAttribute(&made, name, &value, sizeof value), op);
   };
   want(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{32} << 20);
   // A k that is divided among blocks is summed in f32, never in the type of the result.
@@ -115,7 +116,7 @@ class Library {
   cublasLtHandle_t handle(const On& on) {
     const std::scoped_lock lock(mutex_);
     cublasLtHandle_t& h = handles_[on.device().index];
-    if (!h) ok(cublasLtCreate(&h), on.op());
+    if (!h) lt_ok(cublasLtCreate(&h), on.op());
     return h;
   }
   /// Asks once per shapes, types, alignments and epilogue.
@@ -139,7 +140,7 @@ class Library {
     int count = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(h, &o.description, &o.first, &o.second, &o.result,
                                                                  &o.result, &wanted, 1, &answer, &count);
-    if (status != CUBLAS_STATUS_NOT_SUPPORTED) ok(status, on.op());
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED) lt_ok(status, on.op());
     const bool found = status == CUBLAS_STATUS_SUCCESS && count > 0 && answer.state == CUBLAS_STATUS_SUCCESS;
     return advice_[key] = {found, answer.algo, answer.workspaceSize};
   }
@@ -160,11 +161,11 @@ bool try_multiply(const On& on, const Operands& v, const MatMulJob& j, cublasLtE
   const bool whole = v.a.dtype == DType::f64;
   const double one = 1, beta = j.accumulate ? 1 : 0;
   const float one_f = 1, beta_f = j.accumulate ? 1 : 0;
-  ok(cublasLtMatmul(Library::get().handle(on), &o.description, whole ? static_cast<const void*>(&one) : &one_f,
-                    v.b.data, &o.first, v.a.data, &o.second, whole ? static_cast<const void*>(&beta) : &beta_f,
-                    v.c.data, &o.result, v.c.data, &o.result, &advice.algorithm, workspace.data(), advice.workspace,
-                    on.stream()),
-     on.op());
+  lt_ok(cublasLtMatmul(Library::get().handle(on), &o.description, whole ? static_cast<const void*>(&one) : &one_f,
+                       v.b.data, &o.first, v.a.data, &o.second, whole ? static_cast<const void*>(&beta) : &beta_f,
+                       v.c.data, &o.result, v.c.data, &o.result, &advice.algorithm, workspace.data(), advice.workspace,
+                       on.stream()),
+        on.op());
   return true;
 }
 
@@ -184,7 +185,7 @@ struct Products {
     if (c.numel() == 0) return;
     const On on(c.device, op);
     if (j.k == 0) {
-      if (!j.accumulate) gpu::ok(cudaMemsetAsync(c.data, 0, static_cast<std::size_t>(c.bytes()), on.stream()), op);
+      if (!j.accumulate) ok(cudaMemsetAsync(c.data, 0, static_cast<std::size_t>(c.bytes()), on.stream()), op);
       return;
     }
     if (j.batched_a && !j.batched_b && !j.transpose_a) {  // the rows of all of a's matrices make one matrix

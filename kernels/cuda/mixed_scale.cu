@@ -1,7 +1,7 @@
 // Mixed-scale dense layers: a thread to an output, or to an element of the block's gradient; for the filter's gradient
 // a block of threads to a tap and 32 channels, in parts of the positions.
 #include "kernels/core/kernel.h"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/numbers.cuh"
 #include "kernels/cuda/rows.h"
 #include "kernels/plans/mixed_scale_shape.h"
 
@@ -24,15 +24,15 @@ struct Geometry {
   __device__ int taps() const { return planes * 9; }
 };
 /// Position i of the box.
-struct Place {
+struct BoxPlace {
   Index n, at[3];
-  __device__ Place(Index i, const Geometry& g) {
+  __device__ BoxPlace(Index i, const Geometry& g) {
     for (int d = 2; d >= 0; --d) at[d] = g.begin[d] + i % g.size[d], i /= g.size[d];
     n = i;
   }
 };
 /// First element of the cell that lies `side` times tap t's offset from a place; negative outside of the block.
-__device__ inline Index cell_at(const Geometry& g, const Place& p, int t, int side) {
+__device__ inline Index cell_at(const Geometry& g, const BoxPlace& p, int t, int side) {
   const int steps[3] = {g.planes == 3 ? t / 9 - 1 : 0, t / 3 % 3 - 1, t % 3 - 1};
   Index cell = p.n;
   for (int d = 0; d < 3; ++d) {
@@ -42,24 +42,25 @@ __device__ inline Index cell_at(const Geometry& g, const Place& p, int t, int si
   }
   return cell * g.width;
 }
-__device__ inline Index own_cell(const Geometry& g, const Place& p) {
+__device__ inline Index own_cell(const Geometry& g, const BoxPlace& p) {
   return (((p.n * g.extent[0] + p.at[0]) * g.extent[1] + p.at[1]) * g.extent[2] + p.at[2]) * g.width;
 }
 
-template <class T, class W, class B>
-struct Forward {
+template <class T, class W>
+struct Layer {
   using A = Accumulator<T>;
   T* block;
   const W* w;
-  const B* bias;
+  const void* bias;
+  DType bias_type;
   Geometry g;
 
   /// Taps in the order (row, plane, column), as the CPU adds them.
   template <int n>
   __device__ void operator()(Count<n>, Index i) const {
     const Index o = i % g.outputs;
-    const Place p(i / g.outputs, g);
-    A sum = bias ? static_cast<A>(wide(bias[o])) : A(0);
+    const BoxPlace p(i / g.outputs, g);
+    A sum = bias ? number<A>(bias, bias_type, o) : A(0);
     for (int row = 0; row < 3; ++row)
       for (int plane = 0; plane < g.planes; ++plane)
         for (int column = 0; column < 3; ++column) {
@@ -83,7 +84,7 @@ struct Masked {
 
   template <int n>
   __device__ void operator()(Count<n>, Index i) const {
-    const Index at = own_cell(g, Place(i / g.outputs, g)) + g.channels + i % g.outputs;
+    const Index at = own_cell(g, BoxPlace(i / g.outputs, g)) + g.channels + i % g.outputs;
     if (!(wide(block[at]) > 0)) gradient[at] = 0;
   }
 };
@@ -97,7 +98,7 @@ struct Input {
   template <int n>
   __device__ void operator()(Count<n>, Index i) const {
     const Index c = i % g.channels;
-    const Place p(i / g.channels, g);
+    const BoxPlace p(i / g.channels, g);
     A sum = 0;
     for (Index o = 0; o < g.outputs; ++o)
       for (int t = 0; t < g.taps(); ++t)
@@ -123,7 +124,7 @@ __global__ void __launch_bounds__(block)
   A sum = 0;
   if (c < g.channels)
     for (Index i = begin + below; i < end; i += warps) {
-      const Place p(i, g);
+      const BoxPlace p(i, g);
       const Index from = cell_at(g, p, t, 1);
       if (from >= 0) sum += gradient[own_cell(g, p) + g.channels + o] * wide(features[from + c]);
     }
@@ -133,18 +134,19 @@ __global__ void __launch_bounds__(block)
   for (int i = 1; i < warps; ++i) sum += shared[i][lane];
   parts[(static_cast<Index>(blockIdx.z) * gridDim.x + blockIdx.x) * g.channels + c] = sum;
 }
-template <class S, class A>
+template <class A>
 struct AddParts {
-  S* dw;
+  void* dw;
+  DType type;
   const A* parts;
   Index size, count;
   bool accumulate;
 
   template <int n>
   __device__ void operator()(Count<n>, Index i) const {
-    double sum = accumulate ? static_cast<double>(wide(dw[i])) : 0;
+    double sum = accumulate ? number<double>(dw, type, i) : 0;
     for (Index part = 0; part < count; ++part) sum += static_cast<double>(parts[part * size + i]);
-    dw[i] = rounded<S>(static_cast<Accumulator<S>>(sum));
+    put_number(dw, type, i, sum);
   }
 };
 /// parts [gridDim.y, outputs]: sums of the gradient over a part of the box; blockIdx.x is the output.
@@ -153,7 +155,7 @@ __global__ void __launch_bounds__(block) bias_kernel(double* parts, const A* gra
   const Index begin = places * blockIdx.y / gridDim.y, end = places * (blockIdx.y + 1) / gridDim.y;
   double sum = 0;
   for (Index i = begin + threadIdx.x; i < end; i += block)
-    sum += static_cast<double>(gradient[own_cell(g, Place(i, g)) + g.channels + blockIdx.x]);
+    sum += static_cast<double>(gradient[own_cell(g, BoxPlace(i, g)) + g.channels + blockIdx.x]);
   sum = block_sum(sum);
   if (threadIdx.x == 0) parts[static_cast<Index>(blockIdx.y) * gridDim.x + blockIdx.x] = sum;
 }
@@ -172,12 +174,9 @@ void mixed_scale_layer(View block, View w, View bias, const MixedScaleOptions& o
   dispatch_device_float(block.dtype, op, [&](auto t) {
     using T = decltype(t);
     dispatch_weight<T>(w.dtype, [&](auto filter) {
-      dispatch_weight<T>(bias ? bias.dtype : w.dtype, [&](auto shift) {
-        using W = decltype(filter);
-        using B = decltype(shift);
-        each<1>(on, s.n * s.box_cells() * s.outputs, false,
-                Forward<T, W, B>{block.as<T>(), w.as<const W>(), bias.as<const B>(), Geometry(s)});
-      });
+      using W = decltype(filter);
+      each<1>(on, s.n * s.box_cells() * s.outputs, false,
+              Layer<T, W>{block.as<T>(), w.as<const W>(), bias.data, bias.dtype, Geometry(s)});
     });
   });
 }
@@ -203,7 +202,9 @@ void backward_input(View gradient, View w, const MixedScaleOptions& options) {
     using A = Accumulator<decltype(t)>;
     dispatch_device_float(w.dtype, op, [&](auto filter) {
       using W = decltype(filter);
-      each<1>(on, s.n * s.box_cells() * s.channels, false, Input<A, W>{gradient.as<A>(), w.as<const W>(), Geometry(s)});
+      if constexpr (std::is_same_v<Accumulator<W>, A>)
+        each<1>(on, s.n * s.box_cells() * s.channels, false,
+                Input<A, W>{gradient.as<A>(), w.as<const W>(), Geometry(s)});
     });
   });
 }
@@ -225,11 +226,8 @@ void backward_weight(View dw, View dbias, View features, View gradient, const Mi
     const dim3 grid(static_cast<unsigned>(terms), static_cast<unsigned>(tiles), static_cast<unsigned>(parts));
     run(on, grid, block, filter_kernel<T>, sums.as<A>(), features.as<const T>(), gradient.as<const A>(), Geometry(s),
         places);
-    dispatch_weight<T>(dw.dtype, [&](auto type) {
-      using S = decltype(type);
-      each<1>(on, terms * s.channels, false,
-              AddParts<S, A>{dw.as<S>(), sums.as<const A>(), terms * s.channels, parts, accumulate});
-    });
+    each<1>(on, terms * s.channels, false,
+            AddParts<A>{dw.data, dw.dtype, sums.as<const A>(), terms * s.channels, parts, accumulate});
     if (!dbias) return;
     const Index strips = std::clamp<Index>(std::min(ceil_div(blocks, s.outputs), places / (4 * block)), 1, 1024);
     const Scratch strip_sums(on, static_cast<std::size_t>(strips * s.outputs) * sizeof(double));

@@ -144,7 +144,7 @@ void max_pool(View y, View index, View x, const PoolOptions& o) {
   const On on(y.device, kernel::MaxPool::name);
   dispatch_device_float(x.dtype, on.op(), [&]<class T>(T) {
     with_index(index.dtype, [&]<class I>(I) {
-      constexpr int n = std::min(pack<T>, pack<I>);
+      constexpr int n = sizeof(T) == 8 || sizeof(I) > 1 ? 1 : pack<T>;  // windows of more cells than u8 counts are rare
       T* to = y.as<T>();
       I* at = index.as<I>();
       const T* from = x.as<const T>();
@@ -161,7 +161,7 @@ void max_pool_backward(View dx, View dy, View index, const PoolOptions& o) {
   const On on(dx.device, kernel::MaxPoolBackward::name);
   dispatch_device_float(dx.dtype, on.op(), [&]<class T>(T) {
     with_index(index.dtype, [&]<class I>(I) {
-      constexpr int n = std::min(pack<T>, pack<I>);
+      constexpr int n = sizeof(T) == 8 || sizeof(I) > 1 ? 1 : pack<T>;  // windows of more cells than u8 counts are rare
       T* to = dx.as<T>();
       const T* from = dy.as<const T>();
       const I* at = index.as<const I>();
@@ -181,7 +181,7 @@ void avg_pool(View y, View x, const PoolOptions& o) {
   if (y.numel() == 0) return;
   const On on(y.device, kernel::AvgPool::name);
   dispatch_device_float(x.dtype, on.op(), [&]<class T>(T) {
-    constexpr int n = pack<T>;
+    constexpr int n = sizeof(T) == 8 ? 1 : pack<T>;
     const bool vector = s.channels % n == 0 && aligned(y.data, x.data);
     start(on, s, s.out_cells() * s.channels, vector ? n : 1, vector ? avg_pool_kernel<T, n> : avg_pool_kernel<T, 1>,
           y.as<T>(), x.as<const T>(), whole_window(s, o));
@@ -193,7 +193,7 @@ void avg_pool_backward(View dx, View dy, const PoolOptions& o) {
   if (dx.numel() == 0) return;
   const On on(dx.device, kernel::AvgPoolBackward::name);
   dispatch_device_float(dx.dtype, on.op(), [&]<class T>(T) {
-    constexpr int n = pack<T>;
+    constexpr int n = sizeof(T) == 8 ? 1 : pack<T>;
     const bool vector = s.channels % n == 0 && aligned(dx.data, dy.data);
     start(on, s, s.in_cells() * s.channels, vector ? n : 1,
           vector ? avg_pool_backward_kernel<T, n> : avg_pool_backward_kernel<T, 1>, dx.as<T>(), dy.as<const T>(),

@@ -19,12 +19,15 @@ struct Largest {
   }
 };
 
-// What is made of the elements: struct of T, Sum (what a thread gathers them in), Op, add(), none<V>().
+// What is made of the elements: struct of T, Sum (what a thread gathers them in), Op, add(), none<V>(); width: elements
+// that are read at once.
 template <class Element>
 struct SumOf : AddUp<1> {
   using T = Element;
   using Sum = Accumulator<T>;
   using Op = Plus;
+  static constexpr bool largest = false;
+  static constexpr int width = pack<T>;
   __device__ static void add(Sum& sum, T v) { sum += wide(v); }
 };
 template <class Element>
@@ -40,6 +43,8 @@ struct LargestOf : Largest {
   using T = Element;
   using Sum = Accumulator<T>;
   using Op = Larger;
+  static constexpr bool largest = true;
+  static constexpr int width = 1;
   __device__ static void add(Sum& best, T v) { best = Larger{}(best, wide(v)); }
 };
 
@@ -49,13 +54,13 @@ struct Stretches {
 };
 
 /// What a team makes of part `part` of so many, of `width` elements.
-template <class Team, int n, class P>
-__device__ double stretch_part(const typename P::T* from, Index width, Index part, Index parts) {
+template <int n, class P>
+__device__ double stretch_part(const Team& team, const typename P::T* from, Index width, Index part, Index parts) {
   using A = typename P::Sum;
   constexpr int ahead = 4, run = 64;  // packs that a thread reads at once; packs gathered before f64 takes over
   const Index packs = width / n, end = packs * (part + 1) / parts;
   double total = P::template none<double>();
-  for (Index at = packs * part / parts + Team::rank(); at < end;) {
+  for (Index at = packs * part / parts + team.rank(); at < end;) {
     A acc[n];
 #pragma unroll
     for (A& a : acc) a = P::template none<A>();
@@ -63,68 +68,63 @@ __device__ double stretch_part(const typename P::T* from, Index width, Index par
       Pack<typename P::T, n> next[ahead];
 #pragma unroll
       for (int u = 0; u < ahead; ++u)
-        if (at + u * Team::size < end) next[u] = load<n>(from + (at + u * Team::size) * n);
+        if (at + u * team.size < end) next[u] = load<n>(from + (at + u * team.size) * n);
 #pragma unroll
       for (int u = 0; u < ahead; ++u)
-        if (at + u * Team::size < end)
+        if (at + u * team.size < end)
 #pragma unroll
           for (int j = 0; j < n; ++j) P::add(acc[j], next[u].v[j]);
-      at += ahead * Team::size;
+      at += ahead * team.size;
     }
 #pragma unroll
     for (const A& a : acc) total = typename P::Op{}(total, static_cast<double>(a));
   }
-  const Index tail = packs * n + Team::rank();  // fewer than n elements, of the last part
+  const Index tail = packs * n + team.rank();  // fewer than n elements, of the last part
   if (part == parts - 1 && tail < width) {
     A last = P::template none<A>();
     P::add(last, from[tail]);
     total = typename P::Op{}(total, static_cast<double>(last));
   }
-  return Team::combine(total, P::template none<double>(), typename P::Op{});
+  return team.combine(total, P::template none<double>(), typename P::Op{});
 }
 
-/// partials[row][part]
-template <class Team, int n, class P>
-__global__ void __launch_bounds__(block) stretch_parts(Stretches s, const typename P::T* x, double* partials) {
-  for (Index k = Team::first(); k < s.rows * s.parts; k += Team::step()) {
-    const Index row = k / s.parts;
-    const double total = stretch_part<Team, n, P>(x + row * s.width, s.width, k - row * s.parts, s.parts);
-    if (Team::rank() == 0) partials[k] = total;
-  }
-}
-
-/// The same of stretches of x that begin and end where slices says. n: of those that begin at a multiple of it.
+/// partials[row][part]. slices: where the stretches of x begin and end, or null for rows side by side. vector: those
+/// that begin at a multiple of n may be read 16 bytes at a time.
 template <int n, class P>
 __global__ void __launch_bounds__(block)
-    slice_parts(Stretches s, const typename P::T* x, const Index* slices, double* partials) {
-  using Whole = Team<block>;
-  for (Index k = Whole::first(); k < s.rows * s.parts; k += Whole::step()) {
-    const Index row = k / s.parts, begin = slices[2 * row], width = slices[2 * row + 1] - begin;
-    const double total = begin % n == 0 ? stretch_part<Whole, n, P>(x + begin, width, k - row * s.parts, s.parts)
-                                        : stretch_part<Whole, 1, P>(x + begin, width, k - row * s.parts, s.parts);
-    if (Whole::rank() == 0) partials[k] = total;
+    stretch_parts(Team team, Stretches s, const typename P::T* x, const Index* slices, bool vector, double* partials) {
+  for (Index k = team.first(); k < s.rows * s.parts; k += team.step()) {
+    const Index row = k / s.parts, part = k - row * s.parts;
+    const Index begin = slices ? slices[2 * row] : row * s.width;
+    const Index width = slices ? slices[2 * row + 1] - begin : s.width;
+    const double total = vector && begin % n == 0 ? stretch_part<n, P>(team, x + begin, width, part, s.parts)
+                                                  : stretch_part<1, P>(team, x + begin, width, part, s.parts);
+    if (team.rank() == 0) partials[k] = total;
   }
 }
 
-/// y[row] = the parts together, times scale; T: y's type.
-template <class P, class T>
+/// y[row] = the parts together, times scale.
+template <class T>
 struct MergeStretches {
   T* y;
   const double* partials;
   Index parts;
+  bool largest;
   double scale;
 
-  template <class Team, int n>
-  __device__ void operator()(Team, Count<n>, Index row) const {
-    double total = P::template none<double>();
-    for (Index i = Team::rank(); i < parts; i += Team::size) total = typename P::Op{}(total, partials[row * parts + i]);
-    total = Team::combine(total, P::template none<double>(), typename P::Op{});
-    if (Team::rank() == 0) y[row] = rounded<T>(static_cast<Accumulator<T>>(total * scale));
+  template <int n>
+  __device__ void operator()(const Team& team, Count<n>, Index row) const {
+    const auto both = [this](double a, double b) { return largest ? Larger{}(a, b) : a + b; };
+    const double none = largest ? -std::numeric_limits<double>::infinity() : 0;
+    double total = none;
+    for (Index i = team.rank(); i < parts; i += team.size) total = both(total, partials[row * parts + i]);
+    total = team.combine(total, none, both);
+    if (team.rank() == 0) y[row] = rounded<T>(static_cast<Accumulator<T>>(total * scale));
   }
 };
 
-/// Parts of so many stretches of `width` elements: a thread has 16 packs at least, and there are four blocks to a
-/// multiprocessor at most, where rows allow it.
+/// A thread of a part has 16 packs at least, and there are four blocks to a multiprocessor at most, where rows allow
+/// it.
 template <class T>
 Stretches cut_stretches(const On& on, Index rows, Index width) {
   const Index most = std::max<Index>(static_cast<Index>(on.multiprocessors()) * 4 / rows, 1);
@@ -132,40 +132,19 @@ Stretches cut_stretches(const On& on, Index rows, Index width) {
 }
 
 template <class P, class T>
-void reduce_rows(const On& on, T* y, const typename P::T* x, Index rows, Index width, double scale) {
-  constexpr int n = pack<typename P::T>;
-  const Stretches s = cut_stretches<typename P::T>(on, rows, width);
-  const Scratch partials(on, static_cast<std::size_t>(rows * s.parts) * sizeof(double));
-  const bool vector = aligned(x) && (rows == 1 || width % n == 0), small = width <= 2048;
-  const auto start = [&](auto kernel, int teams) {
-    run(on, blocks_for(on, rows * s.parts, teams), block, kernel, s, x, partials.as<double>());
-  };
-  if (vector && small)
-    start(stretch_parts<Team<warp>, n, P>, Team<warp>::per_block);
-  else if (vector)
-    start(stretch_parts<Team<block>, n, P>, 1);
-  else if (small)
-    start(stretch_parts<Team<warp>, 1, P>, Team<warp>::per_block);
-  else
-    start(stretch_parts<Team<block>, 1, P>, 1);
-  each_row_by<Team<warp>, 1>(on, rows, MergeStretches<P, T>{y, partials.as<const double>(), s.parts, scale});
+void reduce_stretches(const On& on, T* y, const typename P::T* x, const Stretches& s, const Index* slices,
+                      double scale) {
+  constexpr int n = P::width;
+  const Scratch partials(on, static_cast<std::size_t>(s.rows * s.parts) * sizeof(double));
+  const bool vector = aligned(x) && (slices || s.rows == 1 || s.width % n == 0);
+  const Team team{!slices && s.width <= 2048 ? warp : block};
+  run(on, blocks_for(on, s.rows * s.parts, team.per_block()), block, stretch_parts<n, P>, team, s, x, slices, vector,
+      partials.as<double>());
+  each_row_by<1>(on, Team{warp}, s.rows, MergeStretches<T>{y, partials.as<const double>(), s.parts, P::largest, scale});
 }
-
-/// Of so many slices of x's `total` elements, as if all were about as long.
-template <class P>
-void reduce_slices(const On& on, double* y, const typename P::T* x, Index total, const Index* slices, Index count) {
-  constexpr int n = pack<typename P::T>;
-  Stretches s = cut_stretches<typename P::T>(on, 1, total);
-  s.rows = count, s.parts = ceil_div(s.parts, count);
-  const Scratch partials(on, static_cast<std::size_t>(count * s.parts) * sizeof(double));
-  const auto start = [&](auto kernel) {
-    run(on, blocks_for(on, count * s.parts, 1), block, kernel, s, x, slices, partials.as<double>());
-  };
-  if (aligned(x))
-    start(slice_parts<n, P>);
-  else
-    start(slice_parts<1, P>);
-  each_row_by<Team<warp>, 1>(on, count, MergeStretches<P, double>{y, partials.as<const double>(), s.parts, 1});
+template <class P, class T>
+void reduce_rows(const On& on, T* y, const typename P::T* x, Index rows, Index width, double scale) {
+  reduce_stretches<P>(on, y, x, cut_stretches<typename P::T>(on, rows, width), nullptr, scale);
 }
 
 template <class T>
@@ -254,8 +233,7 @@ void reduce(View y, View x, ReduceKind kind) {
       return largest ? reduce_rows<LargestOf<T>>(on, to, from, l.outer, l.reduced, 1)
                      : reduce_rows<SumOf<T>>(on, to, from, l.outer, l.reduced, l.scale);
     if (largest)
-      reduce_columns(on, l.outer, l.reduced, l.inner, aligned(from), ColumnLargest<T>{{{}, from}},
-                     StoreScaled<T>{to, 1});
+      reduce_columns_by<1>(on, l.outer, l.reduced, l.inner, ColumnLargest<T>{{{}, from}}, StoreScaled<T>{to, 1});
     else
       reduce_columns(on, l.outer, l.reduced, l.inner, aligned(from), ColumnSum<T>{{}, from},
                      StoreScaled<T>{to, l.scale});
@@ -269,26 +247,22 @@ struct FirstLargest {
   const T* x;
   Index width;
 
-  template <class Team, int n>
-  __device__ void operator()(Team, Count<n>, Index row) const {
+  template <int n>
+  __device__ void operator()(const Team& team, Count<n>, Index row) const {
     using A = Accumulator<T>;
     constexpr Index none = std::numeric_limits<Index>::max();
     constexpr A lowest = -std::numeric_limits<A>::infinity();
     const T* from = x + row * width;
     A best = lowest;
     Index at = none;
-    for (Index i = Team::rank() * n; i < width; i += Team::size * n) {
-      const Pack<T, n> next = load<n>(from + i);
-#pragma unroll
-      for (int j = 0; j < n; ++j) {
-        const A v = wide(next.v[j]);
-        if (at == none || v > best || (v != v && best == best)) best = v, at = i + j;
-      }
+    for (Index i = team.rank(); i < width; i += team.size) {
+      const A v = wide(from[i]);
+      if (at == none || v > best || (v != v && best == best)) best = v, at = i;
     }
-    const A all = Team::combine(best, lowest, Larger{});
+    const A all = team.combine(best, lowest, Larger{});
     const bool mine = best == all || (best != best && all != all);
-    at = Team::combine(mine ? at : none, none, Smaller{});
-    if (Team::rank() == 0) index[row] = at;
+    at = team.combine(mine ? at : none, none, Smaller{});
+    if (team.rank() == 0) index[row] = at;
   }
 };
 
@@ -299,8 +273,8 @@ void argmax(View index, View x) {
   dispatch_device_float(x.dtype, op, [&](auto t) {
     using T = decltype(t);
     const Index width = row_width(x.shape);
-    each_row<T>(on, row_count(x.shape), width, aligned(x.data),
-                FirstLargest<T>{index.as<Index>(), x.as<const T>(), width});
+    each_row_by<1>(on, Team{width <= 256 ? warp : block}, row_count(x.shape),
+                   FirstLargest<T>{index.as<Index>(), x.as<const T>(), width});
   });
 }
 
@@ -312,10 +286,9 @@ void sum_squares(View sums, View x, View slices) {
   dispatch_device_float(x.dtype, op, [&](auto t) {
     using P = SquaresOf<decltype(t)>;
     const auto* from = x.as<const decltype(t)>();
-    if (slices)
-      reduce_slices<P>(on, sums.as<double>(), from, x.numel(), slices.as<const Index>(), sums.numel());
-    else
-      reduce_rows<P>(on, sums.as<double>(), from, 1, x.numel(), 1);
+    Stretches s = cut_stretches<decltype(t)>(on, 1, x.numel());  // slices: as if all were about as long
+    if (slices) s.rows = sums.numel(), s.parts = ceil_div(s.parts, s.rows);
+    reduce_stretches<P>(on, sums.as<double>(), from, s, slices.as<const Index>(), 1);
   });
 }
 

@@ -7,9 +7,9 @@ namespace trireme::gpu {
 namespace {
 
 /// Element i of [N, extents..., C] as its place along each axis.
-struct Place {
+struct ElementPlace {
   Index n, at[3], channel;
-  __device__ Place(Index i, const Index (&extent)[3], Index channels) {
+  __device__ ElementPlace(Index i, const Index (&extent)[3], Index channels) {
     channel = i % channels, i /= channels;
     for (int d = 2; d >= 0; --d) at[d] = i % extent[d], i /= extent[d];
     n = i;
@@ -17,7 +17,7 @@ struct Place {
 };
 
 template <class T>
-struct Forward {
+struct Resample {
   using A = Accumulator<T>;
   T* y;
   const T* x;
@@ -27,7 +27,7 @@ struct Forward {
   template <int n>
   __device__ void operator()(Count<n>, Index i) const {
     const Index extent[3] = {axis[0].out, axis[1].out, axis[2].out};
-    const Place p(i, extent, channels);
+    const ElementPlace p(i, extent, channels);
     const ResampleTaps a = resample_taps(axis[0], p.at[0]), b = resample_taps(axis[1], p.at[1]),
                        c = resample_taps(axis[2], p.at[2]);
     A sum = 0;
@@ -42,7 +42,7 @@ struct Forward {
 };
 
 template <class T>
-struct Backward {
+struct ResampleBackward {
   using A = Accumulator<T>;
   T* dx;
   const T* dy;
@@ -52,7 +52,7 @@ struct Backward {
   template <int n>
   __device__ void operator()(Count<n>, Index i) const {
     const Index extent[3] = {axis[0].in, axis[1].in, axis[2].in};
-    const Place p(i, extent, channels);
+    const ElementPlace p(i, extent, channels);
     A sum = 0;
     for (Index u = first_resampled(axis[0], p.at[0]); u < last_resampled(axis[0], p.at[0]); ++u) {
       const double a = resample_taps(axis[0], u).share_of(p.at[0]);
@@ -77,7 +77,7 @@ void resample(View y, View x, const ResampleAxes& axes) {
   dispatch_device_float(x.dtype, kernel::Resample::name, [&](auto t) {
     using T = decltype(t);
     each<1>(on, y.numel(), false,
-            Forward<T>{y.as<T>(), x.as<const T>(), {s.axis[0], s.axis[1], s.axis[2]}, s.channels});
+            Resample<T>{y.as<T>(), x.as<const T>(), {s.axis[0], s.axis[1], s.axis[2]}, s.channels});
   });
 }
 void resample_backward(View dx, View dy, const ResampleAxes& axes) {
@@ -86,7 +86,7 @@ void resample_backward(View dx, View dy, const ResampleAxes& axes) {
   dispatch_device_float(dx.dtype, kernel::ResampleBackward::name, [&](auto t) {
     using T = decltype(t);
     each<1>(on, dx.numel(), false,
-            Backward<T>{dx.as<T>(), dy.as<const T>(), {s.axis[0], s.axis[1], s.axis[2]}, s.channels});
+            ResampleBackward<T>{dx.as<T>(), dy.as<const T>(), {s.axis[0], s.axis[1], s.axis[2]}, s.channels});
   });
 }
 

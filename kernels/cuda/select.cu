@@ -3,7 +3,7 @@
 
 #include "kernels/core/kernel.h"
 #include "kernels/cuda/ids.cuh"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/numbers.cuh"
 #include "kernels/plans/select_checks.h"
 
 namespace trireme::gpu {
@@ -12,36 +12,24 @@ namespace {
 /// How far an operand's elements are apart: 0 of one that serves all of y.
 Index step_of(const View& v) { return v.numel() == 1 ? 0 : 1; }
 
-template <class T>
 struct Compared {
   std::uint8_t* y;
-  const T *a, *b;
+  const void *a, *b;
   Index step_a, step_b;
+  DType type;
   Comparison how;
   template <int n>
   __device__ void operator()(Count<n>, Index i) const {
-    y[i] = compares(how, wide(a[i * step_a]), wide(b[i * step_b]));
+    with_number(type, [&](auto t) {
+      using A = decltype(t);
+      y[i] = compares(how, number<A>(a, type, i * step_a), number<A>(b, type, i * step_b));
+    });
   }
 };
 void compare(View y, View a, View b, Comparison how) {
   check_compare(y, a, b);
   const On on(y.device, kernel::Compare::name);
-  dispatch_any(a.dtype, [&](auto t) {
-    using T = decltype(t);
-    each<1>(on, y.numel(), false,
-            Compared<T>{y.as<std::uint8_t>(), a.as<const T>(), b.as<const T>(), step_of(a), step_of(b), how});
-  });
-}
-
-/// Calls f with an unsigned integer of as many bytes.
-template <class F>
-void with_bytes(DType type, F&& f) {
-  switch (size_of(type)) {
-    case 1: return f(std::uint8_t{});
-    case 2: return f(std::uint16_t{});
-    case 4: return f(std::uint32_t{});
-    default: return f(std::uint64_t{});
-  }
+  each<1>(on, y.numel(), false, Compared{y.as<std::uint8_t>(), a.data, b.data, step_of(a), step_of(b), a.dtype, how});
 }
 
 template <class T>
@@ -90,16 +78,26 @@ void gather(View y, View x, View ids) {
   });
 }
 
-/// Calls f(T{}) with a floating type, or with Index for i64.
+/// Calls f(A{}) with float or double for floating types, with Index for i64.
 template <class F>
-void dispatch_float_or_i64(DType type, std::string_view op, F&& f) {
-  type == DType::i64 ? f(Index{}) : dispatch_device_float(type, op, f);
+void with_sum(DType type, std::string_view op, const F& f) {
+  check(is_float(type) || type == DType::i64, op, "wants a floating type (f32, f64, bf16, f16) or i64, got {}",
+        name_of(type));
+  with_number(type, f);
+}
+template <class A>
+__device__ void put_sum(void* to, DType type, Index i, A v) {
+  if constexpr (std::is_integral_v<A>)
+    static_cast<Index*>(to)[i] = static_cast<Index>(v);
+  else
+    put_number(to, type, i, v);
 }
 
-template <class T>
+template <class A>
 struct AddColumn {
-  T* y;
-  const T* x;
+  void* y;
+  const void* x;
+  DType type;
   Ids ids;
   Index count, c;
   template <int n>
@@ -107,8 +105,8 @@ struct AddColumn {
     for (Index i = 0; i < count; ++i) {
       const Index at = (k / c * count + i) * c + k % c, to = ids.of(at);
       if (to < 0) continue;
-      T& sum = y[(k / c * ids.rows + to) * c + k % c];
-      sum = rounded<T>(wide(sum) + wide(x[at]));
+      const Index sum = (k / c * ids.rows + to) * c + k % c;
+      put_sum(y, type, sum, number<A>(y, type, sum) + number<A>(x, type, at));
     }
   }
 };
@@ -116,69 +114,76 @@ void scatter_add(View y, View x, View ids) {
   constexpr auto op = kernel::ScatterAdd::name;
   check_gather(x, y, ids, op);
   const On on(y.device, op);
-  dispatch_float_or_i64(y.dtype, op, [&](auto t) {
-    using T = decltype(t);
+  with_sum(y.dtype, op, [&](auto a) {
     each<1>(on, x.shape[0] * x.shape[2], false,
-            AddColumn<T>{y.as<T>(), x.as<const T>(), Ids{ids.as<const Index>(), y.shape[1], on.fault()}, x.shape[1],
-                         x.shape[2]});
+            AddColumn<decltype(a)>{y.data, x.data, y.dtype, Ids{ids.as<const Index>(), y.shape[1], on.fault()},
+                                   x.shape[1], x.shape[2]});
   });
 }
 
 /// An element finds its place by counting those before it: n^2 comparisons for a row of n.
-template <class T>
+template <class A>
 struct Placed {
-  T* values;
+  void* values;
   Index* index;
-  const T* x;
+  const void* x;
+  DType type;
   Index width, most;
   bool descending;
   template <int n>
   __device__ void operator()(Count<n>, Index i) const {
     const Index row = i / width, own = i % width;
-    const T* from = x + row * width;
-    const auto v = wide(from[own]);
+    const A v = number<A>(x, type, i);
     Index place = 0;
     for (Index j = 0; j < width; ++j) {
-      const auto other = wide(from[j]);
+      const A other = number<A>(x, type, row * width + j);
       place += sorts_before(other, v, descending) || (j < own && !sorts_before(v, other, descending));
     }
-    if (place < most) values[row * most + place] = from[own], index[row * most + place] = own;
+    if (place >= most) return;
+    index[row * most + place] = own;
+    const auto copy = [&](auto t) {
+      using T = decltype(t);
+      static_cast<T*>(values)[row * most + place] = static_cast<const T*>(x)[i];
+    };
+    is_float(type) ? with_float(type, copy) : with_integer(type, copy);
   }
 };
 void sort(View values, View index, View x, bool descending) {
   check_sort(values, index, x);
   const On on(x.device, kernel::Sort::name);
-  dispatch_any(x.dtype, [&](auto t) {
-    using T = decltype(t);
-    each<1>(on, x.numel(), false,
-            Placed<T>{values.as<T>(), index.as<Index>(), x.as<const T>(), x.shape[1], values.shape[1], descending});
+  with_number(x.dtype, [&](auto a) {
+    each<1>(
+        on, x.numel(), false,
+        Placed<decltype(a)>{values.data, index.as<Index>(), x.data, x.dtype, x.shape[1], values.shape[1], descending});
   });
 }
 
-template <class T>
+/// A: double, or Index for i64, whose sums overflow into their lowest bits.
+template <class A>
 struct ScanColumn {
-  T* y;
-  const T* x;
+  void* y;
+  const void* x;
+  DType type;
   Index length, c;
   ScanOptions o;
   template <int n>
   __device__ void operator()(Count<n>, Index k) const {
-    using Wide = std::conditional_t<std::is_integral_v<T>, std::uint64_t, double>;
+    using Wide = std::conditional_t<std::is_integral_v<A>, std::uint64_t, A>;
     Wide all = o.kind == ScanKind::sum ? 0 : 1;
     for (Index i = 0; i < length; ++i) {
       const Index at = (k / c * length + (o.reverse ? length - 1 - i : i)) * c + k % c;
-      const auto v = static_cast<Wide>(wide(x[at])), before = all;
+      const auto v = static_cast<Wide>(number<A>(x, type, at)), before = all;
       all = o.kind == ScanKind::sum ? all + v : all * v;
-      y[at] = rounded<T>(static_cast<ComputeType<T>>(o.exclusive ? before : all));
+      put_sum(y, type, at, o.exclusive ? before : all);
     }
   }
 };
 void scan(View y, View x, const ScanOptions& o) {
   check_scan(y, x);
   const On on(y.device, kernel::Scan::name);
-  dispatch_float_or_i64(y.dtype, kernel::Scan::name, [&](auto t) {
-    using T = decltype(t);
-    each<1>(on, x.shape[0] * x.shape[2], false, ScanColumn<T>{y.as<T>(), x.as<const T>(), x.shape[1], x.shape[2], o});
+  with_sum(y.dtype, kernel::Scan::name, [&](auto a) {
+    using A = std::conditional_t<std::is_integral_v<decltype(a)>, Index, double>;
+    each<1>(on, x.shape[0] * x.shape[2], false, ScanColumn<A>{y.data, x.data, y.dtype, x.shape[1], x.shape[2], o});
   });
 }
 

@@ -4,7 +4,7 @@
 #include "kernels/core/kernel.h"
 #include "kernels/cuda/divide.cuh"
 #include "kernels/cuda/ids.cuh"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/numbers.cuh"
 
 namespace trireme::gpu {
 namespace {
@@ -158,12 +158,7 @@ void permute(View y, View x, const Shape& order) {
   loop.erase(inner);
   loop.erase(0);
   const Transposition t{height, width, y_step, x_step, {}, {}, {}, {}, 0, 0, OuterLoop(loop)};
-  switch (size) {
-    case 1: return transpose<std::uint8_t>(on, y, x, t, loop.count());
-    case 2: return transpose<std::uint16_t>(on, y, x, t, loop.count());
-    case 4: return transpose<std::uint32_t>(on, y, x, t, loop.count());
-    default: return transpose<std::uint64_t>(on, y, x, t, loop.count());
-  }
+  with_bytes(y.dtype, [&](auto u) { transpose<decltype(u)>(on, y, x, t, loop.count()); });
 }
 
 template <class U>
@@ -209,16 +204,10 @@ void take(View y, View x, View ids) {
   detail::check_take(y, x, ids, kernel::Take::name);
   const On on(y.device, kernel::Take::name);
   const Ids rows{ids.as<const Index>(), x.shape[1], on.fault()};
-  const auto launch = [&](auto u) {
+  with_bytes(x.dtype, [&](auto u) {
     using U = decltype(u);
     each<1>(on, y.numel(), false, TakeRows<U>{y.as<U>(), x.as<const U>(), rows, y.shape[1], x.shape[2]});
-  };
-  switch (size_of(x.dtype)) {
-    case 1: return launch(std::uint8_t{});
-    case 2: return launch(std::uint16_t{});
-    case 4: return launch(std::uint32_t{});
-    default: return launch(std::uint64_t{});
-  }
+  });
 }
 
 void take_backward(View dx, View dy, View ids) {

@@ -1,20 +1,32 @@
-// Binary formulas with NumPy broadcasting: kernel::Zip.
+// Binary formulas with NumPy broadcasting: kernel::Zip. Kernels choose the formula at run time, once per pack: waiting
+// for memory takes longer. All integers share one kernel, which computes them in 64 bits: the lowest are the result.
 #include "kernels/contracts/elementwise.h"
 #include "kernels/core/kernel.h"
+#include "kernels/cuda/choice.cuh"
 #include "kernels/cuda/divide.cuh"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/numbers.cuh"
 #include "kernels/formulas/pointwise.h"
 
 namespace trireme::gpu {
 namespace {
 
+using Binary = Formulas<pointwise::EachBinary<std::type_identity>>;
+
+/// p becomes the formula's value of p and q.
+template <class T, int n>
+__device__ void combine(const Choice& formula, Pack<T, n>& p, const Pack<T, n>& q) {
+  Binary::with(formula, [&](auto f) {
+    for (int j = 0; j < n; ++j) p.v[j] = rounded<T>(f.value(wide(p.v[j]), wide(q.v[j])));
+  });
+}
+
 /// Both operands lie as y does, or hold one number.
-template <class F, class T>
+template <class T>
 struct SameLayout {
   T* y;
   const T *a, *b;
   bool one_a, one_b;
-  F f;
+  Choice formula;
 
   template <int n>
   __device__ static Pack<T, n> take(const T* from, bool one, Index i) {
@@ -27,8 +39,7 @@ struct SameLayout {
   template <int n>
   __device__ void operator()(Count<n>, Index i) const {
     Pack<T, n> p = take<n>(a, one_a, i);
-    const Pack<T, n> q = take<n>(b, one_b, i);
-    for (int j = 0; j < n; ++j) p.v[j] = rounded<T>(f.value(wide(p.v[j]), wide(q.v[j])));
+    combine(formula, p, take<n>(b, one_b, i));
     store(y + i, p);
   }
 };
@@ -41,13 +52,13 @@ using Loop = detail::StridedLoop<2>;
 enum class Access : std::uint8_t { dense, even, single };
 
 /// Any broadcast.
-template <class F, class T>
+template <class T>
 struct Broadcast {
   T* y;
   const T* operand[2];
   Access access[2];
   DeviceLoop<Small, 2> loop;
-  F f;
+  Choice formula;
 
   template <int n>
   __device__ void take(Pack<T, n>& p, int which, Small i, Small at) const {
@@ -74,7 +85,7 @@ struct Broadcast {
         for (int o = 0; o < 2; ++o)
           if (access[o] == Access::single) p[o].v[j] = operand[o][at.of[o]];
       }
-    for (int j = 0; j < n; ++j) p[0].v[j] = rounded<T>(f.value(wide(p[0].v[j]), wide(p[1].v[j])));
+    combine(formula, p[0], p[1]);
     store(y + i, p[0]);
   }
 };
@@ -92,14 +103,14 @@ Access access_of(const Loop& loop, std::size_t operand, const void* data, int wi
   return all_dense ? Access::dense : even ? Access::even : Access::single;
 }
 
-template <class F, class T>
-void launch(const On& on, const Loop& loop, T* y, const T* a, const T* b, F f) {
+template <class T>
+void launch(const On& on, const Loop& loop, T* y, const T* a, const T* b, const Choice& formula) {
   const Index n = loop.count();
   if (n == 0) return;
   if (loop.rank == 1) {
     const bool one_a = loop.step[0][0] == 0, one_b = loop.step[0][1] == 0;
     const bool vector = aligned(y, one_a ? nullptr : a, one_b ? nullptr : b);
-    return each<pack<T>>(on, n, vector, SameLayout<F, T>{y, a, b, one_a, one_b, f});
+    return each<pack<T>>(on, n, vector, SameLayout<T>{y, a, b, one_a, one_b, formula});
   }
   if (n > most_elements) {  // slabs of the outermost axis
     const int outer = loop.rank - 1;
@@ -108,24 +119,60 @@ void launch(const On& on, const Loop& loop, T* y, const T* a, const T* b, F f) {
       Loop part = loop;
       part.extent[outer] = std::min(most, loop.extent[outer] - k);
       if (part.extent[outer] == 1) --part.rank;
-      launch(on, part, y + k * slab, a + k * loop.step[outer][0], b + k * loop.step[outer][1], f);
+      launch(on, part, y + k * slab, a + k * loop.step[outer][0], b + k * loop.step[outer][1], formula);
     }
     return;
   }
   const Access of_a = access_of(loop, 0, a, pack<T>), of_b = access_of(loop, 1, b, pack<T>);
   const bool vector = aligned(y, of_a == Access::dense ? a : nullptr, of_b == Access::dense ? b : nullptr);
-  each<pack<T>>(on, n, vector, Broadcast<F, T>{y, {a, b}, {of_a, of_b}, DeviceLoop<Small, 2>(loop), f});
+  each<pack<T>>(on, n, vector, Broadcast<T>{y, {a, b}, {of_a, of_b}, DeviceLoop<Small, 2>(loop), formula});
+}
+
+struct Integers {
+  void* y;
+  const void* operand[2];
+  DType type;
+  DeviceLoop<Index, 2> loop;
+  Choice formula;
+
+  template <int n>
+  __device__ void operator()(Count<n>, Index i) const {
+    const auto at = loop.offset(i);
+    const auto v =
+        value(number<std::int64_t>(operand[0], type, at.of[0]), number<std::int64_t>(operand[1], type, at.of[1]));
+    with_integer(type, [&](auto t) { static_cast<decltype(t)*>(y)[i] = static_cast<decltype(t)>(v); });
+  }
+
+ private:
+  __device__ std::int64_t value(std::int64_t a, std::int64_t b) const {
+    std::int64_t v = 0;
+    Binary::with(formula, [&]<class F>(F f) {
+      if constexpr (requires { F::integers; }) v = f.value(a, b);
+    });
+    return v;
+  }
+};
+
+void zip_by(std::string_view op, bool integers, const View& y, const View& a, const View& b, const Choice& formula) {
+  const Loop loop = detail::plan_broadcast(y, a, b, op);
+  const On on(y.device, op);
+  if (integers && !is_float(y.dtype))
+    return each<1>(on, y.numel(), false,
+                   Integers{y.data,
+                            {a.data, b.data},
+                            y.dtype == DType::boolean ? DType::u8 : y.dtype,
+                            DeviceLoop<Index, 2>(loop),
+                            formula});
+  dispatch_device_float(y.dtype, op, [&](auto t) {
+    using T = decltype(t);
+    launch(on, loop, y.as<T>(), a.as<const T>(), b.as<const T>(), formula);
+  });
 }
 
 template <class F>
 void zip(View y, View a, View b, F f) {
-  const Loop loop = detail::plan_broadcast(y, a, b, F::name);
-  const On on(y.device, F::name);
-  const auto floats = [](DType type, std::string_view op, auto&& g) { return dispatch_device_float(type, op, g); };
-  pointwise::dispatch<F>(y.dtype, floats, [&](auto t) {
-    using T = decltype(t);
-    launch(on, loop, y.as<T>(), a.as<const T>(), b.as<const T>(), f);
-  });
+  zip_by(
+      F::name, requires { F::integers; }, y, a, b, Binary::choice(f));
 }
 
 template <class F>
@@ -133,7 +180,7 @@ struct CudaBinaryFormula {
   Kernel<kernel::Zip<F>> forward{DeviceKind::cuda, zip<F>};
 };
 
-const pointwise::EachBinary<CudaBinaryFormula> formulas_cuda;
+const pointwise::EachBinary<CudaBinaryFormula> binary_formulas_cuda;
 
 }  // namespace
 }  // namespace trireme::gpu

@@ -44,7 +44,7 @@ std::function<A(A, A, A)> function_of(const Node& settings, double alpha1, doubl
 }
 
 template <class A>
-void pointwise(const Node& n, Memory<A>& memory) {
+void run_pointwise(const Node& n, Memory<A>& memory) {
   const Node& settings = n.node(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
   const bool gradient = n.has(CUDNN_ATTR_OPERATION_POINTWISE_DXDESC);
   const Tensor y(n.node(gradient ? CUDNN_ATTR_OPERATION_POINTWISE_DXDESC : CUDNN_ATTR_OPERATION_POINTWISE_YDESC));
@@ -87,7 +87,7 @@ void statistics(const Node& n, Memory<A>& memory, bool adds) {
 }
 
 template <class A>
-void reduction(const Node& n, Memory<A>& memory) {
+void run_reduction(const Node& n, Memory<A>& memory) {
   const Node& settings = n.node(CUDNN_ATTR_OPERATION_REDUCTION_DESC);
   demand(settings.value<cudnnReduceTensorOp_t>(CUDNN_ATTR_REDUCTION_OPERATOR) == CUDNN_REDUCE_TENSOR_ADD,
          CUDNN_STATUS_NOT_SUPPORTED, "only sums are reduced here");
@@ -137,11 +137,11 @@ void interpret(const std::vector<NodePtr>& operations, const std::map<Index, voi
     if (is_convolution(*n))
       Convolver<A>(Convolution(*n)).run(memory, engine.coarse);
     else if (n->type == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)
-      pointwise(*n, memory);
+      run_pointwise(*n, memory);
     else if (n->type == CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR)
       statistics(*n, memory, engine.number == Engine::fusing);
     else if (n->type == CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR)
-      reduction(*n, memory);
+      run_reduction(*n, memory);
     else
       batch_norm_backward(*n, memory);
   }

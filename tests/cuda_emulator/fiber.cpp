@@ -18,33 +18,33 @@ extern "C" {
 namespace emulator {
 namespace {
 
-constexpr std::size_t page = 4096, stack_bytes = std::size_t{128} << 10, color_step = 5 * 64;
+constexpr std::size_t guard = 4096, stack_bytes = std::size_t{128} << 10, color_step = 5 * 64;
 
 thread_local Fiber* left = nullptr;  // the fiber of the last switch
 
 }  // namespace
 
 Fiber::~Fiber() {
-  if (stack_ != nullptr) munmap(stack_, page + stack_bytes);
+  if (stack_ != nullptr) munmap(stack_, guard + stack_bytes);
 }
 
 void Fiber::prepare(void (*entry)()) {
   if (stack_ == nullptr) {
     // Memory comes with the first touch; the lowest page stays out of reach, to end a kernel whose stack runs over.
     void* mapped =
-        mmap(nullptr, page + stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        mmap(nullptr, guard + stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (mapped == MAP_FAILED) throw std::bad_alloc();
     stack_ = static_cast<char*>(mapped);
-    mprotect(stack_, page, PROT_NONE);
+    mprotect(stack_, guard, PROT_NONE);
     // Stacks that began at one place of their pages would fight for one set of the cache.
     static std::atomic<std::size_t> made = 0;
-    color_ = made.fetch_add(1, std::memory_order_relaxed) * color_step % page;
+    color_ = made.fetch_add(1, std::memory_order_relaxed) * color_step % guard;
   }
-  low_ = stack_ + page;
+  low_ = stack_ + guard;
   size_ = stack_bytes;
   if (__asan_unpoison_memory_region != nullptr) __asan_unpoison_memory_region(low_, size_);
   frames_ = nullptr;
-  at_ = emulator_prepare_stack(stack_ + page, stack_bytes - color_, entry);
+  at_ = emulator_prepare_stack(stack_ + guard, stack_bytes - color_, entry);
 }
 
 void Fiber::switch_to(Fiber& to) {

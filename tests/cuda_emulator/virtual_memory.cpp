@@ -24,7 +24,7 @@ namespace emulator {
 namespace {
 
 constexpr std::size_t granularity = std::size_t{2} << 20;
-constexpr int unset = 0xff;
+constexpr int unwritten = 0xff;
 
 struct Allocation {
   int device;
@@ -195,7 +195,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* memory, std::size_t bytes, co
   }
   void* seen = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, s.file, static_cast<off_t>(offset));
   if (seen == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
-  std::memset(seen, unset, bytes);
+  std::memset(seen, unwritten, bytes);
   munmap(seen, bytes);
   *memory = s.next++;
   s.allocations[*memory] = {of->location.id, bytes, offset};
