@@ -110,7 +110,7 @@ class Key {
  public:
   Key() = default;
   void add(Index value) {
-    check(size_ < max_size, "kernel cache", "more than {} numbers in a key", int(max_size));
+    check(size_ < max_size, ErrorKind::internal, "kernel cache", "more than {} numbers in a key", int(max_size));
     values_[size_++] = value;
   }
   void add(std::span<const Index> values) {

@@ -68,7 +68,7 @@ void ok(cudaError_t status, std::string_view op) {
 // CUDA is asked every time: other libraries, and the program's own code, may make another device current.
 On::On(Device device, std::string_view op) : index_(device.index), op_(op) {
   const auto count = static_cast<int>(states().size());
-  check(device.kind == DeviceKind::cuda && index_ >= 0 && index_ < count, op,
+  check(device.kind == DeviceKind::cuda && index_ >= 0 && index_ < count, ErrorKind::device, op,
         "there is no {}; this machine has {} GPU{}", device, count, count == 1 ? "" : "s");
   thread_local int chosen = -1;  // by this thread; one that never chose has no context yet
   int current = -1;
@@ -113,9 +113,10 @@ void check_fault(const On& on) {
   const Fault seen = f;
   f = {};
   if (seen.set == 2)
-    fail(kernel::Take::name, "id {} is {}, expected one in [0, {})", seen.row, seen.label, seen.classes);
-  fail("cross_entropy", "row {} has label {}, but there are {} classes: labels must lie in [0, {})", seen.row,
-       seen.label, seen.classes, seen.classes);
+    fail(ErrorKind::data, kernel::Take::name, "id {} is {}, expected one in [0, {})", seen.row, seen.label,
+         seen.classes);
+  fail(ErrorKind::data, "cross_entropy", "row {} has label {}, but there are {} classes: labels must lie in [0, {})",
+       seen.row, seen.label, seen.classes, seen.classes);
 }
 
 Scratch::Scratch(const On& on, std::size_t bytes) : device_(on.device()), bytes_(bytes) {

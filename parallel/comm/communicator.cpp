@@ -131,7 +131,8 @@ std::size_t wait_any(std::span<Work> works, double seconds) {
   for (const Work& work : works)
     if (work.state()->events() != events) events = nullptr;
   if (poll_until(seconds, any_done, events)) return first;
-  fail("wait_any", "none of {} operations is done; the first: {}", works.size(), works[0].state()->late(seconds));
+  fail(ErrorKind::communicator, "wait_any", "none of {} operations is done; the first: {}", works.size(),
+       works[0].state()->late(seconds));
 }
 
 Work when_all(std::vector<Work> works, std::function<void()> then) {

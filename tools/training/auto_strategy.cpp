@@ -55,7 +55,7 @@ Choice searched(StrategySearch& search, const TrainerOptions& options, const Str
   const SearchResult found = search.search(q);
   check(found.candidates > 0, "parallel.strategy auto", "{}",
         [&] { return none_in_words(options, search.space(), q); });
-  check(!found.ranked.empty(), "parallel.strategy auto",
+  check(!found.ranked.empty(), ErrorKind::out_of_memory, "parallel.strategy auto",
         "nothing that was looked at can run; what comes nearest needs {:.2f} GB of a rank's {:.2f}",
         found.nearest ? static_cast<double>(found.nearest->memory.total()) / 1e9 : 0.0,
         static_cast<double>(q.memory) / 1e9);

@@ -394,7 +394,7 @@ MpiRanks join_mpi(int& argc, char**& argv) {
   check(!was, "world", "MPI is initialised already: a process may join it once, through one World");
   int provided = 0;
   ok(MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided), "world");
-  check(provided >= MPI_THREAD_SERIALIZED, "world",
+  check(provided >= MPI_THREAD_SERIALIZED, ErrorKind::communicator, "world",
         "this MPI allows calls from one thread only; Trireme needs MPI_THREAD_SERIALIZED");
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   auto process = std::make_unique<Process>();

@@ -127,7 +127,7 @@ Group::Group(Communicator& host, Device device, const ncclUniqueId& id) : host_(
     std::unique_lock lock(mutex_);
     // Half the patience, so that ranks that have failed are still there to hear of it.
     const ncclResult_t result = ncclCommInitRankConfig(&comm_, size(), id, rank(), &config);
-    check(comm_ != nullptr, "nccl", "{}", [&] { return in_words(result, nullptr); });
+    check(comm_ != nullptr, ErrorKind::communicator, "nccl", "{}", [&] { return in_words(result, nullptr); });
     settle(lock, result, "nccl", collective_timeout() / 2);
     watchdog_ = start_thread("nccl", [this] { watch(); });
   } catch (...) {
@@ -390,8 +390,8 @@ class NcclTransports final : public DeviceTransports {
       std::memcpy(bytes + 1, id.internal, sizeof id.internal);
     }
     host.broadcast(note, 0).wait();
-    check(result == ncclSuccess, "nccl", "{}", [&] { return in_words(result, nullptr); });
-    check(bytes[0] == 1, "nccl", "it did not start on rank 0");
+    check(result == ncclSuccess, ErrorKind::communicator, "nccl", "{}", [&] { return in_words(result, nullptr); });
+    check(bytes[0] == 1, ErrorKind::communicator, "nccl", "it did not start on rank 0");
     std::memcpy(id.internal, bytes + 1, sizeof id.internal);
     return std::make_unique<Nccl>(std::make_shared<Group>(host, device, id));
   }

@@ -199,7 +199,7 @@ void ShmAllReduce::reduce_direct(std::uint64_t i, const Piece& p, int c) {
     iovec there[] = {{from.data + at, bytes}, {const_cast<std::uint64_t*>(from.token.where), sizeof value}};
     const auto moved = transfer(from.token.process, here, parts, there, parts, 0);
     const bool all = moved == static_cast<ssize_t>(bytes + (parts == 2 ? sizeof value : 0));
-    check(all && value == from.token.value, name_of(call.kind),
+    check(all && value == from.token.value, ErrorKind::communicator, name_of(call.kind),
           "the memory of rank {} cannot be reached ({}): did its process end?", r,
           [&] { return all ? "another process has its number" : std::strerror(errno); });
   };
@@ -322,8 +322,8 @@ struct ShmAllReduce::Waiting : Work::State {
   void finish() override {
     if (last->done) return;
     shm->abort_flag_.check(to_string(last->call));
-    fail(to_string(last->call), "rank {} has dropped its communicator while this was under way",
-         shm->head().deserter - 1);
+    fail(ErrorKind::communicator, to_string(last->call),
+         "rank {} has dropped its communicator while this was under way", shm->head().deserter - 1);
   }
   std::shared_ptr<ShmAllReduce> shm;
   std::shared_ptr<const Piece> last;  // pieces are done in their order

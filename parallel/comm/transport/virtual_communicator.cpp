@@ -32,7 +32,7 @@ struct VirtualWork final : Work::State {
     inner.wait();
     if (call.kind != CallKind::recv) return true;
     const Tensor& sent = ended->payload;
-    check(sent.dtype() == out.dtype() && sent.numel() == out.numel(), "recv",
+    check(sent.dtype() == out.dtype() && sent.numel() == out.numel(), ErrorKind::communicator, "recv",
           "rank {} sent {} {} with tag {}, rank {} expected {} {}", call.root, sent.numel(), sent.dtype(), call.tag,
           own, out.numel(), out.dtype());
     copy_bytes(out, sent);
