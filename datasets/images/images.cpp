@@ -32,8 +32,7 @@ class ImagesDataset final : public DatasetSource {
       return read_one(id, pixels, draw);
     } catch (const Error& error) {
       const std::string why = fmt::format("sample {}: {}", id, error.what());
-      check(options_.on_bad == OnBad::skip, ErrorKind::data, "images", "{} (--data.on-bad skip goes on without it)",
-            why);
+      check(options_.on_bad == OnBad::skip, error.kind(), "images", "{} (--data.on-bad skip goes on without it)", why);
       const std::scoped_lock lock(mutex_);
       if (bad_.count++ == 0) bad_.first = why;
     }

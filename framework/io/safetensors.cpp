@@ -71,7 +71,7 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : file_(path) {
     bytes.resize(safetensors_header_size(bytes, file_.size()));
     file_.read(0, bytes);
     header_ = parse_safetensors(bytes, file_.size());
-  } catch (const Error& e) { throw Error(path + ": " + e.what(), e.where()); }
+  } catch (const Error& e) { throw Error(path + ": " + e.what(), e.where(), e.kind()); }
 }
 
 Tensor load_entry(const FileReader& file, std::size_t data_offset, const SafetensorsEntry& e) {

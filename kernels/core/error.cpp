@@ -11,14 +11,14 @@
 namespace trireme {
 
 namespace {
-constexpr std::array<std::pair<std::string_view, int>, 8> kinds{{{"internal", 1},
-                                                                 {"usage", 2},
+constexpr std::array<std::pair<std::string_view, int>, 8> kinds{{{"usage", 2},
                                                                  {"data", 65},
                                                                  {"file", 66},
                                                                  {"device", 67},
                                                                  {"communicator", 68},
                                                                  {"numerics", 69},
-                                                                 {"out_of_memory", 70}}};
+                                                                 {"out_of_memory", 70},
+                                                                 {"internal", 71}}};
 }  // namespace
 
 std::string_view name_of(ErrorKind kind) { return kinds[static_cast<std::size_t>(kind)].first; }

@@ -17,7 +17,6 @@ namespace trireme {
 /// kinds that another attempt may cure:
 ///
 ///   kind           status  again  what went wrong
-///   internal            1  yes    the library contradicts itself; also any exception that is not an Error
 ///   usage               2  no     a setting, an argument, an operand or the order of calls
 ///   data               65  no     the contents of a file or data set are malformed, or do not suit the model
 ///   file               66  yes    a file, folder, pipe or program cannot be opened, read, written or started
@@ -25,9 +24,11 @@ namespace trireme {
 ///   communicator       68  yes    another rank failed, hangs or calls something else, or MPI, NCCL or the launcher
 ///   fails numerics           69  no     a loss, a gradient or a weight is NaN or infinite, or has left its range
 ///   out_of_memory      70  yes    the memory of the host or of a device does not suffice, or a limit is reached
+///   internal           71  yes    the library contradicts itself; also any exception that is not an Error
 ///
-/// Other statuses: 0 success, 85 asked to stop and saved, 128 + N ended by signal N (mpiexec returns N itself).
-enum class ErrorKind : int { internal, usage, data, file, device, communicator, numerics, out_of_memory };
+/// Other statuses: 0 success; 1 the command's answer is no (verify: they differ; doctor: the run does not move);
+/// 85 asked to stop, and saved; 128 + N killed by signal N (under mpiexec N itself).
+enum class ErrorKind : int { usage, data, file, device, communicator, numerics, out_of_memory, internal };
 
 /// "internal", "usage", ...
 std::string_view name_of(ErrorKind);

@@ -151,7 +151,10 @@ T& cached(Key key, Make&& make) {
     if (cache.size() >= most) cache.clear();
     try {
       found = cache.emplace(key, make()).first;
-    } catch (const dnnl::error& e) { fail("onednn", "{} (status {})", e.what(), static_cast<int>(e.status)); }
+    } catch (const dnnl::error& e) {
+      fail(e.status == dnnl_out_of_memory ? ErrorKind::out_of_memory : ErrorKind::device, "onednn", "{} (status {})",
+           e.what(), static_cast<int>(e.status));
+    }
   }
   return found->second;
 }

@@ -20,6 +20,7 @@ struct State {
   std::atomic<bool> failed = false;
   std::mutex mutex;  // of what follows
   std::string failure;
+  ErrorKind failure_kind = ErrorKind::communicator;
 
   void make(int index, std::string_view op) {
     ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), op);
@@ -61,7 +62,8 @@ void ok(cudaError_t status, std::string_view op) {
     return;
   (void)cudaGetLastError();  // the next call is not to find this one's
   const bool left = is_left_by_kernel(status);
-  fail(op, "CUDA says: {} ({}){}", cudaGetErrorString(status), cudaGetErrorName(status),
+  fail(status == cudaErrorMemoryAllocation ? ErrorKind::out_of_memory : ErrorKind::device, op, "CUDA says: {} ({}){}",
+       cudaGetErrorString(status), cudaGetErrorName(status),
        left ? "; a kernel that was started before did it: CUDA_LAUNCH_BLOCKING=1 shows which" : "");
 }
 
@@ -95,17 +97,18 @@ void refuse_capture(const On& on) {
         "{} is capturing a CUDA graph: the host can neither wait for it nor hand it anything meanwhile", on.device());
 }
 
-void set_failure(Device device, const std::string& text) {
+void set_failure(Device device, const std::string& text, ErrorKind kind) {
   State& s = state(device.index);
   std::lock_guard lock(s.mutex);
   s.failure = text;
+  s.failure_kind = kind;
   s.failed = !text.empty();
 }
 
 void check_fault(const On& on) {
   if (State& s = state(on.device().index); s.failed) [[unlikely]] {
     std::lock_guard lock(s.mutex);
-    if (!s.failure.empty()) throw Error(s.failure, std::source_location::current());
+    if (!s.failure.empty()) throw Error(s.failure, std::source_location::current(), s.failure_kind);
   }
   Fault& f = *on.fault();
   if (f.set == 0) [[likely]]

@@ -40,7 +40,7 @@ Device make_device(const TrainerOptions& c, int local_rank) {
   const bool given = index.size() > 1 && index[0] == ':';
   check(!given || parse_number(index.substr(1), wanted), "device", "'{}' is not cuda:NUMBER", c.device);
   if (c.device != "auto" && (!named || (!index.empty() && !given)))
-    fail(ErrorKind::device, "device", "{}", [&] { return unknown_name(c.device, {"auto", "cpu", "cuda", "cuda:0"}); });
+    fail("device", "{}", [&] { return unknown_name(c.device, {"auto", "cpu", "cuda", "cuda:0"}); });
   const Backend& gpus = open_backend(DeviceKind::cuda);
   if (c.device == "auto" && gpus.devices == 0) return refuse_f16(cpu());
   check(gpus.devices > 0, ErrorKind::device, "device", "there is no GPU to use: {}", gpus.absent);
