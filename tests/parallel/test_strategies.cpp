@@ -34,10 +34,10 @@ TEST_CASE("every exact strategy trains the serial run's model, dropout and short
   Setup s{.model = small_cnn, .dtype = dtype};
   auto reference = serial_run(s);
   CHECK(reference.losses.front() > 1.5);
-  int compared = 0;
   for (auto& row : strategies()) {
     Strategy strategy = parse_strategy(exact_text(row));
     INFO(row.name);
+    bool compared = false;
     if (strategy.claim() != Claim::exact) continue;  // tests/parallel/test_averaging.cpp has those
     for (int ranks : rank_counts(all_ranks)) {
       if ((row.axis.empty() && ranks > 1) || ranks < row.least) continue;
@@ -46,10 +46,10 @@ TEST_CASE("every exact strategy trains the serial run's model, dropout and short
       INFO(row.name << " on " << ranks << " ranks, " << name_of(dtype));
       check_close(parallel_run(s, {{row.axis.empty() ? "data" : row.axis, ranks}}, strategy), reference,
                   dtype == DType::f64 ? 1e-12 : 1e-5);
-      ++compared;
+      compared = true;
     }
+    CHECK((under_mpi() || compared));
   }
-  CHECK((under_mpi() || compared == 42));
 }
 
 TEST_CASE("every all-reduce algorithm trains the same model, on every rank") {
