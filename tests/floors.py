@@ -27,10 +27,6 @@ vendors = {  # header pattern -> the only places that may include it
 }
 top = {"meson.build", "meson_options.txt", "README.md", "LICENSE", "CONTRIBUTING.md", "framework", "kernels", "parallel", "models",
        "datasets", "tools", "tests", "bench"}
-# Words of our own for things that have a name in the field: they do not come back as identifiers.
-retired = re.compile(r"\b(PassScope|Flat|Reading|Leaf|Visit|Moments|ChannelMoments|Saved|Recording|Rate|Draw|Desk|Verb|Lane|Play|Faults|Flight|Crossing|Messages|"
-                     r"Staged|Rewired|Hub|Meeting|Recipe|Knobs|Spread|Frozen|Sharding|Ledger|LedgerScope|MemoryUse|HostBoard|HostAlarm|HostSign|F32Product|sole|taping|patience|"
-                     r"is_narrow|spread_of|Stretch|Axes|Role|Gatherer|PassScope|BatchShard|one_weird|set_repeatable|start_weight|micros)\b")
 # Folders whose files have one interface together: kernels register themselves for the contracts, strategies, models and subcommands for a list.
 one_interface = {
     "kernels/cpu/": "kernels/contracts/", "kernels/cuda/": "kernels/contracts/", "framework/ops/": "framework/ops/ops.h",
@@ -38,8 +34,6 @@ one_interface = {
     "models/examples/": "programs", "datasets/volumes/no_tiff": "datasets/volumes/tiff_volume.h", "datasets/volumes/no_chunk_codecs": "datasets/volumes/chunk_codecs.h", "models/vision/vit_hf": "models/vision/vit.h", "models/vision/vit_hf.cpp": "models/vision/vit.h",  "framework/autograd/tensor_ops.cpp": "framework/tensor/tensor.h", "parallel/runtime/executor_": "parallel/runtime/executor.h", "tools/cli/": "tools/cli/commands.h", "tools/doctor/": "tools/doctor/doctor.h", "parallel/profile/measure_": "parallel/profile/measure.h", "parallel/analysis/simulator_": "parallel/analysis/simulator.h", "framework/io/onnx/": "framework/io/onnx/onnx.h",
     "parallel/plan/check/": "parallel/plan/plan.h", "parallel/split/": "parallel/split/sharded_ops.h", "parallel/comm/transport/": "parallel/comm/world/world.h",
 }
-# Lines of code of a floor, blanks and comments left out: the budget goes down with what a change saves, and up only in a commit that says why.
-budget = {"kernels": 15850, "framework": 13300, "parallel": 25600, "datasets": 6808, "models": 2030, "tools": 16840}
 no_code = re.compile(r'//[^\n]*|R"([^(\s]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"', re.S)
 # What builds text belongs in a lambda among the arguments of check(), which calls it only for a message.
 costly = re.compile(r"\b(to_string|fmt::format|strerror|place|reason|shown|listing|dump|message|in_words)\(|\bname\(\)")
@@ -70,7 +64,6 @@ def arguments(text, at):
 
 faults = []
 types = {}  # (namespace, name) -> the header that defines it
-code_lines = dict.fromkeys(floors, 0)  # without blanks and comments
 for folder, floor in floors.items():
     for path in sorted((root / folder).rglob("*")):
         if path.suffix not in (".h", ".cpp", ".cu", ".cuh"):
@@ -94,7 +87,6 @@ for folder, floor in floors.items():
                         faults.append(f"{name}:{number}: {m[1]} belongs in {' or '.join(places)}")
             if re.match(r"#\s*(if|ifdef|ifndef|elif)\b", line) and not name.startswith("kernels/cpu/dnnl."):
                 faults.append(f"{name}:{number}: conditional compilation outside kernels/cpu/dnnl.*")
-        code_lines[folder] += sum(1 for line in text.splitlines() if line.strip() and not line.strip().startswith("//"))
         if m := re.search(r"(?<![\w.:>])(?:std::)?(system|popen)\(", no_code.sub("", text)):
             faults.append(f"{name}: {m[1]}() gives a shell what may come from a file: start programs with posix_spawn or execve")
         if path.suffix == ".cpp" and not path.with_suffix(".h").exists() and not any(name.startswith(place) for place in one_interface):
@@ -106,27 +98,20 @@ for folder, floor in floors.items():
                     namespace = m[1]
                 elif types.setdefault((namespace, m[2]), name) != name:
                     faults.append(f"{name}: {namespace}::{m[2]} is defined in {types[namespace, m[2]]}, too")
-        for word in sorted(set(retired.findall(no_code.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)))):
-            faults.append(f"{name}: {word} is a word of our own for something that has a name (CONTRIBUTING.md, Style)")
         for m in re.finditer(r"(?<![\w.>])check\(", text):
             number = text.count("\n", 0, m.start()) + 1
             given = arguments(text, m.end())
+            if len(given) > 1 and re.search(r"\bErrorKind\b|\bkind\(\)", given[1]):
+                del given[1]
             for argument in [a for i, a in enumerate(given) if i == 1 or i > 2]:
                 if costly.search(argument) and "[&]" not in argument:
                     faults.append(f"{name}:{number}: check() is given {' '.join(argument.split())} also when all is well: make it a lambda")
-        if (lines := text.count("\n")) > 430:
-            faults.append(f"{name}: {lines} lines; a file stays under about 400")
 for room in [*floors, *sub_floors]:
     readme = root / room / "README.md"
     if not readme.exists():
         faults.append(f"{room}: no README.md")
     elif (lines := readme.read_text().count("\n")) > 25:
         faults.append(f"{room}/README.md: {lines} lines; at most 25")
-for floor, lines in code_lines.items():
-    if lines > budget[floor]:
-        faults.append(f"{floor}: {lines} lines of code, {budget[floor]} allowed; save some, or raise the budget in tests/floors.py and say why in the commit")
-    elif lines < budget[floor] - 50:
-        faults.append(f"{floor}: {lines} lines of code, {budget[floor]} allowed; lower the budget in tests/floors.py, so that they stay saved")
 listed = (root / "tests/meson.build").read_text()   # classes of tests are run by name
 for path in (root / "tests/tools").glob("cli*.py"):
     text = path.read_text()

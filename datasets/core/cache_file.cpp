@@ -107,7 +107,7 @@ bool same_bytes(const Sample& a, const Sample& b) {
 }
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
-  fail(op, "{}: {}: delete it, and it is written anew, or name another file", path, why);
+  fail(ErrorKind::data, op, "{}: {}: delete it, and it is written anew, or name another file", path, why);
 }
 MappedSafetensors open_mapped(const std::string& path) try { return MappedSafetensors(path); } catch (const Error& e) {
   refuse(path, fmt::format("is damaged, or no cache of samples ({})", e.what()));
@@ -126,15 +126,16 @@ Tensor with_fields(const std::map<std::string, Tensor>& all, const std::string& 
 
 void write_cache_file(const Dataset& data, const std::string& path) {
   const Sample first = sample_of(data, 0);
-  check(bool(first.x), op, "the samples of {} have no x", [&] { return data->name(); });
+  check(bool(first.x), ErrorKind::data, op, "the samples of {} have no x", [&] { return data->name(); });
   const Layout layout = layout_of(first);
   const auto entries = entries_of(layout, data->size());
   const std::string header = encode_safetensors_header(entries, metadata_of(data));
   const Dataset alike = map_samples(data, [&](const Sample& s, Index id, const AugmentKey&) {
     const Layout other = layout_of(s);
     check(
-        other == layout, op, "sample {} of {} is {}, the first one {}: a file holds samples of one shape", id,
-        [&] { return data->name(); }, [&] { return in_words(other); }, [&] { return in_words(layout); });
+        other == layout, ErrorKind::data, op,
+        "sample {} of {} is {}, the first one {}: a file holds samples of one shape", id, [&] { return data->name(); },
+        [&] { return in_words(other); }, [&] { return in_words(layout); });
     return s;
   });
   const SafetensorsEntry& last = entries.back();

@@ -8,11 +8,11 @@ namespace {
 class InMemoryDataset final : public DatasetSource {
  public:
   explicit InMemoryDataset(InMemoryOptions options) : all_(std::move(options)) {
-    check(std::ssize(all_.pixels) == size() * all_.shape.numel(), all_.name, "{} pixels for {} samples of {}",
-          all_.pixels.size(), size(), all_.shape);
+    check(std::ssize(all_.pixels) == size() * all_.shape.numel(), ErrorKind::data, all_.name,
+          "{} pixels for {} samples of {}", all_.pixels.size(), size(), all_.shape);
     for (std::size_t i = 0; i < all_.labels.size(); ++i)
-      check(all_.labels[i] < all_.classes, all_.name, "label {} of sample {} is outside [0, {})", int(all_.labels[i]),
-            i, all_.classes);
+      check(all_.labels[i] < all_.classes, ErrorKind::data, all_.name, "label {} of sample {} is outside [0, {})",
+            int(all_.labels[i]), i, all_.classes);
   }
   std::string name() const override { return all_.name; }
   Index size() const override { return std::ssize(all_.labels); }

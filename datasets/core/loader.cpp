@@ -73,7 +73,7 @@ struct Loader::Impl {
   Impl(Dataset data, LoaderOptions opts) : dataset(std::move(data)), options(std::move(opts)) {
     check(bool(dataset), "loader", "there is no dataset");
     size = options.sampler.order ? options.sampler.size : dataset->size();
-    check(size > 0, "loader", "dataset {} is empty", [&] { return dataset->name(); });
+    check(size > 0, ErrorKind::data, "loader", "dataset {} is empty", [&] { return dataset->name(); });
     check(options.batch >= 1, "loader", "batch is {}, it must be at least 1", options.batch);
     const auto [rank, ranks, microbatches] = options.shard;
     check(ranks >= 1 && rank >= 0 && rank < ranks, "loader", "shard is rank {} of {}, the rank must lie in [0, ranks)",
@@ -139,8 +139,8 @@ struct Loader::Impl {
     if (dataset->tensors()) {
       const auto mine = batch.samples.view().span<const std::int64_t>();
       const Sample made = collated(mine, {ids, static_cast<std::size_t>(batch.global)}, draw);
-      check(made.x && made.x.rank() > 0 && made.x.dim(0) == rows, "loader", "{} rows were made of {} samples",
-            made.x && made.x.rank() > 0 ? made.x.dim(0) : 0, rows);
+      check(made.x && made.x.rank() > 0 && made.x.dim(0) == rows, ErrorKind::data, "loader",
+            "{} rows were made of {} samples", made.x && made.x.rank() > 0 ? made.x.dim(0) : 0, rows);
       batch.x = made.x, batch.y = made.y;
       return batch;
     }

@@ -36,7 +36,7 @@ MappedSafetensors::MappedSafetensors(const std::string& path)
 }
 Tensor MappedSafetensors::tensor(const SafetensorsEntry& e, DType dtype) const {
   const Shape shape(e.shape);
-  check(checked_bytes("map_safetensors", shape, dtype) == e.end - e.begin, "map_safetensors",
+  check(checked_bytes("map_safetensors", shape, dtype) == e.end - e.begin, ErrorKind::data, "map_safetensors",
         "{}: '{}' has {} bytes, {} of {} has others", file_->path(), e.name, e.end - e.begin, shape, dtype);
   return on_pages(file_, bytes_.subspan(header_.data_offset + e.begin, e.end - e.begin), shape, dtype);
 }
@@ -46,11 +46,11 @@ Tensor map_safetensors(const std::string& path, const std::string& name) {
   for (const SafetensorsEntry& e : file.header().entries)
     if (e.name == name) {
       const ElementType* type = find_element_type(e.dtype);
-      check(type && type->as_is, "map_safetensors", "{}: '{}' has elements of type {}, which are converted when read",
-            path, name, e.dtype);
+      check(type && type->as_is, ErrorKind::data, "map_safetensors",
+            "{}: '{}' has elements of type {}, which are converted when read", path, name, e.dtype);
       return file.tensor(e, type->becomes);
     }
-  fail("map_safetensors", "{}: there is no tensor '{}'", path, name);
+  fail(ErrorKind::data, "map_safetensors", "{}: there is no tensor '{}'", path, name);
 }
 
 }  // namespace trireme

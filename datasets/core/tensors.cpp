@@ -196,7 +196,7 @@ Sample stack_samples(const std::vector<Sample>& all) {
     for (const Sample& s : all) {
       const Tensor& t = s.*which;
       check(t.defined() == (all[0].*which).defined() && (!t || t.fields().size() == (all[0].*which).fields().size()),
-            "stack_samples", "samples differ in which tensors they have");
+            ErrorKind::data, "stack_samples", "samples differ in which tensors they have");
       parts.push_back(t);
     }
     return parts[0] ? join_fields(parts, [](const std::vector<Tensor>& some) { return stack(some); }) : Tensor();
@@ -208,7 +208,7 @@ Collate pad_to_longest(double value) {
   return [value](const std::vector<Sample>& mine, const Collate::All& all) {
     Index longest = 0;
     for (const Sample& s : all()) {
-      check(s.x && s.x.rank() > 0, "pad_to_longest", "a sample has no axis to pad");
+      check(s.x && s.x.rank() > 0, ErrorKind::data, "pad_to_longest", "a sample has no axis to pad");
       longest = std::max(longest, s.x.dim(0));
     }
     std::vector<Sample> padded;
@@ -282,7 +282,7 @@ Dataset interleave(std::vector<Dataset> parts) {
   check_tensors("interleave", parts);
   Index longest = 0;
   for (const Dataset& d : parts) {
-    check(d->size() > 0, "interleave", "{} is empty", [&] { return d->name(); });
+    check(d->size() > 0, ErrorKind::data, "interleave", "{} is empty", [&] { return d->name(); });
     longest = std::max(longest, d->size());
   }
   const Index count = std::ssize(parts);
@@ -313,7 +313,7 @@ Dataset cache(Dataset data) {
 }
 Dataset cache(Dataset data, const std::string& path) {
   check_tensors("cache", {data});
-  check(data->size() > 0, "cache", "{} is empty", [&] { return data->name(); });
+  check(data->size() > 0, ErrorKind::data, "cache", "{} is empty", [&] { return data->name(); });
   std::error_code unknown;  // writing will tell
   if (!std::filesystem::exists(path, unknown)) write_cache_file(data, path);
   return open_cache_file(std::move(data), path);

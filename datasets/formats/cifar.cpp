@@ -31,7 +31,7 @@ Dataset open_cifar(const std::string& name, const std::string& split, const std:
 Cifar parse_cifar(std::span<const std::byte> bytes, Index classes, const std::string& source) {
   constexpr Index with_coarse = 100;
   const std::size_t labels = classes == with_coarse ? 2 : 1, record = labels + image;
-  check(!bytes.empty() && bytes.size() % record == 0, "cifar",
+  check(!bytes.empty() && bytes.size() % record == 0, ErrorKind::data, "cifar",
         "{}: has {} bytes, not a whole number of records of {}: truncated, or not the binary version", source,
         bytes.size(), record);
   Cifar all;
@@ -40,8 +40,8 @@ Cifar parse_cifar(std::span<const std::byte> bytes, Index classes, const std::st
   for (std::size_t i = 0; i < n; ++i) {
     const auto* from = reinterpret_cast<const std::uint8_t*>(bytes.data()) + i * record;
     all.labels[i] = from[labels - 1];
-    check(all.labels[i] < classes, "cifar", "{}: label {} of record {} is outside [0, {})", source, int(all.labels[i]),
-          i, classes);
+    check(all.labels[i] < classes, ErrorKind::data, "cifar", "{}: label {} of record {} is outside [0, {})", source,
+          int(all.labels[i]), i, classes);
     std::uint8_t* to = all.pixels.data() + i * image;
     for (std::size_t p = 0; p < plane; ++p)
       for (std::size_t c = 0; c < 3; ++c) to[3 * p + c] = from[labels + c * plane + p];

@@ -53,7 +53,7 @@ std::string find_data_file(const std::vector<std::string>& folders, const std::s
       const fs::path path = fs::path(folder) / (file + suffix);
       if (fs::exists(path, ignored)) return path.string();
     }
-  fail(op, "no {0} or {0}.gz in {1}: {2}", file, fmt::join(folders, ", "), remedy);
+  fail(ErrorKind::file, op, "no {0} or {0}.gz in {1}: {2}", file, fmt::join(folders, ", "), remedy);
 }
 
 std::string lower_case(std::string_view name) {

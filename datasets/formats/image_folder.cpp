@@ -20,7 +20,7 @@ constexpr std::string_view folder_op = "image folder";
 /// The folders in a folder, hidden ones left out, in byte order.
 std::vector<std::string> class_folders(const std::string& path) {
   std::error_code error;
-  check(fs::is_directory(path, error), folder_op,
+  check(fs::is_directory(path, error), ErrorKind::file, folder_op,
         "{}: there is no such folder; --data.root names the one that holds a folder "
         "per class, or train/ and val/",
         path);
@@ -29,7 +29,7 @@ std::vector<std::string> class_folders(const std::string& path) {
     if (entry.is_directory() && !entry.path().filename().string().starts_with('.'))
       names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
-  check(!names.empty(), folder_op, "{}: holds no folders, one per class is expected", path);
+  check(!names.empty(), ErrorKind::data, folder_op, "{}: holds no folders, one per class is expected", path);
   return names;
 }
 
@@ -38,7 +38,7 @@ void check_apart(const std::vector<std::string>& folders, const std::string& pat
   std::map<std::string, std::string> seen;
   for (const std::string& folder : folders) {
     const auto [at, fresh] = seen.emplace(lower_case(folder), folder);
-    check(fresh, folder_op, "{}: two classes with one name: {} and {}", path, at->second, folder);
+    check(fresh, ErrorKind::data, folder_op, "{}: two classes with one name: {} and {}", path, at->second, folder);
   }
 }
 
@@ -69,19 +69,19 @@ std::vector<Class> read_classes(const std::string& file, const std::vector<std::
     if (words.empty()) continue;
     const std::size_t blank = words.find_first_of(" \t");
     Class one{words.substr(0, blank), blank == words.npos ? words : words.substr(blank + 1)};
-    check(std::binary_search(folders.begin(), folders.end(), one.folder), folder_op, "{}:{}: {} has no folder {}", file, line,
-          path, one.folder);
-    check(std::find(listed.begin(), listed.end(), one.folder) == listed.end(), folder_op, "{}:{}: lists {} a second time",
-          file, line, one.folder);
+    check(std::binary_search(folders.begin(), folders.end(), one.folder), ErrorKind::data, folder_op,
+          "{}:{}: {} has no folder {}", file, line, path, one.folder);
+    check(std::find(listed.begin(), listed.end(), one.folder) == listed.end(), ErrorKind::data, folder_op,
+          "{}:{}: lists {} a second time", file, line, one.folder);
     const auto [same, fresh] = folder_of.emplace(one.name, one.folder);
-    check(fresh, folder_op, "{}:{}: two classes with one name: {} and {} are both '{}'", file, line, same->second, one.folder,
-          one.name);
+    check(fresh, ErrorKind::data, folder_op, "{}:{}: two classes with one name: {} and {} are both '{}'", file, line,
+          same->second, one.folder, one.name);
     listed.push_back(one.folder);
     classes.push_back(std::move(one));
   }
   std::sort(listed.begin(), listed.end());
   const std::string missing = only_in(folders, listed);
-  check(missing.empty(), folder_op, "{}: does not list the folder {} of {}", file, missing, path);
+  check(missing.empty(), ErrorKind::data, folder_op, "{}: does not list the folder {} of {}", file, missing, path);
   return classes;
 }
 
@@ -98,11 +98,12 @@ std::string split_folder(const std::string& root, const std::string& split) {
     if (const std::string path = root + name; fs::is_directory(path)) {
       const auto ours = class_folders(path), theirs = class_folders(train);
       const std::string more = only_in(ours, theirs), fewer = only_in(theirs, ours);
-      check(more.empty(), folder_op, "{} and {} disagree: only the first has a class {}", path, train, more);
-      check(fewer.empty(), folder_op, "{} and {} disagree: only the second has a class {}", path, train, fewer);
+      check(more.empty(), ErrorKind::data, folder_op, "{} and {} disagree: only the first has a class {}", path, train, more);
+      check(fewer.empty(), ErrorKind::data, folder_op, "{} and {} disagree: only the second has a class {}", path, train,
+            fewer);
       return path;
     }
-  fail(folder_op, "{}: has train/, but neither val/ nor test/", root);
+  fail(ErrorKind::data, folder_op, "{}: has train/, but neither val/ nor test/", root);
 }
 
 /// The images directly in one class folder. Their names are in byte order, each followed by '\0' in one text: an image
@@ -120,12 +121,12 @@ bool is_image(std::string_view name) {
 FolderFiles list_images(const std::string& parent, const std::string& folder) {
   const std::string path = parent + "/" + folder;
   const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(path.c_str()), ::closedir);
-  check(directory != nullptr, folder_op, "cannot list {}: {}", path, [&] { return std::strerror(errno); });
+  check(directory != nullptr, ErrorKind::file, folder_op, "cannot list {}: {}", path, [&] { return std::strerror(errno); });
   std::vector<std::string> names;
   // The entry's type comes with its name; links are taken for files, since asking each would cost a call.
   while (const dirent* entry = ::readdir(directory.get()))
     if (entry->d_type != DT_DIR && is_image(entry->d_name)) names.emplace_back(entry->d_name);
-  check(!names.empty(), folder_op, "{}: holds no .jpg, .jpeg or .png file; a class needs at least one", path);
+  check(!names.empty(), ErrorKind::data, folder_op, "{}: holds no .jpg, .jpeg or .png file; a class needs at least one", path);
   std::sort(names.begin(), names.end());
   FolderFiles files{folder, {}};
   for (const std::string& name : names) files.names.append(name).push_back('\0');
@@ -180,7 +181,7 @@ std::unique_ptr<const EncodedSource> image_folder(const std::string& root, const
     for (const std::string& folder : folders) classes.push_back({folder, folder});
   return std::make_unique<ImageFolder>(path, classes);
 } catch (const fs::filesystem_error& e) {  // a folder without permission to read, a loop of links, ...
-  fail(folder_op, "{}: {}", root, e.code().message());
+  fail(ErrorKind::file, folder_op, "{}: {}", root, e.code().message());
 }
 
 }  // namespace trireme

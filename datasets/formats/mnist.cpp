@@ -16,16 +16,16 @@ Dataset open_idx(const std::string& name, const std::string& split, const std::v
   const std::string image_path = find_data_file(folders, prefix + "-images-idx3-ubyte", name, remedy);
   const std::string label_path = find_data_file(folders, prefix + "-labels-idx1-ubyte", name, remedy);
   Idx images = read_idx(image_path), labels = read_idx(label_path);
-  check(images.extents.size() == 3, name, "{}: magic is 0x{:08x}, an image file has 0x00000803", image_path,
-        0x800 + images.extents.size());
-  check(labels.extents.size() == 1, name, "{}: magic is 0x{:08x}, a label file has 0x00000801", label_path,
-        0x800 + labels.extents.size());
-  check(images.extents[0] == labels.extents[0], name, "{} holds {} images, but {} holds {} labels", image_path,
-        images.extents[0], label_path, labels.extents[0]);
+  check(images.extents.size() == 3, ErrorKind::data, name, "{}: magic is 0x{:08x}, an image file has 0x00000803",
+        image_path, 0x800 + images.extents.size());
+  check(labels.extents.size() == 1, ErrorKind::data, name, "{}: magic is 0x{:08x}, a label file has 0x00000801",
+        label_path, 0x800 + labels.extents.size());
+  check(images.extents[0] == labels.extents[0], ErrorKind::data, name, "{} holds {} images, but {} holds {} labels",
+        image_path, images.extents[0], label_path, labels.extents[0]);
   const Shape shape{images.extents[1], images.extents[2], 1};
-  check(shape.numel() > 0, name, "{}: its images are {} x {} pixels", image_path, shape[0], shape[1]);
+  check(shape.numel() > 0, ErrorKind::data, name, "{}: its images are {} x {} pixels", image_path, shape[0], shape[1]);
   for (std::size_t i = 0; i < labels.values.size(); ++i)
-    check(labels.values[i] < digits, name, "{}: label {} of sample {} is outside [0, {})", label_path,
+    check(labels.values[i] < digits, ErrorKind::data, name, "{}: label {} of sample {} is outside [0, {})", label_path,
           int(labels.values[i]), i, digits + 0);
   return InMemory({.name = name,
                    .shape = shape,

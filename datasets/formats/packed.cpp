@@ -28,7 +28,7 @@ const std::string& not_of_old(const std::string& path) {
   check(!path.empty(), packed_op, "no file is named: --data.root FILE is what trireme pack wrote");
   std::array<std::byte, 8> begin{};
   if (const FileReader file(path); file.size() >= begin.size()) file.read(0, begin);
-  check(std::memcmp(begin.data(), "TRIREMEP", begin.size()) != 0, packed_op,
+  check(std::memcmp(begin.data(), "TRIREMEP", begin.size()) != 0, ErrorKind::data, packed_op,
         "{}: is of an older format, which is no longer read: pack it anew with trireme pack", path);
   return path;
 }
@@ -45,12 +45,12 @@ struct Contents {
 Contents read_contents(SafetensorsReader& file, const std::string& path) try {
   const Metadata& metadata = file.header().metadata;
   const auto named = metadata.find("format");
-  check(named != metadata.end() && named->second == format, packed_op, "{}: is not a packed file (trireme pack writes them)",
-        path);
+  check(named != metadata.end() && named->second == format, ErrorKind::data, packed_op,
+        "{}: is not a packed file (trireme pack writes them)", path);
   const auto tensor = [&](std::string_view name, std::string_view dtype, std::size_t rank) -> const SafetensorsEntry& {
     for (const SafetensorsEntry& e : file.header().entries)
       if (e.name == name && e.dtype == dtype && e.shape.size() == rank) return e;
-    fail(packed_op, "{}: damaged: it has no {} of type {} and {} axes", path, name, dtype, rank);
+    fail(ErrorKind::data, packed_op, "{}: damaged: it has no {} of type {} and {} axes", path, name, dtype, rank);
   };
   const SafetensorsEntry &pixels = tensor("pixels", "U8", 4), &labels = tensor("labels", "I64", 1);
   const auto about = [&](const char* key) { return parse_json(metadata.at(key)); };
@@ -65,21 +65,22 @@ Contents read_contents(SafetensorsReader& file, const std::string& path) try {
   all.labels.resize(static_cast<std::size_t>(labels.shape[0]));
   std::ranges::copy(file.map(labels), std::as_writable_bytes(std::span(all.labels)).begin());
   all.pixels = reinterpret_cast<const std::uint8_t*>(file.map(pixels).data());
-  check(metadata.at("crc32") == checksum(metadata, all.labels), packed_op, "{}: damaged: its checksum is wrong", path);
+  check(metadata.at("crc32") == checksum(metadata, all.labels), ErrorKind::data, packed_op,
+        "{}: damaged: its checksum is wrong", path);
   check(labels.shape[0] == pixels.shape[0] && all.training >= 0 && all.training <= labels.shape[0] && all.height > 0 &&
             all.width > 0 && (all.channels == 1 || all.channels == 3),
-        packed_op, "{}: damaged: {} labels, {} training samples, {} images of {} x {} x {}", path, labels.shape[0],
-        all.training, pixels.shape[0], all.height, all.width, all.channels);
+        ErrorKind::data, packed_op, "{}: damaged: {} labels, {} training samples, {} images of {} x {} x {}", path,
+        labels.shape[0], all.training, pixels.shape[0], all.height, all.width, all.channels);
   for (const std::int64_t label : all.labels)
-    check(label >= 0 && std::cmp_less(label, all.classes.size()), packed_op, "{}: damaged: label {} is outside [0, {})", path,
-          label, all.classes.size());
+    check(label >= 0 && std::cmp_less(label, all.classes.size()), ErrorKind::data, packed_op,
+          "{}: damaged: label {} is outside [0, {})", path, label, all.classes.size());
   for (std::size_t c = 0; c < all.scale.mean.size(); ++c)
-    check(std::isfinite(all.scale.mean[c]) && all.scale.std.at(c) > 0, packed_op, "{}: damaged: mean {} and std {}", path,
-          all.scale.mean[c], all.scale.std[c]);
+    check(std::isfinite(all.scale.mean[c]) && all.scale.std.at(c) > 0, ErrorKind::data, packed_op,
+          "{}: damaged: mean {} and std {}", path, all.scale.mean[c], all.scale.std[c]);
   return all;
 } catch (const std::exception& e) {
   if (dynamic_cast<const Error*>(&e) != nullptr) throw;
-  fail(packed_op, "{}: damaged: its metadata are not as trireme pack writes them", path);
+  fail(ErrorKind::data, packed_op, "{}: damaged: its metadata are not as trireme pack writes them", path);
 }
 
 class PackedDataset final : public DatasetSource {
@@ -89,7 +90,7 @@ class PackedDataset final : public DatasetSource {
     check(split == "train" || split == "test", packed_op, "split is '{}', it must be train or test", split);
     first_ = split == "train" ? 0 : all_.training;
     size_ = split == "train" ? all_.training : std::ssize(all_.labels) - all_.training;
-    check(size_ > 0, packed_op, "{}: holds no samples for {}", path, split);
+    check(size_ > 0, ErrorKind::data, packed_op, "{}: holds no samples for {}", path, split);
     constexpr Index usual = 224;
     const bool fits = std::min(all_.height, all_.width) >= usual;
     height_ = options.size > 0 ? options.size : fits ? usual : all_.height;

@@ -63,14 +63,14 @@ class Scan {
       const Block header = header_at(at_);
       if (is_zero(header)) return end();
       if (!checksum_is_right(header))
-        fail(tar_op, "{}: no tar header at byte {}: its checksum is wrong", source_.name, at_);
+        fail(ErrorKind::data, tar_op, "{}: no tar header at byte {}: its checksum is wrong", source_.name, at_);
       member(header);
     }
   }
 
  private:
   Block header_at(std::size_t at) const {
-    check(at < source_.bytes.size() && source_.bytes.size() - at >= block, tar_op,
+    check(at < source_.bytes.size() && source_.bytes.size() - at >= block, ErrorKind::data, tar_op,
           "{}: truncated: the two zero blocks that end a tar archive are missing at byte {}", source_.name, at);
     return source_.bytes.subspan(at).first<block>();
   }
@@ -83,8 +83,8 @@ class Scan {
     if (!extends && size_) size = *std::exchange(size_, std::nullopt);
     const std::size_t data = at_ + block, room = source_.bytes.size() - data;
     if (size > room)
-      fail(tar_op, "{}: truncated, or damaged: member {} at byte {} declares {} bytes, {} are left", source_.name,
-           shown(name), at_, size, room);
+      fail(ErrorKind::data, tar_op, "{}: truncated, or damaged: member {} at byte {} declares {} bytes, {} are left",
+           source_.name, shown(name), at_, size, room);
     at_ = data + size + (block - size % block) % block;
     switch (type) {
       case 'x':
@@ -96,7 +96,7 @@ class Scan {
       case '7':
       case '\0': break;
       default:
-        fail(tar_op, "{}: member {} is {}; shards hold plain files", source_.name, shown(name),
+        fail(ErrorKind::data, tar_op, "{}: member {} is {}; shards hold plain files", source_.name, shown(name),
              type == '1' || type == '2' ? "a link, which is not followed" : "no plain file");
     }
     if (type == '\0' && name.ends_with('/')) return;  // a directory of before POSIX
@@ -121,19 +121,20 @@ class Scan {
   void check_name(const std::string& name) const {
     bool good = !name.empty() && name[0] != '/' && name.find('\0') == name.npos;
     good = good && std::ranges::count(split_text(name, '/'), "..") == 0;
-    if (!good) fail(tar_op, "{}: member {} has a name that leads elsewhere", source_.name, shown(name));
+    if (!good) fail(ErrorKind::data, tar_op, "{}: member {} has a name that leads elsewhere", source_.name, shown(name));
   }
 
   std::string_view text_of(std::size_t at, std::size_t size) const {
-    check(size <= longest_record, tar_op, "{}: an extended header of {} bytes at byte {}; at most {} are read",
-          source_.name, size, at, std::size_t{longest_record});
+    check(size <= longest_record, ErrorKind::data, tar_op,
+          "{}: an extended header of {} bytes at byte {}; at most {} are read", source_.name, size, at,
+          std::size_t{longest_record});
     return {reinterpret_cast<const char*>(source_.bytes.data()) + at, size};
   }
 
   /// Records "27 path=some/where/else.jpg\n". Only path and size matter here.
   void extended(char type, std::string_view text) {
     const auto wrong = [&](std::string_view what) {
-      fail(tar_op, "{}: the extended header before byte {} {}", source_.name, at_, what);
+      fail(ErrorKind::data, tar_op, "{}: the extended header before byte {} {}", source_.name, at_, what);
     };
     while (!text.empty()) {
       std::size_t length = 0;
@@ -162,11 +163,12 @@ class Scan {
 
   /// After a zero block: another one, and nothing but zeros behind it.
   void end() {
-    if (name_ || size_) fail(tar_op, "{}: an extended header without its member before byte {}", source_.name, at_);
+    if (name_ || size_)
+      fail(ErrorKind::data, tar_op, "{}: an extended header without its member before byte {}", source_.name, at_);
     const bool second = is_zero(header_at(at_ + block));
-    check(second, tar_op, "{}: a single zero block at byte {}, two end a tar archive", source_.name, at_);
+    check(second, ErrorKind::data, tar_op, "{}: a single zero block at byte {}, two end a tar archive", source_.name, at_);
     const std::size_t begin = at_ + 2 * block, rest = source_.bytes.size() - begin;
-    check(rest <= most_padding && is_zero(source_.bytes.subspan(begin)), tar_op,
+    check(rest <= most_padding && is_zero(source_.bytes.subspan(begin)), ErrorKind::data, tar_op,
           "{}: {} bytes follow the end of the archive at byte {} (archives put together by cat? tar -A joins them)",
           source_.name, rest, begin);
   }

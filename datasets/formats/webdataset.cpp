@@ -52,7 +52,7 @@ class Grouping {
 
  private:
   [[noreturn]] void wrong(std::string_view member, std::string_view what) const {
-    fail(webdataset_op, "{}: {} {}", source_.name, shown(member), what);
+    fail(ErrorKind::data, webdataset_op, "{}: {} {}", source_.name, shown(member), what);
   }
   std::string_view text_of(const TarMember& member) const {
     if (member.size > longest_label)
@@ -161,7 +161,7 @@ class Shards final : public EncodedSource {
   Shards(const std::vector<std::string>& paths, Index classes) {
     check(!paths.empty(), webdataset_op, "no shards given");
     for (const std::string& path : paths) scan(path, classes);
-    check(!places_.empty(), webdataset_op, "{}: its shards hold no sample", paths[0]);
+    check(!places_.empty(), ErrorKind::data, webdataset_op, "{}: its shards hold no sample", paths[0]);
     std::uint32_t largest = 0;
     for (const Place& p : places_) largest = std::max(largest, p.label);
     for (Index i = 0; i < (classes > 0 ? classes : Index{largest} + 1); ++i) classes_.push_back(std::to_string(i));
@@ -178,8 +178,8 @@ class Shards final : public EncodedSource {
     const Place& p = place(id);
     const ShardFile& shard = shards_[p.shard];
     const FileReader file(shard.path);  // opened each time: there may be more shards than a process may hold open
-    check(file.size() == shard.size, webdataset_op, "{}: has {} bytes now, {} when it was scanned", shard.path, file.size(),
-          shard.size);
+    check(file.size() == shard.size, ErrorKind::data, webdataset_op, "{}: has {} bytes now, {} when it was scanned", shard.path,
+          file.size(), shard.size);
     bytes.resize(p.size);
     file.read(p.offset, bytes);
   }
@@ -195,9 +195,10 @@ class Shards final : public EncodedSource {
     scan_shard({path, file.map(/*read_ahead=*/false)}, [&](const ShardSample& sample) {
       const TarMember& image = sample.image;
       if (classes > 0 && sample.label >= classes)
-        fail(webdataset_op, "{}: the label of {} is {}, there are {} classes", path, shown(image.name), sample.label, classes);
+        fail(ErrorKind::data, webdataset_op, "{}: the label of {} is {}, there are {} classes", path, shown(image.name),
+             sample.label, classes);
       if (image.size > std::numeric_limits<std::uint32_t>::max())
-        fail(webdataset_op, "{}: {} has {} bytes", path, shown(image.name), image.size);
+        fail(ErrorKind::data, webdataset_op, "{}: {} has {} bytes", path, shown(image.name), image.size);
       places_.push_back({image.offset, names_.size(), static_cast<std::uint32_t>(image.size),
                          static_cast<std::uint32_t>(shards_.size() - 1), static_cast<std::uint32_t>(sample.label)});
       names_ += image.name + '\0';

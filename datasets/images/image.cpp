@@ -56,7 +56,7 @@ std::vector<std::byte> encode_png(const Tensor& image) {
   png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(png);
   std::vector<std::byte> bytes(size);
   const int done = png_image_write_to_memory(&png, bytes.data(), &size, 0, image.data<std::uint8_t>(), 0, nullptr);
-  check(done != 0, op, "libpng: {}", png.message);
+  check(done != 0, ErrorKind::internal, op, "libpng: {}", png.message);
   bytes.resize(size);
   return bytes;
 }

@@ -12,9 +12,9 @@ bool is_png(std::span<const std::byte> bytes, std::string_view source) {
     return bytes.size() >= signature.size() && std::memcmp(bytes.data(), signature.data(), signature.size()) == 0;
   };
   constexpr std::string_view op = "image";
-  check(!bytes.empty(), op, "{}: is empty", source);
+  check(!bytes.empty(), ErrorKind::data, op, "{}: is empty", source);
   const bool png = begins_with("\x89PNG\r\n\x1a\n");
-  check(png || begins_with("\xff\xd8\xff"), op, "{}: is neither PNG nor JPEG", source);
+  check(png || begins_with("\xff\xd8\xff"), ErrorKind::data, op, "{}: is neither PNG nor JPEG", source);
   return png;
 }
 

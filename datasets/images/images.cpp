@@ -32,7 +32,7 @@ class ImagesDataset final : public DatasetSource {
       return read_one(id, pixels, draw);
     } catch (const Error& error) {
       const std::string why = fmt::format("sample {}: {}", id, error.what());
-      check(options_.on_bad == OnBad::skip, "images", "{} (--data.on-bad skip goes on without it)", why);
+      check(options_.on_bad == OnBad::skip, error.kind(), "images", "{} (--data.on-bad skip goes on without it)", why);
       const std::scoped_lock lock(mutex_);
       if (bad_.count++ == 0) bad_.first = why;
     }
@@ -61,7 +61,8 @@ class ImagesDataset final : public DatasetSource {
     for (Index i = 1; i <= most; ++i) try {
         return read_one((id + i) % size(), pixels, draw);
       } catch (const Error&) {}
-    fail("images", "{}: no image can be used from sample {} on ({} tried): {}", name(), id, most + 1, bad().first);
+    fail(ErrorKind::data, "images", "{}: no image can be used from sample {} on ({} tried): {}", name(), id, most + 1,
+         bad().first);
   }
 
   /// What one thread needs to make a sample; kept from sample to sample.

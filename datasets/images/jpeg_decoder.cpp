@@ -111,8 +111,8 @@ Region JpegDecoder::open(std::span<const std::byte> bytes, std::string_view sour
   State& s = *state_;
   s.bytes = bytes, s.max_pixels = max_pixels;
   const bool read = s.read_header(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
-  check(read, op, "{}: damaged JPEG: {}", source, s.message);
-  check(s.jpeg.jpeg_color_space != JCS_CMYK && s.jpeg.jpeg_color_space != JCS_YCCK, op,
+  check(read, ErrorKind::data, op, "{}: damaged JPEG: {}", source, s.message);
+  check(s.jpeg.jpeg_color_space != JCS_CMYK && s.jpeg.jpeg_color_space != JCS_YCCK, ErrorKind::data, op,
         "{}: is a CMYK image, only grey and RGB are read: convert it first", source);
   const Index width = s.jpeg.image_width, height = s.jpeg.image_height;
   check_room(width, height, s.coefficient_bytes(), bytes.size(), max_pixels, source);
@@ -132,7 +132,7 @@ void JpegDecoder::decode(const Region& wanted, int reduction, int channels, Pixe
              s.coefficient_bytes() + (right - left) * (bottom - top) * channels, s.bytes.size(), s.max_pixels, source);
   const bool started =
       s.start(reduction, channels, static_cast<JDIMENSION>(left), static_cast<JDIMENSION>(right - left));
-  check(started, op, "{}: damaged JPEG: {}", source, s.message);
+  check(started, ErrorKind::data, op, "{}: damaged JPEG: {}", source, s.message);
 
   block.left = s.offset, block.top = top, block.width = s.columns, block.height = bottom - top;
   block.channels = channels, block.reduction = reduction;
@@ -142,7 +142,7 @@ void JpegDecoder::decode(const Region& wanted, int reduction, int channels, Pixe
   const bool ends = n >= 2 && s.bytes[n - 2] == std::byte{0xff} && s.bytes[n - 1] == std::byte{JPEG_EOI};
   const bool whole = s.read_rows(block.values.data(), line, static_cast<JDIMENSION>(top),
                                  static_cast<JDIMENSION>(block.height), !ends || bottom == high);
-  check(whole, op, "{}: damaged JPEG: {}", source, s.message);
+  check(whole, ErrorKind::data, op, "{}: damaged JPEG: {}", source, s.message);
 }
 
 }  // namespace trireme

@@ -27,10 +27,10 @@ struct Region {
 /// must not be able to take all memory.
 inline void check_room(Index width, Index height, Index bytes_needed, std::size_t file_bytes, Index max_pixels,
                        std::string_view source) {
-  check(width > 0 && height > 0 && width <= max_pixels / height, "image",
+  check(width > 0 && height > 0 && width <= max_pixels / height, ErrorKind::data, "image",
         "{}: {} x {} pixels, at most {} in all are decoded", source, width, height, max_pixels);
   const Index room = (Index{64} << 20) + 4 * static_cast<Index>(file_bytes);
-  check(bytes_needed <= room, "image",
+  check(bytes_needed <= room, ErrorKind::data, "image",
         "{}: {} x {} pixels need {} bytes of memory, at most {} are spent on a file of {}: make it smaller first",
         source, width, height, bytes_needed, room, file_bytes);
 }

@@ -18,7 +18,7 @@ class PngDecoder {
     png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, on_error, [](png_structp, png_const_charp) {});
     info_ = png_ != nullptr ? png_create_info_struct(png_) : nullptr;
     if (info_ == nullptr) png_destroy_read_struct(&png_, nullptr, nullptr);
-    check(info_ != nullptr, png_op, "libpng cannot start");
+    check(info_ != nullptr, ErrorKind::out_of_memory, png_op, "libpng cannot start");
   }
   ~PngDecoder() { png_destroy_read_struct(&png_, &info_, nullptr); }
   PngDecoder(const PngDecoder&) = delete;
@@ -78,9 +78,10 @@ class PngDecoder {
 void decode_png(std::span<const std::byte> bytes, int channels, PixelBlock& block, std::string_view source,
                 Index max_pixels) {
   PngDecoder png(bytes);
-  const auto ok = [&](bool done) { check(done, png_op, "{}: damaged PNG: {}", source, png.message); };
+  const auto ok = [&](bool done) { check(done, ErrorKind::data, png_op, "{}: damaged PNG: {}", source, png.message); };
   ok(png.read_header());
-  check(png.bits <= 8, png_op, "{}: is a {}-bit PNG, only 8 bits are read: convert it first", source, png.bits);
+  check(png.bits <= 8, ErrorKind::data, png_op, "{}: is a {}-bit PNG, only 8 bits are read: convert it first", source,
+        png.bits);
   const Index width = png.width, height = png.height, pixels = width * height;
   check_room(width, height, 0, bytes.size(), max_pixels, source);
   check_room(width, height, 3 * pixels, bytes.size(), max_pixels, source);

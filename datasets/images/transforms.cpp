@@ -35,8 +35,9 @@ class Transformed final : public DatasetWrapper {
     image = changed(std::move(image), id, draw);
     const Shape made{image.height, image.width, image.channels};
     check(
-        made == shape_, "transformed", "sample {} of {} became {}, the first one {}: end with one of Resize and crops",
-        id, [&] { return data_->name(); }, made, shape_);
+        made == shape_, ErrorKind::data, "transformed",
+        "sample {} of {} became {}, the first one {}: end with one of Resize and crops", id,
+        [&] { return data_->name(); }, made, shape_);
     std::copy(image.pixels.begin(), image.pixels.end(), pixels.begin());
     return label;
   }

@@ -164,8 +164,9 @@ class Bpe final : public TokenizerModel {
     for (const char c : word) {
       const auto byte = static_cast<unsigned char>(c);
       check(
-          p_.of_byte[byte] >= 0, "encode", "the byte {:#04x} of the word {} has no token in the vocabulary of {}", byte,
-          [&] { return shown(word); }, vocabulary());
+          p_.of_byte[byte] >= 0, ErrorKind::data, "encode",
+          "the byte {:#04x} of the word {} has no token in the vocabulary of {}", byte, [&] { return shown(word); },
+          vocabulary());
       const Index i = std::ssize(symbols);
       symbols.push_back({p_.of_byte[byte], i - 1, i + 1});
     }
@@ -236,17 +237,18 @@ class Reader {
   }
   const Json& object(const Json& of, const char* name) const {
     const Json& v = value(of, name);
-    check(v.is_object(), "tokenizer", "{} has no object '{}': it is no tokenizer.json", path_, name);
+    check(v.is_object(), ErrorKind::data, "tokenizer", "{} has no object '{}': it is no tokenizer.json", path_, name);
     return v;
   }
   bool flag(const Json& of, const char* name, bool otherwise) const {
     const Json& v = value(of, name);
-    check(v.is_null() || v.is_boolean(), "tokenizer", "{}: '{}' must be true or false", path_, name);
+    check(v.is_null() || v.is_boolean(), ErrorKind::data, "tokenizer", "{}: '{}' must be true or false", path_, name);
     return v.is_null() ? otherwise : v.get<bool>();
   }
   void refuse(bool wrong, const char* what, const Json& of, const char* name) const {
-    check(!wrong, "tokenizer", "{}: {} '{}' {}; byte-level BPE without normalizers, prefixes and dropout is read",
-          path_, what, name, [&] { return shown(json_text(value(of, name), NotUtf8::replaced)); });
+    check(!wrong, ErrorKind::data, "tokenizer",
+          "{}: {} '{}' {}; byte-level BPE without normalizers, prefixes and dropout is read", path_, what, name,
+          [&] { return shown(json_text(value(of, name), NotUtf8::replaced)); });
   }
 
   void pre_tokenizer() {
@@ -269,7 +271,7 @@ class Reader {
         value(cut, "pattern").is_object() ? value(value(cut, "pattern"), "Regex") : value(cut, "none");
     refuse(value(cut, "behavior") != "Isolated" || flag(cut, "invert", false), "a Split must be Isolated, it has", cut,
            "behavior");
-    check(pattern == gpt2_pattern || pattern == llama3_pattern, "tokenizer",
+    check(pattern == gpt2_pattern || pattern == llama3_pattern, ErrorKind::data, "tokenizer",
           "{}: words are cut by {}; the patterns of GPT-2 and of Llama 3 (cl100k) are known", path_,
           [&] { return json_text(pattern, NotUtf8::replaced).substr(0, 300); });
     parts_.pattern = pattern == gpt2_pattern ? WordPattern::gpt2 : WordPattern::llama3;
@@ -278,12 +280,12 @@ class Reader {
   /// Gives a token its id.
   void name(const std::string& token, const Json& id, std::string bytes) {
     check(
-        id.is_number_integer() && id >= 0 && id < most_ids, "tokenizer",
+        id.is_number_integer() && id >= 0 && id < most_ids, ErrorKind::data, "tokenizer",
         "{}: the token {} has the id {}, expected one of [0, {})", path_, [&] { return shown(token); },
         [&] { return shown(json_text(id, NotUtf8::replaced)); }, most_ids);
     const auto at = id.get<std::size_t>();
     if (at >= taken_.size()) taken_.resize(at + 1), parts_.tokens.resize(at + 1);
-    check(!taken_[at], "tokenizer", "{}: the id {} is that of {} and of another token", path_, at,
+    check(!taken_[at], ErrorKind::data, "tokenizer", "{}: the id {} is that of {} and of another token", path_, at,
           [&] { return shown(token); });
     taken_[at] = true;
     parts_.tokens[at] = std::move(bytes);
@@ -305,7 +307,7 @@ class Reader {
   }
 
   void merges(const Json& list) {
-    check(list.is_array(), "tokenizer", "{}: its model has no list 'merges'", path_);
+    check(list.is_array(), ErrorKind::data, "tokenizer", "{}: its model has no list 'merges'", path_);
     std::int32_t rank = 0;
     for (const Json& merge : list) {
       std::string left, right;
@@ -318,7 +320,7 @@ class Reader {
         left = merge[0], right = merge[1];
       }
       const auto l = ids_.find(left), r = ids_.find(right), both = ids_.find(left + right);
-      check(l != ids_.end() && r != ids_.end() && both != ids_.end(), "tokenizer",
+      check(l != ids_.end() && r != ids_.end() && both != ids_.end(), ErrorKind::data, "tokenizer",
             "{}: merge {}, {}, must be two tokens, both and joined of the vocabulary", path_, rank,
             [&] { return shown(json_text(merge, NotUtf8::replaced)); });
       parts_.merges.insert_or_assign(pair_of(l->second, r->second), Merge{rank++, both->second});
@@ -327,10 +329,10 @@ class Reader {
 
   void added(const Json& list) {
     if (list.is_null()) return;
-    check(list.is_array(), "tokenizer", "{}: 'added_tokens' must be a list", path_);
+    check(list.is_array(), ErrorKind::data, "tokenizer", "{}: 'added_tokens' must be a list", path_);
     for (const Json& token : list) {
       const Json& content = token.is_object() ? value(token, "content") : token;
-      check(token.is_object() && content.is_string() && content != "", "tokenizer",
+      check(token.is_object() && content.is_string() && content != "", ErrorKind::data, "tokenizer",
             "{}: an added token has no content: {}", path_, [&] { return shown(json_text(token, NotUtf8::replaced)); });
       for (const char* off : {"single_word", "lstrip", "rstrip"})
         refuse(flag(token, off, false), "added tokens must be found as they are, one has", token, off);
@@ -341,10 +343,10 @@ class Reader {
         name(text, id, text);
       else
         check(
-            id == known->second, "tokenizer",
+            id == known->second, ErrorKind::data, "tokenizer",
             "{}: the added token {} has the id {} in the vocabulary and another beside it", path_,
             [&] { return shown(text); }, known->second);
-      check(known == ids_.end() || token_bytes(text).value_or(text) == text, "tokenizer",
+      check(known == ids_.end() || token_bytes(text).value_or(text) == text, ErrorKind::data, "tokenizer",
             "{}: the added token {} is also one of the vocabulary, which stands for other bytes", path_,
             [&] { return shown(text); });
       const std::int32_t at = ids_.at(text);
@@ -369,7 +371,7 @@ std::shared_ptr<const TokenizerModel> read_bpe(const Json& document, std::string
 
 std::string gpt2_document(std::string_view vocab_json, std::string_view merges_txt, const std::string& path) {
   Json vocab = parse_json(vocab_json);
-  check(vocab.is_object(), "tokenizer", "{}: vocab.json is no JSON object", path);
+  check(vocab.is_object(), ErrorKind::data, "tokenizer", "{}: vocab.json is no JSON object", path);
   Json merges = Json::array(), added = Json::array();
   for (std::size_t at = 0; at < merges_txt.size();) {
     const std::size_t end = std::min(merges_txt.find('\n', at), merges_txt.size());

@@ -57,7 +57,8 @@ TextFiles find_text_files(const std::string& path) {
   for (const auto& entry : fs::directory_iterator(path, error))
     if (entry.is_regular_file(error) && !entry.path().filename().string().starts_with('.'))
       files.push_back(entry.path());
-  check(!files.empty(), "text", "{} has no files; a text file, or a folder of text files, was expected", path);
+  check(!files.empty(), ErrorKind::data, "text",
+        "{} has no files; a text file, or a folder of text files, was expected", path);
   std::ranges::sort(files);
   TextFiles found;
   for (const char* ending : {".bin", ".txt"}) {
@@ -83,19 +84,21 @@ TokenFileLayout token_file_layout(std::span<const std::byte> front, std::size_t 
   TokenFileLayout layout;
   const std::int32_t magic = size >= 4 ? word(0) : 0;
   if (magic == u16_magic || magic == u32_magic) {
-    check(size >= header_bytes, "tokens", "{}: {} bytes, its header alone has {}", path, size, header_bytes);
+    check(size >= header_bytes, ErrorKind::data, "tokens", "{}: {} bytes, its header alone has {}", path, size,
+          header_bytes);
     layout.width = magic == u16_magic ? 2 : 4;
     layout.begin = header_bytes;
     const std::int32_t version = magic == u16_magic ? 1 : 7;
-    check(word(1) == version, "tokens", "{}: version {} of llm.c's format, {} is read", path, word(1), version);
+    check(word(1) == version, ErrorKind::data, "tokens", "{}: version {} of llm.c's format, {} is read", path, word(1),
+          version);
     layout.count = word(2);
-    check(layout.count >= 0 && header_bytes + static_cast<std::size_t>(layout.count * layout.width) == size, "tokens",
-          "{}: {} bytes, with a header of {} tokens of {} bytes behind {}", path, size, layout.count, layout.width,
-          header_bytes);
+    check(layout.count >= 0 && header_bytes + static_cast<std::size_t>(layout.count * layout.width) == size,
+          ErrorKind::data, "tokens", "{}: {} bytes, with a header of {} tokens of {} bytes behind {}", path, size,
+          layout.count, layout.width, header_bytes);
     return layout;
   }
-  check(size % 2 == 0, "tokens", "{}: {} bytes, tokens have 2 each (nanoGPT's .bin; llm.c's begin with 20240520)", path,
-        size);
+  check(size % 2 == 0, ErrorKind::data, "tokens",
+        "{}: {} bytes, tokens have 2 each (nanoGPT's .bin; llm.c's begin with 20240520)", path, size);
   layout.count = static_cast<Index>(size / 2);
   return layout;
 }

@@ -38,7 +38,7 @@ class Bytes final : public TokenizerModel {
 /// The character at a byte of a text, whose valid UTF-8 it must be.
 CodePoint valid_at(std::string_view text, std::size_t at) {
   const CodePoint c = code_point(text.substr(at));
-  check(c.valid, "characters",
+  check(c.valid, ErrorKind::data, "characters",
         "byte {} of the text, {:#04x}, begins no UTF-8 character; the tokenizer 'bytes' takes any", at, c.code);
   return c;
 }
@@ -46,7 +46,7 @@ CodePoint valid_at(std::string_view text, std::size_t at) {
 class Characters final : public TokenizerModel {
  public:
   explicit Characters(std::string_view text) {
-    check(!text.empty(), "characters", "the text is empty: it has no characters");
+    check(!text.empty(), ErrorKind::data, "characters", "the text is empty: it has no characters");
     for (std::size_t at = 0; at < text.size();) {
       const CodePoint c = valid_at(text, at);
       if (c.code >= ids_.size()) ids_.resize(c.code + 1, -1);
@@ -69,7 +69,7 @@ class Characters final : public TokenizerModel {
     for (std::size_t at = 0; at < text.size();) {
       const CodePoint c = valid_at(text, at);
       check(
-          c.code < ids_.size() && ids_[c.code] >= 0, "characters",
+          c.code < ids_.size() && ids_[c.code] >= 0, ErrorKind::data, "characters",
           "character {} of the text, {} {}, is none of the {} that the tokenizer was made of", ids.size(),
           [&] { return code_name(c.code); }, [&] { return shown(text.substr(at, c.size)); }, vocabulary());
       ids.push_back(ids_[c.code]);
@@ -95,7 +95,8 @@ std::string Tokenizer::decode(std::span<const std::int64_t> ids) const {
   std::string text;
   const Index count = vocabulary();
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    check(ids[i] >= 0 && ids[i] < count, "decode", "id {} at {} is outside the tokenizer's [0, {})", ids[i], i, count);
+    check(ids[i] >= 0 && ids[i] < count, ErrorKind::data, "decode", "id {} at {} is outside the tokenizer's [0, {})",
+          ids[i], i, count);
     text += model_->bytes(ids[i]);
   }
   return text;
@@ -106,12 +107,12 @@ Tokenizer character_tokenizer(std::string_view text) { return Tokenizer(std::mak
 
 Tokenizer parse_tokenizer(std::string_view document, const std::string& path) {
   const Json all = parse_json(document);
-  check(all.is_object(), "tokenizer", "{} is no JSON object", path);
+  check(all.is_object(), ErrorKind::data, "tokenizer", "{} is no JSON object", path);
   if (!all.contains(key)) return Tokenizer(read_bpe(all, std::string(document), path));
   const Json& kind = all.at(key);
   if (kind == "bytes") return byte_tokenizer();
   const auto characters = all.find("characters");
-  check(kind == "characters" && characters != all.end() && characters->is_string(), "tokenizer",
+  check(kind == "characters" && characters != all.end() && characters->is_string(), ErrorKind::data, "tokenizer",
         "{}: {} must be \"bytes\", or \"characters\" beside a text with them", path, key);
   return character_tokenizer(characters->get_ref<const std::string&>());
 }
@@ -124,8 +125,8 @@ Tokenizer open_tokenizer(const std::string& name) {
   if (!fs::is_directory(name, unknown)) return parse_tokenizer(read_text(name, largest_file), name);
   const fs::path folder = name;
   if (fs::exists(folder / "tokenizer.json", unknown)) return open_tokenizer((folder / "tokenizer.json").string());
-  check(fs::exists(folder / "vocab.json", unknown) && fs::exists(folder / "merges.txt", unknown), "tokenizer",
-        "{} has neither tokenizer.json nor vocab.json and merges.txt", name);
+  check(fs::exists(folder / "vocab.json", unknown) && fs::exists(folder / "merges.txt", unknown), ErrorKind::file,
+        "tokenizer", "{} has neither tokenizer.json nor vocab.json and merges.txt", name);
   return parse_tokenizer(gpt2_document(read_text((folder / "vocab.json").string(), largest_file),
                                        read_text((folder / "merges.txt").string(), largest_file), name),
                          name);

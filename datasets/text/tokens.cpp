@@ -25,7 +25,7 @@ class TextWindows final : public TextSource {
         windows_(o.windows) {
     const Index n = tokens_.size();
     const bool random = windows_ == Windows::random;
-    check(n >= (random ? context_ + 1 : 2), "text", "{}{} has {} tokens, {}", name_,
+    check(n >= (random ? context_ + 1 : 2), ErrorKind::data, "text", "{}{} has {} tokens, {}", name_,
           o.split.empty() ? "" : " (" + o.split + ")", n, [&] {
             return random ? fmt::format("a window of {} and the token behind it need {}", context_, context_ + 1)
                           : std::string("a target needs 2");
@@ -78,7 +78,8 @@ class TextWindows final : public TextSource {
     tokens_.read(from, to);
     const auto wrong = std::ranges::find_if(to, [&](std::int64_t id) { return id >= vocabulary_; });
     check(
-        wrong == to.end(), "text", "{} is {}, outside the vocabulary of {}; another tokenizer made the file",
+        wrong == to.end(), ErrorKind::data, "text",
+        "{} is {}, outside the vocabulary of {}; another tokenizer made the file",
         [&] { return tokens_.place(from + (wrong - to.begin())); }, [&] { return *wrong; }, vocabulary_);
   }
   void fill(Index id, const AugmentKey& draw, std::int64_t* x, std::int64_t* y) const {

@@ -44,8 +44,8 @@ Tensor VoxelScale::operator()(const Tensor& voxels) const {
 }
 
 VoxelScale voxel_scale(const VoxelType& type, double mean, double std) {
-  check(std::isfinite(mean) && std::isfinite(std), "volumes", "voxels are scaled by a mean of {} and a std of {}", mean,
-        std);
+  check(std::isfinite(mean) && std::isfinite(std), ErrorKind::data, "volumes",
+        "voxels are scaled by a mean of {} and a std of {}", mean, std);
   if (std == 0) {
     const bool is_signed = type.code[0] == 'i';
     std = type.is_integer() && type.code[0] != 'b' ? std::exp2(8 * type.size - (is_signed ? 1 : 0)) - 1 : 1;

@@ -127,7 +127,7 @@ DenseVolume::DenseVolume(const FileReader& file, const Shape& array, const Dense
   layout_.shape = shape();
   const auto bytes = static_cast<std::size_t>(layout_.bytes());
   const std::size_t held = file.size() - std::min(file.size(), layout_.begin);
-  check(file.size() >= layout_.begin && (held == bytes || (more && held > bytes)), "volume",
+  check(file.size() >= layout_.begin && (held == bytes || (more && held > bytes)), ErrorKind::data, "volume",
         "{}: {} of {} are {} bytes, the file holds {}", file.path(), type().name, array, bytes, held);
 }
 

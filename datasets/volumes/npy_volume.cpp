@@ -18,8 +18,8 @@ std::unique_ptr<const VolumeSource> open_npy(const std::string& path) {
                               ? find_voxel_type(descr.substr(1))
                               : nullptr;
   check(
-      type != nullptr, "volume", "{}: elements of type {}; {} are read", path, [&] { return shown(descr); },
-      voxel_type_names);
+      type != nullptr, ErrorKind::data, "volume", "{}: elements of type {}; {} are read", path,
+      [&] { return shown(descr); }, voxel_type_names);
   DenseLayout layout{.type = type, .begin = header.begin, .swapped = descr[0] == '>'};
   layout.order = axis_order(header.shape.rank(), header.columns_first);
   return std::make_unique<DenseVolume>(file, header.shape, layout);

@@ -13,25 +13,27 @@ constexpr std::size_t longest_sidecar = 65'536;
 
 RawHeader parse_raw_header(std::string_view text, const std::string& path) {
   const Json json = parse_json(text, 4);
-  check(json.is_object(), "volume", "{}: no JSON object that says shape, dtype and byte_order", path);
+  check(json.is_object(), ErrorKind::data, "volume", "{}: no JSON object that says shape, dtype and byte_order", path);
   const auto at = [&](const char* key) { return json.contains(key) ? json[key] : Json(); };
   RawHeader header;
   const Json shape = at("shape"), dtype = at("dtype"), order = at("byte_order"), offset = at("offset");
-  check(shape.is_array() && shape.size() <= 4, "volume", "{}: \"shape\" is no list of two to four extents", path);
+  check(shape.is_array() && shape.size() <= 4, ErrorKind::data, "volume",
+        "{}: \"shape\" is no list of two to four extents", path);
   for (const Json& extent : shape) {
-    check(extent.is_number_integer(), "volume", "{}: an extent of \"shape\" is no 64-bit number", path);
+    check(extent.is_number_integer(), ErrorKind::data, "volume", "{}: an extent of \"shape\" is no 64-bit number",
+          path);
     header.array.push_back(extent.get<Index>());
   }
-  check(dtype.is_string(), "volume", "{}: \"dtype\" is no text, such as \"uint16\"", path);
+  check(dtype.is_string(), ErrorKind::data, "volume", "{}: \"dtype\" is no text, such as \"uint16\"", path);
   header.type = find_voxel_type(dtype.get_ref<const std::string&>());
   check(
-      header.type != nullptr && header.type->name == dtype.get_ref<const std::string&>(), "volume",
+      header.type != nullptr && header.type->name == dtype.get_ref<const std::string&>(), ErrorKind::data, "volume",
       "{}: \"dtype\" is {}; {} are read", path, [&] { return shown(dtype.get_ref<const std::string&>()); },
       voxel_type_names);
   header.big_endian = order == "big";
-  check(header.big_endian || order == "little" || (order.is_null() && header.type->size == 1), "volume",
-        "{}: \"byte_order\" must be \"little\" or \"big\"", path);
-  check(offset.is_null() || (offset.is_number_integer() && offset.get<Index>() >= 0), "volume",
+  check(header.big_endian || order == "little" || (order.is_null() && header.type->size == 1), ErrorKind::data,
+        "volume", "{}: \"byte_order\" must be \"little\" or \"big\"", path);
+  check(offset.is_null() || (offset.is_number_integer() && offset.get<Index>() >= 0), ErrorKind::data, "volume",
         "{}: \"offset\" is no number of bytes", path);
   if (!offset.is_null()) header.offset = offset.get<std::size_t>();
   (void)volume_shape(path, header.array, *header.type);

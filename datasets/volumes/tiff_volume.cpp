@@ -73,7 +73,7 @@ Tiff open_file(TiffFile& file) {
 /// Of one thread: it stands at one page.
 struct TiffHandle {
   explicit TiffHandle(const std::string& path) : file(path), tiff(open_file(file)) {
-    check(tiff != nullptr, "volume", "{}: no TIFF: {}", path, file.said);
+    check(tiff != nullptr, ErrorKind::data, "volume", "{}: no TIFF: {}", path, file.said);
   }
   TiffFile file;
   Tiff tiff;
@@ -104,7 +104,7 @@ class TiffVolume final : public VolumeSource {
     file_.check_same(handle.file.reader);
     for (Index d = box.at[0]; d < box.at[0] + box.size[0]; ++d) {
       handle.file.said.clear();
-      check(TIFFSetSubDirectory(handle.tiff.get(), pages_[static_cast<std::size_t>(d)]) == 1, "volume",
+      check(TIFFSetSubDirectory(handle.tiff.get(), pages_[static_cast<std::size_t>(d)]) == 1, ErrorKind::data, "volume",
             "{}: page {} cannot be read: {}", file_.path, d, handle.file.said);
       read_page(handle, d, box, sink);
     }
@@ -125,7 +125,7 @@ class TiffVolume final : public VolumeSource {
     const Index bytes = tiled ? TIFFTileSize(tiff) : TIFFStripSize(tiff);
     DenseLayout block{.shape = {1, height, width, shape()[3]}, .type = &type()};
     const bool few = std::uint64_t{width} * height <= std::uint64_t{most_strip_bytes};  // before they are multiplied
-    check(few && bytes > 0 && bytes <= most_strip_bytes && block.bytes() == bytes, "volume",
+    check(few && bytes > 0 && bytes <= most_strip_bytes && block.bytes() == bytes, ErrorKind::data, "volume",
           "{}: page {} has {} of {} x {} pixels and {} bytes; at most 2^29 bytes are read", file_.path, page,
           tiled ? "tiles" : "strips", height, width, bytes);
     const bool plain = is_plain(tiff);
@@ -145,9 +145,9 @@ class TiffVolume final : public VolumeSource {
       block.begin = TIFFGetStrileOffset(tiff, number);
       block.swapped = TIFFIsByteSwapped(tiff) != 0;
       const std::uint64_t held = TIFFGetStrileByteCount(tiff, number);
-      check(held >= static_cast<std::uint64_t>(block.bytes()) && block.begin <= handle.file.reader.size(), "volume",
-            "{}: {} {} of page {} has {} bytes of {}", file_.path, tiled ? "tile" : "strip", number, page, held,
-            block.bytes());
+      check(held >= static_cast<std::uint64_t>(block.bytes()) && block.begin <= handle.file.reader.size(),
+            ErrorKind::data, "volume", "{}: {} {} of page {} has {} bytes of {}", file_.path, tiled ? "tile" : "strip",
+            number, page, held, block.bytes());
       return read_dense(handle.file.reader, block, part, sink);
     }
     const auto bytes = static_cast<std::size_t>(block.bytes());
@@ -156,8 +156,9 @@ class TiffVolume final : public VolumeSource {
     const auto n = static_cast<tmsize_t>(bytes);
     const tmsize_t got = tiled ? TIFFReadEncodedTile(tiff, number, unpacked.get(), n)
                                : TIFFReadEncodedStrip(tiff, number, unpacked.get(), n);
-    check(got == n, "volume", "{}: {} {} of page {} cannot be unpacked: {}", file_.path, tiled ? "tile" : "strip",
-          number, page, [&] { return handle.file.said.empty() ? "it is cut short" : handle.file.said; });
+    check(got == n, ErrorKind::data, "volume", "{}: {} {} of page {} cannot be unpacked: {}", file_.path,
+          tiled ? "tile" : "strip", number, page,
+          [&] { return handle.file.said.empty() ? "it is cut short" : handle.file.said; });
     read_dense({unpacked.get(), bytes}, block, part, sink);
   }
 
@@ -178,25 +179,25 @@ PageForm look(TIFF* tiff, const TiffFile& file, std::size_t page) {
   std::uint16_t planes = PLANARCONFIG_CONTIG, colours = PHOTOMETRIC_MINISBLACK;
   const bool sized = TIFFGetField(tiff, TIFFTAG_IMAGEWIDTH, &form.width) == 1 &&
                      TIFFGetField(tiff, TIFFTAG_IMAGELENGTH, &form.height) == 1;
-  check(sized && form.width > 0 && form.height > 0, "volume", "{}: page {} has no size", path, page);
+  check(sized && form.width > 0 && form.height > 0, ErrorKind::data, "volume", "{}: page {} has no size", path, page);
   TIFFGetFieldDefaulted(tiff, TIFFTAG_BITSPERSAMPLE, &form.bits);
   TIFFGetFieldDefaulted(tiff, TIFFTAG_SAMPLESPERPIXEL, &form.channels);
   TIFFGetFieldDefaulted(tiff, TIFFTAG_SAMPLEFORMAT, &form.format);
   if (form.format == SAMPLEFORMAT_VOID) form.format = SAMPLEFORMAT_UINT;
   TIFFGetFieldDefaulted(tiff, TIFFTAG_PLANARCONFIG, &planes);
   TIFFGetField(tiff, TIFFTAG_PHOTOMETRIC, &colours);
-  check(type_of(form) != nullptr, "volume",
+  check(type_of(form) != nullptr, ErrorKind::data, "volume",
         "{}: page {} has samples of {} bits in format {}; integers of 8 to 64 bits and floats of 16 to 64 are read",
         path, page, form.bits, form.format);
-  check(form.channels == 1 || planes == PLANARCONFIG_CONTIG, "volume",
+  check(form.channels == 1 || planes == PLANARCONFIG_CONTIG, ErrorKind::data, "volume",
         "{}: page {} has its {} channels behind each other, not side by side", path, page, form.channels);
   check(form.channels >= 1 &&
             (colours == PHOTOMETRIC_MINISBLACK || colours == PHOTOMETRIC_MINISWHITE || colours == PHOTOMETRIC_RGB),
-        "volume", "{}: page {} has colours by photometric interpretation {}: save it as grey or RGB", path, page,
-        colours);
+        ErrorKind::data, "volume", "{}: page {} has colours by photometric interpretation {}: save it as grey or RGB",
+        path, page, colours);
   const std::uint32_t last = (TIFFIsTiled(tiff) ? TIFFNumberOfTiles(tiff) : TIFFNumberOfStrips(tiff)) - 1;
   const std::uint64_t offset = TIFFGetStrileOffset(tiff, last), bytes = TIFFGetStrileByteCount(tiff, last);
-  check(offset <= file.reader.size() && bytes <= file.reader.size() - offset, "volume",
+  check(offset <= file.reader.size() && bytes <= file.reader.size() - offset, ErrorKind::data, "volume",
         "{}: cut short: page {} ends at byte {}, the file has {}", path, page, offset + bytes, file.reader.size());
   return form;
 }
@@ -236,7 +237,7 @@ std::unique_ptr<const VolumeSource> stack(TIFF* tiff, const PageForm& form, cons
   const std::uint64_t row = std::uint64_t{form.width} * form.channels * (form.bits / 8U);
   check(!TIFFIsTiled(tiff) && is_plain(tiff) &&
             TIFFGetStrileOffset(tiff, last) == layout.begin + last * row * std::min(rows, form.height),
-        "volume",
+        ErrorKind::data, "volume",
         "{}: its description says {} slices, but it has one page, compressed or in pieces: write a page for each, or "
         "remove the description",
         file.path(), array[0]);
@@ -256,15 +257,15 @@ std::unique_ptr<const VolumeSource> open_tiff(const std::string& path) {
     if (TIFFGetField(tiff, TIFFTAG_SUBFILETYPE, &kind) == 1 && (kind & FILETYPE_REDUCEDIMAGE) != 0) continue;
     const PageForm here = look(tiff, handle.file, pages.size());
     if (pages.empty()) form = here;
-    check(here == form, "volume",
+    check(here == form, ErrorKind::data, "volume",
           "{}: page {} is {} x {} of {} channels of {} bits, page 0 {} x {} of {} of {}: a volume's are alike", path,
           pages.size(), here.height, here.width, here.channels, here.bits, form.height, form.width, form.channels,
           form.bits);
     pages.push_back(TIFFCurrentDirOffset(tiff));
   } while (said.clear(), TIFFReadDirectory(tiff) == 1);
   if (said.empty() && TIFFLastDirectory(tiff) != 1) said = "the pages lead back";
-  check(said.empty() && !pages.empty(), "volume", "{}: the page behind page {} cannot be read: {}", path,
-        std::ssize(pages) - 1, said);
+  check(said.empty() && !pages.empty(), ErrorKind::data, "volume", "{}: the page behind page {} cannot be read: {}",
+        path, std::ssize(pages) - 1, said);
   const Index slices = pages.size() == 1 && TIFFSetSubDirectory(tiff, pages[0]) == 1 ? slices_of(tiff, form) : 0;
   const Index depth = std::max<Index>(std::ssize(pages), slices);
   const Shape picture{form.height, form.width}, grey{depth, form.height, form.width};

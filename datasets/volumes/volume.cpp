@@ -40,7 +40,8 @@ void Volume::read(const Box& box, const View& to) const {
     else
       for (Index i = 0; i < n; ++i)
         good = t.decode(from + i * t.size, 1, to.dtype, target + (at + i * step) * size) && good;
-    check(good, "volume", "{}: a voxel is 2^63 or more, which no {} holds: read it as f64", path_, to.dtype);
+    check(good, ErrorKind::data, "volume", "{}: a voxel is 2^63 or more, which no {} holds: read it as f64", path_,
+          to.dtype);
   });
 }
 
@@ -65,10 +66,10 @@ Volume open_volume(const std::string& path) {
   using namespace std::string_view_literals;
   for (const std::string_view tiff : {"II*\0"sv, "MM\0*"sv, "II+\0"sv, "MM\0+"sv})
     if (magic.starts_with(tiff)) return {path, open_tiff(path)};
-  check(magic != "\x89HDF\r\n\x1a\n"sv, "volume",
+  check(magic != "\x89HDF\r\n\x1a\n"sv, ErrorKind::data, "volume",
         "{}: HDF5 is not read: write the array as .npy (numpy.save) or Zarr v2", path);
   if (fs::exists(path + ".json", unknown)) return {path, open_raw(path)};
-  fail("volume",
+  fail(ErrorKind::data, "volume",
        "{}: neither .npy, TIFF nor a Zarr v2 folder, and there is no {}.json beside it that says what raw numbers it "
        "holds",
        path, path);

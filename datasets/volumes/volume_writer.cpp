@@ -32,7 +32,7 @@ void write_all(int fd, const std::string& path, std::size_t offset, const std::b
   while (n > 0) {
     const ssize_t written = ::pwrite(fd, from, n, static_cast<off_t>(offset));
     if (written < 0 && errno == EINTR) continue;
-    check(written > 0, "volume", "cannot write {} at byte {}: {}", path, offset, reason);
+    check(written > 0, ErrorKind::file, "volume", "cannot write {} at byte {}: {}", path, offset, reason);
     from += written, offset += static_cast<std::size_t>(written), n -= static_cast<std::size_t>(written);
   }
 }
@@ -42,7 +42,7 @@ void reserve(int fd, const std::string& path, std::size_t bytes) {
   int failed = 0;
   do failed = ::fallocate(fd, 0, 0, static_cast<off_t>(bytes));
   while (failed != 0 && errno == EINTR);
-  check(failed == 0 || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL, "volume",
+  check(failed == 0 || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL, ErrorKind::file, "volume",
         "cannot reserve {} bytes for {}: {}", bytes, path, reason);
 }
 
@@ -50,15 +50,16 @@ void reserve(int fd, const std::string& path, std::size_t bytes) {
 bool make_file(const std::string& path, std::string_view front, std::size_t bytes) {
   const std::string temporary = temporary_name(path);
   Descriptor file(::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
-  check(file.fd >= 0, "volume", "cannot create {}: {}", temporary, reason);
+  check(file.fd >= 0, ErrorKind::file, "volume", "cannot create {}: {}", temporary, reason);
   try {
-    check(::ftruncate(file.fd, static_cast<off_t>(bytes)) == 0, "volume", "cannot make {} of {} bytes: {}", path, bytes,
-          reason);
+    check(::ftruncate(file.fd, static_cast<off_t>(bytes)) == 0, ErrorKind::file, "volume",
+          "cannot make {} of {} bytes: {}", path, bytes, reason);
     write_all(file.fd, path, 0, reinterpret_cast<const std::byte*>(front.data()), front.size());
-    check(::fsync(file.fd) == 0 && file.close() == 0, "volume", "cannot write {}: {}", temporary, reason);
+    check(::fsync(file.fd) == 0 && file.close() == 0, ErrorKind::file, "volume", "cannot write {}: {}", temporary,
+          reason);
     // Of several processes that come here at once one makes the file that all use.
     const bool made = ::link(temporary.c_str(), path.c_str()) == 0;
-    check(made || errno == EEXIST, "volume", "cannot link {} to {}: {}", temporary, path, reason);
+    check(made || errno == EEXIST, ErrorKind::file, "volume", "cannot link {} to {}: {}", temporary, path, reason);
     ::unlink(temporary.c_str());
     return made;
   } catch (...) {
@@ -101,7 +102,7 @@ struct VolumeWriter::Impl {
     else
       resumed = !make_file(partial, front, bytes);
     file.fd = ::open(partial.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    check(file.fd >= 0, "volume", "cannot open {}: {}", partial, reason);
+    check(file.fd >= 0, ErrorKind::file, "volume", "cannot open {}: {}", partial, reason);
     // Not before it has its name: who is killed meanwhile leaves no nameless file as large as the volume.
     if (!resumed) return reserve(file.fd, partial, bytes);
     const FileReader there(partial);
@@ -132,7 +133,7 @@ struct VolumeWriter::Impl {
           const std::byte* voxels = values + (r.at + run * r.run_step + begin) * size;
           if (!as_is) {
             buffer.resize(static_cast<std::size_t>(n * type.size));
-            check(type.encode(voxels, from.dtype, n, buffer.data()), "volume",
+            check(type.encode(voxels, from.dtype, n, buffer.data()), ErrorKind::data, "volume",
                   "{}: a value of the box at {} does not fit in {}", path, box.at, type.name);
             voxels = buffer.data();
           }
@@ -144,7 +145,8 @@ struct VolumeWriter::Impl {
   }
   void finish() {
     check(file.fd >= 0, "volume", "{} is finished", path);
-    check(::fsync(file.fd) == 0 && file.close() == 0, "volume", "cannot write {}: {}", partial, reason);
+    check(::fsync(file.fd) == 0 && file.close() == 0, ErrorKind::file, "volume", "cannot write {}: {}", partial,
+          reason);
     if (!json.empty()) replace_file(path + ".json", json);
     rename_durably(partial, path);
     if (!json.empty()) ::unlink((partial + ".json").c_str());
@@ -166,7 +168,7 @@ void VolumeWriter::write(const Box& box, const Tensor& from) const {
   impl_->write(box, here.view());
 }
 void VolumeWriter::sync() const {
-  check(::fdatasync(impl_->file.fd) == 0, "volume", "cannot write {}: {}", impl_->partial, reason);
+  check(::fdatasync(impl_->file.fd) == 0, ErrorKind::file, "volume", "cannot write {}: {}", impl_->partial, reason);
 }
 void VolumeWriter::finish() { impl_->finish(); }
 

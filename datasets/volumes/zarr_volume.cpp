@@ -23,11 +23,11 @@ constexpr Index most_chunk_bytes = Index{1} << 30;
 constexpr std::size_t most_ratio = 1032;  // of deflate
 
 Shape extents(const Json& list, const char* key, const std::string& path) {
-  check(list.is_array() && list.size() >= 2 && list.size() <= 4, "volume",
+  check(list.is_array() && list.size() >= 2 && list.size() <= 4, ErrorKind::data, "volume",
         "{}: \"{}\" is no list of two to four extents", path, key);
   Shape shape;
   for (const Json& extent : list) {
-    check(extent.is_number_integer() && extent.get<Index>() >= 1, "volume",
+    check(extent.is_number_integer() && extent.get<Index>() >= 1, ErrorKind::data, "volume",
           "{}: an extent of \"{}\" is no number of 1 or more", path, key);
     shape.push_back(extent.get<Index>());
   }
@@ -52,7 +52,7 @@ std::string fill_bytes(const Json& value, const VoxelType& type, const std::stri
     good = !value.is_string() || value == "NaN" || std::isinf(number);
     good = good && type.encode(reinterpret_cast<const std::byte*>(&number), DType::f64, 1, to);
   }
-  check(good, "volume", "{}: \"fill_value\" is no {}", path, type.name);
+  check(good, ErrorKind::data, "volume", "{}: \"fill_value\" is no {}", path, type.name);
   return bytes;
 }
 
@@ -64,7 +64,7 @@ ZarrCompressor compressor_of(const Json& compressor, const std::string& path) {
   if (id == "blosc" && blosc_codec() != nullptr) return ZarrCompressor::blosc;
   if (id == "zstd" && zstd_codec() != nullptr) return ZarrCompressor::zstd;
   const bool missing = id == "blosc" || id == "zstd";
-  fail("volume", "{}: compressor {} is not read{}: write the array with zlib, gzip or none", path,
+  fail(ErrorKind::data, "volume", "{}: compressor {} is not read{}: write the array with zlib, gzip or none", path,
        shown(id.is_string() ? id.get<std::string>() : "without a name"),
        missing ? " by this build, made without libblosc and libzstd (Debian: libblosc-dev libzstd-dev)" : "");
 }
@@ -111,13 +111,13 @@ class ZarrVolume final : public VolumeSource {
     if (fs::symlink_status(path, unknown).type() == fs::file_type::not_found) return fill(part, sink);
     const FileReader file(path);
     if (header_.compressor == ZarrCompressor::none) {
-      check(file.size() == bytes, "volume", "{}: a chunk of {} has {} bytes, the file {}", path, header_.chunk, bytes,
-            file.size());
+      check(file.size() == bytes, ErrorKind::data, "volume", "{}: a chunk of {} has {} bytes, the file {}", path,
+            header_.chunk, bytes, file.size());
       return read_dense(file, chunk_, part, sink);
     }
     const bool deflated = header_.compressor == ZarrCompressor::zlib || header_.compressor == ZarrCompressor::gzip;
-    check(file.size() <= 2 * bytes + 65'536 && (!deflated || bytes / most_ratio <= file.size()), "volume",
-          "{}: {} bytes cannot be a chunk of {}, which has {}", path, file.size(), header_.chunk, bytes);
+    check(file.size() <= 2 * bytes + 65'536 && (!deflated || bytes / most_ratio <= file.size()), ErrorKind::data,
+          "volume", "{}: {} bytes cannot be a chunk of {}, which has {}", path, file.size(), header_.chunk, bytes);
     std::vector<std::byte> packed(file.size());
     file.read(0, packed);
     // Not written before it is unpacked: of a damaged chunk no page is taken.
@@ -126,13 +126,14 @@ class ZarrVolume final : public VolumeSource {
     const bool good = header_.compressor == ZarrCompressor::blosc  ? blosc_codec()(packed, block)
                       : header_.compressor == ZarrCompressor::zstd ? zstd_codec()(packed, block)
                                                                    : inflate(packed, block, path);
-    check(good, "volume", "{}: truncated or damaged, or no chunk of {} of {}", path, header_.chunk, type().name);
+    check(good, ErrorKind::data, "volume", "{}: truncated or damaged, or no chunk of {} of {}", path, header_.chunk,
+          type().name);
     read_dense(block, chunk_, part, sink);
   }
   bool inflate(std::span<const std::byte> packed, std::span<std::byte> block, const std::string& path) const {
     const std::unique_ptr<libdeflate_decompressor, decltype(&libdeflate_free_decompressor)> tool(
         libdeflate_alloc_decompressor(), &libdeflate_free_decompressor);
-    check(tool != nullptr, "volume", "{}: no memory to unpack it", path);
+    check(tool != nullptr, ErrorKind::out_of_memory, "volume", "{}: no memory to unpack it", path);
     const auto result =
         header_.compressor == ZarrCompressor::zlib
             ? libdeflate_zlib_decompress(tool.get(), packed.data(), packed.size(), block.data(), block.size(), nullptr)
@@ -160,33 +161,34 @@ class ZarrVolume final : public VolumeSource {
 
 ZarrHeader parse_zarr_header(std::string_view text, const std::string& path) {
   const Json json = parse_json(text, 4);
-  check(json.is_object(), "volume", "{}: no JSON object", path);
+  check(json.is_object(), ErrorKind::data, "volume", "{}: no JSON object", path);
   const auto at = [&](const char* key) { return json.contains(key) ? json[key] : Json(); };
-  check(at("zarr_format") == 2, "volume", "{}: \"zarr_format\" is not 2: arrays of Zarr v2 are read", path);
+  check(at("zarr_format") == 2, ErrorKind::data, "volume", "{}: \"zarr_format\" is not 2: arrays of Zarr v2 are read",
+        path);
   ZarrHeader header;
   header.array = extents(at("shape"), "shape", path), header.chunk = extents(at("chunks"), "chunks", path);
-  check(header.array.rank() == header.chunk.rank(), "volume", "{}: chunks of {} of an array of {}", path, header.chunk,
-        header.array);
+  check(header.array.rank() == header.chunk.rank(), ErrorKind::data, "volume", "{}: chunks of {} of an array of {}",
+        path, header.chunk, header.array);
   const Json dtype = at("dtype"), order = at("order"), separator = at("dimension_separator"), filters = at("filters");
   const std::string code = dtype.is_string() ? dtype.get<std::string>() : "";
   if (code.size() == 3 && std::string_view("<>|").find(code[0]) != std::string_view::npos)
     header.type = find_voxel_type(std::string_view(code).substr(1));
   check(
-      header.type != nullptr, "volume", "{}: \"dtype\" is {}; {} are read, as \"<u2\"", path,
+      header.type != nullptr, ErrorKind::data, "volume", "{}: \"dtype\" is {}; {} are read, as \"<u2\"", path,
       [&] { return shown(code); }, voxel_type_names);
   header.big_endian = code[0] == '>';
-  check(order == "C" || order == "F", "volume", "{}: \"order\" is neither \"C\" nor \"F\"", path);
+  check(order == "C" || order == "F", ErrorKind::data, "volume", "{}: \"order\" is neither \"C\" nor \"F\"", path);
   header.columns_first = order == "F";
-  check(filters.is_null() || (filters.is_array() && filters.empty()), "volume",
+  check(filters.is_null() || (filters.is_array() && filters.empty()), ErrorKind::data, "volume",
         "{}: \"filters\" are not read: write the array without them", path);
-  check(separator.is_null() || separator == "." || separator == "/", "volume",
+  check(separator.is_null() || separator == "." || separator == "/", ErrorKind::data, "volume",
         "{}: \"dimension_separator\" is neither \".\" nor \"/\"", path);
   if (separator == "/") header.separator = '/';
   header.compressor = compressor_of(at("compressor"), path);
   header.fill = fill_bytes(at("fill_value"), *header.type, path);
   (void)volume_shape(path, header.array, *header.type);
   const Shape chunk = volume_shape(path, header.chunk, *header.type);
-  check(chunk.numel() * header.type->size <= most_chunk_bytes, "volume",
+  check(chunk.numel() * header.type->size <= most_chunk_bytes, ErrorKind::data, "volume",
         "{}: chunks of {} have more than 2^30 bytes: write smaller ones", path, header.chunk);
   return header;
 }
@@ -195,10 +197,11 @@ std::unique_ptr<const VolumeSource> open_zarr(const std::string& folder) {
   std::error_code unknown;
   const std::string file = folder + "/.zarray";
   if (!fs::exists(file, unknown)) {
-    check(!fs::exists(folder + "/zarr.json", unknown), "volume",
+    check(!fs::exists(folder + "/zarr.json", unknown), ErrorKind::data, "volume",
           "{}: Zarr v3 is not read: write the array with zarr_format=2", folder);
-    check(!fs::exists(folder + "/.zgroup", unknown), "volume", "{}: a group of Zarr: name one of its arrays", folder);
-    fail("volume", "{}: a folder without .zarray, so no Zarr v2 array", folder);
+    check(!fs::exists(folder + "/.zgroup", unknown), ErrorKind::data, "volume",
+          "{}: a group of Zarr: name one of its arrays", folder);
+    fail(ErrorKind::data, "volume", "{}: a folder without .zarray, so no Zarr v2 array", folder);
   }
   return std::make_unique<ZarrVolume>(folder, parse_zarr_header(read_text(file, longest_text), file));
 }

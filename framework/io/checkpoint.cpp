@@ -92,7 +92,7 @@ std::optional<std::pair<LoadedCheckpoint, Manifest>> newest(const std::string& r
     std::string note = damage.empty() ? "" : fmt::format("{}; resumed from {}", damage, path);
     return std::pair{LoadedCheckpoint{about.state, path, note, {}}, about};
   }
-  check(damage.empty(), op, "no checkpoint of {} can be read: {}", run, damage);
+  check(damage.empty(), ErrorKind::data, op, "no checkpoint of {} can be read: {}", run, damage);
   return std::nullopt;
 }
 

@@ -37,9 +37,9 @@ TrainState state_of(const Json& manifest) {
 Json parse(const std::string& path) {
   std::string text = read_text(path, most_manifest_bytes);
   Json manifest = parse_json(text, 8);
-  check(manifest.is_object() && render(manifest) == text, manifest_op, "{} is damaged", path);
+  check(manifest.is_object() && render(manifest) == text, ErrorKind::data, manifest_op, "{} is damaged", path);
   const bool known = manifest.at("version") == 1 || manifest.at("version") == 2;
-  check(manifest.at("format") == "trireme checkpoint" && known, manifest_op,
+  check(manifest.at("format") == "trireme checkpoint" && known, ErrorKind::data, manifest_op,
         "{} is of version {}, this program reads versions 1 and 2", path,
         [&] { return json_text(manifest.at("version")); });
   return manifest;
@@ -82,14 +82,14 @@ Manifest read_manifest(const std::string& directory, int rank, int ranks) {
     about.layout = manifest.value("layout", "");
     int turn = 0;
     for (const auto& [name, file] : manifest.at("files").items()) {
-      check(name.find('/') == name.npos, manifest_op, "{}: '{}' is no file of its folder", path, name);
+      check(name.find('/') == name.npos, ErrorKind::data, manifest_op, "{}: '{}' is no file of its folder", path, name);
       if (turn++ % ranks == rank) verify_file(directory, {name, file.at("bytes"), file.at("crc32")});
       for (std::size_t kind = 0; kind < file_kinds; ++kind)
         if (name.starts_with(stems[kind]) && name.ends_with(".safetensors"))
           about.files[kind].push_back(directory + "/" + name);
     }
     return about;
-  } catch (const Json::exception& e) { fail(manifest_op, "{} is not a manifest: {}", path, e.what()); }
+  } catch (const Json::exception& e) { fail(ErrorKind::data, manifest_op, "{} is not a manifest: {}", path, e.what()); }
 }
 
 void write_manifest(const std::string& directory, const std::vector<ShardFile>& files, Json manifest,

@@ -46,11 +46,16 @@ std::vector<std::string> together(const GatherTexts& gather, const std::function
   std::exception_ptr mistake;
   try {
     mine = "." + body();
-  } catch (const std::exception& e) { mine = std::string("!") + e.what(), mistake = std::current_exception(); }
+  } catch (const std::exception& e) {  // a letter for the kind: A for the first
+    mine = static_cast<char>('A' + static_cast<int>(current_kind())) + std::string(e.what());
+    mistake = std::current_exception();
+  }
   auto all = gather(mine);
   if (mistake) std::rethrow_exception(mistake);
   for (std::size_t r = 0; r < all.size(); ++r) {
-    check(all[r].starts_with('.'), op, "rank {}: {}", r, [&] { return all[r].substr(1); });
+    const bool good = all[r].starts_with('.');
+    check(good, good ? ErrorKind::usage : static_cast<ErrorKind>(all[r][0] - 'A'), op, "rank {}: {}", r,
+          [&] { return all[r].substr(1); });
     all[r].erase(0, 1);
   }
   return all;

@@ -21,7 +21,7 @@ void check_finite(const std::vector<NamedTensor>& tensors) {
       dispatch_float(t.tensor.dtype(), save_op, [&]<class T>(T) {
         bool finite = true;
         for (T v : t.tensor.view().span<T>()) finite &= std::isfinite(static_cast<double>(v));
-        check(finite, save_op, "\"{}\" holds values that are not finite: not saved", t.name);
+        check(finite, ErrorKind::numerics, save_op, "\"{}\" holds values that are not finite: not saved", t.name);
       });
 }
 

@@ -44,11 +44,11 @@ std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t crc) {
 FileReader::FileReader(const std::string& path) : path_(path) {
   // O_NONBLOCK: opening a pipe must not wait for its writer.
   fd_ = retry([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
-  check(fd_ >= 0, "file", "cannot open {}: {}", path, reason);
+  check(fd_ >= 0, ErrorKind::file, "file", "cannot open {}: {}", path, reason);
   struct stat about {};
   bool regular = ::fstat(fd_, &about) == 0 && S_ISREG(about.st_mode);
   if (!regular) ::close(fd_);
-  check(regular, "file", "{} is not a regular file", path);
+  check(regular, ErrorKind::file, "file", "{} is not a regular file", path);
   size_ = static_cast<std::size_t>(about.st_size);
 }
 
@@ -61,7 +61,7 @@ std::span<const std::byte> FileReader::map(bool read_ahead, bool copies_on_write
   if (mapping_ == nullptr && size_ > 0) {
     void* mapped = copies_on_write ? ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd_, 0)
                                    : ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd_, 0);
-    check(mapped != MAP_FAILED, "file", "cannot map {}: {}", path_, reason);
+    check(mapped != MAP_FAILED, ErrorKind::file, "file", "cannot map {}: {}", path_, reason);
     mapping_ = mapped;
     if (!read_ahead) ::madvise(mapping_, size_, MADV_RANDOM);
   }
@@ -69,14 +69,14 @@ std::span<const std::byte> FileReader::map(bool read_ahead, bool copies_on_write
 }
 
 void FileReader::read(std::size_t offset, std::span<std::byte> to) const {
-  check(offset <= size_ && to.size() <= size_ - offset, "file", "{} has {} bytes, {} at offset {} were asked for",
-        path_, size_, to.size(), offset);
+  check(offset <= size_ && to.size() <= size_ - offset, ErrorKind::file, "file",
+        "{} has {} bytes, {} at offset {} were asked for", path_, size_, to.size(), offset);
   while (!to.empty()) {
     ssize_t n =
         retry([&] { return ::pread(fd_, to.data(), std::min(to.size(), piece * 64), static_cast<off_t>(offset)); });
-    check(n >= 0, "file", "cannot read {}: {}", path_, reason);
-    check(n > 0, "file", "{} was truncated while it was read: {} bytes are missing at offset {}", path_, to.size(),
-          offset);
+    check(n >= 0, ErrorKind::file, "file", "cannot read {}: {}", path_, reason);
+    check(n > 0, ErrorKind::file, "file", "{} was truncated while it was read: {} bytes are missing at offset {}",
+          path_, to.size(), offset);
     to = to.subspan(static_cast<std::size_t>(n));
     offset += static_cast<std::size_t>(n);
   }
@@ -91,7 +91,8 @@ std::vector<std::byte> read_bytes(const std::string& path) {
 
 std::string read_text(const std::string& path, std::size_t at_most) {
   FileReader file(path);
-  check(file.size() <= at_most, "file", "{} has {} bytes, at most {} are expected", path, file.size(), at_most);
+  check(file.size() <= at_most, ErrorKind::data, "file", "{} has {} bytes, at most {} are expected", path, file.size(),
+        at_most);
   std::string text(file.size(), '\0');
   file.read(0, std::as_writable_bytes(std::span(text)));
   return text;
@@ -112,7 +113,7 @@ std::uint32_t crc32_of_file(const std::string& path) {
 
 FileWriter::FileWriter(std::string path, std::size_t total) : path_(std::move(path)), total_(total) {
   fd_ = retry([&] { return ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666); });
-  check(fd_ >= 0, "file", "cannot create {} ({} bytes): {}", path_, total_, reason);
+  check(fd_ >= 0, ErrorKind::file, "file", "cannot create {} ({} bytes): {}", path_, total_, reason);
 }
 
 FileWriter::~FileWriter() {
@@ -121,7 +122,7 @@ FileWriter::~FileWriter() {
 }
 
 void FileWriter::broken(const char* what) const {
-  fail("file", "cannot {} {}: {} ({} of {} bytes were written)", what, path_, reason(), size_, total_);
+  fail(ErrorKind::file, "file", "cannot {} {}: {} ({} of {} bytes were written)", what, path_, reason(), size_, total_);
 }
 
 void FileWriter::write(std::span<const std::byte> bytes) {
@@ -135,8 +136,8 @@ void FileWriter::write(std::span<const std::byte> bytes) {
 }
 
 void FileWriter::overwrite(std::size_t offset, std::span<const std::byte> bytes) {
-  check(offset <= size_ && bytes.size() <= size_ - offset, "file", "{} has {} bytes, {} at offset {} were to change",
-        path_, size_, bytes.size(), offset);
+  check(offset <= size_ && bytes.size() <= size_ - offset, ErrorKind::file, "file",
+        "{} has {} bytes, {} at offset {} were to change", path_, size_, bytes.size(), offset);
   while (!bytes.empty()) {
     ssize_t n = retry([&] { return ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset)); });
     if (n < 0) broken("write");
@@ -164,23 +165,23 @@ std::string temporary_name(const std::string& path) {
 
 void sync_directory(const std::string& path) {
   int fd = retry([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
-  check(fd >= 0, "file", "cannot open directory {}: {}", path, reason);
+  check(fd >= 0, ErrorKind::file, "file", "cannot open directory {}: {}", path, reason);
   // EINVAL: a file system whose directories need no fsync.
   bool good = retry([&] { return ::fsync(fd); }) == 0 || errno == EINVAL;
   std::string why = reason();
   ::close(fd);
-  check(good, "file", "cannot fsync directory {}: {}", path, why);
+  check(good, ErrorKind::file, "file", "cannot fsync directory {}: {}", path, why);
 }
 
 void rename_durably(const std::string& from, const std::string& to) {
   bool renamed = ::rename(from.c_str(), to.c_str()) == 0;
-  check(renamed, "file", "cannot rename {} to {}: {}", from, to, reason);
+  check(renamed, ErrorKind::file, "file", "cannot rename {} to {}: {}", from, to, reason);
   sync_directory(directory_of(to));
 }
 
 void replace_file(const std::string& path, std::size_t bytes, const std::function<void(FileWriter&)>& fill) {
   struct stat there {};
-  check(::stat(path.c_str(), &there) != 0 || S_ISREG(there.st_mode), "file",
+  check(::stat(path.c_str(), &there) != 0 || S_ISREG(there.st_mode), ErrorKind::file, "file",
         "{} is no regular file: it is not replaced", path);
   std::string temporary = temporary_name(path);
   FileWriter file(temporary, bytes);
@@ -211,7 +212,8 @@ void make_directories(const std::string& path) {
   if (parent != path) make_directories(parent);
   bool made = ::mkdir(path.c_str(), 0777) == 0;
   std::string why = errno == EEXIST ? "it exists and is not a directory" : reason();
-  check(made || std::filesystem::is_directory(path, ignored), "file", "cannot create directory {}: {}", path, why);
+  check(made || std::filesystem::is_directory(path, ignored), ErrorKind::file, "file", "cannot create directory {}: {}",
+        path, why);
   sync_directory(parent);
 }
 
@@ -221,9 +223,9 @@ void check_writable(const std::string& directory, std::size_t bytes) {
   FileWriter(probe, 0);
   struct statvfs about {};
   bool examined = ::statvfs(directory.c_str(), &about) == 0;
-  check(examined, "file", "cannot examine {}: {}", directory, reason);
+  check(examined, ErrorKind::file, "file", "cannot examine {}: {}", directory, reason);
   std::size_t free = static_cast<std::size_t>(about.f_bavail) * about.f_frsize;
-  check(free >= bytes, "file", "{} has {} bytes free, {} are needed", directory, free, bytes);
+  check(free >= bytes, ErrorKind::file, "file", "{} has {} bytes free, {} are needed", directory, free, bytes);
 }
 
 }  // namespace trireme

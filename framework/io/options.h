@@ -14,13 +14,13 @@
 
 namespace trireme {
 
-/// An option that does not exist, or a value that it cannot have. `trireme` ends with status 2, for other errors
-/// with 1.
+/// An option that does not exist, or a value that it cannot have. `trireme` ends with status 2, as for
+/// every Error of the kind usage.
 class OptionError : public Error {
  public:
   /// message: for the user, as what() shows it.
   explicit OptionError(std::string message, std::source_location where = std::source_location::current())
-      : Error(std::move(message), where) {}
+      : Error(std::move(message), where, Kind::usage) {}
 };
 
 /// One option: its name, the member that holds its value, and the values allowed.

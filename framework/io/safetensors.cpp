@@ -57,7 +57,7 @@ void refuse_foreign(const std::string& path, std::span<const std::byte> bytes) {
   const std::string given = named.extension();
   const bool known = given == ending || (ending == ".pt" && (given == ".pth" || given == ".bin"));
   if (!known) named.replace_extension(ending);
-  fail(safetensors_op, "{} is a {} file: {}`trireme import {} --out w.safetensors` makes weights of it", path,
+  fail(ErrorKind::data, safetensors_op, "{} is a {} file: {}`trireme import {} --out w.safetensors` makes weights of it", path,
        ending == ".pt" ? "PyTorch" : "NumPy", known ? "" : "rename it, and ", named.string());
 }
 
@@ -71,15 +71,16 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : file_(path) {
     bytes.resize(safetensors_header_size(bytes, file_.size()));
     file_.read(0, bytes);
     header_ = parse_safetensors(bytes, file_.size());
-  } catch (const Error& e) { throw Error(path + ": " + e.what(), e.where()); }
+  } catch (const Error& e) { throw Error(path + ": " + e.what(), e.where(), e.kind()); }
 }
 
 Tensor load_entry(const FileReader& file, std::size_t data_offset, const SafetensorsEntry& e) {
   const ElementType* type = find_element_type(e.dtype);
-  check(type != nullptr, safetensors_op, "{}: tensor \"{}\" has type {}; F32, F64, BF16, F16, BOOL and integers can be read",
-        file.path(), e.name, e.dtype);
-  check(e.shape.size() <= Shape::max_rank, safetensors_op, "{}: tensor \"{}\" has {} axes, at most {} can be read", file.path(),
-        e.name, e.shape.size(), int(Shape::max_rank));
+  check(type != nullptr, ErrorKind::data, safetensors_op,
+        "{}: tensor \"{}\" has type {}; F32, F64, BF16, F16, BOOL and integers can be read", file.path(), e.name,
+        e.dtype);
+  check(e.shape.size() <= Shape::max_rank, ErrorKind::data, safetensors_op, "{}: tensor \"{}\" has {} axes, at most {} can be read",
+        file.path(), e.name, e.shape.size(), int(Shape::max_rank));
   Tensor t = Tensor::empty(Shape(e.shape), type->becomes);
   std::size_t at = data_offset + e.begin;
   if (type->as_is) {
@@ -88,7 +89,7 @@ Tensor load_entry(const FileReader& file, std::size_t data_offset, const Safeten
   }
   std::vector<std::byte> bytes(e.end - e.begin);
   file.read(at, bytes);
-  check(type->copy(bytes.data(), 1, t.numel(), t.data<std::byte>()), safetensors_op,
+  check(type->copy(bytes.data(), 1, t.numel(), t.data<std::byte>()), ErrorKind::data, safetensors_op,
         "{}: tensor \"{}\" of type {} holds a number of 2^63 or more: i64 has none", file.path(), e.name, e.dtype);
   return t;
 }
@@ -99,7 +100,7 @@ std::span<const std::byte> SafetensorsReader::map(const SafetensorsEntry& e) {
 
 const Tensor& SafetensorsFile::at(const std::string& name) const {
   const Tensor* found = find(name);
-  check(found != nullptr, safetensors_op, "there is no tensor \"{}\" among the file's {}", name, tensors.size());
+  check(found != nullptr, ErrorKind::data, safetensors_op, "there is no tensor \"{}\" among the file's {}", name, tensors.size());
   return *found;
 }
 const Tensor* SafetensorsFile::find(const std::string& name) const {

@@ -70,9 +70,10 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   bool number_unsigned(std::uint64_t n) override {
     if (!numbers_) return wrong("a number");
     if (field_ == "shape") {
-      check(numbers_->size() < most_axes, header_op, "tensor {} has more than {} axes", Shown{key_}, std::size_t{most_axes});
+      check(numbers_->size() < most_axes, ErrorKind::data, header_op, "tensor {} has more than {} axes", Shown{key_},
+            std::size_t{most_axes});
     } else {
-      check(numbers_->size() < 2, header_op, "data_offsets of tensor {} must be two numbers", Shown{key_});
+      check(numbers_->size() < 2, ErrorKind::data, header_op, "data_offsets of tensor {} must be two numbers", Shown{key_});
     }
     numbers_->push_back(n);
     return true;
@@ -80,13 +81,14 @@ class HeaderReader : public nlohmann::json_sax<Json> {
 
   bool string(std::string& text) override {
     if (depth_ == 2 && in_metadata_) {
-      check(metadata.size() < most_metadata, header_op, "more than {} entries in __metadata__", std::size_t{most_metadata});
-      check(metadata.try_emplace(field_, std::move(text)).second, header_op, "duplicate key {} in __metadata__",
-            Shown{field_});
+      check(metadata.size() < most_metadata, ErrorKind::data, header_op, "more than {} entries in __metadata__",
+            std::size_t{most_metadata});
+      check(metadata.try_emplace(field_, std::move(text)).second, ErrorKind::data, header_op,
+            "duplicate key {} in __metadata__", Shown{field_});
       return true;
     }
     if (depth_ != 2 || field_ != "dtype") return wrong("a string");
-    check(bits_of(text) != 0, header_op, "tensor {} has unknown dtype {}", Shown{key_}, Shown{text});
+    check(bits_of(text) != 0, ErrorKind::data, header_op, "tensor {} has unknown dtype {}", Shown{key_}, Shown{text});
     dtype_ = std::move(text);
     return true;
   }
@@ -96,7 +98,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     if (depth_ != 1) return wrong("an object");
     ++depth_;
     in_metadata_ = key_ == "__metadata__";
-    check(!(in_metadata_ && met_metadata_), header_op, "duplicate key \"__metadata__\"");
+    check(!(in_metadata_ && met_metadata_), ErrorKind::data, header_op, "duplicate key \"__metadata__\"");
     met_metadata_ |= in_metadata_;
     dtype_.reset(), shape_.reset(), offsets_.reset();
     return true;
@@ -110,9 +112,9 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     field_ = std::move(text);
     if (in_metadata_) return true;
     bool known = field_ == "dtype" || field_ == "shape" || field_ == "data_offsets";
-    check(known, header_op, "tensor {} has an unknown field {}", Shown{key_}, Shown{field_});
+    check(known, ErrorKind::data, header_op, "tensor {} has an unknown field {}", Shown{key_}, Shown{field_});
     bool met = field_ == "dtype" ? dtype_.has_value() : field_ == "shape" ? shape_.has_value() : offsets_.has_value();
-    check(!met, header_op, "duplicate key \"{}\" in tensor {}", field_, Shown{key_});
+    check(!met, ErrorKind::data, header_op, "duplicate key \"{}\" in tensor {}", field_, Shown{key_});
     return true;
   }
 
@@ -139,28 +141,28 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     // '...'".
     std::string_view what = e.what();
     bool utf8 = what.find("UTF-8") != what.npos;
-    if (utf8) fail(header_op, "invalid header: not UTF-8 at byte {}", at);
-    fail(header_op, "invalid header: not JSON at byte {} of it", at);
+    if (utf8) fail(ErrorKind::data, header_op, "invalid header: not UTF-8 at byte {}", at);
+    fail(ErrorKind::data, header_op, "invalid header: not JSON at byte {} of it", at);
   }
 
  private:
   bool wrong(std::string_view came) const {
-    if (depth_ == 0) fail(header_op, "invalid header: {} where an object was expected", came);
-    if (depth_ == 1) fail(header_op, "tensor {} is {}, not an object", Shown{key_}, came);
-    if (in_metadata_) fail(header_op, "value of {} in __metadata__ is {}, not a string", Shown{field_}, came);
-    fail(header_op, "{} of tensor {} holds {}", field_, Shown{key_}, came);
+    if (depth_ == 0) fail(ErrorKind::data, header_op, "invalid header: {} where an object was expected", came);
+    if (depth_ == 1) fail(ErrorKind::data, header_op, "tensor {} is {}, not an object", Shown{key_}, came);
+    if (in_metadata_) fail(ErrorKind::data, header_op, "value of {} in __metadata__ is {}, not a string", Shown{field_}, came);
+    fail(ErrorKind::data, header_op, "{} of tensor {} holds {}", field_, Shown{key_}, came);
   }
 
   void finish_tensor() {
-    check(dtype_ && shape_ && offsets_, header_op, "tensor {} has no {}", Shown{key_},
+    check(dtype_ && shape_ && offsets_, ErrorKind::data, header_op, "tensor {} has no {}", Shown{key_},
           !dtype_   ? "dtype"
           : !shape_ ? "shape"
                     : "data_offsets");
-    check(offsets_->size() == 2, header_op, "data_offsets of tensor {} must be two numbers", Shown{key_});
+    check(offsets_->size() == 2, ErrorKind::data, header_op, "data_offsets of tensor {} must be two numbers", Shown{key_});
     SafetensorsEntry entry{key_, *dtype_, {}, (*offsets_)[0], (*offsets_)[1]};
     entry.shape.reserve(shape_->size());
     for (auto extent : *shape_) {
-      check(extent <= std::uint64_t{INT64_MAX}, header_op, "shape of tensor {} overflows", Shown{key_});
+      check(extent <= std::uint64_t{INT64_MAX}, ErrorKind::data, header_op, "shape of tensor {} overflows", Shown{key_});
       entry.shape.push_back(static_cast<std::int64_t>(extent));
     }
     entries.push_back(std::move(entry));
@@ -186,52 +188,53 @@ std::uint64_t header_bytes_of(const SafetensorsEntry& e) {
       good = good && !__builtin_mul_overflow(n, extent, &n);
   std::int64_t bits = 0;
   good = good && !__builtin_mul_overflow(n, static_cast<std::int64_t>(bits_of(e.dtype)), &bits);
-  check(good, header_op, "shape of tensor {} overflows", Shown{e.name});
-  check(empty || bits % 8 == 0, header_op, "tensor {} of type {} does not end at a whole byte", Shown{e.name}, e.dtype);
+  check(good, ErrorKind::data, header_op, "shape of tensor {} overflows", Shown{e.name});
+  check(empty || bits % 8 == 0, ErrorKind::data, header_op, "tensor {} of type {} does not end at a whole byte", Shown{e.name},
+        e.dtype);
   return empty ? 0 : static_cast<std::uint64_t>(bits) / 8;
 }
 
 void check_unique(const std::vector<SafetensorsEntry>& entries) {
   std::set<std::string_view> names;
-  for (auto& e : entries) check(names.insert(e.name).second, header_op, "duplicate key {}", Shown{e.name});
+  for (auto& e : entries) check(names.insert(e.name).second, ErrorKind::data, header_op, "duplicate key {}", Shown{e.name});
 }
 
 /// Tensors must cover the data section in order, without holes, overlaps or a tail.
 void check_layout(const std::vector<SafetensorsEntry>& entries, std::uint64_t data_bytes) {
   std::uint64_t at = 0;
   for (auto& e : entries) {
-    check(e.begin == at && e.end >= e.begin, header_op, "invalid offset for tensor {}: [{}, {}] where {} was expected next",
-          Shown{e.name}, e.begin, e.end, at);
+    check(e.begin == at && e.end >= e.begin, ErrorKind::data, header_op,
+          "invalid offset for tensor {}: [{}, {}] where {} was expected next", Shown{e.name}, e.begin, e.end, at);
     std::uint64_t bytes = header_bytes_of(e);
-    check(e.end - e.begin == bytes, header_op, "tensor {}: its shape and type make {} bytes, its offsets {}", Shown{e.name},
-          bytes, e.end - e.begin);
+    check(e.end - e.begin == bytes, ErrorKind::data, header_op, "tensor {}: its shape and type make {} bytes, its offsets {}",
+          Shown{e.name}, bytes, e.end - e.begin);
     at = e.end;
   }
-  check(at == data_bytes, header_op, "metadata incomplete buffer: the tensors take {} bytes, the file holds {}", at,
-        data_bytes);
+  check(at == data_bytes, ErrorKind::data, header_op,
+        "metadata incomplete buffer: the tensors take {} bytes, the file holds {}", at, data_bytes);
 }
 
 }  // namespace
 
 std::size_t safetensors_header_size(std::span<const std::byte> bytes, std::size_t file_size) {
-  check(file_size >= 8 && bytes.size() >= 8, header_op, "header too small: the file has {} bytes", file_size);
+  check(file_size >= 8 && bytes.size() >= 8, ErrorKind::data, header_op, "header too small: the file has {} bytes", file_size);
   std::uint64_t n = 0;
   for (int i = 7; i >= 0; --i) n = n << 8 | std::to_integer<std::uint64_t>(bytes[static_cast<std::size_t>(i)]);
-  check(n <= most_header_bytes, header_op, "header too large: {} bytes, at most {} are allowed", n,
+  check(n <= most_header_bytes, ErrorKind::data, header_op, "header too large: {} bytes, at most {} are allowed", n,
         std::size_t{most_header_bytes});
-  check(n <= file_size - 8, header_op, "invalid header length: {} bytes, the file has {}", n, file_size);
+  check(n <= file_size - 8, ErrorKind::data, header_op, "invalid header length: {} bytes, the file has {}", n, file_size);
   return 8 + static_cast<std::size_t>(n);
 }
 
 SafetensorsHeader parse_safetensors(std::span<const std::byte> bytes, std::size_t file_size) {
   SafetensorsHeader header;
   header.data_offset = safetensors_header_size(bytes, file_size);
-  check(bytes.size() >= header.data_offset, header_op, "invalid header length: {} bytes given, {} needed", bytes.size(),
-        header.data_offset);
+  check(bytes.size() >= header.data_offset, ErrorKind::data, header_op, "invalid header length: {} bytes given, {} needed",
+        bytes.size(), header.data_offset);
   std::string_view text(reinterpret_cast<const char*>(bytes.data()) + 8, header.data_offset - 8);
-  check(!text.empty() && text[0] == '{', header_op, "invalid header start: the first byte is not '{{'");
+  check(!text.empty() && text[0] == '{', ErrorKind::data, header_op, "invalid header start: the first byte is not '{{'");
   // nlohmann takes a zero byte for the end of the text.
-  check(text.find('\0') == text.npos, header_op, "invalid header: not JSON, it holds a zero byte");
+  check(text.find('\0') == text.npos, ErrorKind::data, header_op, "invalid header: not JSON, it holds a zero byte");
 
   HeaderReader reader;
   Json::sax_parse(text.begin(), text.end(), &reader);

@@ -41,7 +41,7 @@ auto source(const SafetensorsPiece& p) {
 /// No name that a file gives may lead out of its folder.
 void check_plain(const std::string& where, const std::string& name) {
   const bool plain = !name.empty() && name[0] != '.' && name.find('/') == name.npos;
-  check(plain, shards_op, "{}: '{}' is no file of its folder", where, name);
+  check(plain, ErrorKind::data, shards_op, "{}: '{}' is no file of its folder", where, name);
 }
 
 Shape shape_in(const Json& list) {
@@ -53,7 +53,7 @@ void add_pieces(std::vector<SafetensorsPiece>& to, const std::string& path) {
   const SafetensorsHeader header = SafetensorsReader(path).header();
   const auto text = header.metadata.find("slices");
   const Json slices = text == header.metadata.end() ? Json::object() : parse_json(text->second, 8);
-  check(slices.is_object(), shards_op, "{}: the metadata \"slices\" is no JSON object", path);
+  check(slices.is_object(), ErrorKind::data, shards_op, "{}: the metadata \"slices\" is no JSON object", path);
   for (const SafetensorsEntry& e : header.entries) {
     const ElementType* type = find_element_type(e.dtype);
     const Shape size(e.shape);
@@ -64,7 +64,7 @@ void add_pieces(std::vector<SafetensorsPiece>& to, const std::string& path) {
       bool inside = p.shape.rank() == size.rank() && p.box.at.rank() == size.rank();
       for (int i = 0; inside && i < size.rank(); ++i)
         inside = p.box.at[i] >= 0 && p.box.at[i] <= p.shape[i] && size[i] <= p.shape[i] - p.box.at[i];
-      check(inside, shards_op, "{} {} does not lie in a tensor {} at {}", source(p), size, p.shape, p.box.at);
+      check(inside, ErrorKind::data, shards_op, "{} {} does not lie in a tensor {} at {}", source(p), size, p.shape, p.box.at);
       checked_bytes(shards_op, p.shape, p.dtype);
     }
     // Opened anew for each: of a thousand ranks' files not all can be open.
@@ -81,15 +81,16 @@ void check_complete(const std::vector<const SafetensorsPiece*>& boxes) {
   Index found = 0;
   for (std::size_t i = 0; i < boxes.size(); ++i) {
     const SafetensorsPiece& p = *boxes[i];
-    check(p.shape == first.shape && p.dtype == first.dtype, shards_op, "{} is of a tensor {} {}, {} of one {} {}", source(p),
-          p.shape, p.dtype, source(first), first.shape, first.dtype);
+    check(p.shape == first.shape && p.dtype == first.dtype, ErrorKind::data, shards_op,
+          "{} is of a tensor {} {}, {} of one {} {}", source(p), p.shape, p.dtype, source(first), first.shape,
+          first.dtype);
     for (std::size_t j = 0; j < i; ++j)
-      check(p.shape.numel() > 0 && intersect(p.box, boxes[j]->box).empty(), shards_op, "{} and {} hold the same elements",
-            source(p), source(*boxes[j]));
+      check(p.shape.numel() > 0 && intersect(p.box, boxes[j]->box).empty(), ErrorKind::data, shards_op,
+            "{} and {} hold the same elements", source(p), source(*boxes[j]));
     found += p.box.size.numel();
   }
-  check(found == first.shape.numel(), shards_op, "{} of {} elements of \"{}\" are in no file", first.shape.numel() - found,
-        first.shape.numel(), first.name);
+  check(found == first.shape.numel(), ErrorKind::data, shards_op, "{} of {} elements of \"{}\" are in no file",
+        first.shape.numel() - found, first.shape.numel(), first.name);
 }
 
 std::map<std::string, std::vector<const SafetensorsPiece*>> by_name(const std::vector<SafetensorsPiece>& pieces) {
@@ -133,7 +134,9 @@ std::vector<SafetensorsPiece> open_shards(const std::vector<std::string>& paths)
   std::vector<SafetensorsPiece> pieces;
   for (const std::string& path : paths) try {
       add_pieces(pieces, path);
-    } catch (const Json::exception& e) { fail(shards_op, "{}: the metadata \"slices\" is malformed: {}", path, e.what()); }
+    } catch (const Json::exception& e) {
+      fail(ErrorKind::data, shards_op, "{}: the metadata \"slices\" is malformed: {}", path, e.what());
+    }
   for (const auto& [name, boxes] : by_name(pieces)) check_complete(boxes);
   return pieces;
 }
@@ -178,13 +181,14 @@ void verify_file(const std::string& folder, const ShardFile& expected) {
   check_plain(folder, name);
   const std::string path = folder + "/" + name;
   const std::size_t bytes = FileReader(path).size();
-  check(bytes == expected.bytes, shards_op, "{} has {} bytes, expected are {}", path, bytes, expected.bytes);
-  check(crc32_of_file(path) == expected.crc, shards_op, "{} is damaged, or of another checkpoint: its CRC differs", path);
+  check(bytes == expected.bytes, ErrorKind::data, shards_op, "{} has {} bytes, expected are {}", path, bytes, expected.bytes);
+  check(crc32_of_file(path) == expected.crc, ErrorKind::data, shards_op,
+        "{} is damaged, or of another checkpoint: its CRC differs", path);
 }
 
 SafetensorsFile read_indexed(const std::string& index) try {
   const Json about = parse_json(read_text(index, most_index_bytes), 8);
-  check(about.is_object() && about.contains("weight_map") && about["weight_map"].is_object(), shards_op,
+  check(about.is_object() && about.contains("weight_map") && about["weight_map"].is_object(), ErrorKind::data, shards_op,
         "{} is no index of safetensors files: it has no weight_map", index);
   const std::string folder = fs::path(index).parent_path().empty() ? "." : fs::path(index).parent_path().string();
   std::set<std::string> paths, wanted;
@@ -198,8 +202,8 @@ SafetensorsFile read_indexed(const std::string& index) try {
     for (const auto& [name, what] : files.items()) verify_file(folder, {name, what.at("bytes"), what.at("crc32")});
   const auto pieces = open_shards({paths.begin(), paths.end()});
   for (const SafetensorsPiece& p : pieces) wanted.erase(source(p.path, p.entry));
-  check(wanted.empty(), shards_op, "{}: there is no {}", index, [&] { return *wanted.begin(); });
+  check(wanted.empty(), ErrorKind::file, shards_op, "{}: there is no {}", index, [&] { return *wanted.begin(); });
   return assembled(pieces);
-} catch (const Json::exception& e) { fail(shards_op, "{} is malformed: {}", index, e.what()); }
+} catch (const Json::exception& e) { fail(ErrorKind::data, shards_op, "{} is malformed: {}", index, e.what()); }
 
 }  // namespace trireme

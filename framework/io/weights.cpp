@@ -128,7 +128,7 @@ std::map<std::string, Found> by_known_name(const std::vector<StoredTensor>& targ
   for (auto& p : pieces) {
     const std::string key = known_name(p.name, known);
     Found& here = found.try_emplace(key, Found{p.name}).first->second;
-    check(here.name == p.name && entries.insert(p.entry).second, "weights",
+    check(here.name == p.name && entries.insert(p.entry).second, ErrorKind::data, "weights",
           "{} holds \"{}\" twice, with and without a prefix", source, key);
     here.boxes.push_back(&p);
   }
@@ -159,7 +159,7 @@ SafetensorsFile tied(const Parameters& p, SafetensorsFile file, const std::strin
       b->name = entered;
       continue;
     }
-    check(a->tensor.shape() == b->tensor.shape() && same_numbers(a->tensor, b->tensor), "weights",
+    check(a->tensor.shape() == b->tensor.shape() && same_numbers(a->tensor, b->tensor), ErrorKind::data, "weights",
           "{}: '{}' and '{}' differ, and are one tensor of the model: give it one of each (arch.tied 0)", source,
           a->name, b->name);
     file.tensors.erase(b);
@@ -228,8 +228,8 @@ std::vector<StoredTensor> stored_weights(const Parameters& p, const std::vector<
 
 std::vector<StoredTensor> stored_state(const Parameters& p, const std::string& name, const FlatBuffer& flat) {
   const NoGrad no_grad;
-  check(flat.numel() == p.size(), "weights", "state \"{}\" has {} elements, the parameters have {}", name, flat.numel(),
-        p.size());
+  check(flat.numel() == p.size(), ErrorKind::data, "weights", "state \"{}\" has {} elements, the parameters have {}",
+        name, flat.numel(), p.size());
   std::vector<StoredTensor> all;
   for (auto& e : p.entries())
     all.push_back(stored(
@@ -277,9 +277,9 @@ Import::Import(std::vector<StoredTensor> targets, const std::vector<SafetensorsP
     if (!known.contains(name) && !is_counter(name) && !is_left_out(name, of_file.boxes.front()->shape))
       unexpected.push_back(name);
   check(
-      missing.empty() && unexpected.empty() && different.empty(), "weights", "{} does not fit the model{}{}{}{}",
-      source, [&] { return listing("missing", missing); }, [&] { return listing("unexpected", unexpected); },
-      [&] { return listing("of another shape or type", different); },
+      missing.empty() && unexpected.empty() && different.empty(), ErrorKind::data, "weights",
+      "{} does not fit the model{}{}{}{}", source, [&] { return listing("missing", missing); },
+      [&] { return listing("unexpected", unexpected); }, [&] { return listing("of another shape or type", different); },
       different.empty() ? "" : ": build the model with the file's sizes");
   for (StoredTensor& t : targets) {
     const auto at = found.find(t.name);

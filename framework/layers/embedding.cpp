@@ -16,8 +16,9 @@ void check_ids(const Tensor& ids, Index count) {
   const auto bad = std::ranges::find_if(all, [count](std::int64_t id) { return id < 0 || id >= count; });
   if (bad == all.end()) return;
   const Index at = bad - all.begin(), tokens = ids.rank() > 1 ? ids.shape().product(1, ids.rank()) : 1;
-  fail("embedding", "row {}{}: id {} lies outside [0, {}); tokenize with the vocabulary that the model was built for",
-       at / tokens, ids.rank() > 1 ? fmt::format(", token {}", at % tokens) : "", *bad, count);
+  fail(ErrorKind::data, "embedding",
+       "row {}{}: id {} lies outside [0, {}); tokenize with the vocabulary that the model was built for", at / tokens,
+       ids.rank() > 1 ? fmt::format(", token {}", at % tokens) : "", *bad, count);
 }
 
 }  // namespace

@@ -51,11 +51,13 @@ struct Pairs {
   }
 };
 double truth(const char* op, double target) {
-  check(target == 0 || target == 1, op, "a target is {}, expected 0 or 1", target);
+  check(target == 0 || target == 1, ErrorKind::data, op, "a target is {}, expected 0 or 1", target);
   return target;
 }
 
-void check_number(const char* op, double prediction) { check(prediction == prediction, op, "a prediction is nan"); }
+void check_number(const char* op, double prediction) {
+  check(prediction == prediction, ErrorKind::numerics, op, "a prediction is nan");
+}
 
 std::size_t cells(const ConfusionOptions& o) { return static_cast<std::size_t>(o.classes * o.classes); }
 /// counts [label, class]: how often one was taken for the other.
@@ -65,7 +67,8 @@ void add_confusions(MetricState& s, const Tensor& prediction, const Tensor& targ
   s.counts.resize(cells(o));
   const auto add = [&](Index label, Index taken) {
     if (label == o.ignore_index) return;
-    check(label >= 0 && label < o.classes, op, "a label is {}, expected 0 to {}", label, o.classes - 1);
+    check(label >= 0 && label < o.classes, ErrorKind::data, op, "a label is {}, expected 0 to {}", label,
+          o.classes - 1);
     ++s.counts[static_cast<std::size_t>(label * o.classes + taken)];
   };
   if (o.classes == 2 && target && prediction.shape() == target.shape()) {
@@ -224,7 +227,7 @@ void Auc::add(MetricState& s, const Tensor& prediction, const Tensor& target) co
   for (std::size_t i = 0; i < targets.size(); ++i) {
     if (targets[i] == static_cast<double>(ignore_index)) continue;
     if (classes == 1) truth(op, targets[i]);
-    check(targets[i] >= 0 && (classes == 1 || targets[i] < static_cast<double>(classes)), op,
+    check(targets[i] >= 0 && (classes == 1 || targets[i] < static_cast<double>(classes)), ErrorKind::data, op,
           "a label is {}, expected 0 to {}", targets[i], classes - 1);
     s.rows.push_back(targets[i]);
     for (std::size_t c = 0; c < classes; ++c) {

@@ -250,7 +250,8 @@ double Optimizer::clip_scale(double norm) const {
 void Optimizer::refuse_non_finite(double norm) const {
   if (std::isfinite(norm)) return;
   const ParameterStore::Entry* bad = parameters_.first_non_finite_grad();
-  fail(name(), "the gradient of '{}' is not finite at step {}; lower the learning rate (now {}) or look for bad input",
+  fail(ErrorKind::numerics, name(),
+       "the gradient of '{}' is not finite at step {}; lower the learning rate (now {}) or look for bad input",
        bad ? bad->name : "all parameters together", steps_, rate());
 }
 

@@ -53,8 +53,8 @@ Tensor one_hot(const Tensor& ids, Index classes, DType dtype) {
   const Tensor one = ones({1}, dtype);
   const auto size = static_cast<std::size_t>(size_of(dtype));
   for (std::size_t i = 0; i < values.size(); ++i) {
-    check(values[i] >= 0 && values[i] < classes, "one_hot", "id {} is {}, but there are {} classes", i, values[i],
-          classes);
+    check(values[i] >= 0 && values[i] < classes, ErrorKind::data, "one_hot", "id {} is {}, but there are {} classes", i,
+          values[i], classes);
     const std::size_t at = (i * static_cast<std::size_t>(classes) + static_cast<std::size_t>(values[i])) * size;
     std::copy_n(one.data<std::byte>(), size, y.data<std::byte>() + at);
   }

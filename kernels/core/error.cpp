@@ -2,12 +2,48 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <new>
+#include <utility>
+
 #include "kernels/core/view.h"
+
+namespace trireme {
+
+namespace {
+constexpr std::array<std::pair<std::string_view, int>, 8> kinds{{{"usage", 2},
+                                                                 {"data", 65},
+                                                                 {"file", 66},
+                                                                 {"device", 67},
+                                                                 {"communicator", 68},
+                                                                 {"numerics", 69},
+                                                                 {"out_of_memory", 70},
+                                                                 {"internal", 71}}};
+}  // namespace
+
+std::string_view name_of(ErrorKind kind) { return kinds[static_cast<std::size_t>(kind)].first; }
+int exit_status(ErrorKind kind) { return kinds[static_cast<std::size_t>(kind)].second; }
+std::optional<ErrorKind> kind_of_status(int status) {
+  for (std::size_t i = 0; i < kinds.size(); ++i)
+    if (kinds[i].second == status) return static_cast<ErrorKind>(i);
+  return {};
+}
+
+ErrorKind current_kind() {
+  try {
+    throw;
+  } catch (const Error& e) { return e.kind(); } catch (const std::bad_alloc&) {
+    return ErrorKind::out_of_memory;
+  } catch (...) { return ErrorKind::internal; }
+}
+
+}  // namespace trireme
 
 namespace trireme::detail {
 
-void throw_error(std::string_view op, fmt::string_view format, fmt::format_args args, std::source_location where) {
-  throw Error(fmt::format("{}: {}", op, fmt::vformat(format, args)), where);
+void throw_error(ErrorKind kind, std::string_view op, fmt::string_view format, fmt::format_args args,
+                 std::source_location where) {
+  throw Error(fmt::format("{}: {}", op, fmt::vformat(format, args)), where, kind);
 }
 
 template <>

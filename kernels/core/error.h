@@ -3,25 +3,59 @@
 #include <fmt/core.h>
 
 #include <concepts>
+#include <optional>
 #include <source_location>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
 namespace trireme {
 
+/// What went wrong. The exit status of `trireme` follows from it, and `trireme launch` starts a training again for the
+/// kinds that another attempt may cure:
+///
+///   kind           status  again  what went wrong
+///   usage               2  no     a setting, an argument, an operand or the order of calls
+///   data               65  no     the contents of a file or data set are malformed, or do not suit the model
+///   file               66  yes    a file, folder, pipe or program cannot be opened, read, written or started
+///   device             67  yes    a device is missing, or CUDA, cuDNN, cuBLAS or oneDNN reports a failure
+///   communicator       68  yes    another rank failed, hangs or calls something else, or MPI, NCCL or the launcher
+///   fails numerics           69  no     a loss, a gradient or a weight is NaN or infinite, or has left its range
+///   out_of_memory      70  yes    the memory of the host or of a device does not suffice, or a limit is reached
+///   internal           71  yes    the library contradicts itself; also any exception that is not an Error
+///
+/// Other statuses: 0 success; 1 the command's answer is no (verify: they differ; doctor: the run does not move);
+/// 85 asked to stop, and saved; 128 + N killed by signal N (under mpiexec N itself).
+enum class ErrorKind : int { usage, data, file, device, communicator, numerics, out_of_memory, internal };
+
+/// "internal", "usage", ...
+std::string_view name_of(ErrorKind);
+/// Of a process that ends because of such an error.
+int exit_status(ErrorKind);
+/// The kind with this exit status; empty: none has it.
+std::optional<ErrorKind> kind_of_status(int status);
+
 /// Thrown for every failure the library detects. what() reads "op: what came, what was expected, the remedy".
 class Error : public std::runtime_error {
  public:
+  using Kind = ErrorKind;
   /// message: all of what(); check() and fail() put it together.
-  Error(std::string message, std::source_location where) : std::runtime_error(std::move(message)), where_(where) {}
+  Error(std::string message, std::source_location where, Kind kind = Kind::usage)
+      : std::runtime_error(std::move(message)), where_(where), kind_(kind) {}
   /// The call of check() or fail(), in the library's source.
   const std::source_location& where() const { return where_; }
+  /// An error that ranks or processes hand on keeps its kind.
+  Kind kind() const { return kind_; }
 
  private:
   std::source_location where_;
+  Kind kind_;
 };
+
+/// Of the exception that is being handled: an Error's own kind, out_of_memory for std::bad_alloc, else internal.
+ErrorKind current_kind();
 
 /// A format string that remembers where it was written, so check() can report its caller without a macro.
 template <class... A>
@@ -35,7 +69,7 @@ struct Message {
 };
 
 namespace detail {
-[[noreturn, gnu::cold]] void throw_error(std::string_view op, fmt::string_view format, fmt::format_args,
+[[noreturn, gnu::cold]] void throw_error(ErrorKind, std::string_view op, fmt::string_view format, fmt::format_args,
                                          std::source_location);
 template <class A>
 decltype(auto) shown(A& argument) {
@@ -49,23 +83,39 @@ template <class A>
 using Shown = std::remove_cvref_t<decltype(shown(std::declval<A&>()))>;
 }  // namespace detail
 
-/// Throws Error("op: text"). An argument that can be called is called for what the text shows.
+/// Throws Error("op: text") of this kind. An argument that can be called is called for what the text shows.
 template <class... A>
-[[noreturn, gnu::cold, gnu::noinline]] void fail(std::string_view op,
+[[noreturn, gnu::cold, gnu::noinline]] void fail(ErrorKind kind, std::string_view op,
                                                  Message<std::type_identity_t<detail::Shown<A>>...> text, A&&... args) {
   [&](auto&&... shown) {
-    detail::throw_error(op, text.format, fmt::make_format_args(shown...), text.where);
+    detail::throw_error(kind, op, text.format, fmt::make_format_args(shown...), text.where);
   }(detail::shown(args)...);
   __builtin_unreachable();
 }
 
-/// Throws Error("op: text") unless ok. The text is formatted only on failure; an argument that costs anything is a
-/// lambda (or a function without parameters), called only then: check(block, "allocate", "out of memory{}", place).
+/// The same, of the kind usage.
+template <class... A>
+[[noreturn, gnu::cold]] void fail(std::string_view op, Message<std::type_identity_t<detail::Shown<A>>...> text,
+                                  A&&... args) {
+  fail<A...>(ErrorKind::usage, op, text, std::forward<A>(args)...);
+}
+
+/// Throws Error("op: text") of this kind unless ok. The text is formatted only on failure; an argument that costs
+/// anything is a lambda (or a function without parameters), called only then:
+/// check(block, ErrorKind::out_of_memory, "allocate", "no block of {} bytes{}", bytes, place).
+template <class... A>
+[[gnu::always_inline]] inline void check(bool ok, ErrorKind kind, std::string_view op,
+                                         Message<std::type_identity_t<detail::Shown<A>>...> text, A&&... args) {
+  if (!ok) [[unlikely]]
+    fail<A...>(kind, op, text, std::forward<A>(args)...);
+}
+
+/// The same, of the kind usage.
 template <class... A>
 [[gnu::always_inline]] inline void check(bool ok, std::string_view op,
                                          Message<std::type_identity_t<detail::Shown<A>>...> text, A&&... args) {
   if (!ok) [[unlikely]]
-    fail<A...>(op, text, std::forward<A>(args)...);
+    fail<A...>(ErrorKind::usage, op, text, std::forward<A>(args)...);
 }
 
 }  // namespace trireme

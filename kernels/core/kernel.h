@@ -41,7 +41,7 @@ class Kernel {
   /// The kernel for kind. Throws Error when this build has none.
   static Fn* on(DeviceKind kind) {
     void* fn = slots()[static_cast<int>(kind)];
-    check(fn != nullptr, Op::name, "this build has no kernel for {}", name_of(kind));
+    check(fn != nullptr, ErrorKind::device, Op::name, "this build has no kernel for {}", name_of(kind));
     return reinterpret_cast<Fn*>(fn);
   }
 

@@ -38,7 +38,7 @@ Runtime& runtime(DeviceKind kind) {
   if (found != nullptr) [[likely]]
     return *found;
   const Backend& backend = open_backend(kind);
-  check(backend.devices > 0, name_of(kind), "no {} device here: {}", name_of(kind), backend.absent);
+  check(backend.devices > 0, ErrorKind::device, name_of(kind), "no {} device here: {}", name_of(kind), backend.absent);
   return *slot(kind).load(std::memory_order_acquire);
 }
 

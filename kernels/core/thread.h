@@ -13,7 +13,8 @@ Thread start_thread(std::string_view who, A&&... a) {
   try {
     return Thread(std::forward<A>(a)...);
   } catch (const std::system_error& e) {
-    fail(who, "the system starts no further thread ({}): ask for fewer, or raise its limits (ulimit -u, ulimit -v)",
+    fail(ErrorKind::out_of_memory, who,
+         "the system starts no further thread ({}): ask for fewer, or raise its limits (ulimit -u, ulimit -v)",
          e.code().message());
   }
 }

@@ -135,12 +135,14 @@ void Prepared::operator()(std::initializer_list<const void*> data) {
   std::size_t i = 0;
   for (const void* p : data) memory_[i++].set_data_handle(const_cast<void*>(p));
   if (scratchpad_ > 0) memory_[i++].set_data_handle(scratch.data());
-  check(i == memory_.size(), "onednn", "{} operands given, the primitive has {}", i, memory_.size());
+  check(i == memory_.size(), ErrorKind::internal, "onednn", "{} operands given, the primitive has {}", i,
+        memory_.size());
   const auto execute = [&] {
     return dnnl_primitive_execute(primitive_.get(), stream().get(), static_cast<int>(args_.size()), args_.data());
   };
   const dnnl_status_t status = vendor_clock().on ? timed(execute, reorder_) : execute();
-  check(status == dnnl_success, "onednn", "the primitive failed with status {}", static_cast<int>(status));
+  check(status == dnnl_success, ErrorKind::device, "onednn", "the primitive failed with status {}",
+        static_cast<int>(status));
 }
 
 void sgemm(float* c, bool transpose_a, const float* a, const float* b, Index m, Index n, Index k, float beta) {
@@ -149,7 +151,7 @@ void sgemm(float* c, bool transpose_a, const float* a, const float* b, Index m, 
     return dnnl_sgemm(transpose_a ? 'T' : 'N', 'N', m, n, k, 1.f, a, transpose_a ? m : k, b, n, beta, c, n);
   };
   const dnnl_status_t status = vendor_clock().on ? timed(execute, false) : execute();
-  check(status == dnnl_success, "onednn", "sgemm failed with status {}", static_cast<int>(status));
+  check(status == dnnl_success, ErrorKind::device, "onednn", "sgemm failed with status {}", static_cast<int>(status));
 }
 
 Prepared reorder(const Desc& from, const Desc& to, bool add) {

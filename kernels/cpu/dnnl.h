@@ -110,7 +110,7 @@ class Key {
  public:
   Key() = default;
   void add(Index value) {
-    check(size_ < max_size, "kernel cache", "more than {} numbers in a key", int(max_size));
+    check(size_ < max_size, ErrorKind::internal, "kernel cache", "more than {} numbers in a key", int(max_size));
     values_[size_++] = value;
   }
   void add(std::span<const Index> values) {
@@ -151,7 +151,10 @@ T& cached(Key key, Make&& make) {
     if (cache.size() >= most) cache.clear();
     try {
       found = cache.emplace(key, make()).first;
-    } catch (const dnnl::error& e) { fail("onednn", "{} (status {})", e.what(), static_cast<int>(e.status)); }
+    } catch (const dnnl::error& e) {
+      fail(e.status == dnnl_out_of_memory ? ErrorKind::out_of_memory : ErrorKind::device, "onednn", "{} (status {})",
+           e.what(), static_cast<int>(e.status));
+    }
   }
   return found->second;
 }

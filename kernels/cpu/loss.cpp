@@ -111,7 +111,7 @@ void check_labels(const View& label, const Shape& logits, Index ignore, std::str
   check_label_type(label, logits, op);
   const Index* at = label.as<const Index>();
   for (Index r = 0; r < rows; ++r)
-    check(at[r] == ignore || (at[r] >= 0 && at[r] < classes), op,
+    check(at[r] == ignore || (at[r] >= 0 && at[r] < classes), ErrorKind::data, op,
           "row {} has label {}, but there are {} classes: labels must lie in [0, {})", r, at[r], classes, classes);
 }
 

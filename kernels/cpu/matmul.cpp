@@ -55,7 +55,7 @@ bool try_onednn(const View& c, const View& a, const View& b, const View& bias, c
     try {
       return MatMulPlan{prepare(j, c.dtype, a.dtype, b.dtype, bias)};
     } catch (const dnnl::error& e) {
-      check(a.dtype != DType::f32, "matmul", "oneDNN: {}", e.what());
+      check(a.dtype != DType::f32, ErrorKind::device, "matmul", "oneDNN: {}", e.what());
       return MatMulPlan{};
     }
   });
@@ -109,7 +109,8 @@ bool try_tiles(const View& c, const View& a, const View& b, const View& bias, co
       const dnnl_status_t status =
           dnnl_sgemm(j.transpose_a ? 'T' : 'N', j.transpose_b ? 'T' : 'N', m, n, j.k, 1.f, from_a,
                      j.transpose_a ? j.m : j.k, from_b, j.transpose_b ? j.k : j.n, j.accumulate ? 1.f : 0.f, to, j.n);
-      check(status == dnnl_success, "matmul", "oneDNN's sgemm failed with status {}", static_cast<int>(status));
+      check(status == dnnl_success, ErrorKind::device, "matmul", "oneDNN's sgemm failed with status {}",
+            static_cast<int>(status));
       for (Index r = 0; r < m && (bias || j.relu); ++r, to += j.n) {
         for (Index o = 0; bias && o < n; ++o) to[o] += bias.as<float>()[column + o];
         for (Index o = 0; j.relu && o < n; ++o) to[o] = to[o] < 0 ? 0 : to[o];

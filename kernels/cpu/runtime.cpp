@@ -48,10 +48,11 @@ std::size_t class_bytes(int c) {
 class CpuRuntime final : public Runtime {
  public:
   void* allocate(std::size_t bytes, Device) override {
-    check(bytes <= max_bytes, "allocate", "{} bytes asked for: no machine has that much", bytes);
+    check(bytes <= max_bytes, ErrorKind::out_of_memory, "allocate", "{} bytes asked for: no machine has that much",
+          bytes);
     void* block = bytes >= big ? arena_.allocate(bytes) : small(class_of(bytes));
-    check(block != nullptr, "allocate", "out of memory{}: {} bytes asked for, {} in use; try a smaller batch",
-          NamedRange::place, bytes, in_use());
+    check(block != nullptr, ErrorKind::out_of_memory, "allocate",
+          "out of memory{}: {} bytes asked for, {} in use; try a smaller batch", NamedRange::place, bytes, in_use());
     if (__asan_unpoison_memory_region != nullptr) __asan_unpoison_memory_region(block, bytes);
     std::size_t now = in_use_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
     for (std::size_t top = peak(); now > top && !peak_.compare_exchange_weak(top, now, std::memory_order_relaxed);) {}

@@ -53,7 +53,7 @@ void where(View y, View condition, View a, View b) {
 void check_ids(const View& ids, Index n, std::string_view op) {
   const auto* id = ids.as<const Index>();
   for (Index i = 0; i < ids.numel(); ++i)
-    check(id[i] >= 0 && id[i] < n, op, "id {} is {}, expected one in [0, {})", i, id[i], n);
+    check(id[i] >= 0 && id[i] < n, ErrorKind::data, op, "id {} is {}, expected one in [0, {})", i, id[i], n);
 }
 
 void gather(View y, View x, View ids) {

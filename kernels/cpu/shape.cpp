@@ -142,7 +142,7 @@ void expand(View y, View x) {
 const Index* checked_ids(const View& ids, Index rows, std::string_view op) {
   const auto* id = ids.as<const Index>();
   for (Index i = 0; i < ids.numel(); ++i)
-    check(id[i] >= 0 && id[i] < rows, op, "id {} is {}, expected one in [0, {})", i, id[i], rows);
+    check(id[i] >= 0 && id[i] < rows, ErrorKind::data, op, "id {} is {}, expected one in [0, {})", i, id[i], rows);
   return id;
 }
 

@@ -41,7 +41,7 @@ std::string cudnn_version() {
 void ok(cudnnStatus_t status, std::string_view op) {
   if (status == CUDNN_STATUS_SUCCESS) [[likely]]
     return;
-  fail(op, "cuDNN says: {}", reason(status));
+  fail(ErrorKind::device, op, "cuDNN says: {}", reason(status));
 }
 
 Descriptor::Descriptor(cudnnBackendDescriptorType_t type, std::string_view op) : op_(op) {

@@ -20,6 +20,7 @@ struct State {
   std::atomic<bool> failed = false;
   std::mutex mutex;  // of what follows
   std::string failure;
+  ErrorKind failure_kind = ErrorKind::communicator;
 
   void make(int index, std::string_view op) {
     ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), op);
@@ -61,14 +62,15 @@ void ok(cudaError_t status, std::string_view op) {
     return;
   (void)cudaGetLastError();  // the next call is not to find this one's
   const bool left = is_left_by_kernel(status);
-  fail(op, "CUDA says: {} ({}){}", cudaGetErrorString(status), cudaGetErrorName(status),
+  fail(status == cudaErrorMemoryAllocation ? ErrorKind::out_of_memory : ErrorKind::device, op, "CUDA says: {} ({}){}",
+       cudaGetErrorString(status), cudaGetErrorName(status),
        left ? "; a kernel that was started before did it: CUDA_LAUNCH_BLOCKING=1 shows which" : "");
 }
 
 // CUDA is asked every time: other libraries, and the program's own code, may make another device current.
 On::On(Device device, std::string_view op) : index_(device.index), op_(op) {
   const auto count = static_cast<int>(states().size());
-  check(device.kind == DeviceKind::cuda && index_ >= 0 && index_ < count, op,
+  check(device.kind == DeviceKind::cuda && index_ >= 0 && index_ < count, ErrorKind::device, op,
         "there is no {}; this machine has {} GPU{}", device, count, count == 1 ? "" : "s");
   thread_local int chosen = -1;  // by this thread; one that never chose has no context yet
   int current = -1;
@@ -95,17 +97,18 @@ void refuse_capture(const On& on) {
         "{} is capturing a CUDA graph: the host can neither wait for it nor hand it anything meanwhile", on.device());
 }
 
-void set_failure(Device device, const std::string& text) {
+void set_failure(Device device, const std::string& text, ErrorKind kind) {
   State& s = state(device.index);
   std::lock_guard lock(s.mutex);
   s.failure = text;
+  s.failure_kind = kind;
   s.failed = !text.empty();
 }
 
 void check_fault(const On& on) {
   if (State& s = state(on.device().index); s.failed) [[unlikely]] {
     std::lock_guard lock(s.mutex);
-    if (!s.failure.empty()) throw Error(s.failure, std::source_location::current());
+    if (!s.failure.empty()) throw Error(s.failure, std::source_location::current(), s.failure_kind);
   }
   Fault& f = *on.fault();
   if (f.set == 0) [[likely]]
@@ -113,9 +116,10 @@ void check_fault(const On& on) {
   const Fault seen = f;
   f = {};
   if (seen.set == 2)
-    fail(kernel::Take::name, "id {} is {}, expected one in [0, {})", seen.row, seen.label, seen.classes);
-  fail("cross_entropy", "row {} has label {}, but there are {} classes: labels must lie in [0, {})", seen.row,
-       seen.label, seen.classes, seen.classes);
+    fail(ErrorKind::data, kernel::Take::name, "id {} is {}, expected one in [0, {})", seen.row, seen.label,
+         seen.classes);
+  fail(ErrorKind::data, "cross_entropy", "row {} has label {}, but there are {} classes: labels must lie in [0, {})",
+       seen.row, seen.label, seen.classes, seen.classes);
 }
 
 Scratch::Scratch(const On& on, std::size_t bytes) : device_(on.device()), bytes_(bytes) {

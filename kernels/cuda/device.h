@@ -57,8 +57,8 @@ void refuse_capture(const On&);
 /// Throws what kernels left in fault(), or the failure that was set, after the host has waited for the device.
 void check_fault(const On&);
 /// What the device computed is not to be believed, since ranks that it waited for were given up: until this is called
-/// with an empty text, whoever waits for the device is told so by an Error of this text. From any thread.
-void set_failure(Device, const std::string& text);
+/// with an empty text, whoever waits for the device is told so by an Error of this text and kind. From any thread.
+void set_failure(Device, const std::string& text, ErrorKind = ErrorKind::communicator);
 
 /// Device memory that kernels started before its end may still use after it: it is given back in stream order.
 class Scratch {

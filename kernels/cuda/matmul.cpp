@@ -16,7 +16,8 @@ namespace {
 
 void lt_ok(cublasStatus_t status, std::string_view op) {
   if (status != CUBLAS_STATUS_SUCCESS) [[unlikely]]
-    fail(op, "cuBLASLt says: {} ({})", cublasLtGetStatusString(status), cublasLtGetStatusName(status));
+    fail(ErrorKind::device, op, "cuBLASLt says: {} ({})", cublasLtGetStatusString(status),
+         cublasLtGetStatusName(status));
 }
 
 cudaDataType_t lt_type(DType t) {
@@ -195,8 +196,8 @@ struct Products {
     const Operands v{c, a, b, bias};
     const cublasLtEpilogue_t epilogue = epilogue_of(v, j);
     if (epilogue != CUBLASLT_EPILOGUE_DEFAULT && try_multiply(on, v, j, epilogue)) return;
-    check(try_multiply(on, v, j, CUBLASLT_EPILOGUE_DEFAULT), op, "cuBLASLt has no product {} {} = {} {} x {} {}",
-          c.dtype, c.shape, a.dtype, a.shape, b.dtype, b.shape);
+    check(try_multiply(on, v, j, CUBLASLT_EPILOGUE_DEFAULT), ErrorKind::device, op,
+          "cuBLASLt has no product {} {} = {} {} x {} {}", c.dtype, c.shape, a.dtype, a.shape, b.dtype, b.shape);
     add_bias(on, c, bias, j.relu);
   }
   static void sum_rows(const View& sum, const View& x, bool accumulate, std::string_view op) {

@@ -272,7 +272,7 @@ class CudaRuntime final : public Runtime {
     (void)cudaGetLastError();
     std::size_t free = 0, total = 0;
     (void)cudaMemGetInfo(&free, &total);
-    fail("allocate",
+    fail(ErrorKind::out_of_memory, "allocate",
          "out of memory on {}{}: {} asked for, {} free of {}, {} in use by tensors; try a smaller batch, "
          "recomputation (--recompute true), or bf16",
          on.device(), NamedRange::place(), in_words(bytes), in_words(free), in_words(total), in_words(in_use()));

@@ -38,7 +38,7 @@ void start(const char* op, Device device, Index n, void (*kernel)(P...), std::ty
   config.blockDim = dim3(threads);
   config.stream = static_cast<cudaStream_t>(runtime(DeviceKind::cuda).stream(device));
   const cudaError_t status = cudaLaunchKernelEx(&config, kernel, args...);
-  check(status == cudaSuccess, op, "CUDA says: {}", cudaGetErrorString(status));
+  check(status == cudaSuccess, ErrorKind::device, op, "CUDA says: {}", cudaGetErrorString(status));
 }
 
 void snake_forward(View y, View x) {

@@ -150,8 +150,8 @@ class Batch {
 }  // namespace
 
 Index draw_token(std::span<const double> logits, const GenerateOptions& o, double u) {
-  check(std::ranges::all_of(logits, [](double v) { return std::isfinite(v); }) && !logits.empty(), op,
-        "the model's logits are not finite, as after a training that diverged");
+  check(std::ranges::all_of(logits, [](double v) { return std::isfinite(v); }) && !logits.empty(), ErrorKind::numerics,
+        op, "the model's logits are not finite, as after a training that diverged");
   const std::vector<Index> ids = likeliest(logits, o.temperature == 0 ? 1 : o.top_k);
   if (o.temperature == 0) return ids[0];
   const double most = logits[static_cast<std::size_t>(ids[0])];

@@ -15,8 +15,8 @@ constexpr std::size_t longest = std::size_t{1} << 20;  // bytes of a config.json
 
 Json parse_config(const std::string& text) {
   Json config = parse_json(text);
-  check(config.is_object(), pretrained_op, "{} characters are no JSON object, expected a config.json of Hugging Face",
-        text.size());
+  check(config.is_object(), ErrorKind::data, pretrained_op,
+        "{} characters are no JSON object, expected a config.json of Hugging Face", text.size());
   return config;
 }
 /// A member of its type, or `otherwise` where it is missing or null.
@@ -28,25 +28,27 @@ T member(const Json& config, const char* name, const T& otherwise) {
                     : std::is_same_v<T, std::string> ? at->is_string()
                     : std::is_integral_v<T>          ? at->is_number_integer()
                                                      : at->is_number();
-  check(fits, pretrained_op, "\"{}\" of the configuration is of another type than expected", name);
+  check(fits, ErrorKind::data, pretrained_op, "\"{}\" of the configuration is of another type than expected", name);
   return at->template get<T>();
 }
 /// Throws Error where a setting is there and is not what these models do.
 template <class T>
 void only(const Json& config, const char* name, const T& value) {
   const T given = member(config, name, value);
-  check(given == value, pretrained_op, "the configuration says \"{}\": {}, and the model here is for {}", name, given, value);
+  check(given == value, ErrorKind::data, pretrained_op, "the configuration says \"{}\": {}, and the model here is for {}", name,
+        given, value);
 }
 void check_type(const Json& config, const std::string& type) {
   check(
-      member(config, "model_type", type) == type, pretrained_op, "the configuration is of a \"{}\", expected a \"{}\"",
+      member(config, "model_type", type) == type, ErrorKind::data, pretrained_op,
+      "the configuration is of a \"{}\", expected a \"{}\"",
       [&] { return member(config, "model_type", std::string()); }, type);
 }
 
 RopeScaling rope_scaling(const Json& rope) {
   const std::string type = member(rope, "rope_type", member(rope, "type", std::string("default")));
   if (type == "default") return {};
-  check(type == "linear" || type == "llama3", pretrained_op,
+  check(type == "linear" || type == "llama3", ErrorKind::data, pretrained_op,
         "rotary positions of type \"{}\": there are default, linear and llama3", type);
   RopeScaling s{.kind = type == "linear" ? RopeScaling::Kind::linear : RopeScaling::Kind::llama3};
   s.factor = member(rope, "factor", s.factor);
@@ -167,7 +169,8 @@ Module load_pretrained(const std::string& folder) {
   const fs::path path(folder);
   const std::string text = read_text((path / "config.json").string(), longest);
   const std::string type = member(parse_config(text), "model_type", std::string());
-  check(type == "gpt2" || type == "llama", pretrained_op, "{}: a model of type \"{}\"; there are gpt2 and llama", folder, type);
+  check(type == "gpt2" || type == "llama", ErrorKind::data, pretrained_op, "{}: a model of type \"{}\"; there are gpt2 and llama",
+        folder, type);
   const SkipInit loaded_below;
   Module model = type == "gpt2" ? Module(gpt2(gpt_options(text))) : Module(llama(llama_options(text)));
   Parameters parameters(model);

@@ -68,7 +68,8 @@ class Exchange {
   std::vector<Member> run() {
     for (int m = 0; m < std::ssize(members_); ++m) begin(m);
     while (!starts_.empty() || !flowing_.empty()) advance();
-    for (const Member& m : members_) check(m.at == m.rounds.size(), "simulate", "a rank waits for a message of nobody");
+    for (const Member& m : members_)
+      check(m.at == m.rounds.size(), ErrorKind::internal, "simulate", "a rank waits for a message of nobody");
     return std::move(members_);
   }
 

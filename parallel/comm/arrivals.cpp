@@ -103,7 +103,7 @@ void Arrivals::check_replayed() const {
 
 void Arrivals::replay(const std::map<std::string, Tensor>& local) {
   replayed_ = entries_in(local);
-  check(replayed_.has_value(), "replay", "the checkpoint holds no order of arrivals");
+  check(replayed_.has_value(), ErrorKind::data, "replay", "the checkpoint holds no order of arrivals");
   check_replayed();
 }
 

@@ -109,10 +109,12 @@ void Work::wait_or_throw(double seconds) {
   const FlightRecorder::Wait waiting;
   if (!state_->wait(seconds)) {
     state_->give_up();
-    throw Error(state_->late(seconds), std::source_location::current());
+    throw Error(state_->late(seconds), std::source_location::current(), ErrorKind::communicator);
   }
   state_.reset();
 }
+
+void fail_ended(std::string_view op, const AbortReason& why) { fail(why.kind, op, "ended because of {}", why.text); }
 
 std::size_t wait_any(std::span<Work> works) { return wait_any(works, collective_timeout().count()); }
 
@@ -131,7 +133,8 @@ std::size_t wait_any(std::span<Work> works, double seconds) {
   for (const Work& work : works)
     if (work.state()->events() != events) events = nullptr;
   if (poll_until(seconds, any_done, events)) return first;
-  fail("wait_any", "none of {} operations is done; the first: {}", works.size(), works[0].state()->late(seconds));
+  fail(ErrorKind::communicator, "wait_any", "none of {} operations is done; the first: {}", works.size(),
+       works[0].state()->late(seconds));
 }
 
 Work when_all(std::vector<Work> works, std::function<void()> then) {
@@ -176,7 +179,7 @@ Work Communicator::recv(const Tensor& x, int from, int tag) {
 void Communicator::meet(const Call& call) {
   const FlightEntry entry(to_string(call));
   if (size() > 1) start(call, {}, {}, {}).wait();
-  if (const std::string why = ended(); !why.empty()) fail(name_of(call.kind), "ended because of {}", why);
+  if (const AbortReason why = ended(); !why.empty()) fail_ended(name_of(call.kind), why);
 }
 
 void Communicator::barrier() { meet({CallKind::barrier}); }
@@ -219,7 +222,7 @@ struct Communicator::AnyReceive final : Work::State {
   }
   bool done() override { return match() ? payload.done() : !comm.ended().empty(); }
   void finish() override {
-    if (!matched) fail(what(), "ended because of {}", comm.ended());
+    if (!matched) fail_ended(what(), comm.ended());
     payload.wait();
   }
   std::string what() const { return fmt::format("recv_any of channel {}", channel); }

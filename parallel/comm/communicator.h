@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "framework/tensor/tensor.h"
+#include "kernels/core/error.h"
 #include "parallel/comm/call_kind.h"
 
 namespace trireme {
@@ -120,6 +121,19 @@ struct ReceivedMessage {
   Tensor payload;  ///< [bytes / size_of(type)], on the host
 };
 
+/// Why the operation of all ranks was ended: the message and the kind of the error of the rank that failed first.
+struct AbortReason {
+  AbortReason() = default;
+  AbortReason(std::string t, ErrorKind k = ErrorKind::communicator)
+      : text(std::move(t)), kind(k) {}                                                     // NOLINT: implicit
+  AbortReason(const char* t, ErrorKind k = ErrorKind::communicator) : text(t), kind(k) {}  // NOLINT: implicit
+  bool empty() const { return text.empty(); }
+  std::string text;  ///< empty: nobody has ended it
+  ErrorKind kind = ErrorKind::communicator;
+};
+/// Throws Error("op: ended because of ...") of the reason's kind.
+[[noreturn]] void fail_ended(std::string_view op, const AbortReason&);
+
 struct Call;
 class VirtualClock;
 
@@ -201,10 +215,11 @@ class Communicator {
 
   /// Ranks with equal color form a new communicator, ordered by key then rank. A collective call.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
-  /// Ends the operation of every rank with an error: their waits throw Error(reason). Called by the rank that failed.
-  virtual void abort(const std::string& reason) = 0;
+  /// Ends the operation of every rank with an error: their waits throw an Error of this text and kind. Called by the
+  /// rank that failed.
+  virtual void abort(const AbortReason& reason) = 0;
   /// The reason, once some rank has called abort(); empty before. From any thread.
-  virtual std::string ended() const = 0;
+  virtual AbortReason ended() const = 0;
 
   // What a transport implements, and a wrapper passes on; users call what stands above.
   /// Starts a call (parallel/comm/call.h) whose operands were checked. Collectives come with 2 or more ranks.
@@ -239,8 +254,8 @@ class CommunicatorWrapper : public Communicator {
   int probe(int tag, int first) override { return inner_->probe(tag, first); }
   EventCount* events() override { return inner_->events(); }
   VirtualClock* clock() override { return inner_->clock(); }
-  void abort(const std::string& reason) override { inner_->abort(reason); }
-  std::string ended() const override { return inner_->ended(); }
+  void abort(const AbortReason& reason) override { inner_->abort(reason); }
+  AbortReason ended() const override { return inner_->ended(); }
 
  protected:
   std::unique_ptr<Communicator> inner_;

@@ -94,7 +94,7 @@ void write_stack(Writer& out) {
   }
 }
 
-void write_report(const FlightRecorder& r, std::string_view why, bool own_stack) {
+void write_report(const FlightRecorder& r, std::string_view why, bool own_stack, std::string_view kind = "") {
   if (directory[0] == 0) return;
   std::array<char, 4200> path{};
   ::mkdir(directory.data(), 0777);
@@ -116,7 +116,9 @@ void write_report(const FlightRecorder& r, std::string_view why, bool own_stack)
     Writer out(file);
     out << "{\"rank\": " << r.rank() << ", \"ranks\": " << r.ranks() << ", \"host\": ";
     out.quoted(host.data()) << ", \"process\": " << ::getpid() << ",\n\"reason\": ";
-    out.quoted(why) << ",\n\"phase\": ";
+    out.quoted(why);
+    if (!kind.empty()) out << ", \"kind\": \"" << kind << "\"";
+    out << ",\n\"phase\": ";
     out.quoted(r.phase()) << ", \"step\": " << r.step() << ", \"resident_bytes\": " << resident_bytes()
                           << ",\n\"stack\": [";
     if (own_stack) write_stack(out);
@@ -160,7 +162,8 @@ void on_crash(int number) {
     const std::string_view why = reason[0] != 0 ? std::string_view(reason.data()) : name_of_signal(number);
     const FlightRecorder* const own = FlightRecorder::current();
     for (const auto& each : FlightRecorder::all())
-      if (const FlightRecorder* r = each.load()) write_report(*r, why, r == own || !own);
+      if (const FlightRecorder* r = each.load())
+        write_report(*r, why, r == own || !own, reason[0] != 0 ? "communicator" : "");
     if (reason[0] == 0) tell(why);
     if (also > 1) ::kill(also, SIGKILL);
   }
@@ -207,8 +210,8 @@ void crash(pthread_t thread, const std::string& why, bool tells, int and_process
   ::_exit(1);
 }
 
-void write_crash_report(const char* reason) {
-  if (const FlightRecorder* r = FlightRecorder::current()) write_report(*r, reason, false);
+void write_crash_report(const char* reason, std::string_view kind) {
+  if (const FlightRecorder* r = FlightRecorder::current()) write_report(*r, reason, false, kind);
 }
 
 }  // namespace trireme

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace trireme {
 
@@ -18,11 +19,12 @@ void report_crashes();
 /// Ends the process by SIGABRT, raised in that thread, whose stack the reports then have. tell: the reason stands on
 /// stderr before. and_process: of this host, which is killed when the reports are written; 0: none. Does not return.
 [[noreturn]] void crash(pthread_t thread, const std::string& reason, bool tell = true, int and_process = 0);
-/// Writes the report of this thread's rank, without a stack: {"rank", "ranks", "host", "process", "reason", "phase",
-/// "step", "resident_bytes", "stack": ["library+0x12 (function)", ...], "now", "waits_since", "entries": [{"number",
-/// "what", "begun", "ended"}, ...]}; times in microseconds, "ended" and "waits_since" are missing where an entry is
-/// under way and where the rank does not wait; the oldest entry first. What cannot be written is not. Safe in a signal
-/// handler, but for the names of functions.
-void write_crash_report(const char* reason);
+/// Writes the report of this thread's rank, without a stack: {"rank", "ranks", "host", "process", "reason", "kind",
+/// "phase", "step", "resident_bytes", "stack": ["library+0x12 (function)", ...], "now", "waits_since", "entries":
+/// [{"number", "what", "begun", "ended"}, ...]}; times in microseconds, "ended" and "waits_since" are missing where an
+/// entry is under way and where the rank does not wait; the oldest entry first. What cannot be written is not. Safe in
+/// a signal handler, but for the names of functions. kind: name_of() the error's kind; "kind" is missing where it is
+/// empty, and after a signal that crash() did not send.
+void write_crash_report(const char* reason, std::string_view kind = "");
 
 }  // namespace trireme

@@ -68,7 +68,7 @@ ChainNet::ChainNet(Module model, const Shape& volume, DType dtype)
       trace(probe);
       break;
     } catch (const Error& e) {
-      if (probe == volume) fail("infer", "the model does not take the volume {}: {}", volume, e.what());
+      if (probe == volume) fail(e.kind(), "infer", "the model does not take the volume {}: {}", volume, e.what());
     }
   }
   last_use_.assign(shapes_.size(), 0);

@@ -13,13 +13,13 @@ namespace trireme {
 FeatureFile::FeatureFile(std::string path, const Shape& volume, std::vector<Index> bounds, DType dtype)
     : path_(std::move(path)), volume_(volume), bounds_(std::move(bounds)), dtype_(dtype) {
   fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  check(fd_ >= 0, "infer", "{}: cannot be made: {}", path_, [&] { return std::strerror(errno); });
+  check(fd_ >= 0, ErrorKind::file, "infer", "{}: cannot be made: {}", path_, [&] { return std::strerror(errno); });
   const Index bytes =
       volume_.product(1, volume_.rank() - 1) * (bounds_.back() - bounds_.front()) * static_cast<Index>(size_of(dtype_));
   const int failed = ::posix_fallocate(fd_, 0, bytes);  // now, not in the middle
   if (failed != 0) ::close(std::exchange(fd_, -1));
-  check(failed == 0, "infer", "{}: no room for {:.1f} GB of features: {}", path_, static_cast<double>(bytes) / 1e9,
-        [&] { return std::strerror(failed); });
+  check(failed == 0, ErrorKind::file, "infer", "{}: no room for {:.1f} GB of features: {}", path_,
+        static_cast<double>(bytes) / 1e9, [&] { return std::strerror(failed); });
 }
 
 FeatureFile::~FeatureFile() {
@@ -46,14 +46,15 @@ void FeatureFile::each_run(std::size_t k, const Box& box, F&& f) const {
 void FeatureFile::write(const Box& box, const Tensor& values) const {
   std::size_t k = 0;
   while (k + 2 < bounds_.size() && bounds_[k + 1] <= box.at[-1]) ++k;
-  check(bounds_[k] == box.at[-1] && bounds_[k + 1] == box.at[-1] + box.size[-1] && values.shape() == box.size, "infer",
-        "{}: {} of channels from {} on are no stretch of it", path_, values.shape(), box.at[-1]);
+  check(bounds_[k] == box.at[-1] && bounds_[k + 1] == box.at[-1] + box.size[-1] && values.shape() == box.size,
+        ErrorKind::internal, "infer", "{}: {} of channels from {} on are no stretch of it", path_, values.shape(),
+        box.at[-1]);
   const auto* from = values.data<std::byte>();
   each_run(k, box, [&](Index to, Index at, Index bytes) {
     while (bytes > 0) {
       const ssize_t n = ::pwrite(fd_, from + at, static_cast<std::size_t>(bytes), to);
       if (n < 0 && errno == EINTR) continue;
-      check(n > 0, "infer", "{}: cannot be written: {}", path_, [&] { return std::strerror(errno); });
+      check(n > 0, ErrorKind::file, "infer", "{}: cannot be written: {}", path_, [&] { return std::strerror(errno); });
       at += n, to += n, bytes -= n;
     }
   });
@@ -71,7 +72,7 @@ void FeatureFile::read(const Box& box, const Tensor& to, const Shape& origin) co
       while (bytes > 0) {
         const ssize_t n = ::pread(fd_, here + at, static_cast<std::size_t>(bytes), from);
         if (n < 0 && errno == EINTR) continue;
-        check(n > 0, "infer", "{}: cannot be read: {}", path_,
+        check(n > 0, ErrorKind::file, "infer", "{}: cannot be read: {}", path_,
               [&] { return n == 0 ? "it is too short" : std::strerror(errno); });
         at += n, from += n, bytes -= n;
       }
@@ -83,7 +84,8 @@ void FeatureFile::read(const Box& box, const Tensor& to, const Shape& origin) co
 }
 
 void FeatureFile::sync() const {
-  check(::fdatasync(fd_) == 0, "infer", "{}: cannot be written: {}", path_, [&] { return std::strerror(errno); });
+  check(::fdatasync(fd_) == 0, ErrorKind::file, "infer", "{}: cannot be written: {}", path_,
+        [&] { return std::strerror(errno); });
 }
 
 }  // namespace trireme

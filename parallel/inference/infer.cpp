@@ -200,7 +200,7 @@ void verify_tiles(const VolumeNet& net, const InferencePlan& plan, const TileJou
   const int last = static_cast<int>(plan.passes.size()) - 2;
   for (Index tile = 0; tile < grid.size(); ++tile) {
     const Box box = grid.box(tile);
-    check(checksum(files.read_result(box)) == journal.checksum(last, tile), "infer",
+    check(checksum(files.read_result(box)) == journal.checksum(last, tile), ErrorKind::data, "infer",
           "the voxels of {} from {} on are not the ones that were computed: something else has written them; remove "
           "the partial result and its folder of tiles to begin anew",
           box.size, box.at);

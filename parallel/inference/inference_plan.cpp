@@ -249,7 +249,7 @@ std::vector<InferencePlan> plan_inference(const VolumeNet& net, const std::vecto
     if (const auto plan = search.tiles(); plan && (plan->way == InferenceWay::tiles || given || limits.way == "tiles"))
       plans.push_back(*plan);
   check(
-      !plans.empty(), "infer",
+      !plans.empty(), ErrorKind::out_of_memory, "infer",
       "{:.1f} MiB a rank are too little: the least that {} takes are {:.1f} MiB, for boxes of {} x {} x {}{}",
       limits.memory / 1048576, [&] { return limits.way == "auto" ? std::string("any way") : "way " + limits.way; },
       search.least / 1048576, search.least_tile[0], search.least_tile[1], search.least_tile[2],

@@ -24,7 +24,7 @@ void write_all(int fd, std::string_view text, const std::string& path) {
   while (!text.empty()) {
     const ssize_t n = ::write(fd, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
-    check(n > 0, "infer", "{}: cannot be written: {}", path, [&] { return std::strerror(errno); });
+    check(n > 0, ErrorKind::file, "infer", "{}: cannot be written: {}", path, [&] { return std::strerror(errno); });
     text.remove_prefix(static_cast<std::size_t>(n));
   }
 }
@@ -43,8 +43,8 @@ Json TileJournal::about(const std::string& folder) {
   const std::string path = folder + "/" + head;
   if (!fs::exists(path)) return parse_json("");
   const Json json = parse_json(read_text(path, std::size_t{1} << 20));
-  check(json.is_object(), "infer", "{} is not what an inference wrote: remove the folder {} to begin anew", path,
-        folder);
+  check(json.is_object(), ErrorKind::data, "infer",
+        "{} is not what an inference wrote: remove the folder {} to begin anew", path, folder);
   return json;
 }
 
@@ -59,7 +59,8 @@ Json TileJournal::begin(const std::string& folder, const Json& about) {
   }
   const int linked = ::link(mine.c_str(), path.c_str()), why = errno;  // the first one stays
   ::unlink(mine.c_str());
-  check(linked == 0 || why == EEXIST, "infer", "{}: cannot be made: {}", path, [&] { return std::strerror(why); });
+  check(linked == 0 || why == EEXIST, ErrorKind::file, "infer", "{}: cannot be made: {}", path,
+        [&] { return std::strerror(why); });
   sync_directory(folder);
   return TileJournal::about(folder);
 }
@@ -78,7 +79,7 @@ TileJournal::TileJournal(std::string folder, const std::string& writer, const st
   of_ = crc_of(of);
   read_again();
   fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  check(fd_ >= 0, "infer", "{}: cannot be written: {}", path_, [&] { return std::strerror(errno); });
+  check(fd_ >= 0, ErrorKind::file, "infer", "{}: cannot be written: {}", path_, [&] { return std::strerror(errno); });
   pending_.push_back('\n');  // behind what a kill may have cut short
 }
 
@@ -115,7 +116,8 @@ void TileJournal::commit(const std::function<void()>& sync, double seconds) {
   if (pending_.size() <= 1 || std::chrono::duration<double>(now - last_).count() < seconds) return;
   sync();
   write_all(fd_, pending_, path_);
-  check(::fdatasync(fd_) == 0, "infer", "{}: cannot be written: {}", path_, [&] { return std::strerror(errno); });
+  check(::fdatasync(fd_) == 0, ErrorKind::file, "infer", "{}: cannot be written: {}", path_,
+        [&] { return std::strerror(errno); });
   pending_.clear();
   last_ = std::chrono::steady_clock::now();
 }

@@ -113,7 +113,7 @@ Inbox::Inbox(const Plan& plan, const Program& program, int root) : plan_(plan), 
 
 void Inbox::add(std::size_t number, const std::string& channel, int sender, std::int64_t clock) {
   const auto at = channels_.find(channel);
-  check(at != channels_.end() && at->second.taken.contains(sender), "inbox",
+  check(at != channels_.end() && at->second.taken.contains(sender), ErrorKind::communicator, "inbox",
         "program {}: rank {} has sent to channel '{}', which it does not push to", program_.name, sender, channel);
   auto& queue = at->second.messages[sender];
   queue.push_back({number, clock});
@@ -121,8 +121,8 @@ void Inbox::add(std::size_t number, const std::string& channel, int sender, std:
 }
 
 void Inbox::open(std::int64_t batches, std::int64_t clock) {
-  check(waiting() == 0, "tickets", "program {}: {} messages have come before the batches were opened", program_.name,
-        waiting());
+  check(waiting() == 0, ErrorKind::internal, "tickets",
+        "program {}: {} messages have come before the batches were opened", program_.name, waiting());
   std::set<int> all;
   for (auto& [name, channel] : channels_)
     for (const auto& [sender, last] : std::map(channel.taken)) channel.set_clock(sender, clock - 1), all.insert(sender);
@@ -252,7 +252,7 @@ std::vector<std::int64_t> Inbox::clocks() const {
 }
 
 void Inbox::set_clocks(const std::vector<std::int64_t>& clocks) {
-  check(clocks.size() == this->clocks().size(), "inbox", "{} clocks of {} senders", clocks.size(),
+  check(clocks.size() == this->clocks().size(), ErrorKind::internal, "inbox", "{} clocks of {} senders", clocks.size(),
         this->clocks().size());
   auto next = clocks.begin();
   for (auto& [name, channel] : channels_)

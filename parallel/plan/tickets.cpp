@@ -18,7 +18,7 @@ std::deque<std::int64_t> TicketQueue::first(std::int64_t count, int place, int w
 }
 
 void TicketQueue::open(std::int64_t count, const std::vector<int>& workers, int ahead) {
-  check(left() == 0, "tickets", "{} of {} are not done", left(), count_);
+  check(left() == 0, ErrorKind::internal, "tickets", "{} of {} are not done", left(), count_);
   const int all = static_cast<int>(workers.size());
   count_ = count, fresh_ = std::min<std::int64_t>(count, std::int64_t{all} * ahead);
   for (int place = 0; place < all; ++place)
@@ -34,7 +34,7 @@ std::int64_t TicketQueue::take(int worker) {
 
 void TicketQueue::finish(int worker) {
   auto& held = held_[worker];
-  check(!held.empty(), "tickets", "rank {} has sent a gradient, but has no ticket", worker);
+  check(!held.empty(), ErrorKind::internal, "tickets", "rank {} has sent a gradient, but has no ticket", worker);
   held.pop_front();
 }
 

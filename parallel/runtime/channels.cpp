@@ -106,8 +106,8 @@ Tensor Channels::senders() const {
 
 void Channels::add(ReceivedMessage message) {
   const auto channel = static_cast<std::size_t>(message.header.program);
-  check(channel < names_.size(), "channels", "a message of rank {} is for channel {} of {}", message.header.sender,
-        channel, names_.size());
+  check(channel < names_.size(), ErrorKind::communicator, "channels", "a message of rank {} is for channel {} of {}",
+        message.header.sender, channel, names_.size());
   if (std::ranges::any_of(program_.phases,
                           [&](const ProgramPhase& p) { return p.trigger.chosen == names_[channel]; })) {
     std::vector<int> senders;
@@ -144,7 +144,7 @@ Tensor Channels::take(const Action& a) {
   const Tensor into = operand(a);
   for (const ReceivedMessage& m : taken_) {
     const auto& [begin, end] = std::pair(m.header.begin, m.header.end);
-    check(begin == a.slice.begin && end == a.slice.end, "channels",
+    check(begin == a.slice.begin && end == a.slice.end, ErrorKind::communicator, "channels",
           "rank {} has sent [{}, {}), where program {} takes [{}, {})", m.header.sender, begin, end, program_.name,
           a.slice.begin, a.slice.end);
     if (&m == &taken_.front())

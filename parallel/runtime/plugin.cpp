@@ -10,7 +10,7 @@ std::vector<StrategyRow> load_strategies(const std::string& path) {
   constexpr std::string_view op = "parallel.plugin";
   const std::string file = path.find('/') == std::string::npos ? "./" + path : path;  // dlopen searches elsewhere
   void* library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  check(library != nullptr, op, "{} cannot be opened: {}", path, library ? "" : ::dlerror());
+  check(library != nullptr, ErrorKind::file, op, "{} cannot be opened: {}", path, library ? "" : ::dlerror());
   auto* made_with = reinterpret_cast<const char* (*)()>(::dlsym(library, "trireme_plugin_version"));
   auto* fill = reinterpret_cast<void (*)(std::vector<StrategyRow>&)>(::dlsym(library, "trireme_plugin"));
   check(made_with && fill, op, "{} has no function trireme_plugin (parallel/runtime/plugin.h)", path);

@@ -74,7 +74,7 @@ inline Tensor whole_output(const Tensor& prediction, const Tensor& /*target*/) {
 /// What a step throws for a loss or a gradient that is not finite.
 class NonFiniteError : public Error {
  public:
-  using Error::Error;
+  NonFiniteError(std::string message, std::source_location where) : Error(std::move(message), where, Kind::numerics) {}
 };
 
 /// What a rank has sent in a step, by mesh axis: by its plan, and as its communicators counted it.

@@ -105,7 +105,7 @@ void Tapes::forward(const Action& a) {
   if (const StepContext* own = context(a.microbatch)) scope.emplace(*own);
   f.alive = true;
   most_alive_ = std::max(most_alive_, ++alive_);
-  check(program_.in_flight == 0 || alive_ <= program_.in_flight, "executor",
+  check(program_.in_flight == 0 || alive_ <= program_.in_flight, ErrorKind::internal, "executor",
         "program {}: {} micro-batches are in flight, the plan allows {}", program_.name, alive_, program_.in_flight);
   Tensor activation;
   Stashed stashed;

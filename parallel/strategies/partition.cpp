@@ -65,8 +65,8 @@ std::vector<int> cut_by_cost(const std::vector<PartInfo>& parts, const Partition
   const double limit = o.memory > 0 ? static_cast<double>(o.memory) : impossible;
   if (o.memory > 0) {
     const double least = best_cut(n, o.stages, bytes_held).cost.first;
-    check(least <= limit, "pipeline", "no cut into {} stages keeps each within {} bytes; the best one needs {:.0f}",
-          o.stages, o.memory, least);
+    check(least <= limit, ErrorKind::out_of_memory, "pipeline",
+          "no cut into {} stages keeps each within {} bytes; the best one needs {:.0f}", o.stages, o.memory, least);
   }
   const auto cost = [&](int stage, int first, int end) {
     if (bytes_held(stage, first, end).first > limit) return Cost{impossible, 0};

@@ -169,7 +169,7 @@ TEST_CASE("a cache file that is not of the data set, or damaged, is refused by n
   test::Temporary folder;
   const std::string path = folder / "c", whole = (cache(small(), path), slurp(path));
   const auto refused = [&](const Dataset& data, const std::string& why) {
-    CHECK_THROWS_WITH(cache(data, path), contains(path) && contains(why) && contains("delete it"));
+    CHECK_ERROR(cache(data, path), data, path, why);
     CHECK(names_in(folder.path()) == std::vector<std::string>{"c"});
   };
   refused(small(10), "does not hold 10 samples of x f32 [3], y i64 []");
@@ -214,13 +214,13 @@ TEST_CASE("a cache file that is not of the data set, or damaged, is refused by n
   std::string bytes = slurp(folder / "b");
   bytes[bytes.size() - 3] = 2;
   spill(folder / "b", bytes);
-  CHECK_THROWS_WITH(cache(truths, folder / "b"), contains("a truth value is neither 0 nor 1"));
+  CHECK_ERROR(cache(truths, folder / "b"), data, 0, 1);
 }
 
 TEST_CASE("samples that one file cannot hold are named") {
   test::Temporary folder;
   const auto refused = [&](auto sample, const std::string& why) {
-    CHECK_THROWS_WITH(cache(FunctionDataset(300, sample), folder / "c"), contains(why));
+    CHECK_ERROR(cache(FunctionDataset(300, sample), folder / "c"), data, why);
     CHECK(names_in(folder.path()).empty());
   };
   refused(
@@ -235,20 +235,19 @@ TEST_CASE("samples that one file cannot hold are named") {
       },
       "sample 7 of function is x f32 [2], the first one x f32 [2], x.mask f32 [2]");
   refused([](Index, const AugmentKey&) { return Sample{{}, arange(2)}; }, "the samples of function have no x");
-  CHECK_THROWS_WITH(cache(small(0), folder / "c"), contains("cache: function is empty"));
-  CHECK_THROWS_WITH(cache(Synthetic({}), folder / "c"),
-                    contains("the samples of synthetic are pictures, not tensors: as_tensors() makes tensors of them"));
+  CHECK_ERROR(cache(small(0), folder / "c"), data, "function");
+  CHECK_ERROR(cache(Synthetic({}), folder / "c"), usage, "synthetic", "as_tensors");
 }
 
 TEST_CASE("a cache that cannot be written says where, and leaves nothing behind") {
   test::Temporary folder;
-  CHECK_THROWS_WITH(cache(small(), folder / "none/c"), contains(folder / "none/c") && contains("No such file"));
-  CHECK_THROWS_WITH(cache(small(), folder.path()), contains(folder.path()) && contains("is not a regular file"));
+  CHECK_ERROR(cache(small(), folder / "none/c"), file, folder / "none/c");
+  CHECK_ERROR(cache(small(), folder.path()), data, folder.path());
   const Dataset broken = FunctionDataset(2000, [](Index id, const AugmentKey&) {
     check(id < 1900, "test", "sample {} cannot be read", id);
     return sample_of(small(2000), id);
   });
-  CHECK_THROWS_WITH(cache(broken, folder / "c"), contains("sample 1900 cannot be read"));
+  CHECK_ERROR(cache(broken, folder / "c"), usage, 1900);
   CHECK(names_in(folder.path()).empty());
 
   auto* before = signal(SIGXFSZ, SIG_IGN);

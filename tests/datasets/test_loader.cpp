@@ -81,7 +81,7 @@ TEST_CASE("loader: micro-batches are cut from the global batch, and ranks share 
       }
     }
   options.shard = {0, 1, 51};
-  CHECK_THROWS_WITH(Loader(counting(103), options), contains("51 micro-batches of a batch of 50: use at most 50"));
+  CHECK_ERROR(Loader(counting(103), options), usage, 50, 51);
 }
 
 TEST_CASE("loader: shares are contiguous and differ by at most one") {
@@ -181,18 +181,17 @@ TEST_CASE("loader: x and y carry what the batch says of itself") {
 }
 
 TEST_CASE("loader: what cannot be is refused") {
-  CHECK_THROWS_WITH(Loader(counting(5), {.batch = 0}), contains("loader: batch is 0, it must be at least 1"));
-  CHECK_THROWS_WITH(Loader(counting(0)), contains("loader: dataset counting is empty"));
-  CHECK_THROWS_WITH(Loader(Dataset{}), contains("there is no dataset"));
-  CHECK_THROWS_WITH(Loader(counting(5), {.shard = {0, 6}}),
-                    contains("6 ranks share the 5 samples of counting: use at most 5"));
-  CHECK_THROWS_WITH(Loader(counting(5), {.shard = {2, 2}}), contains("rank 2 of 2"));
-  CHECK_THROWS_WITH(Loader(counting(5), {.workers = -1}), contains("workers is -1"));
-  CHECK_THROWS_WITH(Loader(counting(5), {.prefetch = 0}), contains("prefetch is 0"));
-  CHECK_THROWS_WITH(Loader(counting(5), {.start_batch = 2}), contains("start_batch is 2, an epoch has 1 batches"));
-  CHECK_THROWS_WITH(Loader(counting(5), {.start_sample = 6}), contains("start_sample is 6, an epoch has 5 samples"));
-  CHECK_THROWS_WITH(Loader(counting(5), {.start_batch = 1, .start_sample = 1}), contains("give one of them"));
-  CHECK_THROWS_WITH(Loader(counting(5), {.dtype = DType::i32}), contains("floating type"));
+  CHECK_ERROR(Loader(counting(5), {.batch = 0}), usage, 0, 1);
+  CHECK_ERROR(Loader(counting(0)), data, "loader", "counting");
+  CHECK_ERROR(Loader(Dataset{}), usage, "loader");
+  CHECK_ERROR(Loader(counting(5), {.shard = {0, 6}}), usage, 5, "counting", 6);
+  CHECK_ERROR(Loader(counting(5), {.shard = {2, 2}}), usage, "loader", 2);
+  CHECK_ERROR(Loader(counting(5), {.workers = -1}), usage, "loader", -1);
+  CHECK_ERROR(Loader(counting(5), {.prefetch = 0}), usage, "loader", 0);
+  CHECK_ERROR(Loader(counting(5), {.start_batch = 2}), usage, 2, 1, "start_batch");
+  CHECK_ERROR(Loader(counting(5), {.start_sample = 6}), usage, 6, 5, "start_sample");
+  CHECK_ERROR(Loader(counting(5), {.start_batch = 1, .start_sample = 1}), usage, "loader", 1);
+  CHECK_ERROR(Loader(counting(5), {.dtype = DType::i32}), usage, "loader", "i32");
 }
 
 }  // namespace test_loader

@@ -86,10 +86,10 @@ TEST_CASE("samples are mapped, zipped and interleaved by id") {
   Values order;
   for (Index i = 0; i < two->size(); ++i) order.push_back(sample_of(two, i).x.item());
   CHECK(order == Values{0, 10, 1, 11, 0, 12});
-  CHECK_THROWS_WITH(TensorDataset(features, targets.rows(0, 2)), contains("they must have as many rows"));
-  CHECK_THROWS_WITH(sample_of(rows(), 23), contains("sample 23 is outside [0, 23)"));
-  CHECK_THROWS_WITH(subset(rows(), {23}), contains("sample 23 is outside"));
-  CHECK_THROWS_WITH(zip_datasets(rows(), {{"a", two}}), contains("data sets of 23 and of 6 samples"));
+  CHECK_ERROR(TensorDataset(features, targets.rows(0, 2)), usage, "[23, 2]", "[2, 1]");
+  CHECK_ERROR(sample_of(rows(), 23), usage, 23, 0);
+  CHECK_ERROR(subset(rows(), {23}), usage, "subset", 23);
+  CHECK_ERROR(zip_datasets(rows(), {{"a", two}}), usage, 23, 6);
 }
 
 TEST_CASE("pictures as tensors: the bits of the pictures' loader, through every combination") {
@@ -131,11 +131,11 @@ TEST_CASE("pictures as tensors: the bits of the pictures' loader, through every 
           }
         }
   }
-  CHECK_THROWS_WITH(as_tensors(rows()), contains("the samples of tensors are tensors already"));
-  CHECK_THROWS_WITH(as_tensors({}), contains("there is no data set"));
-  CHECK_THROWS_WITH(as_tensors(all, DType::i32), contains("i32"));
-  CHECK_THROWS_WITH(sample_of(as_tensors(all), 23), contains("sample 23 is outside [0, 23)"));
-  CHECK_THROWS_WITH(subset(all, {0}), contains("are pictures, not tensors: as_tensors() makes tensors of them"));
+  CHECK_ERROR(as_tensors(rows()), usage, "as_tensors", "tensors");
+  CHECK_ERROR(as_tensors({}), usage, "as_tensors");
+  CHECK_ERROR(as_tensors(all, DType::i32), usage, "loader", "i32");
+  CHECK_ERROR(sample_of(as_tensors(all), 23), usage, 23, 0);
+  CHECK_ERROR(subset(all, {0}), usage, "subset", "as_tensors");
 }
 
 TEST_CASE("sequences are padded to the longest of their batch") {
@@ -148,7 +148,7 @@ TEST_CASE("sequences are padded to the longest of their batch") {
   CHECK(batches == std::vector<Values>{{0, -1, 0, 1}, {0, 1, 2, -1, 0, 1, 2, 3}, {0, 1, 2, 3, 4}});
   CHECK(lengths == std::vector<Values>{{1, 2}, {3, 4}, {5}});
   Loader plain(lines, {.batch = 2});
-  CHECK_THROWS_WITH(plain.begin(), contains("their shapes must be equal"));
+  CHECK_ERROR(plain.begin(), usage, "[1]", "[2]");
 }
 
 TEST_CASE("a sampler says which samples an epoch has, the same on every rank and after a resume") {
@@ -176,9 +176,9 @@ TEST_CASE("a sampler says which samples an epoch has, the same on every rank and
   auto sorted = whole;
   std::ranges::sort(both), std::ranges::sort(sorted);
   CHECK(both == sorted);
-  CHECK_THROWS_WITH(weighted_sampler({1, -1}, 3), contains("a weight is -1"));
+  CHECK_ERROR(weighted_sampler({1, -1}, 3), usage, "weighted_sampler", -1);
   Loader wrong(rows(), {.batch = 2, .sampler = {1, [](std::uint64_t, Index) { return std::vector<Index>{99}; }}});
-  CHECK_THROWS_WITH(wrong.begin(), contains("the sampler gave id 99, there are 23 samples"));
+  CHECK_ERROR(wrong.begin(), usage, 99, 23);
 }
 
 TEST_CASE("files are mapped: .npy and safetensors, whose rows are read where they are") {
@@ -195,8 +195,8 @@ TEST_CASE("files are mapped: .npy and safetensors, whose rows are read where the
   mapped.copy_from(Tensor::zeros({23, 2}));
   CHECK(mapped.to_vector() == Values(46, 0));
   CHECK(read_npy(folder / "x.npy").to_vector() == features.to_vector());
-  CHECK_THROWS_WITH(map_safetensors(folder / "t.safetensors", "z"), contains("there is no tensor 'z'"));
-  CHECK_THROWS_WITH(map_safetensors(folder / "t.safetensors", "h"), contains("which are converted when read"));
+  CHECK_ERROR(map_safetensors(folder / "t.safetensors", "z"), data, "map_safetensors", "z");
+  CHECK_ERROR(map_safetensors(folder / "t.safetensors", "h"), data, "map_safetensors", "h", "F16");
   for (const DType t :
        {DType::f32, DType::f64, DType::f16, DType::i8, DType::i16, DType::i32, DType::i64, DType::u8, DType::boolean})
     for (const Shape& s : {Shape{}, Shape{3}, Shape{2, 0}, Shape{2, 3, 1}}) {
@@ -208,7 +208,7 @@ TEST_CASE("files are mapped: .npy and safetensors, whose rows are read where the
       if (t != DType::f16) CHECK(back.dtype() == t);
       if (t != DType::f16 && t != DType::boolean) CHECK(map_npy(folder / "a.npy").to_vector() == given.to_vector());
     }
-  CHECK_THROWS_WITH(write_npy(folder / "b.npy", Tensor::zeros({1}, DType::bf16)), contains("NumPy has no type bf16"));
+  CHECK_ERROR(write_npy(folder / "b.npy", Tensor::zeros({1}, DType::bf16)), usage, "npy", "bf16");
 }
 
 TEST_CASE("sequences are padded to the longest of the global batch, whoever has it") {
@@ -242,7 +242,7 @@ TEST_CASE("joined data sets have all classes, y everywhere or nowhere, and are n
   CHECK(concat_datasets({of(2), of(7)})->classes() == 7);
   CHECK(interleave({of(2), of(7), of(3)})->classes() == 7);
   const Dataset mixed = concat_datasets({TensorDataset(ones({2, 2})), of(2)});
-  CHECK_THROWS_WITH(mixed->tensors()->batch(std::vector<std::int64_t>{0, 3}), contains("samples differ"));
+  CHECK_ERROR(mixed->tensors()->batch(std::vector<std::int64_t>{0, 3}), data, "stack_samples");
   const Dataset noisy = map_samples(of(2), [](Sample s, Index, const AugmentKey&) {
     s.x.data<float>()[0] += 1;
     return s;
@@ -250,7 +250,7 @@ TEST_CASE("joined data sets have all classes, y everywhere or nowhere, and are n
   for (int time = 0; time < 2; ++time) CHECK(sample_of(noisy, 1).x.to_vector() == std::vector<double>{2, 1});
   const Sampler rare = weighted_sampler({5e-324, 0, 0}, 100);
   for (const Index id : rare.order(1, 0)) CHECK(id == 0);
-  CHECK_THROWS_WITH(weighted_sampler({1e308, 1e308}, 10), contains("add up to inf"));
+  CHECK_ERROR(weighted_sampler({1e308, 1e308}, 10), usage, "weighted_sampler", "inf");
 }
 
 }  // namespace test_tensors

@@ -76,9 +76,8 @@ TEST_CASE("bytes, characters and BPE give every byte back, and their files make 
       REQUIRE(tokenizer.decode(ids) == some);
       REQUIRE(again.encode(some) == ids);
     }
-    CHECK_THROWS_WITH(tokenizer.decode(Ids{0, tokenizer.vocabulary()}),
-                      contains("at 1 is outside the tokenizer's [0, "));
-    CHECK_THROWS_WITH(tokenizer.decode(Ids{-1}), contains("id -1 at 0 is outside"));
+    CHECK_ERROR(tokenizer.decode(Ids{0, tokenizer.vocabulary()}), data, 1, 0);
+    CHECK_ERROR(tokenizer.decode(Ids{-1}), data, -1, 0);
   }
   CHECK(open_tokenizer("bytes").encode("a\xff") == Ids{97, 255});
 }
@@ -87,11 +86,11 @@ TEST_CASE("characters have ids in the order of their code points") {
   const Tokenizer tokenizer = character_tokenizer("b\u00e9a\U0001f600a\n");
   CHECK(tokenizer.vocabulary() == 5);
   CHECK(tokenizer.encode("\nab\u00e9\U0001f600") == Ids{0, 1, 2, 3, 4});
-  CHECK_THROWS_WITH(tokenizer.encode("abc"), contains("character 2 of the text, U+0063 \"c\", is none of the 5"));
-  CHECK_THROWS_WITH(tokenizer.encode("ab\xff"), contains("byte 2 of the text, 0xff, begins no UTF-8 character"));
-  CHECK_THROWS_WITH(character_tokenizer("a\xe2\x80"), contains("byte 1 of the text"));
-  CHECK_THROWS_WITH(character_tokenizer(""), contains("the text is empty"));
-  CHECK_THROWS_WITH(open_tokenizer("chars"), contains("character_tokenizer(text)"));
+  CHECK_ERROR(tokenizer.encode("abc"), data, 2, "U+0063", "\"c\"", 5);
+  CHECK_ERROR(tokenizer.encode("ab\xff"), data, 2, "0xff", 8);
+  CHECK_ERROR(character_tokenizer("a\xe2\x80"), data, "characters", 1);
+  CHECK_ERROR(character_tokenizer(""), data, "characters");
+  CHECK_ERROR(open_tokenizer("chars"), usage, "tokenizer", "character_tokenizer");
   if (const std::string text = test::tinyshakespeare(); !text.empty()) {
     const Tokenizer all = character_tokenizer(text);
     CHECK(all.vocabulary() == 65);  // as nanoGPT says
@@ -159,8 +158,7 @@ TEST_CASE("BPE of a small file: the library's ids, special tokens, and the same 
   std::string merges = "#version: 0.2\n";
   for (const Json& m : model["merges"]) merges += m[0].get<std::string>() + " " + m[1].get<std::string>() + "\r\n";
   spill(folder / "vocab.json", json_text(model["vocab"]));
-  CHECK_THROWS_WITH(open_tokenizer(folder.path()),
-                    contains("has neither tokenizer.json nor vocab.json and merges.txt"));
+  CHECK_ERROR(open_tokenizer(folder.path()), file, "tokenizer.json", "vocab.json", "merges.txt");
   spill(folder / "merges.txt", merges);
   const Tokenizer two_files = open_tokenizer(folder.path());
   save_tokenizer(two_files, folder / "tokenizer.json");
@@ -220,19 +218,18 @@ TEST_CASE("what a tokenizer.json may not say is refused, by name") {
     INFO(c.at << " " << json_text(c.value));
     CHECK_THAT(said(c.at, c.value), contains(c.says));
   }
-  CHECK_THROWS_WITH(parse_tokenizer("[1]", "F"), contains("F is no JSON object"));
-  CHECK_THROWS_WITH(parse_tokenizer("{", "F"), contains("F is no JSON object"));
-  CHECK_THROWS_WITH(parse_tokenizer("{}", "F"), contains("F has no object 'model'"));
-  CHECK_THROWS_WITH(parse_tokenizer(R"({"trireme_tokenizer": "words"})", "F"),
-                    contains("must be \"bytes\", or \"characters\""));
-  CHECK_THROWS_WITH(open_tokenizer("/nowhere/tokenizer.json"), contains("/nowhere/tokenizer.json"));
-  CHECK_THROWS_WITH(save_tokenizer({}, "F"), contains("there is no tokenizer"));
+  CHECK_ERROR(parse_tokenizer("[1]", "F"), data, "tokenizer", "F");
+  CHECK_ERROR(parse_tokenizer("{", "F"), data, "tokenizer", "F");
+  CHECK_ERROR(parse_tokenizer("{}", "F"), data, "tokenizer", "model");
+  CHECK_ERROR(parse_tokenizer(R"({"trireme_tokenizer": "words"})", "F"), data, "bytes", "characters");
+  CHECK_ERROR(open_tokenizer("/nowhere/tokenizer.json"), file, "file", "/nowhere/tokenizer.json");
+  CHECK_ERROR(save_tokenizer({}, "F"), usage, "save_tokenizer", "F");
   Json few = good;  // a vocabulary without the byte 'z'
   few["model"]["vocab"].erase("z");
   few["model"]["merges"] = Json::array();
   const Tokenizer lacks = parse_tokenizer(json_text(few), "F");
   CHECK(lacks.encode("abc").size() == 3);
-  CHECK_THROWS_WITH(lacks.encode("a zoo"), contains("the byte 0x7a of the word \" zoo\" has no token"));
+  CHECK_ERROR(lacks.encode("a zoo"), data, "0x7a", "\" zoo\"");
 }
 
 TEST_CASE("BPE has the ids of the tokenizers library: whole books, and odd strings of all planes") {

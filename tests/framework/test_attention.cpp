@@ -115,21 +115,21 @@ TEST_CASE("attention keeps and makes no matrix of queries by keys") {
 
 TEST_CASE("attention and rope refuse what does not fit, by name") {
   const Tensor q = Tensor::zeros({2, 5, 4, 3}), k = Tensor::zeros({2, 6, 2, 3});
-  CHECK_THROWS_WITH(attention(q, k, q), contains("attention: q is [2, 5, 4, 3], k [2, 6, 2, 3]"));
-  CHECK_THROWS_WITH(attention(q, k.to(DType::f64), k), contains("convert one with to(DType)"));
+  CHECK_ERROR(attention(q, k, q), usage, "[2, 5, 4, 3]", "[2, 6, 2, 3]");
+  CHECK_ERROR(attention(q, k.to(DType::f64), k), usage, "f32", "f64");
   const Tensor three = Tensor::zeros({2, 6, 3, 3});
-  CHECK_THROWS_WITH(attention(q, three, three), contains("3 heads of keys and values do not divide the 4"));
-  CHECK_THROWS_WITH(attention(q, k, k, {}, counts({1, 2, 3})), contains("lengths are i64 [3], expected i64 [2]"));
-  CHECK_THROWS_WITH(attention(q, k, k, {.dropout = 1}), contains("outside [0, 1)"));
-  CHECK_THROWS_WITH(attention_packed(q, 3), contains("qkv is [2, 5, 4, 3], expected [N, T, 9, D]"));
-  CHECK_THROWS_WITH(attention_packed(q, 3, 2), contains("2 heads of keys and values do not divide the 3"));
-  CHECK_THROWS_WITH(rope(q, rope_table(5, 4)), contains("rope: the table is [5, 4] for x [2, 5, 4, 3]"));
-  CHECK_THROWS_WITH(rope(q, rope_table(4, 2)), contains("[T, R] or [N, T, R]"));
-  CHECK_THROWS_WITH(rope_table(4, 3), contains("an even number"));
-  CHECK_THROWS_WITH(rope_table(4, 2, {.scaling = {.kind = RopeScaling::Kind::linear, .factor = 0.5}}),
-                    contains("factor is 0.5"));
-  CHECK_THROWS_WITH(rope_table(4, 2, {.scaling = {.kind = RopeScaling::Kind::llama3, .low_frequency = 4}}),
-                    contains("0 < low_frequency < high_frequency"));
+  CHECK_ERROR(attention(q, three, three), usage, 4, 3);
+  CHECK_ERROR(attention(q, k, k, {}, counts({1, 2, 3})), usage, "i64", "[3]", 2, "[2]");
+  CHECK_ERROR(attention(q, k, k, {.dropout = 1}), usage, 1, 0);
+  CHECK_ERROR(attention_packed(q, 3), usage, "[2, 5, 4, 3]", 9, "[N, T, 9, D]");
+  CHECK_ERROR(attention_packed(q, 3, 2), usage, 3, 2);
+  CHECK_ERROR(rope(q, rope_table(5, 4)), usage, "[5, 4]", "[2, 5, 4, 3]");
+  CHECK_ERROR(rope(q, rope_table(4, 2)), usage, "[T, R]", "[N, T, R]");
+  CHECK_ERROR(rope_table(4, 3), usage, 4, 3);
+  CHECK_ERROR(rope_table(4, 2, {.scaling = {.kind = RopeScaling::Kind::linear, .factor = 0.5}}), usage, "rope_table",
+              "0.5");
+  CHECK_ERROR(rope_table(4, 2, {.scaling = {.kind = RopeScaling::Kind::llama3, .low_frequency = 4}}), usage, 0,
+              "low_frequency", "high_frequency");
 }
 
 TEST_CASE("products of rotated queries and keys depend on their distance alone") {

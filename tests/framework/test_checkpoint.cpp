@@ -175,8 +175,8 @@ TEST_CASE("what is written behind training is what there was when it was asked f
   }
   run.fill(NAN);  // of which the next call tells
   writer.save(folder.path(), run.parameters, run.optimizer, {.step = 101}, {.shard = all});
-  CHECK_THROWS_WITH(writer.save(folder.path(), run.parameters, run.optimizer, {.step = 102}, {.shard = all}),
-                    contains("not finite"));
+  CHECK_ERROR(writer.save(folder.path(), run.parameters, run.optimizer, {.step = 102}, {.shard = all}), numerics,
+              "checkpoint", "0.weight");
   run.load(folder.path());
   CHECK(run.value() == 100);
 }
@@ -188,8 +188,8 @@ TEST_CASE("values that are not finite are not saved, and named") {
   auto refuse = [&](Tensor t, double bad, const std::string& name) {
     run.fill(2);
     t.data<float>()[t.numel() - 1] = static_cast<float>(bad);
-    CHECK_THROWS_WITH(save_checkpoint(folder.path(), run.parameters, run.optimizer, {.step = 2}),
-                      contains("\"" + name + "\""));
+    CHECK_ERROR(save_checkpoint(folder.path(), run.parameters, run.optimizer, {.step = 2}), numerics,
+                "\"" + name + "\"");
   };
   refuse(run.parameters.entries()[0].tensor, std::nan(""), "0.weight");
   refuse(run.parameters.buffers()[1].tensor, INFINITY, "1.running_var");
@@ -206,13 +206,12 @@ TEST_CASE("another model or optimizer is refused with names, and nothing changes
   Parameters parameters(model);
   const auto before = parameters.values().to_vector();
   Optimizer sgd(parameters, Sgd{.momentum = 0.9});
-  CHECK_THROWS_WITH(
-      load_latest(folder.path(), parameters, &sgd),
-      contains("2 missing: 3.weight, 3.bias") && contains("0.weight [4, 3, 3, 3] (the model has [4, 3, 5, 5])"));
+  CHECK_ERROR(load_latest(folder.path(), parameters, &sgd), data, 2, "3.weight", "3.bias", "0.weight", "[4, 3, 3, 3]",
+              "[4, 3, 5, 5]");
   CHECK(parameters.values().to_vector() == before);
   Optimizer adam(run.parameters, Adam{});
   run.fill(5);
-  CHECK_THROWS_WITH(load_latest(folder.path(), run.parameters, &adam), contains("optimizer sgd, this run uses adam"));
+  CHECK_ERROR(load_latest(folder.path(), run.parameters, &adam), usage, "sgd", "adam");
   CHECK(run.value() == 5);
 }
 
@@ -251,12 +250,11 @@ TEST_CASE("truncated, missing, foreign: refused; with nothing else left, an erro
     for (std::size_t n : {std::size_t{0}, std::size_t{1}, whole.size() / 2, whole.size() - 1}) {
       test::spill(name, whole.substr(0, n));
       run.fill(3);
-      CHECK_THROWS_WITH(load_latest(folder.path(), run.parameters, &run.optimizer),
-                        contains("no checkpoint") && contains(name));
+      CHECK_ERROR(load_latest(folder.path(), run.parameters, &run.optimizer), data, name);
       CHECK(run.value() == 3);
     }
     std::filesystem::remove(name);
-    CHECK_THROWS_WITH(verify_checkpoint(path), contains(name));
+    CHECK_ERROR(verify_checkpoint(path), file, name);
     for (auto& text :
          {std::string("{}\n"), "{\"a\":" + std::string(1'000'000, '['), std::string(1'000'000, '['), whole + " "}) {
       test::spill(name, text);
@@ -377,9 +375,9 @@ TEST_CASE("a full disk (ENOSPC) and a read-only one") {
   const auto last = run.load(folder.path()).state.step;
   CHECK(
       (last == saved || last == saved + 1));  // the disk may have filled up at the file `latest`, after the checkpoint
-  CHECK_THROWS_WITH(check_writable(folder.path(), std::size_t{1} << 30), contains("1073741824 are needed"));
+  CHECK_ERROR(check_writable(folder.path(), std::size_t{1} << 30), file, "file", "1073741824");
   ::mount("tmpfs", folder.path().c_str(), "tmpfs", MS_REMOUNT | MS_RDONLY, "size=64k");
-  CHECK_THROWS_WITH(run.save(folder.path(), 200), contains(folder.path()) && contains("Read-only file system"));
+  CHECK_ERROR(run.save(folder.path(), 200), file, folder.path(), "Read-only file system");
   CHECK(run.load(folder.path()).state.step == last);
   ::umount(folder.path().c_str());
 }
@@ -389,14 +387,14 @@ TEST_CASE("an unwritable directory is named") {
   Run run;
   run.save(folder.path(), 1);
   test::spill(folder / "file", "");
-  CHECK_THROWS_WITH(run.save(folder / "file/run", 2), contains(folder / "file") && contains("not a directory"));
+  CHECK_ERROR(run.save(folder / "file/run", 2), file, folder / "file");
   const bool root = geteuid() == 0;
   ::chmod((folder / "checkpoints").c_str(), 0555);
   ::chmod(folder.path().c_str(), 0555);
   if (root && seteuid(65534) != 0) test::note_missing("an unwritable directory (root that cannot change its user)");
   if (geteuid() != 0) {
-    CHECK_THROWS_WITH(run.save(folder.path(), 2), contains(folder / "checkpoints") && contains("Permission denied"));
-    CHECK_THROWS_WITH(check_writable(folder.path(), 1), contains("Permission denied"));
+    CHECK_ERROR(run.save(folder.path(), 2), file, folder / "checkpoints", "Permission denied");
+    CHECK_ERROR(check_writable(folder.path(), 1), file, "file", "Permission denied");
   }
   if (root && seteuid(0) != 0) FAIL("cannot become root again");
   ::chmod(folder.path().c_str(), 0755);

@@ -267,7 +267,7 @@ TEST_CASE("state of single ranks comes back to the same layout, and to no other"
     CHECK_THAT(e, contains("holds state of single ranks under ranks=3, which only the same layout can go on with") &&
                       contains("this one is ranks=2"));
   SavedState alone;
-  CHECK_THROWS_WITH(load_checkpoint(path, alone.parameters, &alone.optimizer), contains("one rank alone"));
+  CHECK_ERROR(load_checkpoint(path, alone.parameters, &alone.optimizer), usage, "checkpoint");
   CHECK(load_checkpoint(path, alone.parameters, nullptr).state.step == 1);
 }
 

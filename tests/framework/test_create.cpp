@@ -29,8 +29,8 @@ TEST_CASE("memory of any type comes and goes bit for bit") {
   CHECK(Tensor::from({1, 2, 3}).dtype() == DType::i32);
   CHECK(Tensor::from(std::vector<std::uint8_t>{255}).to_vector() == Values{255});
   CHECK(Tensor::from(std::vector<float>{}).shape() == Shape{0});
-  CHECK_THROWS_WITH(Tensor::from(fine, {2}), contains("from: 3 values for shape [2] of 2 elements"));
-  CHECK_THROWS_WITH(Tensor::from({{1, 2}, {3}}), contains("rows of 2 and of 1 elements"));
+  CHECK_ERROR(Tensor::from(fine, {2}), usage, 3, "[2]", 2);
+  CHECK_ERROR(Tensor::from({{1, 2}, {3}}), usage, 2, 1);
 }
 
 TEST_CASE("ranges and other new tensors") {
@@ -39,16 +39,16 @@ TEST_CASE("ranges and other new tensors") {
   CHECK(arange(1, 2.5, 0.5).to_vector() == Values{1, 1.5, 2});
   CHECK(arange(3, 0, -1, DType::i32).to_vector() == Values{3, 2, 1});
   CHECK(arange(2, 2).numel() == 0);
-  CHECK_THROWS_WITH(arange(0, 1, -1), contains("steps of -1 do not lead from 0 to 1"));
-  CHECK_THROWS_WITH(arange(0, 1, 0), contains("arange"));
-  CHECK_THROWS_WITH(arange(-1), contains("-1"));
+  CHECK_ERROR(arange(0, 1, -1), usage, -1, 0, 1);
+  CHECK_ERROR(arange(0, 1, 0), usage, 0, 1);
+  CHECK_ERROR(arange(-1), usage, "empty", -1);
   CHECK(linspace(0, 1, 5).to_vector() == Values{0, 0.25, 0.5, 0.75, 1});
   CHECK(linspace(2, 9, 1).to_vector() == Values{2});
   CHECK(linspace(2, 9, 0).numel() == 0);
   CHECK(eye(2, DType::f64).to_vector() == Values{1, 0, 0, 1});
   CHECK(ones({2}, DType::i32).to_vector() == Values{1, 1});
   CHECK(one_hot(Tensor::from(std::vector<Index>{2, 0}), 3).to_vector() == Values{0, 0, 1, 1, 0, 0});
-  CHECK_THROWS_WITH(one_hot(arange(3), 2), contains("id 2 is 2, but there are 2 classes"));
+  CHECK_ERROR(one_hot(arange(3), 2), data, "one_hot", 2);
   CHECK(uniform({3, 4}, 1, 2, 5).to_vector() == uniform({3, 4}, 1, 2, 5).to_vector());
   CHECK(normal({3}, 0, 1, 5).to_vector() != normal({3}, 0, 1, 6).to_vector());
   CHECK(normal({3}, 0, 1, 5, DType::f64).dtype() == DType::f64);
@@ -94,8 +94,8 @@ TEST_CASE("products over nothing are zero, of nothing empty") {
   CHECK(matmul(Tensor::zeros({2, 3, 0}), Tensor::zeros({2, 1, 0, 1})).shape() == Shape{2, 2, 3, 1});
   CHECK(matmul(Tensor::zeros({0, 3, 2}), Tensor::zeros({2, 5})).shape() == Shape{0, 3, 5});
   CHECK(matmul(Tensor::zeros({0}), Tensor::zeros({0})).to_vector() == Values{0});
-  CHECK_THROWS_WITH(matmul(Tensor::zeros({2, 3, 4}), Tensor::zeros({3, 4, 5})), contains("do not broadcast"));
-  CHECK_THROWS_WITH(matmul(Tensor::scalar(1), Tensor::zeros({2})), contains("scalars are for mul()"));
+  CHECK_ERROR(matmul(Tensor::zeros({2, 3, 4}), Tensor::zeros({3, 4, 5})), usage, "[2, 3, 4]", "[3, 4, 5]");
+  CHECK_ERROR(matmul(Tensor::scalar(1), Tensor::zeros({2})), usage, "[]", "[2]");
 }
 
 TEST_CASE("an embedding gives rows by id; ids that come twice add their gradients") {
@@ -108,10 +108,10 @@ TEST_CASE("an embedding gives rows by id; ids that come twice add their gradient
   weight.require_grad();
   sum(take(weight, Tensor::from(std::vector<Index>{1, 4, 1}))).backward();
   CHECK(weight.grad().to_vector() == Values{0, 0, 2, 2, 0, 0, 0, 0, 1, 1});
-  CHECK_THROWS_WITH(layer(Tensor::from(std::vector<Index>{0, 5})), contains("embedding: row 1: id 5 lies outside [0, 5)"));
-  CHECK_THROWS_WITH(layer(Tensor::from({1})), contains("ids must be i64, got i32"));
-  CHECK_THROWS_WITH(Embedding(0, 2), contains("embedding"));
-  CHECK_THROWS_WITH(slice(y, 1, 0, 2, 0), contains("a step of 0"));
+  CHECK_ERROR(layer(Tensor::from(std::vector<Index>{0, 5})), data, 1, 5, 0);
+  CHECK_ERROR(layer(Tensor::from({1})), usage, "i32", "i64");
+  CHECK_ERROR(Embedding(0, 2), usage, 0, 2);
+  CHECK_ERROR(slice(y, 1, 0, 2, 0), usage, "slice", 0);
   CHECK(slice(arange(10), 0, 1, -2, 3).to_vector() == Values{1, 4, 7});
   CHECK(slice(arange(10), 0, 8, 3).numel() == 0);
 }

@@ -48,12 +48,12 @@ TEST_CASE("sizes that overflow are refused, whatever makes the tensor") {
                         {two_to_the(40), 0, two_to_the(40)}};
   for (const Shape& shape : huge) {
     INFO(to_string(shape));
-    CHECK_THROWS_WITH(Tensor::empty(shape), contains("more bytes than 64 bits can count"));
+    CHECK_ERROR(Tensor::empty(shape), usage, "empty", 64);
     CHECK_THROWS_AS(Tensor::zeros(shape, DType::bf16), Error);
-    CHECK_THROWS_WITH(Tensor::of({}, shape), contains("more bytes than 64 bits can count"));
+    CHECK_ERROR(Tensor::of({}, shape), usage, 64);
   }
-  CHECK_THROWS_WITH(Tensor::empty({two_to_the(62)}, DType::u8), contains("no machine has that much"));
-  CHECK_THROWS_WITH(Tensor::empty({2, -1}), contains("extents are >= 0"));
+  CHECK_ERROR(Tensor::empty({two_to_the(62)}, DType::u8), out_of_memory, "allocate", "4611686018427387904");
+  CHECK_ERROR(Tensor::empty({2, -1}), usage, "empty", 0);
   CHECK(Tensor::empty({two_to_the(40), 0}).numel() == 0);
 }
 
@@ -61,19 +61,19 @@ TEST_CASE("an axis that is not there is refused") {
   const Tensor t = Tensor::zeros({2, 3});
   CHECK(t.dim(-2) == 2);
   for (int axis : {2, 6, 7, -3, -9, std::numeric_limits<int>::min()}) {
-    CHECK_THROWS_WITH(t.dim(axis), contains("of a tensor with 2 axes: [2, 3]"));
-    CHECK_THROWS_WITH(t.shape()[axis], contains("shape: axis "));
+    CHECK_ERROR(t.dim(axis), usage, 2, "[2, 3]");
+    CHECK_ERROR(t.shape()[axis], usage, 2, "[2, 3]");
   }
-  CHECK_THROWS_WITH(Tensor::scalar(1).dim(0), contains("with 0 axes"));
+  CHECK_ERROR(Tensor::scalar(1).dim(0), usage, "shape", 0);
 }
 
 TEST_CASE("elements are given out as what they are") {
   const Tensor f = Tensor::full({4}, 1), labels = Tensor::zeros({4}, DType::i64);
-  CHECK_THROWS_WITH(f.data<double>(), contains("data: the elements are f32, and are asked for as f64"));
-  CHECK_THROWS_WITH(f.data<const std::int32_t>(), contains("as i32"));
-  CHECK_THROWS_WITH(f.data<std::uint8_t>(), contains("as u8"));
-  CHECK_THROWS_WITH(labels.view().span<float>(), contains("the elements are i64"));
-  CHECK_THROWS_WITH(labels.view().span<const double>(), contains("the elements are i64"));
+  CHECK_ERROR(f.data<double>(), usage, "f32", "f64");
+  CHECK_ERROR(f.data<const std::int32_t>(), usage, "data", "i32");
+  CHECK_ERROR(f.data<std::uint8_t>(), usage, "data", "u8");
+  CHECK_ERROR(labels.view().span<float>(), usage, "data", "i64");
+  CHECK_ERROR(labels.view().span<const double>(), usage, "data", "i64");
   CHECK(f.data<const float>()[3] == 1);
   CHECK(labels.view().span<std::int64_t>()[3] == 0);
   CHECK(f.data<void>() == f.data<std::byte>());
@@ -87,18 +87,17 @@ TEST_CASE("numbers that an integer type does not have are refused") {
         Values{-2147483648.0, 2147483647});
   CHECK(Tensor::full({1}, -0x1p63, DType::i64).item() == -0x1p63);
   for (double v : {-1.0, 256.0, no_number, infinity, -infinity})
-    CHECK_THROWS_WITH(Tensor::of(Values{1, v}, {2}, DType::u8), contains("does not fit in u8"));
-  for (double v : {0x1p31, -0x1p31 - 1, no_number})
-    CHECK_THROWS_WITH(Tensor::full({2}, v, DType::i32), contains("in i32"));
-  for (double v : {0x1p63, -0x1p64, no_number}) CHECK_THROWS_WITH(Tensor::scalar(v, DType::i64), contains("in i64"));
+    CHECK_ERROR(Tensor::of(Values{1, v}, {2}, DType::u8), usage, "u8");
+  for (double v : {0x1p31, -0x1p31 - 1, no_number}) CHECK_ERROR(Tensor::full({2}, v, DType::i32), usage, "full", "i32");
+  for (double v : {0x1p63, -0x1p64, no_number}) CHECK_ERROR(Tensor::scalar(v, DType::i64), usage, "full", "i64");
 }
 
 TEST_CASE("devices that are not there are refused") {
   for (int index : {-3, -1, 64, 99}) {
-    CHECK_THROWS_WITH(Tensor::zeros({1}, DType::f32, cpu(index)), contains("device: there is no cpu:"));
-    CHECK_THROWS_WITH(Tensor::zeros({1}).to(cpu(index)), contains("device: there is no cpu:"));
+    CHECK_ERROR(Tensor::zeros({1}, DType::f32, cpu(index)), usage, "device", 63);
+    CHECK_ERROR(Tensor::zeros({1}).to(cpu(index)), usage, "device", 63);
   }
-  CHECK_THROWS_WITH(Tensor::zeros({1}, DType::f32, cuda(-1)), contains("there is no cuda:-1"));
+  CHECK_ERROR(Tensor::zeros({1}, DType::f32, cuda(-1)), usage, "device", "cuda:-1");
 }
 
 TEST_CASE("rows() has a gradient, and several of one tensor add up") {
@@ -123,7 +122,7 @@ TEST_CASE("rows() has a gradient, and several of one tensor add up") {
   CHECK(x.rows(1, 3).data<double>() == x.data<double>() + 2);
   CHECK_FALSE(x.view_rows(1, 3).requires_grad());
   CHECK_FALSE(x.detach().rows(1, 3).requires_grad());
-  CHECK_THROWS_WITH(x.rows(3, 5), contains("[3, 5) of 4 rows"));
+  CHECK_ERROR(x.rows(3, 5), usage, 3, 5, 4);
 }
 
 TEST_CASE("grad() is undefined after clear_grad() until a backward comes") {
@@ -146,7 +145,7 @@ TEST_CASE("grad() is undefined after clear_grad() until a backward comes") {
 }
 
 TEST_CASE("a tensor that backward needs must not be written to in place") {
-  const std::string told = "needs a tensor [2] as it was in the forward";
+  const std::string told = "[2]";
   const auto write_between = [](const std::function<void(const Tensor&)>& write) {
     const Tensor x = leaf({1, 2}, {2});
     const Tensor y = sum(mul(x, x));
@@ -155,19 +154,15 @@ TEST_CASE("a tensor that backward needs must not be written to in place") {
     return x.grad().to_vector();
   };
   CHECK(write_between([](const Tensor&) {}) == Values{2, 4});
-  CHECK_THROWS_WITH(write_between([](const Tensor& x) {
-                      x.copy_from(plain({9, 9}, {2}));
-                    }),
-                    contains(told) && contains("'mul'"));
-  CHECK_THROWS_WITH(write_between([](const Tensor& x) { x.detach().copy_from(plain({9, 9}, {2})); }), contains(told));
-  CHECK_THROWS_WITH(write_between([](const Tensor& x) { x.view_rows(1, 2).copy_from(plain({9}, {1})); }),
-                    contains(told));
-  CHECK_THROWS_WITH(write_between([](const Tensor& x) {
-                      x.reshape({2, 1}).detach().copy_from(plain({9, 9}, {2, 1}));
-                    }),
-                    contains(told));
-  CHECK_THROWS_WITH(write_between([](const Tensor& x) { uniform(x, 0, 1, 1); }), contains(told));
-  CHECK_THROWS_WITH(write_between([](const Tensor& x) { normal(x, 0, 1, 1); }), contains(told));
+  CHECK_ERROR(write_between([](const Tensor& x) { x.copy_from(plain({9, 9}, {2})); }), usage, told, "mul");
+  CHECK_ERROR(write_between([](const Tensor& x) { x.detach().copy_from(plain({9, 9}, {2})); }), usage, told);
+  CHECK_ERROR(write_between([](const Tensor& x) { x.view_rows(1, 2).copy_from(plain({9}, {1})); }), usage, told);
+  CHECK_ERROR(write_between([](const Tensor& x) {
+                x.reshape({2, 1}).detach().copy_from(plain({9, 9}, {2, 1}));
+              }),
+              usage, told);
+  CHECK_ERROR(write_between([](const Tensor& x) { uniform(x, 0, 1, 1); }), usage, told);
+  CHECK_ERROR(write_between([](const Tensor& x) { normal(x, 0, 1, 1); }), usage, told);
   // Not what it needs, or nothing new.
   CHECK(write_between([](const Tensor& x) { x.clone().copy_from(plain({9, 9}, {2})); }) == Values{2, 4});
   CHECK(write_between([](const Tensor& x) { x.copy_from(x.detach()); }) == Values{2, 4});
@@ -189,7 +184,7 @@ TEST_CASE("an optimizer's step between forward and backward is found out; other 
   optimizer.step();
   const Tensor again = sum(model(x));
   optimizer.step();
-  CHECK_THROWS_WITH(again.backward(), contains("an optimizer's step"));
+  CHECK_ERROR(again.backward(), usage, "linear", "[2, 2]");
 }
 
 TEST_CASE("many writes beside a tensor, and one to it") {
@@ -201,7 +196,7 @@ TEST_CASE("many writes beside a tensor, and one to it") {
     if (touched) x.copy_from(plain({1}, {1}));
     for (int i = 0; i < 1500; ++i) block.view_rows(1 + i % 2, 2 + i % 2).copy_from(plain({1. * i}, {1}));
     if (touched)
-      CHECK_THROWS_WITH(y.backward(), contains("in place"));
+      CHECK_ERROR(y.backward(), usage, "square", "[1]");
     else
       CHECK_NOTHROW(y.backward());
   }
@@ -210,7 +205,7 @@ TEST_CASE("many writes beside a tensor, and one to it") {
 TEST_CASE("a result on the tape is not written to") {
   const Tensor x = leaf({1, 2}, {2});
   const Tensor y = scale(x, 2);
-  CHECK_THROWS_WITH(y.copy_from(plain({1, 1}, {2})), contains("the result of 'scale'"));
+  CHECK_ERROR(y.copy_from(plain({1, 1}, {2})), usage, "copy_from", "scale");
   const NoGrad off;
   CHECK_NOTHROW(y.copy_from(plain({1, 1}, {2})));
 }
@@ -227,17 +222,17 @@ TEST_CASE("a model lives in one Parameters at a time") {
   Sequential model{Linear(2, 2), Linear(2, 1)};
   CHECK(Parameters(model).count() == 9);
   CHECK(Parameters(model).count() == 9);
-  const auto told = contains("'0.weight' already lives in Parameters");
+  const std::string told = "0.weight";
   {
     std::optional<Parameters> first(std::in_place, model);
-    CHECK_THROWS_WITH(Parameters(model), told);
+    CHECK_ERROR(Parameters(model), usage, told);
     Parameters copy(*first);
     first.reset();
-    CHECK_THROWS_WITH(Parameters(model), told);
+    CHECK_ERROR(Parameters(model), usage, told);
     Parameters moved(std::move(copy));
-    CHECK_THROWS_WITH(Parameters(model), told);
+    CHECK_ERROR(Parameters(model), usage, told);
     // A part of it, too; and the one that owns it trains.
-    CHECK_THROWS_WITH(Parameters(model[0]), contains("'weight' already lives in Parameters"));
+    CHECK_ERROR(Parameters(model[0]), usage, "parameters", "weight");
     Optimizer optimizer(moved, Sgd{.lr = 1});
     const Values before = model[0].as<Linear>()->bias.to_vector();
     sum(model[0](Tensor::full({1, 2}, 1))).backward();
@@ -253,8 +248,8 @@ TEST_CASE("a second Step over a model is refused") {
   Sequential model{Linear(2, 2), Linear(2, 1)};
   {
     Step step(model, mse_loss, Sgd{.lr = 0.1}, world);
-    CHECK_THROWS_WITH(Step(model, mse_loss, Sgd{.lr = 0.1}, world), contains("already lives in Parameters"));
-    CHECK_THROWS_WITH(Parameters(model), contains("a Step has its own"));
+    CHECK_ERROR(Step(model, mse_loss, Sgd{.lr = 0.1}, world), usage, "parameters", "0.weight");
+    CHECK_ERROR(Parameters(model), usage, "parameters", "0.weight");
     const Values before = model[0].as<Linear>()->weight.to_vector();
     step(Tensor::full({3, 2}, 1), Tensor::full({3, 1}, 1));
     CHECK(model[0].as<Linear>()->weight.to_vector() != before);
@@ -275,7 +270,7 @@ TEST_CASE("two threads' backwards over the same weights are found out") {
     sum(y).backward();
   });
   inside.get_future().wait();
-  CHECK_THROWS_WITH(sum(scale(w, 2)).backward(), contains("another thread's backward"));
+  CHECK_ERROR(sum(scale(w, 2)).backward(), usage, "backward");
   go_on.set_value();
   other.join();
   sum(scale(w, 2)).backward();
@@ -293,7 +288,7 @@ TEST_CASE("tensors that share memory by another handle are refused by name") {
     const Tensor& w = tied.a.weight;
     tied.b.weight = kind == 0 ? w.detach() : kind == 1 ? w.reshape({4}).reshape({2, 2}) : Tensor::empty({2, 2});
     if (kind == 2) tied.b.bias = w.detach().reshape({4}).view_rows(2, 4);
-    CHECK_THROWS_WITH(Parameters(Module(tied)), contains("a.weight' and 'b.") && contains("share memory"));
+    CHECK_ERROR(Parameters(Module(tied)), usage, "a.weight");
   }
   Tied tied;
   tied.b.weight = tied.a.weight;
@@ -304,7 +299,7 @@ TEST_CASE("freezing a weight that Parameters train says how it is done") {
   Module model = Linear(2, 2);
   Parameters p(model);
   Tensor w = p.entries()[0].tensor;
-  CHECK_THROWS_WITH(w.require_grad(false), contains("lives in Parameters") && contains("freeze(model, "));
+  CHECK_ERROR(w.require_grad(false), usage, "require_grad");
   CHECK(w.requires_grad());
 }
 
@@ -314,28 +309,27 @@ TEST_CASE("what is not there, and layers that are empty") {
   const SafetensorsFile file = read_safetensors(folder / "a");
   CHECK(file.at("w").item() == 2);
   CHECK(file.find("v") == nullptr);
-  CHECK_THROWS_WITH(file.at("v"), contains("there is no tensor \"v\""));
-  CHECK_THROWS_WITH(Module()(Tensor::zeros({1})), contains("module: it is empty"));
-  CHECK_THROWS_WITH(Sequential{Module()}(Tensor::zeros({1})), contains("layer '0' is empty"));
+  CHECK_ERROR(file.at("v"), data, "safetensors", "v");
+  CHECK_ERROR(Module()(Tensor::zeros({1})), usage, "module");
+  CHECK_ERROR(Sequential{Module()}(Tensor::zeros({1})), usage, "sequential", 0);
   const Sequential two{relu, relu};
-  CHECK_THROWS_WITH(two[2], contains("layer 2 of 2"));
-  CHECK_THROWS_WITH(two.name(7), contains("layer 7 of 2"));
+  CHECK_ERROR(two[2], usage, "sequential", 2);
+  CHECK_ERROR(two.name(7), usage, 7, 2);
   Stashed none;
-  CHECK_THROWS_WITH(two.run_group(9, Tensor::zeros({1}), none), contains("group 9 of"));
-  CHECK_THROWS_WITH(two.run_layer(2, Tensor::zeros({1}), none), contains("layer 2 of 2"));
+  CHECK_ERROR(two.run_group(9, Tensor::zeros({1}), none), usage, "sequential", 9);
+  CHECK_ERROR(two.run_layer(2, Tensor::zeros({1}), none), usage, "sequential", 2);
 }
 
 TEST_CASE("images with the channels second get a hint") {
   Conv2d layer(3, 8, 3);
-  CHECK_THROWS_WITH(layer(Tensor::zeros({1, 3, 8, 8})), contains("[N, H, W, C]"));
-  CHECK_THROWS_WITH(layer(Tensor::zeros({1, 8, 8, 4})),
-                    contains("input has 4 channels, the filter expects 3") && !contains("[N, H, W, C]"));
+  CHECK_ERROR(layer(Tensor::zeros({1, 3, 8, 8})), usage, "conv", "[N, H, W, C]");
+  CHECK_ERROR(layer(Tensor::zeros({1, 8, 8, 4})), usage, 4, 3);
 }
 
 TEST_CASE("a PyTorch file given as safetensors is recognised") {
   test::Temporary folder;
   test::spill(folder / "x.pt", std::string("PK\x03\x04\x00\x00\x08\x08", 8) + std::string(100, 'x'));
-  CHECK_THROWS_WITH(read_safetensors(folder / "x.pt"), contains("PyTorch") && contains("trireme import"));
+  CHECK_ERROR(read_safetensors(folder / "x.pt"), data, "safetensors", "PyTorch");
 }
 
 TEST_CASE("a mean of many f16 numbers is finite") {
@@ -350,21 +344,21 @@ TEST_CASE("uniform stays below its upper end") {
   CHECK(t.to_vector() == Values(1024, 1.0));
   uniform(t, 3, 3, 1);
   CHECK(t.to_vector()[7] == 3);
-  CHECK_THROWS_WITH(uniform(t, 0, no_number, 1), contains("bound no range"));
+  CHECK_ERROR(uniform(t, 0, no_number, 1), usage, 0, "nan");
 }
 
 TEST_CASE("what is empty is refused by an Error, not by an exception of the standard library") {
   const FlatBuffer none;
-  CHECK_THROWS_WITH(none.dtype(), contains("flat buffer: it is empty"));
+  CHECK_ERROR(none.dtype(), usage, "flat buffer");
   CHECK_THROWS_AS(none.device_of(0), Error);
   CHECK_THROWS_AS(none.rows(0, 0), Error);
-  CHECK_THROWS_WITH(Schedule(std::function<double(std::int64_t)>()), contains("schedule: the function is empty"));
-  CHECK_THROWS_WITH(Module(std::function<Tensor(const Tensor&)>()), contains("module: the function is null"));
+  CHECK_ERROR(Schedule(std::function<double(std::int64_t)>()), usage, "schedule");
+  CHECK_ERROR(Module(std::function<Tensor(const Tensor&)>()), usage, "module");
   CHECK_THROWS_AS(Module(static_cast<Tensor (*)(const Tensor&)>(nullptr)), Error);
-  CHECK_THROWS_WITH(Module()(Tensor()), contains("module: it is empty"));
+  CHECK_ERROR(Module()(Tensor()), usage, "module");
   Tensor leaf = Tensor::zeros({2});
-  CHECK_THROWS_WITH(add_grad_hook(leaf.require_grad(), {}), contains("the hook is an empty"));
-  CHECK_THROWS_WITH(join_batches({}), contains("nothing to join"));
+  CHECK_ERROR(add_grad_hook(leaf.require_grad(), {}), usage, "add_grad_hook");
+  CHECK_ERROR(join_batches({}), usage, "concat");
   CHECK_THROWS_AS(Sequential{relu}.stashed_behind(1), Error);
 }
 
@@ -379,11 +373,11 @@ TEST_CASE("select() and unbind() have gradients, and refuse elements that are no
   sum(columns[0] * columns[2]).backward();
   CHECK(x.grad().to_vector() == Values{3, 0, 1, 6, 0, 4});
   CHECK(unbind(Tensor::zeros({0, 2})).empty());
-  CHECK_THROWS_WITH(select(x, 1, 3), contains("element 3 of 3 along axis 1 of [2, 3]"));
-  CHECK_THROWS_WITH(select(x, 0, -3), contains("element -3 of 2"));
-  CHECK_THROWS_WITH(select(x, 2, 0), contains("select"));
-  CHECK_THROWS_WITH(unbind(Tensor::scalar(1)), contains("axis"));
-  CHECK_THROWS_WITH(unbind(Tensor()), contains("undefined"));
+  CHECK_ERROR(select(x, 1, 3), usage, 3, 1, "[2, 3]");
+  CHECK_ERROR(select(x, 0, -3), usage, -3, 2);
+  CHECK_ERROR(select(x, 2, 0), usage, "select", 2);
+  CHECK_ERROR(unbind(Tensor::scalar(1)), usage, 0, "[]");
+  CHECK_ERROR(unbind(Tensor()), usage, "unbind");
 }
 
 TEST_CASE("padding before and behind an axis may differ") {
@@ -432,8 +426,7 @@ TEST_CASE("a file may have a tensor that layers share under each of their names"
   CHECK(after({{"out.weight", 4}}) == Values{4, 4, 4, 4});
   CHECK(after({{"in.weight", 5}, {"out.weight", 5}}) == Values{5, 5, 5, 5});
   CHECK(after({{"module.in.weight", 6}, {"module.out.weight", 6}}) == Values{6, 6, 6, 6});
-  CHECK_THROWS_WITH(after({{"in.weight", 7}, {"out.weight", 8}}),
-                    contains("'in.weight' and 'out.weight' differ, and are one tensor of the model"));
+  CHECK_ERROR(after({{"in.weight", 7}, {"out.weight", 8}}), data, "in.weight", "out.weight");
   CHECK(p.find("in.weight")->tensor.to_vector() == Values{6, 6, 6, 6});
 }
 

@@ -50,7 +50,7 @@ TEST_CASE("a placed layer keeps its names, and its tensors lie on its device") {
   CHECK(model(Tensor::full({2, 10, 10, 1}, 0.5)).device() == cpu(2));
   const Slice across{0, p.size()};
   CHECK(p.values().cut(across).size() == 3);
-  CHECK_THROWS_WITH(p.values().rows(0, p.size()), Catch::Contains("partly on cpu:0 and partly on cpu:2"));
+  CHECK_ERROR(p.values().rows(0, p.size()), usage, 0, "cpu:0", "cpu:2");
 }
 
 TEST_CASE("the innermost on() decides") {
@@ -174,11 +174,11 @@ TEST_CASE("central storage: rank 0 alone holds state, and saves the whole of it"
 }
 
 TEST_CASE("what cannot be placed is said") {
-  CHECK_THROWS_WITH(on(cpu(1), Module()), Catch::Contains("there is no layer to put on cpu:1"));
+  CHECK_ERROR(on(cpu(1), Module()), usage, "cpu:1");
   Sequential trained{Linear(2, 2)};
   Parameters p(trained);
-  CHECK_THROWS_WITH(on(cpu(1), trained), Catch::Contains("'0.weight' already lives in Parameters"));
-  CHECK_THROWS_WITH(on(cuda(0), Linear(2, 2)), Catch::Contains("cuda"));
+  CHECK_ERROR(on(cpu(1), trained), usage, "0.weight");
+  CHECK_ERROR(on(cuda(0), Linear(2, 2)), device, "cuda");
 }
 
 }  // namespace test_on

@@ -267,7 +267,7 @@ std::size_t beside_onnxruntime(const std::vector<Case>& rows) {
     CHECK(is_as_trained(c) == (at == listed().end() || !at->refused.empty()));
     const bool image = of_batch(c.inputs[0]) && c.inputs[0].shape.rank() >= 3;
     if (at != listed().end() && !at->refused.empty()) {
-      CHECK_THROWS_WITH(graphs.add(c, false), contains("export: ") && contains(at->refused));
+      CHECK_ERROR(graphs.add(c, false), usage, "export", at->refused);
       continue;
     }
     try {

@@ -141,9 +141,8 @@ TEST_CASE("an update by slices equals the whole") {
     INFO(c.name);
     CHECK(parts.weights() == whole.weights());
     parts.backward();
-    if (lars)
-      CHECK_THROWS_WITH(many.update({0, 7}, 1), contains(many.name() + ": slice [0, 7) cuts '0.weight' in two"));
-    CHECK_THROWS_WITH(many.update({0, end + 1}, 1), contains("lies outside"));
+    if (lars) CHECK_ERROR(many.update({0, 7}, 1), usage, many.name(), "0.weight", 7);
+    CHECK_ERROR(many.update({0, end + 1}, 1), usage, 0, 81, 80);
   }
 }
 
@@ -182,7 +181,7 @@ TEST_CASE("a gradient that is not finite is refused by name before anything chan
     problem.backward();
     problem.parameters.find("2.bias")->tensor.grad().copy_from(Tensor::full({3}, bad, DType::f64));
     const auto before = problem.weights();
-    CHECK_THROWS_WITH(optimizer.step(), contains("the gradient of '2.bias' is not finite at step 0"));
+    CHECK_ERROR(optimizer.step(), numerics, "2.bias", 0);
     CHECK(problem.weights() == before);
     CHECK(optimizer.steps() == 0);
   }
@@ -210,10 +209,10 @@ TEST_CASE("state has names and shapes fit for a checkpoint") {
 
 TEST_CASE("recipes that make no sense are refused") {
   Problem p;
-  CHECK_THROWS_WITH(Optimizer(p.parameters, Sgd{.nesterov = true}), contains("sgd: nesterov needs momentum"));
-  CHECK_THROWS_WITH(Optimizer(p.parameters, Adam{.beta2 = 1}), contains("adam: beta2 is 1, expected 0 <= beta2 < 1"));
-  CHECK_THROWS_WITH(Optimizer(p.parameters, AdamW{.weight_decay = -1}), contains("adamw: weight_decay is -1"));
-  CHECK_THROWS_WITH(Optimizer(p.parameters, Sgd{}, {.clip_norm = -1}), contains("clip_norm is -1"));
+  CHECK_ERROR(Optimizer(p.parameters, Sgd{.nesterov = true}), usage, "sgd", 0);
+  CHECK_ERROR(Optimizer(p.parameters, Adam{.beta2 = 1}), usage, "beta2", 1, 0);
+  CHECK_ERROR(Optimizer(p.parameters, AdamW{.weight_decay = -1}), usage, "weight_decay", -1);
+  CHECK_ERROR(Optimizer(p.parameters, Sgd{}, {.clip_norm = -1}), usage, -1, "clip_norm");
 }
 
 TEST_CASE("every number of every recipe is held to its range") {
@@ -222,8 +221,7 @@ TEST_CASE("every number of every recipe is held to its range") {
   const auto refused = [&](const std::string& field, const std::vector<double>& values, const auto& recipe_with) {
     for (double v : values) {
       INFO(field << " = " << v);
-      CHECK_THROWS_WITH(Optimizer(p.parameters, recipe_with(v)),
-                        contains(": " + field + " is ") && contains("expected"));
+      CHECK_ERROR(Optimizer(p.parameters, recipe_with(v)), usage, field);
     }
   };
   const std::vector<double> no_share{-0.1, 1, 2, inf, nan}, negative{-1, -inf, inf, nan},
@@ -292,8 +290,7 @@ TEST_CASE("an optimizer of a user's own: its settings are checked and written, i
   CHECK(lion.state()[0].second.to_vector()[0] == Approx(0.01 * slope));
   CHECK(p.train(lion, steps).back() < first);
   CHECK(to_string(OwnLion{}) == "lion(lr=0.0001, beta1=0.9, beta2=0.99, weight_decay=0)");
-  CHECK_THROWS_WITH(Optimizer(p.parameters, OwnLion{.beta2 = 1}),
-                    contains("lion: beta2 is 1, expected 0 <= beta2 < 1"));
+  CHECK_ERROR(Optimizer(p.parameters, OwnLion{.beta2 = 1}), usage, "beta2", 1, 0);
 }
 
 TEST_CASE("a setting changed in a copy of a config leaves the first as it was; a name is added once") {
@@ -301,7 +298,7 @@ TEST_CASE("a setting changed in a copy of a config leaves the first as it was; a
   *std::get<Schedule*>(other.fields()[0].value) = 0.25;
   CHECK(one.lr()(0) == 0.5);
   CHECK(other.lr()(0) == 0.25);
-  CHECK_THROWS_WITH(add_optimizer(Adam{}), contains("'adam' is there already"));
+  CHECK_ERROR(add_optimizer(Adam{}), usage, "optimizer", "adam");
 }
 
 TEST_CASE("a schedule that returns nonsense is refused at its step, before anything changes") {
@@ -313,7 +310,7 @@ TEST_CASE("a schedule that returns nonsense is refused at its step, before anyth
     p.train(optimizer, 2);
     const auto before = p.weights();
     p.backward();
-    CHECK_THROWS_WITH(optimizer.step(), contains("sgd: lr is ") && contains(" at step 2"));
+    CHECK_ERROR(optimizer.step(), usage, "sgd", 2);
     CHECK(p.weights() == before);
   }
 }

@@ -47,8 +47,8 @@ TEST_CASE("warm-up starts at a share of the schedule and then follows it") {
 }
 
 TEST_CASE("a schedule without steps is refused") {
-  CHECK_THROWS_WITH(cosine(0.1, 0), "cosine: lasts 0 steps, expected at least 1");
-  CHECK_THROWS_WITH(one_cycle(0.1, 10, 2), "one_cycle: warm_share is 2, expected 0 to 1");
+  CHECK_ERROR(cosine(0.1, 0), usage, 0, 1);
+  CHECK_ERROR(one_cycle(0.1, 10, 2), usage, 2, "one_cycle", "warm_share", 0, 1);
 }
 
 }  // namespace test_rate

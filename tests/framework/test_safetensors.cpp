@@ -244,9 +244,9 @@ TEST_CASE("types that cannot be held are an error only when that tensor is loade
                                        9));
   SafetensorsReader reader(folder / "mask");
   CHECK(reader.load(reader.header().entries[1]).item() == 0);
-  CHECK_THROWS_WITH(reader.load(reader.header().entries[0]), contains("tensor \"mask\" has type F8_E5M2"));
-  CHECK_THROWS_WITH(reader.load(reader.header().entries[2]), contains("\"x\" has 7 axes"));
-  CHECK_THROWS_WITH(read_safetensors(folder / "mask"), contains("mask"));
+  CHECK_ERROR(reader.load(reader.header().entries[0]), data, "mask", "F8_E5M2");
+  CHECK_ERROR(reader.load(reader.header().entries[2]), data, "x", 7);
+  CHECK_ERROR(read_safetensors(folder / "mask"), data, "safetensors", "mask");
 }
 
 TEST_CASE("types that tensors do not have are loaded as the next wider one") {
@@ -279,7 +279,7 @@ TEST_CASE("types that tensors do not have are loaded as the next wider one") {
     CHECK(t.to_vector() == row.values);
     if (row.type != "U64") continue;
     test::spill(folder / "t", entry(std::string(15, '\0') + '\x80'));
-    CHECK_THROWS_WITH(read_safetensors(folder / "t"), contains("\"t\" of type U64 holds a number of 2^63"));
+    CHECK_ERROR(read_safetensors(folder / "t"), data, "t", "U64", 2, 63);
   }
 }
 
@@ -301,13 +301,12 @@ TEST_CASE("what cannot be written is refused and leaves the old file") {
   std::string path = folder / "w.safetensors";
   write_safetensors(path, {{"a", Tensor::scalar(1)}});
   const std::string before = test::slurp(path);
-  CHECK_THROWS_WITH(write_safetensors(path, {{"a", Tensor::scalar(1)}, {"a", Tensor::scalar(2)}}),
-                    contains("two tensors"));
-  CHECK_THROWS_WITH(write_safetensors(path, {{"a", Tensor()}}), contains("undefined"));
-  CHECK_THROWS_WITH(write_safetensors(path, {{"\xff", Tensor::scalar(1)}}), contains("UTF-8"));
-  CHECK_THROWS_WITH(write_safetensors(folder / "no/such/dir", {}), contains("No such file"));
-  CHECK_THROWS_WITH(read_safetensors(folder.path()), contains("not a regular file"));
-  CHECK_THROWS_WITH(read_safetensors(folder / "absent"), contains("No such file"));
+  CHECK_ERROR(write_safetensors(path, {{"a", Tensor::scalar(1)}, {"a", Tensor::scalar(2)}}), usage, "safetensors", "a");
+  CHECK_ERROR(write_safetensors(path, {{"a", Tensor()}}), usage, "safetensors", "a");
+  CHECK_ERROR(write_safetensors(path, {{"\xff", Tensor::scalar(1)}}), usage, "safetensors", 8);
+  CHECK_ERROR(write_safetensors(folder / "no/such/dir", {}), file, "file", 16);
+  CHECK_ERROR(read_safetensors(folder.path()), file, "file");
+  CHECK_ERROR(read_safetensors(folder / "absent"), file, "file");
   CHECK(test::slurp(path) == before);
 }
 
@@ -389,7 +388,7 @@ TEST_CASE(
   }
   CHECK(p.values().to_vector() == before);
   file.tensors.push_back({"0.weight", exported[0].tensor});
-  CHECK_THROWS_WITH(import_weights(p, file, "c"), contains("twice"));
+  CHECK_ERROR(import_weights(p, file, "c"), data, "c", "0.weight");
 
   // Ten classes for four: the last layer keeps what it holds, all else is as strict as ever.
   file.tensors.pop_back();
@@ -400,7 +399,7 @@ TEST_CASE(
   CHECK(q.find("2.weight")->tensor.to_vector() == head);
   CHECK(q.find("0.weight")->tensor.to_vector() == p.find("0.weight")->tensor.to_vector());
   CHECK(import_but_head(p, file, "a file").empty());
-  CHECK_THROWS_WITH(import_but_head(q, other, "d"), contains("0.weight [2, 3, 5, 5] (the model has [2, 3, 3, 3])"));
+  CHECK_ERROR(import_but_head(q, other, "d"), data, "0.weight", "[2, 3, 5, 5]", "[2, 3, 3, 3]");
 
   const auto counted = export_weights(p, 7);
   REQUIRE(counted.size() == 9);

@@ -187,12 +187,12 @@ TEST_CASE("what is bound decides what the layers hold, and a store always shows 
     CHECK(has_grad(on.entries()[0].tensor));
     CHECK_FALSE(has_grad(off.entries()[0].tensor));
     on.mark_released({0, 1}, true);
-    CHECK_THROWS_WITH(weight.to_vector(), contains("on other ranks"));
-    CHECK_THROWS_WITH(on.clone(), contains("on other ranks"));
+    CHECK_ERROR(weight.to_vector(), usage, "tensor", "[7, 6]");
+    CHECK_ERROR(on.clone(), usage, "clone", "[7, 6]");
     off.bind();
     CHECK_NOTHROW(weight.to_vector());
     on.bind();
-    CHECK_THROWS_WITH(weight.to_vector(), contains("on other ranks"));
+    CHECK_ERROR(weight.to_vector(), usage, "tensor", "[7, 6]");
     on.mark_released({0, 1}, false);
     on.clear_grads();
     layers[1].as<BatchNorm>()->running_mean.copy_from(Tensor::full({7}, turn % 2 ? 5 : 0));
@@ -218,7 +218,7 @@ TEST_CASE("a backward under another store than its forward's is refused; under i
     ParameterStore b = a.clone();
     const Tensor loss = forward(model, types[0], 0, 0);
     b.bind();
-    CHECK_THROWS_WITH(loss.backward(), contains("bound to another ParameterStore") && contains("bind()"));
+    CHECK_ERROR(loss.backward(), usage, "backward");
     CHECK(a.zero_missing_grads().size() == a.entries().size());
     a.clear_grads();
     a.bind();
@@ -238,8 +238,8 @@ TEST_CASE("a backward under another store than its forward's is refused; under i
   backward({&loss, 1}, {&seed, 1}, {.defer_weights = &late});
   a.reset();
   b.bind();
-  CHECK_THROWS_WITH(late.run(), contains("bound to another"));
-  CHECK_THROWS_WITH(more.backward(), contains("bound to another"));
+  CHECK_ERROR(late.run(), usage, "backward");
+  CHECK_ERROR(more.backward(), usage, "backward");
   CHECK(b.zero_missing_grads().size() == 2);
 }
 
@@ -286,7 +286,7 @@ TEST_CASE("a store made from a text is bound to the model that it describes; clo
   const Module model = made(network(), 1, DType::f32), other = made(network(), 2, DType::f32);
   Parameters p(model);
   ParameterStore made_of_text(parse_store_spec(to_string(p.spec())));
-  CHECK_THROWS_WITH(made_of_text.bind(), contains("no model"));
+  CHECK_ERROR(made_of_text.bind(), usage, "parameters");
   CHECK(made_of_text.values().to_vector() == Values(static_cast<std::size_t>(p.size())));
   made_of_text.bind(model);
   CHECK(made_of_text.is_bound());
@@ -294,18 +294,18 @@ TEST_CASE("a store made from a text is bound to the model that it describes; clo
   forward(model, types[0], 0, 0).backward();
   CHECK(made_of_text.written_grads() == std::vector<bool>(6, true));
   made_of_text.bind(model);  // again
-  CHECK_THROWS_WITH(made_of_text.bind(other), contains("bound to another model"));
+  CHECK_ERROR(made_of_text.bind(other), usage, "parameters");
   p.bind();
   made_of_text.bind(other);  // a model in no Parameters
   CHECK(made_of_text.is_bound());
   CHECK(p.is_bound());
-  CHECK_THROWS_WITH(Parameters(other), contains("already lives in Parameters"));
+  CHECK_ERROR(Parameters(other), usage, "parameters", "0.weight");
   forward(other, types[0], 0, 0).backward();
 
   Optimizer optimizer(p, Sgd{.lr = 0.1, .momentum = 0.9});
   FlatBuffer residual = p.add_state("residual", 2, DType::f64);
-  CHECK_THROWS_WITH(p.add_state("residual"), contains("already"));
-  CHECK_THROWS_WITH(p.state("momentum"), contains("no state called 'momentum'"));
+  CHECK_ERROR(p.add_state("residual"), usage, "parameters", "residual");
+  CHECK_ERROR(p.state("momentum"), usage, "parameters", "momentum");
   p.track_versions();
   const auto train = [&](ParameterStore& store, Optimizer& o, std::int64_t from, std::int64_t to) {
     store.bind();
@@ -326,15 +326,15 @@ TEST_CASE("a store made from a text is bound to the model that it describes; clo
   CHECK(train(p, optimizer, 2, 4) == there);
   CHECK(copy.state("residual").blocks()[0].view().data != p.state("residual").blocks()[0].view().data);
   Parameters small(Module(Linear(2, 2)));
-  CHECK_THROWS_WITH(Optimizer(small, optimizer), contains("the same tensors"));
-  CHECK_THROWS_WITH(small.clone().bind(model), contains("its tensor 0 is 'weight same 0 [7,6] f32 cpu:0 0.weight'"));
+  CHECK_ERROR(Optimizer(small, optimizer), usage, "optimizer");
+  CHECK_ERROR(small.clone().bind(model), usage, 0, "[7,6]", "f32", "cpu:0");
 }
 
 TEST_CASE("a model belongs to the stores that take turns under it until they have all gone, or another took it") {
   const Module model = made(network(), 1, DType::f32);
   std::optional<ParameterStore> a(std::in_place, model), b(a->clone());
   b->bind();
-  CHECK_THROWS_WITH(Parameters(model), contains("already lives in Parameters"));
+  CHECK_ERROR(Parameters(model), usage, "parameters", "0.weight");
   const Values weights = b->values().to_vector();
   b.reset();
   a->bind();
@@ -343,7 +343,7 @@ TEST_CASE("a model belongs to the stores that take turns under it until they hav
   b->bind(), b.reset();  // the model keeps what it showed last
   Parameters taken(model);
   CHECK(taken.values().to_vector() == weights);
-  CHECK_THROWS_WITH(a->bind(), contains("already lives in Parameters"));
+  CHECK_ERROR(a->bind(), usage, "parameters", "0.weight");
   a.reset();
   CHECK(taken.is_bound());
   forward(model, types[0], 0, 0).backward();
@@ -354,7 +354,7 @@ TEST_CASE("versions are the updates that all of a slice has seen") {
   std::mt19937 random(3);
   constexpr Index size = 40;
   ParameterStore store(StoreSpec{.tensors = {{.name = "w", .shape = {size}}}, .buffers = {}, .size = size});
-  CHECK_THROWS_WITH(store.version({0, 1}), contains("track_versions()"));
+  CHECK_ERROR(store.version({0, 1}), usage, "parameters", "track_versions");
   store.count_update({0, 5});  // of no effect
   store.track_versions();
   std::vector<std::int64_t> expected(size);
@@ -372,8 +372,8 @@ TEST_CASE("versions are the updates that all of a slice has seen") {
     if (s.size() > 0) REQUIRE(store.version(s) == *std::min_element(of.begin(), of.end()));
     REQUIRE(store.version({0, size}) == *std::min_element(expected.begin(), expected.end()));
   }
-  CHECK_THROWS_WITH(store.version({0, size + 1}), contains("lies outside"));
-  CHECK_THROWS_WITH(store.set_version({-1, 2}, 0), contains("lies outside"));
+  CHECK_ERROR(store.version({0, size + 1}), usage, 0, 41, 40);
+  CHECK_ERROR(store.set_version({-1, 2}, 0), usage, -1, 2, 40);
 }
 
 TEST_CASE("a spec is the same after it was a text, and what no store can be is refused in one line") {
@@ -443,7 +443,7 @@ TEST_CASE("a spec is the same after it was a text, and what no store can be is r
       CHECK(std::string(e.what()).find('\n') == std::string::npos);
     }
   }
-  CHECK_THROWS_WITH(to_string(TensorSpec{.name = "a\nb"}), contains("several lines"));
+  CHECK_ERROR(to_string(TensorSpec{.name = "a\nb"}), usage, "parameters");
   CHECK_THROWS_AS(ParameterStore(StoreSpec{}), Error);
 }
 

@@ -196,19 +196,17 @@ TEST_CASE("msd starts as its paper says, and counts its parameters") {
 }
 
 TEST_CASE("models of volumes refuse what they cannot take") {
-  CHECK_THROWS_WITH(msd({.input = {8, 1}}), contains("expected [height, width, channels] or"));
-  CHECK_THROWS_WITH(msd({.input = {8, 8, 1}}, {.depth = 0}), contains("depth 0"));
-  CHECK_THROWS_WITH(msd({.input = {8, 8, 1}}, {.dilations = {1, 0}}), contains("dilation 0 of layer 1"));
-  CHECK_THROWS_WITH(make_model("msd", {.input = {8, 8, 1}, .arch = {.heads = 2}}),
-                    contains("arch.layers (hidden layers)"));
-  CHECK_THROWS_WITH(unet3d({.input = {8, 8, 1}}), contains("expected [depth, height, width, channels]"));
-  CHECK_THROWS_WITH(unet3d({.input = {16, 24, 16, 1}}), contains("multiples of 16"));
+  CHECK_ERROR(msd({.input = {8, 1}}), usage, "msd", "[height, width, channels]");
+  CHECK_ERROR(msd({.input = {8, 8, 1}}, {.depth = 0}), usage, "msd", 0);
+  CHECK_ERROR(msd({.input = {8, 8, 1}}, {.dilations = {1, 0}}), usage, 0, 1);
+  CHECK_ERROR(make_model("msd", {.input = {8, 8, 1}, .arch = {.heads = 2}}), usage, "msd", "arch.layers");
+  CHECK_ERROR(unet3d({.input = {8, 8, 1}}), usage, "unet3d", "[depth, height, width, channels]");
+  CHECK_ERROR(unet3d({.input = {16, 24, 16, 1}}), usage, "unet3d", 16);
   const Module net = make_model("unet3d", {.input = {16, 16, 32, 1}, .classes = 3, .arch = {.width = 2}});
   CHECK(net(Tensor::zeros({1, 16, 16, 32, 1})).shape() == Shape{1, 16, 16, 32, 3});
-  CHECK_THROWS_WITH(mixed_scale_dense(Tensor::zeros({1, 4, 4, 2}), {Tensor::zeros({1, 3, 3, 3})}, {Tensor()}, {1}),
-                    contains("filter 0 is [1, 3, 3, 3], expected [outputs, 3, 3, 2]"));
-  CHECK_THROWS_WITH(mixed_scale_dense(Tensor::zeros({1, 4, 4, 2}), {}, {Tensor()}, {1}),
-                    contains("0 filters, 1 biases"));
+  CHECK_ERROR(mixed_scale_dense(Tensor::zeros({1, 4, 4, 2}), {Tensor::zeros({1, 3, 3, 3})}, {Tensor()}, {1}), usage, 0,
+              "[1, 3, 3, 3]", 3, 2, "[outputs, 3, 3, 2]");
+  CHECK_ERROR(mixed_scale_dense(Tensor::zeros({1, 4, 4, 2}), {}, {Tensor()}, {1}), usage, 1, 0);
 }
 
 }  // namespace test_msd

@@ -63,7 +63,7 @@ TEST_CASE("a chart shows every series, and refuses what has no place on its axes
     CHECK(svg.find("inf") == std::string::npos);
   }
   chart.series[0].points[0].second = 0;
-  CHECK_THROWS_WITH(chart_svg(chart), test::contains("first & last: 0 cannot be drawn on a logarithmic axis"));
+  CHECK_ERROR(chart_svg(chart), usage, "chart", 0);
   chart.log_y = false;
   CHECK_NOTHROW(chart_svg(chart));
   chart.series[0].points[0].second = std::nan("");
@@ -110,7 +110,7 @@ TEST_CASE(
     CHECK(count(svg, ">MADE &lt;UP&gt;</text>") == (i % 4 == 0 ? 1 : 0));
     CHECK(svg.find("nan") == svg.npos);
     chart.series[0].evidence.pop_back();
-    CHECK_THROWS_WITH(chart_svg(chart), test::contains("29 points, 29 intervals, 28 kinds of evidence"));
+    CHECK_ERROR(chart_svg(chart), usage, 29, 28);
   }
   Chart high{.title = "t", .x = "x", .y = "y", .series = {{"s", {{1, 90}, {2, 91}}}}};
   CHECK(chart_svg(high).find(">0</text>") != std::string::npos);

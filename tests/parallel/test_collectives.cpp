@@ -371,10 +371,10 @@ TEST_CASE("split communicators have the algorithm, and one collective may have i
 TEST_CASE("names of algorithms are read, or refused with what there is") {
   CHECK(find_algorithm("torus(4)").name == "torus(4)");
   CHECK(find_algorithm("hierarchical").name == "hierarchical");
-  CHECK_THROWS_WITH(find_algorithm("tours"), test::contains("did you mean 'torus'") && test::contains("rabenseifner"));
+  CHECK_ERROR(find_algorithm("tours"), usage, "all_reduce", "torus");
   for (const char* name : {"torus(0)", "torus(-1)", "torus(x)", "torus()", "torus(", "torus(2", "torus(2) "})
-    CHECK_THROWS_WITH(find_algorithm(name), test::contains(name) && test::contains("torus(N)"));
-  CHECK_THROWS_WITH(find_algorithm("ring(2)"), test::contains("expected 'ring'"));
+    CHECK_ERROR(find_algorithm(name), usage, name, "torus(N)");
+  CHECK_ERROR(find_algorithm("ring(2)"), usage, "all_reduce", "ring");
 }
 
 TEST_CASE("a table of algorithms goes into a text and back, and answers with the nearest row") {
@@ -394,8 +394,8 @@ TEST_CASE("a table of algorithms goes into a text and back, and answers with the
   CHECK(again.choice()(CallKind::all_reduce, 2, 1 << 20) == nullptr);
   for (const char* line : {"all_reduce 8 1024", "all_reduce 8 1024 ring 1", "all_sum 8 1024 ring",
                            "all_reduce 0 1024 ring", "all_reduce 8 1k ring", "all_reduce 8 -4 ring"})
-    CHECK_THROWS_WITH(AlgorithmTable::of_text(line), test::contains(line));
-  CHECK_THROWS_WITH(AlgorithmTable::of_text("all_reduce 8 1024 rong"), test::contains("did you mean 'ring'"));
+    CHECK_ERROR(AlgorithmTable::of_text(line), usage, line);
+  CHECK_ERROR(AlgorithmTable::of_text("all_reduce 8 1024 rong"), usage, "all_reduce", "ring");
 }
 
 TEST_CASE("a measured table is the same on every rank and serves a communicator") {

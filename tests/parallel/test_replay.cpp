@@ -117,10 +117,8 @@ TEST_CASE("what cannot be repeated is refused in a line") {
   const Temporary folder, other;
   train({.servers = o, .workers = 2, .save = folder.path(), .end = 3});
   train({.servers = {.servers = 2, .mode = "async"}, .workers = 2, .save = other.path(), .end = 3});
-  CHECK_THROWS_WITH(train({.servers = o, .workers = 2, .replay = newest(folder.path()), .end = 4}),
-                    contains("the recorded run has no more than"));
-  CHECK_THROWS_WITH(train({.servers = o, .workers = 2, .replay = newest(other.path())}),
-                    contains("which only the same layout can go on with"));
+  CHECK_ERROR(train({.servers = o, .workers = 2, .replay = newest(folder.path()), .end = 4}), usage, 12, 2);
+  CHECK_ERROR(train({.servers = o, .workers = 2, .replay = newest(other.path())}), usage, 1, 4, "parameter_server");
   // A run that went another way so far.
   const Temporary slow, fast;
   const auto half = [&](const Temporary& to, std::uint64_t pace) {
@@ -129,19 +127,18 @@ TEST_CASE("what cannot be repeated is refused in a line") {
   const Result one = half(slow, 1);
   std::uint64_t pace = 2;
   while (half(fast, pace) == one) ++pace;
-  CHECK_THROWS_WITH(train({.servers = o,
-                           .workers = 3,
-                           .replay = newest(slow.path()),
-                           .resume = newest(fast.path()),
-                           .begin = 12,
-                           .end = 13}),
-                    contains("in another order than in the recorded run"));
-  CHECK_THROWS_WITH(train({.servers = {}, .workers = 2, .replay = newest(folder.path())}),
-                    contains("there is nothing to repeat"));
+  CHECK_ERROR(train({.servers = o,
+                     .workers = 3,
+                     .replay = newest(slow.path()),
+                     .resume = newest(fast.path()),
+                     .begin = 12,
+                     .end = 13}),
+              usage, "replay");
+  CHECK_ERROR(train({.servers = {}, .workers = 2, .replay = newest(folder.path())}), usage, "replay");
   World world;
   Module model = Linear(3, 2);
   Step step(model, cross_entropy, Sgd{}, world);
-  CHECK_THROWS_WITH(step.replay(newest(folder.path())), contains("there is nothing to repeat"));
+  CHECK_ERROR(step.replay(newest(folder.path())), usage, "replay");
 }
 
 }  // namespace test_replay

@@ -200,7 +200,7 @@ TEST_CASE("a plan that cannot end is refused") {
   Plan plan = gpipe_by_hand(2, 1);
   auto& sender = plan.programs[0].actions;
   sender[1].microbatch = 7;
-  CHECK_THROWS_WITH(simulate(plan), contains("nobody sends it"));
+  CHECK_ERROR(simulate(plan), usage, "stage 1", 0, -1);
 }
 
 TEST_CASE("a timeline is drawn as characters, a trace and a picture, and says that it is predicted") {

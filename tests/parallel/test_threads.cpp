@@ -40,12 +40,12 @@ TEST_CASE("ranks that cannot all be started do nothing, and say so") {
     CAPTURE(threads);
     const Allow few(threads);
     std::atomic<int> ran = 0;
-    REQUIRE_THROWS_WITH(World::threads(5,
-                                       [&](World& world) {
-                                         ++ran;
-                                         world.comm().barrier();
-                                       }),
-                        contains(fmt::format("rank {} of 5: the system starts no further thread", threads)));
+    REQUIRE_ERROR(World::threads(5,
+                                 [&](World& world) {
+                                   ++ran;
+                                   world.comm().barrier();
+                                 }),
+                  out_of_memory, fmt::format("rank {}", threads));
     REQUIRE(ran == 0);
   }
   std::atomic<int> ran = 0;
@@ -59,7 +59,7 @@ TEST_CASE("a loader without threads for its workers says so") {
     CAPTURE(threads);
     Loader loader(data, {.batch = 4, .workers = 3, .prefetch = 3});
     const Allow few(threads);
-    REQUIRE_THROWS_WITH(loader.begin(), contains("loader: the system starts no further thread"));
+    REQUIRE_ERROR(loader.begin(), out_of_memory, "loader");
   }
 }
 
@@ -74,7 +74,7 @@ TEST_CASE("an all-reduce without a thread of its own fails on its rank, and ends
     }
     world.comm().recv(x, 0).wait();
   };
-  REQUIRE_THROWS_WITH(World::threads(3, body), contains("rank 0: all_reduce: the system starts no further thread"));
+  REQUIRE_ERROR(World::threads(3, body), out_of_memory, 0, "all_reduce");
 }
 
 }  // namespace test_threads

@@ -70,10 +70,10 @@ Strategy forgetful(Index element) {
 }  // namespace
 
 TEST_CASE("every exact strategy is verified") {
-  int verified = 0;
   for (auto& row : strategies()) {
     const Strategy strategy = parse_strategy(exact_text(row));
     INFO(row.name);
+    bool verified = false;
     if (strategy.claim() != Claim::exact) continue;  // the next test
     for (int ranks : rank_counts({1, 2, 3, 4})) {
       if ((row.axis.empty() && ranks > 1) || ranks < row.least) continue;
@@ -81,10 +81,10 @@ TEST_CASE("every exact strategy is verified") {
       if (strategy.split.any() && ranks > 3) continue;  // outputs of the last layer
       if (strategy.split.image.empty()) CHECK(found(mlp(), ranks, row.axis, strategy) == "");
       CHECK(found(normed(), ranks, row.axis, strategy, {.steps = 5}) == "");
-      ++verified;
+      verified = true;
     }
+    CHECK((under_mpi() || verified));
   }
-  CHECK((under_mpi() || verified == 34));
 }
 
 TEST_CASE("workers that train apart equal the serial run where they meet in every step") {
@@ -118,7 +118,7 @@ TEST_CASE("running statistics that are zero but for rounding are equal") {
 
 TEST_CASE("a strategy that forgets a reduction is refused by check, and caught when it runs all the same") {
   for (int ranks : rank_counts({2, 3})) {
-    CHECK_THROWS_WITH(found(mlp(), ranks, "data", forgetful(0)), contains("has the slice [0, 0)"));
+    CHECK_ERROR(found(mlp(), ranks, "data", forgetful(0)), usage, "plan", "all_reduce");
     const auto text = found(mlp(), ranks, "data", forgetful(0), {.step = {.refuse_unsound = false}});
     INFO(text);
     CHECK(text.starts_with("step 1, rank 0: the gradient of '0.weight' of layer '0' differs by "));

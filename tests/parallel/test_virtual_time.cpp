@@ -55,8 +55,7 @@ TEST_CASE("named algorithms take what their rounds cost") {
                                           {.latency = c.between.latency, .per_byte = 1 / c.between.bandwidth});
     CHECK(ends[3] == Times{nanoseconds(cost), 6});
   }
-  REQUIRE_THROWS_WITH(World::virtual_time(2, c, [](World& world) { world.use_all_reduce("auto"); }),
-                      contains("in virtual time nothing can be measured"));
+  REQUIRE_ERROR(World::virtual_time(2, c, [](World& world) { world.use_all_reduce("auto"); }), usage, "all_reduce");
 }
 
 TEST_CASE("deadlines of several operations count by the clock") {
@@ -257,19 +256,21 @@ TEST_CASE("deadlines shorter than TRIREME_TIMEOUT are of virtual time, others ar
 }
 
 TEST_CASE("times that cannot be counted are refused") {
-  const auto refused = contains("more than can be counted in nanoseconds");
   CHECK(nanoseconds(99999999) == 99999999000000000);
-  for (const double seconds : {1e8, 1e300, HUGE_VAL, std::nan("")}) CHECK_THROWS_WITH(nanoseconds(seconds), refused);
+  for (const double seconds : {1e8, 1e300, HUGE_VAL, std::nan("")})
+    CHECK_ERROR(nanoseconds(seconds), usage, "nanoseconds");
   Cluster slow = one_node(2);
   slow.inside.bandwidth = 1e-9;
-  CHECK_THROWS_WITH(message_time(slow.inside, 1), refused);
-  CHECK_THROWS_WITH(collective_time(slow.inside, CallKind::all_reduce, 2, 1), refused);
+  CHECK_ERROR(message_time(slow.inside, 1), usage, "nanoseconds");
+  CHECK_ERROR(collective_time(slow.inside, CallKind::all_reduce, 2, 1), usage, "nanoseconds");
   slow.nodes[0].speed = 1e-9;
   CHECK(slow.compute(1000000, 0, 0) == 1000000000000000);
-  CHECK_THROWS_WITH(slow.compute(1000000000, 0, 0), refused);
+  CHECK_ERROR(slow.compute(1000000000, 0, 0), usage, "nanoseconds");
   const Tensor x = bytes(1);
-  REQUIRE_THROWS_WITH(World::virtual_time(2, slow, [&](World& w) { w.comm().send(x, 1 - w.rank()).wait(); }), refused);
-  REQUIRE_THROWS_WITH(World::virtual_time(2, slow, [&](World& w) { w.comm().all_reduce(bytes(1)).wait(); }), refused);
+  REQUIRE_ERROR(World::virtual_time(2, slow, [&](World& w) { w.comm().send(x, 1 - w.rank()).wait(); }), usage,
+                "nanoseconds");
+  REQUIRE_ERROR(World::virtual_time(2, slow, [&](World& w) { w.comm().all_reduce(bytes(1)).wait(); }), usage,
+                "nanoseconds");
 }
 
 TEST_CASE("ranks that all wait are told at once for what") {
@@ -280,9 +281,7 @@ TEST_CASE("ranks that all wait are told at once for what") {
     if (world.rank() == 1) comm.recv_any(message, 4).wait();
     if (world.rank() == 2) comm.barrier();
   };
-  REQUIRE_THROWS_WITH(World::virtual_time(4, one_node(4), body),
-                      contains("virtual time: no rank can go on: rank 0 waits for recv of 3 u8 from rank 2, rank 1 "
-                               "waits for a message to channel 4, rank 2 waits for barrier, rank 3 has returned"));
+  REQUIRE_ERROR(World::virtual_time(4, one_node(4), body), communicator, "rank 0", "recv", "rank 1", 4);
   const auto crossed = [](World& world) {
     const auto other = world.comm().split(0, 0);
     const Tensor x = bytes(1), y = bytes(1);
@@ -297,18 +296,16 @@ TEST_CASE("ranks that all wait are told at once for what") {
     Work sum = world.comm().all_reduce(y);
     world.comm().send(x, 1).wait();
   };
-  REQUIRE_THROWS_WITH(World::virtual_time(2, one_node(2), behind),
-                      contains("rank 0 waits for send of 1 u8 to rank 1 behind all_reduce of 2 u8 (sum)"));
+  REQUIRE_ERROR(World::virtual_time(2, one_node(2), behind), communicator, "rank 0", "send", "all_reduce");
 }
 
 TEST_CASE("clusters that cannot be are refused before a body begins") {
   const auto none = [](World&) { FAIL(); };
-  REQUIRE_THROWS_WITH(World::virtual_time(3, one_node(2), none),
-                      contains("virtual time: 3 ranks do not fit on the 2 devices"));
+  REQUIRE_ERROR(World::virtual_time(3, one_node(2), none), usage, 3, 2);
   Cluster empty;
   empty.nodes.clear();
-  REQUIRE_THROWS_WITH(World::virtual_time(1, empty, none), contains("there are no nodes"));
-  REQUIRE_THROWS_WITH(World::virtual_time(0, one_node(2), none), contains("got 0"));
+  REQUIRE_ERROR(World::virtual_time(1, empty, none), usage, "cluster");
+  REQUIRE_ERROR(World::virtual_time(0, one_node(2), none), usage, "ranks", 0);
   World::threads(1, [](World& world) { expect(!world.clock(), "no clock in real time"); });
   World::virtual_time(1, {}, [](World& world) {
     bool refused = false;

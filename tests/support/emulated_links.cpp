@@ -114,17 +114,17 @@ class Links {
     std::unique_lock lock(mutex_);
     const auto known = [&] { return op->resolved || !reason_.empty(); };
     if (!at(rank).changed.wait_for(lock, std::chrono::duration<double>(seconds), known)) return false;
-    if (!op->resolved) fail("emulation", "ended because of {}", reason_);
+    if (!op->resolved) fail_ended("emulation", reason_);
     lock.unlock();
     clock(rank).sleep_until(op->end);
     return true;
   }
-  void end(const std::string& reason) {
+  void end(const AbortReason& reason) {
     const std::lock_guard lock(mutex_);
     if (reason_.empty()) reason_ = reason;
     for (Rank& r : ranks_) r.changed.notify_one();
   }
-  std::string ended() {
+  AbortReason ended() {
     const std::lock_guard lock(mutex_);
     return reason_;
   }
@@ -177,7 +177,7 @@ class Links {
   std::vector<Rank> ranks_;
   std::map<std::pair<std::uint64_t, std::uint64_t>, Op> open_;        // collectives, by communicator and number
   std::map<std::tuple<std::uint64_t, int, int, int>, Queue> queues_;  // by communicator, receiver, tag, sender
-  std::string reason_;
+  AbortReason reason_;
 };
 
 struct EmulatedWork final : Work::State {
@@ -244,11 +244,11 @@ class EmulatedCommunicator final : public ThreadCommunicator {
                                                   std::make_shared<const std::vector<int>>(std::move(ranks)),
                                                   id.value());
   }
-  void abort(const std::string& reason) override {
+  void abort(const AbortReason& reason) override {
     links_->end(reason);
     ThreadCommunicator::abort(reason);
   }
-  std::string ended() const override { return links_->ended(); }
+  AbortReason ended() const override { return links_->ended(); }
 
  private:
   int own() const { return (*ranks_)[static_cast<std::size_t>(rank())]; }  // of the world
@@ -300,7 +300,7 @@ void emulate(int ranks, const Cluster& cluster, const std::function<void(World&,
   for (int r = 0; r < ranks; ++r) all[static_cast<std::size_t>(r)] = r;
   const auto list = std::make_shared<const std::vector<int>>(std::move(all));
   std::mutex mutex;
-  std::optional<std::string> first;
+  std::optional<AbortReason> first;
   const auto run = [&](int r) {
     prctl(PR_SET_TIMERSLACK, 1);  // ns; 50,000 else
     set_threads(1);
@@ -312,9 +312,9 @@ void emulate(int ranks, const Cluster& cluster, const std::function<void(World&,
     } catch (const std::exception& e) {
       {
         const std::lock_guard lock(mutex);
-        if (!first) first = fmt::format("rank {}: {}", r, e.what());
+        if (!first) first.emplace(fmt::format("rank {}: {}", r, e.what()), current_kind());
       }
-      world.comm().abort(e.what());
+      world.comm().abort({e.what(), current_kind()});
     }
   };
   std::vector<std::jthread> threads;
@@ -326,7 +326,7 @@ void emulate(int ranks, const Cluster& cluster, const std::function<void(World&,
     throw;
   }
   threads.clear();
-  if (first) throw Error(*first, std::source_location::current());
+  if (first) throw Error(first->text, std::source_location::current(), first->kind);
 }
 
 }  // namespace trireme::test

@@ -23,6 +23,7 @@ import zipfile
 import zlib
 
 import unittests
+from unittests import statuses
 
 trireme, mpiexec, data = os.path.abspath(os.environ.get("TRIREME_EXE", sys.argv[1])), sys.argv[2], pathlib.Path(sys.argv[3])
 small = ["mlp", "--optim.name", "sgd", "--optim.lr", "0.1", "--optim.schedule", "one_cycle", "--data.limit", "700", "--data.batch", "50", "--epochs", "2"]
@@ -93,13 +94,13 @@ class Case(unittest.TestCase):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="trireme-"))
         self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
 
-    def refused(self, got, *words, status=1):
-        """One clear line (after whatever was logged), holding all the words; nothing on stdout."""
+    def refused(self, got, *values, kind="usage", status=None):
+        """One clear line (after whatever was logged) that names all the values; the status of the kind; nothing on stdout."""
         last = (got.stderr.strip().splitlines() or [""])[-1]
-        for word in words:
-            self.assertIn(word, last, got.stderr)
+        for value in values:
+            self.assertIn(str(value), last, got.stderr)
         self.assertTrue(last.startswith("trireme: "), got.stderr)
-        self.assertEqual(got.returncode, status, got.stderr)
+        self.assertEqual(got.returncode, status or statuses[kind], got.stderr)
         self.assertEqual(got.stdout, "")
         return last
 
@@ -156,8 +157,8 @@ class Training(Case):
         onnx = (self.dir / "m.onnx").read_bytes()   # what lies in it: test_onnx
         for word in (b"input", b"output", b"1.weight", b"0.3081", b"step_00000028"):
             self.assertIn(word, onnx)
-        self.refused(run("export", self.dir / "run", "--onnx", "/proc/m.onnx"), "/proc/m.onnx")
-        self.refused(run("export", "--model", "mlp", "--onnx", self.dir / "n.onnx"), "--weights FILE")
+        self.refused(run("export", self.dir / "run", "--onnx", "/proc/m.onnx"), "/proc/m.onnx", kind="file")
+        self.refused(run("export", "--model", "mlp", "--onnx", self.dir / "n.onnx"), "--weights")
         got = run("export", "--model", "mlp", "--weights", next((self.dir / "run/checkpoints").glob("step_*28")) / "model.safetensors",
                   "--onnx", self.dir / "n.onnx")
         self.assertEqual(got.returncode, 0, got.stderr)
@@ -185,8 +186,8 @@ class Training(Case):
         file.write_text(old)
         got = run("train", "--resume", "--run.dir", self.dir / "run", "--run.max_steps", 4, "--ranks", 2)
         self.assertEqual(got.returncode, 0, got.stderr)
-        self.refused(run("train", *small, "--ranks", 2, "--strategy", "one_weird"), "'one_weird_trick' now", status=2)
-        self.refused(run("train", *small, "--ranks", 2, "--allreduce", "vendor"), "'default' now", status=2)
+        self.refused(run("train", *small, "--ranks", 2, "--strategy", "one_weird"), "one_weird_trick")
+        self.refused(run("train", *small, "--ranks", 2, "--allreduce", "vendor"), "default")
 
     def test_tensorboard_and_csv_say_what_metrics_say(self):
         words = [*small, "--run.tensorboard", "--run.images", 2, "--ranks", 2]   # 14 steps an epoch
@@ -240,7 +241,7 @@ class Training(Case):
             model = ["resnet18"] if "imagenet" in path.stem else ["--arch.layers", 1, "--data.context", 8, "--data.windows", 0] if "gpt2" in path.read_text() else []
             self.trained(*model, "--config", path.stem, "--data.name", "synthetic", "--data.image_size", 32, "--data.synthetic_size", 4, "--data.batch", 2,
                          "--epochs", 1, name=path.stem)
-        self.refused(run("train", "--config", "imagenet_resnet5"), "did you mean 'imagenet_resnet50'", status=2)
+        self.refused(run("train", "--config", "imagenet_resnet5"), "imagenet_resnet50")
         got = run("train", "vgg16", "--data.name", "synthetic", "--print-config")
         self.assertEqual(got.returncode, 0, got.stderr)
         self.trained("resnet20", "--dtype", "bf16", "--data.name", "synthetic", "--data.synthetic_size", 8, "--data.batch", 4, "--epochs", 1, name="bf16")
@@ -301,12 +302,12 @@ class Training(Case):
         self.assertIn("60 training, 4 test samples", got.stderr)
         self.assertIn("(4 of 4)", run("eval", self.dir / "run").stdout)
         words += ["--run.dir", self.dir / "none"]
-        self.refused(run("train", *words, "--data.val_shards", "test.tar", "--ranks", 4), "data.shards: 3 for 4 ranks")
-        self.refused(run("train", *words), "--data.val_shards must name")
-        self.refused(run("train", *words, "--data.val_shards", "test.tar", "--data.classes", 4), "s-0.tar", "\"4/4.png\" is 4, there are 4 classes")
+        self.refused(run("train", *words, "--data.val_shards", "test.tar", "--ranks", 4), "data.shards", 3, 4)
+        self.refused(run("train", *words), "--data.val_shards")
+        self.refused(run("train", *words, "--data.val_shards", "test.tar", "--data.classes", 4), "s-0.tar", "4/4.png", 4, kind="data")
         whole = (self.dir / "s-2.tar").read_bytes()
         (self.dir / "s-2.tar").write_bytes(whole[:len(whole) // 2])
-        self.refused(run("train", *words, "--data.val_shards", "test.tar"), "s-2.tar", "truncated")
+        self.refused(run("train", *words, "--data.val_shards", "test.tar"), "s-2.tar", kind="data")
         self.assertFalse((self.dir / "none").exists())
 
     def test_import(self):
@@ -319,10 +320,10 @@ class Training(Case):
         written = (self.dir / "w.safetensors").read_bytes()
         self.assertTrue(written.endswith(struct.pack("<2f", 0.5, -2)))
         self.assertIn(b'"layer.weight":{"dtype":"F32","shape":[2,1]', written)
-        self.refused(run("import", self.dir / "w.npz"), "--out", status=2)
+        self.refused(run("import", self.dir / "w.npz"), "--out")
         with zipfile.ZipFile(self.dir / "evil.pt", "w") as z:
             z.writestr("x/data.pkl", b"\x80\2cos\nsystem\nX\2\0\0\0id\x85R.")
-        self.refused(run("import", self.dir / "evil.pt", "--out", self.dir / "evil.safetensors"), "evil.pt", '"os.system"')
+        self.refused(run("import", self.dir / "evil.pt", "--out", self.dir / "evil.safetensors"), "evil.pt", "os.system", kind="data")
         self.assertFalse((self.dir / "evil.safetensors").exists())
 
     @unittest.skipIf(mpiexec == "none", "no MPI")
@@ -355,31 +356,31 @@ class Training(Case):
 
 class Refusals(Case):
     def test_settings(self):
-        self.refused(run("trian", "mlp"), "unknown command 'trian' (did you mean 'train'?)", status=2)
-        self.refused(run("train", "--optim.lrr", "0.1"), "optim.lrr", "did you mean", "optim.lr", status=2)
-        for words, says in ((["--lr", 1], "did you mean 'optim.lr'?"), (["--weight-decay", 1], "did you mean 'optim.weight_decay'?"),
-                            (["--dtype", "f23"], "dtype: there is no 'f23' (did you mean 'f32'?); there are: f32, f64"),
-                            (["--weights"], "see trireme train --help"), (["--strategy", "pipeline(mirco=2)", "--ranks", 2], "did you mean 'micro'?")):
-            self.refused(run("train", "mlp", *words), says, status=1 if "--ranks" in words else 2)
-        self.refused(run("train", "--optim.lr", "fast"), "optim.lr", "fast", status=2)
-        self.refused(run("train", "--data.batch", "0"), "data.batch is 0", status=2)
+        self.refused(run("trian", "mlp"), "trian", "train")
+        self.refused(run("train", "--optim.lrr", "0.1"), "optim.lrr", "optim.lr")
+        for words, says in ((["--lr", 1], ["optim.lr"]), (["--weight-decay", 1], ["optim.weight_decay"]),
+                            (["--dtype", "f23"], ["dtype", "f23", "f32", "f64"]),
+                            (["--weights"], ["--help"]), (["--strategy", "pipeline(mirco=2)", "--ranks", 2], ["mirco", "micro"])):
+            self.refused(run("train", "mlp", *words), *says)
+        self.refused(run("train", "--optim.lr", "fast"), "optim.lr", "fast")
+        self.refused(run("train", "--data.batch", "0"), "data.batch", 0)
         self.refused(run("train", "mnist_cmm"), "mnist_cmm", "mnist_cnn")
         self.refused(run("train", "--data.name", "imagnet"), "imagnet")
         self.refused(run("train", *small, "--parallel.strategy", "data_paralel"), "data_paralel", "data_parallel")
         pipeline = lambda knobs, mesh="pipe=2": run("train", *small, "--mesh", mesh, "--strategy", f"pipeline({knobs})", "--run.dir", self.dir / "run")
-        self.refused(pipeline("schedule=1f1"), "no '1f1'", "did you mean '1f1b'", "gpipe, 1f1b, interleaved, zb-h1")
-        self.refused(pipeline("", "pipe=9"), "9 stages of a model of", "use at most")
-        self.refused(pipeline("micro=51"), "51 micro-batches of a batch of 50: use at most 50")
-        self.refused(pipeline("micro=3, schedule=interleaved"), "divide by the 2 stages, not 3: use micro=4")
-        self.refused(pipeline("", "pipe=2,data=2"), "never reduced over the 2 ranks", "data_parallel")
-        self.refused(pipeline("", "pipe=2,depth=2"), "mesh axis 'depth' has 2 ranks")
+        self.refused(pipeline("schedule=1f1"), "'1f1'", "gpipe", "1f1b", "interleaved", "zb-h1")
+        self.refused(pipeline("", "pipe=9"), "pipeline", 9)
+        self.refused(pipeline("micro=51"), 51, 50)
+        self.refused(pipeline("micro=3, schedule=interleaved"), 2, 3, "micro=4")
+        self.refused(pipeline("", "pipe=2,data=2"), 2, "data_parallel")
+        self.refused(pipeline("", "pipe=2,depth=2"), "depth", 2)
         self.assertFalse(list((self.dir / "run").glob("checkpoints/*")))
         shutil.rmtree(self.dir / "run")
         self.refused(run("train", *small, "--allreduce", "rings", "--ranks", 2), "rings", "ring")
         (self.dir / "c.toml").write_text("[optim]\nlrate = 1\n")
-        self.refused(run("train", "--config", self.dir / "c.toml"), "c.toml:2", "lrate", status=2)
+        self.refused(run("train", "--config", self.dir / "c.toml"), "c.toml:2", "lrate")
         (self.dir / "c.toml").write_text("[optim\n")
-        self.refused(run("train", "--config", self.dir / "c.toml"), "c.toml:1", status=2)
+        self.refused(run("train", "--config", self.dir / "c.toml"), "c.toml:1")
         self.refused(run("train", *small, "--data.limit", 2, "--ranks", 3, "--run.dir", self.dir / "run"), "3", "2")
         self.assertFalse((self.dir / "run").exists())
 
@@ -396,11 +397,11 @@ class Refusals(Case):
                     (path / f"{kind}-{what}-idx{3 if what == 'images' else 1}-ubyte").write_bytes(content)
             return run("train", "mlp", "--epochs", 1, "--data.root", path, "--run.dir", self.dir / "run")
         images = idx(3, (60, 28, 28), bytes(60 * 784))
-        self.refused(folder(train_images=None), "train-images")
-        self.refused(folder(train_images=images[:-1]), "train-images", "truncated")
-        self.refused(folder(train_images=b"\1" + images[1:]), "train-images", "magic")
-        self.refused(folder(train_labels=idx(1, (60,), bytes(59) + b"\x0a")), "59", "10")
-        self.refused(folder(train_labels=idx(1, (59,), bytes(59))), "59", "60")
+        self.refused(folder(train_images=None), "train-images", kind="file")
+        self.refused(folder(train_images=images[:-1]), "train-images", kind="data")
+        self.refused(folder(train_images=b"\1" + images[1:]), "train-images", kind="data")
+        self.refused(folder(train_labels=idx(1, (60,), bytes(59) + b"\x0a")), 59, 10, kind="data")
+        self.refused(folder(train_labels=idx(1, (59,), bytes(59))), 59, 60, kind="data")
         self.assertFalse((self.dir / "run").exists())
 
     def test_weights_of_another_model(self):
@@ -408,16 +409,15 @@ class Refusals(Case):
         other = next((self.dir / "run/checkpoints").glob("step_*")) / "model.safetensors"
         self.trained("lenet5", "--data.limit", 50, "--epochs", 1, name="lenet")
         got = run("eval", self.dir / "lenet", "--weights", other)
-        self.assertEqual(got.returncode, 1)
-        for word in ("missing", "unexpected", "0.weight"):
-            self.assertIn(word, got.stderr)
-        self.refused(run("eval", self.dir), "run directory")
+        self.assertEqual(got.returncode, statuses["data"])
+        self.assertIn("0.weight", got.stderr)
+        self.refused(run("eval", self.dir), self.dir, kind="file")
         self.refused(run("train", *small, "--run.dir", self.dir / "run"), "--resume")
 
     def test_run_directory(self):
-        self.refused(run("train", *small, "--run.dir", "/proc/nothing"), "/proc/nothing")
+        self.refused(run("train", *small, "--run.dir", "/proc/nothing"), "/proc/nothing", kind="file")
         (self.dir / "file").write_text("")
-        self.refused(run("train", *small, "--run.dir", self.dir / "file/run", "--ranks", 2), "file/run")
+        self.refused(run("train", *small, "--run.dir", self.dir / "file/run", "--ranks", 2), "file/run", kind="file")
 
     def test_full_disk_keeps_the_previous_checkpoint(self):
         self.trained(*small, "--epochs", 3, "--run.max_steps", 14)
@@ -431,7 +431,7 @@ class Refusals(Case):
         self.trained(*small, "--epochs", 3, "--resume")
 
     def test_nan_names_step_and_layer(self):
-        self.refused(run("train", *small, "--optim.lr", 1e30, "--optim.schedule", "constant", "--run.dir", self.dir / "run"), "step", "layer")
+        self.refused(run("train", *small, "--optim.lr", 1e30, "--optim.schedule", "constant", "--run.dir", self.dir / "run"), "step", "layer", kind="numerics")
 
 
 class Numbers(Case):
@@ -451,7 +451,7 @@ class Numbers(Case):
                 before = (step - 1) // 4 * 4 if step <= 14 else max((step - 1) // 4 * 4, 14)   # 14 steps an epoch
                 self.assertIn(f"the weights of {self.dir}/{name}/checkpoints/step_{before:08}, ", got.stderr)
                 self.assertEqual(json.loads((self.dir / name / "result.json").read_text())["step"], 28 - (step - before))
-                self.refused(run("train", *words, "--run.dir", self.dir / (name + "stop"), "--run.finite_steps", 1, ranks=ranks), f"step {step}: loss is ", "; first seen in ", f"on rank {rank}")   # whether the loss has it depends on the CPU's relu
+                self.refused(run("train", *words, "--run.dir", self.dir / (name + "stop"), "--run.finite_steps", 1, ranks=ranks), f"step {step}", f"rank {rank}", kind="numerics")   # whether the loss has it depends on the CPU's relu
                 got = run("train", *words[:-1], f"nan:{rank}:{step}", "--run.dir", self.dir / (name + "once"), "--run.on_nan", "rollback", ranks=ranks)
                 self.assertEqual(got.returncode, 0, got.stderr)
                 self.assertRegex(got.stderr, rf"retry     step {step}: .*a passing fault")
@@ -480,7 +480,7 @@ class Numbers(Case):
                     self.assertEqual(got.returncode, 0, got.stderr)
                     self.assertEqual(self.digests(name), wholes[mesh])
                 else:
-                    self.assertNotEqual(got.returncode, 0)
+                    self.assertEqual(got.returncode, statuses["numerics"], got.stderr)
                     kept = sorted(p.name for p in (self.dir / name / "checkpoints").iterdir() if p.name.startswith("step_"))
                     self.assertEqual(kept[-1], f"step_{(step - 1) // 7 * 7:08}")
                     self.trained("--run.dir", self.dir / name, "--resume", "--run.fault", "", "--run.override", name=name)
@@ -489,15 +489,15 @@ class Numbers(Case):
     def test_a_loss_that_jumps_rolls_back_three_times_at_most(self):
         got = run("train", "lenet5", "--data.name", "synthetic", "--data.synthetic_size", 2000, "--batch", 32, "--epochs", 5, "--checkpoint.steps", 30, "--optim.lr", 1e-5,
                   "--run.dir", self.dir / "run", "--run.on_nan", "rollback", "--run.spike", 0.9, "--ranks", 2)
-        self.refused(got, "times its mean")
+        self.refused(got, "step", "loss", kind="numerics")
         self.assertEqual(got.stderr.count("rollback  "), 3, got.stderr)
 
     def test_a_rank_whose_weights_drift_is_named(self):
         for rank in range(3):
             got = run("train", *small, "--ranks", 3, "--run.dir", self.dir / f"run{rank}", "--run.fault", f"flip:{rank}:7", "--run.digest_steps", 5)
-            self.refused(got, "step 10: the weights of rank " + str(rank), "not those of the other 2 ranks")
+            self.refused(got, "step 10", f"rank {rank}", 2, kind="internal")
         got = run("train", *small, "--ranks", 2, "--run.dir", self.dir / "two", "--run.fault", "flip:1:7", "--run.digest_steps", 5)
-        self.refused(got, "ranks 0 ", "no majority")
+        self.refused(got, "step 10", "ranks 0", kind="internal")
 
 
 class Failures(Case):
@@ -505,7 +505,7 @@ class Failures(Case):
         start = time.time()
         got = run("train", *small, "--ranks", 3, "--run.dir", self.dir / "run", "--run.fault", "throw:1:5", timeout=60)
         self.assertLess(time.time() - start, 5)
-        self.refused(got, "rank 1", "injected")
+        self.refused(got, "rank 1", "run.fault", kind="internal")
 
     @unittest.skipIf(mpiexec == "none", "no MPI")
     def test_one_mpi_rank_throws(self):
@@ -564,7 +564,7 @@ class Failures(Case):
     def test_singletons_are_refused(self):
         for env in ({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "0"}, {"SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4"}):
             got = run("train", *small, "--run.dir", self.dir / "run", env=env)
-            self.refused(got, "4")
+            self.refused(got, 4, kind="communicator")
 
 
 if __name__ == "__main__":

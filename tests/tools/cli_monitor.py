@@ -244,7 +244,7 @@ class Monitor(cli.Case):
         self.assertRegex(got.stdout, rf"(?m)^verdict: rank 1 \(.*, process {pid}\) is stopped")
         self.assertRegex(got.stdout, r"(?m)^waiting for others: rank 0")
         os.kill(pid, signal.SIGCONT)
-        self.refused(run("doctor", "--live", self.dir / "none"), "does not train")
+        self.refused(run("doctor", "--live", self.dir / "none"), self.dir / "none", kind="file")
 
     @unittest.skipIf(mpiexec == "none", "no MPI")
     def test_strangers_are_dropped(self):
@@ -368,7 +368,7 @@ class Monitor(cli.Case):
             xml.etree.ElementTree.fromstring(out.read_text())
         for said in "Speed over ranks", "Accuracy at these ranks", "SYNTHETIC DATA", "A step of <b>", "lines of metrics.jsonl cannot be read", "environment.json", "trace.json cannot be read", "Where the time of traced steps went":
             self.assertIn(said, page.text)
-        self.refused(run("report", self.dir, "--out", self.dir / "x.html"), "not a run directory")
+        self.refused(run("report", self.dir, "--out", self.dir / "x.html"), self.dir, kind="file")
         self.assertFalse((self.dir / "x.html").exists())
         # Of a study: every picture of made-up data is stamped, and what cannot be kept is said.
         study = self.dir / "study"
@@ -384,7 +384,7 @@ class Monitor(cli.Case):
         for said in "single run", "Weak scaling is missing", "the data are made up", "Last hash of the ledger", "1 (base)":
             self.assertIn(said, text)
         self.assertGreaterEqual(text.count("cannot be kept"), 3)
-        self.refused(run("report", study, self.dir / "plain", "--out", self.dir / "x.html"), "name it alone")
+        self.refused(run("report", study, self.dir / "plain", "--out", self.dir / "x.html"), study)
 
     def test_profile(self):
         """A trace of all ranks whose events nest, with flows, and a table that closes to the steps' time."""
@@ -434,7 +434,7 @@ class Monitor(cli.Case):
                 self.assertIn(name, names)
             for line in table.splitlines():
                 self.assertIn(line, got.stderr)
-        self.refused(run("train", *words, "--run.dir", self.dir / "no", "--run.profile", "7-3"), "steps like 100-110", status=2)
+        self.refused(run("train", *words, "--run.dir", self.dir / "no", "--run.profile", "7-3"), "run.profile", "7-3")
 
 
 if __name__ == "__main__":

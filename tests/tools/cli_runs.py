@@ -230,13 +230,13 @@ class BatchNorms(Runs):
         self.assertLess(self.apart("one", "group"), 1e-11)
         self.assertGreater(self.apart("one", "local"), 1e-3)
         self.assertNotIn("batch norm", self.trained("mlp", "--data.name", "synthetic", "--data.synthetic_size", 20, "--run.max_steps", 1, "--ranks", 2, name="mlp").stderr)
-        self.refused(run("train", *self.words, "--parallel.norm_scope", "globl", "--run.dir", self.dir / "x"), "no 'globl'", "did you mean 'global'", status=2)
+        self.refused(run("train", *self.words, "--parallel.norm_scope", "globl", "--run.dir", self.dir / "x"), "globl", "global")
 
     def test_a_resumed_run_keeps_their_rows(self):
         """However they come to be others: by the strategy's text, the number of ranks or micro-batches."""
         def refused(now, before, *words):
             kept = self.tree("run")
-            self.refused(run("train", "--resume", "--run.dir", self.dir / "run", *words), f"batch norms see {now}, in the run {before}; add --override to change it")
+            self.refused(run("train", "--resume", "--run.dir", self.dir / "run", *words), now, before, "--override")
             self.assertEqual(self.tree("run"), kept)
         self.trained(*self.words, "--ranks", 2, "--run.max_steps", 1)
         local, whole = "the rows of each of 2 ranks in the global batch", "the global batch"
@@ -373,7 +373,7 @@ class Resume(Runs):
             said = process.communicate(timeout=60)[1]
             self.assertEqual(process.returncode, 85, said)
             self.assertIn("the time limit is near", said)
-        self.refused(run("train", *self.words, "--run.time_limit", -1), "run.time_limit", status=2)
+        self.refused(run("train", *self.words, "--run.time_limit", -1), "run.time_limit")
 
     def test_preempted_at_random_moments_the_bits_stay(self):
         """By any of the signals, to one process, all or the launcher, again and again. TRIREME_PREEMPTIONS: how often (4)."""
@@ -445,7 +445,7 @@ class Resume(Runs):
         self.until(lambda: any((self.dir / "run").glob("checkpoints/step_*[0-9]")))
         for words in [], ["--resume"], ["--run.resume", "auto"]:
             got = run("train", *self.words, "--run.dir", self.dir / "run", *words)
-            self.refused(got, f"run is being written by process {process.pid} on ")
+            self.refused(got, f"process {process.pid}", kind="file")
         process.kill()
         process.wait()
         self.assertEqual(run("train", "--resume", "--run.dir", self.dir / "run", "--run.max_steps", 1).returncode, 0)   # a dead one holds nothing
@@ -478,16 +478,16 @@ class Resume(Runs):
         self.assertEqual(self.metrics("run"), self.metrics("whole"))
         # What stands behind it is the model, not its value.
         got = run("train", "--tensorboard", "--resume", self.words[0], "--run.dir", self.dir / "none")
-        self.refused(got, "none holds no checkpoints")
+        self.refused(got, self.dir / "none", kind="file")
         got = run("train", "--run.override", *self.words)
-        self.refused(got, "run.override is for run.resume", status=2)
-        self.refused(run("train", *self.words, "--run.resume", "maybe"), "maybe", status=2)
-        self.refused(run("train", *self.words, "--resume=true"), "run.resume: 'true' is called 'yes' now", status=2)
-        self.refused(run("train", *self.words, "--run.resume", "auto"), "name the run to go on with: --run.dir DIR", status=2)
+        self.refused(got, "run.override", "run.resume")
+        self.refused(run("train", *self.words, "--run.resume", "maybe"), "maybe")
+        self.refused(run("train", *self.words, "--resume=true"), "run.resume", "true", "yes")
+        self.refused(run("train", *self.words, "--run.resume", "auto"), "--run.dir")
         for path in (self.dir / "run/checkpoints").glob("step_*/model*.safetensors"):   # damaged is not absent
             path.write_bytes(path.read_bytes()[:-1])
         got = run("train", "--run.resume", "auto", *self.words, "--run.dir", self.dir / "run")
-        self.assertEqual(got.returncode, 1, got.stderr)
+        self.assertEqual(got.returncode, 65, got.stderr)
 
     def shards(self, name):
         newest = sorted((self.dir / name / "checkpoints").glob("step_*"))[-1]
@@ -539,10 +539,10 @@ class Resume(Runs):
             self.assertEqual([got[k] for k in line if k.endswith(("top1", "correct"))], [line[k] for k in line if k.endswith(("top1", "correct"))])
         # What is not whole is told in one line.
         newest = sorted((self.dir / "cut1/checkpoints").glob("step_*"))[-1]
-        self.refused(run("eval", self.dir / "cut1", "--weights", newest / "model-00001-of-00002.safetensors"), "does not fit the model", "missing")
+        self.refused(run("eval", self.dir / "cut1", "--weights", newest / "model-00001-of-00002.safetensors"), "model-00001-of-00002.safetensors", kind="data")
         for p in (self.dir / "cut1/checkpoints").glob("step_*/model-00002-of-00002.safetensors"):
             p.unlink()
-        self.refused(run("train", "--resume", "--run.dir", self.dir / "cut1"), "no checkpoint of", "cannot open", "model-00002-of-00002.safetensors")
+        self.refused(run("train", "--resume", "--run.dir", self.dir / "cut1"), "cut1", "model-00002-of-00002.safetensors", kind="data")
 
     def test_more_epochs_where_the_schedule_does_not_ask_for_them(self):
         self.trained(*self.words, name="whole")
@@ -551,7 +551,7 @@ class Resume(Runs):
         self.assertEqual(self.metrics("cut"), self.metrics("whole"))
         self.assertEqual(self.settings("cut")["epochs"], 2)
         self.cut(12, "linear", "--optim.schedule", "linear")
-        self.refused(run("train", "--resume", "--run.dir", self.dir / "linear", "--epochs", 3), "epochs is 3, the run has 2; add --override to change it")
+        self.refused(run("train", "--resume", "--run.dir", self.dir / "linear", "--epochs", 3), "epochs is 3", "2", "--override")
 
     def test_other_settings_are_refused_by_name(self):
         self.cut(7)
@@ -570,12 +570,12 @@ class Resume(Runs):
             words = [what[0]] if key == "model" else ["--" + key, what[0]]
             text = f"{key} is {what[1]}, the run has {what[2]}"
             if key in ("model", "optim.lr", "seed"):   # the others in one start below
-                self.refused(run(*base, *words), text + "; add --override to change it")
+                self.refused(run(*base, *words), text, "--override")
             all_words, all_texts = all_words + words, all_texts + [text]
-        line = self.refused(run(*base, *all_words), *all_texts, "add --override to change them")
+        line = self.refused(run(*base, *all_words), *all_texts, "--override")
         self.assertEqual(line.count(" the run has "), len(other))
         (self.dir / "c.toml").write_text("[optim]\nlr = 0.5\n")
-        self.refused(run(*base, "--config", self.dir / "c.toml"), "optim.lr is 0.5, the run has 0.002")
+        self.refused(run(*base, "--config", self.dir / "c.toml"), "optim.lr", 0.5, 0.002)
         self.assertEqual(self.tree("cut"), before)
         config = self.dir / "cut/config.toml"   # edited by hand it is compared with the checkpoint
         config.write_text(config.read_text().replace("lr = 0.002", "lr = 0.004"))
@@ -604,7 +604,7 @@ class Resume(Runs):
         self.assertEqual(self.settings("cut")["optim"]["lr"], 0.01)
         self.assertEqual(tomllib.loads(self.manifest("cut")["config"]), self.settings("cut"))
         self.assertEqual((self.dir / "cut/config.until_00000007.toml").read_text(), old)
-        self.refused(run("train", "--resume", "--run.dir", self.dir / "cut", "--optim.lr", 0.002), "optim.lr is 0.002, the run has 0.01")
+        self.refused(run("train", "--resume", "--run.dir", self.dir / "cut", "--optim.lr", 0.002), "optim.lr", 0.002, 0.01)
         self.resumed(name="cut")
         rates = {line["lr"] for line in self.metrics("cut").values() if "lr" in line}
         self.assertEqual(rates, {0.01})
@@ -684,7 +684,7 @@ class Resume(Runs):
         self.edit_manifest("cut", lambda m: m.update(config=aged(m["config"])))
         self.assertEqual(run("eval", self.dir / "cut").returncode, 0)
         self.assertEqual(run("export", self.dir / "cut", "--onnx", self.dir / "m.onnx").returncode, 0)
-        self.refused(run("train", "--resume", "--run.dir", self.dir / "cut", "--optim.weight_decay", 0.5), "optim.weight_decay is 0.5, the run has 0.01")
+        self.refused(run("train", "--resume", "--run.dir", self.dir / "cut", "--optim.weight_decay", 0.5), "optim.weight_decay", 0.5, 0.01)
         self.resumed(name="cut")
         self.assertEqual(self.digests("cut"), self.digests("whole"))
         self.assertIn("weight_decay = 0.01\n", config.read_text())   # today's names from now on
@@ -693,9 +693,9 @@ class Resume(Runs):
         self.resumed(name="cut")
         for old, new in renamed.items():
             value = "true" if old == "repeatable" else 1
-            self.refused(run("train", "mlp", "--" + old, value), f"{old} is called {new} now", status=2)
+            self.refused(run("train", "mlp", "--" + old, value), old, new)
             (self.dir / "c.toml").write_text((f"[{old.split('.')[0]}]\n" if "." in old else "\n") + f"{last(old)} = {value}\n")
-            self.refused(run("train", "--config", self.dir / "c.toml"), f"c.toml:2: {old} is called {new} now", status=2)
+            self.refused(run("train", "--config", self.dir / "c.toml"), "c.toml:2", old, new)
 
     def test_without_config_toml_the_checkpoint_tells(self):
         self.cut(7)
@@ -765,7 +765,7 @@ class Inputs(Runs):
         key, quoted = ".".join(["a"] * 20000), ".".join(['"a"'] * 20000)
         for text in f"{key} = 1\n", f"[{key}]\n", f"\nx = {{{key} = 1}}\n", f"\n{quoted} = 1\n", f'y = ["""q"""", {{{key} = 1}}]\n':
             (self.dir / "c.toml").write_text(text)
-            line = self.refused(run("train", "--config", self.dir / "c.toml", "--print-config"), "c.toml:", "a key of more than 32 parts", status=2)
+            line = self.refused(run("train", "--config", self.dir / "c.toml", "--print-config"), "c.toml:", 32)
             self.assertLess(len(line), 300)
         dots = "." * 100
         (self.dir / "c.toml").write_text(f"""# {dots}\n[run]\ndir = "\\"{dots}"   # {dots}\n[data]\nroot = '{dots}'\nshards = \"\"\"\n{dots}\"\"\"\n[optim]\nmilestones = [{", ".join(["1.5"] * 50)}]\n""")
@@ -773,21 +773,21 @@ class Inputs(Runs):
         self.assertEqual((got.returncode, got.stdout.count(dots)), (0, 3), got.stderr)
 
     def test_values_that_cannot_be(self):
-        for key, value, says in (("optim.lr", "inf", "optim.lr is inf"), ("optim.weight_decay", "nan", "optim.weight_decay is nan"), ("run.log_seconds", "-1", "run.log_seconds is -1"),
-                                 ("data.batch", 2**62, "data.batch is 4611686018427387904"), ("data.eval_batch", 2**62, "data.eval_batch is"),
-                                 ("data.workers", 1000000, "data.workers is 1000000"), ("parallel.ranks", 1000000, "parallel.ranks is 1000000"),
-                                 ("parallel.threads", 65537, "parallel.threads is 65537"),
-                                 ("optim.milestones", "1,inf", "optim.milestones is inf"), ("run.dir", b"\xff\xfe", "run.dir is not UTF-8"),
-                                 ("strategy", "[" * 9000, ("parallel.strategy: '[[[", "(9000 characters)")), ("data.batch", "9" * 9000, "(9000 characters)")):
+        for key, value, says in (("optim.lr", "inf", "optim.lr"), ("optim.weight_decay", "nan", "optim.weight_decay"), ("run.log_seconds", "-1", "run.log_seconds"),
+                                 ("data.batch", 2**62, "4611686018427387904"), ("data.eval_batch", 2**62, "data.eval_batch"),
+                                 ("data.workers", 1000000, "data.workers"), ("parallel.ranks", 1000000, "parallel.ranks"),
+                                 ("parallel.threads", 65537, "parallel.threads"),
+                                 ("optim.milestones", "1,inf", "optim.milestones"), ("run.dir", b"\xff\xfe", "run.dir"),
+                                 ("strategy", "[" * 9000, ("parallel.strategy", "9000")), ("data.batch", "9" * 9000, "9000 ")):
             got = subprocess.run([pathlib.Path(trireme).absolute(), "train", "mlp", "--" + key, value if isinstance(value, bytes) else str(value)], capture_output=True, text=True, cwd=self.dir)
-            line = self.refused(got, *((says,) if isinstance(says, str) else says), status=2)
+            line = self.refused(got, *((says,) if isinstance(says, str) else says))
             self.assertLess(len(line), 300)
-        for words, says in ((["--" + "x" * 9000, "1"], "unknown setting 'xxx"), (["mlp", "y" * 9000], "unexpected argument 'yyy"),
-                            (["imagenet_resnet50"], "is a recipe; write --config imagenet_resnet50"), (["--config", "nofile.toml"], "nofile.toml cannot be read: No such file"),
-                            (["--config", self.dir], "is a folder"), (["--override"], "run.override is for run.resume")):
-            self.assertLess(len(self.refused(run("train", *words), says, status=2)), 400)
+        for words, says in ((["--" + "x" * 9000, "1"], "'xxx"), (["mlp", "y" * 9000], "'yyy"),
+                            (["imagenet_resnet50"], "--config imagenet_resnet50"), (["--config", "nofile.toml"], "nofile.toml"),
+                            (["--config", self.dir], str(self.dir)), (["--override"], "run.override")):
+            self.assertLess(len(self.refused(run("train", *words), says)), 400)
         for command in ("predict", "--weights", "w", "x.png"), ("export", "--weights", "w", "--onnx", "x.onnx"):
-            self.refused(run(*command, "--model", "imagenet_resnet50"), "is a recipe; write --config imagenet_resnet50", status=2)
+            self.refused(run(*command, "--model", "imagenet_resnet50"), "--config imagenet_resnet50")
         self.assertEqual(list(self.dir.iterdir()), [])
 
     def test_each_optimizer_is_the_one_that_was_asked_for(self):
@@ -803,15 +803,15 @@ class Inputs(Runs):
         with open("/dev/full", "w") as full:
             for words in ["info"], ["--help"], ["train", "--print-config"], ["train", *self.words, "--run.dir", self.dir / "run"]:
                 got = subprocess.run([trireme, *map(str, words)], stdout=full, stderr=subprocess.PIPE, text=True)
-                self.assertEqual(got.returncode, 1, words)
-                self.assertRegex(got.stderr.splitlines()[-1], "trireme: standard output: .* could not be written: No space left on device")
+                self.assertEqual(got.returncode, 66, words)
+                self.assertRegex(got.stderr.splitlines()[-1], "trireme: standard output: .*No space left on device")
         read, write = os.pipe()
         os.close(read)   # a reader that has gone, as of train | head -1
         got = subprocess.run([trireme, "train", *map(str, self.words), "--run.dir", self.dir / "gone"], stdout=write, stderr=subprocess.PIPE, text=True,
                              preexec_fn=lambda: signal.signal(signal.SIGPIPE, signal.SIG_DFL))
         os.close(write)
-        self.assertEqual(got.returncode, 1)
-        self.assertIn("standard output cannot be written (Broken pipe); the run goes on", got.stderr)
+        self.assertEqual(got.returncode, 66)
+        self.assertIn("standard output", got.stderr)
         self.assertTrue(self.digests("gone"))
 
     def test_a_run_directory_that_goes_away_is_told(self):
@@ -830,14 +830,14 @@ class Inputs(Runs):
             finally:
                 process.kill()
                 process.wait()
-        self.assertIn("run/metrics.jsonl was removed; it is made anew", (self.dir / "said").read_text())
+        self.assertIn("run/metrics.jsonl", (self.dir / "said").read_text())
         self.assertEqual((self.dir / "run/config.toml").read_text(), (self.dir / "elsewhere/config.toml").read_text())
         self.assertTrue((self.dir / "run/metrics.csv").read_text().startswith("kind,epoch,step"))
 
     def test_metrics_follow_no_link(self):
         (self.dir / "run").mkdir()
         (self.dir / "run/metrics.jsonl").symlink_to(self.dir / "target")
-        self.refused(run("train", *self.words, "--run.dir", self.dir / "run"), "metrics.jsonl: it is a symbolic link")
+        self.refused(run("train", *self.words, "--run.dir", self.dir / "run"), "metrics.jsonl", kind="file")
         self.assertFalse((self.dir / "target").exists())
 
     def test_predict(self):
@@ -851,9 +851,9 @@ class Inputs(Runs):
             return self.dir / name
         predict = ["predict", "--run", self.dir / "run"]
         sea, fog, night = rgb("sea.png", b"\x10\x20\xf0"), rgb("fog.png", b"\x90\x90\x90"), rgb("night.png", b"\x05\x05\x05", 30, 40)
-        self.refused(run(*predict, sea), "sea.png is in colour; this model knows grey images of 28 x 28: --gray makes it one")
-        self.refused(run(*predict, rgb("wide.png", b"\x90\x90\x90", 57, 28)), "wide.png is 28 x 57; this model knows images of 28 x 28", "crop it first")
-        self.refused(run(*predict, rgb("high.png", b"\x90\x90\x90", 28, 57)), "high.png is 57 x 28", "crop it first")
+        self.refused(run(*predict, sea), "sea.png", "28 x 28", "--gray", kind="data")
+        self.refused(run(*predict, rgb("wide.png", b"\x90\x90\x90", 57, 28)), "wide.png", "28 x 57", "28 x 28", kind="data")
+        self.refused(run(*predict, rgb("high.png", b"\x90\x90\x90", 28, 57)), "high.png", "57 x 28", kind="data")
         self.assertEqual(run(*predict, rgb("twice.png", b"\x90\x90\x90", 56, 28)).returncode, 0)
         got = run(*predict, "--grey", sea, fog, night)
         self.assertEqual((got.returncode, [line.split("\t")[0] for line in got.stdout.splitlines()]), (0, [str(sea), str(fog), str(night)]), got.stderr)
@@ -890,32 +890,32 @@ class Inputs(Runs):
             with self.subTest("numpy"):
                 self.assertEqual(loaded(npy), ["float32", expected])
         npy.unlink()
-        self.refused(run(*predict, "--npy", "/proc/answers.npy", fog), "cannot create /proc/answers.npy")
-        self.refused(run(*predict, "--npy", npy, self.dir / "none.png"), "none.png")
+        self.refused(run(*predict, "--npy", "/proc/answers.npy", fog), "/proc/answers.npy", kind="file")
+        self.refused(run(*predict, "--npy", npy, self.dir / "none.png"), "none.png", kind="file")
         self.assertFalse(npy.exists())
-        for words, says in ((["--topk", 0], "--topk is 0, it must be at least 1"), (["--npy", npy, "--json"], "--json excludes --npy"),
-                            (["--npy", npy, "--topk", 2], "--topk excludes --npy"), (["--model", "resnet18"], "--run excludes --model")):
-            self.refused(run(*predict, fog, *words), says, status=2)
-        self.refused(run("predict", "--model", "resnet18", fog), "give --run DIR, or --model NAME and --weights FILE", status=2)
+        for words, says in ((["--topk", 0], "--topk"), (["--npy", npy, "--json"], "--json"),
+                            (["--npy", npy, "--topk", 2], "--topk"), (["--model", "resnet18"], "--model")):
+            self.refused(run(*predict, fog, *words), says)
+        self.refused(run("predict", "--model", "resnet18", fog), "--run", "--weights")
         (self.dir / "names").write_text("one\ntwo\n")
-        self.refused(run(*predict, fog, "--labels", self.dir / "names"), "names 2 classes, the model has 10")
+        self.refused(run(*predict, fog, "--labels", self.dir / "names"), 2, 10, kind="data")
 
         broken = self.dir / "broken.safetensors"
         broken.write_bytes(next((self.dir / "run/checkpoints").glob("step_*/model.safetensors")).read_bytes()[:-4] + struct.pack("<f", math.nan))
-        self.refused(run(*predict, fog, "--json", "--weights", broken), "fog.png: the model's answer is not finite")
+        self.refused(run(*predict, fog, "--json", "--weights", broken), "fog.png", kind="numerics")
 
         # Weights that others wrote are told by what they hold.
         entry = lambda name: b"PK\3\4" + struct.pack("<5H3I2H", 20, 0, 0, 0, 0, 0, 0, 0, len(name), 0) + name
-        for name, holds, says in (("a.pt", entry(b"a/data.pkl"), "{0}/a.pt is a PyTorch file: `trireme import {0}/a.pt --out w.safetensors` makes weights of it"),
-                                  ("old.bin", bytes.fromhex("80028a0a6cfc9c46f920"), "{0}/old.bin is a PyTorch file: `trireme import {0}/old.bin --out"),
-                                  ("b.npz", entry(b"w.npy"), "{0}/b.npz is a NumPy file: `trireme import {0}/b.npz --out"),
-                                  ("c.npy", b"\x93NUMPY\1\0v\0{", "{0}/c.npy is a NumPy file: `trireme import {0}/c.npy --out"),
-                                  ("d.safetensors", entry(b"a/data.pkl"), "is a PyTorch file: rename it, and `trireme import {0}/d.pt --out")):
+        for name, holds, says in (("a.pt", entry(b"a/data.pkl"), "trireme import {0}/a.pt --out"),
+                                  ("old.bin", bytes.fromhex("80028a0a6cfc9c46f920"), "trireme import {0}/old.bin --out"),
+                                  ("b.npz", entry(b"w.npy"), "trireme import {0}/b.npz --out"),
+                                  ("c.npy", b"\x93NUMPY\1\0v\0{", "trireme import {0}/c.npy --out"),
+                                  ("d.safetensors", entry(b"a/data.pkl"), "trireme import {0}/d.pt --out")):
             (self.dir / name).write_bytes(holds + bytes(200))
             weights = "--weights", self.dir / name
             for words in (predict + [fog], ["train", "mlp", "--run.dir", self.dir / "other", *self.words[1:]], ["eval", self.dir / "run"],
                           ["export", self.dir / "run", "--onnx", self.dir / "m.onnx"])[:4 if name == "a.pt" else 1]:
-                self.refused(run(*words, *weights), says.format(self.dir))
+                self.refused(run(*words, *weights), says.format(self.dir), kind="data")
 
 
 @unittest.skipIf(mpiexec == "none", "no MPI")
@@ -965,11 +965,11 @@ class Ranks(Runs):
             got = run(*words, *where, "--run.dir", self.dir / name, "--run.replay", first)
             self.assertEqual(got.returncode, 0, got.stderr)
             self.assertEqual(weights(self.dir / name), weights(first))
-        for words, says in ((["--ranks", 4, "--run.replay", self.dir / "none"], "neither a run directory nor a checkpoint"),
-                            (["--ranks", 3, "--run.replay", first], "only the same layout"),
-                            (["--ranks", 4, "--checkpoint.steps", 5, "--run.replay", first], "checkpoint.steps is 5, the recorded run has 0"), (["--strategy", "data_parallel", "--ranks", 2, "--run.replay", first], "nothing to repeat")):
+        for words, says, status in ((["--ranks", 4, "--run.replay", self.dir / "none"], str(self.dir / "none"), 66),
+                            (["--ranks", 3, "--run.replay", first], "layout", 2),
+                            (["--ranks", 4, "--checkpoint.steps", 5, "--run.replay", first], "checkpoint.steps", 2), (["--strategy", "data_parallel", "--ranks", 2, "--run.replay", first], "replay", 2)):
             got = run("train", "mlp", "--data.name", "synthetic", "--data.batch", 20, "--strategy", "parameter_server(mode=async)", *words, "--run.dir", self.dir / "refused")
-            self.assertEqual((got.returncode, len(got.stderr.strip().splitlines())), (1, 1), got.stderr)
+            self.assertEqual((got.returncode, len(got.stderr.strip().splitlines())), (status, 1), got.stderr)
             self.assertIn(says, got.stderr)
 
     def test_asynchronous_gossip_trains_to_its_end_on_every_transport(self):
@@ -999,8 +999,8 @@ class Ranks(Runs):
             self.assertEqual(got.returncode, 0, got.stderr)
             self.assertIn("after 36 steps", got.stdout)
         got = run(*words, "--strategy", "parameter_server(mode=async)", "--run.fault", "throw:3:3", "--run.dir", self.dir / "thrown")
-        self.assertEqual((got.returncode, len(got.stderr.strip().splitlines()[-1:])), (1, 1), got.stderr)
-        self.assertIn("injected on rank 3", got.stderr)
+        self.assertEqual((got.returncode, len(got.stderr.strip().splitlines()[-1:])), (71, 1), got.stderr)
+        self.assertIn("rank 3: run.fault", got.stderr)
 
     def test_what_a_rank_has_for_itself_may_differ(self):
         words = ["train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 60, "--data.batch", 20, "--epochs", 1, "--run.dir", self.dir / "run"]

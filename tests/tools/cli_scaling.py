@@ -163,26 +163,26 @@ class Scaling(cli.Case):
         self.assertIn("6 runs started, 4 finished, 2 failed, 0 interrupted", got.stdout)
 
     def test_what_cannot_be_run_is_refused_before_anything_starts(self):
-        def refused(*words, says, status=2):
-            self.refused(run("scaling", *small, "--out", self.out, *words), *says, status=status)
+        def refused(*words, says):
+            self.refused(run("scaling", *small, "--out", self.out, *words), *says)
             self.assertFalse(self.out.exists())
-        refused("--strategy", "nothing", says=["'nothing' on 2 ranks", "there are: serial"])
-        refused("--strategy", "zero(9)", says=["'zero(9)' on 2 ranks", "stage 9"])
-        refused("--strategy", "pipe=9; pipeline", says=["on 9 ranks, mesh pipe=9", "9 stages of a model of 4 parts"])
-        refused("--strategy", "pipe=2,data=N; pipeline", "--ranks", "1,3", says=["3 ranks are no multiple of the 2"])
-        refused("--strategy", "x; pipeline", says=["'x' is not an axis"])
-        refused("--strategy", "zero(1)", "--strategy", "zero(1)", says=["zero(1)", "asked for twice"])
-        refused("--strategy", "zero(1)", "--ranks", "1", says=["zero(1)", "names none above 1"])
-        refused("--ranks", "1,x", says=["--ranks is '1,x'"])
-        refused("--ranks", "0", says=["--ranks is '0'"])
-        refused("--scale_lr", says=["--scale_lr is for --weak"])
+        refused("--strategy", "nothing", says=["'nothing'", "2", "serial"])
+        refused("--strategy", "zero(9)", says=["'zero(9)'", "2", "9"])
+        refused("--strategy", "pipe=9; pipeline", says=["pipe=9", "9", "4"])
+        refused("--strategy", "pipe=2,data=N; pipeline", "--ranks", "1,3", says=["3", "2"])
+        refused("--strategy", "x; pipeline", says=["'x'"])
+        refused("--strategy", "zero(1)", "--strategy", "zero(1)", says=["zero(1)"])
+        refused("--strategy", "zero(1)", "--ranks", "1", says=["zero(1)"])
+        refused("--ranks", "1,x", says=["--ranks", "1,x"])
+        refused("--ranks", "0", says=["--ranks", "'0'"])
+        refused("--scale_lr", says=["--scale_lr", "--weak"])
         refused("--seeds", 0, says=["--seeds"])
         refused("--target", 101, says=["--target"])
-        refused("--mesh", "data=2", says=["does not take --mesh"])
-        refused("--run.dir", self.dir, says=["does not take --run.dir"])
-        refused("--study", self.dir / "none.toml", says=["none.toml cannot be read"])
-        for text, says in {"[study]\nseed = 3": ["s.toml:2", "study.seed", "seeds"], "study = 3": ["s.toml:1", "[study]"], "[study]\nstrategies = 'x'": ["s.toml:2", "list of texts"],
-                           "[study]\nranks = [0]": ["s.toml:2", "study.ranks"], "[study]\nranks = [1.5]": ["s.toml:2", "whole numbers"], "[stud]\nranks = [2]": ["s.toml", "stud.ranks"], "[parallel]\nranks = 2": ["those of cells"]}.items():
+        refused("--mesh", "data=2", says=["--mesh"])
+        refused("--run.dir", self.dir, says=["--run.dir"])
+        refused("--study", self.dir / "none.toml", says=["none.toml"])
+        for text, says in {"[study]\nseed = 3": ["s.toml:2", "study.seed", "seeds"], "study = 3": ["s.toml:1", "[study]"], "[study]\nstrategies = 'x'": ["s.toml:2", "strategies"],
+                           "[study]\nranks = [0]": ["s.toml:2", "study.ranks"], "[study]\nranks = [1.5]": ["s.toml:2", "study.ranks"], "[stud]\nranks = [2]": ["s.toml", "stud.ranks"], "[parallel]\nranks = 2": ["parallel.ranks"]}.items():
             (self.dir / "s.toml").write_text(text)
             refused("--study", self.dir / "s.toml", says=says)
         for path in (pathlib.Path(__file__).resolve().parents[2] / "bench/studies").glob("*.toml"):   # those that ship
@@ -196,22 +196,22 @@ class Scaling(cli.Case):
     def test_a_directory_is_one_question(self):
         words = [*small, "--seeds", 1, "--target", 50]
         self.study(*words)
-        for other, says in ({"--optim.lr": 0.1}, ["optim.lr is 0.003 there and 0.1 now"]), ({"--target": 60}, ["study.target is 50.0 there and 60.0 now"]), \
-                ({"--strategy": "zero(1)"}, ["study.strategies"]), ({"--seeds": 2}, ["study.seeds"]), ({"--seed": 2}, ["seed is 1 there and 2 now"]):
+        for other, says in ({"--optim.lr": 0.1}, ["optim.lr", "0.003", "0.1"]), ({"--target": 60}, ["study.target", "50.0", "60.0"]), \
+                ({"--strategy": "zero(1)"}, ["study.strategies"]), ({"--seeds": 2}, ["study.seeds"]), ({"--seed": 2}, ["seed", "1", "2"]):
             got = run("scaling", *words, *[w for pair in other.items() for w in pair], "--out", self.out)
-            self.refused(got, "another question", *says, status=2)
+            self.refused(got, *says)
         got = self.study(*words, "--dry_run")
         self.assertIn("0 runs are left", got.stdout)
         entries, path = self.ledger(), self.out / "ledger.jsonl"
         text = path.read_text()
         path.write_text(text.replace('"seconds":0.', '"seconds":1.', 1))
         (self.out / "runs/serial/seed_1").rename(self.dir / "gone")
-        self.refused(run("scaling", *words, "--out", self.out), "ledger.jsonl:1: run runs/", "it was edited")
+        self.refused(run("scaling", *words, "--out", self.out), "ledger.jsonl:1", "runs/", kind="data")
         path.write_text(text)
         self.study(*words)   # what is gone is run again
         self.assertEqual(len(self.ledger()), len(entries) + 2)
         os.remove(self.out / "study.toml")
-        self.refused(run("scaling", *words, "--out", self.out), "has a ledger and no study.toml", status=2)
+        self.refused(run("scaling", *words, "--out", self.out), "study.toml")
 
     def test_ranks_as_processes(self):
         if mpiexec == "none":

@@ -169,7 +169,7 @@ class Virtual(Case):
         self.train("cut", "--resume")
         self.assertEqual(self.lines("cut"), self.lines("whole"))
         self.assertEqual((self.dir / "cut/run/config.toml").read_text(), (self.dir / "whole/run/config.toml").read_text())
-        self.refused(self.train("cut", "--resume", "--cluster", "gone.toml", status=2), "gone.toml", "No such file", status=2)
+        self.refused(self.train("cut", "--resume", "--cluster", "gone.toml", status=2), "gone.toml")
 
     def test_long_times_are_exact(self):
         """Beyond 2^53 ns, on devices of an operation per second: a checkpoint holds when its epoch began, to the nanosecond."""
@@ -203,9 +203,9 @@ class Virtual(Case):
         before = self.tree("run"), self.tree("real")
         for name, ranks, had in ("run", 0, 4), ("run", 3, 4), ("real", 2, 0):
             for more in [], ["--override"]:
-                self.refused(self.train(name, "--resume", "--virtual", ranks, *more, status=1), f"parallel.virtual is {ranks}, the run has {had}", f"--virtual {had}")
-        self.refused(self.train("run", "--resume", "--cluster", "slow.toml", status=1), "the cluster is not that of run/cluster.toml; add --override")
-        self.refused(self.train("run", "--resume", "--mesh", "data=2,tensor=2", "--strategy", "data_parallel | tensor", status=1), "only the same layout can go on with")
+                self.refused(self.train(name, "--resume", "--virtual", ranks, *more, status=2), "parallel.virtual", ranks, f"--virtual {had}")
+        self.refused(self.train("run", "--resume", "--cluster", "slow.toml", status=2), "run/cluster.toml", "--override")
+        self.refused(self.train("run", "--resume", "--mesh", "data=2,tensor=2", "--strategy", "data_parallel | tensor", status=2), "layout")
         self.assertEqual((self.tree("run"), self.tree("real")), before)
         said = self.train("run", "--resume", "--cluster", "slow.toml", "--override")
         self.assertIn("override  the cluster is not that of run/cluster.toml\n", said.stderr)
@@ -221,38 +221,38 @@ class Virtual(Case):
 
     def test_wrong_input_is_refused(self):
         def refused(words, *says):
-            self.refused(self.train("x", *self.words, *words, status=2), *says, status=2)
-        refused(["--virtual", -1], "parallel.virtual is -1, it must be at least 0")
+            self.refused(self.train("x", *self.words, *words, status=2), *says)
+        refused(["--virtual", -1], "parallel.virtual", -1)
         refused(["--virtual", "abc"], "parallel.virtual", "abc")
-        refused(["--virtual", 100000], "parallel.virtual is 100000, it must be at most 65536")
-        refused(["--virtual", 4, "--ranks", 3], "parallel.virtual is 4, and parallel.ranks 3")
-        refused(["--virtual", 4, "--mesh", "data=3"], "parallel.virtual is 4, and parallel.mesh data=3 makes 3 ranks")
-        refused(["--virtual", 4, "--device", "cuda"], "parallel.virtual is 4, and device cuda: virtual time computes on the CPU")
-        refused(["--virtual", 5, "--cluster", "slow.toml"], "parallel.virtual is 5, and slow.toml has 4 devices")
-        refused(["--virtual", 5, "--cluster", "none.toml"], "none.toml", "No such file")
-        refused(["--cluster", "slow.toml"], "parallel.cluster is for virtual time: add --virtual N")
-        for old, new, says in (("latency = 1e-3\n", "", ("links.between.latency is missing",)), ("bandwidth = 1e7", "bandwidth = -1.0", ("links.between.bandwidth is -1",)),
-                               ("devices = 2", "devices = 0", ("nodes.devices is 0",)), ("latency = 1e-4", "latency = nan", ("links.inside.latency",)),
-                               ("latency = 1e-4", "latency = \"1e-4\"", ("links.inside.latency must be a number",)), ("flops = 1e9", "flop = 1e9", ("flop", "flops"))):
+        refused(["--virtual", 100000], "parallel.virtual", 100000, 65536)
+        refused(["--virtual", 4, "--ranks", 3], "parallel.virtual", 4, "parallel.ranks", 3)
+        refused(["--virtual", 4, "--mesh", "data=3"], "parallel.virtual", 4, "parallel.mesh", "data=3")
+        refused(["--virtual", 4, "--device", "cuda"], "parallel.virtual", 4, "cuda")
+        refused(["--virtual", 5, "--cluster", "slow.toml"], "parallel.virtual", 5, "slow.toml", 4)
+        refused(["--virtual", 5, "--cluster", "none.toml"], "none.toml")
+        refused(["--cluster", "slow.toml"], "parallel.cluster", "--virtual")
+        for old, new, says in (("latency = 1e-3\n", "", ("links.between.latency",)), ("bandwidth = 1e7", "bandwidth = -1.0", ("links.between.bandwidth", "-1")),
+                               ("devices = 2", "devices = 0", ("nodes.devices", "0")), ("latency = 1e-4", "latency = nan", ("links.inside.latency",)),
+                               ("latency = 1e-4", "latency = \"1e-4\"", ("links.inside.latency",)), ("flops = 1e9", "flop = 1e9", ("flop", "flops"))):
             self.assertIn(old, slow)
             (self.dir / "bad.toml").write_text(slow.replace(old, new))
             refused(["--virtual", 4, "--cluster", self.dir / "bad.toml"], "bad.toml:", *says)
         for command in ["bench", "mlp", "--steps", 1], ["verify", "mlp"], ["plan", "show", "mlp"], ["pack", self.dir / "p"]:
-            self.refused(run(*command, "--virtual", 2), f"parallel.virtual is for trireme train; {command[0]} runs in real time", status=2)
-        self.refused(run("simulate", "mlp", "--virtual", 2), "parallel.virtual is for trireme train; simulate starts no ranks", status=2)
+            self.refused(run(*command, "--virtual", 2), "parallel.virtual", command[0])
+        self.refused(run("simulate", "mlp", "--virtual", 2), "parallel.virtual", "simulate")
         (self.dir / "c.toml").write_text(slow)
         for command in ["bench", "mlp", "--steps", 1], ["verify", "mlp"], ["plan", "show", "mlp"], ["pack", self.dir / "p"]:
-            self.refused(run(*command, "--cluster", self.dir / "c.toml"), "parallel.cluster is for trireme simulate and train --virtual", status=2)
+            self.refused(run(*command, "--cluster", self.dir / "c.toml"), "parallel.cluster", "--virtual")
         self.assertFalse((self.dir / "x/run").exists())
         self.assertNotIn("virtual", self.train("zero", *self.words, "--virtual", 0, "--run.max_steps", 1).stderr)
 
     @unittest.skipIf(mpiexec == "none", "no MPI")
     def test_a_launcher_is_refused(self):
         got = run("train", *self.words, "--virtual", 4, "--run.dir", self.dir / "run", ranks=2)
-        self.assertNotEqual(got.returncode, 0)
+        self.assertEqual(got.returncode, 2, got.stderr)
         said = [line for line in got.stderr.splitlines() if line.startswith("trireme: ")]
         self.assertEqual(len(said), 1, got.stderr)
-        self.assertIn("4 ranks in virtual time are threads of one process; start it without mpiexec or srun", said[0])
+        self.assertIn("parallel.virtual", said[0])
         self.assertFalse((self.dir / "run").exists())
 
 

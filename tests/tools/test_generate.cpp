@@ -214,27 +214,28 @@ TEST_CASE("rows of the vocabulary that no tokenizer has are never drawn") {
 
 TEST_CASE("prompts and options that make no sense are refused by name") {
   Module model = small_gpt2();
-  const auto refused = [&](const std::vector<Ids>& prompts, const GenerateOptions& o, const std::string& why) {
-    CHECK_THROWS_WITH(generate(model, prompts, o), contains(why));
+  const auto refused = [&](const std::vector<Ids>& prompts, const GenerateOptions& o, const std::string& value,
+                           ErrorKind kind = ErrorKind::usage) {
+    CHECK_THROWS_MATCHES(generate(model, prompts, o), Error, test::ErrorMatcher(kind, value));
   };
   const GenerateOptions fits{.context = positions};
-  refused({}, fits, "there are no prompts");
-  refused({{1}, {}}, fits, "prompt 1 is empty");
-  refused({Ids(17, 0)}, fits, "prompt 0 has 17 tokens, and the model sees 16 at a time");
-  refused({{1, vocabulary}}, fits, "row 0, token 1: id 11 lies outside [0, 11)");
-  refused({{1}, {2, -1, 3}}, fits, "row 1, token 1: id -1");
-  refused({{1}}, {.tokens = 0}, "0 tokens");
-  refused({{1}}, {.temperature = -0.1}, "temperature -0.1");
-  refused({{1}}, {.temperature = NAN}, "temperature nan");
-  refused({{1}}, {.top_k = -1}, "top_k -1");
-  for (const double p : {0.0, -1.0, 1.5}) refused({{1}}, {.top_p = p}, "outside (0, 1]");
-  refused({{1}}, {.context = 1}, "a context of 1");
-  refused({{1}}, {.vocabulary = -1}, "a vocabulary of -1");
-  refused({{1}}, {.samples = {0, 1}}, "2 sample numbers for 1 prompts");
+  refused({}, fits, "generate");
+  refused({{1}, {}}, fits, "prompt 1");
+  refused({Ids(17, 0)}, fits, "17");
+  refused({{1, vocabulary}}, fits, "11", ErrorKind::data);
+  refused({{1}, {2, -1, 3}}, fits, "-1", ErrorKind::data);
+  refused({{1}}, {.tokens = 0}, "tokens");
+  refused({{1}}, {.temperature = -0.1}, "-0.1");
+  refused({{1}}, {.temperature = NAN}, "nan");
+  refused({{1}}, {.top_k = -1}, "top_k");
+  for (const double p : {0.0, -1.0, 1.5}) refused({{1}}, {.top_p = p}, "top_p");
+  refused({{1}}, {.context = 1}, "context");
+  refused({{1}}, {.vocabulary = -1}, "vocabulary");
+  refused({{1}}, {.samples = {0, 1}}, "2");
   refused({{1, 2}}, {.tokens = 40, .context = 40}, "arch.positions");
-  CHECK_THROWS_WITH(draw_token(std::vector<double>{1, NAN}, {}, 0.5), contains("not finite"));
+  CHECK_ERROR(draw_token(std::vector<double>{1, NAN}, {}, 0.5), numerics, "generate");
   Module other = Sequential{Embedding(4, 3), Linear(3, 2), flatten};
-  CHECK_THROWS_WITH(generate(other, {{1}}, fits), contains("expected [samples, tokens, vocabulary]"));
+  CHECK_ERROR(generate(other, {{1}}, fits), usage, "generate", "[samples, tokens, vocabulary]");
 }
 
 }  // namespace test_generate

@@ -188,7 +188,7 @@ TEST_CASE("a last line cut short is told, and the next writer goes on before it;
   std::string edited = w.text;
   edited[edited.find("tensor=2") + 7] = '4';
   spill(w.ledger(), edited);
-  CHECK_THROWS_WITH(LedgerWriter(w.folder.path()), contains("ledger.jsonl:1: run runs/strong-r2-tensor/seed_0"));
+  CHECK_ERROR(LedgerWriter(w.folder.path()), data, "ledger.jsonl:1", "runs/strong-r2-tensor/seed_0");
   CHECK(slurp(w.ledger()) == edited);
 }
 
@@ -227,7 +227,7 @@ TEST_CASE("times are those of ISO 8601, to the millisecond") {
   }
   for (const char* wrong : {"", "2026", "2026-02-30T00:00:00.000Z", "2026-13-01T00:00:00.000Z",
                             "2026-11-25T24:00:00.000Z", "2026-11-25T17:41:46.123", "2026-11-25 17:41:46.123Z"})
-    CHECK_THROWS_WITH(unix_seconds(wrong), contains("is no time"));
+    CHECK_ERROR(unix_seconds(wrong), data, "ledger", 2026);
 }
 
 }  // namespace test_ledger

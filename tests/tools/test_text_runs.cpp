@@ -51,8 +51,8 @@ void check_same(const Run& run, const Run& serial) {
   for (const auto& [step, loss] : serial.losses) CHECK(std::abs(run.losses.at(step) - loss) < 1e-12 * loss);
   CHECK(std::abs(run.end.loss - serial.end.loss) < 1e-12 * serial.end.loss);
 }
-void refused(const TrainerOptions& options, const std::string& why) {
-  World::threads(1, [&](World& world) { CHECK_THROWS_WITH(Trainer({}, options, world), contains(why)); });
+void refused(const TrainerOptions& options, const std::string& value) {
+  World::threads(1, [&](World& world) { CHECK_ERROR(Trainer({}, options, world), usage, value); });
 }
 
 }  // namespace

@@ -115,7 +115,7 @@ TEST_CASE("random and Sobol points are functions of seed and number, and differ"
     CHECK(a->suggest().kind == Suggestion::Kind::done);
     CHECK(b->suggest().kind == Suggestion::Kind::start);
   }
-  CHECK_THROWS_WITH(make_algorithm(question("bayes").options, Space()), contains("there is no 'bayes'"));
+  CHECK_ERROR(make_algorithm(question("bayes").options, Space()), usage, "bayes");
 }
 
 TEST_CASE("TPE finds better points than random search", "[tune]") {

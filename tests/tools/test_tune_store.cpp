@@ -214,12 +214,12 @@ TEST_CASE("a trial that is killed too often has failed, and an edited ledger is 
   store.forgive(false);  // nothing has ever been reported
   const std::string path = folder / ledger_file, text = slurp(path);
   spill(path, "x" + text);
-  CHECK_THROWS_WITH(store.take(own_identity(), hash_of), contains("ledger.jsonl"));
+  CHECK_ERROR(store.take(own_identity(), hash_of), data, "ledger.jsonl");
   spill(path, text);
   std::filesystem::remove(folder / tune_file);
-  CHECK_THROWS_WITH(TuneStore(folder.path()), contains("it is not the folder of a search"));
+  CHECK_ERROR(TuneStore(folder.path()), file, "tune.db");
   spill(folder / tune_file, std::string(5000, 'x'));
-  CHECK_THROWS_WITH(TuneStore(folder.path()), contains("tune.db"));
+  CHECK_ERROR(TuneStore(folder.path()), file, "tune.db");
 }
 
 TEST_CASE("a process is known to have ended only where it can be known", "[tune]") {

@@ -2,6 +2,8 @@
 import sys
 import unittest
 
+# Exit statuses by the kind of an error: kernels/core/error.h.
+statuses = {"usage": 2, "data": 65, "file": 66, "device": 67, "communicator": 68, "numerics": 69, "out_of_memory": 70, "internal": 71}
 
 def main(arguments):
     done = unittest.main(argv=[sys.argv[0], *arguments], exit=False).result

@@ -18,8 +18,8 @@ std::vector<const ScalingFamily*> others(const ScalingTable& table, const Scalin
   for (const ScalingFamily& f : table.families)
     if (&f != &but && (leave_out == LeaveOut::family || but.submitter.empty() || f.submitter != but.submitter))
       all.push_back(&f);
-  check(all.size() >= 3, "simulate --backtest", "{}: {} other families to learn from, expected three or more", but.name,
-        all.size());
+  check(all.size() >= 3, ErrorKind::data, "simulate --backtest",
+        "{}: {} other families to learn from, expected three or more", but.name, all.size());
   return all;
 }
 
@@ -83,7 +83,7 @@ Backtest backtest(const ScalingTable& table, LeaveOut leave_out) {
   std::vector<const ScalingFamily*> asked;
   for (const ScalingFamily& f : table.families)
     if (has_predictions(f)) asked.push_back(&f);
-  check(!asked.empty(), "simulate --backtest",
+  check(!asked.empty(), ErrorKind::data, "simulate --backtest",
         "no family has three or more sizes: two calibrate, and there is nothing to predict");
   test.families.resize(asked.size());
   std::vector<std::exception_ptr> failed(asked.size());

@@ -41,7 +41,7 @@ class CsvReader {
         return ++at_, true;
       else if (quoted || c != '\r')
         fields.back() += c;
-      check(at_ + 1 < text_.size() || !quoted, "simulate --backtest", "{}",
+      check(at_ + 1 < text_.size() || !quoted, ErrorKind::data, "simulate --backtest", "{}",
             [&] { return place() + ": a quotation that begins in this row does not end"; });
     }
     return true;
@@ -69,9 +69,9 @@ Columns columns_of(const std::vector<std::string>& header, const std::string& pl
   for (const auto& each : known) {
     const std::string_view name = std::get<0>(each);
     const auto found = std::ranges::find(header, name);
-    check(found != header.end() || !std::get<2>(each), "simulate --backtest", "{}",
+    check(found != header.end() || !std::get<2>(each), ErrorKind::data, "simulate --backtest", "{}",
           [&] { return fmt::format("{}: there is no column {}; {}", place, name, scaling_columns()); });
-    check(std::ranges::count(header, name) < 2, "simulate --backtest", "{}",
+    check(std::ranges::count(header, name) < 2, ErrorKind::data, "simulate --backtest", "{}",
           [&] { return fmt::format("{}: column {} stands there twice", place, name); });
     if (found != header.end()) *std::get<1>(each) = static_cast<int>(found - header.begin());
   }
@@ -90,7 +90,7 @@ double number(const std::string& text, std::string_view column, bool whole, cons
   double value = 0;
   const bool good = parse_number(text, value) && std::isfinite(value) && value > 0 && value < 1e9 &&
                     (!whole || value == std::floor(value));
-  check(good, "simulate --backtest", "{}", [&] {
+  check(good, ErrorKind::data, "simulate --backtest", "{}", [&] {
     return fmt::format("{}: {} is '{}', expected a {} above 0; {}", at.place(), column, shown(text),
                        whole ? "whole number" : "number", scaling_columns());
   });
@@ -125,14 +125,14 @@ std::string_view scaling_columns() {
 ScalingTable parse_scaling_table(std::string_view text, const std::string& name) {
   CsvReader csv(text, name);
   std::vector<std::string> header, row;
-  check(csv.next(header), "simulate --backtest", "{}",
+  check(csv.next(header), ErrorKind::data, "simulate --backtest", "{}",
         [&] { return fmt::format("{} is empty; {}", name, scaling_columns()); });
   const Columns column = columns_of(header, csv.place());
   ScalingTable table;
   std::map<std::string, std::size_t> known;
   std::vector<ScalingFamily> families;
   while (csv.next(row)) {
-    check(row.size() == header.size(), "simulate --backtest", "{}", [&] {
+    check(row.size() == header.size(), ErrorKind::data, "simulate --backtest", "{}", [&] {
       return fmt::format("{}: {} fields, and the first line has {}", csv.place(), row.size(), header.size());
     });
     const std::string& family = row[column.family];
@@ -156,7 +156,7 @@ ScalingTable parse_scaling_table(std::string_view text, const std::string& name)
       table.families.push_back(std::move(family));
     else
       table.left_out += static_cast<int>(family.rows.size());
-  check(!table.families.empty(), "simulate --backtest", "{}",
+  check(!table.families.empty(), ErrorKind::data, "simulate --backtest", "{}",
         [&] { return fmt::format("{} has no family of two or more sizes; {}", name, scaling_columns()); });
   return table;
 }

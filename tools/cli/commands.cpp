@@ -37,7 +37,7 @@ std::string load_weights(Parameters& parameters, const std::string& run, const s
     return weights;
   }
   auto loaded = load_latest(run, parameters, nullptr);
-  check(loaded.has_value(), "checkpoint", "{}/checkpoints holds no usable checkpoint", run);
+  check(loaded.has_value(), ErrorKind::data, "checkpoint", "{}/checkpoints holds no usable checkpoint", run);
   if (!loaded->note.empty()) std::fprintf(stderr, "%s\n", loaded->note.c_str());
   return loaded->path;
 }

@@ -89,8 +89,8 @@ void check_model_name(const TrainerOptions& c) {
 }
 
 TrainerOptions run_config(const std::string& run) {
-  check(fs::is_regular_file(run + "/config.toml"), "run directory", "{} has no config.toml: it is not a run directory",
-        run);
+  check(fs::is_regular_file(run + "/config.toml"), ErrorKind::file, "run directory",
+        "{} has no config.toml: it is not a run directory", run);
   TrainerOptions options;
   load_config(options, run + "/config.toml", OldNames::read);
   check(std::ranges::any_of(models(), [&](const ModelRow& row) { return row.name == options.model; }), "run directory",
@@ -99,14 +99,15 @@ TrainerOptions run_config(const std::string& run) {
 }
 
 TrainerOptions resume_config(const std::string& run) {
-  check(fs::is_directory(run + "/checkpoints"), "resume", "{} holds no checkpoints; train without --resume first", run);
+  check(fs::is_directory(run + "/checkpoints"), ErrorKind::file, "resume",
+        "{} holds no checkpoints; train without --resume first", run);
   TrainerOptions options;
   if (fs::exists(run + "/config.toml")) {
     options = run_config(run);
   } else {
     const auto found = find_latest(run);
-    check(found && !found->state.config.empty(), "resume", "{} has no config.toml, and no checkpoint that holds one",
-          run);
+    check(found && !found->state.config.empty(), ErrorKind::file, "resume",
+          "{} has no config.toml, and no checkpoint that holds one", run);
     parse_config(options, found->state.config, found->path + "/manifest.json", OldNames::read);
   }
   options.run.max_steps = 0, options.run.time_limit = 0, options.run.fault = "";

@@ -116,8 +116,9 @@ void DescribedPlan::set_rows(Index asked) {
   const double share = each * static_cast<double>(rows) / static_cast<double>(first_rows);
   if (profile) {
     beside = costs_at(*profile, rows);
-    check(beside.parts.size() == parts.size(), "profile", "{} has {} parts of {}, which has {}: measure it anew", cost,
-          beside.parts.size(), profile->model, parts.size());
+    check(beside.parts.size() == parts.size(), ErrorKind::data, "profile",
+          "{} has {} parts of {}, which has {}: measure it anew", cost, beside.parts.size(), profile->model,
+          parts.size());
   }
   const auto counted = [&](Index n) { return count_costs(model.chain, model.parameters, model.input(n), flops); };
   const auto costs =
@@ -276,7 +277,7 @@ void write_file(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
   file << text;
   file.close();
-  check(file.good(), "plan", "cannot write {}", path);
+  check(file.good(), ErrorKind::file, "plan", "cannot write {}", path);
   fmt::print("written: {}\n", path);
 }
 

@@ -40,7 +40,7 @@ LanguageModel of_run(const GenerateCommand& c) {
   const TrainerOptions config = run_config(run);
   check(model_row(config.model).text, "generate", "{} is a run of {}, which is no language model", run, config.model);
   const std::string kept = run + "/" + tokenizer_file;
-  check(fs::exists(kept) || !c.tokenizer.empty(), "generate",
+  check(fs::exists(kept) || !c.tokenizer.empty(), ErrorKind::file, "generate",
         "{} has no {}: it was trained on token files, whose tokenizer nobody knows; name it by --tokenizer", run,
         tokenizer_file);
   const ModelOptions shape = text_run_options(config, run);
@@ -90,7 +90,7 @@ LanguageModel language_model(const GenerateCommand& c) {
   if (c.run.empty()) return by_name(c);
   if (!c.model.empty()) throw OptionError("generate: --model is for weights without a run directory");
   const bool is_run = fs::exists(c.run + "/config.toml") || fs::exists(c.run + "/manifest.json");
-  check(is_run || fs::exists(c.run + "/config.json"), "generate",
+  check(is_run || fs::exists(c.run + "/config.json"), ErrorKind::file, "generate",
         "{} is neither a run directory (config.toml) nor a checkpoint (manifest.json) nor a folder of Hugging Face's "
         "(config.json)",
         c.run);

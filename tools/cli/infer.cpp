@@ -59,15 +59,16 @@ InferencePlan plan_under_way(const Json& there, const InferenceSubject& s, const
   } catch (const Json::exception&) { passes.clear(); }
   check(passes.size() > 1 && passes.front() == 0 && passes.back() == s.net->layers() &&
             std::ranges::adjacent_find(passes, std::greater_equal<>()) == passes.end() && std::ranges::min(tile) > 0,
-        "infer", "{} is damaged: remove it and {}.partial to begin anew", folder, c.out);
+        ErrorKind::data, "infer", "{} is damaged: remove it and {}.partial to begin anew", folder, c.out);
   const TileGrid grid(s.net->output(), limits.tile, s.net->granularity());
   check(
       limits.tile == Extents{0, 0, 0} || grid.tile() == tile, "infer",
       "{} holds tiles of {}: go on with these (--tile auto), or remove the folder and {}.partial", folder,
       [&] { return shape_text(tile, s.whole.rank() - 2); }, c.out);
   const InferencePlan plan = predict(*s.net, InferenceWay::tiles, tile, passes, division);
-  check(plan.memory <= memory, "infer", "{} holds tiles that take {:.1f} MiB, more than the {:.1f} MiB that there are",
-        folder, plan.memory / 1048576, memory / 1048576);
+  check(plan.memory <= memory, ErrorKind::out_of_memory, "infer",
+        "{} holds tiles that take {:.1f} MiB, more than the {:.1f} MiB that there are", folder, plan.memory / 1048576,
+        memory / 1048576);
   return plan;
 }
 
@@ -343,8 +344,8 @@ int infer_command(int argc, char** argv, InferCommand c) {
   if (c.parts > 1 && c.way == "auto") limits.way = "tiles";
   const std::string folder = c.out + ".tiles";
   const Json there = c.out.empty() ? parse_json("") : TileJournal::about(folder);
-  check(!c.join || there.is_object(), "infer", "there is no {}, where parts note their tiles: start them first",
-        folder);
+  check(!c.join || there.is_object(), ErrorKind::file, "infer",
+        "there is no {}, where parts note their tiles: start them first", folder);
   const Division division = division_of(mesh, axes, nullptr);
   const PlanRates rates = rates_for(s, c, mesh);
   const auto planned = [&](double memory) {

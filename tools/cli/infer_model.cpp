@@ -38,14 +38,14 @@ namespace {
 int spatial_axes(const SafetensorsFile& file, const std::string& path) {
   int most = 0;
   for (const NamedTensor& t : file.tensors) most = std::max(most, t.tensor.rank());
-  check(most == 4 || most == 5, "infer", "{} has no filters of two or three spatial axes, as models over volumes have",
-        path);
+  check(most == 4 || most == 5, ErrorKind::data, "infer",
+        "{} has no filters of two or three spatial axes, as models over volumes have", path);
   return most - 2;
 }
 
 const Tensor& tensor_of(const SafetensorsFile& file, const std::string& name, const std::string& path) {
   const Tensor* t = file.find(name);
-  check(t != nullptr, "infer", "{} has no '{}': it is of another model", path, name);
+  check(t != nullptr, ErrorKind::data, "infer", "{} has no '{}': it is of another model", path, name);
   return *t;
 }
 
@@ -53,7 +53,7 @@ Module msd_of(const SafetensorsFile& file, const InferCommand& c, ModelOptions o
   MsdOptions net;
   const Tensor& first = tensor_of(file, "dense.0.weight", c.weights);
   net.width = first.dim(0);
-  check(first.rank() == o.input.rank() + 1 && first.dim(1) == o.input[-1], "infer",
+  check(first.rank() == o.input.rank() + 1 && first.dim(1) == o.input[-1], ErrorKind::data, "infer",
         "the network's first filter is {}, the volume has {} channels", first.shape(), o.input[-1]);
   for (net.depth = 0; file.find(fmt::format("dense.{}.weight", net.depth)) != nullptr;) ++net.depth;
   if (!c.dilations.empty()) net.dilations = numbers_of("--dilations", c.dilations, 10000);
@@ -74,7 +74,7 @@ Module named_model(const SafetensorsFile& file, const InferCommand& c, ModelOpti
   }
   Module model = row.make(o);
   const std::vector<NamedState> states = named_tensors(model);
-  check(!states.empty(), "infer", "{} has no weights", c.model);
+  check(!states.empty(), ErrorKind::data, "infer", "{} has no weights", c.model);
   o.classes = tensor_of(file, states.back().name, c.weights).dim(0);
   return row.make(o);
 }
@@ -112,7 +112,7 @@ void complete_from_run(InferCommand& c) {
     c.model = config.model;
     if (c.weights.empty()) {
       const auto newest = find_latest(c.run);
-      check(newest.has_value(), "infer", "{} has no checkpoint", c.run);
+      check(newest.has_value(), ErrorKind::file, "infer", "{} has no checkpoint", c.run);
       c.weights = newest->path + "/model.safetensors";
     }
     if (!c.mean) c.mean = config.data.mean;

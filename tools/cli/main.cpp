@@ -66,7 +66,7 @@ int after_output(int status) {
   if (status == 0)
     std::fprintf(stderr, "trireme: standard output: what was printed could not be written: %s\n",
                  std::strerror(errno != 0 ? errno : EIO));
-  return status == 0 ? 1 : status;
+  return status == 0 ? trireme::exit_status(trireme::ErrorKind::file) : status;
 }
 
 }  // namespace
@@ -75,11 +75,8 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit then is an error with a path, not a death
   try {
     return after_output(trireme::CommandLine(argc, argv).run());
-  } catch (const trireme::OptionError& e) {
-    std::fprintf(stderr, "trireme: %s\n", e.what());
-    return 2;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "trireme: %s\n", e.what());
-    return 1;
+    return trireme::exit_status(trireme::current_kind());
   }
 }

@@ -227,7 +227,7 @@ int plan_search(int argc, char** argv, const TrainerOptions& config, const Searc
     const RankedStrategy& r = *found.nearest;
     const auto [use, bytes] = largest_use(r.memory);
     fail(
-        "search",
+        ErrorKind::out_of_memory, "search",
         "nothing fits: the nearest, --mesh {} --strategy \"{}\"{}, needs {} bytes of a rank, {} more than it may hold; "
         "most are {} ({} bytes)",
         to_string(r.mesh), r.strategy, r.candidate.recompute ? " --recompute true" : "", r.memory.total(),

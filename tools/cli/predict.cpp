@@ -42,10 +42,12 @@ class Files final : public EncodedSource {
 
 std::vector<std::string> read_lines(const std::string& path) {
   std::ifstream in(path);
-  check(in.good(), "predict", "{} cannot be read: give a file with the name of one class per line", path);
+  check(in.good(), ErrorKind::file, "predict", "{} cannot be read: give a file with the name of one class per line",
+        path);
   std::vector<std::string> lines;
   for (std::string line; std::getline(in, line);) lines.push_back(line.substr(0, line.find_last_not_of('\r') + 1));
-  check(!lines.empty(), "predict", "{} has no names: give a file with the name of one class per line", path);
+  check(!lines.empty(), ErrorKind::data, "predict", "{} has no names: give a file with the name of one class per line",
+        path);
   return lines;
 }
 
@@ -115,11 +117,11 @@ bool in_colour(const Tensor& rgb) {
 
 /// A picture of another kind than the model knows is refused: its answer would mean little.
 Tensor small_picture(const std::string& path, const Shape& in, bool gray) {
-  check(in[2] != 1 || gray || !in_colour(read_image(path, 3)), "predict",
+  check(in[2] != 1 || gray || !in_colour(read_image(path, 3)), ErrorKind::data, "predict",
         "{} is in colour; this model knows grey images of {} x {}: --gray makes it one", path, in[0], in[1]);
   const Tensor image = read_image(path, static_cast<int>(in[2]));
   const double stretch = static_cast<double>(image.dim(0) * in[1]) / static_cast<double>(image.dim(1) * in[0]);
-  check(stretch >= 0.5 && stretch <= 2, "predict",
+  check(stretch >= 0.5 && stretch <= 2, ErrorKind::data, "predict",
         "{} is {} x {}; this model knows images of {} x {}, to which it would be squeezed: crop it first", path,
         image.dim(0), image.dim(1), in[0], in[1]);
   return resize(image, in[0], in[1]);
@@ -171,8 +173,8 @@ int predict(const PredictOptions& options) {
   const Shape& in = s.options.input;
   if (options.gray && in[2] != 1)
     throw OptionError(fmt::format("--gray is for models of grey images, this takes {}", in));
-  check(s.names.empty() || std::ssize(s.names) == s.options.classes, "predict", "{} names {} classes, the model has {}",
-        options.labels, s.names.size(), s.options.classes);
+  check(s.names.empty() || std::ssize(s.names) == s.options.classes, ErrorKind::data, "predict",
+        "{} names {} classes, the model has {}", options.labels, s.names.size(), s.options.classes);
   for (const std::string& image : options.images) {
     std::error_code none;
     if (std::filesystem::equivalent(options.npy, image, none))
@@ -194,7 +196,7 @@ int predict(const PredictOptions& options) {
     convert(pixels_of(s, options, i), x.data<std::byte>());
     const Tensor logits = model(x.to(device).to(dtype)).to(dtype == DType::f64 ? dtype : DType::f32);
     const std::vector<double> p = (options.logits ? logits : softmax(logits)).to_vector();
-    check(std::ranges::all_of(p, [](double value) { return std::isfinite(value); }), "predict",
+    check(std::ranges::all_of(p, [](double value) { return std::isfinite(value); }), ErrorKind::numerics, "predict",
           "{}: the model's answer is not finite, as after a training that diverged", image);
     if (options.npy.empty())
       fmt::print("{}\n", answer(image, p, s, options));

@@ -71,7 +71,7 @@ int submit(const TuneCommand& c) {
   Job job({"sbatch", script});
   while (!job.poll()) (void)next_signal(0.1);
   const int status = job.status();
-  check(status == 0, "tune", "sbatch {} ended with status {}: submit it by hand", script, status);
+  check(status == 0, ErrorKind::file, "tune", "sbatch {} ended with status {}: submit it by hand", script, status);
   return 0;
 }
 

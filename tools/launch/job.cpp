@@ -130,7 +130,7 @@ int run_quietly(const std::vector<std::string>& command) {
 
 Job::Job(std::vector<std::string> command, bool quiet) : quiet_(quiet) {
   int ends[2], told[2];
-  check(::pipe2(ends, O_CLOEXEC) == 0 && ::pipe2(told, O_CLOEXEC) == 0, "launch", "no pipe: {}",
+  check(::pipe2(ends, O_CLOEXEC) == 0 && ::pipe2(told, O_CLOEXEC) == 0, ErrorKind::file, "launch", "no pipe: {}",
         [&] { return std::strerror(errno); });
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
   errors_ = ends[0];
@@ -143,7 +143,8 @@ Job::Job(std::vector<std::string> command, bool quiet) : quiet_(quiet) {
   if (child_ > 0 && ::read(told[0], &why, sizeof why) == 0) why = 0;
   ::close(told[0]);
   if (why != 0) ::close(errors_);
-  check(why == 0, "launch", "{} could not be started: {}", command[0], [&] { return std::strerror(why); });
+  check(why == 0, ErrorKind::file, "launch", "{} could not be started: {}", command[0],
+        [&] { return std::strerror(why); });
 }
 
 Job::~Job() {

@@ -49,7 +49,15 @@ std::string ended_by(const std::vector<std::string>& command, int status) {
   if (command[0] == "mpiexec" && status > 0 && status < 32)  // it does not tell the two from each other
     return fmt::format("a rank ended with status {0}, or by signal {0} ({1})", status, ::strsignal(status));
   return status > 128 && status <= 192 ? fmt::format("ended by signal {} ({})", status - 128, ::strsignal(status - 128))
-                                       : fmt::format("ended with status {}", status);
+         : kind_of_status(status)
+             ? fmt::format("ended with status {}, an error of the kind {}", status, name_of(*kind_of_status(status)))
+             : fmt::format("ended with status {}", status);
+}
+
+/// Whether another attempt may do better than one that has ended so: kernels/core/error.h says for which kinds.
+bool may_pass(int status) {
+  const std::optional<ErrorKind> kind = kind_of_status(status);
+  return kind != ErrorKind::usage && kind != ErrorKind::data && kind != ErrorKind::numerics;
 }
 
 /// One attempt: passes signals on, and ends a job that does not follow them, or of which a process has ended alone.
@@ -101,6 +109,7 @@ Json json_of(const Attempt& a, std::int64_t step) {
             {"status", a.status},
             {"step", step}};
   if (!a.reason.empty()) json["reason"] = a.reason;
+  if (const auto kind = kind_of_status(a.status)) json["kind"] = name_of(*kind);
   return json;
 }
 
@@ -182,12 +191,13 @@ int supervise(const LaunchOptions& options) {
     attempts.push_back(json_of(last, saved_step(options.run_dir)));
     if (last.status == 0) status = 0, exit = "finished";
     if (last.status == 85) status = 85, exit = "preempted";
-    if (last.status == 2) status = 2, exit = last.reason;
+    if (!may_pass(last.status)) status = last.status, exit = last.reason;
     if (last.signal != 0) status = 128 + last.signal, exit = last.reason;
     if (!exit.empty()) break;
     say(fmt::format("failed after {:.1f} s, checkpoint of step {}: {}", last.seconds, saved_step(options.run_dir),
                     last.reason));
     if (restarts == options.max_restarts) {
+      if (kind_of_status(last.status)) status = last.status;
       exit = fmt::format("gave up after {} restarts: {}", restarts, last.reason);
       break;
     }

@@ -24,9 +24,11 @@ std::vector<std::string> command_of(const LaunchOptions&, const std::vector<Host
 /// The hosts of these that answer: this one, and those on which the remote shell (HYDRA_LAUNCHER_EXEC, else ssh) runs a
 /// command within 5 s.
 std::vector<Host> reachable(const std::vector<Host>&);
-/// Runs it until it is finished (returns 0), has been asked to stop and saved (85), has refused its settings (2), or
-/// has failed more than max_restarts times (1); a second SIGINT ends all at once (130). No process of the job is left
-/// on this host. Writes RUN_DIR/result.json: what the training wrote, with "exit", "restarts" and "attempts".
+/// Runs it until it is finished (returns 0), has been asked to stop and saved (85), or has failed. It starts the job
+/// again, at most max_restarts times, unless the exit status is that of a kind of error that another attempt cannot
+/// cure (kernels/core/error.h). Returns the last attempt's status where it is that of a kind, else 1. A second SIGINT
+/// ends all at once (130). No process of the job is left on this host. Writes RUN_DIR/result.json: what the training
+/// wrote, with "exit", "restarts" and "attempts", of which each has its "status" and, for an error, its "kind".
 int supervise(const LaunchOptions&);
 
 }  // namespace trireme

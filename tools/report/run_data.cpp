@@ -64,7 +64,7 @@ void read_budget(RunData& run, const std::string& path) {
 
 void read_trace(RunData& run, const std::string& path) {
   const Json trace = parse_json(read_text(path, most));
-  check(trace.is_object() && trace.contains("traceEvents"), "report", "it is not a trace");
+  check(trace.is_object() && trace.contains("traceEvents"), ErrorKind::data, "report", "it is not a trace");
   std::map<std::pair<int, int>, std::string> lanes;
   std::vector<std::pair<double, double>> steps;  // of rank 0
   for (const Json& e : trace["traceEvents"]) {
@@ -99,14 +99,14 @@ void read_log(RunData& run, const std::string& path) {
 RunData read_run(const std::string& path) {
   RunData run;
   run.path = path;
-  check(fs::exists(path + "/config.toml"), "report", "{} is not a run directory: there is no {}/config.toml", path,
-        path);
+  check(fs::exists(path + "/config.toml"), ErrorKind::file, "report",
+        "{} is not a run directory: there is no {}/config.toml", path, path);
   run.name = fs::path(fs::absolute(path)).lexically_normal().filename().string();
   if (run.name.empty()) run.name = fs::path(fs::absolute(path)).lexically_normal().parent_path().filename().string();
   read_part(run, "config.toml", [&](const std::string& p) { run.settings = read_own_toml(read_text(p, 1 << 20)); });
   read_part(run, "environment.json", [&](const std::string& p) {
     const Json all = parse_json(read_text(p, 1 << 20));
-    check(all.is_object(), "report", "it is no JSON object");
+    check(all.is_object(), ErrorKind::data, "report", "it is no JSON object");
     for (const auto& [key, value] : all.items()) run.environment[key] = text_of(value);
   });
   read_part(run, "result.json", [&](const std::string& p) {

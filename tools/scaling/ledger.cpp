@@ -87,7 +87,7 @@ double unix_seconds(const std::string& time) {
   const std::chrono::year_month_day day{std::chrono::year(y), std::chrono::month(static_cast<unsigned>(mo)),
                                         std::chrono::day(static_cast<unsigned>(d))};
   check(got == 6 && time.ends_with('Z') && day.ok() && h >= 0 && h < 24 && mi >= 0 && mi < 60 && s >= 0 && s < 61,
-        "ledger", "'{:.40}' is no time such as 2026-11-25T17:41:46.123Z", time);
+        ErrorKind::data, "ledger", "'{:.40}' is no time such as 2026-11-25T17:41:46.123Z", time);
   const auto days = std::chrono::sys_days(day).time_since_epoch().count();
   return static_cast<double>(days) * 86400 + h * 3600 + mi * 60 + s;
 }
@@ -191,16 +191,17 @@ std::vector<LedgerEntry> open_runs(const std::vector<LedgerEntry>& entries) {
 
 LedgerWriter::LedgerWriter(const std::string& directory) : directory_(directory) {
   const LedgerReader read(directory);
-  check(read.is_continuable(), "ledger", "{}/{} does not verify, and nothing is added to it: {}", directory,
-        ledger_file, [&] { return fmt::format("{}", fmt::join(read.faults(), "; ")); });
+  check(read.is_continuable(), ErrorKind::data, "ledger", "{}/{} does not verify, and nothing is added to it: {}",
+        directory, ledger_file, [&] { return fmt::format("{}", fmt::join(read.faults(), "; ")); });
   const std::string path = directory + "/" + ledger_file;
   const bool is_new = !fs::exists(path);
   file_ = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
-  check(file_ >= 0, "ledger", "cannot write {}: {}", path, [&] { return std::strerror(errno); });
+  check(file_ >= 0, ErrorKind::file, "ledger", "cannot write {}: {}", path, [&] { return std::strerror(errno); });
   if (is_new) sync_directory(directory);
   if (read.torn_bytes() > 0) {
     const auto whole = static_cast<off_t>(fs::file_size(path) - read.torn_bytes());
-    check(::ftruncate(file_, whole) == 0, "ledger", "cannot cut {}: {}", path, [&] { return std::strerror(errno); });
+    check(::ftruncate(file_, whole) == 0, ErrorKind::file, "ledger", "cannot cut {}: {}", path,
+          [&] { return std::strerror(errno); });
   }
   if (read.entries().empty()) return;
   number_ = read.entries().back().number, head_ = read.head();
@@ -223,8 +224,8 @@ LedgerEntry LedgerWriter::append(LedgerEntry e) {
   std::size_t done = 0;
   for (ssize_t part; done < line.size(); done += static_cast<std::size_t>(part))
     if ((part = ::write(file_, line.data() + done, line.size() - done)) <= 0) break;
-  check(done == line.size() && ::fsync(file_) == 0, "ledger", "cannot write {}/{}: {}", directory_, ledger_file,
-        [&] { return std::strerror(errno); });
+  check(done == line.size() && ::fsync(file_) == 0, ErrorKind::file, "ledger", "cannot write {}/{}: {}", directory_,
+        ledger_file, [&] { return std::strerror(errno); });
   number_ = e.number, head_ = e.hash;
   replace_file(directory_ + "/" + ledger_head_file, fmt::format("{} {}\n", number_, head_));
   return e;

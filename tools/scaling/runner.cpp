@@ -220,7 +220,7 @@ class Runner {
     const double rest = estimate(ledger, cells_, todo(options_.directory, study_, first_seed_, cells_, ledger));
     say(fmt::format("{}, {}: {} after {:.1f} s{}{}", place, e.run, e.status, e.seconds,
                     e.why.empty() ? "" : ": " + e.why, rest > 0 ? "; some " + duration(rest) + " are left" : ""));
-    check(e.status != "failed" || (e.why != ended_by(126) && e.why != ended_by(127)), "scaling",
+    check(e.status != "failed" || (e.why != ended_by(126) && e.why != ended_by(127)), ErrorKind::file, "scaling",
           "{} cannot be started any more, and nothing more is run: was it, or a library of it, replaced?", command[0]);
     return !asked && e.status != "interrupted";
   }

@@ -270,7 +270,8 @@ StudyQuestion parse_study(const std::string& toml, const std::string& source) {
 
 StudyQuestion read_study(const std::string& directory) {
   const std::string path = directory + "/" + study_file;
-  check(fs::is_regular_file(path), "study", "{} has no {}: it is not the directory of a study", directory, study_file);
+  check(fs::is_regular_file(path), ErrorKind::file, "study", "{} has no {}: it is not the directory of a study",
+        directory, study_file);
   return parse_study(read_settings(path), path);
 }
 

@@ -18,9 +18,9 @@ std::string kept_table(const std::string& path) {
   if (!std::filesystem::exists(path)) return "";
   const std::string text = read_text(path, std::size_t{1} << 20);
   try {
-    check(!AlgorithmTable::of_text(text).rows.empty(), "algorithms", "there are no lines");
+    check(!AlgorithmTable::of_text(text).rows.empty(), ErrorKind::data, "algorithms", "there are no lines");
   } catch (const Error& e) {
-    fail("resume", "cannot use {}: {}; mend it, or remove it to measure anew", path, e.what());
+    fail(ErrorKind::data, "resume", "cannot use {}: {}; mend it, or remove it to measure anew", path, e.what());
   }
   return text;
 }

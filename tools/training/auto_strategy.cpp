@@ -55,7 +55,7 @@ Choice searched(StrategySearch& search, const TrainerOptions& options, const Str
   const SearchResult found = search.search(q);
   check(found.candidates > 0, "parallel.strategy auto", "{}",
         [&] { return none_in_words(options, search.space(), q); });
-  check(!found.ranked.empty(), "parallel.strategy auto",
+  check(!found.ranked.empty(), ErrorKind::out_of_memory, "parallel.strategy auto",
         "nothing that was looked at can run; what comes nearest needs {:.2f} GB of a rank's {:.2f}",
         found.nearest ? static_cast<double>(found.nearest->memory.total()) / 1e9 : 0.0,
         static_cast<double>(q.memory) / 1e9);
@@ -95,7 +95,7 @@ void choose_strategy(TrainerOptions& options, const TrainerInput& given, World& 
     return agreed = parse_json(broadcast_text(world.comm(), json_text(mine), 0));
   };
   const auto adopt = [&] {
-    check(!agreed.contains("error"), "parallel.strategy auto", "{}",
+    check(!agreed.contains("error"), ErrorKind{agreed.value("kind", 0)}, "parallel.strategy auto", "{}",
           [&] { return agreed["error"].get<std::string>(); });
     options.parallel.mesh = agreed["mesh"], options.parallel.strategy = agreed["strategy"];
   };
@@ -105,7 +105,7 @@ void choose_strategy(TrainerOptions& options, const TrainerInput& given, World& 
       Console console(false, options.run.progress, options.run.log_seconds, options.run.log_format == "json");
       for (const std::string& line : choice.said) console.log(line);
       return Json{{"mesh", choice.mesh}, {"strategy", choice.strategy}};
-    } catch (const Error& e) { return Json{{"error", e.what()}}; }
+    } catch (const Error& e) { return Json{{"error", e.what()}, {"kind", static_cast<int>(e.kind())}}; }
   };
   if (const auto kept = world.main() ? kept_choice(options, world.size()) : std::nullopt;
       agree(kept ? as_json([&] { return *kept; }) : Json{}).contains("mesh"))

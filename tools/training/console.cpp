@@ -81,7 +81,8 @@ void Console::result(const std::string& line) {
 }
 
 void Console::check_results() const {
-  check(failed_ == 0, "standard output", "results could not be written: {}", [&] { return std::strerror(failed_); });
+  check(failed_ == 0, ErrorKind::file, "standard output", "results could not be written: {}",
+        [&] { return std::strerror(failed_); });
 }
 
 void Console::progress(const std::string& label, std::int64_t done, std::int64_t total, const std::string& tail) {

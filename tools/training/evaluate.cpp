@@ -73,7 +73,8 @@ void check_ignored(const std::vector<Index>& labels, const Loss& loss, const Dat
   for (const Index label : labels) {
     const bool ignored = label < 0 || (loss && loss.ignored() && loss.ignored()(Tensor::from({label})) == 1);
     check(
-        ignored, "evaluate", "{} has a label {}, and {} classes", [&] { return data.name(); }, label, data.classes());
+        ignored, ErrorKind::data, "evaluate", "{} has a label {}, and {} classes", [&] { return data.name(); }, label,
+        data.classes());
   }
 }
 
@@ -137,7 +138,8 @@ Evaluation evaluate(Module& model, const Dataset& data, World& world, const Eval
   }
   const int share = loader.options().shard.rank;
   const MetricState all = sum_over_ranks(counts, share, world), losses = sum_over_ranks(loss.state(), share, world);
-  check(all.samples == data->size(), "evaluate", "counted {} of the {} samples", all.samples, data->size());
+  check(all.samples == data->size(), ErrorKind::internal, "evaluate", "counted {} of the {} samples", all.samples,
+        data->size());
   sum_over_ranks(metrics, share, world);
   Evaluation found{.correct = all.count(0),
                    .in_top5 = all.count(1),

@@ -71,7 +71,8 @@ EventFile::EventFile(const std::string& directory, std::optional<std::int64_t> r
   const std::int64_t seconds = later_than_all(directory, static_cast<std::int64_t>(now()));
   path_ = fmt::format("{}/{}{:010}.{}", directory, prefix, seconds, simulated_ ? "virtual" : host_and_process());
   file_.reset(std::fopen(path_.c_str(), "wbx"));
-  check(file_ != nullptr, "events", "cannot create {}: {}", path_, [&] { return std::strerror(errno); });
+  check(file_ != nullptr, ErrorKind::file, "events", "cannot create {}: {}", path_,
+        [&] { return std::strerror(errno); });
   write(Protobuf().text(3, "brain.Event:2"));
   if (resumed) write(Protobuf().integer(2, *resumed).message(7, Protobuf().integer(1, 1)));  // SessionLog { START }
   flush();
@@ -101,7 +102,7 @@ void EventFile::tick() {
 void EventFile::flush() {
   flushed_ = Clock::now();
   const bool ok = std::fwrite(pending_.data(), 1, pending_.size(), file_.get()) == pending_.size();
-  check(ok && std::fflush(file_.get()) == 0, "events", "cannot write {}: {}", path_,
+  check(ok && std::fflush(file_.get()) == 0, ErrorKind::file, "events", "cannot write {}: {}", path_,
         [&] { return std::strerror(errno); });
   pending_.clear();
 }

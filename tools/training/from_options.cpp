@@ -43,9 +43,9 @@ Device make_device(const TrainerOptions& c, int local_rank) {
     fail("device", "{}", [&] { return unknown_name(c.device, {"auto", "cpu", "cuda", "cuda:0"}); });
   const Backend& gpus = open_backend(DeviceKind::cuda);
   if (c.device == "auto" && gpus.devices == 0) return refuse_f16(cpu());
-  check(gpus.devices > 0, "device", "there is no GPU to use: {}", gpus.absent);
-  check(!given || wanted < gpus.devices, "device", "there is no {}; this machine has {} GPU{}", c.device, gpus.devices,
-        gpus.devices == 1 ? "" : "s");
+  check(gpus.devices > 0, ErrorKind::device, "device", "there is no GPU to use: {}", gpus.absent);
+  check(!given || wanted < gpus.devices, ErrorKind::device, "device", "there is no {}; this machine has {} GPU{}",
+        c.device, gpus.devices, gpus.devices == 1 ? "" : "s");
   set_f32_product(c.dtype == "tf32" ? MatmulPrecision::tf32 : MatmulPrecision::highest);
   set_deterministic(c.deterministic);
   return cuda(wanted % gpus.devices);

@@ -76,7 +76,8 @@ void inject_fault(const std::string& fault, World& world, std::int64_t step, int
   } else if (what == "sleep") {
     std::this_thread::sleep_for(std::chrono::hours(24));
   } else {
-    check(signal != std::end(signals), "run.fault", "injected on rank {} before step {}", rank, at);
+    check(signal != std::end(signals), ErrorKind::internal, "run.fault", "injected on rank {} before step {}", rank,
+          at);
     ::pthread_kill(::pthread_self(), signal->second);
   }
 }

@@ -65,8 +65,9 @@ void compare_replicas(Step& step, World& world, std::int64_t number) {
     std::map<std::size_t, std::string> wrong;
     for (const auto& [value, ranks] : by_digest)
       if (2 * most <= holders || ranks.size() < most) wrong.insert(ranks.begin(), ranks.end());
-    fail(fmt::format("step {}", number), "the weights of {} are not those of the other {} that hold the same: {}",
-         names(wrong), holders > wrong.size() ? fmt::format("{} ranks", holders - wrong.size()) : "ranks",
+    fail(ErrorKind::internal, fmt::format("step {}", number),
+         "the weights of {} are not those of the other {} that hold the same: {}", names(wrong),
+         holders > wrong.size() ? fmt::format("{} ranks", holders - wrong.size()) : "ranks",
          2 * most <= holders ? "there is no majority that tells who is wrong"
                              : "a fault of memory or of a processor there; go on from the last checkpoint without it");
   }

@@ -90,11 +90,11 @@ bool goes_on(const TrainerOptions& options) {
 }
 
 ResumePoint find_resume_point(const TrainerOptions& options) {
-  check(fs::is_directory(options.run.dir + "/checkpoints"), "resume",
+  check(fs::is_directory(options.run.dir + "/checkpoints"), ErrorKind::file, "resume",
         "{} holds no checkpoints; train without --resume first", options.run.dir);
   remove_unfinished(options.run.dir);
   auto found = find_latest(options.run.dir);
-  check(found.has_value(), "resume", "no usable checkpoint in {}", options.run.dir);
+  check(found.has_value(), ErrorKind::data, "resume", "no usable checkpoint in {}", options.run.dir);
   const TrainState& s = found->state;
   ResumePoint point{.path = found->path,
                     .notes = {},
@@ -227,8 +227,8 @@ std::string replayed_checkpoint(const TrainerOptions& options) {
   const std::string& path = options.run.replay;
   const bool is_run = fs::is_directory(path + "/checkpoints");
   const auto newest = is_run ? find_latest(path) : std::nullopt;
-  check(!is_run || newest, "run.replay", "no usable checkpoint in {}", path);
-  check(fs::is_directory(path), "run.replay", "{} is neither a run directory nor a checkpoint", path);
+  check(!is_run || newest, ErrorKind::data, "run.replay", "no usable checkpoint in {}", path);
+  check(fs::is_directory(path), ErrorKind::file, "run.replay", "{} is neither a run directory nor a checkpoint", path);
   check_replayed(options, is_run ? newest->state : verify_checkpoint(path));
   return is_run ? newest->path : path;
 }

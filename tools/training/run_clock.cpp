@@ -16,7 +16,8 @@ Tensor of_integers(const std::vector<std::int64_t>& values) {
 }
 /// Throws Error for a tensor of another kind, or of fewer than `least` numbers.
 std::span<const std::int64_t> integers(const Tensor& x, Index least) {
-  check(x.dtype() == DType::i64 && x.numel() >= least, "resume", "{} {} is no state of a clock", x.dtype(), x.shape());
+  check(x.dtype() == DType::i64 && x.numel() >= least, ErrorKind::data, "resume", "{} {} is no state of a clock",
+        x.dtype(), x.shape());
   return x.view().span<std::int64_t>();
 }
 
@@ -44,7 +45,7 @@ std::map<std::string, Tensor> to_tensors(const VirtualState& state) {
 }
 
 VirtualState from_tensors(const std::map<std::string, Tensor>& tensors) {
-  check(tensors.contains(clock_name), "resume", "the checkpoint holds no clock of this rank");
+  check(tensors.contains(clock_name), ErrorKind::data, "resume", "the checkpoint holds no clock of this rank");
   const auto clock = integers(tensors.at(clock_name), 2);
   VirtualState state{.clock = clock[0], .link = clock[1], .messages = {}, .turns = {}};
   const auto rank = [](std::int64_t number) { return static_cast<int>(number); };

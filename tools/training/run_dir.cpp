@@ -81,12 +81,12 @@ RunDir::RunDir(const std::string& path, const std::string& name, const std::stri
       path_ = fmt::format("runs/{}-{}", name, i);
   }
   if (resume) {
-    check(fs::is_directory(path_ + "/checkpoints"), "resume", "{} holds no checkpoints; train without --resume first",
-          path_);
+    check(fs::is_directory(path_ + "/checkpoints"), ErrorKind::file, "resume",
+          "{} holds no checkpoints; train without --resume first", path_);
   } else {
     std::error_code error;
     fs::create_directories(path_, error);
-    check(!error, "run directory", "cannot create {}: {}", path_, [&] { return error.message(); });
+    check(!error, ErrorKind::file, "run directory", "cannot create {}: {}", path_, [&] { return error.message(); });
     lock_.emplace(path_);
     check(!has_checkpoints(path_), "run directory",
           "{} holds another run; add --resume to go on with it, or name a new --run.dir", path_);
@@ -102,7 +102,7 @@ RunDir::RunDir(const std::string& path, const std::string& name, const std::stri
 void RunDir::open() {
   for (auto& [file, path] : {std::pair<File&, std::string>(lines_, metrics()), {rows_, table()}}) {
     const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
-    check(fd >= 0, "run directory", "cannot write {}: {}", path,
+    check(fd >= 0, ErrorKind::file, "run directory", "cannot write {}: {}", path,
           [&] { return errno == ELOOP ? "it is a symbolic link" : std::strerror(errno); });
     file.reset(::fdopen(fd, "a"));
   }
@@ -124,7 +124,7 @@ bool RunDir::restore_if_removed(const std::string& config) {
 void RunDir::record(const Json& line) {
   const auto write = [](std::FILE* file, const std::string& text, const std::string& path) {
     const bool ok = std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0;
-    check(ok, "run directory", "cannot write {}: {}", path, [&] { return std::strerror(errno); });
+    check(ok, ErrorKind::file, "run directory", "cannot write {}: {}", path, [&] { return std::strerror(errno); });
   };
   write(lines_.get(), json_text(line) + "\n", metrics());
   write(rows_.get(), csv_row(line), table());
@@ -140,7 +140,7 @@ void RunDir::record(const Json& line) {
     shown->second = step;
     events_->scalar(c.tag, step, *at);
   }
-  check(known == line.size(), "run directory", "{} has a key without a column in run_dir.cpp",
+  check(known == line.size(), ErrorKind::internal, "run directory", "{} has a key without a column in run_dir.cpp",
         [&] { return json_text(line); });
 }
 

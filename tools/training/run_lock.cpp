@@ -15,14 +15,14 @@ namespace trireme {
 RunLock::RunLock(const std::string& directory) {
   const std::string path = directory + "/lock";
   file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
-  check(file_ >= 0, "run directory", "cannot write {}: {}", path,
+  check(file_ >= 0, ErrorKind::file, "run directory", "cannot write {}: {}", path,
         [&] { return errno == ELOOP ? "it is a symbolic link" : std::strerror(errno); });
   std::array<char, 300> text{};
   if (::flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     const ssize_t size = ::pread(file_, text.data(), text.size() - 1, 0);
     ::close(file_);
-    fail("run directory", "{} is being written by {}: wait for it, end it, or name another --run.dir", directory,
-         size > 0 ? text.data() : "another process");
+    fail(ErrorKind::file, "run directory", "{} is being written by {}: wait for it, end it, or name another --run.dir",
+         directory, size > 0 ? text.data() : "another process");
   }
   ::gethostname(text.data(), text.size() - 1);
   const std::string holder = fmt::format("process {} on {}", ::getpid(), text.data());

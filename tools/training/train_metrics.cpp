@@ -79,8 +79,8 @@ StepMetrics TrainMetrics::add(StepReport r) {
 
 void TrainMetrics::sum_ranks(const RankShare& share, World& world) {
   const MetricState all = sum_over_ranks(std::exchange(mine_, {}), share.rank, world);
-  check(!keeps_ || all.samples == uncounted_ || (leaves_out_ && (all.samples > uncounted_) == shares_), "train",
-        "counted the predictions of {} of {} samples", all.samples, uncounted_);
+  check(!keeps_ || all.samples == uncounted_ || (leaves_out_ && (all.samples > uncounted_) == shares_),
+        ErrorKind::internal, "train", "counted the predictions of {} of {} samples", all.samples, uncounted_);
   // Where some predict nothing, their rows are taken to be as the others; where some are trained again, as the mean.
   const double repeated =
       shares_ && all.samples > 0 ? static_cast<double>(uncounted_) / static_cast<double>(all.samples) : 1;

@@ -207,7 +207,7 @@ struct Trainer::Impl {
                                                 ? log.dir().checkpoint_before(rollbacks.path())
                                                 : rollbacks.path(),
                                             0);
-    check(!path.empty(), "run.on_nan", "{}; there is no checkpoint to go back to", why);
+    check(!path.empty(), ErrorKind::numerics, "run.on_nan", "{}; there is no checkpoint to go back to", why);
     log.console().log(again ? fmt::format("retry     {}; once more from {}", why, path)
                             : fmt::format("rollback  {}; the weights of {}, the samples behind these ({} of {})", why,
                                           path, rollbacks.count(), Rollbacks::most));
@@ -233,8 +233,8 @@ struct Trainer::Impl {
     if (VirtualClock* simulated = clock.simulated()) {
       simulated->restore(from_tensors(own));
       const auto began = own.find(epoch_start);
-      check(began != own.end() && began->second.dtype() == DType::i64 && began->second.numel() == 1, "resume",
-            "{} does not hold when the epoch began for this rank ({})", saved, epoch_start);
+      check(began != own.end() && began->second.dtype() == DType::i64 && began->second.numel() == 1, ErrorKind::data,
+            "resume", "{} does not hold when the epoch began for this rank ({})", saved, epoch_start);
       metrics.resume_epoch(began->second.view().span<std::int64_t>()[0], at.samples);
     }
     if (log.writes()) log.dir().rewind(at.step);

@@ -28,7 +28,8 @@ double TrialState::at(std::int64_t epoch) const {
 
 void SearchAlgorithm::observe(TrialState trial) {
   const auto at = static_cast<std::size_t>(trial.id - 1);
-  check(at <= trials_.size(), "tune", "trial {} is observed before {}", trial.id, trials_.size() + 1);
+  check(at <= trials_.size(), ErrorKind::internal, "tune", "trial {} is observed before {}", trial.id,
+        trials_.size() + 1);
   if (at == trials_.size()) trials_.emplace_back();
   trials_[at] = std::move(trial);
 }

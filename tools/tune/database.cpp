@@ -18,7 +18,7 @@ Database::Database(const std::string& path, bool create) : path_(path) {
   if (::sqlite3_open_v2(path.c_str(), &handle_, flags, nullptr) != SQLITE_OK) {
     const std::string why = handle_ ? ::sqlite3_errmsg(handle_) : "no memory";
     ::sqlite3_close(handle_);
-    fail("tune", "{} cannot be opened: {}", path, why);
+    fail(ErrorKind::file, "tune", "{} cannot be opened: {}", path, why);
   }
   ::sqlite3_busy_timeout(handle_, wait_ms);
   try {
@@ -38,7 +38,7 @@ void Database::execute(const std::string& sql) {
 std::int64_t Database::changes() const { return ::sqlite3_changes(handle_); }
 
 void Database::broken(const std::string& what) const {
-  fail("tune", "{}: {} ({:.60})", path_, ::sqlite3_errmsg(handle_), what);
+  fail(ErrorKind::file, "tune", "{}: {} ({:.60})", path_, ::sqlite3_errmsg(handle_), what);
 }
 
 Query::Query(Database& database, const std::string& sql) : database_(database) {

@@ -115,12 +115,13 @@ std::string Space::to_json(const Point& point) const {
 Point Space::from_json(const std::string& text) const {
   const Json json = parse_json(text);
   Point point(size(), none);
-  check(json.is_object(), "tune", "'{:.100}' is no point of the space", text);
+  check(json.is_object(), ErrorKind::data, "tune", "'{:.100}' is no point of the space", text);
   for (std::size_t i = 0; i < size(); ++i) {
     const auto at = json.find(parameters_[i].name);
     if (at == json.end()) continue;
     if (at->is_string()) point[i] = parameters_[i].number(at->get<std::string>());
-    check(!std::isnan(point[i]), "tune", "{} cannot be what '{:.100}' says", parameters_[i].name, text);
+    check(!std::isnan(point[i]), ErrorKind::data, "tune", "{} cannot be what '{:.100}' says", parameters_[i].name,
+          text);
   }
   return point;
 }

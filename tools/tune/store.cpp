@@ -32,7 +32,7 @@ double now() { return std::chrono::duration<double>(std::chrono::system_clock::n
 TrialStatus status_of(const std::string& text) {
   for (int i = 0; i <= static_cast<int>(TrialStatus::failed); ++i)
     if (const auto status = static_cast<TrialStatus>(i); text == to_string(status)) return status;
-  fail("tune", "'{:.40}' is no status of a trial", text);
+  fail(ErrorKind::data, "tune", "'{:.40}' is no status of a trial", text);
 }
 
 }  // namespace
@@ -68,12 +68,13 @@ TuneStore::TuneStore(const std::string& directory)
     : directory_(directory),
       database_(
           [&] {
-            check(exists(directory), "tune", "{} has no {}: it is not the folder of a search", directory, tune_file);
+            check(exists(directory), ErrorKind::file, "tune", "{} has no {}: it is not the folder of a search",
+                  directory, tune_file);
             return directory + "/" + tune_file;
           }(),
           false) {
-  check(value_of("schema") == std::to_string(schema), "tune", "{}/{} was written by another version of trireme",
-        directory, tune_file);
+  check(value_of("schema") == std::to_string(schema), ErrorKind::data, "tune",
+        "{}/{} was written by another version of trireme", directory, tune_file);
   question_ = parse_tune(value_of("question"), directory + "/" + tune_file);
 }
 
@@ -96,7 +97,7 @@ std::string TuneStore::settings() { return value_of("settings"); }
 std::int64_t TuneStore::trials_wanted() {
   std::int64_t trials = 0;
   const std::string text = value_of("trials");
-  check(parse_number(text, trials), "tune", "{} trials are no number", text);
+  check(parse_number(text, trials), ErrorKind::data, "tune", "{} trials are no number", text);
   return trials;
 }
 
@@ -130,7 +131,8 @@ std::vector<TrialRow> TuneStore::trials() {
     r.parent = static_cast<int>(q.whole(2)), r.from_epoch = q.whole(3), r.target = q.whole(4);
     r.status = status_of(q.text(5)), r.why = q.text(6), r.worker = q.text(7), r.seconds = q.number(8);
     r.attempts = static_cast<int>(q.whole(9)), r.deaths = static_cast<int>(q.whole(10));
-    check(r.id == std::ssize(rows) + 1, "tune", "{}: trial {} is missing", database_.path(), rows.size() + 1);
+    check(r.id == std::ssize(rows) + 1, ErrorKind::data, "tune", "{}: trial {} is missing", database_.path(),
+          rows.size() + 1);
     rows.push_back(std::move(r));
   }
   Query reports(database_, "SELECT trial, epoch, value FROM reports ORDER BY trial, epoch");
@@ -330,8 +332,8 @@ void TuneStore::write_ledger() {
   Transaction alone(database_);
   const auto have = std::ssize(LedgerReader(directory_).entries());
   const std::int64_t events = count();
-  check(have <= events, "tune", "{}/{} has {} lines, and {} knows of {}", directory_, ledger_file, have, tune_file,
-        events);
+  check(have <= events, ErrorKind::data, "tune", "{}/{} has {} lines, and {} knows of {}", directory_, ledger_file,
+        have, tune_file, events);
   if (have < events) append_events(have);
   written_ = events;
 }

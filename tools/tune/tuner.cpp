@@ -101,7 +101,8 @@ class Search {
     deaths_ = reports == reports_ ? deaths_ + 1 : 1, reports_ = reports;
     const std::string why =
         !worker.job.last_words().empty() ? worker.job.last_words() : fmt::format("it ended with status {}", status);
-    check(deaths_ <= most_deaths, "tune", "{} workers in a row ended, and no more are started: {}", deaths_, why);
+    check(deaths_ <= most_deaths, ErrorKind::internal, "tune", "{} workers in a row ended, and no more are started: {}",
+          deaths_, why);
     say(fmt::format("a worker ended, and another is started: {}", why));
     start();
   }

@@ -54,7 +54,7 @@ class Machine {
 
  private:
   [[noreturn]] void wrong(std::string_view what) const {
-    fail(op_, "{}: its pickle is refused at byte {}: {}", source_, size_ - rest_.size(), what);
+    fail(ErrorKind::data, op_, "{}: its pickle is refused at byte {}: {}", source_, size_ - rest_.size(), what);
   }
 
   std::span<const std::byte> take(std::size_t n) {

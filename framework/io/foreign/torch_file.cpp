@@ -33,10 +33,10 @@ class TorchReader {
   explicit TorchReader(const NamedBytes& file) : file_(file), memory_(file), zip_(not_of_old(file), torch_op) {
     const ZipEntry& pickled = find_pickle();
     folder_ = std::string(pickled.name.substr(0, pickled.name.size() - 8));
-    check(zip_.find(folder_ + "constants.pkl") == nullptr, torch_op,
+    check(zip_.find(folder_ + "constants.pkl") == nullptr, ErrorKind::data, torch_op,
           "{}: is a TorchScript archive, a program; save model.state_dict() with torch.save", file_.name);
     if (const ZipEntry* order = zip_.find(folder_ + "byteorder"); order != nullptr && order->size < 16)
-      check(std::ranges::equal(zip_.read(*order), std::as_bytes(std::span("little", 6))), torch_op,
+      check(std::ranges::equal(zip_.read(*order), std::as_bytes(std::span("little", 6))), ErrorKind::data, torch_op,
             "{}: was written on a big-endian machine", file_.name);
     memory_.take(pickled.size, torch_op, pickled.name);
     bytes_ = zip_.read(pickled);
@@ -70,7 +70,7 @@ class TorchReader {
  private:
   static const NamedBytes& not_of_old(const NamedBytes& file) {
     const bool pickle = file.bytes.size() >= 2 && file.bytes[0] == std::byte{0x80};
-    check(!pickle, torch_op,
+    check(!pickle, ErrorKind::data, torch_op,
           "{}: is of the format before PyTorch 1.6; torch.load it there and torch.save it with a newer one", file.name);
     return file;
   }
@@ -78,10 +78,11 @@ class TorchReader {
     const ZipEntry* found = nullptr;
     for (const ZipEntry& e : zip_.entries()) {
       if (!e.name.ends_with("/data.pkl")) continue;
-      check(found == nullptr, torch_op, "{}: holds more than one data.pkl", file_.name);
+      check(found == nullptr, ErrorKind::data, torch_op, "{}: holds more than one data.pkl", file_.name);
       found = &e;
     }
-    check(found != nullptr, torch_op, "{}: is no PyTorch file: its ZIP archive holds no data.pkl", file_.name);
+    check(found != nullptr, ErrorKind::data, torch_op, "{}: is no PyTorch file: its ZIP archive holds no data.pkl",
+          file_.name);
     return *found;
   }
 
@@ -98,21 +99,24 @@ class TorchReader {
 
   std::vector<TorchArray> find_arrays() {
     const PickleValue *dict = &pickle_[pickle_.root], *inner = nullptr;
-    check(dict->kind == StorageKind::dict, torch_op, "{}: holds a {}, not a dict of tensors; save model.state_dict()", file_.name,
-          name_of(dict->kind));
+    check(dict->kind == StorageKind::dict, ErrorKind::data, torch_op,
+          "{}: holds a {}, not a dict of tensors; save model.state_dict()", file_.name, name_of(dict->kind));
     each(*dict, [&](auto& key, auto& value) {
       const bool wrapper = key.text == "state_dict" || key.text == "model_state_dict" || key.text == "model";
       if (inner == nullptr && key.kind == StorageKind::text && wrapper && holds_tensors(value)) inner = &value;
     });
     if (inner != nullptr) list_others(*dict, inner), dict = inner;
-    check(holds_tensors(*dict), torch_op, "{}: its dict holds no tensor; save model.state_dict()", file_.name);
+    check(holds_tensors(*dict), ErrorKind::data, torch_op, "{}: its dict holds no tensor; save model.state_dict()",
+          file_.name);
     list_others(*dict, nullptr);
     std::vector<TorchArray> arrays;
     std::set<std::string_view> names;
     each(*dict, [&](auto& key, auto& value) {
       if (value.kind != StorageKind::tensor) return;
-      check(key.kind == StorageKind::text, torch_op, "{}: a tensor is named by a {}, not a text", file_.name, name_of(key.kind));
-      if (!names.insert(key.text).second) fail(torch_op, "{}: two tensors are named {}", file_.name, shown(key.text));
+      check(key.kind == StorageKind::text, ErrorKind::data, torch_op, "{}: a tensor is named by a {}, not a text", file_.name,
+            name_of(key.kind));
+      if (!names.insert(key.text).second)
+        fail(ErrorKind::data, torch_op, "{}: two tensors are named {}", file_.name, shown(key.text));
       arrays.push_back(describe(std::string(key.text), value));
     });
     return arrays;
@@ -130,8 +134,8 @@ class TorchReader {
 
   Shape shape_of(const PickleValue& tuple, const std::string& name) const {
     if (tuple.items.size() > Shape::max_rank)
-      fail(torch_op, "{}: tensor {} has {} axes, at most {} are read", file_.name, shown(name), tuple.items.size(),
-           int(Shape::max_rank));
+      fail(ErrorKind::data, torch_op, "{}: tensor {} has {} axes, at most {} are read", file_.name, shown(name),
+           tuple.items.size(), int(Shape::max_rank));
     Shape shape;
     for (auto item : tuple.items) shape.push_back(pickle_[item].number);
     return shape;
@@ -146,17 +150,18 @@ class TorchReader {
     const bool negative =
         offset < 0 || std::any_of(a.at.strides.begin(), a.at.strides.end(), [](Index s) { return s < 0; });
     if (a.array.type == nullptr || negative)
-      fail(torch_op, "{}: tensor {} has a negative offset or stride, or a storage of type {}", file_.name, shown(name),
-           shown(type));
+      fail(ErrorKind::data, torch_op, "{}: tensor {} has a negative offset or stride, or a storage of type {}", file_.name,
+           shown(name), shown(type));
     a.at.offset = static_cast<std::size_t>(offset);
     count_elements(a.array, torch_op, file_.name);
     a.storage = zip_.find(folder_ + "data/" + std::string(storage.text));
     if (a.storage == nullptr)
-      fail(torch_op, "{}: the storage {} of tensor {} is missing", file_.name, shown(storage.text), shown(name));
+      fail(ErrorKind::data, torch_op, "{}: the storage {} of tensor {} is missing", file_.name, shown(storage.text),
+           shown(name));
     const auto elements = static_cast<std::size_t>(storage.number), size = a.array.type->size;
     if (a.storage->size % size != 0 || a.storage->size / size != elements)
-      fail(torch_op, "{}: the storage {} of tensor {} has {} bytes, not those of {} elements of type {}", file_.name,
-           shown(storage.text), shown(name), a.storage->size, elements, a.array.type->name);
+      fail(ErrorKind::data, torch_op, "{}: the storage {} of tensor {} has {} bytes, not those of {} elements of type {}",
+           file_.name, shown(storage.text), shown(name), a.storage->size, elements, a.array.type->name);
     return a;
   }
 

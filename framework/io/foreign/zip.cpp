@@ -45,7 +45,8 @@ Directory find_directory(const NamedBytes& file, std::string_view op) {
         return {u64(all, wide + 48), u64(all, wide + 40), u64(all, wide + 32), wide};
     return {u32(end, 16), u32(end, 12), u16(end, 10), at};
   }
-  fail(op, "{}: is no whole ZIP archive: its end is missing (truncated, or another format)", file.name);
+  fail(ErrorKind::data, op, "{}: is no whole ZIP archive: its end is missing (truncated, or another format)",
+       file.name);
 }
 
 /// Replaces the numbers that the directory entry leaves to its ZIP64 extra field. False when the field is too short.
@@ -72,32 +73,33 @@ bool apply_zip64(Span extra, std::uint64_t& size, std::uint64_t& packed, std::ui
 
 ZipReader::ZipReader(const NamedBytes& file, std::string_view op) : file_(file), op_(op) {
   const Directory d = find_directory(file, op);
-  check(d.begin <= d.end && d.size == d.end - d.begin, op,
+  check(d.begin <= d.end && d.size == d.end - d.begin, ErrorKind::data, op,
         "{}: its ZIP directory of {} bytes at offset {} does not reach to its end record at {}", file.name, d.size,
         d.begin, d.end);
-  check(d.count <= d.size / directory_size, op, "{}: its ZIP directory of {} bytes cannot hold {} entries", file.name,
-        d.size, d.count);
+  check(d.count <= d.size / directory_size, ErrorKind::data, op,
+        "{}: its ZIP directory of {} bytes cannot hold {} entries", file.name, d.size, d.count);
   Span rest = file.bytes.subspan(d.begin, d.size);
   for (std::uint64_t i = 0; i < d.count; ++i) entries_.push_back(parse_entry(rest, i));
-  check(rest.empty(), op, "{}: {} bytes follow the {} entries of its ZIP directory", file.name, rest.size(), d.count);
+  check(rest.empty(), ErrorKind::data, op, "{}: {} bytes follow the {} entries of its ZIP directory", file.name,
+        rest.size(), d.count);
   locate_data(d.begin);
 }
 
 /// Takes an entry off the front of the directory. Its begin is that of the headers before the packed bytes.
 ZipEntry ZipReader::parse_entry(Span& rest, std::uint64_t number) const {
   const bool whole = rest.size() >= directory_size && u32(rest, 0) == directory_magic;
-  check(whole, op_, "{}: entry {} of its ZIP directory is damaged", file_.name, number);
+  check(whole, ErrorKind::data, op_, "{}: entry {} of its ZIP directory is damaged", file_.name, number);
   const std::size_t name = u16(rest, 28), extra = u16(rest, 30), size = directory_size + name + extra + u16(rest, 32);
-  check(size <= rest.size(), op_, "{}: entry {} of its ZIP directory is cut off", file_.name, number);
+  check(size <= rest.size(), ErrorKind::data, op_, "{}: entry {} of its ZIP directory is cut off", file_.name, number);
   ZipEntry e{.name = text(rest, directory_size, name), .crc = u32(rest, 16), .deflated = u16(rest, 10) == 8};
-  if (u16(rest, 8) & 1) fail(op_, "{}: entry {} is encrypted", file_.name, shown(e.name));
+  if (u16(rest, 8) & 1) fail(ErrorKind::data, op_, "{}: entry {} is encrypted", file_.name, shown(e.name));
   if (const int method = u16(rest, 10); method != 0 && method != 8)
-    fail(op_, "{}: entry {} is packed by method {}; stored (0) and deflated (8) are read", file_.name, shown(e.name),
-         method);
+    fail(ErrorKind::data, op_, "{}: entry {} is packed by method {}; stored (0) and deflated (8) are read", file_.name,
+         shown(e.name), method);
   std::uint64_t unpacked = u32(rest, 24), packed = u32(rest, 20), local = u32(rest, 42);
   const bool good = apply_zip64(rest.subspan(directory_size + name, extra), unpacked, packed, local);
   if (!good || (e.deflated ? unpacked / deflate_ratio > packed : unpacked != packed))
-    fail(op_, "{}: entry {} cannot hold {} bytes in {}", file_.name, shown(e.name), unpacked, packed);
+    fail(ErrorKind::data, op_, "{}: entry {} cannot hold {} bytes in {}", file_.name, shown(e.name), unpacked, packed);
   e.size = unpacked, e.packed = packed, e.begin = local;
   rest = rest.subspan(size);
   return e;
@@ -111,18 +113,21 @@ void ZipReader::locate_data(std::size_t end) {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     ZipEntry& e = entries_[i];
     if (e.begin < free || e.begin > end || end - e.begin < local_size)
-      fail(op_, "{}: entry {} at offset {} overlaps another, or the directory at {}", file_.name, shown(e.name),
-           e.begin, end);
+      fail(ErrorKind::data, op_, "{}: entry {} at offset {} overlaps another, or the directory at {}", file_.name,
+           shown(e.name), e.begin, end);
     const Span header = file_.bytes.subspan(e.begin, end - e.begin);
     const std::size_t name = u16(header, 26), before = local_size + name + u16(header, 28);
     const bool fits = u32(header, 0) == local_magic && before <= header.size() && e.packed <= header.size() - before;
     if (!fits || u16(header, 8) != (e.deflated ? 8 : 0) || name != e.name.size())
-      fail(op_, "{}: entry {} is not at offset {} as the ZIP directory says", file_.name, shown(e.name), e.begin);
+      fail(ErrorKind::data, op_, "{}: entry {} is not at offset {} as the ZIP directory says", file_.name,
+           shown(e.name), e.begin);
     if (const std::string_view own = text(header, local_size, name); own != e.name)
-      fail(op_, "{}: entry {} is called {} in the ZIP directory", file_.name, shown(own), shown(e.name));
+      fail(ErrorKind::data, op_, "{}: entry {} is called {} in the ZIP directory", file_.name, shown(own),
+           shown(e.name));
     e.begin += before;
     free = e.begin + e.packed;
-    if (!by_name_.emplace(e.name, i).second) fail(op_, "{}: two entries are called {}", file_.name, shown(e.name));
+    if (!by_name_.emplace(e.name, i).second)
+      fail(ErrorKind::data, op_, "{}: two entries are called {}", file_.name, shown(e.name));
   }
 }
 
@@ -142,12 +147,13 @@ std::vector<std::byte> ZipReader::read(const ZipEntry& e) const {
         tool != nullptr && libdeflate_deflate_decompress_ex(tool.get(), packed.data(), packed.size(), bytes.data(),
                                                             bytes.size(), &used, &made) == LIBDEFLATE_SUCCESS;
     if (!good || used != e.packed || made != e.size)
-      fail(op_, "{}: entry {} is damaged: it does not unpack to the {} bytes it declares", file_.name, shown(e.name),
-           e.size);
+      fail(ErrorKind::data, op_, "{}: entry {} is damaged: it does not unpack to the {} bytes it declares", file_.name,
+           shown(e.name), e.size);
   } else {
     std::ranges::copy(packed, bytes.begin());
   }
-  if (crc32(bytes) != e.crc) fail(op_, "{}: entry {} is damaged: its checksum is wrong", file_.name, shown(e.name));
+  if (crc32(bytes) != e.crc)
+    fail(ErrorKind::data, op_, "{}: entry {} is damaged: its checksum is wrong", file_.name, shown(e.name));
   return bytes;
 }
 

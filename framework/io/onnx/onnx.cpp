@@ -144,7 +144,9 @@ void export_onnx(const Module& model, const Parameters& parameters, const Shape&
     const Tensor batch = Tensor::zeros(shape, options.input == DType::i64 ? DType::i64 : parameters.dtype());
     try {
       return Pass(model, batch);
-    } catch (const Error& e) { fail("export", "the model, with {} samples of {}: {}", rows, sample, e.what()); }
+    } catch (const Error& e) {
+      fail(e.kind(), "export", "the model, with {} samples of {}: {}", rows, sample, e.what());
+    }
   };
   // What is the same for two counts of samples is so for any.
   const Pass pass = pass_of(3), other = pass_of(4);

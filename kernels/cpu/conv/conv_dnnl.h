@@ -42,8 +42,8 @@ Plan& planned(int op, std::initializer_list<const View*> views, const ConvOption
     try {
       return make();
     } catch (const dnnl::error& e) {
-      check((*views.begin())->dtype != DType::f32 || (*(views.begin() + 1))->dtype != DType::f32, "conv", "oneDNN: {}",
-            e.what());
+      check((*views.begin())->dtype != DType::f32 || (*(views.begin() + 1))->dtype != DType::f32, ErrorKind::device,
+            "conv", "oneDNN: {}", e.what());
       return Plan{};
     }
   });

@@ -99,7 +99,7 @@ Work DeviceCommunicator::start(const Call& call, const Tensor& out, const Tensor
   return when_all({std::move(work)}, [out, host_out] { copy_unnoted(out, host_out); });
 }
 
-void DeviceCommunicator::abort(const std::string& reason) {
+void DeviceCommunicator::abort(const AbortReason& reason) {
   inner_->abort(reason);
   if (link_) link_->abort(reason);
 }

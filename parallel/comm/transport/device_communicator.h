@@ -26,7 +26,7 @@ class DeviceCommunicator final : public CommunicatorWrapper {
   /// device may be held up by one that nobody has asked for yet. NCCL knows neither.
   Work start(const Call&, const Tensor& out, const Tensor& in, std::span<const Index> counts) override;
   std::unique_ptr<Communicator> split(int color, int key) override;
-  void abort(const std::string& reason) override;
+  void abort(const AbortReason& reason) override;
 
  private:
   bool takes_link(const Call&, const Tensor& out, const Tensor& in) const;

@@ -15,7 +15,7 @@ class DeviceTransport {
   /// Communicator::start's.
   virtual Work start(const Call&, const Tensor& out, const Tensor& in) = 0;
   /// Ends what is under way on this rank, on the device too; from then on all throws Error(reason).
-  virtual void abort(const std::string& reason) = 0;
+  virtual void abort(const AbortReason& reason) = 0;
 };
 
 class DeviceTransports {

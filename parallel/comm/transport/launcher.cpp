@@ -38,7 +38,7 @@ void check_not_singletons(const Launcher& launcher, int world_size, const std::s
   std::string remedy = launcher.name == "srun"
                            ? "use `srun --mpi=pmi2`, which this MPI speaks (`srun --mpi=list` shows what Slurm has)"
                            : "use the mpiexec that belongs to this MPI";
-  fail("world",
+  fail(ErrorKind::communicator, "world",
        "{} started {} processes, but every one believes to be rank 0 of 1: the launcher and this program's MPI ({}) do "
        "not know each other. {}",
        launcher.name, launcher.ranks, mpi, remedy);

@@ -51,7 +51,8 @@ struct MpiWork : Work::State {
   bool done() override { return engine->poll(*operation); }
   void finish() override {
     if (!operation->done) engine->abort_flag.check(operation->what);
-    if (!operation->error.empty()) throw Error(operation->error, std::source_location::current());
+    if (!operation->error.empty())
+      throw Error(operation->error, std::source_location::current(), ErrorKind::communicator);
   }
   std::string late(double seconds) override { return engine->late(*operation, seconds); }
   std::shared_ptr<Engine> engine;
@@ -188,13 +189,13 @@ class MpiCommunicator : public Communicator {
     ok(MPI_Comm_split(comm_, color, key, &part), "split");
     return std::make_unique<MpiCommunicator>(part, engine_, local_ || on_one_host(part));
   }
-  void abort(const std::string& reason) override {
+  void abort(const AbortReason& reason) override {
     engine_->abort_flag.raise(reason);
     if (local_ && engine_->flag_is_shared) return;
     const auto lock = engine_->lock_at_last();
-    MPI_Abort(MPI_COMM_WORLD, 1);
+    MPI_Abort(MPI_COMM_WORLD, exit_status(reason.kind));
   }
-  std::string ended() const override { return engine_->abort_flag.reason(); }
+  AbortReason ended() const override { return engine_->abort_flag.reason(); }
   static bool on_one_host(MPI_Comm comm) {
     MPI_Comm host = MPI_COMM_NULL;
     int here = 0, all = 0;
@@ -309,13 +310,13 @@ class Process : public MpiProcess {
     }
     return one_host_;
   }
-  bool first_to_fail(const std::string& reason) override {
+  bool first_to_fail(const AbortReason& reason) override {
     engine_->abort_flag.raise(reason);
     return engine_->abort_flag.is_teller();
   }
-  void abandon(const std::string& reason) override {
+  void abandon(const AbortReason& reason) override {
     engine_->abort_flag.raise(reason);
-    if (!flag_ends_all()) std::atexit([] { MPI_Abort(MPI_COMM_WORLD, 1); });
+    if (!flag_ends_all()) std::atexit([] { MPI_Abort(MPI_COMM_WORLD, exit_status(ErrorKind::internal)); });
   }
   void end_job(int status) override {
     // On one host the launcher ends the others when this process does, without a word. MPI_Abort has words of its own,
@@ -333,7 +334,7 @@ class Process : public MpiProcess {
     const FlightRecorder::Wait waiting;
     if (poll_until(5, [&] { return engine_->abort_flag.leaving >= static_cast<std::uint32_t>(local_size_); }))
       tell_launcher();
-    _exit(status == 0 ? 1 : status);
+    _exit(status == 0 ? exit_status(ErrorKind::internal) : status);
   }
 
   bool flag_ends_all() const { return one_host_ && engine_->flag_is_shared; }
@@ -394,7 +395,7 @@ MpiRanks join_mpi(int& argc, char**& argv) {
   check(!was, "world", "MPI is initialised already: a process may join it once, through one World");
   int provided = 0;
   ok(MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided), "world");
-  check(provided >= MPI_THREAD_SERIALIZED, "world",
+  check(provided >= MPI_THREAD_SERIALIZED, ErrorKind::communicator, "world",
         "this MPI allows calls from one thread only; Trireme needs MPI_THREAD_SERIALIZED");
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   auto process = std::make_unique<Process>();

@@ -30,7 +30,7 @@ void ok(int status, std::string_view what) {
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
   MPI_Error_string(status, text, &length);
-  fail(what, "MPI says: {}", text);
+  fail(ErrorKind::communicator, what, "MPI says: {}", text);
 }
 
 Engine::Engine(AbortFlag& flag, bool shared)
@@ -81,7 +81,7 @@ bool Engine::test() {
       if (MPI_Count got = 0; o->expected >= 0) {  // MPI takes less for granted
         ok(MPI_Get_count_c(&received, o->type, &got), o->what);
         check(
-            got == o->expected, o->what, "the message that came has {}, expected {}",
+            got == o->expected, ErrorKind::communicator, o->what, "the message that came has {}, expected {}",
             [&] { return got < 0 ? "another type" : fmt::format("{} elements", got); }, o->expected);
       }
     } catch (const Error& e) { o->error = e.what(); }

@@ -12,10 +12,10 @@ class MpiProcess {
   /// hosts): the process should then end by _exit.
   virtual bool leave() = 0;
   /// Ends the waits of this host's ranks. True for the first to do so: that rank has the message to print.
-  virtual bool first_to_fail(const std::string& reason) = 0;
+  virtual bool first_to_fail(const AbortReason& reason) = 0;
   /// An exception is on its way past this rank's World: ends the waits of this host's ranks, and, where there are other
   /// hosts, the job, once this process comes to its end.
-  virtual void abandon(const std::string& reason) = 0;
+  virtual void abandon(const AbortReason& reason) = 0;
   /// Ends all processes of the job with this exit status, as quietly as MPI allows. Does not return.
   [[noreturn]] virtual void end_job(int status) = 0;
 };

@@ -81,7 +81,7 @@ class Group {
   std::shared_ptr<Operation> post(const Call& call, std::vector<Tensor> keep, Launch&& launch);
   void wait(Operation&);
   bool done(Operation&);
-  void abort(const std::string& reason) {
+  void abort(const AbortReason& reason) {
     std::lock_guard lock(mutex_);
     break_off(reason);
   }
@@ -92,7 +92,7 @@ class Group {
  private:
   void settle(std::unique_lock<std::mutex>&, ncclResult_t, const std::string& what, Seconds limit);
   void collect();
-  void break_off(const std::string& why, const Operation* guilty = nullptr);
+  void break_off(const AbortReason& why, const Operation* guilty = nullptr);
   void watch();
   void look();
   bool take_leave();
@@ -104,6 +104,7 @@ class Group {
   std::mutex mutex_;
   ncclComm_t comm_ = nullptr;  // null: broken off, or closed
   std::string failure_;
+  ErrorKind failure_kind_ = ErrorKind::communicator;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t ready_ = nullptr;
   std::vector<cudaEvent_t> events_;
@@ -127,7 +128,7 @@ Group::Group(Communicator& host, Device device, const ncclUniqueId& id) : host_(
     std::unique_lock lock(mutex_);
     // Half the patience, so that ranks that have failed are still there to hear of it.
     const ncclResult_t result = ncclCommInitRankConfig(&comm_, size(), id, rank(), &config);
-    check(comm_ != nullptr, "nccl", "{}", [&] { return in_words(result, nullptr); });
+    check(comm_ != nullptr, ErrorKind::communicator, "nccl", "{}", [&] { return in_words(result, nullptr); });
     settle(lock, result, "nccl", collective_timeout() / 2);
     watchdog_ = start_thread("nccl", [this] { watch(); });
   } catch (...) {
@@ -153,18 +154,19 @@ cudaEvent_t Group::borrow() {
 /// Waits until NCCL has taken a call on; only then may its stream be used. At first it has to reach the other ranks for
 /// that, later it has not.
 void Group::settle(std::unique_lock<std::mutex>& lock, ncclResult_t result, const std::string& what, Seconds limit) {
-  const auto give_up = [&](const std::string& why) {
-    break_off(fmt::format("{}: {}", what, why));
-    throw Error(failure_, std::source_location::current());
+  const auto give_up = [&](const AbortReason& why) {
+    break_off({fmt::format("{}: {}", what, why.text), why.kind});
+    throw Error(failure_, std::source_location::current(), failure_kind_);
   };
   const auto taken = [&] {
     if (!lock.owns_lock()) lock.lock();
-    if (!comm_) fail(what, "ended because of {}", failure_);
+    if (!comm_) fail_ended(what, {failure_, failure_kind_});
     if (result == ncclInProgress)
       if (const auto asked = ncclCommGetAsyncError(comm_, &result); asked != ncclSuccess) result = asked;
     if (result == ncclSuccess) return true;
     if (result != ncclInProgress) give_up(in_words(result, comm_));
-    if (const std::string ended = host_.ended(); !ended.empty()) give_up("ended because of " + ended);
+    if (const AbortReason ended = host_.ended(); !ended.empty())
+      give_up({"ended because of " + ended.text, ended.kind});
     lock.unlock();
     return false;
   };
@@ -183,7 +185,7 @@ std::shared_ptr<Operation> Group::post(const Call& call, std::vector<Tensor> kee
   refuse_capture(on);  // its events would be the graph's, and nobody could ask them whether it is over
   std::unique_lock lock(mutex_);
   collect();
-  if (!comm_) fail(op->what, "ended because of {}", failure_);
+  if (!comm_) fail_ended(op->what, {failure_, failure_kind_});
   ok(cudaEventRecord(ready_, on.stream()), op->what);
   ok(cudaStreamWaitEvent(stream_, ready_), op->what);
   op->begun = borrow(), op->over = borrow();
@@ -199,7 +201,7 @@ std::shared_ptr<Operation> Group::post(const Call& call, std::vector<Tensor> kee
 // comes after the operation from here on.
 void Group::wait(Operation& op) {
   std::lock_guard lock(mutex_);
-  if (!op.error.empty()) throw Error(op.error, std::source_location::current());
+  if (!op.error.empty()) throw Error(op.error, std::source_location::current(), failure_kind_);
   if (op.finished) return;
   const On on(device_, op.what);
   ok(cudaStreamWaitEvent(on.stream(), op.over), op.what);
@@ -227,13 +229,14 @@ void Group::collect() {
 }
 
 /// Ends all that is under way on this rank. guilty: the operation that why is about.
-void Group::break_off(const std::string& why, const Operation* guilty) {
+void Group::break_off(const AbortReason& why, const Operation* guilty) {
   if (!comm_) return;
-  failure_ = guilty ? fmt::format("{}: {}", guilty->what, why) : why;
+  failure_ = guilty ? fmt::format("{}: {}", guilty->what, why.text) : why.text;
+  failure_kind_ = why.kind;
   for (auto& op : under_way_)
     if (op->error.empty())
       op->error = op.get() == guilty ? failure_ : fmt::format("{}: ended because of {}", op->what, failure_);
-  set_failure(device_, under_way_.empty() ? failure_ : under_way_.front()->error);
+  set_failure(device_, under_way_.empty() ? failure_ : under_way_.front()->error, failure_kind_);
   (void)ncclCommAbort(std::exchange(comm_, nullptr));
 }
 
@@ -251,7 +254,7 @@ void Group::look() {
   try {
     collect();
     if (under_way_.empty() || !comm_) return;
-    if (const std::string ended = host_.ended(); !ended.empty()) return break_off(ended);
+    if (const AbortReason ended = host_.ended(); !ended.empty()) return break_off(ended);
     ncclResult_t state = ncclSuccess;
     if (const auto asked = ncclCommGetAsyncError(comm_, &state); asked != ncclSuccess) state = asked;
     Operation& oldest = *under_way_.front();
@@ -262,7 +265,7 @@ void Group::look() {
     } else if (now - oldest.since > oldest.collective_timeout) {
       break_off(no_answer(oldest.collective_timeout), &oldest);
     }
-  } catch (const Error& e) { break_off(e.what()); }
+  } catch (const Error& e) { break_off({e.what(), e.kind()}); }
 }
 
 /// False when the other ranks did not come, too, within the time that something under way may take, or a while.
@@ -345,7 +348,7 @@ class Nccl final : public DeviceTransport {
     };
     return Work(std::make_shared<NcclWork>(group_, group_->post(c, {out, in}, post)));
   }
-  void abort(const std::string& reason) override { group_->abort(reason); }
+  void abort(const AbortReason& reason) override { group_->abort(reason); }
 
  private:
   static std::size_t count(Index n) { return static_cast<std::size_t>(n); }
@@ -390,8 +393,8 @@ class NcclTransports final : public DeviceTransports {
       std::memcpy(bytes + 1, id.internal, sizeof id.internal);
     }
     host.broadcast(note, 0).wait();
-    check(result == ncclSuccess, "nccl", "{}", [&] { return in_words(result, nullptr); });
-    check(bytes[0] == 1, "nccl", "it did not start on rank 0");
+    check(result == ncclSuccess, ErrorKind::communicator, "nccl", "{}", [&] { return in_words(result, nullptr); });
+    check(bytes[0] == 1, ErrorKind::communicator, "nccl", "it did not start on rank 0");
     std::memcpy(id.internal, bytes + 1, sizeof id.internal);
     return std::make_unique<Nccl>(std::make_shared<Group>(host, device, id));
   }

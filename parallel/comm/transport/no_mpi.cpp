@@ -4,7 +4,7 @@
 namespace trireme {
 
 MpiRanks join_mpi(int&, char**&) {
-  fail("world",
+  fail(ErrorKind::communicator, "world",
        "started as one of several processes, but this build has no MPI: rebuild with -Dmpi=enabled, or start one "
        "process "
        "and use --ranks for threads");

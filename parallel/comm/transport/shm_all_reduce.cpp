@@ -37,21 +37,25 @@ struct alignas(line) ShmAllReduce::Head {
   std::atomic<std::uint32_t> deserter;  // 1 + a rank that went with an operation under way
 };
 
-bool AbortFlag::raise(const std::string& why) {
+bool AbortFlag::raise(const AbortReason& why) {
   if (on()) return false;
   const std::uint32_t mine = writers.fetch_add(1);
-  if (mine < texts) std::strncpy(reasons[mine], why.c_str(), sizeof reasons[mine] - 1);
+  if (mine < texts) {
+    std::strncpy(reasons[mine], why.text.c_str(), sizeof reasons[mine] - 1);
+    kinds[mine] = why.kind;
+  }
   std::uint32_t off = 0;
   return state.compare_exchange_strong(off, mine + 1);
 }
 
-std::string AbortFlag::reason() const {
+AbortReason AbortFlag::reason() const {
   const std::uint32_t n = state;
-  return n == 0 ? "" : n <= texts ? reasons[n - 1] : "an error on another rank";
+  if (n == 0) return {};
+  return n <= texts ? AbortReason{reasons[n - 1], kinds[n - 1]} : AbortReason{"an error on another rank"};
 }
 
 void AbortFlag::check(const std::string& what) const {
-  if (on()) fail(what, "ended because of {}", reason());
+  if (on()) fail_ended(what, reason());
 }
 
 bool ProcessToken::reachable() const {
@@ -149,7 +153,7 @@ void ShmAllReduce::compare(std::uint64_t i) {
     if (const Call& first = entry(0, i).call, &other = entry(r, i).call; first != other) {
       const std::string text = differing_text(first, r, other);
       abort_flag_.raise(text);
-      throw Error(text, std::source_location::current());
+      throw Error(text, std::source_location::current(), ErrorKind::communicator);
     }
 }
 
@@ -199,7 +203,7 @@ void ShmAllReduce::reduce_direct(std::uint64_t i, const Piece& p, int c) {
     iovec there[] = {{from.data + at, bytes}, {const_cast<std::uint64_t*>(from.token.where), sizeof value}};
     const auto moved = transfer(from.token.process, here, parts, there, parts, 0);
     const bool all = moved == static_cast<ssize_t>(bytes + (parts == 2 ? sizeof value : 0));
-    check(all && value == from.token.value, name_of(call.kind),
+    check(all && value == from.token.value, ErrorKind::communicator, name_of(call.kind),
           "the memory of rank {} cannot be reached ({}): did its process end?", r,
           [&] { return all ? "another process has its number" : std::strerror(errno); });
   };
@@ -322,8 +326,8 @@ struct ShmAllReduce::Waiting : Work::State {
   void finish() override {
     if (last->done) return;
     shm->abort_flag_.check(to_string(last->call));
-    fail(to_string(last->call), "rank {} has dropped its communicator while this was under way",
-         shm->head().deserter - 1);
+    fail(ErrorKind::communicator, to_string(last->call),
+         "rank {} has dropped its communicator while this was under way", shm->head().deserter - 1);
   }
   std::shared_ptr<ShmAllReduce> shm;
   std::shared_ptr<const Piece> last;  // pieces are done in their order

@@ -23,16 +23,17 @@ struct AbortFlag {
   std::atomic<std::uint32_t> state;    // 0: off. n: on, for the n-th writer's reason
   std::atomic<std::uint32_t> teller;   // 1: a rank has taken it on itself to print the reason
   std::atomic<std::uint32_t> leaving;  // ranks about to end because of it
+  ErrorKind kinds[texts];
   char reasons[texts][1000];
 
   /// True for the first whose reason counts.
-  bool raise(const std::string& why);
+  bool raise(const AbortReason& why);
   /// True for the first to ask: it prints what happened. Not always the rank that raised the flag, since that may live
   /// on.
   bool is_teller() { return teller.exchange(1) == 0; }
   bool on() const { return state != 0; }
   /// Empty while it is off.
-  std::string reason() const;
+  AbortReason reason() const;
   /// Throws Error("what: ended because of ...") if the flag is on.
   void check(const std::string& what) const;
 };

@@ -41,12 +41,12 @@ class Job final : public EventCount {
     happened_.notify_all();
   }
   bool is_ended() const { return ended_; }
-  std::string ended() {
+  AbortReason ended() {
     if (!ended_) return {};
     std::lock_guard lock(mutex_);
     return reason_;
   }
-  void end(const std::string& reason) {
+  void end(const AbortReason& reason) {
     {
       std::lock_guard lock(mutex_);
       if (ended_) return;
@@ -60,7 +60,7 @@ class Job final : public EventCount {
   const int yields_;
   std::mutex mutex_;
   std::condition_variable happened_;
-  std::string reason_;
+  AbortReason reason_;
   std::atomic<bool> ended_ = false;
   std::atomic<std::uint64_t> events_ = 0;
   std::atomic<int> sleepers_ = 0;
@@ -267,8 +267,8 @@ struct RendezvousWork final : Work::State {
     return op->phase >= Phase::done || rendezvous->job->is_ended();
   }
   void finish() override {
-    if (op->phase == failed) throw Error(op->error, std::source_location::current());
-    if (op->phase != Phase::done) fail(to_string(call), "ended because of {}", rendezvous->job->ended());
+    if (op->phase == failed) throw Error(op->error, std::source_location::current(), ErrorKind::communicator);
+    if (op->phase != Phase::done) fail_ended(to_string(call), rendezvous->job->ended());
   }
   std::string late(double seconds) override {
     const auto* collective = dynamic_cast<const Collective*>(op.get());
@@ -312,8 +312,8 @@ std::unique_ptr<Communicator> ThreadCommunicator::split(int color, int key) {
   return std::make_unique<ThreadCommunicator>(std::move(mine.rendezvous), mine.rank);
 }
 
-void ThreadCommunicator::abort(const std::string& reason) { rendezvous_->job->end(reason); }
-std::string ThreadCommunicator::ended() const { return rendezvous_->job->ended(); }
+void ThreadCommunicator::abort(const AbortReason& reason) { rendezvous_->job->end(reason); }
+AbortReason ThreadCommunicator::ended() const { return rendezvous_->job->ended(); }
 
 std::shared_ptr<ThreadRendezvous> thread_rendezvous(int ranks, const std::string& transport) {
   check(ranks >= 1, "ranks", "got {}, expected at least 1", ranks);

@@ -22,8 +22,8 @@ class ThreadCommunicator : public Communicator {
   int probe(int tag, int first) override;
   EventCount* events() override;
   std::unique_ptr<Communicator> split(int color, int key) override;
-  void abort(const std::string& reason) override;
-  std::string ended() const override;
+  void abort(const AbortReason& reason) override;
+  AbortReason ended() const override;
 
  protected:
   /// What split() makes: `rank` in it, and the ranks of this communicator that are its own, in its order.

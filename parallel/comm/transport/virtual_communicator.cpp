@@ -32,7 +32,7 @@ struct VirtualWork final : Work::State {
     inner.wait();
     if (call.kind != CallKind::recv) return true;
     const Tensor& sent = ended->payload;
-    check(sent.dtype() == out.dtype() && sent.numel() == out.numel(), "recv",
+    check(sent.dtype() == out.dtype() && sent.numel() == out.numel(), ErrorKind::communicator, "recv",
           "rank {} sent {} {} with tag {}, rank {} expected {} {}", call.root, sent.numel(), sent.dtype(), call.tag,
           own, out.numel(), out.dtype());
     copy_message(out, sent);
@@ -101,11 +101,11 @@ class VirtualCommunicator final : public ThreadCommunicator {
                                                  std::make_shared<const std::vector<int>>(std::move(ranks)),
                                                  id.value());
   }
-  void abort(const std::string& reason) override {
+  void abort(const AbortReason& reason) override {
     time_->end(reason);
     ThreadCommunicator::abort(reason);
   }
-  std::string ended() const override { return time_->ended(); }
+  AbortReason ended() const override { return time_->ended(); }
 
  private:
   /// At least one latency, else lookahead_ (VirtualTime::schedule) would let a rank look too early.

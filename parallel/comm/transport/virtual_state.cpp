@@ -14,8 +14,8 @@ void VirtualTime::meet(Rank& r) {
             "rank {} has receives under way (from rank {}) while states are saved or restored", r.number, from);
   const Op op = collective(r, communicator, 0, std::make_shared<Operation>(Operation{.ranks = all_, .timeless = true}));
   if (const double most = collective_timeout().count(); !wait(r, op, most))
-    throw Error(late_text(fmt::format("save or restore: rank {} has", r.number), most),
-                std::source_location::current());
+    throw Error(late_text(fmt::format("save or restore: rank {} has", r.number), most), std::source_location::current(),
+                ErrorKind::communicator);
 }
 
 VirtualState VirtualTime::save(Rank& r) {

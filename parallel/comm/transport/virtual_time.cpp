@@ -287,25 +287,25 @@ bool VirtualTime::poll(Rank& r, double seconds, const std::function<bool()>& rea
 
 // The end.
 
-void VirtualTime::end_by(std::string reason, bool stuck) {
+void VirtualTime::end_by(AbortReason reason, bool stuck) {
   if (ended_) return;
   reason_ = std::move(reason), ended_ = true, stuck_ = stuck;
   for (auto& r : ranks_) r->changed.notify_one();
 }
 
-void VirtualTime::end(const std::string& reason) {
+void VirtualTime::end(const AbortReason& reason) {
   const Lock lock = enter();
   end_by(reason, false);
 }
 
-std::string VirtualTime::ended() const {
+AbortReason VirtualTime::ended() const {
   const Lock lock(mutex_);
   return reason_;
 }
 
 void VirtualTime::throw_ended(const Call& call) const {
-  if (stuck_) throw Error(reason_, std::source_location::current());
-  fail(to_string(call), "ended because of {}", reason_);
+  if (stuck_) throw Error(reason_.text, std::source_location::current(), reason_.kind);
+  fail_ended(to_string(call), reason_);
 }
 
 std::string VirtualTime::where(const Rank& r) const {

@@ -113,8 +113,8 @@ class VirtualTime {
   /// Whether it has ended by now.
   bool done(Rank&, const Op&);
 
-  void end(const std::string& reason);
-  std::string ended() const;
+  void end(const AbortReason& reason);
+  AbortReason ended() const;
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -136,7 +136,7 @@ class VirtualTime {
   bool block(Lock&, Rank&, State);
   bool sleep(Lock&, Rank&, Nanoseconds deadline);
   void asked_again(Lock&, Rank&, const Question&);
-  void end_by(std::string reason, bool stuck);
+  void end_by(AbortReason reason, bool stuck);
   [[noreturn]] void throw_ended(const Call&) const;
   std::string where(const Rank&) const;
 
@@ -149,7 +149,7 @@ class VirtualTime {
   std::chrono::steady_clock::time_point moved_;
   std::map<std::pair<std::uint64_t, std::uint64_t>, Op> open_;        // collectives, by communicator and number
   std::map<std::tuple<std::uint64_t, int, int>, Mailbox> mailboxes_;  // by communicator, receiver, tag
-  std::string reason_;
+  AbortReason reason_;
   bool ended_ = false, stuck_ = false;
 };
 

@@ -361,7 +361,7 @@ void JobMonitor::write_to(const std::string& path) {
 
 std::string live_verdict(const std::string& path, bool& held) {
   const Json state = parse_json(read_text(path, 64 << 20));
-  check(state.is_object() && state.contains("processes") && state["processes"].is_array(), "live",
+  check(state.is_object() && state.contains("processes") && state["processes"].is_array(), ErrorKind::data, "live",
         "{} is not a run's live.json", path);
   const double age = Seconds(std::chrono::system_clock::now().time_since_epoch()).count() - state.value("time", 0.0);
   const Process here = own_process(0);

@@ -91,7 +91,8 @@ Listener listen_anywhere(bool loopback) {
   };
   Listener l = open(loopback ? "127.0.0.1" : "::");
   if (!l.socket && !loopback) l = open("0.0.0.0");
-  check(static_cast<bool>(l.socket), "job monitor", "cannot listen: {}", [&] { return std::strerror(errno); });
+  check(static_cast<bool>(l.socket), ErrorKind::communicator, "job monitor", "cannot listen: {}",
+        [&] { return std::strerror(errno); });
   return l;
 }
 
@@ -140,7 +141,8 @@ std::vector<std::string> own_addresses() {
 
 std::string random_token() {
   std::array<std::uint64_t, 2> bits{};
-  check(::getrandom(bits.data(), sizeof bits, 0) == sizeof bits, "job monitor", "the system gives no random numbers");
+  check(::getrandom(bits.data(), sizeof bits, 0) == sizeof bits, ErrorKind::internal, "job monitor",
+        "the system gives no random numbers");
   return fmt::format("{:016x}{:016x}", bits[0], bits[1]);
 }
 

@@ -69,12 +69,12 @@ class Imagined final : public Communicator {
   }
   int probe(int, int) override { return -1; }
   std::unique_ptr<Communicator> split(int, int) override { return imagined_communicator(rank_, size_); }
-  void abort(const std::string& reason) override { ended_ = reason; }
-  std::string ended() const override { return ended_; }
+  void abort(const AbortReason& reason) override { ended_ = reason; }
+  AbortReason ended() const override { return ended_; }
 
  private:
   int rank_, size_;
-  std::string ended_;
+  AbortReason ended_;
 };
 
 }  // namespace

@@ -31,11 +31,11 @@ namespace {
 struct Failure {
   std::string text;
   std::source_location where;
+  ErrorKind kind = ErrorKind::internal;
   bool refused = false;  ///< by an OptionError
-  int status() const { return refused ? 2 : 1; }
   [[noreturn]] void raise() const {
     if (refused) throw OptionError(text, where);
-    throw Error(text, where);
+    throw Error(text, where, kind);
   }
 };
 
@@ -44,10 +44,10 @@ Failure current_failure(const std::string& prefix) {
   try {
     throw;
   } catch (const Error& e) {
-    return {prefix + e.what(), e.where(), dynamic_cast<const OptionError*>(&e) != nullptr};
-  } catch (const std::exception& e) { return {prefix + e.what(), std::source_location::current()}; } catch (...) {
-    return {prefix + "an exception of unknown type", std::source_location::current()};
-  }
+    return {prefix + e.what(), e.where(), e.kind(), dynamic_cast<const OptionError*>(&e) != nullptr};
+  } catch (const std::exception& e) {
+    return {prefix + e.what(), std::source_location::current(), current_kind()};
+  } catch (...) { return {prefix + "an exception of unknown type", std::source_location::current()}; }
 }
 
 /// Of each of `sharing` ranks: its part of the cores, and no more than this thread may use (OMP_NUM_THREADS,
@@ -58,7 +58,7 @@ int report(const Failure& failure) {
   std::fflush(stdout);
   std::fputs(("trireme: " + failure.text + "\n").c_str(), stderr);
   std::fflush(stderr);
-  return failure.status();
+  return exit_status(failure.kind);
 }
 
 }  // namespace
@@ -84,7 +84,7 @@ World::~World() {
   if (!comm_) return;
   try {  // a rank that is gone has said why; on the way out nothing more can be done
     if (std::uncaught_exceptions() > unwinding_) {  // the other ranks may never come to leave
-      const std::string reason = fmt::format("rank {}: an exception left its World", rank());
+      const AbortReason reason{fmt::format("rank {}: an exception left its World", rank())};
       process_ ? process_->abandon(reason) : comm_->abort(reason);
     } else if (process_) {
       comm_.reset();
@@ -123,12 +123,12 @@ void World::run_threads(std::vector<std::unique_ptr<Communicator>> communicators
       body(world);
     } catch (...) {
       const Failure failure = current_failure(ranks > 1 ? fmt::format("rank {}: ", r) : "");
-      write_crash_report(failure.text.c_str());
+      write_crash_report(failure.text.c_str(), name_of(failure.kind));
       {
         std::lock_guard lock(mutex);
         if (!first) first = failure;
       }
-      world.comm().abort(failure.text);
+      world.comm().abort({failure.text, failure.kind});
     }
   };
   // Nobody begins before all are there: where the system starts too few threads, none has done anything.
@@ -171,14 +171,14 @@ int World::run(int argc, char** argv, int ranks, const std::function<int(World&)
   } catch (...) {
     const FlightRecorder::Wait ending;  // for the Watchdog
     const Failure failure = current_failure(world->size() == 1 ? "" : fmt::format("rank {}: ", world->rank()));
-    write_crash_report(failure.text.c_str());
+    write_crash_report(failure.text.c_str(), name_of(failure.kind));
     if (world->size() == 1) return report(failure);
     MpiProcess& process = *world->process_;
-    if (process.first_to_fail(failure.text))
+    if (process.first_to_fail({failure.text, failure.kind}))
       report(failure);
     else
       std::this_thread::sleep_for(std::chrono::seconds(1));  // for the other's message
-    process.end_job(failure.status());
+    process.end_job(exit_status(failure.kind));
   }
   const auto process = std::move(world->process_);
   world.reset();
@@ -186,7 +186,7 @@ int World::run(int argc, char** argv, int ranks, const std::function<int(World&)
   try {
     if (process->leave()) return status;
   } catch (...) {  // a rank failed while others were done; it tells
-    process->end_job(1);
+    process->end_job(exit_status(current_kind()));
   }
   std::fflush(nullptr);
   _exit(status);

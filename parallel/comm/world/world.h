@@ -52,8 +52,8 @@ class World {
   /// One call for all: under a launcher, its processes; else `ranks` threads (1: this thread). If body throws under
   /// MPI, the message is printed last by the failing rank and the whole job ends within seconds; the exception never
   /// leaves on another rank silently. A process that a launcher started is killed when its parent ends, so that no
-  /// orphan trains on. Returns the exit status for main: body's, the largest of this process's ranks; 2 for an
-  /// OptionError, 1 for another error.
+  /// orphan trains on. Returns the exit status for main: body's, the largest of this process's ranks;
+  /// exit_status() of the kind of the first error (kernels/core/error.h).
   static int run(int argc, char** argv, int ranks, const std::function<int(World&)>& body);
   /// The same for a body without a status: 0.
   template <class Body>

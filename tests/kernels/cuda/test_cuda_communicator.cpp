@@ -310,8 +310,7 @@ TEST_CASE("one rank alone") {
   REQUIRE(world.use(cuda(0)).empty());
   REQUIRE(world.transport() == "single");
   check_everything(world, shared);
-  REQUIRE_THROWS_WITH(world.comm().all_gather(Tensor::zeros({2}).to(cuda(0)), Tensor::zeros({3}).to(cuda(0))),
-                      test::contains("2 elements") && test::contains("3"));
+  REQUIRE_ERROR(world.comm().all_gather(Tensor::zeros({2}).to(cuda(0)), Tensor::zeros({3}).to(cuda(0))), usage, 2, 3);
 }
 
 TEST_CASE("one rank that cannot join NCCL has all go through the host") {
@@ -345,7 +344,7 @@ TEST_CASE("an error on one rank ends NCCL's operations on all") {
         throw;
       }
     };
-    REQUIRE_THROWS_WITH(World::threads(ranks, body), "rank 1: the coffee is out");
+    REQUIRE_ERROR(World::threads(ranks, body), internal, "rank 1", "the coffee is out");
     REQUIRE(ended == ranks - 1);
   }
   on_ranks([](World& world) {  // nothing of that stays
@@ -376,7 +375,7 @@ TEST_CASE("an operation of NCCL's that lasts too long") {
     over = true;
     fail("test", "the end");
   };
-  REQUIRE_THROWS_WITH(World::threads(2, body), "rank 0: test: the end");
+  REQUIRE_ERROR(World::threads(2, body), usage, "rank 0", "the end");
   REQUIRE_THAT(first, test::contains("all_reduce of 5 f32 (sum) on rank 0 of 2: rank 0 of 2 has had no answer"));
   REQUIRE_THAT(second, test::contains("broadcast of 5 f32 from rank 0 on rank 0 of 2: ended because of all_reduce"));
 }
@@ -411,7 +410,7 @@ TEST_CASE("what NCCL finds wrong is told") {
     world.comm().all_reduce(x.rows(0, 4 + world.rank())).wait();
     (void)x.to_vector();
   };
-  REQUIRE_THROWS_WITH(World::threads(2, body), test::contains("all_reduce") && test::contains("different calls"));
+  REQUIRE_ERROR(World::threads(2, body), communicator, "all_reduce");
 }
 
 }  // namespace test_cuda_communicator

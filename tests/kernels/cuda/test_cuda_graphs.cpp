@@ -209,7 +209,7 @@ TEST_CASE("a replayed step refuses a loss that is not finite, and leaves the wei
   REQUIRE(step.replayed());
   const Values before = step.parameters().values().to_vector();
   const Tensor bad = Tensor::full(batch->x.shape(), NAN, DType::f32, cuda());
-  CHECK_THROWS_WITH(step(bad, batch->y), contains("loss is nan") && contains("input"));
+  CHECK_ERROR(step(bad, batch->y), numerics, "nan", "input");
   CHECK(step.parameters().values().to_vector() == before);
   const Tensor kept = step(batch->x, batch->y);
   const double value = kept.item();
@@ -266,10 +266,10 @@ TEST_CASE("what cannot be captured says so, and a graph's blocks outlive it") {
     graph->start(0);
     CHECK(y.to_vector() == Values(1000, 6));
     CHECK(none.to_vector() == Values(1000, 18));
-    CHECK_THROWS_WITH(graph->start(1), contains("part 1 of 1"));
+    CHECK_ERROR(graph->start(1), usage, 1);
     graph->begin();
-    CHECK_THROWS_WITH(y.to_vector(), contains("capturing a CUDA graph"));
-    CHECK_THROWS_WITH(Tensor::full({4}, 1).to(cuda()), contains("capturing a CUDA graph"));
+    CHECK_ERROR(y.to_vector(), usage, "CUDA");
+    CHECK_ERROR(Tensor::full({4}, 1).to(cuda()), usage, "CUDA");
     graph.reset();
     CHECK(y.to_vector() == Values(1000, 6));
     CHECK((y + y).to_vector() == Values(1000, 12));

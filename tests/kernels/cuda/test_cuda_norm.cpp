@@ -284,8 +284,7 @@ TEST_CASE("cross entropy on a device equals the CPU's, and names a label that is
       }
   Array x = real({4, 10}, DType::f32), log_p = x, loss({4}, DType::f32), label({4}, DType::i64);
   label.set(2, 10);
-  CHECK_THROWS_WITH(run_there<kernel::CrossEntropy>(loss, log_p, x, label, CrossEntropyOptions{}),
-                    contains("row 2 has label 10, but there are 10 classes"));
+  CHECK_ERROR(run_there<kernel::CrossEntropy>(loss, log_p, x, label, CrossEntropyOptions{}), data, 2, 10);
   label.set(2, 9);
   run_there<kernel::CrossEntropy>(loss, log_p, x, label, CrossEntropyOptions{});
 }
