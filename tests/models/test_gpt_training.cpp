@@ -2,7 +2,6 @@
 #include <future>
 
 #include "kernels/core/runtime.h"
-#include "tests/datasets/texts.h"
 #include "tests/models/text_runs.h"
 #include "tests/support/oracle.h"
 
@@ -103,9 +102,7 @@ void put(const Oracle& torch, const Parameters& start, const Batches& b) {
 }  // namespace
 
 TEST_CASE("the first 150 losses of the character GPT are PyTorch's from one start and the same batches") {
-  std::string text = tinyshakespeare();
-  if (text.empty()) text = some_text(200000);  // for which the same holds
-  const Dataset data = nano.windows(text);
+  const Dataset data = nano.windows(some_text(200000));
   const Batches b = batches_of(data, nano);
   Module model = nano.model(data->classes());
   initialize(model, 1337);

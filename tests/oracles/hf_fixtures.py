@@ -2,7 +2,7 @@
 
 For each model NAME: NAME.safetensors, as save_pretrained writes it; NAME.json, its config.json; NAME.expected.safetensors
 with ids [N, T], labels, logits [N, T, V], loss, "grad.TENSOR" of the loss's gradients, prompts (prompt.0, ...) and what
-greedy decoding adds to each (generated.0, ...). Needs torch >= 2 and transformers; the files are kept in the tree, so
+greedy decoding adds to each (generated.0, ...). Needs torch >= 2 and transformers 5; the files are kept in the tree, so
 that the tests need neither.
 """
 import json

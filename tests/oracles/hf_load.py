@@ -1,7 +1,7 @@
 """Folders that load strictly in Hugging Face transformers: hf_load.py FOLDER
 
 For each FOLDER/MODEL/ with config.json and model.safetensors: from_pretrained() finds no tensor missing, unexpected or
-of another shape; its logits of ids.npy are those of MODEL.logits.npy. Needs torch >= 2 and transformers.
+of another shape; its logits of ids.npy are those of MODEL.logits.npy. Needs torch and transformers.
 """
 import pathlib
 import sys
@@ -11,8 +11,7 @@ try:
     import torch
     from transformers import AutoModelForCausalLM
     AutoModelForCausalLM.from_pretrained   # a stand-in, where torch is missing, has none
-    assert int(torch.__version__.split(".")[0]) >= 2
-except (ImportError, AssertionError):
+except ImportError:
     sys.exit(77)
 
 folder = pathlib.Path(sys.argv[1])

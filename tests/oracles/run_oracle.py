@@ -17,7 +17,7 @@ try:
 except ImportError:
     if len(sys.argv) > 2 and os.path.exists(sys.argv[2]):
         os.execv(sys.argv[2], [sys.argv[2], *sys.argv[:2]])
-    print("SKIPPED: needs tensorboard and mlperf-logging (tools/setup puts them into build/oracles)")
+    print("SKIPPED: needs tensorboard and mlperf-logging (tools/setup --oracles puts them into build/oracles)")
     sys.exit(77)
 
 trireme = os.path.abspath(sys.argv[1])

@@ -18,9 +18,9 @@ void note_missing(const std::string& what);
 /// Parent of the folder tests/.
 std::filesystem::path root();
 
-/// Which Python runs a script: the distribution's (PyTorch, onnx), or that of build/oracles, where tools/setup puts
-/// what the distribution lacks (onnxruntime, tensorboard, safetensors) and which tools/test names in
-/// TRIREME_ORACLE_PYTHON.
+/// Which Python runs a script: the distribution's (PyTorch, onnx), or that of build/oracles, where `tools/setup
+/// --oracles` puts what the distribution lacks (tests/oracles/requirements.txt) next to the distribution's PyTorch.
+/// tools/test names the latter Python in TRIREME_ORACLE_PYTHON.
 enum class Python : std::uint8_t { distribution, oracles };
 
 /// A folder of arrays, shared with a script and removed at the end.
