@@ -1,7 +1,7 @@
 """Chooses the tests of a run and writes their names, one a line, to build/tests-release.txt and build/tests-sanitizers.txt.
   tiers.py quick|default|all [SLICE]
 
-quick    the tests that are neither slow nor long (tests/meson.build: `slow`, `sliced`), as built.
+quick    the tests of the suite `unit` that are not `slow` (tests/meson.build), as built.
 default  all tests as built except those marked `sliced`; under the sanitizers the tests that handle memory (suite `memory`);
          and one slice of what is left. The commit's hash modulo the number of slices chooses the slice, so a commit
          always runs the same tests. SLICE chooses another one.
@@ -34,7 +34,7 @@ def choose(tests, tier, number):
     if tier == "all":
         return release + sanitizers, []
     if tier == "quick":
-        chosen = [item for item in release if not suites[item[1]] & {"slow", "sliced", "fuzz"}]
+        chosen = [item for item in release if "unit" in suites[item[1]] and not suites[item[1]] & {"slow", "sliced"}]
         return chosen, [item for item in release if item not in chosen]
     fixed = [item for item in release if "sliced" not in suites[item[1]]]
     fixed += [item for item in sanitizers if "memory" in suites[item[1]]]

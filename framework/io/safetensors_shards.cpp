@@ -202,7 +202,7 @@ SafetensorsFile read_indexed(const std::string& index) try {
     for (const auto& [name, what] : files.items()) verify_file(folder, {name, what.at("bytes"), what.at("crc32")});
   const auto pieces = open_shards({paths.begin(), paths.end()});
   for (const SafetensorsPiece& p : pieces) wanted.erase(source(p.path, p.entry));
-  check(wanted.empty(), ErrorKind::file, shards_op, "{}: there is no {}", index, [&] { return *wanted.begin(); });
+  check(wanted.empty(), ErrorKind::data, shards_op, "{}: there is no {}", index, [&] { return *wanted.begin(); });
   return assembled(pieces);
 } catch (const Json::exception& e) { fail(ErrorKind::data, shards_op, "{} is malformed: {}", index, e.what()); }
 

@@ -21,8 +21,8 @@ namespace trireme {
 ///   data               65  no     the contents of a file or data set are malformed, or do not suit the model
 ///   file               66  yes    a file, folder, pipe or program cannot be opened, read, written or started
 ///   device             67  yes    a device is missing, or CUDA, cuDNN, cuBLAS or oneDNN reports a failure
-///   communicator       68  yes    another rank failed, hangs or calls something else, or MPI, NCCL or the launcher
-///   fails numerics           69  no     a loss, a gradient or a weight is NaN or infinite, or has left its range
+///   communicator       68  yes    another rank failed, hangs or calls something else, or MPI or NCCL reports a failure
+///   numerics           69  no     a loss, a gradient or a weight is NaN or infinite, or has left its range
 ///   out_of_memory      70  yes    the memory of the host or of a device does not suffice, or a limit is reached
 ///   internal           71  yes    the library contradicts itself; also any exception that is not an Error
 ///
@@ -30,7 +30,7 @@ namespace trireme {
 /// 85 asked to stop, and saved; 128 + N killed by signal N (under mpiexec N itself).
 enum class ErrorKind : int { usage, data, file, device, communicator, numerics, out_of_memory, internal };
 
-/// "internal", "usage", ...
+/// "usage", "data", ...
 std::string_view name_of(ErrorKind);
 /// Of a process that ends because of such an error.
 int exit_status(ErrorKind);

@@ -171,18 +171,18 @@ TEST_CASE("phantoms that cannot be") {
     try {
       (void)Phantom(o);
       return std::string("made");
-    } catch (const Error& e) { return std::string(e.what()); }
+    } catch (const Error& e) { return test::told(e); }
   };
   CHECK(said({}) == "made");
-  CHECK_THAT(said({.size = {3}}), contains("its size is [3]"));
-  CHECK_THAT(said({.size = {3, 0}}), contains("its size is [3, 0]"));
-  CHECK_THAT(said({.classes = 1}), contains("1 classes"));
-  CHECK_THAT(said({.density = 0}), contains("its density is 0"));
-  CHECK_THAT(said({.smallest = 4, .largest = 3}), contains("semi-axes are 4 to 3"));
-  CHECK_THAT(said({.size = {1 << 20, 1 << 20}, .smallest = 1, .largest = 1}), contains("at most 10000000 are drawn"));
-  CHECK_THAT(said({.angles = -1}), contains("-1 angles"));
-  CHECK_THAT(said({.missing = 180}), contains("180 degrees are missing"));
-  CHECK_THAT(said({.noise = -1}), contains("its noise is -1"));
+  CHECK_THAT(said({.size = {3}}), test::mentions("usage", "[3]"));
+  CHECK_THAT(said({.size = {3, 0}}), test::mentions("usage", "[3, 0]"));
+  CHECK_THAT(said({.classes = 1}), test::mentions("usage", 1));
+  CHECK_THAT(said({.density = 0}), test::mentions("usage", "density", 0));
+  CHECK_THAT(said({.smallest = 4, .largest = 3}), test::mentions("usage", 4, 3));
+  CHECK_THAT(said({.size = {1 << 20, 1 << 20}, .smallest = 1, .largest = 1}), test::mentions("usage", 10000000));
+  CHECK_THAT(said({.angles = -1}), test::mentions("usage", "angles", -1));
+  CHECK_THAT(said({.missing = 180}), test::mentions("usage", 180));
+  CHECK_THAT(said({.noise = -1}), test::mentions("usage", "noise", -1));
   const Phantom p({.size = {8, 8}});
   CHECK_ERROR(p.image({{0, 0, 1}, {1, 8, 8}}), usage, "phantom", "[1, 8, 8]");
   CHECK_ERROR(p.labels({{0, 0}, {8, 8}}), usage, "[0, 0]", "[8, 8]", "[1, 8, 8]");
@@ -295,7 +295,7 @@ TEST_CASE("pairs of volumes that do not match") {
       const Dataset data = VolumePairs(o);
       for (Index id = 0; id < 20; ++id) (void)sample_of(data, id);
       return "read";
-    } catch (const Error& e) { return e.what(); }
+    } catch (const Error& e) { return test::told(e); }
   };
   const auto write = [](const std::string& path, const Shape& array, const char* type, double value) {
     VolumeWriter out(path, {array, type});
@@ -308,24 +308,27 @@ TEST_CASE("pairs of volumes that do not match") {
           fs::copy(t + "inputs/a.npy", t + "inputs/c.npy.partial");
           fs::copy(t + "targets/a.npy", t + "targets/a.npy.partial");
         }) == "read");
-  CHECK_THAT(said(nothing, {.crop = {4, 4}}), contains("0 classes, expected 2 or more: --data.classes"));
-  CHECK_THAT(said(nothing, {.crop = {2, 4, 4}, .classes = 3}),
-             contains("crops of [2, 4, 4] do not fit in a volume of [1, 8, 8]"));
-  CHECK_THAT(said(nothing, {.test = true, .crop = {4, 4}, .classes = 3}), contains("test/inputs cannot be read"));
-  CHECK_THAT(said([](auto t) { fs::remove(t + "targets/a.npy"); }), contains("inputs/a.npy has no target of its name"));
-  CHECK_THAT(said([](auto t) { fs::remove(t + "inputs/a.npy"); }), contains("targets/a.npy has no input of its name"));
-  CHECK_THAT(said([](auto t) { fs::copy(t + "inputs/a.npy", t + "inputs/a.2.npy"); }), contains("have one name"));
-  CHECK_THAT(said([](auto t) { spill(t + "inputs/a.npy", "?"); }), contains("inputs/a.npy: neither .npy"));
+  CHECK_THAT(said(nothing, {.crop = {4, 4}}), test::mentions("usage", 0, 2, "--data.classes"));
+  CHECK_THAT(said(nothing, {.crop = {2, 4, 4}, .classes = 3}), test::mentions("usage", "[2, 4, 4]", "[1, 8, 8]"));
+  CHECK_THAT(said(nothing, {.test = true, .crop = {4, 4}, .classes = 3}), test::mentions("file", "test/inputs"));
+  CHECK_THAT(said([](auto t) { fs::remove(t + "targets/a.npy"); }), test::mentions("data", "inputs/a.npy"));
+  CHECK_THAT(said([](auto t) { fs::remove(t + "inputs/a.npy"); }), test::mentions("data", "targets/a.npy"));
+  CHECK_THAT(said([](auto t) { fs::copy(t + "inputs/a.npy", t + "inputs/a.2.npy"); }),
+             test::mentions("data", "inputs/a.npy"));
+  CHECK_THAT(said([](auto t) { spill(t + "inputs/a.npy", "?"); }), test::mentions("data", "inputs/a.npy"));
   CHECK_THAT(said([&](auto t) {
                write(t + "targets/a.npy", {3, 8, 9}, "uint8", 0);
              }),
-             contains("a pair is of one [D, H, W]"));
+             test::mentions("data", "[D, H, W]"));
   CHECK_THAT(said([&](auto t) {
                write(t + "targets/a.npy", {3, 8, 8}, "float32", 0);
              }),
-             contains("labels are integers, one per voxel"));
-  CHECK_THAT(said([&](auto t) { write(t + "inputs/b.npy", {8, 8}, "int8", 0); }), contains("they must agree"));
-  CHECK_THAT(said([&](auto t) { write(t + "targets/b.npy", {8, 8}, "uint8", 3); }), contains("is 3, expected 0 to 2"));
+             test::mentions("data", "targets/a.npy"));
+  CHECK_THAT(said([&](auto t) {
+               write(t + "inputs/b.npy", {8, 8}, "int8", 0);
+             }),
+             test::mentions("data", "inputs/b.npy"));
+  CHECK_THAT(said([&](auto t) { write(t + "targets/b.npy", {8, 8}, "uint8", 3); }), test::mentions("data", 3, 0, 2));
 }
 
 }  // namespace test_phantoms

@@ -193,7 +193,7 @@ TEST_CASE("shards by their index: what is missing, foreign or outside of the fol
     test::spill(index, json_text(changed));
     try {
       read_safetensors(index);
-    } catch (const Error& e) { return std::string(e.what()); }
+    } catch (const Error& e) { return test::told(e); }
     return std::string();
   };
   Json plain = about;  // as Hugging Face writes it
@@ -201,23 +201,23 @@ TEST_CASE("shards by their index: what is missing, foreign or outside of the fol
   CHECK(refusal(plain) == "");
   Json changed = plain;
   changed["weight_map"]["more"] = "model-00001-of-00002.safetensors";
-  CHECK_THAT(refusal(changed), contains("there is no") && contains("\"more\""));
+  CHECK_THAT(refusal(changed), test::mentions("data", "more"));
   for (const char* name : {"../model-00001-of-00002.safetensors", "/etc/passwd", "", ".hidden"}) {
     changed = plain;
     changed["weight_map"]["more"] = name;
-    CHECK_THAT(refusal(changed), contains("is no file of its folder"));
+    CHECK_THAT(refusal(changed), test::mentions("data", "model.safetensors.index.json"));
   }
   changed = plain;
   changed["weight_map"]["more"] = 7;
-  CHECK_THAT(refusal(changed), contains("malformed"));
-  CHECK_THAT(refusal(Json::array()), contains("no weight_map"));
+  CHECK_THAT(refusal(changed), test::mentions("data", "model.safetensors.index.json"));
+  CHECK_THAT(refusal(Json::array()), test::mentions("data", "weight_map"));
   changed = about;
   changed["metadata"]["files"]["model-00001-of-00002.safetensors"]["crc32"] = 1;
-  CHECK_THAT(refusal(changed), contains("its CRC differs"));
+  CHECK_THAT(refusal(changed), test::mentions("data", "CRC"));
   changed = plain;  // one of two files: tensors that are cut are not complete
   for (auto& [name, file] : about["weight_map"].items())
     if (file == "model-00002-of-00002.safetensors") changed["weight_map"].erase(name);
-  CHECK_THAT(refusal(changed), contains("are in no file"));
+  CHECK_THAT(refusal(changed), test::mentions("data", "elements"));
 }
 
 TEST_CASE("pieces that overlap, reach outside or disagree are refused") {
@@ -234,16 +234,16 @@ TEST_CASE("pieces that overlap, reach outside or disagree are refused") {
     }
     try {
       open_shards(paths);
-    } catch (const Error& e) { return std::string(e.what()); }
+    } catch (const Error& e) { return test::told(e); }
     return std::string();
   };
   CHECK(refusal({{{0, 0}, {4, 3}}}) == "");
   CHECK(refusal({{{0, 0}, {2, 3}}, {{2, 0}, {2, 3}}}) == "");
-  CHECK_THAT(refusal({{{0, 0}, {2, 3}}}), contains("6 of 12 elements of \"w\" are in no file"));
-  CHECK_THAT(refusal({{{0, 0}, {3, 3}}, {{2, 0}, {2, 3}}}), contains("hold the same elements"));
-  CHECK_THAT(refusal({{{3, 0}, {2, 3}}}), contains("does not lie in a tensor"));
-  CHECK_THAT(refusal({{{-1, 0}, {2, 3}}}), contains("does not lie in a tensor"));
-  CHECK_THAT(refusal({{{0}, {2}}}), contains("does not lie in a tensor"));
+  CHECK_THAT(refusal({{{0, 0}, {2, 3}}}), test::mentions("data", 6, 12, "w"));
+  CHECK_THAT(refusal({{{0, 0}, {3, 3}}, {{2, 0}, {2, 3}}}), test::mentions("data", "elements"));
+  CHECK_THAT(refusal({{{3, 0}, {2, 3}}}), test::mentions("data", "[4, 3]"));
+  CHECK_THAT(refusal({{{-1, 0}, {2, 3}}}), test::mentions("data", "[4, 3]"));
+  CHECK_THAT(refusal({{{0}, {2}}}), test::mentions("data", "[4, 3]"));
 }
 
 TEST_CASE("state of single ranks comes back to the same layout, and to no other") {
@@ -263,9 +263,7 @@ TEST_CASE("state of single ranks comes back to the same layout, and to no other"
   })));
   CHECK(residuals == std::vector<double>{1, 0, 3});
   Group others(2, 5);
-  for (const std::string& e : others.load(path))
-    CHECK_THAT(e, contains("holds state of single ranks under ranks=3, which only the same layout can go on with") &&
-                      contains("this one is ranks=2"));
+  for (const std::string& e : others.load(path)) CHECK_THAT(e, test::mentions("ranks=3", "ranks=2"));
   SavedState alone;
   CHECK_ERROR(load_checkpoint(path, alone.parameters, &alone.optimizer), usage, "checkpoint");
   CHECK(load_checkpoint(path, alone.parameters, nullptr).state.step == 1);

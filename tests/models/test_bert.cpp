@@ -200,10 +200,10 @@ TEST_CASE("what does not fit BERT is refused, by name") {
     change(o);
     CHECK_ERROR(make_model("bert", o), usage, why);
   };
-  refused([](auto& o) { o.arch.heads = 3; }, "3 heads do not divide a width of 8");
-  refused([](auto& o) { o.arch.kv_heads = 1; }, "arch.kv_heads is 1");
+  refused([](auto& o) { o.arch.heads = 3; }, "8");
+  refused([](auto& o) { o.arch.kv_heads = 1; }, "arch.kv_heads");
   refused([](auto& o) { o.arch.bias = 0; }, "without biases");
-  refused([](auto& o) { o.arch.vocabulary = 22; }, "arch.vocabulary is 22");
+  refused([](auto& o) { o.arch.vocabulary = 22; }, "arch.vocabulary");
   refused([](auto& o) { o.input = {8, 8, 1}; }, "expected [tokens]");
 }
 

@@ -126,8 +126,8 @@ TEST_CASE("a config.json says all that a model's options do") {
   const std::pair<std::string, std::string> bad[] = {
       {"no JSON", "no JSON object"},
       {"[1, 2]", "no JSON object"},
-      {l, "is of a \"llama\", expected a \"gpt2\""},
-      {with(g, "n_layer", "twelve"), "\"n_layer\" of the configuration is of another type"},
+      {l, "llama"},
+      {with(g, "n_layer", "twelve"), "n_layer"},
       {with(g, "scale_attn_by_inverse_layer_idx", true), "scale_attn_by_inverse_layer_idx"},
       {with(g, "embd_pdrop", 0.5), "embd_pdrop"}};
   for (const auto& [text, expected] : bad) CHECK_ERROR(gpt_options(text), data, expected);

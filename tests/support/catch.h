@@ -67,6 +67,33 @@ class ErrorMatcher : public MatcherBase<Error> {
   std::vector<std::string> values_;
 };
 
+/// Kind and message, for mentions(): "data: idx: F: is empty".
+inline std::string told(const Error& e) { return fmt::format("{}: {}", name_of(e.kind()), e.what()); }
+
+class MentionsMatcher : public MatcherBase<std::string> {
+ public:
+  template <class... V>
+  explicit MentionsMatcher(const V&... values) : values_{fmt::format("{}", values)...} {}
+  bool match(const std::string& text) const override {
+    for (const std::string& value : values_)
+      if (!names(text, value)) return false;
+    return true;
+  }
+  std::string describe() const override {
+    std::string text = "mentions";
+    for (const std::string& value : values_) text += fmt::format(" <{}>", value);
+    return text;
+  }
+
+ private:
+  std::vector<std::string> values_;
+};
+/// The matcher of a text that names these values: CHECK_THAT(told(e), mentions("data", 15, 18)).
+template <class... V>
+MentionsMatcher mentions(const V&... values) {
+  return MentionsMatcher(values...);
+}
+
 }  // namespace trireme::test
 
 namespace Catch {
