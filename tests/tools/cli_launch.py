@@ -93,7 +93,7 @@ class Launch(cli.Case):
 
     def test_what_is_killed_goes_on_with_the_same_bits(self):
         """The command, a helper of it or a rank, at a random moment of each layout, saves included. TRIREME_KILLS: how many of each layout (1; tests/long.sh)."""
-        net = ["lenet5", "--data.name", "synthetic", "--data.synthetic_size", 1200, "--data.batch", 12, "--epochs", 1, "--checkpoint.steps", 4, "--parallel.threads", 1, *unmeasured]
+        net = ["lenet5", "--data.name", "synthetic", "--data.synthetic_size", 800, "--data.batch", 8, "--epochs", 1, "--checkpoint.steps", 4, "--parallel.threads", 1, *unmeasured]
         layouts = [("data=4", "data_parallel"), ("pipe=2,data=2", "pipeline(micro=2) | data_parallel"), ("tensor=2,data=2", "tensor | data_parallel"), ("h=2", "spatial"),
                    ("data=3", "zero(3)"), ("data=2", "zero(1)")]
         seed = time.time_ns()

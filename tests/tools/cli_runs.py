@@ -190,7 +190,7 @@ class Metrics(Runs):
             (folder / f"{kind}-images-idx3-ubyte").write_bytes(idx(3, (60, 28, 28), images))
             (folder / f"{kind}-labels-idx1-ubyte").write_bytes(idx(1, (60,), labels))
         for ranks in 1, 3:
-            self.trained("lenet5", "--dtype", "f64", "--data.root", folder, "--data.batch", 7, "--epochs", 3, "--optim.lr", 0, "--ranks", ranks, name=f"run{ranks}")
+            self.trained("lenet5", "--dtype", "f64", "--data.root", folder, "--data.batch", 7, "--epochs", 3, "--optim.lr", 0, *unmeasured, "--ranks", ranks, name=f"run{ranks}")
             found = [line for line in self.metrics(f"run{ranks}").values() if line["kind"] == "eval"]
             self.assertEqual([line["epoch"] for line in found], [1, 2, 3])
             for line in found:
@@ -956,7 +956,7 @@ class Ranks(Runs):
 
     def test_asynchronous_runs_are_repeated_by_their_arrivals(self):
         words = ["train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 120, "--data.batch", 20, "--epochs", 2, "--strategy", "parameter_server(mode=async)",
-                 "--parallel.threads", 1, "--run.progress", "off"]
+                 "--parallel.threads", 1, "--run.progress", "off", *unmeasured]
         first = self.dir / "first"
         got = subprocess.run([mpiexec, "-n", "4", trireme, *map(str, words), "--run.dir", str(first)], capture_output=True, text=True, timeout=120)
         self.assertEqual(got.returncode, 0, got.stderr)
@@ -976,7 +976,7 @@ class Ranks(Runs):
             self.assertIn(says, got.stderr)
 
     def test_asynchronous_gossip_trains_to_its_end_on_every_transport(self):
-        words = ["train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 256, "--data.batch", 32, "--epochs", 2, "--run.progress", "lines"]
+        words = ["train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 256, "--data.batch", 32, "--epochs", 2, "--run.progress", "lines", *unmeasured]
         for graph, ranks in ("ring", 4), ("random", 3):
             strategy = ["--strategy", f"gossip(mode=async, graph={graph})"]
             for name, where in ("threads", ["--ranks", ranks]), ("virtual", ["--virtual", ranks]), ("mpi", None):
@@ -992,7 +992,7 @@ class Ranks(Runs):
         self.assertEqual(got.returncode, 0, got.stderr)
 
     def test_ranks_that_meet_by_messages_stop_where_they_meet(self):
-        words = ["train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 70, "--data.batch", 6, "--epochs", 3, "--run.progress", "lines", "--ranks", 4]
+        words = ["train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 70, "--data.batch", 6, "--epochs", 3, "--run.progress", "lines", "--ranks", 4, *unmeasured]
         for strategy, rank in ("parameter_server(mode=async)", 0), ("parameter_server(mode=async)", 3), ("parameter_server", 3), ("gossip(mode=async)", 1):
             folder = self.dir / f"{strategy[:6]}{len(strategy)}{rank}"
             got = run(*words, "--strategy", strategy, "--run.fault", f"term:{rank}:3", "--run.dir", folder)
