@@ -26,7 +26,10 @@ import unittests
 from unittests import statuses
 
 trireme, mpiexec, data = os.path.abspath(os.environ.get("TRIREME_EXE", sys.argv[1])), sys.argv[2], pathlib.Path(sys.argv[3])
-small = ["mlp", "--optim.name", "sgd", "--optim.lr", "0.1", "--optim.schedule", "one_cycle", "--data.limit", "700", "--data.batch", "50", "--epochs", "2"]
+unmeasured = ["--run.predict", "false"]   # to measure the parts of a step takes longer than these runs do; cli_predict.py tests that
+short = ["mlp", "--optim.name", "sgd", "--optim.lr", "0.1", "--optim.schedule", "one_cycle", "--data.batch", "50", "--epochs", "2", *unmeasured]
+mnist = [*short, "--data.limit", "700"]   # tested on 10000 images
+small = [*short, "--data.name", "synthetic", "--data.synthetic_size", "700"]
 
 
 def run(*words, ranks=None, env=None, timeout=400, wrap=()):   # seconds, in which a busy machine ends under sanitizers, too
@@ -131,7 +134,7 @@ class Case(unittest.TestCase):
 
 class Training(Case):
     def test_train_eval_predict(self):
-        got = self.trained(*small)
+        got = self.trained(*mnist)
         found = re.search(r"test accuracy: ([\d.]+) % \((\d+) of 10000\), top-5 ([\d.]+) %", got.stdout)
         self.assertGreaterEqual(float(found[3]), float(found[1]))
         self.assertGreater(float(found[1]), 75)
@@ -166,8 +169,8 @@ class Training(Case):
 
     def test_resume_in_mid_epoch_is_bitwise(self):
         for name, ranks in (("one", 1), ("two", 2)):
-            words = ["mnist_cnn", "--data.limit", 330, "--data.batch", 40, "--epochs", 2, "--ranks", ranks, "--data.name", "synthetic",
-                     "--data.synthetic_size", 330, "--optim.lr", 0.02]
+            words = ["mnist_cnn", "--data.limit", 66, "--data.batch", 8, "--epochs", 2, "--ranks", ranks, "--data.name", "synthetic",
+                     "--data.synthetic_size", 66, "--optim.lr", 0.02, *unmeasured]
             self.trained(*words, name=name)
             self.trained(*words, "--run.max_steps", 5, name=name + "-cut")
             self.trained(*words, "--run.max_steps", 12, "--resume", name=name + "-cut")
@@ -238,7 +241,7 @@ class Training(Case):
         folder = pathlib.Path(__file__).parents[2] / "models/recipes"
         self.assertGreaterEqual(len(list(folder.glob("*.toml"))), 5)
         for path in folder.glob("*.toml"):   # by name, as installed; the ImageNet ones on a lighter model
-            model = ["resnet18"] if "imagenet" in path.stem else ["--arch.layers", 1, "--data.context", 8, "--data.windows", 0] if "gpt2" in path.read_text() else []
+            model = ["resnet18"] if "imagenet" in path.stem else ["--arch.layers", 1, "--arch.width", 96, "--data.context", 8, "--data.windows", 0] if "gpt2" in path.read_text() else []
             self.trained(*model, "--config", path.stem, "--data.name", "synthetic", "--data.image_size", 32, "--data.synthetic_size", 4, "--data.batch", 2,
                          "--epochs", 1, name=path.stem)
         self.refused(run("train", "--config", "imagenet_resnet5"), "imagenet_resnet50")
@@ -268,7 +271,7 @@ class Training(Case):
         self.assertIn("(conv) [16, 3, 3, 3]", run("bench", "resnet20", "--infer", "--batch", 2, "--steps", 1).stdout)
 
     def test_progress(self):
-        words = ["train", "mlp", "--data", "synthetic", "--data.limit", 200, "--data.batch", 20, "--epochs", 1, "--run.log_seconds", 0]
+        words = ["train", "mlp", "--data", "synthetic", "--data.limit", 200, "--data.batch", 20, "--epochs", 1, "--run.log_seconds", 0, *unmeasured]
         for progress in ("lines", "auto"):
             err = run(*words, "--run.progress", progress, "--run.dir", self.dir / progress, "--ranks", 2).stderr
             self.assertEqual(len(re.findall("^model ", err, re.M)), 1)   # one rank speaks
@@ -296,7 +299,7 @@ class Training(Case):
             shard(f"s-{i}.tar", [0, 1, 2, 3, 4] * 4)
         shard("test.tar", [3, 1, 4, 0])
         words = ["mlp", "--data", "tar", "--data.root", self.dir, "--data.shards", "s-{0..2}.tar", "--data.image_size", 16, "--data.batch", 12,
-                 "--epochs", 30, "--optim.lr", 0.002]
+                 "--epochs", 30, "--optim.lr", 0.002, *unmeasured]
         got = self.trained(*words, "--data.val_shards", "test.tar", "--ranks", 2)
         self.assertIn("(4 of 4)", got.stdout, got.stderr)
         self.assertIn("60 training, 4 test samples", got.stderr)
@@ -328,14 +331,14 @@ class Training(Case):
 
     @unittest.skipIf(mpiexec == "none", "no MPI")
     def test_mpi_trains_the_same_model(self):
-        serial = self.trained(*small, name="one")
-        parallel = self.trained(*small, "--allreduce", "ring", name="two", ranks=2)
+        serial = self.trained(*mnist, name="one")
+        parallel = self.trained(*mnist, "--allreduce", "ring", name="two", ranks=2)
         first = re.search(r"test accuracy: ([\d.]+)", serial.stdout)[1]
         self.assertAlmostEqual(float(re.search(r"test accuracy: ([\d.]+)", parallel.stdout)[1]), float(first), delta=0.1)
         self.assertEqual(parallel.stdout.count("test accuracy"), 1)
 
     def test_pipelines_train_the_same_model(self):
-        words = ["mlp", "--data.name", "synthetic", "--data.synthetic_size", 130, "--data.batch", 40, "--dtype", "f64", "--epochs", 2]
+        words = ["mlp", "--data.name", "synthetic", "--data.synthetic_size", 130, "--data.batch", 40, "--dtype", "f64", "--epochs", 2, *unmeasured]
         found = lambda got: re.search(r"test accuracy: .*", got.stdout)[0].rsplit(",", 1)[0]
         serial = found(self.trained(*words, name="serial"))
         pipeline = [*words, "--strategy", "pipeline(micro=4, schedule=1f1b)", "--mesh", "pipe=2"]
@@ -462,7 +465,7 @@ class Numbers(Case):
         """In a random layer's weights or in the inputs, at random ranks and steps of each layout. TRIREME_NANS: how many in all (6, under sanitizers 3)."""
         seed = time.time_ns()
         draw = random.Random(seed)
-        net = ["lenet5", "--data.name", "synthetic", "--data.synthetic_size", 600, "--data.batch", 12, "--epochs", 1, "--checkpoint.steps", 7, "--parallel.threads", 1]   # 50 steps
+        net = ["lenet5", "--data.name", "synthetic", "--data.synthetic_size", 600, "--data.batch", 12, "--epochs", 1, "--checkpoint.steps", 7, "--parallel.threads", 1, *unmeasured]   # 50 steps
         layouts = [("data=2", "data_parallel", 2, ("nan", "weight")), ("pipe=2", "pipeline(micro=2)", 2, ("weight",)), ("tensor=2,data=2", "tensor | data_parallel", 4, ("nan", "weight")),
                    ("h=2", "spatial", 2, ("nan", "weight")), ("data=3", "zero(3)", 3, ("nan", "weight"))]
         wholes = {}
@@ -488,7 +491,7 @@ class Numbers(Case):
 
     def test_a_loss_that_jumps_rolls_back_three_times_at_most(self):
         got = run("train", "lenet5", "--data.name", "synthetic", "--data.synthetic_size", 2000, "--batch", 32, "--epochs", 5, "--checkpoint.steps", 30, "--optim.lr", 1e-5,
-                  "--run.dir", self.dir / "run", "--run.on_nan", "rollback", "--run.spike", 0.9, "--ranks", 2)
+                  "--run.dir", self.dir / "run", "--run.on_nan", "rollback", "--run.spike", 0.9, "--ranks", 2, *unmeasured)
         self.refused(got, "step", "loss", kind="numerics")
         self.assertEqual(got.stderr.count("rollback  "), 3, got.stderr)
 
@@ -528,7 +531,7 @@ class Failures(Case):
                 with self.subTest(fault=fault, ranks=ranks, step=step):
                     name = f"{fault}{ranks}"
                     got = run("train", *small, *([] if ranks else ["--ranks", 2]), "--run.dir", self.dir / name, "--run.fault", f"{fault}:1:{step}", ranks=ranks, timeout=60,
-                              env={"TRIREME_TIMEOUT": "3"})
+                              env={"TRIREME_TIMEOUT": "2"})
                     self.assertNotEqual(got.returncode, 0, got.stderr)
                     reports = self.reports(name)
                     if fault == "exit":   # there is nobody left to write one
@@ -548,7 +551,7 @@ class Failures(Case):
 
     def test_a_job_that_was_suspended_goes_on(self):
         """Longer than a rank may hang, or wait for another."""
-        words = [*small, "--data.limit", 7000]
+        words = [*small, "--data.synthetic_size", 7000]
         self.trained(*words, "--ranks", 2, name="whole")
         process = subprocess.Popen([str(w) for w in [trireme, "train", *words, "--ranks", 2, "--run.dir", self.dir / "run"]], stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True, env={**os.environ, "TRIREME_TIMEOUT": "2"})

@@ -13,7 +13,7 @@ import unittest
 
 import cli
 import unittests
-from cli import mpiexec, trireme
+from cli import mpiexec, trireme, unmeasured
 
 
 def below(root):
@@ -37,7 +37,7 @@ def below(root):
 class Launch(cli.Case):
     words = ["mlp", "--data.name", "synthetic", "--data.synthetic_size", 600, "--data.batch", 6, "--epochs", 2, "--checkpoint.steps", 7, "--optim.lr", 0.001,
              "--parallel.threads", 1, "--run.progress", "lines"]   # 200 steps
-    long = [*words, "--data.synthetic_size", 6000000, "--epochs", 1, "--checkpoint.steps", 0]
+    long = [*words, *unmeasured, "--data.synthetic_size", 600000, "--epochs", 1, "--checkpoint.steps", 0]
 
     def launch(self, options, words, name="run", env=None):
         line = [trireme, "launch", *options, "--", "train", *words, "--run.dir", self.dir / name]
@@ -82,7 +82,7 @@ class Launch(cli.Case):
         return [["--launcher", "threads", "--ranks", 2]] + ([["-np", 2]] if mpiexec != "none" else [])
 
     def test_it_finishes(self):
-        self.trained(*self.words, "--ranks", 2, name="whole")
+        self.trained(*self.words, *unmeasured, "--ranks", 2, name="whole")
         for i, options in enumerate(self.layouts()):
             result, said = self.ended(self.launch(options, self.words, f"run{i}"), 0, f"run{i}")
             self.assertEqual((result["exit"], result["status"], result["restarts"], result["step"]), ("finished", "finished", 0, 200))
@@ -92,21 +92,21 @@ class Launch(cli.Case):
             self.assertIn("launch: attempt 1: ", said)
 
     def test_what_is_killed_goes_on_with_the_same_bits(self):
-        """The command, a helper of it or a rank, at a random moment of a random layout, saves included. TRIREME_KILLS: how many of each layout (tests/long.sh)."""
-        net = ["lenet5", "--data.name", "synthetic", "--data.synthetic_size", 1200, "--data.batch", 12, "--epochs", 1, "--checkpoint.steps", 4, "--parallel.threads", 1]
+        """The command, a helper of it or a rank, at a random moment of each layout, saves included. TRIREME_KILLS: how many of each layout (1; tests/long.sh)."""
+        net = ["lenet5", "--data.name", "synthetic", "--data.synthetic_size", 800, "--data.batch", 8, "--epochs", 1, "--checkpoint.steps", 4, "--parallel.threads", 1, *unmeasured]
         layouts = [("data=4", "data_parallel"), ("pipe=2,data=2", "pipeline(micro=2) | data_parallel"), ("tensor=2,data=2", "tensor | data_parallel"), ("h=2", "spatial"),
                    ("data=3", "zero(3)"), ("data=2", "zero(1)")]
         seed = time.time_ns()
         draw, counts = random.Random(seed), {"killed": 0, "restarted": 0}
-        rounds = int(os.environ.get("TRIREME_KILLS", 2))
-        for mesh, strategy in layouts:
+        rounds, first = int(os.environ.get("TRIREME_KILLS", 1)), draw.randrange(2)
+        for number, (mesh, strategy) in enumerate(layouts, first):   # by processes and by threads in turn
             whole = "whole-" + mesh.replace("=", "")
             words = [*net, "--mesh", mesh, "--strategy", strategy]
             self.trained(*words, name=whole)
             for i in range(rounds):
                 with self.subTest(mesh=mesh, strategy=strategy, round=i, seed=seed):
                     name = f"{whole}-{i}"
-                    process = self.launch([] if mpiexec != "none" and i % 2 == 0 else ["--launcher", "threads"], words, name)
+                    process = self.launch([] if mpiexec != "none" and (number + i) % 2 == 0 else ["--launcher", "threads"], words, name)
                     self.until(process, lambda: self.trains(name))
                     time.sleep(draw.uniform(0, 0.3))
                     victims = below(process.pid)
@@ -147,7 +147,7 @@ class Launch(cli.Case):
             result, said = self.ended(process, 85, str(name))
             self.assertEqual((result["exit"], result["status"], result["restarts"]), ("preempted", "preempted", 0))
             self.assertIn("which is saved", said)
-        process = self.launch(self.layouts()[0], [*self.long, "--data.batch", 30000], "twice")   # long steps
+        process = self.launch(self.layouts()[0], [*self.long, "--run.fault", "sleep:0:21"], "twice")   # a step that does not end
         self.until(process, lambda: self.trains("twice"))
         process.send_signal(signal.SIGINT)
         time.sleep(0.3)
@@ -157,7 +157,7 @@ class Launch(cli.Case):
 
     def test_it_gives_up(self):
         for name, options in enumerate(self.layouts()):
-            process = self.launch([*options, "--max-restarts", 1], [*self.words, "--run.fault", "throw:1:10"], str(name))
+            process = self.launch([*options, "--max-restarts", 1], [*self.words, *unmeasured, "--run.fault", "throw:1:10"], str(name))
             result, said = self.ended(process, 71, str(name))
             self.assertEqual((result["status"], result["restarts"], len(result["attempts"])), ("failed", 1, 2))
             self.assertEqual([a["kind"] for a in result["attempts"]], ["internal", "internal"])

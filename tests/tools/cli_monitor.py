@@ -22,13 +22,13 @@ import xml.etree.ElementTree
 
 import cli
 import unittests
-from cli import mpiexec, processes, run, trireme
+from cli import mpiexec, processes, run, trireme, unmeasured
 
 limit = 3   # seconds, of TRIREME_TIMEOUT
 transports = {"threads": None, "mpi": {}, "hosts": {"MPIR_CVAR_NOLOCAL": "1"}} if mpiexec != "none" else {"threads": None}
 repeats = int(os.environ.get("TRIREME_FAULTS", 0))
 words = ["mlp", "--data.name", "synthetic", "--data.synthetic_size", 600, "--data.batch", 20, "--epochs", 2, "--optim.lr", 0.001, "--parallel.threads", 1, "--run.progress", "lines",
-         "--checkpoint.steps", 10]   # 60 steps
+         "--checkpoint.steps", 10, *unmeasured]   # 60 steps
 
 
 def listening(pid):
@@ -132,8 +132,8 @@ class Monitor(cli.Case):
     @unittest.skipIf(mpiexec == "none", "no MPI")
     def test_suspend_and_resume_is_no_alarm(self):
         """The job for longer than its limits, twice; at random moments one process a little later than the other."""
-        more = ["--data.synthetic_size", 20000]
-        whole = run("train", *words, *more, "--run.dir", self.dir / "whole", ranks=2)
+        more = ["--data.synthetic_size", 12000, "--checkpoint.steps", 500]
+        whole = run("train", *words, *more, "--run.dir", self.dir / "whole", "--ranks", 2)
         self.assertEqual(whole.returncode, 0, whole.stderr)
         process = self.start(*more, env={"TRIREME_TIMEOUT": str(limit)})
         self.until(lambda: self.steps() > 1)
@@ -146,7 +146,7 @@ class Monitor(cli.Case):
                     os.kill(pid, what)
                     time.sleep(random.uniform(0, 0.5))
                 if what == signal.SIGSTOP:
-                    time.sleep(limit + 2)
+                    time.sleep(limit + 1)
         err = process.communicate(timeout=60)[1]
         self.assertEqual(process.returncode, 0, err)
         self.assertNotIn("watchdog", err)
@@ -155,22 +155,23 @@ class Monitor(cli.Case):
 
     @unittest.skipIf(mpiexec == "none" or not shutil.which("cc"), "no MPI, or no compiler")
     def test_delays_are_no_alarm(self):
-        """TRIREME_SOAK seconds (10) of ranks that are stopped for up to half the limit, jobs that are stopped for longer than it, and checkpoints that take longer than it."""
+        """TRIREME_SOAK seconds (10) of ranks that are stopped for up to half the limit, jobs that are stopped for longer than it (every fourth stop), and checkpoints that take longer than it."""
         source, slow = self.dir / "slow.c", self.dir / "slow.so"
         source.write_text("#include <unistd.h>\n#include <sys/syscall.h>\nint fsync(int f) { usleep(%d); return (int)syscall(SYS_fsync, f); }\n" % (limit * 150_000))   # some ten of them a checkpoint
         subprocess.run(["cc", "-shared", "-fPIC", "-o", slow, source], check=True)
-        end, rounds, stops, saves = time.monotonic() + float(os.environ.get("TRIREME_SOAK", 10)), 0, 0, 0
+        end, rounds, stops, saves = time.monotonic() + float(os.environ.get("TRIREME_SOAK", 10)), 0, 2, 0
         while rounds == 0 or time.monotonic() < end:
             rounds += 1
             name, ranks = f"run{rounds}", random.choice([2, 3])
-            process = self.start("--data.synthetic_size", 120000, "--epochs", 1, "--checkpoint.steps", 600, "--run.digest_steps", 0, name=name, ranks=ranks,
+            process = self.start("--data.synthetic_size", 120000, "--epochs", 1, "--checkpoint.steps", 100, "--run.digest_steps", 0, name=name, ranks=ranks,
                                  env={"TRIREME_TIMEOUT": str(limit), "LD_PRELOAD": str(slow), **random.choice(list(transports.values())[1:])})
-            until = time.monotonic() + 45
+            self.until(lambda: self.steps(name) > 0)
+            until = min(time.monotonic() + 45, max(end, time.monotonic() + 8))
             while process.poll() is None and time.monotonic() < until:
                 time.sleep(random.uniform(1, 2))   # what one delay has held up is done before the next
                 pids = list(processes(self.dir / name, program=trireme))
                 random.shuffle(pids)
-                whole = random.random() < 0.2
+                whole = stops % 4 == 3
                 chosen = pids if whole else pids[:1]
                 for what, pause in (signal.SIGSTOP, limit + 1 if whole else random.uniform(0, limit / 2)), (signal.SIGCONT, 0):
                     for pid in chosen:
@@ -188,7 +189,7 @@ class Monitor(cli.Case):
             self.assertNotIn("watchdog", err)
             self.assertNotIn("waited", err)
             saves += len(list((self.dir / name / "checkpoints").iterdir()))
-        print(f"delays: {rounds} runs, {stops} stops, {saves} checkpoints kept", file=sys.stderr)
+        print(f"delays: {rounds} runs, {stops - 2} stops, {saves} checkpoints kept", file=sys.stderr)
 
     def test_samples_come_once_whatever_interrupts(self):
         """TRIREME_INTERRUPTIONS stops (4) at random steps, behind each another number of ranks: in f64 the weights and the epochs' losses of a run that nothing has stopped, which another sample would change."""
@@ -238,7 +239,8 @@ class Monitor(cli.Case):
             self.assertRegex(got.stdout, rf"(?m)^rank {rank}    \(.*, process \d+\) +(step|save|evaluate) +step \d+ .*")
         pid = json.loads(live.read_text())["processes"][1]["pid"]
         os.kill(pid, signal.SIGSTOP)
-        time.sleep(7)
+        waits = lambda: max([0, *(rank["waits"] for rank in json.loads(live.read_text())["processes"][0]["ranks"])])
+        self.until(lambda: waits() > 5)   # what the doctor takes for a long wait
         got = run("doctor", "--live", self.dir / "run")
         self.assertEqual(got.returncode, 1, got.stdout)
         self.assertRegex(got.stdout, rf"(?m)^verdict: rank 1 \(.*, process {pid}\) is stopped")
@@ -249,9 +251,10 @@ class Monitor(cli.Case):
     @unittest.skipIf(mpiexec == "none", "no MPI")
     def test_strangers_are_dropped(self):
         """Whoever does not know the token gets no answer, and disturbs nothing; on one host only the loopback listens."""
-        process = self.start("--epochs", 60)
+        process = self.start("--data.synthetic_size", 8000, "--epochs", 1, "--checkpoint.steps", 0, "--run.fault", "stop:1:300")   # of 400: until all were dropped
         self.until(lambda: self.steps() > 1)
-        port = self.live()["port"]
+        live = self.live()
+        port = live["port"]
         doors = [address for pid in processes(self.dir / "run", program=trireme) for address, own in listening(pid) if own == port]   # MPI has others
         self.assertEqual(doors, ["0100007F"])
         made = []
@@ -267,6 +270,9 @@ class Monitor(cli.Case):
             except OSError:
                 answers.add(b"")
             s.close()
+        stopped = live["processes"][1]["pid"]
+        self.until(lambda: processes(self.dir / "run", program=trireme)[stopped] == "T")
+        os.kill(stopped, signal.SIGCONT)
         self.assertEqual(answers, {b""})
         out, err = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 0, err)
@@ -323,7 +329,7 @@ class Monitor(cli.Case):
     def test_report(self):
         """Pages of one run and of three, self-contained and well-formed, whatever the names and the damage."""
         names = ["plain", "<b>&amp;'", "stopped"]
-        for name, more in zip(names, ([], ["--ranks", 2, "--run.profile", "10-12"], ["--run.max_steps", 7])):
+        for name, more in zip(names, ([], ["--ranks", 2, "--run.profile", "10-12", "--run.predict", "true"], ["--run.max_steps", 7])):
             self.assertEqual(run("train", *words, "--run.dir", self.dir / name, *more).returncode, 0)
         (self.dir / "stopped" / "trace.json").write_text('{"traceEvents": [{"ph": "X", "name"')
         with open(self.dir / "stopped" / "metrics.jsonl", "a") as f:

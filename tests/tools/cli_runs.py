@@ -20,7 +20,7 @@ import unittest
 import zlib
 
 import unittests
-from cli import Case, idx, mpiexec, run, trireme
+from cli import Case, idx, mpiexec, run, trireme, unmeasured
 
 timings = {"images_per_s", "wait_share", "step_ms_p50", "step_ms_p95", "memory_mb"}
 settings_of_390ff92 = """
@@ -130,7 +130,7 @@ class Runs(Case):
 
 class Metrics(Runs):
     words = ["lenet5", "--dtype", "f64", "--data.name", "synthetic", "--data.synthetic_size", 70, "--data.batch", 6, "--data.eval_batch", 30,
-             "--epochs", 2, "--optim.lr", 0.003, "--parallel.threads", 1]   # 12 steps an epoch; the last batch has 4, the last to test on 10
+             "--epochs", 2, "--optim.lr", 0.003, "--parallel.threads", 1, *unmeasured]   # 12 steps an epoch; the last batch has 4, the last to test on 10
     strategies = [("accumulate(micro=3)", ""), ("pipeline(micro=2)", "pipe=2"), ("pipeline(micro=4, schedule=zb-h1)", "pipe=3"), ("data_parallel", "data=3"),
                   ("spatial", "h=2"), ("spatial", "h=2,w=2"), ("tensor", "tensor=2"), ("one_weird_trick", "data=2"), ("zero(1)", "data=2"), ("zero(2)", "data=3"),
                   ("zero(3)", "data=2"), ("central_storage", "data=2"), ("parameter_server", "data=3"), ("compress(codec=topk, ratio=1)", "data=2"), ("tensor | data_parallel", "tensor=2,data=2"),
@@ -190,7 +190,7 @@ class Metrics(Runs):
             (folder / f"{kind}-images-idx3-ubyte").write_bytes(idx(3, (60, 28, 28), images))
             (folder / f"{kind}-labels-idx1-ubyte").write_bytes(idx(1, (60,), labels))
         for ranks in 1, 3:
-            self.trained("lenet5", "--dtype", "f64", "--data.root", folder, "--data.batch", 7, "--epochs", 3, "--optim.lr", 0, "--ranks", ranks, name=f"run{ranks}")
+            self.trained("lenet5", "--dtype", "f64", "--data.root", folder, "--data.batch", 7, "--epochs", 3, "--optim.lr", 0, *unmeasured, "--ranks", ranks, name=f"run{ranks}")
             found = [line for line in self.metrics(f"run{ranks}").values() if line["kind"] == "eval"]
             self.assertEqual([line["epoch"] for line in found], [1, 2, 3])
             for line in found:
@@ -200,7 +200,7 @@ class Metrics(Runs):
 
 class BatchNorms(Runs):
     words = ["resnet20", "--dtype", "f64", "--data.name", "synthetic", "--data.synthetic_size", 48, "--data.image_size", 8, "--data.batch", 7, "--epochs", 2,
-             "--run.max_steps", 8, "--optim.name", "sgd", "--optim.lr", 0.05, "--parallel.threads", 1]
+             "--run.max_steps", 8, "--optim.name", "sgd", "--optim.lr", 0.05, "--parallel.threads", 1, *unmeasured]
 
     def weights(self, name):
         newest = sorted((self.dir / name / "checkpoints").glob("step_*"))[-1]
@@ -256,7 +256,7 @@ class BatchNorms(Runs):
 class Resume(Runs):
     """A run of 12 steps an epoch on synthetic data (it does not depend on data files), lr constant."""
     words = ["mlp", "--data.name", "synthetic", "--data.synthetic_size", 70, "--data.batch", 6, "--epochs", 2, "--optim.schedule", "constant",
-             "--optim.lr", 0.002, "--parallel.threads", 1, "--checkpoint.keep", 20]
+             "--optim.lr", 0.002, "--parallel.threads", 1, "--checkpoint.keep", 20, *unmeasured]
 
     def resumed(self, *words, name="run", **options):
         return self.trained("--resume", *words, name=name, **options)
@@ -318,7 +318,7 @@ class Resume(Runs):
 
     def test_signals_ask_for_checkpoints(self):
         # Without an end of its own; no checkpoint comes by itself.
-        words = [*self.words, "--data.synthetic_size", 2000000, "--epochs", 1, "--run.dir", self.dir / "run"]
+        words = [*self.words, "--data.synthetic_size", 600000, "--epochs", 1, "--run.dir", self.dir / "run"]
         process = subprocess.Popen([trireme, "train", *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         saved = lambda: {p.name for p in (self.dir / "run").glob("checkpoints/step_*[0-9]")}
         try:
@@ -338,7 +338,7 @@ class Resume(Runs):
 
     def endless(self, *words, name="run", ranks=None, env=None):
         """A training without an end of its own, once it has recorded a step."""
-        line = ([mpiexec, "-n", ranks] if ranks else []) + [trireme, "train", *self.words, "--data.synthetic_size", 2000000, "--epochs", 1, "--run.dir", self.dir / name, *words]
+        line = ([mpiexec, "-n", ranks] if ranks else []) + [trireme, "train", *self.words, "--data.synthetic_size", 600000, "--epochs", 1, "--run.dir", self.dir / name, *words]
         process = subprocess.Popen([str(w) for w in line], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})})
         def end():
             process.kill()
@@ -355,7 +355,7 @@ class Resume(Runs):
         end = time.monotonic() + 60
         while not ready():
             self.assertLess(time.monotonic(), end)
-            time.sleep(0.05)
+            time.sleep(0.02)
 
     def test_signals_and_limits_leave_with_their_own_status(self):
         for name, signals in ("interrupt", [signal.SIGINT]), ("usr1", [signal.SIGUSR1]), ("preempted", [signal.SIGCONT, signal.SIGTERM]):
@@ -368,7 +368,9 @@ class Resume(Runs):
             self.assertEqual(json.loads(self.text(name, "result.json"))["status"], "preempted")
         process = self.endless(name="limit", ranks=2 if mpiexec != "none" else None)
         self.assertIsNone(process.poll())   # without a limit it goes on
-        for name, words, env in ("own", ["--run.time_limit", 4], {}), ("slurm", [], {"SLURM_JOB_END_TIME": str(int(time.time()) + 12)}):
+        process.kill()
+        process.wait()
+        for name, words, env in ("own", ["--run.time_limit", 2], {}), ("slurm", [], {"SLURM_JOB_END_TIME": str(int(time.time()) + 6)}):
             process = self.endless(*words, name=name, env=env)
             said = process.communicate(timeout=60)[1]
             self.assertEqual(process.returncode, 85, said)
@@ -377,10 +379,11 @@ class Resume(Runs):
 
     def test_preempted_at_random_moments_the_bits_stay(self):
         """By any of the signals, to one process, all or the launcher, again and again. TRIREME_PREEMPTIONS: how often (4)."""
-        more, seed = ["--data.synthetic_size", 24000, "--epochs", 1, "--checkpoint.steps", 0], time.time_ns()   # 4000 steps
+        more, seed = ["--data.synthetic_size", 9000, "--epochs", 1, "--checkpoint.steps", 0], time.time_ns()   # 1500 steps
         self.trained(*self.words, *more, "--ranks", 2, name="whole")
         draw, preempted, runs, slowest = random.Random(seed), 0, 0, 0
-        while preempted < int(os.environ.get("TRIREME_PREEMPTIONS", 4)):
+        wanted = int(os.environ.get("TRIREME_PREEMPTIONS", 4))
+        while preempted < wanted:
             name, first = f"run{runs}", True
             runs += 1
             while True:
@@ -400,7 +403,7 @@ class Resume(Runs):
                 time.sleep(draw.uniform(0, 0.3))
                 ranks = self.of(name)
                 signals = draw.choice([[signal.SIGTERM], [signal.SIGINT], [signal.SIGUSR1], [signal.SIGCONT, signal.SIGTERM]])
-                told = [process.pid] if mpi and draw.random() < 0.3 and signals != [signal.SIGINT] else draw.sample(ranks, draw.randrange(1, len(ranks) + 1)) if ranks else []
+                told = [] if preempted == wanted else [process.pid] if mpi and draw.random() < 0.3 and signals != [signal.SIGINT] else draw.sample(ranks, draw.randrange(1, len(ranks) + 1)) if ranks else []
                 for pid in told:
                     for each in signals:
                         try:
@@ -433,7 +436,7 @@ class Resume(Runs):
         return found
 
     def test_a_second_interrupt_ends_at_once(self):
-        process = self.endless("--data.batch", 20000)   # steps of seconds
+        process = self.endless("--run.fault", "sleep:0:21")   # a step that does not end
         process.send_signal(signal.SIGINT)
         self.assertIn("once more ends at once", next(line for line in process.stderr if "SIGINT" in line))
         process.send_signal(signal.SIGINT)
@@ -441,7 +444,7 @@ class Resume(Runs):
         self.assertEqual(process.returncode, -signal.SIGINT)
 
     def test_one_run_at_a_time_writes_a_directory(self):
-        process = self.endless("--checkpoint.steps", 5)
+        process = self.endless("--data.synthetic_size", 6000, "--epochs", 100000, "--checkpoint.steps", 5)   # the last command evaluates
         self.until(lambda: any((self.dir / "run").glob("checkpoints/step_*[0-9]")))
         for words in [], ["--resume"], ["--run.resume", "auto"]:
             got = run("train", *self.words, "--run.dir", self.dir / "run", *words)
@@ -953,7 +956,7 @@ class Ranks(Runs):
 
     def test_asynchronous_runs_are_repeated_by_their_arrivals(self):
         words = ["train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 120, "--data.batch", 20, "--epochs", 2, "--strategy", "parameter_server(mode=async)",
-                 "--parallel.threads", 1, "--run.progress", "off"]
+                 "--parallel.threads", 1, "--run.progress", "off", *unmeasured]
         first = self.dir / "first"
         got = subprocess.run([mpiexec, "-n", "4", trireme, *map(str, words), "--run.dir", str(first)], capture_output=True, text=True, timeout=120)
         self.assertEqual(got.returncode, 0, got.stderr)
@@ -973,7 +976,7 @@ class Ranks(Runs):
             self.assertIn(says, got.stderr)
 
     def test_asynchronous_gossip_trains_to_its_end_on_every_transport(self):
-        words = ["train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 256, "--data.batch", 32, "--epochs", 2, "--run.progress", "lines"]
+        words = ["train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 256, "--data.batch", 32, "--epochs", 2, "--run.progress", "lines", *unmeasured]
         for graph, ranks in ("ring", 4), ("random", 3):
             strategy = ["--strategy", f"gossip(mode=async, graph={graph})"]
             for name, where in ("threads", ["--ranks", ranks]), ("virtual", ["--virtual", ranks]), ("mpi", None):
@@ -989,7 +992,7 @@ class Ranks(Runs):
         self.assertEqual(got.returncode, 0, got.stderr)
 
     def test_ranks_that_meet_by_messages_stop_where_they_meet(self):
-        words = ["train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 70, "--data.batch", 6, "--epochs", 3, "--run.progress", "lines", "--ranks", 4]
+        words = ["train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 70, "--data.batch", 6, "--epochs", 3, "--run.progress", "lines", "--ranks", 4, *unmeasured]
         for strategy, rank in ("parameter_server(mode=async)", 0), ("parameter_server(mode=async)", 3), ("parameter_server", 3), ("gossip(mode=async)", 1):
             folder = self.dir / f"{strategy[:6]}{len(strategy)}{rank}"
             got = run(*words, "--strategy", strategy, "--run.fault", f"term:{rank}:3", "--run.dir", folder)
