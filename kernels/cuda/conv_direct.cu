@@ -151,15 +151,21 @@ __global__ void __launch_bounds__(block) product_kernel(Finish<T> finish, const 
     sums.multiply(operands.a[turn], operands.b[turn]);
     if ((k0 + depth) % fold_every == 0) sums.fold();
   }
+  // Through shared memory, in which a warp then finds columns side by side.
+  static_assert(sizeof operands == sizeof(A) * tile * tile_pitch);
+  auto* results = reinterpret_cast<A(*)[tile_pitch]>(&operands);
+  __syncthreads();
 #pragma unroll
   for (int i = 0; i < each_side; ++i)
 #pragma unroll
-    for (int j = 0; j < each_side; ++j) {
-      const int place = place0 + sums.row() + i, column = column0 + sums.column() + j;
-      const int channel = group * columns + column;
-      if (place < p.places && column < columns)
-        finish(sums.get(i, j), static_cast<Index>(place) * p.channels + channel, channel);
-    }
+    for (int j = 0; j < each_side; ++j) results[sums.row() + i][sums.column() + j] = sums.get(i, j);
+  __syncthreads();
+#pragma unroll 1
+  for (int at = thread; at < tile * tile; at += block) {
+    const int place = place0 + at / tile, column = column0 + at % tile, channel = group * columns + column;
+    if (place < p.places && column < columns)
+      finish(results[at / tile][at % tile], static_cast<Index>(place) * p.channels + channel, channel);
+  }
 }
 
 /// For groups of few channels, which would leave most of a tile empty: a thread per result.

@@ -74,8 +74,9 @@ struct DeviceLoop {
     }
   }
   /// Where iteration k (row-major) is in each block.
-  constexpr Offset offset(I k) const {
+  __device__ Offset offset(I k) const {
     Offset o{};
+#pragma unroll 1  // unrolled, divisions of 64 bits would be most of a kernel
     for (int i = 0; i < rank; ++i) {
       const I at = i + 1 < rank ? extent[i].split(k) : k;
       for (int b = 0; b < blocks; ++b) o.of[b] += at * step[i][b];

@@ -65,7 +65,7 @@ class Row {
   }
 
  private:
-  static constexpr int kept = n == 1 ? 8 : 4;
+  static constexpr int kept = sizeof(T) == 8 ? 2 : 4;
   __device__ Index at(int k) const { return (k * team_.size + team_.rank()) * n; }
 
   const T* row_;
