@@ -48,6 +48,7 @@ static std::vector<std::string> narrowed(const std::string& files, const std::ve
     for (auto& patterns : alternatives) {
       filters.push_back((filters.empty() ? "[#" : ",[#") + name + "]");
       filters.insert(filters.end(), patterns.begin(), patterns.end());
+      if (patterns.empty()) filters.push_back("~[.]");  // hidden ones are asked for by name or tag
     }
   return filters;
 }
