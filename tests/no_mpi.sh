@@ -8,6 +8,7 @@ shift || true
 names=("$@")
 [ ${#names[@]} -gt 0 ] || names=(communicator threads strategies pipeline zero)
 [ -f "$build/build.ninja" ] || meson setup "$build" -Dmpi=disabled -Dcuda=disabled -Dbench=disabled >/dev/null || exit 1
+ninja -C "$build" build.ninja >/dev/null || exit 1   # which makes the links of groups
 programs() { for name in "$@"; do echo "tests/$(readlink "$build/tests/test_$name")"; done | sort -u; }   # of groups of tests
 ninja -C "$build" tools/trireme $(programs "${names[@]}") || exit 1
 export OMP_WAIT_POLICY=passive

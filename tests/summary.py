@@ -43,7 +43,7 @@ def print_growth():
     times = pathlib.Path("build/times.txt")
     for line in times.read_text().splitlines() if times.exists() else []:
         name, *seconds = line.split("\t")
-        wall, user, system = map(float, seconds)
+        wall, user, system = (float(s.replace(",", ".")) for s in seconds)   # some locales write a comma
         print(f"{name}: {wall / 60:.1f} minutes, {(user + system) / 60:.1f} of CPU")
     lines = {folder: lines_of(folder) for folder in product}
     print(f"product lines: {sum(lines.values())} (" + ", ".join(f"{folder} {n}" for folder, n in lines.items()) + ")")

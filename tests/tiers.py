@@ -19,12 +19,12 @@ slices = 8
 
 
 def commit_slice():
-    """The commit's hash modulo the number of slices; 0 outside of a git checkout."""
+    """The commit's hash modulo the number of slices; None outside of a git checkout."""
     try:
         commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
         return int(commit[:8], 16) % slices
     except (OSError, subprocess.CalledProcessError):
-        return 0
+        return None
 
 
 def choose(tests, tier, number):
@@ -45,7 +45,8 @@ def choose(tests, tier, number):
 
 
 def main(words):
-    tier, number = words[0], int(words[1]) if len(words) > 1 else commit_slice()
+    tier, of_commit = words[0], commit_slice()
+    number = int(words[1]) if len(words) > 1 else of_commit or 0
     tests = json.loads(subprocess.run(["meson", "introspect", "--tests", "build"], capture_output=True, text=True, check=True).stdout)
     chosen, left = choose(tests, tier, number)
     for setup in "release", "sanitizers":
@@ -53,7 +54,7 @@ def main(words):
         pathlib.Path(f"build/tests-{setup}.txt").write_text("".join(lines))
     text = []
     if tier == "default":
-        text.append(f"slice {number} of 0 to {slices - 1}, chosen by " + ("--slice" if len(words) > 1 else "the commit"))
+        text.append(f"slice {number} of 0 to {slices - 1}, chosen by " + ("--slice" if len(words) > 1 else "default: there is no commit" if of_commit is None else "the commit"))
     for setup in "release", "sanitizers":
         names = [name for of, name in left if of == setup]
         if names:

@@ -10,6 +10,7 @@ names=("$@")
 [ ${#names[@]} -gt 0 ] || names=(communicator collectives threads loader step strategies pipeline)
 [ -f "$build/build.ninja" ] || meson setup "$build" -Dmpi=disabled -Dcuda=disabled -Dbench=disabled -Db_sanitize=thread -Db_lundef=false \
   -Doptimization=1 -Db_ndebug=false -Dwerror=false -Dcpp_args='-g1 -Wno-tsan' >/dev/null || exit 1
+ninja -C "$build" build.ninja >/dev/null || exit 1   # which makes the links of groups
 programs() { for name in "$@"; do echo "tests/$(readlink "$build/tests/test_$name")"; done | sort -u; }   # of groups of tests
 ninja -C "$build" $(programs "${names[@]}") || exit 1
 export OMP_WAIT_POLICY=passive

@@ -22,6 +22,7 @@ export LD_LIBRARY_PATH=$folder/lib OMP_WAIT_POLICY=passive
 build=$folder/build${PWD//\//_}
 [ -f "$build/build.ninja" ] || meson setup "$build" -Dcuda=disabled -Donednn="$folder" >/dev/null
 tests=(kernels_heavy kernels_light ops layers memory recompute tape)
+ninja -C "$build" build.ninja >/dev/null || exit 1   # which makes the links of groups
 programs() { for name in "$@"; do echo "tests/$(readlink "$build/tests/test_$name")"; done | sort -u; }   # of groups of tests
 ninja -C "$build" $(programs "${tests[@]}") bench/resnet_step bench/step
 [[ $(ldd "$build/libtrireme.so") == *"libdnnl.so.3 => $folder/"* ]] || { echo "onednn3: the library built in $build uses another oneDNN" >&2; exit 1; }

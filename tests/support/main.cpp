@@ -6,6 +6,7 @@
 #define CATCH_CONFIG_RUNNER
 #include <link.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
@@ -48,7 +49,8 @@ static std::vector<std::string> narrowed(const std::string& files, const std::ve
     for (auto& patterns : alternatives) {
       filters.push_back((filters.empty() ? "[#" : ",[#") + name + "]");
       filters.insert(filters.end(), patterns.begin(), patterns.end());
-      if (patterns.empty()) filters.push_back("~[.]");  // hidden ones are asked for by name or tag
+      if (std::ranges::all_of(patterns, [](auto& p) { return p.starts_with("~"); }))
+        filters.push_back("~[.]");  // hidden cases are asked for by name or tag
     }
   return filters;
 }

@@ -139,7 +139,7 @@ class Worker {
     const std::string& words = job.last_words();
     if (words.find(locked) != std::string::npos) return {Kind::interrupted, words, seconds};
     const int signal = job.status() > 128                                ? job.status() - 128
-                       : options_.launcher == "mpiexec" && words.empty() ? job.status()  // of a rank
+                       : options_.launcher == "mpiexec" && words.empty() && job.status() < 32 ? job.status()  // of a rank
                                                                          : 0;
     if (signal > 0) return {Kind::killed, fmt::format("ended by signal {} ({})", signal, ::strsignal(signal)), seconds};
     if (job.status() == 0 && !now.unreported.empty())
