@@ -118,7 +118,7 @@ TEST_CASE("what cannot be repeated is refused in a line") {
   train({.servers = o, .workers = 2, .save = folder.path(), .end = 3});
   train({.servers = {.servers = 2, .mode = "async"}, .workers = 2, .save = other.path(), .end = 3});
   CHECK_ERROR(train({.servers = o, .workers = 2, .replay = newest(folder.path()), .end = 4}), usage, 12, 2);
-  CHECK_ERROR(train({.servers = o, .workers = 2, .replay = newest(other.path())}), usage, 1, 4, "parameter_server");
+  CHECK_ERROR(train({.servers = o, .workers = 2, .replay = newest(other.path())}), usage, "data=4", "data=3", "parameter_server");
   // A run that went another way so far.
   const Temporary slow, fast;
   const auto half = [&](const Temporary& to, std::uint64_t pace) {

@@ -51,8 +51,10 @@ void check_same(const Run& run, const Run& serial) {
   for (const auto& [step, loss] : serial.losses) CHECK(std::abs(run.losses.at(step) - loss) < 1e-12 * loss);
   CHECK(std::abs(run.end.loss - serial.end.loss) < 1e-12 * serial.end.loss);
 }
-void refused(const TrainerOptions& options, const std::string& value) {
-  World::threads(1, [&](World& world) { CHECK_ERROR(Trainer({}, options, world), usage, value); });
+void refused(const TrainerOptions& options, const std::string& value, ErrorKind kind = ErrorKind::usage) {
+  World::threads(1, [&](World& world) {
+    CHECK_THROWS_MATCHES(Trainer({}, options, world), Error, ErrorMatcher(kind, value));
+  });
 }
 
 }  // namespace
@@ -177,10 +179,10 @@ TEST_CASE("settings of text models that cannot be are refused by name") {
   const test::Temporary folder;
   const std::string text = write_text(folder / "text.txt");
   int runs = 0;
-  const auto with = [&](const std::string& why, auto&& change) {
+  const auto with = [&](const std::string& why, auto&& change, ErrorKind kind = ErrorKind::usage) {
     TrainerOptions o = small_gpt(folder / std::to_string(runs++), text);
     change(o);
-    refused(o, why);
+    refused(o, why, kind);
   };
   with("3 heads do not divide a width of 128", [](auto& o) { o.arch.heads = 3, o.arch.width = 128; });
   with("arch.positions is 8, and samples have 12 tokens", [](auto& o) { o.arch.positions = 8; });
@@ -191,18 +193,18 @@ TEST_CASE("settings of text models that cannot be are refused by name") {
   with("mnist are pictures", [](auto& o) { o.data.name = "mnist"; });
   with("mlp takes pictures", [](auto& o) { o.model = "mlp", o.arch = {}; });
   with("mlp has one size", [](auto& o) { o.model = "mlp", o.data.name = "synthetic"; });
-  with("a window of 1048576", [](auto& o) { o.data.context = 1 << 20; });
+  with("a window of 1048576", [](auto& o) { o.data.context = 1 << 20; }, ErrorKind::data);
   with("data.windows says", [](auto& o) { o.data.limit = 10; });
   with("data.windows says", [](auto& o) { o.data.augment = true; });
-  with("chekpoint", [](auto& o) { o.data.tokenizer = "chekpoint"; });
+  with("chekpoint", [](auto& o) { o.data.tokenizer = "chekpoint"; }, ErrorKind::file);
   with("there is no 'test_top1'", [](auto& o) { o.checkpoint.best = "test_top1"; });
   // Weights of another model: positions, vocabulary.
   TrainerOptions o = small_gpt(folder / "whole", text);
   o.epochs = 1;
   (void)train(o);
   const std::string weights = find_latest(folder / "whole")->path + "/model.safetensors";
-  with("wpe", [&](auto& o) { o.weights = weights, o.data.context = 8; });
-  with("wte", [&](auto& o) { o.weights = weights, o.data.tokenizer = "bytes"; });
+  with("wpe", [&](auto& o) { o.weights = weights, o.data.context = 8; }, ErrorKind::data);
+  with("wte", [&](auto& o) { o.weights = weights, o.data.tokenizer = "bytes"; }, ErrorKind::data);
   o.run.dir = folder / "again", o.weights = weights, o.data.context = 8, o.arch.positions = 12;
   (void)train(o);
 }

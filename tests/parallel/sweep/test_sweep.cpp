@@ -22,25 +22,12 @@ namespace {
 struct Kind {
   std::string name;
   std::string (*run)(RandomChoice);
-  int cases;         // of a run in continuous integration
-  std::string ends;  // how these end, each line so often
+  int cases;     // of a run in continuous integration
+  int compared;  // at least this many of them are computed and compared; the others are refused
 };
-const std::vector<Kind> kinds = {{"ops", sweep_ops, 50, "50 equal\n"},
-                                 {"loader", sweep_loader, 40, "40 each sample once\n"},
-                                 {"runs", sweep_runs, 50, R"(12 equal twice
-10 equal, and not to go on elsewhere
-2 refused:  micro-batches of a batch
-5 refused: ' uses only '
-4 refused: and this op runs on whole tensors only
-1 refused: it deals out the parts of a plan that is still serial
-1 refused: one value per channel
-3 refused: one_weird_trick gathers the batch of all ranks and goes with no other split of layers
-4 refused: ranks would work
-1 refused: the mesh has no axis '
-3 refused: the mesh has none of the axes
-3 refused: wants micro-batches that divide by the
-1 refused: where updates would be shared out
-)"}};
+const std::vector<Kind> kinds = {{"ops", sweep_ops, 50, 50},
+                                 {"loader", sweep_loader, 40, 40},
+                                 {"runs", sweep_runs, 50, 20}};
 
 double setting(const char* name, double otherwise) {
   const char* text = std::getenv(name);
@@ -109,9 +96,13 @@ TEST_CASE("whatever is drawn is right or refused") {
   REQUIRE(!ends.empty());
   for (auto& kind : kinds) {
     std::string found;
-    for (auto& [end, times] : ends[kind.name]) found += std::to_string(times) + " " + end + "\n";
+    int compared = 0;
+    for (auto& [end, times] : ends[kind.name]) {
+      found += std::to_string(times) + " " + end + "\n";
+      if (!end.starts_with("refused")) compared += times;
+    }
     std::cout << kind.name << "\n" << found;
-    if (seconds == 0 && !one && (only == nullptr || kind.name == only)) CHECK(found == kind.ends);
+    if (seconds == 0 && !one && (only == nullptr || kind.name == only)) CHECK(compared >= kind.compared);
   }
 }
 
