@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <filesystem>
 #include <new>
 #include <utility>
 
@@ -34,7 +35,9 @@ ErrorKind current_kind() {
     throw;
   } catch (const Error& e) { return e.kind(); } catch (const std::bad_alloc&) {
     return ErrorKind::out_of_memory;
-  } catch (...) { return ErrorKind::internal; }
+  } catch (const std::filesystem::filesystem_error&) { return ErrorKind::file; } catch (...) {
+    return ErrorKind::internal;
+  }
 }
 
 }  // namespace trireme

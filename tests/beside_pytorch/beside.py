@@ -6,9 +6,13 @@ Ends with 77 where there is no PyTorch.
 import ast
 import concurrent.futures
 import csv
+import functools
 import importlib
 import json
+import multiprocessing
+import os
 import pathlib
+import runpy
 import shutil
 import struct
 import subprocess
@@ -27,6 +31,8 @@ here = pathlib.Path(__file__).resolve().parent
 root = here.parent.parent
 build, compiler = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
 seeds = threading.Lock()  # of PyTorch's generator
+server = multiprocessing.get_context("forkserver")  # whose processes need not import torch
+server.set_forkserver_preload(["torch", "torch.distributed", "torch.utils.data", "torch.onnx"])
 random = np.random.default_rng(7)
 normal, labels = random.standard_normal, random.integers
 # The data of each pair; the weights are those of its Model() in Python, as PyTorch draws them.
@@ -69,8 +75,25 @@ def ours(folder, name, *arguments):
     return run(folder.parent / name, *arguments, cwd=folder)
 
 
+def run_script(folder, name, arguments, said):
+    """As a process of its own would: in the folder, with these arguments, and what it prints in two files."""
+    os.chdir(folder)
+    for stream, file in (1, said), (2, said + ".errors"):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
+    sys.argv = [name, *map(str, arguments)]
+    sys.path.insert(0, str(here))
+    torch.multiprocessing.spawn = functools.partial(torch.multiprocessing.start_processes, start_method="fork")
+    runpy.run_path(str(here / f"{name}.py"), run_name="__main__")
+
+
 def theirs(folder, name, *arguments):
-    return run(sys.executable, here / f"{name}.py", *arguments, cwd=folder)
+    with tempfile.TemporaryDirectory() as scratch:
+        said, errors = pathlib.Path(scratch) / "said", pathlib.Path(scratch) / "said.errors"
+        process = server.Process(target=run_script, args=(str(folder), name, arguments, str(said)))
+        process.start()
+        process.join()
+        assert process.exitcode == 0, f"{name}.py {arguments}\n{errors.read_text()[-4000:] if errors.exists() else ''}"
+        return said.read_text()
 
 
 def compare_text(what, a, b, tolerance=1e-10, ordered=True):
@@ -172,7 +195,7 @@ def check_pair(name, scratch):
     folder.mkdir()
     for key, array in data[name].items():
         np.save(folder / f"{key}.npy", array)
-    run(compiler, "-std=c++20", "-O0", f"-I{scratch}", f"-I{root}", here / f"{name}.cpp", "-o", scratch / name, f"-L{build}", "-ltrireme", "-lfmt", f"-Wl,-rpath,{build}", cwd=scratch)
+    run(compiler, "-std=c++20", "-O0", f"-I{scratch}/compiled", f"-I{scratch}", f"-I{root}", here / f"{name}.cpp", "-o", scratch / name, f"-L{build}", "-ltrireme", "-lfmt", f"-Wl,-rpath,{build}", cwd=scratch)
     with seeds:
         torch.manual_seed(1)
         state = importlib.import_module(name).Model().state_dict()
@@ -193,6 +216,10 @@ def main():
     with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(2) as pool:
         scratch = pathlib.Path(scratch)
         (scratch / "trireme").symlink_to(root / "tools/trireme")  # the headers as installed are those of the tree
+        # Compiled once for all programs.
+        (scratch / "compiled/trireme").mkdir(parents=True)
+        (scratch / "all.h").write_text("#include <trireme/trireme.h>\n")
+        run(compiler, "-std=c++20", "-O0", f"-I{scratch}", f"-I{root}", "-x", "c++-header", scratch / "all.h", "-o", scratch / "compiled/trireme/trireme.h.gch", cwd=scratch)
         sys.path.insert(0, str(here))
         for name, done in [(name, pool.submit(check_pair, name, scratch)) for name in names]:
             try:

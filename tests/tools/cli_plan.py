@@ -44,7 +44,7 @@ class Plan(unittest.TestCase):
                           ["verify", "--mesh", spatial, "--strategy", "spatial", "--steps", 2], ["bench", "--steps", 1],
                           ["profile", "--runs", 1, "--out", os.devnull]):
                 with self.subTest(model=model, words=words):
-                    r = run(*words, *model, "--batch", 4)
+                    r = run(*words, *model, "--batch", 2)
                     self.assertEqual(r.returncode, 0, r.stderr)
         r = run("train", "msd")
         self.assertEqual(r.returncode, 2, r.stderr)
@@ -135,13 +135,13 @@ class Verify(unittest.TestCase):
                                  ("compress(topk, ratio=0.1)", ["limit: with ratio=1, momentum=0", "error feedback"]), ("compress(qsgd)", [])):
             if brief and "mean preserved" in claims:
                 continue
-            r = run("verify", "mlp", "--ranks", 3, "--strategy", strategy, "--steps", 3)
+            r = run("verify", "lenet5", "--ranks", 3, "--strategy", strategy, "--steps", 3)
             lines = [line for line in r.stdout.splitlines() if not line.startswith("  ")]
             self.assertEqual(r.returncode, 0 if claims else 1, r.stdout + r.stderr)
-            self.assertRegex(lines[0], "^differs, as it may: mlp under " if claims else "^differs: mlp under ")
+            self.assertRegex(lines[0], "^differs, as it may: lenet5 under " if claims else "^differs: lenet5 under ")
             for line, claim in zip(lines[1:], claims, strict=True):
                 self.assertTrue(line.startswith(f"ok: {strategy.split('(')[0]}: {claim}"), r.stdout)
-        r = run("verify", "mlp", "--ranks", 3, "--strategy", "local_sgd(every=9)", "--steps", 3)   # nothing of it happens
+        r = run("verify", "lenet5", "--ranks", 3, "--strategy", "local_sgd(every=9)", "--steps", 3)   # nothing of it happens
         self.assertEqual(r.returncode, 1, r.stdout + r.stderr)
         self.assertIn("not so: local_sgd: mean preserved", r.stdout)
 
@@ -151,7 +151,7 @@ class Verify(unittest.TestCase):
         self.assertRegex(r.stdout, r"step \d, rank \d: the (gradient|value) of '.*' of layer '.*' differs by .*, relative ")
 
     def test_refusals(self):
-        for words, text in ((["--mesh", "pipe=99", "--strategy", "pipeline"], "part"), (["--strategy", "nothing"], "'nothing'"),
+        for words, text in ((["--mesh", "pipe=9", "--strategy", "pipeline"], "part"), (["--strategy", "nothing"], "'nothing'"),
                             (["--steps", "0"], "steps"), (["--mesh", "data=2", "--ranks", "3"], "data=2")):
             r = run("verify", "mlp", *words)
             self.assertEqual(r.returncode, 2, (words, r.stdout, r.stderr))

@@ -18,9 +18,9 @@ import xml.etree.ElementTree
 
 import cli
 import unittests
-from cli import mpiexec, processes, run, trireme
+from cli import mpiexec, processes, run, trireme, unmeasured
 
-training = ["train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 120, "--data.batch", 12, "--epochs", 3, "--parallel.threads", 1]
+training = ["train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 120, "--data.batch", 12, "--epochs", 3, "--parallel.threads", 1, *unmeasured]
 space = '''
 [space]
 optim.lr = {type = "log", low = 1e-4, high = 0.1}
@@ -208,7 +208,7 @@ class Tune(cli.Case):
         self.tune("--out", self.out, "--retry")
         self.assertEqual(self.rows("SELECT sum(attempts) FROM trials")[0][0], attempts + status["failed"])
         slow = self.dir / "slow"
-        self.tune(*self.words(self.asked(trials=5, median_stop=True, startup=2, algorithm="random", seed=3), out=slow, train=[*training, "--data.synthetic_size", 3000, "--epochs", 6]))
+        self.tune(*self.words(self.asked(trials=5, median_stop=True, startup=2, algorithm="random", seed=3), out=slow, train=[*training, "--data.synthetic_size", 600, "--epochs", 6]))
         stopped = self.rows("SELECT id, why FROM trials WHERE status = 'stopped'", slow)
         for trial, why in stopped:
             self.assertIn("below the median", why)
@@ -221,7 +221,7 @@ class Tune(cli.Case):
         shutil.copy(os.path.realpath(trireme), program)
         for library in pathlib.Path(os.path.realpath(trireme)).parent.parent.glob("libtrireme.so*"):
             (program.parent.parent / library.name).symlink_to(library)
-        words = self.words(self.asked(trials=4, epochs=3), train=[*training, "--data.synthetic_size", 3000])
+        words = self.words(self.asked(trials=4, epochs=3), train=[*training, "--data.synthetic_size", 1200])
         process = subprocess.Popen([str(w) for w in [program, "tune", *words]], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(lambda: (process.kill(), process.communicate()))
         until = time.monotonic() + 60

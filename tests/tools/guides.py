@@ -2,6 +2,7 @@
 has their C++.)
   guides.py TRIREME MPIEXEC|none commands|names|site
 """
+import gzip
 import os
 import pathlib
 import re
@@ -18,8 +19,23 @@ trireme, mpiexec, wanted = os.path.abspath(os.environ.get("TRIREME_EXE", sys.arg
 guides = sorted((root / "tools/docs/guides").glob("*.md"))
 
 
+def few_digits(folder):
+    """MNIST's first 500 images of each kind, where TRIREME_DATA finds them: guides train on all of it."""
+    folder.mkdir()
+    for kind in "train", "t10k":
+        for what, head, each in ("images-idx3", 16, 784), ("labels-idx1", 8, 1):
+            whole = gzip.decompress((root / f"datasets/mnist/{kind}-{what}-ubyte.gz").read_bytes())
+            (folder / f"{kind}-{what}-ubyte").write_bytes(whole[:4] + (500).to_bytes(4, "big") + whole[8:head + 500 * each])
+
+
 def commands():
     """Each guide's shell blocks in order, in one empty folder."""
+    with tempfile.TemporaryDirectory() as data:
+        few_digits(pathlib.Path(data) / "mnist")
+        yield from commands_with(data)
+
+
+def commands_with(data):
     for guide in guides:
         with tempfile.TemporaryDirectory() as folder:
             for block in blocks.read(guide):
@@ -29,7 +45,7 @@ def commands():
                     if "mpiexec" in command and mpiexec == "none":
                         continue
                     r = subprocess.run(["bash", "-c", command], cwd=folder, capture_output=True, text=True, timeout=300,
-                                       env={**os.environ, "PATH": f"{pathlib.Path(trireme).parent}:{pathlib.Path(mpiexec).parent}:{os.environ['PATH']}"})
+                                       env={**os.environ, "TRIREME_DATA": data, "PATH": f"{pathlib.Path(trireme).parent}:{pathlib.Path(mpiexec).parent}:{os.environ['PATH']}"})
                     if r.returncode:
                         yield f"{guide.name}:{block.line}: {command}\n{r.stdout}{r.stderr}"
 

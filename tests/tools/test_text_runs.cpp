@@ -52,9 +52,8 @@ void check_same(const Run& run, const Run& serial) {
   CHECK(std::abs(run.end.loss - serial.end.loss) < 1e-12 * serial.end.loss);
 }
 void refused(const TrainerOptions& options, const std::string& value, ErrorKind kind = ErrorKind::usage) {
-  World::threads(1, [&](World& world) {
-    CHECK_THROWS_MATCHES(Trainer({}, options, world), Error, ErrorMatcher(kind, value));
-  });
+  World::threads(
+      1, [&](World& world) { CHECK_THROWS_MATCHES(Trainer({}, options, world), Error, ErrorMatcher(kind, value)); });
 }
 
 }  // namespace
@@ -193,18 +192,22 @@ TEST_CASE("settings of text models that cannot be are refused by name") {
   with("mnist are pictures", [](auto& o) { o.data.name = "mnist"; });
   with("mlp takes pictures", [](auto& o) { o.model = "mlp", o.arch = {}; });
   with("mlp has one size", [](auto& o) { o.model = "mlp", o.data.name = "synthetic"; });
-  with("a window of 1048576", [](auto& o) { o.data.context = 1 << 20; }, ErrorKind::data);
+  with(
+      "a window of 1048576", [](auto& o) { o.data.context = 1 << 20; }, ErrorKind::data);
   with("data.windows says", [](auto& o) { o.data.limit = 10; });
   with("data.windows says", [](auto& o) { o.data.augment = true; });
-  with("chekpoint", [](auto& o) { o.data.tokenizer = "chekpoint"; }, ErrorKind::file);
+  with(
+      "chekpoint", [](auto& o) { o.data.tokenizer = "chekpoint"; }, ErrorKind::file);
   with("there is no 'test_top1'", [](auto& o) { o.checkpoint.best = "test_top1"; });
   // Weights of another model: positions, vocabulary.
   TrainerOptions o = small_gpt(folder / "whole", text);
   o.epochs = 1;
   (void)train(o);
   const std::string weights = find_latest(folder / "whole")->path + "/model.safetensors";
-  with("wpe", [&](auto& o) { o.weights = weights, o.data.context = 8; }, ErrorKind::data);
-  with("wte", [&](auto& o) { o.weights = weights, o.data.tokenizer = "bytes"; }, ErrorKind::data);
+  with(
+      "wpe", [&](auto& o) { o.weights = weights, o.data.context = 8; }, ErrorKind::data);
+  with(
+      "wte", [&](auto& o) { o.weights = weights, o.data.tokenizer = "bytes"; }, ErrorKind::data);
   o.run.dir = folder / "again", o.weights = weights, o.data.context = 8, o.arch.positions = 12;
   (void)train(o);
 }

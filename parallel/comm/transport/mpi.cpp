@@ -312,7 +312,9 @@ class Process : public MpiProcess {
   }
   bool first_to_fail(const AbortReason& reason) override {
     engine_->abort_flag.raise(reason);
-    return engine_->abort_flag.is_teller();
+    const bool first = engine_->abort_flag.is_teller();
+    if (!first) pause_ += std::chrono::seconds(1);  // for the first rank's message
+    return first;
   }
   void abandon(const AbortReason& reason) override {
     engine_->abort_flag.raise(reason);
@@ -323,7 +325,7 @@ class Process : public MpiProcess {
     // which are to follow the message on no account.
     if (!flag_ends_all()) {
       // The launcher reads what ranks write from pipes, and at an abort forgets what it has not read yet.
-      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      std::this_thread::sleep_for(pause_);
       const auto lock = engine_->lock_at_last();
       if (int nowhere = open("/dev/null", O_WRONLY); nowhere >= 0)
         dup2(nowhere, STDERR_FILENO), dup2(nowhere, STDOUT_FILENO);
@@ -380,6 +382,7 @@ class Process : public MpiProcess {
   MPI_Comm host_ = MPI_COMM_NULL;
   int local_rank_ = 0, local_size_ = 1;
   bool one_host_ = true;
+  std::chrono::milliseconds pause_{300};  // before MPI_Abort
   SharedMemory shared_flag_;
   AbortFlag own_flag_ = {};  // where the system does not let processes share one
   std::shared_ptr<Engine> engine_;

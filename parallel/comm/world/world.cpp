@@ -174,10 +174,7 @@ int World::run(int argc, char** argv, int ranks, const std::function<int(World&)
     write_crash_report(failure.text.c_str(), name_of(failure.kind));
     if (world->size() == 1) return report(failure);
     MpiProcess& process = *world->process_;
-    if (process.first_to_fail({failure.text, failure.kind}))
-      report(failure);
-    else
-      std::this_thread::sleep_for(std::chrono::seconds(1));  // for the other's message
+    if (process.first_to_fail({failure.text, failure.kind})) report(failure);
     process.end_job(exit_status(failure.kind));
   }
   const auto process = std::move(world->process_);

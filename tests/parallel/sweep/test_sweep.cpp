@@ -25,9 +25,8 @@ struct Kind {
   int cases;     // of a run in continuous integration
   int compared;  // at least this many of them are computed and compared; the others are refused
 };
-const std::vector<Kind> kinds = {{"ops", sweep_ops, 50, 50},
-                                 {"loader", sweep_loader, 40, 40},
-                                 {"runs", sweep_runs, 50, 20}};
+const std::vector<Kind> kinds = {
+    {"ops", sweep_ops, 50, 50}, {"loader", sweep_loader, 40, 40}, {"runs", sweep_runs, 50, 20}};
 
 double setting(const char* name, double otherwise) {
   const char* text = std::getenv(name);
