@@ -151,6 +151,7 @@ std::vector<Weights> by_hand(const Run& run, const std::vector<Order>& orders) {
     const std::size_t at = w.answered;
     if (at < order.senders.size() && static_cast<int>(order.steps[at]) == w.updates) {
       const auto sender = static_cast<std::size_t>(order.senders[at]);
+      check(sender < workers.size(), "test", "the order of rank {} names rank {}", r, order.senders[at]);
       Worker& other = *workers[sender];
       const auto step = static_cast<std::int64_t>(other.answer.size());
       const bool is_there = other.answer.size() < other.sent.size() &&
