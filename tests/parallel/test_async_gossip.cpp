@@ -68,6 +68,7 @@ Result train(const Run& run) {
           return at == shard.local.end() ? std::vector<double>{} : at->second.to_vector();
         };
         Order order{column("inbox.arrivals"), column("inbox.arrival_places")};
+        order.steps.resize(order.senders.size());  // a checkpoint leaves out places that are all 0
         for (double& at : order.steps) at = std::floor(at / 2);  // a step has two places: forward and backward
         if (!run.save.empty())
           save_checkpoint(run.save, step.parameters(), step.optimizer(), {.step = run.end}, {.shard = shard});
