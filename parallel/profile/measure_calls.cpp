@@ -19,8 +19,8 @@
 namespace trireme {
 namespace {
 
-constexpr std::array kinds{CallKind::all_reduce, CallKind::reduce_scatter, CallKind::all_gather, CallKind::broadcast,
-                           CallKind::send};
+constexpr std::array measured_kinds{CallKind::all_reduce, CallKind::reduce_scatter, CallKind::all_gather,
+                                    CallKind::broadcast, CallKind::send};
 
 /// What a call of the kind works on: `whole` elements in all, in the blocks of its ranks.
 struct Operands {
@@ -68,7 +68,7 @@ std::vector<MeasuredCall> measure_calls(Communicator& comm, std::span<const Inde
   for (const Index size : bytes) {
     const Index each = std::max<Index>(1, size / 4 / ranks);
     const Operands operands{Tensor::zeros({each * ranks}), Tensor::zeros({each})};
-    for (const CallKind kind : kinds) {
+    for (const CallKind kind : measured_kinds) {
       std::vector<double> seconds;
       for (int run = -2; run < runs; ++run) {
         launch<kernel::Fill>(operands.whole, 0.0),

@@ -18,7 +18,6 @@ namespace trireme {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 /// The kind of file system (statfs(2), f_type).
 std::string kind_of(const std::string& directory) {
@@ -70,7 +69,8 @@ std::vector<Finding> check_disk(const std::string& directory) {
       for (std::size_t i = 0; i < pieces; ++i) writer.write(block);
       writer.finish();
     }
-    const double took = seconds_since(begin), speed = piece * pieces / took / 1e6;
+    const double took = std::chrono::duration<double>(Clock::now() - begin).count(),
+                 speed = piece * pieces / took / 1e6;
     Finding f{"disk speed", Verdict::ok, fmt::format("{:.0f} MB/s written and synced", speed)};
     if (speed < 50) {
       f.verdict = Verdict::warning;
