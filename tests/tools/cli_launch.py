@@ -172,13 +172,15 @@ class Launch(cli.Case):
                             (["--", "train", "mlp", "--optim.lr", -1], "optim.lr"), (["-np", 0, *good], "0"), (["--max-restarts", -1, *good], "-1"),
                             (["-H", "a:0", *good], "'0'"), (["-H", "a:2,a:2", *good], "host a"), (["-H", ",", *good], "hosts"),
                             (["-H", "a:2", "-np", 3, *good], "3 ranks"), (["-np", 2, "--min-ranks", 3, *good], "3 ranks"),
-                            (["--hostfile", self.dir / "nothing", *good], "nothing"), (["--hostfile", hosts, *good], "hosts:2: "),
+                            (["--hostfile", hosts, *good], "hosts:2: "),
                             (["-H", "a:1", "--hostfile", hosts, *good], "launch"), (["--launcher", "ssh", *good], "ssh"), (["--rank", 2, *good], "'rank'"),
                             (["-H", "a:2", "--launcher", "threads", *good], "mpiexec"), (["-np", 2, *good, "--mesh", "data=3"], "data=3"),
                             (["--min-ranks", 2, *good, "--mesh", "data=3"], "--parallel.mesh"), (["--", "train", "mlp", "--virtual", 4, "--run.dir", "x"], "--virtual")):
             hosts.write_text("# none\na slots=two\n")
             self.refused(cli.run("launch", *words), text, status=2)
             self.assertFalse((self.dir / "none").exists())
+        for missing in self.dir / "nothing", self.dir:   # not there, and a folder
+            self.refused(cli.run("launch", "--hostfile", missing, *good), missing, kind="file")
         got = cli.run("launch", "-np", 2, "--launcher", "mpiexec", *good, env={"PATH": str(self.dir)})
         self.assertIn("mpiexec", got.stderr)
         self.assertEqual(got.returncode, 66)

@@ -902,6 +902,7 @@ class Inputs(Runs):
         self.refused(run("predict", "--model", "resnet18", fog), "--run", "--weights")
         (self.dir / "names").write_text("one\ntwo\n")
         self.refused(run(*predict, fog, "--labels", self.dir / "names"), 2, 10, kind="data")
+        self.refused(run(*predict, fog, "--labels", self.dir), self.dir, kind="file")
 
         broken = self.dir / "broken.safetensors"
         broken.write_bytes(next((self.dir / "run/checkpoints").glob("step_*/model.safetensors")).read_bytes()[:-4] + struct.pack("<f", math.nan))

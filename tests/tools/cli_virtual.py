@@ -168,7 +168,7 @@ class Virtual(Case):
         self.train("cut", "--resume")
         self.assertEqual(self.lines("cut"), self.lines("whole"))
         self.assertEqual((self.dir / "cut/run/config.toml").read_text(), (self.dir / "whole/run/config.toml").read_text())
-        self.refused(self.train("cut", "--resume", "--cluster", "gone.toml", status=2), "gone.toml")
+        self.refused(self.train("cut", "--resume", "--cluster", "gone.toml", status=66), "gone.toml", kind="file")
 
     def test_long_times_are_exact(self):
         """Beyond 2^53 ns, on devices of an operation per second: a checkpoint holds when its epoch began, to the nanosecond."""

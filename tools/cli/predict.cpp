@@ -42,8 +42,8 @@ class Files final : public EncodedSource {
 
 std::vector<std::string> read_lines(const std::string& path) {
   std::ifstream in(path);
-  check(in.good(), ErrorKind::file, "predict", "{} cannot be read: give a file with the name of one class per line",
-        path);
+  check(in.good() && !std::filesystem::is_directory(path), ErrorKind::file, "predict",
+        "{} cannot be read: give a file with the name of one class per line", path);
   std::vector<std::string> lines;
   for (std::string line; std::getline(in, line);) lines.push_back(line.substr(0, line.find_last_not_of('\r') + 1));
   check(!lines.empty(), ErrorKind::data, "predict", "{} has no names: give a file with the name of one class per line",

@@ -18,7 +18,8 @@ struct StepMeasurement {
 };
 
 /// CSV whose first row names the columns, or a JSON object a line: ranks and seconds; where they are told also scaling,
-/// batch and evidence (real, which is meant unless given, or emulated). Throws OptionError with source and line.
+/// batch and evidence (real, which is meant unless given, or emulated). Throws Error of the kind data, with source and
+/// line.
 std::vector<StepMeasurement> parse_measurements(std::string_view text, const std::string& source);
 
 }  // namespace trireme

@@ -340,8 +340,8 @@ std::vector<StepMeasurement> of_study(const std::string& directory, const Traine
 
 std::vector<StepMeasurement> read_measurements(const std::string& path, const TrainerOptions& config) {
   if (std::filesystem::is_directory(path)) return of_study(path, config);
-  if (!std::filesystem::is_regular_file(path))
-    throw OptionError(fmt::format("--measured: {} cannot be read: give a file, or a study's directory", path));
+  check(std::filesystem::is_regular_file(path), ErrorKind::file, "--measured",
+        "{} cannot be read: give a file, or a study's directory", path);
   return parse_measurements(read_text(path, std::size_t{1} << 24), path);
 }
 

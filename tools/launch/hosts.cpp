@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <numeric>
 #include <sstream>
@@ -50,8 +51,11 @@ std::vector<Host> parse_hosts(const std::string& list) {
 }
 
 std::vector<Host> read_host_file(const std::string& path) {
+  std::error_code none;
+  check(!std::filesystem::is_directory(path, none), ErrorKind::file, "launch", "{} is a folder, not a file of hosts",
+        path);
   std::ifstream in(path);
-  if (!in) throw OptionError(fmt::format("{} cannot be read: {}", path, std::strerror(errno)));
+  check(in.good(), ErrorKind::file, "launch", "{} cannot be read: {}", path, [] { return std::strerror(errno); });
   std::vector<Host> hosts;
   std::string line;
   for (int number = 1; std::getline(in, line); ++number) {

@@ -84,9 +84,9 @@ std::string text_of(const toml::node& node) {
 std::string read_settings(const std::string& path) {
   constexpr std::size_t most = std::size_t{1} << 20;
   std::error_code none;
-  if (fs::is_directory(path, none)) throw OptionError(path + " is a folder, not a file of settings");
+  check(!fs::is_directory(path, none), ErrorKind::file, "settings", "{} is a folder, not a file of settings", path);
   std::ifstream in(path, std::ios::binary);
-  if (!in) throw OptionError(fmt::format("{} cannot be read: {}", path, std::strerror(errno)));
+  check(in.good(), ErrorKind::file, "settings", "{} cannot be read: {}", path, [] { return std::strerror(errno); });
   std::string text(most + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(in.gcount()));

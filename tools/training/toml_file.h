@@ -8,7 +8,8 @@
 
 namespace trireme {
 
-/// The text of a settings file of up to 1 MiB. Throws OptionError where it cannot be read.
+/// The text of a settings file of up to 1 MiB. Throws Error of the kind file if it cannot be read, OptionError if it is
+/// larger.
 std::string read_settings(const std::string& path);
 /// source: what errors name, a path. Throws OptionError "source:line: ..." for what is no TOML, or nests too deeply.
 toml::table parse_toml(const std::string& text, const std::string& source);
