@@ -83,7 +83,7 @@ TEST_CASE("idx: a declared size is refused before memory is taken for it") {
 TEST_CASE("idx: files that cannot be read") {
   const Folder folder;
   CHECK_ERROR(read_idx(folder.path("none")), file, "file", "none");
-  CHECK_ERROR(read_idx(folder.path()), file, "file");
+  CHECK_ERROR(read_idx(folder.path()), file, folder.path());
   CHECK_ERROR(read_idx(folder.write("zero", {})), data, "idx", "zero");
   CHECK(read_idx(folder.write("good", idx_bytes({6}, six))).values == six);
 }

@@ -102,7 +102,7 @@ TEST_CASE("packed: bad files") {
   pack(Synthetic(made), head(test_split(), 0), path);
   CHECK_ERROR(Packed(path, "test"), data, "packed", "test");
   CHECK_ERROR(Packed(folder.path("none"), "train"), file, "file", "none");
-  CHECK_ERROR(Packed(folder.path(), "train"), file, "file");
+  CHECK_ERROR(Packed(folder.path(), "train"), file, folder.path());
   CHECK_ERROR(Packed("", "train"), usage, "packed", "data.root");
   const std::string text = read_text(path, 1 << 20), bad = folder.path("bad.pack");
   const auto open = [&](const std::string& bytes) {

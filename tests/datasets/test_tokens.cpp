@@ -183,8 +183,8 @@ TEST_CASE("a text's last characters are the test split; characters are counted, 
   CHECK(text_of(open_dataset("mnist", "test")) == nullptr);
   CHECK(text_of({}) == nullptr);
   CHECK_ERROR(open_dataset("text", "test", {.root = folder / "text.md", .validation = 0}), data, 0, 2);
-  CHECK_ERROR(open_dataset("text", "train", {}), usage, "text");
-  CHECK_ERROR(open_dataset("text", "train", {.root = folder / "none"}), file, "file");
+  CHECK_ERROR(open_dataset("text", "train", {}), usage, "text", "root");
+  CHECK_ERROR(open_dataset("text", "train", {.root = folder / "none"}), file, "none");
   CHECK_ERROR(open_dataset("text", "train", {.root = folder / "text.md", .tokenizer = "/nowhere"}), file, "file",
               "/nowhere");
   if (const std::string all = test::king_james_bible(); !all.empty()) {

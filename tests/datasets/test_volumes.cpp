@@ -176,7 +176,7 @@ TEST_CASE("a writer that was killed is followed by one that goes on") {
   CHECK_ERROR(VolumeWriter(path, {{2, -3}, "int8"}), data, "volume", "[2, -3]");
   CHECK_ERROR(VolumeWriter(path, {{Index{1} << 40, 1 << 30}, "int8"}), data, "[1099511627776, 1073741824]", "int8");
   CHECK_ERROR(VolumeWriter(path, {{7}, "int8"}), data, "volume", "[7]");
-  CHECK_ERROR(VolumeWriter(folder / "none/v.npy", options), file, "volume");
+  CHECK_ERROR(VolumeWriter(folder / "none/v.npy", options), file, "none/v.npy");
 }
 
 TEST_CASE("processes that are killed while they write are followed by others") {
@@ -345,7 +345,7 @@ TEST_CASE("a fill value may be the largest of 64 bits") {
 
 TEST_CASE("a path that is no volume") {
   const test::Temporary folder;
-  CHECK_ERROR(open_volume(folder / "none"), file, "file");
+  CHECK_ERROR(open_volume(folder / "none"), file, "none");
   CHECK_ERROR(open_volume(folder.path()), data, "volume");
   spill(folder / ".zgroup", "{}");
   CHECK_ERROR(open_volume(folder.path()), data, "volume");

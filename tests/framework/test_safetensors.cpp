@@ -306,8 +306,8 @@ TEST_CASE("what cannot be written is refused and leaves the old file") {
   CHECK_ERROR(write_safetensors(path, {{"a", Tensor()}}), usage, "safetensors", "a");
   CHECK_ERROR(write_safetensors(path, {{"\xff", Tensor::scalar(1)}}), usage, "safetensors", 8);
   CHECK_ERROR(write_safetensors(folder / "no/such/dir", {}), file, "file", 16);
-  CHECK_ERROR(read_safetensors(folder.path()), file, "file");
-  CHECK_ERROR(read_safetensors(folder / "absent"), file, "file");
+  CHECK_ERROR(read_safetensors(folder.path()), file, folder.path());
+  CHECK_ERROR(read_safetensors(folder / "absent"), file, "absent");
   CHECK(test::slurp(path) == before);
 }
 

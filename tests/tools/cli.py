@@ -385,7 +385,7 @@ class Refusals(Case):
         (self.dir / "c.toml").write_text("[optim\n")
         self.refused(run("train", "--config", self.dir / "c.toml"), "c.toml:1")
         for missing in self.dir, self.dir / "none.toml":   # a folder, and nothing
-            for words in ["train", "--config"], ["simulate", "mlp", "--cluster"], ["tune", "--out", self.dir / "t"], ["scaling", "mlp", "--ranks", "1,2", "--out", self.dir / "s", "--study"]:
+            for words in ["train", "--config"], ["simulate", "mlp", "--cluster"], ["scaling", "mlp", "--ranks", "1,2", "--out", self.dir / "s", "--study"]:
                 with self.subTest(words=words):
                     self.refused(run(*words, missing), missing, kind="file")
         self.refused(run("train", *small, "--data.limit", 2, "--ranks", 3, "--run.dir", self.dir / "run"), "3", "2")

@@ -786,8 +786,7 @@ class Inputs(Runs):
             line = self.refused(got, *((says,) if isinstance(says, str) else says))
             self.assertLess(len(line), 300)
         for words, says in ((["--" + "x" * 9000, "1"], "'xxx"), (["mlp", "y" * 9000], "'yyy"),
-                            (["imagenet_resnet50"], "--config imagenet_resnet50"), (["--config", "nofile.toml"], "nofile.toml"),
-                            (["--config", self.dir], str(self.dir)), (["--override"], "run.override")):
+                            (["imagenet_resnet50"], "--config imagenet_resnet50"), (["--override"], "run.override")):
             self.assertLess(len(self.refused(run("train", *words), says)), 400)
         for command in ("predict", "--weights", "w", "x.png"), ("export", "--weights", "w", "--onnx", "x.onnx"):
             self.refused(run(*command, "--model", "imagenet_resnet50"), "--config imagenet_resnet50")

@@ -163,8 +163,8 @@ class Scaling(cli.Case):
         self.assertIn("6 runs started, 4 finished, 2 failed, 0 interrupted", got.stdout)
 
     def test_what_cannot_be_run_is_refused_before_anything_starts(self):
-        def refused(*words, says):
-            self.refused(run("scaling", *small, "--out", self.out, *words), *says)
+        def refused(*words, says, kind="usage"):
+            self.refused(run("scaling", *small, "--out", self.out, *words), *says, kind=kind)
             self.assertFalse(self.out.exists())
         refused("--strategy", "nothing", says=["'nothing'", "2", "serial"])
         refused("--strategy", "zero(9)", says=["'zero(9)'", "2", "9"])
@@ -180,7 +180,7 @@ class Scaling(cli.Case):
         refused("--target", 101, says=["--target"])
         refused("--mesh", "data=2", says=["--mesh"])
         refused("--run.dir", self.dir, says=["--run.dir"])
-        refused("--study", self.dir / "none.toml", says=["none.toml"])
+        refused("--study", self.dir / "none.toml", says=["none.toml"], kind="file")
         for text, says in {"[study]\nseed = 3": ["s.toml:2", "study.seed", "seeds"], "study = 3": ["s.toml:1", "[study]"], "[study]\nstrategies = 'x'": ["s.toml:2", "strategies"],
                            "[study]\nranks = [0]": ["s.toml:2", "study.ranks"], "[study]\nranks = [1.5]": ["s.toml:2", "study.ranks"], "[stud]\nranks = [2]": ["s.toml", "stud.ranks"], "[parallel]\nranks = 2": ["parallel.ranks"]}.items():
             (self.dir / "s.toml").write_text(text)

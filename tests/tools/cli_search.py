@@ -176,15 +176,15 @@ class Search(Folder):
                             (["--ranks", 997, "--batch", 64], "997"),
                             (["--ranks", 4, "--strategy", "data_parallel"], "plan search"),
                             (["--ranks", 4, "--mesh", "data=2"], "data=2"),
-                            (["--ranks", 4, "--cost", "none.toml"], "none.toml"),
                             (["--ranks", 1000, "--run", "--batch", 1000], "1000"),
                             (["--ranks", 4, "--top", 0], "--top"),
                             (["--ranks", 4, "--svg", self.dir / "s.svg"], "--svg"),
                             (["--ranks", 4, "--measure"], "--measure"),
-                            (["--ranks", 4, "--allreduce", "tree"], "parallel.allreduce"),
-                            (["--cluster", self.dir / "none.toml"], "none.toml")):
+                            (["--ranks", 4, "--allreduce", "tree"], "parallel.allreduce")):
             with self.subTest(words=words):
                 self.refused(run("plan", "search", "mlp", *words), text)
+        for words in ["--ranks", 4, "--cost", "none.toml"], ["--cluster", self.dir / "none.toml"]:
+            self.refused(run("plan", "search", "mlp", *words), "none.toml", unittests.statuses["file"])
         self.refused(run("plan", "find", "mlp"), "find")
         for words in (["--json", self.dir / "f.json"], ["--top", 3], ["--run"], ["--memory", "1GB"]):
             self.refused(run("plan", "show", "mlp", "--cost", "equal", *words), words[0])

@@ -193,7 +193,7 @@ bandwidth = 25e9
                             (["--mesh", "pipe=2,data=1", "--strategy", "pipeline", "--sweep", "ranks=3"], "3 ranks are no multiple of the 2"),
                             (["--mesh", "pipe=2", "--strategy", "pipeline", "--sweep", "ranks=2"], "the axis data"), (["--cost", "free"], "cost"), (["--steps", 0], "steps")):
             r = run("simulate", "mlp", "--batch", 4, *words)
-            kind = "file" if "cannot be read" in text else "data" if re.match(r"\.csv[: ]|scaling is|evidence is", text) else "usage"
+            kind = "file" if re.search("cannot be read|no study", text) else "data" if re.match(r"\.csv[: ]|scaling is|evidence is", text) else "usage"
             self.assertEqual(r.returncode, unittests.statuses[kind], words)
             self.assertIn(text, r.stderr, words)
             self.assertEqual(len(r.stderr.strip().splitlines()), 1, r.stderr)

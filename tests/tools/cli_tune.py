@@ -243,7 +243,7 @@ class Tune(cli.Case):
         refused(path, "--", *training, says=["--out"])
         refused(path, "--out", self.out, says=["--"])
         refused("--out", self.out, "--", *training, says=["tune"])
-        refused(self.dir / "none.toml", *self.words(), says=["none.toml"])
+        refused(self.dir / "none.toml", *self.words(), says=["none.toml"], kind="file")
         refused(path, *self.words(train=["train", "mlpp"]), says=["mlpp"])
         refused(path, *self.words(train=["train", "mlp", "--run.dir", self.dir]), says=["tune"])
         refused(path, *self.words(train=["train", "mlp", "--virtual", 2]), says=["tune"])

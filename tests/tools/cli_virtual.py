@@ -219,8 +219,8 @@ class Virtual(Case):
             self.assertIn(f"({self.lines('run')[-1]['test_correct']} of 70)", got.stdout)
 
     def test_wrong_input_is_refused(self):
-        def refused(words, *says):
-            self.refused(self.train("x", *self.words, *words, status=2), *says)
+        def refused(words, *says, kind="usage"):
+            self.refused(self.train("x", *self.words, *words, status=unittests.statuses[kind]), *says, kind=kind)
         refused(["--virtual", -1], "parallel.virtual", -1)
         refused(["--virtual", "abc"], "parallel.virtual", "abc")
         refused(["--virtual", 100000], "parallel.virtual", 100000, 65536)
@@ -228,7 +228,7 @@ class Virtual(Case):
         refused(["--virtual", 4, "--mesh", "data=3"], "parallel.virtual", 4, "parallel.mesh", "data=3")
         refused(["--virtual", 4, "--device", "cuda"], "parallel.virtual", 4, "cuda")
         refused(["--virtual", 5, "--cluster", "slow.toml"], "parallel.virtual", 5, "slow.toml", 4)
-        refused(["--virtual", 5, "--cluster", "none.toml"], "none.toml")
+        refused(["--virtual", 5, "--cluster", "none.toml"], "none.toml", kind="file")
         refused(["--cluster", "slow.toml"], "parallel.cluster", "--virtual")
         for old, new, says in (("latency = 1e-3\n", "", ("links.between.latency",)), ("bandwidth = 1e7", "bandwidth = -1.0", ("links.between.bandwidth", "-1")),
                                ("devices = 2", "devices = 0", ("nodes.devices", "0")), ("latency = 1e-4", "latency = nan", ("links.inside.latency",)),

@@ -55,7 +55,7 @@ std::vector<Host> read_host_file(const std::string& path) {
   check(!std::filesystem::is_directory(path, none), ErrorKind::file, "launch", "{} is a folder, not a file of hosts",
         path);
   std::ifstream in(path);
-  check(in.good(), ErrorKind::file, "launch", "{} cannot be read: {}", path, [] { return std::strerror(errno); });
+  if (!in) fail(ErrorKind::file, "launch", "{} cannot be read: {}", path, std::strerror(errno));
   std::vector<Host> hosts;
   std::string line;
   for (int number = 1; std::getline(in, line); ++number) {

@@ -86,7 +86,7 @@ std::string read_settings(const std::string& path) {
   std::error_code none;
   check(!fs::is_directory(path, none), ErrorKind::file, "settings", "{} is a folder, not a file of settings", path);
   std::ifstream in(path, std::ios::binary);
-  check(in.good(), ErrorKind::file, "settings", "{} cannot be read: {}", path, [] { return std::strerror(errno); });
+  if (!in) fail(ErrorKind::file, "settings", "{} cannot be read: {}", path, std::strerror(errno));
   std::string text(most + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(in.gcount()));
