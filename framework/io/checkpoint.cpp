@@ -80,6 +80,7 @@ std::map<std::string, Tensor> restore(const std::string& directory, const Manife
 /// The newest checkpoint that verifies.
 std::optional<std::pair<LoadedCheckpoint, Manifest>> newest(const std::string& run, const std::string& but = "") {
   std::string damage;
+  std::optional<ErrorKind> kind;  // of the newest checkpoint's error
   for (auto& [step, path] : checkpoints_of(run + "/checkpoints")) {
     if (path == but) continue;
     Manifest about;
@@ -87,12 +88,13 @@ std::optional<std::pair<LoadedCheckpoint, Manifest>> newest(const std::string& r
       about = read_manifest(path, 0, 1);
     } catch (const Error& e) {
       damage += (damage.empty() ? "" : "; ") + std::string(e.what());
+      kind = kind.value_or(e.kind());
       continue;
     }
     std::string note = damage.empty() ? "" : fmt::format("{}; resumed from {}", damage, path);
     return std::pair{LoadedCheckpoint{about.state, path, note, {}}, about};
   }
-  check(damage.empty(), ErrorKind::data, op, "no checkpoint of {} can be read: {}", run, damage);
+  check(damage.empty(), kind.value_or(ErrorKind::data), op, "no checkpoint of {} can be read: {}", run, damage);
   return std::nullopt;
 }
 

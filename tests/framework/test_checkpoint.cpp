@@ -255,6 +255,7 @@ TEST_CASE("truncated, missing, foreign: refused; with nothing else left, an erro
     }
     std::filesystem::remove(name);
     CHECK_ERROR(verify_checkpoint(path), file, name);
+    CHECK_ERROR(load_latest(folder.path(), run.parameters, &run.optimizer), file, name);
     for (auto& text :
          {std::string("{}\n"), "{\"a\":" + std::string(1'000'000, '['), std::string(1'000'000, '['), whole + " "}) {
       test::spill(name, text);

@@ -545,7 +545,7 @@ class Resume(Runs):
         self.refused(run("eval", self.dir / "cut1", "--weights", newest / "model-00001-of-00002.safetensors"), "model-00001-of-00002.safetensors", kind="data")
         for p in (self.dir / "cut1/checkpoints").glob("step_*/model-00002-of-00002.safetensors"):
             p.unlink()
-        self.refused(run("train", "--resume", "--run.dir", self.dir / "cut1"), "cut1", "model-00002-of-00002.safetensors", kind="data")
+        self.refused(run("train", "--resume", "--run.dir", self.dir / "cut1"), "cut1", "model-00002-of-00002.safetensors", kind="file")
 
     def test_more_epochs_where_the_schedule_does_not_ask_for_them(self):
         self.trained(*self.words, name="whole")

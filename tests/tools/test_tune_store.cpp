@@ -219,7 +219,7 @@ TEST_CASE("a trial that is killed too often has failed, and an edited ledger is 
   std::filesystem::remove(folder / tune_file);
   CHECK_ERROR(TuneStore(folder.path()), file, "tune.db");
   spill(folder / tune_file, std::string(5000, 'x'));
-  CHECK_ERROR(TuneStore(folder.path()), file, "tune.db");
+  CHECK_ERROR(TuneStore(folder.path()), data, "tune.db");
 }
 
 TEST_CASE("a process is known to have ended only where it can be known", "[tune]") {

@@ -183,7 +183,7 @@ int supervise(const LaunchOptions& options) {
     }
     Attempt last = attempt(options, hosts, ranks, restarts + 1);
     const Json result = result_of(options.run_dir);
-    const std::string told = result.value("status", "");
+    const std::string told = value_or<std::string>(result, "status", "");
     if (last.status == 0 && told != "finished") {  // mpiexec returns 0 when it was interrupted
       last.status = told == "preempted" ? 85 : 1;
       if (last.status == 1) last.reason = "it ended without a result";

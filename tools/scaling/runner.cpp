@@ -90,7 +90,7 @@ std::string ended_by(int status) {
 std::string result_of(const std::string& run) {
   const std::string path = run + "/" + result_file;
   const Json result = fs::exists(path) ? parse_json(read_text(path, std::size_t{1} << 20)) : Json();
-  return result.is_object() ? result.value("status", "") : "";
+  return value_or<std::string>(result, "status", "");
 }
 
 using Runs = std::vector<std::pair<std::size_t, std::int64_t>>;  // cells and seeds

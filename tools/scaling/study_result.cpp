@@ -39,9 +39,10 @@ std::vector<std::pair<double, double>> curve_of(const std::string& directory, co
   for (std::string line; std::getline(in, line);) {
     if (!line.starts_with(":::MLLOG ")) continue;
     const Json json = parse_json(line.substr(9));
-    if (!json.is_object() || json.value("key", "") != "eval_accuracy" || !json["value"].is_number()) continue;
-    const double unix = json.value("time_ms", 0.0) / 1000;
-    by_epoch[json["metadata"].value("epoch_num", std::int64_t{0})] = {
+    if (value_or<std::string>(json, "key", "") != "eval_accuracy" || !json.contains("value") || !json["value"].is_number())
+      continue;
+    const double unix = value_or(json, "time_ms", 0.0) / 1000;
+    by_epoch[value_or<std::int64_t>(json.value("metadata", Json()), "epoch_num", 0)] = {
         elapsed(attempts, unix), std::round(1e10 * json["value"].get<double>()) / 1e8};
   }
   std::vector<std::pair<double, double>> curve;
@@ -55,7 +56,7 @@ void read_metrics(RunOutcome& run, const std::string& directory, double batch) {
   std::ifstream in(directory + "/metrics.jsonl");
   for (std::string line; std::getline(in, line);) {
     const Json json = parse_json(line);
-    if (!json.is_object() || json.value("kind", "") != "eval") continue;
+    if (value_or<std::string>(json, "kind", "") != "eval") continue;
     if (json.contains("test_top1") && json["test_top1"].is_number()) {
       run.accuracy = json["test_top1"].get<double>();
       run.best = std::isnan(run.best) ? run.accuracy : std::max(run.best, run.accuracy);

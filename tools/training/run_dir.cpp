@@ -47,6 +47,11 @@ constexpr Known known_columns[] = {
     {"images_per_simulated_second", "throughput/images_per_simulated_second", Known::simulated},
 };
 
+/// Whether a line of metrics.jsonl, which may be damaged, says of which step and epoch it is.
+bool has_place(const Json& line) {
+  return value_or<std::int64_t>(line, "step", -1) >= 0 && value_or<std::int64_t>(line, "epoch", -1) >= 0;
+}
+
 }  // namespace
 
 std::string RunDir::csv_head() const {
@@ -194,7 +199,7 @@ Json RunDir::best() const {
   std::string line;
   for (std::ifstream in(metrics()); std::getline(in, line);) {
     const auto eval = parse_json(line);
-    if (!eval.is_object() || eval.value("kind", "") != "eval") continue;
+    if (value_or<std::string>(eval, "kind", "") != "eval" || !has_place(eval)) continue;
     const auto [key, lower] = compared_by(eval);
     if (!eval.contains(key) || !eval[key].is_number()) continue;
     if (found.is_null() || !found.contains(key) || (lower ? eval[key] < found[key] : eval[key] > found[key]))
@@ -225,7 +230,7 @@ void RunDir::rewind(std::int64_t step) {
   std::string kept, rows = csv_head(), line;
   for (std::ifstream in(metrics()); std::getline(in, line);) {
     auto json = parse_json(line);
-    if (!json.is_object() || json.value("step", std::int64_t{0}) > step) continue;
+    if (!json.is_object() || !has_place(json) || json["step"] > step) continue;
     kept += line + "\n";
     rows += csv_row(json);
   }

@@ -38,7 +38,9 @@ void Database::execute(const std::string& sql) {
 std::int64_t Database::changes() const { return ::sqlite3_changes(handle_); }
 
 void Database::broken(const std::string& what) const {
-  fail(ErrorKind::file, "tune", "{}: {} ({:.60})", path_, ::sqlite3_errmsg(handle_), what);
+  const int code = ::sqlite3_errcode(handle_) & 0xff;  // without the details of extended codes
+  const bool damaged = code == SQLITE_CORRUPT || code == SQLITE_NOTADB;
+  fail(damaged ? ErrorKind::data : ErrorKind::file, "tune", "{}: {} ({:.60})", path_, ::sqlite3_errmsg(handle_), what);
 }
 
 Query::Query(Database& database, const std::string& sql) : database_(database) {

@@ -237,10 +237,10 @@ ReportedValues read_values(const std::string& metrics, const std::string& key) {
   std::string line;
   for (std::ifstream in(metrics); std::getline(in, line);) {
     const Json eval = parse_json(line);
-    if (!eval.is_object() || eval.value("kind", "") != "eval") continue;
+    if (value_or<std::string>(eval, "kind", "") != "eval") continue;
     const auto at = eval.find(key);
     if (at != eval.end() && at->is_number()) {
-      found.values.emplace_back(eval.value("epoch", std::int64_t{0}), at->get<double>());
+      found.values.emplace_back(value_or<std::int64_t>(eval, "epoch", 0), at->get<double>());
       continue;
     }
     std::vector<std::string> keys;

@@ -359,10 +359,10 @@ void JobMonitor::write_to(const std::string& path) {
   impl_->live = path;
 }
 
-std::string live_verdict(const std::string& path, bool& held) {
-  const Json state = parse_json(read_text(path, 64 << 20));
-  check(state.is_object() && state.contains("processes") && state["processes"].is_array(), ErrorKind::data, "live",
-        "{} is not a run's live.json", path);
+namespace {
+
+/// state: what live.json holds.
+std::string verdict_on(const Json& state, bool& held) {
   const double age = Seconds(std::chrono::system_clock::now().time_since_epoch()).count() - state.value("time", 0.0);
   const Process here = own_process(0);
   std::string lines;
@@ -397,6 +397,19 @@ std::string live_verdict(const std::string& path, bool& held) {
   if (!held && !waiting.empty() && working.empty()) held = true, lines += "verdict: all ranks wait for each other\n";
   if (!held) lines += "verdict: the run moves\n";
   return lines;
+}
+
+}  // namespace
+
+std::string live_verdict(const std::string& path, bool& held) {
+  const Json state = parse_json(read_text(path, 64 << 20));
+  const bool is_list = state.is_object() && state.contains("processes") && state["processes"].is_array();
+  check(is_list, ErrorKind::data, "live", "{} is not a run's live.json", path);
+  try {
+    return verdict_on(state, held);
+  } catch (const Json::exception& e) {
+    fail(ErrorKind::data, "live", "{} is not a run's live.json: {}", path, e.what());
+  }
 }
 
 }  // namespace trireme
