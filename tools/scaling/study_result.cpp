@@ -39,7 +39,8 @@ std::vector<std::pair<double, double>> curve_of(const std::string& directory, co
   for (std::string line; std::getline(in, line);) {
     if (!line.starts_with(":::MLLOG ")) continue;
     const Json json = parse_json(line.substr(9));
-    if (value_or<std::string>(json, "key", "") != "eval_accuracy" || !json.contains("value") || !json["value"].is_number())
+    if (value_or<std::string>(json, "key", "") != "eval_accuracy" || !json.contains("value") ||
+        !json["value"].is_number())
       continue;
     const double unix = value_or(json, "time_ms", 0.0) / 1000;
     by_epoch[value_or<std::int64_t>(json.value("metadata", Json()), "epoch_num", 0)] = {
