@@ -9,17 +9,13 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "bench/measure.h"
 #include "kernels/core/runtime.h"
 #include "parallel/comm/world/world.h"
 
 using namespace trireme;
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-double since(Clock::time_point start) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-}
 
 double slowest(Communicator& comm, double microbatches) {
   Tensor t = Tensor::scalar(microbatches, DType::f64);
@@ -36,7 +32,7 @@ Times measure(Communicator& all, int rounds, const std::function<void()>& body) 
     all.barrier();
     auto start = Clock::now();
     body();
-    double took = slowest(all, since(start));
+    double took = slowest(all, 1e6 * since(start));
     if (i >= 2) t.push_back(took);
   }
   std::sort(t.begin(), t.end());
@@ -91,7 +87,7 @@ void bench(World& world) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int allreduce_main(int argc, char** argv) {
   int ranks = argc == 3 && std::strcmp(argv[1], "--ranks") == 0 ? std::atoi(argv[2]) : 2;
   return World::run(argc, argv, ranks, bench);
 }

@@ -8,12 +8,12 @@
 #include <cstdlib>
 #include <string>
 
+#include "bench/measure.h"
 #include "kernels/core/runtime.h"
 #include "trireme/trireme.h"
 using namespace trireme;
-using Clock = std::chrono::steady_clock;
 
-int main(int argc, char** argv) {
+int attention_step_main(int argc, char** argv) {
   if (argc < 6) {
     std::fprintf(stderr, "usage: attention_step SAMPLES HEADS TOKENS f32|bf16 forward|both [STEPS] [cpu|cuda]\n");
     return 2;
@@ -43,4 +43,5 @@ int main(int argc, char** argv) {
   }
   std::sort(times.begin(), times.end());
   std::printf("{\"median_ms\": %.4f, \"min_ms\": %.4f}\n", times[times.size() / 2], times[0]);
+  return 0;
 }

@@ -1,6 +1,7 @@
-// What checkpoints that are written behind training cost: how long the step waits for a save beside a copy of the same bytes in memory,
-// and how long training takes with saves and without, one interval of each in turn.
-//   checkpoint_stall DIRECTORY [MODEL [STEPS [ROUNDS]]]     saves each STEPS steps (resnet50, 8; batch 16, 64 x 64, SGD with momentum)
+// What checkpoints that are written behind training cost: how long the step waits for a save beside a copy of the same
+// bytes in memory, and how long training takes with saves and without, one interval of each in turn.
+//   checkpoint_stall DIRECTORY [MODEL [STEPS [ROUNDS]]]     saves each STEPS steps (resnet50, 8; batch 16, 64 x 64, SGD
+//   with momentum)
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -10,21 +11,13 @@
 #include <string>
 #include <vector>
 
+#include "bench/measure.h"
 #include "framework/io/checkpoint_writer.h"
 #include "models/registry/models.h"
 #include "trireme/trireme.h"
 using namespace trireme;
-using Clock = std::chrono::steady_clock;
 
-namespace {
-double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
-double median(std::vector<double> v) {
-  std::ranges::sort(v);
-  return v[v.size() / 2];
-}
-}  // namespace
-
-int main(int argc, char** argv) {
+int checkpoint_stall_main(int argc, char** argv) {
   if (argc < 2) return std::fprintf(stderr, "checkpoint_stall DIRECTORY [MODEL [STEPS [ROUNDS]]]\n"), 2;
   const std::string run = std::string(argv[1]) + "/stall", model = argc > 2 ? argv[2] : "resnet50";
   const int steps = argc > 3 ? std::atoi(argv[3]) : 8, rounds = argc > 4 ? std::atoi(argv[4]) : 7;
@@ -53,7 +46,8 @@ int main(int argc, char** argv) {
     for (int i = 0; i < steps; ++i) step(x, y).item();
     without.push_back(since(begin));
     begin = Clock::now();
-    writer.save(run, step.parameters(), step.optimizer(), {.step = ++at}, {.keep_last = 1, .shard = step.checkpoint_shard()});
+    writer.save(run, step.parameters(), step.optimizer(), {.step = ++at},
+                {.keep_last = 1, .shard = step.checkpoint_shard()});
     stalls.push_back(since(begin));
     for (int i = 0; i < steps; ++i) step(x, y).item();
     with.push_back(since(begin));
@@ -63,16 +57,18 @@ int main(int argc, char** argv) {
     if (round == 0)
       for (auto* v : {&stalls, &copies, &with, &without, &written}) v->clear();
     else if (since(rest) > 0.05)
-      std::printf("the save was not done within %d steps: it would hold up the next one for %.2f s\n", steps, since(rest));
+      std::printf("the save was not done within %d steps: it would hold up the next one for %.2f s\n", steps,
+                  since(rest));
   }
   std::vector<double> ratios, shares;
   for (std::size_t i = 0; i < stalls.size(); ++i)
     ratios.push_back(stalls[i] / copies[i]), shares.push_back(100 * stalls[i] / with[i]);
-  std::printf("%s: %.1f MB of state; %d steps of %.0f ms between saves\n", model.c_str(), static_cast<double>(bytes) / 1e6, steps,
-              1e3 * median(without) / steps);
-  std::printf("stall %.1f ms, copy of as many bytes %.1f ms: %.2f times it; %.2f %% of the interval\n", 1e3 * median(stalls),
-              1e3 * median(copies), median(ratios), median(shares));
+  std::printf("%s: %.1f MB of state; %d steps of %.0f ms between saves\n", model.c_str(),
+              static_cast<double>(bytes) / 1e6, steps, 1e3 * median(without) / steps);
+  std::printf("stall %.1f ms, copy of as many bytes %.1f ms: %.2f times it; %.2f %% of the interval\n",
+              1e3 * median(stalls), 1e3 * median(copies), median(ratios), median(shares));
   std::printf("written in %.2f s; an interval with a save takes %.3f times one without\n", median(written),
               median(with) / median(without));
   std::filesystem::remove_all(run);
+  return 0;
 }

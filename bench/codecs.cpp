@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "bench/measure.h"
 #include "framework/autograd/tape.h"
 #include "kernels/core/random.h"
 #include "parallel/plan/action_kind.h"
@@ -75,7 +76,7 @@ void measure(const std::string& options, Index n) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int codecs_main(int argc, char** argv) {
   const NoGrad off;
   const Index n = argc > 1 ? std::atoll(argv[1]) / 2048 * 2048 : 1 << 22;
   if (n < 4096) return std::fprintf(stderr, "codecs: wants 4096 elements or more\n"), 2;
@@ -86,4 +87,5 @@ int main(int argc, char** argv) {
        {"bf16", "f16", "topk, ratio=0.01", "topk, ratio=0.1", "dgc, ratio=0.001", "randomk, ratio=0.01",
         "chunks, ratio=0.1", "qsgd, levels=127", "qsgd, levels=7", "onebit", "powersgd, rank=2", "powersgd, rank=4"})
     measure(options, n);
+  return 0;
 }

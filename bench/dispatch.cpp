@@ -5,10 +5,10 @@
 #include <cstdio>
 #include <vector>
 
+#include "bench/measure.h"
 #include "framework/autograd/tape.h"
 #include "framework/ops/ops.h"
 using namespace trireme;
-using Clock = std::chrono::steady_clock;
 
 template <class F>
 double median_ns(int inner, F&& f) {
@@ -22,7 +22,7 @@ double median_ns(int inner, F&& f) {
   return times[times.size() / 2];
 }
 
-int main() {
+int dispatch_main(int, char**) {
   Tensor a = Tensor::full({4}, 1), b = Tensor::full({4}, 2), w = Tensor::full({4}, 3);
   w.require_grad();
   std::printf("add, no tape         %6.0f ns\n", median_ns(20000, [&](int n) {
@@ -42,4 +42,5 @@ int main() {
                                                                                 x.backward(a);
                                                                               }
                                                                             }) / 100);
+  return 0;
 }

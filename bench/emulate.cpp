@@ -11,19 +11,13 @@
 #include <map>
 #include <sstream>
 
+#include "bench/measure.h"
 #include "tests/support/emulation.h"
 
 using namespace trireme;
 using namespace trireme::test;
 
 namespace {
-
-std::string cpu_name() {
-  std::ifstream about("/proc/cpuinfo");
-  for (std::string line; std::getline(about, line);)
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  return "unknown CPU";
-}
 
 /// Nodes of 8 devices. A message of 4,000 bytes takes 1 ms within a node, and 4 ms between two.
 Cluster machines(int ranks, double jitter = 0) {
@@ -121,7 +115,7 @@ EmulatedTimes median_of(const EmulatedCase& c, int rounds) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int emulate_main(int argc, char** argv) {
   std::map<std::string, std::string> o{{"--ranks", "8,16,32,64,128"}, {"--rounds", "1"}, {"--only", ""}};
   for (int i = 1; i + 1 < argc; i += 2) o[argv[i]] = argv[i + 1];
   const int rounds = std::max(1, std::stoi(o["--rounds"]));
@@ -159,4 +153,5 @@ int main(int argc, char** argv) {
       "\n{} cases: median {:.2f} %, 95th percentile {:.2f} %, largest {:.2f} %; {} more while the machine was busy\n",
       errors.size(), 100 * errors[errors.size() / 2], 100 * errors[errors.size() * 95 / 100], 100 * errors.back(),
       busy);
+  return 0;
 }

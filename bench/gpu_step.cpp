@@ -10,6 +10,7 @@
 #include <map>
 #include <string>
 
+#include "bench/measure.h"
 #include "framework/io/weights.h"
 #include "framework/layers/inference.h"
 #include "kernels/core/backend.h"
@@ -17,7 +18,6 @@
 #include "kernels/core/runtime.h"
 #include "trireme/trireme.h"
 using namespace trireme;
-using Clock = std::chrono::steady_clock;
 using Options = std::map<std::string, std::string>;
 
 namespace {
@@ -54,7 +54,7 @@ void save_start(const std::string& folder, const Parameters& parameters, const B
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int gpu_step_main(int argc, char** argv) {
   Options o{{"--model", "resnet50"}, {"--mode", "train"}, {"--dtype", "bf16"},      {"--batch", "256"},
             {"--steps", "20"},       {"--runs", "7"},     {"--warmup", "20"},       {"--size", "224"},
             {"--context", "1024"},   {"--same", ""},      {"--graphs", "true"},     {"--deterministic", "true"},
@@ -128,4 +128,5 @@ int main(int argc, char** argv) {
       "%lld}\n",
       times[times.size() / 2], times[0], last, static_cast<double>(device.peak()) / (1 << 20),
       static_cast<long long>(parameters));
+  return 0;
 }

@@ -11,6 +11,7 @@
 #include <ctime>
 #include <sstream>
 
+#include "bench/measure.h"
 #include "framework/layers/inference.h"
 #include "framework/layers/layers.h"
 #include "kernels/core/runtime.h"
@@ -76,14 +77,9 @@ double middle_tile(const DenseNet& net, const InferencePlan& plan, double& share
   return now() - begin;
 }
 
-double median(std::vector<double> v) {
-  std::ranges::sort(v);
-  return v[v.size() / 2];
-}
-
 }  // namespace
 
-int main(int argc, char** argv) {
+int inference_main(int argc, char** argv) {
   std::string extents = "2048,2048", mesh_text = "h=2,w=2";
   int depth = 100, rounds = 3;
   double memory = 536870912;
@@ -134,4 +130,5 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "inference: {}\n", e.what());
     return 1;
   }
+  return 0;
 }

@@ -12,6 +12,7 @@
 #include <map>
 #include <string>
 
+#include "bench/measure.h"
 #include "datasets/core/pixels.h"
 #include "datasets/formats/image_folder.h"
 #include "datasets/images/image_reader.h"
@@ -84,7 +85,7 @@ struct Row {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int input_main(int argc, char** argv) {
   std::map<std::string, std::string> options{
       {"--rounds", "7"}, {"--images", "64"}, {"--quality", "92"}, {"--root", ""}};
   for (int i = 1; i + 1 < argc; i += 2) options[argv[i]] = argv[i + 1];
@@ -157,4 +158,5 @@ int main(int argc, char** argv) {
     std::printf("%-44s %7.0f images/s [%.0f, %.0f]\n", row.name.c_str(), row.rates[row.rates.size() / 2],
                 row.rates.front(), row.rates.back());
   }
+  return 0;
 }

@@ -10,17 +10,11 @@
 #include <map>
 #include <string>
 
+#include "bench/measure.h"
 #include "trireme/trireme.h"
 using namespace trireme;
-using Clock = std::chrono::steady_clock;
 
 namespace {
-
-double peak_megabytes() {
-  rusage use{};
-  getrusage(RUSAGE_SELF, &use);
-  return static_cast<double>(use.ru_maxrss) / 1024;
-}
 
 /// One turn, to be timed; whatever it needs lives in the function.
 using Turn = std::function<void()>;
@@ -110,7 +104,7 @@ const std::map<std::string, std::function<Turn()>> cases{
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int layers_step_main(int argc, char** argv) {
   const auto found = argc > 1 ? cases.find(argv[1]) : cases.end();
   if (found == cases.end()) {
     std::fprintf(stderr, "usage: layers_step NAME [STEPS]; names:");
@@ -130,4 +124,5 @@ int main(int argc, char** argv) {
   std::sort(times.begin(), times.end());
   std::printf("{\"median_ms\": %.4f, \"min_ms\": %.4f, \"peak_mb\": %.1f, \"base_mb\": %.1f}\n",
               times[times.size() / 2], times[0], peak_megabytes(), base);
+  return 0;
 }

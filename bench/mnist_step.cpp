@@ -11,10 +11,10 @@
 #include <map>
 #include <string>
 
+#include "bench/measure.h"
 #include "kernels/core/runtime.h"
 #include "trireme/trireme.h"
 using namespace trireme;
-using Clock = std::chrono::steady_clock;
 
 namespace {
 /// Seconds since the kernel started this process, to the clock tick (10 ms).
@@ -26,14 +26,9 @@ double since_start() {
   std::ifstream("/proc/uptime") >> up;
   return up - std::strtod(field.c_str(), nullptr) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
-double peak_megabytes() {
-  rusage use{};
-  getrusage(RUSAGE_SELF, &use);
-  return static_cast<double>(use.ru_maxrss) / 1024;
-}
 }  // namespace
 
-int main(int argc, char** argv) {
+int mnist_step_main(int argc, char** argv) {
   std::map<std::string, int> options{{"--steps", 30}, {"--warmup", 5}, {"--batch", 128}, {"--threads", 0}};
   for (int i = 1; i + 1 < argc; i += 2) options[argv[i]] = std::atoi(argv[i + 1]);
   World world(argc, argv);
@@ -67,4 +62,5 @@ int main(int argc, char** argv) {
         "\"peak_mb\": %.1f, \"base_mb\": %.1f}\n",
         times[times.size() / 2], total / static_cast<double>(times.size()), times[0], first, loss, peak_megabytes(),
         before);
+  return 0;
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/measure.h"
 #include "datasets/core/loader.h"
 #include "kernels/core/runtime.h"
 #include "parallel/analysis/simulate.h"
@@ -19,11 +20,8 @@
 #include "tools/training/from_options.h"
 #include "trireme/trireme.h"
 using namespace trireme;
-using Clock = std::chrono::steady_clock;
 
 namespace {
-
-double median(std::vector<double> v) { return measured(std::move(v)).value; }
 
 /// Of steps one behind the other, the first of which has that number: the mean over the plan's period of medians.
 double typical(const std::vector<double>& seconds, std::size_t first, std::size_t period) {
@@ -108,7 +106,7 @@ Run run(const TrainerOptions& config, const Case& c, int steps) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int predict_step_main(int argc, char** argv) {
   TrainerOptions config;
   config.model = argv[1], config.data.batch = std::stol(argv[2]);
   const int rounds = std::stoi(argv[3]);
@@ -147,4 +145,5 @@ int main(int argc, char** argv) {
     }
     std::printf("}}\n");
   }
+  return 0;
 }

@@ -14,22 +14,14 @@
 #include <optional>
 #include <string>
 
+#include "bench/measure.h"
 #include "bench/vendor_calls.h"
 #include "framework/layers/inference.h"
 #include "kernels/core/runtime.h"
 #include "trireme/trireme.h"
 using namespace trireme;
-using Clock = std::chrono::steady_clock;
 
 namespace {
-double milliseconds(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-double peak_megabytes() {
-  rusage use{};
-  getrusage(RUSAGE_SELF, &use);
-  return static_cast<double>(use.ru_maxrss) / 1024;
-}
 double processor_milliseconds() {
   rusage use{};
   getrusage(RUSAGE_SELF, &use);
@@ -37,10 +29,6 @@ double processor_milliseconds() {
     return 1e3 * static_cast<double>(t.tv_sec) + 1e-3 * static_cast<double>(t.tv_usec);
   };
   return of(use.ru_utime) + of(use.ru_stime);
-}
-double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return v[v.size() / 2];
 }
 struct Contender {
   Module model;
@@ -86,7 +74,7 @@ int compare_norms(const std::string& name, Index size, const Tensor& x, const Te
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int resnet_step_main(int argc, char** argv) {
   std::map<std::string, std::string> o{{"--mode", "train"}, {"--model", "resnet50"}, {"--steps", "10"},
                                        {"--warmup", "2"},   {"--batch", "16"},       {"--size", "224"},
                                        {"--threads", "0"},  {"--norm", "global"}};
@@ -146,4 +134,5 @@ int main(int argc, char** argv) {
         median(convs), median(all), median(over_conv), median(over_all));
   }
   std::printf("}\n");
+  return 0;
 }

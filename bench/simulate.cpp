@@ -4,6 +4,7 @@
 #include <chrono>
 #include <ctime>
 
+#include "bench/measure.h"
 #include "parallel/analysis/simulate.h"
 #include "parallel/strategies/strategy.h"
 
@@ -37,7 +38,7 @@ void report(const char* what, const Plan& plan, const SimulateOptions& options) 
 
 }  // namespace
 
-int main() {
+int simulate_main(int, char**) {
   Cluster cluster{.nodes = {{.count = 2048, .devices = 8}}, .inside = {2e-6, 300e9}, .between = {1e-5, 25e9}};
   for (int microbatches : {16, 64}) {
     const Plan deep = (pipeline({.micro = microbatches, .schedule = "1f1b", .partition = "even"}) |
@@ -56,4 +57,5 @@ int main() {
   report("the same", wide, {.cluster = cluster, .folding = Folding::unfolded});
   cluster.jitter = 0.1;
   report("jitter", wide, {.cluster = cluster});
+  return 0;
 }

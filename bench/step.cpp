@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/measure.h"
 #include "framework/tensor/launch.h"
 #include "kernels/core/runtime.h"
 #include "kernels/core/vendor.h"
@@ -104,16 +105,9 @@ struct KernelTime {
   Shape x, w, y;                              // of a convolution
 };
 
-std::string cpu_name() {
-  std::ifstream about("/proc/cpuinfo");
-  for (std::string line; std::getline(about, line);)
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  return "unknown CPU";
-}
-
 }  // namespace
 
-int main(int argc, char** argv) {
+int step_main(int argc, char** argv) {
   std::map<std::string, std::string> o{{"--model", "vgg"}, {"--batch", "0"},   {"--rounds", "5"},  {"--steps", "5"},
                                        {"--repeats", "3"}, {"--threads", "0"}, {"--clock", "wall"}};
   for (int i = 1; i + 1 < argc; i += 2) o[argv[i]] = argv[i + 1];
@@ -197,4 +191,5 @@ int main(int argc, char** argv) {
       from_vendor);
   std::printf("step / kernels' isolated best times: %.3f [%.3f, %.3f] (median of %d rounds)\n", middle / sum,
               medians.front() / sum, medians.back() / sum, rounds);
+  return 0;
 }

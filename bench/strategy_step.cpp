@@ -8,21 +8,13 @@
 #include <map>
 #include <string>
 
+#include "bench/measure.h"
 #include "framework/layers/init.h"
 #include "kernels/core/runtime.h"
 #include "trireme/trireme.h"
 using namespace trireme;
-using Clock = std::chrono::steady_clock;
 
 namespace {
-
-double milliseconds(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return v[v.size() / 2];
-}
 
 /// Eight convolutions with equal work in each: it divides well, and its messages are small beside it.
 Sequential even_cnn(Index size) {
@@ -72,7 +64,7 @@ int overhead(int steps, Index batch) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int strategy_step_main(int argc, char** argv) {
   std::map<std::string, std::string> options{{"--strategy", "serial"}, {"--mesh", ""},     {"--batch", "64"},
                                              {"--steps", "5"},         {"--warmup", "1"},  {"--threads", "0"},
                                              {"--size", "32"},         {"--overhead", "0"}};
@@ -108,4 +100,5 @@ int main(int argc, char** argv) {
   if (world.main())
     std::printf("{\"median_ms\": %.3f, \"min_ms\": %.3f, \"peak_mb\": %.1f}\n", median(times),
                 *std::min_element(times.begin(), times.end()), peak.item());
+  return 0;
 }

@@ -11,19 +11,14 @@
 #include <map>
 #include <string>
 
+#include "bench/measure.h"
 #include "kernels/core/random.h"
 #include "kernels/core/runtime.h"
 #include "trireme/trireme.h"
 using namespace trireme;
-using Clock = std::chrono::steady_clock;
 
 namespace {
 
-double peak_megabytes() {
-  rusage use{};
-  getrusage(RUSAGE_SELF, &use);
-  return static_cast<double>(use.ru_maxrss) / 1024;
-}
 /// Billions of multiply-adds twice, per second, of one large product: what the machine can do.
 double product_rate(DType dtype) {
   const Index n = 1536;
@@ -40,7 +35,7 @@ double product_rate(DType dtype) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int text_step_main(int argc, char** argv) {
   std::map<std::string, std::string> o{
       {"--model", "gpt2"},       {"--layers", "0"},    {"--heads", "0"},  {"--width", "0"},  {"--context", "1024"},
       {"--vocabulary", "50257"}, {"--batch", "1"},     {"--steps", "10"}, {"--warmup", "2"}, {"--threads", "0"},
@@ -94,4 +89,5 @@ int main(int argc, char** argv) {
       "%lld, \"gflops\": %.1f}\n",
       times[times.size() / 2], times[0], loss, peak, base, static_cast<long long>(step.parameters().count()),
       product_rate(half ? DType::bf16 : DType::f32));
+  return 0;
 }

@@ -24,7 +24,7 @@ build=$folder/build${PWD//\//_}
 tests=(kernels_heavy kernels_light ops layers memory recompute tape)
 ninja -C "$build" build.ninja >/dev/null || exit 1   # which makes the links of groups
 programs() { for name in "$@"; do echo "tests/$(readlink "$build/tests/test_$name")"; done | sort -u; }   # of groups of tests
-ninja -C "$build" $(programs "${tests[@]}") bench/resnet_step bench/step
+ninja -C "$build" $(programs "${tests[@]}") bench/bench
 [[ $(ldd "$build/libtrireme.so") == *"libdnnl.so.3 => $folder/"* ]] || { echo "onednn3: the library built in $build uses another oneDNN" >&2; exit 1; }
 for level in DEFAULT AVX512_CORE AVX2 SSE41; do
   for name in "${tests[@]}"; do
