@@ -8,7 +8,6 @@ namespace {
 
 using In = const Inputs&;
 
-Input data(const Shape& s) { return {s}; }
 Input counts(Index samples, Index most) {
   return {.shape = {samples}, .draw = InputValues::label, .high = static_cast<double>(most + 1), .grad = false};
 }

@@ -14,7 +14,6 @@ namespace {
 
 using In = const Inputs&;
 
-Input data(const Shape& s) { return {s}; }
 Input weight(const Shape& s) { return {.shape = s, .rows = false}; }
 Input positive(const Shape& s) { return {.shape = s, .low = 0.5, .high = 2}; }
 Input away(const Shape& s) { return {.shape = s, .draw = InputValues::away, .low = 0.1, .high = 2}; }

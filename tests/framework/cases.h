@@ -24,6 +24,8 @@ struct Input {
   bool grad = true;
   bool rows = true;  ///< the first axis counts samples
 };
+/// Numbers of that shape, uniform in [-1, 1).
+inline Input data(const Shape& shape) { return {shape}; }
 using Inputs = std::vector<Tensor>;
 
 struct Case {
