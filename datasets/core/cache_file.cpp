@@ -69,7 +69,9 @@ std::vector<SafetensorsEntry> entries_of(const Layout& layout, Index size) {
   return entries;
 }
 std::map<std::string, std::string> metadata_of(const Dataset& data) {
-  return {{"format", std::string(format)}, {"source", json_text(data->name(), NotUtf8::replaced)}};
+  return {{"format", std::string(format)},
+          {"source", json_text(data->name(), NotUtf8::replaced)},
+          {"fingerprint", data->fingerprint()}};
 }
 
 class CacheFile final : public TensorSource {
@@ -80,6 +82,7 @@ class CacheFile final : public TensorSource {
   Index classes() const override { return data_->classes(); }
   PixelScale scale() const override { return data_->scale(); }
   std::vector<std::string> class_names() const override { return data_->class_names(); }
+  std::string fingerprint() const override { return data_->fingerprint(); }
   BadSamples bad() const override { return data_->bad(); }
   Sample sample(Index id, const AugmentKey&) const override {
     check_id(id);
@@ -164,11 +167,13 @@ void write_cache_file(const Dataset& data, const std::string& path) {
 
 Dataset open_cache_file(Dataset data, const std::string& path) {
   const MappedSafetensors file = open_mapped(path);
-  for (const auto& [key, ours] : metadata_of(data)) {
+  const std::map<std::string, std::string> expected = metadata_of(data);
+  const auto check_member = [&](const std::string& key) {
     const auto at = file.header().metadata.find(key);
-    const std::string found = at == file.header().metadata.end() ? "nothing" : at->second;
+    const std::string found = at == file.header().metadata.end() ? "nothing" : at->second, &ours = expected.at(key);
     if (found != ours) refuse(path, fmt::format("its {} is {}, expected {}", key, found, ours));
-  }
+  };
+  check_member("format"), check_member("source");
   const Index size = data->size();
   const Sample first = sample_of(data, 0);
   const Layout layout = layout_of(first);
@@ -184,6 +189,7 @@ Dataset open_cache_file(Dataset data, const std::string& path) {
   for (const Index id : {Index{0}, size - 1})
     if (!same_bytes(sample_of(rows, id), id == 0 ? first : sample_of(data, id)))
       refuse(path, fmt::format("its sample {} is not that of {} now", id, data->name()));
+  check_member("fingerprint");  // what has changed elsewhere
   return std::make_unique<CacheFile>(std::move(data), std::move(rows));
 }
 

@@ -3,6 +3,7 @@
 //   "x.NAME", ...    [size, shape...]   the field NAME of x, or of y
 //   format           "trireme cache 1"
 //   source           the data set's name, a JSON string
+//   fingerprint      DatasetSource::fingerprint() of the data set
 #pragma once
 #include "datasets/core/tensors.h"
 

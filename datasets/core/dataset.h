@@ -44,6 +44,10 @@ class DatasetSource {
   virtual PixelScale scale() const = 0;  ///< by which a Loader makes floats of pixels
   /// In order of their labels; none where classes are only numbers.
   virtual std::vector<std::string> class_names() const { return {}; }
+  /// What the samples are made of (Fingerprint::text()): equal wherever the files are stored, and different where other
+  /// files, or other numbers, make other samples. Empty: not known. Reads some of large files, and asks for the size of
+  /// each. Throws Error where a file is gone.
+  virtual std::string fingerprint() const { return {}; }
   /// Writes sample id's pixels (shape().numel() bytes, row-major) and returns its label. Called from several threads.
   virtual std::int64_t read(Index id, std::span<std::uint8_t> pixels, const AugmentKey& = {}) const = 0;
   virtual BadSamples bad() const { return {}; }  ///< of the reads so far
@@ -84,6 +88,7 @@ class DatasetWrapper : public DatasetSource {
   Index classes() const override { return data_->classes(); }
   PixelScale scale() const override { return data_->scale(); }  ///< of the other's pixels
   std::vector<std::string> class_names() const override { return data_->class_names(); }
+  std::string fingerprint() const override { return data_->fingerprint(); }
   std::int64_t read(Index id, std::span<std::uint8_t> pixels, const AugmentKey& draw) const override {
     return data_->read(id, pixels, draw);
   }

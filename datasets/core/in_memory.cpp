@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "datasets/core/fingerprint.h"
+
 namespace trireme {
 namespace {
 
@@ -19,6 +21,12 @@ class InMemoryDataset final : public DatasetSource {
   Shape shape() const override { return all_.shape; }
   Index classes() const override { return all_.classes; }
   PixelScale scale() const override { return all_.scale; }
+  std::string fingerprint() const override {
+    Fingerprint all;
+    all.add(std::as_bytes(std::span(all_.pixels)));
+    all.add(std::as_bytes(std::span(all_.labels)));
+    return all.text();
+  }
   std::int64_t read(Index id, std::span<std::uint8_t> pixels, const AugmentKey&) const override {
     check_read(id, pixels);
     std::memcpy(pixels.data(), all_.pixels.data() + id * std::ssize(pixels), pixels.size());

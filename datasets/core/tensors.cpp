@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "datasets/core/cache_file.h"
+#include "datasets/core/fingerprint.h"
 #include "datasets/core/pixels.h"
 #include "framework/autograd/tape.h"
 #include "framework/ops/ops.h"
@@ -44,6 +45,15 @@ class InTensors final : public TensorSource {
   std::string name() const override { return "tensors"; }
   Index size() const override { return x_.dim(0); }
   Index classes() const override { return classes_; }
+  std::string fingerprint() const override {
+    Fingerprint all;
+    for (const Tensor* t : {&x_, &y_}) {
+      if (!*t) continue;
+      add(all, *t);
+      for (const auto& [name, field] : t->fields()) all.add(name), add(all, field);
+    }
+    return all.text();
+  }
   Sample sample(Index id, const AugmentKey&) const override {
     check_id(id);
     const auto one = [&](const Tensor& t) {
@@ -62,6 +72,11 @@ class InTensors final : public TensorSource {
   }
 
  private:
+  static void add(Fingerprint& all, const Tensor& t) {
+    const Tensor dense = t.detach().to(cpu());
+    all.add(fmt::format("{} {}", dense.dtype(), dense.shape()));
+    all.add({dense.data<std::byte>(), static_cast<std::size_t>(dense.view().bytes())});
+  }
   bool is_rows(const Tensor& t) const { return t.rank() > 0 && t.dim(0) == x_.dim(0); }
   Tensor x_, y_;
   Index classes_;
@@ -82,6 +97,7 @@ class Pictures final : public TensorSource {
   Index classes() const override { return data_->classes(); }
   PixelScale scale() const override { return data_->scale(); }
   std::vector<std::string> class_names() const override { return data_->class_names(); }
+  std::string fingerprint() const override { return data_->fingerprint(); }
   BadSamples bad() const override { return data_->bad(); }
   Sample sample(Index id, const AugmentKey& draw) const override {
     const Sample one = batch(std::span(&id, 1), draw);
@@ -139,6 +155,15 @@ class Combined final : public TensorSource {
   Index size() const override { return size_; }
   Index classes() const override { return parts_[labels_]->classes(); }
   std::vector<std::string> class_names() const override { return parts_[labels_]->class_names(); }
+  std::string fingerprint() const override {
+    Fingerprint all;
+    for (const Dataset& d : parts_) {
+      const std::string part = d->fingerprint();
+      if (part.empty()) return {};
+      all.add(part);
+    }
+    return all.text();
+  }
   BadSamples bad() const override {
     BadSamples all;
     for (const Dataset& d : parts_) {

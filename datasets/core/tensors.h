@@ -101,8 +101,8 @@ Dataset cache(Dataset);
 /// is written once, when there is none, by whoever comes first or by several at once, and is then mapped: later runs,
 /// and all processes of a host, read its pages instead of data. It is a safetensors file (datasets/core/cache_file.h).
 /// Throws Error for samples of different shapes, types or fields, without any, and for a file that cannot be written or
-/// is damaged; also for one that is not of this data set: of another name, size or layout, or whose first or last
-/// sample is another. What else has changed in data since, or in the file's elements, is not noticed.
+/// is damaged; also for one that is not of this data set: of another name, size, layout or fingerprint(), or whose
+/// first or last sample is another. What else has changed in data since, or in the file's elements, is not noticed.
 Dataset cache(Dataset, const std::string& path);
 
 }  // namespace trireme

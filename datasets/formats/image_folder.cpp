@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 
+#include "datasets/core/fingerprint.h"
 #include "datasets/formats/data_paths.h"
 #include "framework/io/file.h"
 
@@ -98,38 +99,88 @@ std::string split_folder(const std::string& root, const std::string& split) {
     if (const std::string path = root + name; fs::is_directory(path)) {
       const auto ours = class_folders(path), theirs = class_folders(train);
       const std::string more = only_in(ours, theirs), fewer = only_in(theirs, ours);
-      check(more.empty(), ErrorKind::data, folder_op, "{} and {} disagree: only the first has a class {}", path, train, more);
-      check(fewer.empty(), ErrorKind::data, folder_op, "{} and {} disagree: only the second has a class {}", path, train,
-            fewer);
+      check(more.empty(), ErrorKind::data, folder_op, "{} and {} disagree: only the first has a class {}", path, train,
+            more);
+      check(fewer.empty(), ErrorKind::data, folder_op, "{} and {} disagree: only the second has a class {}", path,
+            train, fewer);
       return path;
     }
   fail(ErrorKind::data, folder_op, "{}: has train/, but neither val/ nor test/", root);
 }
 
-/// The images directly in one class folder. Their names are in byte order, each followed by '\0' in one text: an image
-/// costs no allocation of its own.
+/// The images in one class folder and in the folders below it, by their names in it ("more/7.jpg"), each followed by
+/// '\0' in one text: an image costs no allocation of its own.
 struct FolderFiles {
   std::string folder, names;
 };
 
-bool is_image(std::string_view name) {
+/// The part behind the last dot, in lower case; empty for hidden files.
+std::string ending_of(std::string_view name) {
   const std::size_t dot = name.rfind('.');
-  if (name.starts_with('.') || dot == name.npos) return false;
-  return is_image_ending(lower_case(name.substr(dot + 1)));
+  return name.starts_with('.') || dot == name.npos ? "" : lower_case(name.substr(dot + 1));
+}
+/// Whether a file is a picture of a format that is not decoded: leaving it out would train on other data.
+bool is_other_picture(std::string_view ending) {
+  constexpr std::string_view others[] = {"avif", "bmp", "gif", "heic", "jfif", "jp2",  "jpe", "jxl",
+                                         "pbm",  "pgm", "pnm", "ppm",  "tif",  "tiff", "webp"};
+  return std::ranges::find(others, ending) != std::end(others);
 }
 
-FolderFiles list_images(const std::string& parent, const std::string& folder) {
-  const std::string path = parent + "/" + folder;
+/// What one folder of a class holds.
+struct Listed {
+  std::vector<std::string> images, folders;
+};
+
+Listed list_folder(const std::string& path) {
   const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(path.c_str()), ::closedir);
-  check(directory != nullptr, ErrorKind::file, folder_op, "cannot list {}: {}", path, [&] { return std::strerror(errno); });
-  std::vector<std::string> names;
-  // The entry's type comes with its name; links are taken for files, since asking each would cost a call.
-  while (const dirent* entry = ::readdir(directory.get()))
-    if (entry->d_type != DT_DIR && is_image(entry->d_name)) names.emplace_back(entry->d_name);
-  check(!names.empty(), ErrorKind::data, folder_op, "{}: holds no .jpg, .jpeg or .png file; a class needs at least one", path);
-  std::sort(names.begin(), names.end());
+  check(directory != nullptr, ErrorKind::file, folder_op, "cannot list {}: {}", path,
+        [&] { return std::strerror(errno); });
+  Listed found;
+  std::string other;
+  Index others = 0;
+  // The entry's type comes with its name. Links that are named like pictures are taken for files, since asking each
+  // would cost a call.
+  while (const dirent* entry = ::readdir(directory.get())) {
+    const std::string name = entry->d_name, ending = ending_of(name);
+    if (name.starts_with('.')) continue;
+    std::error_code unknown;
+    if (entry->d_type == DT_DIR)
+      found.folders.push_back(name);
+    else if (is_image_ending(ending))
+      found.images.push_back(name);
+    else if ((entry->d_type == DT_LNK || entry->d_type == DT_UNKNOWN) && fs::is_directory(path + "/" + name, unknown))
+      found.folders.push_back(name);
+    else if (is_other_picture(ending) && others++ == 0)
+      other = name;
+  }
+  check(others == 0, ErrorKind::data, folder_op,
+        "{}: holds {} picture{} of formats that are not decoded ({}), JPEG and PNG are: convert them, or move them out "
+        "of the folder",
+        path, others, others == 1 ? "" : "s", other);
+  return found;
+}
+
+/// In torchvision's order: folder by folder, and of each its files, in byte order.
+FolderFiles list_images(const std::string& parent, const std::string& folder) {
+  constexpr int deepest = 32;  // links may lead back
+  const std::string path = parent + "/" + folder;
+  std::map<std::string, std::vector<std::string>> images;  // by the folder below this one
+  const auto list = [&](auto& self, const std::string& below, int depth) -> void {
+    check(depth <= deepest, ErrorKind::data, folder_op, "{}{}: more than {} folders deep; does a link lead back?", path,
+          below, deepest + 0);
+    Listed found = list_folder(path + below);
+    for (const std::string& name : found.folders) self(self, below + "/" + name, depth + 1);
+    if (!found.images.empty()) images.emplace(below, std::move(found.images));
+  };
+  list(list, "", 0);
+  check(!images.empty(), ErrorKind::data, folder_op,
+        "{}: holds no .jpg, .jpeg or .png file; a class needs at least one", path);
   FolderFiles files{folder, {}};
-  for (const std::string& name : names) files.names.append(name).push_back('\0');
+  for (auto& [below, names] : images) {
+    std::sort(names.begin(), names.end());
+    const std::string begin = below.empty() ? "" : below.substr(1) + "/";
+    for (const std::string& name : names) files.names.append(begin).append(name).push_back('\0');
+  }
   return files;
 }
 
@@ -153,6 +204,16 @@ class ImageFolder final : public EncodedSource {
   std::string describe(Index id) const override {
     const FolderFiles& files = files_[static_cast<std::size_t>(label(id))];
     return path_ + "/" + files.folder + "/" + (files.names.c_str() + starts_[static_cast<std::size_t>(id)]);
+  }
+  std::string fingerprint() const override {
+    Fingerprint all;
+    const Index step = (size() + 255) / 256;
+    for (Index id = 0; id < size(); ++id) {
+      const std::string file = describe(id);
+      all.add_file(file.substr(path_.size() + 1), file);
+      if (id % step == 0) all.add_content(file);
+    }
+    return all.text();
   }
   void read(Index id, std::vector<std::byte>& bytes) const override {
     const FileReader file(describe(id));

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "datasets/core/fingerprint.h"
 #include "datasets/core/loader.h"
 #include "datasets/core/random_stream.h"
 #include "framework/io/json.h"
@@ -105,6 +106,13 @@ class PackedDataset final : public DatasetSource {
   Index classes() const override { return std::ssize(all_.classes); }
   PixelScale scale() const override { return all_.scale; }
   std::vector<std::string> class_names() const override { return all_.classes; }
+  std::string fingerprint() const override {
+    Fingerprint all;
+    all.add_file("", path_);
+    all.add(std::as_bytes(std::span(all_.labels)));
+    all.add_content(path_);
+    return all.text();
+  }
   std::int64_t read(Index id, std::span<std::uint8_t> pixels, const AugmentKey& draw) const override {
     check_read(id, pixels);
     const Index rows = all_.height - height_, columns = all_.width - width_, channels = all_.channels;

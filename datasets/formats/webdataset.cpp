@@ -3,6 +3,7 @@
 #include <limits>
 #include <optional>
 
+#include "datasets/core/fingerprint.h"
 #include "datasets/formats/data_paths.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
@@ -133,7 +134,8 @@ std::vector<std::string> split(const std::string& pattern) {
   int depth = 0;
   for (std::size_t i = 0; i < pattern.size(); ++i) {
     depth += (pattern[i] == '{') - (pattern[i] == '}');
-    check(depth == 0 || depth == 1, webdataset_op, "shards {}: its braces do not match", [&] { return shown(pattern); });
+    check(depth == 0 || depth == 1, webdataset_op, "shards {}: its braces do not match",
+          [&] { return shown(pattern); });
     const bool colons = pattern.compare(i, 2, "::") == 0;
     if (depth == 0 && (pattern[i] == ',' || colons)) {
       i += colons;
@@ -174,12 +176,27 @@ class Shards final : public EncodedSource {
     const Place& p = place(id);
     return shards_[p.shard].path + ": " + (names_.data() + p.name);
   }
+  std::string fingerprint() const override {
+    Fingerprint all;
+    all.add(names_);
+    for (const Place& p : places_) {
+      const std::uint64_t of[] = {p.offset, p.size, p.shard, p.label};
+      all.add(std::as_bytes(std::span(of)));
+    }
+    const std::size_t step = (shards_.size() + 255) / 256;
+    for (std::size_t i = 0; i < shards_.size(); ++i) {
+      const std::string& path = shards_[i].path;
+      all.add_file("", path);
+      if (i % step == 0) all.add_content(path);
+    }
+    return all.text();
+  }
   void read(Index id, std::vector<std::byte>& bytes) const override {
     const Place& p = place(id);
     const ShardFile& shard = shards_[p.shard];
     const FileReader file(shard.path);  // opened each time: there may be more shards than a process may hold open
-    check(file.size() == shard.size, ErrorKind::data, webdataset_op, "{}: has {} bytes now, {} when it was scanned", shard.path,
-          file.size(), shard.size);
+    check(file.size() == shard.size, ErrorKind::data, webdataset_op, "{}: has {} bytes now, {} when it was scanned",
+          shard.path, file.size(), shard.size);
     bytes.resize(p.size);
     file.read(p.offset, bytes);
   }

@@ -26,6 +26,7 @@ class ImagesDataset final : public DatasetSource {
   Index classes() const override { return std::ssize(source_->classes()); }
   PixelScale scale() const override { return options_.scale; }
   std::vector<std::string> class_names() const override { return source_->classes(); }
+  std::string fingerprint() const override { return source_->fingerprint(); }
   std::int64_t read(Index id, std::span<std::uint8_t> pixels, const AugmentKey& draw) const override {
     check_read(id, pixels);
     try {

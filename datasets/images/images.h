@@ -15,6 +15,7 @@ class EncodedSource {
   virtual const std::vector<std::string>& classes() const = 0;  ///< names, in order of their label
   virtual std::int64_t label(Index id) const = 0;               ///< in [0, classes().size())
   virtual std::string describe(Index id) const = 0;             ///< "root/cat/7.jpg", "shard-000001.tar: cat/7.jpg"
+  virtual std::string fingerprint() const { return {}; }        ///< as DatasetSource's
   /// The image's file bytes (replaces what was in bytes). Called from several threads.
   virtual void read(Index id, std::vector<std::byte>& bytes) const = 0;
 };

@@ -12,10 +12,16 @@
 namespace trireme {
 
 /// Of a tokenizer.json with a model BPE, whose text is kept for saved(): words by a ByteLevel pre-tokenizer, alone or
-/// behind a Split by one of the patterns of words.h; added tokens. Post-processors and decoders are not looked at.
-/// Throws Error naming path for anything else: normalizers, prefixes of words, byte_fallback, dropout, other patterns.
+/// behind a Split by one of the patterns of words.h; added tokens; the special tokens that post-processors put around a
+/// text (TokenizerModel::around()). Decoders are not looked at. Throws Error naming path for anything else:
+/// normalizers, prefixes of words, byte_fallback, dropout, other patterns.
 std::shared_ptr<const TokenizerModel> read_bpe(const Json& document, std::string text, const std::string& path);
 /// The tokenizer.json that says the same as GPT-2's two files. "<|endoftext|>", where it has an id, is a special token.
 std::string gpt2_document(std::string_view vocab_json, std::string_view merges_txt, const std::string& path);
+/// The tokenizer.json with what other files of its folder change, as transformers reads them: added_tokens.json, and of
+/// tokenizer_config.json added_tokens_decoder, special tokens, add_prefix_space and add_bos_token. The same text where
+/// they change nothing. two_files: it was made of GPT-2's. Throws Error naming the file for a tokenizer class that
+/// makes other tokens of these files.
+std::string with_folder_settings(std::string document, const std::string& folder, bool two_files);
 
 }  // namespace trireme

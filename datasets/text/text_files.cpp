@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "datasets/core/fingerprint.h"
 #include "framework/io/bytes.h"
 #include "kernels/core/error.h"
 
@@ -171,6 +172,20 @@ std::int64_t TokenSequence::largest() const {
     most = std::max(most, *std::ranges::max_element(some));
   }
   return most;
+}
+
+void TokenSequence::add_to(Fingerprint& all) const {
+  const Index bounds[] = {begin_, end_};
+  all.add(std::as_bytes(std::span(bounds)));
+  if (!pieces_) return;
+  for (const Piece& p : *pieces_) {
+    if (!p.path.empty()) {
+      all.add_file(std::filesystem::path(p.path).filename().string(), p.path);
+      all.add_content(p.path);
+      continue;
+    }
+    all.add({p.data, static_cast<std::size_t>(p.count * p.width)});
+  }
 }
 
 std::string TokenSequence::place(Index at) const {

@@ -11,6 +11,7 @@
 #include "kernels/core/view.h"
 
 namespace trireme {
+class Fingerprint;
 
 /// The files of a data set, in the order of their names.
 struct TextFiles {
@@ -49,6 +50,8 @@ class TokenSequence {
   std::int64_t largest() const;  ///< the largest id, -1 without any; reads all
   /// "tokens.bin: token 17", for messages.
   std::string place(Index at) const;
+  /// Which tokens these are: those in memory by all of them, files by name, size and parts of their content.
+  void add_to(Fingerprint&) const;
 
  private:
   struct Piece {

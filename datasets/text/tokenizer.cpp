@@ -102,6 +102,14 @@ std::string Tokenizer::decode(std::span<const std::int64_t> ids) const {
   return text;
 }
 
+std::vector<std::int64_t> Tokenizer::encode_with_special(std::string_view text) const {
+  auto [ids, behind] = model_->around();
+  const std::vector<std::int64_t> own = encode(text);
+  ids.insert(ids.end(), own.begin(), own.end());
+  ids.insert(ids.end(), behind.begin(), behind.end());
+  return ids;
+}
+
 Tokenizer byte_tokenizer() { return Tokenizer(std::make_shared<Bytes>()); }
 Tokenizer character_tokenizer(std::string_view text) { return Tokenizer(std::make_shared<Characters>(text)); }
 
@@ -124,12 +132,13 @@ Tokenizer open_tokenizer(const std::string& name) {
   std::error_code unknown;  // reading will tell
   if (!fs::is_directory(name, unknown)) return parse_tokenizer(read_text(name, largest_file), name);
   const fs::path folder = name;
-  if (fs::exists(folder / "tokenizer.json", unknown)) return open_tokenizer((folder / "tokenizer.json").string());
+  if (const std::string whole = (folder / "tokenizer.json").string(); fs::exists(whole, unknown))
+    return parse_tokenizer(with_folder_settings(read_text(whole, largest_file), name, false), whole);
   check(fs::exists(folder / "vocab.json", unknown) && fs::exists(folder / "merges.txt", unknown), ErrorKind::file,
         "tokenizer", "{} has neither tokenizer.json nor vocab.json and merges.txt", name);
-  return parse_tokenizer(gpt2_document(read_text((folder / "vocab.json").string(), largest_file),
-                                       read_text((folder / "merges.txt").string(), largest_file), name),
-                         name);
+  const std::string document = gpt2_document(read_text((folder / "vocab.json").string(), largest_file),
+                                             read_text((folder / "merges.txt").string(), largest_file), name);
+  return parse_tokenizer(with_folder_settings(document, name, true), name);
 }
 
 void save_tokenizer(const Tokenizer& tokenizer, const std::string& path) {

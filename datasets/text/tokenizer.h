@@ -22,6 +22,8 @@ class TokenizerModel {
   virtual std::vector<std::int64_t> encode(std::string_view text) const = 0;
   /// What an id of [0, vocabulary) stands for; empty for one that stands for nothing.
   virtual std::string_view bytes(std::int64_t id) const = 0;
+  /// Ids that are put before and after those of a text as a prompt is made (add_special_tokens of Hugging Face's).
+  virtual std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>> around() const { return {}; }
   /// The id of a token that is written as one whatever surrounds it, as "<|endoftext|>".
   virtual std::optional<std::int64_t> special(std::string_view) const { return {}; }
   virtual std::string saved() const = 0;  ///< the JSON document by which open_tokenizer() makes it again
@@ -37,6 +39,9 @@ class Tokenizer {
   Index vocabulary() const { return model_->vocabulary(); }  ///< ids lie in [0, vocabulary)
   /// Throws Error naming the first character, and its place, that has no id.
   std::vector<std::int64_t> encode(std::string_view text) const { return model_->encode(text); }
+  /// The same with the special tokens that the tokenizer's file puts around a text (its post-processor), such as one
+  /// that begins it: what Hugging Face's tokenizers do unless add_special_tokens is False.
+  std::vector<std::int64_t> encode_with_special(std::string_view text) const;
   /// The bytes of these ids one behind the other; a character may be spread over ids (Utf8Stream). Throws Error naming
   /// an id outside [0, vocabulary) and its place.
   std::string decode(std::span<const std::int64_t> ids) const;
@@ -56,7 +61,8 @@ Tokenizer character_tokenizer(std::string_view text);
 /// "bytes"; a file that save_tokenizer() wrote; Hugging Face's tokenizer.json of a byte-level BPE, or a folder that
 /// has it; a folder with GPT-2's vocab.json and merges.txt. BPE's ids are those of the `tokenizers` library with
 /// add_special_tokens=False: of the words that GPT-2's or Llama 3's pattern cuts a text into; special tokens in a text
-/// become their ids. Throws Error naming the file for one that is missing, malformed or asks for something else.
+/// become their ids. A folder's added_tokens.json and tokenizer_config.json are read, too. Throws Error naming the file
+/// for one that is missing, malformed or asks for something else.
 Tokenizer open_tokenizer(const std::string& name_or_path);
 /// The same of the document itself; path is for messages.
 Tokenizer parse_tokenizer(std::string_view document, const std::string& path);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "datasets/core/fingerprint.h"
 #include "datasets/core/random_stream.h"
 #include "datasets/text/text_files.h"
 
@@ -39,6 +40,12 @@ class TextWindows final : public TextSource {
   Index classes() const override { return vocabulary_; }
   const Tokenizer& tokenizer() const override { return tokenizer_; }
   Index tokens() const override { return tokens_.size(); }
+  std::string fingerprint() const override {
+    Fingerprint all;
+    if (tokenizer_) all.add(tokenizer_->saved());
+    tokens_.add_to(all);
+    return all.text();
+  }
   Index bytes() const override {
     if (bytes_ >= 0 || !tokenizer_) return std::max<Index>(bytes_, 0);
     Index count = 0;

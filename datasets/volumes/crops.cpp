@@ -48,6 +48,11 @@ VoxelScale voxel_scale(const VoxelType& type, double mean, double std) {
         "voxels are scaled by a mean of {} and a std of {}", mean, std);
   if (std == 0) {
     const bool is_signed = type.code[0] == 'i';
+    check(!type.is_integer() || type.size <= 2, "volumes",
+          "voxels are {} and no std is given, which is known of integers of 8 and 16 bits alone; give one (--data.std, "
+          "of "
+          "infer --std), such as 32767 to scale them as int16",
+          type.name);
     std = type.is_integer() && type.code[0] != 'b' ? std::exp2(8 * type.size - (is_signed ? 1 : 0)) - 1 : 1;
   }
   return {mean, std};

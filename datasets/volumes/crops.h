@@ -26,8 +26,9 @@ struct VoxelScale {
   double std = 1;                                 ///< not 0
   Tensor operator()(const Tensor& voxels) const;  ///< f32
 };
-/// mean and std as they are given; std 0: the largest value that the type's integers have, and 1 for floats. Throws
-/// Error for numbers that are not finite.
+/// mean and std as they are given; std 0: the largest value of integers of 8 and 16 bits, and 1 for floats and truth
+/// values. Throws Error for numbers that are not finite, and for wider integers without a std: their largest value
+/// would make all usual voxels 0.
 VoxelScale voxel_scale(const VoxelType&, double mean, double std);
 
 }  // namespace trireme

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "datasets/core/fingerprint.h"
 #include "datasets/volumes/dense_voxels.h"
 #include "datasets/volumes/npy_volume.h"
 #include "datasets/volumes/raw_volume.h"
@@ -73,6 +74,16 @@ Volume open_volume(const std::string& path) {
        "{}: neither .npy, TIFF nor a Zarr v2 folder, and there is no {}.json beside it that says what raw numbers it "
        "holds",
        path, path);
+}
+
+void add_volume(Fingerprint& all, const std::string& path, bool times) {
+  constexpr std::string_view json = ".json";
+  std::error_code unknown;
+  const std::string raw = path.substr(0, path.size() - std::min(path.size(), json.size()));
+  const bool named_by_json = path.ends_with(json) && fs::exists(raw, unknown);
+  const std::string& file = named_by_json ? raw : path;
+  all.add_path("", file, times);
+  if (fs::exists(file + ".json", unknown)) all.add_path(".json", file + ".json", times);
 }
 
 }  // namespace trireme

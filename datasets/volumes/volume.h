@@ -12,6 +12,7 @@
 #include "framework/tensor/tensor.h"
 
 namespace trireme {
+class Fingerprint;
 
 /// A volume open for reading. Copies share it; any number of threads may read at a time.
 class Volume {
@@ -43,5 +44,7 @@ class Volume {
 /// array's folder (zarr_volume.h). Throws Error, one line, for a file that is none of these, is not as long as its
 /// header says, or has elements of other types; of HDF5 and Zarr v3 that they are not read.
 Volume open_volume(const std::string& path);
+/// The files of the volume at path: itself, a raw file's .json, a Zarr array's chunks (Fingerprint::add_path()).
+void add_volume(Fingerprint&, const std::string& path, bool times = false);
 
 }  // namespace trireme

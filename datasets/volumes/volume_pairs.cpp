@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "datasets/core/fingerprint.h"
 #include "datasets/core/tensors.h"
 #include "datasets/volumes/crops.h"
 #include "datasets/volumes/volume.h"
@@ -62,6 +63,15 @@ class PairCrops final : public TensorSource {
   Index size() const override { return options_.test ? all_ : options_.samples; }
   Index classes() const override { return options_.task == VolumeTask::segment ? options_.classes : 0; }
   Shape shape() const override { return shape_of(pairs_[0].input); }
+  std::string fingerprint() const override {
+    Fingerprint all;
+    for (const Pair& pair : pairs_)
+      for (const Volume* v : {&pair.input, &pair.target}) {
+        all.add(fs::path(v->path()).filename().string());
+        add_volume(all, v->path());
+      }
+    return all.text();
+  }
   Sample sample(Index id, const AugmentKey& draw) const override {
     check_id(id);
     const auto bits = crop_bits(draw.seed, draw.epoch, id);
@@ -71,17 +81,29 @@ class PairCrops final : public TensorSource {
     const Box box =
         options_.test ? grid_box(pair, at - pair.first) : random_box(std::span(bits).first<3>(), pair.size, crop_);
     const Tensor x = scale_(read(pair.input, box, DType::f32)).reshape(shape());
+    const auto with_counted = [&](const Tensor& y) { return overlap_ ? y.with("counted", counted(box)) : y; };
     if (options_.task == VolumeTask::denoise)
-      return {x, scale_(read(pair.target, box, DType::f32)).reshape(shape_of(pair.target))};
+      return {x, with_counted(scale_(read(pair.target, box, DType::f32)).reshape(shape_of(pair.target)))};
     const Tensor y = read(pair.target, box, DType::i64).reshape(options_.crop);
     for (const std::int64_t label : y.view().span<const std::int64_t>())
       check(label >= 0 && label < options_.classes, ErrorKind::data, op,
             "{}: a label at {} of {} is {}, expected 0 to {}", pair.target.path(), box.at, box.size, label,
             options_.classes - 1);
-    return {x, y};
+    return {x, with_counted(y)};
   }
 
  private:
+  /// 1 for voxels of a test crop that no crop before it along an axis has.
+  Tensor counted(const Box& box) const {
+    const Tensor all = Tensor::zeros(crop_);
+    const std::span<float> to = all.view().span<float>();
+    Shape first = crop_;  // the first voxel that counts, along each axis
+    for (int i = 0; i < 3; ++i) first[i] = (crop_[i] - box.at[i] % crop_[i]) % crop_[i];
+    for (Index d = first[0]; d < crop_[0]; ++d)
+      for (Index h = first[1]; h < crop_[1]; ++h)
+        for (Index w = first[2]; w < crop_[2]; ++w) to[static_cast<std::size_t>((d * crop_[1] + h) * crop_[2] + w)] = 1;
+    return all.reshape(options_.crop);
+  }
   void add(const Volume& input, const Volume& target) {
     Pair pair{input, target, all_, extents_of(input), {0, 0, 0}};
     check(extents_of(target) == pair.size, ErrorKind::data, op, "{} is {} and {} {}: a pair is of one [D, H, W]",
@@ -98,6 +120,7 @@ class PairCrops final : public TensorSource {
     Index corners = 1;
     for (int i = 0; i < 3; ++i) {
       pair.grid[i] = (pair.size[i] + crop_[i] - 1) / crop_[i];
+      overlap_ = overlap_ || (options_.test && pair.size[i] % crop_[i] != 0);
       corners *= options_.test ? pair.grid[i] : pair.size[i] - crop_[i] + 1;
     }
     all_ += corners;
@@ -123,8 +146,9 @@ class PairCrops final : public TensorSource {
   VolumePairsOptions options_;
   std::string folder_;
   std::vector<Pair> pairs_;
-  Shape crop_;     // [d, h, w]
-  Index all_ = 0;  // corners of crops in all volumes, or test samples
+  Shape crop_;            // [d, h, w]
+  bool overlap_ = false;  // of test samples
+  Index all_ = 0;         // corners of crops in all volumes, or test samples
   VoxelScale scale_;
 };
 

@@ -21,9 +21,11 @@ struct VolumePairsOptions {
 /// whose names are the same up to the first dot, and are of one [D, H, W]; inputs have as many channels as each other,
 /// to segment targets have one, of an integer type. Sample id of an epoch is a crop at a place drawn by (seed of the
 /// loader, epoch, id), each voxel of all volumes as likely a corner as the others; test samples lie side by side,
-/// volume by volume, those at the ends moved in, so that they may overlap. x f32 [h, w, C] or [d, h, w, C]; y i64 [h,
-/// w] or [d, h, w], or f32 with channels (VolumeTask). Throws Error for folders and pairs that are missing or do not
-/// match, crops that do not fit, and, when a crop is read, labels outside [0, classes).
+/// volume by volume, those at the ends moved in, so that they may overlap: then y has a field "counted", f32 of [h, w]
+/// or [d, h, w], 1 where no sample before has the voxel and 0 elsewhere, by which evaluate() counts each voxel once. x
+/// f32 [h, w, C] or [d, h, w, C]; y i64 [h, w] or [d, h, w], or f32 with channels (VolumeTask). Throws Error for
+/// folders and pairs that are missing or do not match, crops that do not fit, and, when a crop is read, labels outside
+/// [0, classes).
 Dataset VolumePairs(const VolumePairsOptions&);
 
 }  // namespace trireme

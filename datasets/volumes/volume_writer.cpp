@@ -37,15 +37,6 @@ void write_all(int fd, const std::string& path, std::size_t offset, const std::b
   }
 }
 
-/// Takes the disk's blocks for all bytes of a file, where the file system can do that.
-void reserve(int fd, const std::string& path, std::size_t bytes) {
-  int failed = 0;
-  do failed = ::fallocate(fd, 0, 0, static_cast<off_t>(bytes));
-  while (failed != 0 && errno == EINTR);
-  check(failed == 0 || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL, ErrorKind::file, "volume",
-        "cannot reserve {} bytes for {}: {}", bytes, path, reason);
-}
-
 /// Makes a file of so many bytes that begins with `front`, durably, unless there is one. Whether it has made it.
 bool make_file(const std::string& path, std::string_view front, std::size_t bytes) {
   const std::string temporary = temporary_name(path);
@@ -104,12 +95,18 @@ struct VolumeWriter::Impl {
     file.fd = ::open(partial.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     check(file.fd >= 0, ErrorKind::file, "volume", "cannot open {}: {}", partial, reason);
     // Not before it has its name: who is killed meanwhile leaves no nameless file as large as the volume.
-    if (!resumed) return reserve(file.fd, partial, bytes);
+    if (!resumed) return reserve_new(bytes);
     const FileReader there(partial);
     std::string begins(std::min(front.size(), there.size()), '\0');
     there.read(0, std::as_writable_bytes(std::span(begins)));
     same(partial, there.size() == bytes && begins == front);
-    reserve(file.fd, partial, bytes);
+    reserve_room(file.fd, partial, bytes);
+  }
+  /// What does not fit on the disk leaves nothing there.
+  void reserve_new(std::size_t bytes) try { reserve_room(file.fd, partial, bytes); } catch (...) {
+    ::unlink(partial.c_str());
+    if (!json.empty()) ::unlink((partial + ".json").c_str());
+    throw;
   }
   static void same(const std::string& file, bool yes) {
     check(yes, "volume", "{} is part of a volume of another shape or type: remove it, or write to another name", file);

@@ -20,7 +20,8 @@ struct VolumeOptions {
 class VolumeWriter {
  public:
   /// The name says the format: .npy, or .raw beside .raw.json (raw_volume.h). Throws Error for other names, impossible
-  /// shapes, unknown types, a partial file of other options, and a file that cannot be made.
+  /// shapes, unknown types, a partial file of other options, and a file that cannot be made, or for which the disk has
+  /// no room, of which nothing is left then.
   VolumeWriter(const std::string& path, const VolumeOptions&);
   ~VolumeWriter();  ///< leaves the partial file, unless it was finished
   VolumeWriter(VolumeWriter&&) noexcept;

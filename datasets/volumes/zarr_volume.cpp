@@ -69,6 +69,50 @@ ZarrCompressor compressor_of(const Json& compressor, const std::string& path) {
        missing ? " by this build, made without libblosc and libzstd (Debian: libblosc-dev libzstd-dev)" : "");
 }
 
+/// Whether a name is that many numbers with dots between them.
+bool is_numbers(std::string_view name, int count) {
+  for (const char c : name) count -= c == '.';
+  const bool whole = !name.empty() && name.front() != '.' && name.back() != '.' && name.find("..") == name.npos;
+  return whole && count == 1 && name.find_first_not_of("0123456789.") == name.npos;
+}
+
+/// The separator by which chunks are named in a folder. Without one of its name a chunk has the fill value, so what the
+/// header says must agree with the files: a folder may hold no chunk, but not others.
+char chunk_separator(const std::string& folder, const ZarrHeader& header) {
+  bool dotted = false, nested = false;
+  std::string other;
+  std::error_code wrong;
+  for (fs::directory_iterator i(folder, wrong), end; !wrong && i != end; i.increment(wrong)) {
+    const std::string name = i->path().filename().string();
+    std::error_code unknown;
+    if (name.starts_with('.')) continue;
+    if (is_numbers(name, header.array.rank()))
+      dotted = true;
+    else if (is_numbers(name, 1) && i->is_directory(unknown))
+      nested = true;
+    else
+      other = name;
+    if (header.separator == '.' ? dotted : header.separator == '/' ? nested : dotted && nested) break;
+  }
+  check(!wrong, ErrorKind::file, "volume", "{} cannot be listed: {}", folder, [&] { return wrong.message(); });
+  const char found = nested && !dotted ? '/' : '.', said = header.separator;
+  check(!(said == '\0' && dotted && nested), ErrorKind::data, "volume",
+        "{}: chunk files are named both ways, \"0.0\" and \"0/0\", and .zarray does not say which are of the array: "
+        "give it a \"dimension_separator\"",
+        folder);
+  const bool has_own = said == '/' ? nested : said == '.' ? dotted : dotted || nested;
+  if (!has_own && (dotted || nested || !other.empty()))
+    fail(ErrorKind::data, "volume",
+         "{}: it holds {}, and no chunk file of {} axes that is named as .zarray says{}: all of it would be the fill "
+         "value",
+         folder,
+         dotted   ? "chunk files as \"0.0\""
+         : nested ? "chunk files as \"0/0\""
+                  : shown(other),
+         header.array.rank(), said == '\0' ? "" : fmt::format(" (\"dimension_separator\": \"{}\")", said));
+  return said == '\0' ? found : said;
+}
+
 class ZarrVolume final : public VolumeSource {
  public:
   ZarrVolume(std::string folder, ZarrHeader header)
@@ -183,7 +227,7 @@ ZarrHeader parse_zarr_header(std::string_view text, const std::string& path) {
         "{}: \"filters\" are not read: write the array without them", path);
   check(separator.is_null() || separator == "." || separator == "/", ErrorKind::data, "volume",
         "{}: \"dimension_separator\" is neither \".\" nor \"/\"", path);
-  if (separator == "/") header.separator = '/';
+  header.separator = separator.is_null() ? '\0' : separator == "/" ? '/' : '.';
   header.compressor = compressor_of(at("compressor"), path);
   header.fill = fill_bytes(at("fill_value"), *header.type, path);
   (void)volume_shape(path, header.array, *header.type);
@@ -203,7 +247,9 @@ std::unique_ptr<const VolumeSource> open_zarr(const std::string& folder) {
           "{}: a group of Zarr: name one of its arrays", folder);
     fail(ErrorKind::data, "volume", "{}: a folder without .zarray, so no Zarr v2 array", folder);
   }
-  return std::make_unique<ZarrVolume>(folder, parse_zarr_header(read_text(file, longest_text), file));
+  ZarrHeader header = parse_zarr_header(read_text(file, longest_text), file);
+  header.separator = chunk_separator(folder, header);
+  return std::make_unique<ZarrVolume>(folder, std::move(header));
 }
 
 }  // namespace trireme

@@ -35,6 +35,17 @@ auto retry(F f) {
     if (auto r = f(); r >= 0 || errno != EINTR) return r;
 }
 
+/// Others' files on a disk that is filled to its last block cannot be written, so what does not fit is not begun.
+void check_room(int fd, const std::string& path, std::size_t bytes) {
+  struct statvfs disk {};
+  struct stat file {};
+  if (::fstatvfs(fd, &disk) != 0 || ::fstat(fd, &file) != 0 || disk.f_blocks == 0) return;  // writing will tell
+  const std::size_t has = static_cast<std::size_t>(file.st_blocks) * 512, lacks = bytes - std::min(bytes, has);
+  const std::size_t free = static_cast<std::size_t>(disk.f_bavail) * disk.f_frsize;
+  check(lacks <= free, ErrorKind::file, "file",
+        "{} is to have {} bytes, and {} are free on its disk: make room, or write to another disk", path, bytes, free);
+}
+
 }  // namespace
 
 std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t crc) {
@@ -111,9 +122,24 @@ std::uint32_t crc32_of_file(const std::string& path) {
   return crc;
 }
 
+void reserve_room(int fd, const std::string& path, std::size_t bytes) {
+  check_room(fd, path, bytes);
+  const int failed = static_cast<int>(retry([&] { return ::fallocate(fd, 0, 0, static_cast<off_t>(bytes)); }));
+  check(failed == 0 || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL, ErrorKind::file, "file",
+        "cannot reserve {} bytes for {}: {}", bytes, path, reason);
+}
+
 FileWriter::FileWriter(std::string path, std::size_t total) : path_(std::move(path)), total_(total) {
   fd_ = retry([&] { return ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666); });
   check(fd_ >= 0, ErrorKind::file, "file", "cannot create {} ({} bytes): {}", path_, total_, reason);
+  if (total_ < piece) return;  // a small file fills no disk
+  try {
+    check_room(fd_, path_, total_);
+  } catch (...) {
+    ::close(fd_);
+    ::unlink(path_.c_str());
+    throw;
+  }
 }
 
 FileWriter::~FileWriter() {

@@ -48,7 +48,7 @@ std::uint32_t crc32_of_file(const std::string& path);
 /// A new file being written (an existing one is an Error). Unless finish() was reached it is removed again.
 class FileWriter {
  public:
-  /// total: how many bytes are to come, for the message when the disk is full.
+  /// total: how many bytes are to come. Throws Error, and leaves no file, where fewer are free.
   FileWriter(std::string path, std::size_t total);
   ~FileWriter();
   FileWriter(const FileWriter&) = delete;
@@ -85,6 +85,9 @@ void write_new_file(const std::string& path, std::string_view text);
 void sync_directory(const std::string& path);
 /// Creates the directory (and its parents) durably, unless it is there.
 void make_directories(const std::string& path);
+/// Takes the disk's blocks for all `bytes` of an open file, where the file system can do that. Throws Error, before it
+/// takes any, where fewer are free than the file still lacks.
+void reserve_room(int fd, const std::string& path, std::size_t bytes);
 /// Throws Error unless a file of some bytes can be created in the directory (made if missing) and at least `bytes` are
 /// free.
 void check_writable(const std::string& directory, std::size_t bytes);

@@ -7,18 +7,20 @@ namespace trireme {
 
 /// Sizes and choices; the defaults are the smallest GPT-2's, of 124 million parameters.
 struct GptOptions {
-  Index layers = 12,                     ///< blocks
-      heads = 12,                        ///< of attention; divides width
-      width = 768,                       ///< C: elements of a token
-      positions = 1024,                  ///< most tokens of a sample
-      vocabulary = 50257,                ///< ids are [0, vocabulary)
-      hidden = 0;                        ///< of the MLP between; 0: 4 width
-  double dropout = 0.1;                  ///< of embeddings, attention and what blocks add, in [0, 1)
-  bool bias = true;                      ///< of linear layers and norms; nanoGPT: false
-  bool tied = true;                      ///< the token embedding is the head's weight, too
-  std::string activation = "gelu_tanh";  ///< nanoGPT: gelu
-  bool recompute = false;                ///< blocks keep their input alone (framework/layers/recompute.h)
-  std::optional<DType> dtype = {};       ///< of activations: bf16, f16 over f32 weights; none: the weights'
+  Index layers = 12,                      ///< blocks
+      heads = 12,                         ///< of attention; divides width
+      width = 768,                        ///< C: elements of a token
+      positions = 1024,                   ///< most tokens of a sample
+      vocabulary = 50257,                 ///< ids are [0, vocabulary)
+      hidden = 0;                         ///< of the MLP between; 0: 4 width
+  double dropout = 0.1;                   ///< of embeddings, attention and what blocks add, in [0, 1)
+  bool bias = true;                       ///< of linear layers and norms; nanoGPT: false
+  bool tied = true;                       ///< the token embedding is the head's weight, too
+  std::string activation = "gelu_tanh";   ///< nanoGPT: gelu
+  bool recompute = false;                 ///< blocks keep their input alone (framework/layers/recompute.h)
+  std::optional<DType> dtype = {};        ///< of activations: bf16, f16 over f32 weights; none: the weights'
+  std::vector<Index> bos = {}, eos = {};  ///< ids that begin and end a text, which config.json names; the model itself
+                                          ///< does not look at them
   /// hidden, or what stands for 0.
   Index hidden_size() const { return hidden ? hidden : 4 * width; }
 };

@@ -6,19 +6,21 @@ namespace trireme {
 
 /// Sizes and choices; the defaults are a small model of 120 million parameters.
 struct LlamaOptions {
-  Index layers = 12,                ///< blocks
-      heads = 12,                   ///< of queries; divides width
-      kv_heads = 0,                 ///< of keys and values, a divisor of heads (arXiv 2305.13245); 0: heads
-      width = 768,                  ///< C: elements of a token
-      hidden = 0,                   ///< of the MLP between; 0: 8/3 width, up to a multiple of 256
-      positions = 2048,             ///< most tokens of a sample
-      vocabulary = 32000;           ///< ids are [0, vocabulary)
-  double eps = 1e-5;                ///< of the norms
-  RopeOptions rope = {};            ///< base and scaling of the rotary embedding
-  bool bias = false;                ///< of linear layers
-  bool tied = false;                ///< the token embedding is the head's weight, too
-  bool recompute = false;           ///< blocks keep their input alone (framework/layers/recompute.h)
-  std::optional<DType> dtype = {};  ///< of activations: bf16, f16 over f32 weights; none: the weights'
+  Index layers = 12,                      ///< blocks
+      heads = 12,                         ///< of queries; divides width
+      kv_heads = 0,                       ///< of keys and values, a divisor of heads (arXiv 2305.13245); 0: heads
+      width = 768,                        ///< C: elements of a token
+      hidden = 0,                         ///< of the MLP between; 0: 8/3 width, up to a multiple of 256
+      positions = 2048,                   ///< most tokens of a sample
+      vocabulary = 32000;                 ///< ids are [0, vocabulary)
+  double eps = 1e-5;                      ///< of the norms
+  RopeOptions rope = {};                  ///< base and scaling of the rotary embedding
+  bool bias = false;                      ///< of linear layers
+  bool tied = false;                      ///< the token embedding is the head's weight, too
+  bool recompute = false;                 ///< blocks keep their input alone (framework/layers/recompute.h)
+  std::optional<DType> dtype = {};        ///< of activations: bf16, f16 over f32 weights; none: the weights'
+  std::vector<Index> bos = {}, eos = {};  ///< ids that begin and end a text, which config.json names; the model itself
+                                          ///< does not look at them
   /// hidden, or what stands for 0.
   Index hidden_size() const { return hidden ? hidden : (width * 8 / 3 + 255) / 256 * 256; }
 };

@@ -35,14 +35,34 @@ T member(const Json& config, const char* name, const T& otherwise) {
 template <class T>
 void only(const Json& config, const char* name, const T& value) {
   const T given = member(config, name, value);
-  check(given == value, ErrorKind::data, pretrained_op, "the configuration says \"{}\": {}, and the model here is for {}", name,
-        given, value);
+  check(given == value, ErrorKind::data, pretrained_op,
+        "the configuration says \"{}\": {}, and the model here is for {}", name, given, value);
+}
+void refuse_quantized(const Json& config) {
+  check(config.value("quantization_config", Json()).is_null(), ErrorKind::data, pretrained_op,
+        "the configuration has \"quantization_config\": quantized weights are not read; give the folder before "
+        "quantization");
 }
 void check_type(const Json& config, const std::string& type) {
   check(
       member(config, "model_type", type) == type, ErrorKind::data, pretrained_op,
       "the configuration is of a \"{}\", expected a \"{}\"",
       [&] { return member(config, "model_type", std::string()); }, type);
+}
+
+/// A number, or a list of them; none where the member is missing or null.
+std::vector<Index> token_ids(const Json& config, const char* name) {
+  const Json all = config.value(name, Json());
+  std::vector<Index> ids;
+  for (const Json& id : all.is_array() ? all : all.is_null() ? Json::array() : Json::array({all})) {
+    check(id.is_number_integer(), ErrorKind::data, pretrained_op, "\"{}\" of the configuration is no id of a token",
+          name);
+    ids.push_back(id.get<Index>());
+  }
+  return ids;
+}
+Json id_or_list(const std::vector<Index>& ids) {
+  return ids.empty() ? Json() : ids.size() == 1 ? Json(ids[0]) : Json(ids);
 }
 
 RopeScaling rope_scaling(const Json& rope) {
@@ -72,7 +92,8 @@ Json rope_of(const RopeOptions& o) {
 std::string gpt2_config(const GptOptions& o) {
   check(o.bias, "gpt2",
         "Hugging Face's GPT-2 has biases, and this model none: export its weights alone, or train it with arch.bias 1");
-  const Json end = o.vocabulary == 50257 ? Json(50256) : Json();
+  const bool usual = o.vocabulary == 50257 && o.eos.empty();
+  const Json begin = usual ? Json(50256) : id_or_list(o.bos), end = usual ? Json(50256) : id_or_list(o.eos);
   return json_text({{"architectures", Json::array({"GPT2LMHeadModel"})},
                     {"model_type", "gpt2"},
                     {"vocab_size", o.vocabulary},
@@ -88,7 +109,7 @@ std::string gpt2_config(const GptOptions& o) {
                     {"layer_norm_epsilon", 1e-5},
                     {"initializer_range", 0.02},
                     {"tie_word_embeddings", o.tied},
-                    {"bos_token_id", end},
+                    {"bos_token_id", begin},
                     {"eos_token_id", end},
                     {"torch_dtype", "float32"}},
                    NotUtf8::fails, 2);
@@ -101,6 +122,7 @@ GptOptions gpt_options(const std::string& text) {
   only(config, "scale_attn_weights", true);
   only(config, "scale_attn_by_inverse_layer_idx", false);
   only(config, "add_cross_attention", false);
+  refuse_quantized(config);
   GptOptions o;
   o.layers = member(config, "n_layer", o.layers), o.heads = member(config, "n_head", o.heads);
   o.width = member(config, "n_embd", o.width), o.hidden = member(config, "n_inner", o.hidden);
@@ -109,6 +131,7 @@ GptOptions gpt_options(const std::string& text) {
   o.dropout = member(config, "resid_pdrop", o.dropout);
   for (const char* other : {"embd_pdrop", "attn_pdrop"}) only(config, other, o.dropout);
   o.tied = member(config, "tie_word_embeddings", o.tied);
+  o.bos = token_ids(config, "bos_token_id"), o.eos = token_ids(config, "eos_token_id");
   o.activation = member(config, "activation_function", o.activation);
   if (o.activation == "gelu_new" || o.activation == "gelu_pytorch_tanh") o.activation = "gelu_tanh";
   return o;
@@ -132,8 +155,8 @@ std::string llama_config(const LlamaOptions& o) {
            {"mlp_bias", o.bias},
            {"tie_word_embeddings", o.tied},
            {"initializer_range", 0.02},
-           {"bos_token_id", Json()},
-           {"eos_token_id", Json()},
+           {"bos_token_id", id_or_list(o.bos)},
+           {"eos_token_id", id_or_list(o.eos)},
            {"torch_dtype", "float32"}};
   if (o.rope.scaling.kind != RopeScaling::Kind::none)
     all["rope_scaling"] = rope_of(o.rope), all["rope_scaling"].erase("rope_theta");
@@ -144,6 +167,7 @@ LlamaOptions llama_options(const std::string& text) {
   const Json config = parse_config(text);
   check_type(config, "llama");
   only(config, "hidden_act", std::string("silu"));
+  refuse_quantized(config);
   LlamaOptions o;
   o.layers = member(config, "num_hidden_layers", Index{32}), o.heads = member(config, "num_attention_heads", Index{32});
   o.kv_heads = member(config, "num_key_value_heads", o.heads), o.width = member(config, "hidden_size", Index{4096});
@@ -152,8 +176,13 @@ LlamaOptions llama_options(const std::string& text) {
   o.vocabulary = member(config, "vocab_size", o.vocabulary);
   o.eps = member(config, "rms_norm_eps", 1e-6);
   o.tied = member(config, "tie_word_embeddings", o.tied);
-  o.bias = member(config, "attention_bias", o.bias);
-  only(config, "mlp_bias", o.bias);
+  o.bos = token_ids(config, "bos_token_id"), o.eos = token_ids(config, "eos_token_id");
+  o.bias = member(config, "attention_bias", false);
+  check(
+      member(config, "mlp_bias", false) == o.bias, ErrorKind::data, pretrained_op,
+      "the configuration says \"attention_bias\": {} and \"mlp_bias\": {}; the linear layers here have biases in both, "
+      "or in none",
+      o.bias, !o.bias);
   if (o.heads > 0) only(config, "head_dim", o.width / o.heads);
   const Json none = Json::object();
   const Json rope = config.contains("rope_parameters") ? config["rope_parameters"] : config.value("rope_scaling", none);
@@ -165,17 +194,65 @@ LlamaOptions llama_options(const std::string& text) {
   return o;
 }
 
+std::vector<Index> end_tokens(const std::string& folder) {
+  const std::pair<const char*, Json> neutral[] = {{"repetition_penalty", 1},
+                                                  {"encoder_repetition_penalty", 1},
+                                                  {"no_repeat_ngram_size", 0},
+                                                  {"num_beams", 1},
+                                                  {"num_beam_groups", 1},
+                                                  {"penalty_alpha", Json()},
+                                                  {"min_length", 0},
+                                                  {"min_new_tokens", 0},
+                                                  {"bad_words_ids", Json()},
+                                                  {"suppress_tokens", Json()},
+                                                  {"begin_suppress_tokens", Json()},
+                                                  {"forced_bos_token_id", Json()},
+                                                  {"forced_eos_token_id", Json()},
+                                                  {"forced_decoder_ids", Json()},
+                                                  {"sequence_bias", Json()},
+                                                  {"force_words_ids", Json()},
+                                                  {"constraints", Json()},
+                                                  {"exponential_decay_length_penalty", Json()},
+                                                  {"min_p", 0},
+                                                  {"typical_p", 1},
+                                                  {"epsilon_cutoff", 0},
+                                                  {"eta_cutoff", 0},
+                                                  {"guidance_scale", 1},
+                                                  {"stop_strings", Json()}};
+  std::vector<Index> ends;
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    const fs::path file = fs::path(folder) / name;
+    std::error_code unknown;
+    if (!fs::exists(file, unknown)) continue;
+    const Json config = parse_config(read_text(file.string(), longest));
+    for (const auto& [key, value] : neutral) {
+      const Json given = config.value(key, Json());
+      if (!given.is_null() && given != value && !(given.is_array() && given.empty()))
+        fail(ErrorKind::data, pretrained_op,
+             "{} says \"{}\": {}, by which other tokens are chosen than here: remove it to generate without it",
+             file.string(), key, json_text(given, NotUtf8::replaced));
+    }
+    if (ends.empty()) ends = token_ids(config, "eos_token_id");
+  }
+  return ends;
+}
+
 Module load_pretrained(const std::string& folder) {
   const fs::path path(folder);
   const std::string text = read_text((path / "config.json").string(), longest);
   const std::string type = member(parse_config(text), "model_type", std::string());
-  check(type == "gpt2" || type == "llama", ErrorKind::data, pretrained_op, "{}: a model of type \"{}\"; there are gpt2 and llama",
-        folder, type);
+  check(type == "gpt2" || type == "llama", ErrorKind::data, pretrained_op,
+        "{}: a model of type \"{}\"; there are gpt2 and llama", folder, type);
   const SkipInit loaded_below;
   Module model = type == "gpt2" ? Module(gpt2(gpt_options(text))) : Module(llama(llama_options(text)));
   Parameters parameters(model);
-  const fs::path whole = path / "model.safetensors";
-  import_weights(parameters, (fs::exists(whole) ? whole : path / "model.safetensors.index.json").string());
+  const fs::path whole = path / "model.safetensors", index = path / "model.safetensors.index.json";
+  for (const char* other : {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"})
+    check(fs::exists(whole) || fs::exists(index) || !fs::exists(path / other), ErrorKind::file, pretrained_op,
+          "{0} has {1} and no model.safetensors: make one of a .bin file by `trireme import {0}/{1} --out "
+          "{0}/model.safetensors`",
+          folder, other);
+  import_weights(parameters, (fs::exists(whole) ? whole : index).string());
   return model;
 }
 

@@ -2,6 +2,7 @@
 // model.safetensors, or beside the index of several files.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "framework/optim/parameters.h"
 #include "models/text/gpt2.h"
@@ -17,6 +18,11 @@ std::string llama_config(const LlamaOptions&);
 /// setting that these models do not have.
 GptOptions gpt_options(const std::string& config);
 LlamaOptions llama_options(const std::string& config);
+
+/// Ids that end a text: eos_token_id of a folder's generation_config.json or, where that names none, of config.json, a
+/// number or a list. Empty: neither names one. Throws Error naming it for a setting by which transformers' generate()
+/// chooses other tokens than by temperature, top_k and top_p (repetition_penalty, ...).
+std::vector<Index> end_tokens(const std::string& folder);
 
 /// The model that config.json says, with the folder's weights. Throws Error for a model_type other than gpt2 and llama,
 /// and as import_weights().

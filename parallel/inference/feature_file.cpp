@@ -1,25 +1,34 @@
 #include "parallel/inference/feature_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
+#include "framework/io/file.h"
 #include "parallel/split/grid.h"
 
 namespace trireme {
 
 FeatureFile::FeatureFile(std::string path, const Shape& volume, std::vector<Index> bounds, DType dtype)
     : path_(std::move(path)), volume_(volume), bounds_(std::move(bounds)), dtype_(dtype) {
+  const bool made = ::access(path_.c_str(), F_OK) != 0;
   fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   check(fd_ >= 0, ErrorKind::file, "infer", "{}: cannot be made: {}", path_, [&] { return std::strerror(errno); });
   const Index bytes =
       volume_.product(1, volume_.rank() - 1) * (bounds_.back() - bounds_.front()) * static_cast<Index>(size_of(dtype_));
-  const int failed = ::posix_fallocate(fd_, 0, bytes);  // now, not in the middle
-  if (failed != 0) ::close(std::exchange(fd_, -1));
-  check(failed == 0, ErrorKind::file, "infer", "{}: no room for {:.1f} GB of features: {}", path_,
-        static_cast<double>(bytes) / 1e9, [&] { return std::strerror(failed); });
+  try {
+    reserve_room(fd_, path_, static_cast<std::size_t>(bytes));  // now, not in the middle
+    struct stat now {};
+    check(::fstat(fd_, &now) == 0 && (now.st_size >= bytes || ::ftruncate(fd_, bytes) == 0), ErrorKind::file, "infer",
+          "{}: cannot be made of {} bytes: {}", path_, bytes, [&] { return std::strerror(errno); });
+  } catch (...) {
+    ::close(std::exchange(fd_, -1));
+    if (made) ::unlink(path_.c_str());
+    throw;
+  }
 }
 
 FeatureFile::~FeatureFile() {

@@ -1,4 +1,7 @@
 #include "datasets/formats/image_folder.h"
+
+#include <set>
+
 #include "datasets/formats/open_dataset.h"
 #include "tests/datasets/image_files.h"
 #include "tests/support/catch.h"
@@ -23,30 +26,72 @@ std::vector<std::string> all(const EncodedSource& source) {
 
 }  // namespace
 
-TEST_CASE("image folder: classes and files in byte order, other files passed over") {
+TEST_CASE("image folder: classes and files in the order of torchvision's ImageFolder, other files passed over") {
   const Folder folder;
   for (const char* file :
        {"train/dog/b.JPG", "train/dog/a.png", "train/cat/10.jpeg", "train/cat/9.jpg", "train/cat/notes.txt",
-        "train/cat/.hidden.jpg", "train/.git/x.jpg", "val/cat/1.jpg", "val/dog/2.jpg", "train/cat/more/11.jpg"})
+        "train/cat/.hidden.jpg", "train/.git/x.jpg", "val/cat/1.jpg", "val/dog/2.jpg", "train/cat/more/a/11.jpg",
+        "train/cat/more-/12.jpg", "train/cat/more/13.jpg", "train/cat/more/.old/14.jpg"})
     put(folder, file);
   const auto train = image_folder(folder.path(), "train");
   const std::string root = folder.path("train");
-  CHECK(all(*train) ==
-        std::vector{root + "/cat/10.jpeg", root + "/cat/9.jpg", root + "/dog/a.png", root + "/dog/b.JPG"});
+  CHECK(all(*train) == std::vector{root + "/cat/10.jpeg", root + "/cat/9.jpg", root + "/cat/more/13.jpg",
+                                   root + "/cat/more-/12.jpg", root + "/cat/more/a/11.jpg", root + "/dog/a.png",
+                                   root + "/dog/b.JPG"});
   CHECK(train->classes() == std::vector<std::string>{"cat", "dog"});
-  CHECK((train->label(1) == 0 && train->label(2) == 1 && train->label(3) == 1));
+  CHECK((train->label(1) == 0 && train->label(4) == 0 && train->label(5) == 1 && train->label(6) == 1));
   std::vector<std::byte> bytes(100);
-  train->read(3, bytes);
+  train->read(6, bytes);
   CHECK(bytes == std::vector{std::byte{1}});
-  CHECK_ERROR(train->label(4), usage, 4, 0);
+  CHECK_ERROR(train->label(7), usage, 7, 0);
   CHECK(all(*image_folder(folder.path(), "test")) ==
         std::vector{folder.path("val/cat/1.jpg"), folder.path("val/dog/2.jpg")});
-  CHECK(image_folder(root, "test")->size() == 4);  // without train/ inside, one folder is both
+  CHECK(image_folder(root, "test")->size() == 7);  // without train/ inside, one folder is both
 
   put(folder, "classes.txt", {'d', 'o', 'g', ' ', 'b', 'i', 'g', ' ', 'd', 'o', 'g', '\n', 'c', 'a', 't', '\r', '\n'});
   const auto named = image_folder(folder.path(), "train");
   CHECK(named->classes() == std::vector<std::string>{"big dog", "cat"});
   CHECK((named->label(0) == 0 && named->describe(0) == root + "/dog/a.png" && named->label(3) == 1));
+}
+
+TEST_CASE("image folder: pictures that are not decoded are refused, folders that are linked are entered") {
+  const Folder folder;
+  for (const char* file : {"f/cat/a.png", "f/cat/more/b.PNG", "f/dog/a.png", "elsewhere/c.png"}) put(folder, file);
+  fs::create_symlink(folder.path("elsewhere"), folder.path("f/dog/linked"));
+  const auto open = [&] { return image_folder(folder.path("f"), "train"); };
+  CHECK(open()->size() == 4);
+  for (const char* other : {"b.webp", "c.bmp", "d.TIF", "e.ppm", "f.gif"}) {
+    put(folder, std::string("f/cat/more/") + other);
+    CHECK_ERROR(open(), data, "f/cat/more", 1, other);
+    fs::remove(folder.path(std::string("f/cat/more/") + other));
+  }
+  put(folder, "f/cat/notes.txt");
+  CHECK(open()->size() == 4);
+  fs::create_symlink(folder.path("f/cat"), folder.path("f/cat/more/again"));
+  CHECK_ERROR(open(), data, "f/cat", "link");
+}
+
+TEST_CASE("image folder: a fingerprint tells names, sizes and contents, and not where the folder is") {
+  const Folder folder;
+  const auto make = [&](const std::string& root) {
+    for (const char* file : {"/cat/a.png", "/cat/b.png", "/dog/a.png"}) put(folder, root + file, {1, 2, 3});
+    return image_folder(folder.path(root), "train")->fingerprint();
+  };
+  const std::string first = make("one");
+  CHECK(first.starts_with("3 files of 9 bytes"));
+  CHECK(make("two") == first);
+  std::set<std::string> seen{first};
+  const auto differs = [&] { return seen.insert(image_folder(folder.path("two"), "train")->fingerprint()).second; };
+  put(folder, "two/cat/b.png", {1, 2, 4});
+  CHECK(differs());
+  put(folder, "two/cat/b.png", {1, 2, 3, 3});
+  CHECK(differs());
+  fs::remove(folder.path("two/cat/b.png"));
+  CHECK(differs());
+  put(folder, "two/cat/c.png", {1, 2, 3});
+  CHECK(differs());
+  fs::rename(folder.path("two/dog"), folder.path("two/ant"));
+  CHECK(differs());
 }
 
 TEST_CASE("image folder: what cannot be right is one clear line") {

@@ -18,6 +18,7 @@ using namespace trireme;
 using test::contains;
 using test::slurp;
 using test::spill;
+namespace fs = std::filesystem;
 using Ids = std::vector<std::int64_t>;
 
 namespace {
@@ -166,6 +167,101 @@ TEST_CASE("BPE of a small file: the library's ids, special tokens, and the same 
   for (const Tokenizer& same : {two_files, open_tokenizer(folder.path())})
     for (const Json& one : parse_json(slurp(fixture("bpe.expected.json"))))
       CHECK(same.encode(one["text"].get<std::string>()) == one["ids"].get<Ids>());
+}
+
+TEST_CASE("special tokens around a text are those of the post-processor") {
+  Json document = parse_json(slurp(fixture("bpe.json")));
+  const auto around = [&](const Json& processor) {
+    document["post_processor"] = processor;
+    const Tokenizer t = parse_tokenizer(json_text(document), "F");
+    const Ids plain = t.encode("the"), all = t.encode_with_special("the");
+    const auto at = std::ranges::search(all, plain);
+    REQUIRE(!at.empty());
+    return std::pair(Ids(all.begin(), at.begin()), Ids(at.end(), all.end()));
+  };
+  using Pair = std::pair<Ids, Ids>;
+  const auto token = [](const char* name) { return Json{{"SpecialToken", {{"id", name}, {"type_id", 0}}}}; };
+  const Json text{{"Sequence", {{"id", "A"}, {"type_id", 0}}}}, none = Json::array();
+  const auto places = [&](const Json& single) {
+    return Json{{"type", "TemplateProcessing"},
+                {"single", single},
+                {"pair", none},
+                {"special_tokens",
+                 {{"<s>", {{"id", "<s>"}, {"ids", {5}}, {"tokens", {"<s>"}}}},
+                  {"</s>", {{"id", "</s>"}, {"ids", {6, 7}}, {"tokens", {"<", "/s>"}}}}}}};
+  };
+  const Json bytes{{"type", "ByteLevel"}, {"trim_offsets", true}};
+  const Json first = places({token("<s>"), text}), both = places({token("<s>"), text, token("</s>")});
+  CHECK(around(nullptr) == Pair());
+  CHECK(around(bytes) == Pair());
+  CHECK(around(first) == Pair({5}, {}));
+  CHECK(around(both) == Pair({5}, {6, 7}));
+  CHECK(around({{"type", "Sequence"}, {"processors", {bytes, first}}}) == Pair({5}, {}));
+  CHECK(around({{"type", "RobertaProcessing"}, {"cls", {"<s>", 3}}, {"sep", {"</s>", 4}}}) == Pair({3}, {4}));
+  for (const Json& bad : {Json{{"type", "Other"}}, places(none), places({text, text}), places({text, token("<x>")}),
+                          Json{{"type", "BertProcessing"}, {"cls", {"<s>", 3}}, {"sep", {"</s>", 384}}}}) {
+    INFO(json_text(bad));
+    CHECK_ERROR(around(bad), data, "post_processor");
+  }
+}
+
+TEST_CASE("files beside a tokenizer's add tokens and special tokens, or are refused") {
+  const Json whole = parse_json(slurp(fixture("bpe.json")));
+  const Ids some = open_tokenizer(fixture("bpe.json")).encode("the "),
+            more = open_tokenizer(fixture("bpe.json")).encode(" the ");
+  for (const bool two_files : {false, true}) {
+    const test::Temporary folder;
+    INFO(two_files);
+    if (two_files) {
+      std::string merges;
+      for (const Json& m : whole["model"]["merges"])
+        merges += m[0].get<std::string>() + " " + m[1].get<std::string>() + "\n";
+      spill(folder / "vocab.json", json_text(whole["model"]["vocab"])), spill(folder / "merges.txt", merges);
+    } else {
+      spill(folder / "tokenizer.json", slurp(fixture("bpe.json")));
+    }
+    const auto encoded = [&](const std::string& text) {
+      return open_tokenizer(folder.path()).encode_with_special(text);
+    };
+    const auto followed = [](Ids ids, std::int64_t id) {
+      ids.push_back(id);
+      return ids;
+    };
+    spill(folder / "added_tokens.json", R"({"<|im_end|>": 384})");
+    CHECK(open_tokenizer(folder.path()).vocabulary() == 385);
+    CHECK(encoded("the <|im_end|>") == followed(some, 384));
+    const auto settings = [&](const Json& json) { spill(folder / "tokenizer_config.json", json_text(json)); };
+    settings(
+        {{"added_tokens_decoder", {{"384", {{"content", "<|a|>"}, {"special", true}}}}}});  // this one alone is read
+    CHECK(encoded("the <|a|>") == followed(some, 384));
+    settings({{"added_tokens_decoder", {{"384", {{"content", "<|a|>"}, {"lstrip", true}}}}}});
+    CHECK_ERROR(encoded("the"), data, "lstrip");
+    settings({{"tokenizer_class", "GPT2Tokenizer"}, {"add_prefix_space", true}});
+    CHECK(encoded("the <|im_end|>") == followed(more, 384));
+    const Ids word = encoded("framework");
+    settings({{"eos_token", "rame"}});  // one of the vocabulary is found wherever it is
+    CHECK(encoded("framework") != word);
+    if (two_files) {
+      settings({{"tokenizer_class", "RobertaTokenizer"}});
+      CHECK_ERROR(encoded("the"), data, "RobertaTokenizer");
+      continue;
+    }
+    settings({{"tokenizer_class", "LlamaTokenizerFast"}, {"bos_token", "<|endoftext|>"}});
+    Ids begun = some;
+    begun.insert(begun.begin(), 0);
+    CHECK(encoded("the ") == begun);
+    settings({{"tokenizer_class", "LlamaTokenizerFast"},
+              {"add_bos_token", false},
+              {"add_eos_token", true},
+              {"eos_token", {{"content", "<|im_end|>"}}}});
+    CHECK(encoded("the ") == followed(some, 384));
+    settings({{"tokenizer_class", "LlamaTokenizer"}});
+    CHECK_ERROR(encoded("the"), data, "<s>", "bos_token");
+    fs::remove(folder / "added_tokens.json");
+    settings({{"tokenizer_class", "PreTrainedTokenizerFast"}, {"add_bos_token", true}, {"bos_token", "<|endoftext|>"}});
+    CHECK(encoded("the ") == some);
+    CHECK(open_tokenizer(folder.path())->saved() == slurp(fixture("bpe.json")));
+  }
 }
 
 TEST_CASE("what a tokenizer.json may not say is refused, by name") {

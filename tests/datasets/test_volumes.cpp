@@ -7,10 +7,14 @@
 #include <unistd.h>
 
 #include <array>
+#include <cmath>
 #include <csignal>
+#include <set>
 #include <sstream>
 #include <thread>
 
+#include "datasets/core/fingerprint.h"
+#include "datasets/volumes/crops.h"
 #include "datasets/volumes/volume_writer.h"
 #include "framework/io/file.h"
 #include "framework/io/foreign/npy.h"
@@ -341,6 +345,85 @@ TEST_CASE("a fill value may be the largest of 64 bits") {
   const Volume v = open_volume(folder.path());
   CHECK(v.read(v.box(), DType::f64).to_vector() == std::vector<double>(6, 0x1p64));
   CHECK_ERROR(v.read(v.box(), DType::i64), data, 2, 63);
+}
+
+TEST_CASE("chunk files say how they are named where .zarray does not, and must be as it says") {
+  const test::Temporary folder;
+  const auto array = [&](const std::string& more) {
+    spill(folder / ".zarray", R"({"zarr_format": 2, "shape": [2, 3], "chunks": [2, 2], "dtype": "|u1", "order": "C",
+                                  "compressor": null, "filters": null, "fill_value": 7)" +
+                                  more + "}");
+    const Volume v = open_volume(folder.path());
+    return v.read(v.box(), DType::f64).to_vector();
+  };
+  const std::string dot = R"(, "dimension_separator": ".")", slash = R"(, "dimension_separator": "/")";
+  const std::vector<double> none(6, 7), both{1, 2, 5, 3, 4, 6};
+  for (const std::string& said : {std::string(), dot, slash}) CHECK(array(said) == none);  // no chunk is there
+  fs::create_directories(folder / "0");
+  spill(folder / "0/0", "\1\2\3\4"), spill(folder / "0/1", std::string("\5\0\6\0", 4));
+  CHECK(array("") == both);
+  CHECK(array(slash) == both);
+  CHECK_ERROR(array(dot), data, "0/0", folder.path());
+  spill(folder / "0.0", "\1\2\3\4"), spill(folder / "0.1", std::string("\5\0\6\0", 4));
+  CHECK_ERROR(array(""), data, "dimension_separator");
+  CHECK((array(dot) == both && array(slash) == both));
+  fs::remove_all(folder / "0");
+  CHECK(array("") == both);
+  CHECK_ERROR(array(slash), data, "0.0");
+  fs::remove(folder / "0.1");  // a hole among others
+  CHECK(array(dot) == std::vector<double>{1, 2, 7, 3, 4, 7});
+  fs::rename(folder / "0.0", folder / "0.0.0");
+  CHECK_ERROR(array(""), data, "0.0.0", 2);
+}
+
+TEST_CASE("integers of 8 and 16 bits have a scale of their own, wider ones need one") {
+  const auto std_of = [](const char* type, double std) { return voxel_scale(*find_voxel_type(type), 0, std).std; };
+  CHECK((std_of("uint8", 0) == 255 && std_of("int16", 0) == 32767 && std_of("float32", 0) == 1 &&
+         std_of("bool", 0) == 1));
+  for (const char* type : {"int32", "uint32", "int64", "uint64"}) {
+    CHECK(std_of(type, 32767) == 32767);
+    CHECK_ERROR(std_of(type, 0), usage, type, "std");
+  }
+}
+
+TEST_CASE("a volume's fingerprint is of all its files") {
+  const test::Temporary folder;
+  const auto print = [](const std::string& path) {
+    Fingerprint all;
+    add_volume(all, path);
+    return all.text();
+  };
+  std::set<std::string> seen;
+  spill(folder / "v.raw", "123456"), spill(folder / "v.raw.json", R"({"shape": [1, 6], "dtype": "int8"})");
+  CHECK(seen.insert(print(folder / "v.raw")).second);
+  CHECK_FALSE(seen.insert(print(folder / "v.raw.json")).second);
+  spill(folder / "v.raw.json", R"({"shape": [6, 1], "dtype": "int8"})");
+  CHECK(seen.insert(print(folder / "v.raw")).second);
+  fs::create_directories(folder / "z/0/1");
+  spill(folder / "z/.zarray", "{}"), spill(folder / "z/0/1/2", "12");
+  const std::string chunked = print(folder / "z");
+  CHECK(chunked.starts_with("2 files of 4 bytes"));
+  seen.insert(chunked);
+  spill(folder / "z/0/1/2", "13");
+  CHECK(seen.insert(print(folder / "z")).second);
+  fs::rename(folder / "z/0/1/2", folder / "z/0/1/3");
+  CHECK(seen.insert(print(folder / "z")).second);
+  spill(folder / "z/.zarray", "[]");
+  CHECK(seen.insert(print(folder / "z")).second);
+  // Of a large file a part is read; its size counts in any case.
+  for (const std::size_t size : {(4u << 20) - 1, 4u << 20, 5u << 20, (5u << 20) + 1}) {
+    spill(folder / "large", std::string(size, 'x'));
+    CHECK(seen.insert(print(folder / "large")).second);
+  }
+}
+
+TEST_CASE("a volume for which the disk has no room leaves nothing there") {
+  const test::Temporary folder;
+  const Index side = static_cast<Index>(std::cbrt(static_cast<double>(fs::space(folder.path()).available) / 4)) + 4096;
+  for (const char* name : {"v.npy", "v.raw"}) {
+    CHECK_ERROR(VolumeWriter(folder / name, {.array = {side, side, side}}), file, name);
+    CHECK(fs::is_empty(folder.path()));
+  }
 }
 
 TEST_CASE("a path that is no volume") {

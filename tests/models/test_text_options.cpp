@@ -136,6 +136,51 @@ TEST_CASE("a config.json says all that a model's options do") {
   CHECK_ERROR(llama_options(with(l, "rope_parameters", {{"rope_type", "yarn"}})), data, "pretrained", "yarn");
 }
 
+TEST_CASE("what a folder says of ends, biases and weights of other kinds is read or refused") {
+  const auto with = [](const std::string& text, std::initializer_list<std::pair<const char*, Json>> members) {
+    Json config = parse_json(text);
+    for (const auto& [key, value] : members) config[key] = value;
+    return json_text(config);
+  };
+  const std::string g = gpt2_config({}), l = llama_config({});
+  CHECK_ERROR(llama_options(with(l, {{"attention_bias", true}})), data, "attention_bias", "mlp_bias", true, false);
+  CHECK_ERROR(llama_options(with(l, {{"mlp_bias", true}})), data, "attention_bias", "mlp_bias", true, false);
+  Json absent = parse_json(l);
+  absent.erase("mlp_bias"), absent["attention_bias"] = true;
+  CHECK_ERROR(llama_options(json_text(absent)), data, "attention_bias", "mlp_bias");
+  CHECK(llama_options(with(l, {{"attention_bias", true}, {"mlp_bias", true}})).bias);
+  const Json quantized{{"quant_method", "gptq"}};
+  CHECK_ERROR(llama_options(with(l, {{"quantization_config", quantized}})), data, "quantization_config");
+  CHECK_ERROR(gpt_options(with(g, {{"quantization_config", quantized}})), data, "quantization_config");
+  // What ends a text goes through options and back.
+  for (const Json& ends : {Json(7), Json{7, 9}}) {
+    CHECK(parse_json(llama_config(
+              llama_options(with(l, {{"eos_token_id", ends}, {"bos_token_id", 1}}))))["eos_token_id"] == ends);
+    CHECK(parse_json(gpt2_config(gpt_options(with(g, {{"eos_token_id", ends}}))))["eos_token_id"] == ends);
+  }
+  CHECK(parse_json(llama_config(llama_options(with(l, {{"bos_token_id", 1}}))))["bos_token_id"] == 1);
+
+  const test::Temporary folder;
+  using Ids = std::vector<Index>;
+  test::spill(folder / "config.json", l);
+  CHECK(end_tokens(folder.path()) == Ids());
+  test::spill(folder / "config.json", with(l, {{"eos_token_id", 7}}));
+  CHECK(end_tokens(folder.path()) == Ids{7});
+  test::spill(folder / "generation_config.json",
+              R"({"temperature": 0.6, "do_sample": true, "repetition_penalty": 1.0})");
+  CHECK(end_tokens(folder.path()) == Ids{7});
+  test::spill(folder / "generation_config.json", R"({"eos_token_id": [8, 9]})");
+  CHECK(end_tokens(folder.path()) == Ids{8, 9});
+  test::spill(folder / "generation_config.json", R"({"eos_token_id": "x"})");
+  CHECK_ERROR(end_tokens(folder.path()), data, "eos_token_id");
+  test::spill(folder / "generation_config.json", R"({"repetition_penalty": 1.1})");
+  CHECK_ERROR(end_tokens(folder.path()), data, "generation_config.json", "repetition_penalty", 1.1);
+  test::spill(folder / "generation_config.json", R"({"suppress_tokens": [5]})");
+  CHECK_ERROR(end_tokens(folder.path()), data, "suppress_tokens");
+  test::spill(folder / "pytorch_model.bin", "weights");
+  CHECK_ERROR(load_pretrained(folder.path()), file, "pytorch_model.bin", "trireme import");
+}
+
 TEST_CASE("folders as save_pretrained writes them go both ways") {
   for (const std::string name : {"gpt2", "llama"}) {
     const test::Temporary folder;

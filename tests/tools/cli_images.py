@@ -125,6 +125,38 @@ class Images(unittest.TestCase):
         file.write_bytes(whole[:-100])
         self.refused("--data", "packed", root=file, says=("all.pack",))
 
+    def test_runs_know_their_classes_and_images(self):
+        root = self.dir / "own"
+        shutil.copytree(self.root, root)
+        self.trained("own_run", "--run.max_steps", 2, "--epochs", 2, model="mlp", root=root)
+        known = (self.dir / "own_run/classes.txt").read_text()
+
+        def refused(command, *words):
+            got = run(*command)
+            last = (got.stderr.strip().splitlines() or [""])[-1]
+            self.assertEqual((got.returncode, last[:9]), (unittests.statuses["data"], "trireme: "), got.stderr)
+            for word in words:
+                self.assertIn(word, last)
+        resume = ["train", "--resume", "--run.dir", self.dir / "own_run", "--run.max_steps", 0]
+        first = known.splitlines()[0]
+        for split in "train", "val":
+            (root / split / first).rename(root / split / "zebra")
+        file = self.dir / "zebra.pack"
+        self.assertEqual(run("pack", file, "--data", "imagenet", "--data.root", root, "--data.image_size", 32).returncode, 0)
+        refused(["eval", self.dir / "own_run"], first, "class 0")
+        refused(["eval", self.dir / "own_run", "--data", "packed", "--data.root", file], first, "class 0")
+        refused(resume, first, "--override")
+        for split in "train", "val":
+            (root / split / "zebra").rename(root / split / first)
+        gone = next(iter((root / "train" / first).iterdir()))
+        gone.rename(self.dir / gone.name)
+        refused(resume, "train data", "95 files", "96 files")
+        self.assertEqual(run("eval", self.dir / "own_run").stderr.count("note: "), 0)   # what is tested is the same
+        (self.dir / gone.name).rename(root / "val" / first / gone.name)
+        self.assertIn("33 files", run("eval", self.dir / "own_run").stderr)
+        (root / "val" / first / gone.name).rename(gone)
+        self.assertEqual(run(*resume).returncode, 0)
+
     def test_folders_that_cannot_be_right(self):
         self.refused(root=self.dir / "nowhere", says=("nowhere",), kind="file")
         self.refused(root=self.root / "train/dress", says=("train/dress",))

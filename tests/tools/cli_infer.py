@@ -4,9 +4,11 @@
 import array
 import itertools
 import json
+import os
 import random
 import re
 import resource
+import shutil
 import signal
 import struct
 import subprocess
@@ -93,6 +95,11 @@ class Infer(cli.Case):
         self.assertFalse((self.dir / (out + ".tiles")).exists())
         self.assertFalse((self.dir / (out + ".partial")).exists())
         return (self.dir / out).read_bytes()
+
+    def ended(self, got, *values, kind):
+        """Refused once the plans are printed."""
+        got.stdout = ""
+        self.refused(got, *values, kind=kind)
 
     def test_all_ways_give_the_same_bytes(self):
         npy(self.dir / "in.npy", [34, 27, 30], seed=1)
@@ -282,6 +289,73 @@ class Infer(cli.Case):
         part("1/2", out="again.npy")
         npy(self.dir / "in.npy", [60, 50], seed=6)
         self.refused(part("2/2", out="again.npy"), "volume")
+
+    def test_a_volume_of_several_files_is_the_same_for_all_parts(self):
+        msd(self.dir / "w", 2, 3)
+        numbers = random.Random(2).randbytes(2 * 60 * 50)
+        (self.dir / "in.npy.json").write_text('{"shape": [60, 50], "dtype": "uint16", "byte_order": "little"}')
+        (self.dir / "in.npy").write_bytes(numbers)
+        part = lambda number, out: self.infer("--tile", "16", "--part", f"{number}/2", out=out)
+        self.assertIn("part 1/2 is done", part(1, "raw.npy").stdout)
+        (self.dir / "in.npy.json").write_text('{"shape": [60, 50], "dtype": "uint16", "byte_order": "big"}')
+        self.refused(part(2, "raw.npy"), "raw.npy.tiles", "volume")
+        (self.dir / "in.npy.json").unlink()
+        (self.dir / "in.npy").unlink()
+        chunks = self.dir / "in.npy/0"   # as zarr writes them, in folders
+        chunks.mkdir(parents=True)
+        (self.dir / "in.npy/.zarray").write_text(json.dumps({"zarr_format": 2, "shape": [60, 50], "chunks": [60, 25], "dtype": "<u2", "order": "C", "compressor": None,
+                                                             "filters": None, "fill_value": 0, "dimension_separator": "/"}))
+        for i in range(2):
+            (chunks / str(i)).write_bytes(numbers[i * 3000:(i + 1) * 3000])
+        self.assertIn("part 1/2 is done", part(1, "zarr.npy").stdout)
+        (chunks / "new").write_bytes(numbers[:3000])
+        (chunks / "new").rename(chunks / "1")
+        self.refused(part(2, "zarr.npy"), "zarr.npy.tiles", "volume")
+        (chunks / "1").write_bytes(numbers[3000:])
+        self.refused(part(2, "zarr.npy"), "zarr.npy.tiles", "volume")   # written anew: times count, too
+
+    def test_voxels_that_are_no_numbers_or_have_no_scale(self):
+        msd(self.dir / "w", 2, 3)
+        values = npy(self.dir / "in.npy", [60, 50], seed=5)
+        for bad in float("nan"), float("-inf"):
+            values[31 * 50 + 7] = bad
+            npy(self.dir / "in.npy", [60, 50], values)
+            for result in "logits", "labels":
+                self.ended(self.infer("--result", result), "in.npy", "[0, 31, 7, 0]", kind="data")
+                shutil.rmtree(self.dir / "out.npy.tiles", ignore_errors=True)
+                (self.dir / "out.npy.partial").unlink()
+        whole = array.array("q", range(3000))
+        head = b"{'descr': '<i8', 'fortran_order': False, 'shape': (60, 50)}"
+        head += b" " * (-(len(head) + 11) % 64) + b"\n"
+        (self.dir / "in.npy").write_bytes(b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head + whole.tobytes())
+        self.refused(self.infer(), "int64", "--std")
+        as_i64 = self.made("--std", "32767")
+        short = array.array("h", whole)
+        head = head.replace(b"<i8", b"<i2")
+        (self.dir / "in.npy").write_bytes(b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head + short.tobytes())
+        self.assertEqual(self.made(out="short.npy"), as_i64)
+
+    def test_a_result_that_does_not_fit_on_the_disk_leaves_nothing(self):
+        msd(self.dir / "w", 2, 3)
+        side = int((shutil.disk_usage(self.dir).free / 8) ** 0.5 / 1000 + 1) * 1000 + 2000
+        (self.dir / "in.npy").mkdir()
+        (self.dir / "in.npy/.zarray").write_text(json.dumps({"zarr_format": 2, "shape": [side, side], "chunks": [1000, 1000], "dtype": "<u2", "order": "C", "compressor": None,
+                                                             "filters": None, "fill_value": 0}))
+        free = shutil.disk_usage(self.dir).free
+        self.ended(self.infer("--tile", "2000", "--way", "tiles"), "out.npy.partial", 8 * side * side + 128, kind="file")   # with its header
+        self.assertEqual(sorted(p.name for p in self.dir.iterdir()), ["in.npy", "w"])
+        self.assertGreater(shutil.disk_usage(self.dir).free, free // 2)
+
+    def test_a_small_limit_of_addresses(self):
+        npy(self.dir / "in.npy", [400, 300], seed=6)
+        msd(self.dir / "w", 2, 4)
+        whole = self.made("--way", "whole", out="whole.npy")
+        taken = subprocess.run(["sh", "-c", 'for k in $(seq 60 5 600); do (ulimit -v ${k}000; "$@" >/dev/null 2>&1) && break; done; echo $k', "-", trireme, "info"], capture_output=True, text=True)
+        room = (int(taken.stdout) + 45) * 1000 * 1024   # what the process takes by itself, and a little
+        got = subprocess.run([trireme, "infer", "--weights", self.dir / "w", "--volume", self.dir / "in.npy", "--out", self.dir / "out.npy"], env={**os.environ, "OMP_NUM_THREADS": "1"},
+                             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (room, room)), capture_output=True, text=True)
+        self.assertEqual(got.returncode, 0, got.stderr)
+        self.assertTrue((self.dir / "out.npy").read_bytes() == whole)
 
     def test_refusals(self):
         npy(self.dir / "in.npy", [40, 30, 20], seed=8)

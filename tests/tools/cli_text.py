@@ -90,6 +90,18 @@ class Text(unittest.TestCase):
         plain = run("generate", self.dir / "chars", "--prompt", "to be ", "--prompt", "slings", *how, "--seed", 5).stdout.decode()
         self.assertEqual(plain.split("\n---\n")[0], "to be " + alone[0]["text"])
 
+    def test_evaluation_reads_other_texts_by_the_run_s_characters(self):
+        """A text without its first letter gives all others other ids, were it to have a table of its own."""
+        loss = lambda *words: float(re.search(r"loss: ([\d.]+)", run("eval", self.dir / "chars", *words).stdout.decode())[1])
+        other = self.dir / "other.txt"
+        other.write_text(self.file.read_text().replace("a", "b"))
+        self.assertGreater(loss("--data.root", other), loss() + 0.2)
+        other.write_text(self.file.read_text().replace("a", "q"))   # "question" has one
+        self.assertGreater(loss("--data.root", other), loss() + 0.2)
+        other.write_text(self.file.read_text() + "~")
+        self.refused(run("eval", self.dir / "chars", "--data.root", other), "U+007E", kind="data")
+        self.refused(run("eval", self.dir / "chars", "--data.tokenizer", "bytes"), "bytes", "tokenizer.json", kind="data")
+
     def test_stop_and_utf8(self):
         whole, = self.written(self.dir / "bytes", "--prompt", "to be ", "--tokens", 200, "--temperature", 0.8)
         text = whole["text"]

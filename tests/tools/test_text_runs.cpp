@@ -97,6 +97,29 @@ TEST_CASE("a run on text goes on where it was stopped, with windows, schedule an
     refused(o, name);
 }
 
+TEST_CASE("a run on text does not go on with another text, and keeps the characters it knows") {
+  const test::Temporary folder;
+  const std::string text = write_text(folder / "text.txt");
+  TrainerOptions o = small_gpt(folder / "run", text);
+  o.run.max_steps = 3;
+  train(o);
+  o.run.max_steps = 0, o.run.resume = "yes";
+  const std::string kept = slurp(folder / "run/tokenizer.json");
+  write_text(text, some_text(999));
+  for (const int ranks : {1, 2}) CHECK_ERROR(train(o, ranks), data, "train data");
+  write_text(text, some_text(1000) + "zz");
+  refused(o, "U+007A", ErrorKind::data);
+  std::string fewer = some_text(1000);
+  std::ranges::replace(fewer, 'b', 'a');  // without one of the characters all behind it would have other ids
+  write_text(text, fewer);
+  refused(o, "train data", ErrorKind::data);
+  o.run.override = true;
+  CHECK(train(o).losses.begin()->first == 4);
+  CHECK(slurp(folder / "run/tokenizer.json") == kept);
+  o.run.override = false;  // from now on that is its text
+  CHECK(train(o).losses.empty());
+}
+
 TEST_CASE("evaluation on text: perplexity, bits per byte, each token once, the same without logits") {
   const test::Temporary folder;
   const std::string words = some_text(1000), path = write_text(folder / "text.txt", words);

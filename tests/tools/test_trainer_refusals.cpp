@@ -133,6 +133,27 @@ TEST_CASE("another program does not go on with a run, and a loss that trains not
   CHECK_ERROR(labels.run(), data, "evaluate", 3);
 }
 
+TEST_CASE("a run does not go on with other data of the same size") {
+  const test::Temporary folder;
+  TrainerOptions o = options_for_run(folder / "run");
+  o.run.max_steps = 10;
+  train(o, 1, input());
+  o.run.resume = "yes", o.run.max_steps = 0;
+  const auto with = [](std::uint64_t train_seed, std::uint64_t test_seed) {
+    TrainerInput in = input();
+    in.train = regression(203, train_seed), in.test = regression(77, test_seed);
+    return in;
+  };
+  CHECK_ERROR(train(o, 1, with(9, 2)), data, "resume", "train data are 203");
+  CHECK_ERROR(train(o, 1, with(1, 9)), data, "resume", "test data are 77");
+  o.run.override = true;
+  CHECK(train(o, 1, with(1, 9)).losses.begin()->first == 11);
+  o.run.override = false;
+  CHECK_ERROR(train(o, 1, with(1, 2)), data, "resume", "test data are 77");
+  std::filesystem::remove(folder / "run/data.json");  // as of runs before there was one
+  CHECK(train(o, 1, with(1, 2)).losses.empty());
+}
+
 TEST_CASE("a mean over a part of the global batch is refused") {
   const auto wrong = [](const Tensor& y, const Tensor& target) { return mean(square(y - target)); };
   const auto right = [](const Tensor& y, const Tensor& target) { return batch_mean(square(y - target)); };

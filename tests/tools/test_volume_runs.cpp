@@ -1,6 +1,8 @@
 // The Trainer on volumes: a label or a number per voxel, of phantoms and of files, with Dice or the errors; on any
 // number of ranks, resumed or not; what is refused.
 
+#include "datasets/volumes/volume_pairs.h"
+#include "framework/io/foreign/npy.h"
 #include "models/vision/unet.h"
 #include "tests/tools/trainer_runs.h"
 #include "tools/training/from_options.h"
@@ -56,6 +58,57 @@ TEST_CASE("voxels are trained on with the same losses and scores on any number o
       for (std::size_t i = 0; i < run.end.metrics.size(); ++i)
         CHECK(std::abs(run.end.metrics[i].value - serial.end.metrics[i].value) < 1e-9);
     }
+  }
+}
+
+TEST_CASE("an evaluation counts each voxel once where crops overlap") {
+  const test::Temporary folder;
+  for (const char* split : {"train", "val"})
+    for (const char* part : {"inputs", "targets"}) std::filesystem::create_directories(folder / split + "/" + part);
+  const Tensor x = normal({5, 7}, 0, 1, 3), y = normal({5, 7}, 0, 1, 4);
+  const Tensor labels = (x > 0.2).to(DType::i64);
+  for (const std::string split : {"train/", "val/"}) {
+    write_npy(folder / split + "inputs/a.npy", x);
+    write_npy(folder / split + "targets/a.npy", y);
+  }
+  VolumePairsOptions o{.root = folder.path(), .test = true, .task = VolumeTask::denoise, .mean = 0, .std = 1};
+  // A network that returns its input, so that only the data decide.
+  Module same = Sequential{[](const Tensor& v) { return v; }};
+  const double right = mse_loss(x, y).item();
+  const auto evaluated = [&](int ranks, Shape crop, Index batch) {
+    o.crop = std::move(crop);
+    Evaluation found;
+    World::threads(ranks, [&](World& world) {
+      const Evaluation mine =
+          evaluate(same, VolumePairs(o), world, {.batch = batch, .loss = mse_loss, .metrics = {RegressionErrors{}}});
+      if (world.main()) found = mine;
+    });
+    return found;
+  };
+  for (const int ranks : {1, 3})
+    for (const Shape& crop : {Shape{5, 7}, Shape{1, 1}, Shape{4, 4}, Shape{3, 5}, Shape{5, 6}}) {
+      if (ranks > 1 && crop[1] > 5) continue;  // fewer samples than ranks
+      INFO(ranks << " " << crop[0] << " x " << crop[1]);
+      const Evaluation e = evaluated(ranks, crop, 3);
+      CHECK(std::abs(e.loss - right) < 1e-6 * right);
+      CHECK(std::abs(result_of(e.metrics, "mse") - right) < 1e-6 * right);
+    }
+  // Labels: two logits, right where the input is positive.
+  write_npy(folder / "val/targets/a.npy", labels);
+  Module logits = Sequential{[](const Tensor& v) { return concat({v * -1, v}, v.rank() - 1); }};
+  o.task = VolumeTask::segment, o.classes = 2;
+  const auto segmented = [&](Shape crop) {
+    o.crop = std::move(crop);
+    World world;
+    return evaluate(logits, VolumePairs(o), world, {.batch = 3, .metrics = {Dice{{.classes = 2}}}});
+  };
+  const Evaluation whole = segmented({5, 7});
+  CHECK(whole.labels == 35);
+  for (const Shape& crop : {Shape{4, 4}, Shape{2, 5}, Shape{1, 1}}) {
+    const Evaluation e = segmented(crop);
+    CHECK((e.labels == 35 && e.correct == whole.correct));
+    CHECK(std::abs(e.loss - whole.loss) < 1e-6);
+    CHECK(result_of(e.metrics, "dice") == result_of(whole.metrics, "dice"));
   }
 }
 

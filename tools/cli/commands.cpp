@@ -21,8 +21,10 @@
 #include "parallel/comm/crash_report.h"
 #include "parallel/comm/watchdog.h"
 #include "parallel/comm/world/compare.h"
+#include "tools/cli/config_file.h"
 #include "tools/cli/signals.h"
 #include "tools/cli/version.h"
+#include "tools/training/data_record.h"
 #include "tools/training/from_options.h"
 #include "tools/training/resume.h"
 #include "tools/training/run_dir.h"
@@ -115,13 +117,17 @@ int train_command(int argc, char** argv, const TrainerOptions& options, bool clu
   });
 }
 
-int eval_command(int argc, char** argv, const TrainerOptions& options, const std::string& run,
+int eval_command(int argc, char** argv, const TrainerOptions& given, const std::string& run,
                  const std::string& weights) {
+  const TrainerOptions::Data own = run_config(run).data;
+  const bool own_tokenizer = given.data.tokenizer == own.tokenizer;
+  const TrainerOptions options = own_tokenizer ? with_kept_tokenizer(given, run) : given;
   return World::run(argc, argv, make_ranks(options), [&](World& world) {
     Console console(!world.main(), options.run.progress, options.run.log_seconds);
     compare_ranks(world.comm(), "settings", common_settings(options));
     const Dataset data = make_dataset(options, "test");
     compare_ranks(world.comm(), "data", "test " + description(*data));
+    check_same_labels(run, data);
     const Device device = make_device(options, world);
     Module model = make_model(options, options_for(*data), device);
     Parameters parameters(model);
@@ -131,6 +137,10 @@ int eval_command(int argc, char** argv, const TrainerOptions& options, const std
     how.metrics = make_metrics(options, *data);
     const Evaluation found = evaluate(model, data, world, how);
     console.finish();
+    const bool same_name = given.data.root == own.root && given.data.name == own.name &&
+                           given.data.val_shards == own.val_shards && given.data.validation == own.validation;
+    if (world.main() && same_name)
+      for (const std::string& change : data_changes(run, data_record({}, data))) console.log("note: " + change);
     console.result(found.text());
     console.result("weights:       " + source);
     console.result(fmt::format("data:          {}, {} test samples", data->name(), data->size()));

@@ -27,8 +27,10 @@ namespace fs = std::filesystem;
 struct LanguageModel {
   Module model = {};
   Tokenizer tokenizer = {};
-  Index context = 0;        ///< most tokens that it sees
-  std::string source = {};  ///< of the weights, in words
+  Index context = 0;             ///< most tokens that it sees
+  bool special = false;          ///< prompts begin, and end, with the tokenizer's special tokens
+  std::vector<Index> ends = {};  ///< tokens that end a text; empty: those of usual names
+  std::string source = {};       ///< of the weights, in words
 };
 
 /// path: a run directory, or a checkpoint in one.
@@ -63,6 +65,8 @@ LanguageModel of_folder(const GenerateCommand& c) {
   return {.model = load_pretrained(c.run),
           .tokenizer = open_tokenizer(c.tokenizer.empty() ? c.run : c.tokenizer),
           .context = is_llama ? llama_options(config).positions : gpt_options(config).positions,
+          .special = true,
+          .ends = end_tokens(c.run),
           .source = c.run};
 }
 
@@ -80,6 +84,7 @@ LanguageModel by_name(const GenerateCommand& c) {
   LanguageModel s{.model = row.make(row.usual),
                   .tokenizer = open_tokenizer(c.tokenizer),
                   .context = row.usual.input[0],
+                  .special = true,
                   .source = c.weights};
   Parameters parameters(s.model);
   load_weights(parameters, "", c.weights);
@@ -195,14 +200,18 @@ int generate_command(const GenerateCommand& c) {
         s.context);
   GenerateOptions options = c.options;
   options.context = c.context > 0 ? c.context : s.context;
-  options.vocabulary = s.tokenizer.vocabulary(), options.stop = ends_of(s.tokenizer);
+  options.vocabulary = s.tokenizer.vocabulary(), options.stop = s.ends.empty() ? ends_of(s.tokenizer) : s.ends;
   std::vector<std::vector<Index>> prompts;
   std::vector<std::string> texts;
   for (const std::string& prompt : given)
     for (Index sample = 0; sample < c.samples; ++sample) {
-      prompts.push_back(s.tokenizer.encode(prompt)), texts.push_back(prompt);
+      prompts.push_back(s.special ? s.tokenizer.encode_with_special(prompt) : s.tokenizer.encode(prompt));
+      texts.push_back(prompt);
       options.samples.push_back(sample);  // of the prompt: its text does not depend on the other prompts
     }
+  for (const std::vector<Index>& prompt : prompts)  // before any of them is printed
+    check(std::ssize(prompt) <= options.context, "generate",
+          "a prompt has {} tokens, and the model sees {}: shorten it", prompt.size(), options.context);
   std::fprintf(stderr, "generate: %s, %s, %lld tokens of context\n", s.source.c_str(), s.tokenizer.name().c_str(),
                static_cast<long long>(options.context));
   Printer printer(s.tokenizer, c, options, std::move(texts));

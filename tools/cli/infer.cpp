@@ -9,9 +9,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <optional>
 
+#include "datasets/core/fingerprint.h"
 #include "datasets/volumes/volume_writer.h"
 #include "framework/ops/ops.h"
 #include "tools/cli/infer_plan.h"
@@ -26,11 +28,12 @@ namespace fs = std::filesystem;
 
 /// What the journal says of a run: a later one must be of the same.
 Json identity_of(const InferenceSubject& s, const InferCommand& c) {
-  const auto changed = fs::last_write_time(c.volume).time_since_epoch().count();
+  Fingerprint files;
+  add_volume(files, c.volume, true);
   const Json all{{"model", c.model},
                  {"weights", s.weights},
                  {"volume", fs::weakly_canonical(c.volume).string()},
-                 {"volume's time of change", changed},
+                 {"volume's content or time of change", files.text()},
                  {"dtype", c.dtype},
                  {"result", c.result},
                  {"dilations", c.dilations},
@@ -77,6 +80,29 @@ Box in_file(const Box& box, int axes) {
   return {{box.at[1], box.at[2], box.at[3], box.at[4]}, {box.size[1], box.size[2], box.size[3], box.size[4]}};
 }
 
+/// The first element, in row-major order, that is NaN or infinite; -1: none.
+Index first_not_finite(const Tensor& floats) {
+  const auto find = [](auto numbers) {
+    const auto at = std::ranges::find_if(numbers, [](auto v) { return !std::isfinite(v); });
+    return at == numbers.end() ? Index{-1} : Index{at - numbers.begin()};
+  };
+  const View all = floats.view();
+  return all.dtype == DType::f64 ? find(all.span<const double>()) : find(all.span<const float>());
+}
+
+/// A voxel that is no number would make all results within the model's reach none, or label 0.
+void check_finite(const Volume& volume, const Box& box, const Tensor& voxels) {
+  Index wrong = first_not_finite(voxels);
+  if (wrong < 0) return;
+  Shape place = box.at;
+  for (int i = 4; i-- > 0; wrong /= box.size[i]) place[i] += wrong % box.size[i];
+  fail(
+      ErrorKind::data, "infer",
+      "{}: the voxel at {} of [depth, height, width, channels] is NaN or infinite: give a volume of finite numbers, as "
+      "numpy.nan_to_num() makes one",
+      volume.path(), place);
+}
+
 bool is_labels(const InferCommand& c) { return c.result == "labels"; }
 
 /// What the file has of a box: its last axis.
@@ -90,6 +116,10 @@ Tensor result_of(const Tensor& logits, const InferCommand& c) {
   if (c.result == "probabilities") return softmax(logits);
   Shape shape = logits.shape();
   shape[-1] = 1;
+  if (first_not_finite(logits) >= 0)
+    fail(
+        ErrorKind::numerics, "infer",
+        "the model's answer is NaN or infinite, so it names no class: give weights of a training that did not diverge");
   return argmax(logits).reshape(shape);
 }
 
@@ -109,7 +139,9 @@ InferenceFiles files_of(const InferenceSubject& s, const InferCommand& c, const 
   const DType dtype = s.net->dtype();
   InferenceFiles files;
   files.read = [volume = s.volume, scale = s.scale, axes, dtype](const Box& box) {
-    const Tensor voxels = volume.read(in_file(box, axes), dtype);
+    const Box of_file = in_file(box, axes);
+    const Tensor voxels = volume.read(of_file, dtype);
+    if (!volume.type().is_integer()) check_finite(volume, of_file, voxels);
     return (dtype == DType::f32 ? scale(voxels) : (voxels - scale.mean) / scale.std).reshape(box.size);
   };
   files.write = [writer, axes, &c](const Box& box, const Tensor& values) {
@@ -239,16 +271,14 @@ int infer_with(World& world, const std::vector<Axis>& mesh, const InferenceSubje
   if (c.plan) return 0;
   InferencePlan plan = plans.front();
   const std::string folder = c.out + ".tiles";
+  // Before the journal: where the disk has no room for the result, nothing of it is left.
+  const auto writer = std::make_shared<VolumeWriter>(c.out, file_options(s, c));
   if (plan.way != InferenceWay::mesh) {  // another part may have been first
     const Json there = TileJournal::begin(folder, about(s, c, plan));
     plan = plan_under_way(there, s, c, plan.division, memory, {});
   }
-  std::shared_ptr<VolumeWriter> writer;
   InferenceFiles opened;
-  const auto open = [&](World&) {
-    writer = std::make_shared<VolumeWriter>(c.out, file_options(s, c));
-    return opened = files_of(s, c, writer);
-  };
+  const auto open = [&](World&) { return opened = files_of(s, c, writer); };
   const InferenceRun run{.journal = plan.way == InferenceWay::mesh ? "" : folder,
                          .volume = c.out + ".partial",
                          .features = folder + "/features",
@@ -282,7 +312,9 @@ void add_options(CLI::App& command, InferCommand& c) {
   command.add_option("run", c.run, "run directory: its model, newest weights and scale of voxels")->type_name("RUN");
   command.add_option("--mean", c.mean, "the model sees (voxel - mean) / std (default: the run's, or 0)")
       ->type_name("X");
-  command.add_option("--std", c.std, "0: the largest value of integers, 1 for floats (default: the run's, or 0)")
+  command
+      .add_option("--std", c.std,
+                  "0: the largest value of integers of 8 and 16 bits, 1 for floats (default: the run's, or 0)")
       ->type_name("X");
   command.add_option("--model", c.model, "msd (default), unet3d, ...")->type_name("MODEL");
   command.add_option("--weights", c.weights, "safetensors file")->type_name("FILE");

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -32,6 +33,13 @@ double free_memory() {
   return std::min(most, std::max(1.0, allowed - taken));
 }
 
+/// Bytes of addresses that this process has taken, its libraries included.
+double mapped_memory() {
+  double pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * static_cast<double>(::sysconf(_SC_PAGESIZE));
+}
+
 /// Ranks that share this host: as the launcher says, else all.
 int ranks_here(int ranks) {
   for (const char* name : {"MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"})
@@ -47,7 +55,8 @@ double memory_of(const InferCommand& c, int ranks) {
   const bool launched = find_launcher([](const char* name) { return std::getenv(name); }).ranks > 1;
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-    most = std::min(most, 0.48 * static_cast<double>(limit.rlim_cur) / (launched ? 1 : ranks));
+    most = std::min(most, 0.48 * std::max(1.0, static_cast<double>(limit.rlim_cur) - mapped_memory()) /
+                              (launched ? 1 : ranks));  // threads map more: stacks, and heaps of their own
   return most;
 }
 

@@ -15,6 +15,7 @@ class InDtype final : public TensorSource {
   Index size() const override { return data_->size(); }
   Index classes() const override { return data_->classes(); }
   std::vector<std::string> class_names() const override { return data_->class_names(); }
+  std::string fingerprint() const override { return data_->fingerprint(); }
   BadSamples bad() const override { return data_->bad(); }
   Sample sample(Index id, const AugmentKey& draw) const override {
     return converted(data_->tensors()->sample(id, draw));

@@ -7,6 +7,7 @@
 #include "framework/autograd/step_context.h"
 #include "framework/layers/inference.h"
 #include "framework/metrics/metrics.h"
+#include "framework/tensor/fields.h"
 #include "parallel/comm/world/metric_sums.h"
 #include "parallel/model/chain.h"
 
@@ -21,7 +22,8 @@ class LossSum {
       : loss_(std::move(loss)), holders_(static_cast<double>(world.size() / shares)), world_(world) {}
   const MetricState& state() const { return state_; }
   /// What the labels of all ranks leave out (Loss::ignored()) is a collective call, for ranks without rows too.
-  void add(const Batch& batch, const Loss::Function& loss_of, const Tensor& prediction) {
+  /// rows: what this rank's rows count for.
+  void add(const Batch& batch, const Loss::Function& loss_of, const Tensor& prediction, double rows) {
     if (!loss_) return;
     state_.counts.resize(1), state_.sums.resize(2);
     double weight = static_cast<double>(batch.global);
@@ -39,7 +41,7 @@ class LossSum {
     const StepScope scope(std::move(now));
     state_.sums[0].add((loss_of ? loss_of : loss_.function())(prediction, batch.y).item() * weight);
     // Each rank's share is of the batch's mean, so the weights are one rank's to add.
-    state_.sums[1].add(weight * static_cast<double>(batch.rows()) / static_cast<double>(batch.global));
+    state_.sums[1].add(weight * rows / static_cast<double>(batch.global));
     state_.samples += batch.rows();
   }
 
@@ -65,8 +67,34 @@ struct FusedHead {
   }
 };
 
-/// Of data with classes. The last window of a text may be padded, with labels that are ignored.
-Loss usual_loss(bool text) { return text ? cross_entropy_with({}) : Loss(cross_entropy); }
+/// Of data with classes. The last window of a text may be padded, and samples may overlap: such labels are ignored.
+Loss usual_loss(bool some_ignored) { return some_ignored ? cross_entropy_with({}) : Loss(cross_entropy); }
+
+/// The field of y by which samples that overlap count each element once (datasets/volumes/volume_pairs.h).
+constexpr const char* counted_field = "counted";
+bool has_counted(const Dataset& data) {
+  return data->tensors() && data->size() > 0 && field_of(sample_of(data, 0).y, counted_field);
+}
+/// Those of x [rows, ...] or [rows, ..., C] at which counted [rows, ...] is not 0: [n] or [n, C].
+Tensor counted_of(const Tensor& x, const Tensor& counted, const Tensor& places) {
+  Shape flat{counted.numel()};
+  if (x.rank() > counted.rank()) flat.push_back(x.dim(-1));
+  return take(x.reshape(flat), places);
+}
+/// Makes loss() of prediction and batch.y that of the elements that count: labels of the others are ignored; numbers
+/// are alike, so that their distance is 0. Returns what the rows count for then.
+double count_once(Batch& batch, Tensor& prediction, const Tensor& counted) {
+  const auto rows = static_cast<double>(batch.rows());
+  if (batch.y.dtype() == DType::i64) {
+    batch.y = masked_fill(batch.y, eq(counted, 0), static_cast<double>(CrossEntropyOptions{}.ignore_index));
+    return rows;
+  }
+  Shape shape = counted.shape();
+  if (batch.y.rank() > shape.rank()) shape.push_back(1);
+  const Mask others = eq(counted, 0).reshape(shape);
+  prediction = masked_fill(prediction, others, 0), batch.y = masked_fill(batch.y, others, 0);
+  return rows * sum(counted.to(DType::f64)).item() / static_cast<double>(counted.numel());
+}
 
 /// Labels that are no class are negative, or the loss ignores them.
 void check_ignored(const std::vector<Index>& labels, const Loss& loss, const DatasetSource& data) {
@@ -106,7 +134,8 @@ Evaluation evaluate(Module& model, const Dataset& data, World& world, const Eval
   const Index classes = data->classes();
   const Chain chain(model);
   const TextSource* text = text_of(data);
-  const Loss chosen = options.loss || classes == 0 ? options.loss : usual_loss(text != nullptr);
+  const bool overlaps = has_counted(data);
+  const Loss chosen = options.loss || classes == 0 ? options.loss : usual_loss(text != nullptr || overlaps);
   const FusedHead fused(chain, chosen, !text || !options.metrics.empty());
   LossSum loss(chosen, loader.options().shard.size, world);
   std::vector<Metric> metrics = options.metrics;
@@ -117,14 +146,30 @@ Evaluation evaluate(Module& model, const Dataset& data, World& world, const Eval
     const bool runs = batch.rows() > 0 || options.shard;
     if (fused.head) {
       const auto of_head = [&](const Tensor& x, const Tensor& y) { return fused(x, y, *chosen.cross_entropy()); };
-      loss.add(batch, of_head, batch.x);
+      loss.add(batch, of_head, batch.x, static_cast<double>(batch.rows()));
       counts.samples += batch.rows();
       continue;
     }
-    const Tensor prediction = runs ? model(batch.x) : Tensor();
-    loss.add(batch, {}, prediction);
-    if (!runs) continue;
-    counts.samples += batch.rows(), counts.counts.resize(3);
+    Tensor prediction = runs ? model(batch.x) : Tensor();
+    if (const Tensor counted = overlaps && batch.rows() > 0 ? field_of(batch.y, counted_field) : Tensor()) {
+      const Tensor y = batch.y, all = prediction;
+      // A program's own loss of labels sees them all.
+      const bool once = y.dtype() != DType::i64 || !options.loss;
+      const double rows = once ? count_once(batch, prediction, counted) : static_cast<double>(batch.rows());
+      loss.add(batch, {}, prediction, rows);
+      std::vector<Index> places;
+      const std::vector<double> weights = counted.to_vector();
+      for (std::size_t i = 0; i < weights.size(); ++i)
+        if (weights[i] != 0) places.push_back(static_cast<Index>(i));
+      const Tensor here = Tensor::from(places).to(all.device());
+      counts.samples += batch.rows();
+      prediction = counted_of(all, counted, here), batch.y = counted_of(y, counted, here);
+    } else {
+      loss.add(batch, {}, prediction, static_cast<double>(batch.rows()));
+      if (!runs) continue;
+      counts.samples += batch.rows();
+    }
+    counts.counts.resize(3);
     if (!text && scores_classes(prediction, batch.y, classes)) {
       counts.counts[0] += count_correct(prediction, batch.y);
       counts.counts[1] += count_in_top(prediction, batch.y, 5);

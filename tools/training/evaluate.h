@@ -54,7 +54,9 @@ struct EvaluateOptions {
 /// Whether a prediction [..., at least `classes`] scores classes that the target's labels, i64 [...], name.
 bool scores_classes(const Tensor& prediction, const Tensor& target, Index classes);
 /// Runs a model over the data set. A collective call; every rank returns the numbers of all: counts and metrics are the
-/// same bits on any number of ranks that predict the same. Throws Error where samples were left out or counted twice.
+/// same bits on any number of ranks that predict the same. Of samples that overlap, y has a field "counted" of its
+/// shape, but for channels: elements at which it is 0 count for nothing, but in a loss of labels that is given. Throws
+/// Error where samples were left out or counted twice.
 Evaluation evaluate(Module& model, const Dataset&, World&, const EvaluateOptions& = {});
 
 }  // namespace trireme

@@ -5,6 +5,7 @@
 #include "kernels/core/thread.h"
 #include "parallel/comm/call.h"
 #include "tools/training/auto_strategy.h"
+#include "tools/training/data_record.h"
 #include "tools/training/dtype_dataset.h"
 #include "tools/training/from_options.h"
 #include "tools/training/saver.h"
@@ -45,10 +46,12 @@ TrainerOptions validated(TrainerOptions options, const TrainerInput& given, Worl
 
 PreparedInput prepared_input(TrainerInput given, const TrainerOptions& options) {
   std::string text = input_text(given);
-  std::packaged_task<Dataset()> open([&] { return given.test ? given.test : make_dataset(options, "test"); });
+  const bool characters = options.run.resume == "yes" && options.data.tokenizer == "chars";
+  const TrainerOptions from = characters ? with_kept_tokenizer(options, options.run.dir) : options;
+  std::packaged_task<Dataset()> open([&] { return given.test ? given.test : make_dataset(from, "test"); });
   std::future<Dataset> test = open.get_future();
   const auto thread = start_thread<std::jthread>("data", std::ref(open));
-  if (!given.train) given.train = make_dataset(options, "train");
+  if (!given.train) given.train = make_dataset(from, "train");
   given.test = in_dtype(test.get(), make_dtype(options));
   given.train = in_dtype(given.train, make_dtype(options));
   if (takes_volumes(options)) {

@@ -10,6 +10,7 @@
 #include "framework/io/json.h"
 #include "parallel/comm/world/compare.h"
 #include "tools/training/cluster_file.h"
+#include "tools/training/data_record.h"
 #include "tools/training/from_options.h"
 #include "tools/training/run_dir.h"
 
@@ -161,6 +162,18 @@ void broadcast(ResumePoint& point, World& world) {
        p.labels, p.counted, p.loss, p.ended, p.loss_scale, p.good_steps);
 }
 
+std::vector<std::string> changed_data(const TrainerOptions& options, const std::string& record,
+                                      const DatasetSource& train, World& world) {
+  std::vector<std::string> mine;
+  if (world.main()) {
+    mine = data_changes(options.run.dir, record);
+    if (std::string change = class_change(options.run.dir, train); !change.empty())
+      mine.insert(mine.begin(), std::move(change));
+  }
+  const Json all = parse_json(broadcast_text(world.comm(), json_text(mine, NotUtf8::replaced), 0));
+  return all.get<std::vector<std::string>>();
+}
+
 std::string norm_rows(const Step& step, const Strategy& strategy) {
   if (step.batch_norm().empty()) return "";
   const int ranks = step.shard().size, microbatches = step.shard().microbatches;
@@ -175,7 +188,7 @@ std::string norm_rows(const Step& step, const Strategy& strategy) {
 }
 
 std::vector<std::string> resume_notes(const TrainerOptions& options, ResumePoint& point, const std::string& norm_rows,
-                                      const std::string& program) {
+                                      const std::string& program, const std::vector<std::string>& data) {
   const auto lines = [](std::istringstream text) {
     std::vector<std::string> all;
     for (std::string line; std::getline(text, line);)
@@ -195,6 +208,10 @@ std::vector<std::string> resume_notes(const TrainerOptions& options, ResumePoint
     check(options.run.override, "resume", "{}; add --override to change it", change);
     point.changes.push_back(change);
   }
+  check(data.empty() || options.run.override, ErrorKind::data, "resume",
+        "{}; bring back the data of the run, or add --override to go on with these", fmt::join(data, "; "));
+  point.changes.insert(point.changes.end(), data.begin(), data.end());
+  point.reordered = point.reordered || (!data.empty() && point.progress.in_epoch());
   std::vector<std::string> notes = point.notes;
   for (const std::string& change : point.changes) notes.push_back("override  " + change);
   const Progress& at = point.progress;

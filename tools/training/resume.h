@@ -66,11 +66,14 @@ std::optional<ResumePoint> agree_on_resume(TrainerOptions&, World&, std::optiona
 void broadcast(ResumePoint&, World&);
 /// TrainState::norm_rows of a step under the strategy: alike where batch norms see the same rows, whoever has them.
 std::string norm_rows(const Step&, const Strategy&);
-/// Adds to the changes that the batch norms see other rows now than in the run (norm_rows), and that the program gave
-/// its Trainer something else (TrainState::program; metrics may change). Returns what to tell:
-/// notes, changes, and sums that are missing. Throws Error for other rows without run.override.
+/// How the data differ from the run's: in a class, or from data_file, by data_record() of rank 0. A collective call.
+std::vector<std::string> changed_data(const TrainerOptions&, const std::string& record, const DatasetSource& train,
+                                      World&);
+/// Adds to the changes that the batch norms see other rows now than in the run (norm_rows), that the program gave its
+/// Trainer something else (TrainState::program; metrics may change), and what has changed in the data. Returns what to
+/// tell: notes, changes, and sums that are missing. Throws Error for any of them without run.override.
 std::vector<std::string> resume_notes(const TrainerOptions&, ResumePoint&, const std::string& norm_rows,
-                                      const std::string& program);
+                                      const std::string& program, const std::vector<std::string>& data);
 /// Loads the checkpoint into the step's model and optimizer, on all ranks. Returns this rank's own state. A collective
 /// call.
 std::map<std::string, Tensor> restore(Step&, const ResumePoint&);

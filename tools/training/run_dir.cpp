@@ -14,6 +14,7 @@
 #include "framework/io/file.h"
 #include "framework/io/json.h"
 #include "kernels/core/error.h"
+#include "tools/training/data_record.h"
 
 namespace trireme {
 namespace fs = std::filesystem;
@@ -179,11 +180,11 @@ void RunDir::write_classes(const std::vector<std::string>& names) {
   if (!text.empty()) replace_file(path_ + "/" + class_file, text);
 }
 
-void RunDir::keep_algorithms(const std::string& table) {
-  const std::string path = path_ + "/" + algorithms_file;
-  if (!table.empty() && (!fs::exists(path) || read_text(path, std::size_t{1} << 20) != table))
-    replace_file(path, table);
+static void keep(const std::string& path, const std::string& text) {
+  if (!text.empty() && (!fs::exists(path) || read_text(path, std::size_t{1} << 20) != text)) replace_file(path, text);
 }
+void RunDir::keep_algorithms(const std::string& table) { keep(path_ + "/" + algorithms_file, table); }
+void RunDir::keep_data(const std::string& record) { keep(path_ + "/" + data_file, record); }
 
 void RunDir::remove_result() { fs::remove(path_ + "/" + result_file); }
 

@@ -58,6 +58,8 @@ class RunDir {
   void keep_settings(const std::string& config, std::optional<std::int64_t> overridden);
   /// Writes class_file; nothing for no names.
   void write_classes(const std::vector<std::string>& names);
+  /// Writes data_file (tools/training/data_record.h), unless it says the same.
+  void keep_data(const std::string& record);
   /// Writes algorithms_file, unless it says the same; nothing for an empty table.
   void keep_algorithms(const std::string& table);
   /// Drops the lines of steps after `step` (they will be written again), and a last line cut short.

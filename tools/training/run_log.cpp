@@ -59,9 +59,19 @@ void RunLog::open_run(const Dataset& train, const std::vector<Metric>& metrics) 
   dir_.emplace(options_.run.dir, options_.model, kept_settings(options_), options_.run.resume == "yes",
                clock_.simulated() != nullptr, std::move(columns), options_.checkpoint.best);
   if (options_.run.resume == "yes") return;
-  dir_->write_classes(train->class_names());
-  if (text && text->tokenizer()) save_tokenizer(text->tokenizer(), dir_->path() + "/" + tokenizer_file);
+  write_labels(train);
   keep_settings({});
+}
+
+void RunLog::write_labels(const Dataset& train) {
+  dir_->write_classes(train->class_names());
+  const TextSource* text = text_of(train);
+  if (text && text->tokenizer()) save_tokenizer(text->tokenizer(), dir_->path() + "/" + tokenizer_file);
+}
+
+void RunLog::keep_data(const Dataset& train, const std::string& record, bool overridden) {
+  if (overridden) write_labels(train);
+  dir_->keep_data(record);
 }
 
 std::string RunLog::agreed_directory(World& world) const {

@@ -48,8 +48,11 @@ class RunLog {
   void show_inputs(const Batch&, const DatasetSource& train, std::int64_t step);
   /// Before a checkpoint: the directory, its settings (RunDir::keep_settings) and cluster are what they should be.
   void keep_settings(std::optional<std::int64_t> overridden);
+  /// Likewise what the data are: record, and in a run that goes on with other ones their classes and tokenizer.
+  void keep_data(const Dataset& train, const std::string& record, bool overridden);
 
  private:
+  void write_labels(const Dataset& train);
   /// Of all that is left to train, at the epoch's speed; evaluations not counted: "1:02:03".
   std::string time_left(const EpochMetrics&, const StepMetrics&, Index batches) const;
   /// Makes the run directory anew where it was removed, and says so.

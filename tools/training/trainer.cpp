@@ -17,6 +17,7 @@
 #include "parallel/runtime/reducer.h"
 #include "tools/training/algorithms.h"
 #include "tools/training/banner.h"
+#include "tools/training/data_record.h"
 #include "tools/training/from_options.h"
 #include "tools/training/inject_fault.h"
 #include "tools/training/prediction.h"
@@ -67,6 +68,7 @@ struct Trainer::Impl {
       input.model = make_model(options, options_for(*input.train), device);
     else
       move_to(input.model, options, device);
+    if (world.main()) data = data_record(input.train, input.test);
     log.open_run(input.train, input.metrics);
     if (log.writes()) log.dir().keep_algorithms(algorithms.table);
     const Tensor example = make_example(options, input, world.size(), device);
@@ -226,7 +228,9 @@ struct Trainer::Impl {
 
   void resume() {
     if (!algorithms.note.empty()) found->notes.push_back(algorithms.note);
-    for (const std::string& note : resume_notes(options, *found, rows_of_norms, input.program)) log.console().log(note);
+    for (const std::string& note :
+         resume_notes(options, *found, rows_of_norms, input.program, changed_data(options, data, *input.train, world)))
+      log.console().log(note);
     if (!found->changes.empty()) overridden = found->progress.step;
     at = found->progress, saved = found->path, at.ended = at.ended && !options.run.override;
     const std::map<std::string, Tensor> own = restore(*step, *found);
@@ -371,7 +375,10 @@ struct Trainer::Impl {
       at.loss_scale = step->loss_scale().scale, at.good_steps = step->loss_scale().good_steps;
     }
     store(at, state);
-    if (log.writes()) log.keep_settings(overridden), log.dir().keep_algorithms(algorithms.table);
+    if (log.writes()) {
+      log.keep_settings(overridden), log.dir().keep_algorithms(algorithms.table);
+      log.keep_data(input.train, data, overridden.has_value());
+    }
     std::map<std::string, Tensor> own;
     if (clock.simulated()) {
       own = to_tensors(pause.before());
@@ -410,7 +417,7 @@ struct Trainer::Impl {
   int injected = 0;               // options.run.fault: how often
   const char* entered = nullptr;  // phase
   Rollbacks rollbacks{options.run.spike};
-  std::string saved, rows_of_norms;
+  std::string saved, rows_of_norms, data;  // data: data_record() of rank 0
   std::vector<std::string> redrawn;        // tensors that options.weights does not fit
   std::optional<std::int64_t> overridden;  // from this step on the run has other settings
   EpochMetrics ended;                      // of the last whole epoch

@@ -121,7 +121,7 @@ std::vector<Option> option_table(TrainerOptions& c) {
       {"data.missing", &c.data.missing, "phantoms: degrees of 180 that were not measured", 0, 179},
       {"data.noise", &c.data.noise, "phantoms: standard deviation of the noise; grey values are 0 to 1.1", 0},
       {"data.mean", &c.data.mean, "volumes: a model sees (voxel - mean) / std"},
-      {"data.std", &c.data.std, "volumes: 0: the largest value of the files' integers, 1 for floats"},
+      {"data.std", &c.data.std, "volumes: 0: the largest value of integers of 8 and 16 bits, 1 for floats"},
       {"data.batch", &c.data.batch, "samples per optimizer step, over all ranks together", 1, many, "", "batch"},
       {"data.eval_batch", &c.data.eval_batch, "samples per evaluation batch, over all ranks together", 1, many},
       {"data.workers", &c.data.workers, "threads per rank that read ahead", 0, 1024},
