@@ -129,6 +129,7 @@ std::string settings_text(const Mesh& mesh, const Strategy& strategy, const Loss
   add("partition", o.partition);
   add("example", o.example ? "given" : "none");
   return text;
+  add("batch", o.batch);
 }
 
 std::string model_text(Module model) {

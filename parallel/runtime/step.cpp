@@ -40,8 +40,7 @@ struct Step::Impl {
     audit.on_call(phases::set_up, [&] { consolidator.run(phases::set_up); });
     optimizer.keep(executor.updated());
     if (options.example && mesh.world().size() > 1) declare_comms();  // one rank sends nothing
-    if (options.cuda_graphs && StepGraph::serves(plan))
-      graph.emplace(plan.parts.front().device, parameters);
+    if (options.cuda_graphs && StepGraph::serves(plan)) graph.emplace(plan.parts.front().device, parameters);
   }
 
   /// Messages of steps in flight would meet another Step on these ranks.
@@ -70,7 +69,8 @@ struct Step::Impl {
   bool serves() const { return plan.programs[static_cast<std::size_t>(program())].serves(); }
 
   void declare_comms() {
-    const auto parts = audit.dry(ranks.surroundings(), options.example, {}).parts;
+    const Tensor x = microbatch_example(plan, strategy, options);
+    const auto parts = audit.dry(ranks.surroundings(), x, {}).parts;
     for (std::size_t p = 0; p < parts.size(); ++p)
       plan.parts[p].comms = parts[p].comms, plan.parts[p].outputs = parts[p].outputs;
   }

@@ -56,6 +56,9 @@ struct StepOptions {
   /// Flags that a rank may raise() between steps ("stop", "save"): those of all ranks are put together before updates,
   /// every so many steps, and with the look at gradients where that comes as often, for no message of their own. Where
   /// ranks serve others (Program::serves) nobody is told, and raise() throws.
+  /// Rows of a global batch. Above 0, costs in virtual time and PartInfo::comms are those of a micro-batch of it on a
+  /// rank that trains; rows of the example are repeated or left out. 0: the example has the rows of a micro-batch.
+  Index batch = 0;
   std::vector<std::string> flags = {};
   int flags_every = 1;
   /// What Step::outputs() has of each micro-batch whose loss this rank computes: a function of its prediction and

@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 
+#include "framework/tensor/fields.h"
 #include "parallel/comm/virtual_clock.h"
 #include "parallel/model/part_costs.h"
 #include "parallel/plan/action_kind.h"
@@ -109,6 +110,27 @@ std::vector<std::string> tensor_parallel_axes(const StepOptions& options, const 
   return axes;
 }
 
+Tensor microbatch_example(const Plan& plan, const Strategy& strategy, const StepOptions& o) {
+  if (!o.example || o.batch == 0) return o.example;
+  const auto trains = std::ranges::find(plan.programs, false, &Program::serves);
+  check(trains != plan.programs.end(), "step", "messages start all of the plan's programs: one must train");
+  const int shares =
+      plan.tickets.shares > 0 ? plan.tickets.shares : plan.size(*trains, batch_axis(plan, strategy.split));
+  const Index all = static_cast<Index>(shares) * plan.microbatches;
+  const Index rows = std::max<Index>(1, (o.batch + all - 1) / all), given = o.example.dim(0);
+  if (rows == given) return o.example;
+  return map_fields(o.example, [&](const Tensor& t) {
+    Shape shape = t.shape();
+    shape[0] = rows;
+    const Tensor x = Tensor::empty(shape, t.dtype(), t.device());
+    for (Index row = 0; row < rows; row += given) {
+      const Index count = std::min(given, rows - row);
+      x.rows(row, row + count).copy_from(t.rows(0, count));
+    }
+    return x;
+  });
+}
+
 Plan with_agreements(const Plan& plan, const Strategy& strategy, const StepOptions& o, const Optimizer& optimizer,
                      const Loss& loss) {
   if (is_asynchronous(plan)) refuse_with_asynchronous(strategy, o);
@@ -132,8 +154,9 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, const Loss& loss, O
   if (o.example && (mesh.world().clock() || (strategy.wants_costs && o.partition.empty()))) {
     Plan plan = serial(parts, parameters.size(), buffers, mesh.axes());
     plan.epoch_steps = o.epoch_steps, plan.tickets.wanted = o.tickets;
-    (void)strategy(std::move(plan));  // refuses before anything runs
-    measure(parts, chain, parameters, o.example, strategy.split.any() || !o.layer_axes.empty(), mesh.world());
+    const Plan rough = strategy(std::move(plan));  // refuses before anything runs
+    const Tensor x = mesh.world().clock() ? microbatch_example(rough, strategy, o) : o.example;
+    measure(parts, chain, parameters, x, strategy.split.any() || !o.layer_axes.empty(), mesh.world());
   }
   Plan plan = serial(std::move(parts), parameters.size(), buffers, mesh.axes());
   plan.partition = o.partition, plan.epoch_steps = o.epoch_steps, plan.tickets.wanted = o.tickets;

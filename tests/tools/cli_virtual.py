@@ -4,7 +4,9 @@ TRIREME_TEST_ALL in the environment: 64 workers on MNIST, too.
 """
 import hashlib
 import json
+import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -93,6 +95,34 @@ class Virtual(Case):
         self.train("real", *self.words)
         head = (self.dir / "real/run/metrics.csv").read_text()
         self.assertNotIn("simulated", head + said.stdout[:0] + (self.dir / "real/run/metrics.jsonl").read_text())
+
+    def test_times_are_those_that_simulate_tells(self):
+        """Of the rows that a rank has in a micro-batch, whatever the strategy; links take next to nothing. Asynchronous pipelines by the steps between two
+        lengths: a run also ends what is in flight behind its last step."""
+        free = "flops = 1e9\n[[nodes]]\ncount = 8\ndevices = 1\n[links.between]\nlatency = 0\nbandwidth = 1e12\n"
+        cases = [("lenet5", "data=1", "serial"), ("lenet5", "data=2", "accumulate(micro=4) | data_parallel"), ("mlp", "tensor=2", "tensor"), ("lenet5", "h=2", "spatial"),
+                 ("lenet5", "data=4", "one_weird_trick"), ("mlp", "data=4", "gossip(graph=ring)"), ("mlp", "data=4", "zero(1)"), ("lenet5", "data=6", "parameter_server(servers=2)"),
+                 ("lenet5", "data=2,pipe=2", "pipeline(micro=4) | data_parallel"), ("lenet5", "pipe=2", "pipeline(micro=4, schedule=interleaved, chunks=2)"),
+                 ("lenet5", "pipe=3", "pipeline(schedule=pipedream)"), ("lenet5", "pipe=2", "pipeline(schedule=2bw, micro=4)")]
+        cases += [("lenet5", "pipe=2", f"pipeline(micro={micro}, schedule={schedule})") for schedule, micro in (("gpipe", 1), ("1f1b", 8), ("zb-h1", 4))]
+        for number, (model, mesh, strategy) in enumerate(cases):
+            with self.subTest(model=model, mesh=mesh, strategy=strategy):
+                lengths = (12, 6) if "pipedream" in strategy or "2bw" in strategy else (6,)
+                found = [self.simulated_and_predicted(f"run{number}_{steps}", free, steps, model, mesh, strategy) for steps in lengths]
+                virtual, predicted = (times[0] - sum(times[1:]) for times in zip(*found))
+                self.assertAlmostEqual(virtual, predicted, delta=3e-3 * predicted)
+
+    def simulated_and_predicted(self, name, cluster, steps, model, mesh, strategy):
+        """Seconds of so many steps of 32 rows, in virtual time and by simulate."""
+        (self.dir / name).mkdir()
+        (self.dir / name / "free.toml").write_text(cluster)
+        settings = [model, "--data", "synthetic", "--batch", 32, "--optim.name", "sgd", "--cluster", "free.toml", "--mesh", mesh, "--strategy", strategy, "--parallel.threads", 1]
+        ranks = math.prod(int(axis.split("=")[1]) for axis in mesh.split(","))
+        self.train(name, *settings, "--data.synthetic_size", 32 * steps, "--epochs", 1, "--virtual", ranks)
+        got = subprocess.run([trireme, "simulate", *map(str, settings), "--cost", "counted", "--steps", str(steps)], capture_output=True, text=True, cwd=self.dir / name)
+        self.assertEqual(got.returncode, 0, got.stderr)
+        number, unit = re.search(rf"{steps} steps of 32 samples on \d+ ranks take ([\d.]+) (\w+)", got.stdout).groups()
+        return self.lines(name)[-1]["simulated_seconds"], float(number) * {"us": 1e-6, "ms": 1e-3, "s": 1}[unit]
 
     def test_a_cluster_changes_times_alone(self):
         self.train("fast", *self.words, "--virtual", 4)

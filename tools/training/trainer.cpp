@@ -85,6 +85,7 @@ struct Trainer::Impl {
             .epoch_steps = loader.batches(),
             .partition = found ? found->partition : "",
             .example = example,
+            .batch = options.data.batch,
             .flags = stop.flags(),
             .flags_every = between_flags,
             .keep_outputs = text_of(input.train) ? metrics.keep_nothing() : metrics.keep(input.train->classes()),
