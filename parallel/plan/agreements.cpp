@@ -75,13 +75,13 @@ class ProgramAgreements {
     const int looks = options_.finite_every, tells = plan_.flags.empty() ? 0 : options_.flags_every;
     const bool together = looks > 0 && tells >= looks;
     const std::string flags = fmt::format("{}", fmt::join(plan_.flags, "+"));
-    const auto add = [&](const std::string& field, const char* phase, int every) {
+    const auto add = [&](const std::string& field, const char* phase, int every, int offset) {
       const std::int64_t apart = period(), times = (every + apart - 1) / apart * apart;
-      const int at = add_phase(program_, phase, {.every = times, .offset = apart > 1 ? times - 1 : 0});
+      const int at = add_phase(program_, phase, {.every = times, .offset = apart > 1 ? times - 1 : offset});
       before_update(field, all_axes(plan_)).phase = at;
     };
-    if (looks > 0) add(together ? "finite+" + flags : "finite", "check gradients", looks);
-    if (tells > 0 && !together) add(flags, "tell flags", tells);
+    if (looks > 0) add(together ? "finite+" + flags : "finite", "check gradients", looks, options_.finite_offset);
+    if (tells > 0 && !together) add(flags, "tell flags", tells, 0);
   }
   void sum_loss() {
     if (plan_.size(program_, options_.batch_axis) == 1) return;
@@ -135,6 +135,9 @@ Plan with_agreements(Plan plan, const AgreementOptions& options) {
   for (const std::string& flag : options.flags)
     check(!taken.contains(flag) && flag.find('+') == flag.npos, "plan",
           "a flag cannot be called '{}': neither that of another number, nor empty or with a +", flag);
+  check(options.finite_offset >= 0 && options.finite_offset < std::max(1, options.finite_every), "plan",
+        "gradients are looked at every {} steps, first after {}: it must be 0 or more, and below that",
+        options.finite_every, options.finite_offset);
   check(options.flags_every > 0, "plan", "flags that are told every {} steps: at least 1", options.flags_every);
   const bool served = std::ranges::any_of(plan.programs, &Program::serves);  // then no worker updates
   check(!served || !options.norm, "plan",
@@ -143,8 +146,8 @@ Plan with_agreements(Plan plan, const AgreementOptions& options) {
         "stages update at different times, so the norm of all gradients is never known: leave clip_norm and LARS out, "
         "or take a schedule that ends with its step (1f1b)");
   AgreementOptions of_program = options;
-  if (is_asynchronous(plan)) of_program.finite_every = 0;             // the same: the loss tells
-  of_program.batch_axis = plan.synchronous_axes(options.batch_axis);  // a worker's loss is its own
+  if (is_asynchronous(plan)) of_program.finite_every = 0;                              // the same: the loss tells
+  of_program.batch_axis = plan.synchronous_axes(options.batch_axis);                   // a worker's loss is its own
   if (meets_by_messages(plan)) of_program.finite_every = 0, of_program.flags.clear();  // the loss tells its own rank
   plan.flags = of_program.flags;
   for (Program& program : plan.programs) {

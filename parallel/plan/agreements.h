@@ -10,6 +10,7 @@ struct AgreementOptions {
   std::string batch_axis = "data";  ///< mesh axis whose ranks have different rows of the batch; joined by +, or empty
   /// Steps from one look at all gradients, for numbers that are not finite, to the next; 0: none.
   int finite_every = 0;
+  int finite_offset = 0;                ///< steps before the first look, below finite_every
   std::vector<std::string> flags = {};  ///< that ranks may raise between steps (Plan::flags)
   /// Steps from one agreement on these to the next; they go with the look at gradients where that comes as often.
   int flags_every = 1;

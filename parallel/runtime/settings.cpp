@@ -122,14 +122,15 @@ std::string settings_text(const Mesh& mesh, const Strategy& strategy, const Loss
   add("seed", o.seed);
   add("check_finite", o.check_finite);
   add("finite_every", o.finite_every);
+  add("finite_offset", o.finite_offset);
   add("loss_scale", o.loss_scale);
   add("refuse_unsound", o.refuse_unsound);
   add("layer_axes", fmt::format("{}", fmt::join(o.layer_axes, ", ")));
   add("flags", fmt::format("[{}] every {} steps", fmt::join(o.flags, ", "), o.flags_every));
   add("partition", o.partition);
   add("example", o.example ? "given" : "none");
-  return text;
   add("batch", o.batch);
+  return text;
 }
 
 std::string model_text(Module model) {

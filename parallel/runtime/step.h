@@ -29,6 +29,9 @@ struct StepOptions {
   /// output that is not; parameters are left as they were.
   bool check_finite = true;
   int finite_every = 64;  ///< at least 1; ReLU may turn NaN into 0, so that weights go bad behind a finite loss
+  /// Steps before the first look at gradients, 0 to finite_every - 1: with 10 and 9 it is at steps 10, 20, ..., counted
+  /// from 1. Where workers meet now and then it is at their meetings.
+  int finite_offset = 0;
   /// > 0: what loss scaling starts with, for f16 (parallel/runtime/loss_scale.h). A step whose gradients overflow
   /// counts, and changes no weight.
   double loss_scale = 0;
@@ -53,12 +56,12 @@ struct StepOptions {
   /// gets what rank 0 measures; without, all parts count alike. With it the plan also says what the parts' own layers
   /// send (PartInfo::comms), on this rank.
   Tensor example = {};
-  /// Flags that a rank may raise() between steps ("stop", "save"): those of all ranks are put together before updates,
-  /// every so many steps, and with the look at gradients where that comes as often, for no message of their own. Where
-  /// ranks serve others (Program::serves) nobody is told, and raise() throws.
   /// Rows of a global batch. Above 0, costs in virtual time and PartInfo::comms are those of a micro-batch of it on a
   /// rank that trains; rows of the example are repeated or left out. 0: the example has the rows of a micro-batch.
   Index batch = 0;
+  /// Flags that a rank may raise() between steps ("stop", "save"): those of all ranks are put together before updates,
+  /// every so many steps, and with the look at gradients where that comes as often, for no message of their own. Where
+  /// ranks serve others (Program::serves) nobody is told, and raise() throws.
   std::vector<std::string> flags = {};
   int flags_every = 1;
   /// What Step::outputs() has of each micro-batch whose loss this rank computes: a function of its prediction and

@@ -138,6 +138,7 @@ Plan with_agreements(const Plan& plan, const Strategy& strategy, const StepOptio
                                                     .finite_every = o.loss_scale > 0 ? 1
                                                                     : o.check_finite ? o.finite_every
                                                                                      : 0,
+                                                    .finite_offset = o.loss_scale > 0 ? 0 : o.finite_offset,
                                                     .flags = o.flags,
                                                     .flags_every = o.flags_every,
                                                     .norm = optimizer.wants_norm(),

@@ -326,6 +326,51 @@ class Monitor(cli.Case):
             self.assertEqual([m["key"] for m in ml].count("eval_accuracy"), 2)
 
 
+    def test_the_norm_of_a_gradient_is_the_step_s_own(self):
+        """Where gradients are clipped each step's norm is known; a bound that none reaches leaves the weights as they are."""
+        settings = ["lenet5", "--data", "synthetic", "--data.synthetic_size", 328, "--data.batch", 8, "--epochs", 1, "--optim.name", "sgd", "--optim.lr", 0.05, *unmeasured]
+
+        def norms(name):
+            lines = [json.loads(line) for line in (self.dir / name / "metrics.jsonl").read_text().splitlines()]
+            return {line["step"]: line["grad_norm"] for line in lines if line["kind"] == "train"}
+
+        def train(name, *more):
+            got = run("train", *more, "--run.dir", self.dir / name)
+            self.assertEqual(got.returncode, 0, got.stderr)
+        train("known", *settings, "--optim.clip_norm", 1e9)
+        self.assertEqual(sorted(norms("known")), [20, 40])
+        train("plain", *settings)
+        self.assertEqual(norms("plain"), norms("known"))
+        train("cut", *settings, "--run.max_steps", 19)
+        train("cut", "--resume", "--run.max_steps", 0)
+        self.assertEqual(norms("cut"), norms("known"))
+        train("ranks", *settings, "--ranks", 2)
+        for step, norm in norms("ranks").items():
+            self.assertAlmostEqual(norm, norms("known")[step], delta=1e-4 * norm)
+
+    def test_mllog_has_each_mark_once(self):
+        settings = ["lenet5", "--data", "synthetic", "--data.synthetic_size", 96, "--data.batch", 8, "--epochs", 3, "--optim.warmup_steps", 6, "--optim.name", "sgd", "--optim.schedule", "linear",
+                    "--run.mllog", *unmeasured]
+
+        def marks(*more):
+            got = run("train", *more, "--run.dir", self.dir / "run")
+            self.assertEqual(got.returncode, 0, got.stderr)
+            return [json.loads(line.removeprefix(":::MLLOG ")) for line in (self.dir / "run/mllog.txt").read_text().splitlines()]
+
+        def ends(lines):
+            return [line["metadata"]["status"] for line in lines if line["key"] == "run_stop"]
+        first = marks(*settings, "--run.max_steps", 17)
+        self.assertEqual(ends(first), ["aborted"])
+        self.assertEqual({line["value"] for line in first if "warmup_epochs" in line["key"]}, {0.5})
+        self.assertEqual([line["value"] for line in first if "decay_steps" in line["key"]], [30])
+        for again in range(2):   # a run that is whole stays so
+            last = marks("--resume", "--run.max_steps", 0)
+            self.assertEqual(ends(last), ["success"])
+            self.assertEqual(last[-1]["key"], "run_stop")
+            for key in "epoch_start", "epoch_stop", "eval_start", "eval_stop", "eval_accuracy":
+                self.assertEqual([line["metadata"]["epoch_num"] for line in last if line["key"] == key], [1, 2, 3], key)
+            self.assertEqual([line["key"] for line in last].count("run_start"), 1)
+
     def test_report(self):
         """Pages of one run and of three, self-contained and well-formed, whatever the names and the damage."""
         names = ["plain", "<b>&amp;'", "stopped"]

@@ -317,7 +317,7 @@ int steps_between_flags(Module& model, const Tensor& example) {
   Index weights = 0;
   model.visit(StateVisitor([&](const NamedState& state) { weights += state.tensor->numel(); }));
   const double least = 6.0 * static_cast<double>(weights * example.dim(0) + 100 * example.numel());
-  return least < 2e8 ? 8 : 1;  // floating-point operations, of models whose weights are used once a row or more
+  return least < 2e8 ? 10 : 1;  // floating-point operations, of models whose weights are used once a row or more
 }
 
 int finite_every(const TrainerOptions& c, int between_flags) {

@@ -44,7 +44,8 @@ void move_to(Module&, const TrainerOptions&, Device);
 /// How this rank reads the training set.
 LoaderOptions loader_options(const TrainerOptions&, RankShare, Device);
 /// Ranks that tell each other something wait for each other. Where a step is short that costs up to a tenth of it, and
-/// 8 steps pass soon; a long one does it each time. Alike on all ranks, whose rows have the shape of the example.
+/// 10 steps pass soon, and gradients are looked at in all steps that are recorded (record_every); a long one does it
+/// each time. Alike on all ranks, whose rows have the shape of the example.
 int steps_between_flags(Module&, const Tensor& example);
 /// StepOptions::finite_every: run.finite_steps, or each step of a run that rolls back.
 int finite_every(const TrainerOptions&, int steps_between_flags);

@@ -18,7 +18,7 @@
 namespace trireme {
 namespace {
 
-constexpr std::int64_t record_every = 20;  // steps
+constexpr const char* ml_file = "mllog.txt";
 
 /// A sample as the model sees it, as pixels again.
 Tensor pixels_of(const Tensor& sample, const PixelScale& scale) {

@@ -8,6 +8,16 @@
 namespace trireme {
 
 /// Of an epoch so far; the speed is that of the part trained by this process, in virtual time of the whole.
+/// Whether smaller values of this key of metrics.jsonl are the better ones: of losses, errors, times and memory.
+inline bool smaller_is_better(std::string_view key) {
+  for (const std::string_view end : {"_loss", "_perplexity", "_bits_per_byte", "_mae", "_mse", "_rmse"})
+    if (key.ends_with(end)) return true;
+  return key.starts_with("step_ms") || key == "memory_mb" || key == "wait_share";
+}
+
+/// metrics.jsonl gets a record each time that this many steps are done.
+inline constexpr std::int64_t record_every = 20;
+
 struct EpochMetrics {
   std::int64_t epoch = 0, step = 0;  ///< from 1; optimizer steps in all
   double loss = 0,                   ///< mean over the samples, of the weights as they were
@@ -21,7 +31,7 @@ struct EpochMetrics {
 /// Of an optimizer step.
 struct StepMetrics {
   double loss = 0, lr = 0;           ///< of the global batch, or of this rank's worker (Step::trains_apart())
-  double grad_norm = NAN;            ///< Step::grad_norm() of the newest step that has one
+  double grad_norm = NAN;            ///< of this step's gradient before clipping; NaN: it is not known
   std::int64_t step = 0, batch = 0;  ///< optimizer steps in all, batches of this epoch, this one included
   std::int64_t epoch = 0;            ///< from 1
 };

@@ -52,8 +52,7 @@ TrainMetrics::StepReport TrainMetrics::run(Step& step, const Batch& batch) {
       .apart = step.trains_apart(),
       .metrics = {.lr = step.optimizer().rate(), .step = at_.step, .batch = at_.batch, .epoch = at_.epoch + 1}};
   report.loss = HostCopy(step(batch.x, batch.y));
-  if (const double norm = step.grad_norm(); !std::isnan(norm)) norm_ = norm;
-  report.metrics.grad_norm = norm_;
+  report.metrics.grad_norm = step.grad_norm();
   const Tensor kept = step.outputs();
   if (!kept) return report;
   report.predicted_rows = kept.dim(0);

@@ -79,7 +79,6 @@ class TrainMetrics {
   Nanoseconds start_ = 0, waited_ = 0;
   std::vector<float> steps_;  // milliseconds, of the epoch
   Index samples_ = 0;         // of all ranks, since start_epoch()
-  double norm_ = NAN;         // of the gradient, when it was last known
   Nanoseconds passed_ = 0;    // from then to the last add()
 };
 

@@ -80,6 +80,7 @@ struct Trainer::Impl {
             .seed = static_cast<std::uint64_t>(options.seed),
             .optimizer = {.clip_norm = options.optim.clip_norm, .decay_biases = options.optim.decay_biases},
             .finite_every = finite_every(options, between_flags),
+            .finite_offset = static_cast<int>((record_every - 1) % finite_every(options, between_flags)),
             .loss_scale = options.dtype == "f16" ? options.loss_scale : 0,
             .cuda_graphs = options.cuda_graphs,
             .epoch_steps = loader.batches(),

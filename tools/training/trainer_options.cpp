@@ -227,7 +227,7 @@ std::vector<Option> option_table(TrainerOptions& c) {
        any, most, "stop, rollback"},
       {"run.finite_steps", &c.run.finite_steps,
        "look every N steps whether all weights and gradients are finite (the loss: each step); 0: each with rollback "
-       "and where steps are long, else each 8th",
+       "and where steps are long, else each 10th",
        0, many},
       {"run.spike", &c.run.spike,
        "a loss of more than so many times its mean over some 50 steps counts as not finite; 0: none does", 0},

@@ -126,7 +126,7 @@ struct TrainerOptions {
     /// samples from there to here (rollback).
     std::string on_nan = "stop";
     std::int64_t finite_steps = 0;    ///< gradients are looked at for numbers that are not finite every N steps; 0: in
-                                      ///< each with rollback and where steps are long, else in each 8th
+                                      ///< each with rollback and where steps are long, else in each 10th
     double spike = 0;                 ///< a loss of so many times its running mean counts as not finite; 0: none does
     std::int64_t digest_steps = 100;  ///< weights that ranks have alike are compared every N steps; 0: never
     std::string log_format = "text";  ///< of what goes to stderr: text, or json, an object a line
