@@ -5,8 +5,11 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstring>
+#include <fstream>
 
+#include "framework/io/file.h"
 #include "framework/io/json.h"
 #include "kernels/core/error.h"
 
@@ -17,6 +20,23 @@ MlLog::MlLog(const std::string& path) {
   check(file >= 0, ErrorKind::file, "mllog", "cannot write {}: {}", path, [&] { return std::strerror(errno); });
   file_.reset(::fdopen(file, "a"));
   new_ = ::lseek(file, 0, SEEK_END) == 0;
+}
+
+void MlLog::rewind(const std::string& path, std::int64_t epochs) {
+  std::ifstream in(path);
+  if (!in) return;
+  std::string kept, line;
+  while (std::getline(in, line)) {
+    constexpr std::string_view mark = ":::MLLOG ";
+    const Json json = line.starts_with(mark) ? parse_json(line.substr(mark.size())) : Json();
+    if (!json.is_object() || value_or<std::string>(json, "key", "") == "run_stop") continue;
+    const auto metadata = json.find("metadata");
+    const bool placed = metadata != json.end() && metadata->is_object();
+    if (placed && value_or<std::int64_t>(*metadata, "epoch_num", 0) > epochs) continue;
+    kept += line + "\n";
+  }
+  in.close();
+  replace_file(path, kept);
 }
 
 void MlLog::write(std::string_view kind, std::string_view key, const Json& value, Json metadata, Time at) {
@@ -45,17 +65,19 @@ void write_begin(MlLog& log, const TrainerOptions& o, const MlRun& run, MlLog::T
   const double rate =
       o.optim.lr *
       (o.optim.lr_base_size > 0 ? static_cast<double>(o.data.batch) / static_cast<double>(o.optim.lr_base_size) : 1);
+  const double steps = static_cast<double>(run.steps_per_epoch);
+  const double warmup =
+      o.optim.warmup_steps > 0 && steps > 0 ? static_cast<double>(o.optim.warmup_steps) / steps : o.optim.warmup_epochs;
   for (const std::string& of : {std::string(), o.optim.name + "_"}) {
     if (of != "" && of != "sgd_" && of != "lars_") continue;  // which ResNet's rules know
     point(of + "opt_base_learning_rate", rate), point(of + "opt_weight_decay", o.optim.weight_decay);
-    point(of + "opt_learning_rate_warmup_epochs", o.optim.warmup_epochs);
+    point(of + "opt_learning_rate_warmup_epochs", warmup);
     if (of.empty()) continue;
     point(of + "opt_momentum", o.optim.momentum), point(of + "opt_end_learning_rate", o.optim.min_lr);
     if (o.optim.schedule != "linear") continue;
-    const auto steps =
-        static_cast<double>(run.steps_per_epoch) * (static_cast<double>(o.epochs) - o.optim.warmup_epochs);
     point(of + "opt_learning_rate_decay_poly_power", 1);
-    point(of + "opt_learning_rate_decay_steps", static_cast<std::int64_t>(steps));
+    point(of + "opt_learning_rate_decay_steps",
+          static_cast<std::int64_t>(std::round(steps * (static_cast<double>(o.epochs) - warmup))));
   }
   mark("INTERVAL_END", "init_stop"), mark("INTERVAL_START", "run_start");
 }

@@ -18,6 +18,9 @@ class MlLog {
   using Time = std::chrono::system_clock::time_point;
   /// Appends to the file. Throws Error where it cannot be opened.
   explicit MlLog(const std::string& path);
+  /// Drops from the file, if there is one, what a run that goes on behind so many whole epochs will write again: the
+  /// lines of later epochs, and the end of the run. Throws Error where it cannot be written.
+  static void rewind(const std::string& path, std::int64_t epochs);
   /// Whether nothing stood in the file: a run that goes on has its first lines already.
   bool is_new() const { return new_; }
   /// kind: "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END". metadata: beside file and lineno.

@@ -94,8 +94,9 @@ void RunLog::ml(std::string_view kind, std::string_view key, const Json& value, 
 void RunLog::begin(Step& step, NormScope scope, int replicas, const DatasetSource& train, const DatasetSource& test,
                    Index batches) {
   if (!dir_ || !options_.run.mllog) return;
-  ml_.emplace(dir_->path() + "/mllog.txt");
+  ml_.emplace(dir_->path() + "/" + ml_file);
   if (!ml_->is_new()) return;
+  begun_ = true;
   const std::int64_t span = options_.data.batch / (scope == NormScope::global ? 1 : std::max(1, replicas));
   write_begin(*ml_, options_,
               {.train_samples = train.size(),
@@ -107,9 +108,19 @@ void RunLog::begin(Step& step, NormScope scope, int replicas, const DatasetSourc
               opened_);
 }
 
-void RunLog::end(bool preempted) {
+void RunLog::rewind(const Progress& at) {
   if (!dir_) return;
-  if (ml_ && !preempted) ml_->write("INTERVAL_END", "run_stop", nullptr, {{"status", "success"}});  // MLPerf wants one
+  dir_->rewind(at.step);
+  const std::string path = dir_->path() + "/" + ml_file;
+  ml_.reset();
+  MlLog::rewind(path, at.epoch);
+  if (begun_ && options_.run.mllog) ml_.emplace(path);
+}
+
+void RunLog::end(bool preempted, bool whole) {
+  if (!dir_) return;
+  // MLPerf wants one; a run that goes on drops it.
+  if (ml_ && !preempted) ml_->write("INTERVAL_END", "run_stop", nullptr, {{"status", whole ? "success" : "aborted"}});
   if (events() && !preempted) events()->end_session(true);
   if (events()) events()->flush();
 }

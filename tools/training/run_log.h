@@ -32,10 +32,12 @@ class RunLog {
   RunDir& dir() { return *dir_; }  ///< of a rank that writes
 
   void copy_to(const std::string& path) { console_.copy_to(path); }  ///< Console::copy_to
-  /// The run goes on, or begins; its end (preempted: it is to be resumed).
-  /// replicas: ranks that divide a batch.
+  /// Drops what was written of steps that come again: those after this place.
+  void rewind(const Progress&);
+  /// The run begins, or resumes. replicas: ranks that divide a batch.
   void begin(Step&, NormScope, int replicas, const DatasetSource& train, const DatasetSource& test, Index batches);
-  void end(bool preempted);
+  /// The run ends. preempted: it is to be resumed. whole: all epochs are trained, or the program has ended it.
+  void end(bool preempted, bool whole);
   /// The run's, on all ranks; empty on those of virtual time that do not know it. A collective call where time is real.
   std::string agreed_directory(World&) const;
   /// MlLog::write, where run.mllog asks for it.
@@ -66,7 +68,7 @@ class RunLog {
   std::optional<MlLog> ml_;
   const char* unit_ = "images";  // what samples are, or consist of
   double units_ = 1;             // a sample
-  bool main_, inputs_shown_ = false;
+  bool main_, inputs_shown_ = false, begun_ = false;
   MlLog::Time opened_ = std::chrono::system_clock::now();  // before the Trainer opens data
   std::int64_t last_step_ = -1;                            // of train_step(); -1: none yet
 };

@@ -155,7 +155,7 @@ struct Trainer::Impl {
                          .first_bad = train.count > 0 ? train.first : test.first};
     saved = saver.wait();
     if (!log.writes()) return result;
-    log.end(asked);
+    log.end(asked, at.ended || at.epoch >= options.epochs);
     result.checkpoint = saved, result.metrics = log.dir().metrics();
     log.dir().write_result(asked ? "preempted" : "finished", at.step, at.epoch);
     return result;
@@ -219,8 +219,8 @@ struct Trainer::Impl {
     at = rollbacks.go_back(again, path, progress_of(loaded.state), here);
     if (at.loss_scale > 0) step->set_loss_scale({.scale = at.loss_scale, .good_steps = at.good_steps});
     metrics.forget();
+    log.rewind(at);
     if (!log.writes()) return;
-    log.dir().rewind(at.step);
     if (log.events()) log.open_events(at.step + 1);
   }
   bool compares_replicas() const { return options.run.digest_steps > 0 && world.size() > 1 && can_roll_back(); }
@@ -243,7 +243,7 @@ struct Trainer::Impl {
             "resume", "{} does not hold when the epoch began for this rank ({})", saved, epoch_start);
       metrics.resume_epoch(began->second.view().span<std::int64_t>()[0], at.samples);
     }
-    if (log.writes()) log.dir().rewind(at.step);
+    log.rewind(at);
     if (at.samples >= epoch_size(input)) at.next_epoch();  // with less data than the run had
   }
 
