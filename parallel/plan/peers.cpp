@@ -1,7 +1,6 @@
 #include "parallel/plan/peers.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 
@@ -10,35 +9,32 @@
 namespace trireme {
 namespace {
 
-/// A permutation of [0, n) that needs no table: four rounds of a Feistel network (Luby and Rackoff 1988) over an even
-/// number of bits, repeated until the number is below n (cycle walking: Black and Rogaway 2002).
+/// A permutation of [0, n) that needs no table, as near to uniform for few numbers as for many: swap-or-not (Hoang,
+/// Morris and Rogaway 2012). A round draws a number k; of each pair x, k - x (modulo n) it exchanges both or none.
 class Permutation {
  public:
   Permutation(int n, std::uint64_t key)
-      : n_(static_cast<std::uint64_t>(n)), key_(key), half_((std::bit_width(n_ | 2) + 1) / 2) {}
-  int operator()(int at) const { return walk(at, {0, 1, 2, 3}); }
-  int inverse(int at) const { return walk(at, {3, 2, 1, 0}); }
-
- private:
-  int walk(int at, const std::array<int, 4>& rounds) const {
+      : n_(static_cast<std::uint64_t>(n)), key_(key), rounds_(24 + 6 * std::bit_width(n_)) {}
+  int operator()(int at) const {
     auto x = static_cast<std::uint64_t>(at);
-    do x = network(x, rounds);
-    while (x >= n_);
+    for (int round = 0; round < rounds_; ++round) x = swapped(x, round);
     return static_cast<int>(x);
   }
-  /// Ends with the halves exchanged, so that the rounds backwards undo it.
-  std::uint64_t network(std::uint64_t x, const std::array<int, 4>& rounds) const {
-    const std::uint64_t mask = (std::uint64_t{1} << half_) - 1;
-    std::uint64_t left = x >> half_, right = x & mask;
-    for (int round : rounds) {
-      left ^= mix(mix(key_, static_cast<std::uint64_t>(round)), right) & mask;
-      std::swap(left, right);
-    }
-    return right << half_ | left;
+  int inverse(int at) const {
+    auto x = static_cast<std::uint64_t>(at);
+    for (int round = rounds_ - 1; round >= 0; --round) x = swapped(x, round);
+    return static_cast<int>(x);
+  }
+
+ private:
+  std::uint64_t swapped(std::uint64_t x, int round) const {
+    const std::uint64_t key = mix(key_, static_cast<std::uint64_t>(round));
+    const std::uint64_t other = (key % n_ + n_ - x) % n_;
+    return mix(key, std::max(x, other)) >> 63 != 0 ? other : x;
   }
 
   std::uint64_t n_, key_;
-  int half_;  // bits
+  int rounds_;
 };
 
 int wrapped(std::int64_t at, int ranks) { return static_cast<int>((at % ranks + ranks) % ranks); }

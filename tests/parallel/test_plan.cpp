@@ -326,10 +326,28 @@ TEST_CASE("what ranks draw at random does not depend on what others draw, nor on
         for (const auto& [who, count] : counts) CHECK(std::abs(count - each) < 6 * std::sqrt(each));
       }
     }
-  // Of four ranks there are three matchings.
-  std::map<int, int> partners;
-  for (int s = 0; s < steps; ++s) ++partners[peers_at({.axis = "data", .pairs = "matching"}, 0, 4, s).front().to];
-  for (const auto& [partner, count] : partners) CHECK(std::abs(count - steps / 3.0) < 6 * std::sqrt(steps / 3.0));
+}
+
+TEST_CASE("random matchings are all equally likely, whatever the number of ranks") {
+  // Of an even number n there are (n - 1)(n - 3)...; of an odd one as many as of n + 1, whose partner is left out.
+  for (const auto& [ranks, matchings] : {std::pair{3, 3}, {4, 3}, {5, 15}, {6, 15}, {8, 105}})
+    for (const std::uint64_t seed : {0, 5}) {
+      CAPTURE(ranks, seed);
+      const int steps = 100 * matchings;
+      std::map<std::vector<int>, int> counts;
+      for (int s = 0; s < steps; ++s) {
+        std::vector<int> partners;
+        for (int rank = 0; rank < ranks; ++rank) {
+          const auto drawn = peers_at({.axis = "data", .pairs = "matching", .seed = seed}, rank, ranks, s);
+          partners.push_back(drawn.empty() ? -1 : drawn.front().to);
+        }
+        ++counts[partners];
+      }
+      CHECK(std::ssize(counts) == matchings);
+      double chi_square = 0;  // of as many degrees of freedom as there are matchings, less one
+      for (const auto& [partners, count] : counts) chi_square += (count - 100.0) * (count - 100.0) / 100;
+      CHECK(chi_square < matchings - 1 + 4 * std::sqrt(2.0 * (matchings - 1)));
+    }
 }
 
 TEST_CASE("ranks that draw one to send to are all received from") {
