@@ -327,8 +327,12 @@ void import_weights(Parameters& p, const SafetensorsFile& file, const std::strin
 void import_weights(Parameters& p, const std::string& path) { import_weights(p, read_safetensors(path), path); }
 
 std::vector<std::string> import_but_head(Parameters& p, const SafetensorsFile& file, const std::string& source) {
-  const std::string& last = p.entries().back().name;
+  // Of a model that is one layer, names have no prefix: those of layers within others do.
+  const std::string last = p.entries().empty() ? "" : p.entries().back().name;
   const std::string head = last.substr(0, last.rfind('.') + 1);
+  const auto is_of_head = [&](const std::string& name) {
+    return head.empty() ? name.find('.') == name.npos : name.starts_with(head);
+  };
   std::vector<StoredTensor> targets = stored_weights(p);
   std::vector<SafetensorsPiece> pieces = pieces_of(tied(p, file, source));
   const auto found = by_known_name(targets, pieces, source);
@@ -336,8 +340,7 @@ std::vector<std::string> import_but_head(Parameters& p, const SafetensorsFile& f
   std::set<std::string> unused;
   std::erase_if(targets, [&](const StoredTensor& t) {
     const auto at = found.find(t.name);
-    if (!t.name.starts_with(head) || at == found.end() || at->second.boxes.front()->shape == file_shape(t))
-      return false;
+    if (!is_of_head(t.name) || at == found.end() || at->second.boxes.front()->shape == file_shape(t)) return false;
     left.push_back(t.name), unused.insert(at->second.name);
     return true;
   });

@@ -401,6 +401,33 @@ TEST_CASE(
   CHECK(import_but_head(p, file, "a file").empty());
   CHECK_ERROR(import_but_head(q, other, "d"), data, "0.weight", "[2, 3, 5, 5]", "[2, 3, 3, 3]");
 
+  // Of a model that is one layer all names are of the head; with others within it, only its own are.
+  struct Nested {
+    Tensor scale = Init::constant(1).make({3});
+    Linear within{2, 2};
+    Tensor shift = Init::constant(0).make({3});
+    void visit(const StateVisitor& v) {
+      v("scale", scale, StateKind::weight), v("within", within), v("shift", shift, StateKind::bias);
+    }
+    Tensor operator()(const Tensor& x) const { return x; }
+  };
+  Module nested = Nested{};
+  Parameters r(nested);
+  SafetensorsFile wide;
+  wide.tensors = {{"scale", Tensor::full({3}, 4)},
+                  {"within.weight", Tensor::full({2, 2}, 5)},
+                  {"within.bias", Tensor::full({2}, 6)},
+                  {"shift", Tensor::full({7}, 7)}};
+  CHECK(import_but_head(r, wide, "e") == std::vector<std::string>{"shift"});
+  CHECK(r.find("within.bias")->tensor.to_vector() == std::vector<double>{6, 6});
+  CHECK(r.find("scale")->tensor.to_vector() == std::vector<double>{4, 4, 4});
+  wide.tensors[1].tensor = Tensor::full({2, 9}, 5);
+  CHECK_ERROR(import_but_head(r, wide, "f"), data, "within.weight", "[2, 9]");
+  Module nothing = Sequential{relu};
+  Parameters none(nothing);
+  CHECK(import_but_head(none, {}, "g").empty());
+  CHECK_ERROR(import_but_head(none, wide, "g"), data, "within.weight");
+
   const auto counted = export_weights(p, 7);
   REQUIRE(counted.size() == 9);
   CHECK(counted.back().name == "1.num_batches_tracked");
