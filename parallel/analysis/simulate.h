@@ -92,9 +92,10 @@ struct Simulation {
   std::vector<double> busy;  ///< seconds of computation without what layers send, by program, mean of its ranks
   /// Idle over busy time, all ranks together: 0 is a full machine. For equal stages (p - 1) / m under 1F1B.
   double bubble = 0;
-  /// By program, mean of its ranks: seconds for which computation stood still because a call along the axis had not
-  /// ended, waits for slower ranks and all that layers send included; bytes: of these calls. An axis that held nothing
-  /// up is left out.
+  /// By program, mean of its ranks: seconds for which computation stood still while a call along the axis was under
+  /// way, all that layers send included; bytes: of these calls. A call is under way once its sender, or the last of its
+  /// ranks, has started it: waits for slower ranks before that are idle time (`bubble`). A worker's wait for a server
+  /// counts whole. An axis that held nothing up is left out.
   std::vector<std::vector<AxisTraffic>> exposed;
   std::vector<int> in_flight;                     ///< peak_in_flight, by program
   std::vector<std::vector<AxisTraffic>> traffic;  ///< by program, mean of its ranks; the axes in order of first use

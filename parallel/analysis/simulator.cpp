@@ -120,7 +120,8 @@ void Simulator::begin_step(int rank) {
     const auto [to, kind, id] = box->first;
     if (to != rank || kind != -1) break;
     auto& come = box->second.come;
-    if (!come.empty() && runs(rank, actions(rank)[id])) at(rank, id).end = come.front(), come.pop_front();
+    if (!come.empty() && runs(rank, actions(rank)[id]))
+      at(rank, id).end = come.front().when, at(rank, id).from = come.front().from, come.pop_front();
   }
 }
 
@@ -189,7 +190,7 @@ void Simulator::start(int rank, ActionId id) {
   } else if (a.is == Is::recv) {
     if (s.end != unknown) s.end = std::max(now, s.end);
     if (s.end != unknown && second_copies_ && !std::exchange(s.copied, true))
-      wait_until(rank, a, s.end += copying(rank, a));
+      wait_until(rank, a, s.end += copying(rank, a), s.from);
   } else {
     const Nanoseconds time = cost(rank, id);
     Nanoseconds from = now;
@@ -217,21 +218,22 @@ bool Simulator::wait(int rank, ActionId id) {
   if (s.end == unknown)
     waits_[rank] = id;
   else
-    wait_until(rank, a, s.end);
+    wait_until(rank, a, s.end, s.from);
   if (s.end == unknown && hands_over(a)) sends_.push({s.begin, rank, id});
   if (s.end != unknown && a.mixes > 0 && !std::exchange(s.copied, true)) s.end = clock_[rank] += mixing(rank, a);
   return s.end != unknown;
 }
 
-/// Its clock, which goes on where a call has ended later.
-void Simulator::wait_until(int rank, const SimAction& a, Nanoseconds end) {
+/// Its clock, which goes on where a call has ended later. Until `from` it waits for other ranks, not for communication.
+void Simulator::wait_until(int rank, const SimAction& a, Nanoseconds end, Nanoseconds from) {
   if (end <= clock_[rank]) return;
   // A message is known by its sender's end.
   const int other =
       a.partner < 0 || (ranks_.folded && a.ring) ? rank : grid_.neighbour(rank, a.along, a.offset, a.ring);
   const SimAction& call = a.is == SimAction::Is::recv && other >= 0 ? actions(other)[a.partner] : a;
-  if (a.is != SimAction::Is::compute && call.axis >= 0)
-    record_.stood_still(rank, call.axis, end - clock_[rank], call.bytes);
+  const Nanoseconds still = end - std::max(clock_[rank], from);
+  if (a.is != SimAction::Is::compute && call.axis >= 0 && still > 0)
+    record_.stood_still(rank, call.axis, still, call.bytes);
   clock_[rank] = end;
 }
 
@@ -249,8 +251,8 @@ void Simulator::carry_on(int rank) {
   if (link.head == link.queue.size()) link.queue.clear(), link.head = 0;
 }
 
-void Simulator::finish(int rank, ActionId id, Nanoseconds when) {
-  at(rank, id).end = when;
+void Simulator::finish(int rank, ActionId id, Nanoseconds when, Nanoseconds from) {
+  at(rank, id).end = when, at(rank, id).from = from;
   if (waits_[rank] != id) return;
   waits_[rank] = -1;
   ready_.push_back(rank);
@@ -278,29 +280,31 @@ void Simulator::carry(int rank, ActionId id) {
   if (a.trades) return trade(rank, id, ready);
   const bool copies = !overlaps_ && a.is == SimAction::Is::send;  // its receiver does
   link.free = ready + (copies ? 0 : took(rank, a));
+  const Nanoseconds begin = at(rank, id).begin;
   if (a.is == SimAction::Is::push) {
-    deliver(rank, plan_.root_at(rank, a), a, link.free);
+    deliver(rank, plan_.root_at(rank, a), a, {link.free, begin});
   } else {
     const int other = ranks_.folded && a.ring ? rank : grid_.neighbour(rank, a.along, a.offset, a.ring);
     if (other >= 0 && a.partner >= 0) {
       if (jitter_) jitter_->sent(rank, id, other, a.partner);
-      arrive(other, a.partner, link.free);
+      arrive(other, a.partner, {link.free, begin});
     }
   }
-  finish(rank, id, link.free);
+  finish(rank, id, link.free, begin);
 }
 
 /// A message that its sender copies if the other end has asked for it by now, else its receiver.
 void Simulator::hand_over(int rank, ActionId id) {
   const SimAction& a = actions(rank)[id];
   const int other = ranks_.folded && a.ring ? rank : grid_.neighbour(rank, a.along, a.offset, a.ring);
-  Nanoseconds end = at(rank, id).begin;
+  const Nanoseconds begin = at(rank, id).begin;
+  Nanoseconds end = begin;
   if (other >= 0 && a.partner >= 0) {
     State& there = at(other, a.partner);
     if (there.begin != unknown && there.end == unknown) end += took(rank, a), there.copied = true;
-    arrive(other, a.partner, end);
+    arrive(other, a.partner, {end, begin});
   }
-  finish(rank, id, end);
+  finish(rank, id, end, begin);
 }
 
 void Simulator::meet(int rank, const SimAction& a, Nanoseconds ready) {
@@ -313,26 +317,29 @@ void Simulator::meet(int rank, const SimAction& a, Nanoseconds ready) {
   Nanoseconds latest = std::exchange(meeting, {}).latest;
   const std::span members(all.members.data() + all.first[line], static_cast<std::size_t>(all.size(line)));
   const auto action = [&](int member) { return plan_.programs[ranks_.program[member]].collectives[a.axis][a.nth]; };
+  Nanoseconds from = 0;  // the last has come to it; what keeps its link busy meanwhile is communication, too
+  for (const int member : members) from = std::max(from, at(member, action(member)).begin);
   if (jitter_) {
     std::vector<SimJitter::Member> begun;
     for (const int member : members)
       begun.push_back({member, action(member), std::max(at(member, action(member)).begin, links_[member].free)});
-    latest = std::max(latest, jitter_->latest(a.axis, begun));
+    const Nanoseconds expected = std::max(latest, jitter_->latest(a.axis, begun));
+    from += expected - latest, latest = expected;
   }
   const Nanoseconds end = latest + took(rank, a);
   for (const int member : members) {
     links_[member].waits = false, links_[member].free = end;
     if (links_[member].head < links_[member].queue.size()) freed_.push_back(member);
-    finish(member, action(member), end);
+    finish(member, action(member), end, from);
   }
 }
 
-void Simulator::arrive(int rank, ActionId id, Nanoseconds when) {
+void Simulator::arrive(int rank, ActionId id, Arrival arrival) {
   State& s = at(rank, id);
   if (s.end != unknown || !runs(rank, actions(rank)[id]))
-    boxes_[{rank, -1, id}].come.push_back(when);  // for a later step
+    boxes_[{rank, -1, id}].come.push_back(arrival);  // for a later step
   else
-    finish(rank, id, std::max(s.begin, when));
+    finish(rank, id, std::max(s.begin, arrival.when), arrival.from);
 }
 
 /// What a message takes of its receiver, where ranks carry out communication while they wait.
@@ -346,20 +353,20 @@ void Simulator::pull(int rank, ActionId id) {
   const SimAction& a = actions(rank)[id];
   Box& box = boxes_[{rank, a.nth, plan_.root_at(rank, a)}];
   if (box.come.empty()) return box.waiting.push_back(id);
-  finish(rank, id, std::max(at(rank, id).begin, box.come.front()));
+  finish(rank, id, std::max(at(rank, id).begin, box.come.front().when), box.come.front().from);
   box.come.pop_front();
 }
 
-void Simulator::deliver(int from, int to, const SimAction& a, Nanoseconds when) {
+void Simulator::deliver(int from, int to, const SimAction& a, Arrival arrival) {
   if (servers_[to]) {
-    servers_[to]->post({when, from, grid_.coordinate(from, a.along), a.nth, step_of(from)});
-    return looks_.push({std::max(clock_[to], when), to});
+    servers_[to]->post({arrival.when, from, grid_.coordinate(from, a.along), a.nth, step_of(from)});
+    return looks_.push({std::max(clock_[to], arrival.when), to});
   }
   Box& box = boxes_[{to, a.nth, from}];
-  if (box.waiting.empty()) return box.come.push_back(when);
+  if (box.waiting.empty()) return box.come.push_back(arrival);
   const ActionId id = box.waiting.front();
   box.waiting.pop_front();
-  finish(to, id, std::max(at(to, id).begin, when));
+  finish(to, id, std::max(at(to, id).begin, arrival.when), arrival.from);
 }
 
 }  // namespace trireme

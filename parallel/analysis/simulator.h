@@ -86,6 +86,7 @@ class Simulator {
   struct State {                  // of an action of a rank in its step
     Nanoseconds begin = unknown;  // it has started
     Nanoseconds end = unknown;    // of a receive that has not started: the arrival
+    Nanoseconds from = 0;         // of a call: since then all of its ranks, or the sender, have started it
     bool copied = false;          // copying(), or SimAction::mixes, is in it
   };
   using Handing = std::tuple<Nanoseconds, int, ActionId>;
@@ -100,12 +101,17 @@ class Simulator {
     int come = 0;
     Nanoseconds latest = 0;
   };
+  struct Arrival {  // of a message
+    Nanoseconds when;
+    Nanoseconds from;  // its sender has started it
+  };
   struct Trade {
     Nanoseconds end;        // of its own messages
+    Nanoseconds begun;      // the last of its ranks has started it
     std::vector<int> from;  // ranks
   };
   struct Box {                       // messages of one kind to one rank
-    std::deque<Nanoseconds> come;    // that it has not asked for
+    std::deque<Arrival> come;        // that it has not asked for
     std::deque<ActionId> waiting{};  // pulls that have begun
   };
   /// What an Interpreter asks of a rank.
@@ -148,10 +154,10 @@ class Simulator {
   void go_on(int rank);
   void settle();
   void carry_on(int rank);
-  void wait_until(int rank, const SimAction&, Nanoseconds end);
+  void wait_until(int rank, const SimAction&, Nanoseconds end, Nanoseconds from);
   void start(int rank, ActionId id);
   bool wait(int rank, ActionId id);
-  void finish(int rank, ActionId id, Nanoseconds when);
+  void finish(int rank, ActionId id, Nanoseconds when, Nanoseconds from);
   void enqueue(int rank, ActionId id, Nanoseconds now, double computed = 0);
   void exchange(int rank, ActionId id);
   void carry(int rank, ActionId id);
@@ -166,9 +172,9 @@ class Simulator {
   void end_trade(int rank, ActionId id);
   void meet(int rank, const SimAction&, Nanoseconds ready);
   Nanoseconds copying(int rank, const SimAction&) const;
-  void arrive(int rank, ActionId id, Nanoseconds when);
+  void arrive(int rank, ActionId id, Arrival);
   void pull(int rank, ActionId id);
-  void deliver(int from, int to, const SimAction&, Nanoseconds when);
+  void deliver(int from, int to, const SimAction&, Arrival);
   void look(int rank, Nanoseconds now);
   int next_phase(int rank);
   void answer(int rank, ActionId id, int to);

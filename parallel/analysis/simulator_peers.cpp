@@ -33,14 +33,15 @@ void Simulator::exchange(int rank, ActionId id) {
     answer->second = std::max(clock_[rank], links_[rank].free) + 2 * took;
   }
   links_[rank].free = std::max(clock_[rank], links_[rank].free) + took;
-  at(rank, id) = {clock_[rank], clock_[rank]};
+  at(rank, id) = {clock_[rank], clock_[rank], clock_[rank]};
 }
 
 /// Its messages leave one behind the other. Folded, those of the others come as its own do.
 void Simulator::trade(int rank, ActionId id, Nanoseconds ready) {
   const SimAction& a = actions(rank)[id];
   const int world = ranks_.world[rank], own = plan_.grid.coordinate(world, a.along);
-  Trade mine{ready, {}};
+  const Nanoseconds begin = this->at(rank, id).begin;
+  Trade mine{ready, begin, {}};
   std::vector<int> told{rank};
   if (ranks_.folded) mine.end += linked(rank, a);
   for (const RankPair& pair : ranks_.folded ? std::vector<RankPair>() : pairs_of(rank, a)) {
@@ -48,7 +49,7 @@ void Simulator::trade(int rank, ActionId id, Nanoseconds ready) {
     if (pair.from != own) mine.from.push_back(plan_.rank_at(world, a, pair.from));
     if (pair.to == own) continue;
     mine.end += a.took[places_.apart(world, to)];
-    boxes_[{to, -2 - id, rank}].come.push_back(mine.end);
+    boxes_[{to, -2 - id, rank}].come.push_back({mine.end, begin});
     told.push_back(to);
   }
   links_[rank].free = mine.end;
@@ -60,14 +61,18 @@ void Simulator::trade(int rank, ActionId id, Nanoseconds ready) {
 void Simulator::end_trade(int rank, ActionId id) {
   const auto at = trades_.find({rank, id});
   if (at == trades_.end()) return;
-  auto& [end, from] = at->second;
+  auto& [end, begun, from] = at->second;
   const auto come = [&](int other) -> auto& { return boxes_[{rank, -2 - id, other}].come; };
   for (const int other : from)
     if (std::ssize(come(other)) < std::ranges::count(from, other)) return;
-  for (const int other : from) end = std::max(end, come(other).front()), come(other).pop_front();
-  const Nanoseconds when = end;
+  for (const int other : from) {
+    const Arrival& message = come(other).front();
+    end = std::max(end, message.when), begun = std::max(begun, message.from);
+    come(other).pop_front();
+  }
+  const Arrival last{end, begun};
   trades_.erase(at);
-  finish(rank, id, when);
+  finish(rank, id, last.when, last.from);
 }
 
 }  // namespace trireme

@@ -64,7 +64,7 @@ void Simulator::answer(int rank, ActionId id, int to) {
   const Nanoseconds end = links_[rank].free = std::max(now, links_[rank].free) + took;
   record_.count(rank, a, 0, took), record_.span(rank, id, now, end, took);
   if (a.is_clock) told_[to] = std::min(told_[to], servers_[rank]->updates());
-  deliver(rank, to, a, end);
+  deliver(rank, to, a, {end, 0});  // all that the worker waits is for its exchange with the server
 }
 
 /// An action of a server.

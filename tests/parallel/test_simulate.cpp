@@ -102,6 +102,33 @@ TEST_CASE("gpipe's bubble is (p - 1) / m and it holds all micro-batches") {
     }
 }
 
+TEST_CASE("a pipeline's bubble is no communication, and what its links take is") {
+  const auto exposed = [](const Link& link, const char* schedule) {
+    const Plan plan =
+        pipeline({.micro = 6, .schedule = schedule, .partition = "even"})(serial(equal_parts(3), 30, 0, {{"pipe", 3}}));
+    const Simulation s = simulate(plan, {.cluster = flat_cluster(3, link)});
+    CHECK(s.bubble > 0.1);
+    double most = 0;
+    for (const auto& program : s.exposed)
+      for (const AxisTraffic& t : program) most = std::max(most, t.seconds);
+    return most;
+  };
+  for (const char* schedule : {"gpipe", "1f1b", "zb-h1"}) {
+    CAPTURE(schedule);
+    CHECK(exposed({}, schedule) == 0);
+    CHECK(exposed({.latency = 1e-3}, schedule) > 1e-3);
+    CHECK(exposed({.latency = 1e-3}, schedule) <= 12e-3);  // six messages from each side
+  }
+  // A collective is under way once the last of its ranks has come to it.
+  Plan plan = data_parallel()(serial(equal_parts(4), 40, 0, {{"data", 2}}));
+  Cluster uneven = flat_cluster(2, {.latency = 0.25});
+  uneven.nodes = {{.count = 1}, {.count = 1, .speed = 0.5}};
+  const Simulation s = simulate(plan, {.cluster = uneven, .folding = Folding::unfolded});
+  CHECK(s.makespan == Approx(24 + 2 * 0.25));
+  REQUIRE(s.exposed[0].size() == 1);
+  CHECK(s.exposed[0][0].seconds == Approx(2 * 0.25));
+}
+
 TEST_CASE("the schedules have the bubbles that their papers state, and hold no more micro-batches") {
   for (int p = 2; p <= 8; ++p)
     for (int m : {p, 2 * p, 4 * p}) {
