@@ -100,8 +100,8 @@ DType imagine(Plan& plan, const Strategy& strategy, const ImagineOptions& o) {
 }
 
 std::string traffic_table(const Plan& plan, const TrafficOptions& options, const std::vector<StepTraffic>& measured) {
-  std::string text = fmt::format("{:<16} {:<16} {:>10} {:>14}", "a step sends", "over", "calls", "bytes");
-  text += measured.empty() ? "\n" : fmt::format(" {:>10} {:>14}\n", "counted", "bytes");
+  std::string text = fmt::format("{:<16} {:<16} {:>10} {:>14}", "a step sends", "over", "calls", "payload");
+  text += measured.empty() ? "\n" : fmt::format(" {:>10} {:>14}\n", "counted", "payload");
   const auto lines = [&](const std::string& name, const Traffic& planned, const Traffic* counted) {
     Traffic all = planned;
     if (counted) all.insert(counted->begin(), counted->end());
@@ -130,7 +130,7 @@ std::string traffic_table(const Plan& plan, const TrafficOptions& options, const
   }
   for (std::size_t rank = 0; rank < measured.size(); ++rank)
     lines(fmt::format("rank {}", rank), measured[rank].planned, &measured[rank].counted);
-  return text;
+  return text + fmt::format("payload: {}\n", payload_in_words);
 }
 
 }  // namespace trireme

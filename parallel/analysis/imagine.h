@@ -25,7 +25,12 @@ struct ImagineOptions {
 /// part. Returns the type of the loss.
 DType imagine(Plan&, const Strategy&, const ImagineOptions&);
 
-/// Calls and bytes of a step by axis, a line for each: of every program, and below it of each of its phases that the
+/// What the bytes of calls count, for who reads them in a table.
+inline constexpr const char* payload_in_words =
+    "bytes of the tensors that a rank hands to calls: the vector of an all-reduce once, of a gather what all ranks "
+    "bring. A ring of p ranks sends 2 (p - 1) / p of an all-reduce's, (p - 1) / p of a gather's or reduce-scatter's";
+
+/// Calls and payload of a step by axis, a line for each: of every program, and below it of each of its phases that the
 /// step (TrafficOptions::step) is without, or that run on call; or, if measured, of every rank, planned and counted.
 std::string traffic_table(const Plan&, const TrafficOptions&, const std::vector<StepTraffic>& measured = {});
 

@@ -15,7 +15,7 @@ namespace {
 
 /// Of all steps together; where it is other than in `shown`.
 void print_traffic(const Plan& plan, const Simulation& s, const Simulation& shown = {}) {
-  fmt::print("\n{:<16} {:<20} {:>14} {:>16} {:>14} {:>8}\n", "program", "axis", "link is busy", "bytes per rank",
+  fmt::print("\n{:<16} {:<20} {:>14} {:>16} {:>14} {:>8}\n", "program", "axis", "link is busy", "payload bytes",
              "exposed", "of all");
   for (std::size_t r = 0; r < plan.programs.size(); ++r)
     for (const AxisTraffic& t : s.traffic[r]) {
@@ -89,6 +89,7 @@ int simulate_command(const TrainerOptions& config, const PlanOptions& options) {
   print_efficiency(described, cluster, s, step, batch, options.steps);
   fmt::print("the step may take {}\n\n{}", basis.range(step), basis.table());
   print_traffic(plan, s);
+  fmt::print("payload: {}\n", payload_in_words);
   if (options.steps == 1) print_rare_steps(described, cluster, s);
   const auto memory = predict_memory(plan, memory_options(config, described.model.parameters));
   fmt::print("\n{}{}", memory_table(plan, memory), memory_verdict(cluster, plan, memory));
