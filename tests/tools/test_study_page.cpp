@@ -3,6 +3,7 @@
 #include "tools/report/study_page.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -298,6 +299,46 @@ TEST_CASE("the rules say what cannot be kept") {
   spill(there / study_file, asked);
   spill(there / facts_file, "{");
   CHECK(!rules()[1].broken.empty());
+}
+
+TEST_CASE("a study tells what was cut out of it, a serial run with few cores, and runs that failed before") {
+  std::mt19937_64 random(21);
+  const Temporary there;
+  const MadeUp made = make_up(there.path(), random, true);
+  const auto read = [&] { return read_study_data(there.path()); };
+  CHECK(read().result.faults.empty());
+  const std::string asked = slurp(there / study_file);
+  std::string less = asked;  // without the first cell, the serial one
+  const std::size_t first = less.find("[[cell]]"), second = less.find("[[cell]]", first + 1);
+  less.erase(first, second - first);
+  spill(there / study_file, less);
+  const StudyData cut = read();
+  const std::string told = fmt::format("{}", fmt::join(cut.result.faults, "\n"));
+  CHECK_THAT(told, mentions("serial", study_file, ledger_file));
+  CHECK_THAT(rules_of(cut)[2].broken, mentions("serial"));
+  CHECK_THAT(table_of(study_result(there.path())), mentions("serial", study_file));
+  spill(there / study_file, asked);
+
+  spill(there / facts_file, R"({"train_samples": 60, "test_samples": 10, "input": "28", "train_sha256": "0",
+    "test_sha256": "1", "shared_samples": 0, "not_compared": "", "forward_flops": 1, "parameters": 5, "cores": 4,
+    "load": 0.1})");
+  const auto with_threads = [&](int threads) {
+    for (const std::string& run : made.finished)
+      spill(there / (run + "/environment.json"), fmt::format(R"({{"ranks": 1, "threads": {}}})", threads));
+    return rules_of(read())[11].broken;
+  };
+  CHECK(with_threads(4).empty());
+  CHECK_THAT(with_threads(1), mentions(1, 4));
+
+  CHECK(count(study_page(read()), " after a failure") == 0);
+  LedgerWriter ledger(there.path());
+  LedgerEntry e = read().ledger.front();
+  for (const char* status : {"started", "failed", "started", "finished"}) {
+    e.status = status, e.why = status == std::string("started") ? asked_by(there.path()) : "", e.seconds = 4;
+    ledger.append(e);
+  }
+  CHECK(count(study_page(read()), "1 after a failure") > 0);
+  CHECK_THAT(table_of(study_result(there.path())), mentions("1 after a failure"));
 }
 
 TEST_CASE("a quotient of medians has an interval from the extremes, and a law's share is found again") {

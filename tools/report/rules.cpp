@@ -7,6 +7,7 @@
 #include <cmath>
 #include <set>
 
+#include "kernels/core/text.h"
 #include "tools/report/page.h"
 #include "tools/report/study_charts.h"
 
@@ -130,6 +131,18 @@ void both_scalings(const StudyData& study, Rule& r) {
   if (study.families.empty()) r.broken = "there is no cell beside the serial run";
 }
 
+/// The most threads that a serial run had by its environment; 0: none says.
+int serial_threads(const StudyData& study) {
+  int most = 0;
+  for (const CellData& c : study.cells)
+    for (const RunData& run : c.runs) {
+      int threads = 0;
+      if (c.cell().is_serial() && parse_number(told(run.environment, "threads"), threads))
+        most = std::max(most, threads);
+    }
+  return most;
+}
+
 void baseline(const StudyData& study, Rule& r) {
   if (!study.serial_by_speed) {
     r.broken = "no serial run has finished with an accuracy: no speed-up is shown";
@@ -141,6 +154,10 @@ void baseline(const StudyData& study, Rule& r) {
     r.told += fmt::format(" By time to target: {}.", name_of(study.cells[*study.serial_by_time].cell()));
   const auto device = study.has_target() && study.device_by_time ? study.device_by_time : study.device_by_speed;
   if (device) r.told += fmt::format(" Best single-device run: {}.", name_of(study.cells[*device].cell()));
+  const int threads = serial_threads(study), cores = study.facts ? study.facts->cores : 0;
+  if (threads > 0 && threads < cores)
+    r.broken = fmt::format("no serial run had more than {} of the machine's {} cores (OMP_NUM_THREADS or the like)",
+                           threads, cores);
 }
 
 }  // namespace
@@ -230,7 +247,8 @@ std::vector<std::string> limits_of(const StudyData& study) {
   } else {
     limits.emplace_back("Cores and load of the machine were not noted: whether others used it is not known.");
   }
-  if (study.setting("parallel.threads") == "0")
+  const bool all_cores = !study.facts || serial_threads(study) == 0 || serial_threads(study) >= study.facts->cores;
+  if (study.setting("parallel.threads") == "0" && all_cores)
     limits.emplace_back(
         "A serial run has all cores (parallel.threads is 0): ranks on the same host divide what it has to itself.");
   if (!o.mpi) limits.emplace_back("Ranks are threads of one process on one host: no network took part.");

@@ -45,6 +45,7 @@ std::string runs_text(const StudyData& study, const CellData& c) {
                      : c.result.finished == asked && asked >= 5 ? fmt::format("{}", asked)
                                                                 : fmt::format("{} runs", c.result.finished);
   if (c.result.finished < asked) text += fmt::format(" of {}", asked);
+  if (c.result.after_failure > 0) text += fmt::format(", {} after a failure", c.result.after_failure);
   if (c.result.failed > 0) text += fmt::format(", <span class=\"bad\">{} failed</span>", c.result.failed);
   return text;
 }

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <set>
 
 #include "framework/io/file.h"
 #include "framework/io/json.h"
@@ -77,6 +78,7 @@ RunOutcome outcome_of(const std::string& directory, const StudyCell& cell, std::
   for (const LedgerEntry& e : ledger) {
     if (e.run != run.run) continue;
     last = &e;
+    run.failures += e.status == "failed";
     if (e.status == "started")
       attempts.push_back({unix_seconds(e.time), 0});
     else if (!attempts.empty())
@@ -106,11 +108,34 @@ RunOutcome outcome_of(const std::string& directory, const StudyCell& cell, std::
   return run;
 }
 
+/// Runs of the ledger that study.toml does not ask for, and whether it is the file that they were started with.
+void compare_with_ledger(StudyResult& all, const std::string& directory, const std::vector<LedgerEntry>& ledger) {
+  std::set<std::string> asked, strange;
+  for (const StudyCell& cell : all.question.cells)
+    for (std::int64_t s = 0; s < all.question.options.seeds; ++s)
+      asked.insert(run_of(cell, all.question.first_seed + s));
+  const std::string now = asked_by(directory);
+  int others = 0, started = 0;
+  for (const LedgerEntry& e : ledger) {
+    if (!asked.contains(e.run)) strange.insert(e.cell);
+    if (e.status == "started") ++started, others += e.why != now;
+  }
+  if (!strange.empty())
+    all.faults.push_back(fmt::format(
+        "{}: it has runs that {} does not ask for, of the cells {}: cells or seeds were cut out of the study",
+        ledger_file, study_file, fmt::join(strange, ", ")));
+  if (others > 0)
+    all.faults.push_back(
+        fmt::format("{}: by the hash in the ledger it is not the file that {} of {} runs were started with", study_file,
+                    others, started));
+}
+
 void summarise(CellResult& c, double target) {
   std::vector<double> accuracy, step, time;
   double batch = unknown;  // the same of all
   for (const RunOutcome& run : c.runs) {
     c.finished += run.status == "finished", c.failed += run.status == "failed";
+    c.after_failure += run.status == "finished" && run.failures > 0;
     if (run.status == "failed") time.push_back(never);
     if (run.status != "finished") continue;
     if (!std::isnan(run.accuracy)) accuracy.push_back(run.accuracy);
@@ -137,16 +162,17 @@ std::string seconds_text(double v) {
 std::string row_of(const CellResult& c, int seeds, bool best) {
   const std::string name =
       c.cell.strategy.empty() ? c.cell.is_serial() ? c.cell.name : "data_parallel" : c.cell.strategy;
-  const std::string runs = c.finished == seeds && seeds >= 5 ? fmt::format("{}", seeds)
-                           : c.finished == 0                 ? "none"
-                           : few_runs(c.finished).empty()    ? fmt::format("{} of {}", c.finished, seeds)
-                                                             : few_runs(c.finished);
+  std::string runs = c.finished == seeds && seeds >= 5 ? fmt::format("{}", seeds)
+                     : c.finished == 0                 ? "none"
+                     : few_runs(c.finished).empty()    ? fmt::format("{} of {}", c.finished, seeds)
+                                                       : few_runs(c.finished);
+  if (c.after_failure > 0) runs += fmt::format(", {} after a failure", c.after_failure);
   const std::string accuracy =
       std::isnan(c.accuracy_sd) ? number(c.accuracy, 2) : fmt::format("{:.2f} +- {:.2f}", c.accuracy, c.accuracy_sd);
   std::string step = number(1e3 * c.step_seconds, 2);
   if (c.finished > 1) step += fmt::format(" [{:.2f}, {:.2f}]", 1e3 * c.step_interval.low, 1e3 * c.step_interval.high);
   const std::string reached = std::isnan(c.to_target) ? "" : fmt::format(" ({}/{})", c.reached, c.finished + c.failed);
-  return fmt::format("{:<50} {:<16} {:>5} {:>10} {:>6} {:>15} {:>24} {:>11} {:>16} {:>9}\n", name, c.cell.mesh,
+  return fmt::format("{:<50} {:<16} {:>5} {:>26} {:>6} {:>15} {:>24} {:>11} {:>16} {:>9}\n", name, c.cell.mesh,
                      c.cell.ranks, runs, c.failed, accuracy, step, number(c.samples_per_s, 0),
                      seconds_text(c.to_target) + reached,
                      best                    ? "1 (base)"
@@ -164,6 +190,7 @@ StudyResult study_result(const std::string& directory) {
   StudyResult all{.question = read_study(directory)};
   const LedgerReader ledger(directory);
   all.faults = ledger.faults(), all.totals = totals_of(ledger.entries()), all.ledger_head = ledger.head();
+  compare_with_ledger(all, directory, ledger.entries());
   const StudyOptions& o = all.question.options;
   for (const StudyCell& cell : all.question.cells) {
     CellResult c{.cell = cell, .weak = cell.scaling == "weak"};
@@ -210,7 +237,7 @@ std::string table_of(const StudyResult& all) {
     text += weak ? fmt::format("\nweak scaling: a batch of {} per rank, the learning rate {}\n", setting("data.batch"),
                                o.scale_lr ? "in proportion to the batch" : "as it is")
                  : fmt::format("\nstrong scaling: a batch of {} over all ranks\n", setting("data.batch"));
-    text += fmt::format("{:<50} {:<16} {:>5} {:>10} {:>6} {:>15} {:>24} {:>11} {:>16} {:>9}\n", "strategy", "mesh",
+    text += fmt::format("{:<50} {:<16} {:>5} {:>26} {:>6} {:>15} {:>24} {:>11} {:>16} {:>9}\n", "strategy", "mesh",
                         "ranks", "runs", "failed", "accuracy %", "step ms [95 %]", "samples/s",
                         o.target > 0 ? fmt::format("to {:g} %", o.target) : "to target", "speed-up");
     for (const CellResult& c : all.cells)

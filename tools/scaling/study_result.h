@@ -23,6 +23,7 @@ struct RunOutcome {
               status = {};  ///< finished, failed, interrupted, running (started, with no end in the ledger), missing
   std::string why = {};     ///< it failed, or its numbers do not count: a run directory with other settings
   int attempts = 0;         ///< starts in the ledger
+  int failures = 0;         ///< of these, that failed
   double seconds = 0;       ///< wall time of all attempts
   double accuracy = unknown, best = unknown;  ///< test_top1, %, of the last evaluation, and the highest
   double step_seconds = unknown;   ///< a step's wall time, waiting for data included: the median of its epochs' means
@@ -37,6 +38,7 @@ struct CellResult {
   bool weak = false;  ///< the line is one of weak scaling (the serial cell has two where both are asked)
   std::vector<RunOutcome> runs = {};
   int finished = 0, failed = 0;
+  int after_failure = 0;  ///< of the finished ones, that failed before and were started again
   double accuracy = unknown, accuracy_sd = unknown;  ///< of finished runs
   double step_seconds = unknown;                     ///< median of finished runs
   MedianInterval step_interval = {};
