@@ -214,6 +214,29 @@ class Tune(cli.Case):
             self.assertIn("below the median", why)
         self.check(slow)
 
+    def test_trials_that_diverge_are_results(self):
+        """However many begin the search, it goes on; the same command does not try them again."""
+        steep = '[space]\n"optim.lr" = {type = "choice", values = ["1e30", "1e31", "1e32", "1e33", "0.001"]}\n'
+        words = self.words(self.asked(space=steep, algorithm="grid"), train=[*training, "--optim.name", "sgd"])
+        got = self.tune(*words)
+        rows = self.rows("SELECT status, why FROM trials ORDER BY id")
+        self.assertEqual([status for status, why in rows], 4 * ["failed"] + ["finished"])
+        for status, why in rows[:4]:
+            self.assertRegex(why, "(nan|inf)")
+        self.assertIn("best: trial 5", got.stdout)
+        self.tune(*words)
+        self.assertEqual(self.rows("SELECT sum(attempts) FROM trials"), [(5,)])
+
+    def test_a_grid_is_whole_or_says_what_is_left_out(self):
+        grid = '[space]\n"optim.lr" = {type = "choice", values = [0.1, 0.01, 0.001]}\n"data.batch" = {type = "choice", values = [2, 4, 8, 16, 30, 40, 60, 120]}\n'
+        got = self.tune(*self.words(self.asked(space=grid, algorithm="grid"), "--dry_run"))
+        self.assertIn("trials = 24\n", got.stdout)
+        self.assertEqual(got.stderr, "")
+        got = self.tune(*self.words(self.asked(space=grid, algorithm="grid", trials=20), "--dry_run"))
+        self.assertIn("trials = 20\n", got.stdout)
+        for number in "24", "20":
+            self.assertIn(number, got.stderr)
+
     def test_a_program_that_is_rebuilt_meanwhile(self):
         """The coordinator and its workers go on with the new file: none of their trials fails, and no worker ends."""
         program = self.dir / "build/tools/trireme"

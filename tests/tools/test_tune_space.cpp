@@ -101,6 +101,22 @@ TEST_CASE("files of a search that cannot be are refused in a line", "[tune]") {
       "[space]\n\"optim.momentum\" = {type = \"integer\", low = 0, high = 9, only_if = {\"optim.lr\" = 1}}\n"
       "\"optim.lr\" = {type = \"integer\", low = 0, high = 9, only_if = {\"optim.momentum\" = 1}}",
       "round in a circle");
+  refused("[space]\n\"data.batch\" = {type = \"uniform\", low = 10, high = 50}", "data.batch = ");
+  refused(
+      "[space]\n\"data.batch\" = {type = \"integer\", low = 1, high = 9}\nbatch = {type = \"integer\", low = 1, high = "
+      "9}",
+      "the space has data.batch twice, as data.batch and as batch");
+  refused("[space]\nranks = {type = \"integer\", low = 1, high = 2}", "the search sets it itself");
+  refused("[tune]\nalgorithm = \"pbt\"\n[space]\nbatch = {type = \"integer\", low = 1, high = 9}",
+          "batch cannot change");
+  for (const char* key : {"test_loss", "train_loss", "step_ms_p50", "memory_mb", "test_mse", "test_perplexity"})
+    refused(fmt::format("[tune]\nobjective = \"{}\"\n", key) + lr, fmt::format("write '-{}'", key));
+  refused("[tune]\nobjective = \"-test_top1\"\n" + lr, "write 'test_top1'");
+  for (const char* key : {"test_dice", "test_iou", "-test_mse", "-test_perplexity", "-test_bits_per_byte", "test_r2"}) {
+    TuneQuestion q = parse_tune(fmt::format("[tune]\nobjective = \"{}\"\n", key) + lr, "s.toml");
+    CHECK_NOTHROW(complete(q, {}));
+    CHECK(q.options.trials == 20);
+  }
   std::string many = "[tune]\nalgorithm = \"sobol\"\n[space]\n";
   TrainerOptions any;
   int count = 0;
@@ -157,6 +173,23 @@ TEST_CASE("a grid has every combination once, and none of what does not apply", 
   q.options.trials = 100;
   complete(q, {});
   CHECK(q.options.trials == 12);
+  q.options.trials = 0;  // all, also where there are more than searches have trials unless told
+  complete(q, {});
+  CHECK(q.options.trials == 12);
+  CHECK(left_out_of_grid(q).empty());
+  TuneQuestion large = parse_tune(R"([tune]
+algorithm = "grid"
+[space]
+"optim.lr" = {type = "log", low = 1e-5, high = 1}
+"data.batch" = {type = "choice", values = [2, 4, 8, 16, 32]})",
+                                  "s.toml");
+  complete(large, {});
+  CHECK(large.options.trials == 25);
+  CHECK(left_out_of_grid(large).empty());
+  large.options.trials = 20;
+  complete(large, {});
+  CHECK(large.options.trials == 20);
+  CHECK_THAT(left_out_of_grid(large), mentions(25, 20));
   std::set<std::string> seen;
   const auto points = GridSearch::points(q.space, 100);
   for (const Point& p : points) seen.insert(q.space.text(p));

@@ -4,6 +4,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <random>
@@ -15,6 +18,7 @@
 #include "tools/scaling/ledger.h"
 #include "tools/tune/lease.h"
 #include "tools/tune/store.h"
+#include "tools/tune/tune_result.h"
 
 namespace test_tune_store {
 
@@ -220,6 +224,45 @@ TEST_CASE("a trial that is killed too often has failed, and an edited ledger is 
   CHECK_ERROR(TuneStore(folder.path()), file, "tune.db");
   spill(folder / tune_file, std::string(5000, 'x'));
   CHECK_ERROR(TuneStore(folder.path()), data, "tune.db");
+}
+
+TEST_CASE("tune.db, the ledger and what trials wrote are compared", "[tune]") {
+  const Temporary folder;
+  TuneStore::create(folder.path(), question("random", 1, 1), "");
+  const auto faults = [&] { return fmt::format("{}", fmt::join(tune_result(folder.path()).faults, "\n")); };
+  TuneStore store(folder.path());
+  const Taken t = store.take(own_identity(), hash_of);
+  const std::string metrics = trial_directory(folder.path(), 1) + "/metrics.jsonl";
+  std::filesystem::create_directories(trial_directory(folder.path(), 1));
+  const auto spill_metrics = [&](double value) {
+    spill(metrics, fmt::format("{{\"kind\": \"eval\", \"epoch\": 1, \"test_top1\": {}}}\n", value));
+  };
+  spill_metrics(41.5);
+  CHECK(store.report(t.lease, {{1, 41.5}}));
+  CHECK(store.end(t.lease, {Outcome::Kind::reached, "", 1}));
+  CHECK(faults().empty());
+  spill_metrics(97.5);
+  CHECK_THAT(faults(), mentions("trial 1", 41.5, 97.5));
+  spill_metrics(41.5);
+  std::filesystem::create_directories(trial_directory(folder.path(), 2));
+  CHECK_THAT(faults(), mentions("trials/0002"));
+  std::filesystem::remove(trial_directory(folder.path(), 2));
+  for (const char* file : {ledger_file, ledger_head_file}) std::filesystem::remove(folder / file);
+  CHECK_THAT(faults(), mentions(ledger_file, 2, 0));
+}
+
+TEST_CASE("trials that diverged are not tried again unasked", "[tune]") {
+  const Temporary folder;
+  TuneStore::create(folder.path(), question("random", 2, 1), "");
+  TuneStore store(folder.path());
+  for (const std::string& why : {std::string(diverged) + "loss is nan", std::string("no such file")})
+    CHECK(store.end(store.take(own_identity(), hash_of).lease, {Outcome::Kind::failed, why, 1}));
+  const auto waiting = [&] { return std::ranges::count(store.trials(), TrialStatus::waiting, &TrialRow::status); };
+  store.forgive(false);
+  CHECK(waiting() == 1);
+  CHECK(store.trials()[0].status == TrialStatus::failed);
+  store.forgive(true);
+  CHECK(waiting() == 2);
 }
 
 TEST_CASE("a process is known to have ended only where it can be known", "[tune]") {

@@ -46,6 +46,7 @@ std::pair<TuneQuestion, TrainerOptions> asked_trials(const TuneCommand& c) {
   if (c.trials > 0) question.options.trials = c.trials;
   if (c.parallel > 0) question.options.parallel = c.parallel;
   complete(question, settings);
+  if (const std::string left = left_out_of_grid(question); !left.empty()) fmt::print(stderr, "tune: {}\n", left);
   return {std::move(question), settings};
 }
 

@@ -56,6 +56,9 @@ void RunLog::open_run(const Dataset& train, const std::vector<Metric>& metrics) 
   const std::string& best = options_.checkpoint.best;
   const bool known = best.empty() || std::ranges::find(compared, best.substr(best.starts_with('-'))) != compared.end();
   check(known, "checkpoint.best", "{}", [&] { return unknown_name(best.substr(best.starts_with('-')), compared); });
+  check(best.empty() || !smaller_is_better(best) || best.starts_with('-'), "checkpoint.best",
+        "'{}' keeps the checkpoint with the largest value, and smaller values of it are better: write '-{}'", best,
+        best);
   dir_.emplace(options_.run.dir, options_.model, kept_settings(options_), options_.run.resume == "yes",
                clock_.simulated() != nullptr, std::move(columns), options_.checkpoint.best);
   if (options_.run.resume == "yes") return;
@@ -93,10 +96,10 @@ void RunLog::ml(std::string_view kind, std::string_view key, const Json& value, 
 
 void RunLog::begin(Step& step, NormScope scope, int replicas, const DatasetSource& train, const DatasetSource& test,
                    Index batches) {
+  begun_ = true;
   if (!dir_ || !options_.run.mllog) return;
   ml_.emplace(dir_->path() + "/" + ml_file);
   if (!ml_->is_new()) return;
-  begun_ = true;
   const std::int64_t span = options_.data.batch / (scope == NormScope::global ? 1 : std::max(1, replicas));
   write_begin(*ml_, options_,
               {.train_samples = train.size(),

@@ -2,12 +2,12 @@
 #pragma once
 #include <cmath>
 #include <cstdint>
+#include <string_view>
 
 #include "kernels/core/view.h"
 
 namespace trireme {
 
-/// Of an epoch so far; the speed is that of the part trained by this process, in virtual time of the whole.
 /// Whether smaller values of this key of metrics.jsonl are the better ones: of losses, errors, times and memory.
 inline bool smaller_is_better(std::string_view key) {
   for (const std::string_view end : {"_loss", "_perplexity", "_bits_per_byte", "_mae", "_mse", "_rmse"})
@@ -18,6 +18,7 @@ inline bool smaller_is_better(std::string_view key) {
 /// metrics.jsonl gets a record each time that this many steps are done.
 inline constexpr std::int64_t record_every = 20;
 
+/// Of an epoch so far; the speed is that of the part trained by this process, in virtual time of the whole.
 struct EpochMetrics {
   std::int64_t epoch = 0, step = 0;  ///< from 1; optimizer steps in all
   double loss = 0,                   ///< mean over the samples, of the weights as they were

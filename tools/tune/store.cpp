@@ -113,9 +113,10 @@ void TuneStore::forgive(bool all) {
   Transaction whole(database_);
   database_.execute("DELETE FROM study WHERE key = 'error'");
   Query(database_,
-        "UPDATE trials SET status = 'waiting', deaths = 0 WHERE status = 'failed' AND (? OR NOT EXISTS (SELECT 1 FROM "
-        "reports))")
+        "UPDATE trials SET status = 'waiting', deaths = 0 WHERE status = 'failed' AND (? OR (why NOT LIKE ? AND NOT "
+        "EXISTS (SELECT 1 FROM reports)))")
       .bind(all ? 1 : 0)
+      .bind(std::string(diverged) + "%")
       .run();
   whole.commit();
 }

@@ -54,6 +54,10 @@ struct Taken {
 };
 /// How an attempt has ended: at its target; asked to stop; killed from outside; ended by the search; by a fault of its
 /// own.
+/// What the reason of a trial that failed begins with where its loss, or another number, was not finite: a result,
+/// which the same settings have again.
+inline constexpr const char* diverged = "diverged: ";
+
 struct Outcome {
   enum class Kind : std::uint8_t { reached, interrupted, killed, stopped, failed } kind = Kind::failed;
   std::string why = {};
@@ -76,8 +80,8 @@ class TuneStore {
   /// Why the search is over before its end; empty: it is not. The first reason stays.
   std::string error();
   void give_up(const std::string& why);
-  /// Forgets the reason, and that trials failed: all, or where none has reported anything. What they lacked may be
-  /// there now.
+  /// Forgets the reason, and that trials failed: all, or, where none has reported anything, those that did not diverge.
+  /// What they lacked may be there now.
   void forgive(bool all);
 
   std::vector<TrialRow> trials();

@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <set>
 
+#include "framework/metrics/metrics.h"
 #include "kernels/core/suggest.h"
 #include "kernels/core/text.h"
 #include "tools/training/from_options.h"
+#include "tools/training/run_metrics.h"
 #include "tools/training/toml_file.h"
 #include "tools/tune/asha.h"
 #include "tools/tune/grid.h"
@@ -177,11 +180,16 @@ Space space_of(const toml::table& table, const std::string& source) {
   return Space(std::move(parameters));
 }
 
-/// Keys that evaluations of `trireme train` may have, and a search may want.
+/// Keys that evaluations of `trireme train` may have, and a search may want: of pictures, of texts, of volumes.
 const std::vector<std::string>& objectives() {
-  static const std::vector<std::string> keys{"test_top1",   "test_top5",   "test_loss",    "test_correct",
-                                             "train_top1",  "train_loss",  "images_per_s", "tokens_per_s",
-                                             "step_ms_p50", "step_ms_p95", "memory_mb",    "wait_share"};
+  static const std::vector<std::string> keys = [] {
+    std::vector<std::string> all{"test_top1",   "test_top5",    "test_loss",    "test_correct",    "train_top1",
+                                 "train_loss",  "images_per_s", "tokens_per_s", "test_perplexity", "test_bits_per_byte",
+                                 "step_ms_p50", "step_ms_p95",  "memory_mb",    "wait_share"};
+    for (const Metric& metric : {Metric(Dice{}), Metric(MeanIoU{}), Metric(RegressionErrors{})})
+      for (const MetricResult& result : metric.results()) all.push_back("test_" + result.name);
+    return all;
+  }();
   return keys;
 }
 
@@ -206,18 +214,23 @@ void check_model(const std::string& name) {
   if (std::ranges::find(known, name) == known.end()) throw OptionError("model: " + unknown_name(name, known));
 }
 
+constexpr std::int64_t most_trials = 100'000;
+
 void check_parameters(const TuneQuestion& q, const TrainerOptions& settings) {
   TrainerOptions any;
   const auto table = option_table(any);
+  std::map<std::string, std::string> seen;  // what the space calls a setting, by its name
   for (const Parameter& p : q.space.parameters()) {
-    (void)find_option(table, p.name);
-    if (is_own(p.name)) refuse(fmt::format("{} is not for a space: the search sets it itself", p.name));
-    if (q.options.algorithm == "pbt" && is_fixed(p.name))
+    const std::string& name = find_option(table, p.name).name;
+    if (const auto [at, is_new] = seen.emplace(name, p.name); !is_new)
+      refuse(fmt::format("the space has {} twice, as {} and as {}: leave out one of them", name, at->second, p.name));
+    if (is_own(name)) refuse(fmt::format("{} is not for a space: the search sets it itself", p.name));
+    if (q.options.algorithm == "pbt" && is_fixed(name))
       refuse(fmt::format("pbt changes settings of trainings that go on, and {} cannot change then", p.name));
   }
-  for (std::size_t i = 0; i < q.space.size(); ++i) {  // each end of each, and each value
+  for (std::size_t i = 0; i < q.space.size(); ++i) {  // each end of each, a number between, and each value
     const Parameter& p = q.space[i];
-    std::vector<double> ends{p.low, p.high};
+    std::vector<double> ends{p.low, p.high, p.at(0.382)};
     for (double v = 0; p.kind == Parameter::Kind::choice && v <= p.high; ++v) ends.push_back(v);
     for (const double v : ends) {
       TrainerOptions copy = settings;
@@ -238,7 +251,7 @@ std::vector<Option> option_table(TuneOptions& o) {
   constexpr double any = -std::numeric_limits<double>::infinity(), most = -any;
   return {{"tune.algorithm", &o.algorithm, "", any, most, "random, sobol, grid, tpe, asha, pbt"},
           {"tune.objective", &o.objective},
-          {"tune.trials", &o.trials, "", 1, 100000},
+          {"tune.trials", &o.trials, "", 1, most_trials},
           {"tune.epochs", &o.epochs, "", 0, 1e9},
           {"tune.min_epochs", &o.min_epochs, "", 1, 1e9},
           {"tune.eta", &o.eta, "", 2, 1000},
@@ -280,7 +293,8 @@ TuneQuestion parse_tune(const std::string& toml, const std::string& source) {
 std::string to_toml(const TuneQuestion& q) {
   TuneOptions copy = q.options;
   std::string out = "[tune]\n";
-  for (const Option& o : option_table(copy)) out += fmt::format("{} = {}\n", o.name.substr(5), toml_value(o));
+  for (const Option& o : option_table(copy))
+    if (o.name != "tune.trials" || copy.trials > 0) out += fmt::format("{} = {}\n", o.name.substr(5), toml_value(o));
   return out + "\n" + q.space.to_toml();
 }
 
@@ -301,11 +315,22 @@ void complete(TuneQuestion& q, const TrainerOptions& settings) {
   if (std::ranges::find(objectives(), o.key()) == objectives().end())
     refuse(fmt::format("objective: no evaluation reports '{}'{}; there are {}", shortened(o.key()),
                        did_you_mean(o.key(), objectives()), fmt::join(objectives(), ", ")));
+  const bool smallest = o.objective.starts_with('-');
+  if (smaller_is_better(o.key()) != smallest)
+    refuse(fmt::format("objective '{}' asks for the {} {}, whose {} values are the better ones: write '{}{}'",
+                       o.objective, smallest ? "smallest" : "largest", o.key(), smallest ? "larger" : "smaller",
+                       smallest ? "" : "-", o.key()));
   check_model(settings.model);
   check_parameters(q, settings);
   if (o.algorithm == "sobol" && q.space.size() > Sobol::most)
     refuse(fmt::format("sobol has {} dimensions, the space {} parameters: take random", Sobol::most, q.space.size()));
-  if (o.algorithm == "grid") o.trials = std::min<std::int64_t>(o.trials, GridSearch::points(q.space, o.trials).size());
+  if (o.algorithm == "grid") {
+    const std::int64_t points = std::ssize(GridSearch::points(q.space, o.trials > 0 ? o.trials : most_trials + 1));
+    if (points > most_trials)
+      refuse(fmt::format("the grid has more than {} points: give parameters fewer levels, or set trials", most_trials));
+    o.trials = points;
+  }
+  if (o.trials == 0) o.trials = 20;
   const std::vector<std::int64_t> rungs = asha_rungs(o);
   const double wanted = std::pow(o.eta, static_cast<double>(rungs.size()) - 1);
   if (o.algorithm == "asha" && static_cast<double>(o.trials) < wanted)
@@ -314,6 +339,15 @@ void complete(TuneQuestion& q, const TrainerOptions& settings) {
   if (o.median_stop && (o.algorithm == "asha" || o.algorithm == "pbt"))
     refuse(fmt::format("median_stop is for random, sobol, grid and tpe: {} ends trials itself", o.algorithm));
   if (o.algorithm == "pbt" && o.trials < 2) refuse("pbt wants a population of at least two trials");
+}
+
+std::string left_out_of_grid(const TuneQuestion& q) {
+  if (q.options.algorithm != "grid") return "";
+  const std::int64_t points = std::ssize(GridSearch::points(q.space, most_trials + 1));
+  if (points <= q.options.trials) return "";
+  const std::string count = points > most_trials ? fmt::format("more than {}", most_trials) : std::to_string(points);
+  return fmt::format("of the grid's {} points only the first {} are tried: --trials takes more", count,
+                     q.options.trials);
 }
 
 }  // namespace trireme

@@ -2,7 +2,7 @@
 //
 //   [tune]
 //   algorithm = "asha"          # random, sobol, grid, tpe, asha, pbt
-//   objective = "test_top1"     # of metrics.jsonl's evaluations; with a minus the lower is better: "-test_loss"
+//   objective = "test_top1"     # of metrics.jsonl's evaluations; with a minus, if the smaller is better: "-test_loss"
 //   trials = 40
 //   epochs = 9
 //   [space]
@@ -22,7 +22,7 @@ namespace trireme {
 struct TuneOptions {
   std::string algorithm = "random";
   std::string objective = "test_top1";  ///< key of an evaluation; "-KEY": the lower is better
-  std::int64_t trials = 20;             ///< in all; of pbt the size of the population
+  std::int64_t trials = 0;              ///< in all; of pbt the size of the population; 0: 20, of grid all points
   std::int64_t epochs = 0;              ///< most of a trial; 0: those of the training
   std::int64_t min_epochs = 1;          ///< of asha's first rung; between two looks of pbt; before the median rule
   int eta = 3;                          ///< asha: one in so many is promoted
@@ -56,7 +56,9 @@ std::string to_toml(const TuneQuestion&);
 /// A point's settings over others. Throws OptionError for what they cannot be.
 TrainerOptions settings_at(const Space&, const Point&, TrainerOptions);
 /// Completes the options by the training's settings. Throws OptionError for parameters and objectives that a training
-/// cannot have, and for searches that cannot come to an end.
+/// cannot have, for objectives of the wrong sign, and for searches that cannot come to an end.
 void complete(TuneQuestion&, const TrainerOptions&);
+/// In words, that a complete question has fewer trials than its grid has points; empty: it has not.
+std::string left_out_of_grid(const TuneQuestion&);
 
 }  // namespace trireme

@@ -5,7 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <map>
 #include <numeric>
+
+#include "kernels/core/text.h"
+#include "tools/tune/worker.h"
 
 namespace trireme {
 namespace {
@@ -19,6 +24,46 @@ std::string best_text(const TuneResult& r, const TrialRow& t) {
   if (t.scores.empty()) return "-";
   const auto best = std::ranges::max_element(t.scores, {}, &std::pair<std::int64_t, double>::second);
   return fmt::format("{:.6g} ({})", r.question.options.sign() * best->second, best->first);
+}
+
+}  // namespace
+
+namespace {
+
+/// What tune.db says beside the ledger and beside what the trials wrote, where these differ.
+std::vector<std::string> contradictions(const TuneResult& r, const std::vector<TrialEvent>& events,
+                                        const std::vector<LedgerEntry>& ledger) {
+  std::vector<std::string> found;
+  const auto say = [&](const std::string& what) { found.push_back(what); };
+  // A line is written after its row: of searches under way the last may still be missing.
+  const bool under_way = r.count(TrialStatus::running) > 0;
+  if (ledger.size() > events.size() || (!under_way && ledger.size() < events.size()))
+    say(fmt::format("{} has {} events, {} has {} lines", tune_file, events.size(), ledger_file, ledger.size()));
+  for (std::size_t i = 0; i < std::min(events.size(), ledger.size()); ++i)
+    if (ledger[i].run != fmt::format("trials/{:04}", events[i].trial) || ledger[i].status != events[i].status) {
+      say(fmt::format("line {} of {} is of {}, {}; {} has trial {}, {}", i + 1, ledger_file, ledger[i].run,
+                      ledger[i].status, tune_file, events[i].trial, events[i].status));
+      break;
+    }
+  const std::string trials = r.directory + "/trials";
+  if (std::filesystem::is_directory(trials))
+    for (const auto& entry : std::filesystem::directory_iterator(trials)) {
+      std::int64_t number = 0;
+      if (parse_number(entry.path().filename().string(), number) && number > std::ssize(r.trials))
+        say(fmt::format("trials/{} is of no trial of {}", entry.path().filename().string(), tune_file));
+    }
+  std::map<int, ReportedValues> written;
+  for (const TrialReport& report : r.reports) {
+    const auto [at, fresh] = written.try_emplace(report.trial);
+    if (fresh)
+      at->second = read_values(trial_directory(r.directory, report.trial) + "/metrics.jsonl", r.question.options.key());
+    const auto value = std::ranges::find(at->second.values, report.epoch, &std::pair<std::int64_t, double>::first);
+    if (value != at->second.values.end() && value->second != report.value)
+      say(fmt::format("trial {}, epoch {}: {} has {:.6g}, metrics.jsonl {:.6g}", report.trial, report.epoch, tune_file,
+                      report.value, value->second));
+  }
+  std::ranges::sort(found);
+  return found;
 }
 
 }  // namespace
@@ -50,6 +95,7 @@ TuneResult tune_result(const std::string& directory) {
   });
   const LedgerReader ledger(directory);
   r.totals = totals_of(ledger.entries()), r.faults = ledger.faults(), r.ledger_head = ledger.head();
+  if (r.faults.empty()) r.faults = contradictions(r, store.events(), ledger.entries());
   return r;
 }
 
@@ -77,6 +123,7 @@ std::string table_of(const TuneResult& r, int most) {
       r.count(TrialStatus::running) + r.count(TrialStatus::waiting) > 0
           ? fmt::format(", {} go on", r.count(TrialStatus::running) + r.count(TrialStatus::waiting))
           : std::string());
+  if (const std::string left = left_out_of_grid(r.question); !left.empty()) out += left + "\n";
   if (const TrialRow* best = r.best()) {
     std::string words;
     for (const auto& [name, value] : r.question.space.settings(best->point))

@@ -17,7 +17,7 @@ struct TuneResult {
   std::vector<int> order = {};  ///< places in `trials`, the best first; those without a value last
   LedgerTotals totals = {};     ///< of all that was ever started
   std::string ledger_head = {}, error = {};
-  std::vector<std::string> faults = {};  ///< of the ledger
+  std::vector<std::string> faults = {};  ///< of the ledger; or where it, tune.db and the trials contradict each other
 
   const TrialRow* best() const;  ///< null: none has reported anything
   double value(const TrialRow& t) const { return question.options.sign() * t.last(); }  ///< of its last epoch

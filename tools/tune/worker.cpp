@@ -30,7 +30,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int worker_preempted = 85;  // train's exit status when it was asked to stop
-constexpr double grace = 60;   // seconds for a trial that was asked to stop
+constexpr double grace = 60;          // seconds for a trial that was asked to stop
 constexpr const char *to_stop = "asked to stop",
                      *locked = "is being written by";  // RunLock's: the worker that had the trial is not gone yet
 
@@ -138,12 +138,15 @@ class Worker {
     if (asked || job.status() == worker_preempted) return {Kind::interrupted, to_stop, seconds};
     const std::string& words = job.last_words();
     if (words.find(locked) != std::string::npos) return {Kind::interrupted, words, seconds};
-    const int signal = job.status() > 128                                ? job.status() - 128
-                       : options_.launcher == "mpiexec" && words.empty() && job.status() < 32 ? job.status()  // of a rank
-                                                                         : 0;
+    const int signal = job.status() > 128 ? job.status() - 128
+                       : options_.launcher == "mpiexec" && words.empty() && job.status() < 32
+                           ? job.status()  // of a rank
+                           : 0;
     if (signal > 0) return {Kind::killed, fmt::format("ended by signal {} ({})", signal, ::strsignal(signal)), seconds};
     if (job.status() == 0 && !now.unreported.empty())
-      return {Kind::failed, fmt::format("{} is not finite, or not reported", options_.key()), seconds};
+      return {Kind::failed, fmt::format("{}{} is not finite, or not reported", diverged, options_.key()), seconds};
+    if (kind_of_status(job.status()) == ErrorKind::numerics)
+      return {Kind::failed, diverged + (words.empty() ? "a number is not finite" : words), seconds};
     return {Kind::failed,
             !words.empty()      ? words
             : job.status() == 0 ? "it ended before its last epoch"
@@ -160,9 +163,10 @@ class Worker {
     return true;
   }
   void look_for_faults(const Outcome& outcome) {
-    if (outcome.kind != Outcome::Kind::failed || !store_.reports().empty()) return;
+    if (outcome.kind != Outcome::Kind::failed || outcome.why.starts_with(diverged) || !store_.reports().empty()) return;
     const auto trials = store_.trials();
-    const auto failed = std::ranges::count(trials, TrialStatus::failed, &TrialRow::status);
+    const auto failed = std::ranges::count_if(
+        trials, [](const TrialRow& t) { return t.status == TrialStatus::failed && !t.why.starts_with(diverged); });
     if (failed >= 3) store_.give_up(fmt::format("the first {} trials failed: {}", failed, outcome.why));
   }
 
