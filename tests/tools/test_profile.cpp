@@ -4,8 +4,10 @@
 #include "framework/layers/init.h"
 #include "framework/layers/layers.h"
 #include "framework/ops/ops.h"
+#include "kernels/core/kernel.h"
 #include "tests/support/catch.h"
 #include "tools/cli/profile.h"
+#include "tools/training/time_table.h"
 
 namespace test_profile {
 
@@ -94,6 +96,22 @@ TEST_CASE("a convolution whose filter is no layer's is told by the filter's shap
   CHECK(cost.forward > 0);
   CHECK(cost.backward > 0);
   CHECK(cost.operations == 3 * 2.0 * 2 * 7 * 7 * 5 * 27);
+}
+
+TEST_CASE("kernels of attention and of norms are told as such") {
+  int norms = 0, attention = 0;
+  for (const CensusRow& row : census()) {
+    const std::string op(row.name), kind = kernel_kind(op);
+    CAPTURE(op, kind);
+    const bool is_norm = op.find("_norm") != op.npos, attends = op.starts_with("attention") || op == "rope";
+    norms += is_norm, attention += attends;
+    CHECK((!is_norm || kind.ends_with("norm")));
+    CHECK((!attends || kind == "attention"));
+    if (op.find("softmax") != op.npos) CHECK(kind == "softmax");
+    if (op.find("linear") == 0 || op == "matmul") CHECK(kind == "linear");
+  }
+  CHECK(norms > 8);
+  CHECK(attention == 3);
 }
 
 }  // namespace test_profile

@@ -60,10 +60,11 @@ std::int64_t step_time(const RankTrace& rank, int& steps) {
 
 std::string kernel_kind(std::string_view op) {
   constexpr std::pair<std::string_view, const char*> kinds[] = {
-      {"conv", "convolution"},  {"batch_norm", "batch norm"},  {"layer_norm", "layer norm"},
-      {"linear", "linear"},     {"matmul", "linear"},          {"max_pool", "pooling"},
-      {"avg_pool", "pooling"},  {"bias_relu_pool", "pooling"}, {"mixed_scale", "convolution"},
-      {"cross_entropy", "loss"}};
+      {"conv", "convolution"},      {"batch_norm", "batch norm"},  {"layer_norm", "layer norm"},
+      {"linear", "linear"},         {"matmul", "linear"},          {"max_pool", "pooling"},
+      {"avg_pool", "pooling"},      {"bias_relu_pool", "pooling"}, {"mixed_scale", "convolution"},
+      {"group_norm", "group norm"}, {"attention", "attention"},    {"rope", "attention"},
+      {"softmax", "softmax"},       {"log_softmax", "softmax"},    {"cross_entropy", "loss"}};
   for (const auto& [start, kind] : kinds)
     if (op.starts_with(start)) return kind;
   return op.ends_with("_update") ? "optimizer" : "elementwise and other";
