@@ -246,6 +246,7 @@ class Infer(cli.Case):
         self.assertRegex(plan("d=2", "--measure", "--cluster", cluster).stdout, r"seconds are of [\d.]+ GFLOP/s, measured here, and the links of ")
         self.refused(plan("d=4", "--cluster", cluster), 4, 2)
         self.refused(self.infer("--measure"), "--measure", "--plan")
+        self.assertNotIn("''", self.refused(self.infer("--seed", 1), "infer", "--seed"))   # a setting of other commands
         self.refused(self.infer("--cluster", cluster), "--cluster", "--plan")
 
     def test_phantoms_in_files_are_those_that_are_trained_on(self):

@@ -13,6 +13,9 @@
 
 namespace trireme {
 
+/// Of what is counted on a command line.
+constexpr int most_count = 1'000'000'000;
+
 static std::string model_names() {
   return fmt::format("{}", fmt::join(models() | std::views::transform(&ModelRow::name), ", "));
 }
@@ -73,19 +76,19 @@ void CommandLine::launch() {
   command.add_option("--hostfile", launch_.host_file, "a host in each line: a slots=4")->type_name("FILE");
   command.add_option("--max-restarts", o.max_restarts, "after so many failures in all it gives up (default: 3)")
       ->type_name("K")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, most_count));
   command
       .add_option("--min-ranks", o.min_ranks,
                   "go on with fewer ranks, but no fewer, where hosts are gone (default: all)")
       ->type_name("M")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, most_count));
   command
       .add_option("--launcher", o.launcher, "auto, threads, mpiexec, srun (default: auto: srun in a Slurm allocation)")
       ->type_name("NAME")
       ->check(CLI::IsMember({"auto", "threads", "mpiexec", "srun"}));
   command.add_option("--grace", o.grace, "seconds to stop in, before what is left is killed (default: 60)")
       ->type_name("S")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1e-3, 1e9));
 }
 
 void CommandLine::scaling() {
@@ -244,7 +247,8 @@ void CommandLine::bench() {
   });
   add_model(command);
   command.add_option("--steps", bench_.steps, "steps to time, after two that prepare everything (default: 10)")
-      ->type_name("N");
+      ->type_name("N")
+      ->check(CLI::Range(1, most_count));
   command.add_flag("--infer", bench_.infer, "evaluation instead of training, batch norms folded");
   settings_.add_to(command);
 }
@@ -260,8 +264,8 @@ void CommandLine::profile() {
   command
       .add_option("--rows", profile_.rows, "of micro-batches: 8,16,32 (default: up to a rank's share of data.batch)")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber);
-  command.add_option("--runs", profile_.runs, "of each measurement (default: 15)")->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, most_count));
+  command.add_option("--runs", profile_.runs, "of each measurement (default: 15)")->check(CLI::Range(1, most_count));
   command.add_flag("--load", profile_.load, "measure the loader of the data set, too");
   command.add_option("--disk", profile_.disk, "directory whose disk is measured (default: this one)")->type_name("DIR");
   settings_.add_to(command);
@@ -323,7 +327,7 @@ void CommandLine::simulate() {
   command
       .add_option("--steps", plan_.steps,
                   "simulate so many, one behind the other, where ranks may get ahead of each other; default 1")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, most_count));
   command
       .add_option("--collectives", plan_.collectives,
                   "what they take: by formula (default), or by their single messages on links that nodes share, of up "

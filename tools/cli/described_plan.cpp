@@ -68,6 +68,36 @@ std::string DescribedModel::memory(const TrainerOptions& config, const Plan& pla
   return memory_table(plan, predict_memory(plan, memory_options(config, parameters)));
 }
 
+namespace {
+
+LayerSplit layer_split(const Strategy& of, const std::vector<Axis>& axes) {
+  LayerSplit split{.strategy = !of.split.any()          ? ""
+                               : of.split.image.empty() ? "layers"
+                                                        : "spatial",
+                   .divides_batch_axis = !of.split.one_weird_trick.empty()};
+  for (const Axis& axis : axes)
+    if (of.split.any() && axis.name != "data") split.axes.push_back(axis);
+  return split;
+}
+
+/// Models of `of`'s layer split on one rank, with costs counted from shapes. described must outlive them.
+ImaginedModelOptions imagined_options(const TrainerOptions& config, const DescribedModel& described, const Strategy& of,
+                                      double flops) {
+  Strategy alone;  // of it: whose rows batch norms take
+  alone.norm_scope = of.norm_scope, alone.norm_group = of.norm_group;
+  return {.model = [&described, config](bool) { return make_undrawn_model(config, described.shape, described.device); },
+          .samples =
+              [&described](Index n) {
+                const Batch batch = described.sample(n);
+                return std::pair(batch.x, batch.y);
+              },
+          .loss = make_loss(config),
+          .strategy = [of, alone](const std::string& text) { return text == "serial" ? alone : of; },
+          .operations_per_second = flops};
+}
+
+}  // namespace
+
 DescribedPlan::DescribedPlan(const TrainerOptions& config, const std::vector<Axis>& axes, const std::string& from,
                              double operations_per_second)
     : mesh(axes),
@@ -83,6 +113,11 @@ DescribedPlan::DescribedPlan(const TrainerOptions& config, const std::vector<Axi
     const MachineProfile machine = read_machine(cost);
     profile = model_in(machine, config, 0), calls = machine.calls;
     fresh = machine.fresh.value, vector_op = machine.vector_op.value, jitter = machine.jitter;
+  }
+  if (strategy.split.any()) {  // before anything is measured, which may take minutes
+    ImaginedModels tried(imagined_options(config, model, strategy, 1e12));
+    const bool splits = tried(layer_split(strategy, axes), false, 1, size_along(axes, "data")).has_value();
+    check(splits, "simulate", "{}", tried.refusal());
   }
   // How many micro-batches there are decides what rows to measure; what is measured may move the stages.
   const Plan rough = model.plan(strategy, parts, mesh);
@@ -165,33 +200,27 @@ Plan DescribedPlan::rank_plan(const TrainerOptions& config, const std::vector<Ax
     if (!usual || (rows <= most_run && size_along(axes, "data") <= most_run))
       return imagine_ranks(config, whole), whole;
   }
-  Strategy alone;  // of it: whose rows batch norms take
-  alone.norm_scope = of.norm_scope, alone.norm_group = of.norm_group;
-  if (!rank_models)
-    rank_models = std::make_shared<ImaginedModels>(ImaginedModelOptions{
-        .model = [this, config](bool) { return make_undrawn_model(config, model.shape, model.device); },
-        .samples =
-            [this](Index n) {
-              const Batch batch = model.sample(n);
-              return std::pair(batch.x, batch.y);
-            },
-        .loss = make_loss(config),
-        .strategy = [of, alone](const std::string& text) { return text == "serial" ? alone : of; },
-        .operations_per_second = flops,
-        .costs =
-            [this](Index) {
-              std::vector<PartCost> costs;
-              for (const PartInfo& part : parts) costs.push_back(part.cost);
-              return costs;
-            }});
-  LayerSplit split{.strategy = !of.split.any()          ? ""
-                               : of.split.image.empty() ? "layers"
-                                                        : "spatial",
-                   .divides_batch_axis = !of.split.one_weird_trick.empty()};
-  for (const Axis& axis : axes)
-    if (of.split.any() && axis.name != "data") split.axes.push_back(axis);
-  const auto rank = (*rank_models)(split, false, rows, size_along(axes, "data"));
+  if (!rank_models) {
+    ImaginedModelOptions options = imagined_options(config, model, of, flops);
+    options.costs = [this](Index) {
+      std::vector<PartCost> costs;
+      for (const PartInfo& part : parts) costs.push_back(part.cost);
+      return costs;
+    };
+    rank_models = std::make_shared<ImaginedModels>(std::move(options));
+  }
+  const LayerSplit split = layer_split(of, axes);
+  auto rank = (*rank_models)(split, false, rows, size_along(axes, "data"));
   check(rank.has_value(), "simulate", "{}", rank_models->refusal());
+  if (cost == "equal") {  // in proportion to rows: that a rank reads fewer weights makes it no faster
+    const double least = split.divides_batch_axis ? 1 : 1.0 / ranks_of(split.axes);
+    for (PartInfo& part : rank->parts) {
+      const auto whole = std::ranges::find(parts, part.name, &PartInfo::name);
+      if (whole == parts.end()) continue;
+      for (double PartCost::*s : {&PartCost::forward, &PartCost::backward_input, &PartCost::backward_weight})
+        part.cost.*s = std::max(part.cost.*s, least * (whole->cost.*s));
+    }
+  }
   return model.whole_plan(config, of, rank->parts, axes, rank->parameters);
 }
 

@@ -78,7 +78,7 @@ std::string unexpected(const CLI::App& subcommand, const std::string& word) {
     return fmt::format("unexpected argument '{:.200}'; see trireme {} --help", word, subcommand.get_name());
   try {
     TrainerOptions none;
-    set(none, word.substr(2, word.find('=') == std::string::npos ? std::string::npos : word.find('=') - 2), "");
+    (void)find_option(option_table(none), word.substr(2, word.find('=') - 2));
   } catch (const OptionError& e) { return fmt::format("{}; see trireme {} --help", e.what(), subcommand.get_name()); }
   return fmt::format("trireme {} does not take {:.200}; see its --help", subcommand.get_name(),
                      word.substr(0, word.find('=')));
