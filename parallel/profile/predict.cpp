@@ -172,14 +172,19 @@ PredictStepOptions measure_calls_of(Mesh& mesh, const Plan& plan, std::int64_t s
 StepTimes predict_step(const Plan& given, const ModelProfile& profile, const PredictStepOptions& options) {
   Plan plan = given;
   const StepCosts costs = costs_at(profile, options.rows);
-  check(costs.parts.size() == plan.parts.size(), "predict", "{} has {} parts, and the plan {}", profile.model,
+  // Layers that are split stand between two parts that the whole model has not, which only send.
+  const bool split = plan.parts.size() == costs.parts.size() + 2 && plan.parts.front().name == "split" &&
+                     plan.parts.back().name == "join";
+  check(split || costs.parts.size() == plan.parts.size(), "predict",
+        "the measured model {} has {} parts, the plan has {}: measure the plan's model", profile.model,
         costs.parts.size(), plan.parts.size());
-  for (std::size_t p = 0; p < plan.parts.size(); ++p) {
+  for (std::size_t part = 0; part < costs.parts.size(); ++part) {
+    const std::size_t p = part + split;
     PartCost& c = plan.parts[p].cost;
     const int ranks = divisor_of(plan, plan.parts[p]);
     for (double PartCost::*time : {&PartCost::forward, &PartCost::backward_input, &PartCost::backward_weight})
-      c.*time = costs.parts[p].*time / ranks;
-    c.output = costs.parts[p].output;
+      c.*time = costs.parts[part].*time / ranks;
+    c.output = costs.parts[part].output;
   }
   Cluster host;
   host.nodes = {{.count = 1, .devices = ranks_of(plan.axes), .source = Source::measured}};

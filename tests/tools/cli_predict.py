@@ -104,6 +104,11 @@ class Predictions(cli.Case):
                 got = self.trained(*words, "--strategy", strategy, "--mesh", mesh, name=f"run{number}")
                 self.assertIn(component, self.check_told(got, f"run{number}", ranks=int(mesh[-1])))
 
+    def test_layers_that_ranks_divide_by_image_axes(self):
+        """They stand between two parts that only send, which the measured model has not."""
+        rows = self.check_told(self.trained("lenet5", "--data", "synthetic", "--data.synthetic_size", 320, "--batch", 16, "--epochs", 1, "--parallel.threads", 1, "--strategy", "spatial", "--mesh", "h=2"))
+        self.assertGreater(rows["forward"][0], 0)
+
     def test_where_nothing_can_be_predicted_it_is_said_why(self):
         got = self.trained(*words, "--strategy", "tensor", "--mesh", "tensor=2", name="divided")
         self.check_told(got, "divided", predicted=False)

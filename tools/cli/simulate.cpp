@@ -48,7 +48,7 @@ void print_efficiency(const DescribedPlan& described, const Cluster& cluster, co
       "devices of all ranks by their speed, over the step\n",
       100 * efficiency_of(described, cluster, described.mesh, batch, step));
   fmt::print("bubble {:.1f} %: idle over busy time of all ranks\n", 100 * s.bubble);
-  fmt::print("exposed communication {}, {:.1f} % of the step{}: computation stands still until a call has ended\n",
+  fmt::print("exposed communication {}, {:.1f} % of the step{}: computation stands still while a call is under way\n",
              time_text(exposed / steps), 100 * exposed / s.makespan, program.empty() ? "" : ", in " + program);
 }
 

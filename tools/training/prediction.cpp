@@ -145,7 +145,7 @@ StepTimes Prediction::measure(Mesh& mesh, Step& step, const TrainerInput& input,
     const auto first = Loader(input.train, from).begin();
     return std::pair(first->x, first->y);
   };
-  const ModelProfile profile =
+  ModelProfile profile =
       measure_parts_of(mesh, plan,
                        {.model = [&] { return make_model(options_, options_for(*input.train), device_); },
                         .loss = input.loss ? input.loss : make_loss(options_),
@@ -155,6 +155,7 @@ StepTimes Prediction::measure(Mesh& mesh, Step& step, const TrainerInput& input,
                         .batch = batch,
                         .runs = runs},
                        rows);
+  profile.model = options_.model;
   PredictStepOptions how = measure_calls_of(mesh, plan, step.optimizer().steps() | 1, runs);
   how.jitter = jitter_of(profile);
   const std::int64_t period = period_of(plan);
