@@ -328,7 +328,7 @@ void import_weights(Parameters& p, const std::string& path) { import_weights(p, 
 
 std::vector<std::string> import_but_head(Parameters& p, const SafetensorsFile& file, const std::string& source) {
   // Of a model that is one layer, names have no prefix: those of layers within others do.
-  const std::string last = p.entries().empty() ? "" : p.entries().back().name;
+  const std::string& last = p.entries().back().name;
   const std::string head = last.substr(0, last.rfind('.') + 1);
   const auto is_of_head = [&](const std::string& name) {
     return head.empty() ? name.find('.') == name.npos : name.starts_with(head);
