@@ -31,6 +31,17 @@ void check_not_reduced(const Plan& plan, const std::string& axis) {
   }
 }
 
+/// Each rank has weights of its own where a part is divided: gradients of one sum must not reach over such an axis.
+void check_not_divided(const Plan& plan, const std::string& axis) {
+  const auto names = names_in(axis);
+  for (const PartInfo& part : plan.parts)
+    check(std::find(names.begin(), names.end(), part.divided) == names.end(), "strategy",
+          "gradients would be summed over '{}', but each rank along '{}' has other weights of '{}': give the strategy "
+          "that "
+          "divides weights an axis of the mesh that no sum of gradients goes over",
+          axis, part.divided, part.name);
+}
+
 }  // namespace
 
 void average_buffers(Plan& plan, const std::string& axis, const Trigger& when) {
@@ -59,6 +70,8 @@ Plan reduce_over(Plan plan, const DataParallelOptions& o) {
   for (Program& program : plan.programs)
     for (Action& a : program.actions)
       if (is_reduction(a) && a.peer.axis != plan.stage_axis) a.peer.axis = o.axis + "+" + a.peer.axis, reduced = true;
+  if (const std::string axis = reduced ? plan.reduced_axis() : o.axis; names_in(axis).size() > 1)
+    check_not_divided(plan, axis);
   for (std::size_t r = 0; !reduced && r < plan.programs.size(); ++r) {
     std::vector<Slice> buckets;
     const auto slices = plan.updated(r);
