@@ -107,6 +107,10 @@ std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Slice whole, 
 }
 
 Strategy reducing(const std::string& name, const DataParallelOptions& o) {
+  check(o.norm_group == 1 || o.norm_scope == NormScope::group, name,
+        "norm_group={} has an effect with norm_scope=group alone, and norm_scope is {}: add norm_scope=group, or leave "
+        "norm_group out",
+        o.norm_group, [&] { return to_string(o.norm_scope.value_or(NormScope::global)); });
   Strategy s(
       name, Claim::exact, [o](Plan plan) { return reduce_over(std::move(plan), o); }, to_string(o));
   s.norm_scope = o.norm_scope, s.norm_group = o.norm_group;
