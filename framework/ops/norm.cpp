@@ -296,9 +296,11 @@ Tensor softmax(const Tensor& x) { return normalised<kernel::Softmax, kernel::Sof
 Tensor log_softmax(const Tensor& x) { return normalised<kernel::LogSoftmax, kernel::LogSoftmaxBackward>(x); }
 
 Tensor softmax(const Tensor& x, int axis) {
+  if (x) ops::refuse_part_of_batch("softmax", x, ops::axis_of("softmax", axis, x.rank()));
   return ops::as_one_op("softmax", {&x}, axis, [&] { return transpose(softmax(transpose(x, axis, -1)), axis, -1); });
 }
 Tensor log_softmax(const Tensor& x, int axis) {
+  if (x) ops::refuse_part_of_batch("log_softmax", x, ops::axis_of("log_softmax", axis, x.rank()));
   return ops::as_one_op("log_softmax", {&x}, axis,
                         [&] { return transpose(log_softmax(transpose(x, axis, -1)), axis, -1); });
 }

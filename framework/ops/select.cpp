@@ -166,6 +166,7 @@ Sorted topk(const Tensor& x, Index k, int axis, bool largest) {
   check(x.defined(), "topk", "the input is undefined");
   axis = ops::axis_of("topk", axis, x.rank());
   check(k >= 0 && k <= x.dim(axis), "topk", "{} of axis {} of {}", k, axis, x.shape());
+  ops::refuse_part_of_batch("topk", x, axis);
   const Tensor index = ops::as_one_op("topk", {&x}, std::pair(axis, largest), [&] {
     const Tensor rows = with_axis_last(x.detach(), axis);
     Shape shape = rows.shape();

@@ -372,6 +372,7 @@ Tensor reduce(const Tensor& x, ReduceKind kind, const std::vector<int>& axes) {
   for (int axis : axes) {
     axis = ops::axis_of("reduce", axis, x.rank());
     if (axis == 0 && kind == ReduceKind::mean && has_rows_first(x)) refuse_part_of_batch(x);
+    if (kind == ReduceKind::max) ops::refuse_part_of_batch("max", x, axis);
     shape[axis] = 1;
   }
   const Index per_cell = shape.numel() > 0 ? x.numel() / shape.numel() : 1;
