@@ -25,14 +25,27 @@ bool is_uniquely_owned(const Tensor& t) { return t && t.impl().use_count() == 1 
 
 void add_into(const Tensor& y, const Tensor& x) { launch<kernel::Axpby>(y, x, 1.0, 1.0); }
 
+void refuse_part(const char* op, const Shape& part, const ShardSpec& spec) {
+  if (!spec.divides())
+    fail(op,
+         "an operand is a weight {} whose gradient several ranks share, and this op counts it on every rank: use the "
+         "weight in elementwise ops and layers, or use a strategy that divides no layers (data_parallel)",
+         part);
+  fail(
+      op,
+      "an operand is {} of {}, other ranks hold the rest, and this op runs on whole tensors only: leave the layer that "
+      "calls it whole, tensor(whole=NAME), or use a strategy that divides no layers (data_parallel)",
+      part, spec.global_shape());
+}
+
 namespace {
 void take_over(const char* op, const Tensor& y, const Tensor::Impl& from) {
   if (from.batch && !y.impl()->batch) y.impl()->batch = from.batch;
-  if (from.shard_spec && !y.impl()->shard_spec) [[unlikely]]
-    fail(op,
-         "an operand is {} of {}, the rest is on other ranks, and this op runs on whole tensors only: keep the layer "
-         "that calls it out of the split",
-         from.shape, from.shard_spec->global_shape());
+  if (!from.shard_spec || y.impl()->shard_spec) [[likely]]
+    return;
+  // Reading a weight that all ranks hold whole is safe: only its gradient is counted.
+  if (from.shard_spec->divides() || mode.trace != nullptr || (from.node && !mode.grad_off))
+    refuse_part(op, from.shape, *from.shard_spec);
 }
 }  // namespace
 

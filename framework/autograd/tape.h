@@ -56,6 +56,10 @@ bool is_recorded_or_traced(std::initializer_list<const Tensor*> inputs);
 /// only.
 bool needs_record(const char* op, const Tensor& y, std::initializer_list<const Tensor*> inputs);
 
+/// Throws Error naming op, which runs on whole tensors: `part` is the shape of an operand with this division over
+/// ranks.
+[[noreturn]] void refuse_part(const char* op, const Shape& part, const ShardSpec&);
+
 /// True when one of the tensors is on the tape and this thread records, for a backward and not for a Trace.
 bool is_grad_recorded(std::span<const Tensor> tensors);
 

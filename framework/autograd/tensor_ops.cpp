@@ -2,6 +2,7 @@
 #include "framework/autograd/tape.h"
 #include "framework/tensor/batch.h"
 #include "framework/tensor/launch.h"
+#include "framework/tensor/shard_spec.h"
 #include "kernels/contracts/elementwise.h"
 
 namespace trireme {
@@ -31,6 +32,11 @@ Shape resolve(const Shape& from, Shape to) {
 
 Tensor Tensor::reshape(const Shape& wanted) const {
   const Impl& from = stored(impl_, "reshape");
+  if (is_part(*this)) {
+    bool same = wanted.rank() == from.shape.rank();
+    for (int i = 0; same && i < wanted.rank(); ++i) same = wanted[i] == from.shape[i] || wanted[i] == -1;
+    if (!same) refuse_part("reshape", from.shape, *from.shard_spec);
+  }
   const Shape shape = resolve(from.shape, wanted);
   Tensor y = shape_as(from, shape);
   if (shape == from.shape) y.impl_->shard_spec = from.shard_spec;

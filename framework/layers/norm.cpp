@@ -2,6 +2,7 @@
 
 #include "framework/autograd/step_context.h"
 #include "framework/layers/inference_cache.h"
+#include "framework/ops/help.h"
 
 namespace trireme {
 
@@ -51,6 +52,7 @@ GroupNorm::GroupNorm(Index groups, Index channels, double epsilon, bool affine)
   if (affine) weight = Tensor::full({channels}, 1), bias = Tensor::zeros({channels});
 }
 Tensor GroupNorm::operator()(const Tensor& x) const {
+  if (x) ops::check_whole("group_norm", x, 1, x.rank());
   check(x && x.rank() >= 2 && x.dim(-1) == channels, "group_norm", "input is {}, expected [N, ..., {}]",
         x ? x.shape() : Shape{}, channels);
   return group_norm(x, groups, weight, bias, eps);

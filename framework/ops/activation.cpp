@@ -66,8 +66,9 @@ Tensor add_scalar(const Tensor& x, double number) {
 }
 Tensor prelu(const Tensor& x, const Tensor& slope) {
   ops::check_float("prelu", x);
-  check(slope && x.rank() >= 1 && slope.rank() == 1 && (slope.dim(0) == 1 || slope.dim(0) == x.dim(-1)), "prelu",
-        "slopes are {}, expected [1] or [{}]", slope ? slope.shape() : Shape{}, x.rank() ? x.dim(-1) : 1);
+  const Shape& whole = x.shard_spec() ? x.shard_spec()->global_shape() : x.shape();
+  check(slope && x.rank() >= 1 && slope.rank() == 1 && (slope.dim(0) == 1 || slope.dim(0) == whole[-1]), "prelu",
+        "slopes are {}, expected [1] or [{}]", slope ? slope.shape() : Shape{}, x.rank() ? whole[-1] : 1);
   return ops::as_one_op("prelu", {&x, &slope}, {},
                         [&] { return relu(x) + ops::in_type(slope, x.dtype()) * (x - relu(x)); });
 }
@@ -90,7 +91,7 @@ Tensor swiglu(const Tensor& x) {
 Tensor scale(const Tensor& x, double factor) {
   if (x && is_integer(x.dtype())) return mul(x, ops::number_like("scale", x, factor));
   ops::check_float("scale", x);
-  Tensor y = Tensor::like(x);
+  Tensor y = ops::part_like(x);
   launch<kernel::Axpby>(y, x, factor, 0.0);
   if (!needs_record("scale", y, {&x})) return y;
   return record("scale", std::move(y), {x}, factor, [factor](const Tensor& dy, Gradients& g) {

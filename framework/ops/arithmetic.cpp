@@ -104,6 +104,11 @@ Tensor div(const Tensor& a, const Tensor& b) {
                   pass_on(g, 0, sa, da);
                 });
 }
+Tensor div_scalar(const Tensor& x, double number) {
+  if (x && !is_float(x.dtype()))
+    fail("div", "of {} by {}: use floor_divide(), or convert the tensor with to(DType::f32)", x.dtype(), number);
+  return scale(x, 1 / number);
+}
 Tensor floor_divide(const Tensor& a, const Tensor& b) {
   Tensor y = zip<pointwise::FloorDivide>(a, b);
   if (!needs_record("floor_divide", y, {&a, &b})) return y;

@@ -50,29 +50,29 @@ Tensor dropout(const Tensor& x, double p, std::uint64_t layer) {
 }
 
 namespace {
-/// What to multiply x by, of that shape [rows, ...]; x itself where nothing is dropped.
-Tensor mask_for(const char* op, const Tensor& x, const Shape& shape, double p, std::uint64_t layer) {
+/// What to multiply x by: one number for the cells of x along axes [1, end), divided over ranks as x is; x itself where
+/// nothing is dropped.
+Tensor mask_for(const char* op, const Tensor& x, int end, double p, std::uint64_t layer) {
   ops::check_float(op, x);
   check(p >= 0 && p < 1, op, "probability {} lies outside [0, 1)", p);
   if (p == 0 || !is_training(x)) return x;
   const NoGrad constant;
-  const Tensor ones = Tensor::full(shape, 1, x.dtype(), x.device());
+  Shape shape = x.shard_spec() ? x.shard_spec()->global_shape() : x.shape();
+  for (int i = 1; i < end; ++i) shape[i] = 1;
+  const Tensor ones = x.shard_spec() ? x.shard_spec()->ones(x, shape) : Tensor::full(shape, 1, x.dtype(), x.device());
+  if (ones.shard_spec()) return ones.shard_spec()->dropout(ones, p, layer);
   return ops::dropout_rows(ones, ops::sample_ids(op, x), {}, p, ops::mask_key(x, layer));
 }
 }  // namespace
 
 Tensor channel_dropout(const Tensor& x, double p, std::uint64_t layer) {
   check(x && x.rank() >= 2, "channel_dropout", "input is {}, expected [rows, ..., C]", x ? x.shape() : Shape{});
-  Shape shape = x.shape();
-  for (int i = 1; i < x.rank() - 1; ++i) shape[i] = 1;
-  const Tensor mask = mask_for("channel_dropout", x, shape, p, layer);
+  const Tensor mask = mask_for("channel_dropout", x, x.rank() - 1, p, layer);
   return mask.id() == x.id() ? x : x * mask;
 }
 Tensor row_dropout(const Tensor& x, double p, std::uint64_t layer) {
   check(x && x.rank() >= 1, "row_dropout", "a scalar has no rows to draw masks for");
-  Shape shape = x.shape();
-  for (int i = 1; i < x.rank(); ++i) shape[i] = 1;
-  const Tensor mask = mask_for("row_dropout", x, shape, p, layer);
+  const Tensor mask = mask_for("row_dropout", x, x.rank(), p, layer);
   return mask.id() == x.id() ? x : x * mask;
 }
 

@@ -49,6 +49,22 @@ void check_same_type(const char* op, const Tensor& a, const Tensor& b);
 /// Throws Error naming op unless t, called `what` in the message, is [channels], or undefined where it is optional.
 void check_channels(const char* op, const char* what, const Tensor& t, Index channels, bool optional);
 
+/// The result of an op of which each element depends on the same element of x, and on whole axes of x that
+/// check_whole() has seen: of x's shape, dtype, device and division over ranks (framework/tensor/shard_spec.h),
+/// contents undefined. An op that makes its result otherwise is refused on a part of a tensor. Throws Error for an
+/// undefined tensor.
+inline Tensor part_like(const Tensor& x) {
+  Tensor y = Tensor::like(x);
+  y.impl()->shard_spec = x.impl()->shard_spec;
+  return y;
+}
+/// Throws Error naming op where other ranks hold the rest of one of x's axes [first, end), which count from the first.
+void check_whole(const char* op, const Tensor& x, int first, int end);
+
+/// Throws Error naming op where it combines the rows of a training step's batch along x's axis `axis` (from the first)
+/// and this rank has a part of them: every number of ranks would give another result.
+void refuse_part_of_batch(const char* op, const Tensor& x, int axis);
+
 /// The axis counted from the first. Throws Error naming op where there is none.
 int axis_of(const char* op, int axis, int rank);
 /// The shape that a and b broadcast to. Throws Error naming op where they do not.

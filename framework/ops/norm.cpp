@@ -168,6 +168,17 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
 }
 
 namespace {
+/// gamma and beta for x [..., C], each [C] or undefined, of the type that statistics have. Where ranks divide x or hold
+/// copies of the weights, their gradients are this rank's share.
+std::pair<Tensor, Tensor> channel_weights(const char* op, const Tensor& x, Tensor gamma, Tensor beta) {
+  if (const ShardSpec* s = ops::shard_spec_of({&x, &gamma, &beta}))
+    gamma = s->weight(gamma, x), beta = s->weight(beta, x);
+  ops::check_channels(op, "gamma", gamma, x.dim(-1), true);
+  ops::check_channels(op, "beta", beta, x.dim(-1), true);
+  const DType type = ops::accumulator(x.dtype());
+  return {ops::in_type(gamma, type), ops::in_type(beta, type)};
+}
+
 /// Layer norm, or RMS norm: the same without a mean and beta.
 Tensor row_norm(const char* op, const Tensor& x, const Tensor& gamma_given, const Tensor& beta_given, double eps,
                 bool center) {
@@ -175,13 +186,11 @@ Tensor row_norm(const char* op, const Tensor& x, const Tensor& gamma_given, cons
   check(x.rank() >= 1, op, "a scalar has no axis to normalise over");
   if (x.shard_spec() && x.shard_spec()->global_shape()[-1] != x.dim(-1))
     return row_norm(op, x.shard_spec()->gather(x), gamma_given, beta_given, eps, center);
-  ops::check_channels(op, "gamma", gamma_given, x.dim(-1), true);
-  ops::check_channels(op, "beta", beta_given, x.dim(-1), true);
+  const auto [gamma, beta] = channel_weights(op, x, gamma_given, beta_given);
   const DType type = ops::accumulator(x.dtype());
-  const Tensor gamma = ops::in_type(gamma_given, type), beta = ops::in_type(beta_given, type);
   const Index rows = x.shape().product(0, x.rank() - 1);
   const Tensor mean = Tensor::empty({rows}, type, x.device()), rstd = Tensor::empty({rows}, type, x.device());
-  Tensor y = Tensor::like(x);
+  Tensor y = ops::part_like(x);
   launch<kernel::LayerNorm>(y, mean, rstd, x, gamma, beta, eps, center);
   if (!needs_record(op, y, {&x, &gamma, &beta})) return y;
   return record(
@@ -235,14 +244,13 @@ Tensor group_norm(const Tensor& x, Index groups, const Tensor& gamma_given, cons
   const char* op = "group_norm";
   ops::check_float(op, x);
   check(x.rank() >= 2, op, "input is {}, expected [N, ..., C]", x.shape());
+  ops::check_whole(op, x, 1, x.rank());
   check(groups > 0 && x.dim(-1) % groups == 0, op, "{} groups do not divide the {} channels of {}", groups, x.dim(-1),
         x.shape());
-  ops::check_channels(op, "gamma", gamma_given, x.dim(-1), true);
-  ops::check_channels(op, "beta", beta_given, x.dim(-1), true);
+  const auto [gamma, beta] = channel_weights(op, x, gamma_given, beta_given);
   const DType type = ops::accumulator(x.dtype());
-  const Tensor gamma = ops::in_type(gamma_given, type), beta = ops::in_type(beta_given, type);
   const Tensor mean = Tensor::empty({x.dim(0), groups}, type, x.device()), rstd = Tensor::like(mean);
-  Tensor y = Tensor::like(x);
+  Tensor y = ops::part_like(x);
   launch<kernel::GroupNorm>(y, mean, rstd, x, gamma, beta, eps);
   if (!needs_record(op, y, {&x, &gamma, &beta})) return y;
   const Tensor sum_dy = Tensor::empty({x.dim(0), x.dim(-1)}, type, x.device()), sum_dy_xhat = Tensor::like(sum_dy);
@@ -273,7 +281,7 @@ Tensor normalised(const Tensor& x) {
   check(x.rank() >= 1, Forward::name, "a scalar has no axis to normalise over");
   if (x.shard_spec() && x.shard_spec()->global_shape()[-1] != x.dim(-1))
     return normalised<Forward, Back>(x.shard_spec()->gather(x));
-  Tensor y = Tensor::like(x);
+  Tensor y = ops::part_like(x);
   launch<Forward>(y, x);
   if (!needs_record(Forward::name, y, {&x})) return y;
   const Tensor kept = y.detach();
@@ -288,9 +296,11 @@ Tensor softmax(const Tensor& x) { return normalised<kernel::Softmax, kernel::Sof
 Tensor log_softmax(const Tensor& x) { return normalised<kernel::LogSoftmax, kernel::LogSoftmaxBackward>(x); }
 
 Tensor softmax(const Tensor& x, int axis) {
+  if (x) ops::refuse_part_of_batch("softmax", x, ops::axis_of("softmax", axis, x.rank()));
   return ops::as_one_op("softmax", {&x}, axis, [&] { return transpose(softmax(transpose(x, axis, -1)), axis, -1); });
 }
 Tensor log_softmax(const Tensor& x, int axis) {
+  if (x) ops::refuse_part_of_batch("log_softmax", x, ops::axis_of("log_softmax", axis, x.rank()));
   return ops::as_one_op("log_softmax", {&x}, axis,
                         [&] { return transpose(log_softmax(transpose(x, axis, -1)), axis, -1); });
 }

@@ -27,10 +27,11 @@ namespace trireme {
 // sums, products and cumulative sums of integers i64.
 
 // Binary, elementwise, with NumPy broadcasting: extents that agree or are 1. Integers overflow into their lowest bits.
-Tensor add(const Tensor& a, const Tensor& b);  ///< a + b (torch.add), with NumPy broadcasting
-Tensor sub(const Tensor& a, const Tensor& b);  ///< a - b (torch.sub), with NumPy broadcasting
-Tensor mul(const Tensor& a, const Tensor& b);  ///< a b by element (torch.mul), with NumPy broadcasting
-Tensor div(const Tensor& a, const Tensor& b);  ///< a / b (torch.div), of a floating type
+Tensor add(const Tensor& a, const Tensor& b);       ///< a + b (torch.add), with NumPy broadcasting
+Tensor sub(const Tensor& a, const Tensor& b);       ///< a - b (torch.sub), with NumPy broadcasting
+Tensor mul(const Tensor& a, const Tensor& b);       ///< a b by element (torch.mul), with NumPy broadcasting
+Tensor div(const Tensor& a, const Tensor& b);       ///< a / b (torch.div), of a floating type
+Tensor div_scalar(const Tensor& x, double number);  ///< x / number, of a floating type
 /// torch.floor_divide: the largest integer not above a / b; gradient 0. Of integers 0 where b is 0.
 Tensor floor_divide(const Tensor& a, const Tensor& b);
 Tensor floor_divide(const Tensor& a, double b);
@@ -51,7 +52,7 @@ inline Tensor operator+(double number, const Tensor& x) { return add_scalar(x, n
 inline Tensor operator-(const Tensor& x, double number) { return add_scalar(x, -number); }  ///< add_scalar() of -number
 inline Tensor operator*(const Tensor& x, double factor) { return scale(x, factor); }        ///< scale()
 inline Tensor operator*(double factor, const Tensor& x) { return scale(x, factor); }        ///< scale()
-inline Tensor operator/(const Tensor& x, double number) { return scale(x, 1 / number); }    ///< scale() by 1 / number
+inline Tensor operator/(const Tensor& x, double number) { return div_scalar(x, number); }   ///< div_scalar()
 // x = x + y, and so on: x is a new tensor from then on, and others that shared its block keep the old elements.
 inline Tensor& operator+=(Tensor& x, const Tensor& y) { return x = x + y; }
 inline Tensor& operator-=(Tensor& x, const Tensor& y) { return x = x - y; }

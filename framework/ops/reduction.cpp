@@ -64,6 +64,8 @@ Tensor norm(const Tensor& x) { return norm(x, all_axes(x)); }
 Tensor logsumexp(const Tensor& x, const std::vector<int>& axes, bool keep) {
   // A maximum that is infinite leaves x - maximum undefined: the largest finite number of f32 does as well.
   constexpr double most = std::numeric_limits<float>::max();
+  if (x)
+    for (const int axis : axes) ops::refuse_part_of_batch("logsumexp", x, ops::axis_of("logsumexp", axis, x.rank()));
   return ops::as_one_op("logsumexp", {&x}, ops::ReducedAxes{axes, keep}, [&] {
     const Tensor maximum = clamp(reduce(x.detach(), ReduceKind::max, axes), -most, most);
     return without(log(reduce(exp(x - maximum), ReduceKind::sum, axes)) + maximum, axes, keep);

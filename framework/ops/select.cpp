@@ -148,7 +148,8 @@ Tensor scatter_add(const Tensor& x, const Tensor& ids, const Tensor& source, int
         "got ids {} {} and source {} for {}: wants {} of both, and i64", ids.dtype(), ids.shape(), source.shape(),
         x.shape(), expected);
   const Shape few = around(ids, axis), all = around(x, axis);
-  Tensor y = x.detach().clone();
+  Tensor y = Tensor::like(x);
+  copy_unnoted(y, x.detach());
   if (source.numel() > 0)
     launch<kernel::ScatterAdd>(ops::shaped(y, all), ops::shaped(source, few), ops::shaped(ids, few));
   if (!needs_record(op, y, {&x, &ids, &source})) return y;
@@ -165,6 +166,7 @@ Sorted topk(const Tensor& x, Index k, int axis, bool largest) {
   check(x.defined(), "topk", "the input is undefined");
   axis = ops::axis_of("topk", axis, x.rank());
   check(k >= 0 && k <= x.dim(axis), "topk", "{} of axis {} of {}", k, axis, x.shape());
+  ops::refuse_part_of_batch("topk", x, axis);
   const Tensor index = ops::as_one_op("topk", {&x}, std::pair(axis, largest), [&] {
     const Tensor rows = with_axis_last(x.detach(), axis);
     Shape shape = rows.shape();
@@ -214,7 +216,9 @@ Tensor cumsum(const Tensor& given, int axis) {
   axis = ops::axis_of("cumsum", axis, given.rank());
   const Tensor x = is_float(given.dtype()) ? given : given.to(DType::i64);
   const Shape shape = around(x, axis);
-  Tensor y = Tensor::like(x);
+  ops::check_whole("cumsum", x, axis, axis + 1);
+  ops::refuse_part_of_batch("cumsum", x, axis);
+  Tensor y = ops::part_like(x);
   launch<kernel::Scan>(ops::shaped(y, shape), ops::shaped(x, shape), ScanOptions{});
   if (!needs_record("cumsum", y, {&x})) return y;
   return record("cumsum", std::move(y), {x}, axis, [shape](const Tensor& dy, Gradients& g) {

@@ -220,6 +220,7 @@ Tensor take(const Tensor& x, const Tensor& ids, int axis) {
   check(x.defined() && ids.defined(), "take", "an input is undefined");
   check(ids.dtype() == DType::i64, "take", "ids must be i64, got {}", ids.dtype());
   axis = ops::axis_of("take", axis, x.rank());
+  ops::check_whole("take", x, axis, axis + 1);
   Shape shape;
   for (int i = 0; i < axis; ++i) shape.push_back(x.dim(i));
   for (const Index extent : ids.shape()) shape.push_back(extent);
@@ -344,6 +345,15 @@ bool has_rows_first(const Tensor& x) {
 }
 }  // namespace
 
+void ops::refuse_part_of_batch(const char* op, const Tensor& x, int axis) {
+  const BatchContext* batch = x.batch();
+  if (axis != 0 || !batch || !batch->is_share() || !has_rows_first(x)) return;
+  check(!StepContext::current().in_loss && !is_grad_recorded({&x, 1}), op,
+        "x is {}, and its first axis is a part of a global batch of {} rows, of which others have the rest: combine "
+        "values within a row, or train in one process without micro-batches",
+        x.shape(), batch->global_batch);
+}
+
 Tensor mean(const Tensor& x) {
   ops::check_float("mean", x);
   check(x.defined() && x.numel() > 0, "mean", "of no elements");
@@ -362,6 +372,7 @@ Tensor reduce(const Tensor& x, ReduceKind kind, const std::vector<int>& axes) {
   for (int axis : axes) {
     axis = ops::axis_of("reduce", axis, x.rank());
     if (axis == 0 && kind == ReduceKind::mean && has_rows_first(x)) refuse_part_of_batch(x);
+    if (kind == ReduceKind::max) ops::refuse_part_of_batch("max", x, axis);
     shape[axis] = 1;
   }
   const Index per_cell = shape.numel() > 0 ? x.numel() / shape.numel() : 1;

@@ -28,7 +28,7 @@ struct UnaryBackward {
 template <class F>
 Tensor unary(const Tensor& x, const F& f = {}) {
   check_float(F::name, x);
-  Tensor y = Tensor::like(x);
+  Tensor y = part_like(x);
   launch<kernel::Map<F>>(y, x, f);
   if (!needs_record(F::name, y, {&x})) return y;
   Tensor keep_x = F::needs_x ? x : Tensor{}, keep_y = F::needs_y ? y.detach() : Tensor{};

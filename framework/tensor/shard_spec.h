@@ -65,6 +65,13 @@ class ShardSpec {
   /// Elements of the largest shard of all holders: a flat buffer reserves as many, so that its layout is the same on
   /// all ranks. No communication.
   virtual Index max_local_numel() const = 0;
+  /// A weight [C] that an op reads whole on this rank's part of x, as a plain tensor. Its gradient is this rank's share
+  /// of the sum that the plan makes. Undefined stays undefined. Collective where ranks hold parts of w.
+  virtual Tensor weight(const Tensor& w, const Tensor& x) const = 0;
+  /// Ones of x's type and batch, of the global shape `whole`, of which each extent is x's or 1; divided as x is.
+  virtual Tensor ones(const Tensor& x, const Shape& whole) const = 0;
+  /// Whether ranks hold different parts of the tensor; false: each holder has all of it.
+  virtual bool divides() const = 0;
 
  protected:
   /// offset: the first cell of this block in the global tensor, one number per axis.

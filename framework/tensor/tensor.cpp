@@ -90,11 +90,7 @@ Tensor Tensor::from_bytes(std::span<const std::byte> elements, const Shape& shap
   std::ranges::copy(elements, t.data<std::byte>());
   return t;
 }
-Tensor Tensor::like(const Tensor& other) {
-  Tensor y = empty(other.shape(), other.dtype(), other.device());
-  y.impl_->shard_spec = other.impl_->shard_spec;
-  return y;
-}
+Tensor Tensor::like(const Tensor& other) { return empty(other.shape(), other.dtype(), other.device()); }
 
 const Shape& Tensor::shape() const { return deref(impl_, "shape").shape; }
 DType Tensor::dtype() const { return deref(impl_, "dtype").dtype; }
@@ -197,7 +193,7 @@ Tensor Tensor::view_rows(Index begin, Index end) const {
 }
 Tensor Tensor::clone() const {
   Tensor y = like(*this);
-  y.impl_->batch = impl_->batch;
+  y.impl_->shard_spec = impl_->shard_spec, y.impl_->batch = impl_->batch;
   copy_unnoted(y, *this);
   return y;
 }

@@ -68,7 +68,8 @@ class Tensor {
     return t;
   }
   static Tensor from_bytes(std::span<const std::byte> elements, const Shape&, DType);  ///< of any type
-  /// Same shape, type, device and ShardSpec as other, contents undefined. Throws Error for an undefined tensor.
+  /// Same shape (of this rank's part), type and device as other, contents undefined. It is no part of a tensor over
+  /// ranks: an elementwise op makes its result by ops::part_like(). Throws Error for an undefined tensor.
   static Tensor like(const Tensor& other);
 
   explicit operator bool() const { return impl_ != nullptr; }  ///< defined()

@@ -43,7 +43,7 @@ const Kernel<SnakeBackward> snake_backward_on_cpu{DeviceKind::cpu, snake_backwar
 
 Tensor snake(const Tensor& x) {
   ops::check_float("snake", x);
-  Tensor y = Tensor::like(x);
+  Tensor y = ops::part_like(x);
   launch<SnakeForward>(y, x);
   if (!needs_record("snake", y, {&x})) return y;
   return record("snake", std::move(y), {x}, [x = SavedTensor(x)](const Tensor& dy, Gradients& g) {

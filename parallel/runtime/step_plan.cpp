@@ -42,6 +42,40 @@ void measure(std::vector<PartInfo>& parts, const Chain& chain, Parameters& param
   }
 }
 
+/// Throws Error where an axis of the mesh has two uses: its ranks are stages, have other rows of the batch, or share
+/// layers and have the same rows.
+void check_one_use(const Plan& plan, const SplitOptions& split, const std::vector<std::string>& own_layers) {
+  std::map<std::string, std::string> uses;
+  const auto use = [&](const std::string& axis, const std::string& how) {
+    if (axis.empty() || plan.size(axis) == 1) return;
+    const auto [at, first] = uses.try_emplace(axis, how);
+    check(first || at->second == how, "step",
+          "mesh axis '{}' of {} ranks has two uses, {} and {}: name another axis of the mesh for one of them, by the "
+          "strategy's option axis",
+          axis, plan.size(axis), at->second, how);
+  };
+  if (plan.has_stages()) use(plan.stage_axis, "for the stages of a pipeline");
+  for (const std::string& axis : split.image) use(axis, "to cut images");
+  use(split.tensor, "to cut weights");
+  for (const std::string& axis : own_layers) use(axis, "by the model's own layers");
+  for (const std::string& axis : names_in(batch_axis(plan, split))) use(axis, "to divide the batch");
+}
+
+/// Gradients are summed by whole parts: over one_weird_trick's axis those of all of a part's weights, or none.
+void refuse_mixed_parts(const std::vector<PartInfo>& parts, const Parameters& parameters, const std::string& axis) {
+  for (const PartInfo& part : parts) {
+    const Parameters::Entry* found[2] = {};  // one that is not divided, one that is
+    for (const auto& e : parameters.entries())
+      if (const bool divided = divided_over(e.tensor) == axis; e.slice.overlaps(part.slice) && !found[divided])
+        found[divided] = &e;
+    if (found[0] && found[1])
+      fail("one_weird_trick",
+           "part '{}' has '{}', which mesh axis '{}' divides, and '{}', which each rank has whole: make linear layers "
+           "layers of a Sequential by themselves, or use data_parallel",
+           part.name, found[1]->name, axis, found[0]->name);
+  }
+}
+
 /// Every axis of more than one rank is used, by the plan or for layers, and programs are as many as ranks.
 void check_mesh(const Plan& plan, const Mesh& mesh, const std::vector<std::string>& layer_axes) {
   auto axes = names_in(plan.reduced_axis());
@@ -151,11 +185,14 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, const Loss& loss, O
   Parameters& parameters = optimizer.parameters();
   auto parts = chain.parts(parameters);
   for (PartInfo& part : parts) part.divided = divided_over(parameters, part.slice);
+  if (const std::string& axis = strategy.split.one_weird_trick; !axis.empty())
+    refuse_mixed_parts(parts, parameters, axis);
   const Index buffers = parts.back().buffers.end;
   if (o.example && (mesh.world().clock() || (strategy.wants_costs && o.partition.empty()))) {
     Plan plan = serial(parts, parameters.size(), buffers, mesh.axes());
     plan.epoch_steps = o.epoch_steps, plan.tickets.wanted = o.tickets;
     const Plan rough = strategy(std::move(plan));  // refuses before anything runs
+    check_one_use(rough, strategy.split, o.layer_axes);
     const Tensor x = mesh.world().clock() ? microbatch_example(rough, strategy, o) : o.example;
     measure(parts, chain, parameters, x, strategy.split.any() || !o.layer_axes.empty(), mesh.world());
   }
@@ -164,6 +201,7 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, const Loss& loss, O
   plan = strategy(std::move(plan));
   if (!plan.has_stages()) plan.partition.clear();
   plan = with_agreements(plan, strategy, o, optimizer, loss);
+  check_one_use(plan, strategy.split, o.layer_axes);
   check_mesh(plan, mesh, tensor_parallel_axes(o, strategy.split));
   const auto faults = o.refuse_unsound ? check(plan, mesh.size(plan.reduced_axis())) : std::vector<std::string>();
   check(faults.empty(), "plan", "{}{}", faults.empty() ? "" : faults[0],

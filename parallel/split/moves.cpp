@@ -43,12 +43,12 @@ Tensor relayout(const Tensor& x, const ShardedOps& to) {
   return apart ? y.with_shard_spec(want) : y;
 }
 
-Tensor copy_to_parallel(const Tensor& x, const Grid& grid, AxisMask axes) {
+Tensor copy_to_parallel(const Tensor& x, const std::shared_ptr<const Grid>& grid, AxisMask axes) {
   if (axes == 0 || !is_recorded_or_traced({&x})) return x;
-  return record("shared", x.detach(), {x}, [&grid, axes](const Tensor& dy, Gradients& g) {
+  return record("shared", x.detach(), {x}, [grid, axes](const Tensor& dy, Gradients& g) {
     if (!g.needs_grad(0)) return;
     Tensor sum = is_uniquely_owned(dy) ? dy : dy.clone();
-    grid.sum(sum, axes);
+    grid->sum(sum, axes);
     g.set_grad(0, std::move(sum));
   });
 }

@@ -29,7 +29,7 @@ Tensor ShardedOps::bias_relu_pool(const Tensor& x, const Tensor& bias, const Poo
   // One pass where no rank's windows reach into another's rows.
   if (halo.have != halo.want) return trireme::max_pool(relu(bias ? zip(x, ops::in_type(bias, x.dtype()), add) : x), o);
   const Layout along = Layout().with(0, sx->layout_[x.rank() - 1]);
-  const Tensor b = bias ? weight(relayout(bias, *with(of(bias)->global_shape(), along)), sx->layout_.axes()) : bias;
+  const Tensor b = weight(bias, along, sx->layout_.axes());
   return sx->put(bias_relu_pool_dropout(plain(x), b, o, 0, 0), whole, sx->layout_);
 }
 
@@ -97,16 +97,31 @@ Tensor ShardedOps::zip(const Tensor& a, const Tensor& b, const Binary& local) co
   const Tensor &base = first ? a : b, &other = first ? b : a;
   const Ptr to = first ? sa : sb, from = first ? sb : sa;
   const int before = to->global_shape().rank() - from->global_shape().rank();
-  check(before >= 0, "split", "{} and {} do not broadcast to the shape of one of them", sa->global_shape(),
-        sb->global_shape());
+  check(ops::broadcast("split", sa->global_shape(), sb->global_shape()) == to->global_shape(), "split",
+        "operands are {} and {} over all ranks, expected two of which one broadcasts to the other; expand() one of "
+        "them first",
+        sa->global_shape(), sb->global_shape());
   Layout layout;  // of the other: like the base, where it is not broadcast
   for (int axis = 0; axis < from->global_shape().rank(); ++axis)
     if (from->global_shape()[axis] == to->global_shape()[axis + before]) layout[axis] = to->layout_[axis + before];
   const AxisMask copies = to->layout_.axes() & ~layout.axes();
-  Tensor met = relayout(other, *to->with(from->global_shape(), layout));
-  met = from->weight_ ? weight(met, to->layout_.axes()) : copy_to_parallel(plain(met), *grid_, copies);
+  // The plan sums a weight's gradient over some of the axes.
+  const AxisMask uses = from->weight_ ? copies & ~grid_->grad_reduce_axes() : copies;
+  const Tensor here = from->weight_ ? weight(other, layout, to->layout_.axes())
+                                    : plain(relayout(other, *to->with(from->global_shape(), layout)));
+  const Tensor met = copy_to_parallel(here, grid_, uses);
   const Tensor in = to->weight_ ? weight(base, to->layout_.axes()) : plain(base);
   return to->put(first ? local(in, met) : local(met, in), to->global_shape(), to->layout_);
+}
+
+Tensor ShardedOps::ones(const Tensor& x, const Shape& whole) const {
+  const Ptr sx = of(x);
+  Layout layout = sx->layout_;
+  for (int axis = 0; axis < whole.rank(); ++axis)
+    if (whole[axis] != sx->global_shape()[axis]) layout[axis] = Layout::none;
+  const Tensor y = sx->put(Tensor::full(sx->with(whole, layout)->box().size, 1, x.dtype(), x.device()), whole, layout);
+  y.impl()->batch = x.impl()->batch;
+  return y;
 }
 
 /// i64 [rows]: the sample ids of x's rows, where it has those of all ranks (rows_).

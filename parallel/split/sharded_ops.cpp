@@ -116,6 +116,31 @@ Tensor ShardedOps::weight(const Tensor& w, AxisMask axes) const {
   return in;
 }
 
+Tensor ShardedOps::weight(const Tensor& w, const Layout& layout, AxisMask axes) const {
+  if (!w) return w;
+  const Ptr sw = of(w);
+  const Shape& whole = sw->global_shape();
+  Layout moved = layout;  // but for what each rank cuts out of its copy
+  for (int axis = 0; axis < whole.rank(); ++axis)
+    if (const int over = layout[axis];
+        over != Layout::none && over != sw->layout_[axis] && sw->weight_ && (grid_->grad_reduce_axes() >> over & 1))
+      moved[axis] = Layout::none;
+  const Tensor in = weight(relayout(w, *sw->with(whole, moved)), axes);
+  if (moved == layout) return in;
+  const Shape at = sw->with(whole, moved)->box().at;
+  const Box mine = sw->with(whole, layout)->box();
+  Tensor y = cut(in, at, mine);
+  if (!needs_record("cut", y, {&in})) return y;
+  return record("cut", std::move(y), {in}, [at, mine](const Tensor& dy, Gradients& g) {
+    write_grad(g, 0, [&](const Tensor& dw) {
+      launch<kernel::Fill>(dw, 0.0);
+      copy_box(dw, at, dy, mine.at, mine);
+    });
+  });
+}
+
+Tensor ShardedOps::weight(const Tensor& w, const Tensor& x) const { return weight(w, Layout(), of(x)->layout_.axes()); }
+
 Layout ShardedOps::for_outputs(const Shape& whole) const {
   Layout layout = layout_;
   for (int axis = 1; axis < whole.rank() - 1; ++axis)
@@ -150,15 +175,15 @@ ShardedOps::Product ShardedOps::product(const Tensor& x, const Tensor& w, const 
   AxisMask use = wanted.axes();
   if (out != Layout::none) {
     const std::shared_ptr<const ShardSpec> before = p.x.shard_spec() ? of(p.x) : nullptr;
-    p.x = copy_to_parallel(plain(p.x), *grid_, 1u << out).with_shard_spec(before);
+    p.x = copy_to_parallel(plain(p.x), grid_, 1u << out).with_shard_spec(before);
     use |= 1u << out;
   }
   p.w = weight(w, use);
   if (in != Layout::none) {
     p.sum = 1u << in;
-    p.late_bias = bias ? weight(relayout(bias, *with(of(bias)->global_shape(), {})), use & ~p.sum) : bias;
-  } else if (bias) {
-    p.bias = weight(relayout(bias, *with(of(bias)->global_shape(), Layout().with(0, out))), use);
+    p.late_bias = weight(bias, Layout(), use & ~p.sum);
+  } else {
+    p.bias = weight(bias, Layout().with(0, out), use);
   }
   return p;
 }

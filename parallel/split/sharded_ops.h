@@ -67,6 +67,9 @@ class ShardedOps final : public ShardSpec, public std::enable_shared_from_this<S
   Tensor flatten(const Tensor& x) const override;
   Tensor mixed_scale_dense(const Tensor& x, const std::vector<Tensor>& w, const std::vector<Tensor>& bias,
                            const std::vector<Index>& dilations) const override;
+  Tensor weight(const Tensor& w, const Tensor& x) const override;
+  Tensor ones(const Tensor& x, const Shape& whole) const override;
+  bool divides() const override { return layout_.axes() != 0; }
   Tensor gather(const Tensor& x) const override;
   double sum(double part) const override;
   Index max_local_numel() const override;
@@ -79,6 +82,8 @@ class ShardedOps final : public ShardSpec, public std::enable_shared_from_this<S
   /// A weight as an op reads it whose data is divided over `axes`: of the ranks that find the same share of its
   /// gradient all but one find zeros.
   Tensor weight(const Tensor& w, AxisMask axes) const;
+  /// The same, brought into a layout. Where the plan sums the weight's gradient, a rank finds that of its block alone.
+  Tensor weight(const Tensor& w, const Layout&, AxisMask axes) const;
   Tensor samples(const Tensor& x) const;
   /// The layout of x for a window op whose output is `whole`: of an axis with fewer outputs than ranks, from here on
   /// each rank has the whole.
@@ -110,7 +115,7 @@ struct Halo {
 Tensor relayout(const Tensor& x, const ShardedOps& to);
 /// Megatron's f (arXiv 1909.08053, 3): x, a copy, which each rank along `axes` uses in its own way; backward sums the
 /// gradients.
-Tensor copy_to_parallel(const Tensor& x, const Grid&, AxisMask axes);
+Tensor copy_to_parallel(const Tensor& x, const std::shared_ptr<const Grid>&, AxisMask axes);
 /// Megatron's g: the sum of x over the ranks along `axes`, made in place: nobody else reads x. Backward is the
 /// identity.
 Tensor reduce_from_parallel(const Tensor& x, const Grid&, AxisMask axes);

@@ -110,6 +110,13 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 /// their outputs.
 void divide_weights(Module& model, const std::shared_ptr<const Grid>& grid, int over, bool columns_only,
                     const SplitOptions& options) {
+  std::vector<std::string> laid_out;
+  for (const auto* names : {&options.columns, &options.rows, &options.whole})
+    for (const std::string& name : *names) {
+      check(!contains(laid_out, name), "tensor", "layer '{}' is named twice in columns, rows and whole: name it once",
+            name);
+      laid_out.push_back(name);
+    }
   std::vector<std::string> known;  // layers with a product
   Index open = 0;                  // outputs that the last product left divided
   for (const Leaves& leaves : layers_of(model)) {
@@ -152,6 +159,7 @@ void mark(Module& model, const std::shared_ptr<const Grid>& grid) {
 }
 
 void check_axes(const Mesh& mesh, const SplitOptions& o) {
+  const std::vector<std::string> all_image_axes = {"h", "w", "d"};  // the default: those that the mesh has
   const auto names = mesh.axes() | std::views::transform(&Axis::name);
   const std::string named = fmt::format("{}", fmt::join(names, ", "));
   const auto there = [&](const std::string& name) { return std::ranges::count(names, name) > 0; };
@@ -160,6 +168,9 @@ void check_axes(const Mesh& mesh, const SplitOptions& o) {
     check(name == "h" || name == "w" || name == "d", "spatial", "'{}' is no axis of an image; there are: h, w, d",
           name);
     image = image || there(name);
+    check(there(name) || std::ranges::is_permutation(o.image, all_image_axes), "spatial",
+          "axes={} names '{}', which the mesh does not have, only {}: give the mesh that axis, or leave it out",
+          fmt::join(o.image, "+"), name, named);
   }
   check(image, "spatial", "the mesh has none of the axes {}, only {}: name one, as in h=2", fmt::join(o.image, ", "),
         named);

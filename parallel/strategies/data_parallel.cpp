@@ -31,6 +31,17 @@ void check_not_reduced(const Plan& plan, const std::string& axis) {
   }
 }
 
+/// Each rank has weights of its own where a part is divided: gradients of one sum must not reach over such an axis.
+void check_not_divided(const Plan& plan, const std::string& axis) {
+  const auto names = names_in(axis);
+  for (const PartInfo& part : plan.parts)
+    check(std::find(names.begin(), names.end(), part.divided) == names.end(), "strategy",
+          "gradients would be summed over '{}', but each rank along '{}' has other weights of '{}': give the strategy "
+          "that "
+          "divides weights an axis of the mesh that no sum of gradients goes over",
+          axis, part.divided, part.name);
+}
+
 }  // namespace
 
 void average_buffers(Plan& plan, const std::string& axis, const Trigger& when) {
@@ -59,6 +70,8 @@ Plan reduce_over(Plan plan, const DataParallelOptions& o) {
   for (Program& program : plan.programs)
     for (Action& a : program.actions)
       if (is_reduction(a) && a.peer.axis != plan.stage_axis) a.peer.axis = o.axis + "+" + a.peer.axis, reduced = true;
+  if (const std::string axis = reduced ? plan.reduced_axis() : o.axis; names_in(axis).size() > 1)
+    check_not_divided(plan, axis);
   for (std::size_t r = 0; !reduced && r < plan.programs.size(); ++r) {
     std::vector<Slice> buckets;
     const auto slices = plan.updated(r);
@@ -94,6 +107,10 @@ std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Slice whole, 
 }
 
 Strategy reducing(const std::string& name, const DataParallelOptions& o) {
+  check(o.norm_group == 1 || o.norm_scope == NormScope::group, name,
+        "norm_group={} has an effect with norm_scope=group alone, and norm_scope is {}: add norm_scope=group, or leave "
+        "norm_group out",
+        o.norm_group, [&] { return to_string(o.norm_scope.value_or(NormScope::global)); });
   Strategy s(
       name, Claim::exact, [o](Plan plan) { return reduce_over(std::move(plan), o); }, to_string(o));
   s.norm_scope = o.norm_scope, s.norm_group = o.norm_group;

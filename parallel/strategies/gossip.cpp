@@ -205,6 +205,9 @@ Strategy gossip(GossipOptions o) {
   check(!async || o.graph == "ring" || o.graph == "random", "gossip",
         "mode=async wants a graph of two sides, one that asks and one that answers, not graph={}: use ring or random",
         o.graph);
+  check(o.seed == 0 || async || o.graph == "random", "gossip",
+        "seed={} draws the pairs of graph=random or mode=async, and graph={} with mode={} draws none: leave seed out",
+        o.seed, o.graph, o.mode);
   check(o.global_every == 0 || o.mode == "sync", "gossip", "global_every={} is of mode=sync: {}", o.global_every,
         push ? "push-sum's weights have no plain mean" : "here no step is one that all ranks are in");
   const auto rewrite = [o, push, async](Plan plan) {

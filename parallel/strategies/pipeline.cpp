@@ -142,6 +142,10 @@ Strategy pipeline(PipelineOptions o) { return pipeline(o, find_schedule(o.schedu
 
 Strategy pipeline(PipelineOptions o, const PipelineSchedule& schedule) {
   check(o.micro >= 1 && o.chunks >= 1, "pipeline", "micro={}, chunks={}: both must be at least 1", o.micro, o.chunks);
+  check(o.partition == "auto" || (o.memory == 0 && o.bandwidth == PipelineOptions().bandwidth), "pipeline",
+        "memory={} and bandwidth={} choose the cut of partition=auto, and partition is {}: leave them out, or use "
+        "partition=auto",
+        o.memory, o.bandwidth, o.partition);
   // What can be refused without a mesh is refused at once; any number of programs divides itself.
   check_shape(schedule, {.programs = 1, .microbatches = o.micro, .chunks = o.chunks});
   Strategy s(

@@ -430,4 +430,9 @@ TEST_CASE("a file may have a tensor that layers share under each of their names"
   CHECK(p.find("in.weight")->tensor.to_vector() == Values{6, 6, 6, 6});
 }
 
+TEST_CASE("integers divided by a number are refused with the ops that divide them") {
+  CHECK_ERROR(arange(3) / 2, usage, "i64", 2, "floor_divide");
+  CHECK(floor_divide(arange(3), 2).to_vector() == std::vector<double>{0, 0, 1});
+}
+
 }  // namespace test_misuse

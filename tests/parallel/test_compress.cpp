@@ -170,4 +170,22 @@ TEST_CASE("codecs, options and numbers that cannot be are refused in a line") {
   check_finds(undeclared, "the codec keeps the state 'local_momentum', which the plan does not declare");
 }
 
+TEST_CASE("gradients whose sum is above the largest f16 are named in the step that makes them") {
+  const auto run = [](double scale, const char* codec) {
+    Setup s{.model =
+                [] {
+                  return Sequential{flatten, Linear(4, 5)};
+                },
+            .loss = [scale](const Tensor& p, const Tensor&) { return sum(p) * scale; },
+            .samples = 8,
+            .batch = 8,
+            .steps = 1,
+            .shape = {2, 2, 1}};
+    return parallel_run(s, rank_counts({4})[0], parse_strategy(codec)).losses.size();
+  };
+  CHECK_ERROR(run(20000, "compress(codec=f16)"), numerics, 65504);
+  CHECK(run(20000, "compress(codec=bf16)") == 1);
+  CHECK(run(10, "compress(codec=f16)") == 1);
+}
+
 }  // namespace test_compress

@@ -285,6 +285,66 @@ TEST_CASE("mixed-scale dense layers over ranks have the bits of the whole") {
   CHECK((under_mpi() || compared >= 48));
 }
 
+TEST_CASE("ops along axes that are whole on each rank equal the whole, on parts along others") {
+  on_mesh({{"h", rank_counts({2})[0]}}, [&](Mesh& mesh) {
+    const auto grid = grid_of(mesh);
+    const auto each = [&](const char* what, int divided, auto&& layer, double tolerance = 0) {
+      compare_layer(
+          grid, {3, 8, 6, 4}, {}, over({{divided, 0}}), [&](const Tensor& x, const Tensor&) { return layer(x); }, what,
+          tolerance);
+    };
+    each("cumsum", 1, [](const Tensor& x) { return cumsum(x, 2); });
+    each("cumsum of channels", 2, [](const Tensor& x) { return cumsum(x, -1); });
+    each(
+        "softmax", 1, [](const Tensor& x) { return softmax(x); }, 1e-14);
+    each("clone", 1, [](const Tensor& x) { return x.clone() + x; });
+    for (const int divided : {1, 3}) {
+      const Tensor slopes = Tensor::of({{2, 1, 0, 3}}, {4}, DType::f64);
+      each("prelu", divided, [&](const Tensor& x) { return prelu(x, slopes); });
+      each("channel dropout", divided, [](const Tensor& x) {
+        const StepScope first_call(StepContext{});  // so that the whole and the parts draw one mask
+        return channel_dropout(x, 0.5, 17);
+      });
+      each("row dropout", divided, [](const Tensor& x) {
+        const StepScope first_call(StepContext{});
+        return row_dropout(x, 0.5, 17);
+      });
+    }
+    return 1;
+  });
+  SUCCEED("compare_layer throws");
+}
+
+TEST_CASE("ops that read an axis which ranks divide refuse a part of a tensor") {
+  const int ranks = rank_counts({2})[0];
+  const auto run = [&](int divided, const std::function<Tensor(const Tensor&)>& layer) {
+    on_mesh({{"h", ranks}}, [&](Mesh& mesh) {
+      const NoGrad evaluation;  // recorded or not
+      const Tensor x = integers({2, 8, 4, 6}, 1);
+      return static_cast<int>(
+          layer(relayout(x, *ShardedOps::make(grid_of(mesh), x.shape(), over({{divided, 0}})))).rank());
+    });
+  };
+  const std::vector<std::pair<std::string, std::function<Tensor(const Tensor&)>>> layers = {
+      {"cumsum", [](const Tensor& x) { return cumsum(x, 1); }},
+      {"group_norm", [](const Tensor& x) { return group_norm(x, 2, {}, {}); }},
+      {"scatter_add",
+       [](const Tensor& x) { return scatter_add(x, Tensor::zeros(x.shape(), DType::i64), x.detach(), 2); }},
+      {"take", [](const Tensor& x) { return take(x, Tensor::of({{7.0}}, {1}, DType::i64), 1); }},
+      {"reshape",
+       [](const Tensor& x) {
+         return x.reshape({2, 32, 6});
+       }},
+      {"sum", [](const Tensor& x) { return sum(x); }}};
+  for (const auto& [op, layer] : layers) CHECK_ERROR(run(1, layer), usage, op, "[2, 8, 4, 6]");
+  // An operand as large as this rank's part does not broadcast to the whole.
+  CHECK_ERROR(run(1,
+                  [](const Tensor& x) {
+                    return x * Tensor::full({x.dim(1), 1, 1}, 2, DType::f64);
+                  }),
+              usage, "[2, 8, 4, 6]");
+}
+
 TEST_CASE("an op that knows nothing of splits refuses a part of a tensor") {
   CHECK_ERROR(on_mesh({{"h", rank_counts({2})[0]}},
                       [&](Mesh& mesh) {

@@ -196,6 +196,138 @@ TEST_CASE("on integers split layers equal serial bit by bit", "[table]") {
               0);
 }
 
+namespace {
+
+/// Adds a map that is learned, one number for each cell and channel, and scales all by one number.
+struct LearnedMap {
+  explicit LearnedMap(const Shape& shape) : map(Tensor::zeros(shape)) {}
+  Tensor operator()(const Tensor& x) const { return (x + map.to(x.dtype())) * factor.to(x.dtype()); }
+  void visit(const StateVisitor& v) {
+    v("map", map, StateKind::weight, Init::normal(0.5));
+    v("factor", factor, StateKind::weight, Init::normal(1));
+  }
+  Tensor map, factor = Tensor::full({1}, 2);
+};
+
+}  // namespace
+
+TEST_CASE("layers between divided convolutions train the serial run's model") {
+  const std::vector<Split> some = {{"h=2", "spatial"},
+                                   {"w=3", "spatial"},
+                                   {"h=2,w=2", "spatial"},
+                                   {"tensor=2", "tensor"},
+                                   {"tensor=2,h=2", "tensor | spatial"},
+                                   {"data=2,h=2", "spatial | data_parallel"},
+                                   {"data=2", "one_weird_trick"}};
+  const std::vector<std::pair<const char*, std::function<Module()>>> layers = {
+      {"learned map",
+       [] {
+         return LearnedMap({6, 6, 4});
+       }},
+      {"learned row",
+       [] {
+         return LearnedMap({6, 1});
+       }},
+      {"PReLU", [] { return PReLU(4); }},
+      {"PReLU of one slope", [] { return PReLU(); }},
+      {"LayerNorm", [] { return LayerNorm(4); }},
+      {"Dropout2d", [] { return Dropout2d(0.5); }},
+      {"softmax", [] { return Module([](const Tensor& x) { return softmax(x); }); }}};
+  for (const auto& [name, layer] : layers) {
+    INFO(name);
+    Setup s = setup(
+        [&layer = layer] {
+          return Sequential{Conv2d(1, 4, 3, {.pad = 1}), layer(), Conv2d(4, 3, 3), relu, flatten, Linear(48, 5)};
+        },
+        {6, 6, 1});
+    s.samples = 9, s.batch = 5, s.steps = 2;
+    compare_all(s, some, Strategy(), 1e-11);
+  }
+}
+
+TEST_CASE("a weight of layers that find an image's axis whole is counted once") {
+  Setup s = setup(
+      [] {
+        return Sequential{Conv2d(1, 4, 3, {.stride = 3}), LayerNorm(4), relu, flatten, Linear(32, 5)};
+      },
+      {12, 6, 1});  // w ends with two columns for three ranks
+  s.samples = 9, s.batch = 5, s.steps = 3;
+  compare_all(s, {{"h=2,w=3", "spatial"}, {"h=2", "spatial"}, {"w=3", "spatial"}}, Strategy(), 1e-11);
+  s.model = [] { return Sequential{Conv2d(1, 4, 3, {.stride = 3}), GroupNorm(2, 4), relu, flatten, Linear(32, 5)}; };
+  compare_all(s, {{"w=3", "spatial"}}, Strategy(), 1e-11);
+}
+
+TEST_CASE("divisions of which an op or a sum would take the wrong part are refused") {
+  if (threads_only()) return;
+  const auto run = [](const std::string& mesh, const std::string& strategy, const std::function<Module()>& model) {
+    const auto axes = parse_mesh(mesh);
+    Setup s = setup(model, {8, 8, 1});
+    s.samples = 8, s.batch = 4, s.steps = 1;
+    (void)parallel_run(s, axes, parse_strategy(strategy));
+  };
+  const auto with = [](const Module& layer) {
+    return [layer] { return Sequential{Conv2d(1, 4, 3, {.pad = 1}), layer.clone(), flatten, Linear(256, 10)}; };
+  };
+  for (const Module& norm : {Module(GroupNorm(2, 4)), Module(InstanceNorm(4))})
+    CHECK_ERROR(run("h=2", "spatial", with(norm)), usage, "group_norm", "[4, 8, 8, 4]");
+  CHECK_ERROR(run("h=2", "spatial", with([](const Tensor& x) { return cumsum(x, 1); })), usage, "cumsum",
+              "[4, 8, 8, 4]");
+
+  // A model that is no Sequential is one part, whose gradients are summed together.
+  struct Net {
+    Conv2d conv = Conv2d(1, 4, 3, {.pad = 1});
+    Linear fc = Linear(256, 10);
+    Tensor operator()(const Tensor& x) const { return fc(flatten(relu(conv(x)))); }
+    void visit(const StateVisitor& v) { v("conv", conv), v("fc", fc); }
+  };
+  const auto net = [] { return Module(Net()); };
+  for (const char* strategy : {"one_weird_trick", "one_weird_trick | zero(1)"})
+    CHECK_ERROR(run("data=2", strategy, net), usage, "fc.weight", "conv.weight", "data");
+  const auto cnn = with(relu);
+  for (const char* strategy :
+       {"data_parallel(axis=replica) | one_weird_trick", "one_weird_trick | data_parallel(axis=replica)"})
+    CHECK_ERROR(run("replica=2,data=2", strategy, cnn), usage, "replica", "data");
+
+  // An axis with two uses.
+  for (const char* strategy :
+       {"tensor(axis=data) | data_parallel", "tensor(axis=data)", "tensor(axis=data) | local_sgd"})
+    CHECK_ERROR(run("data=2", strategy, cnn), usage, "data", 2);
+  CHECK_ERROR(run("tensor=2", "tensor | local_sgd(axis=tensor, every=1)", cnn), usage, "tensor", 2);
+  CHECK_ERROR(run("h=2", "spatial | gossip(axis=h)", cnn), usage, "h");
+  CHECK_ERROR(run("h=2", "spatial | tensor(axis=h)", cnn), usage, "h");
+  CHECK_ERROR(run("pipe=2", "pipeline(micro=2, partition=even) | tensor(axis=pipe)", cnn), usage, "pipe", 2);
+}
+
+TEST_CASE("a weight that all ranks hold whole can be read") {
+  if (threads_only()) return;
+  World::threads(2, [&](World& world) {
+    Module model = Sequential{Conv2d(1, 4, 3, {.pad = 1}), flatten, Linear(256, 10)};
+    initialize(model, 1);
+    Mesh mesh(world, {{"h", 2}});
+    Step step(model, cross_entropy, Sgd{.lr = 0.1}, mesh, spatial());
+    step(normal({2, 8, 8, 1}, 0, 1, 3), Tensor::zeros({2}, DType::i64));
+    step.consolidate();
+    const Tensor w = step.parameters().find("0.weight")->tensor;
+    const NoGrad reading;
+    double squares = 0;
+    for (const double v : w.to_vector()) squares += v * v;
+    check(std::abs(norm(w).item() - std::sqrt(squares)) < 1e-5, "norm", "{} of squares {}", norm(w).item(), squares);
+  });
+  SUCCEED("check() throws");
+}
+
+TEST_CASE("layers are named once, and an image's axes are those of the mesh") {
+  if (threads_only()) return;
+  const auto run = [](const std::string& mesh, const std::string& strategy) {
+    Setup s = setup(small_cnn);
+    s.steps = 1;
+    (void)parallel_run(s, parse_mesh(mesh), parse_strategy(strategy));
+  };
+  CHECK_ERROR(run("tensor=2", "tensor(columns=0, rows=0)"), usage, "0", "columns", "rows");
+  CHECK_ERROR(run("tensor=2", "tensor(rows=2, whole=2)"), usage, "2", "rows", "whole");
+  CHECK_ERROR(run("h=2", "spatial(axes=h+w)"), usage, "w", "h");
+}
+
 TEST_CASE("splits that cannot be say what would work") {
   if (threads_only()) return;
   const auto refusal = [](const std::string& mesh, const std::string& strategy, const Shape& shape) {

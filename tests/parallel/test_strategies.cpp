@@ -273,4 +273,46 @@ TEST_CASE("ignored labels are counted over all ranks") {
   CHECK_ERROR(serial_run(s, accumulate(3)), usage, 17, 50);
 }
 
+TEST_CASE("options without an effect are refused") {
+  CHECK_ERROR(parse_strategy("data_parallel(norm_group=4)"), usage, 4, "norm_scope");
+  CHECK_ERROR(parse_strategy("one_weird_trick(norm_group=2, norm_scope=local)"), usage, 2, "local");
+  CHECK_ERROR(parse_strategy("pipeline(partition=even, memory=1000)"), usage, 1000, "even");
+  CHECK_ERROR(parse_strategy("pipeline(partition=\"3, 5\", bandwidth=1000)"), usage, 1000, "3, 5");
+  CHECK_ERROR(parse_strategy("gossip(graph=ring, seed=3)"), usage, 3, "ring");
+  CHECK_NOTHROW(parse_strategy("data_parallel(norm_group=4, norm_scope=group)"));
+  CHECK_NOTHROW(parse_strategy("pipeline(memory=1000, bandwidth=1000)"));
+  CHECK_NOTHROW(parse_strategy("gossip(graph=random, seed=3) "));
+  CHECK_NOTHROW(parse_strategy("gossip(graph=ring, mode=async, seed=3)"));
+}
+
+TEST_CASE("a layer that mixes the rows of a batch is refused where ranks or micro-batches share it") {
+  const auto run = [](int ranks, const std::string& strategy, const std::function<Tensor(const Tensor&)>& layer) {
+    Setup s{.model =
+                [layer] {
+                  return Sequential{flatten, Linear(4, 5), Module(layer)};
+                },
+            .samples = 8,
+            .batch = 8,
+            .steps = 1,
+            .shape = {2, 2, 1}};
+    return parallel_run(s, ranks, parse_strategy(strategy)).losses.size();
+  };
+  const std::vector<std::pair<const char*, std::function<Tensor(const Tensor&)>>> layers = {
+      {"softmax", [](const Tensor& x) { return softmax(x, 0); }},
+      {"log_softmax", [](const Tensor& x) { return log_softmax(x, 0); }},
+      {"cumsum", [](const Tensor& x) { return cumsum(x, 0); }},
+      {"max", [](const Tensor& x) { return x - amax(x, {0}, true); }},
+      {"logsumexp", [](const Tensor& x) { return x - logsumexp(x, {0}, true); }},
+      {"topk", [](const Tensor& x) { return x + topk(x, x.dim(0), 0).values; }},
+      {"matmul", [](const Tensor& x) { return matmul(matmul(x, x, {.transpose_b = true}), x); }},
+      {"mean", [](const Tensor& x) { return x - reduce(x, ReduceKind::mean, {0}); }}};
+  for (const auto& [op, layer] : layers) {
+    INFO(op);
+    CHECK(run(1, "serial", layer) == 1);
+    if (under_mpi()) continue;
+    CHECK_ERROR(run(2, "data_parallel", layer), usage, op, 8);
+    CHECK_ERROR(run(1, "accumulate(micro=2)", layer), usage, op, 8);
+  }
+}
+
 }  // namespace test_strategies

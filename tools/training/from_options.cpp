@@ -373,6 +373,10 @@ Strategy make_strategy(const TrainerOptions& c, int ranks) {
                        c.parallel.plugin.empty() ? std::vector<StrategyRow>() : load_strategies(c.parallel.plugin));
   else if (ranks > 1)
     s = data_parallel({.overlap = c.parallel.overlap});
+  check(c.parallel.norm_group == 1 || c.parallel.norm_scope == "group" || s.norm_scope, "parallel.norm_group",
+        "{} ranks per group have an effect with norm_scope group alone, and norm_scope is {}: set "
+        "parallel.norm_scope=group, or leave norm_group out",
+        c.parallel.norm_group, c.parallel.norm_scope);
   if (!s.norm_scope)
     s.norm_scope = norm_scope_of(c.parallel.norm_scope), s.norm_group = static_cast<int>(c.parallel.norm_group);
   return s;

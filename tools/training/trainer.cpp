@@ -367,6 +367,7 @@ struct Trainer::Impl {
     const StepTrace::Section saves(trace, FlightRecorder::Event::save, "save");
     step->flush();
     const ClockPause pause(clock);
+    if (compares_replicas()) compare_replicas(*step, world, at.step);
     metrics.sum_ranks(step->shard(), world);
     TrainState state;
     state.seed = static_cast<std::uint64_t>(options.seed);

@@ -232,7 +232,7 @@ std::vector<Option> option_table(TrainerOptions& c) {
       {"run.spike", &c.run.spike,
        "a loss of more than so many times its mean over some 50 steps counts as not finite; 0: none does", 0},
       {"run.digest_steps", &c.run.digest_steps,
-       "compare the weights that ranks have alike every N steps, and name the rank whose bits differ; 0: never", 0},
+       "compare weights that ranks have alike every N steps and at checkpoints, and name rank and tensor; 0: never", 0},
       {"run.log_format", &c.run.log_format, "lines on stderr: text, or json (an object a line)", any, most,
        "text, json"},
       {"run.profile", &c.run.profile,

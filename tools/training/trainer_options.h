@@ -128,7 +128,8 @@ struct TrainerOptions {
     std::int64_t finite_steps = 0;    ///< gradients are looked at for numbers that are not finite every N steps; 0: in
                                       ///< each with rollback and where steps are long, else in each 10th
     double spike = 0;                 ///< a loss of so many times its running mean counts as not finite; 0: none does
-    std::int64_t digest_steps = 100;  ///< weights that ranks have alike are compared every N steps; 0: never
+    std::int64_t digest_steps = 100;  ///< weights that ranks hold alike are compared every N steps and at each
+                                      ///< checkpoint; 0: never
     std::string log_format = "text";  ///< of what goes to stderr: text, or json, an object a line
     std::string profile = {};         ///< steps to trace: "100-110"; empty: none
     bool predict = true;              ///< runs of several ranks end with what their steps were to take, and took

@@ -166,7 +166,14 @@ void check_gradients(const Plan& plan, const std::vector<HappensBefore>& orders,
       bool ours = std::any_of(program.actions.begin(), program.actions.end(),
                               [&](const Action& a) { return completes(a) && a.part == p; });
       if (!ours) continue;
-      const bool divided = plan.parts[p].divided == plan.reduced_axis();  // each rank has weights of its own
+      const std::string& over = plan.parts[p].divided;
+      const bool divided = over == plan.reduced_axis();  // each rank has weights of its own
+      for (ActionId id = 0; !over.empty() && id < std::ssize(program.actions); ++id) {
+        const Action& a = program.actions[static_cast<std::size_t>(id)];
+        if (reduces(a) && a.slice.overlaps(plan.parts[p].slice) && std::ranges::count(names_in(a.peer.axis), over) > 0)
+          faults.add("{} sums gradients of part {} ('{}'), of which each rank along '{}' has other weights",
+                     place(program, id), p, plan.parts[p].name, over);
+      }
       const bool alone = !program.where.empty() && plan.size(program, plan.reduced_axis()) == 1;
       check_slice(plan, r, orders[r], p, plan.parts[p].slice, divided || alone ? 1 : data_ranks, faults);
       for (const Slice& copy : copies)

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <map>
+
 #include "tests/parallel/run_segments.h"
 #include "tests/parallel/sweep/sweep.h"
 #include "tests/support/temporary.h"
@@ -14,6 +16,13 @@ struct Network {
   std::function<Module()> make;
   std::string text;
   Shape input;
+};
+
+/// A model that is no Sequential.
+struct OneLayer {
+  Sequential layers;
+  Tensor operator()(const Tensor& x) const { return layers(x); }
+  void visit(const StateVisitor& v) { v("layers", layers); }
 };
 
 /// Convolutions, norms, pools, skips and dense layers, as the dice say; the same each time it is made.
@@ -34,6 +43,22 @@ Network network(RandomChoice dice) {
       default: return add("relu", [] { return Module(relu); });
     }
   };
+  // What reads more than its own cell: each rank's part of it alone would be another model.
+  const auto between = [&](Index channels) {
+    switch (dice.between(0, 6)) {
+      case 0: return add("group_norm", [channels] { return GroupNorm(1, channels); });
+      case 1: return add("instance_norm", [channels] { return InstanceNorm(channels); });
+      case 2: return add("layer_norm", [channels] { return LayerNorm(channels); });
+      case 3: return add("dropout2d", [] { return Dropout2d(0.4); });
+      case 4: return add("prelu", [channels] { return PReLU(channels); });
+      case 5: {
+        const int axis = static_cast<int>(dice.between(1, 3));
+        return add(fmt::format("cumsum({})", axis),
+                   [axis] { return Module([axis](const Tensor& x) { return scale(cumsum(x, axis), 0.25); }); });
+      }
+      default: return add("prelu1", [] { return PReLU(); });
+    }
+  };
   int skips = 0;
   for (Index blocks = dice.between(0, 3); blocks > 0; --blocks) {
     const Index k = std::min({dice.of({Index{1}, Index{2}, Index{3}, Index{5}}), h, w}), f = dice.between(1, 6);
@@ -52,6 +77,7 @@ Network network(RandomChoice dice) {
         [c, f, k, o] { return Conv2d(c, f, k, o); });
     h = (h + 2 * pad - k) / stride + 1, w = (w + 2 * pad - k) / stride + 1, c = f;
     if (dice.chance(40)) add("norm", [f] { return BatchNorm(f); });
+    if (dice.chance(12)) between(f);
     activate();
     if (dice.chance(50) && h >= 2 && w >= 2) {
       const bool max = dice.chance(50);
@@ -83,12 +109,13 @@ Network network(RandomChoice dice) {
     });
   }
   add(fmt::format("fc({},5)", features), [features] { return Linear(features, 5); });
-  return {[parts] {
+  const bool one_layer = dice.chance(15) && text.find("stash") == text.npos;
+  return {[parts, one_layer] {
             Sequential s;
             for (auto& part : parts) part(s);
-            return Module(std::move(s));
+            return one_layer ? Module(OneLayer{std::move(s)}) : Module(std::move(s));
           },
-          text, input};
+          text + (one_layer ? " as one layer" : ""), input};
 }
 
 std::string strategy_of(RandomChoice& dice, const std::string& name) {
@@ -103,7 +130,7 @@ std::string strategy_of(RandomChoice& dice, const std::string& name) {
   if (name == "data_parallel" || name == "one_weird_trick")
     return fmt::format("{}(first_bucket={}, bucket={}, overlap={})", name, dice.between(1, 300), dice.between(1, 900),
                        dice.chance(70));
-  if (name == "spatial") return fmt::format("spatial(axes={})", dice.of({"h", "w", "h+w", "h+w+d"}));
+  if (name == "spatial") return fmt::format("spatial(axes={})", dice.of({"h", "h+w+d", "h+w", "h+w+d"}));
   if (name == "compress")
     return fmt::format("compress({}, ratio=1, residual=false)", dice.of({"topk", "randomk", "codec=chunks, chunk=5"}));
   return name;
@@ -144,6 +171,15 @@ Arrangement arrangement(RandomChoice& dice) {
   if (names.empty()) names.emplace_back("serial");
   std::vector<std::string> texts;
   for (auto& name : names) texts.push_back(strategy_of(dice, name));
+  // Now and then along another axis, which may have a use already.
+  static const std::map<std::string, std::string> axes = {
+      {"tensor", "tensor"}, {"pipeline", "pipe"}, {"data_parallel", "data"}, {"one_weird_trick", "data"}};
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (axes.contains(names[i]) && dice.chance(5)) {
+      const std::string axis = dice.of(how.mesh).name;
+      texts[i] = texts[i] == names[i] ? fmt::format("{}(axis={})", names[i], axis)
+                                      : fmt::format("{}, axis={})", texts[i].substr(0, texts[i].size() - 1), axis);
+    }
   how.strategy = fmt::format("{}", fmt::join(texts, " | "));
   return how;
 }
@@ -155,7 +191,8 @@ std::string refusal(const std::string& what) {
   for (const char* text :
        {"the mesh has none of the axes", "the mesh has no axis '", " chunks per rank want schedule=interleaved",
         "wants at least 2 chunks per rank", " micro-batches of a batch", "and this op runs on whole tensors only",
-        "one value per channel", " ranks share the ", "ranks that share the batch: use data_parallel()"})
+        "has two uses", "which the mesh does not have", "one value per channel", " ranks share the ",
+        "ranks that share the batch: use data_parallel()"})
     if (what.find(text) != what.npos) return text;
   return "";
 }
