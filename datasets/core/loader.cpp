@@ -170,6 +170,16 @@ struct Loader::Impl {
     const std::vector<Sample> mine = read(ids);
     return options.collate(mine, [&] { return ids.size() == global.size() ? mine : read(global); });
   }
+  /// Whether a field of a batch's x, or y, has a row for each sample; one that is whole may have as many by chance, but
+  /// has them in a batch of no samples, too.
+  bool has_row_per_sample(bool of_x, const Tensor& t, const std::string& name) {
+    const Tensor& field = t.at(name);
+    if (field.rank() == 0 || field.dim(0) != t.dim(0)) return false;
+    if (options.collate) return true;
+    if (!no_samples) no_samples = dataset->tensors()->batch({}, {});
+    const Tensor& none = of_x ? no_samples->x : no_samples->y;
+    return !none || !none.fields().contains(name) || none.at(name).dim(0) == 0;
+  }
   /// The ids of an epoch.
   std::vector<std::int64_t> order_of(Index of_epoch) const {
     if (!options.sampler.order) return epoch_order(size, options.shuffle, options.seed, of_epoch);
@@ -199,7 +209,8 @@ struct Loader::Impl {
   bool in_bytes = false;
   DType read_as = DType::f32;  // the type of x on the host
   Tensor alpha, shift;
-  Index epoch = 0, skip = 0;  // of the next begin(); skip: samples
+  std::optional<Sample> no_samples;  // a batch of none, once one was asked for
+  Index epoch = 0, skip = 0;         // of the next begin(); skip: samples
 };
 
 namespace {
@@ -322,7 +333,14 @@ struct Loader::Iterator::State {
     for (Tensor* t : {&batch.x, &batch.y}) {
       if (!*t) continue;
       t->impl()->batch = context;
-      for (const auto& [name, field] : t->fields()) field.impl()->batch = context;
+      if (!t->impl()->fields) continue;
+      auto fields = std::make_shared<std::map<std::string, Tensor>>();
+      for (const auto& [name, field] : t->fields()) {
+        Tensor own = field.detach();  // one that is whole in each batch is the data set's
+        own.impl()->batch = loader->has_row_per_sample(t == &batch.x, *t, name) ? context : nullptr;
+        fields->emplace(name, std::move(own));
+      }
+      t->impl()->fields = std::move(fields);
     }
   }
 

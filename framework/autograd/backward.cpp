@@ -53,6 +53,13 @@ class Session : public std::enable_shared_from_this<Session> {
   /// The gradients of these nodes alone are computed, and left here; none of a leaf's own.
   void capture(std::map<const Node*, Tensor>& wanted) { captured_ = &wanted; }
   void run(std::span<const Tensor> roots, std::span<const Tensor> seeds);
+  /// The leaves that the roots were computed from.
+  std::vector<std::shared_ptr<Node>> leaves() const {
+    std::vector<std::shared_ptr<Node>> found;
+    for (const Entry& e : entries_)
+      if (e.node->leaf) found.push_back(e.node);
+    return found;
+  }
 
  private:
   struct Entry {
@@ -328,6 +335,24 @@ void Session::contribute(int at, Tensor gradient) {
 
 }  // namespace
 
+namespace {
+/// g, on the tape as a result that no backward passes: it depends on these nodes, but how is not recorded.
+Tensor as_gradient(const Tensor& g, std::vector<std::shared_ptr<Node>> inputs) {
+  auto node = std::make_shared<Node>(Backward{[](const Tensor&, Gradients&) {
+    fail("grad",
+         "a gradient that grad() returned is differentiated again, but there are no second derivatives (PyTorch's "
+         "create_graph): write the first derivative out in ops, or detach() it to use it as a constant");
+  }});
+  node->op = "grad";
+  for (const auto& input : inputs) node->sequence = std::max(node->sequence, input->sequence + 1);
+  node->inputs = std::move(inputs);
+  node->shape = g.shape(), node->dtype = g.dtype(), node->device = g.device();
+  Tensor y = g.detach();
+  y.impl()->node = std::move(node);
+  return y;
+}
+}  // namespace
+
 const char* detail::op_in_backward() { return running_op; }
 
 void backward(std::span<const Tensor> roots, std::span<const Tensor> seeds, const BackwardOptions& options) {
@@ -364,14 +389,19 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
   check(options.defer_weights == nullptr, "grad", "defers nothing");
   BackwardOptions quiet = options;
   quiet.hooks = false;
+  const bool recorded = is_grad_recorded(inputs);
   const NoGrad guard;
   const auto session = std::make_shared<Session>(quiet);
   session->capture(wanted);
   session->run(outputs, seeds);
   std::vector<Tensor> gradients;
+  std::vector<std::shared_ptr<Node>> depends_on = session->leaves();
+  for (const Tensor& x : inputs)
+    if (const auto& node = x.impl()->node; !node->leaf && !node->freed) depends_on.push_back(node);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     gradients.push_back(wanted.at(inputs[i].impl()->node.get()));
     check(gradients.back().defined(), "grad", "input {} leads to no output", i);
+    if (recorded) gradients.back() = as_gradient(gradients.back(), depends_on);
   }
   return gradients;
 }

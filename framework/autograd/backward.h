@@ -76,9 +76,9 @@ struct BackwardOptions {
 /// that an earlier backward has freed.
 void backward(std::span<const Tensor> roots, std::span<const Tensor> seeds, const BackwardOptions& = {});
 
-/// torch.autograd.grad: d outputs / d inputs, weighted by seeds (of the outputs' shapes; none: ones of outputs of one
-/// element) and added up over outputs; one gradient per input, a leaf or a result on the tape. No leaf's own gradient
-/// changes, and no hook is called. Throws Error as backward(), and for an input that leads to no output.
+/// torch.autograd.grad: d outputs / d inputs, weighted by seeds (of the outputs' shapes; none: 1 of one number) and
+/// summed over outputs; one gradient per input, a leaf or a result. Leaves keep theirs, no hook is called. Throws Error
+/// as backward(), and for an input that leads to no output. A backward through a result throws Error: detach() it.
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                          const std::vector<Tensor>& seeds = {}, const BackwardOptions& = {});
 

@@ -1,6 +1,7 @@
 // The methods of Tensor that are recorded, or have to know of what is.
 #include "framework/autograd/tape.h"
 #include "framework/tensor/batch.h"
+#include "framework/tensor/fields.h"
 #include "framework/tensor/launch.h"
 #include "framework/tensor/shard_spec.h"
 #include "kernels/contracts/elementwise.h"
@@ -70,8 +71,8 @@ Tensor Tensor::rows(Index begin, Index end) const {
   Tensor y = view_rows(begin, end);
   const BatchPtr batch = y.impl_->batch;  // the slice's, or none: not the whole's
   if (impl_->fields)
-    y.impl_->fields = detail::each_field(
-        *impl_, [&](const Tensor& t) { return t.rank() > 0 && t.dim(0) == dim(0) ? t.rows(begin, end) : t; });
+    y.impl_->fields =
+        detail::each_field(*impl_, [&](const Tensor& t) { return has_rows_of(t, *impl_) ? t.rows(begin, end) : t; });
   if (needs_record("rows", y, {this})) {
     const Shape range{begin, end};
     y = record("rows", std::move(y), {*this}, range, [begin, end](const Tensor& dy, Gradients& g) {

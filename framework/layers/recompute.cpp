@@ -2,13 +2,20 @@
 
 #include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"
+#include "framework/tensor/fields.h"
 
 namespace trireme {
 
 Tensor Recompute::operator()(const Tensor& x) const {
-  Module layer = layer_;                              // a handle
-  std::vector<Tensor> inputs{x.with_shard_spec({})};  // the layer's ops see to spreads
-  std::vector<SavedTensor> weights;                   // the layer's own handles, which may show another version by then
+  Module layer = layer_;                                    // a handle
+  std::vector<Tensor> inputs{x.with_shard_spec({})};        // the layer's ops see to spreads
+  std::vector<std::pair<std::string, SavedTensor>> fields;  // beside x, that want a gradient: inputs 1, 2, ...
+  for (const auto& [name, t] : x.fields()) {
+    if (!t.requires_grad()) continue;
+    inputs.push_back(t.with_shard_spec({}));
+    fields.emplace_back(name, t.detach());
+  }
+  std::vector<SavedTensor> weights;  // the layer's own handles, which may show another version by then
   layer.visit(StateVisitor([&](const NamedState& leaf) {
     if (leaf.use == StateKind::buffer) return;
     inputs.push_back(leaf.tensor->with_shard_spec({}));
@@ -24,10 +31,20 @@ Tensor Recompute::operator()(const Tensor& x) const {
   Tensor y;
   {
     const NoGrad no_grad;
-    y = layer(x).detach();
+    const Tensor out = layer(x);
+    for (const auto& [name, t] : out.fields()) {
+      const auto given = x.fields().find(name);
+      check(
+          !is_float(t.dtype()) || (given != x.fields().end() && given->second.id() == t.id()), "recompute",
+          "the layer puts a tensor '{}' beside its result, through which no gradient would flow: recompute the layers "
+          "that make and read it as one, or leave out the one that makes it",
+          name);
+    }
+    y = out.detach();
+    y.impl()->fields = out.impl()->fields;  // with the gradients of those that came with x
   }
   return record("recompute", std::move(y), std::move(inputs),
-                [layer, kept = SavedTensor(x.detach()), weights, again, batch](const Tensor& dy, Gradients& g) {
+                [layer, kept = SavedTensor(x.detach()), fields, weights, again, batch](const Tensor& dy, Gradients& g) {
                   for (const SavedTensor& w : weights) w.get();  // throws where one is no longer what it was
                   StepContext now = again;
                   if (now.batch.calls) now.batch.calls = std::make_shared<RandomCalls>(*now.batch.calls);
@@ -36,10 +53,19 @@ Tensor Recompute::operator()(const Tensor& x) const {
                   Tensor in = kept.get().detach();
                   in.impl()->batch = replay_batch(batch);
                   in.require_grad(g.needs_grad(0));
-                  const Tensor out = layer(in);
+                  std::vector<Tensor> beside;
+                  Tensor with = in;
+                  for (const auto& [name, t] : fields) {
+                    beside.push_back(t.get().detach().require_grad());
+                    beside.back().impl()->batch = replay_batch(beside.back().impl()->batch);
+                    with = with.with(name, beside.back());
+                  }
+                  const Tensor out = layer(with);
                   // Weights get their gradients in there; this op's own end tells their hooks.
                   backward({&out, 1}, {&dy, 1}, {.hooks = false});
-                  if (g.needs_grad(0)) g.set_grad(0, in.grad());
+                  if (g.needs_grad(0) && has_grad(in)) g.set_grad(0, in.grad());
+                  for (std::size_t i = 0; i < beside.size(); ++i)
+                    if (has_grad(beside[i])) g.set_grad(static_cast<int>(i) + 1, beside[i].grad());
                 });
 }
 

@@ -117,7 +117,20 @@ Tensor floor_divide(const Tensor& a, const Tensor& b) {
   });
 }
 Tensor floor_divide(const Tensor& a, double b) { return floor_divide(a, ops::number_like("floor_divide", a, b)); }
-Tensor remainder(const Tensor& a, const Tensor& b) { return a - b * floor_divide(a, b); }
+Tensor remainder(const Tensor& a, const Tensor& b) {
+  if (ops::is_traced()) return a - b * floor_divide(a, b);
+  Tensor y = zip<pointwise::Remainder>(a, b);
+  if (!needs_record("remainder", y, {&a, &b})) return y;
+  return record("remainder", std::move(y), {a, b},
+                [a = SavedTensor(a), b = SavedTensor(b)](const Tensor& dy, Gradients& g) {
+                  pass_on(g, 0, a.shape(), dy);
+                  give_summed(g, 1, b.shape(), dy, [&](const Tensor& db) {
+                    ops::zip_into<pointwise::FloorDivide>(db, a, b);
+                    ops::zip_into<pointwise::Mul>(db, db, dy);
+                    launch<kernel::Axpby>(db, db, -1.0, 0.0);
+                  });
+                });
+}
 Tensor remainder(const Tensor& a, double b) { return remainder(a, ops::number_like("remainder", a, b)); }
 Tensor maximum(const Tensor& a, const Tensor& b) {
   if (const ShardSpec* s = ops::shard_spec_of({&a, &b})) return s->zip(a, b, maximum);

@@ -3,6 +3,8 @@
 
 #include "framework/ops/help.h"
 #include "framework/ops/ops.h"
+#include "framework/ops/unary.h"
+#include "kernels/formulas/pointwise.h"
 
 namespace trireme {
 namespace {
@@ -22,6 +24,7 @@ Tensor without(const Tensor& y, const std::vector<int>& axes, bool keep) {
     if (!gone[static_cast<std::size_t>(i)]) shape.push_back(y.dim(i));
   return y.reshape(shape);
 }
+Tensor root_of_squares(const Tensor& x) { return ops::is_traced() ? sqrt(x) : ops::unary<pointwise::RootOfSquares>(x); }
 /// Integers are reduced as i64.
 Tensor reduced(const Tensor& x, ReduceKind kind, const std::vector<int>& axes, bool keep) {
   if (x && !is_float(x.dtype()) && kind != ReduceKind::mean && x.dtype() != DType::i64) {
@@ -54,10 +57,11 @@ Tensor var(const Tensor& x, const std::vector<int>& axes, bool keep, double corr
   return squares / (count - correction);
 }
 Tensor standard_deviation(const Tensor& x, const std::vector<int>& axes, bool keep, double correction) {
-  return sqrt(var(x, axes, keep, correction));
+  return root_of_squares(var(x, axes, keep, correction));
 }
 Tensor norm(const Tensor& x, const std::vector<int>& axes, bool keep) {
-  return ops::as_one_op("norm", {&x}, ops::ReducedAxes{axes, keep}, [&] { return sqrt(sum(square(x), axes, keep)); });
+  return ops::as_one_op("norm", {&x}, ops::ReducedAxes{axes, keep},
+                        [&] { return root_of_squares(sum(square(x), axes, keep)); });
 }
 Tensor norm(const Tensor& x) { return norm(x, all_axes(x)); }
 

@@ -44,7 +44,10 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& o) {
   ResampleAxes axes;
   for (int d = 0; d < size.rank(); ++d) {
     const Index in = x.dim(d + 1);
-    const double step = o.scale > 0 ? 1 / o.scale : static_cast<double>(in) / static_cast<double>(size[d]);
+    double step = o.scale > 0 ? 1 / o.scale : static_cast<double>(in) / static_cast<double>(size[d]);
+    // PyTorch: an axis that keeps its extent is copied, and nearest repeats each cell of one that doubles.
+    if (size[d] == in) step = 1;
+    if (size[d] == 2 * in && o.mode == ResampleMode::nearest) step = 0.5;
     axes[static_cast<std::size_t>(d)] = {in, size[d], o.mode, o.align_corners, step};
   }
   return resampled(op, x, shape, axes);

@@ -12,6 +12,8 @@ AveragedWeights::AveragedWeights(ParameterStore& weights, std::optional<double> 
 }
 
 void AveragedWeights::update() {
+  for (const ParameterStore::Entry& e : weights_.entries()) (void)e.tensor.view();  // throws where others hold it
+  for (const ParameterStore::Buffer& b : weights_.buffers()) (void)b.tensor.view();
   const double keep = updates_ == 0 ? 0
                       : decay_      ? *decay_
                                     : static_cast<double>(updates_) / static_cast<double>(updates_ + 1);

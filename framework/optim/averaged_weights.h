@@ -12,7 +12,7 @@ class AveragedWeights {
   /// Of the weights at hand. decay in [0, 1): an exponential moving average, average = decay average + (1 - decay)
   /// weights; none: the mean of all weights that update() has seen (SWA, arXiv 1803.05407). weights must outlive it.
   explicit AveragedWeights(ParameterStore& weights, std::optional<double> decay = {});
-  /// To be called behind a step. The first call takes the weights as they are. Running statistics are the model's.
+  /// To be called after a step; the first call copies. Throws Error for weights on other ranks: consolidate() the Step.
   void update();
   std::int64_t updates() const { return updates_; }
   /// From now on the model computes with the average; train() goes back. No numbers are copied.

@@ -1,5 +1,6 @@
 #include "framework/optim/parameters.h"
 
+#include "framework/autograd/node.h"
 #include "framework/autograd/tape.h"
 
 namespace trireme {
@@ -11,12 +12,15 @@ Module convert(Module model, DType dtype) {
     Tensor& t = *leaf.tensor;
     const DType to = leaf.use == StateKind::buffer && is_half(dtype) ? DType::f32 : dtype;
     if (!is_float(t.dtype()) || t.dtype() == to) return;
-    check(!t.requires_grad(), "convert", "'{}' already lives in Parameters; convert the model before making them",
+    check(!detail::owner_of(t), "convert", "'{}' already lives in Parameters; convert the model before making them",
           leaf.name);
+    const bool leads = t.requires_grad();  // of Parameters that have ended, say
+    if (leads) t.require_grad(false);
     const Tensor converted = t.to(to);
     t.impl()->block = converted.impl()->block;
     t.impl()->offset = converted.impl()->offset;
     t.impl()->dtype = to;
+    if (leads) t.require_grad();
   }));
   return model;
 }

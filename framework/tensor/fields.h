@@ -27,6 +27,11 @@ Tensor join_fields(const std::vector<Tensor>& parts, F&& join) {
   return y;
 }
 
+/// Whether `field`, which stands beside `of`, has a row for each row of it: as many rows and, where a batch (a
+/// Loader's, say) gave them to `of`, that batch.
+inline bool has_rows_of(const Tensor& field, const Tensor::Impl& of) {
+  return field.rank() > 0 && field.dim(0) == of.shape[0] && (!of.batch || field.batch());
+}
 /// All that stand beside a tensor; null: nothing.
 using Fields = std::shared_ptr<const std::map<std::string, Tensor>>;
 inline Fields fields_beside(const Tensor& t) { return t ? t.impl()->fields : nullptr; }

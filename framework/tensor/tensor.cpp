@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "framework/tensor/batch.h"
+#include "framework/tensor/fields.h"
 #include "framework/tensor/launch.h"
 #include "framework/tensor/storage.h"
 #include "kernels/contracts/elementwise.h"
@@ -186,9 +187,8 @@ Tensor Tensor::view_rows(Index begin, Index end) const {
   Tensor y = wrap(from.block, from.offset + static_cast<std::size_t>(begin * row), shape, from.dtype);
   y.impl_->batch = slice_batch(from.batch, from.shape[0], begin, end);
   if (from.fields)
-    y.impl_->fields = detail::each_field(from, [&](const Tensor& t) {
-      return t.rank() > 0 && t.dim(0) == from.shape[0] ? t.view_rows(begin, end) : t.detach();
-    });
+    y.impl_->fields = detail::each_field(
+        from, [&](const Tensor& t) { return has_rows_of(t, from) ? t.view_rows(begin, end) : t.detach(); });
   return y;
 }
 Tensor Tensor::clone() const {

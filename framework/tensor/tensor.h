@@ -162,10 +162,10 @@ class Tensor {
   /// batch of its own, whose random layers draw from their beginning.
   Tensor with_batch(BatchContext) const;
 
-  /// The same tensor with another one beside it: several inputs, outputs or targets of one batch, as a dictionary whose
-  /// main entry has no name. A Loader, Step and strategies hand them on together, and rows(), to(Device) and detach()
-  /// do it to all (rows() to those of as many rows as this); results of other ops have none. Takes the place of one of
-  /// that name. Throws Error for an undefined tensor.
+  /// The same tensor with another beside it: several inputs, outputs or targets of one batch, as a dictionary. A Loader,
+  /// Step and strategies hand them on, and rows(), to(Device) and detach() do it to all (rows() to those with as many
+  /// rows as this; beside a Loader's tensor only to a Loader's: with_batch(*x.batch()) says that another has its rows).
+  /// Results of other ops have none. Replaces one of that name. Throws Error for an undefined tensor.
   Tensor with(const std::string& name, const Tensor& other) const;
   /// The tensor of this name beside it. Throws Error where there is none, naming those that are.
   const Tensor& at(const std::string& name) const;

@@ -239,9 +239,9 @@ void reduce_rows(A* plain, T* dz_out, const T* dy, const T* x, const T* y, Affin
     for (Index i = 0; i < n; ++i) {
       A dz = static_cast<A>(dy[at + i]);
       const A in = static_cast<A>(x[at + i]);
-      if constexpr (mask == ReluMask::found) dz = affine(in, center[i], scale[i], shift[i]) > A{0} ? dz : A{0};
+      if constexpr (mask == ReluMask::found) dz = affine(in, center[i], scale[i], shift[i]) <= A{0} ? A{0} : dz;
       if constexpr (mask == ReluMask::read) {
-        dz = static_cast<A>(y[at + i]) > A{0} ? dz : A{0};
+        dz = static_cast<A>(y[at + i]) <= A{0} ? A{0} : dz;
         put(dz_out[at + i], dz);
       }
       plain[i] += dz;
@@ -291,7 +291,7 @@ void backward_rows(T* dx, const T* dy, const T* x, Affine<A> norm, const A* b, c
     for (Index i = 0; i < n; ++i) {
       A dz = static_cast<A>(dy[at + i]);
       const A in = static_cast<A>(x[at + i]);
-      if constexpr (masked) dz = affine(in, center[i], scale[i], shift[i]) > A{0} ? dz : A{0};
+      if constexpr (masked) dz = affine(in, center[i], scale[i], shift[i]) <= A{0} ? A{0} : dz;
       put(dx[at + i], scale[i] * (dz - b[i] - (in - center[i]) * c[i]));
     }
   }

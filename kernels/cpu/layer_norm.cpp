@@ -1,4 +1,5 @@
 // Layer norm and RMS norm over the last axis.
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/contracts/norm.h"
@@ -18,30 +19,47 @@ const A* weights(const View& v, int slot, std::string_view op) {
   return out;
 }
 
+/// Numbers of a row that are summed in the accumulator's type; Sum, the type of sums of stretches, is f64 for longer
+/// rows.
+constexpr Index stretch = 1024;
+
 /// Plain code for vectorised(): mean and standard deviation's inverse of a row, two passes.
-template <class T, class A = Accumulator<T>>
+template <class Sum, class T, class A = Accumulator<T>>
 std::pair<A, A> statistics(const T* x, Index n, double eps) {
-  A sum{}, squares{}, rest{};
+  const auto count = static_cast<Sum>(n);
+  Sum total{}, total_squares{}, total_rest{};
+  for (Index k = 0; k < n; k += stretch) {
+    A sum{};
 #pragma omp simd reduction(+ : sum)
-  for (Index i = 0; i < n; ++i) sum += static_cast<A>(x[i]);
-  A mean = sum / static_cast<A>(n);
-#pragma omp simd reduction(+ : squares, rest)
-  for (Index i = 0; i < n; ++i) {
-    A d = static_cast<A>(x[i]) - mean;
-    rest += d;
-    squares += d * d;
+    for (Index i = k; i < std::min(k + stretch, n); ++i) sum += static_cast<A>(x[i]);
+    total += sum;
   }
-  A shift = rest / static_cast<A>(n), variance = (squares - rest * shift) / static_cast<A>(n);
-  return {mean + shift, A{1} / std::sqrt(variance + static_cast<A>(eps))};
+  const A mean = static_cast<A>(total / count);
+  for (Index k = 0; k < n; k += stretch) {
+    A squares{}, rest{};
+#pragma omp simd reduction(+ : squares, rest)
+    for (Index i = k; i < std::min(k + stretch, n); ++i) {
+      A d = static_cast<A>(x[i]) - mean;
+      rest += d;
+      squares += d * d;
+    }
+    total_squares += squares, total_rest += rest;
+  }
+  const Sum shift = total_rest / count, variance = (total_squares - total_rest * shift) / count;
+  return {static_cast<A>(mean + shift), A{1} / std::sqrt(static_cast<A>(variance + static_cast<Sum>(eps)))};
 }
 
 /// The same of RMS norm: the mean is taken for 0.
-template <class T, class A = Accumulator<T>>
+template <class Sum, class T, class A = Accumulator<T>>
 std::pair<A, A> root_mean_square(const T* x, Index n, double eps) {
-  A squares{};
+  Sum total{};
+  for (Index k = 0; k < n; k += stretch) {
+    A squares{};
 #pragma omp simd reduction(+ : squares)
-  for (Index i = 0; i < n; ++i) squares += static_cast<A>(x[i]) * static_cast<A>(x[i]);
-  return {A{}, A{1} / std::sqrt(squares / static_cast<A>(n) + static_cast<A>(eps))};
+    for (Index i = k; i < std::min(k + stretch, n); ++i) squares += static_cast<A>(x[i]) * static_cast<A>(x[i]);
+    total += squares;
+  }
+  return {A{}, A{1} / std::sqrt(static_cast<A>(total / static_cast<Sum>(n) + static_cast<Sum>(eps)))};
 }
 
 void layer_norm(View y, View mean, View rstd, View x, View gamma, View beta, double eps, bool centered) {
@@ -59,7 +77,8 @@ void layer_norm(View y, View mean, View rstd, View x, View gamma, View beta, dou
       for (Index r = begin; r < end; ++r) {
         const T* in = from + r * n;
         T* out = to + r * n;
-        auto [m, s] = centered ? statistics(in, n, eps) : root_mean_square(in, n, eps);
+        auto [m, s] = n <= stretch ? (centered ? statistics<A>(in, n, eps) : root_mean_square<A>(in, n, eps))
+                                   : (centered ? statistics<double>(in, n, eps) : root_mean_square<double>(in, n, eps));
         means[r] = m, rstds[r] = s;
         A center = m, factor = s;
 #pragma omp simd
@@ -91,14 +110,20 @@ void backward_input(View dx, View dy, View x, View mean, View rstd, View gamma, 
           [=, to = dx.as<T>(), seed = dy.as<const T>(), from = x.as<const T>()](Index begin, Index end) {
             for (Index r = begin; r < end; ++r) {
               const T *g = seed + r * n, *in = from + r * n;
-              A m = means[r], s = rstds[r], plain{}, weighted{};
-#pragma omp simd reduction(+ : plain, weighted)
-              for (Index i = 0; i < n; ++i) {
-                A v = static_cast<A>(g[i]) * (scale ? scale[i] : A{1});
-                plain += v;
-                weighted += v * (static_cast<A>(in[i]) - m);
+              const A m = means[r], s = rstds[r];
+              double all_plain = 0, all_weighted = 0;
+              for (Index k = 0; k < n; k += stretch) {
+                A part{}, weighted_part{};
+#pragma omp simd reduction(+ : part, weighted_part)
+                for (Index i = k; i < std::min(k + stretch, n); ++i) {
+                  A v = static_cast<A>(g[i]) * (scale ? scale[i] : A{1});
+                  part += v;
+                  weighted_part += v * (static_cast<A>(in[i]) - m);
+                }
+                all_plain += part, all_weighted += weighted_part;
               }
-              plain = centered ? plain / static_cast<A>(n) : A{}, weighted *= s * s / static_cast<A>(n);
+              const A plain = centered ? static_cast<A>(all_plain / static_cast<double>(n)) : A{};
+              const A weighted = static_cast<A>(all_weighted * s * s / static_cast<double>(n));
 #pragma omp simd
               for (Index i = 0; i < n; ++i) {
                 A v = static_cast<A>(g[i]) * (scale ? scale[i] : A{1});

@@ -4,12 +4,14 @@
 
 #include <cstring>
 
+#include "kernels/contracts/elementwise.h"
 #include "kernels/core/kernel.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/dnnl.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/vector.h"
+#include "kernels/formulas/pointwise.h"
 #include "kernels/plans/matmul_job.h"
 
 namespace trireme {
@@ -29,7 +31,6 @@ Prepared prepare(const MatMulJob& j, DType tc, DType ta, DType tb, const View& b
   dnnl::primitive_attr attr = onednn::attributes();
   dnnl::post_ops ops;
   if (j.accumulate) ops.append_sum(1.f);
-  if (j.relu) onednn::append_relu(ops);
   attr.set_post_ops(ops);
   std::vector<Prepared::Arg> args{{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, c}};
   if (!bias) {
@@ -49,7 +50,7 @@ struct MatMulPlan {
 bool try_onednn(const View& c, const View& a, const View& b, const View& bias, const MatMulJob& j) {
   onednn::Key key;
   for (const View* v : {&c, &a, &b, &bias}) key.add(*v);
-  key.add(j.transpose_a + 2 * j.transpose_b + 4 * j.accumulate + 8 * j.relu);
+  key.add(j.transpose_a + 2 * j.transpose_b + 4 * j.accumulate);
   key.add({{j.batch, j.m, j.n, j.k}});
   auto& plan = onednn::cached<MatMulPlan>(key, [&] {
     try {
@@ -64,6 +65,8 @@ bool try_onednn(const View& c, const View& a, const View& b, const View& bias, c
     plan.run({a.data, b.data, c.data, bias.data});
   else
     plan.run({a.data, b.data, c.data});
+  // A pass of ours: oneDNN's ReLU makes 0 of NaN.
+  if (j.relu) Kernel<kernel::Map<pointwise::Relu>>::on(DeviceKind::cpu)(c, c, {});
   return true;
 }
 

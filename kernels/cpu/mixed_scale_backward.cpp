@@ -75,7 +75,7 @@ void backward_relu(View gradient, View block, const MixedScaleOptions& options) 
             ((n * s.extent[0] + z) * s.extent[1] + s.begin[1] + i % s.size[1]) * s.extent[2] + s.begin[2];
         for (Index x = cell; x < cell + s.size[2]; ++x)
           for (Index at = x * s.width + s.channels, o = 0; o < s.outputs; ++o, ++at)
-            if (!(static_cast<Accumulator<T>>(y[at]) > 0)) g[at] = 0;
+            if (static_cast<Accumulator<T>>(y[at]) <= 0) g[at] = 0;
       }
     });
   });
@@ -220,7 +220,7 @@ void filter_gradient(const View& dw, const View& dbias, const View& block, const
 }
 
 void mixed_scale_backward_weight(View dw, View dbias, View block, View gradient, const MixedScaleOptions& options,
-                     bool accumulate) {
+                                 bool accumulate) {
   constexpr auto op = kernel::MixedScaleBackwardWeight::name;
   const MixedScaleShape s = mixed_scale_shape(block, options, op);
   check_mixed_scale_weights(s, block, dw, dbias, op);
@@ -237,8 +237,10 @@ void mixed_scale_backward_weight(View dw, View dbias, View block, View gradient,
 }
 
 const Kernel<kernel::MixedScaleBackwardRelu> backward_relu_cpu{DeviceKind::cpu, backward_relu};
-const Kernel<kernel::MixedScaleBackwardInput> mixed_scale_backward_input_cpu{DeviceKind::cpu, mixed_scale_backward_input};
-const Kernel<kernel::MixedScaleBackwardWeight> mixed_scale_backward_weight_cpu{DeviceKind::cpu, mixed_scale_backward_weight};
+const Kernel<kernel::MixedScaleBackwardInput> mixed_scale_backward_input_cpu{DeviceKind::cpu,
+                                                                             mixed_scale_backward_input};
+const Kernel<kernel::MixedScaleBackwardWeight> mixed_scale_backward_weight_cpu{DeviceKind::cpu,
+                                                                               mixed_scale_backward_weight};
 
 }  // namespace
 }  // namespace trireme

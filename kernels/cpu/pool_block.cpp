@@ -36,7 +36,7 @@ void forward_tile(T* y, std::uint8_t* index, const T* x, const Index* offset, In
   for (Index c = 0; c < count; ++c) {
     bool passes = !(best[c] <= A(0));
     if constexpr (!std::is_same_v<B, std::nullptr_t>) passes = passes & (bits[c] >> 8 >= threshold);
-    y[c] = passes ? static_cast<T>(best[c] * scale) : static_cast<T>(0.f);
+    y[c] = passes | (best[c] != best[c]) ? static_cast<T>(best[c] * scale) : static_cast<T>(0.f);  // NaN is not dropped
     index[c] = static_cast<std::uint8_t>(passes ? winner[c] : no_gradient);
   }
 }
@@ -145,8 +145,8 @@ void zero_rest(T* dx, const PoolShape& s) {
 }
 
 template <class T>
-void pool_block_backward(const View& dx, const View& dbias, const View& dy, const View& index, const PoolShape& s, double p,
-              bool accumulate_bias, std::string_view op) {
+void pool_block_backward(const View& dx, const View& dbias, const View& dy, const View& index, const PoolShape& s,
+                         double p, bool accumulate_bias, std::string_view op) {
   using A = Accumulator<T>;
   const std::vector<Index> offset = window_offsets(s);
   const Index rows = s.out[0] * s.out[1], width = s.out[2] * s.channels;
@@ -172,11 +172,13 @@ void bias_relu_pool_dropout_backward(View dx, View dbias, View dy, View index, c
                                      bool accumulate_bias) {
   constexpr auto op = kernel::BiasReluPoolDropoutBackward::name;
   PoolShape s = pool_block_backward_shape(dx, dbias, dy, index, o, p);
-  dispatch_float(dx.dtype, op, [&]<class T>(T) { pool_block_backward<T>(dx, dbias, dy, index, s, p, accumulate_bias, op); });
+  dispatch_float(dx.dtype, op,
+                 [&]<class T>(T) { pool_block_backward<T>(dx, dbias, dy, index, s, p, accumulate_bias, op); });
 }
 
 const Kernel<kernel::BiasReluPoolDropout> forward_cpu{DeviceKind::cpu, bias_relu_pool_dropout};
-const Kernel<kernel::BiasReluPoolDropoutBackward> pool_block_backward_cpu{DeviceKind::cpu, bias_relu_pool_dropout_backward};
+const Kernel<kernel::BiasReluPoolDropoutBackward> pool_block_backward_cpu{DeviceKind::cpu,
+                                                                          bias_relu_pool_dropout_backward};
 
 }  // namespace
 }  // namespace trireme

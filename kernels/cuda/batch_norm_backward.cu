@@ -37,9 +37,9 @@ struct Backward : PlainSums<Element, 2> {
     for (int i = 0; i < n; ++i) {
       Sum g = wide(f.dy.v[i]);
       const Sum in = wide(f.x.v[i]);
-      if (masked) g = norm(in, i) > Sum(0) ? g : Sum(0);
+      if (masked) g = norm(in, i) <= Sum(0) ? Sum(0) : g;
       if constexpr (read) {
-        g = wide(f.y.v[i]) > Sum(0) ? g : Sum(0);
+        g = wide(f.y.v[i]) <= Sum(0) ? Sum(0) : g;
         f.dy.v[i] = rounded<T>(g);
       }
       sums[0][i] += g;
@@ -129,7 +129,7 @@ struct BackwardApply {
     for (int i = 0; i < n; ++i) {
       const A in = wide(f.x.v[i]);
       A g = wide(f.dz.v[i]);
-      if (masked) g = fixed.norm(in, i) > A(0) ? g : A(0);
+      if (masked) g = fixed.norm(in, i) <= A(0) ? A(0) : g;
       out.v[i] = rounded<T>(fixed.norm.scale[i] * (g - fixed.b[i] - (in - fixed.norm.center[i]) * fixed.c[i]));
     }
     store(dx + at, out);

@@ -85,7 +85,7 @@ struct Masked {
   template <int n>
   __device__ void operator()(Count<n>, Index i) const {
     const Index at = own_cell(g, BoxPlace(i / g.outputs, g)) + g.channels + i % g.outputs;
-    if (!(wide(block[at]) > 0)) gradient[at] = 0;
+    if (wide(block[at]) <= 0) gradient[at] = 0;
   }
 };
 

@@ -63,7 +63,8 @@ __global__ void block_kernel(T* y, std::uint8_t* index, const T* x, const T* bia
     Pack<std::uint8_t, n> at;
     for (int j = 0; j < n; ++j) {
       const bool passes = !(largest.best[j] <= A(0)) && (stays >> j & 1u) != 0;
-      v.v[j] = rounded<T>(passes ? largest.best[j] * drop.scale : A(0));
+      const bool kept = passes || largest.best[j] != largest.best[j];  // NaN is not dropped
+      v.v[j] = rounded<T>(kept ? largest.best[j] * drop.scale : A(0));
       at.v[j] = passes ? static_cast<std::uint8_t>(largest.winner[j]) : no_gradient;
     }
     const Index to = image * s.out_size + static_cast<Index>(item) * n;

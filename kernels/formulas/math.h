@@ -66,6 +66,26 @@ template <class T>
 constexpr T ceil(T x) {
   return std::ceil(x);
 }
+/// The largest integer `whole` that is not above a / b, and a - whole b, exact but for one rounding where a and b
+/// differ in sign and a is the smaller.
+template <class T>
+struct FloorDivision {
+  T whole, rest;
+  constexpr FloorDivision(T a, T b) : whole(std::floor(a / b)), rest(std::fma(-whole, b, a)) {
+    constexpr T sure = T(0.25) / std::numeric_limits<T>::epsilon();
+    if (std::abs(whole) < sure && rest == rest) {  // the quotient may have been rounded up, to an integer
+      if (rest != 0 && (rest < 0) != (b < 0)) whole -= 1, rest = std::fma(-whole, b, a);
+      return;
+    }
+    const T quotient = a / b;
+    rest = std::fmod(a, b), whole = quotient;
+    if (b == 0 || quotient != quotient) return;
+    const bool below = rest != 0 && (rest < 0) != (b < 0);
+    const T near = (a - rest) / b - (below ? T(1) : T(0)), low = std::floor(near);
+    whole = near == 0 ? (quotient < 0 ? -T(0) : T(0)) : near - low > T(0.5) ? low + 1 : low;
+    if (below) rest += b;
+  }
+};
 /// To the nearest integer, ties to the even one.
 template <class T>
 constexpr T round(T x) {

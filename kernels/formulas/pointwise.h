@@ -276,6 +276,13 @@ struct Sqrt {
   static constexpr auto value(auto x) { return math::sqrt(x); }
   static constexpr auto slope(auto, auto y) { return decltype(y)(0.5) / y; }
 };
+/// The root of a sum of squares: sqrt(x) whose gradient is 0 at 0, as PyTorch's norm and std have it.
+struct RootOfSquares {
+  static constexpr char name[] = "root_of_squares", backward_name[] = "root_of_squares_backward";
+  static constexpr bool needs_x = false, needs_y = true;
+  static constexpr auto value(auto x) { return math::sqrt(x); }
+  static constexpr auto slope(auto, auto y) { return y == 0 ? 0 : decltype(y)(0.5) / y; }
+};
 /// torch.rsqrt: 1 / sqrt(x).
 struct Rsqrt {
   static constexpr char name[] = "rsqrt", backward_name[] = "rsqrt_backward";
@@ -297,12 +304,12 @@ struct Square {
   static constexpr auto value(auto x) { return x * x; }
   static constexpr auto slope(auto x, auto) { return 2 * x; }
 };
-/// torch.abs; the gradient is 0 at 0.
+/// torch.abs; the gradient is 0 at 0 and at NaN.
 struct Abs {
   static constexpr char name[] = "abs", backward_name[] = "abs_backward";
   static constexpr bool needs_x = true, needs_y = false;
   static constexpr auto value(auto x) { return math::abs(x); }
-  static constexpr auto slope(auto x, auto) { return x > 0 ? 1 : x < 0 ? -1 : x; }
+  static constexpr auto slope(auto x, auto) { return decltype(x)(x > 0 ? 1 : x < 0 ? -1 : 0); }
 };
 /// torch.neg.
 struct Neg {
@@ -359,7 +366,26 @@ struct Mul {
     return static_cast<T>(modular(a) * modular(b));
   }
 };
-/// torch.floor_divide: the largest integer that is not above a / b; of integers 0 where b is 0.
+/// torch.remainder: a less the largest multiple of b that is not above a (below, for a negative b), so of b's sign, and
+/// without rounding; of integers 0 where b is 0.
+struct Remainder {
+  static constexpr char name[] = "remainder";
+  static constexpr bool integers = true;
+  template <class T>
+  static constexpr T value(T a, T b) {
+    if constexpr (std::is_integral_v<T>) {
+      if (b == 0) return a;
+      if constexpr (std::is_signed_v<T>)
+        if (b == -1) return 0;
+      const T rest = static_cast<T>(a % b);
+      return static_cast<T>(rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest);
+    } else {
+      return math::FloorDivision<T>(a, b).rest;
+    }
+  }
+};
+/// torch.floor_divide: the largest integer that is not above a / b, by the exact remainder and not by the rounded
+/// quotient; of integers 0 where b is 0.
 struct FloorDivide {
   static constexpr char name[] = "floor_divide";
   static constexpr bool integers = true;
@@ -371,7 +397,7 @@ struct FloorDivide {
         if (b == -1) return static_cast<T>(0 - modular(a));  // the least number has no opposite
       return static_cast<T>(a / b - (a % b != 0 && (a < 0) != (b < 0)));
     } else {
-      return math::floor(a / b);
+      return math::FloorDivision<T>(a, b).whole;
     }
   }
 };
@@ -422,9 +448,9 @@ using Each = std::tuple<K<F>...>;
 template <template <class> class K>
 using EachUnary = Each<K, Relu, LeakyRelu, Elu, Gelu, Sigmoid, Silu, Hardtanh, Clamp, Hardsigmoid, Hardswish, Tanh,
                        Softplus, Softsign, Exp, Log, Expm1, Log1p, Erf, Sin, Cos, Pow, Floor, Ceil, Round, Sign,
-                       GeluTanh, Mish, Sqrt, Rsqrt, Reciprocal, Square, Abs, Neg, AddScalar>;
+                       GeluTanh, Mish, Sqrt, RootOfSquares, Rsqrt, Reciprocal, Square, Abs, Neg, AddScalar>;
 /// Every binary formula.
 template <template <class> class K>
-using EachBinary = Each<K, Add, Sub, Mul, Div, FloorDivide, Maximum, Minimum, MaximumShare, MinimumShare>;
+using EachBinary = Each<K, Add, Sub, Mul, Div, FloorDivide, Remainder, Maximum, Minimum, MaximumShare, MinimumShare>;
 
 }  // namespace trireme::pointwise

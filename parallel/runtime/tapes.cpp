@@ -6,6 +6,23 @@
 #include "parallel/plan/action_kind.h"
 
 namespace trireme {
+namespace {
+
+/// The rows of a micro-batch, and the fields that have rows of it, as a part of this batch.
+Tensor in_batch(const Tensor& rows, const BatchPtr& batch) {
+  const auto given = [&](const Tensor& t) {
+    Tensor y = t.with_shard_spec(t.impl()->shard_spec);
+    y.impl()->batch = batch;
+    return y;
+  };
+  Tensor y = given(rows);
+  if (rows.impl()->fields)
+    y.impl()->fields =
+        detail::each_field(*rows.impl(), [&](const Tensor& t) { return has_rows_of(t, *rows.impl()) ? given(t) : t; });
+  return y;
+}
+
+}  // namespace
 
 Tapes::Tapes(const Plan& plan, const Program& program, const Chain& chain, Loss loss)
     : program_(program),
@@ -63,10 +80,10 @@ void Tapes::begin(const Tensor& x, const Tensor& y) {
   const StepContext& now = StepContext::current();
   const BatchContext& batch = now.batch;
   const auto give = [&](const Tensor& x_rows, const Tensor& y_rows, BatchContext context) {
-    b.x.push_back(x_rows.with_batch(std::move(context)));
-    b.y.push_back(y_rows.detach());
-    b.y.back().impl()->batch = b.x.back().impl()->batch;
-    b.rows.push_back(b.x.back().impl()->batch);
+    if (!context.calls) context.calls = std::make_shared<RandomCalls>();
+    b.rows.push_back(std::make_shared<const BatchContext>(std::move(context)));
+    b.x.push_back(in_batch(x_rows, b.rows.back()));
+    b.y.push_back(in_batch(y_rows.detach(), b.rows.back()));
   };
   if (whole) return give(x, y, batch);
   const Index rows = x.dim(0);
@@ -118,9 +135,13 @@ void Tapes::forward(const Action& a) {
       f.in.push_back(arrived[i].detach());
       f.in.back().impl()->batch = batch(a.microbatch).rows[index(0, a.microbatch)];
       f.in.back().require_grad(arrived[i].requires_grad());
-      if (i > 0) stashed.emplace(names[i - 1], f.in.back());
+      if (i > 0 && i <= names.size()) stashed.emplace(names[i - 1], f.in.back());
     }
     activation = f.in.at(0);
+    // Behind what is stashed come the fields that want a gradient.
+    std::size_t next = 1 + names.size();
+    for (const auto& [name, t] : arrived.at(0).fields())
+      if (t.requires_grad()) activation = activation.with(name, f.in.at(next++));
   }
   const LmHead* head = s.end == chain_.size() ? fused_head() : nullptr;
   // Every stage has the rows that came in, and what stands beside them.
@@ -131,7 +152,10 @@ void Tapes::forward(const Action& a) {
   if (s.end < chain_.size() && !runs(s.end)) check_fields(activation, fields, s.end - 1);
   f.out = {std::move(activation)};
   for (auto& name : stashed_[static_cast<std::size_t>(s.end - 1)]) f.out.push_back(stashed.at(name));
-  if (s.end < chain_.size() && runs(s.end)) boundary(s.end - 1, a.microbatch).forward = f.out;
+  if (s.end == chain_.size() || !runs(s.end)) return;
+  for (const auto& [name, t] : f.out[0].fields())
+    if (t.requires_grad()) f.out.push_back(t);
+  boundary(s.end - 1, a.microbatch).forward = f.out;
 }
 
 /// The next stage knows what came in with the batch, not what a layer has put beside its result.

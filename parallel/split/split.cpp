@@ -9,6 +9,7 @@
 
 #include "framework/autograd/tape.h"
 #include "framework/layers/sequential.h"
+#include "framework/tensor/fields.h"
 #include "parallel/comm/call.h"
 #include "parallel/split/sharded_ops.h"
 
@@ -36,11 +37,14 @@ struct Enter {
             x.shape(), x.dim(axis), grid->size(over), image_axes[i], x.dim(axis));
       layout[axis] = over;
     }
-    return relayout(x, *ShardedOps::make(grid, x.shape(), layout));
+    return with_fields(relayout(x, *ShardedOps::make(grid, x.shape(), layout)), fields_beside(x));
   }
 
   /// x, of rows of its own, as a part of the batch of all ranks.
   Tensor joined(const Tensor& x) const {
+    check(x.fields().empty(), "one_weird_trick",
+          "'{}' comes with x, but only x is gathered from all ranks: use data_parallel, or concatenate the two",
+          x.fields().empty() ? std::string_view() : std::string_view(x.fields().begin()->first));
     const std::int64_t mine = x.dim(0);
     cuts->assign(1, 0);
     for (Index n : gather_numbers(grid->along(grid->rows()), {&mine, 1})) cuts->push_back(cuts->back() + n);

@@ -40,12 +40,10 @@ inline Tensor seed_for(const Tensor& y) {
   return Tensor::of(v, y.shape(), y.dtype());
 }
 
-/// Runs a case forward and backward, on a device. only >= 0: just that input wants a gradient.
-inline CaseOutcome outcome(const Case& c, DType dtype, int only = -1, Index rows = -1,
-                           const BackwardOptions& options = {}, Device device = cpu()) {
+/// Runs a case forward and backward over these inputs. only >= 0: just that input wants a gradient.
+inline CaseOutcome outcome_of(const Case& c, Inputs x, int only = -1, Index rows = -1,
+                              const BackwardOptions& options = {}) {
   StepScope scope(a_pass(rows >= 0 ? rows : rows_of(c)));
-  Inputs x = draw(c, dtype, rows);
-  for (Tensor& t : x) t = t.to(device);
   for (std::size_t k = 0; k < x.size(); ++k)
     if (c.inputs[k].grad && (only < 0 || static_cast<std::size_t>(only) == k)) x[k].require_grad();
   const Tensor y = c.op(x);
@@ -63,6 +61,13 @@ inline CaseOutcome outcome(const Case& c, DType dtype, int only = -1, Index rows
     result.dx.push_back(reached ? t.grad().to_vector() : Values{});
   }
   return result;
+}
+/// The same over the inputs that the case draws, on a device.
+inline CaseOutcome outcome(const Case& c, DType dtype, int only = -1, Index rows = -1,
+                           const BackwardOptions& options = {}, Device device = cpu()) {
+  Inputs x = draw(c, dtype, rows);
+  for (Tensor& t : x) t = t.to(device);
+  return outcome_of(c, std::move(x), only, rows, options);
 }
 
 /// |a - b| / |b|, 2-norms.

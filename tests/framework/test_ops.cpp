@@ -9,6 +9,8 @@
 #include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"
 #include "framework/ops/ops.h"
+#include "framework/tensor/create.h"
+#include "framework/tensor/launch.h"
 #include "kernels/core/kernel.h"
 #include "kernels/core/random.h"
 #include "tests/framework/case_outcome.h"
@@ -235,6 +237,213 @@ TEST_CASE("ops agree with PyTorch") {
       }
     }
   }
+}
+
+namespace {
+
+/// A case's inputs with one number of one of them replaced: what an accident leaves in a batch or a weight.
+struct Accident {
+  std::size_t of;  // index of the case
+  std::size_t input;
+  double value;
+  Inputs inputs(DType type) const {
+    Inputs x = draw(cases()[of], type);
+    if (std::isnan(value) || value != 0) {
+      const Index at = x[input].numel() / 2;
+      const Tensor flat = x[input].reshape({x[input].numel()});
+      flat.rows(at, at + 1).copy_from(Tensor::full({1}, value, type));
+    } else {
+      x[input].copy_from(Tensor::zeros(x[input].shape(), type));
+    }
+    return x;
+  }
+};
+
+/// The first number of `got` that is neither close to `wanted`, nor NaN where this is; or nothing.
+std::string difference(const Values& got, const Values& wanted, double tolerance) {
+  if (got.size() != wanted.size()) return fmt::format("{} numbers, not {}", got.size(), wanted.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double a = got[i], b = wanted[i];
+    const bool same =
+        std::isnan(b) ? std::isnan(a) : a == b || std::abs(a - b) <= tolerance * std::max(1.0, std::abs(b));
+    if (!same) return fmt::format("[{}] {}, not {}", i, a, b);
+  }
+  return "";
+}
+
+/// Whether the oracle multiplies numbers of input k by 0 that our op leaves out: of a filter by padding, of values by
+/// the weight of keys that a query does not see, of a cell by its share at an edge. And prelu() multiplies its slope by
+/// 0.
+bool meets_zeros(const Case& c, std::size_t k) {
+  const auto of = [&](const char* op) { return c.name.starts_with(op); };
+  return (k > 0 && (of("conv/") || of("mixed_scale_dense") || of("prelu"))) || (k == 2 && of("attention")) ||
+         of("interpolate/trilinear");
+}
+/// Whether gradients are compared, too. Where a number is NaN PyTorch's own differ between its vector code and the ends
+/// of its loops, but those of ReLU and max pooling do not. Of ties topk() takes others; d kl_div / d target at 0 is 0
+/// log 0.
+bool compares_gradients(const Accident& a) {
+  const std::string& name = cases()[a.of].name;
+  const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
+  if (!std::isnan(a.value)) return !has("topk") && !has("kl_div");
+  return (has("relu") && !has("prelu") && !has("batch_norm/eval")) || name.starts_with("max_pool") || name == "abs";
+}
+
+}  // namespace
+
+TEST_CASE("NaN in an operand, and operands of zeros, end as in PyTorch") {
+  Oracle oracle;
+  std::string list;
+  std::vector<Accident> all;
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  for (std::size_t i = 0; i < cases().size(); ++i) {
+    const Case& c = cases()[i];
+    if (c.torch.empty()) continue;
+    for (std::size_t k = 0; k < c.inputs.size(); ++k)
+      for (const double value : {nan, 0.0}) {
+        if (c.inputs[k].draw == InputValues::label || c.inputs[k].draw == InputValues::statistic) continue;
+        if (std::isnan(value) && meets_zeros(c, k)) continue;
+        all.push_back({i, k, value});
+        const Inputs x = all.back().inputs(DType::f64);
+        std::string kinds;
+        for (std::size_t j = 0; j < x.size(); ++j) {
+          oracle.put(fmt::format("{}.{}", all.size(), j), x[j]);
+          kinds += c.inputs[j].draw == InputValues::label ? 'l' : c.inputs[j].grad ? 'g' : 'c';
+        }
+        list += fmt::format("{}\t{}\t{}\n", all.size(), kinds, c.torch);
+        oracle.put(fmt::format("{}.dy", all.size()), seed_for(Tensor::zeros(outcome(c, DType::f64).shape, DType::f64)));
+      }
+  }
+  oracle.note("cases.txt", list);
+  if (!oracle.run("torch_ops.py")) return;
+  for (std::size_t n = 0; n < all.size(); ++n) {
+    const Accident& accident = all[n];
+    const Case& c = cases()[accident.of];
+    for (const DType type : {DType::f64, DType::f32, DType::bf16}) {
+      INFO(c.name << " " << name_of(type) << ", input " << accident.input << " has " << accident.value);
+      const double tolerance = type == DType::f64 ? 1e-9 : type == DType::f32 ? 1e-4 : 0.3;
+      const CaseOutcome o = outcome_of(c, accident.inputs(type));
+      CHECK(difference(o.y, oracle.get(fmt::format("{}.y", n + 1)), tolerance) == "");
+      for (std::size_t k = 0; k < o.dx.size() && compares_gradients(accident); ++k) {
+        INFO("gradient of input " << k);
+        if (c.inputs[k].grad) CHECK(difference(o.dx[k], oracle.get(fmt::format("{}.d{}", n + 1, k)), tolerance) == "");
+      }
+    }
+  }
+}
+
+TEST_CASE("a fused ReLU keeps the NaN that ReLU alone keeps, whichever implementation computes the product") {
+  std::uint64_t state = 5;
+  const auto pick = [&](Index from, Index to) {
+    state = mix(state, 1);
+    return from + static_cast<Index>(state % static_cast<std::uint64_t>(to - from + 1));
+  };
+  const auto nans = [](const Tensor& t) {
+    std::vector<bool> all;
+    for (const double v : t.to_vector()) all.push_back(std::isnan(v));
+    return all;
+  };
+  const Index widths[] = {1, 3, 4, 8, 16, 24, 32, 48};
+  for (int round = 0; round < 240; ++round) {
+    const DType type = std::array{DType::f32, DType::f32, DType::bf16, DType::f64}[pick(0, 3)];
+    const Index n = pick(1, 3), size = pick(3, 9), c_in = widths[pick(0, 7)], c_out = widths[pick(0, 7)];
+    const Index k = std::array{1, 1, 2, 3, 5}[pick(0, 4)], groups = pick(0, 4) == 0 ? c_in : 1;
+    ConvOptions o{.stride = {pick(1, 2), pick(1, 2), 1}, .pad_begin = {pick(0, 1), pick(0, 1)}, .groups = groups};
+    o.pad_end = o.pad_begin;
+    if (size + 2 * o.pad_begin[0] < k || size + 2 * o.pad_begin[1] < k) continue;
+    Tensor x = normal({n, size, size, c_in}, 0, 1, state, type);
+    Tensor w = normal({groups > 1 ? groups : c_out, k, k, c_in / groups}, 0, 1, state + 1, type);
+    Tensor bias = pick(0, 1) ? normal({w.dim(0)}, 0, 1, state + 2, type) : Tensor();
+    const Tensor shaped = conv(x, w, bias, o);
+    Tensor residual = pick(0, 1) ? normal(shaped.shape(), 0, 1, state + 3, type) : Tensor();
+    std::vector<Tensor> operands{x, w};
+    for (const Tensor& t : {bias, residual})
+      if (t) operands.push_back(t);
+    const Tensor& hit = operands[static_cast<std::size_t>(pick(0, std::ssize(operands) - 1))];
+    const Index at = pick(0, hit.numel() - 1);
+    const double value = pick(0, 3) ? NAN : INFINITY;
+    hit.reshape({hit.numel()}).rows(at, at + 1).copy_from(Tensor::full({1}, value, type));
+    INFO(fmt::format("{}: {} {} by {}, stride {} {}, padding {} {}, operand of {}", round, type, x.shape(), w.shape(),
+                     o.stride[0], o.stride[1], o.pad_begin[0], o.pad_begin[1], hit.shape()));
+    ConvOptions fused = o;
+    fused.relu = true;
+    const Tensor product = conv(x, w, bias, o), alone = relu(residual ? product + residual : product);
+    const bool own = pick(0, 1) == 1;
+    const Tensor y = own && residual ? residual.clone() : Tensor::like(product);
+    launch<kernel::Conv>(y, x, w, bias, own && residual ? y : residual, fused);
+    CHECK(nans(y) == nans(alone));
+    const Tensor rows = x.reshape({n * size * size, c_in}), matrix = w.reshape({-1, c_in / groups});
+    if (groups == 1 && k == 1) {
+      CHECK(nans(linear(rows, matrix, bias, true)) == nans(relu(linear(rows, matrix, bias))));
+    }
+  }
+}
+
+TEST_CASE("floor_divide and remainder are exact where the quotient is rounded, as in Python and PyTorch") {
+  const Tensor a = Tensor::of(Values{1, 8, -1.75, 5, -5, -5, 5, 0}, {8}, DType::f64),
+               b = Tensor::of(Values{0.1, 0.2, 1.0 / 12, INFINITY, INFINITY, 3, -3, -2}, {8}, DType::f64);
+  CHECK(floor_divide(a, b).to_vector() == Values{9, 39, -22, 0, -1, -2, -2, 0});
+  CHECK(remainder(a, b).to_vector() ==
+        Values{0x1.9999999999996p-4, 0x1.999999999998ap-3, 0x1.555555555554ep-4, 5, INFINITY, 1, -1, 0});
+  const Tensor zero = Tensor::zeros({2}, DType::f64), sevens = Tensor::of(Values{7, -7}, {2}, DType::f64);
+  CHECK(floor_divide(sevens, zero).to_vector() == Values{INFINITY, -INFINITY});
+  for (const double v : remainder(sevens, zero).to_vector()) CHECK(std::isnan(v));
+  // fmod() of the C library is exact; torch.remainder gives the same bits.
+  const Tensor large = Tensor::from({1e6F, 1e7F, 1e8F, 1e9F}), turn = Tensor::full({4}, 6.2831853);
+  Values exact;
+  for (const double v : large.to_vector()) exact.push_back(std::fmod(static_cast<float>(v), 6.2831853F));
+  CHECK(remainder(large, 6.2831853).to_vector() == exact);
+  CHECK(remainder(large, turn).to_vector() == exact);
+  CHECK(std::abs(exact[3] - 4.165787696838379) < 1e-9);
+  for (const double by : {3.0, -3.0}) {  // integers: Python's 7 % 3, -7 % 3, 7 % -3, -7 % -3
+    const Tensor n = Tensor::from<std::int64_t>({7, -7, 6, 0});
+    CHECK(remainder(n, by).to_vector() == (by > 0 ? Values{1, 2, 0, 0} : Values{-2, -1, 0, 0}));
+    CHECK(remainder(n, 0).to_vector() == Values{7, -7, 6, 0});
+  }
+}
+
+TEST_CASE("the gradients of norm() and standard_deviation() are 0 where these are 0, as in PyTorch") {
+  for (const DType type : {DType::f32, DType::f64}) {
+    Tensor x = Tensor::of(Values{0, 0, 0, 3, 0, 4}, {2, 3}, type).require_grad();
+    sum(norm(x, {1})).backward();
+    CHECK(distance(x.grad().to_vector(), Values{0, 0, 0, 0.6, 0, 0.8}) < 1e-6);
+    Tensor flat = Tensor::full({4}, 2, type).require_grad();
+    sum(standard_deviation(flat, {0})).backward();
+    CHECK(flat.grad().to_vector() == Values{0, 0, 0, 0});
+    Tensor zero = Tensor::zeros({2}, type).require_grad();
+    sum(sqrt(zero)).backward();
+    CHECK(zero.grad().to_vector() == Values{INFINITY, INFINITY});
+  }
+}
+
+TEST_CASE("long rows are summed to the precision of short ones") {
+  // Uniform numbers without a random generator: their moments are known to many digits by sums in f64.
+  const Index n = Index{1} << 22;
+  std::vector<float> v(static_cast<std::size_t>(n));
+  std::uint32_t state = 1;
+  for (float& x : v) state = state * 1664525U + 1013904223U, x = static_cast<float>(state >> 8) / 16777216.F;
+  double mean = 0, spread = 0, squares = 0;
+  for (const float x : v) mean += x / static_cast<double>(n);
+  for (const float x : v) spread += (x - mean) * (x - mean) / static_cast<double>(n), squares += double{x} * x / n;
+  const Tensor x = Tensor::from(v, {1, n});
+  const auto mean_square = [&](const Tensor& y) {
+    double all = 0;
+    for (const float e : y.to_vector<float>()) all += double{e} * e / static_cast<double>(n);
+    return all;
+  };
+  CHECK(std::abs(mean_square(layer_norm(x)) * (spread + 1e-5) / spread - 1) < 1e-6);
+  CHECK(std::abs(mean_square(rms_norm(x, {}, 1e-5)) * (squares + 1e-5) / squares - 1) < 1e-6);
+  Tensor leaf = x.clone();
+  leaf.require_grad();
+  layer_norm(leaf).backward(x);  // dx is orthogonal to 1 and to x: sums that cancel
+  double along = 0, sum_of = 0, size = 0;
+  const std::vector<float> dx = leaf.grad().to_vector<float>();
+  for (std::size_t i = 0; i < v.size(); ++i) {
+    along += double{dx[i]} * (v[i] - mean), sum_of += dx[i], size += double{dx[i]} * dx[i];
+  }
+  CHECK(std::abs(sum_of) / static_cast<double>(n) < 1e-6);
+  CHECK(size > 0);
+  CHECK(std::abs(along) / static_cast<double>(n) < 1e-4);
 }
 
 TEST_CASE("no contract is without a CPU kernel") {

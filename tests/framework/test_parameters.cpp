@@ -117,7 +117,7 @@ TEST_CASE("what cannot be trained is refused by name") {
   CHECK_ERROR(Parameters(half), usage, "weight", "bf16", "f32", "f64");
 }
 
-TEST_CASE("convert changes every tensor in place, and only before Parameters") {
+TEST_CASE("convert changes every tensor in place, and only outside of Parameters") {
   Module model = small();
   const auto before = model.as<Sequential>()->operator[](0).as<Linear>()->weight.to_vector();
   convert(model, DType::f64);
@@ -126,6 +126,12 @@ TEST_CASE("convert changes every tensor in place, and only before Parameters") {
   CHECK(p.buffers()[0].tensor.dtype() == DType::f64);
   CHECK(p.entries()[0].tensor.to_vector() == before);
   CHECK_ERROR(convert(model, DType::f32), usage, "convert", "0.weight");
+  Module loaded = small();
+  { const Parameters gone(loaded); }
+  convert(loaded, DType::f64);
+  Parameters again(loaded);
+  CHECK(again.dtype() == DType::f64);
+  CHECK(again.entries()[0].tensor.requires_grad());
 }
 
 TEST_CASE("a gradient or value that is not finite is found by name") {

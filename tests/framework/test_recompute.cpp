@@ -7,10 +7,12 @@
 #include "framework/optim/parameters.h"
 #include "kernels/core/runtime.h"
 #include "tests/support/catch.h"
+#include "tests/support/distance.h"
 
 namespace test_recompute {
 
 using namespace trireme;
+using test::distance;
 
 namespace {
 Sequential block() {
@@ -71,6 +73,46 @@ TEST_CASE("less is kept") {
   const Run kept = run(false, DType::f32, 64), again = run(true, DType::f32, 64);
   CHECK(again.kept < kept.kept / 2);
   CHECK(again.peak < kept.peak);
+}
+
+namespace {
+/// Puts a tensor beside its result; Read multiplies by it.
+struct Give {
+  Linear layer{3, 4};
+  Tensor operator()(const Tensor& x) const {
+    const Tensor h = layer(x);
+    return relu(h).with("memory", tanh(h)).with("mask", h > 0);
+  }
+  void visit(const StateVisitor& v) { v("layer", layer); }
+};
+struct Read {
+  Linear layer{4, 4};
+  bool of_x = true;
+  Tensor operator()(const Tensor& x) const {
+    const Tensor y = layer(of_x ? x : x.at("memory")) * x.at("memory");
+    return masked_fill(y, ~x.at("mask"), 0.5).with("memory", x.at("memory"));
+  }
+  void visit(const StateVisitor& v) { v("layer", layer); }
+};
+}  // namespace
+
+TEST_CASE("fields beside the input of a layer that is computed again get their gradients") {
+  for (const bool of_x : {true, false}) {
+    const auto gradients = [&](bool again) {
+      const auto read = [&] { return again ? Module(Recompute(Read{.of_x = of_x})) : Module(Read{.of_x = of_x}); };
+      const auto last = [](const Tensor& y) { return y + square(y.at("memory")); };
+      Module model = convert(Sequential{Give(), read(), last, Linear(4, 2)}, DType::f64);
+      initialize(model, 3);
+      Parameters parameters(model);
+      sum(square(model(normal({6, 3}, 0, 1, 1, DType::f64)))).backward();
+      return parameters.grads().to_vector();
+    };
+    CHECK(distance(gradients(true), gradients(false)) < 1e-14);
+  }
+  Module model{Recompute(Give())};
+  initialize(model, 3);
+  Parameters parameters(model);
+  CHECK_ERROR(model(ones({2, 3})), usage, "recompute", "memory");
 }
 
 TEST_CASE("without a tape there is nothing to compute again") {

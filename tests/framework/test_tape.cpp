@@ -298,6 +298,30 @@ TEST_CASE("tensors: rows share, clones do not, empty ones are defined") {
   CHECK_FALSE(Tensor().view());
 }
 
+TEST_CASE("a gradient is not differentiated again as if it were a constant") {
+  const Tensor w = leaf({1, -2, 3});
+  const auto first = [&] { return grad({sum(pow(w, 3))}, {w})[0]; };
+  CHECK(first().to_vector() == Values{3, 12, 27});
+  CHECK_ERROR(sum(first()).backward(), usage, "grad", "detach");
+  CHECK_ERROR((sum(w) + sum(square(first()))).backward(), usage, "grad", "detach");
+  CHECK_ERROR(grad({sum(w) + sum(first())}, {w}), usage, "grad", "detach");
+  w.clear_grad();
+  (sum(w) + sum(first().detach() * w)).backward();
+  CHECK(w.grad().to_vector() == Values{4, 13, 28});
+  {
+    const NoGrad off;
+    CHECK_FALSE(grad({w}, {w}, {ones({3}, DType::f64)})[0].requires_grad());
+  }
+  // By way of a result, which the second derivative would pass, too.
+  const Tensor h = w * w, g = grad({sum(h * h)}, {h}, {}, {.retain_graph = true})[0];
+  CHECK(g.to_vector() == Values{2, 8, 18});
+  CHECK_ERROR(grad({sum(g * h)}, {h}), usage, "grad", "detach");
+  // What the caller gives stays what it was.
+  const Tensor seed = ones({3}, DType::f64);
+  CHECK(grad({w}, {w}, {seed})[0].requires_grad());
+  CHECK_FALSE(seed.requires_grad());
+}
+
 TEST_CASE("a trace lists ops with their options, and keeps them off the tape") {
   const Tensor x = leaf({1, -2});
   {

@@ -16,7 +16,7 @@ inline Module small_model(std::uint64_t seed = 1) {
   initialize(model, seed);
   return model;
 }
-/// Without ReLU, which may turn NaN into 0.
+/// Without ReLU: gradients are 0 nowhere.
 inline Module smooth_model() {
   Module model = Sequential{Conv2d(1, 3, 3), flatten, Linear(48, 12), Linear(12, 5)};
   initialize(model, 1);

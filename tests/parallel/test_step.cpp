@@ -6,6 +6,7 @@
 #include <optional>
 #include <thread>
 
+#include "framework/optim/averaged_weights.h"
 #include "framework/tensor/create.h"
 #include "parallel/comm/transport/threads.h"
 #include "tests/parallel/step_models.h"
@@ -138,6 +139,177 @@ TEST_CASE("several inputs, outputs and targets go through every strategy, and ou
   CHECK(x.rows(1, 2).at("a").shape() == Shape{1});
   CHECK(x.rows(1, 2).at("b").shape() == Shape{3});
   CHECK(x.detach().at("b").shape() == Shape{3});
+}
+
+namespace {
+
+/// Puts a tensor beside its result, which Read multiplies by.
+struct Give {
+  Linear layer{3, 4};
+  Tensor operator()(const Tensor& x) const {
+    const Tensor h = layer(x);
+    return relu(h).with("memory", tanh(h)).with("mask", (h > 0).detach());
+  }
+  void visit(const StateVisitor& v) { v("layer", layer); }
+};
+struct Read {
+  Linear layer{4, 4};
+  Tensor operator()(const Tensor& x) const { return masked_fill(layer(x) * x.at("memory"), x.at("mask"), 0.5); }
+  void visit(const StateVisitor& v) { v("layer", layer); }
+};
+/// Logits of the ids beside x, of which there are two per row: an encoder and decoder in small. Or, with a table beside
+/// x that all rows share.
+struct Decode {
+  Embedding ids{5, 4};
+  Linear layer{4, 5};
+  Tensor operator()(const Tensor& x) const {
+    const Tensor y = ids(x.at("ids")) + unsqueeze(mean(x, {1}, true), 1);
+    return layer(x.fields().contains("table") ? matmul(y, x.at("table")) : y);
+  }
+  void visit(const StateVisitor& v) { v("ids", ids), v("layer", layer); }
+};
+
+/// Losses of two epochs, and weights, of one batch of 6 rows under a strategy.
+Outcome train_on_fields(const std::string& how, int ranks, const std::function<Module()>& model, const Loss& loss,
+                        const Tensor& x, const Tensor& y) {
+  return on_ranks(ranks, [&](World& world) {
+    const char* axis = how.starts_with("pipeline") ? "pipe" : how.starts_with("spatial") ? "h" : "data";
+    Mesh mesh(world, {{how.starts_with("tensor") ? "tensor" : axis, ranks}});
+    Module m = convert(model(), DType::f64);
+    initialize(m, 3);
+    Step step(m, loss, Sgd{.lr = 0.5}, mesh, parse_strategy(how));
+    Loader loader(TensorDataset(x, y), {.batch = 6, .shard = step.shard()});
+    std::vector<double> losses;
+    for (int epoch = 0; epoch < 3; ++epoch)
+      for (auto& [a, b] : loader) losses.push_back(step(a, b).item());
+    step.consolidate();
+    return outcome(world, losses, step.parameters());
+  });
+}
+void check_fields(const std::string& how, int ranks, const std::function<Module()>& model, const Loss& loss,
+                  const Tensor& x, const Tensor& y) {
+  INFO(how << " on " << ranks);
+  const Outcome serial = train_on_fields("serial", 1, model, loss, x, y);
+  const Outcome got = train_on_fields(how, ranks, model, loss, x, y);
+  CHECK(distance(got.losses, serial.losses) < 1e-12);
+  CHECK(distance(got.weights, serial.weights) < 1e-12);
+}
+
+}  // namespace
+
+TEST_CASE("what is computed from fields counts for the rows of its batch, micro-batches and ranks of any kind") {
+  if (threads_only()) return;
+  const Tensor x = normal({6, 3}, 0, 1, 1, DType::f64), y = normal({6, 1}, 0, 1, 2, DType::f64);
+  const Tensor w = uniform({6, 1}, 0, 1, 3, DType::f64), ids = arange(12).reshape({6, 2});
+  const Tensor words = x.with("ids", remainder(ids, 5)), labels = remainder(ids * 7, 5);
+  const auto layers = [] { return Module(Sequential{Linear(3, 4), relu, Linear(4, 1)}); };
+  for (const auto& [how, ranks] : std::vector<std::pair<std::string, int>>{{"accumulate(micro=2)", 1},
+                                                                           {"accumulate(micro=4)", 1},
+                                                                           {"pipeline(micro=2)", 2},
+                                                                           {"data_parallel", 2},
+                                                                           {"accumulate(micro=2) | data_parallel", 2},
+                                                                           {"accumulate(micro=3) | zero(3)", 2}}) {
+    for (const bool left : {true, false}) {
+      const Loss weighted = [left](const Tensor& p, const Tensor& t) {
+        return batch_mean(left ? t.at("w") * square(p - t) : square(p - t) * t.at("w"));
+      };
+      check_fields(how, ranks, layers, weighted, x, y.with("w", w));
+    }
+    if (how.starts_with("pipeline")) continue;  // a model of one part
+    check_fields(
+        how, ranks, [] { return Module(Decode()); }, cross_entropy, words, labels);
+  }
+}
+
+TEST_CASE("a field that all rows share stays whole, of however many rows it is") {
+  if (threads_only()) return;
+  const Tensor x = normal({12, 3}, 0, 1, 1, DType::f64).with("ids", remainder(arange(24), 5).reshape({12, 2}));
+  for (const Index batch : {Index{4}, Index{6}})
+    for (const std::string how : {"serial", "accumulate(micro=2)"}) {
+      INFO(how << ", batches of " << batch);
+      World world;
+      Module m = convert(Decode(), DType::f64);
+      initialize(m, 3);
+      Step step(m, cross_entropy, Sgd{.lr = 0.5}, world, parse_strategy(how));
+      const Tensor labels = remainder(arange(24) * 7, 5).reshape({12, 2});
+      const Tensor table = normal({4, 4}, 0, 1, 5, DType::f64);  // as many rows as a batch of 4
+      for (auto& [a, b] :
+           Loader(TensorDataset(x.with("table", table), labels), {.batch = batch, .shard = step.shard()}))
+        CHECK(std::isfinite(step(a, b).item()));
+      CHECK(table.batch() == nullptr);
+      if (batch != 4) continue;
+      // Beside a Loader's tensor what comes from elsewhere is whole, unless it is said to have that batch's rows.
+      for (auto& [a, b] : Loader(TensorDataset(x, labels), {.batch = batch, .shard = step.shard()})) {
+        CHECK(std::isfinite(step(a.with("table", table), b).item()));
+        CHECK(a.with("own", ones({4})).rows(0, 2).at("own").shape() == Shape{4});
+        CHECK(a.with("own", ones({4}).with_batch(*a.batch())).rows(0, 2).at("own").shape() == Shape{2});
+      }
+    }
+}
+
+TEST_CASE("a field that a layer makes for the next one gets its gradient, or is refused") {
+  if (threads_only()) return;
+  const Tensor x = normal({6, 3}, 0, 1, 1, DType::f64), y = normal({6, 2}, 0, 1, 2, DType::f64);
+  const auto model = [] { return Module(Sequential{Give(), Read(), Linear(4, 2)}); };
+  for (const std::string how : {"data_parallel", "zero(1)", "zero(2)", "zero(3)", "accumulate(micro=2) | zero(3)"})
+    check_fields(how, 2, model, mse_loss, x, y);
+  CHECK_ERROR(train_on_fields("pipeline(micro=2, partition=1)", 2, model, mse_loss, x, y), usage, "mask");
+}
+
+TEST_CASE("fields reach the first layer, or the whole model, where layers are split over ranks") {
+  if (threads_only()) return;
+  struct Timed {
+    Conv2d conv{1, 2, 3, {.pad = 1}};
+    Linear time{1, 2};
+    Tensor operator()(const Tensor& x) const {
+      return conv(x) + time(x.at("t")).reshape({x.dim(0), 1, 1, 2}) * x.at("mask");
+    }
+    void visit(const StateVisitor& v) { v("conv", conv, "time", time); }
+  };
+  const Tensor x = normal({6, 4, 4, 1}, 0, 1, 1, DType::f64), y = normal({6, 4, 4, 2}, 0, 1, 4, DType::f64);
+  const Tensor with =
+      x.with("t", normal({6, 1}, 0, 1, 2, DType::f64)).with("mask", uniform({6, 4, 4, 1}, 0, 1, 3, DType::f64));
+  for (const std::string how : {"spatial", "tensor"})
+    for (const bool row : {false, true})
+      check_fields(
+          how == "spatial" ? how
+          : row            ? "tensor(whole=0.time)"
+                           : "tensor(whole=time)",
+          2,
+          [row] {
+            return row ? Module(Sequential{Timed(), relu}) : Module(Timed());
+          },
+          mse_loss, with, y);
+}
+
+TEST_CASE("averaged weights are those of a step's, or refused where other ranks hold some") {
+  if (threads_only()) return;
+  const auto average = [](const std::string& how, int ranks, bool consolidate) {
+    return on_ranks(ranks, [&](World& world) {
+      Mesh mesh(world, {{how.starts_with("pipeline") ? "pipe" : "data", ranks}});
+      Module m = convert(Sequential{Linear(3, 4), relu, Linear(4, 4), relu, Linear(4, 2)}, DType::f64);
+      initialize(m, 3);
+      Step step(m, mse_loss, Sgd{.lr = 0.5}, mesh, parse_strategy(how));
+      AveragedWeights average(step.parameters(), 0.5);
+      const Tensor x = normal({6, 3}, 0, 1, 1, DType::f64), y = normal({6, 2}, 0, 1, 2, DType::f64);
+      Loader loader(TensorDataset(x, y), {.batch = 6, .shard = step.shard()});
+      for (int i = 0; i < 4; ++i)
+        for (auto& [a, b] : loader) {
+          step(a, b);
+          if (consolidate) step.consolidate();
+          average.update();
+        }
+      return Outcome{{}, average.store().values().to_vector(), {}};
+    });
+  };
+  const auto serial = average("serial", 1, false);
+  for (const std::string how : {"data_parallel", "zero(2)"})
+    CHECK(distance(average(how, 2, false).weights, serial.weights) < 1e-12);
+  for (const std::string how : {"zero(3)", "pipeline(micro=1, partition=even)"}) {
+    INFO(how);
+    CHECK_ERROR(average(how, 2, false), usage, "consolidate");
+    CHECK(distance(average(how, 2, true).weights, serial.weights) < 1e-12);
+  }
 }
 
 TEST_CASE("a flag that one rank raises is told to all behind the same step") {

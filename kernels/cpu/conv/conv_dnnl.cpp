@@ -1,10 +1,17 @@
 #include "kernels/cpu/conv/conv_dnnl.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <mutex>
+#include <optional>
+#include <utility>
 
+#include "kernels/contracts/elementwise.h"
+#include "kernels/core/kernel.h"
 #include "kernels/cpu/conv/conv_faults.h"
+#include "kernels/cpu/vector.h"
+#include "kernels/formulas/pointwise.h"
 
 namespace trireme::onednn {
 
@@ -76,6 +83,58 @@ ForwardPlan plan_forward(const View& y, const View& x, const View& w, const View
           pd.weights_desc().get_size(), form_of(pd.weights_desc())};
 }
 
+// oneDNN's ReLU is max(x, 0) by an instruction that makes 0 of NaN. A convolution's NaN comes of an operand that is not
+// finite; where there is one, ReLU is a pass of ours.
+
+/// Whether all numbers are finite; of no tensor they are.
+bool is_finite(const View& v) {
+  std::atomic<bool> finite = true;
+  if (!v) return finite;
+  dispatch_float(v.dtype, kernel::Conv::name, [&](auto t) {
+    using T = decltype(t);
+    constexpr Index piece = 4096;
+    parallel_for((v.numel() + piece - 1) / piece, piece, [&, all = v.numel()](Index begin, Index end) {
+      for (Index k = begin; k < end && finite.load(std::memory_order_relaxed); ++k) {
+        Accumulator<T> rest{};  // of x - x, which is 0 for finite x
+        vectorised([&rest, from = v.as<const T>() + k * piece, n = std::min(piece, all - k * piece)] {
+          Accumulator<T> lane[64] = {};
+          Index i = 0;
+          for (; i + 64 <= n; i += 64)
+#pragma omp simd
+            for (Index j = 0; j < 64; ++j) {
+              const auto x = static_cast<Accumulator<T>>(from[i + j]);
+              lane[j] += x - x;
+            }
+          for (; i < n; ++i) lane[0] += static_cast<Accumulator<T>>(from[i]) - static_cast<Accumulator<T>>(from[i]);
+          for (const Accumulator<T> one : lane) rest += one;
+        });
+        if (rest != 0) finite = false;
+      }
+    });
+  });
+  return finite;
+}
+
+/// Whether ReLU has left some cell of y nothing but 0 and infinity in a group's channels, as it does where a number
+/// that the cell was made of is not finite. Reads few numbers of most cells.
+bool has_blank_cell(const View& y, Index channels) {
+  std::atomic<bool> blank = false;
+  dispatch_float(y.dtype, kernel::Conv::name, [&](auto t) {
+    using T = decltype(t);
+    parallel_for(y.numel() / channels, 16, [&, from = y.as<const T>()](Index begin, Index end) {
+      for (Index cell = begin; cell < end && !blank.load(std::memory_order_relaxed); ++cell) {
+        const auto says_nothing = [](T number) {
+          const auto v = static_cast<float>(number);
+          return v == 0 || v - v != 0;
+        };
+        const T* const row = from + cell * channels;
+        if (std::all_of(row, row + channels, says_nothing)) blank = true;
+      }
+    });
+  });
+  return blank;
+}
+
 }  // namespace
 
 bool conv_forward(const View& y, const View& x, const View& w, const View& bias, const View& residual,
@@ -84,22 +143,49 @@ bool conv_forward(const View& y, const View& x, const View& w, const View& bias,
   // post-op.
   const bool own = residual && residual.data == y.data, sum = own && may_sum(s), apart = residual && !sum,
              relu = s.options.relu && !apart;
-  auto& plan = planned<ForwardPlan>(0, {&x, &y, &w, &bias}, s.options, relu + 2 * sum,
-                                    [&] { return plan_forward(y, x, w, bias, relu, sum, s); });
+  const auto plan_of = [&](bool fused) -> ForwardPlan& {
+    return planned<ForwardPlan>(0, {&x, &y, &w, &bias}, s.options, fused + 2 * sum,
+                                [&] { return plan_forward(y, x, w, bias, fused, sum, s); });
+  };
+  FilterCache* const filters = s.options.filters;
+  std::optional<Scratch> now;
+  /// The packed filter; behind it, whether it is finite.
+  const auto filter_of = [&](ForwardPlan& plan) -> std::pair<const void*, bool> {
+    if (!plan.pack) return {w.data, !relu || is_finite(w)};
+    const auto pack = [&](void* to) {
+      plan.pack({w.data, to});
+      static_cast<std::byte*>(to)[plan.packed] = std::byte((!relu && filters == nullptr) || is_finite(w));
+    };
+    const void* packed = nullptr;
+    if (filters != nullptr) {
+      packed = filters->get(w.data, plan.form, plan.packed + 1, pack);
+    } else {
+      now.emplace(plan.packed + 1);
+      pack(now->data()), packed = now->data();
+    }
+    return {packed, static_cast<const std::byte*>(packed)[plan.packed] != std::byte{}};
+  };
+  const auto run = [&](ForwardPlan& plan, const void* filter) {
+    if (bias)
+      plan.run({x.data, filter, y.data, bias.data});
+    else
+      plan.run({x.data, filter, y.data});
+  };
+  auto& plan = plan_of(relu);
   if (!plan.run) return false;
   Scratch copy(own && apart ? static_cast<std::size_t>(y.bytes()) : 0);
   View added = residual;
   if (copy.data() != nullptr) added.data = std::memcpy(copy.data(), residual.data, static_cast<std::size_t>(y.bytes()));
-  FilterCache* const filters = s.options.filters;
-  Scratch now(plan.pack && filters == nullptr ? plan.packed : 0);
-  const auto pack = [&](void* to) { plan.pack({w.data, to}); };
-  const void* filter = plan.pack ? now.data() : w.data;
-  if (plan.pack && filters != nullptr) filter = filters->get(w.data, plan.form, plan.packed, pack);
-  if (plan.pack && filters == nullptr) pack(now.data());
-  if (bias)
-    plan.run({x.data, filter, y.data, bias.data});
-  else
-    plan.run({x.data, filter, y.data});
+  const auto [filter, finite] = filter_of(plan);
+  // With sum y is gone afterwards, so x is looked at before.
+  bool fused = relu && finite && is_finite(bias) && (!sum || (is_finite(residual) && is_finite(x)));
+  if (fused || !relu) run(plan, filter);
+  if (fused && !sum && has_blank_cell(y, s.group_out())) fused = is_finite(x);
+  if (relu && !fused) {
+    auto& plain = plan_of(false);
+    run(plain, filter_of(plain).first);
+    Kernel<kernel::Map<pointwise::Relu>>::on(DeviceKind::cpu)(y, y, {});
+  }
   if (apart) add_residual(y, added, s.options.relu);
   return true;
 }
