@@ -181,6 +181,10 @@ class Launch(cli.Case):
             self.assertFalse((self.dir / "none").exists())
         for missing in self.dir / "nothing", self.dir:   # not there, and a folder
             self.refused(cli.run("launch", "--hostfile", missing, *good), missing, kind="file")
+        (self.dir / "old").mkdir()
+        (self.dir / "old/result.json").write_text('{"status": 3}')   # damaged; the training writes none
+        got = cli.run("launch", "--launcher", "threads", "--max-restarts", 0, "--", "train", "mlp", "--data", "synthetic", "--weights", self.dir / "nothing", "--run.dir", self.dir / "old")
+        self.assertEqual(got.returncode, 66, got.stderr)
         got = cli.run("launch", "-np", 2, "--launcher", "mpiexec", *good, env={"PATH": str(self.dir)})
         self.assertIn("mpiexec", got.stderr)
         self.assertEqual(got.returncode, 66)

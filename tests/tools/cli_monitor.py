@@ -227,6 +227,12 @@ class Monitor(cli.Case):
             self.assertAlmostEqual(x, y, delta=1e-11)
         print(f"interruptions: {stops}, the largest difference of a weight {worst:.2g}", file=sys.stderr)
 
+    def test_doctor_refuses_a_damaged_live_json(self):
+        live = self.dir / "live.json"
+        for damaged in "", "[]", '{"processes": 3}', '{"processes": [{"pid": "x"}]}', '{"processes": [{"ranks": 3}]}', '{"processes": [{"ranks": [{"rank": "x"}]}]}':
+            live.write_text(damaged)
+            self.refused(run("doctor", "--live", self.dir), live, kind="data")
+
     @unittest.skipIf(mpiexec == "none", "no MPI")
     def test_doctor_tells_of_a_live_run(self):
         self.start("--epochs", 100000, "--checkpoint.steps", 0, env={"TRIREME_TIMEOUT": "100"})

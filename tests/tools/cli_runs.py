@@ -476,6 +476,8 @@ class Resume(Runs):
         (self.dir / "run/checkpoints/step_00000003.tmp").mkdir(parents=True)
         (self.dir / "run/metrics.jsonl").write_text('{"kind": "train", "step": 1}\n')
         self.trained("--run.resume", "auto", "--run.max_steps", 7, *self.words)
+        with (self.dir / "run/metrics.jsonl").open("a") as file:   # damaged lines are left out
+            file.write('{"kind": 3, "step": "x"}\n{"kind": "eval", "step": "x", "epoch": []}\n{"kind": "eval"}\n')
         self.trained("--resume=auto", *self.words)
         self.assertEqual(self.digests("run"), self.digests("whole"))
         self.assertEqual(self.metrics("run"), self.metrics("whole"))
