@@ -244,7 +244,14 @@ Module load_pretrained(const std::string& folder) {
   check(type == "gpt2" || type == "llama", ErrorKind::data, pretrained_op,
         "{}: a model of type \"{}\"; there are gpt2 and llama", folder, type);
   const SkipInit loaded_below;
-  Module model = type == "gpt2" ? Module(gpt2(gpt_options(text))) : Module(llama(llama_options(text)));
+  Module model = [&] {
+    try {
+      return type == "gpt2" ? Module(gpt2(gpt_options(text))) : Module(llama(llama_options(text)));
+    } catch (const Error& e) {  // sizes that no model has are wrong in the file, not in the call
+      if (e.kind() != ErrorKind::usage) throw;
+      fail(ErrorKind::data, pretrained_op, "{}/config.json: {}", folder, e.what());
+    }
+  }();
   Parameters parameters(model);
   const fs::path whole = path / "model.safetensors", index = path / "model.safetensors.index.json";
   for (const char* other : {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"})
