@@ -26,8 +26,9 @@ namespace trireme {
 ///   out_of_memory      70  yes    the memory of the host or of a device does not suffice, or a limit is reached
 ///   internal           71  yes    the library contradicts itself; also any exception that is not an Error
 ///
-/// Other statuses: 0 success; 1 the command's answer is no (verify: they differ; doctor: the run does not move);
-/// 85 asked to stop, and saved; 128 + N killed by signal N (under mpiexec N itself).
+/// Other statuses: 0 success; 1 the command's answer is no (verify: they differ; doctor: the run does not move), or
+/// runs failed (scaling, tune, and launch if a rank was killed or crashed without an error); 85 asked to stop, and
+/// saved; 128 + N killed by signal N (under mpiexec N itself).
 enum class ErrorKind : int { usage, data, file, device, communicator, numerics, out_of_memory, internal };
 
 /// "usage", "data", ...

@@ -18,7 +18,9 @@ class CommandLine {
     app_.require_subcommand(1);
     app_.set_version_flag("--version", version());
     app_.footer(
-        "Exit status: 0 success; 1 the answer is no (verify: they differ); 85 asked to stop, and saved.\n"
+        "Exit status: 0 success; 1 the answer is no (verify: they differ; doctor: a fault), or runs failed (scaling, "
+        "tune,\n"
+        "and launch if no error below says why); 85 asked to stop, and saved.\n"
         "An error's status is that of its kind: 2 usage, 65 data, 66 file, 67 device, 68 communicator, 69 numerics,\n"
         "70 out of memory, 71 internal.");
     train(), launch(), scaling(), doctor(), profile(), report(), eval(), predict_images(), generate_text(), infer(),
