@@ -40,6 +40,14 @@ ErrorKind current_kind() {
   }
 }
 
+std::string current_message() {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return "out of memory: the host's memory does not suffice; try a smaller batch or model";
+  } catch (const std::exception& e) { return e.what(); }
+}
+
 }  // namespace trireme
 
 namespace trireme::detail {

@@ -55,8 +55,11 @@ class Error : public std::runtime_error {
   Kind kind_;
 };
 
-/// Of the exception that is being handled: an Error's own kind, out_of_memory for std::bad_alloc, else internal.
+/// Of the exception that is being handled: an Error's own kind, out_of_memory for std::bad_alloc, file for
+/// std::filesystem::filesystem_error, else internal.
 ErrorKind current_kind();
+/// The message of the std::exception that is being handled: what(), or for std::bad_alloc the cause and the remedy.
+std::string current_message();
 
 /// A format string that remembers where it was written, so check() can report its caller without a macro.
 template <class... A>

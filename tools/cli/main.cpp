@@ -75,8 +75,8 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit then is an error with a path, not a death
   try {
     return after_output(trireme::CommandLine(argc, argv).run());
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "trireme: %s\n", e.what());
+  } catch (const std::exception&) {
+    std::fprintf(stderr, "trireme: %s\n", trireme::current_message().c_str());
     return trireme::exit_status(trireme::current_kind());
   }
 }

@@ -45,8 +45,8 @@ Failure current_failure(const std::string& prefix) {
     throw;
   } catch (const Error& e) {
     return {prefix + e.what(), e.where(), e.kind(), dynamic_cast<const OptionError*>(&e) != nullptr};
-  } catch (const std::exception& e) {
-    return {prefix + e.what(), std::source_location::current(), current_kind()};
+  } catch (const std::exception&) {
+    return {prefix + current_message(), std::source_location::current(), current_kind()};
   } catch (...) { return {prefix + "an exception of unknown type", std::source_location::current()}; }
 }
 
