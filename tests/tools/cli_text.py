@@ -123,6 +123,7 @@ class Text(unittest.TestCase):
         self.refused(run("generate", "--prompt", "a"), "--tokenizer")
         self.refused(run("generate", chars, "--prompt", "a" * 25), 25, 24)
         self.refused(run("generate", chars, "--prompt", "a", "--context", 25), "--context", 25, 24)
+        self.refused(run("generate", chars, "--prompt", "a", "--context", -1), "--context", -1)
         self.refused(run("generate", chars, "--prompt", "a", "--temperature", -0.5), "temperature", -0.5)
         self.refused(run("generate", chars, "--prompt", "a", "--top_p", 0), "top_p")
         self.refused(run("generate", chars, "--prompt", "a", "--tokens", 0), "tokens")
