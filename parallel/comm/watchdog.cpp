@@ -43,9 +43,8 @@ std::string verdict(const FlightRecorder& r, Seconds stood) {
       host, ::getpid(), stood.count(), r.phase(), r.step(), r.entry(r.count()).text.data(), waiting);
 }
 
-void watch(const std::stop_token& end) {
+void watch(const std::stop_token& end, Seconds timeout) {
   std::map<const FlightRecorder*, Standstill> seen;
-  const Seconds timeout = collective_timeout();
   for (auto last = WatchdogClock::now(); !end.stop_requested();) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     const auto now = WatchdogClock::now();
@@ -68,6 +67,6 @@ void watch(const std::stop_token& end) {
 
 }  // namespace
 
-Watchdog::Watchdog() : thread_(start_thread<std::jthread>("watchdog", watch)) {}
+Watchdog::Watchdog() : thread_(start_thread<std::jthread>("watchdog", watch, collective_timeout())) {}
 
 }  // namespace trireme

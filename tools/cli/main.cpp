@@ -10,6 +10,8 @@
 #include <cstring>
 #include <iostream>
 
+#include "framework/io/options.h"
+#include "kernels/core/environment.h"
 #include "kernels/core/suggest.h"
 #include "tools/cli/command_line.h"
 
@@ -46,6 +48,7 @@ int CommandLine::run() {
     return 2;
   }
   for (auto& [command, action] : actions_) {
+  check_environment();
     if (!command->parsed()) continue;
     const auto extra = command->remaining();
     if (extra.empty()) return action();

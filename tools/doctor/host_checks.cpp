@@ -14,6 +14,7 @@
 
 #include "kernels/core/backend.h"
 #include "kernels/core/runtime.h"
+#include "kernels/core/environment.h"
 #include "kernels/core/suggest.h"
 #include "kernels/core/vendor.h"
 #include "tools/doctor/doctor.h"
@@ -185,8 +186,8 @@ Finding user() {
 }
 
 Finding environment() {
-  const std::vector<std::string> known{"TRIREME_TIMEOUT", "TRIREME_SHARED_MEMORY", "TRIREME_CUDA_PLUGIN",
-                                       "TRIREME_DATA",    "TRIREME_FENCE",         "TRIREME_COMPARE_CALLS"};
+  std::vector<std::string> known;
+  for (const EnvironmentVariable& v : environment_variables()) known.emplace_back(v.name);
   Finding f{"environment", Verdict::ok, ""};
   for (char** each = environ; *each; ++each) {
     const std::string text = *each, name = text.substr(0, text.find('='));
