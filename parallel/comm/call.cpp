@@ -128,6 +128,7 @@ std::chrono::duration<double> collective_timeout() {
 }
 
 void scale_timeouts(double factor) { timeout_scale = std::max(1.0, factor); }
+double scale_of_timeouts() { return timeout_scale; }
 
 std::string late_text(std::string_view who, double seconds, std::string_view missing) {
   const std::string others = FlightRecorder::others();

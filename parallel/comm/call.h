@@ -53,6 +53,8 @@ std::string differing_text(const Call& first, int rank, const Call& other);
 std::chrono::duration<double> collective_timeout();
 /// Of this thread from now on, at least 1: others may be busy with what takes longer than a step, as disks do.
 void scale_timeouts(double factor);
+/// The factor of this thread. A thread that waits for the sake of another one takes it over.
+double scale_of_timeouts();
 /// What a wait says that was too long: "{who} waited 3 s for rank 1: another rank hangs ...". missing: " for rank 1",
 /// or what else there is to say. With what the other ranks do, as far as that is known (FlightRecorder::others).
 std::string late_text(std::string_view who, double seconds, std::string_view missing = "");
