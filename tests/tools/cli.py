@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 import time
 import unittest
 import zipfile
@@ -248,6 +249,33 @@ class Training(Case):
         got = run("train", "vgg16", "--data.name", "synthetic", "--print-config")
         self.assertEqual(got.returncode, 0, got.stderr)
         self.trained("resnet20", "--dtype", "bf16", "--data.name", "synthetic", "--data.synthetic_size", 8, "--data.batch", 4, "--epochs", 1, name="bf16")
+
+    def test_scripts_explain_themselves(self):
+        tools = pathlib.Path(__file__).parents[2] / "tools"
+        for name in "test", "setup", "quickstart", "fuzz", "sweep", "bundle":
+            got = subprocess.run([tools / name, "--help"], capture_output=True, text=True)
+            self.assertEqual((got.returncode, got.stderr), (0, ""), name)
+            self.assertIn(f"tools/{name} [", got.stdout)
+            got = subprocess.run([tools / name, "--foo"], capture_output=True, text=True)
+            self.assertEqual((got.returncode, got.stdout), (2, ""), name)
+            self.assertIn("--foo", got.stderr)
+
+    def test_a_rank_outlives_the_thread_that_started_it(self):
+        """A launcher's helper thread may end; only the launcher's own end kills."""
+        words = [trireme, "train", *map(str, small), "--data.synthetic_size", "7000", "--run.dir", str(self.dir / "run")]
+        started = []
+
+        def start():
+            started.append(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                            env={**os.environ, "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}))
+            end = time.monotonic() + 60
+            while not (self.dir / "run/metrics.jsonl").exists() and time.monotonic() < end:
+                time.sleep(0.01)
+        thread = threading.Thread(target=start)
+        thread.start()
+        thread.join()
+        said = started[0].communicate(timeout=60)[1]
+        self.assertEqual(started[0].returncode, 0, said)
 
     def test_info(self):
         got = run("info")

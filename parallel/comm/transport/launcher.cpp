@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
-
-#include "kernels/core/error.h"
+#include <cstdint>
+#include <filesystem>
+#include <iterator>
 
 #include "kernels/core/environment.h"
+#include "kernels/core/error.h"
+
 namespace trireme {
 
 Launcher find_launcher(const std::function<const char*(const char*)>& get) {
@@ -28,6 +30,13 @@ Launcher find_launcher(const std::function<const char*(const char*)>& get) {
   if (task) return {"srun", ranks("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")};
   return {};
 }
+
+namespace {
+pid_t launcher = 0;  // the process that end_with_parent() was called below
+void on_end_of_parent_thread(int) {
+  if (::getppid() != launcher) ::kill(::getpid(), SIGKILL);
+}
+}  // namespace
 
 void end_with_parent() {
   launcher = ::getppid();
