@@ -130,7 +130,7 @@ struct Trainer::Impl {
       if (at.in_epoch()) break;  // stopped in mid-epoch
       if (input.callbacks.on_epoch) input.callbacks.on_epoch(ended);
       if (trace.complete(at.step) && !clock.simulated()) trace.finish(mesh, directory, log.console());
-      step->consolidate();
+      step->gather_weights();
       log.ml("INTERVAL_START", "eval_start", Json(), at.epoch);
       last = evaluate();
       log.epoch_end(ended, last, step->parameters());
@@ -140,7 +140,7 @@ struct Trainer::Impl {
     }
     if (at.in_epoch()) save({});
     if (trace.is_wanted() && !clock.simulated()) trace.finish(mesh, directory, log.console());
-    step->consolidate();
+    step->gather_weights();
     const bool asked = stop.stops(*step);
     if (!asked && (last.samples == 0 || at.in_epoch())) last = evaluate();
     if (!asked) prediction->finish(mesh, *step, input, log);
