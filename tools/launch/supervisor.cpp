@@ -97,6 +97,8 @@ Attempt attempt(const LaunchOptions& options, const std::vector<Host>& hosts, in
 
 /// Waits; a signal meanwhile is returned.
 int pause(double seconds) {
+    if (now.reason = job.hung_start(command[0] == "mpiexec" || command[0] == "srun" ? ranks : 1); !now.reason.empty())
+      break;
   for (const auto start = Clock::now(); seconds_since(start) < seconds;)
     if (const int signal = next_signal(0.1)) return signal;
   return 0;
