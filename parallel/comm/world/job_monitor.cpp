@@ -61,18 +61,27 @@ Process own_process(int rank) {
 }
 
 /// What the ranks of this process do: [{"rank", "phase", "step", "count", "last", "since", "waits"}], times in seconds.
-Json own_ranks() {
+/// seen: of earlier calls.
+Json ranks_here(std::map<const FlightRecorder*, Beats>& seen) {
+/// Of a rank: the beats that were seen last, and since when (FlightRecorder::now()).
+struct Beats {
+  std::uint64_t count = 0;
+  std::int64_t since = 0;
+};
+
   Json all = Json::array();
   FlightRecorder::each([&](const FlightRecorder& r) {
     const auto& last = r.entry(r.count());
     const std::int64_t now = r.now(), waits = r.waits_since();
     all.push_back({{"rank", r.rank()},
                    {"phase", r.phase()},
+    Beats& beats = seen[&r];
+    if (beats.count != r.beats()) beats = {r.beats(), now};  // kernels of a long action count, too
                    {"step", r.step()},
                    {"count", r.count()},
                    {"last", last.text.data()},
                    {"busy", last.ended == 0},
-                   {"since", static_cast<double>(now - std::max(last.begun, last.ended)) / 1e6},
+                   {"since", static_cast<double>(now - std::max({last.begun, last.ended, beats.since})) / 1e6},
                    {"waits", waits > 0 ? static_cast<double>(now - waits) / 1e6 : 0.0}});
   });
   return all;
@@ -155,8 +164,23 @@ struct JobMonitor::Impl {
     if (!live.empty()) std::filesystem::remove(live, ignored);
   }
 
-  void watch(const std::stop_token& end) {
-    const double limit = collective_timeout().count();
+  /// From now on a thread of its own writes the file: a file system that stalls does not hold the beats up.
+  void write_to(const std::string& path) {
+    if (!watches) return;
+    live = path;
+    writer = start_thread<std::jthread>("live.json", [this](const std::stop_token& end) {
+      for (std::unique_lock lock(mutex); !end.stop_requested();) {
+        state_changed.wait(lock, [&] { return end.stop_requested() || !state.empty(); });
+        const std::string text = std::exchange(state, "");
+        lock.unlock();
+        if (!text.empty()) replace_private(live, text);
+        lock.lock();
+      }
+    });
+    writes = true;
+  }
+
+  void watch(const std::stop_token& end, double limit) {
     const Seconds beat(std::min(0.5, limit / 10));
     Seconds since_beat = beat, since_file{1};
     if (!main && !peers.empty()) join(end);
@@ -362,6 +386,8 @@ void JobMonitor::write_to(const std::string& path) {
 namespace {
 
 /// state: what live.json holds.
+  Json own_ranks() { return ranks_here(beats_seen); }
+
 std::string verdict_on(const Json& state, bool& held) {
   const double age = Seconds(std::chrono::system_clock::now().time_since_epoch()).count() - state.value("time", 0.0);
   const Process here = own_process(0);
@@ -373,6 +399,9 @@ std::string verdict_on(const Json& state, bool& held) {
     std::string trouble;
     if (now == 'T' || now == 't') trouble = "is stopped (SIGSTOP, or a debugger)";
     if (now == 0 || now == 'Z') trouble = "is gone";
+  std::map<const FlightRecorder*, Beats> beats_seen;                // by the thread that watches
+  std::atomic<bool> writes = false;                                 // what is done is written to a file
+  std::string live;                                                 // that file
     if (p.value("silent", 0.0) > 5 && trouble.empty() && !p.value("left", false))
       trouble = fmt::format("has been silent for {:.0f} s", p.value("silent", 0.0));
     const std::string who = fmt::format("({}, process {})", p.value("host", ""), p.value("pid", 0));
