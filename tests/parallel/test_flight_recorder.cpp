@@ -1,12 +1,16 @@
+#include <sys/resource.h>
+
+#include <filesystem>
 #include <thread>
 
 #include "framework/io/file.h"
 #include "framework/io/json.h"
-#include "parallel/comm/crash_report.h"
-#include "parallel/comm/flight_recorder.h"
-#include "parallel/comm/world/world.h"
 #include "framework/layers/layers.h"
 #include "framework/optim/parameters.h"
+#include "parallel/comm/crash_report.h"
+#include "parallel/comm/flight_recorder.h"
+#include "parallel/comm/world/job_sockets.h"
+#include "parallel/comm/world/world.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary.h"
 
@@ -45,10 +49,6 @@ TEST_CASE("flight recorder: the newest entries, with their times, are kept") {
   CHECK(r.waits_since() == 0);
 }
 
-TEST_CASE("flight recorder: calls of a communicator are entered, and a rank that throws leaves a report") {
-  const test::Temporary dir;
-  set_crash_directory(dir.path() + "/crash");
-  CHECK_THROWS(World::threads(3, [&](World& world) {
 TEST_CASE("flight recorder: a rank beats with each layer of one long forward or backward") {
   const Module model = Sequential{Linear(4, 4), relu, Linear(4, 4), relu, Linear(4, 1)};
   const FlightRecorder r(0, 1);
@@ -77,6 +77,10 @@ TEST_CASE("a job monitor's host raises its limit of open files, or refuses") {
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
 }
 
+TEST_CASE("flight recorder: calls of a communicator are entered, and a rank that throws leaves a report") {
+  const test::Temporary dir;
+  set_crash_directory(dir.path() + "/crash");
+  CHECK_THROWS(World::threads(3, [&](World& world) {
     FlightRecorder::current()->set_phase("step", 7);
     world.comm().all_reduce(Tensor::zeros({5})).wait();
     world.comm().barrier();

@@ -148,6 +148,7 @@ struct JobMonitor::Impl {
     if (main && !alone) {
       listener = listen_anywhere(loopback);
       const auto addresses = loopback ? std::vector<std::string>{"127.0.0.1"} : own_addresses();
+      ensure_open_files(std::ssize(peers) + 8);  // a connection for each
       door = {{"token", random_token()}, {"answer", random_token()}, {"port", listener->port}, {"at", addresses}};
     }
     door = parse_json(broadcast_text(comm, json_text(door), 0));

@@ -17,7 +17,8 @@ namespace trireme {
 /// connect is told of, and is not watched.
 class JobMonitor {
  public:
-  /// A collective call of all ranks. In a world of threads only rank 0's does something.
+  /// A collective call of all ranks. In a world of threads only rank 0's does something. Throws Error (usage) on rank 0
+  /// if its host allows too few open files for a connection to each process; the soft limit is raised where it is low.
   explicit JobMonitor(Communicator&);
   ~JobMonitor();
   JobMonitor(const JobMonitor&) = delete;
