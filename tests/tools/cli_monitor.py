@@ -90,7 +90,7 @@ class Monitor(cli.Case):
             for way in ways if repeats else random.sample(ways, min(1, len(ways))):
                 env = transports[way]
                 for _ in range(max(1, repeats)):
-                    rank, ranks, step = random.randrange(2), 2, random.randrange(2, 60)
+                    rank, ranks, step = random.randrange(2), 2, random.choice([1, random.randrange(2, 60)])   # in a first step each rank alone has more patience
                     with self.subTest(fault=fault, way=way, rank=rank, step=step):
                         name = f"{fault}-{way}-{rank}-{step}-{random.random()}"
                         threads = env is None

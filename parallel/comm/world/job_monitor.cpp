@@ -133,7 +133,7 @@ void replace_private(const std::string& path, const std::string& text) {
 }  // namespace
 
 struct JobMonitor::Impl {
-  explicit Impl(Communicator& comm) : own(own_process(comm.rank())), main(comm.rank() == 0) {
+  explicit Impl(Communicator& comm) : own(own_process(comm.rank())), main(comm.rank() == 0), size(comm.size()) {
     const auto texts = gather_texts(comm, json_text({own.host, own.pids, own.network, own.pid}, NotUtf8::replaced));
     for (int r = 0; r < comm.size(); ++r) {
       const Json t = parse_json(texts[static_cast<std::size_t>(r)]);
@@ -220,6 +220,7 @@ struct JobMonitor::Impl {
     all.push_back({wake.get(), POLLIN, 0});
     ::poll(all.data(), all.size(), 100);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));  // as often as this, whatever comes
+      if (main && size > 1 && since_beat.count() == 0) judge_all(limit);
   }
 
   /// Tries for 5 s: where rank 0 has failed meanwhile, what it says of that is to be the job's last line.
@@ -341,6 +342,22 @@ struct JobMonitor::Impl {
     }
     if (path.empty()) return;
     Json all = Json::array();
+  /// Ends the job where all ranks wait for each other in a step. In a first step each alone has more patience, as
+  /// others may still be in the phase before.
+  void judge_all(double limit) {
+    int waiting = 0;
+    const auto count = [&](const Json& ranks) {
+      for (const Json& r : ranks)
+        waiting += r.value("phase", "") == "step" && r.value("waits", 0.0) > limit + 1;  // else a rank says so itself
+    };
+    count(own_ranks());
+    for (const WatchedProcess& p : peers) count(p.ranks);
+    if (waiting < size) return;
+    const std::string text = fmt::format("watchdog: all ranks wait for each other: {}", job_in_words());
+    say({{"verdict", text}, {"pids", ""}, {"pid", 0}});
+    end(text, true, 0);
+  }
+
     const auto add = [&](const Process& p, const Json& ranks, double silent, bool goodbye) {
       all.push_back({{"rank", p.rank},
                      {"host", p.host},
@@ -373,6 +390,7 @@ struct JobMonitor::Impl {
   std::mutex mutex;
   std::string live;
   std::error_code ignored;
+  const int size;                      // ranks of the job
   const Descriptor wake{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};  // the thread is to end
   std::jthread thread;
 };
