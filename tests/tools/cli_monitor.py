@@ -155,9 +155,10 @@ class Monitor(cli.Case):
 
     @unittest.skipIf(mpiexec == "none" or not shutil.which("cc"), "no MPI, or no compiler")
     def test_delays_are_no_alarm(self):
-        """TRIREME_SOAK seconds (10) of ranks that are stopped for up to half the limit, jobs that are stopped for longer than it (every fourth stop), and checkpoints that take longer than it."""
+        """TRIREME_SOAK seconds (10) of ranks that are stopped for up to half the limit, jobs that are stopped for longer than it (every fourth stop), and checkpoints and a live.json that take longer than it to write."""
         source, slow = self.dir / "slow.c", self.dir / "slow.so"
-        source.write_text("#include <unistd.h>\n#include <sys/syscall.h>\nint fsync(int f) { usleep(%d); return (int)syscall(SYS_fsync, f); }\n" % (limit * 150_000))   # some ten of them a checkpoint
+        source.write_text("#include <unistd.h>\n#include <sys/syscall.h>\nint fsync(int f) { usleep(%d); return (int)syscall(SYS_fsync, f); }\n" % (limit * 150_000) +   # some ten of them a checkpoint
+                          "#include <string.h>\nint rename(const char* a, const char* b) { if (strstr(b, \"live.json\")) usleep(%d); return (int)syscall(SYS_rename, a, b); }\n" % (limit * 1_300_000))
         subprocess.run(["cc", "-shared", "-fPIC", "-o", slow, source], check=True)
         end, rounds, stops, saves = time.monotonic() + float(os.environ.get("TRIREME_SOAK", 10)), 0, 2, 0
         while rounds == 0 or time.monotonic() < end:

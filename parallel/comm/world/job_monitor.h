@@ -23,8 +23,9 @@ class JobMonitor {
   explicit JobMonitor(Communicator&);
   ~JobMonitor();
   JobMonitor(const JobMonitor&) = delete;
-  /// Rank 0: from now on the state of all ranks stands in this file, which is rewritten every second, readable by its
-  /// owner alone, and removed when the JobMonitor is destroyed: live_verdict() reads it.
+  /// Rank 0, once: from now on this file has the state of all ranks. It is rewritten every second, readable by its
+  /// owner alone, and removed when the JobMonitor is destroyed: live_verdict() reads it. A file system that stalls
+  /// delays the file, and neither the beats nor the training.
   void write_to(const std::string& path);
 
  private:
