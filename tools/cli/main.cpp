@@ -13,6 +13,7 @@
 #include "framework/io/options.h"
 #include "kernels/core/environment.h"
 #include "kernels/core/suggest.h"
+#include "parallel/comm/crash_report.h"
 #include "tools/cli/command_line.h"
 
 namespace trireme {
@@ -75,6 +76,7 @@ int after_output(int status) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  trireme::report_crashes();
   std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit then is an error with a path, not a death
   try {
     return after_output(trireme::CommandLine(argc, argv).run());
