@@ -58,7 +58,8 @@ class Error : public std::runtime_error {
 /// Of the exception that is being handled: an Error's own kind, out_of_memory for std::bad_alloc, file for
 /// std::filesystem::filesystem_error, else internal.
 ErrorKind current_kind();
-/// The message of the std::exception that is being handled: what(), or for std::bad_alloc the cause and the remedy.
+/// The message of the std::exception that is being handled: what(), or for std::bad_alloc the cause and the remedy. It
+/// is one line: line feeds, which a file's name may hold, become "\\n", other control characters "?".
 std::string current_message();
 
 /// A format string that remembers where it was written, so check() can report its caller without a macro.

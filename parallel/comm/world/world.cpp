@@ -45,7 +45,7 @@ Failure current_failure(const std::string& prefix) {
   try {
     throw;
   } catch (const Error& e) {
-    return {prefix + e.what(), e.where(), e.kind(), dynamic_cast<const OptionError*>(&e) != nullptr};
+    return {prefix + current_message(), e.where(), e.kind(), dynamic_cast<const OptionError*>(&e) != nullptr};
   } catch (const std::exception&) {
     return {prefix + current_message(), std::source_location::current(), current_kind()};
   } catch (...) { return {prefix + "an exception of unknown type", std::source_location::current()}; }
