@@ -243,6 +243,15 @@ Module load_pretrained(const std::string& folder) {
   const std::string type = member(parse_config(text), "model_type", std::string());
   check(type == "gpt2" || type == "llama", ErrorKind::data, pretrained_op,
         "{}: a model of type \"{}\"; there are gpt2 and llama", folder, type);
+  const fs::path whole = path / "model.safetensors", index = path / "model.safetensors.index.json";
+  const std::string weights = (fs::exists(whole) ? whole : index).string();
+  for (const char* other : {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"})
+    check(fs::exists(weights) || !fs::exists(path / other), ErrorKind::file, pretrained_op,
+          "{0} has {1} and no model.safetensors: make one of a .bin file by `trireme import {0}/{1} --out "
+          "{0}/model.safetensors`",
+          folder, other);
+  check(fs::exists(weights), ErrorKind::file, pretrained_op, "{} holds no model.safetensors and no index of several",
+        folder);  // before memory is taken for a model, which may be large
   const SkipInit loaded_below;
   Module model = [&] {
     try {
@@ -253,13 +262,7 @@ Module load_pretrained(const std::string& folder) {
     }
   }();
   Parameters parameters(model);
-  const fs::path whole = path / "model.safetensors", index = path / "model.safetensors.index.json";
-  for (const char* other : {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"})
-    check(fs::exists(whole) || fs::exists(index) || !fs::exists(path / other), ErrorKind::file, pretrained_op,
-          "{0} has {1} and no model.safetensors: make one of a .bin file by `trireme import {0}/{1} --out "
-          "{0}/model.safetensors`",
-          folder, other);
-  import_weights(parameters, (fs::exists(whole) ? whole : index).string());
+  import_weights(parameters, weights);
   return model;
 }
 

@@ -845,7 +845,6 @@ class Inputs(Runs):
 
     def test_metrics_that_are_removed_are_made_anew(self):
         with open(self.dir / "said", "w") as said:
-            # Long epochs: a checkpoint that is being written when its directory goes away ends the run.
             words = [*self.words, "--data.synthetic_size", 20000, "--epochs", 1000000, "--run.dir", self.dir / "run"]
             process = subprocess.Popen([trireme, "train", *map(str, words)], stderr=said)
             try:
