@@ -26,6 +26,7 @@ class CommandLine {
     train(), launch(), scaling(), doctor(), profile(), report(), eval(), predict_images(), generate_text(), infer(),
         pack(), import(), export_model(), bench(), plan(), simulate(), verify(), tune();
     add("info", "build, devices, MPI, threads, versions", [] { return info(); });
+    for (auto& [command, action] : actions_) refuse_empty_paths(*command);
   }
   int run();
 
@@ -36,6 +37,8 @@ class CommandLine {
     actions_.emplace_back(command, std::move(action));
     return *command;
   }
+  /// Of options and arguments that are files or folders: "" is a mistake, as of a shell's variable that is not set.
+  static void refuse_empty_paths(CLI::App& command);
   void train();
   void launch();
   void doctor();

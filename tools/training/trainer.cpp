@@ -60,6 +60,7 @@ struct Trainer::Impl {
         loader(input.train, loader_options(options, input, {mesh.index("data"), mesh.size("data")}, device)),
         strategy(input.strategy ? *input.strategy : make_strategy(options, world.size())) {
     compare_ranks(world.comm(), "trainer", input.program);
+    check_fault(options.run.fault, world.size());
     Loader(input.test, {.batch = options.data.eval_batch, .shard = world, .workers = 0});  // refuses what cannot be
     compare_ranks(world.comm(), "data", "train " + description(*input.train) + "test " + description(*input.test));
     if (options.parallel.threads > 0) set_threads(static_cast<int>(options.parallel.threads));
