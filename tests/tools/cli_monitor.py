@@ -290,10 +290,17 @@ class Monitor(cli.Case):
         self.assertEqual(got.returncode, 0, got.stdout)
         found = {f["name"]: f for f in json.loads(got.stdout)}
         self.assertEqual(list(self.dir.iterdir()), [])
+        got = run("doctor", "--dir", self.dir / "new/er", "--json")
+        self.assertEqual(got.returncode, 0, got.stdout)
+        self.assertEqual(list(self.dir.iterdir()), [])
         for name in "processor", "cores", "memory", "limits", "shared memory", "process memory", "GPUs", "clock", "user", "environment", "disk", "disk speed", "file system", "MPI", "job", "host names":
             self.assertIn(name, found)
             self.assertTrue(found[name]["what"])
             self.assertEqual(found[name]["verdict"] == "ok", found[name]["remedy"] == "", found[name])
+        left = pathlib.Path("/dev/shm/mpich_shar_tmp-of-a-test")
+        left.write_text("")
+        self.addCleanup(left.unlink)
+        self.assertRegex(run("doctor", "--dir", self.dir).stdout, rf"(?m)^warning  shared memory .*{left.name}")
         got = run("doctor", "--dir", self.dir, env={"TRIREME_TIMEOT": "3", "ONEDNN_MAX_CPU_ISA": "AVX2"})
         self.assertIn("did you mean 'TRIREME_TIMEOUT'", got.stdout)
         self.assertRegex(got.stdout, r"(?m)^warning  processor .*ONEDNN_MAX_CPU_ISA=AVX2")
