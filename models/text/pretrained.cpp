@@ -4,6 +4,7 @@
 
 #include "framework/io/file.h"
 #include "framework/io/json.h"
+#include "framework/io/safetensors.h"
 #include "framework/io/weights.h"
 
 namespace trireme {
@@ -252,17 +253,28 @@ Module load_pretrained(const std::string& folder) {
           folder, other);
   check(fs::exists(weights), ErrorKind::file, pretrained_op, "{} holds no model.safetensors and no index of several",
         folder);  // before memory is taken for a model, which may be large
+  const SafetensorsFile file = read_safetensors(weights);
+  double held = 0;
+  for (const NamedTensor& t : file.tensors) held += static_cast<double>(t.tensor.numel());
   const SkipInit loaded_below;
+  const auto make = [&](const auto& o, auto build) {
+    const auto width = static_cast<double>(o.width);
+    const double least = static_cast<double>(o.vocabulary) * width + 2 * width * width * static_cast<double>(o.layers);
+    check(least <= held, ErrorKind::data, pretrained_op,
+          "{}/config.json asks for {:.0f} weights or more, {} holds {:.0f}: the two do not belong together", folder,
+          least, weights, held);
+    return Module(build(o));
+  };
   Module model = [&] {
     try {
-      return type == "gpt2" ? Module(gpt2(gpt_options(text))) : Module(llama(llama_options(text)));
+      return type == "gpt2" ? make(gpt_options(text), gpt2) : make(llama_options(text), llama);
     } catch (const Error& e) {  // sizes that no model has are wrong in the file, not in the call
       if (e.kind() != ErrorKind::usage) throw;
       fail(ErrorKind::data, pretrained_op, "{}/config.json: {}", folder, e.what());
     }
   }();
   Parameters parameters(model);
-  import_weights(parameters, weights);
+  import_weights(parameters, file, weights);
   return model;
 }
 

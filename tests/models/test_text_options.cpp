@@ -198,6 +198,9 @@ TEST_CASE("folders as save_pretrained writes them go both ways") {
     config[name == "gpt2" ? "n_layer" : "num_hidden_layers"] = -1;
     test::spill(folder / "saved/config.json", json_text(config));
     CHECK_ERROR(load_pretrained(folder / "saved"), data, "saved/config.json", -1);
+    config[name == "gpt2" ? "n_layer" : "num_hidden_layers"] = 1 << 30;  // refused before memory is taken
+    test::spill(folder / "saved/config.json", json_text(config));
+    CHECK_ERROR(load_pretrained(folder / "saved"), data, "saved/config.json", "model.safetensors");
   }
 }
 
