@@ -3,10 +3,10 @@
 #include <dlfcn.h>
 #include <fmt/ranges.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 
+#include "kernels/core/environment.h"
 #include "kernels/core/error.h"
 
 namespace trireme {
@@ -29,8 +29,7 @@ std::vector<fs::path> own_files() {
 
 std::vector<std::string> data_folders(const std::string& name) {
   std::vector<std::string> folders;
-  if (const char* root = std::getenv("TRIREME_DATA"); root != nullptr && *root != '\0')
-    folders.push_back((fs::path(root) / name).string());
+  if (const auto root = environment_text("TRIREME_DATA")) folders.push_back((fs::path(*root) / name).string());
   // The library may lie in prefix/lib or prefix/lib/<triplet>, a program in prefix/bin; a build folder has share/, too.
   std::error_code ignored;
   for (const fs::path& file : own_files()) {

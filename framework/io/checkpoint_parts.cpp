@@ -9,13 +9,15 @@ constexpr char op[] = "checkpoint";
 
 std::vector<std::pair<std::int64_t, std::string>> checkpoints_of(const std::string& root) {
   std::vector<std::pair<std::int64_t, std::string>> found;
-  std::error_code none;
-  for (fs::directory_iterator it(root, none), end; !none && it != end; it.increment(none)) {
+  std::error_code error;
+  for (fs::directory_iterator it(root, error), end; !error && it != end; it.increment(error)) {
     std::string name = it->path().filename().string();
     bool digits = name.size() >= 13 && name.size() <= 23 && name.starts_with("step_") &&
                   std::all_of(name.begin() + 5, name.end(), [](char c) { return c >= '0' && c <= '9'; });
     if (digits) found.emplace_back(std::stoll(name.substr(5)), it->path().string());
   }
+  check(!error || error == std::errc::no_such_file_or_directory, ErrorKind::file, op, "cannot read {}: {}", root,
+        [&] { return error.message(); });
   std::sort(found.rbegin(), found.rend());
   return found;
 }

@@ -21,7 +21,25 @@ namespace {
 
 constexpr std::size_t piece = std::size_t{1} << 20;
 
-std::string reason() { return std::strerror(errno); }
+std::string reason() {
+  const bool many = errno == EMFILE;
+  return std::string(std::strerror(errno)) + (many ? "; raise the limit (ulimit -n)" : "");
+}
+
+/// What temporary_name() adds behind the number of a thread. Hosts and containers that share a file system may have
+/// equal numbers.
+const std::string& temporary_end() {
+  static const std::string end = [] {
+    std::random_device device;
+    return fmt::format(".{:016x}.tmp", std::uint64_t{device()} << 32 | device());
+  }();
+  return end;
+}
+/// The path that a user has given, where this is the temporary name of one.
+std::string named(const std::string& path) {
+  if (!path.ends_with(temporary_end())) return path;
+  return path.substr(0, path.rfind('.', path.size() - temporary_end().size() - 1));
+}
 
 std::string directory_of(const std::string& path) {
   auto parent = std::filesystem::path(path).parent_path();
@@ -131,10 +149,12 @@ void reserve_room(int fd, const std::string& path, std::size_t bytes) {
 
 FileWriter::FileWriter(std::string path, std::size_t total) : path_(std::move(path)), total_(total) {
   fd_ = retry([&] { return ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666); });
-  check(fd_ >= 0, ErrorKind::file, "file", "cannot create {} ({} bytes): {}", path_, total_, reason);
+  check(
+      fd_ >= 0, ErrorKind::file, "file", "cannot create {} ({} bytes): {}", [&] { return named(path_); }, total_,
+      reason);
   if (total_ < piece) return;  // a small file fills no disk
   try {
-    check_room(fd_, path_, total_);
+    check_room(fd_, named(path_), total_);
   } catch (...) {
     ::close(fd_);
     ::unlink(path_.c_str());
@@ -148,7 +168,8 @@ FileWriter::~FileWriter() {
 }
 
 void FileWriter::broken(const char* what) const {
-  fail(ErrorKind::file, "file", "cannot {} {}: {} ({} of {} bytes were written)", what, path_, reason(), size_, total_);
+  fail(ErrorKind::file, "file", "cannot {} {}: {} ({} of {} bytes were written)", what, named(path_), reason(), size_,
+       total_);
 }
 
 void FileWriter::write(std::span<const std::byte> bytes) {
@@ -181,12 +202,7 @@ void FileWriter::finish() {
 }
 
 std::string temporary_name(const std::string& path) {
-  // Hosts and containers that share a file system may have equal thread ids.
-  static const std::uint64_t process = [] {
-    std::random_device device;
-    return std::uint64_t{device()} << 32 | device();
-  }();
-  return fmt::format("{}.{}.{:016x}.tmp", path, ::gettid(), process);
+  return fmt::format("{}.{}{}", path, ::gettid(), temporary_end());
 }
 
 void sync_directory(const std::string& path) {

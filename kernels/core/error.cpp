@@ -40,6 +40,23 @@ ErrorKind current_kind() {
   }
 }
 
+std::string current_message() {
+  std::string text;
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return "out of memory: the host's memory does not suffice; try a smaller batch or model";
+  } catch (const std::exception& e) { text = e.what(); }
+  std::string line;
+  for (const char c : text) {
+    if (c == '\n')
+      line += "\\n";
+    else
+      line += static_cast<unsigned char>(c) < ' ' || c == 127 ? '?' : c;
+  }
+  return line;
+}
+
 }  // namespace trireme
 
 namespace trireme::detail {

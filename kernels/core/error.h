@@ -26,8 +26,9 @@ namespace trireme {
 ///   out_of_memory      70  yes    the memory of the host or of a device does not suffice, or a limit is reached
 ///   internal           71  yes    the library contradicts itself; also any exception that is not an Error
 ///
-/// Other statuses: 0 success; 1 the command's answer is no (verify: they differ; doctor: the run does not move);
-/// 85 asked to stop, and saved; 128 + N killed by signal N (under mpiexec N itself).
+/// Other statuses: 0 success; 1 the command's answer is no (verify: they differ; doctor: the run does not move), or
+/// runs failed (scaling, tune, and launch if a rank was killed or crashed without an error); 85 asked to stop, and
+/// saved; 128 + N killed by signal N (under mpiexec N itself).
 enum class ErrorKind : int { usage, data, file, device, communicator, numerics, out_of_memory, internal };
 
 /// "usage", "data", ...
@@ -54,8 +55,12 @@ class Error : public std::runtime_error {
   Kind kind_;
 };
 
-/// Of the exception that is being handled: an Error's own kind, out_of_memory for std::bad_alloc, else internal.
+/// Of the exception that is being handled: an Error's own kind, out_of_memory for std::bad_alloc, file for
+/// std::filesystem::filesystem_error, else internal.
 ErrorKind current_kind();
+/// The message of the std::exception that is being handled: what(), or for std::bad_alloc the cause and the remedy. It
+/// is one line: line feeds, which a file's name may hold, become "\\n", other control characters "?".
+std::string current_message();
 
 /// A format string that remembers where it was written, so check() can report its caller without a macro.
 template <class... A>

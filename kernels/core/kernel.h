@@ -3,6 +3,8 @@
 // There is no central list; census() walks what registered itself, and a test fails on holes.
 #pragma once
 #include <array>
+#include <atomic>
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -21,6 +23,8 @@ namespace detail {
 using Slots = std::array<void*, device_kinds>;
 /// Adds a contract to the census; called once per contract, before main or when a plugin is opened. Always true.
 bool enlist(std::string_view name, const Slots* slots);
+/// Kernels that this thread has asked for. Another thread may read it, to see whether this one moves.
+inline thread_local constinit std::atomic<std::uint64_t> kernels_asked = 0;
 }  // namespace detail
 
 /// Every contract with at least one declared kernel, by name.
@@ -41,6 +45,8 @@ class Kernel {
   /// The kernel for kind. Throws Error when this build has none.
   static Fn* on(DeviceKind kind) {
     void* fn = slots()[static_cast<int>(kind)];
+    auto& asked = detail::kernels_asked;
+    asked.store(asked.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     check(fn != nullptr, ErrorKind::device, Op::name, "this build has no kernel for {}", name_of(kind));
     return reinterpret_cast<Fn*>(fn);
   }

@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <string_view>
 
+#include "kernels/core/environment.h"
 #include "kernels/core/vendor.h"
 #include "kernels/cpu/vector.h"
 
@@ -91,8 +91,8 @@ Desc any(const Dims& dims, DType type) { return Desc(dims, type_of(type), dnnl::
 namespace {
 
 std::size_t fence() {
-  static const char* const asked = std::getenv("TRIREME_FENCE");
-  return asked != nullptr && std::string_view(asked) == "1" ? 4096 : 0;
+  static const bool asked = environment_text("TRIREME_FENCE") == "1";
+  return asked ? 4096 : 0;
 }
 constexpr int fence_byte = 0xa5;
 

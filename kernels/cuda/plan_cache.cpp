@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <utility>
 
+#include "kernels/core/environment.h"
 #include "kernels/cuda/plugin.h"
 
 namespace trireme::gpu {
@@ -15,10 +15,7 @@ namespace {
 
 /// Seconds after which a job is content with the best that it has measured, 2 unless TRIREME_PLAN_SECONDS says
 /// otherwise; 0: with the first that runs.
-double budget() {
-  const char* seconds = std::getenv("TRIREME_PLAN_SECONDS");
-  return seconds ? std::strtod(seconds, nullptr) : 2;
-}
+double budget() { return environment_number("TRIREME_PLAN_SECONDS").value_or(2); }
 
 struct PlanKeyHash {
   std::size_t operator()(const PlanKey& k) const {

@@ -3,8 +3,8 @@
 #include <cuda.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <string_view>
+
+#include "kernels/core/environment.h"
 
 namespace trireme::gpu {
 namespace {
@@ -68,8 +68,7 @@ bool reaches(int device, int other) {
 
 /// Bytes of a chunk; 0: the device, its driver or the environment wants none of this.
 std::size_t chunk_of(int device) {
-  const char* wanted = std::getenv("TRIREME_CUDA_VIRTUAL_MEMORY");
-  if ((wanted && std::string_view(wanted) == "off") || !driver().there) return 0;
+  if (environment_text("TRIREME_CUDA_VIRTUAL_MEMORY") == "off" || !driver().there) return 0;
   int can = 0;
   const auto able = CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
   if (driver().attribute(&can, able, device) != CUDA_SUCCESS || can == 0) return 0;

@@ -4,6 +4,7 @@
 
 #include "framework/io/file.h"
 #include "framework/io/json.h"
+#include "framework/io/safetensors.h"
 #include "framework/io/weights.h"
 
 namespace trireme {
@@ -243,16 +244,37 @@ Module load_pretrained(const std::string& folder) {
   const std::string type = member(parse_config(text), "model_type", std::string());
   check(type == "gpt2" || type == "llama", ErrorKind::data, pretrained_op,
         "{}: a model of type \"{}\"; there are gpt2 and llama", folder, type);
-  const SkipInit loaded_below;
-  Module model = type == "gpt2" ? Module(gpt2(gpt_options(text))) : Module(llama(llama_options(text)));
-  Parameters parameters(model);
   const fs::path whole = path / "model.safetensors", index = path / "model.safetensors.index.json";
+  const std::string weights = (fs::exists(whole) ? whole : index).string();
   for (const char* other : {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"})
-    check(fs::exists(whole) || fs::exists(index) || !fs::exists(path / other), ErrorKind::file, pretrained_op,
+    check(fs::exists(weights) || !fs::exists(path / other), ErrorKind::file, pretrained_op,
           "{0} has {1} and no model.safetensors: make one of a .bin file by `trireme import {0}/{1} --out "
           "{0}/model.safetensors`",
           folder, other);
-  import_weights(parameters, (fs::exists(whole) ? whole : index).string());
+  check(fs::exists(weights), ErrorKind::file, pretrained_op, "{} holds no model.safetensors and no index of several",
+        folder);  // before memory is taken for a model, which may be large
+  const SafetensorsFile file = read_safetensors(weights);
+  double held = 0;
+  for (const NamedTensor& t : file.tensors) held += static_cast<double>(t.tensor.numel());
+  const SkipInit loaded_below;
+  const auto make = [&](const auto& o, auto build) {
+    const auto width = static_cast<double>(o.width);
+    const double least = static_cast<double>(o.vocabulary) * width + 2 * width * width * static_cast<double>(o.layers);
+    check(least <= held, ErrorKind::data, pretrained_op,
+          "{}/config.json asks for {:.0f} weights or more, {} holds {:.0f}: the two do not belong together", folder,
+          least, weights, held);
+    return Module(build(o));
+  };
+  Module model = [&] {
+    try {
+      return type == "gpt2" ? make(gpt_options(text), gpt2) : make(llama_options(text), llama);
+    } catch (const Error& e) {  // sizes that no model has are wrong in the file, not in the call
+      if (e.kind() != ErrorKind::usage) throw;
+      fail(ErrorKind::data, pretrained_op, "{}/config.json: {}", folder, e.what());
+    }
+  }();
+  Parameters parameters(model);
+  import_weights(parameters, file, weights);
   return model;
 }
 

@@ -1,9 +1,9 @@
 #include "parallel/comm/call.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <numeric>
 
+#include "kernels/core/environment.h"
 #include "parallel/comm/flight_recorder.h"
 #include "parallel/comm/fnv.h"
 
@@ -124,12 +124,11 @@ std::string differing_text(const Call& first, int rank, const Call& other) {
 }
 
 std::chrono::duration<double> collective_timeout() {
-  const char* text = std::getenv("TRIREME_TIMEOUT");
-  double seconds = text ? std::atof(text) : 0;
-  return std::chrono::duration<double>(timeout_scale * (seconds > 0 ? seconds : 300));
+  return std::chrono::duration<double>(timeout_scale * environment_number("TRIREME_TIMEOUT").value_or(300));
 }
 
 void scale_timeouts(double factor) { timeout_scale = std::max(1.0, factor); }
+double scale_of_timeouts() { return timeout_scale; }
 
 std::string late_text(std::string_view who, double seconds, std::string_view missing) {
   const std::string others = FlightRecorder::others();

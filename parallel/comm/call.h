@@ -49,10 +49,12 @@ std::vector<int> split_members(Communicator&, int color, int key);
 /// What is said where rank 0 has made the first call, and this rank the other.
 std::string differing_text(const Call& first, int rank, const Call& other);
 /// How long a wait of this thread may last before it throws: TRIREME_TIMEOUT, in seconds; 300 if unset; times what
-/// scale_timeouts() has said.
+/// scale_timeouts() has said. Throws Error (usage) for a TRIREME_TIMEOUT that is no such number.
 std::chrono::duration<double> collective_timeout();
 /// Of this thread from now on, at least 1: others may be busy with what takes longer than a step, as disks do.
 void scale_timeouts(double factor);
+/// The factor of this thread. A thread that waits for the sake of another one takes it over.
+double scale_of_timeouts();
 /// What a wait says that was too long: "{who} waited 3 s for rank 1: another rank hangs ...". missing: " for rank 1",
 /// or what else there is to say. With what the other ranks do, as far as that is known (FlightRecorder::others).
 std::string late_text(std::string_view who, double seconds, std::string_view missing = "");

@@ -209,11 +209,11 @@ struct Communicator::AnyReceive final : Work::State {
     int& next = comm.next_sender_[channel];
     const int from = comm.probe(header_tag(channel), next);
     if (from < 0) return false;
-    matched = true;
     next = (from + 1) % comm.size();
     const Tensor head = Tensor::empty({sizeof(MessageHeader)}, DType::u8);
     comm.start(part_of_message(CallKind::recv, head, from, header_tag(channel)), head, {}, {}).wait();
     std::memcpy(&message.header, head.view().data, sizeof(MessageHeader));
+    matched = true;  // not before: the job may end while the header is on its way
     const Tensor x = Tensor::empty({message.header.bytes / size_of(message.header.type)}, message.header.type);
     message.payload = x;
     if (x.numel() > 0)

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,8 +15,11 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
+#include <new>
 #include <string_view>
 
+#include "kernels/core/error.h"
 #include "parallel/comm/flight_recorder.h"
 
 namespace trireme {
@@ -26,6 +30,10 @@ std::array<char, 4096> directory{};
 std::array<char, 256> host{};
 std::atomic<int> also = 0;        // a process to be killed with this one
 std::array<char, 1024> reason{};  // of a crash that is not what its signal says; empty: it is
+const int crash_status = exit_status(ErrorKind::communicator),  // of crash(); a signal handler reads it
+    exhausted_status = exit_status(ErrorKind::out_of_memory);
+constexpr std::string_view no_memory =
+    "out of memory: the system gives this process no more (ulimit -v, or its container); try a smaller batch or model";
 constexpr std::array fatal{SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 
 /// JSON to a file, without memory of its own but this.
@@ -154,20 +162,50 @@ void tell(std::string_view why) {
   out << "\n";
 }
 
+/// Whether the system gives this process no further 16 MiB: libraries that do not look (oneDNN 2.6, for its code) then
+/// read at null.
+bool is_exhausted() {
+  constexpr std::size_t probe = 16 << 20;
+  void* const got = ::mmap(nullptr, probe, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (got == MAP_FAILED) return true;
+  ::munmap(got, probe);
+  return false;
+}
+
 void on_crash(int number) {
   static std::atomic<bool> entered;
   std::signal(number, SIG_DFL);
   if (!entered.exchange(true)) {
     ::alarm(10);  // what cannot write its report ends all the same
-    const std::string_view why = reason[0] != 0 ? std::string_view(reason.data()) : name_of_signal(number);
+    const bool exhausted = reason[0] == 0 && (number == SIGSEGV || number == SIGBUS) && is_exhausted();
+    const std::string_view why = reason[0] != 0 ? std::string_view(reason.data())
+                                 : exhausted    ? no_memory
+                                                : name_of_signal(number);
+    const std::string_view kind = reason[0] != 0 ? "communicator" : exhausted ? "out_of_memory" : "";
     const FlightRecorder* const own = FlightRecorder::current();
     for (const auto& each : FlightRecorder::all())
-      if (const FlightRecorder* r = each.load())
-        write_report(*r, why, r == own || !own, reason[0] != 0 ? "communicator" : "");
+      if (const FlightRecorder* r = each.load()) write_report(*r, why, r == own || !own, kind);
     if (reason[0] == 0) tell(why);
     if (also > 1) ::kill(also, SIGKILL);
+    if (reason[0] != 0) ::_exit(crash_status);
+    if (exhausted) ::_exit(exhausted_status);
   }
   ::raise(number);
+}
+
+std::terminate_handler before = nullptr;
+
+/// An allocation that fails where nothing catches it, as in a thread of OpenMP's, is no crash either.
+void on_terminate() {
+  try {
+    if (std::current_exception()) throw;
+  } catch (const std::bad_alloc&) {
+    for (const auto& each : FlightRecorder::all())
+      if (const FlightRecorder* r = each.load()) write_report(*r, no_memory, false, "out_of_memory");
+    tell(no_memory);
+    ::_exit(exhausted_status);
+  } catch (...) {}
+  before ? before() : std::abort();
 }
 
 }  // namespace
@@ -198,6 +236,7 @@ void report_crashes() {
   action.sa_handler = on_crash;
   action.sa_flags = SA_ONSTACK | SA_NODEFER;
   for (const int number : fatal) ::sigaction(number, &action, nullptr);
+  if (std::get_terminate() != on_terminate) before = std::set_terminate(on_terminate);
 }
 
 void crash(pthread_t thread, const std::string& why, bool tells, int and_process) {
@@ -207,7 +246,7 @@ void crash(pthread_t thread, const std::string& why, bool tells, int and_process
   std::memcpy(reason.data(), why.data(), size);
   ::pthread_kill(thread, SIGABRT);
   ::sleep(15);  // it has 10 s to write
-  ::_exit(1);
+  ::_exit(crash_status);
 }
 
 void write_crash_report(const char* reason, std::string_view kind) {

@@ -14,10 +14,12 @@ std::int64_t resident_bytes();
 /// counts, of any thread. At most 4000 bytes.
 void set_crash_directory(const std::string& directory);
 /// From now on SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT (of std::terminate too) write a report for each rank of this
-/// process, and then do what they would have done.
+/// process, and then do what they would have done. SIGSEGV and SIGBUS of a process that gets no more memory end it with
+/// the exit status of the kind out_of_memory instead, as does a std::bad_alloc that nothing catches.
 void report_crashes();
-/// Ends the process by SIGABRT, raised in that thread, whose stack the reports then have. tell: the reason stands on
-/// stderr before. and_process: of this host, which is killed when the reports are written; 0: none. Does not return.
+/// Ends the process with the exit status of the kind communicator, by SIGABRT in that thread, whose stack the reports
+/// then have. tell: the reason is printed to stderr before. and_process: a process of this host, which is killed when
+/// the reports are written; 0: none. Without report_crashes() the process ends by SIGABRT. Does not return.
 [[noreturn]] void crash(pthread_t thread, const std::string& reason, bool tell = true, int and_process = 0);
 /// Writes the report of this thread's rank, without a stack: {"rank", "ranks", "host", "process", "reason", "kind",
 /// "phase", "step", "resident_bytes", "stack": ["library+0x12 (function)", ...], "now", "waits_since", "entries":

@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/core/kernel.h"
+
 namespace trireme {
 
 /// Of the thread that makes it, which is the rank's; others of the rank do not write to it. Writing takes no lock and
@@ -86,7 +88,9 @@ class FlightRecorder {
   int ranks() const { return ranks_; }          ///< of the job
   const char* phase() const { return phase_; }
   std::int64_t step() const { return step_; }
-  std::int64_t count() const { return count_; }              ///< entries begun
+  std::int64_t count() const { return count_; }  ///< entries begun
+  /// Grows with each entry and each kernel that the rank begins: the rank moves while this changes.
+  std::uint64_t beats() const { return kernels_.load(std::memory_order_relaxed) + static_cast<std::uint64_t>(count_); }
   std::int64_t waited() const { return waited_; }            ///< microseconds of all waits that are over
   std::int64_t waits_since() const { return waits_since_; }  ///< microseconds since it was made; 0: it does not wait
   std::int64_t now() const;                                  ///< microseconds since it was made
@@ -96,6 +100,7 @@ class FlightRecorder {
   const int rank_, ranks_;
   const std::int64_t start_;
   const pthread_t thread_ = ::pthread_self();
+  const std::atomic<std::uint64_t>& kernels_ = detail::kernels_asked;  // of that thread
   std::atomic<std::int64_t> count_ = 0, step_ = 0, waits_since_ = 0, waited_ = 0;
   std::atomic<const char*> phase_ = "start";
   std::array<Entry, kept> entries_;

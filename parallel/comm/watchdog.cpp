@@ -25,7 +25,8 @@ using Seconds = std::chrono::duration<double>;
 
 /// Of one rank: where it stood when it was last seen to move, and for how long the process has run since.
 struct Standstill {
-  std::int64_t count = -1, step = -1;
+  std::uint64_t beats = 0;
+  std::int64_t step = -1;
   const char* phase = nullptr;
   Seconds ran{0};
 };
@@ -43,9 +44,8 @@ std::string verdict(const FlightRecorder& r, Seconds stood) {
       host, ::getpid(), stood.count(), r.phase(), r.step(), r.entry(r.count()).text.data(), waiting);
 }
 
-void watch(const std::stop_token& end) {
+void watch(const std::stop_token& end, Seconds timeout) {
   std::map<const FlightRecorder*, Standstill> seen;
-  const Seconds timeout = collective_timeout();
   for (auto last = WatchdogClock::now(); !end.stop_requested();) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     const auto now = WatchdogClock::now();
@@ -54,8 +54,8 @@ void watch(const std::stop_token& end) {
     const FlightRecorder* standing = nullptr;
     FlightRecorder::each([&](const FlightRecorder& r) {
       Standstill& s = seen[&r];
-      if (s.count != r.count() || s.step != r.step() || s.phase != r.phase() || r.waits_since() > 0)
-        s = {r.count(), r.step(), r.phase()};
+      if (s.beats != r.beats() || s.step != r.step() || s.phase != r.phase() || r.waits_since() > 0)
+        s = {r.beats(), r.step(), r.phase()};
       s.ran += ran;
       const double share = std::strcmp(s.phase, "step") == 0 ? 0.9 : 6;
       if (s.ran >= share * timeout) standing = &r;
@@ -68,6 +68,6 @@ void watch(const std::stop_token& end) {
 
 }  // namespace
 
-Watchdog::Watchdog() : thread_(start_thread<std::jthread>("watchdog", watch)) {}
+Watchdog::Watchdog() : thread_(start_thread<std::jthread>("watchdog", watch, collective_timeout())) {}
 
 }  // namespace trireme

@@ -40,13 +40,6 @@ std::vector<Action> set_up(const Plan& plan, const std::string& axis) {
   return all;
 }
 
-/// Weights, unless these are there already, and each state of the optimizer.
-void give(std::vector<Action>& to, ActionKind kind, const Slice& slice, const std::string& axis, int root,
-          bool weights = true) {
-  if (weights) to.push_back(of(kind, "weights", slice, axis, root));
-  to.push_back(of(kind, "optimizer", slice, axis, root));
-}
-
 /// What program r updates and other programs get from it, rather than it from them.
 std::vector<Slice> owned(const Plan& plan, std::size_t r) {
   std::vector<Slice> all = plan.updated(r);
@@ -55,15 +48,18 @@ std::vector<Slice> owned(const Plan& plan, std::size_t r) {
   return all;
 }
 
-/// What servers and the ranks that share the updates of program r give.
-std::vector<Action> gather_shards(const Plan& plan, std::size_t r) {
+/// What servers and the ranks that share the updates of program r give. field: "weights", with the running statistics,
+/// or "optimizer", each of its states.
+std::vector<Action> gather_shards(const Plan& plan, std::size_t r, const std::string& field) {
+  const bool weights = field == "weights";
   const Program& program = plan.programs[r];
   std::vector<Action> all;
   for (const Program& server : plan.programs)
     for (const Action& a : server.actions)
       if (server.serves() && a.kind == ActionKind::update)
-        give(all, ActionKind::broadcast, a.slice, server.where.front().axis, server.where.front().begin);
-  if (!all.empty() && plan.buffers > 0) {  // the first worker's
+        all.push_back(
+            of(ActionKind::broadcast, field.c_str(), a.slice, server.where.front().axis, server.where.front().begin));
+  if (weights && !all.empty() && plan.buffers > 0) {  // the first worker's
     const std::string& axis = all.front().peer.axis;
     const Program& worker = *std::ranges::find(plan.programs, false, &Program::serves);
     all.push_back(of(ActionKind::broadcast, "statistics", {0, plan.buffers}, axis, plan.range(worker, axis).begin));
@@ -72,18 +68,19 @@ std::vector<Action> gather_shards(const Plan& plan, std::size_t r) {
       std::ranges::find(program.actions, ActionKind::drop_values, &Action::kind) != program.actions.end();
   const std::vector<Slice> copies = copies_in(plan, r);
   for (const Action& a : program.actions)  // over the update's own axis, which image axes may be joined to
-    if (a.kind == ActionKind::update && plan.size(a.peer.axis) > 1 && !overlaps(copies, a.slice))
-      give(all, ActionKind::all_gather, a.slice, a.peer.axis, a.peer.root, drops);
+    if (a.kind == ActionKind::update && plan.size(a.peer.axis) > 1 && !overlaps(copies, a.slice) && (drops || !weights))
+      all.push_back(of(ActionKind::all_gather, field.c_str(), a.slice, a.peer.axis, a.peer.root));
   return all;
 }
 
-/// What each stage gives to the others.
-std::vector<Action> gather_stages(const Plan& plan) {
+/// What each stage gives to the others; field as above.
+std::vector<Action> gather_stages(const Plan& plan, const std::string& field) {
   std::vector<Action> all;
   if (!plan.has_stages()) return all;
   for (int r = 0; r < std::ssize(plan.programs); ++r)
     for (const Slice& s : owned(plan, static_cast<std::size_t>(r)))
-      give(all, ActionKind::broadcast, s, plan.stage_axis, r);
+      all.push_back(of(ActionKind::broadcast, field.c_str(), s, plan.stage_axis, r));
+  if (field != "weights") return all;
   for (const auto& [slice, stage] : runs(plan, &PartInfo::buffers, [&](int part) { return plan.program_of(part); }))
     all.push_back(of(ActionKind::broadcast, "statistics", slice, plan.stage_axis, stage));
   return all;
@@ -129,7 +126,7 @@ std::string all_axes(const Plan& plan, const std::vector<std::string>& but) {
 Plan with_phases_on_call(Plan plan, const std::vector<std::string>& apart) {
   const std::string everyone = all_axes(plan);
   const Slice each{0, plan.size(everyone)};
-  const std::vector<Action> stages = gather_stages(plan);
+  const std::vector<Action> stages = gather_stages(plan, "weights"), states = gather_stages(plan, "optimizer");
   std::vector<Action> saving, diagnosis;
   if (!everyone.empty()) {
     for (const char* field : {"lengths", "texts"}) saving.push_back(of(ActionKind::all_gather, field, each, everyone));
@@ -139,14 +136,17 @@ Plan with_phases_on_call(Plan plan, const std::vector<std::string>& apart) {
   }
   for (std::size_t r = 0; r < plan.programs.size(); ++r) {
     Program& program = plan.programs[r];
-    std::vector<Action> evaluation = gather_shards(plan, r);
-    for (const auto& next : {average_workers(plan, r), stages}) {
-      const auto before = static_cast<ActionId>(evaluation.size());
-      evaluation.insert(evaluation.end(), next.begin(), next.end());
-      if (before > 0 && !next.empty()) evaluation[static_cast<std::size_t>(before)].after = {before - 1};
-    }
+    const auto add = [](std::vector<Action>& to, const std::vector<Action>& next) {
+      const auto before = static_cast<ActionId>(to.size());
+      to.insert(to.end(), next.begin(), next.end());
+      if (before > 0 && !next.empty()) to[static_cast<std::size_t>(before)].after = {before - 1};
+    };
+    std::vector<Action> evaluation = gather_shards(plan, r, "weights");
+    std::vector<Action> consolidation = gather_shards(plan, r, "optimizer");
+    add(evaluation, average_workers(plan, r)), add(evaluation, stages), add(consolidation, states);
     program.on_call = {{phases::set_up, set_up(plan, all_axes(plan, apart))},
                        {phases::evaluation, std::move(evaluation)},
+                       {phases::consolidation, std::move(consolidation)},
                        {phases::saving, saving},
                        {phases::flush, flush(plan, program)},
                        {phases::diagnosis, program.serves() ? std::vector<Action>{} : diagnosis}};

@@ -10,12 +10,12 @@ namespace trireme {
 
 namespace phases {
 inline constexpr char set_up[] = "set-up",  ///< rank 0's weights and running statistics to all who hold the same
-                                            /// All weights, running statistics and optimizer state to all ranks
-                                            /// (Step::consolidate); nothing where they are.
+                                            /// All weights and running statistics to all ranks
+                                            /// (Step::gather_weights); nothing where they are.
     evaluation[] = "evaluation",
-                      saving[] =
-                          "saving",  ///< one exchange of texts about a checkpoint, of which saving one takes several
-    flush[] = "flush",               ///< the micro-batches in flight are run to their updates (Step::flush)
+                      consolidation[] = "consolidation",  ///< all optimizer state to all ranks (Step::consolidate)
+    saving[] = "saving",        ///< one exchange of texts about a checkpoint, of which saving one takes several
+    flush[] = "flush",          ///< the micro-batches in flight are run to their updates (Step::flush)
     diagnosis[] = "diagnosis";  ///< of a number that is not finite, behind an evaluation: forward, and where it was
 }  // namespace phases
 

@@ -26,14 +26,18 @@ Consolidator::Consolidator(const Plan& plan, int program, Mesh& mesh, Optimizer&
   }
 }
 
-void Consolidator::consolidate() {
-  optimizer_.keep({{0, parameters_.size()}});
-  if (std::exchange(current_, true) || actions_on_call(program(), phases::evaluation).empty()) return;
+void Consolidator::gather_weights() {
+  if (std::exchange(weights_current_, true) || actions_on_call(program(), phases::evaluation).empty()) return;
   own_.put_aside();
   for (auto& b : parameters_.buffers()) b.tensor.impl()->released = false;
   run(phases::evaluation);
   parameters_.mark_released({0, parameters_.size()}, false);
   whole_ = true;
+}
+
+void Consolidator::gather_state() {
+  optimizer_.keep({{0, parameters_.size()}});
+  if (!std::exchange(state_current_, true)) run(phases::consolidation);
 }
 
 void Consolidator::run(const std::string& phase) {
@@ -70,7 +74,7 @@ int Consolidator::stage_of_buffer(Index at) const {
 }
 
 void Consolidator::begin_step() {
-  current_ = false;
+  weights_current_ = state_current_ = false;
   own_.restore();
   if (!stages_ || !std::exchange(whole_, false)) return;
   Index end = 0;
@@ -95,7 +99,7 @@ void Consolidator::release() {
 }
 
 CheckpointShard Consolidator::checkpoint_shard() {
-  if (own_.served()) own_.restore(), current_ = false;
+  if (own_.served()) own_.restore(), weights_current_ = false;
   CheckpointShard s{.rank = mesh_.world().rank(), .ranks = mesh_.world().size(), .layout = to_string(mesh_.axes())};
   for (const std::string& name : plan_.strategies) s.layout += " " + name;
   for (const Program& p : plan_.programs)

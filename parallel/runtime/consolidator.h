@@ -1,6 +1,7 @@
 // Consolidator: who holds what of a Step's state between steps. It says what each rank writes of a checkpoint, brings
 // the weights, running statistics and optimizer state of all pipeline stages and ZeRO shards to all ranks
-// (Step::consolidate; PyTorch's consolidate_state_dict), and releases their memory before the next step.
+// (Step::gather_weights, Step::consolidate; PyTorch's consolidate_state_dict), and releases their memory before the
+// next step.
 #pragma once
 #include <vector>
 
@@ -15,8 +16,10 @@ class Consolidator {
  public:
   /// program: this rank's. All that is referred to must outlive it.
   Consolidator(const Plan&, int program, Mesh&, Optimizer&);
-  /// Runs the phase `evaluation`, unless all is here as the last step left it. A collective call.
-  void consolidate();
+  /// Runs the phase `evaluation`, unless all weights are here as the last step left them. A collective call.
+  void gather_weights();
+  /// Runs the phase `consolidation` (the optimizer's state), unless the state is here. A collective call.
+  void gather_state();
   /// Runs the actions of a phase on call that bring state. A collective call.
   void run(const std::string& phase);
   /// Before each step: weights and gradients of other stages take no memory from now on. What is gathered again then is
@@ -43,9 +46,9 @@ class Consolidator {
   bool stages_;                 // other ranks have other parts of the model
   std::vector<Action> shared_;  // this program's updates that several ranks share
   OwnWeights own_;
-  bool drops_ = false;    // weights of others' shards are not here between their uses
-  bool current_ = false;  // all is here, as the last step left it
-  bool whole_ = true;     // weights of other stages are here
+  bool drops_ = false;                                    // weights of others' shards are not here between their uses
+  bool weights_current_ = false, state_current_ = false;  // all is here, as the last step left it
+  bool whole_ = true;                                     // weights of other stages are here
 };
 
 }  // namespace trireme

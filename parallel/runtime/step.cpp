@@ -152,7 +152,7 @@ struct Step::Impl {
       executor.break_off();
     } else {
       audit.on_call(phases::flush, [&] { executor.flush(true); });
-      consolidate();
+      gather_weights();
     }
     std::string place;
     audit.on_call(phases::diagnosis, [&] { place = first_non_finite(model, x, alone ? nullptr : everyone()); });
@@ -172,10 +172,15 @@ struct Step::Impl {
     if (meets_by_messages(plan)) flush();
   }
 
-  void consolidate() {
+  void gather_weights() {
     if (graph) graph->drop();
     flush();
-    audit.on_call(phases::evaluation, [&] { consolidator.consolidate(); });
+    audit.on_call(phases::evaluation, [&] { consolidator.gather_weights(); });
+  }
+
+  void consolidate() {
+    gather_weights();
+    audit.on_call(phases::consolidation, [&] { consolidator.gather_state(); });
   }
 
   /// All ranks, for phases on call; null: this one is alone.
@@ -188,7 +193,7 @@ struct Step::Impl {
   CheckpointShard checkpoint_shard() {
     check(!shares() || left == 0, "step", "what is saved in the midst of open batches could not go on: close() first");
     flush();
-    if (consolidator.own().differ() && !consolidator.own().served()) consolidate();
+    if (consolidator.own().differ() && !consolidator.own().served()) gather_weights();
     return shard_of_checkpoint();
   }
 
@@ -289,6 +294,7 @@ void Step::close() { impl_->close(); }
 bool Step::trains_apart() const { return impl_->ranks.trains_apart(); }
 RankShare Step::shard() const { return impl_->ranks.share(); }
 void Step::flush() { impl_->flush(); }
+void Step::gather_weights() { impl_->gather_weights(); }
 void Step::consolidate() { impl_->consolidate(); }
 CheckpointShard Step::checkpoint_shard() { return impl_->checkpoint_shard(); }
 LoadedCheckpoint Step::load_checkpoint(const std::string& directory) { return impl_->load_checkpoint(directory); }

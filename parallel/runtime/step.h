@@ -159,14 +159,16 @@ class Step {
   /// longer than TRIREME_TIMEOUT. Throws Error where an exception, or a step that was refused on this rank alone, has
   /// left messages under way: make another Step on all ranks then.
   void flush();
-  /// Brings the weights, running statistics and optimizer state of every stage to all ranks: before evaluating. Before
-  /// the first step, and between consolidate() and the next one, every rank has all weights; else a stage (and under
-  /// zero(3) a rank) has its own, and reading another's, in the model or by itself, is an Error. Optimizer state is
-  /// held only for what this rank updates (less under zero), from consolidate() to the next step for all. Where a
-  /// strategy lets ranks train for themselves (Plan::consistency: periodic, gossip), each keeps its own weights:
-  /// until the next step all ranks then have the mean of theirs, and of their running statistics, which is also what
-  /// model files hold; where there are servers (stale), theirs, with the first worker's running statistics. A
-  /// collective call; free without stages, zero, servers and ranks that train for themselves.
+  /// Brings the weights and running statistics of every stage to all ranks: before evaluating. Before the first step,
+  /// and between gather_weights() and the next one, every rank has all weights; else a stage (and under zero(3) a rank)
+  /// has its own, and reading another's, in the model or by itself, is an Error. Where a strategy lets ranks train for
+  /// themselves (Plan::consistency: periodic, gossip), each keeps its own weights: until the next step all ranks then
+  /// have the mean of theirs, and of their running statistics, which is also what model files hold; where there are
+  /// servers (stale), theirs, with the first worker's running statistics. A collective call; free without stages, zero,
+  /// servers and ranks that train for themselves.
+  void gather_weights();
+  /// The same, and the optimizer's state, which else is held only for what this rank updates (less under zero): from
+  /// consolidate() to the next step every rank holds all of it, with Adam twice the weights. A collective call.
   void consolidate();
 
   /// This rank's part in checkpoints that all ranks write together, each what it holds (SaveOptions::shard): nothing is
@@ -201,9 +203,9 @@ class Step {
   /// ranks had different numbers of rows, and asynchronous gossip, in which odd ranks send as often as they are asked.
   /// The plan's side runs the model dry on that batch's shape (parallel/model/dry_run.h): layers and losses whose own
   /// code reads values on the host see undefined ones, and gradients end cleared. Throws Error before the first step.
-  /// phase: the same of the last run of a phase on call (parallel/plan/on_call.h): "set-up", "evaluation" (a
-  /// consolidate() that had something to bring), "saving" (one exchange), "flush", "diagnosis"; nothing is counted
-  /// where there was none.
+  /// phase: the same of the last run of a phase on call (parallel/plan/on_call.h): "set-up", "evaluation" and
+  /// "consolidation" (a gather_weights() and a consolidate() that had something to bring), "saving" (one exchange),
+  /// "flush", "diagnosis"; nothing is counted where there was none.
   StepTraffic traffic(const std::string& phase = "") const;
   /// Bytes that this rank's calls have had in all steps so far: payload_bytes() (parallel/comm/world/traffic.h).
   Index bytes_sent() const;
@@ -211,8 +213,8 @@ class Step {
   /// Over which rows batch norms take their statistics, in words: "global", "local: each rank's rows", "each
   /// micro-batch over all ranks". Empty: the model has none.
   std::string batch_norm() const;
-  /// Which weights consolidate() brings to all ranks, for evaluation and for files, in words: "the servers' weights",
-  /// "the mean of all workers' weights". Empty: all ranks train the same.
+  /// Which weights gather_weights() brings to all ranks, for evaluation and for files, in words: "the servers'
+  /// weights", "the mean of all workers' weights". Empty: all ranks train the same.
   std::string evaluated_weights() const;
   /// What the strategy claims of this model.
   Claim claim() const;

@@ -76,6 +76,21 @@ TEST_CASE("check() calls what it can call of its arguments only for a message", 
   CHECK_ERROR(check(false, "op", "{} of {}", costly, 3), usage, "op", 1, 3);
 }
 
+TEST_CASE("an allocation that fails has a kind and a remedy", "[runtime]") {
+  try {
+    throw std::bad_alloc();
+  } catch (...) {
+    CHECK(current_kind() == ErrorKind::out_of_memory);
+    CHECK(current_message().find("smaller batch") != std::string::npos);
+  }
+  try {
+    fail(ErrorKind::data, "op", "text");
+  } catch (...) {
+    CHECK(current_kind() == ErrorKind::data);
+    CHECK(current_message() == "op: text");
+  }
+}
+
 TEST_CASE("big blocks join when they are released and serve other sizes", "[runtime]") {
   Runtime& r = runtime(DeviceKind::cpu);
   constexpr std::size_t unit = std::size_t{1} << 20;

@@ -194,6 +194,13 @@ TEST_CASE("folders as save_pretrained writes them go both ways") {
     const Tensor ids = some_ids(2, 7, 11, 1);
     CHECK(read(ids).to_vector() == model(ids).to_vector());
     CHECK_ERROR(load_pretrained(folder / "nothing"), file, "file", "config.json");
+    Json config = parse_json(test::slurp(folder / "saved/config.json"));
+    config[name == "gpt2" ? "n_layer" : "num_hidden_layers"] = -1;
+    test::spill(folder / "saved/config.json", json_text(config));
+    CHECK_ERROR(load_pretrained(folder / "saved"), data, "saved/config.json", -1);
+    config[name == "gpt2" ? "n_layer" : "num_hidden_layers"] = 1 << 30;  // refused before memory is taken
+    test::spill(folder / "saved/config.json", json_text(config));
+    CHECK_ERROR(load_pretrained(folder / "saved"), data, "saved/config.json", "model.safetensors");
   }
 }
 

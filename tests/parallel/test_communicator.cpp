@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "kernels/core/environment.h"
 #include "parallel/comm/transport/launcher.h"
 #include "parallel/comm/world/mesh.h"
 #include "tests/support/catch.h"
@@ -351,6 +352,46 @@ TEST_CASE("operations that are done already are waited for as parts of others") 
   REQUIRE((inner == 2 && outer == 3));
 }
 
+TEST_CASE("every variable of the environment is read strictly") {
+  const auto with = [](const char* name, const char* value, const auto& look) {
+    const char* before = std::getenv(name);
+    const std::optional<std::string> kept = before ? std::optional<std::string>(before) : std::nullopt;
+    setenv(name, value, 1);
+    look();
+    kept ? setenv(name, kept->c_str(), 1) : unsetenv(name);
+  };
+  for (const EnvironmentVariable& v : environment_variables()) {
+    const bool number = v.type == EnvironmentVariable::seconds || v.type == EnvironmentVariable::whole;
+    std::vector<const char*> wrong{""};
+    if (number) wrong = {"", "abc", "nan", "inf", "-3", "99999999999999999999", "5x", " 5", "0x10", "1e999"};
+    if (v.type == EnvironmentVariable::whole) wrong.insert(wrong.end(), {"1.5", "1e2"});
+    if (v.type == EnvironmentVariable::word) wrong = {"", "maybe", "0, 1", ","};
+    for (const char* value : wrong)
+      with(v.name, value, [&] { CHECK_ERROR(check_environment(), usage, v.name, fmt::format("\"{}\"", value)); });
+    const std::string first(v.words.substr(0, v.words.find(',')));
+    with(v.name, number ? "1" : first.empty() ? "some" : first.c_str(), [&] { CHECK_NOTHROW(check_environment()); });
+  }
+  with("TRIREME_TIMEOUT", "2.5", [] { CHECK(collective_timeout().count() == 2.5); });
+  with("TRIREME_TIMEOUT", "soon", [] {
+    CHECK_ERROR(collective_timeout(), usage, "TRIREME_TIMEOUT", "soon");
+    CHECK_ERROR(World::threads(2, [](World&) {}), usage, "TRIREME_TIMEOUT", "soon");
+  });
+}
+
+TEST_CASE("an all-reduce algorithm waits as long as the thread that called it may") {
+  if (test::threads_only()) return;
+  setenv("TRIREME_TIMEOUT", "0.2", 1);
+  World::threads(2, [](World& world) {
+    scale_timeouts(100);
+    world.use_all_reduce("ring");
+    if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    const Tensor x = Tensor::full({64}, 1);
+    world.comm().all_reduce(x).wait();
+    CHECK(x.to_vector() == std::vector<double>(64, 2));
+  });
+  unsetenv("TRIREME_TIMEOUT");
+}
+
 TEST_CASE("what the environment says of the launcher") {
   auto find = [](std::map<std::string, std::string> env) {
     return find_launcher([&](const char* name) { return env.contains(name) ? env[name].c_str() : nullptr; });
@@ -358,6 +399,7 @@ TEST_CASE("what the environment says of the launcher") {
   REQUIRE(find({}).ranks == 1);
   REQUIRE(find({{"PMI_FD", "6"}, {"PMI_RANK", "0"}, {"PMI_SIZE", "4"}}).ranks == 4);
   REQUIRE(find({{"OMPI_COMM_WORLD_SIZE", "3"}}).name == "mpirun (Open MPI)");
+  CHECK_ERROR(find({{"PMI_SIZE", "many"}}), usage, "PMI_SIZE", "many");
   std::map<std::string, std::string> batch{{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}, {"SLURM_JOB_ID", "7"}};
   REQUIRE(find(batch).ranks == 1);
   batch["SLURM_STEP_ID"] = "4294967291";

@@ -1,9 +1,15 @@
+#include <sys/resource.h>
+
+#include <filesystem>
 #include <thread>
 
 #include "framework/io/file.h"
 #include "framework/io/json.h"
+#include "framework/layers/layers.h"
+#include "framework/optim/parameters.h"
 #include "parallel/comm/crash_report.h"
 #include "parallel/comm/flight_recorder.h"
+#include "parallel/comm/world/job_sockets.h"
 #include "parallel/comm/world/world.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary.h"
@@ -41,6 +47,34 @@ TEST_CASE("flight recorder: the newest entries, with their times, are kept") {
     CHECK(r.waits_since() > 0);
   }
   CHECK(r.waits_since() == 0);
+}
+
+TEST_CASE("flight recorder: a rank beats with each layer of one long forward or backward") {
+  const Module model = Sequential{Linear(4, 4), relu, Linear(4, 4), relu, Linear(4, 1)};
+  const FlightRecorder r(0, 1);
+  const Parameters parameters(model);  // which want gradients
+  const auto before = r.beats();
+  const Tensor y = model(Tensor::full({2, 4}, 1.0));
+  const auto forward = r.beats();
+  CHECK(forward >= before + 3);
+  y.backward(Tensor::full(y.shape(), 1));
+  CHECK(r.beats() >= forward + 3);
+  CHECK(r.count() == 0);  // no call, no action
+}
+
+TEST_CASE("a job monitor's host raises its limit of open files, or refuses") {
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const auto files = static_cast<rlim_t>(
+      std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator()));
+  rlimit low = before;
+  low.rlim_cur = files + 8;
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &low) == 0);
+  ensure_open_files(20);
+  rlimit now{};
+  CHECK((::getrlimit(RLIMIT_NOFILE, &now) == 0 && now.rlim_cur >= files + 20));
+  CHECK_ERROR(ensure_open_files(std::int64_t{1} << 40), usage, "open files", std::int64_t{1} << 40, before.rlim_max);
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
 }
 
 TEST_CASE("flight recorder: calls of a communicator are entered, and a rank that throws leaves a report") {

@@ -142,6 +142,7 @@ std::string unequal(const Setup& s, const Arrangement& how, const Strategy& stra
     compare(phases::set_up);
     step.consolidate();
     compare(phases::evaluation);
+    if (!step.optimizer().state().empty()) compare(phases::consolidation);
     (void)step.checkpoint_shard().all_gather(std::string(static_cast<std::size_t>(1 + world.rank()), 'x'));
     compare(phases::saving);
     // Servers would wait for the messages of who refuses a step.

@@ -115,6 +115,8 @@ TEST_CASE("a rank holds optimizer state for its shards only, and the whole of it
       step(x, y);
       auto state = [&] { return static_cast<double>(step.optimizer().state().at(1).second.numel()); };
       std::vector<double> sizes{state(), static_cast<double>(total(step.updated()))};
+      step.gather_weights();  // for an evaluation, which needs no optimizer
+      CHECK(state() == sizes[0]);
       step.consolidate();
       sizes.push_back(state());
       double squares = 0;

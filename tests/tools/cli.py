@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 import time
 import unittest
 import zipfile
@@ -249,6 +250,33 @@ class Training(Case):
         self.assertEqual(got.returncode, 0, got.stderr)
         self.trained("resnet20", "--dtype", "bf16", "--data.name", "synthetic", "--data.synthetic_size", 8, "--data.batch", 4, "--epochs", 1, name="bf16")
 
+    def test_scripts_explain_themselves(self):
+        tools = pathlib.Path(__file__).parents[2] / "tools"
+        for name in "test", "setup", "quickstart", "fuzz", "sweep", "bundle":
+            got = subprocess.run([tools / name, "--help"], capture_output=True, text=True)
+            self.assertEqual((got.returncode, got.stderr), (0, ""), name)
+            self.assertIn(f"tools/{name} [", got.stdout)
+            got = subprocess.run([tools / name, "--foo"], capture_output=True, text=True)
+            self.assertEqual((got.returncode, got.stdout), (2, ""), name)
+            self.assertIn("--foo", got.stderr)
+
+    def test_a_rank_outlives_the_thread_that_started_it(self):
+        """A launcher's helper thread may end; only the launcher's own end kills."""
+        words = [trireme, "train", *map(str, small), "--data.synthetic_size", "7000", "--run.dir", str(self.dir / "run")]
+        started = []
+
+        def start():
+            started.append(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                            env={**os.environ, "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}))
+            end = time.monotonic() + 60
+            while not (self.dir / "run/metrics.jsonl").exists() and time.monotonic() < end:
+                time.sleep(0.01)
+        thread = threading.Thread(target=start)
+        thread.start()
+        thread.join()
+        said = started[0].communicate(timeout=60)[1]
+        self.assertEqual(started[0].returncode, 0, said)
+
     def test_info(self):
         got = run("info")
         self.assertEqual(got.returncode, 0)
@@ -384,6 +412,19 @@ class Refusals(Case):
         self.refused(run("train", "--config", self.dir / "c.toml"), "c.toml:2", "lrate")
         (self.dir / "c.toml").write_text("[optim\n")
         self.refused(run("train", "--config", self.dir / "c.toml"), "c.toml:1")
+        for name, wrong in ("TRIREME_TIMEOUT", "abc"), ("TRIREME_TIMEOUT", ""), ("TRIREME_FENCE", "yes"), ("SLURM_JOB_END_TIME", "9" * 20), ("PMI_SIZE", "-1"):
+            self.refused(run("train", *small, "--run.dir", self.dir / "run", env={name: wrong}), name, f'"{wrong}"')
+            self.assertFalse((self.dir / "run").exists())
+        self.assertIn("TRIREME_TIMEOUT", self.refused(run("info", env={"TRIREME_TIMEOUT": "nan"})))
+        self.refused(run("train", "--config", ""), "config")
+        self.refused(run("eval", ""), "run", "empty")
+        self.refused(run("train", *small, "--weights", self.dir / "a\nb", "--run.dir", self.dir / "weights"), r"a\nb", kind="file")
+        self.assertEqual(run("train", *small, "--data.name", "a\nb").stderr.count("\n"), 1)
+        self.refused(run("--foo"), "'--foo'")
+        self.refused(run("--foo=1", "train"), "'--foo=1'")
+        self.refused(run("train", *small, "--seed", -1), "seed", -1)
+        for fault in "nan:5:1", "nan:0:-1", "nan:-1:1", "nan:0:1x", "nan:0", "nap:0:1":
+            self.refused(run("train", *small, "--ranks", 2, "--run.fault", fault, "--run.dir", self.dir / "run"), "run.fault", fault)
         for missing in self.dir, self.dir / "none.toml":   # a folder, and nothing
             for words in ["train", "--config"], ["simulate", "mlp", "--cluster"], ["scaling", "mlp", "--ranks", "1,2", "--out", self.dir / "s", "--study"]:
                 with self.subTest(words=words):
@@ -537,6 +578,8 @@ class Failures(Case):
                     got = run("train", *small, *([] if ranks else ["--ranks", 2]), "--run.dir", self.dir / name, "--run.fault", f"{fault}:1:{step}", ranks=ranks, timeout=60,
                               env={"TRIREME_TIMEOUT": "2"})
                     self.assertNotEqual(got.returncode, 0, got.stderr)
+                    if fault == "hang":
+                        self.assertEqual(got.returncode, statuses["communicator"], got.stderr)
                     reports = self.reports(name)
                     if fault == "exit":   # there is nobody left to write one
                         continue
@@ -552,6 +595,17 @@ class Failures(Case):
                     reason = {"segv": "SIGSEGV", "abort": "SIGABRT", "hang": "watchdog: rank 1 (", "throw": "injected on rank 1"}[fault]
                     self.assertIn(reason, report["reason"])
                     self.assertIn(reason, got.stderr)
+
+    def test_memory_that_ends_is_no_crash(self):
+        """Under limits that end it in oneDNN, too, which does not look at what it gets (2.6)."""
+        if "TRIREME_SANITIZED" in os.environ:   # which reserves more
+            return
+        for limit in 440000, 460000, 500000:   # KiB of addresses
+            got = run("train", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 20000, "--data.batch", 10000, "--run.max_steps", 1, "--parallel.threads", 2, *unmeasured, "--run.dir", self.dir / str(limit),
+                      wrap=["bash", "-c", f'ulimit -v {limit}; exec "$@"', "bash"])
+            self.assertIn(got.returncode, (0, statuses["out_of_memory"]), got.stderr)
+            if got.returncode:
+                self.refused(got, "memory", kind="out_of_memory")
 
     def test_a_job_that_was_suspended_goes_on(self):
         """Longer than a rank may hang, or wait for another."""

@@ -40,7 +40,8 @@ class WithoutDevices(unittest.TestCase):
         self.assertIn("cpu:0", self.refused("train", *tiny, "--dtype", "f16"))
         self.assertIn("tf32", self.refused("bench", "lenet5", "--dtype", "tf32"))
         self.assertIn("'gpu'", self.refused("train", *tiny, "--device", "gpu"))
-        self.assertIn("cuda:NUMBER", self.refused("train", *tiny, "--device", "cuda:x"))
+        for wrong in "cuda:x", "cuda:-1":
+            self.assertIn("cuda:NUMBER", self.refused("train", *tiny, "--device", wrong))
 
     def test_a_file_that_is_no_plugin(self):
         self.assertIn("GPU", self.refused("train", *tiny, "--device", "cuda", TRIREME_CUDA_PLUGIN=trireme, kind="device"))

@@ -370,6 +370,8 @@ class Infer(cli.Case):
         self.refused(self.infer("--tile", "8,8"), "--tile", 2, 3)
         self.refused(self.infer("--part", "3/2"), "--part", "3/2")
         self.refused(self.infer("--part", "3"), "--part", status=2)
+        for option, wrong in ("--std", -1), ("--std", "nan"), ("--mean", "inf"):
+            self.refused(self.infer(option, wrong), option, wrong)
         self.refused(self.infer("--way", "fast"), "fast")
         self.refused(self.infer("--join"), "out.npy.tiles", kind="file")
         self.refused(self.infer(out="out.tif"), "--out", "NAME.npy")

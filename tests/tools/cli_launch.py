@@ -1,6 +1,7 @@
 """trireme launch: a supervised training, whose processes are killed, stopped and interrupted at random moments.
   cli_launch.py TRIREME MPIEXEC|none DATA_DIR [TEST ...]
 """
+import contextlib
 import json
 import os
 import pathlib
@@ -137,7 +138,7 @@ class Launch(cli.Case):
         self.until(process, self.trains)
         os.kill(draw_rank(process.pid), signal.SIGSTOP)
         result, said = self.ended(process, (1, 68))   # the others end by a signal, or tell that it is gone
-        self.assertRegex(result["attempts"][0]["reason"], "silent")
+        self.assertRegex(result["attempts"][0]["reason"], "silent|waited 2 s for rank")   # whichever comes first
 
     def test_signals_save(self):
         for name, (options, signals) in enumerate([(o, s) for o in self.layouts() for s in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)]):
@@ -154,6 +155,47 @@ class Launch(cli.Case):
         process.send_signal(signal.SIGINT)
         result, said = self.ended(process, 130, "twice")
         self.assertEqual(result["exit"], "interrupted twice")
+
+    def test_a_job_that_trained_nothing_is_not_finished(self):
+        """mpiexec ends with 0 when it is interrupted as it starts; result.json is an earlier training's."""
+        fake, ready = self.dir / "bin", self.dir / "ready"
+        fake.mkdir()
+        (fake / "mpiexec").write_text(f"#!/bin/sh\ntrap 'exit 0' TERM\necho x >>{ready}\n[ -e {self.dir}/stays ] || exit 0\nwhile :; do sleep 0.05; done\n")
+        (fake / "mpiexec").chmod(0o755)
+        (self.dir / "run").mkdir()
+        old = '{"status": "finished", "step": 12, "exit": "finished"}'
+        for stale in old, None:
+            for signals in [], [signal.SIGTERM]:
+                with self.subTest(stale=stale, signals=signals):
+                    (self.dir / "run/result.json").unlink(missing_ok=True)
+                    if stale:
+                        (self.dir / "run/result.json").write_text(stale)
+                    ready.unlink(missing_ok=True)
+                    (self.dir / "stays").touch() if signals else (self.dir / "stays").unlink(missing_ok=True)
+                    process = self.launch(["-np", 2, "--launcher", "mpiexec", "--max-restarts", 2 if signals else 0], [*self.words, *unmeasured], env={"PATH": f"{fake}:{os.environ['PATH']}"})
+                    if signals:
+                        self.until(process, ready.exists)
+                        process.send_signal(signals[0])
+                    result, said = self.ended(process, 128 + signal.SIGTERM if signals else 1)
+                    self.assertEqual((result["status"], len(result["attempts"])), ("failed", 1), said)
+                    self.assertNotIn("step", result)
+                    self.assertEqual(ready.read_text(), "x\n")
+
+    @unittest.skipIf(mpiexec == "none", "without MPI")
+    def test_a_rank_that_is_stopped_as_MPI_starts(self):
+        """Named, ended after six times TRIREME_TIMEOUT, and started again."""
+        process = self.launch(["-np", 2, "--max-restarts", 1], [*self.words, *unmeasured], env={"TRIREME_TIMEOUT": "1"})
+        victims = []
+        while not victims:   # rank 1, as soon as it is there
+            self.assertIsNone(process.poll())
+            for pid, name in below(process.pid).items():
+                with contextlib.suppress(OSError):
+                    if name == os.path.basename(trireme) and b"PMI_RANK=1" in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                        os.kill(pid, signal.SIGSTOP)
+                        victims.append(pid)
+        result, said = self.ended(process, 0)
+        self.assertEqual((result["status"], result["restarts"]), ("finished", 1), said)
+        self.assertIn(f"rank 1 (process {victims[0]}, stopped)", result["attempts"][0]["reason"])
 
     def test_it_gives_up(self):
         for name, options in enumerate(self.layouts()):
@@ -181,6 +223,10 @@ class Launch(cli.Case):
             self.assertFalse((self.dir / "none").exists())
         for missing in self.dir / "nothing", self.dir:   # not there, and a folder
             self.refused(cli.run("launch", "--hostfile", missing, *good), missing, kind="file")
+        (self.dir / "old").mkdir()
+        (self.dir / "old/result.json").write_text('{"status": 3}')   # damaged; the training writes none
+        got = cli.run("launch", "--launcher", "threads", "--max-restarts", 0, "--", "train", "mlp", "--data", "synthetic", "--weights", self.dir / "nothing", "--run.dir", self.dir / "old")
+        self.assertEqual(got.returncode, 66, got.stderr)
         got = cli.run("launch", "-np", 2, "--launcher", "mpiexec", *good, env={"PATH": str(self.dir)})
         self.assertIn("mpiexec", got.stderr)
         self.assertEqual(got.returncode, 66)

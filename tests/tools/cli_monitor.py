@@ -90,7 +90,7 @@ class Monitor(cli.Case):
             for way in ways if repeats else random.sample(ways, min(1, len(ways))):
                 env = transports[way]
                 for _ in range(max(1, repeats)):
-                    rank, ranks, step = random.randrange(2), 2, random.randrange(2, 60)
+                    rank, ranks, step = random.randrange(2), 2, random.choice([1, random.randrange(2, 60)])   # in a first step each rank alone has more patience
                     with self.subTest(fault=fault, way=way, rank=rank, step=step):
                         name = f"{fault}-{way}-{rank}-{step}-{random.random()}"
                         threads = env is None
@@ -155,9 +155,10 @@ class Monitor(cli.Case):
 
     @unittest.skipIf(mpiexec == "none" or not shutil.which("cc"), "no MPI, or no compiler")
     def test_delays_are_no_alarm(self):
-        """TRIREME_SOAK seconds (10) of ranks that are stopped for up to half the limit, jobs that are stopped for longer than it (every fourth stop), and checkpoints that take longer than it."""
+        """TRIREME_SOAK seconds (10) of ranks that are stopped for up to half the limit, jobs that are stopped for longer than it (every fourth stop), and checkpoints and a live.json that take longer than it to write."""
         source, slow = self.dir / "slow.c", self.dir / "slow.so"
-        source.write_text("#include <unistd.h>\n#include <sys/syscall.h>\nint fsync(int f) { usleep(%d); return (int)syscall(SYS_fsync, f); }\n" % (limit * 150_000))   # some ten of them a checkpoint
+        source.write_text("#include <unistd.h>\n#include <sys/syscall.h>\nint fsync(int f) { usleep(%d); return (int)syscall(SYS_fsync, f); }\n" % (limit * 150_000) +   # some ten of them a checkpoint
+                          "#include <string.h>\nint rename(const char* a, const char* b) { if (strstr(b, \"live.json\")) usleep(%d); return (int)syscall(SYS_rename, a, b); }\n" % (limit * 1_300_000))
         subprocess.run(["cc", "-shared", "-fPIC", "-o", slow, source], check=True)
         end, rounds, stops, saves = time.monotonic() + float(os.environ.get("TRIREME_SOAK", 10)), 0, 2, 0
         while rounds == 0 or time.monotonic() < end:
@@ -227,6 +228,12 @@ class Monitor(cli.Case):
             self.assertAlmostEqual(x, y, delta=1e-11)
         print(f"interruptions: {stops}, the largest difference of a weight {worst:.2g}", file=sys.stderr)
 
+    def test_doctor_refuses_a_damaged_live_json(self):
+        live = self.dir / "live.json"
+        for damaged in "", "[]", '{"processes": 3}', '{"processes": [{"pid": "x"}]}', '{"processes": [{"ranks": 3}]}', '{"processes": [{"ranks": [{"rank": "x"}]}]}':
+            live.write_text(damaged)
+            self.refused(run("doctor", "--live", self.dir), live, kind="data")
+
     @unittest.skipIf(mpiexec == "none", "no MPI")
     def test_doctor_tells_of_a_live_run(self):
         self.start("--epochs", 100000, "--checkpoint.steps", 0, env={"TRIREME_TIMEOUT": "100"})
@@ -283,10 +290,17 @@ class Monitor(cli.Case):
         self.assertEqual(got.returncode, 0, got.stdout)
         found = {f["name"]: f for f in json.loads(got.stdout)}
         self.assertEqual(list(self.dir.iterdir()), [])
+        got = run("doctor", "--dir", self.dir / "new/er", "--json")
+        self.assertEqual(got.returncode, 0, got.stdout)
+        self.assertEqual(list(self.dir.iterdir()), [])
         for name in "processor", "cores", "memory", "limits", "shared memory", "process memory", "GPUs", "clock", "user", "environment", "disk", "disk speed", "file system", "MPI", "job", "host names":
             self.assertIn(name, found)
             self.assertTrue(found[name]["what"])
             self.assertEqual(found[name]["verdict"] == "ok", found[name]["remedy"] == "", found[name])
+        left = pathlib.Path("/dev/shm/mpich_shar_tmp-of-a-test")
+        left.write_text("")
+        self.addCleanup(left.unlink)
+        self.assertRegex(run("doctor", "--dir", self.dir).stdout, rf"(?m)^warning  shared memory .*{left.name}")
         got = run("doctor", "--dir", self.dir, env={"TRIREME_TIMEOT": "3", "ONEDNN_MAX_CPU_ISA": "AVX2"})
         self.assertIn("did you mean 'TRIREME_TIMEOUT'", got.stdout)
         self.assertRegex(got.stdout, r"(?m)^warning  processor .*ONEDNN_MAX_CPU_ISA=AVX2")

@@ -97,7 +97,8 @@ class Plan(unittest.TestCase):
         self.assertIn("measured here on one rank", r.stdout)
 
     def test_refusals(self):
-        for words, text in ((["--mesh", "data"], "'data'"), (["--strategy", "data_paralel"], "data_parallel"),
+        for words, text in ((["--mesh", "data"], "'data'"), (["--strategy", "data_paralel"], "data_parallel"), (["--mesh", "pipe=3", "--ranks", 2], "--ranks asks for 2"),
+                            (["--ranks", 2, "--plugin", "./none.so"], "./none.so"),
                             (["--cost", "free"], "cost"), (["--svg", "/nowhere/x.svg"], "/nowhere/x.svg")):
             r = run("plan", "show", "mlp", "--batch", 4, *words)
             self.assertNotEqual(r.returncode, 0, words)
@@ -146,6 +147,10 @@ class Verify(unittest.TestCase):
         self.assertIn("not so: local_sgd: mean preserved", r.stdout)
 
     def test_differs(self):
+        for wrong in -1, "nan":
+            r = run("verify", "mlp", "--ranks", 2, "--tolerance", wrong, "--steps", 1)
+            self.assertEqual(r.returncode, 2, r.stderr)
+            self.assertIn(f"--tolerance is {wrong}", r.stderr)
         r = run("verify", "mlp", "--ranks", 2, "--dtype", "f32", "--tolerance", 1e-12, "--steps", 5)
         self.assertEqual(r.returncode, 1, r.stdout + r.stderr)
         self.assertRegex(r.stdout, r"step \d, rank \d: the (gradient|value) of '.*' of layer '.*' differs by .*, relative ")

@@ -123,12 +123,17 @@ class Text(unittest.TestCase):
         self.refused(run("generate", "--prompt", "a"), "--tokenizer")
         self.refused(run("generate", chars, "--prompt", "a" * 25), 25, 24)
         self.refused(run("generate", chars, "--prompt", "a", "--context", 25), "--context", 25, 24)
+        self.refused(run("generate", chars, "--prompt", "a", "--context", -1), "--context", -1)
         self.refused(run("generate", chars, "--prompt", "a", "--temperature", -0.5), "temperature", -0.5)
         self.refused(run("generate", chars, "--prompt", "a", "--top_p", 0), "top_p")
         self.refused(run("generate", chars, "--prompt", "a", "--tokens", 0), "tokens")
         self.refused(run("generate", chars, "--prompt", "a", "--samples", 0), "--samples")
         self.refused(run("generate", chars, "--prompt", "a", "--stop", ""), "--stop")
         self.refused(run("generate", self.dir, "--prompt", "a"), "config.toml", "manifest.json", kind="file")
+        bare = self.dir / "bare"
+        bare.mkdir()
+        (bare / "config.json").write_text('{"model_type": "llama"}')   # of 7e9 weights, which are not there
+        self.refused(run("generate", bare, "--prompt", "a"), bare, "model.safetensors", kind="file")
         self.refused(run("generate", "--model", "mlp", "--weights", "x", "--tokenizer", "bytes", "--prompt", "a"), "mlp")
         self.refused(run("predict", "--run", chars, "x.png"), "trireme generate")
         self.refused(run("train", "gpt2", "--data", "text", "--data.root", self.file, "--arch.heads", 3, "--arch.width", 128, "--arch.layers", 1), 3, 128)

@@ -275,6 +275,11 @@ class Tune(cli.Case):
         refused("--worker", self.out, says=[self.out], kind="file")
         refused("report", self.out, says=[self.out], kind="file")
         refused("report", says=["tune"])
+        for damaged in b"", b"SQLite format 3", bytes(4096):
+            self.out.mkdir()
+            (self.out / "tune.db").write_bytes(damaged)
+            self.refused(run("tune", "report", self.out), self.out / "tune.db", kind="data")
+            shutil.rmtree(self.out)
         refused(self.asked(objective="test_f1"), *self.words(), says=["test_f1"])
         refused(self.asked(space='[space]\n"optim.lr" = {type = "log", low = 1, high = 1}\n'), *self.words(), says=["space.toml:3"])
         refused(self.asked(space=""), *self.words(), says=["space"])

@@ -20,6 +20,15 @@ static std::string model_names() {
   return fmt::format("{}", fmt::join(models() | std::views::transform(&ModelRow::name), ", "));
 }
 
+void CommandLine::refuse_empty_paths(CLI::App& command) {
+  for (CLI::Option* option : command.get_options()) {
+    const std::string kind = option->get_type_name();
+    if (kind != "FILE" && kind != "DIR" && kind != "FOLDER" && kind != "RUN") continue;
+    option->check(
+        CLI::Validator([](const std::string& path) { return path.empty() ? "it is empty, expected a path" : ""; }, ""));
+  }
+}
+
 void CommandLine::add_model(CLI::App& command) {
   command.add_option("model", model_, model_names())->type_name("MODEL");
 }

@@ -18,12 +18,15 @@ class CommandLine {
     app_.require_subcommand(1);
     app_.set_version_flag("--version", version());
     app_.footer(
-        "Exit status: 0 success; 1 the answer is no (verify: they differ); 85 asked to stop, and saved.\n"
+        "Exit status: 0 success; 1 the answer is no (verify: they differ; doctor: a fault), or runs failed (scaling, "
+        "tune,\n"
+        "and launch if no error below says why); 85 asked to stop, and saved.\n"
         "An error's status is that of its kind: 2 usage, 65 data, 66 file, 67 device, 68 communicator, 69 numerics,\n"
         "70 out of memory, 71 internal.");
     train(), launch(), scaling(), doctor(), profile(), report(), eval(), predict_images(), generate_text(), infer(),
         pack(), import(), export_model(), bench(), plan(), simulate(), verify(), tune();
     add("info", "build, devices, MPI, threads, versions", [] { return info(); });
+    for (auto& [command, action] : actions_) refuse_empty_paths(*command);
   }
   int run();
 
@@ -34,6 +37,8 @@ class CommandLine {
     actions_.emplace_back(command, std::move(action));
     return *command;
   }
+  /// Of options and arguments that are files or folders: "" is a mistake, as of a shell's variable that is not set.
+  static void refuse_empty_paths(CLI::App& command);
   void train();
   void launch();
   void doctor();

@@ -18,7 +18,6 @@
 #include "kernels/core/kernel.h"
 #include "kernels/core/runtime.h"
 #include "kernels/core/vendor.h"
-#include "parallel/comm/crash_report.h"
 #include "parallel/comm/watchdog.h"
 #include "parallel/comm/world/compare.h"
 #include "tools/cli/config_file.h"
@@ -103,7 +102,6 @@ int train_command(int argc, char** argv, const TrainerOptions& options, bool clu
   if (ranks == 0) {
     if (!options.parallel.cluster.empty()) throw OptionError("parallel.cluster is for virtual time: add --virtual N");
     Signals signals;
-    report_crashes();
     const Watchdog watchdog;
     data.request = [&] { return signals.take(); };
     return World::run(argc, argv, make_ranks(options), train);

@@ -63,9 +63,14 @@ void set(TrainerOptions& options, const std::string& name, const std::string& te
 
 void parse_config(TrainerOptions& options, const std::string& text, const std::string& source, OldNames old,
                   const std::vector<std::string>& others) {
-  toml::table table = parse_toml(text, source);
-  for (const std::string& other : others) table.erase(other);
-  apply(options, table, "", source, old);
+  try {
+    toml::table table = parse_toml(text, source);
+    for (const std::string& other : others) table.erase(other);
+    apply(options, table, "", source, old);
+  } catch (const OptionError& e) {  // in a file that a run wrote it is damage
+    if (old == OldNames::refused) throw;
+    throw Error(e.what(), e.where(), ErrorKind::data);
+  }
 }
 
 void load_config(TrainerOptions& options, const std::string& path, OldNames old) {
@@ -73,6 +78,7 @@ void load_config(TrainerOptions& options, const std::string& path, OldNames old)
 }
 
 std::string find_config(const std::string& name) {
+  if (name.empty()) throw OptionError("config is empty: name a TOML file or a recipe");
   std::error_code none;
   if (fs::exists(name, none) || fs::path(name).has_parent_path() || fs::path(name).has_extension()) return name;
   const auto all = recipes();

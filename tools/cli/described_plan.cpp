@@ -14,12 +14,16 @@
 #include "parallel/model/part_memory.h"
 #include "parallel/plan/memory.h"
 #include "parallel/runtime/step_plan.h"
+#include "tools/training/from_options.h"
 #include "tools/training/machine_file.h"
 
 namespace trireme {
 
 std::vector<Axis> mesh_axes(const TrainerOptions& config) {
-  if (!config.parallel.mesh.empty()) return parse_mesh(config.parallel.mesh);
+  if (!config.parallel.mesh.empty()) {
+    (void)make_ranks(config);  // refuses another number of ranks than the mesh makes
+    return parse_mesh(config.parallel.mesh);
+  }
   return {{"data", static_cast<int>(config.parallel.ranks)}};
 }
 

@@ -192,6 +192,7 @@ class Printer {
 }  // namespace
 
 int generate_command(const GenerateCommand& c) {
+  if (c.context < 0) throw OptionError(fmt::format("--context is {}, it must be at least 0", c.context));
   if (c.samples < 1) throw OptionError(fmt::format("--samples is {}, it must be at least 1", c.samples));
   if (std::ranges::find(c.stop, "") != c.stop.end()) throw OptionError("--stop is empty: give a text that ends one");
   const std::vector<std::string> given = prompts_of(c);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <sstream>
 
 #include "framework/io/checkpoint.h"
@@ -119,6 +120,9 @@ void complete_from_run(InferCommand& c) {
     if (!c.std) c.std = config.data.std;
   }
   c.mean = c.mean.value_or(0), c.std = c.std.value_or(0);
+  if (!std::isfinite(*c.mean)) throw OptionError(fmt::format("--mean is {}, it must be a finite number", *c.mean));
+  if (!std::isfinite(*c.std) || *c.std < 0)
+    throw OptionError(fmt::format("--std is {}, it must be a finite number, at least 0", *c.std));
   if (c.model.empty()) c.model = "msd";
 }
 

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "kernels/core/environment.h"
 #include "kernels/core/runtime.h"
 #include "parallel/comm/transport/launcher.h"
 #include "tools/report/study_charts.h"
@@ -43,7 +44,7 @@ double mapped_memory() {
 /// Ranks that share this host: as the launcher says, else all.
 int ranks_here(int ranks) {
   for (const char* name : {"MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"})
-    if (const char* text = std::getenv(name)) return std::clamp(std::atoi(text), 1, ranks);
+    if (const auto here = environment_number(name)) return static_cast<int>(std::min<double>(*here, ranks));
   return ranks;
 }
 

@@ -10,7 +10,10 @@
 #include <cstring>
 #include <iostream>
 
+#include "framework/io/options.h"
+#include "kernels/core/environment.h"
 #include "kernels/core/suggest.h"
+#include "parallel/comm/crash_report.h"
 #include "tools/cli/command_line.h"
 
 namespace trireme {
@@ -19,6 +22,8 @@ std::string CommandLine::unknown_subcommand() const {
   std::vector<std::string> names;
   for (auto& [command, action] : actions_) names.push_back(command->get_name());
   const std::string word = argc_ > 1 ? argv_[1] : "-";
+  if (word.starts_with("-") && argc_ > 1 && word != "-h" && word != "--help" && word != "--version")
+    return fmt::format("unknown option '{:.200}' in front of a command; see trireme --help", word);
   if (word.starts_with("-") || std::find(names.begin(), names.end(), word) != names.end()) return "";
   return fmt::format("unknown command '{:.200}'{}; there are {}", word, did_you_mean(word, names),
                      fmt::join(names, ", "));
@@ -41,15 +46,14 @@ int CommandLine::run() {
     const auto chosen = app_.get_subcommands();
     const std::string help =
         chosen.empty() ? "trireme --help" : fmt::format("trireme {} --help", chosen[0]->get_name());
-    std::fprintf(stderr, "trireme: %s\n",
-                 (unknown.empty() ? fmt::format("{}; see {}", e.what(), help) : unknown).c_str());
-    return 2;
+    throw OptionError(unknown.empty() ? fmt::format("{}; see {}", e.what(), help) : unknown);
   }
+  check_environment();
   for (auto& [command, action] : actions_) {
     if (!command->parsed()) continue;
     const auto extra = command->remaining();
     if (extra.empty()) return action();
-    std::fprintf(stderr, "trireme: %s\n", unexpected(*command, extra.front()).c_str());
+    throw OptionError(unexpected(*command, extra.front()));
   }
   return 2;
 }
@@ -72,11 +76,12 @@ int after_output(int status) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  trireme::report_crashes();
   std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit then is an error with a path, not a death
   try {
     return after_output(trireme::CommandLine(argc, argv).run());
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "trireme: %s\n", e.what());
+  } catch (const std::exception&) {
+    std::fprintf(stderr, "trireme: %s\n", trireme::current_message().c_str());
     return trireme::exit_status(trireme::current_kind());
   }
 }

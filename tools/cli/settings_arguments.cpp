@@ -68,7 +68,7 @@ std::vector<std::string> SettingsArguments::with_values(std::vector<std::string>
 }
 
 TrainerOptions SettingsArguments::over(TrainerOptions base) const {
-  if (!file_.empty()) load_config(base, find_config(file_));
+  if (file_) load_config(base, find_config(*file_));
   for (const auto& [name, text] : values_) set(base, name, text);
   return base;
 }

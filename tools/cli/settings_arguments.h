@@ -12,8 +12,8 @@ namespace trireme {
 
 class SettingsArguments {
  public:
-  /// Declares them; --weights for train and scaling alone, and to scaling none of those that its cells set. base: what --help shows as defaults;
-  /// none: they are a run's.
+  /// Declares them; --weights for train and scaling alone, and to scaling none of those that its cells set. base: what
+  /// --help shows as defaults; none: they are a run's.
   void add_to(CLI::App& subcommand, std::optional<TrainerOptions> base = TrainerOptions{});
   /// The words of a command line, in which each option that may stand alone has its value behind "=": the next word if
   /// that is one, so that `--resume mlp` does not swallow the model.
@@ -26,7 +26,7 @@ class SettingsArguments {
   bool print_config() const { return print_config_; }
 
  private:
-  std::string file_;
+  std::optional<std::string> file_;
   std::vector<std::pair<std::string, std::string>> values_;
   bool print_config_ = false;
 };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 
 #include "kernels/core/runtime.h"
 #include "parallel/analysis/verify_claims.h"
@@ -42,6 +43,8 @@ int compare_claims(int argc, char** argv, const TrainerOptions& config, const Ve
                            ? synthetic_data(config, shape, config.data.batch * command.steps)
                            : make_dataset(config, "train");
   if (config.data.name != "synthetic") shape = options_for(*data);
+  if (!(command.tolerance >= 0) || !std::isfinite(command.tolerance))
+    throw OptionError(fmt::format("--tolerance is {}, it must be a number, at least 0", command.tolerance));
   const double tolerance = command.tolerance > 0 ? command.tolerance : config.dtype == "f64" ? 1e-11 : 1e-4;
   const std::vector<ClaimedText> claims = claims_in(config);
   const bool exact = strategy.claim(false) == Claim::exact || claims.empty();

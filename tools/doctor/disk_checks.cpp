@@ -33,9 +33,19 @@ std::string kind_of(const std::string& directory) {
   return fmt::format("{:#x}", static_cast<unsigned long>(all.f_type & 0xFFFFFFFF));
 }
 
+/// The directory, or where it would be made: doctor leaves nothing behind.
+std::string existing(const std::string& directory) {
+  std::error_code none;
+  std::filesystem::path path = directory;
+  while (!std::filesystem::exists(path, none) && path.has_parent_path() && path != path.root_path())
+    path = path.parent_path();
+  return std::filesystem::exists(path, none) ? path.string() : ".";
+}
+
 }  // namespace
 
-std::vector<Finding> check_disk(const std::string& directory) {
+std::vector<Finding> check_disk(const std::string& given) {
+  const std::string directory = existing(given);
   constexpr std::size_t piece = 1 << 20, pieces = 64;
   std::vector<Finding> all;
   const std::string file = temporary_name(directory + "/doctor");

@@ -11,8 +11,10 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "kernels/core/backend.h"
+#include "kernels/core/environment.h"
 #include "kernels/core/runtime.h"
 #include "kernels/core/suggest.h"
 #include "kernels/core/vendor.h"
@@ -104,6 +106,23 @@ Finding limits() {
   return f;
 }
 
+/// Files of MPICH's in /dev/shm that no process has mapped.
+std::vector<std::string> left_behind() {
+  std::vector<std::string> found;
+  std::error_code none;
+  for (std::filesystem::directory_iterator it("/dev/shm", none), end; !none && it != end; it.increment(none))
+    if (const std::string name = it->path().filename().string(); name.starts_with("mpich_shar_tmp"))
+      found.push_back(name);
+  if (found.empty()) return found;
+  for (std::filesystem::directory_iterator it("/proc", none), end; !none && it != end; it.increment(none)) {
+    std::ifstream maps(it->path() / "maps");
+    for (std::string line; std::getline(maps, line);)
+      if (line.find("/dev/shm/") != line.npos)
+        std::erase_if(found, [&](const std::string& name) { return line.ends_with(name); });
+  }
+  return found;
+}
+
 Finding shared_memory() {
   struct statvfs room {};
   if (::statvfs("/dev/shm", &room) != 0)
@@ -114,6 +133,10 @@ Finding shared_memory() {
   if (free < 128 * (1 << 20)) {
     f.verdict = Verdict::warning;
     f.remedy = "docker run --shm-size=2g, or --ipc=host: MPI and its ranks put their messages there";
+  } else if (const auto left = left_behind(); !left.empty()) {
+    f.verdict = Verdict::warning;
+    f.what += fmt::format("; left there by MPI jobs that were killed: {}", fmt::join(left, ", "));
+    f.remedy = fmt::format("rm /dev/shm/{}", fmt::join(left, " /dev/shm/"));
   }
   return f;
 }
@@ -185,8 +208,8 @@ Finding user() {
 }
 
 Finding environment() {
-  const std::vector<std::string> known{"TRIREME_TIMEOUT", "TRIREME_SHARED_MEMORY", "TRIREME_CUDA_PLUGIN",
-                                       "TRIREME_DATA",    "TRIREME_FENCE",         "TRIREME_COMPARE_CALLS"};
+  std::vector<std::string> known;
+  for (const EnvironmentVariable& v : environment_variables()) known.emplace_back(v.name);
   Finding f{"environment", Verdict::ok, ""};
   for (char** each = environ; *each; ++each) {
     const std::string text = *each, name = text.substr(0, text.find('='));

@@ -1,6 +1,7 @@
 #include "tools/launch/job.h"
 
 #include <fcntl.h>
+#include <fmt/ranges.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,10 +13,14 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <thread>
 
 #include "kernels/core/error.h"
+#include "kernels/core/text.h"
+#include "parallel/comm/call.h"
+#include "parallel/comm/transport/launcher.h"
 
 namespace trireme {
 namespace fs = std::filesystem;
@@ -65,6 +70,39 @@ std::set<pid_t> ranks_below() {
   for (const pid_t process : all_below(::getpid()))
     if (fs::read_symlink(fmt::format("/proc/{}/exe", process), none) == self) found.insert(process);
   return found;
+}
+
+/// A file of a process in /proc; empty where it cannot be read.
+std::string proc_file(pid_t process, const char* name) {
+  std::ifstream in(fmt::format("/proc/{}/{}", process, name), std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// 'T': it is stopped.
+char state_of(pid_t process) {
+  const std::string text = proc_file(process, "stat");
+  const std::size_t name = text.rfind(") ");
+  return name == text.npos || name + 2 >= text.size() ? '?' : text[name + 2];
+}
+
+/// "rank 3", as the launcher has numbered it; "a rank" where it has not.
+std::string rank_of(pid_t process) {
+  for (const std::string& variable : split_text(proc_file(process, "environ"), '\0'))
+    for (const std::string name : {"PMI_RANK=", "PMIX_RANK=", "OMPI_COMM_WORLD_RANK=", "SLURM_PROCID="})
+      if (variable.starts_with(name)) return "rank " + variable.substr(name.size());
+  return "a rank";
+}
+
+/// Whether a rank's process has joined MPI: by the name of a thread that it then has.
+bool has_joined(pid_t process) {
+  std::error_code none;
+  for (fs::directory_iterator it(fmt::format("/proc/{}/task", process), none), end; !none && it != end;
+       it.increment(none)) {
+    std::string name;
+    std::getline(std::ifstream(it->path() / "comm"), name);
+    if (name == joined_thread) return true;
+  }
+  return false;
 }
 
 void reap() {
@@ -149,6 +187,7 @@ Job::Job(std::vector<std::string> command, bool quiet) : quiet_(quiet) {
 
 Job::~Job() {
   kill_all_below();
+  for (const std::string& file : shared_) ::unlink(file.c_str());  // MPI does, once all have joined
   pass_on();
   ::close(errors_);
 }
@@ -172,6 +211,30 @@ double Job::incomplete() {
   if (!fewer) missing_since_.reset();
   if (fewer && !missing_since_) missing_since_ = Clock::now();
   return fewer ? std::chrono::duration<double>(Clock::now() - *missing_since_).count() : 0;
+}
+
+std::string Job::hung_start(int ranks) {
+  const auto now = Clock::now();
+  starting_ += std::min(1.0, std::chrono::duration<double>(now - looked_).count());  // more: the job was suspended
+  looked_ = now;
+  if (joined_ || ranks <= 1) return "";
+  const std::set<pid_t> here = ranks_below();
+  joined_ = std::ranges::any_of(here, has_joined);  // which all ranks do together
+  for (const pid_t process : here)
+    for (const std::string& line : split_text(proc_file(process, "maps"), '\n'))
+      if (const std::size_t at = line.find("/dev/shm/mpich_shar_tmp"); at != line.npos && !line.ends_with(" (deleted)"))
+        shared_.insert(line.substr(at));
+  const double limit = 6 * collective_timeout().count();  // as the Watchdog allows outside of steps
+  if (joined_ || here.empty() || starting_ < limit) return "";
+  std::vector<std::string> stopped, all;
+  for (const pid_t process : here) {
+    const char state = state_of(process);
+    const bool stands = state == 'T' || state == 't';
+    all.push_back(fmt::format("{} (process {}{})", rank_of(process), process, stands ? ", stopped" : ""));
+    if (stands) stopped.push_back(all.back());
+  }
+  return fmt::format("the ranks have not joined MPI within {:g} s (six times TRIREME_TIMEOUT); look at {}", limit,
+                     fmt::join(stopped.empty() ? all : stopped, ", "));
 }
 
 void Job::pass_on() {

@@ -26,7 +26,7 @@ class Job {
   /// Starts the command: found in PATH, in a process group of its own, without input. It dies with this process. quiet:
   /// what it prints is not seen, but for last_words(). Throws Error when it cannot be started.
   explicit Job(std::vector<std::string> command, bool quiet = false);
-  ~Job();  ///< kills what is left
+  ~Job();  ///< kills what is left, and removes files that MPI had in /dev/shm as it started
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
@@ -37,6 +37,11 @@ class Job {
   /// For how many seconds a process of this program, of those that the job has had, has been missing while others and
   /// the command go on; 0: none is missing.
   double incomplete();
+
+  /// Why the start has failed: the ranks of this host that have not joined MPI within six times TRIREME_TIMEOUT, each
+  /// with its process and state ("stopped"). Empty: there is time left, all have joined, or this host has none to look
+  /// at. ranks: of the job; a single one joins nothing. To be asked at least every second.
+  std::string hung_start(int ranks);
 
   int status() const { return status_; }  ///< exit status; 128 + number where a signal ended it
   /// The last line that a rank wrote of itself to stderr ("trireme: ..."); empty: there was none.
@@ -51,6 +56,10 @@ class Job {
   std::string line_, last_words_;
   std::set<pid_t> ranks_;  // that were seen
   std::optional<Clock::time_point> missing_since_;
+  bool joined_ = false;           // MPI
+  std::set<std::string> shared_;  // files of MPI's in /dev/shm that its ranks had before that
+  Clock::time_point looked_ = Clock::now();
+  double starting_ = 0;  // seconds that this process has waited for that
 };
 
 }  // namespace trireme

@@ -2,6 +2,7 @@
 
 #include <fmt/chrono.h>
 #include <fmt/ranges.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,6 +36,7 @@ struct Attempt {
   double seconds = 0;
   std::string reason = {};  ///< why it failed; empty: it did not
   int signal = 0;           ///< that ended the supervision; 0: none did
+  bool asked = false;       ///< to stop, by a signal
 };
 
 /// What the training wrote when it ended; an empty object where it did not come to that.
@@ -44,6 +46,18 @@ Json result_of(const std::string& run) {
   const Json result = fs::exists(path, none) ? parse_json(read_text(path, std::size_t{1} << 20)) : Json::object();
   return result.is_object() ? result : Json::object();
 }
+
+/// Changes when a result is written or removed, as every training does when it begins and ends.
+struct ResultMark {
+  explicit ResultMark(const std::string& run) {
+    struct stat about {};
+    if (::stat((run + "/" + result_file).c_str(), &about) == 0)
+      file = about.st_ino, seconds = about.st_mtim.tv_sec, nanoseconds = about.st_mtim.tv_nsec;
+  }
+  std::uint64_t file = 0;
+  std::int64_t seconds = 0, nanoseconds = 0;
+  bool operator==(const ResultMark&) const = default;
+};
 
 std::string ended_by(const std::vector<std::string>& command, int status) {
   if (command[0] == "mpiexec" && status > 0 && status < 32)  // it does not tell the two from each other
@@ -83,15 +97,16 @@ Attempt attempt(const LaunchOptions& options, const std::vector<Host>& hosts, in
       now.reason = fmt::format("it did not stop within {} s of being asked", options.grace);
       break;
     }
+    if (now.reason = job.hung_start(command[0] == "mpiexec" || command[0] == "srun" ? ranks : 1); !now.reason.empty())
+      break;
     if (const double alone = job.incomplete(); alone > options.grace) {
       now.reason = fmt::format("a process has ended, and the others went on for {:.0f} s", alone);
       break;
     }
   }
-  now.status = job.status(), now.seconds = seconds_since(start);
+  now.status = job.status(), now.seconds = seconds_since(start), now.asked = asked.has_value();
   if (now.reason.empty() && now.status != 0 && now.status != 85)
     now.reason = !job.last_words().empty() ? job.last_words() : ended_by(command, now.status);
-  if (asked && now.signal == 0 && now.status != 0 && now.status != 85) now.signal = SIGTERM;
   return now;
 }
 
@@ -170,6 +185,7 @@ int supervise(const LaunchOptions& options) {
   int ranks = wanted, status = 1;
   Json attempts = Json::array();
   std::string exit;
+  bool wrote = true;  // the last attempt, a result
   for (int restarts = 0;; ++restarts) {
     if (restarts > 0 && !options.hosts.empty()) {
       const std::vector<Host> there = reachable(options.hosts);
@@ -181,13 +197,15 @@ int supervise(const LaunchOptions& options) {
       hosts = first_slots(there, ranks);
       if (ranks < wanted) say(fmt::format("going on with {} of {} ranks: {}", ranks, wanted, to_string(hosts)));
     }
+    const ResultMark before(options.run_dir);
     Attempt last = attempt(options, hosts, ranks, restarts + 1);
-    const Json result = result_of(options.run_dir);
-    const std::string told = value_or<std::string>(result, "status", "");
+    wrote = before != ResultMark(options.run_dir);
+    const std::string told = wrote ? value_or<std::string>(result_of(options.run_dir), "status", "") : "";
     if (last.status == 0 && told != "finished") {  // mpiexec returns 0 when it was interrupted
       last.status = told == "preempted" ? 85 : 1;
       if (last.status == 1) last.reason = "it ended without a result";
     }
+    if (last.asked && last.signal == 0 && last.status != 0 && last.status != 85) last.signal = SIGTERM;
     attempts.push_back(json_of(last, saved_step(options.run_dir)));
     if (last.status == 0) status = 0, exit = "finished";
     if (last.status == 85) status = 85, exit = "preempted";
@@ -208,7 +226,7 @@ int supervise(const LaunchOptions& options) {
       break;
     }
   }
-  Json result = result_of(options.run_dir);
+  Json result = wrote ? result_of(options.run_dir) : Json::object();  // not an earlier training's
   result["exit"] = exit, result["restarts"] = std::ssize(attempts) - 1, result["attempts"] = std::move(attempts);
   if (status != 0 && status != 85) result["status"] = "failed";
   if (fs::is_directory(options.run_dir)) replace_file(options.run_dir + "/" + result_file, json_text(result) + "\n");

@@ -24,8 +24,10 @@ std::vector<std::string> command_of(const LaunchOptions&, const std::vector<Host
 /// The hosts of these that answer: this one, and those on which the remote shell (HYDRA_LAUNCHER_EXEC, else ssh) runs a
 /// command within 5 s.
 std::vector<Host> reachable(const std::vector<Host>&);
-/// Runs it until it is finished (returns 0), has been asked to stop and saved (85), or has failed. It starts the job
-/// again, at most max_restarts times, unless the exit status is that of a kind of error that another attempt cannot
+/// Runs it until it is finished (returns 0), has been asked to stop and saved (85), or has failed. An attempt fails,
+/// too, whose ranks have not joined MPI within six times TRIREME_TIMEOUT, and one that ends without a result of its
+/// own; one that was asked to stop and has not saved ends the supervision (143). It starts the job again, at most
+/// max_restarts times, unless the exit status is that of a kind of error that another attempt cannot
 /// cure (kernels/core/error.h). Returns the last attempt's status where it is that of a kind, else 1. A second SIGINT
 /// ends all at once (130). No process of the job is left on this host. Writes RUN_DIR/result.json: what the training
 /// wrote, with "exit", "restarts" and "attempts", of which each has its "status" and, for an error, its "kind".

@@ -196,13 +196,15 @@ class Runner {
     const auto start = Clock::now();
     std::optional<Clock::time_point> asked;
     bool killed = false;
+    std::string hung;  // as it started
     {
       Job job(command, true);
-      while (!job.poll() && !killed) {
+      while (!job.poll() && !killed && hung.empty()) {
         const int signal = next_signal(0.2);
         if (signal != 0 && !asked) say(fmt::format("asked to stop: {} stops behind a step and saves", e.run));
         killed = (signal == SIGINT && asked) || (asked && since(*asked) > options_.grace);
         if (signal != 0 && !asked) asked = Clock::now(), job.signal(SIGTERM);
+        hung = job.hung_start(command[0] == "mpiexec" || command[0] == "srun" ? cell.ranks : 1);
       }
       e.seconds = since(start), e.device_seconds = e.seconds * cell.ranks;
       const std::string told = result_of(options_.directory + "/" + e.run);
@@ -211,9 +213,10 @@ class Runner {
       else if (killed || asked || job.status() == preempted || told == "preempted")
         e.status = "interrupted", e.why = killed ? "killed: it did not stop when asked" : "asked to stop";
       else
-        e.status = "failed", e.why = !job.last_words().empty() ? job.last_words()
-                                     : job.status() == 0       ? "it ended without a result"
-                                                               : ended_by(job.status());
+        e.status = "failed", e.why = !hung.empty()               ? hung
+                                     : !job.last_words().empty() ? job.last_words()
+                                     : job.status() == 0         ? "it ended without a result"
+                                                                 : ended_by(job.status());
     }
     ledger_.append(e);
     const auto ledger = read();

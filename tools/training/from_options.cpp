@@ -38,7 +38,8 @@ Device make_device(const TrainerOptions& c, int local_rank) {
   if (named) index.remove_prefix(4);
   int wanted = local_rank;
   const bool given = index.size() > 1 && index[0] == ':';
-  check(!given || parse_number(index.substr(1), wanted), "device", "'{}' is not cuda:NUMBER", c.device);
+  check(!given || (parse_number(index.substr(1), wanted) && wanted >= 0), "device", "'{}' is not cuda:NUMBER",
+        c.device);
   if (c.device != "auto" && (!named || (!index.empty() && !given)))
     fail("device", "{}", [&] { return unknown_name(c.device, {"auto", "cpu", "cuda", "cuda:0"}); });
   const Backend& gpus = open_backend(DeviceKind::cuda);
@@ -366,11 +367,11 @@ Mesh make_mesh(const TrainerOptions& c, World& world) {
 
 Strategy make_strategy(const TrainerOptions& c, int ranks) {
   Strategy s;
+  const auto own = c.parallel.plugin.empty() ? std::vector<StrategyRow>() : load_strategies(c.parallel.plugin);
   if (c.parallel.strategy == "auto")
     throw OptionError("parallel.strategy auto is for trireme train; plan search shows what it would choose from");
   if (!c.parallel.strategy.empty())
-    s = parse_strategy(c.parallel.strategy,
-                       c.parallel.plugin.empty() ? std::vector<StrategyRow>() : load_strategies(c.parallel.plugin));
+    s = parse_strategy(c.parallel.strategy, own);
   else if (ranks > 1)
     s = data_parallel({.overlap = c.parallel.overlap});
   check(c.parallel.norm_group == 1 || c.parallel.norm_scope == "group" || s.norm_scope, "parallel.norm_group",

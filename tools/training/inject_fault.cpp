@@ -8,12 +8,12 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
-#include <cstdio>
 #include <string_view>
 #include <thread>
 #include <utility>
 
 #include "kernels/core/error.h"
+#include "kernels/core/text.h"
 
 namespace trireme {
 
@@ -21,6 +21,29 @@ namespace {
 
 constexpr std::pair<std::string_view, int> signals[] = {
     {"term", SIGTERM}, {"segv", SIGSEGV}, {"abort", SIGABRT}, {"stop", SIGSTOP}};
+
+struct Fault {
+  std::string kind;
+  int rank = 0;
+  std::int64_t step = 0;
+};
+
+Fault parse_fault(const std::string& text, int ranks) {
+  const std::vector<std::string> pieces = split_text(text, ':');
+  constexpr std::array<std::string_view, 11> others{"throw",  "exit", "hang", "sleep", "nan",  "nantwice",
+                                                    "weight", "flip", "kind", "count", "dtype"};
+  Fault f{.kind = pieces[0]};
+  check(pieces.size() == 3 && parse_number(pieces[1], f.rank) && parse_number(pieces[2], f.step) &&
+            (std::ranges::find(signals, f.kind, &std::pair<std::string_view, int>::first) != std::end(signals) ||
+             std::ranges::find(others, f.kind) != others.end()),
+        "run.fault",
+        "'{}' is not KIND:RANK:STEP with throw, exit, hang, sleep, term, segv, abort, stop, nan, nantwice, weight, "
+        "flip, kind, count or dtype",
+        text);
+  check(f.rank >= 0 && f.rank < ranks && f.step >= 1, "run.fault",
+        "'{}' is for rank {} and step {}; there are ranks 0 to {}, and steps from 1", text, f.rank, f.step, ranks - 1);
+  return f;
+}
 
 /// A collective that the other ranks do not call, or not like this.
 void call_alone(std::string_view how, World& world) {
@@ -45,20 +68,14 @@ void poison(Step& step, std::int64_t number) {
 
 }  // namespace
 
+void check_fault(const std::string& fault, int ranks) {
+  if (!fault.empty()) (void)parse_fault(fault, ranks);
+}
+
 void inject_fault(const std::string& fault, World& world, std::int64_t step, int& injected, const Injected& into) {
   if (fault.empty() || injected > 1) return;
-  int rank = 0;
-  long long at = 0;
-  char kind[16] = {};
-  const bool whole = std::sscanf(fault.c_str(), "%15[a-z]:%d:%lld", kind, &rank, &at) == 3;
-  const std::string_view what = kind;
+  const auto [what, rank, at] = parse_fault(fault, world.size());
   const auto signal = std::ranges::find(signals, what, &std::pair<std::string_view, int>::first);
-  constexpr std::array<std::string_view, 11> others{"throw",  "exit", "hang", "sleep", "nan",  "nantwice",
-                                                    "weight", "flip", "kind", "count", "dtype"};
-  check(whole && (signal != std::end(signals) || std::ranges::find(others, what) != others.end()), "run.fault",
-        "'{}' is not KIND:RANK:STEP with throw, exit, hang, sleep, term, segv, abort, stop, nan, nantwice, weight, "
-        "flip, kind, count or dtype",
-        fault);
   if (world.rank() != rank || step < at || (injected > 0 && (what != "nantwice" || step > at))) return;
   ++injected;
   if (what == "nan" || what == "nantwice") {

@@ -17,6 +17,8 @@ struct Injected {
   Tensor inputs;
   Step& step;
 };
+/// Throws Error (usage) for a text that is no fault, and for a rank or step that a run of so many ranks has not.
+void check_fault(const std::string& fault, int ranks);
 void inject_fault(const std::string& fault, World&, std::int64_t step, int& injected, const Injected& into);
 
 }  // namespace trireme

@@ -105,7 +105,15 @@ RunDir::RunDir(const std::string& path, const std::string& name, const std::stri
   open();
 }
 
+/// Device and file number of a directory; zeros: there is none.
+static std::pair<std::uint64_t, std::uint64_t> identity_of(const std::string& directory) {
+  struct stat about {};
+  if (::stat(directory.c_str(), &about) != 0) return {};
+  return {about.st_dev, about.st_ino};
+}
+
 void RunDir::open() {
+  identity_ = identity_of(path_);
   for (auto& [file, path] : {std::pair<File&, std::string>(lines_, metrics()), {rows_, table()}}) {
     const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
     check(fd >= 0, ErrorKind::file, "run directory", "cannot write {}: {}", path,
@@ -115,6 +123,11 @@ void RunDir::open() {
 }
 
 bool RunDir::restore_if_removed(const std::string& config) {
+  check(
+      identity_of(path_) == identity_, ErrorKind::file, "run directory",
+      "{} was removed or renamed while the run wrote to it, and its checkpoints are not there: leave it in place, and "
+      "start again",
+      path_);
   struct stat open {
   }, named{};
   if (::fstat(::fileno(lines_.get()), &open) == 0 && ::stat(metrics().c_str(), &named) == 0 &&

@@ -47,8 +47,9 @@ class RunDir {
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
   std::string table() const { return path_ + "/metrics.csv"; }
-  /// Where metrics.jsonl is not the file any more that is being written (somebody removed it, or the directory), makes
-  /// it and config.toml anew and returns true: what was there before is lost.
+  /// Where metrics.jsonl is not the file any more that is being written (somebody removed it), makes it and config.toml
+  /// anew and returns true: what was there before is lost. Throws Error (file) where the directory is gone, or another
+  /// one has its name.
   bool restore_if_removed(const std::string& config);
   /// Appends one line to metrics.jsonl and one row to metrics.csv, and the numbers that have a tag to the events. Every
   /// key is a column of the table in run_dir.cpp. Throws Error when it cannot be written.
@@ -103,7 +104,8 @@ class RunDir {
   std::vector<Column> columns_;  // of this run
   std::string path_, best_;
   bool simulated_, was_used_ = false;
-  std::optional<RunLock> lock_;  // of a new run
+  std::pair<std::uint64_t, std::uint64_t> identity_ = {};  // of the directory: its device and file number
+  std::optional<RunLock> lock_;                            // of a new run
   File lines_, rows_;
   std::optional<EventFile> events_;
   std::map<std::string, std::int64_t> shown_;  // by tag: the last step in the events

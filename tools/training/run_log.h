@@ -57,7 +57,7 @@ class RunLog {
   void write_labels(const Dataset& train);
   /// Of all that is left to train, at the epoch's speed; evaluations not counted: "1:02:03".
   std::string time_left(const EpochMetrics&, const StepMetrics&, Index batches) const;
-  /// Makes the run directory anew where it was removed, and says so.
+  /// Makes metrics.jsonl anew where it was removed, and says so. Throws Error where the run directory is gone.
   void restore_if_removed();
   /// Adds to a line how fast the epoch went, and in virtual time when that was.
   void record(nlohmann::json line, const EpochMetrics&);

@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
+
+#include "kernels/core/environment.h"
 
 namespace trireme {
 
@@ -11,8 +12,7 @@ namespace {
 
 /// Seconds that a Slurm job may go on (SLURM_JOB_END_TIME, Unix time); none: there is no job, or no end.
 std::optional<double> slurm_seconds() {
-  const char* text = std::getenv("SLURM_JOB_END_TIME");
-  const double end = text ? std::atof(text) : 0;
+  const double end = environment_number("SLURM_JOB_END_TIME").value_or(0);
   if (end <= 0) return {};
   return end - std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }

@@ -60,6 +60,7 @@ struct Trainer::Impl {
         loader(input.train, loader_options(options, input, {mesh.index("data"), mesh.size("data")}, device)),
         strategy(input.strategy ? *input.strategy : make_strategy(options, world.size())) {
     compare_ranks(world.comm(), "trainer", input.program);
+    check_fault(options.run.fault, world.size());
     Loader(input.test, {.batch = options.data.eval_batch, .shard = world, .workers = 0});  // refuses what cannot be
     compare_ranks(world.comm(), "data", "train " + description(*input.train) + "test " + description(*input.test));
     if (options.parallel.threads > 0) set_threads(static_cast<int>(options.parallel.threads));
@@ -130,7 +131,7 @@ struct Trainer::Impl {
       if (at.in_epoch()) break;  // stopped in mid-epoch
       if (input.callbacks.on_epoch) input.callbacks.on_epoch(ended);
       if (trace.complete(at.step) && !clock.simulated()) trace.finish(mesh, directory, log.console());
-      step->consolidate();
+      step->gather_weights();
       log.ml("INTERVAL_START", "eval_start", Json(), at.epoch);
       last = evaluate();
       log.epoch_end(ended, last, step->parameters());
@@ -140,7 +141,7 @@ struct Trainer::Impl {
     }
     if (at.in_epoch()) save({});
     if (trace.is_wanted() && !clock.simulated()) trace.finish(mesh, directory, log.console());
-    step->consolidate();
+    step->gather_weights();
     const bool asked = stop.stops(*step);
     if (!asked && (last.samples == 0 || at.in_epoch())) last = evaluate();
     if (!asked) prediction->finish(mesh, *step, input, log);

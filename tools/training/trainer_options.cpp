@@ -65,7 +65,7 @@ std::vector<Option> option_table(TrainerOptions& c) {
        "residual blocks keep only their input and run again in backward: about half the memory, a third more time"},
       {"zero_gamma", &c.zero_gamma, "residual blocks start as the identity: the last gamma of each is 0"},
       {"epochs", &c.epochs, "passes over the training data", 0},
-      {"seed", &c.seed, "of initial weights, shuffling and dropout"},
+      {"seed", &c.seed, "of initial weights, shuffling and dropout", 0},
       {"device", &c.device, "auto (a GPU if there is one), cpu, cuda (by local rank), cuda:N"},
       {"dtype", &c.dtype,
        "element type: f32, f64; bf16 or f16 (GPU): activations, over f32 weights; tf32 (GPU): f32 with products of 10 "

@@ -68,9 +68,11 @@ TuneStore::TuneStore(const std::string& directory)
     : directory_(directory),
       database_(
           [&] {
-            check(exists(directory), ErrorKind::file, "tune", "{} has no {}: it is not the folder of a search",
+            const std::string path = directory + "/" + tune_file;
+            check(fs::exists(path), ErrorKind::file, "tune", "{} has no {}: it is not the folder of a search",
                   directory, tune_file);
-            return directory + "/" + tune_file;
+            check(exists(directory), ErrorKind::data, "tune", "{} is not the database of a search", path);
+            return path;
           }(),
           false) {
   check(value_of("schema") == std::to_string(schema), ErrorKind::data, "tune",

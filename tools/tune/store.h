@@ -69,7 +69,7 @@ class TuneStore {
   static bool exists(const std::string& directory);
   /// settings: the training's, a config.toml. Throws Error where it cannot be written.
   static void create(const std::string& directory, const TuneQuestion&, const std::string& settings);
-  /// Throws Error where the directory holds none.
+  /// Throws Error: file where the directory holds none, data where its file is another one.
   explicit TuneStore(const std::string& directory);
 
   const std::string& directory() const { return directory_; }

@@ -188,8 +188,9 @@ class Worker {
     const std::vector<std::string> command = command_or_fault(lease, outcome);
     if (!command.empty()) try {
         Job job(command, true);
-        watch(lease, job, asked, stopped, lost);
+        const std::string hung = watch(lease, job, asked, stopped, lost);
         outcome = outcome_of(job, lease, asked && !stopped, stopped, since(start));
+        if (!hung.empty()) outcome.kind = Outcome::Kind::killed, outcome.why = hung;
         if (job.status() == 126 || job.status() == 127)
           gone = fmt::format("{} ended with status {}", command[0], job.status());
       } catch (const Error& e) { gone = e.what(); }
@@ -203,11 +204,14 @@ class Worker {
     return !(asked && !stopped) && outcome.why != to_stop;
   }
 
-  /// Until the trial's process has ended, or has to be.
-  void watch(const Lease& lease, Job& job, std::optional<Clock::time_point>& asked, bool& stopped, bool& lost) {
+  /// Until the trial's process has ended, or has to be. Returns why its ranks did not start; empty: they did.
+  std::string watch(const Lease& lease, Job& job, std::optional<Clock::time_point>& asked, bool& stopped, bool& lost) {
     std::size_t told = 0;
     auto looked = Clock::now(), beaten = looked;
+    std::string hung;
+    const int joining = options_.launcher == "mpiexec" || options_.launcher == "srun" ? options_.ranks : 1;
     while (!job.poll() && !lost) {
+      if (hung = job.hung_start(joining); !hung.empty()) return hung;
       const int signal = next_signal(0.1);
       if (signal == SIGINT && asked) break;
       if (signal != 0 && (!asked || stopped)) asked = Clock::now(), stopped = false, job.signal(SIGTERM);
@@ -223,6 +227,7 @@ class Worker {
     }
     if (!lost) lost = !tell(lease, told);
     if (!lost && !asked && is_hopeless(lease, told)) asked = Clock::now();
+    return "";
   }
 
   TuneStore store_;

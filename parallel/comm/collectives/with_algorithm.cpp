@@ -94,8 +94,9 @@ class AlgorithmCommunicator final : public CommunicatorWrapper {
     if (in_out && in.defined()) copy(in.numel() == call.count ? x : mine, in);
     if (!thread_.joinable()) thread_ = start_thread(name_of(call.kind), [queue = queue_] { queue->serve(); });
     std::packaged_task<void()> task([link = link_, sent = sent_, x, op = call.op, mine,
-                                     result = in_out ? Tensor() : out,
+                                     result = in_out ? Tensor() : out, scale = scale_of_timeouts(),
                                      rounds = schedule(*algorithm, call.kind, rank(), blocks, call.root)] {
+      scale_timeouts(scale);  // this thread waits for the caller's
       const Index bytes = collectives::run(*link, rounds, x, op);
       if (sent) *sent += bytes;
       if (result.defined()) copy(result, mine);

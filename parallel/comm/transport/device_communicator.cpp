@@ -4,11 +4,11 @@
 
 #include <array>
 #include <atomic>
-#include <cstdlib>
 #include <exception>
 
 #include "framework/autograd/tape.h"
 #include "kernels/core/backend.h"
+#include "kernels/core/environment.h"
 #include "kernels/core/runtime.h"
 #include "parallel/comm/transport/call_capture.h"
 
@@ -37,7 +37,7 @@ Tensor copied_out(const Tensor& x) {
 /// Of the host as NCCL sees it: the name that NCCL_HOSTID gives it, else its own. Ranks of two such names may share a
 /// device.
 std::uint64_t host_identity() {
-  if (const char* named = std::getenv("NCCL_HOSTID"); named && *named) return std::hash<std::string_view>()(named);
+  if (const auto named = environment_text("NCCL_HOSTID")) return std::hash<std::string>()(*named);
   char name[256] = "";
   gethostname(name, sizeof name - 1);
   return std::hash<std::string_view>()(name);

@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
+#include <cstdint>
+#include <filesystem>
+#include <iterator>
 
+#include "kernels/core/environment.h"
 #include "kernels/core/error.h"
 
 namespace trireme {
@@ -14,22 +17,40 @@ namespace trireme {
 Launcher find_launcher(const std::function<const char*(const char*)>& get) {
   auto number = [&](const char* name) {
     const char* text = get(name);
-    return text ? std::atoi(text) : 0;
+    return text ? static_cast<std::int64_t>(number_of_variable(name, text)) : 0;
   };
   // A task of a Slurm step; a batch script itself sees Slurm's variables too, but has no step, or a reserved number for
   // one.
-  const char* step = get("SLURM_STEP_ID");
-  const bool task = step && std::atoll(step) < 0xfffffff0ll && get("SLURM_PROCID");
-  if (get("OMPI_COMM_WORLD_SIZE")) return {"mpirun (Open MPI)", std::max(1, number("OMPI_COMM_WORLD_SIZE"))};
+  const bool task = get("SLURM_STEP_ID") && number("SLURM_STEP_ID") < 0xfffffff0ll && get("SLURM_PROCID");
+  const auto ranks = [&](auto... names) { return static_cast<int>(std::max({std::int64_t{1}, number(names)...})); };
+  if (get("OMPI_COMM_WORLD_SIZE")) return {"mpirun (Open MPI)", ranks("OMPI_COMM_WORLD_SIZE")};
   // Hydra starts its helpers through srun in an allocation, so what it says goes before Slurm's.
-  if (get("PMI_SIZE")) return {task && !get("HYDI_CONTROL_FD") ? "srun" : "mpiexec", std::max(1, number("PMI_SIZE"))};
-  if (get("MPI_LOCALNRANKS")) return {"mpiexec", std::max(1, number("MPI_LOCALNRANKS"))};
-  if (task) return {"srun", std::max({1, number("SLURM_STEP_NUM_TASKS"), number("SLURM_NTASKS")})};
+  if (get("PMI_SIZE")) return {task && !get("HYDI_CONTROL_FD") ? "srun" : "mpiexec", ranks("PMI_SIZE")};
+  if (get("MPI_LOCALNRANKS")) return {"mpiexec", ranks("MPI_LOCALNRANKS")};
+  if (task) return {"srun", ranks("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")};
   return {};
 }
 
+namespace {
+pid_t launcher = 0;  // the process that end_with_parent() was called below
+void on_end_of_parent_thread(int) {
+  if (::getppid() != launcher) ::kill(::getpid(), SIGKILL);
+}
+}  // namespace
+
 void end_with_parent() {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  launcher = ::getppid();
+  int number = SIGKILL;
+  std::error_code none;
+  const std::filesystem::directory_iterator threads(fmt::format("/proc/{}/task", launcher), none), end;
+  if (!none && std::distance(threads, end) > 1) {
+    // The system sends the signal when the THREAD that started this process ends. Its process may live on.
+    number = SIGRTMAX;
+    struct sigaction action {};
+    action.sa_handler = on_end_of_parent_thread, action.sa_flags = SA_RESTART;
+    ::sigaction(number, &action, nullptr);
+  }
+  ::prctl(PR_SET_PDEATHSIG, number);
   if (::getppid() == 1) ::raise(SIGKILL);  // it had ended before
 }
 

@@ -10,7 +10,10 @@ struct Launcher {
   int ranks = 1;     ///< processes it started, as far as it tells
 };
 
-/// get: std::getenv, or a test's.
+/// The name of a thread that each rank of several has once all ranks have joined MPI. `trireme launch` looks for it.
+inline constexpr char joined_thread[] = "trireme-mpi";
+
+/// get: std::getenv, or a test's. Throws Error (usage) for a number of ranks or tasks that is none.
 Launcher find_launcher(const std::function<const char*(const char*)>& get);
 /// Asks the system to kill this process when its parent ends: the launcher's process on this host.
 void end_with_parent();

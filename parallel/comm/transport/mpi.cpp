@@ -14,6 +14,7 @@
 #include <mutex>
 #include <thread>
 
+#include "kernels/core/environment.h"
 #include "kernels/core/runtime.h"
 #include "parallel/comm/call.h"
 #include "parallel/comm/flight_recorder.h"
@@ -62,12 +63,10 @@ struct MpiWork : Work::State {
 // How ranks of one host reduce: TRIREME_SHARED_MEMORY.
 enum Sharing : int { by_mpi, staged, direct };
 Sharing sharing_wanted(bool reachable) {
-  const char* text = std::getenv("TRIREME_SHARED_MEMORY");
-  const std::string_view wanted = text ? text : "";
-  if (wanted.empty() || wanted == "1") return reachable ? direct : staged;
+  const std::string wanted = environment_text("TRIREME_SHARED_MEMORY").value_or("1");
+  if (wanted == "1") return reachable ? direct : staged;
   if (wanted == "0") return by_mpi;
   if (wanted == "staged") return staged;
-  check(wanted == "direct", "world", "TRIREME_SHARED_MEMORY is \"{}\"; it may be 0, staged or direct", wanted);
   check(reachable, "world",
         "TRIREME_SHARED_MEMORY is direct, but the system does not let the processes of this host reach each other's "
         "memory (process_vm_readv)");
@@ -110,8 +109,7 @@ class MpiCommunicator : public Communicator {
     ok(MPI_Comm_size(comm_, &size_), "world");
     if (size_ == 1) return;
     if (share_memory()) return;
-    const char* wanted = std::getenv("TRIREME_COMPARE_CALLS");
-    compares_ = !wanted || std::string_view(wanted) != "0";
+    compares_ = environment_text("TRIREME_COMPARE_CALLS").value_or("1") != "0";
   }
   /// Whether the ranks do; there they compare their calls. A collective call.
   bool share_memory() {
@@ -343,12 +341,12 @@ class Process : public MpiProcess {
   // The part of MPI_Finalize that mpiexec (Hydra) waits for, in its wire protocol (PMI-1): without it, it takes the end
   // of this process for a crash, and kills those that have not quite ended yet.
   static void tell_launcher() {
-    const char* file = std::getenv("PMI_FD");
-    if (!file || !std::getenv("HYDI_CONTROL_FD")) return;
+    if (!std::getenv("PMI_FD") || !std::getenv("HYDI_CONTROL_FD")) return;
+    const int file = static_cast<int>(environment_number("PMI_FD").value_or(-1));
     constexpr std::string_view text = "cmd=finalize\n";
     char answer[256];
-    if (write(std::atoi(file), text.data(), text.size()) == static_cast<ssize_t>(text.size())) [[maybe_unused]]
-      auto n = read(std::atoi(file), answer, sizeof answer);
+    if (write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size())) [[maybe_unused]]
+      auto n = read(file, answer, sizeof answer);
   }
   bool all_reachable() {
     const bool drawn = getrandom(&drawn_, sizeof drawn_, 0) == sizeof drawn_;
@@ -396,6 +394,8 @@ MpiRanks join_mpi(int& argc, char**& argv) {
   int was = 0;
   MPI_Initialized(&was);
   check(!was, "world", "MPI is initialised already: a process may join it once, through one World");
+  if (const auto file = environment_number("PMI_FD"); file && fcntl(static_cast<int>(*file), F_GETFD) < 0)
+    fail("environment", "PMI_FD is {}, expected an open descriptor of mpiexec: unset it, or start with mpiexec", *file);
   int provided = 0;
   ok(MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided), "world");
   check(provided >= MPI_THREAD_SERIALIZED, ErrorKind::communicator, "world",

@@ -1,9 +1,12 @@
 #include "parallel/comm/transport/mpi_engine.h"
 
+#include <pthread.h>
+
 #include <chrono>
 
 #include "kernels/core/thread.h"
 #include "parallel/comm/call.h"
+#include "parallel/comm/transport/launcher.h"
 
 namespace trireme {
 namespace {
@@ -95,6 +98,7 @@ bool Engine::test() {
 
 // Background progress. The pauses leave the core to whoever computes: some 1 % of it is lost here.
 void Engine::watch() {
+  ::pthread_setname_np(::pthread_self(), joined_thread);
   constexpr microseconds least{100}, most{500};
   auto pause = least;
   for (std::unique_lock lock(mutex);;) {

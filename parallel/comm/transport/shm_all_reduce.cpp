@@ -21,7 +21,9 @@ namespace {
 constexpr Index shared_piece_bytes = 256 << 10, chunk_bytes = 32 << 10, direct_chunk_bytes = 128 << 10;
 constexpr std::size_t line = 64;
 
-int slots_for(int ranks) { return static_cast<int>(std::clamp<Index>((32 << 20) / (ranks * shared_piece_bytes), 4, 32)); }
+int slots_for(int ranks) {
+  return static_cast<int>(std::clamp<Index>((32 << 20) / (ranks * shared_piece_bytes), 4, 32));
+}
 
 }  // namespace
 
@@ -159,17 +161,19 @@ void ShmAllReduce::compare(std::uint64_t i) {
 
 bool ShmAllReduce::fill() {
   bool last = false;
-  for (; filled_ < posted(); ++filled_) {
+  while (filled_ < posted()) {
     busy_ = true;
-    Slot& s = slot(filled_);
-    if (s.round != filled_ / slots_) return last;  // still in use by an earlier piece
-    const Piece& p = piece(filled_);
-    if (p.count && !direct(p.call)) std::memcpy(stage(rank_, filled_), p.data, p.count * size_of(p.call.type));
-    Entry& mine = entry(rank_, filled_);
+    const std::uint64_t i = filled_;
+    Slot& s = slot(i);
+    if (s.round != i / slots_) return last;  // still in use by an earlier piece
+    const Piece& p = piece(i);
+    if (p.count && !direct(p.call)) std::memcpy(stage(rank_, i), p.data, p.count * size_of(p.call.type));
+    Entry& mine = entry(rank_, i);
     mine.call = p.call, mine.token = token_, mine.data = p.data;
-    mine.number = filled_ + 1;
+    mine.number = i + 1;
+    ++filled_;  // before what may throw: this rank arrives once
     if (s.arrived.fetch_add(1) + 1 < size_) continue;
-    compare(filled_);
+    compare(i);
     s.matched = 1;
     // A small vector is reduced by the last to come: the others wake up once, to the result.
     if (p.chunks > 1 || p.several)

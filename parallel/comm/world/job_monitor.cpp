@@ -9,7 +9,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -60,19 +62,28 @@ Process own_process(int rank) {
   return {host.data(), boot + link_of("/proc/self/ns/pid"), boot + link_of("/proc/self/ns/net"), ::getpid(), rank};
 }
 
+/// Of a rank: the beats that were seen last, and since when (FlightRecorder::now()).
+struct Beats {
+  std::uint64_t count = 0;
+  std::int64_t since = 0;
+};
+
 /// What the ranks of this process do: [{"rank", "phase", "step", "count", "last", "since", "waits"}], times in seconds.
-Json own_ranks() {
+/// seen: of earlier calls.
+Json ranks_here(std::map<const FlightRecorder*, Beats>& seen) {
   Json all = Json::array();
   FlightRecorder::each([&](const FlightRecorder& r) {
     const auto& last = r.entry(r.count());
     const std::int64_t now = r.now(), waits = r.waits_since();
+    Beats& beats = seen[&r];
+    if (beats.count != r.beats()) beats = {r.beats(), now};  // kernels of a long action count, too
     all.push_back({{"rank", r.rank()},
                    {"phase", r.phase()},
                    {"step", r.step()},
                    {"count", r.count()},
                    {"last", last.text.data()},
                    {"busy", last.ended == 0},
-                   {"since", static_cast<double>(now - std::max(last.begun, last.ended)) / 1e6},
+                   {"since", static_cast<double>(now - std::max({last.begun, last.ended, beats.since})) / 1e6},
                    {"waits", waits > 0 ? static_cast<double>(now - waits) / 1e6 : 0.0}});
   });
   return all;
@@ -124,7 +135,7 @@ void replace_private(const std::string& path, const std::string& text) {
 }  // namespace
 
 struct JobMonitor::Impl {
-  explicit Impl(Communicator& comm) : own(own_process(comm.rank())), main(comm.rank() == 0) {
+  explicit Impl(Communicator& comm) : own(own_process(comm.rank())), main(comm.rank() == 0), size(comm.size()) {
     const auto texts = gather_texts(comm, json_text({own.host, own.pids, own.network, own.pid}, NotUtf8::replaced));
     for (int r = 0; r < comm.size(); ++r) {
       const Json t = parse_json(texts[static_cast<std::size_t>(r)]);
@@ -137,6 +148,7 @@ struct JobMonitor::Impl {
     const bool alone = peers.empty();
     Json door;
     if (main && !alone) {
+      ensure_open_files(std::ssize(peers) + 8);  // a connection for each
       listener = listen_anywhere(loopback);
       const auto addresses = loopback ? std::vector<std::string>{"127.0.0.1"} : own_addresses();
       door = {{"token", random_token()}, {"answer", random_token()}, {"port", listener->port}, {"at", addresses}};
@@ -144,7 +156,9 @@ struct JobMonitor::Impl {
     door = parse_json(broadcast_text(comm, json_text(door), 0));
     if (!alone) token = door.at("token"), answer = door.at("answer"), port = door.at("port"), at = door.at("at");
     if (!main) std::erase_if(peers, [](const WatchedProcess& p) { return p.process.rank != 0; });
-    if (watches) thread = start_thread<std::jthread>("monitor", [this](const std::stop_token& end) { watch(end); });
+    if (watches)
+      thread = start_thread<std::jthread>(
+          "monitor", [this, limit = collective_timeout().count()](const std::stop_token& end) { watch(end, limit); });
   }
   ~Impl() {
     if (!watches) return;
@@ -152,11 +166,33 @@ struct JobMonitor::Impl {
     const std::uint64_t one = 1;
     (void)!::write(wake.get(), &one, sizeof one);
     thread.join();
-    if (!live.empty()) std::filesystem::remove(live, ignored);
+    if (!writer.joinable()) return;
+    {
+      const std::lock_guard lock(mutex);
+      writer.request_stop();
+    }
+    state_changed.notify_all();
+    writer.join();
+    std::filesystem::remove(live, ignored);
   }
 
-  void watch(const std::stop_token& end) {
-    const double limit = collective_timeout().count();
+  /// From now on a thread of its own writes the file: a file system that stalls does not hold the beats up.
+  void write_to(const std::string& path) {
+    if (!watches) return;
+    live = path;
+    writer = start_thread<std::jthread>("live.json", [this](const std::stop_token& end) {
+      for (std::unique_lock lock(mutex); !end.stop_requested();) {
+        state_changed.wait(lock, [&] { return end.stop_requested() || !state.empty(); });
+        const std::string text = std::exchange(state, "");
+        lock.unlock();
+        if (!text.empty()) replace_private(live, text);
+        lock.lock();
+      }
+    });
+    writes = true;
+  }
+
+  void watch(const std::stop_token& end, double limit) {
     const Seconds beat(std::min(0.5, limit / 10));
     Seconds since_beat = beat, since_file{1};
     if (!main && !peers.empty()) join(end);
@@ -179,8 +215,12 @@ struct JobMonitor::Impl {
           say({{"ranks", own_ranks()}});
         }
       }
-      if (main && (since_file += ran) >= Seconds(1)) since_file = {}, write_file();
+      if ((since_file += ran) >= Seconds(1)) {
+        since_file = {};
+        if (writes) tell_writer(limit);
+      }
       for (const WatchedProcess& p : peers) judge(p, limit);
+      if (main && size > 1 && since_beat.count() == 0) judge_all(limit);
     }
     say({{"goodbye", true}});
   }
@@ -302,19 +342,29 @@ struct JobMonitor::Impl {
     end(text, true, !gone && p.process.pids == own.pids ? p.process.pid : 0);
   }
 
+  /// Ends the job where all ranks wait for each other in a step. In a first step each alone has more patience, as
+  /// others may still be in the phase before.
+  void judge_all(double limit) {
+    int waiting = 0;
+    const auto count = [&](const Json& ranks) {
+      for (const Json& r : ranks)
+        waiting += r.value("phase", "") == "step" && r.value("waits", 0.0) > limit + 1;  // else a rank says so itself
+    };
+    count(own_ranks());
+    for (const WatchedProcess& p : peers) count(p.ranks);
+    if (waiting < size) return;
+    const std::string text = fmt::format("watchdog: all ranks wait for each other: {}", job_in_words());
+    say({{"verdict", text}, {"pids", ""}, {"pid", 0}});
+    end(text, true, 0);
+  }
+
   [[noreturn]] static void end(const std::string& why, bool tell, int and_process) {
     pthread_t thread = ::pthread_self();
     FlightRecorder::each([&](const FlightRecorder& r) { thread = r.thread(); });
     crash(thread, why, tell, and_process);
   }
 
-  void write_file() {
-    std::string path;
-    {
-      const std::lock_guard lock(mutex);
-      path = live;
-    }
-    if (path.empty()) return;
+  void tell_writer(double limit) {
     Json all = Json::array();
     const auto add = [&](const Process& p, const Json& ranks, double silent, bool goodbye) {
       all.push_back({{"rank", p.rank},
@@ -328,15 +378,19 @@ struct JobMonitor::Impl {
     add(own, own_ranks(), 0, false);
     for (const WatchedProcess& p : peers) add(p.process, p.ranks, p.silent.count(), p.said_goodbye);
     const double now = Seconds(std::chrono::system_clock::now().time_since_epoch()).count();
-    const Json state{{"port", listener ? listener->port : 0},
-                     {"time", now},
-                     {"limit", collective_timeout().count()},
-                     {"processes", all}};
-    replace_private(path, json_text(state, NotUtf8::replaced));
+    const Json found{{"port", listener ? listener->port : 0}, {"time", now}, {"limit", limit}, {"processes", all}};
+    {
+      const std::lock_guard lock(mutex);
+      state = json_text(found, NotUtf8::replaced);
+    }
+    state_changed.notify_all();
   }
+
+  Json own_ranks() { return ranks_here(beats_seen); }
 
   const Process own;
   const bool main;
+  const int size;                      // ranks of the job
   bool watches = true, known = false;  // known: rank 0's process has given the answer
   std::vector<WatchedProcess> peers;   // rank 0's process: all others; these: rank 0's
   std::optional<Listener> listener;
@@ -345,19 +399,20 @@ struct JobMonitor::Impl {
   std::vector<std::string> at;
   std::vector<std::pair<LineSocket, Clock::time_point>> strangers;  // who have not told the token yet
   std::map<int, std::vector<std::string>> first_lines;              // of these
+  std::map<const FlightRecorder*, Beats> beats_seen;                // by the thread that watches
+  std::atomic<bool> writes = false;                                 // what is done is written to a file
+  std::string live;                                                 // that file
   std::mutex mutex;
-  std::string live;
+  std::condition_variable state_changed;
+  std::string state;  // what the file is to hold next; empty: it is written
   std::error_code ignored;
   const Descriptor wake{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};  // the thread is to end
-  std::jthread thread;
+  std::jthread thread, writer;
 };
 
 JobMonitor::JobMonitor(Communicator& comm) : impl_(std::make_unique<Impl>(comm)) {}
 JobMonitor::~JobMonitor() = default;
-void JobMonitor::write_to(const std::string& path) {
-  const std::lock_guard lock(impl_->mutex);
-  impl_->live = path;
-}
+void JobMonitor::write_to(const std::string& path) { impl_->write_to(path); }
 
 namespace {
 

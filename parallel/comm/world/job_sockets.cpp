@@ -8,12 +8,16 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
 
 #include "kernels/core/error.h"
 
@@ -94,6 +98,21 @@ Listener listen_anywhere(bool loopback) {
   check(static_cast<bool>(l.socket), ErrorKind::communicator, "job monitor", "cannot listen: {}",
         [&] { return std::strerror(errno); });
   return l;
+}
+
+void ensure_open_files(std::int64_t more) {
+  std::error_code none;
+  const std::filesystem::directory_iterator files("/proc/self/fd", none), end;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const auto needed = static_cast<rlim_t>(more + (none ? 64 : std::distance(files, end))), wished = needed + 256;
+  check(limit.rlim_max >= needed, "open files",
+        "{} more are needed, {} in all, and the hard limit is {}: raise it (ulimit -Hn {}, or nofile in limits.conf)",
+        more, needed, limit.rlim_max, wished);
+  if (limit.rlim_cur >= wished) return;
+  limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, wished));
+  check(::setrlimit(RLIMIT_NOFILE, &limit) == 0, ErrorKind::internal, "open files",
+        "the limit cannot be raised to {}: {}", limit.rlim_cur, [&] { return std::strerror(errno); });
 }
 
 LineSocket accept_from(const Listener& l) {

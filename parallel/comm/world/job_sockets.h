@@ -51,6 +51,9 @@ struct Listener {
 Listener listen_anywhere(bool loopback);
 /// The next connection, or one that is not open.
 LineSocket accept_from(const Listener&);
+/// Sees to it that this process can open that many files more: raises its soft limit (RLIMIT_NOFILE), to 256 above
+/// that where the hard limit allows it. Throws Error (usage) that names both numbers where the hard limit is too low.
+void ensure_open_files(std::int64_t more);
 /// Tries each address ("127.0.0.1", "fd00::1") for two seconds; not open where none answers.
 LineSocket connect_to(const std::vector<std::string>& addresses, int port);
 /// Of this host's interfaces that are up, but the loopback.

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "framework/io/options.h"
+#include "kernels/core/environment.h"
 #include "kernels/core/runtime.h"
 #include "kernels/core/thread.h"
 #include "parallel/comm/collectives/collectives.h"
@@ -44,9 +45,9 @@ Failure current_failure(const std::string& prefix) {
   try {
     throw;
   } catch (const Error& e) {
-    return {prefix + e.what(), e.where(), e.kind(), dynamic_cast<const OptionError*>(&e) != nullptr};
-  } catch (const std::exception& e) {
-    return {prefix + e.what(), std::source_location::current(), current_kind()};
+    return {prefix + current_message(), e.where(), e.kind(), dynamic_cast<const OptionError*>(&e) != nullptr};
+  } catch (const std::exception&) {
+    return {prefix + current_message(), std::source_location::current(), current_kind()};
   } catch (...) { return {prefix + "an exception of unknown type", std::source_location::current()}; }
 }
 
@@ -64,6 +65,7 @@ int report(const Failure& failure) {
 }  // namespace
 
 World::World(int& argc, char**& argv) : World() {
+  check_environment();
   const Launcher launcher = find_launcher([](const char* name) -> const char* { return std::getenv(name); });
   if (!launcher.name.empty()) end_with_parent();
   if (launcher.ranks == 1) return;
@@ -94,6 +96,7 @@ World::~World() {
 }
 
 void World::threads(int ranks, const std::function<void(World&)>& body) {
+  check_environment();
   run_threads(thread_communicators(ranks), body);
 }
 

@@ -1,0 +1,31 @@
+// Environment: every environment variable that the library and its tool read, in one table, and their values.
+#pragma once
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace trireme {
+
+/// One variable and the values that it may have.
+struct EnvironmentVariable {
+  enum Type : int { seconds, whole, word, text };
+  const char* name;
+  Type type;           ///< seconds: a decimal number; whole: a whole number; word: one of the words; text: any but ""
+  double least, most;  ///< inclusive bounds of a number
+  std::string_view words;  ///< "0, 1": the words allowed
+};
+
+/// All variables, those of this library (TRIREME_...) first. The others come from launchers and systems.
+std::span<const EnvironmentVariable> environment_variables();
+/// Throws Error (usage) for the first variable whose value is not allowed: the message names both.
+void check_environment();
+/// The number of a variable of the table; empty: it is not set. Throws Error (usage) for a value that is not allowed.
+std::optional<double> environment_number(const char* name);
+/// The word or text of a variable of the table; empty: it is not set. Throws as environment_number().
+std::optional<std::string> environment_text(const char* name);
+/// The number in `value`, which is that of the variable `name` of the table. Throws as environment_number().
+double number_of_variable(const char* name, std::string_view value);
+
+}  // namespace trireme
