@@ -303,15 +303,15 @@ class Resume(Runs):
     def test_a_signal_stops_all_ranks_behind_one_step_that_is_saved(self):
         self.trained(*self.words, "--ranks", 2, name="whole")
         for name, words, ranks in [("threads", ["--ranks", 2], None)] + ([("processes", [], 2)] if mpiexec != "none" else []):
-            for step in 5, 9:   # flags are told in steps 1, 9, 17
+            for step in 5, 10:   # flags are told in steps 10, 20, ...
                 got = run("train", *self.words, *words, "--run.fault", f"term:1:{step}", "--run.dir", self.dir / f"{name}{step}", ranks=ranks)
                 said = [line for line in got.stderr.splitlines() if line.startswith("trireme: ")]
                 self.assertEqual(got.returncode, 85)
                 self.assertEqual(said, ["trireme: SIGTERM: all ranks stop behind a step and save",
-                                        "trireme: preempted after step 9, which is saved: --resume goes on from there"])
-                self.assertIn("not evaluated, after 9 steps", got.stdout)
+                                        "trireme: preempted after step 10, which is saved: --resume goes on from there"])
+                self.assertIn("not evaluated, after 10 steps", got.stdout)
                 self.assertEqual(json.loads((self.dir / f"{name}{step}/result.json").read_text())["status"], "preempted")
-                self.assertEqual(self.manifest(f"{name}{step}")["step"], 9)
+                self.assertEqual(self.manifest(f"{name}{step}")["step"], 10)
                 self.trained("--run.resume", "auto", *words, name=f"{name}{step}", ranks=ranks)
                 self.assertEqual(json.loads((self.dir / f"{name}{step}/result.json").read_text())["status"], "finished")
                 self.assertEqual(self.digests(f"{name}{step}"), self.digests("whole"))

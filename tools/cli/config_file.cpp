@@ -61,6 +61,11 @@ void set(TrainerOptions& options, const std::string& name, const std::string& te
   set_value(find(options, name, OldNames::refused), text, OldNames::refused);
 }
 
+void check_setting_name(const std::string& name) {
+  TrainerOptions none;
+  (void)find(none, name, OldNames::refused);
+}
+
 void parse_config(TrainerOptions& options, const std::string& text, const std::string& source, OldNames old,
                   const std::vector<std::string>& others) {
   try {

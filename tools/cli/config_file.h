@@ -13,6 +13,8 @@ enum class OldNames : std::uint8_t { refused, read };
 
 /// Sets one from text, as on the command line: "optim.lr" or a short form, "ranks".
 void set(TrainerOptions&, const std::string& name, const std::string& text);
+/// Throws for what names no setting, and for an old name.
+void check_setting_name(const std::string& name);
 /// Applies a TOML file of at most a mebibyte.
 void load_config(TrainerOptions&, const std::string& path, OldNames = OldNames::refused);
 /// Applies TOML text; source names it in messages. Keys have at most 32 parts (a.b.c has three), since the parser of

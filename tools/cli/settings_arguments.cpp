@@ -77,8 +77,7 @@ std::string unexpected(const CLI::App& subcommand, const std::string& word) {
   if (!word.starts_with("--"))
     return fmt::format("unexpected argument '{:.200}'; see trireme {} --help", word, subcommand.get_name());
   try {
-    TrainerOptions none;
-    (void)find_option(option_table(none), word.substr(2, word.find('=') - 2));
+    check_setting_name(word.substr(2, word.find('=') - 2));
   } catch (const OptionError& e) { return fmt::format("{}; see trireme {} --help", e.what(), subcommand.get_name()); }
   return fmt::format("trireme {} does not take {:.200}; see its --help", subcommand.get_name(),
                      word.substr(0, word.find('=')));
