@@ -155,10 +155,12 @@ struct Trainer::Impl {
                          .bad_images = all_ranks(counts ? train.count + test.count : 0),
                          .first_bad = train.count > 0 ? train.first : test.first};
     saved = saver.wait();
-    if (!log.writes()) return result;
-    log.end(asked, at.ended || at.epoch >= options.epochs);
-    result.checkpoint = saved, result.metrics = log.dir().metrics();
-    log.dir().write_result(asked ? "preempted" : "finished", at.step, at.epoch);
+    if (log.writes()) {
+      log.end(asked, at.ended || at.epoch >= options.epochs);
+      result.checkpoint = saved, result.metrics = log.dir().metrics();
+      log.dir().write_result(asked ? "preempted" : "finished", at.step, at.epoch);
+    }
+    (void)rank_0_says(false);  // all wait for the files of rank 0 here, where a slow disk is no alarm
     return result;
   }
 
