@@ -1,6 +1,6 @@
 // libFuzzer entry for the CIFAR reader; tools/fuzz builds and runs it.
 // sources: kernels/core/error.cpp framework/io/file.cpp datasets/formats/cifar.cpp datasets/formats/data_paths.cpp
-// sources: datasets/core/dataset.cpp datasets/core/in_memory.cpp
+// sources: datasets/core/dataset.cpp datasets/core/fingerprint.cpp datasets/core/in_memory.cpp kernels/core/environment.cpp
 // libraries: -ldeflate
 #include "datasets/formats/cifar.h"
 #include "tests/fuzz/foreign_fuzz.h"

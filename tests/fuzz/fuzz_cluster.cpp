@@ -1,5 +1,6 @@
 // libFuzzer entry for the parser of cluster files; tools/fuzz builds and runs it.
 // sources: kernels/core/error.cpp kernels/core/suggest.cpp framework/io/options.cpp framework/io/json.cpp
+// sources: kernels/core/environment.cpp
 // sources: parallel/comm/cluster.cpp datasets/formats/data_paths.cpp tools/training/toml_file.cpp tools/training/cluster_file.cpp
 // libraries: -ltomlplusplus
 // What is accepted says the same again when it is written and read; what is not is refused in one line that names the

@@ -1,6 +1,6 @@
 // libFuzzer entry for the readers of tar archives and of the samples in them; tools/fuzz builds and runs it.
 // sources: kernels/core/error.cpp framework/io/file.cpp datasets/formats/tar.cpp datasets/formats/webdataset.cpp
-// sources: datasets/formats/data_paths.cpp framework/io/json.cpp
+// sources: datasets/core/fingerprint.cpp datasets/formats/data_paths.cpp framework/io/json.cpp kernels/core/environment.cpp
 // libraries: -ldeflate
 // The input is an archive; then the same one with its headers' checksums set right.
 #include "datasets/formats/webdataset.h"

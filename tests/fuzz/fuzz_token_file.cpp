@@ -1,5 +1,5 @@
 // libFuzzer entry for token files; tools/fuzz builds and runs it.
-// sources: kernels/core/error.cpp framework/io/file.cpp datasets/text/text_files.cpp
+// sources: kernels/core/error.cpp framework/io/file.cpp datasets/core/fingerprint.cpp datasets/text/text_files.cpp
 // libraries: -ldeflate
 // A file that is accepted has its tokens where it says, and every part of it can be read.
 #include <sys/mman.h>
