@@ -156,7 +156,7 @@ class Scaling(cli.Case):
         self.assertEqual(row[2:], ["none", "1", "-", "-", "-", "-", "-"])   # no speed-up of what has no accuracy
         self.assertIn("4 runs started, 0 finished, 4 failed, 0 interrupted", got.stdout)
         got = self.study(*words)
-        self.assertIn(" single run ", self.row(got.stdout, "serial"))
+        self.assertIn(" single run, 1 after a failure ", self.row(got.stdout, "serial"))
         self.assertEqual(self.ledger()[:len(entries)], entries)
         self.assertEqual([e["status"] for e in self.ledger()[len(entries):]], ["started", "finished"] * 4)
         self.assertIn("8 runs started, 4 finished, 4 failed, 0 interrupted", got.stdout)
