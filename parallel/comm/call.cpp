@@ -123,9 +123,11 @@ std::string differing_text(const Call& first, int rank, const Call& other) {
                      name_of(first.kind), to_string(first), rank, to_string(other));
 }
 
-std::chrono::duration<double> collective_timeout() {
-  return std::chrono::duration<double>(timeout_scale * environment_number("TRIREME_TIMEOUT").value_or(300));
+std::chrono::duration<double> unscaled_timeout() {
+  return std::chrono::duration<double>(environment_number("TRIREME_TIMEOUT").value_or(300));
 }
+
+std::chrono::duration<double> collective_timeout() { return timeout_scale * unscaled_timeout(); }
 
 void scale_timeouts(double factor) { timeout_scale = std::max(1.0, factor); }
 double scale_of_timeouts() { return timeout_scale; }

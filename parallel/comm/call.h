@@ -48,8 +48,10 @@ std::vector<int> split_members(Communicator&, int color, int key);
 
 /// What is said where rank 0 has made the first call, and this rank the other.
 std::string differing_text(const Call& first, int rank, const Call& other);
-/// How long a wait of this thread may last before it throws: TRIREME_TIMEOUT, in seconds; 300 if unset; times what
-/// scale_timeouts() has said. Throws Error (usage) for a TRIREME_TIMEOUT that is no such number.
+/// TRIREME_TIMEOUT in seconds; 300 if unset. Throws Error (usage) for a value that is no such number.
+std::chrono::duration<double> unscaled_timeout();
+/// How long a wait of this thread may last before it throws: unscaled_timeout() times what scale_timeouts() has said.
+/// Throws as unscaled_timeout().
 std::chrono::duration<double> collective_timeout();
 /// Of this thread from now on, at least 1: others may be busy with what takes longer than a step, as disks do.
 void scale_timeouts(double factor);

@@ -68,6 +68,6 @@ void watch(const std::stop_token& end, Seconds timeout) {
 
 }  // namespace
 
-Watchdog::Watchdog() : thread_(start_thread<std::jthread>("watchdog", watch, collective_timeout())) {}
+Watchdog::Watchdog() : thread_(start_thread<std::jthread>("watchdog", watch, unscaled_timeout())) {}
 
 }  // namespace trireme

@@ -158,7 +158,7 @@ struct JobMonitor::Impl {
     if (!main) std::erase_if(peers, [](const WatchedProcess& p) { return p.process.rank != 0; });
     if (watches)
       thread = start_thread<std::jthread>(
-          "monitor", [this, limit = collective_timeout().count()](const std::stop_token& end) { watch(end, limit); });
+          "monitor", [this, limit = unscaled_timeout().count()](const std::stop_token& end) { watch(end, limit); });
   }
   ~Impl() {
     if (!watches) return;

@@ -13,9 +13,9 @@ namespace trireme {
 /// dropped. Each process then tells every half second what its FlightRecorders say. A process that is silent for 0.9 of
 /// TRIREME_TIMEOUT, or whose connection has ended without a goodbye for 3 s, is named on stderr with its rank, host,
 /// process, phase, last call, and the ranks that wait; then all processes end by crash(), and one that does not move is
-/// killed by those on its host. The job ends in this way,
-/// too, if all ranks have waited for each other in a step for a second more than TRIREME_TIMEOUT. Time counts in which
-/// the process that counts has run itself. A process that cannot connect is told of, and is not watched.
+/// killed by those on its host. The job ends in this way, too, if all ranks have waited for each other in a step for a
+/// second more than TRIREME_TIMEOUT. Time counts in which the process that counts has run itself. A process that cannot
+/// connect is told of, and is not watched.
 class JobMonitor {
  public:
   /// A collective call of all ranks. In a world of threads only rank 0's does something. Throws Error (usage) on rank 0
