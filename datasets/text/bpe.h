@@ -18,10 +18,5 @@ namespace trireme {
 std::shared_ptr<const TokenizerModel> read_bpe(const Json& document, std::string text, const std::string& path);
 /// The tokenizer.json that says the same as GPT-2's two files. "<|endoftext|>", where it has an id, is a special token.
 std::string gpt2_document(std::string_view vocab_json, std::string_view merges_txt, const std::string& path);
-/// The tokenizer.json with what other files of its folder change, as transformers reads them: added_tokens.json, and of
-/// tokenizer_config.json added_tokens_decoder, special tokens, add_prefix_space and add_bos_token. The same text where
-/// they change nothing. two_files: it was made of GPT-2's. Throws Error naming the file for a tokenizer class that
-/// makes other tokens of these files.
-std::string with_folder_settings(std::string document, const std::string& folder, bool two_files);
 
 }  // namespace trireme

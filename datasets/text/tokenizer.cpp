@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "datasets/text/bpe.h"
+#include "datasets/text/folder_settings.h"
 #include "datasets/text/unicode.h"
 #include "framework/io/bytes.h"
 #include "framework/io/file.h"

@@ -1,6 +1,7 @@
 // libFuzzer entry for tokenizer files and for encoding; tools/fuzz builds and runs it.
 // sources: kernels/core/error.cpp framework/io/json.cpp framework/io/file.cpp datasets/text/tokenizer.cpp
-// sources: datasets/text/bpe.cpp datasets/text/words.cpp datasets/text/unicode.cpp datasets/text/unicode_ranges.cpp
+// sources: datasets/text/bpe.cpp datasets/text/folder_settings.cpp
+// sources: datasets/text/words.cpp datasets/text/unicode.cpp datasets/text/unicode_ranges.cpp
 // libraries: -ldeflate
 // A file that is accepted makes a tokenizer that gives every byte back of what it encodes, and that its own file makes
 // again. The input is also a text: words follow each other, and a BPE of all bytes gives it back.
