@@ -113,7 +113,7 @@ std::string state_of(const Json& ranks) {
   for (const Json& r : ranks)
     text += fmt::format("{}phase {} after step {}; last, number {}: {}", text.empty() ? "" : "; ", r.value("phase", ""),
                         r.value("step", 0), r.value("count", 0), r.value("last", ""));
-  return text;
+  return text.empty() ? "it never reported what it does" : text;
 }
 
 /// Of a process of this host, as /proc has it: 'T' is stopped, 'Z' has ended; 0: it is gone.
