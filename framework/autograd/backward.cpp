@@ -333,9 +333,6 @@ void Session::contribute(int at, Tensor gradient) {
   leaf.written = true;
 }
 
-}  // namespace
-
-namespace {
 /// g, on the tape as a result that no backward passes: it depends on these nodes, but how is not recorded.
 Tensor as_gradient(const Tensor& g, std::vector<std::shared_ptr<Node>> inputs) {
   auto node = std::make_shared<Node>(Backward{[](const Tensor&, Gradients&) {
@@ -351,6 +348,7 @@ Tensor as_gradient(const Tensor& g, std::vector<std::shared_ptr<Node>> inputs) {
   y.impl()->node = std::move(node);
   return y;
 }
+
 }  // namespace
 
 const char* detail::op_in_backward() { return running_op; }
