@@ -19,7 +19,7 @@ except ImportError:
 
 root = pathlib.Path(__file__).resolve().parent.parent.parent
 build, compiler = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
-text = (root / "tools/docs/guides/pytorch.md").read_text().partition("## What stands where")[0]
+text = (root / "tools/docs/guides/pytorch.md").read_text().partition("## Where is what")[0]
 rows = [tuple(m) for m in re.findall(r"^\| `(.+?)`((?: on `\w+`)?) \| `(.+?)`(?: on `\w+`)? \|$", text, re.M)]
 assert len(rows) == sum(line.startswith("| `") for line in text.splitlines()) > 100, len(rows)
 
