@@ -64,10 +64,11 @@ def names():
                 if not re.search(rf"\b{m[1]}\b", file.read_text()):
                     yield f"{guide.name}: {path} has no {m[1]}"
     strategies = re.search(r"^strategies (.*)", subprocess.run([trireme, "info"], capture_output=True, text=True, check=True).stdout, re.M)[1].split()
-    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## )", (root / "tools/docs/guides/strategies.md").read_text(), re.M | re.S))
+    text = "".join((root / f"tools/docs/guides/{guide}.md").read_text() for guide in ("strategies", "asynchronous"))
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.M | re.S))
     for strategy in strategies:
         if "```sh picture" not in sections.get(strategy, ""):
-            yield f"strategies.md: no section {strategy} with a picture"
+            yield f"strategies.md and asynchronous.md: no section {strategy} with a picture"
 
 
 def site():
