@@ -84,7 +84,7 @@ grep -q '1 servers leave none of 1 ranks to train' said || fails "a server witho
 grep -q 'parallel.plugin: missing.so cannot be opened' said || fails "a missing plugin"
 cd "$work/guides"
 for guide in *.cpp; do
-  c++ -Wall -Wextra -Werror "$guide" -o "${guide%.cpp}" $(pkg-config --cflags --libs trireme)
+  c++ -Wall -Wextra -Werror -fopenmp-simd "$guide" -o "${guide%.cpp}" $(pkg-config --cflags --libs trireme)
   "./${guide%.cpp}" >/dev/null || { echo "consumers: the program of tools/docs/guides/${guide%.cpp}.md failed"; exit 1; }
 done
 # An op with kernels for the CPU and, where there is nvcc, for CUDA.
