@@ -7,6 +7,7 @@
 #include "framework/layers/conv.h"
 #include "framework/layers/norm.h"
 #include "framework/tensor/memory_tracker.h"
+#include "framework/tensor/watch_pause.h"
 
 namespace trireme {
 
@@ -26,6 +27,7 @@ const InferenceCache::Folded& InferenceCache::fold(const ConvNd& conv, const Bat
   if (auto known = folded_.find(key); known != folded_.end()) return known->second;
 
   const NoGrad no_grad;
+  const WatchPause pause;  // the folded filter outlives a dry run
   const std::vector<double> gamma = norm.weight.to_vector(), beta = norm.bias.to_vector(),
                             mean = norm.running_mean.to_vector(), variance = norm.running_var.to_vector(),
                             bias = conv.bias ? conv.bias.to_vector() : std::vector<double>(gamma.size());

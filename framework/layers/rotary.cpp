@@ -7,6 +7,7 @@
 
 #include "framework/layers/kv_cache.h"
 #include "framework/ops/help.h"
+#include "framework/tensor/watch_pause.h"
 
 namespace trireme {
 
@@ -30,6 +31,7 @@ Tensor RotaryEmbedding::table(Index rows, DType dtype, Device device) const {
   Tensor& made = tables_->made[{dtype, device.kind, device.index}];
   if (!made || made.dim(0) < rows) {
     const NoGrad no_grad;
+    const WatchPause pause;  // the table outlives a dry run
     const Index grown = std::min(positions_, std::max<Index>(rows, made ? 2 * made.dim(0) : 0));
     made = rope_table(grown, size_, options_).to(dtype).to(device);
   }
