@@ -12,7 +12,7 @@ rm -rf "$work/stage"
 cp -r "$source/tests/consumer" "$work/consumer"
 mkdir "$work/guides" "$work/snake"
 cp "$source"/models/examples/snake_op* "$work/snake"
-python3 "$source/tools/docs/blocks.py" "$source/tools/docs/guides" "$work/guides"
+python3 "$source/tools/docs/blocks.py" "$source/tools/docs/guides" "$work/guides" "$source/README.md"
 
 cat >"$work/body.sh" <<'BODY'
 set -euo pipefail
@@ -85,7 +85,7 @@ grep -q 'parallel.plugin: missing.so cannot be opened' said || fails "a missing 
 cd "$work/guides"
 for guide in *.cpp; do
   c++ -Wall -Wextra -Werror -fopenmp-simd "$guide" -o "${guide%.cpp}" $(pkg-config --cflags --libs trireme)
-  "./${guide%.cpp}" >/dev/null || { echo "consumers: the program of tools/docs/guides/${guide%.cpp}.md failed"; exit 1; }
+  "./${guide%.cpp}" >/dev/null || { echo "consumers: the program of ${guide%.cpp}.md failed"; exit 1; }
 done
 # An op with kernels for the CPU and, where there is nvcc, for CUDA.
 cd "$work/snake"

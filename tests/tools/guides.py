@@ -1,4 +1,4 @@
-"""What the guides in tools/docs/guides/ say: commands run, names are where links say, every strategy has its picture. (tests/consumers.sh
+"""What README.md and the guides in tools/docs/guides/ say: commands run, names are where links say, every strategy has its picture. (tests/consumers.sh
 has their C++.)
   guides.py TRIREME MPIEXEC|none commands|names|site
 """
@@ -16,7 +16,7 @@ sys.path.insert(0, str(root / "tools/docs"))
 import blocks
 
 trireme, mpiexec, wanted = os.path.abspath(os.environ.get("TRIREME_EXE", sys.argv[1])), sys.argv[2], sys.argv[3]
-guides = sorted((root / "tools/docs/guides").glob("*.md"))
+guides = [root / "README.md", *sorted((root / "tools/docs/guides").glob("*.md"))]
 
 
 def few_digits(folder):

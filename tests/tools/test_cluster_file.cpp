@@ -144,15 +144,19 @@ TEST_CASE("ranks fill nodes one after the other, or are dealt to them in turn") 
       CHECK(pairs.link(std::array{worker, server}) == (server == worker + 3 ? pairs.inside : pairs.between));
 }
 
-TEST_CASE("the README's cluster file is one") {
-  std::ifstream in(TRIREME_ROOT "/README.md");
-  const std::string readme(std::istreambuf_iterator<char>(in), {});
-  const auto begin = readme.find("    name = \"two kinds of nodes\""), end = readme.find("\n## ", begin);
-  REQUIRE(begin != readme.npos);
-  const Cluster cluster = parse_cluster(readme.substr(begin, end - begin), source);
-  CHECK(cluster.devices() == 40);
-  CHECK(cluster.speed_of(39) == 0.5);
-  CHECK(cluster.inside == Link{2e-6, 300e9});
+TEST_CASE("the guide's cluster files are valid") {
+  std::ifstream in(TRIREME_ROOT "/tools/docs/guides/predicting.md");
+  const std::string guide(std::istreambuf_iterator<char>(in), {});
+  int clusters = 0;
+  for (auto begin = guide.find("```toml\n"); begin != guide.npos; begin = guide.find("```toml\n", begin + 1)) {
+    const auto text = guide.substr(begin + 8, guide.find("\n```", begin) - begin - 7);
+    if (text.find("[[nodes]]") == text.npos) continue;
+    const Cluster cluster = parse_cluster(text, source);
+    CHECK(cluster.devices() > 1);
+    CHECK(cluster.between.latency > 0);
+    ++clusters;
+  }
+  CHECK(clusters > 0);
 }
 
 TEST_CASE("a cluster file's keys are refused when they are unknown, missing, of another type or out of range") {

@@ -1,5 +1,5 @@
 """The code blocks of a guide.
-  blocks.py GUIDES OUT      writes the programs of the guides in a folder into another one
+  blocks.py GUIDES OUT [FILE...]      writes the programs of the guides in a folder, and of other files, into another one
 A fence's first word is the language, the others say what becomes of the block:
   cpp            all of a guide's C++ blocks, one after another, are one program, which the tests compile and run
   sh             run by the tests, in an empty folder with `trireme` in PATH; also those that draw a `picture`
@@ -40,6 +40,6 @@ def commands(block):
 
 
 if __name__ == "__main__":
-    for guide in pathlib.Path(sys.argv[1]).glob("*.md"):
+    for guide in [*pathlib.Path(sys.argv[1]).glob("*.md"), *map(pathlib.Path, sys.argv[3:])]:
         if text := program(guide):
             (pathlib.Path(sys.argv[2]) / f"{guide.stem}.cpp").write_text(text)
