@@ -25,7 +25,7 @@ vendors = {  # header pattern -> the only places that may include it
     r"(blosc|zstd)\.h": ("datasets/volumes/chunk_codecs.cpp",),
     r"nccl\.h": ("parallel/comm/transport/nccl.cpp",),
 }
-top = {"meson.build", "meson_options.txt", "README.md", "LICENSE", "CONTRIBUTING.md", "framework", "kernels", "parallel", "models",
+top = {"meson.build", "meson_options.txt", "README.md", "LICENSE", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "framework", "kernels", "parallel", "models",
        "datasets", "tools", "tests", "bench"}
 # Folders whose files have one interface together: kernels register themselves for the contracts, strategies, models and subcommands for a list.
 one_interface = {
@@ -110,8 +110,8 @@ for room in [*floors, *sub_floors]:
     readme = root / room / "README.md"
     if not readme.exists():
         faults.append(f"{room}: no README.md")
-    elif (lines := readme.read_text().count("\n")) > 25:
-        faults.append(f"{room}/README.md: {lines} lines; at most 25")
+    elif (lines := readme.read_text().count("\n")) > 40:
+        faults.append(f"{room}/README.md: {lines} lines; at most 40")
 listed = (root / "tests/meson.build").read_text()   # classes of tests are run by name
 for path in (root / "tests/tools").glob("cli*.py"):
     text = path.read_text()
