@@ -56,7 +56,7 @@ def names():
         text = re.sub(r"^```.*?^```$", "", guide.read_text(), flags=re.M | re.S)
         for name, path in re.findall(r"\[([^\]]+)\]\(((?!https?:)[^)#]+)\)", text):
             file = guide.parent / path
-            if path.endswith((".svg", "modules.html")):
+            if path.endswith((".svg", "modules.html", "where.html")):
                 continue  # the site's own, which tools/docs/build checks
             if not file.is_file():
                 yield f"{guide.name}: {path} is not there"
@@ -80,7 +80,7 @@ def site():
         if r.returncode:
             yield r.stderr
             return
-        for page in ("index", "tour", "batch", "strategies", "extending", "modules", "classtrireme_1_1Step", "group__floor__framework__ops"):
+        for page in ("index", "tour", "batch", "strategies", "extending", "where", "modules", "classtrireme_1_1Step", "group__floor__framework__ops"):
             if not (pathlib.Path(folder) / f"site/{page}.html").exists():
                 yield f"there is no {page}.html"
 
