@@ -23,12 +23,22 @@ names = {p.name for p in files}
 faults = []
 
 
-def prose(text):
-    """The text with code, tables and headings blanked out; lines keep their numbers."""
+def without_code(text):
+    """The text with blocks of code blanked out; lines keep their numbers."""
     keep_lines = lambda m: "\n" * m[0].count("\n")
-    text = re.sub(r"^```.*?^```$|^<!--.*?-->|^@htmlonly.*?^@endhtmlonly", keep_lines, text, flags=re.M | re.S)
-    text = re.sub(r"(?<=\n\n)(?:    .*\n)+", keep_lines, text)
-    return re.sub(r"^(\|.*|#.*|\[TOC\])$", "", text, flags=re.M)
+    text = re.sub(r"^```.*?^```$|^<!--.*?-->", keep_lines, text, flags=re.M | re.S)
+    return re.sub(r"(?<=\n\n)(?:    .*\n)+", keep_lines, text)
+
+
+def prose(text):
+    """The same without tables and headings."""
+    return re.sub(r"^(\|.*|#.*|\[TOC\])$", "", without_code(text), flags=re.M)
+
+
+def found(pattern, text):
+    """(line, first group) of each match outside of code."""
+    text = without_code(text)
+    return [(text.count("\n", 0, m.start()) + 1, m[1]) for m in re.finditer(pattern, text)]
 
 
 def sentences(text):
@@ -59,12 +69,12 @@ def words(sentence):
 
 def anchors(text):
     """What a link may ask for: headings as GitHub names them, and names in {#...}."""
-    found = set()
-    for heading in re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M):
-        found |= set(re.findall(r"\{#([\w-]+)\}", heading))
+    named = set()
+    for heading in re.findall(r"^#+ (.*)$", without_code(text), re.M):
+        named |= set(re.findall(r"\{#([\w-]+)\}", heading))
         title = re.sub(r"\s*\{#[\w-]+\}", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)).lower()
-        found.add(re.sub(r"[^\w\- ]", "", title).replace(" ", "-"))
-    return found
+        named.add(re.sub(r"[^\w\- ]", "", title).replace(" ", "-"))
+    return named
 
 
 def check_lengths(path, text):
@@ -90,29 +100,28 @@ def check_words(path, text):
 
 
 def check_links(path, text):
-    bare = prose(text) + "\n" + "\n".join(re.findall(r"^\|.*", text, re.M))
-    for target in re.findall(r"\]\(([^)\s]+)\)", bare):
+    for line, target in found(r"\]\(([^)\s]+)\)", text):
         if re.match(r"https?:|mailto:", target) or target.endswith((".html", ".svg")):
             continue   # of another site, or of the site that tools/docs/build makes and checks
         name, _, anchor = target.partition("#")
         to = (root / path.parent / name).resolve() if name else root / path
         if not to.exists():
-            faults.append(f"{path}: the link {target} leads nowhere")
+            faults.append(f"{path}:{line}: the link {target} leads nowhere")
         elif anchor and to.suffix == ".md" and anchor not in anchors(to.read_text()):
-            faults.append(f"{path}: {target}: no such heading")
+            faults.append(f"{path}:{line}: the link {target} names no heading of that page")
 
 
 def check_names(path, text):
     own = {p.stem + ".cpp" for p in documents}   # the program of a guide
-    for span in re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)):
+    for line, span in found(r"`([^`\n]+)`", text):
         name = span.split()[0].rstrip("/")
         if re.fullmatch(rf"[\w./-]*\w\.{suffixes}", name):
             if pathlib.PurePath(name).name not in names | own:
-                faults.append(f"{path}: there is no file `{name}`")
+                faults.append(f"{path}:{line}: there is no file `{name}`")
             elif "/" in name and not any(str(p).endswith("/" + name) for p in files):
-                faults.append(f"{path}: `{name}` is in another folder")
+                faults.append(f"{path}:{line}: `{name}` is in another folder")
         elif name.startswith(tuple(f + "/" for f in folders)) and re.fullmatch(r"[\w./-]+", name) and not (root / name).exists():
-            faults.append(f"{path}: there is no `{name}`")
+            faults.append(f"{path}:{line}: there is no `{name}`")
 
 
 wanted = [pathlib.Path(name) for name in sys.argv[2:]] or documents
