@@ -13,7 +13,8 @@ most_columns, most_words = 100, 30
 plain = {
     r"behind": "after", r"beside": "next to, compared with", r"so many": "that many, N", r"tells": "reports, prints, names",
     r"stands(?! for)": "is, is stored", r"goes with": "can be combined with", r"goes on": "continues", r"anew": "again",
-    r"of its own": "separate, custom", r"which is named": "the message names it", r"whosoever": "name the noun", r"nobody": "no rank, nothing", r"is told": "gets, reads", r"(?:rank|process|worker)s? who": "which, that",
+    r"of its own": "separate, custom", r"which is named": "the message names it", r"is told": "gets, reads",
+    r"whosoever": "name the noun", r"nobody": "no rank, nothing", r"(?:rank|process|worker)s? who": "which, that",
 }
 plain = [(re.compile(rf"\b{word}\b", re.I), instead) for word, instead in plain.items()]
 folders = ("kernels", "framework", "parallel", "datasets", "models", "tools", "tests", "bench")
