@@ -110,6 +110,10 @@ def check_links(path, text):
             faults.append(f"{path}:{line}: the link {target} leads nowhere")
         elif anchor and to.suffix == ".md" and anchor not in anchors(to.read_text()):
             faults.append(f"{path}:{line}: the link {target} names no heading of that page")
+        elif anchor and name and path.parent.name == "guides":
+            faults.append(f"{path}:{line}: the link {target}: link the page, since Doxygen finds no heading of another page")
+    for line, words_of_link in found(r"\[([^\[\]\n]*\n[^\[\]\n]*)\]\([\w-]+\.md", text) if path.parent.name == "guides" else []:
+        faults.append(f"{path}:{line}: Doxygen loses the rest of a page after a link over two lines: {' '.join(words_of_link.split())}")
 
 
 def check_names(path, text):
