@@ -15,27 +15,59 @@ using Variable = EnvironmentVariable;
 constexpr double year_9999 = 253402300799, largest_int = 2147483647, largest_step = 4294967295;
 
 constexpr std::array variables{
-    Variable{"TRIREME_TIMEOUT", Variable::seconds, 0.001, 1e9, ""},  // that a rank waits for others
-    Variable{"TRIREME_SHARED_MEMORY", Variable::word, 0, 0, "0, 1, staged, direct"},
-    Variable{"TRIREME_COMPARE_CALLS", Variable::word, 0, 0, "0, 1"},
-    Variable{"TRIREME_FENCE", Variable::word, 0, 0, "0, 1"},
-    Variable{"TRIREME_DATA", Variable::text, 0, 0, ""},
-    Variable{"TRIREME_CUDA_PLUGIN", Variable::text, 0, 0, ""},
-    Variable{"TRIREME_CUDA_VIRTUAL_MEMORY", Variable::word, 0, 0, "on, off"},
-    Variable{"TRIREME_PLAN_CACHE", Variable::text, 0, 0, ""},
-    Variable{"TRIREME_PLAN_SECONDS", Variable::seconds, 0, 1e9, ""},      // that cuDNN's plans are tried for
-    Variable{"SLURM_JOB_END_TIME", Variable::seconds, 0, year_9999, ""},  // Unix time; 0: none
-    Variable{"SLURM_STEP_ID", Variable::whole, 0, largest_step, ""},
-    Variable{"SLURM_PROCID", Variable::whole, 0, largest_int, ""},
-    Variable{"SLURM_STEP_NUM_TASKS", Variable::whole, 1, largest_int, ""},
-    Variable{"SLURM_NTASKS", Variable::whole, 1, largest_int, ""},
-    Variable{"OMPI_COMM_WORLD_SIZE", Variable::whole, 1, largest_int, ""},
-    Variable{"OMPI_COMM_WORLD_LOCAL_SIZE", Variable::whole, 1, largest_int, ""},
-    Variable{"PMI_SIZE", Variable::whole, 1, largest_int, ""},
-    Variable{"PMI_FD", Variable::whole, 0, largest_int, ""},
-    Variable{"MPI_LOCALNRANKS", Variable::whole, 1, largest_int, ""},
-    Variable{"NCCL_HOSTID", Variable::text, 0, 0, ""},
-    Variable{"HYDRA_LAUNCHER_EXEC", Variable::text, 0, 0, ""},
+    Variable{"TRIREME_TIMEOUT", Variable::seconds, 0.001, 1e9, "", "300", "s",
+             "Time that a rank waits for other ranks before the job is stopped."},
+    Variable{"TRIREME_SHARED_MEMORY", Variable::word, 0, 0, "0, 1, staged, direct", "1", "",
+             "How ranks of one host reduce: 0 through MPI, staged through a shared buffer, direct from each other's "
+             "memory, 1 the fastest that the host allows."},
+    Variable{"TRIREME_COMPARE_CALLS", Variable::word, 0, 0, "0, 1", "1", "",
+             "Ranks check that all of them make the same call; 0 saves a small message per call between hosts."},
+    Variable{"TRIREME_FENCE", Variable::word, 0, 0, "0, 1", "0", "",
+             "For debugging: 1 reports a oneDNN kernel that writes past the end of its scratch memory."},
+    Variable{"TRIREME_DATA", Variable::text, 0, 0, "", "none", "folder",
+             "Folder that is searched first for installed data sets."},
+    Variable{"TRIREME_CUDA_PLUGIN", Variable::text, 0, 0, "", "libtrireme_cuda.so", "file",
+             "CUDA backend to load; the default is next to the library. Its code runs in the process; a set-user-ID program ignores the variable."},
+    Variable{"TRIREME_CUDA_VIRTUAL_MEMORY", Variable::word, 0, 0, "on, off", "on", "",
+             "GPU memory grows in chunks of virtual memory; off uses cudaMalloc only."},
+    Variable{"TRIREME_PLAN_CACHE", Variable::text, 0, 0, "", "~/.cache/trireme", "folder",
+             "Folder that keeps cuDNN's measured plans between runs; the word off keeps none."},
+    Variable{"TRIREME_PLAN_SECONDS", Variable::seconds, 0, 1e9, "", "2", "s",
+             "Time for measuring cuDNN's plans in a process; 0 takes the first plan that works."},
+    Variable{"OMP_NUM_THREADS", Variable::other, 0, 0, "", "the cores", "threads",
+             "Most threads per rank, unless parallel.threads is given."},
+    Variable{"ONEDNN_MAX_CPU_ISA", Variable::other, 0, 0, "", "none", "name",
+             "Newest instruction set that oneDNN may use, for example AVX2."},
+    Variable{"DNNL_MAX_CPU_ISA", Variable::other, 0, 0, "", "none", "name", "Older name of ONEDNN_MAX_CPU_ISA."},
+    Variable{"XDG_CACHE_HOME", Variable::other, 0, 0, "", "~/.cache", "folder",
+             "Folder of caches; cuDNN's plans are kept in its subfolder trireme."},
+    Variable{"SLURM_JOB_END_TIME", Variable::seconds, 0, year_9999, "", "none", "s since 1970",
+             "End of the Slurm job: a training saves and stops before it; 0 means no end."},
+    Variable{"SLURM_JOB_ID", Variable::other, 0, 0, "", "none", "number",
+             "A Slurm allocation exists: trireme launch starts ranks with srun."},
+    Variable{"SLURM_STEP_ID", Variable::whole, 0, largest_step, "", "none", "number",
+             "The process belongs to a Slurm step (srun)."},
+    Variable{"SLURM_PROCID", Variable::whole, 0, largest_int, "", "none", "rank",
+             "Rank of the process in its Slurm step."},
+    Variable{"SLURM_STEP_NUM_TASKS", Variable::whole, 1, largest_int, "", "none", "ranks", "Ranks that srun started."},
+    Variable{"SLURM_NTASKS", Variable::whole, 1, largest_int, "", "none", "ranks",
+             "Ranks of the Slurm job, if the step does not name its own."},
+    Variable{"OMPI_COMM_WORLD_SIZE", Variable::whole, 1, largest_int, "", "none", "ranks",
+             "Ranks that Open MPI's mpirun started."},
+    Variable{"OMPI_COMM_WORLD_LOCAL_SIZE", Variable::whole, 1, largest_int, "", "none", "ranks",
+             "Ranks that Open MPI's mpirun started on this host."},
+    Variable{"PMI_SIZE", Variable::whole, 1, largest_int, "", "none", "ranks",
+             "Ranks that MPICH's mpiexec or srun started."},
+    Variable{"PMI_FD", Variable::whole, 0, largest_int, "", "none", "number",
+             "File descriptor of the connection to MPICH's mpiexec."},
+    Variable{"MPI_LOCALNRANKS", Variable::whole, 1, largest_int, "", "none", "ranks",
+             "Ranks that MPICH's mpiexec started on this host."},
+    Variable{"HYDI_CONTROL_FD", Variable::other, 0, 0, "", "none", "number",
+             "MPICH's mpiexec started the process, not srun."},
+    Variable{"HYDRA_LAUNCHER_EXEC", Variable::text, 0, 0, "", "ssh", "program",
+             "Program that trireme launch and mpiexec use to reach other hosts."},
+    Variable{"NCCL_HOSTID", Variable::text, 0, 0, "", "the host's name", "name",
+             "Name of the host for NCCL. Ranks under different names may share a GPU."},
 };
 
 const Variable& find(const char* name) {
@@ -64,7 +96,7 @@ void check_value(const Variable& v, std::string_view value) {
     bool known = false;
     for (const std::string& word : split_text(v.words, ',')) known = known || trimmed(word) == value;
     if (!known) refuse(v, value, fmt::format("one of {}", v.words));
-  } else if (value.empty()) {
+  } else if (v.type == Variable::text && value.empty()) {
     refuse(v, value, "a text");
   }
 }

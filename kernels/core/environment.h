@@ -8,13 +8,18 @@
 
 namespace trireme {
 
-/// One variable and the values that it may have.
+/// One variable: the values that it may have, and what it does.
 struct EnvironmentVariable {
-  enum Type : int { seconds, whole, word, text };
+  /// seconds: a decimal number; whole: a whole number; word: one of the words; text: any but ""; other: any, because
+  /// the variable belongs to another program.
+  enum Type : int { seconds, whole, word, text, other };
   const char* name;
-  Type type;           ///< seconds: a decimal number; whole: a whole number; word: one of the words; text: any but ""
-  double least, most;  ///< inclusive bounds of a number
-  std::string_view words;  ///< "0, 1": the words allowed
+  Type type;
+  double least, most;         ///< inclusive bounds of a number
+  std::string_view words;     ///< "0, 1": the words allowed
+  std::string_view fallback;  ///< what holds if the variable is not set: "300"; "none": nothing does
+  std::string_view unit;      ///< "s", "ranks", "folder"; empty, for words only: one of the words
+  std::string_view meaning;   ///< a sentence for users
 };
 
 /// All variables, those of this library (TRIREME_...) first. The others come from launchers and systems.

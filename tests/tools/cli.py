@@ -10,6 +10,7 @@ import os
 import pathlib
 import random
 import re
+import shlex
 import shutil
 import signal
 import struct
@@ -276,6 +277,46 @@ class Training(Case):
         thread.join()
         said = started[0].communicate(timeout=60)[1]
         self.assertEqual(started[0].returncode, 0, said)
+
+    def test_help(self):
+        whole = run("--help").stdout
+        for status in statuses.values():
+            self.assertRegex(whole, rf"\b{status}\b")
+        commands = re.findall(r"(?m)^  ([a-z]+) {2,}", whole.partition("Options:")[0])
+        self.assertEqual(len(commands), 19)
+        for command in commands:
+            short, all_of_it = run(command, "--help"), run(command, "--help-all")
+            self.assertEqual(short.returncode, 0)
+            self.assertIn(f"Usage: trireme {command}", short.stdout)
+            self.assertLess(max(map(len, short.stdout.splitlines())), 81)
+            if "--print-config" in short.stdout:
+                self.assertLess(max(map(len, all_of_it.stdout.splitlines())), 81)
+                self.assertIn("--optim.lr_base_size", all_of_it.stdout)
+                self.assertNotIn("--optim.lr_base_size", short.stdout)
+                self.assertLess(2 * len(short.stdout), len(all_of_it.stdout))
+            lines = short.stdout.partition("Examples:\n")[2].replace("\\\n", " ").splitlines()
+            self.assertTrue(lines, command)
+            for line in map(shlex.split, (line.partition(" # ")[0] for line in lines)):   # their settings are settings
+                self.assertIn("trireme", line)
+                words = line[line.index("trireme") + 1:]
+                if "--print-config" in short.stdout and words[0] == command and "--resume" not in words and command not in ("eval", "scaling"):
+                    self.assertEqual(run(*words, "--print-config").returncode, 0, words)
+        for words, meant in (["train", "--pritn-config"], "--print-config"), (["launch", "--rank", 2], "--ranks"), (["--verison"], "--version"), (["info", "--evn"], "--env"):
+            self.refused(run(*words), words[-1] if len(words) < 3 else words[1], meant)
+        self.refused(run(), "--help")
+        self.refused(run("train", "--"), "--help")
+
+    def test_environment_variables(self):
+        printed = run("info", "--env", env={"TRIREME_TIMEOUT": "17", "XDG_CACHE_HOME": ""}).stdout
+        self.assertRegex(printed, r'(?m)^TRIREME_TIMEOUT +300 +s +"17"$')
+        self.assertRegex(printed, r'(?m)^XDG_CACHE_HOME +~/.cache +folder +""$')
+        self.assertRegex(printed, r"(?m)^SLURM_NTASKS +none +ranks +not set$")
+        read = set()
+        for floor in "kernels", "framework", "datasets", "parallel", "models", "tools":
+            for path in (pathlib.Path(__file__).parents[2] / floor).rglob("*.[ch]p*"):
+                read |= set(re.findall(r'(?:getenv|environment_(?:number|text)|\bget|\bvariable)\("([A-Z_]{4,})"\)', path.read_text()))
+        self.assertGreater(len(read), 15)
+        self.assertEqual(read - {"PATH", "HOME"} - set(re.findall(r"(?m)^([A-Z_]+)", printed)), set())
 
     def test_info(self):
         got = run("info")

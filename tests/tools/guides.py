@@ -1,6 +1,6 @@
 """What README.md and the guides in tools/docs/guides/ say: commands run, names are where links say, every strategy has its picture. (tests/consumers.sh
 has their C++.)
-  guides.py TRIREME MPIEXEC|none commands|names|site
+  guides.py TRIREME MPIEXEC|none commands|names|environment|site
 """
 import gzip
 import os
@@ -71,6 +71,25 @@ def names():
             yield f"strategies.md and asynchronous.md: no section {strategy} with a picture"
 
 
+def environment():
+    """The table in files.md has the variables of `trireme info --env`, cell by cell."""
+    printed = subprocess.run([trireme, "info", "--env"], capture_output=True, text=True, check=True).stdout
+    head, rest = printed.split("\n", 1)
+    default, unit, value = (head.index(column) for column in ("default", "unit or values", "value now"))
+    known = {row[:default].strip(): [row[default:unit].strip(), row[unit:value].strip(), " ".join(meaning.split())]
+             for row, meaning in re.findall(r"^(\w.*)\n((?:    .*\n)+)", rest, re.M)}
+    guide = root / "tools/docs/guides/files.md"
+    section = re.search(r"^## Environment variables\n(.*?)(?=^## |\Z)", guide.read_text() if guide.exists() else "", re.M | re.S)
+    if not section:
+        yield "files.md: there is no section 'Environment variables' with the table of `trireme info --env`"
+        return
+    rows = [[cell.strip().replace("`", "") for cell in line.strip().strip("|").split("|")] for line in section[1].splitlines() if line.startswith("|")]
+    table = {name: cells for name, *cells in rows if re.fullmatch("[A-Z_]+", name)}
+    for name in sorted(known.keys() | table.keys()):
+        if known.get(name) != table.get(name):
+            yield f"files.md: {name}: the guide says {table.get(name)}, trireme info --env {known.get(name)}"
+
+
 def site():
     if not shutil.which("doxygen"):
         print("SKIPPED: doxygen is not installed")
@@ -85,6 +104,6 @@ def site():
                 yield f"there is no {page}.html"
 
 
-faults = list({"commands": commands, "names": names, "site": site}[wanted]())
+faults = list({"commands": commands, "names": names, "environment": environment, "site": site}[wanted]())
 print("\n".join(faults) or f"{wanted}: as the guides say")
 sys.exit(1 if faults else 0)

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <ranges>
 
 #include "kernels/core/suggest.h"
 #include "tools/backtest/scaling_table.h"
 #include "tools/cli/config_file.h"
+#include "tools/cli/help_formatter.h"
 #include "tools/training/from_options.h"
 #include "tools/training/resume.h"
 
@@ -16,8 +18,108 @@ namespace trireme {
 /// Of what is counted on a command line.
 constexpr int most_count = 1'000'000'000;
 
-static std::string model_names() {
-  return fmt::format("{}", fmt::join(models() | std::views::transform(&ModelRow::name), ", "));
+/// The last lines of a subcommand's --help.
+constexpr std::pair<const char*, const char*> examples[] = {
+    {"train",
+     "  trireme train mnist_cnn\n"
+     "  trireme train mnist_cnn --epochs 1 --ranks 4 --run.dir runs/a\n"
+     "  trireme train --run.dir runs/a --resume\n"
+     "  trireme train mnist_cnn --mesh pipe=2,data=2 \\\n"
+     "      --strategy 'pipeline(micro=4) | data_parallel'\n"
+     "  mpiexec -n 4 trireme train mnist_cnn"},
+    {"launch",
+     "  trireme launch --ranks 4 -- train mnist_cnn --run.dir runs/a\n"
+     "  trireme launch --hosts a:4,b:4 --min-ranks 4 -- train mnist_cnn \\\n"
+     "      --run.dir runs/a"},
+    {"eval",
+     "  trireme eval runs/a\n"
+     "  trireme eval runs/a --data fashion_mnist"},
+    {"tune",
+     "  trireme tune space.toml --out search -- train mnist_cnn --epochs 3\n"
+     "  trireme tune --out search            # continue the search\n"
+     "  trireme tune report search           # show its results"},
+    {"scaling",
+     "  trireme scaling mnist_cnn --ranks 1,2,4 --seeds 5 --target 98.5 --out study\n"
+     "  trireme report study --out study.html"},
+    {"predict",
+     "  trireme predict digit.png --run runs/a\n"
+     "  trireme predict cat.jpg --model resnet50 --weights resnet50.safetensors \\\n"
+     "      --topk 5"},
+    {"generate",
+     "  trireme generate runs/text --prompt 'To be' --tokens 50 --temperature 0.8\n"
+     "  trireme generate gpt2 --prompt 'The sea' --top_k 40 --samples 3"},
+    {"infer",
+     "  trireme infer runs/unet --volume scan.npy --out labels.npy --result labels\n"
+     "  trireme infer runs/unet --volume scan.npy --memory 4GiB --plan\n"
+     "  mpiexec -n 4 trireme infer runs/unet --volume scan.npy --out out.npy \\\n"
+     "      --mesh d=4"},
+    {"pack",
+     "  trireme pack train.packed --data imagenet --data.root /data/imagenet \\\n"
+     "      --data.image_size 256"},
+    {"import",
+     "  trireme import model.pt --list\n"
+     "  trireme import model.pt --out model.safetensors"},
+    {"export",
+     "  trireme export runs/a --onnx model.onnx\n"
+     "  trireme export runs/text --pretrained folder"},
+    {"plan",
+     "  trireme plan show resnet20 --mesh pipe=4 --strategy 'pipeline(micro=8)' \\\n"
+     "      --svg plan.svg\n"
+     "  trireme plan search lenet5 --data synthetic --batch 4096 --ranks 64 \\\n"
+     "      --cluster dgx_a100"},
+    {"simulate",
+     "  trireme simulate resnet20 --ranks 16 --cluster gigabit_ethernet --cost counted\n"
+     "  trireme simulate lenet5 --data synthetic --cost counted \\\n"
+     "      --sweep ranks=1,4,16 --cluster dgx_a100"},
+    {"verify",
+     "  trireme verify lenet5 --ranks 4 --strategy data_parallel\n"
+     "  trireme verify lenet5 --mesh pipe=2 --strategy 'pipeline(micro=4)' --steps 3"},
+    {"profile",
+     "  trireme profile lenet5 --data synthetic --batch 32 --ranks 2 \\\n"
+     "      --out machine.toml"},
+    {"bench",
+     "  trireme bench resnet50 --batch 32\n"
+     "  trireme bench lenet5 --batch 256 --infer"},
+    {"doctor",
+     "  trireme doctor\n"
+     "  mpiexec -n 4 trireme doctor\n"
+     "  trireme doctor --live runs/a"},
+    {"report", "  trireme report runs/a runs/b --out report.html"},
+    {"info",
+     "  trireme info\n"
+     "  trireme info --env"},
+};
+
+constexpr const char* statuses =
+    "Exit status:\n"
+    "  0   success\n"
+    "  1   the answer is no (verify: a difference; doctor: a fault), or runs failed\n"
+    "      (scaling, tune, and launch if none of the errors below says why)\n"
+    "  85  asked to stop; the run has saved its state, and --resume continues it\n"
+    "  An error's status names its kind: 2 usage, 65 data, 66 file, 67 device,\n"
+    "  68 communicator, 69 numerics, 70 out of memory, 71 internal.\n"
+    "\n"
+    "Examples:\n"
+    "  trireme train mnist_cnn --epochs 1       # train on one rank\n"
+    "  mpiexec -n 4 trireme train mnist_cnn     # train on four ranks\n"
+    "  trireme train --help                     # options, settings and examples\n"
+    "  trireme doctor                           # check this machine";
+
+CommandLine::CommandLine(int argc, char** argv) : argc_(argc), argv_(argv) {
+  app_.require_subcommand(1);
+  app_.set_help_flag("-h,--help", "print this help");
+  app_.set_version_flag("--version", version(), "print the version");
+  app_.formatter(std::make_shared<HelpFormatter>());  // subcommands inherit it
+  train(), launch(), eval(), scaling(), tune();
+  predict_images(), generate_text(), infer(), pack(), import(), export_model();
+  plan(), simulate(), verify(), profile();
+  bench(), doctor(), report();
+  add("info", machine, "print build, devices, MPI, threads, models and strategies", [this] {
+    return environment_ ? info_environment() : info();
+  }).add_flag("--env", environment_, "print the environment variables instead, with values and defaults");
+  for (const auto& [name, lines] : examples) app_.get_subcommand(name)->footer(std::string("Examples:\n") + lines);
+  app_.footer(statuses);
+  for (auto& [command, action] : actions_) refuse_empty_paths(*command);
 }
 
 void CommandLine::refuse_empty_paths(CLI::App& command) {
@@ -30,7 +132,7 @@ void CommandLine::refuse_empty_paths(CLI::App& command) {
 }
 
 void CommandLine::add_model(CLI::App& command) {
-  command.add_option("model", model_, model_names())->type_name("MODEL");
+  command.add_option("model", model_, "model; trireme info lists the names")->type_name("MODEL");
 }
 
 int CommandLine::configured(const std::function<int(const TrainerOptions&)>& act, const TrainerOptions& base) {
@@ -54,7 +156,7 @@ int CommandLine::configured(const std::function<int(const TrainerOptions&)>& act
 }
 
 void CommandLine::train() {
-  CLI::App& command = add("train", "train a model; under mpiexec or srun each process is a rank", [this] {
+  CLI::App& command = add("train", training, "train a model; under mpiexec or srun each process is a rank", [this] {
     const TrainerOptions given = settings_.over({});  // a run that goes on has settings of its own
     TrainerOptions base = goes_on(given) ? resume_config(given.run.dir) : TrainerOptions{};
     TrainerOptions::Parallel& kept = base.parallel;
@@ -72,37 +174,37 @@ void CommandLine::train() {
 
 void CommandLine::launch() {
   CLI::App& command =
-      add("launch", "run a training as a job, and start it again from its newest checkpoint when it fails",
+      add("launch", training, "run a training as a job; after a failure, restart it from its newest checkpoint",
           [this] { return launch_command(launch_); });
-  command.footer("What to launch stands behind --: trireme launch --ranks 4 -- train mnist_cnn --run.dir DIR");
   LaunchOptions& o = launch_.launch;
   command
       .add_option("--ranks,--np", o.ranks,
-                  "processes, or threads; -np means the same (default: the hosts' slots, or 1)")
+                  "ranks: processes, or threads; -np means the same (default: the hosts' slots, or 1)")
       ->type_name("N")
       ->check(CLI::Range(1, 1 << 20));
-  command.add_option("-H,--hosts", launch_.hosts, "hosts and how many ranks each has: a:4,b:4")->type_name("LIST");
-  command.add_option("--hostfile", launch_.host_file, "a host in each line: a slots=4")->type_name("FILE");
-  command.add_option("--max-restarts", o.max_restarts, "after so many failures in all it gives up (default: 3)")
+  command.add_option("-H,--hosts", launch_.hosts, "hosts and the ranks of each: a:4,b:4")->type_name("LIST");
+  command.add_option("--hostfile", launch_.host_file, "file with one host per line: a slots=4")->type_name("FILE");
+  command.add_option("--max-restarts", o.max_restarts, "give up after K restarts (default: 3)")
       ->type_name("K")
       ->check(CLI::Range(0, most_count));
   command
       .add_option("--min-ranks", o.min_ranks,
-                  "go on with fewer ranks, but no fewer, where hosts are gone (default: all)")
+                  "if hosts are gone, continue with fewer ranks, but at least M (default: all ranks)")
       ->type_name("M")
       ->check(CLI::Range(1, most_count));
   command
-      .add_option("--launcher", o.launcher, "auto, threads, mpiexec, srun (default: auto: srun in a Slurm allocation)")
+      .add_option("--launcher", o.launcher,
+                  "auto, threads, mpiexec or srun (default: auto, which is srun in a Slurm allocation)")
       ->type_name("NAME")
       ->check(CLI::IsMember({"auto", "threads", "mpiexec", "srun"}));
-  command.add_option("--grace", o.grace, "seconds to stop in, before what is left is killed (default: 60)")
+  command.add_option("--grace", o.grace, "seconds that ranks get to stop; then the rest is killed (default: 60)")
       ->type_name("S")
       ->check(CLI::Range(1e-3, 1e9));
 }
 
 void CommandLine::scaling() {
   CLI::App& command =
-      add("scaling", "train under several strategies, ranks and seeds: the data of a scaling study, resumed by itself",
+      add("scaling", training, "train with several strategies, numbers of ranks and seeds: the data of a scaling study",
           [this] {
             return configured([this](const TrainerOptions& options) { return scaling_command(options, scaling_); },
                               scaling_base(scaling_, !model_.empty()));
@@ -113,170 +215,195 @@ void CommandLine::scaling() {
 }
 
 void CommandLine::tune() {
-  CLI::App& command = add("tune", "search hyper-parameters: random, Sobol, grid, TPE, ASHA, population-based training",
-                          [this] { return tune_command(tune_); });
-  command.footer(
-      "What to train stands behind --: trireme tune space.toml --out DIR -- train mnist_cnn --epochs 9\n"
-      "The same command, or trireme tune --out DIR, goes on; trireme tune report DIR shows what it has come to");
+  CLI::App& command =
+      add("tune", training, "search hyper-parameters: random, Sobol, grid, TPE, ASHA, population-based training",
+          [this] { return tune_command(tune_); });
   add_options(command, tune_);
 }
 
 void CommandLine::doctor() {
   CLI::App& command =
-      add("doctor", "check this machine, or under mpiexec or srun all hosts of a job, before a training",
+      add("doctor", machine, "check this machine before a training; under mpiexec or srun, all hosts of the job",
           [this] { return doctor_command(argc_, argv_, doctor_); });
-  command.add_option("--dir", doctor_.directory, "where runs are to be written (default: here)")->type_name("DIR");
-  command.add_option("--live", doctor_.live, "what the ranks of a run that trains now do, and what holds them up")
+  command.add_option("--dir", doctor_.directory, "folder for runs, whose disk is checked (default: this folder)")
+      ->type_name("DIR");
+  command.add_option("--live", doctor_.live, "show what the ranks of a running training do and wait for")
       ->type_name("RUN");
-  command.add_flag("--json", doctor_.json, "print a JSON array of findings");
+  command.add_flag("--json", doctor_.json, "print the findings as a JSON array");
 }
 
 void CommandLine::report() {
-  CLI::App& command = add("report", "a page of one run or several side by side, or of a scaling study",
-                          [this] { return report_command(runs_, page_); });
-  command.add_option("runs", runs_, "run directories, or one of a study")->required()->type_name("RUN");
+  CLI::App& command =
+      add("report", machine, "write an HTML page of one run, of several runs side by side, or of a scaling study",
+          [this] { return report_command(runs_, page_); });
+  command.add_option("runs", runs_, "run directories, or the directory of a study")->required()->type_name("RUN");
   command.add_option("--out", page_, "HTML file to write (default: report.html)")->type_name("FILE");
 }
 
 void CommandLine::eval() {
-  CLI::App& command = add("eval", "accuracy and loss of a run's newest checkpoint on the test set", [this] {
-    return configured(
-        [this](const TrainerOptions& options) { return eval_command(argc_, argv_, options, run_, weights_); },
-        run_config(run_));
-  });
+  CLI::App& command =
+      add("eval", training, "print accuracy and loss of a run's newest checkpoint on the test set", [this] {
+        return configured(
+            [this](const TrainerOptions& options) { return eval_command(argc_, argv_, options, run_, weights_); },
+            run_config(run_));
+      });
   command.add_option("run", run_, "run directory")->required()->type_name("RUN");
   add_weights(command, weights_);
   settings_.add_to(command, std::nullopt);
 }
 
 void CommandLine::predict_images() {
-  CLI::App& command =
-      add("predict",
-          "probabilities of the classes of image files (PNG, JPEG), by a run's model or a weights file; pixels are "
-          "scaled as in training, photographs resized by their shorter side and cut to the centre, small pictures "
-          "resized as a whole",
-          [this] { return predict(predict_); });
-  command.add_option("images", predict_.images, "image files")->required()->type_name("FILE");
+  CLI::App& command = add("predict", using_models, "print the most probable classes of image files (PNG, JPEG)",
+                          [this] { return predict(predict_); });
+  command
+      .add_option("images", predict_.images,
+                  "image files; pixels are scaled as in training, photographs resized by their shorter side and cut to "
+                  "the centre, small pictures resized as a whole")
+      ->required()
+      ->type_name("FILE");
   CLI::Option* from = command.add_option("--run", predict_.run, "run directory")->type_name("RUN");
-  command.add_option("--model", predict_.model, "without a run: a model of ImageNet's, resnet50, and its --weights")
+  command
+      .add_option("--model", predict_.model,
+                  "without a run: a model of ImageNet, for example resnet50; needs --weights")
       ->type_name("MODEL")
       ->excludes(from);
-  command.add_option("--labels", predict_.labels, "file with the name of one class per line")->type_name("FILE");
-  CLI::Option* top = command.add_option("--topk", predict_.top, "likeliest classes shown per image (default: 1)");
-  CLI::Option* json = command.add_flag("--json", predict_.json, "a JSON object per line, which also holds all classes");
+  command.add_option("--labels", predict_.labels, "file with one class name per line")->type_name("FILE");
+  CLI::Option* top = command.add_option("--topk", predict_.top, "number of classes to print per image (default: 1)");
+  CLI::Option* json = command.add_flag("--json", predict_.json, "print a JSON object per image, with all classes");
   top->type_name("K");
-  command.add_flag("--logits", predict_.logits, "logits instead of probabilities");
-  command.add_option("--npy", predict_.npy, "write an array [images, classes] for NumPy, and print no lines")
+  command.add_flag("--logits", predict_.logits, "print logits instead of probabilities");
+  command.add_option("--npy", predict_.npy, "write an array [images, classes] for NumPy instead of printing lines")
       ->type_name("FILE")
       ->excludes(top)
       ->excludes(json);
-  command.add_flag("--gray,--grey", predict_.gray, "make colour pictures grey for a model of grey ones");
-  command.add_flag("--invert", predict_.invert, "dark ink on light paper: swap light and dark");
+  command.add_flag("--gray,--grey", predict_.gray, "turn colour pictures grey, for a model of grey pictures");
+  command.add_flag("--invert", predict_.invert, "swap light and dark, for dark ink on light paper");
   add_weights(command, predict_.weights);
 }
 
 void CommandLine::generate_text() {
-  CLI::App& command = add("generate", "text that a language model writes behind prompts, printed as it is drawn",
+  CLI::App& command = add("generate", using_models, "continue prompts with a language model",
                           [this] { return generate_command(generate_); });
   command
       .add_option("run", generate_.run,
-                  "run directory, a checkpoint in one, or a folder of Hugging Face's: config.json, weights, tokenizer")
+                  "run directory, a checkpoint of a run, or a Hugging Face folder (config.json, weights, tokenizer)")
       ->type_name("RUN");
-  command.add_option("--prompt", generate_.prompts, "text to begin with; may be given several times")
+  command.add_option("--prompt", generate_.prompts, "text to continue; may be given several times")
       ->type_name("TEXT")
       ->allow_extra_args(false);
-  command.add_option("--prompts", generate_.prompt_file, "file of prompts, one a line")->type_name("FILE");
+  command.add_option("--prompts", generate_.prompt_file, "file with one prompt per line")->type_name("FILE");
   GenerateOptions& o = generate_.options;
-  command.add_option("--tokens", o.tokens, "drawn for each prompt at most (default: 100)")->type_name("N");
-  command.add_option("--temperature", o.temperature, "logits are divided by it (default: 1); 0: the likeliest token")
+  command.add_option("--tokens", o.tokens, "most tokens to draw for each prompt (default: 100)")->type_name("N");
+  command
+      .add_option("--temperature", o.temperature,
+                  "divide the logits by X; 0 takes the most probable token (default: the folder's "
+                  "generation_config.json, or 1)")
       ->type_name("X");
-  command.add_option("--top_k,--top-k", o.top_k, "draw among the K likeliest tokens; 0: all (default)")->type_name("K");
+  command
+      .add_option("--top_k,--top-k", o.top_k,
+                  "draw among the K most probable tokens; 0: all (default: the folder's generation_config.json, or 0)")
+      ->type_name("K");
   command
       .add_option("--top_p,--top-p", o.top_p,
-                  "of those the fewest likeliest that have so much probability (default: 1)")
+                  "draw among the fewest tokens with a total probability of P (default: the folder's "
+                  "generation_config.json, or 1)")
       ->type_name("P");
-  command.add_option("--seed", o.seed, "the same seed, prompt and weights: the same text (default: 1)")->type_name("N");
+  command.add_option("--seed", o.seed, "seed; the same seed, prompt and weights give the same text (default: 1)")
+      ->type_name("N");
   command.add_option("--samples", generate_.samples, "texts for each prompt (default: 1)")->type_name("N");
-  command.add_option("--stop", generate_.stop, "text that ends one, and is not printed; may be given several times")
+  command
+      .add_option("--stop", generate_.stop, "text that ends the output and is not printed; may be given several times")
       ->type_name("TEXT")
       ->allow_extra_args(false);
   command
       .add_option("--context", generate_.context,
-                  "most tokens that the model sees at a time: where a text is longer the older half is forgotten "
-                  "(default: as many as the model has positions for)")
+                  "most tokens that the model sees at once; of a longer text the older half is forgotten (default: the "
+                  "model's positions)")
       ->type_name("N");
-  command.add_option("--tokenizer", generate_.tokenizer, "another than the run's: bytes, or a file or folder")
+  command
+      .add_option("--tokenizer", generate_.tokenizer, "another tokenizer than the run's: bytes, or a file or folder")
       ->type_name("FILE");
-  command.add_option("--model", generate_.model, "without a run: gpt2, say, its --weights and its --tokenizer")
+  command
+      .add_option("--model", generate_.model,
+                  "without a run: a model, for example gpt2; needs --weights and --tokenizer")
       ->type_name("MODEL");
-  command.add_flag("--json", generate_.json, "a JSON object per line, of whole texts");
+  command.add_flag("--json", generate_.json, "print whole texts, one JSON object per line");
   add_weights(command, generate_.weights);
 }
 
 void CommandLine::infer() {
-  CLI::App& command = add("infer", "a model over a volume, whole, in tiles, or divided over ranks: all the same voxels",
+  CLI::App& command = add("infer", using_models,
+                          "apply a model to a volume: whole, in tiles, or divided over ranks, with the same result",
                           [this] { return infer_command(argc_, argv_, infer_); });
   add_options(command, infer_);
 }
 
 void CommandLine::pack() {
   CLI::App& command =
-      add("pack", "decode a data set once, into one file for --data packed; phantoms into a folder for --data volumes",
+      add("pack", using_models,
+          "decode a data set once, into one file for --data packed (phantoms: a folder for --data volumes)",
           [this] { return configured([this](const TrainerOptions& options) { return pack_command(options, to_); }); });
-  command.add_option("file", to_, "file to write, of phantoms a folder")->required()->type_name("FILE");
+  command.add_option("file", to_, "file to write (phantoms: folder)")->required()->type_name("FILE");
   settings_.add_to(command);
 }
 
 void CommandLine::import() {
-  CLI::App& command = add("import", "turn weights of other frameworks into safetensors, names and values kept",
-                          [this] { return import_command(from_, to_, listing_); });
+  CLI::App& command =
+      add("import", using_models, "convert weights of other frameworks to safetensors; names and values stay",
+          [this] { return import_command(from_, to_, listing_); });
   command.add_option("file", from_, ".npz, .pt, .pth, .bin or .safetensors")->required()->type_name("FILE");
   command.add_option("--out", to_, "safetensors file to write")->type_name("FILE");
-  command.add_flag("--list", listing_, "print the tensors' names, types and shapes");
+  command.add_flag("--list", listing_, "print names, types and shapes of the tensors");
 }
 
 void CommandLine::export_model() {
-  CLI::App& command = add("export", "write a run's model, or a weights file's, for other programs",
-                          [this] { return export_command(export_); });
+  CLI::App& command =
+      add("export", using_models, "write a model for other programs: ONNX or Hugging Face's from_pretrained()",
+          [this] { return export_command(export_); });
   command.add_option("run", export_.run, "run directory")->type_name("RUN");
-  command.add_option("--model", export_.model, "without a run: resnet50, say, and its --weights")->type_name("MODEL");
-  command.add_option("--onnx", export_.onnx, "ONNX file to write (opset 17, for onnxruntime and its like)")
+  command.add_option("--model", export_.model, "without a run: a model, for example resnet50; needs --weights")
+      ->type_name("MODEL");
+  command.add_option("--onnx", export_.onnx, "ONNX file to write (opset 17, for example for onnxruntime)")
       ->type_name("FILE");
   command
-      .add_option(
-          "--pretrained", export_.pretrained,
-          "folder to write for Hugging Face's from_pretrained(): config.json, model.safetensors, tokenizer.json")
+      .add_option("--pretrained", export_.pretrained,
+                  "folder to write for from_pretrained(): config.json, model.safetensors, tokenizer.json")
       ->type_name("FOLDER");
   add_weights(command, export_.weights);
 }
 
 void CommandLine::bench() {
-  CLI::App& command = add("bench", "images per second on synthetic images, and where the time goes", [this] {
-    return configured([this](const TrainerOptions& options) { return bench_command(argc_, argv_, options, bench_); });
-  });
+  CLI::App& command =
+      add("bench", machine, "measure images per second on synthetic images, and where the time goes", [this] {
+        return configured(
+            [this](const TrainerOptions& options) { return bench_command(argc_, argv_, options, bench_); });
+      });
   add_model(command);
-  command.add_option("--steps", bench_.steps, "steps to time, after two that prepare everything (default: 10)")
+  command.add_option("--steps", bench_.steps, "steps to time, after two warm-up steps (default: 10)")
       ->type_name("N")
       ->check(CLI::Range(1, most_count));
-  command.add_flag("--infer", bench_.infer, "evaluation instead of training, batch norms folded");
+  command.add_flag("--infer", bench_.infer, "time evaluation instead of training, with folded batch norms");
   settings_.add_to(command);
 }
 
 void CommandLine::profile() {
-  CLI::App& command =
-      add("profile", "measure this machine: a model's steps by rows, calls between ranks, disk", [this] {
+  CLI::App& command = add(
+      "profile", planning, "measure this machine for predictions: steps of a model, calls between ranks, disk", [this] {
         return configured(
             [this](const TrainerOptions& options) { return profile_command(argc_, argv_, options, profile_); });
       });
   add_model(command);
   command.add_option("--out", profile_.to, "machine file to write, for --cost of simulate and plan")->type_name("FILE");
   command
-      .add_option("--rows", profile_.rows, "of micro-batches: 8,16,32 (default: up to a rank's share of data.batch)")
+      .add_option("--rows", profile_.rows,
+                  "rows of micro-batches, 8,16,32 (default: up to a rank's share of data.batch)")
       ->delimiter(',')
       ->check(CLI::Range(1, most_count));
-  command.add_option("--runs", profile_.runs, "of each measurement (default: 15)")->check(CLI::Range(1, most_count));
-  command.add_flag("--load", profile_.load, "measure the loader of the data set, too");
-  command.add_option("--disk", profile_.disk, "directory whose disk is measured (default: this one)")->type_name("DIR");
+  command.add_option("--runs", profile_.runs, "repetitions of each measurement (default: 15)")
+      ->check(CLI::Range(1, most_count));
+  command.add_flag("--load", profile_.load, "also measure the loader of the data set");
+  command.add_option("--disk", profile_.disk, "directory whose disk is measured (default: this directory)")
+      ->type_name("DIR");
   settings_.add_to(command);
 }
 
@@ -295,99 +422,95 @@ void CommandLine::refuse_options_of_other_plan() {
 
 void CommandLine::plan() {
   CLI::App& command =
-      add("plan",
-          "show what every rank does in a step under a strategy, what it costs, and when; or search for "
-          "the strategies that take the least time on a cluster",
-          [this] {
+      add("plan", planning,
+          "show what each rank does in a step, its cost and timeline; or search for the fastest strategies", [this] {
             refuse_options_of_other_plan();
             return configured([this](const TrainerOptions& options) {
               return to_ == "show" ? plan_show(options, plan_) : plan_search(argc_, argv_, options, search_);
             });
           });
-  command.add_option("what", to_, "show, or search")
+  command.add_option("what", to_, "show or search")
       ->required()
       ->check(CLI::IsMember({"show", "search"}))
-      ->type_name("");
+      ->type_name("show|search");
   add_drawings(command);
   command.add_option("--latency", plan_.latency, "seconds before a message arrives")->type_name("SECONDS");
-  command.add_option("--bandwidth", plan_.bandwidth, "bytes per second that a rank sends; 0: any number")
+  command.add_option("--bandwidth", plan_.bandwidth, "bytes per second that a rank sends; 0: unlimited")
       ->type_name("BYTES");
-  command.add_flag("--actions", plan_.actions, "print every action, not one line for those that are alike");
-  command.add_flag("--measure", plan_.measure, "also run the plan, ranks as threads, and draw what happened");
+  command.add_flag("--actions", plan_.actions, "print every action; without it, similar actions share a line");
+  command.add_flag("--measure", plan_.measure,
+                   "also run the plan with ranks as threads, and draw the measured timeline");
   command
       .add_option("--memory", search_.memory,
-                  "of search: bytes that a rank may hold, 16e9, 16GB, 16GiB (default: the cluster's; else any number)")
+                  "search: bytes that a rank may hold, 16e9, 16GB, 16GiB (default: the cluster's memory, or no limit)")
       ->type_name("BYTES");
-  command.add_option("--top", search_.top, "of search: strategies ranked (default: 20)")
+  command.add_option("--top", search_.top, "search: number of strategies to print (default: 20)")
       ->type_name("K")
       ->check(CLI::Range(1, 10000));
-  command.add_option("--json", search_.json, "of search: write what was found")->type_name("FILE");
-  command.add_flag("--run", search_.run, "of search: then train with the first, ranks as threads");
+  command.add_option("--json", search_.json, "search: JSON file to write")->type_name("FILE");
+  command.add_flag("--run", search_.run, "search: then train with the best strategy, ranks as threads");
   settings_.add_to(command);
 }
 
 void CommandLine::simulate() {
   CLI::App& command =
-      add("simulate", "what a step would take on a cluster that is described, of however many ranks", [this] {
+      add("simulate", planning, "predict the time of a step on a described cluster, for any number of ranks", [this] {
         if (!plan_.backtest.empty()) return backtest_command(plan_);
         return configured([this](const TrainerOptions& options) { return simulate_command(options, plan_); });
       });
   add_drawings(command);
   command
-      .add_option("--steps", plan_.steps,
-                  "simulate so many, one behind the other, where ranks may get ahead of each other; default 1")
+      .add_option("--steps", plan_.steps, "steps to simulate in a row; ranks may get ahead of each other (default: 1)")
       ->check(CLI::Range(1, most_count));
   command
       .add_option("--collectives", plan_.collectives,
-                  "what they take: by formula (default), or by their single messages on links that nodes share, of up "
-                  "to 256 ranks; all-reduces by --parallel.allreduce, along rings unless given")
+                  "cost of collectives: by formula (default), or message by message on shared links, for up to 256 "
+                  "ranks; all-reduces follow --parallel.allreduce (default: ring)")
       ->check(CLI::IsMember({"formula", "messages"}))
       ->type_name("formula|messages");
-  CLI::Option* sweep = command.add_option("--sweep", plan_.sweep,
-                                          "ranks=1,2,4,8: samples per second over numbers of ranks; --svg and --html "
-                                          "show a chart");
+  CLI::Option* sweep = command.add_option(
+      "--sweep", plan_.sweep,
+      "samples per second for several numbers of ranks, ranks=1,2,4,8; --svg and --html draw a chart");
   sweep->type_name("LIST")->excludes(command.get_option("--trace"));
   command
       .add_option("--scaling", plan_.scaling,
-                  "of a sweep: weak (default), each rank takes the rows that it takes now; strong, all ranks share "
-                  "data.batch; or both")
+                  "sweep: weak (default; each rank keeps its rows), strong (all ranks share data.batch) or both")
       ->check(CLI::IsMember({"weak", "strong", "both"}))
       ->type_name("weak|strong|both")
       ->needs(sweep);
   command
       .add_option("--measured", plan_.measured,
-                  "of a sweep: steps that were measured, to be shown beside the simulated ones: CSV or a JSON object a "
-                  "line (ranks, seconds; scaling, batch, evidence), or the directory of a scaling study")
+                  "sweep: measured steps to show next to the simulated ones: CSV or one JSON object per line (ranks, "
+                  "seconds; scaling, batch, evidence), or the directory of a scaling study")
       ->type_name("FILE")
       ->needs(sweep);
   CLI::Option* table = command.add_option("--backtest", plan_.backtest,
-                                          "public results of others: a family's two smallest sizes calibrate, larger "
-                                          "ones are predicted, every error is printed; " +
+                                          "table of public results: the two smallest sizes of a family calibrate, "
+                                          "larger sizes are predicted, every error is printed; " +
                                               std::string(scaling_columns()));
   table->type_name("TABLE.csv");
-  command.add_option("--predictions", plan_.predictions, "of a back-test: file to write, CSV or (.md) Markdown")
+  command.add_option("--predictions", plan_.predictions, "back-test: file to write, CSV or Markdown (.md)")
       ->type_name("FILE")
       ->needs(table);
   command
       .add_flag("--leave_submitter,--leave-submitter", plan_.leave_submitter,
-                "of a back-test: learn from families of other submitters alone")
+                "back-test: learn only from families of other submitters")
       ->needs(table);
   settings_.add_to(command);
 }
 
 /// The model, its costs, and the files: of plan show and simulate.
 void CommandLine::add_drawings(CLI::App& command) {
-  command.add_option("model,--model", model_, model_names())->type_name("MODEL");
+  command.add_option("model,--model", model_, "model; trireme info lists the names")->type_name("MODEL");
   command
-      .add_option(
-          "--cost", plan_.cost,
-          "of the model's parts: measured here (default), counted from shapes for the cluster's flops (plan search's "
-          "default), equal, or those of a machine file (trireme profile)")
-      ->type_name("measured|counted|equal|FILE");
-  command.add_option("--trace", plan_.trace, "write the timeline for ui.perfetto.dev or chrome://tracing")
+      .add_option("--cost", plan_.cost,
+                  "costs of the model's parts: measured on this machine (default), counted from shapes and the "
+                  "cluster's flops (default of plan search), equal, or from a machine file (trireme profile)")
+      ->type_name("COST");
+  command.add_option("--trace", plan_.trace, "timeline to write, for ui.perfetto.dev or chrome://tracing")
       ->type_name("FILE");
-  command.add_option("--svg", plan_.svg, "write it as a picture")->type_name("FILE");
-  command.add_option("--html", plan_.html, "write the picture and the table as a page")->type_name("FILE");
+  command.add_option("--svg", plan_.svg, "picture of the timeline to write")->type_name("FILE");
+  command.add_option("--html", plan_.html, "page to write, with the picture and the table")->type_name("FILE");
 }
 
 void CommandLine::verify() {
@@ -396,16 +519,16 @@ void CommandLine::verify() {
   base.data.name = "synthetic", base.data.batch = 16;
   base.optim.name = "sgd", base.optim.lr = 0.01, base.optim.schedule = "constant";
   CLI::App& command =
-      add("verify", "train under a strategy and serially, side by side; name the first difference (status 1)",
+      add("verify", planning, "train with a strategy and serially, and name the first difference (exit status 1)",
           [this, base] {
             return configured(
                 [this](const TrainerOptions& options) { return verify_command(argc_, argv_, options, verify_); }, base);
           });
-  command.add_option("model,--model", model_, model_names())->type_name("MODEL");
+  command.add_option("model,--model", model_, "model; trireme info lists the names")->type_name("MODEL");
   command.add_option("--steps", verify_.steps, "steps to compare (default: 20)")->type_name("N");
   command
       .add_option("--tolerance", verify_.tolerance,
-                  "relative difference that counts as equal; 0: 1e-11 in f64, else 1e-4")
+                  "largest relative difference that counts as equal (default: 1e-11 in f64, else 1e-4)")
       ->type_name("X");
   settings_.add_to(command, base);
 }

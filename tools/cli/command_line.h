@@ -14,26 +14,16 @@ namespace trireme {
 /// The subcommands: each declares its options and what it does in one function below.
 class CommandLine {
  public:
-  CommandLine(int argc, char** argv) : argc_(argc), argv_(argv) {
-    app_.require_subcommand(1);
-    app_.set_version_flag("--version", version());
-    app_.footer(
-        "Exit status: 0 success; 1 the answer is no (verify: they differ; doctor: a fault), or runs failed (scaling, "
-        "tune,\n"
-        "and launch if no error below says why); 85 asked to stop, and saved.\n"
-        "An error's status is that of its kind: 2 usage, 65 data, 66 file, 67 device, 68 communicator, 69 numerics,\n"
-        "70 out of memory, 71 internal.");
-    train(), launch(), scaling(), doctor(), profile(), report(), eval(), predict_images(), generate_text(), infer(),
-        pack(), import(), export_model(), bench(), plan(), simulate(), verify(), tune();
-    add("info", "build, devices, MPI, threads, versions", [] { return info(); });
-    for (auto& [command, action] : actions_) refuse_empty_paths(*command);
-  }
+  CommandLine(int argc, char** argv);
   int run();
 
  private:
   using Action = std::function<int()>;
-  CLI::App& add(const std::string& name, const std::string& about, Action action) {
-    CLI::App* command = app_.add_subcommand(name, about)->allow_extras();
+  /// Groups of subcommands in --help.
+  static constexpr const char *training = "Train", *using_models = "Use models and data",
+                              *planning = "Plan and predict", *machine = "Inspect";
+  CLI::App& add(const std::string& name, const char* group, const std::string& about, Action action) {
+    CLI::App* command = app_.add_subcommand(name, about)->allow_extras()->group(group);
     actions_.emplace_back(command, std::move(action));
     return *command;
   }
@@ -72,11 +62,11 @@ class CommandLine {
 
   int argc_;
   char** argv_;
-  CLI::App app_{"Trireme: deep learning with data parallelism, model parallelism and layer pipelining built in"};
+  CLI::App app_{"Trireme: deep learning with data, model and pipeline parallelism built in"};
   std::vector<std::pair<CLI::App*, Action>> actions_;
   SettingsArguments settings_;
   std::string model_, run_, weights_, from_, to_;
-  bool listing_ = false;
+  bool listing_ = false, environment_ = false;
   PredictOptions predict_;
   GenerateCommand generate_;
   InferCommand infer_;

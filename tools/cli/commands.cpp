@@ -11,10 +11,12 @@
 #include "datasets/core/tensors.h"
 #include "datasets/formats/packed.h"
 #include "datasets/text/tokenizer.h"
+#include "framework/io/bytes.h"
 #include "framework/io/checkpoint.h"
 #include "framework/io/foreign/npy.h"
 #include "framework/io/weights.h"
 #include "kernels/core/backend.h"
+#include "kernels/core/environment.h"
 #include "kernels/core/kernel.h"
 #include "kernels/core/runtime.h"
 #include "kernels/core/vendor.h"
@@ -23,6 +25,7 @@
 #include "tools/cli/config_file.h"
 #include "tools/cli/signals.h"
 #include "tools/cli/version.h"
+#include "tools/cli/wrapped_text.h"
 #include "tools/training/data_record.h"
 #include "tools/training/from_options.h"
 #include "tools/training/resume.h"
@@ -72,6 +75,17 @@ int info() {
              on(DeviceKind::cuda));
   fmt::print("models    {}\nstrategies {}\n", fmt::join(models() | std::views::transform(&ModelRow::name), " "),
              fmt::join(strategies() | std::views::transform(&StrategyRow::name), " "));
+  return 0;
+}
+
+int info_environment() {
+  fmt::print("{:<28} {:<18} {:<20} {}\n", "variable", "default", "unit or values", "value now");
+  for (const EnvironmentVariable& v : environment_variables()) {
+    const char* now = std::getenv(v.name);
+    fmt::print("{:<28} {:<18} {:<20} {}\n", v.name, v.fallback, v.unit.empty() ? v.words : v.unit,
+               now ? shown(now) : "not set");
+    fmt::print("    {}", wrapped(std::string(v.meaning), 4));
+  }
   return 0;
 }
 

@@ -147,6 +147,8 @@ inline constexpr int preempted_status = 85;
 
 std::string version();
 int info();
+/// Prints the environment variables that the library and its tool read.
+int info_environment();
 /// cluster_given: a run in virtual time that goes on has the cluster of these settings, else the one that it keeps.
 int train_command(int argc, char** argv, const TrainerOptions&, bool cluster_given);
 /// Checks this machine, or under a launcher all hosts of the job; 1: something is at fault, or holds up the live run.

@@ -309,38 +309,39 @@ int infer_with(World& world, const std::vector<Axis>& mesh, const InferenceSubje
 }  // namespace
 
 void add_options(CLI::App& command, InferCommand& c) {
-  command.add_option("run", c.run, "run directory: its model, newest weights and scale of voxels")->type_name("RUN");
+  command.add_option("run", c.run, "run directory, for its model, newest weights and scale of voxels")
+      ->type_name("RUN");
   command.add_option("--mean", c.mean, "the model sees (voxel - mean) / std (default: the run's, or 0)")
       ->type_name("X");
   command
       .add_option("--std", c.std,
-                  "0: the largest value of integers of 8 and 16 bits, 1 for floats (default: the run's, or 0)")
+                  "divisor of voxels; 0: the largest value of 8- and 16-bit integers, and 1 for floats (default: the "
+                  "run's, or 0)")
       ->type_name("X");
-  command.add_option("--model", c.model, "msd (default), unet3d, ...")->type_name("MODEL");
+  command.add_option("--model", c.model, "without a run: model, for example msd (default) or unet3d")
+      ->type_name("MODEL");
   command.add_option("--weights", c.weights, "safetensors file")->type_name("FILE");
   command
       .add_option("--volume", c.volume,
-                  ".npy, raw numbers beside a .json, TIFF, Zarr; a model of pictures sees each slice")
+                  "volume: .npy, raw numbers with a .json, TIFF or Zarr; a 2-D model is applied to each slice")
       ->type_name("FILE");
   command.add_option("--out", c.out, "file to write, .npy or .raw")->type_name("FILE");
-  command.add_option("--mesh", c.mesh, "ranks along the volume's axes, d=4,h=2 (default: one rank)")->type_name("MESH");
+  command.add_option("--mesh", c.mesh, "ranks along the axes of the volume, d=4,h=2 (default: one rank)")
+      ->type_name("MESH");
   command.add_option("--tile", c.tile, "extents of a tile of the result, 64 or 16,64,64 (default: auto)")
       ->type_name("N");
   command.add_option("--way", c.way, "whole, tiles or mesh (default: auto, the fastest that fits)")->type_name("WAY");
-  command.add_option("--memory", c.memory, "bytes of tensors that a rank may have, 4GiB (default: what is free)")
+  command.add_option("--memory", c.memory, "memory of a rank for tensors, 4GiB (default: free memory)")
       ->type_name("BYTES");
-  command.add_option("--result", c.result, "logits (default), labels or probabilities")->type_name("WHAT");
-  command.add_option("--dtype", c.dtype, "f32 (default) or f64")->type_name("TYPE");
-  command.add_option("--dilations", c.dilations, "of msd: those of its layers in turn (default: 1 to 10)")
+  command.add_option("--result", c.result, "result: logits (default), labels or probabilities")->type_name("WHAT");
+  command.add_option("--dtype", c.dtype, "element type: f32 (default) or f64")->type_name("TYPE");
+  command.add_option("--dilations", c.dilations, "msd: dilations of the layers in turn (default: 1 to 10)")
       ->type_name("N,N,...");
-  command.add_option("--part", c.part, "of a job array: compute the third of eight shares of the tiles, 3/8")
-      ->type_name("K/N");
-  command.add_flag("--join", c.join, "compute nothing: check all parts' tiles, and give the result its name");
-  command.add_flag("--plan", c.plan, "print what it would take, and end");
-  command.add_flag("--measure", c.measure, "of --plan: by operations per second that are measured here, not assumed");
-  command
-      .add_option("--cluster", c.cluster,
-                  "of --plan: on the devices and links of a cluster, every rank and message of the mesh simulated")
+  command.add_option("--part", c.part, "job array: compute part K of N parts of the tiles, 3/8")->type_name("K/N");
+  command.add_flag("--join", c.join, "compute nothing; check the tiles of all parts, and name the result");
+  command.add_flag("--plan", c.plan, "print the expected time and memory, and exit");
+  command.add_flag("--measure", c.measure, "with --plan: measure operations per second on this machine");
+  command.add_option("--cluster", c.cluster, "with --plan: simulate every rank and message of the mesh on a cluster")
       ->type_name("FILE");
 }
 

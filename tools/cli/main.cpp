@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -21,9 +22,11 @@ namespace trireme {
 std::string CommandLine::unknown_subcommand() const {
   std::vector<std::string> names;
   for (auto& [command, action] : actions_) names.push_back(command->get_name());
-  const std::string word = argc_ > 1 ? argv_[1] : "-";
-  if (word.starts_with("-") && argc_ > 1 && word != "-h" && word != "--help" && word != "--version")
-    return fmt::format("unknown option '{:.200}' in front of a command; see trireme --help", word);
+  const std::string word = argc_ > 1 ? argv_[1] : "";
+  if (argc_ == 1) return "no command is given; see trireme --help";
+  if (word.starts_with("-") && word != "-h" && word != "--help" && word != "--version")
+    return fmt::format("unknown option '{:.200}'{} before a command; see trireme --help", word,
+                       did_you_mean(word, std::array<std::string, 2>{"--help", "--version"}));
   if (word.starts_with("-") || std::find(names.begin(), names.end(), word) != names.end()) return "";
   return fmt::format("unknown command '{:.200}'{}; there are {}", word, did_you_mean(word, names),
                      fmt::join(names, ", "));

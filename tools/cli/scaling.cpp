@@ -51,30 +51,32 @@ void check_plan(const PlannedCell& cell) {
 
 void add_options(CLI::App& command, ScalingCommand& s) {
   command.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  command.add_option("--out", s.out, "directory of the study, which may have begun")->required()->type_name("DIR");
-  command.add_option("--study", s.study, "TOML file: settings, and [study] with ranks, strategies, seeds, target, ...")
+  command.add_option("--out", s.out, "directory of the study; an existing study is continued")
+      ->required()
+      ->type_name("DIR");
+  command
+      .add_option("--study", s.study, "TOML file with settings and a [study] of ranks, strategies, seeds, target, ...")
       ->type_name("FILE");
-  command.add_option("--ranks", s.ranks, "numbers of ranks, 1,2,4; one rank, serially, is always there")
+  command.add_option("--ranks", s.ranks, "numbers of ranks, 1,2,4; a serial run on one rank is always included")
       ->type_name("LIST");
   command
       .add_option("--strategy", s.strategies,
-                  "a strategy, or its mesh and it: \"pipe=2,data=N; pipeline | data_parallel\", N what is left of the "
-                  "ranks; may be given several times (default: data_parallel)")
+                  "strategy, or mesh and strategy: \"pipe=2,data=N; pipeline | data_parallel\", with N for the "
+                  "remaining ranks; may be given several times (default: data_parallel)")
       ->type_name("TEXT")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  command.add_option("--seeds", s.seeds, "runs of each, with --seed, the next, ... (default: 5)")
+  command.add_option("--seeds", s.seeds, "runs per cell, with seeds from --seed upwards (default: 5)")
       ->type_name("N")
       ->check(CLI::Range(1, 1000));
-  command.add_flag("--strong", s.strong, "data.batch over all ranks (default)");
-  command.add_flag("--weak", s.weak, "data.batch on each rank");
-  command.add_flag("--scale_lr,--scale-lr", s.scale_lr, "weak: the learning rate in proportion to the batch");
-  command.add_option("--target", s.target, "accuracy on the test set, %, to which time is taken")
+  command.add_flag("--strong", s.strong, "strong scaling: all ranks share data.batch (default)");
+  command.add_flag("--weak", s.weak, "weak scaling: each rank has data.batch");
+  command.add_flag("--scale_lr,--scale-lr", s.scale_lr, "weak: scale the learning rate with the batch");
+  command.add_option("--target", s.target, "report the time to an accuracy of X % on the test set")
       ->type_name("X")
       ->check(CLI::Range(0.0, 100.0));
-  command.add_flag("--mpi", s.mpi, "ranks are processes under mpiexec, not threads");
-  command.add_flag("--dry_run,--dry-run", s.dry_run,
-                   "only list the cells, how long they may take, and what is known so far");
+  command.add_flag("--mpi", s.mpi, "start ranks as processes under mpiexec, not as threads");
+  command.add_flag("--dry_run,--dry-run", s.dry_run, "only list the cells, their expected time, and finished results");
 }
 
 TrainerOptions scaling_base(ScalingCommand& command, bool model_given) {

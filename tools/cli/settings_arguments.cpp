@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "kernels/core/suggest.h"
 #include "tools/cli/config_file.h"
 
 namespace trireme {
@@ -19,12 +20,37 @@ bool is_left_out(const std::string& setting, const std::string& subcommand) {
   return subcommand == "scaling" && std::ranges::find(of_cells, setting) != of_cells.end();
 }
 
+/// What --help prints for a value of the option.
+std::string placeholder(const Option& o) {
+  if (std::holds_alternative<bool*>(o.value)) return "true|false";
+  if (std::holds_alternative<double*>(o.value)) return "X";
+  if (std::holds_alternative<int*>(o.value) || std::holds_alternative<Index*>(o.value)) return "N";
+  return std::holds_alternative<std::string*>(o.value) ? "TEXT" : "LIST";
+}
+
 }  // namespace
 
+bool is_setting_group(const std::string& group) { return group == "Settings" || group.starts_with("["); }
+
+bool is_common(const std::string& setting, const std::string& subcommand) {
+  constexpr std::array everywhere{"device",          "dtype",         "data.name",         "data.root",
+                                  "data.batch",      "parallel.mesh", "parallel.strategy", "parallel.ranks",
+                                  "parallel.threads"};
+  constexpr std::array in_training{"weights",         "epochs",          "seed",         "data.workers",
+                                   "data.augment",    "optim.name",      "optim.lr",     "run.dir",
+                                   "run.resume",      "run.tensorboard", "run.progress", "run.max_steps",
+                                   "checkpoint.steps"};
+  const bool trains = subcommand == "train" || subcommand == "scaling";
+  return std::ranges::find(everywhere, setting) != everywhere.end() ||
+         (trains && std::ranges::find(in_training, setting) != in_training.end());
+}
+
 void SettingsArguments::add_to(CLI::App& command, std::optional<TrainerOptions> base) {
+  command.get_help_ptr()->description("print this help: options and common settings");
+  command.set_help_all_flag("--help-all", "print this help with all settings");
   command.add_option("-c,--config", file_, "TOML file of settings, or the name of a recipe: imagenet_resnet50")
       ->type_name("FILE");
-  command.add_flag("--print-config", print_config_, "print the settings that result, as TOML, and stop");
+  command.add_flag("--print-config", print_config_, "print the resulting settings as TOML, and stop");
   TrainerOptions unnamed;
   for (const Option& o : option_table(base ? *base : unnamed)) {
     if (o.name == "model") continue;  // positional
@@ -34,8 +60,9 @@ void SettingsArguments::add_to(CLI::App& command, std::optional<TrainerOptions> 
         flags, [this, name = o.name](const std::string& text) { values_.emplace_back(name, text); }, o.help);
     const std::string value = base ? value_text(o) : "";
     const auto dot = o.name.find('.');
-    option->option_text(value.empty() ? "VALUE" : "(default: " + value + ")")
-        ->group(dot == std::string::npos ? "Run" : "[" + o.name.substr(0, dot) + "]");
+    option->option_text(value.empty() ? "" : "(default: " + value + ")")
+        ->type_name(placeholder(o))
+        ->group(dot == std::string::npos ? "Settings" : "[" + o.name.substr(0, dot) + "]");
     option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->trigger_on_parse();
   }
 }
@@ -74,13 +101,26 @@ TrainerOptions SettingsArguments::over(TrainerOptions base) const {
 }
 
 std::string unexpected(const CLI::App& subcommand, const std::string& word) {
-  if (!word.starts_with("--"))
-    return fmt::format("unexpected argument '{:.200}'; see trireme {} --help", word, subcommand.get_name());
+  const std::string help = fmt::format("see trireme {} --help", subcommand.get_name());
+  if (word.find_first_not_of('-') == word.npos || !word.starts_with("-"))
+    return fmt::format("unexpected argument '{:.200}'; {}", word, help);
+  const std::string option = word.substr(0, word.find('=')), name = option.substr(option.find_first_not_of('-'));
+  std::vector<std::string> known;
+  for (const CLI::Option* each : subcommand.get_options())
+    if (!is_setting_group(each->get_group()))
+      for (const std::string& own : each->get_lnames()) known.push_back(own);
+  std::string why = fmt::format("unknown option '{:.200}'", option);
   try {
-    check_setting_name(word.substr(2, word.find('=') - 2));
-  } catch (const OptionError& e) { return fmt::format("{}; see trireme {} --help", e.what(), subcommand.get_name()); }
-  return fmt::format("trireme {} does not take {:.200}; see its --help", subcommand.get_name(),
-                     word.substr(0, word.find('=')));
+    check_setting_name(name);
+    why = fmt::format("trireme {} does not take {:.200}", subcommand.get_name(), option);
+  } catch (const OptionError& e) {
+    const std::string near = suggestion(name, known);
+    if (!near.empty() && renamed_option(name).empty())
+      why += fmt::format(" (did you mean '--{}'?)", near);
+    else if (subcommand.get_option_no_throw("--config"))
+      why = e.what();
+  }
+  return fmt::format("{}; {}", why, help);
 }
 
 }  // namespace trireme

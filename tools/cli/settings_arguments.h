@@ -31,6 +31,10 @@ class SettingsArguments {
   bool print_config_ = false;
 };
 
+/// Whether a group of options of --help holds settings: "Settings", "[data]", ...
+bool is_setting_group(const std::string& group);
+/// Whether the --help of a subcommand shows the setting; --help-all shows all settings.
+bool is_common(const std::string& setting, const std::string& subcommand);
 /// The message for words that a subcommand does not know: the setting that was probably meant.
 std::string unexpected(const CLI::App& subcommand, const std::string& word);
 

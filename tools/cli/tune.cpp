@@ -80,27 +80,29 @@ int submit(const TuneCommand& c) {
 
 void add_options(CLI::App& command, TuneCommand& t) {
   command.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  command.add_option("what", t.what, "TOML file of parameters, [space], and how to search, [tune]; or report")
+  command.add_option("what", t.what, "TOML file with the parameters [space] and the search [tune]; or the word report")
       ->type_name("FILE|report");
-  command.add_option("dir", t.directory, "of report: folder of the search")->type_name("DIR");
-  command.add_option("--out", t.out, "folder of the search, which may have begun; of report the page to write")
+  command.add_option("dir", t.directory, "report: folder of the search")->type_name("DIR");
+  command.add_option("--out", t.out, "folder of the search; an existing search continues (report: page to write)")
       ->type_name("DIR");
-  command.add_option("--worker", t.worker, "work for the search of this folder, beside others, until nothing is left")
+  command
+      .add_option("--worker", t.worker, "work for the search of this folder, next to other workers, until it is done")
       ->type_name("DIR");
-  command.add_option("--trials", t.trials, "in all; a search that has begun may get more")
+  command.add_option("--trials", t.trials, "number of trials in all; an existing search may get more")
       ->type_name("N")
       ->check(CLI::Range(1, 100000));
-  command.add_option("--parallel", t.parallel, "trials at once on this host")
+  command.add_option("--parallel", t.parallel, "trials at the same time on this host")
       ->type_name("N")
       ->check(CLI::Range(1, 4096));
-  command.add_option("--share", t.share, "of a worker: how many share this host's cores (default: 1)")
+  command.add_option("--share", t.share, "worker: number of workers that share this host's cores (default: 1)")
       ->type_name("N")
       ->check(CLI::Range(1, 4096));
-  command.add_option("--slurm", t.slurm, "write DIR/workers.sbatch, a job array of so many workers, and submit it")
+  command.add_option("--slurm", t.slurm, "write DIR/workers.sbatch, a job array of N workers, and submit it")
       ->type_name("N")
       ->check(CLI::Range(1, 100000));
   command.add_flag("--retry", t.retry, "try failed trials again");
-  command.add_flag("--dry_run,--dry-run", t.dry_run, "only print the search and its first trials; --slurm: only write");
+  command.add_flag("--dry_run,--dry-run", t.dry_run,
+                   "only print the search and its first trials; with --slurm: only write the file");
 }
 
 int tune_command(const TuneCommand& c) {
