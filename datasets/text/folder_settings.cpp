@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 
@@ -32,12 +33,13 @@ std::string content_of(const Json& token) {
 /// Changes a tokenizer.json as the files beside it say.
 class FolderSettings {
  public:
-  FolderSettings(Json& document, const std::string& folder)
+  FolderSettings(Json& document, const std::string& folder, bool two_files)
       : document_(document),
         folder_(folder),
         config_(object_of(folder, "tokenizer_config.json")),
         specials_(object_of(folder, "special_tokens_map.json")),
-        class_(value_or<std::string>(config_, "tokenizer_class", "")) {
+        class_(value_or<std::string>(config_, "tokenizer_class", "")),
+        gpt2_(two_files || class_.starts_with("GPT2Tokenizer")) {
     if (!document_.contains("added_tokens") || !document_["added_tokens"].is_array())
       document_["added_tokens"] = Json::array();
     for (const Json& token : document_["added_tokens"]) known_.insert(content_of(token));
@@ -51,8 +53,7 @@ class FolderSettings {
     add_tokens();
     add_specials();
     Json& words = document_["pre_tokenizer"];
-    const bool gpt2 = two_files || class_.starts_with("GPT2Tokenizer");
-    if (gpt2 && words.is_object() && words.contains("add_prefix_space"))
+    if (gpt2_ && words.is_object() && words.contains("add_prefix_space"))
       words["add_prefix_space"] = value_or<bool>(config_, "add_prefix_space", false);
     if (class_.starts_with("LlamaTokenizer")) document_["post_processor"] = llama_template();
   }
@@ -75,40 +76,52 @@ class FolderSettings {
     flags["id"] = number, flags["content"] = text;
     document_["added_tokens"].push_back(std::move(flags));
   }
-  /// Special tokens of the vocabulary are found in a text as they are.
+  /// A special token: its text, or an object with flags. special_tokens_map.json counts only without
+  /// added_tokens_decoder. Without a setting the class has its own.
+  Json special(const std::string& name) const {
+    if (!config_.contains("added_tokens_decoder") && specials_.contains(name)) return specials_[name];
+    if (config_.contains(name)) return config_[name];
+    const bool begins = name == "bos_token", ends = name == "eos_token", unknown = name == "unk_token";
+    if (class_.starts_with("LlamaTokenizer")) return begins ? "<s>" : ends ? "</s>" : unknown ? Json("<unk>") : Json();
+    if (gpt2_ && (begins || ends || unknown)) return "<|endoftext|>";
+    return {};
+  }
+  /// Special tokens are found in a text as they are. Tokens that the vocabulary lacks get the next ids.
   void add_specials() {
     const Json vocab = document_.contains("model") ? document_["model"].value("vocab", Json()) : Json();
+    if (!vocab.is_object()) return;
+    auto next = static_cast<std::int64_t>(vocab.size());
+    for (const Json& token : document_["added_tokens"])
+      next = std::max(next, value_or<std::int64_t>(token, "id", -1) + 1);
     const auto add_one = [&](const Json& token) {
       const std::string text = content_of(token);
-      const auto at = vocab.is_object() ? vocab.find(text) : vocab.end();
-      if (!text.empty() && at != vocab.end()) add(text, json_text(*at), Json::object());
+      if (text.empty() || known_.contains(text)) return;
+      const auto at = vocab.find(text);
+      add(text, at != vocab.end() ? json_text(*at) : std::to_string(next++),
+          token.is_object() ? token : Json::object());
     };
-    for (const Json* of : {&config_, &specials_}) {
-      for (const char* name :
-           {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"})
-        if (of->contains(name)) add_one((*of)[name]);
-      if (const Json more = of->value("additional_special_tokens", Json()); more.is_array())
-        for (const Json& token : more) add_one(token);
-    }
+    for (const char* name :
+         {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"})
+      add_one(special(name));
+    if (const Json more = special("additional_special_tokens"); more.is_array())
+      for (const Json& token : more) add_one(token);
   }
   /// LlamaTokenizerFast makes its own, whatever tokenizer.json has.
   Json llama_template() const {
     Json single = Json::array(), known = Json::object();
-    const auto place = [&](const char* flag, bool usual, const char* name, const char* otherwise) {
+    const auto place = [&](const char* flag, bool usual, const char* name) {
       if (!value_or<bool>(config_, flag, usual)) return;
-      std::string text = content_of(config_.value(name, Json()));
-      if (text.empty()) text = content_of(specials_.value(name, Json(otherwise)));
+      const std::string text = content_of(special(name));
       for (const Json& token : document_["added_tokens"])
         if (content_of(token) == text) known[text] = {{"id", text}, {"ids", {token["id"]}}, {"tokens", {text}}};
       check(known.contains(text), ErrorKind::data, "tokenizer",
-            "{}/tokenizer_config.json: {} is to put {} around a text, which is no token of the tokenizer: give its "
-            "{}",
-            folder_, flag, text, name);
+            "{}/tokenizer_config.json: {} needs a token, and {} is '{}', expected the text of a token", folder_, flag,
+            name, text);
       single.push_back({{"SpecialToken", {{"id", text}, {"type_id", 0}}}});
     };
-    place("add_bos_token", true, "bos_token", "<s>");
+    place("add_bos_token", true, "bos_token");
     single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
-    place("add_eos_token", false, "eos_token", "</s>");
+    place("add_eos_token", false, "eos_token");
     return {{"type", "TemplateProcessing"}, {"single", single}, {"pair", Json::array()}, {"special_tokens", known}};
   }
 
@@ -116,6 +129,7 @@ class FolderSettings {
   const std::string& folder_;
   Json config_, specials_;
   std::string class_;
+  bool gpt2_;  ///< of the class GPT2Tokenizer
   std::set<std::string> known_;
 };
 
@@ -127,7 +141,7 @@ std::string with_folder_settings(std::string document, const std::string& folder
   Json after = before;
   if (!after.contains("added_tokens")) after["added_tokens"] = Json::array();
   const Json plain = after;
-  FolderSettings(after, folder).apply(two_files);
+  FolderSettings(after, folder, two_files).apply(two_files);
   return after == plain ? document : json_text(after, NotUtf8::replaced);
 }
 

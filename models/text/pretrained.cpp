@@ -238,6 +238,19 @@ std::vector<Index> end_tokens(const std::string& folder) {
   return ends;
 }
 
+GenerateOptions with_folder_sampling(GenerateOptions options, const std::string& folder) {
+  const fs::path own = fs::path(folder) / "generation_config.json",
+                 file = fs::exists(own) ? own : fs::path(folder) / "config.json";
+  const Json config = parse_config(read_text(file.string(), longest));
+  constexpr Index usual_top_k = 50;  // of transformers
+  const bool samples = member(config, "do_sample", false);
+  options.temperature = member(config, "temperature", options.temperature);
+  options.top_k = member(config, "top_k", samples ? usual_top_k : options.top_k);
+  options.top_p = member(config, "top_p", options.top_p);
+  if (config.contains("do_sample") && !samples) options.temperature = 0;
+  return options;
+}
+
 Module load_pretrained(const std::string& folder) {
   const fs::path path(folder);
   const std::string text = read_text((path / "config.json").string(), longest);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "framework/optim/parameters.h"
+#include "models/text/generate.h"
 #include "models/text/gpt2.h"
 #include "models/text/llama.h"
 
@@ -23,6 +24,11 @@ LlamaOptions llama_options(const std::string& config);
 /// number or a list. Empty: neither names one. Throws Error naming it for a setting by which transformers' generate()
 /// chooses other tokens than by temperature, top_k and top_p (repetition_penalty, ...).
 std::vector<Index> end_tokens(const std::string& folder);
+
+/// The options with the temperature, top_k and top_p of a folder's generation_config.json or, without that file, of its
+/// config.json: those by which transformers' generate() draws. do_sample false: temperature 0; true without a
+/// top_k: 50. Throws Error (data) naming a setting of another type.
+GenerateOptions with_folder_sampling(GenerateOptions, const std::string& folder);
 
 /// The model that config.json says, with the folder's weights. Throws Error for a model_type other than gpt2 and llama,
 /// and as import_weights().

@@ -255,13 +255,81 @@ TEST_CASE("files beside a tokenizer's add tokens and special tokens, or are refu
               {"add_eos_token", true},
               {"eos_token", {{"content", "<|im_end|>"}}}});
     CHECK(encoded("the ") == followed(some, 384));
-    settings({{"tokenizer_class", "LlamaTokenizer"}});
-    CHECK_ERROR(encoded("the"), data, "<s>", "bos_token");
+    settings({{"tokenizer_class", "LlamaTokenizer"}});  // its own <s>, </s> and <unk> follow <|im_end|>
+    begun[0] = 385;
+    CHECK(encoded("the ") == begun);
+    CHECK(open_tokenizer(folder.path()).vocabulary() == 388);
+    settings({{"tokenizer_class", "LlamaTokenizer"}, {"bos_token", ""}});
+    CHECK_ERROR(encoded("the"), data, "bos_token");
     fs::remove(folder / "added_tokens.json");
     settings({{"tokenizer_class", "PreTrainedTokenizerFast"}, {"add_bos_token", true}, {"bos_token", "<|endoftext|>"}});
     CHECK(encoded("the ") == some);
     CHECK(open_tokenizer(folder.path())->saved() == slurp(fixture("bpe.json")));
   }
+}
+
+TEST_CASE("special tokens that a vocabulary lacks get the ids that transformers gives them") {
+  const test::Oracle oracle;
+  const Json whole = parse_json(slurp(fixture("bpe.json")));
+  const Json fast{{"tokenizer_class", "PreTrainedTokenizerFast"}}, map{{"bos_token", "<Y>"}, {"pad_token", "<X>"}};
+  const auto with = [](Json base, const Json& more) {
+    base.update(more);
+    return base;
+  };
+  const Json flags{
+      {"special", true}, {"lstrip", false}, {"rstrip", false}, {"normalized", false}, {"single_word", false}};
+  struct Case {
+    std::string name;
+    Json config = nullptr, map = nullptr, added = nullptr;  // null: no file
+    Ids ids;                                                // of "<X><Y><pad><M>", each token that is none left out
+  };
+  const Case cases[] = {
+      {"map", fast, {{"bos_token", "<X>"}, {"pad_token", "<pad>"}, {"eos_token", "<Y>"}}, nullptr, {384, 385, 386}},
+      {"config",
+       with(fast, {{"pad_token", "<pad>"}, {"bos_token", "<X>"}, {"additional_special_tokens", {"<M>", "<Y>"}}}),
+       nullptr,
+       nullptr,
+       {384, 387, 385, 386}},
+      {"map_wins", with(fast, {{"pad_token", "<pad>"}}), map, nullptr, {385, 384}},
+      {"decoder_hides_map",
+       with(fast, {{"added_tokens_decoder", {{"384", with(flags, {{"content", "<M>"}})}}}}),
+       map,
+       nullptr,
+       {384}},
+      {"after_added", fast, map, {{"<M>", 384}}, {386, 385, 384}},
+      {"object",
+       with(fast, {{"pad_token", with(flags, {{"__type", "AddedToken"}, {"content", "<X>"}})}}),
+       nullptr,
+       nullptr,
+       {384}},
+      {"null", with(fast, {{"pad_token", nullptr}, {"bos_token", "<Y>"}}), nullptr, nullptr, {384}},
+      {"gpt2", {{"tokenizer_class", "GPT2Tokenizer"}, {"pad_token", "<pad>"}}, nullptr, nullptr, {384}},
+      {"llama",
+       {{"tokenizer_class", "LlamaTokenizerFast"}, {"bos_token", "<X>"}, {"eos_token", "<Y>"}},
+       nullptr,
+       nullptr,
+       {384, 385}}};
+  for (const Case& c : cases) {
+    INFO(c.name);
+    const std::string folder = (oracle.folder() / c.name).string();
+    fs::create_directories(folder);
+    spill(folder + "/tokenizer.json", slurp(fixture("bpe.json")));
+    spill(folder + "/config.json", R"({"model_type": "gpt2"})");
+    for (const auto& [file, json] :
+         {std::pair("tokenizer_config.json", c.config), std::pair("special_tokens_map.json", c.map),
+          std::pair("added_tokens.json", c.added)})
+      if (!json.is_null()) spill(folder + "/" + file, json_text(json));
+    const Tokenizer tokenizer = open_tokenizer(folder);
+    const Ids all = tokenizer.encode("<X><Y><pad><M>");
+    Ids special;
+    std::ranges::copy_if(all, std::back_inserter(special), [](std::int64_t id) { return id >= 384; });
+    CHECK(special == c.ids);
+    Json expected = Json::object();
+    for (const char* text : {"the <X>x<Y><pad> <M><unk>rame", "<|endoftext|><s>"})
+      expected[text] = tokenizer.encode_with_special(text);
+    spill(folder + "/ids.json", json_text(expected));
+  }
+  if (oracle.run("tokenizer_folders.py", "", test::Python::oracles)) SUCCEED("transformers has the same ids");
 }
 
 TEST_CASE("what a tokenizer.json may not say is refused, by name") {

@@ -1,7 +1,9 @@
 // What GPT-2 and Llama are told: sizes of the named ones, starts, nanoGPT's options, and what is refused.
 #include <cmath>
+#include <filesystem>
 #include <numeric>
 #include <random>
+#include <tuple>
 
 #include "framework/autograd/tape.h"
 #include "framework/io/json.h"
@@ -177,6 +179,19 @@ TEST_CASE("what a folder says of ends, biases and weights of other kinds is read
   CHECK_ERROR(end_tokens(folder.path()), data, "generation_config.json", "repetition_penalty", 1.1);
   test::spill(folder / "generation_config.json", R"({"suppress_tokens": [5]})");
   CHECK_ERROR(end_tokens(folder.path()), data, "suppress_tokens");
+  const auto sampling = [&](const std::string& text) {
+    test::spill(folder / "generation_config.json", text);
+    const GenerateOptions o = with_folder_sampling({}, folder.path());
+    return std::tuple(o.temperature, o.top_k, o.top_p);
+  };
+  CHECK(sampling(R"({"eos_token_id": 8})") == std::tuple(1.0, 0, 1.0));
+  CHECK(sampling(R"({"temperature": 0.6, "top_p": 0.9, "top_k": 7})") == std::tuple(0.6, 7, 0.9));
+  CHECK(sampling(R"({"do_sample": true, "top_p": null})") == std::tuple(1.0, 50, 1.0));
+  CHECK(sampling(R"({"do_sample": false, "temperature": 0.6})") == std::tuple(0.0, 0, 1.0));
+  CHECK_ERROR(sampling(R"({"temperature": "hot"})"), data, "temperature");
+  std::filesystem::remove(folder / "generation_config.json");
+  test::spill(folder / "config.json", with(l, {{"top_k", 9}}));
+  CHECK(with_folder_sampling({}, folder.path()).top_k == 9);
   test::spill(folder / "pytorch_model.bin", "weights");
   CHECK_ERROR(load_pretrained(folder.path()), file, "pytorch_model.bin", "trireme import");
 }

@@ -152,6 +152,18 @@ class Text(unittest.TestCase):
         how = ["--prompt", "to be", "--tokens", 40, "--temperature", 0]
         self.assertEqual(self.written(hf, "--tokenizer", "bytes", *how), self.written(self.dir / "biased", *how))
         self.refused(run("export", self.dir / "biased"), "--onnx")
+        how = ["--tokenizer", "bytes", "--prompt", "to be", "--tokens", 40]
+        given = ["--temperature", 0.7, "--top_k", 5, "--top_p", 0.9]
+        explicit = self.written(hf, *how, *given)
+        sampling = {"do_sample": True, "temperature": 0.7, "top_k": 5, "top_p": 0.9}
+        (hf / "generation_config.json").write_text(json.dumps(sampling))
+        self.assertEqual(self.written(hf, *how), explicit)
+        self.assertEqual(self.written(hf, *how, "--temperature", 0), self.written(self.dir / "biased", *how[2:], "--temperature", 0))
+        del sampling["top_k"]
+        (hf / "generation_config.json").write_text(json.dumps(sampling))
+        self.assertEqual(self.written(hf, *how, "--top_k", 5), explicit)
+        (hf / "generation_config.json").write_text('{"top_k": "5"}')
+        self.refused(run("generate", hf, *how), "top_k", kind="data")
 
     def test_plans_and_benches(self):
         model = ["gpt2", *small, "--data.context", 16, "--arch.vocabulary", 50, "--data.batch", 8]

@@ -295,16 +295,16 @@ void CommandLine::generate_text() {
   GenerateOptions& o = generate_.options;
   command.add_option("--tokens", o.tokens, "most tokens to draw for each prompt (default: 100)")->type_name("N");
   command
-      .add_option("--temperature", o.temperature,
+      .add_option("--temperature", generate_.temperature,
                   "divide the logits by X; 0 takes the most probable token (default: the folder's "
                   "generation_config.json, or 1)")
       ->type_name("X");
   command
-      .add_option("--top_k,--top-k", o.top_k,
+      .add_option("--top_k,--top-k", generate_.top_k,
                   "draw among the K most probable tokens; 0: all (default: the folder's generation_config.json, or 0)")
       ->type_name("K");
   command
-      .add_option("--top_p,--top-p", o.top_p,
+      .add_option("--top_p,--top-p", generate_.top_p,
                   "draw among the fewest tokens with a total probability of P (default: the folder's "
                   "generation_config.json, or 1)")
       ->type_name("P");

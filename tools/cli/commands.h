@@ -33,12 +33,14 @@ struct GenerateCommand {
   std::string model;               ///< or none, and a model with its weights and tokenizer
   std::string weights, tokenizer;  ///< instead of the run's newest checkpoint and its tokenizer
   std::vector<std::string> prompts;
-  std::string prompt_file;             ///< one a line
-  std::vector<std::string> stop = {};  ///< texts that end one; they are not printed
-  Index samples = 1;                   ///< of each prompt
-  Index context = 0;                   ///< most tokens that the model sees; 0: as many as it can
-  bool json = false;                   ///< an object per text and line, when it is whole
-  GenerateOptions options;
+  std::string prompt_file;                   ///< one a line
+  std::vector<std::string> stop = {};        ///< texts that end one; they are not printed
+  Index samples = 1;                         ///< of each prompt
+  Index context = 0;                         ///< most tokens that the model sees; 0: as many as it can
+  bool json = false;                         ///< an object per text and line, when it is whole
+  GenerateOptions options;                   ///< but for what follows
+  std::optional<double> temperature, top_p;  ///< none: of the folder, or the usual
+  std::optional<Index> top_k;                ///< alike
 };
 
 struct InferCommand {

@@ -27,10 +27,11 @@ namespace fs = std::filesystem;
 struct LanguageModel {
   Module model = {};
   Tokenizer tokenizer = {};
-  Index context = 0;             ///< most tokens that it sees
-  bool special = false;          ///< prompts begin, and end, with the tokenizer's special tokens
-  std::vector<Index> ends = {};  ///< tokens that end a text; empty: those of usual names
-  std::string source = {};       ///< of the weights, in words
+  Index context = 0;              ///< most tokens that it sees
+  bool special = false;           ///< prompts begin, and end, with the tokenizer's special tokens
+  std::vector<Index> ends = {};   ///< tokens that end a text; empty: those of usual names
+  GenerateOptions sampling = {};  ///< temperature, top_k and top_p without options
+  std::string source = {};        ///< of the weights, in words
 };
 
 /// path: a run directory, or a checkpoint in one.
@@ -67,6 +68,7 @@ LanguageModel of_folder(const GenerateCommand& c) {
           .context = is_llama ? llama_options(config).positions : gpt_options(config).positions,
           .special = true,
           .ends = end_tokens(c.run),
+          .sampling = with_folder_sampling({}, c.run),
           .source = c.run};
 }
 
@@ -200,6 +202,8 @@ int generate_command(const GenerateCommand& c) {
   check(c.context <= s.context, "generate", "--context is {}, and the model sees {} tokens at most", c.context,
         s.context);
   GenerateOptions options = c.options;
+  options.temperature = c.temperature.value_or(s.sampling.temperature);
+  options.top_k = c.top_k.value_or(s.sampling.top_k), options.top_p = c.top_p.value_or(s.sampling.top_p);
   options.context = c.context > 0 ? c.context : s.context;
   options.vocabulary = s.tokenizer.vocabulary(), options.stop = s.ends.empty() ? ends_of(s.tokenizer) : s.ends;
   std::vector<std::vector<Index>> prompts;
@@ -213,8 +217,8 @@ int generate_command(const GenerateCommand& c) {
   for (const std::vector<Index>& prompt : prompts)  // before any of them is printed
     check(std::ssize(prompt) <= options.context, "generate",
           "a prompt has {} tokens, and the model sees {}: shorten it", prompt.size(), options.context);
-  std::fprintf(stderr, "generate: %s, %s, %lld tokens of context\n", s.source.c_str(), s.tokenizer.name().c_str(),
-               static_cast<long long>(options.context));
+  fmt::print(stderr, "generate: {}, {}, context of {} tokens, temperature {}, top_k {}, top_p {}\n", s.source,
+             s.tokenizer.name(), options.context, options.temperature, options.top_k, options.top_p);
   Printer printer(s.tokenizer, c, options, std::move(texts));
   generate(s.model, prompts, options, [&](Index sample, Index id) { return printer.add(sample, id); });
   return 0;
