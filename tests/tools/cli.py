@@ -535,7 +535,7 @@ class Numbers(Case):
                 words = [*small, *([] if ranks else ["--ranks", 2]), "--checkpoint.steps", 4, "--run.fault", f"nantwice:{rank}:{step}"]
                 got = run("train", *words, "--run.dir", self.dir / name, "--run.on_nan", "rollback", "--run.tensorboard", ranks=ranks)
                 self.assertEqual(got.returncode, 0, got.stderr)
-                self.assertRegex(got.stderr, rf"retry     step {step}: .*on rank {rank}.*; once more from .*\n(.*\n)*.*rollback  step {step}: ")
+                self.assertRegex(got.stderr, rf"retry     step {step}: .*on rank {rank}.*; trying again from .*\n(.*\n)*.*rollback  step {step}: ")
                 self.assertIn(f"on rank {rank}", got.stderr)
                 before = (step - 1) // 4 * 4 if step <= 14 else max((step - 1) // 4 * 4, 14)   # 14 steps an epoch
                 self.assertIn(f"the weights of {self.dir}/{name}/checkpoints/step_{before:08}, ", got.stderr)

@@ -171,7 +171,7 @@ class Infer(cli.Case):
         msd(self.dir / "w", 2, 30)
         got = self.infer()
         self.assertEqual(got.returncode, 0, got.stderr)
-        self.assertRegex(got.stdout, r"computed: +\d+ boxes of 167 x 156 in .*, ([3-9]|\d\d+) kept from before")
+        self.assertRegex(got.stdout, r"computed: +\d+ boxes of 167 x 156 in .*, ([3-9]|\d\d+) from an earlier run")
         self.assertEqual((self.dir / "out.npy").read_bytes(), whole)
 
     def test_parts_of_a_job_array(self):
@@ -203,7 +203,7 @@ class Infer(cli.Case):
         got = self.infer("--join")
         self.assertEqual(got.returncode, 65, got.stderr)
         partial.write_bytes(good)
-        self.assertIn("are what was computed", self.infer("--join").stdout)
+        self.assertIn("their tiles are correct", self.infer("--join").stdout)
         self.assertEqual((self.dir / "out.npy").read_bytes(), whole)
 
     def test_a_limit_of_addresses(self):
@@ -218,7 +218,7 @@ class Infer(cli.Case):
         self.assertEqual(got.returncode, 0, got.stderr)
         self.assertRegex(got.stdout, r"\* tiles ")
         self.assertTrue((self.dir / "out.npy").read_bytes() == whole)
-        found = [float(x) for x in re.search(r"memory: +([\d.]+) MiB .* predicted, ([\d.]+) MiB taken", got.stdout).groups()]
+        found = [float(x) for x in re.search(r"memory: +([\d.]+) MiB .* predicted, ([\d.]+) MiB used", got.stdout).groups()]
         self.assertLessEqual(found[1], found[0])
 
     def test_plans(self):

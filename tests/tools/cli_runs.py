@@ -439,7 +439,7 @@ class Resume(Runs):
     def test_a_second_interrupt_ends_at_once(self):
         process = self.endless("--run.fault", "sleep:0:21")   # a step that does not end
         process.send_signal(signal.SIGINT)
-        self.assertIn("once more ends at once", next(line for line in process.stderr if "SIGINT" in line))
+        self.assertIn("send it again to stop at once", next(line for line in process.stderr if "SIGINT" in line))
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
         self.assertEqual(process.returncode, -signal.SIGINT)

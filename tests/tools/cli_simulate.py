@@ -152,7 +152,7 @@ bandwidth = 25e9
         self.assertLess(self.seconds(calm), self.seconds(all_jitter))
         self.assertNotIn("not drawn", self.simulate("--cluster", self.dir / "jitter.toml", "--mesh", "data=256", "--batch", 256, "--cost", "equal"))
         sweep = self.simulate("--cluster", self.dir / "both.toml", "--mesh", "data=1", "--batch", 1, "--cost", "equal", "--sweep", "ranks=256,4096")
-        self.assertEqual(re.findall(r"(?m)^(\d+) ranks: jitter is not drawn", sweep), ["4096"])
+        self.assertEqual(re.findall(r"(?m)^(\d+) ranks: jitter is not sampled", sweep), ["4096"])
 
     def test_clusters_that_ship(self):
         self.assertIn("DGX A100 SuperPOD: 140 nodes of 8 devices", self.simulate("--cluster", "dgx_a100", "--mesh", "data=64", "--batch", 64, "--cost", "counted"))
@@ -185,13 +185,13 @@ bandwidth = 25e9
                             (table("ranks,seconds,scaling\n1,2,both\n"), "scaling is 'both': weak or strong"),
                             (table("ranks,seconds,evidence\n1,2,guessed\n"), "evidence is 'guessed': real or emulated"),
                             (table("ranks,seconds\n2,1\n2,3\n"), "--measured: steps on 2 ranks are there twice (1 s and 3 s)"),
-                            ([*table("ranks,seconds\n1,2\n"), "--scaling", "both"], "a column scaling must say weak or strong"),
+                            ([*table("ranks,seconds\n1,2\n"), "--scaling", "both"], "a column scaling with weak or strong"),
                             (["--sweep", "ranks=1", "--measured", self.dir], "no study"),
-                            (["--sweep", "ranks=1,x"], "write for example ranks=1,2,4,8"), (["--sweep", "1,2"], "write for example"),
+                            (["--sweep", "ranks=1,x"], "expected for example ranks=1,2,4,8"), (["--sweep", "1,2"], "expected for example"),
                             (["--sweep", "ranks=2147483647"], "of 1 to 16777216 ranks"), (["--sweep", "ranks=99999999999"], "of 1 to 16777216 ranks"),
-                            (["--allreduce", "ring"], "parallel.allreduce is ring; simulate reduces along rings"), (["--sweep", "ranks="], "write for example"),
+                            (["--allreduce", "ring"], "parallel.allreduce is ring; simulate reduces along rings"), (["--sweep", "ranks="], "expected for example"),
                             (["--mesh", "pipe=2,data=1", "--strategy", "pipeline", "--sweep", "ranks=3"], "3 ranks are no multiple of the 2"),
-                            (["--mesh", "pipe=2", "--strategy", "pipeline", "--sweep", "ranks=2"], "the axis data"), (["--cost", "free"], "cost"), (["--steps", 0], "steps")):
+                            (["--mesh", "pipe=2", "--strategy", "pipeline", "--sweep", "ranks=2"], "axis data"), (["--cost", "free"], "cost"), (["--steps", 0], "steps")):
             r = run("simulate", "mlp", "--batch", 4, *words)
             kind = "file" if re.search("cannot be read|no study", text) else "data" if re.match(r"\.csv[: ]|scaling is|evidence is", text) else "usage"
             self.assertEqual(r.returncode, unittests.statuses[kind], words)
@@ -451,7 +451,7 @@ output = [0, 0, 0, 0]
         text = self.simulate("--mesh", "data=1", "--batch", 8, "--sweep", "ranks=1,2", *self.cluster(small), cost="equal")
         self.assertRegex(text, r"(?m)^2 ranks: all needs .* DOES NOT FIT$")
         self.assertNotIn("1 ranks: all needs", text)
-        self.assertIn("the cluster does not tell the memory of its devices", self.simulate("--batch", 8, cost="equal"))
+        self.assertIn("the cluster file gives no memory of devices", self.simulate("--batch", 8, cost="equal"))
 
     def test_thousands_of_ranks(self):
         """A trace has some ranks of each program, not all."""

@@ -260,7 +260,7 @@ TEST_CASE("an edited ledger and another configuration are named on the page, and
       CHECK(c.result.finished == made.options.seeds - (hit ? 1 : 0));
       CHECK(c.runs.size() == static_cast<std::size_t>(c.result.finished));
     }
-    CHECK(study_page(study).find("it was run with other settings than the study asks for") != std::string::npos);
+    CHECK(study_page(study).find("its settings differ from the study's") != std::string::npos);
     CHECK(rules_of(study)[7].told.find(run) != std::string::npos);
     spill(config, kept);
     std::string ledger = slurp(there / ledger_file);

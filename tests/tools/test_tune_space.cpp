@@ -58,8 +58,8 @@ TEST_CASE("files of a search that cannot be are refused in a line", "[tune]") {
         usage, says);
   };
   const std::string lr = "[space]\n\"optim.lr\" = {type = \"log\", low = 0.001, high = 0.1}\n";
-  refused("", "no room to search");
-  refused("[tune]\ntrials = 3\n[space]\n", "no room to search");
+  refused("", "is empty");
+  refused("[tune]\ntrials = 3\n[space]\n", "is empty");
   refused("[tun]\n", "s.toml:1: there is no 'tun'");
   refused("tune = 3\n" + lr, "s.toml:1: tune must be a table");
   refused("[tune]\ntrial = 3\n" + lr, "tune.trials");
@@ -73,44 +73,44 @@ TEST_CASE("files of a search that cannot be are refused in a line", "[tune]") {
           "arch.layers cannot change");
   refused("[tune]\nalgorithm = \"asha\"\nmedian_stop = true\n" + lr, "median_stop is for");
   refused("[space]\n\"optim.lr\" = {type = \"logg\", low = 1, high = 2}", "there is no 'logg' (did you mean 'log'?)");
-  refused("[space]\n\"optim.lr\" = {type = \"log\", low = 0, high = 2}", "lies above 0");
+  refused("[space]\n\"optim.lr\" = {type = \"log\", low = 0, high = 2}", "above 0");
   refused("[space]\n\"optim.lr\" = {type = \"log\", low = 2, high = 2}", "s.toml:2: optim.lr has no room");
   refused("[space]\n\"optim.lr\" = {type = \"uniform\", low = 2, high = 1}", "low 2 is not below high 1");
-  refused("[space]\n\"optim.lr\" = {type = \"uniform\", low = 2}", "wants numbers low and high");
+  refused("[space]\n\"optim.lr\" = {type = \"uniform\", low = 2}", "needs numbers low and high");
   refused("[space]\n\"optim.lr\" = {type = \"uniform\", low = -1, high = 1}", "optim.lr = -1");
   refused("[space]\n\"optim.lr\" = {type = \"uniform\", low = nan, high = 1}", "no number to search among");
   refused("[space]\n\"optim.lr\" = {type = \"uniform\", low = 0, high = 1, step = 2}", "there is no 'step'");
-  refused("[space]\n\"data.batch\" = {type = \"integer\", low = 1.5, high = 3}", "no whole number");
+  refused("[space]\n\"data.batch\" = {type = \"integer\", low = 1.5, high = 3}", "a whole number");
   refused("[space]\n\"data.batch\" = {type = \"uniform\", low = 1.5, high = 3}", "data.batch = 1.5");
-  refused("[space]\n\"optim.name\" = {type = \"choice\", values = [\"adam\"]}", "two values or more");
+  refused("[space]\n\"optim.name\" = {type = \"choice\", values = [\"adam\"]}", "at least two values");
   refused("[space]\n\"optim.name\" = {type = \"choice\", values = [\"adam\", \"adam\"]}", "a value twice");
   refused("[space]\n\"optim.name\" = {type = \"choice\", values = [\"adam\", \"adamm\"]}", "optim.name = adamm");
   refused("[space]\n\"optim.lrr\" = {type = \"uniform\", low = 0, high = 1}", "optim.lr");
-  refused("[space]\n\"epochs\" = {type = \"integer\", low = 1, high = 9}", "the search sets it itself");
+  refused("[space]\n\"epochs\" = {type = \"integer\", low = 1, high = 9}", "the search sets it");
   for (const char* levels : {"2.5", "\"3\"", "0", "99999999999"})
     refused(std::string("[space]\n\"data.batch\" = {type = \"integer\", low = 1, high = 3, levels = ") + levels + "}",
             "s.toml:2: data.batch: levels");
-  refused("[space]\n\"optim.name\" = {type = \"choice\", values = [\"adam\", [\"sgd\"]]}", "values are texts, numbers");
+  refused("[space]\n\"optim.name\" = {type = \"choice\", values = [\"adam\", [\"sgd\"]]}", "values must be texts, numbers");
   refused("[space]\n\"optim.lr\" = 3", "must be a table");
   refused(lr + "\"optim.momentum\" = {type = \"uniform\", low = 0, high = 0.9, only_if = {\"optim.name\" = \"sgd\"}}",
-          "which is no parameter");
-  refused(lr + "\"optim.momentum\" = {type = \"uniform\", low = 0, high = 0.9, only_if = 3}", "only_if wants");
+          "which is not a parameter");
+  refused(lr + "\"optim.momentum\" = {type = \"uniform\", low = 0, high = 0.9, only_if = 3}", "only_if needs");
   refused(lr + "\"optim.momentum\" = {type = \"uniform\", low = 0, high = 0.9, only_if = {\"optim.lr\" = 0.01}}",
           "is never '0.01'");
   refused(
       "[space]\n\"optim.momentum\" = {type = \"integer\", low = 0, high = 9, only_if = {\"optim.lr\" = 1}}\n"
       "\"optim.lr\" = {type = \"integer\", low = 0, high = 9, only_if = {\"optim.momentum\" = 1}}",
-      "round in a circle");
+      "forms a circle");
   refused("[space]\n\"data.batch\" = {type = \"uniform\", low = 10, high = 50}", "data.batch = ");
   refused(
       "[space]\n\"data.batch\" = {type = \"integer\", low = 1, high = 9}\nbatch = {type = \"integer\", low = 1, high = "
       "9}",
       "the space has data.batch twice, as data.batch and as batch");
-  refused("[space]\nranks = {type = \"integer\", low = 1, high = 2}", "the search sets it itself");
+  refused("[space]\nranks = {type = \"integer\", low = 1, high = 2}", "the search sets it");
   refused("[tune]\nalgorithm = \"pbt\"\n[space]\nbatch = {type = \"integer\", low = 1, high = 9}",
           "batch cannot change");
   for (const char* key : {"test_loss", "train_loss", "step_ms_p50", "memory_mb", "test_mse", "test_perplexity"})
-    refused(fmt::format("[tune]\nobjective = \"{}\"\n", key) + lr, fmt::format("write '-{}'", key));
+    refused(fmt::format("[tune]\nobjective = \"{}\"\n", key) + lr, fmt::format("use '-{}'", key));
   refused("[tune]\nobjective = \"-test_top1\"\n" + lr, "write 'test_top1'");
   for (const char* key : {"test_dice", "test_iou", "-test_mse", "-test_perplexity", "-test_bits_per_byte", "test_r2"}) {
     TuneQuestion q = parse_tune(fmt::format("[tune]\nobjective = \"{}\"\n", key) + lr, "s.toml");

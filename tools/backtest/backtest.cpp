@@ -19,7 +19,8 @@ std::vector<const ScalingFamily*> others(const ScalingTable& table, const Scalin
     if (&f != &but && (leave_out == LeaveOut::family || but.submitter.empty() || f.submitter != but.submitter))
       all.push_back(&f);
   check(all.size() >= 3, ErrorKind::data, "simulate --backtest",
-        "{}: {} other families to learn from, expected three or more", but.name, all.size());
+        "{}: {} other families to learn from, expected at least three; add rows of other families", but.name,
+        all.size());
   return all;
 }
 
@@ -84,7 +85,7 @@ Backtest backtest(const ScalingTable& table, LeaveOut leave_out) {
   for (const ScalingFamily& f : table.families)
     if (has_predictions(f)) asked.push_back(&f);
   check(!asked.empty(), ErrorKind::data, "simulate --backtest",
-        "no family has three or more sizes: two calibrate, and there is nothing to predict");
+        "no family has three or more sizes: two sizes calibrate, so no size is left to predict; add a size");
   test.families.resize(asked.size());
   std::vector<std::exception_ptr> failed(asked.size());
   std::atomic<std::size_t> next = 0;

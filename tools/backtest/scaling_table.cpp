@@ -41,8 +41,9 @@ class CsvReader {
         return ++at_, true;
       else if (quoted || c != '\r')
         fields.back() += c;
-      check(at_ + 1 < text_.size() || !quoted, ErrorKind::data, "simulate --backtest", "{}",
-            [&] { return place() + ": a quotation that begins in this row does not end"; });
+      check(at_ + 1 < text_.size() || !quoted, ErrorKind::data, "simulate --backtest", "{}", [&] {
+        return place() + ": the quotation that starts in this row has no end; add the closing quotation mark";
+      });
     }
     return true;
   }
@@ -72,7 +73,7 @@ Columns columns_of(const std::vector<std::string>& header, const std::string& pl
     check(found != header.end() || !std::get<2>(each), ErrorKind::data, "simulate --backtest", "{}",
           [&] { return fmt::format("{}: there is no column {}; {}", place, name, scaling_columns()); });
     check(std::ranges::count(header, name) < 2, ErrorKind::data, "simulate --backtest", "{}",
-          [&] { return fmt::format("{}: column {} stands there twice", place, name); });
+          [&] { return fmt::format("{}: column {} is there twice; remove one of them", place, name); });
     if (found != header.end()) *std::get<1>(each) = static_cast<int>(found - header.begin());
   }
   return c;
@@ -126,7 +127,7 @@ ScalingTable parse_scaling_table(std::string_view text, const std::string& name)
   CsvReader csv(text, name);
   std::vector<std::string> header, row;
   check(csv.next(header), ErrorKind::data, "simulate --backtest", "{}",
-        [&] { return fmt::format("{} is empty; {}", name, scaling_columns()); });
+        [&] { return fmt::format("{} is empty, expected a table; {}", name, scaling_columns()); });
   const Columns column = columns_of(header, csv.place());
   ScalingTable table;
   std::map<std::string, std::size_t> known;

@@ -143,7 +143,7 @@ int CommandLine::configured(const std::function<int(const TrainerOptions&)>& act
   const std::string command = app_.get_subcommands()[0]->get_name();
   const TrainerOptions::Parallel given = settings_.over({}).parallel;
   if (command != "train" && given.virtual_ranks > 0)
-    throw OptionError(fmt::format("parallel.virtual is for trireme train; {} {}", command,
+    throw OptionError(fmt::format("parallel.virtual is for trireme train only; {} {}; leave it out", command,
                                   command == "simulate" ? "starts no ranks" : "runs in real time"));
   const bool searches = command == "plan" && to_ == "search";
   if (command != "train" && command != "simulate" && !searches && !given.cluster.empty())
@@ -416,7 +416,8 @@ void CommandLine::refuse_options_of_other_plan() {
              : std::vector{"--memory", "--top", "--json", "--run"};
   for (const char* name : others)
     if (plan.count(name) > 0)
-      throw OptionError(fmt::format("{} is for plan {}, not for plan {}", name, search ? "show" : "search", to_));
+      throw OptionError(
+          fmt::format("{} is for plan {}, not for plan {}; leave it out", name, search ? "show" : "search", to_));
   if (search && plan.count("--cost") > 0) search_.cost = plan_.cost;
 }
 

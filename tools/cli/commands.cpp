@@ -41,7 +41,8 @@ std::string load_weights(Parameters& parameters, const std::string& run, const s
     return weights;
   }
   auto loaded = load_latest(run, parameters, nullptr);
-  check(loaded.has_value(), ErrorKind::data, "checkpoint", "{}/checkpoints holds no usable checkpoint", run);
+  check(loaded.has_value(), ErrorKind::data, "checkpoint",
+        "{}/checkpoints has no usable checkpoint; train the run first, or give --weights FILE", run);
   if (!loaded->note.empty()) std::fprintf(stderr, "%s\n", loaded->note.c_str());
   return loaded->path;
 }
@@ -101,7 +102,7 @@ int train_command(int argc, char** argv, const TrainerOptions& options, bool clu
         run.sent > 0 ? fmt::format("; {:.2f} MB sent by all ranks", run.sent / 1e6) : ""));
     if (run.bad_images > 0)
       console.result(
-          fmt::format("bad images:    {} reads answered by the next good image; {}", run.bad_images,
+          fmt::format("bad images:    {} reads replaced by the next good image; {}", run.bad_images,
                       run.first_bad.empty() ? "none of them on rank 0" : "rank 0's first: " + run.first_bad));
     console.result("checkpoint:    " + run.checkpoint);
     console.result("metrics:       " + run.metrics);
@@ -109,12 +110,13 @@ int train_command(int argc, char** argv, const TrainerOptions& options, bool clu
     if (!run.stopped) return 0;
     world.comm().barrier();  // all is written
     console.log(
-        fmt::format("trireme: preempted after step {}, which is saved: --resume goes on from there", run.steps));
+        fmt::format("trireme: preempted after step {}; the state is saved, and --resume continues from it", run.steps));
     return preempted_status;
   };
   const auto ranks = static_cast<int>(options.parallel.virtual_ranks);
   if (ranks == 0) {
-    if (!options.parallel.cluster.empty()) throw OptionError("parallel.cluster is for virtual time: add --virtual N");
+    if (!options.parallel.cluster.empty())
+      throw OptionError("parallel.cluster is for virtual time; add --virtual N, or leave it out");
     Signals signals;
     const Watchdog watchdog;
     data.request = [&] { return signals.take(); };
@@ -123,7 +125,7 @@ int train_command(int argc, char** argv, const TrainerOptions& options, bool clu
   const Cluster cluster = make_cluster(options, cluster_given ? "" : kept_cluster(options));
   return World::run(argc, argv, 1, [&](World& world) {
     check(world.size() == 1, "parallel.virtual",
-          "{} ranks in virtual time are threads of one process; start it without mpiexec or srun", ranks);
+          "{} ranks in virtual time are threads of one process; start without mpiexec or srun", ranks);
     data = {.train = make_dataset(options, "train"), .test = make_dataset(options, "test")};  // once for all ranks
     World::virtual_time(ranks, cluster, [&](World& each) { train(each); });
   });
@@ -173,7 +175,7 @@ static int pack_phantoms(OpenOptions open, const std::string& to) {
       write_npy(fmt::format("{}/targets/{}.npy", folder, i), y.reshape(size));
     }
   }
-  fmt::print("{}: {} phantoms of {} to train and as many to test\n", to, open.test_samples, size);
+  fmt::print("{}: {} training phantoms of {}, and the same number of test phantoms\n", to, open.test_samples, size);
   return 0;
 }
 
@@ -193,7 +195,7 @@ int pack_command(TrainerOptions options, const std::string& to) {
   console.result(fmt::format("{}: {} training and {} test samples of {}, {} classes", to, train->size(), test->size(),
                              train->shape(), train->classes()));
   if (const Index bad = train->bad().count + test->bad().count; bad > 0)
-    console.result(fmt::format("bad images: {} are the next good image instead; the first: {}", bad,
+    console.result(fmt::format("bad images: {} replaced by the next good image; the first: {}", bad,
                                train->bad().count > 0 ? train->bad().first : test->bad().first));
   return 0;
 }

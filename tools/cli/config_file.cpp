@@ -19,14 +19,15 @@ namespace {
 /// The setting of that name.
 Option find(TrainerOptions& options, const std::string& name, OldNames old) {
   const std::string now = renamed_option(name);
-  if (!now.empty() && old == OldNames::refused) throw OptionError(fmt::format("{} is called {} now", name, now));
+  if (!now.empty() && old == OldNames::refused)
+    throw OptionError(fmt::format("{} is now called {}; use the new name", name, now));
   return find_option(option_table(options), now.empty() ? name : now);
 }
 
 void set_value(const Option& option, const std::string& text, OldNames old) {
   const std::string now = renamed_value(option.name, text);
   if (now != text && old == OldNames::refused)
-    throw OptionError(fmt::format("{}: '{}' is called '{}' now", option.name, text, now));
+    throw OptionError(fmt::format("{}: '{}' is now called '{}'; use the new name", option.name, text, now));
   set_option(option, now);
 }
 
@@ -83,7 +84,7 @@ void load_config(TrainerOptions& options, const std::string& path, OldNames old)
 }
 
 std::string find_config(const std::string& name) {
-  if (name.empty()) throw OptionError("config is empty: name a TOML file or a recipe");
+  if (name.empty()) throw OptionError("config is empty; give a TOML file or the name of a recipe");
   std::error_code none;
   if (fs::exists(name, none) || fs::path(name).has_parent_path() || fs::path(name).has_extension()) return name;
   const auto all = recipes();
@@ -96,29 +97,29 @@ std::string find_config(const std::string& name) {
 void check_model_name(const TrainerOptions& c) {
   if (std::ranges::any_of(models(), [&](const ModelRow& row) { return row.name == c.model; })) return;
   if (recipes().contains(c.model))
-    throw OptionError(fmt::format("model: '{}' is a recipe; write --config {}", c.model, c.model));
+    throw OptionError(fmt::format("model: '{}' is a recipe, not a model; use --config {}", c.model, c.model));
 }
 
 TrainerOptions run_config(const std::string& run) {
   check(fs::is_regular_file(run + "/config.toml"), ErrorKind::file, "run directory",
-        "{} has no config.toml: it is not a run directory", run);
+        "{} has no config.toml, so it is no run directory; give the --run.dir of a training", run);
   TrainerOptions options;
   load_config(options, run + "/config.toml", OldNames::read);
   check(std::ranges::any_of(models(), [&](const ModelRow& row) { return row.name == options.model; }), "run directory",
-        "{} is of '{}', a model of a program's own, which that program has to run", run, options.model);
+        "{} is a run of '{}', a model that only the program that trained it has; use that program", run, options.model);
   return options;
 }
 
 TrainerOptions resume_config(const std::string& run) {
   check(fs::is_directory(run + "/checkpoints"), ErrorKind::file, "resume",
-        "{} holds no checkpoints; train without --resume first", run);
+        "{} has no checkpoints; train without --resume first", run);
   TrainerOptions options;
   if (fs::exists(run + "/config.toml")) {
     options = run_config(run);
   } else {
     const auto found = find_latest(run);
     check(found && !found->state.config.empty(), ErrorKind::file, "resume",
-          "{} has no config.toml, and no checkpoint that holds one", run);
+          "{} has no config.toml, and no checkpoint with one; train without --resume", run);
     parse_config(options, found->state.config, found->path + "/manifest.json", OldNames::read);
   }
   options.run.max_steps = 0, options.run.time_limit = 0, options.run.fault = "";

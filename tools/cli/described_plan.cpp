@@ -113,7 +113,7 @@ DescribedPlan::DescribedPlan(const TrainerOptions& config, const std::vector<Axi
   if (cost != "measured" && cost != "equal" && cost != "counted") {
     if (!std::filesystem::exists(cost))
       throw OptionError(
-          fmt::format("--cost is '{}': measured, counted, equal, or a machine file, which is not there", cost));
+          fmt::format("--cost is '{}', expected measured, counted, equal or an existing machine file", cost));
     const MachineProfile machine = read_machine(cost);
     profile = model_in(machine, config, 0), calls = machine.calls;
     fresh = machine.fresh.value, vector_op = machine.vector_op.value, jitter = machine.jitter;
@@ -156,8 +156,8 @@ void DescribedPlan::set_rows(Index asked) {
   if (profile) {
     beside = costs_at(*profile, rows);
     check(beside.parts.size() == parts.size(), ErrorKind::data, "profile",
-          "{} has {} parts of {}, which has {}: measure it anew", cost, beside.parts.size(), profile->model,
-          parts.size());
+          "{} has {} parts of {}, which now has {}; measure again with trireme profile", cost, beside.parts.size(),
+          profile->model, parts.size());
   }
   const auto counted = [&](Index n) { return count_costs(model.chain, model.parameters, model.input(n), flops); };
   const auto costs =
@@ -239,7 +239,8 @@ std::string collectives_of(const TrainerOptions& config, const PlanOptions& opti
 
 int batch_ranks(const Plan& plan) {
   const auto trains = std::ranges::find(plan.programs, false, &Program::serves);
-  check(trains != plan.programs.end(), "plan", "messages start all of its programs: none trains");
+  check(trains != plan.programs.end(), "plan",
+        "messages start all programs, so none trains; give a plan with a program that reads data");
   return plan.size(*trains, "data");
 }
 
@@ -310,7 +311,7 @@ void write_file(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
   file << text;
   file.close();
-  check(file.good(), ErrorKind::file, "plan", "cannot write {}", path);
+  check(file.good(), ErrorKind::file, "plan", "cannot write {}; give another path", path);
   fmt::print("written: {}\n", path);
 }
 

@@ -14,8 +14,8 @@ namespace trireme {
 int doctor_command(int argc, char** argv, const DoctorOptions& options) {
   if (!options.live.empty()) {
     const std::string file = options.live + "/live.json";
-    check(std::filesystem::exists(file), ErrorKind::file, "doctor", "{} does not train: there is no {}", options.live,
-          file);
+    check(std::filesystem::exists(file), ErrorKind::file, "doctor",
+          "{} does not train now: {} is missing; give the directory of a running training", options.live, file);
     bool held = false;
     fmt::print("{}", live_verdict(file, held));
     return held ? 1 : 0;

@@ -45,7 +45,7 @@ Interface interface_of(const TrainerOptions& config, const std::string& run) {
 void write_pretrained(const TrainerOptions& config, ModelOptions options, const Parameters& parameters,
                       const ExportOptions& o) {
   const ModelRow& row = model_row(config.model);
-  check(bool(row.config), "export", "Hugging Face has no model like {}: --onnx writes it", config.model);
+  check(bool(row.config), "export", "Hugging Face has no model like {}; export it with --onnx FILE", config.model);
   options.arch = config.arch;
   save_pretrained(o.pretrained, parameters, row.config(options));
   const std::string kept = o.run + "/" + tokenizer_file;
@@ -58,13 +58,14 @@ void write_pretrained(const TrainerOptions& config, ModelOptions options, const 
 
 int export_command(const ExportOptions& o) {
   check(!o.run.empty() || (!o.model.empty() && !o.weights.empty()), "export",
-        "give a run directory, or --model NAME and --weights FILE");
+        "no model is given; give a run directory, or --model NAME and --weights FILE");
   TrainerOptions config = o.run.empty() ? TrainerOptions{} : run_config(o.run);
   if (o.run.empty()) config.model = o.model;
   check_model_name(config);
   if (config.dtype == "bf16" || config.dtype == "f16") config.dtype = "f32";  // weights are f32 there, too
   if (o.onnx.empty() && o.pretrained.empty())
-    throw OptionError("export: name what to write: --onnx FILE, or --pretrained FOLDER for Hugging Face's programs");
+    throw OptionError(
+        "export: no file to write is given; use --onnx FILE, or --pretrained FOLDER for Hugging Face's programs");
   const Interface i = interface_of(config, o.run);
   Module model = make_model(config, i.options);
   Parameters parameters(model);

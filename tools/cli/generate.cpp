@@ -41,10 +41,11 @@ LanguageModel of_run(const GenerateCommand& c) {
   const fs::path checkpoint = path.has_filename() ? path : path.parent_path();
   const std::string run = is_checkpoint ? checkpoint.parent_path().parent_path().string() : c.run;
   const TrainerOptions config = run_config(run);
-  check(model_row(config.model).text, "generate", "{} is a run of {}, which is no language model", run, config.model);
+  check(model_row(config.model).text, "generate",
+        "{} is a run of {}, expected a language model; give a run of gpt2 or llama", run, config.model);
   const std::string kept = run + "/" + tokenizer_file;
   check(fs::exists(kept) || !c.tokenizer.empty(), ErrorKind::file, "generate",
-        "{} has no {}: it was trained on token files, whose tokenizer nobody knows; name it by --tokenizer", run,
+        "{} has no {}, because it was trained on token files; give their tokenizer with --tokenizer", run,
         tokenizer_file);
   const ModelOptions shape = text_run_options(config, run);
   LanguageModel s{.model = make_model(config, shape, make_device(config)),
@@ -76,13 +77,13 @@ LanguageModel of_folder(const GenerateCommand& c) {
 LanguageModel by_name(const GenerateCommand& c) {
   if (c.model.empty() || c.weights.empty() || c.tokenizer.empty())
     throw OptionError(
-        "generate: give a run directory, a folder of Hugging Face's, or --model NAME, --weights FILE and --tokenizer "
-        "FILE");
+        "generate: no model is given; give a run directory, a Hugging Face folder, or --model NAME, --weights FILE and "
+        "--tokenizer FILE");
   TrainerOptions config;
   config.model = c.model;
   check_model_name(config);
   const ModelRow& row = model_row(c.model);
-  check(row.text, "generate", "{} is no language model", c.model);
+  check(row.text, "generate", "{} is no language model; use gpt2 or llama", c.model);
   LanguageModel s{.model = row.make(row.usual),
                   .tokenizer = open_tokenizer(c.tokenizer),
                   .context = row.usual.input[0],
@@ -95,10 +96,11 @@ LanguageModel by_name(const GenerateCommand& c) {
 
 LanguageModel language_model(const GenerateCommand& c) {
   if (c.run.empty()) return by_name(c);
-  if (!c.model.empty()) throw OptionError("generate: --model is for weights without a run directory");
+  if (!c.model.empty())
+    throw OptionError("generate: --model and a run are given; use --model only without a run directory");
   const bool is_run = fs::exists(c.run + "/config.toml") || fs::exists(c.run + "/manifest.json");
   check(is_run || fs::exists(c.run + "/config.json"), ErrorKind::file, "generate",
-        "{} is neither a run directory (config.toml) nor a checkpoint (manifest.json) nor a folder of Hugging Face's "
+        "{} is neither a run directory (config.toml) nor a checkpoint (manifest.json) nor a Hugging Face folder "
         "(config.json)",
         c.run);
   return is_run ? of_run(c) : of_folder(c);
@@ -114,9 +116,10 @@ std::vector<std::string> prompts_of(const GenerateCommand& c) {
       at = end + 1;
     }
   }
-  if (prompts.empty()) throw OptionError("generate: give a --prompt, or --prompts FILE with one a line");
+  if (prompts.empty())
+    throw OptionError("generate: no prompt is given; use --prompt TEXT, or --prompts FILE with one prompt per line");
   for (const std::string& prompt : prompts)
-    if (prompt.empty()) throw OptionError("generate: a prompt is empty: give at least one character to begin with");
+    if (prompt.empty()) throw OptionError("generate: a prompt is empty; give at least one character");
   return prompts;
 }
 
@@ -194,13 +197,14 @@ class Printer {
 }  // namespace
 
 int generate_command(const GenerateCommand& c) {
-  if (c.context < 0) throw OptionError(fmt::format("--context is {}, it must be at least 0", c.context));
-  if (c.samples < 1) throw OptionError(fmt::format("--samples is {}, it must be at least 1", c.samples));
-  if (std::ranges::find(c.stop, "") != c.stop.end()) throw OptionError("--stop is empty: give a text that ends one");
+  if (c.context < 0) throw OptionError(fmt::format("--context is {}, expected at least 0", c.context));
+  if (c.samples < 1) throw OptionError(fmt::format("--samples is {}, expected at least 1", c.samples));
+  if (std::ranges::find(c.stop, "") != c.stop.end())
+    throw OptionError("--stop is empty; give a text that ends the output");
   const std::vector<std::string> given = prompts_of(c);
   LanguageModel s = language_model(c);
-  check(c.context <= s.context, "generate", "--context is {}, and the model sees {} tokens at most", c.context,
-        s.context);
+  check(c.context <= s.context, "generate",
+        "--context is {}, but the model sees at most {} tokens; give a smaller number", c.context, s.context);
   GenerateOptions options = c.options;
   options.temperature = c.temperature.value_or(s.sampling.temperature);
   options.top_k = c.top_k.value_or(s.sampling.top_k), options.top_p = c.top_p.value_or(s.sampling.top_p);
@@ -216,7 +220,7 @@ int generate_command(const GenerateCommand& c) {
     }
   for (const std::vector<Index>& prompt : prompts)  // before any of them is printed
     check(std::ssize(prompt) <= options.context, "generate",
-          "a prompt has {} tokens, and the model sees {}: shorten it", prompt.size(), options.context);
+          "a prompt has {} tokens, but the model sees at most {}; shorten it", prompt.size(), options.context);
   fmt::print(stderr, "generate: {}, {}, context of {} tokens, temperature {}, top_k {}, top_p {}\n", s.source,
              s.tokenizer.name(), options.context, options.temperature, options.top_k, options.top_p);
   Printer printer(s.tokenizer, c, options, std::move(texts));

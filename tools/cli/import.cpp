@@ -5,7 +5,7 @@
 namespace trireme {
 
 int import_command(const std::string& from, const std::string& to, bool listing) {
-  if (to.empty() && !listing) throw OptionError("import: give --out FILE, --list or both");
+  if (to.empty() && !listing) throw OptionError("import: nothing to do; give --out FILE, --list or both");
   const ForeignWeights weights = read_foreign_weights(from);
   Index values = 0;
   for (const NamedTensor& t : weights.tensors) {

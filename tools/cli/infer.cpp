@@ -53,7 +53,7 @@ InferencePlan plan_under_way(const Json& there, const InferenceSubject& s, const
   const Json mine = identity_of(s, c);
   for (const auto& [key, value] : mine.items())
     check(there.contains("run") && there["run"].value(key, Json()) == value, "infer",
-          "{} holds tiles of another run (its {} differs): give it the same, or remove the folder and {}.partial",
+          "{} holds tiles of another run (its {} differs); use the same value, or remove the folder and {}.partial",
           folder, key, c.out);
   Extents tile{0, 0, 0};
   std::vector<int> passes;
@@ -62,15 +62,15 @@ InferencePlan plan_under_way(const Json& there, const InferenceSubject& s, const
   } catch (const Json::exception&) { passes.clear(); }
   check(passes.size() > 1 && passes.front() == 0 && passes.back() == s.net->layers() &&
             std::ranges::adjacent_find(passes, std::greater_equal<>()) == passes.end() && std::ranges::min(tile) > 0,
-        ErrorKind::data, "infer", "{} is damaged: remove it and {}.partial to begin anew", folder, c.out);
+        ErrorKind::data, "infer", "{} is damaged; remove it and {}.partial to start again", folder, c.out);
   const TileGrid grid(s.net->output(), limits.tile, s.net->granularity());
   check(
       limits.tile == Extents{0, 0, 0} || grid.tile() == tile, "infer",
-      "{} holds tiles of {}: go on with these (--tile auto), or remove the folder and {}.partial", folder,
+      "{} holds tiles of {}; continue with these (--tile auto), or remove the folder and {}.partial", folder,
       [&] { return shape_text(tile, s.whole.rank() - 2); }, c.out);
   const InferencePlan plan = predict(*s.net, InferenceWay::tiles, tile, passes, division);
   check(plan.memory <= memory, ErrorKind::out_of_memory, "infer",
-        "{} holds tiles that take {:.1f} MiB, more than the {:.1f} MiB that there are", folder, plan.memory / 1048576,
+        "{} holds tiles that take {:.1f} MiB, but only {:.1f} MiB are available", folder, plan.memory / 1048576,
         memory / 1048576);
   return plan;
 }
@@ -96,11 +96,10 @@ void check_finite(const Volume& volume, const Box& box, const Tensor& voxels) {
   if (wrong < 0) return;
   Shape place = box.at;
   for (int i = 4; i-- > 0; wrong /= box.size[i]) place[i] += wrong % box.size[i];
-  fail(
-      ErrorKind::data, "infer",
-      "{}: the voxel at {} of [depth, height, width, channels] is NaN or infinite: give a volume of finite numbers, as "
-      "numpy.nan_to_num() makes one",
-      volume.path(), place);
+  fail(ErrorKind::data, "infer",
+       "{}: the voxel at {} of [depth, height, width, channels] is NaN or infinite; give finite numbers "
+       "(numpy.nan_to_num() replaces others)",
+       volume.path(), place);
 }
 
 bool is_labels(const InferCommand& c) { return c.result == "labels"; }
@@ -117,9 +116,8 @@ Tensor result_of(const Tensor& logits, const InferCommand& c) {
   Shape shape = logits.shape();
   shape[-1] = 1;
   if (first_not_finite(logits) >= 0)
-    fail(
-        ErrorKind::numerics, "infer",
-        "the model's answer is NaN or infinite, so it names no class: give weights of a training that did not diverge");
+    fail(ErrorKind::numerics, "infer",
+         "the model's output is NaN or infinite, so it has no class; give weights of a training that did not diverge");
   return argmax(logits).reshape(shape);
 }
 
@@ -185,31 +183,31 @@ void check_options(const InferCommand& c) {
     if (value.empty())
       throw OptionError(fmt::format("infer: give {} FILE{}", name,
                                     name == std::string_view("--weights") ? ", or a run directory" : ""));
-  if (c.out.empty() && !c.plan) throw OptionError("infer: give --out FILE, or --plan to see what it would take");
+  if (c.out.empty() && !c.plan)
+    throw OptionError("infer: no output is given; use --out FILE, or --plan for the expected time and memory");
   if (!c.out.empty() && !c.out.ends_with(".npy") && !c.out.ends_with(".raw"))
-    throw OptionError(
-        fmt::format("--out is {}: a result is written as NAME.npy, or as NAME.raw beside a .json", c.out));
+    throw OptionError(fmt::format("--out is {}, expected NAME.npy, or NAME.raw (with a .json next to it)", c.out));
   for (const std::string& written : {c.out, c.out + ".partial"})
     if (!c.out.empty() && fs::exists(written, none) && fs::equivalent(c.volume, written, none))
-      throw OptionError(fmt::format("--volume {} is what --out {} writes: name another", c.volume, c.out));
+      throw OptionError(fmt::format("--volume {} and --out {} are the same file; give another --out", c.volume, c.out));
   if (!c.plan && (c.measure || !c.cluster.empty()))
     throw OptionError(
-        fmt::format("infer: {} is for --plan: a run takes what it takes", c.measure ? "--measure" : "--cluster"));
+        fmt::format("infer: {} is for --plan; leave it out, or add --plan", c.measure ? "--measure" : "--cluster"));
   if (c.result != "logits" && c.result != "labels" && c.result != "probabilities")
-    throw OptionError(fmt::format("--result is '{:.20}'; there are logits, labels and probabilities", c.result));
+    throw OptionError(fmt::format("--result is '{:.20}', expected logits, labels or probabilities", c.result));
   if (!c.out.empty() && fs::exists(c.out) && !fs::exists(c.out + ".tiles"))
-    throw OptionError(fmt::format("{} is there already: remove it, or name another --out", c.out));
+    throw OptionError(fmt::format("{} exists already; remove it, or give another --out", c.out));
 }
 
 /// What is told at the end.
 void tell(const InferenceSubject& s, const InferCommand& c, const InferencePlan& p, const InferenceResult& r,
           double seconds, Console& console) {
   const int axes = s.whole.rank() - 2;
-  console.result(fmt::format("computed:      {} box{} of {} in {}, {} kept from before; predicted {} (assumed rates)",
-                             r.computed, r.computed == 1 ? "" : "es", shape_text(p.tile, axes), seconds_text(seconds),
-                             r.kept, seconds_text(p.seconds)));
   console.result(fmt::format(
-      "memory:        {:.1f} MiB of tensors for a rank predicted, {:.1f} MiB taken{}", p.memory / 1048576,
+      "computed:      {} box{} of {} in {}, {} from an earlier run; predicted {} (assumed rates)", r.computed,
+      r.computed == 1 ? "" : "es", shape_text(p.tile, axes), seconds_text(seconds), r.kept, seconds_text(p.seconds)));
+  console.result(fmt::format(
+      "memory:        {:.1f} MiB of tensors per rank predicted, {:.1f} MiB used{}", p.memory / 1048576,
       r.memory / 1048576,
       r.sent > 0 ? fmt::format("; {:.1f} MB exchanged, {:.1f} predicted", r.sent / 1e6, p.sent / 1e6) : ""));
   console.result("result:        " + c.out);
@@ -233,21 +231,21 @@ int join(const InferenceSubject& s, const InferCommand& c, const InferencePlan& 
     const MissingTiles missing = missing_tiles(*s.net, p, journal, c.parts);
     if (missing.missing > 0) {
       const std::string lacking = missing_text(missing, c.parts);
-      check(!c.join, "infer", "{} tiles are not finished yet: {}", missing.missing, lacking);
+      check(!c.join, "infer", "{} tiles are not finished yet; run their parts first: {}", missing.missing, lacking);
       console.result(
           fmt::format("part {}/{} is done; {} tiles are missing: {}", c.own_part, c.parts, missing.missing, lacking));
       return 0;
     }
     if (c.join) verify_tiles(*s.net, p, journal, files);
     if (c.parts > 1 && !c.part.empty() && !is_first_to_join(folder)) {
-      console.result("all parts are done; another one brings them together (if that one was killed: --join)");
+      console.result("all parts are done; another process joins them (if it was killed, use --join)");
       return 0;
     }
   }
   writer.finish();
   TileJournal::remove(folder);
   if (c.parts > 1)
-    console.result(fmt::format("all {} parts are finished{}", c.parts, c.join ? ", and are what was computed" : ""));
+    console.result(fmt::format("all {} parts are finished{}", c.parts, c.join ? ", and their tiles are correct" : ""));
   return 1;
 }
 
@@ -264,8 +262,8 @@ int infer_with(World& world, const std::vector<Axis>& mesh, const InferenceSubje
                std::optional<Signals>& signals) {
   const int ranks = ranks_of(mesh);
   check(
-      world.size() == ranks, "infer", "{} processes were started, the mesh {} has {} ranks", world.size(),
-      [&] { return c.mesh.empty() ? std::string("of none") : c.mesh; }, ranks);
+      world.size() == ranks, "infer", "{} processes were started, but the mesh {} has {} ranks; start that many",
+      world.size(), [&] { return c.mesh.empty() ? std::string("of none") : c.mesh; }, ranks);
   Console console(!world.main(), "auto", 10);
   if (world.main()) print_plans(s, plans, memory, rates, console);
   if (c.plan) return 0;
@@ -297,7 +295,7 @@ int infer_with(World& world, const std::vector<Axis>& mesh, const InferenceSubje
   console.finish();
   if (!world.main()) return 0;
   if (result.stopped && !c.join) {
-    console.result("stopped; the same command goes on from the tiles that are finished");
+    console.result("stopped; the same command continues with the missing tiles");
     return preempted_status;
   }
   if (join(s, c, plan, run, opened, *writer, console) == 1)
@@ -350,11 +348,11 @@ static void read_part(InferCommand& c) {
   if (c.part.empty()) return;
   const auto slash = c.part.find('/');
   if (slash == std::string::npos)
-    throw OptionError(fmt::format("--part is '{:.40}'; write 3/8 for the third of eight", c.part));
+    throw OptionError(fmt::format("--part is '{:.40}', expected K/N, for example 3/8", c.part));
   c.parts = numbers_of("--part", c.part.substr(slash + 1), 1)[0];
   c.own_part = numbers_of("--part", c.part.substr(0, slash), 1)[0];
   if (c.own_part > c.parts)
-    throw OptionError(fmt::format("--part is {}: there are parts 1/{} to {}/{}", c.part, c.parts, c.parts, c.parts));
+    throw OptionError(fmt::format("--part is {}, expected 1/{} to {}/{}", c.part, c.parts, c.parts, c.parts));
 }
 
 int infer_command(int argc, char** argv, InferCommand c) {
@@ -370,7 +368,7 @@ int infer_command(int argc, char** argv, InferCommand c) {
   if (c.tile != "auto") {
     const std::vector<Index> given = numbers_of("--tile", c.tile, static_cast<std::size_t>(axes));
     check(std::ssize(given) == 1 || std::ssize(given) == axes, "infer",
-          "--tile {} has {} numbers for {} axes: give one, or one for each", c.tile, given.size(), axes);
+          "--tile {} has {} numbers for {} axes; give one number, or one per axis", c.tile, given.size(), axes);
     for (std::size_t i = 0; i < static_cast<std::size_t>(axes); ++i)
       limits.tile[i] = std::min(given[given.size() > 1 ? i : 0], s.net->output()[static_cast<int>(i) + 1]);
   }
@@ -378,7 +376,7 @@ int infer_command(int argc, char** argv, InferCommand c) {
   const std::string folder = c.out + ".tiles";
   const Json there = c.out.empty() ? parse_json("") : TileJournal::about(folder);
   check(!c.join || there.is_object(), ErrorKind::file, "infer",
-        "there is no {}, where parts note their tiles: start them first", folder);
+        "{} is missing, where parts record their tiles; start the parts first", folder);
   const Division division = division_of(mesh, axes, nullptr);
   const PlanRates rates = rates_for(s, c, mesh);
   const auto planned = [&](double memory) {
@@ -392,8 +390,9 @@ int infer_command(int argc, char** argv, InferCommand c) {
   if (there.is_object()) {
     plans = {plan_under_way(there, s, c, division, limits.memory, limits)};
     const Index parts = there.value("parts", Index{1});
-    check(c.part.empty() || parts == c.parts, "infer", "{} is of {} part{}, and --part is {}: give it the same", folder,
-          parts, parts == 1 ? "" : "s", c.part);
+    check(c.part.empty() || parts == c.parts, "infer",
+          "{} is of {} part{}, but --part is {}; use the same number of parts", folder, parts, parts == 1 ? "" : "s",
+          c.part);
     c.parts = parts;
   } else {
     plans = planned(limits.memory);

@@ -26,10 +26,12 @@ std::vector<Index> numbers_of(const std::string& option, const std::string& text
     const bool whole =
         !word.empty() && word.size() < 10 && std::ranges::all_of(word, [](char c) { return c >= '0' && c <= '9'; });
     if (!whole || std::stoll(word) < 1 || numbers.size() == most)
-      throw OptionError(fmt::format("{} is '{:.80}'; write whole numbers from 1 on, 64 or 16,64,64", option, text));
+      throw OptionError(
+          fmt::format("{} is '{:.80}', expected whole numbers from 1, for example 64 or 16,64,64", option, text));
     numbers.push_back(std::stoll(word));
   }
-  if (numbers.empty()) throw OptionError(fmt::format("{} is empty; write 64 or 16,64,64", option));
+  if (numbers.empty())
+    throw OptionError(fmt::format("{} is empty, expected numbers, for example 64 or 16,64,64", option));
   return numbers;
 }
 
@@ -40,13 +42,14 @@ int spatial_axes(const SafetensorsFile& file, const std::string& path) {
   int most = 0;
   for (const NamedTensor& t : file.tensors) most = std::max(most, t.tensor.rank());
   check(most == 4 || most == 5, ErrorKind::data, "infer",
-        "{} has no filters of two or three spatial axes, as models over volumes have", path);
+        "{} has no filters with two or three spatial axes; give the weights of a model over volumes", path);
   return most - 2;
 }
 
 const Tensor& tensor_of(const SafetensorsFile& file, const std::string& name, const std::string& path) {
   const Tensor* t = file.find(name);
-  check(t != nullptr, ErrorKind::data, "infer", "{} has no '{}': it is of another model", path, name);
+  check(t != nullptr, ErrorKind::data, "infer", "{} has no '{}', so it is of another model; give weights of this model",
+        path, name);
   return *t;
 }
 
@@ -55,7 +58,8 @@ Module msd_of(const SafetensorsFile& file, const InferCommand& c, ModelOptions o
   const Tensor& first = tensor_of(file, "dense.0.weight", c.weights);
   net.width = first.dim(0);
   check(first.rank() == o.input.rank() + 1 && first.dim(1) == o.input[-1], ErrorKind::data, "infer",
-        "the network's first filter is {}, the volume has {} channels", first.shape(), o.input[-1]);
+        "the model's first filter is {}, but the volume has {} channels; give a volume with the model's channels",
+        first.shape(), o.input[-1]);
   for (net.depth = 0; file.find(fmt::format("dense.{}.weight", net.depth)) != nullptr;) ++net.depth;
   if (!c.dilations.empty()) net.dilations = numbers_of("--dilations", c.dilations, 10000);
   o.classes = tensor_of(file, "final.weight", c.weights).dim(0);
@@ -68,14 +72,14 @@ Module named_model(const SafetensorsFile& file, const InferCommand& c, ModelOpti
   config.model = c.model;
   check_model_name(config);
   const ModelRow& row = model_row(c.model);
-  check(!row.text, "infer", "{} is a language model", c.model);
+  check(!row.text, "infer", "{} is a language model; use trireme generate", c.model);
   if (row.sized && !file.tensors.empty()) {
     const Tensor* filter = file.find("encoder1.enc1conv1.weight");
     if (filter) o.arch.width = filter->dim(0);
   }
   Module model = row.make(o);
   const std::vector<NamedState> states = named_tensors(model);
-  check(!states.empty(), ErrorKind::data, "infer", "{} has no weights", c.model);
+  check(!states.empty(), ErrorKind::data, "infer", "{} has no weights; give a trained model", c.model);
   o.classes = tensor_of(file, states.back().name, c.weights).dim(0);
   return row.make(o);
 }
@@ -83,7 +87,7 @@ Module named_model(const SafetensorsFile& file, const InferCommand& c, ModelOpti
 DType dtype_of(const InferCommand& c) {
   if (c.dtype == "f32") return DType::f32;
   if (c.dtype == "f64") return DType::f64;
-  throw OptionError(fmt::format("--dtype is '{:.20}'; there are f32 and f64", c.dtype));
+  throw OptionError(fmt::format("--dtype is '{:.20}', expected f32 or f64", c.dtype));
 }
 
 /// whole: [1, spatial..., C]; of a volume also where the model is one of pictures, which then sees each slice.
@@ -109,20 +113,22 @@ void complete_from_run(InferCommand& c) {
   if (!c.run.empty()) {
     const TrainerOptions config = run_config(c.run);
     if (!c.model.empty() && c.model != config.model)
-      throw OptionError(fmt::format("infer: {} is a run of {}, --model is {}", c.run, config.model, c.model));
+      throw OptionError(
+          fmt::format("infer: {} is a run of {}, but --model is {}; leave out --model", c.run, config.model, c.model));
     c.model = config.model;
     if (c.weights.empty()) {
       const auto newest = find_latest(c.run);
-      check(newest.has_value(), ErrorKind::file, "infer", "{} has no checkpoint", c.run);
+      check(newest.has_value(), ErrorKind::file, "infer",
+            "{} has no checkpoint; train the run first, or give --weights FILE", c.run);
       c.weights = newest->path + "/model.safetensors";
     }
     if (!c.mean) c.mean = config.data.mean;
     if (!c.std) c.std = config.data.std;
   }
   c.mean = c.mean.value_or(0), c.std = c.std.value_or(0);
-  if (!std::isfinite(*c.mean)) throw OptionError(fmt::format("--mean is {}, it must be a finite number", *c.mean));
+  if (!std::isfinite(*c.mean)) throw OptionError(fmt::format("--mean is {}, expected a finite number", *c.mean));
   if (!std::isfinite(*c.std) || *c.std < 0)
-    throw OptionError(fmt::format("--std is {}, it must be a finite number, at least 0", *c.std));
+    throw OptionError(fmt::format("--std is {}, expected a finite number of at least 0", *c.std));
   if (c.model.empty()) c.model = "msd";
 }
 

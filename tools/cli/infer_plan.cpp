@@ -107,12 +107,10 @@ void sort_by(std::vector<InferencePlan>& plans, const PlanRates& rates) {
 void print_plans(const InferenceSubject& s, const std::vector<InferencePlan>& plans, double memory,
                  const PlanRates& rates, Console& console) {
   const int axes = s.whole.rank() - 2;
-  console.result(fmt::format("volume:        {} {}, {} -> {}; the model reaches {} cells beyond a voxel",
-                             s.volume.path(), s.volume.type().name, s.whole, s.net->output(),
-                             shape_text(s.net->reach(), axes)));
-  console.result(std::isfinite(memory)
-                     ? fmt::format("memory:        {:.1f} MiB of tensors for a rank", memory / 1048576)
-                     : "memory:        not limited");
+  console.result(fmt::format("volume:        {} {}, {} -> {}; the model reads {} cells around a voxel", s.volume.path(),
+                             s.volume.type().name, s.whole, s.net->output(), shape_text(s.net->reach(), axes)));
+  console.result(std::isfinite(memory) ? fmt::format("memory:        {:.1f} MiB of tensors per rank", memory / 1048576)
+                                       : "memory:        not limited");
   console.result(fmt::format("  {:<6} {:>7} {:<21} {:<9} {:>14} {:>8} {:>12} {:>13} {:>13} {:>10}", "way", "boxes", "",
                              "", "memory/rank", "voxels", "exchanged", "read", "written", "predicted"));
   for (std::size_t i = 0; i < plans.size(); ++i) console.result((i == 0 ? "* " : "  ") + plan_text(plans[i], axes));

@@ -48,12 +48,13 @@ Measured measure_disk(const std::string& directory, int runs) {
   std::vector<double> seconds;
   for (int run = -1; run < runs; ++run) {
     const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    check(file >= 0, ErrorKind::file, "profile", "cannot write {}: take another directory by --disk", path);
+    check(file >= 0, ErrorKind::file, "profile", "cannot write {}; give another directory with --disk", path);
     const double begun = now();
     const bool whole = ::write(file, block.data(), block.size()) == std::ssize(block) && ::fsync(file) == 0;
     const double took = now() - begun;
     ::close(file), ::unlink(path.c_str());
-    check(whole, ErrorKind::file, "profile", "cannot write {} MB to {}", block.size() >> 20, path);
+    check(whole, ErrorKind::file, "profile", "cannot write {} MB to {}; give another directory with --disk",
+          block.size() >> 20, path);
     if (run >= 0) seconds.push_back(took / static_cast<double>(block.size()));
   }
   return measured(seconds);
@@ -73,7 +74,8 @@ Measured measure_loader(const TrainerOptions& config, World& world, Device devic
     if (seconds.size() == 40) break;
     begun = now();
   }
-  check(!seconds.empty(), ErrorKind::data, "profile", "the data set has no whole batch for each rank");
+  check(!seconds.empty(), ErrorKind::data, "profile",
+        "the data set has less than a batch per rank; use a smaller --data.batch");
   return measured(seconds);
 }
 

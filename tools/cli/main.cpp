@@ -71,7 +71,7 @@ int after_output(int status) {
   std::cout.flush();
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good()) return status;
   if (status == 0)
-    std::fprintf(stderr, "trireme: standard output: what was printed could not be written: %s\n",
+    std::fprintf(stderr, "trireme: standard output: the results could not be written: %s\n",
                  std::strerror(errno != 0 ? errno : EIO));
   return status == 0 ? trireme::exit_status(trireme::ErrorKind::file) : status;
 }

@@ -87,7 +87,7 @@ int plan_show(const TrainerOptions& config, const PlanOptions& options) {
   Picture shown{plan, simulation.timeline};
   if (options.measure) {
     shown = measure(config, described);
-    if (shown.plan.hash() != plan.hash()) fmt::print("\nthe run cut the model elsewhere:\n{}", text(shown.plan));
+    if (shown.plan.hash() != plan.hash()) fmt::print("\nthe run cut the model at other layers:\n{}", text(shown.plan));
     fmt::print("\n{}", gantt(shown.plan, shown.timeline, terminal_width()));
     described.imagine_ranks(config, shown.plan);  // of the run's own plan: layers that are split, and its cuts
     fmt::print("\n{}",

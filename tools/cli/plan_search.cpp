@@ -21,7 +21,8 @@ namespace trireme {
 
 Index bytes_of_memory(const std::string& text) {
   const auto refuse = [&] {
-    throw OptionError(fmt::format("--memory is '{}'; write bytes of a rank, 16e9, 16GB or 16GiB", shortened(text)));
+    throw OptionError(
+        fmt::format("--memory is '{}', expected bytes per rank, for example 16e9, 16GB or 16GiB", shortened(text)));
   };
   std::size_t end = 0;
   double number = 0;
@@ -49,17 +50,17 @@ std::string gigabytes(Index bytes) { return fmt::format("{:.3f} GB", static_cast
 int ranks_asked(const TrainerOptions& config) {
   if (!config.parallel.strategy.empty() && config.parallel.strategy != "auto")
     throw OptionError(
-        fmt::format("parallel.strategy is {}; plan search finds one, and trireme simulate predicts a given "
-                    "one",
+        fmt::format("parallel.strategy is {}, but plan search finds one; leave it out, or use trireme simulate",
                     config.parallel.strategy));
   const TrainerOptions::Parallel& p = config.parallel;
   if (p.allreduce != "default")
-    throw OptionError(
-        fmt::format("parallel.allreduce is {}; plan search reduces along rings: use default", p.allreduce));
+    throw OptionError(fmt::format("parallel.allreduce is {}, but plan search assumes rings; use default", p.allreduce));
   if (p.mesh.empty()) return static_cast<int>(p.ranks);
   const int ranks = ranks_of(parse_mesh(p.mesh));
   if (p.ranks != 1 && p.ranks != ranks)
-    throw OptionError(fmt::format("parallel.mesh: {} makes {} ranks, --ranks asks for {}", p.mesh, ranks, p.ranks));
+    throw OptionError(
+        fmt::format("parallel.mesh: {} has {} ranks, but --ranks is {}; use equal numbers, or leave out one of them",
+                    p.mesh, ranks, p.ranks));
   return ranks;
 }
 
@@ -76,8 +77,9 @@ Asked asked(const TrainerOptions& config, const SearchCommand& command) {
   const bool given = !config.parallel.cluster.empty();
   q.cluster = cluster_of(config, q.ranks);
   if (q.cluster.devices() < q.ranks)
-    throw OptionError(fmt::format("{} ranks on {}, which has {} device{}", q.ranks, config.parallel.cluster,
-                                  q.cluster.devices(), q.cluster.devices() == 1 ? "" : "s"));
+    throw OptionError(fmt::format("{} ranks on {}, which has {} device{}; use fewer ranks, or a larger cluster",
+                                  q.ranks, config.parallel.cluster, q.cluster.devices(),
+                                  q.cluster.devices() == 1 ? "" : "s"));
   if (command.cost == "measured") {
     World alone;
     q.profile = measure_whole(config, usual_options(config), make_device(config), alone.comm(), q.ranks);
@@ -145,10 +147,10 @@ void print_ranking(const SearchResult& found, Index batch) {
 
 void print_left_out(const SearchResult& found) {
   fmt::print("\n{} candidates, {} simulated\n", found.candidates, found.simulated);
-  for (const auto& [why, count] : found.dropped) fmt::print("{:>10} left out: {}\n", count, why);
+  for (const auto& [why, count] : found.dropped) fmt::print("{:>10} not considered: {}\n", count, why);
   if (found.complete) return;
-  fmt::print("not everything was looked at: what is left takes at least {}; {}\n", time_text(found.least_left),
-             found.best_is_known ? "the first is the fastest, the others' places are not certain"
+  fmt::print("the search was not complete: the rest takes at least {}; {}\n", time_text(found.least_left),
+             found.best_is_known ? "the first is the fastest; the order of the others is not certain"
                                  : "something may be faster than the first");
 }
 
@@ -196,7 +198,8 @@ int plan_search(int argc, char** argv, const TrainerOptions& config, const Searc
   const Asked a = asked(config, command);
   const StrategyQuestion& q = a.question;
   if (command.run && q.ranks > cores())
-    throw OptionError(fmt::format("--run: {} ranks want as many cores, and this machine has {}", q.ranks, cores()));
+    throw OptionError(
+        fmt::format("--run: {} ranks need one core each, but this machine has {}; use fewer ranks", q.ranks, cores()));
   TrainerOptions base = config;
   base.recompute = false;
   StrategySearch search(base, usual_options(config), make_device(config));
@@ -207,9 +210,10 @@ int plan_search(int argc, char** argv, const TrainerOptions& config, const Searc
              q.cluster.name.empty() ? "" : q.cluster.name + ": ",
              q.ranks == 1 ? "1 rank" : fmt::format("{} ranks", q.ranks), q.cluster.devices(), config.model,
              search.parameters(), config.data.batch, a.costs, a.memory);
-  if (q.cluster.jitter > 0) fmt::print("jitter {} is left out: trireme simulate has it\n", q.cluster.jitter);
+  if (q.cluster.jitter > 0)
+    fmt::print("jitter {} is not considered; trireme simulate considers it\n", q.cluster.jitter);
   if (config.data.batch < q.ranks)
-    fmt::print("fewer samples than ranks: at most {} ranks lie along data; raise --data.batch to use more so\n",
+    fmt::print("fewer samples than ranks: at most {} ranks on axis data; raise --data.batch to use more\n",
                config.data.batch);
   if (!found.ranked.empty()) {
     print_ranking(found, config.data.batch);
@@ -218,20 +222,19 @@ int plan_search(int argc, char** argv, const TrainerOptions& config, const Searc
   print_left_out(found);
   const bool divided = std::ranges::any_of(found.ranked, [](const auto& r) { return r.candidate.micro > 1; });
   if (search.has_running_statistics() && divided)
-    fmt::print("with micro-batches batch norms see each of these by itself, not the whole batch\n");
+    fmt::print("with micro-batches, batch norm sees each micro-batch, not the whole batch\n");
   fmt::print("searched in {:.1f} s\n", took);
   if (!command.json.empty())
     write_file(command.json, json_text(json_of(config, a, found), NotUtf8::replaced, 2) + "\n");
   if (found.ranked.empty()) {
-    check(found.nearest.has_value(), "search", "no candidate can be: see why they were left out");
+    check(found.nearest.has_value(), "search", "no candidate is possible; the table above shows why");
     const RankedStrategy& r = *found.nearest;
     const auto [use, bytes] = largest_use(r.memory);
-    fail(
-        ErrorKind::out_of_memory, "search",
-        "nothing fits: the nearest, --mesh {} --strategy \"{}\"{}, needs {} bytes of a rank, {} more than it may hold; "
-        "most are {} ({} bytes)",
-        to_string(r.mesh), r.strategy, r.candidate.recompute ? " --recompute true" : "", r.memory.total(),
-        r.memory.total() - q.memory, use, bytes);
+    fail(ErrorKind::out_of_memory, "search",
+         "nothing fits: the closest, --mesh {} --strategy \"{}\"{}, needs {} bytes per rank, {} too many; the largest "
+         "part is {} ({} bytes)",
+         to_string(r.mesh), r.strategy, r.candidate.recompute ? " --recompute true" : "", r.memory.total(),
+         r.memory.total() - q.memory, use, bytes);
   }
   TrainerOptions best = with_strategy(base, found.ranked.front());
   best.parallel.cluster.clear();

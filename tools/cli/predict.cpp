@@ -43,11 +43,10 @@ class Files final : public EncodedSource {
 std::vector<std::string> read_lines(const std::string& path) {
   std::ifstream in(path);
   check(in.good() && !std::filesystem::is_directory(path), ErrorKind::file, "predict",
-        "{} cannot be read: give a file with the name of one class per line", path);
+        "{} cannot be read; give a file with one class name per line", path);
   std::vector<std::string> lines;
   for (std::string line; std::getline(in, line);) lines.push_back(line.substr(0, line.find_last_not_of('\r') + 1));
-  check(!lines.empty(), ErrorKind::data, "predict", "{} has no names: give a file with the name of one class per line",
-        path);
+  check(!lines.empty(), ErrorKind::data, "predict", "{} has no names; give a file with one class name per line", path);
   return lines;
 }
 
@@ -76,7 +75,7 @@ Subject photographs(const TrainerOptions& config, const PredictOptions& o, std::
 
 Subject subject(TrainerOptions& config, const PredictOptions& o) {
   check(o.run.empty() || !model_row(config.model).text, "predict",
-        "{} is a run of {}, which writes text: trireme generate {}", o.run, config.model, o.run);
+        "{} is a run of {}, a language model; use trireme generate {}", o.run, config.model, o.run);
   std::vector<std::string> names;
   const std::string stored = o.run + "/" + class_file;
   if (!o.labels.empty())
@@ -86,10 +85,10 @@ Subject subject(TrainerOptions& config, const PredictOptions& o) {
   if (o.run.empty()) {
     config.model = o.model;
     if (o.model.empty() || o.weights.empty())
-      throw OptionError("predict: give --run DIR, or --model NAME and --weights FILE");
+      throw OptionError("predict: no model is given; use --run DIR, or --model NAME and --weights FILE");
     check_model_name(config);
     const Shape& in = model_row(o.model).usual.input;
-    check(in[0] == 224, "predict", "{} takes {}, no photographs; train it and give its --run DIR", o.model, in);
+    check(in[0] == 224, "predict", "{} takes {}, not photographs; train it, and give its --run DIR", o.model, in);
     return photographs(config, o, std::move(names));
   }
   const bool packed = config.data.name == "packed";  // of a size and a scale of its own
@@ -118,11 +117,11 @@ bool in_colour(const Tensor& rgb) {
 /// A picture of another kind than the model knows is refused: its answer would mean little.
 Tensor small_picture(const std::string& path, const Shape& in, bool gray) {
   check(in[2] != 1 || gray || !in_colour(read_image(path, 3)), ErrorKind::data, "predict",
-        "{} is in colour; this model knows grey images of {} x {}: --gray makes it one", path, in[0], in[1]);
+        "{} is in colour, but the model takes grey images of {} x {}; add --gray", path, in[0], in[1]);
   const Tensor image = read_image(path, static_cast<int>(in[2]));
   const double stretch = static_cast<double>(image.dim(0) * in[1]) / static_cast<double>(image.dim(1) * in[0]);
   check(stretch >= 0.5 && stretch <= 2, ErrorKind::data, "predict",
-        "{} is {} x {}; this model knows images of {} x {}, to which it would be squeezed: crop it first", path,
+        "{} is {} x {}, but the model takes images of {} x {}; crop it first, so that it is not distorted", path,
         image.dim(0), image.dim(1), in[0], in[1]);
   return resize(image, in[0], in[1]);
 }
@@ -167,18 +166,19 @@ std::string answer(const std::string& image, const std::vector<double>& p, const
 }  // namespace
 
 int predict(const PredictOptions& options) {
-  if (options.top < 1) throw OptionError(fmt::format("--topk is {}, it must be at least 1", options.top));
+  if (options.top < 1) throw OptionError(fmt::format("--topk is {}, expected at least 1", options.top));
   TrainerOptions config = options.run.empty() ? TrainerOptions{} : run_config(options.run);
   const Subject s = subject(config, options);
   const Shape& in = s.options.input;
   if (options.gray && in[2] != 1)
-    throw OptionError(fmt::format("--gray is for models of grey images, this takes {}", in));
+    throw OptionError(fmt::format("--gray is for models of grey images, but this model takes {}; leave it out", in));
   check(s.names.empty() || std::ssize(s.names) == s.options.classes, ErrorKind::data, "predict",
-        "{} names {} classes, the model has {}", options.labels, s.names.size(), s.options.classes);
+        "{} names {} classes, but the model has {}; give one name per class", options.labels, s.names.size(),
+        s.options.classes);
   for (const std::string& image : options.images) {
     std::error_code none;
     if (std::filesystem::equivalent(options.npy, image, none))
-      throw OptionError(fmt::format("--npy {} is one of the pictures", options.npy));
+      throw OptionError(fmt::format("--npy {} is one of the pictures; give another file", options.npy));
   }
   if (!options.npy.empty()) FileWriter(temporary_name(options.npy), 0);  // where it cannot be written, say so now
   const Device device = make_device(config);
@@ -197,7 +197,7 @@ int predict(const PredictOptions& options) {
     const Tensor logits = model(x.to(device).to(dtype)).to(dtype == DType::f64 ? dtype : DType::f32);
     const std::vector<double> p = (options.logits ? logits : softmax(logits)).to_vector();
     check(std::ranges::all_of(p, [](double value) { return std::isfinite(value); }), ErrorKind::numerics, "predict",
-          "{}: the model's answer is not finite, as after a training that diverged", image);
+          "{}: the model's output is not finite; give weights of a training that did not diverge", image);
     if (options.npy.empty())
       fmt::print("{}\n", answer(image, p, s, options));
     else

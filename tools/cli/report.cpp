@@ -12,12 +12,11 @@ namespace trireme {
 
 int report_command(const std::vector<std::string>& paths, const std::string& to) {
   if (std::filesystem::is_regular_file(paths.front() + "/" + tune_file)) {
-    check(paths.size() == 1, "report", "{} is a search, whose page has no others beside it: name it alone",
+    check(paths.size() == 1, "report", "{} is a hyper-parameter search, which has its own page; give it alone",
           paths.front());
     replace_file(to, tune_page(tune_result(paths.front())));
   } else if (std::filesystem::is_regular_file(paths.front() + "/" + study_file)) {
-    check(paths.size() == 1, "report", "{} is a study, whose page has no others beside it: name it alone",
-          paths.front());
+    check(paths.size() == 1, "report", "{} is a scaling study, which has its own page; give it alone", paths.front());
     replace_file(to, study_page(read_study_data(paths.front())));
   } else {
     std::vector<RunData> runs;

@@ -24,7 +24,7 @@ StudyOptions asked_runs(const ScalingCommand& command) {
     study.ranks.clear();
     for (const std::string& piece : split_text(command.ranks, ','))
       if (int& ranks = study.ranks.emplace_back(); !parse_number(piece, ranks) || ranks < 1 || ranks > 65536)
-        throw OptionError(fmt::format("--ranks is '{:.80}'; write for example 1,2,4", command.ranks));
+        throw OptionError(fmt::format("--ranks is '{:.80}', expected a list, for example 1,2,4", command.ranks));
   }
   if (!command.strategies.empty()) study.strategies = command.strategies;
   if (command.seeds > 0) study.seeds = command.seeds;
@@ -91,13 +91,17 @@ TrainerOptions scaling_base(ScalingCommand& command, bool model_given) {
 int scaling_command(const TrainerOptions& settings, const ScalingCommand& command) {
   adopt_orphans();  // before there are threads, which would take the signals
   const StudyOptions study = asked_runs(command);
-  if (!study.weak && !study.strong) throw OptionError("scaling: neither weak nor strong is asked for");
-  if (study.scale_lr && !study.weak) throw OptionError("--scale_lr is for --weak: in strong scaling the batch stays");
+  if (!study.weak && !study.strong)
+    throw OptionError("scaling: neither weak nor strong scaling is chosen; add --weak or --strong");
+  if (study.scale_lr && !study.weak)
+    throw OptionError("--scale_lr is for --weak, because strong scaling keeps the batch; leave it out");
   if (settings.parallel.ranks != 1 || !settings.parallel.mesh.empty() || !settings.parallel.strategy.empty())
-    throw OptionError("scaling: parallel.ranks, mesh and strategy are those of cells: --ranks, --strategy or [study]");
-  if (!settings.run.replay.empty()) throw OptionError("scaling: run.replay repeats one run, and a study has many");
+    throw OptionError(
+        "scaling: parallel.ranks, mesh and strategy are set per cell; use --ranks, --strategy or [study]");
+  if (!settings.run.replay.empty())
+    throw OptionError("scaling: run.replay repeats one run, but a study has many; leave it out");
   if (study.mpi && run_quietly({"mpiexec", "--version"}) != 0)
-    throw OptionError("scaling: --mpi needs mpiexec in PATH");
+    throw OptionError("scaling: --mpi needs mpiexec in PATH; install MPI, or leave out --mpi");
   const std::vector<PlannedCell> cells = cells_of(study, settings);
   for (const PlannedCell& cell : cells) check_plan(cell);
   return run_study(study, settings, cells, {.directory = command.out, .dry_run = command.dry_run});

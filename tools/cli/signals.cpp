@@ -51,8 +51,8 @@ void Signals::note(int signal) {
     std::raise(SIGINT);
   }
   if (!stop_.exchange(true))
-    std::fprintf(stderr, "trireme: SIG%s: all ranks stop behind a step and save%s\n", sigabbrev_np(signal),
-                 signal == SIGINT ? "; once more ends at once" : "");
+    std::fprintf(stderr, "trireme: SIG%s: all ranks stop after a step and save%s\n", sigabbrev_np(signal),
+                 signal == SIGINT ? "; send it again to stop at once" : "");
 }
 
 }  // namespace trireme

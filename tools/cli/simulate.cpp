@@ -44,11 +44,11 @@ void print_efficiency(const DescribedPlan& described, const Cluster& cluster, co
                       Index batch, int steps) {
   const auto [exposed, program] = most_exposed(described.plan, s);
   fmt::print(
-      "efficiency {:.1f} %: what one device would compute for these samples if it were alone, shared out among the "
-      "devices of all ranks by their speed, over the step\n",
+      "efficiency {:.1f} %: compute time of these samples on one device, divided among all devices by speed, over the "
+      "time of the step\n",
       100 * efficiency_of(described, cluster, described.mesh, batch, step));
   fmt::print("bubble {:.1f} %: idle over busy time of all ranks\n", 100 * s.bubble);
-  fmt::print("exposed communication {}, {:.1f} % of the step{}: computation stands still while a call is under way\n",
+  fmt::print("exposed communication {}, {:.1f} % of the step{}: computation waits for a call\n",
              time_text(exposed / steps), 100 * exposed / s.makespan, program.empty() ? "" : ", in " + program);
 }
 
@@ -70,9 +70,9 @@ int simulate_command(const TrainerOptions& config, const PlanOptions& options) {
   const Plan& plan = described.plan;
   const Simulation s = described.simulate_on(cluster, plan, described.traffic.step, options.steps);
   fmt::print("{}\n{}", in_words(cluster), plan.summary());
-  if (!collectives.empty()) fmt::print("collectives by single messages, all-reduces by {}\n", collectives);
+  if (!collectives.empty()) fmt::print("collectives simulated message by message, all-reduces by {}\n", collectives);
   if (s.expected)
-    fmt::print("jitter {}: not drawn; ranks that wait for each other wait for the expected largest of up to {}\n",
+    fmt::print("jitter {}: not sampled; ranks that wait for each other take the expected maximum of up to {}\n",
                cluster.jitter, ranks_of(mesh));
   described.print_costs();
   const Index batch = config.data.batch;

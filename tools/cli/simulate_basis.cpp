@@ -41,16 +41,16 @@ std::string in_words(const Cluster& c) {
 
 void check_room(const Cluster& cluster, const std::vector<Axis>& mesh) {
   if (const int ranks = ranks_of(mesh), devices = cluster.devices(); ranks > devices)
-    throw OptionError(
-        fmt::format("mesh {}: {} ranks on a cluster of {} devices ({}): take a smaller mesh, or add nodes",
-                    to_string(mesh), ranks, devices, in_words(cluster)));
+    throw OptionError(fmt::format("mesh {}: {} ranks on a cluster of {} devices ({}); use a smaller mesh, or add nodes",
+                                  to_string(mesh), ranks, devices, in_words(cluster)));
 }
 
 PredictionBasis basis_of(const DescribedPlan& d, const Cluster& cluster, int ranks) {
   PredictionBasis b;
   b.numbers.push_back({"costs of layers", d.cost_source(), d.cost_in_words()});
-  if (!d.profile) b.numbers.push_back({"loss and update", Source::assumed, "take no time; a machine file has them"});
-  if (d.beside.extrapolated) b.beyond.push_back(d.cost + " has not measured so few or many rows");
+  if (!d.profile)
+    b.numbers.push_back({"loss and update", Source::assumed, "take no time; a machine file has their times"});
+  if (d.beside.extrapolated) b.beyond.push_back(d.cost + " was measured with other numbers of rows");
   // A cluster that is described has devices of its own: that one of speed 1 is as fast as where costs were measured is
   // a number of its file, too.
   const bool described = !d.model.settings.parallel.cluster.empty() && d.is_timed();
@@ -96,7 +96,7 @@ std::string PredictionBasis::table() const {
 
 std::string memory_verdict(const Cluster& cluster, const Plan& plan, const std::vector<RankMemory>& memory) {
   if (std::ranges::all_of(cluster.nodes, [](const NodeGroup& g) { return g.memory == 0; }))
-    return "the cluster does not tell the memory of its devices (nodes.memory): whether ranks fit is not known\n";
+    return "the cluster file gives no memory of devices (nodes.memory), so it is not known whether ranks fit\n";
   const auto memory_of = [&](int node) {
     std::size_t group = 0;
     for (; node >= cluster.nodes[group].count; ++group) node -= cluster.nodes[group].count;

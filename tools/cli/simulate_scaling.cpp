@@ -78,7 +78,7 @@ std::vector<int> sweep_of(const std::string& text) {
   for (const std::string& piece : split_text(text.starts_with("ranks=") ? text.substr(6) : "", ',')) {
     int& ranks = all.emplace_back();
     if (!parse_number(piece, ranks) || ranks < 1 || ranks > 1 << 24)
-      throw OptionError(fmt::format("--sweep is '{}'; write for example ranks=1,2,4,8, of 1 to {} ranks each",
+      throw OptionError(fmt::format("--sweep is '{}', expected for example ranks=1,2,4,8, with 1 to {} ranks",
                                     shortened(text), 1 << 24));
   }
   std::ranges::sort(all);
@@ -89,11 +89,13 @@ std::vector<int> sweep_of(const std::string& text) {
 /// The mesh with as many ranks along data as make so many in all.
 std::vector<Axis> with_ranks(std::vector<Axis> mesh, int ranks) {
   const auto data = std::ranges::find(mesh, "data", &Axis::name);
-  if (data == mesh.end()) throw OptionError("--sweep varies the axis data, which --mesh does not name");
+  if (data == mesh.end())
+    throw OptionError("--sweep varies axis data, which --mesh does not have; add data=1 to --mesh");
   data->size = 1;
   const int others = ranks_of(mesh);
   if (ranks % others != 0)
-    throw OptionError(fmt::format("--sweep: {} ranks are no multiple of the {} along the other axes", ranks, others));
+    throw OptionError(
+        fmt::format("--sweep: {} ranks are no multiple of the {} on the other axes; use multiples", ranks, others));
   data->size = ranks / others;
   return mesh;
 }
@@ -139,9 +141,9 @@ class Sweep {
     const std::string what =
         fmt::format("--scaling strong: a batch of {} among {} ranks (mesh {}) in {} micro-batch{}", batch, sharers,
                     to_string(mesh), plan.microbatches, plan.microbatches == 1 ? "" : "es");
-    if (batch < shares) throw OptionError(what + " leaves ranks without a row: take fewer ranks, or a larger --batch");
+    if (batch < shares) throw OptionError(what + " leaves ranks without a row; use fewer ranks, or a larger --batch");
     if (batch % shares != 0)
-      throw OptionError(what + fmt::format(" does not divide: take a multiple of {} as --batch", shares));
+      throw OptionError(what + fmt::format(" cannot be divided; use a multiple of {} as --batch", shares));
     return batch / shares;
   }
 
@@ -166,8 +168,7 @@ class Sweep {
     const auto memory = predict_memory(plan, memory_options(config_, described_.model.parameters));
     if (s.expected)
       p.notes.push_back(fmt::format(
-          "{} ranks: jitter is not drawn; ranks that wait for each other wait for the expected largest of so many",
-          ranks));
+          "{} ranks: jitter is not sampled; ranks that wait for each other take the expected maximum", ranks));
     for (const std::string& line : split_text(memory_verdict(cluster_, plan, memory), '\n'))
       if (line.ends_with("NOT FIT")) p.notes.push_back(fmt::format("{} ranks: {}", ranks, line));
     return p;
@@ -188,16 +189,16 @@ std::string compare(Scaling& scaling, const std::vector<StepMeasurement>& measur
   for (const StepMeasurement& m : measured) {
     if (!m.scaling.empty() && m.scaling != kind) continue;
     if (m.scaling.empty() && both)
-      throw OptionError("--measured with --scaling both: a column scaling must say weak or strong");
+      throw OptionError("--measured with --scaling both needs a column scaling with weak or strong; add it");
     const auto p = std::ranges::find(scaling.points, m.ranks, &ScalingPoint::ranks);
     if (p == scaling.points.end())
       text += fmt::format("measured on {} ranks, which --sweep does not have: left out\n", m.ranks);
     else if (m.batch > 0 && m.batch != p->batch)
       text += fmt::format("measured on {} ranks with a batch of {}, not {}: left out\n", m.ranks, m.batch, p->batch);
     else if (p->measured)
-      throw OptionError(fmt::format("--measured: steps on {} rank{} are there twice ({} and {}): give a median of them",
-                                    m.ranks, m.ranks == 1 ? "" : "s", time_text(p->measured->seconds),
-                                    time_text(m.seconds)));
+      throw OptionError(
+          fmt::format("--measured: steps on {} rank{} are there twice ({} and {}); give one row with their median",
+                      m.ranks, m.ranks == 1 ? "" : "s", time_text(p->measured->seconds), time_text(m.seconds)));
     else
       p->measured = m;
   }
@@ -310,7 +311,8 @@ std::vector<StepMeasurement> of_study(const std::string& directory, const Traine
   const auto model = study.question.settings.find("model");
   const std::string of = model == study.question.settings.end() ? "" : std::string(trimmed(model->second, "\""));
   if (of != config.model)
-    throw OptionError(fmt::format("--measured: {} is a study of {}, not of {}", directory, of, config.model));
+    throw OptionError(fmt::format("--measured: {} is a study of {}, not of {}; give a study of this model", directory,
+                                  of, config.model));
   std::vector<StepMeasurement> all;
   std::set<std::string> others;
   for (const CellResult& c : study.cells) {
@@ -341,7 +343,7 @@ std::vector<StepMeasurement> of_study(const std::string& directory, const Traine
 std::vector<StepMeasurement> read_measurements(const std::string& path, const TrainerOptions& config) {
   if (std::filesystem::is_directory(path)) return of_study(path, config);
   check(std::filesystem::is_regular_file(path), ErrorKind::file, "--measured",
-        "{} cannot be read: give a file, or a study's directory", path);
+        "{} cannot be read; give a file, or the directory of a study", path);
   return parse_measurements(read_text(path, std::size_t{1} << 24), path);
 }
 

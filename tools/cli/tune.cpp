@@ -29,7 +29,7 @@ int work(const TuneCommand& c) {
 }
 
 int show(const TuneCommand& c) {
-  if (c.directory.empty()) refuse("name the search: trireme tune report DIR --out page.html");
+  if (c.directory.empty()) refuse("the search is missing; use trireme tune report DIR --out page.html");
   const TuneResult result = tune_result(c.directory);
   if (!c.out.empty()) replace_file(c.out, tune_page(result));
   fmt::print("{}", c.out.empty() ? table_of(result) : c.out + "\n");
@@ -41,7 +41,7 @@ std::pair<TuneQuestion, TrainerOptions> asked_trials(const TuneCommand& c) {
   const TrainerOptions settings =
       training_of("tune", "trireme tune space.toml --out DIR -- train mnist_cnn --epochs 9", c.words);
   if (!settings.run.dir.empty() || settings.run.resume != "no" || settings.run.max_steps > 0)
-    refuse("trials have run directories of their own: train without --run.dir, --resume and --run.max_steps");
+    refuse("each trial has its own run directory; leave out --run.dir, --resume and --run.max_steps");
   TuneQuestion question = parse_tune(read_settings(c.what), c.what);
   if (c.trials > 0) question.options.trials = c.trials;
   if (c.parallel > 0) question.options.parallel = c.parallel;
@@ -72,7 +72,8 @@ int submit(const TuneCommand& c) {
   Job job({"sbatch", script});
   while (!job.poll()) (void)next_signal(0.1);
   const int status = job.status();
-  check(status == 0, ErrorKind::file, "tune", "sbatch {} ended with status {}: submit it by hand", script, status);
+  check(status == 0, ErrorKind::file, "tune", "sbatch {} failed with status {}; submit the script by hand", script,
+        status);
   return 0;
 }
 
@@ -109,12 +110,13 @@ int tune_command(const TuneCommand& c) {
   adopt_orphans();  // before there are threads, which would take the signals
   if (!c.worker.empty()) {
     if (!c.what.empty() || !c.words.empty())
-      refuse("a worker does what the search of its folder says: --worker DIR alone");
+      refuse("a worker reads all settings from the search's folder; give --worker DIR alone");
     return work(c);
   }
   if (c.what == "report") return show(c);
-  if (!c.directory.empty()) refuse(fmt::format("unexpected argument '{:.200}'; the folder is --out DIR", c.directory));
-  if (c.out.empty()) refuse("name the folder of the search: --out DIR");
+  if (!c.directory.empty())
+    refuse(fmt::format("unexpected argument '{:.200}'; give the folder with --out DIR", c.directory));
+  if (c.out.empty()) refuse("the folder of the search is missing; add --out DIR");
   int parallel = c.parallel;
   if (!c.what.empty()) {
     const auto [question, settings] = asked_trials(c);
@@ -122,7 +124,8 @@ int tune_command(const TuneCommand& c) {
     keep_search(c.out, question, settings);
     parallel = question.options.parallel;
   } else {
-    if (!c.words.empty()) refuse("name the file of parameters: trireme tune space.toml --out DIR -- train ...");
+    if (!c.words.empty())
+      refuse("the file of parameters is missing; use trireme tune space.toml --out DIR -- train ...");
     const TuneQuestion question = TuneStore(c.out).question();
     if (c.dry_run && c.slurm == 0) return print(question), 0;
     if (c.trials > 0) add_trials(c.out, c.trials);

@@ -44,7 +44,7 @@ int compare_claims(int argc, char** argv, const TrainerOptions& config, const Ve
                            : make_dataset(config, "train");
   if (config.data.name != "synthetic") shape = options_for(*data);
   if (!(command.tolerance >= 0) || !std::isfinite(command.tolerance))
-    throw OptionError(fmt::format("--tolerance is {}, it must be a number, at least 0", command.tolerance));
+    throw OptionError(fmt::format("--tolerance is {}, expected a number of at least 0", command.tolerance));
   const double tolerance = command.tolerance > 0 ? command.tolerance : config.dtype == "f64" ? 1e-11 : 1e-4;
   const std::vector<ClaimedText> claims = claims_in(config);
   const bool exact = strategy.claim(false) == Claim::exact || claims.empty();

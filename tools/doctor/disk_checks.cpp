@@ -55,7 +55,7 @@ std::vector<Finding> check_disk(const std::string& given) {
   try {
     check_writable(directory, 2 * piece * pieces);
   } catch (const Error& e) {
-    fault(e.what(), "choose another --run.dir, or make room");
+    fault(e.what(), "use another --run.dir, or free space");
     return all;
   }
   struct statvfs room {};
@@ -94,7 +94,7 @@ std::vector<Finding> check_disk(const std::string& given) {
     std::error_code none;
     const bool moved = std::filesystem::exists(there, none) && !std::filesystem::exists(file, none);
     std::filesystem::remove(there, none);
-    Finding rules{"file system", Verdict::ok, "new files are exclusive, and renamed at once"};
+    Finding rules{"file system", Verdict::ok, "creates files exclusively, and renames them atomically"};
     if (again >= 0 || !moved) {
       rules.verdict = Verdict::fault;
       rules.what = again >= 0 ? "makes a file anew that is there (O_EXCL)" : "does not rename a file at once";

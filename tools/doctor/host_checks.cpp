@@ -50,8 +50,8 @@ Finding onednn() {
   const std::string library = cpu_library();
   const bool old = library.find("oneDNN 2.") != library.npos || library.find("oneDNN v2.") != library.npos;
   return {"oneDNN", Verdict::ok,
-          old ? "2.x: depthwise, brgconv and AMX bf16 convolutions that compute wrongly there are not used"
-              : "bf16 weight gradients that read behind their memory there are not used"};
+          old ? "2.x: its wrong depthwise, brgconv and AMX bf16 convolutions are not used"
+              : "its bf16 weight gradients that read past their memory are not used"};
 }
 
 Finding usable_cores() {
@@ -127,7 +127,7 @@ Finding shared_memory() {
   struct statvfs room {};
   if (::statvfs("/dev/shm", &room) != 0)
     return {"shared memory", Verdict::warning, "no /dev/shm",
-            "mount one: ranks of a host talk slowly without it (TRIREME_SHARED_MEMORY=0 is set for them)"};
+            "mount one; without it ranks of a host communicate slowly (as with TRIREME_SHARED_MEMORY=0)"};
   const double free = static_cast<double>(room.f_bavail) * static_cast<double>(room.f_frsize);
   Finding f{"shared memory", Verdict::ok, fmt::format("{:.0f} MiB free in /dev/shm", free / (1 << 20))};
   if (free < 128 * (1 << 20)) {
@@ -191,9 +191,9 @@ Finding clock_of_host() {
   timex state{};
   const int status = ::adjtimex(&state);
   const bool off = status == TIME_ERROR || (state.status & STA_UNSYNC) != 0;
-  if (status == -1) return {"clock", Verdict::ok, "the container does not tell whether it is synchronized"};
+  if (status == -1) return {"clock", Verdict::ok, "the container does not show whether it is synchronized"};
   return {"clock", off ? Verdict::warning : Verdict::ok, off ? "not synchronized" : "synchronized",
-          off ? "run chrony or ntpd: logs and traces of several hosts do not fit together" : ""};
+          off ? "run chrony or ntpd; times in logs and traces of several hosts do not match" : ""};
 }
 
 Finding user() {
@@ -201,10 +201,11 @@ Finding user() {
   const bool container =
       std::filesystem::exists("/.dockerenv", none) || std::filesystem::exists("/run/.containerenv", none);
   if (::geteuid() != ::getuid())
-    return {"user", Verdict::fault, "the binary is set-user-ID", "chmod u-s: it loads libraries and reads files"};
+    return {"user", Verdict::fault, "the binary is set-user-ID",
+            "run chmod u-s; the binary loads libraries and reads files"};
   if (::geteuid() != 0 || container)
     return {"user", Verdict::ok, ::geteuid() == 0 ? "root of a container" : "not root"};
-  return {"user", Verdict::warning, "root", "train as a user of your own: a training needs no rights"};
+  return {"user", Verdict::warning, "root", "train as an ordinary user; a training needs no root rights"};
 }
 
 Finding environment() {

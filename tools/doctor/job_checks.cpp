@@ -120,7 +120,7 @@ std::vector<Finding> check_job(World& world) {
                                             text(all[r][what]), all[0].value("host", ""), text(all[0][what])),
                                 remedy, static_cast<int>(r)});
       }
-    if (all.size() > 1) found.push_back({what, Verdict::ok, "alike on all ranks"});
+    if (all.size() > 1) found.push_back({what, Verdict::ok, "the same on all ranks"});
   };
   differ("binary", Verdict::fault, "install the same build on all hosts, or start it from a shared file system");
   differ("library", Verdict::warning, "install the same libraries: bits differ between versions and instruction sets");
@@ -133,7 +133,7 @@ std::vector<Finding> check_job(World& world) {
   for (const auto& [names, by] : where)
     found.push_back({"host names", hosts.size() > 1 ? Verdict::fault : Verdict::warning,
                      fmt::format("{} is not known on {}", names, by.front()),
-                     "add it to DNS or /etc/hosts: MPI between hosts finds them by name"});
+                     "add it to DNS or /etc/hosts; MPI finds hosts by name"});
   if (where.empty()) found.push_back({"host names", Verdict::ok, fmt::format("{} resolve", fmt::join(hosts, ", "))});
   if (world.size() > 1)
     found.push_back({"clocks", std::abs(most) > 0.1 ? Verdict::warning : Verdict::ok,

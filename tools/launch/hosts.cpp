@@ -21,16 +21,16 @@ int slots_in(const std::string& text, const std::string& source) {
   int slots = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), slots);
   if (error != std::errc() || end != text.data() + text.size() || slots < 1)
-    throw OptionError(fmt::format("{}: '{:.100}' is not a number of slots: at least 1", source, text));
+    throw OptionError(fmt::format("{}: '{:.100}' is no number of slots, expected at least 1", source, text));
   return slots;
 }
 
 void add(std::vector<Host>& hosts, Host host, const std::string& source) {
   const bool plain =
       !host.name.empty() && host.name.find_first_of(" \t/,=") == std::string::npos && host.name[0] != '-';
-  if (!plain) throw OptionError(fmt::format("{}: '{:.100}' is not a host's name", source, host.name));
+  if (!plain) throw OptionError(fmt::format("{}: '{:.100}' is no host name", source, host.name));
   if (std::ranges::find(hosts, host.name, &Host::name) != hosts.end())
-    throw OptionError(fmt::format("{}: host {} stands there twice", source, host.name));
+    throw OptionError(fmt::format("{}: host {} is there twice; remove one", source, host.name));
   hosts.push_back(std::move(host));
 }
 
@@ -46,14 +46,14 @@ std::vector<Host> parse_hosts(const std::string& list) {
   std::vector<Host> hosts;
   std::string word;
   for (std::istringstream in(list); std::getline(in, word, ',');) add(hosts, host_of(word, "hosts"), "hosts");
-  if (hosts.empty()) throw OptionError("hosts: the list is empty: a:4,b:4");
+  if (hosts.empty()) throw OptionError("hosts: the list is empty, expected for example a:4,b:4");
   return hosts;
 }
 
 std::vector<Host> read_host_file(const std::string& path) {
   std::error_code none;
-  check(!std::filesystem::is_directory(path, none), ErrorKind::file, "launch", "{} is a folder, not a file of hosts",
-        path);
+  check(!std::filesystem::is_directory(path, none), ErrorKind::file, "launch",
+        "{} is a folder; give a file with one host per line", path);
   std::ifstream in(path);
   if (!in) fail(ErrorKind::file, "launch", "{} cannot be read: {}", path, std::strerror(errno));
   std::vector<Host> hosts;
@@ -65,12 +65,12 @@ std::vector<Host> read_host_file(const std::string& path) {
     if (!(words >> name)) continue;
     words >> slots >> more;
     if (!more.empty() || (!slots.empty() && !slots.starts_with("slots=")))
-      throw OptionError(fmt::format("{}: '{:.100}': a line has a host and its slots: a slots=4", source, line));
+      throw OptionError(fmt::format("{}: '{:.100}', expected a host and its slots: a slots=4", source, line));
     Host host = host_of(name, source);
     if (!slots.empty()) host.slots = slots_in(slots.substr(6), source);
     add(hosts, std::move(host), source);
   }
-  if (hosts.empty()) throw OptionError(path + " names no host");
+  if (hosts.empty()) throw OptionError(path + " names no host; give one host per line");
   return hosts;
 }
 

@@ -233,7 +233,7 @@ std::string Job::hung_start(int ranks) {
     all.push_back(fmt::format("{} (process {}{})", rank_of(process), process, stands ? ", stopped" : ""));
     if (stands) stopped.push_back(all.back());
   }
-  return fmt::format("the ranks have not joined MPI within {:g} s (six times TRIREME_TIMEOUT); look at {}", limit,
+  return fmt::format("the ranks did not join MPI within {:g} s (six times TRIREME_TIMEOUT); look at {}", limit,
                      fmt::join(stopped.empty() ? all : stopped, ", "));
 }
 

@@ -64,7 +64,7 @@ std::string ended_by(const std::vector<std::string>& command, int status) {
     return fmt::format("a rank ended with status {0}, or by signal {0} ({1})", status, ::strsignal(status));
   return status > 128 && status <= 192 ? fmt::format("ended by signal {} ({})", status - 128, ::strsignal(status - 128))
          : kind_of_status(status)
-             ? fmt::format("ended with status {}, an error of the kind {}", status, name_of(*kind_of_status(status)))
+             ? fmt::format("ended with status {}, an error of kind {}", status, name_of(*kind_of_status(status)))
              : fmt::format("ended with status {}", status);
 }
 
@@ -151,7 +151,8 @@ std::vector<std::string> command_of(const LaunchOptions& options, const std::vec
                                : ranks > 1                ? "mpiexec"
                                                           : "threads";
   if (launcher != "mpiexec" && !hosts.empty())
-    throw OptionError(fmt::format("launch: hosts are for mpiexec; {} runs where it is", launcher));
+    throw OptionError(
+        fmt::format("launch: hosts are for mpiexec; {} runs on this host; leave out the hosts", launcher));
   if (launcher == "mpiexec") command = {"mpiexec", "-n", std::to_string(ranks)};
   if (launcher == "mpiexec" && !hosts.empty()) command.insert(command.end(), {"-hosts", to_string(hosts)});
   if (launcher == "srun")
@@ -195,7 +196,7 @@ int supervise(const LaunchOptions& options) {
         break;
       }
       hosts = first_slots(there, ranks);
-      if (ranks < wanted) say(fmt::format("going on with {} of {} ranks: {}", ranks, wanted, to_string(hosts)));
+      if (ranks < wanted) say(fmt::format("continuing with {} of {} ranks: {}", ranks, wanted, to_string(hosts)));
     }
     const ResultMark before(options.run_dir);
     Attempt last = attempt(options, hosts, ranks, restarts + 1);
@@ -220,7 +221,7 @@ int supervise(const LaunchOptions& options) {
       break;
     }
     const double wait = std::min(60.0, static_cast<double>(1 << std::min(restarts, 6)));
-    say(fmt::format("starting again in {} s; {} restarts are left", wait, options.max_restarts - restarts - 1));
+    say(fmt::format("restarting in {} s; {} restarts are left", wait, options.max_restarts - restarts - 1));
     if (const int signal = pause(wait)) {
       status = 128 + signal, exit = "asked to stop between two attempts";
       break;

@@ -223,7 +223,7 @@ std::vector<std::string> limits_of(const StudyData& study) {
   }
   if (study.cells.empty()) least = 0;
   if (least < 5)
-    limits.push_back(least == 1   ? "Some cells are a single run: nothing says how much another would differ."
+    limits.push_back(least == 1   ? "Some cells have a single run, so the spread between runs is unknown."
                      : least == 0 ? "Some cells have no finished run."
                                   : fmt::format("Some cells have {} runs, fewer than five.", least));
   if (coverage < 0.95)

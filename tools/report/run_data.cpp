@@ -100,7 +100,7 @@ RunData read_run(const std::string& path) {
   RunData run;
   run.path = path;
   check(fs::exists(path + "/config.toml"), ErrorKind::file, "report",
-        "{} is not a run directory: there is no {}/config.toml", path, path);
+        "{} is not a run directory ({}/config.toml is missing); give the --run.dir of a training", path, path);
   run.name = fs::path(fs::absolute(path)).lexically_normal().filename().string();
   if (run.name.empty()) run.name = fs::path(fs::absolute(path)).lexically_normal().parent_path().filename().string();
   read_part(run, "config.toml", [&](const std::string& p) { run.settings = read_own_toml(read_text(p, 1 << 20)); });

@@ -133,7 +133,7 @@ void withhold(StudyData& study) {
   }
   for (CellData& c : study.cells) {
     if (!base.empty()) say(c, base + ", which is the baseline");
-    if (!study.serial_by_speed) say(c, "no serial run has finished, over which it would be");
+    if (!study.serial_by_speed) say(c, "no serial run, the baseline, has finished");
   }
 }
 

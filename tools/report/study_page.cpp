@@ -292,7 +292,7 @@ std::string study_page(const StudyData& study) {
     body += "<p class=\"stamp\">SYNTHETIC DATA: accuracy says nothing, and times to it nothing either.</p>\n";
   if (!study.result.faults.empty())
     body +=
-        card(fmt::format("<b>{} thing{} in this directory do{} not hold</b>; see All runs.", study.result.faults.size(),
+        card(fmt::format("<b>{} check{} of this directory do{} not hold</b>; see All runs.", study.result.faults.size(),
                          study.result.faults.size() == 1 ? "" : "s", study.result.faults.size() == 1 ? "es" : ""),
              " warn");
   body += headline(study) + time_section(study) + scaling_section(study, false) + scaling_section(study, true) +

@@ -87,7 +87,7 @@ double unix_seconds(const std::string& time) {
   const std::chrono::year_month_day day{std::chrono::year(y), std::chrono::month(static_cast<unsigned>(mo)),
                                         std::chrono::day(static_cast<unsigned>(d))};
   check(got == 6 && time.ends_with('Z') && day.ok() && h >= 0 && h < 24 && mi >= 0 && mi < 60 && s >= 0 && s < 61,
-        ErrorKind::data, "ledger", "'{:.40}' is no time such as 2026-11-25T17:41:46.123Z", time);
+        ErrorKind::data, "ledger", "'{:.40}' is no time, expected for example 2026-11-25T17:41:46.123Z", time);
   const auto days = std::chrono::sys_days(day).time_since_epoch().count();
   return static_cast<double>(days) * 86400 + h * 3600 + mi * 60 + s;
 }
@@ -134,12 +134,12 @@ void LedgerReader::read_line(const std::string& line, std::int64_t number) {
     e = entry_of(json);
   } catch (const std::exception&) {
     seen_.clear();
-    return fault("it is no line of a ledger: it was edited");
+    return fault("it is no line of a ledger, so it was edited");
   }
   const std::string before = std::exchange(seen_, e.hash);
   const std::int64_t number_before = std::exchange(last_number_, e.number);
   if (line.substr(cut) != fmt::format("{}{}\"}}", hash_key, sha256(line.substr(0, cut))))
-    return fault(fmt::format("run {} ({}): its hash is not that of its text: it was edited", e.run, e.status));
+    return fault(fmt::format("run {} ({}): its hash does not match its text, so it was edited", e.run, e.status));
   if (e.previous != before)
     fault(e.number > number_before + 1
               ? fmt::format("line {} of {} runs on from hash {}, which is not above it: lines {} to {} were removed",
@@ -191,7 +191,7 @@ std::vector<LedgerEntry> open_runs(const std::vector<LedgerEntry>& entries) {
 
 LedgerWriter::LedgerWriter(const std::string& directory) : directory_(directory) {
   const LedgerReader read(directory);
-  check(read.is_continuable(), ErrorKind::data, "ledger", "{}/{} does not verify, and nothing is added to it: {}",
+  check(read.is_continuable(), ErrorKind::data, "ledger", "{}/{} is not valid, so nothing is added to it: {}",
         directory, ledger_file, [&] { return fmt::format("{}", fmt::join(read.faults(), "; ")); });
   const std::string path = directory + "/" + ledger_file;
   const bool is_new = !fs::exists(path);

@@ -47,7 +47,7 @@ std::vector<std::string> differences(const std::string& there, const std::string
   for (const auto& [name, was] : a) b.try_emplace(name, "not given");
   for (const auto& [name, is] : b)
     if (!name.starts_with("[") && value(a, name) != is)
-      found.push_back(fmt::format("{} is {} there and {} now", name, value(a, name), is));
+      found.push_back(fmt::format("{} was {} and is now {}", name, value(a, name), is));
   if (found.empty()) found.emplace_back("its cells are others (another version of trireme wrote it)");
   return found;
 }
@@ -57,7 +57,7 @@ void keep_question(const std::string& directory, const std::string& toml, bool w
   const std::string path = directory + "/" + study_file;
   if (!fs::exists(path)) {
     if (fs::exists(directory + "/" + ledger_file))
-      throw OptionError(fmt::format("{} has a ledger and no {}: name another --out", directory, study_file));
+      throw OptionError(fmt::format("{} has a ledger but no {}; give another --out", directory, study_file));
     if (write) replace_file(path, toml);
     return;
   }
@@ -65,8 +65,7 @@ void keep_question(const std::string& directory, const std::string& toml, bool w
   if (there == toml) return;
   const auto found = differences(there, toml);
   throw OptionError(
-      fmt::format("{} holds a study of another question: {}; name another --out, since what a study asks "
-                  "stands before its runs",
+      fmt::format("{} holds another study: {}; give another --out, because a study cannot change after its first run",
                   directory, fmt::join(found, ", ")));
 }
 
@@ -137,7 +136,7 @@ class Runner {
     for (std::size_t i = 0; i < left.size(); ++i) {
       const auto& [cell, seed] = left[i];
       if (const int signal = next_signal(0)) {
-        say(fmt::format("asked to stop (signal {}); the same command goes on", signal));
+        say(fmt::format("asked to stop (signal {}); the same command continues", signal));
         return preempted;
       }
       if (!run_one(cells_[cell], seed, fmt::format("{} of {}", i + 1, left.size()))) return preempted;
@@ -201,7 +200,7 @@ class Runner {
       Job job(command, true);
       while (!job.poll() && !killed && hung.empty()) {
         const int signal = next_signal(0.2);
-        if (signal != 0 && !asked) say(fmt::format("asked to stop: {} stops behind a step and saves", e.run));
+        if (signal != 0 && !asked) say(fmt::format("asked to stop: {} stops after a step and saves", e.run));
         killed = (signal == SIGINT && asked) || (asked && since(*asked) > options_.grace);
         if (signal != 0 && !asked) asked = Clock::now(), job.signal(SIGTERM);
         hung = job.hung_start(command[0] == "mpiexec" || command[0] == "srun" ? cell.ranks : 1);
@@ -224,7 +223,7 @@ class Runner {
     say(fmt::format("{}, {}: {} after {:.1f} s{}{}", place, e.run, e.status, e.seconds,
                     e.why.empty() ? "" : ": " + e.why, rest > 0 ? "; some " + duration(rest) + " are left" : ""));
     check(e.status != "failed" || (e.why != ended_by(126) && e.why != ended_by(127)), ErrorKind::file, "scaling",
-          "{} cannot be started any more, and nothing more is run: was it, or a library of it, replaced?", command[0]);
+          "{} cannot be started any more, so no run follows; was it, or a library of it, replaced?", command[0]);
     return !asked && e.status != "interrupted";
   }
 
@@ -249,7 +248,7 @@ void print_cells(const std::string& directory, const StudyOptions& study, std::i
                study.seeds - std::ssize(own), own.size(), time(estimate(ledger, cells, own)));
   }
   fmt::print("{} runs are left, {}\n", left.size(),
-             std::isnan(estimate(ledger, cells, left)) ? "for how long is unknown before one has finished"
+             std::isnan(estimate(ledger, cells, left)) ? "the time is unknown until one has finished"
                                                        : "some " + duration(estimate(ledger, cells, left)));
 }
 
@@ -276,7 +275,7 @@ int run_study(const StudyOptions& study, const TrainerOptions& settings, const s
     for (const RunOutcome& run : c.runs)
       if (c.weak == (c.cell.scaling == "weak") && (run.status == "failed" || run.status == "invalid"))
         say(fmt::format("{}: {}: {}", run.run, run.status, run.why)), ++wrong;
-  if (wrong > 0) say(fmt::format("{} run{} failed; the same command tries them again", wrong, wrong == 1 ? "" : "s"));
+  if (wrong > 0) say(fmt::format("{} run{} failed; the same command runs them again", wrong, wrong == 1 ? "" : "s"));
   return status != 0 ? status : wrong > 0 ? 1 : 0;
 }
 

@@ -72,10 +72,11 @@ std::vector<Place> places_of(const std::string& asked, const std::vector<int>& r
     std::string with = mesh;
     const int others = ranks_in(with.replace(open + 1, 1, "1"), asked);
     if (n % others != 0)
-      refuse(asked, fmt::format("{} ranks are no multiple of the {} that its mesh {} has without N", n, others, mesh));
+      refuse(asked, fmt::format("{} ranks are no multiple of the {} that the mesh {} has without N; use multiples", n,
+                                others, mesh));
     places.push_back({mesh.substr(0, open + 1) + std::to_string(n / others) + mesh.substr(open + 2), strategy, n});
   }
-  if (places.empty()) refuse(asked, "it runs on several ranks, and --ranks names none above 1");
+  if (places.empty()) refuse(asked, "it needs several ranks, but --ranks has none above 1; add some");
   return places;
 }
 
@@ -161,7 +162,7 @@ std::vector<StudyCell> cells_in(const toml::table& all, const std::string& sourc
                    .config_hash = text("config_hash")};
     if (cell.name.empty() || cell.scaling.empty() || cell.ranks < 1 || cell.config_hash.size() != 64 ||
         cell.name.find('/') != cell.name.npos)
-      throw OptionError(place_in(source, node) + "a cell wants name, scaling, ranks and config_hash");
+      throw OptionError(place_in(source, node) + "a cell needs name, scaling, ranks and config_hash");
     cells.push_back(std::move(cell));
   }
   return cells;
@@ -194,7 +195,7 @@ std::vector<PlannedCell> cells_of(const StudyOptions& study, const TrainerOption
     cell.config_hash = config_hash(to_toml(cell.settings));
     const auto same = std::ranges::find(cells, cell.config_hash, &PlannedCell::config_hash);
     if (same != cells.end())
-      refuse(cell.strategy, fmt::format("on {} rank{} it is asked for twice, as {} too", cell.ranks,
+      refuse(cell.strategy, fmt::format("on {} rank{} it is there twice, also as {}; leave out one", cell.ranks,
                                         cell.ranks == 1 ? "" : "s", same->name));
     cells.push_back(std::move(cell));
   };
@@ -230,7 +231,7 @@ std::vector<std::pair<std::size_t, int>> order_of(std::size_t cells, int seeds) 
 }
 
 std::string asked_by(const std::string& directory) {
-  return fmt::format("asked by {}, SHA-256 {}", study_file, sha256(read_settings(directory + "/" + study_file)));
+  return fmt::format("defined by {}, SHA-256 {}", study_file, sha256(read_settings(directory + "/" + study_file)));
 }
 
 std::string run_of(const StudyCell& cell, std::int64_t seed) { return fmt::format("runs/{}/seed_{}", cell.name, seed); }
@@ -270,7 +271,7 @@ StudyQuestion parse_study(const std::string& toml, const std::string& source) {
 
 StudyQuestion read_study(const std::string& directory) {
   const std::string path = directory + "/" + study_file;
-  check(fs::is_regular_file(path), ErrorKind::file, "study", "{} has no {}: it is not the directory of a study",
+  check(fs::is_regular_file(path), ErrorKind::file, "study", "{} has no {}, so it is not the directory of a study",
         directory, study_file);
   return parse_study(read_settings(path), path);
 }

@@ -96,11 +96,10 @@ RunOutcome outcome_of(const std::string& directory, const StudyCell& cell, std::
     faults.push_back(fmt::format("{}: {}", run.run, why));
     return run;
   };
-  if (!fs::is_regular_file(path + "/config.toml")) return fault("it has finished, and its directory is gone");
+  if (!fs::is_regular_file(path + "/config.toml")) return fault("it has finished, but its directory is missing");
   const std::string config = read_text(path + "/config.toml", std::size_t{1} << 20);
   if (last->config_hash != cell.config_hash || config_hash(config) != cell.config_hash)
-    return fault(
-        "it was run with other settings than the study asks for: speed and accuracy are not of one configuration");
+    return fault("its settings differ from the study's, so speed and accuracy are not of one configuration");
   double batch = 0;
   const std::string text = read_own_toml(config)["data.batch"];
   if (std::sscanf(text.c_str(), "%lf", &batch) != 1) return fault("config.toml has no data.batch");

@@ -20,7 +20,7 @@ std::string kept_table(const std::string& path) {
   try {
     check(!AlgorithmTable::of_text(text).rows.empty(), ErrorKind::data, "algorithms", "there are no lines");
   } catch (const Error& e) {
-    fail(ErrorKind::data, "resume", "cannot use {}: {}; mend it, or remove it to measure anew", path, e.what());
+    fail(ErrorKind::data, "resume", "cannot use {}: {}; repair it, or remove it to measure again", path, e.what());
   }
   return text;
 }
@@ -39,8 +39,8 @@ RunAlgorithms use_all_reduce(const TrainerOptions& options, World& world) {
   for (const auto& row : table.rows) ranks = std::max(ranks, row.ranks);
   if (ranks != world.size()) {
     if (options.run.resume == "yes")
-      run.note = ranks == 0 ? fmt::format("resume: {} is missing: all-reduce algorithms are measured anew", path)
-                            : fmt::format("resume: {} is of {} ranks: all-reduce algorithms are measured anew on {}",
+      run.note = ranks == 0 ? fmt::format("resume: {} is missing; all-reduce algorithms are measured again", path)
+                            : fmt::format("resume: {} is of {} ranks; all-reduce algorithms are measured again on {}",
                                           path, ranks, world.size());
     table = collectives::measure_algorithms(world.comm(), {.kinds = {CallKind::all_reduce}});
     run.table = table.to_text();

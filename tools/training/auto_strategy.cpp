@@ -56,7 +56,7 @@ Choice searched(StrategySearch& search, const TrainerOptions& options, const Str
   check(found.candidates > 0, "parallel.strategy auto", "{}",
         [&] { return none_in_words(options, search.space(), q); });
   check(!found.ranked.empty(), ErrorKind::out_of_memory, "parallel.strategy auto",
-        "nothing that was looked at can run; what comes nearest needs {:.2f} GB of a rank's {:.2f}",
+        "no strategy fits; the closest needs {:.2f} GB of a rank's {:.2f}; use more ranks or a smaller batch",
         found.nearest ? static_cast<double>(found.nearest->memory.total()) / 1e9 : 0.0,
         static_cast<double>(q.memory) / 1e9);
   const RankedStrategy& first = found.ranked.front();
@@ -66,15 +66,18 @@ Choice searched(StrategySearch& search, const TrainerOptions& options, const Str
   Choice choice{to_string(best.mesh), best.strategy};
   choice.said.push_back(fmt::format("strategy  auto: --mesh {} --strategy \"{}\"", choice.mesh, choice.strategy));
   choice.said.push_back(fmt::format(
-      "          a step is to take {:.3f} ms{}; {}; {} of {} candidates simulated{}", 1e3 * best.seconds,
-      &best == &first ? "" : fmt::format(", of the fastest {:.3f}: the plainest of what is alike", 1e3 * first.seconds),
+      "          predicted step {:.3f} ms{}; {}; {} of {} candidates simulated{}", 1e3 * best.seconds,
+      &best == &first
+          ? ""
+          : fmt::format(", of the fastest {:.3f}: the simplest of similar ones is used", 1e3 * first.seconds),
       margin_in_words(found, q), found.simulated, found.candidates,
       found.best_is_known ? "" : fmt::format(", the others take at least {:.3f} ms", 1e3 * found.least_left)));
   choice.said.push_back(fmt::format(
       "          parts {}{}",
-      q.profile ? "measured on all ranks at the same time"
-                : fmt::format("counted from shapes at {:.3g} operations per second, as measuring them would take long",
-                              q.cluster.flops),
+      q.profile
+          ? "measured on all ranks at the same time"
+          : fmt::format("counted from shapes at {:.3g} operations per second, because a measurement would take long",
+                        q.cluster.flops),
       q.ranks == 1                                  ? ""
       : q.cluster.inside.source == Source::measured ? ", calls between ranks measured here"
                                                     : ", calls between ranks measured on the host, not on devices"));
@@ -86,9 +89,10 @@ Choice searched(StrategySearch& search, const TrainerOptions& options, const Str
 void choose_strategy(TrainerOptions& options, const TrainerInput& given, World& world) {
   if (options.parallel.strategy != "auto") return;
   check(!world.clock(), "parallel.strategy",
-        "auto measures real ranks; for virtual ones trireme plan search --cluster FILE finds a mesh and a strategy");
-  check(!given.model, "parallel.strategy", "auto makes the model anew, which it cannot with a program's own");
-  check(!given.strategy, "parallel.strategy", "auto, and the program has given a strategy of its own: leave one out");
+        "auto measures real ranks; for virtual ranks use trireme plan search --cluster FILE");
+  check(!given.model, "parallel.strategy",
+        "auto builds the model again, which is not possible with a program's own model; give a strategy");
+  check(!given.strategy, "parallel.strategy", "auto, but the program gives its own strategy; leave out one of them");
   compare_ranks(world.comm(), "settings", common_settings(options));
   Json agreed;
   const auto agree = [&](const Json& mine) {
@@ -131,7 +135,7 @@ void choose_strategy(TrainerOptions& options, const TrainerInput& given, World& 
   if (search.has_running_statistics()) q.micro = {1};
   if (!options.parallel.mesh.empty()) q.mesh = parse_mesh(options.parallel.mesh);
   check(q.mesh.empty() || ranks_of(q.mesh) == world.size(), "parallel.strategy auto",
-        "parallel.mesh {} is for {} ranks, and there are {}: leave it out", options.parallel.mesh, ranks_of(q.mesh),
+        "parallel.mesh {} has {} ranks, but there are {}; leave it out", options.parallel.mesh, ranks_of(q.mesh),
         world.size());
   agree(world.main() ? as_json([&] { return searched(search, options, q); }) : Json{});
   adopt();

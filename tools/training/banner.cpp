@@ -38,7 +38,7 @@ void tell(const Banner& b, Console& console) {
                             simulated->cluster().name));
   if (const std::string rows = b.step.batch_norm(); !rows.empty()) console.log("batch norm: " + rows);
   if (const std::string weights = b.step.evaluated_weights(); !weights.empty())
-    console.log(fmt::format("weights   evaluated and saved are {}", weights));
+    console.log(fmt::format("weights   evaluated and saved: {}", weights));
   if (!b.staged.empty()) console.log("messages  through the host: " + b.staged);
   if (const char* cuda = std::getenv("TRIREME_CUDA_PLUGIN"))
     console.log(fmt::format("plugin    {} (TRIREME_CUDA_PLUGIN)", cuda));
@@ -48,7 +48,7 @@ void tell(const Banner& b, Console& console) {
   if (b.resuming.empty() && !options.weights.empty())
     console.log(
         fmt::format("weights   {}{}{}", options.weights,
-                    b.redrawn.empty() ? "" : "; of another shape, so drawn anew: ", fmt::join(b.redrawn, ", ")));
+                    b.redrawn.empty() ? "" : "; at random, because of another shape: ", fmt::join(b.redrawn, ", ")));
   if (!b.resuming.empty()) console.log("resuming  " + b.resuming);
   if (!b.directory.empty()) console.log("run       " + b.directory);
 }

@@ -154,9 +154,9 @@ Cluster parse_cluster(const std::string& text, const std::string& source) {
   for (const NodeGroup& g : cluster.nodes) nodes += g.count, devices = std::max(devices, g.devices);
   const toml::node& links = file.contains("links") ? *file.get("links") : static_cast<const toml::node&>(file);
   if (devices > 1 && !inside)
-    throw OptionError(place_in(source, links) + "links.inside is missing: a node has several devices");
+    throw OptionError(place_in(source, links) + "links.inside is missing; add it, because a node has several devices");
   if (nodes > 1 && !between)
-    throw OptionError(place_in(source, links) + "links.between is missing: there are several nodes");
+    throw OptionError(place_in(source, links) + "links.between is missing; add it, because there are several nodes");
   try {
     validate(cluster);
   } catch (const Error& e) { throw OptionError(place_in(source, *file.get("nodes")) + e.what()); }

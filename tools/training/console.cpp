@@ -77,7 +77,7 @@ void Console::result(const std::string& line) {
   errno = 0;
   if ((std::printf("%s\n", line.c_str()) >= 0 && std::fflush(stdout) == 0) || failed_ != 0) return;
   failed_ = errno != 0 ? errno : EIO;
-  log(fmt::format("standard output cannot be written ({}); the run goes on", std::strerror(failed_)));
+  log(fmt::format("standard output cannot be written ({}); the run continues", std::strerror(failed_)));
 }
 
 void Console::check_results() const {

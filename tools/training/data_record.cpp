@@ -35,7 +35,7 @@ std::vector<std::string> data_changes(const std::string& run, const std::string&
   const std::string path = run + "/" + data_file;
   if (!fs::exists(path)) return {};
   const Json before = parse_json(read_text(path, std::size_t{1} << 20)), after = parse_json(now);
-  check(before.is_object(), ErrorKind::data, "run directory", "{} is damaged: it is no JSON object; remove it", path);
+  check(before.is_object(), ErrorKind::data, "run directory", "{} is damaged (no JSON object); remove it", path);
   std::vector<std::string> changes;
   for (const char* split : {"train", "test"}) {
     const Json a = before.value(split, Json()), b = after.value(split, Json());
@@ -68,13 +68,13 @@ TrainerOptions with_kept_tokenizer(TrainerOptions options, const std::string& ru
 
 void check_same_labels(const std::string& run, const Dataset& data) {
   if (const std::string change = class_change(run, *data); !change.empty())
-    fail(ErrorKind::data, "data", "{}: give data with the classes of {}/{}, in their order", change, run, class_file);
+    fail(ErrorKind::data, "data", "{}; use data with the classes of {}/{}, in the same order", change, run, class_file);
   const TextSource* text = trireme::text_of(data);
   const std::string kept = run + "/" + tokenizer_file;
   if (!text || !text->tokenizer() || !fs::exists(kept)) return;
   const Tokenizer of_run = open_tokenizer(kept);
   if (of_run->saved() != text->tokenizer()->saved())
-    fail(ErrorKind::data, "data", "the tokenizer is {}, and {} of the run is another, {}: leave out --data.tokenizer",
+    fail(ErrorKind::data, "data", "the tokenizer is {}, but {} of the run is {}; leave out --data.tokenizer",
          text->tokenizer().name(), kept, of_run.name());
 }
 

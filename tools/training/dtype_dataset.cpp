@@ -39,7 +39,7 @@ class InDtype final : public TensorSource {
 Dataset in_dtype(Dataset data, DType type) {
   if (!data->tensors() || data->size() == 0) return data;
   const Sample first = sample_of(data, 0);
-  check(first.y.defined(), "trainer", "samples of {} have no y, which a loss compares with: map_samples() adds one",
+  check(first.y.defined(), "trainer", "samples of {} have no target y; add one with map_samples()",
         [&] { return data->name(); });
   auto converted = std::make_unique<InDtype>(data, type);
   const bool all_fit = converted->fits(first.x) &&

@@ -101,8 +101,8 @@ void check_ignored(const std::vector<Index>& labels, const Loss& loss, const Dat
   for (const Index label : labels) {
     const bool ignored = label < 0 || (loss && loss.ignored() && loss.ignored()(Tensor::from({label})) == 1);
     check(
-        ignored, ErrorKind::data, "evaluate", "{} has a label {}, and {} classes", [&] { return data.name(); }, label,
-        data.classes());
+        ignored, ErrorKind::data, "evaluate", "{} has a label {}, but only {} classes", [&] { return data.name(); },
+        label, data.classes());
   }
 }
 

@@ -28,7 +28,7 @@ DType make_dtype(const TrainerOptions& c) {
 
 Device make_device(const TrainerOptions& c, int local_rank) {
   const auto refuse_f16 = [&](Device device) {
-    check(c.dtype != "f16" && c.dtype != "tf32", "dtype", "{} is for GPUs, and this run is on {}: use bf16 or f32",
+    check(c.dtype != "f16" && c.dtype != "tf32", "dtype", "{} is for GPUs, but this run is on {}; use bf16 or f32",
           c.dtype, device);
     return device;
   };
@@ -38,8 +38,8 @@ Device make_device(const TrainerOptions& c, int local_rank) {
   if (named) index.remove_prefix(4);
   int wanted = local_rank;
   const bool given = index.size() > 1 && index[0] == ':';
-  check(!given || (parse_number(index.substr(1), wanted) && wanted >= 0), "device", "'{}' is not cuda:NUMBER",
-        c.device);
+  check(!given || (parse_number(index.substr(1), wanted) && wanted >= 0), "device",
+        "'{}' is no device, expected cuda:NUMBER", c.device);
   if (c.device != "auto" && (!named || (!index.empty() && !given)))
     fail("device", "{}", [&] { return unknown_name(c.device, {"auto", "cpu", "cuda", "cuda:0"}); });
   const Backend& gpus = open_backend(DeviceKind::cuda);
@@ -74,10 +74,11 @@ static Index phantom_classes(const TrainerOptions& c) { return c.data.classes > 
 static Shape extents_of(const char* name, const std::vector<double>& sides) {
   Shape shape;
   if (sides.size() != 2 && sides.size() != 3)
-    throw OptionError(fmt::format("{} has {} number{}, expected height, width or depth, height, width", name,
-                                  sides.size(), sides.size() == 1 ? "" : "s"));
+    throw OptionError(fmt::format("{} has {} number{}, expected height,width or depth,height,width", name, sides.size(),
+                                  sides.size() == 1 ? "" : "s"));
   for (const double side : sides) {
-    if (side != std::floor(side)) throw OptionError(fmt::format("{}: {} is no whole number", name, side));
+    if (side != std::floor(side))
+      throw OptionError(fmt::format("{}: {} is given, expected a whole number", name, side));
     shape.push_back(static_cast<Index>(side));
   }
   return shape;
@@ -162,14 +163,14 @@ Dataset synthetic_data(const TrainerOptions& c, const ModelOptions& shape, Index
 
 Dataset make_dataset(const TrainerOptions& c, const std::string& split) {
   check(!model_row(c.model).text || c.data.name == "text" || c.data.name == "synthetic", "data.name",
-        "{} takes text, and {} are pictures: --data text --data.root FILE trains on any text", c.model, c.data.name);
+        "{} takes text, but {} are pictures; use --data text --data.root FILE", c.model, c.data.name);
   check(model_row(c.model).text || c.data.name != "text", "data.name",
-        "{} takes pictures, and the data is text: gpt2 and llama take text", c.model);
+        "{} takes pictures, but the data is text; use gpt2 or llama", c.model);
   check(!model_row(c.model).dense || takes_volumes(c) || c.data.name == "synthetic", "data.name",
-        "{} has a result for each pixel, and {} has a label for each picture: --data phantoms or volumes trains it",
-        c.model, c.data.name);
+        "{} has a result per pixel, but {} has a label per picture; use --data phantoms or volumes", c.model,
+        c.data.name);
   check((c.data.name != "text" && !takes_volumes(c)) || (c.data.limit == 0 && !c.data.augment), "data.name",
-        "data.limit and data.augment are for pictures; of {} {} says how many samples an epoch has", c.data.name,
+        "data.limit and data.augment are for pictures; for {} use {} for the samples of an epoch", c.data.name,
         c.data.name == "text" ? "data.windows" : "data.samples");
   if (model_row(c.model).text && c.data.name == "synthetic")
     return synthetic_data(c, usual_options(c), c.data.synthetic_size);
@@ -232,7 +233,7 @@ void check_shards(const TrainerOptions& c, int ranks) {
   if (c.data.name != "tar" || c.data.shards.empty()) return;
   const auto shards = std::ssize(expand_shards(c.data.shards, c.data.root));
   check(shards >= ranks, "data.shards",
-        "{} for {} ranks, which would all read the same files; write at least {} shards, or start at most {} ranks",
+        "{} for {} ranks, so ranks would read the same files; write at least {} shards, or start at most {} ranks",
         shards, ranks, ranks, shards);
 }
 
@@ -330,13 +331,13 @@ Cluster make_cluster(const TrainerOptions& c, const std::string& kept) {
   const TrainerOptions::Parallel& p = c.parallel;
   const auto ranks = static_cast<int>(p.virtual_ranks);
   const auto refuse = [&](const std::string& why) {
-    throw OptionError(fmt::format("parallel.virtual is {}, and {}", ranks, why));
+    throw OptionError(fmt::format("parallel.virtual is {}, but {}", ranks, why));
   };
-  if (p.ranks != 1 && p.ranks != ranks) refuse(fmt::format("parallel.ranks {}: leave out the latter", p.ranks));
+  if (p.ranks != 1 && p.ranks != ranks) refuse(fmt::format("parallel.ranks is {}; leave out parallel.ranks", p.ranks));
   if (c.device != "auto" && c.device != "cpu")
-    refuse(fmt::format("device {}: virtual time computes on the CPU", c.device));
+    refuse(fmt::format("device is {}; virtual time computes on the CPU, so use cpu", c.device));
   if (!p.mesh.empty() && ranks_of(parse_mesh(p.mesh)) != ranks)
-    refuse(fmt::format("parallel.mesh {} makes {} ranks", p.mesh, ranks_of(parse_mesh(p.mesh))));
+    refuse(fmt::format("parallel.mesh {} has {} ranks", p.mesh, ranks_of(parse_mesh(p.mesh))));
   const std::string& file = kept.empty() ? p.cluster : kept;
   if (file.empty()) {
     const Link link{.latency = 10e-6, .bandwidth = 1e10};
@@ -352,12 +353,13 @@ Cluster make_cluster(const TrainerOptions& c, const std::string& kept) {
 int make_ranks(const TrainerOptions& c) {
   constexpr int most_threads = 65536;
   if (c.parallel.mesh.empty() && c.parallel.ranks > most_threads)
-    throw OptionError(fmt::format("parallel.ranks is {}, it must be at most {}", c.parallel.ranks, most_threads));
+    throw OptionError(fmt::format("parallel.ranks is {}, expected at most {}", c.parallel.ranks, most_threads));
   if (c.parallel.mesh.empty()) return static_cast<int>(c.parallel.ranks);
   const int ranks = ranks_of(parse_mesh(c.parallel.mesh));
   if (c.parallel.ranks != 1 && c.parallel.ranks != ranks)
     throw OptionError(
-        fmt::format("parallel.mesh: {} makes {} ranks, --ranks asks for {}", c.parallel.mesh, ranks, c.parallel.ranks));
+        fmt::format("parallel.mesh: {} has {} ranks, but --ranks is {}; use equal numbers, or leave out one of them",
+                    c.parallel.mesh, ranks, c.parallel.ranks));
   return ranks;
 }
 
@@ -369,14 +371,14 @@ Strategy make_strategy(const TrainerOptions& c, int ranks) {
   Strategy s;
   const auto own = c.parallel.plugin.empty() ? std::vector<StrategyRow>() : load_strategies(c.parallel.plugin);
   if (c.parallel.strategy == "auto")
-    throw OptionError("parallel.strategy auto is for trireme train; plan search shows what it would choose from");
+    throw OptionError("parallel.strategy auto is for trireme train; use trireme plan search");
   if (!c.parallel.strategy.empty())
     s = parse_strategy(c.parallel.strategy, own);
   else if (ranks > 1)
     s = data_parallel({.overlap = c.parallel.overlap});
   check(c.parallel.norm_group == 1 || c.parallel.norm_scope == "group" || s.norm_scope, "parallel.norm_group",
-        "{} ranks per group have an effect with norm_scope group alone, and norm_scope is {}: set "
-        "parallel.norm_scope=group, or leave norm_group out",
+        "{} ranks per group are for norm_scope group, but norm_scope is {}; set parallel.norm_scope=group, or leave "
+        "out norm_group",
         c.parallel.norm_group, c.parallel.norm_scope);
   if (!s.norm_scope)
     s.norm_scope = norm_scope_of(c.parallel.norm_scope), s.norm_group = static_cast<int>(c.parallel.norm_group);

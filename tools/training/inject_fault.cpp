@@ -41,7 +41,8 @@ Fault parse_fault(const std::string& text, int ranks) {
         "flip, kind, count or dtype",
         text);
   check(f.rank >= 0 && f.rank < ranks && f.step >= 1, "run.fault",
-        "'{}' is for rank {} and step {}; there are ranks 0 to {}, and steps from 1", text, f.rank, f.step, ranks - 1);
+        "'{}' is for rank {} and step {}, expected a rank from 0 to {} and a step from 1", text, f.rank, f.step,
+        ranks - 1);
   return f;
 }
 

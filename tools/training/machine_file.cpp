@@ -42,14 +42,14 @@ class Keys {
   double number(const toml::node& node, const char* key, double least = 0) const {
     const auto value = node.value<double>();
     if (!value || !std::isfinite(*value) || *value < least)
-      refuse(node, key, fmt::format("a number, {} or more", least));
+      refuse(node, key, fmt::format("a number of at least {}", least));
     return *value;
   }
   Index count(const char* key, Index least) {
     const toml::node& node = get(key);
     const auto value = node.value_exact<std::int64_t>();
     if (!value || *value < least || *value > (Index{1} << 50))
-      refuse(node, key, fmt::format("a whole number, {} or more", least));
+      refuse(node, key, fmt::format("a whole number of at least {}", least));
     return *value;
   }
   std::string text(const char* key) {
@@ -208,8 +208,7 @@ std::map<std::string, std::string> settings_of_model(const TrainerOptions& optio
   std::erase_if(all, [&](const auto& s) {
     constexpr std::array names{"dtype", "recompute", "data.image_size", "data.context"};
     const bool of_volumes = takes_volumes(options) && (s.first == "data.name" || s.first == "data.crop");
-    const bool shapes =
-        s.first.starts_with("arch.") || of_volumes || std::ranges::find(names, s.first) != names.end();
+    const bool shapes = s.first.starts_with("arch.") || of_volumes || std::ranges::find(names, s.first) != names.end();
     return !shapes || usual[s.first] == s.second;
   });
   return all;
@@ -226,9 +225,9 @@ const ModelProfile& model_in(const MachineProfile& m, const TrainerOptions& opti
   }
   std::string wanted;
   for (const auto& [name, value] : arch) wanted += fmt::format(" --{} {}", name, value);
-  throw OptionError(
-      fmt::format("the machine file has no profile of {}{}; it has: {}; make one by trireme profile {}{} --out FILE",
-                  options.model, wanted, there.empty() ? "none" : there, options.model, wanted));
+  throw OptionError(fmt::format(
+      "the machine file has no profile of {}{}, only of: {}; measure one with trireme profile {}{} --out FILE",
+      options.model, wanted, there.empty() ? "none" : there, options.model, wanted));
 }
 
 std::string machine_toml(const MachineProfile& m) {

@@ -126,14 +126,14 @@ int Prediction::runs_within_bounds(const Step& step, double seconds) const {
 }
 
 std::string Prediction::why_not_measured(Step& step, int runs) const {
-  if (program_) return "the model is the program's own, of which no other copy can be made to be measured";
-  if (step.is_tensor_parallel()) return "layers are divided over ranks, and only whole ones are measured";
+  if (program_) return "the model is the program's own, so no copy of it can be measured";
+  if (step.is_tensor_parallel()) return "layers are divided over ranks, and only whole layers can be measured";
   const double bytes = static_cast<double>(step.parameters().count() * size_of(step.parameters().dtype())) *
                        static_cast<double>(2 + step.optimizer().state().size()) * world_.local_size();
   if (bytes > static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE)) / 4)
     return fmt::format("another copy of the model on each rank would take {:.1f} GB of this host's memory",
                        bytes / 1e9);
-  return runs > 1 ? "" : "to measure what a step is made of would take more than 4 s, and than a twentieth of the run";
+  return runs > 1 ? "" : "the measurement would take more than 4 s and more than 5 % of the run";
 }
 
 StepTimes Prediction::measure(Mesh& mesh, Step& step, const TrainerInput& input, int runs) const {

@@ -34,9 +34,10 @@ std::string input_text(const TrainerInput& given) {
 
 TrainerOptions validated(TrainerOptions options, const TrainerInput& given, World& world) {
   scale_timeouts(slow_phase);  // while runs are opened
-  check(!given.model || (given.train && given.test), "trainer", "a model of the program's own wants its own data sets");
+  check(!given.model || (given.train && given.test), "trainer",
+        "the model is the program's own, but no data sets are given; give TrainerInput::train and test");
   check(options.parallel.virtual_ranks == 0 || world.clock(), "trainer",
-        "parallel.virtual is {}, but the world's time is real: make it by World::virtual_time",
+        "parallel.virtual is {}, but the world's time is real; use World::virtual_time",
         options.parallel.virtual_ranks);
   if (world.clock()) options.parallel.virtual_ranks = world.size();
   validate(options);
@@ -59,7 +60,7 @@ PreparedInput prepared_input(TrainerInput given, const TrainerOptions& options) 
     if (given.metrics.empty()) given.metrics = make_metrics(options, *given.train);
   }
   check(given.loss || given.train->classes() > 0, "trainer",
-        "{} names no classes, so there is no cross-entropy: give TrainerInput::loss, or a data set with classes",
+        "{} has no classes, so cross-entropy is not possible; give TrainerInput::loss, or a data set with classes",
         [&] { return given.train->name(); });
   return {std::move(given), std::move(text)};
 }

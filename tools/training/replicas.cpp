@@ -145,17 +145,16 @@ void compare_replicas(Step& step, World& world, std::int64_t number) {
       for (const auto& [bits, ranks] : by_bits)
         if (2 * most <= holders || ranks.size() < most) wrong.insert(ranks.begin(), ranks.end());
       fail(ErrorKind::internal, fmt::format("step {}", number),
-           "'{}' of {} is not that of the other {} that hold the same: {}",
+           "'{}' of {} differs from the other {} that hold the same weights: {}",
            i < entries.size() ? entries[i].name : step.parameters().buffers()[i - entries.size()].name, names(wrong),
            holders > wrong.size() ? fmt::format("{} ranks", holders - wrong.size()) : "ranks",
            2 * most <= holders
-               ? "there is no majority that tells who is wrong; resume from the last checkpoint"
-               : "a fault of memory or of a processor there; resume from the last checkpoint without it");
+               ? "no majority shows which rank is wrong; resume from the last checkpoint"
+               : "memory or processor of that host has a fault; resume from the last checkpoint without it");
     }
   }
   fail(ErrorKind::internal, fmt::format("step {}", number),
-       "ranks that hold the same weights have other bits of them, in weights that stages share: resume from the last "
-       "checkpoint");
+       "ranks that hold the same weights differ in weights that stages share; resume from the last checkpoint");
 }
 
 }  // namespace trireme

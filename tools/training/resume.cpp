@@ -41,7 +41,7 @@ std::vector<std::string> differences(const Settings& now, const Settings& before
   std::vector<std::string> all;
   for (const auto& [name, value] : now)
     if (value != before.at(name) && !may_differ(name, now, before))
-      all.push_back(fmt::format("{} is {}, the run has {}", name, value, before.at(name)));
+      all.push_back(fmt::format("{} is {}, but the run has {}", name, value, before.at(name)));
   return all;
 }
 
@@ -86,16 +86,17 @@ Progress progress_of(const TrainState& s) {
 
 bool goes_on(const TrainerOptions& options) {
   if (options.run.resume == "no") return false;
-  if (options.run.dir.empty()) throw OptionError("resume: name the run to go on with: --run.dir DIR");
+  if (options.run.dir.empty()) throw OptionError("resume: the run to continue is missing; add --run.dir DIR");
   return options.run.resume == "yes" || has_checkpoints(options.run.dir);
 }
 
 ResumePoint find_resume_point(const TrainerOptions& options) {
   check(fs::is_directory(options.run.dir + "/checkpoints"), ErrorKind::file, "resume",
-        "{} holds no checkpoints; train without --resume first", options.run.dir);
+        "{} has no checkpoints; train without --resume first", options.run.dir);
   remove_unfinished(options.run.dir);
   auto found = find_latest(options.run.dir);
-  check(found.has_value(), ErrorKind::data, "resume", "no usable checkpoint in {}", options.run.dir);
+  check(found.has_value(), ErrorKind::data, "resume", "no usable checkpoint in {}; train without --resume",
+        options.run.dir);
   const TrainState& s = found->state;
   ResumePoint point{.path = found->path,
                     .notes = {},
@@ -107,21 +108,21 @@ ResumePoint find_resume_point(const TrainerOptions& options) {
   if (!found->note.empty()) point.notes.push_back(found->note);
   if (!fs::exists(options.run.dir + "/config.toml"))
     point.notes.push_back(
-        fmt::format("resume: {}/config.toml is missing: these are the settings of {}", options.run.dir, found->path));
+        fmt::format("resume: {}/config.toml is missing; the settings are from {}", options.run.dir, found->path));
   Index batch = options.data.batch;
   if (!s.config.empty()) {
     const Settings now = read_own_toml(to_toml(options)), before = read_own_toml(s.config);
     const char* ranks = "parallel.virtual";
-    check(now.at(ranks) == before.at(ranks), "resume",
-          "{} is {}, the run has {}: the clocks and messages of a run in virtual time are those of its ranks, and "
-          "other runs have none; go on with --virtual {}",
-          ranks, now.at(ranks), before.at(ranks), before.at(ranks));
+    check(
+        now.at(ranks) == before.at(ranks), "resume",
+        "{} is {}, but the run has {}; a run in virtual time keeps its number of ranks, so continue with --virtual {}",
+        ranks, now.at(ranks), before.at(ranks), before.at(ranks));
     point.changes = differences(now, before);
     const auto same = [&](const char* name) { return now.at(name) == before.at(name); };
     if (same("parallel.mesh") && same("parallel.strategy")) point.partition = s.partition;
     batch = std::stoll(before.at("data.batch"));
   } else if (s.seed != static_cast<std::uint64_t>(options.seed)) {
-    point.changes.push_back(fmt::format("seed is {}, the run has {}", options.seed, s.seed));
+    point.changes.push_back(fmt::format("seed is {}, but the run has {}", options.seed, s.seed));
   }
   if (!s.samples) point.progress.samples = s.batch * batch;
   point.reordered = point.progress.in_epoch() && std::ranges::any_of(point.changes, changes_order);
@@ -134,7 +135,7 @@ void check_replayed(const TrainerOptions& options, const TrainState& recorded) {
   if (recorded.config.empty()) return;
   const Settings now = read_own_toml(to_toml(options)), before = read_own_toml(recorded.config);
   for (const char* name : {"checkpoint.steps", "run.max_steps", "data.batch", "seed"})
-    check(now.at(name) == before.at(name), "run.replay", "{} is {}, the recorded run has {}: repeat it with that", name,
+    check(now.at(name) == before.at(name), "run.replay", "{} is {}, but the recorded run has {}; use that value", name,
           now.at(name), before.at(name));
 }
 
@@ -146,8 +147,8 @@ std::string kept_cluster(const TrainerOptions& options) {
 void check_cluster(ResumePoint& point, const TrainerOptions& options, const Cluster& cluster) {
   const std::string path = options.run.dir + "/" + cluster_file, now = cluster_toml(cluster);
   if (!fs::exists(path) || read_text(path, std::size_t{1} << 20) == now) return;
-  check(options.run.override, "resume", "the cluster is not that of {}; add --override to change it", path);
-  point.changes.push_back("the cluster is not that of " + path);
+  check(options.run.override, "resume", "the cluster differs from {}; add --override to change it", path);
+  point.changes.push_back("the cluster differs from " + path);
 }
 
 void broadcast(ResumePoint& point, World& world) {
@@ -209,21 +210,20 @@ std::vector<std::string> resume_notes(const TrainerOptions& options, ResumePoint
     point.changes.push_back(change);
   }
   check(data.empty() || options.run.override, ErrorKind::data, "resume",
-        "{}; bring back the data of the run, or add --override to go on with these", fmt::join(data, "; "));
+        "{}; use the data of the run, or add --override to continue with other data", fmt::join(data, "; "));
   point.changes.insert(point.changes.end(), data.begin(), data.end());
   point.reordered = point.reordered || (!data.empty() && point.progress.in_epoch());
   std::vector<std::string> notes = point.notes;
   for (const std::string& change : point.changes) notes.push_back("override  " + change);
   const Progress& at = point.progress;
   if (point.reordered)
-    notes.push_back(fmt::format(
-        "override  epoch {} goes on at sample {} of other data or in another order: some of its samples may "
-        "come twice, or not at all",
-        at.epoch + 1, at.samples));
+    notes.push_back(
+        fmt::format("override  epoch {} continues at sample {} of other data or in another order: some samples may "
+                    "come twice or not at all",
+                    at.epoch + 1, at.samples));
   if (at.counted < at.samples)
     notes.push_back(
-        fmt::format("resume: {} holds no sums of epoch {}, so its train loss and accuracy will be those of "
-                    "the samples after the first {}",
+        fmt::format("resume: {} has no sums of epoch {}, so its train loss and accuracy leave out the first {} samples",
                     point.path, at.epoch + 1, at.samples));
   return notes;
 }
@@ -244,8 +244,9 @@ std::string replayed_checkpoint(const TrainerOptions& options) {
   const std::string& path = options.run.replay;
   const bool is_run = fs::is_directory(path + "/checkpoints");
   const auto newest = is_run ? find_latest(path) : std::nullopt;
-  check(!is_run || newest, ErrorKind::data, "run.replay", "no usable checkpoint in {}", path);
-  check(fs::is_directory(path), ErrorKind::file, "run.replay", "{} is neither a run directory nor a checkpoint", path);
+  check(!is_run || newest, ErrorKind::data, "run.replay", "no usable checkpoint in {}; train without --resume", path);
+  check(fs::is_directory(path), ErrorKind::file, "run.replay",
+        "{} is neither a run directory nor a checkpoint; give one of them", path);
   check_replayed(options, is_run ? newest->state : verify_checkpoint(path));
   return is_run ? newest->path : path;
 }

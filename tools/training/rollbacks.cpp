@@ -35,8 +35,8 @@ std::string Rollbacks::passed(const Progress& here) {
   const std::int64_t step = std::exchange(tried_, std::nullopt)->step;
   ++count_;
   return fmt::format(
-      "step {}: the same samples are finite this time: a passing fault of a processor or of memory, not of the "
-      "data or the settings ({} of {})",
+      "step {}: the same samples are finite this time, so processor or memory had a passing fault; data and settings "
+      "are fine ({} of {})",
       step, count_, most);
 }
 

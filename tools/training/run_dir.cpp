@@ -77,7 +77,7 @@ RunDir::RunDir(const std::string& path, const std::string& name, const std::stri
     if (c.time != (simulated ? Known::real : Known::simulated)) columns_.push_back({c.key, c.tag ? c.tag : ""});
   for (const std::string& key : keys) {
     check(std::ranges::find(columns_, key, &Column::key) == columns_.end(), "trainer",
-          "two metrics are called {}: give one a prefix, Metric(...).with_prefix(\"...\")", key);
+          "two metrics are called {}; give one a prefix with Metric(...).with_prefix(\"...\")", key);
     columns_.push_back({key, key.starts_with("test_") ? "test/" + key.substr(5) : "throughput/" + key});
   }
   if (path_.empty()) {
@@ -88,14 +88,14 @@ RunDir::RunDir(const std::string& path, const std::string& name, const std::stri
   }
   if (resume) {
     check(fs::is_directory(path_ + "/checkpoints"), ErrorKind::file, "resume",
-          "{} holds no checkpoints; train without --resume first", path_);
+          "{} has no checkpoints; train without --resume first", path_);
   } else {
     std::error_code error;
     fs::create_directories(path_, error);
     check(!error, ErrorKind::file, "run directory", "cannot create {}: {}", path_, [&] { return error.message(); });
     lock_.emplace(path_);
     check(!has_checkpoints(path_), "run directory",
-          "{} holds another run; add --resume to go on with it, or name a new --run.dir", path_);
+          "{} holds another run; add --resume to continue it, or give a new --run.dir", path_);
     remove_unfinished(path_);
     was_used_ = fs::exists(metrics()) && !fs::is_symlink(metrics());
     replace_file(path_ + "/config.toml", config);
@@ -123,11 +123,8 @@ void RunDir::open() {
 }
 
 bool RunDir::restore_if_removed(const std::string& config) {
-  check(
-      identity_of(path_) == identity_, ErrorKind::file, "run directory",
-      "{} was removed or renamed while the run wrote to it, and its checkpoints are not there: leave it in place, and "
-      "start again",
-      path_);
+  check(identity_of(path_) == identity_, ErrorKind::file, "run directory",
+        "{} was removed or renamed during the run, with its checkpoints; leave it in place, and start again", path_);
   struct stat open {
   }, named{};
   if (::fstat(::fileno(lines_.get()), &open) == 0 && ::stat(metrics().c_str(), &named) == 0 &&

@@ -21,7 +21,7 @@ RunLock::RunLock(const std::string& directory) {
   if (::flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     const ssize_t size = ::pread(file_, text.data(), text.size() - 1, 0);
     ::close(file_);
-    fail(ErrorKind::file, "run directory", "{} is being written by {}: wait for it, end it, or name another --run.dir",
+    fail(ErrorKind::file, "run directory", "{} is being written by {}; wait for it, stop it, or give another --run.dir",
          directory, size > 0 ? text.data() : "another process");
   }
   ::gethostname(text.data(), text.size() - 1);

@@ -57,8 +57,7 @@ void RunLog::open_run(const Dataset& train, const std::vector<Metric>& metrics) 
   const bool known = best.empty() || std::ranges::find(compared, best.substr(best.starts_with('-'))) != compared.end();
   check(known, "checkpoint.best", "{}", [&] { return unknown_name(best.substr(best.starts_with('-')), compared); });
   check(best.empty() || !smaller_is_better(best) || best.starts_with('-'), "checkpoint.best",
-        "'{}' keeps the checkpoint with the largest value, and smaller values of it are better: write '-{}'", best,
-        best);
+        "'{}' keeps the checkpoint with the largest value, but smaller values are better; use '-{}'", best, best);
   dir_.emplace(options_.run.dir, options_.model, kept_settings(options_), options_.run.resume == "yes",
                clock_.simulated() != nullptr, std::move(columns), options_.checkpoint.best);
   if (options_.run.resume == "yes") return;
@@ -223,8 +222,8 @@ void RunLog::keep_settings(std::optional<std::int64_t> overridden) {
 
 void RunLog::restore_if_removed() {
   if (dir_->restore_if_removed(kept_settings(options_)))
-    console_.log(
-        fmt::format("run directory: {} was removed; it is made anew, its earlier metrics are lost", dir_->metrics()));
+    console_.log(fmt::format("run directory: {} was removed; it is created again, without the earlier metrics",
+                             dir_->metrics()));
 }
 
 }  // namespace trireme

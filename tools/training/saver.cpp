@@ -40,7 +40,7 @@ void Saver::check_room(RunLog& log, Step& step) {
   const auto free = static_cast<double>(std::filesystem::space(log.dir().checkpoints()).available);
   const auto kept = static_cast<double>(kept_ + 2);  // the best, and one that is written
   if (free < kept * bytes)
-    log.console().log(fmt::format("warning   {} has {:.1f} GB free; {} checkpoints of {:.1f} GB may come to lie there",
+    log.console().log(fmt::format("warning   {} has {:.1f} GB free, but may have to hold {} checkpoints of {:.1f} GB",
                                   log.dir().path(), free / 1e9, kept, bytes / 1e9));
 }
 

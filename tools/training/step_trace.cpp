@@ -26,7 +26,7 @@ StepTrace::StepTrace(const std::string& steps) {
   last_ = first_;
   if (at.ec == std::errc() && at.ptr != end && *at.ptr == '-') at = std::from_chars(at.ptr + 1, end, last_);
   if (at.ec != std::errc() || at.ptr != end || first_ < 1 || last_ < first_ || last_ - first_ >= 10000)
-    throw OptionError(fmt::format("run.profile is '{}', expected steps like 100-110, 10000 at most", steps));
+    throw OptionError(fmt::format("run.profile is '{}', expected at most 10000 steps, for example 100-110", steps));
 }
 
 StepTrace::~StepTrace() {
@@ -107,7 +107,7 @@ void StepTrace::finish(Mesh& mesh, const std::string& directory, Console& consol
     for (const Json& w : all["checkpoints"])
       rank.checkpoints.emplace_back(w[0].get<double>() - back, w[1].get<double>() - back);
   }
-  if (steps == 0) return console.log(fmt::format("profile   the run had no step of {} to {}", first_, last_));
+  if (steps == 0) return console.log(fmt::format("profile   the run had no step from {} to {}", first_, last_));
   const std::string table = time_table(time_shares(ranks, mesh.axes()), steps);
   replace_file(directory + "/trace.json", trace_text(ranks, mesh.axes()));
   replace_file(directory + "/profile.txt", table);

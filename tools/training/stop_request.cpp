@@ -47,10 +47,9 @@ void StopRequest::take(Step& step, Console& console) {
   if (flag.empty() && late) flag = "stop";
   if (std::exchange(save_, false) && flag.empty() && !step.plan().flags.empty()) return step.raise("save");
   if (flag.empty()) return;
-  if (late && !std::exchange(asked_, true))
-    console.log("the time limit is near: all ranks stop behind a step and save");
+  if (late && !std::exchange(asked_, true)) console.log("the time limit is near; all ranks stop after a step and save");
   if (!step.plan().flags.empty()) return step.raise(flag);
-  if (!wanted_) console.log(fmt::format("asked to {}: where all ranks meet, behind these batches", flag));
+  if (!wanted_) console.log(fmt::format("asked to {}: as soon as all ranks have finished these batches", flag));
   wanted_ = wanted_ || flag == "stop";
 }
 

@@ -101,7 +101,7 @@ SearchSpace StrategySearch::space_of(ImaginedModels& models, const StrategyQuest
 
 SearchResult StrategySearch::search(const StrategyQuestion& q) {
   if (q.cluster.devices() < q.ranks)
-    throw OptionError(fmt::format("search: {} ranks, and the cluster{} has {} device{}", q.ranks,
+    throw OptionError(fmt::format("search: {} ranks, but the cluster{} has {} device{}; use fewer ranks", q.ranks,
                                   q.cluster.name.empty() ? "" : " " + q.cluster.name, q.cluster.devices(),
                                   q.cluster.devices() == 1 ? "" : "s"));
   const auto as_told = [&](const std::string& text) {
@@ -123,8 +123,9 @@ SearchResult StrategySearch::search(const StrategyQuestion& q) {
   const double share = static_cast<double>(std::max<Index>(1, settings_.data.batch / q.ranks));
   if (q.profile) {
     if (costs_at(*q.profile, 1).parts.size() != parts)
-      throw OptionError(fmt::format("search: the profile has {} parts of {}, which has {}: measure it anew",
-                                    costs_at(*q.profile, 1).parts.size(), settings_.model, parts));
+      throw OptionError(
+          fmt::format("search: the profile has {} parts of {}, which now has {}; measure again with trireme profile",
+                      costs_at(*q.profile, 1).parts.size(), settings_.model, parts));
     imagined.costs = [&](Index rows) { return costs_at(*q.profile, rows).parts; };
   } else if (q.equal) {
     imagined.costs = [&](Index rows) {

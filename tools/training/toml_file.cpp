@@ -48,7 +48,7 @@ void check_key_depth(const std::string& toml, const std::string& source) {
       continue;
     }
     if (c == '.' && ++parts > most)
-      throw OptionError(fmt::format("{}:{}: a key of more than {} parts", source, line, most));
+      throw OptionError(fmt::format("{}:{}: a key has more than {} parts; use fewer dots", source, line, most));
     if (c == '\n') ++line;
     if (std::string_view("=,[]{}\n").find(c) != std::string_view::npos) parts = 1;
     ++at;
@@ -84,13 +84,14 @@ std::string text_of(const toml::node& node) {
 std::string read_settings(const std::string& path) {
   constexpr std::size_t most = std::size_t{1} << 20;
   std::error_code none;
-  check(!fs::is_directory(path, none), ErrorKind::file, "settings", "{} is a folder, not a file of settings", path);
+  check(!fs::is_directory(path, none), ErrorKind::file, "settings", "{} is a folder; give a TOML file", path);
   std::ifstream in(path, std::ios::binary);
   if (!in) fail(ErrorKind::file, "settings", "{} cannot be read: {}", path, std::strerror(errno));
   std::string text(most + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(in.gcount()));
-  if (text.size() > most) throw OptionError(fmt::format("{} has more than {} bytes: no file of settings", path, most));
+  if (text.size() > most)
+    throw OptionError(fmt::format("{} has more than {} bytes, too many for a file of settings", path, most));
   return text;
 }
 

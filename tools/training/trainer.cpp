@@ -99,7 +99,7 @@ struct Trainer::Impl {
     else if (!options.weights.empty())
       start_from(options.weights);
     check(options.run.on_nan == "stop" || can_roll_back(), "run.on_nan",
-          "ranks that train apart or meet by messages alone, and runs in virtual time, cannot roll back: use stop");
+          "runs in virtual time, and ranks that train apart or meet only by messages, cannot roll back; use stop");
     saver.check_room(log, *step);
     if (!options.run.replay.empty()) step->replay(replayed_checkpoint(options));
     if (log.writes() && options.run.tensorboard)
@@ -214,10 +214,10 @@ struct Trainer::Impl {
                                                 ? log.dir().checkpoint_before(rollbacks.path())
                                                 : rollbacks.path(),
                                             0);
-    check(!path.empty(), ErrorKind::numerics, "run.on_nan", "{}; there is no checkpoint to go back to", why);
-    log.console().log(again ? fmt::format("retry     {}; once more from {}", why, path)
-                            : fmt::format("rollback  {}; the weights of {}, the samples behind these ({} of {})", why,
-                                          path, rollbacks.count(), Rollbacks::most));
+    check(!path.empty(), ErrorKind::numerics, "run.on_nan", "{}; no checkpoint to go back to exists", why);
+    log.console().log(again ? fmt::format("retry     {}; trying again from {}", why, path)
+                            : fmt::format("rollback  {}; weights of {}, next samples ({} of {})", why, path,
+                                          rollbacks.count(), Rollbacks::most));
     const LoadedCheckpoint loaded = step->load_checkpoint(path);
     at = rollbacks.go_back(again, path, progress_of(loaded.state), here);
     if (at.loss_scale > 0) step->set_loss_scale({.scale = at.loss_scale, .good_steps = at.good_steps});

@@ -229,7 +229,9 @@ std::vector<Option> option_table(TrainerOptions& c) {
       {"run.replay", &c.run.replay,
        "servers, asynchronous gossip: repeat the recorded order of messages of a run (its directory, or a checkpoint "
        "of it), bit for bit"},
-      {"run.on_nan", &c.run.on_nan, "a loss or gradient that is not finite: stop, or rollback to the newest checkpoint. A second failure at the same step leaves out the samples since the checkpoint. At most three rollbacks",
+      {"run.on_nan", &c.run.on_nan,
+       "a loss or gradient that is not finite: stop, or rollback to the newest checkpoint. A second failure at the "
+       "same step leaves out the samples since the checkpoint. At most three rollbacks",
        any, most, "stop, rollback"},
       {"run.finite_steps", &c.run.finite_steps,
        "check every N steps that all weights and gradients are finite (the loss: every step); 0: every step with "
@@ -262,18 +264,18 @@ void validate(const TrainerOptions& options) {
     try {
       (void)json_text(**text);
     } catch (const Json::exception&) {
-      throw OptionError(o.name + " is not UTF-8, which config.toml and checkpoints are");
+      throw OptionError(o.name + " is not UTF-8, as config.toml and checkpoints need");
     }
     const bool files = o.name == "data.shards" || o.name == "data.val_shards";  // lists of them
     if (!files && (*text)->size() > 4096)
       throw OptionError(fmt::format("{}: '{}' is too long", o.name, shortened(**text)));
   }
   if (options.run.override && options.run.resume == "no")
-    throw OptionError("run.override is for run.resume: a new run has no settings to override");
+    throw OptionError("run.override is for run.resume, because a new run has no settings; leave it out");
   if (options.optim.warmup_steps > 0 && options.optim.warmup_epochs > 0)
-    throw OptionError("optim.warmup_steps and optim.warmup_epochs are two warm-ups: leave out one of them");
+    throw OptionError("optim.warmup_steps and optim.warmup_epochs are both given; leave out one of them");
   if (options.optim.schedule == "milestones" && options.optim.milestones.empty())
-    throw OptionError("optim.schedule is milestones, but optim.milestones is empty: name epochs, [30, 60, 80]");
+    throw OptionError("optim.schedule is milestones, but optim.milestones is empty; give epochs, for example 30,60,80");
 }
 
 std::string renamed_option(const std::string& name) {

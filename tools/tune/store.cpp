@@ -69,14 +69,15 @@ TuneStore::TuneStore(const std::string& directory)
       database_(
           [&] {
             const std::string path = directory + "/" + tune_file;
-            check(fs::exists(path), ErrorKind::file, "tune", "{} has no {}: it is not the folder of a search",
+            check(fs::exists(path), ErrorKind::file, "tune", "{} has no {}, so it is not the folder of a search",
                   directory, tune_file);
-            check(exists(directory), ErrorKind::data, "tune", "{} is not the database of a search", path);
+            check(exists(directory), ErrorKind::data, "tune",
+                  "{} is not the database of a search; give the folder of a search", path);
             return path;
           }(),
           false) {
   check(value_of("schema") == std::to_string(schema), ErrorKind::data, "tune",
-        "{}/{} was written by another version of trireme", directory, tune_file);
+        "{}/{} was written by another version of trireme; use that version", directory, tune_file);
   question_ = parse_tune(value_of("question"), directory + "/" + tune_file);
 }
 
@@ -197,10 +198,10 @@ void TuneStore::release_lost() {
         .bind(l.seconds)
         .bind(l.id)
         .run();
-    note(l.id, "interrupted",
-         fmt::format("nothing was heard of its worker, {}, any more; seconds are those to its last sign of life",
-                     shown_identity(l.worker)),
-         l.seconds, "");
+    note(
+        l.id, "interrupted",
+        fmt::format("its worker, {}, is silent; the seconds are up to its last sign of life", shown_identity(l.worker)),
+        l.seconds, "");
     seen_.erase(l.id);
   }
 }

@@ -67,11 +67,11 @@ std::vector<std::string> texts_of(const toml::node& node) {
 double number_in(const Entry& e, const char* key, bool whole) {
   const auto at = e.table->find(key);
   if (at == e.table->end() || !at->second.is_number())
-    throw OptionError(fmt::format("{}{} wants numbers low and high", e.place, e.name));
+    throw OptionError(fmt::format("{}{} needs numbers low and high", e.place, e.name));
   const double value = at->second.value<double>().value_or(0);
   if (!std::isfinite(value) || (whole && std::floor(value) != value) || std::abs(value) > 1e15)
-    throw OptionError(fmt::format("{}{}: {} is {}, which is no {}number to search among", e.place, e.name, key, value,
-                                  whole ? "whole " : ""));
+    throw OptionError(
+        fmt::format("{}{}: {} is {}, expected a {}number", e.place, e.name, key, value, whole ? "whole " : ""));
   return value;
 }
 
@@ -90,16 +90,17 @@ Parameter parameter_of(const Entry& e) {
       p.values = texts_of(at->second);
       for (const toml::node& value : *at->second.as_array())
         if (!value.is_string() && !value.is_boolean() && !value.is_number())
-          throw OptionError(fmt::format("{}{}: values are texts, numbers, true and false", e.place, e.name));
+          throw OptionError(fmt::format("{}{}: values must be texts, numbers, true or false", e.place, e.name));
     }
     if (std::set<std::string>(p.values.begin(), p.values.end()).size() != p.values.size())
-      throw OptionError(fmt::format("{}{} has a value twice", e.place, e.name));
+      throw OptionError(fmt::format("{}{} has a value twice; remove one", e.place, e.name));
     p.low = 0, p.high = static_cast<double>(p.values.size()) - 1, p.levels = static_cast<int>(p.values.size());
   } else {
     known.insert({"low", "high", "levels"});
     p.low = number_in(e, "low", p.is_whole()), p.high = number_in(e, "high", p.is_whole());
     if (p.is_log() && p.low <= 0)
-      throw OptionError(fmt::format("{}{}: low is {}, and a logarithmic range lies above 0", e.place, e.name, p.low));
+      throw OptionError(
+          fmt::format("{}{}: low is {}, expected above 0 for a logarithmic range", e.place, e.name, p.low));
     const double room = p.is_whole() ? p.high - p.low + 1 : 1e9;
     const auto levels = e.table->find("levels");
     const bool given = levels != e.table->end();
@@ -107,7 +108,7 @@ Parameter parameter_of(const Entry& e) {
         given ? levels->second.value_exact<std::int64_t>().value_or(0) : static_cast<std::int64_t>(std::min(room, 5.0));
     const double most = std::min(room, 1e9);
     if (p.low < p.high && (count < 1 || static_cast<double>(count) > most))
-      throw OptionError(fmt::format("{}{}: levels wants a whole number from 1 to {:.0f}", e.place, e.name, most));
+      throw OptionError(fmt::format("{}{}: levels must be a whole number from 1 to {:.0f}", e.place, e.name, most));
     p.levels = static_cast<int>(count);
   }
   for (auto&& [key, node] : *e.table)
@@ -116,7 +117,7 @@ Parameter parameter_of(const Entry& e) {
           fmt::format("{}{}: {}", e.place, e.name, unknown_name(std::string(key.str()), {known.begin(), known.end()})));
   if (!(p.low < p.high))
     throw OptionError(fmt::format("{}{} has no room: {}", e.place, e.name,
-                                  p.kind == Kind::choice ? "it wants two values or more"
+                                  p.kind == Kind::choice ? "it needs at least two values"
                                                          : fmt::format("low {} is not below high {}", p.low, p.high)));
   return p;
 }
@@ -140,12 +141,12 @@ bool add_conditions(const Entry& e, Parameter& p, const std::vector<Parameter>& 
   if (at->second.is_table()) flatten(*at->second.as_table(), "", conditions);
   if (conditions.empty())
     throw OptionError(
-        fmt::format("{}{}: only_if wants a parameter and its value: {{\"optim.name\" = \"sgd\"}}", e.place, e.name));
+        fmt::format("{}{}: only_if needs a parameter and its value: {{\"optim.name\" = \"sgd\"}}", e.place, e.name));
   p.only_if.clear();
   for (const auto& [name, texts] : conditions) {
     if (std::ranges::find(all, name, &Entry::name) == all.end())
       throw OptionError(
-          fmt::format("{}{}: only_if names {}, which is no parameter of the space", e.place, e.name, name));
+          fmt::format("{}{}: only_if names {}, which is not a parameter of the space", e.place, e.name, name));
     const auto parent = std::ranges::find(before, name, &Parameter::name);
     if (parent == before.end()) return false;
     Condition c{.parameter = static_cast<std::size_t>(parent - before.begin())};
@@ -163,7 +164,7 @@ Space space_of(const toml::table& table, const std::string& source) {
   std::vector<Entry> entries;
   collect(table, "", source, entries);
   std::ranges::stable_sort(entries, {}, [](const Entry& e) { return std::pair(e.at.line, e.at.column); });
-  if (entries.empty()) throw OptionError(fmt::format("{}: [space] is empty: there is no room to search", source));
+  if (entries.empty()) throw OptionError(fmt::format("{}: [space] is empty; add a parameter", source));
   std::vector<Parameter> parameters, left;
   std::vector<Entry> open = entries;
   while (!open.empty()) {
@@ -174,7 +175,8 @@ Space space_of(const toml::table& table, const std::string& source) {
       return true;
     });
     if (next == open.end())
-      throw OptionError(fmt::format("{}{}: only_if goes round in a circle", open[0].place, open[0].name));
+      throw OptionError(
+          fmt::format("{}{}: only_if forms a circle; remove one of its conditions", open[0].place, open[0].name));
     open.erase(next);
   }
   return Space(std::move(parameters));
@@ -223,10 +225,10 @@ void check_parameters(const TuneQuestion& q, const TrainerOptions& settings) {
   for (const Parameter& p : q.space.parameters()) {
     const std::string& name = find_option(table, p.name).name;
     if (const auto [at, is_new] = seen.emplace(name, p.name); !is_new)
-      refuse(fmt::format("the space has {} twice, as {} and as {}: leave out one of them", name, at->second, p.name));
-    if (is_own(name)) refuse(fmt::format("{} is not for a space: the search sets it itself", p.name));
+      refuse(fmt::format("the space has {} twice, as {} and as {}; leave out one of them", name, at->second, p.name));
+    if (is_own(name)) refuse(fmt::format("{} cannot be in a space, because the search sets it; leave it out", p.name));
     if (q.options.algorithm == "pbt" && is_fixed(name))
-      refuse(fmt::format("pbt changes settings of trainings that go on, and {} cannot change then", p.name));
+      refuse(fmt::format("pbt changes settings during a training, and {} cannot change then; leave it out", p.name));
   }
   for (std::size_t i = 0; i < q.space.size(); ++i) {  // each end of each, a number between, and each value
     const Parameter& p = q.space[i];
@@ -308,37 +310,40 @@ TrainerOptions settings_at(const Space& space, const Point& point, TrainerOption
 void complete(TuneQuestion& q, const TrainerOptions& settings) {
   TuneOptions& o = q.options;
   if (o.epochs == 0) o.epochs = settings.epochs;
-  if (o.epochs < 1) refuse("trials of 0 epochs report nothing");
+  if (o.epochs < 1) refuse("trials of 0 epochs report nothing; use --epochs 1 or more");
   if (o.ranks == 0) o.ranks = make_ranks(settings);
-  if (o.min_epochs > o.epochs) refuse(fmt::format("min_epochs is {}, and a trial has {}", o.min_epochs, o.epochs));
-  if (settings.parallel.virtual_ranks > 0) refuse("trials run in real time, without --virtual");
+  if (o.min_epochs > o.epochs)
+    refuse(fmt::format("min_epochs is {}, but a trial has {}; use at most that many", o.min_epochs, o.epochs));
+  if (settings.parallel.virtual_ranks > 0) refuse("trials run in real time; leave out --virtual");
   if (std::ranges::find(objectives(), o.key()) == objectives().end())
     refuse(fmt::format("objective: no evaluation reports '{}'{}; there are {}", shortened(o.key()),
                        did_you_mean(o.key(), objectives()), fmt::join(objectives(), ", ")));
   const bool smallest = o.objective.starts_with('-');
   if (smaller_is_better(o.key()) != smallest)
-    refuse(fmt::format("objective '{}' asks for the {} {}, whose {} values are the better ones: write '{}{}'",
-                       o.objective, smallest ? "smallest" : "largest", o.key(), smallest ? "larger" : "smaller",
-                       smallest ? "" : "-", o.key()));
+    refuse(fmt::format("objective '{}' asks for the {} {}, but {} values are better; use '{}{}'", o.objective,
+                       smallest ? "smallest" : "largest", o.key(), smallest ? "larger" : "smaller", smallest ? "" : "-",
+                       o.key()));
   check_model(settings.model);
   check_parameters(q, settings);
   if (o.algorithm == "sobol" && q.space.size() > Sobol::most)
-    refuse(fmt::format("sobol has {} dimensions, the space {} parameters: take random", Sobol::most, q.space.size()));
+    refuse(fmt::format("sobol has {} dimensions, but the space has {} parameters; use random", Sobol::most,
+                       q.space.size()));
   if (o.algorithm == "grid") {
     const std::int64_t points = std::ssize(GridSearch::points(q.space, o.trials > 0 ? o.trials : most_trials + 1));
     if (points > most_trials)
-      refuse(fmt::format("the grid has more than {} points: give parameters fewer levels, or set trials", most_trials));
+      refuse(fmt::format("the grid has more than {} points; give parameters fewer levels, or set trials", most_trials));
     o.trials = points;
   }
   if (o.trials == 0) o.trials = 20;
   const std::vector<std::int64_t> rungs = asha_rungs(o);
   const double wanted = std::pow(o.eta, static_cast<double>(rungs.size()) - 1);
   if (o.algorithm == "asha" && static_cast<double>(o.trials) < wanted)
-    refuse(fmt::format("asha: of {} trials none comes to the last of the rungs {} with eta {}: it wants at least {}",
+    refuse(fmt::format("asha: of {} trials none reaches the last of the rungs {} with eta {}; use at least {} trials",
                        o.trials, fmt::join(rungs, ", "), o.eta, wanted));
   if (o.median_stop && (o.algorithm == "asha" || o.algorithm == "pbt"))
-    refuse(fmt::format("median_stop is for random, sobol, grid and tpe: {} ends trials itself", o.algorithm));
-  if (o.algorithm == "pbt" && o.trials < 2) refuse("pbt wants a population of at least two trials");
+    refuse(fmt::format("median_stop is for random, sobol, grid and tpe, because {} stops trials itself; leave it out",
+                       o.algorithm));
+  if (o.algorithm == "pbt" && o.trials < 2) refuse("pbt needs a population of at least two trials");
 }
 
 std::string left_out_of_grid(const TuneQuestion& q) {

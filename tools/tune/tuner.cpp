@@ -69,7 +69,7 @@ class Search {
       const int signal = next_signal(0.2);
       if (signal == SIGINT && stopping) return 128 + SIGINT;
       if (signal != 0 && !stopping) {
-        say("asked to stop: trials stop behind a step and save; the same command goes on");
+        say("asked to stop: trials stop after a step and save; the same command continues");
         stopping = true;
         for (auto& worker : workers_)
           if (worker->live) worker->job.signal(SIGTERM);
@@ -101,9 +101,9 @@ class Search {
     deaths_ = reports == reports_ ? deaths_ + 1 : 1, reports_ = reports;
     const std::string why =
         !worker.job.last_words().empty() ? worker.job.last_words() : fmt::format("it ended with status {}", status);
-    check(deaths_ <= most_deaths, ErrorKind::internal, "tune", "{} workers in a row ended, and no more are started: {}",
+    check(deaths_ <= most_deaths, ErrorKind::internal, "tune", "{} workers in a row failed, so no more are started: {}",
           deaths_, why);
-    say(fmt::format("a worker ended, and another is started: {}", why));
+    say(fmt::format("a worker failed, and another is started: {}", why));
     start();
   }
   void tell() {
@@ -139,7 +139,7 @@ void keep_search(const std::string& directory, const TuneQuestion& question, con
   std::string found = difference(to_toml(comparable(store.question())), to_toml(comparable(question)));
   if (found.empty()) found = difference(store.settings(), to_toml(settings));
   if (!found.empty())
-    throw OptionError(fmt::format("{} holds another search: {}; name another --out", directory, found));
+    throw OptionError(fmt::format("{} holds another search: {}; give another --out", directory, found));
   if (question.options.trials > store.trials_wanted()) store.want_trials(question.options.trials);
 }
 
@@ -148,9 +148,9 @@ void add_trials(const std::string& directory, std::int64_t trials) {
   const TuneQuestion q = store.question();
   if (trials < q.options.trials)
     throw OptionError(
-        fmt::format("--trials is {}, and the search has {}: they can only become more", trials, q.options.trials));
+        fmt::format("--trials is {}, but the search has {}; the number can only grow", trials, q.options.trials));
   if (q.options.algorithm == "grid" && trials > std::ssize(GridSearch::points(q.space, trials)))
-    throw OptionError(fmt::format("--trials is {}, and the grid has fewer points", trials));
+    throw OptionError(fmt::format("--trials is {}, but the grid has fewer points; leave out --trials", trials));
   store.want_trials(trials);
 }
 
@@ -172,8 +172,8 @@ std::string slurm_script(const std::string& directory, const TuneOptions& option
                          const std::string& program) {
   const bool processes = options.launcher != "threads";
   if ((directory + program).find_first_of(" \t\n'%\\") != std::string::npos)
-    throw OptionError(fmt::format(
-        "--slurm: a batch script cannot name {} or {}: their folders' names want plain letters", directory, program));
+    throw OptionError(fmt::format("--slurm: a batch script cannot name {} or {}; use folder names of plain letters",
+                                  directory, program));
   return fmt::format(R"(#!/bin/bash
 # Workers of the search in this folder, each a task of a job array. Each takes trials until none is left; more may be
 # added at any time, and one that is killed loses nothing: sbatch --array=1-20 --time=4:00:00 workers.sbatch

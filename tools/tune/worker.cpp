@@ -199,7 +199,7 @@ class Worker {
       worker_say(fmt::format("trial {} was taken over by another worker", lease.trial.id));
     else
       look_for_faults(outcome);
-    check(gone.empty(), ErrorKind::file, "tune", "{}: was it, or a library of it, replaced?", gone);
+    check(gone.empty(), ErrorKind::file, "tune", "{}; was the program, or a library of it, replaced?", gone);
     if (outcome.why.find(locked) != std::string::npos && next_signal(1) != 0) return false;
     return !(asked && !stopped) && outcome.why != to_stop;
   }
