@@ -255,7 +255,7 @@ class Infer(cli.Case):
         for task, results in (("segment", "dice [0-9.]+, iou"), ("denoise", "mse")):
             folder, learned = self.dir / task, self.dir / f"{task}-run"
             got = run("pack", folder, "--data", "phantoms", "--data.task", task, *whole)
-            self.assertEqual((got.returncode, got.stdout), (0, f"{folder}: 3 phantoms of [24, 32] to train and as many to test\n"), got.stderr)
+            self.assertEqual((got.returncode, got.stdout), (0, f"{folder}: 3 training phantoms of [24, 32], and the same number of test phantoms\n"), got.stderr)
             self.assertEqual(sorted(str(p.relative_to(folder)) for p in folder.rglob("*.npy")),
                              [f"{split}/{part}/{i}.npy" for split in ("train", "val") for part in ("inputs", "targets") for i in range(3)])
             got = run("train", "msd", "--data", "volumes", "--data.task", task, "--data.root", folder, "--data.classes", 3 if task == "segment" else 0, "--data.crop", "24,32",

@@ -97,7 +97,7 @@ class Plan(unittest.TestCase):
         self.assertIn("measured here on one rank", r.stdout)
 
     def test_refusals(self):
-        for words, text in ((["--mesh", "data"], "'data'"), (["--strategy", "data_paralel"], "data_parallel"), (["--mesh", "pipe=3", "--ranks", 2], "--ranks asks for 2"),
+        for words, text in ((["--mesh", "data"], "'data'"), (["--strategy", "data_paralel"], "data_parallel"), (["--mesh", "pipe=3", "--ranks", 2], "--ranks is 2"),
                             (["--ranks", 2, "--plugin", "./none.so"], "./none.so"),
                             (["--cost", "free"], "cost"), (["--svg", "/nowhere/x.svg"], "/nowhere/x.svg")):
             r = run("plan", "show", "mlp", "--batch", 4, *words)

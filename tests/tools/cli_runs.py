@@ -307,7 +307,7 @@ class Resume(Runs):
                 got = run("train", *self.words, *words, "--run.fault", f"term:1:{step}", "--run.dir", self.dir / f"{name}{step}", ranks=ranks)
                 said = [line for line in got.stderr.splitlines() if line.startswith("trireme: ")]
                 self.assertEqual(got.returncode, 85)
-                self.assertEqual(said, ["trireme: SIGTERM: all ranks stop behind a step and save",
+                self.assertEqual(said, ["trireme: SIGTERM: all ranks stop after a step and save",
                                         "trireme: preempted after step 10, which is saved: --resume goes on from there"])
                 self.assertIn("not evaluated, after 10 steps", got.stdout)
                 self.assertEqual(json.loads((self.dir / f"{name}{step}/result.json").read_text())["status"], "preempted")
@@ -574,7 +574,7 @@ class Resume(Runs):
                 new = {"local": "global", "global": "local"}[now]
                 what = (new, f'"{new}"', f'"{now}"')
             words = [what[0]] if key == "model" else ["--" + key, what[0]]
-            text = f"{key} is {what[1]}, the run has {what[2]}"
+            text = f"{key} is {what[1]}, but the run has {what[2]}"
             if key in ("model", "optim.lr", "seed"):   # the others in one start below
                 self.refused(run(*base, *words), text, "--override")
             all_words, all_texts = all_words + words, all_texts + [text]
@@ -585,7 +585,7 @@ class Resume(Runs):
         self.assertEqual(self.tree("cut"), before)
         config = self.dir / "cut/config.toml"   # edited by hand it is compared with the checkpoint
         config.write_text(config.read_text().replace("lr = 0.002", "lr = 0.004"))
-        self.refused(run(*base), "optim.lr is 0.004, the run has 0.002")
+        self.refused(run(*base), "optim.lr is 0.004, but the run has 0.002")
 
     def test_what_does_not_change_the_training_may_differ(self):
         self.cut(7)
@@ -629,8 +629,8 @@ class Resume(Runs):
         self.cut(7)
         old = (self.dir / "cut/config.toml").read_text()
         got = self.resumed("--optim.lr", 0.01, "--data.eval_batch", 99, "--override", "--run.max_steps", 9, name="cut")
-        self.assertIn("override  optim.lr is 0.01, the run has 0.002\n", got.stderr)
-        self.assertIn("override  data.eval_batch is 99, the run has 500\n", got.stderr)
+        self.assertIn("override  optim.lr is 0.01, but the run has 0.002\n", got.stderr)
+        self.assertIn("override  data.eval_batch is 99, but the run has 500\n", got.stderr)
         self.assertEqual(self.settings("cut")["optim"]["lr"], 0.01)
         self.assertEqual(tomllib.loads(self.manifest("cut")["config"]), self.settings("cut"))
         self.assertEqual((self.dir / "cut/config.until_00000007.toml").read_text(), old)
@@ -747,7 +747,7 @@ class Resume(Runs):
         self.trained(*self.words, "--mesh", "tensor=2", "--strategy", "tensor", name="whole", ranks=2)
         self.trained(*self.words, "--mesh", "tensor=2", "--strategy", "tensor", "--run.max_steps", 7, name="cut", ranks=2)
         got = run("train", "--resume", "--run.dir", self.dir / "cut", "--optim.lr", 1, ranks=2)
-        self.assertEqual(got.stderr.count("optim.lr is 1.0, the run has 0.002"), 1)
+        self.assertEqual(got.stderr.count("optim.lr is 1.0, but the run has 0.002"), 1)
         self.resumed(name="cut", ranks=2)
         self.assertEqual(self.metrics("cut"), self.metrics("whole"))
         self.assertEqual(self.digests("cut"), self.digests("whole"))
@@ -776,9 +776,9 @@ class Resume(Runs):
         # Without one, and on other ranks, processes too, it is measured anew; one that is broken is refused.
         kept("once").unlink()
         got = self.resumed("--override", "--epochs", 3, "--run.max_steps", 25, name="once")
-        self.assertIn("algorithms.txt is missing: all-reduce algorithms are measured anew", got.stderr)
+        self.assertIn("algorithms.txt is missing; all-reduce algorithms are measured again", got.stderr)
         got = self.resumed("--override", "--epochs", 3, "--run.max_steps", 26, name="once", ranks=2)
-        self.assertIn("algorithms.txt is of 3 ranks: all-reduce algorithms are measured anew on 2", got.stderr)
+        self.assertIn("algorithms.txt is of 3 ranks; all-reduce algorithms are measured again on 2", got.stderr)
         self.assertRegex(kept("once").read_text(), r"\A(all_reduce 2 [0-9]+ [a-z_]+\n)+\Z")
         self.assertNotIn("anew", self.resumed("--epochs", 3, name="once", ranks=2).stderr)
         for text in "all_reduce 3 1k ring\n", "all_reduce 3 1024 rong\n", "", "\x00\xff\n":
@@ -1011,7 +1011,7 @@ class Ranks(Runs):
                 got = subprocess.run([str(w) for w in line], capture_output=True, text=True, timeout=120, env={**os.environ, "TRIREME_TIMEOUT": "60"})
                 self.assertEqual(got.returncode, 0, got.stderr)
                 self.assertIn("after 16 steps", got.stdout)
-                self.assertIn("evaluated and saved are the mean of all workers' weights", got.stdout + got.stderr)
+                self.assertIn("evaluated and saved: the mean of all workers' weights", got.stdout + got.stderr)
         got = run("plan", "show", "mlp", "--ranks", 4, "--strategy", "gossip(mode=async)", "--measure")
         self.assertEqual(got.returncode, 0, got.stderr)
 

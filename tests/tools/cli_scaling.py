@@ -128,7 +128,7 @@ class Scaling(cli.Case):
         path = self.out / "runs/serial/seed_8/config.toml"
         path.write_text(path.read_text().replace("epochs = 3", "epochs = 4"))
         got = self.study(status=1)
-        self.assertIn("WARNING runs/serial/seed_8: it was run with other settings", got.stdout)
+        self.assertIn("WARNING runs/serial/seed_8: its settings differ from the study's", got.stdout)
         self.assertIn(" 4 runs ", self.row(got.stdout.split("\nweak scaling")[0], "serial"))
 
     def speed(self, cell, batch):

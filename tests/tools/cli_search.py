@@ -118,7 +118,7 @@ class Search(Folder):
         self.assertTrue(all(r["memory_bytes"] <= least for r in found["ranked"]))
         self.assertGreater(found["left_out"]["memory"], 0)
         self.assertGreaterEqual(found["ranked"][0]["seconds"], free["ranked"][0]["seconds"])
-        self.assertRegex(text, r"\d+ left out: memory")
+        self.assertRegex(text, r"\d+ not considered: memory")
         for written in ("1kB", "0.001 MB", "1e3"):
             r = run("plan", "search", "mlp", "--ranks", 4, *words, "--memory", written)
             self.refused(r, "--mesh", status=70)
@@ -154,7 +154,7 @@ class Search(Folder):
         self.assertEqual(command[command.index("--run.dir") + 1], "it's here")
         self.assertNotIn("jitter", text)
         (self.dir / "jitter.toml").write_text("jitter = 0.1\n" + cluster.replace("MEMORY", "16e9"))
-        self.assertIn("jitter 0.1 is left out: trireme simulate has it\n", self.search("mlp", 4, "--batch", 64, "--cluster", self.dir / "jitter.toml")[0])
+        self.assertIn("jitter 0.1 is not considered; trireme simulate considers it\n", self.search("mlp", 4, "--batch", 64, "--cluster", self.dir / "jitter.toml")[0])
 
     def test_sources(self):
         """Of a machine file's costs on devices that a cluster file describes; of its calls among more ranks than it has measured."""
@@ -210,7 +210,7 @@ class Auto(Folder):
     def check_run(self, ranks):
         r = self.train("auto", "--strategy", "auto", "--run.max_steps", 4, ranks=ranks)
         mesh, strategy = re.search(r"strategy  auto: --mesh (\S+) --strategy \"(.*)\"", r.stderr).groups()
-        self.assertRegex(r.stderr, r"predicted step [\d.]+ ms(, of the fastest [\d.]+: the plainest of what is alike)?; (margin .*, )?band \+-\d+ % \(")
+        self.assertRegex(r.stderr, r"predicted step [\d.]+ ms(, of the fastest [\d.]+: the simplest of similar ones is used)?; (margin .*, )?band \+-\d+ % \(")
         kept = self.settings("auto")
         self.assertEqual((kept["mesh"], kept["strategy"]), (mesh, strategy))
         # It goes on with what it has, whether auto is asked for once more or not.

@@ -135,8 +135,8 @@ bandwidth = 25e9
                                ((), ("--collectives", "messages"), ("--collectives", "messages", "--allreduce", "tree")))
         self.assertLess(ring, formula)   # a ring leaves each node once: nobody shares the way out
         self.assertNotEqual(ring, tree)
-        self.assertIn("collectives by single messages, all-reduces by ring", self.simulate(*words, "--collectives", "messages"))
-        self.assertIn("collectives by single messages, all-reduces by tree", self.simulate(*words, "--collectives", "messages", "--allreduce", "tree", "--sweep", "ranks=4"))
+        self.assertIn("collectives simulated message by message, all-reduces by ring", self.simulate(*words, "--collectives", "messages"))
+        self.assertIn("collectives simulated message by message, all-reduces by tree", self.simulate(*words, "--collectives", "messages", "--allreduce", "tree", "--sweep", "ranks=4"))
         r = run("simulate", "mlp", "--cluster", self.dir / "c.toml", "--mesh", "data=512", "--batch", 512, "--cost", "equal", "--collectives", "messages")
         self.assertNotEqual(r.returncode, 0)
         self.assertIn("up to 256 ranks, the mesh has 512", r.stderr)
@@ -147,7 +147,7 @@ bandwidth = 25e9
         (self.dir / "both.toml").write_text("jitter = 0.05\n" + self.cluster.replace("speed = 0.5", "speed = 1.0"))
         words = ("--mesh", "data=4096", "--batch", 4096, "--cost", "equal")
         calm, all_jitter = (self.simulate("--cluster", self.dir / name, *words) for name in ("alike.toml", "both.toml"))
-        self.assertIn("jitter 0.05: not drawn; ranks that wait for each other wait for the expected largest of up to 4096", all_jitter)
+        self.assertIn("jitter 0.05: not sampled; ranks that wait for each other take the expected maximum of up to 4096", all_jitter)
         self.assertNotIn("jitter", calm)
         self.assertLess(self.seconds(calm), self.seconds(all_jitter))
         self.assertNotIn("not drawn", self.simulate("--cluster", self.dir / "jitter.toml", "--mesh", "data=256", "--batch", 256, "--cost", "equal"))
@@ -169,7 +169,7 @@ bandwidth = 25e9
             return ["--sweep", "ranks=1,2", "--measured", max(self.dir.glob("*.csv"), key=lambda p: int(p.stem))]
         for words, text in ((["--cluster", self.dir / "bad.toml"], "bad.toml:8: nodes.speed is 0, it must be at least"),
                             (["--cluster", self.dir / "none.toml"], "none.toml cannot be read"),
-                            (["--cluster", self.dir / "small.toml", "--ranks", 2], "mesh data=2: 2 ranks on a cluster of 1 devices (small: 1 node of 1 device): take a smaller mesh, or add nodes"),
+                            (["--cluster", self.dir / "small.toml", "--ranks", 2], "mesh data=2: 2 ranks on a cluster of 1 devices (small: 1 node of 1 device); use a smaller mesh, or add nodes"),
                             (["--cluster", self.dir / "small.toml", "--sweep", "ranks=1,2"], "mesh data=2: 2 ranks on a cluster of 1 devices"),
                             (["--sweep", "ranks=1,3", "--scaling", "strong"],
                              "a batch of 4 among 3 ranks (mesh data=3) in 1 micro-batch does not divide: take a multiple of 3 as --batch"),
@@ -346,7 +346,7 @@ output = [0, 0, 0, 0]
         for part in ("simulated", "extrapolated", "predicted, with its error band", "in proportion"):
             self.assertIn(f">{part}</text>", svg.read_text())
         text = self.simulate("--mesh", "data=1", "--batch", 128, "--sweep", "ranks=1")
-        self.assertIn("machine.toml has not measured so few or many rows", text)
+        self.assertIn("machine.toml was measured with other numbers of rows", text)
         assumed = self.cluster("[[nodes]]\ndevices = 2\n[links.inside]\nlatency = 1e-6\nbandwidth = 1e9\n")
         text = self.simulate("--mesh", "data=2", "--batch", 64, *assumed)
         for part in ("  links inside nodes     assumed\n", "weakest source: assumed; predicted times may be off by 50 %\n", "extrapolated: devices of speed 1 are assumed; links inside nodes are assumed\n"):
@@ -424,7 +424,7 @@ output = [0, 0, 0, 0]
     def test_what_is_left_out(self):
         """Costs measured here are of layers alone."""
         text = self.simulate("--batch", 64, cost="measured")
-        self.assertIn("  costs of layers        measured, measured here on one rank\n  loss and update        assumed, take no time; a machine file has them\n", text)
+        self.assertIn("  costs of layers        measured, measured here on one rank\n  loss and update        assumed, take no time; a machine file has their times\n", text)
         self.assertIn("extrapolated: loss and update are assumed\n", text)
 
     def test_many_rows_and_ranks(self):

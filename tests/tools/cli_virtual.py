@@ -237,7 +237,7 @@ class Virtual(Case):
         self.refused(self.train("run", "--resume", "--mesh", "data=2,tensor=2", "--strategy", "data_parallel | tensor", status=2), "layout")
         self.assertEqual((self.tree("run"), self.tree("real")), before)
         said = self.train("run", "--resume", "--cluster", "slow.toml", "--override")
-        self.assertIn("override  the cluster is not that of run/cluster.toml\n", said.stderr)
+        self.assertIn("override  the cluster differs from run/cluster.toml\n", said.stderr)
         self.assertIn('name = "two slow nodes"', (self.dir / "run/run/cluster.toml").read_text())
         self.train("run", "--resume", "--cluster", "run/cluster.toml")   # the same, from another file
 

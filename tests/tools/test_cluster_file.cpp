@@ -203,7 +203,7 @@ TEST_CASE("a cluster file's tables are refused when they are unknown, missing or
   }
   std::string deep = "a";
   for (int i = 0; i < 100000; ++i) deep += ".a";
-  CHECK(refusal(deep + " = 1\n").find(":1: a key of more than") != std::string::npos);
+  CHECK(refusal(deep + " = 1\n").find(":1: a key has more than") != std::string::npos);
 }
 
 }  // namespace test_cluster_file

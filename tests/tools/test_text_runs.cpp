@@ -93,7 +93,7 @@ TEST_CASE("a run on text goes on where it was stopped, with windows, schedule an
   parts.losses.insert(rest.losses.begin(), rest.losses.end()), parts.end = rest.end;
   check_same(parts, whole);
   o.data.context = 11, o.arch.layers = 1, o.optim.min_lr = 0;
-  for (const char* name : {"data.context is 11, the run has 12", "arch.layers is 1, the run has 2", "optim.min_lr"})
+  for (const char* name : {"data.context is 11, but the run has 12", "arch.layers is 1, but the run has 2", "optim.min_lr"})
     refused(o, name);
 }
 
@@ -217,8 +217,8 @@ TEST_CASE("settings of text models that cannot be are refused by name") {
   with("mlp has one size", [](auto& o) { o.model = "mlp", o.data.name = "synthetic"; });
   with(
       "a window of 1048576", [](auto& o) { o.data.context = 1 << 20; }, ErrorKind::data);
-  with("data.windows says", [](auto& o) { o.data.limit = 10; });
-  with("data.windows says", [](auto& o) { o.data.augment = true; });
+  with("use data.windows", [](auto& o) { o.data.limit = 10; });
+  with("use data.windows", [](auto& o) { o.data.augment = true; });
   with(
       "chekpoint", [](auto& o) { o.data.tokenizer = "chekpoint"; }, ErrorKind::file);
   with("there is no 'test_top1'", [](auto& o) { o.checkpoint.best = "test_top1"; });

@@ -42,14 +42,14 @@ TEST_CASE("the Trainer trains maps of classes, and refuses what cannot be") {
   in = input(), in.metrics.push_back(MeanOf{"a, b", [](const Tensor& p, const Tensor&) { return p; }});
   refused(in, "a, b", o);
   in = input(), in.train = TensorDataset(x);
-  refused(in, "samples of tensors have no y", o);
+  refused(in, "samples of tensors have no target y", o);
   for (const char* none : {"test_maf", "loss", "test_top1", "-epoch", "kind"}) {
     in = input();
     o.checkpoint.best = none;
     refused(in, "checkpoint.best: there is no '" + std::string(none).substr(none[0] == '-') + "'", o);
   }
   in = input(), in.test = {};
-  refused(in, "wants its own data sets", options_for_run(folder / "refused"));
+  refused(in, "no data sets are given", options_for_run(folder / "refused"));
 }
 
 TEST_CASE("what predictions do not score is not counted, and losses that are no numbers are not the best") {

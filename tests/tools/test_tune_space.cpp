@@ -66,9 +66,9 @@ TEST_CASE("files of a search that cannot be are refused in a line", "[tune]") {
   refused("[tune]\ntrials = 0\n" + lr, "s.toml:2");
   refused("[tune]\nalgorithm = \"bayes\"\n" + lr, "random, sobol, grid, tpe, asha, pbt");
   refused("[tune]\nobjective = \"test_top\"\n" + lr, "no evaluation reports 'test_top' (did you mean 'test_top1'?)");
-  refused("[tune]\nmin_epochs = 5\nepochs = 4\n" + lr, "min_epochs is 5, and a trial has 4");
+  refused("[tune]\nmin_epochs = 5\nepochs = 4\n" + lr, "min_epochs is 5, but a trial has 4");
   refused("[tune]\nalgorithm = \"asha\"\ntrials = 8\nepochs = 9\n" + lr,
-          "rungs 1, 3, 9 with eta 3: it wants at least 9");
+          "rungs 1, 3, 9 with eta 3; use at least 9");
   refused("[tune]\nalgorithm = \"pbt\"\n" + lr + "\"arch.layers\" = {type = \"integer\", low = 1, high = 3}",
           "arch.layers cannot change");
   refused("[tune]\nalgorithm = \"asha\"\nmedian_stop = true\n" + lr, "median_stop is for");
@@ -78,7 +78,7 @@ TEST_CASE("files of a search that cannot be are refused in a line", "[tune]") {
   refused("[space]\n\"optim.lr\" = {type = \"uniform\", low = 2, high = 1}", "low 2 is not below high 1");
   refused("[space]\n\"optim.lr\" = {type = \"uniform\", low = 2}", "needs numbers low and high");
   refused("[space]\n\"optim.lr\" = {type = \"uniform\", low = -1, high = 1}", "optim.lr = -1");
-  refused("[space]\n\"optim.lr\" = {type = \"uniform\", low = nan, high = 1}", "no number to search among");
+  refused("[space]\n\"optim.lr\" = {type = \"uniform\", low = nan, high = 1}", "low is nan");
   refused("[space]\n\"optim.lr\" = {type = \"uniform\", low = 0, high = 1, step = 2}", "there is no 'step'");
   refused("[space]\n\"data.batch\" = {type = \"integer\", low = 1.5, high = 3}", "a whole number");
   refused("[space]\n\"data.batch\" = {type = \"uniform\", low = 1.5, high = 3}", "data.batch = 1.5");
@@ -111,7 +111,7 @@ TEST_CASE("files of a search that cannot be are refused in a line", "[tune]") {
           "batch cannot change");
   for (const char* key : {"test_loss", "train_loss", "step_ms_p50", "memory_mb", "test_mse", "test_perplexity"})
     refused(fmt::format("[tune]\nobjective = \"{}\"\n", key) + lr, fmt::format("use '-{}'", key));
-  refused("[tune]\nobjective = \"-test_top1\"\n" + lr, "write 'test_top1'");
+  refused("[tune]\nobjective = \"-test_top1\"\n" + lr, "use 'test_top1'");
   for (const char* key : {"test_dice", "test_iou", "-test_mse", "-test_perplexity", "-test_bits_per_byte", "test_r2"}) {
     TuneQuestion q = parse_tune(fmt::format("[tune]\nobjective = \"{}\"\n", key) + lr, "s.toml");
     CHECK_NOTHROW(complete(q, {}));

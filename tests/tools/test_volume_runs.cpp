@@ -141,8 +141,8 @@ TEST_CASE("settings of volumes that cannot be") {
   refused([](auto& o) { o.data.size = {40, 48, 48, 1}; }, "data.size");
   refused([](auto& o) { o.data.size = {40.5, 48}; }, "data.size");
   refused([](auto& o) { o.data.crop = {8, 0}; }, "data.crop");
-  refused([](auto& o) { o.data.limit = 3; }, "of phantoms data.samples says how many samples an epoch has");
-  refused([](auto& o) { o.data.augment = true; }, "of phantoms data.samples says how many samples an epoch has");
+  refused([](auto& o) { o.data.limit = 3; }, "for phantoms use data.samples");
+  refused([](auto& o) { o.data.augment = true; }, "for phantoms use data.samples");
   refused([](auto& o) { o.data.name = "volumes"; }, "root must name a folder of train/ and val/");
   refused([&](auto& o) { o.data.name = "volumes", o.data.root = folder.path(); }, "data.classes");
   refused([](auto& o) { o.model = "gpt2"; }, "gpt2");
