@@ -11,8 +11,8 @@ mv "$(dirname "$(dirname "$(find "$work/stage" -path '*/bin/trireme')")")" "$pre
 rm -rf "$work/stage"
 cp -r "$source/tests/consumer" "$work/consumer"
 mkdir "$work/guides" "$work/snake"
-cp "$source"/models/examples/snake_op* "$work/snake"
-python3 "$source/tools/docs/blocks.py" "$source/tools/docs/guides" "$work/guides" "$source/README.md"
+cp "$prefix"/share/doc/trireme/examples/snake_op* "$work/snake"
+python3 "$source/tools/docs/blocks.py" "$prefix/share/doc/trireme/guides" "$work/guides" "$source/README.md"
 
 cat >"$work/body.sh" <<'BODY'
 set -euo pipefail

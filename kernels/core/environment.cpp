@@ -27,7 +27,8 @@ constexpr std::array variables{
     Variable{"TRIREME_DATA", Variable::text, 0, 0, "", "none", "folder",
              "Folder that is searched first for installed data sets."},
     Variable{"TRIREME_CUDA_PLUGIN", Variable::text, 0, 0, "", "libtrireme_cuda.so", "file",
-             "CUDA backend to load; the default is next to the library. Its code runs in the process; a set-user-ID program ignores the variable."},
+             "CUDA backend to load; the default is next to the library. Its code runs in the process; a set-user-ID "
+             "program ignores the variable."},
     Variable{"TRIREME_CUDA_VIRTUAL_MEMORY", Variable::word, 0, 0, "on, off", "on", "",
              "GPU memory grows in chunks of virtual memory; off uses cudaMalloc only."},
     Variable{"TRIREME_PLAN_CACHE", Variable::text, 0, 0, "", "~/.cache/trireme", "folder",
@@ -41,6 +42,8 @@ constexpr std::array variables{
     Variable{"DNNL_MAX_CPU_ISA", Variable::other, 0, 0, "", "none", "name", "Older name of ONEDNN_MAX_CPU_ISA."},
     Variable{"XDG_CACHE_HOME", Variable::other, 0, 0, "", "~/.cache", "folder",
              "Folder of caches; cuDNN's plans are kept in its subfolder trireme."},
+    Variable{"TERM", Variable::other, 0, 0, "", "none", "name",
+             "Kind of the terminal; on dumb, progress is printed as lines instead of a bar."},
     Variable{"SLURM_JOB_END_TIME", Variable::seconds, 0, year_9999, "", "none", "s since 1970",
              "End of the Slurm job: a training saves and stops before it; 0 means no end."},
     Variable{"SLURM_JOB_ID", Variable::other, 0, 0, "", "none", "number",

@@ -346,6 +346,10 @@ class Training(Case):
             self.assertEqual(len(re.findall("^model ", err, re.M)), 1)   # one rank speaks
             self.assertEqual(re.findall(r"^epoch 1/1: (\d+)/10, loss [\d.]+, \d+ images/s", err, re.M), [str(n) for n in range(1, 11)], err)
             self.assertNotIn("[=", err)
+        terminal, end = os.openpty()   # on one that draws nothing, lines
+        subprocess.run([trireme, *map(str, words), "--run.log_seconds", "9", "--run.dir", self.dir / "dumb"], stdout=subprocess.DEVNULL, stderr=end, env={**os.environ, "TERM": "dumb"}, check=True)
+        self.assertNotIn(b"\x1b", os.read(terminal, 1 << 16))
+        os.close(end), os.close(terminal)
         drawn = run(*words, "--data.limit", 1024, "--data.batch", 4, "--epochs", 4, "--run.progress", "bar", "--run.dir", self.dir / "bar").stderr   # 10 times a second
         bars = re.findall(r"^epoch \d/4 \[(=*>? *)\] (\d+)/256, loss [\d.]+, ", drawn, re.M)
         self.assertRegex(drawn, r"\n\x1b\[Kepoch [1-4]/4: train loss")   # in the bar's place

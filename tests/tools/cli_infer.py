@@ -164,7 +164,7 @@ class Infer(cli.Case):
             told, _ = process.communicate(timeout=60)
             self.assertEqual(process.returncode, -9 if how == signal.SIGKILL else 85)
             self.assertFalse((self.dir / "out.npy").exists())
-        self.assertIn("goes on", told)
+        self.assertIn("continues", told)
         self.refused(self.infer("--tile", "180"), "167 x 156")
         msd(self.dir / "w", 2, 30, seed=9)
         self.refused(self.infer(), "weights")
@@ -196,7 +196,7 @@ class Infer(cli.Case):
         whole = self.made("--way", "whole", out="whole.npy")
         self.infer("--tile", "16", "--part", "1/2")
         (self.dir / "out.npy.tiles/joined").touch()   # as if another were at it, and had been killed
-        self.assertIn("another one", self.infer("--tile", "16", "--part", "2/2").stdout)
+        self.assertIn("another process", self.infer("--tile", "16", "--part", "2/2").stdout)
         partial = self.dir / "out.npy.partial"
         good = partial.read_bytes()
         partial.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))

@@ -147,7 +147,7 @@ class Launch(cli.Case):
             process.send_signal(signals)
             result, said = self.ended(process, 85, str(name))
             self.assertEqual((result["exit"], result["status"], result["restarts"]), ("preempted", "preempted", 0))
-            self.assertIn("which is saved", said)
+            self.assertIn("the state is saved", said)
         process = self.launch(self.layouts()[0], [*self.long, "--run.fault", "sleep:0:21"], "twice")   # a step that does not end
         self.until(process, lambda: self.trains("twice"))
         process.send_signal(signal.SIGINT)

@@ -308,7 +308,7 @@ class Resume(Runs):
                 said = [line for line in got.stderr.splitlines() if line.startswith("trireme: ")]
                 self.assertEqual(got.returncode, 85)
                 self.assertEqual(said, ["trireme: SIGTERM: all ranks stop after a step and save",
-                                        "trireme: preempted after step 10, which is saved: --resume goes on from there"])
+                                        "trireme: preempted after step 10; the state is saved, and --resume continues from it"])
                 self.assertIn("not evaluated, after 10 steps", got.stdout)
                 self.assertEqual(json.loads((self.dir / f"{name}{step}/result.json").read_text())["status"], "preempted")
                 self.assertEqual(self.manifest(f"{name}{step}")["step"], 10)
@@ -365,7 +365,7 @@ class Resume(Runs):
                 process.send_signal(each)
             said = process.communicate(timeout=60)[1]
             self.assertEqual(process.returncode, 85, said)
-            self.assertRegex(said, r"preempted after step \d+, which is saved")
+            self.assertRegex(said, r"preempted after step \d+; the state is saved")
             self.assertEqual(json.loads(self.text(name, "result.json"))["status"], "preempted")
         process = self.endless(name="limit", ranks=2 if mpiexec != "none" else None)
         self.assertIsNone(process.poll())   # without a limit it goes on
@@ -641,7 +641,7 @@ class Resume(Runs):
         self.assertNotIn("another order", got.stderr)
         self.cut(7, "order")
         got = self.resumed("--seed", 2, "--override", "--run.max_steps", 8, name="order")
-        self.assertIn("epoch 1 goes on at sample 42 of other data or in another order", got.stderr)
+        self.assertIn("epoch 1 continues at sample 42 of other data or in another order", got.stderr)
         got = self.resumed("--data.name", "mnist", "--override", "--epochs", 3, "--data.limit", 12, name="cut")
         line = re.match(r"test accuracy: .* of 10000.*, loss [\d.]+", got.stdout)[0]
         got = run("eval", self.dir / "cut")
@@ -780,7 +780,7 @@ class Resume(Runs):
         got = self.resumed("--override", "--epochs", 3, "--run.max_steps", 26, name="once", ranks=2)
         self.assertIn("algorithms.txt is of 3 ranks; all-reduce algorithms are measured again on 2", got.stderr)
         self.assertRegex(kept("once").read_text(), r"\A(all_reduce 2 [0-9]+ [a-z_]+\n)+\Z")
-        self.assertNotIn("anew", self.resumed("--epochs", 3, name="once", ranks=2).stderr)
+        self.assertNotIn("measured again", self.resumed("--epochs", 3, name="once", ranks=2).stderr)
         for text in "all_reduce 3 1k ring\n", "all_reduce 3 1024 rong\n", "", "\x00\xff\n":
             kept("cut").write_text(text)
             self.refused(run("train", "--resume", "--run.dir", self.dir / "cut"), "algorithms.txt", kind="data")
@@ -1021,7 +1021,7 @@ class Ranks(Runs):
             folder = self.dir / f"{strategy[:6]}{len(strategy)}{rank}"
             got = run(*words, "--strategy", strategy, "--run.fault", f"term:{rank}:3", "--run.dir", folder)
             self.assertEqual(got.returncode, 85, got.stderr)
-            self.assertIn("preempted after step 12, which is saved", got.stderr)
+            self.assertIn("preempted after step 12; the state is saved", got.stderr)
             got = run("train", "--resume", "--run.dir", folder, "--ranks", 4)
             self.assertEqual(got.returncode, 0, got.stderr)
             self.assertIn("after 36 steps", got.stdout)

@@ -43,6 +43,9 @@ std::string names_of(const CLI::Option& option, bool all) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+/// Stands for a space at which no line is broken: "(default: auto)".
+constexpr char kept_space = '\x1f';
+
 /// What stands for the option's value: N, FILE; empty: the option is a flag.
 std::string value_of(const CLI::Option& option) {
   if (option.get_items_expected_max() == 0) return "";
@@ -53,8 +56,13 @@ std::string value_of(const CLI::Option& option) {
 
 std::string row_of(const CLI::Option& option, bool all, int columns) {
   std::string about = option.get_description();
-  if (const std::string& value = option.get_option_text(); !value.empty()) about += " " + value;
-  return row(names_of(option, all) + value_of(option), about, columns);
+  if (std::string value = option.get_option_text(); !value.empty()) {
+    std::ranges::replace(value, ' ', kept_space);
+    about += " " + value;
+  }
+  std::string text = row(names_of(option, all) + value_of(option), about, columns);
+  std::ranges::replace(text, kept_space, ' ');
+  return text;
 }
 
 std::string usage(const CLI::App& app) {

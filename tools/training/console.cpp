@@ -14,15 +14,19 @@
 #include <filesystem>
 
 #include "framework/io/json.h"
+#include "kernels/core/environment.h"
 #include "kernels/core/error.h"
 
 namespace trireme {
+
+/// Whether stderr is a terminal that can draw over a line.
+static bool draws_over_lines() { return isatty(STDERR_FILENO) && environment_text("TERM").value_or("") != "dumb"; }
 
 Console::Console(bool quiet, const std::string& progress, double seconds, bool json)
     : quiet_(quiet),
       silent_(quiet || progress == "off"),
       json_(json),
-      bar_(!json && (progress == "bar" || (progress == "auto" && isatty(STDERR_FILENO)))),
+      bar_(!json && (progress == "bar" || (progress == "auto" && draws_over_lines()))),
       seconds_(seconds),
       last_(Clock::now()),
       copied_(last_) {}
