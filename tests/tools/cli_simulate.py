@@ -172,7 +172,7 @@ bandwidth = 25e9
                             (["--cluster", self.dir / "small.toml", "--ranks", 2], "mesh data=2: 2 ranks on a cluster of 1 devices (small: 1 node of 1 device); use a smaller mesh, or add nodes"),
                             (["--cluster", self.dir / "small.toml", "--sweep", "ranks=1,2"], "mesh data=2: 2 ranks on a cluster of 1 devices"),
                             (["--sweep", "ranks=1,3", "--scaling", "strong"],
-                             "a batch of 4 among 3 ranks (mesh data=3) in 1 micro-batch does not divide: take a multiple of 3 as --batch"),
+                             "a batch of 4 among 3 ranks (mesh data=3) in 1 micro-batch cannot be divided; use a multiple of 3 as --batch"),
                             (["--sweep", "ranks=1,8", "--scaling", "strong"], "a batch of 4 among 8 ranks (mesh data=8) in 1 micro-batch leaves ranks without a row"),
                             (["--scaling", "strong"], "--scaling requires --sweep"), (["--sweep", "ranks=1", "--scaling", "all"], "--scaling"),
                             (["--sweep", "ranks=1", "--trace", "t.json"], " excludes "),

@@ -368,9 +368,10 @@ int sweep_ranks(const TrainerOptions& config, const PlanOptions& options) {
     pictures.push_back(chart_svg(chart_of(scaling, title)));
   }
   const DescribedPlan& described = sweep.described();  // which knows now what ranks have of split layers
-  const std::string messages = described.collectives.empty()
-                                   ? ""
-                                   : "collectives by single messages, all-reduces by " + described.collectives + "\n";
+  const std::string messages =
+      described.collectives.empty()
+          ? ""
+          : "collectives simulated message by message, all-reduces by " + described.collectives + "\n";
   text = fmt::format("{}\n{}{}{}", in_words(sweep.cluster()), messages, described.caveat(options.steps), text);
   fmt::print("{}", text);
   const std::string picture = pictures.size() == 1 ? pictures.front() : stacked_svg(pictures);
