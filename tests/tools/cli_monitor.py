@@ -312,7 +312,7 @@ class Monitor(cli.Case):
             got = subprocess.run([mpiexec, "-n", "1", trireme, "doctor", "--dir", str(self.dir), ":", "-n", "1", "-env", "OMP_DYNAMIC", "true", trireme, "doctor", "--dir", str(self.dir)], capture_output=True, text=True)
             self.assertEqual(got.returncode, 0, got.stdout + got.stderr)
             self.assertRegex(got.stdout, r"(?m)^warning  environment +rank 1: .*OMP_DYNAMIC")
-            self.assertRegex(got.stdout, r"(?m)^ok       binary +alike on all ranks")
+            self.assertRegex(got.stdout, r"(?m)^ok       binary +the same on all ranks")
             self.assertRegex(got.stdout, r"(?m)^ok       clocks +at most ")
 
     def test_each_rank_has_a_log(self):
