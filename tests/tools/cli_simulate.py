@@ -188,7 +188,7 @@ bandwidth = 25e9
                             ([*table("ranks,seconds\n1,2\n"), "--scaling", "both"], "a column scaling with weak or strong"),
                             (["--sweep", "ranks=1", "--measured", self.dir], "no study"),
                             (["--sweep", "ranks=1,x"], "expected for example ranks=1,2,4,8"), (["--sweep", "1,2"], "expected for example"),
-                            (["--sweep", "ranks=2147483647"], "1 to 16777216 ranks"), (["--sweep", "ranks=99999999999"], "of 1 to 16777216 ranks"),
+                            (["--sweep", "ranks=2147483647"], "1 to 16777216 ranks"), (["--sweep", "ranks=99999999999"], "1 to 16777216 ranks"),
                             (["--allreduce", "ring"], "parallel.allreduce is ring; simulate reduces along rings"), (["--sweep", "ranks="], "expected for example"),
                             (["--mesh", "pipe=2,data=1", "--strategy", "pipeline", "--sweep", "ranks=3"], "3 ranks are no multiple of the 2"),
                             (["--mesh", "pipe=2", "--strategy", "pipeline", "--sweep", "ranks=2"], "axis data"), (["--cost", "free"], "cost"), (["--steps", 0], "steps")):
