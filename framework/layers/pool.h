@@ -1,4 +1,5 @@
-// Pooling and resampling: the layers of the ops max_pool(), avg_pool(), adaptive_avg_pool(), interpolate(), ...
+// Pooling and resampling layers: MaxPool, AvgPool, AdaptiveAvgPool, AdaptiveMaxPool and Upsample. Each calls the op of
+// its name in framework/ops.
 #pragma once
 #include "framework/layers/module.h"
 #include "framework/layers/per_axis.h"
@@ -6,47 +7,50 @@
 
 namespace trireme {
 
-/// In pixels, one number for every spatial axis, or one for each.
+/// Options of MaxPool and AvgPool. Lengths are in pixels: one number for all spatial axes, or one number for each.
 struct PoolLayerOptions {
-  PerAxis stride = 0;      ///< 0: the window, so that windows tile the image
-  PerAxis pad = 0;         ///< on each side, at most half the window
-  PerAxis dilation = 1;    ///< MaxPool only: pixels between a window's, at least 1
-  bool ceil_mode = false;  ///< the last window may end outside, as PyTorch's ceil_mode
+  PerAxis stride = 0;      ///< pixels between neighbouring windows; 0: the size of the window
+  PerAxis pad = 0;         ///< pixels on each side, at most half the window
+  PerAxis dilation = 1;    ///< MaxPool only: pixels between the taps of a window, at least 1
+  bool ceil_mode = false;  ///< whether the last window may end outside of the image, as in PyTorch
 };
-/// x [N, spatial..., C] of 1 to 3 spatial axes -> [N, spatial'..., C], spatial' = floor((spatial + 2 pad - dilation
-/// (window - 1) - 1) / stride) + 1. Padding is smaller than anything. Throws Error for a window below 1 and options out
-/// of range.
+/// torch.nn.MaxPool1d to MaxPool3d: x [N, spatial..., C] with 1 to 3 spatial axes -> [N, spatial'..., C] with spatial'
+/// = floor((spatial + 2 pad - dilation (window - 1) - 1) / stride) + 1. Padding never is the maximum. Throws Error for
+/// a window below 1 and for options out of range.
 struct MaxPool {
   /// window: extents in pixels, at least 1.
   explicit MaxPool(PerAxis window, const PoolLayerOptions& = {});
-  Tensor operator()(const Tensor& x) const { return max_pool(x, options); }  ///< ops max_pool()
+  Tensor operator()(const Tensor& x) const { return max_pool(x, options); }  ///< max_pool()
   PoolOptions options;                                                       ///< per axis; may be changed between calls
 };
-/// Shapes and errors are MaxPool's. Padding counts as zeros, and in the number divided by, as in torch.nn.AvgPool2d,
-/// unless options.count_padding is cleared.
+/// torch.nn.AvgPool1d to AvgPool3d. Shapes and errors as in MaxPool. Padding counts as zeros, and in the divisor,
+/// unless options.count_padding is false.
 struct AvgPool {
   /// window: extents in pixels, at least 1.
   explicit AvgPool(PerAxis window, const PoolLayerOptions& = {});
-  Tensor operator()(const Tensor& x) const { return avg_pool(x, options); }  ///< ops avg_pool()
+  Tensor operator()(const Tensor& x) const { return avg_pool(x, options); }  ///< avg_pool()
   PoolOptions options;                                                       ///< per axis; may be changed between calls
 };
-/// torch.nn.AdaptiveAvgPool1d to 3d: ops adaptive_avg_pool(), x [N, spatial..., C] -> [N, size..., C].
+/// torch.nn.AdaptiveAvgPool1d to AdaptiveAvgPool3d: x [N, spatial..., C] -> [N, size..., C].
 struct AdaptiveAvgPool {
+  /// size: one extent per spatial axis, in pixels, at least 1.
   explicit AdaptiveAvgPool(const Shape& size) : size(size) {}
-  Tensor operator()(const Tensor& x) const { return adaptive_avg_pool(x, size); }
-  Shape size;
+  Tensor operator()(const Tensor& x) const { return adaptive_avg_pool(x, size); }  ///< adaptive_avg_pool()
+  Shape size;                                                                      ///< of the result
 };
-/// torch.nn.AdaptiveMaxPool1d to 3d: ops adaptive_max_pool().
+/// torch.nn.AdaptiveMaxPool1d to AdaptiveMaxPool3d: x [N, spatial..., C] -> [N, size..., C].
 struct AdaptiveMaxPool {
+  /// size: one extent per spatial axis, in pixels, at least 1.
   explicit AdaptiveMaxPool(const Shape& size) : size(size) {}
-  Tensor operator()(const Tensor& x) const { return adaptive_max_pool(x, size); }
-  Shape size;
+  Tensor operator()(const Tensor& x) const { return adaptive_max_pool(x, size); }  ///< adaptive_max_pool()
+  Shape size;                                                                      ///< of the result
 };
-/// torch.nn.Upsample: ops interpolate().
+/// torch.nn.Upsample: resizes the spatial axes of x [N, spatial..., C] by interpolate().
 struct Upsample {
+  /// options: size or scale of the result, and the mode.
   explicit Upsample(const InterpolateOptions& options) : options(options) {}
-  Tensor operator()(const Tensor& x) const { return interpolate(x, options); }
-  InterpolateOptions options;
+  Tensor operator()(const Tensor& x) const { return interpolate(x, options); }  ///< interpolate()
+  InterpolateOptions options;                                                   ///< size or scale, and the mode
 };
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// summary(): what a model consists of, layer by layer (Keras's summary(), torchinfo).
+// summary(): a table of a model's layers with shapes, parameters, operations and memory, as torchinfo prints it.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,27 +7,29 @@
 
 namespace trireme {
 
-/// One layer of a Sequential, or of those within it; a module of another kind is one row.
+/// One row: a layer of a Sequential, nested ones included. Any other module is one row.
 struct LayerSummary {
-  std::string name,      ///< as in the names of its tensors: "layer1.0"
-      type;              ///< of the C++ type: "Conv2d"; of a function or lambda "function"
-  Shape output;          ///< for the example
-  Index parameters = 0,  ///< trained numbers; of tensors that layers share, at the first
-      buffers = 0;       ///< numbers that are not trained: running statistics, frozen weights
-  double flops = 0;      ///< of a forward: two per multiplication and addition in convolutions and products, one per
-                         ///< element of the result of other ops
-  Index bytes = 0;       ///< of the results of its ops: about what a forward keeps for backward
+  std::string name,      ///< prefix of the names of its tensors, for example "layer1.0"
+      type;              ///< name of the C++ type, for example "Conv2d"; "function" for a function or lambda
+  Shape output;          ///< shape of the result for the example
+  Index parameters = 0,  ///< trained elements; a tensor that layers share counts at the first layer
+      buffers = 0;       ///< elements that are not trained: running statistics, frozen weights
+  double flops = 0;  ///< of one forward: two per multiply-add in convolutions and matrix products, one per element of
+                     ///< the result of any other op
+  Index bytes = 0;   ///< of the results of its ops: about the memory that forward keeps for backward
 };
+/// The layers of a model and their sums.
 struct ModelSummary {
-  std::vector<LayerSummary> layers;
-  Index parameters = 0, buffers = 0;
-  double flops = 0;
-  Index bytes = 0;
+  std::vector<LayerSummary> layers;  ///< in the order in which they run
+  Index parameters = 0,              ///< trained elements
+      buffers = 0;                   ///< elements that are not trained
+  double flops = 0;                  ///< of one forward
+  Index bytes = 0;                   ///< about the memory that forward keeps for backward
 };
-/// Runs the model in evaluation on an example, a batch of any size: of what a batch of that size costs. Throws what the
-/// model throws for it.
+/// Runs the model in evaluation mode on an example, which is a batch; flops and bytes are those of a batch of that
+/// size. Throws what the model throws.
 ModelSummary summary(Module& model, const Tensor& example);
-/// A table: a line per layer, and the sums.
+/// A table with one line per layer and one line of sums.
 std::string to_string(const ModelSummary&);
 
 }  // namespace trireme

@@ -1,6 +1,6 @@
-// The library's metrics (framework/metrics/metric.h), with scikit-learn's and torchmetrics' definitions, and counts of
-// right answers. Computed on the host, in f64. Counts, sums and therefore results do not depend, in any bit, on how
-// rows are divided into batches and among ranks.
+// Metrics of classification, segmentation and regression, as scikit-learn and torchmetrics define them. Each is a rule
+// for Metric (framework/metrics/metric.h). All are computed on the host in f64. The results are the same bits however
+// the rows are divided into batches and among ranks.
 #pragma once
 #include <cmath>
 #include <functional>
@@ -12,102 +12,109 @@
 
 namespace trireme {
 
-/// Rows whose largest logit is at the label (top-1). logits [..., C] of any type, labels i64 [...]. Throws Error for
-/// other shapes and types.
+/// Number of rows whose largest logit is at the label (top-1). logits [..., C] of any dtype, labels i64 [...]. Throws
+/// Error for other shapes and dtypes.
 Index count_correct(const Tensor& logits, const Tensor& labels);
-/// Rows whose label is among the k >= 1 largest logits (top-k); shapes and errors as above. Of equal logits the one of
-/// the lower class counts as larger (which torch.topk leaves open), and a NaN is larger than any number; at the label
-/// it never counts, nor does a label that is no class (an ignored one).
+/// Number of rows whose label is among the k >= 1 largest logits (top-k). Shapes and errors as in count_correct(). Of
+/// equal logits the lower class ranks first (torch.topk leaves this open). NaN ranks above any number, but a NaN at the
+/// label is never right. A label outside [0, C), such as an ignored one, is never right either.
 Index count_in_top(const Tensor& logits, const Tensor& labels, Index k);
 
-/// Share of the labels, but for ignored ones, that are among the k largest logits, 0 to 1 (NaN of none): "accuracy", of
-/// k > 1 "top5_accuracy".
-/// Prediction [..., C], target i64 [...].
+/// Top-k accuracy: the share of rows whose label is among the k largest logits, from 0 to 1. NaN without rows. The
+/// result is called "accuracy" for k = 1 and "top5_accuracy" for k = 5. prediction [..., C], target i64 [...].
 struct TopK {
-  Index k = 1;
-  Index ignore_index = -100;  ///< labels that do not count
-  void add(MetricState&, const Tensor& prediction, const Tensor& target) const;
-  std::vector<MetricResult> results(const MetricState&) const;
+  Index k = 1;                                                                   ///< at least 1
+  Index ignore_index = -100;                                                     ///< rows with this label do not count
+  void add(MetricState&, const Tensor& prediction, const Tensor& target) const;  ///< counts a batch
+  std::vector<MetricResult> results(const MetricState&) const;                   ///< see the type
 };
 
-/// What of classes confusion matrices know. Prediction [..., classes] and target i64 [...]: the class of the largest
-/// logit; or, of two classes, prediction and target of one shape, target 0 or 1: class 1 where prediction > threshold.
-/// Throws Error for labels outside [0, classes) that are not ignored, predictions that are NaN, and other shapes.
+/// Options of the metrics that count labels against predicted classes. Two forms of input are accepted:
+/// - prediction [..., classes] and target i64 [...]: the predicted class has the largest logit;
+/// - for two classes, prediction and target of one shape, target 0 or 1: the predicted class is prediction > threshold.
+/// add() throws Error for labels outside [0, classes) other than ignore_index, for NaN predictions and for other
+/// shapes.
 struct ConfusionOptions {
-  Index classes = 2;
-  Index ignore_index = -100;
-  double threshold = 0;  ///< of logits; 0.5 for probabilities
+  Index classes = 2;          ///< number of classes, at least 2
+  Index ignore_index = -100;  ///< labels with this value do not count
+  double threshold = 0;       ///< of the second form: 0 for logits, 0.5 for probabilities
 };
-/// sklearn.metrics.confusion_matrix: "accuracy", the share of labels that are right; and matrix().
+/// sklearn.metrics.confusion_matrix. The result is "accuracy", the share of labels that were predicted; matrix()
+/// returns the counts.
 struct ConfusionMatrix {
-  ConfusionOptions options;
-  void add(MetricState&, const Tensor& prediction, const Tensor& target) const;
-  std::vector<MetricResult> results(const MetricState&) const;
-  /// i64 [classes, classes]: how often label i was taken for class j.
+  ConfusionOptions options;                                                      ///< classes and ignored labels
+  void add(MetricState&, const Tensor& prediction, const Tensor& target) const;  ///< counts a batch
+  std::vector<MetricResult> results(const MetricState&) const;                   ///< see the type
+  /// i64 [classes, classes]: element [i, j] counts the samples of label i that were predicted as class j.
   Tensor matrix(const MetricState&) const;
 };
 
-/// How scores of classes become one number: their mean over the classes that occur, as a label or a prediction; the
-/// same weighted by labels; from the counts of all classes together; or the score of class 1 alone.
+/// How the scores of the classes become one number. macro: their mean over the classes that occur as a label or a
+/// prediction. weighted: the same mean, weighted by the number of labels. micro: one score from the summed counts.
+/// binary: the score of class 1.
 enum class Average : std::uint8_t { macro, weighted, micro, binary };
-/// sklearn.metrics.precision_recall_fscore_support: "precision", "recall" and "f1", 0 where nothing was predicted or
-/// nothing is there.
+/// sklearn.metrics.precision_recall_fscore_support: "precision", "recall" and "f1". A score is 0 where a class was
+/// never predicted or never occurs.
 struct PrecisionRecallF1 {
-  ConfusionOptions options;
-  Average average = Average::macro;
-  void add(MetricState&, const Tensor& prediction, const Tensor& target) const;
-  std::vector<MetricResult> results(const MetricState&) const;
+  ConfusionOptions options;                                                      ///< classes and ignored labels
+  Average average = Average::macro;                                              ///< how classes become one number
+  void add(MetricState&, const Tensor& prediction, const Tensor& target) const;  ///< counts a batch
+  std::vector<MetricResult> results(const MetricState&) const;                   ///< see the type
 };
-/// Intersection over union (Jaccard index) of labels and predictions, "iou": mean over the classes that occur.
+/// Intersection over union (Jaccard index) of labels and predictions: "iou", the mean over the classes that occur.
 struct MeanIoU {
-  ConfusionOptions options;
-  void add(MetricState&, const Tensor& prediction, const Tensor& target) const;
-  std::vector<MetricResult> results(const MetricState&) const;
+  ConfusionOptions options;                                                      ///< classes and ignored labels
+  void add(MetricState&, const Tensor& prediction, const Tensor& target) const;  ///< counts a batch
+  std::vector<MetricResult> results(const MetricState&) const;                   ///< see the type
 };
 
-/// Dice coefficient of labels and predictions, twice the labels that are right over labels and predictions together,
-/// which is a class's F1 score: "dice", mean over the classes from `first` on that occur; NaN if none does.
+/// Dice coefficient: twice the correct predictions of a class, divided by its labels plus its predictions (the F1 score
+/// of the class). The result is "dice", the mean over the classes from `first` on that occur; NaN if none occurs.
 struct Dice {
-  ConfusionOptions options;
-  Index first = 1;  ///< class 0 is what lies around the others, in most segmentations
-  void add(MetricState&, const Tensor& prediction, const Tensor& target) const;
-  std::vector<MetricResult> results(const MetricState&) const;
+  ConfusionOptions options;  ///< classes and ignored labels
+  Index first = 1;           ///< first class that counts; class 0 is the background in most segmentations
+  void add(MetricState&, const Tensor& prediction, const Tensor& target) const;  ///< counts a batch
+  std::vector<MetricResult> results(const MetricState&) const;                   ///< see the type
 };
 
-/// sklearn.metrics.roc_auc_score and average_precision_score: "roc_auc" (ties count half) and "average_precision" of
-/// scores, logits or probabilities, against a target of one shape, 0 or 1; or of prediction [..., C] against labels i64
-/// [...] in [0, C), each class against the rest, mean over the classes. NaN where a class, or its rest, does not occur.
-/// Throws Error for other targets and scores that are NaN. Keeps all scores.
+/// sklearn.metrics.roc_auc_score ("roc_auc", ties count half) and average_precision_score ("average_precision"). Scores
+/// are logits or probabilities. Two forms of input are accepted:
+/// - prediction and target of one shape, target 0 or 1;
+/// - prediction [..., C] and labels i64 [...] in [0, C): the mean over the classes, each class against the others.
+/// NaN if a class, or every other class, does not occur. add() throws Error for other targets and for NaN scores. The
+/// state keeps all scores.
 struct Auc {
-  Index ignore_index = -100;  ///< targets that do not count
-  void add(MetricState&, const Tensor& prediction, const Tensor& target) const;
-  std::vector<MetricResult> results(const MetricState&) const;
+  Index ignore_index = -100;                                                     ///< targets that do not count
+  void add(MetricState&, const Tensor& prediction, const Tensor& target) const;  ///< keeps a batch's scores
+  std::vector<MetricResult> results(const MetricState&) const;                   ///< see the type
 };
 
-/// Of prediction and target of one shape, over all elements: "mae", "mse", "rmse", and "r2" (1 - squared errors over
-/// squared deviations of the target from its mean; of a constant target 1 without errors, else 0; NaN of less than two
-/// elements: scikit-learn's r2_score of one output).
+/// Errors over all elements of prediction and target, which have one shape: "mae", "mse", "rmse" and "r2". r2 is
+/// scikit-learn's r2_score of one output: 1 - (sum of squared errors) / (sum of squared deviations of the target from
+/// its mean). For a constant target r2 is 1 without errors, else 0. r2 is NaN for fewer than two elements.
 struct RegressionErrors {
-  void add(MetricState&, const Tensor& prediction, const Tensor& target) const;
-  std::vector<MetricResult> results(const MetricState&) const;
+  void add(MetricState&, const Tensor& prediction, const Tensor& target) const;  ///< adds a batch's errors
+  std::vector<MetricResult> results(const MetricState&) const;                   ///< see the type
 };
 
-/// The mean of all elements of what a function makes of prediction and target, as a loss with Reduction::none:
+/// Mean over all elements that a function of (prediction, target) returns. A loss with Reduction::none is such a
+/// function:
 ///   MeanOf{"l1", [](const Tensor& p, const Tensor& t) { return l1_loss(p, t, Reduction::none); }}
 struct MeanOf {
-  std::string name;
-  std::function<Tensor(const Tensor& prediction, const Tensor& target)> values;
-  void add(MetricState&, const Tensor& prediction, const Tensor& target) const;
-  std::vector<MetricResult> results(const MetricState&) const;
+  std::string name;                                                              ///< of the result
+  std::function<Tensor(const Tensor& prediction, const Tensor& target)> values;  ///< any shape, floating dtype
+  void add(MetricState&, const Tensor& prediction, const Tensor& target) const;  ///< adds a batch's values
+  std::vector<MetricResult> results(const MetricState&) const;                   ///< see the type
 };
 
-/// The mean of numbers as they come, of a step's losses for instance (the AverageMeter of PyTorch's examples).
+/// Weighted mean of a stream of numbers, for example the losses of steps (AverageMeter in PyTorch's examples).
 class RunningMean {
  public:
+  /// Adds a value that counts `weight` times.
   void add(double value, double weight = 1) { last_ = value, sum_.add(value * weight), weight_.add(weight); }
-  double mean() const { return sum_.value() / weight_.value(); }  ///< NaN before the first
-  double last() const { return last_; }                           ///< NaN before the first
-  void reset() { *this = {}; }
+  double mean() const { return sum_.value() / weight_.value(); }  ///< NaN before the first value
+  double last() const { return last_; }                           ///< the newest value; NaN before the first
+  void reset() { *this = {}; }                                    ///< forgets all values
 
  private:
   ExactSum sum_, weight_;

@@ -32,13 +32,13 @@ Tensor sub(const Tensor& a, const Tensor& b);       ///< a - b (torch.sub), with
 Tensor mul(const Tensor& a, const Tensor& b);       ///< a b by element (torch.mul), with NumPy broadcasting
 Tensor div(const Tensor& a, const Tensor& b);       ///< a / b (torch.div), of a floating type
 Tensor div_scalar(const Tensor& x, double number);  ///< x / number, of a floating type
-/// torch.floor_divide: the largest integer not above a / b; gradient 0. Of integers 0 where b is 0.
+/// torch.floor_divide: the largest integer that is not above a / b; gradient 0. Integers divided by 0 give 0.
 Tensor floor_divide(const Tensor& a, const Tensor& b);
-Tensor floor_divide(const Tensor& a, double b);
+Tensor floor_divide(const Tensor& a, double b);      ///< the same with a number b
 Tensor remainder(const Tensor& a, const Tensor& b);  ///< torch.remainder: a - b floor_divide(a, b), of b's sign
-Tensor remainder(const Tensor& a, double b);
-Tensor maximum(const Tensor& a, const Tensor& b);  ///< torch.maximum: ties share the gradient equally, NaN wins
-Tensor minimum(const Tensor& a, const Tensor& b);  ///< torch.minimum: ties and NaN as in maximum()
+Tensor remainder(const Tensor& a, double b);         ///< the same with a number b
+Tensor maximum(const Tensor& a, const Tensor& b);    ///< torch.maximum: ties share the gradient equally, NaN wins
+Tensor minimum(const Tensor& a, const Tensor& b);    ///< torch.minimum: ties and NaN as in maximum()
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }  ///< add()
 inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }  ///< sub()
 inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }  ///< mul()
@@ -53,15 +53,15 @@ inline Tensor operator-(const Tensor& x, double number) { return add_scalar(x, -
 inline Tensor operator*(const Tensor& x, double factor) { return scale(x, factor); }        ///< scale()
 inline Tensor operator*(double factor, const Tensor& x) { return scale(x, factor); }        ///< scale()
 inline Tensor operator/(const Tensor& x, double number) { return div_scalar(x, number); }   ///< div_scalar()
-// x = x + y, and so on: x is a new tensor from then on, and others that shared its block keep the old elements.
-inline Tensor& operator+=(Tensor& x, const Tensor& y) { return x = x + y; }
-inline Tensor& operator-=(Tensor& x, const Tensor& y) { return x = x - y; }
-inline Tensor& operator*=(Tensor& x, const Tensor& y) { return x = x * y; }
-inline Tensor& operator/=(Tensor& x, const Tensor& y) { return x = x / y; }
-inline Tensor& operator+=(Tensor& x, double number) { return x = x + number; }
-inline Tensor& operator-=(Tensor& x, double number) { return x = x - number; }
-inline Tensor& operator*=(Tensor& x, double number) { return x = x * number; }
-inline Tensor& operator/=(Tensor& x, double number) { return x = x / number; }
+// x = x + y and so on. x becomes a new tensor; another tensor that shared its memory keeps the old elements.
+inline Tensor& operator+=(Tensor& x, const Tensor& y) { return x = x + y; }     ///< x = x + y
+inline Tensor& operator-=(Tensor& x, const Tensor& y) { return x = x - y; }     ///< x = x - y
+inline Tensor& operator*=(Tensor& x, const Tensor& y) { return x = x * y; }     ///< x = x * y
+inline Tensor& operator/=(Tensor& x, const Tensor& y) { return x = x / y; }     ///< x = x / y
+inline Tensor& operator+=(Tensor& x, double number) { return x = x + number; }  ///< x = x + number
+inline Tensor& operator-=(Tensor& x, double number) { return x = x - number; }  ///< x = x - number
+inline Tensor& operator*=(Tensor& x, double number) { return x = x * number; }  ///< x = x * number
+inline Tensor& operator/=(Tensor& x, double number) { return x = x / number; }  ///< x = x / number
 
 // Unary, elementwise, of a floating type; the formulas, as PyTorch's of the same names, are in
 // kernels/formulas/pointwise.h. One with parameters throws Error for a parameter outside its stated range.

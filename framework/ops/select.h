@@ -1,5 +1,6 @@
-// Ops that compare elements, choose among them, order them, or run along an axis. Axes: negative ones count from the
-// last. Ids are i64. Any dtype unless said otherwise. Throw Error for operands that do not fit.
+// Ops that compare, select or sort elements, or run along an axis. A negative axis counts from the last. Ids are i64.
+// Any dtype is accepted unless a comment says otherwise. All throw Error for operands whose shapes or dtypes do not
+// fit.
 #pragma once
 #include <utility>
 #include <vector>
@@ -8,13 +9,14 @@
 
 namespace trireme {
 
-/// A tensor of truth values that no `if` takes for an answer: if (a < b) does not compile.
+/// A tensor of truth values. It does not convert to bool, so that `if (a < b)` does not compile; see any() and all().
 struct Mask : Tensor {
-  Mask(Tensor t) : Tensor(std::move(t)) {}  // NOLINT: implicit
+  Mask(Tensor t) : Tensor(std::move(t)) {}  ///< t: of dtype boolean. NOLINT: implicit
   explicit operator bool() const = delete;
 };
-// Comparisons (torch.eq, ...), with NumPy broadcasting, of one dtype: a tensor of dtype boolean. One with NaN is false,
-// but for ne(). A number takes the tensor's dtype; throws Error for a fraction beside integers.
+// Comparisons (torch.eq and so on) with NumPy broadcasting. Both operands have one dtype; the result has dtype boolean.
+// A comparison with NaN is false, except ne(). A number takes the dtype of the tensor: a fraction with an integer
+// tensor throws Error.
 Mask eq(const Tensor& a, const Tensor& b);                                     ///< a == b
 Mask ne(const Tensor& a, const Tensor& b);                                     ///< a != b
 Mask lt(const Tensor& a, const Tensor& b);                                     ///< a < b
@@ -35,55 +37,56 @@ inline Mask operator<(const Tensor& x, double n) { return lt(x, n); }          /
 inline Mask operator<=(const Tensor& x, double n) { return le(x, n); }         ///< le()
 inline Mask operator>(const Tensor& x, double n) { return gt(x, n); }          ///< gt()
 inline Mask operator>=(const Tensor& x, double n) { return ge(x, n); }         ///< ge()
-// Truth values; of another dtype all but 0 is true. With NumPy broadcasting.
-Mask logical_and(const Tensor& a, const Tensor& b);
-Mask logical_or(const Tensor& a, const Tensor& b);
-Mask logical_xor(const Tensor& a, const Tensor& b);
-Mask logical_not(const Tensor& x);
+// Logic on truth values with NumPy broadcasting. An element of another dtype is true unless it is 0.
+Mask logical_and(const Tensor& a, const Tensor& b);                                ///< torch.logical_and
+Mask logical_or(const Tensor& a, const Tensor& b);                                 ///< torch.logical_or
+Mask logical_xor(const Tensor& a, const Tensor& b);                                ///< torch.logical_xor
+Mask logical_not(const Tensor& x);                                                 ///< torch.logical_not
 inline Mask operator&(const Mask& a, const Mask& b) { return logical_and(a, b); }  ///< logical_and()
 inline Mask operator|(const Mask& a, const Mask& b) { return logical_or(a, b); }   ///< logical_or()
 inline Mask operator^(const Mask& a, const Mask& b) { return logical_xor(a, b); }  ///< logical_xor()
 inline Mask operator~(const Mask& a) { return logical_not(a); }                    ///< logical_not()
 Mask isnan(const Tensor& x);                                                       ///< torch.isnan
-Mask isfinite(const Tensor& x);                                                    ///< neither NaN nor infinite
+Mask isfinite(const Tensor& x);  ///< torch.isfinite: neither NaN nor infinite
 
-/// torch.where: a where condition, of dtype boolean, holds, else b; all broadcast. a and b of one dtype.
+/// torch.where: a where the condition holds, else b. The condition has dtype boolean, a and b have one dtype; all three
+/// broadcast.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
-Tensor where(const Tensor& condition, const Tensor& a, double b);
-Tensor where(const Tensor& condition, double a, const Tensor& b);
-/// torch.masked_fill: value where mask, of dtype boolean and broadcast to x, holds, else x.
+Tensor where(const Tensor& condition, const Tensor& a, double b);  ///< the same with a number b
+Tensor where(const Tensor& condition, double a, const Tensor& b);  ///< the same with a number a
+/// torch.masked_fill: value where the mask holds, else x. The mask has dtype boolean and broadcasts to x.
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
-/// torch.tril: x [..., M, N], 0 above the diagonal that lies so many places to the right of the main one.
+/// torch.tril: x [..., M, N] with 0 above a diagonal: 0 is the main diagonal, k the one k places to its right.
 Tensor tril(const Tensor& x, Index diagonal = 0);
-Tensor triu(const Tensor& x, Index diagonal = 0);  ///< torch.triu: 0 below the diagonal
+Tensor triu(const Tensor& x, Index diagonal = 0);  ///< torch.triu: the same with 0 below the diagonal
 
-/// torch.gather: element [.., i, ..] is x[.., ids[.., i, ..], ..] along the axis. ids of x's shape but for that axis.
-/// Throws Error for an id outside of [0, extent), on a GPU at the next wait.
+/// torch.gather: element [.., i, ..] of the result is x[.., ids[.., i, ..], ..]. ids has x's shape except along the
+/// axis. Throws Error for an id outside of [0, extent); on a GPU at the next synchronization.
 Tensor gather(const Tensor& x, const Tensor& ids, int axis);
-/// torch.scatter_add: x with source[.., i, ..] added at [.., ids[.., i, ..], ..]; source and ids of one shape, which is
-/// x's but for the axis. Of a floating type or i64. Errors as gather().
+/// torch.scatter_add: x with source[.., i, ..] added at [.., ids[.., i, ..], ..]. source and ids have one shape: x's
+/// except along the axis. Floating dtypes and i64. Errors as in gather().
 Tensor scatter_add(const Tensor& x, const Tensor& ids, const Tensor& source, int axis);
 
-/// What sort() and topk() return.
+/// Result of sort() and topk().
 struct Sorted {
   Tensor values,  ///< of x's dtype
-      index;      ///< i64: where they are in x, along the axis
+      index;      ///< i64: their positions in x along the axis
 };
-/// torch.sort, stable: a NaN is the largest.
+/// torch.sort, stable. NaN counts as the largest.
 Sorted sort(const Tensor& x, int axis = -1, bool descending = false);
-/// torch.topk: the k largest in falling order, or the smallest in rising order.
+/// torch.topk: the k largest in descending order, or the k smallest in ascending order.
 Sorted topk(const Tensor& x, Index k, int axis = -1, bool largest = true);
-Tensor argmax(const Tensor& x);                 ///< torch.argmax over the last axis: the first of equals; no gradient
-Tensor argmax(const Tensor& x, int axis);       ///< over another axis, which goes
+Tensor argmax(const Tensor& x);            ///< torch.argmax over the last axis: the first of equal ones; no gradient
+Tensor argmax(const Tensor& x, int axis);  ///< the same over another axis, which is removed
 Tensor argmin(const Tensor& x, int axis = -1);  ///< torch.argmin
-/// torch.cumsum, computed in f64. Of a floating type, or an integer one: then i64.
+/// torch.cumsum, computed in f64. Keeps a floating dtype; integers give i64.
 Tensor cumsum(const Tensor& x, int axis);
-/// torch.prod over axes, which stay with extent 1 if keep is set. Of a floating type, or an integer one: then i64. 1 of
-/// no elements.
+/// torch.prod over axes. keep: the axes stay with extent 1. Keeps a floating dtype; integers give i64. The product of
+/// no elements is 1.
 Tensor prod(const Tensor& x, const std::vector<int>& axes, bool keep = false);
 Mask any(const Tensor& x, const std::vector<int>& axes, bool keep = false);  ///< torch.any over axes
 Mask all(const Tensor& x, const std::vector<int>& axes, bool keep = false);  ///< torch.all over axes
-bool any(const Tensor& x);  ///< whether any element is true; waits for it
-bool all(const Tensor& x);  ///< whether all elements are true; waits for it
+bool any(const Tensor& x);  ///< whether any element is true; waits for the device
+bool all(const Tensor& x);  ///< whether all elements are true; waits for the device
 
 }  // namespace trireme
