@@ -1,5 +1,5 @@
-// Images of u8 pixels, cut, turned and coloured by given numbers: torchvision.transforms.functional, under its names
-// and with its results, up to one grey level. The random ones are in transforms.h.
+// Operations on u8 images with given parameters: torchvision.transforms.functional, with its names, and its results up
+// to one grey level. The random transforms are in transforms.h.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -8,63 +8,75 @@
 
 namespace trireme {
 
-/// u8 pixels, [height, width, channels], row-major.
+/// An image of u8 pixels, [height, width, channels], row-major.
 struct Image {
-  Index height = 0, width = 0, channels = 0;
+  Index height = 0,                  ///< in pixels
+      width = 0,                     ///< in pixels
+      channels = 0;                  ///< 1 for grey, 3 for red, green and blue
   std::vector<std::uint8_t> pixels;  ///< height * width * channels
+  /// Whether the sizes and all pixels are equal.
   bool operator==(const Image&) const = default;
 };
-/// Throws Error, beginning with op, for an image without pixels, or with others than its size says. All that follow do
-/// so.
+/// Throws Error for an image without pixels, or with another number of pixels than its size says. Every function below
+/// does so. op: the name with which the message begins.
 void check_image(std::string_view op, const Image&);
 
-/// Bilinear, antialiased when shrinking. Throws Error for a size below 1.
+/// Resizes, bilinear, antialiased if the image shrinks. Sizes in pixels. Throws Error for a size below 1.
 Image resize(Image, Index height, Index width);
-/// A part of the image, which may begin and end inside pixels, at another size; mirrored if the crop says so. Throws
-/// Error for a part that is empty or does not lie in the image.
+/// A part of the image, resized to height x width, and mirrored if the crop says so. The part may begin and end inside
+/// pixels. Throws Error for a part that is empty or not inside the image.
 Image resized_crop(Image, const Crop&, Index height, Index width);
-/// A part of the image from pixel (top, left) on; black outside of it. Throws Error for a size below 1.
+/// A part of the image that begins at pixel (top, left); black outside of the image. Throws Error for a size below 1.
 Image crop(const Image&, Index top, Index left, Index height, Index width);
-/// The part in the middle; black where it is larger than the image.
+/// The middle part of height x width pixels; black where the part is larger than the image.
 Image center_crop(const Image&, Index height, Index width);
 
-/// Pixels that are added beside an image.
+/// Numbers of pixels that are added on the four sides of an image.
 struct Padding {
-  Padding(Index all = 0) : Padding(all, all) {}  // NOLINT: implicit
+  Padding(Index all = 0) : Padding(all, all) {}  ///< the same on all sides. NOLINT: implicit
+  /// The same left and right, and the same at top and bottom.
   Padding(Index left_right, Index top_bottom) : Padding(left_right, top_bottom, left_right, top_bottom) {}
+  /// Left, top, right, bottom: torchvision's order.
   Padding(Index l, Index t, Index r, Index b) : left(l), top(t), right(r), bottom(b) {}
-  Index left, top, right, bottom;
+  Index left,  ///< in pixels, at least 0
+      top,     ///< in pixels, at least 0
+      right,   ///< in pixels, at least 0
+      bottom;  ///< in pixels, at least 0
+  /// Whether all four numbers are equal.
   bool operator==(const Padding&) const = default;
 };
-/// What they show: a level, the pixel at the edge, or the image in a mirror that lies on the pixel at the edge
-/// (321|234) or behind it (symmetric: 21|123).
+/// What the added pixels show. constant: one level. edge: the nearest pixel. reflect: the image mirrored at the centre
+/// of the edge pixel (32|1234). symmetric: the image mirrored at the outer side of the edge pixel (21|1234).
 enum class PaddingMode : std::uint8_t { constant, edge, reflect, symmetric };
-/// Throws Error for a negative padding, and for more pixels than a mirror has.
+/// Adds pixels on each side; fill: the level for PaddingMode::constant. Throws Error for negative padding, and for more
+/// mirrored pixels than the image has.
 Image pad(const Image&, const Padding&, PaddingMode = PaddingMode::constant, std::uint8_t fill = 0);
 
-Image hflip(const Image&);  ///< left becomes right
-Image vflip(const Image&);  ///< top becomes bottom
-/// About the centre, counter-clockwise, at the same size; bilinear, black outside of the image.
+Image hflip(const Image&);  ///< mirrored: left becomes right
+Image vflip(const Image&);  ///< mirrored: top becomes bottom
+/// Rotates about the centre, counter-clockwise, at the same size: bilinear, black outside of the image.
 Image rotate(const Image&, double degrees);
 
-/// Grey levels (Rec. 601 luma) in 1 or 3 equal channels, bit for bit what decode_image() makes of a PNG. Throws Error
-/// for images of other channels than 1 or 3, as do contrast, saturation and hue.
+/// Grey levels (Rec. 601 luma) in 1 or 3 equal channels, the same bits as decode_image() makes of a PNG. This function,
+/// adjust_contrast(), adjust_saturation() and adjust_hue() throw Error unless the image has 1 or 3 channels.
 Image to_grayscale(const Image&, Index channels = 1);
-/// factor times the levels. Throws Error, as the next two, for a factor below 0 or not finite. 1: as it was.
+/// Multiplies the levels by a factor; 1 changes nothing. This function, adjust_contrast() and adjust_saturation() throw
+/// Error for a factor below 0 or not finite.
 Image adjust_brightness(Image, double factor);
-/// factor times the distance from the mean grey level.
+/// Multiplies the distance of each level from the mean grey level by a factor.
 Image adjust_contrast(Image, double factor);
-/// factor times the distance from the pixel's own grey level; an image of one channel stays as it is.
+/// Multiplies the distance of each level from the grey level of its pixel by a factor. Leaves a grey image as it is.
 Image adjust_saturation(Image, double factor);
-/// Adds to the hue of HSV, of which 1 is the whole circle. Throws Error outside [-0.5, 0.5]. One channel stays as it
-/// is.
+/// Adds to the hue of HSV, where 1 is the whole circle. Throws Error for a number outside [-0.5, 0.5]. Leaves a grey
+/// image as it is.
 Image adjust_hue(Image, double by);
-/// Weighted by a Gaussian of sigma pixels over kernel_size x kernel_size of them, reflected at the edges. Throws Error
-/// for an even size, a sigma that is not above 0, and an image of no more than kernel_size / 2 pixels.
+/// Gaussian blur with a window of kernel_size x kernel_size pixels and a standard deviation of sigma pixels. The image
+/// is reflected at its edges. Throws Error for an even kernel_size, for sigma <= 0, and for an image side of
+/// kernel_size / 2 pixels or fewer.
 Image gaussian_blur(const Image&, Index kernel_size, double sigma);
 
-/// Fills a rectangle with levels: one for all channels, or one for each. Throws Error for other numbers of them, and
-/// for a rectangle that does not lie in the image.
+/// Fills a rectangle with one level for all channels, or one level for each channel. Throws Error for another number of
+/// levels, and for a rectangle that is not inside the image.
 Image erase(Image, Index top, Index left, Index height, Index width, const std::vector<std::uint8_t>& value);
 
 }  // namespace trireme

@@ -1,5 +1,5 @@
-// Random changes of images while they are trained on: torchvision.transforms. Pictures stay u8 until the Loader's last
-// moment, so that a list of these is applied by its worker threads, and ends with with_scale() for Normalize.
+// Random augmentation of images during training, as torchvision.transforms. Images stay u8: the worker threads of the
+// Loader apply the transforms, and with_scale() takes the place of ToTensor and Normalize.
 //   auto train = transformed(data, {RandomCrop{32, 32, 4}, RandomHorizontalFlip{}, ColorJitter{.brightness = 0.4}});
 #pragma once
 #include <functional>
@@ -9,100 +9,126 @@
 
 namespace trireme {
 
-/// The random numbers of one transform for one sample in one epoch: a function of the key, the sample's id and the
-/// transform's place in the list, the same on one rank and on many, whoever reads what first.
+/// Random numbers of one transform for one sample in one epoch. They are a function of the key, the sample's id and the
+/// transform's place in the list, and so do not depend on the number of ranks or on the order of reading.
 class TransformRandom {
  public:
+  /// key: seed and epoch. id: of the sample. place: of the transform in its list. view: see transformed().
   TransformRandom(const AugmentKey& key, Index id, Index place, Index view = 0);
   double uniform();                         ///< in [0, 1)
   double uniform(double low, double high);  ///< in [low, high)
-  Index below(Index n);                     ///< 0, ..., n - 1, equally often. Throws Error for n < 1
-  bool chance(double p);                    ///< true with probability p. Throws Error for one outside [0, 1]
-  std::array<std::uint32_t, 4> words();     ///< the next 128 bits, of which the others are made
+  Index below(Index n);                     ///< uniform in 0, ..., n - 1. Throws Error for n < 1
+  bool chance(double p);                    ///< true with probability p. Throws Error for p outside [0, 1]
+  std::array<std::uint32_t, 4> words();     ///< the next 128 random bits
 
  private:
   Philox random_;
   std::uint64_t id_, next_;
 };
 
-/// A change of an image: a lambda or a struct with operator(), called from several threads. What it draws comes from
-/// its second argument alone.
+/// A change of an image: a lambda or a struct with operator(), called from several threads at once. It must take all
+/// its random numbers from its second argument.
 using ImageTransform = std::function<Image(Image, TransformRandom&)>;
 
-/// The samples of data, [height, width, channels], each after these changes, in their order (torchvision's Compose).
-/// With random ones for training only. Throws Error for samples of another rank and for what a transform throws at the
-/// first sample, which is read to learn the result's shape; a read does so when another sample's is not the same. view:
-/// another number in [0, 65536) draws other numbers, for a second view of the same data (contrastive learning).
+/// The samples of data, [height, width, channels], after the transforms in their order (torchvision's Compose). Use
+/// random transforms for training data only. The first sample is read to learn the shape of the result. Throws Error
+/// for samples that are no images, and whatever a transform throws for the first sample; a later read throws Error for
+/// a sample of another shape. view, in [0, 65536): another number draws other random numbers, for a second view of the
+/// same data (contrastive learning).
 Dataset transformed(Dataset data, std::vector<ImageTransform> transforms, Index view = 0);
 
-/// To height x width, bilinear and antialiased; width 0: the shorter side to `height`, the other one in proportion.
+/// torchvision.transforms.Resize: to height x width, bilinear and antialiased.
 struct Resize {
-  Index height = 0, width = 0;
+  Index height = 0,  ///< in pixels, at least 1
+      width = 0;     ///< in pixels; 0: `height` is for the shorter side, the other side keeps the proportion
+  /// The resized image; draws nothing.
   Image operator()(Image, TransformRandom&) const;
 };
-/// The middle, black where it is larger than the image; width 0: a square.
+/// torchvision.transforms.CenterCrop: the middle of the image, black where the crop is larger than the image.
 struct CenterCrop {
-  Index height = 0, width = 0;
+  Index height = 0,  ///< in pixels, at least 1
+      width = 0;     ///< in pixels; 0: a square
+  /// The middle; draws nothing.
   Image operator()(Image, TransformRandom&) const;
 };
+/// torchvision.transforms.Pad: adds pixels on each side.
 struct Pad {
-  Padding padding = {};
-  std::uint8_t fill = 0;  ///< level of all channels where the mode is constant
-  PaddingMode padding_mode = PaddingMode::constant;
+  Padding padding = {};                              ///< in pixels
+  std::uint8_t fill = 0;                             ///< level of all channels for PaddingMode::constant
+  PaddingMode padding_mode = PaddingMode::constant;  ///< what the added pixels show
+  /// The padded image; draws nothing.
   Image operator()(Image, TransformRandom&) const;
 };
-/// A part of the padded image, anywhere in it; width 0: a square. Throws Error where it is larger than that.
+/// torchvision.transforms.RandomCrop: a part of the padded image at a random place.
 struct RandomCrop {
-  Index height = 0, width = 0;
-  Padding padding = {};
-  std::uint8_t fill = 0;
-  PaddingMode padding_mode = PaddingMode::constant;
+  Index height = 0,                                  ///< in pixels, at least 1
+      width = 0;                                     ///< in pixels; 0: a square
+  Padding padding = {};                              ///< added before the crop, in pixels
+  std::uint8_t fill = 0;                             ///< level of all channels for PaddingMode::constant
+  PaddingMode padding_mode = PaddingMode::constant;  ///< what the added pixels show
+  /// The crop. Throws Error for a crop larger than the padded image.
   Image operator()(Image, TransformRandom&) const;
 };
-/// A part of random area and sides, resized to height x width (Szegedy et al. 2014, arXiv 1409.4842, section 6); width
-/// 0: to a square.
+/// torchvision.transforms.RandomResizedCrop: a part of random area and aspect ratio, resized to height x width (Szegedy
+/// et al. 2014, arXiv 1409.4842, section 6).
 struct RandomResizedCrop {
-  Index height = 0, width = 0;
-  Interval scale = crop_scale,  ///< of the area, as a share of the image's
-      ratio = crop_ratio;       ///< of width / height
+  Index height = 0,             ///< in pixels, at least 1
+      width = 0;                ///< in pixels; 0: a square
+  Interval scale = crop_scale,  ///< range of the area, as a share of the image's area
+      ratio = crop_ratio;       ///< range of width / height
+  /// The resized crop.
   Image operator()(Image, TransformRandom&) const;
 };
+/// torchvision.transforms.RandomHorizontalFlip: left becomes right.
 struct RandomHorizontalFlip {
-  double p = 0.5;  ///< how often
+  double p = 0.5;  ///< probability
+  /// The image, or its mirror image.
   Image operator()(Image, TransformRandom&) const;
 };
+/// torchvision.transforms.RandomVerticalFlip: top becomes bottom.
 struct RandomVerticalFlip {
-  double p = 0.5;  ///< how often
+  double p = 0.5;  ///< probability
+  /// The image, or its mirror image.
   Image operator()(Image, TransformRandom&) const;
 };
-/// By an angle in [-degrees, degrees) about the centre, bilinear, black outside.
+/// torchvision.transforms.RandomRotation: about the centre, bilinear, black outside of the image.
 struct RandomRotation {
-  double degrees = 0;
+  double degrees = 0;  ///< the angle is uniform in [-degrees, degrees)
+  /// The rotated image, of the same size.
   Image operator()(Image, TransformRandom&) const;
 };
-/// Brightness, contrast and saturation times a factor in [max(0, 1 - v), 1 + v), and [-hue, hue) added to the hue, in
-/// random order; 0: not at all.
+/// torchvision.transforms.ColorJitter: changes brightness, contrast, saturation and hue, in random order. A value of 0
+/// leaves that property as it is.
 struct ColorJitter {
-  double brightness = 0, contrast = 0, saturation = 0;
-  double hue = 0;  ///< at most 0.5
+  double brightness = 0,  ///< v: the factor is uniform in [max(0, 1 - v), 1 + v)
+      contrast = 0,       ///< as brightness
+      saturation = 0,     ///< as brightness
+      hue = 0;            ///< h, at most 0.5: the number added to the hue is uniform in [-h, h)
+  /// The changed image.
   Image operator()(Image, TransformRandom&) const;
 };
+/// torchvision.transforms.Grayscale: Rec. 601 luma.
 struct Grayscale {
-  Index num_output_channels = 1;  ///< or 3
+  Index num_output_channels = 1;  ///< 1, or 3 equal channels
+  /// The grey image; draws nothing.
   Image operator()(Image, TransformRandom&) const;
 };
+/// torchvision.transforms.GaussianBlur with a random standard deviation.
 struct GaussianBlur {
-  Index kernel_size = 3;      ///< odd, in pixels
-  Interval sigma = {0.1, 2};  ///< in pixels
+  Index kernel_size = 3;      ///< width of the window in pixels, odd
+  Interval sigma = {0.1, 2};  ///< range of the standard deviation, in pixels
+  /// The blurred image.
   Image operator()(Image, TransformRandom&) const;
 };
-/// Fills a rectangle (Zhong et al. 2017, arXiv 1708.04896); none where ten do not fit. Of levels, before they are
-/// normalized: torchvision's 0 behind Normalize is 255 times the mean here.
+/// torchvision.transforms.RandomErasing: fills a random rectangle (Zhong et al. 2017, arXiv 1708.04896). Nothing is
+/// filled if none of ten drawn rectangles fits. The levels are those before normalization: torchvision's value 0 after
+/// Normalize is 255 times the mean here.
 struct RandomErasing {
-  double p = 0.5;                         ///< how often
-  Interval scale = {0.02, 0.33},          ///< of the area, as a share of the image's
-      ratio = {0.3, 3.3};                 ///< of height / width
-  std::vector<std::uint8_t> value = {0};  ///< the level, or one per channel
+  double p = 0.5;                         ///< probability
+  Interval scale = {0.02, 0.33},          ///< range of the area, as a share of the image's area
+      ratio = {0.3, 3.3};                 ///< range of height / width
+  std::vector<std::uint8_t> value = {0};  ///< one level for all channels, or one for each channel
+  /// The image with the rectangle filled.
   Image operator()(Image, TransformRandom&) const;
 };
 
