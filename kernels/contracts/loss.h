@@ -1,5 +1,5 @@
-// Softmax and losses, over the last axis. x, y, dx and dy of one contract have one shape and one floating type; labels
-// are i64 [rows], rows counting all axes but the last. Throw Error for operands that do not fit.
+// Contracts of softmax and losses over the last axis. x, y, dx and dy have the same shape and floating type. labels are
+// i64 [rows], where rows is the product of all axes but the last. Kernels throw Error for operands that do not fit.
 #pragma once
 #include <limits>
 
@@ -9,9 +9,9 @@ namespace trireme {
 
 /// Options of F.cross_entropy.
 struct CrossEntropyOptions {
-  double label_smoothing = 0;  ///< s in [0, 1]: target (1 - s) one_hot + s / classes
-  Index ignore_index = -100;   ///< rows with this label count for nothing
-  /// As ignore_index: no row is ignored, every label must be a class.
+  double label_smoothing = 0;  ///< s in [0, 1]: the target is (1 - s) one_hot + s / classes
+  Index ignore_index = -100;   ///< rows with this label have loss 0 and gradient 0
+  /// Value for ignore_index: no row is ignored, and every label must be a class.
   static constexpr Index ignore_none = std::numeric_limits<Index>::min();
 };
 
@@ -41,18 +41,18 @@ struct LogSoftmaxBackward {
   /// dx is the output; y is the output of forward.
   using Fn = void(View dx, View dy, View y);
 };
-/// F.cross_entropy, reduction none: loss [rows] (f32, f64 for f64; 0 for ignored rows) and log_p [rows, classes] =
-/// log_softmax(x) (x's type). Throws Error naming the row when a label lies outside [0, classes) and is not
-/// ignore_index (on CUDA when the host next waits for the device).
+/// F.cross_entropy with reduction "none": loss [rows] (f32, or f64 for f64; 0 for ignored rows) and log_p [rows,
+/// classes] = log_softmax(x), of x's type. Throws Error naming the row if a label is outside [0, classes) and not
+/// ignore_index; on CUDA when the host next waits for the device.
 struct CrossEntropy {
   static constexpr char name[] = "cross_entropy";  ///< in errors, profiles and census()
-  /// loss and log_p are outputs; x are the logits [rows, classes], whose block log_p may be.
+  /// loss and log_p are outputs; x: logits [rows, classes]; log_p may be the same block as x.
   using Fn = void(View loss, View log_p, View x, View label, const CrossEntropyOptions&);
 };
-/// dx = (exp(log_p) - target) * scale[0], 0 in ignored rows; scale holds one number of the loss's type.
+/// dx = (exp(log_p) - target) * scale[0]; 0 in ignored rows. scale: one number of the loss's type.
 struct CrossEntropyBackward {
   static constexpr char name[] = "cross_entropy_backward";  ///< in errors, profiles and census()
-  /// dx is the output, which may be log_p's block; log_p, label and the options are those of forward.
+  /// dx is the output, and may be the same block as log_p; log_p, label and the options as in forward.
   using Fn = void(View dx, View log_p, View label, View scale, const CrossEntropyOptions&);
 };
 

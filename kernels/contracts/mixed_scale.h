@@ -1,25 +1,25 @@
-// One layer of a mixed-scale dense network (Pelt and Sethian, PNAS 115(2), 2018), in place in one block of features
-// [N, spatial..., C] of 2 or 3 spatial axes: it reads the first channels and writes those that follow them, so that
-// nothing is concatenated. The filter is w [outputs, 3, 3(, 3), channels]; beyond the block's borders lie zeros. All
-// throw Error for operands that do not fit.
+// Contracts of one layer of a mixed-scale dense network (Pelt and Sethian, PNAS 115(2), 2018). A layer works in place
+// in a block of features [N, spatial..., C] with 2 or 3 spatial axes: it reads the first channels and writes the
+// following ones, so that nothing is concatenated. The filter is w [outputs, 3, 3(, 3), channels]; cells outside the
+// block are zero. Kernels throw Error for operands that do not fit.
 //
-// Every number is summed in an order of its own place: it does not depend on the box, on where the block's borders lie
-// (as long as what is read lies inside, or is the zeros beyond the image) or on the number of threads. So an image as a
-// whole, in overlapping tiles, and over ranks that exchange halos has the same bits (sums over positions, which are the
-// weights' gradients, apart: these depend on the box).
+// The order of each sum depends only on the output's position. Results do not depend on the box, on the number of
+// threads, or on the position of the block's borders, as long as the cells that are read are in the block or are zeros
+// outside the image. So a whole image, overlapping tiles, and ranks that exchange halos give the same bits. The
+// exception is the gradient of the weights: a sum over positions, whose order depends on the box.
 #pragma once
 #include "kernels/contracts/conv.h"
 
 namespace trireme {
 
-/// Which channels a layer reads and writes, where, and how far its taps reach.
+/// Channels that a layer reads and writes, the box of positions, and the dilation.
 struct MixedScaleOptions {
-  Index channels = 0,      ///< it reads channels [0, channels), at least 1
-      outputs = 1;         ///< and writes [channels, channels + outputs), at least 1
-  Index dilation = 1;      ///< cells between neighbouring taps along each axis, at least 1
-  Extents begin{0, 0, 0},  ///< the box of positions that are computed: its first cell per spatial axis, outermost first
-      size{-1, -1, -1};    ///< and its extents, 0: nothing; negative: up to the block's end
-  bool operator==(const MixedScaleOptions&) const = default;  ///< all axes, used or not
+  Index channels = 0,      ///< input channels [0, channels), at least 1
+      outputs = 1;         ///< output channels [channels, channels + outputs), at least 1
+  Index dilation = 1;      ///< cells between adjacent taps along each axis, at least 1
+  Extents begin{0, 0, 0},  ///< first cell of the box of computed positions, per spatial axis, outermost first
+      size{-1, -1, -1};    ///< extents of the box; 0: empty; negative: up to the end of the block
+  bool operator==(const MixedScaleOptions&) const = default;  ///< compares all axes, absent ones too
 };
 
 namespace kernel {
@@ -27,28 +27,28 @@ namespace kernel {
 /// c]) for the positions p of the box.
 struct MixedScaleLayer {
   static constexpr char name[] = "mixed_scale_layer";  ///< in errors, profiles and census()
-  /// block is read and written; w and bias [outputs] of its type, or f32 beside bf16 and f16; bias may be View{}.
+  /// block is read and written; w and bias [outputs] have its type, or f32 if it is bf16 or f16; bias may be View{}.
   using Fn = void(View block, View w, View bias, const MixedScaleOptions&);
 };
-/// In the gradient of a block, which has the block's shape, in f32 beside bf16 and f16, else in the block's type:
-/// gradient[p, c] = 0 where block[p, c] is not above 0, for the layer's own channels c: the gradient of its relu.
+/// Gradient of the ReLU, in place: gradient[p, c] = 0 where block[p, c] <= 0, for the layer's output channels c.
+/// gradient has the block's shape, and type f32 if the block is bf16 or f16, else the block's type.
 struct MixedScaleBackwardRelu {
   static constexpr char name[] = "mixed_scale_backward_relu";  ///< in errors, profiles and census()
   /// gradient is read and written.
   using Fn = void(View gradient, View block, const MixedScaleOptions&);
 };
 /// gradient[p, c] += sum over taps t and o of w[o, t, c] gradient[p - dilation (t - 1), channels + o] for c < channels
-/// and the positions p of the box; what the layer's own channels hold outside of the box counts as well.
+/// and the positions p of the box. The output channels outside of the box count too.
 struct MixedScaleBackwardInput {
   static constexpr char name[] = "mixed_scale_backward_input";  ///< in errors, profiles and census()
-  /// gradient is read and written; w of its type, or of the block's.
+  /// gradient is read and written; w has its type or the block's type.
   using Fn = void(View gradient, View w, const MixedScaleOptions&);
 };
 /// dw[o, t, c] (+)= sum over the positions p of the box of gradient[p, channels + o] block[p + dilation (t - 1), c];
 /// dbias[o] (+)= sum of gradient[p, channels + o], if given.
 struct MixedScaleBackwardWeight {
   static constexpr char name[] = "mixed_scale_backward_weight";  ///< in errors, profiles and census()
-  /// dw and dbias are outputs, of the gradient's type or of the block's; accumulate adds to both.
+  /// dw and dbias are outputs, of the gradient's or the block's type; with accumulate the gradients are added to both.
   using Fn = void(View dw, View dbias, View block, View gradient, const MixedScaleOptions&, bool accumulate);
 };
 

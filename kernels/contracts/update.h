@@ -1,16 +1,17 @@
-// Optimizer updates over flat ranges, one pass each. A rule (kernels/formulas/update_rules.h) is written once and
-// becomes a kernel on every backend.
+// Contract of optimizer updates over flat ranges, each in one pass. A rule (kernels/formulas/update_rules.h) is written
+// once, and each backend makes a kernel of it.
 #pragma once
 #include "kernels/core/view.h"
 
 namespace trireme::kernel {
 
-/// rule(value, grad, state...) for each of n parameters: all views [n], of value's type, f32 or f64. value and state
-/// are overwritten. Rule::states buffers of state are given, View{} for the others. Throws Error for another type or
-/// number of elements.
+/// Applies rule(value, grad, state...) to each of n parameters. All views are [n], of value's type, f32 or f64. value
+/// and the states are overwritten. The rule has Rule::states states; the others are View{}. Throws Error for another
+/// type or number of elements.
 template <class Rule>
 struct Update {
-  static constexpr auto& name = Rule::name;
+  static constexpr auto& name = Rule::name;  ///< name of the rule, in errors, profiles and census()
+  /// value and the first Rule::states states are read and written.
   using Fn = void(View value, View grad, View state0, View state1, View state2, const Rule& rule);
 };
 

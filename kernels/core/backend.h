@@ -1,5 +1,5 @@
-// Backends that are not part of the library: the CUDA one is a plugin, opened when a CUDA device is first asked for, so
-// that one binary serves machines with and without CUDA's libraries.
+// Backends of devices. The CPU backend is part of the library. The CUDA backend is a plugin, opened at the first use of
+// a CUDA device, so that one binary runs on machines with and without CUDA's libraries.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,29 +8,29 @@
 
 namespace trireme {
 
-/// Devices of one kind on this machine.
+/// The devices of one kind on this machine.
 struct Backend {
   int devices = 0;                 ///< number of them; 1 for the CPU
-  std::string absent;              ///< why there are none
-  std::string library;             ///< what it runs on, for people to read; empty: not opened
-  std::vector<std::string> names;  ///< of the devices: "NVIDIA H200, 141 GB"
+  std::string absent;              ///< if there are none: the reason
+  std::string library;             ///< vendor libraries, for display; empty: the backend is not opened
+  std::vector<std::string> names;  ///< of each device: "NVIDIA H200, 141 GB"
 };
 
-/// What the machine offers of this kind; the first call opens the plugin (libtrireme_cuda.so beside the library, or the
-/// file that TRIREME_CUDA_PLUGIN names: its code runs, so a program with raised rights ignores it). Never throws.
+/// The devices of a kind. The first call for CUDA opens the plugin: libtrireme_cuda.so next to the library, or the file
+/// that TRIREME_CUDA_PLUGIN names. A process with raised rights (setuid) ignores that variable, since it runs the
+/// file's code. Never throws.
 const Backend& open_backend(DeviceKind kind);
 
-/// How f32 products are taken on devices that have a faster, coarser way: in f32 throughout, or with 10 bits of
-/// mantissa (TF32). PyTorch's torch.set_float32_matmul_precision.
+/// How devices multiply f32 matrices: in f32 (highest), or rounded to 10 bits of mantissa (tf32), which is faster where
+/// the hardware has it. As torch.set_float32_matmul_precision.
 enum class MatmulPrecision { highest, tf32 };
-/// For the process; kernels that start later follow it.
+/// Sets the precision of the process, for kernels that start after the call.
 void set_f32_product(MatmulPrecision);
-MatmulPrecision f32_product();  ///< as set; highest at first
+MatmulPrecision f32_product();  ///< the current precision; default highest
 
-/// For the process: whether a call must give the same bits every time (the default; compare
-/// torch.use_deterministic_algorithms), or may add up in the order in which a device happens to finish, where that is
-/// faster.
+/// Whether equal calls of this process must give equal bits (true, the default), or may sum in any order where that is
+/// faster (false). As torch.use_deterministic_algorithms.
 void set_deterministic(bool);
-bool deterministic();  ///< as set; true at first
+bool deterministic();  ///< the current setting; default true
 
 }  // namespace trireme

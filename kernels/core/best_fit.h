@@ -1,5 +1,6 @@
-// Free stretches of addresses: the smallest that is long enough is taken, and neighbours join when they come back, so
-// that later blocks of other sizes use the memory of earlier ones.
+// BestFit: a free list of address ranges. take() chooses the smallest range that is long enough, and adjacent free
+// ranges are merged, so that later blocks of other sizes can use the memory of earlier ones. Addresses are offsets in
+// bytes.
 #pragma once
 #include <cstddef>
 #include <map>
@@ -10,17 +11,18 @@ namespace trireme {
 
 class BestFit {
  public:
-  /// Where bytes were taken; none: no stretch is that long.
+  /// Takes `bytes` bytes. Returns their offset, or none if no free range is long enough.
   std::optional<std::size_t> take(std::size_t bytes);
-  /// Asks for memory only where no neighbour is free. Without it: std::bad_alloc, and nothing has changed.
+  /// Frees [at, at + bytes). Allocates memory only if no adjacent range is free. Throws std::bad_alloc if that fails;
+  /// the free list is then unchanged.
   void give(std::size_t at, std::size_t bytes);
-  /// Where the free stretch that ends at `end` begins; `end` itself: there is none.
+  /// The begin of the free range that ends at `end`, or `end` if there is none.
   std::size_t before(std::size_t end) const;
-  /// Takes the free stretch that begins at `at`, whole.
+  /// Takes the whole free range that begins at `at`.
   void take_at(std::size_t at);
 
  private:
-  /// Makes another stretch of one, without asking for memory.
+  /// Gives a free range another offset and length, without allocating memory.
   void change(std::map<std::size_t, std::size_t>::iterator stretch, std::size_t at, std::size_t bytes);
   void erase(std::map<std::size_t, std::size_t>::iterator);
 

@@ -1,4 +1,4 @@
-// A Device names where memory lies and kernels run: cpu(0), cuda(1). cpu(1) is a second logical CPU, for tests.
+// Device: where memory is and kernels run: cpu(0), cuda(1). cpu(1) is a second logical CPU, for tests.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -6,11 +6,11 @@
 
 namespace trireme {
 
-/// A kind of device: each has a Runtime (kernels/core/runtime.h) and kernels of its own.
+/// A kind of device. Each has one Runtime (kernels/core/runtime.h) and its own kernels.
 enum class DeviceKind : std::uint8_t { cpu, cuda };
 constexpr int device_kinds = 2;  ///< number of enumerators of DeviceKind
 
-/// A device, as torch.device; the default is cpu:0. Whether the machine has it is not checked here.
+/// A device, as torch.device; the default is cpu:0. The device need not exist on this machine.
 struct Device {
   DeviceKind kind = DeviceKind::cpu;               ///< cpu or cuda
   int index = 0;                                   ///< from 0; CUDA's device ordinal

@@ -1,4 +1,4 @@
-// Element types of tensors, and dispatch() from a run-time DType to a C++ type.
+// Element types of tensors, and the dispatch functions that turn a run-time DType into a C++ type.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -8,8 +8,8 @@
 
 namespace trireme {
 
-/// Element type of a tensor: IEEE 754 f32, f64 and f16, bfloat16, signed and unsigned integers, truth values
-/// (a byte of 0 or 1).
+/// Element type of a tensor: IEEE 754 f32, f64 and f16, bfloat16, signed and unsigned integers, and boolean (one byte,
+/// 0 or 1).
 enum class DType : std::uint8_t { f32, f64, bf16, f16, i32, i64, u8, i8, i16, boolean };
 
 /// Bytes of one element.
@@ -51,10 +51,10 @@ constexpr bool is_half(DType t) { return t == DType::bf16 || t == DType::f16; }
 /// f32, f64, bf16 or f16.
 constexpr bool is_float(DType t) { return t == DType::f32 || t == DType::f64 || is_half(t); }
 
-/// i8 to i64 and u8: numbers, not truth values.
+/// A signed or unsigned integer type; false for boolean.
 constexpr bool is_integer(DType t) { return !is_float(t) && t != DType::boolean; }
 
-/// The DType of an Element.
+/// The DType of a C++ type.
 template <class T>
 constexpr DType dtype_of() {
   if constexpr (std::is_same_v<T, float>) return DType::f32;
@@ -69,25 +69,25 @@ constexpr DType dtype_of() {
   if constexpr (std::is_same_v<T, bool>) return DType::boolean;
 }
 
-/// Whether T is one of these types.
+/// Whether T is one of the types Of.
 template <class T, class... Of>
 concept OneOf = (std::is_same_v<T, Of> || ...);
-/// A C++ type that dtype_of() knows.
+/// A C++ type that has a DType.
 template <class T>
 concept Element =
     OneOf<T, float, double, bf16, f16, std::int32_t, std::int64_t, std::uint8_t, std::int8_t, std::int16_t, bool>;
 
-/// The type in which a sum of T is kept: double for f64, float for the shorter ones.
+/// The type for sums of T: double for double, else float.
 template <class T>
 using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>;
-/// The type in which elements are computed: the Accumulator of floating types, 32 bits for shorter integers, which are
-/// then cut to their width.
+/// The type for arithmetic on T: Accumulator<T> for floating types, 32 bits for shorter integers. The result is then
+/// truncated to T's width.
 template <class T>
 using ComputeType =
     std::conditional_t<!std::is_integral_v<T>, Accumulator<T>, std::conditional_t<(sizeof(T) < 4), std::int32_t, T>>;
 
-/// A number as an element: through float for bf16 and f16, through i32 for shorter integers (so that -1 as u8 is 255
-/// everywhere); all but 0 is true.
+/// A number converted to an element: through float for bf16 and f16, through i32 for integers shorter than 32 bits (so
+/// -1 as u8 is 255 on every device). For bool every number except 0 is true.
 template <class T, class S>
 constexpr T element(S value) {
   if constexpr (std::is_same_v<T, S>)
@@ -104,8 +104,8 @@ constexpr T element(S value) {
     return static_cast<T>(value);
 }
 
-/// Calls f(T{}) with the floating type behind t that the CPU computes in (f32, f64 or bf16; f16 is for GPUs, and for
-/// files). Throws Error naming op for any other type.
+/// Calls f(T{}) with the C++ type of t, if the CPU computes in it: f32, f64 or bf16 (f16 is for GPUs and files). Throws
+/// Error naming op for any other type.
 template <class F>
 decltype(auto) dispatch_float(DType t, std::string_view op, F&& f) {
   switch (t) {
@@ -116,13 +116,13 @@ decltype(auto) dispatch_float(DType t, std::string_view op, F&& f) {
   }
 }
 
-/// Calls f(T{}) with the floating type behind t, f16 among them: for GPUs. Throws Error naming op for integers.
+/// Calls f(T{}) with the floating type of t, f16 included: for GPUs. Throws Error naming op for integers and boolean.
 template <class F>
 decltype(auto) dispatch_device_float(DType t, std::string_view op, F&& f) {
   return t == DType::f16 ? f(f16{}) : dispatch_float(t, op, f);
 }
 
-/// Calls f(T{}) with the type behind t.
+/// Calls f(T{}) with the C++ type of t.
 template <class F>
 decltype(auto) dispatch_any(DType t, F&& f) {
   switch (t) {
@@ -139,8 +139,8 @@ decltype(auto) dispatch_any(DType t, F&& f) {
   }
   return f(bool{});
 }
-/// Calls f(T{}) with the type behind t that numbers of t are computed from: floating ones as `floats`
-/// (dispatch_float or dispatch_device_float) says, integers, and std::uint8_t for truth values.
+/// Calls f(T{}) with the type in which numbers of t are computed: integers as they are, boolean as std::uint8_t, and
+/// floating types by `floats` (dispatch_float or dispatch_device_float).
 template <class Floats, class F>
 decltype(auto) dispatch_number(DType t, std::string_view op, Floats&& floats, F&& f) {
   switch (t) {

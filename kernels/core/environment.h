@@ -1,4 +1,4 @@
-// Environment: every environment variable that the library and its tool read, in one table, and their values.
+// Every environment variable that the library and its tool read, in one table, with its allowed values.
 #pragma once
 #include <limits>
 #include <optional>
@@ -22,15 +22,16 @@ struct EnvironmentVariable {
   std::string_view meaning;   ///< a sentence for users
 };
 
-/// All variables, those of this library (TRIREME_...) first. The others come from launchers and systems.
+/// All variables: first the library's (TRIREME_...), then variables that launchers and systems set.
 std::span<const EnvironmentVariable> environment_variables();
-/// Throws Error (usage) for the first variable whose value is not allowed: the message names both.
+/// Throws Error (usage) for the first variable whose value is not allowed. The message names both.
 void check_environment();
-/// The number of a variable of the table; empty: it is not set. Throws Error (usage) for a value that is not allowed.
+/// The value of a numeric variable; empty if the variable is not set. Throws Error (usage) for a value that is not
+/// allowed.
 std::optional<double> environment_number(const char* name);
-/// The word or text of a variable of the table; empty: it is not set. Throws as environment_number().
+/// The value of a word or text variable; empty if the variable is not set. Throws as environment_number().
 std::optional<std::string> environment_text(const char* name);
-/// The number in `value`, which is that of the variable `name` of the table. Throws as environment_number().
+/// `value` as the number of the variable `name`, with the checks of environment_number().
 double number_of_variable(const char* name, std::string_view value);
 
 }  // namespace trireme

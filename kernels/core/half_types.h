@@ -1,4 +1,4 @@
-// The floating types of two bytes: bf16 and f16. Arithmetic on them is done in float.
+// The 16-bit floating types bf16 and f16. Arithmetic on them is done in float.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -6,10 +6,10 @@
 
 namespace trireme {
 
-/// bfloat16: the upper half of an IEEE float, rounded to nearest even.
+/// bfloat16: the upper 16 bits of an IEEE float.
 struct bf16 {
   bf16() = default;
-  /// Rounded to nearest even; a NaN stays one.
+  /// Rounds to nearest even; NaN stays NaN.
   constexpr bf16(float value) : bits_(round(std::bit_cast<std::uint32_t>(value))) {}  // NOLINT: implicit
   /// Exact.
   constexpr operator float() const {  // NOLINT: implicit
@@ -24,7 +24,7 @@ struct bf16 {
   std::uint16_t bits_;
 };
 
-/// IEEE half precision as a float: exact.
+/// IEEE half precision to float; exact.
 constexpr float from_half(std::uint16_t h) {
   const std::uint32_t sign = (h & 0x8000u) << 16, exponent = (h >> 10) & 31u, mantissa = h & 0x3ffu;
   if (exponent == 0) {
@@ -34,7 +34,7 @@ constexpr float from_half(std::uint16_t h) {
   const std::uint32_t wide = exponent == 31 ? 255 : exponent + 112;  // biases: 15 and 127
   return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
 }
-/// A float as IEEE half precision: rounded to nearest even; from 65520 on it is infinity, and a NaN stays one.
+/// Float to IEEE half precision, rounded to nearest even. Values from 65520 on become infinity; NaN stays NaN.
 constexpr std::uint16_t to_half(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 16) & 0x8000u, size = bits & 0x7fffffffu;
@@ -50,7 +50,7 @@ constexpr std::uint16_t to_half(float value) {
 /// IEEE 754 half precision (binary16): 1 sign, 5 exponent and 10 mantissa bits.
 struct f16 {
   f16() = default;
-  /// Rounded to nearest even; a NaN stays one.
+  /// Rounds to nearest even; NaN stays NaN.
   constexpr f16(float value) : bits_(to_half(value)) {}  // NOLINT: implicit
   /// Exact.
   constexpr operator float() const { return from_half(bits_); }  // NOLINT: implicit

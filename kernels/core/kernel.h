@@ -1,6 +1,6 @@
-// Kernel<Op>: the slot of one contract on one kind of device. A backend file fills it where the kernel stands:
+// Kernel<Op>: registers the kernel of one contract on one kind of device, in the file that defines the kernel:
 //   const Kernel<kernel::Fill> fill_cpu{DeviceKind::cpu, fill};
-// There is no central list; census() walks what registered itself, and a test fails on holes.
+// There is no central list. census() lists all registered contracts, and a test fails if a kernel is missing.
 #pragma once
 #include <array>
 #include <atomic>
@@ -13,36 +13,36 @@
 
 namespace trireme {
 
-/// One contract and on which kinds of device it has a kernel.
+/// A contract, and the kinds of device that have a kernel for it.
 struct CensusRow {
   std::string_view name;                   ///< Op::name
-  std::array<bool, device_kinds> present;  ///< per DeviceKind; cuda: once its backend is open
+  std::array<bool, device_kinds> present;  ///< per DeviceKind; for cuda once its backend is open
 };
 
 namespace detail {
 using Slots = std::array<void*, device_kinds>;
-/// Adds a contract to the census; called once per contract, before main or when a plugin is opened. Always true.
+/// Adds a contract to the census. Called once per contract, before main or when a plugin is opened. Always true.
 bool enlist(std::string_view name, const Slots* slots);
-/// Kernels that this thread has asked for. Another thread may read it, to see whether this one moves.
+/// Number of kernels that this thread has called. Another thread may read it, to see whether this one makes progress.
 inline thread_local constinit std::atomic<std::uint64_t> kernels_asked = 0;
 }  // namespace detail
 
-/// Every contract with at least one declared kernel, by name.
+/// Every contract with at least one declared kernel, in the order of names.
 std::vector<CensusRow> census();
 
-/// Registers a kernel for the life of the process, by an object at namespace scope. Op is a contract:
+/// Registers a kernel for the life of the process; declare it at namespace scope. Op is a contract:
 /// struct { static constexpr char name[]; using Fn = void(View y, ...); }.
 template <class Op>
 class Kernel {
  public:
   using Fn = typename Op::Fn;  ///< the contract's signature
-  /// Enters fn for kind, in the place of an earlier one.
+  /// Registers fn for this kind of device; replaces an earlier kernel.
   Kernel(DeviceKind kind, Fn* fn) {
     static const bool listed = detail::enlist(Op::name, &slots());
     (void)listed;
     slots()[static_cast<int>(kind)] = reinterpret_cast<void*>(fn);
   }
-  /// The kernel for kind. Throws Error when this build has none.
+  /// The kernel for this kind of device. Throws Error if this build has none.
   static Fn* on(DeviceKind kind) {
     void* fn = slots()[static_cast<int>(kind)];
     auto& asked = detail::kernels_asked;

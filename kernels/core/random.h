@@ -1,5 +1,5 @@
-// Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC'11): a counter-based generator.
-// A number is a pure function of (key, counter), so it does not depend on ranks, threads or order.
+// Philox4x32-10, a counter-based random number generator (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3",
+// SC'11). A number is a pure function of key and counter, so it does not depend on ranks, threads or order.
 #pragma once
 #include <array>
 #include <cmath>
@@ -7,11 +7,11 @@
 
 namespace trireme {
 
-/// The generator: a key, called with counters.
+/// The generator for one key; call it with a counter.
 struct Philox {
-  std::uint64_t key = 0;  ///< k0 in the lower half, k1 in the upper one
+  std::uint64_t key = 0;  ///< Philox's k0 in the lower 32 bits, k1 in the upper 32
 
-  /// Four 32-bit numbers for the 128-bit counter (high, low).
+  /// Four random 32-bit words for the 128-bit counter (high, low).
   constexpr std::array<std::uint32_t, 4> operator()(std::uint64_t high, std::uint64_t low) const {
     std::uint32_t c0 = static_cast<std::uint32_t>(low), c1 = static_cast<std::uint32_t>(low >> 32);
     std::uint32_t c2 = static_cast<std::uint32_t>(high), c3 = static_cast<std::uint32_t>(high >> 32);
@@ -27,7 +27,7 @@ struct Philox {
   }
 };
 
-/// Mixes two 64-bit words into one (splitmix64 finaliser); used to derive keys from (seed, step, layer).
+/// Mixes two 64-bit words into one (finaliser of splitmix64), to derive keys from (seed, step, layer).
 constexpr std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
   std::uint64_t x = a + 0x9E3779B97F4A7C15ull * (b + 1);
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -35,28 +35,28 @@ constexpr std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
   return x ^ (x >> 31);
 }
 
-/// The key of a layer's random numbers in one step.
+/// The key of a layer's random numbers in one step: mix(mix(seed, step), layer).
 struct MaskKey {
-  /// A key that is known already, as mix(mix(seed, step), layer).
+  /// A key that is already mixed.
   constexpr MaskKey(std::uint64_t key) : seed(key) {}  // NOLINT: implicit
-  /// mix(mix(seed, step), layer), where the step is read when the kernel runs: it lies on the kernel's device. For work
-  /// that is captured once and launched in many steps.
+  /// The step is read when the kernel runs: `at` points to it in the memory of the kernel's device. For work that is
+  /// captured once and launched in many steps (CUDA graphs).
   constexpr MaskKey(std::uint64_t run_seed, const std::int64_t* at, std::uint64_t of_layer)
       : seed(run_seed), layer(of_layer), step(at) {}
-  /// The key of Philox. With a step: to be called on the device where that lies.
+  /// The mixed key, for Philox. If `step` is set, call this on its device.
   constexpr std::uint64_t operator()() const {
     return step ? mix(mix(seed, static_cast<std::uint64_t>(*step)), layer) : seed;
   }
 
-  std::uint64_t seed,                  ///< of the run; without a step the whole key
-      layer = 0;                       ///< the layer's own number; read with a step only
-  const std::int64_t* step = nullptr;  ///< one number on the kernel's device, or null
+  std::uint64_t seed,                  ///< seed of the run; without `step` the mixed key
+      layer = 0;                       ///< number of the layer; used only with `step`
+  const std::int64_t* step = nullptr;  ///< one number in the memory of the kernel's device, or null
 };
 
-/// [0, 1) with 24 bits.
+/// The upper 24 of 32 random bits as a number in [0, 1).
 constexpr float uniform_float(std::uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
 
-/// uniform_float(bits) >= p exactly when bits >> 8 >= drop_threshold(p).
+/// The number t for which bits >> 8 >= t exactly if uniform_float(bits) >= p.
 inline std::uint32_t drop_threshold(double p) { return static_cast<std::uint32_t>(std::ceil(p * 0x1p24)); }
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// Rows: tables whose rows have names, as models, optimizers and schedules do.
+// Tables whose rows have names: the registries of models, optimizers and schedules.
 #pragma once
 #include <algorithm>
 #include <functional>
@@ -13,13 +13,13 @@
 
 namespace trireme {
 
-/// A row's name, which is a member `name` or what a member function of this name returns.
+/// The name of a row: its member `name`, or the result of its member function name().
 template <class Row>
 std::string name_of_row(const Row& row) {
   return std::string(std::invoke(&Row::name, row));
 }
 
-/// The row of that name. Throws Error of `op` with unknown_name() behind `prefix` for a name that there is not.
+/// The row of this name. Throws Error naming op for an unknown name; the message is `prefix` and unknown_name().
 template <class Row>
 const Row& find_row(const std::vector<Row>& rows, const std::string& name, std::string_view op,
                     std::string_view prefix = "") {
@@ -30,8 +30,8 @@ const Row& find_row(const std::vector<Row>& rows, const std::string& name, std::
   fail(op, "{}{}", prefix, unknown_name(name, known));
 }
 
-/// Adds a row to rows in the order of their names; true, so that a file can do so before main. Throws Error of `op`
-/// when there is one of this name.
+/// Inserts a row in the order of names. Always true, so that a file can register a row before main. Throws Error of
+/// `op` if the name exists.
 template <class Row>
 bool add_row(std::vector<Row>& rows, Row row, std::string_view op) {
   const auto at = std::ranges::lower_bound(rows, name_of_row(row), {}, name_of_row<Row>);

@@ -1,4 +1,4 @@
-// Runtime: memory and time of one device kind. It never grows with the number of ops.
+// Runtime: memory, copies and synchronization of one kind of device. New ops need nothing new here.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -8,88 +8,90 @@
 
 namespace trireme {
 
-/// Captured device work in parts, each launched as a whole any number of times (CUDA graphs: CUDA C++ Programming
-/// Guide). Every launch reads and writes the same blocks, with the values that the host had at capture.
+/// Captured device work in parts, each of which can be launched any number of times (CUDA graphs: CUDA C++ Programming
+/// Guide). Every launch reads and writes the same blocks. Arguments of the host keep the values that they had at
+/// capture.
 class DeviceGraph {
  public:
   virtual ~DeviceGraph() = default;
-  /// Captures the work that this thread gives the device, without starting it, up to end(). A wait of the host for the
-  /// device, or a read of the host's memory by the device, throws Error; the graph is then of no use. Blocks allocated
-  /// during the capture belong to the graph: nobody else gets their memory while it lives.
+  /// Begins to capture the work that this thread submits to the device, without running it, until end(). Throws Error
+  /// if the host waits for the device, or the device reads host memory, during the capture; the graph is then unusable.
+  /// Blocks that are allocated during the capture belong to the graph until it is destroyed.
   virtual void begin() = 0;
-  /// Ends the part that begin() began. Throws Error without one, or where the device makes no graph of it.
+  /// Ends the part that begin() began. Throws Error without a begin(), or if the device cannot make a graph of the
+  /// work.
   virtual void end() = 0;
-  /// Starts the part captured between the part-th begin() (from 0) and its end(). Throws Error for a part not captured.
+  /// Launches part `part` (0: the work between the first begin() and its end()). Throws Error if it was not captured.
   virtual void start(std::size_t part) = 0;
 };
 
-/// Memory, copies and waits of the devices of one kind; each backend derives one. Thread-safe.
+/// Memory, copies and synchronization of the devices of one kind. Each backend derives one class. Thread-safe.
 class Runtime {
  public:
   virtual ~Runtime() = default;
-  /// A block of at least bytes, aligned to 64, contents undefined. Never null; throws Error when memory is out.
+  /// Allocates at least `bytes` bytes, aligned to 64, with undefined contents. Never null; throws Error
+  /// (out_of_memory).
   virtual void* allocate(std::size_t bytes, Device device) = 0;
-  /// A block of which parts may be given back by discard(): what lives long, is large, and not needed all the time.
+  /// As allocate(), for a block of which discard() may release parts: for large blocks that are unused for long
+  /// periods.
   virtual void* allocate_discardable(std::size_t bytes, Device device) { return allocate(bytes, device); }
-  /// Gives back a block of either (of so many bytes, on this device), when work started so far is done with it. Null:
-  /// nothing.
+  /// Releases a block of either allocate function, once all work submitted so far has finished. bytes, device: as at
+  /// allocation. Null does nothing.
   virtual void release(void* block, std::size_t bytes, Device device) noexcept = 0;
-  /// Copies bytes, after all that was started on either device. What goes to the host has arrived on return; what comes
-  /// from the host may be written over.
+  /// Copies `bytes` bytes after all work submitted so far on both devices. A copy to the host is complete on return.
+  /// After a copy from the host, the host's source may be overwritten on return.
   virtual void copy(void* to, Device to_device, const void* from, Device from_device, std::size_t bytes) = 0;
-  /// Starts to copy to the host, after all that was started so far. The call that is returned waits for that, not for
-  /// what came later, and writes the bytes; it is made once, or dropped.
+  /// Starts a copy to the host, after all work submitted so far. The returned function waits for this copy (not for
+  /// later work) and writes the bytes. Call it at most once.
   virtual std::function<void(void* to)> fetch_later(const void* from, std::size_t bytes, Device device);
-  /// Waits until all that was started on the device is done (cudaStreamSynchronize). Throws Error for a failure that
-  /// the work left, and while a graph is captured. The CPU's does nothing.
+  /// Waits for all work submitted to the device (cudaStreamSynchronize). Throws Error for a failure of that work, and
+  /// while a graph is captured. Does nothing on the CPU.
   virtual void synchronize(Device device) = 0;
-  /// Seconds that the device takes for what work() starts on it, by itself: all that came before is done first.
+  /// Runs work() after all earlier work has finished, and returns its time on the device in seconds.
   virtual double timed(Device, const std::function<void()>& work);
-  /// Both, one after the other or concurrently (fork, then join): neither may write memory that the other reads or
-  /// writes, nor release blocks that the other uses.
+  /// Runs both functions, one after the other or concurrently (fork and join). Neither may write memory that the other
+  /// reads or writes, nor release blocks that the other uses.
   virtual void fork_join(Device, const std::function<void()>& first, const std::function<void()>& second) {
     first();
     second();
   }
-  /// Null: this kind of device has no graphs.
+  /// A new graph for this device; null if this kind of device has no graphs.
   virtual std::unique_ptr<DeviceGraph> make_graph(Device) { return nullptr; }
-  /// For kernels of a program's own: makes the device current on this thread and returns what its work goes to in
-  /// order, a cudaStream_t (while this thread captures a graph, the captured one). Asked for at each launch, not kept.
-  /// Null: devices of this kind have no streams. Throws Error for a device that is not there.
+  /// The stream for your own kernels: makes the device current on this thread and returns its cudaStream_t (during a
+  /// capture on this thread, the captured stream). Call it before each launch; do not keep the result. Null if this
+  /// kind of device has no streams. Throws Error for a device that does not exist.
   virtual void* stream(Device) { return nullptr; }
-  /// Gives the memory behind part of a block back, as far as the machine can, in whole pages (a GPU's are of 2 MiB),
-  /// when work started so far is done with it. Its contents are lost, whatever their size: the host's become zeros, a
-  /// device's NaN or undefined, and nothing may live on by luck. A device touches none of it until restore(). While a
-  /// graph is captured nothing may happen.
+  /// Returns the physical memory of part of a block to the system, in whole pages (2 MiB on GPUs), once all work
+  /// submitted so far has finished. The part's contents are lost in any case: zero on the host, NaN or undefined on a
+  /// device. Call restore() before a device uses the part again. Does nothing while a graph is captured.
   virtual void discard(void* /*from*/, std::size_t /*bytes*/, Device) noexcept {}
-  /// Puts memory behind part of a block again, before it is written; contents are as discard() left them. On the host,
-  /// whose pages come by themselves, and where nothing was discarded, it costs nothing. Throws Error when memory is out
-  /// and, where some is missing, while a graph is captured.
+  /// Maps physical memory for part of a block again; call it before writing. The contents stay as after discard().
+  /// Costs nothing on the host, where pages come on demand, and where nothing was discarded. Throws Error if memory is
+  /// out, or if memory is missing while a graph is captured.
   virtual void restore(void* /*from*/, std::size_t /*bytes*/, Device) {}
-  /// How many bytes of part of a block have memory behind them, as far as the machine tells, once the work started so
-  /// far is done: all.
+  /// Number of bytes of part of a block that have physical memory, as far as the system reports it, once all work
+  /// submitted so far has finished. The default is all of them.
   virtual std::size_t resident(const void* /*from*/, std::size_t bytes, Device) const { return bytes; }
-  /// Bytes handed out now, on all devices of this kind, once the work started so far is done. Of a device's discardable
-  /// blocks: of the pages that have memory; of the host's: all, since a write takes them without asking.
+  /// Bytes allocated now on all devices of this kind, once all work submitted so far has finished. For discardable
+  /// blocks of a GPU only pages with memory count; on the host all bytes count.
   virtual std::size_t in_use() const = 0;
-  virtual std::size_t peak() const = 0;  ///< the most of in_use() since reset_peak()
-  virtual void reset_peak() = 0;         ///< peak() becomes in_use()
+  virtual std::size_t peak() const = 0;  ///< maximum of in_use() since reset_peak()
+  virtual void reset_peak() = 0;         ///< sets peak() to in_use()
 };
 
-/// The runtime of a kind of device. Throws Error where the build or the machine has none (kernels/core/backend.h says
-/// why).
+/// The runtime of a kind of device. Throws Error if this build or machine has none (open_backend() knows the reason).
 Runtime& runtime(DeviceKind kind);
-/// Copies between blocks of one size, by the runtime of the device that is not the host, if there is one.
+/// Copies between two blocks of equal size. If either is on a device, that device's runtime copies.
 void copy_block(const View& to, const View& from);
-/// Called once by each backend when it is loaded. Always true.
+/// Registers a backend's runtime, when the backend is loaded. Always true.
 bool set_runtime(DeviceKind kind, Runtime* runtime);
 
-/// Threads a kernel may use when called from this thread (thread-local; a rank that is a thread gets its share): no
-/// more than OpenMP gives. OpenMP's own number, which oneDNN reads, becomes the same.
+/// Number of threads that a kernel called from this thread may use, at most OpenMP's limit. Thread-local: a rank that
+/// is a thread has its share of the cores. Also sets OpenMP's thread count, which oneDNN uses.
 int threads();
 /// Sets threads() of this thread. Throws Error for count < 1.
 void set_threads(int count);
-/// Cores this process may run on (its affinity mask).
+/// Number of cores that this process may use (its affinity mask).
 int cores();
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// SkipCopies: for dry runs, of whose tensors only the shapes count.
+// SkipCopies: for dry runs, which need the shapes of tensors and not their contents.
 #pragma once
 #include <cstddef>
 #include <utility>
@@ -9,7 +9,7 @@ namespace detail {
 inline constinit thread_local bool skips_copies = false;
 }
 
-/// While it lives, copy_block() of more than `most` bytes on this thread copies nothing, so that large memory is never
+/// While it lives, copy_block() on this thread skips copies of more than `most` bytes, so that large blocks are never
 /// touched.
 class SkipCopies {
  public:

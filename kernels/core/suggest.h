@@ -1,4 +1,4 @@
-// "Did you mean": the known word nearest to a mistyped one. For model names, options and configuration keys.
+// "Did you mean": finds the known word nearest to a mistyped one, for names of models, options and configuration keys.
 #pragma once
 #include <span>
 #include <string>
@@ -7,14 +7,14 @@
 
 namespace trireme {
 
-/// The known word that word most likely means, by edit distance (a swap of neighbours counts one) or because
-/// it begins with word; empty when none is near. The first of equals.
+/// The known word that is nearest by edit distance (a swap of neighbours counts one), or that begins with `word`. Empty
+/// if none is near. Among equally near words the first.
 std::string suggestion(const std::string& word, std::span<const std::string> known);
-/// " (did you mean 'sgd'?)", or nothing: the tail of an error message.
+/// " (did you mean 'sgd'?)" or "": the end of an error message.
 std::string did_you_mean(const std::string& word, std::span<const std::string> known);
-/// "there is no 'sdg' (did you mean 'sgd'?); there are: sgd, adam", cut where word is too long to be meant.
+/// "there is no 'sdg' (did you mean 'sgd'?); there are: sgd, adam". A very long `word` is shortened.
 std::string unknown_name(const std::string& word, const std::vector<std::string>& known);
-/// For messages: the beginning of a text that is too long to be meant.
+/// For messages: the beginning of a very long text, or a short text as it is.
 std::string shortened(std::string_view text);
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// Texts that people write, cut into pieces and read as numbers.
+// Splits text that people write, and reads numbers from it.
 #pragma once
 #include <algorithm>
 #include <charconv>
@@ -8,7 +8,7 @@
 
 namespace trireme {
 
-/// The pieces between separators, one more than there are separators; some may be empty.
+/// The pieces between separators: one more than there are separators; pieces may be empty.
 inline std::vector<std::string> split_text(std::string_view text, char separator) {
   std::vector<std::string> pieces;
   for (std::size_t begin = 0, end; begin <= text.size(); begin = end + 1) {
@@ -18,13 +18,14 @@ inline std::vector<std::string> split_text(std::string_view text, char separator
   return pieces;
 }
 
-/// Without the characters of `spaces` at both ends.
+/// The text without the characters of `spaces` at both ends.
 inline std::string_view trimmed(std::string_view text, std::string_view spaces = " ") {
   const std::size_t begin = text.find_first_not_of(spaces);
   return begin == text.npos ? "" : text.substr(begin, text.find_last_not_of(spaces) + 1 - begin);
 }
 
-/// False when the text as a whole is no number of type T, in the base if one is given (std::from_chars).
+/// Reads the whole text as a number of type T, in a given base if there is one (std::from_chars). False if it is not
+/// one.
 template <class T, class... Base>
 bool parse_number(std::string_view text, T& value, Base... base) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base...);

@@ -1,4 +1,4 @@
-// start_thread: a std::thread or std::jthread, or an Error where the system makes no more of them.
+// start_thread: starts a std::thread or std::jthread, or throws Error if the system refuses another thread.
 #pragma once
 #include <system_error>
 #include <thread>
@@ -7,7 +7,7 @@
 
 namespace trireme {
 
-/// who: what the thread is for, in the error's words: "loader".
+/// Starts a thread with the arguments of its constructor. who: the name at the beginning of the error: "loader".
 template <class Thread = std::thread, class... A>
 Thread start_thread(std::string_view who, A&&... a) {
   try {

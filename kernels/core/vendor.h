@@ -1,18 +1,18 @@
-// Which vendor libraries the kernels run on, for people to read.
+// The vendor libraries of the CPU kernels, and the time spent in them.
 #pragma once
 #include <string>
 
 namespace trireme {
 
-/// "oneDNN 2.6.3, OpenMP, AVX-512 with bf16".
+/// For display: "oneDNN 2.6.3, OpenMP, AVX-512 with bf16".
 std::string cpu_library();
 
-/// Seconds that this thread has spent inside the vendor's primitives.
+/// Seconds that this thread has spent in the vendor's primitives.
 struct VendorClock {
   bool on = false;     ///< whether time is counted
   double compute = 0,  ///< seconds in primitives other than reorders
-      reorder = 0;     ///< seconds in reorders: changes of layout
+      reorder = 0;     ///< seconds in reorders (changes of memory layout)
 };
-VendorClock& vendor_clock();  ///< this thread's
+VendorClock& vendor_clock();  ///< the clock of this thread
 
 }  // namespace trireme

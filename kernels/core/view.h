@@ -1,4 +1,5 @@
-// Shape and View: all that a kernel sees of a tensor. Dense, row-major, channels last, borrowed.
+// Shape and View: the part of a tensor that a kernel sees. A View is a dense, row-major block with channels last that
+// the kernel borrows.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -12,7 +13,7 @@
 
 namespace trireme {
 
-using Index = std::int64_t;  ///< extents, positions and counts of elements
+using Index = std::int64_t;  ///< for extents, positions and numbers of elements
 
 class Shape;
 namespace detail {
@@ -20,30 +21,30 @@ namespace detail {
 [[noreturn, gnu::cold]] void wrong_element_type(DType is, DType asked);
 }  // namespace detail
 
-/// Up to six extents, outermost first, held inline. Images are N,H,W,C, volumes N,D,H,W,C, filters O,H,W,I.
+/// Up to six extents, outermost first, stored inline. Images are N,H,W,C, volumes N,D,H,W,C, filters O,H,W,I.
 class Shape {
  public:
-  static constexpr int max_rank = 6;  ///< most axes
-  Shape() = default;                  ///< of a scalar: rank 0
-  /// {2, 28, 28, 1}. Throws Error for more than max_rank extents; negative ones are not refused here.
+  static constexpr int max_rank = 6;  ///< maximum number of axes
+  Shape() = default;                  ///< the shape of a scalar: rank 0
+  /// {2, 28, 28, 1}. Throws Error for more than max_rank extents. Negative extents are allowed here.
   Shape(std::initializer_list<Index> extents) { assign(extents.begin(), extents.size()); }
   /// The same from a span.
   explicit Shape(std::span<const Index> extents) { assign(extents.data(), extents.size()); }
 
   int rank() const { return rank_; }  ///< number of axes
-  /// Extent of axis i; a negative i counts from the last axis. Throws Error when there is no such axis.
+  /// Extent of axis i; a negative i counts from the last axis. Throws Error if the axis does not exist.
   Index operator[](int i) const { return extents_[at(i)]; }
-  /// The same, to be written.
+  /// As above, writable.
   Index& operator[](int i) { return extents_[at(i)]; }
-  /// Number of elements; 1 for a scalar (rank 0). Not checked for overflow: see checked_bytes().
+  /// Number of elements; 1 for a scalar (rank 0). Overflow is not checked: see checked_bytes().
   Index numel() const { return product(0, rank_); }
-  /// Product of the extents of axes [from, to), 0 <= from, to <= rank(), which is not checked.
+  /// Product of the extents of axes [from, to). Requires 0 <= from and to <= rank(), which is not checked.
   Index product(int from, int to) const {
     Index n = 1;
     for (int i = from; i < to; ++i) n *= extents_[i];
     return n;
   }
-  /// The shape without this axis, counted from 0; a copy when there is none such.
+  /// The shape without one axis, counted from 0; unchanged if the axis does not exist.
   Shape without(int axis) const {
     Shape s;
     for (int i = 0; i < rank_; ++i)
@@ -56,7 +57,7 @@ class Shape {
     extents_[rank_++] = extent;
   }
   const Index* begin() const { return extents_; }        ///< extents in order, outermost first
-  const Index* end() const { return extents_ + rank_; }  ///< behind the innermost extent
+  const Index* end() const { return extents_ + rank_; }  ///< past the innermost extent
   /// Same rank and extents.
   bool operator==(const Shape& o) const { return std::equal(begin(), end(), o.begin(), o.end()); }
 
@@ -76,46 +77,45 @@ class Shape {
   int rank_ = 0;
 };
 
-/// "[2, 28, 28, 1]"
+/// "[2, 28, 28, 1]".
 inline std::string to_string(const Shape& s) {
   std::string text = "[";
   for (int i = 0; i < s.rank(); ++i) text += (i ? ", " : "") + std::to_string(s[i]);
   return text + "]";
 }
 
-/// Bytes of a tensor of this shape; 0 when an extent is 0. Throws Error naming op when an extent is negative or when
-/// the product of the extents that are not 0, in bytes, does not fit in 63 bits: then no partial product overflows
-/// either.
+/// Size in bytes of a tensor of this shape; 0 if an extent is 0. Throws Error naming op for a negative extent, and if
+/// the product of the non-zero extents and the element size exceeds 63 bits. So no partial product overflows.
 std::size_t checked_bytes(std::string_view op, const Shape&, DType);
 
-/// The types under which memory may be looked at whatever its elements are.
+/// The types that may view memory of any element type: void, std::byte, char.
 template <class T>
 constexpr bool is_raw =
     std::is_void_v<T> || std::is_same_v<std::remove_cv_t<T>, std::byte> || std::is_same_v<std::remove_cv_t<T>, char>;
 
-/// A dense block that somebody else owns. An optional operand is passed as View{} (data == nullptr).
+/// A dense block that another object owns. View{} (data == nullptr) stands for an absent optional operand.
 struct View {
   void* data = nullptr;      ///< first element, in the memory of device
   Shape shape;               ///< row-major, without gaps
   DType dtype = DType::f32;  ///< of the elements
-  Device device;             ///< where data lies
+  Device device;             ///< where data is stored
 
-  explicit operator bool() const { return data != nullptr; }      ///< false: the operand is left out
+  explicit operator bool() const { return data != nullptr; }      ///< false: the optional operand is absent
   Index numel() const { return shape.numel(); }                   ///< number of elements
-  Index bytes() const { return shape.numel() * size_of(dtype); }  ///< size of the block
-  /// Not checked against dtype: for kernels, which have dispatched on it.
+  Index bytes() const { return shape.numel() * size_of(dtype); }  ///< size in bytes
+  /// The elements, without a check of dtype: for kernels, which have dispatched on dtype.
   template <class T>
   T* as() const {
     return static_cast<T*>(data);
   }
-  /// The elements. Throws Error unless T is dtype's type. On a GPU it is the GPU's memory.
+  /// The elements. Throws Error unless T is the type of dtype. On a GPU the span is in the GPU's memory.
   template <class T>
   std::span<T> span() const {
     static_assert(!is_raw<T>, "a span has elements");
     require<T>();
     return {static_cast<T*>(data), static_cast<std::size_t>(numel())};
   }
-  /// Throws Error unless T is dtype's type, or void, std::byte or char.
+  /// Throws Error unless T is the type of dtype, or void, std::byte or char.
   template <class T>
   void require() const {
     if constexpr (!is_raw<T>)
@@ -125,7 +125,7 @@ struct View {
 };
 
 namespace detail {
-/// "{}" in messages.
+/// Formats T by to_string() or name_of() in messages.
 template <class T>
 struct Formatter {
   constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }

@@ -1,7 +1,6 @@
-// Transcendental functions for formulas and losses. In f64 they are the C library's. In f32 they are written
-// out without branches or calls, so that loops over them become vector code on every backend; within 3 ulp of
-// the true value, with NaN, infinities and overflow as in the C library. The polynomials are minimax fits
-// made for the ranges stated.
+// Transcendental functions for formulas and losses. In f64 they call the C library. In f32 they have no branches and no
+// calls, so that loops over them are vectorised on every backend. The f32 results are within 3 ulp of the true value;
+// NaN, infinities and overflow are as in the C library. The polynomials are minimax fits for the stated ranges.
 #pragma once
 #include <bit>
 #include <cmath>
@@ -45,7 +44,7 @@ constexpr T abs(T x) {
   return std::abs(x);
 }
 
-// The C library's in f32, too: not vector code.
+// The C library's, in f32 too: these do not vectorise.
 template <class T>
 constexpr T sin(T x) {
   return std::sin(x);
@@ -66,8 +65,8 @@ template <class T>
 constexpr T ceil(T x) {
   return std::ceil(x);
 }
-/// The largest integer `whole` that is not above a / b, and a - whole b, exact but for one rounding where a and b
-/// differ in sign and a is the smaller.
+/// whole: the largest integer <= a / b; rest: a - whole b. Both are exact, except for one rounding if a and b differ in
+/// sign and |a| < |b|.
 template <class T>
 struct FloorDivision {
   T whole, rest;
@@ -86,7 +85,7 @@ struct FloorDivision {
     if (below) rest += b;
   }
 };
-/// To the nearest integer, ties to the even one.
+/// To the nearest integer; ties to even.
 template <class T>
 constexpr T round(T x) {
   return std::nearbyint(x);
@@ -107,8 +106,8 @@ constexpr float polynomial(float x, float c0, C... more) {
 /// 2^n for n in [-126, 127].
 constexpr float power_of_two(std::int32_t n) { return std::bit_cast<float>(static_cast<std::uint32_t>(n + 127) << 23); }
 
-/// exp(x) = (1 + minus_one) * low * high: |reduced x| <= ln 2 / 2; two factors, since 2^n alone may over- or
-/// underflow.
+/// exp(x) = (1 + minus_one) * low * high, with |reduced x| <= ln 2 / 2. There are two factors, since 2^n alone may
+/// overflow or underflow.
 struct Exponential {
   float minus_one, low, high;
 };

@@ -1,8 +1,8 @@
-// Elementwise formulas, each written once: every backend makes its kernels from these structs (kernels/cpu/map.h,
-// kernels/cuda/map.cu). A formula is a value; its members are its parameters, and one without costs nothing.
-// Unary: value(x) and slope(x, y), the derivative at x where y = value(x); needs_x and needs_y say which of the two
-// slope reads, so that only that is kept for backward. Binary: value(a, b). Arguments are float or double (bf16 and f16
-// are computed in float), and so is the result. All functions are constexpr, so that device compilers take them, too.
+// Elementwise formulas. Each is written once, and every backend makes its kernels from these structs
+// (kernels/cpu/map.h, kernels/cuda/map.cu). The members of a formula are its parameters. A unary formula has value(x)
+// and slope(x, y), the derivative at x, where y = value(x). needs_x and needs_y say which of the two slope reads, so
+// that backward keeps only those. A binary formula has value(a, b). Arguments and results are float or double (bf16 and
+// f16 are computed in float). All functions are constexpr, so that device compilers accept them.
 #pragma once
 #include <tuple>
 
@@ -17,7 +17,7 @@ struct Relu {
   static constexpr auto value(auto x) { return x <= 0 ? 0 : x; }
   static constexpr auto slope(auto, auto y) { return y <= 0 ? decltype(y)(0) : 1; }
 };
-/// F.leaky_relu: x, times negative_slope (not negative itself) below zero.
+/// F.leaky_relu: x if x >= 0, else negative_slope * x. negative_slope must not be negative.
 struct LeakyRelu {
   static constexpr char name[] = "leaky_relu", backward_name[] = "leaky_relu_backward";
   static constexpr bool needs_x = false, needs_y = true;
@@ -31,7 +31,7 @@ struct LeakyRelu {
     return y > 0 ? T(1) : T(negative_slope);
   }
 };
-/// F.elu: x, below zero alpha (exp(x) - 1), alpha >= 0 (Clevert et al., arXiv 1511.07289).
+/// F.elu: x if x >= 0, else alpha (exp(x) - 1), with alpha >= 0 (Clevert et al., arXiv 1511.07289).
 struct Elu {
   static constexpr char name[] = "elu", backward_name[] = "elu_backward";
   static constexpr bool needs_x = false, needs_y = true;
@@ -76,7 +76,7 @@ struct Silu {
     return s * (1 + x * (1 - s));
   }
 };
-/// F.hardtanh: x kept within [low, high]; the gradient is 0 at the bounds. relu6 is this with 0 and 6.
+/// F.hardtanh: x clamped to [low, high]; the gradient is 0 at the bounds. relu6 is Hardtanh{0, 6}.
 struct Hardtanh {
   static constexpr char name[] = "hardtanh", backward_name[] = "hardtanh_backward";
   static constexpr bool needs_x = true, needs_y = false;
@@ -90,7 +90,7 @@ struct Hardtanh {
     return x > T(low) && x < T(high) ? T(1) : T(0);
   }
 };
-/// torch.clamp: x kept within [low, high]; the gradient is 1 at the bounds.
+/// torch.clamp: x clamped to [low, high]; the gradient is 1 at the bounds.
 struct Clamp {
   static constexpr char name[] = "clamp", backward_name[] = "clamp_backward";
   static constexpr bool needs_x = true, needs_y = false;
@@ -234,7 +234,7 @@ struct Round {
   static constexpr auto value(auto x) { return math::round(x); }
   static constexpr auto slope(auto x, auto) { return decltype(x)(0); }
 };
-/// torch.sign: -1, 0 or 1, 0 of NaN; the gradient is 0.
+/// torch.sign: -1, 0 or 1; 0 for NaN; the gradient is 0.
 struct Sign {
   static constexpr char name[] = "sign", backward_name[] = "sign_backward";
   static constexpr bool needs_x = false, needs_y = false;
@@ -276,7 +276,7 @@ struct Sqrt {
   static constexpr auto value(auto x) { return math::sqrt(x); }
   static constexpr auto slope(auto, auto y) { return decltype(y)(0.5) / y; }
 };
-/// The root of a sum of squares: sqrt(x) whose gradient is 0 at 0, as PyTorch's norm and std have it.
+/// sqrt(x) whose gradient is 0 at 0: for norms and standard deviations, as in PyTorch.
 struct RootOfSquares {
   static constexpr char name[] = "root_of_squares", backward_name[] = "root_of_squares_backward";
   static constexpr bool needs_x = false, needs_y = true;
@@ -330,7 +330,7 @@ struct AddScalar {
   static constexpr auto slope(auto x, auto) { return decltype(x)(1); }
 };
 
-/// An operand of a sum or product: integers overflow into their lowest bits.
+/// An operand of a sum or product; integers wrap around on overflow.
 template <class T>
 constexpr auto modular(T v) {
   if constexpr (std::is_integral_v<T>)
@@ -338,7 +338,7 @@ constexpr auto modular(T v) {
   else
     return v;
 }
-// With `integers` a binary formula is for integers, too.
+// A binary formula with `integers` also accepts integers.
 /// torch.add: a + b.
 struct Add {
   static constexpr char name[] = "add";
@@ -366,8 +366,7 @@ struct Mul {
     return static_cast<T>(modular(a) * modular(b));
   }
 };
-/// torch.remainder: a less the largest multiple of b that is not above a (below, for a negative b), so of b's sign, and
-/// without rounding; of integers 0 where b is 0.
+/// torch.remainder: a - b floor(a / b), without rounding; the result has b's sign. For integers 0 if b is 0.
 struct Remainder {
   static constexpr char name[] = "remainder";
   static constexpr bool integers = true;
@@ -384,8 +383,8 @@ struct Remainder {
     }
   }
 };
-/// torch.floor_divide: the largest integer that is not above a / b, by the exact remainder and not by the rounded
-/// quotient; of integers 0 where b is 0.
+/// torch.floor_divide: floor(a / b), from the exact remainder and not from the rounded quotient. For integers 0 if b is
+/// 0.
 struct FloorDivide {
   static constexpr char name[] = "floor_divide";
   static constexpr bool integers = true;
@@ -406,19 +405,19 @@ struct Div {
   static constexpr char name[] = "div";
   static constexpr auto value(auto a, auto b) { return a / b; }
 };
-/// torch.maximum: a NaN on either side wins.
+/// torch.maximum: NaN if either is NaN.
 struct Maximum {
   static constexpr char name[] = "maximum";
   static constexpr bool integers = true;
   static constexpr auto value(auto a, auto b) { return a > b || a != a ? a : b; }
 };
-/// torch.minimum: a NaN on either side wins.
+/// torch.minimum: NaN if either is NaN.
 struct Minimum {
   static constexpr char name[] = "minimum";
   static constexpr bool integers = true;
   static constexpr auto value(auto a, auto b) { return a < b || a != a ? a : b; }
 };
-/// d maximum(a, b) / da; by b it is the same with a and b exchanged. Ties share equally, as in PyTorch.
+/// d maximum(a, b) / da; exchange a and b for the derivative by b. Ties get 1/2 each, as in PyTorch.
 struct MaximumShare {
   static constexpr char name[] = "maximum_share";
   template <class T>
@@ -432,7 +431,7 @@ struct MinimumShare {
   static constexpr auto value(auto a, auto b) { return MaximumShare::value(b, a); }
 };
 
-/// Calls f(T{}) with the type behind t: floating ones as floats(t, name, f) does, and integers if F is for them.
+/// Calls f(T{}) with the C++ type of t: floating types by floats(t, name, f), and integers if F accepts them.
 template <class F, class Floats, class Call>
 void dispatch(DType t, Floats&& floats, Call&& f) {
   if constexpr (requires { F::integers; })
@@ -441,7 +440,7 @@ void dispatch(DType t, Floats&& floats, Call&& f) {
     floats(t, F::name, f);
 }
 
-/// One K<F> for each of the formulas.
+/// K<F> for each of the formulas.
 template <template <class> class K, class... F>
 using Each = std::tuple<K<F>...>;
 /// Every unary formula of the library.

@@ -1,7 +1,8 @@
-// The optimizers' formulas, PyTorch's, each written once for all backends: a rule's settings and, for values of type T
-// (float or double), how one value and its state change by its gradient. Settings are combined in f64 and rounded to T
-// once, as PyTorch does. The gradient is grad_scale times the one given. A rule with a branch chooses a value by ?: and
-// goes on with it: where products are added within branches, vector code fuses others of them than the loop's tail does.
+// The update formulas of the optimizers, as in PyTorch, each written once for all backends. A rule has settings and,
+// for values of type T (float or double), the update of one value and its state by its gradient. Settings are combined
+// in f64 and rounded once to T, as in PyTorch. The gradient used is grad_scale times the given one. Branches select a
+// value with ?: and continue with it: if branches contained the multiply-adds, vector code and the loop's tail would
+// fuse different ones.
 #pragma once
 #include <cmath>
 
@@ -24,8 +25,8 @@ struct Sgd {
     constexpr void operator()(T& value, T grad) const { value -= lr * (grad * scale + weight_decay * value); }
   };
 };
-/// torch.optim.SGD: g += weight_decay v; m = momentum m + (1 - dampening) g (first step: m = g); v -= lr m, or
-/// lr (g + momentum m) with nesterov.
+/// torch.optim.SGD: g += weight_decay v; m = momentum m + (1 - dampening) g (first step: m = g); v -= lr m, or v -= lr
+/// (g + momentum m) with nesterov.
 struct Momentum {
   static constexpr char name[] = "momentum_update";
   static constexpr int states = 1;
@@ -130,8 +131,8 @@ struct RMSprop {
     }
   };
 };
-/// torch.optim.Adam (Kingma and Ba, arXiv 1412.6980); decoupled: AdamW (arXiv 1711.05101). bias1, bias2: 1 - beta^t in
-/// step t = 1, 2, ...
+/// torch.optim.Adam (Kingma and Ba, arXiv 1412.6980), or AdamW if decoupled (arXiv 1711.05101). bias1 and bias2 are 1 -
+/// beta1^t and 1 - beta2^t in step t = 1, 2, ...
 struct Adam {
   static constexpr char name[] = "adam_update";
   static constexpr int states = 2;
@@ -162,7 +163,7 @@ struct Adam {
   };
 };
 
-/// Calls f(rule for the values' type) once the operands are checked (kernels/contracts/update.h).
+/// Checks the operands (kernels/contracts/update.h) and calls f(rule for the values' type, T{}).
 template <class Rule, class F>
 void dispatch(const Rule& rule, const View& value, const View& grad, const View& state0, const View& state1,
               const View& state2, F&& f) {

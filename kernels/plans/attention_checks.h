@@ -1,20 +1,20 @@
-// What the kernels of kernels/contracts/attention.h ask of their operands, on all backends.
+// Checks of the operands of attention and rope (kernels/contracts/attention.h), for all backends.
 #pragma once
 #include "kernels/contracts/attention.h"
 #include "kernels/plans/checks.h"
 
 namespace trireme {
 
-/// The extents of a call of attention, and where its operands lie, with every stride filled in.
+/// The extents of a call of attention and the strides of its operands, without defaults.
 struct AttentionShape {
   Index samples, queries, keys;  ///< N, Tq, Tk
   Index heads, kv_heads, width;  ///< H, G, D
-  TokenStrides q, k, v;          ///< of q and dq, k and dk, v and dv; none is 0 but for empty operands
-  Index group() const { return heads / kv_heads; }  ///< query heads that share a head of keys and values
+  TokenStrides q, k, v;          ///< of q and dq, k and dk, v and dv; not 0 unless the operand is empty
+  Index group() const { return heads / kv_heads; }  ///< query heads per head of keys and values
 };
 
 namespace detail {
-/// The strides that args leave open. Throws Error where tokens or samples of x [N, T, heads, D] would overlap.
+/// The strides with defaults filled in. Throws Error if tokens or samples of x [N, T, heads, D] would overlap.
 inline TokenStrides filled(TokenStrides s, const View& x, const char* what, std::string_view op) {
   const Index row = x.shape[2] * x.shape[3];
   if (s.token == 0) s.token = row;
@@ -64,7 +64,7 @@ inline AttentionShape check_attention(const View& o, const View& stats, const Vi
         "heads {} to {} of {}", args.head_at, args.head_at + s.heads, args.all_heads);
   return s;
 }
-/// The same of backward, whose dq, dk and dv lie as q, k and v do.
+/// As above, for backward. dq, dk and dv have the strides of q, k and v.
 inline AttentionShape check_attention_backward(const View& dq, const View& dk, const View& dv, const View& dout,
                                                const View& o, const View& stats, const View& q, const View& k,
                                                const View& v, const AttentionArgs& args, std::string_view op) {
@@ -76,7 +76,7 @@ inline AttentionShape check_attention_backward(const View& dq, const View& dk, c
   return s;
 }
 
-/// Throws Error naming op unless table has an angle's cosine and sine for pairs of y's and x's elements.
+/// Throws Error naming op unless x and y are [N, T, H, D] and the table fits them.
 inline void check_rope(const View& y, const View& x, const View& table, std::string_view op) {
   check_same(y, x, op);
   check(x.shape.rank() == 4, op, "x is {}, expected [N, T, H, D]", x.shape);

@@ -1,11 +1,11 @@
-// What the elementwise kernels of all backends (kernels/contracts/elementwise.h) ask of their operands.
+// Checks of the operands of elementwise kernels (kernels/contracts/elementwise.h), for all backends.
 #pragma once
 #include "kernels/contracts/elementwise.h"
 #include "kernels/plans/checks.h"
 
 namespace trireme {
 
-/// Throws Error unless x and y have one shape and type, and x is no View{}.
+/// Throws Error unless x and y have the same shape and type, and x is not View{}.
 inline void check_axpby(const View& y, const View& x) {
   check_same(y, x, kernel::Axpby::name);
   check(x || x.numel() == 0, kernel::Axpby::name, "x is empty");
@@ -23,7 +23,8 @@ inline void check_normalize(const View& y, const View& x, const View& scale, con
   check(scale.numel() == channels && shift.numel() == channels, op, "got {} scales and {} shifts for {} channels",
         scale.numel(), shift.numel(), channels);
 }
-/// The number of rows: x.shape[0], 1 for a scalar. Throws Error for operands that do not fit, and for p outside [0, 1].
+/// Returns the number of rows: x.shape[0], or 1 for a scalar. Throws Error for operands that do not fit, and for p
+/// outside [0, 1].
 inline Index check_dropout(const View& y, const View& x, const View& sample, const View& first, double p) {
   constexpr auto op = kernel::Dropout::name;
   check_same(y, x, op);

@@ -1,4 +1,4 @@
-// What the cross entropies of all backends ask of their operands; the labels' values apart.
+// Checks of the operands of cross entropy, for all backends. Kernels check the values of labels.
 #pragma once
 #include "kernels/plans/checks.h"
 
@@ -9,9 +9,9 @@ inline void check_label_type(const View& label, const Shape& logits, std::string
   check(label.dtype == DType::i64 && label.numel() == row_count(logits), op,
         "got labels {} {} for logits {}, expected i64 [{}]", label.dtype, label.shape, logits, row_count(logits));
 }
-/// f64 for f64, else f32.
+/// The type of losses: f64 for f64, else f32.
 inline DType loss_type(DType logits) { return logits == DType::f64 ? DType::f64 : DType::f32; }
-/// Throws Error naming op unless loss is of loss_type() with one number per row of x.
+/// Throws Error naming op unless loss has loss_type() and one number per row of x.
 inline void check_loss(const View& loss, const View& x, std::string_view op) {
   check(loss.dtype == loss_type(x.dtype) && loss.numel() == row_count(x.shape), op, "got loss {} {} for logits {} {}",
         loss.dtype, loss.shape, x.dtype, x.shape);

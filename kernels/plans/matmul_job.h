@@ -1,32 +1,33 @@
-// What a product computes, taken from its operands and checked once for all backends.
+// MatMulJob: the extents and options of a matrix product, from its operands, checked once for all backends.
 #pragma once
 #include "kernels/contracts/matmul.h"
 #include "kernels/core/kernel.h"
 
 namespace trireme {
 
-/// c [batch, m, n] (+)= op(a) op(b) (+ bias [n]), then ReLU. a and b: one for all, or one each (batched).
+/// c [batch, m, n] (+)= op(a) op(b) (+ bias [n]), followed by ReLU if relu. a and b are batches, or one matrix for the
+/// whole batch.
 struct MatMulJob {
   Index batch = 1, m = 0, n = 0, k = 0;  ///< op(a) [m, k], op(b) [k, n]
   bool batched_a = false, batched_b = false;
   bool transpose_a = false, transpose_b = false, accumulate = false, relu = false;
 };
 
-/// [M, N] or [B, M, N] of op(a) op(b); either may be one matrix for the whole batch. Throws Error naming op when they
-/// do not fit.
+/// The shape [M, N] or [B, M, N] of op(a) op(b). Either operand may be one matrix for the whole batch. Throws Error
+/// naming op if they do not fit.
 Shape matmul_output_shape(const Shape& a, const Shape& b, const MatMulOptions&, std::string_view op);
 
-// One for each contract, of the operands that the contract names; types are not looked at.
-/// Of kernel::MatMul. Throws Error when shapes do not fit.
+// One function per contract, with the contract's operands. Types are not checked.
+/// For kernel::MatMul. Throws Error if shapes do not fit.
 MatMulJob matmul_job(const View& c, const View& a, const View& b, const MatMulOptions&);
-/// Of kernel::Linear: the same.
+/// As above, for kernel::Linear.
 MatMulJob linear_job(const View& y, const View& x, const View& w, const View& bias, bool relu);
-/// Of kernel::LinearBackwardInput: the same.
+/// As above, for kernel::LinearBackwardInput.
 MatMulJob linear_backward_input_job(const View& dx, const View& dy, const View& w);
-/// Of kernel::LinearBackwardWeight, whose bias gradient is not looked at: the same.
+/// As above, for kernel::LinearBackwardWeight; dbias is not checked.
 MatMulJob linear_backward_weight_job(const View& dw, const View& x, const View& dy, bool accumulate);
 
-/// Throws Error unless a and b have one floating type, and c and bias that type or f32.
+/// Throws Error naming op unless a and b have the same floating type, and c and bias have that type or f32.
 void check_matmul_types(const View& c, const View& a, const View& b, const View& bias, std::string_view op);
 
 /// The kernels of all products on one kind of device. Backend: struct of

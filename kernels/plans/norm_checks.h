@@ -1,18 +1,18 @@
-// What the normalisation kernels of all backends ask of their operands.
+// Checks of the operands of normalisation kernels, for all backends.
 #pragma once
 #include "kernels/plans/checks.h"
 #include "kernels/plans/dispatch.h"
 
 namespace trireme {
 
-/// Throws Error naming op unless each operand has as many numbers as x has channels, or is View{}.
+/// Throws Error naming op unless each operand has one number per channel of x, or is View{}.
 inline void check_channels(std::initializer_list<const View*> all, const Shape& x, std::string_view op) {
   for (auto* v : all)
     check(!*v || v->numel() == row_width(x), op, "got {} numbers for the {} channels of {}", v->numel(), row_width(x),
           x);
 }
 
-/// Operands of BatchNormMerge. Throws Error naming op where types or shapes do not fit.
+/// Operands of BatchNormMerge. Throws Error naming op if types or shapes do not fit.
 inline void check_merge(const View& mean, const View& m2, const View& count, const View& parts, std::string_view op) {
   const Index width = 1 + 2 * mean.numel();
   check(parts.dtype == DType::f64 && parts.shape.rank() == 2 && parts.shape[1] == width, op,
@@ -23,9 +23,9 @@ inline void check_merge(const View& mean, const View& m2, const View& count, con
         count.shape, mean.dtype, mean.shape, m2.dtype, m2.shape);
 }
 
-/// How batch norm's backward gets dz from dy: as it is, masked as found again from x, or masked as read off y.
+/// How the backward of batch norm gets dz from dy: unchanged, masked by a sign recomputed from x, or masked by y.
 enum class ReluMask { none, found, read };
-/// Calls f(std::integral_constant<ReluMask, ...>) for these operands of BatchNormBackwardReduce.
+/// Calls f(std::integral_constant<ReluMask, ...>) for the operands of BatchNormBackwardReduce.
 template <class F>
 decltype(auto) dispatch_mask(const View& beta, const View& y, F&& f) {
   if (y) return f(std::integral_constant<ReluMask, ReluMask::read>{});
@@ -33,8 +33,8 @@ decltype(auto) dispatch_mask(const View& beta, const View& y, F&& f) {
               : f(std::integral_constant<ReluMask, ReluMask::none>{});
 }
 
-/// Operands of layer norm: statistics of rows (f32, f64 for f64), weights of channels or View{}. Throws Error naming
-/// op.
+/// Operands of layer norm: statistics [rows] (f32, or f64 for f64), weights [C] or View{}. Throws Error naming op if
+/// they do not fit.
 inline void check_rows(std::initializer_list<const View*> statistics, std::initializer_list<const View*> weights,
                        const View& x, std::string_view op) {
   const DType expected = x.dtype == DType::f64 ? DType::f64 : DType::f32;
@@ -46,13 +46,13 @@ inline void check_rows(std::initializer_list<const View*> statistics, std::initi
           row_width(x.shape));
 }
 
-/// The numbers of a group norm.
+/// The extents of a group norm.
 struct GroupShape {
   Index samples, cells, channels, groups;
-  constexpr Index per_group() const { return channels / groups; }  ///< channels
+  constexpr Index per_group() const { return channels / groups; }  ///< channels per group
 };
-/// Operands of group norm: statistics [N, G] and sums [N, C] (f32, f64 for f64), weights [C] of that type or View{}.
-/// Throws Error naming op.
+/// Operands of group norm: statistics [N, G] and sums [N, C] (f32, or f64 for f64), weights [C] of that type or View{}.
+/// Throws Error naming op if they do not fit.
 inline GroupShape check_groups(std::initializer_list<const View*> statistics, std::initializer_list<const View*> sums,
                                std::initializer_list<const View*> weights, const View& x, std::string_view op) {
   const int rank = x.shape.rank();

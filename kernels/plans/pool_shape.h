@@ -1,5 +1,5 @@
-// The numbers of one pooling, taken from its views and checked once. Axes are aligned to the end: axis 2 is
-// the innermost one whatever the rank, and absent axes have extent 1.
+// PoolShape: the extents of one pooling, from its views, checked once for all backends. Axes are aligned to the end:
+// axis 2 is the innermost spatial axis for every rank, and absent axes have extent 1.
 #pragma once
 #include "kernels/contracts/pool.h"
 
@@ -13,8 +13,8 @@ struct PoolShape {
   Index out_cells() const { return out[0] * out[1] * out[2]; }
   Index window_cells() const { return window[0] * window[1] * window[2]; }
 
-  /// Calls f(k, cell) for window cell k of the output position (o0, o1, o2), where it lies at input cell
-  /// `cell`; cells in the padding are left out.
+  /// Calls f(k, cell) for each window cell k of output position (o0, o1, o2), where `cell` is its input cell. Cells in
+  /// the padding are skipped.
   template <class F>
   void for_window(Index o0, Index o1, Index o2, F&& f) const {
     Index k = 0;
@@ -29,27 +29,27 @@ struct PoolShape {
   }
 };
 
-/// [N, spatial..., C] of input x [N, spatial..., C]; along an axis (in + pad_begin + pad_end - dilation (window - 1) -
-/// 1) / stride + 1. Throws Error naming op when the options do not suit x; padding must be smaller than the window.
+/// The output shape [N, spatial..., C] for input x [N, spatial..., C]. Along an axis it is (in + pad_begin + pad_end -
+/// dilation (window - 1) - 1) / stride + 1. Throws Error naming op if the options do not suit x; padding must be
+/// smaller than the window.
 Shape pool_output_shape(const Shape& x, const PoolOptions& o, std::string_view op);
-/// The same of bias_relu_pool_dropout, whose windows do not overlap.
+/// As above, for bias_relu_pool_dropout, whose windows do not overlap.
 Shape pool_block_output_shape(const Shape& x, const PoolOptions& o, std::string_view op);
-/// Of max_pool's index: u8 up to 255 cells in a window, else i32.
+/// Type of max_pool's index: u8 for windows of up to 255 cells, else i32.
 DType pool_index_type(const Shape& x, const PoolOptions& o);
 
-/// From the operands of max_pool, which are checked; x and dx, y and dy are alike. Throws Error when they do not fit
-/// one another.
+/// From the operands of max_pool or its backward (dx for x, dy for y). Throws Error naming op if they do not fit.
 PoolShape max_pool_shape(const View& x, const View& y, const View& index, const PoolOptions& o, std::string_view op);
-/// The same of avg_pool, whose dilation must be 1.
+/// As above, for avg_pool; the dilation must be 1.
 PoolShape avg_pool_shape(const View& x, const View& y, const PoolOptions& o, std::string_view op);
-/// The same of bias_relu_pool_dropout; p must lie in [0, 1].
+/// As above, for bias_relu_pool_dropout; p must be in [0, 1].
 PoolShape pool_block_shape(const View& y, const View& index, const View& x, const View& bias, const View& sample,
                            const PoolOptions& o, double p);
-/// The same of bias_relu_pool_dropout_backward.
+/// As above, for bias_relu_pool_dropout_backward.
 PoolShape pool_block_backward_shape(const View& dx, const View& dbias, const View& dy, const View& index,
                                     const PoolOptions& o, double p);
 
-/// In the index of bias_relu_pool_dropout: no gradient passes.
+/// In the index of bias_relu_pool_dropout: the value for windows without gradient.
 constexpr std::uint8_t no_gradient = 255;
 
 }  // namespace trireme

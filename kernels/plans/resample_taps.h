@@ -1,24 +1,23 @@
-// Which cells of the input a cell of kernel::Resample's output is made of along an axis, and their shares; for the host
-// and for devices.
+// The input cells and weights of an output cell of kernel::Resample along one axis; for host and devices.
 #pragma once
 #include "kernels/contracts/pool.h"
 
 namespace trireme {
 
-/// Cells [first, first + count) of the input, with the share of the first one and of each other one.
+/// Input cells [first, first + count), with the weight of the first cell and the weight of each other cell.
 struct ResampleTaps {
   Index first, count;
   double share, other;
   constexpr double share_of(Index i) const { return i < first || i >= first + count ? 0 : i == first ? share : other; }
 };
 
-/// Cells of the input per cell of the output.
+/// Input cells per output cell.
 constexpr double resample_step(const ResampleAxis& a) {
   if (a.mode == ResampleMode::area) return static_cast<double>(a.in) / static_cast<double>(a.out);
   if (a.mode == ResampleMode::nearest || !a.align_corners) return a.step;
   return a.out > 1 ? static_cast<double>(a.in - 1) / static_cast<double>(a.out - 1) : 0;
 }
-/// Of cell o of the output. PyTorch's rules: nearest is rounded in f32, linear stops at the edges.
+/// The taps of output cell o, by PyTorch's rules: nearest rounds in f32; linear clamps at the edges.
 constexpr ResampleTaps resample_taps(const ResampleAxis& a, Index o) {
   if (a.mode == ResampleMode::area) {
     const Index first = o * a.in / a.out, count = ((o + 1) * a.in + a.out - 1) / a.out - first;
@@ -35,25 +34,25 @@ constexpr ResampleTaps resample_taps(const ResampleAxis& a, Index o) {
   const double other = point > 0 ? point - static_cast<double>(first) : 0;
   return {first, other > 0 ? 2 : 1, 1 - other, other};
 }
-/// A cell of the output before which none has a share of cell i, i <= in.
+/// A lower bound (inclusive) of the output cells that read input cell i, for i <= in.
 constexpr Index first_resampled(const ResampleAxis& a, Index i) {
   const double step = resample_step(a), at = step > 0 ? (static_cast<double>(i) - 1.5) / step - 2 : 0;
   if (i <= 1 || at <= 0) return 0;
   return at < static_cast<double>(a.out) ? static_cast<Index>(at) : a.out;
 }
-/// A cell of the output from which on none has a share of cell i.
+/// An upper bound (exclusive) of the output cells that read input cell i.
 constexpr Index last_resampled(const ResampleAxis& a, Index i) {
   const double step = resample_step(a), at = step > 0 ? (static_cast<double>(i) + 1.5) / step + 3 : 0;
   if (i >= a.in - 1 || !(step > 0)) return a.out;
   return at < static_cast<double>(a.out) ? static_cast<Index>(at) : a.out;
 }
 
-/// The numbers of one resampling; axes aligned to the end, absent ones of extent 1.
+/// The extents of one resampling. Axes are aligned to the end; absent ones have extent 1.
 struct ResampleShape {
   Index n = 0, channels = 0;
   ResampleAxes axis;
 };
-/// Throws Error naming op unless y [N, out..., C] and x [N, in..., C] are of one floating type and fit the axes.
+/// Throws Error naming op unless y [N, out..., C] and x [N, in..., C] have the same floating type and fit the axes.
 inline ResampleShape resample_shape(const View& y, const View& x, const ResampleAxes& axes, std::string_view op) {
   const int rank = x.shape.rank(), spatial = rank - 2;
   check(rank >= 3 && rank <= 5 && y.shape.rank() == rank && y.shape[0] == x.shape[0] && y.shape[-1] == x.shape[-1], op,

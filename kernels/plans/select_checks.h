@@ -1,11 +1,11 @@
-// What the kernels of kernels/contracts/select.h ask of their operands, on all backends.
+// Checks of the operands of kernels/contracts/select.h, for all backends.
 #pragma once
 #include "kernels/contracts/select.h"
 #include "kernels/plans/checks.h"
 
 namespace trireme {
 
-/// Throws Error unless v is of y's shape or one element.
+/// Throws Error unless v has y's shape or one element.
 inline void check_alike(const View& v, const View& y, std::string_view op) {
   check(v.shape == y.shape || v.numel() == 1, op, "got {} for {}: wants that shape, or one element", v.shape, y.shape);
 }
@@ -23,7 +23,7 @@ inline void check_where(const View& y, const View& condition, const View& a, con
         b.dtype, y.dtype);
   for (const View* v : {&condition, &a, &b}) check_alike(*v, y, op);
 }
-/// few [O, I, C] at ids [O, I, C] of all [O, N, C].
+/// Checks few [O, I, C], ids [O, I, C] and all [O, N, C]: operands of Gather and ScatterAdd.
 inline void check_gather(const View& few, const View& all, const View& ids, std::string_view op) {
   const bool fits = few.shape.rank() == 3 && all.shape.rank() == 3 && few.dtype == all.dtype &&
                     few.shape[0] == all.shape[0] && few.shape[2] == all.shape[2] && ids.dtype == DType::i64 &&
@@ -43,7 +43,7 @@ inline void check_scan(const View& y, const View& x) {
   check(x.shape.rank() == 3, kernel::Scan::name, "got {}, expected [O, N, C]", x.shape);
 }
 
-/// a ? b.
+/// Whether the relation c holds for a and b.
 template <class T>
 constexpr bool compares(Comparison c, T a, T b) {
   switch (c) {
@@ -54,7 +54,7 @@ constexpr bool compares(Comparison c, T a, T b) {
   }
   return a <= b;
 }
-/// Whether a comes before b in a sorted row; a NaN is the largest.
+/// Whether a comes before b in a sorted row; NaN counts as the largest.
 template <class T>
 constexpr bool sorts_before(T a, T b, bool descending) {
   if (descending) return a > b || (a != a && b == b);

@@ -1,5 +1,5 @@
-// StridedLoop: a loop over the elements of a tensor that steps through several dense blocks at once: the plan of the
-// kernels that broadcast, copy a box or permute, on all backends. (PyTorch's TensorIterator.)
+// StridedLoop: a loop over the elements of a tensor that steps through several dense blocks at once (as PyTorch's
+// TensorIterator). Kernels that broadcast, permute or copy a box are planned with it, on all backends.
 #pragma once
 #include <array>
 
@@ -7,8 +7,8 @@
 
 namespace trireme::detail {
 
-/// Axes innermost first, without those of extent 1; neighbours that every block steps through evenly are merged. Steps
-/// count elements.
+/// Axes are innermost first, without axes of extent 1. Adjacent axes with uniform steps in every block are merged.
+/// Steps are in elements.
 template <int blocks>
 struct StridedLoop {
   using Steps = std::array<Index, blocks>;
@@ -16,7 +16,7 @@ struct StridedLoop {
   Index extent[Shape::max_rank];  // the first `rank` of each are set
   Steps step[Shape::max_rank];    // step[axis][block]
 
-  /// A further outermost axis.
+  /// Adds an outermost axis.
   void add(Index n, const Steps& s) {
     if (n == 1) return;
     bool even = rank > 0;
@@ -30,13 +30,13 @@ struct StridedLoop {
     --rank;
     for (int i = axis; i < rank; ++i) extent[i] = extent[i + 1], step[i] = step[i + 1];
   }
-  /// Iterations.
+  /// Number of iterations.
   Index count() const {
     Index n = 1;
     for (int i = 0; i < rank; ++i) n *= extent[i];
     return n;
   }
-  /// Where iteration k (row-major) is in each block.
+  /// Offset in each block of iteration k (row-major).
   Steps offset(Index k) const {
     Steps at{};
     for (int i = 0; i < rank; k /= extent[i++])
@@ -45,27 +45,28 @@ struct StridedLoop {
   }
 };
 
-/// Over y, through a and b: steps are 0 along axes that an operand is broadcast over, so the innermost ones are 0 or 1.
-/// At least one axis. Throws Error where a and b do not broadcast to y by NumPy's rules, or are of another type.
+/// A loop over y, through a and b. Steps are 0 along broadcast axes, so the innermost steps are 0 or 1. It has at least
+/// one axis. Throws Error naming op if a and b do not broadcast to y by NumPy's rules, or have another type.
 StridedLoop<2> plan_broadcast(const View& y, const View& a, const View& b, std::string_view op);
 
-/// Over a box, through `to` and `from`: contiguous runs of elements, one per iteration. No elements: run 0.
+/// A loop over a box, through `to` and `from`. Each iteration copies a contiguous run of elements; the run is 0 if the
+/// box is empty.
 struct BoxCopy {
   Index to_first = 0, from_first = 0, run = 0;
   StridedLoop<2> outer;
 };
-/// Throws Error for a box that lies outside of either block, or other ranks or types.
+/// Throws Error for a box that is not inside both blocks, and for different ranks or types.
 BoxCopy plan_copy_box(const View& to, const Shape& to_at, const View& from, const Shape& from_at, const Shape& extent);
 
-/// Throws Error unless few [O, I, C] and all [O, N, C] are of one type and ids are I numbers of type i64
+/// Throws Error naming op unless few [O, I, C] and all [O, N, C] have the same type and ids are I numbers of type i64
 /// (kernel::Take).
 void check_take(const View& few, const View& all, const View& ids, std::string_view op);
 
-/// Over y, through y and x, whose steps are 0 along axes that it is repeated along. Throws Error where x does not
-/// broadcast to y, or is of another type.
+/// A loop over y, through y and x. Steps of x are 0 along broadcast axes. Throws Error if x does not broadcast to y, or
+/// has another type.
 StridedLoop<2> plan_expand(const View& y, const View& x);
 
-/// Over y, through y and x. Throws Error where y is not x in this order.
+/// A loop over y, through y and x. Throws Error unless y is x permuted by order.
 StridedLoop<2> plan_permute(const View& y, const View& x, const Shape& order);
 
 }  // namespace trireme::detail
