@@ -1,4 +1,5 @@
-// backward(): walks the tape from its roots to the leaves. Gradients, Backward: what an op gives it; hooks on leaves.
+// backward(): walks the tape from roots to leaves and computes gradients. Also Gradients and Backward, for the backward
+// of an op, and hooks on leaves.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,29 +12,29 @@
 
 namespace trireme {
 
-/// y += x, in place and not recorded: one shape, floating type and device, else it throws Error.
+/// y += x, in place, not recorded. Throws Error unless both have the same shape, floating type and device.
 void add_into(const Tensor& y, const Tensor& x);
 
-/// Where the halves of a backward put gradients. Index i is the input's position in record().
+/// Receives the gradients that an op's backward computes. Index i is the input's position in record().
 class Gradients {
  public:
   virtual ~Gradients() = default;
-  /// False when input i needs no gradient: skip the work.
+  /// Whether input i needs a gradient; if not, skip its computation.
   virtual bool needs_grad(int i) const = 0;
   /// A block for an input's gradient.
   struct Target {
     Tensor tensor;    ///< of the input's shape, dtype and device
     bool accumulate;  ///< true: add to its elements; false: overwrite them, whatever they hold
   };
-  /// The block to write input i's gradient into. For a leaf this is its own (flat) block, so nothing is copied. Each
-  /// input gets either one grad_buffer or one set_grad; the block is filled before the next call. Throws Error for an
-  /// input that needs no gradient or has been given one.
+  /// The block for input i's gradient. For a leaf it is the leaf's own (flat) block, so that nothing is copied. Call
+  /// either grad_buffer or set_grad once per input, and fill the block before the next call. Throws Error for an input
+  /// that needs no gradient or already has one.
   virtual Target grad_buffer(int i) = 0;
-  /// Hands over a finished gradient, of the input's shape and dtype, else it throws Error. It may be shared with other
-  /// inputs: it is never written to unless uniquely owned. Ignored where needs_grad(i) is false.
+  /// Passes a finished gradient. Throws Error unless it has the input's shape and dtype. Inputs may share one: it is
+  /// written to only if uniquely owned. Ignored if needs_grad(i) is false.
   virtual void set_grad(int i, Tensor gradient) = 0;
 };
-/// Gives input i its gradient by write(target), which overwrites target; adds through a temporary where that is needed.
+/// Computes input i's gradient by write(target), which overwrites target. Adds through a temporary if necessary.
 template <class F>
 void write_grad(Gradients& to, int i, F&& write) {
   if (!to.needs_grad(i)) return;
@@ -43,22 +44,22 @@ void write_grad(Gradients& to, int i, F&& write) {
   write(part);
   add_into(target.tensor, part);
 }
-/// A half of an op's backward: from dy (d loss / d output, of the output's shape and dtype) to gradients of inputs.
+/// One half of an op's backward: from dy (d loss / d output, of the output's shape and dtype) to gradients of inputs.
 using BackwardFn = std::function<void(const Tensor& dy, Gradients&)>;
 
-/// Neither half may write into dy, except that an op without a weights half may do so where
-/// is_uniquely_owned(dy) holds.
+/// The backward of an op, in two halves. Neither may write into dy. Exception: an op without a weights half may, if
+/// is_uniquely_owned(dy).
 struct Backward {
-  BackwardFn inputs;        ///< gradients by activations (and everything, for ops without weights)
-  BackwardFn weights = {};  ///< gradients by weights; may run later than inputs
+  BackwardFn inputs;        ///< gradients of activations (of all inputs, for ops without weights)
+  BackwardFn weights = {};  ///< gradients of weights; may run later than inputs
 };
 
-/// Weight halves that backward left for later, in the order met.
+/// Weight halves that backward() deferred, in order.
 class Deferred {
  public:
-  void run();                                          ///< runs and empties
+  void run();                                          ///< runs all halves and empties the queue
   bool empty() const { return halves_.empty(); }       ///< no half is queued
-  std::size_t size() const { return halves_.size(); }  ///< halves queued
+  std::size_t size() const { return halves_.size(); }  ///< number of queued halves
   /// For backward(): queues a half.
   void push(std::function<void()> half) { halves_.push_back(std::move(half)); }
 
@@ -67,32 +68,33 @@ class Deferred {
 };
 /// Options of backward().
 struct BackwardOptions {
-  Deferred* defer_weights = nullptr;  ///< set: weight halves are queued there instead of run
-  bool hooks = true;                  ///< false: hooks are not called (a backward within another one)
-  bool retain_graph = false;          ///< the tape stays, so that another backward may run over it
+  Deferred* defer_weights = nullptr;  ///< if set, weight halves are queued there instead of run
+  bool hooks = true;                  ///< false: hooks are not called (for a backward inside another one)
+  bool retain_graph = false;          ///< keep the tape, so that another backward can use it (PyTorch's retain_graph)
 };
-/// Several roots at once (a pipeline stage's live outputs), each with its seed, d loss / d root, of its shape and
-/// dtype. Throws Error for seeds that do not fit, where no root depends on a leaf with require_grad(), and for a graph
-/// that an earlier backward has freed.
+/// Backward from several roots at once (such as a pipeline stage's outputs), each with its seed d loss / d root, of the
+/// root's shape and dtype. Throws Error for seeds that do not fit, if no root depends on a leaf with require_grad(),
+/// and for a tape that an earlier backward freed.
 void backward(std::span<const Tensor> roots, std::span<const Tensor> seeds, const BackwardOptions& = {});
 
-/// torch.autograd.grad: d outputs / d inputs, weighted by seeds (of the outputs' shapes; none: 1 of one number) and
-/// summed over outputs; one gradient per input, a leaf or a result. Leaves keep theirs, no hook is called. Throws Error
-/// as backward(), and for an input that leads to no output. A backward through a result throws Error: detach() it.
+/// torch.autograd.grad: the gradients of outputs with respect to inputs (leaves or results), weighted by seeds and
+/// summed over outputs. seeds have the outputs' shapes; without them outputs are single numbers with seed 1. Gradients
+/// of leaves are unchanged, and no hook is called. Throws Error as backward(), and for an input on which no output
+/// depends. The results cannot be differentiated again: detach() them, else a backward through them throws Error.
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                          const std::vector<Tensor>& seeds = {}, const BackwardOptions& = {});
 
-/// Calls hook(gradient) each time a backward has the whole gradient of this result of an op, before it goes on; what it
-/// returns, unless undefined, goes on in its place (torch.Tensor.register_hook). Throws Error for a tensor that is not
-/// on the tape, and for a leaf (add_grad_hook()).
+/// Calls hook(gradient) each time a backward has the complete gradient of this result of an op. If the hook returns a
+/// defined tensor, it replaces the gradient (torch.Tensor.register_hook). Throws Error for a tensor that is not on the
+/// tape, and for a leaf (use add_grad_hook()).
 void on_grad(const Tensor& result, std::function<Tensor(const Tensor& gradient)> hook);
-/// Calls hook(leaf) each time a backward has completed leaf's gradient (all paths that reach it are done).
-/// It runs in the midst of backward, or of Deferred::run. Returns an id for remove_grad_hook.
-/// Throws Error for a tensor that is no leaf and for an empty function.
+/// Calls hook(leaf) each time a backward has completed leaf's gradient, over all paths. The hook runs during
+/// backward(), or during Deferred::run(). Returns an id for remove_grad_hook(). Throws Error for a tensor that is no
+/// leaf and for an empty function.
 std::uint64_t add_grad_hook(const Tensor& leaf, std::function<void(const Tensor& leaf)> hook);
-/// Removes the hook of this id; an unknown id is ignored. Throws Error for a tensor that is no leaf.
+/// Removes the hook with this id; unknown ids are ignored. Throws Error for a tensor that is no leaf.
 void remove_grad_hook(const Tensor& leaf, std::uint64_t id);
-/// Whether a backward has written leaf's gradient since clear_grad. Throws Error for a tensor that is no leaf.
+/// Whether a backward has written leaf's gradient since clear_grad(). Throws Error for a tensor that is no leaf.
 bool has_grad(const Tensor& leaf);
 
 }  // namespace trireme

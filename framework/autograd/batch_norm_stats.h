@@ -1,5 +1,5 @@
-// BatchNormStats: batch norm's statistics over a mini-batch that comes in several micro-batches. Each micro-batch is
-// normalised by its own mean and variance; the running statistics move once, by those of all rows together.
+// BatchNormStats: batch norm's statistics over a mini-batch of several micro-batches. Each micro-batch is normalised by
+// its own mean and variance. The running statistics are updated once, by the statistics of all rows.
 #pragma once
 #include <vector>
 
@@ -9,14 +9,14 @@ namespace trireme {
 
 class BatchNormStats {
  public:
-  /// Merges a micro-batch's statistics (mean [C], m2 [C]: squared deviations from it, summed; count > 0 rows) into
-  /// those of the batch norm that owns the running statistics [C]. Pairwise merge of Chan, Golub & LeVeque 1983, in
+  /// Merges a micro-batch's statistics into the sums for the batch norm with these running statistics [C]: mean [C], m2
+  /// [C] (sum of squared deviations from mean) and count > 0 rows. Pairwise merge of Chan, Golub & LeVeque 1983, in
   /// f64.
   void add(const Tensor& running_mean, const Tensor& running_var, const Tensor& mean, const Tensor& m2, double count,
            double momentum);
-  /// Moves the running statistics as one batch norm over all rows would, and forgets what was merged.
+  /// Updates the running statistics as one batch norm over all rows would, and clears the merged ones.
   void commit();
-  /// Forgets the merged statistics; the running ones stay.
+  /// Clears the merged statistics without updating the running ones.
   void clear() { layers_.clear(); }
 
  private:

@@ -12,7 +12,7 @@
 
 namespace trireme::detail {
 
-/// What a leaf keeps: its gradient and who wants to hear of it.
+/// The state of a leaf: its gradient and hooks.
 struct LeafState {
   std::weak_ptr<Tensor::Impl> tensor;
   Tensor grad;                             // undefined until a backward or set_grad_block gives it a home
@@ -27,23 +27,23 @@ struct LeafState {
   std::vector<std::pair<std::uint64_t, std::function<void(const Tensor&)>>> hooks;
 };
 
-/// Of a result whose gradient somebody wants to see.
+/// A result of an op under retain_grad() or on_grad().
 struct WatchedResult {
   bool keeps = false;  // Tensor::retain_grad()
   Tensor kept;         // the gradients of all backwards since clear_grad
   std::vector<std::function<Tensor(const Tensor&)>> hooks;
-  /// What goes on in dy's place.
+  /// Keeps dy and calls the hooks; returns the gradient to continue with.
   Tensor see(Tensor dy);
 };
 
-/// One op on the tape, or a leaf. Consumers own what they consume: inputs point back, never forward.
+/// An op on the tape, or a leaf. A node owns its inputs: pointers go from results to inputs, never forward.
 struct Node {
   const char* op = "leaf";
   const char* place = nullptr;                // the NamedRange it was recorded in: its backward's, too
   std::uint64_t sequence = 0;                 // greater than any input's: backward walks it downwards
   std::vector<std::shared_ptr<Node>> inputs;  // null where no gradient is needed
   Backward backward;
-  /// The output again, bit for bit, from what backward keeps anyway; see SavedInput.
+  /// Recomputes the output, bit for bit, from tensors that backward keeps anyway; see SavedInput.
   std::function<Tensor()> recompute_output;
   Shape shape;  // of the output, and so of its gradient
   DType dtype = DType::f32;
@@ -59,27 +59,28 @@ struct Node {
   ~Node();  // without recursion, however long the chain
 };
 
-/// The op whose backward this thread is in.
+/// The op whose backward runs on this thread.
 const char* op_in_backward();
 
-/// Re-homes a leaf: its gradient lives in `room` from now on (1-D, of the leaf's type): its elements, and zeros that
-/// pad them. Used by ParameterStore.
+/// Moves a leaf's gradient to `room` (1-D, of the leaf's type): its elements, followed by zeros as padding. For
+/// ParameterStore.
 void set_grad_block(const Tensor& leaf, const Tensor& room);
-/// The memory of a leaf's gradient, or of a part of it, was given back (Runtime::discard): grad() throws Error until it
-/// is written again.
+/// Marks that the memory of (part of) a leaf's gradient was returned to the system (Runtime::discard): grad() throws
+/// Error until it is written again.
 void set_grad_given_back(const Tensor& leaf);
-/// Before a gradient in a block is written as a whole: memory is there again, and its padding is zeros.
+/// Call before a gradient in a block is written completely: restores its memory and zeroes its padding.
 void restore_grad(LeafState&);
 void restore_grad(const Tensor& leaf);
-/// Whether there is a gradient, or zeros in its place: without asking whether its memory was given back.
+/// Whether there is a gradient, or zeros in its place, even if its memory was returned to the system.
 bool has_grad_or_zeros(const Tensor& leaf);
-/// Forgets a leaf's gradient, and its memory where it is in no block of others.
+/// Clears a leaf's gradient, and frees its memory unless it is in a shared block.
 void release_grad(const Tensor& leaf);
-/// Says whether a backward has reached leaf since clear_grad.
+/// Sets whether a backward has reached leaf since clear_grad().
 void set_has_grad(const Tensor& leaf, bool written);
-/// Says that leaf's gradient block holds zeros, since no backward reached it: grad() gives it, has_grad stays false.
+/// Marks that leaf's gradient block holds zeros because no backward reached it: grad() returns it, has_grad() stays
+/// false.
 void set_grad_zeroed(const Tensor& leaf);
-/// While owner lives, leaf belongs to a ParameterStore, whose state owner is.
+/// Marks leaf as part of the ParameterStore with state owner, while owner lives.
 void set_owner(const Tensor& leaf, const std::shared_ptr<const void>& owner);
 std::shared_ptr<const void> owner_of(const Tensor& t);  // null: none
 

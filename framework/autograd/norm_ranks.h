@@ -1,5 +1,5 @@
-// NormRanks: the ranks whose rows batch norm's statistics cover, this one among them. Framework code knows no
-// communicators: parallel/ implements this.
+// NormRanks: the ranks whose rows batch norm's statistics cover, including this one. Framework code knows no
+// communicators: parallel/ implements this class.
 #pragma once
 #include <functional>
 
@@ -7,16 +7,16 @@
 
 namespace trireme {
 
-/// All of the ranks make the same calls in the same order.
+/// All of these ranks must make the same calls in the same order.
 class NormRanks {
  public:
-  /// An operation under way: called once, it returns when the results may be read.
+  /// An operation in progress: call it once; it returns when the results can be read.
   using Wait = std::function<void()>;
   virtual ~NormRanks() = default;
-  virtual int size() const = 0;  ///< number of ranks, this one included
-  /// All-gather: to [size() * n] becomes from [n] of each rank, in an order that all ranks have in common. Collective.
+  virtual int size() const = 0;  ///< number of ranks, including this one
+  /// All-gather: to [size() * n] = from [n] of each rank, in the same order on all ranks. Collective.
   virtual Wait gather(const Tensor& to, const Tensor& from) const = 0;
-  /// All-reduce: x becomes the sum over all ranks, with the same bits on each. Collective.
+  /// All-reduce: x = the sum over all ranks, with the same bits on each. Collective.
   virtual Wait sum(const Tensor& x) const = 0;
 };
 

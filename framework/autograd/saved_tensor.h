@@ -1,4 +1,4 @@
-// SavedTensor, SavedInput: how an op's backward keeps the tensors that it needs (PyTorch's SavedVariable).
+// SavedTensor and SavedInput: tensors that an op saves for its backward (PyTorch's SavedVariable).
 #pragma once
 #include <functional>
 #include <utility>
@@ -7,16 +7,15 @@
 
 namespace trireme {
 
-/// A tensor that an op's backward keeps, with the number of the last in-place write before it (PyTorch's
-/// SavedVariable).
+/// A tensor saved for backward, with the number of the last in-place write before it was saved.
 class SavedTensor {
  public:
   SavedTensor() = default;
-  /// Keeps t, which may be undefined, without a copy.
+  /// Saves t, which may be undefined, without a copy.
   SavedTensor(Tensor t)  // NOLINT: implicit, so that ops capture [x = SavedTensor(x)] and read x
       : t_(std::move(t)), writes_(detail::Writes::latest()) {}
-  explicit operator bool() const { return t_.defined(); }  ///< whether it keeps a defined tensor
-  /// The tensor. Throws Error, naming the op, when its elements have been written to in place since it was kept.
+  explicit operator bool() const { return t_.defined(); }  ///< whether a defined tensor is saved
+  /// The tensor. Throws Error naming the op if its elements were written in place after it was saved.
   const Tensor& get() const {
     if (t_ && t_.impl()->block->writes.last() > writes_) [[unlikely]]
       check_unwritten();
@@ -26,7 +25,7 @@ class SavedTensor {
   operator const Tensor&() const { return get(); }  // NOLINT: implicit
   /// get().view(): the operand of a kernel.
   operator View() const { return get().view(); }     // NOLINT: implicit
-  const Shape& shape() const { return t_.shape(); }  ///< without get()'s check; throws Error where undefined
+  const Shape& shape() const { return t_.shape(); }  ///< without get()'s check; throws Error if undefined
   /// Member access on get().
   const Tensor* operator->() const { return &get(); }
 
@@ -36,8 +35,8 @@ class SavedTensor {
   std::uint64_t writes_ = 0;  // the last one before
 };
 
-/// An op's input as its backward will need it: the tensor itself or, where the op that made it can recompute it (batch
-/// norm), the recipe, so that its block is free in the meantime.
+/// An input saved for backward: the tensor itself or, if the op that made it can recompute it (batch norm), a function
+/// that does, so that its memory is free in the meantime.
 class SavedInput {
  public:
   /// x: a defined tensor.
@@ -47,7 +46,7 @@ class SavedInput {
     else
       x_ = x;
   }
-  /// The input, bit for bit; recomputed at each call where it was not kept. Throws Error as SavedTensor::get() does.
+  /// The input, bit for bit; recomputed at each call if it was not kept. Throws Error as SavedTensor::get().
   Tensor get() const { return remake_ ? remake_() : x_.get(); }
 
  private:

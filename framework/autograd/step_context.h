@@ -1,5 +1,5 @@
-// StepContext: the surroundings of a forward and backward: who sums with whom, what is cached, how batch norm is
-// computed. Thread-local and scoped (StepScope): Step sets one around the model, Inference around an evaluation.
+// StepContext: the settings of a forward and backward: ranks for batch norm, caches, the batch of tensors without one.
+// Thread-local and scoped by StepScope. A Step sets one for the model, an Inference for an evaluation.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -18,41 +18,42 @@ namespace trireme {
 class InferenceCache;  // framework/layers/inference_cache.h
 class KvCache;         // framework/layers/kv_cache.h
 
-/// The k-th of m contiguous shares [begin, end) of n rows; the first n % m of them have one row more. So a global batch
-/// is cut into micro-batches, and each of these into what the ranks take.
+/// The k-th of m contiguous shares [begin, end) of n rows; the first n % m shares have one row more. A global batch is
+/// cut into micro-batches this way, and each micro-batch into the ranks' shares.
 inline std::pair<Index, Index> share(Index n, int k, int m) {
   const Index each = n / m, extra = n % m, begin = k * each + std::min<Index>(k, extra);
   return {begin, begin + each + (k < extra ? 1 : 0)};
 }
 
 struct StepContext {
-  BatchContext batch = {};   ///< of tensors that carry none; training = false here holds for all
-  bool recomputing = false;  ///< this forward ran before: running statistics stay where they are
-  Tensor step_at = {};       ///< i64 [1] on the model's device: read in step's place by kernels when they run; or none
-  /// Labels of the global batch that count for nothing, which a Step's ranks have added up (Loss::ignored). None: a
-  /// loss counts those at hand.
+  BatchContext batch = {};   ///< context of tensors that have none; training = false here applies to all tensors
+  bool recomputing = false;  ///< this forward is a recomputation: running statistics are not updated
+  Tensor step_at =
+      {};  ///< i64 [1] on the model's device: kernels read it instead of batch.step when they run; undefined: not used
+  /// Number of ignored labels in the global batch, summed over a Step's ranks (Loss::ignored). None: a loss counts the
+  /// ignored labels of its own tensor.
   std::optional<double> ignored = {};
-  /// A loss is being computed, for its gradient or not: a mean over a part of the global batch's rows is refused.
+  /// A loss is being computed, with or without gradient: a mean over part of the global batch's rows throws Error.
   bool in_loss = false;
-  /// Those over whose rows of a micro-batch batch norm takes its statistics. Null: the rows at hand.
+  /// Ranks over whose rows of a micro-batch batch norm computes statistics. Null: the rows of this rank.
   std::shared_ptr<const NormRanks> norm = {};
-  /// Where batch norm leaves the statistics of a micro-batch. Null: it moves its running statistics at once.
+  /// Collects batch norm's statistics of a micro-batch. Null: running statistics are updated at once.
   BatchNormStats* moments = nullptr;
-  /// Where layers keep what they make of weights that do not change (see Inference). Null: nothing is kept.
+  /// Cache for data derived from constant weights (see Inference). Null: nothing is cached.
   InferenceCache* frozen = nullptr;
-  /// Keys and values of the tokens before, to which attention layers add those of the tokens at hand. Null: the tokens
-  /// at hand are all there are.
+  /// Keys and values of earlier tokens, to which attention layers append those of the current tokens. Null: there are
+  /// no earlier tokens.
   KvCache* kv_cache = nullptr;
 
-  /// The innermost StepContext of this thread (a default one when none is set).
+  /// The innermost StepContext of this thread (a default one if none is set).
   static const StepContext& current();
 };
 
-/// Sets StepContext::current() for the thread that makes it, while it lives. Scopes of one thread may end in any order:
-/// the youngest that lives is current. It must end on the thread that made it.
+/// Sets StepContext::current() of the thread that creates it, while it lives. Scopes of a thread may end in any order:
+/// the youngest living one is current. A scope must end on the thread that created it.
 class StepScope {
  public:
-  /// Without batch.calls, random layers count their calls anew within this scope.
+  /// Without batch.calls, random layers count their calls from 0 in this scope.
   explicit StepScope(StepContext pass);
   ~StepScope();
   StepScope(const StepScope&) = delete;

@@ -1,5 +1,6 @@
-// Tape: what backward() walks. A Node holds an op's inputs and the two halves of its backward: by the inputs, and by
-// the weights. They are separate because pipeline schedules run the second half later (zero-bubble, arXiv 2401.10241).
+// The tape: the recorded ops that backward() walks. A Node holds an op's inputs and the two halves of its backward, by
+// inputs and by weights. They are separate because pipeline schedules run the second half later (zero bubble, Qi et
+// al., arXiv 2401.10241).
 #pragma once
 #include <any>
 #include <concepts>
@@ -13,7 +14,7 @@
 namespace trireme {
 
 namespace detail {
-/// What an op's name and inputs leave open: its options. Borrowed; only a Trace copies them.
+/// The options of an op, for a Trace. Borrowed; only a Trace copies them.
 class OpOptions {
  public:
   OpOptions() = default;
@@ -28,45 +29,43 @@ class OpOptions {
 };
 }  // namespace detail
 
-/// Puts y, unless it is of an integer dtype, on the tape if any input is (and recording is on); returns y. op is a
-/// literal: it stands in error messages and, with its options, in a Trace (framework/autograd/trace.h). Like
-/// needs_record it hands on the batch context and refuses sharded inputs. Inputs that belong to the second half
-/// (weights) need not be told apart: a half decides by its calls of grad_buffer and set_grad.
+/// Records op with result y if any input is on the tape and recording is on (never for an integer y); returns y. op: a
+/// literal, for error messages and, with the options, for a Trace (framework/autograd/trace.h). Like needs_record() it
+/// passes on the batch context and rejects sharded inputs. Weights among the inputs need no mark: each half of backward
+/// chooses its inputs by its calls of grad_buffer and set_grad.
 Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, detail::OpOptions options, Backward backward);
-/// The same of an op whose backward is one half, a BackwardFn.
+/// As above, for an op whose backward is one half.
 template <std::invocable<const Tensor&, Gradients&> F>
 Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, detail::OpOptions options, F&& backward) {
   return record(op, std::move(y), std::move(inputs), options, Backward{BackwardFn(std::forward<F>(backward)), {}});
 }
-/// The same of an op without options.
+/// As above, for an op without options.
 inline Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, Backward backward) {
   return record(op, std::move(y), std::move(inputs), {}, std::move(backward));
 }
-/// The same of an op without options whose backward is one half.
+/// As above, for an op without options whose backward is one half.
 template <std::invocable<const Tensor&, Gradients&> F>
 Tensor record(const char* op, Tensor y, std::vector<Tensor> inputs, F&& backward) {
   return record(op, std::move(y), std::move(inputs), {}, Backward{BackwardFn(std::forward<F>(backward)), {}});
 }
-/// True when t is the only handle on its block: it may be overwritten. False for an undefined tensor.
+/// Whether t is the only handle on its block, so that the block may be overwritten. False for an undefined tensor.
 bool is_uniquely_owned(const Tensor& t);
-/// True when an op over these inputs would be recorded (or traced): lets an op skip saving what only backward needs.
+/// Whether an op on these inputs would be recorded (or traced). If not, the op need not save tensors for backward.
 bool is_recorded_or_traced(std::initializer_list<const Tensor*> inputs);
-/// The end of an op's forward: y takes over its inputs' batch context; true when the op is to be recorded (or traced).
-/// Throws Error when an input is sharded (framework/tensor/shard_spec.h) and y is not: the op runs on whole tensors
-/// only.
+/// Ends an op's forward: y takes the batch context of its inputs. Returns whether the op is to be recorded (or traced).
+/// Throws Error if an input is sharded (framework/tensor/shard_spec.h) and y is not: the op needs whole tensors.
 bool needs_record(const char* op, const Tensor& y, std::initializer_list<const Tensor*> inputs);
 
-/// Throws Error naming op, which runs on whole tensors: `part` is the shape of an operand with this division over
-/// ranks.
+/// Throws Error naming op, which needs whole tensors. part: shape of the operand that is divided over ranks.
 [[noreturn]] void refuse_part(const char* op, const Shape& part, const ShardSpec&);
 
-/// True when one of the tensors is on the tape and this thread records, for a backward and not for a Trace.
+/// Whether one of the tensors is on the tape and this thread records for a backward (not for a Trace).
 bool is_grad_recorded(std::span<const Tensor> tensors);
 
-/// While it lives, this thread records or does not (torch.set_grad_enabled); the innermost one counts.
+/// Switches recording on or off for this thread while it lives (torch.set_grad_enabled); the innermost one counts.
 class GradMode {
  public:
-  explicit GradMode(bool on);  ///< on: ops are recorded, which is the default of a thread
+  explicit GradMode(bool on);  ///< true: ops are recorded, the default of a thread
   ~GradMode();
   GradMode(const GradMode&) = delete;
   GradMode& operator=(const GradMode&) = delete;
@@ -74,7 +73,7 @@ class GradMode {
  private:
   bool before_;
 };
-/// While it lives, this thread records nothing (torch.no_grad).
+/// Switches recording off for this thread while it lives (torch.no_grad).
 class NoGrad : GradMode {
  public:
   NoGrad() : GradMode(false) {}

@@ -1,5 +1,5 @@
-// Trace: the ops that run on this thread while it lives, in order, as their names, tensors and options. It is what an
-// exporter turns into a graph.
+// Trace: records the ops that run on this thread while it lives, in order, with names, tensors and options. Exporters
+// (ONNX) make a graph of it.
 #pragma once
 #include <any>
 #include <vector>
@@ -8,16 +8,16 @@
 
 namespace trireme {
 
+/// One op of a Trace.
 struct TracedOp {
-  const char* name;            ///< as record() got it: "conv"; a fused ReLU may follow as an op of its own
-  std::vector<Tensor> inputs;  ///< an undefined one stands for "none"
-  Tensor output;
-  std::any detail;  ///< the op's options, of its own type: ConvOptions of a convolution
+  const char* name;            ///< name given to record(): "conv"; a fused ReLU may follow as a separate op
+  std::vector<Tensor> inputs;  ///< undefined: an absent input
+  Tensor output;               ///< result of the op
+  std::any detail;             ///< options of the op, in their own type: ConvOptions for a convolution
 };
 
-/// Tensors are held, so an id names one tensor as long as the Trace lives. Nothing goes on the tape meanwhile. Only
-/// what an op hands to record() is seen: detach() and clone() leave no mark, so a tensor of unknown
-/// origin shows where a chain is broken.
+/// Tensors are held, so an id identifies one tensor while the Trace lives. Nothing is put on the tape meanwhile. Only
+/// ops that call record() are seen, not detach() and clone(): a tensor of unknown origin shows where a chain is broken.
 class Trace {
  public:
   Trace();
@@ -25,7 +25,7 @@ class Trace {
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
-  std::vector<TracedOp> ops;
+  std::vector<TracedOp> ops;  ///< in the order of execution
 
  private:
   Trace* before_;

@@ -1,4 +1,4 @@
-// Box: a part of a tensor, as a shard is one of a global tensor.
+// Box: a rectangular part of a tensor, for example a shard of a global tensor.
 #pragma once
 #include <vector>
 
@@ -8,11 +8,11 @@ namespace trireme {
 
 /// A box in a tensor: begin and size per axis.
 struct Box {
-  Shape at, size;                                   ///< one number per axis each
-  bool empty() const { return size.numel() == 0; }  ///< of no cell
-  bool operator==(const Box&) const = default;      ///< same place and size
+  Shape at, size;                                   ///< first cell and extents, one number per axis
+  bool empty() const { return size.numel() == 0; }  ///< has no cells
+  bool operator==(const Box&) const = default;      ///< same position and size
 };
-/// What lies in both boxes of one tensor.
+/// The intersection of two boxes of one tensor.
 inline Box intersect(const Box& a, const Box& b) {
   Box c = a;
   for (int i = 0; i < a.at.rank(); ++i) {
@@ -21,14 +21,14 @@ inline Box intersect(const Box& a, const Box& b) {
   }
   return c;
 }
-/// The place `at` as seen from `origin`.
+/// The position `at` relative to `origin`.
 inline Shape from(const Shape& at, const Shape& origin) {
   Shape s = at;
   for (int i = 0; i < s.rank(); ++i) s[i] -= origin[i];
   return s;
 }
-/// The elements [begin, end) of a dense tensor of this shape, in row-major order, as the fewest boxes that each lie
-/// together in it; at most two per axis but the first, and one.
+/// Elements [begin, end) of a dense tensor of this shape, in row-major order, as the fewest boxes that are contiguous
+/// in it: at most two per axis except the first, and one more.
 std::vector<Box> boxes_of(const Shape&, Index begin, Index end);
 
 }  // namespace trireme

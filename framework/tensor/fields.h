@@ -1,4 +1,4 @@
-// What is done to a tensor and to all that stand beside it (Tensor::with()) alike.
+// Functions for a tensor and its fields, the named tensors that Tensor::with() attached to it.
 #pragma once
 #include <vector>
 
@@ -6,7 +6,7 @@
 
 namespace trireme {
 
-/// f(t), with f of each tensor beside t beside it; undefined for an undefined t.
+/// f(t), with f applied to each field of t too; undefined if t is undefined.
 template <class F>
 Tensor map_fields(const Tensor& t, F&& f) {
   if (!t) return t;
@@ -14,8 +14,8 @@ Tensor map_fields(const Tensor& t, F&& f) {
   for (const auto& [name, field] : t.fields()) y = y.with(name, f(field));
   return y;
 }
-/// join(parts), with join of what each part has under a name beside it, for the names of the first: at least one part.
-/// Throws Error where a part lacks a name.
+/// join(parts), with each field joined too, for the names of the first part. Needs at least one part. Throws Error if a
+/// part lacks a field.
 template <class F>
 Tensor join_fields(const std::vector<Tensor>& parts, F&& join) {
   Tensor y = join(parts);
@@ -27,21 +27,20 @@ Tensor join_fields(const std::vector<Tensor>& parts, F&& join) {
   return y;
 }
 
-/// Whether `field`, which stands beside `of`, has a row for each row of it: as many rows and, where a batch (a
-/// Loader's, say) gave them to `of`, that batch.
+/// Whether `field`, a field of `of`, has one row for each of its rows: the same number, and a batch if `of` has one
+/// (from a Loader, for example).
 inline bool has_rows_of(const Tensor& field, const Tensor::Impl& of) {
   return field.rank() > 0 && field.dim(0) == of.shape[0] && (!of.batch || field.batch());
 }
-/// All that stand beside a tensor; null: nothing.
+/// All fields of a tensor; null: none.
 using Fields = std::shared_ptr<const std::map<std::string, Tensor>>;
 inline Fields fields_beside(const Tensor& t) { return t ? t.impl()->fields : nullptr; }
-/// The tensor of this name beside t; undefined where there is none.
+/// The field of this name; undefined if there is none.
 inline Tensor field_of(const Tensor& t, const std::string& name) {
   const auto at = t.fields().find(name);
   return at == t.fields().end() ? Tensor() : at->second;
 }
-/// y with these beside it, too, but for names that it has itself: what came in with a batch, for the layers behind the
-/// first.
+/// y with these fields added, except names that it already has: passes the fields of a batch to later layers.
 inline Tensor with_fields(Tensor y, const Fields& fields) {
   if (!fields || !y || y.impl()->fields == fields) return y;
   auto all = y.fields();

@@ -1,5 +1,5 @@
 // HostCopy: an asynchronous copy of a tensor to the host (PyTorch's non_blocking .cpu()). The device continues with
-// later work; reading the values waits only for the work enqueued before the copy.
+// later work. Reading the values waits only for work that was submitted before the copy.
 #pragma once
 #include <functional>
 #include <vector>
@@ -10,12 +10,13 @@ namespace trireme {
 
 class HostCopy {
  public:
-  HostCopy() = default;  ///< of nothing
+  HostCopy() = default;  ///< no copy
+  /// Starts the copy.
   explicit HostCopy(const Tensor& t);
-  explicit operator bool() const { return bool(fetch_); }
-  /// Waits; converted. Once.
+  explicit operator bool() const { return bool(fetch_); }  ///< whether there is a copy that has not been read
+  /// Waits, and returns the values converted to double. Call it once.
   std::vector<double> values();
-  /// Of a tensor of one element.
+  /// As values(), for a tensor of one element.
   double item();
 
  private:

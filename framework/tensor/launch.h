@@ -1,4 +1,4 @@
-// launch<Op>(outputs and inputs..., attributes...): picks the kernel by the first tensor's device and calls it.
+// launch<Op>(outputs, inputs, attributes...): calls the kernel of a contract on the device of the first tensor.
 #pragma once
 #include <functional>
 #include <span>
@@ -11,24 +11,24 @@ namespace trireme {
 
 class SavedTensor;  // framework/autograd/saved_tensor.h
 
-/// Sees every kernel call of its thread while it lives: for profiles and dry runs. Watches do not nest.
+/// Observes every kernel call of its thread while it lives: for profiles and dry runs. Watches cannot be nested.
 class LaunchWatch {
  public:
-  /// One kernel call; valid only within the callback.
+  /// One kernel call; valid only during the callback.
   struct Call {
     const char* op;                       ///< name of the contract: "conv"
-    std::span<const View> operands;       ///< outputs and inputs, as the contract lists them
+    std::span<const View> operands;       ///< outputs and inputs, in the contract's order
     double seconds,                       ///< duration of the kernel on its device
-        vendor_seconds;                   ///< seconds spent inside the vendor's library, changes of layout not counted
-    const std::function<void()>& kernel;  ///< runs it again, on the same operands
+        vendor_seconds;                   ///< seconds in the vendor's library, without changes of layout
+    const std::function<void()>& kernel;  ///< runs the kernel again, on the same operands
   };
-  /// The callback runs after each kernel call of this thread. Throws Error when the thread has a LaunchWatch already.
-  /// dry: kernels run only where the callback calls them, and seconds are 0.
+  /// The callback runs after each kernel call of this thread. Throws Error if the thread already has a LaunchWatch.
+  /// dry: kernels run only if the callback calls them, and seconds are 0.
   explicit LaunchWatch(std::function<void(const Call&)>, bool dry = false);
   ~LaunchWatch();
   LaunchWatch(const LaunchWatch&) = delete;
   LaunchWatch& operator=(const LaunchWatch&) = delete;
-  /// For launch(): runs the kernel, waits for it, and reports it to the callback.
+  /// For launch(): runs the kernel, waits for it and calls the callback.
   void watch(const char* op, std::span<const View> operands, const std::function<void()>& kernel);
 
  private:
@@ -44,7 +44,7 @@ template <class T>
 const T& lower(const T& attribute) {
   return attribute;
 }
-/// The device of the first defined view, which the others must share.
+/// Checks that all defined views are on the device of the first one.
 struct Placement {
   const char* op;
   const View* first = nullptr;
@@ -77,9 +77,9 @@ void launch_lowered(const A&... lowered) {
 }
 }  // namespace detail
 
-/// Calls the kernel of contract Op on the device of the first defined tensor (cpu() when there is none). Throws Error
-/// when defined tensors lie on different devices, or when that backend has no such kernel. Does nothing when the output
-/// (the first operand) is defined and has no elements.
+/// Calls the kernel of contract Op on the device of the first defined tensor (cpu() if there is none). Throws Error if
+/// defined tensors are on different devices, or if that backend has no kernel. Does nothing if the output (the first
+/// operand) is defined and has no elements.
 template <class Op, class First, class... Rest>
 void launch(const First& first, const Rest&... rest) {
   const View y = detail::lower(first);

@@ -1,5 +1,5 @@
-// MemoryTracker: bytes of live tensors by kind of use. Tensors made by a thread while its MemoryScope is open are
-// counted until they are freed, by whichever thread.
+// MemoryTracker: bytes of live tensors by kind of use. Tensors that a thread creates inside a MemoryScope are counted
+// until they are freed, by any thread.
 #pragma once
 #include <array>
 #include <atomic>
@@ -9,18 +9,18 @@
 
 namespace trireme {
 
-/// Use of a tensor's memory, as MemoryTracker counts it.
+/// The use of a tensor's memory.
 enum class MemoryKind : std::uint8_t {
-  activations,  ///< all but the other kinds: activations, their gradients, workspaces of ops
-  halos,        ///< borders received from neighbour ranks for spatially sharded layers
-  packed,       ///< copies made to be sent or summed together, and filters that an Inference keeps packed
+  activations,  ///< all other uses: activations, their gradients, workspaces of ops
+  halos,        ///< borders received from neighbour ranks by spatially sharded layers
+  packed,       ///< copies for sending or summing together, and filters that an Inference keeps packed
 };
 
 namespace detail {
-/// Bytes of one MemoryTracker, by kind.
+/// The bytes of one MemoryTracker, by kind.
 class MemoryCounts {
  public:
-  void add(MemoryKind, Index bytes) noexcept;  ///< below 0: freed
+  void add(MemoryKind, Index bytes) noexcept;  ///< negative bytes: freed
   struct Count {
     std::atomic<Index> now = 0, peak = 0;
   };
@@ -35,7 +35,7 @@ class MemoryTracker {
   Index now(MemoryKind kind) const { return of(kind).now.load(std::memory_order_relaxed); }
   /// Largest now(kind) since the last reset_peaks(), in bytes.
   Index peak(MemoryKind kind) const { return of(kind).peak.load(std::memory_order_relaxed); }
-  void reset_peaks();  ///< each peak becomes the present count
+  void reset_peaks();  ///< sets each peak to the current count
 
  private:
   friend class MemoryScope;
@@ -45,21 +45,21 @@ class MemoryTracker {
   std::shared_ptr<detail::MemoryCounts> counts_ = std::make_shared<detail::MemoryCounts>();
 };
 
-/// While it lives, the tensors that this thread makes are counted by a tracker. The innermost scope counts.
+/// Counts the tensors that this thread creates while the scope lives. The innermost scope counts.
 class MemoryScope {
  public:
-  /// Counts by this tracker, as MemoryKind::activations.
+  /// Counts in this tracker, as MemoryKind::activations.
   explicit MemoryScope(const MemoryTracker&);
-  /// Counts by the tracker of the scope around this one, if there is one, under another kind.
+  /// Counts in the enclosing scope's tracker, if there is one, as another kind.
   explicit MemoryScope(MemoryKind);
   ~MemoryScope();
   MemoryScope(const MemoryScope&) = delete;
   MemoryScope& operator=(const MemoryScope&) = delete;
 
-  static const MemoryScope* current();  ///< the innermost scope of this thread; null: nothing is counted
-  /// Of the tracker; null for a MemoryScope(MemoryKind) without a scope around it.
+  static const MemoryScope* current();  ///< innermost scope of this thread; null: nothing is counted
+  /// Counts of the tracker; null for a MemoryScope(MemoryKind) without an enclosing scope.
   const std::shared_ptr<detail::MemoryCounts>& counts() const { return counts_; }
-  MemoryKind kind() const { return kind_; }  ///< the kind that new tensors are counted as
+  MemoryKind kind() const { return kind_; }  ///< kind of new tensors
 
  private:
   const MemoryScope* around_;

@@ -1,5 +1,5 @@
-// Storage: the block of memory behind tensors (PyTorch's Storage), and what a tensor handle points to (its TensorImpl).
-// For the framework's own code; users need framework/tensor/tensor.h alone.
+// Storage: a block of memory that tensors share (PyTorch's Storage), and Tensor::Impl (PyTorch's TensorImpl). For the
+// framework's own code; programs need only framework/tensor/tensor.h.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -18,9 +18,9 @@ namespace detail {
 struct Node;  // framework/autograd/node.h
 
 struct Storage {
-  /// discardable: parts of it may be given back (Runtime::discard).
+  /// discardable: parts of it may be returned to the system (Runtime::discard).
   Storage(std::size_t bytes, Device device, bool discardable = false);
-  /// Memory of somebody else's, who hears of its end by release().
+  /// Memory of another owner; release() is called when the Storage ends.
   Storage(void* data, std::size_t bytes, Device device, std::function<void()> release)
       : data(data), bytes(bytes), device(device), release(std::move(release)) {}
   ~Storage();
@@ -36,35 +36,35 @@ struct Storage {
 };
 }  // namespace detail
 
-/// The state behind a Tensor handle (PyTorch's TensorImpl).
+/// The state of a Tensor handle (PyTorch's TensorImpl).
 struct Tensor::Impl {
   Impl() {}  // NOLINT: not `= default`, with which std::make_shared would first fill it all with zeros
-  std::shared_ptr<detail::Storage> block;  ///< memory, shared by views; never null, also for no elements
-  std::size_t offset = 0;                  ///< bytes into block
+  std::shared_ptr<detail::Storage> block;  ///< memory, shared by views; never null, even without elements
+  std::size_t offset = 0;                  ///< offset into block, in bytes
   Shape shape;                             ///< dense, row-major
   DType dtype = DType::f32;                ///< element type
   bool frozen = false;                     ///< a weight that is not trained (freeze())
-  bool released = false;  ///< the values are on other ranks (Parameters::mark_released): reading throws Error
+  bool released = false;  ///< the values are on other ranks (Parameters::mark_released); reading throws Error
   std::shared_ptr<detail::Node> node;                           ///< grad_fn; null: not on the tape
   std::shared_ptr<const ShardSpec> shard_spec;                  ///< division over ranks; null: none
   std::shared_ptr<const std::map<std::string, Tensor>> fields;  ///< see Tensor::with(); null: none
-  std::shared_ptr<const BatchContext> batch;  ///< context of the rows it was computed from; null: of no batch
+  std::shared_ptr<const BatchContext> batch;  ///< context of the batch it was computed from; null: none
 };
 
-/// Tells backward that t's elements were overwritten in place, by other means than copy_from.
+/// For backward: records that t's elements were overwritten in place by something other than copy_from.
 void note_write(const Tensor& t);
-/// copy_from that backward is not told of: the values of a weight come back to it, say. Same type or not, any devices.
+/// As copy_from, without a record for backward: to restore the values of a weight, for example. Any types and devices.
 void copy_unnoted(const Tensor& to, const Tensor& from);
 
 namespace detail {
-// Inline: they are most of what Tensor's methods do.
+// Inline: they are most of the work of Tensor's methods.
 
-/// Throws Error naming what was asked when the tensor is undefined.
+/// The state; throws Error naming `what` if the tensor is undefined.
 inline const Tensor::Impl& deref(const std::shared_ptr<Tensor::Impl>& impl, const char* what) {
   check(impl != nullptr, what, "the tensor is undefined");
   return *impl;
 }
-/// The same of a tensor whose values are wanted: throws Error when they are on other ranks.
+/// As above, for a tensor whose values are needed: also throws Error if they are on other ranks.
 inline const Tensor::Impl& stored(const std::shared_ptr<Tensor::Impl>& impl, const char* what) {
   const Tensor::Impl& from = deref(impl, what);
   check(!from.released, what,
@@ -81,14 +81,14 @@ inline Tensor wrap(std::shared_ptr<Storage> block, std::size_t offset, const Sha
   impl->dtype = dtype;
   return Tensor(std::move(impl));
 }
-/// What stands beside a tensor, each one as f makes it.
+/// The fields of a tensor, each after f.
 template <class F>
 std::shared_ptr<const std::map<std::string, Tensor>> each_field(const Tensor::Impl& from, F&& f) {
   auto made = std::make_shared<std::map<std::string, Tensor>>();
   for (const auto& [name, t] : *from.fields) made->emplace(name, f(t));
   return made;
 }
-/// The same block under another shape, of the same batch.
+/// The same block with another shape, in the same batch.
 inline Tensor shape_as(const Tensor::Impl& from, const Shape& shape) {
   Tensor y = wrap(from.block, from.offset, shape, from.dtype);
   y.impl()->batch = from.batch;

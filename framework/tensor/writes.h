@@ -1,5 +1,5 @@
-// Writes: version counters of a block of memory, by which backward notices that a saved tensor was overwritten in place
-// after the forward (PyTorch's version counter).
+// Writes: version counters of a block of memory. Backward uses them to detect that a saved tensor was overwritten in
+// place after forward (PyTorch's version counter).
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -9,17 +9,16 @@
 
 namespace trireme::detail {
 
-/// In-place writes to a block, so that a backward notices those that came between it and the forward (PyTorch's version
-/// counter). Writes are numbered over all blocks: a weight whose block is replaced in between is still told. Which part
-/// each partial write went to is kept, so that tensors of one flat block are told apart.
+/// In-place writes to a block. Writes are numbered over all blocks, so that the replacement of a weight's block is
+/// detected too. The range of each partial write is kept, so that tensors of one flat block are distinguished.
 class Writes {
  public:
   /// The number of the last write to any block.
   static std::uint64_t latest() { return latest_; }
-  /// The number of the last write to this one; 0: there was none.
+  /// The number of the last write to this block; 0: none.
   std::uint64_t last() const { return last_; }
   void add(std::size_t begin, std::size_t end, std::size_t block_bytes);
-  /// Whether bytes [begin, end) may have been written to after the write numbered `since`.
+  /// Whether bytes [begin, end) may have been written after write number `since`.
   bool touched(std::uint64_t since, std::size_t begin, std::size_t end) const {
     return last_ > since && search(since, begin, end);
   }
