@@ -1,4 +1,4 @@
-// AveragedWeights: a running mean of a model's weights (torch.optim.swa_utils.AveragedModel; Polyak's averaging).
+// AveragedWeights: a running average of a model's weights (torch.optim.swa_utils.AveragedModel; Polyak averaging).
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -9,15 +9,17 @@ namespace trireme {
 
 class AveragedWeights {
  public:
-  /// Of the weights at hand. decay in [0, 1): an exponential moving average, average = decay average + (1 - decay)
-  /// weights; none: the mean of all weights that update() has seen (SWA, arXiv 1803.05407). weights must outlive it.
+  /// decay in [0, 1): exponential moving average, average = decay average + (1 - decay) weights. Without decay: the
+  /// mean of all weights at the calls of update() (SWA, Izmailov et al., arXiv 1803.05407). weights must outlive this
+  /// object.
   explicit AveragedWeights(ParameterStore& weights, std::optional<double> decay = {});
-  /// To be called after a step; the first call copies. Throws Error for weights on other ranks: consolidate() the Step.
+  /// Call it after a step; the first call copies. Throws Error for weights on other ranks: call Step::consolidate()
+  /// first.
   void update();
-  std::int64_t updates() const { return updates_; }
-  /// From now on the model computes with the average; train() goes back. No numbers are copied.
+  std::int64_t updates() const { return updates_; }  ///< number of calls of update()
+  /// Makes the model compute with the average; train() switches back. Copies no numbers.
   void evaluate() { average_.bind(); }
-  void train() { weights_.bind(); }
+  void train() { weights_.bind(); }             ///< makes the model compute with its own weights again
   ParameterStore& store() { return average_; }  ///< the average; its entries have the model's names
 
  private:

@@ -1,5 +1,5 @@
-// Optimizer: applies settings (Sgd{...}, Adam{...}; framework/optim/optimizers.h) to a ParameterStore, which needs no
-// model, and owns the state and the count of steps that belong to it.
+// Optimizer: applies an update rule (Sgd{...}, Adam{...}; framework/optim/optimizers.h) to a ParameterStore, and owns
+// the rule's state and the count of steps. It needs no model.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -13,83 +13,85 @@
 
 namespace trireme {
 
-/// Parameters with settings of their own (PyTorch's param_groups).
+/// Different settings for a group of parameters (PyTorch's param_groups).
 struct ParameterGroup {
-  std::string names;                        ///< pattern of full names: "head.*" (matches())
-  double lr_factor = 1;                     ///< >= 0; their learning rate is so many times the schedule's
-  std::optional<double> weight_decay = {};  ///< >= 0; none: the optimizer's
-  bool operator==(const ParameterGroup&) const = default;
+  std::string names;                                       ///< pattern of full names: "head.*" (see matches())
+  double lr_factor = 1;                                    ///< >= 0; factor of the scheduled learning rate
+  std::optional<double> weight_decay = {};                 ///< >= 0; none: the optimizer's weight decay
+  bool operator==(const ParameterGroup&) const = default;  ///< all members are equal
 };
-/// Options of an Optimizer beside its update rule: clipping, groups of parameters, checks, offload of the state.
+/// Options of an Optimizer other than the update rule: clipping, parameter groups, checks, offload of the state.
 struct OptimizerOptions {
-  double clip_norm = 0;  ///< >= 0, else Error; > 0: bound of the gradient's L2 norm (torch.nn.utils.clip_grad_norm_)
-  /// > 0: each number of the gradient, after its sum over ranks, is cut to [-clip_value, clip_value]
-  /// (clip_grad_value_); before clip_norm is applied, by the norm from before the cut. Error below 0.
+  double clip_norm =
+      0;  ///< >= 0; > 0: maximum L2 norm of the gradient (torch.nn.utils.clip_grad_norm_); 0: no clipping
+  /// >= 0; > 0: each number of the gradient, after the sum over ranks, is clipped to [-clip_value, clip_value]
+  /// (clip_grad_value_). If clip_norm is set too, its factor comes from the norm before this clipping. 0: no clipping.
   double clip_value = 0;
-  /// The first one that a parameter's name matches counts. Each must match one, else Error.
+  /// The first group that matches a parameter's name applies. Throws Error for a group that matches no parameter.
   std::vector<ParameterGroup> groups = {};
-  bool decay_biases = true;  ///< false: StateKind::no_decay entries (biases, norm scales) have no weight decay
-  /// Refuse gradients that are not finite, at the price of a pass over them; clipping and trust ratios (LARS) always
-  /// do.
+  bool decay_biases = true;  ///< false: no weight decay for StateKind::no_decay entries (biases, norm scales)
+  /// Throw Error for gradients that are not finite, at the cost of a pass over them. Clipping and trust ratios (LARS)
+  /// always do.
   bool check_finite = false;
-  /// Where the state lies and updates are computed, weights and gradients being copied there and back (Ren et al.,
-  /// ZeRO-Offload, arXiv 2101.06840): the host, for devices without room. None: beside the weights.
+  /// Device of the state and of the update, with weights and gradients copied there and back (ZeRO-Offload, Ren et al.,
+  /// arXiv 2101.06840): the host, if device memory is short. None: the weights' device.
   std::optional<Device> store = {};
 };
 
 class Optimizer {
  public:
-  /// Throws Error for settings or options out of their ranges. parameters must outlive it.
+  /// Throws Error for settings or options outside their ranges. parameters must outlive the optimizer.
   Optimizer(ParameterStore& parameters, OptimizerConfig, OptimizerOptions = {});
-  /// As other, with a copy of its state and steps, of another store, whose spec() is that of other's store (a clone()
-  /// of it, say), else it throws Error. parameters must outlive it.
+  /// A copy of other, with its state and steps, for another store with an equal spec() (a clone() of the store, for
+  /// example), else throws Error. parameters must outlive the optimizer.
   Optimizer(ParameterStore& parameters, const Optimizer& other);
 
-  /// One update of all parameters from their gradients: zero_missing_grads, clip_scale, update of everything,
-  /// finish. When clipping, checking (options) or LARS finds a gradient that is not finite, throws Error
-  /// naming its tensor before anything is changed. A collective call where that norm is (grad_norm()).
+  /// Updates all parameters from their gradients: zero_missing_grads(), clip_scale(), update(), finish(). If clipping,
+  /// checks or LARS find a gradient that is not finite, throws Error naming its tensor before anything is changed.
+  /// Collective if grad_norm() is.
   void step();
-  /// Part of an update: only [slice) of the flat block (a ZeRO shard), from gradients times grad_scale.
-  /// finish() then ends the step. Throws Error for a slice outside of the block or of kept(). LARS needs the norms of
-  /// whole tensors: throws Error for a slice that cuts one; a collective call where a tensor has parts on other ranks.
-  /// Counts as an update of the slice (ParameterStore::version()).
+  /// Part of an update: only [slice) of the flat block (a ZeRO shard), from gradients times grad_scale; finish() then
+  /// ends the step. Counts as an update of the slice (ParameterStore::version()). Throws Error for a slice outside of
+  /// the block or of kept(). LARS needs norms of whole tensors: it throws Error for a slice that cuts one, and is
+  /// collective if other ranks have parts of a tensor.
   void update(Slice slice, double grad_scale);
-  /// Holds state for these slices only (in order, apart) from now on, packed one behind the other. What is held stays,
-  /// what is new starts afresh; update() then wants slices among these. Before: for the whole block.
+  /// From now on, keeps state for these slices only (ordered, disjoint), packed one after another. Existing state of
+  /// these slices stays, new state is initialised, and update() accepts only slices inside them. The default is the
+  /// whole block.
   void keep(const std::vector<Slice>& slices);
-  /// Slices that have state, in elements of the flat block; at first one, the whole block.
+  /// Slices that have state, in elements of the flat block; by default one slice, the whole block.
   const std::vector<Slice>& kept() const { return kept_; }
-  /// Counts the step and forgets the gradients (clear_grads).
+  /// Counts the step and clears the gradients.
   void finish();
-  /// L2 norm of the gradient over all entries (before clipping), divided by loss_scale(), f64 accumulated. Zeroes
-  /// missing gradients; a collective call where a tensor has parts on other ranks.
+  /// L2 norm of the gradient over all entries before clipping, divided by loss_scale(), summed in f64. Zeroes missing
+  /// gradients. Collective if other ranks have parts of a tensor.
   double grad_norm() const { return grad_norm(std::vector{Slice{0, parameters_.size()}}); }
-  /// Of what lies in these slices, and of the parts of it that other ranks hold (framework/tensor/shard_spec.h): a
-  /// collective call of theirs, whatever slices each has.
+  /// As above, over these slices and the parts that other ranks have of their tensors (framework/tensor/shard_spec.h).
+  /// Collective among these ranks, whatever their slices.
   double grad_norm(const std::vector<Slice>&) const;
-  /// What clip_norm makes of the gradients at hand: the factor min(1, clip_norm / (norm + 1e-6)), as
-  /// torch.nn.utils.clip_grad_norm_ (1: no clipping asked). Throws Error where wants_norm() and the norm is not finite.
-  /// A collective call as grad_norm().
+  /// The factor of clip_norm for the current gradients: min(1, clip_norm / (norm + 1e-6)), as
+  /// torch.nn.utils.clip_grad_norm_; 1 without clipping. Throws Error if wants_norm() and the norm is not finite.
+  /// Collective as grad_norm().
   double clip_scale() const { return wants_norm() ? clip_scale(grad_norm()) : 1; }
-  /// The same for a norm that was put together elsewhere (of slices that several ranks hold).
+  /// As above, for a given norm (for example over slices of several ranks).
   double clip_scale(double norm) const;
-  /// Whether all values in these slices are finite: a pass over them.
+  /// Whether all values in these slices are finite. Costs a pass over them.
   bool has_finite_values(const std::vector<Slice>&) const;
-  bool wants_norm() const;  ///< whether an update looks at the gradient's norm first
+  bool wants_norm() const;  ///< whether an update needs the gradient's norm first
 
-  /// The gradients at hand are those of so many times the loss (mixed precision): norms and updates divide by it.
+  /// Loss scale (mixed precision): the gradients are those of scale times the loss. Norms and updates divide by it.
   void set_loss_scale(double scale) { loss_scale_ = scale; }
-  double loss_scale() const { return loss_scale_; }  ///< as set; 1 at first
+  double loss_scale() const { return loss_scale_; }  ///< current loss scale; default 1
 
-  std::int64_t steps() const { return steps_; }  ///< updates done
-  /// Sets steps(), as a checkpoint says: learning rate and Adam's bias correction go on from there.
+  std::int64_t steps() const { return steps_; }  ///< number of updates done
+  /// Sets steps(), when resuming from a checkpoint: learning rate and Adam's bias correction continue from there.
   void set_steps(std::int64_t steps) { steps_ = steps; }
-  /// So many updates, at least 1, are one step of the learning rate's schedule: of a server that updates by each
-  /// gradient.
+  /// Number of updates, at least 1, per step of the learning rate's schedule: for a server that updates once per
+  /// worker's gradient.
   void set_updates_per_step(int updates) { updates_per_step_ = updates; }
-  double rate() const;  ///< learning rate of the next update; throws Error when it is negative or not finite
-  /// State for a checkpoint: parallel to the kept() slices of values(), by name ("momentum", "exp_avg", ...), in the
-  /// parameters' type. Allocated by the first call or update().
+  double rate() const;  ///< learning rate of the next update; throws Error if it is negative or not finite
+  /// State for a checkpoint: buffers by name ("momentum", "exp_avg", ...), parallel to the kept() slices of values(),
+  /// in the parameters' type. Allocated by the first call or update().
   const std::vector<std::pair<std::string, FlatBuffer>>& state() const {
     if (!allocated_) [[unlikely]]
       allocate_once();
@@ -100,15 +102,15 @@ class Optimizer {
   const OptimizerOptions& options() const { return options_; }  ///< as given to the constructor
 
  private:
-  /// A stretch of the flat block, padding included, that one kernel call may update.
+  /// A part of the flat block, padding included, that one kernel call may update.
   struct Range {
     Slice slice;
     const ParameterStore::Entry* entry;  // the first in it
     double weight_decay, lr_factor;
   };
-  /// state_begin: where the slice lies in the state.
+  /// state_begin: position of the slice in the state.
   void apply(const Range&, Slice, Index state_begin, double grad_scale, double trust);
-  /// Per range the config's trust ratio; 1 for ranges outside the slice, and for no_decay entries. One read for all.
+  /// The rule's trust ratio per range; 1 for ranges outside the slice and for no_decay entries. One read for all.
   std::vector<double> trust_ratios(const Slice&, double grad_scale) const;
   void refuse_non_finite(double norm) const;
   void allocate() const;

@@ -1,6 +1,6 @@
-// OptimizerConfig: the settings of any optimizer, by value. An optimizer is a plain struct of settings with four
-// members beside them: its name, the table of its fields, its state and its update. The library's own are in
-// framework/optim/optimizers.h; a user's is written like them, anywhere.
+// OptimizerConfig: the settings of any optimizer, by value. An optimizer is a plain struct of settings that also has a
+// name, a table of its fields, its state and its update function. The library's optimizers are in
+// framework/optim/optimizers.h; write your own the same way, in any file.
 #pragma once
 #include <concepts>
 #include <cstdint>
@@ -16,11 +16,11 @@
 
 namespace trireme {
 
-/// A setting: its name and where it is. One table of them serves texts and checks.
+/// A setting: its name and a pointer to the member. One table of them serves texts and checks.
 struct OptimizerField {
-  /// Allowed numbers: a test, and its text in error messages ({}: the field's name).
+  /// Allowed numbers: a test, and its text for error messages, in which {} is the field's name.
   struct Range {
-    bool (*holds)(double);  ///< whether a number lies within
+    bool (*holds)(double);  ///< whether a number is in the range
     const char* text;       ///< for messages: "0 <= {} < 1"
   };
   static const Range not_negative,  ///< >= 0 and finite
@@ -28,32 +28,32 @@ struct OptimizerField {
       fraction,                     ///< [0, 1)
       unit;                         ///< [0, 1]
 
-  const char* name;                               ///< the member's, in texts: "lr"
-  std::variant<Schedule*, double*, bool*> value;  ///< the member itself
-  Range range = not_negative;                     ///< of a double; validate() tests it
+  const char* name;                               ///< name of the member: "lr"
+  std::variant<Schedule*, double*, bool*> value;  ///< pointer to the member
+  Range range = not_negative;                     ///< allowed values of a double; validate() tests them
 };
 
-/// A buffer of state: a number for each parameter.
+/// A state buffer: one number per parameter.
 struct OptimizerState {
-  std::string name;    ///< in checkpoints; PyTorch's ("exp_avg"), momentum aside
-  double initial = 0;  ///< of every element
+  std::string name;    ///< in checkpoints: PyTorch's name ("exp_avg"), except momentum
+  double initial = 0;  ///< initial value of every element
 };
 
-/// What one call of an optimizer's update() changes: n parameters that lie side by side on one device.
+/// The arguments of an optimizer's update(): n adjacent parameters on one device.
 struct OptimizerUpdate {
   Tensor value;               ///< f32 or f64 [n]; to be overwritten
-  Tensor grad;                ///< [n] of value's type; the gradient is grad_scale times this
+  Tensor grad;                ///< [n], of value's type; the gradient is grad_scale times this
   std::vector<Tensor> state;  ///< [n] each, of value's type, in the order of state(); to be overwritten
-  double lr;                  ///< of this step
-  double weight_decay;        ///< times the trust ratio; 0 for no_decay entries without OptimizerOptions::decay_biases
-  double grad_scale;          ///< clipping and trust ratio over loss scale
-  std::int64_t step;          ///< updates done before, from 0
-  /// What [n] is of: one whole weight, or this rank's part of one, whose norms are sums over all holders; null:
-  /// neither, or only where the rule asks for whole tensors.
+  double lr;                  ///< learning rate of this step
+  double weight_decay;  ///< includes the trust ratio; 0 for no_decay entries if OptimizerOptions::decay_biases is false
+  double grad_scale;    ///< clipping factor times trust ratio, divided by the loss scale
+  std::int64_t step;    ///< number of updates done before, from 0
+  /// Set if the rule has whole_tensors and [n] is one weight, or this rank's part of one: sums a number (a squared
+  /// norm) over all holders of the weight. Else null.
   std::function<double(double squares)> over_holders = {};
 };
 
-/// A struct that OptimizerConfig can hold. Beside these members it may have
+/// A struct that OptimizerConfig can hold. In addition to the members below, it may have
 ///   void validate() const;  // throws Error for settings that contradict each other
 ///   double trust_ratio(double value_norm, double grad_norm, double weight_decay) const;  // of one tensor's L2 norms
 ///   static constexpr bool whole_tensors = true;  // update() gets one weight at a time, see over_holders
@@ -70,7 +70,7 @@ concept OptimizerRule = requires(R r, const R& rule, const OptimizerUpdate& upda
 
 class OptimizerConfig {
  public:
-  /// Keeps a copy of the settings, which are not checked yet (validate()).
+  /// Copies the settings without checking them (see validate()).
   template <OptimizerRule R>
   OptimizerConfig(R rule)  // NOLINT: implicit
       : name_(R::name),
@@ -79,18 +79,18 @@ class OptimizerConfig {
         rule_(std::make_shared<Model<R>>(std::move(rule))) {}
 
   const std::string& name() const { return name_; }              ///< R::name: "sgd"
-  const Schedule& lr() const { return rule_->lr(); }             ///< learning rate by step
-  double weight_decay() const { return rule_->weight_decay(); }  ///< of parameters that decay
-  /// The settings, to be read or set; of this copy alone, while it lives.
+  const Schedule& lr() const { return rule_->lr(); }             ///< learning rate as a function of the step
+  double weight_decay() const { return rule_->weight_decay(); }  ///< for parameters with weight decay
+  /// The settings, for reading or writing. They belong to this object; other copies do not change.
   std::vector<OptimizerField> fields() { return (rule_ = rule_->clone())->fields(); }
-  /// Throws Error for a number outside its field's range, or settings that contradict each other.
+  /// Throws Error for a number outside its field's range, and for settings that contradict each other.
   void validate() const;
-  std::vector<OptimizerState> state() const { return rule_->state(); }  ///< buffers that update() wants, in order
+  std::vector<OptimizerState> state() const { return rule_->state(); }  ///< buffers that update() needs, in order
   void update(const OptimizerUpdate& u) const { rule_->update(u); }     ///< overwrites u.value and u.state
   bool has_trust_ratio() const { return has_trust_ratio_; }             ///< whether R has trust_ratio()
-  /// Whether a weight must be updated in one call, by a rank that has all of it or all of its part.
+  /// Whether a weight must be updated in one call, by a rank that has all of it (or all of its own part).
   bool wants_whole_tensors() const { return wants_whole_tensors_; }
-  /// R's ratio of a tensor's learning rate, from L2 norms of its value and gradient; 1 where R has none.
+  /// R's factor for a tensor's learning rate, from the L2 norms of its value and gradient; 1 if R has no trust_ratio().
   double trust_ratio(double value_norm, double grad_norm, double weight_decay) const {
     return rule_->trust_ratio(value_norm, grad_norm, weight_decay);
   }
@@ -130,13 +130,13 @@ class OptimizerConfig {
   std::shared_ptr<Concept> rule_;
 };
 
-/// "sgd(lr=0.1, momentum=0.9, dampening=0, weight_decay=0, nesterov=false)": equal numbers, equal texts.
+/// "sgd(lr=0.1, momentum=0.9, dampening=0, weight_decay=0, nesterov=false)". Equal settings give equal texts.
 std::string to_string(OptimizerConfig);
 
-/// Every optimizer that was added, with its default settings, by name.
+/// Every registered optimizer with its default settings, by name.
 const std::vector<OptimizerConfig>& optimizers();
-/// Adds one for configuration files; its file does so before main: const bool added = add_optimizer(Lion{});
-/// Throws Error when there is one of this name.
+/// Registers an optimizer for configuration files, before main: const bool added = add_optimizer(Lion{}); Throws Error
+/// if the name exists.
 bool add_optimizer(OptimizerConfig defaults);
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// Parameters: what a training program calls the ParameterStore of its model.
+// Parameters: the name of ParameterStore in training programs.
 #pragma once
 #include "framework/optim/parameter_store.h"
 
@@ -7,9 +7,9 @@ namespace trireme {
 /// Parameters parameters(model): the model's store, bound to it.
 using Parameters = ParameterStore;
 
-/// Converts every floating weight, bias and buffer of a model to dtype (buffers to f32 when it is bf16 or f16) in
-/// place, as torch.nn.Module.to. Throws Error for a dtype that is not floating, and for a tensor that lives in
-/// Parameters already. Returns the model: Module model = convert(Net(), DType::f64).
+/// Converts every floating weight, bias and buffer of a model to dtype in place, as torch.nn.Module.to (buffers to f32
+/// if dtype is bf16 or f16). Returns the model: Module model = convert(Net(), DType::f64). Throws Error for a dtype
+/// that is not floating, and for a tensor that is in a ParameterStore.
 Module convert(Module model, DType);
 
 }  // namespace trireme

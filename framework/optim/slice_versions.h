@@ -1,5 +1,5 @@
-// SliceVersions: how many updates each element of a flat buffer has seen, for plans whose readers may lag behind (stale
-// synchronous parallel: Ho et al., NIPS 2013). Elements that are always updated together cost one number.
+// SliceVersions: the number of updates of each element of a flat buffer, for plans whose readers may be behind (stale
+// synchronous parallel: Ho et al., NIPS 2013). Elements that are always updated together share one number.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -15,15 +15,16 @@ class SliceVersions {
   /// Version 0 everywhere in [0, size).
   explicit SliceVersions(Index size) : size_(size), runs_{{0, 0}} {}
 
-  /// One more update of a slice. This and set() ignore an empty slice; none of the three looks beyond [0, size).
+  /// Counts one update of a slice. add() and set() ignore an empty slice. No function accesses elements outside [0,
+  /// size).
   void add(const Slice& s) {
     change(s, [](std::int64_t v) { return v + 1; });
   }
-  /// The slice was replaced by what has seen so many updates elsewhere.
+  /// Sets the number of updates of a slice that was replaced by values from elsewhere.
   void set(const Slice& s, std::int64_t version) {
     change(s, [version](std::int64_t) { return version; });
   }
-  /// The least number of updates that an element of the slice has seen; of an empty slice, the element at its begin.
+  /// The minimum number of updates over the slice; for an empty slice, that of the element at its begin.
   std::int64_t least(const Slice& s) const {
     auto at = std::prev(runs_.upper_bound(std::max<Index>(s.begin, 0)));
     std::int64_t version = at->second;
