@@ -1,4 +1,4 @@
-// What readers of binary formats share: bytes with a name, little-endian numbers, and texts as messages show them.
+// Helpers for readers of binary formats: bytes with a name, little-endian numbers, and quoted texts for messages.
 #pragma once
 #include <cstddef>
 #include <cstring>
@@ -14,7 +14,8 @@ struct NamedBytes {
   std::span<const std::byte> bytes;
 };
 
-/// The little-endian number of type T at the front of bytes, which must hold it. So is the machine.
+/// The little-endian number of type T at the beginning of bytes, which must be long enough. The machine must be
+/// little-endian.
 template <class T>
 T little_endian(std::span<const std::byte> bytes) {
   T value;
@@ -22,7 +23,7 @@ T little_endian(std::span<const std::byte> bytes) {
   return value;
 }
 
-/// A text of unknown origin, quoted for a message: what is not printable ASCII becomes '?', and it is cut at 80.
+/// Quotes an untrusted text for a message: non-printable characters become '?', and it is cut after 80 characters.
 inline std::string shown(std::string_view text) {
   constexpr std::size_t longest = 80;
   std::string out = "\"";

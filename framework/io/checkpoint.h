@@ -1,7 +1,7 @@
-// Checkpoints of a run: one directory per step with model.safetensors, optimizer.safetensors and a manifest that
-// carries their sizes and CRCs. Where several ranks hold different state each writes its own: shards of these files
-// (framework/io/safetensors_shards.h; PyTorch's torch.distributed.checkpoint), which ranks of any other layout can
-// read. At every moment of a save, a crash leaves the previous checkpoint or the new one, whole.
+// Checkpoints of a run: one directory per step with model.safetensors, optimizer.safetensors and a manifest with their
+// sizes and CRCs. If ranks have different state, each writes its own shards of these files
+// (framework/io/safetensors_shards.h; compare torch.distributed.checkpoint). Ranks of any other layout can read them. A
+// crash at any moment of a save leaves the previous checkpoint or the new one, complete.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -14,87 +14,91 @@
 
 namespace trireme {
 
-/// Where a run stands. All randomness is counter-based (Philox), so seed and position are the whole random state.
+/// The position of a run. All randomness is counter-based (Philox), so seed and position are the whole random state.
 struct TrainState {
-  std::int64_t step = 0;              ///< optimizer steps done
-  std::int64_t epoch = 0, batch = 0;  ///< the next batch to train on: batches of this epoch already done
-  /// Samples of this epoch already trained on, which names the next one whatever a batch is then. None in checkpoints
-  /// that were written before there was such a count.
+  std::int64_t step = 0;              ///< number of optimizer steps done
+  std::int64_t epoch = 0, batch = 0;  ///< epoch, and number of its batches done: the next batch to train on
+  /// Number of samples of this epoch done: determines the next sample even if the batch size changes. Empty in old
+  /// checkpoints, written before this number was stored.
   std::optional<std::int64_t> samples = {};
-  std::uint64_t seed = 0;
-  std::string partition = {};  ///< the layers that a pipeline's stages begin at, where there is one; else empty
-  std::string program = {};    ///< what a program gave its Trainer, a line each; empty: nothing
-  std::string norm_rows = {};  ///< what batch norms' statistics cover, in words; empty: there are none, or nobody said
+  std::uint64_t seed = 0;      ///< seed of the run
+  std::string partition = {};  ///< first layers of the pipeline's stages; empty: no pipeline
+  std::string program = {};    ///< what a program gave its Trainer, one item per line; empty: nothing
+  std::string norm_rows = {};  ///< scope of batch norm's statistics, in words; empty: no batch norm, or unknown
   std::string config = {};     ///< the resolved configuration, UTF-8
-  std::map<std::string, double> metrics = {};
+  std::map<std::string, double> metrics = {};  ///< values by name, for example "val_loss"
 };
 
-/// The part of one rank in a checkpoint that ranks write or read together; Step::checkpoint_shard() makes it. Slices
-/// are of the flat block.
+/// One rank's part of a checkpoint that ranks write or read together. Step::checkpoint_shard() creates it. Slices are
+/// of the flat block.
 struct CheckpointShard {
-  int rank = 0, ranks = 1;
-  std::string layout = {};                ///< mesh and strategies: ranks of an equal one hold the same
-  std::vector<Slice> holds = {};          ///< weights that are here; of the optimizer's state Optimizer::kept() says it
-  std::vector<bool> holds_buffers = {};   ///< by position: whether a buffer is here
-  std::vector<Slice> writes = {};         ///< weights that no rank of a lower number holds
-  std::vector<bool> writes_buffers = {};  ///< buffers likewise
-  std::vector<Slice> writes_state = {};   ///< optimizer state likewise
-  /// Of ParameterStore::states() those that go with the weights, held and written as they are: global, so that ranks of
-  /// any layout can read them. A checkpoint may lack them, or have others: then they stay as they are.
+  int rank = 0, ranks = 1;        ///< index of this rank, and number of ranks
+  std::string layout = {};        ///< mesh and strategies: in runs of equal layout, ranks have the same parts
+  std::vector<Slice> holds = {};  ///< weights that this rank has (for the optimizer's state see Optimizer::kept())
+  std::vector<bool> holds_buffers = {};   ///< per buffer: whether this rank has it
+  std::vector<Slice> writes = {};         ///< weights that this rank writes: no lower rank has them
+  std::vector<bool> writes_buffers = {};  ///< per buffer: whether this rank writes it
+  std::vector<Slice> writes_state = {};   ///< optimizer state that this rank writes
+  /// Names of ParameterStore::states() that belong to the weights, and are held and written in the same slices: ranks
+  /// of any layout can read them. States that a checkpoint lacks stay unchanged, and unknown ones are ignored.
   std::vector<std::string> states = {};
-  std::map<std::string, Tensor> local = {};  ///< to be saved beside SaveOptions::local, from any device
-  /// Every rank's text, by rank: names, sizes and errors, never tensors. A collective call.
+  std::map<std::string, Tensor> local = {};  ///< saved in addition to SaveOptions::local, from any device
+  /// Gathers a text of every rank, in the order of ranks: names, sizes and errors, never tensors. Collective.
   std::function<std::vector<std::string>(const std::string&)> all_gather = {};
 };
 
+/// Options of save_checkpoint().
 struct SaveOptions {
-  int keep_last = 3;            ///< older checkpoints are removed, except the best; 0 keeps all
-  std::int64_t keep_every = 0;  ///< those of steps that this divides are kept, too; 0: none for that
-  bool best = false;            ///< this is the best so far: the file `best` names it from now on
-  bool write = true;  ///< false: only take part where weights are divided (framework/tensor/shard_spec.h); returns ""
-  /// All ranks save together, each what it writes; none: this rank has all.
+  int keep_last = 3;            ///< number of newest checkpoints to keep (and the best one); 0: all
+  std::int64_t keep_every = 0;  ///< also keeps checkpoints of steps that are multiples of this; 0: none
+  bool best = false;            ///< this checkpoint is the best so far: the file `best` names it from now on
+  bool write = true;            ///< false: only take part in collective calls for divided weights
+                                ///< (framework/tensor/shard_spec.h); returns ""
+  /// Set if all ranks save together, each its own part; none: this rank has everything.
   std::optional<CheckpointShard> shard = {};
-  /// State of this rank alone (a compressor's residual), by name: only ranks of the same layout can go on with it.
+  /// State of this rank only (a compressor's residual), by name. Only ranks of the same layout can resume with it.
   std::map<std::string, Tensor> local = {};
 };
 
-/// The name of the directory of a checkpoint behind so many optimizer steps: "step_00000123".
+/// Name of a checkpoint's directory after `step` optimizer steps: "step_00000123".
 std::string step_directory(std::int64_t step);
-/// Writes <run>/checkpoints/step_<8 digits>/ as a .tmp directory, every file and the directory fsynced, then renames
-/// it; then the files `latest` and `best` are replaced; only then are old checkpoints removed. Returns the directory's
-/// path. Throws Error, with what was there before intact: a value that is not finite (named), a full disk or an
-/// unwritable directory (path, bytes and reason). One process saves into a run directory at a time; with a shard the
-/// ranks do so together, a collective call, after which the path is returned, or Error thrown, on all of them: rank 0
-/// names the run, which lies where all ranks see it, and writes the manifest once all others' files are durable.
+/// Writes the directory checkpoints/step_00000123 (step in 8 digits) of the run and returns its path. It writes a .tmp
+/// directory, fsyncs every file and the directory, and renames it. Then it replaces the files `latest` and `best`, and
+/// at last removes old checkpoints. Throws Error, with earlier checkpoints intact, for a value that is not finite (the
+/// message names it), a full disk or an unwritable directory (path, bytes and reason). Only one process may save to a
+/// run directory at a time. With a shard, the ranks save together: a collective call, after which all ranks return the
+/// path or throw Error. The path of rank 0 counts, and all ranks must see that directory. Rank 0 writes the manifest
+/// after the files of all other ranks are durable.
 std::string save_checkpoint(const std::string& run, const Parameters&, const Optimizer&, const TrainState&,
                             const SaveOptions& = {});
 
+/// Result of loading a checkpoint.
 struct LoadedCheckpoint {
-  TrainState state;
-  std::string path;
-  std::string note;  ///< not empty when a newer checkpoint was damaged: what was wrong, and what was taken instead
-  std::map<std::string, Tensor> local = {};  ///< SaveOptions::local of this rank; read with the optimizer only
+  TrainState state;  ///< position of the run
+  std::string path;  ///< directory of the checkpoint
+  std::string note;  ///< not empty if a newer checkpoint was damaged: the damage, and which one was loaded instead
+  std::map<std::string, Tensor> local = {};  ///< SaveOptions::local of this rank; read only with the optimizer
 };
-/// Removes what a killed process has left half written or half removed. For the one process that writes to the run.
+/// Removes what a killed process left partly written or partly removed. Only for the one process that writes to the
+/// run.
 void remove_unfinished(const std::string& run);
-/// Whether a save of the run has ever ended: there is a checkpoint, whole or damaged.
+/// Whether the run has a checkpoint, complete or damaged.
 bool has_checkpoints(const std::string& run);
-/// The newest checkpoint of the run that verifies, with nothing restored; nothing when the run has none. Throws Error
-/// when all are damaged. but: one that is passed over.
+/// The newest undamaged checkpoint of the run, without restoring anything; empty if the run has none. Throws Error if
+/// all are damaged. but: directory of a checkpoint to skip.
 std::optional<LoadedCheckpoint> find_latest(const std::string& run, const std::string& but = "");
-/// Restores parameters, buffers and (unless null) the optimizer from the newest checkpoint of the run that verifies, or
-/// returns nothing when the run has none. Throws Error, with nothing changed: all are damaged; names, shapes or the
-/// optimizer differ (listed).
+/// Restores parameters, buffers and (unless null) the optimizer from the newest undamaged checkpoint of the run.
+/// Returns nothing if the run has none. Throws Error, with nothing changed, if all are damaged, or if names, shapes or
+/// the optimizer differ (listed).
 std::optional<LoadedCheckpoint> load_latest(const std::string& run, Parameters&, Optimizer*);
-/// Same, from one checkpoint directory; damage is an Error. With a shard this rank restores what it holds, whatever
-/// ranks wrote it, and reads no more than that (to whole rows of tensors); a collective call, whose errors all ranks
-/// throw. Throws Error for rank-local state that ranks of another layout wrote.
+/// As above, from one checkpoint directory; throws Error if it is damaged. With a shard this rank restores what it has,
+/// whatever ranks wrote the checkpoint, and reads only that (in whole rows of tensors). The call is then collective,
+/// and all ranks throw the same errors. Throws Error for rank-local state of ranks of another layout.
 LoadedCheckpoint load_checkpoint(const std::string& directory, Parameters&, Optimizer*,
                                  const std::optional<CheckpointShard>& shard = {});
-/// SaveOptions::local of this rank alone. Throws Error for a checkpoint that ranks of another layout wrote, or that is
-/// damaged.
+/// SaveOptions::local of this rank. Throws Error for a checkpoint of ranks of another layout, or a damaged one.
 std::map<std::string, Tensor> read_local_state(const std::string& directory, const CheckpointShard&);
-/// Reads the manifest and verifies it and the sizes and CRCs of the files. Throws Error saying what is damaged.
+/// Reads the manifest, and checks it and the sizes and CRCs of all files. Throws Error naming the damage.
 TrainState verify_checkpoint(const std::string& directory);
 
 }  // namespace trireme

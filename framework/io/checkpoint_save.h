@@ -1,5 +1,5 @@
-// The two halves of a save: what a rank holds at this moment, and writing it, which may come later and on another
-// thread where it was copied in between.
+// The two halves of a save: collecting what a rank has at this moment, and writing it. The writing may happen later and
+// on another thread, if the tensors were copied before.
 #pragma once
 #include <array>
 #include <string>
@@ -10,30 +10,31 @@
 
 namespace trireme::detail {
 
-/// What a rank writes, a file of each kind.
+/// The tensors that a rank writes: one file of each kind.
 using Shards = std::array<SafetensorsShard, file_kinds>;
 
-/// What this rank writes of a checkpoint, and what rank 0 must know beyond that. Shares memory with the run until
-/// copy().
+/// What this rank writes of a checkpoint, and what rank 0 also needs to know. Shares memory with the run until copy().
 struct CheckpointInput {
-  std::array<std::vector<StoredTensor>, 2> stored = {};    ///< by CheckpointFile: of the model, of the optimizer
-  std::array<std::vector<StoredTensor>, 2> expected = {};  ///< of rank 0: what all ranks' files together must have
-  std::vector<NamedTensor> counters = {}, local = {};      ///< PyTorch's num_batches_tracked; state of this rank alone
-  Json manifest = {};                                      ///< but for the files
+  std::array<std::vector<StoredTensor>, 2> stored =
+      {};  ///< by CheckpointFile: tensors of the model and of the optimizer
+  std::array<std::vector<StoredTensor>, 2> expected =
+      {};  ///< on rank 0: all that the files of all ranks together must contain
+  std::vector<NamedTensor> counters = {}, local = {};  ///< PyTorch's num_batches_tracked; state of this rank only
+  Json manifest = {};                                  ///< without the files
   std::string layout = {};
   std::int64_t step = 0;
   int rank = 0, ranks = 1;
-  bool divided = false;  ///< ranks write together: each tensor is what this rank writes of it
+  bool divided = false;  ///< ranks write together: each tensor is the part that this rank writes
 
   CheckpointInput(const Parameters&, const Optimizer&, const TrainState&, const SaveOptions&);
-  /// Copies all that is the run's to the host, into these tensors where they fit (those of the save before: memory that
-  /// is there already takes a third of the time of new memory).
+  /// Copies the run's tensors to the host, into `space` where they fit (the tensors of the previous save: writing to
+  /// existing memory takes a third of the time of new memory).
   void copy(std::vector<Tensor>& space);
-  /// In files' layouts. A collective call where weights are divided and ranks do not write together.
+  /// In the files' layout. Collective if weights are divided and ranks do not write together.
   Shards shards() const;
 };
 
-/// save_checkpoint() from there on. gather: as together() takes it.
+/// The second half of save_checkpoint(). gather: as for together().
 std::string write_checkpoint(const std::string& run, const CheckpointInput&, const std::function<Shards()>& shards,
                              const SaveOptions&, const GatherTexts& gather);
 

@@ -1,5 +1,5 @@
-// CheckpointWriter: checkpoints that are written while training goes on (CheckFreq, Mohan et al., FAST 2021: snapshot,
-// then persist). What a save says of crashes holds for these, too.
+// CheckpointWriter: writes checkpoints on another thread while training continues (snapshot, then persist: CheckFreq,
+// Mohan et al., FAST 2021). They are as safe against crashes as those of save_checkpoint().
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -16,30 +16,30 @@ namespace trireme {
 
 class CheckpointWriter {
  public:
-  /// all_gather: every rank's text, by rank, of a communicator that nobody else uses: it is called on a thread of this
-  /// object's. Null: there is one rank.
+  /// all_gather: gathers a text of every rank, in the order of ranks, on a communicator for this object only, since a
+  /// background thread calls it. Null: there is one rank.
   explicit CheckpointWriter(std::function<std::vector<std::string>(const std::string&)> all_gather);
-  /// Waits for the save under way, whose error nobody is left to be told.
+  /// Waits for the current save and ignores its error.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  /// save_checkpoint(), whose writing goes on behind this call: it waits for the save before and copies what this rank
-  /// writes, to memory of the host that is kept for the next time. Throws what the save before has failed with. A
-  /// collective call with a shard, which it must have.
+  /// save_checkpoint() in the background. Waits for the previous save, throws its error if it failed, copies what this
+  /// rank writes to host memory (which is reused by the next save), and returns. Collective with a shard, which
+  /// SaveOptions must have if there are several ranks.
   void save(const std::string& run, const Parameters&, const Optimizer&, const TrainState&, SaveOptions);
-  /// Waits until the last save is durable. Returns its path (empty: there was none), or throws what it has failed with;
-  /// that once, and on all ranks.
+  /// Waits until the last save is durable and returns its path (empty: there was none). Throws its error if it failed,
+  /// once, and on all ranks.
   std::string wait();
-  /// Whether a save is under way, for which save() and wait() would wait.
+  /// Whether a save is in progress, for which save() and wait() would wait.
   bool busy() const {
     return thread_.joinable() && under_way_.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
   }
-  /// Whether the save under way has failed: wait() would throw. Ranks learn it at different moments.
+  /// Whether the save in progress has failed: wait() would throw. Ranks learn this at different moments.
   bool failed() const { return failed_; }
-  double waited() const { return waited_; }  ///< seconds that the last save() waited for the one before
-  double copied() const { return copied_; }  ///< and copied
-  /// When the last write whose end wait() has seen began and ended, in seconds of the steady clock; 0: none has.
+  double waited() const { return waited_; }  ///< seconds that the last save() waited for the previous save
+  double copied() const { return copied_; }  ///< seconds that the last save() copied
+  /// Begin and end of the last write that wait() has seen finish, in seconds of the steady clock; 0: none.
   std::pair<double, double> written() const { return written_; }
 
  private:

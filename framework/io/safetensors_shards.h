@@ -1,8 +1,8 @@
-// Tensors of several safetensors files: as Hugging Face writes large models (model-00001-of-00003.safetensors, with
-// model.safetensors.index.json), and beyond that tensors which are cut into boxes, one or more in each file.
+// Tensors in several safetensors files: as Hugging Face writes large models (model-00001-of-00003.safetensors, with
+// model.safetensors.index.json). In addition, tensors may be cut into boxes, one or more per file.
 //
-// A file with boxes says in its metadata what they are of: "slices" is JSON text, {"conv.weight[2:5, 0:3]": {"tensor":
-// "conv.weight", "shape": [8, 3], "offset": [2, 0]}, ...}; all other tensors of the file are whole.
+// A file with boxes describes them in its metadata: "slices" is JSON text, {"conv.weight[2:5, 0:3]": {"tensor":
+// "conv.weight", "shape": [8, 3], "offset": [2, 0]}, ...}. All other tensors of the file are whole.
 #pragma once
 #include <functional>
 #include <string>
@@ -13,44 +13,44 @@
 
 namespace trireme {
 
-/// A tensor of a file, or a box of one, to be read.
+/// A tensor in a file, or a box of one, to be read on demand.
 struct SafetensorsPiece {
   std::string name;                   ///< of the whole tensor
   Shape shape;                        ///< of the whole tensor, as in files
-  Box box;                            ///< of it, as in files
-  DType dtype = DType::f32;           ///< as SafetensorsReader::load says
-  std::string path = {}, entry = {};  ///< its file, and its name there
-  /// [begin, end) of the box's first axis (of a scalar: all), read now. Throws Error as SafetensorsReader::load.
+  Box box;                            ///< part of the whole tensor, in the file's axes
+  DType dtype = DType::f32;           ///< as in SafetensorsReader::load()
+  std::string path = {}, entry = {};  ///< path of its file, and its name there
+  /// Reads [begin, end) of the box's first axis (all of a scalar). Throws Error as SafetensorsReader::load().
   std::function<Tensor(Index begin, Index end)> rows = {};
 };
-/// What the file holds, read already; shares its tensors.
+/// The pieces of a file in memory; shares its tensors.
 std::vector<SafetensorsPiece> pieces_of(const SafetensorsFile&);
-/// What these files hold together; only their headers are read now. Throws Error for a file that is missing or
-/// malformed, and unless each element of a tensor is in one box.
+/// The pieces of several files. Reads only their headers. Throws Error for a file that is missing or malformed, and
+/// unless each element of each tensor is in exactly one box.
 std::vector<SafetensorsPiece> open_shards(const std::vector<std::string>& paths);
-/// The whole tensors, read.
+/// Reads the pieces and joins them to whole tensors.
 SafetensorsFile assembled(const std::vector<SafetensorsPiece>&);
 
-/// Tensors for one file.
+/// The tensors of one file.
 struct SafetensorsShard {
-  std::vector<NamedTensor> tensors = {};
-  std::vector<SafetensorsPiece> boxes = {};  ///< those of them that are no whole tensors, to be said in its metadata
-  /// values: the box of the tensor `name` of this shape that begins at `at`.
+  std::vector<NamedTensor> tensors = {};     ///< whole tensors and boxes
+  std::vector<SafetensorsPiece> boxes = {};  ///< description of the tensors that are boxes, for the metadata
+  /// Adds the box `values` of the tensor `name` with this shape; the box begins at `at`.
   void add(const std::string& name, const Tensor& values, const Shape& shape, const Shape& at);
 };
-/// A file of several and what verifies it.
+/// One of several files, with its size and checksum.
 struct ShardFile {
   std::string name;  ///< without a folder
   std::size_t bytes = 0;
   std::uint32_t crc = 0;  ///< CRC-32
 };
-/// Writes one file, synced. Throws Error when it exists, and as FileWriter.
+/// Writes one file and makes it durable. Throws Error if it exists, and as FileWriter.
 ShardFile write_shard(const std::string& folder, const std::string& name, const SafetensorsShard&);
-/// The text of model.safetensors.index.json: "weight_map" as Hugging Face has it (boxes by their names in files), under
-/// "metadata" total_size and, by file, bytes and crc32. pieces: of these files.
+/// The text of model.safetensors.index.json: "weight_map" as Hugging Face's (boxes by their names in files), and in
+/// "metadata" total_size and, per file, bytes and crc32. pieces: the pieces of these files.
 std::string shard_index(const std::vector<SafetensorsPiece>& pieces, const std::vector<ShardFile>&);
-/// The whole tensors of the files that an index names. Throws Error for an index that is malformed, that names a file
-/// outside of its own folder or a tensor that its file lacks, and for files of other sizes or CRCs than it says.
+/// Reads the whole tensors of the files that an index lists. Throws Error for a malformed index, a file outside of the
+/// index's folder, a tensor that its file lacks, and files with another size or CRC.
 SafetensorsFile read_indexed(const std::string& index);
 /// Throws Error unless the file has this size and CRC.
 void verify_file(const std::string& folder, const ShardFile&);

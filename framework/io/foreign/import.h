@@ -1,4 +1,4 @@
-// Weights from files of other frameworks, as they are: same names, same values, the file's layout.
+// Reads weights from files of other frameworks, with their names, values and layout.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,13 +7,14 @@
 
 namespace trireme {
 
+/// The tensors of a foreign file.
 struct ForeignWeights {
   std::vector<NamedTensor> tensors;   ///< in the file's order
-  std::vector<std::string> left_out;  ///< what the file holds beside tensors: "epoch" (number)
+  std::vector<std::string> left_out;  ///< entries that are no tensors: "epoch" (number)
 };
-/// NumPy's .npz, PyTorch's .pt, .pth and .bin, .safetensors, or the index of several of them (.json), by the path's ending. Types that are not ours become
-/// wider ones that hold every value (f16: f32; bool: u8; i8, i16: i32). Nothing in a file is ever executed. Throws
-/// Error naming file and tensor.
+/// Reads NumPy's .npz, PyTorch's .pt, .pth and .bin, .safetensors, or an index of several of these (.json), by the
+/// path's ending. Other element types are widened to types that hold every value (f16 to f32; bool to u8; i8 and i16 to
+/// i32). Nothing in a file is ever executed. Throws Error naming file and tensor.
 ForeignWeights read_foreign_weights(const std::string& path);
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// NumPy's .npy files as tensors.
+// Reads and writes NumPy's .npy files as tensors.
 #pragma once
 #include <string>
 #include <string_view>
@@ -7,12 +7,12 @@
 
 namespace trireme {
 
-/// The array of an .npy file. Throws Error as read_npz() of framework/io/foreign/npz.h, and for a file that cannot be
+/// The array of an .npy file. Throws Error as read_npz() (framework/io/foreign/npz.h), and for a file that cannot be
 /// read.
 Tensor read_npy(const std::string& path);
-/// The bytes with which an .npy file begins whose elements, in C's order, are of this type of NumPy's: "<f4".
+/// The header of an .npy file with elements of this NumPy type in C order: "<f4".
 std::string npy_front(const Shape&, std::string_view descr);
-/// Writes an .npy file, replaced as a whole; a bf16 tensor, which NumPy has no type for, is refused.
+/// Writes an .npy file atomically. Throws Error for a bf16 tensor, since NumPy has no such type.
 void write_npy(const std::string& path, const Tensor&);
 
 }  // namespace trireme

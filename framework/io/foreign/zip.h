@@ -1,6 +1,6 @@
-// ZIP archives, read (PKWARE APPNOTE 6.3): stored and deflated entries, ZIP64. What lies in one is looked up by its
-// exact name and never written anywhere. An archive that is not as it should be is refused: encrypted or split ones,
-// overlapping entries, a directory that disagrees with the entries it lists.
+// Reads ZIP archives (PKWARE APPNOTE 6.3): stored and deflated entries, ZIP64. Entries are found by their exact name
+// and are never extracted to files. Throws Error for encrypted or split archives, overlapping entries, and a directory
+// that contradicts the entries.
 #pragma once
 #include <map>
 
@@ -10,20 +10,20 @@ namespace trireme {
 
 struct ZipEntry {
   std::string_view name;
-  std::size_t size = 0;    ///< bytes once unpacked
-  std::size_t begin = 0;   ///< of its packed bytes in the archive
-  std::size_t packed = 0;  ///< how many
+  std::size_t size = 0;    ///< unpacked size in bytes
+  std::size_t begin = 0;   ///< offset of the packed bytes in the archive
+  std::size_t packed = 0;  ///< packed size in bytes
   std::uint32_t crc = 0;
   bool deflated = false;
 };
 
 class ZipReader {
  public:
-  /// Borrows file. op begins the messages. Throws Error naming the file and the entry.
+  /// file must outlive the reader. op: beginning of the messages. Throws Error naming the file and the entry.
   ZipReader(const NamedBytes& file, std::string_view op);
   const std::vector<ZipEntry>& entries() const { return entries_; }  ///< in the order of their bytes
-  const ZipEntry* find(std::string_view name) const;                 ///< null: there is none
-  /// The entry, unpacked. Throws Error when it is damaged (its CRC is checked) or not of the size it declares.
+  const ZipEntry* find(std::string_view name) const;                 ///< null if there is none
+  /// The unpacked entry. Throws Error if it is damaged (its CRC is checked) or has another size than declared.
   std::vector<std::byte> read(const ZipEntry&) const;
 
  private:

@@ -1,4 +1,4 @@
-// ONNX files (onnx.ai, opset 17) of models in evaluation mode, for onnxruntime and its like.
+// Writes models in evaluation mode as ONNX files (onnx.ai, opset 17), for onnxruntime and other runtimes.
 #pragma once
 #include <map>
 #include <string>
@@ -9,20 +9,23 @@ namespace trireme {
 
 /// Options of export_onnx().
 struct OnnxOptions {
-  std::map<std::string, std::string> metadata = {};  ///< metadata_props of the file: where weights came from, say
-  std::size_t at_most = (std::size_t{1} << 31) - 1;  ///< bytes: what protobuf readers accept
-  DType input = DType::f32;                          ///< of the graph's input: f32, or i64 for a model of ids
+  std::map<std::string, std::string> metadata =
+      {};  ///< metadata_props of the file, for example the origin of the weights
+  std::size_t at_most =
+      (std::size_t{1} << 31) - 1;  ///< maximum file size in bytes; the default is the limit of protobuf readers
+  DType input = DType::f32;        ///< type of the graph's input: f32, or i64 for a model of token ids
 };
 
-/// Writes the model to path, as a temporary file that is renamed. sample is the shape of one sample, channels last
-/// ([224, 224, 3]). The graph has one input "input", f32 (whatever the model's type; or options.input), and one output
-/// "output", f32, or the type of a result of integers or truth values (argmax: INT64, a comparison: BOOL), both of
-/// dynamic batch "N", channels first as PyTorch has them ([N, 3, 224, 224]); of a model of ids the output is as here
-/// ([N, T, V]). Initialisers have the names and the layout of the parameters and buffers in a file of weights, but
-/// matrices that Hugging Face's have as [in, out]. All weights lie in the file itself. The model runs twice, in
-/// evaluation, with 3 and 4 samples: extents that differ follow N, and no number may. Throws Error, with nothing
-/// written: an op without an ONNX form, a tensor in the forward pass that is neither named by visit() nor made by a
-/// recorded op, an operation that ties the batch to one size, a model above at_most bytes.
+/// Writes the model to path atomically. sample: shape of one sample, channels last ([224, 224, 3]).
+/// The graph has one input "input" of type options.input (f32 for a model of any floating type) and one output
+/// "output". The output is f32, or the type of an integer or boolean result (argmax: INT64, a comparison: BOOL). Both
+/// have the dynamic batch axis "N" and channels first, as in PyTorch ([N, 3, 224, 224]). For a model of token ids the
+/// output keeps its axes ([N, T, V]). Initialisers have the names and layout of a file of weights, except matrices that
+/// Hugging Face stores as [in, out]. All weights are in the file.
+/// The model runs twice in evaluation mode, with 3 and 4 samples: extents that differ become functions of N, and
+/// numbers must not differ. Throws Error, with nothing written, for an op without an ONNX form, a tensor that is
+/// neither named by visit() nor made by a recorded op, an operation that fixes the batch size, and a model larger than
+/// at_most.
 void export_onnx(const Module& model, const Parameters&, const Shape& sample, const std::string& path,
                  const OnnxOptions& = {});
 

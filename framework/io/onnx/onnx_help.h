@@ -1,4 +1,4 @@
-// What the ONNX forms of ops share.
+// Helpers that the ONNX forms of ops share.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -21,14 +21,14 @@ const T& options(const TracedOp& op) {
   return *found;
 }
 inline Protobuf ints(const char* name, const Ints& values) { return onnx_attribute(name, std::span(values)); }
-/// One number per spatial axis of a tensor with so many axes.
+/// The numbers of the spatial axes of a tensor with `rank` axes.
 inline Ints spatial(const Extents& e, int rank) { return {e.begin(), e.begin() + (rank - 2)}; }
 inline Protobuf pads(const Extents& begin, const Extents& end, int rank) {
   Ints all = spatial(begin, rank), after = spatial(end, rank);
   all.insert(all.end(), after.begin(), after.end());
   return ints("pads", all);
 }
-/// The value, in v's order of axes.
+/// The value `name` with v's rank and order of axes.
 inline Value like(Value v, std::string name) {
   v.name = std::move(name);
   return v;
@@ -39,8 +39,8 @@ inline std::string transpose(Graph& g, const std::string& x, const Ints& order) 
 
 inline Value ordered(Graph& g, const Value& v, bool first) { return first ? g.first(v) : g.last(v); }
 
-/// Operands are broadcast from the last axis on, so they must agree where the channels are: brings them to one order of
-/// axes and returns what their result is like.
+/// Brings operands to one order of axes, and returns the rank and order of their result. ONNX broadcasts from the last
+/// axis on, so channels must be on the same axis.
 inline Value align(Graph& g, std::initializer_list<Value*> operands) {
   Value y;
   bool fit = true;
@@ -63,9 +63,9 @@ inline Value binary_of(Graph& g, const std::string& type, Value a, Value b) {
   return like(y, g.node(type, {a.name, b.name}));
 }
 
-/// Forms of the ops over windows and channels (framework/io/onnx/onnx_spatial.cpp), by name.
+/// Forms of ops on windows and channels (framework/io/onnx/onnx_spatial.cpp), by name.
 std::map<std::string, OnnxForm> spatial_forms();
-/// Forms of the ops that compare, choose, order and reduce (framework/io/onnx/onnx_select.cpp), by name.
+/// Forms of ops that compare, select, sort and reduce (framework/io/onnx/onnx_select.cpp), by name.
 std::map<std::string, OnnxForm> select_forms();
 /// Forms of the ops of transformers (framework/io/onnx/onnx_attention.cpp), by name.
 std::map<std::string, OnnxForm> attention_forms();

@@ -1,5 +1,5 @@
-// Protobuf: one message of Google's wire format (protobuf.dev/programming-guides/encoding), encoded field by field. It
-// writes only: libprotobuf in a library that others link clashes with theirs.
+// Protobuf: encodes one message of Google's wire format (protobuf.dev/programming-guides/encoding), field by field. It
+// only writes. libprotobuf is not used, since it would clash with the copy of a program that links this library.
 #pragma once
 #include <bit>
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace trireme {
 
 class Protobuf {
  public:
-  /// Fields of the types int64, int32, uint64, bool and enum. A negative number takes ten bytes.
+  /// Fields of type int64, int32, uint64, bool or enum. A negative number takes ten bytes.
   Protobuf& integer(int field, std::int64_t value) {
     tag(field, 0);
     varint(static_cast<std::uint64_t>(value));
@@ -43,7 +43,7 @@ class Protobuf {
     for (double v : values) fixed(std::bit_cast<std::uint64_t>(v), 8);
     return *this;
   }
-  /// The tag and length of a field of `size` bytes that follow elsewhere: a large one is never copied together.
+  /// Tag and length of a field whose `size` bytes are written separately, so that large fields are not copied.
   Protobuf& announce(int field, std::size_t size) {
     tag(field, 2);
     varint(size);
