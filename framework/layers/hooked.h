@@ -1,4 +1,4 @@
-// Hooked: a layer with functions that see what goes through it (PyTorch's forward and full backward hooks).
+// Hooked: a layer with hooks that see its inputs, outputs and gradients (PyTorch's forward and full backward hooks).
 #pragma once
 #include <functional>
 
@@ -9,16 +9,18 @@
 
 namespace trireme {
 
-/// What a Hooked layer calls; empty ones are not.
+/// The hooks of a Hooked layer; empty ones are not called.
 struct LayerHooks {
-  /// With each input and output. What it returns, unless undefined, is the output in its place.
+  /// Called with each input and output. A defined result replaces the output.
   std::function<Tensor(const Tensor& x, const Tensor& y)> forward = {};
-  /// With the gradient of each recorded output, as on_grad() calls it.
+  /// Called with the gradient of each recorded output, as in on_grad().
   std::function<Tensor(const Tensor& dy)> gradient = {};
 };
 class Hooked {
  public:
+  /// The layer, with these hooks.
   Hooked(Module layer, LayerHooks hooks) : layer_(std::move(layer)), hooks_(std::move(hooks)) {}
+  /// Calls the layer and the hooks.
   Tensor operator()(const Tensor& x) const {
     Tensor y = layer_(x);
     if (hooks_.forward)
@@ -27,7 +29,7 @@ class Hooked {
       on_grad(y, hooks_.gradient);
     return y;
   }
-  void visit(const StateVisitor& v) { layer_.visit(v); }  ///< names stay as they were
+  void visit(const StateVisitor& v) { layer_.visit(v); }  ///< names are those of the layer itself
 
  private:
   Module layer_;

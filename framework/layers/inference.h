@@ -1,12 +1,12 @@
-// Inference: the guard around an evaluation, as PyTorch's model.eval() and torch.inference_mode() together.
+// Inference: a guard for evaluation, as PyTorch's model.eval() and torch.inference_mode() together.
 #pragma once
 #include "framework/autograd/step_context.h"
 #include "framework/layers/inference_cache.h"
 
 namespace trireme {
 
-/// Evaluation: training = false and nothing recorded, while it lives. Weights and running statistics must not change
-/// meanwhile: batch norms are folded into the convolutions before them, and filters packed, once.
+/// Evaluation mode without recording, while it lives. Weights and running statistics must not change in that time:
+/// batch norms are folded into the convolutions before them, and filters are packed, once.
 class Inference {
  public:
   Inference() : pass_(evaluation()) {}

@@ -1,4 +1,4 @@
-// InferenceCache: packed filters and batch norms folded into convolutions, valid while an Inference guard
+// InferenceCache: packed filters, and convolutions with folded batch norms. It is valid while an Inference guard
 // (framework/layers/inference.h) lives, since weights must not change in that time.
 #pragma once
 #include <map>
@@ -18,18 +18,19 @@ class InferenceCache {
   InferenceCache(const InferenceCache&) = delete;
   InferenceCache& operator=(const InferenceCache&) = delete;
 
-  /// ConvOptions::filters of weights held here. A MemoryTracker counts the packed ones as MemoryKind::packed.
+  /// ConvOptions::filters for the weights that keep() holds. A MemoryTracker counts packed filters as
+  /// MemoryKind::packed.
   FilterCache& filters() { return filters_; }
-  /// Holds on to a weight, so that its address stands for it.
+  /// Holds a weight, so that its address stays unique.
   const Tensor& keep(const Tensor& weight);
 
-  /// A convolution with a batch norm folded in.
+  /// A convolution with a folded batch norm.
   struct Folded {
-    Tensor weight,   ///< the convolution's filter shape
+    Tensor weight,   ///< filter, in the convolution's shape
         bias;        ///< [C]
-    Tensor from[2];  ///< the filter and the norm's scale: kept, so that no other tensor gets their addresses
+    Tensor from[2];  ///< the filter and the norm's scale, held so that their addresses stay unique
   };
-  /// norm(conv(x)) as one convolution: w gamma rstd, beta + (bias - mean) gamma rstd, in dtype.
+  /// norm(conv(x)) as one convolution, in dtype: weight w gamma rstd and bias beta + (bias - mean) gamma rstd.
   const Folded& fold(const ConvNd&, const BatchNorm&, DType);
 
  private:

@@ -1,5 +1,5 @@
-// KvCache: keys and values of the tokens that a causal transformer has seen, so that the next token costs one token's
-// work (Shazeer, arXiv 1911.02150, section 2.3).
+// KvCache: keys and values of the tokens that a causal transformer has processed, so that the next token costs one
+// token's work (Shazeer, arXiv 1911.02150, section 2.3).
 #pragma once
 #include <map>
 #include <utility>
@@ -10,31 +10,30 @@
 
 namespace trireme {
 
-/// Of a batch of samples, each of its own length. While a KvScope lives, the model's layers take the tokens at hand,
-/// [samples, T, ...], for those behind what each sample has: positions count on, and attention layers add their keys
-/// and values. Where samples have different numbers of tokens at hand, they are padded at the end, and advance() says
-/// how many count.
+/// The cache of a batch of samples with separate lengths. While a KvScope lives, the model's layers append the current
+/// tokens [samples, T, ...] to each sample's earlier tokens: positions continue, and attention layers append keys and
+/// values. If samples have different numbers of current tokens, pad them at the end; advance() says how many count.
 class KvCache {
  public:
-  /// capacity: most tokens of a sample. Throws Error for numbers below 1.
+  /// capacity: maximum number of tokens per sample. Throws Error for numbers below 1.
   KvCache(Index samples, Index capacity);
   Index samples() const { return static_cast<Index>(lengths_.size()); }  ///< rows of the batch
-  Index capacity() const { return capacity_; }                           ///< most tokens of a sample
-  const std::vector<Index>& lengths() const { return lengths_; }         ///< tokens of each sample so far
-  bool empty() const;                                                    ///< no sample has tokens
-  /// lengths() as i64 [samples], on the device: positions of each sample's first token at hand.
+  Index capacity() const { return capacity_; }                           ///< maximum number of tokens per sample
+  const std::vector<Index>& lengths() const { return lengths_; }         ///< number of tokens of each sample so far
+  bool empty() const;                                                    ///< whether no sample has tokens
+  /// lengths() as i64 [samples] on the device: the position of each sample's first current token.
   Tensor starts(Device = cpu()) const;
-  /// Positions of T tokens at hand, i64 [samples, T], of padding no more than capacity - 1.
+  /// Positions of T current tokens, i64 [samples, T]; for padding at most capacity - 1.
   Tensor positions(Index tokens, Device = cpu()) const;
-  /// Writes k and v [samples, T, G, D] behind each sample's tokens in what `layer` has, and returns all of it,
-  /// [samples, capacity, G, D], shared: behind a sample's own end there is anything, which causal queries at their
-  /// positions (starts()) do not see. layer: a number for each layer of a model, as its key. Throws Error beyond the
+  /// Appends k and v [samples, T, G, D] to each sample's tokens of `layer`, and returns all of them, [samples,
+  /// capacity, G, D], shared. Contents after a sample's end are undefined; causal queries at their positions (starts())
+  /// do not attend to them. layer: a number for each layer of a model, such as its key. Throws Error beyond the
   /// capacity.
   std::pair<Tensor, Tensor> append(std::uint64_t layer, const Tensor& k, const Tensor& v);
-  /// After the model has run: counts[n] of the tokens at hand count from now on.
+  /// Call it after the model has run: counts[n] of sample n's current tokens become part of the cache.
   void advance(const std::vector<Index>& counts);
-  void advance(Index count);  ///< the same for each sample
-  /// Forgets tokens: sample n keeps its first lengths[n].
+  void advance(Index count);  ///< the same count for each sample
+  /// Removes tokens: sample n keeps its first lengths[n].
   void truncate(const std::vector<Index>& lengths);
 
  private:
@@ -43,9 +42,10 @@ class KvCache {
   std::map<std::uint64_t, std::pair<Tensor, Tensor>> layers_;  // k, v: [samples, capacity, G, D]
 };
 
-/// Makes a cache that of the layers called on this thread, while it lives.
+/// While it lives, layers that are called on this thread use the cache.
 class KvScope {
  public:
+  /// cache must outlive the scope.
   explicit KvScope(KvCache& cache) : scope_(with(cache)) {}
 
  private:

@@ -1,5 +1,5 @@
-// The layers of this folder, for those who compose them. Each holds its weights as Tensors (copies share them), drawn
-// on construction; initialize(model, seed) redraws them from a seed and their names.
+// All layers of this folder. Each holds its weights as Tensors (copies share them), drawn on construction.
+// initialize(model, seed) draws them again from a seed and their names.
 #pragma once
 #include "framework/layers/activation.h"
 #include "framework/layers/attention.h"

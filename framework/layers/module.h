@@ -1,7 +1,7 @@
 // Layer: anything that maps a tensor to a tensor: relu, a lambda, a struct. Module holds any layer by value (PyTorch's
-// nn.Module; copies share the weights). A layer names its tensors and parts by one member function:
+// nn.Module; copies share the weights). A layer names its tensors and parts in one member function:
 //   void visit(const StateVisitor& v) { v("conv1", conv1), v("weight", weight, StateKind::weight, Init::normal(0.02));
-//   }
+// }
 #pragma once
 #include <concepts>
 #include <functional>
@@ -17,68 +17,68 @@
 
 namespace trireme {
 
-/// What a Module may hold: a function or object that takes a Tensor and returns one.
+/// A type that a Module can hold: a function or object that takes a Tensor and returns one.
 template <class F>
 concept Layer = requires(F f, const Tensor& x) {
   { f(x) } -> std::convertible_to<Tensor>;
 };
 
-/// What a named tensor of a layer is.
+/// The use of a named tensor of a layer.
 enum class StateKind : std::uint8_t {
   weight,    ///< trained, with weight decay
-  no_decay,  ///< trained, exempt from weight decay in the usual recipes: biases, scales of norms
+  no_decay,  ///< trained, without weight decay in the usual recipes: biases, scales of norms
   buffer,    ///< not trained: running statistics
 };
-/// How a tensor is laid out in memory, so that the file boundary can write PyTorch's form. A filter is
-/// O,spatial...,I here and O,I,spatial... in files; transposed: a matrix that files have as [in, out] (Hugging Face's
-/// Conv1D, GPT-2).
+/// The memory layout of a tensor compared with PyTorch's files. filter: O,spatial...,I here, O,I,spatial... in files.
+/// transposed: [in, out] in files (Hugging Face's Conv1D, GPT-2).
 enum class FileLayout : std::uint8_t { same, filter, transposed };
 
-/// A tensor of a model under its full name (an entry of PyTorch's state_dict).
+/// A tensor of a model with its full name (an entry of PyTorch's state_dict).
 struct NamedState {
-  std::string name;                      ///< full: "layer1.0.conv1.weight"
-  Tensor* tensor;                        ///< within the layer, whose life it shares; defined
+  std::string name;                      ///< defined; owned by the layer, and valid as long as it
+  Tensor* tensor;                        ///< trained with or without weight decay, or a buffer
   StateKind use;                         ///< trained with or without weight decay, or a buffer
-  FileLayout layout = FileLayout::same;  ///< filter, transposed: axes are reordered in files
-  Init init = {};                        ///< what initialize() draws it from
+  FileLayout layout = FileLayout::same;  ///< filter, transposed: axes are permuted in files
+  Init init = {};                        ///< distribution from which initialize() draws it
 };
 
-/// Walks a model's named state. Passed to visit() members; also hands each random layer (dropout) its key.
+/// Visits all named tensors of a model. It is passed to visit() members, and also gives each random layer (dropout) its
+/// key.
 class StateVisitor {
  public:
-  /// leaf is called for each defined tensor; key for each random layer, with its prefix ("3.") and the key to set;
-  /// prefix stands before all names.
+  /// leaf: called for each defined tensor. key: called for each random layer with its prefix ("3.") and the key to set.
+  /// prefix: beginning of all names.
   StateVisitor(std::function<void(const NamedState&)> leaf,
                std::function<void(const std::string&, std::uint64_t&)> key = {}, std::string prefix = "");
-  /// A walk that leaves out what an on() has placed (framework/layers/on.h).
+  /// A visitor that skips layers that an on() has placed (framework/layers/on.h).
   static StateVisitor unplaced(std::function<void(const NamedState&)> leaf);
-  bool placed() const { return placed_; }  ///< whether it goes there, too
-  /// A walk that gives a copy of a model layers of its own (Module::clone()): a Module is another one when it is
-  /// visited, and one that keeps pointers into its parts takes them anew behind it.
+  bool placed() const { return placed_; }  ///< whether it visits placed layers too
+  /// A visitor that copies a model (Module::clone()): it replaces each Module that it visits. A layer that keeps
+  /// pointers into its parts must set them again after the visit.
   bool copies() const { return copies_; }
 
-  /// A tensor of this layer; initialize() draws it from init. Undefined tensors (no bias) are skipped.
+  /// Visits a tensor of this layer; initialize() draws it from init. Undefined tensors (no bias) are skipped.
   void operator()(const std::string& name, Tensor& tensor, StateKind use, Init init = {},
                   FileLayout layout = FileLayout::same) const;
-  /// A part with a visit() member; parts without state are passed over.
+  /// Visits a part that has a visit() member; parts without state are skipped.
   template <class Part>
   void operator()(const std::string& name, Part& part) const {
     if constexpr (requires { part.visit(*this); }) { part.visit(within(name)); }
   }
-  /// Several parts: v("conv1", conv1, "bn1", bn1).
+  /// Visits several parts: v("conv1", conv1, "bn1", bn1).
   template <class Part, class... More>
   void operator()(const std::string& name, Part& part, const char* next, More&... more) const {
     (*this)(name, part);
     (*this)(next, more...);
   }
-  /// The key of a random layer, derived from its name, so that masks do not depend on how the model is cut
-  /// into stages.
+  /// Sets the key of a random layer. It is derived from the layer's name, so that masks do not depend on how the model
+  /// is cut into stages.
   void random(std::uint64_t& key) const {
     if (key_) key_(prefix_, key);
   }
 
  private:
-  StateVisitor within(const std::string& part) const;  ///< names below that part
+  StateVisitor within(const std::string& part) const;  ///< the visitor for the part of this name
   std::function<void(const NamedState&)> leaf_;
   std::function<void(const std::string&, std::uint64_t&)> key_;
   friend class Module;
@@ -86,33 +86,33 @@ class StateVisitor {
   bool placed_ = true, copies_ = false;
 };
 
-/// Any layer, by value. Copies share it.
+/// Any layer, by value. Copies share the layer.
 class Module {
  public:
-  Module() = default;  ///< empty: a call or a visit throws Error
-  /// A layer, moved or copied. Throws Error for a null function.
+  Module() = default;  ///< empty: calling or visiting it throws Error
+  /// Holds a layer, moved or copied. Throws Error for a null function.
   template <Layer F>
   requires(!std::same_as<std::remove_cvref_t<F>, Module>) Module(F&& layer)
       : self_(std::make_shared<Model<std::decay_t<F>>>(std::forward<F>(layer))) {}  // NOLINT: implicit
-  /// An op. Of an overloaded name (tanh, which the C library has too) the one on tensors is taken.
+  /// Holds an op. Selects the overload on tensors for a name such as tanh, which the C library has too.
   Module(Tensor (*op)(const Tensor&));  // NOLINT
 
   explicit operator bool() const { return self_ != nullptr; }  ///< whether there is a layer
-  /// x is handed on: a layer that takes its input by value may write over what nobody else holds. Throws Error when
-  /// there is no layer.
+  /// Calls the layer with x, moved: a layer that takes its input by value may overwrite it if nothing else holds it.
+  /// Throws Error if there is no layer.
   Tensor operator()(Tensor x) const { return inner().forward(std::move(x)); }
-  /// Visits the layer, if it has state. Throws Error when there is no layer.
+  /// Visits the layer, if it has state. Throws Error if there is no layer.
   void visit(const StateVisitor& v) {
     if (v.copies()) self_ = inner().copy();
     inner().visit(v);
   }
-  /// The same layers with weights and buffers of their own (copy.deepcopy): tensors that layers share are shared in the
-  /// copy, too. A layer keeps what its visit() does not name: a lambda's captured weights stay shared. Throws Error for
-  /// a layer that cannot be copied.
+  /// A deep copy with separate weights and buffers (copy.deepcopy). Tensors that layers share are shared in the copy
+  /// too. Tensors that visit() does not name, such as a lambda's captures, stay shared with the original. Throws Error
+  /// for a layer that cannot be copied.
   Module clone() const;
-  /// Of the layer inside. Throws Error when there is none.
+  /// Type of the layer inside. Throws Error if there is none.
   const std::type_info& type() const { return inner().type(); }
-  /// The layer inside, if it is an F; else null.
+  /// The layer inside if it is an F, else null.
   template <class F>
   F* as() const {
     auto* m = dynamic_cast<Model<F>*>(self_.get());
@@ -154,23 +154,23 @@ class Module {
   std::shared_ptr<Concept> self_;
 };
 
-/// Draws every parameter and buffer of a model from its Init, keyed by seed and full name: so a tensor's values do not
-/// depend on other layers, on the rank, or on the element type (f64 holds the f32 numbers). A tensor that two layers
-/// share is drawn under its first name. Without initialize() the n-th tensor that a thread makes has the n-th draw.
+/// Draws every parameter and buffer of a model from its Init, keyed by seed and full name. So a tensor's values do not
+/// depend on other layers, on the rank, or on the element type (f64 has the f32 numbers). A tensor that two layers
+/// share is drawn under its first name. Without initialize(), the n-th tensor that a thread makes has the n-th draw.
 void initialize(Module& model, std::uint64_t seed);
 
-/// Every weight, bias and buffer of a model by its full name, in visit order (named_parameters() and named_buffers() of
-/// torch.nn.Module); one that two layers share comes under both names.
+/// Every weight, bias and buffer of a model by its full name, in visit order (torch.nn.Module's named_parameters() and
+/// named_buffers()). A tensor that two layers share appears under both names.
 std::vector<NamedState> named_tensors(Module& model);
-/// From now on the tensors whose full names match are not trained: Parameters (and a Step) made of the model take them
-/// for buffers. pattern: a name in which * stands for any characters ("layer1.*", "*.bias"). Returns how many matched.
-/// Throws Error for none, and for one that lives in Parameters.
+/// Excludes the tensors whose full names match from training: a ParameterStore (or Step) made from the model later
+/// treats them as buffers. pattern: a name in which * matches any characters ("layer1.*", "*.bias"). Returns the number
+/// of matches. Throws Error if none matches, and for a tensor that is in a ParameterStore.
 Index freeze(Module& model, std::string_view pattern = "*");
-Index unfreeze(Module& model, std::string_view pattern = "*");  ///< trained again
-/// Whether the whole name matches; * stands for any characters, none among them.
+Index unfreeze(Module& model, std::string_view pattern = "*");  ///< includes them in training again
+/// Whether the whole name matches; * matches any number of characters, including none.
 bool matches(std::string_view pattern, std::string_view name);
 
-/// The key that a full name stands for (FNV-1a): of a tensor's initial values, of a dropout layer's masks.
+/// A key from a full name (FNV-1a): for a tensor's initial values and a dropout layer's masks.
 std::uint64_t key_of_name(std::string_view name);
 
 }  // namespace trireme

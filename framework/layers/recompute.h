@@ -1,6 +1,6 @@
-// Recompute: a layer that keeps only its input, and runs again when backward comes to it (Chen et al. 2016, arXiv
-// 1604.06174): less memory for one more forward pass of what it holds. Same numbers: dropout masks are functions of the
-// step and the sample, and running statistics move once.
+// Recompute: a layer that keeps only its input and runs forward again in backward (activation checkpointing: Chen et
+// al. 2016, arXiv 1604.06174; torch.utils.checkpoint). It needs less memory for one more forward. Results are the same:
+// dropout masks are functions of step and sample, and running statistics are updated once.
 #pragma once
 #include "framework/layers/module.h"
 
@@ -10,7 +10,7 @@ class Recompute {
  public:
   explicit Recompute(Module layer) : layer_(std::move(layer)) {}
   Tensor operator()(const Tensor& x) const;
-  void visit(const StateVisitor& v) { layer_.visit(v); }  ///< names stay as they were
+  void visit(const StateVisitor& v) { layer_.visit(v); }  ///< names are those of the layer itself
 
  private:
   Module layer_;

@@ -1,4 +1,4 @@
-// Sequential: layers in a row (PyTorch's nn.Sequential), with skip connections that may cross a cut into stages.
+// Sequential: a chain of layers (PyTorch's nn.Sequential), with skip connections that may cross pipeline stages.
 #pragma once
 #include <initializer_list>
 #include <map>
@@ -10,7 +10,7 @@
 
 namespace trireme {
 
-/// What Stash layers have set aside and AddStashed has not yet taken, by name.
+/// Tensors that Stash layers have stored and AddStashed has not yet used, by name.
 using Stashed = std::map<std::string, Tensor>;
 
 struct ConvNd;
@@ -19,75 +19,76 @@ struct BatchNorm;
 struct MaxPool;
 struct Dropout;
 
-/// A skip connection between layers of one Sequential: Stash sets its input aside under a name and hands it on,
-/// AddStashed adds it, through the shortcut if there is one, to its input. Unlike a block that holds both ends, the
-/// layers between may be cut apart into pipeline stages; the stashed tensor then travels along.
+/// A skip connection between layers of one Sequential: Stash stores its input under a name and returns it. AddStashed
+/// adds the stored tensor, after a shortcut layer if given, to its input. Unlike a block that contains both ends, the
+/// layers between them may be cut into pipeline stages; the stored tensor is then sent along.
 struct Stash {
-  std::string name;                          ///< of the stashed tensor; free again once it has been added
-  Tensor operator()(const Tensor& x) const;  ///< throws Error: a Sequential serves it
+  std::string name;                          ///< name of the stored tensor; free again after AddStashed
+  Tensor operator()(const Tensor& x) const;  ///< throws Error: only a Sequential can run it
 };
-/// The end of a skip connection: x + shortcut(stashed tensor of this name), or (ConcatStashed()) both behind each
-/// other; see Stash.
+/// The end of a skip connection: x + shortcut(stored tensor of this name), or their concatenation (ConcatStashed());
+/// see Stash.
 struct AddStashed {
-  /// Without a shortcut the stashed tensor itself is added.
+  /// Without a shortcut the stored tensor itself is added.
   explicit AddStashed(std::string name, Module shortcut = {}) : name(std::move(name)), shortcut(std::move(shortcut)) {}
-  Tensor operator()(const Tensor& x) const;  ///< throws Error: a Sequential serves it
-  /// Names "shortcut." and its tensors.
+  Tensor operator()(const Tensor& x) const;  ///< throws Error: only a Sequential can run it
+  /// Visits "shortcut." and its tensors.
   void visit(const StateVisitor& v) {
     if (shortcut) v("shortcut", shortcut);
   }
-  std::string name;     ///< of a Stash before it
-  Module shortcut;      ///< applied to the stashed tensor; empty: identity
-  bool concat = false;  ///< {x, stashed} along the channels, instead of their sum (a U-Net's skip connections)
+  std::string name;     ///< name of an earlier Stash
+  Module shortcut;      ///< applied to the stored tensor; empty: identity
+  bool concat = false;  ///< concatenates x and the stored tensor along the channels (a U-Net's skip connections)
+                        ///< instead of adding them
 };
-/// AddStashed that concatenates: [N, ..., A] and a stashed [N, ..., B] -> [N, ..., A + B].
+/// An AddStashed that concatenates: [N, ..., A] and a stored [N, ..., B] -> [N, ..., A + B].
 inline AddStashed ConcatStashed(std::string name, Module shortcut = {}) {
   AddStashed join(std::move(name), std::move(shortcut));
   join.concat = true;
   return join;
 }
 
-/// Layers in a row, named "0", "1", ... (PyTorch's nn.Sequential) or by the caller. Neighbours that one
-/// kernel serves are fused when it runs (conv+relu, linear+relu, batch_norm+relu, conv+batch_norm+relu,
-/// conv+relu+max_pool+dropout): names, values, gradients and dropout masks stay the same. Copies share the
-/// layers.
+/// A chain of layers with names "0", "1", ... (PyTorch's nn.Sequential) or given names. Adjacent layers that one kernel
+/// can compute are fused (conv+relu, linear+relu, batch_norm+relu, conv+batch_norm+relu, conv+relu+max_pool+dropout);
+/// names, values, gradients and dropout masks stay the same. Copies share the layers.
 class Sequential {
  public:
   Sequential() = default;
-  /// Sequential{Conv2d(1, 8, 3), relu, flatten}. Of a single Sequential it is a copy.
+  /// Sequential{Conv2d(1, 8, 3), relu, flatten}. With a single Sequential it is a copy of it.
   Sequential(std::initializer_list<Module> layers);  // NOLINT: implicit
-  /// Appends a layer named by its index.
+  /// Appends a layer whose name is its index.
   Sequential& add(Module layer) { return add(std::to_string(parts_.size()), std::move(layer)); }
-  /// Appends a layer; returns *this. Throws Error for an empty layer, a name that is taken, empty or has a dot, a Stash
-  /// of a name that is stashed already, and an AddStashed without a Stash before it.
+  /// Appends a layer; returns *this. Throws Error for an empty layer, a name that is taken, empty or contains a dot, a
+  /// Stash whose name is in use, and an AddStashed without an earlier Stash.
   Sequential& add(std::string name, Module layer);
-  /// Runs all layers in order. Throws Error when a stashed tensor is not added.
+  /// Runs all layers in order. Throws Error if a stored tensor is not used.
   Tensor operator()(Tensor x) const;
-  void visit(const StateVisitor& v);  ///< each layer under its name
+  void visit(const StateVisitor& v);  ///< visits each layer under its name
 
   std::size_t size() const { return parts_.size(); }  ///< number of layers
-  /// Throws Error when there is no layer i; so do the others for layers, groups and names that are not there.
+  /// Layer i. Throws Error if it does not exist, as the other functions for layers, groups and names do.
   const Module& operator[](std::size_t i) const { return part(i).second; }
   /// Name of layer i.
   const std::string& name(std::size_t i) const { return part(i).first; }
 
-  /// Running the whole is running groups 0, 1, ...: one layer or a fused few each. A plan's parts are these
-  /// groups.
+  /// Number of groups: single layers, or a few fused ones. Running groups 0, 1, ... is running the whole. They are the
+  /// parts of a plan.
   std::size_t groups() const { return groups_.size(); }
-  /// Runs group g on x. A Stash in it puts into stashed, an AddStashed takes out; Error where that cannot be.
+  /// Runs group g on x. A Stash in it adds to stashed, an AddStashed removes from it. Throws Error if that is
+  /// impossible.
   Tensor run_group(std::size_t g, Tensor x, Stashed& stashed) const { return run(group_at(g), std::move(x), stashed); }
-  /// What is stashed before the end of group g and taken behind it: tensors that cross a cut there, beside the output.
+  /// Names of the tensors that are stored up to the end of group g and used after it: with the output, they cross a cut
+  /// there.
   std::vector<std::string> stashed_behind(std::size_t g) const;
-  /// One layer by itself, without fusion.
+  /// Runs one layer without fusion.
   Tensor run_layer(std::size_t i, Tensor x, Stashed& stashed) const;
-  /// The layers [first, last) of group g.
+  /// Group g consists of layers [first, last).
   std::pair<std::size_t, std::size_t> group(std::size_t g) const {
     return {group_at(g).first, group_at(g).first + group_at(g).count};
   }
 
  private:
-  /// Parts [first, first + count) that run as one call. The pointers reach into layers that parts_ keeps
-  /// alive.
+  /// Parts [first, first + count) that run as one call. The pointers refer to layers that parts_ keeps alive.
   struct Group {
     std::size_t first = 0, count = 1;
     ConvNd* conv = nullptr;

@@ -1,5 +1,5 @@
-// ExactSum: a sum of doubles without rounding, so that neither the order of what is added nor how it is divided among
-// ranks changes a bit of the result (a long accumulator: Kulisch, "Computer Arithmetic and Validity", 2008).
+// ExactSum: a sum of doubles without rounding. The result does not depend, in any bit, on the order of additions or
+// their division among ranks (a long accumulator: Kulisch, "Computer Arithmetic and Validity", 2008).
 #pragma once
 #include <array>
 #include <cstdint>
@@ -9,17 +9,18 @@ namespace trireme {
 
 class ExactSum {
  public:
-  static constexpr int digits = 71;  ///< of 32 bits, from 2^-1152 on
+  static constexpr int digits = 71;  ///< number of 32-bit digits, from 2^-1152 on
 
-  void add(double value);
-  void add(const ExactSum& other);
-  /// Within one unit in the last place; a function of the exact sum alone. NaN and infinities as adding gives them.
+  void add(double value);           ///< adds a number
+  void add(const ExactSum& other);  ///< adds another sum
+  /// The sum, within one unit in the last place; it depends only on the exact sum. NaN and infinities as in ordinary
+  /// sums.
   double value() const;
 
-  /// The sum as integers, each exact in a double: of such numbers of many sums, added one by one, from_parts() makes
-  /// the sum of the sums.
+  /// The sum as integers, each exact in a double. Add the parts of many sums elementwise; from_parts() then gives the
+  /// total.
   std::array<double, digits + 3> parts() const;
-  static ExactSum from_parts(std::span<const double, digits + 3>);
+  static ExactSum from_parts(std::span<const double, digits + 3>);  ///< see parts()
 
  private:
   void carry();

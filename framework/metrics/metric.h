@@ -1,7 +1,7 @@
-// Metric: a number that says how good predictions are, kept over many batches and ranks (torchmetrics.Metric). A metric
-// is a plain struct of settings with two members beside them, add() and results(); the library's own are in metrics.h,
-// a user's is written like them, anywhere. What it keeps are counts, exact sums and rows, so that its results are the
-// same bits however samples are divided into batches and among ranks.
+// Metric: a measure of predictions over many batches and ranks (torchmetrics.Metric). A metric is a plain struct of
+// settings with two member functions, add() and results(). The library's metrics are in metrics.h; write your own the
+// same way, in any file. The state consists of counts, exact sums and rows, so that results are the same bits however
+// samples are divided into batches and among ranks.
 #pragma once
 #include <concepts>
 #include <cstdint>
@@ -15,24 +15,25 @@
 
 namespace trireme {
 
-/// What a metric keeps of the samples that it has seen; each vector may grow as samples come.
+/// What a metric keeps of the samples it has seen. Vectors may grow as samples arrive.
 struct MetricState {
-  Index samples = 0;                 ///< rows of predictions; Metric counts them
-  std::vector<std::int64_t> counts;  ///< ranks add them up
-  std::vector<ExactSum> sums;        ///< ranks add them up
-  std::vector<double> rows;          ///< ranks put them one behind the other, in any order of ranks
-  /// Counts and sums at i; 0 where there is none yet.
+  Index samples = 0;                 ///< number of rows of predictions; Metric counts them
+  std::vector<std::int64_t> counts;  ///< summed over ranks
+  std::vector<ExactSum> sums;        ///< summed over ranks
+  std::vector<double> rows;          ///< concatenated over ranks, in any order
+  /// Count i; 0 if there is none yet.
   std::int64_t count(std::size_t i) const { return i < counts.size() ? counts[i] : 0; }
-  double sum(std::size_t i) const { return i < sums.size() ? sums[i].value() : 0; }
+  double sum(std::size_t i) const { return i < sums.size() ? sums[i].value() : 0; }  ///< sum i; 0 if there is none yet
 };
 
+/// A named result of a metric.
 struct MetricResult {
-  std::string name;  ///< of letters, digits and _-.: "f1", in metrics.jsonl "test_f1", in TensorBoard "test/f1"
-  double value = 0;
+  std::string name;  ///< letters, digits and _-. only: "f1" is "test_f1" in metrics.jsonl and "test/f1" in TensorBoard
+  double value = 0;  ///< the result
 };
 
-/// A struct that Metric can hold. add() sees the prediction and the target of some rows, on the model's device, and is
-/// not recorded for a backward pass; results() has the same names in the same order for every state, the empty one too.
+/// A struct that Metric can hold. add() gets the predictions and targets of some rows, on the model's device, without
+/// recording. results() returns the same names in the same order for every state, the empty one too.
 template <class M>
 concept MetricRule = requires(const M& rule, MetricState& state, const Tensor& tensor) {
   rule.add(state, tensor, tensor);
@@ -41,17 +42,18 @@ concept MetricRule = requires(const M& rule, MetricState& state, const Tensor& t
 
 class Metric {
  public:
+  /// Holds a rule, with an empty state.
   template <MetricRule M>
   Metric(M rule) : rule_(std::make_shared<Model<M>>(std::move(rule))) {}  // NOLINT: implicit
-  /// The same rule with this text before the names of its results, where two would have one name:
+  /// The same rule with a prefix for the names of its results, if two metrics would have the same names:
   ///   Metric(PrecisionRecallF1{o, Average::micro}).with_prefix("micro_")
   Metric with_prefix(const std::string& text) const;
-  /// Takes in the rows of a batch. Reads them on the host: waits for the device.
+  /// Adds the rows of a batch. Reads them on the host: waits for the device.
   void add(const Tensor& prediction, const Tensor& target);
-  std::vector<MetricResult> results() const;  ///< of all that was added. Throws Error for a name of other characters
-  void reset() { state_ = {}; }
-  const MetricState& state() const { return state_; }
-  void set_state(MetricState state) { state_ = std::move(state); }
+  std::vector<MetricResult> results() const;  ///< of all added rows; throws Error for a name with other characters
+  void reset() { state_ = {}; }               ///< forgets all rows
+  const MetricState& state() const { return state_; }               ///< for sums over ranks
+  void set_state(MetricState state) { state_ = std::move(state); }  ///< for sums over ranks
 
  private:
   struct Concept {
@@ -71,7 +73,7 @@ class Metric {
   MetricState state_;
 };
 
-/// The value of the result of that name. Throws Error, with the names there are, when there is none.
+/// The value of the result with this name. Throws Error naming the existing results if there is none.
 double result_of(const std::vector<MetricResult>&, const std::string& name);
 
 }  // namespace trireme

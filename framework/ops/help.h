@@ -1,5 +1,4 @@
-// What the ops share: weights in the data's type, gradients of broadcast operands, the two gradients of an affine
-// layer.
+// Helpers that ops share: weights in the data's type, gradients of broadcast operands, gradients of affine layers.
 #pragma once
 #include "framework/autograd/tape.h"
 #include "framework/autograd/trace.h"
@@ -10,24 +9,24 @@
 
 namespace trireme::ops {
 
-/// Same elements under another shape, for kernels: no handle, not recorded.
+/// The elements of t with another shape, for kernels: no new tensor, not recorded.
 inline View shaped(const Tensor& t, const Shape& shape) {
   View v = t.view();
   v.shape = shape;
   return v;
 }
-/// All axes but the last as one: [rows, C].
+/// The shape [rows, C], where rows is the product of all axes but the last.
 inline Shape as_rows(const Shape& s) { return {s.product(0, s.rank() - 1), s[-1]}; }
-/// A weight follows the type of the data it meets, by a recorded cast: its gradient arrives in its own type.
+/// The weight in the data's type, by a recorded cast: its gradient has the weight's own type.
 inline Tensor in_type(const Tensor& weight, DType type) { return weight ? weight.to(type) : weight; }
-/// Weight and bias of a convolution or a linear layer. f32 weights under bf16 or f16 data (master weights, Micikevicius
-/// et al., arXiv 1710.03740) are rounded for the products, and get their gradients in f32, unrounded; kernels take the
-/// bias as it is. Any other type is a recorded cast.
+/// Weight and bias of a convolution or a linear layer. With bf16 or f16 data, f32 weights (master weights, Micikevicius
+/// et al., arXiv 1710.03740) are rounded for the products and get unrounded f32 gradients; kernels use the f32 bias as
+/// it is. Other types are converted by a recorded cast.
 struct Weights {
-  Tensor w,       ///< for the kernels: of the data's dtype
-      bias;       ///< for the kernels: of the data's dtype, or f32 beside bf16 and f16; undefined without one
+  Tensor w,       ///< for kernels: in the data's dtype
+      bias;       ///< for kernels: in the data's dtype, or f32 with bf16 and f16 data; undefined if there is none
   Tensor leaf_w,  ///< for the tape: the weight, or its recorded cast
-      leaf_bias;  ///< for the tape
+      leaf_bias;  ///< for the tape: the bias, or its recorded cast
   /// type: dtype of the data. bias_given may be undefined.
   Weights(const Tensor& weight, const Tensor& bias_given, DType type) {
     if (is_half(type) && weight.dtype() == DType::f32 && (!bias_given || bias_given.dtype() == DType::f32)) {
@@ -39,44 +38,43 @@ struct Weights {
     }
   }
 };
-/// Statistics and losses are kept in f32, and in f64 for f64 data.
+/// The type of statistics and losses: f64 for f64 data, else f32.
 inline DType accumulator(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
 
-/// Throws Error naming op where x is undefined or of an integer dtype.
+/// Throws Error naming op if x is undefined or has an integer dtype.
 void check_float(const char* op, const Tensor& x);
-/// Throws Error naming op where a or b is undefined, or their dtypes differ.
+/// Throws Error naming op if a or b is undefined, or if their dtypes differ.
 void check_same_type(const char* op, const Tensor& a, const Tensor& b);
-/// Throws Error naming op unless t, called `what` in the message, is [channels], or undefined where it is optional.
+/// Throws Error naming op unless t is [channels], or undefined if optional. what: the name of t in the message.
 void check_channels(const char* op, const char* what, const Tensor& t, Index channels, bool optional);
 
-/// The result of an op of which each element depends on the same element of x, and on whole axes of x that
-/// check_whole() has seen: of x's shape, dtype, device and division over ranks (framework/tensor/shard_spec.h),
-/// contents undefined. An op that makes its result otherwise is refused on a part of a tensor. Throws Error for an
-/// undefined tensor.
+/// An uninitialised result for an op whose elements each depend on the same element of x, and on whole axes of x that
+/// check_whole() has checked. It has x's shape, dtype, device and division over ranks (framework/tensor/shard_spec.h).
+/// Ops that create results otherwise reject divided tensors. Throws Error for an undefined tensor.
 inline Tensor part_like(const Tensor& x) {
   Tensor y = Tensor::like(x);
   y.impl()->shard_spec = x.impl()->shard_spec;
   return y;
 }
-/// Throws Error naming op where other ranks hold the rest of one of x's axes [first, end), which count from the first.
+/// Throws Error naming op if one of x's axes [first, end) is divided over ranks. Axes count from the first.
 void check_whole(const char* op, const Tensor& x, int first, int end);
 
-/// Throws Error naming op where it combines the rows of a training step's batch along x's axis `axis` (from the first)
-/// and this rank has a part of them: every number of ranks would give another result.
+/// Throws Error naming op if it combines rows of a training step's batch along x's axis `axis` (from the first) and
+/// this rank has only part of them: the result would depend on the number of ranks.
 void refuse_part_of_batch(const char* op, const Tensor& x, int axis);
 
-/// The axis counted from the first. Throws Error naming op where there is none.
+/// The axis counted from the first. Throws Error naming op if it does not exist.
 int axis_of(const char* op, int axis, int rank);
-/// The shape that a and b broadcast to. Throws Error naming op where they do not.
+/// The shape to which a and b broadcast. Throws Error naming op if they do not.
 Shape broadcast(const char* op, const Shape& a, const Shape& b);
-/// t, of which a Trace knows that it is the same whatever the batch.
+/// t, marked for a Trace as independent of the batch.
 Tensor constant(const Tensor& t);
-/// A constant() scalar of x's dtype and device. Throws Error naming op where an integer dtype does not have the number.
+/// A constant() scalar of x's dtype and device. Throws Error naming op if an integer dtype cannot represent the number.
 Tensor number_like(const char* op, const Tensor& x, double number);
 
 /// Whether a Trace records every op, on the tape or not.
 inline bool is_traced() { return is_recorded_or_traced({}); }
-/// What make() computes by other ops; to a Trace one op of this name.
+/// The result of make(), which calls other ops. A Trace sees one op of this name instead.
 template <class F>
 Tensor as_one_op(const char* op, std::initializer_list<const Tensor*> inputs, detail::OpOptions options, F&& make) {
   if (!is_traced()) return make();
@@ -89,25 +87,25 @@ Tensor as_one_op(const char* op, std::initializer_list<const Tensor*> inputs, de
   for (const Tensor* t : inputs) given.push_back(*t);
   return record(op, std::move(y), std::move(given), options, Backward{});
 }
-/// Options of a reduction in a Trace.
+/// Options of a reduction, for a Trace.
 struct ReducedAxes {
-  std::vector<int> axes;  ///< negative ones count from the last
-  bool keep;              ///< with extent 1
+  std::vector<int> axes;  ///< negative axes count from the last
+  bool keep;              ///< reduced axes stay with extent 1
 };
 
-/// y = F(a, b), not recorded: F is a binary formula without parameters.
+/// y = F(a, b), not recorded. F: a binary formula without parameters.
 template <class F, class A, class B>
 void zip_into(const Tensor& y, const A& a, const B& b) {
   launch<kernel::Zip<F>>(y, a, b, F{});
 }
-/// to = from summed over the axes along which `to` was broadcast.
+/// to = the sum of from over the axes along which `to` was broadcast.
 void sum_to(const Tensor& to, const Tensor& from);
 
-/// y = relu(before), already computed by a fused kernel: puts the masking of dy on the tape.
+/// Records the ReLU of a fused kernel: y = relu(before) is computed already.
 Tensor record_relu(Tensor y, const Tensor& before);
 
-/// Gradients of weight (input w) and bias (input b) by one kernel call
-/// kernel(View dw, View dbias, bool accumulate). rows [N, O] is dy; without rows the gradients are zero.
+/// Computes the gradients of weight (input w) and bias (input b) by one call kernel(View dw, View dbias, bool
+/// accumulate). rows [N, O]: dy; without rows the gradients are zero.
 template <class F>
 void give_weight_and_bias(Gradients& to, int w, int b, const View& rows, F&& kernel) {
   if (!to.needs_grad(w)) {

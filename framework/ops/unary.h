@@ -1,4 +1,4 @@
-// ops::unary: the op of a unary formula (kernels/formulas/pointwise.h), one of the library's or of a program's own:
+// ops::unary: the op of a unary formula (kernels/formulas/pointwise.h), of the library or your own:
 //   struct HardShrink { ... double lambda = 0.5; ... };
 //   const CpuFormula<HardShrink> hard_shrink_cpu;                                     // kernels/cpu/map.h
 //   Tensor hard_shrink(const Tensor& x, double lambda) { return ops::unary(x, HardShrink{lambda}); }
@@ -7,14 +7,14 @@
 
 namespace trireme::ops {
 
-/// The gradient of a unary formula, with the tensors that its slope reads.
+/// The backward of a unary formula, with the tensors that its slope reads.
 template <class F>
 struct UnaryBackward {
   SavedTensor x,              ///< input; undefined unless F::needs_x
       y;                      ///< output; undefined unless F::needs_y
   [[no_unique_address]] F f;  ///< the formula and its parameters
 
-  /// dx = dy f'(x), in dy's own block where no other handle holds it.
+  /// dx = dy f'(x), written to dy's block if no other handle holds it.
   void operator()(const Tensor& dy, Gradients& g) const {
     using Slope = kernel::MapBackward<F>;
     if (!is_uniquely_owned(dy)) return write_grad(g, 0, [&](const Tensor& dx) { launch<Slope>(dx, dy, x, y, f); });
@@ -23,8 +23,8 @@ struct UnaryBackward {
   }
 };
 
-/// y = f(x) of a floating type, recorded with what f's slope reads; a Trace gets f as the op's options. Throws Error
-/// where x is undefined or of an integer type, or where its device has no kernel of F.
+/// y = f(x) for a floating type, recorded with the tensors that f's slope reads. A Trace gets f as the op's options.
+/// Throws Error if x is undefined or has an integer type, or if its device has no kernel of F.
 template <class F>
 Tensor unary(const Tensor& x, const F& f = {}) {
   check_float(F::name, x);
