@@ -1,6 +1,6 @@
-// Arena: where big blocks live. One range of addresses, backed by huge pages as it is touched; blocks are placed
-// best-fit and join their neighbours when they are released, so that a step's later tensors of other sizes use the
-// memory of its earlier ones. A released block stays mapped: the next step takes no page fault.
+// Arena: the allocator of large blocks on the host. It has one range of addresses, with huge pages, in which blocks are
+// placed best-fit; adjacent free blocks are merged, so that later tensors of a step can use the memory of earlier ones
+// of other sizes. Released memory stays mapped: the next step has no page faults.
 #pragma once
 #include <cstddef>
 #include <mutex>
@@ -11,7 +11,7 @@ namespace trireme {
 
 class Arena {
  public:
-  /// Null when neither the range nor the system has room. Aligned to a page of 4 KiB.
+  /// A block aligned to 4 KiB; null if neither the range nor the system has memory.
   void* allocate(std::size_t bytes);
   void release(void* block, std::size_t bytes) noexcept;
 

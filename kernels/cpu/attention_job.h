@@ -1,5 +1,5 @@
-// What the forward and the backward of attention on the CPU share: the blocks that a call is cut into, which keys a
-// query sees, operands brought into the layout of tiles.
+// Parts that attention forward and backward share on the CPU: blocks of a call, the keys that a query attends to, and
+// operands in the layout of tiles.
 #pragma once
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/dnnl.h"
@@ -12,7 +12,7 @@ constexpr Index query_block = 48, key_block = 96;  ///< tokens of a tile of scor
 
 constexpr Index round_up(Index n, Index step) { return (n + step - 1) / step * step; }
 
-/// A call of attention: what any of its tiles needs to know.
+/// A call of attention: all that a tile needs to know.
 struct AttentionJob {
   AttentionShape s;
   AttentionArgs args;
@@ -22,28 +22,29 @@ struct AttentionJob {
 
   Index blocks() const { return (s.queries + query_block - 1) / query_block; }
   Index queries_at(Index first) const { return std::min(query_block, s.queries - first); }
-  /// Of query `first` of sample n.
+  /// Position of query `first` of sample n.
   Index position(Index n, Index first) const {
     return args.q_at + (args.q_starts ? args.q_starts.as<const Index>()[n] : 0) + first;
   }
-  /// How many keys some query of [first, first + count) of sample n sees.
+  /// Number of keys that at least one of the queries [first, first + count) of sample n attends to.
   Index end(Index n, Index first, Index count) const {
     const Index all = args.lengths ? std::clamp<Index>(args.lengths.as<const Index>()[n], 0, s.keys) : s.keys;
     return args.causal ? std::clamp<Index>(position(n, first) + count, 0, all) : all;
   }
-  /// The order in which contiguous shares of `count` blocks get equal work from a causal call: 0, count - 1, 1, ...
+  /// An order of `count` blocks in which contiguous shares have equal work in a causal call: 0, count - 1, 1, ...
   static Index block_at(Index place, Index count) { return place % 2 ? count - 1 - place / 2 : place / 2; }
   double slope(Index h) const {
     return args.alibi ? alibi_slope(args.head_at + h, args.all_heads ? args.all_heads : s.heads) : 0;
   }
 };
 
-/// Where a tile of scores stands: keys [from, from + keys) by queries [first, first + queries) of a sample and a head.
+/// Position of a tile of scores: keys [from, from + keys) by queries [first, first + queries) of a sample and a head.
 struct Place {
   Index n, h, first, queries, from, keys;
 };
 
-/// Extents of operands as tiles want them: `words` of a row [D] and `columns` of D, both in whole vectors.
+/// Extents of operands in the layout of tiles: `words` per row [D], and `columns` for D, both rounded up to whole
+/// vectors.
 template <class P>
 struct Extents {
   Index depth, words, columns;  ///< depth: words of a row that hold elements
@@ -53,7 +54,7 @@ struct Extents {
         columns(round_up(width, P::lanes)) {}
 };
 
-/// Uninitialised memory for count Ts, for the length of a scope.
+/// Uninitialised memory for `count` Ts, for the length of a scope.
 template <class T>
 class Buffer {
  public:
@@ -64,7 +65,8 @@ class Buffer {
   onednn::Scratch memory_;
 };
 
-/// to [rows, words] = tokens x [count, width], `token` elements apart; zeros behind their elements and in rows beyond.
+/// Copies tokens x [count, width], `token` elements apart, to `to` [rows, words]. Zeros fill the rest of rows and the
+/// remaining rows.
 template <class P, class T>
 void load_rows(typename P::Word* to, const Extents<P>& e, const T* x, Index token, Index count, Index width,
                Index rows) {
@@ -98,7 +100,7 @@ inline void pair_rows(std::uint32_t* to, const Extents<Pairs>& e, const std::uin
   });
 }
 
-/// The scores of a tile [keys, query_block], scaled already, with what position and masks do to them.
+/// Applies positions (ALiBi) and masks to the scores of a tile [keys, query_block], which are scaled already.
 template <class P>
 void finish_scores(typename P::Acc* scores, const AttentionJob& job, const Place& at) {
   using A = typename P::Acc;
@@ -162,7 +164,7 @@ inline void pair_keys(std::uint32_t* to, const float* x, Index keys) {
     }
   });
 }
-/// The same as a left operand by rows: pairs along the queries [keys, query_block / 2].
+/// As above, as a left operand by rows: pairs along the queries [keys, query_block / 2].
 inline void pair_queries(std::uint32_t* to, const float* x, Index keys) {
   Pairs::run([=] {
     auto* const out = reinterpret_cast<std::uint16_t*>(to);
@@ -171,13 +173,13 @@ inline void pair_queries(std::uint32_t* to, const float* x, Index keys) {
   });
 }
 
-/// Whether the machine multiplies bf16, and oneDNN's limit ONEDNN_MAX_CPU_ISA lets it.
+/// Whether the CPU multiplies bf16 and oneDNN's limit ONEDNN_MAX_CPU_ISA allows it.
 inline bool has_bf16_products() {
   const unsigned wanted = dnnl_cpu_isa_avx512_core_bf16;
   return vector_level() == VectorLevel::v4 && __builtin_cpu_supports("avx512bf16") &&
          (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & wanted) == wanted;
 }
-/// f(P{}, T{}): the code for elements of T on this machine.
+/// Calls f(P{}, T{}) with the code for elements of T on this machine.
 template <class F>
 void with_code(DType type, std::string_view op, F&& f) {
   const auto plain = [&]<class A>(A, auto t) {

@@ -1,5 +1,6 @@
-// Products of small tiles in registers, for attention: vectors of the width at hand, written once for every type and
-// level of x86-64. Sums run over k in order, so that bits do not depend on how a product is cut into blocks.
+// Products of small tiles in registers, for attention. The vectors are as wide as the CPU allows; the code is written
+// once for every type and level of x86-64. Sums run over k in order, so that bits do not depend on how a product is cut
+// into blocks.
 #pragma once
 #include <bit>
 #include <cmath>
@@ -9,7 +10,7 @@
 
 namespace trireme::tiles {
 
-/// Vectors of A, `bytes` wide, at any address that an A may have.
+/// Vectors of A, `bytes` wide, at any address that is aligned for A.
 template <class A, int bytes>
 struct VectorOf {
   using Type [[gnu::vector_size(bytes), gnu::aligned(alignof(A)), gnu::may_alias]] = A;
@@ -22,11 +23,11 @@ template <class F>
 }
 }  // namespace detail
 
-/// Code for numbers of type A in vectors of `bytes`.
+/// Code for numbers of type A in vectors of `bytes` bytes.
 template <class A, int bytes>
 struct Plain {
-  using Acc = A;   ///< of sums, scores and probabilities
-  using Word = A;  ///< what one step along k reads of an operand
+  using Acc = A;   ///< type of sums, scores and probabilities
+  using Word = A;  ///< operand elements that one step along k reads
   using Vector = typename VectorOf<A, bytes>::Type;
   using Words = Vector;
   using Integers = typename VectorOf<std::conditional_t<sizeof(A) == 4, std::int32_t, std::int64_t>, bytes>::Type;
@@ -43,7 +44,7 @@ struct Plain {
       f();
   }
 };
-/// Code for pairs of bf16 that follow one another along k, two products a step (AVX512_BF16); sums are f32.
+/// Code for pairs of bf16 that are adjacent along k, two products per step (AVX512_BF16); sums are f32.
 struct Pairs {
   using Acc = float;
   using Word = std::uint32_t;
@@ -73,10 +74,10 @@ const typename P::Words& words_at(const typename P::Word* p) {
   return *reinterpret_cast<const typename P::Words*>(p);
 }
 
-/// What becomes of the sums s of a product: c = factor s, c += s, or c = row_factor[m] c + s.
+/// How the sums s of a product are stored: c = factor s, c += s, or c = row_factor[m] c + s.
 enum class Into : std::uint8_t { scaled, added, rescaled };
 
-/// c [m, n] of a [m, k] or, where it lies by columns, [k, m], and b [k, n]; leading dimensions in elements.
+/// c [m, n] of a [m, k] (or [k, m] if by_columns) and b [k, n]; leading dimensions in elements.
 template <class P>
 struct Product {
   typename P::Acc* c;
@@ -85,7 +86,7 @@ struct Product {
   Index lda;
   const typename P::Word* b;
   Index ldb;
-  Index m, n, k;  ///< n: a multiple of P::lanes; k: in words. Best where m is a multiple of row_step
+  Index m, n, k;  ///< n: a multiple of P::lanes; k: in words; fastest if m is a multiple of row_step
   typename P::Acc factor = 1;
   const typename P::Acc* row_factor = nullptr;
 };
@@ -124,7 +125,7 @@ template <class P, int M, int N, bool by_columns, Into into>
         to += sum[m][n];
     }
 }
-/// Columns `column` on, N vectors.
+/// N vectors of columns from `column` on.
 template <class P, int N, bool by_columns, Into into>
 [[gnu::always_inline]] inline void panel(const Product<P>& g, Index column) {
   constexpr int M = row_step * N + N < P::registers ? row_step : row_step / 2;
@@ -148,8 +149,8 @@ void multiply(const Product<P>& g) {
   });
 }
 
-/// x = exp(x), x <= 0, for code within P::run(): within 1.5 ulp, exactly 1 for 0, and exactly 0 below the normal
-/// numbers.
+/// x = exp(x) for x <= 0, in code within P::run(): within 1.5 ulp, exactly 1 for 0, and exactly 0 for subnormal
+/// results.
 template <class P>
 [[gnu::always_inline]] inline void exp_of(typename P::Vector& x) {
   if constexpr (sizeof(typename P::Acc) == 8) {

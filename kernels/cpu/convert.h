@@ -1,5 +1,4 @@
-// f32 copies of bf16 operands, for kernels that the machine has in f32 only; and the sum of rows (bias
-// gradients).
+// f32 copies of bf16 operands, for kernels that the CPU has in f32 only; and the sum of rows (bias gradients).
 #pragma once
 #include "kernels/cpu/dnnl.h"
 
@@ -8,7 +7,7 @@ namespace trireme {
 /// to = from, f32 <-> bf16 (or the same type), n elements.
 void convert(void* to, DType to_type, const void* from, DType from_type, Index n);
 
-/// v as f32: v itself, or a converted copy that lives as long as this object. Stays none for none.
+/// v in f32: v itself, or a converted copy that lives as long as this object. View{} stays View{}.
 class InF32 {
  public:
   explicit InF32(const View& v);
@@ -19,7 +18,7 @@ class InF32 {
   View view_;
 };
 
-/// An f32 block to write in place of v; store() converts it back. load: it starts as v's contents.
+/// An f32 block to write instead of v; store() converts it to v. load: begin with v's contents.
 class OutF32 {
  public:
   OutF32(const View& v, bool load);
@@ -32,7 +31,7 @@ class OutF32 {
   View view_;
 };
 
-/// sum [C] (+)= sum over all other axes of x [..., C]. f32, f64, bf16; summed in the accumulator type.
+/// sum [C] (+)= sum over all other axes of x [..., C]; f32, f64 or bf16; summed in the accumulator type.
 void sum_rows(const View& sum, const View& x, bool accumulate, std::string_view op);
 
 }  // namespace trireme

@@ -1,5 +1,5 @@
-// What the CPU kernels use of oneDNN, the same for 2.6 and 3.x: dnnl.cpp and the conditionals below hold
-// every difference. Also the cache of prepared primitives.
+// The part of oneDNN that the CPU kernels use, the same for 2.6 and 3.x (dnnl.cpp and the conditionals below contain
+// every difference), and the cache of prepared primitives.
 #pragma once
 #include <oneapi/dnnl/dnnl.hpp>
 
@@ -16,13 +16,13 @@ namespace trireme::onednn {
 using Desc = dnnl::memory::desc;
 using Dims = dnnl::memory::dims;
 
-/// 2.x: what is known to be wrong in it, and right in 3.2, is steered around.
+/// True for 2.x, whose known errors (right in 3.2) are avoided.
 inline constexpr bool old_version = DNNL_VERSION_MAJOR < 3;
 
 dnnl::engine& engine();
 
-/// The primitive's descriptor for args (2.6's order, without the engine). Throws dnnl::error when
-/// unimplemented.
+/// The primitive's descriptor for args (2.6's order, without the engine). Throws dnnl::error if oneDNN has no
+/// implementation.
 template <class P, class... A>
 typename P::primitive_desc describe(const dnnl::primitive_attr& attr, A&&... args) {
 #if DNNL_VERSION_MAJOR >= 3
@@ -31,7 +31,7 @@ typename P::primitive_desc describe(const dnnl::primitive_attr& attr, A&&... arg
   return typename P::primitive_desc(typename P::desc(std::forward<A>(args)...), attr, engine());
 #endif
 }
-/// The same for a backward primitive, which wants the forward descriptor as a hint.
+/// As above, for a backward primitive, which needs the forward descriptor as a hint.
 template <class P, class Hint, class... A>
 typename P::primitive_desc describe_backward(const dnnl::primitive_attr& attr, const Hint& hint, A&&... args) {
 #if DNNL_VERSION_MAJOR >= 3
@@ -43,15 +43,14 @@ typename P::primitive_desc describe_backward(const dnnl::primitive_attr& attr, c
 void append_relu(dnnl::post_ops& ops);
 
 dnnl::memory::data_type type_of(DType t);
-/// A dense row-major block whose axes oneDNN knows in another order: axis i of dims is axis order[i] of the
-/// block.
+/// A dense row-major block with another order of axes than oneDNN's: axis i of dims is axis order[i] of the block.
 Desc dense(const Dims& dims, const std::vector<int>& order, DType type);
 /// A block whose layout the primitive may choose.
 Desc any(const Dims& dims, DType type);
 /// Attributes shared by all primitives: their scratch memory comes from our allocator.
 dnnl::primitive_attr attributes();
 
-/// Memory from the allocator for the length of a scope.
+/// Memory from our allocator for the length of a scope.
 class Scratch {
  public:
   explicit Scratch(std::size_t bytes = 0) : bytes_(bytes) {
@@ -69,7 +68,7 @@ class Scratch {
   }
 
  private:
-  /// With TRIREME_FENCE=1 there are 4 KiB of known bytes behind it; a primitive that writes there ends the process.
+  /// With TRIREME_FENCE=1 it is followed by 4 KiB of known bytes; if a primitive overwrites them, the process aborts.
   static void* allocate(std::size_t bytes);
   static void release(void* data, std::size_t bytes);
 
@@ -77,7 +76,7 @@ class Scratch {
   void* data_ = nullptr;
 };
 
-/// A primitive and its memory objects, made once and run often. Each thread keeps its own.
+/// A primitive and its memory objects, created once and run many times. Each thread has its own.
 class Prepared {
  public:
   struct Arg {
@@ -85,9 +84,9 @@ class Prepared {
     Desc desc;
   };
   Prepared() = default;
-  /// clear: the primitive reads scratch memory that it has not written, so it must find zeros there.
+  /// clear: zero the scratch memory before each run, since the primitive reads parts of it that it has not written.
   Prepared(const dnnl::primitive& primitive, const std::vector<Arg>& args, const Desc& scratchpad, bool clear = false);
-  /// data: one pointer for each of args, in that order.
+  /// data: one pointer per element of args, in the same order.
   void operator()(std::initializer_list<const void*> data);
   explicit operator bool() const { return !memory_.empty(); }
 
@@ -99,13 +98,13 @@ class Prepared {
   bool clear_ = false, reorder_ = false;
 };
 
-/// to = from converted to another layout or type; empty when the two are equal. add: to += from.
+/// to = from in another layout or type; empty if the two are equal. add: to += from.
 Prepared reorder(const Desc& from, const Desc& to, bool add = false);
 
 /// c [m, n] = op(a) [m, k] b [k, n] + beta c, row-major f32 without gaps.
 void sgemm(float* c, bool transpose_a, const float* a, const float* b, Index m, Index n, Index k, float beta);
 
-/// What a prepared primitive depends on. Two keys are equal when all their numbers are.
+/// All that a prepared primitive depends on, as numbers.
 class Key {
  public:
   Key() = default;
@@ -135,9 +134,9 @@ class Key {
   Index values_[max_size];
 };
 
-/// This thread's T for key, made by make() on first use, whose dnnl::error becomes an Error. T's type names the cache:
-/// one per kind of kernel.
-/// The reference holds until the thread's next call for the same T.
+/// This thread's T for the key, created by make() at the first use. A dnnl::error of make() becomes an Error. Each type
+/// T has its own cache: use one type per kind of kernel. The reference is valid until the thread's next call for the
+/// same T.
 template <class T, class Make>
 T& cached(Key key, Make&& make) {
   struct Hash {

@@ -1,5 +1,5 @@
-// The CPU kernels of a unary formula (kernels/formulas/pointwise.h). A formula of one's own gets them by a line in one
-// source file, and ops::unary (framework/ops/unary.h) makes an op of it:
+// CPU kernels of a unary formula (kernels/formulas/pointwise.h). To get them for your own formula, write this line in
+// one source file; ops::unary (framework/ops/unary.h) then makes an op of it:
 //   const CpuFormula<HardShrink> hard_shrink_cpu;
 #pragma once
 #include "kernels/contracts/elementwise.h"
@@ -24,7 +24,7 @@ static void map(View y, View x, F f) {  // static: called once, so inlined into 
   });
 }
 
-/// A tensor that the formula does not need may be empty.
+/// x and y may be empty if the formula does not need them.
 template <class F>
 static void map_backward(View dx, View dy, View x, View y, F f) {
   check_same(dx, dy, F::backward_name);
@@ -49,7 +49,8 @@ static void map_backward(View dx, View dy, View x, View y, F f) {
 
 }  // namespace detail
 
-/// Registers kernel::Map<F> and kernel::MapBackward<F> for the CPU, for good. f32, f64 and bf16; Error for other types.
+/// Registers kernel::Map<F> and kernel::MapBackward<F> for the CPU, permanently. f32, f64 and bf16; Error for other
+/// types.
 template <class F>
 struct CpuFormula {
   Kernel<kernel::Map<F>> forward{DeviceKind::cpu, detail::map<F>};                    ///< y = f(x)

@@ -1,4 +1,4 @@
-// What the forward and the backward of mixed-scale dense layers on the CPU share.
+// Parts that forward and backward of mixed-scale dense layers share on the CPU.
 #pragma once
 #include "kernels/contracts/mixed_scale.h"
 #include "kernels/cpu/attention_tiles.h"
@@ -7,11 +7,11 @@
 
 namespace trireme::mixed_scale {
 
-constexpr Index stretch = 48;  ///< positions of a row that a product takes at a time: of whole vectors, and row_step's
+constexpr Index stretch = 48;  ///< positions of a row per product: a multiple of the vector width and of row_step
 
 constexpr Index round_up(Index n, Index step) { return (n + step - 1) / step * step; }
 
-/// Memory for numbers, for the length of a scope.
+/// Memory for `count` numbers, for the length of a scope.
 template <class A>
 class Room {
  public:
@@ -23,7 +23,7 @@ class Room {
   onednn::Scratch memory_;
 };
 
-/// f(P{}, T{}) with the code (tiles::Plain) of the vectors at hand for elements of type T. Throws Error naming op for
+/// Calls f(P{}, T{}) with the code (tiles::Plain) of the widest vectors for elements of T. Throws Error naming op for
 /// types that the CPU does not compute in.
 template <class F>
 void with_code(DType type, std::string_view op, F&& f) {
@@ -41,10 +41,10 @@ void with_code(DType type, std::string_view op, F&& f) {
 template <class A>
 struct Rows {
   const A* data;
-  Index step;  ///< elements from one to the next
+  Index step;  ///< elements from one row to the next
 };
-/// The first `channels` of count positions from `from` on, `width` elements apart: as they stand or, bf16, converted
-/// into room [count, channels].
+/// The first `channels` features of `count` positions from `from` on, `width` elements apart: in place or, for bf16,
+/// converted into room [count, channels].
 template <class A, class T>
 Rows<A> features(const T* from, Index width, Index channels, Index count, A* room) {
   if constexpr (std::is_same_v<A, T>) return {from, width};

@@ -1,4 +1,4 @@
-// parallel_for: one loop over OpenMP for all CPU kernels. Uses threads() of the calling thread, never nests.
+// parallel_for: the OpenMP loop of all CPU kernels. It uses threads() of the calling thread and never nests.
 #pragma once
 #include <algorithm>
 #include <concepts>
@@ -8,18 +8,18 @@
 
 namespace trireme {
 
-/// Work below this many elementary operations is not worth waking a second thread.
+/// Below this number of elementary operations a second thread does not pay.
 constexpr Index parallel_grain = 16384;
 
 namespace detail {
-/// call(f, begin, end, chunk) on a team of OpenMP threads; rethrows the first exception. (Compiled in the library, so
-/// that a program with kernels of its own needs no -fopenmp.)
+/// Runs call(f, begin, end, chunk) on a team of OpenMP threads and rethrows the first exception. (It is compiled in the
+/// library, so that programs with their own kernels do not need -fopenmp.)
 void run_team(int team, Index n, void (*call)(const void* f, Index begin, Index end, int chunk), const void* f);
 }  // namespace detail
 
-/// Calls f(begin, end), or f(begin, end, chunk) with chunk < threads(), on contiguous, disjoint chunks that
-/// cover [0, n). Chunk k runs on thread k, so equal calls touch equal memory. cost: elementary operations per
-/// item. The first exception is rethrown here.
+/// Calls f(begin, end), or f(begin, end, chunk) with chunk < threads(), on contiguous, disjoint chunks that cover [0,
+/// n). Chunk k runs on thread k, so that equal calls touch equal memory. cost: elementary operations per item. Rethrows
+/// the first exception.
 template <class F>
 void parallel_for(Index n, Index cost, F&& f) {
   if (n <= 0) return;

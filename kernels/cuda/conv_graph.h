@@ -1,4 +1,4 @@
-// Convolutions as cuDNN's graphs: what conv.cpp runs, and what the test of supported patterns plans for.
+// Convolutions as cuDNN graphs: conv.cpp runs them, and the test of supported patterns plans them.
 #pragma once
 #include "kernels/cuda/plan_cache.h"
 #include "kernels/plans/conv_shape.h"
@@ -6,51 +6,52 @@
 namespace trireme::gpu {
 
 enum class ConvForm : std::uint8_t {
-  forward,          ///< y = conv(x, w), with whatever of bias, residual and ReLU the job has
-  backward_input,   ///< x (+)=
-  backward_weight,  ///< w (+)=, of x's type
-  /// w = in f32 beside narrow x and y. No engine writes one itself: a step behind it does, which cuDNN compiles.
+  forward,          ///< y = conv(x, w), with the job's bias, residual and ReLU
+  backward_input,   ///< x (+)= gradient
+  backward_weight,  ///< w (+)= gradient, of x's type
+  /// w = gradient, in f32 with narrow x and y. No cuDNN engine writes that directly: a second step does, which cuDNN
+  /// compiles.
   backward_weight_wide,
 };
 
 struct ConvJob {
   ConvForm form;
-  ConvShape shape{};        ///< whose options.relu counts for form forward alone
-  DType type = DType::f32;  ///< of x, y, and w unless wide
-  bool with_bias = false;   ///< for form forward, as the next two
+  ConvShape shape{};        ///< options.relu counts only for form forward
+  DType type = DType::f32;  ///< of x, y, and (unless wide) w
+  bool with_bias = false;   ///< this and the next two are for form forward
   DType bias = DType::f32;
   bool with_residual = false;
-  bool with_sums = false;     ///< for form forward: per channel the sums of y and of y^2 as well, in f32
-  bool accumulate = false;    ///< for backward_input and backward_weight: by beta, which is documented to read first
-  bool aligned = true;        ///< all operands at multiples of 16 bytes
+  bool with_sums = false;     ///< for form forward: also the sums of y and y^2 per channel, in f32
+  bool accumulate = false;    ///< for backward_input and backward_weight; by cuDNN's beta, which reads the output first
+  bool aligned = true;        ///< all operands are aligned to 16 bytes
   bool tf32 = false;          ///< f32 operands may be rounded to TF32
-  bool deterministic = true;  ///< the same bits every time
+  bool deterministic = true;  ///< equal calls give equal bits
 };
 
-/// Where operands lie. What a job writes must not be anything that it reads: cuDNN promises nothing for that.
+/// Memory of the operands. An output must not overlap an input: cuDNN does not support that.
 struct ConvOperands {
   void *x, *w, *y;
   void* bias = nullptr;
   void* residual = nullptr;
-  void *sums = nullptr, *squares = nullptr;  ///< in one block, squares behind sums
+  void *sums = nullptr, *squares = nullptr;  ///< in one block, squares after sums
 };
 
-/// A job that gives the result, or one whose product a step of our own makes the result of.
+/// One way to compute a result: a job that writes it, or a job and then a step of our own.
 struct ConvWay {
   ConvJob job;
   std::function<void(void* out, void* product)> then = {};
-  bool apart = false;  ///< the product must not lie in the result's block, which the step still reads
+  bool apart = false;  ///< the job's output must not be the result's block, which the step still reads
 };
 
-/// Describes the job.
+/// Adds the job's operations to the graph.
 void build(Graph&, const ConvJob&);
-/// Runs the best way (plan_cache.h) to `result`, one of the operands, which the first of the ways is the key to; false
-/// when there is none, and nothing has been written.
+/// Runs the fastest way (plan_cache.h) and writes `result`, which is one of the operands. The first way is the cache
+/// key. False if there is no way; nothing has been written then.
 bool run_planned(const On&, const ConvOperands&, const View& result, std::span<const ConvWay>);
 EngineRules rules_for(const ConvJob&);
 inline DType compute_type(const ConvJob& j) { return j.type == DType::f64 ? DType::f64 : DType::f32; }
 
-/// How cuDNN sees a tensor that lies channels last: n, c, and `dims` extents (1-D: 2-D of height 1).
+/// cuDNN's layout of a channels-last tensor: n, c, and `dims` extents (1-D becomes 2-D with height 1).
 Layout channels_last(Index n, Index c, const Extents&, int dims, DType, bool aligned = true);
 Graph::Window window(const ConvShape&);
 

@@ -1,5 +1,5 @@
-// A thin layer over cuDNN's graph interface: tensors, operations on them, the engines that can run a graph of
-// operations, and the plan of one engine. Planning needs no GPU when the device is described instead (Target).
+// A thin layer over cuDNN's graph interface: tensors, operations, the engines that can run a graph, and the plan of one
+// engine. Planning needs no GPU if the device is given as a description (Target).
 #pragma once
 #include <cudnn.h>
 
@@ -15,7 +15,7 @@ namespace trireme::gpu {
 /// Throws Error("op: cuDNN says: ...") unless status is success.
 void ok(cudnnStatus_t status, std::string_view op);
 
-/// Owner of one of cuDNN's descriptors.
+/// Owns one cuDNN descriptor.
 class Descriptor {
  public:
   Descriptor(cudnnBackendDescriptorType_t type, std::string_view op);
@@ -36,13 +36,13 @@ class Descriptor {
     set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &d.raw_);
   }
   void set(cudnnBackendAttributeName_t name, cudnnDataType_t v) { set(name, CUDNN_TYPE_DATA_TYPE, 1, &v); }
-  /// Throws when cuDNN finds what was set at fault.
+  /// Throws Error if cuDNN rejects the attributes.
   void finish();
-  /// For what may well not be supported.
+  /// As finish(), for attributes that cuDNN may not support: returns the status.
   cudnnStatus_t try_finish();
 
   Index get_index(cudnnBackendAttributeName_t, cudnnBackendAttributeType_t = CUDNN_TYPE_INT64) const;
-  /// The values of a list, at most `most` of them.
+  /// The values of a list attribute, at most `most` values.
   template <class T>
   std::vector<T> get_list(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::size_t most) const {
     std::vector<T> values(most);
@@ -50,7 +50,7 @@ class Descriptor {
     return values;
   }
   std::string get_text(cudnnBackendAttributeName_t) const;
-  /// Fills descriptors of the kind that the attribute holds, as many as there are.
+  /// Descriptors of the attribute's kind, one per value.
   std::vector<Descriptor> get_descriptors(cudnnBackendAttributeName_t, cudnnBackendDescriptorType_t,
                                           std::size_t most) const;
 
@@ -61,13 +61,13 @@ class Descriptor {
   std::string_view op_;
 };
 
-/// What is planned for: a device of this process by its handle, or any device by its description.
+/// The device to plan for: a device of this process by its handle, or any device by its description.
 class Target {
  public:
   explicit Target(cudnnHandle_t handle) : handle_(handle) {}
-  /// json: as CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION takes it.
+  /// json: in the format of CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION.
   Target(const std::string& json, std::string_view op);
-  /// Names the device in a descriptor, by that of its attributes which fits.
+  /// Sets the device in a descriptor, by the attribute that fits: handle or description.
   void put_handle(Descriptor& d, cudnnBackendAttributeName_t name) const {
     if (handle_ != nullptr) d.set(name, CUDNN_TYPE_HANDLE, 1, &handle_);
   }
@@ -80,15 +80,15 @@ class Target {
   std::vector<Descriptor> described_;  // one or none
 };
 
-/// How a tensor lies in memory; dims in cuDNN's order: N, C, spatial.
+/// Memory layout of a tensor; dims in cuDNN's order: N, C, spatial.
 struct Layout {
   std::vector<Index> dims, strides;
   DType type;
   int alignment = 16;  ///< bytes
 };
 
-/// One graph of operations. A tensor is named by the number that the call which made it returned; its memory is given
-/// by that number when a plan runs.
+/// A graph of operations. A tensor is identified by the number that the call which created it returned. Its memory is
+/// given by that number when a plan runs.
 class Graph {
  public:
   using Tensor = int;
@@ -97,22 +97,22 @@ class Graph {
     std::vector<Index> pad_begin, pad_end, stride, dilation;
   };
 
-  /// compute: the type that operations compute in.
+  /// compute: the type of the operations' arithmetic.
   explicit Graph(std::string_view op, DType compute) : op_(op), compute_(compute) {}
   std::string_view op() const { return op_; }
 
   Tensor tensor(const Layout&);
-  /// A value between operations, which need not be stored.
+  /// A value between operations, which need not be stored in memory.
   Tensor passing(const Layout&);
-  /// x (forward: read; backward_input: written), w, y likewise; what is written: beta times itself plus the result.
+  /// x, w and y are read or written according to the pass. The output is beta times its old contents plus the result.
   void convolve(Pass, Tensor x, Tensor w, Tensor y, const Window&, double beta = 0);
   /// y = mode(x) or mode(x, b); axes of b with extent 1 are repeated.
   void pointwise(cudnnPointwiseMode_t mode, Tensor y, Tensor x, Tensor b = -1);
   /// dx = dy where x > 0.
   void relu_backward(Tensor dx, Tensor dy, Tensor x);
-  /// Over all axes but C.
+  /// Sums over all axes except C.
   void sums(Tensor x, Tensor sum, Tensor sum_of_squares);
-  /// Over the axes where y has extent 1.
+  /// Reduces over the axes where y has extent 1.
   void reduce(cudnnReduceTensorOp_t mode, Tensor y, Tensor x);
   struct BatchNormGradient {
     Tensor x, dy, mean, inverse_deviation, scale;   ///< read
@@ -120,7 +120,7 @@ class Graph {
   };
   void batch_norm_backward(const BatchNormGradient&);
 
-  /// Ends the graph: no operations after that.
+  /// Finishes the graph: no operations may be added after this.
   void finish(const Target&);
   const Descriptor& descriptor() const { return graph_.front(); }
   const std::vector<Index>& stored() const { return stored_; }
@@ -137,36 +137,36 @@ class Graph {
   std::vector<Index> stored_;
 };
 
-/// Which engine runs a graph, and how it is set.
+/// The engine that runs a graph, with its settings.
 struct Engine {
   Index number = 0;
   std::vector<std::pair<Index, Index>> knobs;  ///< kind, value
-  /// cuDNN compiles it when a plan is made, which takes it a second or more.
+  /// Whether cuDNN compiles the engine when a plan is made, which takes a second or more.
   bool compiled = false;
   bool operator==(const Engine&) const = default;
 };
 
 struct EngineRules {
-  bool deterministic = true;  ///< only those that give the same bits every time
-  /// Only those whose products are those of the operands' own numbers: no rounding of f32 as tensor cores do, and no
-  /// transforms that cost digits.
+  bool deterministic = true;  ///< only engines that give the same bits every time
+  /// Only engines that multiply the operands exactly: no rounding of f32 as in tensor cores, and no transforms that
+  /// lose digits.
   bool whole = true;
-  /// The graph has sums over all places. Engines that cuDNN compiles keep nothing for them beside the result, so their
-  /// blocks must add to it as they end: not repeatable, though no note says so.
+  /// The graph has sums over all positions. Engines that cuDNN compiles add to such sums in the order in which their
+  /// blocks finish. So they are not repeatable, although cuDNN's notes do not say so.
   bool sums = false;
-  std::size_t alike = 3;  ///< at most so many settings of one engine
-  Index workspace = Index{256} << 20;
+  std::size_t alike = 3;               ///< maximum number of settings per engine
+  Index workspace = Index{256} << 20;  ///< maximum workspace in bytes
 };
 
-/// A graph ready to run on one engine. The graph must outlive it.
+/// A graph that is ready to run on one engine. The graph must outlive the plan.
 class Plan {
  public:
   Plan(const Graph&, const Target&, const Engine&);
-  /// From what json() gave of a plan for an equal graph, which need not be finished; what cuDNN compiled is in there.
+  /// From the json() of a plan for an equal graph, which need not be finished. The JSON contains what cuDNN compiled.
   Plan(const Graph&, const Target&, const std::string& json);
   std::string json() const;
   Index workspace() const { return workspace_; }
-  /// memory[t]: of tensor t of the graph; ignored for passing ones.
+  /// memory[t]: of tensor t of the graph; ignored for passing tensors.
   cudnnStatus_t run(cudnnHandle_t, std::span<void* const> memory, void* workspace) const;
 
  private:
@@ -176,8 +176,8 @@ class Plan {
   Index workspace_ = 0;
 };
 
-/// The engines that cuDNN thinks best for the graph, its favourite first, then those it falls back to. Empty when there
-/// are none; why then says what cuDNN said.
+/// Engines for the graph, in the order of cuDNN's heuristics, followed by its fallbacks. If empty, `why` has cuDNN's
+/// reason.
 std::vector<Engine> engines(const Graph&, const Target&, const EngineRules&, std::string& why);
 
 }  // namespace trireme::gpu

@@ -1,4 +1,4 @@
-// CUDA graphs: device work by stream capture.
+// CUDA graphs: device work recorded by stream capture.
 #pragma once
 #include <memory>
 
@@ -8,7 +8,7 @@
 
 namespace trireme::gpu {
 
-/// memory must outlive it, and its blocks be released by way of the runtime.
+/// memory must outlive the graph. The graph's blocks are released through the runtime.
 std::unique_ptr<DeviceGraph> make_graph(Device, GraphMemory& memory);
 
 /// Captures first() and second() as concurrent branches (Runtime::fork_join). Returns the blocks that they released,

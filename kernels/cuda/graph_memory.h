@@ -1,5 +1,4 @@
-// GraphMemory: private memory pools of captured graphs. A pool's addresses stay reserved while its graph may be
-// launched.
+// GraphMemory: private memory pools of captured graphs. A pool keeps its addresses while its graph may be launched.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -19,12 +18,14 @@ class GraphMemory {
     std::size_t bytes;
   };
 
-  int add();  ///< a graph
-  /// A block for the graph: from what it has free, else from a segment that more(bytes) gets it. Aligned to 256.
+  int add();  ///< adds a graph and returns its number
+  /// A block for the graph, aligned to 256: from its free memory, or from a new segment by more(bytes).
   void* take(int graph, std::size_t bytes, const std::function<void*(std::size_t)>& more);
-  /// False: the block is no graph's. Segments that hold no block any more, of a graph that is gone, go to unused.
+  /// Releases a block; false if it belongs to no graph. Segments without blocks of a removed graph are appended to
+  /// unused.
   bool give(void* block, std::size_t bytes, std::vector<Segment>& unused);
-  /// The graph is gone. Blocks of it that somebody still holds stay; segments without such go to unused.
+  /// Removes the graph. Its blocks that are still in use stay valid; segments without such blocks are appended to
+  /// unused.
   void remove(int graph, std::vector<Segment>& unused);
 
  private:

@@ -1,5 +1,5 @@
-// The folder in which plans outlive processes: a file for each, by the numbers that it was made for. Without it cuDNN
-// compiles anew, for a second or more, what it compiled before.
+// The folder that keeps plans for later processes, one file per key. Without it, cuDNN compiles each plan again, which
+// takes a second or more.
 #pragma once
 #include <array>
 #include <optional>
@@ -9,29 +9,29 @@
 
 namespace trireme::gpu {
 
-/// All that a plan depends on, as numbers; what they mean is the caller's matter. Unused ones are 0.
+/// All that a plan depends on, as numbers. The caller defines their meaning. Unused ones are 0.
 struct PlanKey {
   std::array<Index, 32> numbers{};
   bool operator==(const PlanKey&) const = default;
 };
 
-/// A plan as a file holds it.
+/// The contents of a plan's file.
 struct KeptPlan {
-  std::size_t way = 0;  ///< of those that the caller has for the key
-  std::string json;     ///< as cuDNN wrote it
+  std::size_t way = 0;  ///< index of the way among the caller's ways for the key
+  std::string json;     ///< in cuDNN's format
 };
 
 class PlanFolder {
  public:
-  /// path empty: keeps nothing.
+  /// An empty path keeps nothing.
   explicit PlanFolder(std::string path) : path_(std::move(path)) {}
-  /// For this cuDNN and this device, below the folder that TRIREME_PLAN_CACHE names ("off": none), else below the
-  /// user's cache.
+  /// The folder for this version of cuDNN and this device, in the folder of TRIREME_PLAN_CACHE ("off": none), by
+  /// default in the user's cache.
   static std::string usual_path(std::string_view device_name);
-  /// None when there is none, or when its file is damaged or says that it is for another key.
+  /// The plan for the key. Empty if there is none, or if its file is damaged or is for another key.
   std::optional<KeptPlan> find(const PlanKey&) const noexcept;
-  /// Whole or not at all, whoever else reads or writes meanwhile. Never throws: a disk that is full or read-only costs
-  /// the next process the time to plan.
+  /// Writes the file atomically, safe with concurrent readers and writers. Never throws: if the disk is full or
+  /// read-only, the next process plans again.
   void keep(const PlanKey&, const KeptPlan&) const noexcept;
   std::string file_of(const PlanKey&) const;
 

@@ -1,4 +1,4 @@
-// What the parts of the plugin give its entry point.
+// Functions of the plugin's parts that its entry point uses.
 #pragma once
 #include <string>
 

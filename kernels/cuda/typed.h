@@ -1,4 +1,4 @@
-// Weights and statistics, which may be of another floating type than the kernels that use them want.
+// Weights and statistics whose floating type may differ from the type that a kernel needs.
 #pragma once
 #include "kernels/contracts/elementwise.h"
 #include "kernels/core/kernel.h"
@@ -6,7 +6,7 @@
 
 namespace trireme::gpu {
 
-/// An operand as numbers of one type: itself, or a converted copy. Stays null for none.
+/// An operand as numbers of type A: itself, or a converted copy. Null for View{}.
 template <class A>
 class Typed {
  public:
@@ -17,7 +17,7 @@ class Typed {
     if (copy_.data() && use == read) cast(copied(), given_);
   }
   A* data() const { return copy_.data() ? copy_.template as<A>() : given_.template as<A>(); }
-  /// After a kernel has written data().
+  /// Call after a kernel has written data(): converts the copy back.
   void store() const {
     if (copy_.data()) cast(given_, copied());
   }

@@ -1,6 +1,6 @@
-// VirtualMemory: device blocks of which parts can be without memory, by CUDA's virtual memory management (CUDA Driver
-// API; PyTorch's expandable segments are made of the same calls). A block is a range of addresses that stays, in chunks
-// of the device's granularity (2 MiB), each mapped to memory of its own or to none.
+// VirtualMemory: device blocks whose parts can be without physical memory, by CUDA's virtual memory management (CUDA
+// Driver API; PyTorch's expandable segments use the same calls). A block has fixed addresses in chunks of the device's
+// granularity (2 MiB). Each chunk has its own physical memory or none.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -14,32 +14,33 @@
 
 namespace trireme::gpu {
 
-/// Thread-safe. While work of the device may still use a chunk that was discarded, it stays mapped ("leaving"); whoever
-/// comes by after that unmaps it. Nobody waits for the device but to find memory where none is left.
+/// Thread-safe. A discarded chunk stays mapped ("leaving") while work of the device may still use it; a later call
+/// unmaps it. Calls wait for the device only if there is no memory left otherwise.
 class VirtualMemory {
  public:
-  /// count is told of bytes of chunks: that they are in use from now on, or (negative) no longer, in stream order.
+  /// count(bytes) is called when chunks come into use (positive) or leave use (negative), in stream order.
   explicit VirtualMemory(std::function<void(std::ptrdiff_t bytes)> count) : count_(std::move(count)) {}
 
-  /// A block with memory behind all of it. Null: it has not one chunk, or the device, its driver or what memory is left
-  /// does not allow it.
+  /// A block with memory for all of it. Null if it is smaller than a chunk, or if the device, its driver or the
+  /// remaining memory does not allow it.
   void* allocate(const On&, std::size_t bytes);
-  /// Gives all of a block back, in stream order. False: it is not one of allocate().
+  /// Releases a block in stream order. False if it is not from allocate().
   bool release(const On&, void* block, std::size_t bytes);
-  /// Gives back the chunks that lie wholly in a part of a block, in stream order; the rest of the part becomes NaN.
-  /// False: it lies in no block of allocate().
+  /// Releases the chunks that are entirely in a part of a block, in stream order; the rest of the part becomes NaN.
+  /// False if the part is in no block of allocate().
   bool discard(const On&, void* from, std::size_t bytes);
-  /// Whether all chunks of all blocks are there: restore() has nothing to do. One atomic load.
+  /// Whether all chunks of all blocks have memory, so that restore() has nothing to do. One atomic load.
   bool whole() const { return missing_.load(std::memory_order_relaxed) == 0; }
-  /// Puts memory behind all of a part of a block again. What it holds is undefined, and what was discarded does not
-  /// come back. False: there is no memory. Throws Error for a chunk that is missing while a graph is captured, which
-  /// would use it in every launch.
+  /// Gives all of a part of a block memory again. Contents are undefined; discarded contents do not come back. False if
+  /// there is no memory. Throws Error for a missing chunk while a graph is captured, which would use the chunk in every
+  /// launch.
   bool restore(const On&, void* from, std::size_t bytes);
-  /// Bytes of a part of a block that have memory and were not discarded.
+  /// Bytes of a part of a block that have memory and are not discarded.
   std::size_t resident(const void* from, std::size_t bytes);
-  /// Unmaps what the device is done with; wait: with all that is leaving. Returns whether memory came free.
+  /// Unmaps the chunks that the device no longer uses; wait: waits for all chunks that are leaving. Returns whether
+  /// memory was freed.
   bool reclaim(const On&, bool wait);
-  bool leaving() const { return leaving_.load(std::memory_order_relaxed) > 0; }  ///< reclaim() may find something
+  bool leaving() const { return leaving_.load(std::memory_order_relaxed) > 0; }  ///< reclaim() may free memory
 
  private:
   enum class State : std::uint8_t { gone, mapped, leaving };
@@ -54,7 +55,7 @@ class VirtualMemory {
     std::vector<Chunk> chunks;
     std::uintptr_t at(std::size_t i) const { return begin + i * chunk; }
   };
-  /// Chunks that were discarded at once, until the event has passed. ends: the block with them.
+  /// Chunks that were discarded together, until the event has passed. ends: their block is released with them.
   struct Batch {
     cudaEvent_t passed;
     std::uint64_t number;

@@ -98,8 +98,8 @@ struct Adadelta {
     }
   };
 };
-/// torch.optim.RMSprop: square = alpha square + (1 - alpha) g^2, mean likewise of g; momentum = m momentum + g /
-/// (sqrt(square - mean^2) + eps); v -= lr momentum. Not centered: without mean.
+/// torch.optim.RMSprop: square = alpha square + (1 - alpha) g^2; mean = alpha mean + (1 - alpha) g if centered, else 0;
+/// buffer = momentum buffer + g / (sqrt(square - mean^2) + eps); v -= lr buffer.
 struct RMSprop {
   static constexpr char name[] = "rmsprop_update";
   static constexpr int states = 3;

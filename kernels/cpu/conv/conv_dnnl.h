@@ -1,5 +1,5 @@
-// Convolutions through oneDNN: its view of one convolution, and the cache of what was made for it. The functions return
-// false where the machine lacks the type: the caller then goes through f32.
+// Convolutions through oneDNN: its description of a convolution, and the cache of prepared primitives. The functions
+// return false if the CPU does not support the type: the caller then computes in f32.
 #pragma once
 #include <vector>
 
@@ -21,16 +21,16 @@ struct Geometry {
   Desc bias(DType t) const { return dense(bias_dims, {0}, t); }
 };
 
-/// y = conv(x, w), with bias, ReLU and (sum) what y held before added if asked; the primitive chooses the
-/// filter's layout. Throws dnnl::error when unimplemented.
+/// y = conv(x, w), with bias, ReLU and (sum) y's old contents added if asked; the primitive chooses the filter's
+/// layout. Throws dnnl::error if oneDNN has no implementation.
 dnnl::convolution_forward::primitive_desc describe_forward(const Geometry& g, DType tx, DType ty, const View& bias,
                                                            bool relu, bool sum = false);
 
-/// Throws dnnl::error when pd's implementation is wrong for s (only bf16 ones are): planned() then makes an empty plan,
-/// and the caller goes through f32.
+/// Throws dnnl::error if pd's implementation is wrong for s (only bf16 ones are). planned() then makes an empty plan,
+/// and the caller computes in f32.
 void avoid_faults(const dnnl::primitive_desc& pd, const ConvShape& s);
 
-/// make() or, where the machine lacks the type, an empty plan: the caller then goes through f32.
+/// The cached plan, or make(). An empty plan if the CPU does not support the type: the caller then computes in f32.
 template <class Plan, class Make>
 Plan& planned(int op, std::initializer_list<const View*> views, const ConvOptions& o, int flags, Make&& make) {
   Key key;
