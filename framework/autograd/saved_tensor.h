@@ -35,8 +35,8 @@ class SavedTensor {
   std::uint64_t writes_ = 0;  // the last one before
 };
 
-/// An input saved for backward: the tensor itself or, if the op that made it can recompute it (batch norm), a function
-/// that does, so that its memory is free in the meantime.
+/// An input saved for backward. If the op that made it can recompute it (batch norm), only the function that does so is
+/// saved, so that the input's memory is free in the meantime.
 class SavedInput {
  public:
   /// x: a defined tensor.

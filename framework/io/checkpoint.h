@@ -16,8 +16,9 @@ namespace trireme {
 
 /// The position of a run. All randomness is counter-based (Philox), so seed and position are the whole random state.
 struct TrainState {
-  std::int64_t step = 0;              ///< number of optimizer steps done
-  std::int64_t epoch = 0, batch = 0;  ///< epoch, and number of its batches done: the next batch to train on
+  std::int64_t step = 0;   ///< number of optimizer steps done
+  std::int64_t epoch = 0,  ///< current epoch, from 0
+      batch = 0;           ///< number of batches of this epoch done: the next batch to train on
   /// Number of samples of this epoch done: determines the next sample even if the batch size changes. Empty in old
   /// checkpoints, written before this number was stored.
   std::optional<std::int64_t> samples = {};
@@ -32,7 +33,8 @@ struct TrainState {
 /// One rank's part of a checkpoint that ranks write or read together. Step::checkpoint_shard() creates it. Slices are
 /// of the flat block.
 struct CheckpointShard {
-  int rank = 0, ranks = 1;        ///< index of this rank, and number of ranks
+  int rank = 0,                   ///< index of this rank
+      ranks = 1;                  ///< number of ranks
   std::string layout = {};        ///< mesh and strategies: in runs of equal layout, ranks have the same parts
   std::vector<Slice> holds = {};  ///< weights that this rank has (for the optimizer's state see Optimizer::kept())
   std::vector<bool> holds_buffers = {};   ///< per buffer: whether this rank has it

@@ -24,9 +24,9 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  /// save_checkpoint() in the background. Waits for the previous save, throws its error if it failed, copies what this
-  /// rank writes to host memory (which is reused by the next save), and returns. Collective with a shard, which
-  /// SaveOptions must have if there are several ranks.
+  /// save_checkpoint() in the background. It waits for the previous save and throws its error if that failed. Then it
+  /// copies what this rank writes to host memory, which the next save uses again, and returns. Collective with a shard,
+  /// which SaveOptions must have if there are several ranks.
   void save(const std::string& run, const Parameters&, const Optimizer&, const TrainState&, SaveOptions);
   /// Waits until the last save is durable and returns its path (empty: there was none). Throws its error if it failed,
   /// once, and on all ranks.

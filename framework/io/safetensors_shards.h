@@ -15,11 +15,12 @@ namespace trireme {
 
 /// A tensor in a file, or a box of one, to be read on demand.
 struct SafetensorsPiece {
-  std::string name;                   ///< of the whole tensor
-  Shape shape;                        ///< of the whole tensor, as in files
-  Box box;                            ///< part of the whole tensor, in the file's axes
-  DType dtype = DType::f32;           ///< as in SafetensorsReader::load()
-  std::string path = {}, entry = {};  ///< path of its file, and its name there
+  std::string name;          ///< of the whole tensor
+  Shape shape;               ///< of the whole tensor, as in files
+  Box box;                   ///< part of the whole tensor, in the file's axes
+  DType dtype = DType::f32;  ///< as in SafetensorsReader::load()
+  std::string path = {},     ///< path of its file
+      entry = {};            ///< its name in the file
   /// Reads [begin, end) of the box's first axis (all of a scalar). Throws Error as SafetensorsReader::load().
   std::function<Tensor(Index begin, Index end)> rows = {};
 };
@@ -40,8 +41,8 @@ struct SafetensorsShard {
 };
 /// One of several files, with its size and checksum.
 struct ShardFile {
-  std::string name;  ///< without a folder
-  std::size_t bytes = 0;
+  std::string name;       ///< without a folder
+  std::size_t bytes = 0;  ///< size
   std::uint32_t crc = 0;  ///< CRC-32
 };
 /// Writes one file and makes it durable. Throws Error if it exists, and as FileWriter.

@@ -36,7 +36,8 @@ struct StoredTensor {
   std::string name;  ///< in the file: "layer1.0.conv1.weight", "momentum/0.weight"
   Tensor tensor;     ///< shares memory with the run's tensor; no elements: this rank has nothing of it
   FileLayout layout = FileLayout::same;  ///< filter, transposed: axes are permuted in files
-  Shape whole = {}, at = {};             ///< shape of the whole tensor, and position of this box in it
+  Shape whole = {},                      ///< shape of the whole tensor
+      at = {};                           ///< position of this box in it
 };
 /// Extents or positions in the order of a file's axes.
 Shape in_file(const Shape&, FileLayout);

@@ -31,9 +31,9 @@ Tensor attention_packed(const Tensor& qkv, Index heads, Index kv_heads = 0, cons
 
 /// Scaling of the wavelengths of rotary embeddings, for longer texts than a model was trained on.
 struct RopeScaling {
-  enum class Kind : std::uint8_t { none, linear, llama3 };  ///< see kind
-  Kind kind =
-      Kind::none;  ///< none; linear: divides all angles by factor; llama3: divides the angles of long wavelengths only
+  /// linear divides all angles by the factor, llama3 the angles of long wavelengths only.
+  enum class Kind : std::uint8_t { none, linear, llama3 };
+  Kind kind = Kind::none;                               ///< which angles are divided by the factor
   double factor = 1;                                    ///< >= 1
   double low_frequency = 1,                             ///< llama3's low_freq_factor
       high_frequency = 4;                               ///< llama3's high_freq_factor
@@ -55,8 +55,8 @@ Tensor rope_table(Index positions, Index width, const RopeOptions& = {});
 Tensor rope(const Tensor& x, const Tensor& table, bool interleaved = false);
 
 /// cross_entropy of linear(x, w, bias) without holding all logits: x [..., C], w [V, C], bias [V] or undefined, labels
-/// i64 [...] -> a scalar (Reduction::mean or sum). Each chunk of rows computes its logits, its loss and, if needed, its
-/// part of the gradients of x, w and bias, which backward only scales (Hsu et al., Liger Kernel, arXiv 2410.10989).
+/// i64 [...] -> a scalar (Reduction::mean or sum). Each chunk of rows computes its logits and its loss. If needed, it
+/// also computes its part of the gradients, which backward only scales (Liger Kernel, Hsu et al., arXiv 2410.10989).
 /// Peak memory: the logits of one chunk, and a gradient of w's size. Throws Error as cross_entropy_with(), and for
 /// Reduction::none and class weights.
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& labels, const LabelLossOptions& = {},

@@ -36,12 +36,12 @@ class ParameterStore {
     FileLayout layout;  ///< order of its axes in files
   };
 
-  /// Creates the store of a model, bound to it. It visits the model, gives random layers their keys, moves every weight
-  /// and bias into the flat block (with its values) and makes it a leaf with its gradient in the flat gradient block. A
-  /// tensor that two layers share is entered once, under its first name. Throws Error for a model without parameters,
-  /// repeated names, mixed types, types other than f32 and f64, and different tensors that share memory (by reshape,
-  /// detach or rows). Throws Error if a tensor is in another ParameterStore (a Step's, for example): while that store
-  /// or a copy of it exists, it alone owns the model's tensors.
+  /// Creates the store of a model, bound to it. It visits the model and gives random layers their keys. Every weight
+  /// and bias moves into the flat block, with its values, and becomes a leaf with its gradient in the flat gradient
+  /// block. A tensor that two layers share is entered once, under its first name. Throws Error for a model without
+  /// parameters, repeated names, mixed types, types other than f32 and f64, and different tensors that share memory (by
+  /// reshape, detach or rows). Throws Error if a tensor is in another ParameterStore (a Step's, for example): while
+  /// that store or a copy of it exists, it alone owns the model's tensors.
   explicit ParameterStore(Module model);
   /// A store without a model; all numbers are 0. Throws Error as StoreSpec::validate().
   explicit ParameterStore(const StoreSpec&);

@@ -8,7 +8,8 @@ namespace trireme {
 
 /// A box in a tensor: begin and size per axis.
 struct Box {
-  Shape at, size;                                   ///< first cell and extents, one number per axis
+  Shape at,                                         ///< first cell, one number per axis
+      size;                                         ///< extents, one number per axis
   bool empty() const { return size.numel() == 0; }  ///< has no cells
   bool operator==(const Box&) const = default;      ///< same position and size
 };

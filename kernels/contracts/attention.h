@@ -1,7 +1,7 @@
-// Contracts of scaled dot-product attention (Vaswani et al., arXiv 1706.03762), without a matrix of all queries by all
-// keys (Dao et al., FlashAttention, arXiv 2205.14135), and of rotary position embeddings (Su et al., arXiv 2104.09864).
-// All operands have the same floating type; sums and row statistics are f32, or f64 for f64. Kernels throw Error for
-// operands that do not fit.
+// Contracts of attention and rotary position embeddings (Su et al., arXiv 2104.09864). Attention is scaled dot-product
+// attention (Vaswani et al., arXiv 1706.03762) without a matrix of all queries by all keys (FlashAttention, Dao et al.,
+// arXiv 2205.14135). All operands have the same floating type; sums and row statistics are f32, or f64 for f64. Kernels
+// throw Error for operands that do not fit.
 #pragma once
 #include <cmath>
 

@@ -3,10 +3,10 @@
 // following ones, so that nothing is concatenated. The filter is w [outputs, 3, 3(, 3), channels]; cells outside the
 // block are zero. Kernels throw Error for operands that do not fit.
 //
-// The order of each sum depends only on the output's position. Results do not depend on the box, on the number of
-// threads, or on the position of the block's borders, as long as the cells that are read are in the block or are zeros
-// outside the image. So a whole image, overlapping tiles, and ranks that exchange halos give the same bits. The
-// exception is the gradient of the weights: a sum over positions, whose order depends on the box.
+// The order of each sum depends only on the output's position. Results do not depend on the box or the number of
+// threads. Nor do they depend on the position of the block's borders, if all cells that are read are in the block or
+// are zeros outside the image. So a whole image, overlapping tiles, and ranks that exchange halos give the same bits.
+// The exception is the gradient of the weights: a sum over positions, whose order depends on the box.
 #pragma once
 #include "kernels/contracts/conv.h"
 

@@ -86,8 +86,8 @@ struct GroupNorm {
   using Fn = void(View y, View mean, View rstd, View x, View gamma, View beta, double eps);
 };
 /// sum_dy and sum_dy_xhat: sums over the cells of each sample of dy and dy xhat, xhat = (x - mean) rstd. Summed over
-/// samples they are the gradients of beta and gamma. dx = rstd (dy gamma - (S + xhat T) / count), where S and T are the
-/// sums over a group of gamma sum_dy and gamma sum_dy_xhat, and count is the number of elements of a group.
+/// samples they are the gradients of beta and gamma. dx = rstd (dy gamma - (S + xhat T) / count). S and T are the sums
+/// over a group of gamma sum_dy and gamma sum_dy_xhat; count is the number of elements of a group.
 struct GroupNormBackward {
   static constexpr char name[] = "group_norm_backward";  ///< in errors, profiles and census()
   /// sum_dy and sum_dy_xhat [N, C] (the statistics' type) and dx are outputs; dx and gamma may be View{}.

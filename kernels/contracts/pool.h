@@ -25,7 +25,8 @@ struct PoolOptions {
 enum class ResampleMode : std::uint8_t { nearest, linear, area };
 /// Resampling of one spatial axis from `in` to `out` cells (formula: kernels/plans/resample_taps.h).
 struct ResampleAxis {
-  Index in = 1, out = 1;                      ///< cells; at least 1
+  Index in = 1,                               ///< cells of the input, at least 1
+      out = 1;                                ///< cells of the output, at least 1
   ResampleMode mode = ResampleMode::nearest;  ///< how a cell of the output is computed
   bool align_corners =
       false;        ///< linear only: align the centres of the outermost cells (true) or their outer edges (false)

@@ -1,6 +1,5 @@
-// BestFit: a free list of address ranges. take() chooses the smallest range that is long enough, and adjacent free
-// ranges are merged, so that later blocks of other sizes can use the memory of earlier ones. Addresses are offsets in
-// bytes.
+// BestFit: a free list of address ranges. take() chooses the smallest range that is long enough. Adjacent free ranges
+// are merged, so that later blocks of other sizes can use the memory of earlier ones. Addresses are offsets in bytes.
 #pragma once
 #include <cstddef>
 #include <map>

@@ -26,9 +26,12 @@ namespace trireme {
 ///   out_of_memory      70  yes    the memory of the host or of a device does not suffice, or a limit is reached
 ///   internal           71  yes    the library contradicts itself; also any exception that is not an Error
 ///
-/// Other statuses: 0 success; 1 a negative answer (verify: the results differ; doctor: the run does not progress) or
-/// failed runs (scaling, tune, and launch if a rank was killed or crashed without an error); 85 stopped on request
-/// after saving; 128 + N killed by signal N (under mpiexec N itself).
+/// Other statuses:
+/// - 0: success
+/// - 1: a negative answer (verify: the results differ; doctor: the run does not progress), or failed runs (scaling,
+/// tune, and launch if a rank was killed or crashed without an error)
+/// - 85: stopped on request, after saving
+/// - 128 + N: killed by signal N (under mpiexec N itself)
 enum class ErrorKind : int { usage, data, file, device, communicator, numerics, out_of_memory, internal };
 
 /// "usage", "data", ...

@@ -1,5 +1,5 @@
-// The part of oneDNN that the CPU kernels use, the same for 2.6 and 3.x (dnnl.cpp and the conditionals below contain
-// every difference), and the cache of prepared primitives.
+// The part of oneDNN that the CPU kernels use, and the cache of prepared primitives. The interface is the same for 2.6
+// and 3.x: dnnl.cpp and the conditionals below contain every difference.
 #pragma once
 #include <oneapi/dnnl/dnnl.hpp>
 

@@ -30,9 +30,9 @@ MatMulJob linear_backward_weight_job(const View& dw, const View& x, const View& 
 /// Throws Error naming op unless a and b have the same floating type, and c and bias have that type or f32.
 void check_matmul_types(const View& c, const View& a, const View& b, const View& bias, std::string_view op);
 
-/// The kernels of all products on one kind of device. Backend: struct of
-///   static void multiply(const View& c, const View& a, const View& b, const View& bias, MatMulJob, std::string_view
-///   op) static void sum_rows(const View& sum, const View& x, bool accumulate, std::string_view op)
+/// The kernels of all products on one kind of device. Backend: a struct with
+///   static void multiply(const View& c, const View& a, const View& b, const View& bias, MatMulJob, std::string_view);
+///   static void sum_rows(const View& sum, const View& x, bool accumulate, std::string_view op);
 template <DeviceKind kind, class Backend>
 class MatMulKernels {
   static void matmul(View c, View a, View b, const MatMulOptions& o) {

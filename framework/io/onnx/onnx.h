@@ -23,9 +23,11 @@ struct OnnxOptions {
 /// output keeps its axes ([N, T, V]). Initialisers have the names and layout of a file of weights, except matrices that
 /// Hugging Face stores as [in, out]. All weights are in the file.
 /// The model runs twice in evaluation mode, with 3 and 4 samples: extents that differ become functions of N, and
-/// numbers must not differ. Throws Error, with nothing written, for an op without an ONNX form, a tensor that is
-/// neither named by visit() nor made by a recorded op, an operation that fixes the batch size, and a model larger than
-/// at_most.
+/// numbers must not differ. Throws Error, with nothing written, for
+/// - an op without an ONNX form,
+/// - a tensor that is neither named by visit() nor made by a recorded op,
+/// - an operation that fixes the batch size,
+/// - a model larger than at_most.
 void export_onnx(const Module& model, const Parameters&, const Shape& sample, const std::string& path,
                  const OnnxOptions& = {});
 

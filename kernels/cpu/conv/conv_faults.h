@@ -1,7 +1,7 @@
 // Convolutions that oneDNN computes wrongly and that conv_dnnl*.cpp avoids. They were found by comparing about 100,000
 // random convolutions with their definition on whole numbers, per implementation, and by reading the code of the
 // implementations that failed. The random convolutions had 1 to 3 axes, strides, dilation, paddings up to three cells
-// larger than the filter, groups, bias, sum and ReLU, in all three directions, in f32 and bf16, with scratch memory
+// larger than the filter, groups, bias, sum and ReLU. All three directions ran in f32 and bf16, with scratch memory
 // full of NaN, under each ONEDNN_MAX_CPU_ISA up to AVX512_CORE_AMX. tests/kernels/test_conv_random.cpp is that search
 // as a test.
 #pragma once
@@ -36,8 +36,8 @@ bool may_use_amx(const ConvShape&);
 /// Whether a filter's gradient needs the padding of the outer two of 3 axes as real cells of the input.
 ///
 /// jit:avx512_core and jit_bf16:avx512_core with 3 spatial axes fail in this case: along one of the outer two axes, an
-/// output's window begins before the input, and the same output's or the next output's window ends after the input.
-/// Their loops then miscount the filter's cells: wrong numbers, or SIGSEGV. (2.6.3; rarer in 3.2.)
+/// output's window begins before the input. The window of the same or the next output ends after the input. Their loops
+/// then miscount the filter's cells: wrong numbers, or SIGSEGV. (2.6.3; rarer in 3.2.)
 bool gradient_needs_padding(const ConvShape&);
 
 /// Whether the gradient of a 1 x 1 filter needs a dense copy of the cells that outputs read, without stride.
