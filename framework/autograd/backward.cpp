@@ -19,7 +19,7 @@ thread_local const char* running_op = "an op";  // whose backward this thread is
 /// What the tape keeps of a weight is the layer's handle, which may show another store's numbers by now.
 void check_bound(const LeafState& leaf) {
   check(!leaf.elsewhere, "backward",
-        "the model is bound to another ParameterStore than in the forward: bind() that of the forward first");
+        "the model is bound to another ParameterStore than during forward: bind() the store of the forward first");
 }
 
 class Running {
@@ -107,14 +107,16 @@ class Session::Half final : public Gradients {
 
  private:
   int& edge(int i) const {
-    check(0 <= i && i < entry_.edges, "backward", "'{}' gives a gradient to input {} of {}", entry_.node->op, i,
+    check(0 <= i && i < entry_.edges, "backward",
+          "the backward of '{}' gives a gradient to input {}, expected one of its {} inputs", entry_.node->op, i,
           entry_.edges);
     return session_.edges_[static_cast<std::size_t>(entry_.first + i)];
   }
   int take(int i) {
     int& e = edge(i);
-    check(e >= 0, "backward", "'{}' gives input {} a gradient that it does not want, or a second one", entry_.node->op,
-          i);
+    check(e >= 0, "backward",
+          "the backward of '{}' gives input {} a second gradient, or one that it does not need: ask needs_grad() first",
+          entry_.node->op, i);
     const int at = e;
     e = ~e;
     return at;
@@ -173,7 +175,7 @@ void Session::claim(LeafState& leaf) {
   std::uintptr_t before = 0;
   if (leaf.walker.compare_exchange_strong(before, me)) return claimed_.push_back(&leaf);
   check(before == me, "backward",
-        "another thread's backward over the same weights is under way: give each thread a model of its own");
+        "another thread runs a backward over the same weights: give each thread its own model (Module::clone())");
 }
 void Session::visit(const std::shared_ptr<Node>& node) {
   if (node->leaf) claim(*node->leaf);
@@ -312,8 +314,8 @@ void Session::contribute(int at, Tensor gradient) {
   Entry& e = entries_[static_cast<std::size_t>(at)];
   const Node& node = *e.node;
   check(gradient.shape() == node.shape && gradient.dtype() == node.dtype, "backward",
-        "'{}' is {} {}, the gradient given to it {} {}", node.op, node.dtype, node.shape, gradient.dtype(),
-        gradient.shape());
+        "'{}' is {} {}, its gradient {} {}: expected the same type and shape", node.op, node.dtype, node.shape,
+        gradient.dtype(), gradient.shape());
   if (!node.leaf || captured_) {
     e.grad = e.grad ? accumulated(std::move(e.grad), std::move(gradient)) : std::move(gradient);
     return;
@@ -354,12 +356,14 @@ Tensor as_gradient(const Tensor& g, std::vector<std::shared_ptr<Node>> inputs) {
 const char* detail::op_in_backward() { return running_op; }
 
 void backward(std::span<const Tensor> roots, std::span<const Tensor> seeds, const BackwardOptions& options) {
-  check(roots.size() == seeds.size(), "backward", "{} roots and {} seeds", roots.size(), seeds.size());
+  check(roots.size() == seeds.size(), "backward", "got {} roots and {} seeds, expected one seed per root", roots.size(),
+        seeds.size());
   bool any = false;
   for (std::size_t i = 0; i < roots.size(); ++i) {
     check(roots[i] && seeds[i], "backward", "root or seed {} is undefined", i);
     check(seeds[i].shape() == roots[i].shape() && seeds[i].dtype() == roots[i].dtype(), "backward",
-          "the root is {} {}, its seed {} {}", roots[i].dtype(), roots[i].shape(), seeds[i].dtype(), seeds[i].shape());
+          "the root is {} {}, its seed {} {}: expected the same type and shape", roots[i].dtype(), roots[i].shape(),
+          seeds[i].dtype(), seeds[i].shape());
     any = any || roots[i].requires_grad();
   }
   check(any, "backward", "nothing to differentiate: no leaf with require_grad() leads to this result");
@@ -371,11 +375,11 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
   std::vector<Tensor> seeds = given;
   for (const Tensor& y : outputs) {
     if (!given.empty()) break;
-    check(y && y.numel() == 1, "grad", "without seeds each output is one number, one is {}", y ? y.shape() : Shape{});
+    check(y && y.numel() == 1, "grad", "an output is {}, expected one number: give seeds", y ? y.shape() : Shape{});
     seeds.push_back(Tensor::full(y.shape(), 1, y.dtype(), y.device()));
   }
-  check(!outputs.empty() && outputs.size() == seeds.size(), "grad", "{} outputs and {} seeds", outputs.size(),
-        seeds.size());
+  check(!outputs.empty() && outputs.size() == seeds.size(), "grad",
+        "got {} outputs and {} seeds, expected one seed per output", outputs.size(), seeds.size());
   std::map<const Node*, Tensor> wanted;
   for (const Tensor& x : inputs) {
     check(x.requires_grad(), "grad", "an input is not on the tape: require_grad() before the forward");
@@ -383,8 +387,8 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
   }
   for (std::size_t i = 0; i < outputs.size(); ++i)
     check(outputs[i] && seeds[i] && outputs[i].shape() == seeds[i].shape() && outputs[i].dtype() == seeds[i].dtype(),
-          "grad", "output {} and its seed differ in shape or type", i);
-  check(options.defer_weights == nullptr, "grad", "defers nothing");
+          "grad", "output {} and its seed differ, expected the same shape and type", i);
+  check(options.defer_weights == nullptr, "grad", "defer_weights is set, which is for backward() only: leave it out");
   BackwardOptions quiet = options;
   quiet.hooks = false;
   const bool recorded = is_grad_recorded(inputs);
@@ -398,7 +402,8 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
     if (const auto& node = x.impl()->node; !node->leaf && !node->freed) depends_on.push_back(node);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     gradients.push_back(wanted.at(inputs[i].impl()->node.get()));
-    check(gradients.back().defined(), "grad", "input {} leads to no output", i);
+    check(gradients.back().defined(), "grad",
+          "input {} leads to no output: leave it out, or compute the outputs from it", i);
     if (recorded) gradients.back() = as_gradient(gradients.back(), depends_on);
   }
   return gradients;
@@ -413,7 +418,8 @@ void Deferred::run() {
 }
 
 void Tensor::backward() const {
-  check(defined() && numel() == 1, "backward", "without a seed it starts from one number, the tensor is {}",
+  check(defined() && numel() == 1, "backward",
+        "the tensor is {}, expected one number: reduce it with sum() or mean(), or give a seed",
         defined() ? shape() : Shape{0});
   backward(full(shape(), 1, dtype(), device()));
 }

@@ -92,11 +92,11 @@ Tensor& Tensor::require_grad(bool on) {
   check(!node || node->leaf, "require_grad", "the tensor is the result of '{}': only a leaf keeps its gradient",
         node ? node->op : "");
   check(on || !detail::owner_of(*this), "require_grad",
-        "the tensor lives in Parameters, which train all they hold: freeze(model, \"layer.*\") before they, or a Step, "
-        "are made");
+        "the tensor is in Parameters already, which train all their weights: call freeze(model, \"layer.*\") before "
+        "creating Parameters or a Step");
   if (!on) node = nullptr;
   if (!on || node) return *this;
-  check(is_float(dtype()), "require_grad", "wants a floating type (f32, f64, bf16), got {}", dtype());
+  check(is_float(dtype()), "require_grad", "got {}, expected a floating type (f32, f64, bf16)", dtype());
   node = std::make_shared<Node>();
   node->shape = shape();
   node->dtype = dtype();
@@ -110,7 +110,8 @@ Tensor detail::WatchedResult::see(Tensor dy) {
   for (const auto& hook : hooks)
     if (Tensor other = hook(dy)) {
       check(other.shape() == dy.shape() && other.dtype() == dy.dtype(), "on_grad",
-            "the gradient is {} {}, the hook returned {} {}", dy.dtype(), dy.shape(), other.dtype(), other.shape());
+            "the gradient is {} {}, the hook returned {} {}: expected the same type and shape", dy.dtype(), dy.shape(),
+            other.dtype(), other.shape());
       dy = std::move(other);
     }
   if (!keeps) return dy;
@@ -126,7 +127,7 @@ Tensor detail::WatchedResult::see(Tensor dy) {
 namespace {
 detail::WatchedResult& watched(const Tensor& t, const char* what) {
   check(t.defined() && t.impl()->node && !t.impl()->node->leaf, what,
-        "wants the result of a recorded op; a leaf keeps its gradient anyway");
+        "the tensor is not the result of a recorded op: use it on a result (a leaf keeps its gradient anyway)");
   auto& w = t.impl()->node->watched;
   if (!w) w = std::make_unique<detail::WatchedResult>();
   return *w;
@@ -145,8 +146,8 @@ Tensor Tensor::grad() const {
   const LeafState& leaf = leaf_of(*this, "grad");
   if (!leaf.written && !leaf.zeroed) return {};
   check(!leaf.given_back, "grad",
-        "the gradient {} is summed over ranks, which have shares of it, and its memory given back: look at it in a "
-        "gradient hook, or train with zero(1)",
+        "the gradient {} was summed and divided over ranks, and its memory released: read it in a gradient hook, or "
+        "train with zero(1)",
         leaf.grad.shape());
   return leaf.grad;
 }

@@ -31,11 +31,10 @@ void refuse_part(const char* op, const Shape& part, const ShardSpec& spec) {
          "an operand is a weight {} whose gradient several ranks share, and this op counts it on every rank: use the "
          "weight in elementwise ops and layers, or use a strategy that divides no layers (data_parallel)",
          part);
-  fail(
-      op,
-      "an operand is {} of {}, other ranks hold the rest, and this op runs on whole tensors only: leave the layer that "
-      "calls it whole, tensor(whole=NAME), or use a strategy that divides no layers (data_parallel)",
-      part, spec.global_shape());
+  fail(op,
+       "an operand is {} of {}, whose rest is on other ranks, and this op runs on whole tensors only: leave the layer "
+       "that calls it whole, tensor(whole=NAME), or use a strategy that divides no layers (data_parallel)",
+       part, spec.global_shape());
 }
 
 namespace {

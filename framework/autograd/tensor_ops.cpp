@@ -17,7 +17,8 @@ Shape resolve(const Shape& from, Shape to) {
   int hole = -1;
   Index known = 1;
   for (int i = 0; i < to.rank(); ++i) {
-    check(to[i] >= 0 || (to[i] == -1 && hole < 0), "reshape", "{}: extents are >= 0, one may be -1", to);
+    check(to[i] >= 0 || (to[i] == -1 && hole < 0), "reshape", "got {}, expected extents >= 0, of which one may be -1",
+          to);
     if (to[i] < 0)
       hole = i;
     else

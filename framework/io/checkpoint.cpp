@@ -38,8 +38,8 @@ std::map<std::string, Tensor> read_local(const std::string& directory, const Man
   std::map<std::string, Tensor> found;
   if (about.layout.empty()) return found;
   check(about.layout == layout_of(shard), op,
-        "{} holds state of single ranks under {}, which only the same layout can go on with; this one is {}", directory,
-        about.layout, [&] { return layout_of(shard); });
+        "{} holds state of single ranks of layout {}, this run has layout {}: resume with the layout of the checkpoint",
+        directory, about.layout, [&] { return layout_of(shard); });
   const auto number = static_cast<std::size_t>(shard ? shard->rank : 0) + 1;
   const std::string name = file_name(local_file, number, static_cast<std::size_t>(shard ? shard->ranks : 1));
   for (const std::string& path : about.files[local_file])
@@ -59,7 +59,8 @@ std::map<std::string, Tensor> restore(const std::string& directory, const Manife
                          open_shards(weights), name_of(weights, directory));
     if (!o) return std::string();
     if (!shard) check_whole(p, *o);
-    check(about.optimizer == o->name(), op, "{} was saved with optimizer {}, this run uses {}", directory,
+    check(about.optimizer == o->name(), op,
+          "{} was saved with optimizer {}, this run uses {}: use the optimizer of the checkpoint", directory,
           about.optimizer, [&] { return o->name(); });
     std::vector<StoredTensor> targets;
     for (auto& [kind, flat] : o->state())

@@ -21,7 +21,8 @@ void check_finite(const std::vector<NamedTensor>& tensors) {
       dispatch_float(t.tensor.dtype(), save_op, [&]<class T>(T) {
         bool finite = true;
         for (T v : t.tensor.view().span<T>()) finite &= std::isfinite(static_cast<double>(v));
-        check(finite, ErrorKind::numerics, save_op, "\"{}\" holds values that are not finite: not saved", t.name);
+        check(finite, ErrorKind::numerics, save_op,
+              "\"{}\" has values that are not finite, so nothing was saved: resume from an earlier checkpoint", t.name);
       });
 }
 
@@ -168,7 +169,7 @@ std::string write_checkpoint(const std::string& run, const CheckpointInput& inpu
       mine = shards();
       std::string text;
       for (const SafetensorsShard& s : mine) check_finite(s.tensors), text += s.tensors.empty() ? '0' : '1';
-      check(input.step >= 0, save_op, "step {} is negative", input.step);
+      check(input.step >= 0, save_op, "step is {}, expected at least 0", input.step);
       if (!main) return text;
       make_directories(root), remove_unfinished(run), make_directories(path + ".tmp");
       return text + path;

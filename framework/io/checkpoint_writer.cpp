@@ -19,7 +19,8 @@ CheckpointWriter::~CheckpointWriter() {
 
 void CheckpointWriter::save(const std::string& run, const Parameters& p, const Optimizer& o, const TrainState& state,
                             SaveOptions options) {
-  check(options.shard.has_value(), "checkpoint", "a checkpoint that is written behind training wants a shard");
+  check(options.shard.has_value(), "checkpoint",
+        "the options have no shard, which saving in the background needs: set SaveOptions::shard");
   const auto start = Clock::now();
   wait();
   waited_ = since(start);

@@ -31,8 +31,8 @@ DType dtype_from(DLDataType given) {
     const DLDataType ours = data_type(t);
     if (ours.code == given.code && ours.bits == given.bits && given.lanes == 1) return t;
   }
-  fail(dlpack_op, "elements of code {}, {} bits and {} lanes are of no DType", int(given.code), int(given.bits),
-       int(given.lanes));
+  fail(dlpack_op, "elements have code {}, {} bits and {} lanes, which no DType has: convert them first",
+       int(given.code), int(given.bits), int(given.lanes));
 }
 
 /// What a consumer gets, in one piece.
@@ -68,8 +68,8 @@ Tensor from_dlpack(DLManagedTensor* managed) {
   check(managed != nullptr, dlpack_op, "the managed tensor is null");
   const DLTensor& t = managed->dl_tensor;
   const auto kind = t.device.device_type;
-  check(kind == kDLCPU || kind == kDLCUDAHost || kind == kDLCUDA, dlpack_op, "device type {} is neither the host's nor CUDA's",
-        static_cast<int>(kind));
+  check(kind == kDLCPU || kind == kDLCUDAHost || kind == kDLCUDA, dlpack_op,
+        "device type {} is neither the host's nor CUDA's", static_cast<int>(kind));
   const Device device = kind == kDLCUDA ? cuda(t.device.device_id) : cpu();
   const DType dtype = dtype_from(t.dtype);
   check(t.ndim >= 0 && t.ndim <= Shape::max_rank, dlpack_op, "{} axes, at most {}", t.ndim, int(Shape::max_rank));

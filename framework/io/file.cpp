@@ -99,7 +99,7 @@ std::span<const std::byte> FileReader::map(bool read_ahead, bool copies_on_write
 
 void FileReader::read(std::size_t offset, std::span<std::byte> to) const {
   check(offset <= size_ && to.size() <= size_ - offset, ErrorKind::file, "file",
-        "{} has {} bytes, {} at offset {} were asked for", path_, size_, to.size(), offset);
+        "{} has {} bytes, but {} bytes at offset {} were requested", path_, size_, to.size(), offset);
   while (!to.empty()) {
     ssize_t n =
         retry([&] { return ::pread(fd_, to.data(), std::min(to.size(), piece * 64), static_cast<off_t>(offset)); });
@@ -184,7 +184,7 @@ void FileWriter::write(std::span<const std::byte> bytes) {
 
 void FileWriter::overwrite(std::size_t offset, std::span<const std::byte> bytes) {
   check(offset <= size_ && bytes.size() <= size_ - offset, ErrorKind::file, "file",
-        "{} has {} bytes, {} at offset {} were to change", path_, size_, bytes.size(), offset);
+        "{} has {} bytes, cannot overwrite {} bytes at offset {}", path_, size_, bytes.size(), offset);
   while (!bytes.empty()) {
     ssize_t n = retry([&] { return ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset)); });
     if (n < 0) broken("write");

@@ -64,7 +64,8 @@ void add_pieces(std::vector<SafetensorsPiece>& to, const std::string& path) {
       bool inside = p.shape.rank() == size.rank() && p.box.at.rank() == size.rank();
       for (int i = 0; inside && i < size.rank(); ++i)
         inside = p.box.at[i] >= 0 && p.box.at[i] <= p.shape[i] && size[i] <= p.shape[i] - p.box.at[i];
-      check(inside, ErrorKind::data, shards_op, "{} {} does not lie in a tensor {} at {}", source(p), size, p.shape, p.box.at);
+      check(inside, ErrorKind::data, shards_op, "{} {} is not inside the tensor {} at {}", source(p), size, p.shape,
+            p.box.at);
       checked_bytes(shards_op, p.shape, p.dtype);
     }
     // Opened anew for each: of a thousand ranks' files not all can be open.
@@ -82,8 +83,8 @@ void check_complete(const std::vector<const SafetensorsPiece*>& boxes) {
   for (std::size_t i = 0; i < boxes.size(); ++i) {
     const SafetensorsPiece& p = *boxes[i];
     check(p.shape == first.shape && p.dtype == first.dtype, ErrorKind::data, shards_op,
-          "{} is of a tensor {} {}, {} of one {} {}", source(p), p.shape, p.dtype, source(first), first.shape,
-          first.dtype);
+          "{} belongs to a tensor {} {}, but {} to a tensor {} {}", source(p), p.shape, p.dtype, source(first),
+          first.shape, first.dtype);
     for (std::size_t j = 0; j < i; ++j)
       check(p.shape.numel() > 0 && intersect(p.box, boxes[j]->box).empty(), ErrorKind::data, shards_op,
             "{} and {} hold the same elements", source(p), source(*boxes[j]));
@@ -181,15 +182,16 @@ void verify_file(const std::string& folder, const ShardFile& expected) {
   check_plain(folder, name);
   const std::string path = folder + "/" + name;
   const std::size_t bytes = FileReader(path).size();
-  check(bytes == expected.bytes, ErrorKind::data, shards_op, "{} has {} bytes, expected are {}", path, bytes, expected.bytes);
+  check(bytes == expected.bytes, ErrorKind::data, shards_op, "{} has {} bytes, expected are {}", path, bytes,
+        expected.bytes);
   check(crc32_of_file(path) == expected.crc, ErrorKind::data, shards_op,
         "{} is damaged, or of another checkpoint: its CRC differs", path);
 }
 
 SafetensorsFile read_indexed(const std::string& index) try {
   const Json about = parse_json(read_text(index, most_index_bytes), 8);
-  check(about.is_object() && about.contains("weight_map") && about["weight_map"].is_object(), ErrorKind::data, shards_op,
-        "{} is no index of safetensors files: it has no weight_map", index);
+  check(about.is_object() && about.contains("weight_map") && about["weight_map"].is_object(), ErrorKind::data,
+        shards_op, "{} is no index of safetensors files: it has no weight_map", index);
   const std::string folder = fs::path(index).parent_path().empty() ? "." : fs::path(index).parent_path().string();
   std::set<std::string> paths, wanted;
   for (const auto& [name, file] : about["weight_map"].items()) {

@@ -160,8 +160,8 @@ SafetensorsFile tied(const Parameters& p, SafetensorsFile file, const std::strin
       continue;
     }
     check(a->tensor.shape() == b->tensor.shape() && same_numbers(a->tensor, b->tensor), ErrorKind::data, "weights",
-          "{}: '{}' and '{}' differ, and are one tensor of the model: give it one of each (arch.tied 0)", source,
-          a->name, b->name);
+          "{}: '{}' and '{}' differ, but the model has one tensor for both: build the model with two (arch.tied 0)",
+          source, a->name, b->name);
     file.tensors.erase(b);
   }
   return file;

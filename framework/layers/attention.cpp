@@ -38,7 +38,7 @@ Tensor AttentionHeads::operator()(const Tensor& q, const Tensor& k, const Tensor
   const Shape joined{q.dim(0), q.dim(1), heads_ * size_};
   KvCache* cache = StepContext::current().kv_cache;
   if (!cache) return attention(q, k, v, options_, lengths).reshape(joined);
-  check(options_.causal, "self_attention", "a KvCache serves causal layers, and this one sees tokens that come later");
+  check(options_.causal, "self_attention", "this layer is not causal, but a KvCache needs causal layers: set causal");
   // A layer that no Parameters have given a key is known by its place.
   const std::uint64_t layer = options_.layer ? options_.layer : reinterpret_cast<std::uintptr_t>(this);
   const auto [keys, values] = cache->append(layer, k, v);

@@ -42,7 +42,7 @@ Tensor PositionEmbedding::operator()(const Tensor& x) const {
   const KvCache* cache = StepContext::current().kv_cache;
   const Index begin = cache ? std::ranges::max(cache->lengths()) : 0;
   check(begin + tokens <= weight.dim(0), op,
-        "{} tokens, and the model has {} positions: cut the text into windows of {}, or build the model with more "
+        "got {} tokens, but the model has {} positions: cut the text into windows of {}, or build the model with more "
         "(arch.positions)",
         begin + tokens, weight.dim(0), weight.dim(0));
   const Tensor rows = cache ? take(weight, cache->positions(tokens, x.device())) : slice(weight, 0, 0, tokens);

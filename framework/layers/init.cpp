@@ -52,7 +52,8 @@ double fans_of(const Tensor& t) {
 }  // namespace
 
 void uniform(const Tensor& t, double low, double high, std::uint64_t key) {
-  check(low <= high && std::isfinite(high - low), "uniform", "low {} and high {} bound no range", low, high);
+  check(low <= high && std::isfinite(high - low), "uniform",
+        "low is {} and high {}, expected low <= high and a finite range", low, high);
   const auto from = static_cast<float>(low), range = static_cast<float>(high - low);
   // from + range * u may round up to high, which is not in the range.
   auto top = static_cast<float>(high);
@@ -94,7 +95,7 @@ Tensor Init::make(const Shape& shape, std::uint64_t stream) const {
 
 Index Init::fan_of(const Shape& weight, Fan fan) {
   check(weight.rank() >= 2, "init",
-        "a tensor of shape {} has no fan, which takes at least 2 axes, [out, spatial..., in]", weight);
+        "the tensor is {}, expected at least 2 axes, [out, spatial..., in], from which its fan follows", weight);
   return fan == Fan::in ? weight.product(1, weight.rank()) : weight.product(0, weight.rank() - 1);
 }
 
@@ -114,7 +115,8 @@ Init Init::trunc_normal(double std, double low, double high) {
   check_std("trunc_normal", std);
   // At least a hundredth of all draws must lie within, so that the loop below ends soon.
   check(low < high && std::erf(high / std / std::numbers::sqrt2) - std::erf(low / std / std::numbers::sqrt2) > 0.02,
-        "trunc_normal", "nearly nothing of a normal distribution of std {} lies in [{}, {}]", std, low, high);
+        "trunc_normal", "less than 1 % of a normal distribution with std {} is in [{}, {}]: choose wider bounds", std,
+        low, high);
   return [=](const Tensor& t, std::uint64_t key) {
     draw(t, key, [=](auto&& philox) {
       std::array<float, 4> kept = normals(philox(0), 0, std);

@@ -53,32 +53,33 @@ std::pair<Tensor, Tensor> KvCache::append(std::uint64_t layer, const Tensor& k, 
         v ? v.shape() : Shape{}, samples());
   const Index end = std::ranges::max(lengths_) + k.dim(1);
   check(end <= capacity_, op,
-        "{} tokens behind {} are more than the {} that it was made for: give it a larger capacity", k.dim(1),
+        "got {} tokens after {} earlier ones, but the capacity is {}: create the cache with a larger one", k.dim(1),
         end - k.dim(1), capacity_);
   const NoGrad inference;
   auto& [keys, values] = layers_[layer];
   const Shape all{samples(), capacity_, k.dim(2), k.dim(3)};
   if (!keys) keys = Tensor::zeros(all, k.dtype(), k.device()), values = Tensor::zeros(all, v.dtype(), v.device());
   check(keys.shape() == all && keys.dtype() == k.dtype(), op,
-        "two layers of one number ({}) have keys {} {} and {} {}: number them by their keys", layer, keys.dtype(),
-        keys.shape(), k.dtype(), all);
+        "two layers with the same number ({}) have keys {} {} and {} {}: use each layer's key as its number", layer,
+        keys.dtype(), keys.shape(), k.dtype(), all);
   write_tokens(keys, k.detach(), lengths_), write_tokens(values, v.detach(), lengths_);
   return {keys, values};
 }
 
 void KvCache::advance(const std::vector<Index>& counts) {
-  check(std::ssize(counts) == samples(), "kv_cache", "{} counts for {} samples", counts.size(), samples());
+  check(std::ssize(counts) == samples(), "kv_cache", "got {} counts for {} samples, expected one per sample",
+        counts.size(), samples());
   for (std::size_t n = 0; n < counts.size(); ++n) {
     check(counts[n] >= 0 && lengths_[n] + counts[n] <= capacity_, "kv_cache",
-          "sample {} has {} tokens, and {} more are not within the capacity of {}", n, lengths_[n], counts[n],
-          capacity_);
+          "sample {} has {} tokens, and {} more exceed the capacity of {}", n, lengths_[n], counts[n], capacity_);
     lengths_[n] += counts[n];
   }
 }
 void KvCache::advance(Index count) { advance(std::vector<Index>(lengths_.size(), count)); }
 
 void KvCache::truncate(const std::vector<Index>& lengths) {
-  check(lengths.size() == lengths_.size(), "kv_cache", "{} lengths for {} samples", lengths.size(), samples());
+  check(lengths.size() == lengths_.size(), "kv_cache", "got {} lengths for {} samples, expected one per sample",
+        lengths.size(), samples());
   for (std::size_t n = 0; n < lengths.size(); ++n) lengths_[n] = std::clamp<Index>(lengths[n], 0, lengths_[n]);
 }
 

@@ -71,8 +71,10 @@ Index set_frozen(const char* what, Module& model, std::string_view pattern, bool
   Index count = 0;
   for (const NamedState& t : named_tensors(model)) {
     if (!matches(pattern, t.name)) continue;
-    check(!detail::owner_of(*t.tensor), what,
-          "'{}' lives in Parameters, which train all they hold: call it before they, or a Step, are made", t.name);
+    check(
+        !detail::owner_of(*t.tensor), what,
+        "'{}' is in Parameters already, which train all their weights: call this before creating Parameters or a Step",
+        t.name);
     t.tensor->impl()->frozen = frozen;
     if (frozen) t.tensor->require_grad(false);
     ++count;

@@ -9,7 +9,8 @@ void place(Module layer, Device device) {
   const NoGrad nothing_recorded;
   layer.visit(StateVisitor::unplaced([&](const NamedState& leaf) {
     Tensor& t = *leaf.tensor;
-    check(!t.requires_grad(), "on", "'{}' already lives in Parameters; place layers before making them", leaf.name);
+    check(!t.requires_grad(), "on", "'{}' is in Parameters already: place layers before creating Parameters",
+          leaf.name);
     const Tensor moved = t.detach().to(device);
     t.impl()->block = moved.impl()->block;
     t.impl()->offset = moved.impl()->offset;

@@ -13,15 +13,16 @@ class PerAxis {
   PerAxis(Index all) : values_{all, all, all} {}  // NOLINT: implicit
   /// One number per axis. Throws Error for more than 3.
   PerAxis(std::initializer_list<Index> each) : given_(static_cast<int>(each.size())) {
-    check(each.size() <= values_.size(), "per_axis", "{} numbers for at most 3 spatial axes", each.size());
+    check(each.size() <= values_.size(), "per_axis", "got {} numbers, expected at most 3, one per spatial axis",
+          each.size());
     const auto end = std::copy(each.begin(), each.end(), values_.begin());
     if (each.size() > 0) std::fill(end, values_.end(), *(each.end() - 1));
   }
   /// The numbers for `axes` spatial axes. Throws Error naming op unless one number or `axes` numbers were given. axes =
   /// 0: any number of axes; absent ones have the last number.
   const Extents& of(int axes, const char* op) const {
-    check(given_ == 0 || axes == 0 || given_ == axes, op, "{} numbers for {} spatial axes: give one, or one for each",
-          given_, axes);
+    check(given_ == 0 || axes == 0 || given_ == axes, op,
+          "got {} numbers for {} spatial axes, expected one, or one per axis", given_, axes);
     return values_;
   }
 
@@ -50,7 +51,8 @@ class LayerPadding {
     o.pad_begin = before_.of(axes, op), o.pad_end = behind_.of(axes, op);
     for (int d = 0; same_ && d < axes; ++d) {
       const auto s = static_cast<std::size_t>(d);
-      check(o.stride[s] == 1, op, "a stride of {} cannot keep the extent: pad by numbers", o.stride[s]);
+      check(o.stride[s] == 1, op, "the stride is {}, but same() needs stride 1: give the padding as numbers",
+            o.stride[s]);
       const Index all = o.dilation[s] * (window[s] - 1);
       o.pad_begin[s] = all / 2, o.pad_end[s] = all - all / 2;
     }

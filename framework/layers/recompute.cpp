@@ -34,11 +34,10 @@ Tensor Recompute::operator()(const Tensor& x) const {
     const Tensor out = layer(x);
     for (const auto& [name, t] : out.fields()) {
       const auto given = x.fields().find(name);
-      check(
-          !is_float(t.dtype()) || (given != x.fields().end() && given->second.id() == t.id()), "recompute",
-          "the layer puts a tensor '{}' beside its result, through which no gradient would flow: recompute the layers "
-          "that make and read it as one, or leave out the one that makes it",
-          name);
+      check(!is_float(t.dtype()) || (given != x.fields().end() && given->second.id() == t.id()), "recompute",
+            "the layer attaches a field '{}' to its result, through which no gradient would flow: put the layers that "
+            "create and read it in one Recompute, or leave out the layer that creates it",
+            name);
     }
     y = out.detach();
     y.impl()->fields = out.impl()->fields;  // with the gradients of those that came with x

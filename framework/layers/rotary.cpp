@@ -23,7 +23,8 @@ RotaryEmbedding::RotaryEmbedding(Index positions, Index head_size, const RopeOpt
       interleaved_(interleaved),
       tables_(std::make_shared<Tables>()) {
   check(positions > 0 && head_size > 0 && head_size % 2 == 0, "rotary_embedding",
-        "{} positions and heads of {} elements, expected at least 1, and an even number", positions, head_size);
+        "got {} positions and {} elements per head, expected at least 1 position and an even number of elements",
+        positions, head_size);
 }
 
 Tensor RotaryEmbedding::table(Index rows, DType dtype, Device device) const {
@@ -46,7 +47,7 @@ Tensor RotaryEmbedding::operator()(const Tensor& x) const {
   const KvCache* cache = StepContext::current().kv_cache;
   const Index end = tokens + (cache ? std::ranges::max(cache->lengths()) : 0);
   check(end <= positions_, op,
-        "{} tokens, and the model has {} positions: cut the text into windows of {}, or build the model with more "
+        "got {} tokens, but the model has {} positions: cut the text into windows of {}, or build the model with more "
         "(arch.positions)",
         end, positions_, positions_);
   const Tensor all = table(end, ops::accumulator(x.dtype()), x.device());

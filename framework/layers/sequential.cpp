@@ -38,12 +38,12 @@ Sequential::Sequential(std::initializer_list<Module> layers) {
 }
 
 Tensor Stash::operator()(const Tensor&) const {
-  fail("stash", "'{}' stands alone: it works as a layer of a Sequential that also holds AddStashed(\"{}\")", name,
+  fail("stash", "'{}' is not in a Sequential: make it a layer of a Sequential that also has AddStashed(\"{}\")", name,
        name);
 }
 Tensor AddStashed::operator()(const Tensor&) const {
-  fail("add_stashed", "'{}' stands alone: it works as a layer of a Sequential that also holds Stash{{\"{}\"}}", name,
-       name);
+  fail("add_stashed", "'{}' is not in a Sequential: make it a layer of a Sequential that also has Stash{{\"{}\"}}",
+       name, name);
 }
 
 Sequential& Sequential::add(std::string name, Module layer) {

@@ -102,11 +102,11 @@ class Sequential {
   };
   void fuse();
   const std::pair<std::string, Module>& part(std::size_t i) const {
-    check(i < parts_.size(), "sequential", "layer {} of {} was asked for", i, parts_.size());
+    check(i < parts_.size(), "sequential", "there is no layer {}, the number of layers is {}", i, parts_.size());
     return parts_[i];
   }
   const Group& group_at(std::size_t g) const {
-    check(g < groups_.size(), "sequential", "group {} of {} was asked for", g, groups_.size());
+    check(g < groups_.size(), "sequential", "there is no group {}, the number of groups is {}", g, groups_.size());
     return groups_[g];
   }
   Tensor run(const Group&, Tensor x, Stashed&) const;

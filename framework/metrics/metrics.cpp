@@ -46,7 +46,7 @@ struct Pairs {
   std::vector<double> y, target;
   Pairs(const char* op, const Tensor& prediction, const Tensor& wanted)
       : y(prediction.to_vector()), target(wanted ? wanted.to_vector() : std::vector<double>{}) {
-    check(wanted && prediction.shape() == wanted.shape(), op, "prediction is {}, target {}: they must agree",
+    check(wanted && prediction.shape() == wanted.shape(), op, "prediction is {}, target {}: expected equal shapes",
           prediction.shape(), wanted ? wanted.shape() : Shape{});
   }
 };
@@ -182,7 +182,7 @@ void PrecisionRecallF1::add(MetricState& s, const Tensor& p, const Tensor& t) co
 }
 std::vector<MetricResult> PrecisionRecallF1::results(const MetricState& s) const {
   check(average != Average::binary || options.classes == 2, "precision_recall_f1",
-        "the score of class 1 alone is of two classes, there are {}", options.classes);
+        "Average::binary needs two classes, got {}: use another average", options.classes);
   const std::vector<ClassCounts> all = count_classes(s, options.classes);
   const auto joined = [&](double (ClassCounts::*score)() const) {
     if (average == Average::micro) return (together(all).*score)();

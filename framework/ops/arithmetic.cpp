@@ -9,8 +9,9 @@ namespace {
 template <class F>
 Tensor zip(const Tensor& a, const Tensor& b) {
   ops::check_same_type(F::name, a, b);
-  check(a.dtype() != DType::boolean, F::name,
-        "truth values have no arithmetic: logical_and() and its like, or to(DType)");
+  check(
+      a.dtype() != DType::boolean, F::name,
+      "the operand is bool, which has no arithmetic: use logical_and() and similar ops, or convert it with to(DType)");
   Tensor y = Tensor::empty(ops::broadcast(F::name, a.shape(), b.shape()), a.dtype(), a.device());
   ops::zip_into<F>(y, a, b);
   return y;
@@ -86,7 +87,9 @@ Tensor mul(const Tensor& a, const Tensor& b) {
 }
 Tensor div(const Tensor& a, const Tensor& b) {
   ops::check_same_type("div", a, b);
-  check(is_float(a.dtype()), "div", "of {}: floor_divide(), or to(DType::f32) of both", a.dtype());
+  check(is_float(a.dtype()), "div",
+        "operands are {}, expected a floating type: use floor_divide(), or convert both with to(DType::f32)",
+        a.dtype());
   if (const ShardSpec* s = ops::shard_spec_of({&a, &b})) return s->zip(a, b, div);
   Tensor y = zip<pointwise::Div>(a, b);
   if (!needs_record("div", y, {&a, &b})) return y;
@@ -106,7 +109,10 @@ Tensor div(const Tensor& a, const Tensor& b) {
 }
 Tensor div_scalar(const Tensor& x, double number) {
   if (x && !is_float(x.dtype()))
-    fail("div", "of {} by {}: use floor_divide(), or convert the tensor with to(DType::f32)", x.dtype(), number);
+    fail("div",
+         "the tensor is {} and the divisor {}, expected a floating type: use floor_divide(), or convert the tensor "
+         "with to(DType::f32)",
+         x.dtype(), number);
   return scale(x, 1 / number);
 }
 Tensor floor_divide(const Tensor& a, const Tensor& b) {

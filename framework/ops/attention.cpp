@@ -155,13 +155,15 @@ double stretched(double frequency, const RopeScaling& s) {
 Tensor rope_table(Index positions, Index width, const RopeOptions& o) {
   const char* op = "rope_table";
   check(positions >= 0 && width > 0 && width % 2 == 0, op,
-        "{} positions of {} elements: wants an even number of elements", positions, width);
+        "got {} positions of {} elements, expected an even number of elements", positions, width);
   check(o.base > 0, op, "base is {}, expected a positive number", o.base);
   const RopeScaling& s = o.scaling;
   check(s.factor >= 1, op, "the scaling's factor is {}, expected at least 1", s.factor);
   const bool fits = s.kind != RopeScaling::Kind::llama3 ||
                     (0 < s.low_frequency && s.low_frequency < s.high_frequency && s.original_context > 0);
-  check(fits, op, "llama3 scaling from {} to {} of a context of {}: wants 0 < low_frequency < high_frequency",
+  check(fits, op,
+        "llama3 scaling has low_frequency {} and high_frequency {} for a context of {}, expected 0 < low_frequency < "
+        "high_frequency",
         s.low_frequency, s.high_frequency, s.original_context);
   Tensor table = Tensor::empty({positions, width}, DType::f64);
   const Index pairs = width / 2;
@@ -185,7 +187,7 @@ Tensor rope(const Tensor& x, const Tensor& table_given, bool interleaved) {
   const Shape& t = table_given.shape();
   const bool rows = (t.rank() == 2 && t[0] == x.dim(1)) || (t.rank() == 3 && t[0] == x.dim(0) && t[1] == x.dim(1));
   check(rows && t[-1] % 2 == 0 && t[-1] <= x.dim(3), op,
-        "the table is {} for x {}: wants [T, R] or [N, T, R] with an even R of at most D", t, x.shape());
+        "the table is {} for x {}, expected [T, R] or [N, T, R] with an even R of at most D", t, x.shape());
   const Tensor table = table_given.to(ops::accumulator(x.dtype()));
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   launch<kernel::Rope>(y, x, table, interleaved, false);

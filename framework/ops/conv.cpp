@@ -17,7 +17,7 @@ Tensor conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, co
     ops::check_same_type("conv", x, residual);
     check(residual.shape() == shape, "conv", "the output is {}, the residual {}", shape, residual.shape());
     check(!is_recorded_or_traced({&x, &leaf_w, &leaf_bias, &residual}), "conv",
-          "a residual is for evaluation: add() has a gradient");
+          "the residual needs a gradient, which conv() does not compute: use add() in training");
   }
   ConvOptions options = o;
   if (w.view().data != w_given.view().data) options.filters = nullptr;  // a converted copy: its address says nothing
@@ -53,7 +53,7 @@ Tensor conv_transpose(const Tensor& x, const Tensor& w_given, const Tensor& bias
   const char* op = "conv_transpose";
   ops::check_float(op, x);
   check(w_given.defined(), op, "the filter is undefined");
-  check(!o.relu, op, "has no ReLU of its own");
+  check(!o.relu, op, "relu is set, which conv_transpose() does not support: call relu() on the result");
   if (const ShardSpec* s = ops::shard_spec_of({&x, &w_given}))
     return s->conv_transpose(x, w_given, bias_given, o, output_pad);
   const int rank = x.rank();
@@ -67,8 +67,10 @@ Tensor conv_transpose(const Tensor& x, const Tensor& w_given, const Tensor& bias
     const auto s = static_cast<std::size_t>(d);
     check(o.stride[s] >= 1 && o.dilation[s] >= 1 && o.pad_begin[s] >= 0 && o.pad_end[s] >= 0 && output_pad[s] >= 0 &&
               output_pad[s] < std::max(o.stride[s], o.dilation[s]),
-          op, "stride {}, dilation {}, padding {} and {}, output padding {} on axis {}", o.stride[s], o.dilation[s],
-          o.pad_begin[s], o.pad_end[s], output_pad[s], d);
+          op,
+          "stride is {}, dilation {}, padding {} and {}, output padding {} on axis {}; expected the first two >= 1, "
+          "the others >= 0, and output padding below the stride or the dilation",
+          o.stride[s], o.dilation[s], o.pad_begin[s], o.pad_end[s], output_pad[s], d);
     shape[d + 1] = (x.dim(d + 1) - 1) * o.stride[s] - o.pad_begin[s] - o.pad_end[s] +
                    o.dilation[s] * (w_given.dim(d + 1) - 1) + 1 + output_pad[s];
     check(shape[d + 1] > 0, op, "input {} is too small for padding {} and {}", x.shape(), o.pad_begin[s], o.pad_end[s]);

@@ -8,7 +8,7 @@ namespace trireme::ops {
 
 void check_float(const char* op, const Tensor& x) {
   check(x.defined(), op, "the input is undefined");
-  check(is_float(x.dtype()), op, "wants a floating type (f32, f64, bf16, f16), got {}: convert it with to(DType)",
+  check(is_float(x.dtype()), op, "got {}, expected a floating type (f32, f64, bf16, f16): convert it with to(DType)",
         x.dtype());
 }
 void check_same_type(const char* op, const Tensor& a, const Tensor& b) {
@@ -40,7 +40,7 @@ void check_whole(const char* op, const Tensor& x, int first, int end) {
     if (x.dim(axis) != x.shard_spec()->global_shape()[axis]) refuse_part(op, x.shape(), *x.shard_spec());
 }
 int axis_of(const char* op, int axis, int rank) {
-  check(axis >= -rank && axis < rank, op, "axis {} of a tensor with {} axes", axis, rank);
+  check(axis >= -rank && axis < rank, op, "there is no axis {}, the tensor has {} axes", axis, rank);
   return axis < 0 ? axis + rank : axis;
 }
 Tensor number_like(const char* op, const Tensor& x, double number) {

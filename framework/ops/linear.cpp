@@ -39,7 +39,8 @@ Tensor as_batch(const Tensor& x, const Shape& batch) {
 }
 /// Of vectors, of operands of different ranks and of more than three axes.
 Tensor matmul_of_any(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
-  check(a.rank() > 0 && b.rank() > 0, "matmul", "operands are {} and {}: scalars are for mul()", a.shape(), b.shape());
+  check(a.rank() > 0 && b.rank() > 0, "matmul",
+        "operands are {} and {}, expected at least one axis each: use mul() for scalars", a.shape(), b.shape());
   if (a.rank() == 1) {
     check(!o.transpose_a, "matmul", "a vector cannot be transposed");
     return squeeze(matmul(unsqueeze(a, 0), b, o), b.rank() == 1 ? 0 : -2);
@@ -65,7 +66,7 @@ Tensor matmul_of_any(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
 
 Tensor matmul(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
   ops::check_same_type("matmul", a, b);
-  check(!o.accumulate, "matmul", "accumulate is for kernels: use add()");
+  check(!o.accumulate, "matmul", "MatMulOptions::accumulate is for kernels only: use add()");
   const bool plain = a.rank() == b.rank() && (a.rank() == 2 || (a.rank() == 3 && a.dim(0) == b.dim(0)));
   if (!plain) return ops::as_one_op("matmul", {&a, &b}, o, [&] { return matmul_of_any(a, b, o); });
   const bool ta = o.transpose_a, tb = o.transpose_b;

@@ -115,8 +115,8 @@ Tensor ops::linear_cross_entropy_in_chunks(const Tensor& x, const Tensor& w, con
                                            const LabelLossOptions& o, const Tensor& bias, Index chunk) {
   ops::check_float(op, x);
   check(!o.weights && o.reduction != Reduction::none, op,
-        "weights of classes and Reduction::none are for cross_entropy_with() of linear()");
-  check(o.label_smoothing >= 0 && o.label_smoothing <= 1, op, "label smoothing {} lies outside [0, 1]",
+        "class weights and Reduction::none are not supported: use cross_entropy_with() on the result of linear()");
+  check(o.label_smoothing >= 0 && o.label_smoothing <= 1, op, "label smoothing is {}, expected 0 to 1",
         o.label_smoothing);
   const auto composed = [&] { return cross_entropy_with(o)(linear(x, w, bias), labels); };
   if (ops::is_traced() || ops::shard_spec_of({&x, &w})) return composed();

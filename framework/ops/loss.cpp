@@ -18,16 +18,15 @@ double global_rows(const char* op, const Tensor& x, const BatchContext& batch, i
   Index rows = at_hand;
   if (batch.global_batch > 0) {
     const Index named = batch.samples ? batch.samples.numel() : at_hand;
-    check(
-        named == at_hand || (named > 0 && at_hand % named == 0), op,
-        "{} rows of a batch that has {} here, so what they are of the global batch cannot be told: give all rows, and "
-        "mark those that do not count with ignore_index",
-        at_hand, named);
+    check(named == at_hand || (named > 0 && at_hand % named == 0), op,
+          "got {} rows of a batch with {} rows here, so their share of the global batch is unknown: give all rows, and "
+          "mark rows that do not count with ignore_index",
+          at_hand, named);
     rows = batch.global_batch * (named > 0 ? at_hand / named : 1);
   } else {
     check(!batch.sliced, op,
-          "the rows are a slice of a share of the global batch, and how many the other ranks have in theirs is not "
-          "known: give all rows, and mark those that do not count with ignore_index");
+          "the rows are a slice of this rank's share, and the number of rows in the other ranks' slices is unknown: "
+          "give all rows, and mark rows that do not count with ignore_index");
   }
   return static_cast<double>(rows * per_sample);
 }
@@ -48,8 +47,8 @@ double ignored_part(const Tensor& labels, const LabelLossOptions& o) {
 double counted_rows(const char* op, const Tensor& labels, double rows, const LabelLossOptions& o) {
   const auto& ignored = StepContext::current().ignored;
   check(ignored || static_cast<double>(labels.numel()) == rows, op,
-        "{} of the global batch's {} labels are here, and how many of the others are ignored is not known: give the "
-        "Step a Loss that counts them (Loss(function, cross_entropy_with(...).ignored()))",
+        "this rank has {} of the global batch's {} labels, and the number of ignored labels among the others is "
+        "unknown: give the Step a Loss that counts them (Loss(function, cross_entropy_with(...).ignored()))",
         labels.numel(), rows);
   return rows - (ignored ? *ignored : ignored_part(labels, o));
 }
@@ -128,7 +127,7 @@ Tensor label_loss(const char* op, const Tensor& log_p, const Tensor& labels, con
 }
 Tensor cross_entropy_over(const Tensor& logits, const Tensor& labels, const LabelLossOptions& o) {
   ops::check_labels("cross_entropy", logits, labels);
-  check(o.label_smoothing >= 0 && o.label_smoothing <= 1, "cross_entropy", "label smoothing {} lies outside [0, 1]",
+  check(o.label_smoothing >= 0 && o.label_smoothing <= 1, "cross_entropy", "label smoothing is {}, expected 0 to 1",
         o.label_smoothing);
   if (!o.weights && o.reduction == Reduction::mean && !ops::is_traced()) return fused_cross_entropy(logits, labels, o);
   return label_loss("cross_entropy", log_softmax(logits), labels, o);
@@ -150,7 +149,7 @@ struct Operands {
   Tensor y, target;
   Operands(const char* op, const Tensor& prediction, const Tensor& wanted) {
     ops::check_float(op, prediction);
-    check(wanted && wanted.shape() == prediction.shape(), op, "prediction is {}, target {}: they must agree",
+    check(wanted && wanted.shape() == prediction.shape(), op, "prediction is {}, target {}: expected equal shapes",
           prediction.shape(), wanted ? wanted.shape() : Shape{});
     const DType type = ops::accumulator(prediction.dtype());
     y = prediction.to(type), target = wanted.to(type);
@@ -168,7 +167,7 @@ Tensor joined_loss(const char* op, const Tensor& each, const Tensor& prediction,
 }
 /// Twice smooth_l1_loss() times beta: q^2 + 2 beta (d - q), q = min(d, beta).
 Tensor smooth_distance(const char* op, const Tensor& prediction, const Tensor& target, double beta) {
-  check(beta > 0, op, "bound {}, expected more than 0", beta);
+  check(beta > 0, op, "the bound is {}, expected more than 0", beta);
   const Operands x(op, prediction, target);
   const Tensor d = abs(x.y - x.target), q = clamp(d, 0, beta);
   return square(q) + (d - q) * (2 * beta);
@@ -197,12 +196,12 @@ Tensor batch_mean(const Tensor& each) {
 Tensor batch_mean(const Tensor& each, const Tensor& weights) {
   const char* op = "batch_mean";
   ops::check_float(op, each);
-  check(weights && weights.shape() == each.shape(), op, "numbers are {}, weights {}: they must agree", each.shape(),
-        weights ? weights.shape() : Shape{});
+  check(weights && weights.shape() == each.shape(), op, "numbers are {}, weights {}: expected equal shapes",
+        each.shape(), weights ? weights.shape() : Shape{});
   const double count = global_rows(op, each, batch_of(each), 0);
   const auto& ignored = StepContext::current().ignored;
   check(ignored || static_cast<double>(each.numel()) == count, op,
-        "{} of the global batch's {} numbers are here, and what the others weigh is not known: give the Step a "
+        "this rank has {} of the global batch's {} numbers, and the weights of the others are unknown: give the Step a "
         "Loss(function, ignored) whose ignored(target) is the sum of 1 - weight",
         each.numel(), count);
   const Tensor w = weights.detach().to(DType::f64);
@@ -226,7 +225,8 @@ Tensor smooth_l1_loss(const Tensor& prediction, const Tensor& target, Reduction 
   return smooth_l1_loss(prediction, target, 1, how);
 }
 Tensor huber_loss(const Tensor& prediction, const Tensor& target, double delta, Reduction how) {
-  return joined_loss("huber_loss", smooth_distance("huber_loss", prediction, target, delta) * 0.5, prediction, target, how);
+  return joined_loss("huber_loss", smooth_distance("huber_loss", prediction, target, delta) * 0.5, prediction, target,
+                     how);
 }
 Tensor bce_with_logits_loss(const Tensor& logits, const Tensor& target, Reduction how) {
   const Operands x("bce_with_logits_loss", logits, target);

@@ -37,9 +37,10 @@ struct Stack {
 
 void check_operands(const Tensor& x, const std::vector<Tensor>& w, const std::vector<Tensor>& bias,
                     const std::vector<Index>& dilations) {
-  check(x.rank() == 4 || x.rank() == 5, mixed_scale_op, "input is {}, expected [N, H, W, C] or [N, D, H, W, C]", x.shape());
+  check(x.rank() == 4 || x.rank() == 5, mixed_scale_op, "input is {}, expected [N, H, W, C] or [N, D, H, W, C]",
+        x.shape());
   Index channels = x.dim(-1);
-  check(channels > 0, mixed_scale_op, "input is {}: wants at least one channel", x.shape());
+  check(channels > 0, mixed_scale_op, "input is {}, expected at least one channel", x.shape());
   for (std::size_t i = 0; i < w.size(); ++i) {
     const Shape& filter = w[i].shape();
     Shape expected{filter.rank() > 0 ? filter[0] : 0};
@@ -48,7 +49,7 @@ void check_operands(const Tensor& x, const std::vector<Tensor>& w, const std::ve
     check(filter == expected && filter[0] > 0, mixed_scale_op, "filter {} is {}, expected [outputs, {}, {}]", i, filter,
           x.rank() == 5 ? "3, 3, 3" : "3, 3", channels);
     ops::check_channels(mixed_scale_op, "bias", bias[i], filter[0], true);
-    check(dilations[i] >= 1, mixed_scale_op, "dilation {} of layer {}: wants at least 1", dilations[i], i);
+    check(dilations[i] >= 1, mixed_scale_op, "the dilation is {} in layer {}, expected at least 1", dilations[i], i);
     channels += filter[0];
   }
 }
@@ -157,8 +158,9 @@ Tensor run(const Tensor& x, std::vector<Tensor> inputs, Stack stack, const std::
 Tensor mixed_scale_dense(const Tensor& x, const std::vector<Tensor>& w, const std::vector<Tensor>& bias,
                          const std::vector<Index>& dilations, Halo halo) {
   ops::check_float(mixed_scale_op, x);
-  check(w.size() == bias.size() && w.size() == dilations.size(), mixed_scale_op, "{} filters, {} biases and {} dilations", w.size(),
-        bias.size(), dilations.size());
+  check(w.size() == bias.size() && w.size() == dilations.size(), mixed_scale_op,
+        "got {} filters, {} biases and {} dilations, expected the same number of each", w.size(), bias.size(),
+        dilations.size());
   for (std::size_t i = 0; i < w.size(); ++i) check(w[i].defined(), mixed_scale_op, "filter {} is undefined", i);
   const ShardSpec* spec = x.shard_spec();
   for (std::size_t i = 0; i < w.size() && !spec; ++i) spec = ops::shard_spec_of({&w[i]});

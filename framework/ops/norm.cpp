@@ -230,7 +230,7 @@ Tensor layer_norm_over(const Tensor& x, const Shape& last, const Tensor& gamma, 
   const int first = x.rank() - last.rank();
   bool fits = last.rank() > 0 && first >= 0;
   for (int i = 0; fits && i < last.rank(); ++i) fits = x.dim(first + i) == last[i];
-  check(fits, op, "the last axes of {} are not {}", x.shape(), last);
+  check(fits, op, "input is {}, expected the last axes {}", x.shape(), last);
   for (const Tensor* t : {&gamma, &beta})
     check(!*t || t->shape() == last, op, "weights are {}, expected {}", *t ? t->shape() : Shape{}, last);
   Shape rows;

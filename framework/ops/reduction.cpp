@@ -53,7 +53,8 @@ Tensor var(const Tensor& x, const std::vector<int>& axes, bool keep, double corr
   const Tensor squares = sum(square(x - reduce(x, ReduceKind::mean, axes)), axes, keep);
   if (squares.numel() == 0) return squares;
   const auto count = static_cast<double>(x.numel() / squares.numel());
-  check(count > correction, "var", "of {} elements, less {}", count, correction);
+  check(count > correction, "var", "got {} elements and correction {}, expected more elements than the correction",
+        count, correction);
   return squares / (count - correction);
 }
 Tensor standard_deviation(const Tensor& x, const std::vector<int>& axes, bool keep, double correction) {

@@ -11,10 +11,10 @@ Shape with_spatial(const char* op, const Tensor& x, const Shape& size) {
   ops::check_float(op, x);
   check(x.rank() >= 3 && x.rank() <= 5, op, "input is {}, expected [N, spatial..., C] with 1 to 3 spatial axes",
         x.shape());
-  check(size.rank() == x.rank() - 2, op, "size {} of {}: wants one extent per spatial axis", size, x.shape());
+  check(size.rank() == x.rank() - 2, op, "size is {} for {}, expected one extent per spatial axis", size, x.shape());
   Shape y = x.shape();
   for (int d = 0; d < size.rank(); ++d) {
-    check(size[d] > 0 && x.dim(d + 1) > 0, op, "{} to {}: wants at least one cell", x.shape(), size);
+    check(size[d] > 0 && x.dim(d + 1) > 0, op, "cannot resize {} to {}, expected at least one cell", x.shape(), size);
     y[d + 1] = size[d];
   }
   return y;
@@ -34,8 +34,7 @@ Tensor resampled(const char* op, const Tensor& x, const Shape& shape, const Resa
 Tensor interpolate(const Tensor& x, const InterpolateOptions& o) {
   const char* op = "interpolate";
   ops::check_float(op, x);
-  check((o.size.rank() > 0) != (o.scale > 0), op, "wants one of size and scale, got size {} and scale {}", o.size,
-        o.scale);
+  check((o.size.rank() > 0) != (o.scale > 0), op, "got size {} and scale {}, expected one of them", o.size, o.scale);
   check(!o.align_corners || o.mode == ResampleMode::linear, op, "align_corners is for linear interpolation");
   Shape size = o.size;
   for (int d = 0; o.scale > 0 && d < x.rank() - 2; ++d)

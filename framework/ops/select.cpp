@@ -48,7 +48,7 @@ Tensor with_axis_last(const Tensor& x, int axis) { return axis == x.rank() - 1 ?
 
 /// Places [M, N] at or below a diagonal, or the others.
 Tensor triangle(const Tensor& x, Index diagonal, bool lower) {
-  check(x.defined() && x.rank() >= 2, lower ? "tril" : "triu", "wants at least two axes, got {}",
+  check(x.defined() && x.rank() >= 2, lower ? "tril" : "triu", "got {}, expected at least two axes",
         x ? x.shape() : Shape{});
   const auto counted = [&](const Shape& shape) {
     const Tensor t = Tensor::empty(shape, DType::i64);
@@ -123,7 +123,7 @@ Tensor gather(const Tensor& x, const Tensor& ids, int axis) {
   axis = ops::axis_of(op, axis, x.rank());
   Shape expected = x.shape();
   if (ids.rank() == x.rank()) expected[axis] = ids.dim(axis);
-  check(ids.dtype() == DType::i64 && ids.shape() == expected, op, "got ids {} {} for {}: wants i64 {}", ids.dtype(),
+  check(ids.dtype() == DType::i64 && ids.shape() == expected, op, "got ids {} {} for {}, expected i64 {}", ids.dtype(),
         ids.shape(), x.shape(), expected);
   const Shape few = around(ids, axis), all = around(x, axis);
   Tensor y = Tensor::empty(ids.shape(), x.dtype(), x.device());
@@ -145,8 +145,8 @@ Tensor scatter_add(const Tensor& x, const Tensor& ids, const Tensor& source, int
   Shape expected = x.shape();
   if (ids.rank() == x.rank()) expected[axis] = ids.dim(axis);
   check(ids.dtype() == DType::i64 && ids.shape() == expected && source.shape() == expected, op,
-        "got ids {} {} and source {} for {}: wants {} of both, and i64", ids.dtype(), ids.shape(), source.shape(),
-        x.shape(), expected);
+        "got ids {} {} and source {} for {}, expected {} for both, and i64 ids", ids.dtype(), ids.shape(),
+        source.shape(), x.shape(), expected);
   const Shape few = around(ids, axis), all = around(x, axis);
   Tensor y = Tensor::like(x);
   copy_unnoted(y, x.detach());
@@ -165,7 +165,8 @@ Tensor scatter_add(const Tensor& x, const Tensor& ids, const Tensor& source, int
 Sorted topk(const Tensor& x, Index k, int axis, bool largest) {
   check(x.defined(), "topk", "the input is undefined");
   axis = ops::axis_of("topk", axis, x.rank());
-  check(k >= 0 && k <= x.dim(axis), "topk", "{} of axis {} of {}", k, axis, x.shape());
+  check(k >= 0 && k <= x.dim(axis), "topk", "k is {}, expected at most the extent of axis {} of {}", k, axis,
+        x.shape());
   ops::refuse_part_of_batch("topk", x, axis);
   const Tensor index = ops::as_one_op("topk", {&x}, std::pair(axis, largest), [&] {
     const Tensor rows = with_axis_last(x.detach(), axis);
@@ -185,7 +186,7 @@ Sorted sort(const Tensor& x, int axis, bool descending) { return topk(x, x.dim(a
 
 Tensor argmax(const Tensor& x) {
   check(x.defined() && x.rank() >= 1 && x.dim(-1) > 0, "argmax",
-        "wants at least one element along the last axis, got {}", x ? x.shape() : Shape{});
+        "got {}, expected at least one element along the last axis", x ? x.shape() : Shape{});
   if (!is_float(x.dtype())) return squeeze(topk(x, 1).index, -1);
   Tensor index = Tensor::empty(x.shape().without(x.rank() - 1), DType::i64, x.device());
   launch<kernel::ArgMax>(index, x);
@@ -203,7 +204,7 @@ Tensor argmax(const Tensor& x, int axis) {
 Tensor argmin(const Tensor& x, int axis) {
   check(x.defined(), "argmin", "the input is undefined");
   axis = ops::axis_of("argmin", axis, x.rank());
-  check(x.dim(axis) > 0, "argmin", "wants at least one element along axis {} of {}", axis, x.shape());
+  check(x.dim(axis) > 0, "argmin", "expected at least one element along axis {} of {}", axis, x.shape());
   return ops::as_one_op("argmin", {&x}, axis, [&] {
     const Mask nan = isnan(x);  // PyTorch: the first NaN is the least, too
     const Tensor ordered = is_float(x.dtype()) ? where(nan, -std::numeric_limits<double>::infinity(), x) : x;

@@ -55,7 +55,7 @@ Tensor rearranged(const Tensor& x, int axis, Index count, F&& place) {
 }  // namespace
 
 Tensor concat(const std::vector<Tensor>& parts, int axis) {
-  check(!parts.empty() && parts[0], "concat", "wants at least one part");
+  check(!parts.empty() && parts[0], "concat", "got no parts, expected at least one");
   axis = ops::axis_of("concat", axis, parts[0].rank());
   for (const Tensor& part : parts)
     if (const ShardSpec* s = part ? part.shard_spec() : nullptr) return s->concat(parts, axis);
@@ -65,8 +65,8 @@ Tensor concat(const std::vector<Tensor>& parts, int axis) {
     ops::check_same_type("concat", parts[0], part);
     Shape expected = parts[0].shape();
     if (part.rank() == expected.rank()) expected[axis] = part.dim(axis);
-    check(part.shape() == expected, "concat", "parts {} and {} differ along other axes than {}", parts[0].shape(),
-          part.shape(), axis);
+    check(part.shape() == expected, "concat", "parts are {} and {}, expected equal extents except along axis {}",
+          parts[0].shape(), part.shape(), axis);
     shape[axis] += part.dim(axis);
   }
   Tensor y = Tensor::empty(shape, parts[0].dtype(), parts[0].device());
@@ -99,7 +99,8 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<Index>& sizes, int 
     check(size >= 0, "split", "a size of {}", size);
     total += size;
   }
-  check(total == x.dim(axis), "split", "sizes add up to {}, axis {} of {} has {}", total, axis, x.shape(), x.dim(axis));
+  check(total == x.dim(axis), "split", "sizes add up to {}, but axis {} of {} has {} elements", total, axis, x.shape(),
+        x.dim(axis));
   std::vector<Tensor> parts;
   Shape at = zeros(x.rank());
   for (Index size : sizes) {
@@ -122,7 +123,7 @@ Tensor select(const Tensor& x, int axis, Index at) {
   check(x.defined(), "select", "the input is undefined");
   axis = ops::axis_of("select", axis, x.rank());
   const Index n = x.dim(axis), from = at < 0 ? at + n : at;
-  check(from >= 0 && from < n, "select", "element {} of {} along axis {} of {}", at, n, axis, x.shape());
+  check(from >= 0 && from < n, "select", "there is no element {} among {} along axis {} of {}", at, n, axis, x.shape());
   return squeeze(slice(x, axis, from, from + 1), axis);
 }
 
@@ -145,7 +146,7 @@ Tensor unsqueeze(const Tensor& x, int axis) {
 }
 
 Tensor stack(const std::vector<Tensor>& parts, int axis) {
-  check(!parts.empty() && parts[0], "stack", "wants at least one part");
+  check(!parts.empty() && parts[0], "stack", "got no parts, expected at least one");
   std::vector<Tensor> rows;
   for (const Tensor& part : parts) {
     check(part.defined() && part.shape() == parts[0].shape(), "stack",
@@ -205,7 +206,7 @@ Tensor pad(const Tensor& x, const Shape& begin, const Shape& end, PadMode mode) 
                                      : n > 0                    ? begin[i] + end[i]
                                                                 : 0;
     check(begin[i] >= 0 && end[i] >= 0 && std::max(begin[i], end[i]) <= most, "pad",
-          "{} before and {} after axis {} of {}: at most {}", begin[i], end[i], i, x.shape(), most);
+          "padding is {} before and {} after axis {} of {}, expected at most {}", begin[i], end[i], i, x.shape(), most);
     y = rearranged(y, i, begin[i] + n + end[i], [=, first = begin[i]](Index k) {
       const Index at = k - first;
       if (mode == PadMode::replicate) return std::clamp<Index>(at, 0, n - 1);
@@ -243,7 +244,7 @@ Tensor take(const Tensor& x, const Tensor& ids, int axis) {
 
 Tensor slice(const Tensor& x, int axis, Index from, Index to, Index step) {
   check(x.defined(), "slice", "the input is undefined");
-  check(step >= 1, "slice", "a step of {}, expected at least 1 (flip() turns around)", step);
+  check(step >= 1, "slice", "the step is {}, expected at least 1 (flip() reverses)", step);
   axis = ops::axis_of("slice", axis, x.rank());
   const Index extent = x.dim(axis);
   const auto place = [extent](Index i) { return std::clamp<Index>(i < 0 ? i + extent : i, 0, extent); };
@@ -268,7 +269,7 @@ Tensor roll(const Tensor& x, Index shift, int axis) {
 }
 
 Tensor repeat(const Tensor& x, const Shape& times) {
-  check(x.defined() && times.rank() == x.rank(), "repeat", "{} of {}: wants a number for each axis", times,
+  check(x.defined() && times.rank() == x.rank(), "repeat", "got {} for {}, expected one number per axis", times,
         x ? x.shape() : Shape{});
   Tensor y = x;
   for (int i = 0; i < x.rank(); ++i) {
@@ -333,8 +334,8 @@ namespace {
 void refuse_part_of_batch(const Tensor& x) {
   const BatchContext* batch = x.batch();
   check(!batch || !batch->is_share() || !(StepContext::current().in_loss || is_grad_recorded({&x, 1})), "mean",
-        "over a part of a global batch of {} rows, of which others have the rest: batch_mean() divides by the rows of "
-        "all",
+        "the input is part of a global batch of {} rows, whose rest is on other ranks or micro-batches: use "
+        "batch_mean(), which divides by the rows of all",
         batch ? batch->global_batch : 0);
 }
 /// Whether the first axis is the rows of x's batch, or several for each.
@@ -349,14 +350,14 @@ void ops::refuse_part_of_batch(const char* op, const Tensor& x, int axis) {
   const BatchContext* batch = x.batch();
   if (axis != 0 || !batch || !batch->is_share() || !has_rows_first(x)) return;
   check(!StepContext::current().in_loss && !is_grad_recorded({&x, 1}), op,
-        "x is {}, and its first axis is a part of a global batch of {} rows, of which others have the rest: combine "
-        "values within a row, or train in one process without micro-batches",
+        "x is {}, and its first axis is part of a global batch of {} rows, whose rest is on other ranks or "
+        "micro-batches: combine values within a row, or train in one process without micro-batches",
         x.shape(), batch->global_batch);
 }
 
 Tensor mean(const Tensor& x) {
   ops::check_float("mean", x);
-  check(x.defined() && x.numel() > 0, "mean", "of no elements");
+  check(x.defined() && x.numel() > 0, "mean", "the input has no elements, expected at least one");
   refuse_part_of_batch(x);
   const double share = 1 / static_cast<double>(x.numel());
   return ops::as_one_op("mean", {&x}, {}, [&] {
@@ -376,7 +377,8 @@ Tensor reduce(const Tensor& x, ReduceKind kind, const std::vector<int>& axes) {
     shape[axis] = 1;
   }
   const Index per_cell = shape.numel() > 0 ? x.numel() / shape.numel() : 1;
-  check(per_cell > 0 || kind == ReduceKind::sum, "reduce", "mean and max of no elements: {} to {}", x.shape(), shape);
+  check(per_cell > 0 || kind == ReduceKind::sum, "reduce", "cannot take the mean or max of no elements: {} to {}",
+        x.shape(), shape);
   Tensor y = Tensor::empty(shape, x.dtype(), x.device());
   if (per_cell == 0)
     launch<kernel::Fill>(y, 0.0);

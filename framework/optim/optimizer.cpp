@@ -62,13 +62,16 @@ Optimizer::Optimizer(ParameterStore& parameters, OptimizerConfig config, Optimiz
       ranges_.push_back({{e.slice.begin, end}, &e, weight_decay, factor});
   }
   for (std::size_t g = 0; g < used.size(); ++g)
-    if (!used[g]) fail(name(), "no parameter is left for the group '{}'", options_.groups[g].names);
+    if (!used[g])
+      fail(name(),
+           "no parameter is left for the group '{}' (the first group that matches applies): correct its pattern",
+           options_.groups[g].names);
 }
 
 Optimizer::Optimizer(ParameterStore& parameters, const Optimizer& other)
     : Optimizer(parameters, other.config_, other.options_) {
   check(parameters.spec() == other.parameters_.spec(), "optimizer",
-        "the two stores do not hold the same tensors in the same places; make one a clone() of the other");
+        "the two stores do not have the same tensors at the same positions: make one a clone() of the other");
   kept_ = other.kept_, steps_ = other.steps_, loss_scale_ = other.loss_scale_;
   if (!other.allocated_) return;
   allocate();

@@ -20,8 +20,8 @@ Index aligned(Index n) { return (n + alignment - 1) / alignment * alignment; }
 
 [[noreturn]] void refuse_owned(const std::string& name) {
   fail("parameters",
-       "'{}' already lives in Parameters (a Step has its own): use those, or let them end first; two would take the "
-       "weights away from each other",
+       "'{}' is in Parameters already (a Step has its own): use those, or destroy them first, since two cannot own the "
+       "same weights",
        name);
 }
 
@@ -208,7 +208,7 @@ void ParameterStore::bind(Module model) {
   }
   if (is_bound()) {
     check(binding == state_->binding, "parameters",
-          "the store is bound to another model: bind another store to that one first, a clone() say");
+          "the store is bound to another model: bind another store (a clone(), for example) to that model first");
     return;
   }
   for (std::size_t i = 0; i < state_->own.size(); ++i)
@@ -254,7 +254,8 @@ ParameterStore ParameterStore::clone() const {
 
 FlatBuffer ParameterStore::add_state(const std::string& name, double initial, std::optional<DType> dtype) {
   const auto same = [&](const auto& s) { return s.first == name; };
-  check(std::ranges::none_of(states(), same), "parameters", "there is state called '{}' already", name);
+  check(std::ranges::none_of(states(), same), "parameters", "there is a state named '{}' already: choose another name",
+        name);
   std::vector<FlatBuffer::Extent> extents;
   for (const Tensor& block : values().blocks()) extents.push_back({block.numel(), block.device()});
   return state_->states.emplace_back(name, FlatBuffer(extents, initial, dtype.value_or(this->dtype()))).second;
@@ -302,7 +303,8 @@ std::vector<bool> ParameterStore::written_grads() const {
   return written;
 }
 void ParameterStore::set_written_grads(const std::vector<bool>& written) {
-  check(written.size() == entries().size(), "parameters", "{} marks for {} tensors", written.size(), entries().size());
+  check(written.size() == entries().size(), "parameters", "got {} marks for {} tensors, expected one per tensor",
+        written.size(), entries().size());
   for (std::size_t i = 0; i < entries().size(); ++i) detail::set_has_grad(entries()[i].tensor, written[i]);
 }
 void ParameterStore::mark_written(const Slice& slice) {

@@ -6,14 +6,14 @@
 namespace trireme {
 
 Module convert(Module model, DType dtype) {
-  check(is_float(dtype), "convert", "{} is no floating type; a model is f32, f64, bf16 or f16", dtype);
+  check(is_float(dtype), "convert", "got {}, expected a floating type (f32, f64, bf16 or f16)", dtype);
   const NoGrad nothing_recorded;
   model.visit(StateVisitor([&](const NamedState& leaf) {
     Tensor& t = *leaf.tensor;
     const DType to = leaf.use == StateKind::buffer && is_half(dtype) ? DType::f32 : dtype;
     if (!is_float(t.dtype()) || t.dtype() == to) return;
-    check(!detail::owner_of(t), "convert", "'{}' already lives in Parameters; convert the model before making them",
-          leaf.name);
+    check(!detail::owner_of(t), "convert",
+          "'{}' is in Parameters already: convert the model before creating Parameters", leaf.name);
     const bool leads = t.requires_grad();  // of Parameters that have ended, say
     if (leads) t.require_grad(false);
     const Tensor converted = t.to(to);

@@ -18,7 +18,7 @@ double cosine_between(double from, double to, double share) {
 }
 
 void positive(std::string_view schedule, std::int64_t steps) {
-  check(steps > 0, schedule, "lasts {} steps, expected at least 1", steps);
+  check(steps > 0, schedule, "the schedule has {} steps, expected at least 1", steps);
 }
 
 }  // namespace
@@ -63,7 +63,7 @@ Schedule cosine(double base, std::int64_t steps, double min_lr) {
 
 Schedule cosine_restarts(double base, std::int64_t steps, std::int64_t times, double min_lr) {
   positive("cosine_restarts", steps);
-  check(times >= 1, "cosine_restarts", "each {} times as long as the one before, expected at least 1", times);
+  check(times >= 1, "cosine_restarts", "times is {}, expected at least 1", times);
   return Schedule(
       [=](std::int64_t step) {
         std::int64_t length = steps;
@@ -86,7 +86,7 @@ Schedule linear(double from, double to, std::int64_t steps) {
 }
 
 Schedule Schedule::then(std::int64_t steps, Schedule next) const {
-  check(steps >= 0, "schedule", "another one follows after {} steps, expected at least 0", steps);
+  check(steps >= 0, "schedule", "the next schedule begins at step {}, expected at least 0", steps);
   return Schedule([=, first = *this](std::int64_t step) { return step < steps ? first(step) : next(step - steps); },
                   fmt::format("{}.then({}, {})", text(), steps, next.text()));
 }
@@ -116,7 +116,7 @@ Schedule one_cycle(double peak, std::int64_t steps, double warm_share) {
 }
 
 Schedule warm_up(Schedule rate, std::int64_t steps, double start_factor) {
-  check(steps >= 0, "warm_up", "lasts {} steps, expected at least 0", steps);
+  check(steps >= 0, "warm_up", "the warm-up has {} steps, expected at least 0", steps);
   return Schedule(
       [=](std::int64_t step) {
         if (step >= steps) return rate(step);

@@ -81,7 +81,8 @@ void StoreSpec::validate() const {
     check(names.insert(t.name).second, op, "two tensors are called '{}'", name);
     checked_bytes(op, t.shape, t.dtype);
     const Index n = t.shape.numel();
-    check(n <= most && (held += n) <= most, op, "with '{}' {} of {} elements it has more than 2^40", name, t.shape, n);
+    check(n <= most && (held += n) <= most, op, "with '{}' {} of {} elements the store has more than 2^40 elements",
+          name, t.shape, n);
     return n;
   };
   check(!tensors.empty(), op, "no tensor of it is trained, expected at least one");
@@ -110,7 +111,8 @@ void StoreSpec::validate() const {
 }
 
 std::string to_string(const TensorSpec& t) {
-  check(t.name.find('\n') == t.name.npos, op, "a name of several lines goes into no text");
+  check(t.name.find('\n') == t.name.npos, op,
+        "a name has a line break, which the text format does not allow: rename the tensor");
   return fmt::format("{} {} {} [{}] {} {} {}", uses[static_cast<std::size_t>(t.use)],
                      layouts[static_cast<std::size_t>(t.layout)], t.begin,
                      fmt::join(t.shape.begin(), t.shape.end(), ","), name_of(t.dtype), to_string(t.device), t.name);

@@ -27,8 +27,8 @@ Tensor arange(Index end) {
 }
 
 Tensor arange(double begin, double end, double step, DType dtype) {
-  check(std::isfinite(begin) && std::isfinite(end) && std::isfinite(step) && step != 0, "arange", "from {} to {} by {}",
-        begin, end, step);
+  check(std::isfinite(begin) && std::isfinite(end) && std::isfinite(step) && step != 0, "arange",
+        "cannot count from {} to {} by {}, expected finite numbers and a step other than 0", begin, end, step);
   check((end - begin) / step >= 0, "arange", "steps of {} do not lead from {} to {}", step, begin, end);
   return counted(static_cast<Index>(std::ceil((end - begin) / step)), dtype,
                  [=](double i) { return begin + i * step; });
@@ -44,7 +44,7 @@ Tensor linspace(double begin, double end, Index count, DType dtype) {
 Tensor eye(Index n, DType dtype) { return one_hot(arange(n), n, dtype); }
 
 Tensor one_hot(const Tensor& ids, Index classes, DType dtype) {
-  check(ids.defined() && ids.dtype() == DType::i64, "one_hot", "wants ids of type i64");
+  check(ids.defined() && ids.dtype() == DType::i64, "one_hot", "got ids of another type, expected i64");
   check(classes >= 0, "one_hot", "{} classes", classes);
   Shape shape = ids.shape();
   shape.push_back(classes);

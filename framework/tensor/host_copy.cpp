@@ -18,7 +18,7 @@ std::vector<double> HostCopy::values() {
   return host.to_vector();
 }
 double HostCopy::item() {
-  check(shape_.numel() == 1, "item", "wants one element, the tensor is {}", shape_);
+  check(shape_.numel() == 1, "item", "the tensor is {}, expected one element", shape_);
   return values()[0];
 }
 

@@ -9,12 +9,12 @@ namespace trireme {
 
 namespace detail {
 void Placement::refuse(const View& v) const {
-  fail(op, "operands lie on {} and {}: bring them together with to(Device)", first->device, v.device);
+  fail(op, "operands are on {} and {}, expected one device: move them with to(Device)", first->device, v.device);
 }
 }  // namespace detail
 
 LaunchWatch::LaunchWatch(std::function<void(const Call&)> see, bool dry) : see_(std::move(see)), dry_(dry) {
-  check(detail::launch_watch == nullptr, "profile", "this thread is watched already");
+  check(detail::launch_watch == nullptr, "profile", "this thread already has a LaunchWatch: destroy it first");
   detail::launch_watch = this;
   vendor_clock() = {.on = true};
 }

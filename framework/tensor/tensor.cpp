@@ -71,7 +71,7 @@ Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device
 Tensor Tensor::scalar(double value, DType dtype, Device device) { return full({}, value, dtype, device); }
 Tensor Tensor::of(std::span<const double> values, const Shape& shape, DType dtype) {
   checked_bytes("of", shape, dtype);
-  check(static_cast<Index>(values.size()) == shape.numel(), "of", "{} values for shape {} of {} elements",
+  check(static_cast<Index>(values.size()) == shape.numel(), "of", "got {} values for shape {}, expected {}",
         values.size(), shape, shape.numel());
   Tensor t = empty(shape, dtype);
   dispatch_any(dtype, [&]<class T>(T) {
@@ -85,7 +85,7 @@ Tensor Tensor::of(std::span<const double> values, const Shape& shape, DType dtyp
 }
 Tensor Tensor::from_bytes(std::span<const std::byte> elements, const Shape& shape, DType dtype) {
   const std::size_t bytes = checked_bytes("from", shape, dtype), size = static_cast<std::size_t>(size_of(dtype));
-  check(elements.size() == bytes, "from", "{} values for shape {} of {} elements", elements.size() / size, shape,
+  check(elements.size() == bytes, "from", "got {} values for shape {}, expected {}", elements.size() / size, shape,
         shape.numel());
   Tensor t = empty(shape, dtype);
   std::ranges::copy(elements, t.data<std::byte>());
@@ -115,8 +115,8 @@ Tensor Tensor::with_shard_spec(std::shared_ptr<const ShardSpec> shard_spec) cons
 }
 
 Tensor Tensor::with(const std::string& name, const Tensor& other) const {
-  check(defined() && other.defined(), "with", "a tensor is undefined: '{}' or the one that it is to stand beside",
-        name);
+  check(defined() && other.defined(), "with",
+        "a tensor is undefined: the field '{}', or the tensor that it is attached to", name);
   Tensor y = with_shard_spec(impl_->shard_spec);
   y.impl_->batch = impl_->batch;
   auto all = fields();
@@ -131,7 +131,7 @@ const std::map<std::string, Tensor>& Tensor::fields() const {
 }
 const Tensor& Tensor::at(const std::string& name) const {
   const auto found = fields().find(name);
-  check(found != fields().end(), "at", "no tensor '{}' stands beside this one; there are: {}", name, [&] {
+  check(found != fields().end(), "at", "this tensor has no field '{}'; there are: {}", name, [&] {
     std::string names;
     for (const auto& [known, t] : fields()) names += (names.empty() ? "'" : ", '") + known + "'";
     return names.empty() ? std::string("none") : names;
@@ -166,7 +166,7 @@ void Tensor::copy_bytes_to(std::span<std::byte> elements, DType type) const {
   std::copy_n(v.as<const std::byte>(), elements.size(), elements.data());
 }
 double Tensor::item() const {
-  check(numel() == 1, "item", "wants one element, the tensor is {}", shape());
+  check(numel() == 1, "item", "the tensor is {}, expected one element", shape());
   return to_vector()[0];
 }
 

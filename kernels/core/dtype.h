@@ -112,7 +112,7 @@ decltype(auto) dispatch_float(DType t, std::string_view op, F&& f) {
     case DType::f32: return f(float{});
     case DType::f64: return f(double{});
     case DType::bf16: return f(bf16{});
-    default: fail(op, "wants a floating type (f32, f64, bf16), got {}", name_of(t));
+    default: fail(op, "got {}, expected a floating type (f32, f64, bf16)", name_of(t));
   }
 }
 

@@ -80,10 +80,10 @@ fmt::format_context::iterator Formatter<Device>::format(const Device& device, fm
 }
 
 void no_such_axis(int axis, const Shape& shape) {
-  fail("shape", "axis {} of a tensor with {} axes: {}", axis, shape.rank(), shape);
+  fail("shape", "there is no axis {}, the tensor has {} axes: {}", axis, shape.rank(), shape);
 }
 void wrong_element_type(DType is, DType asked) {
-  fail("data", "the elements are {}, and are asked for as {}: use to({})", is, asked, asked);
+  fail("data", "the elements are {}, but were requested as {}: convert them with to({})", is, asked, asked);
 }
 
 }  // namespace trireme::detail
@@ -94,7 +94,7 @@ std::size_t checked_bytes(std::string_view op, const Shape& shape, DType dtype) 
   Index bytes = size_of(dtype);
   bool fits = true, none = false;
   for (Index extent : shape) {
-    check(extent >= 0, op, "{} is not a shape: extents are >= 0", shape);
+    check(extent >= 0, op, "got shape {}, expected extents >= 0", shape);
     if (extent == 0)
       none = true;
     else

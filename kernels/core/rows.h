@@ -35,7 +35,8 @@ const Row& find_row(const std::vector<Row>& rows, const std::string& name, std::
 template <class Row>
 bool add_row(std::vector<Row>& rows, Row row, std::string_view op) {
   const auto at = std::ranges::lower_bound(rows, name_of_row(row), {}, name_of_row<Row>);
-  check(at == rows.end() || name_of_row(*at) != name_of_row(row), op, "'{}' is there already", name_of_row(row));
+  check(at == rows.end() || name_of_row(*at) != name_of_row(row), op, "'{}' exists already: choose another name",
+        name_of_row(row));
   rows.insert(at, std::move(row));
   return true;
 }

@@ -191,7 +191,7 @@ void with_code(DType type, std::string_view op, F&& f) {
   };
   if (type == DType::f64) return plain(double{}, double{});
   if (type == DType::f32) return plain(float{}, float{});
-  check(type == DType::bf16, op, "wants a floating type (f32, f64, bf16), got {}", type);
+  check(type == DType::bf16, op, "got {}, expected a floating type (f32, f64, bf16)", type);
   if (has_bf16_products()) return f(Pairs{}, bf16{});
   plain(float{}, bf16{});
 }

@@ -35,8 +35,8 @@ void convert(void* to, DType to_type, const void* from, DType from_type, Index n
     return;
   }
   bool widen = from_type == DType::bf16 && to_type == DType::f32;
-  check(widen || (from_type == DType::f32 && to_type == DType::bf16), "convert",
-        "f32 and bf16 are expected, got {} to {}", from_type, to_type);
+  check(widen || (from_type == DType::f32 && to_type == DType::bf16), "convert", "got {} to {}, expected f32 or bf16",
+        from_type, to_type);
   parallel_for(n, 1, [&](Index begin, Index end) {
     if (widen)
       for (Index i = begin; i < end; ++i) static_cast<float*>(to)[i] = static_cast<const bf16*>(from)[i];

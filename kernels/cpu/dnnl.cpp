@@ -73,7 +73,7 @@ dnnl::memory::data_type type_of(DType t) {
   switch (t) {
     case DType::f32: return dnnl::memory::data_type::f32;
     case DType::bf16: return dnnl::memory::data_type::bf16;
-    default: fail("onednn", "takes f32 and bf16 here, got {}", name_of(t));
+    default: fail("onednn", "got {}, expected f32 or bf16", name_of(t));
   }
 }
 

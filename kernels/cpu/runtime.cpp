@@ -167,7 +167,7 @@ int threads() {
   return given;
 }
 void set_threads(int count) {
-  check(count >= 1, "set_threads", "{} threads asked for; at least 1 is needed", count);
+  check(count >= 1, "set_threads", "got {} threads, expected at least 1", count);
   omp_set_num_threads(count);
 }
 

@@ -10,7 +10,7 @@ namespace trireme::gpu {
 template <class A>
 AttentionJob<A> attention_job(const On& on, const AttentionShape& s, const AttentionArgs& args, bool vector) {
   constexpr Index most = Index{1} << 30;
-  check(s.queries < most && s.keys < most, on.op(), "got {} queries and {} keys: wants fewer than {} of each",
+  check(s.queries < most && s.keys < most, on.op(), "got {} queries and {} keys, expected fewer than {} of each",
         s.queries, s.keys, most);
   const Index all = args.all_heads ? args.all_heads : s.heads;
   return {static_cast<int>(s.queries),

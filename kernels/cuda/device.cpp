@@ -94,7 +94,8 @@ Capture* capture(Device device) {
 void set_capture(Capture* c) { current_capture = c; }
 void refuse_capture(const On& on) {
   check(!capture(on.device()), on.op(),
-        "{} is capturing a CUDA graph: the host can neither wait for it nor hand it anything meanwhile", on.device());
+        "{} is capturing a CUDA graph: the host cannot wait for it or send it data until the capture ends",
+        on.device());
 }
 
 void set_failure(Device device, const std::string& text, ErrorKind kind) {

@@ -86,7 +86,7 @@ class CudaGraph final : public DeviceGraph {
 
   void start(std::size_t part) override {
     const On on(device_, op);
-    check(part < parts_.size(), op, "part {} of {} is asked for", part, parts_.size());
+    check(part < parts_.size(), op, "there is no part {}, the number of parts is {}", part, parts_.size());
     ok(cudaGraphLaunch(parts_[part], on.stream()), op);
   }
 

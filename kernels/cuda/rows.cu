@@ -68,7 +68,7 @@ struct StoreColumn {
 
 template <class T>
 void add_columns(const On& on, const View& sum, const T* x, Index rows, bool accumulate) {
-  check(is_float(sum.dtype), on.op(), "wants a floating type (f32, f64, bf16, f16), got {}", name_of(sum.dtype));
+  check(is_float(sum.dtype), on.op(), "got {}, expected a floating type (f32, f64, bf16, f16)", name_of(sum.dtype));
   reduce_columns(on, 1, rows, sum.numel(), aligned(x), ColumnSum<T>{{}, x},
                  StoreColumn{sum.data, sum.dtype, accumulate});
 }

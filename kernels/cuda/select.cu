@@ -81,7 +81,7 @@ void gather(View y, View x, View ids) {
 /// Calls f(A{}) with float or double for floating types, with Index for i64.
 template <class F>
 void with_sum(DType type, std::string_view op, const F& f) {
-  check(is_float(type) || type == DType::i64, op, "wants a floating type (f32, f64, bf16, f16) or i64, got {}",
+  check(is_float(type) || type == DType::i64, op, "got {}, expected a floating type (f32, f64, bf16, f16) or i64",
         name_of(type));
   with_number(type, f);
 }

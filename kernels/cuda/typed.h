@@ -13,7 +13,7 @@ class Typed {
   enum Use { read, written };
   Typed(const On& on, const View& v, Use use = read)
       : given_(v), copy_(on, v && v.dtype != dtype_of<A>() ? static_cast<std::size_t>(v.numel()) * sizeof(A) : 0) {
-    check(!v || is_float(v.dtype), on.op(), "wants a floating type (f32, f64, bf16, f16), got {}", name_of(v.dtype));
+    check(!v || is_float(v.dtype), on.op(), "got {}, expected a floating type (f32, f64, bf16, f16)", name_of(v.dtype));
     if (copy_.data() && use == read) cast(copied(), given_);
   }
   A* data() const { return copy_.data() ? copy_.template as<A>() : given_.template as<A>(); }

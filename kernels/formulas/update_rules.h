@@ -170,9 +170,10 @@ void dispatch(const Rule& rule, const View& value, const View& grad, const View&
   const View* const others[] = {&grad, &state0, &state1, &state2};
   for (int i = 0; i <= Rule::states; ++i)
     check(others[i]->numel() == value.numel() && others[i]->dtype == value.dtype, Rule::name,
-          "got {} {} beside values {} {}", others[i]->dtype, others[i]->shape, value.dtype, value.shape);
+          "got {} {} for values {} {}, expected the same type and number", others[i]->dtype, others[i]->shape,
+          value.dtype, value.shape);
   if (value.dtype == DType::f64) return f(typename Rule::template On<double>(rule), double{});
-  check(value.dtype == DType::f32, Rule::name, "wants f32 or f64, got {}", value.dtype);
+  check(value.dtype == DType::f32, Rule::name, "got {}, expected f32 or f64", value.dtype);
   f(typename Rule::template On<float>(rule), float{});
 }
 

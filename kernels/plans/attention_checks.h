@@ -49,8 +49,8 @@ inline AttentionShape check_attention(const View& o, const View& stats, const Vi
         "q is {} and k {}: samples and the size of a head must agree, and a head have elements", q.shape, k.shape);
   check(s.kv_heads > 0 && s.heads > 0 && s.heads % s.kv_heads == 0, op,
         "{} heads of keys and values do not divide the {} of queries", s.kv_heads, s.heads);
-  check(k.dtype == q.dtype && v.dtype == q.dtype, op, "q, k and v are {}, {} and {}: wants one type", q.dtype, k.dtype,
-        v.dtype);
+  check(k.dtype == q.dtype && v.dtype == q.dtype, op, "q, k and v are {}, {} and {}, expected the same type", q.dtype,
+        k.dtype, v.dtype);
   check_same(o, q, op);
   const DType of_stats = q.dtype == DType::f64 ? DType::f64 : DType::f32;
   const Shape rows{s.samples, s.heads, s.queries, 2};
@@ -61,7 +61,8 @@ inline AttentionShape check_attention(const View& o, const View& stats, const Vi
   detail::check_per_sample(args.samples, "sample ids", s.samples, op);
   check(args.dropout >= 0 && args.dropout < 1, op, "a dropout of {} lies outside [0, 1)", args.dropout);
   check(args.head_at >= 0 && (args.all_heads == 0 || args.head_at + s.heads <= args.all_heads), op,
-        "heads {} to {} of {}", args.head_at, args.head_at + s.heads, args.all_heads);
+        "got heads {} to {} of {}, expected a range inside all heads", args.head_at, args.head_at + s.heads,
+        args.all_heads);
   return s;
 }
 /// As above, for backward. dq, dk and dv have the strides of q, k and v.
@@ -84,9 +85,9 @@ inline void check_rope(const View& y, const View& x, const View& table, std::str
   const bool rows =
       (t.rank() == 2 && t[0] == x.shape[1]) || (t.rank() == 3 && t[0] == x.shape[0] && t[1] == x.shape[1]);
   check(rows && t[-1] % 2 == 0 && t[-1] <= x.shape[3], op,
-        "the table is {} for x {}: wants [T, R] or [N, T, R] with an even R of at most D", t, x.shape);
+        "the table is {} for x {}, expected [T, R] or [N, T, R] with an even R of at most D", t, x.shape);
   const DType type = x.dtype == DType::f64 ? DType::f64 : DType::f32;
-  check(table.dtype == type, op, "the table is {}, x is {}: wants {}", table.dtype, x.dtype, type);
+  check(table.dtype == type, op, "the table is {} for x {}, expected {}", table.dtype, x.dtype, type);
 }
 
 }  // namespace trireme

@@ -6,7 +6,7 @@ namespace trireme {
 
 /// Throws Error naming op unless a and b have the same shape and type.
 inline void check_same(const View& a, const View& b, std::string_view op) {
-  check(a.shape == b.shape && a.dtype == b.dtype, op, "got {} {} beside {} {}: shapes and types must be equal", b.shape,
+  check(a.shape == b.shape && a.dtype == b.dtype, op, "got {} {} and {} {}, expected equal types and shapes", b.shape,
         b.dtype, a.shape, a.dtype);
 }
 /// Throws Error naming op unless sum is [C] for x [..., C], of x's type, or f32 if x is bf16 or f16.

@@ -46,7 +46,7 @@ namespace {
 
 void check_types(std::string_view op, const View& a, const View& b, const View& c) {
   bool same = is_float(a.dtype) && a.dtype == b.dtype && a.dtype == c.dtype;
-  check(same, op, "operands of one floating type are expected, got {}, {}, {}", a.dtype, b.dtype, c.dtype);
+  check(same, op, "got {}, {} and {}, expected the same floating type", a.dtype, b.dtype, c.dtype);
 }
 
 }  // namespace
@@ -76,7 +76,7 @@ ConvShape conv_backward_weight_shape(const View& dw, const View& dbias, const Vi
   ConvShape s = conv_shape(x, dw, dy, o, op);
   const bool wider = is_half(x.dtype) && dw.dtype == DType::f32;
   check(is_float(x.dtype) && x.dtype == dy.dtype && (dw.dtype == x.dtype || wider), op,
-        "operands of one floating type are expected, got {}, {}, {}", dw.dtype, x.dtype, dy.dtype);
+        "got {}, {} and {}, expected the same floating type", dw.dtype, x.dtype, dy.dtype);
   check(!dbias || (dbias.dtype == dw.dtype && dbias.shape == Shape{s.c_out}), op,
         "bias gradient is {} {}, expected {} [{}]", dbias.dtype, dbias.shape, dw.dtype, s.c_out);
   return s;

@@ -12,7 +12,7 @@ inline void check_axpby(const View& y, const View& x) {
 }
 /// Throws Error for different shapes.
 inline void check_cast(const View& y, const View& x) {
-  check(y.shape == x.shape, kernel::Cast::name, "got {} for {}: shapes must be equal", x.shape, y.shape);
+  check(y.shape == x.shape, kernel::Cast::name, "got {} for {}, expected equal shapes", x.shape, y.shape);
 }
 /// Throws Error unless x is u8 of y's shape [..., C], and scale and shift have C numbers.
 inline void check_normalize(const View& y, const View& x, const View& scale, const View& shift) {

@@ -56,7 +56,7 @@ MatMulJob linear_backward_weight_job(const View& dw, const View& x, const View& 
 void check_matmul_types(const View& c, const View& a, const View& b, const View& bias, std::string_view op) {
   bool mixed = a.dtype != b.dtype || (c.dtype != a.dtype && c.dtype != DType::f32) || !is_float(a.dtype) ||
                (bias && bias.dtype != a.dtype && bias.dtype != DType::f32);
-  check(!mixed, op, "operands of one floating type are expected, got {} = {} x {}", c.dtype, a.dtype, b.dtype);
+  check(!mixed, op, "got {} = {} x {}, expected operands of the same floating type", c.dtype, a.dtype, b.dtype);
 }
 
 }  // namespace trireme

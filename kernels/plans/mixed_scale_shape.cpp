@@ -5,9 +5,10 @@ namespace trireme {
 MixedScaleShape mixed_scale_shape(const View& block, const MixedScaleOptions& o, std::string_view op) {
   const Shape& b = block.shape;
   check(b.rank() == 4 || b.rank() == 5, op, "the block is {}, expected [N, H, W, C] or [N, D, H, W, C]", b);
-  check(is_float(block.dtype), op, "wants a floating type, got {}", block.dtype);
+  check(is_float(block.dtype), op, "got {}, expected a floating type", block.dtype);
   check(o.channels >= 1 && o.outputs >= 1 && o.channels + o.outputs <= b[-1], op,
-        "reads {} channels and writes {} behind them: a block of {} has {}", o.channels, o.outputs, b, b[-1]);
+        "the layer reads {} channels and writes {} after them, but the block {} has {}", o.channels, o.outputs, b,
+        b[-1]);
   check(o.dilation >= 1, op, "the dilation is {}, expected at least 1", o.dilation);
   MixedScaleShape s;
   s.n = b[0], s.channels = o.channels, s.outputs = o.outputs, s.dilation = o.dilation, s.width = b[-1];
@@ -31,7 +32,8 @@ void check_mixed_scale_weights(const MixedScaleShape& s, const View& block, cons
   check(w.shape == expected, op, "the filter is {}, expected {}", w.shape, expected);
   check(!bias || bias.shape == Shape{s.outputs}, op, "bias is {}, expected [{}]", bias.shape, s.outputs);
   const auto fits = [&](DType t) { return t == block.dtype || (is_half(block.dtype) && t == DType::f32); };
-  check(fits(w.dtype) && (!bias || fits(bias.dtype)), op, "weights are {} and {} beside a block of {}", w.dtype,
+  check(fits(w.dtype) && (!bias || fits(bias.dtype)), op,
+        "weights are {} and {} for a block of {}, expected its type or the type of its sums", w.dtype,
         bias ? bias.dtype : w.dtype, block.dtype);
 }
 

@@ -42,7 +42,7 @@ Shape pool_block_output_shape(const Shape& x, const PoolOptions& o, std::string_
 namespace {
 
 PoolShape pool_shape(const View& x, const View& y, const Shape& expected, const PoolOptions& o, std::string_view op) {
-  check(is_float(x.dtype) && x.dtype == y.dtype, op, "input is {} and output {}: one floating type is expected",
+  check(is_float(x.dtype) && x.dtype == y.dtype, op, "input is {} and output {}, expected the same floating type",
         x.dtype, y.dtype);
   check(y.shape == expected, op, "output is {}, expected {}", y.shape, expected);
   PoolShape s;

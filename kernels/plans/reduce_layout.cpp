@@ -9,7 +9,7 @@ ReduceLayout reduce_layout(const View& y, const View& x, ReduceKind kind) {
   for (int i = 0; ok && i < x.shape.rank(); ++i) ok = y.shape[i] == x.shape[i] || y.shape[i] == 1;
   check(ok, kernel::Reduce::name, "cannot reduce {} {} to {} {}", x.dtype, x.shape, y.dtype, y.shape);
   check(is_float(x.dtype) || (x.dtype == DType::i64 && kind != ReduceKind::mean), kernel::Reduce::name,
-        "wants a floating type (f32, f64, bf16, f16), or i64 for sum and max, got {}", x.dtype);
+        "got {}, expected a floating type (f32, f64, bf16, f16), or i64 for sum and max", x.dtype);
   ReduceLayout l;
   if (kind == ReduceKind::mean) l.scale = static_cast<double>(y.numel()) / static_cast<double>(x.numel());
   int stage = 0;  // 0: before, 1: within, 2: after the reduced axes
@@ -33,7 +33,7 @@ void check_argmax(const View& index, const View& x) {
   const Index rows = row_count(x.shape);
   check(index.dtype == DType::i64 && index.numel() == rows, op, "got {} {} for {}, expected i64", index.dtype,
         index.shape, x.shape);
-  check(rows == 0 || row_width(x.shape) > 0, op, "no element to choose from in {}", x.shape);
+  check(rows == 0 || row_width(x.shape) > 0, op, "got {}, expected at least one element per row", x.shape);
 }
 
 void check_sum_squares(const View& sums, const View& slices) {

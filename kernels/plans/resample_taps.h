@@ -57,13 +57,14 @@ inline ResampleShape resample_shape(const View& y, const View& x, const Resample
   const int rank = x.shape.rank(), spatial = rank - 2;
   check(rank >= 3 && rank <= 5 && y.shape.rank() == rank && y.shape[0] == x.shape[0] && y.shape[-1] == x.shape[-1], op,
         "got {} for {}, expected [N, spatial..., C] with 1 to 3 spatial axes", y.shape, x.shape);
-  check(is_float(x.dtype) && x.dtype == y.dtype, op, "input is {} and output {}: one floating type is expected",
+  check(is_float(x.dtype) && x.dtype == y.dtype, op, "input is {} and output {}, expected the same floating type",
         x.dtype, y.dtype);
   ResampleShape s{.n = x.shape[0], .channels = x.shape[-1], .axis = {}};
   for (int d = 0; d < spatial; ++d) {
     const ResampleAxis& a = axes[static_cast<std::size_t>(d)];
     check(a.in == x.shape[d + 1] && a.out == y.shape[d + 1] && a.in > 0 && a.out > 0, op,
-          "spatial axis {} goes from {} to {} cells, got {} and {}", d, a.in, a.out, x.shape[d + 1], y.shape[d + 1]);
+          "spatial axis {} is resampled from {} to {} cells, but the tensors have {} and {}", d, a.in, a.out,
+          x.shape[d + 1], y.shape[d + 1]);
     s.axis[static_cast<std::size_t>(3 - spatial + d)] = a;
   }
   return s;

@@ -7,20 +7,21 @@ namespace trireme {
 
 /// Throws Error unless v has y's shape or one element.
 inline void check_alike(const View& v, const View& y, std::string_view op) {
-  check(v.shape == y.shape || v.numel() == 1, op, "got {} for {}: wants that shape, or one element", v.shape, y.shape);
+  check(v.shape == y.shape || v.numel() == 1, op, "got {} for {}, expected that shape, or one element", v.shape,
+        y.shape);
 }
 inline void check_compare(const View& y, const View& a, const View& b) {
   constexpr auto op = kernel::Compare::name;
-  check(y.dtype == DType::boolean && a.dtype == b.dtype, op, "got {}, {} and {}: wants bool, and one type of both",
-        y.dtype, a.dtype, b.dtype);
+  check(y.dtype == DType::boolean && a.dtype == b.dtype, op,
+        "got {}, {} and {}, expected bool, and the same type for both operands", y.dtype, a.dtype, b.dtype);
   check_alike(a, y, op);
   check_alike(b, y, op);
 }
 inline void check_where(const View& y, const View& condition, const View& a, const View& b) {
   constexpr auto op = kernel::Where::name;
   check(condition.dtype == DType::boolean && a.dtype == y.dtype && b.dtype == y.dtype, op,
-        "got a condition of type {}, {} and {} for {}: wants bool, and y's type of both", condition.dtype, a.dtype,
-        b.dtype, y.dtype);
+        "got a condition of type {}, {} and {} for {}, expected bool, and y's type for both operands", condition.dtype,
+        a.dtype, b.dtype, y.dtype);
   for (const View* v : {&condition, &a, &b}) check_alike(*v, y, op);
 }
 /// Checks few [O, I, C], ids [O, I, C] and all [O, N, C]: operands of Gather and ScatterAdd.
@@ -28,8 +29,10 @@ inline void check_gather(const View& few, const View& all, const View& ids, std:
   const bool fits = few.shape.rank() == 3 && all.shape.rank() == 3 && few.dtype == all.dtype &&
                     few.shape[0] == all.shape[0] && few.shape[2] == all.shape[2] && ids.dtype == DType::i64 &&
                     ids.shape == few.shape;
-  check(fits, op, "cannot bring together {} {}, {} {} and ids {} {}", few.dtype, few.shape, all.dtype, all.shape,
-        ids.dtype, ids.shape);
+  check(fits, op,
+        "operands {} {}, {} {} and ids {} {} do not fit, expected [O, I, C] and [O, N, C] of one type, and i64 ids [O, "
+        "I, C]",
+        few.dtype, few.shape, all.dtype, all.shape, ids.dtype, ids.shape);
 }
 inline void check_sort(const View& values, const View& index, const View& x) {
   const bool fits = x.shape.rank() == 2 && values.dtype == x.dtype && values.shape.rank() == 2 &&

@@ -26,9 +26,9 @@ StridedLoop<2> plan_broadcast(const View& y, const View& a, const View& b, std::
 BoxCopy plan_copy_box(const View& to, const Shape& to_at, const View& from, const Shape& from_at, const Shape& extent) {
   constexpr auto op = kernel::CopyBox::name;
   const int rank = extent.rank();
-  check(to.dtype == from.dtype, op, "got {} for {}: types must be equal", from.dtype, to.dtype);
+  check(to.dtype == from.dtype, op, "got {} for {}, expected the same type", from.dtype, to.dtype);
   check(to.shape.rank() == rank && from.shape.rank() == rank && to_at.rank() == rank && from_at.rank() == rank, op,
-        "got {} at {} to {} at {}, box {}: ranks must be equal", from.shape, from_at, to.shape, to_at, extent);
+        "got {} at {} to {} at {}, box {}, expected equal ranks", from.shape, from_at, to.shape, to_at, extent);
   for (int i = 0; i < rank; ++i)
     check(extent[i] >= 0 && to_at[i] >= 0 && from_at[i] >= 0 && to_at[i] + extent[i] <= to.shape[i] &&
               from_at[i] + extent[i] <= from.shape[i],

@@ -83,17 +83,17 @@ void add_both(OnnxGraph& graph, const std::vector<const TracedOp*>& ops, OnnxGra
            std::string_view(a->name) == b->name;
   };
   check(std::ranges::equal(ops, twins, same_kind), "export",
-        "the model runs other ops for {} samples ({}) than for {} ({}): a graph is one for all", graph.batch(),
-        ops.size(), twin.batch(), twins.size());
+        "the model runs different ops for {} samples ({}) and {} samples ({}), expected the same ops for every batch "
+        "size",
+        graph.batch(), ops.size(), twin.batch(), twins.size());
   for (std::size_t i = 0; i < ops.size(); ++i) {
     const std::size_t nodes = graph.nodes().size(), initializers = graph.initializers().size();
     graph.add(*ops[i], *twins[i]);
     twin.add(*twins[i], *ops[i]);
-    check(
-        graph.goes_on_as(twin, nodes, initializers), "export",
-        "op '{}', which makes {} of {} samples, has another number or shape among its options for {}: the graph would "
-        "be tied to one size of batch; keep the batch the first axis, and leave it to mean() and reduce() to count it",
-        ops[i]->name, ops[i]->output.shape(), graph.batch(), twin.batch());
+    check(graph.goes_on_as(twin, nodes, initializers), "export",
+          "op '{}', whose result is {} for {} samples, has other options for {} samples, so the graph would have a "
+          "fixed batch size: keep the batch the first axis, and let mean() and reduce() count it",
+          ops[i]->name, ops[i]->output.shape(), graph.batch(), twin.batch());
   }
 }
 
@@ -135,7 +135,7 @@ void write_model(const OnnxGraph& graph, const Tensor& input, const std::string&
 
 void export_onnx(const Module& model, const Parameters& parameters, const Shape& sample, const std::string& path,
                  const OnnxOptions& options) {
-  check(options.input == DType::f32 || options.input == DType::i64, "export", "an input of {}: it is f32 or i64",
+  check(options.input == DType::f32 || options.input == DType::i64, "export", "the input is {}, expected f32 or i64",
         options.input);
   const StepScope evaluation(StepContext{.batch = {.training = false}});
   const auto pass_of = [&](Index rows) {
@@ -156,7 +156,7 @@ void export_onnx(const Module& model, const Parameters& parameters, const Shape&
   twin.finish(other.output);
   for (int i = 1; i < pass.output.rank(); ++i)
     check(pass.output.dim(i) == other.output.dim(i), "export",
-          "the output of {} samples is {}, of {} {}: only the first axis may follow the count of samples",
+          "the output for {} samples is {}, for {} samples {}: only the first axis may depend on the number of samples",
           pass.input.dim(0), pass.output.shape(), other.input.dim(0), other.output.shape());
   write_model(graph, pass.input, path, options);
 }

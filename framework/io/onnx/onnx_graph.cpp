@@ -44,7 +44,8 @@ Shape channels_first(const Shape& s) {
 OnnxGraph::OnnxGraph(const Parameters& parameters, const std::vector<TracedOp>& trace, const Tensor& input)
     : input_(input), taken_{"input", "output"} {
   for (const StoredTensor& t : stored_weights(parameters)) {
-    check(taken_.insert(t.name).second, "export", "a tensor of the model is called '{}', as the graph's own", t.name);
+    check(taken_.insert(t.name).second, "export",
+          "a tensor of the model is named '{}', a name that the graph uses itself: rename the tensor", t.name);
     named_.emplace(t.tensor.id(), t);
   }
   known_[input.id()] = {"input", input.rank(), input.rank() >= 3};
@@ -76,10 +77,10 @@ bool OnnxGraph::goes_on_as(const OnnxGraph& other, std::size_t nodes, std::size_
 void OnnxGraph::finish(const Tensor& output) {
   const auto at = known_.find(output.id());
   check(at != known_.end(), "export",
-        "the model's output comes from no op that is recorded: detach() and clone() leave no mark, return their "
-        "argument instead");
+        "the model's output comes from no op that is recorded (detach() and clone() are not): return their argument "
+        "instead");
   check(output.rank() >= 1 && output.dim(0) == batch(), "export",
-        "the output of {} samples is {}: its first axis must count the samples", batch(), output.shape());
+        "the output for {} samples is {}: its first axis must count the samples", batch(), output.shape());
   const OnnxValue value = channels_first_out() ? first(at->second) : last(at->second);
   output_ = output;
   if (maker(value.name) == nullptr) return nodes_.push_back({"Identity", {value.name}, {"output"}, {}});

@@ -17,7 +17,7 @@ constexpr const char* exporting = "export";
 template <class T>
 const T& options(const TracedOp& op) {
   const T* found = std::any_cast<T>(&op.detail);
-  check(found != nullptr, exporting, "op '{}' does not tell its options to record()", op.name);
+  check(found != nullptr, exporting, "op '{}' does not pass its options to record()", op.name);
   return *found;
 }
 inline Protobuf ints(const char* name, const Ints& values) { return onnx_attribute(name, std::span(values)); }

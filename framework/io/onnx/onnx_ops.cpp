@@ -135,8 +135,9 @@ Value reshape_form(Graph& g, const TracedOp& t) {
   int follow = 0;
   for (int i = 0; i < to.rank(); ++i)
     if (to[i] != twin[i]) shape[static_cast<std::size_t>(i)] = -1, ++follow;
-  check(follow <= 1, exporting, "reshape of {} to {} has {} axes that follow the count of samples: keep it to one",
-        from, to, follow);
+  check(follow <= 1, exporting,
+        "reshape of {} to {} has {} axes that depend on the number of samples, at most one is allowed", from, to,
+        follow);
   return {g.node("Reshape", {x.name, g.constant(shape)}), to.rank(), false};
 }
 /// To each sample of the batch (a class token): to as many as the graph's input has.
@@ -149,8 +150,8 @@ Value expand_form(Graph& g, const TracedOp& t) {
     const int at = i - (to.rank() - from.rank());
     shape.push_back(at >= 0 && from[at] == to[i] ? 1 : to[i]);  // broadcast both ways
     if (shape.back() == 1 || to[i] == twin[i]) continue;
-    check(to[i] == g.batch(), exporting, "expand of {} to {} ties the graph to batches of {}: keep the batch an axis",
-          from, to, g.batch());
+    check(to[i] == g.batch(), exporting,
+          "expand of {} to {} would fix the graph's batch size at {}: keep the batch as an axis", from, to, g.batch());
     shape.pop_back();
     if (!shape.empty()) parts.push_back(g.constant(shape));
     parts.push_back(g.rows());
@@ -180,8 +181,8 @@ void check_not_batch(Graph& g, const TracedOp& t) {
   const Shape &from = t.inputs[0].shape(), &to = t.output.shape(), &twin = g.twin().inputs[0].shape();
   for (int i = 0; i < from.rank(); ++i)
     check(from[i] == to[i] || from[i] == twin[i], exporting,
-          "{} along axis {} of {}: with {} samples that axis is the batch, and the graph would be tied to its size; "
-          "keep the batch the first axis, and whole",
+          "{} along axis {} of {}: with {} samples this axis is the batch, and the graph would have a fixed batch "
+          "size; keep the batch the first axis, and whole",
           t.name, i, from, g.batch());
 }
 Value slice(Graph& g, const Value& x, const Ints& starts, const Ints& ends, const Ints& axes) {
