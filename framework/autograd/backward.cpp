@@ -16,7 +16,7 @@ using detail::LeafState, detail::Node;
 
 thread_local const char* running_op = "an op";  // whose backward this thread is in
 
-/// What the tape keeps of a weight is the layer's handle, which may show another store's numbers by now.
+/// The tape holds the layer's handle of a weight, which may show another store's numbers by now.
 void check_bound(const LeafState& leaf) {
   check(!leaf.elsewhere, "backward",
         "the model is bound to another ParameterStore than during forward: bind() the store of the forward first");
@@ -44,13 +44,13 @@ Tensor accumulated(Tensor held, Tensor more) {
   return sum;
 }
 
-/// One backward: the nodes that its roots reach, how many contributions each still waits for, and the gradients under
-/// way. It lives until its last deferred half has run. Several may be under way over the same leaves.
+/// One backward: the nodes that its roots reach, the number of contributions that each still waits for, and the
+/// gradients in progress. It lives until its last deferred half has run. Several may run over the same leaves.
 class Session : public std::enable_shared_from_this<Session> {
  public:
   explicit Session(const BackwardOptions& options)
       : deferred_(options.defer_weights), hooks_(options.hooks), retain_(options.retain_graph) {}
-  /// The gradients of these nodes alone are computed, and left here; none of a leaf's own.
+  /// Computes the gradients of these nodes only and stores them here; leaves keep their own gradients unchanged.
   void capture(std::map<const Node*, Tensor>& wanted) { captured_ = &wanted; }
   void run(std::span<const Tensor> roots, std::span<const Tensor> seeds);
   /// The leaves that the roots were computed from.
@@ -125,9 +125,9 @@ class Session::Half final : public Gradients {
   const Entry& entry_;
 };
 
-/// Lists every node below the roots, without recursion.
+/// Lists every node that the roots depend on, without recursion.
 void Session::collect(std::span<const Tensor> roots) {
-  // Slots are scratch in shared nodes: put back also when a freed node stops the walk.
+  // Slots are scratch in shared nodes: they are reset even if a freed node stops the walk.
   struct Clean {
     std::vector<Entry>& entries;
     ~Clean() {
@@ -152,10 +152,10 @@ void Session::collect(std::span<const Tensor> roots) {
     }
   }
 }
-/// Leaves out what leads to no wanted node.
+/// Removes nodes that lead to no wanted node.
 void Session::prune() {
   std::vector<bool> needed(entries_.size());
-  for (std::size_t i = entries_.size(); i-- > 0;) {  // inputs come behind their consumers
+  for (std::size_t i = entries_.size(); i-- > 0;) {  // inputs come after their consumers
     const Entry& e = entries_[i];
     needed[i] = captured_->contains(e.node.get());
     for (int k = e.first; k < e.first + e.edges; ++k) {
@@ -254,7 +254,7 @@ void Session::compute_half(int at, const BackwardFn& half, const Tensor& dy) {
   half(dy, gradients);
 }
 
-/// Settles the edges that halves gave gradients to; after the last half, the rest too.
+/// Settles the edges to which halves gave gradients; after the last half, all others too.
 void Session::settle(int at, bool last) {
   const Entry& e = entries_[static_cast<std::size_t>(at)];
   for (int k = e.first; k < e.first + e.edges; ++k) {
@@ -335,7 +335,7 @@ void Session::contribute(int at, Tensor gradient) {
   leaf.written = true;
 }
 
-/// g, on the tape as a result that no backward passes: it depends on these nodes, but how is not recorded.
+/// g on the tape as a result that no backward can pass: it depends on these nodes, but in an unrecorded way.
 Tensor as_gradient(const Tensor& g, std::vector<std::shared_ptr<Node>> inputs) {
   auto node = std::make_shared<Node>(Backward{[](const Tensor&, Gradients&) {
     fail("grad",

@@ -16,7 +16,7 @@ void BatchNormStats::add(const Tensor& running_mean, const Tensor& running_var, 
   auto at = std::find_if(layers_.begin(), layers_.end(),
                          [&](const Layer& l) { return l.running_mean.view().data == running_mean.view().data; });
   if (at == layers_.end()) {
-    // Handles of their own: the layer's may show another ParameterStore's statistics when these are committed.
+    // Separate handles: the layer's may show another ParameterStore's statistics when these are committed.
     layers_.push_back({running_mean.detach(), running_var.detach(), mean.to(DType::f64).clone(),
                        m2.to(DType::f64).clone(), count, momentum});
     return;

@@ -9,8 +9,7 @@ namespace {
 
 using detail::LeafState, detail::Node;
 
-/// What dying nodes leave behind. It is taken apart in a loop, since each piece may hold the last handle on another
-/// node.
+/// What dying nodes leave: it is destroyed in a loop, since each part may hold the last handle on another node.
 struct Remains {
   std::vector<std::shared_ptr<detail::Node>> inputs;
   Backward backward;
@@ -30,7 +29,7 @@ detail::Node::~Node() {
     graveyard->push_back({std::move(inputs), std::move(backward)});
     return;
   }
-  std::vector<Remains> yard;  // which allocates nothing unless other nodes die with this one
+  std::vector<Remains> yard;  // allocates nothing unless other nodes die with this one
   graveyard = &yard;
   backward.inputs = nullptr, backward.weights = nullptr;
   inputs.clear();

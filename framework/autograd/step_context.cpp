@@ -84,7 +84,7 @@ BatchPtr take_batch(const BatchPtr& batch, Index rows, const Tensor& ids) {
 }
 
 namespace {
-/// Rows of which some belong to no batch.
+/// The context of joined parts of which some belong to no batch.
 BatchPtr mixed_batch(const std::vector<Tensor>& parts) {
   std::shared_ptr<BatchContext> mixed;
   for (const Tensor& part : parts) {

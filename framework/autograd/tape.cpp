@@ -11,7 +11,7 @@
 namespace trireme {
 namespace {
 
-/// What becomes of an op on this thread. A trace sees all, whatever NoGrad says.
+/// How this thread treats an op. A trace sees all ops, even under NoGrad.
 struct Mode {
   bool grad_off = false;
   Trace* trace = nullptr;
@@ -42,7 +42,7 @@ void take_over(const char* op, const Tensor& y, const Tensor::Impl& from) {
   if (from.batch && !y.impl()->batch) y.impl()->batch = from.batch;
   if (!from.shard_spec || y.impl()->shard_spec) [[likely]]
     return;
-  // Reading a weight that all ranks hold whole is safe: only its gradient is counted.
+  // Reading a weight that all ranks have whole is safe: only its gradient is summed.
   if (from.shard_spec->divides() || mode.trace != nullptr || (from.node && !mode.grad_off))
     refuse_part(op, from.shape, *from.shard_spec);
 }

@@ -1,4 +1,4 @@
-// The methods of Tensor that are recorded, or have to know of what is.
+// Methods of Tensor that are recorded, or that depend on the tape.
 #include "framework/autograd/tape.h"
 #include "framework/tensor/batch.h"
 #include "framework/tensor/fields.h"

@@ -15,12 +15,12 @@ using namespace detail;
 namespace fs = std::filesystem;
 
 constexpr char op[] = "checkpoint";
-/// One file's path, or the folder of several.
+/// The path of one file, or the folder of several files.
 std::string name_of(const std::vector<std::string>& files, const std::string& directory) {
   return files.size() == 1 ? files[0] : directory;
 }
 
-/// Leaves out the states that only the file has, or only the run.
+/// Removes the states that only the file has, or only the run.
 void match_states(std::vector<StoredTensor>& targets, std::vector<SafetensorsPiece>& pieces) {
   const auto lacks = [](const auto& list) {
     std::set<std::string> names;
@@ -32,7 +32,7 @@ void match_states(std::vector<StoredTensor>& targets, std::vector<SafetensorsPie
   std::erase_if(targets, not_in_file), std::erase_if(pieces, not_in_run);
 }
 
-/// This rank's state, which ranks of the same layout have saved.
+/// This rank's state, as saved by a run of the same layout.
 std::map<std::string, Tensor> read_local(const std::string& directory, const Manifest& about,
                                          const std::optional<CheckpointShard>& shard) {
   std::map<std::string, Tensor> found;

@@ -26,19 +26,19 @@ void check_finite(const std::vector<NamedTensor>& tensors) {
       });
 }
 
-/// Puts a finished directory in place; one of the same step (training went on from an older one) is exchanged in one
-/// step.
+/// Puts a finished directory in place. A directory of the same step (training resumed from an earlier one) is exchanged
+/// atomically.
 void publish(const std::string& temporary, const std::string& path) {
   bool exchanged = ::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0;
   if (exchanged) {
     sync_directory(fs::path(path).parent_path().string());
     return remove_tree(temporary);
   }
-  remove_tree(path);  // nothing there, or a file system without exchange: then the older checkpoints remain
+  remove_tree(path);  // nothing there, or a file system without exchange: the older checkpoints remain
   rename_durably(temporary, path);
 }
 
-/// Renames before removing, so that what is half removed is never taken for a checkpoint.
+/// Renames before removing, so that a partly removed directory is never taken for a checkpoint.
 void prune(const std::string& root, const std::string& current, const SaveOptions& options) {
   std::error_code none;
   const std::string best = fs::exists(root + "/best", none) ? read_text(root + "/best", 256) : "";
@@ -51,7 +51,7 @@ void prune(const std::string& root, const std::string& current, const SaveOption
   }
 }
 
-/// Adds an index where the files of a kind are several, after a look at whether they hold all of the model.
+/// Writes an index if a kind has several files, after checking that they contain the whole model.
 void index_shards(const std::string& directory, CheckpointFile kind, const std::vector<ShardFile>& files,
                   std::vector<StoredTensor> expected, std::vector<ShardFile>& all) {
   if (files.size() < 2) return;
@@ -64,7 +64,8 @@ void index_shards(const std::string& directory, CheckpointFile kind, const std::
   all.push_back({name, text.size(), crc32(std::as_bytes(std::span(text)))});
 }
 
-/// Writes this rank's files, and returns them as JSON. wanted: by rank, a mark per kind: whether it has something.
+/// Writes this rank's files and returns them as JSON. wanted: per rank, one mark per kind: whether it has something to
+/// write.
 std::string store_shards(const std::string& directory, const Shards& mine, std::vector<std::string> wanted,
                          std::size_t rank) {
   Json written = Json::array();
@@ -84,7 +85,7 @@ std::string store_shards(const std::string& directory, const Shards& mine, std::
   return json_text(written);
 }
 
-/// What rank 0 does once all files are there: the indices, the manifest, the names.
+/// Rank 0's work after all files are written: the indices, the manifest, the names.
 void complete(const std::string& path, const CheckpointInput& input, const SaveOptions& options,
               const std::vector<std::string>& written) {
   std::array<std::vector<ShardFile>, file_kinds> files;
@@ -164,7 +165,7 @@ std::string write_checkpoint(const std::string& run, const CheckpointInput& inpu
   const std::string root = run + "/checkpoints", path = root + "/" + step_directory(input.step);
   try {
     Shards mine;
-    // From each rank a mark per kind of file that it has something for; from rank 0 where, too.
+    // Every rank sends one mark per kind of file that it writes; rank 0 also sends the path.
     auto starts = together(gather, [&] {
       mine = shards();
       std::string text;

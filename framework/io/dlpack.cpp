@@ -35,7 +35,7 @@ DType dtype_from(DLDataType given) {
        int(given.code), int(given.bits), int(given.lanes));
 }
 
-/// What a consumer gets, in one piece.
+/// What a consumer gets, in one allocation.
 struct Lent {
   Tensor tensor;
   std::vector<std::int64_t> shape;
@@ -76,7 +76,7 @@ Tensor from_dlpack(DLManagedTensor* managed) {
   Shape shape;
   for (int i = 0; i < t.ndim; ++i) shape.push_back(t.shape[i]);
   const std::size_t bytes = checked_bytes(dlpack_op, shape, dtype);
-  // Dense axes that step otherwise only where they have one element, or none, are row-major, too.
+  // Axes with at most one element may have any stride: such a tensor is still row-major.
   Shape order;
   std::vector<std::int64_t> steps(static_cast<std::size_t>(t.ndim));
   Index dense = 1;

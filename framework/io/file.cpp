@@ -26,8 +26,8 @@ std::string reason() {
   return std::string(std::strerror(errno)) + (many ? "; raise the limit (ulimit -n)" : "");
 }
 
-/// What temporary_name() adds behind the number of a thread. Hosts and containers that share a file system may have
-/// equal numbers.
+/// The end of temporary_name(), after the thread's number. Hosts and containers that share a file system may have equal
+/// numbers.
 const std::string& temporary_end() {
   static const std::string end = [] {
     std::random_device device;
@@ -35,7 +35,7 @@ const std::string& temporary_end() {
   }();
   return end;
 }
-/// The path that a user has given, where this is the temporary name of one.
+/// The path that a user gave, if this is a temporary name for it.
 std::string named(const std::string& path) {
   if (!path.ends_with(temporary_end())) return path;
   return path.substr(0, path.rfind('.', path.size() - temporary_end().size() - 1));
@@ -53,7 +53,7 @@ auto retry(F f) {
     if (auto r = f(); r >= 0 || errno != EINTR) return r;
 }
 
-/// Others' files on a disk that is filled to its last block cannot be written, so what does not fit is not begun.
+/// On a full disk other programs cannot write their files, so a file that does not fit is not begun.
 void check_room(int fd, const std::string& path, std::size_t bytes) {
   struct statvfs disk {};
   struct stat file {};
@@ -194,7 +194,7 @@ void FileWriter::overwrite(std::size_t offset, std::span<const std::byte> bytes)
 
 void FileWriter::finish() {
   if (retry([&] { return ::fsync(fd_); }) < 0) broken("fsync");
-  // Some file systems (NFS) report a full disk only here. The descriptor is gone whatever close says.
+  // Some file systems (NFS) report a full disk only here. The descriptor is closed in any case.
   int closed = ::close(fd_);
   fd_ = -1;
   if (closed < 0 && errno != EINTR) broken("close");

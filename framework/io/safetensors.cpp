@@ -42,10 +42,10 @@ std::span<std::byte> bytes_of(const Tensor& t) {
   return {t.data<std::byte>(), static_cast<std::size_t>(t.view().bytes())};
 }
 
-/// Throws Error for weights in another format, known by how the file begins: what PyTorch and NumPy write.
+/// Throws Error for weights in other formats, by the first bytes of the files that PyTorch and NumPy write.
 void refuse_foreign(const std::string& path, std::span<const std::byte> bytes) {
   const std::string_view head(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (head.size() > 8 && head[8] == '{') return;  // a header, whatever its length says
+  if (head.size() > 8 && head[8] == '{') return;  // a header of any length
   using namespace std::string_view_literals;
   const bool zip = head.starts_with("PK\3\4"), array = head.starts_with("\x93NUMPY");
   const std::string_view ending = zip && head.find(".npy") != head.npos   ? ".npz"  // its first entry
@@ -53,11 +53,12 @@ void refuse_foreign(const std::string& path, std::span<const std::byte> bytes) {
                                   : array                                 ? ".npy"
                                                                           : "";
   if (ending.empty()) return;
-  std::filesystem::path named = path;  // import goes by the ending
+  std::filesystem::path named = path;  // `trireme import` recognises files by their endings
   const std::string given = named.extension();
   const bool known = given == ending || (ending == ".pt" && (given == ".pth" || given == ".bin"));
   if (!known) named.replace_extension(ending);
-  fail(ErrorKind::data, safetensors_op, "{} is a {} file: {}`trireme import {} --out w.safetensors` makes weights of it", path,
+  fail(ErrorKind::data, safetensors_op,
+       "{} is a {} file: {}`trireme import {} --out w.safetensors` makes weights of it", path,
        ending == ".pt" ? "PyTorch" : "NumPy", known ? "" : "rename it, and ", named.string());
 }
 
@@ -79,8 +80,9 @@ Tensor load_entry(const FileReader& file, std::size_t data_offset, const Safeten
   check(type != nullptr, ErrorKind::data, safetensors_op,
         "{}: tensor \"{}\" has type {}; F32, F64, BF16, F16, BOOL and integers can be read", file.path(), e.name,
         e.dtype);
-  check(e.shape.size() <= Shape::max_rank, ErrorKind::data, safetensors_op, "{}: tensor \"{}\" has {} axes, at most {} can be read",
-        file.path(), e.name, e.shape.size(), int(Shape::max_rank));
+  check(e.shape.size() <= Shape::max_rank, ErrorKind::data, safetensors_op,
+        "{}: tensor \"{}\" has {} axes, at most {} can be read", file.path(), e.name, e.shape.size(),
+        int(Shape::max_rank));
   Tensor t = Tensor::empty(Shape(e.shape), type->becomes);
   std::size_t at = data_offset + e.begin;
   if (type->as_is) {
@@ -100,7 +102,8 @@ std::span<const std::byte> SafetensorsReader::map(const SafetensorsEntry& e) {
 
 const Tensor& SafetensorsFile::at(const std::string& name) const {
   const Tensor* found = find(name);
-  check(found != nullptr, ErrorKind::data, safetensors_op, "there is no tensor \"{}\" among the file's {}", name, tensors.size());
+  check(found != nullptr, ErrorKind::data, safetensors_op, "there is no tensor \"{}\" among the file's {}", name,
+        tensors.size());
   return *found;
 }
 const Tensor* SafetensorsFile::find(const std::string& name) const {
@@ -125,7 +128,8 @@ SafetensorsWriter::SafetensorsWriter(std::vector<NamedTensor> tensors,
   std::set<std::string_view> names;
   for (auto& t : tensors_) {
     check(t.tensor.defined(), safetensors_op, "tensor \"{}\" is undefined", t.name);
-    check(t.name != "__metadata__" && names.insert(t.name).second, safetensors_op, "two tensors are named \"{}\"", t.name);
+    check(t.name != "__metadata__" && names.insert(t.name).second, safetensors_op, "two tensors are named \"{}\"",
+          t.name);
   }
   std::stable_sort(tensors_.begin(), tensors_.end(), [](auto& a, auto& b) {
     auto x = rank_of(a.tensor.dtype()), y = rank_of(b.tensor.dtype());

@@ -1,4 +1,4 @@
-// The parser takes bytes of unknown origin, so it depends on nothing but JSON and is what the fuzzer links.
+// The parser reads untrusted bytes. It depends only on JSON, and the fuzzer links it.
 #include "framework/io/safetensors_header.h"
 
 #include <fmt/ranges.h>
@@ -36,7 +36,7 @@ namespace {
 
 constexpr char header_op[] = "safetensors";
 constexpr std::size_t most_header_bytes = 100'000'000;  // the reference's limit
-// Limits of our own, far above any real file: they keep memory in proportion to the header.
+// Our own limits, far above any real file: they keep memory in proportion to the header.
 constexpr std::size_t most_axes = 64, most_metadata = 65'536;
 
 struct FileType {
@@ -73,7 +73,8 @@ class HeaderReader : public nlohmann::json_sax<Json> {
       check(numbers_->size() < most_axes, ErrorKind::data, header_op, "tensor {} has more than {} axes", Shown{key_},
             std::size_t{most_axes});
     } else {
-      check(numbers_->size() < 2, ErrorKind::data, header_op, "data_offsets of tensor {} must be two numbers", Shown{key_});
+      check(numbers_->size() < 2, ErrorKind::data, header_op, "data_offsets of tensor {} must be two numbers",
+            Shown{key_});
     }
     numbers_->push_back(n);
     return true;
@@ -149,7 +150,8 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   bool wrong(std::string_view came) const {
     if (depth_ == 0) fail(ErrorKind::data, header_op, "invalid header: {} where an object was expected", came);
     if (depth_ == 1) fail(ErrorKind::data, header_op, "tensor {} is {}, not an object", Shown{key_}, came);
-    if (in_metadata_) fail(ErrorKind::data, header_op, "value of {} in __metadata__ is {}, not a string", Shown{field_}, came);
+    if (in_metadata_)
+      fail(ErrorKind::data, header_op, "value of {} in __metadata__ is {}, not a string", Shown{field_}, came);
     fail(ErrorKind::data, header_op, "{} of tensor {} holds {}", field_, Shown{key_}, came);
   }
 
@@ -158,11 +160,13 @@ class HeaderReader : public nlohmann::json_sax<Json> {
           !dtype_   ? "dtype"
           : !shape_ ? "shape"
                     : "data_offsets");
-    check(offsets_->size() == 2, ErrorKind::data, header_op, "data_offsets of tensor {} must be two numbers", Shown{key_});
+    check(offsets_->size() == 2, ErrorKind::data, header_op, "data_offsets of tensor {} must be two numbers",
+          Shown{key_});
     SafetensorsEntry entry{key_, *dtype_, {}, (*offsets_)[0], (*offsets_)[1]};
     entry.shape.reserve(shape_->size());
     for (auto extent : *shape_) {
-      check(extent <= std::uint64_t{INT64_MAX}, ErrorKind::data, header_op, "shape of tensor {} overflows", Shown{key_});
+      check(extent <= std::uint64_t{INT64_MAX}, ErrorKind::data, header_op, "shape of tensor {} overflows",
+            Shown{key_});
       entry.shape.push_back(static_cast<std::int64_t>(extent));
     }
     entries.push_back(std::move(entry));
@@ -176,8 +180,8 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   std::vector<std::uint64_t>* numbers_ = nullptr;
 };
 
-/// Bytes of a tensor. AxisMask of extent 0 are left out of the overflow check's way: the product of the others must fit
-/// too, so that any partial product is safe to compute later.
+/// Bytes of a tensor. Axes of extent 0 are excluded from the overflow check: the product of the others must fit too, so
+/// that any partial product is safe to compute later.
 std::uint64_t header_bytes_of(const SafetensorsEntry& e) {
   std::int64_t n = 1;
   bool empty = false, good = true;
@@ -189,14 +193,15 @@ std::uint64_t header_bytes_of(const SafetensorsEntry& e) {
   std::int64_t bits = 0;
   good = good && !__builtin_mul_overflow(n, static_cast<std::int64_t>(bits_of(e.dtype)), &bits);
   check(good, ErrorKind::data, header_op, "shape of tensor {} overflows", Shown{e.name});
-  check(empty || bits % 8 == 0, ErrorKind::data, header_op, "tensor {} of type {} does not end at a whole byte", Shown{e.name},
-        e.dtype);
+  check(empty || bits % 8 == 0, ErrorKind::data, header_op, "tensor {} of type {} does not end at a whole byte",
+        Shown{e.name}, e.dtype);
   return empty ? 0 : static_cast<std::uint64_t>(bits) / 8;
 }
 
 void check_unique(const std::vector<SafetensorsEntry>& entries) {
   std::set<std::string_view> names;
-  for (auto& e : entries) check(names.insert(e.name).second, ErrorKind::data, header_op, "duplicate key {}", Shown{e.name});
+  for (auto& e : entries)
+    check(names.insert(e.name).second, ErrorKind::data, header_op, "duplicate key {}", Shown{e.name});
 }
 
 /// Tensors must cover the data section in order, without holes, overlaps or a tail.
@@ -206,8 +211,8 @@ void check_layout(const std::vector<SafetensorsEntry>& entries, std::uint64_t da
     check(e.begin == at && e.end >= e.begin, ErrorKind::data, header_op,
           "invalid offset for tensor {}: [{}, {}] where {} was expected next", Shown{e.name}, e.begin, e.end, at);
     std::uint64_t bytes = header_bytes_of(e);
-    check(e.end - e.begin == bytes, ErrorKind::data, header_op, "tensor {}: its shape and type make {} bytes, its offsets {}",
-          Shown{e.name}, bytes, e.end - e.begin);
+    check(e.end - e.begin == bytes, ErrorKind::data, header_op,
+          "tensor {}: its shape and type make {} bytes, its offsets {}", Shown{e.name}, bytes, e.end - e.begin);
     at = e.end;
   }
   check(at == data_bytes, ErrorKind::data, header_op,
@@ -217,22 +222,25 @@ void check_layout(const std::vector<SafetensorsEntry>& entries, std::uint64_t da
 }  // namespace
 
 std::size_t safetensors_header_size(std::span<const std::byte> bytes, std::size_t file_size) {
-  check(file_size >= 8 && bytes.size() >= 8, ErrorKind::data, header_op, "header too small: the file has {} bytes", file_size);
+  check(file_size >= 8 && bytes.size() >= 8, ErrorKind::data, header_op, "header too small: the file has {} bytes",
+        file_size);
   std::uint64_t n = 0;
   for (int i = 7; i >= 0; --i) n = n << 8 | std::to_integer<std::uint64_t>(bytes[static_cast<std::size_t>(i)]);
   check(n <= most_header_bytes, ErrorKind::data, header_op, "header too large: {} bytes, at most {} are allowed", n,
         std::size_t{most_header_bytes});
-  check(n <= file_size - 8, ErrorKind::data, header_op, "invalid header length: {} bytes, the file has {}", n, file_size);
+  check(n <= file_size - 8, ErrorKind::data, header_op, "invalid header length: {} bytes, the file has {}", n,
+        file_size);
   return 8 + static_cast<std::size_t>(n);
 }
 
 SafetensorsHeader parse_safetensors(std::span<const std::byte> bytes, std::size_t file_size) {
   SafetensorsHeader header;
   header.data_offset = safetensors_header_size(bytes, file_size);
-  check(bytes.size() >= header.data_offset, ErrorKind::data, header_op, "invalid header length: {} bytes given, {} needed",
-        bytes.size(), header.data_offset);
+  check(bytes.size() >= header.data_offset, ErrorKind::data, header_op,
+        "invalid header length: {} bytes given, {} needed", bytes.size(), header.data_offset);
   std::string_view text(reinterpret_cast<const char*>(bytes.data()) + 8, header.data_offset - 8);
-  check(!text.empty() && text[0] == '{', ErrorKind::data, header_op, "invalid header start: the first byte is not '{{'");
+  check(!text.empty() && text[0] == '{', ErrorKind::data, header_op,
+        "invalid header start: the first byte is not '{{'");
   // nlohmann takes a zero byte for the end of the text.
   check(text.find('\0') == text.npos, ErrorKind::data, header_op, "invalid header: not JSON, it holds a zero byte");
 

@@ -68,7 +68,7 @@ void add_pieces(std::vector<SafetensorsPiece>& to, const std::string& path) {
             p.box.at);
       checked_bytes(shards_op, p.shape, p.dtype);
     }
-    // Opened anew for each: of a thousand ranks' files not all can be open.
+    // Opened again for each read: the files of a thousand ranks cannot all be open.
     p.rows = [path, e, at = header.data_offset](Index begin, Index end) {
       return load_entry(FileReader(path), at, rows_of(e, begin, end));
     };

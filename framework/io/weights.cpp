@@ -12,7 +12,7 @@
 namespace trireme {
 namespace {
 
-/// Whether axes change places on the way to a file. Not to be told from the shapes: O,3,3,3 is the same in both.
+/// Whether axes are permuted in files. The shapes do not show it: O,3,3,3 is the same in both.
 bool swapped(FileLayout layout, int rank) {
   return (layout == FileLayout::filter && rank > 2) || (layout == FileLayout::transposed && rank == 2);
 }
@@ -36,7 +36,7 @@ StoredTensor stored(const std::string& name, const Tensor& t, FileLayout layout)
   return {name, t, layout, t.shape(), from(t.shape(), t.shape())};
 }
 
-/// A tensor in memory as [outer, rows, columns], of which files have [outer, columns, rows].
+/// A tensor in memory as [outer, rows, columns], which files store as [outer, columns, rows].
 struct Groups {
   Groups(const Shape& s, FileLayout layout) : columns(s.numel()) {
     if (!swapped(layout, s.rank())) return;
@@ -90,16 +90,16 @@ std::string listing(const char* what, const std::vector<std::string>& names) {
 
 constexpr const char* counter = "num_batches_tracked";
 bool is_counter(std::string_view name) { return name.ends_with(counter); }
-/// Whether a tensor of a file may be left out: a constant that Hugging Face's older files carry (masks of attention,
-/// positions), or of the task that the first BERT was trained for beside masked tokens: which text follows another.
+/// Whether a tensor of a file may be ignored: a constant in Hugging Face's older files (attention masks, positions), or
+/// part of BERT's next-sentence head.
 bool is_left_out(std::string_view name, const Shape& shape) {
   return (name.ends_with(".attn.bias") && shape.rank() == 4) || name.ends_with(".attn.masked_bias") ||
          name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".position_ids") ||
          name.starts_with("bert.pooler.dense.") || name.starts_with("cls.seq_relationship.");
 }
 
-/// The known name that a file's tensor means, or its own if it means none: as it is, without "module." (DataParallel)
-/// and "model." (Lightning), or with what Hugging Face's files of a model without its head leave out.
+/// The run's name for a file's tensor: unchanged, without "module." (DataParallel) and "model." (Lightning), or with
+/// the prefix that Hugging Face's files of models without a head omit. If no name matches, the file's own name.
 std::string known_name(std::string_view name, const std::set<std::string>& known) {
   std::string rest(name);
   for (const std::string prefix : {"module.", "model."})
@@ -142,7 +142,7 @@ bool same_numbers(const Tensor& a, const Tensor& b) {
   return a.to_vector() == b.to_vector();
 }
 
-/// The file with each tensor that layers share under the name that it is entered by; PyTorch's files have it under all.
+/// The file with each shared tensor under the name of its entry; PyTorch's files have it under all names.
 SafetensorsFile tied(const Parameters& p, SafetensorsFile file, const std::string& source) {
   const auto ties = p.ties();
   std::set<std::string> known;
@@ -167,7 +167,7 @@ SafetensorsFile tied(const Parameters& p, SafetensorsFile file, const std::strin
   return file;
 }
 
-/// What lies of an entry in `which`, of a flat buffer that has the slices `kept`, packed.
+/// Appends the boxes of an entry that are in `which`, from a flat buffer that has the slices `kept`, packed.
 void add_boxes(std::vector<StoredTensor>& to, const std::string& name, const Parameters::Entry& e,
                const FlatBuffer& flat, const std::vector<Slice>& kept, const std::vector<Slice>& which) {
   const StoredTensor all = stored(name, e.tensor, e.layout);
@@ -327,7 +327,7 @@ void import_weights(Parameters& p, const SafetensorsFile& file, const std::strin
 void import_weights(Parameters& p, const std::string& path) { import_weights(p, read_safetensors(path), path); }
 
 std::vector<std::string> import_but_head(Parameters& p, const SafetensorsFile& file, const std::string& source) {
-  // Of a model that is one layer, names have no prefix: those of layers within others do.
+  // Names have no prefix if the model is a single layer.
   const std::string& last = p.entries().back().name;
   const std::string head = last.substr(0, last.rfind('.') + 1);
   const auto is_of_head = [&](const std::string& name) {

@@ -39,7 +39,7 @@ Tensor AttentionHeads::operator()(const Tensor& q, const Tensor& k, const Tensor
   KvCache* cache = StepContext::current().kv_cache;
   if (!cache) return attention(q, k, v, options_, lengths).reshape(joined);
   check(options_.causal, "self_attention", "this layer is not causal, but a KvCache needs causal layers: set causal");
-  // A layer that no Parameters have given a key is known by its place.
+  // A layer without a key (it is in no ParameterStore) is identified by its address.
   const std::uint64_t layer = options_.layer ? options_.layer : reinterpret_cast<std::uintptr_t>(this);
   const auto [keys, values] = cache->append(layer, k, v);
   return attention(q, keys, values, options_, {}, cache->starts(q.device())).reshape(joined);

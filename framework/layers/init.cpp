@@ -113,7 +113,7 @@ Init Init::normal(double std, double mean) {
 }
 Init Init::trunc_normal(double std, double low, double high) {
   check_std("trunc_normal", std);
-  // At least a hundredth of all draws must lie within, so that the loop below ends soon.
+  // At least 1 % of the draws must be inside, so that the loop below ends soon.
   check(low < high && std::erf(high / std / std::numbers::sqrt2) - std::erf(low / std / std::numbers::sqrt2) > 0.02,
         "trunc_normal", "less than 1 % of a normal distribution with std {} is in [{}, {}]: choose wider bounds", std,
         low, high);

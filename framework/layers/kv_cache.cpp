@@ -9,7 +9,7 @@
 namespace trireme {
 namespace {
 
-/// Writes tokens [samples, T, G, D] into all [samples, capacity, G, D], those of sample n from starts[n] on.
+/// Writes tokens [samples, T, G, D] into all [samples, capacity, G, D], for sample n from starts[n] on.
 void write_tokens(const Tensor& all, const Tensor& tokens, const std::vector<Index>& starts) {
   Shape extent = tokens.shape();
   if (std::ranges::all_of(starts, [&](Index s) { return s == starts[0]; }))

@@ -28,7 +28,7 @@ StateVisitor StateVisitor::within(const std::string& part) const {
 void StateVisitor::operator()(const std::string& name, Tensor& tensor, StateKind use, Init init,
                               FileLayout layout) const {
   if (!tensor) return;
-  // A layer that is one tensor gives it no name: it has the layer's own.
+  // A layer that consists of one tensor gives it an empty name: the tensor has the layer's name.
   std::string full = name.empty() && !prefix_.empty() ? prefix_.substr(0, prefix_.size() - 1) : prefix_ + name;
   leaf_({std::move(full), &tensor, tensor.impl()->frozen ? StateKind::buffer : use, layout, std::move(init)});
 }

@@ -4,7 +4,7 @@ namespace trireme {
 namespace {
 
 PoolOptions pool_options(const char* op, const PerAxis& window, const PoolLayerOptions& given) {
-  // Numbers for each axis are told from one for all when the input is known: here any count of axes will do.
+  // The input's number of axes is unknown here: any number of numbers is accepted, and checked later.
   const auto numbers = [&](const PerAxis& p) { return p.of(0, op); };
   PoolOptions o{.window = numbers(window),
                 .stride = numbers(given.stride),

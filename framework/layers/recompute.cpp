@@ -8,8 +8,8 @@ namespace trireme {
 
 Tensor Recompute::operator()(const Tensor& x) const {
   Module layer = layer_;                                    // a handle
-  std::vector<Tensor> inputs{x.with_shard_spec({})};        // the layer's ops see to spreads
-  std::vector<std::pair<std::string, SavedTensor>> fields;  // beside x, that want a gradient: inputs 1, 2, ...
+  std::vector<Tensor> inputs{x.with_shard_spec({})};        // the layer's ops handle divided tensors
+  std::vector<std::pair<std::string, SavedTensor>> fields;  // fields of x that need a gradient: inputs 1, 2, ...
   for (const auto& [name, t] : x.fields()) {
     if (!t.requires_grad()) continue;
     inputs.push_back(t.with_shard_spec({}));
@@ -23,7 +23,7 @@ Tensor Recompute::operator()(const Tensor& x) const {
   }));
   if (!is_grad_recorded(inputs)) return layer(x);
 
-  // The second forward draws the masks that the first one drew.
+  // The second forward draws the same masks as the first.
   StepContext again = StepContext::current();
   again.recomputing = true;
   if (again.batch.calls) again.batch.calls = std::make_shared<RandomCalls>(*again.batch.calls);
@@ -44,7 +44,7 @@ Tensor Recompute::operator()(const Tensor& x) const {
   }
   return record("recompute", std::move(y), std::move(inputs),
                 [layer, kept = SavedTensor(x.detach()), fields, weights, again, batch](const Tensor& dy, Gradients& g) {
-                  for (const SavedTensor& w : weights) w.get();  // throws where one is no longer what it was
+                  for (const SavedTensor& w : weights) w.get();  // throws if one has changed
                   StepContext now = again;
                   if (now.batch.calls) now.batch.calls = std::make_shared<RandomCalls>(*now.batch.calls);
                   const StepScope pass(std::move(now));
@@ -60,7 +60,7 @@ Tensor Recompute::operator()(const Tensor& x) const {
                     with = with.with(name, beside.back());
                   }
                   const Tensor out = layer(with);
-                  // Weights get their gradients in there; this op's own end tells their hooks.
+                  // Weights get their gradients inside; this op's own end calls their hooks.
                   backward({&out, 1}, {&dy, 1}, {.hooks = false});
                   if (g.needs_grad(0) && has_grad(in)) g.set_grad(0, in.grad());
                   for (std::size_t i = 0; i < beside.size(); ++i)

@@ -20,8 +20,8 @@ bool is_relu(const Module& m) {
   return f && *f == static_cast<Function>(relu);
 }
 
-/// Windows that bias_relu_pool_dropout serves: they tile the image, and a cell number fits u8 beside the mark
-/// 255.
+/// Whether bias_relu_pool_dropout supports these windows: they tile the image, and a cell number fits into u8 next to
+/// the mark 255.
 bool tiles(const PoolOptions& o) {
   const Extents none{0, 0, 0}, dense{1, 1, 1};
   return !o.ceil_mode && o.stride == o.window && o.pad_begin == none && o.pad_end == none && o.dilation == dense &&
@@ -83,7 +83,7 @@ void Sequential::fuse() {
       ++next;
       g.pool = !g.linear && part(next) ? part(next)->as<MaxPool>() : nullptr;
       if (g.pool && !tiles(g.pool->options)) g.pool = nullptr;
-      // The pool takes ReLU along for nothing, so a batch norm before it stays plain.
+      // Pooling applies ReLU at no cost, so a batch norm before it has no ReLU.
       if (g.norm && g.pool) {
         if (!g.conv) g.norm = nullptr;
         g.relu = false, g.pool = nullptr, --next;

@@ -60,7 +60,7 @@ void check_number(const char* op, double prediction) {
 }
 
 std::size_t cells(const ConfusionOptions& o) { return static_cast<std::size_t>(o.classes * o.classes); }
-/// counts [label, class]: how often one was taken for the other.
+/// Adds to counts [label, class].
 void add_confusions(MetricState& s, const Tensor& prediction, const Tensor& target, const ConfusionOptions& o) {
   const char* op = "confusion_matrix";
   check(o.classes >= 2, op, "{} classes, expected at least 2", o.classes);
@@ -91,7 +91,8 @@ void add_product(ExactSum& sum, double a, double b) {
   const double product = a * b;
   sum.add(product), sum.add(std::fma(a, b, -product));
 }
-/// Sum of (t - m)^2 of so many t, from sums of t^2 and t, m their mean, rounded: sum t^2 - 2 m sum t + count m^2.
+/// Sum of (t - m)^2 over `count` values t, from the sums of t^2 and t, where m is their rounded mean: sum t^2 - 2 m sum
+/// t + count m^2.
 double squared_deviations(ExactSum all, ExactSum sum, double count) {
   const double high = sum.value(), m = high / count, whole = count * m;
   sum.add(-high);
@@ -100,9 +101,9 @@ double squared_deviations(ExactSum all, ExactSum sum, double count) {
   return all.value();
 }
 
-/// What a confusion matrix says of a class.
+/// The counts of one class in a confusion matrix.
 struct ClassCounts {
-  double hits = 0, labels = 0, taken = 0;  // of the class: right; labels; predictions
+  double hits = 0, labels = 0, taken = 0;  // of the class: correct predictions; labels; predictions
   bool occurs() const { return labels + taken > 0; }
   double precision() const { return taken > 0 ? hits / taken : 0; }
   double recall() const { return labels > 0 ? hits / labels : 0; }
@@ -125,7 +126,7 @@ ClassCounts together(const std::vector<ClassCounts>& all) {
   return sum;
 }
 
-/// Areas under the curves of scores, rows of (score, truth); each NaN where one of both truths is missing.
+/// Areas under the curves of rows (score, truth); NaN if one of the two truths does not occur.
 struct Areas {
   double roc = nan, precision = nan;
 };
@@ -223,7 +224,7 @@ void Auc::add(MetricState& s, const Tensor& prediction, const Tensor& target) co
   const std::vector<double> scores = prediction.to_vector(), targets = target.to_vector();
   if (!pairs) check_labels(op, prediction, target);
   const auto classes = pairs ? std::size_t{1} : static_cast<std::size_t>(prediction.dim(-1));
-  s.counts.resize(1);  // rows are [target, scores]; a rank without any knows not of how many scores
+  s.counts.resize(1);  // rows are [target, scores]; a rank without rows does not know the number of scores
   for (std::size_t i = 0; i < targets.size(); ++i) {
     if (targets[i] == static_cast<double>(ignore_index)) continue;
     if (classes == 1) truth(op, targets[i]);

@@ -1,4 +1,4 @@
-// Unary elementwise ops. A formula of kernels/formulas/pointwise.h says what its slope reads, and only that is kept.
+// Unary elementwise ops. A formula (kernels/formulas/pointwise.h) states what its slope reads, and only that is saved.
 #include "framework/ops/ops.h"
 #include "framework/ops/unary.h"
 #include "kernels/formulas/pointwise.h"

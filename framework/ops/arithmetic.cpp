@@ -23,7 +23,7 @@ Tensor zipped(const Tensor& a, const Tensor& b) {
   return y;
 }
 
-/// Input i, of the given shape, gets write(target), target of dy's shape, summed where it was broadcast.
+/// Computes input i's gradient by write(target), where target has dy's shape, and sums it over broadcast axes.
 template <class F>
 void give_summed(Gradients& g, int i, const Shape& shape, const Tensor& dy, F&& write) {
   if (shape == dy.shape()) return write_grad(g, i, write);
@@ -33,7 +33,7 @@ void give_summed(Gradients& g, int i, const Shape& shape, const Tensor& dy, F&& 
     ops::sum_to(dx, full);
   });
 }
-/// Input i gets dy itself: shared, or summed.
+/// Input i gets dy itself, shared or summed over broadcast axes.
 void pass_on(Gradients& g, int i, const Shape& shape, const Tensor& dy) {
   if (shape == dy.shape()) return g.set_grad(i, dy);
   write_grad(g, i, [&](const Tensor& dx) { ops::sum_to(dx, dy); });

@@ -20,7 +20,7 @@ Tensor per_sample(const char* op, const char* what, const Tensor& t, const Tenso
   return t.device() == x.device() ? t : t.detach().to(x.device());
 }
 
-/// What forward and backward of one call tell the kernel, and the tensors that it looks at there.
+/// The arguments of one call for the kernels of forward and backward, with the tensors that they refer to.
 struct Call {
   SavedTensor lengths, q_starts, samples;  ///< i64 [N], or undefined
   AttentionArgs args;                      ///< without views: with() adds them
@@ -138,9 +138,9 @@ Tensor attention_packed(const Tensor& qkv, Index heads, Index kv_heads, const At
 }
 
 namespace {
-/// The factor on the frequency of an angle that turns by `frequency` radians per token. llama3: unchanged for
-/// wavelengths short against the context, divided by factor for long ones, in between linear in tokens^-1 (Grattafiori
-/// et al., arXiv 2407.21783; constants as in Hugging Face's rope_parameters).
+/// Factor for the frequency of an angle that turns by `frequency` radians per token. llama3: 1 for wavelengths that are
+/// short compared with the context, 1 / factor for long ones, and in between linear in tokens^-1 (Grattafiori et al.,
+/// arXiv 2407.21783; constants as in Hugging Face's rope_parameters).
 double stretched(double frequency, const RopeScaling& s) {
   if (s.kind == RopeScaling::Kind::none) return frequency;
   if (s.kind == RopeScaling::Kind::linear) return frequency / s.factor;

@@ -20,9 +20,9 @@ Tensor conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, co
           "the residual needs a gradient, which conv() does not compute: use add() in training");
   }
   ConvOptions options = o;
-  if (w.view().data != w_given.view().data) options.filters = nullptr;  // a converted copy: its address says nothing
+  if (w.view().data != w_given.view().data) options.filters = nullptr;  // a converted copy, whose address is no key
   Tensor y = is_uniquely_owned(residual) ? residual : Tensor::empty(shape, x.dtype(), x.device());
-  // What is gathered in f32 on the way is enough for narrow types; without rows there is nothing to gather.
+  // Moments gathered in f32 are precise enough for bf16 and f16. Without rows there are none.
   if (moments && is_half(x.dtype()) && !residual && y.numel() > 0) {
     *moments = {Tensor::empty({shape[-1]}, DType::f32, x.device()), Tensor::empty({shape[-1]}, DType::f32, x.device())};
     launch<kernel::ConvMoments>(y, x, w, bias, moments->mean, moments->m2, options);

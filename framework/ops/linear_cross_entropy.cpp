@@ -20,7 +20,7 @@ struct Head {
   Tensor labels;
   CrossEntropyOptions options;
   Shape rows;  // [rows, C]
-  DType sums;  // of losses, logits and the gradient of f32 weights beside half types
+  DType sums;  // type of losses, logits and the gradient of f32 weights with bf16 or f16 data
 
   Index vocabulary() const { return weights.w.dim(0); }
   View rows_of(const Tensor& t, Index begin, Index end) const {
@@ -82,8 +82,8 @@ Tensor run_chunks(const Head& h, HeadGradients& want, Index given_chunk) {
   return each;
 }
 
-/// Input i's gradient (+)= by * gradient, by a scalar beside it. On the CPU in one pass; elsewhere nothing waits for
-/// it.
+/// Input i's gradient (+)= by * gradient, where `by` is a scalar on the same device. On the CPU one pass; elsewhere
+/// nothing waits for it.
 void give_scaled(Gradients& g, int i, const Tensor& gradient, const Tensor& by) {
   if (!g.needs_grad(i)) return;
   if (gradient.device().kind == DeviceKind::cpu) {
@@ -94,7 +94,7 @@ void give_scaled(Gradients& g, int i, const Tensor& gradient, const Tensor& by) 
   write_grad(g, i, [&](const Tensor& to) { ops::zip_into<pointwise::Mul>(to, gradient, factor); });
 }
 
-/// On the CPU labels are looked at all at once, so that the row named is that of the batch.
+/// On the CPU all labels are checked at once, so that the error names the row of the batch.
 void check_values(const Head& h) {
   if (h.labels.device().kind != DeviceKind::cpu) return;
   const auto labels = h.labels.view().span<const std::int64_t>();

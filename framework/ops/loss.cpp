@@ -1,5 +1,5 @@
-// Losses. A share of the global batch's mean: the sum over the rows at hand divided by the count of the global batch,
-// so that the ranks' shares, and their gradients, add up.
+// Losses. Each is a share of the global batch's mean: the sum over this tensor's rows, divided by the number of rows of
+// the global batch. So the shares of ranks, and their gradients, add up.
 #include <limits>
 
 #include "framework/autograd/step_context.h"
@@ -10,8 +10,8 @@
 namespace trireme {
 namespace {
 
-/// Rows of the global batch, in units of x's rows over all but `inner` last axes. Where the first axis has several rows
-/// per sample ([B * T, C] of B sequences), so many times the global batch.
+/// Number of rows of the global batch, in units of x's rows over all but the `inner` last axes. If the first axis has
+/// several rows per sample ([B * T, C] of B sequences), that many times the global batch.
 double global_rows(const char* op, const Tensor& x, const BatchContext& batch, int inner) {
   const Index at_hand = x.rank() > inner ? x.dim(0) : 1;
   const Index per_sample = x.rank() > inner ? x.shape().product(1, x.rank() - inner) : 1;
@@ -31,7 +31,7 @@ double global_rows(const char* op, const Tensor& x, const BatchContext& batch, i
   return static_cast<double>(rows * per_sample);
 }
 
-/// What the labels leave to 1 each: an ignored one all, another what the weight of its class does.
+/// Sum over labels of 1 - weight: an ignored label has weight 0, another label the weight of its class.
 double ignored_part(const Tensor& labels, const LabelLossOptions& o) {
   const Tensor host = labels.detach().to(cpu());
   const auto weights = o.weights ? o.weights.to_vector() : std::vector<double>{};
@@ -43,7 +43,7 @@ double ignored_part(const Tensor& labels, const LabelLossOptions& o) {
   return all;
 }
 
-/// What the rows of the global batch count for: less those whose label is ignored, by the weights of classes.
+/// Sum of the weights of the global batch's rows, without ignored ones.
 double counted_rows(const char* op, const Tensor& labels, double rows, const LabelLossOptions& o) {
   const auto& ignored = StepContext::current().ignored;
   check(ignored || static_cast<double>(labels.numel()) == rows, op,
@@ -70,7 +70,7 @@ double ops::share_of_row(const char* op, const Tensor& rows, const Tensor& label
 
 namespace {
 
-/// The mean of rows without weights, in one kernel.
+/// The mean over rows without class weights, in one kernel.
 Tensor fused_cross_entropy(const Tensor& logits, const Tensor& labels, const LabelLossOptions& given) {
   const char* op = "cross_entropy";
   const CrossEntropyOptions o{given.label_smoothing, given.ignore_index};
@@ -95,8 +95,8 @@ Tensor fused_cross_entropy(const Tensor& logits, const Tensor& labels, const Lab
                 });
 }
 
-/// -log_p at the label times its weight, smoothed towards the weighted sum over classes: one number per row; and, for a
-/// Trace, what the rows count for.
+/// -log_p at the label times its weight, smoothed towards the weighted sum over classes: one number per row. For a
+/// Trace also the weights of the rows.
 std::pair<Tensor, Tensor> label_losses(const char* op, const Tensor& given, const Tensor& labels,
                                        const LabelLossOptions& o) {
   const Tensor log_p = given.to(ops::accumulator(given.dtype()));
@@ -120,7 +120,7 @@ std::pair<Tensor, Tensor> label_losses(const char* op, const Tensor& given, cons
 Tensor label_loss(const char* op, const Tensor& log_p, const Tensor& labels, const LabelLossOptions& o) {
   const auto [each, counts] = label_losses(op, log_p, labels, o);
   if (o.reduction == Reduction::none) return each;
-  // A Trace is for any rows: what these count for is no constant of it.
+  // A Trace is for any number of rows: the sum of their weights is no constant.
   if (o.reduction == Reduction::mean && counts && batch_of(log_p, labels).global_batch == 0)
     return sum(each) / sum(counts);
   return o.reduction == Reduction::sum ? sum(each) : scale(sum(each), ops::share_of_row(op, log_p, labels, o));
@@ -165,7 +165,7 @@ Tensor joined_loss(const char* op, const Tensor& each, const Tensor& prediction,
   if (how == Reduction::sum) return sum(each);
   return mean_over_batch(op, each, prediction, batch_of(prediction, target));
 }
-/// Twice smooth_l1_loss() times beta: q^2 + 2 beta (d - q), q = min(d, beta).
+/// Twice beta times smooth_l1_loss(): q^2 + 2 beta (d - q), q = min(d, beta).
 Tensor smooth_distance(const char* op, const Tensor& prediction, const Tensor& target, double beta) {
   check(beta > 0, op, "the bound is {}, expected more than 0", beta);
   const Operands x(op, prediction, target);

@@ -21,7 +21,7 @@ struct Stack {
   std::vector<Layer> layers;
   Halo halo;
 
-  /// The largest dilation of the layers from i on: as far as they read around a cell.
+  /// The largest dilation of the layers from i on: the distance from which they read.
   Index reach(std::size_t i) const {
     Index most = 0;
     for (; i < layers.size(); ++i) most = std::max(most, layers[i].options.dilation);
@@ -54,7 +54,7 @@ void check_operands(const Tensor& x, const std::vector<Tensor>& w, const std::ve
   }
 }
 
-/// For a Trace: convolutions, and what they make behind what they read.
+/// For a Trace: convolutions whose results are concatenated to their inputs.
 Tensor composed(const Tensor& x, const std::vector<Tensor>& w, const std::vector<Tensor>& bias,
                 const std::vector<Index>& dilations) {
   Tensor y = x;
@@ -86,7 +86,7 @@ void give_filter(Gradients& to, int w, const Layer& layer, const Tensor& block, 
   if (dw.accumulate == db.accumulate)
     return launch<kernel::MixedScaleBackwardWeight>(dw.tensor, db.tensor, block, gradient, layer.options,
                                                     dw.accumulate);
-  // One of the two holds something already.
+  // One of the two already has a value.
   const Tensor fresh_w = dw.accumulate ? Tensor::like(dw.tensor) : dw.tensor;
   const Tensor fresh_b = db.accumulate ? Tensor::like(db.tensor) : db.tensor;
   launch<kernel::MixedScaleBackwardWeight>(fresh_w, fresh_b, block, gradient, layer.options, false);
@@ -167,7 +167,7 @@ Tensor mixed_scale_dense(const Tensor& x, const std::vector<Tensor>& w, const st
   if (spec) return spec->mixed_scale_dense(x, w, bias, dilations);
   check_operands(x, w, bias, dilations);
   if (ops::is_traced() && !halo) return composed(x, w, bias, dilations);
-  // Kernels take f32 beside types of two bytes as it is; any other type is a recorded cast.
+  // Kernels accept f32 weights with bf16 and f16 data; any other type is a recorded cast.
   const auto in_type = [&](const Tensor& t) {
     return t && !(is_half(x.dtype()) && t.dtype() == DType::f32) ? t.to(x.dtype()) : t;
   };

@@ -10,8 +10,8 @@ namespace {
 
 using Ranks = std::shared_ptr<const NormRanks>;
 
-/// The scope's rows where x's batch tells how many there are: its ranks take one share each of a global batch that is
-/// not cut further, and every sample has as many rows. 0: the ranks have to say.
+/// Number of rows of the scope, if x's batch determines it: its ranks have one share each of a global batch that is not
+/// cut further, and every sample has the same number of rows. 0: the ranks must exchange it.
 double rows_told(const Tensor& x, const NormRanks& ranks) {
   const BatchContext& batch = batch_of(x);
   const bool whole = batch.share && batch.share->microbatches == 1 && batch.microbatches.size() <= 1 &&
@@ -20,8 +20,8 @@ double rows_told(const Tensor& x, const NormRanks& ranks) {
   return static_cast<double>(batch.global_batch * x.shape().product(1, x.rank() - 1));
 }
 
-/// Combines the moments of this rank's rows of x with those of all others in the scope, in one message; returns the
-/// scope's rows. A device is waited for only where nothing else tells them.
+/// Combines the moments of this rank's rows of x with those of the scope's other ranks, in one message. Returns the
+/// scope's number of rows. Waits for a device only if nothing else determines it.
 double combine(const Tensor& x, const Tensor& mean, const Tensor& m2, Index rows, const NormRanks& ranks) {
   const Index channels = mean.numel(), width = 1 + 2 * channels;
   Tensor own, all;
@@ -66,7 +66,7 @@ Statistics statistics(const Tensor& x, const ChannelStats& known, const Tensor& 
   }
   s.count = ranks ? combine(x, s.mean, m2, rows, *ranks) : static_cast<double>(rows);
   const bool any = s.count > 0,
-             move = any && !StepContext::current().recomputing;  // without rows there is nothing to learn
+             move = any && !StepContext::current().recomputing;  // an empty batch changes nothing
   check(s.count != 1 || !move, "batch_norm",
         "input is {}, one value per channel{}, which has no variance: training takes more than 1 value per channel, so "
         "feed more rows at once, or set training = false",
@@ -79,18 +79,18 @@ Statistics statistics(const Tensor& x, const ChannelStats& known, const Tensor& 
   return s;
 }
 
-/// What a batch norm's backward keeps.
+/// What the backward of batch norm needs.
 struct Kept {
   SavedTensor x, gamma;
-  SavedTensor beta;  // under a fused ReLU: its mask is found again from x
-  SavedTensor y;     // under a fused ReLU after a residual: its mask is read off the output
+  SavedTensor beta;  // with a fused ReLU: its mask is recomputed from x
+  SavedTensor y;     // with a fused ReLU after a residual: its mask is read from the output
   Statistics statistics;
   Ranks ranks;  // null: this one alone
 };
 
 void batch_norm_backward(const Kept& k, const Tensor& dy, Gradients& g) {
   const Statistics& s = k.statistics;
-  // Where a residual was added dy is masked at once: that is the residual's gradient.
+  // With a residual, dy is masked first: that is the residual's gradient.
   const bool mine = is_uniquely_owned(dy) || k.y;  // dz may be written over
   const Tensor dz = !k.y || is_uniquely_owned(dy) ? dy : Tensor::like(dy);
   const Tensor mask = k.y ? Tensor{} : k.beta.get();
@@ -155,8 +155,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
   Kept kept{x, gamma, o.relu ? beta : Tensor{}, o.relu && residual ? y.detach() : Tensor{}, s, ranks};
   y = record(op, std::move(y), {x, gamma, beta, residual, running_mean, running_var}, o,
              [kept = std::move(kept)](const Tensor& dy, Gradients& g) { batch_norm_backward(kept, dy, g); });
-  // One pass over x, which is kept in any case; a residual would have to be kept for it. Weights may be elsewhere by
-  // then (a half of backward that runs late, under ZeRO), hence copies.
+  // One pass over x, which is saved in any case; a residual would have to be saved for it. Weights may be elsewhere
+  // later (a half of backward that runs late, under ZeRO), hence copies.
   if (detail::Node* node = y.impl()->node.get(); node && !residual)
     node->recompute_output = [x = SavedTensor(x), s, gamma = gamma.detach().clone(), beta = beta.detach().clone(),
                               relu = o.relu] {
@@ -168,8 +168,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
 }
 
 namespace {
-/// gamma and beta for x [..., C], each [C] or undefined, of the type that statistics have. Where ranks divide x or hold
-/// copies of the weights, their gradients are this rank's share.
+/// gamma and beta for x [..., C], each [C] or undefined, in the type of statistics. If ranks divide x or have copies of
+/// the weights, gradients are this rank's share.
 std::pair<Tensor, Tensor> channel_weights(const char* op, const Tensor& x, Tensor gamma, Tensor beta) {
   if (const ShardSpec* s = ops::shard_spec_of({&x, &gamma, &beta}))
     gamma = s->weight(gamma, x), beta = s->weight(beta, x);

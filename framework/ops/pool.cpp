@@ -14,7 +14,8 @@ std::vector<int> spatial_axes(const char* op, const Tensor& x) {
   return axes;
 }
 
-/// ceil_mode as padding behind the axes. PyTorch: the last window starts inside the input or the padding before it.
+/// ceil_mode as padding after the axes. As in PyTorch, the last window must start inside the input or the padding
+/// before it.
 PoolOptions without_ceil(const char* op, const Tensor& x, PoolOptions o) {
   check(x.rank() >= 3 && x.rank() <= 5, op, "input is {}, expected [N, spatial..., C] with 1 to 3 spatial axes",
         x.shape());
@@ -50,7 +51,7 @@ Tensor avg_pool(const Tensor& x, const PoolOptions& o) {
   if (o.ceil_mode) {
     PoolOptions floor = without_ceil("avg_pool", x, o);
     if (!o.count_padding) return avg_pool(x, floor);
-    // The given padding counts, and what a window reaches beyond it does not: zeros that are cells.
+    // Given padding counts, and cells beyond it do not: given padding becomes cells that are zero.
     Shape begin = x.shape(), end = x.shape();
     for (int i = 0; i < x.rank(); ++i) {
       const bool spatial = i > 0 && i < x.rank() - 1;
@@ -96,7 +97,7 @@ Tensor bias_relu_pool_dropout(const Tensor& x, const Tensor& bias_given, const P
   const Tensor index = Tensor::empty(shape, DType::u8, x.device());
   launch<kernel::BiasReluPoolDropout>(y, index, x, bias, sample, o, p, p > 0 ? ops::mask_key(x, layer) : MaskKey(0));
   if (!needs_record(op, y, {&x, &bias})) return y;
-  // One half: the bias' gradient falls out of the pass that makes dx.
+  // One half: the pass that computes dx also sums the bias' gradient.
   return record(op, std::move(y), {x, bias}, o, [index, o, p, full = x.shape()](const Tensor& dy, Gradients& g) {
     if (!g.needs_grad(0) && !g.needs_grad(1)) return;
     const Gradients::Target db = g.needs_grad(1) ? g.grad_buffer(1) : Gradients::Target{};

@@ -14,7 +14,7 @@ std::vector<int> all_axes(const Tensor& x) {
   for (std::size_t i = 0; i < axes.size(); ++i) axes[i] = static_cast<int>(i);
   return axes;
 }
-/// y, whose reduced axes have extent 1, without them unless they are to be kept.
+/// y without its reduced axes (extent 1), unless they are kept.
 Tensor without(const Tensor& y, const std::vector<int>& axes, bool keep) {
   if (keep) return y;
   std::vector<bool> gone(static_cast<std::size_t>(y.rank()));
@@ -67,7 +67,7 @@ Tensor norm(const Tensor& x, const std::vector<int>& axes, bool keep) {
 Tensor norm(const Tensor& x) { return norm(x, all_axes(x)); }
 
 Tensor logsumexp(const Tensor& x, const std::vector<int>& axes, bool keep) {
-  // A maximum that is infinite leaves x - maximum undefined: the largest finite number of f32 does as well.
+  // An infinite maximum makes x - maximum undefined: the largest finite f32 works too.
   constexpr double most = std::numeric_limits<float>::max();
   if (x)
     for (const int axis : axes) ops::refuse_part_of_batch("logsumexp", x, ops::axis_of("logsumexp", axis, x.rank()));

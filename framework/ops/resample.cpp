@@ -63,7 +63,7 @@ Tensor adaptive_avg_pool(const Tensor& x, const Shape& size) {
 
 Tensor adaptive_max_pool(const Tensor& x, const Shape& size) {
   (void)with_spatial("adaptive_max_pool", x, size);
-  // One axis after the other, down to boxes that are one window each; axes of windows of one size at once.
+  // One axis after another, until each box is one window; axes with windows of one size at once.
   for (int d = 0; d < size.rank(); ++d) {
     const Index in = x.dim(d + 1), out = size[d];
     if (in % out == 0) continue;

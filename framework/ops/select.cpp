@@ -177,7 +177,7 @@ Sorted topk(const Tensor& x, Index k, int axis, bool largest) {
     const Index count = rows.shape().product(0, rows.rank() - 1);
     launch<kernel::Sort>(ops::shaped(values, {count, k}), ops::shaped(places, {count, k}),
                          ops::shaped(rows, {count, x.dim(axis)}), largest);
-    needs_record("topk", places, {&x});  // the batch goes on
+    needs_record("topk", places, {&x});  // keeps the batch
     return with_axis_last(places, axis);
   });
   return {gather(x, index, axis), index};
@@ -206,7 +206,7 @@ Tensor argmin(const Tensor& x, int axis) {
   axis = ops::axis_of("argmin", axis, x.rank());
   check(x.dim(axis) > 0, "argmin", "expected at least one element along axis {} of {}", axis, x.shape());
   return ops::as_one_op("argmin", {&x}, axis, [&] {
-    const Mask nan = isnan(x);  // PyTorch: the first NaN is the least, too
+    const Mask nan = isnan(x);  // as in PyTorch, the first NaN is also the smallest
     const Tensor ordered = is_float(x.dtype()) ? where(nan, -std::numeric_limits<double>::infinity(), x) : x;
     return squeeze(topk(ordered, 1, axis, false).index, axis);
   });
@@ -253,7 +253,7 @@ Tensor product(Tensor x, const std::vector<int>& axes, bool keep) {
   Tensor y = slice(all.reshape({rows[0], factors}), 1, factors - 1, factors).reshape(out);
   if (!needs_record("prod", y, {&x})) return y;
   return record("prod", std::move(y), {x}, [x = SavedTensor(x), rows](const Tensor& dy, Gradients& g) {
-    // The product of the factors before times that of those behind: right where factors are 0, too.
+    // The product of all factors before times the product of all factors after: correct for zeros too.
     write_grad(g, 0, [&](const Tensor& dx) {
       const Tensor before = Tensor::empty(rows, dy.dtype(), dy.device()), behind = Tensor::like(before);
       launch<kernel::Scan>(before, ops::shaped(x, rows), ScanOptions{.kind = ScanKind::product, .exclusive = true});

@@ -16,8 +16,8 @@ Shape zeros(int rank) {
 void copy_box(const Tensor& to, const Shape& to_at, const Tensor& from, const Shape& from_at, const Shape& extent) {
   if (extent.numel() > 0) launch<kernel::CopyBox>(to, to_at, from, from_at, extent);
 }
-/// Input i's gradient is zero but for dy in a box at `at`. Several pieces of one tensor add up at no more than their
-/// own size.
+/// Input i's gradient is dy in a box at `at`, and zero elsewhere. Several pieces of one tensor need no more memory than
+/// their own size.
 void give_box(Gradients& g, int i, const Tensor& dy, const Shape& at) {
   if (!g.needs_grad(i)) return;
   const Gradients::Target to = g.grad_buffer(i);
@@ -330,7 +330,7 @@ Tensor sum(const Tensor& x) {
   });
 }
 namespace {
-/// A mean over the rows at hand would make of a loss another one on each number of ranks.
+/// A mean over only this rank's rows would make the loss depend on the number of ranks.
 void refuse_part_of_batch(const Tensor& x) {
   const BatchContext* batch = x.batch();
   check(!batch || !batch->is_share() || !(StepContext::current().in_loss || is_grad_recorded({&x, 1})), "mean",
@@ -361,7 +361,7 @@ Tensor mean(const Tensor& x) {
   refuse_part_of_batch(x);
   const double share = 1 / static_cast<double>(x.numel());
   return ops::as_one_op("mean", {&x}, {}, [&] {
-    // A sum may be beyond the largest f16 where the mean is not.
+    // A sum may exceed the largest f16 although the mean does not.
     if (x.dtype() == DType::f16) return scale(sum(x.to(DType::f32)), share).to(DType::f16);
     return scale(sum(x), share);
   });
@@ -389,8 +389,8 @@ Tensor reduce(const Tensor& x, ReduceKind kind, const std::vector<int>& axes) {
     const Tensor kept = y.detach();
     return record("reduce", std::move(y), {x}, kind,
                   [x = SavedTensor(x), y = SavedTensor(kept)](const Tensor& dy, Gradients& g) {
-                    // All cells that hold the largest value share alike, as in torch.amax: share is 1/2 there (x ties
-                    // with y), else 0.
+                    // All cells with the largest value share equally, as in torch.amax: MaximumShare is 1/2 there (a
+                    // tie of x and y), else 0.
                     write_grad(g, 0, [&](const Tensor& dx) {
                       ops::zip_into<pointwise::MaximumShare>(dx, x, y);
                       const Tensor each = Tensor::like(y.get());

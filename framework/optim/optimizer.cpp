@@ -18,7 +18,7 @@ double squares_of(const FlatBuffer& flat, const Slice& slice) {
   for (const double part : flat.squares(flat.cut(slice))) all += part;
   return all;
 }
-/// Of an entry's part of a flat block, and of what other holders have of it.
+/// The norm of an entry, from the squares of its part here and of other holders' parts.
 double norm_of(double squares, const ParameterStore::Entry& e) {
   return std::sqrt(e.tensor.shard_spec() ? e.tensor.shard_spec()->sum(squares) : squares);
 }
@@ -209,7 +209,7 @@ void Optimizer::finish() {
 }
 
 double Optimizer::grad_norm(const std::vector<Slice>& slices) const {
-  // What all holders have is summed apart from their parts, so that each gets the same number to the last bit.
+  // Values that all holders have are summed separately from their parts, so that each rank gets the same bits.
   double all = 0, parts = 0;
   for (const Slice& slice : slices) {
     parameters_.zero_missing_grads(slice);
@@ -231,7 +231,8 @@ double Optimizer::grad_norm(const std::vector<Slice>& slices) const {
     run.end = slice.end;
     close(slice.end);
   }
-  const auto& entries = parameters_.entries();  // other holders may have parts in their slices where this rank has none
+  const auto& entries =
+      parameters_.entries();  // other holders may have parts in their slices even if this rank has none
   const auto part = std::ranges::find_if(entries, [](const ParameterStore::Entry& e) { return is_part(e.tensor); });
   return std::sqrt(part == entries.end() ? all : all + part->tensor.shard_spec()->sum(parts)) / loss_scale_;
 }

@@ -100,7 +100,7 @@ void RMSprop::update(const OptimizerUpdate& u) const {
 
 std::vector<Field> Lamb::fields() { return adam_fields(*this); }
 void Lamb::update(const OptimizerUpdate& u) const {
-  // Adam's update of a copy that has no decay, at rate 1, says where it goes: r = v - copy + weight_decay v.
+  // Adam's update of a copy without decay, at rate 1, gives the direction: r = v - copy + weight_decay v.
   const Tensor r = u.value.clone();
   OptimizerUpdate plain = u;
   plain.value = r, plain.lr = 1, plain.weight_decay = 0;

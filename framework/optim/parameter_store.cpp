@@ -25,7 +25,7 @@ Index aligned(Index n) { return (n + alignment - 1) / alignment * alignment; }
        name);
 }
 
-/// Says at which tensor a model differs from a store.
+/// Throws Error naming the tensor in which a model differs from a store.
 void refuse_difference(const std::vector<TensorSpec>& model, const std::vector<TensorSpec>& store) {
   const auto [here, there] = std::ranges::mismatch(model, store);
   const auto line = [](const auto at, const auto end) { return at == end ? "nothing more" : to_string(*at); };
@@ -35,7 +35,7 @@ void refuse_difference(const std::vector<TensorSpec>& model, const std::vector<T
       [&] { return line(here, model.end()); }, [&] { return line(there, store.end()); });
 }
 
-/// The part of a flat block behind an entry, in the entry's shape.
+/// The part of a flat block for an entry, in the entry's shape.
 Tensor part(const FlatBuffer& flat, const ParameterStore::Entry& e) {
   return flat.rows(e.slice.begin, e.slice.end).reshape(e.tensor.shape());
 }
@@ -44,20 +44,20 @@ void copy_blocks(const FlatBuffer& to, const FlatBuffer& from) {
   for (std::size_t i = 0; i < to.blocks().size(); ++i) copy_unnoted(to.blocks()[i], from.blocks()[i]);
 }
 
-/// Makes a handle show another one's memory, and its place on the tape.
+/// Makes a handle show another handle's memory and place on the tape.
 void show(const Tensor& handle, const Tensor& other) {
   Tensor::Impl& to = *handle.impl();
   const Tensor::Impl& from = *other.impl();
   to.block = from.block, to.offset = from.offset, to.released = from.released, to.node = from.node;
 }
-/// Says whether a model shows another store's tensor in this one's place.
+/// Marks whether a model shows another store's tensor in place of this one.
 void say_elsewhere(const Tensor& t, bool elsewhere) {
   if (const auto& node = t.impl()->node; node && node->leaf) node->leaf->elsewhere = elsewhere;
 }
 
 }  // namespace
 
-/// What a model's layers hold, each tensor once.
+/// The tensors of a model's layers, each once.
 struct ParameterStore::NamedTensors {
   StoreSpec spec;
   std::vector<Tensor> handles;  // of spec.tensors, then of spec.buffers
@@ -65,7 +65,7 @@ struct ParameterStore::NamedTensors {
     const std::size_t n = spec.tensors.size();
     return (i < n ? spec.tensors[i] : spec.buffers[i - n]).name;
   }
-  /// Tensors that are one block's under several handles would be torn apart.
+  /// Different tensors that share a block would be separated.
   void refuse_shared_memory() const {
     struct Extent {
       const std::byte *begin, *end;
@@ -130,7 +130,7 @@ ParameterStore::ParameterStore(Module model) : state_(std::make_shared<State>())
   bind();
 }
 
-/// of_model: the tensors whose numbers, places on the tape and buffers' memory it takes over; null: none.
+/// of_model: the tensors from which it takes numbers, places on the tape and buffers' memory; null: none.
 void ParameterStore::allocate(const StoreSpec& spec, const NamedTensors* of_model) {
   spec.validate();
   const NoGrad nothing_recorded;

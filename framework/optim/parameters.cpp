@@ -14,7 +14,7 @@ Module convert(Module model, DType dtype) {
     if (!is_float(t.dtype()) || t.dtype() == to) return;
     check(!detail::owner_of(t), "convert",
           "'{}' is in Parameters already: convert the model before creating Parameters", leaf.name);
-    const bool leads = t.requires_grad();  // of Parameters that have ended, say
+    const bool leads = t.requires_grad();  // for example of a ParameterStore that was destroyed
     if (leads) t.require_grad(false);
     const Tensor converted = t.to(to);
     t.impl()->block = converted.impl()->block;

@@ -3,7 +3,7 @@
 namespace trireme {
 namespace {
 
-/// Of [begin, end) of the block that `at` names by its coordinates before `axis`.
+/// Adds boxes for [begin, end) of the block with the coordinates `at` before `axis`.
 void add_boxes(std::vector<Box>& to, const Shape& shape, int axis, Box box, Index begin, Index end) {
   const Index inner = axis < shape.rank() ? shape.product(axis + 1, shape.rank()) : 1;
   while (begin < end) {

@@ -10,7 +10,7 @@
 namespace trireme {
 namespace {
 
-/// Of which parts may be given back, where other ranks have them.
+/// Parts of it may be released, if other ranks have them.
 Tensor new_block(Index size, DType dtype, Device device) {
   const std::size_t bytes = checked_bytes("flat buffer", {size}, dtype);
   return detail::wrap(std::make_shared<detail::Storage>(bytes, device, true), 0, {size}, dtype);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr Index threshold = 1000, edge = 3;
 constexpr std::size_t line_width = 75;
-constexpr int digits = 8;  // behind the point
+constexpr int digits = 8;  // after the point
 
 /// A number as text in its two parts, for columns that have their points below each other.
 struct Parts {
@@ -29,7 +29,7 @@ std::string chars(T value, auto... how) {
   std::array<char, 512> text;
   return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value, how...).ptr};
 }
-/// The shortest text that reads back as value, or one of eight digits behind the point where that has more.
+/// The shortest text that reads back as value, or a text with eight digits after the point if that is shorter.
 template <class T>
 Parts parts_of(T value, std::chars_format form) {
   std::string text = chars(value, form);
@@ -56,7 +56,7 @@ std::string text_of(std::integral auto number) { return std::to_string(number); 
 template <class T>
 class Words {
  public:
-  /// Those that are shown.
+  /// shown: the elements that are printed.
   explicit Words(const std::vector<T>& shown) {
     if constexpr (!std::is_floating_point_v<T>) {
       for (const T value : shown) width_ = std::max(width_, text_of(value).size());
@@ -104,7 +104,7 @@ class Words {
   std::size_t whole_ = 0, rest_ = 0, exponent_ = 0, width_ = 0;
 };
 
-/// Calls f with the places along an axis that are shown, and -1 where some are left out.
+/// Calls f with each printed position along an axis, and with -1 where positions are left out.
 template <class F>
 void each_shown(Index extent, bool shortened, F&& f) {
   for (Index i = 0; i < extent; ++i) {

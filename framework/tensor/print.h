@@ -8,9 +8,8 @@
 
 namespace trireme {
 
-/// "[[1.  2.5]
-///  [3.  4. ]]", or "undefined". Floats have the fewest digits that identify them, at most eight after the point. Waits
-/// for the elements, and copies from a GPU.
+/// "[[1.  2.5]\n [3.  4. ]]", or "undefined". Floats have the fewest digits that identify them, at most eight after the
+/// point. Waits for the elements, and copies from a GPU.
 std::string to_string(const Tensor&);
 /// Prints to_string().
 std::ostream& operator<<(std::ostream&, const Tensor&);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int logical_cpus = 64;
 
-/// Throws Error when a number is none of an integer dtype's.
+/// Throws Error if an integer dtype cannot represent the number.
 void check_element(const char* op, double value, DType dtype) {
   if (is_float(dtype)) return;
   dispatch_any(dtype, [&]<class T>(T) {
@@ -39,7 +39,7 @@ Runtime& runtime_of(Device d) {
 
 }  // namespace
 
-// Never null, also for no bytes: an empty tensor is defined.
+// Never null, even for 0 bytes: an empty tensor is defined.
 detail::Storage::Storage(std::size_t n, Device d, bool discardable)
     : data(discardable ? runtime_of(d).allocate_discardable(std::max<std::size_t>(n, 1), d)
                        : runtime_of(d).allocate(std::max<std::size_t>(n, 1), d)),

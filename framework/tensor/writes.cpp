@@ -14,7 +14,7 @@ namespace trireme {
 namespace {
 
 constexpr std::size_t most_kept = 2048;
-std::mutex guard;  // of every block's stretches: noted writes are rare
+std::mutex guard;  // for the ranges of every block: noted writes are rare
 
 }  // namespace
 
@@ -37,7 +37,7 @@ void detail::Writes::add(std::size_t begin, std::size_t end, std::size_t block_b
   if (partial_->size() > most_kept) thin_out();
 }
 
-/// Makes two of the stretch around a place.
+/// Splits the range that contains a position.
 void detail::Writes::cut(std::size_t at) {
   const auto next = partial_->lower_bound(at);
   if (next == partial_->begin()) return;
@@ -47,8 +47,8 @@ void detail::Writes::cut(std::size_t at) {
   around.end = at;
 }
 
-/// Of the older half, stretches that touch become one, as if all of it had been written last. Where that frees too
-/// little, the places of the older half are forgotten.
+/// Merges adjacent ranges of the older half, as if all had been written last. If that frees too little, forgets the
+/// positions of the older half.
 void detail::Writes::thin_out() {
   std::vector<std::uint64_t> numbers;
   for (auto& [begin, stretch] : *partial_) numbers.push_back(stretch.number);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* plugin_name = "libtrireme_cuda.so";
 
-/// The plugin lies beside the file that holds this function, wherever that was moved.
+/// The plugin is next to the file that contains this function, wherever that was installed.
 std::string plugin_path() {
   if (const char* given = ::secure_getenv("TRIREME_CUDA_PLUGIN")) return given;
   Dl_info self{};
@@ -23,8 +23,8 @@ std::string plugin_path() {
   return (slash == std::string::npos ? "" : file.substr(0, slash + 1)) + plugin_name;
 }
 
-/// Without the driver's library nothing of CUDA works, and asking for it costs less than opening the plugin, which
-/// pulls in a gigabyte of libraries.
+/// Without the driver's library CUDA cannot work. Looking for it is cheaper than opening the plugin, which loads a
+/// gigabyte of libraries.
 bool driver_missing() {
   return ::secure_getenv("TRIREME_CUDA_PLUGIN") == nullptr && dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) == nullptr;
 }

@@ -6,7 +6,7 @@
 
 namespace trireme {
 namespace {
-// Filled before main by the Kernel objects, and by the CUDA plugin when it is opened: hence the lock.
+// Filled before main by the Kernel objects, and by the CUDA plugin when it is opened: that needs the lock.
 struct Registry {
   std::mutex mutex;
   std::vector<std::pair<std::string_view, const detail::Slots*>> rows;

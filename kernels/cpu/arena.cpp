@@ -15,8 +15,8 @@ constexpr std::size_t page = 4096, huge_page = std::size_t{2} << 20;
 constexpr std::size_t rounded(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 }  // namespace
 
-/// Addresses for as many bytes as the machine has memory, or half of what the process may have: they cost nothing until
-/// they are touched.
+/// Reserves as many addresses as the machine has memory, or half of the process's limit. They cost nothing until they
+/// are touched.
 void Arena::reserve() {
   if (std::exchange(reserved_, true)) return;
   std::size_t wanted =
@@ -38,7 +38,7 @@ void* Arena::allocate(std::size_t bytes) {
   std::lock_guard lock(mutex_);
   reserve();
   if (const auto at = free_.take(bytes)) return base_ + *at;
-  // The last free stretch may reach up to the top and be made longer.
+  // The last free range may end at the top and be extended.
   const std::size_t at = free_.before(top_);
   if (base_ == nullptr || at + bytes > capacity_) return std::aligned_alloc(page, bytes);
   if (at < top_) free_.take_at(at);
@@ -52,7 +52,8 @@ void Arena::release(void* block, std::size_t bytes) noexcept {
   if (base_ == nullptr || where < base_ || where >= base_ + capacity_) return std::free(block);
   try {
     free_.give(static_cast<std::size_t>(where - base_), rounded(bytes, page));
-  } catch (const std::bad_alloc&) {  // no room to note it: the memory goes back to the system, the addresses are lost
+  } catch (
+      const std::bad_alloc&) {  // no memory to record it: the block goes back to the system, its addresses are lost
     (void)madvise(block, rounded(bytes, page), MADV_DONTNEED);
   }
 }

@@ -1,5 +1,5 @@
-// The forward of attention on the CPU: tiles of scores [keys, queries], so that what softmax needs of a query runs
-// along vectors of queries (Dao et al., FlashAttention, arXiv 2205.14135).
+// The forward of attention on the CPU. Tiles of scores are [keys, queries], so that softmax runs along vectors of
+// queries (FlashAttention, Dao et al., arXiv 2205.14135).
 #include "kernels/core/kernel.h"
 #include "kernels/cpu/attention_job.h"
 
@@ -7,8 +7,8 @@ namespace trireme {
 namespace {
 using namespace tiles;
 
-/// Softmax of a tile's scores, as far as its keys go: scores become exp(score - m). m, l and by how much sums from
-/// before shrink (alpha) are per query.
+/// Softmax of a tile's scores over its keys: scores become exp(score - m). m, l and alpha, the factor of earlier sums,
+/// are per query.
 template <class P>
 void online_softmax(typename P::Acc* scores, const Place& at, typename P::Acc* m, typename P::Acc* l,
                     typename P::Acc* alpha) {
@@ -21,7 +21,7 @@ void online_softmax(typename P::Acc* scores, const Place& at, typename P::Acc* m
         const Vector& x = vector_at<P>(scores + j * query_block + c);
         top = x > top ? x : top;
       }
-      const Vector from = top == -infinity ? Vector{} : top;  // a query that has seen no key: exp(-inf - 0) = 0
+      const Vector from = top == -infinity ? Vector{} : top;  // a query without keys so far: exp(-inf - 0) = 0
       Vector shrunk = vector_at<P>(m + c) - from, sum{};
       exp_of<P>(shrunk);
       for (Index j = 0; j < keys; ++j) {
@@ -37,8 +37,7 @@ void online_softmax(typename P::Acc* scores, const Place& at, typename P::Acc* m
   });
 }
 
-/// A thread's blocks of queries, and the keys and values that they meet: copies, or, where no block meets them again,
-/// the tensors.
+/// A thread's blocks of queries, and their keys and values: copies or, if no other block uses them, the tensors.
 template <class P, class T>
 class ForwardBlocks {
   using A = typename P::Acc;
@@ -149,7 +148,7 @@ class ForwardBlocks {
     const Word* first;
     Index step;  // elements from one row to the next
   };
-  Matrix left_ = {}, right_ = {};  // the keys, and the values, at hand
+  Matrix left_ = {}, right_ = {};  // current keys and values
   Buffer<Word> keys_, values_, queries_, turned_;
   Buffer<A> scores_;
   Buffer<Word> paired_;

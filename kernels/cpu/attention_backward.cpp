@@ -1,7 +1,7 @@
-// The backward of attention on the CPU. Tiles of probabilities are computed again from the statistics of forward, as in
-// FlashAttention (Dao et al., arXiv 2205.14135). A thread owns the keys of a sample and head; where there are too few
-// of these for all threads, it owns a block of keys for dk and dv, then a block of queries for dq. Both ways add up the
-// same tiles in the same order.
+// The backward of attention on the CPU. It recomputes tiles of probabilities from the statistics of forward, as
+// FlashAttention does (Dao et al., arXiv 2205.14135). A thread owns the keys of a sample and head. If there are too few
+// of these for all threads, it owns a block of keys for dk and dv, and later a block of queries for dq. Both ways add
+// the same tiles in the same order.
 #include "kernels/core/kernel.h"
 #include "kernels/cpu/attention_job.h"
 
@@ -13,11 +13,11 @@ using namespace tiles;
 template <class A>
 struct Rows {
   A m[query_block],          ///< maximum of the scores; 0 without keys
-      inverse[query_block],  ///< 1 / l; 0 without keys, and behind the queries
+      inverse[query_block],  ///< 1 / l; 0 without keys, and after the last query
       d[query_block];        ///< <do, o>
 };
 
-/// scores [keys, query_block] become probabilities, up to `rows` keys with zeros.
+/// scores [keys, query_block] become probabilities; rows up to `rows` become zeros.
 template <class P>
 void probabilities(typename P::Acc* scores, const Rows<typename P::Acc>& r, const Place& at, Index rows) {
   P::run([=, &r, queries = at.queries, keys = at.keys] {
@@ -32,7 +32,7 @@ void probabilities(typename P::Acc* scores, const Rows<typename P::Acc>& r, cons
     }
   });
 }
-/// slopes: dP becomes dS = p (dP z - d); z are dropout's factors, or null, by which p is multiplied then.
+/// slopes: dP becomes dS = p (dP z - d). z: dropout's factors, or null; p is then multiplied by them.
 template <class P>
 void score_slopes(typename P::Acc* slopes, typename P::Acc* p, const typename P::Acc* z, const Rows<typename P::Acc>& r,
                   const Place& at, Index rows) {
@@ -87,14 +87,14 @@ class Tokens {
   Buffer<Word> left_, paired_;
 };
 
-/// What a thread needs to walk over tiles: the keys at hand, a block of queries, the sums of both.
+/// The data of a thread: current keys, a block of queries, and the sums of both.
 template <class P, class T>
 class BackwardTiles {
   using A = typename P::Acc;
   using Word = typename P::Word;
 
  public:
-  /// room: most keys at hand at a time; sums: whether for dk and dv, too.
+  /// room: maximum number of keys at a time; sums: whether dk and dv are computed too.
   BackwardTiles(const AttentionJob& job, const Operands& x, Index room, bool sums = true)
       : job_(job),
         x_(x),
@@ -114,7 +114,7 @@ class BackwardTiles {
         dv_(sums ? room_ * e_.columns : 0),
         dq_(query_block * e_.columns) {}
 
-  /// dq, dk and dv of all that meets the keys of head g.
+  /// dq, dk and dv for the keys of head g.
   void all(Index n, Index g) {
     const AttentionShape& s = job_.s;
     start_keys(n, g, 0, job_.end(n, 0, s.queries));
@@ -243,7 +243,7 @@ class BackwardTiles {
                                     round_up(at.queries, row_step), e_.columns,
                                     (at.keys + P::per_word - 1) / P::per_word});
   }
-  /// Of keys [from, from + count); those that nobody sees have not been loaded.
+  /// Stores keys [from, from + count). Keys that no query attends to have not been loaded.
   void store_keys(Index n, Index g, Index from, Index count) {
     const AttentionShape& s = job_.s;
     const auto store = [&](T* to, Index token, const A* x, double factor) {

@@ -1,5 +1,4 @@
-// Batch norm, channels last. Rows of few channels are walked several at a time, as one wide
-// row.
+// Batch norm, channels last. Rows of few channels are processed several at a time, as one wide row.
 #include <cmath>
 
 #include "kernels/contracts/norm.h"
@@ -42,8 +41,8 @@ void merge(BatchNormStats into, const A* mean, const A* m2, Index width, Index b
   }
 }
 
-/// Plain code for vectorised(): moments of rows [begin, end), few enough to stay in cache, by two passes.
-/// What rounding left of the mean is found in the second pass and put right. acc: 3 * width.
+/// Plain code for vectorised(): moments of rows [begin, end), few enough to stay in cache, by two passes. The second
+/// pass corrects the rounding error of the mean. acc: 3 * width.
 template <class A, class T>
 void block_moments(A* acc, const T* x, Index width, Index begin, Index end) {
   A *mean = acc, *m2 = acc + width, *rest = acc + 2 * width, n = static_cast<A>(end - begin);

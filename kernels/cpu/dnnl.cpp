@@ -12,8 +12,8 @@
 namespace trireme {
 namespace {
 
-/// oneDNN 2.6's AMX implementations crash, and compute wrongly, in bf16: convolutions (conv/conv_faults.h), and
-/// products that end by SIGILL. Unless the user asks for more, it does without them. Before its first use.
+/// oneDNN 2.6's AMX implementations are wrong or crash in bf16: convolutions (conv/conv_faults.h), and products
+/// (SIGILL). Disables AMX before oneDNN's first use, unless the user asks for more.
 void avoid_amx() {
   static const bool once = [] {
     const bool asked = std::getenv("ONEDNN_MAX_CPU_ISA") || std::getenv("DNNL_MAX_CPU_ISA");

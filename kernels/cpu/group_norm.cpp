@@ -1,4 +1,4 @@
-// Group norm: statistics of the channels of each sample, joined to those of groups.
+// Group norm: statistics of each sample's channels, merged into those of groups.
 #include <cmath>
 
 #include "kernels/contracts/norm.h"
@@ -9,7 +9,7 @@
 namespace trireme {
 namespace {
 
-/// How the elements are walked: each sample in parts, of rows that hold all channels `copies` times.
+/// How the elements are processed: each sample in parts, of rows that contain all channels `copies` times.
 struct Walk {
   explicit Walk(const GroupShape& shape)
       : s(shape),
@@ -24,7 +24,7 @@ struct Walk {
   Index begin(Index item) const { return s.cells * (item % parts) / parts * s.channels; }
   Index end(Index item) const { return s.cells * (item % parts + 1) / parts * s.channels; }
 };
-/// Repeats the `channels` numbers at the head of each of so many rows until they fill it.
+/// Repeats the first `channels` numbers of each row until they fill the row.
 template <class A>
 void repeat_channels(A* rows, Index count, const Walk& w) {
   for (Index r = 0; r < count; ++r)
@@ -32,13 +32,13 @@ void repeat_channels(A* rows, Index count, const Walk& w) {
 }
 
 /// Runs element(a, b, at, k0, k_last), or without sums element(at, k0, k1, k2, k_last), over `count` elements from
-/// `first` on, seen as rows of `width`, the last of which may be cut short: k are rows[0 .. given][column]; a and b are
-/// the column's sums, which are added to acc [2, width].
+/// `first` on, seen as rows of `width`; the last row may be shorter. k are rows[0 .. given][column]. a and b are the
+/// column's sums, which are added to acc [2, width].
 template <class A, int given, bool sums, class Element>
 void walk_columns(A* acc, const A* rows, Index width, Index first, Index count, Element element) {
   const Index whole = count / width;
   Index column = 0;
-  // So many columns at a time go down all rows: what belongs to a column stays in registers.
+  // This many columns are processed over all rows, so that a column's numbers stay in registers.
   const auto tiles = [&](auto columns) {
     constexpr int lanes = columns;
     for (; whole > 0 && column + lanes <= width; column += lanes) {
@@ -124,9 +124,9 @@ auto sum_elements(const Walk& w, Prepare prepare, Element element) {
   };
 }
 
-/// Two passes over each sample: sum(item, to) of its parts, finish(sample, sums) with what these sum up to, and
-/// each(item). A thread takes whole samples, so that the second pass finds them in its cache; what does not divide by
-/// threads() goes part by part.
+/// Two passes over each sample: sum(item, to) of its parts, finish(sample, sums) with their totals, and each(item). A
+/// thread takes whole samples, so that the second pass finds them in its cache. The remaining samples are divided by
+/// parts.
 template <class Sum, class Finish, class Each>
 void two_passes(const Walk& w, Sum sum, Finish finish, Each each) {
   const Index sets = 2 * w.s.channels, whole = w.s.samples - w.s.samples % threads();

@@ -1,4 +1,4 @@
-// Softmax and cross entropy over the last axis, one row at a time: the largest is subtracted before exp.
+// Softmax and cross entropy over the last axis, one row at a time. The maximum is subtracted before exp.
 #include "kernels/contracts/loss.h"
 
 #include <limits>
@@ -13,8 +13,7 @@ namespace {
 
 constexpr Index row_cost = 8;  ///< elementary operations per element of a row
 
-/// Plain code for vectorised(): the largest of a row (NaN apart: exp finds it), and the sum of exp(x -
-/// largest).
+/// Plain code for vectorised(): the maximum of a row (ignoring NaN, which exp finds), and the sum of exp(x - maximum).
 template <class T>
 Accumulator<T> largest(const T* x, Index n) {
   using A = Accumulator<T>;

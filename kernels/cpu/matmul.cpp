@@ -1,5 +1,4 @@
-// Matrix products: oneDNN's for f32 and bf16 (in f32 where the machine has no bf16), below AVX-512 tile by tile;
-// Eigen for f64.
+// Matrix products: oneDNN for f32 and bf16 (in f32 if the CPU has no bf16), tile by tile below AVX-512; Eigen for f64.
 #include <omp.h>
 
 #include <cstring>
@@ -81,7 +80,7 @@ bool try_sgemm(const View& c, const View& a, const View& b, const View& bias, co
                     b.as<float>(), j.n, j.accumulate ? 1.f : 0.f, c.as<float>(), j.n) == dnnl_success;
 }
 
-/// While it lives, oneDNN takes no second thread.
+/// While it lives, oneDNN uses one thread.
 class OneThread {
  public:
   OneThread() { omp_set_num_threads(1); }
@@ -93,8 +92,8 @@ class OneThread {
   int before_ = omp_get_max_threads();
 };
 
-/// Below AVX-512 oneDNN divides the sums of a product among threads, so that its bits depend on how many there are.
-/// There tiles of c, whose size no thread decides, are products of their own, each of one thread.
+/// Below AVX-512 oneDNN divides the sums of a product among threads, so that bits depend on their number. There each
+/// tile of c, whose size does not depend on threads, is a separate product on one thread.
 bool try_tiles(const View& c, const View& a, const View& b, const View& bias, const MatMulJob& j) {
   constexpr Index tall = 128, wide = 512;
   if (vector_level() == VectorLevel::v4 || c.dtype != DType::f32 || a.dtype != DType::f32 ||

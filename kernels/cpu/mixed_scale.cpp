@@ -1,9 +1,9 @@
-// Mixed-scale dense layers, forward. A stretch of positions is multiplied by all 9 taps of a plane at once, so that
-// features are read once for them (a dot product for each tap would read them 9 times, and has few outputs to fill a
-// vector with); the products, turned round, are then added to the outputs that lie a tap away.
+// Mixed-scale dense layers, forward. A run of positions is multiplied by all 9 taps of a plane at once, so that
+// features are read once. (A dot product per tap would read them 9 times, and has too few outputs to fill a vector.)
+// The products are then transposed and added to the outputs that are one tap away.
 //
-// An output is bias, then its taps in the order (row, plane, column), each a sum over the channels in order: the same
-// wherever the stretch, the rows of a thread or the box begin.
+// An output is the bias, followed by its taps in the order (row, plane, column), each a sum over channels in order.
+// That does not depend on the begin of the run, of a thread's rows or of the box.
 #include "kernels/cpu/mixed_scale.h"
 
 #include "kernels/core/kernel.h"
@@ -67,12 +67,12 @@ class Layer {
 
  private:
   bool inside(Index row) const { return row >= strip_.begin && row < strip_.end; }
-  /// Sums of a row for output o, as many as line_, the first 2 dilations before the box.
+  /// Sums of a row for output o: line_ numbers, of which the first 2 dilations are before the box.
   A* sums(Index row, Index o) const { return sums_.data() + ((row - strip_.begin) % ring_ * s_.outputs + o) * line_; }
   void open(Index row) const {
     for (Index o = 0; o < s_.outputs; ++o) std::fill_n(sums(row, o), line_, bias_[o]);
   }
-  /// Adds what the features of a row give to the outputs of the rows above, of its own and below.
+  /// Adds the products of a row's features to the outputs of the rows above, of the same row and below.
   void multiply(Index plane, Index row, Index tap) const {
     const Index first = std::max<Index>(0, s_.begin[2] - s_.dilation);
     const Index last = std::min(s_.extent[2], s_.begin[2] + s_.size[2] + s_.dilation);
@@ -96,7 +96,7 @@ class Layer {
                 turned_.data() + (o * 9 + (down + 1) * 3) * stretch, count);
     }
   }
-  /// The products of the three taps of a filter's row, to the sums around `to`, that of the first position.
+  /// Adds the products of the three taps of a filter's row to the sums around `to`, the sum of the first position.
   void add(A* to, const A* products, Index count) const {
     P::run([=, d = s_.dilation] {
       for (Index across = -1; across <= 1; ++across) {

@@ -1,5 +1,5 @@
-// Mixed-scale dense layers, backward: both gradients are products of the features, or the filter, with the gradients of
-// the layer's own channels as each tap sees them. These are packed first, with zeros around.
+// Mixed-scale dense layers, backward. Both gradients are products of the features, or the filter, with the gradients of
+// the layer's output channels at each tap. These are packed first, with zeros around.
 #include "kernels/core/kernel.h"
 #include "kernels/cpu/mixed_scale.h"
 
@@ -8,7 +8,7 @@ namespace {
 
 using mixed_scale::stretch;
 
-/// The gradients of a layer's outputs [N, outputs, region...]: those of the positions of `part`, zeros elsewhere.
+/// The gradients of a layer's outputs [N, outputs, region...] for the positions of `part`; zeros elsewhere.
 template <class A>
 class OutputGradients {
  public:
@@ -34,7 +34,7 @@ class OutputGradients {
     });
   }
   const A* at(Index n, Index o, Index z, Index y, Index x) const { return values_.data() + offset(n, o, z, y, x); }
-  /// to [outputs * taps, stretch]: what the taps see from `count` positions on, each a tap's offset before.
+  /// to [outputs * taps, stretch]: what the taps read from `count` positions on, each at its tap's offset.
   void taps(A* to, Index n, Index z, Index y, Index x, Index count) const {
     for (Index o = 0; o < s_.outputs; ++o)
       for (Index t = 0; t < s_.taps(); ++t, to += stretch) {
@@ -52,7 +52,7 @@ class OutputGradients {
   mixed_scale::Room<A> values_;
 };
 
-/// A box and the cells that are a tap away from it.
+/// A box, extended by the cells that are one tap away.
 struct Widened {
   Extents begin, size;
   Widened(const Extents& at, const Extents& extent, const MixedScaleShape& s) : begin(at), size(extent) {
@@ -139,7 +139,7 @@ class FilterSums {
         taps_(padded_terms() * stretch, A{}),
         short_(padded_terms() * columns_, A{}),
         rows_(stretch * columns_, A{}) {}
-  /// Adds row y of plane z to sums, the bias' behind the filter's.
+  /// Adds row y of plane z to sums; the bias' sums follow the filter's.
   void add(double* sums, Index n, Index z, Index y, Index first, Index last) {
     const T* const line = block_ + ((n * s_.extent[0] + z) * s_.extent[1] + y) * s_.extent[2] * s_.width;
     for (Index x = first; x < last; x += stretch) {
@@ -169,7 +169,7 @@ class FilterSums {
  private:
   Index terms() const { return s_.outputs * s_.taps(); }
   Index padded_terms() const { return mixed_scale::round_up(terms(), tiles::row_step); }
-  /// Features [count, columns_]; what stands behind the channels is nobody's.
+  /// Features [count, columns_]; the contents after the channels are undefined.
   mixed_scale::Rows<A> operand(const T* from, Index count) const {
     if constexpr (std::is_same_v<A, T>)
       if (from + (count - 1) * s_.width + columns_ <= block_ + elements_) return {from, s_.width};

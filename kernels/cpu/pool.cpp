@@ -35,8 +35,7 @@ void max_pool(View y, View index, View x, const PoolOptions& o) {
           Index place = (((n * s.out[0] + o0) * s.out[1] + o1) * s.out[2] + o2) * channels;
           T* best = to + place;
           I* winner = at + place;
-          // A window that dilation puts wholly beside the input is PyTorch's padding: minus
-          // infinity.
+          // A window that dilation places entirely outside of the input is PyTorch's padding: minus infinity.
           for (Index c = 0; c < channels; ++c) best[c] = T(-std::numeric_limits<float>::infinity()), winner[c] = 0;
           bool first = true;
           s.for_window(o0, o1, o2, [&](Index k, Index cell) {

@@ -11,8 +11,8 @@ namespace {
 
 constexpr Index tile_rows = 64;  ///< channels whose running maximum lies on the stack at one time
 
-/// One tile of channels of one window. x: the window's first cell; cell k lies at x + offset[k]. bits: one
-/// number per channel, or none.
+/// One tile of channels of one window. x: the window's first cell; cell k is at x + offset[k]. bits: one number per
+/// channel, or none.
 template <class T, class B>
 void forward_tile(T* y, std::uint8_t* index, const T* x, const Index* offset, Index cells, const T* bias, B bits,
                   std::uint32_t threshold, Accumulator<T> scale, Index count) {
@@ -41,7 +41,7 @@ void forward_tile(T* y, std::uint8_t* index, const T* x, const Index* offset, In
   }
 }
 
-/// Where the cells of a window lie, in elements from its first cell.
+/// Positions of the cells of a window, in elements from its first cell.
 std::vector<Index> window_offsets(const PoolShape& s) {
   std::vector<Index> offset;
   s.for_window(0, 0, 0, [&](Index, Index cell) { offset.push_back(cell * s.channels); });

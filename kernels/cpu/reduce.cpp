@@ -1,5 +1,4 @@
-// Reduce, ArgMax and SumSquares. Sums end in f64; how they are cut depends on the shape alone, not on the
-// threads.
+// Reduce, ArgMax and SumSquares. Sums end in f64; how they are divided depends only on the shape, not on threads.
 #include <cmath>
 #include <limits>
 
@@ -79,7 +78,7 @@ void sum_regular(T* y, const T* x, const ReduceLayout& l) {
   }
 }
 
-/// The larger of two; a NaN on either side wins.
+/// The larger of two; NaN if either is NaN.
 template <class T>
 T larger(T a, T b) {
   return b > a || b != b ? b : a;
@@ -141,7 +140,7 @@ void reduce_any(View y, View x, ReduceKind kind, const ReduceLayout& l) {
   });
 }
 
-/// Sums overflow into their lowest bits.
+/// Sums wrap around on overflow.
 void reduce_integers(View y, View x, bool largest, const ReduceLayout& l) {
   const Index inputs = x.numel() / y.numel();
   parallel_for(y.numel(), inputs * 2, [&, to = y.as<Index>(), from = x.as<const Index>()](Index begin, Index end) {

@@ -1,5 +1,5 @@
-// Memory of the CPU: a caching allocator. Small blocks go to free lists by size class, big ones to an arena; both stay
-// mapped, so a training step in its steady state makes no system call and takes no page fault.
+// Memory of the CPU: a caching allocator. Small blocks use free lists by size class, large ones an arena. Both stay
+// mapped, so a training step in its steady state makes no system call and has no page fault.
 #include "kernels/core/runtime.h"
 
 #include <omp.h>

@@ -10,7 +10,7 @@
 namespace trireme {
 namespace {
 
-/// How far an operand's elements are apart: 0 of one that serves all of y.
+/// Step between an operand's elements: 0 if it has one element for all of y.
 Index step_of(const View& v) { return v.numel() == 1 ? 0 : 1; }
 
 void compare(View y, View a, View b, Comparison how) {
@@ -27,7 +27,7 @@ void compare(View y, View a, View b, Comparison how) {
   });
 }
 
-/// Calls f with an unsigned integer of as many bytes.
+/// Calls f with an unsigned integer type of this size.
 template <class F>
 void with_bytes(DType type, F&& f) {
   switch (size_of(type)) {

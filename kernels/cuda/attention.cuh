@@ -1,10 +1,10 @@
-// What the attention kernels share: the numbers of a call, what a block knows of its sample and head, and tiles of
-// scores. A block of threads owns a tile of rows (queries, or keys) and walks over the tiles of the other side, so that
-// each result has one writer and its sums one order: no atomics.
+// Parts that the attention kernels share: the arguments of a call, a block's sample and head, and tiles of scores. A
+// block of threads owns a tile of rows (queries or keys) and processes the tiles of the other side. So each result has
+// one writer and its sums one order, without atomics.
 //
-// A Tile (FmaTile in attention_fma.cuh for f32 and f64, MmaTile in attention_mma.cuh on tensor cores) says how a tile
-// of rows x columns scores lies in the registers of a block's threads (element (r, c) of a thread is row(r), column(c);
-// result x of its row r is element output(x) of the slab), and computes:
+// A Tile (FmaTile in attention_fma.cuh for f32 and f64, MmaTile in attention_mma.cuh on tensor cores) defines how a
+// tile of rows x columns scores is stored in the registers of a block's threads. Element (r, c) of a thread is row(r),
+// column(c); result x of its row r is element output(x) of the slab. It computes:
 //   keep<slot>(own rows, at)               makes rows of the block's own, from `at` on, ready for all that follows
 //   enter(first, second, at)               the same of the other side's tiles in slots 0 and 1, until the next one
 //   product<slot>(s, own, at, other, at)   s = own other^T over D
@@ -43,7 +43,7 @@ struct HeadRows {
   int count;
 };
 
-/// What a block knows of its sample and query head.
+/// A block's sample and query head.
 template <class A>
 struct AttentionHead {
   Index sample, head;
@@ -75,7 +75,7 @@ struct AttentionHead {
     const A v = product * scale;
     return slope == A(0) ? v : v + slope * static_cast<A>(j - position - i);
   }
-  /// First key that none of the queries before `queries` sees.
+  /// First key that none of the queries before `queries` attends to.
   __device__ int end(int queries) const {
     if (!causal) return keys;
     const int beyond = position + queries;  // the last of them sees its own position
@@ -109,8 +109,8 @@ __device__ unsigned kept_bits(const AttentionHead<A>& head, std::uint64_t all_ke
   return kept;
 }
 
-/// Which tile of rows, which of `heads` heads, which sample and which slab of D is this block's. The last rows of a
-/// causal mask see most keys: they come first, so that the device ends evenly; `descending` asks for that order.
+/// This block's tile of rows, head (of `heads`), sample and slab of D. The last rows of a causal mask attend to most
+/// keys: they come first, so that all blocks end at about the same time; `descending` selects that order.
 struct AttentionBlock {
   int tile;
   Index head, sample;

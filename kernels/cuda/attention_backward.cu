@@ -7,7 +7,7 @@
 namespace trireme::gpu {
 namespace {
 
-/// What a query's row of gradients is computed from: p = exp(score - m) by, dS = p (dP - d).
+/// The numbers from which a query's row of gradients is computed: p = exp(score - m) by, dS = p (dP - d).
 template <class A>
 struct alignas(16) QueryRow {
   A m, by, d, none;  ///< by: 1 / l
@@ -38,8 +38,8 @@ struct MakeRows {
   }
 };
 
-/// Products of queries and keys become probabilities; 0 where a query sees no key, and beyond the last query. rows: of
-/// this sample and head.
+/// Products of queries and keys become probabilities; 0 for masked keys, and after the last query. rows: of this sample
+/// and head.
 template <class Tile, bool keys_are_rows, class A>
 __device__ void probabilities(A (&s)[Tile::thread_rows][Tile::thread_columns], const AttentionHead<A>& head,
                               const QueryRow<A>* rows, int queries, int i0, int j0) {

@@ -1,4 +1,4 @@
-// The host's part of attention: the numbers of a call as kernels take them, and which tile serves it.
+// The host side of attention: arguments for kernels, and the choice of the tile.
 #pragma once
 #include "kernels/cuda/attention_fma.cuh"
 #include "kernels/cuda/attention_mma.cuh"
@@ -47,15 +47,15 @@ inline bool aligned_rows(const AttentionShape& s, std::initializer_list<const Vi
   return fits;
 }
 
-/// Blocks for so many tiles of rows, each of them for every slab of D.
+/// Number of blocks for this number of tiles of rows, each for every slab of D.
 inline dim3 attention_grid(const On& on, Index tiles, Index width, int slab) {
   const Index blocks = tiles * ceil_div(width, slab);
   check(blocks < Index{1} << 31, on.op(), "got {} tiles of tokens and heads, more than a grid of 2^31 blocks", blocks);
   return dim3(static_cast<unsigned>(blocks));
 }
 
-/// f(Tile{}): the tile for operands of this type and so many elements of D. Wider heads are computed slab by slab, the
-/// scores again for each. bf16 and f16 want rows that may be read 16 bytes at a time.
+/// f(Tile{}): the tile for operands of this type with this many elements of D. Wider heads are computed slab by slab,
+/// with the scores recomputed for each. bf16 and f16 need rows that can be read 16 bytes at a time.
 template <class F>
 void each_attention_tile(DType type, std::string_view op, Index width, F&& f) {
   constexpr int narrow = 64, wide = 128;

@@ -6,8 +6,8 @@
 
 namespace trireme::gpu {
 
-/// slab: how many elements of D a block computes of a result; where they are all of D, tiles of operands lie whole in
-/// shared memory, those of the block's own rows as long as it runs.
+/// slab: number of elements of D that a block computes of a result. If that is all of D, tiles of operands are entirely
+/// in shared memory, and the block's own rows stay there.
 template <class Element, int slab_elements>
 struct MmaTile {
   using T = Element;

@@ -1,6 +1,6 @@
-// Columns of [outer, rows, width]: sums (or other merges) down the rows, and walks with numbers that belong to a column
-// in registers. Sums are cut by the shape and the device alone and merged in a fixed order: parts of rows by blocks of
-// threads in the elements' accumulator, then the parts in f64.
+// Columns of [outer, rows, width]: sums (or other merges) over the rows, and loops with a column's numbers in
+// registers. How sums are divided depends only on the shape and the device, and they are merged in a fixed order: parts
+// of rows by blocks of threads in the elements' accumulator, then the parts in f64.
 //
 // What is summed is a struct P of pointers and numbers:
 //   using T, Sum, Part;                   elements; what a thread sums them in; what a block leaves
@@ -34,8 +34,8 @@ struct AddUp {
   }
 };
 
-/// A block is `across` threads wide and `down` threads high; `chunks` blocks stand side by side and `parts` below one
-/// another.
+/// A block is `across` threads wide and `down` threads high. There are `chunks` blocks next to each other and `parts`
+/// below each other.
 struct ColumnPlan {
   Index outer, rows, width;
   int across, down, chunks, parts;
@@ -44,8 +44,8 @@ struct ColumnPlan {
   __host__ __device__ Index part_begin(int part) const { return rows * part / parts; }
 };
 
-/// n: columns of a thread. One wave of blocks, where each thread finds at least four rows and none more than `longest`,
-/// over which a sum in f32 stays good; or several whole waves.
+/// n: columns per thread. One wave of blocks in which each thread has at least four rows and at most `longest`, the
+/// limit for precise sums in f32; or several whole waves.
 inline ColumnPlan plan_columns(const On& on, Index outer, Index rows, Index width, int n, int resident) {
   constexpr Index least = 4, longest = 256;
   const Index groups = ceil_div(width, n), chunks = ceil_div(groups, warp), across = ceil_div(groups, chunks);
@@ -62,7 +62,7 @@ inline ColumnPlan plan_columns(const On& on, Index outer, Index rows, Index widt
           static_cast<int>(parts)};
 }
 
-/// Where a thread stands. The threads that are left over, and those past the last column, have no rows.
+/// A thread's position. Surplus threads, and threads after the last column, have no rows.
 struct ColumnPlace {
   Index outer, column, first;  ///< first: row
   int part, lane, count;       ///< count: rows first, first + down, ...
@@ -82,7 +82,7 @@ __device__ ColumnPlace column_place(const ColumnPlan& plan) {
   return p;
 }
 
-/// acc: what P makes of `count` rows row, row + step, ...; at: the first one's element, and stride that of a row.
+/// acc: P's result for `count` rows row, row + step, ...; at: element of the first row; stride: elements between rows.
 template <int n, class P, class A>
 __device__ void column_run(const P& p, A (&acc)[P::sets][n], Index column, Index row, Index at, int step, Index stride,
                            int count, Index base) {
@@ -106,8 +106,8 @@ __device__ void column_run(const P& p, A (&acc)[P::sets][n], Index column, Index
   p.template close<n>(acc, fixed, count, base);
 }
 
-/// Merges what `lanes` threads, `across` apart, hold in shared[set * columns + column][thread] into the first of them;
-/// all threads take part, and see it after.
+/// Merges the values of `lanes` threads, `across` apart, in shared[set * columns + column][thread] into the first of
+/// them. All threads must call it, and see the result.
 template <class Merge, int sets, class V, int all, int threads>
 __device__ void merge_lanes(V (&shared)[all][threads], V (&counts)[threads], int lanes, int across) {
   constexpr int columns = all / sets;

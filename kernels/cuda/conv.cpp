@@ -1,8 +1,8 @@
-// Convolutions: cuDNN's engines, chosen by measuring; kernels of our own (conv_direct.h) for what it has none for. What
-// cuDNN cannot join to the convolution follows it in a pass of its own.
+// Convolutions: cuDNN's engines, chosen by measuring, and our own kernels (conv_direct.h) for cases without an engine.
+// Steps that cuDNN cannot fuse with the convolution follow in a separate pass.
 //
-// The 3 channels of images suit no tensor core: for bf16 cuDNN's engines pad them to 8 in their workspace, at the price
-// of a pass over the images. Kernels of ours that padded them would save nothing; images that come with 4 or 8 would.
+// The 3 channels of images do not suit tensor cores: in bf16 cuDNN's engines pad them to 8 in their workspace, at the
+// cost of a pass over the images. Kernels of ours would save nothing by padding; images with 4 or 8 channels would.
 #include "kernels/contracts/conv.h"
 
 #include "kernels/core/kernel.h"
@@ -15,7 +15,7 @@
 namespace trireme::gpu {
 namespace {
 
-/// mean and m2: none where nobody asks for the moments of y.
+/// mean and m2: View{} if the moments of y are not needed.
 void forward(const On& on, const View& y, const View& x, const View& w, const View& bias, const View& residual,
              const ConvShape& s, const View& mean, const View& m2) {
   const bool relu = s.options.relu;
@@ -37,8 +37,8 @@ void forward(const On& on, const View& y, const View& x, const View& w, const Vi
   with_sums.then = [&](void*, void*) { moments_of_sums(on, mean, m2, sums.as<float>(), squares, rows); };
   if (mean) whole.then = [&](void* out, void*) { measure(out); };
   alone.job.shape.options.relu = false;
-  // A residual in y's own block: cuDNN does not say that a graph may write what it reads. The tail may, and moves no
-  // more bytes than a graph that wrote elsewhere and a copy behind it.
+  // A residual in y's own block: cuDNN does not allow a graph to write what it reads. The tail may, and moves no more
+  // bytes than a graph that writes elsewhere, followed by a copy.
   alone.apart = residual && residual.data == y.data;
   alone.then = [&](void* out, void* product) {
     View to = y, part = y;
@@ -90,9 +90,9 @@ void conv_backward_input(View dx, View dy, View w, const ConvOptions& o, bool ac
 
 /// dw (+)=; none of the operands is empty.
 ///
-/// In f32 beside bf16 or f16 either by a graph that cuDNN compiles, whose sums stay f32, or by a narrow dw that is then
-/// widened or added, whichever is faster. The latter rounds each step's gradient once, to the type that its factors
-/// have: PyTorch's autocast does so for every step, so that nobody's training rests on more.
+/// f32 with bf16 or f16: either by a graph that cuDNN compiles, whose sums stay f32, or by a narrow dw that is then
+/// widened or added, whichever is faster. The latter rounds each step's gradient once, to the type of its factors, as
+/// PyTorch's autocast does in every step.
 void backward_weight(const On& on, View dw, const View& x, const View& dy, const ConvShape& s, bool accumulate) {
   const bool wide = dw.dtype != x.dtype;
   auto add_to = [&](DType product_type) {

@@ -1,5 +1,5 @@
-// Convolutions of our own: output, and gradient by the input. Products of an image seen as a matrix [places, filter
-// cells x channels], which is never written down, with the filter.
+// Our own convolutions: output, and gradient by the input. They are products of an image, seen as a matrix [places,
+// filter cells x channels] that is never stored, with the filter.
 #include "kernels/cuda/conv_direct.h"
 
 #include "kernels/cuda/conv_direct.cuh"
@@ -83,14 +83,14 @@ struct Finish {
   }
 };
 
-/// Where filter cell f lies, as an offset of the image read.
+/// Offset of filter cell f in the image that is read.
 __device__ inline void cell_offset(const Product& p, unsigned f, int (&offset)[3]) {
   offset[2] = static_cast<int>(p.filter2.split(f)) * p.reach.step[2];
   offset[1] = static_cast<int>(p.filter1.split(f)) * p.reach.step[1];
   offset[0] = static_cast<int>(f) * p.reach.step[0];
 }
 
-/// back: columns of the filter lie side by side, products of one column do not.
+/// back: columns of the filter are adjacent, products of one column are not.
 template <class T, bool back>
 __global__ void __launch_bounds__(block) product_kernel(Finish<T> finish, const T* x, const T* w, Product p) {
   using A = Accumulator<T>;
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(block) product_kernel(Finish<T> finish, const 
   }
 }
 
-/// For groups of few channels, which would leave most of a tile empty: a thread per result.
+/// For groups of few channels, which would leave most of a tile empty: one thread per result.
 template <class T>
 __global__ void plain_kernel(Finish<T> finish, const T* x, const T* w, Product p, int cells) {
   using A = Accumulator<T>;

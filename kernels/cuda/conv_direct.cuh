@@ -1,4 +1,5 @@
-// What the convolutions of our own share: where a place of one image reads from another, and tiles of products.
+// Parts that our own convolutions share: which positions of one image a position of another reads, and tiles of
+// products.
 #pragma once
 #include <limits>
 
@@ -40,7 +41,7 @@ __device__ inline Start start_of(const Reach& r, unsigned place) {
   return s;
 }
 
-/// Element of the image read, or -1 for one beside it. strided: Reach::stride counts. offset: of the filter cell, along
+/// Element of the image read, or -1 outside of it. strided: Reach::stride counts. offset: of the filter cell, along
 /// each axis.
 __device__ inline int offset_at(const Reach& r, bool strided, const Start& s, const int (&offset)[3]) {
   int at[3];

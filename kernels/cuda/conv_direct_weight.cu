@@ -1,5 +1,5 @@
-// Convolutions of our own: gradient by the filter. Products of the outputs' gradients with the image seen as a matrix
-// [places, filter cells x channels], summed over places. Parts of the places are summed apart and added in order.
+// Our own convolutions: gradient by the filter. Products of the outputs' gradients with the image, seen as a matrix
+// [places, filter cells x channels], summed over places. Parts of the places are summed separately and added in order.
 #include "kernels/cuda/conv_direct.cuh"
 #include "kernels/cuda/conv_direct.h"
 #include "kernels/cuda/numbers.cuh"
@@ -96,8 +96,8 @@ __global__ void __launch_bounds__(block) gradient_kernel(Accumulator<T>* parts, 
     }
 }
 
-/// The same where groups are small, which would leave most of a tile empty: a warp side by side in output channels, one
-/// column, the warps of a block at places one after another.
+/// For small groups, which would leave most of a tile empty: a warp for adjacent output channels and one column, and
+/// the warps of a block for successive places.
 template <class T>
 __global__ void __launch_bounds__(block)
     plain_gradient_kernel(Accumulator<T>* parts, const T* x, const T* dy, Gradient g) {

@@ -11,7 +11,7 @@
 namespace trireme::gpu {
 namespace {
 
-/// What a device has for as long as the process lives; made when it is first used.
+/// The objects of a device that live as long as the process; created at the first use.
 struct State {
   std::once_flag made;
   cudaStream_t stream = nullptr;
@@ -28,7 +28,7 @@ struct State {
     void* mapped = nullptr;
     ok(cudaHostAlloc(&mapped, sizeof(Fault), cudaHostAllocMapped), op);
     fault = new (mapped) Fault{};
-    // Blocks that were given back stay with the pool: the steady state of a training step asks the driver for nothing.
+    // Released blocks stay in the pool: a training step in its steady state makes no request to the driver.
     cudaMemPool_t pool = nullptr;
     ok(cudaDeviceGetDefaultMemPool(&pool, index), op);
     auto all = static_cast<std::uint64_t>(-1);
@@ -48,7 +48,7 @@ std::vector<State>& states() {
 thread_local Capture* current_capture = nullptr;
 State& state(int index) { return states()[static_cast<std::size_t>(index)]; }
 
-/// What a kernel left behind: every call fails with it from then on, whichever comes first.
+/// An error that a kernel left: from then on every call fails with it.
 bool is_left_by_kernel(cudaError_t status) {
   constexpr cudaError_t all[] = {cudaErrorIllegalAddress, cudaErrorMisalignedAddress, cudaErrorIllegalInstruction,
                                  cudaErrorLaunchFailure};
@@ -67,7 +67,7 @@ void ok(cudaError_t status, std::string_view op) {
        left ? "; a kernel that was started before did it: CUDA_LAUNCH_BLOCKING=1 shows which" : "");
 }
 
-// CUDA is asked every time: other libraries, and the program's own code, may make another device current.
+// CUDA is asked every time, since other libraries and the program's own code may make another device current.
 On::On(Device device, std::string_view op) : index_(device.index), op_(op) {
   const auto count = static_cast<int>(states().size());
   check(device.kind == DeviceKind::cuda && index_ >= 0 && index_ < count, ErrorKind::device, op,

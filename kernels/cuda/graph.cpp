@@ -10,7 +10,7 @@ namespace {
 
 constexpr auto op = "cuda graph";
 
-/// Streams to capture in, of each device. None is destroyed: cuDNN's handle still has the last one that it was given.
+/// Streams for captures, per device. None is destroyed: cuDNN's handle keeps the last one that it was given.
 class CaptureStreams {
  public:
   cudaStream_t take(const On& on) {
@@ -64,7 +64,7 @@ class CudaGraph final : public DeviceGraph {
   void begin() override {
     const On on(device_, op);
     check(!capture(device_), op, "another capture is in progress");
-    // Relaxed: getting memory by way of the other stream is no fault.
+    // Relaxed: allocating memory on the other stream is allowed.
     ok(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed), op);
     capture_.emplace(Capture{device_, stream_, side_, number_});
     set_capture(&*capture_);
@@ -108,7 +108,7 @@ class CudaGraph final : public DeviceGraph {
   std::vector<cudaGraphExec_t> parts_;
 };
 
-/// What later gets from now on comes after what first was given so far.
+/// Orders work: what is submitted to `later` from now on runs after all work of `first` so far.
 void follow(cudaStream_t first, cudaStream_t later) {
   cudaEvent_t event = nullptr;
   ok(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), op);
@@ -117,7 +117,7 @@ void follow(cudaStream_t first, cudaStream_t later) {
   ok(cudaEventDestroy(event), op);
 }
 
-/// While it lives, work goes to the side.
+/// While it lives, work is submitted to the side stream.
 class OnSide {
  public:
   explicit OnSide(Capture& c) : capture_(c) { std::swap(c.stream, c.side); }

@@ -4,7 +4,7 @@ namespace trireme::gpu {
 namespace {
 
 constexpr std::size_t alignment = 256;
-/// Blocks end where they say, and segments apart from each other: a copy may not span two.
+/// Padded by one unit, so that segments are not adjacent: a copy must not span two.
 constexpr std::size_t rounded(std::size_t bytes) { return (bytes + alignment) / alignment * alignment; }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Ids of rows that a kernel reads: one that is no row makes a fault, of which the host hears the first.
+// Ids of rows that a kernel reads. An id that is no row sets a fault; the host gets the first one.
 #pragma once
 #include "kernels/cuda/launch.cuh"
 

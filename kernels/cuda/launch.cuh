@@ -1,5 +1,5 @@
-// What CUDA kernels share: launching, element types, loads of several elements at a time, sums over a block.
-// Kernels keep to static __shared__ memory, and to blocks of whole warps.
+// Parts that CUDA kernels share: launches, element types, loads of several elements at once, sums over a block. Kernels
+// use only static __shared__ memory, and blocks of whole warps.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -16,7 +16,7 @@ namespace trireme::gpu {
 constexpr int warp = 32;
 constexpr int block = 256;  ///< threads, where a kernel has no reason for another number
 
-/// Starts kernel(args...) on so many blocks of `threads` threads, behind what was started before.
+/// Starts kernel(args...) with this number of blocks of `threads` threads, after all earlier work.
 template <class... P, class... A>
 void run(const On& on, dim3 blocks, int threads, void (*kernel)(P...), const A&... args) {
   cudaLaunchConfig_t config{};
@@ -74,7 +74,7 @@ template <int n, class T>
 __device__ inline void store(T* to, const Pack<T, n>& p) {
   *reinterpret_cast<Pack<T, n>*>(to) = p;
 }
-/// True when all of these (null ones apart) may be read 16 bytes at a time.
+/// Whether all of these (except null ones) may be read 16 bytes at a time.
 template <class... P>
 bool aligned(const P*... p) {
   return ((reinterpret_cast<std::uintptr_t>(p) % 16 == 0) && ...);

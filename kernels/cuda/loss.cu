@@ -1,4 +1,4 @@
-// Softmax and cross entropy over the last axis, a team of threads to a row: the largest is subtracted before exp.
+// Softmax and cross entropy over the last axis, one team of threads per row. The maximum is subtracted before exp.
 #include "kernels/contracts/loss.h"
 
 #include <cmath>
@@ -10,7 +10,7 @@
 namespace trireme::gpu {
 namespace {
 
-/// Of a row: its largest number (NaN apart: exp finds it), and the sum of exp(x - largest).
+/// Of a row: its maximum (ignoring NaN, which exp finds), and the sum of exp(x - maximum).
 template <class A>
 struct Exponents {
   A shift, sum;
@@ -117,7 +117,7 @@ void softmax_backward(View dx, View dy, View y) {
   softmax_backward_by(Contract::name, dx, dy, y, log);
 }
 
-/// The labels of rows. One that is no class makes a fault, of which the host hears the first.
+/// The labels of rows. A label that is no class sets a fault; the host gets the first one.
 struct Labels {
   const Index* label;
   Index classes, ignore;

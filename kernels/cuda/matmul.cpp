@@ -1,5 +1,5 @@
-// Matrix products on cuBLASLt. It thinks in columns: a row-major matrix is to it the transposed one, so that it is
-// asked for c^T = op(b)^T op(a)^T, where nothing is ever moved.
+// Matrix products by cuBLASLt. Its matrices are column-major: a row-major matrix is a transposed one to it. So it
+// computes c^T = op(b)^T op(a)^T, without moving any data.
 #include <cublasLt.h>
 
 #include <map>
@@ -40,7 +40,7 @@ std::uint32_t alignment(const void* p) {
   return static_cast<std::uint32_t>(std::min<std::uintptr_t>(address & (~address + 1), 256));
 }
 
-/// A product as cuBLASLt is told of it: first is our b, second our a.
+/// A product as described to cuBLASLt: first is our b, second our a.
 struct Operation {
   cublasLtMatmulDescOpaque_t description{};
   cublasLtMatrixLayoutOpaque_t first{}, second{}, result{};
@@ -51,7 +51,7 @@ void set(Operation& o, cublasLtMatmulDescAttributes_t name, const T& value, std:
   lt_ok(cublasLtMatmulDescSetAttribute(&o.description, name, &value, sizeof value), op);
 }
 
-/// A row-major matrix [rows, cols], or `batch` of them, step elements apart.
+/// A row-major matrix [rows, cols], or `batch` of them with `step` elements from one to the next.
 cublasLtMatrixLayoutOpaque_t layout(DType type, Index rows, Index cols, Index batch, Index step, std::string_view op) {
   cublasLtMatrixLayoutOpaque_t made{};
   lt_ok(cublasLtMatrixLayoutInit(&made, lt_type(type), static_cast<std::uint64_t>(cols),
@@ -83,7 +83,7 @@ Operation operation(const Operands& v, const MatMulJob& j, cublasLtEpilogue_t ep
   return o;
 }
 
-/// What cuBLASLt advises for one kind of product.
+/// cuBLASLt's advice for one kind of product.
 struct Advice {
   bool found = false;
   cublasLtMatmulAlgo_t algorithm{};
@@ -170,8 +170,9 @@ bool try_multiply(const On& on, const Operands& v, const MatMulJob& j, cublasLtE
   return true;
 }
 
-/// What of bias and ReLU goes along with the product: a bias has the result's type, and f64 has none of it. A bias at
-/// an odd address follows apart: what cuBLASLt asks of it is not told, and some kernels read 16 bytes at a time.
+/// The parts of bias and ReLU that cuBLASLt can fuse: the bias must have the result's type, and f64 has neither. A bias
+/// at an odd address is added separately: cuBLASLt does not document its alignment, and some kernels read 16 bytes at a
+/// time.
 cublasLtEpilogue_t epilogue_of(const Operands& v, const MatMulJob& j) {
   const bool joins = !v.bias || (v.bias.dtype == v.c.dtype && alignment(v.bias.data) >= 16);
   if (v.c.dtype == DType::f64 || !joins) return CUBLASLT_EPILOGUE_DEFAULT;

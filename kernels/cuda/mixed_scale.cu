@@ -1,5 +1,5 @@
-// Mixed-scale dense layers: a thread to an output, or to an element of the block's gradient; for the filter's gradient
-// a block of threads to a tap and 32 channels, in parts of the positions.
+// Mixed-scale dense layers: one thread per output, or per element of the block's gradient. For the filter's gradient
+// one block of threads per tap and 32 channels, in parts of the positions.
 #include "kernels/core/kernel.h"
 #include "kernels/cuda/numbers.cuh"
 #include "kernels/cuda/rows.h"
@@ -31,7 +31,7 @@ struct BoxPlace {
     n = i;
   }
 };
-/// First element of the cell that lies `side` times tap t's offset from a place; negative outside of the block.
+/// First element of the cell at `side` times tap t's offset from a position; negative outside of the block.
 __device__ inline Index cell_at(const Geometry& g, const BoxPlace& p, int t, int side) {
   const int steps[3] = {g.planes == 3 ? t / 9 - 1 : 0, t / 3 % 3 - 1, t % 3 - 1};
   Index cell = p.n;
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(block) bias_kernel(double* parts, const A* gra
   if (threadIdx.x == 0) parts[static_cast<Index>(blockIdx.y) * gridDim.x + blockIdx.x] = sum;
 }
 
-/// f(T{}) with the type of a weight beside a block of type B: its own, or that of its sums.
+/// f(T{}) with the type of a weight for a block of type B: its own, or the type of its sums.
 template <class B, class F>
 void dispatch_weight(DType type, F&& f) {
   type == dtype_of<B>() ? f(B{}) : f(Accumulator<B>{});

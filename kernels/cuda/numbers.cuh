@@ -4,7 +4,7 @@
 
 namespace trireme::gpu {
 
-/// Calls use(T{}) with the floating type behind t.
+/// Calls use(T{}) with the C++ type of the floating type t.
 template <class Use>
 __device__ void with_float(DType t, const Use& use) {
   switch (t) {
@@ -14,7 +14,7 @@ __device__ void with_float(DType t, const Use& use) {
     default: return use(float{});
   }
 }
-/// Calls use(T{}) with the integer type behind t; bool is one.
+/// Calls use(T{}) with the C++ type of the integer type t; bool counts as one.
 template <class Use>
 __device__ void with_integer(DType t, const Use& use) {
   switch (t) {

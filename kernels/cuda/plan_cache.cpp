@@ -13,8 +13,8 @@
 namespace trireme::gpu {
 namespace {
 
-/// Seconds after which a job is content with the best that it has measured, 2 unless TRIREME_PLAN_SECONDS says
-/// otherwise; 0: with the first that runs.
+/// Seconds after which a job stops measuring and uses its best engine so far: TRIREME_PLAN_SECONDS, default 2; 0: uses
+/// the first that runs.
 double budget() { return environment_number("TRIREME_PLAN_SECONDS").value_or(2); }
 
 struct PlanKeyHash {
@@ -23,7 +23,7 @@ struct PlanKeyHash {
   }
 };
 
-/// A way's graph and what runs it; no plan: nothing does.
+/// A way's graph and its plan; without a plan nothing can run it.
 struct Planned {
   std::size_t way = 0;
   std::optional<Graph> graph;  // outlives its plan
@@ -31,7 +31,8 @@ struct Planned {
   bool proven = false;  ///< it has run, or been measured
 };
 
-/// What a device has for as long as the process lives. cuDNN's handles serve one thread at a time: so does this.
+/// The objects of a device that live as long as the process. cuDNN's handles serve one thread at a time, and so does
+/// this.
 struct Cache {
   std::mutex mutex;
   cudnnHandle_t handle = nullptr;
@@ -46,7 +47,7 @@ struct Cache {
     ok(cudnnCreate(&handle), on.op());
     folder.emplace(PlanFolder::usual_path(about.name));
   }
-  /// The stream of the call at hand: a graph being captured has one of its own.
+  /// Sets the stream of the current call: a graph that is captured has a separate one.
   void use(const On& on) {
     const cudaStream_t wanted = on.stream();
     if (std::exchange(stream, wanted) != wanted) ok(cudnnSetStream(handle, wanted), on.op());
@@ -72,7 +73,7 @@ cudnnStatus_t run(const On& on, cudnnHandle_t handle, const Plan& plan, const Pl
   return status;
 }
 
-/// Without a workspace there is no room for the parts of sums: see EngineRules::sums.
+/// Without a workspace there is no memory for partial sums: see EngineRules::sums.
 bool suits(const Plan& plan, const EngineRules& rules) {
   const bool deterministic = !rules.sums || plan.workspace() > 0;
   return plan.workspace() <= rules.workspace && (deterministic || !rules.deterministic);
@@ -103,8 +104,8 @@ struct Timer {
 
 constexpr float never = std::numeric_limits<float>::infinity();
 
-/// Milliseconds of a run; `never` when the engine does not run it. Runs follow one another without a gap, as in a step:
-/// a way of two kernels is not to look slower for the time that it takes to start them.
+/// Milliseconds of a run; `never` if the engine does not run it. Runs follow one another without a gap, as in a step,
+/// so that the launch time of a way with two kernels does not count.
 float measured(const On& on, cudnnHandle_t handle, const Plan& plan, const PlanWay& way, void* out) {
   constexpr int runs = 3, rounds = 2;
   constexpr float long_run = 100;

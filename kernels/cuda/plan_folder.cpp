@@ -22,7 +22,7 @@ std::uint64_t hash(std::string_view text) {
   return h;
 }
 
-/// What a key's file begins with: the form of the file, and the whole key, since two may have one hash.
+/// The beginning of a key's file: the file's format, and the whole key, since two keys may have equal hashes.
 std::string head_of(const PlanKey& key) {
   std::string text = "trireme plan 1\n";
   for (Index n : key.numbers) text += std::to_string(n) + ' ';
@@ -30,7 +30,7 @@ std::string head_of(const PlanKey& key) {
   return text;
 }
 
-/// "way bytes hash\n" and the plan itself, of so many bytes and with that hash; none when it is not so.
+/// Parses "way bytes hash\n", followed by the plan with this size and hash; empty if they do not match.
 std::optional<KeptPlan> parse(std::string_view text) {
   KeptPlan plan;
   std::size_t bytes = 0;
@@ -48,8 +48,7 @@ std::optional<KeptPlan> parse(std::string_view text) {
   return plan;
 }
 
-/// Gives the file its name once it is whole. The name before that is no other writer's, in no other process either,
-/// wherever it runs.
+/// Renames the file when it is complete. The temporary name is unique to this writer, among all processes and machines.
 void write(const std::string& path, const std::string& text) {
   std::string part = path + ".XXXXXX";
   const int made = mkstemp(part.data());

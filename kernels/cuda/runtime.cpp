@@ -1,5 +1,5 @@
-// Memory of CUDA devices: the driver's stream-ordered pool, virtual memory for what is given back in parts, and copies
-// by way of pinned host memory.
+// Memory of CUDA devices: the driver's stream-ordered pool, virtual memory for blocks that are released in parts, and
+// copies through pinned host memory.
 #include "kernels/core/runtime.h"
 
 #include <atomic>
@@ -18,12 +18,11 @@
 namespace trireme::gpu {
 namespace {
 
-/// Pinned host memory that copies between the host and devices go through. What goes out need not be waited for, and
-/// what comes in is waited for by an event: with pageable memory the driver itself would wait, and nobody could end
-/// that.
+/// Pinned host memory for copies between host and devices. Outgoing copies need no wait, and incoming ones wait for an
+/// event. With pageable memory the driver itself would wait, and nothing could interrupt it.
 class Staging {
  public:
-  /// Copies what lies at `from` and returns; the device gets it in the order of its stream.
+  /// Copies from `from` and returns; the device receives it in the order of its stream.
   void send(const On& on, void* to, const void* from, std::size_t bytes) {
     refuse_capture(on);
     each_part(on, bytes, [&](const Slot& slot, std::size_t at, std::size_t n) {
@@ -32,7 +31,7 @@ class Staging {
       ok(cudaEventRecord(slot.done, on.stream()), on.op());
     });
   }
-  /// Waits for all that the device was given, then copies what lies at `from` there.
+  /// Waits for all work of the device, then copies from `from`.
   void fetch(const On& on, void* to, const void* from, std::size_t bytes) {
     refuse_capture(on);
     each_part(on, bytes, [&](const Slot& slot, std::size_t at, std::size_t n) {
@@ -52,7 +51,7 @@ class Staging {
       fetch(on, kept->data(), from, bytes);
       return [kept](void* to) { std::memcpy(to, kept->data(), kept->size()); };
     }
-    // The slot goes back when the last copy of the returned call is gone, made or not.
+    // The slot is released with the last copy of the returned function, called or not.
     const std::shared_ptr<Slot> slot(new Slot(take(on, bytes)), [this](Slot* s) {
       std::lock_guard lock(mutex_);
       slots_.push_back(*s);
@@ -89,8 +88,8 @@ class Staging {
     }
   }
 
-  /// A slot that no copy uses any more: the first that is done, else a new one, else the oldest, waited for
-  /// without the mutex: what it waits for may wait for another rank, which is a thread that copies.
+  /// A slot that no copy uses: the first that is done, else a new one, else the oldest, waited for without the mutex
+  /// (its copy may wait for another rank, which is a thread that copies).
   Slot take(const On& on, std::size_t bytes) {
     std::size_t size = least;
     while (size < bytes) size *= step;
@@ -210,7 +209,7 @@ class CudaRuntime final : public Runtime {
     return static_cast<double>(milliseconds) / 1e3;
   }
 
-  /// The pool's memory stays: of its blocks what is given back are the contents, as the contract wants.
+  /// The pool's memory stays: discarding its blocks only loses their contents, as the contract requires.
   void discard(void* from, std::size_t bytes, Device device) noexcept override {
     try {
       const On on(device, "discard");
@@ -257,7 +256,7 @@ class CudaRuntime final : public Runtime {
     in_use_.fetch_sub(bytes, std::memory_order_relaxed);
     (void)cudaFreeAsync(block, on.main_stream());
   }
-  /// What `later` does from now on comes after what `first` has been given so far.
+  /// Orders devices: work of `later` from now on runs after all work of `first` so far.
   static void await(Device first, Device later) {
     const On before(first, "copy");
     cudaEvent_t event = nullptr;

@@ -9,7 +9,7 @@
 namespace trireme::gpu {
 namespace {
 
-/// How far an operand's elements are apart: 0 of one that serves all of y.
+/// Step between an operand's elements: 0 if it has one element for all of y.
 Index step_of(const View& v) { return v.numel() == 1 ? 0 : 1; }
 
 struct Compared {
@@ -121,7 +121,7 @@ void scatter_add(View y, View x, View ids) {
   });
 }
 
-/// An element finds its place by counting those before it: n^2 comparisons for a row of n.
+/// An element finds its position by counting the elements before it: n^2 comparisons for a row of n.
 template <class A>
 struct Placed {
   void* values;

@@ -33,7 +33,7 @@ __global__ void move_runs(U* to, const U* from, Index n, LongDivisor run, OuterL
   }
 }
 
-/// Moves runs of so many elements of `size` bytes, in the widest units that every run and step is a multiple of.
+/// Moves runs of `run_length` elements of `size` bytes, in the widest units that divide every run and step.
 void move(const On& on, char* to, const char* from, Index run_length, Loop outer, Index size) {
   auto all = reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from) | 16;
   all |= static_cast<std::uintptr_t>(run_length * size);

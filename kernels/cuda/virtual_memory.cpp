@@ -66,7 +66,7 @@ bool reaches(int device, int other) {
   return device == other || (cudaDeviceCanAccessPeer(&can, device, other) == cudaSuccess && can != 0);
 }
 
-/// Bytes of a chunk; 0: the device, its driver or the environment wants none of this.
+/// Bytes of a chunk; 0: not supported by the device or driver, or disabled by the environment.
 std::size_t chunk_of(int device) {
   if (environment_text("TRIREME_CUDA_VIRTUAL_MEMORY") == "off" || !driver().there) return 0;
   int can = 0;
@@ -88,7 +88,7 @@ VirtualMemory::Card& VirtualMemory::card(int device) {
   return at->second;
 }
 
-/// Lets a device that joins reach what others have mapped.
+/// Gives a new device access to the memory that others have mapped.
 void VirtualMemory::grant(int device) {
   for (const auto& [begin, b] : blocks_)
     for (std::size_t i = 0; i < b.chunks.size(); ++i)
@@ -146,7 +146,7 @@ void* VirtualMemory::allocate(const On& on, std::size_t bytes) {
   }
 }
 
-/// Chunks [first, last) are no longer in use, as soon as the device is done with what it has been given.
+/// Marks chunks [first, last) as unused, once the device has finished the work submitted so far.
 void VirtualMemory::leave(const On& on, Card& card, Block& b, std::size_t first, std::size_t last, bool ends) {
   std::size_t left = 0;
   for (std::size_t i = first; i < last; ++i)
@@ -182,7 +182,7 @@ bool VirtualMemory::discard(const On& on, void* from, std::size_t bytes) {
   if (capture(on.device())) return true;
   const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(from), end = begin + bytes;
   const std::size_t first = (begin - b->begin + b->chunk - 1) / b->chunk;
-  // Nothing but the block lies in its last chunk.
+  // The last chunk of a block contains nothing else.
   const std::size_t last = end == b->begin + b->bytes ? b->chunks.size() : (end - b->begin) / b->chunk;
   const auto spoil = [&](std::uintptr_t at, std::uintptr_t stop) {
     if (at >= stop || b->chunks[(at - b->begin) / b->chunk].state == State::gone) return;
@@ -238,7 +238,7 @@ std::size_t VirtualMemory::resident(const void* from, std::size_t bytes) {
   return sum;
 }
 
-/// Of chunks that were wanted again meanwhile, nothing is done.
+/// Chunks that came into use again meanwhile are skipped.
 void VirtualMemory::unmap(const Batch& batch) {
   Block& b = *batch.block;
   for (std::size_t i = batch.first; i < batch.last; ++i) {
@@ -252,8 +252,7 @@ void VirtualMemory::unmap(const Batch& batch) {
   blocks_.erase(b.begin);
 }
 
-// What an event waits for may wait for another rank, which is a thread that comes here: the mutex is not held
-// meanwhile.
+// An event may wait for another rank, which is a thread that calls this function: the mutex is not held meanwhile.
 bool VirtualMemory::reclaim_passed(std::unique_lock<std::mutex>& lock, const On& on, bool wait) {
   const auto found = cards_.find(on.device().index);
   if (found == cards_.end() || capture(on.device())) return false;
@@ -285,7 +284,7 @@ bool VirtualMemory::reclaim(const On& on, bool wait) {
   return reclaim_passed(lock, on, wait);
 }
 
-/// What is leaving, and what the pool keeps of blocks that were given back, becomes the driver's.
+/// Returns chunks that are leaving, and released blocks that the pool keeps, to the driver.
 void VirtualMemory::make_room(const On& on) {
   refuse_capture(on);
   (void)reclaim(on, true);

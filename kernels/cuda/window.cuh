@@ -1,4 +1,4 @@
-// Windows of pooling as kernels walk them: a thread stands for one place of an image and a pack of channels there.
+// Pooling windows for kernels: one thread per position of an image and pack of channels.
 #pragma once
 #include "kernels/cuda/divide.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -16,7 +16,7 @@ struct WindowAxis {
   Divisor by_stride, by_dilation;
 
   __device__ int start(int o) const { return o * stride - pad; }
-  /// Cells of the window at output o that lie inside the input.
+  /// Cells of the window at output o that are inside the input.
   __device__ Range inside(int o) const {
     const int from = start(o), room = in - from;
     if (room <= 0) return {0, 0};
@@ -31,7 +31,7 @@ struct WindowAxis {
     const int first = past < 0 ? 0 : static_cast<int>(by_stride.quotient(static_cast<unsigned>(past))) + 1;
     return {first, min(out, static_cast<int>(by_stride.quotient(static_cast<unsigned>(end))) + 1)};
   }
-  /// The window cell of output o that lies at input i, or -1.
+  /// The window cell of output o that is at input i, or -1.
   __device__ int cell(int o, int i) const {
     auto w = static_cast<unsigned>(i - start(o));
     return by_dilation.split(w) == 0 ? static_cast<int>(w) : -1;

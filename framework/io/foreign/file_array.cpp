@@ -6,8 +6,8 @@
 namespace trireme {
 namespace {
 
-/// Elements from the first to one past the last that the array touches; nothing for an array of none. Overflow
-/// saturates.
+/// Number of elements from the first to one past the last that the array uses; 0 for an empty array. Saturates on
+/// overflow.
 std::size_t reach(const Shape& shape, const Strided& at) {
   if (shape.numel() == 0) return 0;
   std::size_t last = at.offset;

@@ -12,11 +12,11 @@ constexpr char op[] = "npz";
 
 constexpr std::size_t longest_header = longest_npy_front - 12;
 
-/// The header's Python dict as JSON: {'descr': '<f8', 'fortran_order': False, 'shape': (3, 4), }. What is no such dict
-/// becomes no JSON. colons: how many keys it has.
+/// The header's Python dict as JSON: {'descr': '<f8', 'fortran_order': False, 'shape': (3, 4), }. Any other text
+/// becomes invalid JSON. colons: number of its keys.
 std::string to_json(std::string_view dict, int& colons) {
   std::string json;
-  char quote = 0;  // that ends the text at hand
+  char quote = 0;  // end of the current text
   for (char c : dict) {
     if (c == '\\' || (c == '"' && quote == '\'')) return "";
     if (quote == 0 && (c == '\'' || c == '"')) {

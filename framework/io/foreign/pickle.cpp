@@ -11,13 +11,13 @@ namespace {
 using Kind = PickleValue::Kind;
 using Id = std::uint32_t;
 
-// 16,000 tensors or so; beyond that a pickle is taken for an attack on memory.
+// About 16,000 tensors; a larger pickle is treated as an attack on memory.
 constexpr std::size_t most_values = 300'000, most_steps = 1'500'000, most_marks = 10'000, most_axes = 64;
 
 constexpr std::string_view allowed[] = {"collections OrderedDict", "torch Size", "torch._utils _rebuild_tensor_v2",
                                         "torch._utils _rebuild_parameter"};
 
-/// The names again, for GLOBAL's "module\nname\n" and for STACK_GLOBAL's two texts; empty: not among those allowed.
+/// The allowed name, for GLOBAL's "module\nname\n" and for STACK_GLOBAL's two texts; empty: not allowed.
 std::string_view find_allowed(std::string_view module, std::string_view name) {
   const auto is = [&](std::string_view both) {
     return both.size() == module.size() + 1 + name.size() && both.starts_with(module) && both[module.size()] == ' ' &&
@@ -165,7 +165,7 @@ class Machine {
       default: return false;
     }
   }
-  /// LONG1: two's complement of so many bytes.
+  /// LONG1: a number of n bytes in two's complement.
   std::int64_t long_number() {
     const auto bytes = take(little<std::uint8_t>());
     if (bytes.size() > 8) wrong(fmt::format("a number of {} bytes; at most 8 are read", bytes.size()));
@@ -195,7 +195,7 @@ class Machine {
     push(memo_[place]);
   }
 
-  /// What could run code, were it Python that reads.
+  /// The opcodes with which a pickle could run code in Python.
   void call(std::uint8_t code) {
     switch (code) {
       case 'c': {  // GLOBAL

@@ -14,7 +14,7 @@ using StorageKind = PickleValue::Kind;
 
 constexpr char torch_op[] = "torch";
 
-/// A tensor of the file, and where its elements lie.
+/// A tensor of the file, and the position of its elements.
 struct TorchArray {
   FileArray array;
   Strided at;
@@ -49,7 +49,7 @@ class TorchReader {
       memory_.take(a.array.bytes(), torch_op, a.array.name);
       a.to = room(a.array);
     }
-    // Those of one storage together: it is then read once.
+    // Sorted by storage, so that each storage is read once.
     std::stable_sort(arrays.begin(), arrays.end(),
                      [](auto& a, auto& b) { return a.storage->begin < b.storage->begin; });
     const ZipEntry* held = nullptr;
@@ -93,7 +93,8 @@ class TorchReader {
   }
   bool holds_tensors(const PickleValue& v) const {
     bool holds = false;
-    if (v.kind == StorageKind::dict) each(v, [&](auto&, auto& value) { holds = holds || value.kind == StorageKind::tensor; });
+    if (v.kind == StorageKind::dict)
+      each(v, [&](auto&, auto& value) { holds = holds || value.kind == StorageKind::tensor; });
     return holds;
   }
 
@@ -113,8 +114,8 @@ class TorchReader {
     std::set<std::string_view> names;
     each(*dict, [&](auto& key, auto& value) {
       if (value.kind != StorageKind::tensor) return;
-      check(key.kind == StorageKind::text, ErrorKind::data, torch_op, "{}: a tensor is named by a {}, not a text", file_.name,
-            name_of(key.kind));
+      check(key.kind == StorageKind::text, ErrorKind::data, torch_op, "{}: a tensor is named by a {}, not a text",
+            file_.name, name_of(key.kind));
       if (!names.insert(key.text).second)
         fail(ErrorKind::data, torch_op, "{}: two tensors are named {}", file_.name, shown(key.text));
       arrays.push_back(describe(std::string(key.text), value));
@@ -122,13 +123,13 @@ class TorchReader {
     return arrays;
   }
 
-  /// Notes the entries of dict that are neither tensors nor `but`.
+  /// Lists the entries of dict that are neither tensors nor `but`.
   void list_others(const PickleValue& dict, const PickleValue* but) {
     constexpr std::size_t most = 100;
     each(dict, [&](auto& key, auto& value) {
       if (&value == but || (but == nullptr && value.kind == StorageKind::tensor) || left_out_.size() == most) return;
-      left_out_.push_back(
-          fmt::format("{} ({})", key.kind == StorageKind::text ? shown(key.text) : name_of(key.kind), name_of(value.kind)));
+      left_out_.push_back(fmt::format("{} ({})", key.kind == StorageKind::text ? shown(key.text) : name_of(key.kind),
+                                      name_of(value.kind)));
     });
   }
 
@@ -150,8 +151,8 @@ class TorchReader {
     const bool negative =
         offset < 0 || std::any_of(a.at.strides.begin(), a.at.strides.end(), [](Index s) { return s < 0; });
     if (a.array.type == nullptr || negative)
-      fail(ErrorKind::data, torch_op, "{}: tensor {} has a negative offset or stride, or a storage of type {}", file_.name,
-           shown(name), shown(type));
+      fail(ErrorKind::data, torch_op, "{}: tensor {} has a negative offset or stride, or a storage of type {}",
+           file_.name, shown(name), shown(type));
     a.at.offset = static_cast<std::size_t>(offset);
     count_elements(a.array, torch_op, file_.name);
     a.storage = zip_.find(folder_ + "data/" + std::string(storage.text));
@@ -160,8 +161,9 @@ class TorchReader {
            shown(name));
     const auto elements = static_cast<std::size_t>(storage.number), size = a.array.type->size;
     if (a.storage->size % size != 0 || a.storage->size / size != elements)
-      fail(ErrorKind::data, torch_op, "{}: the storage {} of tensor {} has {} bytes, not those of {} elements of type {}",
-           file_.name, shown(storage.text), shown(name), a.storage->size, elements, a.array.type->name);
+      fail(ErrorKind::data, torch_op,
+           "{}: the storage {} of tensor {} has {} bytes, not those of {} elements of type {}", file_.name,
+           shown(storage.text), shown(name), a.storage->size, elements, a.array.type->name);
     return a;
   }
 
@@ -169,7 +171,7 @@ class TorchReader {
   MemoryLimit memory_;
   ZipReader zip_;
   std::string folder_;
-  std::vector<std::byte> bytes_;  // the pickle, whose texts lie in it
+  std::vector<std::byte> bytes_;  // the pickle; its texts point here
   Pickle pickle_;
   std::vector<std::string> left_out_;
 };

@@ -15,8 +15,8 @@ using Span = std::span<const std::byte>;
 constexpr std::uint32_t end_magic = 0x06054b50, end64_magic = 0x06064b50, locator_magic = 0x07064b50,
                         directory_magic = 0x02014b50, local_magic = 0x04034b50;
 constexpr std::size_t end_size = 22, end64_size = 56, locator_size = 20, directory_size = 46, local_size = 30;
-constexpr std::uint32_t in_zip64 = 0xffffffff;  // stands for "the number is in the ZIP64 record"
-constexpr std::size_t deflate_ratio = 1032;     // the best that deflate can do
+constexpr std::uint32_t in_zip64 = 0xffffffff;  // marks a number that is in the ZIP64 record
+constexpr std::size_t deflate_ratio = 1032;     // maximum ratio of deflate
 
 std::uint16_t u16(Span bytes, std::size_t at) { return little_endian<std::uint16_t>(bytes.subspan(at, 2)); }
 std::uint32_t u32(Span bytes, std::size_t at) { return little_endian<std::uint32_t>(bytes.subspan(at, 4)); }
@@ -25,13 +25,13 @@ std::string_view text(Span bytes, std::size_t at, std::size_t size) {
   return {reinterpret_cast<const char*>(bytes.data()) + at, size};
 }
 
-/// Where the directory lies, and the record behind it.
+/// Position of the directory and of the record after it.
 struct Directory {
   std::uint64_t begin = 0, size = 0, count = 0, end = 0;
 };
 
-/// From the record that ends the archive, the last one whose comment reaches exactly to the end of the file, or from
-/// the ZIP64 record, if there is one right before.
+/// Finds the archive's end record (the last one whose comment ends with the file), or the ZIP64 record if there is one
+/// just before it.
 Directory find_directory(const NamedBytes& file, std::string_view op) {
   const Span all = file.bytes;
   const std::size_t most = end_size + 0xffff, lowest = all.size() > most ? all.size() - most : 0;
@@ -49,7 +49,8 @@ Directory find_directory(const NamedBytes& file, std::string_view op) {
        file.name);
 }
 
-/// Replaces the numbers that the directory entry leaves to its ZIP64 extra field. False when the field is too short.
+/// Reads from the ZIP64 extra field the numbers that the directory entry does not have. False if the field is too
+/// short.
 bool apply_zip64(Span extra, std::uint64_t& size, std::uint64_t& packed, std::uint64_t& begin) {
   while (extra.size() >= 4) {
     const std::size_t length = u16(extra, 2);
@@ -85,7 +86,7 @@ ZipReader::ZipReader(const NamedBytes& file, std::string_view op) : file_(file),
   locate_data(d.begin);
 }
 
-/// Takes an entry off the front of the directory. Its begin is that of the headers before the packed bytes.
+/// Parses the next entry of the directory. Its begin is that of the headers before the packed bytes.
 ZipEntry ZipReader::parse_entry(Span& rest, std::uint64_t number) const {
   const bool whole = rest.size() >= directory_size && u32(rest, 0) == directory_magic;
   check(whole, ErrorKind::data, op_, "{}: entry {} of its ZIP directory is damaged", file_.name, number);
@@ -105,8 +106,8 @@ ZipEntry ZipReader::parse_entry(Span& rest, std::uint64_t number) const {
   return e;
 }
 
-/// From the headers before the packed bytes: where those begin. Entries must not overlap (a bomb could otherwise list
-/// the same bytes many times) nor reach into the directory.
+/// Replaces the position of headers by that of packed bytes. Entries must not overlap (else a bomb could list the same
+/// bytes many times) or reach into the directory.
 void ZipReader::locate_data(std::size_t end) {
   std::sort(entries_.begin(), entries_.end(), [](auto& a, auto& b) { return a.begin < b.begin; });
   std::size_t free = 0;

@@ -105,7 +105,7 @@ void write_model(const OnnxGraph& graph, const Tensor& input, const std::string&
   small.text(2, "trireme");
   small.message(11, value_info("input", input, true));
   small.message(12, value_info("output", graph.output(), graph.channels_first_out()));
-  std::vector<std::pair<Protobuf, TensorProto>> tensors;  // each behind its tag and length
+  std::vector<std::pair<Protobuf, TensorProto>> tensors;  // each after its tag and length
   std::size_t size = small.bytes().size();
   for (const StoredTensor& stored : graph.initializers()) {
     const TensorProto tensor(stored);
@@ -148,7 +148,7 @@ void export_onnx(const Module& model, const Parameters& parameters, const Shape&
       fail(e.kind(), "export", "the model, with {} samples of {}: {}", rows, sample, e.what());
     }
   };
-  // What is the same for two counts of samples is so for any.
+  // Whatever is the same for two numbers of samples is the same for all.
   const Pass pass = pass_of(3), other = pass_of(4);
   OnnxGraph graph(parameters, pass.ops, pass.input), twin(parameters, other.ops, other.input);
   add_both(graph, needed(pass.ops, pass.output), twin, needed(other.ops, other.output));

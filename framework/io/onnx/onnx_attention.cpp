@@ -21,7 +21,8 @@ std::string per_sample(Graph& g, const TracedOp& t, std::size_t input) {
   return g.node("Reshape", {g.value(t, input).name, g.constant(Ints{-1, 1, 1, 1})});
 }
 
-/// Which keys a query sees, a bool that broadcasts to [N, H, Tq, Tk]; "" for all. Axes have their traced extents.
+/// The keys that a query attends to: a bool that broadcasts to [N, H, Tq, Tk]; "": all keys. Axes have their traced
+/// extents.
 std::string visible(Graph& g, const TracedOp& t, const AttentionOptions& o) {
   const Index queries = t.inputs[0].dim(1), keys = t.inputs[1].dim(1);
   std::string seen;
@@ -35,7 +36,7 @@ std::string visible(Graph& g, const TracedOp& t, const AttentionOptions& o) {
   return seen.empty() ? counts : g.node("And", {seen, counts});
 }
 
-/// ALiBi's bias [1, H, Tq, Tk]. What q_starts add is the same for all keys of a query, which softmax does not see.
+/// ALiBi's bias [1, H, Tq, Tk]. q_starts would add the same to all keys of a query, which softmax ignores.
 Tensor alibi_bias(const TracedOp& t, const AttentionOptions& o) {
   const Index heads = t.inputs[0].dim(2), queries = t.inputs[0].dim(1), keys = t.inputs[1].dim(1);
   std::vector<double> bias;
@@ -63,7 +64,7 @@ Value attention_form(Graph& g, const TracedOp& t) {
   const std::string seen = visible(g, t, o);
   if (!seen.empty()) scores = g.node("Where", {seen, scores, g.constant(std::numeric_limits<float>::lowest())});
   std::string p = g.node("Softmax", {scores}, {onnx_attribute("axis", std::int64_t{-1})});
-  if (!seen.empty()) p = g.node("Where", {seen, p, g.constant(0)});  // a query that sees nothing
+  if (!seen.empty()) p = g.node("Where", {seen, p, g.constant(0)});  // a query without keys
   const std::string y = g.node("MatMul", {p, by_head(2, {0, 2, 1, 3})});
   return {transpose(g, y, {0, 2, 1, 3}), 4, false};
 }

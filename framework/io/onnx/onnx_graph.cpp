@@ -102,7 +102,7 @@ OnnxValue OnnxGraph::value(const TracedOp& reader, std::size_t input) {
 
 OnnxValue OnnxGraph::initializer(const StoredTensor& stored) {
   initializers_.push_back(stored);
-  // The graph has a matrix as memory has it: ops would turn it back.
+  // The graph has a matrix in memory's layout: ops would otherwise transpose it back.
   if (stored.layout == FileLayout::transposed) initializers_.back().layout = FileLayout::same;
   return {stored.name, stored.tensor.rank(), stored.tensor.rank() >= 3 && stored.layout == FileLayout::filter};
 }

@@ -1,5 +1,5 @@
-// The ONNX form of each op (onnx.ai, operators of opset 17); those over windows and channels are in onnx_spatial.cpp,
-// those that compare, choose, order and reduce in onnx_select.cpp, those of transformers in onnx_attention.cpp.
+// The ONNX forms of ops (onnx.ai, operators of opset 17). Ops on windows and channels are in onnx_spatial.cpp, ops that
+// compare, select, sort and reduce in onnx_select.cpp, and ops of transformers in onnx_attention.cpp.
 #include <algorithm>
 #include <numbers>
 #include <numeric>
@@ -11,7 +11,7 @@ namespace trireme {
 namespace onnx {
 namespace {
 
-/// Of an op on single elements: f makes the nodes for the value called x and returns the name of their output.
+/// The form of an elementwise op: f makes the nodes for the value named x and returns the name of their output.
 OnnxForm elementwise(std::function<std::string(Graph&, const TracedOp&, const std::string& x)> f) {
   return [f](Graph& g, const TracedOp& t) {
     const Value x = g.value(t, 0);
@@ -21,7 +21,7 @@ OnnxForm elementwise(std::function<std::string(Graph&, const TracedOp&, const st
 OnnxForm unary(const char* type, std::vector<Protobuf> attributes = {}) {
   return elementwise([=](Graph& g, auto&, auto& x) { return g.node(type, {x}, attributes); });
 }
-/// alpha: the member of the formula F that the node's attribute tells.
+/// alpha: the member of formula F that becomes the node's attribute.
 template <class F>
 OnnxForm unary(const char* type, double F::*alpha) {
   return elementwise([=](Graph& g, auto& t, auto& x) {
@@ -79,7 +79,7 @@ Value matmul_form(Graph& g, const TracedOp& t) {
   const auto& o = options<MatMulOptions>(t);
   const auto matrix = [&](std::size_t input, bool transposed) {
     const Value v = g.last(g.value(t, input));
-    // A vector as a matrix: onnxruntime 1.32 loses a transposition beside a product with a vector.
+    // Makes a matrix of a vector: onnxruntime 1.32 ignores a transposition next to a product with a vector.
     if (v.rank == 1) return g.node("Unsqueeze", {v.name, g.constant(Ints{static_cast<std::int64_t>(input)})});
     Ints order(static_cast<std::size_t>(v.rank));
     std::iota(order.begin(), order.end(), 0);
@@ -140,7 +140,7 @@ Value reshape_form(Graph& g, const TracedOp& t) {
         follow);
   return {g.node("Reshape", {x.name, g.constant(shape)}), to.rank(), false};
 }
-/// To each sample of the batch (a class token): to as many as the graph's input has.
+/// Repeats for each sample of the batch (a class token), as often as the graph's input has samples.
 Value expand_form(Graph& g, const TracedOp& t) {
   const Shape &from = t.inputs[0].shape(), &to = t.output.shape(), &twin = g.twin().output.shape();
   const Value x = g.last(g.value(t, 0));
@@ -176,7 +176,7 @@ Value concat_form(Graph& g, const TracedOp& t) {
   }
   return like(x, g.node("Concat", parts, {onnx_attribute("axis", std::int64_t{x.axis(options<int>(t))})}));
 }
-/// Throws Error where the op takes a part of an axis that follows the count of samples.
+/// Throws Error if the op takes part of an axis that depends on the number of samples.
 void check_not_batch(Graph& g, const TracedOp& t) {
   const Shape &from = t.inputs[0].shape(), &to = t.output.shape(), &twin = g.twin().inputs[0].shape();
   for (int i = 0; i < from.rank(); ++i)
@@ -216,7 +216,7 @@ Value pad_form(Graph& g, const TracedOp& t) {
   }
   return like(x, g.node("Pad", {x.name, g.constant(pads), g.constant(Tensor::scalar(value, t.output.dtype()))}));
 }
-/// Devices and floating types are left out: the graph has none of the former, and of the latter f32.
+/// Devices and floating types are ignored: the graph has no devices, and all floats are f32.
 Value to_form(Graph& g, const TracedOp& t) {
   const Value x = g.value(t, 0);
   const int from = onnx_type(t.inputs[0].dtype()), to = onnx_type(t.output.dtype());

@@ -1,4 +1,4 @@
-// The ONNX forms of the ops that compare elements, choose among them, order them, or reduce them.
+// The ONNX forms of ops that compare, select, sort or reduce elements.
 #include "framework/io/onnx/onnx_help.h"
 #include "framework/ops/help.h"
 #include "kernels/contracts/select.h"

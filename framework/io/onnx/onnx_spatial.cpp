@@ -17,7 +17,7 @@ Value conv_form(Graph& g, const TracedOp& t) {
                          pads(o.pad_begin, o.pad_end, x.rank), ints("dilations", spatial(o.dilation, x.rank)),
                          onnx_attribute("group", o.groups)}));
 }
-/// A node over windows, with an attribute of its own.
+/// A window node with an extra attribute.
 Value pool_of(Graph& g, const char* type, Value x, const PoolOptions& o, Protobuf attribute) {
   x = g.first(x);
   return like(x, g.node(type, {x.name},
@@ -33,7 +33,7 @@ Value avg_pool_form(Graph& g, const TracedOp& t) {
   return pool_of(g, "AveragePool", g.value(t, 0), o,
                  onnx_attribute("count_include_pad", std::int64_t{o.count_padding}));
 }
-/// The bias goes back to the convolution before it, if that is all this reads.
+/// The bias is moved to the preceding convolution, if only this op reads its result.
 Value bias_relu_pool_form(Graph& g, const TracedOp& t) {
   Value x = g.value(t, 0);
   if (t.inputs[1]) {
@@ -73,7 +73,7 @@ Value group_norm_form(Graph& g, const TracedOp& t) {
       y = g.node(i == 1 ? "Mul" : "Add", {y, g.node("Reshape", {g.value(t, i).name, g.constant(per_channel)})});
   return like(x, y);
 }
-/// The batch is taken from x, so that the graph is not tied to it.
+/// The batch extent is taken from x, so that the graph works for any batch size.
 Value resize(Graph& g, const Value& x, const Shape& to, std::vector<Protobuf> attributes) {
   Ints size(to.begin() + 1, to.end() - 1);
   const std::string head =
@@ -81,7 +81,7 @@ Value resize(Graph& g, const Value& x, const Shape& to, std::vector<Protobuf> at
   const std::string sizes = g.node("Concat", {head, g.constant(size)}, {onnx_attribute("axis", std::int64_t{0})});
   return like(x, g.node("Resize", {x.name, "", "", sizes}, std::move(attributes)));
 }
-/// x times the shares of one axis after the other: a product with a matrix, that axis last.
+/// x times a matrix of weights along one axis after another, with that axis last.
 Value resample_by_matrices(Graph& g, Value x, const ResampleAxes& axes) {
   for (int d = 0; d < x.rank - 2; ++d) {
     const ResampleAxis& a = axes[static_cast<std::size_t>(d)];

@@ -1,6 +1,5 @@
-// Convolutions: oneDNN for f32 and bf16 (in f32 where the machine has no bf16), Eigen for f64. Activations
-// are channels last; oneDNN chooses the filter's layout and a reorder on every call keeps it true to the
-// weights.
+// Convolutions: oneDNN for f32 and bf16 (in f32 if the CPU has no bf16), Eigen for f64. Activations are channels last.
+// oneDNN chooses the filter's layout, and a reorder at each call follows changes of the weights.
 #include "kernels/contracts/conv.h"
 
 #include <cstring>
@@ -61,9 +60,9 @@ void conv(View y, View x, View w, View bias, View residual, const ConvOptions& o
   if (conv_winograd(y, x, w, bias, residual, s)) return;
   if (y.dtype != DType::f64 && !conv_direct_small_cin(x, s)) {
     if (onednn::conv_forward(y, x, w, bias, residual, s)) return;
-    InF32 xf(x), wf(w), bf(bias), rf(residual);  // residual is read before y, perhaps its block, is written
+    InF32 xf(x), wf(w), bf(bias), rf(residual);  // residual is read before y (possibly the same block) is written
     OutF32 yf(y, false);
-    s.options.filters = nullptr;  // the copy's address says nothing
+    s.options.filters = nullptr;  // the copy's address is no key
     onednn::conv_forward(yf.view(), xf.view(), wf.view(), bf.view(), rf.view(), s);
     return yf.store();
   }
@@ -77,7 +76,7 @@ void conv(View y, View x, View w, View bias, View residual, const ConvOptions& o
   if (residual) add_residual(y, residual, o.relu);
 }
 
-/// y is read again: what two calls would do.
+/// Reads y again, as two calls would.
 void conv_moments(View y, View x, View w, View bias, View mean, View m2, const ConvOptions& o) {
   conv(y, x, w, bias, View{}, o);
   Kernel<kernel::BatchNormMoments>::on(DeviceKind::cpu)(mean, m2, y);

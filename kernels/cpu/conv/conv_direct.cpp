@@ -1,6 +1,5 @@
-// Convolutions where oneDNN 2.6 is weak in channels last, in f32 and AVX-512: few input channels (a grey or
-// colour image), and the filter's gradient. Sums stay in registers over a whole sample. Other cases: oneDNN,
-// see conv.cpp.
+// Convolutions for which oneDNN 2.6 is slow in channels last, in f32 and AVX-512: few input channels (a grey or colour
+// image), and the filter's gradient. Sums stay in registers over a whole sample. For other cases see conv.cpp.
 #include <array>
 #include <cstring>
 #include <span>
@@ -96,7 +95,7 @@ constexpr Gather* gathers[] = {gather_gradient<1, outs>, gather_gradient<2, outs
                                gather_gradient<4, outs>, gather_gradient<5, outs>, gather_gradient<6, outs>};
 constexpr Index most_vectors = 6;
 
-/// Vectors that lie side by side in both input and filter: a whole filter row unless it is dilated.
+/// Number of vectors that are adjacent in both input and filter: a whole filter row unless it is dilated.
 Index vectors_side_by_side(const ConvShape& s) {
   auto last = static_cast<std::size_t>(s.dims - 1);
   return s.c_in / lanes * (s.options.dilation[last] == 1 ? s.filter[last] : 1);
@@ -205,8 +204,8 @@ void small_cin_gradients(float* dw, Index channels, const float* x, const float*
   }
 }
 
-/// A convolution of few channels: the input's extents with padding, and where each (filter cell, channel)
-/// lies from the first input of an output.
+/// A convolution of few channels: the input's extents with padding, and the offset of each (filter cell, channel) from
+/// an output's first input.
 struct SmallCin {
   Extents in;
   RowPlan rows_;
@@ -262,8 +261,7 @@ bool conv_direct_small_cin(const View& x, const ConvShape& s) {
 }
 
 bool wgrad_direct_large_cin(const View& x, const ConvShape& s) {
-  // Small maps and big filters are left to oneDNN: there the sums move between registers and memory too
-  // often.
+  // Small images and large filters are left to oneDNN: sums would move between registers and memory too often.
   Index filter = s.filter_cells() * s.c_in * s.c_out;
   return plain_f32(x, s) && unpadded(s) && s.c_in % lanes == 0 && s.c_out % outs == 0 && s.n >= threads() &&
          vectors_side_by_side(s) >= 4 && s.out_cells() >= 256 && filter <= Index{1} << 16;

@@ -83,10 +83,10 @@ ForwardPlan plan_forward(const View& y, const View& x, const View& w, const View
           pd.weights_desc().get_size(), form_of(pd.weights_desc())};
 }
 
-// oneDNN's ReLU is max(x, 0) by an instruction that makes 0 of NaN. A convolution's NaN comes of an operand that is not
-// finite; where there is one, ReLU is a pass of ours.
+// oneDNN's ReLU is max(x, 0) by an instruction that turns NaN into 0. A convolution's NaN comes from an operand that is
+// not finite. If there is one, ReLU is a separate pass of ours.
 
-/// Whether all numbers are finite; of no tensor they are.
+/// Whether all numbers are finite; true without a tensor.
 bool is_finite(const View& v) {
   std::atomic<bool> finite = true;
   if (!v) return finite;
@@ -115,8 +115,8 @@ bool is_finite(const View& v) {
   return finite;
 }
 
-/// Whether ReLU has left some cell of y nothing but 0 and infinity in a group's channels, as it does where a number
-/// that the cell was made of is not finite. Reads few numbers of most cells.
+/// Whether ReLU has left a cell of y with only 0 and infinity in a group's channels, which happens if a number that the
+/// cell depends on is not finite. Reads few numbers of most cells.
 bool has_blank_cell(const View& y, Index channels) {
   std::atomic<bool> blank = false;
   dispatch_float(y.dtype, kernel::Conv::name, [&](auto t) {
@@ -139,8 +139,8 @@ bool has_blank_cell(const View& y, Index channels) {
 
 bool conv_forward(const View& y, const View& x, const View& w, const View& bias, const View& residual,
                   const ConvShape& s) {
-  // A residual in y's own block is added on the way; another one in a pass of ours, faster than oneDNN's binary
-  // post-op.
+  // A residual in y's own block is added by oneDNN. Any other one is added by a pass of ours, which is faster than
+  // oneDNN's binary post-op.
   const bool own = residual && residual.data == y.data, sum = own && may_sum(s), apart = residual && !sum,
              relu = s.options.relu && !apart;
   const auto plan_of = [&](bool fused) -> ForwardPlan& {
@@ -177,7 +177,7 @@ bool conv_forward(const View& y, const View& x, const View& w, const View& bias,
   View added = residual;
   if (copy.data() != nullptr) added.data = std::memcpy(copy.data(), residual.data, static_cast<std::size_t>(y.bytes()));
   const auto [filter, finite] = filter_of(plan);
-  // With sum y is gone afterwards, so x is looked at before.
+  // With sum, y is overwritten, so x is checked before.
   bool fused = relu && finite && is_finite(bias) && (!sum || (is_finite(residual) && is_finite(x)));
   if (fused || !relu) run(plan, filter);
   if (fused && !sum && has_blank_cell(y, s.group_out())) fused = is_finite(x);

@@ -25,7 +25,7 @@ void reverse_cells(std::byte* to, const View& w, Index cells) {
   });
 }
 
-/// dx = zeros, but rows of `compact` at the cells that a 1 x 1 filter reads; accumulate: they are added there.
+/// dx = zeros, with rows of `compact` at the cells that a 1 x 1 filter reads; accumulate: adds them there.
 template <class T>
 void spread(const View& dx, const T* compact, const ConvShape& s, bool accumulate) {
   using A = Accumulator<T>;
@@ -82,8 +82,8 @@ BackwardInputPlan plan_backward(const View& dx, const View& dy, const View& w, c
 bool conv_backward_input(const View& dx, const View& dy, const View& w, const ConvShape& s, bool accumulate) {
   // oneDNN's forward code is faster than its backward code.
   const bool as_forward = dgrad_is_forward(s), sparse = as_forward && s.in != s.out && s.filter_cells() == 1;
-  // The primitive itself adds. Below AVX-512 oneDNN begins its sums with what stands in dx, which rounds otherwise than
-  // adding to it: a gradient's bits would depend on whether two layers that read a tensor lie on one device.
+  // The primitive itself adds. Below AVX-512 oneDNN starts its sums from dx, which rounds differently from adding to
+  // it: a gradient's bits would depend on whether two layers that read a tensor are on one device.
   const bool sum =
       accumulate && as_forward && !sparse && vector_level() == VectorLevel::v4 && may_sum(as_forward_conv(s));
   auto& plan = planned<BackwardInputPlan>(1, {&dy, &dx, &w}, s.options, sum, [&] {
@@ -123,9 +123,9 @@ struct BackwardWeightPlan {
 }  // namespace
 
 namespace {
-/// A filter's gradient is dy^T columns, rows of all samples together; of a 1 x 1 filter, x itself is the columns. Where
-/// rows are few and channels many, oneDNN's matrix product is faster than its convolution, the making of columns
-/// included.
+/// A filter's gradient is dy^T columns, over the rows of all samples; for a 1 x 1 filter, x itself is the columns. With
+/// few rows and many channels, oneDNN's matrix product is faster than its convolution, even including the time to make
+/// the columns.
 bool is_product(const View& dw, const View& x, const ConvShape& s) {
   constexpr Index most_rows = 8192, most_columns = Index{1} << 23, least_filter = Index{1} << 17;
   const Index rows = s.n * s.out_cells(), columns = s.filter_cells() * s.c_in;
@@ -133,7 +133,7 @@ bool is_product(const View& dw, const View& x, const ConvShape& s) {
          columns * s.c_out >= least_filter && (s.filter_cells() == 1 || rows * columns <= most_columns);
 }
 
-/// The cells of x that each output reads, side by side: to [outputs, filter cells, channels]; zeros for padding.
+/// Copies the cells of x that each output reads to [outputs, filter cells, channels]; zeros for padding.
 void make_columns(std::byte* to, const View& x, const ConvShape& s) {
   const Index rows = s.n * s.out_cells(), bytes = s.c_in * size_of(x.dtype), width = s.filter_cells() * bytes;
   parallel_for(rows, s.filter_cells() * s.c_in, [&, from = x.as<std::byte>()](Index begin, Index end) {
@@ -181,7 +181,7 @@ void product_backward_weight(const View& dw, const View& x, const View& dy, cons
 }  // namespace
 
 namespace {
-/// s with the padding of its outer two axes made cells of the input, which are then part of to's rows.
+/// s with the padding of its outer two axes as real cells of the input.
 ConvShape with_outer_padding(const ConvShape& s) {
   ConvShape wide = s;
   for (std::size_t d = 0; d < 2; ++d) {
@@ -251,7 +251,7 @@ bool conv_backward_weight(const View& dw, const View& dbias, const View& x, cons
                                     {DNNL_ARG_DIFF_DST, pd.diff_dst_desc()},
                                     {DNNL_ARG_DIFF_WEIGHTS, pd.diff_weights_desc()}};
     if (dbias) args.push_back({DNNL_ARG_DIFF_BIAS, pd.diff_bias_desc()});
-    // oneDNN (2.6 and 3.2) in bf16 takes scratch memory for zeros when a filter cell meets only padding.
+    // oneDNN (2.6 and 3.2) in bf16 expects zeros in scratch memory if a filter cell only reads padding.
     bool clear = x.dtype == DType::bf16;
     return BackwardWeightPlan{Prepared(dnnl::convolution_backward_weights(pd), args, pd.scratchpad_desc(), clear),
                               reorder(pd.diff_weights_desc(), g.w(DType::f32), accumulate),

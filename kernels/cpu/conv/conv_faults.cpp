@@ -8,7 +8,7 @@
 namespace trireme::onednn {
 namespace {
 
-/// Whether an output along axis d sees padding only.
+/// Whether an output along axis d reads padding only.
 bool sees_only_padding(const ConvShape& s, int d) {
   const auto axis = static_cast<std::size_t>(d);
   if (s.options.pad_begin[axis] == 0 && s.options.pad_end[axis] == 0) return false;
@@ -20,7 +20,8 @@ bool sees_only_padding(const ConvShape& s, int d) {
   return false;
 }
 
-/// Whether one of axis d's outputs up to the first whose window does not begin in front of the input ends behind it.
+/// Whether, along axis d, an output up to the first whose window does not begin before the input has a window that ends
+/// after it.
 bool pads_meet(const ConvShape& s, int d) {
   const auto axis = static_cast<std::size_t>(d);
   const Index pad = s.options.pad_begin[axis], stride = s.options.stride[axis];

@@ -13,7 +13,7 @@ namespace trireme {
 namespace {
 
 constexpr Index wide_lanes = 16, panel = 32;  // floats in a vector; output channels that a product takes at a time
-constexpr int most_rows = 14;            // tiles that a product takes at a time: 28 sums in 32 registers
+constexpr int most_rows = 14;                 // tiles that a product takes at a time: 28 sums in 32 registers
 using WideVector [[gnu::vector_size(64), gnu::aligned(4), gnu::may_alias]] = float;
 inline const WideVector& wide_at(const float* p) { return *reinterpret_cast<const WideVector*>(p); }
 inline WideVector& wide_at(float* p) { return *reinterpret_cast<WideVector*>(p); }
@@ -63,8 +63,8 @@ struct Line<4> {
   }
 };
 
-/// Where one block of tiles keeps its numbers: inputs [cells][tiles, in] and products [cells][tiles, out], each cell's
-/// matrix a cache line further than a power of two, lest they all fall into the same sets.
+/// Memory of one block of tiles: inputs [cells][tiles, in] and products [cells][tiles, out]. The step between the
+/// cells' matrices is a cache line more than a power of two, so that they do not share cache sets.
 struct Block {
   float *inputs, *products;
   Index inputs_step, products_step;  // from cell to cell
@@ -163,7 +163,7 @@ struct Factors {
   const float* data;
   Index row, step;
 };
-/// to [R, panel] (+)= v [R, n] u [n, panel], rows of u so many elements apart.
+/// to [R, panel] (+)= v [R, n] u [n, panel]; row_step elements from one row of u to the next.
 template <int R>
 [[gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void product(float* to, Index to_step, const Factors& factors,
                                                                        const float* u, Index u_step, Index n,
@@ -338,7 +338,7 @@ bool suits(const View& y, const View& x, const View& w, const ConvShape& s) {
          s.dims == 2 && s.filter[0] == 3 && s.filter[1] == 3 && o.groups == 1 && o.stride[0] == 1 && o.stride[1] == 1 &&
          o.dilation[0] == 1 && o.dilation[1] == 1 && s.c_in % panel == 0 && s.c_out % panel == 0;
 }
-/// Below so many tiles the filter costs more, by its transform or by being read, than the products spared.
+/// With fewer tiles the filter's transform, or reading the filter, costs more than the saved products.
 bool pays(const ConvShape& s, bool kept) { return kept ? tile_grid(s, 4).tiles >= 64 : tile_grid(s, 2).tiles >= 512; }
 
 std::size_t filter_bytes(const ConvShape& s, Index m) {
@@ -348,8 +348,8 @@ std::size_t filter_bytes(const ConvShape& s, Index m) {
 /// The filter of the convolution s, [(m + 2)^2][out / panel, in, panel], from w [O, 3, 3, I] as the model holds it.
 /// dgrad: s is as_forward_conv() of a gradient by the input; its filter has cells reversed and channels swapped.
 void make_filter(float* to, const View& w, const ConvShape& s, Index m, bool dgrad) {
-  // In dgrad the model's input channels are the outputs, and lie side by side. Else a reorder brings them
-  // there: [O, 9, I] to [9, I, O].
+  // In dgrad the model's input channels are the outputs, and adjacent. Otherwise a reorder makes them so: [O, 9, I] to
+  // [9, I, O].
   onednn::Scratch transposed(dgrad ? 0 : static_cast<std::size_t>(w.bytes()));
   const float* from = w.as<const float>() + 8 * s.c_out;
   Index channel = 9 * s.c_out, cell = -s.c_out;
@@ -395,7 +395,7 @@ bool conv_winograd_backward_input(const View& dx, const View& dy, const View& w,
 }
 
 bool conv_winograd_backward_weight(const View& dw, const View& x, const View& dy, const ConvShape& s, bool accumulate) {
-  // Every thread sums into a block of its own: beyond these channels that is too much memory.
+  // Every thread sums into a separate block: with more channels that needs too much memory.
   constexpr Index most_channels = 256 * 256, budget = 400 << 10, least = 48;
   if (!suits(dy, x, dw, s) || !pays(s, false) || s.c_in * s.c_out > most_channels) return false;
   const TileGrid w = tile_grid(s, 2);
