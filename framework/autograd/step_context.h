@@ -28,8 +28,8 @@ inline std::pair<Index, Index> share(Index n, int k, int m) {
 struct StepContext {
   BatchContext batch = {};   ///< context of tensors that have none; training = false here applies to all tensors
   bool recomputing = false;  ///< this forward is a recomputation: running statistics are not updated
-  Tensor step_at =
-      {};  ///< i64 [1] on the model's device: kernels read it instead of batch.step when they run; undefined: not used
+  /// i64 [1] on the model's device: kernels read it instead of batch.step when they run; undefined: not used.
+  Tensor step_at = {};
   /// Number of ignored labels in the global batch, summed over a Step's ranks (Loss::ignored). None: a loss counts the
   /// ignored labels of its own tensor.
   std::optional<double> ignored = {};

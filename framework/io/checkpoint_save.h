@@ -15,10 +15,10 @@ using Shards = std::array<SafetensorsShard, file_kinds>;
 
 /// What this rank writes of a checkpoint, and what rank 0 also needs to know. Shares memory with the run until copy().
 struct CheckpointInput {
-  std::array<std::vector<StoredTensor>, 2> stored =
-      {};  ///< by CheckpointFile: tensors of the model and of the optimizer
-  std::array<std::vector<StoredTensor>, 2> expected =
-      {};  ///< on rank 0: all that the files of all ranks together must contain
+  /// By CheckpointFile: tensors of the model and of the optimizer.
+  std::array<std::vector<StoredTensor>, 2> stored = {};
+  /// On rank 0: all that the files of all ranks together must contain.
+  std::array<std::vector<StoredTensor>, 2> expected = {};
   std::vector<NamedTensor> counters = {}, local = {};  ///< PyTorch's num_batches_tracked; state of this rank only
   Json manifest = {};                                  ///< without the files
   std::string layout = {};

@@ -31,8 +31,8 @@ struct Option {
   std::string name;       ///< "optim.lr", "micro"
   Value value;            ///< member of a struct that outlives the table
   std::string help = {};  ///< one line for --help
-  double least =
-      -std::numeric_limits<double>::infinity();  ///< minimum, inclusive, of a number or of the numbers in a list
+  /// Minimum, inclusive, of a number or of the numbers in a list.
+  double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();  ///< maximum, inclusive, likewise
   std::string choices = {};                               ///< allowed texts: "stop, skip"; empty: any
   std::string alias = {};                                 ///< another name: "ranks" for "parallel.ranks"

@@ -30,9 +30,8 @@ class AttentionHeads {
   Tensor operator()(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& lengths = {}) const;
   /// Splits features into heads: x [N, T, heads D] -> [N, T, heads, D].
   Tensor split(const Tensor& x) const;
-  void visit(const StateVisitor& v) {
-    v.random(options_.layer);
-  }  ///< takes the key of its dropout masks; it has no tensors
+  /// Takes the key of its dropout masks; it has no tensors.
+  void visit(const StateVisitor& v) { v.random(options_.layer); }
 
   Index heads() const { return heads_; }                             ///< H: heads of queries
   Index kv_heads() const { return kv_heads_; }                       ///< G: heads of keys and values

@@ -9,11 +9,10 @@
 
 namespace trireme {
 
-/// Overwrites t, of a floating type on any device, with random numbers of Philox4x32-10 keyed by `key`. They are
-/// computed in f32 and then converted, so f64 tensors have f32 values. Not recorded. Throws Error unless low <= high,
-/// and for an infinite range.
-void uniform(const Tensor& t, double low, double high,
-             std::uint64_t key);  ///< uniform in [low, high), but bf16 and f16 may round to high
+/// Overwrites t, of a floating type on any device, with uniform random numbers in [low, high); bf16 and f16 may round
+/// to high. The generator is Philox4x32-10, keyed by `key`. Numbers are computed in f32 and then converted, so f64
+/// tensors have f32 values. Not recorded. Throws Error unless low <= high, and for an infinite range.
+void uniform(const Tensor& t, double low, double high, std::uint64_t key);
 /// As above, from a normal distribution (Box and Muller, 1958). Throws Error for std < 0 or infinite.
 void normal(const Tensor& t, double mean, double std, std::uint64_t key);
 

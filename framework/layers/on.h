@@ -14,9 +14,8 @@ class On {
   /// Moves the layer's weights and buffers, except layers that an inner on() has placed. Throws Error for an empty
   /// layer, for a device that does not exist, and for weights that are in a ParameterStore.
   On(Device, Module layer);
-  Tensor operator()(const Tensor& x) const {
-    return layer_(x.to(device_));
-  }                                          ///< computed on this device, differentiable
+  /// Computed on this device, differentiable.
+  Tensor operator()(const Tensor& x) const { return layer_(x.to(device_)); }
   void visit(const StateVisitor&);           ///< names are those of the layer itself
   Device device() const { return device_; }  ///< device of the weights and the output
 

@@ -35,8 +35,8 @@ class LayerPadding {
  public:
   /// The same number before and after each axis.
   LayerPadding(Index all) : before_(all), behind_(all) {}  // NOLINT: implicit
-  LayerPadding(std::initializer_list<Index> each)
-      : before_(each), behind_(each) {}  ///< numbers per axis, the same before and after: .pad = {1, 2}
+  /// Numbers per axis, the same before and after: .pad = {1, 2}.
+  LayerPadding(std::initializer_list<Index> each) : before_(each), behind_(each) {}
   LayerPadding(PerAxis before, PerAxis behind) : before_(before), behind_(behind) {}  ///< .pad = {{2, 1}, {1, 0}}
   /// The padding that keeps the extents, for stride 1 (PyTorch's padding="same").
   static LayerPadding same() {

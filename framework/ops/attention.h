@@ -11,8 +11,8 @@ struct AttentionOptions {
   double scale = 0;         ///< factor of the products q k^T; 0: 1 / sqrt(D)
   double dropout = 0;       ///< probability in training that an attention probability becomes 0, in [0, 1)
   std::uint64_t layer = 0;  ///< key of the layer, from which masks are drawn (StateVisitor::random)
-  bool alibi =
-      false;       ///< adds a bias that decreases linearly with the distance (ALiBi: Press et al., arXiv 2108.12409)
+  /// Adds a bias that decreases linearly with the distance (ALiBi: Press et al., arXiv 2108.12409).
+  bool alibi = false;
   Index q_at = 0;  ///< position of the first query; the first key is at position 0
   bool operator==(const AttentionOptions&) const = default;  ///< all members are equal
 };

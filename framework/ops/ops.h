@@ -37,9 +37,8 @@ Tensor floor_divide(const Tensor& a, const Tensor& b);
 Tensor floor_divide(const Tensor& a, double b);      ///< as above, with a number b
 Tensor remainder(const Tensor& a, const Tensor& b);  ///< torch.remainder: a - b floor_divide(a, b); it has b's sign
 Tensor remainder(const Tensor& a, double b);         ///< as above, with a number b
-Tensor maximum(const Tensor& a,
-               const Tensor& b);  ///< torch.maximum: ties share the gradient equally; NaN if either is NaN
-Tensor minimum(const Tensor& a, const Tensor& b);  ///< torch.minimum: ties and NaN as in maximum()
+Tensor maximum(const Tensor& a, const Tensor& b);    ///< torch.maximum: ties share the gradient; NaN if either is NaN
+Tensor minimum(const Tensor& a, const Tensor& b);    ///< torch.minimum: ties and NaN as in maximum()
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }  ///< add()
 inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }  ///< sub()
 inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }  ///< mul()
@@ -79,11 +78,10 @@ Tensor hardswish(const Tensor&);            ///< x hardsigmoid(x) (arXiv 1905.02
 Tensor hardsigmoid(const Tensor&);          ///< relu6(x + 3) / 6 (arXiv 1905.02244)
 Tensor hardtanh(const Tensor& x, double low = -1, double high = 1);  ///< clamp(), but with gradient 0 at low and high
 Tensor relu6(const Tensor&);                                         ///< hardtanh(x, 0, 6)
-Tensor clamp(const Tensor& x, double low,
-             double high);                      ///< x limited to [low, high], low <= high; gradient 1 at both bounds
-Tensor sigmoid(const Tensor&);                  ///< 1 / (1 + exp(-x))
-Tensor tanh(const Tensor&);                     ///< hyperbolic tangent
-Tensor softplus(const Tensor&);                 ///< softplus(x, 1)
+Tensor clamp(const Tensor& x, double low, double high);  ///< x in [low, high], low <= high; gradient 1 at both bounds
+Tensor sigmoid(const Tensor&);                           ///< 1 / (1 + exp(-x))
+Tensor tanh(const Tensor&);                              ///< hyperbolic tangent
+Tensor softplus(const Tensor&);                          ///< softplus(x, 1)
 Tensor softplus(const Tensor& x, double beta);  ///< log(1 + exp(beta x)) / beta, beta > 0, without PyTorch's threshold
 Tensor softsign(const Tensor&);                 ///< x / (1 + |x|)
 Tensor exp(const Tensor&);                      ///< e^x
@@ -173,8 +171,8 @@ Tensor bias_relu_pool_dropout(const Tensor& x, const Tensor& bias, const PoolOpt
 /// Options of batch_norm(), with PyTorch's defaults.
 struct BatchNormOptions {
   double eps = 1e-5;  ///< added to the variance
-  double momentum =
-      0.1;  ///< as PyTorch's: running = (1 - momentum) running + momentum batch (Keras' momentum is 1 minus this)
+  /// As PyTorch's: running = (1 - momentum) running + momentum batch (Keras' momentum is 1 minus this).
+  double momentum = 0.1;
   bool relu = false;  ///< ReLU after the norm and the residual
 };
 /// Batch norm (Ioffe and Szegedy, arXiv 1502.03167): gamma (x - mean) / sqrt(variance + eps) + beta per channel; x

@@ -22,8 +22,8 @@ struct ParameterGroup {
 };
 /// Options of an Optimizer other than the update rule: clipping, parameter groups, checks, offload of the state.
 struct OptimizerOptions {
-  double clip_norm =
-      0;  ///< >= 0; > 0: maximum L2 norm of the gradient (torch.nn.utils.clip_grad_norm_); 0: no clipping
+  /// >= 0; > 0: maximum L2 norm of the gradient (torch.nn.utils.clip_grad_norm_); 0: no clipping.
+  double clip_norm = 0;
   /// >= 0; > 0: each number of the gradient, after the sum over ranks, is clipped to [-clip_value, clip_value]
   /// (clip_grad_value_). If clip_norm is set too, its factor comes from the norm before this clipping. 0: no clipping.
   double clip_value = 0;

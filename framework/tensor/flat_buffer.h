@@ -32,9 +32,8 @@ class FlatBuffer {
   Index numel() const { return starts_.back(); }  ///< number of elements of all blocks
   /// The type of all blocks. dtype(), device_of() and rows() throw Error for a default FlatBuffer, which has no block.
   DType dtype() const { return blocks_[block_of(0)].dtype(); }
-  const std::vector<Tensor>& blocks() const {
-    return blocks_;
-  }  ///< 1-D, in order; adjacent blocks are on different devices
+  /// 1-D, in order; adjacent blocks are on different devices.
+  const std::vector<Tensor>& blocks() const { return blocks_; }
   /// Device of element `at`; past the end, the device of the last block.
   Device device_of(Index at) const { return blocks_[block_of(at)].device(); }
   /// Elements [begin, end), sharing memory. Throws Error if they are on several devices.

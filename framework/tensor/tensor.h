@@ -53,12 +53,12 @@ class Tensor {
   }
   /// From a vector, with shape [values.size()].
   template <Element T>
-  requires(!std::same_as<T, bool>) static Tensor from(const std::vector<T>& values) {  ///< [values.size()]
+  requires(!std::same_as<T, bool>) static Tensor from(const std::vector<T>& values) {
     return from(values, {static_cast<Index>(values.size())});
   }
   /// from({1.5f, 2.f}) has shape [2].
   template <Element T>
-  static Tensor from(std::initializer_list<T> values) {  ///< from({1.5f, 2.f}): [2]
+  static Tensor from(std::initializer_list<T> values) {
     return from(std::span<const T>(values.begin(), values.size()), {static_cast<Index>(values.size())});
   }
   /// from({{1, 2, 3}, {4, 5, 6}}) has shape [2, 3]. Throws Error for rows of different lengths.

@@ -23,9 +23,9 @@ struct TokenStrides {
 struct AttentionArgs {
   bool causal = false;  ///< a query attends to keys at its own and earlier positions only
   double scale = 1;     ///< factor of the scores q k^T; usually 1 / sqrt(D)
-  bool alibi =
-      false;       ///< adds alibi_slope() * (j - position of the query) to the score of key j (ALiBi, arXiv 2108.12409)
-  Index q_at = 0;  ///< position of the first query
+  /// Adds alibi_slope() * (j - position of the query) to the score of key j (ALiBi, arXiv 2108.12409).
+  bool alibi = false;
+  Index q_at = 0;       ///< position of the first query
   View q_starts = {};   ///< i64 [N]: added to the positions of the queries of each sample. View{}: 0
   View lengths = {};    ///< i64 [N]: keys of sample n from lengths[n] on are masked. View{}: none
   double dropout = 0;   ///< probability of dropout of the attention probabilities, in [0, 1)

@@ -12,8 +12,8 @@
 
 namespace trireme {
 
-using Extents =
-    std::array<Index, 3>;  ///< one number per spatial axis, outermost first; numbers of absent axes are ignored
+/// One number per spatial axis, outermost first; numbers of absent axes are ignored.
+using Extents = std::array<Index, 3>;
 
 /// Packed or transformed copies of constant filters, by the filter's address. The owner guarantees that the filters do
 /// not change while the cache exists, and that only one thread uses the cache at a time.
@@ -54,8 +54,8 @@ struct ConvOptions {
   Index groups = 1;                ///< >= 1; divides I and O
   bool relu = false;               ///< y = max(0, conv + bias)
   FilterCache* filters = nullptr;  ///< cache of packed filters; null: the filter may change
-  bool operator==(const ConvOptions&) const =
-      default;  ///< compares all axes, absent ones too, and the address of filters
+  /// Compares all axes, absent ones too, and the address of filters.
+  bool operator==(const ConvOptions&) const = default;
 };
 
 namespace kernel {

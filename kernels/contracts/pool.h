@@ -8,14 +8,13 @@ namespace trireme {
 
 /// Options of pooling; extents per spatial axis, outermost first, in cells.
 struct PoolOptions {
-  Extents window{1, 1, 1};  ///< >= 1 (PyTorch's kernel_size)
-  Extents stride{1, 1, 1};  ///< >= 1 (PyTorch's default is the window)
-  Extents pad_begin{0, 0,
-                    0},       ///< >= 0 and smaller than the window; padding before the input: -inf (max) or 0 (average)
-      pad_end{0, 0, 0};       ///< as pad_begin, after the input
-  Extents dilation{1, 1, 1};  ///< >= 1; for max pooling only
-  bool count_padding =
-      true;  ///< average pooling divides by the whole window, padding included (PyTorch's count_include_pad)
+  Extents window{1, 1, 1};     ///< >= 1 (PyTorch's kernel_size)
+  Extents stride{1, 1, 1};     ///< >= 1 (PyTorch's default is the window)
+  Extents pad_begin{0, 0, 0},  ///< >= 0, smaller than the window: padding before x with -inf (max) or 0 (average)
+      pad_end{0, 0, 0};        ///< as pad_begin, after x
+  Extents dilation{1, 1, 1};   ///< >= 1; for max pooling only
+  /// Average pooling divides by the whole window, padding included (PyTorch's count_include_pad).
+  bool count_padding = true;
   bool ceil_mode = false;                               ///< for ops only, which turn it into padding; kernels ignore it
   bool operator==(const PoolOptions&) const = default;  ///< compares all axes, absent ones too
 };
@@ -28,8 +27,8 @@ struct ResampleAxis {
   Index in = 1,                               ///< cells of the input, at least 1
       out = 1;                                ///< cells of the output, at least 1
   ResampleMode mode = ResampleMode::nearest;  ///< how a cell of the output is computed
-  bool align_corners =
-      false;        ///< linear only: align the centres of the outermost cells (true) or their outer edges (false)
+  /// Linear only: align the centres of the outermost cells (true) or their outer edges (false).
+  bool align_corners = false;
   double step = 1;  ///< input cells per output cell: in / out, or 1 / scale factor; not used for area
   bool operator==(const ResampleAxis&) const = default;  ///< all members are equal
 };

@@ -15,9 +15,8 @@ struct FileArray {
   std::string name;
   const ElementType* type = nullptr;
   Shape shape;
-  std::size_t bytes() const {
-    return static_cast<std::size_t>(shape.numel() * size_of(type->becomes));
-  }  ///< after conversion
+  /// After conversion.
+  std::size_t bytes() const { return static_cast<std::size_t>(shape.numel() * size_of(type->becomes)); }
 };
 /// Returns the memory for an array's values. A reader calls it once per array, in the file's order, and writes
 /// array.bytes() bytes there.

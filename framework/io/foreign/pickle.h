@@ -19,9 +19,9 @@ struct PickleValue {
   Kind kind = Kind::none;
   std::int64_t number = 0;  ///< of a boolean or number; number of elements of a storage
   std::string_view text;    ///< of a text; of a name ("torch FloatStorage"); key of a storage
-  std::vector<std::uint32_t>
-      items;  ///< elements of a tuple or list; key, value, key, value, ... of a dict; of a storage: its type's name; of
-              ///< a tensor: storage, offset (number), size (tuple of numbers), strides (tuple of as many numbers)
+  /// Elements of a tuple or list; key, value, key, value, ... of a dict; of a storage: its type's name; of a tensor:
+  /// storage, offset (number), size (tuple of numbers), strides (tuple of as many numbers).
+  std::vector<std::uint32_t> items;
 };
 std::string_view name_of(PickleValue::Kind);
 

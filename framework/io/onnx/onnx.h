@@ -9,11 +9,11 @@ namespace trireme {
 
 /// Options of export_onnx().
 struct OnnxOptions {
-  std::map<std::string, std::string> metadata =
-      {};  ///< metadata_props of the file, for example the origin of the weights
-  std::size_t at_most =
-      (std::size_t{1} << 31) - 1;  ///< maximum file size in bytes; the default is the limit of protobuf readers
-  DType input = DType::f32;        ///< type of the graph's input: f32, or i64 for a model of token ids
+  /// metadata_props of the file, for example the origin of the weights.
+  std::map<std::string, std::string> metadata = {};
+  /// Maximum file size in bytes; the default is the limit of protobuf readers.
+  std::size_t at_most = (std::size_t{1} << 31) - 1;
+  DType input = DType::f32;  ///< type of the graph's input: f32, or i64 for a model of token ids
 };
 
 /// Writes the model to path atomically. sample: shape of one sample, channels last ([224, 224, 3]).
