@@ -24,7 +24,7 @@ class BatchNormStats {
     Tensor running_mean, running_var, mean, m2;
     double count = 0, momentum = 0;
   };
-  std::vector<Layer> layers_;  // in the order met
+  std::vector<Layer> layers_;  // in the order of their first micro-batch
 };
 
 }  // namespace trireme

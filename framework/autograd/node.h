@@ -15,14 +15,14 @@ namespace trireme::detail {
 /// The state of a leaf: its gradient and hooks.
 struct LeafState {
   std::weak_ptr<Tensor::Impl> tensor;
-  Tensor grad;                             // undefined until a backward or set_grad_block gives it a home
-  Tensor room;                             // of a gradient in a block: its elements, and what pads them
-  bool given_back = false;                 // the memory of grad, or of a part of it, until it is written again
-  bool written = false;                    // since clear_grad
-  bool zeroed = false;                     // since clear_grad: filled with zeros, since no backward came
-  std::weak_ptr<const void> owner;         // alive while a ParameterStore holds the leaf
-  bool elsewhere = false;                  // the layers show another ParameterStore's leaf in its place
-  std::atomic<std::uintptr_t> walker = 0;  // the thread whose backward is under way; 0: none
+  Tensor grad;                             // undefined until a backward or set_grad_block() sets it
+  Tensor room;                             // memory of a gradient in a block: its elements and padding
+  bool given_back = false;                 // memory of (part of) grad was released, until it is written again
+  bool written = false;                    // a backward has written it since clear_grad()
+  bool zeroed = false;                     // it was filled with zeros since clear_grad(), because no backward came
+  std::weak_ptr<const void> owner;         // alive while a ParameterStore has the leaf
+  bool elsewhere = false;                  // the layers show another ParameterStore's leaf instead
+  std::atomic<std::uintptr_t> walker = 0;  // thread whose backward is running; 0: none
   std::uint64_t next_id = 1;
   std::vector<std::pair<std::uint64_t, std::function<void(const Tensor&)>>> hooks;
 };
@@ -30,7 +30,7 @@ struct LeafState {
 /// A result of an op under retain_grad() or on_grad().
 struct WatchedResult {
   bool keeps = false;  // Tensor::retain_grad()
-  Tensor kept;         // the gradients of all backwards since clear_grad
+  Tensor kept;         // sum of the gradients of all backwards since clear_grad()
   std::vector<std::function<Tensor(const Tensor&)>> hooks;
   /// Keeps dy and calls the hooks; returns the gradient to continue with.
   Tensor see(Tensor dy);
@@ -39,24 +39,24 @@ struct WatchedResult {
 /// An op on the tape, or a leaf. A node owns its inputs: pointers go from results to inputs, never forward.
 struct Node {
   const char* op = "leaf";
-  const char* place = nullptr;                // the NamedRange it was recorded in: its backward's, too
-  std::uint64_t sequence = 0;                 // greater than any input's: backward walks it downwards
-  std::vector<std::shared_ptr<Node>> inputs;  // null where no gradient is needed
+  const char* place = nullptr;                // NamedRange in which it was recorded; its backward's too
+  std::uint64_t sequence = 0;                 // greater than any input's: backward goes downwards
+  std::vector<std::shared_ptr<Node>> inputs;  // null: needs no gradient
   Backward backward;
   /// Recomputes the output, bit for bit, from tensors that backward keeps anyway; see SavedInput.
   std::function<Tensor()> recompute_output;
-  Shape shape;  // of the output, and so of its gradient
+  Shape shape;  // of the output and its gradient
   DType dtype = DType::f32;
   Device device;
   std::unique_ptr<LeafState> leaf;
-  std::unique_ptr<WatchedResult> watched;  // null: nobody looks
-  bool freed = false;                      // a backward has been here
+  std::unique_ptr<WatchedResult> watched;  // null: neither
+  bool freed = false;                      // a backward has used and freed it
   int slot = -1;                           // scratch of the walk that collects a backward's nodes
   Node() {}                                // NOLINT: see Tensor::Impl
   explicit Node(Backward&& b) : backward(std::move(b)) {}
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
-  ~Node();  // without recursion, however long the chain
+  ~Node();  // without recursion, for chains of any length
 };
 
 /// The op whose backward runs on this thread.

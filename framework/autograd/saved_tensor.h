@@ -32,7 +32,7 @@ class SavedTensor {
  private:
   void check_unwritten() const;
   Tensor t_;
-  std::uint64_t writes_ = 0;  // the last one before
+  std::uint64_t writes_ = 0;  // number of the last write before it was saved
 };
 
 /// An input saved for backward. If the op that made it can recompute it (batch norm), only the function that does so is

@@ -49,7 +49,7 @@ class CheckpointWriter {
   std::future<std::string> under_way_;
   std::atomic<bool> failed_ = false;
   double waited_ = 0, copied_ = 0;
-  std::pair<double, double> writing_, written_;  // writing_: of the thread, while it runs
+  std::pair<double, double> writing_, written_;  // writing_: set by the thread while it runs
   std::thread thread_;
 };
 

@@ -74,7 +74,7 @@ class Import {
   struct Copy {
     StoredTensor to;
     Box box;        // of the whole tensor, in memory's order of axes
-    Tensor values;  // of the box, as the file has them
+    Tensor values;  // of the box, in the file's layout
   };
   std::vector<Copy> copies_;
 };

@@ -24,9 +24,9 @@ class ExactSum {
 
  private:
   void carry();
-  std::array<std::int64_t, digits> digits_{};  // those below the last lie in [0, 2^32) after carry()
-  std::int64_t added_ = 0;                     // since carry(), which keeps digits_ from overflow
-  std::array<std::int64_t, 3> odd_{};          // how often NaN, infinity, -infinity were added
+  std::array<std::int64_t, digits> digits_{};  // all but the last are in [0, 2^32) after carry()
+  std::int64_t added_ = 0;                     // numbers added since carry(), which prevents overflow of digits_
+  std::array<std::int64_t, 3> odd_{};          // how often NaN, infinity and -infinity were added
 };
 
 }  // namespace trireme

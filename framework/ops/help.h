@@ -122,7 +122,7 @@ void give_weight_and_bias(Gradients& to, int w, int b, const View& rows, F&& ker
     return;
   }
   if (dw.accumulate == db.accumulate) return kernel(dw.tensor.view(), db.tensor.view(), dw.accumulate);
-  // One of the two holds something already: a fresh pair, added where needed.
+  // One of the two already has a value: compute a new pair, and add it where needed.
   const Tensor fresh_w = dw.accumulate ? Tensor::like(dw.tensor) : dw.tensor;
   const Tensor fresh_b = db.accumulate ? Tensor::like(db.tensor) : db.tensor;
   kernel(fresh_w.view(), fresh_b.view(), false);

@@ -105,7 +105,7 @@ class Optimizer {
   /// A part of the flat block, padding included, that one kernel call may update.
   struct Range {
     Slice slice;
-    const ParameterStore::Entry* entry;  // the first in it
+    const ParameterStore::Entry* entry;  // the first entry in it
     double weight_decay, lr_factor;
   };
   /// state_begin: position of the slice in the state.
@@ -119,10 +119,10 @@ class Optimizer {
   ParameterStore& parameters_;
   OptimizerConfig config_;
   OptimizerOptions options_;
-  std::vector<Range> ranges_;  // in order, covering the block
+  std::vector<Range> ranges_;  // in order; together they cover the block
   std::vector<Slice> kept_;
-  // Allocated when first asked for, so that a rank that keeps a ZeRO shard never holds all.
-  mutable std::mutex allocation_;  // of state_, which two threads may ask for first
+  // Allocated on demand, so that a rank that keeps a ZeRO shard never allocates everything.
+  mutable std::mutex allocation_;  // for state_, which two threads may allocate
   mutable std::vector<std::pair<std::string, FlatBuffer>> state_;
   mutable std::atomic<bool> allocated_ = false;
   std::int64_t steps_ = 0;

@@ -122,8 +122,8 @@ class ParameterStore {
   struct State {
     std::vector<Entry> entries;
     std::vector<Buffer> buffers;
-    // Handles that no layer has, of entries and then of buffers: what entries and buffers show while the store is not
-    // bound. Brought up to date when it ceases to be.
+    // The store's own handles of entries and then of buffers: entries and buffers show them while the store is not
+    // bound. They are updated when it is unbound.
     std::vector<Tensor> own;
     FlatBuffer values, grads;
     std::vector<std::pair<std::string, FlatBuffer>> states;
@@ -137,7 +137,7 @@ class ParameterStore {
   template <class F>
   static void each_handle(State&, F f);
 
-  std::shared_ptr<State> state_;  // what leaves know their owner by
+  std::shared_ptr<State> state_;  // identifies the owner to its leaves
 };
 
 }  // namespace trireme

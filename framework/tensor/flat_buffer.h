@@ -46,10 +46,10 @@ class FlatBuffer {
   std::vector<double> squares(const std::vector<Slice>&) const;
 
  private:
-  std::size_t block_of(Index at) const;  // the last one, behind the end; throws where there is none
+  std::size_t block_of(Index at) const;  // past the end: the last one; throws if there is none
 
   std::vector<Tensor> blocks_;
-  std::vector<Index> starts_{0};  // of each block; behind them the end
+  std::vector<Index> starts_{0};  // first element of each block, and the end
 };
 
 }  // namespace trireme

@@ -32,7 +32,7 @@ struct Storage {
   MemoryKind use = MemoryKind::activations;
   std::shared_ptr<MemoryCounts> counts;  // of the tracker that counts the bytes; null: none
   Writes writes;
-  std::function<void()> release;  // of somebody else's memory; empty: it is the runtime's
+  std::function<void()> release;  // for memory of another owner; empty: the runtime's memory
 };
 }  // namespace detail
 

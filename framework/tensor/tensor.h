@@ -144,7 +144,7 @@ class Tensor {
   /// The gradient of a leaf. Undefined until a backward reaches it; after clear_grad() undefined until the next
   /// backward reaches it or Parameters::zero_missing_grads() sets it to 0. In a ParameterStore it is a slice of the
   /// flat gradients. Throws Error for a tensor that is neither a leaf nor under retain_grad(), as clear_grad() does.
-  Tensor grad() const;  // throws Error for a tensor that is neither a leaf nor asked to, as clear_grad does
+  Tensor grad() const;  // throws Error for a tensor that is neither a leaf nor under retain_grad(), as clear_grad()
   /// Keeps the gradient of the result of an op too (torch.Tensor.retain_grad). Returns *this. Throws Error for a tensor
   /// that is not on the tape.
   const Tensor& retain_grad() const;

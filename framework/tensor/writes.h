@@ -34,8 +34,8 @@ class Writes {
 
   static std::atomic<std::uint64_t> latest_;
   std::atomic<std::uint64_t> last_ = 0;
-  std::uint64_t anywhere_ = 0;                             // the last write whose place is not in partial_
-  std::unique_ptr<std::map<std::size_t, Range>> partial_;  // by where they begin; they do not overlap
+  std::uint64_t anywhere_ = 0;                             // last write whose position is not in partial_
+  std::unique_ptr<std::map<std::size_t, Range>> partial_;  // by begin; disjoint
 };
 
 }  // namespace trireme::detail

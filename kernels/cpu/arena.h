@@ -21,7 +21,7 @@ class Arena {
   std::mutex mutex_;
   bool reserved_ = false;  // or found impossible
   char* base_ = nullptr;
-  std::size_t capacity_ = 0, top_ = 0;  // bytes of the range; of it ever used
+  std::size_t capacity_ = 0, top_ = 0;  // bytes of the range, and the part ever used
   BestFit free_;                        // offsets below top_
 };
 

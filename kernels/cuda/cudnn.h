@@ -171,7 +171,7 @@ class Plan {
 
  private:
   std::string_view op_;
-  std::vector<Index> stored_;  // numbers of the tensors that lie in memory
+  std::vector<Index> stored_;  // numbers of the tensors in memory
   Descriptor plan_;
   Index workspace_ = 0;
 };

@@ -36,9 +36,9 @@ class GraphMemory {
   std::map<std::uintptr_t, Place>::iterator place_of(std::uintptr_t at);
 
   std::mutex mutex_;
-  std::atomic<std::size_t> count_ = 0;  // of segments: who has none need not look
+  std::atomic<std::size_t> count_ = 0;  // number of segments: if 0, nothing to look for
   std::map<std::uintptr_t, Place> segments_;
-  std::map<int, BestFit> free_;  // of graphs that are there
+  std::map<int, BestFit> free_;  // of existing graphs
   int next_ = 0;
 };
 

@@ -46,7 +46,7 @@ class VirtualMemory {
   enum class State : std::uint8_t { gone, mapped, leaving };
   struct Chunk {
     State state = State::gone;
-    std::uint64_t batch = 0;  // that it leaves with
+    std::uint64_t batch = 0;  // with which it leaves
   };
   struct Block {
     std::uintptr_t begin;
@@ -66,7 +66,7 @@ class VirtualMemory {
   struct Card {
     std::size_t chunk = 0;  // 0: without virtual memory management
     std::deque<Batch> leaving;
-    std::vector<cudaEvent_t> events;  // that no batch has
+    std::vector<cudaEvent_t> events;  // not used by any batch
   };
 
   Card& card(int device);
@@ -82,9 +82,9 @@ class VirtualMemory {
   std::mutex mutex_;
   std::map<int, Card> cards_;
   std::map<std::uintptr_t, Block> blocks_;
-  std::atomic<std::size_t> missing_ = 0,      // chunks that are gone or leaving
-      leaving_ = 0,                           // batches
-      least_ = static_cast<std::size_t>(-1);  // no block is shorter
+  std::atomic<std::size_t> missing_ = 0,      // chunks without memory or leaving
+      leaving_ = 0,                           // batches that are leaving
+      least_ = static_cast<std::size_t>(-1);  // bytes of the shortest block
   std::uint64_t next_ = 1;
 };
 

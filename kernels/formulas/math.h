@@ -158,7 +158,8 @@ constexpr float log(float x) {
 }
 
 constexpr float log1p(float x) {
-  // log(u) x / (u - 1), u = 1 + x as rounded: its error goes out with it (Goldberg, ACM Computing Surveys 23, 1991).
+  // log(u) x / (u - 1) with the rounded u = 1 + x: the rounding error cancels (Goldberg, ACM Computing Surveys 23,
+  // 1991).
   float u = 1.f + x, rest = u - 1.f;
   float y = log(u) * (rest == 0.f ? 1.f : x / rest);
   y = rest == 0.f ? x : y;

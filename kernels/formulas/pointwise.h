@@ -393,7 +393,7 @@ struct FloorDivide {
     if constexpr (std::is_integral_v<T>) {
       if (b == 0) return 0;
       if constexpr (std::is_signed_v<T>)
-        if (b == -1) return static_cast<T>(0 - modular(a));  // the least number has no opposite
+        if (b == -1) return static_cast<T>(0 - modular(a));  // the smallest number has no negation
       return static_cast<T>(a / b - (a % b != 0 && (a < 0) != (b < 0)));
     } else {
       return math::FloorDivision<T>(a, b).whole;

@@ -89,10 +89,10 @@ class OnnxGraph {
 
   Tensor input_;
   std::map<const void*, StoredTensor> named_;  // parameters and buffers, by tensor
-  std::map<const void*, OnnxValue> known_;     // what is in the graph already, by tensor
+  std::map<const void*, OnnxValue> known_;     // values in the graph so far, by tensor
   std::map<const void*, int> uses_;
-  std::map<std::string, int> counts_;  // of names made, by stem
-  std::set<std::string> taken_;        // names that may not be made
+  std::map<std::string, int> counts_;  // number of names made, by stem
+  std::set<std::string> taken_;        // names that must not be made
   std::vector<OnnxNode> nodes_;
   std::vector<StoredTensor> initializers_;
   Tensor output_;

@@ -11,7 +11,7 @@ namespace trireme::onednn {
 /// oneDNN's descriptors and options of one convolution.
 struct Geometry {
   Dims x_dims, w_dims, y_dims, bias_dims;
-  std::vector<int> activation_order, filter_order;  // where our layouts keep oneDNN's axes
+  std::vector<int> activation_order, filter_order;  // axes of our layouts for oneDNN's axes
   Dims stride, dilation, pad_begin, pad_end;
 
   explicit Geometry(const ConvShape& s);
