@@ -1,4 +1,4 @@
-"""What README.md and the guides in tools/docs/guides/ say: commands run, names are where links say, every strategy has its picture. (tests/consumers.sh
+"""What README.md and the guides in tools/docs/guides/ say: commands run, names are where links say, every strategy has its picture, every promise its test. (tests/consumers.sh
 has their C++.)
   guides.py TRIREME MPIEXEC|none commands|names|environment|site
 """
@@ -63,6 +63,10 @@ def names():
             elif m := re.fullmatch(r"`(?:[\w:]*::)?(\w+)(?:\(\))?`", name):
                 if not re.search(rf"\b{m[1]}\b", file.read_text()):
                     yield f"{guide.name}: {path} has no {m[1]}"
+    cases = [case for path in (root / "tests").rglob("test_*.cpp") for case in re.findall(r'TEST_CASE\(\s*"((?:[^"\\]|\\.)*)', path.read_text())]
+    for case in re.findall(r'^build/tests/test_\w+ "(.*)"$', (root / "tools/docs/guides/promises.md").read_text(), re.M):
+        if not any(c.startswith(case[:-1]) if case.endswith("*") else c == case for c in cases):
+            yield f"promises.md: there is no test case {case}"
     strategies = re.search(r"^strategies (.*)", subprocess.run([trireme, "info"], capture_output=True, text=True, check=True).stdout, re.M)[1].split()
     text = "".join((root / f"tools/docs/guides/{guide}.md").read_text() for guide in ("strategies", "asynchronous"))
     sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.M | re.S))
