@@ -114,7 +114,12 @@ void FileReader::read(std::size_t offset, std::span<std::byte> to) const {
 
 std::vector<std::byte> read_bytes(const std::string& path) {
   const FileReader file(path);
-  std::vector<std::byte> bytes(file.size());
+  std::vector<std::byte> bytes;
+  try {
+    bytes.resize(file.size());
+  } catch (const std::exception&) {
+    fail(ErrorKind::out_of_memory, "file", "{} has {} bytes, which do not fit into memory", path, file.size());
+  }
   file.read(0, bytes);
   return bytes;
 }
