@@ -16,7 +16,7 @@
 namespace trireme {
 
 MlLog::MlLog(const std::string& path) {
-  const int file = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+  const int file = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
   check(file >= 0, ErrorKind::file, "mllog", "cannot write {}: {}", path, [&] { return std::strerror(errno); });
   file_.reset(::fdopen(file, "a"));
   new_ = ::lseek(file, 0, SEEK_END) == 0;

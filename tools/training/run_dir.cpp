@@ -115,7 +115,8 @@ static std::pair<std::uint64_t, std::uint64_t> identity_of(const std::string& di
 void RunDir::open() {
   identity_ = identity_of(path_);
   for (auto& [file, path] : {std::pair<File&, std::string>(lines_, metrics()), {rows_, table()}}) {
-    const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    // O_NONBLOCK: opening a pipe must not wait for its reader.
+    const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
     check(fd >= 0, ErrorKind::file, "run directory", "cannot write {}: {}", path,
           [&] { return errno == ELOOP ? "it is a symbolic link" : std::strerror(errno); });
     file.reset(::fdopen(fd, "a"));
