@@ -5,7 +5,7 @@
 #   tests/long.sh --list
 set -uo pipefail
 cd "$(dirname "$0")/.."
-list="pairs memory virtual64 recorded_bits nolocal plain staged mpi_failures isa kills monitor interruptions preemptions nans power_cuts slurm two_hosts container onednn3 tsan no_mpi reproducible"
+list="pairs memory virtual64 recorded_bits nolocal plain staged mpi_failures isa kills monitor interruptions preemptions nans power_cuts slurm two_hosts container onednn3 tsan no_mpi reproducible readers"
 strict=0 names=()
 for word in "$@"; do
   case "$word" in
@@ -130,6 +130,8 @@ tsan() { tests/tsan.sh; }
 no_mpi() { tests/no_mpi.sh; }
 # Two builds at different places are the same to the last byte.
 reproducible() { tests/reproducible.sh; }
+# Two thousand random files for each reader, next to the libraries that the files come from.
+readers() { python3 tests/readers.py build/tests/read_files --python build/oracles/bin/python --count 2000; }
 
 passed=0 failed=0 skipped=0
 for name in "${names[@]}"; do

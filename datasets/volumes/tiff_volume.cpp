@@ -195,6 +195,11 @@ PageForm look(TIFF* tiff, const TiffFile& file, std::size_t page) {
             (colours == PHOTOMETRIC_MINISBLACK || colours == PHOTOMETRIC_MINISWHITE || colours == PHOTOMETRIC_RGB),
         ErrorKind::data, "volume", "{}: page {} has colours by photometric interpretation {}: save it as grey or RGB",
         path, page, colours);
+  std::uint32_t slices = 1, tile_slices = 1;  // in one page, by SGI's tags
+  TIFFGetField(tiff, TIFFTAG_IMAGEDEPTH, &slices), TIFFGetField(tiff, TIFFTAG_TILEDEPTH, &tile_slices);
+  check(slices == 1 && tile_slices == 1, ErrorKind::data, "volume",
+        "{}: page {} holds {} slices in 3-D tiles of {}, which are not read: write a page for each slice", path, page,
+        slices, tile_slices);
   const std::uint32_t last = (TIFFIsTiled(tiff) ? TIFFNumberOfTiles(tiff) : TIFFNumberOfStrips(tiff)) - 1;
   const std::uint64_t offset = TIFFGetStrileOffset(tiff, last), bytes = TIFFGetStrileByteCount(tiff, last);
   check(offset <= file.reader.size() && bytes <= file.reader.size() - offset, ErrorKind::data, "volume",

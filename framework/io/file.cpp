@@ -14,6 +14,7 @@
 #include <random>
 #include <vector>
 
+#include "framework/io/lines.h"
 #include "kernels/core/error.h"
 
 namespace trireme {
@@ -113,7 +114,12 @@ void FileReader::read(std::size_t offset, std::span<std::byte> to) const {
 
 std::vector<std::byte> read_bytes(const std::string& path) {
   const FileReader file(path);
-  std::vector<std::byte> bytes(file.size());
+  std::vector<std::byte> bytes;
+  try {
+    bytes.resize(file.size());
+  } catch (const std::exception&) {
+    fail(ErrorKind::out_of_memory, "file", "{} has {} bytes, which do not fit into memory", path, file.size());
+  }
   file.read(0, bytes);
   return bytes;
 }
@@ -125,6 +131,28 @@ std::string read_text(const std::string& path, std::size_t at_most) {
   std::string text(file.size(), '\0');
   file.read(0, std::as_writable_bytes(std::span(text)));
   return text;
+}
+
+bool each_line(const std::string& path, const std::function<void(std::string_view)>& f) {
+  constexpr std::size_t longest = std::size_t{1} << 20;
+  std::error_code unknown;
+  if (!std::filesystem::exists(path, unknown)) return false;
+  const FileReader file(path);
+  std::string buffer(std::min(file.size(), piece), '\0'), line;
+  for (std::size_t at = 0; at < file.size();) {
+    std::string_view part = std::string_view(buffer).substr(0, file.size() - at);
+    file.read(at, std::as_writable_bytes(std::span(buffer)).first(part.size()));
+    at += part.size();
+    for (std::size_t end = part.find('\n'); end != part.npos; end = part.find('\n')) {
+      line.append(part.substr(0, std::min(end, longest - line.size())));
+      f(line);
+      line.clear();
+      part.remove_prefix(end + 1);
+    }
+    line.append(part.substr(0, longest - line.size()));
+  }
+  if (!line.empty()) f(line);
+  return true;
 }
 
 std::uint32_t crc32_of_file(const std::string& path) {

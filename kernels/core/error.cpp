@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <new>
@@ -63,7 +64,9 @@ namespace trireme::detail {
 
 void throw_error(ErrorKind kind, std::string_view op, fmt::string_view format, fmt::format_args args,
                  std::source_location where) {
-  throw Error(fmt::format("{}: {}", op, fmt::vformat(format, args)), where, kind);
+  std::string message = fmt::format("{}: {}", op, fmt::vformat(format, args));
+  std::ranges::replace(message, '\0', '?');  // where what() would end
+  throw Error(std::move(message), where, kind);
 }
 
 template <>

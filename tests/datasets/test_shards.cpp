@@ -198,6 +198,9 @@ TEST_CASE("cifar: records become images, rows first") {
   CHECK_THAT(refusal(record(1, 1, 1), 100), mentions("data", 3074));
   CHECK_THAT(refusal(record(1, 1, 1) + record(1, 10, 1), 10), mentions("data", 10, 1));
   CHECK_ERROR(Cifar100("test", folder.path()), file, "test.bin", "--data.root");
+  const std::size_t bytes = std::size_t{3073} << 24;  // whole records, more than fit into memory
+  std::filesystem::resize_file(folder / "data_batch_3.bin", bytes);
+  CHECK_ERROR(Cifar10("train", folder.path()), data, "data_batch_3.bin", bytes);
   CHECK_ERROR(Cifar10("validation", folder.path()), usage, "validation");
 }
 

@@ -223,6 +223,8 @@ TEST_CASE("processes that are killed while they write are followed by others") {
     for (const auto& file : fs::directory_iterator(folder.path())) {  // of a writer that was killed as it made the file
       struct stat about {};
       if (file.path().extension() != ".tmp" || ::stat(file.path().c_str(), &about) != 0) continue;
+      // Between link() and unlink() the file has two names, and takes no room for the second.
+      if (fs::equivalent(file.path(), path)) continue;
       CHECK(about.st_blocks * 512 < 65536);
     }
   }

@@ -16,6 +16,7 @@
 
 #include "framework/io/checkpoint_writer.h"
 #include "framework/io/file.h"
+#include "framework/io/lines.h"
 #include "framework/layers/layers.h"
 #include "tests/framework/save_faults.h"
 #include "tests/support/catch.h"
@@ -381,6 +382,26 @@ TEST_CASE("a full disk (ENOSPC) and a read-only one") {
   CHECK_ERROR(run.save(folder.path(), 200), file, folder.path(), "Read-only file system");
   CHECK(run.load(folder.path()).state.step == last);
   ::umount(folder.path().c_str());
+}
+
+TEST_CASE("lines of a file, of which long ones are cut") {
+  test::Temporary folder;
+  std::vector<std::string> lines;
+  const auto keep = [&](std::string_view line) { lines.emplace_back(line); };
+  CHECK(!each_line(folder / "none", keep));
+  const std::size_t most = std::size_t{1} << 20;
+  const std::string odd("a\0b\r", 4), large(most - 4, 'x');  // the block of 1 MiB ends in a line
+  test::spill(folder / "all", odd + "\n\n" + large + "y\n" + std::string(2 * most + 3, 'z') + "\nend");
+  CHECK(each_line(folder / "all", keep));
+  REQUIRE(lines.size() == 5);
+  CHECK((lines[0] == odd && lines[1].empty() && lines[2] == large + "y"));
+  CHECK((lines[3] == std::string(most, 'z') && lines[4] == "end"));
+  test::spill(folder / "ended", "1\n2\n");
+  lines.clear();
+  CHECK((each_line(folder / "ended", keep) && lines == std::vector<std::string>{"1", "2"}));
+  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  CHECK_ERROR(each_line(folder / "pipe", keep), file, folder / "pipe");
+  CHECK_ERROR(each_line("/dev/zero", keep), file, "/dev/zero");
 }
 
 TEST_CASE("an unwritable directory is named") {

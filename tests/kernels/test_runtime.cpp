@@ -89,6 +89,9 @@ TEST_CASE("an allocation that fails has a kind and a remedy", "[runtime]") {
     CHECK(current_kind() == ErrorKind::data);
     CHECK(current_message() == "op: text");
   }
+  try {  // what() would end at a zero byte, such as one in a tensor's name
+    fail(ErrorKind::data, "op", "{} is read as {}", std::string("a\0b", 3), 7);
+  } catch (...) { CHECK(current_message() == "op: a?b is read as 7"); }
 }
 
 TEST_CASE("big blocks join when they are released and serve other sizes", "[runtime]") {

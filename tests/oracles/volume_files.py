@@ -148,6 +148,9 @@ tifffile.imwrite(path("palette.tif"), np.zeros((8, 8), np.uint8), photometric="p
 refuse("palette.tif", "photometric interpretation 3")
 tifffile.imwrite(path("complex.tif"), np.zeros((8, 8), np.complex64), metadata=None)
 refuse("complex.tif", "samples of 64 bits in format 6")
+for slices in 1, 5:
+    tifffile.imwrite(path(f"deep{slices}.tif"), np.zeros((slices, 32, 32), np.uint8), photometric="minisblack", volumetric=True, tile=(16, 16, 16), metadata=None)
+    refuse(f"deep{slices}.tif", f"page 0 holds {slices} slices in 3-D tiles of 16")
 tifffile.imwrite(path("bits.tif"), np.zeros((8, 8), bool), metadata=None)
 refuse("bits.tif", "samples of 1 bits")
 tifffile.imwrite(path("damaged.tif"), numbers((64, 64), "uint8"), compression="zlib", metadata=None)

@@ -221,6 +221,7 @@ class Launch(cli.Case):
             hosts.write_text("# none\na slots=two\n")
             self.refused(cli.run("launch", *words), text, status=2)
             self.assertFalse((self.dir / "none").exists())
+        self.refused(cli.run("launch", "--hostfile", "/dev/zero", *good), "/dev/zero", status=2)   # it has no end
         for missing in self.dir / "nothing", self.dir:   # not there, and a folder
             self.refused(cli.run("launch", "--hostfile", missing, *good), missing, kind="file")
         (self.dir / "old").mkdir()

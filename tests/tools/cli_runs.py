@@ -609,7 +609,17 @@ class Resume(Runs):
             config.write_text(damaged)
             self.refused(run("eval", self.dir / "cut"), "config.toml", kind="data")
             self.refused(run("train", "--resume", "--run.dir", self.dir / "cut"), "config.toml", kind="data")
+        config.write_text("#" * 2**20 + whole)
+        self.refused(run("eval", self.dir / "cut"), "config.toml", 2**20, kind="data")
         config.write_text(whole)
+        metrics = self.dir / "cut/metrics.jsonl"   # a pipe has no end until somebody writes to it, and this device has none
+        for make in (lambda: os.mkfifo(metrics)), (lambda: metrics.symlink_to("/dev/zero")):
+            metrics.unlink()
+            make()
+            self.refused(run("train", "--resume", "--run.dir", self.dir / "cut"), "metrics.jsonl", kind="file")
+            got = run("report", self.dir / "cut", "--out", self.dir / "page.html")
+            self.assertEqual(got.returncode, 0, got.stderr)
+            self.assertIn("metrics.jsonl cannot be read", (self.dir / "page.html").read_text())
         shutil.rmtree(self.dir / "cut/checkpoints")
         (self.dir / "cut/checkpoints").write_text("")   # root reads any folder: so it is none
         self.refused(run("eval", self.dir / "cut"), "cut/checkpoints", kind="file")

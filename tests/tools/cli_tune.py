@@ -297,6 +297,9 @@ class Tune(cli.Case):
         self.refused(got, "seed = 1", "seed = 2")
         got = run("tune", "--out", self.dir / "third", "--trials", 1)
         self.refused(got, "--trials")
+        with sqlite3.connect(self.dir / "third/tune.db") as db:
+            db.execute("UPDATE trials SET status = 'done'")
+        self.refused(run("tune", "--out", self.dir / "third"), "'done'", kind="data")   # by its worker, once
 
     def test_slurm_script_and_dry_run(self):
         path = self.asked(trials=2, ranks=2, launcher="mpiexec")

@@ -46,6 +46,17 @@ void apply(TrainerOptions& options, const toml::table& table, const std::string&
   }
 }
 
+/// What is a mistake of the user's in a file of settings is damage in one that a run wrote.
+template <class F>
+void as_damage(OldNames old, const F& f) {
+  try {
+    f();
+  } catch (const OptionError& e) {
+    if (old == OldNames::refused) throw;
+    throw Error(e.what(), e.where(), ErrorKind::data);
+  }
+}
+
 /// Paths of the recipes that ship, by name.
 std::map<std::string, std::string> recipes() {
   std::map<std::string, std::string> found;
@@ -69,18 +80,17 @@ void check_setting_name(const std::string& name) {
 
 void parse_config(TrainerOptions& options, const std::string& text, const std::string& source, OldNames old,
                   const std::vector<std::string>& others) {
-  try {
+  as_damage(old, [&] {
     toml::table table = parse_toml(text, source);
     for (const std::string& other : others) table.erase(other);
     apply(options, table, "", source, old);
-  } catch (const OptionError& e) {  // in a file that a run wrote it is damage
-    if (old == OldNames::refused) throw;
-    throw Error(e.what(), e.where(), ErrorKind::data);
-  }
+  });
 }
 
 void load_config(TrainerOptions& options, const std::string& path, OldNames old) {
-  parse_config(options, read_settings(path), path, old);
+  std::string text;
+  as_damage(old, [&] { text = read_settings(path); });
+  parse_config(options, text, path, old);
 }
 
 std::string find_config(const std::string& name) {

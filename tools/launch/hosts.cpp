@@ -3,15 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <numeric>
 #include <sstream>
 
 #include "framework/io/options.h"
+#include "tools/training/toml_file.h"
 
 namespace trireme {
 
@@ -51,11 +48,7 @@ std::vector<Host> parse_hosts(const std::string& list) {
 }
 
 std::vector<Host> read_host_file(const std::string& path) {
-  std::error_code none;
-  check(!std::filesystem::is_directory(path, none), ErrorKind::file, "launch",
-        "{} is a folder; give a file with one host per line", path);
-  std::ifstream in(path);
-  if (!in) fail(ErrorKind::file, "launch", "{} cannot be read: {}", path, std::strerror(errno));
+  std::istringstream in(read_settings(path));
   std::vector<Host> hosts;
   std::string line;
   for (int number = 1; std::getline(in, line); ++number) {

@@ -68,12 +68,6 @@ std::string ended_by(const std::vector<std::string>& command, int status) {
              : fmt::format("ended with status {}", status);
 }
 
-/// Whether another attempt may do better than one that has ended so: kernels/core/error.h says for which kinds.
-bool may_pass(int status) {
-  const std::optional<ErrorKind> kind = kind_of_status(status);
-  return kind != ErrorKind::usage && kind != ErrorKind::data && kind != ErrorKind::numerics;
-}
-
 /// One attempt: passes signals on, and ends a job that does not follow them, or of which a process has ended alone.
 Attempt attempt(const LaunchOptions& options, const std::vector<Host>& hosts, int ranks, int number) {
   Attempt now{.ranks = ranks};
@@ -176,6 +170,11 @@ std::vector<Host> reachable(const std::vector<Host>& hosts) {
       found.push_back(host);
   }
   return found;
+}
+
+bool may_pass(int status) {
+  const std::optional<ErrorKind> kind = kind_of_status(status);
+  return kind != ErrorKind::usage && kind != ErrorKind::data && kind != ErrorKind::numerics;
 }
 
 int supervise(const LaunchOptions& options) {

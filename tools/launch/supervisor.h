@@ -24,6 +24,8 @@ std::vector<std::string> command_of(const LaunchOptions&, const std::vector<Host
 /// The hosts of these that answer: this one, and those on which the remote shell (HYDRA_LAUNCHER_EXEC, else ssh) runs a
 /// command within 5 s.
 std::vector<Host> reachable(const std::vector<Host>&);
+/// Whether another attempt may do better than one with this exit status: kernels/core/error.h says for which kinds.
+bool may_pass(int status);
 /// Runs it until it is finished (returns 0), has been asked to stop and saved (85), or has failed. An attempt fails,
 /// too, whose ranks have not joined MPI within six times TRIREME_TIMEOUT, and one that ends without a result of its
 /// own; one that was asked to stop and has not saved ends the supervision (143). It starts the job again, at most

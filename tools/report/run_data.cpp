@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
+#include <sstream>
 
 #include "framework/io/file.h"
 #include "framework/io/json.h"
+#include "framework/io/lines.h"
 #include "kernels/core/error.h"
 #include "tools/training/trainer_options.h"
 
@@ -33,24 +34,23 @@ void read_part(RunData& run, const char* file, Read&& read) {
 }
 
 void read_metrics(RunData& run, const std::string& path) {
-  std::ifstream file(path);
   int damaged = 0;
-  for (std::string line; std::getline(file, line);) {
+  each_line(path, [&](std::string_view line) {
     const Json j = parse_json(line);
     if (!j.is_object() || !j.contains("step") || !j["step"].is_number()) {
       ++damaged;
-      continue;
+      return;
     }
     auto& to = j.value("kind", "") == "eval" ? run.test : run.train;
     for (const auto& [key, value] : j.items())
       if (value.is_number() && key != "step" && std::isfinite(value.get<double>()))
         to[key].emplace_back(j["step"].get<double>(), value.get<double>());
-  }
+  });
   if (damaged > 0) run.warnings.push_back(fmt::format("{} lines of metrics.jsonl cannot be read", damaged));
 }
 
 void read_budget(RunData& run, const std::string& path) {
-  std::ifstream file(path);
+  std::istringstream file(read_text(path, 1 << 20));
   std::string line;
   std::getline(file, line);
   while (std::getline(file, line) && line.size() > 44) {
@@ -84,14 +84,15 @@ void read_trace(RunData& run, const std::string& path) {
 }
 
 void read_log(RunData& run, const std::string& path) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line) && run.warnings.size() < most_warnings;)
+  each_line(path, [&](std::string_view line) {
+    if (run.warnings.size() >= most_warnings) return;
     for (const char* word :
          {"Z warning", "Z rollback", "Z retry", "Z resuming", "not finite", "watchdog:", "Z trireme:", "was removed"})
       if (line.find(word) != line.npos) {
-        run.warnings.push_back(line);
+        run.warnings.emplace_back(line);
         break;
       }
+  });
 }
 
 }  // namespace

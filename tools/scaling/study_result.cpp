@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <set>
 
 #include "framework/io/file.h"
 #include "framework/io/json.h"
+#include "framework/io/lines.h"
 
 namespace trireme {
 namespace fs = std::filesystem;
@@ -36,17 +36,16 @@ double elapsed(const std::vector<Attempt>& attempts, double unix) {
 /// Of the evaluations that MLPerf's lines tell; of an epoch that was evaluated again the later one.
 std::vector<std::pair<double, double>> curve_of(const std::string& directory, const std::vector<Attempt>& attempts) {
   std::map<std::int64_t, std::pair<double, double>> by_epoch;
-  std::ifstream in(directory + "/mllog.txt");
-  for (std::string line; std::getline(in, line);) {
-    if (!line.starts_with(":::MLLOG ")) continue;
+  each_line(directory + "/mllog.txt", [&](std::string_view line) {
+    if (!line.starts_with(":::MLLOG ")) return;
     const Json json = parse_json(line.substr(9));
     if (value_or<std::string>(json, "key", "") != "eval_accuracy" || !json.contains("value") ||
         !json["value"].is_number())
-      continue;
+      return;
     const double unix = value_or(json, "time_ms", 0.0) / 1000;
     by_epoch[value_or<std::int64_t>(json.value("metadata", Json()), "epoch_num", 0)] = {
         elapsed(attempts, unix), std::round(1e10 * json["value"].get<double>()) / 1e8};
-  }
+  });
   std::vector<std::pair<double, double>> curve;
   for (const auto& [epoch, point] : by_epoch) curve.push_back(point);
   return curve;
@@ -55,10 +54,9 @@ std::vector<std::pair<double, double>> curve_of(const std::string& directory, co
 /// Speed and accuracy of a run that has finished.
 void read_metrics(RunOutcome& run, const std::string& directory, double batch) {
   std::vector<double> step;
-  std::ifstream in(directory + "/metrics.jsonl");
-  for (std::string line; std::getline(in, line);) {
+  each_line(directory + "/metrics.jsonl", [&](std::string_view line) {
     const Json json = parse_json(line);
-    if (value_or<std::string>(json, "kind", "") != "eval") continue;
+    if (value_or<std::string>(json, "kind", "") != "eval") return;
     if (json.contains("test_top1") && json["test_top1"].is_number()) {
       run.accuracy = json["test_top1"].get<double>();
       run.best = std::isnan(run.best) ? run.accuracy : std::max(run.best, run.accuracy);
@@ -66,7 +64,7 @@ void read_metrics(RunOutcome& run, const std::string& directory, double batch) {
     const double per_s =
         json.contains("images_per_s") && json["images_per_s"].is_number() ? json["images_per_s"].get<double>() : 0;
     if (per_s > 0) step.push_back(batch / per_s);
-  }
+  });
   run.step_seconds = median_of(step), run.samples_per_s = batch / run.step_seconds;
 }
 

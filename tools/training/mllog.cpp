@@ -7,36 +7,33 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <fstream>
 
 #include "framework/io/file.h"
 #include "framework/io/json.h"
+#include "framework/io/lines.h"
 #include "kernels/core/error.h"
 
 namespace trireme {
 
 MlLog::MlLog(const std::string& path) {
-  const int file = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+  const int file = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
   check(file >= 0, ErrorKind::file, "mllog", "cannot write {}: {}", path, [&] { return std::strerror(errno); });
   file_.reset(::fdopen(file, "a"));
   new_ = ::lseek(file, 0, SEEK_END) == 0;
 }
 
 void MlLog::rewind(const std::string& path, std::int64_t epochs) {
-  std::ifstream in(path);
-  if (!in) return;
-  std::string kept, line;
-  while (std::getline(in, line)) {
+  std::string kept;
+  const bool there = each_line(path, [&](std::string_view line) {
     constexpr std::string_view mark = ":::MLLOG ";
     const Json json = line.starts_with(mark) ? parse_json(line.substr(mark.size())) : Json();
-    if (!json.is_object() || value_or<std::string>(json, "key", "") == "run_stop") continue;
+    if (!json.is_object() || value_or<std::string>(json, "key", "") == "run_stop") return;
     const auto metadata = json.find("metadata");
     const bool placed = metadata != json.end() && metadata->is_object();
-    if (placed && value_or<std::int64_t>(*metadata, "epoch_num", 0) > epochs) continue;
-    kept += line + "\n";
-  }
-  in.close();
-  replace_file(path, kept);
+    if (placed && value_or<std::int64_t>(*metadata, "epoch_num", 0) > epochs) return;
+    kept.append(line) += '\n';
+  });
+  if (there) replace_file(path, kept);
 }
 
 void MlLog::write(std::string_view kind, std::string_view key, const Json& value, Json metadata, Time at) {

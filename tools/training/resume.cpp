@@ -8,6 +8,7 @@
 
 #include "framework/io/file.h"
 #include "framework/io/json.h"
+#include "kernels/core/suggest.h"
 #include "parallel/comm/world/compare.h"
 #include "tools/training/cluster_file.h"
 #include "tools/training/data_record.h"
@@ -41,7 +42,7 @@ std::vector<std::string> differences(const Settings& now, const Settings& before
   std::vector<std::string> all;
   for (const auto& [name, value] : now)
     if (value != before.at(name) && !may_differ(name, now, before))
-      all.push_back(fmt::format("{} is {}, but the run has {}", name, value, before.at(name)));
+      all.push_back(fmt::format("{} is {}, but the run has {}", name, shortened(value), shortened(before.at(name))));
   return all;
 }
 

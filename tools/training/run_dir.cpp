@@ -8,11 +8,11 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 
 #include "framework/io/checkpoint.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
+#include "framework/io/lines.h"
 #include "kernels/core/error.h"
 #include "tools/training/data_record.h"
 
@@ -115,7 +115,8 @@ static std::pair<std::uint64_t, std::uint64_t> identity_of(const std::string& di
 void RunDir::open() {
   identity_ = identity_of(path_);
   for (auto& [file, path] : {std::pair<File&, std::string>(lines_, metrics()), {rows_, table()}}) {
-    const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    // O_NONBLOCK: opening a pipe must not wait for its reader.
+    const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
     check(fd >= 0, ErrorKind::file, "run directory", "cannot write {}: {}", path,
           [&] { return errno == ELOOP ? "it is a symbolic link" : std::strerror(errno); });
     file.reset(::fdopen(fd, "a"));
@@ -207,15 +208,14 @@ std::pair<std::string, bool> RunDir::compared_by(const Json& evaluation) const {
 
 Json RunDir::best() const {
   Json found;
-  std::string line;
-  for (std::ifstream in(metrics()); std::getline(in, line);) {
+  each_line(metrics(), [&](std::string_view line) {
     const auto eval = parse_json(line);
-    if (value_or<std::string>(eval, "kind", "") != "eval" || !has_place(eval)) continue;
+    if (value_or<std::string>(eval, "kind", "") != "eval" || !has_place(eval)) return;
     const auto [key, lower] = compared_by(eval);
-    if (!eval.contains(key) || !eval[key].is_number()) continue;
+    if (!eval.contains(key) || !eval[key].is_number()) return;
     if (found.is_null() || !found.contains(key) || (lower ? eval[key] < found[key] : eval[key] > found[key]))
       found = {{"epoch", eval["epoch"]}, {"step", eval["step"]}, {key, eval[key]}};
-  }
+  });
   return found;
 }
 
@@ -238,13 +238,13 @@ void RunDir::write_result(const std::string& status, std::int64_t step, std::int
 void RunDir::rewind(std::int64_t step) {
   lines_.reset();
   rows_.reset();
-  std::string kept, rows = csv_head(), line;
-  for (std::ifstream in(metrics()); std::getline(in, line);) {
+  std::string kept, rows = csv_head();
+  each_line(metrics(), [&](std::string_view line) {
     auto json = parse_json(line);
-    if (!json.is_object() || !has_place(json) || json["step"] > step) continue;
-    kept += line + "\n";
+    if (!json.is_object() || !has_place(json) || json["step"] > step) return;
+    kept.append(line) += '\n';
     rows += csv_row(json);
-  }
+  });
   replace_file(metrics(), kept);
   replace_file(table(), rows);
   open();

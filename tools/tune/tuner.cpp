@@ -11,6 +11,7 @@
 
 #include "framework/io/file.h"
 #include "tools/launch/job.h"
+#include "tools/launch/supervisor.h"
 #include "tools/training/run_lock.h"
 #include "tools/tune/asha.h"
 #include "tools/tune/grid.h"
@@ -101,8 +102,8 @@ class Search {
     deaths_ = reports == reports_ ? deaths_ + 1 : 1, reports_ = reports;
     const std::string why =
         !worker.job.last_words().empty() ? worker.job.last_words() : fmt::format("it ended with status {}", status);
-    check(deaths_ <= most_deaths, ErrorKind::internal, "tune", "{} workers in a row failed, so no more are started: {}",
-          deaths_, why);
+    check(may_pass(status) && deaths_ <= most_deaths, kind_of_status(status).value_or(ErrorKind::internal), "tune",
+          "{} workers in a row failed, so no more are started: {}", deaths_, why);
     say(fmt::format("a worker failed, and another is started: {}", why));
     start();
   }

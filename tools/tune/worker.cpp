@@ -8,13 +8,13 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 
 #include "framework/io/checkpoint.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
+#include "framework/io/lines.h"
 #include "kernels/core/runtime.h"
 #include "tools/launch/job.h"
 #include "tools/launch/supervisor.h"
@@ -243,20 +243,19 @@ class Worker {
 
 ReportedValues read_values(const std::string& metrics, const std::string& key) {
   ReportedValues found;
-  std::string line;
-  for (std::ifstream in(metrics); std::getline(in, line);) {
+  each_line(metrics, [&](std::string_view line) {
     const Json eval = parse_json(line);
-    if (value_or<std::string>(eval, "kind", "") != "eval") continue;
+    if (value_or<std::string>(eval, "kind", "") != "eval") return;
     const auto at = eval.find(key);
     if (at != eval.end() && at->is_number()) {
       found.values.emplace_back(value_or<std::int64_t>(eval, "epoch", 0), at->get<double>());
-      continue;
+      return;
     }
     std::vector<std::string> keys;
     for (const auto& [name, value] : eval.items())
       if (value.is_number() && name != "epoch" && name != "step") keys.push_back(name);
     found.unreported = fmt::format("{}", fmt::join(keys, ", "));
-  }
+  });
   return found;
 }
 

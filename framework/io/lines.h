@@ -1,0 +1,14 @@
+// The lines of a text file, such as a log that grows, in little memory.
+#pragma once
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace trireme {
+
+/// Calls f with each line of the file, without its line feed. Of a line of more than 1 MiB only the first MiB comes.
+/// False: there is no such file. Throws Error of the kind file for one that cannot be read or is no regular file: a
+/// pipe would wait for its writer, and a device may have no end.
+bool each_line(const std::string& path, const std::function<void(std::string_view)>& f);
+
+}  // namespace trireme
