@@ -9,20 +9,28 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <string_view>
 
 #include "framework/io/json.h"
 #include "kernels/core/error.h"
 
 namespace trireme {
 
+/// Whether stderr is a terminal that can draw a line again.
+static bool moves_cursor() {
+  const char* kind = std::getenv("TERM");
+  return isatty(STDERR_FILENO) && !(kind && std::string_view(kind) == "dumb");
+}
+
 Console::Console(bool quiet, const std::string& progress, double seconds, bool json)
     : quiet_(quiet),
       silent_(quiet || progress == "off"),
       json_(json),
-      bar_(!json && (progress == "bar" || (progress == "auto" && isatty(STDERR_FILENO)))),
+      bar_(!json && (progress == "bar" || (progress == "auto" && moves_cursor()))),
       seconds_(seconds),
       last_(Clock::now()),
       copied_(last_) {}
