@@ -25,7 +25,8 @@ std::vector<NamedTensor> export_weights(const Parameters&, std::optional<std::in
 void import_weights(Parameters&, const SafetensorsFile& file, const std::string& source);
 void import_weights(Parameters&, const std::string& path);  ///< of the file there (read_safetensors())
 /// Same, to go on with other classes: tensors of the last layer (the last parameter's) whose shape differs from the
-/// file's keep what they hold. Returns their names.
+/// file's keep what they hold. Returns their names. The same extents in another order are an error: the file has another
+/// order of axes.
 std::vector<std::string> import_but_head(Parameters&, const SafetensorsFile& file, const std::string& source);
 
 // The pieces of the above, for who must check several files before changing anything (framework/io/checkpoint.cpp).
