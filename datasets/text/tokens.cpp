@@ -26,7 +26,8 @@ class TextWindows final : public TextSource {
         windows_(o.windows) {
     const Index n = tokens_.size();
     const bool random = windows_ == Windows::random;
-    check(n >= (random ? context_ + 1 : 2), ErrorKind::data, "text", "{}{} has {} tokens, {}", name_,
+    check(n >= (random ? context_ + 1 : 2), ErrorKind::data, "text",
+          "{}{} has {} tokens, {}: give a longer text, or another share of it for the test (data.validation)", name_,
           o.split.empty() ? "" : " (" + o.split + ")", n, [&] {
             return random ? fmt::format("a window of {} and the token behind it need {}", context_, context_ + 1)
                           : std::string("a target needs 2");

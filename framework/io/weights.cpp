@@ -340,7 +340,10 @@ std::vector<std::string> import_but_head(Parameters& p, const SafetensorsFile& f
   std::set<std::string> unused;
   std::erase_if(targets, [&](const StoredTensor& t) {
     const auto at = found.find(t.name);
-    if (!is_of_head(t.name) || at == found.end() || at->second.boxes.front()->shape == file_shape(t)) return false;
+    if (!is_of_head(t.name) || at == found.end()) return false;
+    const Shape mine = file_shape(t), &its = at->second.boxes.front()->shape;
+    if (std::ranges::is_permutation(its, mine))
+      return false;  // equal, or with its axes in another order: no new classes
     left.push_back(t.name), unused.insert(at->second.name);
     return true;
   });

@@ -9,7 +9,8 @@ Tensor conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, co
             ChannelStats* moments) {
   ops::check_float("conv", x);
   check(w_given.defined(), "conv", "the filter is undefined");
-  if (const ShardSpec* s = ops::shard_spec_of({&x, &w_given})) return s->conv(x, w_given, bias_given, o, residual);
+  if (const ShardSpec* s = ops::shard_spec_of({&x, &w_given, &residual}))
+    return s->conv(x, w_given, bias_given, o, residual);
   const Shape shape = conv_output_shape(x.shape(), w_given.shape(), o, "conv");
   ops::check_channels("conv", "bias", bias_given, shape[-1], true);
   const auto [w, bias, leaf_w, leaf_bias] = ops::Weights(w_given, bias_given, x.dtype());

@@ -132,7 +132,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
   const char* op = "batch_norm";
   ops::check_float(op, x);
   check(x.rank() >= 2, op, "input is {}, expected [N, ..., C]", x.shape());
-  if (const ShardSpec* s = ops::shard_spec_of({&x, &gamma_given, &beta_given}))
+  if (const ShardSpec* s = ops::shard_spec_of({&x, &gamma_given, &beta_given, &residual}))
     return s->batch_norm(x, gamma_given, beta_given, running_mean, running_var, o, residual);
   const Index channels = x.dim(-1);
   ops::check_channels(op, "gamma", gamma_given, channels, false);

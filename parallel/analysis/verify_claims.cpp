@@ -67,6 +67,7 @@ class Meetings {
 
   ClaimResult measure(const VerifyOptions& options, double tolerance) {
     if (verifier_.workers() == 1) return {"", "one worker meets nobody", true};
+    check_meets(options.steps);
     const auto feed = [&](int step) { (void)verifier_.feed(step), verifier_.run().flush(); };
     feed(0);  // states begin with the weights of the first step
     moved_ = true;
@@ -93,6 +94,15 @@ class Meetings {
   }
 
  private:
+  /// measure() runs steps 0 to `steps`; a meeting every N steps is first at step N - 1.
+  void check_meets(int steps) {
+    for (const auto& [axis, c] : verifier_.run().plan().consistency) {
+      const bool meets = c.kind == Consistency::Kind::periodic || c.kind == Consistency::Kind::gossip;
+      check(!meets || c.bound == Consistency::unbounded || c.bound - 1 <= steps, "verify",
+            "ranks along axis '{}' meet every {} steps, and the run has only {}: use --steps {} or more", axis, c.bound,
+            steps, c.bound);
+    }
+  }
   const FlatBuffer& values() { return verifier_.run().parameters().values(); }
   const FlatBuffer& state(const std::string& name) { return verifier_.run().parameters().state(name); }
   /// How far the sum of the divisor over the workers is from their number, relative.

@@ -74,6 +74,16 @@ TEST_CASE("image: JPEG, grey and in colour") {
   CHECK(from_grey.data<std::uint8_t>()[0] == from_grey.data<std::uint8_t>()[2]);
 }
 
+TEST_CASE("image: EXIF's orientation changes no pixel, as in torchvision's ImageFolder") {
+  const Bytes plain = jpeg(Bytes(32 * 16 * 3, 90), 32, 16);
+  const Bytes turned_by_90{0xff, 0xe1, 0,    34,   'E', 'x', 'i', 'f', 0, 0, 'M', 'M', 0, 42, 0, 0, 0, 8,
+                           0,    1,    0x01, 0x12, 0,   3,   0,   0,   0, 1, 0,   6,   0, 0,  0, 0, 0, 0};
+  Bytes marked = plain;
+  marked.insert(marked.begin() + 2, turned_by_90.begin(), turned_by_90.end());
+  CHECK(decode(marked, 3).shape() == Shape{16, 32, 3});
+  CHECK(values(decode(marked, 3)) == values(decode(plain, 3)));
+}
+
 TEST_CASE("image: what cannot be decoded") {
   const Bytes good = png(colors.data(), 3, 2, PNG_FORMAT_RGB);
   Bytes cut = good, damaged = good, huge = good;

@@ -242,6 +242,12 @@ TEST_CASE("metrics of nothing, of ignored labels, and of what does not fit") {
   const Tensor none = Tensor::full({3, 2}, NAN);
   for (Metric* m : {&f1, &confusion, &auc}) CHECK_ERROR(m->add(none, labels), numerics);
   CHECK_ERROR(auc.add(logits, Tensor::from<std::int64_t>({0, 2, 0})), data, 2, 1, 0);
+  for (const double label : {0.0, 1.0}) {  // of one class there is no order: neither 0 nor 1
+    Metric single = Auc{};
+    single.add(Tensor::from<float>({0.1F, 0.5F, 0.9F}), Tensor::full({3}, label));
+    CHECK(std::isnan(result_of(single.results(), "roc_auc")));
+    CHECK(std::isnan(result_of(single.results(), "average_precision")));
+  }
   for (const double error : {0.0, 0.5}) {  // of a constant target, as scikit-learn's
     Metric constant = RegressionErrors{};
     constant.add(Tensor::full({4}, 1 + error), ones({4}));

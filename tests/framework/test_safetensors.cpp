@@ -399,6 +399,11 @@ TEST_CASE(
   CHECK(q.find("2.weight")->tensor.to_vector() == head);
   CHECK(q.find("0.weight")->tensor.to_vector() == p.find("0.weight")->tensor.to_vector());
   CHECK(import_but_head(p, file, "a file").empty());
+  // A transposed weight of the last layer is no layer of other classes.
+  SafetensorsFile turned = file;
+  for (NamedTensor& t : turned.tensors)
+    if (t.name == "2.weight") t.tensor = Tensor::zeros({2, 4});
+  CHECK_ERROR(import_but_head(p, turned, "turned"), data, "2.weight", "[2, 4]", "[4, 2]");
   CHECK_ERROR(import_but_head(q, other, "d"), data, "0.weight", "[2, 3, 5, 5]", "[2, 3, 3, 3]");
 
   // Of a model that is one layer all names are of the head; with others within it, only its own are.

@@ -409,6 +409,17 @@ TEST_CASE("what the environment says of the launcher") {
   REQUIRE(find(batch).name == "srun");
   REQUIRE_ERROR(check_not_singletons(find(batch), 1, "some MPI"), communicator, "world", "pmi2");
   REQUIRE_NOTHROW(check_not_singletons(find(batch), 4, "some MPI"));
+  batch["SLURM_STEP_NUM_TASKS"] = "1";  // a step of one task within a job of four
+  CHECK(find(batch).ranks == 1);
+  // Launchers whose processes MPI does not know of; a job's WORLD_SIZE without a process's LOCAL_RANK is none.
+  const std::map<std::string, std::string> torch{{"RANK", "1"}, {"LOCAL_RANK", "1"}, {"WORLD_SIZE", "3"}},
+      horovod{{"HOROVOD_RANK", "0"}, {"HOROVOD_SIZE", "2"}};
+  CHECK_ERROR(check_not_singletons(find(torch), 1, "some MPI"), communicator, "torchrun", 3, "mpiexec");
+  CHECK_ERROR(check_not_singletons(find(horovod), 1, "some MPI"), communicator, "horovodrun", 2, "mpiexec");
+  CHECK(find({{"RANK", "0"}, {"WORLD_SIZE", "3"}}).ranks == 1);
+  std::map<std::string, std::string> within = torch;  // mpiexec, started by one of them
+  within["PMI_SIZE"] = "2";
+  CHECK(find(within).name == "mpiexec");
 }
 
 }  // namespace test_communicator

@@ -180,6 +180,32 @@ TEST_CASE("split layers of a residual network train the serial run's model, batc
   compare_all(s, 1e-11);
 }
 
+namespace {
+
+/// Two convolutions of which the second sums over ranks, and a shortcut of which each rank has some channels.
+struct DividedShortcut {
+  Conv2d first{1, 4, 3, {.pad = 1}}, second{4, 4, 3, {.pad = 1}};
+  BatchNorm norm{4, {.relu = true}};
+  Conv2d shortcut{1, 4, 1};
+  Tensor operator()(const Tensor& x) const { return conv_norm(second, norm, relu(first(x)), shortcut(x)); }
+  void visit(const StateVisitor& v) {
+    v("first", first), v("second", second), v("norm", norm), v("shortcut", shortcut);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a batch norm of a whole tensor adds a residual that ranks divide") {
+  Setup s = setup([] { return Sequential{DividedShortcut(), flatten, Linear(144, 5)}; }, {6, 6, 1});
+  s.samples = 9, s.batch = 5, s.steps = 3;
+  compare_all(s,
+              {{"tensor=2", "tensor"},
+               {"tensor=4", "tensor"},
+               {"tensor=2,h=2", "tensor | spatial"},
+               {"data=2,tensor=2", "tensor | data_parallel"}},
+              Strategy(), 1e-11);
+}
+
 TEST_CASE("on integers split layers equal serial bit by bit", "[table]") {
   compare_all({.model =
                    [] {

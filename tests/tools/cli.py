@@ -1,13 +1,16 @@
 """The trireme binary as its users meet it: what it prints, what it refuses, what it leaves behind.
   cli.py TRIREME MPIEXEC|none DATA_DIR [TEST ...]
 """
+import contextlib
 import csv
+import fcntl
 import gzip
 import hashlib
 import io
 import json
 import os
 import pathlib
+import pty
 import random
 import re
 import shlex
@@ -18,6 +21,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import termios
 import threading
 import time
 import unittest
@@ -170,8 +174,8 @@ class Training(Case):
         self.assertNotIn(b"/ std", (self.dir / "n.onnx").read_bytes())   # what fed it is not known
 
     def test_resume_in_mid_epoch_is_bitwise(self):
-        for name, ranks in (("one", 1), ("two", 2)):
-            words = ["mnist_cnn", "--data.limit", 66, "--data.batch", 8, "--epochs", 2, "--ranks", ranks, "--data.name", "synthetic",
+        for name, ranks, more in ("one", 1, []), ("two", 2, ["--optim.schedule", "cosine", "--optim.warmup_steps", 7]):   # stopped in its warm-up, and behind it
+            words = ["mnist_cnn", *more, "--data.limit", 66, "--data.batch", 8, "--epochs", 2, "--ranks", ranks, "--data.name", "synthetic",
                      "--data.synthetic_size", 66, "--optim.lr", 0.02, *unmeasured]
             self.trained(*words, name=name)
             self.trained(*words, "--run.max_steps", 5, name=name + "-cut")
@@ -354,6 +358,33 @@ class Training(Case):
         bars = re.findall(r"^epoch \d/4 \[(=*>? *)\] (\d+)/256, loss [\d.]+, ", drawn, re.M)
         self.assertRegex(drawn, r"\n\x1b\[Kepoch [1-4]/4: train loss")   # in the bar's place
         self.assertTrue(bars and all(bar.count("=") == len(bar) * int(n) // 256 for bar, n in bars), bars)
+
+    def test_progress_on_terminals(self):
+        for term, codes in ("xterm", True), ("dumb", False):   # a dumb one prints what should move its cursor
+            ours, its = pty.openpty()
+            fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 3, 9, 0, 0))   # narrower than a line
+            process = subprocess.Popen([str(w) for w in (trireme, "train", "mlp", "--data", "synthetic", "--data.limit", 1024, "--data.batch", 4, "--epochs", 1,
+                                                         "--run.dir", self.dir / term, *unmeasured)], stdout=subprocess.DEVNULL, stderr=its, env={**os.environ, "TERM": term})
+            os.close(its)
+            said = b""
+            with contextlib.suppress(OSError):   # the end of a terminal
+                while piece := os.read(ours, 1 << 16):
+                    said += piece
+            os.close(ours)
+            self.assertEqual(process.wait(60), 0, said)
+            self.assertEqual(b"\x1b" in said, codes, said)
+            self.assertTrue(all(len(drawn) < 9 for drawn in re.findall(rb"\r([^\r\n]*?)\x1b\[K", said)), said)
+
+    def test_paths_and_locales(self):
+        """Spaces and UTF-8 in a path, in a locale of ASCII and one that no machine has: the run's files are where they were asked for."""
+        for locale in "C", "xx_YY.UTF-8":
+            env = {"LANG": locale, "LC_ALL": locale, "TERM": "dumb", "COLUMNS": "1"}
+            place = self.dir / f"two words, ünd 漢字 {locale}" / "run"
+            for words in ["train", *small, "--run.dir", place, "--run.progress", "bar", "--run.tensorboard"], ["eval", place]:
+                r = run(*words, env=env)
+                self.assertEqual(r.returncode, 0, r.stderr)
+            self.assertIn(f"{place}/metrics.jsonl", run("train", *small, "--run.dir", place, "--resume", env=env).stdout)
+            self.assertTrue((place / "metrics.jsonl").exists() and list(place.glob("events.out.*")))
 
     def test_runs_that_nobody_named(self):
         for _ in range(3):
@@ -668,7 +699,8 @@ class Failures(Case):
         self.assertEqual(self.digests("run"), self.digests("whole"))
 
     def test_singletons_are_refused(self):
-        for env in ({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "0"}, {"SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4"}):
+        for env in ({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "0"}, {"SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4"},
+                    {"LOCAL_RANK": "1", "RANK": "1", "WORLD_SIZE": "4"}):
             got = run("train", *small, "--run.dir", self.dir / "run", env=env)
             self.refused(got, 4, kind="communicator")
 

@@ -80,10 +80,11 @@ class Monitor(cli.Case):
         return path.read_text().count("\n") if path.exists() else 0
 
     def test_every_fault_is_named_and_ended_in_time(self):
-        named = {"stop": r"watchdog: rank {rank} \(.*, process \d+\) has been silent for \d+ s; phase .*; last, number \d+: .*",
+        named = {"stop": r"watchdog: rank {rank} \(.*, process \d+\) has been silent for \d+ s; its last report: phase \w+ after step \d+, action \d+: .*"
+                         r"waiting for others: rank {other} \(.* after step {before}\)",
                  "hang": r"watchdog: rank {rank} \(.*, process \d+\) has stood still for .* s in phase step after step {before}; last: ",
                  "sleep": r"watchdog: rank {rank} \(.*, process \d+\) has stood still for .* s in phase step after step {before}; last: ",
-                 "exit": None, "throw": r"injected on rank {rank} before step {step}",
+                 "exit": r"rank {rank}: run.fault: injected before step {step}", "throw": r"injected on rank {rank} before step {step}",
                  "kind": r"rank {rank}[ :].*broadcast of 2 f64|broadcast of 2 f64 from rank 0.*rank {rank}", "count": r"all_reduce of 3 f64", "dtype": r"all_reduce of 2 i64"}
         for fault, said in named.items():
             ways = [way for way in transports if way != "threads" or fault not in ("stop", "exit")]   # of threads these end all: there is nobody to tell
@@ -102,8 +103,7 @@ class Monitor(cli.Case):
                         self.assertLess(time.monotonic() - start, 8 + limit + 10, err)   # 8 s: to start, and 60 steps, on a busy machine
                         self.until(lambda: not processes(self.dir / name, program=trireme), 2)
                         ours = [line for line in err.splitlines() if line.startswith("trireme: ")]
-                        if said:
-                            self.assertRegex("\n".join(ours), said.format(rank=rank, step=step, before=step - 1), err)
+                        self.assertRegex("\n".join(ours), said.format(rank=rank, other=1 - rank, step=step, before=step - 1), err)
                         if fault in ("kind", "count", "dtype"):   # both sides
                             for other in 0, 1:
                                 self.assertRegex("\n".join(ours), rf"rank {other}[ :]", err)
@@ -127,7 +127,7 @@ class Monitor(cli.Case):
         for pid in proxy:
             os.kill(pid, signal.SIGCONT)
         err = process.communicate(timeout=30)[1]
-        self.assertRegex(err, r"watchdog: rank 1 \(.*, process %d\) has ended without a word; phase \w+ after step \d+|%s" % (pids[1], reached))
+        self.assertRegex(err, r"watchdog: rank 1 \(.*, process %d\) has ended without a word; its last report: phase \w+ after step \d+|%s" % (pids[1], reached))
 
     @unittest.skipIf(mpiexec == "none", "no MPI")
     def test_suspend_and_resume_is_no_alarm(self):

@@ -598,7 +598,8 @@ class Resume(Runs):
         self.trained(*self.words, name="whole")
         for key, line in self.metrics("whole").items():
             found = self.metrics("cut")[key]
-            self.assertEqual([found[k] for k in line if k.endswith(("top1", "correct"))], [line[k] for k in line if k.endswith(("top1", "correct"))])
+            same = [k for k in line if k == "lr" or k.endswith(("top1", "correct"))]
+            self.assertEqual([found[k] for k in same], [line[k] for k in same])
         self.assertEqual(list((self.dir / "cut").glob("config.until*")), [])
 
     def test_what_is_damaged_or_missing_of_a_run(self):

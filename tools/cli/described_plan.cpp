@@ -296,10 +296,9 @@ std::string DescribedPlan::caveat(int steps) const {
     text += fmt::format(" ({})\n", to_string(phase.trigger));
   }
   if (!strategy.split.any()) return text;
-  return text + (rank_models ? "layers are split: times are those of the undivided model, in proportion to the "
-                               "operations that are left to a rank\n"
-                             : "times are those of the undivided model, and so are weights: plan show --measure knows "
-                               "what shared layers cost\n");
+  return text +
+         "layers are split: times are those of the undivided model, in proportion to the operations that are left to a "
+         "rank\n";
 }
 
 int terminal_width() {

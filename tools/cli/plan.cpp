@@ -65,6 +65,7 @@ int plan_show(const TrainerOptions& config, const PlanOptions& options) {
   if (config.parallel.threads > 0) set_threads(static_cast<int>(config.parallel.threads));
   DescribedPlan described(config, mesh_axes(config), options.cost);
   described.imagine_ranks(config, described.plan);
+  if (described.strategy.split.any()) described.plan = described.rank_plan(config, described.mesh);
   const Plan& plan = described.plan;
   int steps = 1;  // of an asynchronous pipeline so many that the last ones are as all that follow
   for (const Program& program : plan.programs)

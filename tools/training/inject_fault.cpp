@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <cstdio>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -87,7 +88,9 @@ void inject_fault(const std::string& fault, World& world, std::int64_t step, int
     *into.step.parameters().values().blocks().front().data<std::byte>() ^= std::byte{1};
   } else if (what == "kind" || what == "count" || what == "dtype") {
     call_alone(what, world);
-  } else if (what == "exit") {
+  } else if (what == "exit") {  // the launcher may kill the other ranks before one of them can report anything
+    std::fprintf(stderr, "trireme: rank %d: run.fault: injected before step %lld: the process exits with status 3\n",
+                 rank, static_cast<long long>(at));
     ::_exit(3);
   } else if (what == "hang") {
     for (volatile bool forever = true; forever;) continue;

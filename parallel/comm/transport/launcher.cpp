@@ -27,7 +27,11 @@ Launcher find_launcher(const std::function<const char*(const char*)>& get) {
   // Hydra starts its helpers through srun in an allocation, so what it says goes before Slurm's.
   if (get("PMI_SIZE")) return {task && !get("HYDI_CONTROL_FD") ? "srun" : "mpiexec", ranks("PMI_SIZE")};
   if (get("MPI_LOCALNRANKS")) return {"mpiexec", ranks("MPI_LOCALNRANKS")};
-  if (task) return {"srun", ranks("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")};
+  // The step's tasks: SLURM_NTASKS may be those of the whole job.
+  if (task) return {"srun", ranks(get("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS")};
+  // Launchers that start processes without MPI. A cluster may set WORLD_SIZE alone, for processes that start others.
+  if (get("LOCAL_RANK") && get("WORLD_SIZE")) return {"torchrun", ranks("WORLD_SIZE")};
+  if (get("HOROVOD_RANK") && get("HOROVOD_SIZE")) return {"horovodrun", ranks("HOROVOD_SIZE")};
   return {};
 }
 
@@ -56,9 +60,11 @@ void end_with_parent() {
 
 void check_not_singletons(const Launcher& launcher, int world_size, const std::string& mpi) {
   if (launcher.ranks <= 1 || world_size > 1) return;
-  std::string remedy = launcher.name == "srun"
-                           ? "use `srun --mpi=pmi2`, which this MPI speaks (`srun --mpi=list` shows what Slurm has)"
-                           : "use the mpiexec that belongs to this MPI";
+  std::string remedy =
+      launcher.name == "srun" ? "use `srun --mpi=pmi2`, which this MPI speaks (`srun --mpi=list` shows what Slurm has)"
+      : launcher.name == "torchrun"   ? "use mpiexec or srun; for a process that is to run alone, unset WORLD_SIZE"
+      : launcher.name == "horovodrun" ? "use mpiexec or srun; for a process that is to run alone, unset HOROVOD_SIZE"
+                                      : "use the mpiexec that belongs to this MPI";
   fail(ErrorKind::communicator, "world",
        "{} started {} processes, but every one believes to be rank 0 of 1: the launcher and this program's MPI ({}) do "
        "not know each other. {}",

@@ -6,7 +6,9 @@
 namespace trireme {
 
 struct Launcher {
-  std::string name;  ///< "mpiexec", "mpirun (Open MPI)", "srun"; empty: started plainly
+  /// "mpiexec", "mpirun (Open MPI)", "srun", "torchrun" (any that sets LOCAL_RANK and WORLD_SIZE), "horovodrun"; empty:
+  /// started plainly.
+  std::string name;
   int ranks = 1;     ///< processes it started, as far as it tells
 };
 

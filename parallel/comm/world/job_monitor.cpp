@@ -103,16 +103,17 @@ std::string who_waits(const std::vector<const Json*>& all) {
   for (const Json* ranks : all)
     for (const Json& r : *ranks)
       if (r.value("waits", 0.0) > 0)
-        text += fmt::format("{}{} ({})", text.empty() ? "; waiting for others: rank " : ", ", r.value("rank", 0),
-                            r.value("last", ""));
+        text += fmt::format("{}{} ({} after step {})", text.empty() ? "; waiting for others: rank " : ", ",
+                            r.value("rank", 0), r.value("last", ""), r.value("step", 0));
   return text;
 }
 
+/// What the process last reported: the state of then, which may be steps behind the state in which it stopped.
 std::string state_of(const Json& ranks) {
   std::string text;
   for (const Json& r : ranks)
-    text += fmt::format("{}phase {} after step {}; last, number {}: {}", text.empty() ? "" : "; ", r.value("phase", ""),
-                        r.value("step", 0), r.value("count", 0), r.value("last", ""));
+    text += fmt::format("{}phase {} after step {}, action {}: {}", text.empty() ? "its last report: " : "; ",
+                        r.value("phase", ""), r.value("step", 0), r.value("count", 0), r.value("last", ""));
   return text.empty() ? "it never reported what it does" : text;
 }
 
