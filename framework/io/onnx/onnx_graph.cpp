@@ -43,8 +43,13 @@ Shape channels_first(const Shape& s) {
 
 OnnxGraph::OnnxGraph(const Parameters& parameters, const std::vector<TracedOp>& trace, const Tensor& input)
     : input_(input), taken_{"input", "output"} {
+  for (const auto& [name, field] : input.fields()) {
+    check(taken_.insert(name).second, "export", "a field is called '{}', as the graph's own", name);
+    known_[field.id()] = {name, field.rank(), field.rank() >= 3};
+  }
   for (const StoredTensor& t : stored_weights(parameters)) {
-    check(taken_.insert(t.name).second, "export", "a tensor of the model is called '{}', as the graph's own", t.name);
+    check(taken_.insert(t.name).second, "export", "a tensor of the model is called '{}', as the graph's own or a field",
+          t.name);
     named_.emplace(t.tensor.id(), t);
   }
   known_[input.id()] = {"input", input.rank(), input.rank() >= 3};
