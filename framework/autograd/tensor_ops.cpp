@@ -47,6 +47,17 @@ Tensor Tensor::reshape(const Shape& wanted) const {
     if (g.needs_grad(0)) g.set_grad(0, dy.reshape(before));
   });
 }
+Tensor Tensor::with(const std::string& name, const Tensor& other) const {
+  check(defined() && other.defined(), "with", "a tensor is undefined: '{}' or the one that it is to stand beside",
+        name);
+  Tensor y = with_shard_spec(impl_->shard_spec);
+  y.impl_->batch = impl_->batch;
+  auto all = fields();
+  all[name] = other;
+  y.impl_->fields = std::make_shared<const std::map<std::string, Tensor>>(std::move(all));
+  // To a trace it is another handle of the same numbers.
+  return is_recorded_or_traced({}) ? record("with", std::move(y), {*this}, Backward{}) : y;
+}
 Tensor Tensor::to(DType type) const {
   if (type == dtype()) return *this;
   Tensor y = empty(shape(), type, device());

@@ -114,16 +114,6 @@ Tensor Tensor::with_shard_spec(std::shared_ptr<const ShardSpec> shard_spec) cons
   return y;
 }
 
-Tensor Tensor::with(const std::string& name, const Tensor& other) const {
-  check(defined() && other.defined(), "with",
-        "a tensor is undefined: the field '{}', or the tensor that it is attached to", name);
-  Tensor y = with_shard_spec(impl_->shard_spec);
-  y.impl_->batch = impl_->batch;
-  auto all = fields();
-  all[name] = other;
-  y.impl_->fields = std::make_shared<const std::map<std::string, Tensor>>(std::move(all));
-  return y;
-}
 const std::map<std::string, Tensor>& Tensor::fields() const {
   static const std::map<std::string, Tensor> none;
   const auto& all = deref(impl_, "fields").fields;

@@ -246,11 +246,12 @@ void group_norm_backward(View sum_dy, View sum_dy_xhat, View dx, View dy, View x
     const auto prepare = [=](A* rows, Index sample) {
       for (Index g = 0; g < s.groups; ++g) {
         const A center = means[sample * s.groups + g], factor = rstds[sample * s.groups + g];
-        A sum{}, sum_xhat{};
+        double all = 0, all_xhat = 0;
         for (Index c = g * s.per_group(); c < (g + 1) * s.per_group(); ++c) {
-          const A by = scale ? scale[c] : A{1};
-          sum += by * plain[sample * channels + c], sum_xhat += by * weighted[sample * channels + c];
+          const double by = scale ? scale[c] : A{1};
+          all += by * plain[sample * channels + c], all_xhat += by * weighted[sample * channels + c];
         }
+        const A sum = static_cast<A>(all), sum_xhat = static_cast<A>(all_xhat);
         for (Index c = g * s.per_group(); c < (g + 1) * s.per_group(); ++c) {
           rows[c] = center, rows[width + c] = factor * (scale ? scale[c] : A{1});
           rows[2 * width + c] = factor * sum / count, rows[3 * width + c] = factor * factor * sum_xhat / count;

@@ -1,6 +1,7 @@
 // Softmax and cross entropy over the last axis, one row at a time. The maximum is subtracted before exp.
 #include "kernels/contracts/loss.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "kernels/core/kernel.h"
@@ -25,12 +26,24 @@ Accumulator<T> largest(const T* x, Index n) {
   }
   return m;
 }
+/// Plain code for vectorised(): the sum of f(i) over [0, n), of stretches in A, of the stretches in f64.
+template <class A, class F>
+A sum_of(Index n, F f) {
+  constexpr Index stretch = 1024;
+  const auto part = [f](Index begin, Index end) {
+    A sum{};
+#pragma omp simd reduction(+ : sum)
+    for (Index i = begin; i < end; ++i) sum += f(i);
+    return sum;
+  };
+  if (n <= stretch) return part(0, n);
+  double total = 0;
+  for (Index k = 0; k < n; k += stretch) total += part(k, std::min(k + stretch, n));
+  return static_cast<A>(total);
+}
 template <class T, class A = Accumulator<T>>
 A sum_exp(const T* x, Index n, A shift) {
-  A sum{};
-#pragma omp simd reduction(+ : sum)
-  for (Index i = 0; i < n; ++i) sum += math::exp(static_cast<A>(x[i]) - shift);
-  return sum;
+  return sum_of<A>(n, [=](Index i) { return math::exp(static_cast<A>(x[i]) - shift); });
 }
 
 /// body(row) for each row, vectorised; of all views the first one's shape counts.
@@ -51,15 +64,13 @@ void softmax(View y, View x) {
     each_row(x, [n, to = y.as<T>(), from = x.as<const T>()](Index r) {
       const T* in = from + r * n;
       T* out = to + r * n;
-      A shift = largest(in, n), sum{};
+      const A shift = largest(in, n);
       if constexpr (std::is_same_v<T, A>) {
-#pragma omp simd reduction(+ : sum)
-        for (Index i = 0; i < n; ++i) sum += out[i] = math::exp(in[i] - shift);
-        sum = A{1} / sum;
+        const A sum = A{1} / sum_of<A>(n, [=](Index i) { return out[i] = math::exp(in[i] - shift); });
 #pragma omp simd
         for (Index i = 0; i < n; ++i) out[i] *= sum;
       } else {
-        sum = A{1} / sum_exp(in, n, shift);
+        const A sum = A{1} / sum_exp(in, n, shift);
 #pragma omp simd
         for (Index i = 0; i < n; ++i) put(out[i], math::exp(static_cast<A>(in[i]) - shift) * sum);
       }
@@ -93,9 +104,8 @@ void softmax_backward(View dx, View dy, View y) {
     Index n = row_width(dx.shape);
     each_row(dx, [n, to = dx.as<T>(), seed = dy.as<const T>(), out = y.as<const T>()](Index r) {
       const T *g = seed + r * n, *p = out + r * n;
-      A sum{};
-#pragma omp simd reduction(+ : sum)
-      for (Index i = 0; i < n; ++i) sum += log ? static_cast<A>(g[i]) : static_cast<A>(g[i]) * static_cast<A>(p[i]);
+      const A sum = sum_of<A>(
+          n, [=](Index i) { return log ? static_cast<A>(g[i]) : static_cast<A>(g[i]) * static_cast<A>(p[i]); });
 #pragma omp simd
       for (Index i = 0; i < n; ++i) {
         const A gradient = g[i], v = p[i];
@@ -126,15 +136,13 @@ void cross_entropy(View loss, View log_p, View x, View label, const CrossEntropy
     each_row(x, [n, out = loss.as<A>(), to = log_p.as<T>(), from = x.as<const T>(), labels = label.as<const Index>(),
                  ignore = options.ignore_index, smoothing = static_cast<A>(options.label_smoothing)](Index r) {
       const T* in = from + r * n;
-      A shift = largest(in, n), log_sum = math::log(sum_exp(in, n, shift)), total{};
+      const A shift = largest(in, n), log_sum = math::log(sum_exp(in, n, shift));
       const bool counts = labels[r] != ignore;
       const A picked = counts ? static_cast<A>(in[labels[r]]) - shift - log_sum : A{};  // in may be written over below
-#pragma omp simd reduction(+ : total)
-      for (Index i = 0; i < n; ++i) {
-        A v = static_cast<A>(in[i]) - shift - log_sum;
-        put(to[r * n + i], v);
-        total += v;
-      }
+      const auto log_of = [=](Index i) { return static_cast<A>(in[i]) - shift - log_sum; };
+      const A total = smoothing == A{0} ? A{} : sum_of<A>(n, log_of);
+#pragma omp simd
+      for (Index i = 0; i < n; ++i) put(to[r * n + i], log_of(i));
       if (!counts) {
         out[r] = A{};
         return;

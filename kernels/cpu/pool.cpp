@@ -119,25 +119,28 @@ void avg_pool(View y, View x, const PoolOptions& o) {
   constexpr auto op = kernel::AvgPool::name;
   PoolShape s = avg_pool_shape(x, y, o, op);
   dispatch_float(x.dtype, op, [&]<class T>(T) {
-    using A = Accumulator<T>;
-    for_rows(s, [=, from = x.as<const T>(), to = y.as<T>()](Index n, Index o0, Index o1) {
-      constexpr Index most = 256;  // channels whose sums lie on the stack at one time
-      const Index channels = s.channels;
-      for (Index o2 = 0; o2 < s.out[2]; ++o2) {
-        T* out = to + (((n * s.out[0] + o0) * s.out[1] + o1) * s.out[2] + o2) * channels;
-        const A parts = static_cast<A>(divisor(s, o, o0, o1, o2));
-        for (Index c0 = 0; c0 < channels; c0 += most) {
-          const Index count = std::min(most, channels - c0);
-          A sum[most] = {};
-          s.for_window(o0, o1, o2, [&](Index, Index cell) {
-            const T* v = from + (n * s.in_cells() + cell) * channels + c0;
+    // Sums of windows of more cells are in f64.
+    const auto average = [&]<class A>(A) {
+      for_rows(s, [=, from = x.as<const T>(), to = y.as<T>()](Index n, Index o0, Index o1) {
+        constexpr Index most = 256;  // channels whose sums lie on the stack at one time
+        const Index channels = s.channels;
+        for (Index o2 = 0; o2 < s.out[2]; ++o2) {
+          T* out = to + (((n * s.out[0] + o0) * s.out[1] + o1) * s.out[2] + o2) * channels;
+          const A parts = static_cast<A>(divisor(s, o, o0, o1, o2));
+          for (Index c0 = 0; c0 < channels; c0 += most) {
+            const Index count = std::min(most, channels - c0);
+            A sum[most] = {};
+            s.for_window(o0, o1, o2, [&](Index, Index cell) {
+              const T* v = from + (n * s.in_cells() + cell) * channels + c0;
 #pragma omp simd
-            for (Index c = 0; c < count; ++c) sum[c] += static_cast<A>(v[c]);
-          });
-          for (Index c = 0; c < count; ++c) out[c0 + c] = static_cast<T>(sum[c] / parts);
+              for (Index c = 0; c < count; ++c) sum[c] += static_cast<A>(v[c]);
+            });
+            for (Index c = 0; c < count; ++c) out[c0 + c] = static_cast<T>(sum[c] / parts);
+          }
         }
-      }
-    });
+      });
+    };
+    s.window_cells() <= 1024 ? average(Accumulator<T>{}) : average(double{});
   });
 }
 

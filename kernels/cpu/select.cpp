@@ -85,12 +85,27 @@ void scatter_add(View y, View x, View ids) {
     using T = decltype(t);
     parallel_for(x.shape[0] * c, count * 4,
                  [=, to = y.as<T>(), from = x.as<const T>(), id = ids.as<const Index>()](Index begin, Index end) {
-                   for (Index k = begin; k < end; ++k)
-                     for (Index i = 0; i < count; ++i) {
-                       const Index at = (k / c * count + i) * c + k % c;
-                       T& sum = to[(k / c * n + id[at]) * c + k % c];
-                       put(sum, static_cast<ComputeType<T>>(sum) + static_cast<ComputeType<T>>(from[at]));
-                     }
+                   for (Index k = begin; k < end; ++k) {
+                     T* const column = to + k / c * n * c + k % c;
+                     const auto each = [&](auto add) {
+                       for (Index i = 0; i < count; ++i) {
+                         const Index at = (k / c * count + i) * c + k % c;
+                         add(id[at], static_cast<ComputeType<T>>(from[at]));
+                       }
+                     };
+                     if constexpr (!std::is_same_v<T, Index> && !std::is_same_v<T, double>)
+                       if (count >= 8 * n) {  // many numbers for a cell
+                         double* sums = scratch<double>(n, 0);
+                         for (Index i = 0; i < n; ++i) sums[i] = static_cast<ComputeType<T>>(column[i * c]);
+                         each([=](Index i, auto v) { sums[i] += v; });
+                         for (Index i = 0; i < n; ++i) put(column[i * c], static_cast<ComputeType<T>>(sums[i]));
+                         continue;
+                       }
+                     each([=](Index i, auto v) {
+                       T& sum = column[i * c];
+                       put(sum, static_cast<ComputeType<T>>(sum) + v);
+                     });
+                   }
                  });
   });
 }

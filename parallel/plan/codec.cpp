@@ -34,6 +34,14 @@ bool is_encoded(const Action& a, std::int64_t step) {
   return a.codec && static_cast<double>(step) >= find_argument(a, "from").value_or(0);
 }
 
+bool sums_in_f16(const Plan& plan) {
+  return std::ranges::any_of(plan.programs, [](const Program& program) {
+    return std::ranges::any_of(program.actions, [](const Action& a) {
+      return a.codec && a.codec->is_summable && a.codec->wire == DType::f16;
+    });
+  });
+}
+
 std::vector<std::string> codec_states(const Action& a) {
   std::vector<std::string> names;
   if (!a.codec) return names;

@@ -59,6 +59,8 @@ struct CodecContext {
 std::optional<double> find_argument(const Action&, std::string_view name);
 /// Whether the action sends encoded numbers in a step: its argument "from", if it has one, says from which on.
 bool is_encoded(const Action&, std::int64_t step);
+/// Whether a codec sums gradients in f16, which ends at 65504: they may overflow in any step.
+bool sums_in_f16(const Plan&);
 /// The states that the action's codec keeps, in the order of Codec::states; empty names for those it does without.
 std::vector<std::string> codec_states(const Action&);
 

@@ -4,9 +4,9 @@
 // updates its copy alike. The program of the first part is the owner, which counts the weights in norms, and saves
 // them.
 //
-// Copies stay equal bit by bit because equal gradients go through equal calls: collectives over as many ranks, of the
-// same elements, which are to add in one order wherever these ranks lie. A transport that adds by topology (NCCL may)
-// can make them differ by rounding; what is evaluated and saved is the owner's.
+// Copies stay equal bit by bit because the sum over programs is the last sum of their gradients: sums over data ranks
+// come before it. A transport may add by topology (NCCL, MPI over several hosts) and so round differently in each
+// stage. The last sum gives all programs the same bits, whatever its operands are.
 #pragma once
 #include <vector>
 

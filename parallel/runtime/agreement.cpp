@@ -73,7 +73,9 @@ std::string Agreement::fault() {
   if (!check_finite_) return "";
   const double value = read_ ? read_.item() : loss_.item();
   if (!std::isfinite(value)) return fmt::format("loss is {}", std::isnan(value) ? NAN : value);
-  if (scale.on() || finite()) return "";
+  if (scale.on()) return "";
+  if (optimizer_.wants_norm()) find_norm();
+  if (finite() && (!optimizer_.wants_norm() || std::isfinite(norm_))) return "";
   const auto told = [&](const std::string& what) {
     return fmt::format("loss is {}, but {} is not finite", value, what);
   };
@@ -86,8 +88,12 @@ std::string Agreement::fault() {
 
 double Agreement::clip_scale() {
   if (!optimizer_.wants_norm()) return 1;
-  norm_ = square_ ? std::sqrt(square_.item()) : optimizer_.grad_norm(updated_);
+  find_norm();
   return optimizer_.clip_scale(norm_);
+}
+
+void Agreement::find_norm() {
+  if (!std::isfinite(norm_)) norm_ = square_ ? std::sqrt(square_.item()) : optimizer_.grad_norm(updated_);
 }
 
 }  // namespace trireme

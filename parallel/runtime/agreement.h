@@ -55,6 +55,8 @@ class Agreement {
 
  private:
   bool finite() const { return !told_.contains("finite"); }
+  /// norm_ of all ranks' gradients, where this step has not found it yet.
+  void find_norm();
 
   Optimizer& optimizer_;
   const std::vector<Slice>& updated_;

@@ -8,6 +8,7 @@
 #include "framework/tensor/shard_spec.h"
 #include "parallel/comm/world/compare.h"
 #include "parallel/plan/channels.h"
+#include "parallel/plan/codec.h"
 #include "parallel/plan/on_call.h"
 #include "parallel/runtime/consolidator.h"
 #include "parallel/runtime/executor.h"
@@ -156,10 +157,14 @@ struct Step::Impl {
     }
     std::string place;
     audit.on_call(phases::diagnosis, [&] { place = first_non_finite(model, x, alone ? nullptr : everyone()); });
-    throw NonFiniteError(fmt::format("step {}: {}; {}", number, fault,
+    const char* const hint = sums_in_f16(plan) ? ". Sums in f16 end at 65504: use compress(codec=bf16), or a smaller "
+                                                 "learning rate"
+                                               : "";
+    throw NonFiniteError(fmt::format("step {}: {}; {}{}", number, fault,
                                      !place.empty() ? "first seen in " + place
                                      : alone        ? "everything before it is finite on this rank"
-                                                    : "everything before it is finite"),
+                                                    : "everything before it is finite",
+                                     hint),
                          std::source_location::current());
   }
 

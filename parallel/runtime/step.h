@@ -28,7 +28,8 @@ struct StepOptions {
   /// alone or a pipeline is asynchronous) throws NonFiniteError naming the step and the first input, parameter or layer
   /// output that is not; parameters are left as they were.
   bool check_finite = true;
-  int finite_every = 64;  ///< at least 1; ReLU may turn NaN into 0, so that weights go bad behind a finite loss
+  /// At least 1; 1 where gradients are summed in f16. Weights may go bad behind a finite loss.
+  int finite_every = 64;
   /// Steps before the first look at gradients, 0 to finite_every - 1: with 10 and 9 it is at steps 10, 20, ..., counted
   /// from 1. Where workers meet now and then it is at their meetings.
   int finite_offset = 0;

@@ -12,6 +12,7 @@
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/agreements.h"
 #include "parallel/plan/channels.h"
+#include "parallel/plan/codec.h"
 #include "parallel/plan/on_call.h"
 #include "parallel/plan/ties.h"
 #include "parallel/split/split.h"
@@ -168,11 +169,12 @@ Tensor microbatch_example(const Plan& plan, const Strategy& strategy, const Step
 Plan with_agreements(const Plan& plan, const Strategy& strategy, const StepOptions& o, const Optimizer& optimizer,
                      const Loss& loss) {
   if (is_asynchronous(plan)) refuse_with_asynchronous(strategy, o);
+  const bool overflows = o.loss_scale > 0 || (o.check_finite && sums_in_f16(plan));
   return with_phases_on_call(with_agreements(plan, {.batch_axis = batch_axis(plan, strategy.split),
-                                                    .finite_every = o.loss_scale > 0 ? 1
+                                                    .finite_every = overflows        ? 1
                                                                     : o.check_finite ? o.finite_every
                                                                                      : 0,
-                                                    .finite_offset = o.loss_scale > 0 ? 0 : o.finite_offset,
+                                                    .finite_offset = overflows ? 0 : o.finite_offset,
                                                     .flags = o.flags,
                                                     .flags_every = o.flags_every,
                                                     .norm = optimizer.wants_norm(),

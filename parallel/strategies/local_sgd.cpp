@@ -87,12 +87,14 @@ Strategy local_sgd(LocalSgdOptions o) {
       for (std::size_t r = 0; r < plan.programs.size(); ++r)
         for (const Slice& slice : plan.updated(r)) {
           Program& program = plan.programs[r];
-          ActionId update = 0;
-          while (program.actions[static_cast<std::size_t>(update)].kind != ActionKind::update) ++update;
           Action mean{.kind = action_rows::mean, .slice = slice, .field = "gradients"};
-          mean.after = tied_sums(program, slice);
           mean.peer.axis = o.axis, mean.phase = add_phase(program, "synchronous", {.until = from});
-          insert(program, update, std::move(mean));
+          const std::vector<ActionId> sums = tied_sums(program, slice);  // copies are summed last
+          ActionId next = sums.empty() ? 0 : sums[0];
+          while (sums.empty() && program.actions[static_cast<std::size_t>(next)].kind != ActionKind::update) ++next;
+          if (!sums.empty()) mean.after = program.actions[static_cast<std::size_t>(next)].after;
+          insert(program, next, std::move(mean));
+          if (!sums.empty()) program.actions[static_cast<std::size_t>(next) + 1].after.push_back(next);
         }
     const Trigger meet{.every = o.every, .offset = (from + o.every - 1) % o.every, .from = from};
     const std::string phase = "average over " + o.axis;

@@ -104,9 +104,8 @@ Plan with_reductions(Plan plan, const std::string& strategy) {
 
 Program reduce_slices(const Plan& plan, const Program& program, const std::vector<Slice>& slices,
                       const std::string& axis, bool overlap) {
-  // What completes a slice, a backward or the sum with copies; its reduction.
-  std::vector<ActionId> done(slices.size(), -1), reduced = done;
-  std::vector<bool> summed(slices.size());
+  // What completes a slice, a backward, or what stands behind its reduction, the sum with copies; its reduction.
+  std::vector<ActionId> done(slices.size(), -1), sum = done, reduced = done;
   ActionId last = -1;
   int microbatch = 0;  // an asynchronous pipeline's gradients are whole in front of the update by a step before
   for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
@@ -118,16 +117,22 @@ Program reduce_slices(const Plan& plan, const Program& program, const std::vecto
       if (uses(plan.parts[static_cast<std::size_t>(a.part)], slices[i])) done[i] = id;
   }
   for (std::size_t i = 0; i < slices.size(); ++i)
-    if (const auto sums = tied_sums(program, slices[i]); !sums.empty()) done[i] = sums[0], summed[i] = true;
+    if (const auto sums = tied_sums(program, slices[i]); !sums.empty()) sum[i] = sums[0];
+  std::vector<ActionId> moved(program.actions.size(), -1);
   Program out = rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action& a) {
     if (is_reduction(a) && a.peer.axis == axis) return;
-    const ActionId now = rebuild.keep(id);
-    for (std::size_t i = 0; i < slices.size(); ++i) {
-      if (done[i] < 0 || id != (overlap || summed[i] ? done[i] : last)) continue;
-      Action reduce = on_slice(ActionKind::all_reduce, Stream::comm, slices[i], axis, {now});
-      reduce.on_ready = overlap && !summed[i], reduce.microbatch = microbatch;
-      reduced[i] = rebuild.add(std::move(reduce));
-    }
+    const auto reduce = [&](std::size_t i, ActionId after, bool on_ready) {
+      Action all = on_slice(ActionKind::all_reduce, Stream::comm, slices[i], axis, {after});
+      all.on_ready = on_ready, all.microbatch = microbatch;
+      return reduced[i] = rebuild.add(std::move(all));
+    };
+    // Copies are summed last: both programs then add the same numbers, however their transports reduced them.
+    std::vector<ActionId> before;
+    for (std::size_t i = 0; i < slices.size(); ++i)
+      if (sum[i] == id && done[i] >= 0) before.push_back(reduce(i, moved[static_cast<std::size_t>(done[i])], false));
+    const ActionId now = moved[static_cast<std::size_t>(id)] = rebuild.keep(id, before);
+    for (std::size_t i = 0; i < slices.size(); ++i)
+      if (sum[i] < 0 && done[i] >= 0 && id == (overlap ? done[i] : last)) reduce(i, now, overlap);
   });
   for (Action& a : out.actions)
     for (std::size_t i = 0; i < slices.size() && a.kind == ActionKind::update; ++i)
@@ -152,6 +157,7 @@ Program update_by_bucket(const Program& program, ActionKind reduction, std::opti
     Action update = on_slice(ActionKind::update, Stream::compute, reduce.slice, reduce.peer.axis,
                              id == reduced[0] ? reduced : std::vector<ActionId>{id});
     update.peer.root = root;
+    for (const ActionId sum : tied_sums(out, reduce.slice)) update.after.push_back(sum);
     out.actions.push_back(update);
     if (!give) continue;
     update.kind = *give, update.stream = Stream::comm, update.after = {static_cast<ActionId>(out.actions.size()) - 1};

@@ -53,6 +53,8 @@ Program drop_gradients(const Program& program, const std::string& axis, bool sta
   return rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action& a) {
     if (a.kind == ActionKind::update) drop(rebuild, 0);
     const ActionId now = rebuild.keep(id);
+    for (auto& [slice, after] : waiting)
+      if (a.kind == ActionKind::sum_tied && a.slice.overlaps(slice)) after = now;
     if (!is_reduction(a)) return;
     waiting.emplace_back(a.slice, now);
     if (!staged) drop(rebuild, 1);
@@ -103,7 +105,8 @@ Plan rewrite_zero(Plan plan, int stage) {
 Strategy zero(int stage) {
   check(stage >= 1 && stage <= 3, "zero", "stage {}: wants 1 (optimizer state), 2 (and gradients) or 3 (and weights)",
         stage);
-  return {fmt::format("zero({})", stage), Claim::exact, [stage](Plan plan) { return rewrite_zero(std::move(plan), stage); }};
+  return {fmt::format("zero({})", stage), Claim::exact,
+          [stage](Plan plan) { return rewrite_zero(std::move(plan), stage); }};
 }
 
 }  // namespace trireme

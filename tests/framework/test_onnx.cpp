@@ -244,6 +244,54 @@ TEST_CASE("onnxruntime computes transposed convolutions, resampling, group norms
   beside_onnxruntime(std::move(all));
 }
 
+TEST_CASE("what a model reads beside its input are inputs of the graph by their names") {
+  const Inference inference;
+  test::Oracle oracle;
+  // An image, a vector and a picture of other channels, and ids; a layer that puts a tensor beside its result.
+  const Parts parts{{"conv", Conv2d(3, 4, 3)}, {"line", Linear(5, 4)}, {"table", Embedding(7, 4)}};
+  Module model = around(parts, [](const Parts& p, const Tensor& x) {
+    const Tensor joined = p[0].second(concat({x, x.at("mask")}, 3)).with("line", p[1].second(x.at("vector")));
+    const Tensor ids = mean(p[2].second(x.at("ids")), std::vector<int>{1});
+    return global_avg_pool(relu(joined)) * joined.at("line") + ids;
+  });
+  Parameters parameters(model);
+  initialize(model, 4);
+  const OnnxOptions options{.fields = {{"mask", {{6, 5, 1}}}, {"vector", {{5}}}, {"ids", {{3}, DType::i64}}}};
+  export_onnx(model, parameters, {6, 5, 2}, oracle.folder() / "fields.onnx", options);
+  std::map<std::string, std::vector<double>> expected;
+  for (const Index rows : {1, 3}) {
+    const Tensor x = Tensor::empty({rows, 6, 5, 2}), mask = Tensor::empty({rows, 6, 5, 1}),
+                 vector = Tensor::empty({rows, 5});
+    uniform(x, -1, 1, 1), uniform(mask, -1, 1, 2), uniform(vector, -1, 1, 3);
+    std::vector<Index> numbers;
+    for (Index i = 0; i < 3 * rows; ++i) numbers.push_back(i * i % 7);
+    const Tensor ids = Tensor::from(numbers, {rows, 3});
+    const std::string key = fmt::format("fields.{}", rows);
+    oracle.put(key + ".x", to_channels_first(x)), oracle.put(key + ".x.mask", to_channels_first(mask));
+    oracle.put(key + ".x.vector", vector), oracle.put(key + ".x.ids", ids);
+    expected[key] = model(x.with("mask", mask).with("vector", vector).with("ids", ids)).to_vector();
+  }
+  const std::string file = test::slurp(oracle.folder() / "fields.onnx");
+  std::vector<std::string> inputs;
+  const Fields all(file), graph = all.message(7);
+  for (const auto& f : graph.all(11)) inputs.push_back(Fields(f.bytes).text(1));
+  CHECK(inputs == std::vector<std::string>{"input", "ids", "mask", "vector"});
+  oracle.run("onnx_oracle.py", "check");
+  if (oracle.run("onnx_oracle.py", "run", test::Python::oracles))
+    for (const auto& [key, values] : expected) {
+      const std::vector<double> theirs = oracle.get(key + ".y");
+      REQUIRE(theirs.size() == values.size());
+      for (std::size_t i = 0; i < values.size(); ++i) CHECK(std::abs(theirs[i] - values[i]) < 1e-5);
+    }
+  const test::Temporary folder;
+  CHECK_ERROR(export_onnx(model, parameters, {6, 5, 2}, folder / "x.onnx", {.fields = {{"mask", {{6, 5, 1}}}}}), usage,
+              "vector");
+  CHECK_ERROR(export_onnx(model, parameters, {6, 5, 2}, folder / "x.onnx", {.fields = {{"output", {{5}}}}}), usage,
+              "output");
+  CHECK_ERROR(export_onnx(model, parameters, {6, 5, 2}, folder / "x.onnx", {.fields = {{"mask", {{5}, DType::f16}}}}),
+              usage, "mask", "f16");
+}
+
 TEST_CASE("an ONNX file holds the parameters by name, in PyTorch's layout") {
   const test::Temporary folder;
   Module model = make_model("mnist_cnn");

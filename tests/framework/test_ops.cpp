@@ -1,6 +1,7 @@
 // The uses of the op table: see tests/framework/cases.h.
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <numeric>
 #include <regex>
@@ -8,7 +9,9 @@
 
 #include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"
+#include "framework/ops/loss.h"
 #include "framework/ops/ops.h"
+#include "framework/ops/select.h"
 #include "framework/tensor/create.h"
 #include "framework/tensor/launch.h"
 #include "kernels/core/kernel.h"
@@ -444,6 +447,64 @@ TEST_CASE("long rows are summed to the precision of short ones") {
   CHECK(std::abs(sum_of) / static_cast<double>(n) < 1e-6);
   CHECK(size > 0);
   CHECK(std::abs(along) / static_cast<double>(n) < 1e-4);
+}
+
+TEST_CASE("values and gradients of ops that sum long rows are those of f64") {
+  const Index n = Index{1} << 22;
+  Values v(static_cast<std::size_t>(n)), w = v;
+  std::uint32_t state = 1;
+  const auto next = [&] { return state = state * 1664525U + 1013904223U, (state >> 8) / 16777216.; };
+  for (double& e : v) e = static_cast<float>(1 + next() / 2);
+  for (double& e : w) e = static_cast<float>(0.3 + next());
+  using Op = std::function<Tensor(const Tensor&)>;
+  const std::vector<std::pair<const char*, Op>> ops = {
+      {"softmax", [](const Tensor& x) { return softmax(x); }},
+      {"log_softmax", [](const Tensor& x) { return log_softmax(x); }},
+      {"cross entropy, smoothed",
+       [](const Tensor& x) {
+         return cross_entropy_with({.label_smoothing = 0.1})(x, Tensor::from(std::vector<Index>{5}, {1}));
+       }},
+      {"layer norm", [](const Tensor& x) { return layer_norm(x); }},
+      {"group norm of many channels",
+       [n](const Tensor& x) {
+         return group_norm(x.reshape({1, 1, n}), 1);
+       }},
+      {"instance norm of many cells",
+       [n](const Tensor& x) {
+         return group_norm(x.reshape({1, n / 2, 2}), 2);
+       }},
+      {"cumsum", [](const Tensor& x) { return cumsum(x, 1); }},
+      {"sum", [](const Tensor& x) { return sum(x, std::vector<int>{1}); }},
+      {"sum of columns",
+       [n](const Tensor& x) {
+         return sum(x.reshape({n / 4, 4}), std::vector<int>{0});
+       }},
+      {"var", [](const Tensor& x) { return var(x, {1}); }},
+      {"scatter_add",
+       [n](const Tensor& x) {
+         return scatter_add(Tensor::zeros({1, 3}, x.dtype()), Tensor::zeros({1, n}, DType::i64), x, 1);
+       }},
+      {"average pooling of large windows", [n](const Tensor& x) {
+         return avg_pool(x.reshape({1, n, 1}), {.window = {n / 2, 1, 1}, .stride = {n / 2, 1, 1}});
+       }}};
+  for (const auto& [name, op] : ops) {
+    INFO(name);
+    Values value[2], gradient[2];
+    for (const DType type : {DType::f64, DType::f32}) {
+      Tensor x = Tensor::of(v, {1, n}, type).require_grad();
+      const Tensor y = op(x);
+      y.backward(y.numel() == n ? Tensor::of(w, y.shape(), type) : Tensor::full(y.shape(), 1, type));
+      value[type == DType::f32] = y.detach().to_vector(), gradient[type == DType::f32] = x.grad().to_vector();
+    }
+    const auto off = [](const Values(&of)[2]) {
+      double most = 0, largest = 0;
+      for (std::size_t i = 0; i < of[0].size(); ++i)
+        most = std::max(most, std::abs(of[0][i] - of[1][i])), largest = std::max(largest, std::abs(of[0][i]));
+      return most / largest;
+    };
+    CHECK(off(value) < 1e-6);
+    CHECK(off(gradient) < 2e-6);
+  }
 }
 
 TEST_CASE("no contract is without a CPU kernel") {

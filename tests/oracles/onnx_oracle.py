@@ -1,7 +1,7 @@
 """What onnx and onnxruntime say of exported models: onnx_oracle.py FOLDER check|run
 
 check: onnx.checker with full shape inference on every FOLDER/*.onnx. run: onnxruntime on MODEL.onnx with every input
-FOLDER/MODEL.KEY.x.npy, which leaves FOLDER/MODEL.KEY.y.npy. Arrays are f64 there, and in the model of the
+FOLDER/MODEL.KEY.x.npy and its further inputs FOLDER/MODEL.KEY.x.NAME.npy, which leaves FOLDER/MODEL.KEY.y.npy. Arrays are f64 there, and in the model of the
 types that it says."""
 import glob
 import os
@@ -31,7 +31,8 @@ for path in sorted(glob.glob(os.path.join(folder, "*.onnx"))):
     options.intra_op_num_threads = 2
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    given = {"tensor(float)": np.float32, "tensor(int64)": np.int64}[session.get_inputs()[0].type]
+    given = {i.name: {"tensor(float)": np.float32, "tensor(int64)": np.int64}[i.type] for i in session.get_inputs()}
     for x in sorted(glob.glob(stem + ".*.x.npy")):
-        y, = session.run(["output"], {"input": np.load(x).astype(given)})
+        files = {name: x if name == "input" else x[:-len("npy")] + name + ".npy" for name in given}
+        y, = session.run(["output"], {name: np.load(files[name]).astype(given[name]) for name in given})
         np.save(x[:-len("x.npy")] + "y.npy", y.astype(np.float64))

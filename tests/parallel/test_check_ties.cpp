@@ -1,4 +1,5 @@
 // check() of plans in which weights have copies in several stages: every fault that is put into them is found.
+#include "parallel/plan/action_kind.h"
 #include "parallel/plan/agreements.h"
 #include "parallel/plan/ties.h"
 #include "tests/parallel/plans.h"
@@ -28,10 +29,12 @@ std::vector<Case> cases() {
   std::vector<Case> all;
   for (int stages : {2, 3, 5})
     for (const char* schedule : {"gpipe", "1f1b", "zb-h1"})
-      for (const char* after : {"", "data_parallel", "data_parallel(overlap=false)", "zero(1)", "zero(2)", "zero(3)",
-                                "central_storage", "local_sgd(every=2)", "local_sgd(every=2, outer_momentum=0.5)",
-                                "data_parallel | compress(codec=topk)", "easgd(every=2)", "gossip(graph=ring)"}) {
+      for (const char* after :
+           {"", "data_parallel", "data_parallel(overlap=false)", "zero(1)", "zero(2)", "zero(3)", "central_storage",
+            "local_sgd(every=2)", "local_sgd(every=2, outer_momentum=0.5)", "local_sgd(every=2, from_epoch=1)",
+            "data_parallel | compress(codec=topk)", "easgd(every=2)", "gossip(graph=ring)"}) {
         Plan plan = tied_chain({{"pipe", stages}, {"data", after[0] == '\0' ? 1 : 2}});
+        plan.epoch_steps = 3;
         Strategy strategy = pipeline({.micro = 2, .schedule = schedule, .partition = "even"});
         if (after[0] != '\0') strategy = strategy | parse_strategy(after);
         plan = strategy(std::move(plan));
@@ -70,6 +73,10 @@ TEST_CASE("plans with copies of weights are sound, and say who sums what") {
         const Action& sum = program.actions[static_cast<std::size_t>(sums[0])];
         CHECK(sum.peer.members == tie.programs);
         CHECK(to_string(sum).find("sum_tied [") == 0);
+        for (ActionId id = sums[0]; id < std::ssize(program.actions); ++id) {  // programs are the last that are summed
+          const Action& later = program.actions[static_cast<std::size_t>(id)];
+          CHECK_FALSE((is_reduction(later) && later.slice.overlaps(tie.slice)));
+        }
       }
     CHECK(plan.to_string().find("tied to [16, 48)") != std::string::npos);
   }
@@ -121,6 +128,26 @@ TEST_CASE("a sum that is left out, comes twice, too early, too late, or with oth
         CHECK_THAT(broken([](Program& p, ActionId sum) { --p.actions[static_cast<std::size_t>(sum)].slice.end; }),
                    contains("does not sum all of them"));
       }
+  }
+}
+
+TEST_CASE("a sum over data ranks behind the sum over programs is found") {
+  for (const auto& [text, plan] : cases()) {
+    INFO(text);
+    const Tie tie = ties_of(plan).at(0);
+    Plan other = plan;
+    for (const int r : tie.programs) {
+      Program& program = other.programs[static_cast<std::size_t>(r)];
+      const ActionId sum = tied_sums(program, tie.slice).at(0);
+      for (ActionId id = 0; id < sum; ++id) {
+        Action& a = program.actions[static_cast<std::size_t>(id)];
+        if (!is_reduction(a) || a.slice != tie.slice) continue;
+        std::swap(a.after, program.actions[static_cast<std::size_t>(sum)].after);
+        a.after = {id}, std::swap(a, program.actions[static_cast<std::size_t>(sum)]);
+      }
+    }
+    if (other.hash() != plan.hash())
+      CHECK_THAT(faults(other, data_ranks(plan)), contains("after they are summed over programs"));
   }
 }
 

@@ -102,6 +102,7 @@ class Virtual(Case):
         free = "flops = 1e9\n[[nodes]]\ncount = 8\ndevices = 1\n[links.between]\nlatency = 0\nbandwidth = 1e12\n"
         cases = [("lenet5", "data=1", "serial"), ("lenet5", "data=2", "accumulate(micro=4) | data_parallel"), ("mlp", "tensor=2", "tensor"), ("lenet5", "h=2", "spatial"),
                  ("lenet5", "data=4", "one_weird_trick"), ("mlp", "data=4", "gossip(graph=ring)"), ("mlp", "data=4", "zero(1)"), ("lenet5", "data=6", "parameter_server(servers=2)"),
+                 ("lenet5", "data=6", "parameter_server(backup=2)"), ("mlp", "data=5", "parameter_server(servers=2, backup=1)"), ("lenet5", "data=4", "parameter_server(mode=async)"),
                  ("lenet5", "data=2,pipe=2", "pipeline(micro=4) | data_parallel"), ("lenet5", "pipe=2", "pipeline(micro=4, schedule=interleaved, chunks=2)"),
                  ("lenet5", "pipe=3", "pipeline(schedule=pipedream)"), ("lenet5", "pipe=2", "pipeline(schedule=2bw, micro=4)")]
         cases += [("lenet5", "pipe=2", f"pipeline(micro={micro}, schedule={schedule})") for schedule, micro in (("gpipe", 1), ("1f1b", 8), ("zb-h1", 4))]

@@ -241,6 +241,11 @@ int batch_ranks(const Plan& plan) {
   const auto trains = std::ranges::find(plan.programs, false, &Program::serves);
   check(trains != plan.programs.end(), "plan",
         "messages start all programs, so none trains; give a plan with a program that reads data");
+  for (const Program& server : plan.programs)
+    for (const ProgramPhase& late : server.phases)
+      for (const ProgramPhase& update : server.phases)
+        if (late.trigger.late && !update.trigger.late && update.trigger.channel == late.trigger.channel)
+          return update.trigger.count;
   return plan.size(*trains, "data");
 }
 

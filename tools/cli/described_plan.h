@@ -94,7 +94,8 @@ struct DescribedPlan {
 /// SimulateOptions::collectives: by messages where --collectives says so. Throws OptionError for an all-reduce that is
 /// not simulated.
 std::string collectives_of(const TrainerOptions&, const PlanOptions&);
-/// The ranks among which a batch is divided: those along data of a program that trains.
+/// The ranks among which a batch is divided: those along data of a program that trains; with backup workers the
+/// gradients that an update takes.
 int batch_ranks(const Plan&);
 /// The phases that run in some steps only, of all programs, each once.
 std::vector<ProgramPhase> rare_phases(const Plan&);

@@ -13,7 +13,7 @@ namespace {
 constexpr int ir_version = 8, opset = 17;
 
 /// ValueInfoProto: name 1, type 2 { tensor_type 1 { elem_type 1, shape 2 { dim 1 { dim_value 1 | dim_param 2 } } } }.
-Protobuf value_info(const char* name, const Tensor& traced, bool first) {
+Protobuf value_info(const std::string& name, const Tensor& traced, bool first) {
   const Shape shape = first ? channels_first(traced.shape()) : traced.shape();
   Protobuf dims;
   for (int i = 0; i < shape.rank(); ++i)
@@ -104,6 +104,7 @@ void write_model(const OnnxGraph& graph, const Tensor& input, const std::string&
   for (const OnnxNode& n : graph.nodes()) small.message(1, node_proto(n));
   small.text(2, "trireme");
   small.message(11, value_info("input", input, true));
+  for (const auto& [name, field] : o.fields) small.message(11, value_info(name, input.at(name), true));
   small.message(12, value_info("output", graph.output(), graph.channels_first_out()));
   std::vector<std::pair<Protobuf, TensorProto>> tensors;  // each after its tag and length
   std::size_t size = small.bytes().size();
@@ -137,11 +138,18 @@ void export_onnx(const Module& model, const Parameters& parameters, const Shape&
                  const OnnxOptions& options) {
   check(options.input == DType::f32 || options.input == DType::i64, "export", "the input is {}, expected f32 or i64",
         options.input);
+  for (const auto& [name, field] : options.fields)
+    check(field.dtype == DType::f32 || field.dtype == DType::i64, "export", "field '{}' of {}: it is f32 or i64", name,
+          field.dtype);
   const StepScope evaluation(StepContext{.batch = {.training = false}});
   const auto pass_of = [&](Index rows) {
-    Shape shape{rows};
-    for (Index extent : sample) shape.push_back(extent);
-    const Tensor batch = Tensor::zeros(shape, options.input == DType::i64 ? DType::i64 : parameters.dtype());
+    const auto zeros = [&](const Shape& one, DType type) {
+      Shape shape{rows};
+      for (Index extent : one) shape.push_back(extent);
+      return Tensor::zeros(shape, type == DType::i64 ? type : parameters.dtype());
+    };
+    Tensor batch = zeros(sample, options.input);
+    for (const auto& [name, field] : options.fields) batch = batch.with(name, zeros(field.sample, field.dtype));
     try {
       return Pass(model, batch);
     } catch (const Error& e) {

@@ -43,9 +43,14 @@ Shape channels_first(const Shape& s) {
 
 OnnxGraph::OnnxGraph(const Parameters& parameters, const std::vector<TracedOp>& trace, const Tensor& input)
     : input_(input), taken_{"input", "output"} {
+  for (const auto& [name, field] : input.fields()) {
+    check(taken_.insert(name).second, "export",
+          "a field is named '{}', a name that the graph uses itself: rename the field", name);
+    known_[field.id()] = {name, field.rank(), field.rank() >= 3};
+  }
   for (const StoredTensor& t : stored_weights(parameters)) {
     check(taken_.insert(t.name).second, "export",
-          "a tensor of the model is named '{}', a name that the graph uses itself: rename the tensor", t.name);
+          "a tensor of the model is named '{}', a name that the graph or a field uses: rename the tensor", t.name);
     named_.emplace(t.tensor.id(), t);
   }
   known_[input.id()] = {"input", input.rank(), input.rank() >= 3};

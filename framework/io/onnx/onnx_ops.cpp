@@ -305,6 +305,7 @@ std::map<std::string, OnnxForm> forms() {
       {"sub", binary("Sub")},
       {"tanh", unary("Tanh")},
       {"to", to_form},
+      {"with", [](Graph& g, const TracedOp& t) { return g.value(t, 0); }},
   };
   all.merge(spatial_forms());
   all.merge(select_forms());

@@ -1,6 +1,7 @@
-// The part of check(plan) for weights that parts of several programs use: each of these programs has a copy, so their
-// gradients are summed over all of them behind the last backward and before anything uses them, and what the programs
-// then do to their copies is the same, so that they stay equal bit by bit.
+// The part of check(plan) for weights that parts of several programs use: each of these programs has a copy. The
+// gradients of the copies are summed over all these programs, after the last backward and after each sum with other
+// ranks, and before anything uses them. What the programs then do to their copies is the same, so that the copies stay
+// equal bit by bit.
 #include <fmt/ranges.h>
 
 #include "parallel/plan/check/diagnostics.h"
@@ -80,6 +81,15 @@ class Ties {
             weights(tie), sum, p.name, id);
       if (makes || id == sum || is_backward(a)) continue;
       const Access access = accesses(plan_, p, live, a);
+      if (is_collective(a)) {
+        for (const Operand& o : access.writes)
+          if (o.kind == OperandKind::gradients && o.slice.overlaps(tie.slice) && !first(id, sum))
+            faults_.add(
+                "{}: {} sums their gradients over ranks after they are summed over programs, by action {}: transports "
+                "may add in other orders in other programs, and the copies would differ. Sum over programs last",
+                weights(tie), place(p, id), sum);
+        continue;
+      }
       for (const auto* operands : {&access.reads, &access.writes})
         for (const Operand& o : *operands)
           if (o.kind == OperandKind::gradients && o.slice.overlaps(tie.slice) && !first(sum, id))
