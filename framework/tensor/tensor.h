@@ -112,7 +112,7 @@ class Tensor {
   void copy_bytes_to(std::span<std::byte> elements, DType) const;  ///< to memory of numel() elements of any type
 
   // Recorded ops: differentiable.
-  /// Same block and order of elements; one extent may be -1. Throws Error when the elements do not fit the shape.
+  /// Same block and order; one extent may be -1: of [0, 4, 6], no rows, {0, -1} is [0, 24]. Throws Error for no fit.
   Tensor reshape(const Shape&) const;
   /// Converted, rounding to nearest even; floats become integers towards zero. *this when it is of that type already.
   /// The gradient is converted back; there is none through an integer type.
