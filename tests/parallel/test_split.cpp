@@ -330,6 +330,10 @@ TEST_CASE("ops that read an axis which ranks divide refuse a part of a tensor") 
       {"group_norm", [](const Tensor& x) { return group_norm(x, 2, {}, {}); }},
       {"scatter_add",
        [](const Tensor& x) { return scatter_add(x, Tensor::zeros(x.shape(), DType::i64), x.detach(), 2); }},
+      {"gather",
+       [](const Tensor& x) {
+         return gather(x, Tensor::full({2, 1, 4, 6}, 7, DType::i64), 1);
+       }},
       {"take", [](const Tensor& x) { return take(x, Tensor::of({{7.0}}, {1}, DType::i64), 1); }},
       {"reshape",
        [](const Tensor& x) {
