@@ -93,7 +93,16 @@ TEST_CASE("convolution and pooling over split rows equal the undivided layer") {
             grid, {2, c.extent, 3, 2}, {}, over({{1, 0}}),
             [&](const Tensor& x, const Tensor&) { return max_pool(x, p); }, "max_pool " + c.text());
         ++done;
+        PoolOptions ceiled = p;  // whose padding follows from the whole extents
+        ceiled.ceil_mode = true;
+        compare_layer(
+            grid, {2, c.extent, 3, 2}, {}, over({{1, 0}}),
+            [&](const Tensor& x, const Tensor&) { return max_pool(x, ceiled); }, "max_pool, ceil, " + c.text());
         if (c.dilation > 1) continue;
+        ceiled.count_padding = false;
+        compare_layer(
+            grid, {2, c.extent, 3, 2}, {}, over({{1, 0}}),
+            [&](const Tensor& x, const Tensor&) { return avg_pool(x, ceiled); }, "avg_pool, ceil, " + c.text(), 1e-14);
         for (bool count : {true, false}) {
           // Of a power of two cells, so that shares of a gradient are exact; where padding is not counted, they are
           // not.
