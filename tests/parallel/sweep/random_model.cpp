@@ -134,7 +134,7 @@ class BlockDrawing {
     } else {
       block_.nodes.push_back(run);
     }
-    draws_.text += fmt::format(" v{}={}(v{})", pool_.size(), what, fmt::join(reads, ",v"));
+    draws_.text += fmt::format(" v{}={}(v{}):{}", pool_.size(), what, fmt::join(reads, ",v"), rest_of(y));
     for (const std::size_t i : reads) used_[i] = true;
     pool_.push_back(y), part_.push_back(two), used_.push_back(false);
     return true;
