@@ -15,18 +15,20 @@ namespace {
 /// Fills in a -1 and checks the count.
 Shape resolve(const Shape& from, Shape to) {
   int hole = -1;
-  Index known = 1;
   for (int i = 0; i < to.rank(); ++i) {
     check(to[i] >= 0 || (to[i] == -1 && hole < 0), "reshape", "got {}, expected extents >= 0, of which one may be -1",
           to);
-    if (to[i] < 0)
-      hole = i;
-    else
-      known *= to[i];
+    if (to[i] < 0) hole = i;
   }
-  if (hole >= 0 && known > 0) to[hole] = from.numel() / known;
-  check(to.numel() == from.numel() && (hole < 0 || known > 0), "reshape", "{} has {} elements and cannot become {}",
-        from, from.numel(), to);
+  // A rank may have no rows of a batch: -1 then stands for what one row would have.
+  const int first = hole > 0 && from.rank() > 0 && from[0] == 0 && to[0] == 0 ? 1 : 0;
+  const Index count = from.product(first, from.rank());
+  Index known = 1;
+  for (int i = first; i < to.rank(); ++i)
+    if (i != hole) known *= to[i];
+  check(hole < 0 ? known == count : known > 0 && count % known == 0, "reshape",
+        "{} has {} elements and cannot become {}", from, from.numel(), to);
+  if (hole >= 0) to[hole] = count / known;
   return to;
 }
 

@@ -20,10 +20,11 @@ PoolOptions without_ceil(const char* op, const Tensor& x, PoolOptions o) {
   check(x.rank() >= 3 && x.rank() <= 5, op, "input is {}, expected [N, spatial..., C] with 1 to 3 spatial axes",
         x.shape());
   o.ceil_mode = false;
+  const Shape& whole = x.shard_spec() ? x.shard_spec()->global_shape() : x.shape();
   for (int d = 0; d < x.rank() - 2; ++d) {
     const auto s = static_cast<std::size_t>(d);
     check(o.stride[s] >= 1, op, "stride {} must be at least 1", o.stride[s]);
-    const Index reach = o.dilation[s] * (o.window[s] - 1) + 1, in = x.dim(d + 1) + o.pad_begin[s];
+    const Index reach = o.dilation[s] * (o.window[s] - 1) + 1, in = whole[d + 1] + o.pad_begin[s];
     Index count = (in + o.pad_end[s] - reach + o.stride[s] - 1) / o.stride[s] + 1;
     if ((count - 1) * o.stride[s] >= in) --count;
     o.pad_end[s] = std::max(o.pad_end[s], (count - 1) * o.stride[s] + reach - in);

@@ -121,6 +121,7 @@ Tensor gather(const Tensor& x, const Tensor& ids, int axis) {
   const char* op = "gather";
   check(x && ids, op, "an input is undefined");
   axis = ops::axis_of(op, axis, x.rank());
+  ops::check_whole(op, x, 0, x.rank());  // before ids that count in the whole meet a part
   Shape expected = x.shape();
   if (ids.rank() == x.rank()) expected[axis] = ids.dim(axis);
   check(ids.dtype() == DType::i64 && ids.shape() == expected, op, "got ids {} {} for {}, expected i64 {}", ids.dtype(),
@@ -142,6 +143,7 @@ Tensor scatter_add(const Tensor& x, const Tensor& ids, const Tensor& source, int
   ops::check_same_type(op, x, source);
   check(ids.defined(), op, "the ids are undefined");
   axis = ops::axis_of(op, axis, x.rank());
+  ops::check_whole(op, x, 0, x.rank());
   Shape expected = x.shape();
   if (ids.rank() == x.rank()) expected[axis] = ids.dim(axis);
   check(ids.dtype() == DType::i64 && ids.shape() == expected && source.shape() == expected, op,

@@ -117,7 +117,8 @@ class Tensor {
   void copy_bytes_to(std::span<std::byte> elements, DType) const;  ///< copies numel() elements, converted to any type
 
   // Recorded ops, with gradients.
-  /// The same block and order of elements; one extent may be -1. Throws Error if the number of elements differs.
+  /// The same block and order of elements; one extent may be -1. Without rows -1 counts one row: {0, -1} of [0, 4, 6]
+  /// is [0, 24]. Throws Error if the number of elements differs.
   Tensor reshape(const Shape&) const;
   /// Converts to a type, rounding to nearest even (float to integer: towards zero). Returns *this if it has this type.
   /// The gradient is converted back; integer types have no gradient.

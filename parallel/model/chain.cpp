@@ -1,10 +1,13 @@
 #include "parallel/model/chain.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace trireme {
 
 Chain::Chain(Module model) : model_(std::move(model)) {
+  model_.visit(StateVisitor([&](const NamedState& leaf) { divided_ = divided_ || leaf.tensor->shard_spec(); }));
   if (auto* row = model_.as<Sequential>()) enter(*row, "", {});
   if (parts_.empty()) parts_.push_back({nullptr, 0, "model", {""}, {}});
 }
@@ -34,8 +37,7 @@ void Chain::enter(const Sequential& row, const std::string& prefix, const std::v
 }
 
 bool Chain::holds(int part, const std::string& tensor) const {
-  return std::ranges::any_of(parts_[part].prefixes,
-                             [&](auto& prefix) { return (tensor + ".").starts_with(prefix); });
+  return std::ranges::any_of(parts_[part].prefixes, [&](auto& prefix) { return (tensor + ".").starts_with(prefix); });
 }
 
 std::vector<std::pair<const void*, std::string>> Chain::tensors(int part) const {
@@ -45,6 +47,29 @@ std::vector<std::pair<const void*, std::string>> Chain::tensors(int part) const 
     if (holds(part, leaf.name)) all.emplace_back(leaf.tensor->id(), leaf.name);
   }));
   return all;
+}
+
+std::vector<std::pair<const void*, std::string>> Chain::random_layers(int part) const {
+  std::vector<std::pair<const void*, std::string>> all;
+  Module model = model_;  // a handle
+  const auto key = [&](const std::string& prefix, const std::uint64_t& k) {
+    const std::string name = prefix.substr(0, prefix.size() - 1);
+    if (holds(part, name)) all.emplace_back(&k, name);
+  };
+  model.visit(StateVisitor([](const NamedState&) {}, key));
+  return all;
+}
+
+/// An op that fits no part of a tensor may not know that it has one: a view by extents of the whole, say.
+void Chain::rethrow(int part, const Error& e) const {
+  const std::string what = e.what();
+  const auto says = [&](const char* text) { return what.find(text) != what.npos; };
+  if (!divided_ || e.kind() != ErrorKind::usage || says("spatial: ") || says("whole=NAME") || says("data_parallel"))
+    throw;
+  throw Error(fmt::format("{}; ranks hold parts of the tensors in layer '{}': leave that layer whole, "
+                          "tensor(whole=NAME), or use a strategy that divides no layers (data_parallel)",
+                          what, parts_[static_cast<std::size_t>(part)].name),
+              e.where(), e.kind());
 }
 
 std::vector<PartInfo> Chain::parts(const Parameters& parameters) const {

@@ -18,11 +18,11 @@ class Chain {
   explicit Chain(Module model);
   int size() const { return static_cast<int>(parts_.size()); }
   /// stashed: what Stash layers before this part have set aside; taken from and added to.
-  Tensor run(int part, Tensor x, Stashed& stashed) const {
+  Tensor run(int part, Tensor x, Stashed& stashed) const try {
     const Part& p = parts_[part];
     const NamedRange range(p.range);
     return p.row ? p.row->run_group(p.group, std::move(x), stashed) : model_(std::move(x));
-  }
+  } catch (const Error& e) { rethrow(part, e); }
   /// The last part, where it is an LmHead alone; else null.
   const LmHead* head() const {
     const auto& [row, group, name, prefixes, stashed, range] = parts_.back();
@@ -34,6 +34,8 @@ class Chain {
   const std::vector<std::string>& stashed_behind(int part) const { return parts_[part].stashed; }
   /// The weights, biases and buffers that a part holds: their identity and name.
   std::vector<std::pair<const void*, std::string>> tensors(int part) const;
+  /// The random layers that a part holds: the identity of their key, and their name.
+  std::vector<std::pair<const void*, std::string>> random_layers(int part) const;
   /// Names are those of the layers ("0-2", "layer1.0"); slices follow one another and cover the block, and so do those
   /// of buffers.
   std::vector<PartInfo> parts(const Parameters&) const;
@@ -49,8 +51,10 @@ class Chain {
   };
   void enter(const Sequential& row, const std::string& prefix, const std::vector<std::string>& around);
   bool holds(int part, const std::string& tensor) const;
+  [[noreturn]] void rethrow(int part, const Error&) const;
 
   Module model_;
+  bool divided_ = false;     // ranks hold parts of its tensors, which errors of its layers then say
   std::vector<Part> parts_;  // pointers reach into model_
 };
 

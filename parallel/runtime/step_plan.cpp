@@ -118,6 +118,19 @@ void refuse_shared_across_programs(const Plan& plan, const Chain& chain, const P
     }
 }
 
+/// A random layer counts its calls for a batch, which ranks do not tell each other.
+void refuse_random_across_programs(const Plan& plan, const Chain& chain) {
+  std::map<const void*, int> home;
+  for (int p = 0; p < chain.size() && plan.programs.size() > 1; ++p)
+    for (auto& [key, name] : chain.random_layers(p)) {
+      const int first = home.try_emplace(key, p).first->second;
+      check(plan.program_of(first) == plan.program_of(p), "step",
+            "parts '{}' and '{}' share the random layer '{}', but stand in different stages, which would draw the same "
+            "mask: give each a layer of its own, or cut elsewhere",
+            plan.parts[static_cast<std::size_t>(first)].name, plan.parts[static_cast<std::size_t>(p)].name, name);
+    }
+}
+
 /// What a Step has no means for in an asynchronous pipeline.
 void refuse_with_asynchronous(const Strategy& strategy, const StepOptions& o) {
   check(
@@ -209,6 +222,7 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, const Loss& loss, O
   check(faults.empty(), "plan", "{}{}", faults.empty() ? "" : faults[0],
         [&] { return faults.size() > 1 ? fmt::format(" (and {} faults more)", faults.size() - 1) : ""; });
   refuse_shared_across_programs(plan, chain, parameters);
+  refuse_random_across_programs(plan, chain);
   check(o.loss_scale == 0 || !meets_by_messages(plan), "step",
         "a loss that is scaled and ranks that meet by messages alone (servers, asynchronous gossip) do not go together "
         "yet: no rank could tell all of an overflow");

@@ -58,6 +58,9 @@ struct Enter {
 struct Leave {
   Enter enter;
   Tensor operator()(const Tensor& x) const {
+    return map_fields(x, [&](const Tensor& t) { return one(t); });  // a model may have several outputs
+  }
+  Tensor one(const Tensor& x) const {
     if (enter.grid->rows() < 0) return x.shard_spec() ? x.shard_spec()->gather(x) : x;
     const Shape whole = x.shard_spec() ? x.shard_spec()->global_shape() : x.shape();
     return plain(relayout(x, *ShardedOps::make(enter.grid, whole, Layout().with(0, enter.grid->rows()), *enter.cuts)));

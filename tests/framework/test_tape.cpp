@@ -224,6 +224,14 @@ TEST_CASE("misuse gets a clear error") {
   CHECK(says([&] { Tensor::zeros({2}, DType::i64).require_grad(); }, "floating type"));
   CHECK(says([&] { Tensor().shape(); }, "undefined"));
   CHECK(says([&] { x.reshape({3}); }, "reshape: [2] has 2 elements and cannot become [3]"));
+  const Tensor none = Tensor::zeros({0, 4, 6});  // of a rank that has no rows of a batch
+  CHECK(none.reshape({0, -1}).shape() == Shape{0, 24});
+  CHECK(none.reshape({0, -1, 3}).shape() == Shape{0, 8, 3});
+  CHECK(none.reshape({-1, 3}).shape() == Shape{0, 3});
+  CHECK(none.reshape({0, 7}).shape() == Shape{0, 7});
+  CHECK_ERROR(none.reshape({0, -1, 5}), usage, "[0, 4, 6]", "[0, -1, 5]");
+  CHECK_ERROR(none.reshape({0, 0, -1}), usage, "[0, 4, 6]", "[0, 0, -1]");
+  CHECK_ERROR(Tensor::zeros({4, 0}).reshape({0, -1}), usage, "[4, 0]", "[0, -1]");
   CHECK(says([&] { add(x, leaf({1, 2, 3})); }, "add: [2] and [3] do not broadcast"));
   CHECK(says([&] { add(x, x.to(DType::f32)); }, "add: operands are f64 and f32"));
   CHECK(says([&] { add(x, x.to(cpu(1))); }, "add: operands lie on cpu:0 and cpu:1"));

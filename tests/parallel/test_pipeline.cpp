@@ -396,6 +396,11 @@ TEST_CASE("what a pipeline cannot be is said in one line") {
     return Sequential{flatten, Linear(36, 6), same, relu, same, Linear(6, 5)};
   };
   CHECK_THAT(refused({{"pipe", 2}}, pipeline({.partition = "even"}), tied), mentions("usage", "buffer"));
+  const auto drawn = [] {  // one layer, called twice for a batch
+    const Module same = Dropout(0.5);
+    return Sequential{flatten, Linear(36, 6), same, Linear(6, 6), same, Linear(6, 5)};
+  };
+  CHECK_THAT(refused({{"pipe", 2}}, pipeline({.partition = "even"}), drawn), mentions("usage", "random", 2, 4));
 }
 
 }  // namespace test_pipeline

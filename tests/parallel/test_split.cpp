@@ -93,7 +93,16 @@ TEST_CASE("convolution and pooling over split rows equal the undivided layer") {
             grid, {2, c.extent, 3, 2}, {}, over({{1, 0}}),
             [&](const Tensor& x, const Tensor&) { return max_pool(x, p); }, "max_pool " + c.text());
         ++done;
+        PoolOptions ceiled = p;  // whose padding follows from the whole extents
+        ceiled.ceil_mode = true;
+        compare_layer(
+            grid, {2, c.extent, 3, 2}, {}, over({{1, 0}}),
+            [&](const Tensor& x, const Tensor&) { return max_pool(x, ceiled); }, "max_pool, ceil, " + c.text());
         if (c.dilation > 1) continue;
+        ceiled.count_padding = false;
+        compare_layer(
+            grid, {2, c.extent, 3, 2}, {}, over({{1, 0}}),
+            [&](const Tensor& x, const Tensor&) { return avg_pool(x, ceiled); }, "avg_pool, ceil, " + c.text(), 1e-14);
         for (bool count : {true, false}) {
           // Of a power of two cells, so that shares of a gradient are exact; where padding is not counted, they are
           // not.
@@ -330,6 +339,10 @@ TEST_CASE("ops that read an axis which ranks divide refuse a part of a tensor") 
       {"group_norm", [](const Tensor& x) { return group_norm(x, 2, {}, {}); }},
       {"scatter_add",
        [](const Tensor& x) { return scatter_add(x, Tensor::zeros(x.shape(), DType::i64), x.detach(), 2); }},
+      {"gather",
+       [](const Tensor& x) {
+         return gather(x, Tensor::full({2, 1, 4, 6}, 7, DType::i64), 1);
+       }},
       {"take", [](const Tensor& x) { return take(x, Tensor::of({{7.0}}, {1}, DType::i64), 1); }},
       {"reshape",
        [](const Tensor& x) {

@@ -298,6 +298,13 @@ TEST_CASE("divisions of which an op or a sum would take the wrong part are refus
     CHECK_ERROR(run("h=2", "spatial", with(norm)), usage, "group_norm", "[4, 8, 8, 4]");
   CHECK_ERROR(run("h=2", "spatial", with([](const Tensor& x) { return cumsum(x, 1); })), usage, "cumsum",
               "[4, 8, 8, 4]");
+  // A layer that knows the extents of the whole, but not that it gets a part.
+  const auto tokens = [](const Tensor& x) { return x.reshape({x.dim(0), 64, 4}).reshape(x.shape()); };
+  const auto named = [](const Tensor& x) {
+    return matmul(x.reshape({x.dim(0), -1}), ones({256, 256})).reshape(x.shape());
+  };
+  for (const auto& layer : {Module(tokens), Module(named)})
+    CHECK_ERROR(run("tensor=2", "tensor(whole=3)", with(layer)), usage, "tensor(whole=NAME)", "data_parallel");
 
   // A model that is no Sequential is one part, whose gradients are summed together.
   struct Net {

@@ -282,6 +282,33 @@ TEST_CASE("fields reach the first layer, or the whole model, where layers are sp
           mse_loss, with, y);
 }
 
+TEST_CASE("several outputs leave a model whose layers are split over ranks") {
+  if (threads_only()) return;
+  const Tensor x = normal({6, 4, 4, 1}, 0, 1, 1, DType::f64), flat = x.reshape({6, 16});
+  struct Two {
+    Module first, second;
+    Tensor operator()(const Tensor& t) const { return first(t).with("second", second(t)); }
+    void visit(const StateVisitor& v) { v("first", first), v("second", second); }
+  };
+  const auto images = [] { return Module(Two{Conv2d(1, 2, 3, {.pad = 1}), Conv2d(1, 3, 1)}); };
+  const auto features = [] { return Module(Sequential{Linear(16, 6), relu, Two{Linear(6, 4), Linear(6, 5)}}); };
+  const Loss both = [](const Tensor& p, const Tensor& t) {
+    return mse_loss(p, t) + mse_loss(p.at("second"), t.at("second"));
+  };
+  const auto targets = [](const Shape& first, const Shape& second) {
+    return normal(first, 0, 1, 2, DType::f64).with("second", normal(second, 0, 1, 3, DType::f64));
+  };
+  check_fields("spatial", 2, images, both, x, targets({6, 4, 4, 2}, {6, 4, 4, 3}));
+  for (const std::string how : {"tensor", "tensor(whole=2.first)"})
+    check_fields(how, 2, features, both, flat, targets({6, 4}, {6, 5}));
+  check_fields(
+      "tensor", 2,
+      [] {
+        return Module(Two{Linear(16, 4), Linear(16, 5)});
+      },
+      both, flat, targets({6, 4}, {6, 5}));
+}
+
 TEST_CASE("averaged weights are those of a step's, or refused where other ranks hold some") {
   if (threads_only()) return;
   const auto average = [](const std::string& how, int ranks, bool consolidate) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/parallel/pairs.h"
 #include "tests/support/ranks.h"
 
 namespace trireme::test {
@@ -37,5 +38,14 @@ class RandomChoice {
 std::string sweep_ops(RandomChoice);
 std::string sweep_loader(RandomChoice);
 std::string sweep_runs(RandomChoice);
+std::string sweep_models(RandomChoice);
+
+// sweep_runs.cpp
+/// Strategies on a mesh of at most so many ranks. Most are legal: for each axis of the mesh what uses it, in an order
+/// that serves. Others are anything.
+Arrangement arrangement(RandomChoice&, int most_ranks);
+/// The text by which what was drawn may be refused; "" for another one, which says that a right program was refused, or
+/// that something broke.
+std::string refusal(const std::string& what);
 
 }  // namespace trireme::test

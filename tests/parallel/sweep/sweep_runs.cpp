@@ -136,13 +136,14 @@ std::string strategy_of(RandomChoice& dice, const std::string& name) {
   return name;
 }
 
-/// Most are legal: for each axis of the mesh what uses it, in an order that serves. Others are anything.
-Arrangement arrangement(RandomChoice& dice) {
+}  // namespace
+
+Arrangement arrangement(RandomChoice& dice, int most_ranks) {
   Arrangement how;
   const auto axis = [&](const char* name, int percent) {
     if (!dice.chance(percent)) return false;
     const int size = static_cast<int>(dice.between(1, 4));
-    if (how.ranks() * size > 8) return false;
+    if (how.ranks() * size > most_ranks) return false;
     how.mesh.push_back({name, size});
     return true;
   };
@@ -184,18 +185,20 @@ Arrangement arrangement(RandomChoice& dice) {
   return how;
 }
 
-/// The text by which what was drawn may be refused; "" for another one, which says that a right program was refused, or
-/// that something broke.
 std::string refusal(const std::string& what) {
   if (std::string pair = known_refusal(what); !pair.empty()) return pair;
   for (const char* text :
        {"the mesh has none of the axes", "the mesh has no axis '", " chunks per rank want schedule=interleaved",
         "wants at least 2 chunks per rank", " micro-batches of a batch", "and this op runs on whole tensors only",
         "has two uses", "which the mesh does not have", "one value per channel", " ranks share the ",
-        "ranks that share the batch: use data_parallel()"})
+        "ranks that share the batch: use data_parallel()", "divides no layers", "share the random layer",
+        "share the buffer", "has other weights", "a filter of ", "puts a tensor '",
+        "comes with x, but only x is gathered"})
     if (what.find(text) != what.npos) return text;
   return "";
 }
+
+namespace {
 
 /// The segment, or a refusal.
 struct End {
@@ -222,7 +225,7 @@ std::string sweep_runs(RandomChoice dice) {
           .shape = net.input};
   if (dice.chance(20)) s.optimizer.clip_norm = 0.5;
   if (s.samples <= s.batch) s.samples = s.batch + 1;  // a second batch, for the second segment
-  const Arrangement first = arrangement(dice), second = arrangement(dice);
+  const Arrangement first = arrangement(dice, 8), second = arrangement(dice, 8);
   const std::string what =
       fmt::format("{}, batch {} of {}, clip {}, {}", net.text, s.batch, s.samples, s.optimizer.clip_norm, first.text());
   const Temporary folder;

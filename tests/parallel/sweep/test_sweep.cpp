@@ -1,6 +1,6 @@
 // Random cases of tests/parallel/sweep/sweep.h: a number of them with fixed seeds, or, for an hour, others.
-//   SWEEP_SECONDS=3600 [SWEEP_SEED=first] [SWEEP_KIND=ops|loader|runs] build/tests/test_sweep       tools/sweep: the
-//   same under sanitizers
+//   SWEEP_SECONDS=3600 [SWEEP_SEED=first] [SWEEP_KIND=ops|loader|runs|models] build/tests/test_sweep       tools/sweep:
+//   the same under sanitizers
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,8 +25,10 @@ struct Kind {
   int cases;     // of a run in continuous integration
   int compared;  // at least this many of them are computed and compared; the others are refused
 };
-const std::vector<Kind> kinds = {
-    {"ops", sweep_ops, 50, 50}, {"loader", sweep_loader, 40, 40}, {"runs", sweep_runs, 50, 20}};
+const std::vector<Kind> kinds = {{"ops", sweep_ops, 50, 50},
+                                 {"loader", sweep_loader, 40, 40},
+                                 {"runs", sweep_runs, 50, 20},
+                                 {"models", sweep_models, 40, 12}};
 
 double setting(const char* name, double otherwise) {
   const char* text = std::getenv(name);
@@ -73,7 +75,11 @@ TEST_CASE("whatever is drawn is right or refused") {
   const auto first = static_cast<std::uint64_t>(setting("SWEEP_SEED", 1));
   const bool one = std::getenv("SWEEP_SEED") != nullptr && seconds == 0;
   const char* only = std::getenv("SWEEP_KIND");
-  std::map<std::string, std::map<std::string, int>> ends;
+  struct Count {
+    int times = 0;
+    std::uint64_t first = 0;  ///< the seed of the first of them
+  };
+  std::map<std::string, std::map<std::string, Count>> ends;
   for (std::uint64_t i = 0;; ++i) {
     bool any = false;
     for (auto& kind : kinds) {
@@ -86,7 +92,8 @@ TEST_CASE("whatever is drawn is right or refused") {
                   << end << "\n";
         CHECK(end == "");
       } else {
-        ++ends[kind.name][end];
+        Count& count = ends[kind.name][end];
+        if (count.times++ == 0) count.first = first + i;
       }
     }
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
@@ -96,9 +103,9 @@ TEST_CASE("whatever is drawn is right or refused") {
   for (auto& kind : kinds) {
     std::string found;
     int compared = 0;
-    for (auto& [end, times] : ends[kind.name]) {
-      found += std::to_string(times) + " " + end + "\n";
-      if (!end.starts_with("refused")) compared += times;
+    for (auto& [end, count] : ends[kind.name]) {
+      found += std::to_string(count.times) + " " + end + " (" + std::to_string(count.first) + ")\n";
+      if (!end.starts_with("refused")) compared += count.times;
     }
     std::cout << kind.name << "\n" << found;
     if (seconds == 0 && !one && (only == nullptr || kind.name == only)) CHECK(compared >= kind.compared);
