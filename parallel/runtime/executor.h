@@ -61,7 +61,7 @@ class Executor {
   std::int64_t steps() const { return in_flight_.next(optimizer_.steps()); }
   /// Call for a refused step that leaves other ranks waiting: no later step can run.
   void break_off() { in_midst_ = in_midst_ || leaves_messages_; }
-  /// Whether a step was interrupted, so that flush() throws.
+  /// Whether a step is running or was interrupted; flush() then throws if anything is in flight.
   bool in_midst() const { return in_midst_; }
   /// The steps that have not been updated yet.
   const StepsInFlight& in_flight() const { return in_flight_; }
