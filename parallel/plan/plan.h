@@ -299,7 +299,7 @@ struct PartCost {
   Index unsaved = 0;            ///< bytes of output that are not in saved: kept only at a cut
   PassMemory activations = {},  ///< of tensors that the passes make; zeros until a dry run has counted them
       halos = {},               ///< of halos, likewise
-      packed = {};              ///< of packed operands, likewise
+      packed = {};              ///< of copies that are sent or summed together, likewise
   bool operator==(const PartCost&) const = default;  ///< member by member
 };
 /// The calls of a kind along an axis that a part's layers make for one micro-batch, in addition to the plan's actions
