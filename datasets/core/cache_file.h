@@ -1,5 +1,5 @@
 // The file of cache(Dataset, path): all samples of a data set in one safetensors file. Its tensors and metadata:
-//   "x", "y"         [size, shape...]   x and y of sample i in row i, of any type; no "y": samples have none
+//   "x", "y"         [size, shape...]   row i: x and y of sample i, any type; no "y": samples have no target
 //   "x.NAME", ...    [size, shape...]   the field NAME of x, or of y
 //   format           "trireme cache 1"
 //   source           the data set's name, a JSON string
@@ -9,10 +9,11 @@
 
 namespace trireme {
 
-/// Writes all samples, some at a time, to a temporary file that then takes path's place. Throws Error naming the sample
-/// that is not like the first one, and path where it cannot be written.
+/// Writes all samples, in groups, to a temporary file and renames it to path. Throws Error with a sample whose layout
+/// differs from the first one, and with path if it cannot be written.
 void write_cache_file(const Dataset&, const std::string& path);
-/// The samples of the file, which must be one of data's. Throws Error naming path where it is not, or damaged.
+/// The samples in the file, which must be of this data set. Throws Error that names path if it is of another data set,
+/// or damaged.
 Dataset open_cache_file(Dataset data, const std::string& path);
 
 }  // namespace trireme

@@ -1,5 +1,5 @@
-// Fingerprint: a short text that tells one content from another (Hugging Face's Dataset fingerprint), so that a run
-// that goes on, or an evaluation, notices that its data are others under the same path.
+// Fingerprint: a short text that identifies the content of data (like Hugging Face's Dataset fingerprint). A resumed
+// run or an evaluation uses it to detect changed data under the same path.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,18 +9,19 @@
 
 namespace trireme {
 
-/// A CRC-32 of texts, bytes and files in the order in which they are added, and what the files hold together.
+/// A CRC-32 of texts, bytes and files in the order of addition, with the number and total size of the files.
 class Fingerprint {
  public:
-  void add(std::string_view text);
+  void add(std::string_view text);  ///< adds a text
+  /// Adds bytes.
   void add(std::span<const std::byte> bytes);
-  /// A file's name, not its path, and its size. Throws Error where there is no such file.
+  /// Adds a file's name (not its path) and size. Throws Error if the file is missing.
   void add_file(const std::string& name, const std::string& path);
-  /// Parts of a file's content: all of it up to 4 MiB, else 64 pieces of 64 KiB that are spread over it; once 256 MiB
-  /// have been read, the first 4 KiB. Throws Error where it cannot be read.
+  /// Adds parts of a file's content: all of it up to 4 MiB, else 64 evenly spread pieces of 64 KiB; after a total of
+  /// 256 MiB only the first 4 KiB. Throws Error if it cannot be read.
   void add_content(const std::string& path);
-  /// A file by both, of a folder all files in it and in its folders, without hidden ones, by their names and sizes, and
-  /// the content of at most 256 of them. times: with the time of each file's last change. Throws Error as add_file().
+  /// Adds a file's name, size and content; for a folder, the names and sizes of all files below it without hidden ones,
+  /// and the content of at most 256 of them. times: also adds modification times. Throws Error as add_file().
   void add_path(const std::string& name, const std::string& path, bool times = false);
   /// "12 files of 3456 bytes, checksum 89abcdef"; without files "checksum 89abcdef".
   std::string text() const;

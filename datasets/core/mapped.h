@@ -1,4 +1,4 @@
-// Tensors whose elements lie in a mapped file: the kernel reads those of its pages that are touched.
+// Tensors in a memory-mapped file: only pages that are accessed are read.
 #pragma once
 #include <memory>
 #include <span>
@@ -10,21 +10,22 @@
 
 namespace trireme {
 
-/// The tensor of an .npy file (C order, an element type of ours, little-endian), or one of a safetensors file, of whose
-/// pages the kernel reads those that are touched; what is written to it is not written to the file. Throws Error as
-/// read_npy() and SafetensorsReader, for files in another order and tensors that are converted when read.
+/// Maps the tensor of an .npy file: C order, little-endian, an element type of this library. Only pages that are
+/// accessed are read; writes to the tensor do not change the file. Throws Error as read_npy(), and for another order or
+/// a type that needs conversion.
 Tensor map_npy(const std::string& path);
+/// As above, for a tensor of a safetensors file. Throws Error as SafetensorsReader.
 Tensor map_safetensors(const std::string& path, const std::string& name);
 
-/// A safetensors file, mapped whole, so that its header and its elements are those of one file, even when another takes
-/// its place meanwhile.
+/// A mapped safetensors file. Header and elements are of the same file, even if another file replaces it meanwhile.
 class MappedSafetensors {
  public:
-  /// Throws Error naming path for a file that is missing or malformed.
+  /// Throws Error that names path for a missing or malformed file.
   explicit MappedSafetensors(const std::string& path);
+  /// Names, types and shapes of the tensors.
   const SafetensorsHeader& header() const { return header_; }
-  /// The elements of an entry, as if they were of this type, which they fill; on pages of the file, which they keep
-  /// mapped, or copied where they are not aligned.
+  /// The bytes of an entry as elements of this type, whose size must match. The tensor uses the file's pages and keeps
+  /// them mapped; unaligned elements are copied.
   Tensor tensor(const SafetensorsEntry&, DType) const;
 
  private:

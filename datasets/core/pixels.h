@@ -1,4 +1,4 @@
-// From a sample's u8 pixels to the numbers that a model sees.
+// Conversion of a sample's u8 pixels to the model's input type.
 #pragma once
 #include <functional>
 #include <span>
@@ -7,18 +7,19 @@
 
 namespace trireme {
 
-/// Writes one sample's numbers to its place in a batch. May be called from several threads.
+/// Converts one sample and writes it to its position in a batch. Several threads may call it.
 using PixelConverter = std::function<void(std::span<const std::uint8_t> pixels, std::byte* to)>;
 
-/// (value / 255 - mean[c]) / std[c] in dtype; u8 gives the pixels as they are. Computed in f32 in the
-/// order that torchvision's ToTensor and Normalize use (f64 in f64), once per value and channel: f32 batches
-/// equal torchvision's bit for bit.
+/// (value / 255 - mean[c]) / std[c] in dtype; u8: unscaled pixels. Computed in f32 (f64 in f64) in the order of
+/// torchvision's ToTensor and Normalize, so f32 batches equal torchvision's bit for bit.
 PixelConverter pixel_converter(const PixelScale&, const Shape& sample, DType);
 
-/// The same as alpha[c] value + shift[c], for kernels: kernel::Normalize.
+/// The same conversion as alpha[c] value + shift[c], for kernel::Normalize.
 struct PixelFactors {
-  std::vector<double> alpha, shift;
+  std::vector<double> alpha,  ///< factor per channel
+      shift;                  ///< offset per channel
 };
+/// The factors of a scale for samples of this shape and type.
 PixelFactors pixel_factors(const PixelScale&, const Shape& sample);
 
 }  // namespace trireme

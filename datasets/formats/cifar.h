@@ -5,17 +5,18 @@
 
 namespace trireme {
 
+/// The contents of a CIFAR file.
 struct Cifar {
-  std::vector<std::uint8_t> labels;  ///< of CIFAR-100 the fine ones
+  std::vector<std::uint8_t> labels;  ///< one per record; CIFAR-100: the fine labels
   std::vector<std::uint8_t> pixels;  ///< [records, 32, 32, 3]
 };
-/// classes: 10 or 100. Throws Error naming source, its size or the record for bytes that are no whole number of records
-/// and for labels outside [0, classes). Takes as much memory as bytes.
+/// classes: 10 or 100. Throws Error with source and its size if bytes is not a whole number of records, and with the
+/// record for a label outside [0, classes). Needs as much memory as bytes.
 Cifar parse_cifar(std::span<const std::byte> bytes, Index classes, const std::string& source);
 
-/// split: "train" or "test". root: the folder of the .bin files, or the one that holds cifar-10-batches-bin
-/// (cifar-100-binary).
+/// split: "train" or "test". root: folder of the .bin files, or its parent (which has cifar-10-batches-bin).
 Dataset Cifar10(const std::string& split, const std::string& root = "");
+/// As above, for CIFAR-100; the folder is cifar-100-binary.
 Dataset Cifar100(const std::string& split, const std::string& root = "");
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// Where the files of data sets lie, and which of them are images.
+// The locations of data set files, and the endings of image files.
 #pragma once
 #include <string>
 #include <string_view>
@@ -6,18 +6,18 @@
 
 namespace trireme {
 
-/// Folders that may hold the files of a dataset, best first: $TRIREME_DATA/name; share/trireme/name beside
-/// the library or the program, wherever the installation was moved to. At least one; the first need not exist.
+/// Folders that may hold the files of a dataset, best first: $TRIREME_DATA/name, then share/trireme/name relative to
+/// the library or the program, so that the installation can be moved. At least one; the first need not exist.
 std::vector<std::string> data_folders(const std::string& name);
 
-/// The first of folder/file and folder/file.gz that exists, over the folders in order. Throws Error naming
-/// op, the file, the folders and the remedy.
+/// The first of folder/file and folder/file.gz that exists, searched in the folders in order. Throws Error of op with
+/// the file, the folders and the remedy.
 std::string find_data_file(const std::vector<std::string>& folders, const std::string& file, std::string_view op,
                            std::string_view remedy);
 
-/// Letters A to Z of a file's name as a to z.
+/// The name with letters A to Z in lower case.
 std::string lower_case(std::string_view name);
-/// Of the part of a file's name after its last dot, in lower case: JPEG and PNG.
+/// Whether an ending (the part after the last dot, in lower case) is of a JPEG or PNG file.
 inline bool is_image_ending(std::string_view ending) { return ending == "jpg" || ending == "jpeg" || ending == "png"; }
 
 }  // namespace trireme

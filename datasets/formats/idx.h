@@ -10,15 +10,16 @@
 
 namespace trireme {
 
+/// The contents of an IDX file.
 struct Idx {
-  std::vector<Index> extents;
+  std::vector<Index> extents;        ///< shape of the array
   std::vector<std::uint8_t> values;  ///< row-major
 };
-/// Plain or gzip (RFC 1952) bytes of u8 values. source names them in messages. Throws Error for a wrong magic, other
-/// types, more than Shape::max_rank axes, truncated, damaged or trailing data, and absurd sizes (memory, the input
-/// included, stays within 64 MB + 4x the input).
+/// Reads plain or gzip (RFC 1952) bytes of u8 values. source: name in messages. Throws Error for a wrong magic number,
+/// other types, more than Shape::max_rank axes, truncated, damaged or trailing data, and too large sizes: memory
+/// including the input is limited to 64 MB + 4x the input.
 Idx parse_idx(std::span<const std::byte> bytes, const std::string& source);
-/// The same of a file.
+/// parse_idx() of a file.
 Idx read_idx(const std::string& path);
 
 }  // namespace trireme

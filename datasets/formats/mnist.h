@@ -5,11 +5,10 @@
 
 namespace trireme {
 
-/// split: "train" or "test". root: folder of the four files (plain or .gz); "" looks in TRIREME_DATA/mnist, the
-/// installed data folder, then the source tree's datasets/mnist. Throws Error naming the file and what is wrong with
-/// it.
+/// split: "train" or "test". root: folder of the four files (plain or .gz); "" searches $TRIREME_DATA/mnist, the
+/// installed data folder, then the source tree's datasets/mnist. Throws Error with the file and its fault.
 Dataset Mnist(const std::string& split, const std::string& root = "");
-/// The same of Zalando's Fashion-MNIST, by default from Debian's package dataset-fashion-mnist.
+/// As above, for Zalando's Fashion-MNIST; the default folder is of Debian's package dataset-fashion-mnist.
 Dataset FashionMnist(const std::string& split, const std::string& root = "");
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// Which part of an image a sample shows: torchvision's RandomResizedCrop, Resize and CenterCrop, and a flip.
+// Crops: the part of an image that a sample shows (torchvision's RandomResizedCrop, Resize and CenterCrop, and a flip).
 #pragma once
 #include <array>
 #include <functional>
@@ -7,29 +7,33 @@
 
 namespace trireme {
 
-/// A rectangle of an image in pixels, which may begin and end inside one, and whether it is mirrored.
+/// A rectangle of an image, in pixels with fractions, and a horizontal flip.
 struct Crop {
-  double left = 0, top = 0, width = 0, height = 0;
-  bool flip = false;
-  bool bounded = true;  ///< cut out before it is resized, so that nothing outside it shows; else after
+  double left = 0,      ///< left edge, in pixels
+      top = 0,          ///< top edge, in pixels
+      width = 0,        ///< in pixels
+      height = 0;       ///< in pixels
+  bool flip = false;    ///< mirror horizontally
+  bool bounded = true;  ///< true: cut before resizing, so that pixels outside have no effect; false: cut after resizing
 };
 
-/// Numbers from low to high, both included.
+/// The closed interval [low, high].
 struct Interval {
-  double low = 0, high = 0;
+  double low = 0,  ///< lower end
+      high = 0;    ///< upper end
 };
-/// What random_resized_crop() cuts out by default, as torchvision's.
-inline constexpr Interval crop_scale{0.08, 1},  ///< area, as a share of the image's
+/// Default ranges of random_resized_crop(), as in torchvision.
+inline constexpr Interval crop_scale{0.08, 1},  ///< area, as a share of the image's area
     crop_ratio{3.0 / 4, 4.0 / 3};               ///< width / height
 
-/// An area and sides drawn from these, in whole pixels; after ten that do not fit, the centre. words: four random
-/// numbers a call.
+/// A random crop in whole pixels: its area is drawn from scale and its aspect ratio from ratio. After ten tries that do
+/// not fit, the centre. words: returns four random numbers per call.
 Crop random_resized_crop(Index width, Index height, const Interval& scale, const Interval& ratio,
                          const std::function<std::array<std::uint32_t, 4>()>& words);
-/// The same by the defaults, and mirrored half of the time: a function of (draw.seed, draw.epoch, id) and the image's
-/// size.
+/// As above with the default ranges, and flipped with probability 1/2: a function of (draw.seed, draw.epoch, id) and
+/// the image's size.
 Crop random_resized_crop(Index width, Index height, const AugmentKey& draw, Index id);
-/// The square that is the size x size centre once the short side is resized to round(size / central).
+/// The square crop that equals the size x size centre after the short side is resized to round(size / central).
 Crop central_crop(Index width, Index height, Index size, double central);
 
 }  // namespace trireme

@@ -1,21 +1,21 @@
-// Reading parts of image files, one after the other.
+// ImageReader: decodes parts of image files.
 #pragma once
 #include "datasets/images/crop.h"
 #include "datasets/images/jpeg_decoder.h"
 
 namespace trireme {
 
-/// What a file is, by its first bytes. Throws Error naming source for anything else than PNG and JPEG.
+/// Whether a file is PNG (true) or JPEG (false), by its first bytes. Throws Error that names source for other formats.
 bool is_png(std::span<const std::byte> bytes, std::string_view source);
 
-/// Decodes parts of images, one after the other, keeping decoders and room. Not for several threads at once.
+/// Decodes parts of images, one at a time; reuses decoders and memory. For one thread.
 class ImageReader {
  public:
-  /// Finds out what bytes hold and how large it is: the whole image as a region. bytes must live until decode() is
-  /// done. Errors are decode_image's.
+  /// Reads the header and returns the region of the whole image. bytes must live until decode() returns. Throws Error
+  /// as decode_image().
   Region open(std::span<const std::byte> bytes, std::string_view source, Index max_pixels = most_pixels);
-  /// The RGB pixels of at least the crop; a JPEG is shrunk on the way as far as the crop stays at least width x height
-  /// pixels. The block lives until the next open().
+  /// Decodes the RGB pixels of at least the crop. A JPEG is decoded at the smallest size at which the crop has at least
+  /// width x height pixels. The block is valid until the next open().
   const PixelBlock& decode(const Crop&, Index width, Index height, std::string_view source);
 
  private:

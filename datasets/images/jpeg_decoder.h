@@ -1,4 +1,4 @@
-// JPEG (ITU-T T.81) by libjpeg-turbo: only the rows and blocks that are asked for, at 1/1 to 1/8 of the size.
+// JPEG (ITU-T T.81) by libjpeg-turbo: decodes only the requested rows and blocks, at 1/1 to 1/8 of the size.
 #pragma once
 #include <memory>
 #include <span>
@@ -7,7 +7,7 @@
 
 namespace trireme {
 
-/// Decodes one image after the other; none depends on those before. Not for several threads at once.
+/// Decodes images one at a time; images do not depend on earlier ones. For one thread.
 class JpegDecoder {
  public:
   JpegDecoder();
@@ -15,13 +15,13 @@ class JpegDecoder {
   JpegDecoder(const JpegDecoder&) = delete;
   JpegDecoder& operator=(const JpegDecoder&) = delete;
 
-  /// Reads the header and returns the whole image as a region. bytes must live until decode() is done. Throws Error
-  /// naming source for damaged files, CMYK, and more than max_pixels.
+  /// Reads the header and returns the region of the whole image. bytes must live until decode() returns. Throws Error
+  /// that names source for damaged files, CMYK, and more than max_pixels.
   Region open(std::span<const std::byte> bytes, std::string_view source, Index max_pixels);
   /// Decodes at least `wanted` at 1/reduction (1, 2, 4 or 8; as libjpeg's, sides rounded up) to RGB or grey (channels 3
-  /// or 1). The values are those of decoding the whole image. Throws Error naming source: missing pixels are an error;
-  /// stray bytes, common in the wild, are not. A file that breaks off is always found, other damage where it is
-  /// decoded.
+  /// or 1). The values are the same as when the whole image is decoded. Throws Error that names source for missing
+  /// pixels; stray bytes, which are common, are accepted. A truncated file is always detected, other damage only in the
+  /// decoded part.
   void decode(const Region& wanted, int reduction, int channels, PixelBlock& block, std::string_view source);
 
  private:

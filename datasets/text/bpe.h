@@ -11,12 +11,12 @@
 
 namespace trireme {
 
-/// Of a tokenizer.json with a model BPE, whose text is kept for saved(): words by a ByteLevel pre-tokenizer, alone or
-/// behind a Split by one of the patterns of words.h; added tokens; the special tokens that post-processors put around a
-/// text (TokenizerModel::around()). Decoders are not looked at. Throws Error naming path for anything else:
-/// normalizers, prefixes of words, byte_fallback, dropout, other patterns.
+/// Reads a tokenizer.json with a BPE model; text is kept for saved(). Supported are a ByteLevel pre-tokenizer, alone or
+/// after a Split by a pattern of words.h; added tokens; and the special tokens that post-processors put around a text
+/// (TokenizerModel::around()). Decoders are ignored. Throws Error that names path for anything else: normalizers, word
+/// prefixes, byte_fallback, dropout, other patterns.
 std::shared_ptr<const TokenizerModel> read_bpe(const Json& document, std::string text, const std::string& path);
-/// The tokenizer.json that says the same as GPT-2's two files. "<|endoftext|>", where it has an id, is a special token.
+/// The tokenizer.json that is equivalent to GPT-2's two files. "<|endoftext|>" is a special token if it has an id.
 std::string gpt2_document(std::string_view vocab_json, std::string_view merges_txt, const std::string& path);
 
 }  // namespace trireme

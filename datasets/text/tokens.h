@@ -1,4 +1,4 @@
-// Text as windows of tokens, for language models: x the tokens of a window, y the token that follows each.
+// Tokens: a data set of token windows of a text, for language models. x is the window's tokens, y the token after each.
 #pragma once
 #include <string>
 
@@ -7,47 +7,48 @@
 
 namespace trireme {
 
-/// Which windows of the context's length a text is read by.
+/// How a text is divided into windows of `context` tokens.
 enum class Windows : std::uint8_t {
-  random,   ///< each begins at a place drawn from (seed, epoch, id), any of them where a target follows each token:
-            ///< nanoGPT's batches
-  strided,  ///< one behind the other, so that each token but the first is a target once. In the last, which the text
-            ///< need not fill, x is padded with id 0 and y with -100, CrossEntropyOptions::ignore_index
+  random,   ///< each begins at a position drawn from (seed, epoch, id), uniformly among all full windows with
+            ///< targets (as nanoGPT's batches)
+  strided,  ///< consecutive, so that each token but the first is a target once. The last window may be short: x is
+            ///< padded with id 0 and y with -100 (CrossEntropyOptions::ignore_index)
 };
 
 /// Options of Tokens().
 struct TokensOptions {
-  /// The text itself, or a file of text or tokens, or a folder of either (find_text_files() in text_files.h says which
-  /// files those are, and which of them are for training). One of the two.
+  /// Give one of the two. text: the text itself. path: a file of text or tokens, or a folder of such files, which
+  /// find_text_files() (text_files.h) selects and divides into splits.
   std::string text = {}, path = {};
-  /// "train" or "test": of a text that is not in two files, all but the last part, and that part; empty: all.
+  /// "train" or "test"; empty: all. A text without separate files is divided: its last part is the test split.
   std::string split = {};
-  double validation = 0.1;  ///< the last part, in [0, 1): of n characters (of a token file: tokens) those from
+  double validation = 0.1;  ///< share of the last part, in [0, 1): of n characters (tokens of a token file), those from
                             ///< floor(n (1 - validation)) on
-  /// null: bytes, of a text; of token files unknown, with which the vocabulary is the largest id of all splits and one.
+  /// null: bytes for a text. For token files the tokenizer is then unknown, and the vocabulary is the largest id of all
+  /// splits plus one.
   Tokenizer tokenizer = {};
-  bool characters = false;  ///< the tokenizer is that of the characters of the text, of all splits
-  Index context = 256;      ///< tokens of a window, T; at least 1
-  Windows windows = Windows::random;
-  Index per_epoch = 0;  ///< random windows of an epoch; 0: as many as fit side by side, floor((tokens - 1) / T)
+  bool characters = false;            ///< true: a token per distinct character of the text (all splits)
+  Index context = 256;                ///< tokens per window, T; at least 1
+  Windows windows = Windows::random;  ///< how the text is divided
+  Index per_epoch = 0;  ///< random windows per epoch; 0: floor((tokens - 1) / T), as many as fit without overlap
 };
 
-/// What a data set of text says of itself.
+/// Properties of a data set that Tokens() made.
 class TextSource : public TensorSource {
  public:
-  virtual const Tokenizer& tokenizer() const = 0;  ///< null: a token file's, of which nothing is known
-  virtual Index tokens() const = 0;                ///< of the split
-  /// Of the split's text, 0 where the tokenizer is not known; of a token file this reads it all. Bits per byte are
-  /// the mean loss of a token, in nats, / log(2) * tokens() / bytes().
+  virtual const Tokenizer& tokenizer() const = 0;  ///< null: unknown (token files)
+  virtual Index tokens() const = 0;                ///< number of tokens in the split
+  /// Bytes of the split's text; 0 if the tokenizer is unknown. For a token file this reads all tokens. Bits per byte
+  /// are (mean loss per token in nats) / log(2) * tokens() / bytes().
   virtual Index bytes() const = 0;
 };
-/// Of a data set that Tokens() made; null: another one.
+/// The properties of a data set that Tokens() made; null: another data set.
 const TextSource* text_of(const Dataset&);
 
-/// Windows of a text: x i64 [T] and y i64 [T], of which y[i] is the token behind x[i]; classes() is the vocabulary's
-/// size. Token files are mapped, not read: an id outside the vocabulary is an Error, naming its place, when a window
-/// has it. Throws Error for a text that is shorter than a window (strided: than two tokens) and for options outside
-/// their ranges.
+/// Windows of a text: x i64 [T] and y i64 [T], where y[i] is the token after x[i]. classes() is the size of the
+/// vocabulary. Token files are mapped into memory, so an id outside the vocabulary is found only when a window has it
+/// (Error with its position). Throws Error for a text that is shorter than a window (strided: than two tokens) and for
+/// options outside their ranges.
 Dataset Tokens(const TokensOptions&);
 
 }  // namespace trireme

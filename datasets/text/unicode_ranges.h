@@ -1,11 +1,11 @@
-// Which code points are letters and numbers (general categories L and N); unicode_ranges.py writes the .cpp.
+// The code points that are letters and numbers (general categories L and N); unicode_ranges.py generates the .cpp.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
 namespace trireme::detail {
 
-/// Code points first to last.
+/// A range of code points, both ends included.
 struct CodeRange {
   std::uint32_t first, last;
 };

@@ -1,4 +1,4 @@
-// Volumes in NumPy's .npy files (numpy.lib.format 1.0 to 3.0): either byte order, in C's order or Fortran's.
+// Volumes in NumPy's .npy files (numpy.lib.format 1.0 to 3.0): either byte order, C or Fortran order.
 #pragma once
 #include <memory>
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace trireme {
 
-/// Throws Error naming path for a file that is no .npy, or not as long as its header says, for elements of other types
-/// than VoxelType's, and for arrays that are no volume.
+/// Opens an .npy file. Throws Error that names path for a file that is not .npy or whose length differs from its
+/// header, for element types without a VoxelType, and as volume_shape().
 std::unique_ptr<const VolumeSource> open_npy(const std::string& path);
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// Crops of phantoms as a data set: pictures of ellipsoids with their labels, or to be freed of noise and artefacts.
+// Phantoms: a synthetic data set of crops of Phantom, for segmentation or for denoising.
 #pragma once
 #include "datasets/core/dataset.h"
 #include "datasets/volumes/phantom.h"
@@ -8,16 +8,17 @@ namespace trireme {
 
 /// Options of Phantoms().
 struct PhantomsOptions {
-  PhantomOptions phantom = {};
-  Index phantoms = 16;  ///< so many different ones, at least 1
-  Shape crop{64, 64};   ///< [h, w], slices of volumes, too; or [d, h, w]
-  VolumeTask task = VolumeTask::segment;
-  Index samples = 1024;  ///< of an epoch, at least 1
-  bool test = false;     ///< other phantoms, crops that are the same in each epoch
+  PhantomOptions phantom = {};            ///< size, classes, noise and artefacts of the phantoms
+  Index phantoms = 16;                    ///< number of different phantoms, at least 1
+  Shape crop{64, 64};                     ///< voxels of a sample: [h, w] (also for slices of volumes) or [d, h, w]
+  VolumeTask task = VolumeTask::segment;  ///< what y is
+  Index samples = 1024;                   ///< samples per epoch, at least 1
+  bool test = false;                      ///< true: other phantoms, and the same crops in each epoch
 };
-/// Sample id is a crop of phantom id mod phantoms, at a place drawn by (seed of the loader, epoch, id), of a test split
-/// by (PhantomOptions::seed, id): x its image(), f32 [h, w, 1] or [d, h, w, 1]; y its labels(), i64, or clean(), f32 of
-/// x's shape. classes() are the phantom's; 0 to denoise. Throws Error as Phantom, and for crops that do not fit.
+/// Sample id is a crop of phantom number id mod phantoms. Its position is drawn from (seed of the loader, epoch, id),
+/// for a test split from (PhantomOptions::seed, id). x is image(), f32 [h, w, 1] or [d, h, w, 1]. y is labels(), i64
+/// without the last axis, or clean(), f32 of x's shape. classes() is PhantomOptions::classes, or 0 for denoising.
+/// Throws Error as Phantom, and for crops larger than the phantom.
 Dataset Phantoms(const PhantomsOptions& = {});
 
 }  // namespace trireme

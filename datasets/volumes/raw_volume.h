@@ -1,9 +1,8 @@
-// Volumes of raw numbers, one behind the other, beside which a JSON file says what they are. Of NAME.raw that is
-// NAME.raw.json:
+// Volumes of contiguous raw numbers, described by a JSON file. For NAME.raw it is NAME.raw.json:
 //   {"shape": [2048, 1024, 1024], "dtype": "uint16", "byte_order": "little"}
 // shape: two to four extents as [H, W], [D, H, W] or [D, H, W, C], the last axis the fastest. dtype: a VoxelType's
-// name. byte_order: "little" or "big"; of types of one byte it may be left out. offset: bytes before the first number,
-// 0 unless given. Other keys are of no matter here (a voxel's size, an instrument's name).
+// name. byte_order: "little" or "big"; optional for types of one byte. offset: bytes before the first number; default
+// 0. Other keys are ignored (a voxel's size, an instrument's name).
 #pragma once
 #include <memory>
 #include <string>
@@ -13,20 +12,20 @@
 
 namespace trireme {
 
-/// What such a JSON file says.
+/// The contents of such a JSON file.
 struct RawHeader {
-  Shape array;
-  const VoxelType* type = nullptr;
-  bool big_endian = false;
-  std::size_t offset = 0;
+  Shape array;                      ///< the file's axes
+  const VoxelType* type = nullptr;  ///< type of the numbers
+  bool big_endian = false;          ///< byte order
+  std::size_t offset = 0;           ///< bytes before the first number
 };
-/// Throws Error naming path, one line, for a text that is no such JSON.
+/// Reads a JSON file's text. Throws a one-line Error that names path if it is not such a JSON.
 RawHeader parse_raw_header(std::string_view text, const std::string& path);
-/// A JSON file's text, of little-endian numbers.
+/// The JSON text for little-endian numbers.
 std::string raw_header_text(const Shape& array, const VoxelType&);
 
-/// The numbers in path, by PATH.json. Throws Error as parse_raw_header(), and for a file that is not as long as that
-/// says.
+/// Opens the raw file path, described by PATH.json. Throws Error as parse_raw_header(), and for a file of another
+/// length.
 std::unique_ptr<const VolumeSource> open_raw(const std::string& path);
 
 }  // namespace trireme

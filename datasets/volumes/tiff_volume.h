@@ -1,6 +1,6 @@
-// Volumes as TIFF files (TIFF 6.0, BigTIFF), whose pages are slices along D: strips and tiles, compressed as libtiff
-// can unpack it, grey or of several channels side by side. Integers of 8 to 64 bits, floats of 16 to 64. Of one page
-// whose description is ImageJ's (of more than 4 GiB) or tifffile's (truncated) the slices behind it, too.
+// Volumes as TIFF files (TIFF 6.0, BigTIFF) whose pages are slices along D. Strips and tiles in any compression of
+// libtiff, grey or with interleaved channels; integers of 8 to 64 bits, floats of 16 to 64. If a file has one page with
+// a description by ImageJ (more than 4 GiB) or tifffile (truncated), the slices after that page are read, too.
 #pragma once
 #include <memory>
 #include <string>
@@ -9,10 +9,12 @@
 
 namespace trireme {
 
-/// Throws Error naming path, and the page, for a file that is no TIFF or cut short, for pages that differ in size or
-/// type, palettes, other colour spaces than RGB, planes behind each other, other types, strips or tiles of more than
-/// 2^29 bytes, and slices without pages that are compressed or cut short; always where this library was built without
-/// libtiff. Thumbnails (reduced images) are left out.
+/// Opens a TIFF file. Thumbnails (reduced images) are ignored. Throws Error that names path and page for
+/// - a file that is not TIFF or is truncated, and any file if the library was built without libtiff;
+/// - pages that differ in size or type, and other number types;
+/// - palettes, colour spaces other than RGB, and separate colour planes;
+/// - strips or tiles of more than 2^29 bytes;
+/// - slices without pages that are compressed or truncated.
 std::unique_ptr<const VolumeSource> open_tiff(const std::string& path);
 
 }  // namespace trireme

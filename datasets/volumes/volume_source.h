@@ -1,4 +1,5 @@
-// What a format of volumes does: boxes of voxels, in runs, from a file that is never in memory as a whole.
+// VolumeSource: the interface of volume formats. It reads boxes of voxels, in runs, from a file that is never in memory
+// as a whole.
 #pragma once
 #include <functional>
 #include <string>
@@ -9,20 +10,20 @@
 
 namespace trireme {
 
-/// Takes n voxels that lie one behind the other at `from`, in the file's type and this machine's byte order. In the box
-/// that was asked for, in row-major order, they are elements `at`, `at + step`, ...
+/// Receives n contiguous voxels at `from`, in the file's type and this machine's byte order. They are elements `at`,
+/// `at + step`, ... of the requested box in row-major order.
 using VoxelSink = std::function<void(const std::byte* from, Index n, Index at, Index step)>;
 
-/// A volume's file. Axes are [D, H, W, C] whatever the file's are.
+/// A volume in a file. Axes are [D, H, W, C] for every file.
 class VolumeSource {
  public:
-  /// Throws Error naming path for an array that is no volume (volume_shape()).
+  /// array: the file's axes. Throws Error as volume_shape().
   VolumeSource(const std::string& path, const Shape& array, const VoxelType&);
   virtual ~VolumeSource() = default;
-  const Shape& array() const { return array_; }  ///< the file's axes, two to four of them
-  const Shape& shape() const { return shape_; }  ///< [D, H, W, C]
-  const VoxelType& type() const { return *type_; }
-  /// Hands each voxel of a box of shape(), which is not empty, to the sink, once. Called from several threads.
+  const Shape& array() const { return array_; }     ///< the file's axes, two to four of them
+  const Shape& shape() const { return shape_; }     ///< [D, H, W, C]
+  const VoxelType& type() const { return *type_; }  ///< of the file's voxels
+  /// Passes each voxel of a non-empty box of shape() to the sink once. Several threads call it.
   virtual void read(const Box& box, const VoxelSink& sink) const = 0;
 
  private:
@@ -30,18 +31,19 @@ class VolumeSource {
   const VoxelType* type_;
 };
 
-/// A file as it was when it was opened for its header. It is opened anew to be read, so that a data set may have more
-/// files than a process may keep open.
+/// A file whose header was read. Each read opens the file again, so a data set may have more files than a process can
+/// keep open.
 struct OpenedFile {
-  std::string path;
-  std::size_t size = 0;  ///< bytes
+  std::string path;      ///< of the file
+  std::size_t size = 0;  ///< bytes when the header was read
+  /// Remembers an open file.
   explicit OpenedFile(const FileReader& file) : path(file.path()), size(file.size()) {}
-  /// Throws Error where the size is another now.
+  /// Throws Error if the size has changed.
   void check_same(const FileReader& now) const;
 };
 
-/// [D, H, W, C] of an array [H, W], [D, H, W] or [D, H, W, C]. Throws Error naming path for other numbers of axes, an
-/// extent below 1, and for more than 2^60 bytes.
+/// The shape [D, H, W, C] of an array [H, W], [D, H, W] or [D, H, W, C]. Throws Error that names path for another
+/// number of axes, an extent below 1, and more than 2^60 bytes.
 Shape volume_shape(const std::string& path, const Shape& array, const VoxelType&);
 
 }  // namespace trireme

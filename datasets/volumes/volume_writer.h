@@ -8,37 +8,39 @@
 
 namespace trireme {
 
-/// What a new volume is to be.
+/// Shape and type of a new volume.
 struct VolumeOptions {
   Shape array = {};              ///< the file's axes: [H, W], [D, H, W] or [D, H, W, C]
-  std::string type = "float32";  ///< of its voxels: a VoxelType's name
+  std::string type = "float32";  ///< type of the voxels: a VoxelType's name
 };
-/// A volume that is being written. Processes that share its file each open a writer of the same path and options, of
-/// whom the first makes the file, and write boxes of their own; boxes that meet in no voxel do not disturb each other.
-/// Until finish() the file is called PATH.partial; it has its final size from the start, with disk blocks reserved
-/// where the file system can do that. A process that was killed opens it again and goes on. What nobody wrote is 0.
+/// A volume that is being written. Several processes may write one file: each opens a writer with the same path and
+/// options, and writes separate boxes. Boxes without common voxels may be written at the same time. The first writer
+/// creates the file. Until finish() its name is PATH.partial. It has its final size from the start, with reserved disk
+/// blocks if the file system supports it. A killed process can open the file again and continue. Voxels that were not
+/// written are 0.
 class VolumeWriter {
  public:
-  /// The name says the format: .npy, or .raw beside .raw.json (raw_volume.h). Throws Error for other names, impossible
-  /// shapes, unknown types, a partial file of other options, and a file that cannot be made, or for which the disk has
-  /// no room, of which nothing is left then.
+  /// The name's ending selects the format: .npy, or .raw with a .raw.json (raw_volume.h). Throws Error for other
+  /// endings, invalid shapes, unknown types, and a partial file with other options. Throws Error and leaves no file if
+  /// it cannot be created or the disk has no room.
   VolumeWriter(const std::string& path, const VolumeOptions&);
-  ~VolumeWriter();  ///< leaves the partial file, unless it was finished
-  VolumeWriter(VolumeWriter&&) noexcept;
-  const Shape& shape() const;       ///< [D, H, W, C]
-  const VoxelType& type() const;    ///< of the file's voxels
-  const std::string& path() const;  ///< as it was given
-  bool resumed() const;             ///< the partial file was there before
-  /// Writes a box of shape() from dense memory of the host, of as many elements in type().dtype, f32, f64 or, to a file
-  /// of integers, i64 (VoxelType::encode()). Several threads may write at a time. Throws Error for a box that is not
-  /// inside, another type, a value that does not fit (the rows before it are written), and a disk that is full.
+  ~VolumeWriter();                        ///< keeps the partial file, unless finished
+  VolumeWriter(VolumeWriter&&) noexcept;  ///< the moved-from writer may only be destroyed
+  const Shape& shape() const;             ///< [D, H, W, C]
+  const VoxelType& type() const;          ///< type of the file's voxels
+  const std::string& path() const;        ///< the path of the constructor
+  bool resumed() const;                   ///< whether the partial file existed before
+  /// Writes a box of shape() from dense host memory with the same number of elements. Element types: type().dtype, f32,
+  /// f64, and i64 for files of integers (VoxelType::encode()). Several threads may write at a time. Throws Error for a
+  /// box outside the volume, another type, a value that the file's type cannot hold (rows before it are written), and a
+  /// full disk.
   void write(const Box& box, const View& from) const;
-  /// The same of a tensor on any device.
+  /// As above, from a tensor on any device.
   void write(const Box& box, const Tensor& from) const;
-  /// What this writer wrote is on the disk when it returns.
+  /// Flushes everything that this writer wrote to the disk.
   void sync() const;
-  /// Syncs and gives the file its name, in the place of one that is there. One writer calls it, when all others have
-  /// synced; no box is written after it.
+  /// Syncs and renames the file to its final path, replacing an existing file. Exactly one writer calls it, after all
+  /// others have called sync(); write no box after it.
   void finish();
 
  private:

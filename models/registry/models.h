@@ -1,4 +1,5 @@
-// Models by name. Each is one function returning a Module; names of the parts give PyTorch's parameter names.
+// The registry of models by name. A model is a function that returns a Module; its parts have PyTorch's parameter
+// names.
 #pragma once
 #include <functional>
 #include <optional>
@@ -9,57 +10,58 @@
 
 namespace trireme {
 
-/// Sizes of a transformer, the settings arch.*; 0, "" and -1 stand for the model's own.
+/// Sizes of a transformer (settings arch.*); 0, "" and -1 select the model's default.
 struct ArchOptions {
-  Index layers = 0,             ///< blocks
-      heads = 0,                ///< of the queries; divides width
-      kv_heads = 0,             ///< of keys and values; divides heads
+  Index layers = 0,             ///< number of blocks
+      heads = 0,                ///< query heads; must divide width
+      kv_heads = 0,             ///< key and value heads; must divide heads
       width = 0,                ///< C: elements of a token
-      hidden = 0,               ///< of the MLP between
-      positions = 0,            ///< most tokens of a sample, where positions are learned; 0: of text those of a sample
-      vocabulary = 0;           ///< rows of the embedding, at least the tokenizer's; 0: as many as it has
-  double dropout = -1;          ///< of embeddings, attention and residuals, in [0, 1)
+      hidden = 0,               ///< width of the MLP's hidden layer
+      positions = 0,            ///< maximum tokens per sample with learned positions; 0: for text, the sample's length
+      vocabulary = 0;           ///< rows of the embedding, at least the tokenizer's ids; 0: the same number
+  double dropout = -1;          ///< probability on embeddings, attention and residual branches, in [0, 1)
   std::int64_t bias = -1,       ///< 0, 1: whether linear layers and norms have biases
-      tied = -1;                ///< 0, 1: whether the embedding is the head's weight, too
+      tied = -1;                ///< 0, 1: whether the head shares the embedding's weight
   std::string activation = "";  ///< of the MLP: gelu, gelu_tanh, relu, silu
   bool operator==(const ArchOptions&) const = default;  ///< member by member
 };
 /// Options that a model is built from.
 struct ModelOptions {
-  /// Of one sample: [height, width, channels], pixels as a Loader scales them; of text [tokens], ids.
+  /// Shape of one sample: [height, width, channels], pixels as scaled by a Loader; for text [tokens], ids.
   Shape input{28, 28, 1};
-  Index classes = 10;     ///< of the logits [N, classes] that a model returns; of text the vocabulary: [N, T, classes]
-  ArchOptions arch = {};  ///< of transformers; others refuse any
-  /// Residual blocks keep only their input and run again in backward (framework/layers/recompute.h).
+  Index classes = 10;     ///< logits are [N, classes]; for text the vocabulary, and logits are [N, T, classes]
+  ArchOptions arch = {};  ///< for transformers; other models throw Error if any is set
+  /// Activation checkpointing: residual blocks store only their input and run again in backward
+  /// (framework/layers/recompute.h).
   bool recompute = false;
-  /// Of activations behind an embedding of ids: bf16, f16 over f32 weights; none: the weights'. Those of models of
-  /// pixels have the type of the pixels.
+  /// Type of activations after an embedding of ids: bf16 or f16 with f32 weights; none: type of the weights. In models
+  /// of pixels activations have the type of the pixels.
   std::optional<DType> dtype = {};
   bool zero_gamma = false;  ///< residual blocks start as the identity: the last gamma of each is 0 (Goyal et al. 2017)
 };
 /// A registered model.
 struct ModelRow {
-  std::string name;                                 ///< on the command line: "resnet50"
-  std::function<Module(const ModelOptions&)> make;  ///< builds it; throws Error for an input that it cannot take
-  ModelOptions usual = {};                          ///< the input and classes of its paper
-  bool sized = false;                               ///< it takes ModelOptions::arch; others throw Error for any
-  bool text = false;                                ///< the input are token ids, i64 [N, T]; else pixels
-  bool dense = false;                               ///< a result for each pixel, [N, spatial..., classes]
-  /// Hugging Face's config.json of it, to lie beside exported weights; empty: Hugging Face has no such model.
+  std::string name;                                 ///< name on the command line: "resnet50"
+  std::function<Module(const ModelOptions&)> make;  ///< builds the model; throws Error for an unsupported input
+  ModelOptions usual = {};                          ///< input and classes as in its paper
+  bool sized = false;  ///< whether it supports ModelOptions::arch; other models throw Error if any is set
+  bool text = false;   ///< true: inputs are token ids, i64 [N, T]; false: pixels
+  bool dense = false;  ///< whether logits are per pixel, [N, spatial..., classes]
+  /// Makes Hugging Face's config.json for exported weights; null: Hugging Face has no such model.
   std::function<std::string(const ModelOptions&)> config = {};
 };
-/// Every model that was added, by name.
+/// All registered models, by name.
 const std::vector<ModelRow>& models();
-/// Adds a model; the file that defines one does so before main:
+/// Registers a model. The source file of a model does this before main:
 ///   const bool added = add_model({"lenet5", lenet5});
-/// Throws Error when there is one of this name.
+/// Throws Error if the name exists.
 bool add_model(ModelRow);
-/// The row of a name. Throws Error with "did you mean" for an unknown one.
+/// The model with this name. Throws Error with "did you mean" for an unknown name.
 const ModelRow& model_row(const std::string& name);
-/// Builds a model by name. Throws Error for an unknown name, for ModelOptions::arch of a model that takes none, and as
-/// ModelRow::make.
+/// Builds a model by name. Throws Error for an unknown name, for ModelOptions::arch of a model that does not support
+/// it, and as ModelRow::make.
 Module make_model(const std::string& name, const ModelOptions& options);
-/// For its usual input and classes.
+/// As above, with ModelRow::usual.
 inline Module make_model(const std::string& name) { return model_row(name).make(model_row(name).usual); }
 
 }  // namespace trireme

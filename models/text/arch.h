@@ -1,4 +1,4 @@
-// What the models of this folder do with ArchOptions.
+// Applies ArchOptions to the options of the models of this folder.
 #pragma once
 #include <initializer_list>
 #include <string>
@@ -8,14 +8,14 @@
 
 namespace trireme::text {
 
-/// Throws Error naming the first size below 1.
+/// Throws Error with the name of the first size below 1.
 inline void check_sizes(const char* op, std::initializer_list<std::pair<const char*, Index>> sizes) {
   for (const auto& [what, size] : sizes) check(size > 0, op, "{} {}, expected at least 1", size, what);
 }
 
-/// Overwrites what `o` sets of a model's options: layers, heads, width, hidden, bias, tied, recompute, dtype;
-/// positions, else those of the input; vocabulary, else the classes. Throws Error for an input that is no text, and a
-/// vocabulary of fewer ids than classes.
+/// Overwrites the options of a model that `o` sets: layers, heads, width, hidden, bias, tied, recompute, dtype.
+/// positions defaults to the input's length, vocabulary to the number of classes. Throws Error for an input that is not
+/// text, a vocabulary smaller than the number of classes, and positions below the input's length.
 template <class Options>
 void override_sizes(const char* op, Options& base, const ModelOptions& o) {
   const ArchOptions& a = o.arch;

@@ -1,5 +1,5 @@
-// Models of this folder from and to folders as Hugging Face's save_pretrained() writes them: config.json beside
-// model.safetensors, or beside the index of several files.
+// Reads and writes models of this folder in the format of Hugging Face's save_pretrained(): config.json with
+// model.safetensors, or with the index of several files.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,30 +11,31 @@
 
 namespace trireme {
 
-/// config.json of such a model: GPT2LMHeadModel, LlamaForCausalLM. gpt2_config throws Error for a model without biases,
-/// which Hugging Face's GPT-2 has not.
+/// The config.json of a GPT2LMHeadModel. Throws Error for a model without biases, which Hugging Face's GPT-2 does not
+/// support.
 std::string gpt2_config(const GptOptions&);
+/// The config.json of a LlamaForCausalLM.
 std::string llama_config(const LlamaOptions&);
-/// The options that a config.json says. Throw Error for text that is no such configuration, and, naming it, for a
-/// setting that these models do not have.
+/// The options in a config.json of GPT-2. Throws Error for another text, and with the name of a setting that is not
+/// supported.
 GptOptions gpt_options(const std::string& config);
+/// As above, for Llama.
 LlamaOptions llama_options(const std::string& config);
 
-/// Ids that end a text: eos_token_id of a folder's generation_config.json or, where that names none, of config.json, a
-/// number or a list. Empty: neither names one. Throws Error naming it for a setting by which transformers' generate()
-/// chooses other tokens than by temperature, top_k and top_p (repetition_penalty, ...).
+/// The ids that end a text: eos_token_id, a number or a list, in a folder's generation_config.json, else in
+/// config.json. Empty: neither has one. Throws Error with the name of a setting with which transformers' generate()
+/// would not draw tokens by temperature, top_k and top_p alone (repetition_penalty, ...).
 std::vector<Index> end_tokens(const std::string& folder);
 
-/// The options with the temperature, top_k and top_p of a folder's generation_config.json or, without that file, of its
-/// config.json: those by which transformers' generate() draws. do_sample false: temperature 0; true without a
-/// top_k: 50. Throws Error (data) naming a setting of another type.
+/// The options with temperature, top_k and top_p from a folder's generation_config.json, else from its config.json: the
+/// values with which transformers' generate() draws. do_sample false: temperature 0; true without a top_k: top_k 50.
+/// Throws Error (data) with the name of a setting of another type.
 GenerateOptions with_folder_sampling(GenerateOptions, const std::string& folder);
 
-/// The model that config.json says, with the folder's weights. Throws Error for a model_type other than gpt2 and llama,
+/// Builds the model of config.json with the folder's weights. Throws Error for a model_type other than gpt2 and llama,
 /// and as import_weights().
 Module load_pretrained(const std::string& folder);
-/// Writes config.json, the given text, and model.safetensors, so that transformers' from_pretrained() loads them.
-/// Makes the folder.
+/// Writes config.json (the given text) and model.safetensors for transformers' from_pretrained(). Creates the folder.
 void save_pretrained(const std::string& folder, const Parameters&, const std::string& config);
 
 }  // namespace trireme

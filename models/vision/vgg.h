@@ -1,11 +1,11 @@
-// VGG-16 and AlexNet of torchvision's shapes and names: most parameters are in fully connected layers, which is what
-// studies of communication use them for.
+// VGG-16 and AlexNet with torchvision's shapes and names. Most parameters are in fully connected layers, so studies of
+// communication use these models.
 #pragma once
 #include "models/registry/models.h"
 
 namespace trireme {
 
-// Inputs are normalised per channel to mean 0 and standard deviation 1, as in torchvision. The output is logits, not
+// Input channels should have mean 0 and standard deviation 1, as in torchvision. The output is logits, not
 // probabilities.
 
 /// Simonyan & Zisserman 2014 (arXiv 1409.1556), configuration D: 138,357,544 parameters. x [N, H, W, C] ->

@@ -1,14 +1,14 @@
-// What vision transformers with torchvision's names and with Hugging Face's are made of.
+// The layers that vit() and vit_hf() share.
 #pragma once
 #include "framework/layers/conv.h"
 #include "models/vision/vit.h"
 
 namespace trireme::vision {
 
-/// Patches of an image as tokens: a convolution whose windows tile it.
+/// The patch embedding: a convolution whose windows tile the image.
 Conv2d patches(const VitOptions&, Init);
 
-/// A learned token in front of the others: [N, h, w, C] -> [N, 1 + h w, C].
+/// Puts a learned token before the patches: [N, h, w, C] -> [N, 1 + h w, C].
 struct ClassToken {
   ClassToken(Index width, Init draw) : init(std::move(draw)), token(init.make({1, 1, width})) {}
   Tensor operator()(const Tensor& x) const;
@@ -18,7 +18,7 @@ struct ClassToken {
   Tensor token;  ///< [1, 1, C]
 };
 
-/// Learned positions of all tokens, added: x [N, T, C] -> the same shape.
+/// Adds learned positions of all tokens: x [N, T, C] -> the same shape.
 struct Positions {
   Positions(Index tokens, Index width, Init draw) : init(std::move(draw)), table(init.make({1, tokens, width})) {}
   /// Throws Error for another number of tokens.
@@ -29,11 +29,11 @@ struct Positions {
   Tensor table;  ///< [1, T, C]
 };
 
-/// [N, T, C] -> [N, C]: the class token, of which alone the logits are computed. A norm of each token may as well stand
-/// behind it.
+/// [N, T, C] -> [N, C]: the class token, from which the logits are computed. A norm per token may come before or after
+/// it.
 Tensor first_token(const Tensor& x);
 
-/// Throws Error for options that are none of a ViT.
+/// Throws Error for invalid options.
 void check_options(const char* op, const VitOptions&);
 
 }  // namespace trireme::vision

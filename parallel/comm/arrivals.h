@@ -1,5 +1,5 @@
-// Arrivals: the messages that other ranks send to one that asks for any (Communicator::recv_any), in the order in which
-// they come, which can be recorded; or in the order of a recorded run.
+// Arrivals: the messages that other ranks send to a rank that accepts any sender (Communicator::recv_any). The order of
+// arrival can be recorded, and a later run can replay that order.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -13,29 +13,31 @@
 
 namespace trireme {
 
+/// Receives messages from any sender and optionally records their order. For one thread.
 class Arrivals {
  public:
-  /// recorded: the order is kept, 16 bytes a message, to save and to compare with a recorded run.
+  /// recorded: keeps the order (16 bytes per message) for save() and for comparison with a recorded run.
   explicit Arrivals(bool recorded) : recorded_(recorded) {}
 
-  /// Waits for the next message to channel 0. place: where this rank is in its program, a number that does not go back;
-  /// it is part of the record.
+  /// Waits for the next message to channel 0. place: this rank's position in its program, a number that never
+  /// decreases; the record includes it.
   ReceivedMessage take(Communicator&, std::int64_t place = 0);
-  /// The same if there is one. In the order of a recorded run: if that took one at this place or before, it waits.
+  /// The next message if one has arrived. During a replay: waits if the recorded run took a message at this place or
+  /// before.
   std::optional<ReceivedMessage> poll(Communicator&, std::int64_t place);
-  /// How many these two have returned.
+  /// Messages that take() and poll() have returned.
   std::int64_t count() const { return count_; }
 
-  /// For checkpoints: senders since the run began, and places where there are others than 0, [messages] each, by names
-  /// that start with "inbox."; nothing where there is no record. Throws Error while messages wait for their turn.
+  /// For checkpoints: the senders since the run began, and the places if any is not 0. Each is a tensor [messages]
+  /// whose name starts with "inbox."; none if nothing is recorded. Throws Error while messages wait for their turn.
   void save(std::map<std::string, Tensor>& local) const;
-  /// What save() gave; that of a checkpoint of before there was a record has none, and nothing is recorded then. Throws
-  /// Error where it is not how the run begins that is repeated.
+  /// Restores what save() stored. A checkpoint from before recording existed has no record; recording then stops.
+  /// Throws Error if the record is not the beginning of the run that is replayed.
   void load(const std::map<std::string, Tensor>& local);
-  /// From now on in the order of a recorded run, of which local is what save() gave: those that come before it is their
-  /// turn wait. Throws Error where it holds no order, or where this rank has taken others. Behind the run's last
-  /// message take() throws Error, and poll() finds none; one that does not come within TRIREME_TIMEOUT seconds is an
-  /// Error of both.
+  /// From now on delivers messages in the order of a recorded run, whose save() gave local. A message that arrives
+  /// early waits for its turn. Throws Error if local holds no order, or if this rank has taken messages in another
+  /// order. After the run's last message take() throws Error and poll() returns none. A message that does not arrive
+  /// within TRIREME_TIMEOUT seconds is an Error in both.
   void replay(const std::map<std::string, Tensor>& local);
 
  private:

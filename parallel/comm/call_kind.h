@@ -4,7 +4,7 @@
 
 namespace trireme {
 
-/// The last two are not collective.
+/// The kinds of calls. All are collective except send and recv.
 enum class CallKind : std::uint8_t {
   all_reduce,
   reduce,

@@ -1,4 +1,5 @@
-// Crash reports: a file for each rank that fails, by a signal or an exception: what it did last, and where it was.
+// Crash reports: a file for each rank that fails by a signal or an exception. It holds the rank's last actions and its
+// stack.
 #pragma once
 #include <pthread.h>
 
@@ -8,24 +9,24 @@
 
 namespace trireme {
 
-/// Resident memory of this process; 0 where the system does not tell.
+/// Resident memory of this process in bytes; 0 if the system does not report it.
 std::int64_t resident_bytes();
-/// Where reports go: DIRECTORY/rank_N.json, made when the first is written; before this call none is. The last call
-/// counts, of any thread. At most 4000 bytes.
+/// Sets the folder of the reports: DIRECTORY/rank_N.json. The first report creates the folder; without this call none
+/// is written. The last call of any thread counts. directory: at most 4000 bytes.
 void set_crash_directory(const std::string& directory);
 /// From now on SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT (of std::terminate too) write a report for each rank of this
-/// process, and then do what they would have done. SIGSEGV and SIGBUS of a process that gets no more memory end it with
-/// the exit status of the kind out_of_memory instead, as does a std::bad_alloc that nothing catches.
+/// process, and then take their usual action. If the process cannot allocate memory, SIGSEGV and SIGBUS stop it with
+/// the exit status of the kind out_of_memory instead. An uncaught std::bad_alloc does the same.
 void report_crashes();
-/// Ends the process with the exit status of the kind communicator, by SIGABRT in that thread, whose stack the reports
-/// then have. tell: the reason is printed to stderr before. and_process: a process of this host, which is killed when
-/// the reports are written; 0: none. Without report_crashes() the process ends by SIGABRT. Does not return.
+/// Stops the process with the exit status of the kind communicator, by SIGABRT in `thread`, whose stack the reports
+/// then contain. tell: first print the reason to stderr. and_process: a process of this host to kill after the reports
+/// are written; 0: none. Without report_crashes() the process dies by SIGABRT. Does not return.
 [[noreturn]] void crash(pthread_t thread, const std::string& reason, bool tell = true, int and_process = 0);
 /// Writes the report of this thread's rank, without a stack: {"rank", "ranks", "host", "process", "reason", "kind",
 /// "phase", "step", "resident_bytes", "stack": ["library+0x12 (function)", ...], "now", "waits_since", "entries":
-/// [{"number", "what", "begun", "ended"}, ...]}; times in microseconds, "ended" and "waits_since" are missing where an
-/// entry is under way and where the rank does not wait; the oldest entry first. What cannot be written is not. Safe in
-/// a signal handler, but for the names of functions. kind: name_of() the error's kind; "kind" is missing where it is
+/// [{"number", "what", "begun", "ended"}, ...]}; times are in microseconds, the oldest entry comes first. "ended" is
+/// missing for an entry in progress, "waits_since" if the rank does not wait. Write errors are ignored. Safe in a
+/// signal handler, except for the names of functions. kind: name_of() of the error's kind; "kind" is missing if it is
 /// empty, and after a signal that crash() did not send.
 void write_crash_report(const char* reason, std::string_view kind = "");
 

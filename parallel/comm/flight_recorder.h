@@ -1,5 +1,5 @@
-// FlightRecorder: what a rank did last, kept for the moment at which it fails (PyTorch's Flight Recorder): its calls of
-// communicators and its actions, and what it is in the midst of. parallel/comm/crash_report.h writes it to a file.
+// FlightRecorder: the last actions of a rank, kept for error reports (like PyTorch's Flight Recorder): its communicator
+// calls, its actions, and what it is doing now. parallel/comm/crash_report.h writes it to a file.
 #pragma once
 #include <pthread.h>
 
@@ -17,26 +17,28 @@
 
 namespace trireme {
 
-/// Of the thread that makes it, which is the rank's; others of the rank do not write to it. Writing takes no lock and
-/// allocates nothing. Reading, from any thread or a signal handler, may find an entry half written.
+/// Records the actions of the thread that constructs it, the rank's main thread; other threads of the rank do not write
+/// to it. Writing takes no lock and allocates nothing. Any thread or signal handler may read it, and may see an entry
+/// that is half written.
 class FlightRecorder {
  public:
-  static constexpr int kept = 64;  ///< newest entries
+  static constexpr int kept = 64;  ///< number of newest entries that are kept
+  /// One action.
   struct Entry {
     std::int64_t number = 0;            ///< from 1; 0: none yet
-    std::int64_t begun = 0, ended = 0;  ///< microseconds since the recorder was made; ended 0: under way, or not told
-    std::array<char, 120> text{};       ///< ends with 0; without quotes, backslashes and control characters
+    std::int64_t begun = 0, ended = 0;  ///< microseconds since construction; ended 0: in progress or unknown
+    std::array<char, 120> text{};       ///< 0-terminated; has no quotes, backslashes or control characters
   };
 
-  /// For profiles: one thing that took time on this thread.
+  /// For profiles: one interval of this thread.
   struct Event {
-    enum Kind : int { call, wait, kernel, data, save, step };
-    Kind kind = call;
-    std::string name = {};            ///< of a call its text; of a wait what for
-    std::int64_t begin = 0, end = 0;  ///< nanoseconds of the steady clock; end 0: not over
+    enum Kind : int { call, wait, kernel, data, save, step };  ///< what the thread did
+    Kind kind = call;                                          ///< what this interval is
+    std::string name = {};                                     ///< text of a call; what a wait waits for
+    std::int64_t begin = 0, end = 0;                           ///< nanoseconds of the steady clock; end 0: in progress
   };
 
-  /// While it lives this thread's rank waits for others, for all that reports know.
+  /// While it lives, reports show this thread's rank as waiting for other ranks.
   struct Wait {
     Wait();
     ~Wait();
@@ -46,7 +48,7 @@ class FlightRecorder {
    private:
     bool outermost_;
   };
-  /// While it lives, what this thread waits for, in words; else it is the newest entry.
+  /// While it lives, reports show `what` as what this thread waits for; otherwise they show the newest entry.
   struct WaitFor {
     explicit WaitFor(const std::string& what);
     ~WaitFor();
@@ -54,46 +56,49 @@ class FlightRecorder {
     WaitFor& operator=(const WaitFor&) = delete;
   };
 
+  /// rank: of this thread, among `ranks` of the job.
   FlightRecorder(int rank, int ranks);
   ~FlightRecorder();
   FlightRecorder(const FlightRecorder&) = delete;
   FlightRecorder& operator=(const FlightRecorder&) = delete;
-  /// Of this thread; null: nobody records.
+  /// This thread's recorder; null: none.
   static FlightRecorder* current();
-  /// Of all ranks of this process, each of which stays as long as it is looked at.
+  /// Calls the function for the recorders of all ranks of this process. A recorder lives at least until its call
+  /// returns.
   static void each(const std::function<void(const FlightRecorder&)>&);
-  /// The same for a signal handler, which takes no lock; null where there was one that is gone.
+  /// As each(), for a signal handler: takes no lock. Destroyed recorders are null.
   static std::span<const std::atomic<FlightRecorder*>> all();
 
-  /// What the other ranks are in the midst of, a few words each: those of this process, else what set_others() said
-  /// last. Empty: nobody knows.
+  /// What the other ranks are doing, a few words each: ranks of this process, else the last text of set_others().
+  /// Empty: unknown.
   static std::string others();
-  /// Of ranks of other processes.
+  /// Sets the text of others() for ranks of other processes.
   static void set_others(std::string);
 
-  /// Puts down what begins: "all_reduce of 4096 f32 (sum)". Returns its number.
+  /// Records the start of an action: "all_reduce of 4096 f32 (sum)". Returns its number.
   std::int64_t begin(std::string_view text);
-  /// It is over; nothing where it is no longer kept.
+  /// Records the end of that action; does nothing if the entry is no longer kept.
   void end(std::int64_t number);
-  /// From now on calls and waits are also added there, by this thread; null: no more.
+  /// From now on also appends this thread's calls and waits to `to`; null: stop.
   void trace(std::vector<Event>* to) { events_ = to; }
-  static std::int64_t nanoseconds();  ///< of the steady clock
+  static std::int64_t nanoseconds();  ///< time of the steady clock
 
-  /// What the rank is in the midst of: "start", "step", "evaluate", "save". name lives as long as the program. step:
-  /// optimizer steps done.
+  /// Sets the phase of the rank: "start", "step", "evaluate", "save". name must be a string literal. step: optimizer
+  /// steps done.
   void set_phase(const char* name, std::int64_t step);
 
-  int rank() const { return rank_; }
-  pthread_t thread() const { return thread_; }  ///< that made it
-  int ranks() const { return ranks_; }          ///< of the job
-  const char* phase() const { return phase_; }
-  std::int64_t step() const { return step_; }
+  int rank() const { return rank_; }             ///< of this recorder's thread
+  pthread_t thread() const { return thread_; }   ///< the thread that made it
+  int ranks() const { return ranks_; }           ///< ranks of the job
+  const char* phase() const { return phase_; }   ///< as set_phase() set it
+  std::int64_t step() const { return step_; }    ///< as set_phase() set it
   std::int64_t count() const { return count_; }  ///< entries begun
-  /// Grows with each entry and each kernel that the rank begins: the rank moves while this changes.
+  /// A number that grows with each entry and each kernel of the rank: while it changes, the rank makes progress.
   std::uint64_t beats() const { return kernels_.load(std::memory_order_relaxed) + static_cast<std::uint64_t>(count_); }
-  std::int64_t waited() const { return waited_; }            ///< microseconds of all waits that are over
-  std::int64_t waits_since() const { return waits_since_; }  ///< microseconds since it was made; 0: it does not wait
+  std::int64_t waited() const { return waited_; }            ///< total of all finished waits in microseconds
+  std::int64_t waits_since() const { return waits_since_; }  ///< start of the current wait, as now(); 0: not waiting
   std::int64_t now() const;                                  ///< microseconds since it was made
+  /// The entry of this number, one of the newest `kept`.
   const Entry& entry(std::int64_t number) const { return entries_[static_cast<std::size_t>(number % kept)]; }
 
  private:
@@ -107,7 +112,7 @@ class FlightRecorder {
   std::vector<Event>* events_ = nullptr;
 };
 
-/// An entry of this thread's recorder from here to the end of the block; nothing where there is none.
+/// Records an action from here to the end of the block in this thread's recorder, if there is one.
 class FlightEntry {
  public:
   explicit FlightEntry(std::string_view text)

@@ -1,4 +1,4 @@
-// Fnv: FNV-1a, 64 bits (Fowler, Noll, Vo), over numbers and texts; a text goes in with its length.
+// Fnv: FNV-1a, 64 bits (Fowler, Noll, Vo), of numbers and texts. A text is hashed with its length.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,11 +7,12 @@ namespace trireme {
 
 class Fnv {
  public:
-  /// Numbers and enumerators of any type, and texts.
+  /// Adds numbers and enumerators of any type, and texts.
   template <class... V>
   void add(const V&... values) {
     (add_one(values), ...);
   }
+  /// The hash of everything added so far.
   std::uint64_t value() const { return hash_; }
 
  private:

@@ -1,4 +1,5 @@
-// Sums (or extremes) of host memory, the arithmetic under every collective. Single-threaded: ranks share the pieces.
+// Sums (or extremes) of host memory, the arithmetic under every collective. Single-threaded: ranks divide the pieces
+// among themselves.
 #pragma once
 #include <span>
 
@@ -11,10 +12,10 @@ namespace trireme {
 
 /// to = op(to, from) over count elements of type t.
 void reduce_into(void* to, const void* from, Index count, DType t, ReduceOp op);
-/// Every block of outs = op over ins, in the order given: the same bits wherever and by whomever it is computed. bf16
-/// and f16 are summed in f32 and rounded once. An out may be one of the ins. count elements each.
+/// Every block of outs = op over ins, in the order given, so the bits do not depend on the rank that computes them.
+/// bf16 and f16 are summed in f32 and rounded once. An out may be one of the ins. count elements each.
 void reduce_all(std::span<void* const> outs, std::span<const void* const> ins, Index count, DType t, ReduceOp op);
-/// x / by, of a floating type; bf16 and f16 are divided in f32 and rounded once.
+/// x /= by for a floating-point type; bf16 and f16 are divided in f32 and rounded once.
 void divide(void* x, Index count, DType t, int by);
 
 }  // namespace trireme

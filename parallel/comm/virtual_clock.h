@@ -1,5 +1,5 @@
-// VirtualClock: a rank's clock where time is simulated (World::virtual_time): it stands still but for what computations
-// and waits are said to take on the cluster.
+// VirtualClock: a rank's clock in simulated time (World::virtual_time). It advances only by the modelled durations of
+// computations and waits on the cluster.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -10,45 +10,46 @@
 
 namespace trireme {
 
-/// What virtual time knows of a rank between two operations: save() returns it, restore() takes it.
+/// The simulated state of a rank between two operations: save() returns it, restore() takes it.
 struct VirtualState {
-  /// On its way to this rank, or there and not taken yet. The header of a message to a channel is one of its own.
+  /// A message to this rank that is in flight, or has arrived and was not received yet. The header of a message to a
+  /// channel is a separate Message.
   struct Message {
-    std::uint64_t communicator = 0;  ///< 0: of the world; else as split() numbered it
+    std::uint64_t communicator = 0;  ///< 0: the world; else the number that split() gave it
     int receiver = 0, sender = 0;    ///< ranks of that communicator
-    int tag = 0;
-    Nanoseconds arrival = 0;
-    Tensor payload;
+    int tag = 0;                     ///< of the message
+    Nanoseconds arrival = 0;         ///< time of arrival
+    Tensor payload;                  ///< on the host
   };
-  /// Whose message recv_any takes next.
+  /// The sender whose message recv_any takes next.
   struct Turn {
-    std::uint64_t communicator = 0;
-    int receiver = 0, tag = 0, sender = 0;
+    std::uint64_t communicator = 0;         ///< as in Message
+    int receiver = 0, tag = 0, sender = 0;  ///< as in Message
   };
-  Nanoseconds clock = 0, link = 0;  ///< link: when what it carries has left it
-  std::vector<Message> messages;    ///< each sender's in the order in which they were sent
-  std::vector<Turn> turns;
+  Nanoseconds clock = 0, link = 0;  ///< this rank's time; time when its link becomes free
+  std::vector<Message> messages;    ///< in sending order for each sender
+  std::vector<Turn> turns;          ///< one per receiver and tag
 };
 
-/// Of one rank, used by its thread alone.
+/// The simulated clock of one rank. Only the rank's thread uses it.
 class VirtualClock {
  public:
   virtual ~VirtualClock() = default;
-  virtual Nanoseconds now() const = 0;
-  virtual const Cluster& cluster() const = 0;
-  /// Lets so many nanoseconds pass. Throws Error for fewer than 0.
+  virtual Nanoseconds now() const = 0;         ///< this rank's time
+  virtual const Cluster& cluster() const = 0;  ///< the simulated machines
+  /// Advances the clock by that many nanoseconds. Throws Error below 0.
   virtual void advance(Nanoseconds by) = 0;
-  /// Until then, if it is not later already.
+  /// Advances the clock to `then`, unless it is already later.
   void advance_to(Nanoseconds then) {
     if (then > now()) advance(then - now());
   }
-  /// What this rank's next collective takes on its link, in the place of collective_time.
+  /// Sets the duration of this rank's next collective on its link, in place of collective_time().
   virtual void set_price(std::function<Nanoseconds(const Link&)>) = 0;
-  /// This rank's state when it and all others have made this call, which leaves their clocks and links alone. A
-  /// collective call of the world. Throws Error where this rank has receives under way.
+  /// This rank's state once all ranks have made this call; clocks and links do not change. A collective call of the
+  /// world. Throws Error if this rank has receives in progress.
   virtual VirtualState save() = 0;
-  /// Makes the state of each rank, in a world of as many on the same cluster, what it was. Clocks may go back. What was
-  /// sent before is lost. Communicators count as the same that were split from the same one as the so manieth. A
+  /// Restores the state of this rank in a world with the same number of ranks and the same cluster. Clocks may go back.
+  /// Earlier messages are lost. Two communicators are the same if they are the n-th split of the same parent. A
   /// collective call of the world; throws Error as save().
   virtual void restore(const VirtualState&) = 0;
 };

@@ -1,16 +1,16 @@
-// Watchdog: a thread that ends a process of which a rank has come to a standstill, and says where.
+// Watchdog: a thread that stops the process when one of its ranks hangs, and reports where.
 #pragma once
 #include <string>
 #include <thread>
 
 namespace trireme {
 
-/// Looks at the FlightRecorder of each rank of this process. One that has begun nothing, no kernel either, for longer
-/// than its phase allows, and does not wait for others (whose waits have their own limit, TRIREME_TIMEOUT times what
-/// scale_timeouts() says), hangs: it is named on stderr with what it did last, with the ranks that wait for it, and
-/// crash() ends the process with a report that has the rank's stack. In a step 0.9 of TRIREME_TIMEOUT is allowed, so
-/// that the rank is named before others give up on it; elsewhere (start, save, evaluate) six times TRIREME_TIMEOUT.
-/// Time in which the whole process was stopped does not count.
+/// Checks the FlightRecorder of each rank of this process. A rank hangs if it has begun no action and no kernel for
+/// longer than its phase allows, and does not wait for other ranks (waits have their own limit, TRIREME_TIMEOUT times
+/// the factor of scale_timeouts()). stderr then names the rank, its last action and the ranks that wait for it, and
+/// crash() stops the process with a report that has the rank's stack. The limit in a step is 0.9 of TRIREME_TIMEOUT, so
+/// the rank is named before other ranks time out. In other phases (start, save, evaluate) it is six times
+/// TRIREME_TIMEOUT. Time while the whole process was stopped does not count.
 class Watchdog {
  public:
   Watchdog();

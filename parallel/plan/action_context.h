@@ -1,4 +1,4 @@
-// ActionContext: what an action of a kind of the caller's own (parallel/plan/action_row.h) finds when it runs.
+// ActionContext: the arguments of a running action of a custom kind (parallel/plan/action_row.h).
 #pragma once
 #include <any>
 #include <string>
@@ -9,30 +9,33 @@
 
 namespace trireme {
 
+/// The state of the step in which an action runs.
 struct ActionContext {
-  const Plan& plan;
-  const Action& action;
-  Optimizer& optimizer;
-  Communicator* comm;  ///< the ranks along action.peer.axis; null: this rank is alone on it
-  std::int64_t step;   ///< steps before this one
-  Index rows;          ///< of the batch, on the ranks that have the same weights after every step
-  std::any& memory;    ///< the action's own, from its start to its finish, and on to the next step
-  Arrivals& arrivals;  ///< of messages that others send to this rank when it suits them
+  const Plan& plan;      ///< the plan of the step
+  const Action& action;  ///< the action that runs
+  Optimizer& optimizer;  ///< of this rank's model
+  Communicator* comm;    ///< the ranks along action.peer.axis; null: this rank is alone on it
+  std::int64_t step;     ///< number of steps before this one
+  Index rows;            ///< rows of the batch on the ranks with equal weights after every step
+  std::any& memory;      ///< storage of the action; kept from its start to its finish and for later steps
+  Arrivals& arrivals;    ///< messages from any rank at any time
 
+  /// The weights, gradients and states of the model.
   ParameterStore& store() const { return optimizer.parameters(); }
-  /// The action's slice [size] of weights, of gradients (those that no backward has reached are 0 now), and of a state
-  /// of the plan: to read and to write.
+  /// The action's slice [size] of the weights, to read and write.
   Tensor values() const { return store().values().rows(action.slice.begin, action.slice.end); }
+  /// The action's slice [size] of the gradients, to read and write; 0 where no backward has written.
   Tensor gradients() const {
     store().zero_missing_grads(action.slice);
     return store().grads().rows(action.slice.begin, action.slice.end);
   }
+  /// The action's slice [size] of a state of the plan, to read and write.
   Tensor state(const std::string& name) const { return store().state(name).rows(action.slice.begin, action.slice.end); }
-  /// The ranks of comm to send to and to receive from in this step (Peer::pairs).
+  /// The ranks of comm to send to and receive from in this step (Peer::pairs).
   std::vector<RankPair> peers() const {
     return comm ? peers_at(action.peer, comm->rank(), comm->size(), step) : std::vector<RankPair>();
   }
-  /// A number of Action::arguments. Throws Error where there is none of the name.
+  /// A number of Action::arguments. Throws Error if the name does not exist.
   double argument(const std::string& name) const;
 };
 

@@ -14,10 +14,10 @@ namespace trireme {
 
 struct ActionContext;  // parallel/plan/action_context.h
 
-/// What an action calls its peers for.
+/// A communicator call that an action makes, for costs.
 struct PlannedCall {
-  CallKind kind;
-  Index bytes;  ///< of the whole vector
+  CallKind kind;  ///< which operation
+  Index bytes;    ///< size of the whole vector
 };
 
 struct ActionRow {

@@ -37,7 +37,8 @@ struct Codec {
   bool on_host = false;  ///< encode and decode want host memory: what lies on a device is copied there and back
 };
 
-/// What a codec finds when it encodes or decodes a reduction's slice. All but rank and states are alike on all ranks.
+/// The arguments of a codec that encodes or decodes a reduction's slice. All members except rank and states are equal
+/// on all ranks.
 struct CodecContext {
   /// element: bytes of a parameter. step: steps before this one.
   CodecContext(const Plan&, const Action&, Index element, std::int64_t step);
@@ -45,7 +46,8 @@ struct CodecContext {
   double argument(std::string_view name) const;
 
   const Action& action;              ///< the reduction
-  Index size, element;               ///< numbers of the vector, and bytes of one
+  Index size,                        ///< number of elements of the vector
+      element;                       ///< bytes per element
   std::int64_t step;                 ///< steps before this one
   std::vector<TensorSlice> tensors;  ///< parameters in the vector, at positions in it; may reach over its ends
   int round = 0;                     ///< in [0, Codec::rounds)

@@ -1,5 +1,5 @@
-// Liveness: which micro-batches hold activations at each action of a program, as a compiler finds the live ranges of
-// its variables. The executor, check(), predict_memory() and simulate() all read it here.
+// Liveness: the micro-batches whose activations are in memory at each action of a program, like the live ranges of
+// variables in a compiler. The executor, check(), predict_memory() and simulate() use it.
 #pragma once
 #include <vector>
 
@@ -9,30 +9,32 @@ namespace trireme {
 
 /// Neighbouring parts [first, end) of a model that a program runs as one, forward and backward.
 struct Segment {
-  int first = 0, end = 0;
+  int first = 0,  ///< first part
+      end = 0;    ///< after the last part
 };
-/// The longest segments whose forward actions, and whose backward actions of each kind, stand together in the program's
-/// list for every micro-batch. Reductions do not part neighbours; messages and everything else do.
+/// The longest segments whose forward actions, and backward actions of each kind, are adjacent in the program's list
+/// for every micro-batch. Reductions between them are allowed; messages and other actions are not.
 std::vector<Segment> find_segments(const Program&);
 
 /// The activations of one micro-batch in one segment.
 struct LiveRange {
-  int segment = 0;  ///< index of Liveness::segments
-  int microbatch = 0;
-  ActionId begin = 0;  ///< the forward of the segment's first part; 0 where an earlier step ran it
-  ActionId end = 0;    ///< the action that releases the activations; the number of actions: none does
+  int segment = 0;     ///< index of Liveness::segments
+  int microbatch = 0;  ///< as in Action::microbatch
+  ActionId begin = 0;  ///< the forward of the segment's first part; 0 if an earlier step ran it
+  ActionId end = 0;    ///< the action that releases the activations; the number of actions if none does
 };
 
+/// The segments and live ranges of a program.
 struct Liveness {
-  explicit Liveness(const Program&);
+  explicit Liveness(const Program&);  ///< computes them
 
-  std::vector<Segment> segments;
+  std::vector<Segment> segments;     ///< in order
   std::vector<int> segment_of_part;  ///< up to the last part that the program runs; -1: another program runs the part
-  /// The program releases activations by actions `free`; else the backward that completes a segment releases them.
+  /// True: `free` actions release activations; false: the backward that completes a segment does.
   bool frees = false;
   std::vector<LiveRange> ranges;  ///< in order of `begin`
 
-  /// Index of the segment that the part lies in; -1: the program does not run the part.
+  /// Index of the part's segment; -1: the program does not run the part.
   int segment_of(int part) const {
     return part >= 0 && part < std::ssize(segment_of_part) ? segment_of_part[static_cast<std::size_t>(part)] : -1;
   }
@@ -52,8 +54,8 @@ struct Liveness {
   std::size_t actions_;
 };
 
-/// The most micro-batches whose activations the program holds at once, counted once per segment: what
-/// Program::in_flight limits.
+/// The largest number of micro-batches whose activations the program holds at once, counted once per segment;
+/// Program::in_flight limits it.
 int peak_in_flight(const Program&);
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// Operands: what an action reads and writes, whatever its kind.
+// Operands: the data that an action of any kind reads and writes.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,34 +7,37 @@
 
 namespace trireme {
 
-/// What an operand is.
+/// The kind of an operand.
 enum class OperandKind : std::uint8_t {
   weights,     ///< a slice of the flat block of values
   gradients,   ///< a slice of the flat block of gradients
-  state,       ///< of a slice: the optimizer's, or one of Plan::state by its name
+  state,       ///< a slice of the optimizer's state, or of the Plan::state with its name
   statistics,  ///< running statistics: a slice of the packed buffers
   activation,  ///< output of a part, of one micro-batch
-  cotangent,   ///< its gradient
-  scratch,     ///< of the action's own, by name
-  number,      ///< one that ranks agree on: Action::field
+  cotangent,   ///< gradient of an activation
+  scratch,     ///< private data of the action, by name
+  number,      ///< a number that ranks agree on: Action::field
 };
 
-/// Something that actions of one program share.
+/// A piece of data that actions of one program share.
 struct Operand {
-  OperandKind kind;
-  Slice slice = {};                                 ///< of weights to statistics
-  int part = -1, microbatch = 0;                    ///< of activations and their gradients; part -1: the model's input
-  std::string name = {};                            ///< of a number, state or scratch; the optimizer's state: empty
-  int version = 0;                                  ///< of weights and gradients: updates behind the newest
-  bool overlaps(const Operand&) const;              ///< whether they have anything in common
+  OperandKind kind;                                 ///< what it is
+  Slice slice = {};                                 ///< for weights, gradients, state and statistics
+  int part = -1,                                    ///< for activations and cotangents; -1: the model's input
+      microbatch = 0;                               ///< for activations and cotangents
+  std::string name = {};                            ///< for numbers, states and scratch; empty: the optimizer's state
+  int version = 0;                                  ///< for weights and gradients: age in updates; 0: the newest
+  bool overlaps(const Operand&) const;              ///< whether both share some data
   bool operator==(const Operand&) const = default;  ///< member by member
 };
 std::string to_string(const Operand&);  ///< "gradients [0, 100)", "activation of part 2 micro 1"
 
+/// The operands of an action.
 struct Access {
-  std::vector<Operand> reads, writes;
+  std::vector<Operand> reads,  ///< that it reads
+      writes;                  ///< that it writes
 };
-/// What an action of the program accesses, by its kind's row, its codec's states included. live: of that program.
+/// The operands of an action, from the row of its kind, including its codec's states. live: of that program.
 Access accesses(const Plan&, const Program&, const Liveness& live, const Action&);
 
 }  // namespace trireme

@@ -1,5 +1,5 @@
-// Plan: what each program does in one step, as plain data: it can be printed, compared, hashed across ranks,
-// checked, run, simulated and drawn. A strategy turns a plan into a plan.
+// Plan: the actions of each program in one step, as plain data. A plan can be printed, compared, hashed across ranks,
+// checked, run, simulated and drawn. A strategy transforms a plan into another plan.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -18,29 +18,30 @@ namespace trireme {
 
 struct ActionRow;  // parallel/plan/action_row.h
 
+/// The rows of the library's kinds of actions: see the members of ActionKind.
 namespace action_rows {
 extern const ActionRow forward, loss, backward, backward_input, backward_weight, send, recv, all_reduce, reduce_scatter,
     all_gather, broadcast, update, average, free, drop_gradients, drop_values, agree, push, pull, take, sum_tied;
 }
 
-/// What an action does: those of the library, or a row of the caller's own (parallel/plan/action_row.h), which says how
-/// it runs, what it accesses and what it costs.
+/// The kind of an action: one of the library's, or a custom row (parallel/plan/action_row.h) that defines how the
+/// action runs, what it accesses and what it costs.
 class ActionKind {
  public:
-  /// row outlives the kind; each kind has one row.
+  /// row must outlive the kind; each kind has one row.
   constexpr ActionKind(const ActionRow& row) : row_(&row) {}
-  const ActionRow* operator->() const { return row_; }
-  bool operator==(const ActionKind&) const = default;  ///< the same row
-  bool operator<(const ActionKind&) const;             ///< in the order of the list below, then by name
+  const ActionRow* operator->() const { return row_; }  ///< the kind's row
+  bool operator==(const ActionKind&) const = default;   ///< the same row
+  bool operator<(const ActionKind&) const;              ///< in the order of the list below, then by name
 
-  static const ActionKind forward;   ///< of one part and micro-batch
-  static const ActionKind loss;      ///< of one micro-batch's outputs
-  static const ActionKind backward;  ///< of one part and micro-batch, whole
-  /// Its half that makes the gradient of the part's input (zero bubble: Qi et al., arXiv 2401.10241).
+  static const ActionKind forward;   ///< forward of one part and micro-batch
+  static const ActionKind loss;      ///< loss of one micro-batch's outputs
+  static const ActionKind backward;  ///< whole backward of one part and micro-batch
+  /// The half of a backward that computes the gradient of the part's input (zero bubble: Qi et al., arXiv 2401.10241).
   static const ActionKind backward_input;
-  static const ActionKind backward_weight;  ///< its other half, which makes the gradients of the weights
+  static const ActionKind backward_weight;  ///< the other half, which computes the gradients of the weights
   static const ActionKind send;             ///< an activation over a cut, or its gradient, to peer
-  static const ActionKind recv;             ///< the same, from peer
+  static const ActionKind recv;             ///< an activation over a cut, or its gradient, from peer
   static const ActionKind all_reduce;       ///< gradients of slice: summed on every rank of the axis
   static const ActionKind reduce_scatter;   ///< gradients of slice: each rank has the sum of its shard
   static const ActionKind all_gather;       ///< weights of slice: from each rank its shard
@@ -48,21 +49,22 @@ class ActionKind {
   static const ActionKind update;           ///< the optimizer, on weights of slice
   static const ActionKind average;          ///< running statistics of slice: their mean over the axis
   static const ActionKind free;             ///< releases the activations of a micro-batch in the part's segment
-  static const ActionKind drop_gradients;   ///< of slice, all but this rank's shard: its memory is given back
-  static const ActionKind drop_values;      ///< the same of the weights; all_gather brings them again
-  /// A number of the step (field): the same on every rank of the axis; from peer.root if there is one.
+  static const ActionKind drop_gradients;   ///< frees the gradients of slice, except this rank's shard
+  static const ActionKind
+      drop_values;  ///< frees the weights of slice, except this rank's shard; all_gather restores them
+  /// Makes a number of the step (field) equal on every rank of the axis; from peer.root if there is one.
   static const ActionKind agree;
-  /// A message of what field names (weights, gradients, loss, a state) to peer.channel of rank peer.root, or, in a
-  /// phase that messages start, to the senders of these (peer.senders_of: of those of another channel); the message's
-  /// clock is the sender's step.
+  /// Sends the operand that field names (weights, gradients, loss, a state) to peer.channel of rank peer.root. In a
+  /// phase that messages start, sends to the senders of these messages, or of messages on channel peer.senders_of. The
+  /// message's clock is the sender's step.
   static const ActionKind push;
-  static const ActionKind pull;  ///< waits for such a message from peer.root: what field names becomes its payload
-  /// In a phase that messages start: what field names becomes the sum of their payloads, in the order of their senders,
-  /// times the argument `scale` if there is one (loss: the mean). Where workers train apart, a sum of gradients is one
-  /// of means over the rows of each: by a scale of 1 / workers all of them together weigh as much as one mean.
+  static const ActionKind pull;  ///< waits for such a message from peer.root and stores its payload in the operand
+  /// In a phase that messages start: sets the operand to the sum of their payloads in sender order, times the argument
+  /// `scale` if there is one (loss: the mean). If workers train separately, each gradient is a mean over the worker's
+  /// rows; a scale of 1 / workers then gives the mean over all workers.
   static const ActionKind take;
-  /// Gradients of slice, weights that parts of several programs use (parallel/plan/ties.h): summed over these programs,
-  /// each of which then reduces and updates the slice for itself.
+  /// Sums gradients of slice over the programs that share these weights (parallel/plan/ties.h); each program then
+  /// reduces and updates its copy.
   static const ActionKind sum_tied;
 
  private:
@@ -99,22 +101,22 @@ namespace detail {
 std::vector<Slice> joined(std::vector<Slice>);
 }  // namespace detail
 
-/// With whom an action communicates.
+/// The communication partners of an action.
 struct Peer {
-  /// Mesh axis of the message or collective; of an update or drop: whose ranks share the slice, each with a shard of
-  /// its own (shard_of in parallel/plan/shards.h). Empty: none.
+  /// Mesh axis of the message or collective. For an update or drop, the axis whose ranks divide the slice into shards
+  /// (shard_of in parallel/plan/shards.h). Empty: none.
   std::string axis;
-  int offset = 0;  ///< send/recv: peer's coordinate minus own
-  int root = -1;   ///< the coordinate that gives (broadcast), or acts alone on the slice (update); -1: no single one
-  /// Of push and pull: as many neighbouring ranks have one peer, the next so many the next, from root on; 0: all have
-  /// root (root_of in parallel/plan/channels.h).
+  int offset = 0;  ///< send, recv: the peer's coordinate minus this rank's
+  int root = -1;   ///< coordinate that broadcasts, or that alone updates the slice; -1: none
+  /// push, pull: number of neighbouring ranks per peer; the first group uses root, the next group the next rank. 0: all
+  /// ranks use root (root_of in parallel/plan/channels.h).
   int per_root = 0;
-  /// Ranks that exchange something, by a rule: "ring", "torus", "matching", ... (parallel/plan/peers.h); empty: none.
+  /// Rule of the partners: "ring", "torus", "matching", ... (parallel/plan/peers.h); empty: none.
   std::string pairs = {};
-  std::uint64_t seed = 0;       ///< of pairs drawn at random
-  std::string channel = {};     ///< of push and pull: messages of a name arrive in order
-  std::string senders_of = {};  ///< of push without a root: to all who push to that channel of this rank
-  /// Of sum_tied: the coordinates along axis, ascending, of those who take part; empty: all.
+  std::uint64_t seed = 0;       ///< random seed of pairs
+  std::string channel = {};     ///< push, pull: name of the channel; its messages arrive in order
+  std::string senders_of = {};  ///< push without a root: sends to all ranks that push to this channel of this rank
+  /// sum_tied: coordinates along axis of the participants, ascending; empty: all.
   std::vector<int> members = {};
   bool operator==(const Peer&) const = default;  ///< member by member
 };
@@ -159,27 +161,28 @@ struct Guard {
   std::int64_t staleness = 0;                     ///< at least 0, in steps
   bool operator==(const Guard&) const = default;  ///< member by member
 };
-/// When a phase runs: in steps from `from` until before `until`, each `every`-th, the first of them `offset` steps
-/// behind a multiple, steps counting from 0; or, where `channel` has a name, once `count` different ranks have pushed a
-/// message there (then the others say nothing).
+/// When a phase runs. Without a channel: in the steps s, counted from 0, with from <= s < until and s mod every =
+/// offset. With a channel: once `count` different ranks have pushed a message to it; the step members are then unused.
 struct Trigger {
+  /// No end.
   static constexpr std::int64_t forever = std::numeric_limits<std::int64_t>::max();
   std::int64_t every = 1,    ///< at least 1
       offset = 0,            ///< in [0, every)
       from = 0,              ///< at least 0
       until = forever;       ///< above from
-  std::string channel = {};  ///< by messages; empty: by steps
-  int count = 1;             ///< messages taken at once, the first of as many ranks; 0: one of each that pushes there
-  Guard guard = {};
-  /// Takes the channel's messages that are late: of a clock that the last one taken by another phase had, or of one
-  /// before. The other phase on the channel takes the first `count` messages of one clock, each clock once: the rest
-  /// are backup workers' (Chen et al., arXiv 1604.00981).
+  std::string channel = {};  ///< channel whose messages start the phase; empty: by steps
+  int count = 1;             ///< messages per run, each from another rank; 0: one from every rank that pushes there
+  Guard guard = {};          ///< further condition
+  /// Takes the channel's late messages, whose clock is not newer than the last one that the channel's other phase took.
+  /// That phase takes the first `count` messages of each clock; the rest are from backup workers (Chen et al., arXiv
+  /// 1604.00981).
   bool late = false;
-  /// A channel on which another rank pushes "senders": then the phase takes the messages of these, instead of the
-  /// first.
+  /// A channel on which another rank pushes "senders": the phase takes messages of these ranks instead of the first
+  /// ones.
   std::string chosen = {};
-  /// The first step that it runs at, `until` aside.
+  /// The first step in which it runs, ignoring `until`.
   std::int64_t first() const { return from + ((offset - from) % every + every) % every; }
+  /// Whether a phase without a channel runs in this step.
   bool runs_at(std::int64_t step) const {
     return channel.empty() && from <= step && step < until && step % every == offset;
   }
@@ -187,7 +190,7 @@ struct Trigger {
 };
 /// "every 4 steps from 100 on", "by 2 messages on gradients"; empty: in every step.
 std::string to_string(const Trigger&);
-/// Actions that run in the same steps, or by the same messages: in list order, to the end before another phase begins.
+/// Actions that run in the same steps, or by the same messages, in list order; phases do not overlap.
 struct ProgramPhase {
   std::string name;                                      ///< "step", "check gradients", "average"
   Trigger trigger = {};                                  ///< when they run
@@ -195,17 +198,18 @@ struct ProgramPhase {
   bool operator==(const ProgramPhase&) const = default;  ///< member by member
 };
 
-/// Actions that ranks run between steps, in list order, when they are asked for by name (parallel/plan/on_call.h).
+/// Actions that ranks run between steps, in list order, when called by name (parallel/plan/on_call.h).
 struct PhaseOnCall {
-  std::string name;
+  std::string name;                                     ///< "evaluation", "saving", ...
   std::vector<Action> actions;                          ///< `after`: positions in this list
   bool operator==(const PhaseOnCall&) const = default;  ///< member by member
 };
 
 /// The ranks whose coordinate along a mesh axis is in [begin, end).
 struct CoordinateRange {
-  std::string axis;
-  int begin = 0, end = 0;
+  std::string axis;                                         ///< mesh axis
+  int begin = 0,                                            ///< first coordinate
+      end = 0;                                              ///< after the last coordinate
   bool operator==(const CoordinateRange&) const = default;  ///< member by member
 };
 
@@ -236,16 +240,17 @@ struct State {
   /// Who has the same: only this rank (a codec's residual: ranks of another layout cannot go on with it), or all that
   /// have the same weights (an outer momentum, behind the step in which weights are averaged).
   enum class Extent : std::uint8_t { own, replicated };
-  std::string name;    ///< by which actions' operands, and files, know it
-  double initial = 0;  ///< value at the start of training
-  bool saved = true;   ///< in checkpoints; false: it begins anew with a resumed run
-  Extent extent = Extent::own;
-  std::optional<DType> dtype = {};                ///< none: that of the parameters
+  std::string name;                 ///< name in operands of actions and in files
+  double initial = 0;               ///< value at the start of training
+  bool saved = true;                ///< whether checkpoints store it; false: a resumed run starts from initial
+  Extent extent = Extent::own;      ///< which ranks hold it
+  std::optional<DType> dtype = {};  ///< none: type of the parameters
   bool operator==(const State&) const = default;  ///< member by member
 };
 
 /// When the ranks along an axis have the same weights.
 struct Consistency {
+  /// The rule for the weights of ranks.
   enum class Kind : std::uint8_t {
     synchronous,  ///< after each step: each gradient is reduced once, then used by one update
     periodic,     ///< after every `bound` steps, in which an action writes all weights with the ranks of the axis
@@ -256,10 +261,10 @@ struct Consistency {
     /// ranks do so by messages of their own time (ActionRow::flush).
     gossip
   };
-  static constexpr std::int64_t unbounded = Trigger::forever;
-  Kind kind = Kind::synchronous;
-  std::int64_t bound = 0;                               ///< in steps; `unbounded`: any number
-  bool operator==(const Consistency&) const = default;  ///< member by member
+  static constexpr std::int64_t unbounded = Trigger::forever;  ///< no bound
+  Kind kind = Kind::synchronous;                               ///< which rule
+  std::int64_t bound = 0;                                      ///< in steps; `unbounded`: any number
+  bool operator==(const Consistency&) const = default;         ///< member by member
 };
 std::string to_string(const Consistency&);  ///< "synchronous", "periodic(8)", "stale(unbounded)"
 
@@ -285,28 +290,31 @@ struct PassMemory {
 };
 /// What a part costs for one micro-batch, measured on this machine or counted from shapes; zeros until then.
 struct PartCost {
-  double forward = 0,       ///< seconds
-      backward_input = 0,   ///< seconds
-      backward_weight = 0;  ///< seconds
-  Index saved = 0;          ///< bytes kept from forward for backward
-  Index output = 0;         ///< bytes that cross a cut behind the part
-  Index halo = 0;           ///< bytes that neighbours send, kept as long as saved
-  Index unsaved = 0;        ///< bytes of output that are not in saved: nobody keeps them but at a cut
-  PassMemory activations = {}, halos = {}, packed = {};  ///< passes; zeros until a dry run has counted them
-  bool operator==(const PartCost&) const = default;      ///< member by member
+  double forward = 0,           ///< seconds
+      backward_input = 0,       ///< seconds
+      backward_weight = 0;      ///< seconds
+  Index saved = 0;              ///< bytes kept from forward for backward
+  Index output = 0;             ///< bytes that cross a cut after the part
+  Index halo = 0;               ///< bytes that neighbours send, kept as long as saved
+  Index unsaved = 0;            ///< bytes of output that are not in saved: kept only at a cut
+  PassMemory activations = {},  ///< of tensors that the passes make; zeros until a dry run has counted them
+      halos = {},               ///< of halos, likewise
+      packed = {};              ///< of copies that are sent or summed together, likewise
+  bool operator==(const PartCost&) const = default;  ///< member by member
 };
-/// What a part's layers send for one micro-batch beside the plan's actions (batch norm's sums, halos, divided layers):
-/// the calls of a kind along an axis, and their payload_bytes() (parallel/comm/world/traffic.h) together.
+/// The calls of a kind along an axis that a part's layers make for one micro-batch, in addition to the plan's actions
+/// (batch norm's sums, halos, divided layers).
 struct PartComm {
-  CallKind kind;
-  std::string axis;  ///< mesh axis, or several joined by +
-  Index calls = 0, bytes = 0;
+  CallKind kind;                                     ///< which operation
+  std::string axis;                                  ///< mesh axis, or several joined by +
+  Index calls = 0,                                   ///< number of calls
+      bytes = 0;                                     ///< sum of their payload_bytes() (parallel/comm/world/traffic.h)
   ActionKind during;                                 ///< forward, loss, backward_input or backward_weight
   bool operator==(const PartComm&) const = default;  ///< member by member
 };
-/// Where a parameter tensor lies in the flat block, and its shape: of this rank's shard, where ranks share it.
+/// The position of a parameter tensor in the flat block, and its shape; of this rank's shard if ranks divide it.
 struct TensorSlice {
-  Slice slice;
+  Slice slice;                                          ///< elements of the flat block
   Shape shape;                                          ///< slice.size() elements
   bool operator==(const TensorSlice&) const = default;  ///< member by member
 };

@@ -1,5 +1,5 @@
-// Agreement: the numbers that a step's actions `agree` make equal on all ranks, and the verdict on them: whether loss
-// and gradients are finite, and what loss scaling makes of it.
+// Agreement: the numbers of a step that its `agree` actions combine over ranks: loss, gradient norm, flags. It decides
+// whether loss and gradients are finite, and updates the loss scale.
 #pragma once
 #include <cmath>
 #include <set>
@@ -15,43 +15,44 @@
 
 namespace trireme {
 
+/// The agreed numbers of one step on one rank.
 class Agreement {
  public:
-  /// updated: the slices of the flat block that this rank updates. All that is referred to must outlive it.
+  /// updated: the slices of the flat block that this rank updates. All references must outlive it.
   Agreement(Optimizer&, const std::vector<Slice>& updated, const StepOptions&);
 
-  /// Forgets the numbers of the step before.
+  /// Starts a step: forgets the numbers of the previous step.
   void begin();
-  /// This rank's share of the loss, a scalar. is_final: nobody else has a share, so that it can be read at once.
+  /// Sets this rank's share of the loss, a scalar. is_final: no other rank has a share, so it can be read at once.
   void set_loss(const Tensor& share, bool is_final);
-  /// As it is known by now.
+  /// This rank's share, or the sum over ranks once agreed.
   const Tensor& loss() const { return loss_; }
-  /// This rank's labels that count for nothing.
+  /// Sets the number of this rank's labels that the loss ignores.
   void set_ignored(double count) { count_ = Tensor::full({1}, count, DType::f64); }
-  /// Those of all ranks, once agreed on; none: the plan does not count them.
+  /// The number of ignored labels of all ranks, once agreed; none: the plan does not count them.
   std::optional<double> ignored() const { return count_ ? std::optional(count_.item()) : std::nullopt; }
-  /// Raises one of the plan's flags on this rank, until it is told.
+  /// Raises one of the plan's flags on this rank, until all ranks have been informed.
   void raise(const std::string& flag) { raised_.insert(flag); }
-  /// Whether this step has told all ranks that one of them raised it.
+  /// Whether this step informed all ranks that a rank had raised this flag.
   bool told(const std::string& flag) const { return told_.contains(flag); }
-  /// Starts an action of kind `agree` with the ranks of its axis; null: this rank is alone there.
+  /// Starts an action of kind `agree` with the ranks of its axis; null communicator: this rank is alone on the axis.
   Work start(const Action&, Communicator*);
-  /// Takes over its result.
+  /// Stores the result of that action.
   void finish(const Action&);
 
-  /// What is not finite, in words; empty: nothing is, or it is not looked for.
+  /// Describes what is not finite; empty: everything is finite, or the step does not check.
   std::string fault();
-  /// Whether the gradients may be used: false after an overflow under loss scaling, which then changes its scale. Once
-  /// per step.
+  /// Whether the gradients may be used: false after an overflow with loss scaling, which also reduces the scale. Call
+  /// once per step.
   bool accepts_gradients() { return !scale.on() || scale.see(finite()); }
-  /// The factor of the gradients that clipping asks for. Throws Error for a norm that is not finite.
+  /// The factor by which clipping multiplies the gradients. Throws Error if the norm is not finite.
   double clip_scale();
-  /// Of this step's gradients, unscaled and before clipping; NaN: nobody had to know it.
+  /// Norm of this step's gradients, without loss scale and before clipping; NaN: it was not computed.
   double norm() const { return norm_; }
-  /// The loss of the global batch, a scalar; once per step.
+  /// Moves out the loss of the global batch, a scalar; call once per step.
   Tensor take_loss() { return std::exchange(loss_, {}); }
 
-  LossScale scale;
+  LossScale scale;  ///< loss scaling of the run
 
  private:
   bool finite() const { return !told_.contains("finite"); }
@@ -62,13 +63,13 @@ class Agreement {
   const std::vector<Slice>& updated_;
   bool check_finite_;
   double norm_ = NAN;
-  // count: f64 [1]; flags: i64, by the names of their action; square: of the gradient's norm, f64 [1]; empty: not put
-  // together
+  // count: f64 [1]; flags: i64, one per name in their action; square: squared gradient norm, f64 [1]; empty: not agreed
+  // on
   Tensor count_, loss_, flags_, square_;
-  std::set<std::string> raised_, told_;  // told: flags that came to 0, "finite" among them where it is not
-  HostCopy read_;                        // of a loss on a device, on its way while backward runs
-  /// Ranks with which that loss is summed on the host once it has come: among the device's own calls it would be read
-  /// behind backward. Null: it is not, or has been.
+  std::set<std::string> raised_, told_;  // told: flags that some rank raised; "finite" is one if a number is not finite
+  HostCopy read_;                        // of a loss on a device, copied while backward runs
+  /// The ranks that sum this loss on the host once it is copied; a device collective would delay reading it until after
+  /// backward. Null: no sum, or it is done.
   Communicator* summed_over_ = nullptr;
 };
 

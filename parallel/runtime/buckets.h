@@ -1,5 +1,5 @@
-// Buckets: collectives over slices of the gradient block that start in the midst of backward, each as soon as
-// its slice is complete, and always in the same order on every rank. The executor and Reducer share it.
+// Buckets: collectives over slices of the gradient block that overlap with backward (as in PyTorch DDP). Each starts as
+// soon as its slice is complete, in the same order on every rank. The executor and Reducer use it.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -10,33 +10,34 @@
 
 namespace trireme {
 
+/// The gradient buckets of one rank.
 class Buckets {
  public:
   /// Starts the collective of bucket i on its part of the gradient block.
   using Init = std::function<Work(std::size_t i, const Tensor& gradients)>;
-  /// Listens to the gradients of parameters, which must outlive it. Buckets start in the order given. backwards: by
-  /// entry, how many backwards add to its gradient, each of which completes it once between arm() and flush(); empty:
-  /// one to each.
+  /// Hooks into the gradients of parameters, which must outlive it. Buckets start in the given order. backwards: for
+  /// each entry, the number of backwards that add to its gradient between arm() and flush(); empty: one each.
   Buckets(Parameters& parameters, std::vector<Slice> slices, Init start, std::vector<int> backwards = {});
   ~Buckets();
   Buckets(const Buckets&) = delete;
   Buckets& operator=(const Buckets&) = delete;
 
-  /// Of the first n buckets the gradients are complete.
+  /// Called when the gradients of the first n buckets are complete.
   using Complete = std::function<void(std::size_t n)>;
-  /// Before a step's backwards. listen: buckets start as backward completes them, and a gradient completed twice before
-  /// flush() throws Error; else all start in flush(). instead: is told of buckets that backward completes, and none
+  /// Call before a step's backwards. listen: buckets start as backward completes them, and a gradient completed twice
+  /// before flush() throws Error; else all start in flush(). instead: called for completed buckets, none of which
   /// starts (while a graph is captured).
   void arm(bool listen = true, Complete instead = {});
-  /// Between arm() and flush(): whether the backward to come completes gradients, or adds to some that others complete.
+  /// Call between arm() and flush(): whether the next backward completes gradients, or only adds to gradients that
+  /// another backward completes.
   void listen(bool on) { listening_ = on; }
-  /// After backward: gradients that this rank did not produce become zero, and the buckets that have not
-  /// started start.
+  /// Call after backward: sets gradients that this rank did not produce to zero and starts the remaining buckets.
   void flush();
-  /// The same of one bucket and those before it: no backward to come produces their gradients.
+  /// As flush(), for this bucket and earlier ones: no later backward produces their gradients.
   void start_through(std::size_t bucket);
+  /// Waits for bucket i.
   void wait(std::size_t i) { works_[i].wait(); }
-  /// Waits for all, in order.
+  /// Waits for all buckets, in order.
   void finish();
 
  private:
@@ -50,8 +51,8 @@ class Buckets {
   std::vector<Slice> slices_;
   std::vector<Tensor> views_;  // of the gradient block, one per bucket
   Init start_;
-  std::vector<std::vector<std::size_t>> members_;  // the entries that lie in each bucket
-  std::vector<int> backwards_, left_;              // by entry: all, and those that have not completed it since arm()
+  std::vector<std::vector<std::size_t>> members_;  // entries in each bucket
+  std::vector<int> backwards_, left_;              // by entry: all backwards; backwards still to come since arm()
   std::vector<std::uint64_t> hooks_;
   std::vector<Work> works_;
   std::size_t next_ = 0;  // first bucket that has not started

@@ -1,5 +1,5 @@
-// Channels: sends and receives what a rank's program pushes, pulls and takes, and says which phase the messages that
-// have come start next.
+// Channels: carries out a rank's push, pull and take actions, and chooses the phase that arrived messages start next
+// (parameter servers and asynchronous workers).
 #pragma once
 #include <map>
 #include <optional>
@@ -12,61 +12,64 @@
 
 namespace trireme {
 
-/// A message to a program that messages start has a head (MessageHeader: program is the channel's number, clock the
-/// sender's step) and goes to channel 0 of the communicator; one to another program is sent with the channel's number
-/// as its tag.
+/// The message channels of one rank. A message to a program whose phases messages start (a server) has a MessageHeader
+/// (program: the channel's number, clock: the sender's step) and goes to channel 0 of the communicator. A message to
+/// another program is sent with the channel's number as its tag.
 class Channels {
  public:
-  /// All must outlive it. A collective call.
+  /// All references must outlive it. A collective call.
   Channels(const Plan&, const Program&, ParameterStore&, Mesh&);
 
-  /// Sends what the action names; number: where it names one. What a program that messages start sends is copied, and
-  /// nobody waits for it.
+  /// Sends the action's operand; number: the operand if the action names a number. A server's messages are copied and
+  /// not waited for.
   Work push(const Action&, std::int64_t step, const Tensor& number);
+  /// Starts to receive the action's operand.
   Work pull(const Action&);
-  /// Waits for the next phase that messages start, and holds these for take(). Returns its index.
+  /// Waits until messages start a phase, keeps these messages for take() and returns the phase's index.
   int next();
-  /// What the action names becomes the sum of the payloads that next() holds; of losses the mean, which is returned.
+  /// Sets the action's operand to the sum of the payloads that next() kept. For losses, returns their mean.
   Tensor take(const Action&);
-  /// In a plan with tickets, where all that was sent has come: so many global batches are to be trained from now on.
-  /// step: the number of steps before.
+  /// In a plan with tickets, when no message is in flight: starts the training of `batches` more global batches. step:
+  /// number of steps before.
   void open(std::int64_t batches, std::int64_t step);
-  /// The numbers of this rank's tickets, that of its step first.
+  /// The numbers of this rank's tickets; the first belongs to its current step.
   const std::deque<std::int64_t>& tickets() const { return tickets_; }
-  /// Behind the step of the first of them: it has that which has come with the answers, if there was one.
+  /// Call after the step of the first ticket: removes it and adds the ticket that came with the servers' answers, if
+  /// any.
   void end_ticket();
-  /// The step with which this rank goes on, by the clocks that it has pulled; 0: it has pulled none.
+  /// The step at which this rank resumes, according to the clocks that it has pulled; 0: it has pulled none.
   std::int64_t resumes_at() const;
-  /// The loss that was pushed last.
+  /// The loss of the latest push.
   const Tensor& last_loss() const { return last_loss_; }
-  /// For checkpoints: the messages that no phase has taken, and the clocks of those taken; of a worker the clocks that
-  /// it has pulled and its last loss; by names that start with "inbox.".
+  /// For checkpoints: the messages that no phase has taken and the clocks of those taken; for a worker, its pulled
+  /// clocks and its last loss. The names start with "inbox.".
   void save(std::map<std::string, Tensor>& local) const;
+  /// Restores what save() stored.
   void load(const std::map<std::string, Tensor>& local);
-  /// What comes to this rank, in which order.
+  /// The messages to this rank and their order.
   Arrivals& arrivals() { return arrivals_; }
-  /// From now on messages are handled in the order of a recorded run, of which local is what save() gave, where what
-  /// the rank computes depends on it. Throws Error as Arrivals::replay().
+  /// From now on handles messages in the order of a recorded run, whose save() gave local, if this rank's results
+  /// depend on that order. Throws Error as Arrivals::replay().
   void replay(const std::map<std::string, Tensor>& local);
 
  private:
   Tensor operand(const Action&) const;
   int number(const std::string& channel) const;
   void add(ReceivedMessage);
-  Tensor senders() const;  // of those that next() holds, f64
+  Tensor senders() const;  // of the messages that next() kept, f64
   Work send(const Action&, std::int64_t step, const Tensor& payload, int to);
 
   const Plan& plan_;
   const Program& program_;
   ParameterStore& store_;
   std::vector<std::string> names_;
-  Communicator* comm_ = nullptr;  // along the axis of all messages; null: the plan has none
+  Communicator* comm_ = nullptr;  // along the axis of all messages; null: the plan has no messages
   std::vector<bool> serving_;     // by coordinate
-  std::optional<Inbox> inbox_;    // of a program that messages start
+  std::optional<Inbox> inbox_;    // only for a server
   std::size_t come_ = 0;
-  std::map<std::size_t, ReceivedMessage> waiting_;  // by their number in the inbox
+  std::map<std::size_t, ReceivedMessage> waiting_;  // by number in the inbox
   std::vector<ReceivedMessage> taken_;
-  /// Whether what the rank computes, a server or one that gossips, depends on the order in which messages come.
+  /// Whether the results of this rank (a server, or a rank that gossips) depend on the order of messages.
   const bool ordered_ = (program_.serves() || names_.empty()) && depends_on_arrivals(plan_);
   Arrivals arrivals_{ordered_};
   std::vector<Work> sending_;

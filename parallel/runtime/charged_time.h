@@ -1,5 +1,5 @@
-// ChargedTime: lets pass on a rank's virtual clock what the computations of its program take by their counted costs.
-// Where time is real it does nothing.
+// ChargedTime: advances a rank's virtual clock by the modelled durations of its program's computations. It does nothing
+// in real time.
 #pragma once
 #include <vector>
 
@@ -10,21 +10,24 @@
 
 namespace trireme {
 
+/// Charges one rank's computations to its virtual clock.
 class ChargedTime {
  public:
-  /// All must outlive it.
+  /// All references must outlive it.
   ChargedTime(const Plan&, const Program&, World&);
 
-  bool simulated() const { return clock_ != nullptr; }
-  void begin_step(std::int64_t step) { step_ = step; }
-  /// Before the passes of a segment run, all on behalf of the first of them: from now on it is known when each ends.
+  bool simulated() const { return clock_ != nullptr; }  ///< whether time is virtual
+  void begin_step(std::int64_t step) { step_ = step; }  ///< step: number of steps before this one
+  /// Call before the passes of a segment run (the first pass runs all of them): computes the time at which each ends.
   void begin_segment(ActionId first, const Tapes&);
+  /// Advances the clock to the end of this pass.
   void end(ActionId pass) {
     if (clock_) advance(spans_[static_cast<std::size_t>(pass)].end);
   }
-  /// A reduction starts in the midst of its backward: when its gradients are complete.
+  /// Advances the clock to the start of a reduction that overlaps with backward: the time when its gradients are
+  /// complete.
   void start(ActionId reduction);
-  /// An action that is no pass of a segment.
+  /// Charges an action that is not a pass of a segment.
   void run(ActionId id) {
     if (clock_) clock_->advance(time_of(id));
   }
@@ -33,7 +36,7 @@ class ChargedTime {
   struct Span {
     Nanoseconds begin = 0, end = 0;
   };
-  /// To a moment of the segment. What its layers have waited for other ranks meanwhile comes on top.
+  /// Advances to a time within the segment, plus the time that its layers have waited for other ranks.
   void advance(Nanoseconds planned);
   Nanoseconds time_of(ActionId) const;
 
@@ -44,7 +47,7 @@ class ChargedTime {
   std::int64_t step_ = 0;
   std::vector<std::vector<Dependency>> dependencies_;
   std::vector<Span> spans_;              // of passes
-  Nanoseconds waited_ = 0, passed_ = 0;  // by the layers of the segment under way; its last moment
+  Nanoseconds waited_ = 0, passed_ = 0;  // by the layers of the current segment; its latest time
 };
 
 }  // namespace trireme

@@ -1,7 +1,7 @@
-// Consolidator: who holds what of a Step's state between steps. It says what each rank writes of a checkpoint, brings
-// the weights, running statistics and optimizer state of all pipeline stages and ZeRO shards to all ranks
-// (Step::gather_weights, Step::consolidate; PyTorch's consolidate_state_dict), and releases their memory before the
-// next step.
+// Consolidator: tracks which rank holds which part of a Step's state between steps. It selects what each rank writes to
+// a checkpoint, brings the weights, running statistics and optimizer state of all pipeline stages and ZeRO shards to
+// all ranks (Step::gather_weights, Step::consolidate; PyTorch's consolidate_state_dict), and releases their memory
+// before the next step.
 #pragma once
 #include <vector>
 
@@ -12,30 +12,32 @@
 
 namespace trireme {
 
+/// The placement of a Step's state on one rank.
 class Consolidator {
  public:
-  /// program: this rank's. All that is referred to must outlive it.
+  /// program: index of this rank's program. All references must outlive it.
   Consolidator(const Plan&, int program, Mesh&, Optimizer&);
-  /// Runs the phase `evaluation`, unless all weights are here as the last step left them. A collective call.
+  /// Runs the phase `evaluation`, unless this rank has all weights of the last step. A collective call.
   void gather_weights();
-  /// Runs the phase `consolidation` (the optimizer's state), unless the state is here. A collective call.
+  /// Runs the phase `consolidation` (the optimizer's state), unless this rank has all of it. A collective call.
   void gather_state();
-  /// Runs the actions of a phase on call that bring state. A collective call.
+  /// Runs the state-gathering actions of a phase on call. A collective call.
   void run(const std::string& phase);
-  /// Before each step: weights and gradients of other stages take no memory from now on. What is gathered again then is
-  /// what the step leaves, even if it fails.
+  /// Call before each step: frees the memory of other stages' weights and gradients. A later gather brings the state
+  /// after that step, even if it fails.
   void begin_step();
-  /// As after a step: all that other ranks hold is released (their shards of weights, too, where these are dropped).
+  /// Returns to the state after a step: frees everything that other ranks hold, also their weight shards if the plan
+  /// drops these.
   void release();
-  /// This rank's part in checkpoints, but for its all_gather. Of ranks that hold the same the first along each mesh
-  /// axis writes it.
+  /// This rank's part of checkpoints, without its all_gather. If several ranks hold the same part, the first along each
+  /// mesh axis writes it.
   CheckpointShard checkpoint_shard();
-  /// The own weights of ranks that train for themselves.
+  /// The separate weights of ranks that train independently.
   const OwnWeights& own() const { return own_; }
 
  private:
   const Program& program() const { return plan_.programs[static_cast<std::size_t>(program_)]; }
-  /// Of a position in all buffers, packed: the stage that runs them.
+  /// The stage that uses a position in the packed buffers.
   int stage_of_buffer(Index at) const;
 
   const Plan& plan_;
@@ -43,12 +45,12 @@ class Consolidator {
   Mesh& mesh_;
   Parameters& parameters_;
   Optimizer& optimizer_;
-  bool stages_;                 // other ranks have other parts of the model
-  std::vector<Action> shared_;  // this program's updates that several ranks share
+  bool stages_;                 // other ranks have other pipeline stages
+  std::vector<Action> shared_;  // updates of this program that several ranks divide
   OwnWeights own_;
-  bool drops_ = false;                                    // weights of others' shards are not here between their uses
-  bool weights_current_ = false, state_current_ = false;  // all is here, as the last step left it
-  bool whole_ = true;                                     // weights of other stages are here
+  bool drops_ = false;                                    // other ranks' weight shards are dropped between uses
+  bool weights_current_ = false, state_current_ = false;  // this rank has all, as of the last step
+  bool whole_ = true;                                     // this rank has other stages' weights
 };
 
 }  // namespace trireme

@@ -1,5 +1,5 @@
-// Executor: carries out the actions to which an Interpreter comes: on tensors, by a communicator, whose time is real or
-// virtual. Computations run on the caller's thread; collectives on_ready start in the midst of backward.
+// Executor: carries out the actions of a rank's program in the order of an Interpreter, on tensors and communicators,
+// in real or virtual time. Computations run on the caller's thread; collectives marked on_ready overlap with backward.
 #pragma once
 #include <map>
 #include <memory>
@@ -25,70 +25,74 @@
 
 namespace trireme {
 
-/// Forward and backward of a step that a device has captured.
+/// The forward and backward passes of a step that a device has captured.
 class CapturedPasses {
  public:
   virtual ~CapturedPasses() = default;
-  virtual void forward() = 0;              ///< starts
-  virtual const Tensor& loss() const = 0;  ///< that it computes: a scalar, until the next forward()
-  /// Starts, and calls complete() between what it starts, as Executor::compute_gradients() did when it was captured.
+  virtual void forward() = 0;              ///< starts the forward pass
+  virtual const Tensor& loss() const = 0;  ///< the loss of forward(): a scalar, valid until the next forward()
+  /// Starts the backward pass in parts and calls complete() between them, as Executor::compute_gradients() did during
+  /// capture.
   virtual void backward(const Buckets::Complete& complete) = 0;
 };
 
+/// Runs the steps of one rank.
 class Executor {
  public:
-  /// plan has been checked. All that is referred to must outlive the executor. Throws Error for a plan it cannot run.
+  /// plan: a checked plan. All references must outlive the executor. Throws Error for a plan that it cannot run.
   Executor(const Plan& plan, int program, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh,
            const StepRanks& ranks, const StepOptions& options);
-  /// Runs a step. Returns what is not finite, in words: then nothing has been updated, on any rank; empty: the step is
-  /// done. captured: does the passes instead of the model; null: nobody.
+  /// Runs a step. Returns a description of what is not finite; then no rank has updated anything. Empty: the step is
+  /// done. captured: runs the passes instead of the model; null: the model runs them.
   std::string run(const Tensor& x, const Tensor& y, CapturedPasses* captured = nullptr);
-  /// Runs a step of a program that messages start: phases as their messages come, until the one that ends it. The loss
-  /// is the one that messages brought.
+  /// Runs a step of a program whose phases messages start (a server): runs phases as their messages arrive, until the
+  /// last one. The loss comes from the messages.
   void serve();
-  /// In a plan with tickets: so many global batches are to be trained from now on.
+  /// In a plan with tickets: starts the training of that many more global batches.
   void open(std::int64_t batches);
-  /// In a plan with tickets: the step of a worker for which none is left. steps: that all workers have done by then.
+  /// In a plan with tickets: the final step of a worker that has no ticket left. steps: number of steps that all
+  /// workers have done.
   void close(std::int64_t steps);
-  /// Runs the micro-batches in flight to their updates: what the phase phases::flush says; and ends what kinds of
-  /// actions have left under way (ActionRow::flush). A collective call; where nothing is under way it does nothing.
-  /// refused: those of the last step update nothing.
-  /// Throws Error where an exception has left a step in its midst.
+  /// Runs the micro-batches in flight to their updates (phase phases::flush), and finishes operations that kinds of
+  /// actions have left in progress (ActionRow::flush). A collective call; does nothing if nothing is in progress.
+  /// refused: the micro-batches of the last step update nothing. Throws Error if an exception has interrupted a step.
   void flush(bool refused = false);
-  /// Steps before the next one; Optimizer::steps() does not count those in flight.
+  /// Number of steps before the next one; Optimizer::steps() does not count steps in flight.
   std::int64_t steps() const { return in_flight_.next(optimizer_.steps()); }
-  /// The step that was refused has left other ranks waiting: nothing can go on.
+  /// Call for a refused step that leaves other ranks waiting: no later step can run.
   void break_off() { in_midst_ = in_midst_ || leaves_messages_; }
-  /// Whether a flush can end what is in flight.
+  /// Whether a step is running or was interrupted; flush() then throws if anything is in flight.
   bool in_midst() const { return in_midst_; }
+  /// The steps that have not been updated yet.
   const StepsInFlight& in_flight() const { return in_flight_; }
-  /// The passes of run() alone, to be captured: forward, which returns the loss; and backward, which tells how many
-  /// of the gradients' buckets are complete each time that it completes some.
+  /// The passes of run() alone, for capture: forward, which returns the loss; and backward, which calls complete() with
+  /// the number of complete gradient buckets whenever it grows.
   Tensor compute_loss(const Tensor& x, const Tensor& y);
   void compute_gradients(const Buckets::Complete& complete);
+  /// The messages of this rank.
   Channels& channels() { return channels_; }
-  /// The numbers that the last step's ranks agreed on.
+  /// The numbers that ranks agreed on in the last step.
   Agreement& agreement() { return agreement_; }
-  /// What this rank updates: slices of the flat block, in order.
+  /// The slices of the flat block that this rank updates, in order.
   const std::vector<Slice>& updated() const { return updated_; }
-  /// Which is told of every action from now on; null: nobody. It must outlive the executor. While there is one, the
-  /// host waits for devices after each action, so that times are those of the work.
+  /// From now on records every action in recorder, which must outlive the executor; null: stop. While recording, the
+  /// host waits for devices after each action, so that times are of the actual work.
   void record(Recorder* recorder) { recorder_ = recorder; }
-  /// The most micro-batches, counted once per segment of parts, that were alive at once in the last run.
+  /// The largest number of micro-batches, counted once per segment of parts, that were alive at once in the last run.
   int most_in_flight() const { return tapes_.most_alive(); }
 
  private:
   friend class Interpreter<Executor>;
   struct Slot {                    // of one action, parallel to the list
-    Communicator* comm = nullptr;  // null: nobody else on the axis
-    Slice shard;                   // this rank's, of the action's slice
+    Communicator* comm = nullptr;  // null: no other rank on the axis
+    Slice shard;                   // this rank's part of the action's slice
     int bucket = -1;               // of buckets_; -1: not on_ready
-    bool completes = false;        // a backward of the last micro-batch: gradients that it reaches are whole
+    bool completes = false;        // a backward of the last micro-batch, which completes gradients
     bool last_forward = false, last_backward = false, first_update = false, last_update = false;
-    bool decides = false;     // the first update of what this step brings in
-    bool first_push = false;  // of gradients, to who updates
+    bool decides = false;     // the first update of this step's micro-batches
+    bool first_push = false;  // the first push of gradients to the rank that updates
     EncodedReduction encoded;
-    std::any memory;  // of a kind of the caller's own
+    std::any memory;  // of a custom kind of action
     void (Executor::*run)(ActionId) = nullptr;
     std::vector<Tensor> arriving;
     std::vector<Work> works;
@@ -100,7 +104,7 @@ class Executor {
   std::vector<int> backwards_by_entry() const;
   void prepare_backward();
   void prepare_updates();
-  // For the interpreter; what waits for others sleeps here.
+  // For the interpreter; waits for other ranks sleep here.
   int actions() const { return static_cast<int>(std::ssize(slots_)); }
   std::span<const ActionId> after(ActionId id) const { return action(id).after; }
   bool is_inline(ActionId id) const { return action(id).stream == Stream::compute; }
@@ -120,7 +124,7 @@ class Executor {
   void begin_step();
   void flush_rows();
   void check_whole() const;
-  /// A message that the other rank may want in its next step only: nobody waits for its end.
+  /// A message that the receiver may need only in its next step: this rank does not wait for it.
   bool is_sent_ahead(const Action& a) const {
     return a.kind == ActionKind::send && in_flight_.is_asynchronous() && !tapes_.runs(a.part) && !time_.simulated();
   }
@@ -128,7 +132,7 @@ class Executor {
   static auto find_run(const Action&) -> void (Executor::*)(ActionId);
   const Action& action(ActionId id) const { return program_.actions[static_cast<std::size_t>(id)]; }
   Slot& slot(ActionId id) { return slots_[static_cast<std::size_t>(id)]; }
-  // What the library's kinds do when they start.
+  // The starts of the library's kinds of actions.
   void compute(ActionId);
   void replay(ActionId);
   void add_loss(ActionId);
@@ -145,7 +149,7 @@ class Executor {
   void push(ActionId);
   void pull(ActionId);
   void take(ActionId);
-  void run_row(ActionId);  // a kind of the caller's own
+  void run_row(ActionId);  // a custom kind of action
 
   Work start_reduction(ActionId, const Tensor& gradients);
   CodecContext codec_context(const Action&, const Communicator&) const;
@@ -160,37 +164,42 @@ class Executor {
 
   const Plan& plan_;
   const Program& program_;
-  std::map<int, int> cut_of_;  // by the part in front of it
+  std::map<int, int> cut_of_;  // by the part before the cut
   Optimizer& optimizer_;
   Tapes tapes_;
   PipelineP2P p2p_;
   Channels channels_;
   std::vector<Slot> slots_;
   Interpreter<Executor> interpreter_;
-  CapturedPasses* captured_ = nullptr;  // do the passes of this step
-  enum class Replayed : std::uint8_t { nothing, forward, backward } replayed_ = Replayed::nothing;  // by them so far
-  bool passes_only_ = false;  // what runs of the list
-  int phase_ = 0;             // of a program that messages start: under way
-  std::string fault_;         // of this step
+  CapturedPasses* captured_ = nullptr;  // runs the passes of this step; null: the model does
+  enum class Replayed : std::uint8_t {
+    nothing,
+    forward,
+    backward
+  } replayed_ = Replayed::nothing;  // passes that captured_ has run
+  bool passes_only_ = false;        // run only the passes of the list
+  int phase_ = 0;                   // current phase of a server
+  std::string fault_;               // of this step
   std::vector<ActionId> sending_;
   std::vector<Tensor> sent_;  // by the last message, while a Recorder counts memory
   const StepRanks& ranks_;
-  ActionId loss_end_ = 0;         // behind the last loss; 0: the program has none
+  ActionId loss_end_ = 0;         // after the last loss; 0: the program has none
   bool updates_ = false;          // the program has an update
   bool sums_loss_ = false;        // other ranks have shares of the loss
   bool keeps_ = false;            // this step updates nothing
-  bool skips_ = false;            // this step is over without this rank
+  bool skips_ = false;            // this step ends without this rank's update
   bool closing_ = false;          // no ticket is left for this rank
-  bool refused_ = false;          // what came in last updates nothing
-  bool in_midst_ = false;         // of a step, or of one that an exception has left
-  bool leaves_messages_ = false;  // a kind of actions does, under way to other ranks (ActionRow::flush)
+  bool refused_ = false;          // the last step's micro-batches update nothing
+  bool in_midst_ = false;         // a step runs, or an exception has interrupted one
+  bool leaves_messages_ = false;  // some kind of action leaves messages in flight between steps (ActionRow::flush)
   StepsInFlight in_flight_;
   std::unique_ptr<Buckets> buckets_;
-  std::vector<Slice> shards_, updated_;  // of each update, but of copies that other programs own; of all, joined
+  std::vector<Slice> shards_,
+      updated_;  // this rank's shard of each update, without copies that other programs own; their union
   WeightVersions versions_;
   Agreement agreement_;
   double grad_scale_ = 1;
-  std::int64_t step_ = 0;  // steps before this one; updates count it in its midst
+  std::int64_t step_ = 0;  // steps before this one; updates within it count it
   Tensor loss_;
   Recorder* recorder_ = nullptr;
   ChargedTime time_;

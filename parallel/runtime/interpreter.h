@@ -1,7 +1,6 @@
-// Interpreter: the one way in which a rank goes through its program, wherever time and messages come from. Computations
-// run in list order; what communicates starts in list order, and is waited for by the actions that name it
-// (Action::after), or at the end. The executor carries actions out, in real and in virtual time; the simulator only
-// reckons when they end.
+// Interpreter: the order in which a rank runs its program; the executor and the simulator share it. Computations run in
+// list order. Communication starts in list order; actions that name it (Action::after) wait for it, or the end of the
+// step does. The executor carries out actions in real and virtual time; the simulator only computes when they end.
 #pragma once
 #include <span>
 
@@ -9,22 +8,20 @@
 
 namespace trireme {
 
-/// A place in a program. Rank says what its actions do, and is asked for
-///   std::span<const ActionId> after(ActionId)   what it names in Action::after
-///   bool is_inline(ActionId)   nothing behind it starts before it has ended: it computes
-///   bool runs(ActionId)        in this step; of a program that messages start, in the phase under way
+/// A position in a program. The type Rank carries out the actions; it must have
+///   std::span<const ActionId> after(ActionId)   the ids in Action::after
+///   bool is_inline(ActionId)   later actions start only after it has ended: it computes
+///   bool runs(ActionId)        whether it runs in this step; for a server, in the current phase
 ///   bool start(ActionId)       false: the step ends here
-///   bool wait(ActionId)        true: nothing of it has to be waited for any more; false: run() shall be called again
-///                              when that is so. Only here may a rank sleep, for one.
-///   int actions()              their number
-///   bool serves()              messages start its phases. Then also
-///   int next_phase()           the phase that the messages start which have come; -1: they start none, and run() shall
-///                              be called again when others have. Here, too, it may sleep.
-///   bool ends(int phase)       the step is over behind it
+///   bool wait(ActionId)        true: it has ended; false: call run() again when it has. Only here may a rank sleep for
+///   one. int actions()              the number of actions bool serves()              whether messages start its phases
+///   (a server); then also int next_phase()           the phase that arrived messages start; -1: none yet, call run()
+///   again when other messages arrive. May sleep, too. bool ends(int phase)       whether the step ends after this
+///   phase
 template <class Rank>
 class Interpreter {
  public:
-  /// Goes on with a step. True: it has ended, and the next call begins another one.
+  /// Continues a step. True: it has ended, and the next call begins another step.
   bool run(Rank& rank) {
     for (;;) {
       if (rank.serves() && phase_ < 0 && (phase_ = rank.next_phase()) < 0) return false;
@@ -36,7 +33,7 @@ class Interpreter {
       if (ended) return true;
     }
   }
-  /// Of the list only what lies before `end`, without waiting for what has started. True: it has come there.
+  /// Runs only the actions before `end`, without waiting for started communication. True: it has reached `end`.
   bool run_list(Rank& rank, ActionId end) {
     for (; next_ < end; ++next_, before_ = 0, started_ = false) {
       if (!started_) {
@@ -55,11 +52,11 @@ class Interpreter {
   }
 
  private:
-  ActionId next_ = 0;     // of the list
-  int before_ = 0;        // position of what it waits for before it starts
-  bool started_ = false;  // it has
-  ActionId waited_ = 0;   // behind the list: all before this one has ended
-  int phase_ = -1;        // under way
+  ActionId next_ = 0;     // next action of the list
+  int before_ = 0;        // index in its Action::after that it waits for
+  bool started_ = false;  // whether action next_ has started
+  ActionId waited_ = 0;   // after the list: all actions before this one have ended
+  int phase_ = -1;        // current phase
 };
 
 }  // namespace trireme

@@ -1,16 +1,16 @@
 // Dynamic loss scaling (Micikevicius et al., "Mixed precision training", arXiv 1710.03740): f16 loses gradients below
-// 6e-8, so backward starts from a multiple of the loss, and updates divide by it. The multiple is halved when a
-// gradient overflows (that step updates nothing) and doubled when none has for a while.
+// 6e-8, so backward starts from a multiple of the loss, and updates divide by it. The factor is halved when a gradient
+// overflows (that step updates nothing) and doubled after 2000 steps without overflow.
 #pragma once
 #include <algorithm>
 #include <cstdint>
 
 namespace trireme {
 
-/// Where loss scaling stands, for checkpoints.
+/// The state of loss scaling, for checkpoints.
 struct LossScaleState {
-  double scale = 1;                                        ///< gradients are those of so many times the loss
-  std::int64_t good_steps = 0;                             ///< without an overflow since the scale last changed
+  double scale = 1;                                        ///< factor of the loss
+  std::int64_t good_steps = 0;                             ///< steps without overflow since the scale last changed
   bool operator==(const LossScaleState&) const = default;  ///< equal numbers
 };
 
@@ -22,12 +22,12 @@ class LossScale {
   bool on() const { return scale_ > 0; }                     ///< whether losses are scaled
   double value() const { return on() ? scale_ : 1; }         ///< factor of the next step's loss; 1 when off
   LossScaleState state() const { return {value(), good_}; }  ///< for a checkpoint
-  /// Goes on from a checkpoint; a scale above 0 turns scaling on.
+  /// Resumes from a checkpoint; a scale above 0 turns scaling on.
   void set(const LossScaleState& state) { scale_ = state.scale, good_ = state.good_steps; }
-  /// A new factor; the count of good steps begins anew.
+  /// Sets a new factor and resets the count of good steps.
   void set(double scale) { set(LossScaleState{.scale = scale}); }
-  /// After each step's gradients, where scaling is on; finite: whether those of all ranks are, the same on all. Returns
-  /// whether they may be used.
+  /// Call after each step's gradients if scaling is on. finite: whether the gradients of all ranks are finite; equal on
+  /// all ranks. Returns whether the gradients may be used.
   bool see(bool finite) {
     if (!finite) {
       set(std::max(scale_ / 2, 1.0));

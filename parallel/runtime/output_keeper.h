@@ -1,4 +1,4 @@
-// OutputKeeper: what a step keeps of its predictions, micro-batch by micro-batch, beside their targets.
+// OutputKeeper: keeps the predictions and targets of a step, per micro-batch.
 #pragma once
 #include <utility>
 #include <vector>
@@ -9,11 +9,12 @@
 
 namespace trireme {
 
+/// The kept outputs of one rank: see StepOptions::keep_outputs.
 class OutputKeeper {
  public:
-  /// microbatches: of a step.
+  /// microbatches: number per step.
   OutputKeeper(StepOptions::KeepOutputs keep, int microbatches) : keep_(std::move(keep)), most_(microbatches) {}
-  /// The loss, which also keeps; itself where nothing is kept. This must outlive it.
+  /// A loss that also keeps its arguments; loss itself if nothing is kept. This object must outlive it.
   Loss watching(Loss loss) {
     if (!keep_) return loss;
     auto ignored = loss.ignored();
@@ -27,18 +28,21 @@ class OutputKeeper {
         },
         std::move(ignored));
   }
-  /// may_replay: the step may be a replayed one, which writes the outputs of the captured one anew.
+  /// Call before a step. may_replay: the step may be a graph replay, which overwrites the outputs of the captured step.
   void begin(bool may_replay) {
     before_ = may_replay ? std::exchange(kept_, {}) : std::vector<Pair>{};
     kept_.clear();
   }
+  /// Call after a step. replayed: whether it was a graph replay.
   void end(bool replayed) {
     if (replayed && kept_.empty()) kept_ = std::move(before_);
     before_.clear();
-    // The first of more than one per micro-batch is of a step that could not be captured.
+    // If there is more than one output per micro-batch, the first ones are from a failed capture.
     if (std::ssize(kept_) > most_) kept_.erase(kept_.begin(), kept_.end() - most_);
   }
+  /// The kept outputs of all micro-batches, joined along rows; undefined: none.
   Tensor outputs() const { return joined(&Pair::first); }
+  /// The targets of these rows.
   Tensor targets() const { return joined(&Pair::second); }
 
  private:
@@ -53,7 +57,7 @@ class OutputKeeper {
 
   StepOptions::KeepOutputs keep_;
   std::ptrdiff_t most_;
-  std::vector<Pair> kept_, before_;  // before_: of the step before, while one runs
+  std::vector<Pair> kept_, before_;  // before_: of the previous step, while one runs
 };
 
 }  // namespace trireme

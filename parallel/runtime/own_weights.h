@@ -1,5 +1,5 @@
-// OwnWeights: the weights and running statistics of a rank that trains for itself, while all ranks have those of
-// servers, or the mean of all workers', for evaluation.
+// OwnWeights: keeps the weights and running statistics of a rank that trains independently, while all ranks have the
+// servers' weights, or the mean of all workers' weights, for evaluation.
 #pragma once
 #include <vector>
 
@@ -8,19 +8,21 @@
 
 namespace trireme {
 
+/// The separate weights of one rank.
 class OwnWeights {
  public:
-  /// program: this rank's. All that is referred to must outlive it.
+  /// program: index of this rank's program. All references must outlive it.
   OwnWeights(const Plan&, int program, Optimizer&);
   bool served() const { return served_; }  ///< whether the plan has servers
-  /// Whether workers have weights of their own between steps.
+  /// Whether workers have different weights between steps.
   bool differ() const { return differ_; }
-  /// Before others come to all ranks: this rank's are kept.
+  /// Saves this rank's weights; call before all ranks get common ones.
   void put_aside();
-  /// This rank has its own weights and statistics again.
+  /// Restores this rank's saved weights and statistics.
   void restore();
-  /// This rank's own, kept or in use: the weights of a slice on one device, and the buffer at an index.
+  /// This rank's separate weights in a slice on one device, saved or in use.
   Tensor weights(const Slice&) const;
+  /// This rank's separate running statistics in the buffer at an index, saved or in use.
   Tensor buffer(std::size_t index) const;
 
  private:
@@ -28,8 +30,8 @@ class OwnWeights {
 
   Optimizer& optimizer_;
   bool served_, serves_, differ_;
-  std::vector<Slice> slices_;              // of weights that others come in the place of, each on one device
-  std::vector<Tensor> weights_, buffers_;  // kept: by slices_, by index; empty: nothing is
+  std::vector<Slice> slices_;              // of weights that common ones replace, each on one device
+  std::vector<Tensor> weights_, buffers_;  // saved: by slices_, by index; empty: nothing is saved
 };
 
 }  // namespace trireme

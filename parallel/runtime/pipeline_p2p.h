@@ -1,6 +1,6 @@
-// PipelineP2P: point-to-point messages of activations and gradients between pipeline stages. The shapes of gradients
-// are known to their receiver, since it sent the activations; the shapes of activations are sent ahead of the first
-// ones of each input shape.
+// PipelineP2P: point-to-point messages of activations and gradients between pipeline stages. The receiver of gradients
+// knows their shapes, since it sent the activations. The shapes of activations are sent once for each input shape,
+// before the first activations.
 #pragma once
 #include <map>
 #include <memory>
@@ -13,38 +13,41 @@ namespace trireme {
 
 class Grid;  // parallel/split/grid.h
 
+/// The messages of one rank's stage.
 class PipelineP2P {
  public:
-  /// Of one cut and micro-batch, with one partner. input: the micro-batch's input, whose shape both ends know.
+  /// The path of the tensors of one cut and micro-batch to one partner.
   struct Route {
-    Communicator* comm = nullptr;
-    int peer = 0, part = 0;
-    int tag = 0;         ///< of this cut and micro-batch alone: a later micro-batch may be received first
-    Device device = {};  ///< where activations are to lie here
+    Communicator* comm = nullptr;  ///< of the stages
+    int peer = 0, part = 0;        ///< rank of the partner; part before the cut
+    int tag = 0;                   ///< unique to this cut and micro-batch: a later micro-batch may be received first
+    Device device = {};            ///< device of the activations on this rank
   };
-  /// What a receiver must know of a tensor.
+  /// The description of a tensor that its receiver needs.
   struct TensorMeta {
     DType dtype;
     Shape shape;
-    std::shared_ptr<const ShardSpec> shard_spec = {};  ///< where layers are split, too: the partner has the same part
-    Device device = {};                                ///< where it is to lie here
+    std::shared_ptr<const ShardSpec> shard_spec = {};  ///< set if layers are split; the partner has the same part
+    Device device = {};                                ///< device of the tensor on this rank
   };
 
-  /// grid: of the layers that are split, or null. meter: of the mesh; types and shapes are set-up, which no step
+  /// grid: of split layers, or null. meter: of the mesh; messages with types and shapes are set-up, which no step
   /// counts.
   PipelineP2P(std::shared_ptr<const Grid> grid, TrafficMeter meter)
       : grid_(std::move(grid)), meter_(std::move(meter)) {}
 
-  // Works of what is started are added to the last argument.
+  // The functions append the Works of the started messages to their last argument. input: shape of the micro-batch's
+  // input, which both ends know.
+  /// Starts to send tensors.
   static void send(const Route&, const std::vector<Tensor>&, std::vector<Work>&);
   /// Starts to receive tensors of these types and shapes.
   static void receive(const Route&, const std::vector<TensorMeta>&, std::vector<Tensor>& arriving, std::vector<Work>&);
 
-  /// Sends types and shapes of the tensors ahead, unless it did for this cut and input.
+  /// Sends the types and shapes of the tensors, unless it did so before for this cut and input.
   void send_meta(const Route&, const Shape& input, const std::vector<Tensor>&, std::vector<Work>&);
   /// The types and shapes received for this cut and input; null: none yet.
   const std::vector<TensorMeta>* find_meta(const Route&, const Shape& input) const;
-  /// Waits for the types and shapes of so many tensors.
+  /// Waits for the types and shapes of that many tensors.
   void recv_meta(const Route&, const Shape& input, std::size_t tensors);
 
  private:

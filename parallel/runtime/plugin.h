@@ -1,6 +1,6 @@
-// Strategies from outside of the tree: a shared library, made with the installed headers alone, that the trireme binary
-// opens (setting parallel.plugin): its strategies then stand beside the library's own in train, plan, verify and
-// simulate, with the kinds of actions and the codecs that they bring.
+// Plugins: custom strategies in a shared library that is built with the installed headers only. The trireme binary
+// loads it (setting parallel.plugin). Its strategies, kinds of actions and codecs can then be used in train, plan,
+// verify and simulate like the library's.
 //
 //   extern "C" void trireme_plugin(std::vector<trireme::StrategyRow>& rows) {
 //     rows.push_back({"mine", [](trireme::StrategyOptions& given) { ... return trireme::Strategy(...); }, "data"});
@@ -12,13 +12,13 @@
 #include "parallel/runtime/version.h"
 #include "parallel/strategies/rebuild.h"
 
-/// Compiled into the plugin: which version's headers made it.
+/// Compiled into the plugin: the version of the headers that it was built with.
 extern "C" [[gnu::used]] inline const char* trireme_plugin_version() { return trireme::library_version; }
 
 namespace trireme {
 
-/// The strategies of the library at a path, which stays open until the process ends. Throws Error where it cannot be
-/// opened, is no plugin or that of another version, brings no strategy, and for a name that there is already.
+/// Loads the plugin at a path and returns its strategies; it stays loaded until the process exits. Throws Error if the
+/// file cannot be opened, is not a plugin, has another version or no strategy, or if a strategy's name exists already.
 std::vector<StrategyRow> load_strategies(const std::string& path);
 
 }  // namespace trireme

@@ -1,5 +1,5 @@
-// Recorder: when each action of a rank's program ran in its last step, and what memory the rank held at most; both of
-// all ranks together.
+// Recorder: start and end of each action of a rank's program in its last step, and the rank's peak memory; gathers both
+// over all ranks.
 #pragma once
 #include <utility>
 #include <vector>
@@ -12,28 +12,29 @@
 
 namespace trireme {
 
+/// The record of one rank's last step.
 class Recorder {
  public:
-  /// Forgets what it holds; a step of so many actions follows.
+  /// Clears the record, before a step of that many actions.
   void clear(std::size_t actions);
-  void begin(ActionId id);  ///< the first call counts
-  void end(ActionId id);    ///< the last call counts
-  /// Counts the resident bytes of the flat buffers: before some are released, and at the step's end. older: of versions
-  /// of the weights beside them.
+  void begin(ActionId id);  ///< start of an action; the first call counts
+  void end(ActionId id);    ///< end of an action; the last call counts
+  /// Records the resident bytes of the flat buffers. Call it before buffers are released, and at the end of a step.
+  /// older: bytes of older weight versions.
   void see(const Parameters&, Index older = 0);
-  /// For the tensors that the step makes.
+  /// Counts the memory of the tensors that the step makes.
   const MemoryTracker& memory() const { return memory_; }
 
-  /// Of all ranks, from the moment the first of them began. program: this rank's. The clock is one host's, so ranks of
-  /// several hosts are out of line. A message or collective ends where its rank saw that it had ended. A collective
-  /// call.
+  /// The times of all ranks, relative to the first start. program: index of this rank's program. Each host has a
+  /// separate clock, so ranks of several hosts are not aligned. A message or collective ends when its rank has seen its
+  /// end. A collective call.
   Timeline gather(Communicator& world, int program) const;
-  /// What each rank held at most, by rank. A collective call.
+  /// Peak memory of each rank, by rank. A collective call.
   std::vector<RankMemory> gather_memory(Communicator& world, Optimizer&) const;
 
  private:
   std::vector<std::pair<double, double>> times_;  // seconds of the steady clock; 0: not yet
-  Index weights_ = 0, gradients_ = 0;             // bytes, at most
+  Index weights_ = 0, gradients_ = 0;             // peak bytes
   MemoryTracker memory_;
 };
 

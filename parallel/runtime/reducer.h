@@ -11,9 +11,10 @@ namespace trireme {
 
 class Buckets;  // parallel/runtime/buckets.h
 
-/// For hand-written loops: reduces gradients bucket by bucket while backward goes on.
+/// For hand-written loops: averages gradients over ranks, bucket by bucket, while backward runs.
 ///   Reducer reducer(parameters, world); ... loss.backward(); reducer.finish(); optimizer.step();
-/// With overlap = false any number of backwards may come before finish(). Buffers are left to the caller.
+/// With overlap = false any number of backwards may come before finish(). It does not average buffers (running
+/// statistics).
 class Reducer {
  public:
   /// parameters and world must outlive it.
@@ -23,12 +24,12 @@ class Reducer {
   void finish();  ///< waits for all buckets; gradients that this rank did not produce count as zero
 
  private:
-  std::unique_ptr<Buckets> buckets_;  // null: nobody else
+  std::unique_ptr<Buckets> buckets_;  // null: one rank
   bool overlap_;
 };
-/// Copies rank 0's parameters and buffers to all ranks, which have equal ones; waits. A collective call.
+/// Copies rank 0's parameters and buffers to all ranks, whose models must be alike; waits. A collective call.
 void broadcast_state(Parameters&, Communicator&);
-/// Copies rank 0's optimizer state and step count to all ranks, which hold equal slices; waits. A collective call.
+/// Copies rank 0's optimizer state and step count to all ranks, which must hold equal slices; waits. A collective call.
 void broadcast_state(Optimizer&, Communicator&);
 /// Over all ranks of a world.
 inline void broadcast_state(Parameters& p, World& world) { broadcast_state(p, world.comm()); }

@@ -1,4 +1,4 @@
-// What a rank is about to train, as text with a setting per line: for comparing ranks (parallel/comm/world/compare.h).
+// The settings of a rank's training as text, one per line, for comparing ranks (parallel/comm/world/compare.h).
 #pragma once
 #include <string>
 
@@ -6,12 +6,12 @@
 
 namespace trireme {
 
-/// The name of a type as in source, from type_info::name(), or of a function's symbol.
+/// The name of a type as in the source, from type_info::name(), or the name of a function's symbol.
 std::string demangled(const char* symbol);
-/// Of all but the model, and but for StepOptions::settings.
+/// All settings except the model and StepOptions::settings.
 std::string settings_text(const Mesh&, const Strategy&, const Loss&, const OptimizerConfig&, const StepOptions&);
-/// Every tensor's name, shape and type; of a Sequential (and those within it) also its layers' types, of plain
-/// functions their names, with the options of layers that this library has.
+/// Every tensor's name, shape and type. For a Sequential, also nested ones: the types of its layers, the names of plain
+/// functions, and the options of this library's layers.
 std::string model_text(Module);
 
 }  // namespace trireme

@@ -1,7 +1,7 @@
-// StepGraph: forward and backward of a step, captured once and then given to the device as a whole (CUDA graphs), which
-// spares the host to start each kernel. In parts: the loss can be read while backward runs, and between parts what
-// ranks do together starts: collectives of layers (batch norm's statistics), and those that sum gradients. These are
-// not captured, so that they start in the order in which they do on ranks whose steps are not replayed.
+// StepGraph: forward and backward of a step, captured once and replayed as CUDA graphs, so that the host does not start
+// each kernel. The graph has several parts. So the loss can be read while backward runs, and collectives start between
+// parts: layers' (batch norm's statistics) and gradient sums. Collectives are not captured, so they start in the same
+// order as on ranks without replay.
 #pragma once
 #include <functional>
 #include <memory>
@@ -17,30 +17,31 @@
 
 namespace trireme {
 
+/// The captured passes of one rank's step.
 class StepGraph final : public CapturedPasses {
  public:
-  /// Whether forward and backward of the plan's one program run on one device, with nothing of the plan's between them
-  /// but what sums gradients.
+  /// Whether the plan can be captured: it has one program on one device, and forward and backward have no actions
+  /// between them except gradient sums.
   static bool serves(const Plan& plan);
 
-  /// device: where the whole model lies. parameters must outlive the graph.
+  /// device: holds the whole model. parameters must outlive the graph.
   StepGraph(Device device, Parameters& parameters) : device_(device), parameters_(parameters) {}
 
-  /// Makes a step on these inputs ready for replay(): copies them to where the graph reads them and, where the step
-  /// before was the first of its kind, captures the executor's. False: its kernels are to be started one by one, for it
-  /// is of another kind than the one before (the captured graph is dropped, with its memory), or cannot be captured;
-  /// nothing has been started then.
+  /// Prepares a replay on these inputs: copies them to the graph's inputs. If the previous step was the first of its
+  /// kind, captures the executor's passes first. False: run the step without a graph, because it differs in kind from
+  /// the previous step (which drops the captured graph and its memory) or cannot be captured; nothing has been started
+  /// then.
   bool ready(Executor& executor, const Tensor& x, const Tensor& y, const StepContext& pass, double loss_scale);
-  const std::string& refusal() const { return refusal_; }  ///< why steps cannot be captured; empty: they can, so far
-  /// The context as the graph's kernels see it.
+  const std::string& refusal() const { return refusal_; }  ///< why steps cannot be captured; empty: no reason so far
+  /// The context with the graph's tensors for the step number and sample ids.
   StepContext captured_context(StepContext pass) const;
-  const Tensor& x() const { return x_; }
+  const Tensor& x() const { return x_; }  ///< input of the graph
 
-  const Tensor& y() const { return y_; }
+  const Tensor& y() const { return y_; }  ///< targets of the graph
 
   void forward() override;
   const Tensor& loss() const override { return loss_; }
-  /// Gradients count as written.
+  /// Marks the gradients as written.
   void backward(const Buckets::Complete& complete) override;
 
   /// Drops the captured graph and its memory.
@@ -60,12 +61,12 @@ class StepGraph final : public CapturedPasses {
 
   Device device_;
   Parameters& parameters_;
-  std::unique_ptr<DeviceGraph> graph_;  // null: nothing is captured
+  std::unique_ptr<DeviceGraph> graph_;  // null: not captured
   std::optional<Kind> last_;
   std::string refusal_;
   Tensor x_, y_, numbers_, loss_;  // numbers: i64 [1 + rows], the step's and the samples'
-  std::vector<bool> written_;      // per entry: backward leaves a gradient
-  /// What starts between one part and the next: a call of a layer's, or all that complete() starts.
+  std::vector<bool> written_;      // per entry: backward writes a gradient
+  /// Started between one part and the next: a layer's collective, or everything that complete() starts.
   std::vector<std::function<void(const Buckets::Complete&)>> between_;
   std::size_t forward_parts_ = 0;
 };

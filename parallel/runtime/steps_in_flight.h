@@ -1,4 +1,4 @@
-// StepsInFlight: the steps whose micro-batches a program of an asynchronous pipeline has not run to their update yet.
+// StepsInFlight: the steps of an asynchronous pipeline whose micro-batches have not been updated yet.
 #pragma once
 #include <cstdint>
 
@@ -6,33 +6,34 @@
 
 namespace trireme {
 
+/// The steps in flight of one program.
 class StepsInFlight {
  public:
   StepsInFlight(const Plan& plan, const Program& program)
       : plan_(plan), is_asynchronous_(trireme::is_asynchronous(plan)), most_back_(most_steps_back(plan, program)) {}
 
   bool is_asynchronous() const { return is_asynchronous_; }
-  /// Whether steps have come in since the last flush.
+  /// Whether steps have begun since the last flush.
   bool any() const { return any_; }
-  /// The number of the next step; updates: those done.
+  /// The number of the next step; updates: number of updates done.
   std::int64_t next(std::int64_t updates) const { return any_ ? last_ + 1 : updates; }
-  /// A step comes in.
+  /// Begins a step.
   void begin(std::int64_t step) {
     if (!any_) first_ = step;
     last_ = step, any_ = is_asynchronous_;
   }
-  /// The one that came in first behind the last flush; next: the next step, where that will be the one.
+  /// The first step since the last flush; next (the next step) if there is none.
   std::int64_t first(std::int64_t next) const { return any_ ? first_ : next; }
-  /// Nothing is in flight from now on.
+  /// Ends all steps in flight.
   void clear() { any_ = false; }
-  int most_back() const { return most_back_; }  ///< steps that a flush takes
-  /// Whether an action has something to do in a step: what its micro-batch belongs to has come in.
+  int most_back() const { return most_back_; }  ///< number of steps that a flush runs
+  /// Whether an action runs in a step: the step of its micro-batch has begun.
   bool has(const Action& a, std::int64_t step) const {
     const std::int64_t from = step - steps_back(plan_, a);
     return first_ <= from && from <= last_;
   }
 
-  /// Whether it is of the step that came in last.
+  /// Whether the action's micro-batch belongs to the latest step.
   bool is_last(const Action& a, std::int64_t step) const { return step - steps_back(plan_, a) == last_; }
 
  private:

@@ -1,5 +1,6 @@
-// Tapes: runs a program's parts forward and backward, one tape per micro-batch and segment of neighbouring parts. What
-// crosses a cut between segments leaves one tape and enters the next as a leaf, whose gradient goes back the same way.
+// Tapes: runs a program's parts forward and backward, with one autograd tape per micro-batch and segment of
+// neighbouring parts. A tensor that crosses a cut between segments becomes a leaf of the next tape, and its gradient
+// returns to the first tape.
 #pragma once
 #include <vector>
 
@@ -14,44 +15,56 @@
 
 namespace trireme {
 
-/// What crosses a cut for one micro-batch: the activation, and what is stashed there, by name; or their gradients.
+/// The tensors at a cut for one micro-batch: the activation and the tensors stashed there by name, and their gradients.
 struct BoundaryTensors {
-  std::vector<Tensor> forward, gradient;
+  std::vector<Tensor> forward,  ///< activation, then stashed tensors
+      gradient;                 ///< their gradients
 };
 
+/// The tapes of one rank.
 class Tapes {
  public:
-  /// All must outlive it.
+  /// All references must outlive it.
   Tapes(const Plan&, const Program&, const Chain&, Loss);
 
-  /// Starts a step: cuts rows into micro-batches (StepContext::microbatches, else evenly; some may be empty) and
-  /// forgets what an earlier one left, but for micro-batches in flight.
+  /// Starts a step: cuts rows into micro-batches (StepContext::microbatches, else evenly; some may be empty). Drops the
+  /// tensors of earlier steps, except micro-batches in flight.
   void begin(const Tensor& x, const Tensor& y);
-  /// Starts a step that no rows come in with.
+  /// Starts a step without rows.
   void advance() { now_ = (now_ + 1) % batches_.size(); }
-  /// Whether the action is the first of its segment, which runs all of it; the others have nothing left to do.
+  /// Whether the action is the first of its segment. That one runs the whole segment; the others do nothing.
   bool is_segment_head(const Action&) const;
+  /// Runs a forward action.
   void forward(const Action&);
-  /// This rank's labels that count for nothing, of all micro-batches; the loss has Loss::ignored().
+  /// Number of this rank's labels that the loss ignores, in all micro-batches; the loss must have Loss::ignored().
   double count_ignored() const;
-  /// Backward starts from `scale` times the loss. ignored: labels of all ranks; none: the loss does not ask.
+  /// The loss of a micro-batch. scale: factor of the loss for backward. ignored: number of ignored labels of all ranks;
+  /// none: the loss does not need it.
   Tensor loss(int microbatch, double scale, std::optional<double> ignored);
-  /// backward, backward_input or backward_weight.
+  /// Runs an action of kind backward, backward_input or backward_weight.
   void backward(const Action&);
+  /// Frees the tensors of the action's micro-batch and segment.
   void free(const Action&);
-  /// Moves running statistics by those of all micro-batches.
+  /// Updates running statistics with all micro-batches of the step.
   void commit() { batch_norm_stats_.commit(); }
 
+  /// Whether this program runs the part.
   bool runs(int part) const { return live_.segment_of(part) >= 0; }
+  /// The tensors at the cut after part.
   BoundaryTensors& boundary(int part, int microbatch) { return batch(microbatch).boundaries[index(part, microbatch)]; }
   /// The outputs of the segment that ends with part; empty before it ran.
   const std::vector<Tensor>& outputs(int part, int microbatch) const;
+  /// Number of tensors at the cut after part: the activation and stashed tensors.
   std::size_t tensors_behind(int part) const { return 1 + stashed_[static_cast<std::size_t>(part)].size(); }
+  /// The rows of a micro-batch.
   const Tensor& input(int microbatch) const { return batch(microbatch).x[index(0, microbatch)]; }
-  int most_alive() const { return most_alive_; }  ///< since begin()
+  int most_alive() const {
+    return most_alive_;
+  }  ///< largest number of segments' micro-batches alive at once since begin()
 
  private:
-  /// Of a batch of so many rows: where each micro-batch ends; cut: the rows of each, as the loader has it, or none.
+  /// The end of each micro-batch in a batch of that many rows. cut: rows of each micro-batch from the loader; empty:
+  /// even ones.
   std::vector<Index> ends_of(const std::vector<Index>& cut, Index rows) const;
   /// A micro-batch in a segment, from forward until it is freed.
   struct MicrobatchState {
@@ -59,7 +72,7 @@ class Tapes {
     std::vector<Tensor> in, out;  // leaves and roots of its tape
     Deferred weights;
   };
-  /// What came in with one step.
+  /// The micro-batches of one step.
   struct StepBatch {
     std::vector<MicrobatchState> states;      // by segment, micro
     std::vector<BoundaryTensors> boundaries;  // by part, micro
@@ -76,7 +89,7 @@ class Tapes {
   std::size_t index(int row, int microbatch) const {
     return static_cast<std::size_t>(row * micros_ + microbatch + steps_back(microbatch) * micros_);
   }
-  /// That a micro-batch runs under; null: the caller's.
+  /// The context of a micro-batch; null: the caller's.
   const StepContext* context(int microbatch) const {
     const StepBatch& b = batch(microbatch);
     return b.contexts.empty() ? nullptr : &b.contexts[index(0, microbatch)];
@@ -92,12 +105,12 @@ class Tapes {
   void release(MicrobatchState&);
   void walk(MicrobatchState&, const Segment&, int microbatch, Deferred*);
 
-  /// The head whose product and the loss are one op: the logits are not kept (linear_cross_entropy()). Null: none.
+  /// The head that is fused with the loss (linear_cross_entropy()), so that logits are not stored. Null: none.
   const LmHead* fused_head() const { return loss_.cross_entropy() ? chain_.head() : nullptr; }
-  /// The last part and the loss of a micro-batch, its sum over rows: here the weights are there, at the action `loss`
-  /// ZeRO may have given them back.
+  /// The last part and the loss of a micro-batch, summed over rows. It runs in the forward action, since ZeRO may have
+  /// dropped the weights at the action `loss`.
   Tensor head_loss(const LmHead&, const Tensor& x, int microbatch) const;
-  /// The loss of a micro-batch by its last part's output.
+  /// The loss of a micro-batch from the output of the last part.
   Tensor loss_of(const Tensor& output, int microbatch) const;
 
   const Program& program_;
@@ -105,9 +118,9 @@ class Tapes {
   Loss loss_;
   int micros_;
   Liveness live_;
-  std::vector<std::vector<std::string>> stashed_;  // by part: across a cut behind it
-  std::vector<StepBatch> batches_;                 // in turn, of as many steps as may be in flight
-  std::size_t now_ = 0;                            // of them: this step's
+  std::vector<std::vector<std::string>> stashed_;  // by part: names stashed at the cut after it
+  std::vector<StepBatch> batches_;                 // ring buffer with one element per step that may be in flight
+  std::size_t now_ = 0;                            // index of this step's element
   BatchNormStats batch_norm_stats_;
   int alive_ = 0, most_alive_ = 0;
 };

@@ -1,5 +1,5 @@
-// TrafficAudit: what a rank has sent in its last step, as its communicators counted it, beside what its plan says of a
-// batch of that shape.
+// TrafficAudit: compares the bytes that a rank sent in its last step, as counted by its communicators, with its plan
+// for a batch of that shape.
 #pragma once
 #include <map>
 #include <string>
@@ -13,19 +13,21 @@
 
 namespace trireme {
 
+/// The audit of one rank.
 class TrafficAudit {
  public:
-  /// program: this rank's. All but the loss must outlive it.
+  /// program: index of this rank's program. All references must outlive it.
   TrafficAudit(const Plan&, int program, const Chain&, Optimizer&, Loss, const Mesh&);
 
-  /// A step comes between these two; step: how many lie behind; first: the step since which none was flushed.
+  /// Call before a step. step: number of steps before; first: the first step since the last flush.
   void begin(const StepContext&, const Tensor& x, const Tensor& y, std::int64_t step, std::int64_t first);
+  /// Call after a step.
   void end() {
     counted_ = difference(meter_.counted(), before_);
     for (const auto& [axis, count] : counted_) sent_ += count.bytes;
   }
-  Index sent() const { return sent_; }  ///< bytes in all steps, in the flushes behind them, and in add_sent()
-  /// Counts what run() sends, of no step.
+  Index sent() const { return sent_; }  ///< bytes of all steps, flushes and add_sent() calls
+  /// Adds the bytes that run() sends outside steps.
   template <class F>
   void add_sent(F&& run) {
     const Traffic before = meter_.counted();
@@ -33,12 +35,12 @@ class TrafficAudit {
     for (const auto& [axis, count] : difference(meter_.counted(), before)) sent_ += count.bytes;
   }
 
-  /// The parts, as this rank runs them on a micro-batch in the shape of x. y: labels; undefined: without the loss.
+  /// A dry run of this rank's parts on a micro-batch with the shape of x. y: labels; undefined: without the loss.
   DryRun dry(const StepContext&, const Tensor& x, const Tensor& y) const;
-  /// Of the last step; or of the last run of a phase on call. Gradients end cleared. Throws Error where nothing says
-  /// how many rows that has: before the first step.
+  /// Planned and counted traffic of the last step, or of the last run of a phase on call. Clears gradients. Throws
+  /// Error before the first step, since the number of rows is unknown.
   StepTraffic compare(const std::string& phase) const;
-  /// Counts what run() sends for that phase, if it sends anything.
+  /// Counts the bytes that run() sends as traffic of that phase, if any.
   template <class F>
   void on_call(const std::string& phase, F&& run) {
     const Traffic before = meter_.counted();
@@ -48,7 +50,7 @@ class TrafficAudit {
       for (const auto& [axis, count] : sent) sent_ += count.bytes;
     if (!sent.empty()) on_call_[phase] = std::move(sent);
   }
-  /// The texts of all ranks, by the phase `saving`. A collective call.
+  /// Gathers the texts of all ranks and counts it as phase `saving`. A collective call.
   std::vector<std::string> gather(Communicator& everyone, const std::string& mine);
 
  private:
@@ -58,13 +60,13 @@ class TrafficAudit {
   Optimizer& optimizer_;
   Loss loss_;
   TrafficMeter meter_;
-  StepContext context_;      // of the last step, as are all below
-  Tensor x_, y_;             // of no rows
-  std::vector<Index> rows_;  // by micro-batch; behind them those of earlier steps that may be in flight
+  StepContext context_;      // of the last step, like all members below
+  Tensor x_, y_;             // without rows
+  std::vector<Index> rows_;  // by micro-batch; then those of earlier steps that may be in flight
   std::int64_t step_ = 0, first_ = 0;
   Traffic before_, counted_;
   std::map<std::string, Traffic> on_call_;  // by phase
-  Index text_ = 0;                          // bytes of the last texts together
+  Index text_ = 0;                          // total bytes of the last texts
   Index sent_ = 0;
 };
 

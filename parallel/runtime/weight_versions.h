@@ -1,4 +1,4 @@
-// WeightVersions: the weights that updates have replaced, for as long as micro-batches in flight read them (weight
+// WeightVersions: older weights that updates have replaced, kept while micro-batches in flight read them (weight
 // stashing: PipeDream, arXiv 1806.03377; double buffering: PipeDream-2BW, arXiv 2006.09503).
 #pragma once
 #include <vector>
@@ -7,21 +7,23 @@
 
 namespace trireme {
 
+/// The weight versions of one rank.
 class WeightVersions {
  public:
-  /// Of these slices of the store's values, so many versions, the newest included; where that is 1 it keeps nothing and
-  /// costs nothing. store must outlive it.
+  /// Keeps `versions` versions of these slices of the store's values, including the newest; 1 keeps nothing and costs
+  /// nothing. store must outlive it.
   WeightVersions(ParameterStore& store, const std::vector<Slice>& slices, int versions);
 
-  /// Before an update: the newest weights become one update old, and what is too old is gone.
+  /// Call before an update: saves a copy of the newest weights, and drops a version that is too old.
   void keep();
-  /// The newest weights are the only ones.
+  /// Drops all older versions.
   void clear() { kept_ = 0; }
-  Index bytes() const;  ///< of older versions that are kept
+  Index bytes() const;  ///< bytes of the older versions
 
-  /// While it lives, the layers compute with the weights of so many updates ago, or with the oldest that are kept.
+  /// While it lives, the layers compute with the weights of `age` updates ago, or with the oldest kept version.
   class Use {
    public:
+    /// age: 0 is the newest version.
     Use(const WeightVersions& versions, int age) : versions_(versions), age_(std::min(age, versions.kept_)) {
       versions_.show(age_);
     }
@@ -36,11 +38,11 @@ class WeightVersions {
   };
 
  private:
-  /// A tensor of the model that lies in a slice.
+  /// A tensor of the model inside a slice.
   struct Place {
     Tensor tensor;
     std::size_t slice;
-    Index begin;  // in the slice, elements
+    Index begin;  // offset in the slice, elements
   };
   void show(int age) const;
 

@@ -1,5 +1,5 @@
-// What strategies share: micro-batches; and, of those that rewrite what is behind a program's backward, what is reduced
-// when, who updates what, and how the others get it.
+// Building blocks of strategies: micro-batches, and rewriting of what follows a program's backward: reductions,
+// updates, and the distribution of updated weights.
 #pragma once
 #include "parallel/strategies/strategy.h"
 
@@ -7,29 +7,33 @@ namespace trireme {
 
 /// The serial plan's forward and backward once per micro-batch, then its update.
 Plan repeat(Plan, int microbatches, const std::string& strategy);
-/// Throws Error unless the plan is as serial() made it.
+/// Throws Error unless the plan is unchanged since serial().
 void check_untouched(const Plan&, const std::string& strategy);
 
 /// Throws Error for an asynchronous pipeline.
 void refuse_asynchronous(const Plan&, const std::string& strategy);
 
+/// An action of this kind on a slice, along an axis.
 Action on_slice(ActionKind, Stream, const Slice&, const std::string& axis, std::vector<ActionId> after);
+/// The reductions of a program, in list order.
 std::vector<ActionId> reductions_of(const Program&);
 
-/// A program, action by action, from an old one's: its own by their old ids, with new ones between.
+/// Builds a program from an old one, action by action, with new actions in between.
 class Rebuild {
  public:
+  /// program: the old program, which must outlive this.
   explicit Rebuild(const Program& program)
       : program_(program),
         out_{program.name, {}, program.in_flight, program.phases, program.where},
         moved_(program.actions.size(), -1) {
     out_.versions = program.versions;
   }
-  /// Appends an action of the old program, with more dependencies; without those on what was left out.
+  /// Appends an action of the old program with further dependencies `also`; dependencies on omitted actions are
+  /// dropped.
   ActionId keep(ActionId old, const std::vector<ActionId>& also = {});
-  /// Appends a new one, whose `after` means ids that keep() and add() returned; -1: none.
+  /// Appends a new action; its `after` has ids that keep() and add() returned, -1 for none.
   ActionId add(Action);
-  Program take() { return std::move(out_); }
+  Program take() { return std::move(out_); }  ///< the new program; call once
 
  private:
   const Program& program_;
@@ -45,25 +49,25 @@ Program rebuilt(const Program& program, F&& f) {
   return rebuild.take();
 }
 
-/// The plan of a pipeline with what weights want that parts of several stages use: their gradients summed over these
-/// stages behind the last backward, and an update of the copy in each. Throws Error for an asynchronous pipeline.
+/// The plan of a pipeline with support for weights that several stages share: their gradients are summed over these
+/// stages after the last backward, and each stage updates its copy. Throws Error for an asynchronous pipeline.
 Plan with_tied_sums(Plan);
 
 /// A strategy of that name that sums gradients by reduce_over().
 Strategy reducing(const std::string& name, const DataParallelOptions&);
-/// The plan as data_parallel left it; if it was not used yet, used now. Throws Error where updates are shared already,
-/// and for asynchronous pipelines.
+/// The plan after data_parallel, which is applied now if it was not before. Throws Error if ranks divide updates
+/// already, and for asynchronous pipelines.
 Plan with_reductions(Plan, const std::string& strategy);
-/// Averages the running statistics over an axis, behind a program's last forward, in the steps of the trigger.
+/// Averages the running statistics over an axis after a program's last forward, in the steps of the trigger.
 void average_buffers(Plan&, const std::string& axis, const Trigger& = {});
-/// One reduction per slice whose gradients the program makes, instead of those there are over the axis: as soon as they
-/// are complete (overlap), or behind the whole backward; for weights with copies in other programs behind the sum over
-/// these. Updates wait for those of their slices.
+/// Replaces the reductions over the axis by one per slice whose gradients the program makes. A reduction starts as soon
+/// as its gradients are complete (overlap), or after the whole backward; for weights with copies in other programs,
+/// after the sum over these. Updates wait for the reductions of their slices.
 Program reduce_slices(const Plan&, const Program&, const std::vector<Slice>&, const std::string& axis, bool overlap);
-/// One update per reduction, instead of those there are, of the slice it reduces: by each rank its shard, or by root
-/// all of it. The first waits for all, so that the gradient's norm is known. reduction: the kind that takes the place
-/// of all_reduce. give: what brings the weights to all ranks behind each update: all_gather, or broadcast from the
-/// root; none: nothing does.
+/// Replaces the updates by one per reduction, of the slice that it reduces: each rank updates its shard, or root the
+/// whole slice. The first update waits for all reductions, so that the gradient's norm is known. reduction: the kind
+/// that replaces all_reduce. give: the action that distributes the weights after each update: all_gather, or broadcast
+/// from root; none: no distribution.
 Program update_by_bucket(const Program&, ActionKind reduction, std::optional<ActionKind> give, int root = -1);
 
 }  // namespace trireme

@@ -1,5 +1,5 @@
-// Strategy: a named function from a plan to a plan, with the exactness it claims, and how it splits the model's layers.
-// Strategies compose with |.
+// Strategy: a named function from a plan to a plan, with its claim of exactness and its split of the model's layers.
+// Strategies are composed with |.
 #pragma once
 #include <functional>
 #include <map>
@@ -16,37 +16,38 @@ namespace trireme {
 
 /// Relation to the serial run, tested per strategy: exact; delayed by some steps; statistical.
 enum class Claim : std::uint8_t { exact, delayed, statistical };
-/// Whose rows of a micro-batch batch norm's statistics cover: this rank's, those of a group of ranks, or all. Only
-/// global, the default, equals the serial run (in the same micro-batches). Under the others each rank's running
-/// statistics differ after a forward, so they are averaged over the ranks in every step: all ranks evaluate and save
-/// the same model (the variance between ranks is left out).
+/// The ranks whose rows batch norm's statistics cover: this rank, a group of ranks, or all. Only global, the default,
+/// equals the serial run (with the same micro-batches). With local and group the running statistics of ranks differ
+/// after a forward. They are averaged over the ranks in every step, so that all ranks evaluate and save the same model;
+/// the variance between ranks is not included.
 enum class NormScope : std::uint8_t { local, group, global };
 
 std::string to_string(NormScope);             ///< "local", "group", "global"
 NormScope norm_scope_of(const std::string&);  ///< from that text; throws Error for another
 
+/// A composition of strategies.
 class Strategy {
  public:
-  Strategy() = default;  ///< serial: leaves the plan as it is
+  Strategy() = default;  ///< serial: does not change the plan
   /// options: as text, "micro=4, schedule=1f1b"; Step compares it across ranks.
   Strategy(std::string name, Claim claim, std::function<Plan(Plan)> rewrite, std::string options = {})
       : steps_{{std::move(name), claim, std::move(rewrite), std::move(options)}} {}
-  /// The plan, rewritten by each step in order; Plan::strategies names them. Throws Error where a strategy cannot
-  /// follow another.
+  /// The plan, rewritten by each step in order; Plan::strategies names them. Throws Error if a strategy cannot follow
+  /// the one before it.
   Plan operator()(Plan plan) const;
-  /// The weakest of the parts'; of a model with batch norms under another scope than global, statistical.
+  /// The weakest claim of the steps; statistical for a model with batch norms and a scope other than global.
   Claim claim(bool batch_norms = true) const;
   std::string name() const { return in_words(false); }  ///< "pipeline | data_parallel"
-  /// The same with all options: "pipeline(micro=4, schedule=1f1b, ...) | ..."
+  /// As name(), with all options: "pipeline(micro=4, schedule=1f1b, ...) | ..."
   std::string text() const { return in_words(true); }
-  /// The rows of batch norm's statistics in words, where so many ranks share the batch: see Step::batch_norm.
+  /// The text of Step::batch_norm(), for that many ranks that share the batch.
   std::string batch_norm(int ranks, int microbatches) const;
-  std::optional<NormScope> norm_scope;  ///< none: nobody has named one, so global
-  /// Whose rows batch norms take: norm_scope, or global.
+  std::optional<NormScope> norm_scope;  ///< none: global
+  /// The scope of batch norms: norm_scope, or global.
   NormScope scope() const { return norm_scope.value_or(NormScope::global); }
   int norm_group = 1;        ///< ranks per group under NormScope::group
-  bool wants_costs = false;  ///< its rewrite reads the parts' costs
-  SplitOptions split;        ///< what Step does to the model before it makes the plan
+  bool wants_costs = false;  ///< whether its rewrite needs the parts' costs
+  SplitOptions split;        ///< how Step splits the model's layers before it makes the plan
   // a, then b: split options add up (SplitOptions::add); b's norm_scope, if named, takes the place of a's.
   friend Strategy operator|(Strategy a, const Strategy& b);
 
@@ -65,7 +66,7 @@ class Strategy {
 struct DataParallelOptions {
   std::string axis = "data";                 ///< mesh axis whose ranks share the global batch
   Index first_bucket = 1 << 18;              ///< elements; small, so that communication starts early
-  Index bucket = 1 << 22;                    ///< elements of the others
+  Index bucket = 1 << 22;                    ///< elements of each other bucket
   bool overlap = true;                       ///< false: reduce after the whole backward (same numbers)
   std::optional<NormScope> norm_scope = {};  ///< none: global
   int norm_group = 1;                        ///< ranks per group under NormScope::group; must divide the axis
@@ -278,24 +279,24 @@ Strategy compress(StrategyOptions&);
 struct StrategyRow {
   std::string name;                                 ///< in parse_strategy(): "data_parallel"
   std::function<Strategy(StrategyOptions&)> parse;  ///< reads its options; throws Error for a value out of range
-  std::string axis = {};                            ///< mesh axis that its ranks lie on; empty: it runs on one rank
-  int least = 1;                                    ///< ranks along it that it wants, at least
-  std::vector<StrategyClaim> claims = {};           ///< what verify measures, beside Strategy::claim()
+  std::string axis = {};                            ///< mesh axis of its ranks; empty: it runs on one rank
+  int least = 1;                                    ///< minimum number of ranks along the axis
+  std::vector<StrategyClaim> claims = {};           ///< further claims that verify measures, besides Strategy::claim()
 };
 /// Every strategy of the library, in the order of strategy.cpp's table.
 const std::vector<StrategyRow>& strategies();
-/// "data_parallel", "serial", "data_parallel(overlap=false)", "a | b"; own: strategies that stand beside the library's.
-/// Throws Error with the list for another name.
+/// "data_parallel", "serial", "data_parallel(overlap=false)", "a | b"; own: custom strategies in addition to the
+/// library's. Throws Error with the list of names for another name.
 Strategy parse_strategy(const std::string& text, const std::vector<StrategyRow>& own = {});
 
-/// A claim, and the strategies, as text, under which it can be measured.
+/// A claim, and the text of the strategies under which it can be measured.
 struct ClaimedText {
-  StrategyClaim claim;
-  std::string name;      ///< of the strategy that claims it: "gossip"
+  StrategyClaim claim;   ///< the claim
+  std::string name;      ///< name of the strategy that claims it: "gossip"
   std::string strategy;  ///< "local_sgd(every=1) | ..."
 };
-/// What the strategies of a text claim, each with the options of StrategyClaim::with. Of a limit all of them have the
-/// first limit that they claim, and it is left out where one has none and is not exact.
+/// The claims of the strategies in a text, each with the options of StrategyClaim::with. For a limit, all strategies
+/// take their first limit; it is omitted if one of them has none and is not exact.
 std::vector<ClaimedText> claims_of(const std::string& text, const std::vector<StrategyRow>& own = {});
 
 }  // namespace trireme

@@ -1,5 +1,5 @@
-// The all-reduce algorithms of a run: parallel.allreduce. For "auto" a table that is measured when a run begins, stands
-// in its directory and is used again when the run is resumed, so that the sums have the same bits.
+// The all-reduce algorithms of a run (setting parallel.allreduce). "auto" measures a table when a run begins and stores
+// it in the run's directory. A resumed run uses the same table, so that sums have the same bits.
 #pragma once
 #include <string>
 
@@ -8,13 +8,14 @@
 
 namespace trireme {
 
+/// The result of use_all_reduce().
 struct RunAlgorithms {
   std::string table;  ///< AlgorithmTable as text, for RunDir::keep_algorithms; empty unless measured
-  std::string note;   ///< what to tell of a run that is resumed; mostly empty
+  std::string note;   ///< a note to print for a resumed run; usually empty
 };
-/// Gives the world its all-reduce. "auto" on several ranks: by algorithms.txt of the run that is resumed, as rank 0
-/// reads it; where there is none, or one of another number of ranks, by a new measurement. A collective call. Throws
-/// Error for a table that cannot be read.
+/// Sets the world's all-reduce. "auto" on several ranks uses algorithms.txt of the resumed run, which rank 0 reads. If
+/// it is missing or for another number of ranks, the ranks measure a new table. A collective call. Throws Error for a
+/// table that cannot be read.
 RunAlgorithms use_all_reduce(const TrainerOptions&, World&);
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// What a run tells of itself before it trains.
+// The banner: the description that a run prints before it trains.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@
 
 namespace trireme {
 
-/// All of a run that its banner names.
+/// Everything that the banner names.
 struct Banner {
   const TrainerOptions& options;
   World& world;
@@ -21,15 +21,16 @@ struct Banner {
   const Dataset &train, &test;
   const Strategy& strategy;
   Device device;
-  std::string staged = {};                ///< why messages go through the host; empty: they do not
-  std::string optimizer = {};             ///< in words
-  Index batches = 0;                      ///< of an epoch
-  std::vector<std::string> redrawn = {};  ///< tensors that options.weights does not fit
-  std::string resuming = {};              ///< where it goes on; empty: it begins
-  std::string directory = {};             ///< of the run
+  std::string staged = {};                ///< why messages go through the host; empty: they go directly
+  std::string optimizer = {};             ///< description of the optimizer
+  Index batches = 0;                      ///< global batches per epoch
+  std::vector<std::string> redrawn = {};  ///< tensors without a match in options.weights, drawn at random
+  std::string resuming = {};              ///< position from which the run resumes; empty: a new run
+  std::string directory = {};             ///< run directory
 };
+/// Prints the banner.
 void tell(const Banner&, Console&);
-/// The same for programs, with versions and processors: {"ranks": 4, "hosts": "a b", ...}. A collective call.
+/// The same data as JSON, with versions and processors: {"ranks": 4, "hosts": "a b", ...}. A collective call.
 nlohmann::json environment(const Banner&);
 
 }  // namespace trireme

@@ -1,5 +1,5 @@
-// Console: progress of a run on stderr, a live bar on a terminal and a plain line every few seconds elsewhere; results
-// on stdout. Only rank 0 prints.
+// Console: prints the progress of a run to stderr (a live bar on a terminal, else a plain line every few seconds) and
+// results to stdout. Only rank 0 prints.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -12,27 +12,27 @@ namespace trireme {
 
 class Console {
  public:
-  /// quiet: a rank that prints nothing. progress: "bar", "lines", "auto", which looks whether stderr is a terminal, or
-  /// "off": results only. seconds: between plain lines.
-  /// json: lines on stderr are JSON objects, {"time": Unix seconds, "message": text}, of progress with "done" and
-  /// "total".
+  /// quiet: print nothing. progress: "bar", "lines", "auto" (a bar if stderr is a terminal) or "off" (results only).
+  /// seconds: interval of plain lines. json: lines on stderr are JSON objects {"time": Unix seconds, "message": text};
+  /// progress also has "done" and "total".
   Console(bool quiet, const std::string& progress, double seconds, bool json = false);
   ~Console();
   Console(const Console&) = delete;
 
-  /// From now on all but results goes to this file, too, a line with the time of day each, and no bars; of a quiet rank
-  /// as well. Appends; makes its folder. A file that cannot be written is let be.
+  /// From now on also appends all lines except results to this file, with the time of day and without bars; also for a
+  /// quiet rank. Creates the folder. Write errors are ignored.
   void copy_to(const std::string& path);
-  void copy(const std::string& line);  ///< to that file alone
-  bool draws_bar() const { return bar_; }
-  void log(const std::string& line);  ///< a line of its own, to stderr
-  /// To stdout. Where that cannot be written (a full disk, a reader that has gone) the run goes on: stderr tells once.
+  void copy(const std::string& line);      ///< writes a line to that file only
+  bool draws_bar() const { return bar_; }  ///< whether progress is a bar
+  void log(const std::string& line);       ///< prints a line to stderr
+  /// Prints a line to stdout. If stdout cannot be written (full disk, closed pipe), the run continues and stderr
+  /// reports it once.
   void result(const std::string& line);
-  /// Throws Error when a result could not be written.
+  /// Throws Error if a result could not be written.
   void check_results() const;
-  /// Progress of something with `total` steps; tail is shown behind the bar.
+  /// Shows progress: `done` of `total` steps; tail follows the bar.
   void progress(const std::string& label, std::int64_t done, std::int64_t total, const std::string& tail);
-  /// Ends the bar or plain lines of the current label.
+  /// Ends the progress display of the current label.
   void finish();
 
  private:

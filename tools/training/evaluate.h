@@ -1,4 +1,4 @@
-// Loss and metrics of a model over a data set, each sample counted once whichever rank reads it.
+// evaluate(): loss and metrics of a model over a data set, distributed over ranks; each sample counts once.
 #pragma once
 #include <functional>
 #include <optional>
@@ -15,23 +15,25 @@ namespace trireme {
 
 /// Loss, counts and metrics over a data set.
 struct Evaluation {
-  Index correct = 0,  ///< labels that are the likeliest class
-      in_top5 = 0,    ///< labels that are among the five likeliest classes
-      labels = 0;     ///< those in [0, classes), where predictions score them (scores_classes()); else 0
-  Index samples = 0,  ///< of the data set
-      classes = 0;    ///< of the data set; 0: it has none
-  double loss = 0;    ///< mean of the batches' losses by samples, or by labels that count; NaN without a loss
-  std::vector<MetricResult> metrics = {};  ///< of EvaluateOptions::metrics; of text perplexity and bits_per_byte, too
-  std::vector<MetricState> states = {};    ///< of each of them, over all ranks: for ConfusionMatrix::matrix()
-  /// count as a share of the labels, %; 0 without labels.
+  Index correct = 0,  ///< labels that equal the most likely class
+      in_top5 = 0,    ///< labels among the five most likely classes
+      labels = 0;     ///< labels in [0, classes), if predictions score classes (scores_classes()); else 0
+  Index samples = 0,  ///< number of samples
+      classes = 0;    ///< number of classes; 0: none
+  double loss = 0;    ///< mean loss per sample, or per label that is not ignored; NaN without a loss
+  std::vector<MetricResult> metrics =
+      {};  ///< results of EvaluateOptions::metrics; for text also perplexity and bits_per_byte
+  std::vector<MetricState> states = {};  ///< state of each metric over all ranks, for ConfusionMatrix::matrix()
+  /// count as a percentage of the labels; 0 without labels.
   double percent(Index count) const {
     return labels ? 100.0 * static_cast<double>(count) / static_cast<double>(labels) : 0;
   }
-  double accuracy() const { return percent(correct); }  ///< %
+  double accuracy() const { return percent(correct); }  ///< top-1 accuracy in %
   bool is_classified() const { return labels > 0; }     ///< whether there is an accuracy
-  /// Among five of at most five classes is every sample.
+  /// Whether top-5 is meaningful: with at most five classes it is always 100 %.
   bool has_top5() const { return classes > 5; }
-  /// "test accuracy: 97.50 % (9750 of 10000), top-5 99.90 %, loss 0.08123, f1 0.97"; without classes "test loss: ..."
+  /// One line: "test accuracy: 97.50 % (9750 of 10000), top-5 99.90 %, loss 0.08123, f1 0.97"; without classes "test
+  /// loss: ..."
   std::string text() const;
 };
 
@@ -39,24 +41,24 @@ struct Evaluation {
 struct EvaluateOptions {
   Index batch = 500;         ///< samples per batch, over all ranks together
   int workers = 1;           ///< threads per rank that read ahead
-  DType dtype = DType::f32;  ///< of activations
-  Device device = cpu();     ///< where the model's weights lie
-  /// Step::shard() of a model whose weights ranks share (Step::is_tensor_parallel): ranks of equal shards work together
-  /// on their rows. None: each rank runs the whole model on rows of its own.
+  DType dtype = DType::f32;  ///< type of activations
+  Device device = cpu();     ///< device of the model's weights
+  /// Step::shard() for a tensor-parallel model (Step::is_tensor_parallel): ranks with equal shards work together on the
+  /// same rows. None: each rank runs the whole model on separate rows.
   std::optional<RankShare> shard = {};
   Loss loss = {};                    ///< a mean (Reduction::mean); null: cross-entropy of data with classes, else none
-  std::vector<Metric> metrics = {};  ///< beside accuracy and top-5 of a data set with classes
-  /// LoaderOptions::collate.
+  std::vector<Metric> metrics = {};  ///< in addition to accuracy and top-5 of a data set with classes
+  /// Makes the batches: see LoaderOptions::collate.
   Collate collate = {};
-  /// Called before each batch with its number, from 0, and how many there are.
+  /// Called before each batch with its number, from 0, and the number of batches.
   std::function<void(Index batch, Index batches)> progress = {};
 };
-/// Whether a prediction [..., at least `classes`] scores classes that the target's labels, i64 [...], name.
+/// Whether predictions are class scores: prediction is [..., at least `classes`] and target has labels, i64 [...].
 bool scores_classes(const Tensor& prediction, const Tensor& target, Index classes);
-/// Runs a model over the data set. A collective call; every rank returns the numbers of all: counts and metrics are the
-/// same bits on any number of ranks that predict the same. Of samples that overlap, y has a field "counted" of its
-/// shape, but for channels: elements at which it is 0 count for nothing, but in a loss of labels that is given. Throws
-/// Error where samples were left out or counted twice.
+/// Runs a model over the data set. A collective call; every rank returns the totals of all ranks. Counts and metrics
+/// have the same bits for any number of ranks that make the same predictions. For overlapping samples y has a field
+/// "counted" with y's shape without channels: elements with 0 are not counted, except in a given loss of labels. Throws
+/// Error if samples were omitted or counted twice.
 Evaluation evaluate(Module& model, const Dataset&, World&, const EvaluateOptions& = {});
 
 }  // namespace trireme

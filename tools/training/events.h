@@ -1,4 +1,4 @@
-// EventFile: what a run shows in TensorBoard, written natively: TFRecords (tensorflow/core/lib/io/record_writer) of
+// EventFile: writes TensorBoard's event files without TensorFlow: TFRecords (tensorflow/core/lib/io/record_writer) of
 // Event messages (tensorflow/core/util/event.proto).
 #pragma once
 #include <chrono>
@@ -20,38 +20,39 @@ namespace trireme {
 /// CRC-32C (Castagnoli; RFC 3720, appendix B.4).
 std::uint32_t crc32c(std::string_view bytes);
 
+/// An event file of TensorBoard.
 class EventFile {
  public:
-  /// Seconds that events are dated by.
+  /// A clock in seconds for the time of events.
   using Seconds = std::function<double()>;
-  /// A new file events.out.tfevents.<seconds>.<host>.<pid>.<number> in the directory. resumed: the first step that will
-  /// be written again; TensorBoard then forgets what earlier files say of it and of later steps. simulated: a clock for
-  /// the events in the wall clock's place; the file is then <seconds>.virtual, without host and process. Throws Error
-  /// when the file cannot be made.
+  /// A new file events.out.tfevents.<seconds>.<host>.<pid>.<number> in the directory. resumed: the first step that is
+  /// written again; TensorBoard then drops this step and later ones of earlier files. simulated: replaces the wall
+  /// clock; the file is then named <seconds>.virtual, without host and process. Throws Error if the file cannot be
+  /// created.
   explicit EventFile(const std::string& directory, std::optional<std::int64_t> resumed = {}, Seconds simulated = {});
-  /// Writes what is left, as far as that is possible.
+  /// Flushes; ignores errors.
   ~EventFile();
   EventFile(const EventFile&) = delete;
 
   // Tags: "train/loss" is shown in the group train. Steps: optimizer steps done. Events are kept in memory until
   // flush().
-  /// TensorBoard keeps an f32.
+  /// A number, stored as f32.
   void scalar(const std::string& tag, std::int64_t step, double value);
-  /// png: the bytes of a PNG file.
+  /// A picture. png: the bytes of a PNG file.
   void image(const std::string& tag, std::int64_t step, std::span<const std::byte> png, std::int64_t height,
              std::int64_t width, std::int64_t channels);
-  /// Finite values in 64 buckets of equal width; the others are left out.
+  /// A histogram of the finite values in 64 buckets of equal width.
   void histogram(const std::string& tag, std::int64_t step, std::span<const double> values);
 
-  /// What TensorBoard's HParams tab lists (tensorboard/plugins/hparams/plugin_data.proto): the settings of the session
-  /// that begins, as TOML values by name. group: its name there.
+  /// Begins a session in TensorBoard's HParams tab (tensorboard/plugins/hparams/plugin_data.proto) with these settings,
+  /// TOML values by name. group: display name.
   void hyper_parameters(const std::map<std::string, std::string>& settings, const std::string& group);
-  /// Its end: SUCCESS, or FAILURE.
+  /// Ends the session with SUCCESS or FAILURE.
   void end_session(bool good);
 
-  /// Throws Error with path and reason.
+  /// Writes all events to the file. Throws Error with path and reason.
   void flush();
-  /// Flushes when ten seconds have passed since the last time.
+  /// Flushes if ten seconds have passed since the last flush.
   void tick();
   const std::string& path() const { return path_; }
 

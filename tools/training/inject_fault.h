@@ -8,17 +8,19 @@
 
 namespace trireme {
 
-/// fault: "KIND:RANK:STEP", or empty. On that rank, before that step or the next one that it has, once (injected: it
-/// has been; nantwice: twice): throw an Error; exit with status 3; hang; or raise SIGTERM, SIGSEGV, SIGABRT or SIGSTOP
-/// in this thread (term, segv, abort, stop); make the step's inputs NaN (nan, nantwice), or one of its weights (weight;
-/// which one, the step says), or flip a bit of its weights (flip); or call a collective that the others do not, or in
-/// another way (kind, count, dtype). Throws Error for another text.
+/// The targets of a fault "KIND:RANK:STEP", which occurs once on that rank, before that step or its next one. KIND is
+/// - throw, exit (with status 3) or hang;
+/// - term, segv, abort or stop: raise SIGTERM, SIGSEGV, SIGABRT or SIGSTOP in this thread;
+/// - nan, nantwice (twice): the step's inputs become NaN; weight: one weight does, which the step selects;
+/// - flip: flip a bit of a weight;
+/// - kind, count, dtype: call a collective that differs from the other ranks'.
 struct Injected {
-  Tensor inputs;
-  Step& step;
+  Tensor inputs;  ///< of the step
+  Step& step;     ///< with the weights
 };
-/// Throws Error (usage) for a text that is no fault, and for a rank or step that a run of so many ranks has not.
+/// Throws Error (usage) for an invalid fault, and for a rank or step that does not exist with this number of ranks.
 void check_fault(const std::string& fault, int ranks);
+/// Injects the fault if it is due; empty: none. injected: number of times so far. Throws Error for another text.
 void inject_fault(const std::string& fault, World&, std::int64_t step, int& injected, const Injected& into);
 
 }  // namespace trireme

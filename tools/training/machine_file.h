@@ -1,13 +1,13 @@
-// Machine files: what `trireme profile` measured here (parallel/profile/machine_profile.h), in TOML, for predictions of
-// runs on machines like this one:
+// Machine files: measurements of `trireme profile` (parallel/profile/machine_profile.h) in TOML, for predictions of
+// runs on similar machines:
 //
 //   jitter = 0.02              # standard deviation of the logarithm of a computation's time
-//   load = [2.1e-5, 0.03]      # seconds per sample of a rank's loader, and half the distance of the quartiles
+//   load = [2.1e-5, 0.03]      # seconds per sample of a rank's loader, and half the interquartile range
 //   checkpoint = [1.2e-9, 0.1] # seconds per byte
-//   fresh = [1e-10, 0.1]       # seconds per byte of memory that is given back and written anew
+//   fresh = [1e-10, 0.1]       # seconds per byte of memory that is freed and written again
 //   vector_op = [2e-10, 0.1]   # seconds per byte of an elementwise operation on vectors, by which weights are mixed
 //
-//   [about]                    # what it was measured on and with
+//   [about]                    # machine and software of the measurement
 //   date = "2026-11-25T18:00:00Z"
 //
 //   [[calls]]                            # between ranks of this host, each a list parallel to bytes
@@ -38,15 +38,17 @@
 
 namespace trireme {
 
-/// Throws OptionError, one line naming file, line and key, for what cannot be read, is missing or impossible.
+/// Reads a machine file. Throws a one-line OptionError with file, line and key for an unreadable file and for missing
+/// or invalid values.
 MachineProfile read_machine(const std::string& path);
+/// As above, from a file's text. source: name in errors.
 MachineProfile parse_machine(const std::string& text, const std::string& source);
 /// ModelProfile::arch of these settings.
 std::map<std::string, std::string> settings_of_model(const TrainerOptions&);
-/// The profile of the settings' model, measured by so many ranks at the same time (0: by any number). Throws
-/// OptionError where there is none, and says what there is.
+/// The profile of the settings' model, measured with that many ranks at the same time (0: any number). Throws
+/// OptionError with the available profiles if there is none.
 const ModelProfile& model_in(const MachineProfile&, const TrainerOptions&, int ranks);
-/// What parse_machine() reads as this profile, bit for bit.
+/// The text that parse_machine() reads as this profile, bit for bit.
 std::string machine_toml(const MachineProfile&);
 
 }  // namespace trireme

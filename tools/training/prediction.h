@@ -1,5 +1,5 @@
-// Prediction: what a step of a run was to take by what its pieces take on this machine, beside what it took: printed
-// when the run ends, and kept as prediction.json in its directory.
+// Prediction: compares the predicted duration of a run's steps, from measurements of its parts on this machine, with
+// the actual duration. It is printed when the run ends and stored as prediction.json in its directory.
 #pragma once
 #include <optional>
 #include <vector>
@@ -11,18 +11,18 @@
 
 namespace trireme {
 
-/// Of one rank. Only runs are looked at whose ranks, several, are on CPUs in real time, and whose steps do not depend
-/// on the order in which messages come.
+/// The prediction of one rank. It supports only runs of several ranks on CPUs in real time whose steps do not depend on
+/// the order of messages.
 class Prediction {
  public:
-  /// program: whether the model is the program's own, which cannot be made anew to be measured.
+  /// program: whether the model is custom; a custom model cannot be built again for measurement.
   Prediction(const TrainerOptions&, World&, const Step&, Device, bool program);
-  /// Around each step, without its data. Some are recorded, fewer and fewer; behind these all ranks put their
-  /// timelines together.
+  /// Call before each step, after its data are loaded. Some steps are recorded, with decreasing frequency.
   void before(Step&);
+  /// Call after each step. After recorded steps the ranks gather their timelines.
   void after(Step&);
-  /// Measures the model's pieces on this rank's part of a micro-batch, on all ranks at the same time, unless that
-  /// would take more than 4 s, and than a twentieth of the run, and tells. A collective call.
+  /// Measures the model's parts on this rank's part of a micro-batch, on all ranks at the same time, and prints the
+  /// result. Skipped if it would take more than 4 s and more than a twentieth of the run. A collective call.
   void finish(Mesh&, Step&, const TrainerInput&, RunLog&);
 
  private:

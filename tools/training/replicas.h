@@ -1,5 +1,5 @@
-// Silent corruption: weights that several ranks have alike are compared, bit by bit (Dixit et al., "Silent Data
-// Corruptions at Scale", 2021, is about machines in which that goes wrong).
+// Detection of silent data corruption: compares weights that several ranks hold in common, bit by bit (Dixit et al.,
+// "Silent Data Corruptions at Scale", 2021, describes such faults).
 #pragma once
 #include "parallel/comm/world/world.h"
 #include "parallel/runtime/step.h"
@@ -8,10 +8,9 @@ namespace trireme {
 
 /// CRC-32 of the weights that this rank holds between steps.
 std::uint32_t digest(Step&);
-/// After step `number`, for steps after which ranks that hold the same weights and running statistics have the same
-/// bits of them. Each tensor is compared among the ranks that hold the same part of it. Throws Error on all ranks that
-/// names the tensor, and the ranks whose bits are not those of most, or all where there is no majority. A collective
-/// call.
+/// Compares each tensor among the ranks that hold the same part of it. Call after step `number` if equal weights and
+/// running statistics must then have equal bits. Throws Error on all ranks with the tensor and the ranks that differ
+/// from the majority, or all ranks without a majority. A collective call.
 void compare_replicas(Step&, World&, std::int64_t number);
 
 }  // namespace trireme

@@ -1,5 +1,5 @@
-// Rollbacks: what a run does about a step whose loss or gradients are not finite (run.on_nan rollback). A step is
-// exact, so training it again from the checkpoint tells a passing fault of a processor or memory from data and
+// Rollbacks: the handling of steps whose loss or gradients are not finite (run.on_nan = "rollback"). Steps are
+// reproducible, so training again from the checkpoint distinguishes a transient hardware fault from a fault of data or
 // settings.
 #pragma once
 #include <cstdint>
@@ -11,26 +11,27 @@
 
 namespace trireme {
 
+/// The rollbacks of one run.
 class Rollbacks {
  public:
   static constexpr int most = 3;
   explicit Rollbacks(double spike) : spikes_(spike), spikes_at_start_(spike) {}
-  /// As SpikeDetector::look().
+  /// Checks a step's loss: see SpikeDetector::look().
   void look(double loss, std::int64_t step) { spikes_.look(loss, step); }
-  /// The newest checkpoint is of this place.
+  /// Call after a checkpoint of this position was saved.
   void saved(const Progress& at) { start_ = at, spikes_at_start_ = spikes_, path_.clear(); }
   bool spent() const { return count_ >= most; }
   int count() const { return count_; }
-  /// Whether the run, refused here, trains the same samples again, once; else these are left out (PaLM, Chowdhery et
-  /// al., 2022, section 5.1), and count() is one more.
+  /// Call for a step that was refused at this position. True: train the same samples again, once. False: skip them
+  /// (PaLM, Chowdhery et al., 2022, section 5.1); count() increases by one.
   bool tries_again(const Progress& here);
-  /// The checkpoint that training went back to, if none was saved since; else empty.
+  /// The checkpoint of the latest rollback, if none was saved since; else empty.
   const std::string& path() const { return path_; }
-  /// Where the run stands with the checkpoint at `path`, of the place `saved`: there, with the samples that came then;
-  /// or, not again, with those that come behind `here`.
+  /// The position after loading the checkpoint at `path`, which was saved at `saved`. again: continue with the samples
+  /// after `saved`; else with the samples after `here`.
   Progress go_back(bool again, const std::string& path, const Progress& saved, const Progress& here);
-  /// Behind a step that was taken. Where it is the first behind a step that was refused and tried again: what to tell,
-  /// and count() is one more. Else empty.
+  /// Call after a successful step. If it completes a retry of a refused step, returns a message and increases count().
+  /// Else empty.
   std::string passed(const Progress& here);
 
  private:

@@ -1,15 +1,15 @@
-// RunLock: one process at a time writes a run directory.
+// RunLock: ensures that one process at a time writes a run directory.
 #pragma once
 #include <string>
 
 namespace trireme {
 
-/// Holds `lock` in a directory, by flock(2), until it or its process ends, however that ends. The file stays, empty
-/// unless its process was killed.
+/// Holds the file `lock` in a directory by flock(2) until destruction or the end of the process. The file remains, and
+/// is empty unless its process was killed.
 class RunLock {
  public:
-  /// Throws Error where another process holds it, with that one's host and process id, and where the file cannot be
-  /// made. On a file system without locks nothing is held.
+  /// Throws Error with host and process id if another process holds the lock, and if the file cannot be created. On a
+  /// file system without locks nothing is locked.
   explicit RunLock(const std::string& directory);
   ~RunLock();
   RunLock(const RunLock&) = delete;

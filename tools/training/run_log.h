@@ -1,5 +1,5 @@
-// RunLog: what a run tells: lines on stderr, metrics.jsonl, metrics.csv and TensorBoard events in the run directory.
-// Rank 0's does; those of other ranks do nothing.
+// RunLog: all output of a run: lines on stderr, metrics.jsonl, metrics.csv and TensorBoard events in the run directory.
+// Only rank 0 writes; on other ranks it does nothing.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -23,34 +23,35 @@ class RunLog {
  public:
   /// Options and clock must outlive it.
   RunLog(const TrainerOptions&, const World&, const RunClock&);
-  /// Makes the run directory, or opens that of the run which goes on. metrics: of evaluations.
+  /// Creates the run directory, or opens the resumed run's. metrics: of evaluations.
   void open_run(const Dataset& train, const std::vector<Metric>& metrics);
   void open_events(std::optional<std::int64_t> resumed);
   Console& console() { return console_; }
-  EventFile* events() { return dir_ ? dir_->events() : nullptr; }  ///< null: none are written
+  EventFile* events() { return dir_ ? dir_->events() : nullptr; }  ///< the event file; null: none
   bool writes() const { return dir_.has_value(); }
-  RunDir& dir() { return *dir_; }  ///< of a rank that writes
+  RunDir& dir() { return *dir_; }  ///< the run directory; only if writes()
 
   void copy_to(const std::string& path) { console_.copy_to(path); }  ///< Console::copy_to
-  /// Drops what was written of steps that come again: those after this place.
+  /// Removes the output of steps after this position, which will be trained again.
   void rewind(const Progress&);
-  /// The run begins, or resumes. replicas: ranks that divide a batch.
+  /// Call when the run starts or resumes. replicas: number of ranks that divide a batch.
   void begin(Step&, NormScope, int replicas, const DatasetSource& train, const DatasetSource& test, Index batches);
-  /// The run ends. preempted: it is to be resumed. whole: all epochs are trained, or the program has ended it.
+  /// Call when the run ends. preempted: it will be resumed. whole: all epochs are done, or the program ended the run.
   void end(bool preempted, bool whole);
-  /// The run's, on all ranks; empty on those of virtual time that do not know it. A collective call where time is real.
+  /// The run directory's path on all ranks; in virtual time empty on ranks that do not know it. A collective call in
+  /// real time.
   std::string agreed_directory(World&) const;
-  /// MlLog::write, where run.mllog asks for it.
+  /// MlLog::write, if run.mllog is set.
   void ml(std::string_view kind, std::string_view key, const nlohmann::json& value, std::int64_t epoch = 0);
-  /// A training step of an epoch of so many batches: progress, and every 20th step a record.
+  /// Logs a training step; batches: per epoch. Prints progress, and writes a record every 20 steps.
   void train_step(const EpochMetrics&, const StepMetrics&, Index batches);
-  /// The end of an epoch: a line, a record, histograms of the weights.
+  /// Logs the end of an epoch: a line, a record, histograms of the weights.
   void epoch_end(const EpochMetrics&, const Evaluation&, const Parameters&);
-  /// The first inputs of this process, as pixels, in TensorBoard; nothing of data that are no pictures.
+  /// Writes the first inputs of this process as pictures to TensorBoard; nothing for data other than pictures.
   void show_inputs(const Batch&, const DatasetSource& train, std::int64_t step);
-  /// Before a checkpoint: the directory, its settings (RunDir::keep_settings) and cluster are what they should be.
+  /// Call before a checkpoint: updates the settings (RunDir::keep_settings) and the cluster in the run directory.
   void keep_settings(std::optional<std::int64_t> overridden);
-  /// Likewise what the data are: record, and in a run that goes on with other ones their classes and tokenizer.
+  /// Likewise for the data: the record and, if a resumed run has changed data, classes and tokenizer.
   void keep_data(const Dataset& train, const std::string& record, bool overridden);
 
  private:

@@ -1,4 +1,4 @@
-// Numbers of a training: of a step, and of the epoch that it is in.
+// Metrics of training: of a step, and of its epoch so far.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -8,33 +8,39 @@
 
 namespace trireme {
 
-/// Whether smaller values of this key of metrics.jsonl are the better ones: of losses, errors, times and memory.
+/// Whether smaller values of this key of metrics.jsonl are better: losses, errors, times and memory.
 inline bool smaller_is_better(std::string_view key) {
   for (const std::string_view end : {"_loss", "_perplexity", "_bits_per_byte", "_mae", "_mse", "_rmse"})
     if (key.ends_with(end)) return true;
   return key.starts_with("step_ms") || key == "memory_mb" || key == "wait_share";
 }
 
-/// metrics.jsonl gets a record each time that this many steps are done.
+/// Number of steps between records in metrics.jsonl.
 inline constexpr std::int64_t record_every = 20;
 
-/// Of an epoch so far; the speed is that of the part trained by this process, in virtual time of the whole.
+/// Metrics of an epoch so far. The speed is of the part that this process trained; in virtual time, of the whole epoch.
 struct EpochMetrics {
-  std::int64_t epoch = 0, step = 0;  ///< from 1; optimizer steps in all
-  double loss = 0,                   ///< mean over the samples, of the weights as they were
-      accuracy = 0;          ///< of labels, %, as of the last time that ranks came together; 0 of data without classes
-  double samples_per_s = 0;  ///< of all ranks; simulated seconds in virtual time
-  double wait_share = 0;     ///< of the time, in which this rank waited for data: 0 to 1
-  Index steps = 0;           ///< of this rank
-  /// Milliseconds of these, data and messages included: mean, median, the 95th percentile, the longest.
-  double step_mean = 0, step_p50 = 0, step_p95 = 0, step_max = 0;
+  std::int64_t epoch = 0,    ///< from 1
+      step = 0;              ///< optimizer steps of the run
+  double loss = 0,           ///< mean over the samples, each with the weights of its step
+      accuracy = 0;          ///< in %, at the last exchange between ranks; 0 without classes
+  double samples_per_s = 0;  ///< of all ranks together; per simulated second in virtual time
+  double wait_share = 0;     ///< share of the time in which this rank waited for data, 0 to 1
+  Index steps = 0;           ///< steps of this rank
+  /// Durations of these steps in milliseconds, including data and messages.
+  double step_mean = 0,  ///< mean
+      step_p50 = 0,      ///< median
+      step_p95 = 0,      ///< 95th percentile
+      step_max = 0;      ///< longest
 };
-/// Of an optimizer step.
+/// Metrics of an optimizer step.
 struct StepMetrics {
-  double loss = 0, lr = 0;           ///< of the global batch, or of this rank's worker (Step::trains_apart())
-  double grad_norm = NAN;            ///< of this step's gradient before clipping; NaN: it is not known
-  std::int64_t step = 0, batch = 0;  ///< optimizer steps in all, batches of this epoch, this one included
-  std::int64_t epoch = 0;            ///< from 1
+  double loss = 0,         ///< of the global batch, or of this rank's worker (Step::trains_apart())
+      lr = 0;              ///< learning rate
+  double grad_norm = NAN;  ///< L2 norm of the gradient before clipping; NaN: unknown
+  std::int64_t step = 0,   ///< optimizer steps of the run, including this one
+      batch = 0;           ///< batches of this epoch, including this one
+  std::int64_t epoch = 0;  ///< from 1
 };
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// Saver: when a run's checkpoints are written, and by whom: behind training (CheckpointWriter), or while it waits.
+// Saver: schedules and writes a run's checkpoints, in the background (CheckpointWriter) or while training waits.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -13,25 +13,25 @@
 
 namespace trireme {
 
-/// Waits for ranks that open or save a run, or evaluate, last so many times what they may in a step (TRIREME_TIMEOUT).
+/// Factor of TRIREME_TIMEOUT for waits while ranks open, save or evaluate a run.
 inline constexpr double slow_phase = 6;
 
+/// Writes the checkpoints of one run.
 class Saver {
  public:
   /// Options and world must outlive it. A collective call.
   Saver(const TrainerOptions&, World&);
-  /// Throws Error where the run's directory cannot be written, or its disk has no room for two checkpoints; tells
-  /// where it has none for all that are to be kept. A collective call.
+  /// Throws Error if the run's directory cannot be written or its disk has no room for two checkpoints. Warns if it has
+  /// no room for all checkpoints that are kept. A collective call.
   void check_room(RunLog&, Step&);
-  /// Behind the step state.step, own: SaveOptions::local. Throws what the save before has failed with. A collective
-  /// call.
+  /// Saves after step state.step. own: SaveOptions::local. Throws the error of the previous save. A collective call.
   void save(RunLog&, Step&, const TrainState&, std::map<std::string, Tensor> own);
-  /// Waits until the last save is durable; its path. A collective call.
+  /// Waits until the last save is durable and returns its path. A collective call.
   std::string wait();
-  /// CheckpointWriter::written(); zeros where nothing is written behind training.
+  /// CheckpointWriter::written(); zeros if checkpoints are not written in the background.
   std::pair<double, double> written() const { return writer_ ? writer_->written() : std::pair(0.0, 0.0); }
-  /// Whether this rank wants all to save: checkpoint.minutes have passed, or the save under way has failed, of which
-  /// the next one tells.
+  /// Whether this rank requests a save: checkpoint.minutes have passed, or the current save has failed, which the next
+  /// save reports.
   bool is_due() const;
 
  private:

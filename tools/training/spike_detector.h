@@ -1,16 +1,18 @@
-// SpikeDetector: losses that jump (run.spike).
+// SpikeDetector: detects sudden increases of the loss (run.spike).
 #pragma once
 #include <cstdint>
 
 namespace trireme {
 
+/// Compares losses with their running mean.
 class SpikeDetector {
  public:
-  /// A loss of more than `factor` times the running mean of the last ones is a spike; 0: none is.
+  /// factor: a loss above factor times the running mean is a spike; 0: off.
   explicit SpikeDetector(double factor) : factor_(factor) {}
-  /// A step's loss, equal on all ranks. Throws NonFiniteError for a spike, of which there is none before 50 losses.
+  /// Checks a step's loss, which is equal on all ranks. Throws NonFiniteError for a spike, but never for the first 50
+  /// losses.
   void look(double loss, std::int64_t step);
-  void forget() { mean_ = 0, count_ = 0; }  ///< all losses so far
+  void forget() { mean_ = 0, count_ = 0; }  ///< forgets all losses so far
 
  private:
   double factor_;

@@ -1,4 +1,4 @@
-// StepTrace: what a rank's thread did in some steps of a run (run.profile), put together over ranks.
+// StepTrace: profiles some steps of a run (run.profile): records the actions of each rank's thread and merges them.
 #pragma once
 #include <optional>
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace trireme {
 
-/// Of the thread that makes it and its FlightRecorder. Recording costs some percent; on GPUs each kernel is also waited
-/// for, which takes away what they do at once.
+/// Records the thread that constructs it, through its FlightRecorder. Recording costs a few percent; on GPUs the host
+/// waits for each kernel, so kernels do not overlap.
 class StepTrace {
  public:
   /// steps: "100-110" or "100", counted from 1; empty: none are traced. Throws OptionError for another text.
@@ -19,11 +19,11 @@ class StepTrace {
   ~StepTrace();
   StepTrace(const StepTrace&) = delete;
 
-  /// Before step `next` and its data.
+  /// Call before step `next` and its data.
   void begin(std::int64_t next);
-  /// Behind that step.
+  /// Call after that step.
   void end();
-  /// A part of a step, or what lies between two, while it lives.
+  /// Records a part of a step, or the time between two steps, while it lives.
   class Section {
    public:
     Section(StepTrace&, FlightRecorder::Event::Kind, const char* name);
@@ -34,12 +34,13 @@ class StepTrace {
     StepTrace& trace_;
     std::size_t at_ = 0;
   };
-  /// Between steps begun and ended, seconds of the steady clock: a checkpoint was written behind training.
+  /// Records that a checkpoint was written in the background, from begin to end in seconds of the steady clock. Call
+  /// between steps.
   void wrote(double begin, double end);
   bool is_wanted() const { return last_ > 0 && !told_; }
   bool complete(std::int64_t step) const { return is_wanted() && step >= last_; }
-  /// Rank 0 writes trace.json and profile.txt to the directory and prints the table; once, where any step was traced.
-  /// A collective call.
+  /// Rank 0 writes trace.json and profile.txt to the directory and prints the table; only once, and only if a step was
+  /// traced. A collective call.
   void finish(Mesh&, const std::string& directory, Console&);
 
  private:

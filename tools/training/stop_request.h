@@ -1,5 +1,5 @@
-// StopRequest: who may ask a run to stop or to save between two steps: TrainerInput::request (signals), run.time_limit,
-// and the end of a Slurm job. All ranks act on it behind the same step.
+// StopRequest: requests to stop or save a run between two steps, from TrainerInput::request (signals), run.time_limit,
+// and the end of a Slurm job. All ranks act on a request after the same step.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -13,22 +13,22 @@
 
 namespace trireme {
 
+/// The requests of one run.
 class StopRequest {
  public:
-  /// request may be null. Limits are those of real time: a run in virtual time has none. time_limit counts from now.
+  /// request may be null. Limits are in real time; a run in virtual time has none. time_limit counts from now.
   StopRequest(std::function<std::string()> request, const TrainerOptions&, const World&);
 
-  /// StepOptions::flags by which ranks tell each other; none where nobody may ask.
+  /// StepOptions::flags with which ranks exchange requests; empty if there can be none.
   std::vector<std::string> flags() const;
-  /// Before a step. What this rank is asked for, or what the time says, is told to the others by the next step in which
-  /// all meet. Where they meet by messages alone (no flags) that is meet().
+  /// Call before a step: takes a request, or a limit that is reached. The next step that exchanges flags informs the
+  /// other ranks; without flags (ranks that only exchange messages), meet() does.
   void take(Step&, Console&);
-  /// This rank wants all to save behind the step; nothing where they meet by messages alone, which save between
-  /// batches.
+  /// Requests a save after the step; does nothing without flags, since such runs save between batches.
   void save() { save_ = true; }
-  /// There: behind the batches that are open, where they save anyway. A collective call.
+  /// Exchanges requests without flags: call after the open batches, before a save. A collective call.
   void meet(Step&, World&, Console&);
-  /// Whether all know by now that one of them was asked to stop.
+  /// Whether all ranks know of a request to stop.
   bool stops(const Step& step) const { return step.raised("stop") || agreed_; }
 
  private:

@@ -1,4 +1,4 @@
-// Which ranks the others wait for.
+// Stragglers: finds slow ranks, for which the others wait.
 #pragma once
 #include <string>
 
@@ -8,13 +8,13 @@
 
 namespace trireme {
 
-/// Of this rank's thread, which has a FlightRecorder.
+/// Measures this rank's thread, which must have a FlightRecorder.
 class Stragglers {
  public:
-  /// Counts from now on.
+  /// Starts the measurement.
   void begin();
-  /// Tells what each rank's steps took since then, without the time in which it waited for others, in a line: to the
-  /// rank's log, and to people where a rank needs a quarter more than another. Nothing for one rank. A collective call.
+  /// Writes a line with the duration of each rank's steps since begin(), without waits for other ranks, to the log.
+  /// Also prints it if one rank needs a quarter more time than another. Nothing for one rank. A collective call.
   void report(const EpochMetrics&, World&, Console&) const;
 
  private:

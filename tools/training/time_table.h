@@ -1,4 +1,4 @@
-// TimeTable: where the time of some steps went, of all ranks, closing to the whole.
+// TimeTable: the time of some steps of all ranks by category; the categories add up to the total.
 #pragma once
 #include <string>
 #include <string_view>
@@ -9,12 +9,12 @@
 
 namespace trireme {
 
-/// What one rank did, in nanoseconds of rank 0's clock.
+/// The events of one rank, in nanoseconds of rank 0's clock.
 struct RankTrace {
   std::string host;
   std::vector<FlightRecorder::Event> events;
   std::vector<std::pair<double, double>> memory = {};       ///< resident megabytes, at these nanoseconds
-  std::vector<std::pair<double, double>> checkpoints = {};  ///< written behind training: begin and end
+  std::vector<std::pair<double, double>> checkpoints = {};  ///< checkpoints written in the background: begin and end
 };
 
 /// The kind of work of a kernel, by its contract's name: "conv_backward_weight" is "convolution".
@@ -26,10 +26,9 @@ struct TimeShare {
   double mean = 0, least = 0, most = 0;  ///< milliseconds a step
   double percent = 0;                    ///< of the mean step
 };
-/// Disjoint shares, which sum up to the steps: kernels by kind; waits for messages, by mesh axis, without the part in
-/// which another rank of the line had not come yet ("waiting for the slowest rank", by axis: what a rank waited longer
-/// than the one of its line that waited least, in the same wait); data; checkpoints; and the rest, the host's own work
-/// between kernels. Largest first, the host last.
+/// Disjoint shares that add up to the steps: kernels by kind; messages by mesh axis; "waiting for the slowest rank" by
+/// axis; data; checkpoints; and the rest, the host's work between kernels. The wait for the slowest rank is a rank's
+/// wait minus the shortest one of the ranks on its line, in the same call. Largest first, the host last.
 std::vector<TimeShare> time_shares(const std::vector<RankTrace>&, const std::vector<Axis>& mesh);
 std::string time_table(const std::vector<TimeShare>&, int steps);
 

@@ -1,4 +1,4 @@
-// TOML files of settings: read and parsed so that whatever is wrong becomes one line that names file and line.
+// TOML files of settings: reading and parsing. Every error is one line that names file and line.
 #pragma once
 #include <toml++/toml.h>
 
@@ -11,11 +11,11 @@ namespace trireme {
 /// The text of a settings file of up to 1 MiB. Throws Error of the kind file if it cannot be read, OptionError if it is
 /// larger.
 std::string read_settings(const std::string& path);
-/// source: what errors name, a path. Throws OptionError "source:line: ..." for what is no TOML, or nests too deeply.
+/// source: path in errors. Throws OptionError "source:line: ..." for invalid TOML and too deep nesting.
 toml::table parse_toml(const std::string& text, const std::string& source);
-/// "source:line: ", where the node stands.
+/// The position of a node: "source:line: ".
 std::string place_in(const std::string& source, const toml::node&);
-/// The node as a text that set_option() reads. Throws OptionError "NAME must be a number" for one of another type.
+/// The node as text for set_option(). Throws OptionError "NAME must be a number" for another type.
 std::string option_text(const toml::node&, const Option&);
 
 }  // namespace trireme

@@ -1,5 +1,5 @@
-// TrainMetrics: loss, accuracy and speed of the epoch that is being trained. What a step computes is read after the
-// next one has been started, so that a device need not wait for the host.
+// TrainMetrics: loss, accuracy and speed of the current epoch. A step's results are read after the next step has
+// started, so that a device does not wait for the host.
 #pragma once
 #include <cmath>
 #include <utility>
@@ -15,16 +15,17 @@
 
 namespace trireme {
 
+/// The metrics of one rank.
 class TrainMetrics {
  public:
-  /// Sums go to the progress of the run. Both must outlive this.
+  /// Adds sums to the run's progress `at`. Both must outlive this object.
   TrainMetrics(Progress& at, const RunClock& clock) : at_(at), clock_(clock) {}
 
-  /// StepOptions::keep_outputs for run(), of data with so many classes: the likeliest ones; where predictions score no
-  /// classes (scores_classes()), which have no accuracy, one number per row.
+  /// StepOptions::keep_outputs for run() with data of that many classes: the most likely classes. If predictions are
+  /// not class scores (scores_classes()), one number per row, and there is no accuracy.
   StepOptions::KeepOutputs keep(Index classes);
-  /// In its place, of data without accuracy whose predictions are better not made whole, a language model's: null, and
-  /// rows are not counted a second time by their predictions.
+  /// Replaces keep() for data without accuracy whose predictions should not be stored, such as a language model's:
+  /// null. Rows are then not counted by their predictions.
   StepOptions::KeepOutputs keep_nothing() {
     keeps_ = false;
     return {};
@@ -32,34 +33,39 @@ class TrainMetrics {
   /// A step's numbers on their way to the host.
   struct StepReport {
     HostCopy loss = {};                 ///< of the global batch, or of this rank's worker
-    HostCopy predicted = {}, labels{};  ///< likeliest classes and labels of the rows whose loss this rank computed
-    Index predicted_rows = 0;           ///< these
-    Index rows = 0, own = 0;            ///< of the global batches that begin with it, on this rank
-    bool apart = false;                 ///< the loss is this rank's worker's
-    StepMetrics metrics = {};
+    HostCopy predicted = {}, labels{};  ///< most likely classes, and labels, of the rows whose loss this rank computed
+    Index predicted_rows = 0;           ///< number of these rows
+    Index rows = 0, own = 0;            ///< rows of the global batches that begin with this step; rows on this rank
+    bool apart = false;                 ///< whether the loss is of this rank's worker only
+    StepMetrics metrics = {};           ///< the step's numbers
   };
-  /// Global batches begin where the progress stands (Step::open()). batch: rows of one of them. size: samples of an
-  /// epoch.
+  /// Call after Step::open(): global batches begin at the current progress. batch: rows per global batch. size: samples
+  /// per epoch.
   void open(const Step&, Index batch, Index size);
-  /// Runs the step on this rank's rows. The progress comes to behind its global batch, if it has not yet: where workers
-  /// share batches, others may have trained the rows between. A collective call.
+  /// Runs the step on this rank's rows and moves the progress to the end of its global batch, unless it is there
+  /// already. If workers divide batches, other ranks may have trained rows in between. A collective call.
   StepReport run(Step&, const Batch&);
-  /// The progress comes to behind so many batches since open(), which all ranks together have trained.
+  /// Moves the progress to the end of that many batches since open(), which all ranks together have trained.
   void close(Index batches);
-  /// What this rank has counted since sum_ranks() is of steps that do not count.
+  /// Drops this rank's counts since sum_ranks(), which are of steps that were discarded.
   void forget() { mine_ = {}, uncounted_ = 0, guess_ = 0; }
-  /// Adds a step's numbers to the epoch's, and returns them.
+  /// Adds a step's numbers to the epoch and returns them.
   StepMetrics add(StepReport);
-  /// Adds the correct predictions of all ranks since the last call to those of the epoch, and the losses of workers
-  /// that train apart. A collective call.
+  /// Adds the correct predictions of all ranks since the last call to the epoch, and the losses of workers that train
+  /// separately. A collective call.
   void sum_ranks(const RankShare&, World&);
 
+  /// Starts an epoch.
   void start_epoch() { start_ = clock_.now(), waited_ = 0, samples_ = 0, steps_.clear(); }
-  /// Goes on with one of which so many samples were trained since `start`, which is in virtual time.
+  /// Continues an epoch with that many trained samples, which began at `start` in virtual time.
   void resume_epoch(Nanoseconds start, Index samples) { start_ = start, samples_ = samples; }
+  /// Start of the epoch.
   Nanoseconds epoch_start() const { return start_; }
+  /// Adds time in which this rank waited for data.
   void waited(Nanoseconds time) { waited_ += time; }
+  /// Adds the duration of a step.
   void took(Nanoseconds step) { steps_.push_back(static_cast<float>(seconds(step) * 1e3)); }
+  /// The metrics of the epoch so far.
   EpochMetrics epoch() const;
 
  private:

@@ -1,5 +1,5 @@
-// Trainer: trains a model from its first step to its last, with checkpoints, evaluation, metrics and resume: what
-// `trireme train` does, for a program's own model, loss and data (as Lightning's Trainer, or Keras's fit).
+// Trainer: the complete training loop with checkpoints, evaluation, metrics and resume (like Lightning's Trainer or
+// Keras's fit). It does what `trireme train` does, for custom models, losses and data.
 //   Trainer trainer({.model = net, .train = Mnist("train"), .test = Mnist("test")}, {.epochs = 2}, world);
 //   trainer.run();
 #pragma once
@@ -22,55 +22,56 @@
 
 namespace trireme {
 
-/// What a run tells a program as it goes. All are called on every rank, in the thread that called run(), at the same
-/// places of the run (on_step: of steps that this rank has part in); null: nobody asks. What they throw ends the run.
+/// Callbacks of a run. Each is called on every rank, in the thread that called run(), at the same points of the run
+/// (on_step: for steps in which this rank takes part). Null: not called. An exception stops the run.
 struct TrainerCallbacks {
-  /// After a step, once its loss is known: on a GPU when the next one has been started.
+  /// Called after a step, when its loss is known; on a GPU after the next step has started.
   std::function<void(const StepMetrics&)> on_step = {};
-  /// After an epoch, before its evaluation.
+  /// Called after an epoch, before its evaluation.
   std::function<void(const EpochMetrics&)> on_epoch = {};
-  /// After an epoch's evaluation, before its checkpoint: the same numbers on every rank. False, from rank 0, ends the
-  /// run as if its epochs were over (early stopping), for runs that go on from there, too, but with run.override. What
-  /// a call-back keeps is the program's to keep.
+  /// Called after an epoch's evaluation, before its checkpoint, with equal numbers on every rank. If rank 0 returns
+  /// false, the run ends (early stopping). A resumed run then ends, too, unless run.override is set. Checkpoints do not
+  /// store a callback's own state.
   std::function<bool(const Evaluation&, const EpochMetrics&)> on_evaluation = {};
-  /// When a checkpoint of the weights behind so many steps is written; rank 0 names its directory, in which it is
-  /// complete once run() returns or on_save is called again.
+  /// Called when a checkpoint after `step` steps is being written. directory: set on rank 0; the checkpoint is complete
+  /// when run() returns or on_save is called again.
   std::function<void(std::int64_t step, const std::string& directory)> on_save = {};
 };
 
-/// What a program trains: any model, loss and data. What is left empty is made as the options name it; a model of the
-/// program's own wants its own data sets, too.
+/// What to train. Empty members are made from the options; a custom model needs custom data sets, too.
 struct TrainerInput {
-  Module model = {};   ///< from a batch's x to a prediction, with its weights as they are; the Trainer moves them
-  Dataset train = {},  ///< empty: the split "train" of data.name. Of tensors: floats of x come as options.dtype
-      test = {};       ///< empty: the split "test" of data.name. Samples of both have a y
-  Loss loss = {};      ///< of predictions and y; empty: cross-entropy with optim.label_smoothing, of data with classes
+  Module model = {};  ///< maps a batch's x to predictions; keeps its weights, which the Trainer moves to the device
+  Dataset train =
+              {},  ///< empty: the split "train" of data.name. Floating-point x of tensor data sets gets options.dtype
+      test = {};   ///< empty: the split "test" of data.name. Samples of both must have a y
+  Loss loss =
+      {};  ///< loss of predictions and y; empty: cross-entropy with optim.label_smoothing, for data with classes
   std::optional<OptimizerConfig> optimizer = {};  ///< none: optim.name with its schedule
   std::optional<Strategy> strategy = {};          ///< none: parallel.strategy and norm_scope
-  /// Of evaluations: their results are recorded as test_NAME beside test_loss and, where predictions score classes,
-  /// test_top1, which is in %.
+  /// Metrics of evaluations, recorded as test_NAME. test_loss and, if predictions score classes, test_top1 (in %) are
+  /// always recorded.
   std::vector<Metric> metrics = {};
-  /// LoaderOptions::collate of training and evaluation, and LoaderOptions::sampler of training.
+  /// LoaderOptions::collate of training and evaluation.
   Collate collate = {};
-  Sampler sampler = {};
-  TrainerCallbacks callbacks = {};
-  /// Asked before each step, on every rank: "stop" to end the run behind a step, which is saved and not evaluated;
-  /// "save" to save one and go on; "" for neither. One rank's word is enough: all act behind the same step, within 8.
-  /// Null: nobody is asked, and nothing is sent for it.
+  Sampler sampler = {};             ///< LoaderOptions::sampler of training
+  TrainerCallbacks callbacks = {};  ///< called during the run
+  /// Called before each step on every rank. It returns "stop" to save without evaluation and end the run, "save" to
+  /// save and continue, or "". If any rank asks, all act after the same step, within 8 steps. Null: not called, and no
+  /// messages are sent for it.
   std::function<std::string()> request = {};
 };
 
 /// How a run() ended; test, stopped, steps and bad_images are the same on all ranks.
 struct TrainerResult {
-  Evaluation test;         ///< of the last step's weights
-  bool stopped = false;    ///< TrainerInput::request asked for it; in mid-epoch test has no samples then
-  std::int64_t steps = 0;  ///< optimizer steps in all
-  double seconds = 0;      ///< of this run(), by this rank's clock; in virtual time since the run began
-  double sent = 0;         ///< bytes that the steps of this run() sent, of all ranks
-  /// Reads that another image answered (data.on_bad = "skip"), of all ranks; in virtual time of rank 0's data sets,
-  /// which the ranks are to share.
+  Evaluation test;         ///< evaluation of the last step's weights
+  bool stopped = false;    ///< whether TrainerInput::request stopped the run; within an epoch, test then has no samples
+  std::int64_t steps = 0;  ///< optimizer steps of the run
+  double seconds = 0;      ///< duration of this run() by this rank's clock; in virtual time, since the run began
+  double sent = 0;         ///< bytes that the steps of this run() sent, summed over ranks
+  /// Unreadable images that were replaced (data.on_bad = "skip"), summed over ranks; in virtual time, of rank 0's data
+  /// sets, which the ranks share.
   Index bad_images = 0;
-  std::string first_bad = {};   ///< of this rank: why; empty: none
+  std::string first_bad = {};   ///< error of this rank's first unreadable image; empty: none
   std::string checkpoint = {},  ///< rank 0: the newest checkpoint's directory; empty elsewhere
       metrics = {};             ///< rank 0: path of metrics.jsonl; empty elsewhere
 };

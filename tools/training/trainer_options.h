@@ -1,5 +1,5 @@
-// TrainerOptions: every setting of a run, with its default. option_table() gives the names that a command line and a
-// settings file have for them; nothing else lists them.
+// TrainerOptions: every setting of a run, with its default. option_table() is the only list of their names on the
+// command line and in settings files.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -11,19 +11,18 @@
 
 namespace trireme {
 
-/// Settings of a training. What a member is for, and the values it may have: option_table() in trainer_options.cpp, or
-/// `trireme train --help`. Texts that name things ("adam", "cosine", "pipeline(micro=4)") are those of the command
-/// line.
+/// Settings of a training run. option_table() in trainer_options.cpp and `trireme train --help` describe each setting
+/// and its values. Texts ("adam", "cosine", "pipeline(micro=4)") are the same as on the command line.
 struct TrainerOptions {
-  std::string model = "mnist_cnn";  ///< of a program's own model any name, which run directories show
+  std::string model = "mnist_cnn";  ///< registered name; for a custom model any name, which run directories show
   std::string weights = {};         ///< safetensors file to start from (import_but_head); empty: drawn from seed
   bool zero_gamma = false,          ///< ModelOptions::zero_gamma
       recompute = false,            ///< ModelOptions::recompute
       deterministic = true,         ///< GPU: the same bits in every run; false: faster kernels that add in any order
       cuda_graphs = true;           ///< StepOptions::cuda_graphs
   std::int64_t epochs = 3;          ///< passes over the training data, at least 0
-  std::int64_t seed = 1;            ///< of initial weights, shuffling, augmentation and dropout
-  std::string dtype = "f32",        ///< f32, f64, bf16, f16, tf32; bf16 and f16: of activations, over f32 weights
+  std::int64_t seed = 1;            ///< random seed of initial weights, shuffling, augmentation and dropout
+  std::string dtype = "f32",        ///< f32, f64, bf16, f16, tf32; bf16 and f16: type of activations, with f32 weights
       device = "auto";              ///< auto (a GPU if there is one), cpu, cuda (by local rank), cuda:N
   double loss_scale = 65536;        ///< dtype f16: the first factor of the loss, at least 1 (LossScale)
 
@@ -60,9 +59,10 @@ struct TrainerOptions {
         angles = 90;                        ///< phantoms: PhantomOptions::angles
     double missing = 30,                    ///< phantoms: PhantomOptions::missing
         noise = 0.2,                        ///< phantoms: PhantomOptions::noise
-        mean = 0, std = 0;                  ///< volumes: VolumePairsOptions::mean and std
+        mean = 0,                           ///< volumes: VolumePairsOptions::mean
+        std = 0;                            ///< volumes: VolumePairsOptions::std
   } data = {};                              ///< the settings "data.*"
-  /// The optimizer, its learning rate and the loss. An optimizer leaves settings alone that it does not have.
+  /// The optimizer, its learning rate and the loss. An optimizer ignores settings that it does not have.
   struct Optim {
     std::string name = "adam";      ///< a name of optimizers()
     double lr = 0.002;              ///< learning rate, at least 0; the peak, for schedules that have one
@@ -71,11 +71,12 @@ struct TrainerOptions {
         weight_decay = 0,           ///< L2; decoupled for adamw
         clip_norm = 0,              ///< OptimizerOptions::clip_norm, bound of the gradient's global norm; 0: none
         label_smoothing = 0,        ///< share of the target spread over all classes in training, in [0, 1]
-        beta1 = 0, beta2 = 0,       ///< Adam's and its kin's, in [0, 1); 0: the optimizer's own
-        min_lr = 0;                 ///< schedules cosine and linear: where they end
+        beta1 = 0,                  ///< of Adam and related optimizers, in [0, 1); 0: the optimizer's default
+        beta2 = 0,                  ///< likewise
+        min_lr = 0;                 ///< schedules cosine and linear: final learning rate
     bool nesterov = true,           ///< sgd: Nesterov's form of momentum
         decay_biases = false;       ///< OptimizerOptions::decay_biases: weight decay of biases and norm scales too
-    /// Of the learning rate: constant, step, milestones, exponential, cosine, linear, one_cycle; by optimizer step.
+    /// Learning rate schedule: constant, step, milestones, exponential, cosine, linear, one_cycle; by optimizer step.
     std::string schedule = "linear";
     std::int64_t warmup_steps = 0;        ///< linear warm-up in steps: lr (step + 1) / (warmup_steps + 1) (nanoGPT's)
     double warmup_epochs = 0,             ///< linear warm-up before the schedule, in epochs
@@ -85,7 +86,7 @@ struct TrainerOptions {
   } optim = {};                           ///< the settings "optim.*"
   /// Ranks, their strategy and their communication.
   struct Parallel {
-    std::int64_t ranks = 1,       ///< read by make_ranks() alone: a Trainer has the ranks of its World
+    std::int64_t ranks = 1,       ///< used only by make_ranks(): a Trainer has the ranks of its World
         virtual_ranks = 0;        ///< ranks in virtual time (World::virtual_time); 0: time is real
     std::string cluster = {};     ///< virtual time: path of a cluster file (make_cluster); empty: this machine
     std::string mesh = {},        ///< parse_mesh(): "pipe=2,data=4"; empty: all ranks on "data"
@@ -97,65 +98,65 @@ struct TrainerOptions {
     bool overlap = true;          ///< DataParallelOptions::overlap, where strategy is empty
     std::int64_t threads = 0;     ///< per rank; 0: its share of the cores, at most OMP_NUM_THREADS
   } parallel = {};                ///< the settings "parallel.*"
-  /// When checkpoints are saved, beside those at the end of epochs.
+  /// When checkpoints are saved, in addition to the end of each epoch.
   struct Checkpoint {
     std::int64_t steps = 0;       ///< also every N optimizer steps; 0: at the end of epochs only
-    double minutes = 0;           ///< also when so many minutes have passed since the last one; 0: never for that
+    double minutes = 0;           ///< also every N minutes; 0: off
     std::int64_t keep = 3;        ///< newest checkpoints kept, at least 1 (2 with run.on_nan rollback), and the best
-    std::int64_t keep_every = 0;  ///< those of steps that this divides are kept, too; 0: none for that
+    std::int64_t keep_every = 0;  ///< also keep checkpoints whose step is a multiple of this; 0: off
     std::string best = {};  ///< key of metrics.jsonl by which the best is chosen, "-test_loss": the lowest; empty:
-                            ///< test_top1, of data without classes -test_loss
-    bool async = true;      ///< written while training goes on (CheckpointWriter); never in virtual time
+                            ///< test_top1, or -test_loss without classes
+    bool async = true;      ///< write while training continues (CheckpointWriter); never in virtual time
   } checkpoint = {};        ///< the settings "checkpoint.*"
   /// The run directory, its logs and when to stop.
   struct Run {
     std::string dir = {};  ///< run directory; empty: runs/MODEL, numbered
-    /// yes: go on from the newest checkpoint of dir, with the settings of its config.toml; auto: that if there is one,
-    /// else begin; no: begin, in a directory without checkpoints.
+    /// yes: resume from the newest checkpoint of dir with the settings of its config.toml. auto: resume if there is a
+    /// checkpoint, else start. no: start, in a directory without checkpoints.
     std::string resume = "no";
-    bool override = false;          ///< with resume: take other settings than the run has, and keep them
+    bool override = false;          ///< with resume: accept and store settings that differ from the run's
     std::string progress = "auto";  ///< bar, lines, off; auto: a bar where stderr is a terminal, else lines
     double log_seconds = 5;         ///< seconds between progress lines, at least 0
-    std::int64_t max_steps = 0;     ///< stop (and save) after so many optimizer steps in all; 0: never
+    std::int64_t max_steps = 0;     ///< stop and save after this many optimizer steps in total; 0: off
     double time_limit = 0;          ///< seconds of this run(): stop in time to have saved by then; 0: none
     bool tensorboard = false;       ///< write TensorBoard's event files into dir
     std::int64_t histograms = 1,    ///< TensorBoard: histograms of all weights every N epochs; 0: none
         images = 8;                 ///< TensorBoard: the first N inputs, as the model sees them; 0: none
     std::string replay = {};  ///< run directory (its newest checkpoint) or checkpoint: Step::replay(); empty: none
-    /// A loss or gradient that is not finite ends the run (stop), or it goes on from the newest checkpoint, without the
-    /// samples from there to here (rollback).
+    /// Action for a loss or gradient that is not finite. stop: end the run. rollback: continue from the newest
+    /// checkpoint, without the samples since then.
     std::string on_nan = "stop";
-    std::int64_t finite_steps = 0;    ///< gradients are looked at for numbers that are not finite every N steps; 0: in
-                                      ///< each with rollback and where steps are long, else in each 10th
-    double spike = 0;                 ///< a loss of so many times its running mean counts as not finite; 0: none does
-    std::int64_t digest_steps = 100;  ///< weights that ranks hold alike are compared every N steps and at each
+    std::int64_t finite_steps = 0;    ///< check gradients every N steps; 0: every step with rollback or long steps,
+                                      ///< else every 10th
+    double spike = 0;                 ///< a loss above this factor times its running mean counts as not finite; 0: off
+    std::int64_t digest_steps = 100;  ///< compare weights that ranks hold in common every N steps and at each
                                       ///< checkpoint; 0: never
-    std::string log_format = "text";  ///< of what goes to stderr: text, or json, an object a line
+    std::string log_format = "text";  ///< of stderr: text, or json (an object per line)
     std::string profile = {};         ///< steps to trace: "100-110"; empty: none
-    bool predict = true;              ///< runs of several ranks end with what their steps were to take, and took
+    bool predict = true;              ///< runs of several ranks end with the predicted and actual duration of steps
     bool mllog = false;               ///< MLPerf's ":::MLLOG" lines, to mllog.txt in dir
-    std::string fault = {};           ///< for tests: "throw:RANK:STEP" and its like; empty: none
+    std::string fault = {};           ///< for tests: "throw:RANK:STEP" and others (inject_fault.h); empty: none
   } run = {};                         ///< the settings "run.*"
 };
 
-/// A row per setting: "optim.lr", its member, the values it may have, a line of help.
+/// A row per setting: name ("optim.lr"), member, allowed values, and a line of help.
 std::vector<Option> option_table(TrainerOptions&);
-/// Refuses values that can never work (batch 0, negative epochs, ...). Throws OptionError.
+/// Throws OptionError for invalid values (batch 0, negative epochs, ...).
 void validate(const TrainerOptions&);
-/// What a setting that once had that name is called now: "optim.weight_decay" for "optim.decay". Empty: it never did.
+/// The current name of a renamed setting: "optim.weight_decay" for "optim.decay". Empty: not a former name.
 std::string renamed_option(const std::string& name);
-/// The value of a setting with retired names of strategies and all-reduce algorithms replaced by those of now.
+/// The value of a setting, with former names of strategies and all-reduce algorithms replaced by the current ones.
 std::string renamed_value(const std::string& name, const std::string& value);
 
 /// A setting's value as TOML, on one line.
 std::string toml_value(const Option&);
 /// All settings as TOML: the config.toml of a run directory.
 std::string to_toml(const TrainerOptions&);
-/// What to_toml() wrote, now or before settings were renamed, by today's names: {"optim.lr", "0.002"}. Settings that it
-/// lacks have their defaults.
+/// Reads the output of to_toml(), also of earlier versions, with current names: {"optim.lr", "0.002"}. Missing settings
+/// have their defaults.
 std::map<std::string, std::string> read_own_toml(const std::string& toml);
-/// What all ranks of a run must have alike, "optim.lr = 0.1" and so on in lines: all but where and how a rank reads,
-/// computes and prints.
+/// The settings that must be equal on all ranks, one per line ("optim.lr = 0.1"): all except where and how a rank
+/// reads, computes and prints.
 std::string common_settings(const TrainerOptions&);
 
 }  // namespace trireme

@@ -1,15 +1,16 @@
-// CallCapture: while a device's work is captured (CUDA graphs), calls between ranks on its tensors are not started but
-// handed over, to be started at each replay between two parts of what was captured.
+// CallCapture: while a device's work is captured (CUDA graphs), communicator calls on its tensors are not started. The
+// capture stores them and starts them at each replay, between two captured parts.
 #pragma once
 #include <functional>
 
 namespace trireme {
 
+/// Intercepts this thread's communicator calls while it lives.
 class CallCapture {
  public:
-  /// Starts a call and has the device wait for it.
+  /// Starts a stored call and makes the device wait for it.
   using Replayed = std::function<void()>;
-  /// Of this thread's calls while the CallCapture lives; take() gets each in turn.
+  /// take: gets each call of this thread, in order.
   explicit CallCapture(std::function<void(Replayed call)> take) : take_(std::move(take)), before_(current_) {
     current_ = this;
   }
@@ -17,7 +18,8 @@ class CallCapture {
   CallCapture(const CallCapture&) = delete;
   CallCapture& operator=(const CallCapture&) = delete;
 
-  static const CallCapture* current() { return current_; }  ///< this thread's; null: calls are started
+  static const CallCapture* current() { return current_; }  ///< this thread's capture; null: calls are started at once
+  /// Stores a call; transports call this.
   void take(Replayed call) const { take_(std::move(call)); }
 
  private:

@@ -1,6 +1,6 @@
-// DeviceCommunicator: a communicator for tensors on any device, built on one for host memory. Host tensors are passed
-// through. Tensors of devices are copied by way of the host, or go directly between devices where use() has found that
-// they can reach each other. World wraps every communicator in one.
+// DeviceCommunicator: a communicator for tensors on any device, built on a communicator for host memory. It forwards
+// host tensors. Tensors on devices are copied through the host, or go directly between devices if use() finds that the
+// devices can reach each other. World wraps every communicator in one.
 #pragma once
 #include <functional>
 #include <memory>
@@ -15,15 +15,16 @@ class DeviceCommunicator final : public CommunicatorWrapper {
 
   /// See World::use.
   const std::string& use(Device);
+  /// Whether a named algorithm exists for such a call.
   using HasAlgorithm = std::function<bool(CallKind, int ranks, Index bytes)>;
-  /// inner is replaced by what make makes of it, which has all-reduces of its own: they are done on host copies, where
-  /// has says that there is one.
+  /// Replaces inner by make(inner), which has separate all-reduce algorithms. Calls for which `has` returns true run on
+  /// host copies.
   void set_algorithm(const std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)>& make,
                      HasAlgorithm has);
 
   std::string transport() const override;
-  /// Messages always go by the host: which of them meet is decided by tags, in whatever order they were posted, and no
-  /// device may be held up by one that nobody has asked for yet. NCCL knows neither.
+  /// Messages always go through the host: they match by tag in any order of posting, and an unmatched message must not
+  /// block a device. NCCL supports neither.
   Work start(const Call&, const Tensor& out, const Tensor& in, std::span<const Index> counts) override;
   std::unique_ptr<Communicator> split(int color, int key) override;
   void abort(const AbortReason& reason) override;
@@ -33,11 +34,11 @@ class DeviceCommunicator final : public CommunicatorWrapper {
   void find_out(const DeviceTransports*);
   void join(const DeviceTransports&);
 
-  Device device_;                          // of the rank, as use() was told
-  std::unique_ptr<DeviceTransport> link_;  // stands on inner_
-  std::string link_name_, why_;            // why_: device_ is one, and there is no link
+  Device device_;                          // this rank's device, from use()
+  std::unique_ptr<DeviceTransport> link_;  // uses inner_
+  std::string link_name_, why_;            // why_: why device_ has no link
   HasAlgorithm has_algorithm_ = [](CallKind, int, Index) { return false; };
-  std::shared_ptr<char> family_ = std::make_shared<char>();  // owned by this and all that are split from it
+  std::shared_ptr<char> family_ = std::make_shared<char>();  // shared with all communicators split from this one
 };
 
 }  // namespace trireme

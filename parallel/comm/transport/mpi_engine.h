@@ -1,6 +1,6 @@
-// What drives the MPI operations of a process. MPI is called by one thread at a time (MPI_THREAD_SERIALIZED): by
-// whoever posts or waits, and, while operations are under way and nobody waits, by a thread that looks at them every
-// now and then; MPI makes no progress by itself.
+// Engine: drives the MPI operations of a process. One thread at a time calls MPI (MPI_THREAD_SERIALIZED): the thread
+// that posts or waits. While operations are in progress and nothing waits, a background thread polls them, since MPI
+// makes no progress by itself.
 #pragma once
 #include <mpi.h>
 
@@ -19,21 +19,21 @@
 
 namespace trireme {
 
-/// Throws Error in MPI's words unless status says success.
+/// Throws Error with MPI's message unless status is success.
 void ok(int status, std::string_view what);
 
 struct Operation {
   std::string what;
   MPI_Request request = MPI_REQUEST_NULL;
   std::vector<Tensor> keep;
-  std::vector<MPI_Count> counts;              // of blocks, by rank,
-  std::vector<MPI_Aint> offsets;              // and where they begin
-  MPI_Datatype type = MPI_BYTE;               // of a message that is received,
-  Index expected = -1;                        // and its elements; -1: none is
-  std::shared_ptr<ShmAllReduce> shm;          // when set: other ranks have left word there, too,
-  std::uint64_t number = 0;                   // under this number
-  MPI_Request comparison = MPI_REQUEST_NULL;  // that makes
-  std::vector<Call> calls;                    // whole: what each rank has called; empty: not compared
+  std::vector<MPI_Count> counts;              // block sizes, by rank
+  std::vector<MPI_Aint> offsets;              // block offsets, by rank
+  MPI_Datatype type = MPI_BYTE;               // element type of a message to receive
+  Index expected = -1;                        // elements of a message to receive; -1: not a receive
+  std::shared_ptr<ShmAllReduce> shm;          // if set, this call is compared with other ranks' there
+  std::uint64_t number = 0;                   // number of this call there
+  MPI_Request comparison = MPI_REQUEST_NULL;  // gathers `calls`
+  std::vector<Call> calls;                    // each rank's call; empty: not compared
   std::string error;
   std::atomic<bool> done = false;
 };
@@ -41,12 +41,12 @@ struct Operation {
 /// Drives all operations of this process.
 class Engine {
  public:
-  /// shared: the ranks of this host have the flag in common.
+  /// shared: the ranks of this host share the flag.
   Engine(AbortFlag& flag, bool shared);
   ~Engine() { stop(); }
 
-  /// For calls on the way out: the mutex, unless it does not come free within seconds since the thread that holds it
-  /// hangs within MPI.
+  /// For calls during shutdown: locks the mutex, but gives up after a few seconds if the thread that holds it hangs
+  /// inside MPI.
   std::unique_lock<std::mutex> lock_at_last();
   void stop() {
     {
@@ -58,15 +58,15 @@ class Engine {
   }
   bool stopped() const { return stopped_; }
 
-  /// MPI's own operation where it does what reduce.h says: it has no sum of bf16 and f16, and its max and min keep a
-  /// NaN or not by the order of the ranks.
+  /// MPI's operation if it follows the rules of reduce.h, else a custom one: MPI has no sum of bf16 and f16, and its
+  /// max and min may drop a NaN.
   MPI_Op op(ReduceOp op, DType t) const;
-  /// With the mutex held.
+  /// Starts driving an operation. Call with the mutex held.
   void add(std::shared_ptr<Operation> operation) {
     pending_.push_back(std::move(operation));
     if (pending_.size() == 1) changed_.notify_all();
   }
-  /// Whether it is done, or the job was ended.
+  /// Whether the operation is done or the job was aborted.
   bool poll(const Operation& operation) {
     if (operation.done) return true;
     shm_reduces->advance();
@@ -79,10 +79,10 @@ class Engine {
   AbortFlag& abort_flag;
   const bool flag_is_shared;
   std::mutex mutex;              ///< held for every call of MPI
-  std::atomic<int> waiting = 0;  ///< threads that poll by themselves: the background need not
-  /// Of this process's communicators.
+  std::atomic<int> waiting = 0;  ///< threads that poll; while there are any, the background thread does not
+  /// The shared-memory all-reduces of this process's communicators.
   const std::shared_ptr<ShmAllReduces> shm_reduces = std::make_shared<ShmAllReduces>();
-  ProcessToken token;  ///< with a place if the ranks of this host can reach each other's memory
+  ProcessToken token;  ///< has an address if the ranks of this host can read each other's memory
 
  private:
   bool test();

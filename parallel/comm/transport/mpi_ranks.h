@@ -1,4 +1,5 @@
-// What World needs of MPI, without a type of MPI. Implemented by mpi.cpp, or by no_mpi.cpp in a build that has none.
+// The MPI functions that World needs, without MPI types. Implemented by mpi.cpp, or by no_mpi.cpp in a build without
+// MPI.
 #pragma once
 #include "parallel/comm/communicator.h"
 
@@ -8,23 +9,24 @@ namespace trireme {
 class MpiProcess {
  public:
   virtual ~MpiProcess() = default;
-  /// Waits for all ranks and leaves MPI. False when MPI_Finalize was left out because it may hang (ranks on several
-  /// hosts): the process should then end by _exit.
+  /// Waits for all ranks and leaves MPI. False if MPI_Finalize was skipped because it may hang (ranks on several
+  /// hosts): the process should then call _exit.
   virtual bool leave() = 0;
-  /// Ends the waits of this host's ranks. True for the first to do so: that rank has the message to print.
+  /// Aborts the waits of this host's ranks. True for the first caller, which must print the message.
   virtual bool first_to_fail(const AbortReason& reason) = 0;
-  /// An exception is on its way past this rank's World: ends the waits of this host's ranks, and, where there are other
-  /// hosts, the job, once this process comes to its end.
+  /// Call when an exception leaves this rank's World: aborts the waits of this host's ranks. With several hosts it also
+  /// aborts the job when this process exits.
   virtual void abandon(const AbortReason& reason) = 0;
-  /// Ends all processes of the job with this exit status, as quietly as MPI allows. Does not return.
+  /// Stops all processes of the job with this exit status, with as little output as MPI allows. Does not return.
   [[noreturn]] virtual void end_job(int status) = 0;
 };
 
+/// The result of join_mpi().
 struct MpiRanks {
-  std::unique_ptr<MpiProcess> process;
-  std::unique_ptr<Communicator> comm;  ///< all ranks of the job
-  int local_rank = 0, local_size = 1;  ///< among the ranks of this host
-  int sharing = 1;                     ///< ranks of this host that may run on this rank's cores, itself included
+  std::unique_ptr<MpiProcess> process;  ///< this process
+  std::unique_ptr<Communicator> comm;   ///< all ranks of the job
+  int local_rank = 0, local_size = 1;   ///< position among, and number of, the ranks of this host
+  int sharing = 1;                      ///< ranks of this host that share this rank's cores, including this rank
 };
 
 /// Initialises MPI and joins its ranks; once per process. Throws Error in a build without MPI.

@@ -1,4 +1,4 @@
-// SharedMemory: a block that processes of one host have in common; it goes away with its last user.
+// SharedMemory: a memory block that processes of one host share. It is freed with its last user.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -8,9 +8,9 @@ namespace trireme {
 
 class SharedMemory {
  public:
-  /// Where others find a block while its maker lives: a process and a file descriptor of it. A process number may mean
-  /// another process to the reader (a container has numbers of its own), so it comes with what tells this block from
-  /// any other: the file's device and inode, and a number drawn at random that stands in the block itself.
+  /// The address of a block while its creator lives: a process and its file descriptor. A process number may mean
+  /// another process to the reader (containers have separate numbers). So the name also has the file's device and
+  /// inode, and a random number that is stored in the block.
   struct Name {
     int process = 0, file = -1;
     std::uint64_t device = 0, inode = 0, mark = 0;
@@ -19,8 +19,8 @@ class SharedMemory {
   SharedMemory() = default;
   /// A new block, zeroed; empty when the system refuses.
   explicit SharedMemory(std::size_t bytes);
-  /// Somebody else's block; empty when it cannot be reached, or when what is found there is another one. Nothing is
-  /// opened before it is known to be a file of this name and size.
+  /// Opens another process's block; empty if it cannot be reached or is another block. A file is opened only after its
+  /// name and size match.
   SharedMemory(const Name& name, std::size_t bytes);
   ~SharedMemory();
   SharedMemory(SharedMemory&& o) noexcept
@@ -31,9 +31,9 @@ class SharedMemory {
   }
 
   void* data() const { return data_; }
-  /// No process (file -1) for a block that is empty.
+  /// The name for other processes; file is -1 for an empty block.
   const Name& name() const { return name_; }
-  /// Once all have found it: no further process can.
+  /// Call after all processes have opened the block: no other process can open it then.
   void close_name();
 
  private:

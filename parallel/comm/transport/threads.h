@@ -11,7 +11,7 @@ class ThreadRendezvous;
 
 /// A rank that is a thread. A collective is done by the ranks that wait for it: they take pieces of the buffers, reduce
 /// each over all ranks in rank order (one result, the same bits on every rank) and write it to all. So nothing runs in
-/// the background, no rank has to wait for its peers to wait, and waits may come in any order.
+/// the background, a rank's wait does not need the waits of its peers, and waits may be in any order.
 class ThreadCommunicator : public Communicator {
  public:
   ThreadCommunicator(std::shared_ptr<ThreadRendezvous> rendezvous, int rank);
@@ -26,7 +26,8 @@ class ThreadCommunicator : public Communicator {
   AbortReason ended() const override;
 
  protected:
-  /// What split() makes: `rank` in it, and the ranks of this communicator that are its own, in its order.
+  /// The result of split(): this rank in the new communicator, and the ranks of this communicator that are its members,
+  /// in its order.
   struct Part {
     std::shared_ptr<ThreadRendezvous> rendezvous;
     std::vector<int> members;
@@ -40,11 +41,11 @@ class ThreadCommunicator : public Communicator {
   std::uint64_t calls_ = 0;
 };
 
-/// What `ranks` threads meet at, of a run of its own. Throws Error for fewer than one.
+/// The shared state of the communicators of `ranks` threads, for a separate run. Throws Error for fewer than one.
 std::shared_ptr<ThreadRendezvous> thread_rendezvous(int ranks, const std::string& transport = "threads");
 /// One communicator for each of `ranks` threads.
 std::vector<std::unique_ptr<Communicator>> thread_communicators(int ranks);
-/// A world of one.
+/// The communicator of a world of one rank.
 std::unique_ptr<Communicator> single_communicator();
 
 }  // namespace trireme

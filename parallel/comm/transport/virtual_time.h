@@ -1,14 +1,14 @@
 // VirtualTime: the simulated clocks and links of ranks that are threads (World::virtual_time): when each operation
-// ends, and which rank may go on. All that ranks do is real; only what it takes is said by the Cluster.
+// ends, and which rank may continue. Ranks compute real data; only the durations come from the Cluster.
 //
-// A rank's link carries its operations one at a time, in the order in which the rank starts them. A message leaves when
+// A rank's link carries its operations one at a time, in starting order. A message leaves when
 // its sender has started it and its link is free, and takes message_time; then it has arrived and its send is done. A
-// receive ends when it was started and the message has arrived. A collective begins when the last of its ranks has
-// started it and has its link free, and takes collective_time of all their links. A wait sets the clock to the end. An
-// operation's end is known (it is resolved) as soon as it is first in the queues of all its ranks.
+// receive ends when it has been started and the message has arrived. A collective begins when the last of its ranks has
+// started it and has a free link, and takes collective_time on the links of all. A wait sets the clock to the end of
+// the operation. The end is known (the operation is resolved) as soon as it is first in the queues of all its ranks.
 //
-// What a rank finds (done, probe, wait_any, deadlines) depends on what others have done by then. So it looks only when
-// no other can do anything earlier: all are blocked, or run or look at later times, by (time, rank).
+// The result of a query (done, probe, wait_any, deadlines) depends on earlier actions of other ranks. So a query is
+// answered only when no other rank can act earlier: all are blocked, or are at later times, ordered by (time, rank).
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -34,23 +34,24 @@ using RankList = std::shared_ptr<const std::vector<int>>;
 class VirtualTime {
  public:
   struct Mailbox;
-  /// An operation under way.
+  /// An operation in progress.
   struct Operation {
     Call call = {};
-    RankList ranks = {};       // their links carry it; of a receive: none
-    Nanoseconds time = 0;      // that it takes
-    bool timeless = false;     // a meeting that leaves clocks and links alone
-    Nanoseconds start = 0;     // not before
-    std::size_t started = 0;   // by so many ranks
-    std::size_t first_of = 0;  // of so many ranks' queues
+    RankList ranks = {};       // ranks whose links carry it; none for a receive
+    Nanoseconds time = 0;      // duration
+    bool timeless = false;     // a meeting that does not change clocks and links
+    Nanoseconds start = 0;     // earliest start
+    std::size_t started = 0;   // number of ranks that have started it
+    std::size_t first_of = 0;  // number of ranks in whose queue it is first
     bool resolved = false;     // end is known
     Nanoseconds end = 0;
-    Tensor payload = {};         // of a message, and of a receive that has got it
-    Mailbox* mailbox = nullptr;  // of a message: where it arrives,
-    int sender = 0;              // and whose it is there
+    Tensor payload = {};         // of a message, and of a receive that has matched one
+    Mailbox* mailbox = nullptr;  // of a message: destination
+    int sender = 0;              // of a message: rank in the communicator
   };
   using Op = std::shared_ptr<Operation>;
-  /// Of one sender: messages that have a time of arrival and that nobody has asked for, or receives that wait for one.
+  /// The queue of one sender: messages with a time of arrival that no receive has taken, or receives that wait for a
+  /// message.
   struct Queue {
     std::deque<Op> messages, receives;
   };
@@ -59,7 +60,7 @@ class VirtualTime {
     int next = 0;               // sender whose turn it is
     std::map<int, Queue> from;  // by sender
   };
-  /// What was found undone, or empty.
+  /// A query whose answer was no: an operation not done, or an empty mailbox.
   struct Question {
     Op op = nullptr;
     const Mailbox* mailbox = nullptr;
@@ -78,7 +79,7 @@ class VirtualTime {
     void sleep(std::uint64_t, double) override {}
     bool simulated() const override { return true; }
     bool poll(double seconds, const std::function<bool()>& ready) override { return time.poll(*this, seconds, ready); }
-    /// The clock has gone on, or something was started.
+    /// Call when the clock has advanced or an operation was started.
     void forget() { asked.clear(), repeats = 0; }
 
     VirtualTime& time;
@@ -87,7 +88,7 @@ class VirtualTime {
     Nanoseconds clock = 0, link = 0;
     State state = State::ready;
     Nanoseconds deadline = 0, wake = 0;            // asleep
-    std::vector<Question> asked;                   // since the clock went on; waiting: for this one operation
+    std::vector<Question> asked;                   // since the clock advanced; state waiting: the one operation
     std::deque<std::pair<Op, Nanoseconds>> queue;  // of the link, with the times when they were started
     int repeats = 0;                               // of questions
     std::condition_variable changed;
@@ -98,19 +99,20 @@ class VirtualTime {
   Rank& at(int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
   const RankList& all() const { return all_; }
 
-  // All are called by the rank's own thread, but for end() and ended().
+  // The rank's thread calls all of these, except end() and ended().
   void begin(Rank&);   ///< the first call; waits for a core
   void finish(Rank&);  ///< the last, unless it ends by an exception
-  /// Call `number` of the communicator: returns that of the first rank, op or another's.
+  /// Call `number` of the communicator: returns the operation of the rank that came first, op or another rank's.
   Op collective(Rank&, std::uint64_t communicator, std::uint64_t number, Op op);
-  /// own: this rank's number in the communicator, of `ranks`, which the call speaks of. x: nobody else's.
+  /// own: this rank's number in the communicator, whose world ranks are `ranks`; the call uses these numbers. x: not
+  /// shared.
   Op send(Rank&, std::uint64_t communicator, const RankList& ranks, int own, const Call&, Tensor x);
   Op receive(Rank&, std::uint64_t communicator, const RankList& ranks, int own, const Call&);
   int probe(Rank&, std::uint64_t communicator, int own, int tag, int first);
-  /// Blocks until it ends, at most so many seconds of virtual time; but of real time where they are TRIREME_TIMEOUT or
-  /// more. Of no time: asks as done() does.
+  /// Blocks until the operation ends, at most that many seconds: of virtual time below TRIREME_TIMEOUT, else of real
+  /// time. 0 s: as done().
   bool wait(Rank&, const Op&, double seconds);
-  /// Whether it has ended by now.
+  /// Whether the operation has ended at the rank's time.
   bool done(Rank&, const Op&);
 
   void end(const AbortReason& reason);
@@ -121,7 +123,7 @@ class VirtualTime {
 
   Lock enter();
   void advance(Rank&, Nanoseconds by);
-  /// Until ready() says true, which asks done() and probe(): at each moment at which one of these may change.
+  /// Calls ready(), which uses done() and probe(), at each time at which these may change, until it returns true.
   bool poll(Rank&, double seconds, const std::function<bool()>& ready);
   VirtualState save(Rank&);
   void restore(Rank&, const VirtualState&);
@@ -141,11 +143,11 @@ class VirtualTime {
   std::string where(const Rank&) const;
 
   const Cluster cluster_;
-  const Nanoseconds lookahead_;  // what a rank does is felt by others after so long
+  const Nanoseconds lookahead_;  // shortest time after which a rank's action affects another rank
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   RankList all_;
-  int cores_;  // that are free
+  int cores_;  // free cores
   std::chrono::steady_clock::time_point moved_;
   std::map<std::pair<std::uint64_t, std::uint64_t>, Op> open_;        // collectives, by communicator and number
   std::map<std::tuple<std::uint64_t, int, int>, Mailbox> mailboxes_;  // by communicator, receiver, tag

@@ -1,4 +1,4 @@
-// How far the clocks of ranks are apart.
+// Offsets between the clocks of ranks.
 #pragma once
 #include <functional>
 #include <vector>
@@ -7,9 +7,9 @@
 
 namespace trireme {
 
-/// Seconds by which each rank's clock now() is ahead of rank 0's, by rank: what it says in the middle of the quickest
-/// of ten round trips (Cristian, 1989), wrong by at most half of that; 0 where it is less than that, as of processes on
-/// one host, whose clock is the same. A collective call; rank 0's counts.
+/// Seconds by which each rank's clock now() is ahead of rank 0's, by rank. It is measured at the middle of the fastest
+/// of ten round trips (Cristian, 1989), with an error of at most half that trip. An offset within that error is 0, as
+/// for processes on one host, which share a clock. A collective call; only rank 0's result is valid.
 std::vector<double> clocks_ahead(World&, const std::function<double()>& now);
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// Comparing what ranks are about to do: texts with a setting per line. Only hashes travel while all is well.
+// Comparing the settings of ranks, as texts with a setting per line. Ranks exchange only hashes unless these differ.
 #pragma once
 #include <functional>
 #include <string>
@@ -9,10 +9,11 @@
 
 namespace trireme {
 
-/// A collective call. Throws Error on every rank, with the first line in which a rank's text differs from rank 0's, as
-/// both have it, unless all ranks have given equal hashes. text is called where hashes differ. Ranks are named by their
-/// number in the communicator.
+/// Throws Error on every rank unless all ranks pass equal hashes. The message has the first line in which a rank's text
+/// differs from rank 0's, with both versions; ranks are numbered as in the communicator. text is called only if hashes
+/// differ. A collective call.
 void compare_ranks(Communicator&, const std::string& op, std::uint64_t hash, const std::function<std::string()>& text);
+/// As above, with the hash of text.
 void compare_ranks(Communicator&, const std::string& op, const std::string& text);
 
 /// Rank root's text, on every rank. A collective call.

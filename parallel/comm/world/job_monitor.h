@@ -1,5 +1,5 @@
-// JobMonitor: the processes of a job tell each other, past MPI, that they live and what their ranks do. One that is
-// stopped, or gone, is named, and the job ended. (Horovod's stall inspector, NVIDIA's NVRx.)
+// JobMonitor: a heartbeat between the processes of a job, independent of MPI, with the state of their ranks. If a
+// process stops or dies, an error names it and the job is stopped. (Horovod's stall inspector, NVIDIA's NVRx.)
 #pragma once
 #include <memory>
 #include <string>
@@ -8,24 +8,24 @@
 
 namespace trireme {
 
-/// Rank 0's process listens, on the loopback where all ranks share a host, for TCP connections of the others, who must
-/// know a number of 128 bits that travels by a broadcast; it answers with another one. What does not know it is
-/// dropped. Each process then tells every half second what its FlightRecorders say. A process that is silent for 0.9 of
-/// TRIREME_TIMEOUT, or whose connection has ended without a goodbye for 3 s, is named on stderr with its rank, host,
-/// process, phase, last call, and the ranks that wait; then all processes end by crash(), and one that does not move is
-/// killed by those on its host. The job ends in this way, too, if all ranks have waited for each other in a step for a
-/// second more than TRIREME_TIMEOUT. Time counts in which the process that counts has run itself. A process that cannot
-/// connect is told of, and is not watched.
+/// Rank 0's process listens for TCP connections of the other processes (on the loopback if all ranks share a host).
+/// Both sides prove themselves with 128-bit numbers that travel by a broadcast; other connections are dropped. Each
+/// process sends the state of its FlightRecorders every half second.
+///
+/// A process is reported if it is silent for 0.9 of TRIREME_TIMEOUT, or if its connection has closed without a goodbye
+/// for 3 s. stderr then names its rank, host, process, phase, last call, and the ranks that wait. All processes stop by
+/// crash(); a process that does not react is killed by the others on its host. The job is stopped in the same way if
+/// all ranks have waited for each other in a step for a second more than TRIREME_TIMEOUT. Only time in which the
+/// counting process itself ran counts. A process that cannot connect is reported and not watched.
 class JobMonitor {
  public:
-  /// A collective call of all ranks. In a world of threads only rank 0's does something. Throws Error (usage) on rank 0
-  /// if its host allows too few open files for a connection to each process; the soft limit is raised where it is low.
+  /// A collective call of all ranks. In a world of threads only rank 0's monitor is active. Rank 0 raises a low soft
+  /// limit of open files; throws Error (usage) if its host allows too few for a connection to each process.
   explicit JobMonitor(Communicator&);
   ~JobMonitor();
   JobMonitor(const JobMonitor&) = delete;
-  /// Rank 0, once: from now on this file has the state of all ranks. It is rewritten every second, readable by its
-  /// owner alone, and removed when the JobMonitor is destroyed: live_verdict() reads it. A file system that stalls
-  /// delays the file, and neither the beats nor the training.
+  /// Call once on rank 0: writes the state of all ranks to this file every second, for live_verdict(). Only its owner
+  /// can read the file; the destructor removes it. A slow file system delays only the file, not heartbeats or training.
   void write_to(const std::string& path);
 
  private:
@@ -33,8 +33,9 @@ class JobMonitor {
   std::unique_ptr<Impl> impl_;
 };
 
-/// What each rank of a run does, a line each, and last what holds it up, if anything does: of the file that write_to()
-/// writes. held: set to whether something does. Throws Error where there is no such file, and for another one.
+/// What each rank of a run does, one line per rank, from the file of write_to(); the last line names what blocks the
+/// run, if anything. held: set to whether the run is blocked. Throws Error if the file is missing or has another
+/// format.
 std::string live_verdict(const std::string& path, bool& held);
 
 }  // namespace trireme

@@ -8,7 +8,7 @@
 
 namespace trireme {
 
-/// An open descriptor; closes it.
+/// Owns an open file descriptor and closes it.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -30,9 +30,10 @@ class Descriptor {
 class LineSocket {
  public:
   explicit LineSocket(Descriptor d) : socket_(std::move(d)) {}
-  /// Sends what fits; the rest goes with the next call. Beyond 1 MiB that nobody reads, lines are dropped whole.
+  /// Sends as much as fits; the next call sends the rest. While more than 1 MiB waits to be sent, new lines are
+  /// dropped.
   void send(const std::string& line);
-  /// Lines that have come since the last call, without their ends. A line of more than 64 KiB closes the connection.
+  /// Lines received since the last call, without line ends. A line of more than 64 KiB closes the connection.
   std::vector<std::string> receive();
   bool open() const { return static_cast<bool>(socket_); }
   void close() { socket_ = Descriptor(); }
@@ -43,24 +44,26 @@ class LineSocket {
   std::string in_, out_;
 };
 
+/// A listening TCP socket and its port.
 struct Listener {
   Descriptor socket;
   int port = 0;
 };
-/// On a port that the system chooses; of the loopback alone, or of all of this host's addresses. Throws Error.
+/// Listens on a port that the system chooses, on the loopback only or on all addresses of this host. Throws Error.
 Listener listen_anywhere(bool loopback);
-/// The next connection, or one that is not open.
+/// The next connection; not open() if there is none.
 LineSocket accept_from(const Listener&);
-/// Sees to it that this process can open that many files more: raises its soft limit (RLIMIT_NOFILE), to 256 above
-/// that where the hard limit allows it. Throws Error (usage) that names both numbers where the hard limit is too low.
+/// Ensures that this process can open that many more files: raises its soft limit (RLIMIT_NOFILE), to 256 more than
+/// needed if the hard limit allows it. Throws Error (usage) with both numbers if the hard limit is too low.
 void ensure_open_files(std::int64_t more);
-/// Tries each address ("127.0.0.1", "fd00::1") for two seconds; not open where none answers.
+/// Connects to the first address ("127.0.0.1", "fd00::1") that answers; each is tried for two seconds. Not open() if
+/// none answers.
 LineSocket connect_to(const std::vector<std::string>& addresses, int port);
-/// Of this host's interfaces that are up, but the loopback.
+/// The addresses of this host's active interfaces, without the loopback.
 std::vector<std::string> own_addresses();
-/// 128 bits from the system, as 32 hexadecimal digits.
+/// 128 random bits from the system, as 32 hexadecimal digits.
 std::string random_token();
-/// In a time that does not tell where they differ.
+/// Compares in constant time, so that the duration does not reveal the first difference.
 bool equal_tokens(const std::string& a, const std::string& b);
 
 }  // namespace trireme

@@ -15,22 +15,23 @@ namespace trireme {
 /// The ranks of a world as a grid (jax.sharding.Mesh; torch DeviceMesh), with a communicator along each axis.
 class Mesh {
  public:
-  /// Throws Error when the sizes do not multiply to the world's (and says what would), a name repeats, or ranks have
-  /// other axes. A collective call.
+  /// The last axis varies fastest. Throws Error if the product of the sizes is not the world's size (and suggests
+  /// sizes), a name repeats, or axes differ between ranks. A collective call.
   Mesh(World&, std::vector<Axis>);
   /// All ranks on one axis "data".
   explicit Mesh(World&);
-  /// One imagined rank of a mesh, for dry runs: world is any. Its communicators want a dry meter().
+  /// One imagined rank of a mesh of any size, for dry runs on any world. Its communicators need a dry meter().
   Mesh(World& world, std::vector<Axis>, int rank);
 
   const std::vector<Axis>& axes() const { return grid_.axes(); }  ///< in order; the last varies fastest
-  /// Ranks along an axis, or several joined by +; 1 where there is none of the name.
+  /// Ranks along an axis, or along several joined by +; 1 for an axis that does not exist.
   int size(const std::string& axis) const { return size_along(axes(), axis); }
   int index(const std::string& axis) const { return grid_.place(rank_, axis).second; }  ///< this rank's coordinate
-  /// The ranks that differ from this one along axis only. A collective call, at first, where axis is several.
+  /// The communicator of the ranks that differ from this one only along axis. For joined axes the first call is
+  /// collective.
   Communicator& comm(const std::string& axis);
   World& world() { return world_; }  ///< must outlive the Mesh
-  /// Of all communicators that comm() gives, and those split from them.
+  /// Counts the calls of all communicators of comm(), and of communicators split from them.
   const TrafficMeter& meter() const { return meter_; }
 
  private:

@@ -1,4 +1,4 @@
-// Metrics over ranks: what each has counted, added up. Ranks along the mesh axes tensor, h and w compute the same
+// Metrics over ranks: the sum of each rank's counts. Ranks along the mesh axes tensor, h and w compute the same
 // samples; each sample is counted once.
 #pragma once
 #include <span>
@@ -8,11 +8,11 @@
 
 namespace trireme {
 
-/// What all ranks' states are together, on every rank: of the ranks with the same share of the batches
-/// (RankShare::rank), the first that has seen any samples. Exact: no bit depends on how samples were divided. A
+/// The sum of all ranks' states, on every rank. Ranks with the same share of the batches (RankShare::rank) count once,
+/// by the first that has seen samples. Exact: the bits do not depend on how samples are divided among ranks. A
 /// collective call.
 MetricState sum_over_ranks(const MetricState& mine, int share, World&);
-/// The same for each metric's state, which it replaces: a metric is to be summed once. A collective call; the same
+/// Replaces the state of each metric by the sum over ranks; call it once per metric. A collective call with the same
 /// metrics on all ranks.
 void sum_over_ranks(std::span<Metric> metrics, int share, World&);
 

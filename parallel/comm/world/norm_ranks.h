@@ -1,4 +1,4 @@
-// The ranks of a communicator as those that share batch norm's statistics.
+// NormRanks of a communicator: the ranks that share the statistics of a synchronized batch norm.
 #pragma once
 #include <vector>
 
@@ -7,16 +7,16 @@
 
 namespace trireme {
 
-/// To be called once: waits for work.
+/// A function that waits for work; call it once.
 inline NormRanks::Wait waiting_for(Work work) {
   return [work = std::move(work)]() mutable { work.wait(); };
 }
 
-/// Those of a communicator, or of a box: along several axes, one communicator each; and of each of them `outer`, if
-/// given.
+/// The ranks of one communicator, or of a box with a communicator along each axis. outer, if given: further ranks, of
+/// which each belongs to such a box.
 class CommunicatorNormRanks final : public NormRanks {
  public:
-  /// owner: of the communicators; null: they outlive this.
+  /// owner: keeps the communicators alive; null: the caller does.
   explicit CommunicatorNormRanks(std::vector<Communicator*> axes, std::shared_ptr<const NormRanks> outer = {},
                                  std::shared_ptr<const void> owner = {})
       : axes_(std::move(axes)), outer_(std::move(outer)), owner_(std::move(owner)) {}

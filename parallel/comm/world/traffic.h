@@ -1,5 +1,5 @@
 // Traffic: bytes and calls of communicators by mesh axis, counted call by call by a TrafficMeter, which every Mesh has.
-// A dry meter takes note of the calls and makes none, so that a program can be run for its communication alone.
+// A dry meter records calls without making them, so that a program's communication can be listed without other ranks.
 #pragma once
 #include <functional>
 #include <map>
@@ -11,34 +11,37 @@
 
 namespace trireme {
 
-/// The bytes that a call counts, in a plan and in a communicator: its vector's (the larger side of gathers and
-/// scatters), once, on every rank that makes the call, whatever an algorithm moves; a message's at its sender (recv:
-/// 0).
+/// The bytes that a call counts, in a plan and in a communicator. A collective counts its vector (the larger side of
+/// gathers and scatters) once on every rank, whatever an algorithm moves. A message counts at its sender (recv: 0).
 Index payload_bytes(const Call&);
 
-/// Calls, recv left out, and their payload_bytes().
+/// Number of calls (without recv) and their payload_bytes().
 struct TrafficCount {
-  Index calls = 0, bytes = 0;
+  Index calls = 0,  ///< without recv
+      bytes = 0;    ///< sum of payload_bytes()
+  /// Adds calls and bytes.
   TrafficCount& operator+=(const TrafficCount& o) { return calls += o.calls, bytes += o.bytes, *this; }
   bool operator==(const TrafficCount&) const = default;  ///< member by member
 };
-/// By mesh axis, or several joined by + as Mesh::comm() was asked for them. Axes without calls may be left out.
+/// Counts by mesh axis, or by several joined by +, as named in Mesh::comm(). Axes without calls may be missing.
 using Traffic = std::map<std::string, TrafficCount>;
-/// What b counts beyond a; axes without calls are left out.
+/// b - a, without axes whose difference has no calls.
 Traffic difference(const Traffic& b, const Traffic& a);
 
-/// Counts the calls of one rank's communicators, which may outlive it. Like these it belongs to one thread at a time.
+/// Counts the calls of one rank's communicators, which may outlive it. One thread at a time may use a meter and its
+/// communicators.
 class TrafficMeter {
  public:
+  /// Called with the axis and description of each call.
   using Listener = std::function<void(const std::string& axis, const Call&)>;
-  /// A communicator that counts under this axis, as do all that are split from it.
+  /// A communicator that counts its calls under this axis; communicators split from it do the same.
   std::unique_ptr<Communicator> metered(std::unique_ptr<Communicator> inner, const std::string& axis) const;
-  /// Since the meter was made.
+  /// Counts since construction.
   const Traffic& counted() const { return state_->counted; }
-  /// While it lives, calls are not counted: what belongs to no step.
+  /// While it lives, calls are not counted: for calls outside steps.
   class Pause;
-  /// While it lives, calls are told to the listener instead of made. all_gather returns copies of this rank's block;
-  /// other results stay as they are.
+  /// While it lives, calls go to the listener and are not made. all_gather returns copies of this rank's block; other
+  /// results are not written.
   class Dry;
 
  private:
@@ -52,34 +55,39 @@ class TrafficMeter {
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-/// Restores what was: scopes nest.
+/// Base of Pause and Dry: restores the earlier state of the meter. Scopes nest.
 class TrafficMeter::Scope {
  public:
   ~Scope() { state_->paused = paused_, state_->dry = dry_; }
   Scope(const Scope&) = delete;
 
  protected:
+  /// Remembers the meter's state.
   explicit Scope(const TrafficMeter& meter) : state_(meter.state_), paused_(state_->paused), dry_(state_->dry) {}
-  const std::shared_ptr<State> state_;
+  const std::shared_ptr<State> state_;  ///< of the meter
 
  private:
   const bool paused_;
   const std::shared_ptr<const Listener> dry_;
 };
 
+/// While it lives, the meter does not count calls.
 class TrafficMeter::Pause : Scope {
  public:
+  /// Pauses this meter.
   explicit Pause(const TrafficMeter& meter) : Scope(meter) { state_->paused = true; }
 };
+/// While it lives, the meter passes calls to a listener and does not make them.
 class TrafficMeter::Dry : Scope {
  public:
+  /// told: gets each call.
   Dry(const TrafficMeter& meter, Listener told) : Scope(meter) {
     state_->dry = std::make_shared<const Listener>(std::move(told));
   }
 };
 
-/// One rank that is only imagined: calls of size 2 and more throw Error unless a dry meter takes them. Splits keep rank
-/// and size, as if all ranks asked for one color.
+/// The communicator of an imagined rank: with size 2 or more, calls throw Error unless a dry meter takes them. Splits
+/// keep rank and size, as if all ranks passed the same color.
 std::unique_ptr<Communicator> imagined_communicator(int rank, int size);
 
 }  // namespace trireme
