@@ -18,7 +18,10 @@
 using namespace trireme;
 
 int checkpoint_stall_main(int argc, char** argv) {
-  if (argc < 2) return std::fprintf(stderr, "checkpoint_stall DIRECTORY [MODEL [STEPS [ROUNDS]]]\n"), 2;
+  if (argc < 2) {
+    std::fprintf(stderr, "checkpoint_stall DIRECTORY [MODEL [STEPS [ROUNDS]]]\n");
+    return 2;
+  }
   const std::string run = std::string(argv[1]) + "/stall", model = argc > 2 ? argv[2] : "resnet50";
   const int steps = argc > 3 ? std::atoi(argv[3]) : 8, rounds = argc > 4 ? std::atoi(argv[4]) : 7;
   World world;
@@ -61,8 +64,10 @@ int checkpoint_stall_main(int argc, char** argv) {
                   since(rest));
   }
   std::vector<double> ratios, shares;
-  for (std::size_t i = 0; i < stalls.size(); ++i)
-    ratios.push_back(stalls[i] / copies[i]), shares.push_back(100 * stalls[i] / with[i]);
+  for (std::size_t i = 0; i < stalls.size(); ++i) {
+    ratios.push_back(stalls[i] / copies[i]);
+    shares.push_back(100 * stalls[i] / with[i]);
+  }
   std::printf("%s: %.1f MB of state; %d steps of %.0f ms between saves\n", model.c_str(),
               static_cast<double>(bytes) / 1e6, steps, 1e3 * median(without) / steps);
   std::printf("stall %.1f ms, copy of as many bytes %.1f ms: %.2f times it; %.2f %% of the interval\n",

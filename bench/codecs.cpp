@@ -79,7 +79,10 @@ void measure(const std::string& options, Index n) {
 int codecs_main(int argc, char** argv) {
   const NoGrad off;
   const Index n = argc > 1 ? std::atoll(argv[1]) / 2048 * 2048 : 1 << 22;
-  if (n < 4096) return std::fprintf(stderr, "codecs: wants 4096 elements or more\n"), 2;
+  if (n < 4096) {
+    std::fprintf(stderr, "codecs: wants 4096 elements or more\n");
+    return 2;
+  }
   std::printf("%-22s %8s %8s %8s", "GB/s of gradients", "encode", "decode", "sent");
   for (const int ranks : rank_counts) std::printf("   P = %-2d", ranks);
   std::printf("  (pays below, Gbit/s)\n");

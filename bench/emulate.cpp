@@ -52,7 +52,8 @@ std::vector<Row> without_stages(int ranks) {
                            {on("gossip(graph=ring)", 0.1), "jitter 0.1"}};
   for (const char* mode : {"mode=sync", "mode=async"}) {
     EmulatedCase served = on(mode, 0.1);
-    served.strategy = fmt::format("parameter_server({}, servers=2)", mode), served.servers = 2;
+    served.strategy = fmt::format("parameter_server({}, servers=2)", mode);
+    served.servers = 2;
     rows.push_back({served, "jitter 0.1"});
   }
   EmulatedCase uneven = rows[0].how;  // half of the nodes are slower
@@ -70,7 +71,10 @@ EmulatedCase staged(int ranks, int stages, const std::string& schedule, int micr
                  .cluster = machines(ranks, jitter),
                  .microbatches = micro,
                  .steps = 2};
-  if (stages < ranks) c.mesh.insert(c.mesh.begin(), {"data", ranks / stages}), c.strategy += fmt::format(" | {}", with);
+  if (stages < ranks) {
+    c.mesh.insert(c.mesh.begin(), {"data", ranks / stages});
+    c.strategy += fmt::format(" | {}", with);
+  }
   c.parts = schedule.starts_with("interleaved") ? 2 * stages : stages;
   return c;
 }
@@ -89,7 +93,8 @@ std::vector<Row> with_stages(int ranks) {
                            {staged(ranks, 4, "gpipe", 8, "zero(1)")},
                            {staged(ranks, 8, "zb-h1", 8, "zero(1)")}};
   rows[2].how.width = 2500;
-  rows[5].how.backward_input = 0.03, rows[5].how.backward_weight = 0.01;
+  rows[5].how.backward_input = 0.03;
+  rows[5].how.backward_weight = 0.01;
   rows[8].how.steps = 4;
   return rows;
 }

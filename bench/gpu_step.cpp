@@ -73,12 +73,14 @@ int gpu_step_main(int argc, char** argv) {
   const ModelRow& row = model_row(o["--model"]);
   ModelOptions options = row.usual;
   if (row.text) {
-    options.input = {number("--context")}, options.classes = number("--vocabulary");
+    options.input = {number("--context")};
+    options.classes = number("--vocabulary");
     options.arch.dropout = 0;
     if (number("--layers") > 0) options.arch.layers = number("--layers");
     if (dtype != DType::f32) options.dtype = dtype;
   } else if (row.name != "mnist_cnn") {
-    options.input = {size, size, 3}, options.classes = 1000;
+    options.input = {size, size, 3};
+    options.classes = 1000;
   }
   Module model = make_model(row.name, options);
   initialize(model, 1);

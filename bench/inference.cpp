@@ -115,7 +115,9 @@ int inference_main(int argc, char** argv) {
       double share = 1;
       const double b = middle_tile(net, tiles, share) / share;
       set_threads(cores());
-      halo_seconds.push_back(a), tile_seconds.push_back(b), ratios.push_back(b / a);
+      halo_seconds.push_back(a);
+      tile_seconds.push_back(b);
+      ratios.push_back(b / a);
       predicted.push_back(expected / a);
       fmt::print(
           "round {}: halos {:.2f} core seconds ({:.2f} predicted, {:.1f} MiB taken), tiles {:.2f}: {:.1f} times as "

@@ -96,7 +96,9 @@ Run run(const TrainerOptions& config, const Case& c, int steps) {
     const Index rows = std::max<Index>(1, config.data.batch / mesh.size("data") / step.plan().microbatches);
     ModelProfile profile = measure_parts_of(mesh, step.plan(), std::move(how), rows);
     PredictStepOptions calls = measure_calls_of(mesh, step.plan(), 1, 7);
-    calls.rows = rows, calls.steps = 16, calls.jitter = jitter_of(profile);
+    calls.rows = rows;
+    calls.steps = 16;
+    calls.jitter = jitter_of(profile);
     if (world.main())
       result = {step.plan(), std::move(profile), std::move(calls),
                 typical(seconds, 3, static_cast<std::size_t>(period_of(step.plan()))), std::move(recorded)};
@@ -108,11 +110,16 @@ Run run(const TrainerOptions& config, const Case& c, int steps) {
 
 int predict_step_main(int argc, char** argv) {
   TrainerOptions config;
-  config.model = argv[1], config.data.batch = std::stol(argv[2]);
+  config.model = argv[1];
+  config.data.batch = std::stol(argv[2]);
   const int rounds = std::stoi(argv[3]);
-  if (config.model == "gpt2")
-    config.arch.layers = 4, config.arch.heads = 4, config.arch.width = 128, config.data.context = 64,
+  if (config.model == "gpt2") {
+    config.arch.layers = 4;
+    config.arch.heads = 4;
+    config.arch.width = 128;
+    config.data.context = 64;
     config.arch.vocabulary = 65;
+  }
   std::vector<Case> cases;
   for (int i = 4; i < argc; ++i) {
     const std::string text = argv[i];

@@ -55,7 +55,8 @@ int compare_norms(const std::string& name, Index size, const Tensor& x, const Te
       const auto start = Clock::now();
       (void)now->step(x, y).item();
       if (i < warmup) continue;
-      now->times.push_back(milliseconds(start)), now->processor.push_back(processor_milliseconds() - before);
+      now->times.push_back(milliseconds(start));
+      now->processor.push_back(processor_milliseconds() - before);
     }
     if (i < warmup) continue;
     ratios.push_back(global.times.back() / local.times.back());
@@ -119,7 +120,10 @@ int resnet_step_main(int argc, char** argv) {
       if (o["--mode"] != "vendor") continue;
       if (!vendor) vendor = resnet50_calls(batch, size);
       const auto [conv, norm] = vendor.run();
-      if (i >= warmup) convs.push_back(conv), all.push_back(conv + norm);
+      if (i >= warmup) {
+        convs.push_back(conv);
+        all.push_back(conv + norm);
+      }
     }
   }
   if (!world.main()) return 0;
@@ -127,8 +131,10 @@ int resnet_step_main(int argc, char** argv) {
               median(times), *std::min_element(times.begin(), times.end()), loss, peak, base);
   if (!all.empty()) {
     std::vector<double> over_conv, over_all;
-    for (std::size_t i = 0; i < times.size(); ++i)
-      over_conv.push_back(times[i] / convs[i]), over_all.push_back(times[i] / all[i]);
+    for (std::size_t i = 0; i < times.size(); ++i) {
+      over_conv.push_back(times[i] / convs[i]);
+      over_all.push_back(times[i] / all[i]);
+    }
     std::printf(
         ", \"convs_ms\": %.2f, \"convs_and_norms_ms\": %.2f, \"over_convs\": %.3f, \"over_convs_and_norms\": %.3f",
         median(convs), median(all), median(over_conv), median(over_all));

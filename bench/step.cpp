@@ -139,7 +139,9 @@ int step_main(int argc, char** argv) {
         KernelTime& k = kernels.emplace_back();
         const auto shapes = [&](int x, int w, int y) {
           const auto of = [&](int i) { return call.operands[static_cast<std::size_t>(i)].shape; };
-          k.x = of(x), k.w = of(w), k.y = of(y);
+          k.x = of(x);
+          k.w = of(w);
+          k.y = of(y);
         };
         k.op = call.op;
         if (k.op == "conv") shapes(1, 2, 0);
@@ -156,7 +158,8 @@ int step_main(int argc, char** argv) {
     step(x, y).item();
   };
   std::vector<double> all, medians;
-  step(x, y).item(), step(x, y).item();
+  step(x, y).item();
+  step(x, y).item();
   for (int round = 0; round < rounds; ++round) {
     std::vector<double> times;
     for (int i = 0; i < steps; ++i) {
@@ -177,7 +180,8 @@ int step_main(int argc, char** argv) {
   int from_vendor = 0;
   for (const KernelTime& k : kernels) {
     const double best = std::min(k.best, k.vendor);
-    sum += best, from_vendor += k.vendor < k.best;
+    sum += best;
+    from_vendor += k.vendor < k.best;
     if (k.x.rank() == 4) convs += best;
   }
   std::sort(medians.begin(), medians.end());

@@ -50,10 +50,13 @@ int overhead(int steps, Index batch) {
         hand.push_back(milliseconds(start));
       };
       // Whoever comes second finds the batch in the cache.
-      if (ratios.size() % 2 == 0)
-        by_plan(), by_hand();
-      else
-        by_hand(), by_plan();
+      if (ratios.size() % 2 == 0) {
+        by_plan();
+        by_hand();
+      } else {
+        by_hand();
+        by_plan();
+      }
       ratios.push_back(ours.back() / hand.back());
       if (static_cast<int>(ratios.size()) == steps + 3) break;
     }

@@ -54,7 +54,11 @@ int text_step_main(int argc, char** argv) {
                   .width = number("--width"),
                   .bias = number("--bias"),
                   .activation = o["--activation"]};
-  if (row.text) options.input = {tokens}, options.classes = vocabulary, options.arch.dropout = 0;  // as its peer
+  if (row.text) {
+    options.input = {tokens};
+    options.classes = vocabulary;
+    options.arch.dropout = 0;
+  }  // as its peer
   Module model = make_model(row.name, options);
   initialize(model, 1);
   Tensor x, y;
@@ -66,7 +70,8 @@ int text_step_main(int argc, char** argv) {
     return t;
   };
   if (row.text) {
-    x = ids({batch, tokens}, vocabulary, 0), y = ids({batch, tokens}, vocabulary, 1);
+    x = ids({batch, tokens}, vocabulary, 0);
+    y = ids({batch, tokens}, vocabulary, 1);
   } else {
     x = Tensor::full({batch, options.input[0], options.input[1], 3}, 0.1);
     y = ids({batch}, options.classes, 1);

@@ -92,7 +92,8 @@ struct VendorCalls::Impl {
     for (int name : gradients) ba.insert({name, make(nf.weights_desc())});
     if (relu) {
       memory mask = make(nf.workspace_desc());
-      fa.insert({DNNL_ARG_WORKSPACE, mask}), ba.insert({DNNL_ARG_WORKSPACE, mask});
+      fa.insert({DNNL_ARG_WORKSPACE, mask});
+      ba.insert({DNNL_ARG_WORKSPACE, mask});
     }
     forward.push_back({dnnl::batch_normalization_forward(nf), fa, true});
     std::vector<Call> group;

@@ -83,7 +83,11 @@ Answer members_of(const std::string& path, bool samples) {
 Answer tokens_of(const std::string& path, const std::string& text_path) {
   static std::string last;
   static Tokenizer tokenizer;
-  if (last != path) last.clear(), tokenizer = open_tokenizer(path), last = path;
+  if (last != path) {
+    last.clear();
+    tokenizer = open_tokenizer(path);
+    last = path;
+  }
   const std::string text = read_text(text_path, std::size_t{1} << 30);
   const auto ids = tokenizer.encode(text);
   Answer answer;
@@ -100,7 +104,10 @@ Answer answer_to(const std::vector<std::string>& request) {
   if (kind == "tar" || kind == "shard") return members_of(path, kind == "shard");
   if (kind == "tokens") return tokens_of(path, request.at(2));
   Answer answer;
-  if (kind == "npy") return answer.add("array", read_npy(path)), answer;
+  if (kind == "npy") {
+    answer.add("array", read_npy(path));
+    return answer;
+  }
   check(kind == "rgb" || kind == "grey", "read_files", "{} is no kind of request", kind);
   answer.add("image", read_image(path, kind == "rgb" ? 3 : 1));
   return answer;
@@ -118,7 +125,10 @@ int main() {
     try {
       const Answer answer = answer_to(split_text(line, '\t'));
       text = json_text(answer.about, NotUtf8::replaced, -1, true) + "\n" + answer.elements;
-    } catch (const std::exception&) { status = exit_status(current_kind()), text = current_message(); }
+    } catch (const std::exception&) {
+      status = exit_status(current_kind());
+      text = current_message();
+    }
     std::printf("%d %zu\n", status, text.size());
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);

@@ -63,7 +63,8 @@ std::vector<SafetensorsEntry> entries_of(const Layout& layout, Index size) {
   std::vector<SafetensorsEntry> entries;
   std::size_t end = 0;
   for (auto& [type, e] : all) {
-    e.begin = end, e.end = end += e.end;
+    e.begin = end;
+    e.end = end += e.end;
     entries.push_back(std::move(e));
   }
   return entries;
@@ -173,7 +174,8 @@ Dataset open_cache_file(Dataset data, const std::string& path) {
     const std::string found = at == file.header().metadata.end() ? "nothing" : at->second, &ours = expected.at(key);
     if (found != ours) refuse(path, fmt::format("its {} is {}, expected {}", key, found, ours));
   };
-  check_member("format"), check_member("source");
+  check_member("format");
+  check_member("source");
   const Index size = data->size();
   const Sample first = sample_of(data, 0);
   const Layout layout = layout_of(first);

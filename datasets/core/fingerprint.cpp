@@ -48,7 +48,8 @@ void Fingerprint::add_file(const std::string& name, const std::string& path) {
   check(!wrong, ErrorKind::file, "fingerprint", "{}: its size is not known: {}", path, [&] { return wrong.message(); });
   add(name);
   add(std::as_bytes(std::span(&size, 1)));
-  ++files_, bytes_ += size;
+  ++files_;
+  bytes_ += size;
 }
 
 void Fingerprint::add_content(const std::string& path) {

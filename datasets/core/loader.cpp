@@ -108,13 +108,15 @@ struct Loader::Impl {
     const auto there = [this](const std::vector<double>& v) {
       return Tensor::of(v, {std::ssize(v)}).to(options.device);
     };
-    alpha = there(factors.alpha), shift = there(factors.shift);
+    alpha = there(factors.alpha);
+    shift = there(factors.shift);
   }
   /// What the consumer gets: on options.device, in options.dtype.
   void hand_out(Batch& batch) const {
     if (options.device == batch.x.device()) return;
     const Tensor read = batch.x.to(options.device);
-    batch.x = read, batch.y = batch.y ? batch.y.to(options.device) : batch.y;
+    batch.x = read;
+    batch.y = batch.y ? batch.y.to(options.device) : batch.y;
     if (read.dtype() == options.dtype || dataset->tensors()) return;
     batch.x = Tensor::empty(read.shape(), options.dtype, options.device);
     launch<kernel::Normalize>(batch.x, read, alpha, shift);
@@ -141,7 +143,8 @@ struct Loader::Impl {
       const Sample made = collated(mine, {ids, static_cast<std::size_t>(batch.global)}, draw);
       check(made.x && made.x.rank() > 0 && made.x.dim(0) == rows, ErrorKind::data, "loader",
             "{} rows were made of {} samples", made.x && made.x.rank() > 0 ? made.x.dim(0) : 0, rows);
-      batch.x = made.x, batch.y = made.y;
+      batch.x = made.x;
+      batch.y = made.y;
       return batch;
     }
     Shape all{rows};

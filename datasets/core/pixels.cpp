@@ -41,8 +41,11 @@ void look_up(std::span<const std::uint8_t> from, T* to, const T* table, Index ch
   }
   if (channels == 3) {  // unrolled: twice as fast as the loop below
     const T *red = table, *green = table + levels, *blue = table + 2 * levels;
-    for (Index i = 0; i < n; i += 3)
-      to[i] = red[pixels[i]], to[i + 1] = green[pixels[i + 1]], to[i + 2] = blue[pixels[i + 2]];
+    for (Index i = 0; i < n; i += 3) {
+      to[i] = red[pixels[i]];
+      to[i + 1] = green[pixels[i + 1]];
+      to[i + 2] = blue[pixels[i + 2]];
+    }
     return;
   }
   for (Index i = 0; i < n; i += channels)
@@ -67,7 +70,8 @@ PixelFactors pixel_factors(const PixelScale& scale, const Shape& sample) {
   PixelFactors factors;
   for (Index c = 0; c < checked_channels(scale, sample); ++c) {
     const double std = one(scale.std, c);
-    factors.alpha.push_back(1 / (255 * std)), factors.shift.push_back(-one(scale.mean, c) / std);
+    factors.alpha.push_back(1 / (255 * std));
+    factors.shift.push_back(-one(scale.mean, c) / std);
   }
   return factors;
 }

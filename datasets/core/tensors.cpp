@@ -50,7 +50,10 @@ class InTensors final : public TensorSource {
     for (const Tensor* t : {&x_, &y_}) {
       if (!*t) continue;
       add(all, *t);
-      for (const auto& [name, field] : t->fields()) all.add(name), add(all, field);
+      for (const auto& [name, field] : t->fields()) {
+        all.add(name);
+        add(all, field);
+      }
     }
     return all.text();
   }
@@ -242,7 +245,8 @@ Collate pad_to_longest(double value) {
       const auto longer = [&](const Tensor& t) {
         if (!t || t.rank() == 0 || t.dim(0) != length) return t;
         Shape begin = t.shape(), end = t.shape();
-        std::fill(&begin[0], &begin[0] + begin.rank(), 0), std::fill(&end[0], &end[0] + end.rank(), 0);
+        std::fill(&begin[0], &begin[0] + begin.rank(), 0);
+        std::fill(&end[0], &end[0] + end.rank(), 0);
         end[0] = longest - length;
         return pad(t, begin, end, value);
       };
@@ -288,7 +292,10 @@ Dataset concat_datasets(std::vector<Dataset> parts) {
 Dataset zip_datasets(Dataset first, std::map<std::string, Dataset> others) {
   std::vector<Dataset> all{std::move(first)};
   std::vector<std::string> names;
-  for (auto& [name, d] : others) all.push_back(d), names.push_back(name);
+  for (auto& [name, d] : others) {
+    all.push_back(d);
+    names.push_back(name);
+  }
   check_tensors("zip_datasets", all);
   const Index size = all[0]->size();
   for (const Dataset& d : all)

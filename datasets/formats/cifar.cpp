@@ -38,7 +38,8 @@ Cifar parse_cifar(std::span<const std::byte> bytes, Index classes, const std::st
         bytes.size(), record);
   Cifar all;
   const std::size_t n = bytes.size() / record;
-  all.labels.resize(n), all.pixels.resize(n * image);
+  all.labels.resize(n);
+  all.pixels.resize(n * image);
   for (std::size_t i = 0; i < n; ++i) {
     const auto* from = reinterpret_cast<const std::uint8_t*>(bytes.data()) + i * record;
     all.labels[i] = from[labels - 1];

@@ -71,13 +71,17 @@ constexpr Row table[] = {
     {"phantoms",
      [](auto& split, auto& o) {
        PhantomsOptions mine = o.phantoms;
-       if (split == "test") mine.test = true, mine.samples = o.test_samples;
+       if (split == "test") {
+         mine.test = true;
+         mine.samples = o.test_samples;
+       }
        return Phantoms(mine);
      }},
     {"volumes",
      [](auto& split, auto& o) {
        VolumePairsOptions mine = o.volumes;
-       mine.root = o.root, mine.test = split == "test";
+       mine.root = o.root;
+       mine.test = split == "test";
        return VolumePairs(mine);
      }},
 };

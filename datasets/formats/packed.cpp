@@ -122,7 +122,9 @@ class PackedDataset final : public DatasetSource {
       const Philox random = random_stream(draw.seed, RandomStream::packed_crop, draw.epoch);
       const auto words = random(static_cast<std::uint64_t>(id), 0);
       const auto below = [](Index n, std::uint32_t word) { return static_cast<Index>(std::uint64_t(n) * word >> 32); };
-      top = below(rows + 1, words[0]), left = below(columns + 1, words[1]), flip = (words[2] & 1) != 0;
+      top = below(rows + 1, words[0]);
+      left = below(columns + 1, words[1]);
+      flip = (words[2] & 1) != 0;
     }
     const std::uint8_t* image = all_.pixels + (first_ + id) * all_.height * all_.width * channels;
     for (Index y = 0; y < height_; ++y) {

@@ -44,7 +44,8 @@ bool checksum_is_right(Block header) {
   std::int64_t plain = 0, as_signed = 0;  // old tars summed signed chars
   for (std::size_t i = 0; i < block; ++i) {
     const auto b = i >= at && i < at + size ? std::uint8_t{' '} : std::to_integer<std::uint8_t>(header[i]);
-    plain += b, as_signed += static_cast<std::int8_t>(b);
+    plain += b;
+    as_signed += static_cast<std::int8_t>(b);
   }
   const auto stated = number(header, at, size);
   return stated && (static_cast<std::int64_t>(*stated) == plain || static_cast<std::int64_t>(*stated) == as_signed);
@@ -121,7 +122,8 @@ class Scan {
   void check_name(const std::string& name) const {
     bool good = !name.empty() && name[0] != '/' && name.find('\0') == name.npos;
     good = good && std::ranges::count(split_text(name, '/'), "..") == 0;
-    if (!good) fail(ErrorKind::data, tar_op, "{}: member {} has a name that leads elsewhere", source_.name, shown(name));
+    if (!good)
+      fail(ErrorKind::data, tar_op, "{}: member {} has a name that leads elsewhere", source_.name, shown(name));
   }
 
   std::string_view text_of(std::size_t at, std::size_t size) const {
@@ -166,7 +168,8 @@ class Scan {
     if (name_ || size_)
       fail(ErrorKind::data, tar_op, "{}: an extended header without its member before byte {}", source_.name, at_);
     const bool second = is_zero(header_at(at_ + block));
-    check(second, ErrorKind::data, tar_op, "{}: a single zero block at byte {}, two end a tar archive", source_.name, at_);
+    check(second, ErrorKind::data, tar_op, "{}: a single zero block at byte {}, two end a tar archive", source_.name,
+          at_);
     const std::size_t begin = at_ + 2 * block, rest = source_.bytes.size() - begin;
     check(rest <= most_padding && is_zero(source_.bytes.subspan(begin)), ErrorKind::data, tar_op,
           "{}: {} bytes follow the end of the archive at byte {} (archives put together by cat? tar -A joins them)",

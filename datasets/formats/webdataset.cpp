@@ -30,12 +30,14 @@ class Grouping {
     const std::string_view key = std::string_view(member.name).substr(0, base + dot);
     if (key != key_ || !begun_) {
       finish();
-      key_ = key, begun_ = true;
+      key_ = key;
+      begun_ = true;
     }
     const std::string ending = lower_case(file.substr(dot + 1));
     if (is_image_ending(ending)) {
       if (pictured_) wrong(member.name, "is a second image of its sample");
-      image_ = member, pictured_ = true;
+      image_ = member;
+      pictured_ = true;
     } else if (ending == "cls") {
       label_ = agreed(member, parse_number(member, text_of(member)));
     } else if (ending == "json") {

@@ -19,7 +19,8 @@ Crop fallback(double width, double height, const Interval& ratio) {
     crop.height = std::nearbyint(width / ratio.low);
   else if (width / height > ratio.high)
     crop.width = std::nearbyint(height * ratio.high);
-  crop.left = std::floor((width - crop.width) / 2), crop.top = std::floor((height - crop.height) / 2);
+  crop.left = std::floor((width - crop.width) / 2);
+  crop.top = std::floor((height - crop.height) / 2);
   return crop;
 }
 

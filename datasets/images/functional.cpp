@@ -51,7 +51,8 @@ Image gather(const Image& image, const std::vector<Index>& rows, const std::vect
     std::uint8_t* to = result.pixels.data();
     for (const Index y : rows) {
       const std::uint8_t* line = y >= 0 && y < height ? image.pixels.data() + y * width * channels : nullptr;
-      pixels(to, line, 0, first), pixels(to, line, last, count);
+      pixels(to, line, 0, first);
+      pixels(to, line, last, count);
       if (line && last > first)
         std::copy_n(line + places[first] * channels, (last - first) * channels, to + first * channels);
       else
@@ -97,7 +98,8 @@ void check_image(std::string_view op, const Image& image) {
 }
 
 Image resized_crop(Image image, const Crop& part, Index height, Index width) {
-  check_image("resized_crop", image), check_size("resized_crop", height, width);
+  check_image("resized_crop", image);
+  check_size("resized_crop", height, width);
   const auto lies = [](double first, double extent, Index in) {  // up to rounding
     return first >= 0 && extent > 0 && first + extent <= static_cast<double>(in) * (1 + 1e-9);
   };
@@ -111,14 +113,16 @@ Image resized_crop(Image image, const Crop& part, Index height, Index width) {
   return result;
 }
 Image resize(Image image, Index height, Index width) {
-  check_image("resize", image), check_size("resize", height, width);
+  check_image("resize", image);
+  check_size("resize", height, width);
   if (image.height == height && image.width == width) return image;
   const Crop all{.width = static_cast<double>(image.width), .height = static_cast<double>(image.height)};
   return resized_crop(std::move(image), all, height, width);
 }
 
 Image crop(const Image& image, Index top, Index left, Index height, Index width) {
-  check_image("crop", image), check_size("crop", height, width);
+  check_image("crop", image);
+  check_size("crop", height, width);
   return gather(image, from(top, height), from(left, width));
 }
 Image center_crop(const Image& image, Index height, Index width) {

@@ -51,7 +51,8 @@ std::vector<std::byte> encode_png(const Tensor& image) {
   check(image.numel() > 0 && image.dim(0) <= 1 << 16 && image.dim(1) <= 1 << 16, op, "an image of {}", image.shape());
   png_image png{};
   png.version = PNG_IMAGE_VERSION;
-  png.height = static_cast<png_uint_32>(image.dim(0)), png.width = static_cast<png_uint_32>(image.dim(1));
+  png.height = static_cast<png_uint_32>(image.dim(0));
+  png.width = static_cast<png_uint_32>(image.dim(1));
   png.format = image.dim(2) == 1 ? PNG_FORMAT_GRAY : PNG_FORMAT_RGB;
   png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(png);
   std::vector<std::byte> bytes(size);

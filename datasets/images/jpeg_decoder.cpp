@@ -57,13 +57,15 @@ struct JpegDecoder::State {
   }
   bool start(int reduction, int channels, JDIMENSION left, JDIMENSION width) {
     if (setjmp(back) != 0) return false;
-    jpeg.scale_num = 1, jpeg.scale_denom = static_cast<unsigned>(reduction);
+    jpeg.scale_num = 1;
+    jpeg.scale_denom = static_cast<unsigned>(reduction);
     jpeg.out_color_space = channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
     jpeg.dct_method = JDCT_ISLOW;
     // What a progressive file leaves out stays out: smoothing would look beyond the part.
     jpeg.do_block_smoothing = FALSE;
     jpeg_start_decompress(&jpeg);
-    offset = left, columns = width;
+    offset = left;
+    columns = width;
     if (width < jpeg.output_width) jpeg_crop_scanline(&jpeg, &offset, &columns);
     return true;
   }
@@ -109,7 +111,8 @@ JpegDecoder::~JpegDecoder() = default;
 
 Region JpegDecoder::open(std::span<const std::byte> bytes, std::string_view source, Index max_pixels) {
   State& s = *state_;
-  s.bytes = bytes, s.max_pixels = max_pixels;
+  s.bytes = bytes;
+  s.max_pixels = max_pixels;
   const bool read = s.read_header(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
   check(read, ErrorKind::data, op, "{}: damaged JPEG: {}", source, s.message);
   check(s.jpeg.jpeg_color_space != JCS_CMYK && s.jpeg.jpeg_color_space != JCS_YCCK, ErrorKind::data, op,
@@ -134,8 +137,12 @@ void JpegDecoder::decode(const Region& wanted, int reduction, int channels, Pixe
       s.start(reduction, channels, static_cast<JDIMENSION>(left), static_cast<JDIMENSION>(right - left));
   check(started, ErrorKind::data, op, "{}: damaged JPEG: {}", source, s.message);
 
-  block.left = s.offset, block.top = top, block.width = s.columns, block.height = bottom - top;
-  block.channels = channels, block.reduction = reduction;
+  block.left = s.offset;
+  block.top = top;
+  block.width = s.columns;
+  block.height = bottom - top;
+  block.channels = channels;
+  block.reduction = reduction;
   const auto line = static_cast<std::size_t>(block.line());
   block.values.resize(line * static_cast<std::size_t>(block.height));
   const std::size_t n = s.bytes.size();

@@ -85,8 +85,11 @@ void decode_png(std::span<const std::byte> bytes, int channels, PixelBlock& bloc
   const Index width = png.width, height = png.height, pixels = width * height;
   check_room(width, height, 0, bytes.size(), max_pixels, source);
   check_room(width, height, 3 * pixels, bytes.size(), max_pixels, source);
-  block.left = block.top = 0, block.width = width, block.height = height;
-  block.channels = channels, block.reduction = 1;
+  block.left = block.top = 0;
+  block.width = width;
+  block.height = height;
+  block.channels = channels;
+  block.reduction = 1;
   block.values.resize(static_cast<std::size_t>(3 * pixels));
   std::uint8_t* values = block.values.data();
   ok(png.read_pixels(values));

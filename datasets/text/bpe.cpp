@@ -198,7 +198,8 @@ class Bpe final : public TokenizerModel {
       if (at(c.at).id < 0) continue;
       if (const auto m = find(c.at); m == p_.merges.end() || m->second.id != c.id) continue;  // the pair has changed
       const Index right = at(c.at).after, after = at(right).after;
-      at(c.at).id = c.id, at(c.at).after = after;
+      at(c.at).id = c.id;
+      at(c.at).after = after;
       at(right).id = -1;
       if (after >= 0) at(after).before = c.at;
       if (at(c.at).before >= 0) offer(at(c.at).before);
@@ -289,7 +290,10 @@ class Reader {
         "{}: the token {} has the id {}, expected one of [0, {})", path_, [&] { return shown(token); },
         [&] { return shown(json_text(id, NotUtf8::replaced, -1, true)); }, most_ids);
     const auto at = id.get<std::size_t>();
-    if (at >= taken_.size()) taken_.resize(at + 1), parts_.tokens.resize(at + 1);
+    if (at >= taken_.size()) {
+      taken_.resize(at + 1);
+      parts_.tokens.resize(at + 1);
+    }
     check(!taken_[at], ErrorKind::data, "tokenizer", "{}: the id {} is that of {} and of another token", path_, at,
           [&] { return shown(token); });
     taken_[at] = true;
@@ -319,10 +323,13 @@ class Reader {
       if (merge.is_string()) {
         const auto& both = merge.get_ref<const std::string&>();
         const std::size_t space = both.find(' ');
-        if (space != both.npos && both.find(' ', space + 1) == both.npos)
-          left = both.substr(0, space), right = both.substr(space + 1);
+        if (space != both.npos && both.find(' ', space + 1) == both.npos) {
+          left = both.substr(0, space);
+          right = both.substr(space + 1);
+        }
       } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
-        left = merge[0], right = merge[1];
+        left = merge[0];
+        right = merge[1];
       }
       const auto l = ids_.find(left), r = ids_.find(right), both = ids_.find(left + right);
       check(l != ids_.end() && r != ids_.end() && both != ids_.end(), ErrorKind::data, "tokenizer",

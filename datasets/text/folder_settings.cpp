@@ -73,7 +73,8 @@ class FolderSettings {
     check(!text.empty() && parse_number(id, number) && flags.is_object(), ErrorKind::data, "tokenizer",
           "{}: the added token {} has the id {}", folder_, text, id);
     if (!known_.insert(text).second) return;
-    flags["id"] = number, flags["content"] = text;
+    flags["id"] = number;
+    flags["content"] = text;
     document_["added_tokens"].push_back(std::move(flags));
   }
   /// A special token: its text, or an object with flags. special_tokens_map.json counts only without

@@ -76,7 +76,10 @@ TextFiles find_text_files(const std::string& path) {
     else if (has_word(file, {"val", "valid", "validation", "test"}))
       found.test.push_back(all.back());
   }
-  if (found.training.empty() || found.test.empty()) found.training = std::move(all), found.test.clear();
+  if (found.training.empty() || found.test.empty()) {
+    found.training = std::move(all);
+    found.test.clear();
+  }
   return found;
 }
 
@@ -139,7 +142,8 @@ TokenSequence::TokenSequence(const std::vector<std::string>& token_files) {
 TokenSequence TokenSequence::part(Index begin, Index end) const {
   check(0 <= begin && begin <= end && end <= size(), "tokens", "a part from {} to {} of {} tokens", begin, end, size());
   TokenSequence some = *this;
-  some.begin_ = begin_ + begin, some.end_ = begin_ + end;
+  some.begin_ = begin_ + begin;
+  some.end_ = begin_ + end;
   return some;
 }
 
@@ -159,7 +163,8 @@ void TokenSequence::read(Index from, std::span<std::int64_t> to) const {
       widen<std::uint16_t>(data, filled);
     else
       widen<std::uint32_t>(data, filled);
-    to = to.subspan(filled.size()), at += count;
+    to = to.subspan(filled.size());
+    at += count;
   }
 }
 

@@ -67,7 +67,11 @@ class TextWindows final : public TextSource {
     const Shape shape{std::ssize(ids), context_};
     const Sample all{Tensor::empty(shape, DType::i64), Tensor::empty(shape, DType::i64)};
     std::int64_t *x = all.x.data<std::int64_t>(), *y = all.y.data<std::int64_t>();
-    for (const Index id : ids) fill(id, draw, x, y), x += context_, y += context_;
+    for (const Index id : ids) {
+      fill(id, draw, x, y);
+      x += context_;
+      y += context_;
+    }
     return all;
   }
 

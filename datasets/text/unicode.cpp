@@ -63,9 +63,19 @@ CodePoint code_point(std::string_view text) {
 void append_utf8(std::string& to, std::uint32_t code) {
   const auto rest = [&](int shift) { to += static_cast<char>(0x80 | (code >> shift & 0x3f)); };
   if (code < 0x80) return to.push_back(static_cast<char>(code));
-  if (code < 0x800) return to.push_back(static_cast<char>(0xc0 | code >> 6)), rest(0);
-  if (code < 0x10000) return to.push_back(static_cast<char>(0xe0 | code >> 12)), rest(6), rest(0);
-  to.push_back(static_cast<char>(0xf0 | code >> 18)), rest(12), rest(6), rest(0);
+  if (code < 0x800) {
+    to.push_back(static_cast<char>(0xc0 | code >> 6));
+    return rest(0);
+  }
+  if (code < 0x10000) {
+    to.push_back(static_cast<char>(0xe0 | code >> 12));
+    rest(6);
+    return rest(0);
+  }
+  to.push_back(static_cast<char>(0xf0 | code >> 18));
+  rest(12);
+  rest(6);
+  rest(0);
 }
 
 std::string code_name(std::uint32_t code) { return fmt::format("U+{:04X}", code); }

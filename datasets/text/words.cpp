@@ -41,7 +41,8 @@ std::size_t space_end(std::string_view text, std::size_t at) {
   while (end < text.size()) {
     const CodePoint c = code_point(text.substr(end));
     if (class_of(c) != CharacterClass::space) break;
-    last = end, end += c.size;
+    last = end;
+    end += c.size;
   }
   return end == text.size() || last == at ? end : last;
 }

@@ -22,7 +22,8 @@ std::array<std::uint64_t, 4> crop_bits(std::uint64_t seed, Index epoch, Index id
   std::array<std::uint64_t, 4> bits{};
   for (std::size_t i = 0; i < 4; i += 2) {
     const auto words = random(i / 2, static_cast<std::uint64_t>(id));
-    bits[i] = std::uint64_t{words[1]} << 32 | words[0], bits[i + 1] = std::uint64_t{words[3]} << 32 | words[2];
+    bits[i] = std::uint64_t{words[1]} << 32 | words[0];
+    bits[i + 1] = std::uint64_t{words[3]} << 32 | words[2];
   }
   return bits;
 }

@@ -57,7 +57,10 @@ BlockPart part_of_block(const Shape& origin, const Shape& block, const Box& box)
   const Box here = intersect(box, {origin, block});
   BlockPart part{{from(here.at, origin), here.size}, 0, box.size};
   Index step = 1;
-  for (int i = 4; i-- > 0; step *= box.size[i]) part.steps[i] = step, part.at += (here.at[i] - box.at[i]) * step;
+  for (int i = 4; i-- > 0; step *= box.size[i]) {
+    part.steps[i] = step;
+    part.at += (here.at[i] - box.at[i]) * step;
+  }
   return part;
 }
 
@@ -67,7 +70,10 @@ void visit_runs(const DenseLayout& layout, const BlockPart& part, const std::fun
   const AxisRange run = axes.back();
   axes.pop_back();
   AxisRange rows{1, 0, 1, 0};
-  if (!axes.empty()) rows = axes.back(), axes.pop_back();
+  if (!axes.empty()) {
+    rows = axes.back();
+    axes.pop_back();
+  }
   Index outer = 1;
   for (const AxisRange& a : axes) outer *= a.size;
   for (Index k = 0; k < outer; ++k) {
@@ -77,9 +83,11 @@ void visit_runs(const DenseLayout& layout, const BlockPart& part, const std::fun
     for (std::size_t i = axes.size(); i-- > 0; stride *= axes[i].extent) {
       const Index place = rest % axes[i].size;
       rest /= axes[i].size;
-      from += (axes[i].at + place) * stride, to += place * axes[i].step;
+      from += (axes[i].at + place) * stride;
+      to += place * axes[i].step;
     }
-    found.from = from, found.at = to;
+    found.from = from;
+    found.at = to;
     visit(found);
   }
 }

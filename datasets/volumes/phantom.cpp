@@ -227,7 +227,8 @@ struct Phantom::Impl {
             Uniform uniform(noise, drawn = voxel / 4);
             for (std::size_t i = 0; i < 4; i += 2) {  // Box and Muller (1958)
               const double radius = std::sqrt(-2 * std::log(uniform())), angle = 2 * pi * uniform();
-              normal[i] = radius * std::cos(angle), normal[i + 1] = radius * std::sin(angle);
+              normal[i] = radius * std::cos(angle);
+              normal[i + 1] = radius * std::sin(angle);
             }
           }
           *to++ += static_cast<float>(options.noise * normal[voxel % 4]);

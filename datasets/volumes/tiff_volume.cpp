@@ -116,7 +116,8 @@ class TiffVolume final : public VolumeSource {
     std::uint32_t width = static_cast<std::uint32_t>(shape()[2]), height = static_cast<std::uint32_t>(shape()[1]);
     const bool tiled = TIFFIsTiled(tiff) != 0;
     if (tiled) {
-      TIFFGetField(tiff, TIFFTAG_TILEWIDTH, &width), TIFFGetField(tiff, TIFFTAG_TILELENGTH, &height);
+      TIFFGetField(tiff, TIFFTAG_TILEWIDTH, &width);
+      TIFFGetField(tiff, TIFFTAG_TILELENGTH, &height);
     } else {
       std::uint32_t rows = height;
       TIFFGetFieldDefaulted(tiff, TIFFTAG_ROWSPERSTRIP, &rows);
@@ -196,7 +197,8 @@ PageForm look(TIFF* tiff, const TiffFile& file, std::size_t page) {
         ErrorKind::data, "volume", "{}: page {} has colours by photometric interpretation {}: save it as grey or RGB",
         path, page, colours);
   std::uint32_t slices = 1, tile_slices = 1;  // in one page, by SGI's tags
-  TIFFGetField(tiff, TIFFTAG_IMAGEDEPTH, &slices), TIFFGetField(tiff, TIFFTAG_TILEDEPTH, &tile_slices);
+  TIFFGetField(tiff, TIFFTAG_IMAGEDEPTH, &slices);
+  TIFFGetField(tiff, TIFFTAG_TILEDEPTH, &tile_slices);
   check(slices == 1 && tile_slices == 1, ErrorKind::data, "volume",
         "{}: page {} holds {} slices in 3-D tiles of {}, which are not read: write a page for each slice", path, page,
         slices, tile_slices);

@@ -139,7 +139,8 @@ class PairCrops final : public TensorSource {
   }
   static Tensor read(const Volume& v, const Box& box, DType dtype) {
     Box all = box;
-    all.at.push_back(0), all.size.push_back(v.shape()[3]);
+    all.at.push_back(0);
+    all.size.push_back(v.shape()[3]);
     return v.read(all, dtype);
   }
 

@@ -33,7 +33,9 @@ void write_all(int fd, const std::string& path, std::size_t offset, const std::b
     const ssize_t written = ::pwrite(fd, from, n, static_cast<off_t>(offset));
     if (written < 0 && errno == EINTR) continue;
     check(written > 0, ErrorKind::file, "volume", "cannot write {} at byte {}: {}", path, offset, reason);
-    from += written, offset += static_cast<std::size_t>(written), n -= static_cast<std::size_t>(written);
+    from += written;
+    offset += static_cast<std::size_t>(written);
+    n -= static_cast<std::size_t>(written);
   }
 }
 

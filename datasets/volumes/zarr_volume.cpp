@@ -41,7 +41,8 @@ std::string fill_bytes(const Json& value, const VoxelType& type, const std::stri
   bool good = value.is_null();
   if (value.is_number_unsigned() && type.code == "u8") {
     const auto number = value.get<std::uint64_t>();
-    std::memcpy(to, &number, sizeof number), good = true;
+    std::memcpy(to, &number, sizeof number);
+    good = true;
   } else if (value.is_number_integer() && type.is_integer() && value.get<double>() < 0x1p63) {
     const auto number = value.get<std::int64_t>();
     good = type.encode(reinterpret_cast<const std::byte*>(&number), DType::i64, 1, to);
@@ -210,7 +211,8 @@ ZarrHeader parse_zarr_header(std::string_view text, const std::string& path) {
   check(at("zarr_format") == 2, ErrorKind::data, "volume", "{}: \"zarr_format\" is not 2: arrays of Zarr v2 are read",
         path);
   ZarrHeader header;
-  header.array = extents(at("shape"), "shape", path), header.chunk = extents(at("chunks"), "chunks", path);
+  header.array = extents(at("shape"), "shape", path);
+  header.chunk = extents(at("chunks"), "chunks", path);
   check(header.array.rank() == header.chunk.rank(), ErrorKind::data, "volume", "{}: chunks of {} of an array of {}",
         path, header.chunk, header.array);
   const Json dtype = at("dtype"), order = at("order"), separator = at("dimension_separator"), filters = at("filters");

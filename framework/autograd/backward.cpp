@@ -163,8 +163,10 @@ void Session::prune() {
       if (edge == none) continue;
       if (needed[static_cast<std::size_t>(edge)])
         needed[i] = true;
-      else
-        --entries_[static_cast<std::size_t>(edge)].pending, edge = none;
+      else {
+        --entries_[static_cast<std::size_t>(edge)].pending;
+        edge = none;
+      }
     }
   }
 }
@@ -345,7 +347,9 @@ Tensor as_gradient(const Tensor& g, std::vector<std::shared_ptr<Node>> inputs) {
   node->op = "grad";
   for (const auto& input : inputs) node->sequence = std::max(node->sequence, input->sequence + 1);
   node->inputs = std::move(inputs);
-  node->shape = g.shape(), node->dtype = g.dtype(), node->device = g.device();
+  node->shape = g.shape();
+  node->dtype = g.dtype();
+  node->device = g.device();
   Tensor y = g.detach();
   y.impl()->node = std::move(node);
   return y;

@@ -31,7 +31,8 @@ detail::Node::~Node() {
   }
   std::vector<Remains> yard;  // allocates nothing unless other nodes die with this one
   graveyard = &yard;
-  backward.inputs = nullptr, backward.weights = nullptr;
+  backward.inputs = nullptr;
+  backward.weights = nullptr;
   inputs.clear();
   while (!yard.empty()) {
     const Remains last = std::move(yard.back());
@@ -56,7 +57,8 @@ void detail::set_grad_block(const Tensor& leaf, const Tensor& room) {
         "set_grad_block", "the leaf is {} {} on {}, the block {} {} on {}", leaf.dtype(), leaf.shape(), leaf.device(),
         grad.dtype(), grad.shape(), grad.device());
   if (state.written) copy_unnoted(grad, state.grad);
-  state.grad = grad.detach(), state.room = room.detach();
+  state.grad = grad.detach();
+  state.room = room.detach();
 }
 void detail::set_grad_given_back(const Tensor& leaf) { leaf_of(leaf, "grad").given_back = true; }
 void detail::restore_grad(LeafState& leaf) {
@@ -73,7 +75,8 @@ bool detail::has_grad_or_zeros(const Tensor& leaf) {
 }
 void detail::release_grad(const Tensor& leaf) {
   LeafState& state = leaf_of(leaf, "release_grad");
-  state.grad = {}, state.written = state.zeroed = false;
+  state.grad = {};
+  state.written = state.zeroed = false;
 }
 bool has_grad(const Tensor& leaf) { return leaf_of(leaf, "has_grad").written; }
 void detail::set_has_grad(const Tensor& leaf, bool written) { leaf_of(leaf, "set_has_grad").written = written; }

@@ -57,7 +57,8 @@ BatchPtr slice_batch(const BatchPtr& batch, Index rows, Index begin, Index end) 
   slice->samples = named ? batch->samples.view_rows(begin, end) : Tensor{};
   slice->sliced = batch->is_share();
   slice->global_batch = 0;
-  slice->microbatches = {}, slice->joined = {};
+  slice->microbatches = {};
+  slice->joined = {};
   if (batch->calls) slice->calls = std::make_shared<RandomCalls>(*batch->calls);
   return slice;
 }
@@ -79,7 +80,8 @@ BatchPtr take_batch(const BatchPtr& batch, Index rows, const Tensor& ids) {
   taken->joined = {};
   if (each_once) return taken;
   taken->sliced = batch->is_share();
-  taken->global_batch = 0, taken->microbatches = {};
+  taken->global_batch = 0;
+  taken->microbatches = {};
   return taken;
 }
 
@@ -94,8 +96,10 @@ BatchPtr mixed_batch(const std::vector<Tensor>& parts) {
     mixed->sliced = share;
   }
   if (!mixed) return nullptr;
-  mixed->samples = {}, mixed->global_batch = 0;
-  mixed->microbatches = {}, mixed->joined = {};
+  mixed->samples = {};
+  mixed->global_batch = 0;
+  mixed->microbatches = {};
+  mixed->joined = {};
   return mixed;
 }
 }  // namespace
@@ -111,7 +115,8 @@ BatchPtr join_batches(const std::vector<Tensor>& parts) {
   *all = *parts[0].batch();
   all->samples = Tensor::empty({rows}, DType::i64);
   all->global_batch = 0;
-  all->microbatches = {}, all->joined = {};
+  all->microbatches = {};
+  all->joined = {};
   auto* id = all->samples.data<std::int64_t>();
   bool known = true;
   for (std::size_t i = 0; i < parts.size(); ++i) {

@@ -29,7 +29,8 @@ void match_states(std::vector<StoredTensor>& targets, std::vector<SafetensorsPie
   };
   const auto not_in_file = lacks(pieces);
   const auto not_in_run = lacks(targets);
-  std::erase_if(targets, not_in_file), std::erase_if(pieces, not_in_run);
+  std::erase_if(targets, not_in_file);
+  std::erase_if(pieces, not_in_run);
 }
 
 /// This rank's state, as saved by a run of the same layout.

@@ -21,7 +21,9 @@ std::string render(Json manifest) {
 
 TrainState state_of(const Json& manifest) {
   TrainState s;
-  s.step = manifest.at("step"), s.epoch = manifest.at("epoch"), s.batch = manifest.at("batch"),
+  s.step = manifest.at("step");
+  s.epoch = manifest.at("epoch");
+  s.batch = manifest.at("batch");
   s.seed = manifest.at("seed");
   if (manifest.contains("samples")) s.samples = manifest.at("samples").get<std::int64_t>();
   s.partition = manifest.value("partition", "");

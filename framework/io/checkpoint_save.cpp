@@ -91,8 +91,10 @@ void complete(const std::string& path, const CheckpointInput& input, const SaveO
   std::array<std::vector<ShardFile>, file_kinds> files;
   std::vector<ShardFile> all;
   for (const std::string& text : written)
-    for (const Json& f : parse_json(text))
-      all.push_back({f[1], f[2], f[3]}), files[f[0].get<std::size_t>()].push_back(all.back());
+    for (const Json& f : parse_json(text)) {
+      all.push_back({f[1], f[2], f[3]});
+      files[f[0].get<std::size_t>()].push_back(all.back());
+    }
   const std::string temporary = path + ".tmp", root = fs::path(path).parent_path().string(),
                     name = fs::path(path).filename().string();
   for (const CheckpointFile kind : {model_file, optimizer_file})
@@ -111,7 +113,10 @@ CheckpointInput::CheckpointInput(const Parameters& p, const Optimizer& o, const 
     : manifest(describe(p, o, state)), layout(layout_of(options.shard)), step(state.step) {
   const auto& shard = options.shard;
   divided = shard.has_value();
-  if (shard) rank = shard->rank, ranks = shard->ranks;
+  if (shard) {
+    rank = shard->rank;
+    ranks = shard->ranks;
+  }
   stored[model_file] = shard ? stored_weights(p, shard->writes, shard->writes_buffers) : stored_weights(p);
   counters = batch_counters(stored[model_file], state.step);
   auto& states = stored[optimizer_file];
@@ -169,10 +174,15 @@ std::string write_checkpoint(const std::string& run, const CheckpointInput& inpu
     auto starts = together(gather, [&] {
       mine = shards();
       std::string text;
-      for (const SafetensorsShard& s : mine) check_finite(s.tensors), text += s.tensors.empty() ? '0' : '1';
+      for (const SafetensorsShard& s : mine) {
+        check_finite(s.tensors);
+        text += s.tensors.empty() ? '0' : '1';
+      }
       check(input.step >= 0, save_op, "step is {}, expected at least 0", input.step);
       if (!main) return text;
-      make_directories(root), remove_unfinished(run), make_directories(path + ".tmp");
+      make_directories(root);
+      remove_unfinished(run);
+      make_directories(path + ".tmp");
       return text + path;
     });
     const std::string place = starts[0].substr(file_kinds);

@@ -28,7 +28,8 @@ void CheckpointWriter::save(const std::string& run, const Parameters& p, const O
   auto input = std::make_shared<detail::CheckpointInput>(p, o, state, options);
   input->copy(space_);
   copied_ = since(copy);
-  options.shard.reset(), options.local.clear();  // they share memory with the run
+  options.shard.reset();
+  options.local.clear();  // they share memory with the run
   std::packaged_task<std::string()> task([this, run, input = std::move(input), options = std::move(options)] {
     const auto now = [] { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); };
     writing_ = {now(), 0};
@@ -49,7 +50,8 @@ void CheckpointWriter::save(const std::string& run, const Parameters& p, const O
 std::string CheckpointWriter::wait() {
   if (!thread_.joinable()) return path_;
   thread_.join();
-  failed_ = false, written_ = writing_;
+  failed_ = false;
+  written_ = writing_;
   return path_ = under_way_.get();
 }
 

@@ -216,7 +216,8 @@ void FileWriter::overwrite(std::size_t offset, std::span<const std::byte> bytes)
   while (!bytes.empty()) {
     ssize_t n = retry([&] { return ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset)); });
     if (n < 0) broken("write");
-    bytes = bytes.subspan(static_cast<std::size_t>(n)), offset += static_cast<std::size_t>(n);
+    bytes = bytes.subspan(static_cast<std::size_t>(n));
+    offset += static_cast<std::size_t>(n);
   }
 }
 

@@ -101,7 +101,9 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     in_metadata_ = key_ == "__metadata__";
     check(!(in_metadata_ && met_metadata_), ErrorKind::data, header_op, "duplicate key \"__metadata__\"");
     met_metadata_ |= in_metadata_;
-    dtype_.reset(), shape_.reset(), offsets_.reset();
+    dtype_.reset();
+    shape_.reset();
+    offsets_.reset();
     return true;
   }
 

@@ -27,7 +27,8 @@ Shape origin(const Shape& like) {
 SafetensorsEntry rows_of(SafetensorsEntry e, Index begin, Index end) {
   if (e.shape.empty() || e.shape[0] == 0) return e;
   const std::size_t each = (e.end - e.begin) / static_cast<std::size_t>(e.shape[0]);
-  e.end = e.begin + each * static_cast<std::size_t>(end), e.begin += each * static_cast<std::size_t>(begin);
+  e.end = e.begin + each * static_cast<std::size_t>(end);
+  e.begin += each * static_cast<std::size_t>(begin);
   e.shape[0] = end - begin;
   return e;
 }
@@ -58,9 +59,12 @@ void add_pieces(std::vector<SafetensorsPiece>& to, const std::string& path) {
     const ElementType* type = find_element_type(e.dtype);
     const Shape size(e.shape);
     SafetensorsPiece p{e.name, size, {origin(size), size}, type ? type->becomes : DType::u8};
-    p.path = path, p.entry = e.name;
+    p.path = path;
+    p.entry = e.name;
     if (const auto slice = slices.find(e.name); slice != slices.end()) {
-      p.name = slice->at("tensor"), p.shape = shape_in(slice->at("shape")), p.box.at = shape_in(slice->at("offset"));
+      p.name = slice->at("tensor");
+      p.shape = shape_in(slice->at("shape"));
+      p.box.at = shape_in(slice->at("offset"));
       bool inside = p.shape.rank() == size.rank() && p.box.at.rank() == size.rank();
       for (int i = 0; inside && i < size.rank(); ++i)
         inside = p.box.at[i] >= 0 && p.box.at[i] <= p.shape[i] && size[i] <= p.shape[i] - p.box.at[i];
@@ -198,7 +202,8 @@ SafetensorsFile read_indexed(const std::string& index) try {
     const std::string text = file;
     check_plain(index, text);
     const std::string path = folder + "/" + text;
-    paths.insert(path), wanted.insert(source(path, name));
+    paths.insert(path);
+    wanted.insert(source(path, name));
   }
   if (const auto files = about.value("/metadata/files"_json_pointer, Json::object()); files.is_object())
     for (const auto& [name, what] : files.items()) verify_file(folder, {name, what.at("bytes"), what.at("crc32")});

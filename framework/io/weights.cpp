@@ -41,7 +41,8 @@ struct Groups {
   Groups(const Shape& s, FileLayout layout) : columns(s.numel()) {
     if (!swapped(layout, s.rank())) return;
     if (layout == FileLayout::filter) outer = s[0];
-    columns = s[-1], rows = s.product(layout == FileLayout::filter ? 1 : 0, s.rank() - 1);
+    columns = s[-1];
+    rows = s.product(layout == FileLayout::filter ? 1 : 0, s.rank() - 1);
   }
   Index outer = 1, rows = 1, columns;
 };
@@ -290,7 +291,10 @@ Import::Import(std::vector<StoredTensor> targets, const std::vector<SafetensorsP
       if (both.empty()) continue;
       const int rank = box.size.rank(), axis = first_axis(t.layout, rank);
       const Index begin = rank > 0 ? both.at[axis] - box.at[axis] : 0, n = rank > 0 ? both.size[axis] : 1;
-      if (rank > 0) box.at[axis] += begin, box.size[axis] = n;
+      if (rank > 0) {
+        box.at[axis] += begin;
+        box.size[axis] = n;
+      }
       copies_.push_back({t, box, p->rows(begin, begin + n)});
     }
   }
@@ -344,7 +348,8 @@ std::vector<std::string> import_but_head(Parameters& p, const SafetensorsFile& f
     const Shape mine = file_shape(t), &its = at->second.boxes.front()->shape;
     if (std::ranges::is_permutation(its, mine))
       return false;  // equal, or with its axes in another order: no new classes
-    left.push_back(t.name), unused.insert(at->second.name);
+    left.push_back(t.name);
+    unused.insert(at->second.name);
     return true;
   });
   std::erase_if(pieces, [&](const SafetensorsPiece& piece) { return unused.contains(piece.name); });

@@ -58,11 +58,15 @@ std::pair<Tensor, Tensor> KvCache::append(std::uint64_t layer, const Tensor& k, 
   const NoGrad inference;
   auto& [keys, values] = layers_[layer];
   const Shape all{samples(), capacity_, k.dim(2), k.dim(3)};
-  if (!keys) keys = Tensor::zeros(all, k.dtype(), k.device()), values = Tensor::zeros(all, v.dtype(), v.device());
+  if (!keys) {
+    keys = Tensor::zeros(all, k.dtype(), k.device());
+    values = Tensor::zeros(all, v.dtype(), v.device());
+  }
   check(keys.shape() == all && keys.dtype() == k.dtype(), op,
         "two layers with the same number ({}) have keys {} {} and {} {}: use each layer's key as its number", layer,
         keys.dtype(), keys.shape(), k.dtype(), all);
-  write_tokens(keys, k.detach(), lengths_), write_tokens(values, v.detach(), lengths_);
+  write_tokens(keys, k.detach(), lengths_);
+  write_tokens(values, v.detach(), lengths_);
   return {keys, values};
 }
 

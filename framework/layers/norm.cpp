@@ -24,12 +24,15 @@ Tensor conv_norm(const ConvNd& c, const BatchNorm& n, const Tensor& x, Tensor re
 
 BatchNorm::BatchNorm(Index channels, BatchNormOptions o, Init weight_init) : options(o), init(std::move(weight_init)) {
   check(channels > 0, "batch_norm", "{} channels, expected at least 1", channels);
-  init(weight = Tensor::empty({channels}), 0), bias = Tensor::zeros({channels});
-  running_mean = Tensor::zeros({channels}), running_var = Tensor::full({channels}, 1);
+  init(weight = Tensor::empty({channels}), 0);
+  bias = Tensor::zeros({channels});
+  running_mean = Tensor::zeros({channels});
+  running_var = Tensor::full({channels}, 1);
 }
 
 void BatchNorm::visit(const StateVisitor& v) {
-  v("weight", weight, StateKind::no_decay, init), v("bias", bias, StateKind::no_decay, Init::zeros());
+  v("weight", weight, StateKind::no_decay, init);
+  v("bias", bias, StateKind::no_decay, Init::zeros());
   v("running_mean", running_mean, StateKind::buffer, Init::zeros());
   v("running_var", running_var, StateKind::buffer, Init::ones());
 }
@@ -49,7 +52,10 @@ GroupNorm::GroupNorm(Index groups, Index channels, double epsilon, bool affine)
     : groups(groups), channels(channels), eps(epsilon) {
   check(groups > 0 && channels > 0 && channels % groups == 0, "group_norm", "{} groups do not divide {} channels",
         groups, channels);
-  if (affine) weight = Tensor::full({channels}, 1), bias = Tensor::zeros({channels});
+  if (affine) {
+    weight = Tensor::full({channels}, 1);
+    bias = Tensor::zeros({channels});
+  }
 }
 Tensor GroupNorm::operator()(const Tensor& x) const {
   if (x) ops::check_whole("group_norm", x, 1, x.rank());

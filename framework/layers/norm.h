@@ -45,7 +45,8 @@ struct LayerNorm {
   Tensor operator()(const Tensor& x) const { return layer_norm_over(x, weight.shape(), weight, bias, eps); }
   /// Visits "weight" and "bias".
   void visit(const StateVisitor& v) {
-    v("weight", weight, StateKind::no_decay, Init::ones()), v("bias", bias, StateKind::no_decay, Init::zeros());
+    v("weight", weight, StateKind::no_decay, Init::ones());
+    v("bias", bias, StateKind::no_decay, Init::zeros());
   }
   Tensor weight,  ///< gamma, with the extents of the last axes
       bias;       ///< beta, of the same shape; undefined if the layer has no bias
@@ -74,7 +75,8 @@ struct GroupNorm {
   Tensor operator()(const Tensor& x) const;
   /// Visits "weight" and "bias".
   void visit(const StateVisitor& v) {
-    v("weight", weight, StateKind::no_decay, Init::ones()), v("bias", bias, StateKind::no_decay, Init::zeros());
+    v("weight", weight, StateKind::no_decay, Init::ones());
+    v("bias", bias, StateKind::no_decay, Init::zeros());
   }
   Tensor weight,  ///< gamma [C]
       bias;       ///< beta [C]

@@ -48,13 +48,15 @@ class LayerPadding {
   /// other than 1.
   template <class Options>
   void apply(Options& o, const Extents& window, int axes, const char* op) const {
-    o.pad_begin = before_.of(axes, op), o.pad_end = behind_.of(axes, op);
+    o.pad_begin = before_.of(axes, op);
+    o.pad_end = behind_.of(axes, op);
     for (int d = 0; same_ && d < axes; ++d) {
       const auto s = static_cast<std::size_t>(d);
       check(o.stride[s] == 1, op, "the stride is {}, but same() needs stride 1: give the padding as numbers",
             o.stride[s]);
       const Index all = o.dilation[s] * (window[s] - 1);
-      o.pad_begin[s] = all / 2, o.pad_end[s] = all - all / 2;
+      o.pad_begin[s] = all / 2;
+      o.pad_end[s] = all - all / 2;
     }
   }
 

@@ -75,7 +75,8 @@ void Sequential::fuse() {
     g.conv = as_conv(head);
     g.linear = head.as<Linear>();
     g.norm = head.as<BatchNorm>();
-    g.stash = head.as<Stash>(), g.add = head.as<AddStashed>();
+    g.stash = head.as<Stash>();
+    g.add = head.as<AddStashed>();
     std::size_t next = i + (g.conv || g.linear || g.norm ? 1 : 0);
     if (g.conv && part(next) && (g.norm = part(next)->as<BatchNorm>())) ++next;
     if (part(next) && is_relu(*part(next))) {
@@ -86,7 +87,9 @@ void Sequential::fuse() {
       // Pooling applies ReLU at no cost, so a batch norm before it has no ReLU.
       if (g.norm && g.pool) {
         if (!g.conv) g.norm = nullptr;
-        g.relu = false, g.pool = nullptr, --next;
+        g.relu = false;
+        g.pool = nullptr;
+        --next;
       }
       if (g.pool) ++next;
       if (g.pool && part(next) && (g.dropout = part(next)->as<Dropout>())) ++next;

@@ -62,7 +62,8 @@ class Walk {
   template <class F>
   Tensor add(Module layer, const std::string& name, F&& forward) {
     LayerSummary row;
-    row.name = name, row.type = type_of(layer);
+    row.name = name;
+    row.type = type_of(layer);
     for (const NamedState& t : named_tensors(layer))
       if (counted_.insert(t.tensor->id()).second)
         (t.use == StateKind::buffer ? row.buffers : row.parameters) += t.tensor->numel();
@@ -77,7 +78,10 @@ class Walk {
       }
     }
     row.output = y.shape();
-    all.parameters += row.parameters, all.buffers += row.buffers, all.flops += row.flops, all.bytes += row.bytes;
+    all.parameters += row.parameters;
+    all.buffers += row.buffers;
+    all.flops += row.flops;
+    all.bytes += row.bytes;
     all.layers.push_back(std::move(row));
     return y;
   }
@@ -97,7 +101,10 @@ ModelSummary summary(Module& model, const Tensor& example) {
 
 std::string to_string(const ModelSummary& s) {
   std::size_t name = 5, type = 4;
-  for (const LayerSummary& l : s.layers) name = std::max(name, l.name.size()), type = std::max(type, l.type.size());
+  for (const LayerSummary& l : s.layers) {
+    name = std::max(name, l.name.size());
+    type = std::max(type, l.type.size());
+  }
   const auto line = [&](std::string_view n, std::string_view t, const std::string& shape, auto parameters, auto mflop,
                         auto mb) {
     return fmt::format("{:<{}}  {:<{}}  {:<20} {:>12} {:>12} {:>9}\n", n, name, t, type, shape, parameters, mflop, mb);

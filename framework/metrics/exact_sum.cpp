@@ -28,7 +28,8 @@ void ExactSum::add(double value) {
 
 void ExactSum::add(const ExactSum& other) {
   ExactSum more = other;
-  more.carry(), carry();
+  more.carry();
+  carry();
   for (std::size_t i = 0; i < digits_.size(); ++i) digits_[i] += more.digits_[i];
   for (std::size_t i = 0; i < odd_.size(); ++i) odd_[i] += more.odd_[i];
   carry();
@@ -37,7 +38,8 @@ void ExactSum::add(const ExactSum& other) {
 void ExactSum::carry() {
   for (std::size_t i = 0; i + 1 < digits_.size(); ++i) {
     const std::int64_t up = digits_[i] >> 32;  // rounds down: the digit left is not negative
-    digits_[i] -= up * base, digits_[i + 1] += up;
+    digits_[i] -= up * base;
+    digits_[i + 1] += up;
   }
   added_ = 0;
 }

@@ -89,15 +89,18 @@ void add_confusions(MetricState& s, const Tensor& prediction, const Tensor& targ
 /// Adds a * b without rounding.
 void add_product(ExactSum& sum, double a, double b) {
   const double product = a * b;
-  sum.add(product), sum.add(std::fma(a, b, -product));
+  sum.add(product);
+  sum.add(std::fma(a, b, -product));
 }
 /// Sum of (t - m)^2 over `count` values t, from the sums of t^2 and t, where m is their rounded mean: sum t^2 - 2 m sum
 /// t + count m^2.
 double squared_deviations(ExactSum all, ExactSum sum, double count) {
   const double high = sum.value(), m = high / count, whole = count * m;
   sum.add(-high);
-  add_product(all, -2 * m, high), add_product(all, -2 * m, sum.value());
-  add_product(all, whole, m), add_product(all, std::fma(count, m, -whole), m);
+  add_product(all, -2 * m, high);
+  add_product(all, -2 * m, sum.value());
+  add_product(all, whole, m);
+  add_product(all, std::fma(count, m, -whole), m);
   return all.value();
 }
 
@@ -115,14 +118,19 @@ std::vector<ClassCounts> count_classes(const MetricState& s, Index classes) {
   for (std::size_t label = 0; label < all.size(); ++label)
     for (std::size_t taken = 0; taken < all.size(); ++taken) {
       const auto count = static_cast<double>(s.count(label * all.size() + taken));
-      all[label].labels += count, all[taken].taken += count;
+      all[label].labels += count;
+      all[taken].taken += count;
       if (label == taken) all[label].hits = count;
     }
   return all;
 }
 ClassCounts together(const std::vector<ClassCounts>& all) {
   ClassCounts sum;
-  for (const ClassCounts& c : all) sum.hits += c.hits, sum.labels += c.labels, sum.taken += c.taken;
+  for (const ClassCounts& c : all) {
+    sum.hits += c.hits;
+    sum.labels += c.labels;
+    sum.taken += c.taken;
+  }
   return sum;
 }
 
@@ -141,7 +149,8 @@ Areas areas(std::vector<std::pair<double, double>> all) {
     const double score = all[i].first;
     for (; i < all.size() && all[i].first == score; ++i) (all[i].second > 0 ? right_here : wrong_here) += 1;
     roc += wrong_here * (above + right_here / 2);
-    above += right_here, wrong += wrong_here;
+    above += right_here;
+    wrong += wrong_here;
     precision += right_here * above / (above + wrong);
   }
   return {roc / (hits * misses), precision / hits};
@@ -159,7 +168,10 @@ Index count_in_top(const Tensor& logits, const Tensor& labels, Index k) {
 void TopK::add(MetricState& s, const Tensor& prediction, const Tensor& target) const {
   s.counts.resize(2);
   each_in_top("top_k", prediction, target, k, [&](Index label, bool in) {
-    if (label != ignore_index) s.counts[0] += in, ++s.counts[1];
+    if (label != ignore_index) {
+      s.counts[0] += in;
+      ++s.counts[1];
+    }
   });
 }
 std::vector<MetricResult> TopK::results(const MetricState& s) const {
@@ -191,7 +203,8 @@ std::vector<MetricResult> PrecisionRecallF1::results(const MetricState& s) const
     double sum = 0, weights = 0;
     for (const ClassCounts& c : all) {
       const double weight = average == Average::weighted ? c.labels : c.occurs() ? 1 : 0;
-      sum += weight * (c.*score)(), weights += weight;
+      sum += weight * (c.*score)();
+      weights += weight;
     }
     return ratio(sum, weights);
   };
@@ -204,7 +217,10 @@ void MeanIoU::add(MetricState& s, const Tensor& p, const Tensor& t) const { add_
 std::vector<MetricResult> MeanIoU::results(const MetricState& s) const {
   double sum = 0, classes = 0;
   for (const ClassCounts& c : count_classes(s, options.classes))
-    if (c.occurs()) sum += c.iou(), classes += 1;
+    if (c.occurs()) {
+      sum += c.iou();
+      classes += 1;
+    }
   return {{"iou", ratio(sum, classes)}};
 }
 
@@ -213,7 +229,10 @@ std::vector<MetricResult> Dice::results(const MetricState& s) const {
   const std::vector<ClassCounts> all = count_classes(s, options.classes);
   double sum = 0, classes = 0;
   for (Index c = std::max<Index>(first, 0); c < options.classes; ++c)
-    if (const ClassCounts& of = all[static_cast<std::size_t>(c)]; of.occurs()) sum += of.f1(), classes += 1;
+    if (const ClassCounts& of = all[static_cast<std::size_t>(c)]; of.occurs()) {
+      sum += of.f1();
+      classes += 1;
+    }
   return {{"dice", ratio(sum, classes)}};
 }
 
@@ -249,7 +268,8 @@ std::vector<MetricResult> Auc::results(const MetricState& s) const {
       all.emplace_back(s.rows[i * width + 1 + c], classes == 1 ? target : target == static_cast<double>(c) ? 1 : 0);
     }
     const Areas a = areas(std::move(all));
-    roc += a.roc, precision += a.precision;
+    roc += a.roc;
+    precision += a.precision;
   }
   const auto count = static_cast<double>(classes);
   return {{"roc_auc", roc / count}, {"average_precision", precision / count}};
@@ -257,10 +277,13 @@ std::vector<MetricResult> Auc::results(const MetricState& s) const {
 
 void RegressionErrors::add(MetricState& s, const Tensor& prediction, const Tensor& target) const {
   const Pairs all("regression_errors", prediction, target);
-  s.counts.resize(1), s.sums.resize(4);  // of |error|, error^2, target, target^2
+  s.counts.resize(1);
+  s.sums.resize(4);  // of |error|, error^2, target, target^2
   for (std::size_t i = 0; i < all.y.size(); ++i) {
     const double t = all.target[i], error = all.y[i] - t;
-    s.sums[0].add(std::abs(error)), s.sums[1].add(error * error), s.sums[2].add(t);
+    s.sums[0].add(std::abs(error));
+    s.sums[1].add(error * error);
+    s.sums[2].add(t);
     add_product(s.sums[3], t, t);
   }
   s.counts[0] += std::ssize(all.y);
@@ -275,8 +298,12 @@ std::vector<MetricResult> RegressionErrors::results(const MetricState& s) const 
 
 void MeanOf::add(MetricState& s, const Tensor& prediction, const Tensor& target) const {
   check(bool(values), "mean_of", "'{}' has no function", name);
-  s.counts.resize(1), s.sums.resize(1);
-  for (const double value : values(prediction, target).to_vector()) s.sums[0].add(value), ++s.counts[0];
+  s.counts.resize(1);
+  s.sums.resize(1);
+  for (const double value : values(prediction, target).to_vector()) {
+    s.sums[0].add(value);
+    ++s.counts[0];
+  }
 }
 std::vector<MetricResult> MeanOf::results(const MetricState& s) const {
   return {{name, ratio(s.sum(0), static_cast<double>(s.count(0)))}};

@@ -111,7 +111,11 @@ struct MeanOf {
 class RunningMean {
  public:
   /// Adds a value that counts `weight` times.
-  void add(double value, double weight = 1) { last_ = value, sum_.add(value * weight), weight_.add(weight); }
+  void add(double value, double weight = 1) {
+    last_ = value;
+    sum_.add(value * weight);
+    weight_.add(weight);
+  }
   double mean() const { return sum_.value() / weight_.value(); }  ///< NaN before the first value
   double last() const { return last_; }                           ///< the newest value; NaN before the first
   void reset() { *this = {}; }                                    ///< forgets all values

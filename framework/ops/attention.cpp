@@ -41,7 +41,9 @@ struct Call {
   }
   AttentionArgs with() const {
     AttentionArgs all = args;
-    all.lengths = lengths, all.q_starts = q_starts, all.samples = samples;
+    all.lengths = lengths;
+    all.q_starts = q_starts;
+    all.samples = samples;
     return all;
   }
 };
@@ -98,10 +100,12 @@ struct Packed {
   View q, k, v;
   Packed(const Tensor& t, Index heads, Index kv_heads) : q(t.view()), k(q), v(q) {
     const Index head = t.dim(3) * size_of(t.dtype());
-    q.shape[2] = heads, k.shape[2] = v.shape[2] = kv_heads;
+    q.shape[2] = heads;
+    k.shape[2] = v.shape[2] = kv_heads;
     if (t.numel() == 0) return;
     const auto from = [&](Index at) { return static_cast<std::byte*>(q.data) + at * head; };
-    k.data = from(heads), v.data = from(heads + kv_heads);
+    k.data = from(heads);
+    v.data = from(heads + kv_heads);
   }
 };
 }  // namespace
@@ -173,7 +177,8 @@ Tensor rope_table(Index positions, Index width, const RopeOptions& o) {
     for (Index t = 0; t < positions; ++t) {
       double* row = table.data<double>() + t * width;
       const double angle = static_cast<double>(t) * frequency;
-      row[i] = std::cos(angle), row[pairs + i] = std::sin(angle);
+      row[i] = std::cos(angle);
+      row[pairs + i] = std::sin(angle);
     }
   }
   return ops::constant(table);

@@ -31,10 +31,13 @@ struct Weights {
   Weights(const Tensor& weight, const Tensor& bias_given, DType type) {
     if (is_half(type) && weight.dtype() == DType::f32 && (!bias_given || bias_given.dtype() == DType::f32)) {
       const NoGrad rounding;
-      w = weight.to(type), bias = bias_given;
-      leaf_w = weight, leaf_bias = bias_given;
+      w = weight.to(type);
+      bias = bias_given;
+      leaf_w = weight;
+      leaf_bias = bias_given;
     } else {
-      w = leaf_w = in_type(weight, type), bias = leaf_bias = in_type(bias_given, type);
+      w = leaf_w = in_type(weight, type);
+      bias = leaf_bias = in_type(bias_given, type);
     }
   }
 };

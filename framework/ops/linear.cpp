@@ -34,7 +34,8 @@ Shape batch_of(const Shape& a, const Shape& b) {
 /// [batch..., rows, columns] as [B, rows, columns].
 Tensor as_batch(const Tensor& x, const Shape& batch) {
   Shape shape = batch;
-  shape.push_back(x.dim(-2)), shape.push_back(x.dim(-1));
+  shape.push_back(x.dim(-2));
+  shape.push_back(x.dim(-1));
   return expand(x, shape).reshape({batch.numel(), x.dim(-2), x.dim(-1)});
 }
 /// Of vectors, of operands of different ranks and of more than three axes.
@@ -58,7 +59,8 @@ Tensor matmul_of_any(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
   const Shape batch = batch_of(a.shape(), b.shape());
   const Tensor c = matmul(as_batch(a, batch), as_batch(b, batch), o);
   Shape shape = batch;
-  shape.push_back(c.dim(-2)), shape.push_back(c.dim(-1));
+  shape.push_back(c.dim(-2));
+  shape.push_back(c.dim(-1));
   return c.reshape(shape);
 }
 
@@ -72,7 +74,10 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
   const bool ta = o.transpose_a, tb = o.transpose_b;
   const Shape shape = matmul_output_shape(a.shape(), b.shape(), o, "matmul");
   if (a.rank() == 2 && (ta || tb) && a.dim(0) == b.dim(0) && a.batch() && b.batch())  // each row meets all others
-    ops::refuse_part_of_batch("matmul", a, 0), ops::refuse_part_of_batch("matmul", b, 0);
+  {
+    ops::refuse_part_of_batch("matmul", a, 0);
+    ops::refuse_part_of_batch("matmul", b, 0);
+  }
   Tensor c = Tensor::empty(shape, a.dtype(), a.device());
   if (a.dim(ta ? -2 : -1) == 0)
     launch<kernel::Fill>(c, 0.0);

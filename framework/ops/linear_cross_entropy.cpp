@@ -63,13 +63,17 @@ Tensor run_chunks(const Head& h, HeadGradients& want, Index given_chunk) {
     const Index end = std::min(rows, begin + chunk);
     const View z = first_rows(logits, end - begin), x = h.rows_of(h.x, begin, end), label = h.labels_of(begin, end);
     View losses = each.view();
-    losses.data = static_cast<std::byte*>(losses.data) + begin * size_of(h.sums), losses.shape = {end - begin};
+    losses.data = static_cast<std::byte*>(losses.data) + begin * size_of(h.sums);
+    losses.shape = {end - begin};
     launch<kernel::Linear>(z, x, h.weights.w, h.weights.bias, false);
     launch<kernel::CrossEntropy>(losses, z, z, label, h.options);
     if (!gradients) continue;
     launch<kernel::CrossEntropyBackward>(z, z, label, one, h.options);
     View dz = z;
-    if (half) dz = first_rows(rounded, end - begin), launch<kernel::Cast>(dz, z);
+    if (half) {
+      dz = first_rows(rounded, end - begin);
+      launch<kernel::Cast>(dz, z);
+    }
     if (want.dx) launch<kernel::LinearBackwardInput>(h.rows_of(want.dx, begin, end), dz, h.weights.w);
     if (want.dw) {
       launch<kernel::LinearBackwardWeight>(want.dw, want.dbias ? want.dbias.view() : View{}, x, dz, begin > 0);
@@ -152,7 +156,9 @@ Tensor ops::linear_cross_entropy_in_chunks(const Tensor& x, const Tensor& w, con
   return record(op, std::move(loss), inputs, o, [kept = std::move(gradients), share](const Tensor& dy, Gradients& g) {
     const Tensor by = Tensor::like(dy);
     launch<kernel::Axpby>(by, dy, share, 0.0);
-    give_scaled(g, 0, kept.dx, by), give_scaled(g, 1, kept.dw, by), give_scaled(g, 2, kept.dbias, by);
+    give_scaled(g, 0, kept.dx, by);
+    give_scaled(g, 1, kept.dw, by);
+    give_scaled(g, 2, kept.dbias, by);
   });
 }
 

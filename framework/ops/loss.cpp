@@ -152,7 +152,8 @@ struct Operands {
     check(wanted && wanted.shape() == prediction.shape(), op, "prediction is {}, target {}: expected equal shapes",
           prediction.shape(), wanted ? wanted.shape() : Shape{});
     const DType type = ops::accumulator(prediction.dtype());
-    y = prediction.to(type), target = wanted.to(type);
+    y = prediction.to(type);
+    target = wanted.to(type);
   }
 };
 Tensor mean_over_batch(const char* op, const Tensor& each, const Tensor& rows_of, const BatchContext& batch) {

@@ -174,13 +174,17 @@ Tensor mixed_scale_dense(const Tensor& x, const std::vector<Tensor>& w, const st
   Stack stack{{}, halo};
   std::vector<Tensor> inputs{x};
   MixedScaleOptions o{.channels = x.dim(-1)};
-  for (int d = 0; halo && d < x.rank() - 2; ++d)
-    o.begin[static_cast<std::size_t>(d)] = halo->begin[d + 1], o.size[static_cast<std::size_t>(d)] = x.dim(d + 1);
+  for (int d = 0; halo && d < x.rank() - 2; ++d) {
+    o.begin[static_cast<std::size_t>(d)] = halo->begin[d + 1];
+    o.size[static_cast<std::size_t>(d)] = x.dim(d + 1);
+  }
   for (std::size_t i = 0; i < w.size(); ++i) {
     const Tensor filter = in_type(w[i]), shift = in_type(bias[i]);
-    o.outputs = w[i].dim(0), o.dilation = dilations[i];
+    o.outputs = w[i].dim(0);
+    o.dilation = dilations[i];
     stack.layers.push_back({o, filter, shift});
-    inputs.push_back(filter), inputs.push_back(shift);
+    inputs.push_back(filter);
+    inputs.push_back(shift);
     o.channels += o.outputs;
   }
   return run(x, std::move(inputs), std::move(stack), dilations);

@@ -108,7 +108,8 @@ void batch_norm_backward(const Kept& k, const Tensor& dy, Gradients& g) {
     const MemoryScope packed(MemoryKind::packed);
     const Index channels = dgamma.numel();
     const Tensor both = Tensor::empty({2 * channels}, dgamma.dtype(), dgamma.device());
-    sum_dz_xhat = both.view_rows(0, channels), sum_dz = both.view_rows(channels, 2 * channels);
+    sum_dz_xhat = both.view_rows(0, channels);
+    sum_dz = both.view_rows(channels, 2 * channels);
     copy_unnoted(sum_dz_xhat, dgamma);
     copy_unnoted(sum_dz, dbeta);
     k.ranks->sum(both)();
@@ -119,7 +120,8 @@ void batch_norm_backward(const Kept& k, const Tensor& dy, Gradients& g) {
     g.set_grad(0, std::move(dx));
   }
   g.set_grad(3, dz);
-  sum_dz_xhat = {}, sum_dz = {};
+  sum_dz_xhat = {};
+  sum_dz = {};
   g.set_grad(1, std::move(dgamma));
   g.set_grad(2, std::move(dbeta));
 }
@@ -171,8 +173,10 @@ namespace {
 /// gamma and beta for x [..., C], each [C] or undefined, in the type of statistics. If ranks divide x or have copies of
 /// the weights, gradients are this rank's share.
 std::pair<Tensor, Tensor> channel_weights(const char* op, const Tensor& x, Tensor gamma, Tensor beta) {
-  if (const ShardSpec* s = ops::shard_spec_of({&x, &gamma, &beta}))
-    gamma = s->weight(gamma, x), beta = s->weight(beta, x);
+  if (const ShardSpec* s = ops::shard_spec_of({&x, &gamma, &beta})) {
+    gamma = s->weight(gamma, x);
+    beta = s->weight(beta, x);
+  }
   ops::check_channels(op, "gamma", gamma, x.dim(-1), true);
   ops::check_channels(op, "beta", beta, x.dim(-1), true);
   const DType type = ops::accumulator(x.dtype());

@@ -57,8 +57,12 @@ Tensor avg_pool(const Tensor& x, const PoolOptions& o) {
     for (int i = 0; i < x.rank(); ++i) {
       const bool spatial = i > 0 && i < x.rank() - 1;
       const auto s = static_cast<std::size_t>(i - 1);
-      begin[i] = spatial ? o.pad_begin[s] : 0, end[i] = spatial ? o.pad_end[s] : 0;
-      if (spatial) floor.pad_begin[s] = 0, floor.pad_end[s] -= o.pad_end[s];
+      begin[i] = spatial ? o.pad_begin[s] : 0;
+      end[i] = spatial ? o.pad_end[s] : 0;
+      if (spatial) {
+        floor.pad_begin[s] = 0;
+        floor.pad_end[s] -= o.pad_end[s];
+      }
     }
     floor.count_padding = false;
     return avg_pool(pad(x, begin, end), floor);

@@ -239,10 +239,12 @@ Tensor product(Tensor x, const std::vector<int>& axes, bool keep) {
   Index factors = 1;
   for (int i = 0; i < x.rank(); ++i) {
     if (cut[static_cast<std::size_t>(i)]) {
-      factors *= x.dim(i), with_ones[i] = 1;
+      factors *= x.dim(i);
+      with_ones[i] = 1;
       continue;
     }
-    order.push_back(i), kept_shape.push_back(x.dim(i));
+    order.push_back(i);
+    kept_shape.push_back(x.dim(i));
   }
   for (int i = 0; i < x.rank(); ++i)
     if (cut[static_cast<std::size_t>(i)]) order.push_back(i);

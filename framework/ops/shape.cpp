@@ -248,11 +248,13 @@ Tensor slice(const Tensor& x, int axis, Index from, Index to, Index step) {
   axis = ops::axis_of("slice", axis, x.rank());
   const Index extent = x.dim(axis);
   const auto place = [extent](Index i) { return std::clamp<Index>(i < 0 ? i + extent : i, 0, extent); };
-  from = place(from), to = std::max(place(to), from);
+  from = place(from);
+  to = std::max(place(to), from);
   if (step > 1) return rearranged(x, axis, (to - from + step - 1) / step, [=](Index i) { return from + i * step; });
   if (axis == 0) return x.rows(from, to);
   Shape shape = x.shape(), at = zeros(x.rank());
-  shape[axis] = to - from, at[axis] = from;
+  shape[axis] = to - from;
+  at[axis] = from;
   return piece_of(x, axis, at, shape);
 }
 

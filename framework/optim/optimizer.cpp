@@ -49,7 +49,9 @@ Optimizer::Optimizer(ParameterStore& parameters, OptimizerConfig config, Optimiz
       if (!(group.lr_factor >= 0) || !(group.weight_decay.value_or(0) >= 0))
         fail(name(), "group '{}' has lr_factor {} and weight_decay {}, expected at least 0", group.names,
              group.lr_factor, group.weight_decay.value_or(0));
-      used[g] = true, factor = group.lr_factor, weight_decay = group.weight_decay.value_or(weight_decay);
+      used[g] = true;
+      factor = group.lr_factor;
+      weight_decay = group.weight_decay.value_or(weight_decay);
       break;
     }
     Range* last = ranges_.empty() ? nullptr : &ranges_.back();
@@ -72,7 +74,9 @@ Optimizer::Optimizer(ParameterStore& parameters, const Optimizer& other)
     : Optimizer(parameters, other.config_, other.options_) {
   check(parameters.spec() == other.parameters_.spec(), "optimizer",
         "the two stores do not have the same tensors at the same positions: make one a clone() of the other");
-  kept_ = other.kept_, steps_ = other.steps_, loss_scale_ = other.loss_scale_;
+  kept_ = other.kept_;
+  steps_ = other.steps_;
+  loss_scale_ = other.loss_scale_;
   if (!other.allocated_) return;
   allocate();
   for (std::size_t i = 0; i < state_.size(); ++i)
@@ -189,7 +193,8 @@ std::vector<double> Optimizer::trust_ratios(const Slice& slice, double grad_scal
     if (slice.begin > e.slice.begin || e.slice.end > slice.end)
       fail(name(), "slice [{}, {}) cuts '{}' in two; its rate needs the norm of the whole tensor", slice.begin,
            slice.end, e.name);
-    wanted.push_back(i), slices.push_back(e.slice);
+    wanted.push_back(i);
+    slices.push_back(e.slice);
   }
   if (wanted.empty() || !config_.has_trust_ratio()) return trusts;
   const std::vector<double> values = parameters_.values().squares(slices), grads = parameters_.grads().squares(slices);

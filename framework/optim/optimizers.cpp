@@ -103,7 +103,9 @@ void Lamb::update(const OptimizerUpdate& u) const {
   // Adam's update of a copy without decay, at rate 1, gives the direction: r = v - copy + weight_decay v.
   const Tensor r = u.value.clone();
   OptimizerUpdate plain = u;
-  plain.value = r, plain.lr = 1, plain.weight_decay = 0;
+  plain.value = r;
+  plain.lr = 1;
+  plain.weight_decay = 0;
   update_adam(plain, beta1, beta2, eps, true);
   launch<kernel::Axpby>(r, u.value, 1 + u.weight_decay, -1.0);
   double ratio = 1;

@@ -48,7 +48,10 @@ void copy_blocks(const FlatBuffer& to, const FlatBuffer& from) {
 void show(const Tensor& handle, const Tensor& other) {
   Tensor::Impl& to = *handle.impl();
   const Tensor::Impl& from = *other.impl();
-  to.block = from.block, to.offset = from.offset, to.released = from.released, to.node = from.node;
+  to.block = from.block;
+  to.offset = from.offset;
+  to.released = from.released;
+  to.node = from.node;
 }
 /// Marks whether a model shows another store's tensor in place of this one.
 void say_elsewhere(const Tensor& t, bool elsewhere) {
@@ -141,7 +144,8 @@ void ParameterStore::allocate(const StoreSpec& spec, const NamedTensors* of_mode
     extents.push_back({end - spec.tensors[i].begin, spec.tensors[i].device});
   }
   const DType dtype = spec.tensors.front().dtype;
-  s.values = FlatBuffer(extents, 0, dtype), s.grads = FlatBuffer(extents, 0, dtype);
+  s.values = FlatBuffer(extents, 0, dtype);
+  s.grads = FlatBuffer(extents, 0, dtype);
   for (const TensorSpec& t : spec.tensors) {
     const Slice slice{t.begin, t.begin + t.shape.numel()};
     Tensor own = s.values.rows(slice.begin, slice.end).reshape(t.shape);
@@ -181,7 +185,11 @@ void ParameterStore::bind() {
   for (std::size_t i = 0; i < state_->entries.size(); ++i)
     if (const auto owner = detail::owner_of(b.handles[i]); owner && owner != before && owner != state_)
       refuse_owned(state_->entries[i].name);
-  if (before) each_handle(*before, [](Tensor& in_use, const Tensor& own) { show(own, in_use), in_use = own; });
+  if (before)
+    each_handle(*before, [](Tensor& in_use, const Tensor& own) {
+      show(own, in_use);
+      in_use = own;
+    });
   auto layers = b.handles.begin();
   each_handle(*state_, [&](Tensor& in_use, const Tensor& own) {
     say_elsewhere(*layers, true);
@@ -195,7 +203,8 @@ void ParameterStore::bind() {
 void ParameterStore::bind(Module model) {
   NamedTensors found = named_tensors(model);
   const StoreSpec mine = spec();
-  refuse_difference(found.spec.tensors, mine.tensors), refuse_difference(found.spec.buffers, mine.buffers);
+  refuse_difference(found.spec.tensors, mine.tensors);
+  refuse_difference(found.spec.buffers, mine.buffers);
   std::shared_ptr<Binding> binding;
   if (const auto owner = std::static_pointer_cast<const State>(detail::owner_of(found.handles.front()))) {
     binding = owner->binding;

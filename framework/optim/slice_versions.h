@@ -37,7 +37,8 @@ class SliceVersions {
   void change(const Slice& s, F next) {
     const Index begin = std::max<Index>(s.begin, 0), end = std::min(s.end, size_);
     if (begin >= end) return;
-    cut(begin), cut(end);
+    cut(begin);
+    cut(end);
     auto at = runs_.find(begin);
     for (auto run = at; run != runs_.end() && run->first < end; ++run) run->second = next(run->second);
     if (begin > 0) --at;

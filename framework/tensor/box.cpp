@@ -8,7 +8,10 @@ void add_boxes(std::vector<Box>& to, const Shape& shape, int axis, Box box, Inde
   const Index inner = axis < shape.rank() ? shape.product(axis + 1, shape.rank()) : 1;
   while (begin < end) {
     const Index row = begin / inner, whole = end / inner - row;
-    if (axis < shape.rank()) box.at[axis] = row, box.size[axis] = std::max<Index>(1, whole);
+    if (axis < shape.rank()) {
+      box.at[axis] = row;
+      box.size[axis] = std::max<Index>(1, whole);
+    }
     const Index next = std::min(end, (row + 1) * inner);
     if (begin == row * inner && whole > 0) {
       to.push_back(box);

@@ -27,7 +27,10 @@ FlatBuffer::FlatBuffer(const std::vector<Extent>& extents, double value, DType d
     launch<kernel::Fill>(blocks_.back(), value);
     starts_.push_back(starts_.back() + size);
   }
-  if (blocks_.empty()) blocks_.push_back(Tensor::full({0}, value, dtype)), starts_.push_back(0);
+  if (blocks_.empty()) {
+    blocks_.push_back(Tensor::full({0}, value, dtype));
+    starts_.push_back(0);
+  }
 }
 
 std::size_t FlatBuffer::block_of(Index at) const {
@@ -70,7 +73,10 @@ std::vector<double> FlatBuffer::squares(const std::vector<Slice>& slices) const 
     const Tensor x = rows(hull.begin, hull.end), bounds = n > 1 ? Tensor::empty({n, 2}, DType::i64) : Tensor();
     auto* at = n > 1 ? bounds.data<std::int64_t>() : nullptr;
     for (std::size_t i : on_block[b])
-      if (at) *at++ = slices[i].begin - hull.begin, *at++ = slices[i].end - hull.begin;
+      if (at) {
+        *at++ = slices[i].begin - hull.begin;
+        *at++ = slices[i].end - hull.begin;
+      }
     sums[b] = Tensor::zeros({n}, DType::f64, x.device());
     trireme::launch<kernel::SumSquares>(sums[b], x, at ? bounds.to(x.device()) : bounds);
   }

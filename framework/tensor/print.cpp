@@ -63,14 +63,17 @@ class Words {
     } else {
       T least = std::numeric_limits<T>::infinity(), most = 0;
       for (const T value : shown)
-        if (std::isfinite(value) && value != 0)
-          least = std::min(least, std::abs(value)), most = std::max(most, std::abs(value));
+        if (std::isfinite(value) && value != 0) {
+          least = std::min(least, std::abs(value));
+          most = std::max(most, std::abs(value));
+        }
       if (most > 0 && (most >= T(1e8) || least < T(1e-4) || most / least > T(1000)))
         form_ = std::chars_format::scientific;
       for (const T value : shown) {
         if (!std::isfinite(value)) continue;
         const Parts p = parts_of(value, form_);
-        whole_ = std::max(whole_, p.whole.size()), rest_ = std::max(rest_, p.rest.size());
+        whole_ = std::max(whole_, p.whole.size());
+        rest_ = std::max(rest_, p.rest.size());
         exponent_ = std::max(exponent_, p.exponent.size());
       }
       width_ = whole_ + 1 + rest_ + exponent_;
@@ -108,7 +111,10 @@ class Words {
 template <class F>
 void each_shown(Index extent, bool shortened, F&& f) {
   for (Index i = 0; i < extent; ++i) {
-    if (shortened && i == edge && extent > 2 * edge) f(Index{-1}), i = extent - edge;
+    if (shortened && i == edge && extent > 2 * edge) {
+      f(Index{-1});
+      i = extent - edge;
+    }
     f(i);
   }
 }

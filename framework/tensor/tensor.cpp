@@ -46,7 +46,8 @@ detail::Storage::Storage(std::size_t n, Device d, bool discardable)
       bytes(n),
       device(d) {
   if (const MemoryScope* scope = MemoryScope::current()) {
-    use = scope->kind(), counts = scope->counts();
+    use = scope->kind();
+    counts = scope->counts();
     counts->add(use, static_cast<Index>(bytes));
   }
 }
@@ -183,7 +184,8 @@ Tensor Tensor::view_rows(Index begin, Index end) const {
 }
 Tensor Tensor::clone() const {
   Tensor y = like(*this);
-  y.impl_->shard_spec = impl_->shard_spec, y.impl_->batch = impl_->batch;
+  y.impl_->shard_spec = impl_->shard_spec;
+  y.impl_->batch = impl_->batch;
   copy_unnoted(y, *this);
   return y;
 }

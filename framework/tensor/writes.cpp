@@ -31,7 +31,8 @@ void detail::Writes::add(std::size_t begin, std::size_t end, std::size_t block_b
     return;
   }
   if (!partial_) partial_ = std::make_unique<std::map<std::size_t, Range>>();
-  cut(begin), cut(end);
+  cut(begin);
+  cut(end);
   partial_->erase(partial_->lower_bound(begin), partial_->lower_bound(end));
   partial_->emplace(begin, Range{end, number});
   if (partial_->size() > most_kept) thin_out();

@@ -48,7 +48,8 @@ void BestFit::change(std::map<std::size_t, std::size_t>::iterator stretch, std::
   sized.value() = {bytes, at};
   by_size_.insert(std::move(sized));
   auto placed = free_.extract(stretch);
-  placed.key() = at, placed.mapped() = bytes;
+  placed.key() = at;
+  placed.mapped() = bytes;
   free_.insert(std::move(placed));
 }
 void BestFit::erase(std::map<std::size_t, std::size_t>::iterator block) {

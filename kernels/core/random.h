@@ -20,8 +20,12 @@ struct Philox {
       std::uint64_t p0 = std::uint64_t{0xD2511F53u} * c0, p1 = std::uint64_t{0xCD9E8D57u} * c2;
       std::uint32_t n0 = static_cast<std::uint32_t>(p1 >> 32) ^ c1 ^ k0,
                     n2 = static_cast<std::uint32_t>(p0 >> 32) ^ c3 ^ k1;
-      c1 = static_cast<std::uint32_t>(p1), c3 = static_cast<std::uint32_t>(p0), c0 = n0, c2 = n2;
-      k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+      c1 = static_cast<std::uint32_t>(p1);
+      c3 = static_cast<std::uint32_t>(p0);
+      c0 = n0;
+      c2 = n2;
+      k0 += 0x9E3779B9u;
+      k1 += 0xBB67AE85u;
     }
     return {c0, c1, c2, c3};
   }

@@ -32,7 +32,10 @@ std::string suggestion(const std::string& word, std::span<const std::string> kno
   std::size_t fewest = word.size() < 2 ? 1 : std::max<std::size_t>(1, word.size() / 3) + 1;
   for (const std::string& k : known) {
     const std::size_t n = word.size() >= 2 && k.starts_with(word) ? 1 : edits(word, k);
-    if (n < fewest) best = k, fewest = n;
+    if (n < fewest) {
+      best = k;
+      fewest = n;
+    }
   }
   return best;
 }

@@ -78,10 +78,12 @@ class ForwardBlocks {
     const AttentionShape& s = job_.s;
     if constexpr (std::is_same_v<T, Word>)
       if (in_place_) {
-        left_ = {k_ + n * s.k.sample + g * s.width, s.k.token}, right_ = {v_ + n * s.v.sample + g * s.width, s.v.token};
+        left_ = {k_ + n * s.k.sample + g * s.width, s.k.token};
+        right_ = {v_ + n * s.v.sample + g * s.width, s.v.token};
         return;
       }
-    left_ = {keys_, e_.words}, right_ = {values_, e_.columns};
+    left_ = {keys_, e_.words};
+    right_ = {values_, e_.columns};
     const Index count = job_.end(n, 0, s.queries), rows = round_up(count, row_step);
     load_rows<P>(keys_, e_, k_ + n * s.k.sample + g * s.width, s.k.token, count, s.width, rows);
     Word* const natural = P::per_word == 1 ? values_ : values_ + room_ / 2 * e_.columns;
@@ -114,9 +116,10 @@ class ForwardBlocks {
       multiply_by<P>(scores_, factors_, at);
     }
     const Word* probabilities;
-    if constexpr (P::per_word == 2)
-      pair_keys(paired_, scores_, at.keys), probabilities = paired_;
-    else
+    if constexpr (P::per_word == 2) {
+      pair_keys(paired_, scores_, at.keys);
+      probabilities = paired_;
+    } else
       probabilities = scores_;
     multiply<P, true, Into::rescaled>(
         {sums_, e_.columns, probabilities, query_block, right_.first + at.from / P::per_word * right_.step, right_.step,
@@ -130,7 +133,8 @@ class ForwardBlocks {
             columns = e_.columns] {
       for (Index i = 0; i < count; ++i) {
         const A total = l[i];
-        stats[2 * i] = m[i], stats[2 * i + 1] = total;
+        stats[2 * i] = m[i];
+        stats[2 * i + 1] = total;
 #pragma omp simd
         for (Index d = 0; d < width; ++d) put(to[i * token + d], total == 0 ? A{} : sums[i * columns + d] / total);
       }

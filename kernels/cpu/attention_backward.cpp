@@ -147,7 +147,9 @@ class BackwardTiles {
   void load_keys(Index n, Index g, Index from, Index count) {
     const AttentionShape& s = job_.s;
     const Index rows = round_up(count, row_step);
-    at_ = n * s.kv_heads + g, from_ = from, loaded_ = count;
+    at_ = n * s.kv_heads + g;
+    from_ = from;
+    loaded_ = count;
     keys_.load(x_.k.as<const T>() + n * s.k.sample + from * s.k.token + g * s.width, s.k.token, count, s.width, rows);
     values_.load(x_.v.as<const T>() + n * s.v.sample + from * s.v.token + g * s.width, s.v.token, count, s.width, rows);
   }
@@ -181,7 +183,9 @@ class BackwardTiles {
             part += static_cast<A>(dout[i * token + k]) * static_cast<A>(o[i * token + k]);
           d += part;
         }
-        r.m[i] = sees ? stats[2 * i] : A{}, r.inverse[i] = sees ? 1 / stats[2 * i + 1] : A{}, r.d[i] = d;
+        r.m[i] = sees ? stats[2 * i] : A{};
+        r.inverse[i] = sees ? 1 / stats[2 * i + 1] : A{};
+        r.d[i] = d;
       }
     });
   }
@@ -225,9 +229,10 @@ class BackwardTiles {
   void add_keys(A* to, const A* tile, const Tokens<P, T>& right, const Place& at) {
     const Index rows = round_up(at.keys, row_step), row = query_block / P::per_word;
     const Word* left;
-    if constexpr (P::per_word == 2)
-      pair_queries(paired_, tile, rows), left = paired_;
-    else
+    if constexpr (P::per_word == 2) {
+      pair_queries(paired_, tile, rows);
+      left = paired_;
+    } else
       left = tile;
     multiply<P, false, Into::added>({to + (at.from - from_) * e_.columns, e_.columns, left, row, right.right(),
                                      e_.columns, rows, e_.columns, (at.queries + P::per_word - 1) / P::per_word});
@@ -235,9 +240,10 @@ class BackwardTiles {
   /// dq += dS k, a product along the keys.
   void add_to_queries(const Place& at) {
     const Word* left;
-    if constexpr (P::per_word == 2)
-      pair_keys(paired_, slopes_, at.keys), left = paired_;
-    else
+    if constexpr (P::per_word == 2) {
+      pair_keys(paired_, slopes_, at.keys);
+      left = paired_;
+    } else
       left = slopes_;
     multiply<P, true, Into::added>({dq_, e_.columns, left, query_block, keys_.right(at.from - from_), e_.columns,
                                     round_up(at.queries, row_step), e_.columns,

@@ -185,12 +185,16 @@ void transpose(typename P::Word* to, Index ld, const typename P::Word* from, Ind
         for (int s = 1; s < n; s *= 2) {  // blocks of s by s off the diagonal change places
           I low{}, high{};
 #pragma GCC unroll 16
-          for (int i = 0; i < n; ++i) low[i] = i & s ? n + i - s : i, high[i] = i & s ? n + i : i + s;
+          for (int i = 0; i < n; ++i) {
+            low[i] = i & s ? n + i - s : i;
+            high[i] = i & s ? n + i : i + s;
+          }
 #pragma GCC unroll 16
           for (int i = 0; i < n; ++i) {
             if (i & s) continue;
             const Words a = x[i], b = x[i + s];
-            x[i] = __builtin_shuffle(a, b, low), x[i + s] = __builtin_shuffle(a, b, high);
+            x[i] = __builtin_shuffle(a, b, low);
+            x[i + s] = __builtin_shuffle(a, b, high);
           }
         }
 #pragma GCC unroll 16

@@ -158,7 +158,8 @@ void merge_parts(View mean, View m2, View count, View parts) {
     for (Index c = 0; c < channels; ++c) {
       MergedMoments all;
       for (Index r = 0; r < ranks; ++r) all.add(p[r * step], p[r * step + 1 + c], p[r * step + 1 + channels + c]);
-      to[c] = static_cast<T>(all.mean), squares[c] = static_cast<T>(all.m2);
+      to[c] = static_cast<T>(all.mean);
+      squares[c] = static_cast<T>(all.m2);
     }
   });
   double rows = 0;
@@ -253,7 +254,10 @@ void backward_reduce(View dgamma, View dbeta, View dz, View dy, View x, View mea
                      View y) {
   constexpr auto op = kernel::BatchNormBackwardReduce::name;
   check_same(dy, x, op);
-  if (y) check_same(dy, y, op), check_same(dy, dz, op);
+  if (y) {
+    check_same(dy, y, op);
+    check_same(dy, dz, op);
+  }
   check_channels({&dgamma, &dbeta, &mean, &rstd, &gamma, &beta}, x.shape, op);
   dispatch_float(x.dtype, op, [&](auto t) {
     using T = decltype(t);

@@ -11,7 +11,10 @@ std::size_t copy_bytes(const View& v) {
 }
 View in_f32(const View& v, const onednn::Scratch& copy) {
   View f = v;
-  if (v && v.dtype == DType::bf16) f.data = copy.data(), f.dtype = DType::f32;
+  if (v && v.dtype == DType::bf16) {
+    f.data = copy.data();
+    f.dtype = DType::f32;
+  }
   return f;
 }
 

@@ -82,7 +82,10 @@ Desc dense(const Dims& dims, const std::vector<int>& order, DType type) {
   Index stride = 1;
   for (std::size_t at = dims.size(); at-- > 0;)  // innermost axis of the block first
     for (std::size_t i = 0; i < dims.size(); ++i)
-      if (order[i] == static_cast<int>(at)) strides[i] = stride, stride *= dims[i];
+      if (order[i] == static_cast<int>(at)) {
+        strides[i] = stride;
+        stride *= dims[i];
+      }
   return Desc(dims, type_of(type), strides);
 }
 

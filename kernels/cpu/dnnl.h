@@ -123,8 +123,10 @@ class Key {
   bool operator==(const Key& o) const { return std::equal(values_, values_ + size_, o.values_, o.values_ + o.size_); }
   std::size_t hash() const {
     std::uint64_t h = 0x9E3779B97F4A7C15ull;
-    for (int i = 0; i < size_; ++i)
-      h = (h ^ static_cast<std::uint64_t>(values_[i])) * 0xff51afd7ed558ccdull, h ^= h >> 29;
+    for (int i = 0; i < size_; ++i) {
+      h = (h ^ static_cast<std::uint64_t>(values_[i])) * 0xff51afd7ed558ccdull;
+      h ^= h >> 29;
+    }
     return h;
   }
 

@@ -56,7 +56,10 @@ void walk_columns(A* acc, const A* rows, Index width, Index first, Index count, 
         }
       }
       if constexpr (sums)
-        for (int j = 0; j < lanes; ++j) acc[column + j] += a[j], acc[width + column + j] += b[j];
+        for (int j = 0; j < lanes; ++j) {
+          acc[column + j] += a[j];
+          acc[width + column + j] += b[j];
+        }
     }
   };
   // Wide rows fit the registers of AVX-512 only; elsewhere they are faster in the order of memory, where some rows at a
@@ -71,7 +74,8 @@ void walk_columns(A* acc, const A* rows, Index width, Index first, Index count, 
       if constexpr (sums) {
         A a = acc[i], b = acc[width + i];
         (element(a, b, from + r * width + i, k0, last), ...);
-        acc[i] = a, acc[width + i] = b;
+        acc[i] = a;
+        acc[width + i] = b;
       } else {
         element(from + i, k0, k[width], k[2 * width], last);
       }
@@ -174,7 +178,8 @@ void group_norm(View y, View mean, View rstd, View x, View gamma, View beta, dou
         },
         [=](A& sum, A& squares, Index at, A about, A) {
           const A d = static_cast<A>(from[at]) - about;
-          sum += d, squares += d * d;
+          sum += d;
+          squares += d * d;
         });
     A *means = mean.as<A>(), *rstds = rstd.as<A>();
     const double cells = static_cast<double>(s.cells), share = 1 / cells;
@@ -200,7 +205,8 @@ void group_norm(View y, View mean, View rstd, View x, View gamma, View beta, dou
         [=, scale = gamma.as<const A>(), shift = beta.as<const A>()](A* rows, Index sample) {
           for (Index c = 0; c < channels; ++c) {
             const Index g = sample * s.groups + c / s.per_group();
-            rows[c] = means[g], rows[width + c] = rstds[g] * (scale ? scale[c] : A{1});
+            rows[c] = means[g];
+            rows[width + c] = rstds[g] * (scale ? scale[c] : A{1});
             rows[2 * width + c] = shift ? shift[c] : A{};
           }
         },
@@ -229,12 +235,14 @@ void group_norm_backward(View sum_dy, View sum_dy_xhat, View dx, View dy, View x
         [=](A* rows, Index sample) {
           for (Index c = 0; c < channels; ++c) {
             const Index g = sample * s.groups + c / s.per_group();
-            rows[c] = means[g], rows[width + c] = rstds[g];
+            rows[c] = means[g];
+            rows[width + c] = rstds[g];
           }
         },
         [=](A& sum, A& with_xhat, Index at, A center, A factor) {
           const A g = static_cast<A>(seed[at]);
-          sum += g, with_xhat += g * (static_cast<A>(from[at]) - center) * factor;
+          sum += g;
+          with_xhat += g * (static_cast<A>(from[at]) - center) * factor;
         });
     const auto finish = [=](Index sample, const double* sums) {
       for (Index c = 0; c < channels; ++c) {
@@ -249,12 +257,15 @@ void group_norm_backward(View sum_dy, View sum_dy_xhat, View dx, View dy, View x
         double all = 0, all_xhat = 0;
         for (Index c = g * s.per_group(); c < (g + 1) * s.per_group(); ++c) {
           const double by = scale ? scale[c] : A{1};
-          all += by * plain[sample * channels + c], all_xhat += by * weighted[sample * channels + c];
+          all += by * plain[sample * channels + c];
+          all_xhat += by * weighted[sample * channels + c];
         }
         const A sum = static_cast<A>(all), sum_xhat = static_cast<A>(all_xhat);
         for (Index c = g * s.per_group(); c < (g + 1) * s.per_group(); ++c) {
-          rows[c] = center, rows[width + c] = factor * (scale ? scale[c] : A{1});
-          rows[2 * width + c] = factor * sum / count, rows[3 * width + c] = factor * factor * sum_xhat / count;
+          rows[c] = center;
+          rows[width + c] = factor * (scale ? scale[c] : A{1});
+          rows[2 * width + c] = factor * sum / count;
+          rows[3 * width + c] = factor * factor * sum_xhat / count;
         }
       }
     };

@@ -43,7 +43,8 @@ std::pair<A, A> statistics(const T* x, Index n, double eps) {
       rest += d;
       squares += d * d;
     }
-    total_squares += squares, total_rest += rest;
+    total_squares += squares;
+    total_rest += rest;
   }
   const Sum shift = total_rest / count, variance = (total_squares - total_rest * shift) / count;
   return {static_cast<A>(mean + shift), A{1} / std::sqrt(static_cast<A>(variance + static_cast<Sum>(eps)))};
@@ -79,7 +80,8 @@ void layer_norm(View y, View mean, View rstd, View x, View gamma, View beta, dou
         T* out = to + r * n;
         auto [m, s] = n <= stretch ? (centered ? statistics<A>(in, n, eps) : root_mean_square<A>(in, n, eps))
                                    : (centered ? statistics<double>(in, n, eps) : root_mean_square<double>(in, n, eps));
-        means[r] = m, rstds[r] = s;
+        means[r] = m;
+        rstds[r] = s;
         A center = m, factor = s;
 #pragma omp simd
         for (Index i = 0; i < n; ++i) {
@@ -120,7 +122,8 @@ void backward_input(View dx, View dy, View x, View mean, View rstd, View gamma, 
                   part += v;
                   weighted_part += v * (static_cast<A>(in[i]) - m);
                 }
-                all_plain += part, all_weighted += weighted_part;
+                all_plain += part;
+                all_weighted += weighted_part;
               }
               const A plain = centered ? static_cast<A>(all_plain / static_cast<double>(n)) : A{};
               const A weighted = static_cast<A>(all_weighted * s * s / static_cast<double>(n));

@@ -56,7 +56,10 @@ class OutputGradients {
 struct Widened {
   Extents begin, size;
   Widened(const Extents& at, const Extents& extent, const MixedScaleShape& s) : begin(at), size(extent) {
-    for (std::size_t d = s.planes == 3 ? 0 : 1; d < 3; ++d) begin[d] -= s.dilation, size[d] += 2 * s.dilation;
+    for (std::size_t d = s.planes == 3 ? 0 : 1; d < 3; ++d) {
+      begin[d] -= s.dilation;
+      size[d] += 2 * s.dilation;
+    }
   }
 };
 
@@ -194,7 +197,8 @@ void filter_gradient(const View& dw, const View& dbias, const View& block, const
   Widened read(s.begin, s.size, s);  // positions whose features the box reads
   for (std::size_t d = 0; d < 3; ++d) {
     const Index end = std::min(s.extent[d], read.begin[d] + read.size[d]);
-    read.begin[d] = std::max<Index>(0, read.begin[d]), read.size[d] = end - read.begin[d];
+    read.begin[d] = std::max<Index>(0, read.begin[d]);
+    read.size[d] = end - read.begin[d];
   }
   const Widened seen(read.begin, read.size, s);
   const OutputGradients<A> own(gradient.as<const A>(), s, seen.begin, seen.size, s.begin, s.size);

@@ -19,8 +19,10 @@ using Lanes [[gnu::vector_size(64)]] = std::uint64_t;
   const auto m0 = (__m512i)(Lanes{} + 0xD2511F53u), m1 = (__m512i)(Lanes{} + 0xCD9E8D57u);
   Lanes c0[2], c1[2], c2[2], c3[2];
   for (unsigned h = 0; h < 2; ++h) {
-    c0[h] = low + 8 * h + Lanes{0, 1, 2, 3, 4, 5, 6, 7}, c1[h] = c0[h] >> 32;
-    c2[h] = Lanes{} + high, c3[h] = c2[h] >> 32;
+    c0[h] = low + 8 * h + Lanes{0, 1, 2, 3, 4, 5, 6, 7};
+    c1[h] = c0[h] >> 32;
+    c2[h] = Lanes{} + high;
+    c3[h] = c2[h] >> 32;
   }
   auto k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
 #pragma GCC unroll 10
@@ -28,8 +30,10 @@ using Lanes [[gnu::vector_size(64)]] = std::uint64_t;
     for (int h = 0; h < 2; ++h) {
       const auto p0 = (Lanes)_mm512_maskz_mul_epu32(0xff, (__m512i)c0[h], m0);
       const auto p1 = (Lanes)_mm512_maskz_mul_epu32(0xff, (__m512i)c2[h], m1);
-      c0[h] = (p1 >> 32) ^ c1[h] ^ k0, c2[h] = (p0 >> 32) ^ c3[h] ^ k1;
-      c1[h] = p1, c3[h] = p0;
+      c0[h] = (p1 >> 32) ^ c1[h] ^ k0;
+      c2[h] = (p0 >> 32) ^ c3[h] ^ k1;
+      c1[h] = p1;
+      c3[h] = p0;
     }
   for (int h = 0; h < 2; ++h, out += 32) {
     const Lanes a = (c0[h] & 0xffffffffu) | c1[h] << 32, b = (c2[h] & 0xffffffffu) | c3[h] << 32;

@@ -36,7 +36,10 @@ void max_pool(View y, View index, View x, const PoolOptions& o) {
           T* best = to + place;
           I* winner = at + place;
           // A window that dilation places entirely outside of the input is PyTorch's padding: minus infinity.
-          for (Index c = 0; c < channels; ++c) best[c] = T(-std::numeric_limits<float>::infinity()), winner[c] = 0;
+          for (Index c = 0; c < channels; ++c) {
+            best[c] = T(-std::numeric_limits<float>::infinity());
+            winner[c] = 0;
+          }
           bool first = true;
           s.for_window(o0, o1, o2, [&](Index k, Index cell) {
             const T* v = from + (n * s.in_cells() + cell) * channels;

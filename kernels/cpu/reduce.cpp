@@ -133,7 +133,8 @@ void reduce_any(View y, View x, ReduceKind kind, const ReduceLayout& l) {
       double sum = 0, best = -std::numeric_limits<double>::infinity();
       for (Index j = 0; j < inputs; ++j) {
         const auto v = static_cast<double>(from[l.cut.offset(j)[0]]);
-        sum += v, best = larger(best, v);
+        sum += v;
+        best = larger(best, v);
       }
       y.as<T>()[k] = static_cast<T>(static_cast<Accumulator<T>>(kind == ReduceKind::max ? best : sum * l.scale));
     }
@@ -150,7 +151,8 @@ void reduce_integers(View y, View x, bool largest, const ReduceLayout& l) {
       Index best = std::numeric_limits<Index>::min();
       for (Index j = 0; j < inputs; ++j) {
         const Index v = from[first + (l.regular ? j * l.inner : l.cut.offset(j)[0])];
-        sum += static_cast<std::uint64_t>(v), best = std::max(best, v);
+        sum += static_cast<std::uint64_t>(v);
+        best = std::max(best, v);
       }
       to[k] = largest ? best : static_cast<Index>(sum);
     }

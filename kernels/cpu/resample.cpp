@@ -25,7 +25,10 @@ struct Sparse {
     }
     begin.push_back(0);
     for (const auto& row : of) {
-      for (const auto& [column, share] : row) id.push_back(column), weight.push_back(static_cast<A>(share));
+      for (const auto& [column, share] : row) {
+        id.push_back(column);
+        weight.push_back(static_cast<A>(share));
+      }
       begin.push_back(static_cast<Index>(id.size()));
     }
   }
@@ -98,8 +101,10 @@ void resample_as(T* y, const T* x, const ResampleShape& s, bool transposed) {
         }
         bool first = true;
         for (Index i = i0; i < i1; ++i)
-          for (Index j = j0; j < j1; ++j)
-            weigh(line, at(i, j), d.weight[i] * h.weight[j], in_line, first), first = false;
+          for (Index j = j0; j < j1; ++j) {
+            weigh(line, at(i, j), d.weight[i] * h.weight[j], in_line, first);
+            first = false;
+          }
         if (first) std::fill_n(line, in_line, A{});
         along_line(to, line, w, c, line + in_line);
       }

@@ -55,15 +55,24 @@ void zip_range(F f, T* y, const T* a, const T* b, const BinaryLoop& loop, bool s
       if (++column == loop.extent[0]) column = 0;
     }
   }
-  for (Index rest = begin, k = 0; k < loop.rank; ++k) at[k] = rest % loop.extent[k], rest /= loop.extent[k];
+  for (Index rest = begin, k = 0; k < loop.rank; ++k) {
+    at[k] = rest % loop.extent[k];
+    rest /= loop.extent[k];
+  }
   while (begin < end) {
     const T *p = a, *q = b;
     Index step_a = 1, step_b = 1, n = std::min(end - begin, length);
     if (tiled) {
-      p = short_a ? tile : a + begin, q = short_b ? tile : b + begin;
+      p = short_a ? tile : a + begin;
+      q = short_b ? tile : b + begin;
     } else {
-      for (int k = 0; k < loop.rank; ++k) p += at[k] * loop.step[k][0], q += at[k] * loop.step[k][1];
-      step_a = loop.step[0][0], step_b = loop.step[0][1], n = std::min(n, loop.extent[0] - at[0]);
+      for (int k = 0; k < loop.rank; ++k) {
+        p += at[k] * loop.step[k][0];
+        q += at[k] * loop.step[k][1];
+      }
+      step_a = loop.step[0][0];
+      step_b = loop.step[0][1];
+      n = std::min(n, loop.extent[0] - at[0]);
       at[0] = 0;
       for (int k = 1; k < loop.rank && ++at[k] == loop.extent[k]; ++k) at[k] = 0;
     }

@@ -22,9 +22,13 @@ __device__ A normalise(A (&s)[Tile::thread_columns], A& m, A& sum, const Attenti
   }
   largest = Tile::combine(largest, [](A a, A b) { return b > a ? b : a; });
   const A shift = largest == nothing<A> ? A(0) : largest, by = Tile::exponential(m - shift);
-  m = largest, sum *= by;
+  m = largest;
+  sum *= by;
 #pragma unroll
-  for (A& v : s) v = Tile::exponential(v - shift), sum += v;
+  for (A& v : s) {
+    v = Tile::exponential(v - shift);
+    sum += v;
+  }
   return by;
 }
 
@@ -46,7 +50,8 @@ __global__ void __launch_bounds__(Tile::threads)
   A out[Tile::thread_rows][Tile::outputs], m[Tile::thread_rows], sum[Tile::thread_rows];
 #pragma unroll
   for (int r = 0; r < Tile::thread_rows; ++r) {
-    m[r] = nothing<A>, sum[r] = 0;
+    m[r] = nothing<A>;
+    sum[r] = 0;
 #pragma unroll
     for (A& x : out[r]) x = 0;
   }
@@ -77,7 +82,8 @@ __global__ void __launch_bounds__(Tile::threads)
     const int i = i0 + Tile::row(r);
     if (own.slab == 0 && Tile::leads() && i < job.queries) {
       A* about = stats + ((own.sample * job.heads + own.head) * job.queries + i) * 2;
-      about[0] = m[r], about[1] = l;
+      about[0] = m[r];
+      about[1] = l;
     }
 #pragma unroll
     for (A& x : out[r]) x = l == A(0) ? A(0) : x * job.kept_scale / l;
@@ -110,7 +116,9 @@ void attention(View o, View stats, View q, View k, View v, const AttentionArgs& 
   const bool vector = aligned_rows(shape, {&q, &k, &v});
   if (vector || !is_half(q.dtype)) return start(on, shape, o, stats, q, k, v, args, vector);
   const WideTokens queries(on, q, shape.q), keys(on, k, shape.k), values(on, v, shape.v);
-  shape.q = queries.strides(), shape.k = keys.strides(), shape.v = values.strides();
+  shape.q = queries.strides();
+  shape.k = keys.strides();
+  shape.v = values.strides();
   const WideTokens out(on, o, shape.q, WideTokens::written);
   start(on, shape, out.view(), stats, queries.view(), keys.view(), values.view(), args, false);
   out.store();

@@ -101,7 +101,10 @@ __device__ unsigned kept_bits(const AttentionHead<A>& head, std::uint64_t all_ke
     const int i = i0 + (keys_are_rows ? Tile::column(c) : Tile::row(r)),
               j = j0 + (keys_are_rows ? Tile::row(r) : Tile::column(c));
     const std::uint64_t e = head.first + static_cast<std::uint64_t>(i) * all_keys + static_cast<std::uint64_t>(j);
-    if (e / 4 != last) last = e / 4, bits = Philox{head.mask_key}(head.id, last);
+    if (e / 4 != last) {
+      last = e / 4;
+      bits = Philox{head.mask_key}(head.id, last);
+    }
     const int skip = static_cast<int>(e % 4);
     const std::uint32_t own = skip < 2 ? (skip == 0 ? bits[0] : bits[1]) : (skip == 2 ? bits[2] : bits[3]);
     if (own >> 8 >= threshold) kept |= 1u << (r * Tile::thread_columns + c);
@@ -118,9 +121,11 @@ struct AttentionBlock {
 
   __device__ AttentionBlock(int tiles, Index heads, Index samples, bool descending) {
     Index at = blockIdx.x;
-    tile = static_cast<int>(at % tiles), at /= tiles;
+    tile = static_cast<int>(at % tiles);
+    at /= tiles;
     if (descending) tile = tiles - 1 - tile;
-    head = at % heads, at /= heads;
+    head = at % heads;
+    at /= heads;
     sample = at % samples;
     slab = static_cast<int>(at / samples);
   }

@@ -158,7 +158,8 @@ __global__ void __launch_bounds__(Tile::threads)
   const AttentionBlock own(tiles, job.kv_heads, job.samples, false);
   const int j0 = own.tile * Tile::rows, column = own.slab * Tile::slab;
   A dk[Tile::thread_rows][Tile::outputs], dv[Tile::thread_rows][Tile::outputs];
-  clear(dk), clear(dv);
+  clear(dk);
+  clear(dv);
   const int seen = AttentionHead<A>(job, own.sample, 0).keys;
   const HeadRows<T> keys = to.keys(job, own.sample, own.head, seen),
                     values = to.values(job, own.sample, own.head, seen);
@@ -253,7 +254,9 @@ void backward(View dq, View dk, View dv, View dout, View o, View stats, View q, 
   const WideTokens seeds(on, dout, queries.strides()), outputs(on, o, queries.strides());
   const WideTokens of_queries(on, dq, shape.q, WideTokens::written), of_keys(on, dk, shape.k, WideTokens::written),
       of_values(on, dv, shape.v, WideTokens::written);
-  shape.q = queries.strides(), shape.k = keys.strides(), shape.v = values.strides();
+  shape.q = queries.strides();
+  shape.k = keys.strides();
+  shape.v = values.strides();
   start(on, shape, of_queries.view(), of_keys.view(), of_values.view(), seeds.view(), outputs.view(), stats,
         queries.view(), keys.view(), values.view(), args, false);
   for (const WideTokens* gradient : {&of_queries, &of_keys, &of_values}) gradient->store();

@@ -65,7 +65,10 @@ struct MmaTile {
       }
     }
 #pragma unroll
-    for (int c = 0; c < thread_columns; ++c) s[0][c] = sums[c / 2][c % 2], s[1][c] = sums[c / 2][2 + c % 2];
+    for (int c = 0; c < thread_columns; ++c) {
+      s[0][c] = sums[c / 2][c % 2];
+      s[1][c] = sums[c / 2][2 + c % 2];
+    }
   }
   template <int slot>
   __device__ static void accumulate(A (&out)[thread_rows][outputs], Shared& shared,
@@ -116,7 +119,10 @@ struct MmaTile {
   __device__ static void add(A (&out)[thread_rows][outputs], int x, const unsigned (&a)[4], unsigned b0, unsigned b1) {
     A tile[4] = {out[0][x], out[0][x + 1], out[1][x], out[1][x + 1]};
     multiply_tiles<T>(tile, a, b0, b1);
-    out[0][x] = tile[0], out[0][x + 1] = tile[1], out[1][x] = tile[2], out[1][x + 1] = tile[3];
+    out[0][x] = tile[0];
+    out[0][x + 1] = tile[1];
+    out[1][x] = tile[2];
+    out[1][x + 1] = tile[3];
   }
   __device__ static void copy(Operand& to, const HeadRows<T>& x, int at, int from, Index width) {
     constexpr int n = pack<T>, per_row = depth / n;

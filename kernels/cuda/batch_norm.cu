@@ -52,7 +52,8 @@ struct MomentsOf {
 #pragma unroll
     for (int i = 0; i < n; ++i) {
       const Sum d = wide(v.v[i]) - f.shift[i];
-      sums[0][i] += d, sums[1][i] += d * d;
+      sums[0][i] += d;
+      sums[1][i] += d * d;
     }
   }
   /// Means of threads are kept as distances from the first of their rows: f32 has more digits for these.
@@ -174,7 +175,8 @@ struct Merge {
       all.add(p[0], p[1 + c], p[1 + channels + c]);
       rows += p[0];
     }
-    mean[c] = static_cast<T>(all.mean), m2[c] = static_cast<T>(all.m2);
+    mean[c] = static_cast<T>(all.mean);
+    m2[c] = static_cast<T>(all.m2);
     if (c == 0) *count = rows;
   }
 };

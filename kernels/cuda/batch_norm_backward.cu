@@ -64,7 +64,10 @@ void backward_reduce(View dgamma, View dbeta, View dz, View dy, View x, View mea
                      View y) {
   constexpr auto op = kernel::BatchNormBackwardReduce::name;
   check_same(dy, x, op);
-  if (y) check_same(dy, y, op), check_same(dy, dz, op);
+  if (y) {
+    check_same(dy, y, op);
+    check_same(dy, dz, op);
+  }
   check_channels({&dgamma, &dbeta, &mean, &rstd, &gamma, &beta}, x.shape, op);
   const On on(x.device, op);
   const bool vector = aligned(dy.data, x.data, y.data, y ? dz.data : nullptr);
@@ -114,7 +117,10 @@ struct BackwardApply {
       f.b[i] = sum_dz ? sum_dz[column + i] : A(0);
       f.c[i] = sum_dz_xhat ? sum_dz_xhat[column + i] : A(0);
       // xhat = (x - mean) rstd, so its factor is sum_dz_xhat rstd / count.
-      if (count > A(0)) f.b[i] /= count, f.c[i] *= weights.rstd[column + i] / count;
+      if (count > A(0)) {
+        f.b[i] /= count;
+        f.c[i] *= weights.rstd[column + i] / count;
+      }
     }
     return f;
   }

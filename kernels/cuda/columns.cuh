@@ -73,7 +73,9 @@ __device__ ColumnPlace column_place(const ColumnPlan& plan) {
   const unsigned chunk = blockIdx.x % chunks, rest = blockIdx.x / chunks;
   const int thread = static_cast<int>(threadIdx.x), lane = thread / plan.across;
   ColumnPlace p;
-  p.part = static_cast<int>(rest % parts), p.outer = rest / parts, p.lane = lane;
+  p.part = static_cast<int>(rest % parts);
+  p.outer = rest / parts;
+  p.lane = lane;
   p.column = (static_cast<Index>(chunk) * plan.across + thread % plan.across) * n;
   p.first = plan.part_begin(p.part) + lane;
   const Index left = plan.part_begin(p.part + 1) - p.first;
@@ -100,7 +102,8 @@ __device__ void column_run(const P& p, A (&acc)[P::sets][n], Index column, Index
     for (int u = 0; u < P::ahead; ++u) next[u] = p.template fetch<n>(row + u * step, at + u * skip);
 #pragma unroll
     for (int u = 0; u < P::ahead; ++u) p.template add<n>(acc, fixed, next[u], at + u * skip);
-    row += P::ahead * step, at += P::ahead * skip;
+    row += P::ahead * step;
+    at += P::ahead * skip;
   }
   for (; k < count; ++k, row += step, at += skip) p.template add<n>(acc, fixed, p.template fetch<n>(row, at), at);
   p.template close<n>(acc, fixed, count, base);
@@ -120,8 +123,10 @@ __device__ void merge_lanes(V (&shared)[all][threads], V (&counts)[threads], int
       for (int i = 0; i < columns; ++i) {
         V into[sets], from[sets];
 #pragma unroll
-        for (int s = 0; s < sets; ++s)
-          into[s] = shared[s * columns + i][thread], from[s] = shared[s * columns + i][other];
+        for (int s = 0; s < sets; ++s) {
+          into[s] = shared[s * columns + i][thread];
+          from[s] = shared[s * columns + i][other];
+        }
         Merge::merge(into, from, counts[thread], counts[other]);
 #pragma unroll
         for (int s = 0; s < sets; ++s) shared[s * columns + i][thread] = into[s];
@@ -260,7 +265,8 @@ __global__ void __launch_bounds__(block, P::resident) column_walk(ColumnPlan pla
     for (int u = 0; u < P::ahead; ++u) next[u] = p.template fetch<n>(row + u * plan.down, at + u * skip);
 #pragma unroll
     for (int u = 0; u < P::ahead; ++u) p.template put<n>(fixed, next[u], at + u * skip);
-    row += P::ahead * plan.down, at += P::ahead * skip;
+    row += P::ahead * plan.down;
+    at += P::ahead * skip;
   }
   for (; k < place.count; ++k, row += plan.down, at += skip) p.template put<n>(fixed, p.template fetch<n>(row, at), at);
 }

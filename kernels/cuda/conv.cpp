@@ -30,7 +30,8 @@ void forward(const On& on, const View& y, const View& x, const View& w, const Vi
   };
 
   ConvWay whole{{.form = ConvForm::forward, .shape = s, .type = y.dtype}}, alone = whole;
-  whole.job.with_bias = static_cast<bool>(bias), whole.job.bias = bias.dtype;
+  whole.job.with_bias = static_cast<bool>(bias);
+  whole.job.bias = bias.dtype;
   whole.job.with_residual = static_cast<bool>(residual);
   ConvWay with_sums = whole;
   with_sums.job.with_sums = true;
@@ -42,7 +43,8 @@ void forward(const On& on, const View& y, const View& x, const View& w, const Vi
   alone.apart = residual && residual.data == y.data;
   alone.then = [&](void* out, void* product) {
     View to = y, part = y;
-    to.data = out, part.data = product;
+    to.data = out;
+    part.data = product;
     conv_tail(on, to, part, bias, residual, relu);
     measure(out);
   };
@@ -77,10 +79,12 @@ void conv_backward_input(View dx, View dy, View w, const ConvOptions& o, bool ac
   const On on(dx.device, kernel::ConvBackwardInput::name);
   const ConvWay whole{{.form = ConvForm::backward_input, .shape = s, .type = dx.dtype, .accumulate = accumulate}};
   ConvWay added = whole;
-  added.job.accumulate = false, added.apart = true;
+  added.job.accumulate = false;
+  added.apart = true;
   added.then = [&](void* out, void* product) {
     View to = dx, part = dx;
-    to.data = out, part.data = product;
+    to.data = out;
+    part.data = product;
     conv_tail(on, to, part, View{}, to, false);
   };
   const std::array ways{whole, added};
@@ -98,7 +102,8 @@ void backward_weight(const On& on, View dw, const View& x, const View& dy, const
   auto add_to = [&](DType product_type) {
     return [&, product_type](void* out, void* product) {
       View to = dw;
-      to.data = out, to.shape = {dw.numel()};
+      to.data = out;
+      to.shape = {dw.numel()};
       sum_rows(on, to, {product, {1, dw.numel()}, product_type, dw.device}, accumulate);
     };
   };

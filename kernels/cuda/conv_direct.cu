@@ -12,9 +12,15 @@ int limited(Index v) { return static_cast<int>(std::clamp<Index>(v, -most_places
 
 Reach reach_from(const Extents& places, const Extents& extent, Index channels) {
   Reach r{};
-  r.cells = Divisor(places[0] * places[1] * places[2]), r.cell1 = Divisor(places[1]), r.cell2 = Divisor(places[2]);
-  for (std::size_t d = 0; d < 3; ++d) r.extent[d] = limited(extent[d]), r.cell_step[d] = 1;
-  r.channels = limited(channels), r.image = extent[0] * extent[1] * extent[2] * channels;
+  r.cells = Divisor(places[0] * places[1] * places[2]);
+  r.cell1 = Divisor(places[1]);
+  r.cell2 = Divisor(places[2]);
+  for (std::size_t d = 0; d < 3; ++d) {
+    r.extent[d] = limited(extent[d]);
+    r.cell_step[d] = 1;
+  }
+  r.channels = limited(channels);
+  r.image = extent[0] * extent[1] * extent[2] * channels;
   return r;
 }
 
@@ -23,7 +29,8 @@ Reach reach_from(const Extents& places, const Extents& extent, Index channels) {
 Reach reach_of(const ConvShape& s) {
   Reach r = reach_from(s.out, s.in, s.c_in);
   for (std::size_t d = 0; d < 3; ++d) {
-    r.cell_step[d] = limited(s.options.stride[d]), r.shift[d] = -limited(s.options.pad_begin[d]);
+    r.cell_step[d] = limited(s.options.stride[d]);
+    r.shift[d] = -limited(s.options.pad_begin[d]);
     r.step[d] = limited(s.options.dilation[d]);
   }
   return r;
@@ -32,7 +39,8 @@ Reach reach_of(const ConvShape& s) {
 Reach reach_back(const ConvShape& s) {
   Reach r = reach_from(s.in, s.out, s.c_out);
   for (std::size_t d = 0; d < 3; ++d) {
-    r.shift[d] = limited(s.options.pad_begin[d]), r.step[d] = -limited(s.options.dilation[d]);
+    r.shift[d] = limited(s.options.pad_begin[d]);
+    r.step[d] = -limited(s.options.dilation[d]);
     r.stride[d] = Divisor(limited(s.options.stride[d]));
   }
   return r;
@@ -200,14 +208,19 @@ Product product_of(const ConvShape& s, bool back) {
   Product p{};
   const int filter = static_cast<int>(s.filter_cells() * s.group_in());
   p.reach = back ? reach_back(s) : reach_of(s);
-  p.filter1 = Divisor(s.filter[1]), p.filter2 = Divisor(s.filter[2]);
+  p.filter1 = Divisor(s.filter[1]);
+  p.filter2 = Divisor(s.filter[2]);
   p.group_channels = Divisor(back ? s.group_out() : s.group_in());
   p.products = static_cast<int>(s.filter_cells() * (back ? s.group_out() : s.group_in()));
   const Index columns = back ? s.group_in() : s.group_out();
-  p.columns = Divisor(columns), p.column_tiles = Divisor(ceil_div(columns, tile)), p.groups = Divisor(s.options.groups);
+  p.columns = Divisor(columns);
+  p.column_tiles = Divisor(ceil_div(columns, tile));
+  p.groups = Divisor(s.options.groups);
   p.channels = static_cast<int>(back ? s.c_in : s.c_out);
-  p.w_group = static_cast<int>(s.group_out()) * filter, p.w_cell = static_cast<int>(s.group_in());
-  p.w_column = back ? 1 : filter, p.w_channel = back ? filter : 1;
+  p.w_group = static_cast<int>(s.group_out()) * filter;
+  p.w_cell = static_cast<int>(s.group_in());
+  p.w_column = back ? 1 : filter;
+  p.w_channel = back ? filter : 1;
   p.strided = back && s.options.stride != Extents{1, 1, 1};
   return p;
 }
@@ -221,7 +234,8 @@ void multiply(const On& on, Finish<T> finish, const T* x, const T* w, const Conv
     const Index places = std::min(at_once, s.n - first) * cells, skip = first * cells * p.channels;
     p.places = static_cast<int>(places);
     Finish<T> to = finish;
-    to.y += skip, to.residual = finish.residual ? finish.residual + skip : nullptr;
+    to.y += skip;
+    to.residual = finish.residual ? finish.residual + skip : nullptr;
     const T* from = x + first * p.reach.image;
     if (s.options.groups > 1 && columns <= 8) {
       run(on, blocks_for(on, places * p.channels), block, plain_kernel<T>, to, from, w, p,

@@ -90,7 +90,10 @@ struct Sums {
 #pragma unroll
       for (int i = 0; i < each_side; ++i)
 #pragma unroll
-        for (int j = 0; j < each_side; ++j) total[i][j] += sum[i][j], sum[i][j] = 0;
+        for (int j = 0; j < each_side; ++j) {
+          total[i][j] += sum[i][j];
+          sum[i][j] = 0;
+        }
   }
   __device__ A get(int i, int j) const {
     if constexpr (folds) return total[i][j] + sum[i][j];

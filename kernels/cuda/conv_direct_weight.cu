@@ -154,10 +154,14 @@ struct AddParts {
 Gradient gradient_of(const ConvShape& s) {
   Gradient g{};
   g.reach = reach_of(s);
-  g.filter1 = Divisor(s.filter[1]), g.filter2 = Divisor(s.filter[2]), g.group_in = Divisor(s.group_in());
-  g.group_out = static_cast<int>(s.group_out()), g.c_out = static_cast<int>(s.c_out);
+  g.filter1 = Divisor(s.filter[1]);
+  g.filter2 = Divisor(s.filter[2]);
+  g.group_in = Divisor(s.group_in());
+  g.group_out = static_cast<int>(s.group_out());
+  g.c_out = static_cast<int>(s.c_out);
   g.columns = static_cast<int>(s.filter_cells() * s.group_in());
-  g.column_tiles = Divisor(ceil_div(g.columns, tile)), g.row_tiles = Divisor(ceil_div(g.group_out, tile));
+  g.column_tiles = Divisor(ceil_div(g.columns, tile));
+  g.row_tiles = Divisor(ceil_div(g.group_out, tile));
   return g;
 }
 
@@ -174,7 +178,8 @@ void add_images(const On& on, const View& dw, const T* x, const T* dy, const Con
   constexpr Index blocks = 1024;
   const Index chunks = ceil_div(places, fold_every), wanted = std::clamp<Index>(ceil_div(blocks, tiles), 1, chunks);
   const Index part_chunks = ceil_div(chunks, wanted), parts = ceil_div(chunks, part_chunks);
-  g.places = static_cast<int>(places), g.part_places = static_cast<int>(part_chunks) * fold_every;
+  g.places = static_cast<int>(places);
+  g.part_places = static_cast<int>(part_chunks) * fold_every;
   const Scratch sums(on, static_cast<std::size_t>(parts * size) * sizeof(A));
   const dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(parts));
   run(on, grid, block, plain ? plain_gradient_kernel<T> : gradient_kernel<T>, sums.as<A>(), x, dy, g);

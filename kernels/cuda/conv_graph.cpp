@@ -98,7 +98,10 @@ Layout channels_last(Index n, Index c, const Extents& extents, int dims, DType t
   l.dims.insert(l.dims.end(), inner.begin(), inner.end());
   l.strides.resize(l.dims.size());
   Index step = c;
-  for (std::size_t i = l.dims.size(); i-- > 2;) l.strides[i] = step, step *= l.dims[i];
+  for (std::size_t i = l.dims.size(); i-- > 2;) {
+    l.strides[i] = step;
+    step *= l.dims[i];
+  }
   l.strides[0] = step;
   return l;
 }
@@ -125,7 +128,10 @@ EngineRules rules_for(const ConvJob& j) {
   EngineRules rules{.deterministic = j.deterministic, .whole = j.type == DType::f32 && !j.tf32, .sums = j.with_sums};
   // What engines without tensor cores want of x, w and y is channels first: they turn them in their workspace.
   const Index turned = bytes_of(j, x_number) + bytes_of(j, w_number) + bytes_of(j, y_number);
-  if (rules.whole) rules.workspace += turned, rules.alike = 2;  // those that turn nothing get a turn to be measured
+  if (rules.whole) {
+    rules.workspace += turned;
+    rules.alike = 2;
+  }  // those that turn nothing get a turn to be measured
   return rules;
 }
 
@@ -133,7 +139,8 @@ bool run_planned(const On& on, const ConvOperands& o, const View& result, std::s
   auto at_16 = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; };
   const bool aligned = at_16(o.x) && at_16(o.w) && at_16(o.y) && at_16(o.bias) && at_16(o.residual);
   auto completed = [&](ConvJob j) {
-    j.aligned = aligned, j.tf32 = j.type == DType::f32 && f32_product() == MatmulPrecision::tf32;
+    j.aligned = aligned;
+    j.tf32 = j.type == DType::f32 && f32_product() == MatmulPrecision::tf32;
     j.deterministic = deterministic();
     return j;
   };
@@ -146,7 +153,8 @@ bool run_planned(const On& on, const ConvOperands& o, const View& result, std::s
     if (j.with_bias) p.tensors[count++] = o.bias;
     if (j.with_residual) p.tensors[count++] = o.residual;
     if (j.with_sums) {
-      p.tensors[count++] = o.sums, p.tensors[count++] = o.squares;
+      p.tensors[count++] = o.sums;
+      p.tensors[count++] = o.squares;
       auto* const first = static_cast<float*>(o.sums);
       p.cleared = {first, static_cast<float*>(o.squares) + j.shape.c_out};
     }

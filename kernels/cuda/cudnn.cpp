@@ -144,7 +144,10 @@ void Graph::convolve(Pass pass, Tensor x, Tensor w, Tensor y, const Window& wind
        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA}};
   const Names& n = names[static_cast<int>(pass)];
   Descriptor d(n.operation, op_);
-  d.set(n.x, at(x)), d.set(n.w, at(w)), d.set(n.y, at(y)), d.set(n.convolution, c);
+  d.set(n.x, at(x));
+  d.set(n.w, at(w));
+  d.set(n.y, at(y));
+  d.set(n.convolution, c);
   const double one = 1;
   const auto one32 = static_cast<float>(one), beta32 = static_cast<float>(beta);
   const bool wide = compute_ == DType::f64;

@@ -22,7 +22,8 @@ class Descriptor {
   ~Descriptor();
   Descriptor(Descriptor&& o) noexcept : raw_(std::exchange(o.raw_, nullptr)), op_(o.op_) {}
   Descriptor& operator=(Descriptor&& o) noexcept {
-    std::swap(raw_, o.raw_), std::swap(op_, o.op_);
+    std::swap(raw_, o.raw_);
+    std::swap(op_, o.op_);
     return *this;
   }
   cudnnBackendDescriptor_t raw() const { return raw_; }

@@ -26,7 +26,8 @@ bool is_compiled(const Descriptor& engine) {
 
 Engine read(const Descriptor& config, const Descriptor& engine) {
   Engine e;
-  e.number = engine.get_index(CUDNN_ATTR_ENGINE_GLOBAL_INDEX), e.compiled = is_compiled(engine);
+  e.number = engine.get_index(CUDNN_ATTR_ENGINE_GLOBAL_INDEX);
+  e.compiled = is_compiled(engine);
   for (const Descriptor& k :
        config.get_descriptors(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, most_knobs))
     e.knobs.emplace_back(k.get_index(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE),

@@ -42,8 +42,10 @@ struct Drop {
       }
       if (skip >= 2) {
         const bool odd = skip == 3;
-        to[0] = to[2], to[1] = to[3];
-        to[2] = odd ? next[1] : next[0], to[3] = odd ? next[2] : next[1];
+        to[0] = to[2];
+        to[1] = to[3];
+        to[2] = odd ? next[1] : next[0];
+        to[3] = odd ? next[2] : next[1];
       }
     }
   }

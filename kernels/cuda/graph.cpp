@@ -19,8 +19,10 @@ class CaptureStreams {
     cudaStream_t stream = nullptr;
     if (idle.empty())
       ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), op);
-    else
-      stream = idle.back(), idle.pop_back();
+    else {
+      stream = idle.back();
+      idle.pop_back();
+    }
     return stream;
   }
   void give(Device device, cudaStream_t stream) {

@@ -29,12 +29,17 @@ __global__ void normalise(T* y, A* mean, A* rstd, const T* x, const A* gamma, co
   A rest = 0, squares = 0;
   each_of_group(s, sample, g, [&](Index at, Index) {
     const A d = wide(x[at]) - about;
-    rest += d, squares += d * d;
+    rest += d;
+    squares += d * d;
   });
-  rest = block_sum(rest), squares = block_sum(squares);
+  rest = block_sum(rest);
+  squares = block_sum(squares);
   const A shift = rest / count, variance = (squares - rest * shift) / count;
   const A center = about + shift, factor = A(1) / std::sqrt(variance + eps);
-  if (threadIdx.x == 0) mean[blockIdx.x] = center, rstd[blockIdx.x] = factor;
+  if (threadIdx.x == 0) {
+    mean[blockIdx.x] = center;
+    rstd[blockIdx.x] = factor;
+  }
   each_of_group(s, sample, g, [&](Index at, Index c) {
     A v = (wide(x[at]) - center) * factor;
     if (gamma) v *= gamma[c];
@@ -70,14 +75,20 @@ __global__ void sum_cells(A* plain, A* weighted, const T* dy, const T* x, const 
     for (Index cell = threadIdx.x / warp; cell < s.cells; cell += block / warp) {
       const Index at = (sample * s.cells + cell) * s.channels + c;
       const A v = wide(dy[at]);
-      sum += v, with_xhat += v * (wide(x[at]) - center) * factor;
+      sum += v;
+      with_xhat += v * (wide(x[at]) - center) * factor;
     }
   }
-  sums[0][threadIdx.x] = sum, sums[1][threadIdx.x] = with_xhat;
+  sums[0][threadIdx.x] = sum;
+  sums[1][threadIdx.x] = with_xhat;
   __syncthreads();
   if (threadIdx.x >= warp || c >= s.channels) return;
-  for (int k = warp; k < block; k += warp) sum += sums[0][threadIdx.x + k], with_xhat += sums[1][threadIdx.x + k];
-  plain[sample * s.channels + c] = sum, weighted[sample * s.channels + c] = with_xhat;
+  for (int k = warp; k < block; k += warp) {
+    sum += sums[0][threadIdx.x + k];
+    with_xhat += sums[1][threadIdx.x + k];
+  }
+  plain[sample * s.channels + c] = sum;
+  weighted[sample * s.channels + c] = with_xhat;
 }
 
 template <class T, class A>
@@ -88,11 +99,13 @@ __global__ void gradient(T* dx, const T* dy, const T* x, const A* mean, const A*
   for (Index k = threadIdx.x; k < s.per_group(); k += blockDim.x) {
     const Index c = g * s.per_group() + k;
     const A by = gamma ? gamma[c] : A(1);
-    sum += by * plain[sample * s.channels + c], with_xhat += by * weighted[sample * s.channels + c];
+    sum += by * plain[sample * s.channels + c];
+    with_xhat += by * weighted[sample * s.channels + c];
   }
   const auto count = static_cast<A>(s.cells * s.per_group());
   const A center = mean[blockIdx.x], factor = rstd[blockIdx.x];
-  sum = block_sum(sum) / count, with_xhat = block_sum(with_xhat) * (factor / count);
+  sum = block_sum(sum) / count;
+  with_xhat = block_sum(with_xhat) * (factor / count);
   each_of_group(s, sample, g, [&](Index at, Index c) {
     const A v = gamma ? wide(dy[at]) * gamma[c] : wide(dy[at]);
     dx[at] = rounded<T>(factor * (v - sum - (wide(x[at]) - center) * with_xhat));

@@ -13,7 +13,11 @@ struct Ids {
   __device__ Index of(Index i) const {
     const Index at = id[i];
     if (at >= 0 && at < rows) return at;
-    if (atomicCAS(&fault->set, 0, 2) == 0) fault->row = i, fault->label = at, fault->classes = rows;
+    if (atomicCAS(&fault->set, 0, 2) == 0) {
+      fault->row = i;
+      fault->label = at;
+      fault->classes = rows;
+    }
     return -1;
   }
 };

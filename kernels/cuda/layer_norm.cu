@@ -37,13 +37,18 @@ struct LayerNorm {
 #pragma unroll
       for (int j = 0; j < n; ++j) {
         const A d = wide(p.v[j]) - about;
-        rest += d, squares += d * d;
+        rest += d;
+        squares += d * d;
       }
     });
-    rest = team.sum(rest), squares = team.sum(squares);
+    rest = team.sum(rest);
+    squares = team.sum(squares);
     const A shift = centered ? rest / count : A(0), variance = (squares - rest * shift) / count;
     const A center = about + shift, factor = A(1) / std::sqrt(variance + eps);
-    if (team.rank() == 0) mean[r] = center, rstd[r] = factor;
+    if (team.rank() == 0) {
+      mean[r] = center;
+      rstd[r] = factor;
+    }
     row.each([&, to = y + r * width](Index i, const Pack<T, n>& p) {
       Pack<T, n> out;
 #pragma unroll
@@ -93,10 +98,12 @@ struct BackwardInput {
 #pragma unroll
       for (int j = 0; j < n; ++j) {
         const A v = gamma ? wide(g.v[j]) * gamma[i + j] : wide(g.v[j]);
-        plain += v, weighted += v * (wide(p.v[j]) - center);
+        plain += v;
+        weighted += v * (wide(p.v[j]) - center);
       }
     });
-    plain = centered ? team.sum(plain) / count : A(0), weighted = team.sum(weighted) * (factor * factor / count);
+    plain = centered ? team.sum(plain) / count : A(0);
+    weighted = team.sum(weighted) * (factor * factor / count);
     seed.each_with(in, [&, to = dx + r * width](Index i, const Pack<T, n>& g, const Pack<T, n>& p) {
       Pack<T, n> out;
 #pragma unroll

@@ -130,8 +130,11 @@ struct Labels {
   __device__ Label of(Index row, bool report) const {
     const Index at = label[row];
     const bool ignored = at == ignore, wrong = !ignored && (at < 0 || at >= classes);
-    if (wrong && report && atomicCAS(&fault->set, 0, 1) == 0)
-      fault->row = row, fault->label = at, fault->classes = classes;
+    if (wrong && report && atomicCAS(&fault->set, 0, 1) == 0) {
+      fault->row = row;
+      fault->label = at;
+      fault->classes = classes;
+    }
     return {at, ignored, wrong};
   }
 };

@@ -192,7 +192,8 @@ struct Products {
     }
     if (j.batched_a && !j.batched_b && !j.transpose_a) {  // the rows of all of a's matrices make one matrix
       j.m *= j.batch;
-      j.batch = 1, j.batched_a = false;
+      j.batch = 1;
+      j.batched_a = false;
     }
     const Operands v{c, a, b, bias};
     const cublasLtEpilogue_t epilogue = epilogue_of(v, j);

@@ -27,7 +27,10 @@ struct Geometry {
 struct BoxPlace {
   Index n, at[3];
   __device__ BoxPlace(Index i, const Geometry& g) {
-    for (int d = 2; d >= 0; --d) at[d] = g.begin[d] + i % g.size[d], i /= g.size[d];
+    for (int d = 2; d >= 0; --d) {
+      at[d] = g.begin[d] + i % g.size[d];
+      i /= g.size[d];
+    }
     n = i;
   }
 };

@@ -87,7 +87,10 @@ struct Timer {
   }
   Timer(const Timer&) = delete;
   Timer& operator=(const Timer&) = delete;
-  ~Timer() { (void)cudaEventDestroy(begin), (void)cudaEventDestroy(end); }
+  ~Timer() {
+    (void)cudaEventDestroy(begin);
+    (void)cudaEventDestroy(end);
+  }
 
   /// Milliseconds that the device spends on what f() gives it.
   template <class F>
@@ -169,11 +172,18 @@ class Choice {
       ms = measured(on_, handle_, plan, ways_[way], out.data());
     } catch (const Error&) {  // no memory to measure with
       const std::size_t room = static_cast<std::size_t>(plan.workspace()) + ways_[way].product_bytes;
-      if (!leanest_.plan || room < least_room_)
-        least_room_ = room, leanest_.way = way, leanest_.plan.emplace(std::move(plan));
+      if (!leanest_.plan || room < least_room_) {
+        least_room_ = room;
+        leanest_.way = way;
+        leanest_.plan.emplace(std::move(plan));
+      }
       return true;
     }
-    if (ms < fastest_) fastest_ = ms, best_.way = way, best_.plan.emplace(std::move(plan));
+    if (ms < fastest_) {
+      fastest_ = ms;
+      best_.way = way;
+      best_.plan.emplace(std::move(plan));
+    }
     return ms < never;
   }
 

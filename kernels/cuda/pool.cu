@@ -16,7 +16,10 @@ __global__ void max_pool_kernel(T* y, I* index, const T* x, Windows s, unsigned 
     walk_window<n>(s, p, x + image * s.in_size + p.channel, largest);
     Pack<T, n> v;
     Pack<I, n> at;
-    for (int j = 0; j < n; ++j) v.v[j] = rounded<T>(largest.best[j]), at.v[j] = static_cast<I>(largest.winner[j]);
+    for (int j = 0; j < n; ++j) {
+      v.v[j] = rounded<T>(largest.best[j]);
+      at.v[j] = static_cast<I>(largest.winner[j]);
+    }
     const Index to = image * s.out_size + static_cast<Index>(item) * n;
     store(y + to, v);
     store(index + to, at);
@@ -69,7 +72,10 @@ struct Total {
     for (int j = 0; j < n; ++j) row[j] += wide(v.v[j]);
   }
   __device__ void next_row() {
-    for (int j = 0; j < n; ++j) sum[j] += row[j], row[j] = 0;
+    for (int j = 0; j < n; ++j) {
+      sum[j] += row[j];
+      row[j] = 0;
+    }
   }
 };
 

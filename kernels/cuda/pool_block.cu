@@ -113,7 +113,8 @@ __device__ inline void window_back(T* dx, const T* dy, const std::uint8_t* index
   const Index image = row / strips.image_windows;
   auto rest = static_cast<unsigned>(row - image * strips.image_windows);
   int o[3];
-  o[2] = static_cast<int>(strips.by2.split(rest)), o[1] = static_cast<int>(strips.by1.split(rest));
+  o[2] = static_cast<int>(strips.by2.split(rest));
+  o[1] = static_cast<int>(strips.by1.split(rest));
   o[0] = static_cast<int>(rest);
   A g[n] = {};
   int winner[n];
@@ -123,7 +124,8 @@ __device__ inline void window_back(T* dx, const T* dy, const std::uint8_t* index
     const Pack<T, n> v = load<n>(dy + from);
     const Pack<std::uint8_t, n> at = load<n>(index + from);
     for (int j = 0; j < n; ++j) {
-      g[j] = wide(rounded<T>(wide(v.v[j]) * scale)), winner[j] = at.v[j];
+      g[j] = wide(rounded<T>(wide(v.v[j]) * scale));
+      winner[j] = at.v[j];
       sum[j] += winner[j] == no_gradient ? A(0) : g[j];
     }
   }
@@ -189,7 +191,8 @@ Strips make_strips(const PoolShape& s, Index packs) {
   for (std::size_t d = 0; d < 3; ++d) t.windows[d] = static_cast<int>(ceil_div(s.in[d], s.stride[d]));
   t.image_windows = static_cast<Index>(t.windows[0]) * t.windows[1] * t.windows[2];
   t.rows = s.n * t.image_windows;
-  t.by1 = Divisor(t.windows[1]), t.by2 = Divisor(t.windows[2]);
+  t.by1 = Divisor(t.windows[1]);
+  t.by2 = Divisor(t.windows[2]);
   t.lanes = static_cast<int>(std::min<Index>(std::bit_ceil(static_cast<std::uint64_t>(packs)), warp));
   // About two thousand blocks fill any card.
   constexpr Index blocks = 2048;

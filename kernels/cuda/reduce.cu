@@ -184,7 +184,8 @@ struct ReduceAny {
     double sum = 0, best = -std::numeric_limits<double>::infinity();
     for (Index j = 0; j < inputs; ++j) {
       const auto v = static_cast<double>(wide(from[cut.offset(j).of[0]]));
-      sum += v, best = Larger{}(best, v);
+      sum += v;
+      best = Larger{}(best, v);
     }
     y[k] = rounded<T>(static_cast<Accumulator<T>>(largest ? best : sum * scale));
   }
@@ -205,7 +206,8 @@ struct ReduceIntegers {
     Index best = std::numeric_limits<Index>::min();
     for (Index j = 0; j < inputs; ++j) {
       const Index v = x[first + (regular ? j * inner : cut.offset(j).of[0])];
-      sum += static_cast<std::uint64_t>(v), best = v > best ? v : best;
+      sum += static_cast<std::uint64_t>(v);
+      best = v > best ? v : best;
     }
     y[k] = largest ? best : static_cast<Index>(sum);
   }
@@ -257,7 +259,10 @@ struct FirstLargest {
     Index at = none;
     for (Index i = team.rank(); i < width; i += team.size) {
       const A v = wide(from[i]);
-      if (at == none || v > best || (v != v && best == best)) best = v, at = i;
+      if (at == none || v > best || (v != v && best == best)) {
+        best = v;
+        at = i;
+      }
     }
     const A all = team.combine(best, lowest, Larger{});
     const bool mine = best == all || (best != best && all != all);
@@ -287,7 +292,10 @@ void sum_squares(View sums, View x, View slices) {
     using P = SquaresOf<decltype(t)>;
     const auto* from = x.as<const decltype(t)>();
     Stretches s = cut_stretches<decltype(t)>(on, 1, x.numel());  // slices: as if all were about as long
-    if (slices) s.rows = sums.numel(), s.parts = ceil_div(s.parts, s.rows);
+    if (slices) {
+      s.rows = sums.numel();
+      s.parts = ceil_div(s.parts, s.rows);
+    }
     reduce_stretches<P>(on, sums.as<double>(), from, s, slices.as<const Index>(), 1);
   });
 }

@@ -10,8 +10,12 @@ namespace {
 struct ElementPlace {
   Index n, at[3], channel;
   __device__ ElementPlace(Index i, const Index (&extent)[3], Index channels) {
-    channel = i % channels, i /= channels;
-    for (int d = 2; d >= 0; --d) at[d] = i % extent[d], i /= extent[d];
+    channel = i % channels;
+    i /= channels;
+    for (int d = 2; d >= 0; --d) {
+      at[d] = i % extent[d];
+      i /= extent[d];
+    }
     n = i;
   }
 };

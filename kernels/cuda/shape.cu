@@ -130,9 +130,12 @@ void transpose(const On& on, const View& y, const View& x, Transposition t, Inde
   // Threads that run along the short side of a tile reach the next line of the long side at the next banks.
   const Index shorter = std::min(high, wide), bank = ceil_div(warp, shorter);
   const Index pitch = std::max(high, wide) + (bank - std::max(high, wide) % warp + warp) % warp;
-  t.tile_height = Divisor(high), t.tile_width = Divisor(wide);
-  t.tiles_high = LongDivisor(ceil_div(t.height, high)), t.tiles_wide = LongDivisor(ceil_div(t.width, wide));
-  t.shared_i = static_cast<int>(wide >= high ? pitch : 1), t.shared_j = static_cast<int>(wide >= high ? 1 : pitch);
+  t.tile_height = Divisor(high);
+  t.tile_width = Divisor(wide);
+  t.tiles_high = LongDivisor(ceil_div(t.height, high));
+  t.tiles_wide = LongDivisor(ceil_div(t.width, wide));
+  t.shared_i = static_cast<int>(wide >= high ? pitch : 1);
+  t.shared_j = static_cast<int>(wide >= high ? 1 : pitch);
   const dim3 blocks(static_cast<unsigned>(iterations * t.tiles_high.by() * t.tiles_wide.by()));
   run(on, blocks, block, transpose_tile<T>, y.as<T>(), x.as<const T>(), t);
 }
@@ -196,7 +199,10 @@ void expand(View y, View x) {
   Loop loop = detail::plan_expand(y, x);
   const On on(y.device, kernel::Expand::name);
   Index run = 1;
-  if (loop.rank > 0 && loop.step[0][1] == 1) run = loop.extent[0], loop.erase(0);
+  if (loop.rank > 0 && loop.step[0][1] == 1) {
+    run = loop.extent[0];
+    loop.erase(0);
+  }
   move(on, y.as<char>(), x.as<const char>(), run, loop, size_of(y.dtype));
 }
 

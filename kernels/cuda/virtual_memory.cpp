@@ -150,7 +150,10 @@ void* VirtualMemory::allocate(const On& on, std::size_t bytes) {
 void VirtualMemory::leave(const On& on, Card& card, Block& b, std::size_t first, std::size_t last, bool ends) {
   std::size_t left = 0;
   for (std::size_t i = first; i < last; ++i)
-    if (b.chunks[i].state == State::mapped) b.chunks[i] = {State::leaving, next_}, ++left;
+    if (b.chunks[i].state == State::mapped) {
+      b.chunks[i] = {State::leaving, next_};
+      ++left;
+    }
   missing_.fetch_add(left, std::memory_order_relaxed);
   count_(-static_cast<std::ptrdiff_t>(left * b.chunk));
   if (left == 0 && !ends) return;

@@ -81,7 +81,8 @@ struct Windows {
 inline Windows windows(const PoolShape& s, Index width, std::string_view op) {
   Windows w{};
   w.channels = static_cast<int>(s.channels);
-  w.in_size = s.in_cells() * s.channels, w.out_size = s.out_cells() * s.channels;
+  w.in_size = s.in_cells() * s.channels;
+  w.out_size = s.out_cells() * s.channels;
   constexpr Index most = std::numeric_limits<std::int32_t>::max() / 2;
   check(std::max(w.in_size, w.out_size) <= most, op, "an image of {} elements; at most {} are possible",
         std::max(w.in_size, w.out_size), Index{most});
@@ -93,7 +94,10 @@ inline Windows windows(const PoolShape& s, Index width, std::string_view op) {
                  number(s.pad[d]), dilation,         Divisor(stride),     Divisor(dilation)};
   }
   w.packs = Divisor(s.channels / width);
-  w.in1 = Divisor(s.in[1]), w.in2 = Divisor(s.in[2]), w.out1 = Divisor(s.out[1]), w.out2 = Divisor(s.out[2]);
+  w.in1 = Divisor(s.in[1]);
+  w.in2 = Divisor(s.in[2]);
+  w.out1 = Divisor(s.out[1]);
+  w.out2 = Divisor(s.out[2]);
   return w;
 }
 
@@ -146,7 +150,10 @@ struct Largest {
   bool empty = true;
 
   __device__ Largest() {
-    for (int j = 0; j < n; ++j) best[j] = -std::numeric_limits<Accumulator<T>>::infinity(), winner[j] = 0;
+    for (int j = 0; j < n; ++j) {
+      best[j] = -std::numeric_limits<Accumulator<T>>::infinity();
+      winner[j] = 0;
+    }
   }
   __device__ void operator()(const Pack<T, n>& v, int cell) {
 #pragma unroll
@@ -155,7 +162,8 @@ struct Largest {
   }
   __device__ void add(int j, Accumulator<T> v, int cell) {
     const bool better = empty || v > best[j] || v != v;
-    best[j] = better ? v : best[j], winner[j] = better ? cell : winner[j];
+    best[j] = better ? v : best[j];
+    winner[j] = better ? cell : winner[j];
   }
   __device__ void next_row() {}
 };

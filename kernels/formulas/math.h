@@ -73,11 +73,15 @@ struct FloorDivision {
   constexpr FloorDivision(T a, T b) : whole(std::floor(a / b)), rest(std::fma(-whole, b, a)) {
     constexpr T sure = T(0.25) / std::numeric_limits<T>::epsilon();
     if (std::abs(whole) < sure && rest == rest) {  // the quotient may have been rounded up, to an integer
-      if (rest != 0 && (rest < 0) != (b < 0)) whole -= 1, rest = std::fma(-whole, b, a);
+      if (rest != 0 && (rest < 0) != (b < 0)) {
+        whole -= 1;
+        rest = std::fma(-whole, b, a);
+      }
       return;
     }
     const T quotient = a / b;
-    rest = std::fmod(a, b), whole = quotient;
+    rest = std::fmod(a, b);
+    whole = quotient;
     if (b == 0 || quotient != quotient) return;
     const bool below = rest != 0 && (rest < 0) != (b < 0);
     const T near = (a - rest) / b - (below ? T(1) : T(0)), low = std::floor(near);

@@ -34,11 +34,21 @@ ConvShape conv_shape(const View& x, const View& w, const View& y, const ConvOpti
   const Shape expected = conv_output_shape(x.shape, w.shape, o, op);
   check(y.shape == expected, op, "output is {}, expected {}", y.shape, expected);
   ConvShape s;
-  s.dims = x.shape.rank() - 2, s.n = x.shape[0], s.c_in = x.shape[-1], s.c_out = w.shape[0], s.options = o;
-  for (int d = 0; d < s.dims; ++d) s.in[d] = x.shape[d + 1], s.filter[d] = w.shape[d + 1], s.out[d] = expected[d + 1];
+  s.dims = x.shape.rank() - 2;
+  s.n = x.shape[0];
+  s.c_in = x.shape[-1];
+  s.c_out = w.shape[0];
+  s.options = o;
+  for (int d = 0; d < s.dims; ++d) {
+    s.in[d] = x.shape[d + 1];
+    s.filter[d] = w.shape[d + 1];
+    s.out[d] = expected[d + 1];
+  }
   // Options may say something about axes that are not there.
-  for (std::size_t d = s.dims; d < 3; ++d)
-    s.options.stride[d] = s.options.dilation[d] = 1, s.options.pad_begin[d] = s.options.pad_end[d] = 0;
+  for (std::size_t d = s.dims; d < 3; ++d) {
+    s.options.stride[d] = s.options.dilation[d] = 1;
+    s.options.pad_begin[d] = s.options.pad_end[d] = 0;
+  }
   return s;
 }
 

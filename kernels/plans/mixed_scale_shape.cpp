@@ -11,12 +11,17 @@ MixedScaleShape mixed_scale_shape(const View& block, const MixedScaleOptions& o,
         b[-1]);
   check(o.dilation >= 1, op, "the dilation is {}, expected at least 1", o.dilation);
   MixedScaleShape s;
-  s.n = b[0], s.channels = o.channels, s.outputs = o.outputs, s.dilation = o.dilation, s.width = b[-1];
+  s.n = b[0];
+  s.channels = o.channels;
+  s.outputs = o.outputs;
+  s.dilation = o.dilation;
+  s.width = b[-1];
   const int dims = b.rank() - 2;
   s.planes = dims == 3 ? 3 : 1;
   for (int d = 0; d < dims; ++d) {
     const auto from = static_cast<std::size_t>(d), to = static_cast<std::size_t>(3 - dims + d);
-    s.extent[to] = b[d + 1], s.begin[to] = o.begin[from];
+    s.extent[to] = b[d + 1];
+    s.begin[to] = o.begin[from];
     s.size[to] = o.size[from] < 0 ? b[d + 1] - o.begin[from] : o.size[from];
     check(s.begin[to] >= 0 && s.size[to] >= 0 && s.begin[to] + s.size[to] <= b[d + 1], op,
           "the box begins at {} and has {} cells along spatial axis {} of {}", s.begin[to], s.size[to], d, b);

@@ -46,12 +46,17 @@ PoolShape pool_shape(const View& x, const View& y, const Shape& expected, const 
         x.dtype, y.dtype);
   check(y.shape == expected, op, "output is {}, expected {}", y.shape, expected);
   PoolShape s;
-  s.n = x.shape[0], s.channels = x.shape[-1];
+  s.n = x.shape[0];
+  s.channels = x.shape[-1];
   const int dims = x.shape.rank() - 2;
   for (int d = 0; d < dims; ++d) {
     const auto at = static_cast<std::size_t>(3 - dims + d), from = static_cast<std::size_t>(d);
-    s.in[at] = x.shape[d + 1], s.out[at] = expected[d + 1], s.window[at] = o.window[from];
-    s.stride[at] = o.stride[from], s.dilation[at] = o.dilation[from], s.pad[at] = o.pad_begin[from];
+    s.in[at] = x.shape[d + 1];
+    s.out[at] = expected[d + 1];
+    s.window[at] = o.window[from];
+    s.stride[at] = o.stride[from];
+    s.dilation[at] = o.dilation[from];
+    s.pad[at] = o.pad_begin[from];
   }
   return s;
 }

@@ -17,9 +17,14 @@ StridedLoop<2> plan_broadcast(const View& y, const View& a, const View& b, std::
   for (int i = 1; i <= y.shape.rank(); ++i) {
     const Index na = i <= a.shape.rank() ? a.shape[-i] : 1, nb = i <= b.shape.rank() ? b.shape[-i] : 1;
     loop.add(y.shape[-i], {na == 1 ? 0 : block_a, nb == 1 ? 0 : block_b});
-    block_a *= na, block_b *= nb;
+    block_a *= na;
+    block_b *= nb;
   }
-  if (loop.rank == 0) loop.rank = 1, loop.extent[0] = 1, loop.step[0] = {0, 0};
+  if (loop.rank == 0) {
+    loop.rank = 1;
+    loop.extent[0] = 1;
+    loop.step[0] = {0, 0};
+  }
   return loop;
 }
 
@@ -37,7 +42,8 @@ BoxCopy plan_copy_box(const View& to, const Shape& to_at, const View& from, cons
   if (extent.numel() == 0) return copy;
   for (int i = rank; i-- > 0;) {
     const Index to_step = to.shape.product(i + 1, rank), from_step = from.shape.product(i + 1, rank);
-    copy.to_first += to_at[i] * to_step, copy.from_first += from_at[i] * from_step;
+    copy.to_first += to_at[i] * to_step;
+    copy.from_first += from_at[i] * from_step;
     copy.outer.add(extent[i], {to_step, from_step});
   }
   copy.run = 1;
@@ -57,7 +63,8 @@ StridedLoop<2> plan_expand(const View& y, const View& x) {
   for (int i = 1; i <= y.shape.rank(); ++i) {
     const Index n = i <= x.shape.rank() ? x.shape[-i] : 1;
     loop.add(y.shape[-i], {y_step, n == 1 ? 0 : x_step});
-    y_step *= y.shape[-i], x_step *= n;
+    y_step *= y.shape[-i];
+    x_step *= n;
   }
   return loop;
 }

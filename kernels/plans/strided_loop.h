@@ -23,12 +23,17 @@ struct StridedLoop {
     for (int b = 0; even && b < blocks; ++b) even = s[b] == step[rank - 1][b] * extent[rank - 1];
     if (even)
       extent[rank - 1] *= n;
-    else
-      extent[rank] = n, step[rank++] = s;
+    else {
+      extent[rank] = n;
+      step[rank++] = s;
+    }
   }
   void erase(int axis) {
     --rank;
-    for (int i = axis; i < rank; ++i) extent[i] = extent[i + 1], step[i] = step[i + 1];
+    for (int i = axis; i < rank; ++i) {
+      extent[i] = extent[i + 1];
+      step[i] = step[i + 1];
+    }
   }
   /// Number of iterations.
   Index count() const {

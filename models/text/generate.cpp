@@ -71,7 +71,8 @@ class Batch {
       const Index sample = options_.samples.empty() ? static_cast<Index>(n) : options_.samples[n];
       const Index id = draw_token({row, static_cast<std::size_t>(count)}, options_,
                                   draw_uniform(options_.seed, sample, std::ssize(texts_[n])));
-      texts_[n].push_back(id), windows_[n].push_back(id);
+      texts_[n].push_back(id);
+      windows_[n].push_back(id);
       done_[n] = (on_token && !on_token(static_cast<Index>(n), id)) ||
                  std::ssize(texts_[n]) - prompt_lengths_[n] >= options_.tokens ||
                  std::ranges::find(options_.stop, id) != options_.stop.end();

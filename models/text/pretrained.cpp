@@ -83,7 +83,9 @@ Json rope_of(const RopeOptions& o) {
   if (s.kind == RopeScaling::Kind::none) return {{"rope_type", "default"}, {"rope_theta", o.base}};
   Json rope{{"rope_type", "linear"}, {"rope_theta", o.base}, {"factor", s.factor}};
   if (s.kind == RopeScaling::Kind::linear) return rope;
-  rope["rope_type"] = "llama3", rope["low_freq_factor"] = s.low_frequency, rope["high_freq_factor"] = s.high_frequency;
+  rope["rope_type"] = "llama3";
+  rope["low_freq_factor"] = s.low_frequency;
+  rope["high_freq_factor"] = s.high_frequency;
   rope["original_max_position_embeddings"] = s.original_context;
   return rope;
 }
@@ -125,14 +127,17 @@ GptOptions gpt_options(const std::string& text) {
   only(config, "add_cross_attention", false);
   refuse_quantized(config);
   GptOptions o;
-  o.layers = member(config, "n_layer", o.layers), o.heads = member(config, "n_head", o.heads);
-  o.width = member(config, "n_embd", o.width), o.hidden = member(config, "n_inner", o.hidden);
+  o.layers = member(config, "n_layer", o.layers);
+  o.heads = member(config, "n_head", o.heads);
+  o.width = member(config, "n_embd", o.width);
+  o.hidden = member(config, "n_inner", o.hidden);
   o.positions = member(config, "n_positions", o.positions);
   o.vocabulary = member(config, "vocab_size", o.vocabulary);
   o.dropout = member(config, "resid_pdrop", o.dropout);
   for (const char* other : {"embd_pdrop", "attn_pdrop"}) only(config, other, o.dropout);
   o.tied = member(config, "tie_word_embeddings", o.tied);
-  o.bos = token_ids(config, "bos_token_id"), o.eos = token_ids(config, "eos_token_id");
+  o.bos = token_ids(config, "bos_token_id");
+  o.eos = token_ids(config, "eos_token_id");
   o.activation = member(config, "activation_function", o.activation);
   if (o.activation == "gelu_new" || o.activation == "gelu_pytorch_tanh") o.activation = "gelu_tanh";
   return o;
@@ -159,8 +164,10 @@ std::string llama_config(const LlamaOptions& o) {
            {"bos_token_id", id_or_list(o.bos)},
            {"eos_token_id", id_or_list(o.eos)},
            {"torch_dtype", "float32"}};
-  if (o.rope.scaling.kind != RopeScaling::Kind::none)
-    all["rope_scaling"] = rope_of(o.rope), all["rope_scaling"].erase("rope_theta");
+  if (o.rope.scaling.kind != RopeScaling::Kind::none) {
+    all["rope_scaling"] = rope_of(o.rope);
+    all["rope_scaling"].erase("rope_theta");
+  }
   return json_text(all, NotUtf8::fails, 2);
 }
 
@@ -170,14 +177,17 @@ LlamaOptions llama_options(const std::string& text) {
   only(config, "hidden_act", std::string("silu"));
   refuse_quantized(config);
   LlamaOptions o;
-  o.layers = member(config, "num_hidden_layers", Index{32}), o.heads = member(config, "num_attention_heads", Index{32});
-  o.kv_heads = member(config, "num_key_value_heads", o.heads), o.width = member(config, "hidden_size", Index{4096});
+  o.layers = member(config, "num_hidden_layers", Index{32});
+  o.heads = member(config, "num_attention_heads", Index{32});
+  o.kv_heads = member(config, "num_key_value_heads", o.heads);
+  o.width = member(config, "hidden_size", Index{4096});
   o.hidden = member(config, "intermediate_size", Index{11008});
   o.positions = member(config, "max_position_embeddings", o.positions);
   o.vocabulary = member(config, "vocab_size", o.vocabulary);
   o.eps = member(config, "rms_norm_eps", 1e-6);
   o.tied = member(config, "tie_word_embeddings", o.tied);
-  o.bos = token_ids(config, "bos_token_id"), o.eos = token_ids(config, "eos_token_id");
+  o.bos = token_ids(config, "bos_token_id");
+  o.eos = token_ids(config, "eos_token_id");
   o.bias = member(config, "attention_bias", false);
   check(
       member(config, "mlp_bias", false) == o.bias, ErrorKind::data, pretrained_op,

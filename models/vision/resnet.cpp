@@ -38,7 +38,11 @@ struct BasicBlock {
     return conv_norm(conv2, bn2, inner, downsample(std::move(x)));
   }
   void visit(const StateVisitor& v) {
-    v("conv1", conv1), v("bn1", bn1), v("conv2", conv2), v("bn2", bn2), v("downsample", downsample);
+    v("conv1", conv1);
+    v("bn1", bn1);
+    v("conv2", conv2);
+    v("bn2", bn2);
+    v("downsample", downsample);
   }
   Conv2d conv1;
   BatchNorm bn1;
@@ -62,7 +66,12 @@ struct Bottleneck {
     return conv_norm(conv3, bn3, inner, downsample(std::move(x)));
   }
   void visit(const StateVisitor& v) {
-    v("conv1", conv1), v("bn1", bn1), v("conv2", conv2), v("bn2", bn2), v("conv3", conv3), v("bn3", bn3);
+    v("conv1", conv1);
+    v("bn1", bn1);
+    v("conv2", conv2);
+    v("bn2", bn2);
+    v("conv3", conv3);
+    v("bn3", bn3);
     v("downsample", downsample);
   }
   Conv2d conv1;
@@ -122,10 +131,11 @@ Sequential cifar_resnet(Index depth, const ModelOptions& o) {
 namespace {
 const ModelOptions cifar{.input = {32, 32, 3}}, imagenet{.input = {224, 224, 3}, .classes = 1000};
 const bool resnet_added = add_model({"resnet20", [](const ModelOptions& o) { return cifar_resnet(20, o); }, cifar}) &&
-                   add_model({"resnet32", [](const ModelOptions& o) { return cifar_resnet(32, o); }, cifar}) &&
-                   add_model({"resnet56", [](const ModelOptions& o) { return cifar_resnet(56, o); }, cifar}) &&
-                   add_model({"resnet18", resnet18, imagenet}) && add_model({"resnet34", resnet34, imagenet}) &&
-                   add_model({"resnet50", resnet50, imagenet}) && add_model({"resnet101", resnet101, imagenet}) &&
-                   add_model({"resnet152", resnet152, imagenet});
+                          add_model({"resnet32", [](const ModelOptions& o) { return cifar_resnet(32, o); }, cifar}) &&
+                          add_model({"resnet56", [](const ModelOptions& o) { return cifar_resnet(56, o); }, cifar}) &&
+                          add_model({"resnet18", resnet18, imagenet}) && add_model({"resnet34", resnet34, imagenet}) &&
+                          add_model({"resnet50", resnet50, imagenet}) &&
+                          add_model({"resnet101", resnet101, imagenet}) &&
+                          add_model({"resnet152", resnet152, imagenet});
 }  // namespace
 }  // namespace trireme

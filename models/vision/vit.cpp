@@ -78,7 +78,8 @@ Sequential vit(const VitOptions& o) {
   vision::check_options("vit", o);
   Sequential layers, encoder, heads, model;
   for (Index i = 0; i < o.layers; ++i)
-    layers.add("encoder_layer_" + std::to_string(i), o.recompute ? Module(Recompute(VitBlock(o))) : Module(VitBlock(o)));
+    layers.add("encoder_layer_" + std::to_string(i),
+               o.recompute ? Module(Recompute(VitBlock(o))) : Module(VitBlock(o)));
   encoder.add("pos_embedding", vision::Positions(o.tokens(), o.width, Init::normal(0.02)))
       .add("dropout", Dropout(o.dropout))
       .add("layers", std::move(layers))
@@ -101,7 +102,9 @@ VitOptions vit_options(VitOptions base, const ModelOptions& o) {
        {std::pair{&base.layers, a.layers}, {&base.heads, a.heads}, {&base.width, a.width}, {&base.hidden, a.hidden}})
     if (given != 0) *own = given;
   if (a.dropout >= 0) base.dropout = a.dropout;
-  base.input = o.input, base.classes = o.classes, base.recompute = o.recompute;
+  base.input = o.input;
+  base.classes = o.classes;
+  base.recompute = o.recompute;
   return base;
 }
 

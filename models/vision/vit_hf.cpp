@@ -78,7 +78,8 @@ std::string vit_config(const VitOptions& o) {
   Json names = Json::object(), ids = Json::object();
   for (Index i = 0; i < o.classes; ++i) {
     const std::string name = "LABEL_" + std::to_string(i);
-    names[std::to_string(i)] = name, ids[name] = i;
+    names[std::to_string(i)] = name;
+    ids[name] = i;
   }
   return json_text({{"architectures", Json::array({"ViTForImageClassification"})},
                     {"model_type", "vit"},

@@ -51,7 +51,8 @@ Module msd_of(const ModelOptions& o) {
   if (o.arch.layers > 0) net.depth = o.arch.layers;
   if (o.arch.width > 0) net.width = o.arch.width;
   ArchOptions known;
-  known.layers = o.arch.layers, known.width = o.arch.width;
+  known.layers = o.arch.layers;
+  known.width = o.arch.width;
   check(o.arch == known, "msd",
         "takes the settings arch.layers (hidden layers) and arch.width (channels of each) alone");
   return msd(o, net);

@@ -15,8 +15,8 @@ namespace trireme {
 namespace {
 
 constexpr double chart_plot = 640, least_height = 440, chart_top = 48, bottom = 58, letter = 7;  // pixels
-constexpr double row = 20;                                                           // of the legend
-constexpr std::size_t most_marks = 24;                                               // of a line; else they hide it
+constexpr double row = 20;                                                                       // of the legend
+constexpr std::size_t most_marks = 24;  // of a line; else they hide it
 constexpr std::array colours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444",
                                 "#5e3c99", "#8c510a", "#66a61e", "#b2182b", "#01665e", "#e7298a", "#8d99ae"};
 
@@ -28,7 +28,8 @@ class Scale {
     const auto add = [&](const ChartSeries& s, double v) {
       check(std::isfinite(v) && (!log_ || v > 0), "chart", "{}: {} cannot be drawn{}", s.name, v,
             log_ ? " on a logarithmic axis" : "");
-      low = std::min(low, v), high = std::max(high, v);
+      low = std::min(low, v);
+      high = std::max(high, v);
     };
     for (const ChartSeries& s : chart.series) {
       check((s.intervals.empty() || s.intervals.size() == s.points.size()) &&
@@ -38,17 +39,27 @@ class Scale {
       for (const auto& [x, y] : s.points) add(s, vertical ? y : x);
       if (vertical)
         for (const auto& [from, to] : s.intervals)
-          if (!std::isnan(from)) add(s, from), add(s, to);
+          if (!std::isnan(from)) {
+            add(s, from);
+            add(s, to);
+          }
     }
-    if (low > high) low = log_ ? 1 : 0, high = 1;
+    if (low > high) {
+      low = log_ ? 1 : 0;
+      high = 1;
+    }
     if (!log_ && vertical && chart.from_zero) low = std::min(low, 0.0);
     if (low == high) high = log_ ? low * 10 : low + 1;
     const double room = log_ ? std::pow(high / low, 0.05) : (high - low) * 0.05;
     if (vertical && !log_ && !chart.from_zero) low -= room;
     if (vertical) high = log_ ? high * room : high + room;
-    low_ = low, high_ = high;
+    low_ = low;
+    high_ = high;
   }
-  void place(double from, double to) { from_ = from, to_ = to; }
+  void place(double from, double to) {
+    from_ = from;
+    to_ = to;
+  }
   double operator()(double v) const {
     const double share = log_ ? std::log(v / low_) / std::log(high_ / low_) : (v - low_) / (high_ - low_);
     return from_ + share * (to_ - from_);
@@ -190,7 +201,8 @@ std::string number_text(double v) {
   const char* unit = "";
   for (const auto& [least, name] : {std::pair(1e12, "T"), {1e9, "G"}, {1e6, "M"}, {1e4, "k"}})
     if (std::abs(v) >= least) {
-      v /= least == 1e4 ? 1e3 : least, unit = name;
+      v /= least == 1e4 ? 1e3 : least;
+      unit = name;
       break;
     }
   return fmt::format("{:.{}g}{}", v, *unit == 0 && std::abs(v) >= 1000 ? 4 : 3, unit);
@@ -221,7 +233,8 @@ std::string chart_svg(const Chart& chart) {
   const double left = 44 + letter * static_cast<double>(numbers);
   const double right = left + chart_plot, base = height - bottom;
   const double width = right + 60 + letter * static_cast<double>(std::max<std::size_t>(names, 10));
-  x.place(left, right - 12), y.place(base, chart_top);
+  x.place(left, right - 12);
+  y.place(base, chart_top);
   Svg svg(width, height);
   svg.text(left, 26, chart.title, Svg::heading);
   for (const double v : chart.x_ticks.empty() ? x.marks() : chart.x_ticks) {
@@ -234,8 +247,9 @@ std::string chart_svg(const Chart& chart) {
   }
   svg.lines({{left, chart_top}, {left, base}, {right, base}}, "stroke=\"#444\"");
   svg.text((left + right) / 2, base + 42, chart.x, "text-anchor=\"middle\"");
-  svg.text(0, 0, chart.y,
-           fmt::format("transform=\"translate(18 {:.1f}) rotate(-90)\" text-anchor=\"middle\"", (chart_top + base) / 2));
+  svg.text(
+      0, 0, chart.y,
+      fmt::format("transform=\"translate(18 {:.1f}) rotate(-90)\" text-anchor=\"middle\"", (chart_top + base) / 2));
   double at = chart_top + 10 + row * static_cast<double>(chart.series.size());
   for (std::size_t k = 0; k < kinds.size(); ++k) {
     const char* name = evidence_names.at(static_cast<std::size_t>(kinds[k]));
@@ -269,7 +283,8 @@ std::string stacked_svg(const std::vector<std::string>& pictures) {
               std::sscanf(picture.c_str() + size, "viewBox=\"0 0 %lf %lf", &w, &h) == 2,
           "chart", "only pictures of chart_svg() can be stacked");
     inner += fmt::format("<svg y=\"{:.0f}\" {}", height, picture.substr(5));
-    width = std::max(width, w), height += h;
+    width = std::max(width, w);
+    height += h;
   }
   Svg all(width, height);
   std::string text = all.finish();

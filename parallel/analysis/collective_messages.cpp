@@ -24,14 +24,18 @@ class Flows {
   explicit Flows(const Cluster& cluster) : cluster_(cluster) {
     for (const NodeGroup& g : cluster.nodes)
       devices_.insert(devices_.end(), static_cast<std::size_t>(g.count), g.devices);
-    out_.resize(devices_.size()), in_.resize(devices_.size()), inside_.resize(devices_.size());
+    out_.resize(devices_.size());
+    in_.resize(devices_.size());
+    inside_.resize(devices_.size());
   }
   const Link& link(const Flow& f) const { return f.out == f.in ? cluster_.inside : cluster_.between; }
   void count(const Flow& f, int more) {
     if (f.out == f.in)
       inside_[f.out] += more;
-    else
-      out_[f.out] += more, in_[f.in] += more;
+    else {
+      out_[f.out] += more;
+      in_[f.in] += more;
+    }
   }
   /// Bytes per second.
   double rate(const Flow& f) const {
@@ -104,7 +108,10 @@ class Exchange {
     return {m, to, member.node, members_[to].node, static_cast<double>(member.round().out.size()) * member.unit};
   }
   void go_on(int m) {
-    if (!members_[m].sends && !members_[m].receives) ++members_[m].at, begin(m);
+    if (!members_[m].sends && !members_[m].receives) {
+      ++members_[m].at;
+      begin(m);
+    }
   }
   /// To the next moment at which bytes begin to flow, or all of a message have.
   void advance() {
@@ -120,7 +127,8 @@ class Exchange {
     for (const Flow& f : done) {
       flows_.count(f, -1);
       members_[f.from].sends = members_[f.to].receives = false;
-      go_on(f.from), go_on(f.to);
+      go_on(f.from);
+      go_on(f.to);
     }
     for (; !starts_.empty() && starts_.top().first <= now_; starts_.pop())
       flows_.count(flowing_.emplace_back(flow_of(starts_.top().second)), 1);
@@ -163,8 +171,10 @@ std::vector<Nanoseconds> CollectiveMessages::times(const std::vector<std::vector
     }
     for (const auto& chain : chains) {
       double latency = 0, longest = 0;
-      for (const Flow& f : chain)
-        latency += flows.link(f).latency, longest = std::max(longest, f.bytes / flows.rate(f));
+      for (const Flow& f : chain) {
+        latency += flows.link(f).latency;
+        longest = std::max(longest, f.bytes / flows.rate(f));
+      }
       all.push_back(nanoseconds(latency + longest));
     }
     return all;

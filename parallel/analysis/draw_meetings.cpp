@@ -99,8 +99,10 @@ std::string periods_text(const Plan& plan) {
   std::size_t width = 0;
   for (const Program& program : plan.programs)
     for (const ProgramPhase& phase : program.phases)
-      if (phase.trigger != Trigger{} && phase.trigger.channel.empty() && std::ranges::find(rare, phase) == rare.end())
-        rare.push_back(phase), width = std::max(width, phase.name.size());
+      if (phase.trigger != Trigger{} && phase.trigger.channel.empty() && std::ranges::find(rare, phase) == rare.end()) {
+        rare.push_back(phase);
+        width = std::max(width, phase.name.size());
+      }
   if (rare.empty()) return "";
   std::string ruler(static_cast<std::size_t>(shown_steps) - 6, ' '), text;
   for (std::int64_t step = 0; step < shown_steps; step += 8) {
@@ -130,7 +132,10 @@ std::string meetings_text(const Plan& plan) {
       const bool meets = a.kind->order > 999 && a.kind->calls && plan.size(program, a.peer.axis) > 1;
       if (!meets) continue;
       const std::string graph = graph_text(plan, program, a);
-      if (std::ranges::find(graphs, graph) == graphs.end()) graphs.push_back(graph), text += graph;
+      if (std::ranges::find(graphs, graph) == graphs.end()) {
+        graphs.push_back(graph);
+        text += graph;
+      }
     }
   return text.empty() ? text : "\n" + text + periods_text(plan);
 }

@@ -44,7 +44,8 @@ const ActionRow note_gradients{.name = "note_gradients", .start = [](ActionConte
                                  return Work();
                                }};
 const ActionRow note_taken{.name = "note_taken", .start = [](ActionContext& now) {
-                             notes->before = now.values().clone(), notes->taken = now.gradients().clone();
+                             notes->before = now.values().clone();
+                             notes->taken = now.gradients().clone();
                              notes->hashes.push_back(hash_of(notes->before));
                              notes->hashes.push_back(hash_of(notes->taken));
                              return Work();
@@ -88,7 +89,8 @@ Plan noted(Plan plan) {
       const Action& a = p.actions.at(static_cast<std::size_t>(update));
       const Action taken{.kind = note_taken, .slice = a.slice, .phase = a.phase},
           updated{.kind = note_updated, .slice = a.slice, .phase = a.phase};
-      insert(p, update + 1, updated), insert(p, update, taken);
+      insert(p, update + 1, updated);
+      insert(p, update, taken);
       continue;
     }
     const ActionId push = first(p, ActionKind::push);
@@ -194,7 +196,9 @@ ClaimResult replay_servers(const Subject& subject, Mesh& mesh, const Strategy& s
   for (int s = 0; s < servers; ++s) {
     Loop loop(hashes, workers, servers, s, plan.consistency_along(axis).bound);
     if (const std::string text = loop.fault(); !text.empty()) return {"", fmt::format("server {}: {}", s, text), false};
-    updates += loop.updates(), delay = std::max(delay, loop.most_delay), ahead = std::max(ahead, loop.most_ahead);
+    updates += loop.updates();
+    delay = std::max(delay, loop.most_delay);
+    ahead = std::max(ahead, loop.most_ahead);
   }
   const std::int64_t all = std::int64_t{options.steps} * workers * servers;
   return {"",

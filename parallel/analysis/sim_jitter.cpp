@@ -38,7 +38,8 @@ std::pair<double, Scatter> largest_of(const Scatter& one, double count) {
     const double x = median * std::exp(shape * z) - one.mean;
     const double density =
         std::exp(-z * z / 2 + (count - 1) * std::log1p(-normal(-z))) / std::sqrt(2 * std::numbers::pi);
-    more += count * density * step * x, squares += count * density * step * x * x;
+    more += count * density * step * x;
+    squares += count * density * step * x * x;
   }
   return {more, {one.mean, std::max(0.0, squares - more * more)}};
 }
@@ -83,12 +84,18 @@ Nanoseconds SimJitter::mean(Nanoseconds cost, int rank) const {
 
 void SimJitter::computed(int rank, Nanoseconds mean) {
   const auto time = static_cast<double>(mean);
-  for (Scatter& s : now_[rank]) s.mean += time, s.variance += time * time * square_;
+  for (Scatter& s : now_[rank]) {
+    s.mean += time;
+    s.variance += time * time * square_;
+  }
 }
 
 void SimJitter::begins(int rank, ActionId id, double computed) {
   Scatters& all = begun_[{rank, id}] = now_[rank];
-  for (Scatter& s : all) s.mean += computed, s.variance += computed * computed * square_;
+  for (Scatter& s : all) {
+    s.mean += computed;
+    s.variance += computed * computed * square_;
+  }
 }
 
 void SimJitter::carries(int rank, ActionId id, Nanoseconds begin, Nanoseconds free) {

@@ -75,7 +75,8 @@ int SimPrograms::size(int program, const std::string& axis) const {
 void SimPrograms::prepare(int r) {
   const auto& list = plan.programs[r].actions;
   SimProgram& program = programs[r];
-  program.actions.resize(list.size()), program.inner.resize(list.size());
+  program.actions.resize(list.size());
+  program.inner.resize(list.size());
   std::vector<int> runs;  // by phase
   for (const ProgramPhase& phase : plan.programs[r].phases) {
     int& count = runs.emplace_back(phase.trigger.channel.empty() ? 0 : options.steps);
@@ -84,7 +85,9 @@ void SimPrograms::prepare(int r) {
   for (ActionId id = 0; id < std::ssize(list); ++id) {
     const Action& a = list[id];
     SimAction& s = program.actions[id];
-    s.phase = a.phase, s.back = steps_back(plan, a), s.is_inline = a.stream == Stream::compute;
+    s.phase = a.phase;
+    s.back = steps_back(plan, a);
+    s.is_inline = a.stream == Stream::compute;
     if (a.kind == ActionKind::update) program.last_update = id;
     if (runs[a.phase] < options.steps) s.rare = &plan.programs[r].trigger(a);
     if (runs[a.phase] == 0) continue;
@@ -96,8 +99,10 @@ void SimPrograms::prepare(int r) {
       add_channel(plan.programs[r], a, s);
     else if (a.kind->calls && size(r, a.peer.axis) > 1)
       add_calls(r, a, s);
-    else if (!is_message(a))
-      s.cost = cost_of(r, a), add_comms(r, a, s);
+    else if (!is_message(a)) {
+      s.cost = cost_of(r, a);
+      add_comms(r, a, s);
+    }
     if (s.is != SimAction::Is::compute) s.mixes = mixing(r, a);
   }
   const auto waits = dependencies(plan.programs[r], plan.parts);
@@ -107,14 +112,18 @@ void SimPrograms::prepare(int r) {
     const Dependency* last = nullptr;  // backward
     for (const Dependency& d : waits[id])
       if (is_backward(list[d.on]) && (!last || d.on > last->on)) last = &d;
-    if (last) program.inner[last->on].push_back({id, last->share}), s.in_midst = true;
+    if (last) {
+      program.inner[last->on].push_back({id, last->share});
+      s.in_midst = true;
+    }
   }
 }
 
 int SimPrograms::axis_of(const std::string& name, const std::vector<int>& of) {
   for (int axis = 0; axis < std::ssize(axes); ++axis)
     if (axes[axis] == name && members[axis] == of) return axis;
-  axes.push_back(name), members.push_back(of);
+  axes.push_back(name);
+  members.push_back(of);
   return static_cast<int>(axes.size()) - 1;
 }
 
@@ -122,7 +131,8 @@ void SimPrograms::add_collective(int r, const Action& a, SimAction& s) {
   const int ranks = a.peer.members.empty() ? size(r, a.peer.axis) : static_cast<int>(std::ssize(a.peer.members));
   if (ranks == 1) return;
   SimProgram& program = programs[r];
-  s.is = SimAction::Is::collective, s.axis = axis_of(a.peer.axis, a.peer.members);
+  s.is = SimAction::Is::collective;
+  s.axis = axis_of(a.peer.axis, a.peer.members);
   program.collectives.resize(axes.size());
   s.nth = static_cast<int>(program.collectives[s.axis].size());
   program.collectives[s.axis].push_back(static_cast<ActionId>(&s - program.actions.data()));
@@ -141,34 +151,45 @@ void SimPrograms::add_collective(int r, const Action& a, SimAction& s) {
 void SimPrograms::add_trade(int r, const Action& a, SimAction& s) {
   const int ranks = size(r, a.peer.axis);
   if (ranks == 1) return;
-  s.is = SimAction::Is::send, s.trades = true, s.axis = axis_of(a.peer.axis), s.along = grid.find(a.peer.axis);
+  s.is = SimAction::Is::send;
+  s.trades = true;
+  s.axis = axis_of(a.peer.axis);
+  s.along = grid.find(a.peer.axis);
   s.peer = &a.peer;
   const double measured = options.measured ? options.measured(a) : -1;
   const auto calls = calls_of(plan, a, ranks, options.element, options.step);
   for (const PlannedCall& call : calls) {
     s.bytes += call.bytes;
-    s.took[0] = message_time(cluster.inside, call.bytes), s.took[1] = message_time(cluster.between, call.bytes);
+    s.took[0] = message_time(cluster.inside, call.bytes);
+    s.took[1] = message_time(cluster.between, call.bytes);
     if (measured >= 0) s.took[0] = s.took[1] = nanoseconds(measured / static_cast<double>(calls.size()));
   }
 }
 
 /// Messages of a kind of the caller's own, to ranks that need not be there: how long they take the link.
 void SimPrograms::add_calls(int r, const Action& a, SimAction& s) {
-  s.is = SimAction::Is::send, s.ahead = true, s.axis = axis_of(a.peer.axis), s.along = grid.find(a.peer.axis);
+  s.is = SimAction::Is::send;
+  s.ahead = true;
+  s.axis = axis_of(a.peer.axis);
+  s.along = grid.find(a.peer.axis);
   s.peer = &a.peer;
   for (const PlannedCall& call : calls_of(plan, a, size(r, a.peer.axis), options.element, options.step))
     s.bytes += call.bytes;
-  s.took[0] = message_time(cluster.inside, s.bytes), s.took[1] = message_time(cluster.between, s.bytes);
+  s.took[0] = message_time(cluster.inside, s.bytes);
+  s.took[1] = message_time(cluster.between, s.bytes);
 }
 
 /// The channel's head takes no time of its own.
 void SimPrograms::add_channel(const Program& program, const Action& a, SimAction& s) {
   if (a.kind == ActionKind::take) return;
   s.is = a.kind == ActionKind::push ? SimAction::Is::push : SimAction::Is::pull;
-  s.along = grid.find(a.peer.axis), s.offset = a.peer.root, s.peer = &a.peer;
+  s.along = grid.find(a.peer.axis);
+  s.offset = a.peer.root;
+  s.peer = &a.peer;
   s.nth = static_cast<int>(std::ranges::lower_bound(channels, a.peer.channel) - channels.begin());
   if (a.kind == ActionKind::pull) return;
-  s.is_clock = a.field == "clock", s.reports = reports_loss(a);
+  s.is_clock = a.field == "clock";
+  s.reports = reports_loss(a);
   add_message(a, s, is_number(a) ? size_of(DType::f64) : a.slice.size() * options.element);
   const CoordinateRange along = plan.range(program, a.peer.axis);
   const std::string& asked = a.peer.senders_of.empty() ? program.trigger(a).channel : a.peer.senders_of;
@@ -177,8 +198,10 @@ void SimPrograms::add_channel(const Program& program, const Action& a, SimAction
 }
 
 void SimPrograms::add_message(const Action& a, SimAction& s, Index bytes) {
-  s.axis = axis_of(a.peer.axis), s.bytes = bytes;
-  s.took[0] = message_time(cluster.inside, bytes), s.took[1] = message_time(cluster.between, bytes);
+  s.axis = axis_of(a.peer.axis);
+  s.bytes = bytes;
+  s.took[0] = message_time(cluster.inside, bytes);
+  s.took[1] = message_time(cluster.between, bytes);
 }
 
 void SimPrograms::add_comms(int r, const Action& a, SimAction& s) {
@@ -201,7 +224,9 @@ void SimPrograms::pair_messages() {
     const Action& a = plan.programs[r].actions[id];
     SimAction& s = programs[r].actions[id];
     s.is = a.kind == ActionKind::send ? SimAction::Is::send : SimAction::Is::recv;
-    s.along = grid.find(a.peer.axis), s.offset = a.peer.offset, s.ring = a.peer.axis != plan.stage_axis;
+    s.along = grid.find(a.peer.axis);
+    s.offset = a.peer.offset;
+    s.ring = a.peer.axis != plan.stage_axis;
     const int there = grid.neighbour(first_rank[r], s.along, s.offset, s.ring);
     const int other = there < 0 ? -1 : program_of[there];
     return Key(sign > 0 ? r : other, sign > 0 ? other : r, a.peer.axis, sign * a.peer.offset, a.part,

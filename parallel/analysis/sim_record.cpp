@@ -19,7 +19,8 @@ SimRanks::SimRanks(const SimPrograms& plan, bool is_folded)
     : folded(is_folded), program(plan.program_of), world(plan.program_of.size()) {
   std::iota(world.begin(), world.end(), 0);
   if (!folded) return;
-  world = plan.first_rank, program.resize(world.size());
+  world = plan.first_rank;
+  program.resize(world.size());
   std::iota(program.begin(), program.end(), 0);
 }
 
@@ -45,17 +46,26 @@ SimRecord::SimRecord(const SimPrograms& plan, const Places& places, const SimRan
 void SimRecord::count(int rank, const SimAction& a, Nanoseconds computed, Nanoseconds linked) {
   Totals& t = totals_[ranks_.program[rank]];
   t.busy += computed;
-  if (a.axis >= 0) t.link[a.axis] += linked, t.bytes[a.axis] += a.bytes;
+  if (a.axis >= 0) {
+    t.link[a.axis] += linked;
+    t.bytes[a.axis] += a.bytes;
+  }
   for (const SimComm& c : a.comms) {
     const Nanoseconds took = c.took[places_.between(ranks_.world[rank], c.axis)];
-    t.link[c.axis] += took, t.busy -= took, t.bytes[c.axis] += c.bytes;
-    if (took > 0) t.still[c.axis] += took, t.still_bytes[c.axis] += c.bytes;
+    t.link[c.axis] += took;
+    t.busy -= took;
+    t.bytes[c.axis] += c.bytes;
+    if (took > 0) {
+      t.still[c.axis] += took;
+      t.still_bytes[c.axis] += c.bytes;
+    }
   }
 }
 
 void SimRecord::stood_still(int rank, int axis, Nanoseconds time, Index bytes) {
   Totals& t = totals_[ranks_.program[rank]];
-  t.still[axis] += time, t.still_bytes[axis] += bytes;
+  t.still[axis] += time;
+  t.still_bytes[axis] += bytes;
 }
 
 void SimRecord::span(int rank, ActionId id, Nanoseconds started, Nanoseconds ended, Nanoseconds linked) {
@@ -90,11 +100,15 @@ Simulation SimRecord::simulation(Nanoseconds end) {
       if (at == traffic.end())
         traffic.push_back(more);
       else  // some of the ranks along it
-        at->seconds += more.seconds, at->bytes += more.bytes;
+      {
+        at->seconds += more.seconds;
+        at->bytes += more.bytes;
+      }
       if (t.still[a] == 0) continue;
       const auto still = std::ranges::find(exposed, more.axis, &AxisTraffic::axis);
       AxisTraffic& of = still == exposed.end() ? exposed.emplace_back(AxisTraffic{more.axis}) : *still;
-      of.seconds += seconds(t.still[a], t.ranks), of.bytes += t.still_bytes[a] / t.ranks;
+      of.seconds += seconds(t.still[a], t.ranks);
+      of.bytes += t.still_bytes[a] / t.ranks;
     }
   }
   std::ranges::stable_sort(result_.timeline.spans, {}, &Span::rank);

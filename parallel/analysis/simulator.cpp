@@ -120,8 +120,11 @@ void Simulator::begin_step(int rank) {
     const auto [to, kind, id] = box->first;
     if (to != rank || kind != -1) break;
     auto& come = box->second.come;
-    if (!come.empty() && runs(rank, actions(rank)[id]))
-      at(rank, id).end = come.front().when, at(rank, id).from = come.front().from, come.pop_front();
+    if (!come.empty() && runs(rank, actions(rank)[id])) {
+      at(rank, id).end = come.front().when;
+      at(rank, id).from = come.front().from;
+      come.pop_front();
+    }
   }
 }
 
@@ -248,11 +251,15 @@ void Simulator::carry_on(int rank) {
     }
     carry(rank, id);
   }
-  if (link.head == link.queue.size()) link.queue.clear(), link.head = 0;
+  if (link.head == link.queue.size()) {
+    link.queue.clear();
+    link.head = 0;
+  }
 }
 
 void Simulator::finish(int rank, ActionId id, Nanoseconds when, Nanoseconds from) {
-  at(rank, id).end = when, at(rank, id).from = from;
+  at(rank, id).end = when;
+  at(rank, id).from = from;
   if (waits_[rank] != id) return;
   waits_[rank] = -1;
   ready_.push_back(rank);
@@ -301,7 +308,10 @@ void Simulator::hand_over(int rank, ActionId id) {
   Nanoseconds end = begin;
   if (other >= 0 && a.partner >= 0) {
     State& there = at(other, a.partner);
-    if (there.begin != unknown && there.end == unknown) end += took(rank, a), there.copied = true;
+    if (there.begin != unknown && there.end == unknown) {
+      end += took(rank, a);
+      there.copied = true;
+    }
     arrive(other, a.partner, {end, begin});
   }
   finish(rank, id, end, begin);
@@ -324,11 +334,13 @@ void Simulator::meet(int rank, const SimAction& a, Nanoseconds ready) {
     for (const int member : members)
       begun.push_back({member, action(member), std::max(at(member, action(member)).begin, links_[member].free)});
     const Nanoseconds expected = std::max(latest, jitter_->latest(a.axis, begun));
-    from += expected - latest, latest = expected;
+    from += expected - latest;
+    latest = expected;
   }
   const Nanoseconds end = latest + took(rank, a);
   for (const int member : members) {
-    links_[member].waits = false, links_[member].free = end;
+    links_[member].waits = false;
+    links_[member].free = end;
     if (links_[member].head < links_[member].queue.size()) freed_.push_back(member);
     finish(member, action(member), end, from);
   }

@@ -125,7 +125,10 @@ class Simulator {
       return a.is_inline || sim.hands_over(a);
     }
     bool runs(ActionId id) const { return sim.runs(number, sim.actions(number)[id]); }
-    bool start(ActionId id) { return sim.start(number, id), true; }
+    bool start(ActionId id) {
+      sim.start(number, id);
+      return true;
+    }
     bool wait(ActionId id) { return sim.wait(number, id); }
     bool serves() const { return sim.servers_[number] != nullptr; }
     int next_phase() { return sim.next_phase(number); }

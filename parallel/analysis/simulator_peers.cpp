@@ -67,7 +67,8 @@ void Simulator::end_trade(int rank, ActionId id) {
     if (std::ssize(come(other)) < std::ranges::count(from, other)) return;
   for (const int other : from) {
     const Arrival& message = come(other).front();
-    end = std::max(end, message.when), begun = std::max(begun, message.from);
+    end = std::max(end, message.when);
+    begun = std::max(begun, message.from);
     come(other).pop_front();
   }
   const Arrival last{end, begun};

@@ -62,7 +62,8 @@ void Simulator::answer(int rank, ActionId id, int to) {
   const SimAction& a = actions(rank)[id];
   const Nanoseconds now = clock_[rank], took = a.took[places_.apart(rank, to)];
   const Nanoseconds end = links_[rank].free = std::max(now, links_[rank].free) + took;
-  record_.count(rank, a, 0, took), record_.span(rank, id, now, end, took);
+  record_.count(rank, a, 0, took);
+  record_.span(rank, id, now, end, took);
   if (a.is_clock) told_[to] = std::min(told_[to], servers_[rank]->updates());
   deliver(rank, to, a, {end, 0});  // all that the worker waits is for its exchange with the server
 }
@@ -82,7 +83,8 @@ void Simulator::handle(int rank, ActionId id) {
   }
   const Nanoseconds now = clock_[rank];
   clock_[rank] += cost(rank, id);
-  record_.count(rank, a, clock_[rank] - now, 0), record_.span(rank, id, now, clock_[rank], -1);
+  record_.count(rank, a, clock_[rank] - now, 0);
+  record_.span(rank, id, now, clock_[rank], -1);
   if (id == plan_.programs[ranks_.program[rank]].last_update) servers_[rank]->updated();
 }
 

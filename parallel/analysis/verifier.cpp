@@ -84,7 +84,8 @@ std::optional<Difference> agree(World& world, const std::vector<Difference>& min
   d.rank = rank;
   const Tensor sizes = Tensor::of(std::vector<double>{d.absolute, d.relative}, {2}, DType::f64);
   world.comm().broadcast(sizes, d.rank).wait();
-  d.absolute = sizes.data<double>()[0], d.relative = sizes.data<double>()[1];
+  d.absolute = sizes.data<double>()[0];
+  d.relative = sizes.data<double>()[1];
   return d;
 }
 

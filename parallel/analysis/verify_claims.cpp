@@ -68,7 +68,10 @@ class Meetings {
   ClaimResult measure(const VerifyOptions& options, double tolerance) {
     if (verifier_.workers() == 1) return {"", "one worker meets nobody", true};
     check_meets(options.steps);
-    const auto feed = [&](int step) { (void)verifier_.feed(step), verifier_.run().flush(); };
+    const auto feed = [&](int step) {
+      (void)verifier_.feed(step);
+      verifier_.run().flush();
+    };
     feed(0);  // states begin with the weights of the first step
     moved_ = true;
     double most = 0, met = 0, weights = 0;
@@ -79,7 +82,8 @@ class Meetings {
       const std::vector<double> behind = sum(), mixed = values().to_vector();
       double off = 0, size = 0;
       for (std::size_t i = 0; i < before.size(); ++i) {
-        off = larger(off, std::abs(behind[i] - before[i])), size = std::max(size, std::abs(before[i]));
+        off = larger(off, std::abs(behind[i] - before[i]));
+        size = std::max(size, std::abs(before[i]));
         met = larger(met, std::abs(mixed[i] - own[i]));
       }
       most = larger(most, off / std::max(size, 1e-300));
@@ -159,7 +163,8 @@ ClaimResult measure(const Subject& subject, Mesh& mesh, const StrategyClaim& cla
 std::vector<ClaimResult> verify_claims(const Subject& subject, Mesh& mesh, const std::vector<ClaimedText>& claims,
                                        const StrategyFromText& parse, const VerifyOptions& options) {
   VerifyOptions even = options;
-  even.even_rows = true, even.step.optimizer.clip_norm = 0;
+  even.even_rows = true;
+  even.step.optimizer.clip_norm = 0;
   Subject plain = subject;
   plain.recipe = Sgd{.lr = 0.05};
   std::vector<ClaimResult> all;

@@ -90,7 +90,8 @@ std::optional<std::vector<Arrivals::Entry>> Arrivals::entries_in(const std::map<
 }
 
 void Arrivals::load(const std::map<std::string, Tensor>& local) {
-  early_.clear(), posted_ = nullptr;
+  early_.clear();
+  posted_ = nullptr;
   if (recorded_) taken_ = entries_in(local);
   if (replayed_) check_replayed();
 }

@@ -80,7 +80,8 @@ bool poll_until(double seconds, Ready&& ready, EventCount* events = nullptr) {
     const std::uint64_t ticket = events ? events->ticket() : 0;
     if (ready()) return true;
     const auto now = Clock::now();
-    waited += std::min<Seconds>(now - last, Seconds(0.2)), last = now;
+    waited += std::min<Seconds>(now - last, Seconds(0.2));
+    last = now;
     const Seconds left = Seconds(seconds) - waited;
     if (left.count() <= 0) return false;
     if (round < yields) {

@@ -23,7 +23,8 @@ Place dealt_place(const Cluster& cluster, int rank) {
     int nodes = 0;
     for (const NodeGroup& g : cluster.nodes) {
       if (g.devices > round && rank < g.count) return {&g, nodes + rank};
-      nodes += g.count, rank -= g.devices > round ? g.count : 0;
+      nodes += g.count;
+      rank -= g.devices > round ? g.count : 0;
     }
   }
   return {nullptr, -1};
@@ -34,7 +35,8 @@ Place place_of(const Cluster& cluster, int rank) {
   for (const NodeGroup& g : cluster.nodes) {
     const int here = g.count * g.devices;
     if (rank >= 0 && rank - first < here) return {&g, nodes + (rank - first) / g.devices};
-    first += here, nodes += g.count;
+    first += here;
+    nodes += g.count;
   }
   fail("cluster", "rank {} has no device: the cluster has {}", rank, cluster.devices());
 }
@@ -129,7 +131,8 @@ void validate(const Cluster& c) {
     all += static_cast<Index>(g.count) * g.devices;
   }
   check(all <= 1 << 24, "cluster", "there are {} devices, expected {} or fewer", all, 1 << 24);
-  check_link(c.inside, "inside"), check_link(c.between, "between");
+  check_link(c.inside, "inside");
+  check_link(c.between, "between");
   check(std::isfinite(c.jitter) && c.jitter >= 0 && c.jitter <= Cluster::most_jitter, "cluster",
         "jitter is {}, expected one in [0, {}]", c.jitter, Cluster::most_jitter);
   check(std::isfinite(c.flops) && c.flops > 0, "cluster", "flops is {}, expected above 0", c.flops);

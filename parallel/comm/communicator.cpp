@@ -243,8 +243,12 @@ Work Communicator::send_to(MessageHeader header, const Tensor& x, int to) {
   check_channel("send_to", header.channel);
   check(to >= 0 && to < size(), "send_to", "peer is rank {}, there are {} ranks", to, size());
   check(header.begin <= header.end, "send_to", "the slice is [{}, {})", header.begin, header.end);
-  header.sender = rank(), header.bytes = 0;
-  if (x.defined()) header.bytes = x.view().bytes(), header.type = x.dtype();
+  header.sender = rank();
+  header.bytes = 0;
+  if (x.defined()) {
+    header.bytes = x.view().bytes();
+    header.type = x.dtype();
+  }
   const Tensor head = Tensor::empty({sizeof header}, DType::u8);
   std::memcpy(head.view().data, &header, sizeof header);
   const int tag = header_tag(header.channel);

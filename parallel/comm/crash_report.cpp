@@ -110,13 +110,15 @@ void write_report(const FlightRecorder& r, std::string_view why, bool own_stack,
   std::size_t at = std::strlen(directory.data());
   std::memcpy(path.data(), directory.data(), at);
   constexpr std::string_view name = "/rank_", end = ".json";
-  std::memcpy(&path[at], name.data(), name.size()), at += name.size();
+  std::memcpy(&path[at], name.data(), name.size());
+  at += name.size();
   std::array<char, 12> digits;
   std::size_t first = digits.size();
   int left = r.rank();
   do digits[--first] = static_cast<char>('0' + left % 10);
   while ((left /= 10) > 0);
-  std::memcpy(&path[at], &digits[first], digits.size() - first), at += digits.size() - first;
+  std::memcpy(&path[at], &digits[first], digits.size() - first);
+  at += digits.size() - first;
   std::memcpy(&path[at], end.data(), end.size());
   const int file = ::open(path.data(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (file < 0) return;

@@ -98,7 +98,9 @@ std::int64_t FlightRecorder::now() const { return microseconds() - start_; }
 std::int64_t FlightRecorder::begin(std::string_view text) {
   const std::int64_t number = count_ + 1;
   Entry& e = entries_[static_cast<std::size_t>(number % kept)];
-  e.number = number, e.begun = now(), e.ended = 0;
+  e.number = number;
+  e.begun = now();
+  e.ended = 0;
   const std::size_t size = std::min(text.size(), e.text.size() - 1);
   for (std::size_t i = 0; i < size; ++i)
     e.text[i] = text[i] == '"' || text[i] == '\\' || static_cast<unsigned char>(text[i]) < ' ' ? ' ' : text[i];
@@ -119,6 +121,9 @@ void FlightRecorder::end(std::int64_t number) {
     }
 }
 
-void FlightRecorder::set_phase(const char* name, std::int64_t step) { phase_ = name, step_ = step; }
+void FlightRecorder::set_phase(const char* name, std::int64_t step) {
+  phase_ = name;
+  step_ = step;
+}
 
 }  // namespace trireme

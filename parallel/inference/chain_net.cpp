@@ -97,7 +97,10 @@ ChainNet::ChainNet(Module model, const Shape& volume, DType dtype)
 }
 
 void ChainNet::trace(const Shape& probe) {
-  parts_.clear(), shapes_.assign(1, input_), scales_.clear(), kept_ = 0;
+  parts_.clear();
+  shapes_.assign(1, input_);
+  scales_.clear();
+  kept_ = 0;
   std::array<std::pair<Index, Index>, 3> one;
   one.fill({1, 1});
   scales_.push_back(one);
@@ -128,7 +131,9 @@ void ChainNet::trace(const Shape& probe) {
     std::vector<std::string> names;
     for (const auto& [name, t] : before) {
       if (after.contains(name)) continue;
-      inputs.push_back(t), reads.push_back(stash[name]), names.push_back(name);
+      inputs.push_back(t);
+      reads.push_back(stash[name]);
+      names.push_back(name);
       stash.erase(name);
     }
     if (y.id() == in.id()) continue;  // a Stash, or dropout
@@ -143,7 +148,8 @@ void ChainNet::trace(const Shape& probe) {
       const MemoryScope scope(inner);
       Tensor result = chain_.run(p, in, rest);
       part.memory = static_cast<double>(inner.peak(MemoryKind::activations) - result.view().bytes());
-      result = {}, rest.clear();
+      result = {};
+      rest.clear();
       if (again == 0) kept_ += static_cast<double>(inner.now(MemoryKind::activations));  // that the Inference keeps
     }
     part.operations = dry.take_operations();
@@ -152,9 +158,11 @@ void ChainNet::trace(const Shape& probe) {
     for (int s = 0; s < probe.rank() - 2; ++s) {
       const auto [up, down] = part.reach.scale(0, s);
       auto& [all_up, all_down] = scale[static_cast<std::size_t>(s)];
-      all_up *= up, all_down *= down;
+      all_up *= up;
+      all_down *= down;
       const Index common = std::gcd(all_up, all_down);
-      all_up /= common, all_down /= common;
+      all_up /= common;
+      all_down /= common;
     }
     scales_.push_back(scale);
     values.push_back(y);
@@ -176,7 +184,10 @@ std::vector<Box> ChainNet::patches(const Part& part, const Box& out) const {
 
 std::vector<Box> ChainNet::needs(const Box& out) const {
   std::vector<Box> need;
-  for (const Shape& shape : shapes_) need.push_back({whole_box(shape).at, Shape(shape)}), need.back().size[0] = 0;
+  for (const Shape& shape : shapes_) {
+    need.push_back({whole_box(shape).at, Shape(shape)});
+    need.back().size[0] = 0;
+  }
   need.back() = out;
   for (std::size_t p = parts_.size(); p-- > 0;) {
     const Part& part = parts_[p];
@@ -203,7 +214,8 @@ void ChainNet::add_cost(const Part& part, const Box& out, const std::vector<doub
   const std::vector<Box> in = patches(part, out);
   const Box made = part.reach.computed(in, shapes_of(part.reads));
   const double grown = chain_cells(made.size) / chain_cells(part.probe);
-  cost.voxels += chain_cells(made.size), cost.operations += part.operations * grown;
+  cost.voxels += chain_cells(made.size);
+  cost.operations += part.operations * grown;
   double now = kept_ + std::accumulate(held.begin(), held.end(), 0.0) + bytes(made) + part.memory * grown;
   for (std::size_t i = 0; i < in.size(); ++i)  // copies of patches, where the tensor is more
     if (bytes(in[i]) < held[static_cast<std::size_t>(part.reads[i])]) now += bytes(in[i]);
@@ -304,9 +316,13 @@ std::vector<ShareStep> ChainNet::steps(const Division& division, const std::vect
       BoxCost cost;
       add_cost(part, made, std::vector<double>(shapes_.size(), 0.0), cost);
       step.operations.push_back(cost.operations);
-      step.have.push_back(made), step.want.push_back(wanted(part.output, division, at));
+      step.have.push_back(made);
+      step.want.push_back(wanted(part.output, division, at));
     }
-    if (step.have == step.want) step.have.clear(), step.want.clear();
+    if (step.have == step.want) {
+      step.have.clear();
+      step.want.clear();
+    }
   }
   return all;
 }
@@ -340,7 +356,9 @@ ShareCost ChainNet::cost(const Division& division) const {
     }
     all.most = {std::max(all.most.voxels, cost.voxels), std::max(all.most.operations, cost.operations),
                 std::max(all.most.memory, cost.memory)};
-    all.voxels += cost.voxels, all.sent += sent, all.most_sent = std::max(all.most_sent, sent);
+    all.voxels += cost.voxels;
+    all.sent += sent;
+    all.most_sent = std::max(all.most_sent, sent);
   }
   for (const ShareStep& step : all_steps) all.messages += !step.have.empty();
   return all;

@@ -59,7 +59,8 @@ Box DenseNet::grown(const Box& box, Index by) const {
 }
 
 Box DenseNet::of_channels(Box box, Index first, Index last) const {
-  box.at[-1] = first, box.size[-1] = last - first;
+  box.at[-1] = first;
+  box.size[-1] = last - first;
   return box;
 }
 
@@ -91,12 +92,14 @@ BoxCost DenseNet::cost(int first, int last, const Box& out) const {
   const Box in = reads(first, last, out);
   for (int i = first; i < last; ++i) {
     const Box made = grown(out, cells_between(i + 1, last));
-    cost.voxels += dense_cells(made), cost.operations += operations(i, made);
+    cost.voxels += dense_cells(made);
+    cost.operations += operations(i, made);
   }
   const double block = bytes(of_channels(in, 0, channels(last)));
   double behind = bytes(of_channels(out, channels(first), channels(last)));
   if (last == layers()) {
-    cost.voxels += dense_cells(out), cost.operations += tail_operations_ * dense_cells(out);
+    cost.voxels += dense_cells(out);
+    cost.operations += tail_operations_ * dense_cells(out);
     behind = bytes(of_channels(out, 0, output_[-1])) +
              static_cast<double>(piece * (channels(last) + output_[-1]) * size_of(dtype_));
   }
@@ -124,7 +127,8 @@ void DenseNet::run_layer(int i, const Tensor& block, const Box& at, const Box& o
   MixedScaleOptions o{.channels = channels(i), .outputs = net_.weight[l].dim(0), .dilation = net_.dilations[l]};
   for (int axis = 1; axis < out.at.rank() - 1; ++axis) {
     const auto s = static_cast<std::size_t>(axis - 1);
-    o.begin[s] = out.at[axis] - at.at[axis], o.size[s] = out.size[axis];
+    o.begin[s] = out.at[axis] - at.at[axis];
+    o.size[s] = out.size[axis];
   }
   const Tensor& bias = net_.bias[l];
   launch<kernel::MixedScaleLayer>(block, net_.weight[l], bias ? bias.view() : View{}, o);
@@ -147,20 +151,23 @@ Tensor DenseNet::run_tail(const Tensor& block, const Box& at, const Box& out) co
     if (taken == 0) return;
     const Tensor made = net_.tail(few.detach());
     std::memcpy(to, made.data<std::byte>(), static_cast<std::size_t>(taken) * result);
-    to += static_cast<std::size_t>(taken) * result, taken = 0;
+    to += static_cast<std::size_t>(taken) * result;
+    taken = 0;
   };
   for (Index row = 0; row < rows; ++row) {
     Index first = 0, stride = 1, rest = row;  // the row's first voxel in the block
     for (int axis = axes; axis >= 1; --axis) {
       const Index i = axis == axes ? 0 : rest % out.size[axis];
       if (axis < axes) rest /= out.size[axis];
-      first += (out.at[axis] - at.at[axis] + i) * stride, stride *= at.size[axis];
+      first += (out.at[axis] - at.at[axis] + i) * stride;
+      stride *= at.size[axis];
     }
     for (Index x = 0; x < width;) {
       const Index n = std::min(width - x, piece - taken);
       std::memcpy(here + static_cast<std::size_t>(taken) * voxel, from + static_cast<std::size_t>(first + x) * voxel,
                   static_cast<std::size_t>(n) * voxel);
-      x += n, taken += n;
+      x += n;
+      taken += n;
       if (taken == piece) flush();
     }
   }
@@ -185,7 +192,8 @@ Box DenseNet::share(const Division& division, const Extents& at) const {
           "the mesh has {} ranks along axis {} of the volume, which has {} cells: at most {} ranks would work",
           division.parts[s], axis - 1, output_[axis], output_[axis]);
     const auto [begin, end] = even_share(output_[axis], static_cast<int>(division.parts[s]), static_cast<int>(at[s]));
-    box.at[axis] = begin, box.size[axis] = end - begin;
+    box.at[axis] = begin;
+    box.size[axis] = end - begin;
   }
   return box;
 }
@@ -222,7 +230,8 @@ ShareCost DenseNet::cost(const Division& division) const {
       const Route there = route(step.have, step.want, static_cast<int>(r));
       for (const auto& [peer, box] : there.sends) out += bytes(box);
       for (const auto& [peer, box] : there.recvs) in += bytes(box);
-      sent += out, most_moved = std::max(most_moved, out + in);
+      sent += out;
+      most_moved = std::max(most_moved, out + in);
     }
     const Box held = of_channels(grown(mine, farthest(0)), 0, channels(layers()));
     const Box in = of_channels(held, 0, channels(0));
@@ -231,7 +240,9 @@ ShareCost DenseNet::cost(const Division& division) const {
     cost.memory = bytes(held) + std::max(std::min(bytes(in), std::max(slab, row)), tail) + most_moved;
     all.most = {std::max(all.most.voxels, cost.voxels), std::max(all.most.operations, cost.operations),
                 std::max(all.most.memory, cost.memory)};
-    all.voxels += cost.voxels, all.sent += sent, all.most_sent = std::max(all.most_sent, sent);
+    all.voxels += cost.voxels;
+    all.sent += sent;
+    all.most_sent = std::max(all.most_sent, sent);
   }
   for (const ShareStep& step : all_steps) all.messages += !step.have.empty();
   return all;

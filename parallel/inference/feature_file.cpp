@@ -46,7 +46,8 @@ void FeatureFile::each_run(std::size_t k, const Box& box, F&& f) const {
     Index first = box.at[axes], stride = volume_[axes], rest = row;
     for (int axis = axes - 1; axis >= 1; --axis) {
       first += (box.at[axis] + rest % box.size[axis]) * stride;
-      stride *= volume_[axis], rest /= box.size[axis];
+      stride *= volume_[axis];
+      rest /= box.size[axis];
     }
     f(base + first * width * element, row * run, run);
   }
@@ -64,7 +65,9 @@ void FeatureFile::write(const Box& box, const Tensor& values) const {
       const ssize_t n = ::pwrite(fd_, from + at, static_cast<std::size_t>(bytes), to);
       if (n < 0 && errno == EINTR) continue;
       check(n > 0, ErrorKind::file, "infer", "{}: cannot be written: {}", path_, [&] { return std::strerror(errno); });
-      at += n, to += n, bytes -= n;
+      at += n;
+      to += n;
+      bytes -= n;
     }
   });
 }
@@ -74,7 +77,8 @@ void FeatureFile::read(const Box& box, const Tensor& to, const Shape& origin) co
     const Index first = std::max(bounds_[k], box.at[-1]), last = std::min(bounds_[k + 1], box.at[-1] + box.size[-1]);
     if (first >= last) continue;
     Box part = box;
-    part.at[-1] = bounds_[k], part.size[-1] = bounds_[k + 1] - bounds_[k];
+    part.at[-1] = bounds_[k];
+    part.size[-1] = bounds_[k + 1] - bounds_[k];
     const Tensor values = Tensor::empty(part.size, dtype_);
     auto* here = values.data<std::byte>();
     each_run(k, part, [&](Index from, Index at, Index bytes) {
@@ -83,11 +87,14 @@ void FeatureFile::read(const Box& box, const Tensor& to, const Shape& origin) co
         if (n < 0 && errno == EINTR) continue;
         check(n > 0, ErrorKind::file, "infer", "{}: cannot be read: {}", path_,
               [&] { return n == 0 ? "it is too short" : std::strerror(errno); });
-        at += n, from += n, bytes -= n;
+        at += n;
+        from += n;
+        bytes -= n;
       }
     });
     Box taken = part;
-    taken.at[-1] = first, taken.size[-1] = last - first;
+    taken.at[-1] = first;
+    taken.size[-1] = last - first;
     copy_box(to, origin, values, part.at, taken);
   }
 }

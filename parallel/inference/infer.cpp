@@ -113,7 +113,10 @@ class TileRun {
               last = plan_.passes[static_cast<std::size_t>(pass) + 1];
     const bool is_last = pass + 1 == passes();
     Box out = grid_.box(tile);
-    if (!is_last) out.at[-1] = net_.channels(first), out.size[-1] = net_.channels(last) - net_.channels(first);
+    if (!is_last) {
+      out.at[-1] = net_.channels(first);
+      out.size[-1] = net_.channels(last) - net_.channels(first);
+    }
     const Tensor values = net_.run(
         first, last, [this](const Box& box) { return read(box); }, out);
     if (!is_last) features_->write(out, values);

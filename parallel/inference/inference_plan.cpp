@@ -47,7 +47,8 @@ std::vector<std::pair<Index, double>> samples(Index n) {
   for (const Index i : at) all.emplace_back(i, 1.0);
   for (std::size_t k = 0; k + 1 < at.size(); ++k) {  // those between count half for each neighbour
     const double between = static_cast<double>(at[k + 1] - at[k] - 1) / 2;
-    all[k].second += between, all[k + 1].second += between;
+    all[k].second += between;
+    all[k + 1].second += between;
   }
   return all;
 }
@@ -67,7 +68,8 @@ double voxels_without_overlap(const VolumeNet& net) {
 Box of_pass(const VolumeNet& net, const Box& tile, int first, int last) {
   Box box = tile;
   if (last == net.layers()) return box;
-  box.at[-1] = net.channels(first), box.size[-1] = net.channels(last) - net.channels(first);
+  box.at[-1] = net.channels(first);
+  box.size[-1] = net.channels(last) - net.channels(first);
   return box;
 }
 
@@ -85,7 +87,8 @@ InferencePlan of_tiles(const VolumeNet& net, const Extents& tile, const std::vec
     each_sample(grid, [&](const Box& box, double of) {
       const Box out = of_pass(net, box, first, last);
       const BoxCost cost = net.cost(first, last, out);
-      plan.voxels += of * cost.voxels, plan.operations += of * cost.operations;
+      plan.voxels += of * cost.voxels;
+      plan.operations += of * cost.operations;
       plan.memory = std::max(plan.memory, cost.memory);
       plan.read += of * element * static_cast<double>(net.reads(first, last, out).size.numel());
       plan.written += of * element * static_cast<double>(out.size.numel());
@@ -114,7 +117,9 @@ InferencePlan of_mesh(const VolumeNet& net, const Division& division, const Infe
     }
   }
   const double element = static_cast<double>(size_of(net.dtype()));
-  plan.voxels = cost.voxels, plan.memory = cost.most.memory, plan.sent = cost.sent;
+  plan.voxels = cost.voxels;
+  plan.memory = cost.most.memory;
+  plan.sent = cost.sent;
   plan.operations = cost.most.operations * plan.tiles;
   plan.read = element * static_cast<double>(net.input().numel());
   plan.written = element * static_cast<double>(net.output().numel());
@@ -171,7 +176,10 @@ struct Search {
   Extents least_tile{1, 1, 1};
 
   bool fits(double memory, const Extents& tile) {
-    if (memory < least) least = memory, least_tile = tile;
+    if (memory < least) {
+      least = memory;
+      least_tile = tile;
+    }
     return limits.memory <= 0 || memory <= limits.memory;
   }
   void keep(std::optional<InferencePlan>& best, const Extents& tile, const std::vector<int>& passes) {

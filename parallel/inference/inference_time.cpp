@@ -72,7 +72,8 @@ SimulatedInference simulate_mesh(const VolumeNet& net, const std::vector<Axis>& 
       const ShareStep& step = steps[s];
       const double seconds = step.operations[static_cast<std::size_t>(me)] / cluster.flops;
       const Nanoseconds took = cluster.compute(nanoseconds(seconds), me, s);
-      clock.advance(took), computing += took;
+      clock.advance(took);
+      computing += took;
       if (step.have.empty()) continue;
       const Route there = route(step.have, step.want, me);
       std::vector<Work> works;
@@ -84,14 +85,16 @@ SimulatedInference simulate_mesh(const VolumeNet& net, const std::vector<Axis>& 
       for (const Route::Piece& piece : there.recvs) start(CallKind::recv, piece);
       for (const Route::Piece& piece : there.sends) {
         start(CallKind::send, piece);
-        sent += static_cast<double>(piece.box.size.numel() * size_of(net.dtype())), ++messages;
+        sent += static_cast<double>(piece.box.size.numel() * size_of(net.dtype()));
+        ++messages;
       }
       for (Work& work : works) work.wait();
     }
     const std::lock_guard lock(mutex);
     all.seconds = std::max(all.seconds, 1e-9 * static_cast<double>(clock.now()));
     all.computing = std::max(all.computing, 1e-9 * static_cast<double>(computing));
-    all.sent += sent, all.messages += messages;
+    all.sent += sent;
+    all.messages += messages;
   });
   return all;
 }

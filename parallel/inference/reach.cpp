@@ -169,7 +169,11 @@ std::vector<Box> Reach::reads(const Box& out, const std::vector<Shape>& inputs) 
   const std::vector<Shape> all = shapes(inputs);
   std::vector<Box> patches;
   for (const Shape& in : inputs) patches.push_back({in, in});
-  for (Box& p : patches) p.at[0] = 0, p.at[-1] = 0, p.size[0] = out.size[0];
+  for (Box& p : patches) {
+    p.at[0] = 0;
+    p.at[-1] = 0;
+    p.size[0] = out.size[0];
+  }
   for (int axis = 1; axis < out.at.rank() - 1; ++axis) {
     std::vector<CellInterval> need(all.size());  // empty: nothing yet
     need[output_] = {out.at[axis], out.at[axis] + out.size[axis]};
@@ -188,7 +192,8 @@ std::vector<Box> Reach::reads(const Box& out, const std::vector<Shape>& inputs) 
     for (int i = 0; i < inputs_; ++i) {
       const Index step = alignment(i, axis - 1), extent = inputs[i][axis];
       const Index begin = need[i].begin / step * step, end = std::min(extent, (need[i].end + step - 1) / step * step);
-      patches[i].at[axis] = begin, patches[i].size[axis] = std::max<Index>(end, std::min(begin + 1, extent)) - begin;
+      patches[i].at[axis] = begin;
+      patches[i].size[axis] = std::max<Index>(end, std::min(begin + 1, extent)) - begin;
     }
   }
   return patches;
@@ -202,7 +207,8 @@ Box Reach::computed(const std::vector<Box>& patches, const std::vector<Shape>&) 
     out.size[-1] = node.channels;
     for (int axis = 1; axis < in.at.rank() - 1; ++axis) {
       const AxisMap& map = node.axes[axis - 1];
-      out.at[axis] = map.origin(in.at[axis]), out.size[axis] = map.outputs(in.size[axis]);
+      out.at[axis] = map.origin(in.at[axis]);
+      out.size[axis] = map.outputs(in.size[axis]);
       for (const int other : node.inputs)
         check(all[other].at[axis] == in.at[axis] && all[other].size[axis] == in.size[axis], "infer",
               "layer '{}': the op '{}' joins tensors that reach differently far: this model runs on whole volumes only",

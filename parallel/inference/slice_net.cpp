@@ -26,7 +26,10 @@ Extents in_slice(const Extents& at) { return {at[1], at[2], 0}; }
 SliceNet::SliceNet(std::shared_ptr<const VolumeNet> net, Index slices)
     : VolumeNet(stacked(net->input(), slices), net->dtype()), net_(std::move(net)) {
   output_ = stacked(net_->output(), slices);
-  for (std::size_t s = 1; s < 3; ++s) granularity_[s] = net_->granularity()[s - 1], reach_[s] = net_->reach()[s - 1];
+  for (std::size_t s = 1; s < 3; ++s) {
+    granularity_[s] = net_->granularity()[s - 1];
+    reach_[s] = net_->reach()[s - 1];
+  }
 }
 
 double SliceNet::bytes(const Box& box) const {
@@ -44,7 +47,8 @@ Tensor SliceNet::each_slice(const ReadBox& read, const Box& out, Run&& run) cons
     if (out.size[1] == 1) return y.reshape(shape);
     if (i == 0) all = Tensor::empty(out.size, dtype_);
     Box here = out;
-    here.at[1] = slice, here.size[1] = 1;
+    here.at[1] = slice;
+    here.size[1] = 1;
     copy_box(all, out.at, y.reshape(shape), here.at, here);
   }
   return all ? all : Tensor::empty(out.size, dtype_);
@@ -57,7 +61,8 @@ Box SliceNet::reads(int first, int last, const Box& out) const {
 BoxCost SliceNet::cost(int first, int last, const Box& out) const {
   BoxCost cost = net_->cost(first, last, in_slice(out));
   const auto slices = static_cast<double>(out.size[1]);
-  cost.voxels *= slices, cost.operations *= slices;
+  cost.voxels *= slices;
+  cost.operations *= slices;
   if (slices > 1) cost.memory += bytes(out);
   return cost;
 }
@@ -80,12 +85,17 @@ ShareCost SliceNet::cost(const Division& division) const {
   double result = 0;  // bytes, of the rank with most
   for (const Extents& at : places_of(division)) {
     const Box box = share(division, at);
-    slices = std::max(slices, box.size[1]), result = std::max(result, bytes(box));
+    slices = std::max(slices, box.size[1]);
+    result = std::max(result, bytes(box));
   }
   const auto most = static_cast<double>(slices), all = static_cast<double>(output_[1]);
-  cost.most.voxels *= most, cost.most.operations *= most, cost.most_sent *= most;
+  cost.most.voxels *= most;
+  cost.most.operations *= most;
+  cost.most_sent *= most;
   if (slices > 1) cost.most.memory += result;
-  cost.voxels *= all, cost.sent *= all, cost.messages *= static_cast<int>(slices);
+  cost.voxels *= all;
+  cost.sent *= all;
+  cost.messages *= static_cast<int>(slices);
   return cost;
 }
 
@@ -94,7 +104,8 @@ std::vector<ShareStep> SliceNet::steps(const Division& division, const std::vect
   std::vector<Box> own;
   Index most = 0;
   for (const Extents& at : places) {
-    inside.push_back(in_slice(at)), own.push_back(share(division, at));
+    inside.push_back(in_slice(at));
+    own.push_back(share(division, at));
     most = std::max(most, own.back().size[1]);
   }
   const std::vector<ShareStep> each = net_->steps(in_slice(division), inside);

@@ -91,7 +91,8 @@ std::vector<PartInfo> Chain::parts(const Parameters& parameters) const {
     part.buffers.begin = packed;
     for (; buffer < buffers.size() && holds(p, buffers[buffer].name); ++buffer) {
       const Index n = buffers[buffer].tensor.numel();
-      packed += n, part.buffer_tensors += n > 0;
+      packed += n;
+      part.buffer_tensors += n > 0;
     }
     part.buffers.end = packed;
     parts.push_back(std::move(part));

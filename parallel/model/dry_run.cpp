@@ -60,7 +60,9 @@ class DryPass {
     if (o.meter) dry_.emplace(*o.meter, [this](const std::string& axis, const Call& c) { see(axis, c); });
   }
   void run(PartInfo& part, ActionKind during, double& operations, const std::function<void()>& pass) {
-    part_ = &part, during_ = during, operations_ = &operations;
+    part_ = &part;
+    during_ = during;
+    operations_ = &operations;
     pass();
     part_ = nullptr;
   }
@@ -79,7 +81,8 @@ class DryPass {
       return c.kind == call.kind && c.axis == axis && c.during == during_;
     });
     if (at == comms.end()) at = comms.insert(comms.end(), {.kind = call.kind, .axis = axis, .during = during_});
-    ++at->calls, at->bytes += payload_bytes(call);
+    ++at->calls;
+    at->bytes += payload_bytes(call);
   }
 
   PartInfo* part_ = nullptr;  // of the pass at hand, as are the two below
@@ -124,7 +127,8 @@ DType run_parts(const Chain& chain, std::vector<PartInfo>& parts, Tensor x, cons
   const Fields fields = fields_beside(x);
   for (int p = 0; p < chain.size(); ++p) {  // x and what is stashed become what a part hands on, without history
     PartInfo& part = parts[p];
-    part.cost = {}, part.comms.clear();
+    part.cost = {};
+    part.comms.clear();
     const auto run = [&](const char* range, ActionKind during, double& cost, const std::function<void()>& pass) {
       const NamedRange phase(range);  // those of a step: memory that runs out here is told as there
       spend(part, during, cost, pass);

@@ -133,7 +133,8 @@ class SegmentRun {
 
 Tensor SegmentRun::loss(const Tensor& prediction) const {
   StepContext now = StepContext::current();
-  now.ignored = 0, now.in_loss = true;
+  now.ignored = 0;
+  now.in_loss = true;
   const StepScope scope(std::move(now));
   const NamedRange range("loss");
   if (o_.loss.cross_entropy() && chain_.head())
@@ -160,11 +161,14 @@ void SegmentRun::forward(Tensor& x, Stashed& stashed) {
       x = chain_.run(p, with_fields(std::move(x), p > 0 ? fields_ : nullptr), stashed);
     }
     if (p + 1 == chain_.size() && o_.loss) x = loss(x);
-    top_[at(p)] = peak(), behind_[at(p)] = now();
+    top_[at(p)] = peak();
+    behind_[at(p)] = now();
     if (const auto& block = x.impl()->block; carried.block.lock() != block) {
       if (carried.block.expired())  // nobody has kept it
-        for (int q = carried.maker; q >= 0 && q < p; ++q)
-          behind_[at(q)][0] -= carried.bytes, unsaved_[at(q)] = carried.bytes;
+        for (int q = carried.maker; q >= 0 && q < p; ++q) {
+          behind_[at(q)][0] -= carried.bytes;
+          unsaved_[at(q)] = carried.bytes;
+        }
       carried = {block, p, static_cast<Index>(block->bytes)};
     }
     const auto& node = x.impl()->node;
@@ -189,7 +193,8 @@ void SegmentRun::weights_passed(int next) {
   const Bytes left = now();
   weight_[at(current_)] = peak() - left;
   deferred_[at(current_)] = level_ - left;
-  level_ = left, current_ = next;
+  level_ = left;
+  current_ = next;
   tracker_.reset_peaks();
 }
 
@@ -246,12 +251,15 @@ Handed SegmentRun::pass(const Handed& given, bool halves) {
   for (int p = first_; p < end_; ++p)
     if (top_[at(p)] != Bytes{}) of_pass[at(p)] = top_[at(p)] - kept_before(p) - arrived;
   if (!halves) return next;
-  roots.clear(), seeds.clear();
+  roots.clear();
+  seeds.clear();
   leaves.emplace("", in);
   for (const auto& [name, t] : leaves)
     if (cut && t.requires_grad()) detail::release_grad(t);  // on its way to the stage before
-  in = {}, leaves.clear();
-  current_ = end_ - 1, level_ = now();
+  in = {};
+  leaves.clear();
+  current_ = end_ - 1;
+  level_ = now();
   tracker_.reset_peaks();
   const NamedRange phase("backward");
   deferred_halves_.run();
@@ -268,7 +276,9 @@ void SegmentRun::report() {
   for (int p = first_; p < end_; ++p) {
     PartCost& cost = parts_[static_cast<std::size_t>(p)].cost;
     const Bytes kept = behind_[at(p)] - kept_before(p);
-    cost.saved = kept[0], cost.halo = kept[1], cost.unsaved = unsaved_[at(p)];
+    cost.saved = kept[0];
+    cost.halo = kept[1];
+    cost.unsaved = unsaved_[at(p)];
     const std::array passes{&cost.activations, &cost.halos, &cost.packed};
     for (std::size_t k = 0; k < kinds.size(); ++k)
       *passes[k] = {.forward = forward_[at(p)][k],
@@ -322,8 +332,11 @@ void move_bytes(PartCost& a, const PartCost& b, double share) {
 
 PartCost joined(const PartCost& a, const PartCost& b) {
   PartCost c = b;
-  c.forward += a.forward, c.backward_input += a.backward_input, c.backward_weight += a.backward_weight;
-  c.saved += a.saved, c.halo += a.halo;
+  c.forward += a.forward;
+  c.backward_input += a.backward_input;
+  c.backward_weight += a.backward_weight;
+  c.saved += a.saved;
+  c.halo += a.halo;
   const auto join = [](PassMemory& to, const PassMemory& front, Index kept) {
     to.forward = std::max(front.forward, kept + to.forward);
     to.backward = std::max(front.backward, kept + to.backward);
@@ -331,7 +344,9 @@ PartCost joined(const PartCost& a, const PartCost& b) {
     to.backward_weight = std::max(front.backward_weight, front.deferred + to.backward_weight);
     to.deferred += front.deferred;
   };
-  join(c.activations, a.activations, a.saved), join(c.halos, a.halos, a.halo), join(c.packed, a.packed, 0);
+  join(c.activations, a.activations, a.saved);
+  join(c.halos, a.halos, a.halo);
+  join(c.packed, a.packed, 0);
   return c;
 }
 

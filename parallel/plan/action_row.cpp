@@ -29,7 +29,10 @@ Operand weights(const Plan& plan, const Action& a, K kind = K::weights) {
 std::vector<Operand> all_weights(const Plan& plan, const Action& a, K kind = K::weights) {
   std::vector<Operand> all{weights(plan, a, kind)};
   if (const PartInfo* part = part_of(plan, a))
-    for (const Slice& s : part->tied) all.push_back(all.front()), all.back().slice = s;
+    for (const Slice& s : part->tied) {
+      all.push_back(all.front());
+      all.back().slice = s;
+    }
   return all;
 }
 std::vector<Operand> with(std::vector<Operand> all, std::initializer_list<Operand> more) {

@@ -106,7 +106,8 @@ class ProgramAgreements {
     }
     Action give{.kind = ActionKind::agree, .stream = Stream::comm, .after = {made}, .field = "loss"};
     if (loss_ >= 0) give.stream = Stream::compute;  // a thread that waits for the sum computes nothing meanwhile
-    give.peer.axis = plan_.stage_axis, give.peer.root = root;
+    give.peer.axis = plan_.stage_axis;
+    give.peer.root = root;
     insert(program_, at, std::move(give));
     at_ += at <= at_;
     after_.push_back(at);
@@ -146,9 +147,12 @@ Plan with_agreements(Plan plan, const AgreementOptions& options) {
         "stages update at different times, so the norm of all gradients is never known: leave clip_norm and LARS out, "
         "or take a schedule that ends with its step (1f1b)");
   AgreementOptions of_program = options;
-  if (is_asynchronous(plan)) of_program.finite_every = 0;                              // the same: the loss tells
-  of_program.batch_axis = plan.synchronous_axes(options.batch_axis);                   // a worker's loss is its own
-  if (meets_by_messages(plan)) of_program.finite_every = 0, of_program.flags.clear();  // the loss tells its own rank
+  if (is_asynchronous(plan)) of_program.finite_every = 0;             // the same: the loss tells
+  of_program.batch_axis = plan.synchronous_axes(options.batch_axis);  // a worker's loss is its own
+  if (meets_by_messages(plan)) {
+    of_program.finite_every = 0;
+    of_program.flags.clear();
+  }  // the loss tells its own rank
   plan.flags = of_program.flags;
   for (Program& program : plan.programs) {
     if (program.serves()) continue;

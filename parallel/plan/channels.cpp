@@ -125,7 +125,10 @@ void Inbox::open(std::int64_t batches, std::int64_t clock) {
         "program {}: {} messages have come before the batches were opened", program_.name, waiting());
   std::set<int> all;
   for (auto& [name, channel] : channels_)
-    for (const auto& [sender, last] : std::map(channel.taken)) channel.set_clock(sender, clock - 1), all.insert(sender);
+    for (const auto& [sender, last] : std::map(channel.taken)) {
+      channel.set_clock(sender, clock - 1);
+      all.insert(sender);
+    }
   const std::vector<int> workers(all.begin(), all.end());
   if (tickets_) tickets_->open(batches * plan_.tickets.shares, workers, plan_.tickets.ahead);
 }
@@ -188,8 +191,10 @@ auto Inbox::eligible(const Channel& channel, const Trigger& t) const {
     const auto open = channel.first.upper_bound(channel.by_clock.rbegin()->first);
     if (t.late)
       end = open;
-    else
-      begin = open, end = open == channel.first.end() ? open : std::next(open);
+    else {
+      begin = open;
+      end = open == channel.first.end() ? open : std::next(open);
+    }
   }
   return std::ranges::subrange(begin, end);
 }

@@ -61,7 +61,8 @@ Plan with_codec(Plan plan, const Codec& codec, const std::vector<std::pair<std::
       if (a.kind != ActionKind::all_reduce) continue;
       check(a.codec == nullptr, "codec", "gradients are encoded by {} already, {} cannot encode them again",
             a.codec ? a.codec->name : "", codec.name);
-      a.codec = &codec, any = true;
+      a.codec = &codec;
+      any = true;
       a.arguments.insert(a.arguments.end(), arguments.begin(), arguments.end());
       for (const std::string& name : codec_states(a))
         if (!name.empty() && std::ranges::find(plan.state, name, &State::name) == plan.state.end())

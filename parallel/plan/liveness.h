@@ -44,7 +44,8 @@ struct Liveness {
     std::vector<Index> all(actions_ + 1);
     for (const LiveRange& r : ranges) {
       const Index w = weight(r);
-      all[static_cast<std::size_t>(r.begin)] += w, all[static_cast<std::size_t>(r.end)] -= w;
+      all[static_cast<std::size_t>(r.begin)] += w;
+      all[static_cast<std::size_t>(r.end)] -= w;
     }
     for (std::size_t id = 1; id < all.size(); ++id) all[id] += all[id - 1];
     return all;

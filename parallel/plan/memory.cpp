@@ -46,7 +46,8 @@ CodecMemory codec_memory(const Plan& plan, const Action& a, int ranks, Index ele
   const Index wire = a.codec->wire ? static_cast<Index>(size_of(*a.codec->wire)) : element;
   for (int round = 0; round < a.codec->rounds; ++round) {
     CodecContext now(plan, a, element, from);
-    now.ranks = ranks, now.round = round;
+    now.ranks = ranks;
+    now.round = round;
     m.kept += a.codec->length(now) * wire * (a.codec->is_summable ? 1 : 1 + ranks);
   }
   if (a.codec->working) m.working = a.codec->working(CodecContext(plan, a, element, from));
@@ -186,7 +187,8 @@ Index packed_of(const Plan& plan, const Program& program, Index element) {
   for (const Action& a : program.actions)
     if (const int ranks = plan.size(program, a.peer); a.codec && is_reduction(a) && ranks > 1) {
       const CodecMemory m = codec_memory(plan, a, ranks, element);
-      encoded += m.kept, most = std::max(most, m.working);
+      encoded += m.kept;
+      most = std::max(most, m.working);
     }
   most = std::max(most, largest(plan, program, ActionKind::average, element));
   Index taken = 0;
@@ -221,7 +223,10 @@ Index block_of(const Plan& plan, std::size_t program, Index whole, const MemoryO
   Index bytes = plan.parameters * o.element, end = 0;
   auto own = plan.updated(program);
   own.push_back({plan.parameters, plan.parameters});
-  for (const Slice& s : own) bytes -= pages_in({end, s.begin}, o), end = s.end;
+  for (const Slice& s : own) {
+    bytes -= pages_in({end, s.begin}, o);
+    end = s.end;
+  }
   return bytes;
 }
 
@@ -274,7 +279,10 @@ std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& op
     const Program& program = plan.programs[r];
     Index whole = 0, own = 0;  // numbers that the program, and this rank, updates
     for (const Action& a : program.actions) {
-      if (a.kind == ActionKind::update) whole += a.slice.size(), own += a.slice.size() - others_of(plan, a);
+      if (a.kind == ActionKind::update) {
+        whole += a.slice.size();
+        own += a.slice.size() - others_of(plan, a);
+      }
       if (a.kind == ActionKind::pull && a.field == "weights") whole += a.slice.size();
     }
     const Index block = block_of(plan, r, whole, options);

@@ -11,7 +11,8 @@ namespace {
 
 Action of(ActionKind kind, const char* field, const Slice& slice, const std::string& axis, int root = -1) {
   Action a{.kind = kind, .stream = Stream::comm, .slice = slice, .field = field};
-  a.peer.axis = axis, a.peer.root = root;
+  a.peer.axis = axis;
+  a.peer.root = root;
   return a;
 }
 
@@ -109,7 +110,10 @@ std::vector<Action> flush(const Plan& plan, const Program& program) {
   for (int later = 0; later < most_steps_back(plan, program); ++later)
     for (Action a : program.actions) {
       a.microbatch += later * plan.microbatches;
-      if (a.microbatch < 0) a.after.clear(), all.push_back(std::move(a));
+      if (a.microbatch < 0) {
+        a.after.clear();
+        all.push_back(std::move(a));
+      }
     }
   return all;
 }
@@ -143,7 +147,9 @@ Plan with_phases_on_call(Plan plan, const std::vector<std::string>& apart) {
     };
     std::vector<Action> evaluation = gather_shards(plan, r, "weights");
     std::vector<Action> consolidation = gather_shards(plan, r, "optimizer");
-    add(evaluation, average_workers(plan, r)), add(evaluation, stages), add(consolidation, states);
+    add(evaluation, average_workers(plan, r));
+    add(evaluation, stages);
+    add(consolidation, states);
     program.on_call = {{phases::set_up, set_up(plan, all_axes(plan, apart))},
                        {phases::evaluation, std::move(evaluation)},
                        {phases::consolidation, std::move(consolidation)},

@@ -77,10 +77,14 @@ std::string grouped(const std::vector<Action>& actions) {
   std::vector<Group> groups;
   for (Action a : actions) {
     const Index elements = a.slice.size();
-    a.part = -1, a.microbatch = 0, a.slice = {}, a.after.clear();
+    a.part = -1;
+    a.microbatch = 0;
+    a.slice = {};
+    a.after.clear();
     auto at = std::ranges::find(groups, a, &Group::alike);
     if (at == groups.end()) at = groups.insert(at, {a});
-    at->elements += elements, ++at->count;
+    at->elements += elements;
+    ++at->count;
   }
   std::string text;
   for (auto& [alike, count, elements] : groups)

@@ -91,7 +91,8 @@ Traffic planned_traffic(const Plan& plan, std::size_t program, const std::string
       continue;
     }
     if (a.field == "statistics") {  // a message for each tensor
-      times = 0, element = size_of(o.buffers);
+      times = 0;
+      element = size_of(o.buffers);
       for (const PartInfo& part : plan.parts) times += a.slice.overlaps(part.buffers) ? part.buffer_tensors : 0;
       all[a.peer.axis] += {times, a.slice.size() * element};
       continue;

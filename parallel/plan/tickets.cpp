@@ -20,7 +20,8 @@ std::deque<std::int64_t> TicketQueue::first(std::int64_t count, int place, int w
 void TicketQueue::open(std::int64_t count, const std::vector<int>& workers, int ahead) {
   check(left() == 0, ErrorKind::internal, "tickets", "{} of {} are not done", left(), count_);
   const int all = static_cast<int>(workers.size());
-  count_ = count, fresh_ = std::min<std::int64_t>(count, std::int64_t{all} * ahead);
+  count_ = count;
+  fresh_ = std::min<std::int64_t>(count, std::int64_t{all} * ahead);
   for (int place = 0; place < all; ++place)
     held_[workers[static_cast<std::size_t>(place)]] = first(count, place, all, ahead);
 }

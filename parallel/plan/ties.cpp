@@ -55,7 +55,10 @@ std::vector<Slice> cut_at(const Slice& whole, const std::vector<Slice>& at) {
   Index begin = whole.begin;
   for (const Slice& s : at)
     for (const Index end : {s.begin, s.end})
-      if (begin < end && end < whole.end) pieces.push_back({begin, end}), begin = end;
+      if (begin < end && end < whole.end) {
+        pieces.push_back({begin, end});
+        begin = end;
+      }
   if (begin < whole.end) pieces.push_back({begin, whole.end});
   return pieces;
 }

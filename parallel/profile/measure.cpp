@@ -66,7 +66,8 @@ class Replica {
       (void)step(x, y).item();
       return now() - begun;
     };
-    (void)one(), (void)one();
+    (void)one();
+    (void)one();
     for (int run = 0; run < options_.runs; ++run) {
       comm_.barrier();
       whole.push_back(one());
@@ -75,7 +76,9 @@ class Replica {
       (void)one();
       step.record(false);
       const Pieces p = pieces_of(step.plan(), step.timeline());
-      forward.push_back(p.forward), backward.push_back(p.backward), loss.push_back(p.loss);
+      forward.push_back(p.forward);
+      backward.push_back(p.backward);
+      loss.push_back(p.loss);
       update.push_back(p.update / static_cast<double>(step.parameters().count()));
     }
     comm_.barrier();
@@ -87,10 +90,14 @@ class Replica {
     size.parts = measure_costs(chain, step.parameters(), x, options_.runs);
     comm_.barrier();
     double sum[2] = {0, 0};
-    for (const PartCost& c : size.parts) sum[0] += c.forward, sum[1] += c.backward_input + c.backward_weight;
+    for (const PartCost& c : size.parts) {
+      sum[0] += c.forward;
+      sum[1] += c.backward_input + c.backward_weight;
+    }
     for (PartCost& c : size.parts) {
       c.forward *= size.forward.value / sum[0];
-      c.backward_input *= size.backward.value / sum[1], c.backward_weight *= size.backward.value / sum[1];
+      c.backward_input *= size.backward.value / sum[1];
+      c.backward_weight *= size.backward.value / sum[1];
     }
     return size;
   }
@@ -121,7 +128,8 @@ ModelProfile measure_model(Communicator& comm, const MeasureOptions& options) {
   const int cores = threads();
   World alone;
   replica.measure(alone);
-  replica.profile.ranks = comm.size(), replica.profile.threads = cores;
+  replica.profile.ranks = comm.size();
+  replica.profile.threads = cores;
   return std::move(replica.profile);
 }
 
@@ -143,7 +151,8 @@ Link link_of(const std::vector<MeasuredCall>& calls) {
     if (!most || c.bytes > most->bytes) most = &c;
   }
   if (!least) return link;
-  link.source = Source::measured, link.latency = least->seconds;
+  link.source = Source::measured;
+  link.latency = least->seconds;
   const double seconds = most->seconds - least->seconds;
   if (seconds > 0) link.bandwidth = static_cast<double>(most->bytes - least->bytes) / seconds;
   return link;

@@ -71,8 +71,8 @@ std::vector<MeasuredCall> measure_calls(Communicator& comm, std::span<const Inde
     for (const CallKind kind : measured_kinds) {
       std::vector<double> seconds;
       for (int run = -2; run < runs; ++run) {
-        launch<kernel::Fill>(operands.whole, 0.0),
-            launch<kernel::Fill>(operands.block, 0.0);  // in this core's cache, as gradients are
+        launch<kernel::Fill>(operands.whole, 0.0);
+        launch<kernel::Fill>(operands.block, 0.0);  // in this core's cache, as gradients are
         const double took = timed(comm, clocks, kind == CallKind::send ? 0 : (run + 2) % ranks,
                                   [&] { operands.start(comm, kind).wait(); });
         if (run >= 0) seconds.push_back(took);
@@ -96,7 +96,8 @@ Measured measure_fresh(Communicator& comm, int runs) {
   std::vector<double> seconds;
   for (int run = -2; run < runs; ++run) {
     const double anew = timed(comm, clocks, -1, [&] {
-      drop(0, rank * each), drop((rank + 1) * each, ranks * each);
+      drop(0, rank * each);
+      drop((rank + 1) * each, ranks * each);
       gather();
     });
     const double again = timed(comm, clocks, -1, gather);

@@ -57,7 +57,10 @@ struct Stage {
     if (!r.roots.empty()) backward(r.roots, r.seeds, {.defer_weights = split ? &weights : nullptr, .hooks = false});
     const double propagated = stage_now();
     weights.run();
-    if (counts) input.push_back(propagated - begun), weight.push_back(stage_now() - propagated);
+    if (counts) {
+      input.push_back(propagated - begun);
+      weight.push_back(stage_now() - propagated);
+    }
   }
 };
 
@@ -67,7 +70,8 @@ void measure_stage(const Chain& chain, Parameters& parameters, const Tensor& x, 
                    int runs, std::vector<PartCost>& parts) {
   StepContext pass = StepContext::current();
   pass.recomputing = true;  // running statistics stay
-  pass.batch.samples = {}, pass.norm = {};
+  pass.batch.samples = {};
+  pass.norm = {};
   const StepScope scope(std::move(pass));
   const GradMode on(true);
   std::vector<Stage> stages;
@@ -91,16 +95,22 @@ void measure_stage(const Chain& chain, Parameters& parameters, const Tensor& x, 
   parameters.clear_grads();
   for (const Stage& stage : stages) {
     double forward = 0, back = 0, input = 0, weight = 0;
-    for (int p = stage.parts.first; p < stage.parts.end; ++p)
-      forward += parts[p].forward, input += parts[p].backward_input, weight += parts[p].backward_weight;
+    for (int p = stage.parts.first; p < stage.parts.end; ++p) {
+      forward += parts[p].forward;
+      input += parts[p].backward_input;
+      weight += parts[p].backward_weight;
+    }
     back = input + weight;
     const auto ratio = [](const std::vector<double>& seconds, double of) {
       return of > 0 ? measured(seconds).value / of : 1;
     };
     const double f = ratio(stage.forward, forward), whole = ratio(stage.input, back);
     const double i = split ? ratio(stage.input, input) : whole, w = split ? ratio(stage.weight, weight) : whole;
-    for (int p = stage.parts.first; p < stage.parts.end; ++p)
-      parts[p].forward *= f, parts[p].backward_input *= i, parts[p].backward_weight *= w;
+    for (int p = stage.parts.first; p < stage.parts.end; ++p) {
+      parts[p].forward *= f;
+      parts[p].backward_input *= i;
+      parts[p].backward_weight *= w;
+    }
   }
 }
 

@@ -67,7 +67,8 @@ StepTimes times_of(const Plan& plan, const Timeline& timeline, double step) {
     for (const Span& s : timeline.spans)
       if (s.rank == rank) {
         (is_call(actions[static_cast<std::size_t>(s.action)]) ? calls : computed).push_back(s);
-        first = std::min(first, s.begin), last = std::max(last, s.end);
+        first = std::min(first, s.begin);
+        last = std::max(last, s.end);
       }
     // So far the rank's time has been told of. Real ranks begin a step when it suits them.
     double at = timeline.measured && last > 0 ? first : 0;
@@ -115,7 +116,10 @@ ModelProfile measure_parts_of(Mesh& mesh, const Plan& plan, MeasureOptions optio
   for (const Segment& s : find_segments(program))
     for (int p = s.first; p < s.end; ++p) {
       double* const of = told + 4 * p;
-      of[0] = parts[p].forward, of[1] = parts[p].backward_input, of[2] = parts[p].backward_weight, of[3] = 1;
+      of[0] = parts[p].forward;
+      of[1] = parts[p].backward_input;
+      of[2] = parts[p].backward_weight;
+      of[3] = 1;
     }
   world.all_reduce(all).wait();
   for (std::size_t p = 0; p < count; ++p) {
@@ -124,7 +128,8 @@ ModelProfile measure_parts_of(Mesh& mesh, const Plan& plan, MeasureOptions optio
     if (of[3] == 0) continue;
     // The first micro-batch of a step finds in the caches what the update has left there, as a step of one does.
     const auto mean = [&](double first, double later) { return later + (first - later) / plan.microbatches; };
-    c.forward = mean(c.forward, of[0] / of[3]), c.backward_input = mean(c.backward_input, of[1] / of[3]);
+    c.forward = mean(c.forward, of[0] / of[3]);
+    c.backward_input = mean(c.backward_input, of[1] / of[3]);
     c.backward_weight = mean(c.backward_weight, of[2] / of[3]);
   }
   return profile;

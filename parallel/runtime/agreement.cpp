@@ -34,7 +34,8 @@ Work Agreement::start(const Action& a, Communicator* comm) {
   }
   if (a.field == "loss") {
     if (loss_.device().kind == DeviceKind::cpu) return comm->all_reduce(loss_);
-    read_ = HostCopy(loss_), summed_over_ = comm;
+    read_ = HostCopy(loss_);
+    summed_over_ = comm;
     return {};
   }
   if (a.field == "count") return comm ? comm->all_reduce(count_) : Work{};

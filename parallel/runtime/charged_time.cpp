@@ -9,13 +9,17 @@ namespace trireme {
 
 ChargedTime::ChargedTime(const Plan& plan, const Program& program, World& world)
     : plan_(plan), program_(program), clock_(world.clock()), rank_(world.rank()) {
-  if (clock_) dependencies_ = dependencies(program, plan.parts), spans_.resize(program.actions.size());
+  if (clock_) {
+    dependencies_ = dependencies(program, plan.parts);
+    spans_.resize(program.actions.size());
+  }
 }
 
 void ChargedTime::begin_segment(ActionId first, const Tapes& tapes) {
   if (!clock_) return;
   Nanoseconds now = clock_->now();
-  waited_ = 0, passed_ = now;
+  waited_ = 0;
+  passed_ = now;
   const Action& head = program_.actions[static_cast<std::size_t>(first)];
   for (ActionId id = first; id < std::ssize(program_.actions); ++id) {
     const Action& a = program_.actions[static_cast<std::size_t>(id)];

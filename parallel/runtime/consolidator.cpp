@@ -55,7 +55,10 @@ void Consolidator::run(const std::string& phase) {
       works.push_back(mean ? comm.all_reduce(all, ReduceOp::average) : all_gather_updated(a, comm, all));
     };
     const auto rows = [&](const FlatBuffer& flat) { return flat.rows(a.slice.begin, a.slice.end); };
-    if (a.field == "weights") restore_pages(parameters_.values(), a.slice), give(rows(parameters_.values()));
+    if (a.field == "weights") {
+      restore_pages(parameters_.values(), a.slice);
+      give(rows(parameters_.values()));
+    }
     if (a.field == "optimizer")
       for (auto& [name, state] : optimizer_.state()) give(rows(state));
     Index at = 0;
@@ -82,7 +85,8 @@ void Consolidator::begin_step() {
   own.push_back({parameters_.size(), parameters_.size()});
   for (const Slice& s : own) {
     const Slice others{end, s.begin}, none{s.begin, s.begin};
-    release_values(parameters_, others, none), release_gradients(parameters_, others, none);
+    release_values(parameters_, others, none);
+    release_gradients(parameters_, others, none);
     end = s.end;
   }
   Index at = 0;  // buffers are small, and stay where they are, but go stale
@@ -99,7 +103,10 @@ void Consolidator::release() {
 }
 
 CheckpointShard Consolidator::checkpoint_shard() {
-  if (own_.served()) own_.restore(), weights_current_ = false;
+  if (own_.served()) {
+    own_.restore();
+    weights_current_ = false;
+  }
   CheckpointShard s{.rank = mesh_.world().rank(), .ranks = mesh_.world().size(), .layout = to_string(mesh_.axes())};
   for (const std::string& name : plan_.strategies) s.layout += " " + name;
   for (const Program& p : plan_.programs)
@@ -121,15 +128,20 @@ CheckpointShard Consolidator::checkpoint_shard() {
   auto own = plan_.updated(static_cast<std::size_t>(program_));
   const auto copies = copies_in(plan_, static_cast<std::size_t>(program_));
   for (const Action& a : program().actions) {
-    if (a.kind == ActionKind::pull && a.field == "weights") s.holds.push_back(a.slice), own.push_back(a.slice);
+    if (a.kind == ActionKind::pull && a.field == "weights") {
+      s.holds.push_back(a.slice);
+      own.push_back(a.slice);
+    }
     if (a.kind != ActionKind::update) continue;
     const int ranks = mesh_.size(a.peer.axis);
     const Slice shard = ranks > 1 ? shard_of(a, mesh_.index(a.peer.axis), ranks) : a.slice;
     const Slice weights = drops_ ? shard : a.slice;
     s.holds.push_back(weights);
     if (overlaps(copies, a.slice)) continue;  // their owner writes
-    for (const Parameters::Entry& e : parameters_.entries())
-      add(s.writes, weights, e, drops_ ? a.peer.axis : ""), add(s.writes_state, shard, e, a.peer.axis);
+    for (const Parameters::Entry& e : parameters_.entries()) {
+      add(s.writes, weights, e, drops_ ? a.peer.axis : "");
+      add(s.writes_state, shard, e, a.peer.axis);
+    }
   }
   for (auto* slices : {&s.holds, &s.writes, &s.writes_state}) *slices = detail::joined(std::move(*slices));
   // A slice of what this rank has for itself, per device; it lies at `from` of the buffer.

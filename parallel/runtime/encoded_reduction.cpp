@@ -73,8 +73,10 @@ void EncodedReduction::finish(Communicator& comm, const Tensor& x) {
   }
   if (!codec.is_summable) launch<kernel::Fill>(numbers_, 0.0);
   const Tensor& last = wires_.back();
-  for (int r = 0; r < comm.size() && !codec.is_summable; ++r)
-    now_->rank = r, run(decode, last.numel() > 0 ? all_.view_rows(r, r + 1).reshape({last.numel()}) : last);
+  for (int r = 0; r < comm.size() && !codec.is_summable; ++r) {
+    now_->rank = r;
+    run(decode, last.numel() > 0 ? all_.view_rows(r, r + 1).reshape({last.numel()}) : last);
+  }
   if (codec.is_summable) run(decode, last);
   write_back(x, numbers_);
   numbers_ = {};

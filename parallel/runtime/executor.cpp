@@ -34,22 +34,31 @@ Executor::Executor(const Plan& plan, int program, const Chain& chain, Loss loss,
 void Executor::begin(const Tensor& x, const Tensor& y) {
   tapes_.begin(x, y);
   agreement_.begin();
-  loss_ = {}, sending_.clear(), begin_step();
+  loss_ = {};
+  sending_.clear();
+  begin_step();
 }
 
 void Executor::begin_step() {
   check_whole();
   in_midst_ = true;
-  interpreter_ = {}, fault_.clear();
-  captured_ = nullptr, passes_only_ = false;
-  step_ = steps(), skips_ = plan_.tickets.shares == 0 && step_ < channels_.resumes_at();
-  in_flight_.begin(step_), time_.begin_step(step_);
+  interpreter_ = {};
+  fault_.clear();
+  captured_ = nullptr;
+  passes_only_ = false;
+  step_ = steps();
+  skips_ = plan_.tickets.shares == 0 && step_ < channels_.resumes_at();
+  in_flight_.begin(step_);
+  time_.begin_step(step_);
 }
 
 /// Tensors that this thread makes while the result lives are the step's. The optimizer's state is counted by itself.
 std::unique_ptr<MemoryScope> Executor::count_memory() {
   if (!recorder_) return nullptr;
-  if (updates_) optimizer_.keep(updated_), (void)optimizer_.state();
+  if (updates_) {
+    optimizer_.keep(updated_);
+    (void)optimizer_.state();
+  }
   return std::make_unique<MemoryScope>(recorder_->memory());
 }
 
@@ -62,7 +71,8 @@ std::string Executor::run(const Tensor& x, const Tensor& y, CapturedPasses* capt
     if (!is_sent_ahead(action(id))) finish(id);
   }
   begin(x, y);
-  captured_ = captured, replayed_ = Replayed::nothing;
+  captured_ = captured;
+  replayed_ = Replayed::nothing;
   if (skips_) agreement_.set_loss(channels_.last_loss(), false);
   if (buckets_) buckets_->arm(false);
   interpreter_.run(*this);
@@ -95,7 +105,8 @@ void Executor::flush_rows() {
       ActionContext now = context(action(id), s);
       action(id).kind->flush(now);
     }
-  in_midst_ = false, step_ = last;
+  in_midst_ = false;
+  step_ = last;
 }
 
 void Executor::flush(bool refused) {
@@ -111,8 +122,10 @@ void Executor::flush(bool refused) {
     interpreter_.run(*this);
   }
   for (ActionId id = 0; id < actions(); ++id) finish(id);
-  in_flight_.clear(), versions_.clear();
-  recorder_ = recorder, refused_ = in_midst_ = false;
+  in_flight_.clear();
+  versions_.clear();
+  recorder_ = recorder;
+  refused_ = in_midst_ = false;
 }
 
 void Executor::serve() {
@@ -189,7 +202,10 @@ std::string Executor::decide() {
   std::string fault = agreement_.fault();
   keeps_ = fault.empty() && !agreement_.accepts_gradients();
   for (ActionId id = 0; (keeps_ || !fault.empty()) && id < std::ssize(slots_); ++id)  // codecs forget these gradients
-    if (action(id).codec && slot(id).comm) finish(id), slot(id).encoded.undo(step_);
+    if (action(id).codec && slot(id).comm) {
+      finish(id);
+      slot(id).encoded.undo(step_);
+    }
   if (!fault.empty()) return fault;
   grad_scale_ = keeps_ ? 1 : agreement_.clip_scale();
   return "";
@@ -221,8 +237,10 @@ auto Executor::find_run(const Action& a) -> void (Executor::*)(ActionId) {
 /// A pass that is a part of what was captured: the first one starts all.
 void Executor::replay(ActionId id) {
   const Action& a = action(id);
-  if (a.kind == ActionKind::forward && replayed_ == Replayed::nothing)
-    replayed_ = Replayed::forward, captured_->forward();
+  if (a.kind == ActionKind::forward && replayed_ == Replayed::nothing) {
+    replayed_ = Replayed::forward;
+    captured_->forward();
+  }
   if (a.kind == ActionKind::loss) loss_ = captured_->loss();
   if (!is_backward(a)) return;
   if (replayed_ == Replayed::forward) {
@@ -332,7 +350,10 @@ void Executor::update(ActionId id) {
   const Slot& s = slot(id);
   const NamedRange phase("update");
   if (refused_ && in_flight_.is_last(action(id), step_)) return;
-  if (s.first_update) optimizer_.keep(updated_), versions_.keep();
+  if (s.first_update) {
+    optimizer_.keep(updated_);
+    versions_.keep();
+  }
   if (keeps_) {
     if (s.last_update) optimizer_.finish();
     return;

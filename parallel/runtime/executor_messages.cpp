@@ -48,7 +48,8 @@ void Executor::finish_sends() {
 }
 
 void Executor::receive(ActionId id) {
-  slot(id).pending = true, slot(id).posted = false;
+  slot(id).pending = true;
+  slot(id).posted = false;
   try_to_receive(action(id), slot(id));
 }
 

@@ -41,7 +41,8 @@ class Interpreter {
         for (const std::span after = rank.after(next_); before_ < std::ssize(after); ++before_)
           if (!rank.wait(after[static_cast<std::size_t>(before_)])) return false;
         if (!rank.start(next_)) {
-          next_ = waited_ = rank.actions(), before_ = 0;
+          next_ = waited_ = rank.actions();
+          before_ = 0;
           return true;
         }
         started_ = true;

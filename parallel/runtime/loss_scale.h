@@ -23,7 +23,10 @@ class LossScale {
   double value() const { return on() ? scale_ : 1; }         ///< factor of the next step's loss; 1 when off
   LossScaleState state() const { return {value(), good_}; }  ///< for a checkpoint
   /// Resumes from a checkpoint; a scale above 0 turns scaling on.
-  void set(const LossScaleState& state) { scale_ = state.scale, good_ = state.good_steps; }
+  void set(const LossScaleState& state) {
+    scale_ = state.scale;
+    good_ = state.good_steps;
+  }
   /// Sets a new factor and resets the count of good steps.
   void set(double scale) { set(LossScaleState{.scale = scale}); }
   /// Call after each step's gradients if scaling is on. finite: whether the gradients of all ranks are finite; equal on

@@ -36,7 +36,8 @@ void OwnWeights::restore() {
   for (std::size_t i = 0; i < weights_.size(); ++i)
     store().values().rows(slices_[i].begin, slices_[i].end).copy_from(weights_[i]);
   for (std::size_t i = 0; i < buffers_.size(); ++i) store().buffers()[i].tensor.detach().copy_from(buffers_[i]);
-  weights_.clear(), buffers_.clear();
+  weights_.clear();
+  buffers_.clear();
 }
 
 Tensor OwnWeights::weights(const Slice& s) const {

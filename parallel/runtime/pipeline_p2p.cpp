@@ -36,7 +36,9 @@ void PipelineP2P::send_meta(const Route& route, const Shape& input, const std::v
     const Tensor& t = tensors[i];
     const auto* sharding = static_cast<const ShardedOps*>(t.shard_spec());
     auto* out = text.data<std::int64_t>() + static_cast<Index>(i) * header;
-    *out++ = static_cast<std::int64_t>(t.dtype()), *out++ = t.rank(), *out++ = sharding != nullptr;
+    *out++ = static_cast<std::int64_t>(t.dtype());
+    *out++ = t.rank();
+    *out++ = sharding != nullptr;
     for (int d = 0; d < t.rank(); ++d) {
       *out++ = t.dim(d);
       *out++ = sharding ? sharding->global_shape()[d] : 0;

@@ -36,7 +36,8 @@ void Recorder::clear(std::size_t actions) {
 void Recorder::see(const Parameters& p, Index older) {
   Index weights = resident(p.values()) + older;
   for (auto& b : p.buffers()) weights += b.tensor.numel() * static_cast<Index>(size_of(b.tensor.dtype()));
-  weights_ = std::max(weights_, weights), gradients_ = std::max(gradients_, resident(p.grads()));
+  weights_ = std::max(weights_, weights);
+  gradients_ = std::max(gradients_, resident(p.grads()));
 }
 
 void Recorder::begin(ActionId id) {
@@ -61,7 +62,10 @@ Timeline Recorder::gather(Communicator& world, int program) const {
   }
   double zero = std::numeric_limits<double>::infinity();
   for (const Span& s : timeline.spans) zero = std::min(zero, s.begin);
-  for (Span& s : timeline.spans) s.begin -= zero, s.end -= zero;
+  for (Span& s : timeline.spans) {
+    s.begin -= zero;
+    s.end -= zero;
+  }
   return timeline;
 }
 

@@ -72,15 +72,19 @@ struct Step::Impl {
   void declare_comms() {
     const Tensor x = microbatch_example(plan, strategy, options);
     const auto parts = audit.dry(ranks.surroundings(), x, {}).parts;
-    for (std::size_t p = 0; p < parts.size(); ++p)
-      plan.parts[p].comms = parts[p].comms, plan.parts[p].outputs = parts[p].outputs;
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      plan.parts[p].comms = parts[p].comms;
+      plan.parts[p].outputs = parts[p].outputs;
+    }
   }
 
   bool shares() const { return plan.tickets.shares > 0; }
 
   void open(std::int64_t batches) {
     check(batches > 0 && left == 0, "step", "open({}): at least 1 batch, and close() those before first", batches);
-    left = batches, told = 0, first = executor.steps();
+    left = batches;
+    told = 0;
+    first = executor.steps();
     if (shares()) executor.open(batches);
   }
 
@@ -133,7 +137,10 @@ struct Step::Impl {
     kept.end(replayed);
     audit.end();
     if (!fault.empty()) refuse(fault, input);
-    if (share) executor.channels().end_ticket(), --told;
+    if (share) {
+      executor.channels().end_ticket();
+      --told;
+    }
     return executor.agreement().take_loss();
   }
 

@@ -45,10 +45,12 @@ void StepGraph::load(const Tensor& x, const Tensor& y, const StepContext& pass) 
   const NoGrad off;
   const Index rows = x.dim(0);
   if (!graph_) {
-    x_ = Tensor::like(x), y_ = Tensor::like(y);
+    x_ = Tensor::like(x);
+    y_ = Tensor::like(y);
     numbers_ = Tensor::empty({1 + rows}, DType::i64, device_);
   }
-  x_.copy_from(x), y_.copy_from(y);
+  x_.copy_from(x);
+  y_.copy_from(y);
   const Tensor numbers = Tensor::empty({1 + rows}, DType::i64);
   auto* n = numbers.data<std::int64_t>();
   *n++ = static_cast<std::int64_t>(pass.batch.step);

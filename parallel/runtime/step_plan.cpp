@@ -205,14 +205,17 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, const Loss& loss, O
   const Index buffers = parts.back().buffers.end;
   if (o.example && (mesh.world().clock() || (strategy.wants_costs && o.partition.empty()))) {
     Plan plan = serial(parts, parameters.size(), buffers, mesh.axes());
-    plan.epoch_steps = o.epoch_steps, plan.tickets.wanted = o.tickets;
+    plan.epoch_steps = o.epoch_steps;
+    plan.tickets.wanted = o.tickets;
     const Plan rough = strategy(std::move(plan));  // refuses before anything runs
     check_one_use(rough, strategy.split, o.layer_axes);
     const Tensor x = mesh.world().clock() ? microbatch_example(rough, strategy, o) : o.example;
     measure(parts, chain, parameters, x, strategy.split.any() || !o.layer_axes.empty(), mesh.world());
   }
   Plan plan = serial(std::move(parts), parameters.size(), buffers, mesh.axes());
-  plan.partition = o.partition, plan.epoch_steps = o.epoch_steps, plan.tickets.wanted = o.tickets;
+  plan.partition = o.partition;
+  plan.epoch_steps = o.epoch_steps;
+  plan.tickets.wanted = o.tickets;
   plan = strategy(std::move(plan));
   if (!plan.has_stages()) plan.partition.clear();
   plan = with_agreements(plan, strategy, o, optimizer, loss);

@@ -40,11 +40,15 @@ StepRanks::StepRanks(const Plan& plan, Mesh& mesh, const Strategy& strategy,
                                      : mesh.index(axis),
             plan.size(trains, axis), plan.microbatches};
   const Consistency promised = plan.consistency_along(axis);
-  trains_apart_ = promised != Consistency{}, stale_ = depends_on_arrivals(plan);
+  trains_apart_ = promised != Consistency{};
+  stale_ = depends_on_arrivals(plan);
   worker_ = plan.size(trains, plan.synchronous_axes(axis));
   if (plan.has_stages()) stages_ = mesh.comm(plan.stage_axis).split(0, mesh.index(plan.stage_axis));
   // The sums in the midst of a step have a communicator of their own, so that they cannot mix with the buckets'.
-  if (share_.size > 1) batch_ = group(axis, mesh).split(0, share_.rank), make_norm_ranks(strategy);
+  if (share_.size > 1) {
+    batch_ = group(axis, mesh).split(0, share_.rank);
+    make_norm_ranks(strategy);
+  }
 }
 
 /// All ranks make the communicators of all programs, in one order: a stage without parameters sums nothing, yet the

@@ -20,7 +20,8 @@ class StepsInFlight {
   /// Begins a step.
   void begin(std::int64_t step) {
     if (!any_) first_ = step;
-    last_ = step, any_ = is_asynchronous_;
+    last_ = step;
+    any_ = is_asynchronous_;
   }
   /// The first step since the last flush; next (the next step) if there is none.
   std::int64_t first(std::int64_t next) const { return any_ ? first_ : next; }

@@ -75,8 +75,10 @@ void Tapes::begin(const Tensor& x, const Tensor& y) {
   batch_norm_stats_.clear();
   StepBatch& b = batches_[now_];
   for (BoundaryTensors& c : b.boundaries) c = {};
-  b.contexts.clear(), b.rows.clear();
-  b.x.clear(), b.y.clear();
+  b.contexts.clear();
+  b.rows.clear();
+  b.x.clear();
+  b.y.clear();
   const StepContext& now = StepContext::current();
   const BatchContext& batch = now.batch;
   const auto give = [&](const Tensor& x_rows, const Tensor& y_rows, BatchContext context) {
@@ -191,7 +193,8 @@ Tensor Tapes::loss_of(const Tensor& output, int microbatch) const {
 Tensor Tapes::loss(int microbatch, double scale, std::optional<double> ignored) {
   const StepContext* own = context(microbatch);
   StepContext now = own ? *own : StepContext::current();
-  now.ignored = ignored, now.in_loss = true;
+  now.ignored = ignored;
+  now.in_loss = true;
   const StepScope scope(std::move(now));
   const int last = chain_.size() - 1;
   MicrobatchState& f = state(last, microbatch);

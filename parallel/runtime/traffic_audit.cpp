@@ -32,7 +32,8 @@ TrafficAudit::TrafficAudit(const Plan& plan, int program, const Chain& chain, Op
 void TrafficAudit::begin(const StepContext& context, const Tensor& x, const Tensor& y, std::int64_t step,
                          std::int64_t first) {
   context_ = context;
-  x_ = in_shape_of(x, 0), y_ = in_shape_of(y, 0);
+  x_ = in_shape_of(x, 0);
+  y_ = in_shape_of(y, 0);
   const auto& cut = context.batch.microbatches;
   std::vector<Index> rows = plan_.microbatches > 1 ? cut : std::vector<Index>{};
   for (int k = 0; std::ssize(rows) < plan_.microbatches; ++k) {
@@ -42,7 +43,8 @@ void TrafficAudit::begin(const StepContext& context, const Tensor& x, const Tens
   const int back = most_steps_back(plan_, plan_.programs[static_cast<std::size_t>(program_)]);
   rows_.resize(std::min(rows_.size(), static_cast<std::size_t>(back * plan_.microbatches)));
   rows_.insert(rows_.begin(), rows.begin(), rows.end());
-  step_ = step, first_ = first;
+  step_ = step;
+  first_ = first;
   before_ = meter_.counted();
 }
 
@@ -50,7 +52,9 @@ DryRun TrafficAudit::dry(const StepContext& context, const Tensor& x, const Tens
   StepContext pass = context;
   BatchContext& batch = pass.batch;
   batch.samples = Tensor::zeros({x.dim(0)}, DType::i64);
-  batch.microbatches.clear(), batch.joined.clear(), batch.calls = {};
+  batch.microbatches.clear();
+  batch.joined.clear();
+  batch.calls = {};
   const Tensor in = x.with_batch(batch);
   const StepScope scope(std::move(pass));
   return dry_run(chain_, optimizer_.parameters(), plan_.parts, in,

@@ -36,9 +36,10 @@ Reach MeshLinks::reach(const std::vector<Axis>& mesh, const std::string& along, 
   const auto names = names_in(along);
   int stride = 1, span = 0, first = 0;
   for (auto axis = mesh.rbegin(); axis != mesh.rend(); stride *= axis->size, ++axis) {
-    if (std::ranges::find(names, axis->name) != names.end())
-      line.emplace_back(axis->size, stride), span += (axis->size - 1) * stride;
-    else if (axis->name == fixed)
+    if (std::ranges::find(names, axis->name) != names.end()) {
+      line.emplace_back(axis->size, stride);
+      span += (axis->size - 1) * stride;
+    } else if (axis->name == fixed)
       first = at * stride;
     else
       others.emplace_back(axis->size, stride);
@@ -48,9 +49,13 @@ Reach MeshLinks::reach(const std::vector<Axis>& mesh, const std::string& along, 
   for (const auto& [size, s] : others) bases *= size;
   for (int i = 0; i < bases && (!some || all); ++i) {
     int base = first, left = i;
-    for (const auto& [size, s] : others) base += left % size * s, left /= size;
+    for (const auto& [size, s] : others) {
+      base += left % size * s;
+      left /= size;
+    }
     const bool far = span > 0 && crosses(base, line, base + span);
-    some = some || far, all = all && far;
+    some = some || far;
+    all = all && far;
   }
   return !some ? Reach::none : all ? Reach::all : Reach::some;
 }
@@ -83,13 +88,18 @@ void CandidateBounds::enter(const SearchCandidate& c) {
                          c.pipe_first == last_.pipe_first;
   if (!same_mesh) {
     mesh_ = mesh_of(space_, c);
-    reach_.clear(), shared_.clear();
+    reach_.clear();
+    shared_.clear();
     const std::string axes = summed_axes(space_, c);
     for (int s = 0; s < c.stages; ++s)
       shared_.push_back(axes.empty() ? Reach::none : links_.reach(mesh_, axes, "pipe", s));
   }
-  if (!same_mesh || c.micro != last_.micro) models_.clear(), cut_.clear();
-  last_ = c, any_ = true;
+  if (!same_mesh || c.micro != last_.micro) {
+    models_.clear();
+    cut_.clear();
+  }
+  last_ = c;
+  any_ = true;
 }
 
 const RankModel* CandidateBounds::model_of(const SearchCandidate& c) {
@@ -111,7 +121,8 @@ const std::vector<CandidateBounds::Stage>& CandidateBounds::stages_of(const Sear
     for (int p = starts[s]; p < starts[s + 1]; ++p) {
       const PartCost& cost = parts[p].cost;
       const double before = stage.backward();
-      stage.forward += cost.forward / speed_, stage.backward_input += cost.backward_input / speed_;
+      stage.forward += cost.forward / speed_;
+      stage.backward_input += cost.backward_input / speed_;
       stage.backward_weight += cost.backward_weight / speed_;
       stage.kept += cost.saved + cost.halo;
       for (const PartComm& comm : parts[p].comms) {
@@ -143,7 +154,10 @@ CandidateBounds::Sums CandidateBounds::sums_of(const SearchCandidate& c, const R
   const bool tied = std::ranges::any_of(model.parts, [](const PartInfo& p) { return !p.tied.empty(); });
   std::vector<Slice> slices;
   DataParallelOptions buckets;
-  if (c.bucket > 0) buckets.first_bucket = std::max<Index>(1, c.bucket / 4), buckets.bucket = c.bucket;
+  if (c.bucket > 0) {
+    buckets.first_bucket = std::max<Index>(1, c.bucket / 4);
+    buckets.bucket = c.bucket;
+  }
   for (int chunk = c.chunks - 1; chunk >= 0; --chunk) {
     const Slice& whole = stages[chunk * c.stages + rank].weights;
     if (whole.size() == 0) continue;
@@ -165,7 +179,8 @@ CandidateBounds::Sums CandidateBounds::sums_of(const SearchCandidate& c, const R
   };
   for (const Slice& s : slices) {
     const double reduce = took(c.zero == 0 ? CallKind::all_reduce : CallKind::reduce_scatter, s);
-    sums.reduce += reduce, sums.last = exact ? reduce : 0;
+    sums.reduce += reduce;
+    sums.last = exact ? reduce : 0;
     if (c.zero == 1 || c.zero == 2) sums.gather += took(CallKind::all_gather, s);
     if (c.zero == 3 && exact) sums.before += 2 * c.micro * took(CallKind::all_gather, s);
   }
@@ -195,7 +210,8 @@ double CandidateBounds::seconds_of(const SearchCandidate& c, const RankModel& mo
     if (!cluster_.overlaps && c.stages == 1 && c.zero < 2) end = std::max(end, computed + sums.reduce);
     most = std::max({most, end + sums.gather, sums.before + sums.reduce});
     if (!halves) most = std::max(most, computed + behind);
-    before += first.forward + least_message, behind += first.backward() + least_message;
+    before += first.forward + least_message;
+    behind += first.backward() + least_message;
   }
   // Each action rounds to nanoseconds.
   return std::max(0.0, most * (1 - 1e-12) - 4e-9 * c.micro * static_cast<double>(model.parts.size() + stages.size()));

@@ -95,7 +95,10 @@ std::optional<ImaginedModels::Line> ImaginedModels::line(const LayerSplit& split
                                                          Index rows) {
   Index low = few, high = many;
   if (most_rows() > many)
-    for (high = 2 * low; high < rows && 2 * high <= most_rows();) low = high, high *= 2;
+    for (high = 2 * low; high < rows && 2 * high <= most_rows();) {
+      low = high;
+      high *= 2;
+    }
   const auto &a = point(split, recompute, data, low), &b = a ? point(split, recompute, data, high) : a;
   if (!b) return {};
   return Line{*a, *b, low, high};

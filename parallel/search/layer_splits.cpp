@@ -46,7 +46,8 @@ std::vector<LayerAssignment> best_assignments(const LayerChoices& c, int count) 
     for (int p = static_cast<int>(std::ssize(c.parts)) - 1; p >= 0; --p) {
       a.choices[p] = choice;
       const Beginning& b = best[p][choice][place];
-      choice = b.before, place = b.place;
+      choice = b.before;
+      place = b.place;
     }
   }
   return all;

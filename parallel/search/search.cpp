@@ -24,7 +24,8 @@ std::string in_short(const std::string& error) { return "refused: " + error.subs
 SimulateOptions machine_of(const SearchInput& in) {
   SimulateOptions machine = in.machine;
   Cluster& cluster = machine.cluster.emplace(in.machine.cluster.value_or(flat_cluster(in.space.ranks)));
-  machine.steps = 1, cluster.jitter = 0;
+  machine.steps = 1;
+  cluster.jitter = 0;
   if (in.space.ranks <= most_apart) return machine;
   machine.folding = Folding::slowest;
   double slowest = cluster.speed_of(0);
@@ -95,7 +96,9 @@ std::variant<RankedStrategy, std::string> Search::simulated(const SearchCandidat
   if (in_.beside) in_.beside(machine_, rows_of(space, c));
   const Simulation s = simulate(plan, machine_);
   work_ += actions * (s.folded ? 1 : space.ranks / std::ssize(plan.programs)) + space.ranks / 4;
-  r.seconds = s.makespan, r.bubble = s.bubble, r.exposed = exposed_seconds(s);
+  r.seconds = s.makespan;
+  r.bubble = s.bubble;
+  r.exposed = exposed_seconds(s);
   return r;
 }
 
@@ -143,7 +146,8 @@ void Search::go_through(const std::vector<SearchCandidate>& all, const std::vect
       ++result_.dropped[*why];
     } else if (auto& r = std::get<RankedStrategy>(outcome);
                r.seconds == 0 && in_.memory > 0 && r.memory.total() > in_.memory) {
-      ++result_.dropped[too_much], too_large_.push_back(fit[next]);
+      ++result_.dropped[too_much];
+      too_large_.push_back(fit[next]);
     } else {
       ++result_.simulated;
       r.least = fit[next].bound.seconds;

@@ -34,12 +34,16 @@ void append(const SearchSpace& space, const SearchCandidate& arranged, bool choo
     for (const int zero : space.zero) {
       if (zero > 0 && (sharers == 1 || space.splits[arranged.split].divides_batch_axis)) continue;
       SearchCandidate c = arranged;
-      c.recompute = recompute, c.zero = zero;
+      c.recompute = recompute;
+      c.zero = zero;
       // Stage 3 sums by parts, or by stages of a pipeline, whatever the buckets.
       if (!chooses_buckets || zero == 3)
         all.push_back(c);
       else
-        for (const Index bucket : space.buckets) c.bucket = bucket, all.push_back(c);
+        for (const Index bucket : space.buckets) {
+          c.bucket = bucket;
+          all.push_back(c);
+        }
     }
 }
 
@@ -48,14 +52,17 @@ void append_schedules(const SearchSpace& space, SearchCandidate c, bool chooses_
   if (c.stages == 1) return append(space, c, chooses_buckets, all);
   for (int s = 0; s < std::ssize(space.schedules); ++s) {
     const PipelineSchedule& schedule = find_schedule(space.schedules[s]);
-    c.schedule = s, c.chunks = 1;
+    c.schedule = s;
+    c.chunks = 1;
     if (!schedule.interleaves) {
       append(space, c, chooses_buckets, all);
       continue;
     }
     for (const int chunks : space.chunks)
-      if (c.micro % c.stages == 0 && chunks * c.stages <= space.parts)
-        c.chunks = chunks, append(space, c, chooses_buckets, all);
+      if (c.micro % c.stages == 0 && chunks * c.stages <= space.parts) {
+        c.chunks = chunks;
+        append(space, c, chooses_buckets, all);
+      }
   }
 }
 
@@ -91,8 +98,10 @@ std::vector<SearchCandidate> candidates(const SearchSpace& space) {
         if (first && (!space.both_orders || c.data == 1 || c.stages == 1)) continue;
         c.pipe_first = first;
         if (!space.mesh.empty() && mesh_of(space, c) != space.mesh) continue;
-        for (const int micro : micro_of(space, c.data, stages))
-          c.micro = micro, append_schedules(space, c, chooses_buckets, all);
+        for (const int micro : micro_of(space, c.data, stages)) {
+          c.micro = micro;
+          append_schedules(space, c, chooses_buckets, all);
+        }
       }
     }
   }

@@ -48,7 +48,10 @@ struct SearchCandidate {
   Index bucket = 0;  ///< elements; 0: nothing is summed in buckets that may be chosen
   bool operator==(const SearchCandidate&) const = default;
   /// Whether they differ in nothing but the sizes of buckets.
-  bool is_alike(SearchCandidate other) const { return other.bucket = bucket, *this == other; }
+  bool is_alike(SearchCandidate other) const {
+    other.bucket = bucket;
+    return *this == other;
+  }
 };
 
 /// All of them. Throws Error for numbers that cannot be.

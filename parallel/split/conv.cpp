@@ -50,7 +50,8 @@ class Part {
  private:
   ConvOptions at(const Patch& p) const {
     ConvOptions o = options_;
-    o.pad_begin = p.before, o.pad_end = p.behind;
+    o.pad_begin = p.before;
+    o.pad_end = p.behind;
     return o;
   }
   Patch reads(const Box& out) const { return patch(out, mine_, windows_, has_->global_shape()); }

@@ -13,13 +13,16 @@ class RankHalo final : public MixedScaleHalo {
   RankHalo(const ShardedOps& has, Index reach)
       : has_(has.shared_from_this()), line_(has.grid().line(spatial_axes(has))), boxes_(has.boxes(line_)) {
     const Box mine = boxes_[static_cast<std::size_t>(line_.me)], wide = widened(mine, reach);
-    room = wide.size, begin = from(mine.at, wide.at), origin_ = wide.at;
+    room = wide.size;
+    begin = from(mine.at, wide.at);
+    origin_ = wide.at;
   }
 
   void exchange(const Tensor& block, Index first, Index count, Index reach) const override {
     std::vector<Box> have = boxes_, want;
     for (Box& box : have) {
-      box.at[-1] = first, box.size[-1] = count;
+      box.at[-1] = first;
+      box.size[-1] = count;
       want.push_back(widened(box, reach));
     }
     Exchange exchange(has_->grid(), line_, route(have, want, line_.me), block, origin_, MemoryKind::halos);
@@ -31,7 +34,8 @@ class RankHalo final : public MixedScaleHalo {
   Box widened(Box box, Index reach) const {
     for (int axis = 1; axis < box.at.rank() - 1; ++axis) {
       const Index end = std::min(has_->global_shape()[axis], box.at[axis] + box.size[axis] + reach);
-      box.at[axis] = std::max<Index>(0, box.at[axis] - reach), box.size[axis] = end - box.at[axis];
+      box.at[axis] = std::max<Index>(0, box.at[axis] - reach);
+      box.size[axis] = end - box.at[axis];
     }
     return box;
   }

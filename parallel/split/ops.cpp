@@ -17,7 +17,8 @@ Tensor ShardedOps::pool(const Tensor& x, const PoolOptions& o,
   const Halo halo(*sx, *to, all);
   const Patch mine = patch(to->box(), sx->box(), all, sx->global_shape());
   PoolOptions options = o;
-  options.pad_begin = mine.before, options.pad_end = mine.behind;
+  options.pad_begin = mine.before;
+  options.pad_end = mine.behind;
   return sx->put(local(halo_exchange(plain(x), halo), options), whole, layout);
 }
 
@@ -38,7 +39,10 @@ Tensor ShardedOps::global_pool(const Tensor& x, ReduceKind kind) const {
   const int last = x.rank() - 1;
   Layout spatial_whole = sx->layout_;
   std::vector<int> axes;
-  for (int axis = 1; axis < last; ++axis) axes.push_back(axis), spatial_whole[axis] = Layout::none;
+  for (int axis = 1; axis < last; ++axis) {
+    axes.push_back(axis);
+    spatial_whole[axis] = Layout::none;
+  }
   const Layout layout = Layout().with(0, sx->layout_[0]).with(1, sx->layout_[last]);
   const Shape whole{sx->global_shape()[0], sx->global_shape()[last]};
   if (kind == ReduceKind::max) {
@@ -151,7 +155,8 @@ Tensor ShardedOps::dropout(const Tensor& x, double p, std::uint64_t layer) const
     Index rest = row % per_sample, at = mine.at[last], stride = sx->global_shape()[last];
     for (int axis = last - 1; axis > 0; --axis) {
       at += (mine.at[axis] + rest % mine.size[axis]) * stride;
-      rest /= mine.size[axis], stride *= sx->global_shape()[axis];
+      rest /= mine.size[axis];
+      stride *= sx->global_shape()[axis];
     }
     sample.data<std::int64_t>()[row] = ids.data<std::int64_t>()[row / per_sample];
     first.data<std::int64_t>()[row] = at * sx->global_shape().product(last + 1, x.rank());

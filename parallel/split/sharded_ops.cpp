@@ -57,7 +57,8 @@ Box ShardedOps::box(const std::vector<int>& coordinates) const {
     const int over = layout_[axis];
     const auto [begin, end] =
         over == Layout::none ? std::pair(Index{0}, global_shape()[axis]) : range(axis, coordinates[over]);
-    b.at[axis] = begin, b.size[axis] = end - begin;
+    b.at[axis] = begin;
+    b.size[axis] = end - begin;
   }
   return b;
 }
@@ -245,7 +246,8 @@ Tensor ShardedOps::conv_transpose(const Tensor& x, const Tensor& w, const Tensor
   const Ptr sx = of(p.x), to = sx->with(whole, p.layout);
   const TransposedPatch mine = transposed_patch(to->box(), sx->box(), all, sx->global_shape());
   ConvOptions options = o;
-  options.pad_begin = mine.pad_begin, options.pad_end = mine.pad_end;
+  options.pad_begin = mine.pad_begin;
+  options.pad_end = mine.pad_end;
   Tensor y = trireme::conv_transpose(halo_exchange(plain(p.x), Halo(*sx, *to, all, true)), p.w, p.bias, options,
                                      mine.output_pad);
   if (p.sum) y = reduce_from_parallel(y, *grid_, p.sum);

@@ -85,8 +85,10 @@ void divide(const NamedState& leaf, int axis, const std::shared_ptr<const Grid>&
       t.dim(axis), axis == 0 ? "outputs" : "inputs", grid->size(over), [&] { return grid->name(over); }, t.dim(axis));
   const ShardedOps::Ptr sharding = ShardedOps::of_weight(grid, t.shape(), Layout().with(axis, over));
   const Box box = sharding->box();
-  t.impl()->block = cut(t, from(box.at, box.at), box).impl()->block, t.impl()->offset = 0;
-  t.impl()->shape = box.size, t.impl()->shard_spec = sharding;
+  t.impl()->block = cut(t, from(box.at, box.at), box).impl()->block;
+  t.impl()->offset = 0;
+  t.impl()->shape = box.size;
+  t.impl()->shard_spec = sharding;
 }
 
 using Leaves = std::vector<NamedState>;
@@ -96,8 +98,10 @@ std::vector<Leaves> layers_of(Module& model) {
   std::vector<Leaves> layers;
   std::string layer = ".";
   model.visit(StateVisitor([&](const NamedState& leaf) {
-    if (const std::string own = leaf.name.substr(0, leaf.name.rfind('.') + 1); own != layer)
-      layers.emplace_back(), layer = own;
+    if (const std::string own = leaf.name.substr(0, leaf.name.rfind('.') + 1); own != layer) {
+      layers.emplace_back();
+      layer = own;
+    }
     layers.back().push_back(leaf);
   }));
   return layers;
@@ -225,7 +229,10 @@ Module split(const Module& given, Mesh& mesh, const SplitOptions& o) {
   Module model = given;
   std::vector<std::string> axes = o.image, grad_reduce_axes = o.image;
   if (!o.tensor.empty()) axes.push_back(o.tensor);
-  if (!o.one_weird_trick.empty()) axes.push_back(o.one_weird_trick), grad_reduce_axes.push_back(o.one_weird_trick);
+  if (!o.one_weird_trick.empty()) {
+    axes.push_back(o.one_weird_trick);
+    grad_reduce_axes.push_back(o.one_weird_trick);
+  }
   const auto grid = std::make_shared<const Grid>(mesh, axes, grad_reduce_axes, o.one_weird_trick);
   if (grid->axes() == 0) return model;
   model.visit(StateVisitor([](const NamedState& leaf) {

@@ -57,9 +57,11 @@ Patch patch(const Box& out, const Box& have, const std::vector<Window>& windows,
     const Index first = out.at[axis] * w.stride - w.pad_begin, span = (out.size[axis] - 1) * w.stride + w.reach();
     const Index begin = std::max<Index>(0, first), end = std::min(whole[axis], first + span);
     const bool any = begin < end;
-    p.inputs.at[axis] = any ? begin : 0, p.inputs.size[axis] = any ? end - begin : 0;
+    p.inputs.at[axis] = any ? begin : 0;
+    p.inputs.size[axis] = any ? end - begin : 0;
     p.extents[axis] = any ? end - begin : span;
-    p.before[s] = any ? begin - first : 0, p.behind[s] = any ? first + span - end : 0;
+    p.before[s] = any ? begin - first : 0;
+    p.behind[s] = any ? first + span - end : 0;
   }
   return p;
 }
@@ -77,10 +79,12 @@ TransposedPatch transposed_patch(const Box& out, const Box& have, const std::vec
     const Index begin = out.at[axis] + w.pad_begin, end = begin + out.size[axis], last = whole[axis] - 1;
     const Index first = std::min({ceil_div(begin - w.reach() + 1), begin / w.stride, last});
     const Index behind = std::clamp(std::max((end - 1) / w.stride, ceil_div(end - w.reach())), first, last) + 1;
-    p.inputs.at[axis] = first, p.inputs.size[axis] = behind - first;
+    p.inputs.at[axis] = first;
+    p.inputs.size[axis] = behind - first;
     p.pad_begin[s] = begin - first * w.stride;
     const Index more = (behind - 1) * w.stride + w.reach() - end;
-    p.pad_end[s] = std::max<Index>(0, more), p.output_pad[s] = std::max<Index>(0, -more);
+    p.pad_end[s] = std::max<Index>(0, more);
+    p.output_pad[s] = std::max<Index>(0, -more);
   }
   return p;
 }
@@ -110,10 +114,12 @@ std::vector<Box> around(const Box& whole, const Box& core) {
     for (const auto& [from, to] : {std::pair{begin, first}, {last, end}}) {
       if (from == to) continue;
       Box slab = rest;
-      slab.at[i] = from, slab.size[i] = to - from;
+      slab.at[i] = from;
+      slab.size[i] = to - from;
       boxes.push_back(slab);
     }
-    rest.at[i] = first, rest.size[i] = core.size[i];
+    rest.at[i] = first;
+    rest.size[i] = core.size[i];
   }
   return boxes;
 }

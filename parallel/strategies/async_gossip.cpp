@@ -75,7 +75,8 @@ void take_answer(const ActionContext& now, UnderWay& u) {
 
 void ask(const ActionContext& now, UnderWay& u) {
   const int passive = now.peers().at(0).to;
-  u.sent = now.values().clone(), u.answer = Tensor::like(u.sent);
+  u.sent = now.values().clone();
+  u.answer = Tensor::like(u.sent);
   u.answered = now.comm->recv(u.answer, passive);
   const Slice& s = now.action.slice;
   u.asked = now.comm->send_to({.clock = now.step, .begin = s.begin, .end = s.end}, u.sent, passive);
@@ -167,8 +168,12 @@ const ActionRow exchange{
           if (!now.comm) return Work();
           UnderWay& u = under_way(now);
           if (u.first < 0) u.first = now.step;
-          if (!is_active(now)) return apply_due(now, u), Work();
-          take_answer(now, u), ask(now, u);
+          if (!is_active(now)) {
+            apply_due(now, u);
+            return Work();
+          }
+          take_answer(now, u);
+          ask(now, u);
           return Work();
         },
     .flush =
@@ -183,7 +188,8 @@ const ActionRow exchange{
           for (Work& work : u.answers) work.wait();
           u.answers.clear();
           now.comm->barrier();  // else somebody's next message could come before another's last one
-          u.flushed = now.arrivals.count(), u.first = -1;
+          u.flushed = now.arrivals.count();
+          u.first = -1;
         }};
 
 /// Adds the places where passive ranks answer to a program whose last action is the exchange.
@@ -199,8 +205,10 @@ void answer_between_passes(Program& program) {
   program.actions.back().arguments.emplace_back("places", places.size());
   for (std::size_t place = places.size(); place-- > 0;) {
     Action early = meet;
-    early.kind = answers, early.after.clear();
-    early.arguments.emplace_back("place", place), early.arguments.emplace_back("places", places.size());
+    early.kind = answers;
+    early.after.clear();
+    early.arguments.emplace_back("place", place);
+    early.arguments.emplace_back("places", places.size());
     insert(program, places[place], std::move(early));
   }
 }

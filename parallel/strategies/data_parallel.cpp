@@ -69,7 +69,10 @@ Plan reduce_over(Plan plan, const DataParallelOptions& o) {
   bool reduced = false;
   for (Program& program : plan.programs)
     for (Action& a : program.actions)
-      if (is_reduction(a) && a.peer.axis != plan.stage_axis) a.peer.axis = o.axis + "+" + a.peer.axis, reduced = true;
+      if (is_reduction(a) && a.peer.axis != plan.stage_axis) {
+        a.peer.axis = o.axis + "+" + a.peer.axis;
+        reduced = true;
+      }
   if (const std::string axis = reduced ? plan.reduced_axis() : o.axis; names_in(axis).size() > 1)
     check_not_divided(plan, axis);
   for (std::size_t r = 0; !reduced && r < plan.programs.size(); ++r) {
@@ -113,7 +116,8 @@ Strategy reducing(const std::string& name, const DataParallelOptions& o) {
         o.norm_group, [&] { return to_string(o.norm_scope.value_or(NormScope::global)); });
   Strategy s(
       name, Claim::exact, [o](Plan plan) { return reduce_over(std::move(plan), o); }, to_string(o));
-  s.norm_scope = o.norm_scope, s.norm_group = o.norm_group;
+  s.norm_scope = o.norm_scope;
+  s.norm_group = o.norm_group;
   return s;
 }
 

@@ -177,9 +177,18 @@ Action mixing(const GossipOptions& o, int ranks) {
   const bool push = o.mode == "push_sum";
   if (push) a.kind = push_sum;
   if (o.graph == "random") a.peer.pairs = push ? "random_target" : "matching";
-  if (push && o.graph == "ring") a.peer.pairs.clear(), a.peer.offset = 1;
-  if (o.graph == "complete") a.kind = action_rows::mean, a.peer.pairs.clear();
-  if (o.graph == "star") a.kind = mix_star, a.peer.pairs.clear();
+  if (push && o.graph == "ring") {
+    a.peer.pairs.clear();
+    a.peer.offset = 1;
+  }
+  if (o.graph == "complete") {
+    a.kind = action_rows::mean;
+    a.peer.pairs.clear();
+  }
+  if (o.graph == "star") {
+    a.kind = mix_star;
+    a.peer.pairs.clear();
+  }
   if (a.kind != mix_graph && a.kind != push_sum) return a;
   const double receivers = sends_of(peers_at(a.peer, 0, ranks, 0), 0), share = 1 / (1 + receivers);
   a.arguments = {{"keep", share}, push ? std::pair("give", 1 - share) : std::pair("take", share)};

@@ -88,7 +88,8 @@ Strategy local_sgd(LocalSgdOptions o) {
         for (const Slice& slice : plan.updated(r)) {
           Program& program = plan.programs[r];
           Action mean{.kind = action_rows::mean, .slice = slice, .field = "gradients"};
-          mean.peer.axis = o.axis, mean.phase = add_phase(program, "synchronous", {.until = from});
+          mean.peer.axis = o.axis;
+          mean.phase = add_phase(program, "synchronous", {.until = from});
           const std::vector<ActionId> sums = tied_sums(program, slice);  // copies are summed last
           ActionId next = sums.empty() ? 0 : sums[0];
           while (sums.empty() && program.actions[static_cast<std::size_t>(next)].kind != ActionKind::update) ++next;

@@ -101,7 +101,10 @@ void mix_weights(Plan& plan, const Action& like, const std::string& axis, const 
     for (const Slice& slice : plan.updated(r)) {
       Action a = like;
       a.stream = a.kind->is_collective ? Stream::comm : Stream::compute;
-      a.slice = slice, a.peer.axis = axis, a.after = written, a.phase = add_phase(program, phase, when);
+      a.slice = slice;
+      a.peer.axis = axis;
+      a.after = written;
+      a.phase = add_phase(program, phase, when);
       program.actions.push_back(std::move(a));
     }
   }

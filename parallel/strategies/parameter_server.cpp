@@ -27,7 +27,9 @@ std::string share_of(int server) { return fmt::format("share {}", server); }
 Action on_channel(const ParameterServerOptions& o, ActionKind kind, const char* field, const std::string& channel,
                   const Slice& slice, int root = -1) {
   Action a{.kind = kind, .slice = slice, .field = field};
-  a.peer.axis = o.axis, a.peer.root = root, a.peer.channel = channel;
+  a.peer.axis = o.axis;
+  a.peer.root = root;
+  a.peer.channel = channel;
   return a;
 }
 
@@ -38,7 +40,10 @@ Program servers_of_groups(const ParameterServerOptions& o, int workers, const st
   Program group{.name = "servers of groups"};
   group.where = {{o.axis, workers, first}};
   group.phases = {{"sum", {.channel = "gradients", .count = 0}}};
-  const auto add = [&](int phase, Action a) { a.phase = phase, group.actions.push_back(std::move(a)); };
+  const auto add = [&](int phase, Action a) {
+    a.phase = phase;
+    group.actions.push_back(std::move(a));
+  };
   add(0, on_channel(o, ActionKind::take, "gradients", "", {shares.front().begin, shares.back().end}));
   for (int s = 0; s < o.servers; ++s) {
     add(0, on_channel(o, ActionKind::push, "gradients", "sums", shares[s], first + s));
@@ -70,7 +75,10 @@ Program server_at(const Plan& plan, const ParameterServerOptions& o, int at, int
   if (o.mode == "ssp") come.guard = {"ready", o.staleness + 1};
   if (tickets && o.backup > 0 && index > 0) come.chosen = "chosen";  // the first server decides for all
   server.phases = {{"update", come}};
-  const auto add = [&](int phase, Action a) { a.phase = phase, server.actions.push_back(std::move(a)); };
+  const auto add = [&](int phase, Action a) {
+    a.phase = phase;
+    server.actions.push_back(std::move(a));
+  };
   const auto answer = [&](int phase) {
     add(phase, on_channel(o, ActionKind::push, "weights", o.groups > 0 ? answers_of(index) : "weights", slice));
     if (o.backup > 0) add(phase, on_channel(o, ActionKind::push, "clock", "clock", {}));
@@ -78,7 +86,8 @@ Program server_at(const Plan& plan, const ParameterServerOptions& o, int at, int
   };
   Action take = on_channel(o, ActionKind::take, "gradients", "", slice);
   if (count > 0) take.arguments = {{"scale", 1.0 / (at_once ? workers : count)}};
-  add(0, take), add(0, {.kind = ActionKind::update, .slice = slice});
+  add(0, take);
+  add(0, {.kind = ActionKind::update, .slice = slice});
   if (tickets && o.backup > 0 && index == 0)
     for (int other = at + 1; other < at + o.servers; ++other)
       add(0, on_channel(o, ActionKind::push, "senders", "chosen", {}, other));
@@ -121,9 +130,14 @@ Plan rewrite_servers(Plan plan, const ParameterServerOptions& o) {
   check(plan.consistency.empty() && worker.actions.back().kind == ActionKind::update, "parameter_server",
         "servers update, where the plan's ranks train apart or do more behind their update: leave one of the two out");
   worker.actions.pop_back();  // the update
-  worker.name = "worker", worker.where = {{o.axis, 0, workers}};
+  worker.name = "worker";
+  worker.where = {{o.axis, 0, workers}};
   const auto last = static_cast<ActionId>(worker.actions.size()) - 1;
-  const auto add = [&](Action a) { a.stream = Stream::comm, a.after = {last}, worker.actions.push_back(std::move(a)); };
+  const auto add = [&](Action a) {
+    a.stream = Stream::comm;
+    a.after = {last};
+    worker.actions.push_back(std::move(a));
+  };
   plan.tickets = tickets_of(plan, o, workers);
   const bool tickets = plan.tickets.shares > 0;
   const std::vector<Slice> shares = shares_of(plan, o);

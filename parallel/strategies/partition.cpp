@@ -115,7 +115,10 @@ std::vector<Slice> cut_by_size(const std::vector<PartInfo>& parts, Index paramet
     const Index behind = shares - std::ssize(all) - 1, left = std::ssize(ends) - i;
     const Index fair = (parameters - now.begin) / (behind + 1), with = ends[static_cast<std::size_t>(i)] - now.begin;
     const bool farther = with - fair > fair - now.size();  // than without
-    if (behind > 0 && now.size() > 0 && (farther || left <= behind)) all.push_back(now), now.begin = now.end;
+    if (behind > 0 && now.size() > 0 && (farther || left <= behind)) {
+      all.push_back(now);
+      now.begin = now.end;
+    }
     now.end = ends[static_cast<std::size_t>(i)];
   }
   all.push_back(now);

@@ -29,9 +29,10 @@ class Lowering {
     for (std::size_t i = 0; i < cells.size(); ++i) {
       // What the next cell wants is received while this one computes.
       const ActionId next = i + 1 < cells.size() ? receive(cells[i + 1]) : -1;
-      if (cells[i].kind == ActionKind::update)
-        update(cells[i]), updates = true;
-      else
+      if (cells[i].kind == ActionKind::update) {
+        update(cells[i]);
+        updates = true;
+      } else
         pass(cells[i], arriving);
       arriving = next;
       program_.versions = std::max(program_.versions, 1 + cells[i].version);

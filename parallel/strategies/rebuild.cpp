@@ -9,7 +9,9 @@ namespace trireme {
 Action on_slice(ActionKind kind, Stream stream, const Slice& slice, const std::string& axis,
                 std::vector<ActionId> after) {
   Action a{kind, stream};
-  a.slice = slice, a.peer.axis = axis, a.after = std::move(after);
+  a.slice = slice;
+  a.peer.axis = axis;
+  a.after = std::move(after);
   return a;
 }
 
@@ -123,7 +125,8 @@ Program reduce_slices(const Plan& plan, const Program& program, const std::vecto
     if (is_reduction(a) && a.peer.axis == axis) return;
     const auto reduce = [&](std::size_t i, ActionId after, bool on_ready) {
       Action all = on_slice(ActionKind::all_reduce, Stream::comm, slices[i], axis, {after});
-      all.on_ready = on_ready, all.microbatch = microbatch;
+      all.on_ready = on_ready;
+      all.microbatch = microbatch;
       return reduced[i] = rebuild.add(std::move(all));
     };
     // Copies are summed last: both programs then add the same numbers, however their transports reduced them.
@@ -160,7 +163,9 @@ Program update_by_bucket(const Program& program, ActionKind reduction, std::opti
     for (const ActionId sum : tied_sums(out, reduce.slice)) update.after.push_back(sum);
     out.actions.push_back(update);
     if (!give) continue;
-    update.kind = *give, update.stream = Stream::comm, update.after = {static_cast<ActionId>(out.actions.size()) - 1};
+    update.kind = *give;
+    update.stream = Stream::comm;
+    update.after = {static_cast<ActionId>(out.actions.size()) - 1};
     out.actions.push_back(update);
   }
   return out;

@@ -85,7 +85,10 @@ Strategy operator|(Strategy a, const Strategy& b) {
   a.steps_.insert(a.steps_.end(), b.steps_.begin(), b.steps_.end());
   a.wants_costs = a.wants_costs || b.wants_costs;
   a.split.add(b.split);
-  if (b.norm_scope) a.norm_scope = b.norm_scope, a.norm_group = b.norm_group;
+  if (b.norm_scope) {
+    a.norm_scope = b.norm_scope;
+    a.norm_group = b.norm_group;
+  }
   return a;
 }
 

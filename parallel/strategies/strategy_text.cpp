@@ -114,7 +114,9 @@ const std::vector<StrategyRow> table = {
                    {.name = "rows", .value = &split.rows},
                    {.name = "whole", .value = &split.whole}});
        Strategy s = tensor(axis);
-       s.split.columns = split.columns, s.split.rows = split.rows, s.split.whole = split.whole;
+       s.split.columns = split.columns;
+       s.split.rows = split.rows;
+       s.split.whole = split.whole;
        return s;
      },
      "tensor"},

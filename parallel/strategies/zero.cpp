@@ -37,7 +37,10 @@ std::vector<Unit> units_of(const Plan& plan, const Program& program) {
 Program reduce_by_units(const Plan& plan, const Program& program, const std::string& axis) {
   std::vector<Slice> slices;  // last first; of several units: by the first, whose backward is the last
   for (const Unit& unit : units_of(plan, program) | std::views::reverse)
-    for (const Slice& s : unit.weights | std::views::reverse) std::erase(slices, s), slices.push_back(s);
+    for (const Slice& s : unit.weights | std::views::reverse) {
+      std::erase(slices, s);
+      slices.push_back(s);
+    }
   return reduce_slices(plan, program, slices, axis, program.actions[reductions_of(program)[0]].on_ready);
 }
 

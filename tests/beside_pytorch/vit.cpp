@@ -37,7 +37,8 @@ struct Model {
   }
   void visit(const StateVisitor& v) {
     v("patches", patches, "blocks", blocks, "norm", norm, "head", head);
-    v("token", token, StateKind::weight), v("positions", positions, StateKind::weight);
+    v("token", token, StateKind::weight);
+    v("positions", positions, StateKind::weight);
   }
 };
 

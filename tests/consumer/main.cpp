@@ -50,10 +50,14 @@ int main(int argc, char** argv) {
     return TrainerInput{.model = Sequential{flatten, Linear(16, 8), relu, Linear(8, 3)}, .train = data, .test = data};
   };
   TrainerOptions options{.model = "tiny", .epochs = 1};
-  options.data.batch = 16, options.optim.schedule = "constant";
-  options.run.dir = std::string(argv[0]) + "-run", options.run.progress = "off", options.run.tensorboard = true;
+  options.data.batch = 16;
+  options.optim.schedule = "constant";
+  options.run.dir = std::string(argv[0]) + "-run";
+  options.run.progress = "off";
+  options.run.tensorboard = true;
   Trainer(input(), options, world).run();
-  options.epochs = 3, options.run.resume = "yes";
+  options.epochs = 3;
+  options.run.resume = "yes";
   const TrainerResult result = Trainer(input(), options, world).run();
   std::printf("trained %d steps: %s; %s\n", int(result.steps), result.test.text().c_str(), result.checkpoint.c_str());
 }

@@ -13,7 +13,9 @@ struct Servers {
 
   Action on_channel(ActionKind kind, const char* field, const char* channel, Slice slice, int root = -1) const {
     Action a{.kind = kind, .slice = slice, .field = field};
-    a.peer.axis = "data", a.peer.root = root, a.peer.channel = channel;
+    a.peer.axis = "data";
+    a.peer.root = root;
+    a.peer.channel = channel;
     return a;
   }
   Program server(Slice slice, int at) const {
@@ -37,7 +39,8 @@ struct Servers {
     check(workers > 0, "servers", "{} servers leave none of {} ranks to train", servers, plan.size("data"));
     Program worker = plan.programs.at(0);
     worker.actions.pop_back();  // the update
-    worker.name = "worker", worker.where = {{"data", 0, workers}};
+    worker.name = "worker";
+    worker.where = {{"data", 0, workers}};
     const auto last = static_cast<ActionId>(worker.actions.size()) - 1;
     plan.programs.resize(1);
     for (const char* field : {"gradients", "ready", "loss", "weights"})
@@ -47,7 +50,8 @@ struct Servers {
         if (*field == 'r' && staleness < 0) continue;
         Action a = on_channel(pulls ? ActionKind::pull : ActionKind::push, of_slice ? field : "loss", field,
                               of_slice ? slice : Slice{}, workers + s);
-        a.stream = Stream::comm, a.after = {last};
+        a.stream = Stream::comm;
+        a.after = {last};
         worker.actions.push_back(a);
         if (pulls) plan.programs.push_back(server(slice, workers + s));
       }

@@ -143,9 +143,19 @@ cublasStatus_t judge(const Call& c) {
 std::uint64_t fingerprint(const Call& c) {
   std::uint64_t hash = 14695981039346656037u;
   auto mix = [&](auto v) { hash = (hash ^ static_cast<std::uint64_t>(v)) * 1099511628211u; };
-  for (const Layout* l : {&c.a, &c.b, &c.c, &c.d})
-    mix(l->type), mix(l->batch), mix(l->rows), mix(l->cols), mix(l->ld), mix(l->step);
-  mix(c.op.compute), mix(c.op.scale), mix(c.op.transpose_a), mix(c.op.transpose_b), mix(c.op.epilogue);
+  for (const Layout* l : {&c.a, &c.b, &c.c, &c.d}) {
+    mix(l->type);
+    mix(l->batch);
+    mix(l->rows);
+    mix(l->cols);
+    mix(l->ld);
+    mix(l->step);
+  }
+  mix(c.op.compute);
+  mix(c.op.scale);
+  mix(c.op.transpose_a);
+  mix(c.op.transpose_b);
+  mix(c.op.epilogue);
   mix(c.op.bias_type);
   return hash;
 }
@@ -212,19 +222,26 @@ template <class T>
 void multiply(const Call& call, const void* alpha, const void* beta, const Pointers& p, std::uint64_t workspace,
               cudaStream_t stream) {
   ColumnProduct<T> product;
-  product.m = static_cast<Index>(call.m()), product.n = static_cast<Index>(call.n());
-  product.k = static_cast<Index>(call.k()), product.batch = call.d.batch;
-  product.transpose_a = call.op.transpose_a != CUBLAS_OP_N, product.transpose_b = call.op.transpose_b != CUBLAS_OP_N;
+  product.m = static_cast<Index>(call.m());
+  product.n = static_cast<Index>(call.n());
+  product.k = static_cast<Index>(call.k());
+  product.batch = call.d.batch;
+  product.transpose_a = call.op.transpose_a != CUBLAS_OP_N;
+  product.transpose_b = call.op.transpose_b != CUBLAS_OP_N;
   product.coarse = call.op.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
   product.relu = (call.op.epilogue & CUBLASLT_EPILOGUE_RELU) != 0;
   std::memcpy(&product.alpha, alpha, sizeof(T));
   std::memcpy(&product.beta, beta, sizeof(T));
-  product.a = columns(call.a, p.a), product.b = columns(call.b, p.b);
-  product.c = columns(call.c, p.c), product.d = columns(call.d, p.d);
+  product.a = columns(call.a, p.a);
+  product.b = columns(call.b, p.b);
+  product.c = columns(call.c, p.c);
+  product.d = columns(call.d, p.d);
   if (call.has_bias())
     product.bias = {static_cast<std::byte*>(const_cast<void*>(call.op.bias)), product.d.type, 0, call.op.bias_step};
   enqueue(stream, [=, device = device_of(stream)] {
-    check_on_device(call.a, p.a, device), check_on_device(call.b, p.b, device), check_on_device(call.d, p.d, device);
+    check_on_device(call.a, p.a, device);
+    check_on_device(call.b, p.b, device);
+    check_on_device(call.d, p.d, device);
     if (workspace > 0) std::memset(p.workspace, 0xab, workspace);  // whatever: it is the library's
     product.compute();
   });
@@ -276,7 +293,10 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
 cublasStatus_t cublasLtMatrixLayoutInit(cublasLtMatrixLayout_t layout, cudaDataType type, std::uint64_t rows,
                                         std::uint64_t cols, std::int64_t ld) {
   Layout l;
-  l.type = type, l.rows = rows, l.cols = cols, l.ld = ld;
+  l.type = type;
+  l.rows = rows;
+  l.cols = cols;
+  l.ld = ld;
   put(layout, l);
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -299,7 +319,8 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout, c
 cublasStatus_t cublasLtMatmulDescInit(cublasLtMatmulDesc_t description, cublasComputeType_t compute,
                                       cudaDataType scale) {
   Description d;
-  d.compute = compute, d.scale = scale;
+  d.compute = compute;
+  d.scale = scale;
   put(description, d);
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -357,7 +378,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   if (const cublasStatus_t status = judge(call); status != CUBLAS_STATUS_SUCCESS) return status;
   const Algorithm chosen = choose(call, p);
   put(&results->algo, chosen);
-  results->workspaceSize = chosen.workspace, results->state = CUBLAS_STATUS_SUCCESS, results->wavesCount = 1;
+  results->workspaceSize = chosen.workspace;
+  results->state = CUBLAS_STATUS_SUCCESS;
+  results->wavesCount = 1;
   *count = 1;
   return CUBLAS_STATUS_SUCCESS;
 }

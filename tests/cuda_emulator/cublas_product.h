@@ -67,7 +67,12 @@ struct ColumnProduct {
           const A* p = left + l * m;
           const A f0 = right[j * k + l], f1 = right[(j + 1) * k + l], f2 = right[(j + 2) * k + l],
                   f3 = right[(j + 3) * k + l];
-          for (Index r = 0; r < m; ++r) s0[r] += p[r] * f0, s1[r] += p[r] * f1, s2[r] += p[r] * f2, s3[r] += p[r] * f3;
+          for (Index r = 0; r < m; ++r) {
+            s0[r] += p[r] * f0;
+            s1[r] += p[r] * f1;
+            s2[r] += p[r] * f2;
+            s3[r] += p[r] * f3;
+          }
         }
       }
       for (; j < n; ++j)

@@ -77,7 +77,9 @@ Engine summing_for(const Node& graph) {
   Engine e = fusing_for(graph);
   const Convolution c(*operations[0]);
   demand(c.x.type == CUDNN_DATA_HALF, CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "the engine is for f16");
-  e.number = Engine::summing, e.behaviour.clear(), e.workspace = room(c.y);
+  e.number = Engine::summing;
+  e.behaviour.clear();
+  e.workspace = room(c.y);
   return e;
 }
 

@@ -30,8 +30,10 @@ void finish_settings(const Node& n) {
     demand(all_at_least(values, least), CUDNN_STATUS_BAD_PARAM, "a padding, stride or dilation is too small");
   };
   demand(dims == 2 || dims == 3, CUDNN_STATUS_NOT_SUPPORTED_SHAPE, "two or three spatial dimensions are expected");
-  list(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, 0), list(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, 0);
-  list(CUDNN_ATTR_CONVOLUTION_DILATIONS, 1), list(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, 1);
+  list(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, 0);
+  list(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, 0);
+  list(CUDNN_ATTR_CONVOLUTION_DILATIONS, 1);
+  list(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, 1);
 }
 
 void finish_convolution(const Node& n) {
@@ -64,7 +66,8 @@ void finish_pointwise(const Node& n) {
   has(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, !one && !gradient);
   has(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, mode == CUDNN_POINTWISE_BINARY_SELECT);
   has(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, !gradient);
-  has(CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, gradient), has(CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, gradient);
+  has(CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, gradient);
+  has(CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, gradient);
   const Tensor y(n.node(out));
   for (const Tensor& t : operands(n).read) {
     bool fits = t.dims.size() == y.dims.size();

@@ -74,8 +74,10 @@ Convolution::Convolution(const Node& n)
   const Node& settings = n.node(m.settings);
   compute = settings.value<cudnnDataType_t>(CUDNN_ATTR_CONVOLUTION_COMP_TYPE);
   turned = settings.value<cudnnConvolutionMode_t>(CUDNN_ATTR_CONVOLUTION_CONV_MODE) == CUDNN_CONVOLUTION;
-  alpha = n.real(m.alpha, 1), beta = n.real(m.beta, 0);
-  take(begin, settings, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS), take(end, settings, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS);
+  alpha = n.real(m.alpha, 1);
+  beta = n.real(m.beta, 0);
+  take(begin, settings, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS);
+  take(end, settings, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS);
   take(stride, settings, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES);
   take(dilation, settings, CUDNN_ATTR_CONVOLUTION_DILATIONS);
 }

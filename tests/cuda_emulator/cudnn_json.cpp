@@ -16,14 +16,19 @@ void write(std::string& text, const Node& n) {
     text += ",[" + std::to_string(name) + ',' + std::to_string(a.type) + ',' + std::to_string(a.count) + ',';
     if (a.type == CUDNN_TYPE_BACKEND_DESCRIPTOR) {
       text += '[';
-      for (const NodePtr& inner : a.nodes) write(text, *inner), text += ',';
+      for (const NodePtr& inner : a.nodes) {
+        write(text, *inner);
+        text += ',';
+      }
       if (text.back() == ',') text.pop_back();
       text += "]]";
       continue;
     }
     text += '"';
-    for (std::byte b : a.bytes)
-      text += digits[std::to_integer<int>(b) / 16], text += digits[std::to_integer<int>(b) % 16];
+    for (std::byte b : a.bytes) {
+      text += digits[std::to_integer<int>(b) / 16];
+      text += digits[std::to_integer<int>(b) % 16];
+    }
     text += "\"]";
   }
   text += ']';

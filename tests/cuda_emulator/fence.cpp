@@ -52,8 +52,10 @@ void on_fault(int, siginfo_t* about, void*) {
     put("emulator: a kernel or a copy touched what is no memory, ");
     if (about->si_code == general_protection)
       put("or took several elements at once from an address that is no multiple of their size\n");
-    else
-      put_address(reinterpret_cast<std::uintptr_t>(about->si_addr)), put("\n");
+    else {
+      put_address(reinterpret_cast<std::uintptr_t>(about->si_addr));
+      put("\n");
+    }
   }
   sigaction(SIGSEGV, &previous_fault, nullptr);
 }

@@ -71,7 +71,10 @@ struct Clique {
   std::map<std::pair<int, int>, std::deque<std::vector<char>>> boxes;
 
   void fail(ncclResult_t result, const std::string& why) {
-    if (error == ncclSuccess) error = result, text = why;
+    if (error == ncclSuccess) {
+      error = result;
+      text = why;
+    }
     changed.notify_all();
   }
   void arrive(std::uint64_t number, int rank, const PendingCall&, const std::shared_ptr<Step>&);
@@ -263,7 +266,8 @@ ncclResult_t message(const Message& m, std::size_t count, ncclDataType_t type, n
   const bool alone = group.depth == 0;
   if (alone) (void)ncclGroupStart();
   if (group.comm && (group.comm != comm || group.stream != stream)) return ncclInvalidUsage;  // not done here
-  group.comm = comm, group.stream = stream;
+  group.comm = comm;
+  group.stream = stream;
   group.messages.push_back(m);
   return alone ? ncclGroupEnd() : ncclSuccess;
 }
@@ -298,7 +302,9 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   if (cudaGetDevice(&device) != cudaSuccess) return ncclUnhandledCudaError;
   *comm = new ncclComm;
   Member& m = *(*comm)->member;
-  m.clique = find(id, ranks), m.rank = rank, m.device = device;
+  m.clique = find(id, ranks);
+  m.rank = rank;
+  m.device = device;
   std::lock_guard lock(m.clique->mutex);
   for (int other : m.clique->devices)
     if (other == device) m.clique->fail(ncclInvalidUsage, "Duplicate GPU detected");

@@ -280,8 +280,14 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** call, unsi
   *call = nullptr;
   *how = cudaDriverEntryPointSymbolNotFound;
   for (const auto& [known, at] : calls)
-    if (known == name) *call = at, *how = cudaDriverEntryPointSuccess;
+    if (known == name) {
+      *call = at;
+      *how = cudaDriverEntryPointSuccess;
+    }
   constexpr unsigned first = 10020;
-  if (*call && version < first) *call = nullptr, *how = cudaDriverEntryPointVersionNotSufficent;
+  if (*call && version < first) {
+    *call = nullptr;
+    *how = cudaDriverEntryPointVersionNotSufficent;
+  }
   return finish(cudaSuccess);
 }

@@ -26,8 +26,10 @@ inline Bytes gzip(const Bytes& bytes) {
   Bytes out(compressBound(bytes.size()) + 64);
   z_stream z{};
   deflateInit2(&z, 1, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY);
-  z.next_in = const_cast<Bytef*>(bytes.data()), z.avail_in = static_cast<uInt>(bytes.size());
-  z.next_out = out.data(), z.avail_out = static_cast<uInt>(out.size());
+  z.next_in = const_cast<Bytef*>(bytes.data());
+  z.avail_in = static_cast<uInt>(bytes.size());
+  z.next_out = out.data();
+  z.avail_out = static_cast<uInt>(out.size());
   deflate(&z, Z_FINISH);
   out.resize(z.total_out);
   deflateEnd(&z);

@@ -17,7 +17,10 @@ inline Bytes png(const void* pixels, png_uint_32 width, png_uint_32 height, png_
                  const void* colors = nullptr, png_uint_32 entries = 0) {
   png_image image{};
   image.version = PNG_IMAGE_VERSION;
-  image.width = width, image.height = height, image.format = format, image.colormap_entries = entries;
+  image.width = width;
+  image.height = height;
+  image.format = format;
+  image.colormap_entries = entries;
   Bytes out(100000);
   png_alloc_size_t size = out.size();
   const bool written = png_image_write_to_memory(&image, out.data(), &size, 0, pixels, 0, colors) != 0;
@@ -41,7 +44,8 @@ inline Bytes jpeg(const Bytes& pixels, int width, int height, const JpegOptions&
   unsigned char* to = nullptr;
   unsigned long size = 0;
   jpeg_mem_dest(&c, &to, &size);
-  c.image_width = static_cast<JDIMENSION>(width), c.image_height = static_cast<JDIMENSION>(height);
+  c.image_width = static_cast<JDIMENSION>(width);
+  c.image_height = static_cast<JDIMENSION>(height);
   c.in_color_space = options.space;
   c.input_components = options.space == JCS_GRAYSCALE ? 1 : options.space == JCS_CMYK ? 4 : 3;
   jpeg_set_defaults(&c);

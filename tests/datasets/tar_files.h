@@ -20,8 +20,14 @@ inline std::string tar_member(const std::string& name, const std::string& data, 
                               const std::string& prefix = "") {
   std::string header(512, '\0');
   const auto put = [&](std::size_t at, const std::string& text) { text.copy(header.data() + at, text.size()); };
-  put(0, name.substr(0, 100)), put(100, "0000644"), put(124, fmt::format("{:011o}", data.size()));
-  put(136, "00000000000"), put(156, std::string(1, type)), put(257, "ustar"), put(263, "00"), put(345, prefix);
+  put(0, name.substr(0, 100));
+  put(100, "0000644");
+  put(124, fmt::format("{:011o}", data.size()));
+  put(136, "00000000000");
+  put(156, std::string(1, type));
+  put(257, "ustar");
+  put(263, "00");
+  put(345, prefix);
   put_checksum(header.data());
   std::string whole = header + data;
   whole.resize((whole.size() + 511) / 512 * 512);

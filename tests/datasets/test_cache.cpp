@@ -92,7 +92,10 @@ struct Counted {
   std::shared_ptr<std::atomic<int>> reads = std::make_shared<std::atomic<int>>(0);
   Dataset data;
   explicit Counted(const Dataset& of)
-      : data(map_samples(of, [reads = reads](const Sample& s, Index, const AugmentKey&) { return ++*reads, s; })) {}
+      : data(map_samples(of, [reads = reads](const Sample& s, Index, const AugmentKey&) {
+          ++*reads;
+          return s;
+        })) {}
 };
 std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> names;
@@ -159,7 +162,8 @@ TEST_CASE("a cache of pictures gives the loader the pictures' bits, labels and c
     for (Batch& b : found) {
       CHECK(same(b.x, e->x));
       CHECK(same(b.y, e->y));
-      ++e, ++batches;
+      ++e;
+      ++batches;
     }
     CHECK(batches == 5);
   }

@@ -44,7 +44,10 @@ TEST_CASE("mnist: the real one") {
     const std::int64_t label = train->read(id, bytes);
     if (id < 10) first.push_back(label);
     ++counts[static_cast<std::size_t>(label)];
-    for (std::uint64_t value : bytes) sum += value, squares += value * value;
+    for (std::uint64_t value : bytes) {
+      sum += value;
+      squares += value * value;
+    }
   }
   CHECK(first == std::vector<std::int64_t>{5, 0, 4, 1, 9, 2, 1, 3, 1, 4});
   CHECK(counts == std::vector<std::int64_t>{5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949});
@@ -122,7 +125,8 @@ TEST_CASE("synthetic: a function of seed and id, with classes that can be told a
   const SyntheticOptions options{.size = 400, .shape = {9, 7, 3}, .classes = 4, .seed = 11};
   const Dataset data = Synthetic(options), again = Synthetic(options);
   SyntheticOptions other_seed = options, later = options;
-  other_seed.seed = 12, later.first = 100;
+  other_seed.seed = 12;
+  later.first = 100;
   CHECK(sample(data, 399) == sample(again, 399));
   CHECK(sample(data, 0) != sample(Synthetic(other_seed), 0));
   CHECK(sample(data, 103) == sample(Synthetic(later), 3));
@@ -184,7 +188,8 @@ TEST_CASE("augmentation cuts and mirrors, by seed, epoch and sample only") {
                 if (fy >= 0 && fy < 6 && fx >= 0 && fx < 5) expected[(y * 5 + x) * 2 + c] = from[(fy * 5 + fx) * 2 + c];
               }
           if (expected != got) continue;
-          ++matches, mirrored += mirror;
+          ++matches;
+          mirrored += mirror;
           moves.emplace(down, right);
         }
     CHECK(matches == 1);

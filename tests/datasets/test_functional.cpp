@@ -86,8 +86,10 @@ std::vector<MakeCase> geometry() {
                         w = between(r, 1, g.width - left);
             Bytes value(static_cast<std::size_t>(r.chance(0.5) ? g.channels : 1));
             std::string line = fmt::format("erase {} {} {} {}", top, left, h, w);
-            for (std::uint8_t& v : value)
-              v = static_cast<std::uint8_t>(r.below(256)), line += " " + std::to_string(int{v});
+            for (std::uint8_t& v : value) {
+              v = static_cast<std::uint8_t>(r.below(256));
+              line += " " + std::to_string(int{v});
+            }
             return Case{line, g, erase(g, top, left, h, w, value)};
           }};
 }

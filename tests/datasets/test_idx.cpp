@@ -42,9 +42,13 @@ TEST_CASE("idx: an extent of zero is legal and holds nothing") {
 TEST_CASE("idx: each defect has its own line") {
   const Bytes good = idx_bytes({2, 3}, six);
   Bytes extra = good, type = good, rank = good, magic = good;
-  extra.push_back(7), type[2] = 0x0d, rank[3] = 7, magic[0] = 0x89;
+  extra.push_back(7);
+  type[2] = 0x0d;
+  rank[3] = 7;
+  magic[0] = 0x89;
   Bytes cut = good, header = good;
-  cut.resize(15), header.resize(7);
+  cut.resize(15);
+  header.resize(7);
   CHECK_THAT(refusal({}), mentions("data", "F"));
   CHECK_THAT(refusal({0, 0}), mentions("data", "F", 2, 8));
   CHECK_THAT(refusal(header), mentions("data", "F", 7, 12));
@@ -60,7 +64,9 @@ TEST_CASE("idx: each defect has its own line") {
 TEST_CASE("idx: defects inside gzip data") {
   const Bytes good = gzip(idx_bytes({2, 3}, six));
   Bytes cut = good, checksum = good, extra = good;
-  cut.resize(good.size() - 4), checksum[good.size() - 5] ^= 1, extra.push_back(0);
+  cut.resize(good.size() - 4);
+  checksum[good.size() - 5] ^= 1;
+  extra.push_back(0);
   Bytes member = good, begun = good;
   begun.resize(12);
   member.insert(member.end(), good.begin(), good.end());

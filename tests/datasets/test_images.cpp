@@ -47,7 +47,8 @@ std::pair<double, double> difference(const Bytes& ours, const std::vector<double
   double most = 0, sum = 0;
   for (std::size_t i = 0; i < ours.size(); ++i) {
     const double d = std::abs(ours[i] - theirs[i]);
-    most = std::max(most, d), sum += d;
+    most = std::max(most, d);
+    sum += d;
   }
   return {most, sum / static_cast<double>(ours.size())};
 }
@@ -64,7 +65,8 @@ TEST_CASE("images: crops lie inside the image, with the areas and ratios asked f
     REQUIRE((c.width / c.height > 0.74 && c.width / c.height < 1.35));
     const double area = c.width * c.height / (500 * 375);
     REQUIRE((area > 0.079 && area < 1.01));
-    areas += area, flips += c.flip;
+    areas += area;
+    flips += c.flip;
   }
   CHECK(areas / n == Approx(0.43).margin(0.02));  // as torchvision draws: large ones often do not fit
   CHECK(flips == Approx(n / 2).margin(100));

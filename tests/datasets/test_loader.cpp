@@ -26,7 +26,9 @@ TEST_CASE("loader: any number of ranks and workers reads the same global batches
       for (int workers : {0, 1, 3}) {
         std::vector<std::vector<std::int64_t>> joined(whole.size());
         for (int rank = 0; rank < ranks; ++rank) {
-          options.shard = {rank, ranks}, options.workers = workers, options.prefetch = 4;
+          options.shard = {rank, ranks};
+          options.workers = workers;
+          options.prefetch = 4;
           Loader loader(counting(1003), options);
           Index index = 0;
           for (Batch& batch : loader) {
@@ -91,7 +93,9 @@ TEST_CASE("loader: shares are contiguous and differ by at most one") {
       for (int rank = 0; rank < ranks; ++rank) {
         const auto [begin, end] = share(n, rank, ranks);
         CHECK(begin == at);
-        at = end, least = std::min(least, end - begin), most = std::max(most, end - begin);
+        at = end;
+        least = std::min(least, end - begin);
+        most = std::max(most, end - begin);
       }
       CHECK(at == n);
       CHECK(most - least <= 1);

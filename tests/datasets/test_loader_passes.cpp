@@ -22,7 +22,8 @@ TEST_CASE("loader: epochs go on, and an interrupted one is resumed") {
 
   for (Index start : {0, 1, 5, 6}) {
     LoaderOptions resume = options;
-    resume.epoch = 1, resume.start_batch = start;
+    resume.epoch = 1;
+    resume.start_batch = start;
     Loader again(counting(22), resume);
     again.set_epoch(1);
     CHECK(pass(again) == std::vector(second.begin() + start, second.end()));

@@ -31,7 +31,9 @@ Box all_of(const Phantom& p) { return {{0, 0, 0}, p.size()}; }
 std::vector<double> part(const Tensor& whole, const Box& box) {
   Shape shape = whole.shape();
   Box wide = box;
-  shape.push_back(1), wide.at.push_back(0), wide.size.push_back(1);
+  shape.push_back(1);
+  wide.at.push_back(0);
+  wide.size.push_back(1);
   return test::cut(whole.to_vector(), shape, wide);
 }
 double mean_of(const Tensor& t) { return mean(t.to(DType::f64)).item(); }
@@ -43,10 +45,14 @@ void write_pair(const std::string& folder, const std::string& name, const Shape&
   VolumeWriter input(folder + "/inputs/" + name + ".npy", {array, "uint8"});
   VolumeWriter target(folder + "/targets/" + name + end, {array, type});
   std::vector<double> values(static_cast<std::size_t>(array.numel())), labels = values;
-  for (std::size_t i = 0; i < values.size(); ++i)
-    values[i] = static_cast<double>(dice() % 256), labels[i] = std::fmod(values[i], 3);
-  input.write({{0, 0, 0, 0}, input.shape()}, Tensor::of(values, array, DType::f64)), input.finish();
-  target.write({{0, 0, 0, 0}, target.shape()}, Tensor::of(labels, array, DType::f64)), target.finish();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<double>(dice() % 256);
+    labels[i] = std::fmod(values[i], 3);
+  }
+  input.write({{0, 0, 0, 0}, input.shape()}, Tensor::of(values, array, DType::f64));
+  input.finish();
+  target.write({{0, 0, 0, 0}, target.shape()}, Tensor::of(labels, array, DType::f64));
+  target.finish();
 }
 
 }  // namespace
@@ -99,7 +105,8 @@ TEST_CASE("a phantom's noise is normal, and by all angles it is what it was") {
   CHECK(mean_of(abs(difference())) == 0);
   // Edges are a voxel wide; few angles and missing ones leave more.
   const auto left = [&](Index angles, double missing) {
-    o.angles = angles, o.missing = missing;
+    o.angles = angles;
+    o.missing = missing;
     return mean_of(square(difference()));
   };
   const double all = left(400, 0), some = left(30, 0), wedge = left(400, 60), most = left(400, 120);
@@ -157,7 +164,10 @@ TEST_CASE("a phantom's image is what projections by the measured angles give, fi
     double off = 0, a = 0, b = 0, both = 0;  // of artefacts: image less clean
     for (std::size_t i = 0; i < ours.size(); ++i) {
       const double x = ours[i] - clean[i], y = theirs[i] - clean[i];
-      off += (x - y) * (x - y), a += x * x, b += y * y, both += x * y;
+      off += (x - y) * (x - y);
+      a += x * x;
+      b += y * y;
+      both += x * y;
     }
     off = std::sqrt(off / static_cast<double>(ours.size()));
     INFO("off by " << off << ", artefacts alike " << both / std::sqrt(a * b));
@@ -250,7 +260,10 @@ TEST_CASE("crops of pairs of volumes on disk") {
     o.test = true;
     const Dataset test = VolumePairs(o);
     CHECK(test->size() == (crop.rank() == 2 ? 3 * 2 * 2 : 1 * 3 * 3));
-    o.test = false, o.task = VolumeTask::denoise, o.mean = 1, o.std = 2;
+    o.test = false;
+    o.task = VolumeTask::denoise;
+    o.mean = 1;
+    o.std = 2;
     const Sample s = sample_of(VolumePairs(o), 0, {.seed = 4, .epoch = 1});
     CHECK(s.y.dtype() == DType::f32);
     CHECK(s.y.shape() == s.x.shape());
@@ -299,7 +312,8 @@ TEST_CASE("pairs of volumes that do not match") {
   };
   const auto write = [](const std::string& path, const Shape& array, const char* type, double value) {
     VolumeWriter out(path, {array, type});
-    out.write({{0, 0, 0, 0}, out.shape()}, Tensor::full(out.shape(), value, DType::f64)), out.finish();
+    out.write({{0, 0, 0, 0}, out.shape()}, Tensor::full(out.shape(), value, DType::f64));
+    out.finish();
   };
   const auto nothing = [](const std::string&) {};
   namespace fs = std::filesystem;

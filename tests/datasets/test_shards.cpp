@@ -71,7 +71,8 @@ TEST_CASE("tar: what is damaged, cut off or leads elsewhere is refused in one li
   const std::string a = tar_member("a.txt", "hello");
   std::string sum = a, size = a;
   sum[0] = 'b';
-  size.replace(124, 11, "77777777777"), put_checksum(size.data());
+  size.replace(124, 11, "77777777777");
+  put_checksum(size.data());
   CHECK_THAT(listing(sum + tar_end()), mentions("data", "F", 0));
   CHECK_THAT(listing(size + tar_end()), mentions("data", "a.txt", 0, 8589934591, 1536));
   CHECK_THAT(listing(a + std::string(512, '\0')), mentions("data", "F"));
@@ -157,7 +158,8 @@ TEST_CASE("shards: images are read where they lie") {
   for (int i = 0; i < 3; ++i)
     first += tar_member(fmt::format("{}.jpg", i), std::string(i + 1, 'a')) + tar_member(fmt::format("{}.cls", i), "2");
   second = tar_member("x/9.cls", "4") + tar_member("x/9.png", "image");
-  spill(folder / "0.tar", first + tar_end()), spill(folder / "1.tar", second + tar_end());
+  spill(folder / "0.tar", first + tar_end());
+  spill(folder / "1.tar", second + tar_end());
   const auto shards = expand_shards("{0..1}.tar", folder.path());
   const auto data = WebDataset(shards);
   CHECK(data->size() == 4);

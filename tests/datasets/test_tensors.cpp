@@ -143,8 +143,10 @@ TEST_CASE("sequences are padded to the longest of their batch") {
     return Sample{arange(id + 1), Tensor::scalar(static_cast<double>(id % 2), DType::i64)};
   });
   std::vector<Values> batches, lengths;
-  for (Batch& b : Loader(lines, {.batch = 2, .collate = pad_to_longest(-1)}))
-    batches.push_back(b.x.to_vector()), lengths.push_back(b.x.at("length").to_vector());
+  for (Batch& b : Loader(lines, {.batch = 2, .collate = pad_to_longest(-1)})) {
+    batches.push_back(b.x.to_vector());
+    lengths.push_back(b.x.at("length").to_vector());
+  }
   CHECK(batches == std::vector<Values>{{0, -1, 0, 1}, {0, 1, 2, -1, 0, 1, 2, 3}, {0, 1, 2, 3, 4}});
   CHECK(lengths == std::vector<Values>{{1, 2}, {3, 4}, {5}});
   Loader plain(lines, {.batch = 2});
@@ -153,7 +155,8 @@ TEST_CASE("sequences are padded to the longest of their batch") {
 
 TEST_CASE("a sampler says which samples an epoch has, the same on every rank and after a resume") {
   Values weights(23, 1);
-  weights[4] = 20, weights[7] = 0;
+  weights[4] = 20;
+  weights[7] = 0;
   const Sampler sampler = weighted_sampler(weights, 2000);
   const auto ids = [&](int rank, int ranks, Index start) {
     std::vector<Index> all;
@@ -183,7 +186,8 @@ TEST_CASE("a sampler says which samples an epoch has, the same on every rank and
 
 TEST_CASE("files are mapped: .npy and safetensors, whose rows are read where they are") {
   test::Temporary folder;
-  write_npy(folder / "x.npy", features), write_npy(folder / "m.npy", mask);
+  write_npy(folder / "x.npy", features);
+  write_npy(folder / "m.npy", mask);
   write_safetensors(folder / "t.safetensors", {{"y", targets}, {"h", Tensor::zeros({3}, DType::f16)}});
   CHECK(read_npy(folder / "m.npy").to_vector<Index>() == mask.to_vector<Index>());
   const Dataset data = TensorDataset(map_npy(folder / "x.npy").with("mask", map_npy(folder / "m.npy")),

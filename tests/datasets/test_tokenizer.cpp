@@ -107,7 +107,8 @@ TEST_CASE("every code point is UTF-8 and back, and no other bytes are") {
     append_utf8(text, code);
     const CodePoint c = code_point(text + "\x80");
     if (!c.valid) continue;
-    ++codes, ++classes[static_cast<std::size_t>(class_of(c))];
+    ++codes;
+    ++classes[static_cast<std::size_t>(class_of(c))];
     wrong += c.code != code || c.size != text.size();
     for (std::size_t n = 1; n < text.size(); ++n) wrong += !code_point(text.substr(0, n)).cut;
   }
@@ -134,7 +135,8 @@ TEST_CASE("a terminal gets whole characters, however their bytes come") {
       const std::string some = pieces.push(text.substr(at, n));
       for (std::size_t k = 0; k < some.size(); k += code_point(some.substr(k)).size)
         REQUIRE(code_point(some.substr(k)).valid);
-      found += some, at += n;
+      found += some;
+      at += n;
     }
     REQUIRE(found + pieces.finish() == expected);
   }
@@ -216,7 +218,8 @@ TEST_CASE("files beside a tokenizer's add tokens and special tokens, or are refu
       std::string merges;
       for (const Json& m : whole["model"]["merges"])
         merges += m[0].get<std::string>() + " " + m[1].get<std::string>() + "\n";
-      spill(folder / "vocab.json", json_text(whole["model"]["vocab"])), spill(folder / "merges.txt", merges);
+      spill(folder / "vocab.json", json_text(whole["model"]["vocab"]));
+      spill(folder / "merges.txt", merges);
     } else {
       spill(folder / "tokenizer.json", slurp(fixture("bpe.json")));
     }

@@ -133,7 +133,8 @@ TEST_CASE("random windows are those of the text, anywhere in it, by (seed, epoch
       const std::size_t at = text.find(x);
       REQUIRE(at != text.npos);
       REQUIRE(text.substr(at + 1, 7) == y);
-      begins.insert(at), firsts.push_back(static_cast<Index>(at));
+      begins.insert(at);
+      firsts.push_back(static_cast<Index>(at));
     }
     by_key.insert(firsts);
   }
@@ -206,13 +207,17 @@ TEST_CASE("a folder's files come in the order of their names, and its training a
     return byte_tokenizer().decode(all_tokens(data));
   };
   CHECK_ERROR(read(""), data, "text");
-  spill(folder / "b.c", "BBBB"), spill(folder / "a.c", "AAAA"), spill(folder / ".hidden", "no");
+  spill(folder / "b.c", "BBBB");
+  spill(folder / "a.c", "AAAA");
+  spill(folder / ".hidden", "no");
   CHECK(read("") == "AAAABBBB");
   CHECK(read("train") == "AAAABBB");
-  spill(folder / "z.txt", "ZZ"), spill(folder / "y.txt", "YY");
+  spill(folder / "z.txt", "ZZ");
+  spill(folder / "y.txt", "YY");
   CHECK(read("") == "YYZZ");
-  spill(folder / "poem_train_2.txt", "22"), spill(folder / "poem_train_1.txt", "11"),
-      spill(folder / "constrain.txt", "CC");
+  spill(folder / "poem_train_2.txt", "22");
+  spill(folder / "poem_train_1.txt", "11");
+  spill(folder / "constrain.txt", "CC");
   CHECK(read("") == "CC1122YYZZ");
   spill(folder / "val.txt", "VVV");
   CHECK(read("train") == "1122");

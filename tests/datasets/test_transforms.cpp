@@ -87,9 +87,12 @@ TEST_CASE("random numbers of transforms: even, and of their key, sample and plac
   for (int i = 0; i < n; ++i) {
     const double u = random.uniform();
     REQUIRE((u >= 0 && u < 1 && u == again.uniform()));
-    sum += u, squares += u * u;
-    ++counts[static_cast<std::size_t>(random.below(7))], often += random.chance(0.3);
-    again.below(7), again.chance(0.3);
+    sum += u;
+    squares += u * u;
+    ++counts[static_cast<std::size_t>(random.below(7))];
+    often += random.chance(0.3);
+    again.below(7);
+    again.chance(0.3);
   }
   CHECK(sum / n == Approx(0.5).margin(0.01));
   CHECK(squares / n == Approx(1.0 / 3).margin(0.01));
@@ -193,7 +196,8 @@ TEST_CASE("random transforms draw what their parameters say") {
   int least = 255, most = 0;
   for (Index id = 0; id < n; ++id) {
     const int level = random_once(ColorJitter{.brightness = 0.4}, grey, id).pixels[0];
-    least = std::min(least, level), most = std::max(most, level);
+    least = std::min(least, level);
+    most = std::max(most, level);
   }
   CHECK((least >= 60 && least < 63 && most > 137 && most < 140));
   for (image = {16, 16, 3, Bytes(768)}; std::uint8_t & level : image.pixels)
@@ -228,7 +232,8 @@ TEST_CASE("random transforms draw what their parameters say") {
       for (std::size_t i = 0; i < made.pixels.size(); ++i)
         most_apart = std::max(most_apart, std::abs(made.pixels[i] - step.pixels[i]));
       if (most_apart > 1) continue;
-      ++explained, ++orders[order];
+      ++explained;
+      ++orders[order];
     } while (std::next_permutation(order.begin(), order.end()));
     CHECK(explained == 1);
   }
@@ -278,7 +283,12 @@ TEST_CASE("what lists of transforms cannot do is refused when they are made") {
   refused(RandomErasing{.p = 1, .value = {1, 2}}, "erase");
   refused(GaussianBlur{4}, "kernel_size");
   refused(Grayscale{2}, "2");
-  refused([](Image image, TransformRandom&) { return ++image.height, image; }, "216");
+  refused(
+      [](Image image, TransformRandom&) {
+        ++image.height;
+        return image;
+      },
+      "216");
   refused({}, "a transform is an empty function");
   CHECK_ERROR(transformed(Synthetic({.shape = {9}}), {}), usage, "[9]", "[height, width, channels]");
   CHECK_ERROR(transformed({}, {}), usage, "transformed");

@@ -362,11 +362,13 @@ TEST_CASE("chunk files say how they are named where .zarray does not, and must b
   const std::vector<double> none(6, 7), both{1, 2, 5, 3, 4, 6};
   for (const std::string& said : {std::string(), dot, slash}) CHECK(array(said) == none);  // no chunk is there
   fs::create_directories(folder / "0");
-  spill(folder / "0/0", "\1\2\3\4"), spill(folder / "0/1", std::string("\5\0\6\0", 4));
+  spill(folder / "0/0", "\1\2\3\4");
+  spill(folder / "0/1", std::string("\5\0\6\0", 4));
   CHECK(array("") == both);
   CHECK(array(slash) == both);
   CHECK_ERROR(array(dot), data, "0/0", folder.path());
-  spill(folder / "0.0", "\1\2\3\4"), spill(folder / "0.1", std::string("\5\0\6\0", 4));
+  spill(folder / "0.0", "\1\2\3\4");
+  spill(folder / "0.1", std::string("\5\0\6\0", 4));
   CHECK_ERROR(array(""), data, "dimension_separator");
   CHECK((array(dot) == both && array(slash) == both));
   fs::remove_all(folder / "0");
@@ -396,13 +398,15 @@ TEST_CASE("a volume's fingerprint is of all its files") {
     return all.text();
   };
   std::set<std::string> seen;
-  spill(folder / "v.raw", "123456"), spill(folder / "v.raw.json", R"({"shape": [1, 6], "dtype": "int8"})");
+  spill(folder / "v.raw", "123456");
+  spill(folder / "v.raw.json", R"({"shape": [1, 6], "dtype": "int8"})");
   CHECK(seen.insert(print(folder / "v.raw")).second);
   CHECK_FALSE(seen.insert(print(folder / "v.raw.json")).second);
   spill(folder / "v.raw.json", R"({"shape": [6, 1], "dtype": "int8"})");
   CHECK(seen.insert(print(folder / "v.raw")).second);
   fs::create_directories(folder / "z/0/1");
-  spill(folder / "z/.zarray", "{}"), spill(folder / "z/0/1/2", "12");
+  spill(folder / "z/.zarray", "{}");
+  spill(folder / "z/0/1/2", "12");
   const std::string chunked = print(folder / "z");
   CHECK(chunked.starts_with("2 files of 4 bytes"));
   seen.insert(chunked);

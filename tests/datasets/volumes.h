@@ -66,7 +66,9 @@ inline std::vector<Box> pieces_of(std::mt19937_64& dice, const Shape& shape) {
     if (one.size[axis] < 2) continue;
     Box other = one;
     const Index first = random_number(dice, 1, one.size[axis] - 1);
-    other.at[axis] += first, other.size[axis] -= first, one.size[axis] = first;
+    other.at[axis] += first;
+    other.size[axis] -= first;
+    one.size[axis] = first;
     all.push_back(other);
   }
   std::shuffle(all.begin(), all.end(), dice);

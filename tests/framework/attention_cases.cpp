@@ -28,16 +28,31 @@ Case drawn(std::uint64_t number) {
   AttentionOptions o{.causal = pick(0, 2) > 0};
   const bool lengths = pick(0, 1) == 1, starts = o.causal && pick(0, 1) == 1;
   std::string python = fmt::format("attention(x[0], x[1], x[2], causal={}", o.causal ? "True" : "False");
-  if (pick(0, 2) == 0) o.scale = 0.75, python += ", scale=0.75";
-  if (pick(0, 2) == 0) o.alibi = true, python += ", alibi=True";
-  if (pick(0, 2) == 0) o.q_at = pick(-2, 3), python += fmt::format(", q_at={}", o.q_at);
+  if (pick(0, 2) == 0) {
+    o.scale = 0.75;
+    python += ", scale=0.75";
+  }
+  if (pick(0, 2) == 0) {
+    o.alibi = true;
+    python += ", alibi=True";
+  }
+  if (pick(0, 2) == 0) {
+    o.q_at = pick(-2, 3);
+    python += fmt::format(", q_at={}", o.q_at);
+  }
   Case c{
       .name = fmt::format("attention/drawn_{}", number),
       .inputs = {data({n, queries, heads, width}), data({n, keys, kv_heads, width}), data({n, keys, kv_heads, width})},
       .op = {},
       .torch = {}};
-  if (lengths) c.inputs.push_back(counts(n, keys)), python += ", lengths=x[3]";
-  if (starts) c.inputs.push_back(counts(n, 4)), python += lengths ? ", starts=x[4]" : ", starts=x[3]";
+  if (lengths) {
+    c.inputs.push_back(counts(n, keys));
+    python += ", lengths=x[3]";
+  }
+  if (starts) {
+    c.inputs.push_back(counts(n, 4));
+    python += lengths ? ", starts=x[4]" : ", starts=x[3]";
+  }
   c.op = [=](In x) {
     return attention(x[0], x[1], x[2], o, lengths ? x[3] : Tensor{}, starts ? x[lengths ? 4 : 3] : Tensor{});
   };

@@ -16,7 +16,8 @@ inline StepContext a_pass(Index rows) {
   std::vector<double> ids;
   for (Index row = 0; row < rows; ++row) ids.push_back(static_cast<double>(3 * row + 1));
   StepContext pass;
-  pass.batch.seed = 7, pass.batch.step = 3;
+  pass.batch.seed = 7;
+  pass.batch.step = 3;
   pass.batch.samples = Tensor::of(ids, {rows}, DType::i64);
   return pass;
 }
@@ -74,7 +75,10 @@ inline CaseOutcome outcome(const Case& c, DType dtype, int only = -1, Index rows
 inline double relative(const Values& a, const Values& b) {
   if (a.size() != b.size()) return INFINITY;
   double difference = 0, size = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) difference += (a[i] - b[i]) * (a[i] - b[i]), size += b[i] * b[i];
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    size += b[i] * b[i];
+  }
   return size == 0 ? std::sqrt(difference) : std::sqrt(difference / size);
 }
 

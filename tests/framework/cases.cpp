@@ -108,7 +108,7 @@ std::vector<Case> elementwise() {
       {"neg", {data(s)}, one<neg>, "-x[0]"},
       {"floor_divide", {distinct(s)}, [](In x) { return floor_divide(x[0] * 4, 0.75); }, "(x[0] * 4 / 0.75).floor()"},
       {"remainder", {distinct(s), away(s)}, two<remainder>, "torch.remainder(x[0], x[1])"},
-      {"assign", {data(s), data(s)}, [](In x) { Tensor y = x[0]; y += x[1], y *= 2, y -= 0.5, y /= x[1] * x[1] + 1; return y + x[0]; },
+      {"assign", {data(s), data(s)}, [](In x) { Tensor y = x[0]; y += x[1]; y *= 2; y -= 0.5; y /= x[1] * x[1] + 1; return y + x[0]; },
        "((x[0] + x[1]) * 2 - 0.5) / (x[1] ** 2 + 1) + x[0]"},
       {"prelu", {away(s), weight({5})}, two<prelu>, "F.prelu(x[0], x[1])"},
       {"prelu/one", {away({2, 3, 4}), weight({1})}, two<prelu>, "F.prelu(x[0], x[1])"},

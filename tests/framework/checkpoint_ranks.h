@@ -27,7 +27,8 @@ struct SavedState {
   Optimizer optimizer;
 
   explicit SavedState(const Sizes& s = {})
-      : model{Conv2d(s.in, s.filters, s.kernel), BatchNorm(s.filters), Linear(s.filters, s.out, {.layout = FileLayout::transposed})},
+      : model{Conv2d(s.in, s.filters, s.kernel), BatchNorm(s.filters),
+              Linear(s.filters, s.out, {.layout = FileLayout::transposed})},
         parameters(model),
         optimizer(parameters, Adam{}) {
     visit([](float& v) { v = -1; });
@@ -55,7 +56,8 @@ class Texts {
  public:
   explicit Texts(int ranks) : texts_(static_cast<std::size_t>(ranks)), barrier_(ranks) {}
   std::vector<std::string> all_gather(int rank, const std::string& mine) {
-    texts_[static_cast<std::size_t>(rank)] = mine, bytes += mine.size();
+    texts_[static_cast<std::size_t>(rank)] = mine;
+    bytes += mine.size();
     barrier_.arrive_and_wait();
     auto all = texts_;
     barrier_.arrive_and_wait();
@@ -79,17 +81,22 @@ inline std::vector<CheckpointShard> cut(const SavedState& state, int ranks, Rand
       if (cuts[i] < cuts[i + 1])
         (all[static_cast<std::size_t>(between(random, 0, ranks - 1))].*member).push_back({cuts[i], cuts[i + 1]});
   };
-  deal(&CheckpointShard::writes), deal(&CheckpointShard::writes_state);
+  deal(&CheckpointShard::writes);
+  deal(&CheckpointShard::writes_state);
   const std::size_t buffers = state.parameters.buffers().size();
   std::vector<int> writers;
   for (std::size_t b = 0; b < buffers; ++b) writers.push_back(static_cast<int>(between(random, 0, ranks - 1)));
   for (int r = 0; r < ranks; ++r) {
     CheckpointShard& s = all[static_cast<std::size_t>(r)];
-    s.rank = r, s.ranks = ranks, s.layout = "ranks=" + std::to_string(ranks);
+    s.rank = r;
+    s.ranks = ranks;
+    s.layout = "ranks=" + std::to_string(ranks);
     const bool more = between(random, 0, 3) == 0;  // holds all, as a replica does, and writes its part
     s.holds = more ? std::vector<Slice>{{0, state.parameters.size()}} : s.writes;
-    for (std::size_t b = 0; b < buffers; ++b)
-      s.writes_buffers.push_back(writers[b] == r), s.holds_buffers.push_back(more || writers[b] == r);
+    for (std::size_t b = 0; b < buffers; ++b) {
+      s.writes_buffers.push_back(writers[b] == r);
+      s.holds_buffers.push_back(more || writers[b] == r);
+    }
     s.all_gather = [r, &texts](const std::string& mine) { return texts.all_gather(r, mine); };
   }
   return all;

@@ -16,7 +16,9 @@ struct Shim {
   std::atomic<Fault> fault = Fault::none;
   std::atomic<int> at = 0, calls = 0, code = 0;  ///< the at-th call (from 1); 0: every call
   void arm(Fault what, int at_call = 0, int error = 0) {
-    at = at_call, calls = 0, code = error;
+    at = at_call;
+    calls = 0;
+    code = error;
     fault = what;
   }
 };

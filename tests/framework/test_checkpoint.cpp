@@ -159,7 +159,8 @@ TEST_CASE("what is written behind training is what there was when it was asked f
   Run run;
   std::mt19937 random(1);
   CheckpointShard all{.layout = "one", .holds = {{0, run.parameters.size()}}, .holds_buffers = {true, true}};
-  all.writes = all.writes_state = all.holds, all.writes_buffers = all.holds_buffers;
+  all.writes = all.writes_state = all.holds;
+  all.writes_buffers = all.holds_buffers;
   CheckpointWriter writer(nullptr);
   for (int step = 1; step <= 100; ++step) {
     run.fill(step);

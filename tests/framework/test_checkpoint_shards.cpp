@@ -25,8 +25,10 @@ TEST_CASE("boxes of a range: each element once, in order") {
     const auto boxes = boxes_of(shape, begin, end);
     for (const Box& b : boxes) {
       Index at = 0, wide = 0;  // of the box's first element and its last, in the tensor
-      for (int a = 0; a < shape.rank(); ++a)
-        at = at * shape[a] + b.at[a], wide = wide * shape[a] + b.at[a] + b.size[a] - 1;
+      for (int a = 0; a < shape.rank(); ++a) {
+        at = at * shape[a] + b.at[a];
+        wide = wide * shape[a] + b.at[a] + b.size[a] - 1;
+      }
       CHECK((at == next && wide == next + b.size.numel() - 1));
       next += b.size.numel();
     }

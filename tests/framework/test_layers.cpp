@@ -54,7 +54,8 @@ Tensor layer_by_layer(const Sequential& model, Tensor x) {
 std::map<std::string, std::vector<double>> outcome(const Sequential& model, Parameters& p, const Shape& input,
                                                    bool fused) {
   StepContext pass;
-  pass.batch.seed = 5, pass.batch.step = 3;
+  pass.batch.seed = 5;
+  pass.batch.step = 3;
   StepScope scope(pass);
   Tensor x = whole(input, 1, p.dtype());
   x.require_grad();
@@ -163,7 +164,8 @@ TEST_CASE("dropout masks depend on the name of the layer, the seed and the step"
   const Tensor x = Tensor::full({8, 64}, 1);
   const auto mask = [&](std::size_t layer, std::uint64_t seed, std::uint64_t step) {
     StepContext pass;
-    pass.batch.seed = seed, pass.batch.step = step;
+    pass.batch.seed = seed;
+    pass.batch.step = step;
     StepScope scope(pass);
     return model[layer](x).to_vector();
   };
@@ -182,8 +184,10 @@ TEST_CASE("initial values have PyTorch's distributions") {
   const auto drawn = [&](const std::string& name, auto&& draw) { draw(ours[name] = Tensor::empty(filter)); };
   const Linear linear(300, 2000);
   const Conv2d conv(64, 3000, 3, {.groups = 4});
-  ours["linear.weight"] = linear.weight, ours["linear.bias"] = linear.bias;
-  ours["conv.weight"] = conv.weight, ours["conv.bias"] = conv.bias;
+  ours["linear.weight"] = linear.weight;
+  ours["linear.bias"] = linear.bias;
+  ours["conv.weight"] = conv.weight;
+  ours["conv.bias"] = conv.bias;
   drawn("kaiming_uniform", [](const Tensor& t) { Init::kaiming_uniform(0.2, Init::Fan::out)(t, 1); });
   drawn("kaiming_normal", [](const Tensor& t) { Init::kaiming_normal()(t, 2); });
   drawn("kaiming_normal_in", [](const Tensor& t) { Init::kaiming_normal(Init::Fan::in)(t, 3); });
@@ -210,7 +214,9 @@ TEST_CASE("initialize() depends on seed and name alone, and f64 holds the f32 nu
   const auto make = [] { return Sequential{Linear(4, 4), BatchNorm(4), Linear(4, 4), LayerNorm(4)}; };
   Module a = make(), b = make(), c = make();
   convert(b, DType::f64);
-  initialize(a, 1), initialize(b, 1), initialize(c, 2);
+  initialize(a, 1);
+  initialize(b, 1);
+  initialize(c, 2);
   const auto weight = [](const Module& m, std::size_t i) {
     return (*m.as<Sequential>())[i].as<Linear>()->weight.to_vector();
   };
@@ -218,8 +224,10 @@ TEST_CASE("initialize() depends on seed and name alone, and f64 holds the f32 nu
   CHECK(weight(a, 0) != weight(a, 2));
   CHECK(weight(a, 0) != weight(c, 0));
   BatchNorm& norm = *(*a.as<Sequential>())[1].as<BatchNorm>();
-  norm.weight.copy_from(Tensor::full({4}, 3)), norm.bias.copy_from(Tensor::full({4}, 3));
-  norm.running_mean.copy_from(Tensor::full({4}, 3)), norm.running_var.copy_from(Tensor::full({4}, 3));
+  norm.weight.copy_from(Tensor::full({4}, 3));
+  norm.bias.copy_from(Tensor::full({4}, 3));
+  norm.running_mean.copy_from(Tensor::full({4}, 3));
+  norm.running_var.copy_from(Tensor::full({4}, 3));
   initialize(a, 1);
   CHECK(norm.weight.to_vector() == std::vector<double>(4, 1));
   CHECK(norm.bias.to_vector() == std::vector<double>(4, 0));
@@ -244,8 +252,10 @@ TEST_CASE("under an Inference batch norms are folded: same numbers, weights unto
     const Conv2d& c = *chain[0].as<Conv2d>();
     const BatchNorm& n = *chain[1].as<BatchNorm>();
     Tensor x = Tensor::empty({2, 5, 7, 3}, DType::f32), residual = Tensor::empty({2, 3, 4, 4}, DType::f32);
-    uniform(x, -1, 1, 5), uniform(residual, -1, 1, 6);
-    x = x.to(type), residual = residual.to(type);
+    uniform(x, -1, 1, 5);
+    uniform(residual, -1, 1, 6);
+    x = x.to(type);
+    residual = residual.to(type);
     const std::vector<double> before = c.weight.to_vector();
     const auto near = [&](const Tensor& a, const Tensor& b) {
       const std::vector<double> u = a.to_vector(), v = b.to_vector();
@@ -280,8 +290,10 @@ TEST_CASE("in training a narrow convolution brings the batch norm's moments with
     const Conv2d& c = *model.as<Sequential>()->operator[](0).as<Conv2d>();
     const BatchNorm& n = *model.as<Sequential>()->operator[](1).as<BatchNorm>();
     Tensor x = Tensor::empty({2, 5, 7, 3}, DType::f32), more = Tensor::empty({2, 3, 4, 8}, DType::f32);
-    uniform(x, 0, 1, 5), uniform(more, -1, 1, 6);
-    x = x.to(type).require_grad(), more = residual ? more.to(type) : Tensor();
+    uniform(x, 0, 1, 5);
+    uniform(more, -1, 1, 6);
+    x = x.to(type).require_grad();
+    more = residual ? more.to(type) : Tensor();
     Outcome o;
     const LaunchWatch watch([&](const LaunchWatch::Call& call) { ++o.launched[call.op]; });
     const Tensor y = together ? conv_norm(c, n, x, more) : residual ? n(c(x), more) : n(c(x));

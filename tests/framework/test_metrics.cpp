@@ -81,13 +81,17 @@ struct Problem {
     for (Index i = 0; i < rows; ++i) {
       c.push_back(static_cast<double>(i < 2 * classes ? i % classes : static_cast<Index>(dice()) & 1));
       for (Index k = 0; k < classes; ++k) l.push_back(static_cast<double>(dice() % 9));  // ties
-      s.push_back(static_cast<double>(dice() % 7) - 3), r.push_back(static_cast<double>(i < 2 ? i : dice() % 2));
-      b.push_back(1e6 + static_cast<double>(dice() % 1000) / 64),
-          a.push_back(b.back() + static_cast<double>(dice() % 9) - 4);
+      s.push_back(static_cast<double>(dice() % 7) - 3);
+      r.push_back(static_cast<double>(i < 2 ? i : dice() % 2));
+      b.push_back(1e6 + static_cast<double>(dice() % 1000) / 64);
+      a.push_back(b.back() + static_cast<double>(dice() % 9) - 4);
     }
-    logits = Tensor::of(l, {rows, classes}, DType::f64), labels = Tensor::of(c, {rows}, DType::i64);
-    scores = Tensor::of(s, {rows}, DType::f64), truths = Tensor::of(r, {rows}, DType::i64);
-    y = Tensor::of(a, {rows}, DType::f64), t = Tensor::of(b, {rows}, DType::f64);
+    logits = Tensor::of(l, {rows, classes}, DType::f64);
+    labels = Tensor::of(c, {rows}, DType::i64);
+    scores = Tensor::of(s, {rows}, DType::f64);
+    truths = Tensor::of(r, {rows}, DType::i64);
+    y = Tensor::of(a, {rows}, DType::f64);
+    t = Tensor::of(b, {rows}, DType::f64);
     addends = wild(dice, 200);
   }
   struct Use {
@@ -140,7 +144,8 @@ TEST_CASE("an exact sum has the same bits in any order and grouping") {
     CHECK(joined.value() == 0);
   }
   ExactSum odd;
-  odd.add(std::numeric_limits<double>::max()), odd.add(std::numeric_limits<double>::max());
+  odd.add(std::numeric_limits<double>::max());
+  odd.add(std::numeric_limits<double>::max());
   CHECK(odd.value() == std::numeric_limits<double>::infinity());
   odd.add(-std::numeric_limits<double>::max());
   CHECK(odd.value() == std::numeric_limits<double>::max());
@@ -158,8 +163,12 @@ TEST_CASE("metrics are scikit-learn's") {
   for (int k = 0; k < cases; ++k) {
     const Problem& p = problems.emplace_back(dice);
     const auto put = [&](const char* name, const Tensor& t) { oracle.put(name + std::to_string(k), t); };
-    put("logits", p.logits), put("labels", p.labels.to(DType::f64)), put("scores", p.scores);
-    put("truths", p.truths.to(DType::f64)), put("y", p.y), put("t", p.t);
+    put("logits", p.logits);
+    put("labels", p.labels.to(DType::f64));
+    put("scores", p.scores);
+    put("truths", p.truths.to(DType::f64));
+    put("y", p.y);
+    put("t", p.t);
     oracle.put("addends" + std::to_string(k), p.addends);
   }
   if (!oracle.run("sklearn_metrics.py", std::to_string(cases), test::Python::oracles)) return;
@@ -231,8 +240,8 @@ TEST_CASE("metrics of nothing, of ignored labels, and of what does not fit") {
   const Tensor logits = Tensor::from<float>({{0, 1}, {1, 0}, {1, 0}}),
                labels = Tensor::from<std::int64_t>({1, -100, 1});
   Metric auc = Auc{}, less = Auc{};
-  auc.add(logits, labels),
-      less.add(take(logits, Tensor::from<std::int64_t>({0, 2})), Tensor::from<std::int64_t>({1, 1}));
+  auc.add(logits, labels);
+  less.add(take(logits, Tensor::from<std::int64_t>({0, 2})), Tensor::from<std::int64_t>({1, 1}));
   CHECK(auc.state().counts == less.state().counts);
   CHECK(auc.state().rows == less.state().rows);
   Metric f1 = PrecisionRecallF1{}, top = TopK{}, confusion = ConfusionMatrix{};
@@ -257,7 +266,8 @@ TEST_CASE("metrics of nothing, of ignored labels, and of what does not fit") {
   CHECK_ERROR(confusion.add(logits, Tensor::from<std::int64_t>({0, 2, 0})), data, 2, 1, 0);
   RunningMean mean;
   CHECK(std::isnan(mean.mean()));
-  mean.add(1, 3), mean.add(5);
+  mean.add(1, 3);
+  mean.add(5);
   CHECK((mean.mean() == 2 && mean.last() == 5));
 }
 

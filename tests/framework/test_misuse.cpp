@@ -281,7 +281,10 @@ TEST_CASE("tensors that share memory by another handle are refused by name") {
   struct Tied {
     Linear a{2, 2}, b{2, 2};
     Tensor operator()(const Tensor& x) const { return b(a(x)); }
-    void visit(const StateVisitor& v) { v("a", a), v("b", b); }
+    void visit(const StateVisitor& v) {
+      v("a", a);
+      v("b", b);
+    }
   };
   for (int kind = 0; kind < 3; ++kind) {
     Tied tied;
@@ -417,7 +420,10 @@ TEST_CASE("a file may have a tensor that layers share under each of their names"
   const auto after = [&](const std::vector<std::pair<std::string, double>>& weights) {
     std::vector<NamedTensor> file{{"in.bias", Tensor::zeros({2})}, {"out.bias", Tensor::zeros({2})}};
     for (auto& [name, value] : weights) file.push_back({name, Tensor::full({2, 2}, value)});
-    if (weights[0].first.starts_with("module.")) file[0].name = "module.in.bias", file[1].name = "module.out.bias";
+    if (weights[0].first.starts_with("module.")) {
+      file[0].name = "module.in.bias";
+      file[1].name = "module.out.bias";
+    }
     write_safetensors(folder / "w", file);
     import_weights(p, folder / "w");
     return p.find("in.weight")->tensor.to_vector();

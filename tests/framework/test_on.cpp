@@ -73,7 +73,11 @@ TEST_CASE("placed layers train the model that one device trains, bit by bit") {
   for (const OptimizerConfig& recipe : recipes)
     for (double clip : {0.0, 0.1}) {
       Setup one = setup(plain), three = setup(placed);
-      for (Setup* s : {&one, &three}) s->recipe = recipe, s->optimizer.clip_norm = clip, s->dtype = DType::f32;
+      for (Setup* s : {&one, &three}) {
+        s->recipe = recipe;
+        s->optimizer.clip_norm = clip;
+        s->dtype = DType::f32;
+      }
       const Outcome expected = serial_run(one), got = serial_run(three);
       if (clip == 0)
         check_same_bits(got, expected);

@@ -76,8 +76,10 @@ void beside_onnxruntime(std::vector<Exported> all) {
     INFO(key);
     REQUIRE(theirs.size() == values.size());
     double difference = 0, size = 0;
-    for (std::size_t i = 0; i < values.size(); ++i)
-      difference = std::max(difference, std::abs(values[i] - theirs[i])), size = std::max(size, std::abs(values[i]));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      difference = std::max(difference, std::abs(values[i] - theirs[i]));
+      size = std::max(size, std::abs(values[i]));
+    }
     CHECK(size > 1e-3);
     CHECK(difference <= 1e-4 * std::max(1.0, size));
   }
@@ -262,13 +264,17 @@ TEST_CASE("what a model reads beside its input are inputs of the graph by their 
   for (const Index rows : {1, 3}) {
     const Tensor x = Tensor::empty({rows, 6, 5, 2}), mask = Tensor::empty({rows, 6, 5, 1}),
                  vector = Tensor::empty({rows, 5});
-    uniform(x, -1, 1, 1), uniform(mask, -1, 1, 2), uniform(vector, -1, 1, 3);
+    uniform(x, -1, 1, 1);
+    uniform(mask, -1, 1, 2);
+    uniform(vector, -1, 1, 3);
     std::vector<Index> numbers;
     for (Index i = 0; i < 3 * rows; ++i) numbers.push_back(i * i % 7);
     const Tensor ids = Tensor::from(numbers, {rows, 3});
     const std::string key = fmt::format("fields.{}", rows);
-    oracle.put(key + ".x", to_channels_first(x)), oracle.put(key + ".x.mask", to_channels_first(mask));
-    oracle.put(key + ".x.vector", vector), oracle.put(key + ".x.ids", ids);
+    oracle.put(key + ".x", to_channels_first(x));
+    oracle.put(key + ".x.mask", to_channels_first(mask));
+    oracle.put(key + ".x.vector", vector);
+    oracle.put(key + ".x.ids", ids);
     expected[key] = model(x.with("mask", mask).with("vector", vector).with("ids", ids)).to_vector();
   }
   const std::string file = test::slurp(oracle.folder() / "fields.onnx");

@@ -424,10 +424,16 @@ TEST_CASE("long rows are summed to the precision of short ones") {
   const Index n = Index{1} << 22;
   std::vector<float> v(static_cast<std::size_t>(n));
   std::uint32_t state = 1;
-  for (float& x : v) state = state * 1664525U + 1013904223U, x = static_cast<float>(state >> 8) / 16777216.F;
+  for (float& x : v) {
+    state = state * 1664525U + 1013904223U;
+    x = static_cast<float>(state >> 8) / 16777216.F;
+  }
   double mean = 0, spread = 0, squares = 0;
   for (const float x : v) mean += x / static_cast<double>(n);
-  for (const float x : v) spread += (x - mean) * (x - mean) / static_cast<double>(n), squares += double{x} * x / n;
+  for (const float x : v) {
+    spread += (x - mean) * (x - mean) / static_cast<double>(n);
+    squares += double{x} * x / n;
+  }
   const Tensor x = Tensor::from(v, {1, n});
   const auto mean_square = [&](const Tensor& y) {
     double all = 0;
@@ -442,7 +448,9 @@ TEST_CASE("long rows are summed to the precision of short ones") {
   double along = 0, sum_of = 0, size = 0;
   const std::vector<float> dx = leaf.grad().to_vector<float>();
   for (std::size_t i = 0; i < v.size(); ++i) {
-    along += double{dx[i]} * (v[i] - mean), sum_of += dx[i], size += double{dx[i]} * dx[i];
+    along += double{dx[i]} * (v[i] - mean);
+    sum_of += dx[i];
+    size += double{dx[i]} * dx[i];
   }
   CHECK(std::abs(sum_of) / static_cast<double>(n) < 1e-6);
   CHECK(size > 0);
@@ -453,7 +461,10 @@ TEST_CASE("values and gradients of ops that sum long rows are those of f64") {
   const Index n = Index{1} << 22;
   Values v(static_cast<std::size_t>(n)), w = v;
   std::uint32_t state = 1;
-  const auto next = [&] { return state = state * 1664525U + 1013904223U, (state >> 8) / 16777216.; };
+  const auto next = [&] {
+    state = state * 1664525U + 1013904223U;
+    return (state >> 8) / 16777216.;
+  };
   for (double& e : v) e = static_cast<float>(1 + next() / 2);
   for (double& e : w) e = static_cast<float>(0.3 + next());
   using Op = std::function<Tensor(const Tensor&)>;
@@ -494,12 +505,15 @@ TEST_CASE("values and gradients of ops that sum long rows are those of f64") {
       Tensor x = Tensor::of(v, {1, n}, type).require_grad();
       const Tensor y = op(x);
       y.backward(y.numel() == n ? Tensor::of(w, y.shape(), type) : Tensor::full(y.shape(), 1, type));
-      value[type == DType::f32] = y.detach().to_vector(), gradient[type == DType::f32] = x.grad().to_vector();
+      value[type == DType::f32] = y.detach().to_vector();
+      gradient[type == DType::f32] = x.grad().to_vector();
     }
     const auto off = [](const Values(&of)[2]) {
       double most = 0, largest = 0;
-      for (std::size_t i = 0; i < of[0].size(); ++i)
-        most = std::max(most, std::abs(of[0][i] - of[1][i])), largest = std::max(largest, std::abs(of[0][i]));
+      for (std::size_t i = 0; i < of[0].size(); ++i) {
+        most = std::max(most, std::abs(of[0][i] - of[1][i]));
+        largest = std::max(largest, std::abs(of[0][i]));
+      }
       return most / largest;
     };
     CHECK(off(value) < 1e-6);

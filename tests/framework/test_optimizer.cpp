@@ -24,8 +24,10 @@ struct Problem {
   Parameters parameters;
 
   explicit Problem(DType dtype = DType::f64) : parameters(prepare(dtype)) {
-    x = Tensor::empty({8, 6}, dtype), y = Tensor::empty({8, 3}, dtype);
-    normal(x, 0, 1, 1), normal(y, 0, 1, 2);
+    x = Tensor::empty({8, 6}, dtype);
+    y = Tensor::empty({8, 3}, dtype);
+    normal(x, 0, 1, 1);
+    normal(y, 0, 1, 2);
   }
   double backward() {
     const Tensor loss = mse_loss(model(x), y);
@@ -94,7 +96,8 @@ TEST_CASE("twenty steps of every optimizer equal torch.optim, and LARS and LAMB 
   test::Oracle torch;
   const char* names[] = {"w0", "b0", "w1", "b1"};
   for (std::size_t i = 0; i < 4; ++i) torch.put(names[i], first.parameters.entries()[i].tensor);
-  torch.put("x", first.x), torch.put("y", first.y);
+  torch.put("x", first.x);
+  torch.put("y", first.y);
   if (!torch.run("torch_optimizers.py")) return;
   for (const Case& c : cases()) {
     Problem problem;
@@ -328,7 +331,8 @@ TEST_CASE("norms and updates divide by the loss scale") {
       CHECK(plain.grad_norm() > 0.2);
       CHECK(other.grad_norm() == plain.grad_norm());  // 1024 is a power of two
       CHECK(other.clip_scale() == plain.clip_scale());
-      plain.step(), other.step();
+      plain.step();
+      other.step();
     }
     INFO(c.name);
     CHECK(scaled.weights() == one.weights());

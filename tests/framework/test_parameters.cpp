@@ -17,13 +17,19 @@ struct Tied {
   Linear a{3, 3}, b{3, 3};
   Tied() { b.weight = a.weight; }
   Tensor operator()(const Tensor& x) const { return b(a(x)); }
-  void visit(const StateVisitor& v) { v("a", a), v("b", b); }
+  void visit(const StateVisitor& v) {
+    v("a", a);
+    v("b", b);
+  }
 };
 
 struct DuplicateName {
   Linear a{3, 3}, b{3, 3};
   Tensor operator()(const Tensor& x) const { return b(a(x)); }
-  void visit(const StateVisitor& v) { v("a", a), v("a", b); }
+  void visit(const StateVisitor& v) {
+    v("a", a);
+    v("a", b);
+  }
 };
 
 Sequential small() { return {Linear(3, 5), relu, BatchNorm(5), Dropout(0.5), Linear(5, 2, {.bias = false})}; }

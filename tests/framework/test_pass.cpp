@@ -92,10 +92,14 @@ struct Result {
 /// Rows [begin, end) of a batch of 10 through batch norm, dropout, a linear layer and a loss with ignored labels.
 Result share(Index begin, Index end, Summing* summing, int rank = 0) {
   StepContext pass;
-  pass.batch.seed = 3, pass.batch.step = 4;
+  pass.batch.seed = 3;
+  pass.batch.step = 4;
   pass.batch.global_batch = 10;
   pass.batch.samples = ids(begin, end);
-  if (summing) pass.ignored = 2, pass.norm = std::make_shared<Member>(*summing, rank);
+  if (summing) {
+    pass.ignored = 2;
+    pass.norm = std::make_shared<Member>(*summing, rank);
+  }
   StepScope scope(pass);
   const Tensor all = numbers({10, 2, 2, 3}, 1, 999, 1001);  // far from 0: squares must not cancel
   const Tensor labels = Tensor::of(Values{0, 1, 2, 3, 1, 2, 0, 3, 1, 1}, {10}, DType::i64);
@@ -131,7 +135,9 @@ TEST_CASE("ranks with batch norm's global scope, dropout and ignored labels add 
   for (const Result& r : results) {
     sum.loss += r.loss;
     sum.dx.insert(sum.dx.end(), r.dx.begin(), r.dx.end());
-    add_to(sum.dgamma, r.dgamma), add_to(sum.dbeta, r.dbeta), add_to(sum.dw, r.dw);
+    add_to(sum.dgamma, r.dgamma);
+    add_to(sum.dbeta, r.dbeta);
+    add_to(sum.dw, r.dw);
     CHECK(distance(r.mean, serial.mean) < 1e-12);
     CHECK(distance(r.var, serial.var) < 1e-12);
   }
@@ -151,7 +157,8 @@ TEST_CASE("ignored labels that others have must be known") {
   CHECK_FALSE(cross_entropy_with({.ignore_index = CrossEntropyOptions::ignore_none}).ignored());
   CHECK(!Loss());
   StepContext pass;
-  pass.batch.samples = ids(0, 4), pass.batch.global_batch = 8;
+  pass.batch.samples = ids(0, 4);
+  pass.batch.global_batch = 8;
   const auto loss = [&] {
     const StepScope scope(pass);
     return ignoring(logits, labels).item();
@@ -185,7 +192,9 @@ TEST_CASE("dropout's mask belongs to the sample, the step, the seed and the laye
   const Tensor x = Tensor::full({40, 50}, 1);
   const auto mask = [&](std::uint64_t seed, std::uint64_t step, std::uint64_t layer, Index begin = 0, Index end = 40) {
     StepContext pass;
-    pass.batch.seed = seed, pass.batch.step = step, pass.batch.samples = ids(begin, end);
+    pass.batch.seed = seed;
+    pass.batch.step = step;
+    pass.batch.samples = ids(begin, end);
     StepScope scope(pass);
     return dropout(x.rows(begin, end), 0.25, layer).to_vector();
   };

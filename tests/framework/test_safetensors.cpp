@@ -412,7 +412,9 @@ TEST_CASE(
     Linear within{2, 2};
     Tensor shift = Init::constant(0).make({3});
     void visit(const StateVisitor& v) {
-      v("scale", scale, StateKind::weight), v("within", within), v("shift", shift, StateKind::no_decay);
+      v("scale", scale, StateKind::weight);
+      v("within", within);
+      v("shift", shift, StateKind::no_decay);
     }
     Tensor operator()(const Tensor& x) const { return x; }
   };

@@ -49,7 +49,8 @@ const std::vector<OptimizerConfig>& configs() {
 Tensor forward(const Module& model, const Types& t, std::uint64_t worker, std::int64_t step) {
   Tensor x = Tensor::empty({5, features}, DType::f64), y = Tensor::empty({5, classes}, DType::f64);
   const std::uint64_t seed = 1000 * worker + static_cast<std::uint64_t>(step);
-  normal(x, 0, 1, 2 * seed), normal(y, 0, 1, 2 * seed + 1);
+  normal(x, 0, 1, 2 * seed);
+  normal(y, 0, 1, 2 * seed + 1);
   const BatchContext batch{.seed = worker, .step = static_cast<std::uint64_t>(step)};
   return mse_loss(model(x.to(t.data).with_batch(batch)).to(t.weights), y.to(t.weights));
 }
@@ -138,7 +139,8 @@ TEST_CASE("micro-batches of several stores at a time: statistics and late halves
     for (std::int64_t step = 0; step < 2; ++step)
       for (std::size_t w = 0; w < 2; ++w)
         micro(in_turns ? w : static_cast<std::size_t>(step), in_turns ? step : static_cast<std::int64_t>(w));
-    finish(0), finish(1);
+    finish(0);
+    finish(1);
     std::vector<Values> all;
     for (ParameterStore& s : stores) {
       all.push_back(s.grads().to_vector());
@@ -182,7 +184,8 @@ TEST_CASE("what is bound decides what the layers hold, and a store always shows 
     CHECK(on.entries()[0].tensor.id() == weight.id());
     CHECK(layers[1].as<BatchNorm>()->running_mean.id() == on.buffers()[0].tensor.id());
     CHECK(off.entries()[0].tensor.id() != weight.id());
-    shows(a, 0), shows(b, 7);
+    shows(a, 0);
+    shows(b, 7);
     sum(model(Tensor::full({4, features}, 1).with_batch({}))).backward();
     CHECK(has_grad(on.entries()[0].tensor));
     CHECK_FALSE(has_grad(off.entries()[0].tensor));
@@ -201,7 +204,10 @@ TEST_CASE("what is bound decides what the layers hold, and a store always shows 
   int a_told = 0, b_told = 0;
   const auto id = add_grad_hook(a.entries()[0].tensor, [&](const Tensor&) { ++a_told; });
   add_grad_hook(b.entries()[0].tensor, [&](const Tensor&) { ++b_told; });
-  for (ParameterStore* s : {&a, &b, &a}) s->bind(), forward(model, types[0], 0, 0).backward();
+  for (ParameterStore* s : {&a, &b, &a}) {
+    s->bind();
+    forward(model, types[0], 0, 0).backward();
+  }
   b.bind();
   remove_grad_hook(a.entries()[0].tensor, id);
   forward(model, types[0], 0, 0).backward();
@@ -340,7 +346,8 @@ TEST_CASE("a model belongs to the stores that take turns under it until they hav
   a->bind();
   CHECK(a->is_bound());
   b = a->clone();
-  b->bind(), b.reset();  // the model keeps what it showed last
+  b->bind();
+  b.reset();  // the model keeps what it showed last
   Parameters taken(model);
   CHECK(taken.values().to_vector() == weights);
   CHECK_ERROR(a->bind(), usage, "parameters", "0.weight");

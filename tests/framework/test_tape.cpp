@@ -137,7 +137,8 @@ TEST_CASE("deferred weight halves give the same, later, with their hooks") {
   for (const bool deferred : {false, true}) {
     for (const DType data : {DType::f64, DType::bf16}) {  // bf16: the weight's gradient passes a recorded cast
       Tensor w = Tensor::of(Values{1, 2, 3, 4}, {2, 2}, DType::f64), b = Tensor::of(Values{1, 0}, {2}, DType::f64);
-      w.require_grad(), b.require_grad();
+      w.require_grad();
+      b.require_grad();
       Tensor x = Tensor::of(Values{1, -2}, {1, 2}, data);
       x.require_grad();
       int fired = 0;
@@ -154,7 +155,10 @@ TEST_CASE("deferred weight halves give the same, later, with their hooks") {
       later.run();
       CHECK(later.empty());
       CHECK(fired == 2);
-      if (!deferred && data == DType::f64) normal_w = w.grad().to_vector(), normal_x = x.grad().to_vector();
+      if (!deferred && data == DType::f64) {
+        normal_w = w.grad().to_vector();
+        normal_x = x.grad().to_vector();
+      }
       CHECK(w.grad().to_vector() == normal_w);
       CHECK(x.grad().to_vector() == normal_x);
       CHECK(b.grad().to_vector() == Values{1, 1});
@@ -243,7 +247,10 @@ TEST_CASE("misuse gets a clear error") {
 TEST_CASE("chains of 200,000 ops need no stack, neither in backward nor in death") {
   const Tensor x = leaf({1});
   Tensor y = x, dropped = x;
-  for (int i = 0; i < 200'000; ++i) y = add(y, x), dropped = exp(scale(dropped, 0.5));
+  for (int i = 0; i < 200'000; ++i) {
+    y = add(y, x);
+    dropped = exp(scale(dropped, 0.5));
+  }
   sum(y).backward();
   CHECK(x.grad().item() == 200'001);
 }

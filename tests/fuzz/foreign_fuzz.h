@@ -23,18 +23,28 @@ inline std::string zip(const std::vector<std::pair<std::string, std::string>>& e
   std::string file, directory;
   for (auto& [name, data] : entries) {
     std::string about;
-    put(about, 20, 2), put(about, 0, 8), put(about, crc32(std::as_bytes(std::span(data))), 4);
-    put(about, data.size(), 4), put(about, data.size(), 4), put(about, name.size(), 2), put(about, 0, 2);
+    put(about, 20, 2);
+    put(about, 0, 8);
+    put(about, crc32(std::as_bytes(std::span(data))), 4);
+    put(about, data.size(), 4);
+    put(about, data.size(), 4);
+    put(about, name.size(), 2);
+    put(about, 0, 2);
     directory += "PK\1\2";
     put(directory, 20, 2);
     directory += about;
-    put(directory, 0, 10), put(directory, file.size(), 4);
+    put(directory, 0, 10);
+    put(directory, file.size(), 4);
     directory += name;
     file += "PK\3\4" + about + name + data;
   }
   std::string end = "PK\5\6";
-  put(end, 0, 4), put(end, entries.size(), 2), put(end, entries.size(), 2);
-  put(end, directory.size(), 4), put(end, file.size(), 4), put(end, 0, 2);
+  put(end, 0, 4);
+  put(end, entries.size(), 2);
+  put(end, entries.size(), 2);
+  put(end, directory.size(), 4);
+  put(end, file.size(), 4);
+  put(end, 0, 2);
   return file + directory + end;
 }
 

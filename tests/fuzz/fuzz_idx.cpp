@@ -41,9 +41,11 @@ std::span<const std::byte> stored(const unsigned char* data, std::size_t size) {
   const auto little = [&](unsigned long value, int bytes) {
     for (int i = 0; i < bytes; ++i) *at++ = static_cast<unsigned char>(value >> (8 * i));
   };
-  little(size, 2), little(~size, 2);
+  little(size, 2);
+  little(~size, 2);
   at = std::copy_n(data, size, at);
-  little(crc32(0, data, static_cast<uInt>(size)), 4), little(size, 4);
+  little(crc32(0, data, static_cast<uInt>(size)), 4);
+  little(size, 4);
   return std::as_bytes(std::span(out.begin(), at));
 }
 

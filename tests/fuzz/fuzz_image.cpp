@@ -66,7 +66,10 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   if (!decoded) return 0;
   require(whole.width == image.width && whole.height == image.height);
   const Region half{image.width / 2, image.height / 3, (image.width + 1) / 2, (image.height + 2) / 3};
-  require(accepts([&] { jpeg.open(bytes, "F", most), jpeg.decode(half, 1, 3, part, "F"); }));
+  require(accepts([&] {
+    jpeg.open(bytes, "F", most);
+    jpeg.decode(half, 1, 3, part, "F");
+  }));
   for (Index y = half.top; y < half.top + half.height; ++y)
     for (Index x = 3 * half.left; x < 3 * (half.left + half.width); ++x)
       require(whole.values[static_cast<std::size_t>(y * whole.line() + x)] ==

@@ -21,7 +21,8 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
     if (line.starts_with('=')) {
       line.erase(0, 1);
       if (const auto at = line.find("PREVIOUS"); at != line.npos) line.replace(at, 8, hash);
-      hash = sha256(line), line += ",\"hash\":\"" + hash + "\"}";
+      hash = sha256(line);
+      line += ",\"hash\":\"" + hash + "\"}";
     }
     text += line + "\n";
   }
@@ -34,6 +35,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
     for (std::size_t i = 0; i < lines; ++i)
       good = good && read.entries()[i].previous == (i == 0 ? "" : read.entries()[i - 1].hash);
   if (!good) std::abort();
-  (void)totals_of(read.entries()), (void)open_runs(read.entries());
+  (void)totals_of(read.entries());
+  (void)open_runs(read.entries());
   return 0;
 }

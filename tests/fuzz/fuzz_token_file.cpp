@@ -31,7 +31,10 @@ void read(std::span<const std::byte> bytes) {
     std::vector<std::int64_t> ids(static_cast<std::size_t>(all.size()));
     all.read(0, ids);
     std::int64_t most = -1;
-    for (const std::int64_t id : ids) require(id >= 0), most = std::max(most, id);
+    for (const std::int64_t id : ids) {
+      require(id >= 0);
+      most = std::max(most, id);
+    }
     require(all.largest() == most);
     require(ids == [&] {
       std::vector<std::int64_t> twice(ids.begin(), ids.begin() + layout.count);

@@ -35,7 +35,10 @@ void round_trip(const Tokenizer& tokenizer, std::string_view text, bool prefixed
     const auto ids = tokenizer.encode(text);
     for (const auto id : ids) require(id >= 0 && id < tokenizer.vocabulary());
     std::string decoded = tokenizer.decode(ids), expected(text);
-    if (prefixed) std::erase(decoded, ' '), std::erase(expected, ' ');
+    if (prefixed) {
+      std::erase(decoded, ' ');
+      std::erase(expected, ' ');
+    }
     require(decoded == expected);
   } catch (const trireme::Error& error) {
     const std::string_view what = error.what();
@@ -74,7 +77,8 @@ Tokenizer whole_bpe(const char* pattern) {
                             "' s", "\u00c3 \u00a9"}) {
     std::string both = merge;
     both.erase(both.find(' '), 1);
-    merges.push_back(merge), vocab[both] = id++;
+    merges.push_back(merge);
+    vocab[both] = id++;
   }
   words = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", pattern == nullptr}};
   if (pattern)

@@ -18,25 +18,37 @@ ConvCase draw(int dims, bool tight) {
     const Index kind = pick(0, 3);
     return kind == 0 ? pick(1, 4) : kind == 1 ? pick(1, 24) : kind == 2 ? 8 * pick(1, 4) : 16 * pick(1, 3);
   };
-  c.c_in = channels(), c.c_out = channels();
+  c.c_in = channels();
+  c.c_out = channels();
   if (const Index kind = pick(0, 4); kind == 0)
     c.o.groups = c.c_in = c.c_out = channels();
-  else if (kind == 1)
-    c.o.groups = pick(2, 3), c.c_in *= c.o.groups, c.c_out *= c.o.groups;
-  c.x = {c.n}, c.w = {c.c_out}, c.y = {c.n};
+  else if (kind == 1) {
+    c.o.groups = pick(2, 3);
+    c.c_in *= c.o.groups;
+    c.c_out *= c.o.groups;
+  }
+  c.x = {c.n};
+  c.w = {c.c_out};
+  c.y = {c.n};
   for (int d = 0; d < dims; ++d) {
     const auto i = static_cast<std::size_t>(d);
     const bool outer = d + 1 < dims;
-    c.filter[i] = tight ? pick(1, 5) : pick(1, 3), c.o.stride[i] = tight ? pick(1, 5) : pick(1, 2);
+    c.filter[i] = tight ? pick(1, 5) : pick(1, 3);
+    c.o.stride[i] = tight ? pick(1, 5) : pick(1, 2);
     c.o.dilation[i] = pick(0, 3) == 0 ? pick(1, 3) : 1;
     const Index reach = (c.filter[i] - 1) * c.o.dilation[i] + 1, kind = pick(0, 2);
     const Index most = kind == 0 ? 0 : kind == 1 ? reach - 1 : reach + 3;
-    c.o.pad_begin[i] = pick(0, most), c.o.pad_end[i] = pick(0, most);
+    c.o.pad_begin[i] = pick(0, most);
+    c.o.pad_end[i] = pick(0, most);
     c.in[i] = std::max<Index>(1, reach - c.o.pad_begin[i] - c.o.pad_end[i]) + pick(0, tight ? 3 : outer ? 5 : 20);
     c.out[i] = (c.in[i] + c.o.pad_begin[i] + c.o.pad_end[i] - reach) / c.o.stride[i] + 1;
-    c.x.push_back(c.in[i]), c.w.push_back(c.filter[i]), c.y.push_back(c.out[i]);
+    c.x.push_back(c.in[i]);
+    c.w.push_back(c.filter[i]);
+    c.y.push_back(c.out[i]);
   }
-  c.x.push_back(c.c_in), c.w.push_back(c.c_in / c.o.groups), c.y.push_back(c.c_out);
+  c.x.push_back(c.c_in);
+  c.w.push_back(c.c_in / c.o.groups);
+  c.y.push_back(c.c_out);
   return c;
 }
 
@@ -86,8 +98,11 @@ void check_random(ConvCase c, DType type) {
     double sum = 0;
     for (auto i = static_cast<std::size_t>(xi), k = static_cast<std::size_t>(wi),
               end = i + static_cast<std::size_t>(count);
-         i < end; ++i, ++k)
-      sum += vx[i] * vw[k], ex[i] += g * vw[k], ew[k] += g * vx[i];
+         i < end; ++i, ++k) {
+      sum += vx[i] * vw[k];
+      ex[i] += g * vw[k];
+      ew[k] += g * vx[i];
+    }
     y[static_cast<std::size_t>(yi)] += sum;
   });
   const std::vector<double> y_sizes = sizes_of(y), x_sizes = sizes_of(ex), w_sizes = sizes_of(ew),
@@ -99,12 +114,18 @@ void check_random(ConvCase c, DType type) {
   const auto add = [&](std::vector<double>& to, Fenced& from) {
     for (std::size_t i = 0; accumulate && i < to.size(); ++i) to[i] += from.get(static_cast<Index>(i));
   };
-  add(ex, dx), add(ew, dw), add(eb, db);
+  add(ex, dx);
+  add(ew, dw);
+  add(eb, db);
   INFO(in_words(c, type) << " bias " << with_bias << " residual " << with_residual << " its own block " << own
                          << " relu " << c.o.relu << " accumulate " << accumulate << " threads " << threads());
   Fenced& out = with_residual && own ? residual : other;
   other.forget();
-  if (!accumulate) dx.forget(), dw.forget(), db.forget();
+  if (!accumulate) {
+    dx.forget();
+    dw.forget();
+    db.forget();
+  }
   spoil_scratch();
   run<kernel::Conv>(out.view(), x.view(), w.view(), with_bias ? bias.view() : View{},
                     with_residual ? residual.view() : View{}, c.o);
@@ -133,16 +154,25 @@ TEST_CASE("bf16 convolutions that AMX implementations compute wrongly equal thei
   // in, filter, stride, padding, channels of conv_faults.h's cases
   ConvCase crash{2, 2, 32, 9, {3, 2, 1}, {2, 1, 1}, {}}, gradient{3, 1, 48, 16, {5, 2, 18}, {2, 2, 3}, {}},
       narrow{3, 3, 48, 24, {4, 4, 19}, {1, 1, 1}, {}};
-  crash.o.stride = {2, 1, 1}, crash.o.pad_begin = {1, 0, 0}, crash.o.pad_end = {3, 0, 0};
-  gradient.o.stride = {2, 1, 2}, gradient.o.pad_begin = gradient.o.pad_end = {0, 0, 1};
+  crash.o.stride = {2, 1, 1};
+  crash.o.pad_begin = {1, 0, 0};
+  crash.o.pad_end = {3, 0, 0};
+  gradient.o.stride = {2, 1, 2};
+  gradient.o.pad_begin = gradient.o.pad_end = {0, 0, 1};
   narrow.o.stride = {2, 2, 1};
   for (ConvCase c : {crash, gradient, narrow}) {
-    c.x = {c.n}, c.w = {c.c_out}, c.y = {c.n};
+    c.x = {c.n};
+    c.w = {c.c_out};
+    c.y = {c.n};
     for (std::size_t d = 0; d < static_cast<std::size_t>(c.dims); ++d) {
       c.out[d] = (c.in[d] + c.o.pad_begin[d] + c.o.pad_end[d] - c.filter[d]) / c.o.stride[d] + 1;
-      c.x.push_back(c.in[d]), c.w.push_back(c.filter[d]), c.y.push_back(c.out[d]);
+      c.x.push_back(c.in[d]);
+      c.w.push_back(c.filter[d]);
+      c.y.push_back(c.out[d]);
     }
-    c.x.push_back(c.c_in), c.w.push_back(c.c_in), c.y.push_back(c.c_out);
+    c.x.push_back(c.c_in);
+    c.w.push_back(c.c_in);
+    c.y.push_back(c.c_out);
     for (int i = 0; i < 8; ++i) check_random(c, DType::bf16);
   }
 }
@@ -150,15 +180,26 @@ TEST_CASE("bf16 convolutions that AMX implementations compute wrongly equal thei
 TEST_CASE("strided 1 x 1 convolutions of few channels equal their definition", "[conv]") {
   for (int i = 0; i < 120; ++i) {
     ConvCase c = draw(1 + i % 3, false);
-    c.filter = {1, 1, 1}, c.o.groups = 1, c.c_in = pick(1, 24), c.c_out = pick(1, 40);
-    c.x = {c.n}, c.w = {c.c_out}, c.y = {c.n};
+    c.filter = {1, 1, 1};
+    c.o.groups = 1;
+    c.c_in = pick(1, 24);
+    c.c_out = pick(1, 40);
+    c.x = {c.n};
+    c.w = {c.c_out};
+    c.y = {c.n};
     for (std::size_t d = 0; d < static_cast<std::size_t>(c.dims); ++d) {
-      c.o.stride[d] = pick(1, 3), c.o.pad_begin[d] = c.o.pad_end[d] = i % 8 == 0, c.o.dilation[d] = 1;
+      c.o.stride[d] = pick(1, 3);
+      c.o.pad_begin[d] = c.o.pad_end[d] = i % 8 == 0;
+      c.o.dilation[d] = 1;
       c.in[d] = pick(1, 9);
       c.out[d] = (c.in[d] + c.o.pad_begin[d] + c.o.pad_end[d] - 1) / c.o.stride[d] + 1;
-      c.x.push_back(c.in[d]), c.w.push_back(1), c.y.push_back(c.out[d]);
+      c.x.push_back(c.in[d]);
+      c.w.push_back(1);
+      c.y.push_back(c.out[d]);
     }
-    c.x.push_back(c.c_in), c.w.push_back(c.c_in), c.y.push_back(c.c_out);
+    c.x.push_back(c.c_in);
+    c.w.push_back(c.c_in);
+    c.y.push_back(c.c_out);
     check_random(c, i % 2 == 0 ? DType::f32 : DType::bf16);
   }
 }

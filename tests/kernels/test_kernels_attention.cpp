@@ -28,12 +28,15 @@ struct Problem {
   void pack_side_by_side() {
     const Index token = (heads + 2 * kv_heads) * width;
     args.q = args.k = args.v = {0, token};
-    k_at = heads * width, v_at = k_at + kv_heads * width, elements = samples * queries * token;
+    k_at = heads * width;
+    v_at = k_at + kv_heads * width;
+    elements = samples * queries * token;
   }
   /// One behind the other, with gaps.
   void lay_out(Index token_gap, Index sample_gap) {
     const auto place = [&](TokenStrides& by, Index tokens, Index of_token) {
-      by.token = of_token + token_gap, by.sample = tokens * by.token + sample_gap;
+      by.token = of_token + token_gap;
+      by.sample = tokens * by.token + sample_gap;
       return samples * by.sample;
     };
     k_at = place(args.q, queries, heads * width);
@@ -57,7 +60,9 @@ struct Problem {
     const auto view = [&](std::vector<Index>& x) {
       return x.empty() ? View{} : View{x.data(), {samples}, DType::i64, cpu()};
     };
-    all.q_starts = view(starts), all.lengths = view(lengths), all.samples = view(ids);
+    all.q_starts = view(starts);
+    all.lengths = view(lengths);
+    all.samples = view(ids);
     return all;
   }
 };
@@ -111,7 +116,10 @@ struct Row {
         z[static_cast<std::size_t>(j)] =
             uniform_float(Philox{a.args.key()}(id, e / 4)[e % 4]) >= a.args.dropout ? 1 / (1 - a.args.dropout) : 0;
     }
-    for (double& s : p) s = std::isinf(s) ? 0 : std::exp(s - m), l += s;
+    for (double& s : p) {
+      s = std::isinf(s) ? 0 : std::exp(s - m);
+      l += s;
+    }
     for (double& s : p) s = l > 0 ? s / l : 0;
   }
 };
@@ -125,7 +133,10 @@ std::vector<Numbers> naive(const Problem& a, const Numbers& x, const Numbers& do
     for (Index i = 0; i < a.queries; ++i)
       for (Index h = 0; h < a.heads; ++h) clear(a.q(n, i, h));
     for (Index j = 0; j < a.keys; ++j)
-      for (Index g = 0; g < a.kv_heads; ++g) clear(a.k(n, j, g)), clear(a.v(n, j, g));
+      for (Index g = 0; g < a.kv_heads; ++g) {
+        clear(a.k(n, j, g));
+        clear(a.v(n, j, g));
+      }
   }
   for (Index n = 0; n < a.samples; ++n)
     for (Index h = 0; h < a.heads; ++h)
@@ -188,7 +199,10 @@ Problem drawn() {
   a.q_at = pick(0, 2) == 0 ? pick(-20, 200) : 0;
   a.dropout = pick(0, 3) == 0 ? 0.3 : 0;
   a.key = MaskKey(static_cast<std::uint64_t>(pick(0, 1 << 30)));
-  if (pick(0, 1) == 0) a.all_heads = p.heads + pick(0, 3), a.head_at = pick(0, a.all_heads - p.heads);
+  if (pick(0, 1) == 0) {
+    a.all_heads = p.heads + pick(0, 3);
+    a.head_at = pick(0, a.all_heads - p.heads);
+  }
   if (pick(0, 2) == 0) {
     p.keys = p.queries;
     p.pack_side_by_side();
@@ -196,7 +210,10 @@ Problem drawn() {
     p.lay_out(pick(0, 9), pick(0, 9));
   }
   if (pick(0, 1) == 0) p.starts = integers(p.samples, 0, 30);
-  if (pick(0, 1) == 0) p.lengths = integers(p.samples, 0, p.keys), p.lengths[0] = pick(0, 1) * p.lengths[0];
+  if (pick(0, 1) == 0) {
+    p.lengths = integers(p.samples, 0, p.keys);
+    p.lengths[0] = pick(0, 1) * p.lengths[0];
+  }
   if (pick(0, 1) == 0) p.ids = integers(p.samples, 0, 1000);
   return p;
 }
@@ -217,7 +234,10 @@ Numbers random_numbers(Index n, bool whole = false) {
 template <class F>
 void on_threads(F&& f) {
   const int before = threads();
-  for (int n : {1, 2, 3}) set_threads(n), f(n);
+  for (int n : {1, 2, 3}) {
+    set_threads(n);
+    f(n);
+  }
   set_threads(before);
 }
 
@@ -229,7 +249,8 @@ void check_exact(Problem& p, const Numbers& qkv, const Numbers& dout) {
       INFO(name_of(t) << " on " << team << " threads");
       Fenced x({p.elements}, t), seed({static_cast<Index>(dout.size())}, t);
       Results r(p, t);
-      fill(x, qkv), fill(seed, dout);
+      fill(x, qkv);
+      fill(seed, dout);
       Fenced dense(Shape{p.samples, p.queries, p.heads, p.width}, t);
       fill(dense, dout);
       run_both(p, x, dense, r);
@@ -255,13 +276,15 @@ TEST_CASE("attention equals the definition for random shapes, strides and option
     for (DType t : all_types) {
       INFO(name_of(t));
       Fenced x({p.elements}, t), seed(rows, t);
-      fill(x, qkv), fill(seed, dout);
+      fill(x, qkv);
+      fill(seed, dout);
       // Nothing of a key that no query sees counts, whatever it is.
       for (Index n = 0; n < p.samples && !p.lengths.empty(); ++n)
         for (Index j = p.lengths[static_cast<std::size_t>(n)]; j < p.keys; ++j)
-          for (Index d = 0; d < p.kv_heads * p.width; ++d)
-            x.set(static_cast<Index>(p.k(n, j, 0)) + d, std::nan("")),
-                x.set(static_cast<Index>(p.v(n, j, 0)) + d, std::nan(""));
+          for (Index d = 0; d < p.kv_heads * p.width; ++d) {
+            x.set(static_cast<Index>(p.k(n, j, 0)) + d, std::nan(""));
+            x.set(static_cast<Index>(p.v(n, j, 0)) + d, std::nan(""));
+          }
       std::vector<Numbers> first;
       on_threads([&](int team) {
         spoil_scratch();
@@ -357,7 +380,8 @@ TEST_CASE("rotary embeddings equal the definition, in place too, and turn back")
           const Index token = i / width / heads % (own ? n * tokens : tokens);
           const auto at = static_cast<std::size_t>(token * rotated + k);
           const double c = turns[at], sine = turns[at + static_cast<std::size_t>(pairs)];
-          expected[a] = in[a] * c - in[b] * sine, expected[b] = in[b] * c + in[a] * sine;
+          expected[a] = in[a] * c - in[b] * sine;
+          expected[b] = in[b] * c + in[a] * sine;
         }
       const double within = t == DType::f64 ? 1e-15 : t == DType::f32 ? 5e-7 : 1e-2;
       y.forget();

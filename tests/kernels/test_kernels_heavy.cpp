@@ -62,7 +62,10 @@ void check_conv(ConvCase c, DType type, bool whole) {
                       db = with_bias ? filled({c.c_out}, type) : Array();
   std::vector<double> ey(static_cast<std::size_t>(y.size())), ex(static_cast<std::size_t>(dx.size()));
   std::vector<double> ew(static_cast<std::size_t>(dw.size())), eb(static_cast<std::size_t>(c.c_out));
-  if (accumulate) ew = numbers(dw), ex = numbers(dx);
+  if (accumulate) {
+    ew = numbers(dw);
+    ex = numbers(dx);
+  }
   if (accumulate && with_bias) eb = numbers(db);
   for (Index i = 0; i < y.size(); ++i) {
     if (with_bias) ey[static_cast<std::size_t>(i)] = bias.get(i % c.c_out);
@@ -71,7 +74,9 @@ void check_conv(ConvCase c, DType type, bool whole) {
   std::vector<double> vx = numbers(x), vw = numbers(w), vy = numbers(dy);
   for_products(c, [&](Index xi, Index wi, Index yi) {
     auto a = static_cast<std::size_t>(xi), b = static_cast<std::size_t>(wi), k = static_cast<std::size_t>(yi);
-    ey[k] += vx[a] * vw[b], ex[a] += vy[k] * vw[b], ew[b] += vy[k] * vx[a];
+    ey[k] += vx[a] * vw[b];
+    ex[a] += vy[k] * vw[b];
+    ew[b] += vy[k] * vx[a];
   });
   if (with_residual) {
     const std::vector<double> more = numbers(residual);
@@ -189,7 +194,9 @@ TEST_CASE("convolution of one channel, at several thread counts", "[conv]") {
       for (Index width : {3, 9, 28, 31}) {
         ConvCase c{2, 3, 1, out, {5, width, 1}, {3, 3, 1}, {}};
         c.out = {3, width - 2, 1};
-        c.x = {3, 5, width, 1}, c.w = {out, 3, 3, 1}, c.y = {3, 3, width - 2, out};
+        c.x = {3, 5, width, 1};
+        c.w = {out, 3, 3, 1};
+        c.y = {3, 3, width - 2, out};
         check_conv(c, DType::f32, true);
         check_conv(c, DType::f32, false);
       }
@@ -205,13 +212,19 @@ TEST_CASE("convolution's filter gradient with many input channels", "[conv]") {
         for (Index stride : {1, 2}) {
           set_threads(count);
           ConvCase c{2, 2, in, 4, {17 * stride + 2 * dilation, 16 * stride + 2 * dilation, 1}, {3, 3, 1}, {}};
-          c.o.stride = {stride, stride, 1}, c.o.dilation = {dilation, dilation, 1}, c.out = {1, 1, 1};
-          c.x = {2}, c.w = {4, 3, 3, in}, c.y = {2};
+          c.o.stride = {stride, stride, 1};
+          c.o.dilation = {dilation, dilation, 1};
+          c.out = {1, 1, 1};
+          c.x = {2};
+          c.w = {4, 3, 3, in};
+          c.y = {2};
           for (std::size_t d = 0; d < 2; ++d) {
             c.out[d] = (c.in[d] - 2 * dilation - 1) / stride + 1;
-            c.x.push_back(c.in[d]), c.y.push_back(c.out[d]);
+            c.x.push_back(c.in[d]);
+            c.y.push_back(c.out[d]);
           }
-          c.x.push_back(in), c.y.push_back(4);
+          c.x.push_back(in);
+          c.y.push_back(4);
           check_conv(c, DType::f32, stride == 1);
         }
   set_threads(before);

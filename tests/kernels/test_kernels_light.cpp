@@ -61,7 +61,10 @@ void check_binary(double (*f)(double, double)) {
       auto at = [&](const Shape& s, Index i) {
         Index place = 0, step = 1;
         for (int k = 1; k <= sy.rank(); i /= sy[-k], ++k)
-          if (k <= s.rank()) place += s[-k] == 1 ? 0 : i % sy[-k] * step, step *= s[-k];
+          if (k <= s.rank()) {
+            place += s[-k] == 1 ? 0 : i % sy[-k] * step;
+            step *= s[-k];
+          }
         return static_cast<std::size_t>(place);
       };
       Numbers va = a.values(), vb = b.values(), expected;
@@ -147,7 +150,10 @@ TEST_CASE("axpby, fill, cast and normalize") {
       Data x = random({n}, t), y = random({n}, t, -2, 2, 9),
            z({n}, t, Numbers(static_cast<std::size_t>(n), std::nan("")));
       Numbers vx = x.values(), vy = y.values(), sum, scaled;
-      for (std::size_t i = 0; i < vx.size(); ++i) sum.push_back(0.5 * vx[i] + 2 * vy[i]), scaled.push_back(3 * vx[i]);
+      for (std::size_t i = 0; i < vx.size(); ++i) {
+        sum.push_back(0.5 * vx[i] + 2 * vy[i]);
+        scaled.push_back(3 * vx[i]);
+      }
       run<kernel::Axpby>(y, x, 0.5, 2.0);
       require_near(y.values(), sum, tolerance(t));
       run<kernel::Axpby>(z, x, 3.0, 0.0);
@@ -253,7 +259,8 @@ TEST_CASE("copy_box and permute move every type") {
           Index rest = i, place = 0;
           for (int k = 3; k >= 0; --k) {
             int axis = static_cast<int>(order[k]);
-            place += rest % out[k] * s.product(axis + 1, 4), rest /= out[k];
+            place += rest % out[k] * s.product(axis + 1, 4);
+            rest /= out[k];
           }
           expected.push_back(in[static_cast<std::size_t>(place)]);
         }
@@ -290,7 +297,8 @@ TEST_CASE("updates follow PyTorch's formulas") {
       double damp = nesterov ? 0 : 0.3;
       check_update(
           [=](View v, View g, View a, View, int k) {
-            if (momentum == 0) return run<Update<update::Sgd>>(v, g, View{}, View{}, View{}, update::Sgd{0.1, 0.01, 0.5});
+            if (momentum == 0)
+              return run<Update<update::Sgd>>(v, g, View{}, View{}, View{}, update::Sgd{0.1, 0.01, 0.5});
             run<Update<update::Momentum>>(v, g, a, View{}, View{},
                                           update::Momentum{0.1, 0.01, 0.5, momentum, damp, nesterov, k == 0});
           },
@@ -308,7 +316,8 @@ TEST_CASE("updates follow PyTorch's formulas") {
         run<Update<update::Adagrad>>(v, g, a, View{}, View{}, update::Adagrad{0.1, 0.01, 0.5, 1e-10});
       },
       [](double& v, double g, double& s, double&, int) {
-        g = g * 0.5 + 0.01 * v, s += g * g;
+        g = g * 0.5 + 0.01 * v;
+        s += g * g;
         v -= 0.1 * g / (std::sqrt(s) + 1e-10);
       });
   check_update(
@@ -316,9 +325,11 @@ TEST_CASE("updates follow PyTorch's formulas") {
         run<Update<update::Adadelta>>(v, g, a, b, View{}, update::Adadelta{1, 0.01, 0.5, 0.9, 1e-6});
       },
       [](double& v, double g, double& s, double& d, int) {
-        g = g * 0.5 + 0.01 * v, s = 0.9 * s + 0.1 * g * g;
+        g = g * 0.5 + 0.01 * v;
+        s = 0.9 * s + 0.1 * g * g;
         double step = std::sqrt(d + 1e-6) / std::sqrt(s + 1e-6) * g;
-        d = 0.9 * d + 0.1 * step * step, v -= step;
+        d = 0.9 * d + 0.1 * step * step;
+        v -= step;
       });
   for (bool decoupled : {false, true})
     check_update(
@@ -333,7 +344,8 @@ TEST_CASE("updates follow PyTorch's formulas") {
             v *= 1 - 0.01 * 0.1;
           else
             g += 0.1 * v;
-          m = 0.9 * m + 0.1 * g, s = 0.999 * s + 0.001 * g * g;
+          m = 0.9 * m + 0.1 * g;
+          s = 0.999 * s + 0.001 * g * g;
           v -= 0.01 * (m / (1 - std::pow(0.9, k + 1))) / (std::sqrt(s / (1 - std::pow(0.999, k + 1))) + 1e-8);
         });
 }

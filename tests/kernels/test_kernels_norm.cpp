@@ -26,7 +26,10 @@ Numbers naive_reduce(const Shape& y, const Shape& x, const Numbers& v, ReduceKin
   Numbers out(static_cast<std::size_t>(y.numel()), start);
   for (Index i = 0; i < x.numel(); ++i) {
     Index rest = i, place = 0, step = 1;
-    for (int k = 1; k <= x.rank(); rest /= x[-k], ++k) place += y[-k] == 1 ? 0 : rest % x[-k] * step, step *= y[-k];
+    for (int k = 1; k <= x.rank(); rest /= x[-k], ++k) {
+      place += y[-k] == 1 ? 0 : rest % x[-k] * step;
+      step *= y[-k];
+    }
     double& o = out[static_cast<std::size_t>(place)];
     o = kind == ReduceKind::max ? std::max(o, v[static_cast<std::size_t>(i)]) : o + v[static_cast<std::size_t>(i)];
   }
@@ -135,7 +138,8 @@ TEST_CASE("batch norm, forward and backward") {
           require_near(mean.values(), n.mean, bound);
           require_near(m2.values(), n.m2, bound);
           Data rstd({c}, w, n.rstd);
-          n.mean = mean.values(), n.rstd = rstd.values();  // as rounded
+          n.mean = mean.values();
+          n.rstd = rstd.values();  // as rounded
           run<kernel::BatchNormApply>(y, x, mean, rstd, gamma, beta, residual ? View(add) : View{}, relu);
           Numbers out;
           for (std::size_t i = 0; i < in.size(); ++i) {
@@ -154,7 +158,8 @@ TEST_CASE("batch norm, forward and backward") {
           Numbers dz = dy.values(), kept = y.values(), sum(width), weighted(width), expected;
           for (std::size_t i = 0; i < dz.size(); ++i) {
             if (relu && !(kept[i] > 0)) dz[i] = 0;
-            sum[i % width] += dz[i], weighted[i % width] += dz[i] * (in[i] - n.mean[i % width]) * n.rstd[i % width];
+            sum[i % width] += dz[i];
+            weighted[i % width] += dz[i] * (in[i] - n.mean[i % width]) * n.rstd[i % width];
           }
           require_near(dbeta.values(), sum, bound);
           require_near(dgamma.values(), weighted, bound * 10);
@@ -255,8 +260,10 @@ TEST_CASE("layer norm, forward and backward, with and without weights") {
             hat.push_back((row[i] - m) * inverse);
             double d = seed[r * width + i], scaled = d * (affine ? g[i] : 1);
             ey.push_back(affine ? hat[i] * g[i] + shift[i] : hat[i]);
-            plain += scaled / static_cast<double>(c), weighted += scaled * hat[i] / static_cast<double>(c);
-            eg[i] += d * hat[i], eb[i] += d;
+            plain += scaled / static_cast<double>(c);
+            weighted += scaled * hat[i] / static_cast<double>(c);
+            eg[i] += d * hat[i];
+            eb[i] += d;
           }
           for (std::size_t i = 0; i < width; ++i)
             edx.push_back(inverse * (seed[r * width + i] * (affine ? g[i] : 1) - plain - hat[i] * weighted));
@@ -301,9 +308,14 @@ TEST_CASE("softmax, log-softmax and their gradients") {
       run<kernel::LogSoftmaxBackward>(dx, dy, y);
       for (std::size_t r = 0; r < 15; ++r) {
         double dot = 0, sum = 0;
-        for (std::size_t i = r * n; i < (r + 1) * n; ++i) dot += seed[i] * p[i], sum += seed[i];
-        for (std::size_t i = r * n; i < (r + 1) * n; ++i)
-          ed.push_back(p[i] * (seed[i] - dot)), el.push_back(seed[i] - p[i] * sum);
+        for (std::size_t i = r * n; i < (r + 1) * n; ++i) {
+          dot += seed[i] * p[i];
+          sum += seed[i];
+        }
+        for (std::size_t i = r * n; i < (r + 1) * n; ++i) {
+          ed.push_back(p[i] * (seed[i] - dot));
+          el.push_back(seed[i] - p[i] * sum);
+        }
       }
       if (t != DType::bf16) require_near(dx.values(), el, bound * 10);
       run<kernel::Softmax>(y, x);

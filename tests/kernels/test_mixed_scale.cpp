@@ -28,20 +28,24 @@ void draw_box(Net& net) {
   for (int d = 0; d < net.block.rank() - 2; ++d) {
     const auto i = static_cast<std::size_t>(d);
     const Index extent = net.block[d + 1];
-    net.o.begin[i] = pick(0, extent - 1), net.o.size[i] = pick(0, 3) == 0 ? -1 : pick(1, extent - net.o.begin[i]);
+    net.o.begin[i] = pick(0, extent - 1);
+    net.o.size[i] = pick(0, 3) == 0 ? -1 : pick(1, extent - net.o.begin[i]);
   }
 }
 
 /// Channels beyond a vector's, rows beyond a stretch, dilations beyond the image, and the channels of later layers.
 Net draw(int dims, bool part) {
   Net net{{pick(1, 2)}, {pick(1, 3)}, {}};
-  net.o.outputs = net.w[0], net.o.channels = pick(0, 4) == 0 ? pick(17, 70) : pick(1, 16);
+  net.o.outputs = net.w[0];
+  net.o.channels = pick(0, 4) == 0 ? pick(17, 70) : pick(1, 16);
   net.o.dilation = pick(0, 2) == 0 ? pick(4, 10) : pick(1, 3);
   for (int d = 0; d < dims; ++d) {
     const bool last = d + 1 == dims;
-    net.block.push_back(last && pick(0, 5) == 0 ? pick(45, 100) : pick(1, dims == 2 ? 18 : 6)), net.w.push_back(3);
+    net.block.push_back(last && pick(0, 5) == 0 ? pick(45, 100) : pick(1, dims == 2 ? 18 : 6));
+    net.w.push_back(3);
   }
-  net.block.push_back(net.o.channels + net.o.outputs + pick(0, 3)), net.w.push_back(net.o.channels);
+  net.block.push_back(net.o.channels + net.o.outputs + pick(0, 3));
+  net.w.push_back(net.o.channels);
   if (part) draw_box(net);
   return net;
 }
@@ -75,11 +79,17 @@ void check_definition(const Net& net, DType type) {
   const auto at = [](Index i) { return static_cast<std::size_t>(i); };
   const std::vector<double> x = block.numbers(), f = w.numbers(), b = bias.numbers(), g = gradient.numbers();
   std::vector<double> sum(x.size()), y = x, dx = g, ew(f.size()), eb(b.size());
-  if (accumulate) ew = dw.numbers(), eb = db.numbers();
+  if (accumulate) {
+    ew = dw.numbers();
+    eb = db.numbers();
+  }
   for_taps(s, [&](Index cell, Index tap, Index from) {
     for (Index o = 0; o < s.outputs; ++o) {
       const Index own = cell * s.width + s.channels + o, filter = (o * s.taps() + tap) * s.channels;
-      if (tap == 0) sum[at(own)] = with_bias ? b[at(o)] : 0, eb[at(o)] += g[at(own)];
+      if (tap == 0) {
+        sum[at(own)] = with_bias ? b[at(o)] : 0;
+        eb[at(o)] += g[at(own)];
+      }
       for (Index c = 0; from >= 0 && c < s.channels; ++c) {
         sum[at(own)] += f[at(filter + c)] * x[at(from * s.width + c)];
         ew[at(filter + c)] += g[at(own)] * x[at(from * s.width + c)];
@@ -121,7 +131,8 @@ void cut(const Shape& block, const MixedScaleOptions& from, int axis, std::vecto
   const auto i = static_cast<std::size_t>(axis - 1);
   for (Index at = 0; at < block[axis];) {
     MixedScaleOptions part = from;
-    part.begin[i] = at, part.size[i] = pick(1, block[axis] - at);
+    part.begin[i] = at;
+    part.size[i] = pick(1, block[axis] - at);
     at += part.size[i];
     cut(block, part, axis + 1, boxes);
   }
@@ -137,7 +148,8 @@ Array tile(Array& from, const Shape& begin, const Shape& size) {
     Index rest = i / shape[-1], source = 0, step = 1;
     for (int d = size.rank(); d > 0; --d) {
       source += (begin[d - 1] + rest % shape[d]) * step;
-      rest /= shape[d], step *= from.shape[d];
+      rest /= shape[d];
+      step *= from.shape[d];
     }
     to.set(i, from.get((source + rest * step) * shape[-1] + i % shape[-1]));
   }
@@ -163,8 +175,10 @@ TEST_CASE("a mixed-scale dense layer has the same bits as a whole, in boxes, and
     for (DType type : all_types) {
       INFO("number " << i << ": " << net.words() << " " << name_of(type));
       const DType wide = type == DType::f64 ? DType::f64 : DType::f32;
-      Array block = random_array(net.block, type), w = random_array(net.w, type), bias = random_array({net.o.outputs}, type);
-      Array gradient = random_array(net.block, wide), dw = random_array(net.w, wide), db = random_array({net.o.outputs}, wide);
+      Array block = random_array(net.block, type), w = random_array(net.w, type),
+            bias = random_array({net.o.outputs}, type);
+      Array gradient = random_array(net.block, wide), dw = random_array(net.w, wide),
+            db = random_array({net.o.outputs}, wide);
       Array boxed = block, boxed_gradient = gradient, other_dw = dw, other_db = db;
       set_threads(1);
       run<kernel::MixedScaleLayer>(block.view(), w.view(), bias.view(), net.o);
@@ -192,7 +206,8 @@ TEST_CASE("a tile that holds a halo has the bits of the whole") {
     Net net = draw(2 + i % 2, true);
     for (DType type : {DType::f32, DType::f64}) {
       INFO("number " << i << ": " << net.words() << " " << name_of(type));
-      Array block = random_array(net.block, type), w = random_array(net.w, type), bias = random_array({net.o.outputs}, type);
+      Array block = random_array(net.block, type), w = random_array(net.w, type),
+            bias = random_array({net.o.outputs}, type);
       Array gradient = random_array(net.block, type);
       const MixedScaleShape s = mixed_scale_shape(block.view(), net.o, "test");
       // The box with a dilation of cells around it, as far as there are any, and some more.
@@ -203,7 +218,8 @@ TEST_CASE("a tile that holds a halo has the bits of the whole") {
         const Index reach = s.dilation + pick(0, 2), first = std::max<Index>(0, s.begin[axis] - reach);
         begin.push_back(first);
         size.push_back(std::min(s.extent[axis], s.begin[axis] + s.size[axis] + reach) - first);
-        inside.begin[own] = s.begin[axis] - first, inside.size[own] = s.size[axis];
+        inside.begin[own] = s.begin[axis] - first;
+        inside.size[own] = s.size[axis];
       }
       Array part = tile(block, begin, size), part_gradient = tile(gradient, begin, size);
       run<kernel::MixedScaleLayer>(block.view(), w.view(), bias.view(), net.o);

@@ -55,7 +55,12 @@ int team_of(int wanted) {
 TEST_CASE("threads() is as many as OpenMP gives") {
   for (int asked : {1, 2, 3, 5}) {
     int said = 0, came = 0, known = 0;
-    elsewhere([&] { set_threads(asked), said = threads(), came = team_of(said), known = omp_get_max_threads(); });
+    elsewhere([&] {
+      set_threads(asked);
+      said = threads();
+      came = team_of(said);
+      known = omp_get_max_threads();
+    });
     CAPTURE(asked);
     CHECK(said >= 1);
     CHECK(said <= asked);
@@ -63,13 +68,20 @@ TEST_CASE("threads() is as many as OpenMP gives") {
     CHECK(known == said);  // what oneDNN reads
   }
   bool dynamic = true;  // a team by the machine's load
-  elsewhere([&] { omp_set_dynamic(1), (void)threads(), dynamic = omp_get_dynamic() != 0; });
+  elsewhere([&] {
+    omp_set_dynamic(1);
+    (void)threads();
+    dynamic = omp_get_dynamic() != 0;
+  });
   CHECK_FALSE(dynamic);
 }
 
 TEST_CASE("a backward pass ends and is the same inside of a parallel region") {
   std::vector<double> alone, first, others;
-  elsewhere([&] { set_threads(1), alone = gradients(); });
+  elsewhere([&] {
+    set_threads(1);
+    alone = gradients();
+  });
   elsewhere([&] {
     set_threads(3);
 #pragma omp parallel num_threads(2)
@@ -86,10 +98,16 @@ TEST_CASE("a backward pass ends and is the same inside of a parallel region") {
 
 TEST_CASE("a backward pass ends whatever number of threads is asked for") {
   std::vector<double> alone;
-  elsewhere([&] { set_threads(1), alone = gradients(); });
+  elsewhere([&] {
+    set_threads(1);
+    alone = gradients();
+  });
   for (int asked : {2, 3}) {
     std::vector<double> some;
-    elsewhere([&] { set_threads(asked), some = gradients(); });
+    elsewhere([&] {
+      set_threads(asked);
+      some = gradients();
+    });
     CAPTURE(asked);
     CHECK(distance(some, alone) < 1e-5);
   }

@@ -40,7 +40,9 @@ std::vector<PoolCase> around_blocks() {
   for (Index channels : {63, 64, 65, 127, 255, 256, 257, 512, 513, 600}) {
     PoolCase c{1,         1,        channels, {.window = {3, 1, 1}, .stride = {2, 1, 1}, .pad_begin = {1, 0, 0}},
                {4, 1, 1}, {2, 1, 1}};
-    c.x = {1, 4, channels}, c.y = {1, 2, channels}, c.cells = 3;
+    c.x = {1, 4, channels};
+    c.y = {1, 2, channels};
+    c.cells = 3;
     cases.push_back(c);
   }
   return cases;
@@ -55,8 +57,11 @@ void check_max(const PoolCase& c, DType type, bool with_nan) {
   for_windows(c, [&](Index yi, Index k, Index xi) {
     auto at = static_cast<std::size_t>(yi);
     double v = x.get(xi);
-    if (from[at] < 0 || v > best[at] || std::isnan(v))
-      best[at] = v, winner[at] = static_cast<double>(k), from[at] = static_cast<double>(xi);
+    if (from[at] < 0 || v > best[at] || std::isnan(v)) {
+      best[at] = v;
+      winner[at] = static_cast<double>(k);
+      from[at] = static_cast<double>(xi);
+    }
   });
   for (std::size_t k = 0; k < from.size(); ++k)
     if (from[k] >= 0) ex[static_cast<std::size_t>(from[k])] += dy.get(static_cast<Index>(k));
@@ -78,7 +83,8 @@ void check_average(PoolCase c, DType type) {
   Array x = filled(c.x, type, false), y(c.y, type), dx(c.x, type), dy = filled(c.y, type, false);
   std::vector<double> ey(static_cast<std::size_t>(y.size())), count(ey.size()), ex(static_cast<std::size_t>(x.size()));
   for_windows(c, [&](Index yi, Index, Index xi) {
-    ey[static_cast<std::size_t>(yi)] += x.get(xi), count[static_cast<std::size_t>(yi)] += 1;
+    ey[static_cast<std::size_t>(yi)] += x.get(xi);
+    count[static_cast<std::size_t>(yi)] += 1;
   });
   for (std::size_t k = 0; k < ey.size(); ++k) {
     if (c.o.count_padding) count[k] = static_cast<double>(c.cells);
@@ -129,14 +135,19 @@ TEST_CASE("the fused tail equals bias, ReLU, pooling and dropout one after anoth
     for (int i = 0; i < 24; ++i) {
       int dims = 1 + i % 3;
       PoolCase c{dims, pick(1, 3), i % 2 ? pick(1, 9) : i % 4 ? 64 + pick(0, 9) : 126 + pick(0, 4), {}};
-      c.x = {c.n}, c.y = {c.n};
+      c.x = {c.n};
+      c.y = {c.n};
       for (int d = 0; d < dims; ++d) {
         auto at = static_cast<std::size_t>(d);
         c.o.window[at] = c.o.stride[at] = pick(1, 3);
-        c.in[at] = c.o.window[at] * pick(1, 4) + pick(0, c.o.window[at] - 1), c.out[at] = c.in[at] / c.o.window[at];
-        c.x.push_back(c.in[at]), c.y.push_back(c.out[at]), c.cells *= c.o.window[at];
+        c.in[at] = c.o.window[at] * pick(1, 4) + pick(0, c.o.window[at] - 1);
+        c.out[at] = c.in[at] / c.o.window[at];
+        c.x.push_back(c.in[at]);
+        c.y.push_back(c.out[at]);
+        c.cells *= c.o.window[at];
       }
-      c.x.push_back(c.channels), c.y.push_back(c.channels);
+      c.x.push_back(c.channels);
+      c.y.push_back(c.channels);
       double p = i % 4 == 0 ? 0 : i % 4 == 1 ? 0.25 : i % 4 == 2 ? 0.7 : 1;
       INFO("x " << to_string(c.x) << " y " << to_string(c.y) << " p " << p << " " << name_of(type));
       std::uint64_t key = engine();

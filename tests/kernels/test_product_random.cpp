@@ -89,8 +89,12 @@ void check_linear(DType type) {
   }
   for (std::size_t i = 0; accumulate && i < ew.size(); ++i) ew[i] += dw.get(static_cast<Index>(i));
   for (std::size_t i = 0; accumulate && i < eb.size(); ++i) eb[i] += db.get(static_cast<Index>(i));
-  y.forget(), dx.forget();
-  if (!accumulate) dw.forget(), db.forget();
+  y.forget();
+  dx.forget();
+  if (!accumulate) {
+    dw.forget();
+    db.forget();
+  }
   const View none;
   run<kernel::Linear>(y.view(), x.view(), w.view(), with_bias ? bias.view() : none, relu);
   CHECK(same(y, ey, sizes_of(ey), type));
@@ -107,7 +111,8 @@ void check_many(int cases) {
     set_threads(i % 8 == 0 ? 1 + static_cast<int>(pick(1, 2)) : 1);
     spoil_scratch();
     const DType type = i % 16 == 0 ? DType::f64 : pick(0, 1) ? DType::bf16 : DType::f32;
-    check_matmul(type), check_linear(type);
+    check_matmul(type);
+    check_linear(type);
   }
   set_threads(before);
 }
@@ -141,7 +146,8 @@ TEST_CASE("below AVX-512 products have the same bits on any number of threads", 
       for (float& v : each->view().span<float>()) v *= 1 + 1e-4f * static_cast<float>(pick(0, 9999));
     std::vector<float> alone;
     for (const int team : {1, 2, 3}) {
-      set_threads(team), c.forget();
+      set_threads(team);
+      c.forget();
       run<kernel::MatMul>(c.view(), a.view(), b.view(), o);
       const auto got = c.view().span<float>();
       if (team == 1) alone.assign(got.begin(), got.end());

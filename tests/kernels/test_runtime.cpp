@@ -139,7 +139,10 @@ TEST_CASE("free stretches are those of a list that is kept by hand", "[runtime]"
       for (std::size_t at = 0; at < end;) {
         std::size_t length = 0;
         while (at + length < end && is_free[at + length]) ++length;
-        if (length >= bytes && length < best) best = length, best_at = at;
+        if (length >= bytes && length < best) {
+          best = length;
+          best_at = at;
+        }
         at += length + 1;
       }
       const auto at = free.take(bytes);

@@ -20,7 +20,10 @@ inline double relative_l2(const Tensor& a, const Tensor& b) {
   const auto x = a.to_vector(), y = b.to_vector();
   if (x.size() != y.size()) return 1e300;
   double off = 0, size = 0;
-  for (std::size_t i = 0; i < x.size(); ++i) off += (x[i] - y[i]) * (x[i] - y[i]), size += y[i] * y[i];
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    off += (x[i] - y[i]) * (x[i] - y[i]);
+    size += y[i] * y[i];
+  }
   return std::sqrt(off / size);
 }
 

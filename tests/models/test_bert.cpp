@@ -95,9 +95,10 @@ TEST_CASE("BERT's files of other forms: tied tensors under all names, position i
     add(f, "bert.embeddings.position_ids", Tensor::zeros({1, 16}, DType::i64));
   });
   with([&](SafetensorsFile& f) {  // of pretraining by two tasks, as the first BERT's files are
-    add(f, "bert.pooler.dense.weight", Tensor::zeros({8, 8})), add(f, "bert.pooler.dense.bias", Tensor::zeros({8}));
-    add(f, "cls.seq_relationship.weight", Tensor::zeros({2, 8})),
-        add(f, "cls.seq_relationship.bias", Tensor::zeros({2}));
+    add(f, "bert.pooler.dense.weight", Tensor::zeros({8, 8}));
+    add(f, "bert.pooler.dense.bias", Tensor::zeros({8}));
+    add(f, "cls.seq_relationship.weight", Tensor::zeros({2, 8}));
+    add(f, "cls.seq_relationship.bias", Tensor::zeros({2}));
     for (auto& t : f.tensors) {
       const auto at = t.name.find("LayerNorm.");
       if (at != t.name.npos) t.name = t.name.substr(0, at + 10) + (t.name.ends_with("weight") ? "gamma" : "beta");
@@ -132,7 +133,8 @@ TEST_CASE("tokens that pad a text change nothing: its logits are those that it h
   for (int i = 0; i < 15; ++i) {
     const Index tokens = 1 + random() % 12, samples = 1 + random() % 4;
     BertOptions o = tiny;
-    o.layers = 1 + random() % 3, o.recompute = i % 2;
+    o.layers = 1 + random() % 3;
+    o.recompute = i % 2;
     const Sequential model = random_bert(o, i + 1);
     const StepScope evaluation(StepContext{.batch = {.training = false}});
     const Texts b(samples, tokens, o.vocabulary, 50 + i);
@@ -150,7 +152,8 @@ TEST_CASE("BERT trains alike on one rank and under every strategy, with types an
   const auto train = [](World& world, const std::string& axis, const std::optional<Strategy>& strategy,
                         bool recompute) {
     BertOptions o = tiny;
-    o.layers = 3, o.recompute = recompute;
+    o.layers = 3;
+    o.recompute = recompute;
     Mesh mesh(world, {{axis, world.size()}});
     Step step(random_bert(o, 7), cross_entropy_with(masked), AdamW{.lr = 0.01, .eps = 1e-3}, mesh, strategy,
               {.seed = 3, .optimizer = {.clip_norm = 0.5}});

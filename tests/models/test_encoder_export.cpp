@@ -44,7 +44,9 @@ TEST_CASE("saved BERTs and ViTs load in transformers and torchvision, no tensor 
       .layers = 2, .heads = 2, .width = 8, .positions = 16, .vocabulary = 23, .hidden = 12, .activation = "gelu_tanh"};
   const Tensor places = expand(arange(10), {3, 10}), ids = remainder(places * 7 + 3, 23);
   const Tensor kinds = ge(places, 4).to(DType::i64), length = Tensor::from<std::int64_t>({10, 4, 7});
-  oracle.put("ids", ids), oracle.put("kinds", kinds), oracle.put("length", length);
+  oracle.put("ids", ids);
+  oracle.put("kinds", kinds);
+  oracle.put("length", length);
   save("bert", bert(b), ids.with("token_type_ids", kinds).with("length", length), bert_config(b));
   if (oracle.run("vit_bert_load.py", "", test::Python::oracles)) SUCCEED("they do");
 }

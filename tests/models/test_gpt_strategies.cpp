@@ -115,7 +115,8 @@ TEST_CASE("blocks that are recomputed, biases, an untied head: as on one rank, d
   o.recompute = true;
   check_close(train_text(setup(o)), kept, 1e-12);
   check_ways(setup(o), some_ways);
-  o.tied = false, o.activation = "gelu_tanh";
+  o.tied = false;
+  o.activation = "gelu_tanh";
   check_ways(setup(o), some_ways);
 }
 
@@ -182,7 +183,9 @@ TEST_CASE("the head and the loss in one equal the loss of its logits, with label
     o.vocabulary = 11;
     TextSetup fused = setup(o);
     fused.data = [ignored, whole_batch] { return with_ignored(ignored, whole_batch); };
-    fused.loss = loss, fused.shuffle = false, fused.steps = 9;
+    fused.loss = loss;
+    fused.shuffle = false;
+    fused.steps = 9;
     // Gradients near 0 differ in the order of sums; Adam with a smaller eps makes whole steps of them.
     AdamW recipe = nano_adamw(0.01, 5, 40);
     recipe.eps = 1e-6;
@@ -211,7 +214,8 @@ TEST_CASE("the head and the loss in one equal the loss of its logits, with label
 
 TEST_CASE("the norm by which gradients are clipped counts a tied weight once") {
   TextSetup s = setup(small_gpt(0));
-  s.steps = 1, s.shuffle = false;
+  s.steps = 1;
+  s.shuffle = false;
   Module model = s.model();
   initialize(model, 1);
   convert(model, DType::f64);

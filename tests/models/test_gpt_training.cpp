@@ -95,7 +95,8 @@ std::vector<double> first(const std::vector<double>& all, int n) { return {all.b
 
 /// Hands a start and batches to PyTorch.
 void put(const Oracle& torch, const Parameters& start, const Batches& b) {
-  torch.put("x", b.x), torch.put("y", b.y);
+  torch.put("x", b.x);
+  torch.put("y", b.y);
   for (const auto& e : start.entries()) torch.put(e.name, e.tensor);
 }
 

@@ -29,7 +29,8 @@ constexpr int steps = 20;
 
 StepContext at_step(int step) {
   StepContext pass;
-  pass.batch.seed = 11, pass.batch.step = static_cast<std::uint64_t>(step);
+  pass.batch.seed = 11;
+  pass.batch.step = static_cast<std::uint64_t>(step);
   return pass;
 }
 
@@ -53,14 +54,18 @@ void track_torch(DType dtype, bool with_dropout) {
   convert(all, dtype);
   Parameters parameters(all);
   Dropout &first = *model[5].as<Dropout>(), &second = *model[9].as<Dropout>();
-  if (!with_dropout) first.p = 0, second.p = 0;
+  if (!with_dropout) {
+    first.p = 0;
+    second.p = 0;
+  }
   Optimizer optimizer(parameters, Sgd{.lr = 0.05, .momentum = 0.9});
 
   const Tensor images = Tensor::empty({batch, 28, 28, 1}, dtype), labels = Tensor::empty({batch}, DType::i64);
   uniform(images, 0, 1, 2);
   for (Index i = 0; i < batch; ++i) labels.data<std::int64_t>()[i] = (i * 7) % 10;
   test::Oracle torch;
-  torch.put("images", images), torch.put("labels", labels);
+  torch.put("images", images);
+  torch.put("labels", labels);
   for (auto& e : parameters.entries()) torch.put(e.name, e.tensor);
   if (with_dropout) {
     torch.put("mask0", masks(model[5], {batch, 12, 12, 64}, dtype));

@@ -46,7 +46,8 @@ void put(const test::Oracle& torch, const std::vector<Case>& cases) {
   for (std::size_t i = 0; i < cases.size(); ++i) {
     Module model = cases[i].model;
     const std::string name = std::to_string(i) + ".";
-    torch.put(name + "x", cases[i].x), torch.put(name + "dy", cases[i].dy);
+    torch.put(name + "x", cases[i].x);
+    torch.put(name + "dy", cases[i].dy);
     for (const NamedState& t : named_tensors(model))
       if (t.use != StateKind::buffer) torch.put(name + t.name, *t.tensor);
   }
@@ -187,7 +188,8 @@ TEST_CASE("msd starts as its paper says, and counts its parameters") {
       CHECK(sum(square(*t.tensor)).item() == 0);
       continue;
     }
-    squares += sum(square(*t.tensor)).item(), count += static_cast<double>(t.tensor->numel());
+    squares += sum(square(*t.tensor)).item();
+    count += static_cast<double>(t.tensor->numel());
   }
   CHECK(squares / count == Approx(2.0 / (27 * (2 + 2 * 4) + 3)).epsilon(0.15));
   CHECK(named_tensors(model)[0].name == "dense.0.weight");

@@ -25,8 +25,10 @@ namespace {
 double relative(const std::vector<double>& a, const std::vector<double>& b) {
   if (a.size() != b.size()) return INFINITY;
   double difference = 0, size = 0;
-  for (std::size_t i = 0; i < a.size(); ++i)
-    difference = std::max(difference, std::abs(a[i] - b[i])), size = std::max(size, std::abs(b[i]));
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference = std::max(difference, std::abs(a[i] - b[i]));
+    size = std::max(size, std::abs(b[i]));
+  }
   return difference / size;
 }
 
@@ -53,7 +55,8 @@ struct Case {
         uniform(e.tensor, e.name.ends_with("weight") ? 0.5 : -0.2, e.name.ends_with("weight") ? 1 : 0.2, ++key);
     for (auto& b : parameters->buffers())
       uniform(b.tensor, b.name.ends_with("var") ? 0.5 : -0.2, b.name.ends_with("var") ? 2 : 0.2, ++key);
-    images = Tensor::empty({batch, size, size, 3}, dtype), labels = Tensor::empty({batch}, DType::i64);
+    images = Tensor::empty({batch, size, size, 3}, dtype);
+    labels = Tensor::empty({batch}, DType::i64);
     uniform(images, -1, 1, 1);
     for (Index i = 0; i < batch; ++i) labels.data<std::int64_t>()[i] = (i * 7) % 10;
   }
@@ -70,7 +73,8 @@ struct Case {
     }
   }
   bool run(const std::string& arguments) {
-    torch.put("images", images), torch.put("labels", labels);
+    torch.put("images", images);
+    torch.put("labels", labels);
     for (auto& e : parameters->entries()) torch.put(e.name, e.tensor);
     for (auto& b : parameters->buffers()) torch.put(b.name, b.tensor);
     return torch.run("torch_resnet.py", arguments);

@@ -25,11 +25,14 @@ TEST_CASE("saved models load in transformers, no tensor missing or unexpected, a
   };
   GptOptions g{.layers = 2, .heads = 2, .width = 12, .positions = 16, .vocabulary = 19, .hidden = 20};
   save("gpt2", gpt2(g), gpt2_config(g));
-  g.tied = false, g.activation = "relu", g.hidden = 0;
+  g.tied = false;
+  g.activation = "relu";
+  g.hidden = 0;
   save("gpt2_untied", gpt2(g), gpt2_config(g));
   LlamaOptions l{.layers = 2, .heads = 4, .kv_heads = 2, .width = 24, .hidden = 28, .positions = 64, .vocabulary = 19};
   save("llama", llama(l), llama_config(l));
-  l.tied = l.bias = true, l.rope = {.base = 1000, .scaling = {.kind = RopeScaling::Kind::linear, .factor = 2}};
+  l.tied = l.bias = true;
+  l.rope = {.base = 1000, .scaling = {.kind = RopeScaling::Kind::linear, .factor = 2}};
   save("llama_linear", llama(l), llama_config(l));
   l.rope.scaling = {.kind = RopeScaling::Kind::llama3, .factor = 8, .original_context = 32};
   save("llama3", llama(l), llama_config(l));

@@ -25,7 +25,11 @@ const LlamaOptions tiny_llama{
     .layers = 2, .heads = 4, .kv_heads = 2, .width = 16, .hidden = 20, .positions = 40, .vocabulary = 29, .eps = 1e-6};
 LlamaOptions tied_llama() {
   LlamaOptions o = tiny_llama;
-  o.layers = 1, o.heads = 3, o.kv_heads = 1, o.width = 12, o.bias = o.tied = true;
+  o.layers = 1;
+  o.heads = 3;
+  o.kv_heads = 1;
+  o.width = 12;
+  o.bias = o.tied = true;
   o.rope.scaling = {.kind = RopeScaling::Kind::llama3, .factor = 4, .original_context = 16};
   return o;
 }
@@ -54,7 +58,10 @@ double relative(const Tensor& a, const Tensor& b) {
   const auto x = a.to_vector(), y = b.to_vector();
   if (x.size() != y.size()) return 1e300;
   double off = 0, size = 0;
-  for (std::size_t i = 0; i < x.size(); ++i) off += (x[i] - y[i]) * (x[i] - y[i]), size += y[i] * y[i];
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    off += (x[i] - y[i]) * (x[i] - y[i]);
+    size += y[i] * y[i];
+  }
   return std::sqrt(off / size);
 }
 
@@ -116,7 +123,9 @@ Texts greedy(const Module& model, Texts texts, std::size_t more, bool with_cache
     }
     for (std::size_t n = 0; n < samples; ++n) {
       const std::int64_t id = best(logits, n, (with_cache ? at_hand : texts)[n].size() - 1);
-      added[n].push_back(id), texts[n].push_back(id), at_hand[n] = {id};
+      added[n].push_back(id);
+      texts[n].push_back(id);
+      at_hand[n] = {id};
     }
   }
   return added;
@@ -198,7 +207,8 @@ TEST_CASE("logits behind a KvCache are those of the whole text, however it is cu
         const Index end = std::min<Index>(tokens, begin + 1 + random() % 6);
         const Tensor part = model(slice(ids, 1, begin, end));
         CHECK(test::distance(part.to_vector(), slice(whole, 1, begin, end).to_vector()) < 1e-5);
-        cache.advance(end - begin), begin = end;
+        cache.advance(end - begin);
+        begin = end;
       }
     }
   }
@@ -253,9 +263,16 @@ TEST_CASE("files of other forms: a model without its head, masks, a tied head th
   };
   with([](SafetensorsFile&) {});
   with(base);
-  with([&](SafetensorsFile& f) { base(f), masks(f); });
+  with([&](SafetensorsFile& f) {
+    base(f);
+    masks(f);
+  });
   with([&](SafetensorsFile& f) { f.tensors.push_back({"lm_head.weight", wte.clone()}); });
-  with([&](SafetensorsFile& f) { base(f), masks(f), f.tensors.push_back({"lm_head.weight", wte.clone()}); });
+  with([&](SafetensorsFile& f) {
+    base(f);
+    masks(f);
+    f.tensors.push_back({"lm_head.weight", wte.clone()});
+  });
   with([&](SafetensorsFile& f) {
     for (auto& t : f.tensors) t.name = t.name == "transformer.wte.weight" ? "lm_head.weight" : t.name;
   });

@@ -148,7 +148,8 @@ TEST_CASE("what a folder says of ends, biases and weights of other kinds is read
   CHECK_ERROR(llama_options(with(l, {{"attention_bias", true}})), data, "attention_bias", "mlp_bias", true, false);
   CHECK_ERROR(llama_options(with(l, {{"mlp_bias", true}})), data, "attention_bias", "mlp_bias", true, false);
   Json absent = parse_json(l);
-  absent.erase("mlp_bias"), absent["attention_bias"] = true;
+  absent.erase("mlp_bias");
+  absent["attention_bias"] = true;
   CHECK_ERROR(llama_options(json_text(absent)), data, "attention_bias", "mlp_bias");
   CHECK(llama_options(with(l, {{"attention_bias", true}, {"mlp_bias", true}})).bias);
   const Json quantized{{"quant_method", "gptq"}};
@@ -263,7 +264,8 @@ TEST_CASE("nanoGPT's options: no biases, exact GELU, beside PyTorch") {
   for (const auto& e : parameters.entries()) uniform(e.tensor, -0.8, 0.8, ++key);
   test::Oracle torch;
   const Tensor ids = some_ids(3, 9, 17, 3), labels = some_ids(3, 9, 17, 4);
-  torch.put("ids", ids), torch.put("labels", labels);
+  torch.put("ids", ids);
+  torch.put("labels", labels);
   for (const auto& e : parameters.entries()) torch.put(e.name, e.tensor);
   if (!torch.run("torch_gpt.py", "2 3")) return;
   const Tensor logits = model(ids);
@@ -282,7 +284,8 @@ TEST_CASE("blocks that keep their input alone, and dropout, which a rank's rows 
     const Tensor ids = some_ids(3, 8, 11, 5), labels = some_ids(3, 8, 11, 6);
     for (const bool recompute : {false, true}) {
       ModelOptions o = small_text;
-      o.arch.dropout = name == "gpt2" ? 0.3 : -1, o.recompute = recompute;
+      o.arch.dropout = name == "gpt2" ? 0.3 : -1;
+      o.recompute = recompute;
       Module model = make_model(name, o);
       initialize(model, 4);
       convert(model, DType::f64);
@@ -340,7 +343,8 @@ TEST_CASE("activations are bf16 where a model is told so, over f32 weights with 
 TEST_CASE("sizes and ids that do not fit are refused by name and number") {
   const auto make = [](const std::string& name, const ArchOptions& arch, Shape input = {16}) {
     ModelOptions o = small_text;
-    o.arch = arch, o.input = input;
+    o.arch = arch;
+    o.input = input;
     return make_model(name, o);
   };
   CHECK_ERROR(make("gpt2", {.heads = 5, .width = 12}), usage, 12, 5);

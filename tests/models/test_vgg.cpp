@@ -53,8 +53,10 @@ TEST_CASE("vgg16 and alexnet have torchvision's names, starts and logits") {
   const std::vector<double> logits = model(permute(formula({2, 3, 224, 224}, 99), {0, 2, 3, 1})).to_vector();
   const std::vector<double> expected = torch.get("logits");
   double difference = 0, size = 0;
-  for (std::size_t i = 0; i < expected.size(); ++i)
-    difference = std::max(difference, std::abs(logits[i] - expected[i])), size = std::max(size, std::abs(expected[i]));
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    difference = std::max(difference, std::abs(logits[i] - expected[i]));
+    size = std::max(size, std::abs(expected[i]));
+  }
   CHECK(logits.size() == 2000);
   CHECK(difference < 1e-4 * size);
 }

@@ -132,7 +132,8 @@ TEST_CASE("both namings are one model: of renamed weights the same logits and gr
     INFO(to_string(o.input) << " in patches of " << o.patch << ", " << o.layers << " layers, " << o.heads << " heads, "
                             << o.width);
     Module torchvision = vit(o), hf = vit_hf(o);
-    convert(torchvision, DType::f64), convert(hf, DType::f64);
+    convert(torchvision, DType::f64);
+    convert(hf, DType::f64);
     Parameters a(torchvision), b(hf);
     std::uint64_t key = 0;
     for (auto& e : a.entries()) uniform(e.tensor, -0.5, 0.5, ++key);
@@ -141,7 +142,8 @@ TEST_CASE("both namings are one model: of renamed weights the same logits and gr
     const Tensor y = torchvision(x), z = hf(x);
     CHECK(y.shape() == Shape{3, o.classes});
     CHECK(distance(z.to_vector(), y.to_vector()) < 1e-12);
-    sum(square(y)).backward(), sum(square(z)).backward();
+    sum(square(y)).backward();
+    sum(square(z)).backward();
     const auto theirs = by_name(renamed(export_tensors(stored_state(a, "g", a.grads()))).tensors);
     const auto own = by_name(export_tensors(stored_state(b, "g", b.grads())));
     CHECK(own.size() == theirs.size());
@@ -164,7 +166,10 @@ TEST_CASE("a ViT starts as torchvision's does") {
     INFO(t.name);
     const auto values = t.tensor->to_vector();
     double square = 0, most = 0;
-    for (const double v : values) square += v * v, most = std::max(most, std::abs(v));
+    for (const double v : values) {
+      square += v * v;
+      most = std::max(most, std::abs(v));
+    }
     const double deviation = std::sqrt(square / static_cast<double>(values.size()));
     if (t.name == "conv_proj.weight") CHECK(deviation == Approx(std::sqrt(1.0 / (3 * 16 * 16))).epsilon(0.02));
     if (t.name == "encoder.pos_embedding") CHECK(deviation == Approx(0.02).epsilon(0.1));

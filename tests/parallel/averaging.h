@@ -52,13 +52,15 @@ inline Rows batch(const Case& c, int step) {
 inline Rows dealt(const Rows& all, int first, int last, int shares, int micro) {
   std::vector<Tensor> x, y;
   BatchContext context;
-  context.share = RankShare(first, shares, micro), context.global_batch = all.x.dim(0);
+  context.share = RankShare(first, shares, micro);
+  context.global_batch = all.x.dim(0);
   std::vector<double> ids;
   for (int k = 0; k < micro; ++k) {
     const auto [begin, end] = share(all.x.dim(0), k, micro);
     const Index from = begin + share(end - begin, first, shares).first;
     const Index to = begin + share(end - begin, last - 1, shares).second;
-    x.push_back(all.x.rows(from, to)), y.push_back(all.y.rows(from, to));
+    x.push_back(all.x.rows(from, to));
+    y.push_back(all.y.rows(from, to));
     if (micro > 1) context.microbatches.push_back(to - from);
     for (Index i = from; i < to; ++i) ids.push_back(static_cast<double>(i));
   }

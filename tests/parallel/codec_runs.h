@@ -36,7 +36,8 @@ inline std::vector<Reduced> reduced(const std::string& options, int ranks, int s
     std::vector<Reduced> all;
     for (int s = 0; s < steps; ++s) {
       CodecContext now(plan, a, size_of(type), s);
-      now.rank = world.rank(), now.states = states;
+      now.rank = world.rank();
+      now.states = states;
       const Tensor x = Tensor::of(gradient(world.rank(), s), {slice.size()}, type);
       reduction.start(world.comm(), now, x).wait();
       reduction.finish(world.comm(), x);

@@ -40,7 +40,10 @@ void call(Communicator& comm, const std::string& kind) {
 // Rank 1 fails in the midst of things.
 void fail_so(World& world, const std::string& how) {
   Communicator& comm = world.comm();
-  for (int i = 0; i < 3; ++i) call(comm, "all_reduce_long"), call(comm, "all_gather");
+  for (int i = 0; i < 3; ++i) {
+    call(comm, "all_reduce_long");
+    call(comm, "all_gather");
+  }
   if (world.rank() == 1) {
     if (how == "throw") throw std::runtime_error("the coffee is out");
     if (how == "kill") std::raise(SIGKILL);
@@ -60,7 +63,10 @@ void fail_so(World& world, const std::string& how) {
 int main(int argc, char** argv) {
   const std::string mode = argv[1], first = argv[2], second = argv[3];
   const auto body = [&](World& world) {
-    if (mode == "differ") return call(world.comm(), world.rank() == 0 ? first : second), world.comm().barrier();
+    if (mode == "differ") {
+      call(world.comm(), world.rank() == 0 ? first : second);
+      return world.comm().barrier();
+    }
     fail_so(world, first);
     call(world.comm(), second);
   };

@@ -52,7 +52,8 @@ inline Plan two_stages(int microbatches = 2) {
   plan.microbatches = microbatches;
   plan.programs.assign(2, Program());
   Program &a = plan.programs[0], &b = plan.programs[1];
-  a.name = "stage 0", b.name = "stage 1";
+  a.name = "stage 0";
+  b.name = "stage 1";
   for (int m = 0; m < microbatches; ++m) {
     a.actions.push_back({.kind = ActionKind::forward, .part = 0, .microbatch = m});
     append(a, message(ActionKind::send, 0, m, 1));

@@ -81,7 +81,8 @@ inline TrainedState train_segment(const Setup& s, World& world, const Arrangemen
   std::vector<Tensor> losses;
   for (auto& [x, y] : loader) {
     losses.push_back(step(x, y));
-    ++at.step, ++at.batch;
+    ++at.step;
+    ++at.batch;
     if (static_cast<int>(losses.size()) == segment.steps) break;
   }
   for (auto& loss : losses) result.losses.push_back(loss.item());
@@ -98,7 +99,9 @@ inline TrainedState train_segment(const Setup& s, World& world, const Arrangemen
     for (auto& [name, tensor] : tensors) result.tensors.emplace_back(file + ": " + name, tensor.to_vector());
   }
   const TrainState saved = verify_checkpoint(path);
-  result.step = saved.step, result.epoch = saved.epoch, result.batch = saved.batch;
+  result.step = saved.step;
+  result.epoch = saved.epoch;
+  result.batch = saved.batch;
   return result;
 }
 

@@ -47,7 +47,10 @@ TEST_CASE("every strategy and pair agrees on loss, flag and norm before its upda
       for (bool norm : {false, true})
         for (const auto& [every, tells] : std::vector<std::pair<int, int>>{{0, 0}, {0, 1}, {1, 0}, {1, 8}, {64, 8}}) {
           AgreementOptions o{.batch_axis = batch, .finite_every = every, .norm = norm, .count = norm};
-          if (tells > 0) o.flags = {"stop", "save"}, o.flags_every = tells;
+          if (tells > 0) {
+            o.flags = {"stop", "save"};
+            o.flags_every = tells;
+          }
           const bool served = std::ranges::any_of(plain->programs, &Program::serves);
           if (served && norm) {
             CHECK_ERROR(with_agreements(*plain, o), usage, "plan", "clip_norm");
@@ -133,7 +136,8 @@ TEST_CASE("phases on call stand beside the steps: they change nothing that is ch
 
   Plan plan = chain();
   plan.axes = {{"pipe", 2}, {"data", 2}};
-  plan.parts[0].buffers = {0, 8}, plan.buffers = 8;
+  plan.parts[0].buffers = {0, 8};
+  plan.buffers = 8;
   plan = with_phases_on_call((pipeline({.micro = 2, .partition = "even"}) | zero(3))(std::move(plan)), {});
   REQUIRE(faults(plan) == "");
   for (std::size_t r = 0; r < plan.programs.size(); ++r)

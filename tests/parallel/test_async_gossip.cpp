@@ -68,7 +68,7 @@ Result train(const Run& run) {
           return at == shard.local.end() ? std::vector<double>{} : at->second.to_vector();
         };
         Order order{column("inbox.arrivals"), column("inbox.arrival_places")};
-        order.steps.resize(order.senders.size());  // a checkpoint leaves out places that are all 0
+        order.steps.resize(order.senders.size());                // a checkpoint leaves out places that are all 0
         for (double& at : order.steps) at = std::floor(at / 2);  // a step has two places: forward and backward
         if (!run.save.empty())
           save_checkpoint(run.save, step.parameters(), step.optimizer(), {.step = run.end}, {.shard = shard});
@@ -82,7 +82,10 @@ Result train(const Run& run) {
           world.comm().all_gatherv(out, Tensor::of(mine, {count}, DType::f64), counts).wait();
           std::vector<std::vector<double>> parts;
           Index from = 0;
-          for (const Index n : counts) parts.push_back(out.rows(from, from + n).to_vector()), from += n;
+          for (const Index n : counts) {
+            parts.push_back(out.rows(from, from + n).to_vector());
+            from += n;
+          }
           return parts;
         };
         all.weights = gathered(own);
@@ -124,7 +127,8 @@ std::vector<Weights> by_hand(const Run& run, const std::vector<Order>& orders) {
     Worker& w = *workers[r];
     Rows own = dealt(batch(run.rows(), w.updates++), r, r + 1, run.ranks, 1);
     BatchContext context = *own.x.batch();
-    context.share.reset(), context.global_batch = own.x.dim(0);
+    context.share.reset();
+    context.global_batch = own.x.dim(0);
     (void)w.step(own.x.with_batch(context), own.y).item();
   };
   const auto flushes = [&](int done) { return done == run.end || (done > 0 && done == run.flush_behind + 1); };
@@ -137,7 +141,10 @@ std::vector<Weights> by_hand(const Run& run, const std::vector<Order>& orders) {
   const auto active = [&](Worker& w, int r) {
     if (w.answer.size() < w.sent.size()) return false;
     const auto take = [&] { w.add(moved(w.answer.back(), w.sent.back())); };
-    if (flushes(w.updates) && !std::exchange(w.flushed, true)) return take(), true;
+    if (flushes(w.updates) && !std::exchange(w.flushed, true)) {
+      take();
+      return true;
+    }
     if (w.updates == run.end) return false;
     const bool open = w.updates > 0 && !std::exchange(w.flushed, false);
     update(r);
@@ -147,8 +154,14 @@ std::vector<Weights> by_hand(const Run& run, const std::vector<Order>& orders) {
   };
   const auto passive = [&](Worker& w, int r) {
     const Order& order = orders[r];
-    const auto add_due = [&] { w.add(w.due), w.due.assign(w.due.size(), 0); };
-    if (flushes(w.updates) && !w.flushed && w.answered == asked(r, w.updates)) return add_due(), w.flushed = true;
+    const auto add_due = [&] {
+      w.add(w.due);
+      w.due.assign(w.due.size(), 0);
+    };
+    if (flushes(w.updates) && !w.flushed && w.answered == asked(r, w.updates)) {
+      add_due();
+      return w.flushed = true;
+    }
     const std::size_t at = w.answered;
     if (at < order.senders.size() && static_cast<int>(order.steps[at]) == w.updates) {
       const auto sender = static_cast<std::size_t>(order.senders[at]);
@@ -162,12 +175,14 @@ std::vector<Weights> by_hand(const Run& run, const std::vector<Order>& orders) {
       for (std::size_t k = 0; k < mine.size(); ++k) mine[k] += w.due[k];
       const Weights part = moved(other.sent.back(), mine);
       for (std::size_t k = 0; k < mine.size(); ++k) w.due[k] += part[k];
-      other.answer.push_back(mine), ++w.answered;
+      other.answer.push_back(mine);
+      ++w.answered;
       return true;
     }
     if (w.updates == run.end || (flushes(w.updates) && !w.flushed)) return false;
     w.flushed = false;
-    update(r), add_due();
+    update(r);
+    add_due();
     return true;
   };
   for (auto& w : workers) w->due.assign(w->now().size(), 0);
@@ -259,11 +274,16 @@ TEST_CASE("asynchronous gossip is repeated bit for bit by the order of its answe
       const Temporary first, second;
       Run run{.graph = graph, .ranks = ranks, .pace = 1, .save = first.path()};
       const Result recorded = train(run);
-      run.replay = newest(first.path()), run.save = second.path(), run.pace = 2;
+      run.replay = newest(first.path());
+      run.save = second.path();
+      run.pace = 2;
       CHECK(train(run) == recorded);
-      run.replay = newest(second.path()), run.save = "", run.virtual_time = true;
+      run.replay = newest(second.path());
+      run.save = "";
+      run.virtual_time = true;
       CHECK(train(run) == recorded);
-      run.replay = "", run.virtual_time = false;
+      run.replay = "";
+      run.virtual_time = false;
       differing += train(run) != recorded;
     }
   CHECK(differing > 0);
@@ -277,10 +297,15 @@ TEST_CASE("asynchronous gossip goes on where a checkpoint has stopped it") {
     const Temporary whole;
     run.save = whole.path();
     const Result straight = train(run);
-    run.flush_behind = -1, run.end = 5, run.save = half.path();
+    run.flush_behind = -1;
+    run.end = 5;
+    run.save = half.path();
     run.replay = newest(whole.path());
     train(run);
-    run.begin = 5, run.end = 9, run.save = "", run.resume = newest(half.path());
+    run.begin = 5;
+    run.end = 9;
+    run.save = "";
+    run.resume = newest(half.path());
     if (!virtual_time) {
       CHECK(train(run) == straight);  // in the recorded order
       continue;
@@ -306,7 +331,8 @@ TEST_CASE("a slow worker holds up nobody but by an answer") {
       const auto begin = world.clock()->now();
       for (int s = 0; s < 20; ++s) {
         BatchContext context;
-        context.share = RankShare(world.rank(), 6, 1), context.global_batch = 96;
+        context.share = RankShare(world.rank(), 6, 1);
+        context.global_batch = 96;
         context.samples = Tensor::zeros({16}, DType::i64);
         (void)step(Tensor::zeros({16, 64}, DType::f32).with_batch(context), Tensor::zeros({16}, DType::i64)).item();
       }

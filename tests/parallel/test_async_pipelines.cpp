@@ -71,8 +71,10 @@ Case random_case(std::uint64_t seed, const std::string& schedule, int stages, in
   Case c{.seed = seed, .stages = stages, .data = data};
   c.options = {.micro = schedule == "2bw" ? stages + static_cast<int>(dice() % 4) : 1, .schedule = schedule};
   c.options.partition = "even";
-  c.momentum = dice() % 2 ? 0.9 : 0, c.weight_decay = dice() % 2 ? 0.01 : 0;
-  c.recomputed = dice() % 3 == 0, c.convolved = dice() % 3 == 0;
+  c.momentum = dice() % 2 ? 0.9 : 0;
+  c.weight_decay = dice() % 2 ? 0.01 : 0;
+  c.recomputed = dice() % 3 == 0;
+  c.convolved = dice() % 3 == 0;
   c.dropped = data == 1 && dice() % 2;
   c.normed = data == 1 && schedule == "pipedream" && dice() % 2;  // 2bw's are of each micro-batch
   const int steps = 9 + static_cast<int>(dice() % 6);
@@ -112,7 +114,9 @@ Result serial_loop(const Case& c, const std::vector<std::vector<Slice>>& stages)
     parameters.values().blocks()[0].copy_from(Tensor::of(read, {std::ssize(read)}, DType::f64));
     const auto [x, y] = c.batch(step);
     StepContext pass;
-    pass.batch.seed = 5, pass.batch.step = static_cast<std::uint64_t>(step), pass.batch.global_batch = x.dim(0);
+    pass.batch.seed = 5;
+    pass.batch.step = static_cast<std::uint64_t>(step);
+    pass.batch.global_batch = x.dim(0);
     const StepScope scope(std::move(pass));
     const Tensor loss = cross_entropy(model(x), y);
     result.losses.push_back(loss.item());
@@ -158,7 +162,8 @@ Result pipelined(const Case& c, World& world, int begin = 0, int end = -1, const
   step.consolidate();
   Outcome all = outcome(world, {}, step.parameters());
   result.weights = step.parameters().values().to_vector();
-  result.buffers = all.buffers, result.agreed = all.agreed;
+  result.buffers = all.buffers;
+  result.agreed = all.agreed;
   if (stages != nullptr && (world.main() || under_mpi()))
     for (std::size_t s = 0; s < step.plan().programs.size(); ++s) stages->push_back(step.plan().updated(s));
   return result;
@@ -254,7 +259,10 @@ TEST_CASE("what asynchronous pipelines send is what their plans say, in every st
           const auto [x, y] = c.batch(t);
           step(x, y);
           compare(t, "");
-          if (t % 4 == 3) step.flush(), compare(t, phases::flush);
+          if (t % 4 == 3) {
+            step.flush();
+            compare(t, phases::flush);
+          }
         }
         step.flush();
       });
@@ -267,7 +275,8 @@ TEST_CASE("a step whose loss is not finite is refused on all stages, and those i
     for (int stages : rank_counts({2, 3, 4}))
       for (int bad : {0, 1, 4}) {
         Case c = random_case(90 + static_cast<std::uint64_t>(stages), schedule, stages);
-        c.normed = c.dropped = false, c.flushed.assign(c.rows.size(), false);
+        c.normed = c.dropped = false;
+        c.flushed.assign(c.rows.size(), false);
         INFO(c.text() << ", refused: " << bad);
         std::vector<std::vector<Slice>> slices;
         std::mutex guard;

@@ -63,7 +63,8 @@ std::vector<std::vector<Weights>> expected(const Case& c) {
     for (int w = 0; w < c.workers; ++w) {
       Rows own = dealt(rows, w * each, (w + 1) * each, ranks, c.micro);
       BatchContext context = *own.x.batch();
-      context.share.reset(), context.global_batch = own.x.dim(0);
+      context.share.reset();
+      context.global_batch = own.x.dim(0);
       counts.push_back(static_cast<double>(own.x.dim(0)));
       if (own.x.dim(0) > 0) (void)(*workers[w])(own.x.with_batch(context), own.y).item();
       weights.push_back(workers[w]->parameters().values().to_vector());
@@ -111,7 +112,10 @@ void mean_of_all(const std::vector<double>& rows, std::vector<Weights>& w) {
 Matrix graph(const std::string& name, int n, int step) {
   std::set<std::pair<int, int>> edges;  // i takes from j
   const auto both = [&](int i, int j) {
-    if (i != j) edges.insert({i, j}), edges.insert({j, i});
+    if (i != j) {
+      edges.insert({i, j});
+      edges.insert({j, i});
+    }
   };
   if (name == "ring")
     for (int i = 0; i < n; ++i) both(i, (i + 1) % n);
@@ -121,7 +125,8 @@ Matrix graph(const std::string& name, int n, int step) {
   if (name == "torus")
     for (int i = 0; i < n; ++i) {
       const int columns = n / rows, r = i / columns, c = i % columns;
-      both(i, r * columns + (c + 1) % columns), both(i, (r + 1) % rows * columns + c);
+      both(i, r * columns + (c + 1) % columns);
+      both(i, (r + 1) % rows * columns + c);
     }
   if (name == "exponential") {
     int rounds = 0;
@@ -130,7 +135,10 @@ Matrix graph(const std::string& name, int n, int step) {
   }
   Matrix m(n, std::vector<double>(n, 0));
   if (name == "star") {
-    for (int i = 1; i < n; ++i) m[i][0] = m[0][i] = 1.0 / n, m[i][i] = 1 - 1.0 / n;
+    for (int i = 1; i < n; ++i) {
+      m[i][0] = m[0][i] = 1.0 / n;
+      m[i][i] = 1 - 1.0 / n;
+    }
     m[0][0] = 1.0 / n;
     return m;
   }
@@ -234,7 +242,8 @@ TEST_CASE("elastic averaging draws weights to a center, and the center to them")
                double moved = 0;
                for (Weights& worker : w) {
                  const double pull = a * (worker[k] - (*center)[k]);
-                 worker[k] -= pull, moved += pull;
+                 worker[k] -= pull;
+                 moved += pull;
                }
                (*center)[k] += moved;
              }
@@ -250,7 +259,10 @@ TEST_CASE("gossip mixes weights by the matrix of its graph, which is doubly stoc
         for (int i = 0; i < workers; ++i) {
           double row = 0, column = 0;
           const Matrix m = graph(name, workers, step);
-          for (int j = 0; j < workers; ++j) row += m[i][j], column += m[j][i];
+          for (int j = 0; j < workers; ++j) {
+            row += m[i][j];
+            column += m[j][i];
+          }
           CHECK((std::abs(row - 1) < 1e-12 && std::abs(column - 1) < 1e-12));
         }
       compare({.strategy = "gossip(graph=" + name + ")",
@@ -295,8 +307,10 @@ TEST_CASE("stochastic gradient push: x and w are pushed along directed edges, an
     if (graph == "ring") add((i + 1) % n);
     if (graph == "exponential") add((i + (1 << step % rounds)) % n);
     if (graph == "torus")
-      for (int by : {1, -1})
-        add(row * columns + (column + by + columns) % columns), add((row + by + rows) % rows * columns + column);
+      for (int by : {1, -1}) {
+        add(row * columns + (column + by + columns) % columns);
+        add((row + by + rows) % rows * columns + column);
+      }
     if (graph == "random")
       for (const RankPair& pair : peers_at({.axis = "data", .pairs = "random_target", .seed = 7}, i, n, step))
         add(pair.to);
@@ -331,11 +345,13 @@ TEST_CASE("stochastic gradient push: x and w are pushed along directed edges, an
                        mixed[j][k] += p * ((*x)[i][k] + (updated[i][k] - (*z)[i][k]));  // x - lr u
                    }
                  }
-                 *x = mixed, *w = weights;
+                 *x = mixed;
+                 *w = weights;
                  double sum = 0;
                  for (int i = 0; i < workers; ++i) {
                    for (std::size_t k = 0; k < mixed[i].size(); ++k) updated[i][k] = mixed[i][k] / weights[i];
-                   sum += weights[i], apart = std::max(apart, std::abs(weights[i] - 1));
+                   sum += weights[i];
+                   apart = std::max(apart, std::abs(weights[i] - 1));
                  }
                  *z = updated;
                  check(std::abs(sum - workers) < 1e-12, "test", "w adds up to {}", sum);

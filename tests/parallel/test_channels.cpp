@@ -77,7 +77,10 @@ void check_all_to_all(World& world) {
       sends.push_back(comm.send_to(
           {.program = 2, .channel = s.channel, .codec = 5, .clock = s.clock, .begin = s.count, .end = s.count + 7},
           s.count ? payload(s) : Tensor(), s.to));
-    if (s.to == me) expected[{s.channel, s.sender}].push_back(s), ++open[s.channel];
+    if (s.to == me) {
+      expected[{s.channel, s.sender}].push_back(s);
+      ++open[s.channel];
+    }
   }
   // On all channels at once, three times on one of them: there they may be done in another order.
   constexpr int shared = 1023;
@@ -109,7 +112,9 @@ void check_all_to_all(World& world) {
       works[i] = comm.recv_any(*messages[i], channels[i]);
     } else {
       const auto at = static_cast<std::ptrdiff_t>(i);
-      works.erase(works.begin() + at), channels.erase(channels.begin() + at), messages.erase(messages.begin() + at);
+      works.erase(works.begin() + at);
+      channels.erase(channels.begin() + at);
+      messages.erase(messages.begin() + at);
     }
   }
   for (Work& work : sends) work.wait();
@@ -203,7 +208,9 @@ void check_deadlines(World& world) {
     std::vector<Work> sends;
     for (int to = 1; to < p; ++to) sends.push_back(comm.send(token, to));
     for (Work& work : sends) work.wait();
-    sum.wait(60), message.wait(60), works[1].wait();
+    sum.wait(60);
+    message.wait(60);
+    works[1].wait();
     works.clear();  // nothing was sent to the channel
     expect(late.to_vector() == std::vector<double>{2, 2, 2}, "a message after its deadline");
   }

@@ -96,7 +96,8 @@ TEST_CASE(
         series.evidence.push_back(static_cast<Evidence>(random() % 4));
         ++of_kind[static_cast<std::size_t>(series.evidence.back())];
       }
-      bars += series.band ? 0 : known, bands += series.band;
+      bars += series.band ? 0 : known;
+      bands += series.band;
       chart.series.push_back(std::move(series));
     }
     const std::string svg = chart_svg(chart);
@@ -114,7 +115,8 @@ TEST_CASE(
   }
   Chart high{.title = "t", .x = "x", .y = "y", .series = {{"s", {{1, 90}, {2, 91}}}}};
   CHECK(chart_svg(high).find(">0</text>") != std::string::npos);
-  high.from_zero = false, high.x_ticks = {1, 2};
+  high.from_zero = false;
+  high.x_ticks = {1, 2};
   CHECK(chart_svg(high).find(">0</text>") == std::string::npos);
   CHECK(html_text("a\x1b[1m&\n") == "a?[1m&amp;\n");
 }

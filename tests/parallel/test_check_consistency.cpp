@@ -61,7 +61,10 @@ TEST_CASE("a fault of each consistency is found, in plans for any number of rank
       {"gossip(mode=push_sum, graph=ring)", argument("push_sum", "give", 0.6), "must be column-stochastic"},
       {"gossip(mode=push_sum, graph=random)", argument("push_sum", "keep", 0.25), "must be column-stochastic"},
       {"gossip(mode=push_sum, graph=torus)",
-       [](Plan& p) { set(action(p, "push_sum"), "keep", 0), set(action(p, "push_sum"), "give", 1); },
+       [](Plan& p) {
+         set(action(p, "push_sum"), "keep", 0);
+         set(action(p, "push_sum"), "give", 1);
+       },
        "a rank keeps 0 of its own"},
       {"gossip(mode=push_sum)", undeclared, "uses the state 'push_sum.w', which the plan does not declare"},
       // asynchronous pairs
@@ -69,8 +72,7 @@ TEST_CASE("a fault of each consistency is found, in plans for any number of rank
       {"gossip(mode=async)", [](Plan& p) { action(p, "exchange").peer.pairs = "ring"; },
        "with no odd rank, or with several"},
       {"gossip(mode=async)", [](Plan& p) { action(p, "exchange").slice.end -= 1; }, "no action makes them mix"},
-      {"gossip(mode=async)",
-       [](Plan& p) { std::swap(p.programs[0].actions[0], p.programs[0].actions[1]); },
+      {"gossip(mode=async)", [](Plan& p) { std::swap(p.programs[0].actions[0], p.programs[0].actions[1]); },
        "compute before they answer"},
       {"gossip(mode=async)", [](Plan& p) { action(p, "answer").peer.seed = 7; }, "answer by another rule"},
       {"gossip(mode=async)", argument("answer", "place", 1), "answer by another rule"},

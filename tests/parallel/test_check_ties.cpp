@@ -17,7 +17,8 @@ Plan tied_chain(std::vector<Axis> axes) {
   std::vector<PartInfo> parts = {
       {"0", {0, 64}}, {"1", {64, 164}}, {"2", {164, 164}}, {"3", {164, 244}}, {"4", {244, 274}}};
   const Slice wte{16, 48}, same{70, 90};
-  parts[4].tied = {wte, same}, parts[2].tied = {same};
+  parts[4].tied = {wte, same};
+  parts[2].tied = {same};
   return serial(std::move(parts), 274, 0, std::move(axes));
 }
 
@@ -143,7 +144,8 @@ TEST_CASE("a sum over data ranks behind the sum over programs is found") {
         Action& a = program.actions[static_cast<std::size_t>(id)];
         if (!is_reduction(a) || a.slice != tie.slice) continue;
         std::swap(a.after, program.actions[static_cast<std::size_t>(sum)].after);
-        a.after = {id}, std::swap(a, program.actions[static_cast<std::size_t>(sum)]);
+        a.after = {id};
+        std::swap(a, program.actions[static_cast<std::size_t>(sum)]);
       }
     }
     if (other.hash() != plan.hash())

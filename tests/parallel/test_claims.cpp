@@ -51,7 +51,8 @@ Measured measured(const std::string& strategy, const std::vector<Axis>& axes, co
     Measured all;
     for (const ClaimResult& r : verify_claims(on, mesh, claims_of(strategy, own), parse, {.steps = steps})) {
       all.text += fmt::format("{}: {}: {}\n", r.holds ? "ok" : "not so", r.claim, r.measured);
-      ++all.claims, all.hold += r.holds;
+      ++all.claims;
+      all.hold += r.holds;
     }
     return all;
   });
@@ -177,7 +178,8 @@ TEST_CASE("a claim that is not so is found") {
   const auto keeps = [](double scale) {
     return [scale](Plan plan) {
       Action& mean = first(plan, "mean");
-      mean.kind = sums, mean.arguments = {{"scale", scale}};
+      mean.kind = sums;
+      mean.arguments = {{"scale", scale}};
       return plan;
     };
   };

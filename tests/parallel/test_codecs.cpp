@@ -39,14 +39,16 @@ struct SerialDgc {
         const double threshold = clip / std::sqrt(static_cast<double>(ranks));  // N^(-1/2) of the global one
         for (double& v : g)
           if (clip > 0 && std::sqrt(squares) > threshold) v *= threshold / std::sqrt(squares);
-        u[r].resize(g.size()), v[r].resize(g.size());
+        u[r].resize(g.size());
+        v[r].resize(g.size());
         for (std::size_t i = 0; i < g.size(); ++i) {
           u[r][i] = momentum * u[r][i] + g[i];
           v[r][i] = (residual ? v[r][i] : 0) + u[r][i];
         }
         const double now = step < warmup ? std::max(ratio, std::pow(4.0, -1 - 4 * step / warmup)) : ratio;
         for (const std::size_t i : largest(v[r], share_of(now, std::ssize(g)))) {
-          sum[i] += v[r][i], v[r][i] = 0;
+          sum[i] += v[r][i];
+          v[r][i] = 0;
           if (masking) u[r][i] = 0;
         }
       }
@@ -105,12 +107,16 @@ TEST_CASE("chunks sends the chunks whose norms over all ranks are largest") {
       for (int step = 0; step < 6; ++step) {
         Vector norms(static_cast<std::size_t>(chunks)), sum(static_cast<std::size_t>(n));
         for (int r = 0; r < ranks; ++r) {
-          v[r].resize(sum.size()), v[r] = plus(v[r], integers(n)(r, step));
+          v[r].resize(sum.size());
+          v[r] = plus(v[r], integers(n)(r, step));
           for (Index i = 0; i < n; ++i) norms[i / std::min(chunk, n)] += std::abs(v[r][i]);
         }
         for (const std::size_t c : largest(norms, share_of(0.4, chunks)))
           for (Index i = c * chunk; i < std::min<Index>(n, (c + 1) * chunk); ++i)
-            for (Vector& mine : v) sum[i] += mine[i], mine[i] = 0;
+            for (Vector& mine : v) {
+              sum[i] += mine[i];
+              mine[i] = 0;
+            }
         want.push_back(sum);
       }
       INFO(n << " on " << ranks);
@@ -133,7 +139,9 @@ TEST_CASE("randomk draws alike on all ranks, each position as often, others in o
         waiting[i] += all;
         if (step.sum[i] == 0) continue;
         REQUIRE(step.sum[i] == waiting[i]);  // what any rank has kept there goes with it
-        waiting[i] = 0, ++drawn[i], ++sent;
+        waiting[i] = 0;
+        ++drawn[i];
+        ++sent;
       }
       REQUIRE(sent == 10);
       different.insert(step.residual);
@@ -188,14 +196,19 @@ TEST_CASE("onebit sends means by sign and block, with error feedback") {
         Vector sum(static_cast<std::size_t>(n));
         for (int r = 0; r < ranks; ++r) {
           Vector& v = kept[r];
-          v.resize(sum.size()), v = plus(v, waves(n)(r, step));
+          v.resize(sum.size());
+          v = plus(v, waves(n)(r, step));
           for (Index begin = 0; begin < n; begin += 8) {
             const Index end = std::min(n, begin + 8);
             double total[2] = {}, count[2] = {};
-            for (Index i = begin; i < end; ++i) total[v[i] >= 0] += v[i], ++count[v[i] >= 0];
+            for (Index i = begin; i < end; ++i) {
+              total[v[i] >= 0] += v[i];
+              ++count[v[i] >= 0];
+            }
             for (Index i = begin; i < end; ++i) {
               const double sent = total[v[i] >= 0] / count[v[i] >= 0];
-              sum[i] += sent, v[i] -= sent;
+              sum[i] += sent;
+              v[i] -= sent;
             }
           }
         }

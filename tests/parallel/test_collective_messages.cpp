@@ -127,7 +127,8 @@ TEST_CASE("a plan's collectives by messages: as the closed form where that is ri
     CAPTURE(strategy);
     SimulateOptions options{.cluster = flat_cluster(ranks_of(mesh), {1e-6, 1e9}), .folding = Folding::unfolded};
     const Simulation closed = simulate(plan, options);
-    options.collectives = "ring", options.folding = Folding::automatic;
+    options.collectives = "ring";
+    options.folding = Folding::automatic;
     const Simulation messages = simulate(plan, options);
     CHECK(!messages.folded);
     CHECK(messages.makespan ==

@@ -225,7 +225,9 @@ void check_runs(World& world, const Algorithm& a, unsigned seed) {
     placed.rows(own.begin, own.end).copy_from(out);
     expect_result(placed, own, CallKind::reduce_scatter, even, 0, what);
     if (me == root) whole(sum, CallKind::reduce);
-    whole(x, CallKind::all_reduce), whole(all, CallKind::all_gather), whole(z, CallKind::broadcast);
+    whole(x, CallKind::all_reduce);
+    whole(all, CallKind::all_gather);
+    whole(z, CallKind::broadcast);
     comm->reduce_scatter(y.rows(own.begin, own.end), y).wait();
     expect_result(y, own, CallKind::reduce_scatter, even, 0, what + " in place");
     planned += bytes_sent(schedule(a, CallKind::reduce_scatter, me, even)) * size_of(t);
@@ -341,8 +343,10 @@ TEST_CASE("every algorithm does each collective on ranks that talk") {
   for (const Algorithm& a : all_algorithms())
     for (const int ranks : test::rank_counts({1, 2, 3, 4, 5, 6, 7, 8, 9})) {
       CAPTURE(a.name, ranks);
-      REQUIRE_NOTHROW(test::on_ranks(
-          ranks, [&](World& world) { return check_runs(world, a, static_cast<unsigned>(ranks)), true; }));
+      REQUIRE_NOTHROW(test::on_ranks(ranks, [&](World& world) {
+        check_runs(world, a, static_cast<unsigned>(ranks));
+        return true;
+      }));
     }
 }
 

@@ -198,7 +198,8 @@ void check_algorithm(World& world, const std::string& name) {
   for (Index count : {0, 1, 2, 5, 5001}) {
     Tensor x = numbers(comm->rank(), count, DType::f32), y = numbers(comm->rank(), count, DType::bf16);
     Work first = comm->all_reduce(x), second = comm->all_reduce(y, ReduceOp::max);
-    second.wait(), first.wait();
+    second.wait();
+    first.wait();
     expect_values(
         x, [&](Index i) { return reduced(comm->size(), i, ReduceOp::sum); }, name + " sum");
     expect_values(

@@ -32,7 +32,10 @@ TEST_CASE("gossip's rounds are drawn with every edge once, both ways or one") {
         INFO(text);
         Peer peer{.axis = "data", .pairs = graph};
         if (std::string(graph) == "random") peer.pairs = push ? "random_target" : "matching";
-        if (push && std::string(graph) == "ring") peer.pairs.clear(), peer.offset = 1;
+        if (push && std::string(graph) == "ring") {
+          peer.pairs.clear();
+          peer.offset = 1;
+        }
         const std::string always = line_of(text, "  every time  ");
         for (int step = 0; step < (always.empty() ? 1 : 4); ++step) {
           const std::string round = always.empty() ? line_of(text, fmt::format("  step {:<5}  ", step)) : always;
@@ -45,7 +48,8 @@ TEST_CASE("gossip's rounds are drawn with every edge once, both ways or one") {
                              (round + " ").find(fmt::format(" {}-{} ", std::min(r, pair.to), std::max(r, pair.to))) !=
                              round.npos;
               CHECK(one != both);
-              ++directions, edges += one ? 2 : 1;
+              ++directions;
+              edges += one ? 2 : 1;
             }
           CHECK(directions > 0);
           const auto drawn_edges = std::ranges::count(round, '>') + std::ranges::count(round, '-');

@@ -23,7 +23,9 @@ Cluster machines(int devices, double jitter = 0) {
           .seed = 3};
 }
 EmulatedCase with_tasks_of(EmulatedCase c, double seconds) {
-  c.forward = seconds, c.backward_input = 1.5 * seconds, c.backward_weight = 0.5 * seconds;
+  c.forward = seconds;
+  c.backward_input = 1.5 * seconds;
+  c.backward_weight = 0.5 * seconds;
   return c;
 }
 /// Of the sums of rounded times, in seconds.
@@ -114,14 +116,18 @@ TEST_CASE("on emulated links calls take what the cluster says, one at a time, an
     Work receive = comm.recv(got, from, 1);
     Work first = comm.send(message, to, 1), second = comm.send(message, to, 1);
     message.copy_from(Tensor::zeros({100}));  // it has been copied
-    second.wait(), mine.sent = clock.now() - begin;
-    receive.wait(), mine.come = clock.now() - begin;
+    second.wait();
+    mine.sent = clock.now() - begin;
+    receive.wait();
+    mine.come = clock.now() - begin;
     comm.recv(got, from, 1).wait();
     comm.barrier();
     const Nanoseconds then = clock.now();
     const Tensor x = Tensor::full({500}, world.rank() + 1);
     comm.all_reduce(x).wait();
-    mine.reduced = clock.now() - then, mine.sum = x.to_vector(), mine.got = got.to_vector();
+    mine.reduced = clock.now() - then;
+    mine.sum = x.to_vector();
+    mine.got = got.to_vector();
   });
   for (int r = 0; r < ranks; ++r) {
     const Seen& s = seen[static_cast<std::size_t>(r)];

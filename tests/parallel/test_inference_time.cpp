@@ -106,7 +106,8 @@ TEST_CASE("closed forms of simulated inference") {
   CHECK(rates_of(cluster, 2).link == Approx(1e9));
   CHECK_ERROR(rates_of(cluster, 3), usage, 3, 2);
   CHECK_THROWS_AS(simulate_mesh(net, {{"h", 3}}, cluster), Error);
-  cluster.nodes = {{.devices = 2}}, cluster.jitter = 0.3;
+  cluster.nodes = {{.devices = 2}};
+  cluster.jitter = 0.3;
   CHECK(simulate_mesh(net, {{"h", 2}}, cluster).seconds > two.seconds);
 }
 

@@ -22,7 +22,10 @@ TEST_CASE("the best assignments are those that enumerating all of them finds") {
         choice = {static_cast<double>(random() % 8), static_cast<Index>(random() % 8)};  // ties are frequent
       std::vector<std::vector<int>> longer;
       for (const auto& begun : all)
-        for (int i = 0; i < std::ssize(choices); ++i) longer.push_back(begun), longer.back().push_back(i);
+        for (int i = 0; i < std::ssize(choices); ++i) {
+          longer.push_back(begun);
+          longer.back().push_back(i);
+        }
       all = std::move(longer);
     }
     const std::uint64_t salt = random() % 100;

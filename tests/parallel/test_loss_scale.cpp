@@ -21,7 +21,10 @@ struct Halves {
     const auto inputs = split(x, {1, 1}, 1);
     return large(inputs[0]) + small(inputs[1]);
   }
-  void visit(const StateVisitor& v) { v("large", large), v("small", small); }
+  void visit(const StateVisitor& v) {
+    v("large", large);
+    v("small", small);
+  }
 };
 
 Tensor sum_loss(const Tensor& prediction, const Tensor&) { return scale(sum(prediction), 1.0 / 16); }

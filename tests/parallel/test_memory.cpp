@@ -70,7 +70,8 @@ TEST_CASE("filters that an Inference keeps packed are counted, serve every batch
     (void)conv(Tensor::zeros({batch, 32, 32, 32}));
     (void)five(Tensor::zeros({batch, 9, 9, 16}));
   };
-  run(4), run(3);  // what is prepared once
+  run(4);
+  run(3);  // what is prepared once
   const std::size_t before = runtime(DeviceKind::cpu).in_use();
   {
     const MemoryScope scope(tracker);

@@ -77,7 +77,8 @@ Count compare(const Setup& s, const std::vector<Arrangement>& all, double tolera
     if (count.wrong.size() == wrong) count.equal.push_back(how.strategy);
     std::filesystem::remove_all(on);
     if (saver != nullptr) std::filesystem::remove_all(saved);
-    saver = &how, saved = to;
+    saver = &how;
+    saved = to;
   }
   return count;
 }

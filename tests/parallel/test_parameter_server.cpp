@@ -66,7 +66,10 @@ TEST_CASE("ssp(0) equals sync for plain SGD") {
       for (const int servers : {1, 2}) {
         CAPTURE(virtual_time, workers, servers);
         Setup s = small();
-        s.recipe = Sgd{.lr = 0.1}, s.samples = 144, s.batch = 24, s.steps = 9;  // as many rows for each
+        s.recipe = Sgd{.lr = 0.1};
+        s.samples = 144;
+        s.batch = 24;
+        s.steps = 9;  // as many rows for each
         const auto run = [&](const ParameterServerOptions& o) {
           return parallel_run(s, {{"data", workers + servers}}, parameter_server(o), virtual_time);
         };
@@ -87,7 +90,9 @@ TEST_CASE("the shares of servers cover the weights, by bytes evenly, by layers i
     for (int p = 0; p < count; ++p) {
       const Index size = mix(seed * 50 + p) % 3 == 0 ? 0 : 1 + static_cast<Index>(mix(seed * 70 + p) % 1000);
       parts.push_back({.name = std::to_string(p), .slice = {at, at + size}});
-      at += size, weighted += size > 0, largest = std::max(largest, size);
+      at += size;
+      weighted += size > 0;
+      largest = std::max(largest, size);
     }
     if (weighted == 0) continue;
     const int servers = 1 + static_cast<int>(mix(seed + 9) % static_cast<std::uint64_t>(weighted));
@@ -119,7 +124,8 @@ TEST_CASE("options of parameter_server that contradict each other are refused in
   const auto refusal = [](const std::string& options, int ranks, const std::string& before = "",
                           const std::vector<Axis>& more = {}) -> std::string {
     Plan plan = chain();
-    plan.axes = more, plan.axes.push_back({"data", ranks});
+    plan.axes = more;
+    plan.axes.push_back({"data", ranks});
     try {
       (void)parse_strategy(before + "parameter_server(" + options + ")")(plan);
     } catch (const Error& e) { return e.what(); }
@@ -170,7 +176,8 @@ TEST_CASE("options of parameter_server that contradict each other are refused in
     CHECK(said.find('\n') == std::string::npos);
   }
   Plan apart = chain();
-  apart.axes = {{"data", 4}}, apart.consistency["data"] = {Consistency::Kind::periodic, 2};
+  apart.axes = {{"data", 4}};
+  apart.consistency["data"] = {Consistency::Kind::periodic, 2};
   CHECK_ERROR(parameter_server()(apart), usage, "parameter_server");
   CHECK_ERROR(parameter_server({.mode = "late"}), usage, "parameter_server", "late");
   CHECK_ERROR(parameter_server({.shard = "rows"}), usage, "parameter_server", "rows");
@@ -255,7 +262,8 @@ TEST_CASE("an inbox takes the first messages of each clock once, and those that 
         next[sender] = open;
         continue;
       }
-      come.emplace_back(static_cast<int>(sender), number), waits[sender] = true;
+      come.emplace_back(static_cast<int>(sender), number);
+      waits[sender] = true;
       if (std::ssize(come) < count) {
         good = good && !start;
         continue;
@@ -265,7 +273,8 @@ TEST_CASE("an inbox takes the first messages of each clock once, and those that 
       ++open;
       for (std::size_t i = 0; good && i < come.size(); ++i) {
         good = start->messages[i] == come[i].second;
-        waits[static_cast<std::size_t>(come[i].first)] = false, next[static_cast<std::size_t>(come[i].first)] = open;
+        waits[static_cast<std::size_t>(come[i].first)] = false;
+        next[static_cast<std::size_t>(come[i].first)] = open;
       }
       come.clear();
     }

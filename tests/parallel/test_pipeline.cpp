@@ -103,7 +103,8 @@ TEST_CASE("pipelines with data parallelism train what serial accumulation does, 
   if (processes().size() != 4 && processes().size() != 8 && threads_only("meshes of 4 and 8 ranks")) return;
   for (auto& model : models) {
     Setup s = setup_of(model);
-    s.samples = 41, s.batch = 20;
+    s.samples = 41;
+    s.batch = 20;
     const auto reference = serial_run(s, accumulate(4));
     for (auto [data, pipe] : {std::pair{2, 2}, {2, 4}, {4, 2}})
       for (auto& o : schedules_of(4)) {

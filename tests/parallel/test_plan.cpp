@@ -164,8 +164,10 @@ TEST_CASE("stages are cut by cost, transfer and memory, evenly, or by name") {
   // Against every cut there is, transfer included.
   for (std::uint64_t salt = 0; salt < 20; ++salt) {
     std::vector<PartInfo> all = parts_of({1, 1, 1, 1, 1, 1, 1});
-    for (std::size_t p = 0; p < all.size(); ++p)
-      all[p].cost.forward = static_cast<double>((salt * 31 + p * p * 7) % 11), all[p].cost.output = (salt + p * 5) % 9;
+    for (std::size_t p = 0; p < all.size(); ++p) {
+      all[p].cost.forward = static_cast<double>((salt * 31 + p * p * 7) % 11);
+      all[p].cost.output = (salt + p * 5) % 9;
+    }
     auto dearest = [&](const Cuts& cuts) {
       double most = 0;
       for (std::size_t s = 0; s < cuts.size(); ++s) {
@@ -190,7 +192,8 @@ TEST_CASE("stages are cut by cost, transfer and memory, evenly, or by name") {
 
   CHECK(cut_evenly(7, 3) == Cuts{0, 3, 5});
   std::vector<PartInfo> named = parts_of({1, 1, 1, 1});
-  named[1].name = "conv2-pool", named[2].name = "fc";
+  named[1].name = "conv2-pool";
+  named[2].name = "fc";
   CHECK(cut_by_name(named, 3, "conv2, fc") == Cuts{0, 1, 2});
   CHECK_ERROR(cut_by_name(named, 3, "fc,conv2"), usage, "pipeline", "conv2");
   CHECK_ERROR(cut_by_name(named, 2, "conv"), usage, "conv", "conv2-pool");
@@ -279,10 +282,12 @@ TEST_CASE("ranks that exchange something by rule match, whatever their number an
         for (int r = 0; r < ranks; ++r) {
           INFO(rule << ", rank " << r << " of " << ranks << ", step " << step);
           const auto pairs = peers_at(peer, r, ranks, step);
-          idle += pairs.empty(), numbers.insert(pairs.size());
+          idle += pairs.empty();
+          numbers.insert(pairs.size());
           for (const auto& [to, from] : pairs) {
             REQUIRE((to >= 0 && to < ranks && to != r && from != r));
-            sent.emplace_back(r, to), received.emplace_back(from, r);
+            sent.emplace_back(r, to);
+            received.emplace_back(from, r);
             if (rule != "exponential" && !rule.empty()) CHECK(to == from);
           }
         }
@@ -318,7 +323,8 @@ TEST_CASE("what ranks draw at random does not depend on what others draw, nor on
       std::map<std::pair<int, int>, int> together, behind;
       for (int s = 0; s < steps; ++s) {
         const auto target = [&](int rank, int step) { return peers_at(drawn, rank, ranks, step).front().to; };
-        ++together[{target(0, s), target(1, s)}], ++behind[{target(0, s), target(0, s + 1)}];
+        ++together[{target(0, s), target(1, s)}];
+        ++behind[{target(0, s), target(0, s + 1)}];
       }
       const double each = steps / std::pow(ranks - 1, 2);
       for (const auto& counts : {together, behind}) {

@@ -123,8 +123,10 @@ TEST_CASE(
       CHECK(sum(t) == Approx(t.step).epsilon(1e-9));
       const StepCosts c = costs_at(p, 4);
       double forward = 0, backward = 0, shared = 0;
-      for (const PartCost& part : c.parts)
-        forward += part.forward, backward += part.backward_input + part.backward_weight;
+      for (const PartCost& part : c.parts) {
+        forward += part.forward;
+        backward += part.backward_input + part.backward_weight;
+      }
       CHECK(t.forward == Approx(micro * forward).epsilon(1e-6));
       CHECK(t.backward == Approx(micro * backward).epsilon(1e-6));
       for (const Action& a : plan.programs[0].actions)
@@ -329,7 +331,10 @@ TEST_CASE("the runtime mixes weights by as many operations on vectors as actions
                                                       {"easgd(every=4)", 3, 1}}) {
     INFO(strategy << " on " << ranks);
     int most = 0, says = 0;
-    for (const auto& [seen, told] : ran(strategy, ranks)) most = std::max(most, seen - beside), says = told;
+    for (const auto& [seen, told] : ran(strategy, ranks)) {
+      most = std::max(most, seen - beside);
+      says = told;
+    }
     CHECK(says > 0);
     CHECK(std::abs(most + copies - says) <= 1);  // push-sum's one number more is a kernel of its own
   }

@@ -24,7 +24,8 @@ Setup integers() {
 }
 Setup floats() {
   Setup s = normed();
-  s.steps = 3, s.optimizer.clip_norm = 1;
+  s.steps = 3;
+  s.optimizer.clip_norm = 1;
   return s;
 }
 const char* level_name() {

@@ -79,7 +79,10 @@ MadeUpModel made_up(Numbers& n) {
   const int parts = 2 + n.below(5);
   for (int p = 0; p < parts; ++p) {
     PartLine line{.saved = 1 + n.below(4000), .output = 1 + n.below(4000), .weights = n.chance(4) ? 0 : n.below(5000)};
-    for (int i = 0; i < 3; ++i) line.fixed[i] = n.real(5e-6), line.per_row[i] = n.real(4e-6);
+    for (int i = 0; i < 3; ++i) {
+      line.fixed[i] = n.real(5e-6);
+      line.per_row[i] = n.real(4e-6);
+    }
     model.parts.push_back(line);
   }
   return model;
@@ -97,7 +100,8 @@ Cluster made_up_cluster(int ranks, Numbers& n) {
     left -= g.count * g.devices;
     c.nodes.push_back(g);
   }
-  c.cyclic = n.chance(4), c.overlaps = !n.chance(3);
+  c.cyclic = n.chance(4);
+  c.overlaps = !n.chance(3);
   if (n.chance(3))
     for (const int size : {2, 4, ranks})
       for (const Index bytes : {1000, 20000})
@@ -180,10 +184,12 @@ TEST_CASE("the search finds the best of all candidates, and no bound is above wh
       SearchInput in{.model = model};
       in.space = made_up_space(ranks, static_cast<int>(model.parts.size()), n);
       in.machine.cluster = made_up_cluster(ranks, n);
-      in.machine.update = n.chance(2) ? 1e-9 : 0, in.machine.loss = n.real(1e-6);
+      in.machine.update = n.chance(2) ? 1e-9 : 0;
+      in.machine.loss = n.real(1e-6);
       in.machine.overhead = n.chance(2) ? 1e-7 : 0;
       in.numbers.states = n.below(3);
-      in.work = Index{1} << 40, in.top = 1 + n.below(10);
+      in.work = Index{1} << 40;
+      in.top = 1 + n.below(10);
       compare(in, "ranks " + std::to_string(ranks) + " run " + std::to_string(run) + ": ");
       // As much as the least that any needs, and somewhat more.
       Index least = std::numeric_limits<Index>::max();
@@ -198,7 +204,8 @@ TEST_CASE("the search finds the best of all candidates, and no bound is above wh
 
 TEST_CASE("the weakest source is that of links which ranks have, wherever they lie") {
   Cluster c{.inside = {1e-6, 1e9}, .between = {1e-5, 1e9}};
-  c.inside.source = Source::datasheet, c.between.source = Source::assumed;
+  c.inside.source = Source::datasheet;
+  c.between.source = Source::assumed;
   const auto weakest = [&](int ranks) { return weakest_source(c, ranks, Source::measured); };
   c.nodes = {{.count = 2, .devices = 2}};
   CHECK(weakest(1) == Source::measured);
@@ -208,8 +215,10 @@ TEST_CASE("the weakest source is that of links which ranks have, wherever they l
   CHECK(weakest(3) == Source::assumed);
   CHECK((used_links(c, 2).between && !used_links(c, 2).inside));
   CHECK((used_links(c, 3).between && used_links(c, 3).inside));
-  c.nodes = {{.devices = 1}, {.devices = 4}}, c.cyclic = false;
-  c.inside.source = Source::assumed, c.between.source = Source::datasheet;
+  c.nodes = {{.devices = 1}, {.devices = 4}};
+  c.cyclic = false;
+  c.inside.source = Source::assumed;
+  c.between.source = Source::datasheet;
   CHECK(weakest(2) == Source::datasheet);
   CHECK(weakest(3) == Source::assumed);
 }

@@ -102,7 +102,8 @@ std::vector<double> train(World& world, const std::optional<Strategy>& strategy,
     Tensor x = Tensor::zeros({rows * each, 20}, DType::f64), y = Tensor::zeros({rows * each}, DType::i64);
     for (int w = 0; w < each; ++w) {
       const auto [mine, labels] = rows_of(first + w, i);
-      x.rows(rows * w, rows * (w + 1)).copy_from(mine), y.rows(rows * w, rows * (w + 1)).copy_from(labels);
+      x.rows(rows * w, rows * (w + 1)).copy_from(mine);
+      y.rows(rows * w, rows * (w + 1)).copy_from(labels);
     }
     check(std::isfinite(step(x, y).item()), "test", "the loss is not finite");
   }
@@ -120,7 +121,10 @@ TEST_CASE("a plan with servers that is changed at random is refused, or trains a
     ParameterServerOptions o{.servers = 1 + static_cast<int>(random.below(2))};
     const int workers = 1 + static_cast<int>(random.below(3));
     if (random.below(2) == 0) o.mode = "async";
-    if (o.mode == "async" && random.below(2) == 0) o.mode = "ssp", o.staleness = static_cast<Index>(random.below(3));
+    if (o.mode == "async" && random.below(2) == 0) {
+      o.mode = "ssp";
+      o.staleness = static_cast<Index>(random.below(3));
+    }
     if (o.mode == "sync" && workers > 1 && random.below(3) == 0) o.backup = 1;
     if (o.backup == 0 && random.below(3) == 0) o.groups = random.below(2) == 0 ? 1 : workers;
     const int ranks = workers + o.servers + o.groups;

@@ -6,8 +6,8 @@
 
 #include "framework/autograd/tape.h"
 #include "parallel/comm/virtual_clock.h"
-#include "parallel/plan/action_kind.h"
 #include "parallel/plan/action_context.h"
+#include "parallel/plan/action_kind.h"
 #include "parallel/runtime/step.h"
 #include "tests/parallel/training.h"
 
@@ -108,7 +108,9 @@ Cluster random_machines(int ranks, std::uint64_t seed) {
 
 Record run(const ParameterServerOptions& o, int workers, const Cluster& cluster) {
   Record record;
-  record.workers.resize(workers), record.servers.resize(o.servers), record.ends.resize(workers + o.servers);
+  record.workers.resize(workers);
+  record.servers.resize(o.servers);
+  record.ends.resize(workers + o.servers);
   recording = &record;
   World::virtual_time(workers + o.servers, cluster, [&](World& world) {
     place = world.rank() < workers ? world.rank() : world.rank() - workers;
@@ -237,7 +239,8 @@ class SerialLoop {
       if ((set >> w) % 2 == 1) made_[{s, w, next_step(s, w)}] = versions_[s].size();
     const Numbers& run = record_.servers[s][versions_[s].size() - 1].weights;
     for (std::size_t i = 0; i < next.size(); ++i) farthest = std::max(farthest, std::abs(next[i] - run[i]));
-    versions_[s].push_back(next), applied_[s].push_back(counts);
+    versions_[s].push_back(next);
+    applied_[s].push_back(counts);
     return true;
   }
 

@@ -64,12 +64,16 @@ namespace {
 /// A server program of phases, each with one push to its senders, and so many ranks that push to all its channels.
 Plan inbox_plan(int workers, std::vector<ProgramPhase> phases) {
   Plan plan;
-  plan.axes = {{"data", workers + 1}}, plan.parameters = 10;
+  plan.axes = {{"data", workers + 1}};
+  plan.parameters = 10;
   Program worker{.name = "worker"}, server{.name = "server"};
-  worker.where = {{"data", 0, workers}}, server.where = {{"data", workers, workers + 1}};
+  worker.where = {{"data", 0, workers}};
+  server.where = {{"data", workers, workers + 1}};
   for (const ProgramPhase& p : phases) {
     Action push{.kind = ActionKind::push, .stream = Stream::comm, .slice = {0, 10}, .field = "gradients"};
-    push.peer.axis = "data", push.peer.root = workers, push.peer.channel = p.trigger.channel;
+    push.peer.axis = "data";
+    push.peer.root = workers;
+    push.peer.channel = p.trigger.channel;
     worker.actions.push_back(push);
   }
   server.phases = std::move(phases);
@@ -187,13 +191,17 @@ TEST_CASE("check() says in one line why a program by messages cannot be") {
       {{}, [](Plan& p) { p.programs[1].phases[1].last = false; }, "one of its phases must be the last of a step"},
       {{},
        [](Plan& p) {
-         p.programs[1].phases[1].trigger.count = 2, p.programs[0].phases.push_back({"late", {.every = 2}});
+         p.programs[1].phases[1].trigger.count = 2;
+         p.programs[0].phases.push_back({"late", {.every = 2}});
          for (Action& a : p.programs[0].actions)
            if (a.field == "loss") a.phase = 1;
        },
        "a step of it never ends"},
       {{},
-       [](Plan& p) { p.programs[1].actions[0].phase = 2, p.programs[1].phases.push_back({"step"}); },
+       [](Plan& p) {
+         p.programs[1].actions[0].phase = 2;
+         p.programs[1].phases.push_back({"step"});
+       },
        "is of no phase that messages start"},
       {{},
        [&](Plan& p) {
@@ -327,7 +335,8 @@ TEST_CASE("runs with servers go on from a checkpoint as if they had not been sav
         o.mode != "sync" || o.backup > 0;  // where threads decide whose gradient comes first, no two runs are alike
     CAPTURE(o.servers, o.mode, o.backup);
     Cluster machines = two_nodes(4);  // the first worker is so slow that it leaves steps out where others go on
-    machines.nodes = {{.speed = 0.2}, {.devices = 4}}, machines.flops = 1e9;
+    machines.nodes = {{.speed = 0.2}, {.devices = 4}};
+    machines.flops = 1e9;
     const Temporary folder;
     std::vector<VirtualState> clocks(static_cast<std::size_t>(ranks));
     const auto run = [&](const std::string& from, int begin, int end, const std::string& to, int then = 0) {

@@ -27,12 +27,14 @@ struct Drawn {
   double mean, error;  // of the mean
 };
 Drawn drawn(const Plan& plan, SimulateOptions options, int seeds) {
-  options.folding = Folding::unfolded, options.rows = 1;
+  options.folding = Folding::unfolded;
+  options.rows = 1;
   double sum = 0, squares = 0;
   for (int seed = 0; seed < seeds; ++seed) {
     options.cluster->seed = static_cast<std::uint64_t>(seed);
     const double step = simulate(plan, options).makespan;
-    sum += step, squares += step * step;
+    sum += step;
+    squares += step * step;
   }
   const double mean = sum / seeds;
   return {mean, std::sqrt(std::max(0.0, squares / seeds - mean * mean) / seeds)};
@@ -103,7 +105,8 @@ TEST_CASE("the closed form is the mean of steps whose jitter is drawn") {
 
 TEST_CASE("ranks that wait for each other while they communicate, devices of another speed, two axes") {
   SimulateOptions options{.cluster = flat_cluster(16, {1e-5, 1e9})};
-  options.cluster->jitter = 0.1, options.cluster->overlaps = false;
+  options.cluster->jitter = 0.1;
+  options.cluster->overlaps = false;
   const auto check_mean = [&](const Plan& plan, double tolerance) {
     const Drawn all = drawn(plan, options, 100);
     options.folding = Folding::folded;

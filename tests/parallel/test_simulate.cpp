@@ -47,9 +47,10 @@ Plan gpipe_by_hand(int stages, int microbatches) {
     Program program{"stage " + std::to_string(s), {}};
     for (int m = 0; m < microbatches; ++m) {
       const Action forward{.kind = ActionKind::forward, .part = s, .microbatch = m};
-      if (s > 0)
-        program.actions.push_back(message(ActionKind::recv, s - 1, m, -1)), append(program, forward);
-      else
+      if (s > 0) {
+        program.actions.push_back(message(ActionKind::recv, s - 1, m, -1));
+        append(program, forward);
+      } else
         program.actions.push_back(forward);
       if (s + 1 < stages)
         append(program, message(ActionKind::send, s, m, 1));
@@ -58,9 +59,10 @@ Plan gpipe_by_hand(int stages, int microbatches) {
     }
     for (int m = 0; m < microbatches; ++m) {
       const Action backward{.kind = ActionKind::backward, .part = s, .microbatch = m};
-      if (s + 1 < stages)
-        program.actions.push_back(message(ActionKind::recv, s, m, 1)), append(program, backward);
-      else
+      if (s + 1 < stages) {
+        program.actions.push_back(message(ActionKind::recv, s, m, 1));
+        append(program, backward);
+      } else
         program.actions.push_back(backward);
       if (s > 0) append(program, message(ActionKind::send, s - 1, m, -1));
     }
@@ -188,14 +190,16 @@ TEST_CASE("a bucket is reduced while backward goes on, from the moment its gradi
   // A slice in the middle of a part is complete when backward has come down to it.
   Plan cut = serial(equal_parts(1, 100), 100, 0, plan.axes);
   Action reduce{.kind = ActionKind::all_reduce, .stream = Stream::comm, .slice = {25, 100}, .peer = {"data"}};
-  reduce.on_ready = true, reduce.after = {2};
+  reduce.on_ready = true;
+  reduce.after = {2};
   cut.programs[0].actions.insert(cut.programs[0].actions.end() - 1, reduce);
   CHECK(begin_of(simulate(cut), cut, ActionKind::all_reduce) == Approx(1 + 2 * 0.75));
 }
 
 TEST_CASE("many ranks cost what one costs") {
   Plan one = data_parallel()(gpipe_by_hand(8, 32)), many = one;
-  one.axes = {{"pipe", 8}, {"data", 1}}, many.axes = {{"pipe", 8}, {"data", 100000}};
+  one.axes = {{"pipe", 8}, {"data", 1}};
+  many.axes = {{"pipe", 8}, {"data", 100000}};
   const Simulation a = simulate(one, {.cluster = flat_cluster(8, {1e-6, 1e9})});
   const Simulation b = simulate(many, {.cluster = flat_cluster(800000, {1e-6, 1e9})});
   CHECK(a.timeline.spans.size() == b.timeline.spans.size());

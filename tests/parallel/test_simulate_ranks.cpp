@@ -100,9 +100,12 @@ class Rules {
  public:
   Rules(const Plan& plan, const Cluster& cluster, const Simulation& s) : plan_(plan), cluster_(cluster), s_(s) {
     const int n = static_cast<int>(s.ranks.size());
-    begin_.resize(n), end_.resize(n), start_.resize(n);
+    begin_.resize(n);
+    end_.resize(n);
+    start_.resize(n);
     for (const Span& span : s.timeline.spans) {
-      begin_[span.rank].push_back(nanoseconds(span.begin)), end_[span.rank].push_back(nanoseconds(span.end));
+      begin_[span.rank].push_back(nanoseconds(span.begin));
+      end_[span.rank].push_back(nanoseconds(span.end));
     }
     for (int r = 0; r < n; ++r) start_ranks(r);
   }
@@ -132,8 +135,10 @@ class Rules {
         if (begin_[r][id] < ready || (a.kind == ActionKind::send && begin_[r][id] != ready))
           return name + " goes out of turn";
         if (end_[r][id] - begin_[r][id] != time(r, id)) return name + " takes another time on the link";
-        if (a.kind != ActionKind::send)
-          ready_[group_key(r, id)].insert(ready), at_[group_key(r, id)].insert(begin_[r][id]);
+        if (a.kind != ActionKind::send) {
+          ready_[group_key(r, id)].insert(ready);
+          at_[group_key(r, id)].insert(begin_[r][id]);
+        }
         free = end_[r][id];
       }
     }
@@ -305,7 +310,8 @@ TEST_CASE("steps one behind the other carry and compute what each does alone, an
     std::map<std::string, Index> bytes;
     for (; options.step < 6; ++options.step) {
       const Simulation s = simulate(plan, options);
-      alone += s.makespan, busy += s.busy[0];
+      alone += s.makespan;
+      busy += s.busy[0];
       for (const AxisTraffic& t : s.traffic[0]) bytes[t.axis] += t.bytes;
     }
     INFO(how.text());
@@ -375,7 +381,10 @@ TEST_CASE("a run starts actions in the order in which they start in simulation")
         step.record(true);
         (void)step(batch->x, batch->y).item();
         Timeline all = step.timeline();
-        if (world.main()) plan = step.plan(), measured = std::move(all);
+        if (world.main()) {
+          plan = step.plan();
+          measured = std::move(all);
+        }
         return 0;
       };
       try {

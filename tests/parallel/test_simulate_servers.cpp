@@ -23,7 +23,8 @@ Plan base(int ranks) {
 
 Cluster machines(int ranks, double jitter = 0) {
   Cluster c = flat_cluster(ranks, {1e-6, 1e9});
-  c.jitter = jitter, c.seed = 7;
+  c.jitter = jitter;
+  c.seed = 7;
   return c;
 }
 
@@ -47,13 +48,16 @@ TEST_CASE("programs at ranges of ranks do their collectives among themselves") {
       CAPTURE(a, b);
       Plan both = data_parallel({.first_bucket = 100, .bucket = 100})(base(a + b));
       both.programs.push_back(both.programs[0]);
-      both.programs[0].where = {{"data", 0, a}}, both.programs[1].where = {{"data", a, a + b}};
+      both.programs[0].where = {{"data", 0, a}};
+      both.programs[1].where = {{"data", a, a + b}};
       const Simulation s = simulate(both, {.cluster = machines(a + b)});
       CHECK(!s.folded);
       for (int r = 0; r < a + b; ++r) {
         const int ranks = r < a ? a : b;
         Plan one = both;
-        one.programs.resize(1), one.programs[0].where.clear(), one.axes = {{"data", ranks}};
+        one.programs.resize(1);
+        one.programs[0].where.clear();
+        one.axes = {{"data", ranks}};
         const Simulation alone = simulate(one, {.cluster = machines(ranks), .folding = Folding::unfolded});
         std::vector<std::pair<double, double>> mine, its;
         for (const Span& span : s.timeline.spans)

@@ -224,7 +224,8 @@ Stack draw_stack(std::uint64_t seed, int dims, int least) {
     for (int d = 0; d < dims; ++d) filter.push_back(3);
     filter.push_back(channels);
     channels += filter[0];
-    s.filters.push_back(filter), s.dilations.push_back(pick(0, 1) ? pick(1, 3) : pick(1, 10));
+    s.filters.push_back(filter);
+    s.dilations.push_back(pick(0, 1) ? pick(1, 3) : pick(1, 10));
   }
   return s;
 }
@@ -236,7 +237,8 @@ void compare_stack(const std::shared_ptr<const Grid>& grid, const Stack& s, cons
     return whole ? integers(shape, seed) : uniform(shape, -0.5, 0.5, seed, DType::f64);
   };
   const auto run = [&](const Tensor& x, std::vector<Tensor>& w, std::vector<Tensor>& b) {
-    w.clear(), b.clear();
+    w.clear();
+    b.clear();
     for (std::size_t i = 0; i < s.filters.size(); ++i) {
       w.push_back(numbers(s.filters[i], 10 + i).require_grad());
       b.push_back(numbers({s.filters[i][0]}, 30 + i).require_grad());
@@ -283,7 +285,10 @@ TEST_CASE("mixed-scale dense layers over ranks have the bits of the whole") {
       }
       if (d < 0) {  // deep, as the paper's
         Stack deep{{1, 13, 17, 1}, {}, {}};
-        for (Index i = 0; i < 100; ++i) deep.filters.push_back({1, 3, 3, 1 + i}), deep.dilations.push_back(i % 10 + 1);
+        for (Index i = 0; i < 100; ++i) {
+          deep.filters.push_back({1, 3, 3, 1 + i});
+          deep.dilations.push_back(i % 10 + 1);
+        }
         Layout layout;
         if (h >= 0) layout[1] = h;
         if (w >= 0) layout[2] = w;

@@ -109,7 +109,9 @@ TEST_CASE("a U-Net over ranks, whose lowest levels have fewer rows than there ar
         return Sequential{unet({.input = {32, 16, 1}, .classes = 10}, 2), global_avg_pool};
       },
       {32, 16, 1});
-  s.samples = 14, s.batch = 4, s.steps = 4;  // of the last batch 2
+  s.samples = 14;
+  s.batch = 4;
+  s.steps = 4;  // of the last batch 2
   compare_all(s,
               {{"h=2", "spatial"},
                {"h=4", "spatial"},
@@ -129,7 +131,9 @@ TEST_CASE("a U-Net of volumes over ranks trains the serial run's model") {
         return Sequential{unet({.input = {16, 32, 16, 1}, .classes = 10}, 2), global_avg_pool};
       },
       {16, 32, 16, 1});
-  s.samples = 6, s.batch = 2, s.steps = 3;
+  s.samples = 6;
+  s.batch = 2;
+  s.steps = 3;
   compare_all(
       s, {{"d=2", "spatial"}, {"h=3", "spatial"}, {"d=2,h=2", "spatial"}, {"data=2,w=2", "spatial | data_parallel"}},
       Strategy(), 1e-11);
@@ -176,7 +180,8 @@ TEST_CASE("split layers of an MLP train the serial run's model", "[table]") {
 TEST_CASE("split layers of a residual network train the serial run's model, batch norm's statistics included",
           "[table]") {
   Setup s = setup([] { return cifar_resnet(8, {.input = {8, 8, 1}}); }, {8, 8, 1});
-  s.samples = 34, s.batch = 6;  // of the last batch 4
+  s.samples = 34;
+  s.batch = 6;  // of the last batch 4
   compare_all(s, 1e-11);
 }
 
@@ -189,7 +194,10 @@ struct DividedShortcut {
   Conv2d shortcut{1, 4, 1};
   Tensor operator()(const Tensor& x) const { return conv_norm(second, norm, relu(first(x)), shortcut(x)); }
   void visit(const StateVisitor& v) {
-    v("first", first), v("second", second), v("norm", norm), v("shortcut", shortcut);
+    v("first", first);
+    v("second", second);
+    v("norm", norm);
+    v("shortcut", shortcut);
   }
 };
 
@@ -197,7 +205,9 @@ struct DividedShortcut {
 
 TEST_CASE("a batch norm of a whole tensor adds a residual that ranks divide") {
   Setup s = setup([] { return Sequential{DividedShortcut(), flatten, Linear(144, 5)}; }, {6, 6, 1});
-  s.samples = 9, s.batch = 5, s.steps = 3;
+  s.samples = 9;
+  s.batch = 5;
+  s.steps = 3;
   compare_all(s,
               {{"tensor=2", "tensor"},
                {"tensor=4", "tensor"},
@@ -266,7 +276,9 @@ TEST_CASE("layers between divided convolutions train the serial run's model") {
           return Sequential{Conv2d(1, 4, 3, {.pad = 1}), layer(), Conv2d(4, 3, 3), relu, flatten, Linear(48, 5)};
         },
         {6, 6, 1});
-    s.samples = 9, s.batch = 5, s.steps = 2;
+    s.samples = 9;
+    s.batch = 5;
+    s.steps = 2;
     compare_all(s, some, Strategy(), 1e-11);
   }
 }
@@ -277,7 +289,9 @@ TEST_CASE("a weight of layers that find an image's axis whole is counted once") 
         return Sequential{Conv2d(1, 4, 3, {.stride = 3}), LayerNorm(4), relu, flatten, Linear(32, 5)};
       },
       {12, 6, 1});  // w ends with two columns for three ranks
-  s.samples = 9, s.batch = 5, s.steps = 3;
+  s.samples = 9;
+  s.batch = 5;
+  s.steps = 3;
   compare_all(s, {{"h=2,w=3", "spatial"}, {"h=2", "spatial"}, {"w=3", "spatial"}}, Strategy(), 1e-11);
   s.model = [] { return Sequential{Conv2d(1, 4, 3, {.stride = 3}), GroupNorm(2, 4), relu, flatten, Linear(32, 5)}; };
   compare_all(s, {{"w=3", "spatial"}}, Strategy(), 1e-11);
@@ -288,7 +302,9 @@ TEST_CASE("divisions of which an op or a sum would take the wrong part are refus
   const auto run = [](const std::string& mesh, const std::string& strategy, const std::function<Module()>& model) {
     const auto axes = parse_mesh(mesh);
     Setup s = setup(model, {8, 8, 1});
-    s.samples = 8, s.batch = 4, s.steps = 1;
+    s.samples = 8;
+    s.batch = 4;
+    s.steps = 1;
     (void)parallel_run(s, axes, parse_strategy(strategy));
   };
   const auto with = [](const Module& layer) {
@@ -311,7 +327,10 @@ TEST_CASE("divisions of which an op or a sum would take the wrong part are refus
     Conv2d conv = Conv2d(1, 4, 3, {.pad = 1});
     Linear fc = Linear(256, 10);
     Tensor operator()(const Tensor& x) const { return fc(flatten(relu(conv(x)))); }
-    void visit(const StateVisitor& v) { v("conv", conv), v("fc", fc); }
+    void visit(const StateVisitor& v) {
+      v("conv", conv);
+      v("fc", fc);
+    }
   };
   const auto net = [] { return Module(Net()); };
   for (const char* strategy : {"one_weird_trick", "one_weird_trick | zero(1)"})

@@ -95,17 +95,23 @@ Divided draw_transposed(Draw& draw, const Grid& grid, int dims) {
   for (int d = 0; d < dims; ++d) {
     const auto at = static_cast<std::size_t>(d);
     const Index kernel = draw.between(1, 5);
-    o.stride[at] = draw.between(1, 4), o.dilation[at] = draw.chance() ? 1 : draw.between(1, 3);
+    o.stride[at] = draw.between(1, 4);
+    o.dilation[at] = draw.chance() ? 1 : draw.between(1, 3);
     Index room = (c.x[d + 1] - 1) * o.stride[at] + o.dilation[at] * (kernel - 1);  // cells, and one that stays
-    o.pad_begin[at] = draw.between(0, std::min(room, o.dilation[at] * kernel)), room -= o.pad_begin[at];
+    o.pad_begin[at] = draw.between(0, std::min(room, o.dilation[at] * kernel));
+    room -= o.pad_begin[at];
     o.pad_end[at] = draw.between(0, std::min(room, o.dilation[at] * kernel));
     more[at] = draw.between(0, o.stride[at] - 1);
     w.push_back(kernel);
   }
   w.push_back(out / groups);
   const bool bias = draw.chance();
-  c.weights = {w}, c.weight_layouts = {Layout()};
-  if (bias) c.weights.push_back({out}), c.weight_layouts.emplace_back();
+  c.weights = {w};
+  c.weight_layouts = {Layout()};
+  if (bias) {
+    c.weights.push_back({out});
+    c.weight_layouts.emplace_back();
+  }
   if (tensor >= 0) {
     const Index way = draw.between(0, 2);  // by inputs, by outputs, not at all
     if (way < 2) c.weight_layouts[0][way == 0 ? 0 : dims + 1] = tensor;
@@ -130,11 +136,19 @@ Divided draw_joined(Draw& draw, const Grid& grid, int dims) {
   if (const int tensor = grid.find("tensor"); tensor >= 0 && draw.chance()) c.layout[dims + 1] = tensor;
   const int axis = static_cast<int>(draw.between(0, dims + 1));
   Shape w{channels}, up{channels};
-  for (int d = 0; d < dims; ++d) w.push_back(3), up.push_back(2);
-  w.push_back(channels), up.push_back(draw.between(1, 3));
-  c.weights = {w}, c.weight_layouts = {Layout()};
+  for (int d = 0; d < dims; ++d) {
+    w.push_back(3);
+    up.push_back(2);
+  }
+  w.push_back(channels);
+  up.push_back(draw.between(1, 3));
+  c.weights = {w};
+  c.weight_layouts = {Layout()};
   if (const int tensor = grid.find("tensor"); tensor >= 0 && draw.chance()) c.weight_layouts[0][0] = tensor;
-  if (axis == dims + 1) c.weights.push_back(up), c.weight_layouts.emplace_back();
+  if (axis == dims + 1) {
+    c.weights.push_back(up);
+    c.weight_layouts.emplace_back();
+  }
   const bool reversed = draw.chance();
   c.text = fmt::format("concat along {} of parts of {}", axis, c.x);
   c.op = [=](const Tensor& x, const std::vector<Tensor>& t) {
@@ -221,7 +235,10 @@ TEST_CASE("parts that lie in different ways over ranks are joined as the whole a
 TEST_CASE("what cannot be transposed or joined over ranks says why") {
   const auto refusal = [](const std::function<void(const std::shared_ptr<const Grid>&)>& body) {
     try {
-      on_mesh({{"h", rank_counts({2})[0]}}, [&](Mesh& mesh) { return body(grid_of(mesh)), 1; });
+      on_mesh({{"h", rank_counts({2})[0]}}, [&](Mesh& mesh) {
+        body(grid_of(mesh));
+        return 1;
+      });
     } catch (const Error& e) { return std::string(e.what()); }
     return std::string();
   };

@@ -24,7 +24,10 @@ struct Sometimes {
   Linear always{4, 2}, rare{4, 2};
   bool use = true;
   Tensor operator()(const Tensor& x) const { return use ? always(x) + rare(x) : always(x); }
-  void visit(const StateVisitor& v) { v("always", always), v("rare", rare); }
+  void visit(const StateVisitor& v) {
+    v("always", always);
+    v("rare", rare);
+  }
 };
 
 /// Hands its input's first column on, beside what two products make of it all. The second one counts in rows whose
@@ -39,7 +42,10 @@ struct Masked {
     const Tensor y = use ? (*use ? always(x) + rare(x) : always(x)) : always(x) + rare(x) * first;
     return concat({first, y}, 1);
   }
-  void visit(const StateVisitor& v) { v("always", always), v("rare", rare); }
+  void visit(const StateVisitor& v) {
+    v("always", always);
+    v("rare", rare);
+  }
 };
 
 }  // namespace
@@ -83,12 +89,18 @@ TEST_CASE("several inputs, outputs and targets go through every strategy, and ou
   struct Entrance {
     Linear of_x{36, 8}, of_mask{3, 8};
     Tensor operator()(const Tensor& x) const { return of_x(x.reshape({-1, 36})) + of_mask(x.at("mask")); }
-    void visit(const StateVisitor& v) { v("of_x", of_x), v("of_mask", of_mask); }
+    void visit(const StateVisitor& v) {
+      v("of_x", of_x);
+      v("of_mask", of_mask);
+    }
   };
   struct Heads {
     Linear logits{8, 5}, size{8, 2};
     Tensor operator()(const Tensor& x) const { return logits(x).with("size", size(x)); }
-    void visit(const StateVisitor& v) { v("logits", logits), v("size", size); }
+    void visit(const StateVisitor& v) {
+      v("logits", logits);
+      v("size", size);
+    }
   };
   const auto model = [] {
     Module m = Sequential{Entrance(), relu, Linear(8, 8), relu, Heads()};
@@ -166,7 +178,10 @@ struct Decode {
     const Tensor y = ids(x.at("ids")) + unsqueeze(mean(x, {1}, true), 1);
     return layer(x.fields().contains("table") ? matmul(y, x.at("table")) : y);
   }
-  void visit(const StateVisitor& v) { v("ids", ids), v("layer", layer); }
+  void visit(const StateVisitor& v) {
+    v("ids", ids);
+    v("layer", layer);
+  }
 };
 
 /// Losses of two epochs, and weights, of one batch of 6 rows under a strategy.
@@ -288,7 +303,10 @@ TEST_CASE("several outputs leave a model whose layers are split over ranks") {
   struct Two {
     Module first, second;
     Tensor operator()(const Tensor& t) const { return first(t).with("second", second(t)); }
-    void visit(const StateVisitor& v) { v("first", first), v("second", second); }
+    void visit(const StateVisitor& v) {
+      v("first", first);
+      v("second", second);
+    }
   };
   const auto images = [] { return Module(Two{Conv2d(1, 2, 3, {.pad = 1}), Conv2d(1, 3, 1)}); };
   const auto features = [] { return Module(Sequential{Linear(16, 6), relu, Two{Linear(6, 4), Linear(6, 5)}}); };
@@ -355,7 +373,10 @@ TEST_CASE("a flag that one rank raises is told to all behind the same step") {
             for (int raiser = 0; raiser < ranks; ++raiser)
               for (int turn = 0; turn < 3; ++turn) {  // stop, save, neither
                 const auto at = step.optimizer().steps();
-                if (world.rank() == raiser && turn == 0) step.raise("stop"), step.raise("stop");
+                if (world.rank() == raiser && turn == 0) {
+                  step.raise("stop");
+                  step.raise("stop");
+                }
                 if (world.rank() == (raiser + 1) % ranks && turn == 1) step.raise("save");
                 for (auto t = at; t < at + period; ++t) {
                   (void)step(noise(8, t), labels(8));
@@ -379,8 +400,10 @@ TEST_CASE("flags are named before they are raised, and cost a message only where
       return on_ranks(ranks, [&](World& world) {
         Step step(small_model(), cross_entropy, Sgd{.lr = 0.1}, world, data_parallel(), options);
         std::vector<Index> all;
-        for (int i = 0; i < 3; ++i)
-          (void)step(noise(8, i), labels(8)), all.push_back(step.traffic().counted["data"].calls);
+        for (int i = 0; i < 3; ++i) {
+          (void)step(noise(8, i), labels(8));
+          all.push_back(step.traffic().counted["data"].calls);
+        }
         return all;
       });
     };

@@ -25,7 +25,10 @@ struct Branches {
   Conv2d conv{1, 4, 3};
   Linear fc{36, 64};
   Tensor operator()(const Tensor& x) const { return flatten(conv(x)) + fc(flatten(x)); }
-  void visit(const StateVisitor& v) { v("conv", conv), v("fc", fc); }
+  void visit(const StateVisitor& v) {
+    v("conv", conv);
+    v("fc", fc);
+  }
 };
 
 }  // namespace

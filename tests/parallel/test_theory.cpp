@@ -113,7 +113,11 @@ void for_shapes(const PipelineSchedule& schedule, int every, const std::function
       for (int v = 1; v <= (schedule.interleaves ? 4 : 1); ++v)
         for (const bool even : {true, false}) {
           Stages s{.p = p, .m = m, .v = v, .forward = 1000, .input = 1000, .weight = 1000};
-          if (!even) s.forward = 1 + below(5000), s.input = 1 + below(5000), s.weight = below(5000);
+          if (!even) {
+            s.forward = 1 + below(5000);
+            s.input = 1 + below(5000);
+            s.weight = below(5000);
+          }
           if (schedule.delay) s.steps = 1 + static_cast<int>(below(4));
           if (fits(schedule, s) && number++ % every == 0) body(s);
         }
@@ -265,7 +269,10 @@ TEST_CASE("a collective takes what its closed form says") {
     for (const int ranks : {2, 3, 5, 8, 64, 1000, 131072})
       for (int repeat = 0; repeat < 20; ++repeat) {
         Link link{.latency = below(1000) * 1e-6, .bandwidth = repeat == 0 ? 0 : 1e6 * (1 + below(1000000))};
-        if (repeat % 2) link.efficiency = (1 + below(100)) / 100, link.oversubscription = 1 + below(40) / 10;
+        if (repeat % 2) {
+          link.efficiency = (1 + below(100)) / 100;
+          link.oversubscription = 1 + below(40) / 10;
+        }
         const auto bytes = static_cast<Index>(below(1 << 30));
         const double b = link.bandwidth > 0 ? link.oversubscription / (link.efficiency * link.bandwidth) : 0;
         const double seconds = form(ranks, static_cast<double>(bytes), link.latency, b);

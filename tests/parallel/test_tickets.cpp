@@ -131,7 +131,8 @@ Result train(const Run& run, const std::optional<Cluster>& cluster = {}) {
     if (world.rank() == 0) result = std::move(mine);
   };
   cluster ? World::virtual_time(ranks, *cluster, body) : World::threads(ranks, body);
-  result.trained = trained, result.ends = ends;
+  result.trained = trained;
+  result.ends = ends;
   return result;
 }
 
@@ -153,17 +154,25 @@ Run random_run(std::uint64_t seed, int ranks) {
   Run run;
   run.servers.servers = 1 + static_cast<int>(mix(seed) % 3);
   run.workers = ranks > 0 ? ranks - run.servers.servers : 1 + static_cast<int>(mix(seed + 100) % 6);
-  if (run.workers < 1) run.servers.servers = ranks - 1, run.workers = 1;
+  if (run.workers < 1) {
+    run.servers.servers = ranks - 1;
+    run.workers = 1;
+  }
   const auto kind = mix(seed + 200) % 4;
   if (kind == 0) run.servers.mode = "async";
-  if (kind == 1) run.servers.mode = "ssp", run.servers.staleness = static_cast<Index>(mix(seed + 300) % 3);
+  if (kind == 1) {
+    run.servers.mode = "ssp";
+    run.servers.staleness = static_cast<Index>(mix(seed + 300) % 3);
+  }
   if (kind >= 2 && run.workers > 1) {
     run.servers.backup = 1 + static_cast<int>(mix(seed + 400) % static_cast<std::uint64_t>(run.workers - 1));
   }
-  run.batch = 6 + static_cast<Index>(mix(seed + 500) % 20), run.samples = 30 + static_cast<Index>(mix(seed + 600) % 60);
+  run.batch = 6 + static_cast<Index>(mix(seed + 500) % 20);
+  run.samples = 30 + static_cast<Index>(mix(seed + 600) % 60);
   for (int i = 0; i < static_cast<int>(mix(seed + 700) % 3); ++i)
     run.intervals.push_back(1 + static_cast<std::int64_t>(mix(seed + 800 + static_cast<std::uint64_t>(i)) % 4));
-  run.epochs = 1 + static_cast<int>(mix(seed + 900) % 2), run.pace = seed % 3;
+  run.epochs = 1 + static_cast<int>(mix(seed + 900) % 2);
+  run.pace = seed % 3;
   return run;
 }
 
@@ -235,10 +244,14 @@ TEST_CASE("ssp(0) with tickets equals sync for plain SGD: no ticket is trained w
   for (const int workers : {1, 2, 4})
     for (const int servers : {1, 2}) {
       Run run{.servers = {.servers = servers}, .workers = workers, .batch = 8, .samples = 40};
-      run.intervals = {2, 1}, run.epochs = 2, run.lr = 0.5, run.classifies = true;
+      run.intervals = {2, 1};
+      run.epochs = 2;
+      run.lr = 0.5;
+      run.classifies = true;
       CAPTURE(workers, servers);
       const Result sync = train(run);
-      run.servers.mode = "ssp", run.servers.staleness = 0;
+      run.servers.mode = "ssp";
+      run.servers.staleness = 0;
       CHECK(distance(train(run).weights, sync.weights) < 1e-12);
       CHECK(distance(train(run, uneven(workers + servers, 0)).weights, sync.weights) < 1e-12);
     }
@@ -254,9 +267,14 @@ TEST_CASE("with tickets, too, a run is repeated by its order of arrivals, and go
       CAPTURE(o.mode, o.servers, o.backup, workers);
       const Temporary first, half;
       Run run{.servers = o, .workers = workers, .batch = 15, .samples = 90};
-      run.intervals = {2, 3}, run.epochs = 2, run.lr = 0.3, run.momentum = 0.9, run.classifies = true;
+      run.intervals = {2, 3};
+      run.epochs = 2;
+      run.lr = 0.3;
+      run.momentum = 0.9;
+      run.classifies = true;
       Run replay = run;
-      run.save = first.path(), replay.replay = first.path();
+      run.save = first.path();
+      replay.replay = first.path();
       const std::vector<double> recorded = train(run, uneven(workers + o.servers, 1, 0.4, 0.5, 7)).weights;
       differing += train(run, uneven(workers + o.servers, 0, 0.7, 0.5, 3)).weights != recorded;
       run.save = first.path();
@@ -267,7 +285,9 @@ TEST_CASE("with tickets, too, a run is repeated by its order of arrivals, and go
       Run begin{.servers = o, .workers = workers, .batch = 15, .samples = 90};
       begin.save = half.path();
       Run rest = begin;
-      rest.save = "", rest.resume = half.path(), rest.from = 1;
+      rest.save = "";
+      rest.resume = half.path();
+      rest.from = 1;
       CHECK(farthest(train(begin).applied, 1) < 1e-9);
       const Result both = train(rest);
       CHECK(farthest(both.applied, 2) < 1e-9);
@@ -302,14 +322,18 @@ TEST_CASE("plans with tickets are sound, and synchronous ones stay as they are")
   if (threads_only()) return;
   const auto plan_of = [](const ParameterServerOptions& o, int ranks, bool wanted) {
     Plan plan = chain();
-    plan.axes = {{"data", ranks}}, plan.tickets.wanted = wanted;
+    plan.axes = {{"data", ranks}};
+    plan.tickets.wanted = wanted;
     return parameter_server(o)(std::move(plan));
   };
   for (int workers = 1; workers <= 5; ++workers)
     for (int servers = 1; servers <= 3; ++servers)
       for (int kind = 0; kind < 3 + workers - 1; ++kind) {
         ParameterServerOptions o{.servers = servers};
-        if (kind < 3) o.mode = kind == 0 ? "async" : "ssp", o.staleness = kind - 1;
+        if (kind < 3) {
+          o.mode = kind == 0 ? "async" : "ssp";
+          o.staleness = kind - 1;
+        }
         if (kind >= 3) o.backup = kind - 2;
         const Plan plan = plan_of(o, workers + servers, true);
         CAPTURE(workers, servers, kind);
@@ -341,8 +365,16 @@ TEST_CASE("tickets that are used otherwise are refused in a line") {
   const Tensor x = Tensor::zeros({2, 3}), y = Tensor::zeros({2}, DType::i64);
   CHECK_ERROR(refused([&](Step& s) { s(x, y); }), usage, "step");
   CHECK_ERROR(refused([&](Step& s) { s.open(0); }), usage, "step", 1);
-  CHECK_ERROR(refused([&](Step& s) { s.open(2), s.open(2); }), usage, "step", 2);
-  CHECK_ERROR(refused([&](Step& s) { s.open(2), s.checkpoint_shard(); }), usage, "step");
+  CHECK_ERROR(refused([&](Step& s) {
+                s.open(2);
+                s.open(2);
+              }),
+              usage, "step", 2);
+  CHECK_ERROR(refused([&](Step& s) {
+                s.open(2);
+                s.checkpoint_shard();
+              }),
+              usage, "step");
 }
 
 }  // namespace test_tickets

@@ -99,8 +99,13 @@ TEST_CASE("on integers shared weights equal those of a serial run bit by bit", "
     const Embedding wte(vocabulary, 4);
     return with_integers(Sequential{ids_of, wte, flatten, Linear(24, 4), relu, Linear(4, 4), LmHead(wte.weight)});
   });
-  s.loss = pattern_loss, s.recipe = Sgd{.lr = 0.125}, s.optimizer = {}, s.integers = true;
-  s.steps = 2, s.batch = 8, s.samples = 24;
+  s.loss = pattern_loss;
+  s.recipe = Sgd{.lr = 0.125};
+  s.optimizer = {};
+  s.integers = true;
+  s.steps = 2;
+  s.batch = 8;
+  s.samples = 24;
   const auto reference = serial_run(s);
   for (double w : reference.weights) REQUIRE(std::ldexp(w, 20) == std::round(std::ldexp(w, 20)));
   for (auto [stages, data] : {std::pair{2, 1}, {3, 1}, {2, 2}, {3, 2}})
@@ -131,10 +136,13 @@ TEST_CASE("the copies of shared weights have the same bits after any number of s
         }
         // The greatest and the least of those who hold it.
         Tensor most = copy.clone(), least = copy.clone();
-        if (!mine)
-          most = Tensor::full(copy.shape(), -1e9, DType::f64), least = Tensor::full(copy.shape(), 1e9, DType::f64);
+        if (!mine) {
+          most = Tensor::full(copy.shape(), -1e9, DType::f64);
+          least = Tensor::full(copy.shape(), 1e9, DType::f64);
+        }
         const auto column = world.comm().split(data, stage);
-        column->all_reduce(most, ReduceOp::max).wait(), column->all_reduce(least, ReduceOp::min).wait();
+        column->all_reduce(most, ReduceOp::max).wait();
+        column->all_reduce(least, ReduceOp::min).wait();
         equal = equal && most.to_vector() == least.to_vector();
       }
       const Tensor all = Tensor::full({1}, equal, DType::i64);

@@ -147,9 +147,10 @@ TEST_CASE("GPT-2 with its embedding as its head trains as in a serial run, on st
                               std::vector<Index> x, y;
                               const std::vector<Index> text = tokens(step);
                               for (Index i = 0; i < 12; ++i)
-                                for (Index t = 0; t < 8; ++t)
-                                  x.push_back(text[static_cast<std::size_t>(i * 9 + t)]),
-                                      y.push_back(text[static_cast<std::size_t>(i * 9 + t + 1)]);
+                                for (Index t = 0; t < 8; ++t) {
+                                  x.push_back(text[static_cast<std::size_t>(i * 9 + t)]);
+                                  y.push_back(text[static_cast<std::size_t>(i * 9 + t + 1)]);
+                                }
                               return std::pair(Tensor::from(x, {12, 8}), Tensor::from(y, {12, 8}));
                             }};
   for (const auto& [axes, strategy] : std::vector<std::pair<std::vector<Axis>, const char*>>{

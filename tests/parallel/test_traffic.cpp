@@ -212,12 +212,14 @@ int judge(const std::vector<Arrangement>& table, NormScope scope, std::string& w
     TrafficCount counted;
     try {
       Strategy strategy = parse_strategy(how.strategy);
-      strategy.norm_scope = scope, strategy.norm_group = 2;
+      strategy.norm_scope = scope;
+      strategy.norm_group = 2;
       const bool served = how.strategy.find("parameter_server") != how.strategy.npos;  // where no norm is known
       const std::string found = unequal(
           setup(), how, strategy,
           {.optimizer = {.clip_norm = served ? 0.0 : 1.0}, .flags = {"stop", "save"}, .flags_every = 2}, counted);
-      equal += found.empty(), wrong += found;
+      equal += found.empty();
+      wrong += found;
       if (how.ranks() > 1 && counted.bytes == 0) wrong += how.text() + ": nothing was counted\n";
     } catch (const std::exception& e) {
       const bool known =
@@ -293,7 +295,8 @@ TEST_CASE("ranks that are imagined send what the busiest one sends") {
     const Strategy strategy = parse_strategy(name);
     const Index rows = 24 / size_along(axes, "data");
     Setup s = setup();
-    s.loss = cross_entropy, s.samples = 24;
+    s.loss = cross_entropy;
+    s.samples = 24;
     Module whole = normed();
     const Parameters parameters(whole);
     const auto parts = Chain(whole).parts(parameters);

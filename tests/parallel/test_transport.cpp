@@ -99,7 +99,8 @@ TEST_CASE("a stranger's file in the place of a shared block is not touched") {
   REQUIRE(SharedMemory(name, 1000).data() == nullptr);
   struct stat about {};  // as if its device and inode were the same: the random number still differs
   REQUIRE(fstat(file, &about) == 0);
-  name.device = about.st_dev, name.inode = about.st_ino;
+  name.device = about.st_dev;
+  name.inode = about.st_ino;
   REQUIRE(SharedMemory(name, 1000).data() == nullptr);
   std::vector<char> now(1008);
   REQUIRE(pread(file, now.data(), now.size(), 0) == std::ssize(now));
@@ -158,7 +159,8 @@ TEST_CASE("shared memory sums short and long vectors, staged and directly") {
         auto failed = failures(ranks, [&](int r) {
           const Tensor x = Tensor::full({count}, r + 1), y = Tensor::full({count}, 1);
           Work first = shm_reduces[r]->post(sum_of(x), x), second = shm_reduces[r]->post(sum_of(y), y);
-          (r ? second : first).wait(), (r ? first : second).wait();
+          (r ? second : first).wait();
+          (r ? first : second).wait();
           const float* a = x.data<float>();
           const float* b = y.data<float>();
           for (Index i = 0; i < count; ++i) wrong += a[i] != ranks * (ranks + 1) / 2 || b[i] != ranks;
@@ -274,7 +276,8 @@ TEST_CASE("who sleeps until a small vector is reduced is woken by the last to co
       };
       for (int rank : {1, 0})
         for (int i = 0; i < room; ++i) post(rank);
-      post(0), post(1);
+      post(0);
+      post(1);
       std::thread sleeper([&] { works[1].back().wait(); });
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
       const auto start = std::chrono::steady_clock::now();

@@ -161,7 +161,8 @@ void check_average(World& world) {
       };
       const Tensor sum = x.clone(), average = x.clone();
       Work first = comm.all_reduce(sum), second = comm.all_reduce(average, ReduceOp::average);
-      second.wait(), first.wait();
+      second.wait();
+      first.wait();
       same(sum, average, "all_reduce");
       const Tensor own = Tensor::empty({block}, type), part = Tensor::empty({block}, type);
       comm.reduce_scatter(own, x).wait();

@@ -52,7 +52,10 @@ class RandomProgram {
     if (v % 5 == 1) std::this_thread::yield();
   }
   Tensor numbers(Index n) { return Tensor::full({n}, 1.0 / (1 + world_.rank()) + static_cast<double>(log_.size())); }
-  void add(Work work, Tensor out) { works_.push_back(std::move(work)), outs_.push_back(std::move(out)); }
+  void add(Work work, Tensor out) {
+    works_.push_back(std::move(work));
+    outs_.push_back(std::move(out));
+  }
   void settle(std::size_t i) {
     works_[i].wait();
     note(outs_[i]);
@@ -83,7 +86,10 @@ class RandomProgram {
     } else if (kind == 5) {
       settle(static_cast<std::size_t>(below(1 << 20)) % works_.size());
     } else if (kind == 6) {
-      for (Work& work : works_) note(work.done()), hold_up();
+      for (Work& work : works_) {
+        note(work.done());
+        hold_up();
+      }
     } else if (kind == 7) {
       settle(wait_any(works_));
     } else {
@@ -96,7 +102,8 @@ class RandomProgram {
     const int me = comm_.rank();
     if (me != server) {
       for (int i = 0; i < each; ++i) {
-        compute(world_, 10 * below(200), ++key_), hold_up();
+        compute(world_, 10 * below(200), ++key_);
+        hold_up();
         comm_.send_to({.channel = round_, .clock = clock_.now()}, numbers(1 + 100 * i), server).wait();
         const Tensor answer = Tensor::zeros({1});
         comm_.recv(answer, server, 4).wait();
@@ -109,8 +116,11 @@ class RandomProgram {
       ReceivedMessage message;
       Work next = comm_.recv_any(message, round_);
       if (i % 3 == 0) note(next.wait_for(50e-9));
-      next.wait(), hold_up();
-      note(message.header.sender), note(message.header.clock), note(message.payload);
+      next.wait();
+      hold_up();
+      note(message.header.sender);
+      note(message.header.clock);
+      note(message.payload);
       compute(world_, 30 * (1 + message.header.sender), ++key_);
       comm_.send(Tensor::full({1}, i), message.header.sender, 4).wait();
     }
@@ -220,7 +230,8 @@ TEST_CASE("a run that is stopped with messages on their way goes on as if it had
     server.run(0, 10);
     stopped[static_cast<std::size_t>(world.rank())] = {world.clock()->save(), server.weight, server.received};
     server.log.clear();
-    server.run(10, 20), server.finish(20);
+    server.run(10, 20);
+    server.finish(20);
     return server.log;
   });
   const auto again = on_clocks(6, c, [&](World& world) {
@@ -230,9 +241,11 @@ TEST_CASE("a run that is stopped with messages on their way goes on as if it had
     (void)world.comm().send_to({.channel = 1}, {}, 0);
     Server server(world);
     const Stopped& s = stopped[static_cast<std::size_t>(world.rank())];
-    server.weight = s.weight, server.received = s.received;
+    server.weight = s.weight;
+    server.received = s.received;
     world.clock()->restore(s.state);
-    server.run(10, 20), server.finish(20);
+    server.run(10, 20);
+    server.finish(20);
     return server.log;
   });
   std::size_t on_the_way = 0;
@@ -261,10 +274,14 @@ TEST_CASE("saving leaves all clocks and links alone") {
         const Nanoseconds now = clock.now();
         if (saves) expect(clock.save().clock == now, "the clock that is saved");
         Work second = comm.send(bytes(10), next);
-        first.wait(), t.push_back(clock.now());
-        second.wait(), t.push_back(clock.now());
-        comm.recv(bytes(1000 * (1 + before)), before).wait(), t.push_back(clock.now());
-        comm.recv(bytes(10), before).wait(), t.push_back(clock.now());
+        first.wait();
+        t.push_back(clock.now());
+        second.wait();
+        t.push_back(clock.now());
+        comm.recv(bytes(1000 * (1 + before)), before).wait();
+        t.push_back(clock.now());
+        comm.recv(bytes(10), before).wait();
+        t.push_back(clock.now());
       }
       return t;
     });

@@ -65,7 +65,8 @@ Strategy meets_now_and_then(int every) {
   Strategy s{"meets", Claim::statistical, [every](Plan plan) {
                Program& all = plan.programs[0];
                Action a{.kind = mean, .slice = {0, plan.parameters}};
-               a.peer.axis = "data", a.phase = add_phase(all, "mean", {.every = every});
+               a.peer.axis = "data";
+               a.phase = add_phase(all, "mean", {.every = every});
                all.actions.push_back(a);
                plan.consistency["data"] = {Consistency::Kind::periodic, every};
                return plan;
@@ -113,7 +114,8 @@ Times times_of(const Case& c, const Cluster& machines) {
     Tensor x = Tensor::full({mine, 8, 8, 1}, 0.5, DType::f64);
     Tensor y = Tensor::zeros({mine}, DType::i64);
     BatchContext context;
-    context.global_batch = batch, context.share = step.shard();
+    context.global_batch = batch;
+    context.share = step.shard();
     context.samples = Tensor::empty({mine}, DType::i64);
     for (Index i = 0; i < mine; ++i) context.samples.data<std::int64_t>()[i] = step.shard().rank * mine + i;
     x = x.with_batch(context);
@@ -197,7 +199,8 @@ TEST_CASE("servers and their workers take as long in virtual time as simulated, 
         const int serve = count + options.groups;
         const Case c{{{{"data", workers + serve}}, "", 1}, slow_servers(options), serve};
         Cluster at_once = cluster(c.how.ranks(), true);  // what happens at one moment has an order, too
-        at_once.inside = {}, at_once.between.latency = 0;
+        at_once.inside = {};
+        at_once.between.latency = 0;
         std::vector<Cluster> all{cluster(c.how.ranks(), true), cluster(c.how.ranks(), true, 0.3),
                                  cluster(c.how.ranks(), false, 0.2), at_once};
         if (brief()) all = {all[(kind + static_cast<std::size_t>(workers + count)) % all.size()]};

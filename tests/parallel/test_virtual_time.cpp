@@ -63,7 +63,10 @@ TEST_CASE("deadlines of several operations count by the clock") {
     Times t;
     const Tensor x = bytes(100), y = bytes(100);  // 300 ns each
     Work both = when_all({world.comm().all_reduce(x), world.comm().all_reduce(y)});
-    for (int i = 0; i < 3; ++i) t.push_back(both.wait_for(250e-9)), t.push_back(world.clock()->now());
+    for (int i = 0; i < 3; ++i) {
+      t.push_back(both.wait_for(250e-9));
+      t.push_back(world.clock()->now());
+    }
     return t;
   });
   for (const Times& t : ends) CHECK(t == Times{0, 250, 0, 500, 1, 600});
@@ -91,16 +94,23 @@ TEST_CASE("messages: when they leave, arrive, and who waits") {
       // Three on one link: each leaves when the one before has left.
       Work a = comm.send(bytes(50), 1), b = comm.send(bytes(100), 2), c = comm.send(bytes(0), 1);
       note();
-      a.wait(), note();
-      clock.advance(10), note();
-      c.wait(), note();
-      b.wait(), note();
+      a.wait();
+      note();
+      clock.advance(10);
+      note();
+      c.wait();
+      note();
+      b.wait();
+      note();
     } else if (world.rank() == 1) {
-      comm.recv(bytes(50), 0).wait(), note();
+      comm.recv(bytes(50), 0).wait();
+      note();
       clock.advance(5000);
-      comm.recv(bytes(0), 0).wait(), note();  // long there
+      comm.recv(bytes(0), 0).wait();
+      note();  // long there
     } else if (world.rank() == 2) {
-      comm.recv(bytes(100), 0).wait(), note();
+      comm.recv(bytes(100), 0).wait();
+      note();
     }
     return t;
   });
@@ -118,11 +128,14 @@ TEST_CASE("computation hides communication, and a link carries one operation at 
     Work first = comm.all_reduce(x);   // 2 (100 + 500) = 1200
     Work second = comm.all_reduce(y);  // after it
     clock.advance(world.rank() == 0 ? 500 : 700);
-    second.wait(), t.push_back(clock.now());
-    first.wait(), t.push_back(clock.now());
+    second.wait();
+    t.push_back(clock.now());
+    first.wait();
+    t.push_back(clock.now());
     Work third = comm.all_reduce(x);
     clock.advance(5000);
-    third.wait(), t.push_back(clock.now());
+    third.wait();
+    t.push_back(clock.now());
     return t;
   });
   for (const Times& t : ends) CHECK(t == Times{2400, 2400, 7400});
@@ -168,12 +181,15 @@ TEST_CASE("what is done depends on the clock alone") {
     t.push_back(message.done());
     clock.advance_to(1199);
     t.push_back(message.done());
-    t.push_back(message.wait_for(0)), t.push_back(clock.now());
+    t.push_back(message.wait_for(0));
+    t.push_back(clock.now());
     clock.advance(1);
     t.push_back(message.done());
-    t.push_back(next.wait_for(300e-9)), t.push_back(clock.now());  // until 1500
+    t.push_back(next.wait_for(300e-9));
+    t.push_back(clock.now());  // until 1500
     t.push_back(next.done());
-    t.push_back(next.wait_for(300e-9)), t.push_back(clock.now());
+    t.push_back(next.wait_for(300e-9));
+    t.push_back(clock.now());
     // A loop that only asks goes on to the end.
     Work self = comm.send(bytes(900), 0);
     while (!self.done()) std::this_thread::yield();
@@ -248,8 +264,10 @@ TEST_CASE("deadlines shorter than TRIREME_TIMEOUT are of virtual time, others ar
       return t;
     }
     Work message = world.comm().recv(bytes(0), 1);
-    for (const double deadline : {most - 1, most})
-      t.push_back(message.wait_for(deadline)), t.push_back(world.clock()->now());
+    for (const double deadline : {most - 1, most}) {
+      t.push_back(message.wait_for(deadline));
+      t.push_back(world.clock()->now());
+    }
     return t;
   });
   CHECK(ends[0] == Times{0, nanoseconds(most - 1), 1, nanoseconds(10 * most) + 100});
@@ -287,12 +305,16 @@ TEST_CASE("ranks that all wait are told at once for what") {
     const Tensor x = bytes(1), y = bytes(1);
     Work a = (world.rank() ? *other : world.comm()).all_reduce(x);
     Work b = (world.rank() ? world.comm() : *other).broadcast(y, 0);
-    a.wait(), b.wait();
+    a.wait();
+    b.wait();
   };
   REQUIRE_THROWS_AS(World::virtual_time(2, one_node(2), crossed), Error);
   const auto behind = [](World& world) {
     const Tensor x = bytes(1), y = bytes(2);
-    if (world.rank()) return world.comm().recv(x, 0).wait(), world.comm().all_reduce(y).wait();
+    if (world.rank()) {
+      world.comm().recv(x, 0).wait();
+      return world.comm().all_reduce(y).wait();
+    }
     Work sum = world.comm().all_reduce(y);
     world.comm().send(x, 1).wait();
   };

@@ -63,7 +63,8 @@ struct TiedRun {
       : model(s.model()), mesh(world, std::move(axes)) {
     initialize(model, 1);
     convert(model, s.dtype);
-    options.seed = 5, options.optimizer = s.optimizer;
+    options.seed = 5;
+    options.optimizer = s.optimizer;
     step.emplace(model, s.loss, s.recipe, mesh, strategy, options);
   }
   void feed(const Setup& s, int steps) {

@@ -48,7 +48,10 @@ inline Outcome train(const Setup& s, World& world, std::vector<Axis> axes, const
   while (static_cast<int>(losses.size()) < s.steps)
     for (auto& [x, y] : loader) {
       losses.push_back(step(x, y));
-      if (losses.size() == 1) step.consolidate(), first = whole_weights(step.parameters());
+      if (losses.size() == 1) {
+        step.consolidate();
+        first = whole_weights(step.parameters());
+      }
       if (static_cast<int>(losses.size()) == s.steps) break;
     }
   std::vector<double> values;

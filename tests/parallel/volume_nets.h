@@ -56,12 +56,16 @@ inline Module random_chain(std::mt19937_64& random, int axes, Index channels) {
   for (Index layer = draw(random, 2, 4); layer > 0; --layer) {
     const Index next = draw(random, 1, 3), kernel = 2 * draw(random, 0, 1) + 1;
     switch (draw(random, 0, 6)) {
-      case 0: net.add(conv_layer(axes, c, next, 3, {.stride = 2, .pad = draw(random, 0, 1)})), c = next; break;
+      case 0:
+        net.add(conv_layer(axes, c, next, 3, {.stride = 2, .pad = draw(random, 0, 1)}));
+        c = next;
+        break;
       case 1: net.add(MaxPool(2)); break;
       case 2: {
         const ConvTransposeLayerOptions o{.stride = 2, .pad = draw(random, 0, 1)};
         const Index k = draw(random, 2, 3);
-        net.add(axes == 2 ? Module(ConvTranspose2d(c, next, k, o)) : Module(ConvTranspose3d(c, next, k, o))), c = next;
+        net.add(axes == 2 ? Module(ConvTranspose2d(c, next, k, o)) : Module(ConvTranspose3d(c, next, k, o)));
+        c = next;
         break;
       }
       case 3: {
@@ -70,14 +74,17 @@ inline Module random_chain(std::mt19937_64& random, int axes, Index channels) {
         net.add(Stash{name}).add(conv_layer(axes, c, c, 3, {.pad = d, .dilation = d})).add(relu);
         if (draw(random, 0, 1) == 0)
           net.add(AddStashed(name));
-        else
-          net.add(ConcatStashed(name)), c *= 2;
+        else {
+          net.add(ConcatStashed(name));
+          c *= 2;
+        }
         break;
       }
       default: {
         const Index d = axes == 2 ? draw(random, 1, 10) : draw(random, 1, 4);
         const Index pad = draw(random, 0, 2) == 0 ? 0 : d * (kernel / 2);
-        net.add(conv_layer(axes, c, next, kernel, {.pad = pad, .dilation = d})).add(relu), c = next;
+        net.add(conv_layer(axes, c, next, kernel, {.pad = pad, .dilation = d})).add(relu);
+        c = next;
       }
     }
   }
@@ -94,8 +101,10 @@ inline double distance(const Tensor& a, const Tensor& b) {
   if (!(a.shape() == b.shape())) return INFINITY;
   const std::vector<double> u = a.to_vector(), v = b.to_vector();
   double most = 0, size = 1e-300;
-  for (std::size_t i = 0; i < u.size(); ++i)
-    most = std::max(most, std::abs(u[i] - v[i])), size = std::max(size, std::abs(v[i]));
+  for (std::size_t i = 0; i < u.size(); ++i) {
+    most = std::max(most, std::abs(u[i] - v[i]));
+    size = std::max(size, std::abs(v[i]));
+  }
   return most == 0 ? 0 : most / size;
 }
 inline double allowed(bool whole, DType dtype) { return whole ? 0 : dtype == DType::f64 ? 1e-11 : 1e-5; }
@@ -143,7 +152,8 @@ inline std::vector<Axis> random_mesh(std::mt19937_64& random, int axes, int rank
       ++factor;
       continue;
     }
-    mesh[static_cast<std::size_t>(draw(random, 0, axes - 1))].size *= factor, ranks /= factor;
+    mesh[static_cast<std::size_t>(draw(random, 0, axes - 1))].size *= factor;
+    ranks /= factor;
   }
   return mesh;
 }

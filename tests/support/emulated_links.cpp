@@ -79,7 +79,8 @@ class Links {
     const std::lock_guard lock(mutex_);
     Queue& queue = queues_[{communicator, call.root, call.tag, own}];
     queue.to = (*all)[static_cast<std::size_t>(call.root)];
-    made.ranks = std::make_shared<const std::vector<int>>(1, rank), made.arrives = &queue;
+    made.ranks = std::make_shared<const std::vector<int>>(1, rank);
+    made.arrives = &queue;
     const Op op = std::make_shared<Operation>(std::move(made));
     enqueue(rank, op);
     return op;
@@ -88,7 +89,8 @@ class Links {
     const std::lock_guard lock(mutex_);
     const Op op = std::make_shared<Operation>(Operation{.start = clock(rank).now()});
     Queue& queue = queues_[{communicator, own, call.tag, call.root}];
-    queue.to = rank, queue.receives.push_back(op);
+    queue.to = rank;
+    queue.receives.push_back(op);
     match(queue);
     return op;
   }
@@ -151,7 +153,8 @@ class Links {
     take_link(r, ready);
     for (std::size_t i = 0; i < ready.size(); ++i) {
       const Op next = ready[i];
-      next->end = next->start + next->time, next->resolved = true;
+      next->end = next->start + next->time;
+      next->resolved = true;
       for (const int each : *next->ranks) {
         Rank& its = at(each);
         its.free = next->end;
@@ -159,15 +162,20 @@ class Links {
         its.changed.notify_one();
         if (!its.queue.empty()) take_link(its, ready);
       }
-      if (next->arrives) next->arrives->messages.push_back(next), match(*next->arrives);
+      if (next->arrives) {
+        next->arrives->messages.push_back(next);
+        match(*next->arrives);
+      }
     }
   }
   void match(Queue& queue) {
     while (!queue.messages.empty() && !queue.receives.empty()) {
       Operation &message = *queue.messages.front(), &receive = *queue.receives.front();
       receive.payload = message.payload;
-      receive.end = std::max(receive.start, message.end), receive.resolved = true;
-      queue.messages.pop_front(), queue.receives.pop_front();
+      receive.end = std::max(receive.start, message.end);
+      receive.resolved = true;
+      queue.messages.pop_front();
+      queue.receives.pop_front();
       at(queue.to).changed.notify_one();
     }
   }
@@ -216,7 +224,9 @@ class EmulatedCommunicator final : public ThreadCommunicator {
 
   Work start(const Call& call, const Tensor& out, const Tensor& in, std::span<const Index> counts) override {
     auto work = std::make_shared<EmulatedWork>();
-    work->links = links_, work->world_rank = own(), work->call = call;
+    work->links = links_;
+    work->world_rank = own();
+    work->call = call;
     if (call.kind == CallKind::send) {
       Operation op{.payload = Tensor::empty({in.numel()}, in.dtype())};
       copy_elements(op.payload, in);
@@ -281,13 +291,16 @@ void EmulatedClock::sleep_until(Nanoseconds then) {
   if (then <= now()) return;
   const timespec t{then / second, then % second};
   while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, nullptr) != 0) {}
-  at_ = then, processor_at_ = processor();
-  late_ += real() - then, ++sleeps_;
+  at_ = then;
+  processor_at_ = processor();
+  late_ += real() - then;
+  ++sleeps_;
 }
 
 void EmulatedClock::restart(Nanoseconds then) {
   sleep_until(then);
-  late_ = 0, sleeps_ = 0;
+  late_ = 0;
+  sleeps_ = 0;
 }
 
 void emulate(int ranks, const Cluster& cluster, const std::function<void(World&, EmulatedClock&)>& body) {

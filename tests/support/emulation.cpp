@@ -154,7 +154,8 @@ EmulatedTimes times_of(const EmulatedCase& c) {
     Step step(network(c, sleeper), cross_entropy, Sgd{.lr = 0.1}, mesh, parse_strategy(c.strategy));
     const Index mine = batch / step.shard().size;
     BatchContext context;
-    context.global_batch = batch, context.share = step.shard();
+    context.global_batch = batch;
+    context.share = step.shard();
     context.samples = Tensor::empty({mine}, DType::i64);
     for (Index i = 0; i < mine; ++i) context.samples.data<std::int64_t>()[i] = step.shard().rank * mine + i;
     const Tensor x = Tensor::zeros({mine, c.width}).with_batch(context), y = Tensor::zeros({mine}, DType::i64);
@@ -176,15 +177,20 @@ EmulatedTimes times_of(const EmulatedCase& c) {
     sleeper->stop();
     {
       const std::lock_guard lock(mutex);
-      ended = std::max(ended, end), late += clock.lateness();
+      ended = std::max(ended, end);
+      late += clock.lateness();
       if (world.main()) processor = std::clock() - cpu;
     }
     Timeline all = step.timeline();
-    if (world.main()) plan = own, measured = std::move(all);
+    if (world.main()) {
+      plan = own;
+      measured = std::move(all);
+    }
   });
   const Simulation s = simulate(
       plan, {.cluster = c.cluster, .step = first, .steps = c.steps, .folding = Folding::unfolded, .rows = ranks});
-  times.simulated = s.makespan, times.bubble = s.bubble;
+  times.simulated = s.makespan;
+  times.bubble = s.bubble;
   times.emulated = static_cast<double>(ended - began) / 1e9;
   times.same_order = same_order(plan, measured, s, first + c.steps - 1);
   times.lateness = static_cast<double>(late) / ranks / 1e9;

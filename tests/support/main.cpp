@@ -1,8 +1,8 @@
 // main() of every test program. A program holds the tests of a folder; started as test_GROUP,
 // or with --group NAME[,NAME...] as its first words, it runs the cases of those groups' files (groups.h), narrowed by
-// what else the command line asks for. A test case without an assertion fails: one that has nothing to do here says so by
-// SUCCEED("why"). Exit status 77 (meson: SKIP) when all passed but something was missing, such as an oracle; standard
-// error says what.
+// what else the command line asks for. A test case without an assertion fails: one that has nothing to do here says so
+// by SUCCEED("why"). Exit status 77 (meson: SKIP) when all passed but something was missing, such as an oracle;
+// standard error says what.
 #define CATCH_CONFIG_RUNNER
 #include <link.h>
 
@@ -75,7 +75,9 @@ int main(int argc, char** argv) {
   const bool asked = argc > 2 && argv[1] == std::string("--group");
   if (asked) {
     groups = argv[2];
-    argv[2] = argv[0], argv += 2, argc -= 2;
+    argv[2] = argv[0];
+    argv += 2;
+    argc -= 2;
   }
   Catch::Session session;
   if (const int wrong = session.applyCommandLine(argc, argv); wrong != 0) return wrong;

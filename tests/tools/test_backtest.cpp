@@ -138,7 +138,8 @@ TEST_CASE("bands cover as many points as they say where families wander") {
       for (const BacktestPoint& p : f.points) {
         CHECK(p.predicted.low < p.predicted.milliseconds);
         CHECK(p.predicted.milliseconds < p.predicted.high);
-        inside += p.inside(), ++points;
+        inside += p.inside();
+        ++points;
       }
   }
   const double share = static_cast<double>(inside) / points;

@@ -54,15 +54,22 @@ Written written(std::size_t at, const std::string& name, const std::string& valu
   Written w;
   std::string section;
   int lines = 0, section_line = 1;
-  const auto add = [&](const std::string& line) { w.text += line + "\n", ++lines; };
+  const auto add = [&](const std::string& line) {
+    w.text += line + "\n";
+    ++lines;
+  };
   add("# a cluster");
   for (std::size_t k = 0; k < keys.size(); ++k) {
-    if (keys[k].section != section) add(section = keys[k].section), section_line = lines;
+    if (keys[k].section != section) {
+      add(section = keys[k].section);
+      section_line = lines;
+    }
     if (k != at)
       add(keys[k].name + " = " + keys[k].value);
-    else if (!name.empty())
-      add(name + " = " + value), w.line = lines;
-    else
+    else if (!name.empty()) {
+      add(name + " = " + value);
+      w.line = lines;
+    } else
       w.line = section_line;
   }
   return w;

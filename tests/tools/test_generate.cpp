@@ -65,7 +65,9 @@ Ids by_hand(Module& model, Ids text, const GenerateOptions& o, Draw&& draw) {
   for (Index k = 0; k < o.tokens; ++k) {
     if (std::ssize(window) > o.context) window.erase(window.begin(), window.end() - o.context / 2);
     const Index id = draw(logits_behind(model, window), std::ssize(text));
-    window.push_back(id), text.push_back(id), drawn.push_back(id);
+    window.push_back(id);
+    text.push_back(id);
+    drawn.push_back(id);
   }
   return drawn;
 }

@@ -36,11 +36,18 @@ LedgerEntry made_up(std::mt19937_64& random, int i) {
   const char* ends[] = {"finished", "failed", "interrupted"};
   const int run = i / 2;
   LedgerEntry e{.run = "runs/strong-r2-tensor/seed_" + std::to_string(run), .cell = "strong-r2-tensor"};
-  e.scaling = "strong", e.strategy = "tensor", e.mesh = "tensor=2", e.ranks = 2, e.seed = run;
+  e.scaling = "strong";
+  e.strategy = "tensor";
+  e.mesh = "tensor=2";
+  e.ranks = 2;
+  e.seed = run;
   e.config_hash = sha256(std::to_string(run % 3));
   e.status = i % 2 == 0 ? "started" : ends[random() % 3];
   if (e.status == "failed") e.why = "a \"loss\" of {nan}\n\\ \xc3\xbc, \"hash\":\"0\"}";
-  if (i % 2 == 1) e.seconds = static_cast<double>(random() % 10000) / 7, e.device_seconds = 2 * e.seconds;
+  if (i % 2 == 1) {
+    e.seconds = static_cast<double>(random() % 10000) / 7;
+    e.device_seconds = 2 * e.seconds;
+  }
   return e;
 }
 
@@ -52,7 +59,8 @@ struct Written {
     std::mt19937_64 random(seed);
     LedgerWriter writer(folder.path());
     for (int i = 0; i < lines; ++i) entries.push_back(writer.append(made_up(random, i)));
-    text = slurp(ledger()), head = slurp(folder / ledger_head_file);
+    text = slurp(ledger());
+    head = slurp(folder / ledger_head_file);
   }
   std::string ledger() const { return folder / ledger_file; }
   std::vector<std::string> faults_of(const std::string& other) const {
@@ -180,7 +188,8 @@ TEST_CASE("a last line cut short is told, and the next writer goes on before it;
   CHECK(LedgerReader(w.folder.path()).faults().empty());
 
   // The machine may go down between a line and its head, which is one behind then.
-  spill(w.ledger(), w.text), spill(w.folder / ledger_head_file, "4 " + w.entries[3].hash + "\n");
+  spill(w.ledger(), w.text);
+  spill(w.folder / ledger_head_file, "4 " + w.entries[3].hash + "\n");
   CHECK(LedgerReader(w.folder.path()).faults().empty());
   spill(w.folder / ledger_head_file, "3 " + w.entries[2].hash + "\n");
   CHECK_FALSE(LedgerReader(w.folder.path()).faults().empty());
@@ -203,8 +212,10 @@ TEST_CASE("totals count what was spent, and runs without an end are open") {
       open.push_back(e.run);
       continue;
     }
-    want.started += e.status == "started", want.finished += e.status == "finished";
-    want.failed += e.status == "failed", want.interrupted += e.status == "interrupted";
+    want.started += e.status == "started";
+    want.finished += e.status == "finished";
+    want.failed += e.status == "failed";
+    want.interrupted += e.status == "interrupted";
     want.device_seconds += e.device_seconds;
     all.push_back(e);
   }

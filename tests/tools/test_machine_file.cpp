@@ -89,7 +89,8 @@ TEST_CASE("a line of a machine file that is missing, misspelt or impossible is r
     std::vector<std::string> bad{
         "", "z" + lines[i], key + " = true", key + " = {}", key + " = [[1]]", key + " = 1979-05-27"};
     if (value.starts_with('[') && value.find('"') == value.npos) {
-      bad.push_back(key + " = []"), bad.push_back(key + " = [\"a\"]");
+      bad.push_back(key + " = []");
+      bad.push_back(key + " = [\"a\"]");
       bad.push_back(
           key + " = " +
           std::regex_replace(value, std::regex("\\[[^,\\]]*"), "[-1.0", std::regex_constants::format_first_only));
@@ -97,7 +98,9 @@ TEST_CASE("a line of a machine file that is missing, misspelt or impossible is r
           key + " = " +
           std::regex_replace(value, std::regex("\\[[^,\\]]*"), "[nan", std::regex_constants::format_first_only));
     } else if (!value.starts_with('"') && !value.starts_with('[')) {
-      bad.push_back(key + " = -1"), bad.push_back(key + " = inf"), bad.push_back(key + " = \"1\"");
+      bad.push_back(key + " = -1");
+      bad.push_back(key + " = inf");
+      bad.push_back(key + " = \"1\"");
     }
     for (const std::string& line : bad) {
       const std::string text = with(i, line), why = refusal(text);
@@ -121,7 +124,8 @@ TEST_CASE("a model is found by name, settings and ranks, and what is missing is 
   CHECK(&model_in(m, options, 0) == &m.models[0]);
   CHECK(&model_in(m, options, 2) == &m.models[0]);
   CHECK_THROWS_AS(model_in(m, options, 3), OptionError);
-  options.dtype = "bf16", options.optim.lr = 3;  // the second does not change what a step takes
+  options.dtype = "bf16";
+  options.optim.lr = 3;  // the second does not change what a step takes
   try {
     (void)model_in(m, options, 0);
     FAIL("found");

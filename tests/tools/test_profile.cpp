@@ -88,7 +88,8 @@ TEST_CASE("a convolution whose filter is no layer's is told by the filter's shap
   initialize(none, 1);
   Parameters parameters(none);
   Tensor x = Tensor::full({2, 9, 9, 3}, 1), w = Tensor::full({5, 3, 3, 3}, 1);
-  x.require_grad(), w.require_grad();
+  x.require_grad();
+  w.require_grad();
   Profile profile(parameters, {.bytes = 1e9, .operations = 1e9});
   const Tensor y = conv(x, w);
   y.backward(Tensor::full(y.shape(), 1));
@@ -104,7 +105,8 @@ TEST_CASE("kernels of attention and of norms are told as such") {
     const std::string op(row.name), kind = kernel_kind(op);
     CAPTURE(op, kind);
     const bool is_norm = op.find("_norm") != op.npos, attends = op.starts_with("attention") || op == "rope";
-    norms += is_norm, attention += attends;
+    norms += is_norm;
+    attention += attends;
     CHECK((!is_norm || kind.ends_with("norm")));
     CHECK((!attends || kind == "attention"));
     if (op.find("softmax") != op.npos) CHECK(kind == "softmax");

@@ -41,7 +41,8 @@ TEST_CASE("the state of a rank goes through tensors") {
   std::mt19937_64 dice(3);
   for (int round = 0; round < 50; ++round) {
     VirtualState state;
-    state.clock = static_cast<Nanoseconds>(dice() >> 1), state.link = static_cast<Nanoseconds>(dice() >> 1);
+    state.clock = static_cast<Nanoseconds>(dice() >> 1);
+    state.link = static_cast<Nanoseconds>(dice() >> 1);
     const auto small = [&] { return static_cast<int>(dice() % 100); };
     for (int n = small() % 4; n > 0; --n) state.turns.push_back({dice(), small(), small(), small()});
     for (int n = small() % 12; n > 0; --n)

@@ -93,7 +93,8 @@ TEST_CASE("intervals of medians hold the median as often as they say") {
     double said = 0;
     for (int i = 0; i < many; ++i) {
       const MedianInterval found = median_interval(drawn(random, n));
-      held += found.low <= 3 && 3 <= found.high, said = found.coverage;
+      held += found.low <= 3 && 3 <= found.high;
+      said = found.coverage;
     }
     INFO(n);
     CHECK(std::abs(held / static_cast<double>(many) - said) < 4 * std::sqrt(said * (1 - said) / many));

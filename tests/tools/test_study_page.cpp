@@ -35,7 +35,8 @@ void spill_run(const std::string& path, const PlannedCell& cell, std::int64_t se
                std::mt19937_64& random) {
   fs::create_directories(path);
   TrainerOptions c = cell.settings;
-  c.seed = seed, c.run.dir = path;
+  c.seed = seed;
+  c.run.dir = path;
   spill(path + "/config.toml", to_toml(c));
   spill(
       path + "/environment.json",
@@ -58,7 +59,8 @@ void spill_run(const std::string& path, const PlannedCell& cell, std::int64_t se
                          {"metadata", {{"epoch_num", epoch}}}}) +
           "\n";
   }
-  spill(path + "/metrics.jsonl", metrics), spill(path + "/mllog.txt", ml);
+  spill(path + "/metrics.jsonl", metrics);
+  spill(path + "/mllog.txt", ml);
 }
 
 MadeUp make_up(const std::string& path, std::mt19937_64& random, bool complete = false) {
@@ -71,7 +73,8 @@ MadeUp make_up(const std::string& path, std::mt19937_64& random, bool complete =
   if (complete || any(2) == 0) o.strategies.emplace_back("pipeline(micro=2)");
   if (any(2) == 0) o.strategies.emplace_back("zero(1)");
   o.seeds = complete ? 2 + any(5) : 1 + any(6);
-  o.weak = complete || any(3) > 0, o.strong = complete || !o.weak || any(2) == 0;
+  o.weak = complete || any(3) > 0;
+  o.strong = complete || !o.weak || any(2) == 0;
   o.target = complete || any(3) > 0 ? 90 : 0;
   made.settings.data.name = !complete && any(3) == 0 ? "synthetic" : "mnist";
   made.settings.parallel.threads = any(2);
@@ -84,15 +87,26 @@ MadeUp make_up(const std::string& path, std::mt19937_64& random, bool complete =
     const PlannedCell& c = made.cells[cell];
     const std::int64_t seed = made.settings.seed + nth;
     LedgerEntry e{.time = utc_text(now), .run = run_of(c, seed), .cell = c.name};
-    e.scaling = c.scaling, e.strategy = c.strategy, e.mesh = c.mesh, e.ranks = c.ranks, e.seed = seed;
-    e.config_hash = c.config_hash, e.status = "started", e.why = asked_by(path);
+    e.scaling = c.scaling;
+    e.strategy = c.strategy;
+    e.mesh = c.mesh;
+    e.ranks = c.ranks;
+    e.seed = seed;
+    e.config_hash = c.config_hash;
+    e.status = "started";
+    e.why = asked_by(path);
     ledger.append(e);
     const int end = complete ? 9 : any(10);
     e.status = end == 0 ? "failed" : end == 1 ? "interrupted" : "finished";
     e.why = end == 0 ? "it \x1b[1mfell\x1b[0m & <broke>" : "";
-    e.seconds = 4, e.device_seconds = 4.0 * c.ranks, e.time = utc_text(now + 4);
+    e.seconds = 4;
+    e.device_seconds = 4.0 * c.ranks;
+    e.time = utc_text(now + 4);
     ledger.append(e);
-    if (e.status == "finished") spill_run(path + "/" + e.run, c, seed, now, random), made.finished.push_back(e.run);
+    if (e.status == "finished") {
+      spill_run(path + "/" + e.run, c, seed, now, random);
+      made.finished.push_back(e.run);
+    }
     now += 10;
   }
   return made;
@@ -137,8 +151,10 @@ std::vector<std::vector<std::vector<std::string>>> tables_of(const std::string& 
   for (std::size_t at = 0; at < page.size(); ++at) {
     if (page.compare(at, 6, "<table") == 0) tables.emplace_back();
     if (page.compare(at, 4, "<tr>") == 0) tables.back().emplace_back();
-    if (page.compare(at, 4, "<td>") == 0 || page.compare(at, 4, "<th>") == 0)
-      tables.back().back().emplace_back(), inside = true;
+    if (page.compare(at, 4, "<td>") == 0 || page.compare(at, 4, "<th>") == 0) {
+      tables.back().back().emplace_back();
+      inside = true;
+    }
     if (page.compare(at, 5, "</td>") == 0 || page.compare(at, 5, "</th>") == 0) inside = false;
     if (page[at] == '<')
       at = page.find('>', at);
@@ -334,7 +350,9 @@ TEST_CASE("a study tells what was cut out of it, a serial run with few cores, an
   LedgerWriter ledger(there.path());
   LedgerEntry e = read().ledger.front();
   for (const char* status : {"started", "failed", "started", "finished"}) {
-    e.status = status, e.why = status == std::string("started") ? asked_by(there.path()) : "", e.seconds = 4;
+    e.status = status;
+    e.why = status == std::string("started") ? asked_by(there.path()) : "";
+    e.seconds = 4;
     ledger.append(e);
   }
   CHECK(count(study_page(read()), "1 after a failure") > 0);

@@ -37,13 +37,32 @@ std::string write_text(const std::filesystem::path& path, const std::string& tex
 }
 TrainerOptions small_gpt(const std::filesystem::path& dir, const std::string& text) {
   TrainerOptions o;
-  o.model = "gpt2", o.dtype = "f64", o.epochs = 2, o.seed = 3;
-  o.arch.layers = 2, o.arch.heads = 2, o.arch.width = 16, o.arch.dropout = 0.1, o.arch.bias = 0;
-  o.data.name = "text", o.data.root = text, o.data.tokenizer = "chars", o.data.context = 12;
-  o.data.batch = 12, o.data.eval_batch = 7, o.data.windows = 60;
-  o.optim.name = "adamw", o.optim.lr = 0.01, o.optim.schedule = "cosine", o.optim.warmup_steps = 3;
-  o.optim.beta2 = 0.95, o.optim.min_lr = 0.001, o.optim.clip_norm = 1, o.optim.weight_decay = 0.1;
-  o.run.dir = dir, o.run.progress = "off";
+  o.model = "gpt2";
+  o.dtype = "f64";
+  o.epochs = 2;
+  o.seed = 3;
+  o.arch.layers = 2;
+  o.arch.heads = 2;
+  o.arch.width = 16;
+  o.arch.dropout = 0.1;
+  o.arch.bias = 0;
+  o.data.name = "text";
+  o.data.root = text;
+  o.data.tokenizer = "chars";
+  o.data.context = 12;
+  o.data.batch = 12;
+  o.data.eval_batch = 7;
+  o.data.windows = 60;
+  o.optim.name = "adamw";
+  o.optim.lr = 0.01;
+  o.optim.schedule = "cosine";
+  o.optim.warmup_steps = 3;
+  o.optim.beta2 = 0.95;
+  o.optim.min_lr = 0.001;
+  o.optim.clip_norm = 1;
+  o.optim.weight_decay = 0.1;
+  o.run.dir = dir;
+  o.run.progress = "off";
   return o;
 }
 void check_same(const Run& run, const Run& serial) {
@@ -74,7 +93,8 @@ TEST_CASE("a GPT on text has the losses of the serial run on any number of ranks
            {4, "pipe=2,data=2", "pipeline(micro=3, partition=even) | data_parallel"}}) {
     INFO(strategy << " on " << ranks);
     TrainerOptions o = small_gpt(folder / std::to_string(runs++), text);
-    o.parallel.mesh = mesh, o.parallel.strategy = strategy;
+    o.parallel.mesh = mesh;
+    o.parallel.strategy = strategy;
     check_same(train(o, ranks), serial);
   }
 }
@@ -87,13 +107,18 @@ TEST_CASE("a run on text goes on where it was stopped, with windows, schedule an
   o.run.max_steps = 3;  // in mid-epoch
   Run parts = train(o, 2);
   CHECK(parts.losses.size() == 3);
-  o.run.max_steps = 0, o.run.resume = "yes";
+  o.run.max_steps = 0;
+  o.run.resume = "yes";
   const Run rest = train(o);
   CHECK(rest.losses.begin()->first == 4);
-  parts.losses.insert(rest.losses.begin(), rest.losses.end()), parts.end = rest.end;
+  parts.losses.insert(rest.losses.begin(), rest.losses.end());
+  parts.end = rest.end;
   check_same(parts, whole);
-  o.data.context = 11, o.arch.layers = 1, o.optim.min_lr = 0;
-  for (const char* name : {"data.context is 11, but the run has 12", "arch.layers is 1, but the run has 2", "optim.min_lr"})
+  o.data.context = 11;
+  o.arch.layers = 1;
+  o.optim.min_lr = 0;
+  for (const char* name :
+       {"data.context is 11, but the run has 12", "arch.layers is 1, but the run has 2", "optim.min_lr"})
     refused(o, name);
 }
 
@@ -103,7 +128,8 @@ TEST_CASE("a run on text does not go on with another text, and keeps the charact
   TrainerOptions o = small_gpt(folder / "run", text);
   o.run.max_steps = 3;
   train(o);
-  o.run.max_steps = 0, o.run.resume = "yes";
+  o.run.max_steps = 0;
+  o.run.resume = "yes";
   const std::string kept = slurp(folder / "run/tokenizer.json");
   write_text(text, some_text(999));
   for (const int ranks : {1, 2}) CHECK_ERROR(train(o, ranks), data, "train data");
@@ -177,7 +203,11 @@ TEST_CASE("evaluation on text: perplexity, bits per byte, each token once, the s
 
 TEST_CASE("warm-up and cosine are nanoGPT's") {
   TrainerOptions o;
-  o.epochs = 8, o.optim.lr = 1e-3, o.optim.min_lr = 1e-4, o.optim.schedule = "cosine", o.optim.warmup_steps = 100;
+  o.epochs = 8;
+  o.optim.lr = 1e-3;
+  o.optim.min_lr = 1e-4;
+  o.optim.schedule = "cosine";
+  o.optim.warmup_steps = 100;
   const Schedule rate = make_schedule(o, 250);
   for (std::int64_t step = 0; step < 2300; ++step) {
     const double share = std::min(1.0, static_cast<double>(step - 100) / 1900);
@@ -188,10 +218,14 @@ TEST_CASE("warm-up and cosine are nanoGPT's") {
   o.optim.schedule = "linear";
   CHECK(make_schedule(o, 250)(2000) == Approx(1e-4));
   CHECK(make_schedule(o, 250)(100) == Approx(1e-3));
-  o.optim.schedule = "step", o.optim.step_epochs = 1, o.optim.gamma = 0.5;
+  o.optim.schedule = "step";
+  o.optim.step_epochs = 1;
+  o.optim.gamma = 0.5;
   CHECK(make_schedule(o, 250)(0) == Approx(1e-3 / 101));
   CHECK(make_schedule(o, 250)(250) == Approx(5e-4));
-  o.optim.name = "adamw", o.optim.beta1 = 0.8, o.optim.beta2 = 0.95;
+  o.optim.name = "adamw";
+  o.optim.beta1 = 0.8;
+  o.optim.beta2 = 0.95;
   CHECK(contains("beta1=0.8, beta2=0.95").match(to_string(make_optimizer(o, 10))));
   o.optim.beta1 = o.optim.beta2 = 0;
   CHECK(contains("beta1=0.9, beta2=0.999").match(to_string(make_optimizer(o, 10))));
@@ -206,15 +240,24 @@ TEST_CASE("settings of text models that cannot be are refused by name") {
     change(o);
     refused(o, why, kind);
   };
-  with("3 heads do not divide a width of 128", [](auto& o) { o.arch.heads = 3, o.arch.width = 128; });
+  with("3 heads do not divide a width of 128", [](auto& o) {
+    o.arch.heads = 3;
+    o.arch.width = 128;
+  });
   with("arch.positions is 8, and samples have 12 tokens", [](auto& o) { o.arch.positions = 8; });
   with("arch.vocabulary is 5", [](auto& o) { o.arch.vocabulary = 5; });
   with("arch.kv_heads is 1", [](auto& o) { o.arch.kv_heads = 1; });
   with("arch.activation", [](auto& o) { o.arch.activation = "swish"; });
   with("optim.warmup_steps and optim.warmup_epochs", [](auto& o) { o.optim.warmup_epochs = 1; });
   with("mnist are pictures", [](auto& o) { o.data.name = "mnist"; });
-  with("mlp takes pictures", [](auto& o) { o.model = "mlp", o.arch = {}; });
-  with("mlp has one size", [](auto& o) { o.model = "mlp", o.data.name = "synthetic"; });
+  with("mlp takes pictures", [](auto& o) {
+    o.model = "mlp";
+    o.arch = {};
+  });
+  with("mlp has one size", [](auto& o) {
+    o.model = "mlp";
+    o.data.name = "synthetic";
+  });
   with(
       "a window of 1048576", [](auto& o) { o.data.context = 1 << 20; }, ErrorKind::data);
   with("use data.windows", [](auto& o) { o.data.limit = 10; });
@@ -228,10 +271,23 @@ TEST_CASE("settings of text models that cannot be are refused by name") {
   (void)train(o);
   const std::string weights = find_latest(folder / "whole")->path + "/model.safetensors";
   with(
-      "wpe", [&](auto& o) { o.weights = weights, o.data.context = 8; }, ErrorKind::data);
+      "wpe",
+      [&](auto& o) {
+        o.weights = weights;
+        o.data.context = 8;
+      },
+      ErrorKind::data);
   with(
-      "wte", [&](auto& o) { o.weights = weights, o.data.tokenizer = "bytes"; }, ErrorKind::data);
-  o.run.dir = folder / "again", o.weights = weights, o.data.context = 8, o.arch.positions = 12;
+      "wte",
+      [&](auto& o) {
+        o.weights = weights;
+        o.data.tokenizer = "bytes";
+      },
+      ErrorKind::data);
+  o.run.dir = folder / "again";
+  o.weights = weights;
+  o.data.context = 8;
+  o.arch.positions = 12;
   (void)train(o);
 }
 

@@ -57,7 +57,10 @@ TEST_CASE("metrics and losses are the serial run's under every kind of strategy,
       initialize(model, 3);
       convert(model, DType::f64);
       TrainerOptions o = options_for_run(folder / std::to_string(runs));
-      o.parallel.mesh = mesh, o.parallel.strategy = strategy, o.epochs = 2, o.optim.lr = 0.01;
+      o.parallel.mesh = mesh;
+      o.parallel.strategy = strategy;
+      o.epochs = 2;
+      o.optim.lr = 0.01;
       Trainer trainer(
           {.model = model,
            .train = marked,
@@ -105,23 +108,27 @@ TEST_CASE("call-backs see every step, epoch, evaluation and checkpoint, and may 
         ++seen[what];
       };
       TrainerInput in = input();
-      in.callbacks = {
-          .on_step =
-              [&](const StepMetrics& s) {
-                expect(s.loss > 0 && s.lr == 0.01 && s.step == (s.epoch - 1) * 7 + s.batch);
-                count("step");
-              },
-          .on_epoch = [&](const EpochMetrics& e) { expect(e.loss > 0 && e.step == 7 * e.epoch), count("epoch"); },
-          .on_evaluation =
-              [&](const Evaluation& e, const EpochMetrics& of) {
-                expect(e.samples == 77);
-                return count("evaluation"), of.epoch < 2;
-              },
-          .on_save =
-              [&](std::int64_t, const std::string& directory) {
-                count("save");
-                if (world.main()) saved.push_back(directory);
-              }};
+      in.callbacks = {.on_step =
+                          [&](const StepMetrics& s) {
+                            expect(s.loss > 0 && s.lr == 0.01 && s.step == (s.epoch - 1) * 7 + s.batch);
+                            count("step");
+                          },
+                      .on_epoch =
+                          [&](const EpochMetrics& e) {
+                            expect(e.loss > 0 && e.step == 7 * e.epoch);
+                            count("epoch");
+                          },
+                      .on_evaluation =
+                          [&](const Evaluation& e, const EpochMetrics& of) {
+                            expect(e.samples == 77);
+                            count("evaluation");
+                            return of.epoch < 2;
+                          },
+                      .on_save =
+                          [&](std::int64_t, const std::string& directory) {
+                            count("save");
+                            if (world.main()) saved.push_back(directory);
+                          }};
       const TrainerResult r = Trainer(in, options_for_run(folder / ("early" + std::to_string(ranks))), world).run();
       expect(r.steps == 14 && !r.stopped && r.test.samples == 77);
     });
@@ -146,12 +153,18 @@ TEST_CASE("a run with samplers, padding and metrics goes on with the same bits")
       Tensor operator()(const Tensor& x) const {
         return head(trireme::tanh(sum(layer(x), {1}))) + 0 * x.at("length").to(DType::f32).reshape({-1, 1});
       }
-      void visit(const StateVisitor& v) { v("layer", layer), v("head", head); }
+      void visit(const StateVisitor& v) {
+        v("layer", layer);
+        v("head", head);
+      }
     };
     Module model = Sums{};
     initialize(model, 1);
     TrainerOptions o = options_for_run(dir);
-    o.dtype = "f32", o.data.batch = 8, o.run.max_steps = steps, o.run.resume = resume ? "yes" : "no";
+    o.dtype = "f32";
+    o.data.batch = 8;
+    o.run.max_steps = steps;
+    o.run.resume = resume ? "yes" : "no";
     o.checkpoint.best = "-test_mae";
     std::vector<double> weights(90);
     for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = i % 3 ? 1 : 2;

@@ -15,7 +15,10 @@ TEST_CASE("the Trainer trains maps of classes, and refuses what cannot be") {
   Module model = Sequential{Conv2d(2, 4, 3, {.pad = 1}), relu, Conv2d(4, 2, 1)};
   initialize(model, 1);
   TrainerOptions o = options_for_run(folder / "maps");
-  o.dtype = "f32", o.data.batch = 6, o.epochs = 20, o.optim.lr = 0.05;
+  o.dtype = "f32";
+  o.data.batch = 6;
+  o.epochs = 20;
+  o.optim.lr = 0.05;
   World world;
   const TrainerResult r = Trainer({.model = model,
                                    .train = maps,
@@ -37,18 +40,22 @@ TEST_CASE("the Trainer trains maps of classes, and refuses what cannot be") {
   TrainerInput in = input();
   in.loss = {};
   refused(in, "give TrainerInput::loss", o);
-  in = input(), in.metrics.push_back(RegressionErrors{});
+  in = input();
+  in.metrics.push_back(RegressionErrors{});
   refused(in, "test_mae", o);
-  in = input(), in.metrics.push_back(MeanOf{"a, b", [](const Tensor& p, const Tensor&) { return p; }});
+  in = input();
+  in.metrics.push_back(MeanOf{"a, b", [](const Tensor& p, const Tensor&) { return p; }});
   refused(in, "a, b", o);
-  in = input(), in.train = TensorDataset(x);
+  in = input();
+  in.train = TensorDataset(x);
   refused(in, "samples of tensors have no target y", o);
   for (const char* none : {"test_maf", "loss", "test_top1", "-epoch", "kind"}) {
     in = input();
     o.checkpoint.best = none;
     refused(in, "checkpoint.best: there is no '" + std::string(none).substr(none[0] == '-') + "'", o);
   }
-  in = input(), in.test = {};
+  in = input();
+  in.test = {};
   refused(in, "no data sets are given", options_for_run(folder / "refused"));
 }
 
@@ -92,7 +99,8 @@ TEST_CASE("what predictions do not score is not counted, and losses that are no 
   CHECK((best.at("epoch") != 2 && best.at("test_loss").is_number()));
   std::filesystem::remove_all(folder / "nan/checkpoints/step_00000006");  // of the last epoch: goes on from that one
   TrainerOptions again = options_for_run(folder / "nan");
-  again.dtype = "f32", again.run.resume = "yes";
+  again.dtype = "f32";
+  again.run.resume = "yes";
   Trainer gone_on({.model = net(6, 6), .train = itself, .test = itself, .loss = mse_loss}, again, world);
   CHECK(gone_on.step().optimizer().steps() == 4);
 }
@@ -103,15 +111,19 @@ TEST_CASE("another program does not go on with a run, and a loss that trains not
   TrainerOptions o = options_for_run(folder / "run");
   o.run.max_steps = 10;
   (void)Trainer(input(), o, world).run();
-  o.run.resume = "yes", o.run.max_steps = 0;
+  o.run.resume = "yes";
+  o.run.max_steps = 0;
   TrainerInput in = input();
   in.train = regression(190, 1);
   CHECK_ERROR(Trainer(in, o, world), usage, 190, "[6]", 0);
-  in = input(), in.optimizer = AdamW{.lr = 0.5};
+  in = input();
+  in.optimizer = AdamW{.lr = 0.5};
   CHECK_ERROR(Trainer(in, o, world), usage, 203, "[6]", 0);
-  in = input(), in.sampler = weighted_sampler(std::vector<double>(203, 1), 203);
+  in = input();
+  in.sampler = weighted_sampler(std::vector<double>(203, 1), 203);
   CHECK_ERROR(Trainer(in, o, world), usage, "resume", 203);
-  in = input(), in.metrics = {};
+  in = input();
+  in.metrics = {};
   CHECK(Trainer(in, o, world).run().steps == 21);
 
   const auto refused = [&](const Loss& loss, const std::string& why) {
@@ -123,10 +135,13 @@ TEST_CASE("another program does not go on with a run, and a loss that trains not
   refused([](const Tensor& y, const Tensor& t) { return mse_loss(y.detach(), t); }, "nothing would be trained");
   refused([](const Tensor& y, const Tensor& t) { return square(y - t); }, "expected one number");
   refused([](const Tensor&, const Tensor&) { return Tensor(); }, "expected one");
-  in = input(), in.test = TensorDataset(normal({0, 6}, 0, 1, 1), Tensor::zeros({0, 2}));
+  in = input();
+  in.test = TensorDataset(normal({0, 6}, 0, 1, 1), Tensor::zeros({0, 2}));
   CHECK_ERROR(Trainer(in, options_for_run(folder / "empty"), world), data, "loader", "tensors");
   in = TrainerInput{.train = TensorDataset(normal({8, 6}, 0, 1, 1), arange(8), 3)};
-  in.model = Sequential{Linear(6, 8)}, in.test = in.train, in.loss = cross_entropy;
+  in.model = Sequential{Linear(6, 8)};
+  in.test = in.train;
+  in.loss = cross_entropy;
   TrainerOptions f32 = options_for_run(folder / "labels");
   f32.dtype = "f32";
   Trainer labels(in, f32, world);
@@ -138,10 +153,12 @@ TEST_CASE("a run does not go on with other data of the same size") {
   TrainerOptions o = options_for_run(folder / "run");
   o.run.max_steps = 10;
   train(o, 1, input());
-  o.run.resume = "yes", o.run.max_steps = 0;
+  o.run.resume = "yes";
+  o.run.max_steps = 0;
   const auto with = [](std::uint64_t train_seed, std::uint64_t test_seed) {
     TrainerInput in = input();
-    in.train = regression(203, train_seed), in.test = regression(77, test_seed);
+    in.train = regression(203, train_seed);
+    in.test = regression(77, test_seed);
     return in;
   };
   CHECK_ERROR(train(o, 1, with(9, 2)), data, "resume", "train data are 203");

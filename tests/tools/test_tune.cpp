@@ -34,7 +34,8 @@ TrialState ended(int id, const Point& point, std::int64_t epochs, double score) 
 
 double best_of(const std::string& algorithm, std::int64_t seed, int trials) {
   TuneQuestion q = question(algorithm);
-  q.options.seed = seed, q.options.trials = trials;
+  q.options.seed = seed;
+  q.options.trials = trials;
   const auto search = make_algorithm(q.options, q.space);
   double best = TrialState::worst;
   for (int id = 1;; ++id) {
@@ -70,7 +71,10 @@ struct Simulated {
       TrialState t = search->trials()[static_cast<std::size_t>(first->second - 1)];
       running.erase(first);
       const std::int64_t from = t.scores.empty() ? t.from_epoch : t.scores.back().first;
-      for (std::int64_t e = from + 1; e <= t.target; ++e) t.scores.emplace_back(e, score(t, e)), ++epochs;
+      for (std::int64_t e = from + 1; e <= t.target; ++e) {
+        t.scores.emplace_back(e, score(t, e));
+        ++epochs;
+      }
       t.status = t.target >= search->options().epochs ? TrialStatus::finished : TrialStatus::paused;
       search->observe(t);
     }
@@ -83,7 +87,8 @@ struct Simulated {
     else
       t.id = static_cast<int>(search->trials().size()) + 1;
     const std::int64_t from = t.scores.empty() ? t.from_epoch : t.scores.back().first;
-    t.target = s.target, t.status = TrialStatus::running;
+    t.target = s.target;
+    t.status = TrialStatus::running;
     REQUIRE(t.target > from);
     if (s.replaces > 0) {
       TrialState out = search->trials()[static_cast<std::size_t>(s.replaces - 1)];
@@ -122,7 +127,8 @@ TEST_CASE("TPE finds better points than random search", "[tune]") {
   std::vector<double> tpe, random;
   int wins = 0;
   for (int seed = 1; seed <= 20; ++seed) {
-    tpe.push_back(best_of("tpe", seed, 60)), random.push_back(best_of("random", seed, 60));
+    tpe.push_back(best_of("tpe", seed, 60));
+    random.push_back(best_of("random", seed, 60));
     wins += tpe.back() > random.back();
   }
   std::ranges::sort(tpe), std::ranges::sort(random);
@@ -141,7 +147,8 @@ TEST_CASE("a Parzen estimator is a density, and draws what it says", "[tune]") {
     constexpr int steps = 4000;
     for (int i = 0; i < steps; ++i) {
       const double x = (i + 0.5) / steps, density = std::exp(parzen.log_density(x));
-      mass += density / steps, mean += x * density / steps;
+      mass += density / steps;
+      mean += x * density / steps;
       drawn += parzen.draw(random) / steps;
     }
     CHECK(mass == Approx(1).epsilon(1e-3));
@@ -152,7 +159,9 @@ TEST_CASE("a Parzen estimator is a density, and draws what it says", "[tune]") {
 TEST_CASE("ASHA's rungs are those of the paper", "[tune]") {
   const auto rungs = [](int least, int most, int eta) {
     TuneOptions o;
-    o.min_epochs = least, o.epochs = most, o.eta = eta;
+    o.min_epochs = least;
+    o.epochs = most;
+    o.eta = eta;
     return asha_rungs(o);
   };
   CHECK(rungs(1, 9, 3) == std::vector<std::int64_t>{1, 3, 9});
@@ -166,7 +175,8 @@ TEST_CASE("ASHA's rungs are those of the paper", "[tune]") {
 TEST_CASE("ASHA promotes the best of each rung, and only these", "[tune]") {
   for (const int workers : {1, 4, 25}) {
     TuneQuestion q = question("asha");
-    q.options.trials = 40, q.options.seed = workers;
+    q.options.trials = 40;
+    q.options.seed = workers;
     Simulated s{make_algorithm(q.options, q.space), std::mt19937_64(static_cast<std::uint64_t>(workers))};
     const auto score = [&](const TrialState& t, std::int64_t e) {
       return score_at(q.space, t.point) - 0.1 / double(e);
@@ -203,13 +213,17 @@ TEST_CASE("ASHA goes on past trials that fail", "[tune]") {
     if (s.kind != Suggestion::Kind::start) {  // of three one goes on: the only one with a score
       CHECK((s.kind == Suggestion::Kind::go_on && s.trial == 1));
       TrialState t = search->trials()[0];
-      t.target = s.target, t.status = TrialStatus::failed;
+      t.target = s.target;
+      t.status = TrialStatus::failed;
       search->observe(t);
       --id;
       continue;
     }
     TrialState t{.id = id, .point = s.point, .target = s.target, .status = TrialStatus::failed};
-    if (id == 1) t.status = TrialStatus::paused, t.scores = {{1, 0.5}};
+    if (id == 1) {
+      t.status = TrialStatus::paused;
+      t.scores = {{1, 0.5}};
+    }
     search->observe(t);
   }
   CHECK(search->suggest().kind == Suggestion::Kind::done);
@@ -221,7 +235,9 @@ TEST_CASE("PBT replaces the worst by the best, perturbed", "[tune]") {
     TuneQuestion made = question("pbt", R"([space]
 "optim.lr" = {type = "uniform", low = 0.0, high = 1.0}
 "optim.momentum" = {type = "uniform", low = 0.0, high = 1.0})");
-    made.options.trials = 10, made.options.epochs = 20, made.options.min_epochs = 2;
+    made.options.trials = 10;
+    made.options.epochs = 20;
+    made.options.min_epochs = 2;
     return made;
   }();
   double with = 0, without = 0;
@@ -246,7 +262,8 @@ TEST_CASE("PBT replaces the worst by the best, perturbed", "[tune]") {
       int children = 0, stopped = 0;
       for (const TrialState& t : s.search->trials()) {
         best = std::max(best, t.last());
-        children += t.parent > 0, stopped += t.status == TrialStatus::stopped;
+        children += t.parent > 0;
+        stopped += t.status == TrialStatus::stopped;
         CHECK((t.status == TrialStatus::finished || t.status == TrialStatus::stopped));
         if (t.parent == 0) continue;
         CHECK(s.search->trials()[static_cast<std::size_t>(t.parent - 1)].has(t.from_epoch));
@@ -289,7 +306,8 @@ TEST_CASE("the median rule ends what is worse than half of the others", "[tune]"
   CHECK_FALSE(stops({{9, 0.0}}));  // it has ended anyway
   q.options.min_epochs = 3;
   CHECK_FALSE(stops({{2, 0.0}}));
-  q.options.min_epochs = 1, q.options.startup = 5;
+  q.options.min_epochs = 1;
+  q.options.startup = 5;
   CHECK_FALSE(stops({{2, 0.0}}));
 }
 

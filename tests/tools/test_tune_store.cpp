@@ -30,7 +30,10 @@ namespace {
 TuneQuestion question(const std::string& algorithm, int trials, int epochs) {
   TuneQuestion q =
       parse_tune("[tune]\nlease = 3600\n[space]\n\"optim.lr\" = {type = \"log\", low = 1e-4, high = 1.0}\n", "s");
-  q.options.algorithm = algorithm, q.options.trials = trials, q.options.epochs = epochs, q.options.ranks = 1;
+  q.options.algorithm = algorithm;
+  q.options.trials = trials;
+  q.options.epochs = epochs;
+  q.options.ranks = 1;
   return q;
 }
 std::string hash_of(const Point&) { return std::string(64, 'a'); }
@@ -113,7 +116,8 @@ TEST_CASE("workers that are killed at random moments lose no trial and count non
         } catch (const std::exception& e) { std::fprintf(stderr, "worker: %s\n", e.what()); }
         ::_exit(status);
       }
-      ++started, alive.push_back(child);
+      ++started;
+      alive.push_back(child);
     };
     for (int i = 0; i < 4; ++i) start();
     std::vector<int> wrong;
@@ -126,9 +130,10 @@ TEST_CASE("workers that are killed at random moments lose no trial and count non
       int status = 0;
       for (pid_t ended; (ended = ::waitpid(-1, &status, WNOHANG)) > 0;) {
         std::erase(alive, ended);
-        if (WIFSIGNALED(status))
-          ++killed, start();
-        else if (WEXITSTATUS(status) != 0)
+        if (WIFSIGNALED(status)) {
+          ++killed;
+          start();
+        } else if (WEXITSTATUS(status) != 0)
           wrong.push_back(WEXITSTATUS(status));
       }
     }

@@ -16,10 +16,22 @@ namespace {
 
 TrainerOptions small(const std::filesystem::path& dir) {
   TrainerOptions o;
-  o.model = "msd", o.arch.layers = 3, o.dtype = "f64", o.epochs = 2, o.optim.lr = 0.02;
-  o.data.name = "phantoms", o.data.size = {40, 48}, o.data.crop = {16, 24}, o.data.angles = 12, o.data.phantoms = 3;
-  o.data.batch = 6, o.data.eval_batch = 4, o.data.samples = 20, o.data.test_samples = 7;
-  o.run.dir = dir, o.run.progress = "off";
+  o.model = "msd";
+  o.arch.layers = 3;
+  o.dtype = "f64";
+  o.epochs = 2;
+  o.optim.lr = 0.02;
+  o.data.name = "phantoms";
+  o.data.size = {40, 48};
+  o.data.crop = {16, 24};
+  o.data.angles = 12;
+  o.data.phantoms = 3;
+  o.data.batch = 6;
+  o.data.eval_batch = 4;
+  o.data.samples = 20;
+  o.data.test_samples = 7;
+  o.run.dir = dir;
+  o.run.progress = "off";
   return o;
 }
 
@@ -49,7 +61,8 @@ TEST_CASE("voxels are trained on with the same losses and scores on any number o
       more.run.dir = folder / (task + std::to_string(ranks));
       more.run.max_steps = 3;  // in mid-epoch
       train(more, ranks);
-      more.run.max_steps = 0, more.run.resume = "yes";
+      more.run.max_steps = 0;
+      more.run.resume = "yes";
       const Run run = train(more, ranks);
       CHECK(run.losses.begin()->first == 4);
       for (const auto& [step, loss] : run.losses)
@@ -96,7 +109,8 @@ TEST_CASE("an evaluation counts each voxel once where crops overlap") {
   // Labels: two logits, right where the input is positive.
   write_npy(folder / "val/targets/a.npy", labels);
   Module logits = Sequential{[](const Tensor& v) { return concat({v * -1, v}, v.rank() - 1); }};
-  o.task = VolumeTask::segment, o.classes = 2;
+  o.task = VolumeTask::segment;
+  o.classes = 2;
   const auto segmented = [&](Shape crop) {
     o.crop = std::move(crop);
     World world;
@@ -115,7 +129,12 @@ TEST_CASE("an evaluation counts each voxel once where crops overlap") {
 TEST_CASE("a U-Net learns the labels of phantoms") {
   const test::Temporary folder;
   TrainerOptions o = small(folder / "unet");
-  o.dtype = "f32", o.data.crop = {32, 32}, o.data.samples = 90, o.epochs = 4, o.data.angles = 0, o.data.noise = 0.1;
+  o.dtype = "f32";
+  o.data.crop = {32, 32};
+  o.data.samples = 90;
+  o.epochs = 4;
+  o.data.angles = 0;
+  o.data.noise = 0.1;
   const Run run = train(o, 1,
                         {.model =
                              [] {
@@ -144,7 +163,12 @@ TEST_CASE("settings of volumes that cannot be") {
   refused([](auto& o) { o.data.limit = 3; }, "for phantoms use data.samples");
   refused([](auto& o) { o.data.augment = true; }, "for phantoms use data.samples");
   refused([](auto& o) { o.data.name = "volumes"; }, "root must name a folder of train/ and val/");
-  refused([&](auto& o) { o.data.name = "volumes", o.data.root = folder.path(); }, "data.classes");
+  refused(
+      [&](auto& o) {
+        o.data.name = "volumes";
+        o.data.root = folder.path();
+      },
+      "data.classes");
   refused([](auto& o) { o.model = "gpt2"; }, "gpt2");
 }
 

@@ -32,7 +32,11 @@ struct TwoHeads {
     const Tensor h = trireme::tanh(one(x)) * x.at("weight");
     return concat({first(h), second(h)}, 1);
   }
-  void visit(const StateVisitor& v) { v("one", one), v("first", first), v("second", second); }
+  void visit(const StateVisitor& v) {
+    v("one", one);
+    v("first", first);
+    v("second", second);
+  }
 };
 inline Module two_heads() {
   Module m = TwoHeads{};
@@ -44,7 +48,10 @@ inline Module two_heads() {
 struct WithinTenth {
   void add(MetricState& s, const Tensor& prediction, const Tensor& target) const {
     s.counts.resize(2);
-    for (const double d : abs(prediction - target).to_vector()) s.counts[0] += d < 0.1, ++s.counts[1];
+    for (const double d : abs(prediction - target).to_vector()) {
+      s.counts[0] += d < 0.1;
+      ++s.counts[1];
+    }
   }
   std::vector<MetricResult> results(const MetricState& s) const {
     return {{"within_tenth", static_cast<double>(s.count(0)) / static_cast<double>(std::max<Index>(1, s.count(1)))}};
@@ -52,8 +59,13 @@ struct WithinTenth {
 };
 inline TrainerOptions options_for_run(const std::filesystem::path& dir) {
   TrainerOptions o;
-  o.model = "two_heads", o.epochs = 3, o.dtype = "f64", o.data.batch = 32, o.data.eval_batch = 50;
-  o.run.dir = dir, o.run.progress = "off";
+  o.model = "two_heads";
+  o.epochs = 3;
+  o.dtype = "f64";
+  o.data.batch = 32;
+  o.data.eval_batch = 50;
+  o.run.dir = dir;
+  o.run.progress = "off";
   return o;
 }
 /// On a rank's thread, where Catch2's own are not to be used.

@@ -60,7 +60,9 @@ ErrorTotals totals_of(std::vector<double> errors) {
   ErrorTotals t{.points = static_cast<int>(errors.size())};
   if (errors.empty()) return t;
   for (const double e : errors) t.mean += e / static_cast<double>(errors.size());
-  t.median = percentile(0.5), t.p90 = percentile(0.9), t.largest = errors.back();
+  t.median = percentile(0.5);
+  t.p90 = percentile(0.9);
+  t.largest = errors.back();
   return t;
 }
 

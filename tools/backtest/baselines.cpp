@@ -26,13 +26,20 @@ std::vector<double> predict(const ScalingFamily& family, Baseline kind) {
   for (const ScalingRow& r : known) {
     const double b = r.samples / r.milliseconds, s = second_term(r, kind) / r.milliseconds,
                  y = 1 - fixed / r.milliseconds;
-    bb += b * b, bs += b * s, ss += s * s, by += b * y, sy += s * y;
+    bb += b * b;
+    bs += b * s;
+    ss += s * s;
+    by += b * y;
+    sy += s * y;
   }
   const double determinant = bb * ss - bs * bs;
   const bool solvable = determinant > 1e-12 * bb * ss;
   double slope = solvable ? (by * ss - sy * bs) / determinant : 0,
          second = solvable ? (sy * bb - by * bs) / determinant : 0;
-  if (slope <= 0 || second < 0) slope = by / bb, second = 0;
+  if (slope <= 0 || second < 0) {
+    slope = by / bb;
+    second = 0;
+  }
   std::vector<double> all;
   for (const ScalingRow& r : rows.subspan(static_cast<std::size_t>(family.calibration)))
     all.push_back(fixed + slope * r.samples + second * second_term(r, kind));

@@ -179,7 +179,8 @@ Learnt hooke_jeeves(const Learnt& start, const F& f) {
     while (found < least - 1e-4) {
       Learnt ahead = next;
       for (std::size_t i = 0; i < learnt; ++i) ahead[i] += next[i] - base[i];
-      base = next, least = found;
+      base = next;
+      least = found;
       found = f(ahead);
       next = explore(ahead, found, step);
     }
@@ -256,7 +257,8 @@ void Mixture::add(const ScalingFamily& family, const ScalingRow& test, const Sca
 double Mixture::quantile(double p) const {
   double low = parts[0].centre, high = low, total = 0;
   for (const Part& part : parts) {
-    low = std::min(low, part.centre - 5), high = std::max(high, part.centre + 5);
+    low = std::min(low, part.centre - 5);
+    high = std::max(high, part.centre + 5);
     total += part.weight;
   }
   for (int i = 0; i < 40; ++i) {

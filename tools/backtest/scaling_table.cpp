@@ -37,9 +37,10 @@ class CsvReader {
         quoted = !quoted;
       else if (!quoted && c == ',')
         fields.emplace_back();
-      else if (!quoted && c == '\n')
-        return ++at_, true;
-      else if (quoted || c != '\r')
+      else if (!quoted && c == '\n') {
+        ++at_;
+        return true;
+      } else if (quoted || c != '\r')
         fields.back() += c;
       check(at_ + 1 < text_.size() || !quoted, ErrorKind::data, "simulate --backtest", "{}", [&] {
         return place() + ": the quotation that starts in this row has no end; add the closing quotation mark";

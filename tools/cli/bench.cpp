@@ -82,7 +82,8 @@ Profile::Ceilings measure_ceilings(Device device, DType dtype) {
   };
   const auto product = [&](Index n) -> std::function<void()> {
     const Tensor a = Tensor::empty({n, n}, dtype, device), b = Tensor::like(a), c = Tensor::like(a);
-    uniform(a, -1, 1, 1), uniform(b, -1, 1, 2);  // numbers of one bit pattern draw less power, and run faster
+    uniform(a, -1, 1, 1);
+    uniform(b, -1, 1, 2);  // numbers of one bit pattern draw less power, and run faster
     return [=] { launch<kernel::MatMul>(c, a, b, MatMulOptions{}); };
   };
   return {.bytes = best_rate(device, Index{1} << 22, Index{1} << 28, copy,

@@ -110,10 +110,24 @@ CommandLine::CommandLine(int argc, char** argv) : argc_(argc), argv_(argv) {
   app_.set_help_flag("-h,--help", "print this help");
   app_.set_version_flag("--version", version(), "print the version");
   app_.formatter(std::make_shared<HelpFormatter>());  // subcommands inherit it
-  train(), launch(), eval(), scaling(), tune();
-  predict_images(), generate_text(), infer(), pack(), import(), export_model();
-  plan(), simulate(), verify(), profile();
-  bench(), doctor(), report();
+  train();
+  launch();
+  eval();
+  scaling();
+  tune();
+  predict_images();
+  generate_text();
+  infer();
+  pack();
+  import();
+  export_model();
+  plan();
+  simulate();
+  verify();
+  profile();
+  bench();
+  doctor();
+  report();
   add("info", machine, "print build, devices, MPI, threads, models and strategies", [this] {
     return environment_ ? info_environment() : info();
   }).add_flag("--env", environment_, "print the environment variables instead, with values and defaults");
@@ -161,7 +175,10 @@ void CommandLine::train() {
     TrainerOptions base = goes_on(given) ? resume_config(given.run.dir) : TrainerOptions{};
     TrainerOptions::Parallel& kept = base.parallel;
     if (given.parallel.strategy == "auto" && given.parallel.mesh.empty() && !kept.mesh.empty())  // it chooses anew
-      kept.ranks = ranks_of(parse_mesh(kept.mesh)), kept.mesh.clear();
+    {
+      kept.ranks = ranks_of(parse_mesh(kept.mesh));
+      kept.mesh.clear();
+    }
     return configured(
         [&](const TrainerOptions& options) {
           return train_command(argc_, argv_, options, !given.parallel.cluster.empty());
@@ -517,8 +534,11 @@ void CommandLine::add_drawings(CLI::App& command) {
 void CommandLine::verify() {
   TrainerOptions base;  // small and exact, unless the settings say otherwise
   base.dtype = "f64";
-  base.data.name = "synthetic", base.data.batch = 16;
-  base.optim.name = "sgd", base.optim.lr = 0.01, base.optim.schedule = "constant";
+  base.data.name = "synthetic";
+  base.data.batch = 16;
+  base.optim.name = "sgd";
+  base.optim.lr = 0.01;
+  base.optim.schedule = "constant";
   CLI::App& command =
       add("verify", planning, "train with a strategy and serially, and name the first difference (exit status 1)",
           [this, base] {

@@ -183,7 +183,8 @@ int pack_command(TrainerOptions options, const std::string& to) {
   if (options.data.name == "phantoms") return pack_phantoms(open_options(options), to);
   if (options.data.image_size == 0) options.data.image_size = 256;
   OpenOptions open = open_options(options);
-  open.augment = false, open.central = 1;
+  open.augment = false;
+  open.central = 1;
   const Dataset train = open_dataset(options.data.name, "train", open);
   const Dataset test = open_dataset(options.data.name, "test", open);
   Console console(false, options.run.progress, options.run.log_seconds);

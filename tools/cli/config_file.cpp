@@ -132,8 +132,11 @@ TrainerOptions resume_config(const std::string& run) {
           "{} has no config.toml, and no checkpoint with one; train without --resume", run);
     parse_config(options, found->state.config, found->path + "/manifest.json", OldNames::read);
   }
-  options.run.max_steps = 0, options.run.time_limit = 0, options.run.fault = "";
-  options.run.resume = "no", options.run.override = false;
+  options.run.max_steps = 0;
+  options.run.time_limit = 0;
+  options.run.fault = "";
+  options.run.resume = "no";
+  options.run.override = false;
   options.run.dir = run;
   return options;
 }

@@ -88,7 +88,8 @@ LayerSplit layer_split(const Strategy& of, const std::vector<Axis>& axes) {
 ImaginedModelOptions imagined_options(const TrainerOptions& config, const DescribedModel& described, const Strategy& of,
                                       double flops) {
   Strategy alone;  // of it: whose rows batch norms take
-  alone.norm_scope = of.norm_scope, alone.norm_group = of.norm_group;
+  alone.norm_scope = of.norm_scope;
+  alone.norm_group = of.norm_group;
   return {.model = [&described, config](bool) { return make_undrawn_model(config, described.shape, described.device); },
           .samples =
               [&described](Index n) {
@@ -115,8 +116,11 @@ DescribedPlan::DescribedPlan(const TrainerOptions& config, const std::vector<Axi
       throw OptionError(
           fmt::format("--cost is '{}', expected measured, counted, equal or an existing machine file", cost));
     const MachineProfile machine = read_machine(cost);
-    profile = model_in(machine, config, 0), calls = machine.calls;
-    fresh = machine.fresh.value, vector_op = machine.vector_op.value, jitter = machine.jitter;
+    profile = model_in(machine, config, 0);
+    calls = machine.calls;
+    fresh = machine.fresh.value;
+    vector_op = machine.vector_op.value;
+    jitter = machine.jitter;
   }
   if (strategy.split.any()) {  // before anything is measured, which may take minutes
     ImaginedModels tried(imagined_options(config, model, strategy, 1e12));
@@ -129,7 +133,8 @@ DescribedPlan::DescribedPlan(const TrainerOptions& config, const std::vector<Axi
   set_rows(std::max<Index>(1, (config.data.batch + shares - 1) / shares));
   plan = model.whole_plan(config, strategy, parts, mesh);
   traffic.parameters = model.parameters.dtype();
-  traffic.divided = strategy.split.tensor, traffic.step = 1;  // what is only of some steps is of step 0
+  traffic.divided = strategy.split.tensor;
+  traffic.step = 1;  // what is only of some steps is of step 0
   traffic.norm =
       Optimizer(model.parameters, make_optimizer(config, 1000), {.clip_norm = config.optim.clip_norm}).wants_norm();
   traffic.states = memory_options(config, model.parameters).states;
@@ -150,7 +155,8 @@ static std::vector<PartCost> line_through(std::vector<PartCost> half, const std:
 
 void DescribedPlan::set_rows(Index asked) {
   if (asked == rows && first_rows > 0) return;
-  rows = asked, first_rows = first_rows > 0 ? first_rows : asked;
+  rows = asked;
+  first_rows = first_rows > 0 ? first_rows : asked;
   constexpr double each = 1e-3;  // seconds: of every part's forward and backward halves, where all cost the same
   const double share = each * static_cast<double>(rows) / static_cast<double>(first_rows);
   if (profile) {
@@ -201,8 +207,10 @@ Plan DescribedPlan::rank_plan(const TrainerOptions& config, const std::vector<Ax
     Plan whole = model.whole_plan(config, of, parts, axes);
     // Of more rows and ranks dry runs take long: each gathers as much as a rank would.
     const bool usual = std::ranges::all_of(axes, [](const Axis& a) { return a.name == "data" || a.name == "pipe"; });
-    if (!usual || (rows <= most_run && size_along(axes, "data") <= most_run))
-      return imagine_ranks(config, whole), whole;
+    if (!usual || (rows <= most_run && size_along(axes, "data") <= most_run)) {
+      imagine_ranks(config, whole);
+      return whole;
+    }
   }
   if (!rank_models) {
     ImaginedModelOptions options = imagined_options(config, model, of, flops);

@@ -163,7 +163,10 @@ class Printer {
     bool done = false;
   };
   void print(std::string_view text) {
-    if (!command_.json) std::fwrite(text.data(), 1, text.size(), stdout), std::fflush(stdout);
+    if (!command_.json) {
+      std::fwrite(text.data(), 1, text.size(), stdout);
+      std::fflush(stdout);
+    }
   }
   void begin() {
     if (turn_ < texts_.size()) print((turn_ > 0 ? "---\n" : "") + stream_.push(prompts_[turn_]));
@@ -172,8 +175,10 @@ class Printer {
   bool show() {
     Text& text = texts_[turn_];
     const std::size_t size = text.bytes.size(), end = text.done ? size : size - std::min(size, held_);
-    if (end > text.shown)
-      print(stream_.push(std::string_view(text.bytes).substr(text.shown, end - text.shown))), text.shown = end;
+    if (end > text.shown) {
+      print(stream_.push(std::string_view(text.bytes).substr(text.shown, end - text.shown)));
+      text.shown = end;
+    }
     if (!text.done) return false;
     print(stream_.finish() + "\n");
     const Json line{{"prompt", prompts_[turn_]},
@@ -181,7 +186,8 @@ class Printer {
                     {"text", text.bytes},
                     {"tokens", text.tokens}};
     if (command_.json) fmt::print("{}\n", json_text(line, NotUtf8::replaced));
-    ++turn_, begin();
+    ++turn_;
+    begin();
     return true;
   }
 
@@ -207,9 +213,11 @@ int generate_command(const GenerateCommand& c) {
         "--context is {}, but the model sees at most {} tokens; give a smaller number", c.context, s.context);
   GenerateOptions options = c.options;
   options.temperature = c.temperature.value_or(s.sampling.temperature);
-  options.top_k = c.top_k.value_or(s.sampling.top_k), options.top_p = c.top_p.value_or(s.sampling.top_p);
+  options.top_k = c.top_k.value_or(s.sampling.top_k);
+  options.top_p = c.top_p.value_or(s.sampling.top_p);
   options.context = c.context > 0 ? c.context : s.context;
-  options.vocabulary = s.tokenizer.vocabulary(), options.stop = s.ends.empty() ? ends_of(s.tokenizer) : s.ends;
+  options.vocabulary = s.tokenizer.vocabulary();
+  options.stop = s.ends.empty() ? ends_of(s.tokenizer) : s.ends;
   std::vector<std::vector<Index>> prompts;
   std::vector<std::string> texts;
   for (const std::string& prompt : given)

@@ -58,7 +58,8 @@ InferencePlan plan_under_way(const Json& there, const InferenceSubject& s, const
   Extents tile{0, 0, 0};
   std::vector<int> passes;
   try {
-    tile = there.at("tile").get<Extents>(), passes = there.at("passes").get<std::vector<int>>();
+    tile = there.at("tile").get<Extents>();
+    passes = there.at("passes").get<std::vector<int>>();
   } catch (const Json::exception&) { passes.clear(); }
   check(passes.size() > 1 && passes.front() == 0 && passes.back() == s.net->layers() &&
             std::ranges::adjacent_find(passes, std::greater_equal<>()) == passes.end() && std::ranges::min(tile) > 0,

@@ -125,7 +125,8 @@ void complete_from_run(InferCommand& c) {
     if (!c.mean) c.mean = config.data.mean;
     if (!c.std) c.std = config.data.std;
   }
-  c.mean = c.mean.value_or(0), c.std = c.std.value_or(0);
+  c.mean = c.mean.value_or(0);
+  c.std = c.std.value_or(0);
   if (!std::isfinite(*c.mean)) throw OptionError(fmt::format("--mean is {}, expected a finite number", *c.mean));
   if (!std::isfinite(*c.std) || *c.std < 0)
     throw OptionError(fmt::format("--std is {}, expected a finite number of at least 0", *c.std));

@@ -52,7 +52,8 @@ Measured measure_disk(const std::string& directory, int runs) {
     const double begun = now();
     const bool whole = ::write(file, block.data(), block.size()) == std::ssize(block) && ::fsync(file) == 0;
     const double took = now() - begun;
-    ::close(file), ::unlink(path.c_str());
+    ::close(file);
+    ::unlink(path.c_str());
     check(whole, ErrorKind::file, "profile", "cannot write {} MB to {}; give another directory with --disk",
           block.size() >> 20, path);
     if (run >= 0) seconds.push_back(took / static_cast<double>(block.size()));
@@ -104,7 +105,9 @@ ModelProfile profile_model(const TrainerOptions& config, const ProfileOptions& o
                                                       .batch = batch,
                                                       .rows = rows_of(config, options, world.size()),
                                                       .runs = options.runs});
-  profile.model = config.model, profile.optimizer = config.optim.name, profile.arch = settings_of_model(config);
+  profile.model = config.model;
+  profile.optimizer = config.optim.name;
+  profile.arch = settings_of_model(config);
   return profile;
 }
 

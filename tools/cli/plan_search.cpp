@@ -72,7 +72,8 @@ struct Asked {
 Asked asked(const TrainerOptions& config, const SearchCommand& command) {
   Asked a;
   StrategyQuestion& q = a.question;
-  q.ranks = ranks_asked(config), q.top = command.top;
+  q.ranks = ranks_asked(config);
+  q.top = command.top;
   if (!config.parallel.mesh.empty()) q.mesh = parse_mesh(config.parallel.mesh);
   const bool given = !config.parallel.cluster.empty();
   q.cluster = cluster_of(config, q.ranks);
@@ -86,14 +87,18 @@ Asked asked(const TrainerOptions& config, const SearchCommand& command) {
     q.costs = Source::measured;
     a.costs = "measured here on one rank";
   } else if (command.cost == "equal") {
-    q.equal = true, a.costs = "all alike";
+    q.equal = true;
+    a.costs = "all alike";
   } else if (command.cost == "counted") {
     a.costs = fmt::format("counted from shapes, at {:.3g} operations per second", q.cluster.flops);
   } else {
     const MachineProfile machine = read_machine(command.cost);
-    q.profile = model_in(machine, config, 0), q.costs = Source::measured, q.fresh = machine.fresh.value;
+    q.profile = model_in(machine, config, 0);
+    q.costs = Source::measured;
+    q.fresh = machine.fresh.value;
     if (!given && !machine.calls.empty()) {
-      q.cluster.inside = q.cluster.between = link_of(machine.calls), q.cluster.overlaps = false;
+      q.cluster.inside = q.cluster.between = link_of(machine.calls);
+      q.cluster.overlaps = false;
       if (q.ranks > std::ranges::max(machine.calls, {}, &MeasuredCall::ranks).ranks)
         q.cluster.inside.source = q.cluster.between.source = Source::assumed;
     }

@@ -29,8 +29,12 @@ StudyOptions asked_runs(const ScalingCommand& command) {
   if (!command.strategies.empty()) study.strategies = command.strategies;
   if (command.seeds > 0) study.seeds = command.seeds;
   if (command.target >= 0) study.target = command.target;
-  if (command.weak || command.strong) study.weak = command.weak, study.strong = command.strong;
-  study.scale_lr = study.scale_lr || command.scale_lr, study.mpi = study.mpi || command.mpi;
+  if (command.weak || command.strong) {
+    study.weak = command.weak;
+    study.strong = command.strong;
+  }
+  study.scale_lr = study.scale_lr || command.scale_lr;
+  study.mpi = study.mpi || command.mpi;
   return study;
 }
 

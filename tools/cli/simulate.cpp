@@ -66,7 +66,8 @@ int simulate_command(const TrainerOptions& config, const PlanOptions& options) {
   check_room(given, mesh);
   DescribedPlan described(config, mesh, options.cost, given.flops);
   const Cluster cluster = cluster_of(config, described, ranks_of(mesh));
-  described.plan = described.rank_plan(config, mesh), described.collectives = collectives;
+  described.plan = described.rank_plan(config, mesh);
+  described.collectives = collectives;
   const Plan& plan = described.plan;
   const Simulation s = described.simulate_on(cluster, plan, described.traffic.step, options.steps);
   fmt::print("{}\n{}", in_words(cluster), plan.summary());

@@ -25,7 +25,10 @@ Cluster cluster_of(const TrainerOptions& config, int ranks) {
 Cluster cluster_of(const TrainerOptions& config, const DescribedPlan& d, int ranks) {
   Cluster all = cluster_of(config, ranks);
   if (!config.parallel.cluster.empty()) return all;
-  if (!d.calls.empty()) all.inside = all.between = link_of(d.calls), all.overlaps = false;
+  if (!d.calls.empty()) {
+    all.inside = all.between = link_of(d.calls);
+    all.overlaps = false;
+  }
   all.jitter = d.jitter;
   return all;
 }

@@ -35,8 +35,9 @@ StepMeasurement measurement_of(const Values& fields, const std::string& place) {
       bad_measurement(
           fmt::format("{}: {} is '{}', it must be a number, at least {}", place, name, shortened(at->second), least));
   };
-  number("ranks", m.ranks, 1, true), number("seconds", m.seconds, 1e-9, true),
-      number("batch", m.batch, Index{1}, false);
+  number("ranks", m.ranks, 1, true);
+  number("seconds", m.seconds, 1e-9, true);
+  number("batch", m.batch, Index{1}, false);
   if (const auto at = fields.find("scaling"); at != fields.end()) m.scaling = at->second;
   if (!m.scaling.empty() && m.scaling != "weak" && m.scaling != "strong")
     bad_measurement(fmt::format("{}: scaling is '{}': weak or strong", place, shortened(m.scaling)));

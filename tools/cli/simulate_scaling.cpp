@@ -156,7 +156,9 @@ class Sweep {
     };
     const Simulation s = simulate_on(cluster_);
     Cluster free = cluster_;
-    free.inside = free.between = {}, free.overlaps = true, free.jitter = 0;
+    free.inside = free.between = {};
+    free.overlaps = true;
+    free.jitter = 0;
     const std::string by_messages = std::exchange(described_.collectives, "");
     ScalingPoint p{.ranks = ranks,
                    .batch = rows * plan.microbatches * batch_ranks(plan),

@@ -120,14 +120,20 @@ int tune_command(const TuneCommand& c) {
   int parallel = c.parallel;
   if (!c.what.empty()) {
     const auto [question, settings] = asked_trials(c);
-    if (c.dry_run && c.slurm == 0) return print(question), 0;
+    if (c.dry_run && c.slurm == 0) {
+      print(question);
+      return 0;
+    }
     keep_search(c.out, question, settings);
     parallel = question.options.parallel;
   } else {
     if (!c.words.empty())
       refuse("the file of parameters is missing; use trireme tune space.toml --out DIR -- train ...");
     const TuneQuestion question = TuneStore(c.out).question();
-    if (c.dry_run && c.slurm == 0) return print(question), 0;
+    if (c.dry_run && c.slurm == 0) {
+      print(question);
+      return 0;
+    }
     if (c.trials > 0) add_trials(c.out, c.trials);
   }
   return c.slurm > 0 ? submit(c) : run_search(c.out, parallel, c.retry);

@@ -22,7 +22,8 @@ std::string wrapped(const std::string& text, int indent, int columns) {
     const int width = static_cast<int>(word.size());
     if (!first && at + 1 + width > columns) {
       out += "\n" + std::string(static_cast<std::size_t>(indent), ' ');
-      at = indent, first = true;
+      at = indent;
+      first = true;
     }
     out += (first ? "" : " ") + word;
     at += width + (first ? 0 : 1);

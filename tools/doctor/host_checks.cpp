@@ -35,11 +35,13 @@ Finding processor() {
             fmt::format("{}: {}; {}", value_in("/proc/cpuinfo", "model name"), fmt::join(has, " "), cpu_library())};
   for (const char* name : {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"})
     if (const char* isa = std::getenv(name)) {
-      f.verdict = Verdict::warning, f.what += fmt::format("; {}={} hides instructions from oneDNN", name, isa);
+      f.verdict = Verdict::warning;
+      f.what += fmt::format("; {}={} hides instructions from oneDNN", name, isa);
       f.remedy = fmt::format("unset {}, unless runs are to have the bits of an older processor", name);
     }
   if (has.empty() && f.verdict == Verdict::ok) {
-    f.verdict = Verdict::warning, f.what += "; no AVX2";
+    f.verdict = Verdict::warning;
+    f.what += "; no AVX2";
     f.remedy = "expect a quarter of the speed, or less";
   }
   return f;
@@ -57,7 +59,8 @@ Finding onednn() {
 Finding usable_cores() {
   Finding f{"cores", Verdict::ok, fmt::format("{} usable, {} threads a process", cores(), threads())};
   if (const char* omp = std::getenv("OMP_NUM_THREADS"); omp && std::atoi(omp) > cores()) {
-    f.verdict = Verdict::warning, f.what += fmt::format("; OMP_NUM_THREADS={} is more than there are", omp);
+    f.verdict = Verdict::warning;
+    f.what += fmt::format("; OMP_NUM_THREADS={} is more than there are", omp);
     f.remedy = "unset OMP_NUM_THREADS: ranks divide the cores among them";
   }
   const std::string quota = first_line("/sys/fs/cgroup/cpu.max");
@@ -89,8 +92,10 @@ Finding memory() {
 
 Finding limits() {
   rlimit files{}, locked{}, core{}, size{};
-  ::getrlimit(RLIMIT_NOFILE, &files), ::getrlimit(RLIMIT_MEMLOCK, &locked);
-  ::getrlimit(RLIMIT_CORE, &core), ::getrlimit(RLIMIT_FSIZE, &size);
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  ::getrlimit(RLIMIT_MEMLOCK, &locked);
+  ::getrlimit(RLIMIT_CORE, &core);
+  ::getrlimit(RLIMIT_FSIZE, &size);
   const auto text = [](rlim_t n) { return n == RLIM_INFINITY ? std::string("unlimited") : std::to_string(n); };
   Finding f{"limits", Verdict::ok,
             fmt::format("{} open files, {} locked bytes, core files of {}", text(files.rlim_cur), text(locked.rlim_cur),
@@ -100,7 +105,8 @@ Finding limits() {
     f.remedy = "ulimit -n 4096: data sets of shards, and sockets between hosts, need open files";
   }
   if (size.rlim_cur != RLIM_INFINITY) {
-    f.verdict = Verdict::warning, f.what += fmt::format(", files of {} bytes at most", text(size.rlim_cur));
+    f.verdict = Verdict::warning;
+    f.what += fmt::format(", files of {} bytes at most", text(size.rlim_cur));
     f.remedy = "ulimit -f unlimited: a checkpoint larger than that cannot be written";
   }
   return f;
@@ -162,7 +168,8 @@ Finding other_memory() {
   }
   int status = 1;
   ::waitpid(reader, &status, 0);
-  ::close(told[0]), ::close(told[1]);
+  ::close(told[0]);
+  ::close(told[1]);
   ::waitpid(read_from, nullptr, 0);
   const std::string scope = first_line("/proc/sys/kernel/yama/ptrace_scope");
   Finding f{"process memory", Verdict::ok, "ranks of a host may read each other's memory"};
@@ -181,7 +188,8 @@ Finding devices() {
   Finding f{"GPUs", Verdict::ok, fmt::format("none to use: {}", gpus.absent)};
   std::error_code none;
   if (std::filesystem::exists("/dev/nvidia0", none)) {
-    f.verdict = Verdict::fault, f.what = fmt::format("there is a GPU, and it cannot be used: {}", gpus.absent);
+    f.verdict = Verdict::fault;
+    f.what = fmt::format("there is a GPU, and it cannot be used: {}", gpus.absent);
     f.remedy = "install the driver's libraries, and the package with the CUDA backend (README, GPUs)";
   }
   return f;

@@ -51,9 +51,11 @@ bool on_path(const std::string& program) {
 Finding mpi() {
   Finding f{"MPI", Verdict::ok, mpi_version()};
   if (f.what.find("MPICH") == f.what.npos) {
-    f.verdict = Verdict::warning, f.remedy = "several processes need a build with MPICH (README, Install)";
+    f.verdict = Verdict::warning;
+    f.remedy = "several processes need a build with MPICH (README, Install)";
   } else if (!on_path("mpiexec") && !on_path("mpiexec.mpich")) {
-    f.verdict = Verdict::warning, f.what += "; no mpiexec on PATH";
+    f.verdict = Verdict::warning;
+    f.what += "; no mpiexec on PATH";
     f.remedy = "apt-get install mpich, or start ranks by srun, or as threads (--ranks)";
   } else if (f.what.find("4.0.2") != f.what.npos) {
     f.what +=

@@ -75,7 +75,8 @@ std::vector<Host> first_slots(std::vector<Host> hosts, int ranks) {
   std::vector<Host> first;
   for (Host& host : hosts) {
     if (ranks == 0) break;
-    host.slots = std::min(host.slots, ranks), ranks -= host.slots;
+    host.slots = std::min(host.slots, ranks);
+    ranks -= host.slots;
     first.push_back(std::move(host));
   }
   return first;

@@ -154,7 +154,10 @@ int kill_all_below() {
     reap();
     const std::vector<pid_t> left = all_below(::getpid());
     if (left.empty()) return static_cast<int>(killed.size());
-    for (const pid_t process : left) ::kill(process, SIGKILL), killed.insert(process);
+    for (const pid_t process : left) {
+      ::kill(process, SIGKILL);
+      killed.insert(process);
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
 }
@@ -176,7 +179,8 @@ Job::Job(std::vector<std::string> command, bool quiet) : quiet_(quiet) {
   child_ = ::fork();
   if (child_ == 0) become(command, parent, ends[1], told[1], quiet);
   int why = child_ > 0 ? 0 : errno;
-  ::close(ends[1]), ::close(told[1]);
+  ::close(ends[1]);
+  ::close(told[1]);
   // Until it has become the command it looks like a rank: the end of this pipe comes then, or the reason why not.
   if (child_ > 0 && ::read(told[0], &why, sizeof why) == 0) why = 0;
   ::close(told[0]);

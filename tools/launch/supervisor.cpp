@@ -51,8 +51,11 @@ Json result_of(const std::string& run) {
 struct ResultMark {
   explicit ResultMark(const std::string& run) {
     struct stat about {};
-    if (::stat((run + "/" + result_file).c_str(), &about) == 0)
-      file = about.st_ino, seconds = about.st_mtim.tv_sec, nanoseconds = about.st_mtim.tv_nsec;
+    if (::stat((run + "/" + result_file).c_str(), &about) == 0) {
+      file = about.st_ino;
+      seconds = about.st_mtim.tv_sec;
+      nanoseconds = about.st_mtim.tv_nsec;
+    }
   }
   std::uint64_t file = 0;
   std::int64_t seconds = 0, nanoseconds = 0;
@@ -80,7 +83,8 @@ Attempt attempt(const LaunchOptions& options, const std::vector<Host>& hosts, in
   while (!job.poll()) {
     const int signal = next_signal(0.2);
     if (signal == SIGINT && ++interrupts > 1) {
-      now.signal = signal, now.reason = "interrupted twice";
+      now.signal = signal;
+      now.reason = "interrupted twice";
       break;
     }
     if (signal != 0) {
@@ -98,7 +102,9 @@ Attempt attempt(const LaunchOptions& options, const std::vector<Host>& hosts, in
       break;
     }
   }
-  now.status = job.status(), now.seconds = seconds_since(start), now.asked = asked.has_value();
+  now.status = job.status();
+  now.seconds = seconds_since(start);
+  now.asked = asked.has_value();
   if (now.reason.empty() && now.status != 0 && now.status != 85)
     now.reason = !job.last_words().empty() ? job.last_words() : ended_by(command, now.status);
   return now;
@@ -207,10 +213,22 @@ int supervise(const LaunchOptions& options) {
     }
     if (last.asked && last.signal == 0 && last.status != 0 && last.status != 85) last.signal = SIGTERM;
     attempts.push_back(json_of(last, saved_step(options.run_dir)));
-    if (last.status == 0) status = 0, exit = "finished";
-    if (last.status == 85) status = 85, exit = "preempted";
-    if (!may_pass(last.status)) status = last.status, exit = last.reason;
-    if (last.signal != 0) status = 128 + last.signal, exit = last.reason;
+    if (last.status == 0) {
+      status = 0;
+      exit = "finished";
+    }
+    if (last.status == 85) {
+      status = 85;
+      exit = "preempted";
+    }
+    if (!may_pass(last.status)) {
+      status = last.status;
+      exit = last.reason;
+    }
+    if (last.signal != 0) {
+      status = 128 + last.signal;
+      exit = last.reason;
+    }
     if (!exit.empty()) break;
     say(fmt::format("failed after {:.1f} s, checkpoint of step {}: {}", last.seconds, saved_step(options.run_dir),
                     last.reason));
@@ -222,12 +240,15 @@ int supervise(const LaunchOptions& options) {
     const double wait = std::min(60.0, static_cast<double>(1 << std::min(restarts, 6)));
     say(fmt::format("restarting in {} s; {} restarts are left", wait, options.max_restarts - restarts - 1));
     if (const int signal = pause(wait)) {
-      status = 128 + signal, exit = "asked to stop between two attempts";
+      status = 128 + signal;
+      exit = "asked to stop between two attempts";
       break;
     }
   }
   Json result = wrote ? result_of(options.run_dir) : Json::object();  // not an earlier training's
-  result["exit"] = exit, result["restarts"] = std::ssize(attempts) - 1, result["attempts"] = std::move(attempts);
+  result["exit"] = exit;
+  result["restarts"] = std::ssize(attempts) - 1;
+  result["attempts"] = std::move(attempts);
   if (status != 0 && status != 85) result["status"] = "failed";
   if (fs::is_directory(options.run_dir)) replace_file(options.run_dir + "/" + result_file, json_text(result) + "\n");
   if (status != 0) say(exit);

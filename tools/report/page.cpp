@@ -91,7 +91,10 @@ Points thinned(const Points& points) {
   for (std::size_t i = 0; i < most_points; ++i) {
     const std::size_t begin = i * points.size() / most_points, end = (i + 1) * points.size() / most_points;
     double x = 0, y = 0;
-    for (std::size_t j = begin; j < end; ++j) x += points[j].first, y += points[j].second;
+    for (std::size_t j = begin; j < end; ++j) {
+      x += points[j].first;
+      y += points[j].second;
+    }
     few.emplace_back(x / static_cast<double>(end - begin), y / static_cast<double>(end - begin));
   }
   return few;

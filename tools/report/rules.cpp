@@ -78,7 +78,10 @@ void whole_data(const StudyData& study, Rule& r) {
   double most = 0;
   bool known = true;
   for (const CellData& c : study.cells)
-    if (c.has_finished()) known &= std::isfinite(c.wait_share), most = std::max(most, c.wait_share);
+    if (c.has_finished()) {
+      known &= std::isfinite(c.wait_share);
+      most = std::max(most, c.wait_share);
+    }
   if (!known) r.broken = "some runs do not say how long they waited for data";
   if (known) r.told = fmt::format("Waiting for data takes up to {:.1f} % of the time of a cell.", 100 * most);
   if (study.is_synthetic()) r.told += " The data are made up, and every picture says so.";
@@ -218,7 +221,8 @@ std::vector<std::string> limits_of(const StudyData& study) {
   int most_ranks = 1;
   double coverage = 1;
   for (const CellData& c : study.cells) {
-    least = std::min(least, c.result.finished), most_ranks = std::max(most_ranks, c.cell().ranks);
+    least = std::min(least, c.result.finished);
+    most_ranks = std::max(most_ranks, c.cell().ranks);
     if (c.has_finished()) coverage = std::min(coverage, c.step.interval.coverage);
   }
   if (study.cells.empty()) least = 0;

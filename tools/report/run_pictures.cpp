@@ -89,7 +89,8 @@ std::string scaling_over_ranks(const std::vector<RunData>& runs) {
                " warn");
       continue;
     }
-    speed.series = {measured, ideal}, quality.series = {reached};
+    speed.series = {measured, ideal};
+    quality.series = {reached};
     text += card(chart_svg(speed)) + card(chart_svg(quality));
   }
   return text;
@@ -110,7 +111,8 @@ std::string time_budgets(const std::vector<RunData>& runs) {
       svg.rect(x, 40, part, tall, fill + " stroke=\"#fff\"", label);
       svg.rect(left, y - 11, 12, 12, fill);
       svg.text(left + 20, y, label);
-      x += part, y += 20;
+      x += part;
+      y += 20;
     }
     if (is_synthetic(run)) svg.watermark(synthetic_stamp);
     text += card(svg.finish());
@@ -125,7 +127,10 @@ std::string step_timeline(const RunData& run) {
   const double left = 150, wide = 640, tall = 14;
   int ranks = 0;
   double end = 0;
-  for (const RunData::Span& s : run.step) ranks = std::max(ranks, s.rank + 1), end = std::max(end, s.end);
+  for (const RunData::Span& s : run.step) {
+    ranks = std::max(ranks, s.rank + 1);
+    end = std::max(end, s.end);
+  }
   const int shown = std::min(ranks, 16);
   Svg svg(left + wide + 20, 60 + shown * (4 * tall + 12) + 30);
   svg.text(10, 22,

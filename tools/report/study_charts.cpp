@@ -25,7 +25,9 @@ std::pair<double, double> drawn(const Median& m) {
 
 void add_point(ChartSeries& s, double x, const Median& m) {
   if (!std::isfinite(m.value)) return;
-  s.points.emplace_back(x, m.value), s.intervals.push_back(drawn(m)), s.evidence.push_back(Evidence::real);
+  s.points.emplace_back(x, m.value);
+  s.intervals.push_back(drawn(m));
+  s.evidence.push_back(Evidence::real);
 }
 
 /// The cell that a family's speed-ups are over, and its point at one rank.
@@ -77,7 +79,8 @@ void add_limits(Chart& chart, const StudyData& study, bool weak, const std::map<
 Chart over_ranks(const StudyData& study, bool weak, const CellData* base, Median CellData::*of) {
   Chart chart{.title = {}, .x = {}, .y = {}, .series = {}};
   chart.x = weak ? "ranks (weak scaling: batch per rank fixed)" : "ranks (strong scaling: global batch fixed)";
-  chart.watermark = stamp(study), chart.dodge = true;
+  chart.watermark = stamp(study);
+  chart.dodge = true;
   chart.log_x = most_ranks(study, weak) > 16;
   std::set<double> ranks{1};
   for (const Family& f : study.families)
@@ -147,9 +150,13 @@ ChartSeries curve_of(const CellData& c, const std::string& colour) {
   for (std::size_t e = 0; e < least; ++e) {
     std::vector<double> seconds, accuracy;
     for (const RunOutcome& run : c.result.runs)
-      if (run.status == "finished") seconds.push_back(run.curve[e].first), accuracy.push_back(run.curve[e].second);
+      if (run.status == "finished") {
+        seconds.push_back(run.curve[e].first);
+        accuracy.push_back(run.curve[e].second);
+      }
     const Median m = median_with_interval(accuracy);
-    s.points.emplace_back(median_of(seconds), m.value), s.intervals.push_back(drawn(m));
+    s.points.emplace_back(median_of(seconds), m.value);
+    s.intervals.push_back(drawn(m));
   }
   return s;
 }
@@ -181,7 +188,8 @@ std::string time_picture(const StudyData& study) {
   };
   for (const CellData& c : study.cells) {
     if (c.result.weak != (c.cell().scaling == "weak")) continue;  // a serial run stands once
-    rows.push_back(&c), letters = std::max(letters, name(c).size());
+    rows.push_back(&c);
+    letters = std::max(letters, name(c).size());
     for (const RunOutcome& run : c.result.runs)
       if (std::isfinite(run.to_target) && run.status == "finished") end = std::max(end, run.to_target);
   }
@@ -249,13 +257,17 @@ std::string accuracy_pictures(const StudyData& study) {
       if (c.result.weak != weak) continue;
       ChartSeries s = curve_of(c, palette(chart.series.size()));
       if (s.points.empty()) continue;
-      begin = std::min(begin, s.points.front().first), end = std::max(end, s.points.back().first);
+      begin = std::min(begin, s.points.front().first);
+      end = std::max(end, s.points.back().first);
       others |= !c.cell().is_serial();
       chart.series.push_back(std::move(s));
     }
     if (chart.series.empty() || (!others && weak)) continue;
     if (chart.series.size() > most_bands)
-      for (ChartSeries& s : chart.series) s.intervals.clear(), s.band = false;
+      for (ChartSeries& s : chart.series) {
+        s.intervals.clear();
+        s.band = false;
+      }
     const double target = study.result.question.options.target;
     if (target > 0)
       chart.series.push_back({.name = fmt::format("target, {:g} %", target),

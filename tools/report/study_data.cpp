@@ -44,21 +44,31 @@ CellData cell_data(const StudyData& study, const CellResult& result) {
   CellData c{.result = result};
   std::vector<double> times, accuracies, bests, steps, epochs, waits;
   for (const RunOutcome& run : result.runs) {
-    if (run.status == "failed") times.push_back(never), epochs.push_back(never);
+    if (run.status == "failed") {
+      times.push_back(never);
+      epochs.push_back(never);
+    }
     if (run.status != "finished") continue;
     RunData& data = c.runs.emplace_back(read_run(study.path + "/" + run.run));
     data.name = fmt::format("{}, seed {}", name_of(c.cell()), run.seed);
-    accuracies.push_back(run.accuracy), bests.push_back(run.best), steps.push_back(run.step_seconds);
+    accuracies.push_back(run.accuracy);
+    bests.push_back(run.best);
+    steps.push_back(run.step_seconds);
     waits.push_back(last_of(data, "wait_share"));
     times.push_back(run.to_target);
     if (study.has_target()) epochs.push_back(epochs_to(data, study.result.question.options.target));
     if (!std::isnan(run.step_seconds) && std::isnan(run.accuracy) && c.withheld.empty())
       c.withheld = fmt::format("{} has no accuracy on the held-out set", run.run);
   }
-  if (study.has_target()) c.time = median_with_interval(times), c.epochs = median_with_interval(epochs);
+  if (study.has_target()) {
+    c.time = median_with_interval(times);
+    c.epochs = median_with_interval(epochs);
+  }
   if (study.has_target()) c.olympic_time = olympic_mean(times);
-  c.accuracy = median_with_interval(accuracies), c.best = median_with_interval(bests);
-  c.step = median_with_interval(steps), c.wait_share = median_with_interval(waits).value;
+  c.accuracy = median_with_interval(accuracies);
+  c.best = median_with_interval(bests);
+  c.step = median_with_interval(steps);
+  c.wait_share = median_with_interval(waits).value;
   if (c.has_finished() && c.withheld.empty() && std::isnan(c.accuracy.value))
     c.withheld = "it has no accuracy on the held-out set";
   fill_batches(c, study);
@@ -90,7 +100,8 @@ std::string family_of(const StudyCell& cell) {
     else if (mesh.empty() || mesh.back() != 'N')
       mesh += 'N';
   StudyCell any = cell;
-  any.mesh = mesh, any.ranks = 2;
+  any.mesh = mesh;
+  any.ranks = 2;
   return name_of(any);
 }
 
@@ -142,8 +153,10 @@ void find_baselines(StudyData& study) {
   const auto time = [](const CellData& c) { return c.time.value; };
   const auto serial = [](const CellData& c) { return c.cell().is_serial() && c.withheld.empty(); };
   const auto single = [](const CellData& c) { return c.cell().ranks == 1 && c.withheld.empty(); };
-  study.serial_by_speed = best_of(study, serial, rate), study.serial_by_time = best_of(study, serial, time);
-  study.device_by_speed = best_of(study, single, rate), study.device_by_time = best_of(study, single, time);
+  study.serial_by_speed = best_of(study, serial, rate);
+  study.serial_by_time = best_of(study, serial, time);
+  study.device_by_speed = best_of(study, single, rate);
+  study.device_by_time = best_of(study, single, time);
 }
 
 void compare(StudyData& study) {
@@ -170,7 +183,8 @@ double share_of(const StudyData& study, const Family& f, const std::function<dou
     const double p = study.cells[i].cell().ranks, s = of(study.cells[i].step_speedup);
     if (p < 2 || !(s > 0) || std::isinf(s)) continue;
     const double y = f.weak ? p - s : 1 / s - 1 / p, x = f.weak ? p - 1 : 1 - 1 / p;
-    top += y * x, bottom += x * x;
+    top += y * x;
+    bottom += x * x;
   }
   return bottom > 0 ? std::clamp(top / bottom, 0.0, 1.0) : unknown;
 }

@@ -81,8 +81,10 @@ std::string headline(const StudyData& study) {
     text += fact("no target", "no time to accuracy was asked for");
   }
   int least = o.seeds, most = 0;
-  for (const CellData& c : study.cells)
-    least = std::min(least, c.result.finished), most = std::max(most, c.result.finished);
+  for (const CellData& c : study.cells) {
+    least = std::min(least, c.result.finished);
+    most = std::max(most, c.result.finished);
+  }
   const std::string runs = most == 1       ? "single run"
                            : least == most ? std::to_string(least)
                                            : fmt::format("{} to {}", least, most);

@@ -106,7 +106,8 @@ LedgerReader::LedgerReader(const std::string& directory) {
 }
 
 LedgerReader::LedgerReader(const std::string& lines, const std::optional<std::string>& head) {
-  read(lines), compare(head);
+  read(lines);
+  compare(head);
 }
 
 void LedgerReader::read(const std::string& text) {
@@ -173,8 +174,10 @@ void LedgerReader::compare(const std::optional<std::string>& head) {
 LedgerTotals totals_of(const std::vector<LedgerEntry>& entries) {
   LedgerTotals t;
   for (const LedgerEntry& e : entries) {
-    t.started += e.status == "started", t.finished += e.status == "finished";
-    t.failed += e.status == "failed", t.interrupted += e.status == "interrupted";
+    t.started += e.status == "started";
+    t.finished += e.status == "finished";
+    t.failed += e.status == "failed";
+    t.interrupted += e.status == "interrupted";
     t.device_seconds += e.device_seconds;
   }
   return t;
@@ -204,7 +207,8 @@ LedgerWriter::LedgerWriter(const std::string& directory) : directory_(directory)
           [&] { return std::strerror(errno); });
   }
   if (read.entries().empty()) return;
-  number_ = read.entries().back().number, head_ = read.head();
+  number_ = read.entries().back().number;
+  head_ = read.head();
   // Whoever was killed between a line and its head left this one behind; a second such line would be one too many.
   const std::string head = directory + "/" + ledger_head_file, now = fmt::format("{} {}\n", number_, head_);
   if (!fs::exists(head) || read_text(head, 4096) != now) replace_file(head, now);
@@ -217,7 +221,8 @@ LedgerWriter::~LedgerWriter() {
 LedgerEntry LedgerWriter::append(LedgerEntry e) {
   if (e.time.empty())
     e.time = utc_text(std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count());
-  e.number = number_ + 1, e.previous = head_;
+  e.number = number_ + 1;
+  e.previous = head_;
   const std::string body = body_of(e);
   e.hash = sha256(body);
   const std::string line = fmt::format("{}{}{}\"}}\n", body, hash_key, e.hash);
@@ -226,7 +231,8 @@ LedgerEntry LedgerWriter::append(LedgerEntry e) {
     if ((part = ::write(file_, line.data() + done, line.size() - done)) <= 0) break;
   check(done == line.size() && ::fsync(file_) == 0, ErrorKind::file, "ledger", "cannot write {}/{}: {}", directory_,
         ledger_file, [&] { return std::strerror(errno); });
-  number_ = e.number, head_ = e.hash;
+  number_ = e.number;
+  head_ = e.hash;
   replace_file(directory_ + "/" + ledger_head_file, fmt::format("{} {}\n", number_, head_));
   return e;
 }

@@ -162,7 +162,8 @@ class Runner {
   void close_open_runs() {
     for (LedgerEntry e : open_runs(read())) {
       const double begin = unix_seconds(e.time);
-      e.status = "interrupted", e.time.clear();
+      e.status = "interrupted";
+      e.time.clear();
       e.why = "the study ended without a word; seconds are those to the last sign of life";
       e.seconds = seconds_to_last_sign(options_.directory + "/" + e.run, begin);
       e.device_seconds = e.seconds * e.ranks;
@@ -202,20 +203,27 @@ class Runner {
         const int signal = next_signal(0.2);
         if (signal != 0 && !asked) say(fmt::format("asked to stop: {} stops after a step and saves", e.run));
         killed = (signal == SIGINT && asked) || (asked && since(*asked) > options_.grace);
-        if (signal != 0 && !asked) asked = Clock::now(), job.signal(SIGTERM);
+        if (signal != 0 && !asked) {
+          asked = Clock::now();
+          job.signal(SIGTERM);
+        }
         hung = job.hung_start(command[0] == "mpiexec" || command[0] == "srun" ? cell.ranks : 1);
       }
-      e.seconds = since(start), e.device_seconds = e.seconds * cell.ranks;
+      e.seconds = since(start);
+      e.device_seconds = e.seconds * cell.ranks;
       const std::string told = result_of(options_.directory + "/" + e.run);
       if (job.status() == 0 && told == "finished")
         e.status = "finished";
-      else if (killed || asked || job.status() == preempted || told == "preempted")
-        e.status = "interrupted", e.why = killed ? "killed: it did not stop when asked" : "asked to stop";
-      else
-        e.status = "failed", e.why = !hung.empty()               ? hung
-                                     : !job.last_words().empty() ? job.last_words()
-                                     : job.status() == 0         ? "it ended without a result"
-                                                                 : ended_by(job.status());
+      else if (killed || asked || job.status() == preempted || told == "preempted") {
+        e.status = "interrupted";
+        e.why = killed ? "killed: it did not stop when asked" : "asked to stop";
+      } else {
+        e.status = "failed";
+        e.why = !hung.empty()               ? hung
+                : !job.last_words().empty() ? job.last_words()
+                : job.status() == 0         ? "it ended without a result"
+                                            : ended_by(job.status());
+      }
     }
     ledger_.append(e);
     const auto ledger = read();
@@ -273,8 +281,10 @@ int run_study(const StudyOptions& study, const TrainerOptions& settings, const s
   int wrong = 0;
   for (const CellResult& c : result.cells)
     for (const RunOutcome& run : c.runs)
-      if (c.weak == (c.cell.scaling == "weak") && (run.status == "failed" || run.status == "invalid"))
-        say(fmt::format("{}: {}: {}", run.run, run.status, run.why)), ++wrong;
+      if (c.weak == (c.cell.scaling == "weak") && (run.status == "failed" || run.status == "invalid")) {
+        say(fmt::format("{}: {}: {}", run.run, run.status, run.why));
+        ++wrong;
+      }
   if (wrong > 0) say(fmt::format("{} run{} failed; the same command runs them again", wrong, wrong == 1 ? "" : "s"));
   return status != 0 ? status : wrong > 0 ? 1 : 0;
 }

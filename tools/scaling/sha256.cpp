@@ -54,7 +54,14 @@ void add_block(std::array<std::uint32_t, 8>& state, const unsigned char* block) 
     const std::uint32_t t =
         h + (std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25)) + ((e & f) ^ (~e & g)) + rounds[i] + w[i];
     const std::uint32_t u = (std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
-    h = g, g = f, f = e, e = d + t, d = c, c = b, b = a, a = t + u;
+    h = g;
+    g = f;
+    f = e;
+    e = d + t;
+    d = c;
+    c = b;
+    b = a;
+    a = t + u;
   }
   const std::array<std::uint32_t, 8> add{a, b, c, d, e, f, g, h};
   for (std::size_t i = 0; i < 8; ++i) state[i] += add[i];

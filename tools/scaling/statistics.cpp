@@ -50,7 +50,8 @@ MedianInterval median_interval(std::span<const double> x, double level) {
   while (2 * k + 1 < y.size()) {
     const double more = outside + 2 * half_binomial(n, static_cast<double>(k));
     if (1 - more < level) break;
-    outside = more, ++k;
+    outside = more;
+    ++k;
   }
   return {y[k - 1], y[y.size() - k], std::max(0.0, 1 - outside)};
 }

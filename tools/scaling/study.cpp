@@ -97,12 +97,18 @@ std::string quoted(std::string text) { return toml_value({.name = "", .value = &
 PlannedCell planned(const StudyOptions& study, const TrainerOptions& settings, const Place& at, bool weak) {
   PlannedCell cell;
   cell.scaling = weak ? "weak" : "strong";
-  cell.strategy = at.strategy, cell.mesh = at.mesh, cell.ranks = at.ranks;
+  cell.strategy = at.strategy;
+  cell.mesh = at.mesh;
+  cell.ranks = at.ranks;
   cell.name = fmt::format("{}-r{}-{}", cell.scaling, cell.ranks,
                           slug(at.strategy.empty() ? "data_parallel" : at.mesh + " " + at.strategy));
   TrainerOptions& c = cell.settings = settings;
-  c.run.mllog = true, c.run.progress = "off", c.run.time_limit = 0;
-  c.parallel.strategy = at.strategy, c.parallel.mesh = at.mesh, c.parallel.ranks = at.ranks;
+  c.run.mllog = true;
+  c.run.progress = "off";
+  c.run.time_limit = 0;
+  c.parallel.strategy = at.strategy;
+  c.parallel.mesh = at.mesh;
+  c.parallel.ranks = at.ranks;
   if (weak && at.ranks > 1) {
     if (study.scale_lr && c.optim.lr_base_size == 0) c.optim.lr_base_size = c.data.batch;
     c.data.batch *= at.ranks;
@@ -203,7 +209,8 @@ std::vector<PlannedCell> cells_of(const StudyOptions& study, const TrainerOption
   serial.name = "serial";
   add(serial);
   if (settings.parallel.threads > 0) {
-    serial.name = "serial-all_cores", serial.settings.parallel.threads = 0;
+    serial.name = "serial-all_cores";
+    serial.settings.parallel.threads = 0;
     add(serial);
   }
   for (const bool weak : {false, true}) {
@@ -238,7 +245,9 @@ std::string run_of(const StudyCell& cell, std::int64_t seed) { return fmt::forma
 
 std::string to_toml(const StudyOptions& study, const TrainerOptions& settings, const std::vector<PlannedCell>& cells) {
   TrainerOptions c = settings;
-  c.run.fault = "", c.parallel.ranks = 1, c.parallel.mesh = c.parallel.strategy = "";
+  c.run.fault = "";
+  c.parallel.ranks = 1;
+  c.parallel.mesh = c.parallel.strategy = "";
   std::vector<std::string> strategies;
   for (const std::string& s : study.strategies) strategies.push_back(quoted(s));
   double target = study.target;

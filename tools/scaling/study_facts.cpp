@@ -50,7 +50,8 @@ void compare(StudyFacts& facts, const DatasetSource& train, const DatasetSource&
     facts.not_compared = fmt::format("samples have {:.1f} GB, more than are read for this", bytes / 1e9);
   } else {
     const Digests learned = digests_of(train), held_out = digests_of(test);
-    facts.train_sha256 = learned.all, facts.test_sha256 = held_out.all;
+    facts.train_sha256 = learned.all;
+    facts.test_sha256 = held_out.all;
     const std::unordered_set<std::string> known(learned.samples.begin(), learned.samples.end());
     facts.shared_samples = std::ranges::count_if(held_out.samples, [&](const auto& s) { return known.contains(s); });
   }
@@ -68,7 +69,8 @@ StudyFacts find_facts(const TrainerOptions& given) {
   try {
     const bool made_up = options.data.name == "synthetic";
     const Dataset train = make_dataset(options, "train"), test = make_dataset(options, "test");
-    facts.train_samples = train->size(), facts.test_samples = test->size();
+    facts.train_samples = train->size();
+    facts.test_samples = test->size();
     std::vector<std::string> sides;
     for (Index i = 0; i < train->shape().rank(); ++i) sides.push_back(std::to_string(train->shape()[i]));
     facts.input = fmt::format("{}", fmt::join(sides, " x "));
@@ -77,7 +79,8 @@ StudyFacts find_facts(const TrainerOptions& given) {
       std::vector<Index> one{1};
       for (Index i = 0; i < train->shape().rank(); ++i) one.push_back(train->shape()[i]);
       const ModelSummary counted = summary(model, Tensor::zeros(Shape(one)));
-      facts.forward_flops = counted.flops, facts.parameters = counted.parameters;
+      facts.forward_flops = counted.flops;
+      facts.parameters = counted.parameters;
     }
     if (made_up)
       facts.not_compared = "they are made up";

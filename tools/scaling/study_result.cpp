@@ -65,7 +65,8 @@ void read_metrics(RunOutcome& run, const std::string& directory, double batch) {
         json.contains("images_per_s") && json["images_per_s"].is_number() ? json["images_per_s"].get<double>() : 0;
     if (per_s > 0) step.push_back(batch / per_s);
   });
-  run.step_seconds = median_of(step), run.samples_per_s = batch / run.step_seconds;
+  run.step_seconds = median_of(step);
+  run.samples_per_s = batch / run.step_seconds;
 }
 
 RunOutcome outcome_of(const std::string& directory, const StudyCell& cell, std::int64_t seed,
@@ -83,14 +84,16 @@ RunOutcome outcome_of(const std::string& directory, const StudyCell& cell, std::
       attempts.back().seconds = e.seconds;
   }
   if (!last) return run;
-  run.status = last->status == "started" ? "running" : last->status, run.why = last->why;
+  run.status = last->status == "started" ? "running" : last->status;
+  run.why = last->why;
   run.attempts = static_cast<int>(attempts.size());
   for (const Attempt& a : attempts) run.seconds += a.seconds;
   const std::string path = directory + "/" + run.run;
   run.curve = curve_of(path, attempts);
   if (run.status != "finished") return run;
   const auto fault = [&](const std::string& why) {
-    run.status = "invalid", run.why = why;
+    run.status = "invalid";
+    run.why = why;
     faults.push_back(fmt::format("{}: {}", run.run, why));
     return run;
   };
@@ -115,7 +118,10 @@ void compare_with_ledger(StudyResult& all, const std::string& directory, const s
   int others = 0, started = 0;
   for (const LedgerEntry& e : ledger) {
     if (!asked.contains(e.run)) strange.insert(e.cell);
-    if (e.status == "started") ++started, others += e.why != now;
+    if (e.status == "started") {
+      ++started;
+      others += e.why != now;
+    }
   }
   if (!strange.empty())
     all.faults.push_back(fmt::format(
@@ -131,17 +137,23 @@ void summarise(CellResult& c, double target) {
   std::vector<double> accuracy, step, time;
   double batch = unknown;  // the same of all
   for (const RunOutcome& run : c.runs) {
-    c.finished += run.status == "finished", c.failed += run.status == "failed";
+    c.finished += run.status == "finished";
+    c.failed += run.status == "failed";
     c.after_failure += run.status == "finished" && run.failures > 0;
     if (run.status == "failed") time.push_back(never);
     if (run.status != "finished") continue;
     if (!std::isnan(run.accuracy)) accuracy.push_back(run.accuracy);
-    if (!std::isnan(run.step_seconds)) step.push_back(run.step_seconds), batch = run.samples_per_s * run.step_seconds;
+    if (!std::isnan(run.step_seconds)) {
+      step.push_back(run.step_seconds);
+      batch = run.samples_per_s * run.step_seconds;
+    }
     time.push_back(run.to_target);
     c.reached += run.to_target < never;
   }
-  c.accuracy = mean_of(accuracy), c.accuracy_sd = standard_deviation(accuracy);
-  c.step_seconds = median_of(step), c.step_interval = median_interval(step);
+  c.accuracy = mean_of(accuracy);
+  c.accuracy_sd = standard_deviation(accuracy);
+  c.step_seconds = median_of(step);
+  c.step_interval = median_interval(step);
   c.samples_per_s = batch / c.step_seconds;
   if (target > 0) c.to_target = median_of(time);
 }
@@ -186,7 +198,9 @@ std::string few_runs(int finished) {
 StudyResult study_result(const std::string& directory) {
   StudyResult all{.question = read_study(directory)};
   const LedgerReader ledger(directory);
-  all.faults = ledger.faults(), all.totals = totals_of(ledger.entries()), all.ledger_head = ledger.head();
+  all.faults = ledger.faults();
+  all.totals = totals_of(ledger.entries());
+  all.ledger_head = ledger.head();
   compare_with_ledger(all, directory, ledger.entries());
   const StudyOptions& o = all.question.options;
   for (const StudyCell& cell : all.question.cells) {

@@ -28,8 +28,10 @@ std::string kept_table(const std::string& path) {
 }  // namespace
 
 RunAlgorithms use_all_reduce(const TrainerOptions& options, World& world) {
-  if (options.parallel.allreduce != "auto" || world.size() == 1)
-    return world.use_all_reduce(options.parallel.allreduce), RunAlgorithms{};
+  if (options.parallel.allreduce != "auto" || world.size() == 1) {
+    world.use_all_reduce(options.parallel.allreduce);
+    return RunAlgorithms{};
+  }
   RunAlgorithms run;
   const std::string path = options.run.dir + "/" + algorithms_file;
   if (world.main() && options.run.resume == "yes") run.table = kept_table(path);

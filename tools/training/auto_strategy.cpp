@@ -101,7 +101,8 @@ void choose_strategy(TrainerOptions& options, const TrainerInput& given, World& 
   const auto adopt = [&] {
     check(!agreed.contains("error"), ErrorKind{agreed.value("kind", 0)}, "parallel.strategy auto", "{}",
           [&] { return agreed["error"].get<std::string>(); });
-    options.parallel.mesh = agreed["mesh"], options.parallel.strategy = agreed["strategy"];
+    options.parallel.mesh = agreed["mesh"];
+    options.parallel.strategy = agreed["strategy"];
   };
   const auto as_json = [&](const std::function<Choice()>& make) {
     try {
@@ -127,11 +128,14 @@ void choose_strategy(TrainerOptions& options, const TrainerInput& given, World& 
     q.cluster.inside.source = device.kind == DeviceKind::cpu ? Source::measured : Source::assumed;
     q.fresh = measure_fresh(world.comm(), 5).value;
   }
-  q.cluster.between = q.cluster.inside, q.cluster.overlaps = device.kind != DeviceKind::cpu;
+  q.cluster.between = q.cluster.inside;
+  q.cluster.overlaps = device.kind != DeviceKind::cpu;
   const Index share = std::max<Index>(1, options.data.batch / world.size());
   constexpr int passes = 3 * (5 + 2);  // of both sizes, by parts and as a whole, with what prepares
-  if (search.operations(share) * passes / slow_operations < most_seconds)
-    q.profile = measure_whole(options, shape, device, world.comm(), world.size()), q.costs = Source::measured;
+  if (search.operations(share) * passes / slow_operations < most_seconds) {
+    q.profile = measure_whole(options, shape, device, world.comm(), world.size());
+    q.costs = Source::measured;
+  }
   if (search.has_running_statistics()) q.micro = {1};
   if (!options.parallel.mesh.empty()) q.mesh = parse_mesh(options.parallel.mesh);
   check(q.mesh.empty() || ranks_of(q.mesh) == world.size(), "parallel.strategy auto",

@@ -147,11 +147,15 @@ Cluster parse_cluster(const std::string& text, const std::string& source) {
              {"nodes", &any},
              {"links", &any}},
             table);
-  cluster.seed = static_cast<std::uint64_t>(seed), cluster.cyclic = placement == "cyclic";
+  cluster.seed = static_cast<std::uint64_t>(seed);
+  cluster.cyclic = placement == "cyclic";
   if (!file.contains("nodes")) throw OptionError(source + ":1: nodes is missing: [[nodes]]");
   Index nodes = 0;
   int devices = 1;
-  for (const NodeGroup& g : cluster.nodes) nodes += g.count, devices = std::max(devices, g.devices);
+  for (const NodeGroup& g : cluster.nodes) {
+    nodes += g.count;
+    devices = std::max(devices, g.devices);
+  }
   const toml::node& links = file.contains("links") ? *file.get("links") : static_cast<const toml::node&>(file);
   if (devices > 1 && !inside)
     throw OptionError(place_in(source, links) + "links.inside is missing; add it, because a node has several devices");

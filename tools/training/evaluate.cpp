@@ -25,7 +25,8 @@ class LossSum {
   /// rows: what this rank's rows count for.
   void add(const Batch& batch, const Loss::Function& loss_of, const Tensor& prediction, double rows) {
     if (!loss_) return;
-    state_.counts.resize(1), state_.sums.resize(2);
+    state_.counts.resize(1);
+    state_.sums.resize(2);
     double weight = static_cast<double>(batch.global);
     StepContext now = StepContext::current();
     if (loss_.ignored()) {
@@ -92,7 +93,8 @@ double count_once(Batch& batch, Tensor& prediction, const Tensor& counted) {
   Shape shape = counted.shape();
   if (batch.y.rank() > shape.rank()) shape.push_back(1);
   const Mask others = eq(counted, 0).reshape(shape);
-  prediction = masked_fill(prediction, others, 0), batch.y = masked_fill(batch.y, others, 0);
+  prediction = masked_fill(prediction, others, 0);
+  batch.y = masked_fill(batch.y, others, 0);
   return rows * sum(counted.to(DType::f64)).item() / static_cast<double>(counted.numel());
 }
 
@@ -163,7 +165,8 @@ Evaluation evaluate(Module& model, const Dataset& data, World& world, const Eval
         if (weights[i] != 0) places.push_back(static_cast<Index>(i));
       const Tensor here = Tensor::from(places).to(all.device());
       counts.samples += batch.rows();
-      prediction = counted_of(all, counted, here), batch.y = counted_of(y, counted, here);
+      prediction = counted_of(all, counted, here);
+      batch.y = counted_of(y, counted, here);
     } else {
       loss.add(batch, {}, prediction, static_cast<double>(batch.rows()));
       if (!runs) continue;

@@ -161,7 +161,13 @@ void EventFile::end_session(bool good) {
 void EventFile::histogram(const std::string& tag, std::int64_t step, std::span<const double> values) {
   double low = INFINITY, high = -INFINITY, num = 0, sum = 0, squares = 0;
   for (double v : values)
-    if (std::isfinite(v)) low = std::min(low, v), high = std::max(high, v), num += 1, sum += v, squares += v * v;
+    if (std::isfinite(v)) {
+      low = std::min(low, v);
+      high = std::max(high, v);
+      num += 1;
+      sum += v;
+      squares += v * v;
+    }
   if (num == 0) return;
   const std::size_t buckets = high > low ? 64 : 1;
   const double width = (high - low) / static_cast<double>(buckets);

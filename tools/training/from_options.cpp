@@ -195,7 +195,9 @@ ModelOptions options_for(const DatasetSource& data) {
 }
 
 static Module undrawn(const TrainerOptions& c, ModelOptions options) {
-  options.zero_gamma = c.zero_gamma, options.recompute = c.recompute, options.arch = c.arch;
+  options.zero_gamma = c.zero_gamma;
+  options.recompute = c.recompute;
+  options.arch = c.arch;
   if (c.dtype == "bf16" || c.dtype == "f16") options.dtype = make_dtype(c);
   const SkipInit drawn_below;
   return make_model(c.model, options);
@@ -380,8 +382,10 @@ Strategy make_strategy(const TrainerOptions& c, int ranks) {
         "{} ranks per group are for norm_scope group, but norm_scope is {}; set parallel.norm_scope=group, or leave "
         "out norm_group",
         c.parallel.norm_group, c.parallel.norm_scope);
-  if (!s.norm_scope)
-    s.norm_scope = norm_scope_of(c.parallel.norm_scope), s.norm_group = static_cast<int>(c.parallel.norm_group);
+  if (!s.norm_scope) {
+    s.norm_scope = norm_scope_of(c.parallel.norm_scope);
+    s.norm_group = static_cast<int>(c.parallel.norm_group);
+  }
   return s;
 }
 

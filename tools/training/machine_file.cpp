@@ -137,8 +137,11 @@ ModelProfile::Size read_size(Keys keys, std::size_t parts) {
              output = keys.numbers("output", parts);
   for (std::size_t p = 0; p < parts; ++p) {
     PartCost& c = size.parts[p];
-    c.forward = forward[p], c.backward_input = input[p], c.backward_weight = weight[p];
-    c.saved = static_cast<Index>(saved[p]), c.output = static_cast<Index>(output[p]);
+    c.forward = forward[p];
+    c.backward_input = input[p];
+    c.backward_weight = weight[p];
+    c.saved = static_cast<Index>(saved[p]);
+    c.output = static_cast<Index>(output[p]);
   }
   keys.end();
   return size;
@@ -149,7 +152,9 @@ ModelProfile read_model(Keys& keys, const std::string& source) {
   m.model = keys.text("model");
   m.ranks = static_cast<int>(std::min<Index>(keys.count("ranks", 1), 1 << 24));
   m.threads = static_cast<int>(std::min<Index>(keys.count("threads", 1), 1 << 24));
-  m.parameters = keys.count("parameters", 0), m.optimizer = keys.text("optimizer"), m.update = keys.measured("update");
+  m.parameters = keys.count("parameters", 0);
+  m.optimizer = keys.text("optimizer");
+  m.update = keys.measured("update");
   m.names = keys.texts("parts");
   for (const std::string& setting : keys.texts("arch")) {
     const auto equals = setting.find('=');
@@ -180,8 +185,10 @@ MachineProfile parse_machine(const std::string& text, const std::string& source)
   const toml::table file = parse_toml(text, source);
   Keys keys(file, "", source);
   MachineProfile m;
-  m.jitter = keys.number(keys.get("jitter"), "jitter"), m.load = keys.measured("load");
-  m.checkpoint = keys.measured("checkpoint"), m.fresh = keys.measured("fresh");
+  m.jitter = keys.number(keys.get("jitter"), "jitter");
+  m.load = keys.measured("load");
+  m.checkpoint = keys.measured("checkpoint");
+  m.fresh = keys.measured("fresh");
   m.vector_op = keys.measured("vector_op");
   if (const toml::node* about = keys.find("about")) {
     if (!about->is_table()) keys.refuse(*about, "about", "a table of texts");
@@ -239,8 +246,10 @@ std::string machine_toml(const MachineProfile& m) {
     const MeasuredCall& first = m.calls[i];
     std::vector<Index> bytes;
     std::vector<double> seconds;
-    for (; i < m.calls.size() && m.calls[i].kind == first.kind && m.calls[i].ranks == first.ranks; ++i)
-      bytes.push_back(m.calls[i].bytes), seconds.push_back(m.calls[i].seconds);
+    for (; i < m.calls.size() && m.calls[i].kind == first.kind && m.calls[i].ranks == first.ranks; ++i) {
+      bytes.push_back(m.calls[i].bytes);
+      seconds.push_back(m.calls[i].seconds);
+    }
     check(std::ranges::find(kinds, first.kind) != kinds.end(), "machine", "{} is no call of a machine file",
           [&] { return name_of(first.kind); });
     text += fmt::format("\n[[calls]]\nkind = \"{}\"\nranks = {}\nbytes = {}\nseconds = {}\n", name_of(first.kind),
@@ -264,9 +273,11 @@ std::string machine_toml(const MachineProfile& m) {
         for (const PartCost& c : s.parts) values.push_back(c.*of);
         text += fmt::format("{} = {}\n", name, list_of(values));
       };
-      column("forward", &PartCost::forward), column("input", &PartCost::backward_input),
-          column("weight", &PartCost::backward_weight);
-      column("saved", &PartCost::saved), column("output", &PartCost::output);
+      column("forward", &PartCost::forward);
+      column("input", &PartCost::backward_input);
+      column("weight", &PartCost::backward_weight);
+      column("saved", &PartCost::saved);
+      column("output", &PartCost::output);
     }
   }
   return text;

@@ -51,14 +51,21 @@ void write_begin(MlLog& log, const TrainerOptions& o, const MlRun& run, MlLog::T
     log.write("POINT_IN_TIME", key, value, Json::object(), at);
   };
   const auto mark = [&](const char* kind, const char* key) { log.write(kind, key, nullptr, Json::object(), at); };
-  point("submission_benchmark", o.model == "resnet50" ? "resnet" : o.model), point("submission_division", "open");
-  point("submission_org", "trireme"), point("submission_platform", "local"), point("submission_status", "research");
+  point("submission_benchmark", o.model == "resnet50" ? "resnet" : o.model);
+  point("submission_division", "open");
+  point("submission_org", "trireme");
+  point("submission_platform", "local");
+  point("submission_status", "research");
   point("cache_clear", false);  // caches of files are as they were
   mark("INTERVAL_START", "init_start");
-  point("seed", o.seed), point("global_batch_size", o.data.batch);
+  point("seed", o.seed);
+  point("global_batch_size", o.data.batch);
   point("gradient_accumulation_steps", run.microbatches);
-  point("train_samples", run.train_samples), point("eval_samples", run.test_samples);
-  point("opt_name", o.optim.name), point("model_parameters", run.parameters), point("model_bn_span", run.span);
+  point("train_samples", run.train_samples);
+  point("eval_samples", run.test_samples);
+  point("opt_name", o.optim.name);
+  point("model_parameters", run.parameters);
+  point("model_bn_span", run.span);
   const double rate =
       o.optim.lr *
       (o.optim.lr_base_size > 0 ? static_cast<double>(o.data.batch) / static_cast<double>(o.optim.lr_base_size) : 1);
@@ -67,16 +74,19 @@ void write_begin(MlLog& log, const TrainerOptions& o, const MlRun& run, MlLog::T
       o.optim.warmup_steps > 0 && steps > 0 ? static_cast<double>(o.optim.warmup_steps) / steps : o.optim.warmup_epochs;
   for (const std::string& of : {std::string(), o.optim.name + "_"}) {
     if (of != "" && of != "sgd_" && of != "lars_") continue;  // which ResNet's rules know
-    point(of + "opt_base_learning_rate", rate), point(of + "opt_weight_decay", o.optim.weight_decay);
+    point(of + "opt_base_learning_rate", rate);
+    point(of + "opt_weight_decay", o.optim.weight_decay);
     point(of + "opt_learning_rate_warmup_epochs", warmup);
     if (of.empty()) continue;
-    point(of + "opt_momentum", o.optim.momentum), point(of + "opt_end_learning_rate", o.optim.min_lr);
+    point(of + "opt_momentum", o.optim.momentum);
+    point(of + "opt_end_learning_rate", o.optim.min_lr);
     if (o.optim.schedule != "linear") continue;
     point(of + "opt_learning_rate_decay_poly_power", 1);
     point(of + "opt_learning_rate_decay_steps",
           static_cast<std::int64_t>(std::round(steps * (static_cast<double>(o.epochs) - warmup))));
   }
-  mark("INTERVAL_END", "init_stop"), mark("INTERVAL_START", "run_start");
+  mark("INTERVAL_END", "init_stop");
+  mark("INTERVAL_START", "run_start");
 }
 
 }  // namespace trireme

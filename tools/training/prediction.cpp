@@ -43,7 +43,8 @@ StepTimes typical(const std::vector<StepTimes>& all, double step, bool alike) {
   const auto add = [&](double& to, const auto& of) {
     std::vector<double> values;
     for (const StepTimes& t : all) values.push_back(of(t));
-    told += to = typical(values, alike), members.push_back(&to);
+    told += to = typical(values, alike);
+    members.push_back(&to);
   };
   for (double StepTimes::*of :
        {&StepTimes::forward, &StepTimes::backward, &StepTimes::loss, &StepTimes::update, &StepTimes::other})
@@ -141,7 +142,8 @@ StepTimes Prediction::measure(Mesh& mesh, Step& step, const TrainerInput& input,
   const Index rows = rows_of(options_, plan);
   const auto batch = [&](Index n) {
     LoaderOptions from = loader_options(options_, input, {}, device_);
-    from.batch = n, from.workers = 0;
+    from.batch = n;
+    from.workers = 0;
     const auto first = Loader(input.train, from).begin();
     return std::pair(first->x, first->y);
   };
@@ -160,7 +162,8 @@ StepTimes Prediction::measure(Mesh& mesh, Step& step, const TrainerInput& input,
   how.jitter = jitter_of(profile);
   const std::int64_t period = period_of(plan);
   how.steps = static_cast<int>(std::min<std::int64_t>(512, (15 + period) / period * period));  // whole periods
-  how.rows = rows, how.element = size_of(step.parameters().dtype());
+  how.rows = rows;
+  how.element = size_of(step.parameters().dtype());
   return predict_step(plan, profile, how);
 }
 

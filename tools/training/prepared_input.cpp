@@ -67,7 +67,8 @@ PreparedInput prepared_input(TrainerInput given, const TrainerOptions& options) 
 
 LoaderOptions loader_options(const TrainerOptions& options, const TrainerInput& input, RankShare share, Device device) {
   LoaderOptions how = loader_options(options, share, device);
-  how.collate = input.collate, how.sampler = input.sampler;
+  how.collate = input.collate;
+  how.sampler = input.sampler;
   return how;
 }
 Index epoch_size(const TrainerInput& input) { return input.sampler.order ? input.sampler.size : input.train->size(); }

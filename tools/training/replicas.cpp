@@ -104,8 +104,10 @@ bool differ(World& world, const std::vector<Held>& held) {
   const Tensor least = Tensor::full({2 * n}, std::numeric_limits<double>::max(), DType::f64);
   double* const v = least.data<double>();
   for (Index i = 0; i < n; ++i)
-    if (const Held& h = held[static_cast<std::size_t>(i)]; h.whole)
-      v[i] = h.bits, v[n + i] = -static_cast<double>(h.bits);
+    if (const Held& h = held[static_cast<std::size_t>(i)]; h.whole) {
+      v[i] = h.bits;
+      v[n + i] = -static_cast<double>(h.bits);
+    }
   world.comm().all_reduce(least, ReduceOp::min).wait();
   bool any = false;
   for (Index i = 0; i < n; ++i) any = any || (v[i] != std::numeric_limits<double>::max() && v[i] != -v[n + i]);
@@ -140,7 +142,10 @@ void compare_replicas(Step& step, World& world, std::int64_t number) {
     for (const auto& [place, by_bits] : groups) {
       if (by_bits.size() < 2) continue;
       std::size_t most = 0, holders = 0;
-      for (const auto& [bits, ranks] : by_bits) most = std::max(most, ranks.size()), holders += ranks.size();
+      for (const auto& [bits, ranks] : by_bits) {
+        most = std::max(most, ranks.size());
+        holders += ranks.size();
+      }
       std::map<std::size_t, std::string> wrong;
       for (const auto& [bits, ranks] : by_bits)
         if (2 * most <= holders || ranks.size() < most) wrong.insert(ranks.begin(), ranks.end());

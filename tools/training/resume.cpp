@@ -60,7 +60,10 @@ double metric(const TrainState& s, const char* name, double otherwise) {
 }  // namespace
 
 void store(const Progress& p, TrainState& s) {
-  s.step = p.step, s.epoch = p.epoch, s.batch = p.batch, s.samples = p.samples;
+  s.step = p.step;
+  s.epoch = p.epoch;
+  s.batch = p.batch;
+  s.samples = p.samples;
   if (p.loss_scale > 0) {
     s.metrics["loss_scale"] = p.loss_scale;
     s.metrics["loss_scale_good_steps"] = static_cast<double>(p.good_steps);
@@ -237,7 +240,8 @@ std::map<std::string, Tensor> restore(Step& step, const ResumePoint& point) {
 }
 
 std::string kept_settings(TrainerOptions options) {
-  options.run.resume = "no", options.run.override = false;
+  options.run.resume = "no";
+  options.run.override = false;
   return to_toml(options);
 }
 

@@ -23,8 +23,11 @@ Progress Rollbacks::go_back(bool again, const std::string& path, const Progress&
   }
   Progress at = saved;
   if (at.epoch != here.epoch) at = {.step = at.step, .loss_scale = at.loss_scale, .good_steps = at.good_steps};
-  at.epoch = here.epoch, at.batch = here.batch, at.samples = here.samples;
-  path_ = path, start_ = at;
+  at.epoch = here.epoch;
+  at.batch = here.batch;
+  at.samples = here.samples;
+  path_ = path;
+  start_ = at;
   spikes_.forget();
   spikes_at_start_ = spikes_;
   return at;

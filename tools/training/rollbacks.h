@@ -19,7 +19,11 @@ class Rollbacks {
   /// Checks a step's loss: see SpikeDetector::look().
   void look(double loss, std::int64_t step) { spikes_.look(loss, step); }
   /// Call after a checkpoint of this position was saved.
-  void saved(const Progress& at) { start_ = at, spikes_at_start_ = spikes_, path_.clear(); }
+  void saved(const Progress& at) {
+    start_ = at;
+    spikes_at_start_ = spikes_;
+    path_.clear();
+  }
   bool spent() const { return count_ >= most; }
   int count() const { return count_; }
   /// Call for a step that was refused at this position. True: train the same samples again, once. False: skip them

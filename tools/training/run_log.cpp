@@ -174,7 +174,8 @@ void RunLog::epoch_end(const EpochMetrics& e, const Evaluation& test, const Para
   Json line{{"kind", "eval"}, {"epoch", e.epoch}, {"step", e.step}, {"train_loss", e.loss}};
   if (test.is_classified()) {
     line["train_top1"] = e.accuracy;
-    line["test_top1"] = test.accuracy(), line["test_correct"] = test.correct;
+    line["test_top1"] = test.accuracy();
+    line["test_correct"] = test.correct;
     if (test.has_top5()) line["test_top5"] = test.percent(test.in_top5);
   }
   line["test_samples"] = test.samples;
@@ -205,10 +206,13 @@ void RunLog::record(Json line, const EpochMetrics& e) {
   if (unit_ == std::string_view("tokens"))
     line[clock_.simulated() ? "tokens_per_simulated_second" : "tokens_per_s"] = units_ * e.samples_per_s;
   if (clock_.simulated()) {
-    line["images_per_simulated_second"] = e.samples_per_s, line["simulated_seconds"] = seconds(clock_.now());
+    line["images_per_simulated_second"] = e.samples_per_s;
+    line["simulated_seconds"] = seconds(clock_.now());
   } else {
-    line["images_per_s"] = e.samples_per_s, line["wait_share"] = e.wait_share;
-    line["step_ms_p50"] = e.step_p50, line["step_ms_p95"] = e.step_p95;
+    line["images_per_s"] = e.samples_per_s;
+    line["wait_share"] = e.wait_share;
+    line["step_ms_p50"] = e.step_p50;
+    line["step_ms_p95"] = e.step_p95;
     line["memory_mb"] = static_cast<double>(resident_bytes()) / 1e6;
   }
   dir_->record(line);

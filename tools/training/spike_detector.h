@@ -12,7 +12,10 @@ class SpikeDetector {
   /// Checks a step's loss, which is equal on all ranks. Throws NonFiniteError for a spike, but never for the first 50
   /// losses.
   void look(double loss, std::int64_t step);
-  void forget() { mean_ = 0, count_ = 0; }  ///< forgets all losses so far
+  void forget() {
+    mean_ = 0;
+    count_ = 0;
+  }  ///< forgets all losses so far
 
  private:
   double factor_;

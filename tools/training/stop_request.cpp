@@ -36,7 +36,8 @@ std::vector<std::string> StopRequest::flags() const {
 /// been, so the longest stretch between two questions, saves and evaluations among them, is allowed for twice.
 bool StopRequest::is_late() {
   const auto now = Clock::now();
-  longest_ = std::max<Seconds>(longest_, now - last_), last_ = now;
+  longest_ = std::max<Seconds>(longest_, now - last_);
+  last_ = now;
   constexpr Seconds least(1);
   return main_ && end_ && now + 2 * longest_ + least >= *end_;
 }

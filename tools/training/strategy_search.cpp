@@ -44,7 +44,8 @@ StrategySearch::StrategySearch(const TrainerOptions& config, const ModelOptions&
       parameters_(unwritten([&] { return Parameters(model_); })),
       optimizer_(parameters_, make_optimizer(config, 1000), {.clip_norm = config.optim.clip_norm}) {
   optimizer_.keep({});
-  settings_.parallel.strategy.clear(), settings_.parallel.mesh.clear();
+  settings_.parallel.strategy.clear();
+  settings_.parallel.mesh.clear();
   buffers_ = Chain(model_).parts(parameters_).back().buffers.end;
 }
 
@@ -158,7 +159,9 @@ SearchResult StrategySearch::search(const StrategyQuestion& q) {
   if (q.profile)
     in.beside = [&](SimulateOptions& machine, Index rows) {
       const StepCosts costs = costs_at(*q.profile, rows);
-      machine.loss = costs.loss, machine.update = costs.update, machine.between_steps = costs.between;
+      machine.loss = costs.loss;
+      machine.update = costs.update;
+      machine.between_steps = costs.between;
     };
   return trireme::search(in);
 }
@@ -191,7 +194,8 @@ Index memory_of(const Cluster& cluster, int ranks) {
 }
 
 TrainerOptions with_strategy(TrainerOptions c, const RankedStrategy& r) {
-  c.parallel.mesh = to_string(r.mesh), c.parallel.strategy = r.strategy;
+  c.parallel.mesh = to_string(r.mesh);
+  c.parallel.strategy = r.strategy;
   c.parallel.ranks = ranks_of(r.mesh);
   if (r.candidate.recompute) c.recompute = true;
   return c;

@@ -52,7 +52,11 @@ std::int64_t step_time(const RankTrace& rank, int& steps) {
   std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = 0;
   steps = 0;
   for (const Event& e : rank.events)
-    if (e.kind == Event::step) first = std::min(first, e.begin), last = std::max(last, e.end), ++steps;
+    if (e.kind == Event::step) {
+      first = std::min(first, e.begin);
+      last = std::max(last, e.end);
+      ++steps;
+    }
   return std::max<std::int64_t>(0, last - first);
 }
 
@@ -82,7 +86,10 @@ std::vector<TimeShare> time_shares(const std::vector<RankTrace>& ranks, const st
       if (e.kind == Event::data || e.kind == Event::save) outer.push_back(e);
     std::int64_t begin = std::numeric_limits<std::int64_t>::max(), end = 0;
     for (const Event& e : ranks[r].events)
-      if (e.kind == Event::step) begin = std::min(begin, e.begin), end = std::max(end, e.end);
+      if (e.kind == Event::step) {
+        begin = std::min(begin, e.begin);
+        end = std::max(end, e.end);
+      }
     std::map<std::string, int> count;
     for (const Event& e : ranks[r].events) {
       if (e.kind == Event::call || e.kind == Event::step || e.begin < begin || e.end > end || e.end == 0) continue;
@@ -111,8 +118,10 @@ std::vector<TimeShare> time_shares(const std::vector<RankTrace>& ranks, const st
     if (std::ssize(waits) < size_along(mesh, axis)) continue;  // some did not wait, or not for this: it is not known
     double least = std::numeric_limits<double>::infinity();
     for (const auto& [rank, time] : waits) least = std::min(least, time);
-    for (const auto& [rank, time] : waits)
-      sums[rank]["messages: " + axis] -= time - least, sums[rank][slowest + axis] += time - least;
+    for (const auto& [rank, time] : waits) {
+      sums[rank]["messages: " + axis] -= time - least;
+      sums[rank][slowest + axis] += time - least;
+    }
   }
   std::map<std::string, TimeShare> all;
   double whole = 0;
@@ -123,12 +132,16 @@ std::vector<TimeShare> time_shares(const std::vector<RankTrace>& ranks, const st
     for (std::size_t r = 0; r < ranks.size(); ++r) {
       const double per = steps[r] > 0 ? sums[r][what] / steps[r] / 1e6 : 0;
       share.mean += per / static_cast<double>(ranks.size());
-      share.least = std::min(share.least, per), share.most = std::max(share.most, per);
+      share.least = std::min(share.least, per);
+      share.most = std::max(share.most, per);
     }
     whole += share.mean;
   }
   std::vector<TimeShare> sorted;
-  for (auto& [what, share] : all) share.percent = whole > 0 ? 100 * share.mean / whole : 0, sorted.push_back(share);
+  for (auto& [what, share] : all) {
+    share.percent = whole > 0 ? 100 * share.mean / whole : 0;
+    sorted.push_back(share);
+  }
   std::ranges::sort(sorted, [](const TimeShare& a, const TimeShare& b) {
     return (a.what == host) != (b.what == host) ? b.what == host : a.mean > b.mean;
   });
@@ -141,7 +154,8 @@ std::string time_table(const std::vector<TimeShare>& shares, int steps) {
   double mean = 0, percent = 0;
   for (const TimeShare& s : shares) {
     text += fmt::format("{:<44} {:>11.3f} {:>7.2f}   {:.3f} to {:.3f}\n", s.what, s.mean, s.percent, s.least, s.most);
-    mean += s.mean, percent += s.percent;
+    mean += s.mean;
+    percent += s.percent;
   }
   return text + fmt::format("{:<44} {:>11.3f} {:>7.2f}\n", "all", mean, percent);
 }
@@ -187,7 +201,8 @@ std::string trace_text(const std::vector<RankTrace>& ranks, const std::vector<Ax
       if (e.kind == Event::call && collective) begun[e.name] = begin;
       if (e.kind == Event::wait && collective && begun.contains(e.name)) {
         const Json id{{"id", ++flow}, {"cat", "communication"}};
-        event("b", r, actions, e.name, begun[e.name], id), event("e", r, actions, e.name, end, id);
+        event("b", r, actions, e.name, begun[e.name], id);
+        event("e", r, actions, e.name, end, id);
         begun.erase(e.name);
       }
     }

@@ -22,7 +22,9 @@ StepOptions::KeepOutputs TrainMetrics::keep(Index classes) {
 }
 
 void TrainMetrics::open(const Step& step, Index batch, Index size) {
-  open_ = at_, batch_ = batch, size_ = size;
+  open_ = at_;
+  batch_ = batch;
+  size_ = size;
   shares_ = step.plan().tickets.shares > 0;
   leaves_out_ = std::ranges::any_of(step.plan().programs, [](const Program& program) {
     return std::ranges::any_of(program.phases, [](const ProgramPhase& p) { return p.trigger.late; });
@@ -42,7 +44,9 @@ Index TrainMetrics::reach(Index batches) {
 void TrainMetrics::close(Index batches) {
   const Index rows = reach(batches);
   if (rows > 0) passed_ = clock_.now() - start_;  // others have trained them, for whom this rank has waited
-  at_.counted += rows, uncounted_ += rows, samples_ += rows;
+  at_.counted += rows;
+  uncounted_ += rows;
+  samples_ += rows;
 }
 
 TrainMetrics::StepReport TrainMetrics::run(Step& step, const Batch& batch) {
@@ -56,22 +60,34 @@ TrainMetrics::StepReport TrainMetrics::run(Step& step, const Batch& batch) {
   const Tensor kept = step.outputs();
   if (!kept) return report;
   report.predicted_rows = kept.dim(0);
-  if (kept.dtype() != DType::u8) report.predicted = HostCopy(kept), report.labels = HostCopy(step.targets());
+  if (kept.dtype() != DType::u8) {
+    report.predicted = HostCopy(kept);
+    report.labels = HostCopy(step.targets());
+  }
   return report;
 }
 
 StepMetrics TrainMetrics::add(StepReport r) {
   r.metrics.loss = r.loss.item();
-  mine_.counts.resize(2), mine_.sums.resize(1), mine_.samples += r.predicted_rows;
+  mine_.counts.resize(2);
+  mine_.sums.resize(1);
+  mine_.samples += r.predicted_rows;
   if (r.predicted) {
     const std::vector<double> a = r.predicted.values(), b = r.labels.values();
-    for (std::size_t i = 0; i < a.size(); ++i)
-      mine_.counts[0] += a[i] == b[i], mine_.counts[1] += b[i] >= 0 && b[i] < static_cast<double>(classes_);
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      mine_.counts[0] += a[i] == b[i];
+      mine_.counts[1] += b[i] >= 0 && b[i] < static_cast<double>(classes_);
+    }
   }
   const double loss = r.metrics.loss * static_cast<double>(r.rows);
-  at_.loss += loss, at_.counted += r.rows;
-  if (r.apart) mine_.sums[0].add(r.metrics.loss * static_cast<double>(r.own)), guess_ += loss;
-  uncounted_ += r.rows, samples_ += r.rows;
+  at_.loss += loss;
+  at_.counted += r.rows;
+  if (r.apart) {
+    mine_.sums[0].add(r.metrics.loss * static_cast<double>(r.own));
+    guess_ += loss;
+  }
+  uncounted_ += r.rows;
+  samples_ += r.rows;
   passed_ = clock_.now() - start_;
   return r.metrics;
 }
@@ -84,7 +100,9 @@ void TrainMetrics::sum_ranks(const RankShare& share, World& world) {
   const double repeated =
       shares_ && all.samples > 0 ? static_cast<double>(uncounted_) / static_cast<double>(all.samples) : 1;
   const auto of_all = [&](std::size_t i) { return all.samples > 0 ? all.count(i) * uncounted_ / all.samples : 0; };
-  at_.correct += of_all(0), at_.labels += of_all(1), uncounted_ = 0;
+  at_.correct += of_all(0);
+  at_.labels += of_all(1);
+  uncounted_ = 0;
   if (guess_ != 0 || shares_) at_.loss += all.sum(0) * repeated - std::exchange(guess_, 0);
 }
 

@@ -48,7 +48,11 @@ class TrainMetrics {
   /// Moves the progress to the end of that many batches since open(), which all ranks together have trained.
   void close(Index batches);
   /// Drops this rank's counts since sum_ranks(), which are of steps that were discarded.
-  void forget() { mine_ = {}, uncounted_ = 0, guess_ = 0; }
+  void forget() {
+    mine_ = {};
+    uncounted_ = 0;
+    guess_ = 0;
+  }
   /// Adds a step's numbers to the epoch and returns them.
   StepMetrics add(StepReport);
   /// Adds the correct predictions of all ranks since the last call to the epoch, and the losses of workers that train
@@ -56,9 +60,17 @@ class TrainMetrics {
   void sum_ranks(const RankShare&, World&);
 
   /// Starts an epoch.
-  void start_epoch() { start_ = clock_.now(), waited_ = 0, samples_ = 0, steps_.clear(); }
+  void start_epoch() {
+    start_ = clock_.now();
+    waited_ = 0;
+    samples_ = 0;
+    steps_.clear();
+  }
   /// Continues an epoch with that many trained samples, which began at `start` in virtual time.
-  void resume_epoch(Nanoseconds start, Index samples) { start_ = start, samples_ = samples; }
+  void resume_epoch(Nanoseconds start, Index samples) {
+    start_ = start;
+    samples_ = samples;
+  }
   /// Start of the epoch.
   Nanoseconds epoch_start() const { return start_; }
   /// Adds time in which this rank waited for data.

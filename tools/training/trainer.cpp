@@ -157,7 +157,8 @@ struct Trainer::Impl {
     saved = saver.wait();
     if (log.writes()) {
       log.end(asked, at.ended || at.epoch >= options.epochs);
-      result.checkpoint = saved, result.metrics = log.dir().metrics();
+      result.checkpoint = saved;
+      result.metrics = log.dir().metrics();
       log.dir().write_result(asked ? "preempted" : "finished", at.step, at.epoch);
     }
     (void)rank_0_says(false);  // all wait for the files of rank 0 here, where a slow disk is no alarm
@@ -186,7 +187,9 @@ struct Trainer::Impl {
   Evaluation evaluate() {
     enter("evaluate");
     EvaluateOptions how = evaluate_options(options, device, log.console(), input.test->size());
-    how.loss = input.loss, how.metrics = input.metrics, how.collate = input.collate;
+    how.loss = input.loss;
+    how.metrics = input.metrics;
+    how.collate = input.collate;
     if (step->is_tensor_parallel()) how.shard = step->shard();
     return trireme::evaluate(how.shard ? step->model() : input.model, input.test, world, how);
   }
@@ -237,7 +240,9 @@ struct Trainer::Impl {
          resume_notes(options, *found, rows_of_norms, input.program, changed_data(options, data, *input.train, world)))
       log.console().log(note);
     if (!found->changes.empty()) overridden = found->progress.step;
-    at = found->progress, saved = found->path, at.ended = at.ended && !options.run.override;
+    at = found->progress;
+    saved = found->path;
+    at.ended = at.ended && !options.run.override;
     const std::map<std::string, Tensor> own = restore(*step, *found);
     if (VirtualClock* simulated = clock.simulated()) {
       simulated->restore(from_tensors(own));
@@ -290,7 +295,8 @@ struct Trainer::Impl {
   /// From where the run stands to the end of its epoch, or to where it is stopped.
   void epoch() {
     LoaderOptions from = loader_options(options, input, step->shard(), device);
-    from.epoch = at.epoch, from.start_sample = at.samples;
+    from.epoch = at.epoch;
+    from.start_sample = at.samples;
     Loader batches(input.train, from);
     Loader::Pass pass = batches.pass();
     if (!clock.simulated() || !at.in_epoch()) metrics.start_epoch();
@@ -343,8 +349,15 @@ struct Trainer::Impl {
         for (const Ticket& ticket : step->granted()) pass.add(done + ticket.batch, ticket.share);
         if (pass.done()) break;
         train_one();
-        if (at.samples < epoch_size(input) && stop.stops(*step)) return settle(), step->close();
-        if (!pass.done() && step->raised("save")) settle(), save({}), ready = clock.now();
+        if (at.samples < epoch_size(input) && stop.stops(*step)) {
+          settle();
+          return step->close();
+        }
+        if (!pass.done() && step->raised("save")) {
+          settle();
+          save({});
+          ready = clock.now();
+        }
       }
       step->close();
       settle();
@@ -361,7 +374,8 @@ struct Trainer::Impl {
     log.console().finish();
     step->flush();  // others may wait for messages of this rank's, which it answers no more in what follows
     metrics.sum_ranks(step->shard(), world);
-    ended = metrics.epoch(), at.next_epoch();
+    ended = metrics.epoch();
+    at.next_epoch();
   }
 
   /// Collective: each rank writes what it holds. Takes no simulated time.
@@ -375,14 +389,18 @@ struct Trainer::Impl {
     TrainState state;
     state.seed = static_cast<std::uint64_t>(options.seed);
     state.config = kept_settings(options);
-    state.metrics = std::move(test_metrics), state.partition = step->plan().partition;
-    state.norm_rows = rows_of_norms, state.program = input.program;
+    state.metrics = std::move(test_metrics);
+    state.partition = step->plan().partition;
+    state.norm_rows = rows_of_norms;
+    state.program = input.program;
     if (options.dtype == "f16") {
-      at.loss_scale = step->loss_scale().scale, at.good_steps = step->loss_scale().good_steps;
+      at.loss_scale = step->loss_scale().scale;
+      at.good_steps = step->loss_scale().good_steps;
     }
     store(at, state);
     if (log.writes()) {
-      log.keep_settings(overridden), log.dir().keep_algorithms(algorithms.table);
+      log.keep_settings(overridden);
+      log.dir().keep_algorithms(algorithms.table);
       log.keep_data(input.train, data, overridden.has_value());
     }
     std::map<std::string, Tensor> own;

@@ -75,7 +75,10 @@ bool median_stops(const TuneOptions& options, const std::vector<TrialState>& tri
     double sum = 0;
     int count = 0;
     for (const auto& [at, score] : other.scores)
-      if (at <= epoch) sum += score, ++count;
+      if (at <= epoch) {
+        sum += score;
+        ++count;
+      }
     if (count > 0) means.push_back(sum / count);
   }
   if (std::ssize(means) < options.startup) return false;

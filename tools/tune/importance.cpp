@@ -60,10 +60,16 @@ class Tree {
   void look(std::vector<std::size_t>& sample, std::size_t d, Split& best) const {
     std::ranges::sort(sample, {}, [&](std::size_t i) { return std::pair(rows_[i][d], i); });
     double right = 0, right_squares = 0, left = 0, left_squares = 0;
-    for (const std::size_t i : sample) right += scores_[i], right_squares += scores_[i] * scores_[i];
+    for (const std::size_t i : sample) {
+      right += scores_[i];
+      right_squares += scores_[i] * scores_[i];
+    }
     for (std::size_t k = 1; k < sample.size(); ++k) {
       const double y = scores_[sample[k - 1]];
-      left += y, left_squares += y * y, right -= y, right_squares -= y * y;
+      left += y;
+      left_squares += y * y;
+      right -= y;
+      right_squares -= y * y;
       const double here = rows_[sample[k - 1]][d], next = rows_[sample[k]][d];
       if (here == next || k < least_leaf || sample.size() - k < least_leaf) continue;
       const auto n = static_cast<double>(k), m = static_cast<double>(sample.size() - k);

@@ -131,10 +131,17 @@ std::vector<TrialRow> TuneStore::trials() {
           "ORDER BY id");
   while (q.next()) {
     TrialRow r;
-    r.id = static_cast<int>(q.whole(0)), r.point = question_.space.from_json(q.text(1));
-    r.parent = static_cast<int>(q.whole(2)), r.from_epoch = q.whole(3), r.target = q.whole(4);
-    r.status = status_of(q.text(5)), r.why = q.text(6), r.worker = q.text(7), r.seconds = q.number(8);
-    r.attempts = static_cast<int>(q.whole(9)), r.deaths = static_cast<int>(q.whole(10));
+    r.id = static_cast<int>(q.whole(0));
+    r.point = question_.space.from_json(q.text(1));
+    r.parent = static_cast<int>(q.whole(2));
+    r.from_epoch = q.whole(3);
+    r.target = q.whole(4);
+    r.status = status_of(q.text(5));
+    r.why = q.text(6);
+    r.worker = q.text(7);
+    r.seconds = q.number(8);
+    r.attempts = static_cast<int>(q.whole(9));
+    r.deaths = static_cast<int>(q.whole(10));
     check(r.id == std::ssize(rows) + 1, ErrorKind::data, "tune", "{}: trial {} is missing", database_.path(),
           rows.size() + 1);
     rows.push_back(std::move(r));

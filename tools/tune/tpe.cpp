@@ -67,7 +67,10 @@ double Tpe::draw(std::size_t i, std::span<const TrialState* const> good, std::sp
     for (int c = 0; c < candidates; ++c) {
       double left = uniform(dice), v = 0;
       while (v < p.high && (left -= share(l, v)) > 0) ++v;
-      if (const double ratio = share(l, v) / share(g, v); ratio > best_ratio) best = v, best_ratio = ratio;
+      if (const double ratio = share(l, v) / share(g, v); ratio > best_ratio) {
+        best = v;
+        best_ratio = ratio;
+      }
     }
     return best;
   }
@@ -79,8 +82,10 @@ double Tpe::draw(std::size_t i, std::span<const TrialState* const> good, std::sp
   double best = 0, best_ratio = TrialState::worst;
   for (int c = 0; c < candidates; ++c) {
     const double value = p.at(l.draw(dice)), place = p.place(value);
-    if (const double ratio = l.log_density(place) - g.log_density(place); ratio > best_ratio)
-      best = value, best_ratio = ratio;
+    if (const double ratio = l.log_density(place) - g.log_density(place); ratio > best_ratio) {
+      best = value;
+      best_ratio = ratio;
+    }
   }
   return best;
 }

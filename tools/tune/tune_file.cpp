@@ -94,10 +94,13 @@ Parameter parameter_of(const Entry& e) {
     }
     if (std::set<std::string>(p.values.begin(), p.values.end()).size() != p.values.size())
       throw OptionError(fmt::format("{}{} has a value twice; remove one", e.place, e.name));
-    p.low = 0, p.high = static_cast<double>(p.values.size()) - 1, p.levels = static_cast<int>(p.values.size());
+    p.low = 0;
+    p.high = static_cast<double>(p.values.size()) - 1;
+    p.levels = static_cast<int>(p.values.size());
   } else {
     known.insert({"low", "high", "levels"});
-    p.low = number_in(e, "low", p.is_whole()), p.high = number_in(e, "high", p.is_whole());
+    p.low = number_in(e, "low", p.is_whole());
+    p.high = number_in(e, "high", p.is_whole());
     if (p.is_log() && p.low <= 0)
       throw OptionError(
           fmt::format("{}{}: low is {}, expected above 0 for a logarithmic range", e.place, e.name, p.low));

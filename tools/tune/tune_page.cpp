@@ -65,7 +65,10 @@ std::string parallel_coordinates(const TuneResult& r) {
   const Space& space = r.question.space;
   if (trials.size() < 2) return "";
   double low = r.value(*trials[0]), high = low;
-  for (const TrialRow* t : trials) low = std::min(low, r.value(*t)), high = std::max(high, r.value(*t));
+  for (const TrialRow* t : trials) {
+    low = std::min(low, r.value(*t));
+    high = std::max(high, r.value(*t));
+  }
   if (low == high) high = low + 1;
   const double top = 70, bottom = 400, gap = std::max(110.0, 900.0 / static_cast<double>(space.size() + 1));
   const double left = 80, width = left * 2 + gap * static_cast<double>(space.size());
@@ -107,7 +110,8 @@ std::string parallel_coordinates(const TuneResult& r) {
 
 std::string curves(const TuneResult& r) {
   Chart chart{.title = "Learning curves of the best trials", .x = "epoch", .y = r.question.options.key(), .series = {}};
-  chart.from_zero = false, chart.watermark = stamp(r);
+  chart.from_zero = false;
+  chart.watermark = stamp(r);
   for (const TrialRow* t : scored(r)) {
     if (chart.series.size() == most_curves) break;
     ChartSeries s{.name = fmt::format("trial {}", t->id), .points = {}};
@@ -132,7 +136,8 @@ std::string cost(const TuneResult& r) {
               .x = "epochs of all trials",
               .y = r.question.options.key(),
               .series = {std::move(s)}};
-  chart.from_zero = false, chart.watermark = stamp(r);
+  chart.from_zero = false;
+  chart.watermark = stamp(r);
   return card(chart_svg(chart));
 }
 
@@ -148,8 +153,10 @@ std::string importance_of(const TuneResult& r) {
   std::vector<double> scores;
   for (const TrialRow& t : r.trials)
     if (const auto at = std::ranges::find(t.scores, epoch, &std::pair<std::int64_t, double>::first);
-        at != t.scores.end())
-      rows.push_back(r.question.space.places(t.point)), scores.push_back(at->second);
+        at != t.scores.end()) {
+      rows.push_back(r.question.space.places(t.point));
+      scores.push_back(at->second);
+    }
   const std::vector<double> shares = importance(rows, scores);
   if (shares.empty()) return "";
   std::vector<std::size_t> order(shares.size());

@@ -86,7 +86,9 @@ TuneResult tune_result(const std::string& directory) {
   TuneStore store(directory);
   TuneResult r{.directory = directory, .question = store.question()};
   r.settings = read_own_toml(store.settings());
-  r.trials = store.trials(), r.reports = store.reports(), r.error = store.error();
+  r.trials = store.trials();
+  r.reports = store.reports();
+  r.error = store.error();
   r.order.resize(r.trials.size());
   std::iota(r.order.begin(), r.order.end(), 0);
   std::ranges::stable_sort(r.order, std::greater(), [&](int i) {
@@ -94,7 +96,9 @@ TuneResult tune_result(const std::string& directory) {
     return t.status == TrialStatus::failed ? TrialState::worst : t.last();
   });
   const LedgerReader ledger(directory);
-  r.totals = totals_of(ledger.entries()), r.faults = ledger.faults(), r.ledger_head = ledger.head();
+  r.totals = totals_of(ledger.entries());
+  r.faults = ledger.faults();
+  r.ledger_head = ledger.head();
   if (r.faults.empty()) r.faults = contradictions(r, store.events(), ledger.entries());
   return r;
 }

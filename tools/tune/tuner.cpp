@@ -42,8 +42,11 @@ std::string difference(const std::string& there, const std::string& now) {
 /// Of two searches only how many trials, and how they are run, may differ.
 TuneQuestion comparable(TuneQuestion q) {
   const TuneOptions none;
-  q.options.trials = none.trials, q.options.parallel = none.parallel, q.options.launcher = none.launcher;
-  q.options.retries = none.retries, q.options.lease = none.lease;
+  q.options.trials = none.trials;
+  q.options.parallel = none.parallel;
+  q.options.launcher = none.launcher;
+  q.options.retries = none.retries;
+  q.options.lease = none.lease;
   return q;
 }
 
@@ -94,12 +97,14 @@ class Search {
   }
   void look_at(Process& worker, bool stopping) {
     if (!worker.live || !worker.job.poll()) return;
-    worker.live = false, --live_;
+    worker.live = false;
+    --live_;
     const int status = worker.job.status();
     if (status == preempted) preempted_ = true;
     if (status == 0 || status == preempted || stopping || !store_.error().empty()) return;
     const std::size_t reports = store_.reports().size();
-    deaths_ = reports == reports_ ? deaths_ + 1 : 1, reports_ = reports;
+    deaths_ = reports == reports_ ? deaths_ + 1 : 1;
+    reports_ = reports;
     const std::string why =
         !worker.job.last_words().empty() ? worker.job.last_words() : fmt::format("it ended with status {}", status);
     check(may_pass(status) && deaths_ <= most_deaths, kind_of_status(status).value_or(ErrorKind::internal), "tune",

@@ -96,7 +96,9 @@ class Worker {
       c.parallel.threads = std::max(1, cores() / (share_ * options_.ranks));
     const std::int64_t steps = steps_per_epoch(c);
     if (options_.algorithm == "pbt") c.checkpoint.keep_every = steps * options_.min_epochs;
-    c.run.progress = "off", c.run.max_steps = 0, c.run.time_limit = 0;
+    c.run.progress = "off";
+    c.run.max_steps = 0;
+    c.run.time_limit = 0;
     const std::string run = trial_directory(store_.directory(), trial.id),
                       settings = fmt::format("{}/settings/{:04}.toml", store_.directory(), trial.id);
     make_directories(store_.directory() + "/settings");
@@ -190,7 +192,10 @@ class Worker {
         Job job(command, true);
         const std::string hung = watch(lease, job, asked, stopped, lost);
         outcome = outcome_of(job, lease, asked && !stopped, stopped, since(start));
-        if (!hung.empty()) outcome.kind = Outcome::Kind::killed, outcome.why = hung;
+        if (!hung.empty()) {
+          outcome.kind = Outcome::Kind::killed;
+          outcome.why = hung;
+        }
         if (job.status() == 126 || job.status() == 127)
           gone = fmt::format("{} ended with status {}", command[0], job.status());
       } catch (const Error& e) { gone = e.what(); }
@@ -214,16 +219,26 @@ class Worker {
       if (hung = job.hung_start(joining); !hung.empty()) return hung;
       const int signal = next_signal(0.1);
       if (signal == SIGINT && asked) break;
-      if (signal != 0 && (!asked || stopped)) asked = Clock::now(), stopped = false, job.signal(SIGTERM);
+      if (signal != 0 && (!asked || stopped)) {
+        asked = Clock::now();
+        stopped = false;
+        job.signal(SIGTERM);
+      }
       if (asked && since(*asked) > grace) break;
-      if (since(beaten) > std::min(10.0, options_.lease / 6)) beaten = Clock::now(), lost = !store_.beat(lease);
+      if (since(beaten) > std::min(10.0, options_.lease / 6)) {
+        beaten = Clock::now();
+        lost = !store_.beat(lease);
+      }
       if (since(looked) < 0.25 || lost) continue;
       looked = Clock::now();
       const std::size_t before = told;
       lost = !tell(lease, told);
       if (lost || asked) continue;
       stopped = told != before && is_below_median(lease);
-      if (stopped || is_hopeless(lease, told) || !store_.error().empty()) asked = Clock::now(), job.signal(SIGTERM);
+      if (stopped || is_hopeless(lease, told) || !store_.error().empty()) {
+        asked = Clock::now();
+        job.signal(SIGTERM);
+      }
     }
     if (!lost) lost = !tell(lease, told);
     if (!lost && !asked && is_hopeless(lease, told)) asked = Clock::now();

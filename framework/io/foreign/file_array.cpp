@@ -57,7 +57,10 @@ void gather(const FileArray& array, const Strided& at, std::span<const std::byte
   if (shape.numel() == 0) return;
 
   Shape strides = at.strides;
-  if (strides == dense(shape).strides) shape = {shape.numel()}, strides = {1};  // one run
+  if (strides == dense(shape).strides) {
+    shape = {shape.numel()};
+    strides = {1};
+  }  // one run
   const int outer = std::max(0, shape.rank() - 1);
   const Index n = shape.rank() > 0 ? shape[-1] : 1, stride = shape.rank() > 0 ? strides[-1] : 1;
   Shape index = shape;

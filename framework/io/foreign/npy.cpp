@@ -29,7 +29,8 @@ std::string npy_front(const Shape& extents, std::string_view descr) {
   header += '\n';
   const auto size = static_cast<std::uint16_t>(header.size());
   std::string front("\x93NUMPY\x01\x00", 8);
-  front += static_cast<char>(size & 255), front += static_cast<char>(size >> 8);
+  front += static_cast<char>(size & 255);
+  front += static_cast<char>(size >> 8);
   return front + header;
 }
 

@@ -20,7 +20,8 @@ std::string to_json(std::string_view dict, int& colons) {
   for (char c : dict) {
     if (c == '\\' || (c == '"' && quote == '\'')) return "";
     if (quote == 0 && (c == '\'' || c == '"')) {
-      quote = c, json += '"';
+      quote = c;
+      json += '"';
     } else if (quote != 0) {
       json += c == quote ? '"' : c;
       if (c == quote) quote = 0;

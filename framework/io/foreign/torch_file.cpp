@@ -106,7 +106,10 @@ class TorchReader {
       const bool wrapper = key.text == "state_dict" || key.text == "model_state_dict" || key.text == "model";
       if (inner == nullptr && key.kind == StorageKind::text && wrapper && holds_tensors(value)) inner = &value;
     });
-    if (inner != nullptr) list_others(*dict, inner), dict = inner;
+    if (inner != nullptr) {
+      list_others(*dict, inner);
+      dict = inner;
+    }
     check(holds_tensors(*dict), ErrorKind::data, torch_op, "{}: its dict holds no tensor; save model.state_dict()",
           file_.name);
     list_others(*dict, nullptr);

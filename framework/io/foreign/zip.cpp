@@ -101,7 +101,9 @@ ZipEntry ZipReader::parse_entry(Span& rest, std::uint64_t number) const {
   const bool good = apply_zip64(rest.subspan(directory_size + name, extra), unpacked, packed, local);
   if (!good || (e.deflated ? unpacked / deflate_ratio > packed : unpacked != packed))
     fail(ErrorKind::data, op_, "{}: entry {} cannot hold {} bytes in {}", file_.name, shown(e.name), unpacked, packed);
-  e.size = unpacked, e.packed = packed, e.begin = local;
+  e.size = unpacked;
+  e.packed = packed;
+  e.begin = local;
   rest = rest.subspan(size);
   return e;
 }

@@ -44,7 +44,10 @@ inline Value ordered(Graph& g, const Value& v, bool first) { return first ? g.fi
 inline Value align(Graph& g, std::initializer_list<Value*> operands) {
   Value y;
   bool fit = true;
-  for (const Value* v : operands) y.rank = std::max(y.rank, v->rank), y.first = y.first || v->first;
+  for (const Value* v : operands) {
+    y.rank = std::max(y.rank, v->rank);
+    y.first = y.first || v->first;
+  }
   for (const Value* v : operands) fit = fit && (v->rank == y.rank || v->rank <= 1);
   y.first = y.first && fit;
   for (Value* v : operands) {

@@ -134,7 +134,10 @@ Value reshape_form(Graph& g, const TracedOp& t) {
   const Shape& twin = g.twin().output.shape();
   int follow = 0;
   for (int i = 0; i < to.rank(); ++i)
-    if (to[i] != twin[i]) shape[static_cast<std::size_t>(i)] = -1, ++follow;
+    if (to[i] != twin[i]) {
+      shape[static_cast<std::size_t>(i)] = -1;
+      ++follow;
+    }
   check(follow <= 1, exporting,
         "reshape of {} to {} has {} axes that depend on the number of samples, at most one is allowed", from, to,
         follow);
@@ -194,7 +197,11 @@ Value split_form(Graph& g, const TracedOp& t) {
   const Value x = g.value(t, 0);
   Ints starts, ends, axes;
   for (int i = 0; i < x.rank; ++i)
-    if (from[i] != to[i]) starts.push_back(at[i]), ends.push_back(at[i] + to[i]), axes.push_back(x.axis(i));
+    if (from[i] != to[i]) {
+      starts.push_back(at[i]);
+      ends.push_back(at[i] + to[i]);
+      axes.push_back(x.axis(i));
+    }
   if (axes.empty()) return x;
   check_not_batch(g, t);
   return slice(g, x, starts, ends, axes);

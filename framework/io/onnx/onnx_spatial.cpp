@@ -62,7 +62,10 @@ Value group_norm_form(Graph& g, const TracedOp& t) {
   const Value x = g.first(g.value(t, 0));
   const Shape& shape = t.output.shape();
   Ints back{-1, shape[-1]}, per_channel{1, shape[-1]};
-  for (int i = 1; i < shape.rank() - 1; ++i) back.push_back(shape[i]), per_channel.push_back(1);
+  for (int i = 1; i < shape.rank() - 1; ++i) {
+    back.push_back(shape[i]);
+    per_channel.push_back(1);
+  }
   const std::string rows = g.node("Reshape", {x.name, g.constant(Ints{0, groups, -1})});
   const std::string norm = g.node("InstanceNormalization",
                                   {rows, g.constant(Tensor::full({groups}, 1)), g.constant(Tensor::zeros({groups}))},

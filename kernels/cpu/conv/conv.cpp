@@ -28,11 +28,13 @@ bool dgrad_is_forward(const ConvShape& s) {
 ConvShape as_forward_conv(const ConvShape& s) {
   ConvShape t = s;
   std::swap(t.c_in, t.c_out);
-  t.in = s.out, t.out = s.filter_cells() == 1 ? s.out : s.in;
+  t.in = s.out;
+  t.out = s.filter_cells() == 1 ? s.out : s.in;
   for (std::size_t d = 0; d < static_cast<std::size_t>(s.dims); ++d) {
     const Index reach = s.options.dilation[d] * (s.filter[d] - 1);
     t.options.stride[d] = 1;
-    t.options.pad_begin[d] = reach - s.options.pad_begin[d], t.options.pad_end[d] = reach - s.options.pad_end[d];
+    t.options.pad_begin[d] = reach - s.options.pad_begin[d];
+    t.options.pad_end[d] = reach - s.options.pad_end[d];
   }
   return t;
 }

@@ -34,7 +34,9 @@ RowPlan row_plan(const ConvShape& s, const Extents& in) {
   RowPlan w;
   auto last = static_cast<std::size_t>(s.dims - 1);
   Extents out = s.out, filter = s.filter;
-  w.taps = filter[last], w.tap_step = s.options.dilation[last] * s.c_in, w.step = s.options.stride[last] * s.c_in;
+  w.taps = filter[last];
+  w.tap_step = s.options.dilation[last] * s.c_in;
+  w.step = s.options.stride[last] * s.c_in;
   w.width = out[last];
   out[last] = filter[last] = 1;
   Extents cell{1, 1, 1};  // input cells per step of each axis

@@ -16,14 +16,22 @@
 namespace trireme::onednn {
 
 Geometry::Geometry(const ConvShape& s) {
-  x_dims = {s.n, s.c_in}, y_dims = {s.n, s.c_out}, bias_dims = {s.c_out};
+  x_dims = {s.n, s.c_in};
+  y_dims = {s.n, s.c_out};
+  bias_dims = {s.c_out};
   w_dims = {s.group_out(), s.group_in()};
-  activation_order = {0, s.dims + 1}, filter_order = {0, s.dims + 1};
+  activation_order = {0, s.dims + 1};
+  filter_order = {0, s.dims + 1};
   for (int d = 0; d < s.dims; ++d) {
-    x_dims.push_back(s.in[d]), y_dims.push_back(s.out[d]), w_dims.push_back(s.filter[d]);
-    activation_order.push_back(d + 1), filter_order.push_back(d + 1);
-    stride.push_back(s.options.stride[d]), dilation.push_back(s.options.dilation[d] - 1);
-    pad_begin.push_back(s.options.pad_begin[d]), pad_end.push_back(s.options.pad_end[d]);
+    x_dims.push_back(s.in[d]);
+    y_dims.push_back(s.out[d]);
+    w_dims.push_back(s.filter[d]);
+    activation_order.push_back(d + 1);
+    filter_order.push_back(d + 1);
+    stride.push_back(s.options.stride[d]);
+    dilation.push_back(s.options.dilation[d] - 1);
+    pad_begin.push_back(s.options.pad_begin[d]);
+    pad_end.push_back(s.options.pad_end[d]);
   }
   if (s.options.groups == 1) return;
   w_dims.insert(w_dims.begin(), s.options.groups);
@@ -161,7 +169,8 @@ bool conv_forward(const View& y, const View& x, const View& w, const View& bias,
       packed = filters->get(w.data, plan.form, plan.packed + 1, pack);
     } else {
       now.emplace(plan.packed + 1);
-      pack(now->data()), packed = now->data();
+      pack(now->data());
+      packed = now->data();
     }
     return {packed, static_cast<const std::byte*>(packed)[plan.packed] != std::byte{}};
   };

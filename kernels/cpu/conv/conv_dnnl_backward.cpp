@@ -55,7 +55,10 @@ BackwardInputPlan plan_as_forward(const View& dx, const View& dy, const View& w,
   // Our filter is O, cells, I; the one of the forward form has output channels I and input channels O.
   Dims dims{s.c_in, s.c_out};
   std::vector<int> order{s.dims + 1, 0};
-  for (int d = 0; d < s.dims; ++d) dims.push_back(s.filter[static_cast<std::size_t>(d)]), order.push_back(d + 1);
+  for (int d = 0; d < s.dims; ++d) {
+    dims.push_back(s.filter[static_cast<std::size_t>(d)]);
+    order.push_back(d + 1);
+  }
   return {
       reorder(dense(dims, order, w.dtype), pd.weights_desc()),
       Prepared(dnnl::convolution_forward(pd),
@@ -221,7 +224,8 @@ bool conv_backward_weight(const View& dw, const View& dbias, const View& x, cons
   }
   if (gradient_needs_dense(s)) {
     ConvShape dense = s;
-    dense.in = s.out, dense.options.stride = {1, 1, 1};
+    dense.in = s.out;
+    dense.options.stride = {1, 1, 1};
     dense.options.pad_begin = dense.options.pad_end = {0, 0, 0};
     View read = x;
     for (int d = 0; d < s.dims; ++d) read.shape[d + 1] = s.out[static_cast<std::size_t>(d)];

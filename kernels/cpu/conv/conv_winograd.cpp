@@ -25,22 +25,34 @@ struct Line;
 template <>
 struct Line<2> {
   [[gnu::always_inline]] static void input(const WideVector (&d)[4], WideVector (&v)[4]) {
-    v[0] = d[0] - d[2], v[1] = d[1] + d[2], v[2] = d[2] - d[1], v[3] = d[1] - d[3];
+    v[0] = d[0] - d[2];
+    v[1] = d[1] + d[2];
+    v[2] = d[2] - d[1];
+    v[3] = d[1] - d[3];
   }
   [[gnu::always_inline]] static void filter(const WideVector (&g)[3], WideVector (&u)[4]) {
     const WideVector ends = (g[0] + g[2]) * 0.5f, middle = g[1] * 0.5f;
-    u[0] = g[0], u[1] = ends + middle, u[2] = ends - middle, u[3] = g[2];
+    u[0] = g[0];
+    u[1] = ends + middle;
+    u[2] = ends - middle;
+    u[3] = g[2];
   }
   [[gnu::always_inline]] static void output(const WideVector (&m)[4], WideVector (&y)[2]) {
-    y[0] = m[0] + m[1] + m[2], y[1] = m[1] - m[2] - m[3];
+    y[0] = m[0] + m[1] + m[2];
+    y[1] = m[1] - m[2] - m[3];
   }
   // Transposed.
   [[gnu::always_inline]] static void output_gradient(const WideVector (&dy)[2], WideVector (&m)[4]) {
-    m[0] = dy[0], m[1] = dy[0] + dy[1], m[2] = dy[0] - dy[1], m[3] = -dy[1];
+    m[0] = dy[0];
+    m[1] = dy[0] + dy[1];
+    m[2] = dy[0] - dy[1];
+    m[3] = -dy[1];
   }
   [[gnu::always_inline]] static void filter_gradient(const WideVector (&u)[4], WideVector (&g)[3]) {
     const WideVector ends = (u[1] + u[2]) * 0.5f;
-    g[0] = u[0] + ends, g[1] = (u[1] - u[2]) * 0.5f, g[2] = ends + u[3];
+    g[0] = u[0] + ends;
+    g[1] = (u[1] - u[2]) * 0.5f;
+    g[2] = ends + u[3];
   }
 };
 
@@ -49,17 +61,28 @@ struct Line<4> {
   [[gnu::always_inline]] static void input(const WideVector (&d)[6], WideVector (&v)[6]) {
     const WideVector a = d[4] - d[2] * 4.f, b = d[3] - d[1] * 4.f, c = d[4] - d[2], e = (d[3] - d[1]) * 2.f;
     v[0] = d[0] * 4.f - d[2] * 5.f + d[4];
-    v[1] = a + b, v[2] = a - b, v[3] = c + e, v[4] = c - e;
+    v[1] = a + b;
+    v[2] = a - b;
+    v[3] = c + e;
+    v[4] = c - e;
     v[5] = d[1] * 4.f - d[3] * 5.f + d[5];
   }
   [[gnu::always_inline]] static void filter(const WideVector (&g)[3], WideVector (&u)[6]) {
     const WideVector a = (g[0] + g[2]) * (-1.f / 6), b = g[1] * (-1.f / 6);
     const WideVector c = g[0] * (1.f / 24) + g[2] * (1.f / 6), e = g[1] * (1.f / 12);
-    u[0] = g[0] * 0.25f, u[1] = a + b, u[2] = a - b, u[3] = c + e, u[4] = c - e, u[5] = g[2];
+    u[0] = g[0] * 0.25f;
+    u[1] = a + b;
+    u[2] = a - b;
+    u[3] = c + e;
+    u[4] = c - e;
+    u[5] = g[2];
   }
   [[gnu::always_inline]] static void output(const WideVector (&m)[6], WideVector (&y)[4]) {
     const WideVector a = m[1] + m[2], b = m[1] - m[2], c = m[3] + m[4], e = m[3] - m[4];
-    y[0] = m[0] + a + c, y[1] = b + e * 2.f, y[2] = a + c * 4.f, y[3] = b + e * 8.f + m[5];
+    y[0] = m[0] + a + c;
+    y[1] = b + e * 2.f;
+    y[2] = a + c * 4.f;
+    y[3] = b + e * 8.f + m[5];
   }
 };
 
@@ -173,11 +196,13 @@ template <int R>
   const Index row = factors.row, step = factors.step;
   WideVector sum[R][2] = {};
   for (Index k = 0; k < n; ++k, u += u_step, v += step) {
-    __builtin_prefetch(u + ahead * u_step), __builtin_prefetch(u + ahead * u_step + wide_lanes);
+    __builtin_prefetch(u + ahead * u_step);
+    __builtin_prefetch(u + ahead * u_step + wide_lanes);
     const WideVector u0 = wide_at(u), u1 = wide_at(u + wide_lanes);
     for (int r = 0; r < R; ++r) {
       const float factor = v[r * row];
-      sum[r][0] += u0 * factor, sum[r][1] += u1 * factor;
+      sum[r][0] += u0 * factor;
+      sum[r][1] += u1 * factor;
     }
   }
   for (int r = 0; r < R; ++r, to += to_step) {
@@ -259,7 +284,8 @@ onednn::Prepared& transposition(Index rows, Index columns) {
     onednn::Prepared run;
   };
   onednn::Key key;
-  key.add(rows), key.add(columns);
+  key.add(rows);
+  key.add(columns);
   return onednn::cached<Transposition>(key,
                                        [&] {
                                          const auto from = onednn::dense({rows, columns}, {0, 1}, DType::f32),
@@ -355,7 +381,9 @@ void make_filter(float* to, const View& w, const ConvShape& s, Index m, bool dgr
   Index channel = 9 * s.c_out, cell = -s.c_out;
   if (!dgrad) {
     transposition(s.c_out, 9 * s.c_in)({w.data, transposed.data()});
-    from = transposed.as<float>(), channel = s.c_out, cell = s.c_in * s.c_out;
+    from = transposed.as<float>();
+    channel = s.c_out;
+    cell = s.c_in * s.c_out;
   }
   parallel_for(s.c_in, 16 * s.c_out, [&](Index begin, Index end) {
     (m == 2 ? transform_filter<2> : transform_filter<4>)(to, from, channel, cell, s, begin, end);

@@ -101,7 +101,10 @@ std::string AlgorithmTable::find(CallKind kind, int ranks, Index bytes) const {
   std::pair<double, double> least;
   for (const Row& row : rows) {
     const std::pair far{distance(ranks, row.ranks), distance(bytes, row.bytes)};
-    if (row.kind == kind && (!nearest || far < least)) nearest = &row, least = far;
+    if (row.kind == kind && (!nearest || far < least)) {
+      nearest = &row;
+      least = far;
+    }
   }
   return nearest ? nearest->algorithm : "default";
 }

@@ -51,7 +51,8 @@ void end_with_parent() {
     // The system sends the signal when the THREAD that started this process ends. Its process may live on.
     number = SIGRTMAX;
     struct sigaction action {};
-    action.sa_handler = on_end_of_parent_thread, action.sa_flags = SA_RESTART;
+    action.sa_handler = on_end_of_parent_thread;
+    action.sa_flags = SA_RESTART;
     ::sigaction(number, &action, nullptr);
   }
   ::prctl(PR_SET_PDEATHSIG, number);

@@ -147,8 +147,14 @@ class MpiCommunicator : public Communicator {
     auto operation = std::make_shared<Operation>();
     operation->what = fmt::format("{} on rank {} of {}", to_string(call), rank_, size_);
     operation->keep = {out, in};
-    if (call.kind == CallKind::recv) operation->type = mpi_type(call.type), operation->expected = call.count;
-    if (shm_ && call.kind < CallKind::send) operation->shm = shm_, operation->number = shm_->post_call(call);
+    if (call.kind == CallKind::recv) {
+      operation->type = mpi_type(call.type);
+      operation->expected = call.count;
+    }
+    if (shm_ && call.kind < CallKind::send) {
+      operation->shm = shm_;
+      operation->number = shm_->post_call(call);
+    }
     const auto offsets = block_offsets(call, counts, size_);
     operation->offsets.assign(offsets.begin(), offsets.end() - 1);
     for (std::size_t i = 1; i < offsets.size(); ++i) operation->counts.push_back(offsets[i] - offsets[i - 1]);
@@ -325,8 +331,10 @@ class Process : public MpiProcess {
       // The launcher reads what ranks write from pipes, and at an abort forgets what it has not read yet.
       std::this_thread::sleep_for(pause_);
       const auto lock = engine_->lock_at_last();
-      if (int nowhere = open("/dev/null", O_WRONLY); nowhere >= 0)
-        dup2(nowhere, STDERR_FILENO), dup2(nowhere, STDOUT_FILENO);
+      if (int nowhere = open("/dev/null", O_WRONLY); nowhere >= 0) {
+        dup2(nowhere, STDERR_FILENO);
+        dup2(nowhere, STDOUT_FILENO);
+      }
       MPI_Abort(MPI_COMM_WORLD, status);
     }
     // It ends those with a signal that do not come as far within 5 s: stopped ones, and those in a long computation.

@@ -56,7 +56,10 @@ cudaEvent_t make_event() {
 /// "not ready" counts as an error; the next call is not to find it.
 bool passed(cudaEvent_t event, std::string_view what) {
   const cudaError_t status = cudaEventQuery(event);
-  if (status == cudaErrorNotReady) return (void)cudaGetLastError(), false;
+  if (status == cudaErrorNotReady) {
+    (void)cudaGetLastError();
+    return false;
+  }
   ok(status, what);
   return true;
 }
@@ -188,7 +191,8 @@ std::shared_ptr<Operation> Group::post(const Call& call, std::vector<Tensor> kee
   if (!comm_) fail_ended(op->what, {failure_, failure_kind_});
   ok(cudaEventRecord(ready_, on.stream()), op->what);
   ok(cudaStreamWaitEvent(stream_, ready_), op->what);
-  op->begun = borrow(), op->over = borrow();
+  op->begun = borrow();
+  op->over = borrow();
   ok(cudaEventRecord(op->begun, stream_), op->what);
   settle(lock, launch(comm_, stream_), op->what, op->collective_timeout);
   ok(cudaEventRecord(op->over, stream_), op->what);
@@ -316,7 +320,10 @@ void Group::close() {
 
 struct NcclWork final : Work::State {
   NcclWork(std::shared_ptr<Group> g, std::shared_ptr<Operation> o) : group(std::move(g)), operation(std::move(o)) {}
-  bool wait(double) override { return group->wait(*operation), true; }
+  bool wait(double) override {
+    group->wait(*operation);
+    return true;
+  }
   bool done() override { return group->done(*operation); }
   std::string late(double seconds) override { return late_text(operation->what + ":", seconds); }
 

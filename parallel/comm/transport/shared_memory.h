@@ -26,7 +26,10 @@ class SharedMemory {
   SharedMemory(SharedMemory&& o) noexcept
       : data_(std::exchange(o.data_, nullptr)), bytes_(o.bytes_), name_(o.name_), file_(std::exchange(o.file_, -1)) {}
   SharedMemory& operator=(SharedMemory&& o) noexcept {
-    std::swap(data_, o.data_), std::swap(bytes_, o.bytes_), std::swap(name_, o.name_), std::swap(file_, o.file_);
+    std::swap(data_, o.data_);
+    std::swap(bytes_, o.bytes_);
+    std::swap(name_, o.name_);
+    std::swap(file_, o.file_);
     return *this;
   }
 

@@ -79,7 +79,10 @@ bool ShmAllReduces::advance(const ShmAllReduce* except) {
   if (!lock) return true;  // another thread is about it
   bool busy = false;
   for (ShmAllReduce* shm : shm_reduces_)
-    if (shm != except && shm->busy_) busy = true, shm->advance_unless_busy();
+    if (shm != except && shm->busy_) {
+      busy = true;
+      shm->advance_unless_busy();
+    }
   return busy;
 }
 
@@ -169,7 +172,9 @@ bool ShmAllReduce::fill() {
     const Piece& p = piece(i);
     if (p.count && !direct(p.call)) std::memcpy(stage(rank_, i), p.data, p.count * size_of(p.call.type));
     Entry& mine = entry(rank_, i);
-    mine.call = p.call, mine.token = token_, mine.data = p.data;
+    mine.call = p.call;
+    mine.token = token_;
+    mine.data = p.data;
     mine.number = i + 1;
     ++filled_;  // before what may throw: this rank arrives once
     if (s.arrived.fetch_add(1) + 1 < size_) continue;
@@ -261,7 +266,11 @@ bool ShmAllReduce::drain() {
     copy_out(p);
     entry(rank_, drained_).left = drained_ + 1;
     if (s.left.fetch_add(1) + 1 == size_) {
-      s.arrived = 0, s.matched = 0, s.next = 0, s.finished = 0, s.left = 0;
+      s.arrived = 0;
+      s.matched = 0;
+      s.next = 0;
+      s.finished = 0;
+      s.left = 0;
       s.round.fetch_add(1);
       wake_waiters();
     }
@@ -342,7 +351,8 @@ std::uint64_t ShmAllReduce::post_call(const Call& call) {
   std::lock_guard lock(mutex_);
   const std::uint64_t number = posted();
   pieces_.push_back(std::make_shared<Piece>());
-  pieces_.back()->call = call, pieces_.back()->first = number;
+  pieces_.back()->call = call;
+  pieces_.back()->first = number;
   bool last = fill();
   if (drain()) last = fill() || last;
   if (last) wake_waiters();
@@ -361,8 +371,13 @@ Work ShmAllReduce::post(const Call& call, const Tensor& x, const Tensor& in) {
     const std::uint64_t first = posted();
     for (Index at = 0; at == 0 || at < n; at += most) {
       last = std::make_shared<Piece>();
-      last->call = call, last->x = x, last->in = in, last->first = first;
-      last->data = data + at * width, last->count = std::min(most, n - at), last->chunk = chunk;
+      last->call = call;
+      last->x = x;
+      last->in = in;
+      last->first = first;
+      last->data = data + at * width;
+      last->count = std::min(most, n - at);
+      last->chunk = chunk;
       last->chunks = static_cast<int>(std::max<Index>(1, (last->count + chunk - 1) / chunk));
       last->several = n > most;
       pieces_.push_back(last);

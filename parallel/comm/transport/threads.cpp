@@ -84,7 +84,8 @@ struct Collective final : PendingOp {
     for (Index i; (i = next.fetch_add(1)) < pieces;) {
       run(i * piece, std::min(call.count, (i + 1) * piece));
       if (finished.fetch_add(1) + 1 < pieces) continue;
-      in.clear(), out.clear();
+      in.clear();
+      out.clear();
       phase = done;
       job.notify();
     }
@@ -119,7 +120,8 @@ void Collective::run(Index begin, Index end) {
     const auto next_block = std::ranges::upper_bound(offsets, begin);
     const int owner = static_cast<int>(next_block - offsets.begin()) - 1;
     const Index stop = std::min(end, *next_block), n = stop - begin, within = begin - next_block[-1];
-    ins.clear(), outs.clear();
+    ins.clear();
+    outs.clear();
     for (int r = 0; r < size; ++r) {
       const bool receives = to_owner ? r == owner : !to_root || r == root;
       if (receives && out[r].defined()) outs.push_back(at(out[r], to_owner ? within : begin));
@@ -190,7 +192,9 @@ std::shared_ptr<PendingOp> ThreadRendezvous::join(int rank, std::uint64_t number
       c->phase = failed;
       job->notify();
     }
-    c->out[rank] = out, c->in[rank] = in, c->here[rank] = true;
+    c->out[rank] = out;
+    c->in[rank] = in;
+    c->here[rank] = true;
     if (++c->arrived < size) return c;
     open_.erase(number);
     if (c->phase == failed) return c;

@@ -37,7 +37,8 @@ void VirtualTime::restore(Rank& r, const VirtualState& state) {
   {
     const Lock lock = enter();
     std::erase_if(mailboxes_, [&](const auto& box) { return box.second.owner == r.number; });
-    r.clock = state.clock, r.link = state.link;
+    r.clock = state.clock;
+    r.link = state.link;
     for (const auto& t : state.turns) mailbox(t.communicator, t.receiver, t.tag, r.number).next = t.sender;
     for (const auto& m : state.messages)
       mailbox(m.communicator, m.receiver, m.tag, r.number)

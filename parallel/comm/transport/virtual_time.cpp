@@ -21,7 +21,10 @@ VirtualTime::VirtualTime(int ranks, const Cluster& cluster)
       cores_(trireme::cores()),
       moved_(std::chrono::steady_clock::now()) {
   std::vector<int> all;
-  for (int r = 0; r < ranks; ++r) ranks_.push_back(std::make_unique<Rank>(*this, r)), all.push_back(r);
+  for (int r = 0; r < ranks; ++r) {
+    ranks_.push_back(std::make_unique<Rank>(*this, r));
+    all.push_back(r);
+  }
   all_ = std::make_shared<const std::vector<int>>(std::move(all));
 }
 
@@ -95,7 +98,8 @@ VirtualTime::Op VirtualTime::collective(Rank& r, std::uint64_t communicator, std
 
 VirtualTime::Mailbox& VirtualTime::mailbox(std::uint64_t communicator, int own, int tag, int owner) {
   Mailbox& box = mailboxes_[{communicator, own, tag}];
-  box.owner = owner, box.tag = tag;
+  box.owner = owner;
+  box.tag = tag;
   return box;
 }
 
@@ -105,7 +109,8 @@ void VirtualTime::match(Queue& queue) {
     receive.payload = message.payload;
     receive.end = std::max(receive.start, message.end);
     receive.resolved = true;
-    queue.messages.pop_front(), queue.receives.pop_front();
+    queue.messages.pop_front();
+    queue.receives.pop_front();
   }
 }
 
@@ -217,7 +222,8 @@ void VirtualTime::schedule() {
     for (auto& r : ranks_)
       if (r->state == State::ready && (!next || r->clock < next->clock)) next = r.get();
     if (!next) return;
-    next->state = State::running, --cores_;
+    next->state = State::running;
+    --cores_;
     next->changed.notify_one();
   }
 }
@@ -255,7 +261,10 @@ bool VirtualTime::wait(Rank& r, const Op& op, double seconds) {
     r.forget();
   }
   if (over()) {
-    if (op->end > r.clock) r.clock = op->end, schedule();
+    if (op->end > r.clock) {
+      r.clock = op->end;
+      schedule();
+    }
     return true;
   }
   if (ended_) throw_ended(op->call);
@@ -289,7 +298,9 @@ bool VirtualTime::poll(Rank& r, double seconds, const std::function<bool()>& rea
 
 void VirtualTime::end_by(AbortReason reason, bool stuck) {
   if (ended_) return;
-  reason_ = std::move(reason), ended_ = true, stuck_ = stuck;
+  reason_ = std::move(reason);
+  ended_ = true;
+  stuck_ = stuck;
   for (auto& r : ranks_) r->changed.notify_one();
 }
 

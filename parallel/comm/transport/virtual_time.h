@@ -80,7 +80,10 @@ class VirtualTime {
     bool simulated() const override { return true; }
     bool poll(double seconds, const std::function<bool()>& ready) override { return time.poll(*this, seconds, ready); }
     /// Call when the clock has advanced or an operation was started.
-    void forget() { asked.clear(), repeats = 0; }
+    void forget() {
+      asked.clear();
+      repeats = 0;
+    }
 
     VirtualTime& time;
     const int number;                               // of the world

@@ -17,7 +17,10 @@ static double clock_ahead(World& world, int other, const std::function<double()>
     world.comm().send(number, other).wait();
     world.comm().recv(number, other).wait();
     const double answered = now();
-    if (answered - asked < quickest) quickest = answered - asked, ahead = number.item() - (asked + answered) / 2;
+    if (answered - asked < quickest) {
+      quickest = answered - asked;
+      ahead = number.item() - (asked + answered) / 2;
+    }
   }
   return std::abs(ahead) <= quickest / 2 ? 0 : ahead;
 }

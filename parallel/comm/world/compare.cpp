@@ -34,7 +34,10 @@ std::vector<std::string> gather_texts(Communicator& comm, const std::string& min
   comm.all_gatherv(all, own, lengths).wait();
   std::vector<std::string> texts;
   const char* at = all.view().as<const char>();
-  for (const Index n : lengths) texts.emplace_back(at, static_cast<std::size_t>(n)), at += n;
+  for (const Index n : lengths) {
+    texts.emplace_back(at, static_cast<std::size_t>(n));
+    at += n;
+  }
   return texts;
 }
 

@@ -155,7 +155,12 @@ struct JobMonitor::Impl {
       door = {{"token", random_token()}, {"answer", random_token()}, {"port", listener->port}, {"at", addresses}};
     }
     door = parse_json(broadcast_text(comm, json_text(door), 0));
-    if (!alone) token = door.at("token"), answer = door.at("answer"), port = door.at("port"), at = door.at("at");
+    if (!alone) {
+      token = door.at("token");
+      answer = door.at("answer");
+      port = door.at("port");
+      at = door.at("at");
+    }
     if (!main) std::erase_if(peers, [](const WatchedProcess& p) { return p.process.rank != 0; });
     if (watches)
       thread = start_thread<std::jthread>(
@@ -289,13 +294,19 @@ struct JobMonitor::Impl {
   void hear(WatchedProcess& p, const std::string& line) {
     if (!main && !known) {
       known = equal_tokens(line, answer);
-      if (!known) p.socket->close(), p.said_goodbye = true;  // not rank 0's process
+      if (!known) {
+        p.socket->close();
+        p.said_goodbye = true;
+      }  // not rank 0's process
       return;
     }
     const Json message = parse_json(line);
     if (!message.is_object()) return;
     p.silent = {};
-    if (message.contains("goodbye")) p.said_goodbye = true, p.socket->close();
+    if (message.contains("goodbye")) {
+      p.said_goodbye = true;
+      p.socket->close();
+    }
     if (message.contains("ranks") && message["ranks"].is_array()) p.ranks = message["ranks"];
     if (!main && message.contains("job")) FlightRecorder::set_others(message.value("job", ""));
     if (!main && message.contains("verdict")) {
@@ -450,7 +461,10 @@ std::string verdict_on(const Json& state, bool& held) {
   if (old) lines += fmt::format("this was {:.0f} s ago: rank 0's process has written nothing since\n", age);
   if (!stopped.empty()) lines += fmt::format("verdict: {}\n", fmt::join(stopped, "; "));
   if (!waiting.empty()) lines += fmt::format("waiting for others: rank {}\n", fmt::join(waiting, ", "));
-  if (!held && !waiting.empty() && working.empty()) held = true, lines += "verdict: all ranks wait for each other\n";
+  if (!held && !waiting.empty() && working.empty()) {
+    held = true;
+    lines += "verdict: all ranks wait for each other\n";
+  }
   if (!held) lines += "verdict: the run moves\n";
   return lines;
 }

@@ -37,9 +37,13 @@ Address address_of(const std::string& text, int port) {
   auto& six = reinterpret_cast<sockaddr_in6&>(a.bytes);
   auto& four = reinterpret_cast<sockaddr_in&>(a.bytes);
   if (::inet_pton(AF_INET6, text.c_str(), &six.sin6_addr) == 1) {
-    six.sin6_family = AF_INET6, six.sin6_port = htons(static_cast<std::uint16_t>(port)), a.size = sizeof six;
+    six.sin6_family = AF_INET6;
+    six.sin6_port = htons(static_cast<std::uint16_t>(port));
+    a.size = sizeof six;
   } else if (::inet_pton(AF_INET, text.c_str(), &four.sin_addr) == 1) {
-    four.sin_family = AF_INET, four.sin_port = htons(static_cast<std::uint16_t>(port)), a.size = sizeof four;
+    four.sin_family = AF_INET;
+    four.sin_port = htons(static_cast<std::uint16_t>(port));
+    a.size = sizeof four;
   }
   return a;
 }
@@ -52,7 +56,10 @@ Descriptor::~Descriptor() {
 
 void LineSocket::send(const std::string& line) {
   if (!socket_) return;
-  if (out_.size() + line.size() < most_unsent) out_ += line, out_ += '\n';
+  if (out_.size() + line.size() < most_unsent) {
+    out_ += line;
+    out_ += '\n';
+  }
   while (!out_.empty()) {
     const ssize_t sent = ::send(socket_.get(), out_.data(), out_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;

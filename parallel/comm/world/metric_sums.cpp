@@ -35,9 +35,12 @@ MetricState sum_over_ranks(const MetricState& mine, int share, World& world) {
   for (std::size_t r = 0; r < size; ++r) {
     const double* row = table.data() + r * width;
     if (row[1] == 0 || !seen.insert(row[0]).second) continue;
-    if (r == rank) counts_here = true, my_rows = rows;
+    if (r == rank) {
+      counts_here = true;
+      my_rows = rows;
+    }
     all.samples += static_cast<Index>(row[1]);
-    counts = std::max(counts, static_cast<std::size_t>(row[2])),
+    counts = std::max(counts, static_cast<std::size_t>(row[2]));
     sums = std::max(sums, static_cast<std::size_t>(row[3]));
     rows += static_cast<std::size_t>(row[4]);
   }

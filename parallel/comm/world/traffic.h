@@ -20,7 +20,11 @@ struct TrafficCount {
   Index calls = 0,  ///< without recv
       bytes = 0;    ///< sum of payload_bytes()
   /// Adds calls and bytes.
-  TrafficCount& operator+=(const TrafficCount& o) { return calls += o.calls, bytes += o.bytes, *this; }
+  TrafficCount& operator+=(const TrafficCount& o) {
+    calls += o.calls;
+    bytes += o.bytes;
+    return *this;
+  }
   bool operator==(const TrafficCount&) const = default;  ///< member by member
 };
 /// Counts by mesh axis, or by several joined by +, as named in Mesh::comm(). Axes without calls may be missing.
@@ -58,7 +62,10 @@ class TrafficMeter {
 /// Base of Pause and Dry: restores the earlier state of the meter. Scopes nest.
 class TrafficMeter::Scope {
  public:
-  ~Scope() { state_->paused = paused_, state_->dry = dry_; }
+  ~Scope() {
+    state_->paused = paused_;
+    state_->dry = dry_;
+  }
   Scope(const Scope&) = delete;
 
  protected:

@@ -73,7 +73,8 @@ World::World(int& argc, char**& argv) : World() {
   check_not_singletons(launcher, ranks.comm->size(), mpi_version());
   process_ = std::move(ranks.process);
   comm_ = std::make_unique<DeviceCommunicator>(std::move(ranks.comm));
-  local_rank_ = ranks.local_rank, local_size_ = ranks.local_size;
+  local_rank_ = ranks.local_rank;
+  local_size_ = ranks.local_size;
   set_threads(share_of_threads(ranks.sharing));
 }
 
@@ -139,7 +140,10 @@ void World::run_threads(std::vector<std::unique_ptr<Communicator>> communicators
   std::atomic<Signal> signal = wait;
   std::vector<std::jthread> all;
   all.reserve(ranks);
-  const auto tell = [&](Signal s) { signal = s, signal.notify_all(); };
+  const auto tell = [&](Signal s) {
+    signal = s;
+    signal.notify_all();
+  };
   try {
     for (int r = 0; r < ranks; ++r)
       all.push_back(start_thread<std::jthread>(fmt::format("rank {} of {}", r, ranks), [&, r] {

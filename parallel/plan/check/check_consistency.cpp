@@ -125,8 +125,10 @@ void check_states(const Plan& plan, Diagnostics& faults) {
 
 void check_consistency(const Plan& plan, Diagnostics& faults) {
   for (const Program& program : plan.programs)
-    for (ActionId id = 0; id < std::ssize(program.actions); ++id)
-      check_trigger(program, id, faults), check_own_kinds(plan, program, id, faults);
+    for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
+      check_trigger(program, id, faults);
+      check_own_kinds(plan, program, id, faults);
+    }
   check_states(plan, faults);
   for (const auto& [axis, promised] : plan.consistency) {
     if (promised.kind == Kind::periodic && promised.bound < 1)

@@ -62,7 +62,8 @@ class Flow {
     if (!send && !recv)
       faults_.add("{} has no {}: no message brings it from program {}", name(*b), what,
                   plan_.programs[a->program].name);
-    in_order(a, send), in_order(recv, b);  // that the two meet is seen where messages are played
+    in_order(a, send);
+    in_order(recv, b);  // that the two meet is seen where messages are played
   }
 
   void check_part(int p, int m) {
@@ -72,13 +73,16 @@ class Flow {
     if (!forward) faults_.add("{} is never run forward", part);
     if (!whole && !weight) faults_.add("{} is never run backward", part);
     if (whole && (input || weight)) faults_.add("{} is run backward whole and in halves", part);
-    in_order(forward, whole), in_order(forward, input), in_order(input, weight);
+    in_order(forward, whole);
+    in_order(forward, input);
+    in_order(input, weight);
     hands_over(find(ActionKind::forward, p - 1, m), forward, p - 1, m, "input");
     const Found own = whole ? whole : input, behind = find(ActionKind::backward, p + 1, m);
     hands_over(behind ? behind : find(ActionKind::backward_input, p + 1, m), own, p, m, "gradient");
     if (p + 1 < static_cast<int>(plan_.parts.size())) return;
     const Found loss = find(ActionKind::loss, -1, m);
-    in_order(forward, loss), in_order(loss, own);
+    in_order(forward, loss);
+    in_order(loss, own);
   }
 
   const Plan& plan_;

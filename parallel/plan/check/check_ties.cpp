@@ -114,7 +114,8 @@ class Ties {
       };
       if (!std::ranges::any_of(access.writes, touches)) continue;
       Action alike = a;
-      alike.on_ready = false, alike.phase = 0;
+      alike.on_ready = false;
+      alike.phase = 0;
       text += to_string(alike) + " " + to_string(p.trigger(a)) + "\n";
     }
     return text;

@@ -33,7 +33,8 @@ class Versions {
     int before = 0, all = 0;
     for (ActionId u = 0; u < std::ssize(program_.actions); ++u) {
       if (at(u).kind != ActionKind::update || !at(u).slice.overlaps(weights)) continue;
-      before += u < id, ++all;
+      before += u < id;
+      ++all;
     }
     return before + all * steps_back(plan_, at(id));
   }

@@ -37,7 +37,10 @@ std::vector<Matrix> matrices_of(const CodecContext& now) {
 template <class F>
 void each_between(const CodecContext& now, const std::vector<Matrix>& matrices, F f) {
   Index begin = 0;
-  for (const Matrix& m : matrices) f(begin, m.begin), begin = m.end();
+  for (const Matrix& m : matrices) {
+    f(begin, m.begin);
+    begin = m.end();
+  }
   f(begin, now.size);
 }
 
@@ -163,7 +166,8 @@ void decode(const CodecContext& now, const Tensor& wire, const Tensor& numbers) 
       if (now.states[1]) std::copy_n(q.data<T>(), q.numel(), now.states[1].data<T>() + m.begin);
     }
     each_between(now, matrices, [to, from = ps.rest<T>()](Index begin, Index end) mutable {
-      std::copy_n(from, end - begin, to + begin), from += end - begin;
+      std::copy_n(from, end - begin, to + begin);
+      from += end - begin;
     });
   });
 }

@@ -20,7 +20,8 @@ Index each_block(const CodecContext& now, int scales, int bits, F f) {
   for (const TensorSlice& t : now.tensors)
     for (Index i = std::max<Index>(0, t.slice.begin), end = std::min(now.size, t.slice.end); i < end; i += block) {
       const Index n = std::min(block, end - i);
-      f(i, n, at), at += scales * now.element + (n * bits + 7) / 8;
+      f(i, n, at);
+      at += scales * now.element + (n * bits + 7) / 8;
     }
   return at;
 }
@@ -81,7 +82,8 @@ void encode_levels(const CodecContext& now, const Tensor& numbers, const Tensor&
         *to = std::sqrt(sum);
       });
       auto* out = wire.data<std::uint8_t>() + at;
-      std::memcpy(out, &norm, sizeof norm), out += sizeof norm;
+      std::memcpy(out, &norm, sizeof norm);
+      out += sizeof norm;
       philox_fill(random.data(), key, 0, static_cast<std::uint64_t>(begin), (n + 3) / 4);
       // |v| / norm lies between two levels, and becomes the upper one as often as it is near to that.
       vectorised([v, n, r = random.data(), c = codes.data(), levels = static_cast<T>(now.argument("levels")),
@@ -142,13 +144,16 @@ void encode_signs(const CodecContext& now, const Tensor& numbers, const Tensor& 
 #pragma omp simd reduction(+ : above, below, negative)
         for (Index i = 0; i < n; ++i) {
           const Bits<T> bits = std::bit_cast<Bits<T>>(v[i]), sign = sign_of(v[i]);
-          above += std::bit_cast<T>(bits & ~sign), below += std::bit_cast<T>(bits & sign), negative -= sign;
+          above += std::bit_cast<T>(bits & ~sign);
+          below += std::bit_cast<T>(bits & sign);
+          negative -= sign;
         }
         to[0] = negative > 0 ? below / static_cast<T>(negative) : 0;
         to[1] = negative < n ? above / static_cast<T>(n - negative) : 0;
       });
       auto* out = wire.data<std::uint8_t>() + at;
-      std::memcpy(out, means, sizeof means), out += sizeof means;
+      std::memcpy(out, means, sizeof means);
+      out += sizeof means;
       vectorised(
           [v, n, c = codes.data(), low = std::bit_cast<Bits<T>>(means[0]), high = std::bit_cast<Bits<T>>(means[1])] {
 #pragma omp simd

@@ -104,8 +104,10 @@ void encode_largest(const CodecContext& now, const Tensor& numbers, const Tensor
     for (Index i = 0; i < now.size; ++i) {
       if (!largest.takes(kept.v[i])) continue;
       const auto at = static_cast<std::uint32_t>(i);
-      std::memcpy(values, kept.v + i, sizeof(T)), values += sizeof(T);
-      std::memcpy(positions, &at, sizeof at), positions += sizeof at;
+      std::memcpy(values, kept.v + i, sizeof(T));
+      values += sizeof(T);
+      std::memcpy(positions, &at, sizeof at);
+      positions += sizeof at;
       kept.clear(i);
     }
   });
@@ -119,7 +121,8 @@ void decode_largest(const CodecContext& now, const Tensor& wire, const Tensor& n
     for (Index i = 0; i < k; ++i) {
       T value;
       std::uint32_t at;
-      std::memcpy(&value, values + i * now.element, sizeof value), std::memcpy(&at, positions + 4 * i, sizeof at);
+      std::memcpy(&value, values + i * now.element, sizeof value);
+      std::memcpy(&at, positions + 4 * i, sizeof at);
       numbers.data<T>()[at] += value;
     }
   });
@@ -147,7 +150,10 @@ void each_drawn(const CodecContext& now, F f) {
 void encode_drawn(const CodecContext& now, const Tensor& numbers, const Tensor& wire) {
   detail::with_type(numbers, [&]<class T>(T) {
     Kept<T> kept(now, numbers);
-    each_drawn(now, [&, to = wire.data<T>()](Index i) mutable { *to++ = kept.v[i], kept.clear(i); });
+    each_drawn(now, [&, to = wire.data<T>()](Index i) mutable {
+      *to++ = kept.v[i];
+      kept.clear(i);
+    });
   });
 }
 
@@ -195,7 +201,8 @@ void encode_chunks(const CodecContext& now, const Tensor& numbers, const Tensor&
     T* const u = now.argument("masking") == 0 ? nullptr : detail::state<T>(now, 1);
     std::fill_n(to, wire.numel(), T{0});
     each_largest<T>(now, [&](Index begin, Index end) {
-      std::copy(v + begin, v + end, to), to += chunk_of(now);
+      std::copy(v + begin, v + end, to);
+      to += chunk_of(now);
       std::fill(v + begin, v + end, T{0});
       if (u != nullptr) std::fill(u + begin, u + end, T{0});
     });
@@ -207,7 +214,8 @@ void decode_chunks(const CodecContext& now, const Tensor& wire, const Tensor& nu
     const T* from = wire.data<T>();
     std::fill_n(numbers.data<T>(), now.size, T{0});
     each_largest<T>(now, [&](Index begin, Index end) {
-      std::copy_n(from, end - begin, numbers.data<T>() + begin), from += chunk_of(now);
+      std::copy_n(from, end - begin, numbers.data<T>() + begin);
+      from += chunk_of(now);
     });
   });
 }

@@ -13,8 +13,12 @@ inline void check_convolutions(bool whole_sums) {
       ConvCase c = random_conv(1 + i % 3);
       if (i % 4 == 3) {  // more channels than one tile has
         const Index in = pick(1, 90), out = pick(1, 90);
-        c.c_in = in * c.o.groups, c.c_out = out * c.o.groups;
-        c.x[-1] = c.c_in, c.w[0] = c.c_out, c.w[-1] = in, c.y[-1] = c.c_out;
+        c.c_in = in * c.o.groups;
+        c.c_out = out * c.o.groups;
+        c.x[-1] = c.c_in;
+        c.w[0] = c.c_out;
+        c.w[-1] = in;
+        c.y[-1] = c.c_out;
       }
       const bool whole = i % 2 == 0, accumulate = pick(0, 1), with_bias = pick(0, 1), with_residual = pick(0, 1);
       const bool own_block = pick(0, 1), narrow = is_half(type);
@@ -61,8 +65,10 @@ inline void check_moments(Array& y, Array& mean, Array& m2) {
   Index wrong = 0;
   for (Index c = 0; c < channels; ++c) {
     double total = 0, largest = 0, squares = 0;
-    for (Index r = 0; r < rows; ++r)
-      total += y.get(r * channels + c), largest = std::fmax(largest, std::fabs(y.get(r * channels + c)));
+    for (Index r = 0; r < rows; ++r) {
+      total += y.get(r * channels + c);
+      largest = std::fmax(largest, std::fabs(y.get(r * channels + c)));
+    }
     const double center = total / n;
     for (Index r = 0; r < rows; ++r) squares += std::pow(y.get(r * channels + c) - center, 2);
     const double off = one * largest, lost = is_half(y.type) ? 1e-6 * n * center * center : 0;

@@ -28,12 +28,15 @@ struct Problem {
   void pack_side_by_side() {
     const Index token = (heads + 2 * kv_heads) * width;
     args.q = args.k = args.v = {queries * token, token};
-    k_at = heads * width, v_at = k_at + kv_heads * width, elements = samples * queries * token;
+    k_at = heads * width;
+    v_at = k_at + kv_heads * width;
+    elements = samples * queries * token;
   }
   /// One behind the other, with gaps.
   void lay_out(Index token_gap, Index sample_gap) {
     const auto place = [&](TokenStrides& by, Index tokens, Index of_token) {
-      by.token = of_token + token_gap, by.sample = tokens * by.token + sample_gap;
+      by.token = of_token + token_gap;
+      by.sample = tokens * by.token + sample_gap;
       return samples * by.sample;
     };
     k_at = place(args.q, queries, heads * width);
@@ -45,8 +48,10 @@ struct Problem {
   void each_hidden(F f) {
     for (Index n = 0; n < samples; ++n)
       for (Index j = lengths.shape.rank() > 0 ? static_cast<Index>(lengths.get(n)) : keys; j < keys; ++j)
-        for (Index d = 0; d < kv_heads * width; ++d)
-          f(k_at + n * args.k.sample + j * args.k.token + d), f(v_at + n * args.v.sample + j * args.v.token + d);
+        for (Index d = 0; d < kv_heads * width; ++d) {
+          f(k_at + n * args.k.sample + j * args.k.token + d);
+          f(v_at + n * args.v.sample + j * args.v.token + d);
+        }
   }
 };
 
@@ -61,7 +66,9 @@ void run_both(DeviceKind kind, const Problem& p, There there, Results& r, Array&
   auto starts = p.starts, lengths = p.lengths, ids = p.ids;
   const auto starts_there = there(starts), lengths_there = there(lengths), ids_there = there(ids), in = there(qkv),
              seed = there(dout), o = there(r.o), stats = there(r.stats), out = there(r.gradients);
-  args.q_starts = starts_there.view(), args.lengths = lengths_there.view(), args.samples = ids_there.view();
+  args.q_starts = starts_there.view();
+  args.lengths = lengths_there.view();
+  args.samples = ids_there.view();
   const auto part = [&](const View& all, Index from, Index tokens, Index heads) {
     return View{all.as<char>() + from * size_of(all.dtype), {p.samples, tokens, heads, p.width}, all.dtype, all.device};
   };
@@ -71,7 +78,9 @@ void run_both(DeviceKind kind, const Problem& p, There there, Results& r, Array&
   Kernel<kernel::Attention>::on(kind)(o.view(), stats.view(), q(in.view()), k(in.view()), v(in.view()), args);
   Kernel<kernel::AttentionBackward>::on(kind)(q(out.view()), k(out.view()), v(out.view()), seed.view(), o.view(),
                                               stats.view(), q(in.view()), k(in.view()), v(in.view()), args);
-  o.fetch(), stats.fetch(), out.fetch();
+  o.fetch();
+  stats.fetch();
+  out.fetch();
 }
 
 struct Here {
@@ -142,7 +151,10 @@ Problem drawn() {
   a.q_at = pick(0, 2) == 0 ? pick(-3, 80) : 0;
   a.dropout = pick(0, 2) == 0 ? 0.3 : 0;
   a.key = MaskKey(static_cast<std::uint64_t>(pick(0, 1 << 30)));
-  if (pick(0, 1) == 0) a.all_heads = p.heads + pick(0, 3), a.head_at = pick(0, a.all_heads - p.heads);
+  if (pick(0, 1) == 0) {
+    a.all_heads = p.heads + pick(0, 3);
+    a.head_at = pick(0, a.all_heads - p.heads);
+  }
   if (pick(0, 2) == 0) {
     p.keys = p.queries;
     p.pack_side_by_side();
@@ -150,7 +162,10 @@ Problem drawn() {
     p.lay_out(pick(0, 1) * 8, pick(0, 3) == 0 ? 3 : 16);
   }
   if (pick(0, 1) == 0) p.starts = integers(p.samples, 0, 30);
-  if (pick(0, 1) == 0) p.lengths = integers(p.samples, 0, p.keys), p.lengths.set(0, 0);
+  if (pick(0, 1) == 0) {
+    p.lengths = integers(p.samples, 0, p.keys);
+    p.lengths.set(0, 0);
+  }
   if (pick(0, 1) == 0) p.ids = integers(p.samples, 0, 1000);
   return p;
 }
@@ -211,8 +226,12 @@ TEST_CASE("attention of equal scores on a device is exact") {
           for (Index i = 0; i < a.size(); ++i) there.set(i, a.get(i));
           return there;
         };
-        expected.o = rounded(expected.o), expected.gradients = rounded(expected.gradients);
-        for (Index i = 0; i < p.v_at; ++i) got.gradients.set(i, 0), expected.gradients.set(i, 0);
+        expected.o = rounded(expected.o);
+        expected.gradients = rounded(expected.gradients);
+        for (Index i = 0; i < p.v_at; ++i) {
+          got.gradients.set(i, 0);
+          expected.gradients.set(i, 0);
+        }
       }
       agree(got.o, expected.o, 0);
       agree(got.stats, expected.stats, 0);
@@ -257,15 +276,18 @@ TEST_CASE("a step of a small transformer on a device equals the CPU's") {
   std::vector<Array> start;
   for (const Shape& s : shapes) start.push_back(filled(s, DType::bf16, false));
   Values now, next;
-  for (Index i = 0; i < samples * tokens; ++i)
-    now.push_back(static_cast<double>(pick(0, ids - 1))), next.push_back(static_cast<double>(pick(0, ids - 1)));
+  for (Index i = 0; i < samples * tokens; ++i) {
+    now.push_back(static_cast<double>(pick(0, ids - 1)));
+    next.push_back(static_cast<double>(pick(0, ids - 1)));
+  }
   const auto step = [&](DType type, Device device) {
     const StepScope scope(a_pass(samples));
     std::vector<Tensor> w;
     for (Array& a : start) {
       Values values;
       for (Index i = 0; i < a.size(); ++i) values.push_back(a.get(i) / 8);
-      w.push_back(Tensor::of(values, a.shape, type).to(device)), w.back().require_grad();
+      w.push_back(Tensor::of(values, a.shape, type).to(device));
+      w.back().require_grad();
     }
     const Tensor x = Tensor::of(now, {samples, tokens}, DType::i64).to(device),
                  y = Tensor::of(next, {samples, tokens}, DType::i64).to(device),

@@ -100,7 +100,8 @@ TEST_CASE("replayed steps of several ranks are those that are started kernel by 
   };
   const DataParallelOptions small{.first_bucket = 500, .bucket = 3000};
   DataParallelOptions own_norm = small, at_end = small;
-  own_norm.norm_scope = NormScope::local, at_end.overlap = false;
+  own_norm.norm_scope = NormScope::local;
+  at_end.overlap = false;
   const std::vector<Case> cases{
       {"mnist_cnn", {28, 28, 1}, data_parallel(small), {.optimizer = {.clip_norm = 1}}},
       {"mnist_cnn", {28, 28, 1}, data_parallel(at_end), {}, Adam{.lr = 0.01}},
@@ -121,7 +122,8 @@ TEST_CASE("replayed steps of several ranks are those that are started kernel by 
           initialize(model, 1);
           place(model, mine);
           StepOptions options = c.options;
-          options.seed = 5, options.cuda_graphs = graphs;
+          options.seed = 5;
+          options.cuda_graphs = graphs;
           Step step(model, cross_entropy, c.recipe, world, c.strategy, options);
           Run run;
           Values losses;
@@ -165,7 +167,10 @@ TEST_CASE("layers that ranks divide are not replayed, and say why") {
       Run run;
       Values losses;
       const Tensor x = normal({4, 12}, 0, 1, 3).to(mine), y = Tensor::full({4}, 1, DType::i64, mine);
-      for (int i = 0; i < 4; ++i) losses.push_back(step(x, y).item()), run.replayed += step.replayed();
+      for (int i = 0; i < 4; ++i) {
+        losses.push_back(step(x, y).item());
+        run.replayed += step.replayed();
+      }
       run.why_not = step.not_replayed();
       run.outcome = outcome(world, losses, step.parameters());
       return run;

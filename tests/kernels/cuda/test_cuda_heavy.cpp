@@ -37,8 +37,11 @@ TEST_CASE("max pooling on a device equals the CPU's", "[pool]") {
   for (DType type : device_types)
     for (int i = 0; i < 24; ++i) {
       PoolCase c = device_pool(1 + i % 3, true);
-      if (i >= 21)
-        c.o = {.window = {17, 16, 1}, .stride = {2, 1, 1}}, c.x = {2, 20, 18, c.channels}, c.y = {2, 2, 3, c.channels};
+      if (i >= 21) {
+        c.o = {.window = {17, 16, 1}, .stride = {2, 1, 1}};
+        c.x = {2, 20, 18, c.channels};
+        c.y = {2, 2, 3, c.channels};
+      }
       INFO("x " << to_string(c.x) << " y " << to_string(c.y) << " " << name_of(type));
       const DType small = i >= 21 ? DType::i32 : DType::u8;
       Array x = filled(c.x, type), dy = filled(c.y, type), y(c.y, type), index(c.y, small), dx = filled(c.x, type);
@@ -60,7 +63,11 @@ TEST_CASE("average pooling on a device equals the CPU's", "[pool]") {
   for (DType type : device_types)
     for (int i = 0; i < 24; ++i) {
       PoolCase c = device_pool(1 + i % 3, false);
-      if (i == 23) c.o = {.window = {7, 9, 1}}, c.x = {3, 7, 9, 64}, c.y = {3, 1, 1, 64};
+      if (i == 23) {
+        c.o = {.window = {7, 9, 1}};
+        c.x = {3, 7, 9, 64};
+        c.y = {3, 1, 1, 64};
+      }
       c.o.count_padding = pick(0, 1);
       INFO("x " << to_string(c.x) << " y " << to_string(c.y) << " " << name_of(type));
       Array x = filled(c.x, type, false), dy = filled(c.y, type, false), y(c.y, type), dx = filled(c.x, type);
@@ -83,10 +90,15 @@ TEST_CASE("mixed-scale dense layers of boxes on a device equal the CPU's") {
       Shape block{pick(1, 2)}, filter{o.outputs};
       for (std::size_t d = 0; d < static_cast<std::size_t>(2 + i % 2); ++d) {
         const Index extent = i == 0 ? 64 : pick(1, 9);  // the first one is summed in several parts
-        block.push_back(extent), filter.push_back(3);
-        if (i % 3 > 0) o.begin[d] = pick(0, extent - 1), o.size[d] = pick(0, extent - o.begin[d]);
+        block.push_back(extent);
+        filter.push_back(3);
+        if (i % 3 > 0) {
+          o.begin[d] = pick(0, extent - 1);
+          o.size[d] = pick(0, extent - o.begin[d]);
+        }
       }
-      block.push_back(o.channels + o.outputs + pick(0, 2)), filter.push_back(o.channels);
+      block.push_back(o.channels + o.outputs + pick(0, 2));
+      filter.push_back(o.channels);
       INFO(to_string(block) << " filter " << to_string(filter) << " dilation " << o.dilation << " " << name_of(type));
       const DType wide = type == DType::f64 ? DType::f64 : DType::f32, weights = i % 4 ? type : wide;
       const bool accumulate = pick(0, 1);
@@ -114,7 +126,8 @@ TEST_CASE("the fused tail on a device equals the CPU's", "[pool]") {
     for (int i = 0; i < 24; ++i) {
       PoolCase c = device_pool(1 + i % 3, false);
       for (std::size_t d = 0; d < 3; ++d) {
-        c.o.stride[d] = c.o.window[d], c.o.pad_begin[d] = c.o.pad_end[d] = 0;
+        c.o.stride[d] = c.o.window[d];
+        c.o.pad_begin[d] = c.o.pad_end[d] = 0;
         if (static_cast<int>(d) < c.dims) c.y[static_cast<int>(d) + 1] = c.in[d] / c.o.window[d];
       }
       const double p = i % 4 == 0 ? 0 : i % 4 == 1 ? 0.25 : i % 4 == 2 ? 0.7 : 1;
@@ -174,8 +187,11 @@ TEST_CASE("a convolution's moments on a device are those of its output", "[conv]
       const AnyOrder any(i % 4 > 1);
       ConvCase c = random_conv(1 + i % 3);
       if (i % 2) {  // as networks have them: no groups, channels in eights
-        c.o.groups = 1, c.c_in = 8 * pick(1, 3), c.c_out = 8 * pick(1, 9);
-        c.x[-1] = c.w[-1] = c.c_in, c.w[0] = c.y[-1] = c.c_out;
+        c.o.groups = 1;
+        c.c_in = 8 * pick(1, 3);
+        c.c_out = 8 * pick(1, 9);
+        c.x[-1] = c.w[-1] = c.c_in;
+        c.w[0] = c.y[-1] = c.c_out;
       }
       c.o.relu = i % 6 == 5;
       const DType bias_type = is_half(type) && pick(0, 1) ? DType::f32 : type;
@@ -189,10 +205,14 @@ TEST_CASE("moments on a device: one row, channels that do not vary, many rows fa
        {std::pair{DType::bf16, false}, {DType::bf16, true}, {DType::f16, false}, {DType::f16, true}}) {
     const AnyOrder order(any);
     ConvCase c{2, 1, 16, 24, {1, 1, 1}, {1, 1, 1}, {}};
-    c.x = {1, 1, 1, 16}, c.w = {24, 1, 1, 16}, c.y = {1, 1, 1, 24};
+    c.x = {1, 1, 1, 16};
+    c.w = {24, 1, 1, 16};
+    c.y = {1, 1, 1, 24};
     check_conv_moments(c, type, type, 0);
     check_conv_moments(c, type, type, 100);
-    c.n = 9, c.x = {9, 40, 31, 16}, c.y = {9, 40, 31, 24};
+    c.n = 9;
+    c.x = {9, 40, 31, 16};
+    c.y = {9, 40, 31, 24};
     check_conv_moments(c, type, type, 10);  // some 5 deviations
     check_conv_moments(c, type, DType::f32, 60);
 
@@ -203,8 +223,10 @@ TEST_CASE("moments on a device: one row, channels that do not vary, many rows fa
     for (int i = 0; i < 2; ++i) {
       Kernel<kernel::ConvMoments>::on(DeviceKind::cuda)(y1.view(), a.view(), b.view(), View{}, mean1.view(), m21.view(),
                                                         ConvOptions{});
-      mean1.fetch(), m21.fetch();
-      twice.push_back(numbers(center)), twice.push_back(numbers(left));
+      mean1.fetch();
+      m21.fetch();
+      twice.push_back(numbers(center));
+      twice.push_back(numbers(left));
     }
     CHECK((any || (twice[0] == twice[2] && twice[1] == twice[3])));
 

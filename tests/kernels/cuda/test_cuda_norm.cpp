@@ -278,7 +278,8 @@ TEST_CASE("cross entropy on a device equals the CPU's, and names a label that is
         const DeviceArray block_there(block, 0), losses_there(losses, 0), label_there(label, 0);
         Kernel<kernel::CrossEntropy>::on(DeviceKind::cuda)(losses_there.view(), block_there.view(), block_there.view(),
                                                            label_there.view(), o);
-        block_there.fetch(), losses_there.fetch();
+        block_there.fetch();
+        losses_there.fetch();
         agree(block, log_p, accuracy(t));
         agree(losses, loss, sum_accuracy(t));
       }

@@ -36,11 +36,17 @@ constexpr Convolution resnet50[] = {
 
 ConvShape shape_of(const Convolution& c) {
   ConvShape s;
-  s.dims = 2, s.n = batch, s.c_in = c.c_in, s.c_out = c.c_out;
+  s.dims = 2;
+  s.n = batch;
+  s.c_in = c.c_in;
+  s.c_out = c.c_out;
   const Index pad = (c.filter - 1) / 2, out = (c.in + 2 * pad - c.filter) / c.stride + 1;
   for (std::size_t d = 0; d < 2; ++d) {
-    s.in[d] = c.in, s.filter[d] = c.filter, s.out[d] = out;
-    s.options.stride[d] = c.stride, s.options.pad_begin[d] = s.options.pad_end[d] = pad;
+    s.in[d] = c.in;
+    s.filter[d] = c.filter;
+    s.out[d] = out;
+    s.options.stride[d] = c.stride;
+    s.options.pad_begin[d] = s.options.pad_end[d] = pad;
   }
   return s;
 }
@@ -54,7 +60,10 @@ struct Site {
   Layout w = channels_last(s.c_out, s.c_in, s.filter, 2, type);
 
   Layout channels(Index c) const { return channels_last(1, c, {1, 1, 1}, 2, DType::f32); }
-  static Layout in(Layout l, DType t) { return l.type = t, l; }
+  static Layout in(Layout l, DType t) {
+    l.type = t;
+    return l;
+  }
   Graph::Tensor pass(cudnnPointwiseMode_t mode, const Layout& like, DType t, Graph::Tensor a, Graph::Tensor b = -1) {
     const Graph::Tensor to = g.passing(in(like, t));
     g.pointwise(mode, to, a, b);
@@ -109,7 +118,9 @@ struct Pattern {
 Pattern job(const char* name, const char* what, ConvJob j) {
   return {name, what, [j](Graph& g, const ConvShape& s, DType type) {
             ConvJob here = j;
-            here.shape = s, here.shape.options.relu = j.shape.options.relu, here.type = here.bias = type;
+            here.shape = s;
+            here.shape.options.relu = j.shape.options.relu;
+            here.type = here.bias = type;
             build(g, here);
           }};
 }
@@ -313,11 +324,13 @@ TEST_CASE("the folder of plans outlives processes and damage", "[patterns]") {
   const test::Temporary temporary;
   const std::string path = temporary / "below/plans";
   PlanKey one, two;
-  one.numbers[0] = 1, two.numbers[31] = -2;
+  one.numbers[0] = 1;
+  two.numbers[31] = -2;
   const std::string text("{\"a\": \n 1}\0 2", 14);
   const PlanFolder first(path), second(path);
   CHECK_FALSE(first.find(one));
-  first.keep(one, {0, text}), second.keep(two, {1, ""});
+  first.keep(one, {0, text});
+  second.keep(two, {1, ""});
   REQUIRE((second.find(one) && first.find(two)));
   CHECK((second.find(one)->json == text && second.find(one)->way == 0 && first.find(two)->way == 1));
   first.keep(one, {2, "other"});
@@ -344,7 +357,8 @@ TEST_CASE("the folder of plans outlives processes and damage", "[patterns]") {
   CHECK(first.find(one)->json == text);
 
   const PlanFolder none(""), unwritable("/proc/none/plans");
-  none.keep(one, {0, text}), unwritable.keep(one, {0, text});
+  none.keep(one, {0, text});
+  unwritable.keep(one, {0, text});
   CHECK_FALSE((none.find(one) || unwritable.find(one)));
 }
 

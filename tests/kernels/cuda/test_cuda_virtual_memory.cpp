@@ -76,7 +76,10 @@ TEST_CASE("parts of a block are given back and come again: random ones, beside a
     }
     std::size_t resident = 0, mapped = 0;
     for (std::size_t c = 0; c < 6; ++c)
-      if (model[c] != gone) resident += (end_of(c) - c * floats) * sizeof(float), mapped += chunk;
+      if (model[c] != gone) {
+        resident += (end_of(c) - c * floats) * sizeof(float);
+        mapped += chunk;
+      }
     CHECK(r.resident(data, bytes, cuda(0)) == resident);
     CHECK(r.in_use() - in_use == mapped);
     r.synchronize(cuda(0));

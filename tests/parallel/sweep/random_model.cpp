@@ -87,7 +87,9 @@ class BlockDrawing {
   Block draw(const Tensor& x, Index nodes, Index outputs = 0) {
     draws_.text += " {";
     const Tensor two = x.rows(1, 3).with("table", x.at("table"));  // which has rows of its own
-    pool_ = {x}, part_ = {two}, used_ = {false};
+    pool_ = {x};
+    part_ = {two};
+    used_ = {false};
     for (Index tries = 0; std::ssize(block_.nodes) < nodes && tries < 12 * nodes; ++tries) node();
     join(outputs);
     draws_.text += " }";
@@ -113,7 +115,8 @@ class BlockDrawing {
     Tensor y, two;
     try {
       const Inference evaluation;
-      y = run(block_, pool_), two = run(block_, part_);
+      y = run(block_, pool_);
+      two = run(block_, part_);
       if (!y || y.rank() < 2 || y.dim(0) != rows_tried || two.dim(0) != 2 || y.dtype() != DType::f64) return false;
       if (y.rank() > 5 || per_row(y) < 1 || per_row(y) > 400 || !(y.rows(1, 3).shape() == two.shape())) return false;
     } catch (const Error&) { return false; }
@@ -130,13 +133,16 @@ class BlockDrawing {
       const double down = 2 / most;
       block_.nodes.push_back([run, down](const Block& b, const Pool& p) { return scale(run(b, p), down); });
       const Inference evaluation;
-      y = scale(y, down), two = scale(two, down);
+      y = scale(y, down);
+      two = scale(two, down);
     } else {
       block_.nodes.push_back(run);
     }
     draws_.text += fmt::format(" v{}={}(v{}):{}", pool_.size(), what, fmt::join(reads, ",v"), rest_of(y));
     for (const std::size_t i : reads) used_[i] = true;
-    pool_.push_back(y), part_.push_back(two), used_.push_back(false);
+    pool_.push_back(y);
+    part_.push_back(two);
+    used_.push_back(false);
     return true;
   }
 
@@ -174,7 +180,8 @@ class BlockDrawing {
     const bool norm = draws_.batch_norm;
     const std::size_t named = draws_.cases.size();
     if (one(i, pool_[i])) return;
-    draws_.batch_norm = norm, draws_.cases.resize(named);
+    draws_.batch_norm = norm;
+    draws_.cases.resize(named);
     while (block_.layers.size() > layers) block_.layers.pop_back();
     while (block_.own.size() > owned) block_.own.pop_back();
   }
@@ -383,7 +390,8 @@ class BlockDrawing {
   bool pooled(std::size_t i, int axes) {
     PoolOptions o;
     for (std::size_t a = 0; a < static_cast<std::size_t>(axes); ++a) {
-      o.window[a] = dice_.between(1, 3), o.stride[a] = dice_.between(1, 2);
+      o.window[a] = dice_.between(1, 3);
+      o.stride[a] = dice_.between(1, 2);
       if (draws_.integers) o.window[a] = o.stride[a] = dice_.of({1, 2, 2});
       if (!draws_.integers && dice_.chance(25)) o.pad_begin[a] = o.pad_end[a] = o.window[a] / 2;
     }
@@ -493,7 +501,8 @@ class BlockDrawing {
         Shape begin = v.shape();
         for (int a = 0; a < v.rank(); ++a) begin[a] = 0;
         Shape end = begin;
-        begin[axis] = dice_.between(0, 1), end[axis] = dice_.between(0, 1);
+        begin[axis] = dice_.between(0, 1);
+        end[axis] = dice_.between(0, 1);
         const int kind = static_cast<int>(dice_.between(0, 3));
         const PadMode mode = kind == 1 ? PadMode::reflect : kind == 2 ? PadMode::replicate : PadMode::circular;
         return add(fmt::format("pad{}[{}]", kind, axis), {i}, [=](const Block&, const Pool& p) {
@@ -508,9 +517,10 @@ class BlockDrawing {
       case 5: {
         Shape to{rows_tried};
         for (int a = 1; a < v.rank(); ++a)
-          if (a == axis && n % 2 == 0 && v.rank() < 5)
-            to.push_back(2), to.push_back(n / 2);
-          else
+          if (a == axis && n % 2 == 0 && v.rank() < 5) {
+            to.push_back(2);
+            to.push_back(n / 2);
+          } else
             to.push_back(v.dim(a));
         to[0] = -1;
         return add(fmt::format("reshape{}", to), {i}, [=](const Block&, const Pool& p) { return p[i].reshape(to); });
@@ -638,7 +648,8 @@ class BlockDrawing {
     for (int a = 0; a < axes; ++a) w.push_back(3);
     w.push_back(channels);
     Shape w2 = w;
-    w2[0] = 2, w2[-1] = channels + 1;
+    w2[0] = 2;
+    w2[-1] = channels + 1;
     const std::size_t a = own(w), b0 = own({1}, "bias"), c = own(w2), d = own({2}, "bias");
     const Index far = dice_.between(1, 3);
     return add(fmt::format("mixed_scale_dense({})", far), {i}, [=](const Block& b, const Pool& p) {
@@ -814,12 +825,18 @@ Module composed(Draws& draws, Tensor x, Index outputs, Index second) {
   if (dice.chance(30)) return head(BlockDrawing(draws).draw(x, dice.between(3, 10), outputs));
   Sequential row;
   const bool skip = dice.chance(25);
-  if (skip) row.add(Stash{"far"}), draws.text += " stash";
+  if (skip) {
+    row.add(Stash{"far"});
+    draws.text += " stash";
+  }
   const Index far = per_row(x);
   for (Index blocks = dice.between(2, 4); blocks > 0; --blocks) {
     Block made = BlockDrawing(draws).draw(x, dice.between(1, 4));
     const bool recomputed = dice.chance(20), memory = !recomputed && dice.chance(12);
-    if (memory) made.beside.emplace_back("memory", made.nodes.size()), draws.text += " and memory";
+    if (memory) {
+      made.beside.emplace_back("memory", made.nodes.size());
+      draws.text += " and memory";
+    }
     if (recomputed) {
       draws.text += " recomputed";
       row.add(run(Recompute(Module(std::move(made)))));
@@ -833,7 +850,12 @@ Module composed(Draws& draws, Tensor x, Index outputs, Index second) {
           for (const auto& [name, t] : fields) again = again.with(name, t);
           same = m(again).shape() == x.shape();
         } catch (const Error&) {}
-      if (same) row.add(relu).add(m), run(Module(relu)), run(m), draws.text += " relu and the same again";
+      if (same) {
+        row.add(relu).add(m);
+        run(Module(relu));
+        run(m);
+        draws.text += " relu and the same again";
+      }
     }
     if (dice.chance(35)) {
       const Index out = dice.between(2, 5), in = x.dim(-1);
@@ -843,7 +865,8 @@ Module composed(Draws& draws, Tensor x, Index outputs, Index second) {
   }
   if (skip) {
     const Module fc = BlockDrawing::layer(draws, Linear(far, x.dim(-1)));
-    row.add(AddStashed("far", Far{fc, rest_of(x)})), run(Module([](const Tensor& t) { return t + 0; }));
+    row.add(AddStashed("far", Far{fc, rest_of(x)}));
+    run(Module([](const Tensor& t) { return t + 0; }));
     draws.text += " add";
   }
   row.add(head(BlockDrawing(draws).draw(x, dice.between(0, 3), outputs)));
@@ -934,7 +957,9 @@ RandomModel random_model(RandomChoice dice, bool integers) {
     return std::pair(std::move(m), draws);
   };
   const Draws draws = draw().second;
-  model.text += draws.text, model.batch_norm = draws.batch_norm, model.cases = draws.cases;
+  model.text += draws.text;
+  model.batch_norm = draws.batch_norm;
+  model.cases = draws.cases;
   model.make = [draw] { return draw().first; };
   return model;
 }

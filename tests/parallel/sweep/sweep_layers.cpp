@@ -27,8 +27,10 @@ Graph transposed_convolution(RandomChoice& dice) {
   for (int a = 0; a < x.rank() - 2; ++a) {
     const auto at = static_cast<std::size_t>(a);
     const Index k = dice.between(1, 4);
-    o.stride[at] = dice.between(1, 3), o.dilation[at] = dice.of({1, 1, 2});
-    o.pad_begin[at] = dice.between(0, k - 1), o.pad_end[at] = dice.between(0, k - 1);
+    o.stride[at] = dice.between(1, 3);
+    o.dilation[at] = dice.of({1, 1, 2});
+    o.pad_begin[at] = dice.between(0, k - 1);
+    o.pad_end[at] = dice.between(0, k - 1);
     more[at] = dice.between(0, std::max(o.stride[at], o.dilation[at]) - 1);
     w.push_back(k);
   }
@@ -56,7 +58,10 @@ Graph resampled(RandomChoice& dice) {
             true};
   o.mode = kind == 1 ? ResampleMode::nearest : kind == 2 ? ResampleMode::area : ResampleMode::linear;
   o.align_corners = kind == 4;
-  if (kind != 2 && dice.chance(40)) o.size = {}, o.scale = dice.of({0.5, 0.7, 1.0, 1.3, 2.0, 3.0});
+  if (kind != 2 && dice.chance(40)) {
+    o.size = {};
+    o.scale = dice.of({0.5, 0.7, 1.0, 1.3, 2.0, 3.0});
+  }
   return {fmt::format("interpolate of {} to {} or by {}, kind {}", x, o.size, o.scale, kind),
           {x},
           [=](const std::vector<Tensor>& t) { return interpolate(t[0], o); }};
@@ -125,7 +130,8 @@ Graph selected(RandomChoice& dice) {
       const PadMode mode = dice.of({PadMode::reflect, PadMode::replicate, PadMode::circular});
       const Index room = mode == PadMode::reflect ? n - 1 : n;
       for (int a = 0; a < x.rank(); ++a) begin[a] = end[a] = 0;
-      begin[axis] = dice.between(0, room), end[axis] = dice.between(0, room);
+      begin[axis] = dice.between(0, room);
+      end[axis] = dice.between(0, room);
       return {fmt::format("pad of {} by {} and {}, mode {}", x, begin, end, static_cast<int>(mode)),
               {x},
               [=](const std::vector<Tensor>& t) { return pad(t[0], begin, end, mode); }};

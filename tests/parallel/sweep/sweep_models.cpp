@@ -81,7 +81,10 @@ ModelRun train(const Training& t, const Arrangement& how) {
                     .apart = step.trains_apart()};
       return mine;
     });
-  } catch (const Error& e) { run.refusal = e.what(), run.kind = e.kind(); }
+  } catch (const Error& e) {
+    run.refusal = e.what();
+    run.kind = e.kind();
+  }
   return run;
 }
 
@@ -154,7 +157,8 @@ std::string sweep_models(RandomChoice dice) {
   const bool alone = !integers && !t.model.batch_norm && !t.model.loss.ignored() && dice.chance(15);
   if (alone) {  // as many rows for each worker
     how = apart(dice);
-    t.recipe = Sgd{.lr = 0.05}, t.optimizer = {};
+    t.recipe = Sgd{.lr = 0.05};
+    t.optimizer = {};
     const int workers = how.ranks() - how.strategy.starts_with("parameter_server");
     t.batch = workers * dice.between(1, samples / workers);
     t.steps = static_cast<int>(std::min<Index>(3, samples / t.batch));

@@ -30,14 +30,17 @@ Graph convolution(RandomChoice& dice) {
   for (int a = 0; a < axes; ++a) {
     const auto at = static_cast<std::size_t>(a);
     const Index k = dice.of({1, 1, 2, 3, 3, 5}), pad = dice.between(0, k);
-    o.stride[at] = dice.between(1, 3), o.dilation[at] = dice.of({1, 1, 1, 2});
+    o.stride[at] = dice.between(1, 3);
+    o.dilation[at] = dice.of({1, 1, 1, 2});
     o.pad_begin[at] = o.pad_end[at] = pad;
     Index size = dice.between(1, 9);
     while (reach(size, k, o.stride[at], pad, o.dilation[at]) < 1 || size + 2 * pad < o.dilation[at] * (k - 1) + 1)
       ++size;
-    x.push_back(size), w.push_back(k);
+    x.push_back(size);
+    w.push_back(k);
   }
-  x.push_back(in), w.push_back(in / groups);
+  x.push_back(in);
+  w.push_back(in / groups);
   const bool bias = dice.chance(60);
   std::vector<Shape> inputs{x, w};
   if (bias) inputs.push_back({out});
@@ -53,7 +56,8 @@ Graph pooling(RandomChoice& dice) {
   Shape x{dice.between(1, 3)};
   for (int a = 0; a < axes; ++a) {
     const auto at = static_cast<std::size_t>(a);
-    o.window[at] = dice.between(1, 4), o.stride[at] = dice.between(1, 4);
+    o.window[at] = dice.between(1, 4);
+    o.stride[at] = dice.between(1, 4);
     o.pad_begin[at] = o.pad_end[at] = dice.between(0, o.window[at] / 2);
     x.push_back(std::max(o.window[at], dice.between(1, 10)));
   }
@@ -78,7 +82,8 @@ Graph product(RandomChoice& dice) {
   Shape a{ta ? k : m, ta ? m : k}, b{tb ? n : k, tb ? k : n};
   if (dice.chance(40)) {
     const Index batch = dice.between(1, 5);
-    a = {batch, a[0], a[1]}, b = {batch, b[0], b[1]};
+    a = {batch, a[0], a[1]};
+    b = {batch, b[0], b[1]};
   }
   const MatMulOptions o{.transpose_a = ta, .transpose_b = tb};
   return {fmt::format("matmul {} by {} {}{}", a, b, ta, tb), {a, b}, [o](const Inputs& t) {
@@ -150,7 +155,10 @@ Graph pieces(RandomChoice& dice) {
   for (std::size_t i = order.size(); i-- > 1;)
     std::swap(order[i], order[static_cast<std::size_t>(dice.between(0, static_cast<Index>(i)))]);
   Shape before = x, after = x;
-  for (int a = 0; a < x.rank(); ++a) before[a] = dice.between(0, 2), after[a] = dice.between(0, 2);
+  for (int a = 0; a < x.rank(); ++a) {
+    before[a] = dice.between(0, 2);
+    after[a] = dice.between(0, 2);
+  }
   const bool padded = dice.chance(40), turned = dice.chance(50), rows = dice.chance(50);
   return {fmt::format("concat {} and {} cut at {} of axis {}{}{}{}", x, more, cut, axis,
                       rows ? fmt::format(", rows {} to {} added", begin, end) : "", padded ? ", padded" : "",
@@ -184,7 +192,8 @@ Graph products(RandomChoice& dice) {
   const MatMulOptions o{.transpose_a = dice.chance(30), .transpose_b = dice.chance(30)};
   const auto matrices = [&](Index rows, Index columns, bool turned) {
     Shape s = batch;
-    s.push_back(turned ? columns : rows), s.push_back(turned ? rows : columns);
+    s.push_back(turned ? columns : rows);
+    s.push_back(turned ? rows : columns);
     return narrower(s, 2, dice);
   };
   Shape a = matrices(m, k, o.transpose_a), b = matrices(k, n, o.transpose_b);
@@ -222,7 +231,10 @@ Graph statistic(RandomChoice& dice) {
   std::vector<int> axes;
   Index count = 1;
   for (int a = 0; a < x.rank(); ++a)
-    if (dice.chance(60)) axes.push_back(dice.chance(50) ? a : a - x.rank()), count *= x[a];
+    if (dice.chance(60)) {
+      axes.push_back(dice.chance(50) ? a : a - x.rank());
+      count *= x[a];
+    }
   const bool keep = dice.chance(50), many = count > 1;
   const Index kind = dice.between(0, many ? 3 : 2);
   constexpr std::array names{"sum", "mean", "logsumexp", "var"};
@@ -382,7 +394,10 @@ std::string sweep_ops(RandomChoice dice) {
   for (std::size_t k = 0; k < x.size(); ++k) {
     const Values way = numbers(g.inputs[k], 4242 + k);
     slope += along(exact.dx[k], way);
-    for (std::size_t i = 0; i < way.size(); ++i) up[k][i] += h * way[i], down[k][i] -= h * way[i];
+    for (std::size_t i = 0; i < way.size(); ++i) {
+      up[k][i] += h * way[i];
+      down[k][i] -= h * way[i];
+    }
   }
   const double rise =
       along(compute(g, up, DType::f64, false).y, seed) - along(compute(g, down, DType::f64, false).y, seed);

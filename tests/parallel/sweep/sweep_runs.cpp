@@ -75,14 +75,17 @@ Network network(RandomChoice dice) {
     }
     add(fmt::format("conv{}({},{},s{},p{}{})", k, c, f, stride, pad, o.bias ? "" : ",nobias"),
         [c, f, k, o] { return Conv2d(c, f, k, o); });
-    h = (h + 2 * pad - k) / stride + 1, w = (w + 2 * pad - k) / stride + 1, c = f;
+    h = (h + 2 * pad - k) / stride + 1;
+    w = (w + 2 * pad - k) / stride + 1;
+    c = f;
     if (dice.chance(40)) add("norm", [f] { return BatchNorm(f); });
     if (dice.chance(12)) between(f);
     activate();
     if (dice.chance(50) && h >= 2 && w >= 2) {
       const bool max = dice.chance(50);
       add(max ? "max2" : "avg2", [max] { return max ? Module(MaxPool(2)) : Module(AvgPool(2)); });
-      h /= 2, w /= 2;
+      h /= 2;
+      w /= 2;
     }
     if (dice.chance(25)) add("dropout", [] { return Dropout(0.3); });
   }

@@ -59,10 +59,14 @@ inline float __tanhf(float a) { return std::tanh(a); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float __frsqrt_rn(float a) { return rsqrtf(a); }
 inline float __saturatef(float a) { return a > 0 ? (a < 1 ? a : 1.0f) : 0.0f; }
-inline void __sincosf(float a, float* s, float* c) { *s = std::sin(a), *c = std::cos(a); }
+inline void __sincosf(float a, float* s, float* c) {
+  *s = std::sin(a);
+  *c = std::cos(a);
+}
 inline void sincospif(float a, float* s, float* c) {
   const double turns = static_cast<double>(a) * 3.14159265358979323846;
-  *s = static_cast<float>(std::sin(turns)), *c = static_cast<float>(std::cos(turns));
+  *s = static_cast<float>(std::sin(turns));
+  *c = static_cast<float>(std::cos(turns));
 }
 
 inline int __float_as_int(float v) { return std::bit_cast<int>(v); }
