@@ -107,9 +107,10 @@ int gpu_step_main(int argc, char** argv) {
     time([&] { return model(x); });
   } else {
     // nanoGPT's settings for text, torchvision's recipe for images.
-    const OptimizerConfig recipe = row.text ? OptimizerConfig(AdamW{.lr = 6e-4, .beta2 = 0.95, .weight_decay = 0.1})
-                                            : OptimizerConfig(Sgd{.lr = 0.01, .momentum = 0.9, .weight_decay = 1e-4});
-    Step step(model, cross_entropy, recipe, world, {},
+    const OptimizerConfig optimizer_config =
+        row.text ? OptimizerConfig(AdamW{.lr = 6e-4, .beta2 = 0.95, .weight_decay = 0.1})
+                 : OptimizerConfig(Sgd{.lr = 0.01, .momentum = 0.9, .weight_decay = 1e-4});
+    Step step(model, cross_entropy, optimizer_config, world, {},
               {.optimizer = {.clip_norm = row.text ? 1.0 : 0.0},
                .check_finite = false,
                .loss_scale = dtype == DType::f16 ? 1024.0 : 0.0,

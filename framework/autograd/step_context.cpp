@@ -10,13 +10,13 @@ thread_local StepScope* innermost = nullptr;
 }
 
 const StepContext& StepContext::current() {
-  if (innermost) return innermost->pass_;
+  if (innermost) return innermost->context_;
   thread_local const StepContext none{.batch = {.calls = std::make_shared<RandomCalls>()}};
   return none;
 }
 
-StepScope::StepScope(StepContext pass) : pass_(std::move(pass)), before_(innermost) {
-  if (!pass_.batch.calls) pass_.batch.calls = std::make_shared<RandomCalls>();
+StepScope::StepScope(StepContext context) : context_(std::move(context)), before_(innermost) {
+  if (!context_.batch.calls) context_.batch.calls = std::make_shared<RandomCalls>();
   if (before_) before_->after_ = this;
   innermost = this;
 }

@@ -38,9 +38,9 @@ struct StepContext {
   /// Ranks over whose rows of a micro-batch batch norm computes statistics. Null: the rows of this rank.
   std::shared_ptr<const NormRanks> norm = {};
   /// Collects batch norm's statistics of a micro-batch. Null: running statistics are updated at once.
-  BatchNormStats* moments = nullptr;
+  BatchNormStats* norm_stats = nullptr;
   /// Cache for data derived from constant weights (see Inference). Null: nothing is cached.
-  InferenceCache* frozen = nullptr;
+  InferenceCache* inference_cache = nullptr;
   /// Keys and values of earlier tokens, to which attention layers append those of the current tokens. Null: there are
   /// no earlier tokens.
   KvCache* kv_cache = nullptr;
@@ -54,14 +54,14 @@ struct StepContext {
 class StepScope {
  public:
   /// Without batch.calls, random layers count their calls from 0 in this scope.
-  explicit StepScope(StepContext pass);
+  explicit StepScope(StepContext context);
   ~StepScope();
   StepScope(const StepScope&) = delete;
   StepScope& operator=(const StepScope&) = delete;
 
  private:
   friend struct StepContext;
-  StepContext pass_;
+  StepContext context_;
   StepScope *before_, *after_ = nullptr;
 };
 

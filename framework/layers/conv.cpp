@@ -70,9 +70,9 @@ ConvTransposeNd::ConvTransposeNd(int axes, Index in, Index out, PerAxis kernel, 
 Tensor ConvNd::apply(const Tensor& x, bool relu, ChannelStats* moments) const {
   ConvOptions now = options;
   now.relu = relu;
-  if (InferenceCache* frozen = StepContext::current().frozen) {
-    frozen->keep(weight);
-    now.filters = &frozen->filters();
+  if (InferenceCache* inference_cache = StepContext::current().inference_cache) {
+    inference_cache->keep(weight);
+    now.filters = &inference_cache->filters();
   }
   return conv(x, weight, bias, now, {}, moments);
 }

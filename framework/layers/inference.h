@@ -9,17 +9,17 @@ namespace trireme {
 /// batch norms are folded into the convolutions before them, and filters are packed, once.
 class Inference {
  public:
-  Inference() : pass_(evaluation()) {}
+  Inference() : scope_(evaluation()) {}
 
  private:
   StepContext evaluation() {
-    StepContext pass = StepContext::current();
-    pass.batch.training = false;
-    pass.frozen = &frozen_;
-    return pass;
+    StepContext context = StepContext::current();
+    context.batch.training = false;
+    context.inference_cache = &cache_;
+    return context;
   }
-  InferenceCache frozen_;
-  StepScope pass_;
+  InferenceCache cache_;
+  StepScope scope_;
   NoGrad no_grad_;
 };
 

@@ -37,7 +37,7 @@ enum class FileLayout : std::uint8_t { same, filter, transposed };
 struct NamedState {
   std::string name;                      ///< defined; owned by the layer, and valid as long as it
   Tensor* tensor;                        ///< trained with or without weight decay, or a buffer
-  StateKind use;                         ///< trained with or without weight decay, or a buffer
+  StateKind kind;                        ///< trained with or without weight decay, or a buffer
   FileLayout layout = FileLayout::same;  ///< filter, transposed: axes are permuted in files
   Init init = {};                        ///< distribution from which initialize() draws it
 };
@@ -58,7 +58,7 @@ class StateVisitor {
   bool copies() const { return copies_; }
 
   /// Visits a tensor of this layer; initialize() draws it from init. Undefined tensors (no bias) are skipped.
-  void operator()(const std::string& name, Tensor& tensor, StateKind use, Init init = {},
+  void operator()(const std::string& name, Tensor& tensor, StateKind kind, Init init = {},
                   FileLayout layout = FileLayout::same) const;
   /// Visits a part that has a visit() member; parts without state are skipped.
   template <class Part>

@@ -7,18 +7,18 @@
 namespace trireme {
 
 Tensor conv_norm(const ConvNd& c, const BatchNorm& n, const Tensor& x, Tensor residual) {
-  const StepContext& pass = StepContext::current();
+  const StepContext& context = StepContext::current();
   const bool training = is_training(x);
-  if (training || pass.frozen == nullptr || c.options.relu || c.weight.shard_spec() ||
+  if (training || context.inference_cache == nullptr || c.options.relu || c.weight.shard_spec() ||
       is_recorded_or_traced({&x, &c.weight, &c.bias, &n.weight, &n.bias, &residual})) {
     ChannelStats moments;
     const Tensor y = c.apply(x, c.options.relu, training ? &moments : nullptr);
     return n(y, residual, moments);
   }
-  const InferenceCache::Folded& folded = pass.frozen->fold(c, n, x.dtype());
+  const InferenceCache::Folded& folded = context.inference_cache->fold(c, n, x.dtype());
   ConvOptions options = c.options;
   options.relu = n.options.relu;
-  options.filters = &pass.frozen->filters();
+  options.filters = &context.inference_cache->filters();
   return conv(x, folded.weight, folded.bias, options, std::move(residual));
 }
 

@@ -17,7 +17,7 @@ Tensor Recompute::operator()(const Tensor& x) const {
   }
   std::vector<SavedTensor> weights;  // the layer's own handles, which may show another version by then
   layer.visit(StateVisitor([&](const NamedState& leaf) {
-    if (leaf.use == StateKind::buffer) return;
+    if (leaf.kind == StateKind::buffer) return;
     inputs.push_back(leaf.tensor->with_shard_spec({}));
     weights.emplace_back(*leaf.tensor);
   }));
@@ -48,7 +48,7 @@ Tensor Recompute::operator()(const Tensor& x) const {
                   StepContext now = again;
                   if (now.batch.calls) now.batch.calls = std::make_shared<RandomCalls>(*now.batch.calls);
                   const StepScope pass(std::move(now));
-                  const GradMode is_recorded_or_traced(true);
+                  const GradMode recorded(true);
                   Tensor in = kept.get().detach();
                   in.impl()->batch = replay_batch(batch);
                   in.require_grad(g.needs_grad(0));

@@ -66,7 +66,7 @@ class Walk {
     row.type = type_of(layer);
     for (const NamedState& t : named_tensors(layer))
       if (counted_.insert(t.tensor->id()).second)
-        (t.use == StateKind::buffer ? row.buffers : row.parameters) += t.tensor->numel();
+        (t.kind == StateKind::buffer ? row.buffers : row.parameters) += t.tensor->numel();
     Tensor y;
     {
       Trace trace;

@@ -71,7 +71,7 @@ Statistics statistics(const Tensor& x, const ChannelStats& known, const Tensor& 
         "input is {}, one value per channel{}, which has no variance: training takes more than 1 value per channel, so "
         "feed more rows at once, or set training = false",
         x.shape(), ranks ? " of all ranks" : "");
-  BatchNormStats* later = StepContext::current().moments;
+  BatchNormStats* later = StepContext::current().norm_stats;
   if (move && later) later->add(running_mean, running_var, s.mean, m2, s.count, o.momentum);
   launch<kernel::BatchNormFinish>(s.rstd, move && !later ? running_mean.view() : View{},
                                   move && !later ? running_var.view() : View{}, s.mean, m2, any ? s.count : 1.0, o.eps,

@@ -42,7 +42,7 @@ Optimizer::Optimizer(ParameterStore& parameters, OptimizerConfig config, Optimiz
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const ParameterStore::Entry& e = entries[i];
     const Index end = i + 1 < entries.size() ? entries[i + 1].slice.begin : parameters_.size();
-    double weight_decay = options_.decay_biases || e.use == StateKind::weight ? config_.weight_decay() : 0, factor = 1;
+    double weight_decay = options_.decay_biases || e.kind == StateKind::weight ? config_.weight_decay() : 0, factor = 1;
     for (std::size_t g = 0; g < options_.groups.size(); ++g) {
       const ParameterGroup& group = options_.groups[g];
       if (!matches(group.names, e.name)) continue;
@@ -57,7 +57,7 @@ Optimizer::Optimizer(ParameterStore& parameters, OptimizerConfig config, Optimiz
     Range* last = ranges_.empty() ? nullptr : &ranges_.back();
     const bool joins = last && last->weight_decay == weight_decay && last->lr_factor == factor &&
                        last->entry->tensor.device() == e.tensor.device() &&
-                       (!per_tensor || (e.use == StateKind::no_decay && last->entry->use == StateKind::no_decay));
+                       (!per_tensor || (e.kind == StateKind::no_decay && last->entry->kind == StateKind::no_decay));
     if (joins)
       last->slice.end = end;
     else
@@ -173,7 +173,7 @@ void Optimizer::apply(const Range& range, Slice slice, Index state_begin, double
                     .grad_scale = grad_scale * trust,
                     .step = steps_,
                     .over_holders = {}};
-  if (config_.wants_whole_tensors() && range.entry->use == StateKind::weight)
+  if (config_.wants_whole_tensors() && range.entry->kind == StateKind::weight)
     u.over_holders = [&range](double squares) {
       const ShardSpec* s = range.entry->tensor.shard_spec();
       return s ? s->sum(squares) : squares;
@@ -189,7 +189,7 @@ std::vector<double> Optimizer::trust_ratios(const Slice& slice, double grad_scal
   std::vector<Slice> slices;
   for (std::size_t i = 0; i < ranges_.size(); ++i) {
     const ParameterStore::Entry& e = *ranges_[i].entry;
-    if (e.use != StateKind::weight || common_of(slice, ranges_[i].slice).size() <= 0) continue;
+    if (e.kind != StateKind::weight || common_of(slice, ranges_[i].slice).size() <= 0) continue;
     if (slice.begin > e.slice.begin || e.slice.end > slice.end)
       fail(name(), "slice [{}, {}) cuts '{}' in two; its rate needs the norm of the whole tensor", slice.begin,
            slice.end, e.name);

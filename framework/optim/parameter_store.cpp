@@ -107,10 +107,10 @@ ParameterStore::NamedTensors ParameterStore::named_tensors(Module& model) {
     check(names.insert(leaf.name).second, "parameters", "two tensors are called '{}'; name each part once in visit()",
           leaf.name);
     if (!seen.insert(t.id()).second) return;
-    const bool trained = leaf.use != StateKind::buffer;
+    const bool trained = leaf.kind != StateKind::buffer;
     const Index begin = trained ? all.spec.size : 0;
     (trained ? all.spec.tensors : all.spec.buffers)
-        .push_back({leaf.name, leaf.use, leaf.layout, begin, t.shape(), t.dtype(), t.device()});
+        .push_back({leaf.name, leaf.kind, leaf.layout, begin, t.shape(), t.dtype(), t.device()});
     (trained ? all.handles : buffers).push_back(t);
     if (trained) all.spec.size = aligned(begin + (t.shard_spec() ? t.shard_spec()->max_local_numel() : t.numel()));
   };
@@ -155,7 +155,7 @@ void ParameterStore::allocate(const StoreSpec& spec, const NamedTensors* of_mode
       own.impl()->node = given.require_grad().impl()->node;
       own.impl()->shard_spec = given.impl()->shard_spec;
     }
-    s.entries.push_back({t.name, own.require_grad(), t.use, t.layout, slice});
+    s.entries.push_back({t.name, own.require_grad(), t.kind, t.layout, slice});
     detail::set_grad_block(own, s.grads.rows(t.begin, &t == &spec.tensors.back() ? spec.size : (&t)[1].begin));
     own.clear_grad();
     detail::set_owner(own, state_);
@@ -239,11 +239,11 @@ bool ParameterStore::is_bound() const { return state_->binding && state_->bindin
 
 StoreSpec ParameterStore::spec() const {
   StoreSpec spec{.tensors = {}, .buffers = {}, .size = size()};
-  const auto about = [](const auto& e, StateKind use, Index begin) {
+  const auto about = [](const auto& e, StateKind kind, Index begin) {
     const Tensor& t = e.tensor;
-    return TensorSpec{e.name, use, e.layout, begin, t.shape(), t.dtype(), t.device()};
+    return TensorSpec{e.name, kind, e.layout, begin, t.shape(), t.dtype(), t.device()};
   };
-  for (const Entry& e : entries()) spec.tensors.push_back(about(e, e.use, e.slice.begin));
+  for (const Entry& e : entries()) spec.tensors.push_back(about(e, e.kind, e.slice.begin));
   for (const Buffer& b : buffers()) spec.buffers.push_back(about(b, StateKind::buffer, 0));
   return spec;
 }

@@ -23,7 +23,7 @@ class ParameterStore {
   struct Entry {
     std::string name;   ///< full name, as PyTorch's: "layer1.0.conv1.weight"
     Tensor tensor;      ///< a slice of values(); if the store is bound, the layer's own handle
-    StateKind use;      ///< weight or no_decay
+    StateKind kind;     ///< weight or no_decay
     FileLayout layout;  ///< order of its axes in files
     /// Position in values() and grads(), in elements, without padding. Entries start at multiples of 16 elements. For a
     /// divided weight there is room for the largest part of any rank. Padding stays 0.

@@ -10,7 +10,7 @@ Module convert(Module model, DType dtype) {
   const NoGrad nothing_recorded;
   model.visit(StateVisitor([&](const NamedState& leaf) {
     Tensor& t = *leaf.tensor;
-    const DType to = leaf.use == StateKind::buffer && is_half(dtype) ? DType::f32 : dtype;
+    const DType to = leaf.kind == StateKind::buffer && is_half(dtype) ? DType::f32 : dtype;
     if (!is_float(t.dtype()) || t.dtype() == to) return;
     check(!detail::owner_of(t), "convert",
           "'{}' is in Parameters already: convert the model before creating Parameters", leaf.name);

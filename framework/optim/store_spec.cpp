@@ -61,7 +61,7 @@ std::string_view take_word(std::string_view& line) {
 
 TensorSpec parse_tensor(std::string_view line) {
   TensorSpec t;
-  t.use = parse_word<StateKind>(take_word(line), uses);
+  t.kind = parse_word<StateKind>(take_word(line), uses);
   t.layout = parse_word<FileLayout>(take_word(line), layouts);
   t.begin = parse_count<Index>(take_word(line));
   t.shape = parse_shape(take_word(line));
@@ -95,9 +95,9 @@ void StoreSpec::validate() const {
         t.dtype == first.dtype, op, "'{}' is {} but '{}' is {}; call convert(model, ...) first", name, t.dtype,
         [&] { return shortened(first.name); }, first.dtype);
     const Index n = count(t);
-    check(t.use != StateKind::buffer && t.begin >= end && t.begin <= most && (t.begin == 0 || &t != &first), op,
+    check(t.kind != StateKind::buffer && t.begin >= end && t.begin <= most && (t.begin == 0 || &t != &first), op,
           "'{}' is a {} that begins at element {}, expected one that is trained {} {}", name,
-          uses[static_cast<std::size_t>(t.use)], t.begin,
+          uses[static_cast<std::size_t>(t.kind)], t.begin,
           &t == &first ? "at" : "at or behind the end of the one before,", end);
     end = t.begin + n;
   }
@@ -105,15 +105,15 @@ void StoreSpec::validate() const {
   for (const TensorSpec& t : buffers) {
     count(t);
     check(
-        t.use == StateKind::buffer && t.begin == 0, op, "'{}' begins at element {}, expected a buffer that begins at 0",
-        [&] { return shortened(t.name); }, t.begin);
+        t.kind == StateKind::buffer && t.begin == 0, op,
+        "'{}' begins at element {}, expected a buffer that begins at 0", [&] { return shortened(t.name); }, t.begin);
   }
 }
 
 std::string to_string(const TensorSpec& t) {
   check(t.name.find('\n') == t.name.npos, op,
         "a name has a line break, which the text format does not allow: rename the tensor");
-  return fmt::format("{} {} {} [{}] {} {} {}", uses[static_cast<std::size_t>(t.use)],
+  return fmt::format("{} {} {} [{}] {} {} {}", uses[static_cast<std::size_t>(t.kind)],
                      layouts[static_cast<std::size_t>(t.layout)], t.begin,
                      fmt::join(t.shape.begin(), t.shape.end(), ","), name_of(t.dtype), to_string(t.device), t.name);
 }
@@ -138,7 +138,7 @@ StoreSpec parse_store_spec(std::string_view text) {
       continue;
     }
     TensorSpec t = parse_tensor(line);
-    (t.use == StateKind::buffer ? spec.buffers : spec.tensors).push_back(std::move(t));
+    (t.kind == StateKind::buffer ? spec.buffers : spec.tensors).push_back(std::move(t));
   }
   spec.validate();
   return spec;

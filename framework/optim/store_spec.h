@@ -14,7 +14,7 @@ namespace trireme {
 /// One tensor of a store.
 struct TensorSpec {
   std::string name;                                    ///< full name, as PyTorch's: "layer1.0.conv1.weight"
-  StateKind use = StateKind::weight;                   ///< weight, no_decay (no weight decay) or buffer (not trained)
+  StateKind kind = StateKind::weight;                  ///< weight, no_decay (no weight decay) or buffer (not trained)
   FileLayout layout = FileLayout::same;                ///< order of its axes in files
   Index begin = 0;                                     ///< first element in the flat buffers; 0 if use is buffer
   Shape shape = {};                                    ///< of this rank's part, if several ranks share the tensor

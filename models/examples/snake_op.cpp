@@ -82,12 +82,12 @@ struct Trained {
   bool replayed;
 };
 /// A network with snakes learns a function of that kind.
-Trained train(Device device, const OptimizerConfig& recipe, int steps, bool cuda_graphs = false) {
+Trained train(Device device, const OptimizerConfig& optimizer_config, int steps, bool cuda_graphs = false) {
   Module model = Sequential{Linear(1, 32), snake, Linear(32, 1)};
   initialize(model, 1);
   place(model, device);
   World world;
-  Step step(model, mse_loss, recipe, world, Strategy(), {.cuda_graphs = cuda_graphs});
+  Step step(model, mse_loss, optimizer_config, world, Strategy(), {.cuda_graphs = cuda_graphs});
   const Tensor x = linspace(-3, 3, 64).reshape({64, 1}), y = x * 0.5 + sin(x * 3);
   const Tensor x_there = x.to(device), y_there = y.to(device);
   Trained trained{};
@@ -116,10 +116,10 @@ void compare(Device device, const Tensor& x, const Tensor& dy) {
                 std::string(name_of(type)).c_str(), difference("y", there.y, here.y, most),
                 difference("dx", there.dx, here.dx, most));
   }
-  const Sgd recipe{.lr = 0.02, .momentum = 0.9};
-  const Trained here = train(cpu(), recipe, 5);
+  const Sgd optimizer_config{.lr = 0.02, .momentum = 0.9};
+  const Trained here = train(cpu(), optimizer_config, 5);
   for (const bool cuda_graphs : {false, true}) {
-    const Trained there = train(device, recipe, 5, cuda_graphs);
+    const Trained there = train(device, optimizer_config, 5, cuda_graphs);
     check(there.replayed == cuda_graphs, "snake_op", "steps are not replayed as CUDA graphs");
     std::printf("%s: weights after 5 steps%s within %.1e of the CPU's\n", to_string(device).c_str(),
                 cuda_graphs ? ", 4 of them replayed as a CUDA graph," : "",

@@ -49,17 +49,17 @@ DryRun imagine_rank(const Plan& plan, const Strategy& strategy, const ImagineOpt
   World world;
   Mesh mesh(world, plan.axes, rank);
   std::unique_ptr<Communicator> kept, batch;
-  StepContext pass = StepContext::current();
+  StepContext context = StepContext::current();
   const std::string axis = batch_axis(plan, strategy.split);
-  pass.norm = norm_ranks(plan, strategy, mesh, kept);
-  pass.batch.samples = Tensor::zeros({o.x.dim(0)}, DType::i64);
-  pass.batch.global_batch = o.x.dim(0) * mesh.size(axis) * plan.microbatches;
+  context.norm = norm_ranks(plan, strategy, mesh, kept);
+  context.batch.samples = Tensor::zeros({o.x.dim(0)}, DType::i64);
+  context.batch.global_batch = o.x.dim(0) * mesh.size(axis) * plan.microbatches;
   Module model = o.model();
   if (strategy.split.any()) model = split(model, mesh, strategy.split);
   Parameters parameters(model);
   const Chain chain(model);
-  const Tensor x = o.x.with_batch(pass.batch);
-  const StepScope scope(std::move(pass));
+  const Tensor x = o.x.with_batch(context.batch);
+  const StepScope scope(std::move(context));
   return dry_run(chain, parameters, chain.parts(parameters), x,
                  {.meter = &mesh.meter(), .loss = o.loss, .labels = o.labels, .plan = &plan, .memory = true});
 }

@@ -36,16 +36,16 @@ Tensor pick(const Tensor& from, const Pieces& pieces) {
 }
 
 double step_on(Step& step, const std::pair<Tensor, Tensor>& batch, const Pieces& pieces) {
-  StepContext pass = StepContext::current();
-  pass.batch.global_batch = batch.first.dim(0);
+  StepContext context = StepContext::current();
+  context.batch.global_batch = batch.first.dim(0);
   const Tensor x = pick(batch.first, pieces), y = pick(batch.second, pieces);
-  pass.batch.samples = Tensor::empty({x.dim(0)}, DType::i64);
+  context.batch.samples = Tensor::empty({x.dim(0)}, DType::i64);
   Index at = 0;
   for (auto& [begin, end] : pieces)
-    for (Index row = begin; row < end; ++row) pass.batch.samples.data<std::int64_t>()[at++] = row;
+    for (Index row = begin; row < end; ++row) context.batch.samples.data<std::int64_t>()[at++] = row;
   if (pieces.size() > 1)
-    for (auto& [begin, end] : pieces) pass.batch.microbatches.push_back(end - begin);
-  const StepScope scope(std::move(pass));
+    for (auto& [begin, end] : pieces) context.batch.microbatches.push_back(end - begin);
+  const StepScope scope(std::move(context));
   return step(x, y).item();
 }
 
@@ -95,9 +95,9 @@ Verifier::Verifier(const Subject& subject, Mesh& mesh, const Strategy& strategy,
     : subject_(subject),
       mesh_(mesh),
       options_(options),
-      run_(subject.model(), subject.loss, subject.recipe, mesh, strategy, options.step),
+      run_(subject.model(), subject.loss, subject.optimizer_config, mesh, strategy, options.step),
       groups_(groups(strategy)),
-      serial_(subject.model(), subject.loss, subject.recipe, alone_,
+      serial_(subject.model(), subject.loss, subject.optimizer_config, alone_,
               run_.plan().microbatches * groups_ > 1 ? accumulate(run_.plan().microbatches * groups_) : Strategy(),
               {.seed = options.step.seed, .optimizer = options.step.optimizer}) {}
 
@@ -259,9 +259,9 @@ Verifier::Candidates Verifier::compare_state() {
 /// What evaluation, and so every metric, comes from: the model's output for a whole batch, as all ranks have it.
 Difference Verifier::compare_predictions(const Tensor& x) {
   const NoGrad off;
-  StepContext pass;
-  pass.batch.training = false;
-  const StepScope scope(std::move(pass));
+  StepContext context;
+  context.batch.training = false;
+  const StepScope scope(std::move(context));
   return compared("prediction", "", run_.model()(x).to_vector(), serial_.model()(x).to_vector(), 0);
 }
 

@@ -31,7 +31,7 @@ using GlobalBatch = std::function<std::pair<Tensor, Tensor>(int step)>;
 struct Subject {
   std::function<Module()> model;  ///< makes the same values at each call
   Loss loss;
-  OptimizerConfig recipe;
+  OptimizerConfig optimizer_config;
   GlobalBatch batch;
 };
 

@@ -166,7 +166,7 @@ std::vector<ClaimResult> verify_claims(const Subject& subject, Mesh& mesh, const
   even.even_rows = true;
   even.step.optimizer.clip_norm = 0;
   Subject plain = subject;
-  plain.recipe = Sgd{.lr = 0.05};
+  plain.optimizer_config = Sgd{.lr = 0.05};
   std::vector<ClaimResult> all;
   for (const auto& [claim, name, text] : claims) {
     all.push_back(measure(plain, mesh, claim, parse(text), even));

@@ -19,9 +19,9 @@ class Shapes {
  public:
   Shapes()
       : evaluation_([] {
-          StepContext pass = StepContext::current();
-          pass.batch.training = false;
-          return pass;
+          StepContext context = StepContext::current();
+          context.batch.training = false;
+          return context;
         }()),
         watch_([this](const LaunchWatch::Call& call) { operations_ += operations_of(call); }, true) {}
   double take_operations() { return std::exchange(operations_, 0); }

@@ -156,9 +156,9 @@ DType run_parts(const Chain& chain, std::vector<PartInfo>& parts, Tensor x, cons
     }
     if (p + 1 == chain.size() && o.loss) {
       double nobodys = 0;
-      StepContext pass = StepContext::current();
-      pass.ignored = 0;  // as if it had been counted
-      const StepScope scope(std::move(pass));
+      StepContext context = StepContext::current();
+      context.ignored = 0;  // as if it had been counted
+      const StepScope scope(std::move(context));
       run("loss", ActionKind::loss, nobodys, [&] { roots = {o.loss(x, o.labels)}; });
       loss = roots[0].dtype();
     }

@@ -14,11 +14,11 @@ std::vector<PartCost> costs_of(const std::vector<PartInfo>& parts) {
 }
 
 StepContext alone() {
-  StepContext pass = StepContext::current();
-  pass.recomputing = true;  // running statistics stay
-  pass.batch.samples = {};
-  pass.norm = {};
-  return pass;
+  StepContext context = StepContext::current();
+  context.recomputing = true;  // running statistics stay
+  context.batch.samples = {};
+  context.norm = {};
+  return context;
 }
 
 }  // namespace

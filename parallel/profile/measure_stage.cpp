@@ -68,11 +68,11 @@ struct Stage {
 
 void measure_stage(const Chain& chain, Parameters& parameters, const Tensor& x, const Program& program, bool split,
                    int runs, std::vector<PartCost>& parts) {
-  StepContext pass = StepContext::current();
-  pass.recomputing = true;  // running statistics stay
-  pass.batch.samples = {};
-  pass.norm = {};
-  const StepScope scope(std::move(pass));
+  StepContext context = StepContext::current();
+  context.recomputing = true;  // running statistics stay
+  context.batch.samples = {};
+  context.norm = {};
+  const StepScope scope(std::move(context));
   const GradMode on(true);
   std::vector<Stage> stages;
   Tensor y = x;

@@ -49,7 +49,7 @@ std::string first_non_finite(const Module& model, const Tensor& x, Communicator*
   const Fields fields = fields_beside(x);
   const auto follow = [&](Module layer, const std::string& prefix, const std::string& title, const auto& forward) {
     const auto leaf = [&](const NamedState& leaf) {
-      if (leaf.use != StateKind::buffer)
+      if (leaf.kind != StateKind::buffer)
         see(fmt::format("parameter '{}' (an earlier update made it so)", leaf.name), *leaf.tensor);
     };
     layer.visit(StateVisitor(leaf, {}, prefix));

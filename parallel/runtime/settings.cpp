@@ -97,8 +97,8 @@ void add_layers(std::string& text, const Module& model, const std::string& name)
 
 }  // namespace
 
-std::string settings_text(const Mesh& mesh, const Strategy& strategy, const Loss& loss, const OptimizerConfig& recipe,
-                          const StepOptions& o) {
+std::string settings_text(const Mesh& mesh, const Strategy& strategy, const Loss& loss,
+                          const OptimizerConfig& optimizer_config, const StepOptions& o) {
   std::string text = fmt::format("library: trireme {}\n", library_version);
   const auto add = [&](const char* name, const auto& value) { text += fmt::format("{}: {}\n", name, value); };
   add("mesh", to_string(mesh.axes()));
@@ -110,7 +110,7 @@ std::string settings_text(const Mesh& mesh, const Strategy& strategy, const Loss
                     fmt::join(split.image, ", "), split.tensor, fmt::join(split.columns, ", "),
                     fmt::join(split.rows, ", "), fmt::join(split.whole, ", "), split.one_weird_trick));
   add("batch norm", fmt::format("scope {} by {}", to_string(strategy.scope()), strategy.norm_group));
-  add("optimizer", to_string(recipe));
+  add("optimizer", to_string(optimizer_config));
   add("clip_norm", o.optimizer.clip_norm);
   add("clip_value", o.optimizer.clip_value);
   for (const ParameterGroup& g : o.optimizer.groups)
@@ -139,7 +139,7 @@ std::string model_text(Module model) {
   model.visit(StateVisitor([&](const NamedState& leaf) {
     const char* uses[] = {"weight", "bias", "buffer"};
     text += fmt::format("tensor {}: {} {} {}\n", leaf.name, leaf.tensor->dtype(), leaf.tensor->shape(),
-                        uses[static_cast<std::size_t>(leaf.use)]);
+                        uses[static_cast<std::size_t>(leaf.kind)]);
   }));
   return text;
 }

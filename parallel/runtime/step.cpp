@@ -22,16 +22,16 @@
 namespace trireme {
 
 struct Step::Impl {
-  Impl(Module m, Loss l, OptimizerConfig recipe, std::unique_ptr<Mesh> owned, Mesh* given, std::optional<Strategy> s,
-       StepOptions o)
+  Impl(Module m, Loss l, OptimizerConfig optimizer_config, std::unique_ptr<Mesh> owned, Mesh* given,
+       std::optional<Strategy> s, StepOptions o)
       : options(std::move(o)),
         own_mesh(std::move(owned)),
         mesh(own_mesh ? *own_mesh : *given),
         strategy(std::move(s).value_or(mesh.world().size() > 1 ? data_parallel() : Strategy())),
-        model(agreed(std::move(m), l, recipe)),
+        model(agreed(std::move(m), l, optimizer_config)),
         chain(model),
         parameters(model),
-        optimizer(parameters, std::move(recipe), options.optimizer),
+        optimizer(parameters, std::move(optimizer_config), options.optimizer),
         plan(make_plan(strategy, chain, l, optimizer, mesh, options)),
         ranks(plan, mesh, strategy, tensor_parallel_axes(options, strategy.split)),
         audit(plan, program(), chain, optimizer, l, mesh),
@@ -54,10 +54,10 @@ struct Step::Impl {
 
   /// The model, split as the strategy wants it, once all ranks are known to be about to do the same: the code behind it
   /// wants equal calls on all.
-  Module agreed(Module m, const Loss& l, const OptimizerConfig& recipe) {
+  Module agreed(Module m, const Loss& l, const OptimizerConfig& optimizer_config) {
     Communicator& everyone = mesh.world().comm();
     compare_ranks(everyone, "step", options.settings);
-    std::string text = settings_text(mesh, strategy, l, recipe, options);
+    std::string text = settings_text(mesh, strategy, l, optimizer_config, options);
     if (options.layer_axes.empty()) text += model_text(m);
     compare_ranks(everyone, "step", text);
     return split_layers(strategy, std::move(m), mesh);
@@ -130,7 +130,7 @@ struct Step::Impl {
     const double loss_scale = executor.agreement().scale.value();
     optimizer.set_loss_scale(loss_scale);
     kept.begin(graph.has_value());
-    replayed = graph && !is_recorded_or_traced && graph->ready(executor, x, y, context, loss_scale);
+    replayed = graph && !recording && graph->ready(executor, x, y, context, loss_scale);
     const StepScope scope(replayed ? graph->captured_context(context) : context);
     const Tensor input = replayed ? graph->x() : x;  // consolidate() before a refusal gives the graph up
     const std::string fault = replayed ? executor.run(graph->x(), graph->y(), &*graph) : executor.run(x, y);
@@ -261,18 +261,18 @@ struct Step::Impl {
   Executor executor;
   Consolidator consolidator;
   std::optional<StepGraph> graph;  // none: not asked for, or of no use
-  bool is_recorded_or_traced = false, replayed = false;
+  bool recording = false, replayed = false;
   std::int64_t left = 0, told = 0, first = 0;  // open batches; tickets that were told; steps before these batches
   const int unwinding = std::uncaught_exceptions();
 };
 
-Step::Step(Module model, Loss loss, OptimizerConfig recipe, World& world, std::optional<Strategy> strategy,
+Step::Step(Module model, Loss loss, OptimizerConfig optimizer_config, World& world, std::optional<Strategy> strategy,
            StepOptions options)
-    : impl_(std::make_unique<Impl>(std::move(model), std::move(loss), std::move(recipe), std::make_unique<Mesh>(world),
-                                   nullptr, std::move(strategy), std::move(options))) {}
-Step::Step(Module model, Loss loss, OptimizerConfig recipe, Mesh& mesh, std::optional<Strategy> strategy,
+    : impl_(std::make_unique<Impl>(std::move(model), std::move(loss), std::move(optimizer_config),
+                                   std::make_unique<Mesh>(world), nullptr, std::move(strategy), std::move(options))) {}
+Step::Step(Module model, Loss loss, OptimizerConfig optimizer_config, Mesh& mesh, std::optional<Strategy> strategy,
            StepOptions options)
-    : impl_(std::make_unique<Impl>(std::move(model), std::move(loss), std::move(recipe), nullptr, &mesh,
+    : impl_(std::make_unique<Impl>(std::move(model), std::move(loss), std::move(optimizer_config), nullptr, &mesh,
                                    std::move(strategy), std::move(options))) {}
 Step::~Step() = default;
 
@@ -332,7 +332,7 @@ bool Step::replayed() const { return impl_->replayed; }
 std::string Step::not_replayed() const { return impl_->graph ? impl_->graph->refusal() : ""; }
 void Step::record(bool on) {
   if (impl_->graph) impl_->graph->drop();
-  impl_->is_recorded_or_traced = on;
+  impl_->recording = on;
   impl_->executor.record(on ? &impl_->recorder : nullptr);
 }
 std::vector<RankMemory> Step::memory() {

@@ -106,11 +106,11 @@ class Step {
   /// - the functions and the types of layers in the model's Sequential, and the options of this library's layers there.
   ///
   /// What custom layers compute is not compared.
-  Step(Module model, Loss loss, OptimizerConfig recipe, World& world, std::optional<Strategy> strategy = {},
+  Step(Module model, Loss loss, OptimizerConfig optimizer_config, World& world, std::optional<Strategy> strategy = {},
        StepOptions = {});
   /// As above, on the caller's mesh, which must outlive the Step. The constructor above makes a mesh of one axis
   /// "data".
-  Step(Module model, Loss loss, OptimizerConfig recipe, Mesh& mesh, std::optional<Strategy> strategy = {},
+  Step(Module model, Loss loss, OptimizerConfig optimizer_config, Mesh& mesh, std::optional<Strategy> strategy = {},
        StepOptions = {});
   ~Step();
   Step(const Step&) = delete;

@@ -27,21 +27,21 @@ bool StepGraph::serves(const Plan& plan) {
   });
 }
 
-bool StepGraph::ready(Executor& executor, const Tensor& x, const Tensor& y, const StepContext& pass,
+bool StepGraph::ready(Executor& executor, const Tensor& x, const Tensor& y, const StepContext& context,
                       double loss_scale) {
-  if (!refusal_.empty() || !pass.batch.training || x.device() != device_ || y.device() != device_) return false;
+  if (!refusal_.empty() || !context.batch.training || x.device() != device_ || y.device() != device_) return false;
   if (!x.fields().empty() || !y.fields().empty()) return false;  // which are not among what a graph reads
-  const Kind kind{x.shape(), y.shape(), x.dtype(), y.dtype(), pass.batch.global_batch, loss_scale};
+  const Kind kind{x.shape(), y.shape(), x.dtype(), y.dtype(), context.batch.global_batch, loss_scale};
   if (last_ != kind) {
     drop();
     last_ = kind;
     return false;
   }
-  load(x, y, pass);
-  return graph_ || capture(executor, pass);
+  load(x, y, context);
+  return graph_ || capture(executor, context);
 }
 
-void StepGraph::load(const Tensor& x, const Tensor& y, const StepContext& pass) {
+void StepGraph::load(const Tensor& x, const Tensor& y, const StepContext& context) {
   const NoGrad off;
   const Index rows = x.dim(0);
   if (!graph_) {
@@ -53,18 +53,18 @@ void StepGraph::load(const Tensor& x, const Tensor& y, const StepContext& pass) 
   y_.copy_from(y);
   const Tensor numbers = Tensor::empty({1 + rows}, DType::i64);
   auto* n = numbers.data<std::int64_t>();
-  *n++ = static_cast<std::int64_t>(pass.batch.step);
-  if (pass.batch.samples)
-    std::copy_n(pass.batch.samples.to(cpu()).data<std::int64_t>(), rows, n);
+  *n++ = static_cast<std::int64_t>(context.batch.step);
+  if (context.batch.samples)
+    std::copy_n(context.batch.samples.to(cpu()).data<std::int64_t>(), rows, n);
   else
     std::iota(n, n + rows, std::int64_t{0});
   numbers_.copy_from(numbers);
 }
 
-StepContext StepGraph::captured_context(StepContext pass) const {
-  pass.step_at = numbers_.view_rows(0, 1);
-  pass.batch.samples = numbers_.view_rows(1, numbers_.dim(0));
-  return pass;
+StepContext StepGraph::captured_context(StepContext context) const {
+  context.step_at = numbers_.view_rows(0, 1);
+  context.batch.samples = numbers_.view_rows(1, numbers_.dim(0));
+  return context;
 }
 
 /// Ends a part of the graph and begins the next.
@@ -74,8 +74,8 @@ void StepGraph::cut(std::function<void(const Buckets::Complete&)> between) {
   graph_->begin();
 }
 
-bool StepGraph::capture(Executor& executor, const StepContext& pass) {
-  const StepScope scope(captured_context(pass));
+bool StepGraph::capture(Executor& executor, const StepContext& context) {
+  const StepScope scope(captured_context(context));
   try {
     graph_ = runtime(device_.kind).make_graph(device_);
     check(graph_ != nullptr, "step", "{} has no graphs", device_);

@@ -31,10 +31,10 @@ class StepGraph final : public CapturedPasses {
   /// kind, captures the executor's passes first. False: run the step without a graph, because it differs in kind from
   /// the previous step (which drops the captured graph and its memory) or cannot be captured; nothing has been started
   /// then.
-  bool ready(Executor& executor, const Tensor& x, const Tensor& y, const StepContext& pass, double loss_scale);
+  bool ready(Executor& executor, const Tensor& x, const Tensor& y, const StepContext& context, double loss_scale);
   const std::string& refusal() const { return refusal_; }  ///< why steps cannot be captured; empty: no reason so far
   /// The context with the graph's tensors for the step number and sample ids.
-  StepContext captured_context(StepContext pass) const;
+  StepContext captured_context(StepContext context) const;
   const Tensor& x() const { return x_; }  ///< input of the graph
 
   const Tensor& y() const { return y_; }  ///< targets of the graph
@@ -55,8 +55,8 @@ class StepGraph final : public CapturedPasses {
     double loss_scale;
     bool operator==(const Kind&) const = default;
   };
-  void load(const Tensor& x, const Tensor& y, const StepContext& pass);
-  bool capture(Executor& executor, const StepContext& pass);
+  void load(const Tensor& x, const Tensor& y, const StepContext& context);
+  bool capture(Executor& executor, const StepContext& context);
   void cut(std::function<void(const Buckets::Complete&)> between);
 
   Device device_;

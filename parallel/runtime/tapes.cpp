@@ -103,7 +103,7 @@ void Tapes::begin(const Tensor& x, const Tensor& y) {
     give(x.view_rows(begin, end), y.view_rows(begin, end), std::move(microbatch));
     b.contexts.push_back(now);
     b.contexts.back().batch = *b.rows.back();
-    if (micros_ > 1) b.contexts.back().moments = &batch_norm_stats_;
+    if (micros_ > 1) b.contexts.back().norm_stats = &batch_norm_stats_;
     begin = end;
   }
 }

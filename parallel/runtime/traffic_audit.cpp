@@ -49,14 +49,14 @@ void TrafficAudit::begin(const StepContext& context, const Tensor& x, const Tens
 }
 
 DryRun TrafficAudit::dry(const StepContext& context, const Tensor& x, const Tensor& y) const {
-  StepContext pass = context;
-  BatchContext& batch = pass.batch;
+  StepContext dry_context = context;
+  BatchContext& batch = dry_context.batch;
   batch.samples = Tensor::zeros({x.dim(0)}, DType::i64);
   batch.microbatches.clear();
   batch.joined.clear();
   batch.calls = {};
   const Tensor in = x.with_batch(batch);
-  const StepScope scope(std::move(pass));
+  const StepScope scope(std::move(dry_context));
   return dry_run(chain_, optimizer_.parameters(), plan_.parts, in,
                  {.meter = &meter_, .loss = y ? loss_ : Loss(), .labels = y, .plan = &plan_});
 }

@@ -50,17 +50,17 @@ RankModel ImaginedModels::imagine(const LayerSplit& split, bool recompute, int d
   unwritten.reset();
   const Chain chain(model);
   const auto [x, labels] = o_.samples(rows);
-  StepContext pass = StepContext::current();
-  pass.batch.samples = Tensor::zeros({rows}, DType::i64);
-  pass.batch.global_batch = rows * data;
+  StepContext context = StepContext::current();
+  context.batch.samples = Tensor::zeros({rows}, DType::i64);
+  context.batch.global_batch = rows * data;
   std::unique_ptr<Communicator> all;
   if (data > 1 && strategy.scope() != NormScope::local) {
     const int together = strategy.scope() == NormScope::global ? data : std::min(data, strategy.norm_group);
     all = mesh.meter().metered(imagined_communicator(0, together), "data");
-    if (together > 1) pass.norm = std::make_shared<CommunicatorNormRanks>(std::vector{all.get()});
+    if (together > 1) context.norm = std::make_shared<CommunicatorNormRanks>(std::vector{all.get()});
   }
-  const Tensor in = x.with_batch(pass.batch);
-  const StepScope scope(std::move(pass));
+  const Tensor in = x.with_batch(context.batch);
+  const StepScope scope(std::move(context));
   DryRun run = dry_run(chain, parameters, chain.parts(parameters), in,
                        {.meter = &mesh.meter(),
                         .loss = o_.loss,

@@ -265,11 +265,11 @@ Tensor ShardedOps::batch_norm(const Tensor& x, const Tensor& gamma, const Tensor
   std::vector<Communicator*> within;  // ranks with other pixels of the same images
   for (int axis = 1; axis < last; ++axis)
     if (wanted[axis] != Layout::none) within.push_back(&grid_->along(wanted[axis]));
-  StepContext pass = StepContext::current();
-  if (grid_->rows() >= 0 && wanted[0] != grid_->rows()) pass.norm = {};  // each rank has come to have all rows
+  StepContext context = StepContext::current();
+  if (grid_->rows() >= 0 && wanted[0] != grid_->rows()) context.norm = {};  // each rank has come to have all rows
   if (!within.empty())
-    pass.norm = std::make_shared<CommunicatorNormRanks>(std::move(within), std::move(pass.norm), grid_);
-  const StepScope scope(std::move(pass));
+    context.norm = std::make_shared<CommunicatorNormRanks>(std::move(within), std::move(context.norm), grid_);
+  const StepScope scope(std::move(context));
   const AxisMask use = wanted.axes();
   const Tensor y = trireme::batch_norm(plain(in), weight(gamma, use), weight(beta, use), plain(running_mean),
                                        plain(running_var), o, plain(other));

@@ -164,7 +164,7 @@ void mark(Module& model, const std::shared_ptr<const Grid>& grid) {
   if (grid->grad_reduce_axes() == 0) return;
   model.visit(StateVisitor([&](const NamedState& leaf) {
     Tensor& t = *leaf.tensor;
-    if (leaf.use != StateKind::buffer && !t.shard_spec())
+    if (leaf.kind != StateKind::buffer && !t.shard_spec())
       t.impl()->shard_spec = ShardedOps::of_weight(grid, t.shape(), {});
   }));
 }

@@ -5,9 +5,9 @@
 
 namespace trireme {
 
-/// AxisMask are names; those of one rank, or of none, are no split.
+/// Names of mesh axes. An empty name, or an axis of one rank, splits nothing.
 struct SplitOptions {
-  /// AxisMask that cut images, of "h", "w" and "d" (rows, columns and planes of [N, D, H, W, C]; Dryden et al., arXiv
+  /// Axes that cut images: "h", "w" and "d" (rows, columns and planes of [N, D, H, W, C]; Dryden et al., arXiv
   /// 1903.06681). Each rank has its rows of every activation; weights are copied.
   std::vector<std::string> image = {};
   /// Axis that cuts weights: of two fully connected layers in a row the first by its outputs, the second by its inputs

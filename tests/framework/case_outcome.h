@@ -15,11 +15,11 @@ using Values = std::vector<double>;
 inline StepContext a_pass(Index rows) {
   std::vector<double> ids;
   for (Index row = 0; row < rows; ++row) ids.push_back(static_cast<double>(3 * row + 1));
-  StepContext pass;
-  pass.batch.seed = 7;
-  pass.batch.step = 3;
-  pass.batch.samples = Tensor::of(ids, {rows}, DType::i64);
-  return pass;
+  StepContext context;
+  context.batch.seed = 7;
+  context.batch.step = 3;
+  context.batch.samples = Tensor::of(ids, {rows}, DType::i64);
+  return context;
 }
 inline Index rows_of(const Case& c) {
   for (const Input& input : c.inputs)

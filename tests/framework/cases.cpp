@@ -25,9 +25,9 @@ Input statistic(const Shape& s) {
 }
 
 StepContext changed(const std::function<void(StepContext&)>& change) {
-  StepContext pass = StepContext::current();
-  change(pass);
-  return pass;
+  StepContext context = StepContext::current();
+  change(context);
+  return context;
 }
 /// Runs f in evaluation mode.
 Tensor evaluated(const std::function<Tensor()>& f) {

@@ -73,9 +73,9 @@ TEST_CASE("a query's attention does not depend on which others stand beside it, 
 TEST_CASE("samples draw their own masks of dropout, wherever they are computed") {
   const Index n = 4;
   const auto run = [&](Index from, Index to) {
-    StepContext pass = a_pass(n);
-    pass.batch.samples = pass.batch.samples.rows(from, to);
-    const StepScope scope(pass);
+    StepContext context = a_pass(n);
+    context.batch.samples = context.batch.samples.rows(from, to);
+    const StepScope scope(context);
     const auto some = [&](std::uint64_t seed) {
       return drawn({n, 60, 2, 8}, DType::f64, seed).rows(from, to).clone().require_grad();
     };

@@ -53,10 +53,10 @@ Tensor layer_by_layer(const Sequential& model, Tensor x) {
 /// Forward and backward results by name.
 std::map<std::string, std::vector<double>> outcome(const Sequential& model, Parameters& p, const Shape& input,
                                                    bool fused) {
-  StepContext pass;
-  pass.batch.seed = 5;
-  pass.batch.step = 3;
-  StepScope scope(pass);
+  StepContext context;
+  context.batch.seed = 5;
+  context.batch.step = 3;
+  StepScope scope(context);
   Tensor x = whole(input, 1, p.dtype());
   x.require_grad();
   p.clear_grads();
@@ -163,10 +163,10 @@ TEST_CASE("dropout masks depend on the name of the layer, the seed and the step"
   Parameters p(model);
   const Tensor x = Tensor::full({8, 64}, 1);
   const auto mask = [&](std::size_t layer, std::uint64_t seed, std::uint64_t step) {
-    StepContext pass;
-    pass.batch.seed = seed;
-    pass.batch.step = step;
-    StepScope scope(pass);
+    StepContext context;
+    context.batch.seed = seed;
+    context.batch.step = step;
+    StepScope scope(context);
     return model[layer](x).to_vector();
   };
   const auto first = mask(1, 0, 0);
@@ -282,8 +282,8 @@ TEST_CASE("in training a narrow convolution brings the batch norm's moments with
     std::vector<std::vector<double>> values;
     std::map<std::string, int> launched;
   };
-  const auto train = [](DType type, bool together, bool residual, const StepContext& pass) {
-    const StepScope scope(pass);
+  const auto train = [](DType type, bool together, bool residual, const StepContext& context) {
+    const StepScope scope(context);
     Module model{Sequential{Conv2d(3, 8, 3, {.stride = 2, .pad = 1}), BatchNorm(8, {.relu = true})}};
     initialize(model, 1);
     Parameters parameters(model);
@@ -297,10 +297,10 @@ TEST_CASE("in training a narrow convolution brings the batch norm's moments with
     Outcome o;
     const LaunchWatch watch([&](const LaunchWatch::Call& call) { ++o.launched[call.op]; });
     const Tensor y = together ? conv_norm(c, n, x, more) : residual ? n(c(x), more) : n(c(x));
-    if (pass.batch.training) sum(square(y)).backward();
-    if (pass.moments) pass.moments->commit();
+    if (context.batch.training) sum(square(y)).backward();
+    if (context.norm_stats) context.norm_stats->commit();
     o.values = {y.to_vector(), n.running_mean.to_vector(), n.running_var.to_vector()};
-    if (!pass.batch.training) return o;
+    if (!context.batch.training) return o;
     for (const Tensor& t : {x, c.weight, c.bias, n.weight, n.bias}) o.values.push_back(t.grad().to_vector());
     return o;
   };
@@ -309,12 +309,12 @@ TEST_CASE("in training a narrow convolution brings the batch norm's moments with
       for (int kind = 0; kind < 4; ++kind) {
         INFO(name_of(type) << " residual " << residual << " kind " << kind);
         BatchNormStats first, second;
-        StepContext pass{.batch = {.training = kind != 3}};
-        if (kind == 1) pass.norm = std::make_shared<SingleRank>();  // a scope of nobody else
-        if (kind == 2) pass.moments = &first;
-        const Outcome one = train(type, true, residual, pass);
-        if (kind == 2) pass.moments = &second;
-        const Outcome two = train(type, false, residual, pass);
+        StepContext context{.batch = {.training = kind != 3}};
+        if (kind == 1) context.norm = std::make_shared<SingleRank>();  // a scope of nobody else
+        if (kind == 2) context.norm_stats = &first;
+        const Outcome one = train(type, true, residual, context);
+        if (kind == 2) context.norm_stats = &second;
+        const Outcome two = train(type, false, residual, context);
         CHECK(one.values == two.values);
         const int with = type == DType::bf16 && kind != 3, without = kind == 3 ? 0 : 1 - with;
         CHECK((one.launched.count("conv_moments") == static_cast<std::size_t>(with)));

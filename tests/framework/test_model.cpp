@@ -84,7 +84,7 @@ TEST_CASE("a frozen part is not trained, and keeps its name") {
   const auto after = numbers(model);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     INFO(tensors[i].name);
-    const bool moves = tensors[i].use != StateKind::buffer || tensors[i].name.find("running") != std::string::npos;
+    const bool moves = tensors[i].kind != StateKind::buffer || tensors[i].name.find("running") != std::string::npos;
     CHECK((after[i] != all[i]) == moves);
   }
   CHECK(matches("*", ""));

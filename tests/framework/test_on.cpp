@@ -70,11 +70,11 @@ TEST_CASE("several layers in one on() are a row") {
 
 TEST_CASE("placed layers train the model that one device trains, bit by bit") {
   const OptimizerConfig recipes[] = {Sgd{.lr = 0.05, .momentum = 0.9}, Adam{.lr = 0.01}, Lars{.lr = 0.1}};
-  for (const OptimizerConfig& recipe : recipes)
+  for (const OptimizerConfig& optimizer_config : recipes)
     for (double clip : {0.0, 0.1}) {
       Setup one = setup(plain), three = setup(placed);
       for (Setup* s : {&one, &three}) {
-        s->recipe = recipe;
+        s->optimizer_config = optimizer_config;
         s->optimizer.clip_norm = clip;
         s->dtype = DType::f32;
       }
@@ -134,15 +134,15 @@ TEST_CASE("a checkpoint does not know where layers lie") {
 }
 
 TEST_CASE("an optimizer may keep its state on another device") {
-  for (const OptimizerConfig& recipe :
+  for (const OptimizerConfig& optimizer_config :
        {OptimizerConfig(Sgd{.lr = 0.05, .momentum = 0.9}), OptimizerConfig(Adam{.lr = 0.01})}) {
     Setup here = setup(placed), there = setup(placed);
-    here.recipe = there.recipe = recipe;
+    here.optimizer_config = there.optimizer_config = optimizer_config;
     there.optimizer.store = cpu(3);
     const Outcome expected = serial_run(here);
     check_same_bits(serial_run(there), expected);
     // Adam makes steps of what convolutions' biases in front of batch norms have, noise.
-    for (int ranks : recipe.name() == "sgd" ? rank_counts({2}) : std::vector<int>{})
+    for (int ranks : optimizer_config.name() == "sgd" ? rank_counts({2}) : std::vector<int>{})
       check_close(parallel_run(there, ranks, data_parallel() | zero(2)), expected, 1e-11);
   }
   Module model = plain();

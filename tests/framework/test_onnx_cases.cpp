@@ -198,14 +198,14 @@ const std::vector<Listed>& listed() {
   return all;
 }
 StepContext evaluation() {
-  StepContext pass = StepContext::current();
-  pass.batch.training = false;
-  return pass;
+  StepContext context = StepContext::current();
+  context.batch.training = false;
+  return context;
 }
 /// Whether a row is the same in training and in evaluation.
 bool is_as_trained(const Case& c) {
   const std::vector<double> trained = c.op(draw(c, DType::f32)).to_vector();
-  const StepScope pass(evaluation());
+  const StepScope context(evaluation());
   return c.op(draw(c, DType::f32)).to_vector() == trained;
 }
 
@@ -230,7 +230,7 @@ class Graphs {
     const std::string name = file_name(c.name) + (packed ? "-packed" : "");
     const std::filesystem::path path = oracle_.folder() / (name + ".onnx");
     export_onnx(model, parameters, layer.sample, path, {.input = layer.type});
-    const StepScope pass(evaluation());
+    const StepScope context(evaluation());
     const Index own = of_batch(c.inputs[0]) ? c.inputs[0].shape[0] : 2;
     for (const Index rows : {own, own + 2}) {
       const Tensor x = layer.batch(rows), y = model(x);

@@ -60,7 +60,7 @@ struct Problem {
 
 struct Case {
   std::string name;
-  OptimizerConfig recipe;
+  OptimizerConfig optimizer_config;
   OptimizerOptions options = {};
 };
 const std::vector<Case>& cases() {
@@ -101,7 +101,7 @@ TEST_CASE("twenty steps of every optimizer equal torch.optim, and LARS and LAMB 
   if (!torch.run("torch_optimizers.py")) return;
   for (const Case& c : cases()) {
     Problem problem;
-    Optimizer optimizer(problem.parameters, c.recipe, c.options);
+    Optimizer optimizer(problem.parameters, c.optimizer_config, c.options);
     const auto losses = problem.train(optimizer, steps);
     INFO(c.name << ": loss " << losses.front() << " to " << losses.back());
     CHECK(test::distance(losses, torch.get(c.name + ".loss")) < 1e-12);
@@ -112,10 +112,11 @@ TEST_CASE("twenty steps of every optimizer equal torch.optim, and LARS and LAMB 
 TEST_CASE("an optimizer restored in the midst goes on bitwise") {
   for (const Case& c : cases()) {
     Problem whole(DType::f32), half(DType::f32);
-    Optimizer one(whole.parameters, c.recipe, c.options), before(half.parameters, c.recipe, c.options);
+    Optimizer one(whole.parameters, c.optimizer_config, c.options),
+        before(half.parameters, c.optimizer_config, c.options);
     whole.train(one, steps);
     half.train(before, steps / 2);
-    Optimizer after(half.parameters, c.recipe, c.options);
+    Optimizer after(half.parameters, c.optimizer_config, c.options);
     REQUIRE(after.state().size() == before.state().size());
     for (std::size_t i = 0; i < after.state().size(); ++i)
       after.state()[i].second.blocks()[0].copy_from(before.state()[i].second.blocks()[0]);
@@ -130,7 +131,8 @@ TEST_CASE("an optimizer restored in the midst goes on bitwise") {
 TEST_CASE("an update by slices equals the whole") {
   for (const Case& c : cases()) {
     Problem whole, parts;
-    Optimizer one(whole.parameters, c.recipe, c.options), many(parts.parameters, c.recipe, c.options);
+    Optimizer one(whole.parameters, c.optimizer_config, c.options),
+        many(parts.parameters, c.optimizer_config, c.options);
     const bool lars = many.name() == "lars" || many.name() == "lamb";
     const Index cut = lars ? parts.parameters.entries()[2].slice.begin : 37, end = parts.parameters.size();
     for (int i = 0; i < 3; ++i) {
@@ -180,7 +182,7 @@ TEST_CASE("a gradient that is not finite is refused by name before anything chan
   for (const Case& c : std::vector<Case>{
            {"clip", Sgd{}, {.clip_norm = 1}}, {"check", Adam{}, {.check_finite = true}}, {"lars", Lars{}}}) {
     Problem problem;
-    Optimizer optimizer(problem.parameters, c.recipe, c.options);
+    Optimizer optimizer(problem.parameters, c.optimizer_config, c.options);
     problem.backward();
     problem.parameters.find("2.bias")->tensor.grad().copy_from(Tensor::full({3}, bad, DType::f64));
     const auto before = problem.weights();
@@ -192,9 +194,9 @@ TEST_CASE("a gradient that is not finite is refused by name before anything chan
 
 TEST_CASE("state has names and shapes fit for a checkpoint") {
   Problem problem;
-  const auto names = [&](OptimizerConfig recipe) {
+  const auto names = [&](OptimizerConfig optimizer_config) {
     std::string all;
-    Optimizer optimizer(problem.parameters, recipe);
+    Optimizer optimizer(problem.parameters, optimizer_config);
     for (auto& [name, flat] : optimizer.state()) {
       all += name + " ";
       CHECK(flat.numel() == problem.parameters.size());
@@ -323,7 +325,7 @@ TEST_CASE("norms and updates divide by the loss scale") {
     OptimizerOptions options = c.options;
     options.clip_norm = 0.2;  // far below the norm: it always clips
     Problem one, scaled;
-    Optimizer plain(one.parameters, c.recipe, options), other(scaled.parameters, c.recipe, options);
+    Optimizer plain(one.parameters, c.optimizer_config, options), other(scaled.parameters, c.optimizer_config, options);
     other.set_loss_scale(1024);
     for (int i = 0; i < 5; ++i) {
       one.backward();

@@ -52,7 +52,7 @@ TEST_CASE("entries lie in one flat block, aligned, in visit order, with their va
     CHECK(e.tensor.data<char>() == p.values().rows(0, p.size()).data<char>() + e.slice.begin * 4);
     CHECK(e.tensor.requires_grad());
   }
-  CHECK(p.entries()[2].use == StateKind::no_decay);
+  CHECK(p.entries()[2].kind == StateKind::no_decay);
   // The layers see the block, and so does every copy of the model.
   Sequential copy = model;
   CHECK(copy[0].as<Linear>()->weight.id() == p.entries()[0].tensor.id());

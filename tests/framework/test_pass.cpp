@@ -91,16 +91,16 @@ struct Result {
 
 /// Rows [begin, end) of a batch of 10 through batch norm, dropout, a linear layer and a loss with ignored labels.
 Result share(Index begin, Index end, Summing* summing, int rank = 0) {
-  StepContext pass;
-  pass.batch.seed = 3;
-  pass.batch.step = 4;
-  pass.batch.global_batch = 10;
-  pass.batch.samples = ids(begin, end);
+  StepContext context;
+  context.batch.seed = 3;
+  context.batch.step = 4;
+  context.batch.global_batch = 10;
+  context.batch.samples = ids(begin, end);
   if (summing) {
-    pass.ignored = 2;
-    pass.norm = std::make_shared<Member>(*summing, rank);
+    context.ignored = 2;
+    context.norm = std::make_shared<Member>(*summing, rank);
   }
-  StepScope scope(pass);
+  StepScope scope(context);
   const Tensor all = numbers({10, 2, 2, 3}, 1, 999, 1001);  // far from 0: squares must not cancel
   const Tensor labels = Tensor::of(Values{0, 1, 2, 3, 1, 2, 0, 3, 1, 1}, {10}, DType::i64);
   Tensor x = all.rows(begin, end), gamma = numbers({3}, 2), beta = numbers({3}, 3), w = numbers({4, 12}, 4);
@@ -156,26 +156,26 @@ TEST_CASE("ignored labels that others have must be known") {
   CHECK_FALSE(Loss(cross_entropy).ignored());
   CHECK_FALSE(cross_entropy_with({.ignore_index = CrossEntropyOptions::ignore_none}).ignored());
   CHECK(!Loss());
-  StepContext pass;
-  pass.batch.samples = ids(0, 4);
-  pass.batch.global_batch = 8;
+  StepContext context;
+  context.batch.samples = ids(0, 4);
+  context.batch.global_batch = 8;
   const auto loss = [&] {
-    const StepScope scope(pass);
+    const StepScope scope(context);
     return ignoring(logits, labels).item();
   };
   CHECK_ERROR(loss(), usage, 4, 8);
   const double mean = ignoring(logits, labels).item();
-  pass.ignored = 2 + 4;
+  context.ignored = 2 + 4;
   CHECK(std::abs(loss() - mean) < 1e-15);
-  pass.ignored = 2 + 2;
+  context.ignored = 2 + 2;
   CHECK(std::abs(loss() - mean / 2) < 1e-15);
 }
 
 TEST_CASE("batch norm of one value per channel is refused in training, as nothing could be learnt from it") {
   const auto normed = [](const Shape& shape, bool training) {
-    StepContext pass;
-    pass.batch.training = training;
-    const StepScope scope(pass);
+    StepContext context;
+    context.batch.training = training;
+    const StepScope scope(context);
     const Tensor x = numbers(shape, 1), gamma = numbers({3}, 2), beta = numbers({3}, 3);
     const Tensor mean = Tensor::zeros({3}, DType::f64), var = Tensor::full({3}, 1, DType::f64);
     return batch_norm(x, gamma, beta, mean, var, {}).numel();
@@ -191,11 +191,11 @@ TEST_CASE("batch norm of one value per channel is refused in training, as nothin
 TEST_CASE("dropout's mask belongs to the sample, the step, the seed and the layer") {
   const Tensor x = Tensor::full({40, 50}, 1);
   const auto mask = [&](std::uint64_t seed, std::uint64_t step, std::uint64_t layer, Index begin = 0, Index end = 40) {
-    StepContext pass;
-    pass.batch.seed = seed;
-    pass.batch.step = step;
-    pass.batch.samples = ids(begin, end);
-    StepScope scope(pass);
+    StepContext context;
+    context.batch.seed = seed;
+    context.batch.step = step;
+    context.batch.samples = ids(begin, end);
+    StepScope scope(context);
     return dropout(x.rows(begin, end), 0.25, layer).to_vector();
   };
   const Values whole = mask(1, 2, 3);
@@ -269,9 +269,9 @@ TEST_CASE("ops refuse what does not fit, naming it") {
                 "relu: wants a floating type (f32, f64, bf16, f16), got u8"));
   CHECK(refuses([&] { relu({}); }, "relu: the input is undefined"));
   CHECK(refuses([&] { batch_norm(t({2, 3}), t({3}), t({3}), t({2}), t({3})); }, "running_mean is [2], expected [3]"));
-  StepContext pass;
-  pass.batch.samples = ids(0, 5);
-  StepScope scope(pass);
+  StepContext context;
+  context.batch.samples = ids(0, 5);
+  StepScope scope(context);
   CHECK(refuses([&] { dropout(t({4, 2}), 0.5, 0); }, "the batch names 5 samples (i64), the input has 4 rows"));
 }
 

@@ -126,7 +126,7 @@ TEST_CASE("micro-batches of several stores at a time: statistics and late halves
     std::vector<Deferred> late(stores.size());
     const auto micro = [&](std::size_t w, std::int64_t step) {
       stores[w].bind();
-      const StepScope scope({.moments = &statistics[w]});
+      const StepScope scope({.norm_stats = &statistics[w]});
       const Tensor loss = forward(model, types[0], w, step), seed = Tensor::scalar(1);
       backward({&loss, 1}, {&seed, 1}, {.defer_weights = &late[w]});
     };
@@ -392,7 +392,7 @@ TEST_CASE("a spec is the same after it was a text, and what no store can be is r
     for (int k = 0; k < tensors + buffers; ++k) {
       const bool trained = k < tensors;
       TensorSpec t{.name = "part " + std::to_string(k),
-                   .use = trained ? static_cast<StateKind>(random() % 2) : StateKind::buffer,
+                   .kind = trained ? static_cast<StateKind>(random() % 2) : StateKind::buffer,
                    .layout = static_cast<FileLayout>(random() % 3),
                    .begin = trained ? spec.size : 0,
                    .dtype = trained ? dtype : static_cast<DType>(random() % 7),

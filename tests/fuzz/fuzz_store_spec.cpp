@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
     require(parse_store_spec(to_string(spec)) == spec);
     Index end = 0;
     for (const TensorSpec& t : spec.tensors) {
-      require(end <= t.begin && t.shape.numel() >= 0 && t.use != StateKind::buffer);
+      require(end <= t.begin && t.shape.numel() >= 0 && t.kind != StateKind::buffer);
       end = t.begin + t.shape.numel();
     }
     require(end <= spec.size && spec.size <= Index{1} << 40);

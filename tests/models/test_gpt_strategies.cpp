@@ -132,7 +132,7 @@ TEST_CASE("Llama with rotary positions and grouped heads, tied and not, trains a
 
 TEST_CASE("local SGD that averages in every step trains a GPT as one rank") {
   TextSetup s = setup(small_gpt(0.1));
-  s.recipe = Sgd{.lr = linear(0.01, 0.3, 6), .weight_decay = 0.1};
+  s.optimizer_config = Sgd{.lr = linear(0.01, 0.3, 6), .weight_decay = 0.1};
   s.optimizer.clip_norm = 0;  // a worker would clip by its own gradient
   const Outcome serial = train_text(s);
   for (const auto& [mesh, text] :
@@ -187,9 +187,9 @@ TEST_CASE("the head and the loss in one equal the loss of its logits, with label
     fused.shuffle = false;
     fused.steps = 9;
     // Gradients near 0 differ in the order of sums; Adam with a smaller eps makes whole steps of them.
-    AdamW recipe = nano_adamw(0.01, 5, 40);
-    recipe.eps = 1e-6;
-    fused.recipe = recipe;
+    AdamW optimizer_config = nano_adamw(0.01, 5, 40);
+    optimizer_config.eps = 1e-6;
+    fused.optimizer_config = optimizer_config;
     TextSetup apart = fused, kept = fused;
     apart.loss = unfused;
     kept.keep_outputs = whole_output;

@@ -28,10 +28,10 @@ constexpr Index batch = 8;
 constexpr int steps = 20;
 
 StepContext at_step(int step) {
-  StepContext pass;
-  pass.batch.seed = 11;
-  pass.batch.step = static_cast<std::uint64_t>(step);
-  return pass;
+  StepContext context;
+  context.batch.seed = 11;
+  context.batch.step = static_cast<std::uint64_t>(step);
+  return context;
 }
 
 /// The factors a dropout layer multiplies by, for all steps.

@@ -49,7 +49,7 @@ void put(const test::Oracle& torch, const std::vector<Case>& cases) {
     torch.put(name + "x", cases[i].x);
     torch.put(name + "dy", cases[i].dy);
     for (const NamedState& t : named_tensors(model))
-      if (t.use != StateKind::buffer) torch.put(name + t.name, *t.tensor);
+      if (t.kind != StateKind::buffer) torch.put(name + t.name, *t.tensor);
   }
 }
 /// Outputs, and gradients of inputs and parameters.
@@ -77,7 +77,8 @@ Module made(const Net& net, std::uint64_t seed) {
   initialize(model, seed);
   convert(model, DType::f64);
   for (const NamedState& t : named_tensors(model))
-    if (t.use == StateKind::no_decay || t.name == "final.weight") normal(*t.tensor, 0, 0.3, seed ^ key_of_name(t.name));
+    if (t.kind == StateKind::no_decay || t.name == "final.weight")
+      normal(*t.tensor, 0, 0.3, seed ^ key_of_name(t.name));
   return model;
 }
 
@@ -132,7 +133,7 @@ TEST_CASE("unet3d is PyTorch's, in training: outputs and all gradients") {
     initialize(model, seed + i);
     convert(model, DType::f64);
     for (const NamedState& t : named_tensors(model))
-      if (t.use == StateKind::no_decay)
+      if (t.kind == StateKind::no_decay)
         *t.tensor = uniform(t.tensor->shape(), 0.5, 1.5, seed ^ key_of_name(t.name), DType::f64);
     const Tensor x = sample({o, {}, pick(engine, 2, 3)}, seed + 100 + i);
     Shape out = x.shape();
@@ -184,7 +185,7 @@ TEST_CASE("msd starts as its paper says, and counts its parameters") {
   double squares = 0, count = 0;
   for (const NamedState& t : named_tensors(model)) {
     INFO(t.name);
-    if (t.name.starts_with("final") || t.use == StateKind::no_decay) {
+    if (t.name.starts_with("final") || t.kind == StateKind::no_decay) {
       CHECK(sum(square(*t.tensor)).item() == 0);
       continue;
     }

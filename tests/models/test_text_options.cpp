@@ -225,7 +225,7 @@ TEST_CASE("weights start as GPT-2's do, and matrices alone decay") {
   for (int drawn = 0; drawn < 2; ++drawn) {
     for (const NamedState& t : named_tensors(model)) {
       INFO(t.name);
-      CHECK((t.use == StateKind::weight) == (t.tensor->rank() == 2));
+      CHECK((t.kind == StateKind::weight) == (t.tensor->rank() == 2));
       const auto values = t.tensor->to_vector();
       double squares = 0;
       for (double v : values) squares += v * v;

@@ -39,7 +39,7 @@ struct TextSetup {
   std::function<Module()> model;
   std::function<Dataset()> data;
   Loss loss = cross_entropy;
-  OptimizerConfig recipe = nano_adamw(0.01, 5, 40);
+  OptimizerConfig optimizer_config = nano_adamw(0.01, 5, 40);
   OptimizerOptions optimizer = {.clip_norm = 0.3, .decay_biases = false};
   DType dtype = DType::f64;
   Index batch = 8;
@@ -55,7 +55,7 @@ inline Outcome train_text(const TextSetup& s, World& world, std::vector<Axis> ax
   initialize(model, 1 + static_cast<std::uint64_t>(world.rank()));  // rank 0's counts
   convert(model, s.dtype);
   Mesh mesh(world, std::move(axes));
-  Step step(model, s.loss, s.recipe, mesh, strategy,
+  Step step(model, s.loss, s.optimizer_config, mesh, strategy,
             {.seed = 5, .optimizer = s.optimizer, .keep_outputs = s.keep_outputs});
   Loader loader(s.data(), {.batch = s.batch, .shuffle = s.shuffle, .seed = 3, .shard = step.shard(), .workers = 0});
   std::vector<double> losses, norms;

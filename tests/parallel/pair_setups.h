@@ -13,7 +13,7 @@ inline Setup exact() {
                                                 relu, Linear(8, 5)});
               },
           .loss = pattern_loss,
-          .recipe = Sgd{.lr = 0.125, .momentum = 0.5},
+          .optimizer_config = Sgd{.lr = 0.125, .momentum = 0.5},
           .samples = 20,
           .batch = 8,
           .shape = {8, 8, 1},
@@ -33,7 +33,7 @@ inline Setup normed() {
                                   Dropout(0.5),
                                   Linear(8, 5)};
               },
-          .recipe = Adam{.lr = 0.01},
+          .optimizer_config = Adam{.lr = 0.01},
           .samples = 20,
           .batch = 8,
           .shape = {8, 8, 1}};

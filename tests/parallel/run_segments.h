@@ -57,12 +57,13 @@ inline TrainedState train_segment(const Setup& s, World& world, const Arrangemen
   if (!s.integers) initialize(model, 1);
   if (!segment.from.empty() || world.rank() > 0)  // the start is rank 0's, or the checkpoint's
     model.visit(StateVisitor([&](const NamedState& leaf) {
-      if (leaf.use != StateKind::buffer) fill_integers(*leaf.tensor, 77, 3);
+      if (leaf.kind != StateKind::buffer) fill_integers(*leaf.tensor, 77, 3);
     }));
   convert(model, s.dtype);
   Mesh mesh(world, how.mesh);
   Strategy strategy = parse_strategy(how.strategy);
-  Step step(model, s.loss, s.recipe, mesh, parse_strategy(how.strategy), {.seed = 5, .optimizer = s.optimizer});
+  Step step(model, s.loss, s.optimizer_config, mesh, parse_strategy(how.strategy),
+            {.seed = 5, .optimizer = s.optimizer});
   TrainState at{.seed = 5};
   if (!segment.from.empty()) {
     at = step.load_checkpoint(find_latest(segment.from).value().path).state;

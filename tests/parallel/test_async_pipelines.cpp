@@ -26,7 +26,9 @@ struct Case {
   bool normed = false, dropped = false, recomputed = false, convolved = false;
   int skipped = -1;  // a step that is refused
 
-  OptimizerConfig recipe() const { return Sgd{.lr = Schedule(lr), .momentum = momentum, .weight_decay = weight_decay}; }
+  OptimizerConfig optimizer_config() const {
+    return Sgd{.lr = Schedule(lr), .momentum = momentum, .weight_decay = weight_decay};
+  }
   static double lr(std::int64_t step) { return 0.1 / (1 + 0.1 * static_cast<double>(step)); }
 
   Module model() const {
@@ -113,11 +115,11 @@ Result serial_loop(const Case& c, const std::vector<std::vector<Slice>>& stages)
     }
     parameters.values().blocks()[0].copy_from(Tensor::of(read, {std::ssize(read)}, DType::f64));
     const auto [x, y] = c.batch(step);
-    StepContext pass;
-    pass.batch.seed = 5;
-    pass.batch.step = static_cast<std::uint64_t>(step);
-    pass.batch.global_batch = x.dim(0);
-    const StepScope scope(std::move(pass));
+    StepContext context;
+    context.batch.seed = 5;
+    context.batch.step = static_cast<std::uint64_t>(step);
+    context.batch.global_batch = x.dim(0);
+    const StepScope scope(std::move(context));
     const Tensor loss = cross_entropy(model(x), y);
     result.losses.push_back(loss.item());
     parameters.clear_grads();
@@ -146,7 +148,7 @@ Result pipelined(const Case& c, World& world, int begin = 0, int end = -1, const
   Mesh mesh(world, axes);
   const Strategy strategy =
       c.data > 1 ? pipeline(c.options) | data_parallel({.first_bucket = 16, .bucket = 40}) : pipeline(c.options);
-  Step step(c.model(), cross_entropy, c.recipe(), mesh, strategy, {.seed = 5});
+  Step step(c.model(), cross_entropy, c.optimizer_config(), mesh, strategy, {.seed = 5});
   if (!from.empty()) step.load_checkpoint(find_latest(from).value().path);
   Result result;
   const int last = end < 0 ? static_cast<int>(c.rows.size()) : end;
@@ -287,7 +289,7 @@ TEST_CASE("a step whose loss is not finite is refused on all stages, and those i
         const Result want = serial_loop(without, slices);
         const auto rows = [&](World& world) {
           Mesh mesh(world, {{"pipe", stages}});
-          Step step(c.model(), cross_entropy, c.recipe(), mesh, pipeline(c.options), {.seed = 5});
+          Step step(c.model(), cross_entropy, c.optimizer_config(), mesh, pipeline(c.options), {.seed = 5});
           for (int t = 0; t < std::ssize(c.rows); ++t) {
             auto [x, y] = c.batch(t);
             if (t == bad) x.copy_from(Tensor::full(x.shape(), std::nan(""), DType::f64));
@@ -317,7 +319,7 @@ TEST_CASE("a step that an exception has left in its midst is not gone on with") 
       check(++losses < 3 * c.options.micro, "loss", "it fails");
       return cross_entropy(x, y);
     };
-    Step step(c.model(), failing, c.recipe(), mesh, pipeline(c.options), {.seed = 5});
+    Step step(c.model(), failing, c.optimizer_config(), mesh, pipeline(c.options), {.seed = 5});
     const auto three = [&] {
       for (int t = 0; t < 3; ++t) step(c.batch(t).first, c.batch(t).second);
     };
@@ -338,7 +340,7 @@ TEST_CASE("what a Step does not do in asynchronous pipelines is refused in a lin
   if (processes().size() != 4 && threads_only("a mesh of 4 ranks")) return;
   struct Refused {
     const char *strategy, *text;
-    OptimizerConfig recipe = Sgd{.lr = 0.1};
+    OptimizerConfig optimizer_config = Sgd{.lr = 0.1};
     StepOptions options = {};
   };
   const std::vector<Refused> all = {
@@ -354,7 +356,7 @@ TEST_CASE("what a Step does not do in asynchronous pipelines is refused in a lin
         Mesh mesh(world, {{std::string(r.strategy).find('|') == std::string::npos ? "data" : "h", 2}, {"pipe", 2}});
         Strategy strategy = parse_strategy(r.strategy);
         if (mesh.axes()[0].name == "data") strategy = strategy | data_parallel();
-        Step step(c.model(), cross_entropy, r.recipe, mesh, strategy, r.options);
+        Step step(c.model(), cross_entropy, r.optimizer_config, mesh, strategy, r.options);
       } catch (const Error& e) { return std::string(e.what()); }
       return std::string();
     });

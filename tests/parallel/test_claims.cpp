@@ -26,7 +26,7 @@ Subject subject() {
                 return model;
               },
           .loss = cross_entropy,
-          .recipe = Adam{.lr = 0.01},  // claims are measured with SGD
+          .optimizer_config = Adam{.lr = 0.01},  // claims are measured with SGD
           .batch =
               [](int step) {
                 const Index rows = 26;  // not as many for each rank

@@ -17,7 +17,7 @@ namespace {
 struct Given {
   Module model = Sequential{Conv2d(1, 3, 3), relu, flatten, Linear(48, 12), Dropout(0.4), Linear(12, 5)};
   Loss loss = cross_entropy;
-  OptimizerConfig recipe = Sgd{.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4};
+  OptimizerConfig optimizer_config = Sgd{.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4};
   Strategy strategy = data_parallel();
   StepOptions options = {};
 };
@@ -37,18 +37,19 @@ Module with_activation(Module activation) {
 }
 
 const std::vector<Difference> differences = {
-    {[](Given& g) { g.recipe = Sgd{.lr = 0.2, .momentum = 0.9, .weight_decay = 1e-4}; },
+    {[](Given& g) { g.optimizer_config = Sgd{.lr = 0.2, .momentum = 0.9, .weight_decay = 1e-4}; },
      {"optimizer: sgd(lr=0.1, momentum=0.9,", "optimizer: sgd(lr=0.2, momentum=0.9,"}},
-    {[](Given& g) { g.recipe = Sgd{.lr = 0.1, .momentum = 0.8, .weight_decay = 1e-4}; },
+    {[](Given& g) { g.optimizer_config = Sgd{.lr = 0.1, .momentum = 0.8, .weight_decay = 1e-4}; },
      {"momentum=0.9", "momentum=0.8"}},
-    {[](Given& g) { g.recipe = Sgd{.lr = 0.1, .momentum = 0.9}; }, {"weight_decay=0.0001", "weight_decay=0,"}},
-    {[](Given& g) { g.recipe = Sgd{.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4, .nesterov = true}; },
+    {[](Given& g) { g.optimizer_config = Sgd{.lr = 0.1, .momentum = 0.9}; },
+     {"weight_decay=0.0001", "weight_decay=0,"}},
+    {[](Given& g) { g.optimizer_config = Sgd{.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4, .nesterov = true}; },
      {"nesterov=true"}},
-    {[](Given& g) { g.recipe = Adam{}; }, {"sgd(lr=0.1", "adam(lr=0.001, beta1=0.9, beta2=0.999"}},
-    {[](Given& g) { g.recipe = Sgd{.lr = cosine(0.1, 100), .momentum = 0.9, .weight_decay = 1e-4}; },
+    {[](Given& g) { g.optimizer_config = Adam{}; }, {"sgd(lr=0.1", "adam(lr=0.001, beta1=0.9, beta2=0.999"}},
+    {[](Given& g) { g.optimizer_config = Sgd{.lr = cosine(0.1, 100), .momentum = 0.9, .weight_decay = 1e-4}; },
      {"lr=cosine(0.1, steps=100, min_lr=0)"}},
     {[](Given& g) {
-       g.recipe =
+       g.optimizer_config =
            Sgd{.lr = Schedule(std::function([](std::int64_t) { return 0.3; })), .momentum = 0.9, .weight_decay = 1e-4};
      },
      {"lr=a function, 0.3 at step 0"}},
@@ -87,7 +88,7 @@ std::string error_of(int ranks, const std::function<void(Given&, int rank)>& cha
     change(g, world.rank());
     std::string text;
     try {
-      Step step(g.model, g.loss, g.recipe, world, g.strategy, g.options);
+      Step step(g.model, g.loss, g.optimizer_config, world, g.strategy, g.options);
     } catch (const Error& e) { text = e.what(); }
     if (!all_agree) return text;
     const Tensor hash = Tensor::full({1}, static_cast<double>(std::hash<std::string>()(text) % 1000003), DType::i64);

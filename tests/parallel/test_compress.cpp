@@ -14,7 +14,7 @@ namespace {
 
 Setup network() {
   Setup s = normed();
-  s.recipe = Sgd{.lr = 0.02, .momentum = 0.5};
+  s.optimizer_config = Sgd{.lr = 0.02, .momentum = 0.5};
   s.samples = 64;
   return s;
 }
@@ -53,7 +53,7 @@ TEST_CASE("codecs send the bytes of the plan in every step, and fewer than the n
         Setup s = network();
         Module model = s.model();
         initialize(model, 1);
-        Step step(model, s.loss, s.recipe, world, parse_strategy("compress(" + options + ")"));
+        Step step(model, s.loss, s.optimizer_config, world, parse_strategy("compress(" + options + ")"));
         Loader loader(Dataset(std::make_unique<Noise>(40, s.shape)), {.batch = 8, .shard = step.shard(), .workers = 0});
         std::string wrong;
         for (auto& [x, y] : loader) {

@@ -46,9 +46,9 @@ std::vector<double> all_of(const Optimizer& optimizer) {
 /// Trains on the mesh, and gathers in between and at the end. Where saved, or where ranks hold parts of the weights, a
 /// serial Step reads what was saved.
 Gathered trained(World& world, const std::string& mesh_text, const std::string& strategy, bool saved = false) {
-  const OptimizerConfig recipe = Adam{.lr = 0.01};
+  const OptimizerConfig optimizer_config = Adam{.lr = 0.01};
   Mesh mesh(world, parse_mesh(mesh_text));
-  Step step(small_cnn(), cross_entropy, recipe, mesh, parse_strategy(strategy));
+  Step step(small_cnn(), cross_entropy, optimizer_config, mesh, parse_strategy(strategy));
   Gathered g;
   for (int i = 0; i < 4; ++i) {
     const auto [begin, end] = share(12, step.shard().rank, step.shard().size);
@@ -72,7 +72,7 @@ Gathered trained(World& world, const std::string& mesh_text, const std::string& 
   save_checkpoint(folder.path(), step.parameters(), step.optimizer(), {.step = 4}, {.write = world.main()});
   if (!world.main()) return g;
   World alone;
-  Step loaded(small_cnn(), cross_entropy, recipe, alone);
+  Step loaded(small_cnn(), cross_entropy, optimizer_config, alone);
   load_latest(folder.path(), loaded.parameters(), &loaded.optimizer());
   g.weights = whole_weights(loaded.parameters());
   g.state = all_of(loaded.optimizer());

@@ -51,7 +51,7 @@ TEST_CASE("64 workers and their synchronous servers equal the serial run in virt
 TEST_CASE("synchronous servers keep the state of other optimizers, and batch norms see all rows") {
   const int ranks = rank_counts({4})[0];
   Setup adam = small(), normed = small();
-  adam.recipe = Adam{.lr = 0.01};
+  adam.optimizer_config = Adam{.lr = 0.01};
   normed.model = [] { return Sequential{flatten, Linear(100, 12), BatchNorm(12), relu, Linear(12, 5)}; };
   for (const Setup& s : {adam, normed})
     check_close(parallel_run(s, {{"data", ranks}}, parameter_server({.servers = ranks > 2 ? 2 : 1})), serial_run(s),
@@ -66,7 +66,7 @@ TEST_CASE("ssp(0) equals sync for plain SGD") {
       for (const int servers : {1, 2}) {
         CAPTURE(virtual_time, workers, servers);
         Setup s = small();
-        s.recipe = Sgd{.lr = 0.1};
+        s.optimizer_config = Sgd{.lr = 0.1};
         s.samples = 144;
         s.batch = 24;
         s.steps = 9;  // as many rows for each

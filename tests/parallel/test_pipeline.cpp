@@ -56,7 +56,7 @@ const std::vector<Model> models = {{"cnn", small_cnn, 6}, {"resnet", small_resne
 /// 20 steps, briefly 5; every fourth batch has one row.
 Setup setup_of(const Model& model) {
   return {.model = model.make,
-          .recipe = Sgd{.lr = 0.05, .momentum = 0.9},
+          .optimizer_config = Sgd{.lr = 0.05, .momentum = 0.9},
           .samples = 37,
           .batch = 12,
           .steps = brief() ? 5 : 20,
@@ -157,7 +157,7 @@ TEST_CASE("on integers pipelines equal serial bit by bit", "[table][device]") {
                                                 Linear(64, 4), relu, Linear(4, 5)});
               },
           .loss = pattern_loss,
-          .recipe = Sgd{.lr = 0.125},
+          .optimizer_config = Sgd{.lr = 0.125},
           .dtype = DType::f64,
           .samples = 24,
           .batch = 8,
@@ -286,13 +286,14 @@ TEST_CASE("weights read into a Step before it runs are those it trains") {
 
 TEST_CASE("the state of every optimizer comes together again") {
   int ranks = rank_counts({3})[0];
-  for (auto& recipe : {OptimizerConfig(AdamW{}), OptimizerConfig(Lars{.lr = 0.1}), OptimizerConfig(Adadelta{})}) {
+  for (auto& optimizer_config :
+       {OptimizerConfig(AdamW{}), OptimizerConfig(Lars{.lr = 0.1}), OptimizerConfig(Adadelta{})}) {
     auto states = [&](World& world, std::vector<Axis> axes, const Strategy& strategy) {
       Module model = small_cnn();
       initialize(model, 1);
       convert(model, DType::f64);
       Mesh mesh(world, std::move(axes));
-      Step step(model, cross_entropy, recipe, mesh, strategy);
+      Step step(model, cross_entropy, optimizer_config, mesh, strategy);
       for (int i = 0; i < 3; ++i) {
         std::vector<double> pixels, labels;
         for (std::uint64_t k = 0; k < 8 * 36; ++k) pixels.push_back(static_cast<double>(mix(k + i) % 100) / 50 - 1);

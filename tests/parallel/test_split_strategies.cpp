@@ -155,7 +155,7 @@ TEST_CASE("clipping, and rates that depend on a weight's norm, see the whole wei
   s.optimizer.clip_norm = 0.1;
   compare_all(s, some, Strategy(), 1e-11);
   s.optimizer = {};
-  s.recipe = Lars{.lr = 0.1, .momentum = 0.9};
+  s.optimizer_config = Lars{.lr = 0.1, .momentum = 0.9};
   compare_all(s, some, Strategy(), 1e-11);
 }
 
@@ -223,7 +223,7 @@ TEST_CASE("on integers split layers equal serial bit by bit", "[table]") {
                                                      Linear(72, 8), relu, Linear(8, 8)});
                    },
                .loss = pattern_loss,
-               .recipe = Sgd{.lr = 0.125},
+               .optimizer_config = Sgd{.lr = 0.125},
                .samples = 16,
                .batch = 8,
                .steps = 2,

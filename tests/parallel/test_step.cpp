@@ -51,9 +51,9 @@ struct Masked {
 }  // namespace
 
 TEST_CASE("a step is the hand-written loop") {
-  OptimizerConfig recipe = Sgd{.lr = 0.1, .momentum = 0.9};
+  OptimizerConfig optimizer_config = Sgd{.lr = 0.1, .momentum = 0.9};
   auto by_step = on_ranks(1, [&](World& world) {
-    Step step(small_model(), cross_entropy, recipe, world);
+    Step step(small_model(), cross_entropy, optimizer_config, world);
     std::vector<double> losses;
     for (int i = 0; i < 6; ++i) losses.push_back(step(noise(8, i), labels(8)).item());
     return outcome(world, losses, step.parameters());
@@ -62,7 +62,7 @@ TEST_CASE("a step is the hand-written loop") {
   auto by_hand = on_ranks(1, [&](World& world) {
     Module model = small_model();
     Parameters parameters(model);
-    Optimizer optimizer(parameters, recipe);
+    Optimizer optimizer(parameters, optimizer_config);
     std::vector<double> losses;
     for (int i = 0; i < 6; ++i) {
       StepScope pass({.batch = {.step = static_cast<std::uint64_t>(i), .global_batch = 8}});
@@ -416,13 +416,13 @@ TEST_CASE("flags are named before they are raised, and cost a message only where
 }
 
 TEST_CASE("a hand-written loop with a Reducer is a step, bit by bit") {
-  OptimizerConfig recipe = Sgd{.lr = 0.1, .momentum = 0.9};
+  OptimizerConfig optimizer_config = Sgd{.lr = 0.1, .momentum = 0.9};
   for (int ranks : rank_counts({1, 2, 3}))
     for (bool overlap : {true, false}) {
       auto loop = on_ranks(ranks, [&](World& world) {
         Module model = small_model(1 + world.rank());
         Parameters parameters(model);
-        Optimizer optimizer(parameters, recipe);
+        Optimizer optimizer(parameters, optimizer_config);
         broadcast_state(parameters, world);
         Reducer reducer(parameters, world, {.first_bucket = 30, .bucket = 200, .overlap = overlap});
         std::vector<double> losses;
@@ -442,7 +442,8 @@ TEST_CASE("a hand-written loop with a Reducer is a step, bit by bit") {
         return outcome(world, losses, parameters);
       });
       auto by_step = on_ranks(ranks, [&](World& world) {
-        Step step(small_model(), cross_entropy, recipe, world, data_parallel({.first_bucket = 30, .bucket = 200}));
+        Step step(small_model(), cross_entropy, optimizer_config, world,
+                  data_parallel({.first_bucket = 30, .bucket = 200}));
         std::vector<double> losses;
         auto [begin, end] = own_rows(world, 8);
         for (int i = 0; i < 6; ++i)

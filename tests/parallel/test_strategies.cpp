@@ -75,9 +75,9 @@ TEST_CASE("every all-reduce algorithm trains the same model, on every rank") {
 
 TEST_CASE("other optimizers under data_parallel equal their serial runs") {
   int ranks = rank_counts({3})[0];
-  for (auto& recipe : {OptimizerConfig(Adadelta{}), OptimizerConfig(AdamW{}), OptimizerConfig(Lars{.lr = 0.1}),
-                       OptimizerConfig(Adagrad{})}) {
-    Setup s{.model = small_cnn, .recipe = recipe, .steps = 5};
+  for (auto& optimizer_config : {OptimizerConfig(Adadelta{}), OptimizerConfig(AdamW{}),
+                                 OptimizerConfig(Lars{.lr = 0.1}), OptimizerConfig(Adagrad{})}) {
+    Setup s{.model = small_cnn, .optimizer_config = optimizer_config, .steps = 5};
     check_close(parallel_run(s, ranks, data_parallel()), serial_run(s), 1e-11);
   }
 }
@@ -97,7 +97,7 @@ TEST_CASE("ranks without rows take part") {
 TEST_CASE("on integers data_parallel equals serial bit by bit", "[table][device]") {
   Setup linear{.model = [] { return with_integers(Branches()); },
                .loss = pattern_loss,
-               .recipe = Sgd{.lr = 1},
+               .optimizer_config = Sgd{.lr = 1},
                .dtype = DType::f32,
                .steps = 20,
                .shape = {6, 6, 1},
@@ -137,7 +137,7 @@ TEST_CASE("a run repeats bit by bit") {
 }
 
 TEST_CASE("batch norm over the global batch equals serial; over fewer rows all ranks still hold one model") {
-  Setup s{.model = normed_cnn, .recipe = Sgd{.lr = 0.05}, .steps = 20};
+  Setup s{.model = normed_cnn, .optimizer_config = Sgd{.lr = 0.05}, .steps = 20};
   auto reference = serial_run(s);
   for (int ranks : rank_counts({2, 3, 4})) {
     INFO(ranks << " ranks");

@@ -57,8 +57,8 @@ TEST_CASE("weights of several stages train as in a serial run", "[table][device]
   for (int micro : {1, 2, 4})
     for (const TiedModel& m : tied_models) {
       std::vector<Outcome> references;
-      for (const OptimizerConfig& recipe : recipes)
-        references.push_back(serial_run(tied_setup(m.make, recipe), accumulate(micro)));
+      for (const OptimizerConfig& optimizer_config : recipes)
+        references.push_back(serial_run(tied_setup(m.make, optimizer_config), accumulate(micro)));
       for (int stages : {2, 3, 4})
         for (int data : {1, 2, 3})
           for (const char* after : {"", " | zero(1)", " | zero(2)", " | zero(3)", " | central_storage"})
@@ -66,16 +66,16 @@ TEST_CASE("weights of several stages train as in a serial run", "[table][device]
               if (under_mpi() && processes().size() != stages * data) continue;
               if (data == 1 && after[0] != '\0') continue;
               if (++turn % (brief() ? 7 : 2) != 0) continue;  // of all, so that each value of each is met
-              const std::size_t recipe = runs++ % (after[0] == '\0' ? 4 : 3);  // LARS wants whole tensors
+              const std::size_t optimizer_config = runs++ % (after[0] == '\0' ? 4 : 3);  // LARS wants whole tensors
               Strategy strategy = pipeline(o);
               if (data > 1)
                 strategy = strategy | data_parallel({.first_bucket = 16, .bucket = 40, .overlap = runs % 3 > 0});
               if (after[0] != '\0') strategy = strategy | parse_strategy(after + 3);
               INFO(m.name << ", " << o.schedule << ", stages " << stages << ", data " << data << after << ", micro "
-                          << micro << ", optimizer " << recipe);
-              check_close(
-                  parallel_run(tied_setup(m.make, recipes[recipe]), {{"pipe", stages}, {"data", data}}, strategy),
-                  references[recipe], 1e-12);
+                          << micro << ", optimizer " << optimizer_config);
+              check_close(parallel_run(tied_setup(m.make, recipes[optimizer_config]),
+                                       {{"pipe", stages}, {"data", data}}, strategy),
+                          references[optimizer_config], 1e-12);
             }
     }
   if (!under_mpi()) CHECK(runs >= (brief() ? 40U : 400U));
@@ -100,7 +100,7 @@ TEST_CASE("on integers shared weights equal those of a serial run bit by bit", "
     return with_integers(Sequential{ids_of, wte, flatten, Linear(24, 4), relu, Linear(4, 4), LmHead(wte.weight)});
   });
   s.loss = pattern_loss;
-  s.recipe = Sgd{.lr = 0.125};
+  s.optimizer_config = Sgd{.lr = 0.125};
   s.optimizer = {};
   s.integers = true;
   s.steps = 2;

@@ -101,7 +101,7 @@ TEST_CASE("verify finds no difference") {
               return model;
             },
         .loss = cross_entropy,
-        .recipe = Sgd{.lr = 0.1, .momentum = 0.9},
+        .optimizer_config = Sgd{.lr = 0.1, .momentum = 0.9},
         .batch =
             [](int step) {
               std::vector<double> x, y;
@@ -141,7 +141,7 @@ TEST_CASE("GPT-2 with its embedding as its head trains as in a serial run, on st
                               return model;
                             },
                         .loss = cross_entropy,
-                        .recipe = AdamW{.lr = 0.01},
+                        .optimizer_config = AdamW{.lr = 0.01},
                         .batch =
                             [&](int step) {
                               std::vector<Index> x, y;

@@ -113,7 +113,7 @@ std::string unequal(const Setup& s, const Arrangement& how, const Strategy& stra
     initialize(model, 1);
     convert(model, s.dtype);
     Mesh mesh(world, how.mesh);
-    Step step(model, s.loss, s.recipe, mesh, strategy, options);
+    Step step(model, s.loss, s.optimizer_config, mesh, strategy, options);
     Loader loader(Dataset(std::make_unique<Noise>(s.samples, s.shape)),
                   {.batch = s.batch, .shard = step.shard(), .workers = 0, .dtype = s.dtype});
     for (auto& [x, y] : loader) {
@@ -178,7 +178,7 @@ Module normed() {
 Setup setup() {
   return {.model = normed,
           .loss = cross_entropy_with({.ignore_index = 3}),
-          .recipe = Adam{.lr = 0.01},
+          .optimizer_config = Adam{.lr = 0.01},
           .dtype = DType::f32,
           .samples = 55,
           .batch = 24,
@@ -312,7 +312,7 @@ TEST_CASE("ranks that are imagined send what the busiest one sends") {
     Traffic most;
     World::threads(ranks_of(axes), [&](World& world) {
       Mesh on(world, axes);
-      Step step(normed(), s.loss, s.recipe, on, strategy);
+      Step step(normed(), s.loss, s.optimizer_config, on, strategy);
       Loader loader(Dataset(std::make_unique<Noise>(s.samples, s.shape)),
                     {.batch = s.batch, .shard = step.shard(), .workers = 0});
       auto batch = loader.begin();

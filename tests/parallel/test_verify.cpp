@@ -16,7 +16,7 @@ using namespace trireme::test;
 namespace {
 
 Subject subject_of(std::function<Sequential()> layers, Shape input,
-                   OptimizerConfig recipe = Sgd{.lr = 0.1, .momentum = 0.9}) {
+                   OptimizerConfig optimizer_config = Sgd{.lr = 0.1, .momentum = 0.9}) {
   return {.model =
               [layers] {
                 Module model = layers();
@@ -25,7 +25,7 @@ Subject subject_of(std::function<Sequential()> layers, Shape input,
                 return model;
               },
           .loss = cross_entropy,
-          .recipe = recipe,
+          .optimizer_config = optimizer_config,
           .batch =
               [input](int step) {
                 const Index rows = 24;
@@ -89,7 +89,7 @@ TEST_CASE("every exact strategy is verified") {
 
 TEST_CASE("workers that train apart equal the serial run where they meet in every step") {
   const auto plain = [](Subject s) {
-    s.recipe = Sgd{.lr = 0.1};
+    s.optimizer_config = Sgd{.lr = 0.1};
     return s;
   };
   for (int ranks : rank_counts({1, 2, 3, 4}))
@@ -148,7 +148,7 @@ TEST_CASE("what a run was compared with is told") {
 TEST_CASE("a difference that only the optimizer's state or an evaluation shows is found") {
   for (int ranks : rank_counts({2, 3})) {
     Subject s = mlp();
-    s.recipe = Sgd{.lr = 1e-300, .momentum = 0.9};  // no weight moves, but the momentum takes the gradient
+    s.optimizer_config = Sgd{.lr = 1e-300, .momentum = 0.9};  // no weight moves, but the momentum takes the gradient
     CHECK(found(s, ranks, "data", data_parallel(), {.steps = 3}) == "");
     CHECK(found(s, ranks, "data", zero(1), {.steps = 3}) == "");
     const auto text = found(s, ranks, "data", forgetful(0), {.steps = 3, .step = {.refuse_unsound = false}});

@@ -46,9 +46,9 @@ TEST_CASE("shards cover a slice once, whatever its length") {
 }
 
 TEST_CASE("zero(1, 2, 3) train the serial run's model", "[table][device]") {
-  for (const OptimizerConfig& recipe :
+  for (const OptimizerConfig& optimizer_config :
        {OptimizerConfig(Sgd{.lr = 0.05, .momentum = 0.9}), OptimizerConfig(Adam{.lr = 0.01})}) {
-    const Setup s{.model = mlp, .recipe = recipe, .samples = 203, .batch = 10, .shape = {4, 4, 1}};
+    const Setup s{.model = mlp, .optimizer_config = optimizer_config, .samples = 203, .batch = 10, .shape = {4, 4, 1}};
     const auto reference = serial_run(s);
     for (int stage : {1, 2, 3})
       for (bool overlap : {true, false})
@@ -70,8 +70,11 @@ TEST_CASE("on integers zero equals serial bit by bit", "[table][device]") {
 }
 
 TEST_CASE("zero with micro-batches, batch norm and pipelines") {
-  const Setup s{
-      .model = normed_cnn, .recipe = Sgd{.lr = 0.05, .momentum = 0.9}, .samples = 120, .batch = 24, .steps = 8};
+  const Setup s{.model = normed_cnn,
+                .optimizer_config = Sgd{.lr = 0.05, .momentum = 0.9},
+                .samples = 120,
+                .batch = 24,
+                .steps = 8};
   const auto reference = serial_run(s, accumulate(2));
   for (int stage : {1, 2, 3}) {
     for (int ranks : rank_counts({2, 3})) {

@@ -39,9 +39,10 @@ inline Sequential twice_tied_model() {
           Linear(6, 4), same, relu,    LayerNorm(4),  same,         Linear(4, 4), LmHead(wte.weight)};
 }
 
-inline Setup tied_setup(std::function<Module()> model, OptimizerConfig recipe = Sgd{.lr = 0.05, .momentum = 0.9}) {
+inline Setup tied_setup(std::function<Module()> model,
+                        OptimizerConfig optimizer_config = Sgd{.lr = 0.05, .momentum = 0.9}) {
   return {.model = std::move(model),
-          .recipe = std::move(recipe),
+          .optimizer_config = std::move(optimizer_config),
           .samples = 37,
           .batch = 12,
           .steps = brief() ? 3 : 5,
@@ -65,7 +66,7 @@ struct TiedRun {
     convert(model, s.dtype);
     options.seed = 5;
     options.optimizer = s.optimizer;
-    step.emplace(model, s.loss, s.recipe, mesh, strategy, options);
+    step.emplace(model, s.loss, s.optimizer_config, mesh, strategy, options);
   }
   void feed(const Setup& s, int steps) {
     Loader loader(Dataset(std::make_unique<Noise>(s.samples, s.shape, s.integers)),

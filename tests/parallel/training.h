@@ -14,7 +14,7 @@ namespace trireme::test {
 struct Setup {
   std::function<Module()> model;
   Loss loss = cross_entropy;
-  OptimizerConfig recipe = Sgd{.lr = 0.05, .momentum = 0.9};
+  OptimizerConfig optimizer_config = Sgd{.lr = 0.05, .momentum = 0.9};
   DType dtype = DType::f64;
   Index samples = 1003, batch = 50;
   int steps = 21;  // the last of 21 batches has 3 rows
@@ -34,7 +34,7 @@ inline Outcome train(const Setup& s, World& world, std::vector<Axis> axes, const
   if (!s.integers) initialize(model, 1 + static_cast<std::uint64_t>(world.rank()));
   convert(model, s.dtype);
   place(model, device);
-  Step step(model, s.loss, s.recipe, mesh, strategy, {.seed = 5, .optimizer = s.optimizer});
+  Step step(model, s.loss, s.optimizer_config, mesh, strategy, {.seed = 5, .optimizer = s.optimizer});
   Loader loader(Dataset(std::make_unique<Noise>(s.samples, s.shape, s.integers)),
                 {.batch = s.batch,
                  .shuffle = true,
@@ -108,7 +108,7 @@ inline void fill_integers(const Tensor& t, std::uint64_t salt, Index most) {
 inline Module with_integers(Module model) {
   std::uint64_t salt = 1;
   model.visit(StateVisitor([&](const NamedState& leaf) {
-    if (leaf.use != StateKind::buffer) fill_integers(*leaf.tensor, salt++, 1);
+    if (leaf.kind != StateKind::buffer) fill_integers(*leaf.tensor, salt++, 1);
   }));
   return model;
 }
@@ -131,7 +131,7 @@ inline Setup integer_conv() {
                 return with_integers(Sequential{Conv2d(1, 4, 3), relu, MaxPool(2), flatten, Linear(64, 5)});
               },
           .loss = pattern_loss,
-          .recipe = Sgd{.lr = 0.125},
+          .optimizer_config = Sgd{.lr = 0.125},
           .dtype = DType::f32,
           .samples = 24,
           .batch = 8,

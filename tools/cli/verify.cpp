@@ -56,7 +56,7 @@ int compare_claims(int argc, char** argv, const TrainerOptions& config, const Ve
     const auto batches = read_batches(data, config, device, command.steps);
     const Subject subject{.model = [&] { return make_model(config, shape, device); },
                           .loss = make_loss(config),
-                          .recipe = make_optimizer(config, command.steps),
+                          .optimizer_config = make_optimizer(config, command.steps),
                           .batch = [&](int step) { return batches[static_cast<std::size_t>(step)]; }};
     Mesh mesh = make_mesh(config, world);
     std::string against;

@@ -34,11 +34,11 @@ Module model_on_device(const std::string& name, const Shape& input) {
 }
 
 /// Two epochs of five batches each and one of another size.
-Run train(const std::string& name, const Shape& input, DType dtype, const OptimizerConfig& recipe, StepOptions options,
-          const Loss& loss = cross_entropy) {
+Run train(const std::string& name, const Shape& input, DType dtype, const OptimizerConfig& optimizer_config,
+          StepOptions options, const Loss& loss = cross_entropy) {
   World world;
   options.keep_outputs = whole_output;
-  Step step(model_on_device(name, input), loss, recipe, world, {}, options);
+  Step step(model_on_device(name, input), loss, optimizer_config, world, {}, options);
   Run run;
   Values losses;
   for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
@@ -64,11 +64,11 @@ TEST_CASE("replayed steps are those that are started kernel by kernel, bit for b
     const char* model;
     Shape input;
     DType dtype;
-    OptimizerConfig recipe;
+    OptimizerConfig optimizer_config;
   };
   const Schedule rate = exponential(0.01, 0.9);
   const std::size_t before = runtime(DeviceKind::cuda).in_use();
-  for (const auto& [model, input, dtype, recipe] :
+  for (const auto& [model, input, dtype, optimizer_config] :
        {Case{"mnist_cnn", {28, 28, 1}, DType::f32, Adam{.lr = rate}},
         Case{"mnist_cnn", {28, 28, 1}, DType::bf16, Sgd{.lr = rate, .momentum = 0.9}},
         Case{"lenet5", {28, 28, 1}, DType::f16, Sgd{.lr = rate, .momentum = 0.9}},
@@ -76,9 +76,9 @@ TEST_CASE("replayed steps are those that are started kernel by kernel, bit for b
         Case{"resnet20", {8, 8, 3}, DType::f32, AdamW{.lr = rate}}}) {
     INFO(model << " " << name_of(dtype));
     StepOptions options{.seed = 5, .optimizer = {.clip_norm = 1}, .loss_scale = dtype == DType::f16 ? 1024.0 : 0.0};
-    const Run started = train(model, input, dtype, recipe, options);
+    const Run started = train(model, input, dtype, optimizer_config, options);
     options.cuda_graphs = true;
-    const Run replayed = train(model, input, dtype, recipe, options);
+    const Run replayed = train(model, input, dtype, optimizer_config, options);
     CHECK(started.replayed == 0);
     CHECK(replayed.why_not.empty());
     CHECK(replayed.replayed == 8);  // of five alike the first is started
@@ -96,7 +96,7 @@ TEST_CASE("replayed steps of several ranks are those that are started kernel by 
     Shape input;
     Strategy strategy;
     StepOptions options;
-    OptimizerConfig recipe = Sgd{.lr = 0.02, .momentum = 0.9};
+    OptimizerConfig optimizer_config = Sgd{.lr = 0.02, .momentum = 0.9};
   };
   const DataParallelOptions small{.first_bucket = 500, .bucket = 3000};
   DataParallelOptions own_norm = small, at_end = small;
@@ -124,7 +124,7 @@ TEST_CASE("replayed steps of several ranks are those that are started kernel by 
           StepOptions options = c.options;
           options.seed = 5;
           options.cuda_graphs = graphs;
-          Step step(model, cross_entropy, c.recipe, world, c.strategy, options);
+          Step step(model, cross_entropy, c.optimizer_config, world, c.strategy, options);
           Run run;
           Values losses;
           for (std::int64_t epoch = 0; epoch < 2; ++epoch) {

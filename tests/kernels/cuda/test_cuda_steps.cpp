@@ -81,7 +81,7 @@ TEST_CASE("narrow convolutions bring batch norm's sums with them: gradients and 
     loss.backward();
     r.loss = loss.to_vector();
     model.visit(StateVisitor([&](const NamedState& leaf) {
-      if (leaf.use == StateKind::buffer)
+      if (leaf.kind == StateKind::buffer)
         r.statistics.push_back(leaf.tensor->to_vector());
       else
         r.gradients.push_back(leaf.tensor->grad().to_vector());

@@ -23,7 +23,7 @@ struct ModelRun {
 
 struct Training {
   RandomModel model;
-  OptimizerConfig recipe;
+  OptimizerConfig optimizer_config;
   OptimizerOptions optimizer;
   Index batch;
   int steps;
@@ -62,7 +62,7 @@ ModelRun train(const Training& t, const Arrangement& how) {
       else
         initialize(model, 1 + static_cast<std::uint64_t>(world.rank()));  // rank 0's start is what counts
       Mesh mesh(world, how.mesh);
-      Step step(model, t.model.loss, t.recipe, mesh, parse_strategy(how.strategy),
+      Step step(model, t.model.loss, t.optimizer_config, mesh, parse_strategy(how.strategy),
                 {.seed = 5, .optimizer = t.optimizer});
       Loader loader(TensorDataset(t.model.data.x, t.model.data.y),
                     {.batch = t.batch, .shuffle = true, .seed = 3, .shard = step.shard(), .workers = 0});
@@ -143,9 +143,9 @@ Arrangement apart(RandomChoice& dice) {
 std::string sweep_models(RandomChoice dice) {
   const bool integers = dice.chance(30);
   Training t{.model = random_model(RandomChoice(static_cast<std::uint64_t>(dice.between(0, 1 << 30))), integers),
-             .recipe = integers          ? OptimizerConfig(Sgd{.lr = 1. / 64})
-                       : dice.chance(60) ? OptimizerConfig(Sgd{.lr = 0.05, .momentum = 0.9})
-                                         : OptimizerConfig(Sgd{.lr = 0.05, .weight_decay = 0.01}),
+             .optimizer_config = integers          ? OptimizerConfig(Sgd{.lr = 1. / 64})
+                                 : dice.chance(60) ? OptimizerConfig(Sgd{.lr = 0.05, .momentum = 0.9})
+                                                   : OptimizerConfig(Sgd{.lr = 0.05, .weight_decay = 0.01}),
              .optimizer = {},
              .batch = 0,
              .steps = integers ? 1 : 3,
@@ -157,7 +157,7 @@ std::string sweep_models(RandomChoice dice) {
   const bool alone = !integers && !t.model.batch_norm && !t.model.loss.ignored() && dice.chance(15);
   if (alone) {  // as many rows for each worker
     how = apart(dice);
-    t.recipe = Sgd{.lr = 0.05};
+    t.optimizer_config = Sgd{.lr = 0.05};
     t.optimizer = {};
     const int workers = how.ranks() - how.strategy.starts_with("parameter_server");
     t.batch = workers * dice.between(1, samples / workers);

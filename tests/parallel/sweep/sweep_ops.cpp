@@ -368,8 +368,8 @@ std::string sweep_ops(RandomChoice dice) {
                                             loss,        products,    taken,       statistic, transposed_convolution,
                                             resampled,   grouped,     selected};
   const Graph one = makers[dice.between(0, std::ssize(makers) - 1)](dice), g = prolonged(one, dice);
-  StepContext pass;
-  const StepScope scope(pass);
+  StepContext context;
+  const StepScope scope(context);
   std::vector<Values> x;
   for (auto& shape : g.inputs) x.push_back(numbers(shape, static_cast<std::uint64_t>(dice.between(0, 1 << 20))));
   const Result exact = compute(g, x, DType::f64, true);

@@ -221,8 +221,8 @@ End run(const Setup& s, const Arrangement& how, const RunSegment& segment) {
 std::string sweep_runs(RandomChoice dice) {
   const Network net = network(RandomChoice(static_cast<std::uint64_t>(dice.between(0, 1 << 30))));
   Setup s{.model = net.make,
-          .recipe = dice.chance(70) ? OptimizerConfig(Sgd{.lr = 0.05, .momentum = 0.9})
-                                    : OptimizerConfig(Sgd{.lr = 0.05, .weight_decay = 0.01}),
+          .optimizer_config = dice.chance(70) ? OptimizerConfig(Sgd{.lr = 0.05, .momentum = 0.9})
+                                              : OptimizerConfig(Sgd{.lr = 0.05, .weight_decay = 0.01}),
           .samples = dice.between(2, 24),
           .batch = dice.between(1, 12),
           .shape = net.input};
