@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdint>
 #include <filesystem>
@@ -11,6 +12,7 @@
 
 #include "kernels/core/environment.h"
 #include "kernels/core/error.h"
+#include "kernels/core/text.h"
 
 namespace trireme {
 
@@ -30,8 +32,10 @@ Launcher find_launcher(const std::function<const char*(const char*)>& get) {
   // The step's tasks: SLURM_NTASKS may be those of the whole job.
   if (task) return {"srun", ranks(get("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS")};
   // Launchers that start processes without MPI. A cluster may set WORLD_SIZE alone, for processes that start others.
-  if (get("LOCAL_RANK") && get("WORLD_SIZE")) return {"torchrun", ranks("WORLD_SIZE")};
-  if (get("HOROVOD_RANK") && get("HOROVOD_SIZE")) return {"horovodrun", ranks("HOROVOD_SIZE")};
+  for (const auto& [name, of_process, of_job] :
+       {std::array{"torchrun", "LOCAL_RANK", "WORLD_SIZE"}, std::array{"horovodrun", "HOROVOD_SIZE", "HOROVOD_SIZE"}})
+    if (int count = 0; get(of_process) && get(of_job) && parse_number(get(of_job), count) && count > 1)
+      return {name, count};
   return {};
 }
 
