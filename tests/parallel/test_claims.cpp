@@ -188,8 +188,8 @@ TEST_CASE("a claim that is not so is found") {
       {row("gossip(graph=ring)", {.kind = Kind::limit}), "of layer '5' differs by"},
       {row("compress(codec=topk, ratio=0.5)", {.kind = Kind::limit}), "differs by"},
       {row("gossip(graph=complete)", {.kind = Kind::mean_preserved}, keeps(0.26)), "moved it by"},
-      {row("local_sgd(every=2)", {.kind = Kind::mean_preserved},
-           [](Plan plan) {  // meetings come later than the plan says
+      {row("easgd(every=2)", {.kind = Kind::mean_preserved},
+           [](Plan plan) {  // meetings come later than it says
              for (Program& p : plan.programs)
                for (ProgramPhase& phase : p.phases)
                  if (phase.trigger.every == 2) phase.trigger.from = 1000;
