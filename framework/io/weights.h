@@ -25,8 +25,8 @@ std::vector<NamedTensor> export_weights(const Parameters&, std::optional<std::in
 void import_weights(Parameters&, const SafetensorsFile& file, const std::string& source);
 void import_weights(Parameters&, const std::string& path);  ///< from a file (read_safetensors())
 /// As import_weights(), for fine-tuning with other classes: tensors of the last layer (of the last parameter) whose
-/// shape differs from the file's keep their values. Returns their names. Equal extents in another order are an error:
-/// the file has another order of axes.
+/// shape differs from the file's keep their values. Returns their names. Throws Error if the file has the same extents
+/// in another order.
 std::vector<std::string> import_but_head(Parameters&, const SafetensorsFile& file, const std::string& source);
 
 // The parts of import_weights(), for code that checks several files before it changes anything

@@ -402,7 +402,7 @@ TEST_CASE(
   // A transposed weight of the last layer is no layer of other classes.
   SafetensorsFile turned = file;
   for (NamedTensor& t : turned.tensors)
-    if (t.name == "2.weight") t.tensor = Tensor::zeros({2, 4});
+    if (t.name.ends_with("2.weight")) t.tensor = Tensor::zeros({2, 4});
   CHECK_ERROR(import_but_head(p, turned, "turned"), data, "2.weight", "[2, 4]", "[4, 2]");
   CHECK_ERROR(import_but_head(q, other, "d"), data, "0.weight", "[2, 3, 5, 5]", "[2, 3, 3, 3]");
 
