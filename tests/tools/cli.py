@@ -359,21 +359,20 @@ class Training(Case):
         self.assertRegex(drawn, r"\n\x1b\[Kepoch [1-4]/4: train loss")   # in the bar's place
         self.assertTrue(bars and all(bar.count("=") == len(bar) * int(n) // 256 for bar, n in bars), bars)
 
-    def test_progress_on_terminals(self):
-        for term, codes in ("xterm", True), ("dumb", False):   # a dumb one prints what should move its cursor
-            ours, its = pty.openpty()
-            fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 3, 9, 0, 0))   # narrower than a line
-            process = subprocess.Popen([str(w) for w in (trireme, "train", "mlp", "--data", "synthetic", "--data.limit", 1024, "--data.batch", 4, "--epochs", 1,
-                                                         "--run.dir", self.dir / term, *unmeasured)], stdout=subprocess.DEVNULL, stderr=its, env={**os.environ, "TERM": term})
-            os.close(its)
-            said = b""
-            with contextlib.suppress(OSError):   # the end of a terminal
-                while piece := os.read(ours, 1 << 16):
-                    said += piece
-            os.close(ours)
-            self.assertEqual(process.wait(60), 0, said)
-            self.assertEqual(b"\x1b" in said, codes, said)
-            self.assertTrue(all(len(drawn) < 9 for drawn in re.findall(rb"\r([^\r\n]*?)\x1b\[K", said)), said)
+    def test_progress_on_a_narrow_terminal(self):
+        ours, its = pty.openpty()
+        fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 3, 9, 0, 0))   # 9 columns
+        process = subprocess.Popen([str(w) for w in (trireme, "train", "mlp", "--data", "synthetic", "--data.limit", 1024, "--data.batch", 4, "--epochs", 1,
+                                                     "--run.dir", self.dir / "run", *unmeasured)], stdout=subprocess.DEVNULL, stderr=its, env={**os.environ, "TERM": "xterm"})
+        os.close(its)
+        said = b""
+        with contextlib.suppress(OSError):   # the end of a terminal
+            while piece := os.read(ours, 1 << 16):
+                said += piece
+        os.close(ours)
+        self.assertEqual(process.wait(60), 0, said)
+        drawn = re.findall(rb"\r([^\r\n]*?)\x1b\[K", said)
+        self.assertTrue(any(drawn) and all(len(bar) < 9 for bar in drawn), said)
 
     def test_paths_and_locales(self):
         """Spaces and UTF-8 in a path, in a locale of ASCII and one that no machine has: the run's files are where they were asked for."""
