@@ -17,9 +17,9 @@ enum class Windows : std::uint8_t {
 
 /// Options of Tokens().
 struct TokensOptions {
-  /// Give one of the two. text: the text itself. path: a file of text or tokens, or a folder of such files, which
-  /// find_text_files() (text_files.h) selects and divides into splits.
-  std::string text = {}, path = {};
+  std::string text = {},  ///< the text itself; give either text or path
+      path = {};          ///< a file of text or tokens, or a folder of such files, which find_text_files()
+                          ///< (text_files.h) selects and divides into splits
   /// "train" or "test"; empty: all. A text without separate files is divided: its last part is the test split.
   std::string split = {};
   double validation = 0.1;  ///< share of the last part, in [0, 1): of n characters (tokens of a token file), those from

@@ -18,7 +18,8 @@ struct PhantomOptions {
   /// have `density` times the phantom's volume. If two bounding spheres intersect, the later ellipsoid is dropped, so
   /// the ellipsoids fill less.
   double density = 1;
-  double smallest = 3, largest = 16;  ///< range of the semi-axes, drawn uniformly; directions are uniform, too
+  double smallest = 3,  ///< smallest semi-axis; semi-axes and directions are drawn uniformly
+      largest = 16;     ///< largest semi-axis
   /// Number of parallel projections from which image() is reconstructed, slice by slice, spread evenly over 180 degrees
   /// about the axis D. 0: no reconstruction, image() is clean() plus noise.
   Index angles = 0;

@@ -15,7 +15,8 @@ struct VolumePairsOptions {
   VolumeTask task = VolumeTask::segment;  ///< what the targets are
   Index classes = 0;                      ///< for segmentation: number of labels, at least 2
   Index samples = 1024;                   ///< samples per training epoch, at least 1
-  double mean = 0, std = 0;               ///< voxel_scale() of inputs and, for denoising, of targets
+  double mean = 0,                        ///< mean of voxel_scale() of inputs and, for denoising, of targets
+      std = 0;                            ///< std of voxel_scale(), likewise
 };
 /// Crops of volume pairs in any format of open_volume(); only the voxels of a crop are read. Files in inputs/ and
 /// targets/ form a pair if their names are equal up to the first dot; both have the same [D, H, W]. All inputs have the

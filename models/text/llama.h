@@ -19,7 +19,8 @@ struct LlamaOptions {
   bool tied = false;       ///< whether the head shares the token embedding's weight
   bool recompute = false;  ///< activation checkpointing: blocks store only their input (framework/layers/recompute.h)
   std::optional<DType> dtype = {};  ///< type of activations: bf16 or f16 with f32 weights; none: type of the weights
-  std::vector<Index> bos = {}, eos = {};  ///< ids that begin and end a text, for config.json; the model ignores them
+  std::vector<Index> bos = {},      ///< ids that begin a text, for config.json; the model ignores them
+      eos = {};                     ///< ids that end a text, likewise
   /// hidden, or its default if 0.
   Index hidden_size() const { return hidden ? hidden : (width * 8 / 3 + 255) / 256 * 256; }
 };

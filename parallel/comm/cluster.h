@@ -59,7 +59,8 @@ struct Cluster {
   /// True: ranks are dealt to the nodes in turn while nodes have free devices (Slurm's --distribution=cyclic). False:
   /// node by node (block). With cyclic, the last ranks, which may be servers, share nodes with the first ranks.
   bool cyclic = false;
-  Link inside, between;  ///< link of two ranks on one node; of two ranks on different nodes
+  Link inside,  ///< link of two ranks on one node
+      between;  ///< link of two ranks on different nodes
   /// Standard deviation of the logarithm of a random slowdown factor (median 1) of each computation, in [0,
   /// most_jitter]; 0: no jitter.
   double jitter = 0;

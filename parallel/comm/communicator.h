@@ -112,13 +112,15 @@ inline constexpr int message_channels = 1024;
 /// The header of a message to a channel. send_to fills in sender, type and bytes; sender and receiver agree on the
 /// meaning of the other members.
 struct MessageHeader {
-  std::int32_t program = 0, channel = 0;  ///< the sender's program; destination channel, in [0, message_channels)
-  std::int32_t sender = 0;                ///< rank of the sender
-  std::int32_t codec = 0;                 ///< codec of the payload; 0: not encoded
-  std::int64_t clock = 0;                 ///< the sender's clock
-  std::int64_t begin = 0, end = 0;        ///< the slice of the payload, as elements [begin, end)
-  std::int64_t bytes = 0;                 ///< size of the payload
-  DType type = DType::f32;                ///< type of the payload's elements
+  std::int32_t program = 0,  ///< the sender's program
+      channel = 0;           ///< destination channel, in [0, message_channels)
+  std::int32_t sender = 0;   ///< rank of the sender
+  std::int32_t codec = 0;    ///< codec of the payload; 0: not encoded
+  std::int64_t clock = 0;    ///< the sender's clock
+  std::int64_t begin = 0,    ///< first element of the payload's slice
+      end = 0;               ///< after the last element of the slice
+  std::int64_t bytes = 0;    ///< size of the payload
+  DType type = DType::f32;   ///< type of the payload's elements
 };
 /// A message from any sender: see Communicator::recv_any.
 struct ReceivedMessage {
@@ -268,7 +270,7 @@ class CommunicatorWrapper : public Communicator {
   AbortReason ended() const override { return inner_->ended(); }
 
  protected:
-  std::unique_ptr<Communicator> inner_;
+  std::unique_ptr<Communicator> inner_;  ///< the communicator to forward to
 };
 
 /// Wraps inner so that all_reduce runs by the named algorithm: "default" (inner's own: memory shared by the ranks of

@@ -16,19 +16,23 @@ struct VirtualState {
   /// channel is a separate Message.
   struct Message {
     std::uint64_t communicator = 0;  ///< 0: the world; else the number that split() gave it
-    int receiver = 0, sender = 0;    ///< ranks of that communicator
+    int receiver = 0,                ///< rank of that communicator
+        sender = 0;                  ///< rank of that communicator
     int tag = 0;                     ///< of the message
     Nanoseconds arrival = 0;         ///< time of arrival
     Tensor payload;                  ///< on the host
   };
   /// The sender whose message recv_any takes next.
   struct Turn {
-    std::uint64_t communicator = 0;         ///< as in Message
-    int receiver = 0, tag = 0, sender = 0;  ///< as in Message
+    std::uint64_t communicator = 0;  ///< as in Message
+    int receiver = 0,                ///< as in Message
+        tag = 0,                     ///< as in Message
+        sender = 0;                  ///< as in Message
   };
-  Nanoseconds clock = 0, link = 0;  ///< this rank's time; time when its link becomes free
-  std::vector<Message> messages;    ///< in sending order for each sender
-  std::vector<Turn> turns;          ///< one per receiver and tag
+  Nanoseconds clock = 0,          ///< this rank's time
+      link = 0;                   ///< time when its link becomes free
+  std::vector<Message> messages;  ///< in sending order for each sender
+  std::vector<Turn> turns;        ///< one per receiver and tag
 };
 
 /// The simulated clock of one rank. Only the rank's thread uses it.

@@ -20,8 +20,27 @@ struct ActionRow;  // parallel/plan/action_row.h
 
 /// The rows of the library's kinds of actions: see the members of ActionKind.
 namespace action_rows {
-extern const ActionRow forward, loss, backward, backward_input, backward_weight, send, recv, all_reduce, reduce_scatter,
-    all_gather, broadcast, update, average, free, drop_gradients, drop_values, agree, push, pull, take, sum_tied;
+extern const ActionRow forward,  ///< row of ActionKind::forward
+    loss,                        ///< row of ActionKind::loss
+    backward,                    ///< row of ActionKind::backward
+    backward_input,              ///< row of ActionKind::backward_input
+    backward_weight,             ///< row of ActionKind::backward_weight
+    send,                        ///< row of ActionKind::send
+    recv,                        ///< row of ActionKind::recv
+    all_reduce,                  ///< row of ActionKind::all_reduce
+    reduce_scatter,              ///< row of ActionKind::reduce_scatter
+    all_gather,                  ///< row of ActionKind::all_gather
+    broadcast,                   ///< row of ActionKind::broadcast
+    update,                      ///< row of ActionKind::update
+    average,                     ///< row of ActionKind::average
+    free,                        ///< row of ActionKind::free
+    drop_gradients,              ///< row of ActionKind::drop_gradients
+    drop_values,                 ///< row of ActionKind::drop_values
+    agree,                       ///< row of ActionKind::agree
+    push,                        ///< row of ActionKind::push
+    pull,                        ///< row of ActionKind::pull
+    take,                        ///< row of ActionKind::take
+    sum_tied;                    ///< row of ActionKind::sum_tied
 }
 
 /// The kind of an action: one of the library's, or a custom row (parallel/plan/action_row.h) that defines how the

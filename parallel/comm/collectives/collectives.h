@@ -60,8 +60,10 @@ using Generator = std::function<Rounds(int rank, const Blocks&)>;
 /// reduce) followed by its reversal; all_gather and broadcast are the reversals of reduce_scatter and reduce, so that
 /// rabenseifner's broadcast is van de Geijn's scatter and all_gather.
 struct Algorithm {
-  std::string name;                                             ///< for find_algorithm(): "ring"
-  Generator reduce = {}, reduce_scatter = {}, all_reduce = {};  ///< rounds; all_reduce and reduce get even blocks
+  std::string name;         ///< for find_algorithm(): "ring"
+  Generator reduce = {},    ///< rounds of reduce, for even blocks
+      reduce_scatter = {},  ///< rounds of reduce_scatter
+      all_reduce = {};      ///< rounds of all_reduce, for even blocks
 };
 /// "ring", "torus", "torus(4)", ... Throws Error with the list for another name.
 Algorithm find_algorithm(const std::string& name);
