@@ -148,9 +148,11 @@ bool has_blank_cell(const View& y, Index channels) {
 bool conv_forward(const View& y, const View& x, const View& w, const View& bias, const View& residual,
                   const ConvShape& s) {
   // A residual in y's own block is added by oneDNN. Any other one is added by a pass of ours, which is faster than
-  // oneDNN's binary post-op.
+  // oneDNN's binary post-op. The ReLU of a strided depthwise convolution is a pass of ours, too: its y is smaller than
+  // the x that would have to be checked.
   const bool own = residual && residual.data == y.data, sum = own && may_sum(s), apart = residual && !sum,
-             relu = s.options.relu && !apart;
+             relu = s.options.relu && !apart, depthwise = s.group_out() == 1,
+             fuses = relu && (!depthwise || 2 * y.numel() > x.numel());
   const auto plan_of = [&](bool fused) -> ForwardPlan& {
     return planned<ForwardPlan>(0, {&x, &y, &w, &bias}, s.options, fused + 2 * sum,
                                 [&] { return plan_forward(y, x, w, bias, fused, sum, s); });
@@ -159,10 +161,10 @@ bool conv_forward(const View& y, const View& x, const View& w, const View& bias,
   std::optional<Scratch> now;
   /// The packed filter; behind it, whether it is finite.
   const auto filter_of = [&](ForwardPlan& plan) -> std::pair<const void*, bool> {
-    if (!plan.pack) return {w.data, !relu || is_finite(w)};
+    if (!plan.pack) return {w.data, !fuses || is_finite(w)};
     const auto pack = [&](void* to) {
       plan.pack({w.data, to});
-      static_cast<std::byte*>(to)[plan.packed] = std::byte((!relu && filters == nullptr) || is_finite(w));
+      static_cast<std::byte*>(to)[plan.packed] = std::byte((!fuses && filters == nullptr) || is_finite(w));
     };
     const void* packed = nullptr;
     if (filters != nullptr) {
@@ -180,21 +182,23 @@ bool conv_forward(const View& y, const View& x, const View& w, const View& bias,
     else
       plan.run({x.data, filter, y.data});
   };
-  auto& plan = plan_of(relu);
+  auto& plan = plan_of(fuses);
   if (!plan.run) return false;
   Scratch copy(own && apart ? static_cast<std::size_t>(y.bytes()) : 0);
   View added = residual;
   if (copy.data() != nullptr) added.data = std::memcpy(copy.data(), residual.data, static_cast<std::size_t>(y.bytes()));
   const auto [filter, finite] = filter_of(plan);
-  // With sum, y is overwritten, so x is checked before.
-  bool fused = relu && finite && is_finite(bias) && (!sum || (is_finite(residual) && is_finite(x)));
-  if (fused || !relu) run(plan, filter);
-  if (fused && !sum && has_blank_cell(y, s.group_out())) fused = is_finite(x);
-  if (relu && !fused) {
+  // With sum, y is overwritten, so x is checked before. So it is for a depthwise convolution: half of the cells of its
+  // result are 0, and the check brings x into the caches.
+  bool fused =
+      fuses && finite && is_finite(bias) && (!sum || is_finite(residual)) && (!(sum || depthwise) || is_finite(x));
+  if (fused || !fuses) run(plan, filter);
+  if (fused && !sum && !depthwise && has_blank_cell(y, s.group_out())) fused = is_finite(x);
+  if (fuses && !fused) {
     auto& plain = plan_of(false);
     run(plain, filter_of(plain).first);
-    Kernel<kernel::Map<pointwise::Relu>>::on(DeviceKind::cpu)(y, y, {});
   }
+  if (relu && !fused) Kernel<kernel::Map<pointwise::Relu>>::on(DeviceKind::cpu)(y, y, {});
   if (apart) add_residual(y, added, s.options.relu);
   return true;
 }
