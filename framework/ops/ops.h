@@ -199,8 +199,8 @@ Tensor log_softmax(const Tensor&);              ///< its logarithm, computed wit
 Tensor softmax(const Tensor& x, int axis);      ///< over another axis (negative: from the last)
 Tensor log_softmax(const Tensor& x, int axis);  ///< likewise
 /// Each element is kept with probability 1 - p, and divided by it (Srivastava et al., JMLR 15, 2014). The mask is a
-/// function of seed, step and sample id of x's batch (framework/tensor/batch.h), of the layer, and of how often the
-/// layer has been called for that batch. Identity in evaluation. x is [rows, ...], one row per sample of its batch.
+/// function of seed, step and sample id of x's batch (framework/tensor/batch.h), of the layer, and of how often this
+/// rank has called it for that batch. Identity in evaluation. x is [rows, ...], one row per sample of its batch.
 /// Throws Error unless 0 <= p < 1, and for rows other than the batch's.
 Tensor dropout(const Tensor& x, double p, std::uint64_t layer);
 /// dropout() of whole channels: x [rows, ..., C], one draw for each row and channel (F.dropout2d).
