@@ -203,7 +203,7 @@ Tensor log_softmax(const Tensor& x, int axis);  ///< over another axis; a negati
 /// Inverted dropout (Srivastava et al., JMLR 15, 2014): each element is kept with probability 1 - p and divided by 1 -
 /// p, else 0. Identity in evaluation. x is [rows, ...], one row per sample of its batch. The mask is a function of
 /// seed, step and sample ids (framework/tensor/batch.h), the layer's key, and the number of earlier calls of the layer
-/// for this batch. Throws Error unless 0 <= p < 1, and for another number of rows than the batch's.
+/// on this rank for this batch. Throws Error unless 0 <= p < 1, and for another number of rows than the batch's.
 Tensor dropout(const Tensor& x, double p, std::uint64_t layer);
 /// dropout() of whole channels: x [rows, ..., C], one draw per row and channel (F.dropout2d).
 Tensor channel_dropout(const Tensor& x, double p, std::uint64_t layer);

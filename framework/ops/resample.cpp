@@ -40,6 +40,7 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& o) {
   for (int d = 0; o.scale > 0 && d < x.rank() - 2; ++d)
     size.push_back(static_cast<Index>(std::floor(static_cast<double>(x.dim(d + 1)) * o.scale)));
   const Shape shape = with_spatial(op, x, size);
+  ops::check_whole(op, x, 1, x.rank() - 1);
   ResampleAxes axes;
   for (int d = 0; d < size.rank(); ++d) {
     const Index in = x.dim(d + 1);
@@ -54,6 +55,7 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& o) {
 
 Tensor adaptive_avg_pool(const Tensor& x, const Shape& size) {
   const Shape shape = with_spatial("adaptive_avg_pool", x, size);
+  ops::check_whole("adaptive_avg_pool", x, 1, x.rank() - 1);
   if (shape == x.shape()) return x;
   ResampleAxes axes;
   for (int d = 0; d < size.rank(); ++d)
@@ -63,9 +65,10 @@ Tensor adaptive_avg_pool(const Tensor& x, const Shape& size) {
 
 Tensor adaptive_max_pool(const Tensor& x, const Shape& size) {
   (void)with_spatial("adaptive_max_pool", x, size);
+  const Shape& whole = x.shard_spec() ? x.shard_spec()->global_shape() : x.shape();
   // One axis after another, until each box is one window; axes with windows of one size at once.
   for (int d = 0; d < size.rank(); ++d) {
-    const Index in = x.dim(d + 1), out = size[d];
+    const Index in = whole[d + 1], out = size[d];
     if (in % out == 0) continue;
     std::vector<Tensor> slabs;
     for (Index o = 0; o < out; ++o) {
@@ -77,7 +80,7 @@ Tensor adaptive_max_pool(const Tensor& x, const Shape& size) {
   }
   PoolOptions o;
   for (int d = 0; d < size.rank(); ++d)
-    o.window[static_cast<std::size_t>(d)] = o.stride[static_cast<std::size_t>(d)] = x.dim(d + 1) / size[d];
+    o.window[static_cast<std::size_t>(d)] = o.stride[static_cast<std::size_t>(d)] = whole[d + 1] / size[d];
   return max_pool(x, o);
 }
 

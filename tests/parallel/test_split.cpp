@@ -189,6 +189,7 @@ TEST_CASE("ops on a split image equal the whole: elementwise, dropout, global po
         });
         each("flatten", flatten);
         each("global max", global_max_pool);
+        each("adaptive max", [](const Tensor& x) { return adaptive_max_pool(x, {1, 1}); });
         each("global mean", [](const Tensor& x) { return scale(global_avg_pool(scale(x, 35)), 1); });
         // Squeeze and excite: a gate that all ranks compute from the whole, used by each on its own rows.
         each("excite", [](const Tensor& x) {
@@ -344,6 +345,14 @@ TEST_CASE("ops that read an axis which ranks divide refuse a part of a tensor") 
       {"group_norm", [](const Tensor& x) { return group_norm(x, 2, {}, {}); }},
       {"scatter_add",
        [](const Tensor& x) { return scatter_add(x, Tensor::zeros(x.shape(), DType::i64), x.detach(), 2); }},
+      {"adaptive_avg_pool",
+       [](const Tensor& x) {
+         return adaptive_avg_pool(x, {x.dim(1), x.dim(2)});
+       }},
+      {"interpolate",
+       [](const Tensor& x) {
+         return interpolate(x, {.size = {x.dim(1), x.dim(2)}});
+       }},
       {"gather",
        [](const Tensor& x) {
          return gather(x, Tensor::full({2, 1, 4, 6}, 7, DType::i64), 1);

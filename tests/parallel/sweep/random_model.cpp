@@ -30,6 +30,20 @@ struct Own {
   void visit(const StateVisitor& v) { v(name, tensor, kind, init); }
 };
 
+/// The fused end of a block of convolutions, as a layer.
+struct Tail {
+  Tensor bias;
+  Init init;
+  std::uint64_t key = 0;
+  Tensor operator()(const Tensor& x) const {
+    return bias_relu_pool_dropout(x, bias, {.window = {2, 2, 2}, .stride = {2, 2, 2}}, 0.25, key);
+  }
+  void visit(const StateVisitor& v) {
+    v("bias", bias, StateKind::no_decay, init);
+    v.random(key);
+  }
+};
+
 /// A graph: values are its input, then the result of each node; the last one leaves it.
 struct Block {
   using Node = std::function<Tensor(const Block&, const Pool&)>;
@@ -408,11 +422,8 @@ class BlockDrawing {
       case 5:
         return add("adaptive_max", {i}, [=](const Block&, const Pool& p) { return adaptive_max_pool(p[i], size); });
       default: {
-        o = {.window = {2, 2, 2}, .stride = {2, 2, 2}};
-        const std::size_t at = own({pool_[i].dim(-1)}, "bias", 0.2);
-        return add("bias_relu_pool_dropout", {i}, [=](const Block& b, const Pool& p) {
-          return bias_relu_pool_dropout(p[i], b.own[at].tensor, o, 0.25, 17);
-        });
+        const Init init = draws_.integers ? Init::constant(1) : Init::normal(0.2);
+        return on("bias_relu_pool_dropout", i, layer(Tail{init.make({pool_[i].dim(-1)}), init}));
       }
     }
   }
@@ -684,8 +695,9 @@ class BlockDrawing {
   /// A row of the table of ops, its operands made of a value and of weights.
   bool of_table(std::size_t i) {
     const Case& c = dice_.of(test::cases());
-    // The first change the pass that they run in; the others have other rows, or another device.
-    for (const char* part : {"batch_norm", "/eval", "/share", "/positions"})
+    // The first change the pass that they run in, or draw by a key that stages might share; the others have other
+    // rows, or another device.
+    for (const char* part : {"batch_norm", "/eval", "/share", "/positions", "dropout"})
       if (c.name.find(part) != c.name.npos) return false;
     for (const char* name : {"reshape", "log_softmax/axis", "to"})
       if (c.name == name) return false;
