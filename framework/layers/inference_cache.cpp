@@ -36,14 +36,15 @@ const InferenceCache::Folded& InferenceCache::fold(const ConvNd& conv, const Bat
     scale[c] = gamma[c] / std::sqrt(variance[c] + norm.options.eps);
     shift[c] = beta[c] + (bias[c] - mean[c]) * scale[c];
   }
-  const Tensor& weight = conv.weight;
+  // f32 weights of f64 data are folded in f64.
+  const Tensor weight = size_of(dtype) > size_of(conv.weight.dtype()) ? conv.weight.to(dtype) : conv.weight;
   const auto channels = static_cast<Index>(scale.size());
   Shape per_filter{channels};
   for (int axis = 1; axis < weight.rank(); ++axis) per_filter.push_back(1);
   const Device device = weight.device();
   Folded folded{mul(weight, Tensor::of(scale, per_filter, weight.dtype()).to(device)).to(dtype),
                 Tensor::of(shift, {channels}, dtype).to(device),
-                {weight, norm.weight}};
+                {conv.weight, norm.weight}};
   return folded_.emplace(key, std::move(folded)).first->second;
 }
 
