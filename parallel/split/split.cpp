@@ -134,6 +134,7 @@ void divide_weights(Module& model, const std::shared_ptr<const Grid>& grid, int 
     const NamedState* weight = find(leaves, "weight");
     if (!weight || weight->tensor->shard_spec()) continue;
     const Shape shape = weight->tensor->shape();
+    if (shape.rank() == 0) continue;  // one number: a temperature
     if (shape.rank() < 2) {
       for (const NamedState& leaf : leaves)
         if (open == shape[0] && find(leaves, "running_mean")) divide(leaf, 0, grid, over);

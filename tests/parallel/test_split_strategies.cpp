@@ -297,6 +297,17 @@ TEST_CASE("a weight of layers that find an image's axis whole is counted once") 
   compare_all(s, {{"w=3", "spatial"}}, Strategy(), 1e-11);
 }
 
+TEST_CASE("a layer of one number stays whole where weights are cut") {
+  struct Temperature {
+    Tensor weight = Tensor::scalar(0.5);
+    Tensor operator()(const Tensor& x) const { return x * weight; }
+    void visit(const StateVisitor& v) { v("weight", weight, StateKind::weight, Init::constant(0.5)); }
+  };
+  Setup s = setup([] { return Sequential{flatten, Linear(36, 6), Temperature(), Linear(6, 5)}; }, {6, 6, 1});
+  s.samples = 9, s.batch = 5, s.steps = 2;
+  compare_all(s, {{"tensor=2", "tensor"}}, Strategy(), 1e-11);
+}
+
 TEST_CASE("divisions of which an op or a sum would take the wrong part are refused") {
   if (threads_only()) return;
   const auto run = [](const std::string& mesh, const std::string& strategy, const std::function<Module()>& model) {
@@ -317,7 +328,7 @@ TEST_CASE("divisions of which an op or a sum would take the wrong part are refus
   // A layer that knows the extents of the whole, but not that it gets a part.
   const auto tokens = [](const Tensor& x) { return x.reshape({x.dim(0), 64, 4}).reshape(x.shape()); };
   const auto named = [](const Tensor& x) {
-    return matmul(x.reshape({x.dim(0), -1}), ones({256, 256})).reshape(x.shape());
+    return matmul(x.reshape({x.dim(0), -1}), Tensor::full({256, 256}, 1, x.dtype())).reshape(x.shape());
   };
   for (const auto& layer : {Module(tokens), Module(named)})
     CHECK_ERROR(run("tensor=2", "tensor(whole=3)", with(layer)), usage, "tensor(whole=NAME)", "data_parallel");
