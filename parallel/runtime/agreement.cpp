@@ -17,6 +17,7 @@ void Agreement::begin() {
   told_.clear();
   read_ = {};
   norm_ = NAN;
+  has_norm_ = false;
 }
 
 void Agreement::set_loss(const Tensor& share, bool is_final) {
@@ -94,7 +95,9 @@ double Agreement::clip_scale() {
 }
 
 void Agreement::find_norm() {
-  if (!std::isfinite(norm_)) norm_ = square_ ? std::sqrt(square_.item()) : optimizer_.grad_norm(updated_);
+  if (has_norm_) return;
+  norm_ = square_ ? std::sqrt(square_.item()) : optimizer_.grad_norm(updated_);
+  has_norm_ = true;
 }
 
 }  // namespace trireme

@@ -56,13 +56,14 @@ class Agreement {
 
  private:
   bool finite() const { return !told_.contains("finite"); }
-  /// norm_ of all ranks' gradients, where this step has not found it yet.
+  /// Computes norm_ over all ranks, once per step. The planned traffic counts this call.
   void find_norm();
 
   Optimizer& optimizer_;
   const std::vector<Slice>& updated_;
   bool check_finite_;
   double norm_ = NAN;
+  bool has_norm_ = false;  // norm_ is that of all ranks; the norm of a look at flags is not
   // count: f64 [1]; flags: i64, one per name in their action; square: squared gradient norm, f64 [1]; empty: not agreed
   // on
   Tensor count_, loss_, flags_, square_;
