@@ -94,7 +94,8 @@ int train_command(int argc, char** argv, const TrainerOptions& options, bool clu
   std::signal(SIGPIPE, SIG_IGN);  // a reader of stdout that goes away does not end a training
   TrainerInput data;
   const auto train = [&](World& world) -> int {
-    const TrainerResult run = Trainer(data, options, world).run();
+    Trainer trainer(data, options, world);  // its longer time limits hold until all ranks have written
+    const TrainerResult run = trainer.run();
     Console console(!world.main(), options.run.progress, options.run.log_seconds);
     console.result(fmt::format(
         "{}, after {} steps in {}{}", run.test.samples > 0 ? run.test.text() : "not evaluated", run.steps,
