@@ -338,38 +338,35 @@ TEST_CASE("an ONNX file holds the parameters by name, in PyTorch's layout") {
 TEST_CASE("what has no ONNX form is refused by name") {
   const test::Temporary folder;
   const Parts line{{"line", Linear(4, 4)}};
-  const auto refused = [&](auto run, const std::string& word) {
+  const auto refused = [&](auto run, const auto&... values) {
     Module model = around(line, run);
     Parameters parameters(model);
-    CHECK_ERROR(export_onnx(model, parameters, {4}, folder / "x.onnx"), usage, word);
+    CHECK_ERROR(export_onnx(model, parameters, {4}, folder / "x.onnx"), usage, values...);
   };
-  refused([](const Parts& p, const Tensor& x) { return record("own", p[0].second(x), {x}, Backward{}); },
-          "op 'own' has no ONNX form");
-  refused([](const Parts& p, const Tensor& x) { return p[0].second(x) * Tensor::full({4}, 2); },
-          "input 1 of 'mul' ([4])");
-  refused([](const Parts& p, const Tensor& x) { return relu(p[0].second(x).detach()); }, "input 0 of 'relu'");
-  refused([](const Parts& p, const Tensor& x) { return p[0].second(x).clone(); },
-          "the model's output comes from no op");
-  refused([](const Parts& p, const Tensor& x) { return p[0].second(x).reshape({-1}); },
-          "first axis must count the samples");
+  refused([](const Parts& p, const Tensor& x) { return record("own", p[0].second(x), {x}, Backward{}); }, "'own'",
+          "ONNX");
+  refused([](const Parts& p, const Tensor& x) { return p[0].second(x) * Tensor::full({4}, 2); }, "'mul'", "[4]");
+  refused([](const Parts& p, const Tensor& x) { return relu(p[0].second(x).detach()); }, "'relu'");
+  refused([](const Parts& p, const Tensor& x) { return p[0].second(x).clone(); }, "output");
+  refused([](const Parts& p, const Tensor& x) { return p[0].second(x).reshape({-1}); }, "first axis");
   refused([](const Parts& p,
              const Tensor& x) { return p[0].second(x) * scale(sum(x), 1. / static_cast<double>(x.dim(0))); },
-          "op 'scale', which makes [] of 3 samples");
+          "'scale'", "[]", 3, 4);
   refused(
       [](const Parts& p, const Tensor& x) {
         return slice(p[0].second(x).reshape({2, -1}), 1, 0, 2);
       },
-      "split along axis 1 of [2, 6]");
-  refused([](const Parts& p, const Tensor& x) { return matmul(x, p[0].second(x), {.transpose_b = true}); },
-          "of 4 [4, 4]: only the first axis may follow");
+      "axis 1", "[2, 6]");
+  refused([](const Parts& p, const Tensor& x) { return matmul(x, p[0].second(x), {.transpose_b = true}); }, "[3, 3]",
+          "[4, 4]");
   refused([](const Parts& p, const Tensor& x) { return x.dim(0) == 3 ? relu(p[0].second(x)) : p[0].second(x); },
-          "other ops for 3 samples (2) than for 4 (1)");
+          "3 samples (2)", "4 samples (1)");
   refused(
       [](const Parts& p, const Tensor& x) {
         return relu(split(p[0].second(x), {1, x.dim(0) - 1}, 0)[1]);
       },
-      "split along axis 0 of [3, 4]");
-  refused([](const Parts& p, const Tensor& x) { return relu(p[0].second(x).rows(1, 3)); }, "rows along axis 0");
+      "axis 0", "[3, 4]");
+  refused([](const Parts& p, const Tensor& x) { return relu(p[0].second(x).rows(1, 3)); }, "axis 0");
   // An axis 0 that is not the batch may be cut, be it as long as any usual one.
   for (Index n : {2, 3, 4, 5}) {
     const Parts part{{"line", Linear(n, n)}};

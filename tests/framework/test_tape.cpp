@@ -215,19 +215,19 @@ TEST_CASE("misuse gets a clear error") {
   const Tensor x = leaf({1, 2});
   const Tensor h = exp(x), y = sum(h);
   y.backward();
-  CHECK(says([&] { y.backward(); }, "backward: the graph through 'sum' was freed by an earlier backward"));
+  CHECK_ERROR(y.backward(), usage, "backward", "'sum'", "freed");
   const Tensor z = sum(scale(h, 2));
   CHECK(says([&] { z.backward(); }, "'exp' was freed"));
   const Tensor again = sum(scale(x, 2));  // the walk that failed left nothing behind
   again.backward();
-  CHECK(says([&] { exp(x).backward(); }, "without a seed it starts from one number, the tensor is [2]"));
+  CHECK_ERROR(exp(x).backward(), usage, "backward", "seed", "[2]");
   CHECK(says([&] { exp(x).backward(Tensor::zeros({3}, DType::f64)); }, "its seed f64 [3]"));
   Tensor result = exp(x);
   CHECK(says([&] { result.require_grad(); }, "the result of 'exp'"));
   CHECK(says([&] { result.grad(); }, "wants a leaf"));
   CHECK(says([&] { Tensor::zeros({2}, DType::i64).require_grad(); }, "floating type"));
   CHECK(says([&] { Tensor().shape(); }, "undefined"));
-  CHECK(says([&] { x.reshape({3}); }, "reshape: [2] has 2 elements and cannot become [3]"));
+  CHECK_ERROR(x.reshape({3}), usage, "reshape", "[2]", "[3]");
   const Tensor none = Tensor::zeros({0, 4, 6});  // of a rank that has no rows of a batch
   CHECK(none.reshape({0, -1}).shape() == Shape{0, 24});
   CHECK(none.reshape({0, -1, 3}).shape() == Shape{0, 8, 3});
@@ -236,12 +236,12 @@ TEST_CASE("misuse gets a clear error") {
   CHECK_ERROR(none.reshape({0, -1, 5}), usage, "[0, 4, 6]", "[0, -1, 5]");
   CHECK_ERROR(none.reshape({0, 0, -1}), usage, "[0, 4, 6]", "[0, 0, -1]");
   CHECK_ERROR(Tensor::zeros({4, 0}).reshape({0, -1}), usage, "[4, 0]", "[0, -1]");
-  CHECK(says([&] { add(x, leaf({1, 2, 3})); }, "add: [2] and [3] do not broadcast"));
-  CHECK(says([&] { add(x, x.to(DType::f32)); }, "add: operands are f64 and f32"));
-  CHECK(says([&] { add(x, x.to(cpu(1))); }, "add: operands lie on cpu:0 and cpu:1"));
+  CHECK_ERROR(add(x, leaf({1, 2, 3})), usage, "add", "[2]", "[3]");
+  CHECK_ERROR(add(x, x.to(DType::f32)), usage, "add", "f64", "f32");
+  CHECK_ERROR(add(x, x.to(cpu(1))), usage, "add", "cpu:0", "cpu:1");
   const Tensor wrong = record("wrong", x.detach(), {x},
                               [](const Tensor&, Gradients& g) { g.set_grad(0, Tensor::zeros({3}, DType::f64)); });
-  CHECK(says([&] { sum(wrong).backward(); }, "'leaf' is f64 [2], the gradient given to it f64 [3]"));
+  CHECK_ERROR(sum(wrong).backward(), usage, "'leaf'", "f64 [2]", "f64 [3]");
 }
 
 TEST_CASE("chains of 200,000 ops need no stack, neither in backward nor in death") {
