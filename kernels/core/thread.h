@@ -14,7 +14,9 @@ Thread start_thread(std::string_view who, A&&... a) {
     return Thread(std::forward<A>(a)...);
   } catch (const std::system_error& e) {
     fail(ErrorKind::out_of_memory, who,
-         "the system starts no further thread ({}): ask for fewer, or raise its limits (ulimit -u, ulimit -v)",
+         "the system starts no further thread ({}), for lack of memory or by its limits: use fewer threads, or raise "
+         "the "
+         "limits (ulimit -u, ulimit -v)",
          e.code().message());
   }
 }

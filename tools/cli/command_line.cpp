@@ -368,7 +368,7 @@ void CommandLine::import() {
   CLI::App& command =
       add("import", using_models, "convert weights of other frameworks to safetensors; names and values stay",
           [this] { return import_command(from_, to_, listing_); });
-  command.add_option("file", from_, ".npz, .pt, .pth, .bin or .safetensors")->required()->type_name("FILE");
+  command.add_option("file", from_, ".npz, .npy, .pt, .pth, .bin or .safetensors")->required()->type_name("FILE");
   command.add_option("--out", to_, "safetensors file to write")->type_name("FILE");
   command.add_flag("--list", listing_, "print names, types and shapes of the tensors");
 }
