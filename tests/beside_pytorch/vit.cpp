@@ -30,10 +30,9 @@ struct Model {
   LayerNorm norm{width};
   Linear head{width, 10};
 
-  Tensor operator()(Tensor x) const {
-    x = patches(x).reshape({x.dim(0), -1, width});
-    x = concat({expand(token, {x.dim(0), 1, width}), x}, 1) + positions;
-    return head(select(norm(blocks(x)), 1, 0));
+  Tensor operator()(const Tensor& x) const {
+    const Tensor first = expand(token, {x.dim(0), 1, width}), rest = patches(x).reshape({x.dim(0), -1, width});
+    return head(select(norm(blocks(concat({first, rest}, 1) + positions)), 1, 0));
   }
   void visit(const StateVisitor& v) {
     v("patches", patches, "blocks", blocks, "norm", norm, "head", head);

@@ -37,7 +37,7 @@ with tempfile.TemporaryDirectory() as name:
     code += [f'  const Tensor {key} = read_npy(folder + "{key}.npy");' for key in inputs]
     for i, (_, on, right) in enumerate(rows):
         if on:
-            code.append(f'  {{ Module m = {right}; Index count = 0; for (auto& t : named_tensors(m)) if (t.use != StateKind::buffer) count += t.tensor->numel();'
+            code.append(f'  {{ Module m = {right}; Index count = 0; for (auto& t : named_tensors(m)) if (t.kind != StateKind::buffer) count += t.tensor->numel();'
                         f' const Shape s = m({on[5:-1]}).shape(); std::vector<std::int64_t> all(s.begin(), s.end()); all.push_back(count);'
                         f' write_npy(folder + "{i}.npy", Tensor::from(all)); }}')
         else:
