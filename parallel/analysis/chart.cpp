@@ -197,7 +197,7 @@ std::vector<double> ticks(double low, double high, bool log) {
   return all;
 }
 
-std::string number_text(double v) {
+std::string number_text(double v, int digits) {
   const char* unit = "";
   for (const auto& [least, name] : {std::pair(1e12, "T"), {1e9, "G"}, {1e6, "M"}, {1e4, "k"}})
     if (std::abs(v) >= least) {
@@ -205,7 +205,18 @@ std::string number_text(double v) {
       unit = name;
       break;
     }
-  return fmt::format("{:.{}g}{}", v, *unit == 0 && std::abs(v) >= 1000 ? 4 : 3, unit);
+  return fmt::format("{:.{}g}{}", v, *unit == 0 && std::abs(v) >= 1000 ? std::max(4, digits) : digits, unit);
+}
+
+/// Texts of an axis' numbers, with as many digits as tell them apart.
+static std::vector<std::string> mark_texts(const std::vector<double>& marks) {
+  std::vector<std::string> texts;
+  for (int digits = 3; digits < 16; ++digits) {
+    texts.clear();
+    for (const double v : marks) texts.push_back(number_text(v, digits));
+    if (std::ranges::adjacent_find(texts) == texts.end()) break;
+  }
+  return texts;
 }
 
 std::string html_text(const std::string& text) {
@@ -227,7 +238,9 @@ std::string chart_svg(const Chart& chart) {
   for (const ChartSeries& s : chart.series) names = std::max(names, s.name.size());
   for (const Evidence e : kinds)
     names = std::max(names, std::string_view(evidence_names.at(static_cast<std::size_t>(e))).size());
-  for (const double v : y.marks()) numbers = std::max(numbers, number_text(v).size());
+  const std::vector<double> rows_at = y.marks(), columns_at = chart.x_ticks.empty() ? x.marks() : chart.x_ticks;
+  const std::vector<std::string> row_texts = mark_texts(rows_at), column_texts = mark_texts(columns_at);
+  for (const std::string& text : row_texts) numbers = std::max(numbers, text.size());
   const auto rows = static_cast<double>(chart.series.size() + (kinds.empty() ? 0 : kinds.size() + 1));
   const double height = std::max(least_height, chart_top + row * (rows + 1));
   const double left = 44 + letter * static_cast<double>(numbers);
@@ -237,13 +250,15 @@ std::string chart_svg(const Chart& chart) {
   y.place(base, chart_top);
   Svg svg(width, height);
   svg.text(left, 26, chart.title, Svg::heading);
-  for (const double v : chart.x_ticks.empty() ? x.marks() : chart.x_ticks) {
-    svg.lines({{x(v), chart_top}, {x(v), base}}, "stroke=\"#ddd\"");
-    svg.text(x(v), base + 18, number_text(v), Svg::middle);
+  for (std::size_t i = 0; i < columns_at.size(); ++i) {
+    const double at = x(columns_at[i]);
+    svg.lines({{at, chart_top}, {at, base}}, "stroke=\"#ddd\"");
+    svg.text(at, base + 18, column_texts[i], Svg::middle);
   }
-  for (const double v : y.marks()) {
-    svg.lines({{left, y(v)}, {right, y(v)}}, "stroke=\"#ddd\"");
-    svg.text(left - 8, y(v) + 4, number_text(v), "text-anchor=\"end\" fill=\"#444\"");
+  for (std::size_t i = 0; i < rows_at.size(); ++i) {
+    const double at = y(rows_at[i]);
+    svg.lines({{left, at}, {right, at}}, "stroke=\"#ddd\"");
+    svg.text(left - 8, at + 4, row_texts[i], "text-anchor=\"end\" fill=\"#444\"");
   }
   svg.lines({{left, chart_top}, {left, base}, {right, base}}, "stroke=\"#444\"");
   svg.text((left + right) / 2, base + 42, chart.x, "text-anchor=\"middle\"");

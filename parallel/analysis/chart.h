@@ -82,6 +82,6 @@ class Svg {
 /// logarithmic axis, all of those, or the powers alone where these are enough.
 std::vector<double> ticks(double low, double high, bool log = false);
 /// "0", "0.25", "16.4k", "2.5M": up to three digits.
-std::string number_text(double);
+std::string number_text(double, int digits = 3);
 
 }  // namespace trireme

@@ -121,6 +121,18 @@ TEST_CASE(
   CHECK(html_text("a\x1b[1m&\n") == "a?[1m&amp;\n");
 }
 
+TEST_CASE("ticks that lie near each other have as many digits as tell them apart") {
+  Chart chart{.title = "accuracy", .x = "ranks", .y = "%"};
+  chart.series.push_back({.name = "a", .points = {{1, 93.1}, {2, 93.4}}});
+  chart.from_zero = false;
+  const std::string svg = chart_svg(chart);
+  for (const char* text : {">93.1<", ">93.15<", ">93.2<", ">93.25<"}) {
+    INFO(text);
+    CHECK(svg.find(text) != std::string::npos);
+    CHECK(svg.find(text) == svg.rfind(text));
+  }
+}
+
 TEST_CASE("pictures are stacked whole, one below the other") {
   Chart low{.title = "low", .x = "x", .y = "y", .series = {{"s", {{1, 2}, {2, 3}}}}}, tall = low;
   tall.title = "tall";

@@ -435,6 +435,7 @@ class Monitor(cli.Case):
             self.assertIn(said, page.text)
         self.refused(run("report", self.dir, "--out", self.dir / "x.html"), self.dir, kind="file")
         self.assertFalse((self.dir / "x.html").exists())
+        self.refused(run("report", self.dir / shown[0], "--out", self.dir / "x.csv"), "x.csv", ".html")
         # Of a study: every picture of made-up data is stamped, and what cannot be kept is said.
         study = self.dir / "study"
         self.assertEqual(run("scaling", "mlp", "--data.name", "synthetic", "--data.synthetic_size", 60, "--data.batch", 12, "--epochs", 2, "--ranks", "1,2", "--seeds", 1, "--target", 5, "--out", study).returncode, 0)

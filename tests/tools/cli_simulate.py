@@ -88,6 +88,8 @@ bandwidth = 25e9
             return r.stdout
         norms = 19 * (1 + 2)   # seconds: two ranks gather forward, and sum backward
         self.assertGreaterEqual(self.seconds(simulate("global", "--mesh", "data=2")) - self.seconds(simulate("local", "--mesh", "data=2")), 0.99 * norms)
+        self.assertIn("calls inside layers: 42 in a step", simulate("global", "--mesh", "data=2"))
+        self.assertNotIn("calls inside layers", simulate("local", "--mesh", "data=2"))
         one, two = (re.findall(r"^ +[12] .*$", simulate(scope, "--mesh", "data=1", "--sweep", "ranks=1,2"), re.M) for scope in ("global", "local"))
         self.assertEqual(one[0], two[0])
         self.assertNotEqual(one[1], two[1])

@@ -10,8 +10,10 @@
 
 #include "datasets/formats/synthetic.h"
 #include "parallel/analysis/draw.h"
+#include "parallel/model/dry_run.h"
 #include "parallel/model/part_costs.h"
 #include "parallel/model/part_memory.h"
+#include "parallel/plan/action_kind.h"
 #include "parallel/plan/memory.h"
 #include "parallel/runtime/step_plan.h"
 #include "tools/training/from_options.h"
@@ -178,8 +180,10 @@ void DescribedPlan::set_rows(Index asked) {
 std::string DescribedPlan::cost_in_words() const {
   return cost == "equal"      ? "all alike"
          : cost == "measured" ? "measured here on one rank"
-         : cost == "counted"  ? fmt::format("counted from shapes, at {:.3g} operations per second", flops)
-                              : "of " + cost;
+         : cost == "counted"
+             ? fmt::format("counted from shapes, at {:.3g} operations per second, a byte of memory as {:g}", flops,
+                           operations_per_byte)
+             : "of " + cost;
 }
 
 Source DescribedPlan::cost_source() const {
@@ -308,6 +312,15 @@ std::string DescribedPlan::caveat(int steps) const {
                        : fmt::format("{} of the steps shown are with {}", with, phase.name);
     text += fmt::format(" ({})\n", to_string(phase.trigger));
   }
+  const bool exchanges = std::ranges::any_of(plan.programs, [](const Program& p) {
+    return std::ranges::any_of(p.actions, [](const Action& a) {
+      return a.kind->calls && !is_collective(a) && !is_channel(a) && !is_message(a);
+    });
+  });
+  if (exchanges)
+    text +=
+        "a partner that is busy with another exchange is not waited for: where exchanges take as long as a step, "
+        "train --virtual is slower\n";
   if (!strategy.split.any()) return text;
   return text +
          "layers are split: times are those of the undivided model, in proportion to the operations that are left to a "

@@ -11,6 +11,9 @@
 namespace trireme {
 
 int report_command(const std::vector<std::string>& paths, const std::string& to) {
+  const std::string kind = std::filesystem::path(to).extension();
+  check(kind.empty() || kind == ".html" || kind == ".htm", "report",
+        "--out {} ends in {}, but a report is an HTML page; give a name that ends in .html", to, kind);
   if (std::filesystem::is_regular_file(paths.front() + "/" + tune_file)) {
     check(paths.size() == 1, "report", "{} is a hyper-parameter search, which has its own page; give it alone",
           paths.front());

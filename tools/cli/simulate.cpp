@@ -7,6 +7,7 @@
 #include "kernels/core/runtime.h"
 #include "parallel/analysis/draw.h"
 #include "parallel/comm/world/mesh.h"
+#include "parallel/plan/planned_traffic.h"
 #include "tools/cli/simulate_basis.h"
 #include "tools/cli/simulate_scaling.h"
 
@@ -50,6 +51,18 @@ void print_efficiency(const DescribedPlan& described, const Cluster& cluster, co
   fmt::print("bubble {:.1f} %: idle over busy time of all ranks\n", 100 * s.bubble);
   fmt::print("exposed communication {}, {:.1f} % of the step{}: computation waits for a call\n",
              time_text(exposed / steps), 100 * exposed / s.makespan, program.empty() ? "" : ", in " + program);
+  Index calls = 0;
+  for (const Program& p : described.plan.programs) {
+    Index here = 0;
+    for (const Action& a : p.actions)
+      for (const PartComm& c : comms_of(described.plan.parts, a)) here += c.calls;
+    calls = std::max(calls, here);
+  }
+  if (calls > 0 && exposed > 0.1 * s.makespan)
+    fmt::print(
+        "calls inside layers: {} in a step, which computation always waits for; --parallel.norm_scope local leaves out "
+        "those of batch norms\n",
+        calls);
 }
 
 }  // namespace

@@ -243,24 +243,25 @@ std::string table_of(const StudyResult& all) {
                                  setting("epochs"), o.seeds, o.seeds == 1 ? "" : "s", all.question.first_seed);
   if (setting("data.limit") != "0")
     text += fmt::format("reduced data: the first {} training samples\n", setting("data.limit"));
-  for (const bool weak : {false, true}) {
-    if (weak ? !o.weak : !o.strong) continue;
-    text += weak ? fmt::format("\nweak scaling: a batch of {} per rank, the learning rate {}\n", setting("data.batch"),
-                               o.scale_lr ? "in proportion to the batch" : "as it is")
-                 : fmt::format("\nstrong scaling: a batch of {} over all ranks\n", setting("data.batch"));
-    text += fmt::format("{:<50} {:<16} {:>5} {:>26} {:>6} {:>15} {:>24} {:>11} {:>16} {:>9}\n", "strategy", "mesh",
-                        "ranks", "runs", "failed", "accuracy %", "step ms [95 %]", "samples/s",
-                        o.target > 0 ? fmt::format("to {:g} %", o.target) : "to target", "speed-up");
-    for (const CellResult& c : all.cells)
-      if (c.weak == weak)
-        text += row_of(c, o.seeds, !std::isnan(c.speedup) && c.cell.name == all.cells[*all.best_serial].cell.name);
-  }
   const double coverage = [&] {
     double least = 1;
     for (const CellResult& c : all.cells)
       if (c.finished > 1) least = std::min(least, c.step_interval.coverage);
     return least;
   }();
+  for (const bool weak : {false, true}) {
+    if (weak ? !o.weak : !o.strong) continue;
+    text += weak ? fmt::format("\nweak scaling: a batch of {} per rank, the learning rate {}\n", setting("data.batch"),
+                               o.scale_lr ? "in proportion to the batch" : "as it is")
+                 : fmt::format("\nstrong scaling: a batch of {} over all ranks\n", setting("data.batch"));
+    text +=
+        fmt::format("{:<50} {:<16} {:>5} {:>26} {:>6} {:>15} {:>24} {:>11} {:>16} {:>9}\n", "strategy", "mesh", "ranks",
+                    "runs", "failed", "accuracy %", fmt::format("step ms [{:.0f} %]", 100 * std::min(0.95, coverage)),
+                    "samples/s", o.target > 0 ? fmt::format("to {:g} %", o.target) : "to target", "speed-up");
+    for (const CellResult& c : all.cells)
+      if (c.weak == weak)
+        text += row_of(c, o.seeds, !std::isnan(c.speedup) && c.cell.name == all.cells[*all.best_serial].cell.name);
+  }
   text +=
       "\naccuracy: of the held-out set after the last epoch, mean and standard deviation over seeds. step: wall time "
       "with "
