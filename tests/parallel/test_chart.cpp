@@ -122,8 +122,7 @@ TEST_CASE(
 }
 
 TEST_CASE("ticks that lie near each other have as many digits as tell them apart") {
-  Chart chart{.title = "accuracy", .x = "ranks", .y = "%"};
-  chart.series.push_back({.name = "a", .points = {{1, 93.1}, {2, 93.4}}});
+  Chart chart{.title = "accuracy", .x = "ranks", .y = "%", .series = {{"a", {{1, 93.1}, {2, 93.4}}}}};
   chart.from_zero = false;
   const std::string svg = chart_svg(chart);
   for (const char* text : {">93.1<", ">93.15<", ">93.2<", ">93.25<"}) {
