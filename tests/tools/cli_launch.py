@@ -215,7 +215,7 @@ class Launch(cli.Case):
                             (["-H", "a:0", *good], "'0'"), (["-H", "a:2,a:2", *good], "host a"), (["-H", ",", *good], "hosts"),
                             (["-H", "a:2", "-np", 3, *good], "3 ranks"), (["-np", 2, "--min-ranks", 3, *good], "--min-ranks is 3"),
                             (["--hostfile", hosts, *good], "hosts:2: "),
-                            (["-H", "a:1", "--hostfile", hosts, *good], "launch"), (["--launcher", "ssh", *good], "ssh"), (["--rank", 2, *good], "'rank'"),
+                            (["-H", "a:1", "--hostfile", hosts, *good], "launch"), (["--launcher", "ssh", *good], "ssh"), (["--rank", 2, *good], "--ranks"),
                             (["-H", "a:2", "--launcher", "threads", *good], "mpiexec"), (["-np", 2, *good, "--mesh", "data=3"], "data=3"),
                             (["--min-ranks", 2, *good, "--mesh", "data=3"], "--parallel.mesh"), (["--", "train", "mlp", "--virtual", 4, "--run.dir", "x"], "--virtual")):
             hosts.write_text("# none\na slots=two\n")
