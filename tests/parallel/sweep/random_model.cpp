@@ -862,7 +862,8 @@ Module composed(Draws& draws, Tensor x, Index outputs, Index second) {
           Tensor again = relu(x);
           for (const auto& [name, t] : fields) again = again.with(name, t);
           const Tensor y = m(again), two = m(again.rows(1, 3).with("table", again.at("table")));
-          same = y.shape() == x.shape() && distance(y.rows(1, 3).to_vector(), two.to_vector()) < 1e-9;
+          same = y.shape() == x.shape() && max(abs(y)).item() < 100 &&
+                 distance(y.rows(1, 3).to_vector(), two.to_vector()) < 1e-9;
         } catch (const Error&) {}
       if (same) {
         row.add(relu).add(m);
