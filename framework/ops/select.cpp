@@ -50,6 +50,7 @@ Tensor with_axis_last(const Tensor& x, int axis) { return axis == x.rank() - 1 ?
 Tensor triangle(const Tensor& x, Index diagonal, bool lower) {
   check(x.defined() && x.rank() >= 2, lower ? "tril" : "triu", "got {}, expected at least two axes",
         x ? x.shape() : Shape{});
+  if (x.rank() == 2) ops::refuse_part_of_batch(lower ? "tril" : "triu", x, 0);
   const auto counted = [&](const Shape& shape) {
     const Tensor t = Tensor::empty(shape, DType::i64);
     for (Index i = 0; i < t.numel(); ++i) t.data<Index>()[i] = i;

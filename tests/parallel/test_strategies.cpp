@@ -306,6 +306,7 @@ TEST_CASE("a layer that mixes the rows of a batch is refused where ranks or micr
       {"cumsum", [](const Tensor& x) { return cumsum(x, 0); }},
       {"max", [](const Tensor& x) { return x - amax(x, {0}, true); }},
       {"logsumexp", [](const Tensor& x) { return x - logsumexp(x, {0}, true); }},
+      {"tril", [](const Tensor& x) { return tril(x); }},
       {"topk", [](const Tensor& x) { return x + topk(x, x.dim(0), 0).values; }},
       {"matmul", [](const Tensor& x) { return matmul(matmul(x, x, {.transpose_b = true}), x); }},
       {"mean", [](const Tensor& x) { return x - reduce(x, ReduceKind::mean, {0}); }}};
