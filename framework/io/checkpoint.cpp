@@ -5,6 +5,7 @@
 #include <set>
 
 #include "framework/io/checkpoint_parts.h"
+#include "kernels/core/text.h"
 
 namespace trireme {
 
@@ -33,12 +34,19 @@ void match_states(std::vector<StoredTensor>& targets, std::vector<SafetensorsPie
   std::erase_if(pieces, not_in_run);
 }
 
+/// The words of a layout, sorted: strategies may be written in any order.
+std::vector<std::string> words_of(const std::string& layout) {
+  std::vector<std::string> words = split_text(layout, ' ');
+  std::ranges::sort(words);
+  return words;
+}
+
 /// This rank's state, as saved by a run of the same layout.
 std::map<std::string, Tensor> read_local(const std::string& directory, const Manifest& about,
                                          const std::optional<CheckpointShard>& shard) {
   std::map<std::string, Tensor> found;
   if (about.layout.empty()) return found;
-  check(about.layout == layout_of(shard), op,
+  check(words_of(about.layout) == words_of(layout_of(shard)), op,
         "{} holds state of single ranks of layout {}, this run has layout {}: resume with the layout of the checkpoint",
         directory, about.layout, [&] { return layout_of(shard); });
   const auto number = static_cast<std::size_t>(shard ? shard->rank : 0) + 1;

@@ -56,10 +56,13 @@ Plan with_codec(Plan plan, const Codec& codec, const std::vector<std::pair<std::
   bool any = false;
   for (Program& program : plan.programs)
     for (Action& a : program.actions) {
-      check(a.kind != ActionKind::reduce_scatter, "codec", "{} cannot encode {}: only all_reduce takes a codec yet",
+      check(a.kind != ActionKind::reduce_scatter, "codec",
+            "{} encodes all_reduce only, but the plan has {}: use compress with data_parallel or central_storage, not "
+            "with zero",
             codec.name, [&] { return to_string(a); });
       if (a.kind != ActionKind::all_reduce) continue;
-      check(a.codec == nullptr, "codec", "gradients are encoded by {} already, {} cannot encode them again",
+      check(a.codec == nullptr, "codec",
+            "{} encodes the gradients already, so {} cannot encode them again: use compress once",
             a.codec ? a.codec->name : "", codec.name);
       a.codec = &codec;
       any = true;
@@ -68,7 +71,7 @@ Plan with_codec(Plan plan, const Codec& codec, const std::vector<std::pair<std::
         if (!name.empty() && std::ranges::find(plan.state, name, &State::name) == plan.state.end())
           plan.state.push_back({.name = name});
     }
-  check(any, "codec", "there is no all_reduce that {} could encode: write it behind data_parallel", codec.name);
+  check(any, "codec", "the plan has no all_reduce that {} could encode: use compress with data_parallel", codec.name);
   return plan;
 }
 

@@ -201,8 +201,8 @@ void SplitOptions::add(const SplitOptions& other) {
   whole.insert(whole.end(), other.whole.begin(), other.whole.end());
   if (!other.one_weird_trick.empty()) one_weird_trick = other.one_weird_trick;
   check(one_weird_trick.empty() || (image.empty() && tensor.empty()), "split",
-        "one_weird_trick gathers the batch of all ranks and goes with no other split of layers: leave out spatial and "
-        "tensor");
+        "one_weird_trick gathers the batch of all ranks, so no other strategy can split layers: use either "
+        "one_weird_trick, or spatial and tensor");
 }
 
 std::shared_ptr<const Grid> grid_of(const Parameters& parameters) {

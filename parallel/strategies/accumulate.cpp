@@ -24,14 +24,17 @@ Plan repeat(Plan plan, int microbatches, const std::string& strategy) {
 void check_untouched(const Plan& plan, const std::string& strategy) {
   check(plan.programs.size() == 1 && plan.microbatches == 1 &&
             plan.programs[0].actions.size() == 2 * plan.parts.size() + 2,
-        strategy, "it deals out the parts of a plan that is still serial: write \"{} | data_parallel\", it first",
-        strategy);
+        strategy,
+        "the plan has {} micro-batches, {} programs and {} actions already, but {} divides a serial plan: use one of "
+        "accumulate and pipeline, once, and write custom strategies after it",
+        plan.microbatches, plan.programs.size(), plan.programs[0].actions.size(), strategy);
 }
 
 Strategy accumulate(int micro) {
-  check(micro >= 1, "accumulate", "micro={}: wants at least 1 micro-batch", micro);
-  return {"accumulate", Claim::exact, [micro](Plan plan) { return repeat(std::move(plan), micro, "accumulate"); },
-          fmt::format("micro={}", micro)};
+  check(micro >= 1, "accumulate", "micro={}, but a step has at least 1 micro-batch: use micro=1 or more", micro);
+  return {"accumulate", Claim::exact,
+          [micro](Plan plan) { return micro == 1 ? plan : repeat(std::move(plan), micro, "accumulate"); },
+          fmt::format("micro={}", micro), StrategyOrder::microbatches};
 }
 
 }  // namespace trireme

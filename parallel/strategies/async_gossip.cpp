@@ -219,16 +219,17 @@ Plan gossip_asynchronously(Plan plan, const GossipOptions& o) {
   const int ranks = plan.size(o.axis);
   for (const Axis& axis : plan.axes)
     check(axis.size == 1 || axis.name == o.axis || (plan.has_stages() && axis.name == plan.stage_axis), "gossip",
-          "mode=async: the {} ranks along '{}' would meet others at different times, each for itself: a worker is one "
-          "rank there, or a pipeline",
-          axis.size, axis.name);
-  check(o.graph == "random" || ranks % 2 == 0 || ranks == 1, "gossip",
-        "mode=async: a ring of {} ranks has no two sides, of which one asks and one answers: take an even number, or "
-        "graph=random",
-        ranks);
+          "mode=async: the {} ranks along '{}' would meet others at different times, but a worker is one rank or one "
+          "pipeline: use mode=sync, or a mesh without '{}'",
+          axis.size, axis.name, axis.name);
+  check(
+      o.graph == "random" || ranks % 2 == 0 || ranks == 1, "gossip",
+      "mode=async: a ring of {} ranks cannot be divided into ranks that ask and ranks that answer: use an even number "
+      "of ranks, or graph=random",
+      ranks);
   check(ties_of(plan).empty(), "gossip",
-        "mode=async: stages meet others at different times, so that their copies of weights that parts of several "
-        "stages share would differ: take mode=sync, or a partition in which one stage has all of these parts");
+        "mode=async: several stages have copies of the same weights, but stages meet others at different times, so the "
+        "copies would differ: use mode=sync, or a partition in which one stage has all parts that use these weights");
   Action like{.kind = exchange, .arguments = {{"share", 0.5}}};
   like.peer = {.axis = o.axis, .pairs = o.graph == "ring" ? "bipartite_ring" : "bipartite", .seed = o.seed};
   mix_weights(plan, like, o.axis, "step", {});
@@ -236,7 +237,7 @@ Plan gossip_asynchronously(Plan plan, const GossipOptions& o) {
     const Action meet = program.actions.back();
     if (meet.kind != exchange) continue;  // it updates nothing
     check(std::ranges::count(program.actions, ActionKind(exchange), &Action::kind) == 1, "gossip",
-          "mode=async exchanges weights that lie together, where those of {} are in several places", program.name);
+          "mode=async exchanges one slice of weights, but {} updates several slices: use mode=sync", program.name);
     answer_between_passes(program);
   }
   plan.state.push_back({.name = due});

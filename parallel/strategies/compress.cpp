@@ -52,8 +52,9 @@ Strategy compress(StrategyOptions& given) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     const CodecParameter& p = row.parameters[i];
     const double value = values[i].of(p);
-    check(p.multiple == 0 || std::fmod(value, p.multiple) == 0, "compress", "{} is {}, it must be a multiple of {}",
-          p.name, value, p.multiple);
+    check(p.multiple == 0 || std::fmod(value, p.multiple) == 0, "compress",
+          "{}={}, but it must be a multiple of {}: use {}={}", p.name, value, p.multiple, p.name,
+          p.multiple * std::max(1.0, std::round(value / p.multiple)));
     arguments.emplace_back(p.name, value);
     text += fmt::format(", {}={}", p.name, value_text(table[i]));
   }
@@ -67,7 +68,7 @@ Strategy compress(StrategyOptions& given) {
         plan.programs, [](const Program& program) { return std::ranges::any_of(program.actions, is_reduction); });
     return with_codec(reduces ? std::move(plan) : with_reductions(std::move(plan), "compress"), codec, arguments);
   };
-  return {"compress", claim, encode, text};
+  return {"compress", claim, encode, text, StrategyOrder::codecs};
 }
 
 Strategy compress(const std::string& codec, const std::map<std::string, double>& options) {

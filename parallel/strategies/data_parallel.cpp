@@ -8,25 +8,31 @@
 namespace trireme {
 namespace {
 
-/// Sums over o.axis have to be the first along it, and to come before what shares out the updates.
+/// Sums over the axis have to be the first along it.
 void check_not_reduced(const Plan& plan, const std::string& axis) {
   const auto ours = names_in(axis);
   for (const std::string& name : ours)
     check(plan.consistency_along(name) == Consistency{}, "strategy",
-          "weights are averaged over the mesh axis '{}' already: only one strategy may do so", name);
+          "ranks along mesh axis '{}' have different weights ({}), so their gradients cannot be summed over it: use "
+          "another axis of the mesh",
+          name, [&] { return to_string(plan.consistency_along(name)); });
   for (const Program& program : plan.programs) {
     check(!program.serves(), "strategy",
-          "servers sum the gradients already, which are to be summed over '{}' as well: leave one of the two out",
+          "parameter_server sums the gradients already, so they cannot be summed over '{}' as well: use it without "
+          "data_parallel, which zero, central_storage and compress bring along",
           axis);
     for (const Action& a : program.actions) {
-      check(a.kind != ActionKind::update || a.peer.axis.empty(), "strategy",
-            "zero and central_storage share out updates of gradients that are whole, and those are to be summed over "
-            "'{}' as well: write zero or central_storage last",
+      check((a.kind != ActionKind::update || a.peer.axis.empty()) && a.codec == nullptr, "strategy",
+            "gradients are encoded, or their updates divided, so they cannot be summed over '{}' as well: write custom "
+            "strategies before zero, central_storage and compress",
             axis);
       if (!is_reduction(a)) continue;
       for (const std::string& name : names_in(a.peer.axis))
-        check(std::find(ours.begin(), ours.end(), name) == ours.end(), "strategy",
-              "gradients are summed over the mesh axis '{}' already: only one strategy may do so", name);
+        check(
+            std::find(ours.begin(), ours.end(), name) == ours.end(), "strategy",
+            "gradients are summed over mesh axis '{}' already, so no other strategy can sum them over it: leave one of "
+            "the two out, or give it another axis of the mesh",
+            name);
     }
   }
 }
@@ -35,11 +41,11 @@ void check_not_reduced(const Plan& plan, const std::string& axis) {
 void check_not_divided(const Plan& plan, const std::string& axis) {
   const auto names = names_in(axis);
   for (const PartInfo& part : plan.parts)
-    check(std::find(names.begin(), names.end(), part.divided) == names.end(), "strategy",
-          "gradients would be summed over '{}', but each rank along '{}' has other weights of '{}': give the strategy "
-          "that "
-          "divides weights an axis of the mesh that no sum of gradients goes over",
-          axis, part.divided, part.name);
+    check(
+        std::find(names.begin(), names.end(), part.divided) == names.end(), "strategy",
+        "gradients would be summed over '{}', but mesh axis '{}' divides the weights of '{}': use one axis of the mesh "
+        "to divide weights and another one to sum gradients",
+        axis, part.divided, part.name);
 }
 
 }  // namespace
@@ -73,22 +79,25 @@ Plan reduce_over(Plan plan, const DataParallelOptions& o) {
         a.peer.axis = o.axis + "+" + a.peer.axis;
         reduced = true;
       }
-  if (const std::string axis = reduced ? plan.reduced_axis() : o.axis; names_in(axis).size() > 1)
-    check_not_divided(plan, axis);
-  for (std::size_t r = 0; !reduced && r < plan.programs.size(); ++r) {
+  const std::string axis = reduced ? plan.reduced_axis() : o.axis;
+  if (names_in(axis).size() > 1) check_not_divided(plan, axis);
+  const DataParallelOptions usual;
+  const bool cuts = !reduced || o.first_bucket != usual.first_bucket || o.bucket != usual.bucket || !o.overlap;
+  for (std::size_t r = 0; cuts && r < plan.programs.size(); ++r) {
     std::vector<Slice> buckets;
     const auto slices = plan.updated(r);
     for (const Slice& slice : slices | std::views::reverse)
       for (const Slice& bucket : cut_buckets(plan.parts, slice, o)) buckets.push_back(bucket);
     const bool overlap = o.overlap && !is_asynchronous(plan);
-    plan.programs[r] = reduce_slices(plan, plan.programs[r], buckets, o.axis, overlap);
+    plan.programs[r] = reduce_slices(plan, plan.programs[r], buckets, axis, overlap);
   }
   return plan;
 }
 
 std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Slice whole, const DataParallelOptions& o) {
-  check(o.first_bucket > 0 && o.bucket > 0, "data_parallel", "buckets of {} and {} elements: both must be above 0",
-        o.first_bucket, o.bucket);
+  check(o.first_bucket > 0 && o.bucket > 0, "data_parallel",
+        "first_bucket={}, bucket={}, but a bucket has at least 1 element: use numbers above 0", o.first_bucket,
+        o.bucket);
   std::vector<Slice> buckets;
   Index end = whole.end, limit = o.first_bucket;
   for (std::size_t i = parts.size(); i-- > 0 && end > whole.begin;) {
@@ -111,11 +120,11 @@ std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Slice whole, 
 
 Strategy reducing(const std::string& name, const DataParallelOptions& o) {
   check(o.norm_group == 1 || o.norm_scope == NormScope::group, name,
-        "norm_group={} has an effect with norm_scope=group alone, and norm_scope is {}: add norm_scope=group, or leave "
-        "norm_group out",
+        "norm_group={} needs norm_scope=group, but norm_scope is {}: add norm_scope=group, or leave norm_group out",
         o.norm_group, [&] { return to_string(o.norm_scope.value_or(NormScope::global)); });
   Strategy s(
-      name, Claim::exact, [o](Plan plan) { return reduce_over(std::move(plan), o); }, to_string(o));
+      name, Claim::exact, [o](Plan plan) { return reduce_over(std::move(plan), o); }, to_string(o),
+      StrategyOrder::rows);
   s.norm_scope = o.norm_scope;
   s.norm_group = o.norm_group;
   return s;

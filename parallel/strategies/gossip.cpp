@@ -204,27 +204,33 @@ std::string to_string(const GossipOptions& o) {
 
 Strategy gossip(GossipOptions o) {
   const std::vector<std::string> graphs{"ring", "torus", "exponential", "random", "complete", "star"};
-  check(std::ranges::find(graphs, o.graph) != graphs.end(), "gossip", "there is no graph '{}': {}", o.graph,
-        fmt::join(graphs, ", "));
+  check(std::ranges::find(graphs, o.graph) != graphs.end(), "gossip",
+        "graph={}, but there is no such graph: use one of {}", o.graph, fmt::join(graphs, ", "));
   const bool push = o.mode == "push_sum", async = o.mode == "async";
-  check(push || async || o.mode == "sync", "gossip", "there is no mode '{}': use sync, push_sum or async", o.mode);
-  check(o.global_every >= 0, "gossip", "global_every={}: 0 (never), or a number of steps", o.global_every);
+  check(push || async || o.mode == "sync", "gossip", "mode={}, but there is no such mode: use sync, push_sum or async",
+        o.mode);
+  check(o.global_every >= 0, "gossip", "global_every={}, but it is a number of steps: use 0 (never) or more",
+        o.global_every);
   check(!push || (o.graph != "complete" && o.graph != "star"), "gossip",
-        "mode=push_sum sends to some others in a step, where graph={} wants all at once: use mode=sync", o.graph);
+        "mode=push_sum sends to single ranks, but graph={} combines all ranks at once: use mode=sync", o.graph);
   check(!async || o.graph == "ring" || o.graph == "random", "gossip",
-        "mode=async wants a graph of two sides, one that asks and one that answers, not graph={}: use ring or random",
+        "mode=async divides ranks into some that ask and some that answer, but graph={} does not: use graph=ring or "
+        "graph=random",
         o.graph);
   check(o.seed == 0 || async || o.graph == "random", "gossip",
-        "seed={} draws the pairs of graph=random or mode=async, and graph={} with mode={} draws none: leave seed out",
-        o.seed, o.graph, o.mode);
-  check(o.global_every == 0 || o.mode == "sync", "gossip", "global_every={} is of mode=sync: {}", o.global_every,
-        push ? "push-sum's weights have no plain mean" : "here no step is one that all ranks are in");
+        "seed={} is for graph=random or mode=async, but graph={} with mode={} draws no pairs: leave seed out", o.seed,
+        o.graph, o.mode);
+  check(o.global_every == 0 || o.mode == "sync", "gossip",
+        "global_every={} needs mode=sync, because {}: use mode=sync, or leave global_every out", o.global_every,
+        push ? "push-sum's weights have no plain mean" : "in mode=async no step has all ranks");
   const auto rewrite = [o, push, async](Plan plan) {
     check_apart(plan, o.axis, "gossip");
     const int ranks = plan.size(o.axis);
     if (async) return gossip_asynchronously(std::move(plan), o);
     check(push || o.graph != "random" || ranks % 2 == 0 || ranks == 1, "gossip",
-          "a random graph pairs ranks off, and {} along '{}' is an odd number: use mode=push_sum", ranks, o.axis);
+          "graph=random makes pairs of ranks, but '{}' has {} ranks, an odd number: use mode=push_sum, or an even "
+          "number of ranks",
+          o.axis, ranks);
     mix_weights(plan, mixing(o, ranks), o.axis, "step", {});
     if (push) {
       remember_weights(plan, biased, 0, State::Extent::own);
@@ -236,7 +242,7 @@ Strategy gossip(GossipOptions o) {
     plan.consistency[o.axis] = {Consistency::Kind::gossip};
     return plan;
   };
-  return apart({"gossip", Claim::statistical, rewrite, to_string(o)});
+  return apart({"gossip", Claim::statistical, rewrite, to_string(o), StrategyOrder::averages});
 }
 
 }  // namespace trireme

@@ -54,7 +54,7 @@ const ActionRow elastic{
           const double rho = now.argument("rho");
           const double a = rho > 0 ? rho * now.optimizer.rate() : 0.9 / ranks;
           check(a * ranks <= 1, "easgd",
-                "{} ranks times the learning rate {} times rho {} is above 1, where the center "
+                "{} ranks times the learning rate {} times rho {} is above 1, so the center "
                 "overshoots: use a smaller rho",
                 ranks, now.optimizer.rate(), rho);
           const Tensor pull = scale(sub(now.values(), now.state(center)), a);
@@ -73,14 +73,18 @@ std::string to_string(const LocalSgdOptions& o) {
 }
 
 Strategy local_sgd(LocalSgdOptions o) {
-  check(o.every > 0 && o.from_epoch >= 0, "local_sgd", "every={}, from_epoch={}: at least 1 step, and epoch 0", o.every,
+  check(o.every > 0 && o.from_epoch >= 0, "local_sgd",
+        "every={}, from_epoch={}, but every is at least 1 step and from_epoch at least 0: use larger numbers", o.every,
         o.from_epoch);
   check(o.outer_lr > 0 && o.outer_momentum >= 0 && o.outer_momentum < 1, "local_sgd",
-        "outer_lr={}, outer_momentum={}: wants a rate above 0, and a momentum in [0, 1)", o.outer_lr, o.outer_momentum);
+        "outer_lr={}, outer_momentum={}, but the rate is above 0 and the momentum in [0, 1): use such numbers",
+        o.outer_lr, o.outer_momentum);
   const auto rewrite = [o](Plan plan) {
     check_apart(plan, o.axis, "local_sgd");
     check(o.from_epoch == 0 || plan.epoch_steps > 0, "local_sgd",
-          "from_epoch={} wants to know how many steps an epoch has (StepOptions::epoch_steps)", o.from_epoch);
+          "from_epoch={} needs the number of steps of an epoch, which is 0: set StepOptions::epoch_steps, or leave "
+          "from_epoch out",
+          o.from_epoch);
     const std::int64_t from = o.from_epoch * plan.epoch_steps;
     const bool slow = o.outer_lr != 1 || o.outer_momentum > 0;
     if (from > 0)
@@ -110,11 +114,12 @@ Strategy local_sgd(LocalSgdOptions o) {
     plan.consistency[o.axis] = {Consistency::Kind::periodic, o.every};
     return plan;
   };
-  return apart({"local_sgd", Claim::statistical, rewrite, to_string(o)});
+  return apart({"local_sgd", Claim::statistical, rewrite, to_string(o), StrategyOrder::averages});
 }
 
 Strategy easgd(int every, double rho, const std::string& axis) {
-  check(every > 0 && rho >= 0, "easgd", "every={}, rho={}: at least 1 step, and a rho of 0 (chosen) or more", every,
+  check(every > 0 && rho >= 0, "easgd",
+        "every={}, rho={}, but every is at least 1 step and rho at least 0 (0: chosen): use larger numbers", every,
         rho);
   const auto rewrite = [=](Plan plan) {
     check_apart(plan, axis, "easgd");
@@ -125,7 +130,8 @@ Strategy easgd(int every, double rho, const std::string& axis) {
     plan.consistency[axis] = {Consistency::Kind::gossip, every};
     return plan;
   };
-  return apart({"easgd", Claim::statistical, rewrite, fmt::format("every={}, rho={}, axis={}", every, rho, axis)});
+  return apart({"easgd", Claim::statistical, rewrite, fmt::format("every={}, rho={}, axis={}", every, rho, axis),
+                StrategyOrder::averages});
 }
 
 }  // namespace trireme

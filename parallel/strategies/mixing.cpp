@@ -1,9 +1,10 @@
 #include "parallel/strategies/mixing.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
+#include <ranges>
 
 #include "framework/autograd/tape.h"
 #include "framework/ops/ops.h"
@@ -70,20 +71,29 @@ const ActionRow mean{.name = "mean",
 
 void check_apart(const Plan& plan, const std::string& axis, const std::string& strategy) {
   refuse_asynchronous(plan, strategy);
-  check(axis.find('+') == axis.npos, strategy, "its ranks lie along one mesh axis, not '{}'", axis);
+  check(axis.find('+') == axis.npos, strategy, "axis={}, but its workers lie along one axis of the mesh: name one",
+        axis);
   check(plan.axes.empty() || std::ranges::find(plan.axes, axis, &Axis::name) != plan.axes.end(), strategy,
-        "the mesh has no axis '{}'", axis);
-  check(plan.consistency_along(axis) == Consistency{}, strategy,
-        "weights are averaged over the mesh axis '{}' already: only one strategy may do so", axis);
+        "the mesh has no axis '{}', only '{}': name one of these by the option axis, or add the axis to the mesh", axis,
+        fmt::join(plan.axes | std::views::transform(&Axis::name), "', '"));
+  check(
+      plan.consistency_along(axis) == Consistency{}, strategy,
+      "weights are averaged over mesh axis '{}' already, so {} cannot average them over it: leave one of the two out, "
+      "or name another axis of the mesh by the option axis",
+      axis, strategy);
   for (const Program& program : plan.programs) {
-    check(!program.serves(), strategy, "servers hold the weights that ranks would average: leave one of the two out");
+    check(!program.serves(), strategy,
+          "servers hold the weights, so workers have none to average: use either parameter_server or {}", strategy);
     for (const Action& a : program.actions) {
       const auto names = names_in(a.peer.axis);
       const bool here = std::ranges::find(names, axis) != names.end();
-      check(!here || (a.kind != ActionKind::update && !is_reduction(a)), strategy,
-            "gradients are summed over the mesh axis '{}' already: only one strategy may do so", axis);
+      check(
+          !here || (a.kind != ActionKind::update && !is_reduction(a)), strategy,
+          "gradients are summed over mesh axis '{}' already, so its ranks cannot train apart: name another axis by the "
+          "option axis, or leave out data_parallel, which zero, central_storage and compress bring along",
+          axis);
       check(a.kind != ActionKind::drop_values, strategy,
-            "zero(3) keeps no whole weights that ranks could average: use zero(2) with it");
+            "zero(3) keeps no whole weights that {} could average: use zero(2)", strategy);
     }
   }
 }

@@ -113,22 +113,29 @@ TicketPlan tickets_of(const Plan& plan, const ParameterServerOptions& o, int wor
 Plan rewrite_servers(Plan plan, const ParameterServerOptions& o) {
   const int workers = plan.size(o.axis) - o.servers - o.groups;
   check(
-      workers > 0, "parameter_server", "{} servers{} leave none of the {} ranks along '{}' to train", o.servers,
-      [&] { return o.groups > 0 ? fmt::format(" and {} of groups", o.groups) : ""; }, plan.size(o.axis), o.axis);
-  check(o.groups == 0 || workers % o.groups == 0, "parameter_server",
-        "{} workers (of {} ranks along '{}') do not make {} groups that are equally large", workers, plan.size(o.axis),
-        o.axis, o.groups);
-  check(o.backup < workers, "parameter_server", "backup={} of {} workers leaves no gradient to update with", o.backup,
-        workers);
+      workers > 0, "parameter_server",
+      "servers={}{} leave none of the {} ranks along '{}' to train: use more ranks or fewer servers", o.servers,
+      [&] { return o.groups > 0 ? fmt::format(" and groups={}", o.groups) : ""; }, plan.size(o.axis), o.axis);
+  check(
+      o.groups == 0 || workers % o.groups == 0, "parameter_server",
+      "groups={}, but {} workers (of {} ranks along '{}') cannot be divided into that many equal groups: use a divisor "
+      "of {}",
+      o.groups, workers, plan.size(o.axis), o.axis, workers);
+  check(o.backup < workers, "parameter_server",
+        "backup={}, but of {} workers at least 1 must give a gradient: use backup={} or less", o.backup, workers,
+        workers - 1);
   check(plan.programs.size() == 1, "parameter_server",
-        "all workers run one program, where the plan has {} ({}): leave pipeline, or the other servers, out",
+        "all workers run one program, but the plan has {} ({}): use parameter_server once, and not with pipeline",
         plan.programs.size(), fmt::join(plan.programs | std::views::transform(&Program::name), ", "));
   Program worker = plan.programs[0];
   for (const Action& a : worker.actions)
     check(!is_reduction(a), "strategy",
-          "gradients are summed over the mesh axis '{}' already: only one strategy may do so", a.peer.axis);
+          "gradients are summed over mesh axis '{}' already, but servers sum them, too: use either parameter_server or "
+          "the strategy that sums over '{}'",
+          a.peer.axis, a.peer.axis);
   check(plan.consistency.empty() && worker.actions.back().kind == ActionKind::update, "parameter_server",
-        "servers update, where the plan's ranks train apart or do more behind their update: leave one of the two out");
+        "servers update the weights, but the plan's ranks train apart or write weights after their update: use "
+        "parameter_server without the strategy that does so");
   worker.actions.pop_back();  // the update
   worker.name = "worker";
   worker.where = {{o.axis, 0, workers}};
@@ -181,18 +188,24 @@ Plan rewrite_servers(Plan plan, const ParameterServerOptions& o) {
 
 Strategy parameter_server(ParameterServerOptions o) {
   const bool ssp = o.mode == "ssp", sync = o.mode == "sync";
-  check(ssp || sync || o.mode == "async", "parameter_server", "there is no mode '{}': use sync, async or ssp", o.mode);
-  check(o.shard == "bytes" || o.shard == "layer", "parameter_server", "there is no shard '{}': use bytes or layer",
-        o.shard);
-  check(o.servers > 0 && o.backup >= 0, "parameter_server", "servers={}, backup={}: at least 1, and at least 0",
-        o.servers, o.backup);
-  check(ssp || o.staleness < 0, "parameter_server", "staleness={} is of mode=ssp, not of mode={}", o.staleness, o.mode);
+  check(ssp || sync || o.mode == "async", "parameter_server",
+        "mode={}, but there is no such mode: use sync, async or ssp", o.mode);
+  check(o.shard == "bytes" || o.shard == "layer", "parameter_server",
+        "shard={}, but there is no such division of weights: use bytes or layer", o.shard);
+  check(o.servers > 0 && o.backup >= 0, "parameter_server",
+        "servers={}, backup={}, but there is at least 1 server and backup is at least 0: use larger numbers", o.servers,
+        o.backup);
+  check(ssp || o.staleness < 0, "parameter_server",
+        "staleness={} needs mode=ssp, but mode is {}: use mode=ssp, or leave staleness out", o.staleness, o.mode);
   check(!ssp || o.staleness >= 0, "parameter_server",
-        "mode=ssp wants staleness=: how many steps a worker may be ahead of the slowest, at least 0");
+        "mode=ssp has staleness={}, but a worker may be at least 0 steps ahead of the slowest: add staleness=0 or more",
+        o.staleness);
   check(o.groups >= 0 && (o.groups == 0 || o.backup == 0), "parameter_server",
-        "groups={}, backup={}: 0 groups or more, and no backup workers where there are some", o.groups, o.backup);
+        "groups={}, backup={}, but groups is at least 0, and groups have no backup workers: use one of the two",
+        o.groups, o.backup);
   check(sync || o.backup == 0, "parameter_server",
-        "backup={} is of mode=sync: with mode={} nobody waits for the slowest", o.backup, o.mode);
+        "backup={} needs mode=sync, because with mode={} no worker waits for the slowest: leave backup out", o.backup,
+        o.mode);
   const bool exact = sync && o.backup == 0;
   Strategy s(
       "parameter_server",
@@ -201,7 +214,8 @@ Strategy parameter_server(ParameterServerOptions o) {
              : Claim::delayed,
       [o](Plan plan) { return rewrite_servers(std::move(plan), o); },
       fmt::format("servers={}, mode={}, staleness={}, shard={}, backup={}, groups={}, axis={}", o.servers, o.mode,
-                  o.staleness, o.shard, o.backup, o.groups, o.axis));
+                  o.staleness, o.shard, o.backup, o.groups, o.axis),
+      StrategyOrder::servers);
   if (!exact) s.norm_scope = NormScope::local;
   return s;
 }

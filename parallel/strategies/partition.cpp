@@ -66,7 +66,9 @@ std::vector<int> cut_by_cost(const std::vector<PartInfo>& parts, const Partition
   if (o.memory > 0) {
     const double least = best_cut(n, o.stages, bytes_held).cost.first;
     check(least <= limit, ErrorKind::out_of_memory, "pipeline",
-          "no cut into {} stages keeps each within {} bytes; the best one needs {:.0f}", o.stages, o.memory, least);
+          "memory={}, but each cut into {} stages has a stage that needs {:.0f} bytes or more: use more stages or "
+          "more memory",
+          o.memory, o.stages, least);
   }
   const auto cost = [&](int stage, int first, int end) {
     if (bytes_held(stage, first, end).first > limit) return Cost{impossible, 0};
@@ -90,14 +92,15 @@ std::vector<int> cut_by_name(const std::vector<PartInfo>& parts, int stages, con
     std::erase(name, ' ');
     auto found = std::find_if(parts.begin(), parts.end(),
                               [&](auto& p) { return p.name == name || p.name.starts_with(name + "-"); });
-    check(!name.empty() && found != parts.end(), "pipeline", "partition: no stage can begin at '{}'; the parts are: {}",
-          name, fmt::join(known, ", "));
+    check(!name.empty() && found != parts.end(), "pipeline",
+          "partition names '{}', but no such part exists: use some of {}", name, fmt::join(known, ", "));
     starts.push_back(static_cast<int>(found - parts.begin()));
     check(starts.back() > starts[starts.size() - 2], "pipeline",
-          "partition: '{}' does not come behind what the stage before it begins at; the parts are: {}", name,
+          "partition names '{}' after a part that is not before it: use the order of the model, {}", name,
           fmt::join(known, ", "));
   }
-  check(std::ssize(starts) == stages, "pipeline", "partition names {} stages' beginnings, {} stages want {}",
+  check(std::ssize(starts) == stages, "pipeline",
+        "partition names {} beginnings of stages, but {} stages have {} after the first: name that many parts",
         starts.size() - 1, stages, stages - 1);
   return starts;
 }
@@ -106,8 +109,10 @@ std::vector<Slice> cut_by_size(const std::vector<PartInfo>& parts, Index paramet
   std::vector<Index> ends;  // of parts with weights
   for (const PartInfo& part : parts)
     if (part.slice.size() > 0) ends.push_back(part.slice.end);
-  check(shares <= std::ssize(ends), "partition", "{} servers cannot share the {} layers that have weights", shares,
-        ends.size());
+  check(shares <= std::ssize(ends), "partition",
+        "shard=layer gives each of {} servers a layer, but only {} layers have weights: use fewer servers, or "
+        "shard=bytes",
+        shares, ends.size());
   ends.back() = parameters;
   std::vector<Slice> all;
   Slice now{0, 0};

@@ -103,7 +103,7 @@ class Lowering {
 std::vector<int> cut(const Plan& plan, const PipelineShape& shape, const PipelineSchedule& schedule,
                      const PipelineOptions& o) {
   const int stages = shape.programs * shape.chunks, parts = static_cast<int>(plan.parts.size());
-  check(stages <= parts, "pipeline", "{} stages of a model of {} parts ({}): use at most {}{}", stages, parts,
+  check(stages <= parts, "pipeline", "{} stages, but the model has only {} parts ({}): use at most {}{}", stages, parts,
         fmt::join(plan.parts | std::views::transform(&PartInfo::name), ", "), parts,
         parts == 1 ? ", or make the model a Sequential, between whose layers it is cut" : "");
   if (o.partition == "even") return cut_evenly(parts, stages);
@@ -142,10 +142,10 @@ Plan rewrite(Plan plan, const PipelineOptions& o, const PipelineSchedule& schedu
 Strategy pipeline(PipelineOptions o) { return pipeline(o, find_schedule(o.schedule)); }
 
 Strategy pipeline(PipelineOptions o, const PipelineSchedule& schedule) {
-  check(o.micro >= 1 && o.chunks >= 1, "pipeline", "micro={}, chunks={}: both must be at least 1", o.micro, o.chunks);
+  check(o.micro >= 1 && o.chunks >= 1, "pipeline", "micro={}, chunks={}, but both are at least 1: use larger numbers",
+        o.micro, o.chunks);
   check(o.partition == "auto" || (o.memory == 0 && o.bandwidth == PipelineOptions().bandwidth), "pipeline",
-        "memory={} and bandwidth={} choose the cut of partition=auto, and partition is {}: leave them out, or use "
-        "partition=auto",
+        "memory={} and bandwidth={} need partition=auto, but partition is {}: leave them out, or use partition=auto",
         o.memory, o.bandwidth, o.partition);
   // What can be refused without a mesh is refused at once; any number of programs divides itself.
   check_shape(schedule, {.programs = 1, .microbatches = o.micro, .chunks = o.chunks});
@@ -153,7 +153,8 @@ Strategy pipeline(PipelineOptions o, const PipelineSchedule& schedule) {
       "pipeline", schedule.delay ? Claim::delayed : Claim::exact,
       [o, schedule](Plan plan) { return rewrite(std::move(plan), o, schedule); },
       fmt::format("micro={}, schedule={}, chunks={}, partition=\"{}\", axis={}, memory={}, bandwidth={}", o.micro,
-                  schedule.name, o.chunks, o.partition, o.axis, o.memory, o.bandwidth));
+                  schedule.name, o.chunks, o.partition, o.axis, o.memory, o.bandwidth),
+      StrategyOrder::stages);
   s.wants_costs = o.partition == "auto";
   if (schedule.delay) s.norm_scope = NormScope::local;
   return s;

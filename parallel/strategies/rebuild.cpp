@@ -38,8 +38,8 @@ ActionId Rebuild::add(Action a) {
 void refuse_asynchronous(const Plan& plan, const std::string& strategy) {
   check(
       !is_asynchronous(plan), strategy,
-      "schedules pipedream and 2bw keep versions of whole weights and update in mid-step, so of other strategies only "
-      "data_parallel goes with them: for {} take a schedule that ends with its step (1f1b)",
+      "schedules pipedream and 2bw keep versions of whole weights and update them in mid-step, so they can be combined "
+      "with data_parallel only: use schedule=1f1b with {}",
       strategy);
 }
 
@@ -47,8 +47,8 @@ Plan with_tied_sums(Plan plan) {
   const std::vector<Tie> ties = ties_of(plan);
   check(
       ties.empty() || !is_asynchronous(plan), "pipeline",
-      "weights [{}, {}) are used by parts of several stages, which under this schedule update at different times: take "
-      "one that ends with its step (1f1b), or a partition in which one stage has all of these parts",
+      "several stages use the weights [{}, {}), but under schedules pipedream and 2bw they update at different times: "
+      "use schedule=1f1b, or a partition in which one stage has all parts that use these weights",
       ties.empty() ? 0 : ties[0].slice.begin, ties.empty() ? 0 : ties[0].slice.end);
   std::vector<Slice> tied;
   for (const Tie& tie : ties) tied.push_back(tie.slice);
@@ -91,16 +91,18 @@ Plan with_reductions(Plan plan, const std::string& strategy) {
   for (const Program& program : plan.programs)
     for (const Action& a : program.actions) {
       reduces = reduces || is_reduction(a);
-      check(a.kind != ActionKind::update || a.peer.axis.empty(), strategy,
-            "the plan's updates are shared already: use one of zero and central_storage, once");
+      check(a.kind != ActionKind::update || a.peer.axis.empty(), "strategy",
+            "ranks along '{}' divide the updates already, so these cannot be divided again: use one of zero and "
+            "central_storage, once",
+            a.peer.axis);
     }
   if (!reduces) return data_parallel()(std::move(plan));
   const auto axes = names_in(plan.reduced_axis());
   for (const PartInfo& part : plan.parts)
     check(std::find(axes.begin(), axes.end(), part.divided) == axes.end(), strategy,
-          "the weights of '{}' are cut over '{}' already, where updates would be shared out: leave out one_weird_trick "
-          "or {}",
-          part.name, part.divided, strategy);
+          "mesh axis '{}' divides the weights of '{}' already, so {} cannot divide their updates along it: use "
+          "data_parallel instead of one_weird_trick",
+          part.divided, part.name, strategy);
   return plan;
 }
 
@@ -152,10 +154,6 @@ Program update_by_bucket(const Program& program, ActionKind reduction, std::opti
   });
   for (ActionId id : reduced) {
     Action& reduce = out.actions[id];
-    check(reduction == reduce.kind || reduce.codec == nullptr, "codec",
-          "{} has encoded gradients that would be summed by "
-          "{}: only all_reduce takes a codec yet",
-          reduce.codec ? reduce.codec->name : "", reduction->name);
     reduce.kind = reduction;
     Action update = on_slice(ActionKind::update, Stream::compute, reduce.slice, reduce.peer.axis,
                              id == reduced[0] ? reduced : std::vector<ActionId>{id});

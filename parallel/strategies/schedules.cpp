@@ -97,18 +97,19 @@ const std::vector<PipelineSchedule>& asynchronous_schedules() {
 
 void check_shape(const PipelineSchedule& schedule, const PipelineShape& s) {
   check(!schedule.one_by_one || s.microbatches == 1, "pipeline",
-        "schedule={} updates by every micro-batch, not by {} of them: use micro=1 and a smaller batch", schedule.name,
+        "schedule={} updates after each micro-batch, but micro is {}: use micro=1 and a smaller batch", schedule.name,
         s.microbatches);
   check(!schedule.delay || schedule.one_by_one || s.microbatches >= s.programs, "pipeline",
-        "schedule={} wants at least as many micro-batches as the {} stages, not {}: use micro={}", schedule.name,
-        s.programs, s.microbatches, s.programs);
-  check(schedule.interleaves || s.chunks == 1, "pipeline", "{} chunks per rank want schedule=interleaved, not {}",
+        "schedule={} with {} stages needs at least that many micro-batches, but micro is {}: use micro={}",
+        schedule.name, s.programs, s.microbatches, s.programs);
+  check(schedule.interleaves || s.chunks == 1, "pipeline",
+        "chunks={} needs schedule=interleaved, but schedule is {}: leave chunks out, or use schedule=interleaved",
         s.chunks, schedule.name);
-  check(!schedule.interleaves || s.chunks > 1, "pipeline", "schedule={} wants at least 2 chunks per rank: add chunks=2",
-        schedule.name);
+  check(!schedule.interleaves || s.chunks > 1, "pipeline",
+        "schedule={} needs at least 2 chunks per rank, but chunks is {}: add chunks=2", schedule.name, s.chunks);
   check(!schedule.interleaves || s.microbatches % s.programs == 0, "pipeline",
-        "schedule={} wants micro-batches that divide by the {} stages, not {}: use micro={}", schedule.name, s.programs,
-        s.microbatches, (s.microbatches + s.programs - 1) / s.programs * s.programs);
+        "schedule={} needs a multiple of the {} stages as micro-batches, but micro is {}: use micro={}", schedule.name,
+        s.programs, s.microbatches, (s.microbatches + s.programs - 1) / s.programs * s.programs);
 }
 
 const PipelineSchedule& find_schedule(const std::string& name) {

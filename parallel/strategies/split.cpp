@@ -10,14 +10,14 @@ Strategy spatial(const std::vector<std::string>& axes) {
   const std::string joined = fmt::format("{}", fmt::join(axes, "+"));
   Strategy s(
       "spatial", Claim::exact, [joined](Plan plan) { return reduce_over(std::move(plan), {.axis = joined}); },
-      "axes=" + joined);
+      "axes=" + joined, StrategyOrder::images);
   s.split.image = axes;
   return s;
 }
 
 Strategy tensor(const std::string& axis) {
   Strategy s(
-      "tensor", Claim::exact, [](Plan plan) { return plan; }, "axis=" + axis);
+      "tensor", Claim::exact, [](Plan plan) { return plan; }, "axis=" + axis, StrategyOrder::layers);
   s.split.tensor = axis;
   return s;
 }

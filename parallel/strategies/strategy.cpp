@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "kernels/core/suggest.h"
 #include "parallel/plan/action_kind.h"
@@ -35,7 +36,8 @@ Plan Strategy::operator()(Plan plan) const {
     plan.strategies.push_back(step.name);
   }
   check(scope() == NormScope::local || !is_asynchronous(plan), "pipeline",
-        "in schedules pipedream and 2bw batch norm takes each rank's rows: leave norm_scope={} out",
+        "schedules pipedream and 2bw need norm_scope=local, because batch norm takes each rank's rows: leave "
+        "norm_scope={} out",
         [&] { return to_string(scope()); });
   if (scope() == NormScope::global) return plan;
   const std::string batch = batch_axis(plan, split);
@@ -54,8 +56,9 @@ Claim Strategy::claim(bool batch_norms) const {
 
 std::string Strategy::in_words(bool with_options) const {
   std::string text;
-  for (auto& [name, claim, rewrite, options] : steps_)
-    text += (text.empty() ? "" : " | ") + name + (with_options && !options.empty() ? "(" + options + ")" : "");
+  for (auto& step : steps_)
+    text += (text.empty() ? "" : " | ") + step.name +
+            (with_options && !step.options.empty() ? "(" + step.options + ")" : "");
   return text.empty() ? "serial" : text;
 }
 
@@ -82,10 +85,18 @@ std::string to_string(const DataParallelOptions& o) {
 }
 
 Strategy operator|(Strategy a, const Strategy& b) {
-  a.steps_.insert(a.steps_.end(), b.steps_.begin(), b.steps_.end());
+  for (const Strategy::Rewrite& step : b.steps_) {
+    auto at = a.steps_.end();
+    const auto precedes = [&](const Strategy::Rewrite& other) {
+      return other.order != StrategyOrder::as_written && step.order < other.order;
+    };
+    while (at != a.steps_.begin() && precedes(at[-1])) --at;
+    a.steps_.insert(at, step);
+  }
   a.wants_costs = a.wants_costs || b.wants_costs;
   a.split.add(b.split);
-  if (b.norm_scope) {
+  if (b.norm_scope &&
+      (!a.norm_scope || std::pair(*a.norm_scope, a.norm_group) < std::pair(*b.norm_scope, b.norm_group))) {
     a.norm_scope = b.norm_scope;
     a.norm_group = b.norm_group;
   }

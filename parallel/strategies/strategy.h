@@ -1,5 +1,5 @@
 // Strategy: a named function from a plan to a plan, with its claim of exactness and its split of the model's layers.
-// Strategies are composed with |.
+// Strategies are composed with |, which sorts them.
 #pragma once
 #include <functional>
 #include <map>
@@ -25,15 +25,30 @@ enum class NormScope : std::uint8_t { local, group, global };
 std::string to_string(NormScope);             ///< "local", "group", "global"
 NormScope norm_scope_of(const std::string&);  ///< from that text; throws Error for another
 
+/// The place of a strategy among those it is composed with. The list is in the order in which they rewrite a plan.
+enum class StrategyOrder : std::uint8_t {
+  layers,        ///< tensor
+  stages,        ///< pipeline
+  microbatches,  ///< accumulate
+  images,        ///< spatial
+  rows,          ///< data_parallel, one_weird_trick
+  servers,       ///< parameter_server
+  updates,       ///< zero, central_storage
+  codecs,        ///< compress
+  averages,      ///< local_sgd, easgd, gossip: they follow all updates
+  as_written     ///< a custom strategy: it stays between those that are written before it and after it
+};
+
 /// A composition of strategies.
 class Strategy {
  public:
   Strategy() = default;  ///< serial: does not change the plan
   /// options: as text, "micro=4, schedule=1f1b"; Step compares it across ranks.
-  Strategy(std::string name, Claim claim, std::function<Plan(Plan)> rewrite, std::string options = {})
-      : steps_{{std::move(name), claim, std::move(rewrite), std::move(options)}} {}
-  /// The plan, rewritten by each step in order; Plan::strategies names them. Throws Error if a strategy cannot follow
-  /// the one before it.
+  Strategy(std::string name, Claim claim, std::function<Plan(Plan)> rewrite, std::string options = {},
+           StrategyOrder order = StrategyOrder::as_written)
+      : steps_{{std::move(name), claim, std::move(rewrite), std::move(options), order}} {}
+  /// The plan, rewritten by each step in order; Plan::strategies names them. Throws Error if strategies cannot be
+  /// combined.
   Plan operator()(Plan plan) const;
   /// The weakest claim of the steps; statistical for a model with batch norms and a scope other than global.
   Claim claim(bool batch_norms = true) const;
@@ -48,7 +63,9 @@ class Strategy {
   int norm_group = 1;        ///< ranks per group under NormScope::group
   bool wants_costs = false;  ///< whether its rewrite needs the parts' costs
   SplitOptions split;        ///< how Step splits the model's layers before it makes the plan
-  // a, then b: split options add up (SplitOptions::add); b's norm_scope, if named, takes the place of a's.
+  /// Both, sorted by StrategyOrder: "a | b" and "b | a" are the same. Steps of equal order, and those on two sides of
+  /// a custom strategy, keep the order in which they are written. Split options add up (SplitOptions::add). Of two
+  /// norm scopes that are named the larger one holds.
   friend Strategy operator|(Strategy a, const Strategy& b);
 
  private:
@@ -57,6 +74,7 @@ class Strategy {
     Claim claim;
     std::function<Plan(Plan)> rewrite;
     std::string options;
+    StrategyOrder order;
   };
   std::string in_words(bool with_options) const;
   std::vector<Rewrite> steps_;
@@ -184,8 +202,9 @@ Strategy pipeline(PipelineOptions, const PipelineSchedule&);
 /// that cut images. "data+replica"; empty: none.
 std::string batch_axis(const Plan&, const SplitOptions&);
 
-/// Sums every gradient over an axis more: the plan's reductions, if it has some, go over both (Mesh: "data+h"); else
-/// buckets are cut and reduced. Parts whose weights are divided over the axis have nothing to sum.
+/// Sums every gradient over an axis more: the plan's reductions, if it has some, go over both (Mesh: "data+h"). Buckets
+/// are cut if the plan has none, or if the options ask for others. Parts whose weights are divided over the axis have
+/// nothing to sum.
 Plan reduce_over(Plan plan, const DataParallelOptions&);
 
 /// Images cut over the mesh axes named, of "h", "w" and "d" (Dryden et al., arXiv 1903.06681): each rank has its rows

@@ -28,7 +28,7 @@ std::vector<std::string> split_at(const std::string& text, char separator) {
     pieces.push_back(trim(text.substr(begin, at - begin)));
     begin = at + 1;
   }
-  check(!quoted, "strategy", "'{}' opens a quotation and does not close it", text);
+  check(!quoted, "strategy", "'{}' opens a quotation and does not close it: add a quotation mark", text);
   pieces.push_back(trim(text.substr(begin)));
   return pieces;
 }
@@ -97,7 +97,6 @@ const std::vector<StrategyRow> table = {
        return pipeline(o);
      },
      "pipe"},
-    {"data_parallel", [](StrategyOptions& given) { return data_parallel(read_data_parallel(given)); }, "data"},
     {"spatial",
      [](StrategyOptions& given) {
        std::vector<std::string> axes{"h", "w", "d"};
@@ -105,6 +104,7 @@ const std::vector<StrategyRow> table = {
        return spatial(axes);
      },
      "h"},
+    {"data_parallel", [](StrategyOptions& given) { return data_parallel(read_data_parallel(given)); }, "data"},
     {"tensor",
      [](StrategyOptions& given) {
        std::string axis = "tensor";
@@ -206,7 +206,7 @@ struct Piece {
   explicit Piece(const std::string& text) : name(text) {
     const auto open = text.find('(');
     if (open == std::string::npos) return;
-    check(text.back() == ')', "strategy", "'{}' opens a bracket and does not close it", text);
+    check(text.back() == ')', "strategy", "'{}' opens a bracket and does not close it: add a bracket", text);
     name = trim(text.substr(0, open));
     options = read(trim(text.substr(open + 1, text.size() - open - 2)), text);
   }
@@ -217,12 +217,12 @@ struct Piece {
       const bool named = equals != std::string::npos;
       const std::string value = named ? item.substr(equals + 1) : item;
       bool added = values.emplace(named ? trim(item.substr(0, equals)) : "", without_quotes(trim(value))).second;
-      check(added, "strategy", "'{}' gives an option twice", text);
+      check(added, "strategy", "'{}' gives an option twice: leave one out", text);
     }
     return values;
   }
   Strategy parse(const std::vector<StrategyRow>& rows) const {
-    check(name != "one_weird", "strategy", "'one_weird' is called 'one_weird_trick' now");
+    check(name != "one_weird", "strategy", "there is no 'one_weird': use one_weird_trick");
     const StrategyRow& row = find_row(rows, name, "strategy");
     StrategyOptions given(name, options);
     Strategy strategy = row.parse(given);
@@ -282,8 +282,9 @@ std::vector<Piece> pieces_of(const std::string& text) {
 void StrategyOptions::read(const std::vector<Option>& table, const std::string& unnamed) {
   const auto values = std::exchange(values_, {});
   for (const auto& [name, text] : values) {
-    check(!name.empty() || !unnamed.empty(), strategy_, "'{}' is not of the form option=value", text);
-    check(!name.empty() || !values.contains(unnamed), strategy_, "gives {} twice", unnamed);
+    check(!name.empty() || !unnamed.empty(), strategy_,
+          "'{}' is not of the form option=value: write the option's name, too", text);
+    check(!name.empty() || !values.contains(unnamed), strategy_, "gives {} twice: leave one out", unnamed);
     try {
       set_option(find_option(table, name.empty() ? unnamed : name), text);
     } catch (const OptionError& e) { fail(strategy_, "{}", e.what()); }
@@ -325,6 +326,7 @@ std::vector<ClaimedText> claims_of(const std::string& text, const std::vector<St
       }
       if (measurable) all.push_back({claim, pieces[i].name, whole});
     }
+  std::ranges::stable_sort(all, {}, &ClaimedText::name);
   return all;
 }
 

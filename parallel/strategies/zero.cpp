@@ -106,10 +106,11 @@ Plan rewrite_zero(Plan plan, int stage) {
 }  // namespace
 
 Strategy zero(int stage) {
-  check(stage >= 1 && stage <= 3, "zero", "stage {}: wants 1 (optimizer state), 2 (and gradients) or 3 (and weights)",
+  check(stage >= 1 && stage <= 3, "zero",
+        "stage={}, but stages are 1 (divides optimizer state), 2 (and gradients) and 3 (and weights): use one of these",
         stage);
   return {fmt::format("zero({})", stage), Claim::exact,
-          [stage](Plan plan) { return rewrite_zero(std::move(plan), stage); }};
+          [stage](Plan plan) { return rewrite_zero(std::move(plan), stage); }, "", StrategyOrder::updates};
 }
 
 }  // namespace trireme

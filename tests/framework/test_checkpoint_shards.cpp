@@ -248,11 +248,16 @@ TEST_CASE("pieces that overlap, reach outside or disagree are refused") {
   CHECK_THAT(refusal({{{0}, {2}}}), test::mentions("data", "[4, 3]"));
 }
 
-TEST_CASE("state of single ranks comes back to the same layout, and to no other") {
+TEST_CASE("state of single ranks comes back to the same layout, strategies in any order, and to no other") {
   const Temporary folder;
   Group group(3, 4, {}, 1);
+  const auto shard = [&](int r, const std::string& strategies) {
+    CheckpointShard one = group.shard(r);
+    one.layout += strategies;
+    return one;
+  };
   const auto errors = on_threads(3, [&](int r) {
-    SaveOptions options{.shard = group.shard(r)};
+    SaveOptions options{.shard = shard(r, " data_parallel spatial")};
     if (r != 1) options.local["residual"] = Tensor::full({2}, r + 1);
     group.state(r).save(folder.path(), 1, options);
   });
@@ -260,7 +265,8 @@ TEST_CASE("state of single ranks comes back to the same layout, and to no other"
   const std::string path = folder / "checkpoints/step_00000001";
   std::vector<double> residuals(3);
   CHECK(none(on_threads(3, [&](int r) {
-    const auto found = load_checkpoint(path, group.state(r).parameters, &group.state(r).optimizer, group.shard(r));
+    const auto found =
+        load_checkpoint(path, group.state(r).parameters, &group.state(r).optimizer, shard(r, " spatial data_parallel"));
     residuals[static_cast<std::size_t>(r)] = found.local.empty() ? 0 : found.local.at("residual").to_vector()[1];
   })));
   CHECK(residuals == std::vector<double>{1, 0, 3});

@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "parallel/comm/world/mesh.h"
@@ -41,6 +42,15 @@ inline std::vector<StrategyText> strategy_texts() {
       all.push_back({row.name, row.axis});
     }
   }
+  return all;
+}
+
+/// Every pair of strategies once: | sorts, so "b | a" is "a | b".
+inline std::vector<std::pair<StrategyText, StrategyText>> strategy_pairs() {
+  const std::vector<StrategyText> rows = strategy_texts();
+  std::vector<std::pair<StrategyText, StrategyText>> all;
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    for (std::size_t j = i; j < rows.size(); ++j) all.emplace_back(rows[i], rows[j]);
   return all;
 }
 

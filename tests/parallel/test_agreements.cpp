@@ -32,48 +32,46 @@ int count(const Program& program, const std::string& field) {
 }  // namespace
 
 TEST_CASE("every strategy and pair agrees on loss, flag and norm before its updates, on counts before its losses") {
-  const auto rows = strategy_texts();
   int plans = 0;
-  for (auto& a : rows)
-    for (auto& b : rows) {
-      const Arrangement how = smallest(a, b);
-      const auto plain = plan_of(how);
-      if (!plain) continue;
-      const Strategy strategy = parse_strategy(how.strategy);
-      const std::string batch = batch_axis(*plain, strategy.split);
-      const int ranks = plain->size(plain->reduced_axis());
-      INFO(how.text());
-      const std::string before = faults(*plain, ranks);
-      for (bool norm : {false, true})
-        for (const auto& [every, tells] : std::vector<std::pair<int, int>>{{0, 0}, {0, 1}, {1, 0}, {1, 8}, {64, 8}}) {
-          AgreementOptions o{.batch_axis = batch, .finite_every = every, .norm = norm, .count = norm};
-          if (tells > 0) {
-            o.flags = {"stop", "save"};
-            o.flags_every = tells;
-          }
-          const bool served = std::ranges::any_of(plain->programs, &Program::serves);
-          if (served && norm) {
-            CHECK_ERROR(with_agreements(*plain, o), usage, "plan", "clip_norm");
-            continue;
-          }
-          const Plan plan = with_agreements(*plain, o);
-          INFO(plan.to_string());
-          CHECK(faults(plan, ranks) == before);
-          ++plans;
-          for (const Program& program : plan.programs) {
-            const bool computes_loss = find(program, ActionKind::loss) >= 0, staged = plan.has_stages();
-            CHECK(count(program, "count") == (norm && computes_loss));
-            CHECK(count(program, "loss") == (computes_loss && plan.size(program, batch) > 1) + staged);
-            const bool together = every > 0 && tells >= every;  // of servers' workers nobody is told
-            CHECK(count(program, "finite") == (every > 0 && !together && !served));
-            CHECK(count(program, "finite+stop+save") == (together && !served));
-            CHECK(count(program, "stop+save") == (tells > 0 && !together && !served));
-            const ActionId update = find(program, ActionKind::update);
-            const bool shared = update >= 0 && plan.size(program.actions[update].peer.axis) > 1;
-            CHECK(count(program, "norm") == (norm ? shared + staged : 0));
-          }
+  for (auto& [a, b] : strategy_pairs()) {
+    const Arrangement how = smallest(a, b);
+    const auto plain = plan_of(how);
+    if (!plain) continue;
+    const Strategy strategy = parse_strategy(how.strategy);
+    const std::string batch = batch_axis(*plain, strategy.split);
+    const int ranks = plain->size(plain->reduced_axis());
+    INFO(how.text());
+    const std::string before = faults(*plain, ranks);
+    for (bool norm : {false, true})
+      for (const auto& [every, tells] : std::vector<std::pair<int, int>>{{0, 0}, {0, 1}, {1, 0}, {1, 8}, {64, 8}}) {
+        AgreementOptions o{.batch_axis = batch, .finite_every = every, .norm = norm, .count = norm};
+        if (tells > 0) {
+          o.flags = {"stop", "save"};
+          o.flags_every = tells;
         }
-    }
+        const bool served = std::ranges::any_of(plain->programs, &Program::serves);
+        if (served && norm) {
+          CHECK_ERROR(with_agreements(*plain, o), usage, "plan", "clip_norm");
+          continue;
+        }
+        const Plan plan = with_agreements(*plain, o);
+        INFO(plan.to_string());
+        CHECK(faults(plan, ranks) == before);
+        ++plans;
+        for (const Program& program : plan.programs) {
+          const bool computes_loss = find(program, ActionKind::loss) >= 0, staged = plan.has_stages();
+          CHECK(count(program, "count") == (norm && computes_loss));
+          CHECK(count(program, "loss") == (computes_loss && plan.size(program, batch) > 1) + staged);
+          const bool together = every > 0 && tells >= every;  // of servers' workers nobody is told
+          CHECK(count(program, "finite") == (every > 0 && !together && !served));
+          CHECK(count(program, "finite+stop+save") == (together && !served));
+          CHECK(count(program, "stop+save") == (tells > 0 && !together && !served));
+          const ActionId update = find(program, ActionKind::update);
+          const bool shared = update >= 0 && plan.size(program.actions[update].peer.axis) > 1;
+          CHECK(count(program, "norm") == (norm ? shared + staged : 0));
+        }
+      }
+  }
   CHECK(plans > 600);
 }
 
@@ -109,29 +107,26 @@ TEST_CASE("check finds agreements that decide about nothing, or differ between s
 }
 
 TEST_CASE("phases on call stand beside the steps: they change nothing that is checked, and faults in them are found") {
-  const auto rows = strategy_texts();
   int plans = 0;
-  for (auto& a : rows)
-    for (auto& b : rows) {
-      const Arrangement how = smallest(a, b);
-      const auto plain = plan_of(how);
-      if (!plain) continue;
-      const Plan plan = with_phases_on_call(*plain, {});
-      INFO(how.text());
-      CHECK(faults(plan, plain->size(plain->reduced_axis())) == faults(*plain, plain->size(plain->reduced_axis())));
-      CHECK(check(plan, 1) == check(*plain, 1));
-      CHECK((plan.hash() == plain->hash()) == (how.ranks() == 1));
-      if (how.ranks() == 1) continue;
-      ++plans;
-      for (std::size_t r = 0; r < plan.programs.size(); ++r) {
-        CHECK(plan.programs[r].actions == plain->programs[r].actions);
-        for (const PhaseOnCall& phase : plan.programs[r].on_call) {
-          CHECK(plan.summary().find("on call, " + phase.name + ":") != std::string::npos);
-          for (const Action& action : phase.actions)
-            CHECK(plan.to_string().find(to_string(action)) != std::string::npos);
-        }
+  for (auto& [a, b] : strategy_pairs()) {
+    const Arrangement how = smallest(a, b);
+    const auto plain = plan_of(how);
+    if (!plain) continue;
+    const Plan plan = with_phases_on_call(*plain, {});
+    INFO(how.text());
+    CHECK(faults(plan, plain->size(plain->reduced_axis())) == faults(*plain, plain->size(plain->reduced_axis())));
+    CHECK(check(plan, 1) == check(*plain, 1));
+    CHECK((plan.hash() == plain->hash()) == (how.ranks() == 1));
+    if (how.ranks() == 1) continue;
+    ++plans;
+    for (std::size_t r = 0; r < plan.programs.size(); ++r) {
+      CHECK(plan.programs[r].actions == plain->programs[r].actions);
+      for (const PhaseOnCall& phase : plan.programs[r].on_call) {
+        CHECK(plan.summary().find("on call, " + phase.name + ":") != std::string::npos);
+        for (const Action& action : phase.actions) CHECK(plan.to_string().find(to_string(action)) != std::string::npos);
       }
     }
+  }
   CHECK(plans > 80);
 
   Plan plan = chain();

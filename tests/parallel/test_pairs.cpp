@@ -1,4 +1,4 @@
-// Every ordered pair of strategies, "a | b": trains, saves, is loaded under another pair and trained on, and equals the
+// Every pair of strategies, "a | b": trains, saves, is loaded under another pair and trained on, and equals the
 // serial run in all that a run is made of, or is refused by a strategy. TRIREME_TEST_ALL=1: on every mesh of
 // 1, 2, 3, 4 and 8 ranks; else each pair on its smallest.
 #include "tests/parallel/pair_setups.h"
@@ -86,19 +86,17 @@ Count compare(const Setup& s, const std::vector<Arrangement>& all, double tolera
 bool in_full() { return std::getenv("TRIREME_TEST_ALL") != nullptr; }
 
 std::vector<Arrangement> table() {
-  const auto rows = strategy_texts();
   std::vector<Arrangement> all;
-  for (auto& a : rows)
-    for (auto& b : rows) {
-      if (!in_full()) all.push_back(smallest(a, b));
-      // These share out updates along the axes that gradients are summed over, whatever they are called.
-      const bool shares = b.text.starts_with("zero") || b.text == "central_storage";
-      if (!in_full() && shares && a.text.starts_with("spatial"))
-        all.push_back({{{a.axis, 2}}, all.back().strategy, all.back().microbatches});
-      for (int ranks : {1, 2, 3, 4, 8})
-        if (in_full())
-          for (auto& how : arrangements(a, b, ranks)) all.push_back(how);
-    }
+  for (auto& [a, b] : strategy_pairs()) {
+    if (!in_full()) all.push_back(smallest(a, b));
+    // These divide updates along the axes that gradients are summed over, whatever they are called.
+    const bool divides = b.text.starts_with("zero") || b.text == "central_storage";
+    if (!in_full() && divides && a.text.starts_with("spatial"))
+      all.push_back({{{a.axis, 2}}, all.back().strategy, all.back().microbatches});
+    for (int ranks : {1, 2, 3, 4, 8})
+      if (in_full())
+        for (auto& how : arrangements(a, b, ranks)) all.push_back(how);
+  }
   return all;
 }
 

@@ -37,14 +37,12 @@ const char* level_name() {
   return "";
 }
 
-/// Single strategies and all ordered pairs, each on its smallest mesh.
+/// Single strategies and all pairs, each on its smallest mesh.
 std::vector<Arrangement> table() {
   std::vector<Arrangement> all;
-  const auto rows = strategy_texts();
-  for (auto& a : rows) {
+  for (auto& a : strategy_texts())
     all.push_back({{{a.axis.empty() ? "data" : a.axis, a.axis.empty() ? 1 : 2}}, a.text, a.microbatches});
-    for (auto& b : rows) all.push_back(smallest(a, b));
-  }
+  for (auto& [a, b] : strategy_pairs()) all.push_back(smallest(a, b));
   return all;
 }
 

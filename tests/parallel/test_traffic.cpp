@@ -193,11 +193,10 @@ std::vector<Arrangement> alone() {
       all.push_back({{{a.axis, ranks}}, a.text, a.microbatches});
   return all;
 }
-/// Every ordered pair on its smallest mesh.
+/// Every pair on its smallest mesh.
 std::vector<Arrangement> pairs() {
   std::vector<Arrangement> all;
-  for (auto& a : strategy_texts())
-    for (auto& b : strategy_texts()) all.push_back(smallest(a, b));
+  for (auto& [a, b] : strategy_pairs()) all.push_back(smallest(a, b));
   return all;
 }
 

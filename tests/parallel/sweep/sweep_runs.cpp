@@ -191,8 +191,8 @@ Arrangement arrangement(RandomChoice& dice, int most_ranks) {
 std::string refusal(const std::string& what) {
   if (std::string pair = known_refusal(what); !pair.empty()) return pair;
   for (const char* text :
-       {"the mesh has none of the axes", "the mesh has no axis '", " chunks per rank want schedule=interleaved",
-        "wants at least 2 chunks per rank", " micro-batches of a batch", "and this op runs on whole tensors only",
+       {"the mesh has none of the axes", "the mesh has no axis '", " needs schedule=interleaved",
+        "needs at least 2 chunks per rank", " micro-batches of a batch", "and this op runs on whole tensors only",
         "has two uses", "which the mesh does not have", "one value per channel", " ranks share the ",
         "ranks that share the batch: use data_parallel()", "divides no layers", "share the random layer",
         "share the buffer", "has other weights", "a filter of ", "puts a tensor '",
