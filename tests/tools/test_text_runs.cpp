@@ -249,6 +249,14 @@ TEST_CASE("settings of text models that cannot be are refused by name") {
   with("arch.kv_heads is 1", [](auto& o) { o.arch.kv_heads = 1; });
   with("arch.activation", [](auto& o) { o.arch.activation = "swish"; });
   with("optim.warmup_steps and optim.warmup_epochs", [](auto& o) { o.optim.warmup_epochs = 1; });
+  with("optim.warmup_epochs is -1", [](auto& o) { o.optim.warmup_epochs = -1; });
+  with("optim.step_epochs is -0.5", [](auto& o) { o.optim.step_epochs = -0.5; });
+  with("optim.step_epochs is 0", [](auto& o) {
+    o.optim.schedule = "step";
+    o.optim.step_epochs = 0;
+  });
+  with("optim.gamma is -0.1", [](auto& o) { o.optim.gamma = -0.1; });
+  with("optim.milestones", [](auto& o) { o.optim.milestones = {1, -1}; });
   with("mnist are pictures", [](auto& o) { o.data.name = "mnist"; });
   with("mlp takes pictures", [](auto& o) {
     o.model = "mlp";
