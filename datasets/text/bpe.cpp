@@ -11,6 +11,7 @@
 #include "datasets/text/unicode.h"
 #include "datasets/text/words.h"
 #include "framework/io/bytes.h"
+#include "framework/io/lines.h"
 #include "kernels/core/error.h"
 
 namespace trireme {
@@ -438,13 +439,8 @@ std::string gpt2_document(std::string_view vocab_json, std::string_view merges_t
   Json vocab = parse_json(vocab_json);
   check(vocab.is_object(), ErrorKind::data, "tokenizer", "{}: vocab.json is no JSON object", path);
   Json merges = Json::array(), added = Json::array();
-  for (std::size_t at = 0; at < merges_txt.size();) {
-    const std::size_t end = std::min(merges_txt.find('\n', at), merges_txt.size());
-    std::string_view line = merges_txt.substr(at, end - at);
-    if (line.ends_with('\r')) line.remove_suffix(1);
+  for (const std::string& line : text_lines(merges_txt))
     if (!line.empty() && !line.starts_with("#version")) merges.push_back(line);
-    at = end + 1;
-  }
   constexpr const char* end_of_text = "<|endoftext|>";
   if (const auto id = vocab.find(end_of_text); id != vocab.end())
     added.push_back({{"id", *id}, {"content", end_of_text}, {"special", true}});

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "framework/io/lines.h"
 #include "framework/io/options.h"
 #include "tools/training/toml_file.h"
 
@@ -48,11 +49,10 @@ std::vector<Host> parse_hosts(const std::string& list) {
 }
 
 std::vector<Host> read_host_file(const std::string& path) {
-  std::istringstream in(read_settings(path));
   std::vector<Host> hosts;
-  std::string line;
-  for (int number = 1; std::getline(in, line); ++number) {
-    const std::string source = fmt::format("{}:{}", path, number);
+  int number = 0;
+  for (const std::string& line : text_lines(read_settings(path))) {
+    const std::string source = fmt::format("{}:{}", path, ++number);
     std::istringstream words(line.substr(0, line.find('#')));
     std::string name, slots, more;
     if (!(words >> name)) continue;
