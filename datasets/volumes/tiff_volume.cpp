@@ -315,8 +315,7 @@ std::unique_ptr<const VolumeSource> open_tiff(const std::string& path) {
   const std::string_view description = description_of(tiff);
   const std::vector<Index> arranged = arrangement_of(description, form);
   check(arranged.size() <= 1, ErrorKind::data, "volume",
-        "{}: its description arranges the pages as {}, for example channels or times by slices; all pages of a "
-        "volume "
+        "{}: its description arranges the pages as {}, for example channels or times by slices; all pages of a volume "
         "are its slices, so write a file for each channel and time",
         path, [&] { return fmt::format("{}", fmt::join(arranged, " x ")).substr(0, 100); });
   const Index slices = pages.size() == 1 ? slices_of(description, form) : 0;
