@@ -7,8 +7,8 @@
 #include <numeric>
 #include <sstream>
 
+#include "framework/io/file.h"
 #include "framework/io/options.h"
-#include "tools/training/toml_file.h"
 
 namespace trireme {
 
@@ -48,7 +48,8 @@ std::vector<Host> parse_hosts(const std::string& list) {
 }
 
 std::vector<Host> read_host_file(const std::string& path) {
-  std::istringstream in(read_settings(path));
+  constexpr std::size_t most = std::size_t{1} << 20;
+  std::istringstream in(read_text(path, most));
   std::vector<Host> hosts;
   std::string line;
   for (int number = 1; std::getline(in, line); ++number) {
