@@ -304,7 +304,9 @@ TEST_CASE("a layer of one number stays whole where weights are cut") {
     void visit(const StateVisitor& v) { v("weight", weight, StateKind::weight, Init::constant(0.5)); }
   };
   Setup s = setup([] { return Sequential{flatten, Linear(36, 6), Temperature(), Linear(6, 5)}; }, {6, 6, 1});
-  s.samples = 9, s.batch = 5, s.steps = 2;
+  s.samples = 9;
+  s.batch = 5;
+  s.steps = 2;
   compare_all(s, {{"tensor=2", "tensor"}}, Strategy(), 1e-11);
 }
 
