@@ -251,6 +251,7 @@ TEST_CASE("settings of text models that cannot be are refused by name") {
     o.model = "mlp";
     o.arch = {};
   });
+  with("the next token", [](auto& o) { o.model = "bert"; });
   with("mlp has one size", [](auto& o) {
     o.model = "mlp";
     o.data.name = "synthetic";
