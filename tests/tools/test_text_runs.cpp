@@ -36,9 +36,8 @@ std::string write_text(const std::filesystem::path& path, const std::string& tex
   return path;
 }
 TrainerOptions small_gpt(const std::filesystem::path& dir, const std::string& text) {
-  TrainerOptions o;
+  TrainerOptions o = options_for_run(dir);
   o.model = "gpt2";
-  o.dtype = "f64";
   o.epochs = 2;
   o.seed = 3;
   o.arch.layers = 2;
@@ -61,8 +60,6 @@ TrainerOptions small_gpt(const std::filesystem::path& dir, const std::string& te
   o.optim.min_lr = 0.001;
   o.optim.clip_norm = 1;
   o.optim.weight_decay = 0.1;
-  o.run.dir = dir;
-  o.run.progress = "off";
   return o;
 }
 void check_same(const Run& run, const Run& serial) {
@@ -262,6 +259,7 @@ TEST_CASE("settings of text models that cannot be are refused by name") {
     o.model = "mlp";
     o.arch = {};
   });
+  with("the next token", [](auto& o) { o.model = "bert"; });
   with("mlp has one size", [](auto& o) {
     o.model = "mlp";
     o.data.name = "synthetic";
