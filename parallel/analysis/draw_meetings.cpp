@@ -129,7 +129,7 @@ std::string meetings_text(const Plan& plan) {
   std::vector<std::string> graphs;
   for (const Program& program : plan.programs)
     for (const Action& a : program.actions) {
-      const bool meets = a.kind->order > 999 && a.kind->calls && plan.size(program, a.peer.axis) > 1;
+      const bool meets = is_custom(a) && a.kind->calls && plan.size(program, a.peer.axis) > 1;
       if (!meets) continue;
       const std::string graph = graph_text(plan, program, a);
       if (std::ranges::find(graphs, graph) == graphs.end()) {

@@ -6,6 +6,8 @@
 
 namespace trireme {
 
+/// Whether the action is of a custom kind, not one of the library's.
+inline bool is_custom(const Action& a) { return a.kind->order > 999; }
 /// Whether the action reduces gradients over ranks.
 inline bool is_reduction(const Action& a) {
   return a.kind == ActionKind::all_reduce || a.kind == ActionKind::reduce_scatter;
@@ -56,6 +58,8 @@ inline int most_steps_back(const Plan& plan, const Program& program) {
 inline bool is_asynchronous(const Plan& plan) {
   return std::ranges::any_of(plan.programs, [&](const Program& p) { return most_steps_back(plan, p) > 0; });
 }
+/// Whether the action frees all but this rank's shard of a slice.
+inline bool drops(const Action& a) { return a.kind == ActionKind::drop_values || a.kind == ActionKind::drop_gradients; }
 /// Whether the action is a backward that completes weight gradients.
 inline bool completes(const Action& a) {
   return a.kind == ActionKind::backward || a.kind == ActionKind::backward_weight;

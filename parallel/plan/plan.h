@@ -18,31 +18,6 @@ namespace trireme {
 
 struct ActionRow;  // parallel/plan/action_row.h
 
-/// The rows of the library's kinds of actions: see the members of ActionKind.
-namespace action_rows {
-extern const ActionRow forward,  ///< row of ActionKind::forward
-    loss,                        ///< row of ActionKind::loss
-    backward,                    ///< row of ActionKind::backward
-    backward_input,              ///< row of ActionKind::backward_input
-    backward_weight,             ///< row of ActionKind::backward_weight
-    send,                        ///< row of ActionKind::send
-    recv,                        ///< row of ActionKind::recv
-    all_reduce,                  ///< row of ActionKind::all_reduce
-    reduce_scatter,              ///< row of ActionKind::reduce_scatter
-    all_gather,                  ///< row of ActionKind::all_gather
-    broadcast,                   ///< row of ActionKind::broadcast
-    update,                      ///< row of ActionKind::update
-    average,                     ///< row of ActionKind::average
-    free,                        ///< row of ActionKind::free
-    drop_gradients,              ///< row of ActionKind::drop_gradients
-    drop_values,                 ///< row of ActionKind::drop_values
-    agree,                       ///< row of ActionKind::agree
-    push,                        ///< row of ActionKind::push
-    pull,                        ///< row of ActionKind::pull
-    take,                        ///< row of ActionKind::take
-    sum_tied;                    ///< row of ActionKind::sum_tied
-}
-
 /// The kind of an action: one of the library's, or a custom row (parallel/plan/action_row.h) that defines how the
 /// action runs, what it accesses and what it costs.
 class ActionKind {
@@ -89,27 +64,6 @@ class ActionKind {
  private:
   const ActionRow* row_;
 };
-inline constexpr ActionKind ActionKind::forward{action_rows::forward};
-inline constexpr ActionKind ActionKind::loss{action_rows::loss};
-inline constexpr ActionKind ActionKind::backward{action_rows::backward};
-inline constexpr ActionKind ActionKind::backward_input{action_rows::backward_input};
-inline constexpr ActionKind ActionKind::backward_weight{action_rows::backward_weight};
-inline constexpr ActionKind ActionKind::send{action_rows::send};
-inline constexpr ActionKind ActionKind::recv{action_rows::recv};
-inline constexpr ActionKind ActionKind::all_reduce{action_rows::all_reduce};
-inline constexpr ActionKind ActionKind::reduce_scatter{action_rows::reduce_scatter};
-inline constexpr ActionKind ActionKind::all_gather{action_rows::all_gather};
-inline constexpr ActionKind ActionKind::broadcast{action_rows::broadcast};
-inline constexpr ActionKind ActionKind::update{action_rows::update};
-inline constexpr ActionKind ActionKind::average{action_rows::average};
-inline constexpr ActionKind ActionKind::free{action_rows::free};
-inline constexpr ActionKind ActionKind::drop_gradients{action_rows::drop_gradients};
-inline constexpr ActionKind ActionKind::drop_values{action_rows::drop_values};
-inline constexpr ActionKind ActionKind::agree{action_rows::agree};
-inline constexpr ActionKind ActionKind::push{action_rows::push};
-inline constexpr ActionKind ActionKind::pull{action_rows::pull};
-inline constexpr ActionKind ActionKind::take{action_rows::take};
-inline constexpr ActionKind ActionKind::sum_tied{action_rows::sum_tied};
 
 /// Actions of one stream start in list order; those of `compute` also end in that order.
 enum class Stream : std::uint8_t { compute, comm };

@@ -5,8 +5,6 @@
 #include "kernels/core/runtime.h"
 #include "parallel/comm/flight_recorder.h"
 #include "parallel/plan/action_kind.h"
-#include "parallel/plan/shards.h"
-#include "parallel/runtime/packed_statistics.h"
 #include "parallel/split/split.h"
 
 namespace trireme {
@@ -67,7 +65,7 @@ std::string Executor::run(const Tensor& x, const Tensor& y, CapturedPasses* capt
   const auto counted = count_memory();
   for (ActionId id = 0; id < actions(); ++id) {  // what a refused step left; what it would have changed stays
     Slot& s = slot(id);
-    if (s.run == &Executor::run_row && std::exchange(s.pending, false)) s.works.clear();
+    if (is_custom(action(id)) && std::exchange(s.pending, false)) s.works.clear();
     if (!is_sent_ahead(action(id))) finish(id);
   }
   begin(x, y);
@@ -101,8 +99,8 @@ void Executor::flush_rows() {
   in_midst_ = true;
   const std::int64_t last = std::exchange(step_, steps());
   for (ActionId id = 0; id < actions(); ++id)
-    if (Slot& s = slot(id); s.run == &Executor::run_row && action(id).kind->flush) {
-      ActionContext now = context(action(id), s);
+    if (action(id).kind->flush) {
+      ActionContext now = context(id);
       action(id).kind->flush(now);
     }
   in_midst_ = false;
@@ -184,10 +182,13 @@ const std::string& Executor::text_of(ActionId id) {
 bool Executor::start(ActionId id) {
   const Slot& s = slot(id);
   if ((s.first_push || s.decides) && !serves() && !(fault_ = decide()).empty()) return false;
-  if (recorder_) recorder_->begin(id);
+  if (recorder_) {
+    if (drops(action(id))) recorder_->see(optimizer_.parameters());
+    recorder_->begin(id);
+  }
   {
     const FlightEntry entry(text_of(id));
-    (this->*s.run)(id);
+    run_row(id);
   }
   if (id + 1 == loss_end_ && !passes_only_) agreement_.set_loss(loss_.clone(), !sums_loss_);
   if (!recorder_) return true;
@@ -211,27 +212,18 @@ std::string Executor::decide() {
   return "";
 }
 
-auto Executor::find_run(const Action& a) -> void (Executor::*)(ActionId) {
-  using K = ActionKind;
-  const auto is = [&](auto... kinds) { return ((a.kind == kinds) || ...); };
-  if (is(K::loss)) return &Executor::add_loss;
-  if (is_pass(a)) return &Executor::compute;
-  if (is_reduction(a)) return &Executor::reduce;
-  if (is(K::sum_tied)) return &Executor::sum_tied;
-  if (is(K::all_gather, K::broadcast)) return &Executor::give;
-  if (is(K::drop_gradients, K::drop_values)) return &Executor::drop;
-  if (is(K::send)) return &Executor::send;
-  if (is(K::recv)) return &Executor::receive;
-  if (is(K::update)) return &Executor::update;
-  if (is(K::push)) return &Executor::push;
-  if (is(K::pull)) return &Executor::pull;
-  if (is(K::take)) return &Executor::take;
-  if (is(K::average)) return &Executor::average;
-  if (is(K::free)) return &Executor::free;
-  if (is(K::agree)) return &Executor::agree;
-  check(a.kind->start != nullptr, "executor", "{}: the row of its kind does not say how it starts",
-        [&] { return to_string(a); });
-  return &Executor::run_row;
+void Executor::run_row(ActionId id) {
+  const Action& a = action(id);
+  Slot& s = slot(id);
+  ActionContext now = context(id);
+  if (is_pass(a)) {
+    a.kind->start(now);
+    return;
+  }
+  const NoGrad off;
+  time_.run(id);
+  if (Work work = a.kind->start(now); work.state()) s.works.push_back(std::move(work));
+  s.pending = !s.works.empty() || a.kind->finish;
 }
 
 /// A pass that is a part of what was captured: the first one starts all.
@@ -250,10 +242,13 @@ void Executor::replay(ActionId id) {
   if (slot(id).last_backward && buckets_) buckets_->flush();
 }
 
-void Executor::compute(ActionId id) {
+Work Executor::pass(ActionId id) {
   const Action& a = action(id);
   const Slot& s = slot(id);
-  if (captured_) return replay(id);
+  if (captured_) {
+    replay(id);
+    return {};
+  }
   if (tapes_.is_segment_head(a)) {
     time_.begin_segment(id, tapes_);
     if (buckets_) buckets_->listen(s.completes);
@@ -264,39 +259,43 @@ void Executor::compute(ActionId id) {
   if (s.last_forward) tapes_.commit();
   time_.end(id);
   if (s.last_backward && buckets_) buckets_->flush();
+  return {};
 }
 
-void Executor::add_loss(ActionId id) {
-  if (captured_) return replay(id);
+Work Executor::loss(ActionId id) {
+  if (captured_) {
+    replay(id);
+    return {};
+  }
   time_.run(id);
   const Tensor loss = tapes_.loss(action(id).microbatch, optimizer_.loss_scale(), agreement_.ignored()).detach();
   if (loss_)
     add_into(loss_, loss);
   else
     loss_ = plan_.microbatches > 1 ? loss.clone() : loss;
+  return {};
 }
 
-void Executor::free(ActionId id) {
+Work Executor::free(ActionId id) {
   if (!captured_) tapes_.free(action(id));
+  return {};
 }
 
-void Executor::reduce(ActionId id) {
+Work Executor::reduce(ActionId id) {
   const Action& a = action(id);
-  Slot& s = slot(id);
-  s.pending = s.comm != nullptr;
+  const Slot& s = slot(id);
   // A gradient that this rank does not produce has completed no bucket. Its turn is now, as on the other ranks, before
   // what the list has behind it.
   if (s.bucket >= 0) buckets_->start_through(static_cast<std::size_t>(s.bucket));
-  if (s.bucket >= 0 || !s.comm) return;
+  if (s.bucket >= 0 || !s.comm) return {};
   optimizer_.parameters().zero_missing_grads(a.slice);
-  s.works.push_back(start_reduction(id, gradients(a.slice)));
+  return start_reduction(id, gradients(a.slice));
 }
 
-void Executor::sum_tied(ActionId id) {
-  const Slice& slice = action(id).slice;
-  optimizer_.parameters().zero_missing_grads(slice);
-  slot(id).works.push_back(slot(id).comm->all_reduce(gradients(slice)));
-  slot(id).pending = true;
+void Executor::end_reduce(ActionId id) {
+  Slot& s = slot(id);
+  if (s.bucket >= 0) buckets_->wait(static_cast<std::size_t>(s.bucket));
+  if (is_encoded(action(id), step_) && s.comm) s.encoded.finish(*s.comm, gradients(action(id).slice));
 }
 
 Work Executor::start_reduction(ActionId id, const Tensor& gradients) {
@@ -316,81 +315,42 @@ CodecContext Executor::codec_context(const Action& a, const Communicator& comm) 
   return now;
 }
 
-void Executor::average(ActionId id) {
-  Slot& s = slot(id);
-  if (!s.comm) return;
-  s.works.push_back(average_statistics(*s.comm, optimizer_.parameters(), action(id).slice));
-  s.pending = true;
-}
-
-void Executor::give(ActionId id) {
-  Slot& s = slot(id);
-  s.pending = s.comm != nullptr;
-  if (!s.comm) return;
-  restore_pages(optimizer_.parameters().values(), action(id).slice);
-  s.works.push_back(all_gather_updated(action(id), *s.comm, values(action(id).slice)));
-}
-
-void Executor::drop(ActionId id) {
-  const Action& a = action(id);
-  Parameters& p = optimizer_.parameters();
-  if (recorder_) recorder_->see(p);
-  if (a.kind == ActionKind::drop_values) return release_values(p, a.slice, slot(id).shard);
-  release_gradients(p, a.slice, slot(id).shard);
-}
-
-void Executor::agree(ActionId id) {
-  Slot& s = slot(id);
+Work Executor::agree(ActionId id) {
   if (action(id).field == "count") agreement_.set_ignored(tapes_.count_ignored());
-  s.works.push_back(agreement_.start(action(id), s.comm));
-  s.pending = true;
+  return agreement_.start(action(id), slot(id).comm);
 }
 
-void Executor::update(ActionId id) {
+Work Executor::update(ActionId id) {
   const Slot& s = slot(id);
   const NamedRange phase("update");
-  if (refused_ && in_flight_.is_last(action(id), step_)) return;
+  if (refused_ && in_flight_.is_last(action(id), step_)) return {};
   if (s.first_update) {
     optimizer_.keep(updated_);
     versions_.keep();
   }
-  if (keeps_) {
-    if (s.last_update) optimizer_.finish();
-    return;
+  if (!keeps_) {
+    if (!s.comm) optimizer_.parameters().zero_missing_grads(action(id).slice);
+    optimizer_.update(s.shard, grad_scale_);
   }
-  if (!s.comm) optimizer_.parameters().zero_missing_grads(action(id).slice);
-  optimizer_.update(s.shard, grad_scale_);
   if (s.last_update) optimizer_.finish();
+  return {};
 }
 
-void Executor::push(ActionId id) {
+Work Executor::push(ActionId id) {
   const bool is_clock = action(id).field == "clock";
   Tensor number = is_clock ? Tensor::scalar(static_cast<double>(optimizer_.steps()), DType::f64) : agreement_.loss();
   if (!number) number = Tensor::zeros({}, DType::f64);  // of who passes on what others have computed
-  slot(id).works.push_back(channels_.push(action(id), step_, number));
-  slot(id).pending = true;
+  return channels_.push(action(id), step_, number);
 }
 
-void Executor::pull(ActionId id) {
-  slot(id).works.push_back(channels_.pull(action(id)));
-  slot(id).pending = true;
-}
-
-void Executor::take(ActionId id) {
+Work Executor::take(ActionId id) {
   if (const Tensor loss = channels_.take(action(id))) agreement_.set_loss(loss, false);
+  return {};
 }
 
-ActionContext Executor::context(const Action& a, Slot& s) {
-  return {plan_, a, optimizer_, s.comm, step_, ranks_.rows(), s.memory, channels_.arrivals()};
-}
-
-void Executor::run_row(ActionId id) {
-  const NoGrad off;
+ActionContext Executor::context(ActionId id) {
   Slot& s = slot(id);
-  time_.run(id);
-  ActionContext now = context(action(id), s);
-  s.works.push_back(action(id).kind->start(now));
-  s.pending = true;
+  return {plan_, action(id), optimizer_, s.comm, step_, ranks_.rows(), s.memory, channels_.arrivals(), id, this};
 }
 
 void Executor::finish(ActionId id) {
@@ -398,20 +358,15 @@ void Executor::finish(ActionId id) {
   Slot& s = slot(id);
   if (!std::exchange(s.pending, false)) return;
   const FlightRecorder::WaitFor what(text_of(id));
-  if (a.kind == ActionKind::recv) finish_receive(a, s);
-  if (s.bucket >= 0) buckets_->wait(static_cast<std::size_t>(s.bucket));
+  const bool communicated = s.comm || !s.works.empty();
   for (Work& work : s.works) work.wait();
   s.works.clear();
-  if (a.kind == ActionKind::all_gather || a.kind == ActionKind::broadcast)
-    optimizer_.parameters().mark_released(a.slice, false);
-  if (is_encoded(a, step_)) s.encoded.finish(*s.comm, gradients(a.slice));
-  if (s.run == &Executor::run_row && a.kind->finish) {
+  if (a.kind->finish) {
     const NoGrad off;
-    ActionContext now = context(a, s);
+    ActionContext now = context(id);
     a.kind->finish(now);
   }
-  if (a.kind == ActionKind::agree) agreement_.finish(a);
-  if (recorder_) recorder_->end(id);
+  if (recorder_ && communicated) recorder_->end(id);
 }
 
 }  // namespace trireme

@@ -37,7 +37,7 @@ class CapturedPasses {
 };
 
 /// Runs the steps of one rank.
-class Executor {
+class Executor : private RankActions {
  public:
   /// plan: a checked plan. All references must outlive the executor. Throws Error for a plan that it cannot run.
   Executor(const Plan& plan, int program, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh,
@@ -93,7 +93,6 @@ class Executor {
     bool first_push = false;  // the first push of gradients to the rank that updates
     EncodedReduction encoded;
     std::any memory;  // of a custom kind of action
-    void (Executor::*run)(ActionId) = nullptr;
     std::vector<Tensor> arriving;
     std::vector<Work> works;
     bool pending = false, posted = false;
@@ -129,38 +128,33 @@ class Executor {
     return a.kind == ActionKind::send && in_flight_.is_asynchronous() && !tapes_.runs(a.part) && !time_.simulated();
   }
   std::string decide();
-  static auto find_run(const Action&) -> void (Executor::*)(ActionId);
   const Action& action(ActionId id) const { return program_.actions[static_cast<std::size_t>(id)]; }
   Slot& slot(ActionId id) { return slots_[static_cast<std::size_t>(id)]; }
-  // The starts of the library's kinds of actions.
-  void compute(ActionId);
-  void replay(ActionId);
-  void add_loss(ActionId);
-  void free(ActionId);
-  void send(ActionId);
-  void receive(ActionId);
-  void reduce(ActionId);
-  void sum_tied(ActionId);
-  void give(ActionId);
-  void drop(ActionId);
-  void average(ActionId);
-  void agree(ActionId);
-  void update(ActionId);
-  void push(ActionId);
-  void pull(ActionId);
-  void take(ActionId);
-  void run_row(ActionId);  // a custom kind of action
+  Work pass(ActionId) override;
+  Work loss(ActionId) override;
+  Work free(ActionId) override;
+  Work send(ActionId) override;
+  Work receive(ActionId) override;
+  void end_receive(ActionId) override;
+  Work reduce(ActionId) override;
+  void end_reduce(ActionId) override;
+  Work agree(ActionId) override;
+  void end_agree(ActionId id) override { agreement_.finish(action(id)); }
+  Work update(ActionId) override;
+  Work push(ActionId) override;
+  Work pull(ActionId id) override { return channels_.pull(action(id)); }
+  Work take(ActionId) override;
 
+  void run_row(ActionId);
+  void replay(ActionId);
   Work start_reduction(ActionId, const Tensor& gradients);
   CodecContext codec_context(const Action&, const Communicator&) const;
-  ActionContext context(const Action&, Slot&);
+  ActionContext context(ActionId);
   void finish(ActionId id);
   PipelineP2P::Route route(const Action&, const Slot&) const;
   void try_to_receive(const Action&, Slot&);
-  void finish_receive(const Action&, Slot&);
   void finish_sends();
   Tensor gradients(const Slice& s) const { return optimizer_.parameters().grads().rows(s.begin, s.end); }
-  Tensor values(const Slice& s) const { return optimizer_.parameters().values().rows(s.begin, s.end); }
 
   const Plan& plan_;
   const Program& program_;

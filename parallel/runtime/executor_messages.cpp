@@ -18,11 +18,10 @@ PipelineP2P::Route Executor::route(const Action& a, const Slot& s) const {
 }
 
 // A program sends on what its part in front of the cut made, or sends back the gradient of what it was given there.
-void Executor::send(ActionId id) {
+Work Executor::send(ActionId id) {
   const Action& a = action(id);
   Slot& s = slot(id);
   finish(id);  // of the step before, where it was sent ahead
-  s.pending = true;
   if (!tapes_.runs(a.part)) {
     auto gradients = std::exchange(tapes_.boundary(a.part, a.microbatch).gradient, {});
     PipelineP2P::send(route(a, s), gradients, s.works);
@@ -33,8 +32,10 @@ void Executor::send(ActionId id) {
     p2p_.send_meta(route(a, s), tapes_.input(a.microbatch).shape(), tensors, s.works);
     PipelineP2P::send(route(a, s), tensors, s.works);
   }
+  s.pending = true;
   sending_.push_back(id);
   finish_sends();
+  return {};
 }
 
 /// Ends the sends that are done, so that what they hold is free again.
@@ -47,10 +48,10 @@ void Executor::finish_sends() {
   });
 }
 
-void Executor::receive(ActionId id) {
-  slot(id).pending = true;
+Work Executor::receive(ActionId id) {
   slot(id).posted = false;
   try_to_receive(action(id), slot(id));
+  return {};
 }
 
 /// Starts to receive where the kinds are known; else finish_receive() will.
@@ -66,7 +67,9 @@ void Executor::try_to_receive(const Action& a, Slot& s) {
   }
 }
 
-void Executor::finish_receive(const Action& a, Slot& s) {
+void Executor::end_receive(ActionId id) {
+  const Action& a = action(id);
+  Slot& s = slot(id);
   if (!s.posted) try_to_receive(a, s);
   if (!s.posted) {
     p2p_.recv_meta(route(a, s), tapes_.input(a.microbatch).shape(), tapes_.tensors_behind(a.part));

@@ -40,7 +40,8 @@ void Executor::prepare(Mesh& mesh) {
     if (plan_.size(program_, a.peer) > 1 && !is_channel(a))
       s.comm = a.kind == ActionKind::agree ? &ranks_.agreement(a.peer.axis, mesh) : &ranks_.group(a.peer, mesh);
     s.shard = s.comm ? shard_of(a, s.comm->rank(), s.comm->size()) : a.slice;
-    s.run = find_run(a);
+    check(a.kind->start != nullptr, "executor", "action {} ({}): the row of its kind has no start function", id,
+          [&] { return to_string(a); });
     leaves_messages_ = leaves_messages_ || (a.kind->flush && s.comm);
     if (!a.on_ready || !is_reduction(a) || !s.comm) continue;
     s.bucket = static_cast<int>(slices.size());

@@ -96,7 +96,7 @@ void mix_weights(Plan& plan, const Action& like, const std::string& axis, const 
     for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
       const Action& a = program.actions[static_cast<std::size_t>(id)];
       const bool gives = a.kind == ActionKind::all_gather || a.kind == ActionKind::broadcast;
-      if (a.kind == ActionKind::update || gives || a.kind->order > 999) written.push_back(id);
+      if (a.kind == ActionKind::update || gives || is_custom(a)) written.push_back(id);
     }
     for (const Slice& slice : plan.updated(r)) {
       Action a = like;
