@@ -86,7 +86,8 @@ std::string server_text(const Plan& plan, const Program& server) {
   for (std::size_t p = 0; p < server.phases.size(); ++p) {
     std::vector<std::string> does;
     for (const Action& a : server.actions)
-      if (a.phase == static_cast<int>(p)) does.push_back(to_string(a.kind) + (a.field.empty() ? "" : " " + a.field));
+      if (a.phase == static_cast<int>(p))
+        does.push_back(to_string(a.kind) + (a.payload == Payload::none ? "" : " " + to_string(a.payload)));
     text += fmt::format("  {}, {}: {}\n", server.phases[p].name, to_string(server.phases[p].trigger),
                         fmt::join(does, ", "));
   }

@@ -188,7 +188,7 @@ void SimPrograms::add_channel(const Program& program, const Action& a, SimAction
   s.peer = &a.peer;
   s.nth = static_cast<int>(std::ranges::lower_bound(channels, a.peer.channel) - channels.begin());
   if (a.kind == ActionKind::pull) return;
-  s.is_clock = a.field == "clock";
+  s.is_clock = a.payload == Payload::clock;
   s.reports = reports_loss(a);
   add_message(a, s, is_number(a) ? size_of(DType::f64) : a.slice.size() * options.element);
   const CoordinateRange along = plan.range(program, a.peer.axis);

@@ -17,27 +17,25 @@ inline bool is_collective(const Action& a) {
   return a.kind->is_collective && (a.kind != ActionKind::agree || !a.peer.axis.empty());
 }
 /// Whether the action agrees on flags: whether gradients are finite, and Plan::flags.
-inline bool agrees_on_flags(const Action& a) {
-  return a.kind == ActionKind::agree && a.field != "count" && a.field != "loss" && a.field != "norm";
-}
-/// Whether its first flag is "finite", for gradients.
-inline bool looks_at_gradients(const Action& a) {
-  return agrees_on_flags(a) && (a.field == "finite" || a.field.starts_with("finite+"));
-}
+inline bool agrees_on_flags(const Action& a) { return a.kind == ActionKind::agree && a.payload == Payload::flags; }
+/// Whether the action agrees on whether all gradients are finite.
+inline bool looks_at_gradients(const Action& a) { return agrees_on_flags(a) && a.payload.finite; }
 /// Whether the action is a message between pipeline stages.
 inline bool is_message(const Action& a) { return a.kind == ActionKind::send || a.kind == ActionKind::recv; }
 /// Whether the action sends to or receives from a channel.
 inline bool is_channel(const Action& a) {
   return a.kind == ActionKind::push || a.kind == ActionKind::pull || a.kind == ActionKind::take;
 }
-/// Whether the operand of a push, pull or take is one number.
-inline bool is_number(const Action& a) { return a.field == "loss" || a.field == "clock" || a.field == "ticket"; }
+/// Whether the payload of a push, pull or take is one number.
+inline bool is_number(const Action& a) {
+  return a.payload == Payload::loss || a.payload == Payload::clock || a.payload == Payload::ticket;
+}
 /// Whether the action pushes the loss, which a rank does in steps that end without its update.
-inline bool reports_loss(const Action& a) { return a.kind == ActionKind::push && a.field == "loss"; }
+inline bool reports_loss(const Action& a) { return a.kind == ActionKind::push && a.payload == Payload::loss; }
 /// For a worker in a plan with tickets: whether the action runs in a step with a ticket, or, if closing, in the final
 /// step without one. In that step the worker reports its loss and gets the weights after the last update.
 inline bool runs_with_ticket(const Action& a, bool closing) {
-  const bool pulls_weights = a.kind == ActionKind::pull && a.field == "weights";
+  const bool pulls_weights = a.kind == ActionKind::pull && a.payload == Payload::weights;
   return closing ? reports_loss(a) || pulls_weights : !reports_loss(a);
 }
 /// Number of steps since the step of the action's micro-batch.

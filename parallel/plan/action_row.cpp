@@ -94,25 +94,28 @@ Access of_free(const Plan&, const Program&, const Liveness& live, const Action& 
 }
 Access of_agree(const Plan&, const Program& program, const Liveness&, const Action& a) {
   Access all;
-  for (const std::string& name : names_in(a.field)) all.writes.push_back(number(name));
-  if (!looks_at_gradients(a) && a.field != "norm") return all;
+  if (!agrees_on_flags(a)) all.writes.push_back(number(to_string(a.payload)));
+  if (a.payload.finite) all.writes.push_back(number("finite"));
+  for (const std::string& name : a.payload.names) all.writes.push_back(number(name));
+  if (!looks_at_gradients(a) && a.payload != Payload::norm) return all;
   for (const Action& u : program.actions)
     if (u.kind == ActionKind::update) all.reads.push_back(slice(K::gradients, u.slice));
   return all;
 }
 
-/// What push, pull and take name by their field.
-Operand named(const Action& a) {
-  if (a.field == "weights") return slice(K::weights, a.slice);
-  if (a.field == "gradients") return slice(K::gradients, a.slice);
-  if (a.field == "loss") return number("loss");
-  if (a.field == "clock") return number("clock of " + std::to_string(a.peer.root));
-  if (a.field == "senders") return number("senders");
-  if (a.field == "ticket") return number(a.kind == ActionKind::pull ? "next ticket" : "ticket");
-  return {.kind = K::state, .slice = a.slice, .name = a.field};
+/// The payload of push, pull and take.
+Operand carried(const Action& a) {
+  switch (a.payload.kind) {
+    case Payload::weights: return slice(K::weights, a.slice);
+    case Payload::gradients: return slice(K::gradients, a.slice);
+    case Payload::clock: return number("clock of " + std::to_string(a.peer.root));
+    case Payload::ticket: return number(a.kind == ActionKind::pull ? "next ticket" : "ticket");
+    case Payload::state: return {.kind = K::state, .slice = a.slice, .name = to_string(a.payload)};
+    default: return number(to_string(a.payload));
+  }
 }
-Access of_push(const Plan&, const Program&, const Liveness&, const Action& a) { return {{named(a)}, {}}; }
-Access of_pull(const Plan&, const Program&, const Liveness&, const Action& a) { return {{}, {named(a)}}; }
+Access of_push(const Plan&, const Program&, const Liveness&, const Action& a) { return {{carried(a)}, {}}; }
+Access of_pull(const Plan&, const Program&, const Liveness&, const Action& a) { return {{}, {carried(a)}}; }
 
 using Calls = std::vector<PlannedCall>;
 Calls summed(const Action& a, int, Index element) { return {{CallKind::all_reduce, a.slice.size() * element}}; }
@@ -133,8 +136,9 @@ Calls gathered(const Action& a, int ranks, Index element) {
   return shares(a, ranks, element, CallKind::all_gather, CallKind::broadcast);
 }
 Calls agreed(const Action& a, int, Index element) {
+  const Index numbers = agrees_on_flags(a) ? std::ssize(a.payload.names) + a.payload.finite : 1;
   return {{a.peer.root >= 0 ? CallKind::broadcast : CallKind::all_reduce,
-           a.field == "loss" ? element : 8 * std::ssize(names_in(a.field))}};
+           a.payload == Payload::loss ? element : 8 * numbers}};
 }
 
 template <double PartCost::*... costs>

@@ -96,7 +96,7 @@ bool meets_by_messages(const Plan& plan) {
 
 bool hands_out_tickets(const Program& program) {
   return program.serves() && std::ranges::any_of(program.actions, [](const Action& a) {
-           return a.kind == ActionKind::push && a.field == "ticket" && a.peer.root < 0;
+           return a.kind == ActionKind::push && a.payload == Payload::ticket && a.peer.root < 0;
          });
 }
 

@@ -283,7 +283,7 @@ std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& op
         whole += a.slice.size();
         own += a.slice.size() - others_of(plan, a);
       }
-      if (a.kind == ActionKind::pull && a.field == "weights") whole += a.slice.size();
+      if (a.kind == ActionKind::pull && a.payload == Payload::weights) whole += a.slice.size();
     }
     const Index block = block_of(plan, r, whole, options);
     RankMemory m;

@@ -22,9 +22,8 @@ inline constexpr char set_up[] = "set-up",  ///< rank 0's weights and running st
 /// Mesh axes of more than one rank but for these, joined by +; empty: there are none.
 std::string all_axes(const Plan&, const std::vector<std::string>& but = {});
 
-/// Adds these phases to a plan that is complete. Their actions say by Action::field what goes: "weights", "statistics",
-/// "optimizer" (each of its states), "lengths" and "texts", "first". apart: axes along which ranks hold different parts
-/// of the weights.
+/// Adds these phases to a plan that is complete. Action::payload says what they send. apart: axes along which ranks
+/// hold different parts of the weights.
 Plan with_phases_on_call(Plan, const std::vector<std::string>& apart);
 /// The actions of a phase; none where the program has no such phase.
 const std::vector<Action>& actions_on_call(const Program&, const std::string& phase);

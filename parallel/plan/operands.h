@@ -16,7 +16,7 @@ enum class OperandKind : std::uint8_t {
   activation,  ///< output of a part, of one micro-batch
   cotangent,   ///< gradient of an activation
   scratch,     ///< private data of the action, by name
-  number,      ///< a number that ranks agree on: Action::field
+  number,      ///< a number that ranks agree on: Action::payload
 };
 
 /// A piece of data that actions of one program share.

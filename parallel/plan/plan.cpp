@@ -34,7 +34,8 @@ std::string program_line(const Program& program) {
 
 void add(Fnv& fnv, const Action& a) {
   fnv.add(std::string(a.kind->name), a.stream, a.part, a.microbatch, a.peer.offset, a.peer.root, a.on_ready);
-  fnv.add(a.slice.begin, a.slice.end, a.peer.axis, a.peer.pairs, a.peer.seed, a.peer.channel, a.field, a.phase);
+  fnv.add(a.slice.begin, a.slice.end, a.peer.axis, a.peer.pairs, a.peer.seed, a.peer.channel, to_string(a.payload),
+          a.phase);
   fnv.add(a.after.size());
   for (ActionId id : a.after) fnv.add(id);
   fnv.add(std::string(a.codec ? a.codec->name : ""), a.arguments.size());
@@ -120,6 +121,16 @@ std::vector<Slice> detail::joined(std::vector<Slice> slices) {
 std::string to_string(Stream s) { return s == Stream::compute ? "compute" : "comm"; }
 std::string to_string(ActionKind v) { return std::string(v->name); }
 
+std::string to_string(const Payload& p) {
+  constexpr std::array names = {"",       "weights", "gradients", "statistics", "optimizer", "",
+                                "loss",   "count",   "norm",      "",           "first",     "clock",
+                                "ticket", "senders", "lengths",   "texts"};
+  std::string text = names[p.kind];
+  if (p.finite) text = "finite";
+  for (const std::string& name : p.names) text += (text.empty() ? "" : "+") + name;
+  return text;
+}
+
 std::string to_string(const Trigger& t) {
   if (!t.channel.empty()) {
     std::string text = t.count == 0   ? "by a message of each rank on " + t.channel
@@ -148,7 +159,7 @@ std::string to_string(const Consistency& c) {
 
 std::string to_string(const Action& a) {
   std::string text = to_string(a.kind);
-  if (!a.field.empty()) text += " " + a.field;
+  if (a.payload != Payload::none) text += " " + to_string(a.payload);
   if (a.part >= 0) text += fmt::format(" part {}", a.part);
   if (a.microbatch != 0) text += fmt::format(" micro {}", a.microbatch);
   if (a.slice.size() > 0) text += fmt::format(" {}", range(a.slice));
@@ -233,7 +244,7 @@ int Plan::program_of(int part) const {
 std::string Plan::reduced_axis() const {
   for (auto& program : programs)
     for (auto& a : program.actions)
-      if (is_reduction(a) || (a.kind == ActionKind::push && a.field == "gradients")) return a.peer.axis;
+      if (is_reduction(a) || (a.kind == ActionKind::push && a.payload == Payload::gradients)) return a.peer.axis;
   return "data";
 }
 

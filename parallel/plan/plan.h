@@ -46,14 +46,14 @@ class ActionKind {
   static const ActionKind drop_gradients;   ///< frees the gradients of slice, except this rank's shard
   static const ActionKind
       drop_values;  ///< frees the weights of slice, except this rank's shard; all_gather restores them
-  /// Makes a number of the step (field) equal on every rank of the axis; from peer.root if there is one.
+  /// Makes a number of the step (payload) equal on every rank of the axis; from peer.root if there is one.
   static const ActionKind agree;
-  /// Sends the operand that field names (weights, gradients, loss, a state) to peer.channel of rank peer.root. In a
+  /// Sends the payload (weights, gradients, loss, a state) to peer.channel of rank peer.root. In a
   /// phase that messages start, sends to the senders of these messages, or of messages on channel peer.senders_of. The
   /// message's clock is the sender's step.
   static const ActionKind push;
-  static const ActionKind pull;  ///< waits for such a message from peer.root and stores its payload in the operand
-  /// In a phase that messages start: sets the operand to the sum of their payloads in sender order, times the argument
+  static const ActionKind pull;  ///< waits for such a message from peer.root and stores its payload
+  /// In a phase that messages start: sets the payload to the sum of theirs in sender order, times the argument
   /// `scale` if there is one (loss: the mean). If workers train separately, each gradient is a mean over the worker's
   /// rows; a scale of 1 / workers then gives the mean over all workers.
   static const ActionKind take;
@@ -93,6 +93,41 @@ struct Peer {
   std::vector<int> members = {};
   bool operator==(const Peer&) const = default;  ///< member by member
 };
+/// What an action sends, receives or agrees on.
+struct Payload {
+  enum Kind : std::uint8_t {
+    none,        ///< the kind of the action says it
+    weights,     ///< weights of the slice
+    gradients,   ///< gradients of the slice
+    statistics,  ///< running statistics of the slice
+    optimizer,   ///< each state of the optimizer, of the slice
+    state,       ///< a state of the plan, of the slice: names has its name
+    /// Agree: the sum of the loss; push: the sender's loss; take: the mean of the losses.
+    loss,
+    count,  ///< agree: the number of labels that the loss ignores
+    norm,   ///< agree: the sum of the squares of gradients
+    flags,  ///< agree: flags of the plan (names), and whether all gradients are finite
+    first,  ///< agree, on call: the first layer with a number that is not finite
+    /// Push and pull: the number of updates of the sender. A rank that has pulled clocks resumes at the step of the
+    /// lowest clock. In the steps before, it only pushes the loss that it computed last.
+    clock,
+    /// Push and pull: the number of the receiver's next ticket, -1 if no ticket is left; a worker pushes the number of
+    /// the ticket that it trains.
+    ticket,
+    senders,  ///< push to a server: the ranks whose messages have started the phase (Trigger::chosen)
+    lengths,  ///< on call: lengths of texts
+    texts,    ///< on call: texts about a checkpoint
+  };
+  Kind kind = none;                     ///< which payload
+  std::vector<std::string> names = {};  ///< flags, or the name of the state
+  bool finite = false;                  ///< flags: also whether all gradients are finite
+  Payload(Kind kind = none, std::vector<std::string> names = {}, bool finite = false)
+      : kind(kind), names(std::move(names)), finite(finite) {}
+  bool operator==(const Payload&) const = default;  ///< member by member
+  bool operator==(Kind other) const { return kind == other; }
+};
+std::string to_string(const Payload&);  ///< "weights"; of a state its name; of flags "finite+stop"
+
 struct Codec;  // parallel/plan/codec.h
 /// One thing that a rank does in a step.
 struct Action {
@@ -109,16 +144,9 @@ struct Action {
   Peer peer = {};         ///< of messages, collectives, and shared updates and drops
   bool on_ready = false;  ///< starts when the tape completes the gradients of slice, in the midst of `after`'s backward
   std::vector<ActionId> after = {};  ///< must have finished (on the other stream; within a stream the list order holds)
-  /// Of agree: "count" (labels that count for nothing), "loss" (its sum), "norm" (squares of gradients, summed); or
-  /// flags joined by +: "finite" (all gradients are) and those of Plan::flags. Of push, pull and take: "weights",
-  /// "gradients", "loss", or the name of a state; of push and pull also "clock": the updates of the one who sends it. A
-  /// rank that has pulled clocks goes on with the step of the least of them: of steps before that one, which are over
-  /// without it, it only pushes its loss (the last one that it computed). And "ticket": the number of the ticket that
-  /// is the receiver's next, -1 where none is left; pushed by a worker: of the one that it trains. Of push to a rank
-  /// that serves, too, "senders": those whose messages have started the phase (Trigger::chosen).
-  std::string field = {};
-  int phase = 0;                 ///< of Program::phases: it runs in steps in which the phase does
-  const Codec* codec = nullptr;  ///< of what a reduction sends; null: as it is
+  Payload payload = {};              ///< of agree, push, pull and take, of actions on call, and of some custom kinds
+  int phase = 0;                     ///< of Program::phases: it runs in steps in which the phase does
+  const Codec* codec = nullptr;      ///< of what a reduction sends; null: as it is
   std::vector<std::pair<std::string, double>> arguments = {};  ///< numbers of the kind's own, by name: mixing weights
   /// Of passes: the updates that the weights they read are behind the newest. Where there were not that many since the
   /// first step or the last flush, the weights of then.

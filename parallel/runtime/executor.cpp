@@ -168,7 +168,8 @@ bool Executor::runs(ActionId id) const {
   const Action& a = action(id);
   if (serves()) return a.phase == phase_;
   if (plan_.tickets.shares > 0 && !runs_with_ticket(a, closing_)) return false;
-  const bool passes = is_pass(a) || a.kind == ActionKind::free || (a.kind == ActionKind::agree && a.field == "count");
+  const bool passes =
+      is_pass(a) || a.kind == ActionKind::free || (a.kind == ActionKind::agree && a.payload == Payload::count);
   if (passes_only_ && !passes) return false;
   return program_.trigger(a).runs_at(step_) && (!skips_ || reports_loss(a)) && in_flight_.has(a, step_);
 }
@@ -316,7 +317,7 @@ CodecContext Executor::codec_context(const Action& a, const Communicator& comm) 
 }
 
 Work Executor::agree(ActionId id) {
-  if (action(id).field == "count") agreement_.set_ignored(tapes_.count_ignored());
+  if (action(id).payload == Payload::count) agreement_.set_ignored(tapes_.count_ignored());
   return agreement_.start(action(id), slot(id).comm);
 }
 
@@ -337,7 +338,7 @@ Work Executor::update(ActionId id) {
 }
 
 Work Executor::push(ActionId id) {
-  const bool is_clock = action(id).field == "clock";
+  const bool is_clock = action(id).payload == Payload::clock;
   Tensor number = is_clock ? Tensor::scalar(static_cast<double>(optimizer_.steps()), DType::f64) : agreement_.loss();
   if (!number) number = Tensor::zeros({}, DType::f64);  // of who passes on what others have computed
   return channels_.push(action(id), step_, number);

@@ -34,7 +34,7 @@ void Executor::prepare(Mesh& mesh) {
         [&] { return to_string(a); }, plan_.microbatches);
     if (a.kind == ActionKind::forward) last_forward = &s;
     if (a.kind == ActionKind::loss) loss_end_ = static_cast<ActionId>(id) + 1;
-    if (a.kind == ActionKind::agree && a.field == "loss") sums_loss_ = true;
+    if (a.kind == ActionKind::agree && a.payload == Payload::loss) sums_loss_ = true;
     check(!is_message(a) || (a.part >= 0 && a.peer.axis == plan_.stage_axis), "executor",
           "action {} ({}): only what crosses a cut between programs is sent yet", id, [&] { return to_string(a); });
     if (plan_.size(program_, a.peer) > 1 && !is_channel(a))
@@ -116,7 +116,7 @@ void Executor::prepare_updates() {
   optimizer_.set_updates_per_step(updates_in_step(plan_, program_));
   for (std::size_t id = 0; id < slots_.size() && !updates_; ++id) {
     const Action& a = program_.actions[id];
-    slots_[id].first_push = a.kind == ActionKind::push && a.field == "gradients";
+    slots_[id].first_push = a.kind == ActionKind::push && a.payload == Payload::gradients;
     if (slots_[id].first_push) break;
   }
   updated_ = detail::joined(std::move(updated_));

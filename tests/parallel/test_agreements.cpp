@@ -25,7 +25,7 @@ std::optional<Plan> plan_of(const Arrangement& how) {
 
 int count(const Program& program, const std::string& field) {
   return static_cast<int>(std::count_if(program.actions.begin(), program.actions.end(), [&](const Action& a) {
-    return a.kind == ActionKind::agree && a.field == field;
+    return a.kind == ActionKind::agree && to_string(a.payload) == field;
   }));
 }
 
@@ -89,7 +89,7 @@ TEST_CASE("check finds agreements that decide about nothing, or differ between s
       Program& program = bad.programs[r];
       const ActionId id = find(program, ActionKind::agree, nth);
       if (id < 0) break;
-      program.actions[id].field = "mood";
+      program.actions[id].payload = {Payload::flags, {"mood"}};
       check_finds(bad, "there is no number 'mood' to agree on");
       bad = plan;
       bad.programs[r].phases.push_back({"seldom", {.every = 7}});
@@ -152,10 +152,11 @@ TEST_CASE("phases on call stand beside the steps: they change nothing that is ch
         planted([&](Action& x) { x.after = {static_cast<ActionId>(id)}; }, "waits for what does not come before it");
         planted([](Action& x) { x.peer.root = 7; }, "there is no rank 7 to give it");
         planted([](Action& x) { x.part = 99; }, "there are 4 parts");
-        if (action.field == "weights" || action.field == "optimizer" || action.field == "statistics")
+        if (action.payload == Payload::weights || action.payload == Payload::optimizer ||
+            action.payload == Payload::statistics)
           planted([](Action& x) { x.slice.end += 1000; }, "lies outside of a block of");
         if (action.peer.axis.find("pipe") != action.peer.axis.npos)
-          planted([](Action& x) { x.field = "else"; }, "which it meets there");
+          planted([](Action& x) { x.payload = {Payload::state, {"else"}}; }, "which it meets there");
       }
 }
 

@@ -58,7 +58,9 @@ void check_shape(const Plan& plan, Diagnostics& faults) {
 }
 
 /// Sums gradients with those of other ranks, by itself or at a server.
-bool reduces(const Action& a) { return is_reduction(a) || (a.kind == ActionKind::push && a.field == "gradients"); }
+bool reduces(const Action& a) {
+  return is_reduction(a) || (a.kind == ActionKind::push && a.payload == Payload::gradients);
+}
 
 bool updated_by_server(const Plan& plan, const Slice& s) {
   return std::ranges::any_of(plan.programs, [&](const Program& p) {
@@ -127,11 +129,11 @@ void check_agreements(const Plan& plan, const std::vector<HappensBefore>& orders
     for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
       const Action& a = program.actions[id];
       if (a.kind != ActionKind::agree) continue;
-      for (const std::string& name : agrees_on_flags(a) ? names_in(a.field) : std::vector<std::string>{})
-        if (name != "finite" && std::ranges::find(plan.flags, name) == plan.flags.end())
+      for (const std::string& name : a.payload.names)
+        if (std::ranges::find(plan.flags, name) == plan.flags.end())
           faults.add("{}: there is no number '{}' to agree on: use count, loss, finite, norm or one of Plan::flags",
                      place(program, id), name);
-      const ActionKind user = a.field == "count" ? ActionKind::loss : ActionKind::update;
+      const ActionKind user = a.payload == Payload::count ? ActionKind::loss : ActionKind::update;
       for (ActionId u = 0; u < std::ssize(program.actions); ++u)
         if (program.actions[u].kind == user && program.actions[u].microbatch >= 0 && !orders[r](id, u))
           faults.add("{} does not wait for {}", place(program, u), place(program, id));

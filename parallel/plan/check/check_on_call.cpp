@@ -8,13 +8,14 @@ namespace trireme {
 namespace {
 
 void check_call_action(const Plan& plan, const Program& program, const PhaseOnCall& phase, ActionId id,
-                  Diagnostics& faults) {
+                       Diagnostics& faults) {
   const Action& a = phase.actions[static_cast<std::size_t>(id)];
   const auto fault = [&](const std::string& text) {
     faults.add("program {}, on call '{}', action {} ({}): {}", program.name, phase.name, id, to_string(a), text);
   };
-  const Index block = a.field == "statistics" ? plan.buffers : plan.parameters;
-  const bool is_state = a.field == "weights" || a.field == "statistics" || a.field == "optimizer";
+  const Index block = a.payload == Payload::statistics ? plan.buffers : plan.parameters;
+  const bool is_state =
+      a.payload == Payload::weights || a.payload == Payload::statistics || a.payload == Payload::optimizer;
   if (is_state && (a.slice.begin < 0 || a.slice.end > block || a.slice.size() <= 0))
     fault(fmt::format("its slice lies outside of a block of {}", block));
   if (a.part >= std::ssize(plan.parts)) fault(fmt::format("there are {} parts", plan.parts.size()));

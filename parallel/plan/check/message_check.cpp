@@ -155,7 +155,7 @@ class MessageCheck {
       }
       for (std::size_t k = 0; k < list.size(); ++k) {
         const Action &a = action(one, first[k]), &b = action(rank, list[k]);
-        if (a.kind != b.kind || a.slice != b.slice || a.field != b.field || its.trigger(a) != other.trigger(b))
+        if (a.kind != b.kind || a.slice != b.slice || a.payload != b.payload || its.trigger(a) != other.trigger(b))
           faults_.add("collective {} along '{}' differs: {}, but {}", k, axis, place(one, first[k]),
                       place(rank, list[k]));
       }
