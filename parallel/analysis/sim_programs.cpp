@@ -86,7 +86,7 @@ void SimPrograms::prepare(int r) {
     const Action& a = list[id];
     SimAction& s = program.actions[id];
     s.phase = a.phase;
-    s.back = steps_back(plan, a);
+    s.back = a.microbatch.steps_ago;
     s.is_inline = a.stream == Stream::compute;
     if (a.kind == ActionKind::update) program.last_update = id;
     if (runs[a.phase] < options.steps) s.rare = &plan.programs[r].trigger(a);
@@ -230,7 +230,7 @@ void SimPrograms::pair_messages() {
     const int there = grid.neighbour(first_rank[r], s.along, s.offset, s.ring);
     const int other = there < 0 ? -1 : program_of[there];
     return Key(sign > 0 ? r : other, sign > 0 ? other : r, a.peer.axis, sign * a.peer.offset, a.part,
-               place_in_batch(plan, a), a.slice.begin);
+               a.microbatch.index, a.slice.begin);
   };
   for (int r = 0; r < std::ssize(programs); ++r)
     for (ActionId id = 0; id < std::ssize(programs[r].actions); ++id) {

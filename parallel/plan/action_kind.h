@@ -38,23 +38,15 @@ inline bool runs_with_ticket(const Action& a, bool closing) {
   const bool pulls_weights = a.kind == ActionKind::pull && a.payload == Payload::weights;
   return closing ? reports_loss(a) || pulls_weights : !reports_loss(a);
 }
-/// Number of steps since the step of the action's micro-batch.
-inline int steps_back(const Plan& plan, const Action& a) {
-  return a.microbatch >= 0 ? 0 : (plan.microbatches - 1 - a.microbatch) / plan.microbatches;
-}
-/// Index of the action's micro-batch in its step, in [0, Plan::microbatches).
-inline int place_in_batch(const Plan& plan, const Action& a) {
-  return a.microbatch + steps_back(plan, a) * plan.microbatches;
-}
 /// The largest number of steps for which a micro-batch of the program stays in flight.
-inline int most_steps_back(const Plan& plan, const Program& program) {
+inline int most_steps_back(const Program& program) {
   int most = 0;
-  for (const Action& a : program.actions) most = std::max(most, steps_back(plan, a));
+  for (const Action& a : program.actions) most = std::max(most, a.microbatch.steps_ago);
   return most;
 }
 /// Whether micro-batches of any program stay in flight after their step: an asynchronous pipeline.
 inline bool is_asynchronous(const Plan& plan) {
-  return std::ranges::any_of(plan.programs, [&](const Program& p) { return most_steps_back(plan, p) > 0; });
+  return std::ranges::any_of(plan.programs, [](const Program& p) { return most_steps_back(p) > 0; });
 }
 /// Whether the action frees all but this rank's shard of a slice.
 inline bool drops(const Action& a) { return a.kind == ActionKind::drop_values || a.kind == ActionKind::drop_gradients; }

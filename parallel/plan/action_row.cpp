@@ -81,7 +81,7 @@ Access of_slice(const Plan&, const Program&, const Liveness&, const Action& a) {
 Access of_update(const Plan&, const Program&, const Liveness&, const Action& a) {
   Access all{{slice(K::gradients, a.slice)}, {slice(K::weights, a.slice), slice(K::state, a.slice)}};
   for (const char* name : {"loss", "finite", "norm"})  // of a step before: they were agreed on there
-    if (a.microbatch >= 0) all.reads.push_back(number(name));
+    if (a.microbatch.steps_ago == 0) all.reads.push_back(number(name));
   return all;
 }
 Access of_free(const Plan&, const Program&, const Liveness& live, const Action& a) {

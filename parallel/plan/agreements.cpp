@@ -32,7 +32,7 @@ class ProgramAgreements {
     else if (plan_.has_stages())
       before_update(Payload::loss, plan_.stage_axis).peer.root = last;
     for (const Action& a : actions_)  // flag and norm look at the gradients of all updates
-      if (a.kind == ActionKind::update && a.microbatch >= 0)
+      if (a.kind == ActionKind::update && a.microbatch.steps_ago == 0)
         after_.insert(after_.end(), a.after.begin(), a.after.end());
     std::ranges::sort(after_);
     after_.erase(std::unique(after_.begin(), after_.end()), after_.end());
@@ -68,7 +68,7 @@ class ProgramAgreements {
   /// The first that uses gradients of this step; those of an earlier one were agreed on there.
   ActionId find_update() const {
     const auto at = std::ranges::find_if(
-        actions_, [](const Action& a) { return a.kind == ActionKind::update && a.microbatch >= 0; });
+        actions_, [](const Action& a) { return a.kind == ActionKind::update && a.microbatch.steps_ago == 0; });
     return at == actions_.end() ? -1 : static_cast<ActionId>(at - actions_.begin());
   }
   void agree_on_flags() {

@@ -106,12 +106,12 @@ std::vector<Action> average_workers(const Plan& plan, std::size_t r) {
 }
 
 /// What the steps behind a last one would do for the micro-batches in flight, numbered as the first of these has them.
-std::vector<Action> flush(const Plan& plan, const Program& program) {
+std::vector<Action> flush(const Program& program) {
   std::vector<Action> all;
-  for (int later = 0; later < most_steps_back(plan, program); ++later)
+  for (int later = 0; later < most_steps_back(program); ++later)
     for (Action a : program.actions) {
-      a.microbatch += later * plan.microbatches;
-      if (a.microbatch < 0) {
+      a.microbatch.steps_ago -= later;
+      if (a.microbatch.steps_ago > 0) {
         a.after.clear();
         all.push_back(std::move(a));
       }
@@ -157,7 +157,7 @@ Plan with_phases_on_call(Plan plan, const std::vector<std::string>& apart) {
                        {phases::evaluation, std::move(evaluation)},
                        {phases::consolidation, std::move(consolidation)},
                        {phases::saving, saving},
-                       {phases::flush, flush(plan, program)},
+                       {phases::flush, flush(program)},
                        {phases::diagnosis, program.serves() ? std::vector<Action>{} : diagnosis}};
     std::erase_if(program.on_call, [](const PhaseOnCall& p) { return p.actions.empty(); });
   }

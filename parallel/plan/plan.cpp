@@ -33,7 +33,8 @@ std::string program_line(const Program& program) {
 }
 
 void add(Fnv& fnv, const Action& a) {
-  fnv.add(std::string(a.kind->name), a.stream, a.part, a.microbatch, a.peer.offset, a.peer.root, a.on_ready);
+  fnv.add(std::string(a.kind->name), a.stream, a.part, a.microbatch.index, a.microbatch.steps_ago, a.peer.offset,
+          a.peer.root, a.on_ready);
   fnv.add(a.slice.begin, a.slice.end, a.peer.axis, a.peer.pairs, a.peer.seed, a.peer.channel, to_string(a.payload),
           a.phase);
   fnv.add(a.after.size());
@@ -79,7 +80,7 @@ std::string grouped(const std::vector<Action>& actions) {
   for (Action a : actions) {
     const Index elements = a.slice.size();
     a.part = -1;
-    a.microbatch = 0;
+    a.microbatch = {};
     a.slice = {};
     a.after.clear();
     auto at = std::ranges::find(groups, a, &Group::alike);
@@ -131,6 +132,11 @@ std::string to_string(const Payload& p) {
   return text;
 }
 
+std::string to_string(const MicroBatch& m) {
+  if (m.steps_ago == 0) return fmt::format("{}", m.index);
+  return fmt::format("{} of {} step{} ago", m.index, m.steps_ago, m.steps_ago == 1 ? "" : "s");
+}
+
 std::string to_string(const Trigger& t) {
   if (!t.channel.empty()) {
     std::string text = t.count == 0   ? "by a message of each rank on " + t.channel
@@ -161,7 +167,7 @@ std::string to_string(const Action& a) {
   std::string text = to_string(a.kind);
   if (a.payload != Payload::none) text += " " + to_string(a.payload);
   if (a.part >= 0) text += fmt::format(" part {}", a.part);
-  if (a.microbatch != 0) text += fmt::format(" micro {}", a.microbatch);
+  if (a.microbatch != MicroBatch()) text += " micro " + to_string(a.microbatch);
   if (a.slice.size() > 0) text += fmt::format(" {}", range(a.slice));
   if (a.kind == ActionKind::send)
     text += fmt::format(" to {} {:+}", a.peer.axis, a.peer.offset);

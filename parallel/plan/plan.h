@@ -1,6 +1,7 @@
 // Plan: the actions of each program in one step, as plain data. A plan can be printed, compared, hashed across ranks,
 // checked, run, simulated and drawn. A strategy transforms a plan into another plan.
 #pragma once
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -128,6 +129,27 @@ struct Payload {
 };
 std::string to_string(const Payload&);  ///< "weights"; of a state its name; of flags "finite+stop"
 
+/// A micro-batch of a step, or of an earlier step in an asynchronous pipeline.
+struct MicroBatch {
+  int index = 0;  ///< in [0, Plan::microbatches)
+  /// Number of steps since the step that brought the micro-batch; 0 for forwards. In the first steps, and in the first
+  /// steps after a flush (phases::flush), there is no such micro-batch, and its actions do not run.
+  int steps_ago = 0;
+  constexpr MicroBatch(int index = 0, int steps_ago = 0) : index(index), steps_ago(steps_ago) {}
+  /// The micro-batch at a position in the sequence of all steps; 0 is the first of this step, -1 the last of the step
+  /// before. microbatches: number per step.
+  static constexpr MicroBatch at(int position, int microbatches) {
+    const int steps_ago = position < 0 ? (microbatches - 1 - position) / microbatches : 0;
+    return {position + steps_ago * microbatches, steps_ago};
+  }
+  bool operator==(const MicroBatch&) const = default;  ///< member by member
+  /// Older micro-batches are less.
+  std::strong_ordering operator<=>(const MicroBatch& other) const {
+    return steps_ago != other.steps_ago ? other.steps_ago <=> steps_ago : index <=> other.index;
+  }
+};
+std::string to_string(const MicroBatch&);  ///< "2", "2 of 1 step ago"
+
 struct Codec;  // parallel/plan/codec.h
 /// One thing that a rank does in a step.
 struct Action {
@@ -136,12 +158,9 @@ struct Action {
   /// Index of the model part; -1: all or none. For send and recv: the part in front of the cut that is crossed, by its
   /// output from the program that runs it forward, by that output's gradient the other way.
   int part = -1;
-  /// In [0, Plan::microbatches). Below 0, of backwards and what follows from them: of a step before, -1 being the last
-  /// micro-batch of the step before this one (steps_back() in parallel/plan/action_kind.h). In the first step, and in
-  /// the first behind a flush (phases::flush), there is none such, and the action does not run.
-  int microbatch = 0;
-  Slice slice = {};       ///< of the flat block, for collectives, update and drops
-  Peer peer = {};         ///< of messages, collectives, and shared updates and drops
+  MicroBatch microbatch = {};  ///< of passes, messages between stages, frees, and updates of an asynchronous pipeline
+  Slice slice = {};            ///< of the flat block, for collectives, update and drops
+  Peer peer = {};              ///< of messages, collectives, and shared updates and drops
   bool on_ready = false;  ///< starts when the tape completes the gradients of slice, in the midst of `after`'s backward
   std::vector<ActionId> after = {};  ///< must have finished (on the other stream; within a stream the list order holds)
   Payload payload = {};              ///< of agree, push, pull and take, of actions on call, and of some custom kinds

@@ -23,7 +23,7 @@ std::vector<PartComm> comms_of(const std::vector<PartInfo>& parts, const Action&
 namespace {
 
 const std::vector<PartInfo>& parts_of(const Plan& plan, const Action& a, const TrafficOptions& o) {
-  const int at = place_in_batch(plan, a) + steps_back(plan, a) * plan.microbatches;
+  const int at = a.microbatch.index + a.microbatch.steps_ago * plan.microbatches;
   return o.parts.empty() ? plan.parts : o.parts[static_cast<std::size_t>(at)];
 }
 
@@ -75,7 +75,7 @@ TrafficCount traffic_of(const Plan& plan, const Program& program, const Action& 
 Traffic planned_traffic(const Plan& plan, std::size_t program, const std::string& phase, const TrafficOptions& o) {
   Traffic all;
   for (const Action& a : actions_on_call(plan.programs.at(program), phase)) {
-    if (o.step - steps_back(plan, a) < o.first) continue;
+    if (o.step - a.microbatch.steps_ago < o.first) continue;
     add_comms(all, plan, a, o);
     const int ranks = plan.size(a.peer.axis);
     if (ranks == 1) continue;
@@ -113,7 +113,7 @@ Traffic planned_traffic(const Plan& plan, std::size_t program, const TrafficOpti
   for (const Action& a : plan.programs.at(program).actions) {
     const Trigger& trigger = plan.programs[program].trigger(a);
     if (o.phase >= 0 ? a.phase != o.phase : trigger.channel.empty() && !trigger.runs_at(o.step)) continue;
-    if (o.step - steps_back(plan, a) < o.first) continue;
+    if (o.step - a.microbatch.steps_ago < o.first) continue;
     if (plan.tickets.shares > 0 && trigger.channel.empty() && !runs_with_ticket(a, false)) continue;
     if (looks_at_gradients(a)) add(o.divided, look);
     add(a.peer.axis, traffic_of(plan, plan.programs[program], a, o));

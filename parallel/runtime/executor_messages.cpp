@@ -13,7 +13,7 @@ PipelineP2P::Route Executor::route(const Action& a, const Slot& s) const {
   return {.comm = s.comm,
           .peer = s.comm->rank() + a.peer.offset,
           .part = a.part,
-          .tag = cut_of_.at(a.part) * plan_.microbatches + place_in_batch(plan_, a),
+          .tag = cut_of_.at(a.part) * plan_.microbatches + a.microbatch.index,
           .device = plan_.parts[behind].device};
 }
 

@@ -30,7 +30,7 @@ void Executor::prepare(Mesh& mesh) {
     const Action& a = program_.actions[id];
     Slot& s = slots_[id];
     check(
-        a.microbatch < plan_.microbatches, "executor", "action {} ({}): the plan has {} micro-batches", id,
+        a.microbatch.index < plan_.microbatches, "executor", "action {} ({}): the plan has {} micro-batches", id,
         [&] { return to_string(a); }, plan_.microbatches);
     if (a.kind == ActionKind::forward) last_forward = &s;
     if (a.kind == ActionKind::loss) loss_end_ = static_cast<ActionId>(id) + 1;
@@ -79,7 +79,7 @@ std::vector<int> Executor::backwards_by_entry() const {
 /// Finds the backwards that complete a part's gradients: those of the micro-batch that comes last.
 void Executor::prepare_backward() {
   Slot* last = nullptr;
-  std::vector<std::pair<int, int>> done;  // (part, micro) of completing backwards, from the end of the list
+  std::vector<std::pair<int, MicroBatch>> done;  // (part, micro) of completing backwards, from the end of the list
   for (std::size_t id = slots_.size(); id-- > 0;) {
     const Action& a = program_.actions[id];
     if (!is_backward(a)) continue;
@@ -101,7 +101,7 @@ void Executor::prepare_updates() {
   for (std::size_t id = 0; id < slots_.size(); ++id) {
     if (program_.actions[id].kind != ActionKind::update) continue;
     slots_[id].first_update = last == nullptr;
-    const bool brought_in = program_.actions[id].microbatch >= 0;
+    const bool brought_in = program_.actions[id].microbatch.steps_ago == 0;
     slots_[id].decides = brought_in && std::ranges::none_of(slots_, &Slot::decides);
     check(
         !last || last->comm == slots_[id].comm, "executor",

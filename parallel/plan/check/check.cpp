@@ -40,9 +40,9 @@ void check_shape(const Plan& plan, Diagnostics& faults) {
       if (a.part >= static_cast<int>(plan.parts.size()))
         faults.add("{}: there are {} parts", place(program, id), plan.parts.size());
       const bool layered = a.kind == ActionKind::forward || is_backward(a) || a.kind == ActionKind::free;
-      if (a.microbatch >= plan.microbatches)
+      if (a.microbatch.index < 0 || a.microbatch.index >= plan.microbatches)
         faults.add("{}: there are {} micro-batches", place(program, id), plan.microbatches);
-      if (a.microbatch < 0 && !outlives_step(a))
+      if (a.microbatch.steps_ago > 0 && !outlives_step(a))
         faults.add("{} is of a step before, where only backwards and what follows from them may be",
                    place(program, id));
       if (layered && a.part < 0) faults.add("{} names no part", place(program, id));
@@ -135,7 +135,7 @@ void check_agreements(const Plan& plan, const std::vector<HappensBefore>& orders
                      place(program, id), name);
       const ActionKind user = a.payload == Payload::count ? ActionKind::loss : ActionKind::update;
       for (ActionId u = 0; u < std::ssize(program.actions); ++u)
-        if (program.actions[u].kind == user && program.actions[u].microbatch >= 0 && !orders[r](id, u))
+        if (program.actions[u].kind == user && program.actions[u].microbatch.steps_ago == 0 && !orders[r](id, u))
           faults.add("{} does not wait for {}", place(program, u), place(program, id));
     }
   }
