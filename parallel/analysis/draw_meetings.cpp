@@ -84,6 +84,7 @@ std::string server_text(const Plan& plan, const Program& server) {
     if (!pulled.empty()) text += fmt::format("  -> {} to {}\n", pulled, who);
   }
   for (std::size_t p = 0; p < server.phases.size(); ++p) {
+    if (server.phases[p].trigger.on_call) continue;
     std::vector<std::string> does;
     for (const Action& a : server.actions)
       if (a.phase == static_cast<int>(p))
@@ -100,7 +101,7 @@ std::string periods_text(const Plan& plan) {
   std::size_t width = 0;
   for (const Program& program : plan.programs)
     for (const ProgramPhase& phase : program.phases)
-      if (phase.trigger != Trigger{} && phase.trigger.channel.empty() && std::ranges::find(rare, phase) == rare.end()) {
+      if (phase.trigger != Trigger{} && phase.trigger.by_step() && std::ranges::find(rare, phase) == rare.end()) {
         rare.push_back(phase);
         width = std::max(width, phase.name.size());
       }
@@ -111,7 +112,7 @@ std::string periods_text(const Plan& plan) {
     ruler.replace(static_cast<std::size_t>(step), number.size(), number);
   }
   text = fmt::format("{:<{}}  {}\n", "steps", width, ruler);
-  for (const auto& [name, trigger, last] : rare) {
+  for (const auto& [name, trigger, last, actions] : rare) {
     std::string runs;
     for (std::int64_t step = 0; step < shown_steps; ++step) runs += trigger.runs_at(step) ? 'x' : '.';
     text += fmt::format("{:<{}}  {}  {}\n", name, width, runs, to_string(trigger));

@@ -153,21 +153,24 @@ Plan with_phases_on_call(Plan plan, const std::vector<std::string>& apart) {
     add(evaluation, average_workers(plan, r));
     add(evaluation, stages);
     add(consolidation, states);
-    program.on_call = {{phases::set_up, set_up(plan, all_axes(plan, apart))},
-                       {phases::evaluation, std::move(evaluation)},
-                       {phases::consolidation, std::move(consolidation)},
-                       {phases::saving, saving},
-                       {phases::flush, flush(program)},
-                       {phases::diagnosis, program.serves() ? std::vector<Action>{} : diagnosis}};
-    std::erase_if(program.on_call, [](const PhaseOnCall& p) { return p.actions.empty(); });
+    std::erase_if(program.phases, [](const ProgramPhase& p) { return p.trigger.on_call; });
+    const auto call = [&](const char* name, std::vector<Action> actions) {
+      if (!actions.empty()) program.phases.push_back({name, {.on_call = true}, false, std::move(actions)});
+    };
+    call(phases::set_up, set_up(plan, all_axes(plan, apart)));
+    call(phases::evaluation, std::move(evaluation));
+    call(phases::consolidation, std::move(consolidation));
+    call(phases::saving, saving);
+    call(phases::flush, flush(program));
+    if (!program.serves()) call(phases::diagnosis, diagnosis);
   }
   return plan;
 }
 
 const std::vector<Action>& actions_on_call(const Program& program, const std::string& phase) {
   static const std::vector<Action> none;
-  const auto at = std::ranges::find(program.on_call, phase, &PhaseOnCall::name);
-  return at == program.on_call.end() ? none : at->actions;
+  const auto at = std::ranges::find(program.phases, phase, &ProgramPhase::name);
+  return at == program.phases.end() ? none : at->actions;
 }
 
 }  // namespace trireme

@@ -28,7 +28,7 @@ std::string program_line(const Program& program) {
   if (program.in_flight > 0) text += fmt::format(", at most {} in flight", program.in_flight);
   if (program.versions > 1) text += fmt::format(", {} versions of its weights", program.versions);
   for (const ProgramPhase& p : program.phases)
-    if (p.trigger != Trigger{}) text += fmt::format("; {}: {}", p.name, to_string(p.trigger));
+    if (p.trigger != Trigger{} && !p.trigger.on_call) text += fmt::format("; {}: {}", p.name, to_string(p.trigger));
   return text + "\n";
 }
 
@@ -138,6 +138,7 @@ std::string to_string(const MicroBatch& m) {
 }
 
 std::string to_string(const Trigger& t) {
+  if (t.on_call) return "on call";
   if (!t.channel.empty()) {
     std::string text = t.count == 0   ? "by a message of each rank on " + t.channel
                        : t.count == 1 ? "by a message on " + t.channel
@@ -284,7 +285,8 @@ std::string Plan::summary() const {
   std::string text = head(*this);
   for (auto& program : programs) {
     text += program_line(program) + grouped(program.actions);
-    for (auto& [name, actions] : program.on_call) text += "  on call, " + name + ":\n" + grouped(actions);
+    for (auto& p : program.phases)
+      if (p.trigger.on_call) text += "  on call, " + p.name + ":\n" + grouped(p.actions);
   }
   return text;
 }
@@ -293,7 +295,8 @@ std::string Plan::to_string() const {
   std::string text = head(*this) + common_lines(*this);
   for (auto& program : programs) {
     text += program_line(program) + listed(program.actions);
-    for (auto& [name, actions] : program.on_call) text += "  on call, " + name + ":\n" + listed(actions);
+    for (auto& p : program.phases)
+      if (p.trigger.on_call) text += "  on call, " + p.name + ":\n" + listed(p.actions);
   }
   return text;
 }
@@ -317,19 +320,16 @@ std::uint64_t Plan::hash() const {
   fnv.add(programs.size());
   for (auto& program : programs) {
     fnv.add(program.name, program.in_flight, program.actions.size(), program.phases.size(), program.where.size());
-    for (auto& [name, t, last] : program.phases) {
+    for (auto& [name, t, last, actions] : program.phases) {
       fnv.add(name, t.every, t.offset, t.from, t.until, t.channel, t.count, t.guard.channel, t.guard.staleness, t.late,
               last);
       if (!t.chosen.empty()) fnv.add(t.chosen);
+      if (t.on_call) fnv.add(actions.size());
+      for (auto& a : actions) add(fnv, a);
     }
     for (auto& [axis, begin, end] : program.where) fnv.add(axis, begin, end);
     for (auto& a : program.actions) add(fnv, a);
     if (program.versions > 1) fnv.add(program.versions);
-    fnv.add(program.on_call.size());
-    for (auto& [name, actions] : program.on_call) {
-      fnv.add(name, actions.size());
-      for (auto& a : actions) add(fnv, a);
-    }
   }
   return fnv.value();
 }

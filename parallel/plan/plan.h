@@ -181,8 +181,9 @@ struct Guard {
   std::int64_t staleness = 0;                     ///< at least 0, in steps
   bool operator==(const Guard&) const = default;  ///< member by member
 };
-/// When a phase runs. Without a channel: in the steps s, counted from 0, with from <= s < until and s mod every =
-/// offset. With a channel: once `count` different ranks have pushed a message to it; the step members are then unused.
+/// When a phase runs. By steps: in the steps s, counted from 0, with from <= s < until and s mod every = offset. By
+/// messages: once `count` different ranks have pushed a message to the channel. On call: between steps. The members of
+/// the other ways are then unused.
 struct Trigger {
   /// No end.
   static constexpr std::int64_t forever = std::numeric_limits<std::int64_t>::max();
@@ -200,29 +201,25 @@ struct Trigger {
   /// A channel on which another rank pushes "senders": the phase takes messages of these ranks instead of the first
   /// ones.
   std::string chosen = {};
+  bool on_call = false;  ///< ranks run the phase between steps, when its name is called (parallel/plan/on_call.h)
+  /// Whether steps start the phase, not messages or a call.
+  bool by_step() const { return channel.empty() && !on_call; }
   /// The first step in which it runs, ignoring `until`.
   std::int64_t first() const { return from + ((offset - from) % every + every) % every; }
-  /// Whether a phase without a channel runs in this step.
-  bool runs_at(std::int64_t step) const {
-    return channel.empty() && from <= step && step < until && step % every == offset;
-  }
+  /// Whether the phase runs in this step.
+  bool runs_at(std::int64_t step) const { return by_step() && from <= step && step < until && step % every == offset; }
   bool operator==(const Trigger&) const = default;  ///< member by member
 };
 /// "every 4 steps from 100 on", "by 2 messages on gradients"; empty: in every step.
 std::string to_string(const Trigger&);
-/// Actions that run in the same steps, or by the same messages, in list order; phases do not overlap.
+/// Actions that run in the same steps, by the same messages, or when called, in list order; phases do not overlap.
 struct ProgramPhase {
-  std::string name;                                      ///< "step", "check gradients", "average"
-  Trigger trigger = {};                                  ///< when they run
-  bool last = false;                                     ///< a step of a program that messages drive ends with it
+  std::string name;      ///< "step", "check gradients", "evaluation"
+  Trigger trigger = {};  ///< when they run
+  bool last = false;     ///< a step of a program that messages drive ends with it
+  /// Of a phase on call; `after` has positions in this list. Other phases have theirs in Program::actions.
+  std::vector<Action> actions = {};
   bool operator==(const ProgramPhase&) const = default;  ///< member by member
-};
-
-/// Actions that ranks run between steps, in list order, when called by name (parallel/plan/on_call.h).
-struct PhaseOnCall {
-  std::string name;                                     ///< "evaluation", "saving", ...
-  std::vector<Action> actions;                          ///< `after`: positions in this list
-  bool operator==(const PhaseOnCall&) const = default;  ///< member by member
 };
 
 /// The ranks whose coordinate along a mesh axis is in [begin, end).
@@ -240,12 +237,11 @@ struct Program {
   /// Micro-batches that may be alive at once (run forward by a segment of neighbouring parts, and not yet backward),
   /// counted once per segment; 0: any number. The executor asserts it.
   int in_flight = 0;
-  std::vector<ProgramPhase> phases = {{"step"}};  ///< the first is that of actions that do not say
+  std::vector<ProgramPhase> phases = {{"step"}};  ///< the first is the default of Action::phase
   /// The ranks that run it: in all of these ranges. Empty: of several programs, those at its index along the plan's
   /// stage_axis; else all.
   std::vector<CoordinateRange> where = {};
-  std::vector<PhaseOnCall> on_call = {};  ///< of no step
-  int versions = 1;                       ///< of its weights that it keeps: the newest, and those that updates replaced
+  int versions = 1;  ///< of its weights that it keeps: the newest, and those that updates replaced
   /// When an action of the program runs.
   const Trigger& trigger(const Action& a) const { return phases[static_cast<std::size_t>(a.phase)].trigger; }
   /// Whether messages start what it does: its ranks serve others.

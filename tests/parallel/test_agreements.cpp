@@ -125,7 +125,8 @@ TEST_CASE("phases on call stand beside the steps: they change nothing that is ch
       ++plans;
       for (std::size_t r = 0; r < plan.programs.size(); ++r) {
         CHECK(plan.programs[r].actions == plain->programs[r].actions);
-        for (const PhaseOnCall& phase : plan.programs[r].on_call) {
+        for (const ProgramPhase& phase : plan.programs[r].phases) {
+          if (!phase.trigger.on_call) continue;
           CHECK(plan.summary().find("on call, " + phase.name + ":") != std::string::npos);
           for (const Action& action : phase.actions)
             CHECK(plan.to_string().find(to_string(action)) != std::string::npos);
@@ -141,14 +142,14 @@ TEST_CASE("phases on call stand beside the steps: they change nothing that is ch
   plan = with_phases_on_call((pipeline({.micro = 2, .partition = "even"}) | zero(3))(std::move(plan)), {});
   REQUIRE(faults(plan) == "");
   for (std::size_t r = 0; r < plan.programs.size(); ++r)
-    for (std::size_t p = 0; p < plan.programs[r].on_call.size(); ++p)
-      for (std::size_t id = 0; id < plan.programs[r].on_call[p].actions.size(); ++id) {
+    for (std::size_t p = 0; p < plan.programs[r].phases.size(); ++p)
+      for (std::size_t id = 0; id < plan.programs[r].phases[p].actions.size(); ++id) {
         const auto planted = [&](const std::function<void(Action&)>& plant, const std::string& found) {
           Plan bad = plan;
-          plant(bad.programs[r].on_call[p].actions[id]);
+          plant(bad.programs[r].phases[p].actions[id]);
           check_finds(bad, found);
         };
-        const Action& action = plan.programs[r].on_call[p].actions[id];
+        const Action& action = plan.programs[r].phases[p].actions[id];
         planted([&](Action& x) { x.after = {static_cast<ActionId>(id)}; }, "waits for what does not come before it");
         planted([](Action& x) { x.peer.root = 7; }, "there is no rank 7 to give it");
         planted([](Action& x) { x.part = 99; }, "there are 4 parts");

@@ -24,7 +24,7 @@ void check_shape(const Plan& plan, Diagnostics& faults) {
                  plan.parameters);
   for (auto& program : plan.programs) {
     int n = static_cast<int>(program.actions.size());
-    for (const auto& [name, t, last] : program.phases)
+    for (const auto& [name, t, last, called] : program.phases)
       if (t.every < 1 || t.offset < 0 || t.offset >= t.every || t.from < 0 || t.until <= t.first())
         faults.add(
             "program {}: phase '{}' never runs, or at no clear time: every {} steps, offset {}, from {} until {}",
@@ -37,6 +37,9 @@ void check_shape(const Plan& plan, Diagnostics& faults) {
                      from == id ? "itself" : "not there");
       if (a.phase < 0 || a.phase >= std::ssize(program.phases))
         faults.add("{} is of phase {}, there are {}", place(program, id), a.phase, program.phases.size());
+      else if (program.trigger(a).on_call)
+        faults.add("{} is in the list of the step, but of a phase on call: move the action to the phase",
+                   place(program, id));
       if (a.part >= static_cast<int>(plan.parts.size()))
         faults.add("{}: there are {} parts", place(program, id), plan.parts.size());
       const bool layered = a.kind == ActionKind::forward || is_backward(a) || a.kind == ActionKind::free;

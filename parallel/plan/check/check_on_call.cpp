@@ -7,7 +7,7 @@
 namespace trireme {
 namespace {
 
-void check_call_action(const Plan& plan, const Program& program, const PhaseOnCall& phase, ActionId id,
+void check_call_action(const Plan& plan, const Program& program, const ProgramPhase& phase, ActionId id,
                        Diagnostics& faults) {
   const Action& a = phase.actions[static_cast<std::size_t>(id)];
   const auto fault = [&](const std::string& text) {
@@ -27,8 +27,8 @@ void check_call_action(const Plan& plan, const Program& program, const PhaseOnCa
 /// What a program sends in a phase along these axes.
 std::string calls_along(const Program& program, const std::string& phase, const std::set<std::string>& axes) {
   std::string all;
-  for (const PhaseOnCall& p : program.on_call)
-    for (const Action& a : p.name == phase ? p.actions : std::vector<Action>{}) {
+  for (const ProgramPhase& p : program.phases)
+    for (const Action& a : p.trigger.on_call&& p.name == phase ? p.actions : std::vector<Action>{}) {
       const auto names = names_in(a.peer.axis);
       if (!is_message(a) && std::ranges::any_of(names, [&](const std::string& n) { return axes.contains(n); }))
         all += to_string(a) + "\n";
@@ -43,7 +43,8 @@ void check_on_call(const Plan& plan, Diagnostics& faults) {
   if (plan.has_stages()) meet.insert(plan.stage_axis);
   for (const Program& program : plan.programs) {
     for (const CoordinateRange& range : program.where) meet.insert(range.axis);
-    for (const PhaseOnCall& phase : program.on_call) {
+    for (const ProgramPhase& phase : program.phases) {
+      if (!phase.trigger.on_call) continue;
       phases.insert(phase.name);
       for (ActionId id = 0; id < std::ssize(phase.actions); ++id) check_call_action(plan, program, phase, id, faults);
     }
