@@ -77,6 +77,11 @@ Work Channels::pull(const Action& a) {
   return comm_->recv(into, root, number(a.peer.channel));
 }
 
+Tensor Channels::begin_step(std::int64_t step) {
+  skips_ = plan_.tickets.shares == 0 && step < resumes_at();
+  return skips_ ? last_loss_ : Tensor();
+}
+
 void Channels::open(std::int64_t batches, std::int64_t step) {
   clock_ = step;
   if (inbox_) return inbox_->open(batches, step);

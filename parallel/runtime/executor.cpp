@@ -13,17 +13,16 @@ Executor::Executor(const Plan& plan, int program, const Chain& chain, Loss loss,
     : plan_(plan),
       program_(plan.programs.at(static_cast<std::size_t>(program))),
       optimizer_(optimizer),
+      ranks_(ranks),
       tapes_(plan, program_, chain, std::move(loss)),
-      p2p_(grid_of(optimizer.parameters()), mesh.meter()),
+      messages_(plan, tapes_, grid_of(optimizer.parameters()), mesh.meter()),
       channels_(plan, program_, optimizer.parameters(), mesh),
       slots_(program_.actions.size()),
-      ranks_(ranks),
       in_flight_(plan, program_),
       versions_(optimizer.parameters(), plan.updated(static_cast<std::size_t>(program)), program_.versions),
       agreement_(optimizer, shards_, options),
       time_(plan, program_, mesh.world()) {
   for (const State& state : plan.state) optimizer.parameters().add_state(state.name, state.initial, state.dtype);
-  number_cuts();
   prepare(mesh);
   prepare_backward();
   prepare_updates();
@@ -31,29 +30,24 @@ Executor::Executor(const Plan& plan, int program, const Chain& chain, Loss loss,
 
 void Executor::begin(const Tensor& x, const Tensor& y) {
   tapes_.begin(x, y);
-  agreement_.begin();
-  loss_ = {};
-  sending_.clear();
+  messages_.begin_step();
   begin_step();
 }
 
 void Executor::begin_step() {
   check_whole();
-  in_midst_ = true;
   interpreter_ = {};
-  fault_.clear();
-  captured_ = nullptr;
-  passes_only_ = false;
-  step_ = steps();
-  skips_ = plan_.tickets.shares == 0 && step_ < channels_.resumes_at();
-  in_flight_.begin(step_);
-  time_.begin_step(step_);
+  agreement_.begin();
+  now_ = {.step = steps(), .in_midst = true};
+  if (const Tensor known = channels_.begin_step(now_.step)) agreement_.set_loss(known, false);
+  in_flight_.begin(now_.step);
+  time_.begin_step(now_.step);
 }
 
 /// Tensors that this thread makes while the result lives are the step's. The optimizer's state is counted by itself.
 std::unique_ptr<MemoryScope> Executor::count_memory() {
   if (!recorder_) return nullptr;
-  if (updates_) {
+  if (facts_.updates) {
     optimizer_.keep(updated_);
     (void)optimizer_.state();
   }
@@ -69,53 +63,51 @@ std::string Executor::run(const Tensor& x, const Tensor& y, CapturedPasses* capt
     if (!is_sent_ahead(action(id))) finish(id);
   }
   begin(x, y);
-  captured_ = captured;
-  replayed_ = Replayed::nothing;
-  if (skips_) agreement_.set_loss(channels_.last_loss(), false);
+  now_.captured = captured;
   if (buckets_) buckets_->arm(false);
   interpreter_.run(*this);
-  in_midst_ = false;
-  if ((!updates_ || in_flight_.most_back() > 0) && fault_.empty()) {  // no update of this step's has asked
+  now_.in_midst = false;
+  if ((!facts_.updates || in_flight_.most_back() > 0) && now_.fault.empty()) {  // no update of this step's has asked
     const bool pushed = std::ranges::any_of(slots_, &Slot::first_push);
-    if (!pushed && !(fault_ = decide()).empty()) return fault_;
-    if (!updates_) optimizer_.finish();  // a stage without parameters counts the step, too
+    if (!pushed && !(now_.fault = decide()).empty()) return now_.fault;
+    if (!facts_.updates) optimizer_.finish();  // a stage without parameters counts the step, too
   }
   if (in_flight_.is_asynchronous() && !time_.simulated()) finish_sends();
-  sent_.clear();
+  messages_.drop_kept();
   if (recorder_) recorder_->see(optimizer_.parameters(), versions_.bytes());
-  return fault_;
+  return now_.fault;
 }
 
 /// Of what goes on from step to step.
 void Executor::check_whole() const {
-  check(!in_midst_ || !(in_flight_.any() || leaves_messages_), "step",
+  check(!now_.in_midst || !(in_flight_.any() || facts_.leaves_messages), "step",
         "an exception has left a step in its midst: what is in flight to other ranks cannot be ended; make another "
         "Step");
 }
 
 void Executor::flush_rows() {
-  if (!leaves_messages_) return;
+  if (!facts_.leaves_messages) return;
   const NoGrad off;
-  in_midst_ = true;
-  const std::int64_t last = std::exchange(step_, steps());
+  now_.in_midst = true;
+  const std::int64_t last = std::exchange(now_.step, steps());
   for (ActionId id = 0; id < actions(); ++id)
     if (action(id).kind->flush) {
       ActionContext now = context(id);
       action(id).kind->flush(now);
     }
-  in_midst_ = false;
-  step_ = last;
+  now_.in_midst = false;
+  now_.step = last;
 }
 
 void Executor::flush(bool refused) {
   check_whole();
   flush_rows();
   if (!in_flight_.any()) return;
-  in_midst_ = true;
-  refused_ = refused;
+  now_.in_midst = true;
+  if (refused) in_flight_.refuse_last();
   Recorder* const recorder = std::exchange(recorder_, nullptr);  // which is told of the step, not of what comes behind
   for (int later = 0; later < in_flight_.most_back(); ++later) {
-    time_.begin_step(++step_);
+    time_.begin_step(++now_.step);
     tapes_.advance();
     interpreter_.run(*this);
   }
@@ -123,17 +115,16 @@ void Executor::flush(bool refused) {
   in_flight_.clear();
   versions_.clear();
   recorder_ = recorder;
-  refused_ = in_midst_ = false;
+  now_.in_midst = false;
 }
 
 void Executor::serve() {
   const auto counted = count_memory();
   begin_step();
-  agreement_.begin();
   if (recorder_) recorder_->clear(slots_.size());
   interpreter_.run(*this);
-  in_midst_ = false;
-  if (!updates_) optimizer_.finish();  // who passes on what others update with counts the step, too
+  now_.in_midst = false;
+  if (!facts_.updates) optimizer_.finish();  // who passes on what others update with counts the step, too
   if (recorder_) recorder_->see(optimizer_.parameters());
 }
 
@@ -143,35 +134,39 @@ void Executor::open(std::int64_t batches) {
 
 void Executor::close(std::int64_t steps) {
   begin_step();
-  agreement_.begin();
   agreement_.set_loss(Tensor::zeros({}, DType::f64), false);
-  closing_ = true;
   interpreter_.run(*this);
-  closing_ = in_midst_ = false;
+  now_.in_midst = false;
   (void)agreement_.take_loss();
   optimizer_.set_steps(steps);
 }
 
 Tensor Executor::compute_loss(const Tensor& x, const Tensor& y) {
   begin(x, y);
-  passes_only_ = true;
-  interpreter_.run_list(*this, loss_end_);
-  return loss_;
+  run_passes(0, facts_.loss_end);
+  return now_.loss;
 }
 
 void Executor::compute_gradients(const Buckets::Complete& complete) {
   if (buckets_) buckets_->arm(false, complete);
-  interpreter_.run_list(*this, actions());
+  run_passes(facts_.loss_end, actions());
+}
+
+/// Only what a device captures of the actions; they all compute, so that list order is enough.
+void Executor::run_passes(ActionId begin, ActionId end) {
+  for (ActionId id = begin; id < end; ++id) {
+    const Action& a = action(id);
+    const bool counts = a.kind == ActionKind::agree && a.payload == Payload::count;
+    if (!is_pass(a) && a.kind != ActionKind::free && !counts) continue;
+    run_row(id);
+    finish(id);
+  }
 }
 
 bool Executor::runs(ActionId id) const {
   const Action& a = action(id);
-  if (serves()) return a.phase == phase_;
-  if (plan_.tickets.shares > 0 && !runs_with_ticket(a, closing_)) return false;
-  const bool passes =
-      is_pass(a) || a.kind == ActionKind::free || (a.kind == ActionKind::agree && a.payload == Payload::count);
-  if (passes_only_ && !passes) return false;
-  return program_.trigger(a).runs_at(step_) && (!skips_ || reports_loss(a)) && in_flight_.has(a, step_);
+  if (serves()) return a.phase == now_.phase;
+  return channels_.runs(a) && program_.trigger(a).runs_at(now_.step) && in_flight_.has(a, now_.step);
 }
 
 /// For FlightRecorder; made once.
@@ -182,7 +177,7 @@ const std::string& Executor::text_of(ActionId id) {
 
 bool Executor::start(ActionId id) {
   const Slot& s = slot(id);
-  if ((s.first_push || s.decides) && !serves() && !(fault_ = decide()).empty()) return false;
+  if ((s.first_push || s.decides) && !serves() && !(now_.fault = decide()).empty()) return false;
   if (recorder_) {
     if (drops(action(id))) recorder_->see(optimizer_.parameters());
     recorder_->begin(id);
@@ -191,7 +186,7 @@ bool Executor::start(ActionId id) {
     const FlightEntry entry(text_of(id));
     run_row(id);
   }
-  if (id + 1 == loss_end_ && !passes_only_) agreement_.set_loss(loss_.clone(), !sums_loss_);
+  if (id + 1 == facts_.loss_end) agreement_.set_loss(now_.loss.clone(), !facts_.sums_loss);
   if (!recorder_) return true;
   for (const PartInfo& part : plan_.parts)
     runtime(part.device.kind).synchronize(part.device);  // a device goes on by itself
@@ -202,15 +197,17 @@ bool Executor::start(ActionId id) {
 /// Whether the step may update, and by which factor of the gradients. Returns what is not finite.
 std::string Executor::decide() {
   std::string fault = agreement_.fault();
-  keeps_ = fault.empty() && !agreement_.accepts_gradients();
-  for (ActionId id = 0; (keeps_ || !fault.empty()) && id < std::ssize(slots_); ++id)  // codecs forget these gradients
+  const bool overflow = fault.empty() && !agreement_.accepts_gradients();
+  for (ActionId id = 0; (overflow || !fault.empty()) && id < std::ssize(slots_); ++id)  // codecs forget these gradients
     if (action(id).codec && slot(id).comm) {
       finish(id);
-      slot(id).encoded.undo(step_);
+      slot(id).encoded.undo(now_.step);
     }
-  if (!fault.empty()) return fault;
-  grad_scale_ = keeps_ ? 1 : agreement_.clip_scale();
-  return "";
+  if (!fault.empty())
+    grad_scale_ = grad_scale_.value_or(1);  // for steps before this one
+  else
+    grad_scale_ = overflow ? std::nullopt : std::optional(agreement_.clip_scale());
+  return fault;
 }
 
 void Executor::run_row(ActionId id) {
@@ -230,15 +227,15 @@ void Executor::run_row(ActionId id) {
 /// A pass that is a part of what was captured: the first one starts all.
 void Executor::replay(ActionId id) {
   const Action& a = action(id);
-  if (a.kind == ActionKind::forward && replayed_ == Replayed::nothing) {
-    replayed_ = Replayed::forward;
-    captured_->forward();
+  if (a.kind == ActionKind::forward && now_.replayed == Replayed::nothing) {
+    now_.replayed = Replayed::forward;
+    now_.captured->forward();
   }
-  if (a.kind == ActionKind::loss) loss_ = captured_->loss();
+  if (a.kind == ActionKind::loss) now_.loss = now_.captured->loss();
   if (!is_backward(a)) return;
-  if (replayed_ == Replayed::forward) {
-    replayed_ = Replayed::backward;
-    captured_->backward([this](std::size_t n) { buckets_->start_through(n - 1); });
+  if (now_.replayed == Replayed::forward) {
+    now_.replayed = Replayed::backward;
+    now_.captured->backward([this](std::size_t n) { buckets_->start_through(n - 1); });
   }
   if (slot(id).last_backward && buckets_) buckets_->flush();
 }
@@ -246,7 +243,7 @@ void Executor::replay(ActionId id) {
 Work Executor::pass(ActionId id) {
   const Action& a = action(id);
   const Slot& s = slot(id);
-  if (captured_) {
+  if (now_.captured) {
     replay(id);
     return {};
   }
@@ -264,21 +261,45 @@ Work Executor::pass(ActionId id) {
 }
 
 Work Executor::loss(ActionId id) {
-  if (captured_) {
+  if (now_.captured) {
     replay(id);
     return {};
   }
   time_.run(id);
   const Tensor loss = tapes_.loss(action(id).microbatch, optimizer_.loss_scale(), agreement_.ignored()).detach();
-  if (loss_)
-    add_into(loss_, loss);
+  if (now_.loss)
+    add_into(now_.loss, loss);
   else
-    loss_ = plan_.microbatches > 1 ? loss.clone() : loss;
+    now_.loss = plan_.microbatches > 1 ? loss.clone() : loss;
   return {};
 }
 
 Work Executor::free(ActionId id) {
-  if (!captured_) tapes_.free(action(id));
+  if (!now_.captured) tapes_.free(action(id));
+  return {};
+}
+
+Work Executor::send(ActionId id) {
+  Slot& s = slot(id);
+  finish(id);  // of the step before, where it was sent ahead
+  messages_.send(id, action(id), *s.comm, recorder_ != nullptr, s.works);
+  s.pending = true;
+  finish_sends();
+  return {};
+}
+
+/// Ends the sends that are done, so that what they hold is free again.
+void Executor::finish_sends() {
+  messages_.end_sends([&](ActionId id) {
+    const bool all = std::ranges::all_of(slot(id).works, [](Work& w) { return w.done(); });
+    if (all) finish(id);
+    return all;
+  });
+}
+
+Work Executor::receive(ActionId id) {
+  Slot& s = slot(id);
+  messages_.receive(action(id), *s.comm, s.message, s.works);
   return {};
 }
 
@@ -296,20 +317,20 @@ Work Executor::reduce(ActionId id) {
 void Executor::end_reduce(ActionId id) {
   Slot& s = slot(id);
   if (s.bucket >= 0) buckets_->wait(static_cast<std::size_t>(s.bucket));
-  if (is_encoded(action(id), step_) && s.comm) s.encoded.finish(*s.comm, gradients(action(id).slice));
+  if (is_encoded(action(id), now_.step) && s.comm) s.encoded.finish(*s.comm, gradients(action(id).slice));
 }
 
 Work Executor::start_reduction(ActionId id, const Tensor& gradients) {
   const Action& a = action(id);
   Slot& s = slot(id);
   if (a.kind == ActionKind::reduce_scatter) return reduce_shards(*s.comm, gradients);
-  if (!is_encoded(a, step_)) return s.comm->all_reduce(gradients);
+  if (!is_encoded(a, now_.step)) return s.comm->all_reduce(gradients);
   return s.encoded.start(*s.comm, codec_context(a, *s.comm), gradients);
 }
 
 CodecContext Executor::codec_context(const Action& a, const Communicator& comm) const {
   const Parameters& p = optimizer_.parameters();
-  CodecContext now(plan_, a, size_of(p.dtype()), step_);
+  CodecContext now(plan_, a, size_of(p.dtype()), now_.step);
   now.rank = comm.rank();
   for (const std::string& name : codec_states(a))
     now.states.push_back(name.empty() ? Tensor() : p.state(name).rows(a.slice.begin, a.slice.end));
@@ -324,14 +345,14 @@ Work Executor::agree(ActionId id) {
 Work Executor::update(ActionId id) {
   const Slot& s = slot(id);
   const NamedRange phase("update");
-  if (refused_ && in_flight_.is_last(action(id), step_)) return {};
+  if (in_flight_.refuses(action(id), now_.step)) return {};
   if (s.first_update) {
     optimizer_.keep(updated_);
     versions_.keep();
   }
-  if (!keeps_) {
+  if (grad_scale_) {
     if (!s.comm) optimizer_.parameters().zero_missing_grads(action(id).slice);
-    optimizer_.update(s.shard, grad_scale_);
+    optimizer_.update(s.shard, *grad_scale_);
   }
   if (s.last_update) optimizer_.finish();
   return {};
@@ -341,7 +362,7 @@ Work Executor::push(ActionId id) {
   const bool is_clock = action(id).payload == Payload::clock;
   Tensor number = is_clock ? Tensor::scalar(static_cast<double>(optimizer_.steps()), DType::f64) : agreement_.loss();
   if (!number) number = Tensor::zeros({}, DType::f64);  // of who passes on what others have computed
-  return channels_.push(action(id), step_, number);
+  return channels_.push(action(id), now_.step, number);
 }
 
 Work Executor::take(ActionId id) {
@@ -351,7 +372,7 @@ Work Executor::take(ActionId id) {
 
 ActionContext Executor::context(ActionId id) {
   Slot& s = slot(id);
-  return {plan_, action(id), optimizer_, s.comm, step_, ranks_.rows(), s.memory, channels_.arrivals(), id, this};
+  return {plan_, action(id), optimizer_, s.comm, now_.step, ranks_.rows(), s.memory, channels_.arrivals(), id, this};
 }
 
 void Executor::finish(ActionId id) {
