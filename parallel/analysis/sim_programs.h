@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "parallel/analysis/simulate.h"
+#include "parallel/async/inbox.h"
 #include "parallel/comm/world/rank_grid.h"
 #include "parallel/plan/action_row.h"
-#include "parallel/plan/channels.h"
 
 namespace trireme {
 

@@ -10,26 +10,27 @@
 
 namespace trireme {
 
+class Channels;  // parallel/async/channels.h
+
 /// The library's kinds of actions that need more of a rank than an ActionContext: activations, gradient buckets, agreed
-/// numbers, channels. The executor (parallel/runtime/executor.h) implements them. An action that is in progress when
+/// numbers. The executor (parallel/runtime/executor.h) implements them. An action that is in progress when
 /// its function returns either returns its Work or has an end function.
 class RankActions {
  public:
   virtual ~RankActions() = default;
-  virtual Work pass(ActionId) = 0;         ///< forward, backward or one of its halves
-  virtual Work loss(ActionId) = 0;         ///< the loss of a micro-batch
-  virtual Work free(ActionId) = 0;         ///< releases activations
-  virtual Work send(ActionId) = 0;         ///< a message to another stage
-  virtual Work receive(ActionId) = 0;      ///< a message from another stage
-  virtual void end_receive(ActionId) = 0;  ///< ends receive()
-  virtual Work reduce(ActionId) = 0;       ///< all_reduce or reduce_scatter of gradients
-  virtual void end_reduce(ActionId) = 0;   ///< ends reduce()
-  virtual Work agree(ActionId) = 0;        ///< agrees on a number
-  virtual void end_agree(ActionId) = 0;    ///< ends agree()
-  virtual Work update(ActionId) = 0;       ///< the optimizer on a slice
-  virtual Work push(ActionId) = 0;         ///< sends to a channel
-  virtual Work pull(ActionId) = 0;         ///< receives from a channel
-  virtual Work take(ActionId) = 0;         ///< takes the messages that started the phase
+  virtual Work pass(ActionId) = 0;                ///< forward, backward or one of its halves
+  virtual Work loss(ActionId) = 0;                ///< the loss of a micro-batch
+  virtual Work free(ActionId) = 0;                ///< releases activations
+  virtual Work send(ActionId) = 0;                ///< a message to another stage
+  virtual Work receive(ActionId) = 0;             ///< a message from another stage
+  virtual void end_receive(ActionId) = 0;         ///< ends receive()
+  virtual Work reduce(ActionId) = 0;              ///< all_reduce or reduce_scatter of gradients
+  virtual void end_reduce(ActionId) = 0;          ///< ends reduce()
+  virtual Work agree(ActionId) = 0;               ///< agrees on a number
+  virtual void end_agree(ActionId) = 0;           ///< ends agree()
+  virtual Work update(ActionId) = 0;              ///< the optimizer on a slice
+  virtual Tensor step_loss() const = 0;           ///< the loss of the step so far; undefined: none
+  virtual void set_step_loss(const Tensor&) = 0;  ///< replaces the loss of the step
 };
 
 /// The state of the step in which an action runs.
@@ -44,6 +45,7 @@ struct ActionContext {
   Arrivals& arrivals;              ///< messages from any rank at any time
   ActionId id = -1;                ///< position of the action in its program
   RankActions* actions = nullptr;  ///< the rank that runs the action
+  Channels* channels = nullptr;    ///< messages of ranks at their own pace
 
   /// The weights, gradients and states of the model.
   ParameterStore& store() const { return optimizer.parameters(); }

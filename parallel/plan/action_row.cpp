@@ -103,20 +103,6 @@ Access of_agree(const Plan&, const Program& program, const Liveness&, const Acti
   return all;
 }
 
-/// The payload of push, pull and take.
-Operand carried(const Action& a) {
-  switch (a.payload.kind) {
-    case Payload::weights: return slice(K::weights, a.slice);
-    case Payload::gradients: return slice(K::gradients, a.slice);
-    case Payload::clock: return number("clock of " + std::to_string(a.peer.root));
-    case Payload::ticket: return number(a.kind == ActionKind::pull ? "next ticket" : "ticket");
-    case Payload::state: return {.kind = K::state, .slice = a.slice, .name = to_string(a.payload)};
-    default: return number(to_string(a.payload));
-  }
-}
-Access of_push(const Plan&, const Program&, const Liveness&, const Action& a) { return {{carried(a)}, {}}; }
-Access of_pull(const Plan&, const Program&, const Liveness&, const Action& a) { return {{}, {carried(a)}}; }
-
 using Calls = std::vector<PlannedCall>;
 Calls summed(const Action& a, int, Index element) { return {{CallKind::all_reduce, a.slice.size() * element}}; }
 Calls from_root(const Action& a, int, Index element) { return {{CallKind::broadcast, a.slice.size() * element}}; }
@@ -305,15 +291,6 @@ const ActionRow agree_row{.name = "agree",
                           .start = run<&RankActions::agree>,
                           .finish = end<&RankActions::end_agree>};
 const ActionKind ActionKind::agree{agree_row};
-const ActionRow push_row{
-    .name = "push", .letter = 'P', .order = 17, .access = of_push, .start = run<&RankActions::push>};
-const ActionKind ActionKind::push{push_row};
-const ActionRow pull_row{
-    .name = "pull", .letter = 'Q', .order = 18, .access = of_pull, .start = run<&RankActions::pull>};
-const ActionKind ActionKind::pull{pull_row};
-const ActionRow take_row{
-    .name = "take", .letter = 'T', .order = 19, .access = of_pull, .start = run<&RankActions::take>};
-const ActionKind ActionKind::take{take_row};
 const ActionRow sum_tied_row{.name = "sum_tied",
                              .letter = 'Y',
                              .order = 20,

@@ -285,7 +285,7 @@ struct Consistency {
 std::string to_string(const Consistency&);  ///< "synchronous", "periodic(8)", "stale(unbounded)"
 
 /// The rows of global batches, handed out in shares, one by one, to workers that go at their own pace
-/// (parallel/plan/tickets.h).
+/// (parallel/async/tickets.h).
 struct TicketPlan {
   bool wanted = false;  ///< who steps asks for them (Step::granted); else each rank takes its own share of every batch
   int shares = 0;       ///< of a global batch, a ticket each; 0: no program hands them out

@@ -358,21 +358,10 @@ Work Executor::update(ActionId id) {
   return {};
 }
 
-Work Executor::push(ActionId id) {
-  const bool is_clock = action(id).payload == Payload::clock;
-  Tensor number = is_clock ? Tensor::scalar(static_cast<double>(optimizer_.steps()), DType::f64) : agreement_.loss();
-  if (!number) number = Tensor::zeros({}, DType::f64);  // of who passes on what others have computed
-  return channels_.push(action(id), now_.step, number);
-}
-
-Work Executor::take(ActionId id) {
-  if (const Tensor loss = channels_.take(action(id))) agreement_.set_loss(loss, false);
-  return {};
-}
-
 ActionContext Executor::context(ActionId id) {
   Slot& s = slot(id);
-  return {plan_, action(id), optimizer_, s.comm, now_.step, ranks_.rows(), s.memory, channels_.arrivals(), id, this};
+  return {plan_,    action(id),           optimizer_, s.comm, now_.step, ranks_.rows(),
+          s.memory, channels_.arrivals(), id,         this,   &channels_};
 }
 
 void Executor::finish(ActionId id) {

@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "framework/optim/optimizer.h"
+#include "parallel/async/channels.h"
 #include "parallel/comm/world/mesh.h"
 #include "parallel/plan/action_context.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/runtime/agreement.h"
 #include "parallel/runtime/buckets.h"
-#include "parallel/runtime/channels.h"
 #include "parallel/runtime/charged_time.h"
 #include "parallel/runtime/encoded_reduction.h"
 #include "parallel/runtime/interpreter.h"
@@ -160,9 +160,8 @@ class Executor : private RankActions {
   Work agree(ActionId) override;
   void end_agree(ActionId id) override { agreement_.finish(action(id)); }
   Work update(ActionId) override;
-  Work push(ActionId) override;
-  Work pull(ActionId id) override { return channels_.pull(action(id)); }
-  Work take(ActionId) override;
+  Tensor step_loss() const override { return agreement_.loss(); }
+  void set_step_loss(const Tensor& loss) override { agreement_.set_loss(loss, false); }
 
   void run_row(ActionId);
   void run_passes(ActionId begin, ActionId end);

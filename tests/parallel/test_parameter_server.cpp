@@ -1,6 +1,6 @@
 // The claims of parameter_server: synchronous servers equal the serial run, ssp(0) equals them; shares of servers;
 // options that contradict each other, and plans that cannot be.
-#include "parallel/plan/channels.h"
+#include "parallel/async/inbox.h"
 #include "parallel/runtime/step.h"
 #include "tests/parallel/plans.h"
 #include "tests/parallel/training.h"

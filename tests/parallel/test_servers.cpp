@@ -1,6 +1,6 @@
 // Programs at ranges of ranks that messages drive: parameter servers through Step, and which phase an Inbox starts.
 #include "framework/io/checkpoint.h"
-#include "parallel/plan/channels.h"
+#include "parallel/async/inbox.h"
 #include "parallel/plan/memory.h"
 #include "parallel/runtime/step.h"
 #include "tests/parallel/plans.h"

@@ -9,8 +9,8 @@
 
 #include "framework/layers/init.h"
 #include "framework/layers/layers.h"
+#include "parallel/async/tickets.h"
 #include "parallel/comm/virtual_clock.h"
-#include "parallel/plan/tickets.h"
 #include "parallel/runtime/step.h"
 #include "tests/parallel/plans.h"
 #include "tests/support/catch.h"

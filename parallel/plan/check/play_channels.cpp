@@ -4,7 +4,7 @@
 #include <map>
 #include <optional>
 
-#include "parallel/plan/channels.h"
+#include "parallel/async/inbox.h"
 #include "parallel/plan/check/diagnostics.h"
 
 namespace trireme {

@@ -1,4 +1,4 @@
-#include "parallel/runtime/channels.h"
+#include "parallel/async/channels.h"
 
 #include <fmt/format.h>
 

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "framework/optim/parameter_store.h"
+#include "parallel/async/inbox.h"
 #include "parallel/comm/arrivals.h"
 #include "parallel/comm/world/mesh.h"
 #include "parallel/plan/action_kind.h"
-#include "parallel/plan/channels.h"
 
 namespace trireme {
 
