@@ -16,38 +16,39 @@
 
 namespace trireme {
 
-/// The messages that have come to one rank of a program that messages start, and the phases that they start. Of a
-/// program that hands out tickets also the queue of these: a gradient that an update takes is that of its sender's
-/// ticket; where others come late, their tickets are in the queue again as soon as their clock is over.
+/// The messages of one server that no phase has taken, and the phases that they start. In a program that hands out
+/// tickets, the inbox also keeps the queue of tickets: a gradient that an update takes completes its sender's ticket.
+/// Tickets of late gradients return to the queue when their clock is over.
 class Inbox {
  public:
   /// program of plan; root: the rank's coordinate along the axis of its messages. Both must outlive it.
   Inbox(const Plan& plan, const Program& program, int root);
-  /// A message has come: number, which grows from one to the next, names it in next(), sender is a coordinate, clock
-  /// the sender's step, which does not go back. Throws Error for a channel or a sender that the plan does not know.
+  /// Adds a message. number: names the message in next(), and increases from message to message. sender: its
+  /// coordinate. clock: the sender's step, which never decreases. Throws Error for a channel or a sender that the plan
+  /// does not have.
   void add(std::size_t number, const std::string& channel, int sender, std::int64_t clock);
-  /// A message on the channel Trigger::chosen has come, with these senders.
+  /// Adds a message on the channel Trigger::chosen, with these senders.
   void choose(std::vector<int> senders) { chosen_.push_back(std::move(senders)); }
 
-  /// In a plan with tickets, where no message is on its way: those of so many global batches are to be trained from now
-  /// on. clock: of what workers send next.
+  /// In a plan with tickets, when no message is in flight: starts the training of `batches` more global batches. clock:
+  /// of the next message of each worker.
   void open(std::int64_t batches, std::int64_t clock);
-  /// The number of the sender's next ticket; -1: none is left for it. Throws Error in a program that hands out none.
+  /// The number of the sender's next ticket; -1: no ticket is left. Throws Error in a program without tickets.
   std::int64_t take_ticket(int sender);
 
   struct Start {
     int phase;                          ///< of the program
     std::vector<std::size_t> messages;  ///< taken by it, in the order of their senders
   };
-  /// The phase that may run now, the first of several in the program's order; its messages are taken. None: it waits
-  /// for others to come.
+  /// Takes the messages of the first phase of the program that can run now. None: no phase can run before another
+  /// message arrives.
   std::optional<Start> next();
   /// Messages that no phase has taken.
   std::size_t waiting() const;
-  /// The clock of the last message taken of each sender (-1: none yet), the channels by name: with the messages that
-  /// wait, all that an inbox is.
+  /// The clock of the last message taken from each sender (-1: none yet), channels in order of their names. Clocks and
+  /// waiting messages are the whole state of an inbox.
   std::vector<std::int64_t> clocks() const;
-  void set_clocks(const std::vector<std::int64_t>&);  ///< throws Error for another number of them
+  void set_clocks(const std::vector<std::int64_t>&);  ///< throws Error for a wrong number of clocks
 
  private:
   struct Message {

@@ -10,29 +10,29 @@ namespace trireme {
 
 /// The names of all channels that the plan's programs push to, in alphabetical order: a channel's number is its index.
 std::vector<std::string> channels_of(const Plan&);
-/// The coordinate of who a rank at this one pushes to, or pulls from.
+/// The coordinate that the rank at `coordinate` pushes to, or pulls from.
 inline int root_of(const Peer& peer, int coordinate) {
   return peer.per_root > 0 && peer.root >= 0 ? peer.root + coordinate / peer.per_root : peer.root;
 }
-/// The coordinates along an axis of the ranks that push to the channel of the one at `root`, in order.
+/// The coordinates of the ranks that push to the channel of the rank at `root`, ascending.
 std::vector<int> senders_to(const Plan&, const std::string& channel, int root);
-/// The mesh axis along which messages to the channel go; empty: nobody pushes there.
+/// The mesh axis of messages to the channel; empty: no rank pushes to it.
 std::string axis_of(const Plan&, const std::string& channel);
 
-/// Of the messages that `senders` ranks push to the channel of a phase in a step, one each: how many the phase takes.
+/// Number of messages that a phase takes in a step in which `senders` ranks push one message each to its channel.
 int messages_in_step(const Program&, const Trigger&, int senders);
-/// How often a program updates in a step of those that push to it: once, or so often as their messages start that.
+/// Number of updates of a program in one step of the ranks that push to it; 1 unless messages start updates.
 int updates_in_step(const Plan&, const Program&);
 
-/// Whether messages start what the ranks at this coordinate do: messages to them have a head (MessageHeader).
+/// Whether messages start the phases of the ranks at this coordinate. Messages to such ranks have a MessageHeader.
 bool serves_at(const Plan&, const std::string& axis, int coordinate);
 
-/// Whether ranks meet by messages alone, each at its own pace: servers and their workers, asynchronous gossip.
+/// Whether ranks at their own pace meet only by messages: servers and their workers, asynchronous gossip.
 bool meets_by_messages(const Plan&);
-/// Whether what ranks compute depends on the order in which messages come to them.
+/// Whether the results of ranks depend on the order in which messages arrive.
 bool depends_on_arrivals(const Plan&);
 
-/// Whether the program hands out tickets: pushes them in answer to messages.
+/// Whether the program hands out tickets, that is, pushes them in answer to messages.
 bool hands_out_tickets(const Program&);
 
 }  // namespace trireme
