@@ -1,6 +1,8 @@
 // Gossip: each rank trains on its own rows, and mixes its weights with those of a few others after each step
 // (Lian et al., D-PSGD, arXiv 1705.09056, in the form that updates and then mixes; with push-sum: Assran et al., SGP,
 // arXiv 1811.10792).
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "framework/autograd/tape.h"
