@@ -1,23 +1,15 @@
 #include "parallel/runtime/settings.h"
 
-#include <cxxabi.h>
 #include <dlfcn.h>
 #include <fmt/ranges.h>
 
-#include <cstdlib>
-#include <memory>
 #include <string_view>
 
 #include "framework/layers/layers.h"
+#include "framework/layers/summary.h"
 #include "parallel/runtime/version.h"
 
 namespace trireme {
-
-std::string demangled(const char* symbol) {
-  int failed = 0;
-  const std::unique_ptr<char, void (*)(void*)> name(abi::__cxa_demangle(symbol, nullptr, nullptr, &failed), std::free);
-  return failed == 0 ? name.get() : symbol;
-}
 
 namespace {
 
