@@ -100,8 +100,7 @@ ModelProfile profile_model(const TrainerOptions& config, const ProfileOptions& o
   ModelProfile profile = measure_model(world.comm(), {.model = [&] { return make_model(config, shape, device); },
                                                       .loss = make_loss(config),
                                                       .optimizer = make_optimizer(config, 1000),
-                                                      .updates = {.clip_norm = config.optim.clip_norm},
-                                                      .loss_scale = config.dtype == "f16" ? config.loss_scale : 0,
+                                                      .step = step_options(config),
                                                       .batch = batch,
                                                       .rows = rows_of(config, options, world.size()),
                                                       .runs = options.runs});
