@@ -166,17 +166,16 @@ SearchResult StrategySearch::search(const StrategyQuestion& q) {
 }
 
 ModelProfile measure_whole(const TrainerOptions& config, const ModelOptions& shape, Device device, Communicator& comm,
-                           int ranks) {
+                           int ranks, std::vector<Index> rows, int runs) {
   const Index share = std::max<Index>(1, config.data.batch / ranks);
-  MeasureOptions how{.model = [&] { return make_model(config, shape, device); },
-                     .loss = make_loss(config),
-                     .optimizer = make_optimizer(config, 1000),
-                     .step = step_options(config),
-                     .batch = [&](Index rows) { return made_up_batch(config, shape, device, rows); },
-                     .runs = 5};
-  if (share > 1) how.rows.push_back(std::max<Index>(1, share / 4));
-  how.rows.push_back(share);
-  ModelProfile profile = measure_model(comm, how);
+  if (rows.empty()) rows = share > 1 ? std::vector{std::max<Index>(1, share / 4), share} : std::vector{share};
+  ModelProfile profile = measure_model(comm, {.model = [&] { return make_model(config, shape, device); },
+                                              .loss = make_loss(config),
+                                              .optimizer = make_optimizer(config, 1000),
+                                              .step = step_options(config),
+                                              .batch = [&](Index n) { return made_up_batch(config, shape, device, n); },
+                                              .rows = std::move(rows),
+                                              .runs = runs});
   profile.model = config.model;
   return profile;
 }
