@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "parallel/plan/tickets.h"
+#include "parallel/async/tickets.h"
 #include "parallel/runtime/step.h"
 
 namespace trireme {
