@@ -112,7 +112,7 @@ int gpu_step_main(int argc, char** argv) {
                  : OptimizerConfig(Sgd{.lr = 0.01, .momentum = 0.9, .weight_decay = 1e-4});
     Step step(model, cross_entropy, optimizer_config, world, {},
               {.optimizer = {.clip_norm = row.text ? 1.0 : 0.0},
-               .check_finite = false,
+               .checks = {.finite = false},
                .loss_scale = dtype == DType::f16 ? 1024.0 : 0.0,
                .cuda_graphs = o["--graphs"] == "true"});
     parameters = step.parameters().count();

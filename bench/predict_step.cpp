@@ -17,6 +17,7 @@
 #include "parallel/profile/measure.h"
 #include "parallel/profile/predict.h"
 #include "parallel/runtime/step.h"
+#include "parallel/runtime/step_probe.h"
 #include "tools/training/from_options.h"
 #include "trireme/trireme.h"
 using namespace trireme;
@@ -62,7 +63,7 @@ Run run(const TrainerOptions& config, const Case& c, int steps) {
     Index shares = size_along(axes, "data");
     Loader first(data, {.batch = std::max<Index>(1, config.data.batch / shares), .workers = 0});
     Step step(make_model(config, shape), make_loss(config), make_optimizer(config, 1000), mesh, strategy,
-              {.example = first.begin()->x});
+              {.profile = {.example = first.begin()->x}});
     Loader loader(data, {.batch = config.data.batch, .shard = step.shard(), .workers = 0});
     auto batch = loader.begin();
     std::vector<double> seconds;
@@ -74,13 +75,13 @@ Run run(const TrainerOptions& config, const Case& c, int steps) {
     }
     std::vector<StepTimes> recorded;
     for (int i = 0; i < steps; ++i) {
-      step.record(true);
+      StepProbe(step).record(true);
       world.comm().barrier();
       const Clock::time_point start = Clock::now();
       (void)step(batch->x, batch->y).item();
       const double took = std::chrono::duration<double>(Clock::now() - start).count();
-      recorded.push_back(times_of(step.plan(), step.timeline(), took));
-      step.record(false);
+      recorded.push_back(times_of(step.plan(), StepProbe(step).timeline(), took));
+      StepProbe(step).record(false);
     }
     MeasureOptions how{.model = [&] { return make_model(config, shape); },
                        .loss = make_loss(config),

@@ -29,7 +29,7 @@ int overhead(int steps, Index batch) {
   initialize(planned, 1);
   initialize(plain, 1);
   const Sgd sgd{.lr = 0.01, .momentum = 0.9};
-  Step step(planned, cross_entropy, sgd, world, Strategy{}, {.check_finite = false});
+  Step step(planned, cross_entropy, sgd, world, Strategy{}, {.checks = {.finite = false}});
   Parameters parameters(plain);
   Optimizer optimizer(parameters, sgd);
   std::vector<double> ratios, ours, hand;
@@ -83,7 +83,7 @@ int strategy_step_main(int argc, char** argv) {
   Tensor example = Tensor::empty({std::max<Index>(1, batch / 8), size, size, 3});
   uniform(example, -1, 1, 1);
   Step step(Module(even_cnn(size)), cross_entropy, Sgd{.lr = 0.01, .momentum = 0.9}, mesh,
-            parse_strategy(options["--strategy"]), {.example = example});
+            parse_strategy(options["--strategy"]), {.profile = {.example = example}});
   Runtime& memory = runtime(DeviceKind::cpu);
   const std::size_t before = memory.in_use();
   Loader loader(Synthetic({.size = 64 * batch, .shape = {size, size, 3}}), {.batch = batch, .shard = step.shard()});

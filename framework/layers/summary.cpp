@@ -12,12 +12,16 @@
 #include "kernels/contracts/matmul.h"
 
 namespace trireme {
+
+std::string demangled(const char* symbol) {
+  const std::unique_ptr<char, void (*)(void*)> name(abi::__cxa_demangle(symbol, nullptr, nullptr, nullptr), std::free);
+  return name ? name.get() : symbol;
+}
+
 namespace {
 
 std::string type_of(const Module& m) {
-  const std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(m.type().name(), nullptr, nullptr, nullptr),
-                                                    std::free);
-  std::string name = text ? text.get() : m.type().name();
+  const std::string name = demangled(m.type().name());
   if (name.find('(') != name.npos || name.find('{') != name.npos) return "function";
   return name.substr(name.rfind(':') == name.npos ? 0 : name.rfind(':') + 1);
 }

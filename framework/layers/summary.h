@@ -29,6 +29,8 @@ struct ModelSummary {
 /// Runs the model in evaluation mode on an example, which is a batch; flops and bytes are those of a batch of that
 /// size. Throws what the model throws.
 ModelSummary summary(Module& model, const Tensor& example);
+/// The name of a type as in the source, from type_info::name(), or the name of a function's symbol.
+std::string demangled(const char* symbol);
 /// A table with one line per layer and one line of sums.
 std::string to_string(const ModelSummary&);
 

@@ -96,7 +96,7 @@ Trained train(Device device, const OptimizerConfig& optimizer_config, int steps,
     if (i == 0) trained.first = trained.last;
   }
   trained.weights = step.parameters().values().to_vector();
-  trained.replayed = step.replayed();
+  trained.replayed = StepProbe(step).replayed();
   return trained;
 }
 

@@ -7,7 +7,7 @@
 
 #include "framework/ops/ops.h"
 #include "parallel/plan/planned_traffic.h"
-#include "parallel/runtime/step.h"
+#include "parallel/runtime/step_probe.h"
 #include "parallel/strategies/strategy.h"
 
 namespace trireme {

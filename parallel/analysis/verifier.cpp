@@ -9,6 +9,7 @@
 #include "framework/tensor/shard_spec.h"
 #include "parallel/comm/world/compare.h"
 #include "parallel/plan/action_kind.h"
+#include "parallel/runtime/step_probe.h"
 
 namespace trireme {
 namespace {
@@ -101,14 +102,14 @@ Verifier::Verifier(const Subject& subject, Mesh& mesh, const Strategy& strategy,
               run_.plan().microbatches * groups_ > 1 ? accumulate(run_.plan().microbatches * groups_) : Strategy(),
               {.seed = options.step.seed, .optimizer = options.step.optimizer}) {}
 
-std::string Verifier::against() const {
+std::string Verifier::against() {
   const int microbatches = run_.plan().microbatches;
   std::string in_micros = microbatches > 1 ? fmt::format(" in the same {} micro-batches", microbatches) : "";
   if (is_asynchronous(run_.plan())) in_micros += ", flushed behind every step, so that no gradient is late";
-  if (run_.batch_norm().empty()) return "the serial run" + in_micros;
-  if (groups_ == 1) return fmt::format("the serial run{} (batch norm: {})", in_micros, run_.batch_norm());
+  if (StepProbe(run_).batch_norm().empty()) return "the serial run" + in_micros;
+  if (groups_ == 1) return fmt::format("the serial run{} (batch norm: {})", in_micros, StepProbe(run_).batch_norm());
   return fmt::format("a serial run{} whose batch norms see {} rows (batch norm: {})", in_micros,
-                     groups_ == run_.shard().size ? "each rank's" : "each group's", run_.batch_norm());
+                     groups_ == run_.shard().size ? "each rank's" : "each group's", StepProbe(run_).batch_norm());
 }
 
 Verifier::Pieces Verifier::shares(Index rows, int groups) const {
@@ -138,7 +139,7 @@ std::optional<Difference> Verifier::step(int number) {
   const auto batch = batch_of(number);
   const double loss = feed(number);
   const double expected = step_on(serial_, batch, shares(batch.first.dim(0), groups_));
-  run_.consolidate();
+  StepProbe(run_).consolidate();
   Candidates results = compare_state();
   results.push_back(compared("loss", "", {loss}, {expected}, 1e-3));
   if (number + 1 == options_.steps && groups_ == 1)  // else running statistics are averages
@@ -180,7 +181,7 @@ std::vector<double> Verifier::summed(const std::vector<std::string>& states) {
 }
 
 double Verifier::unaccounted(int number, const std::vector<std::string>& states) {
-  run_.consolidate();
+  StepProbe(run_).consolidate();
   auto &got = run_.parameters(), &want = serial_.parameters();
   for (std::size_t e = 0; e < got.entries().size(); ++e) {
     const auto& [name, tensor, use, layout, own] = got.entries()[e];
@@ -195,7 +196,7 @@ double Verifier::unaccounted(int number, const std::vector<std::string>& states)
   const std::vector<double> behind = summed(states);
   double most = 0, size = 0;
   for (std::size_t e = 0; e < got.entries().size(); ++e)
-    for (const Slice& u : run_.updated()) {
+    for (const Slice& u : StepProbe(run_).updated()) {
       const Slice own = got.entries()[e].slice, serial = want.entries()[e].slice;
       const Index begin = std::max(u.begin, own.begin), end = std::min(u.end, own.end);
       if (begin >= end) continue;
@@ -215,7 +216,7 @@ double Verifier::unaccounted(int number, const std::vector<std::string>& states)
 
 /// Of workers that train apart, each by its rows.
 double Verifier::mean_loss(double loss, const Pieces& mine) {
-  if (!run_.trains_apart()) return loss;
+  if (!StepProbe(run_).trains_apart()) return loss;
   double rows = 0;
   for (auto& [begin, end] : program().serves() ? Pieces{} : mine) rows += static_cast<double>(end - begin);
   const Tensor sums = Tensor::of(std::vector{loss * rows, rows}, {2}, DType::f64);
@@ -274,7 +275,7 @@ Verifier::Candidates Verifier::compare_gradients() {
     const auto& entry = got.entries()[e];
     const Slice own = entry.slice, serial = want.entries()[e].slice;
     std::vector<double> mine, theirs;
-    for (const Slice& u : run_.updated()) {
+    for (const Slice& u : StepProbe(run_).updated()) {
       const Index begin = std::max(u.begin, own.begin), end = std::min(u.end, own.end);
       const bool complete = begin == own.begin && end == own.end;
       if (begin >= end || (entry.tensor.shard_spec() && !complete)) continue;

@@ -18,7 +18,7 @@ class Verifier {
   /// A collective call. All that is referred to must outlive it.
   Verifier(const Subject&, Mesh&, const Strategy&, const VerifyOptions&);
   /// What the serial run is, in words.
-  std::string against() const;
+  std::string against();
   /// Both runs' step of that number (from 0), and the first difference behind it.
   std::optional<Difference> step(int number);
   /// The step of the run under the strategy alone; its loss, a mean over the rows of all workers.

@@ -10,6 +10,7 @@
 #include "parallel/comm/fnv.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/codec.h"
+#include "parallel/runtime/step_probe.h"
 
 namespace trireme {
 namespace {
@@ -46,7 +47,7 @@ class Meetings {
   /// Over all ranks, of what each updates: the numbers that meetings leave as they are.
   std::vector<double> sum() {
     std::vector<double> all(static_cast<std::size_t>(verifier_.run().parameters().size()));
-    for (const Slice& s : verifier_.run().updated()) {
+    for (const Slice& s : StepProbe(verifier_.run()).updated()) {
       const auto of = [&](const FlatBuffer& flat) { return flat.rows(s.begin, s.end).to_vector(); };
       std::vector<double> numbers = of(values());
       if (!claim_.numerator.empty()) {  // with what the weights have moved by since x was divided by w
@@ -150,7 +151,7 @@ ClaimResult measure(const Subject& subject, Mesh& mesh, const StrategyClaim& cla
     return Meetings(verifier, mesh, claim).measure(options, tolerance);
   }
   Verifier verifier(subject, mesh, strategy, options);
-  if (verifier.run().is_tensor_parallel()) return {"", "not where ranks hold parts of weights", true};
+  if (StepProbe(verifier.run()).is_tensor_parallel()) return {"", "not where ranks hold parts of weights", true};
   const auto states = residuals(verifier.run().plan());
   if (states.empty()) return {"", "no reduction keeps anything", false};
   double most = 0;

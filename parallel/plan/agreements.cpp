@@ -72,7 +72,7 @@ class ProgramAgreements {
     return at == actions_.end() ? -1 : static_cast<ActionId>(at - actions_.begin());
   }
   void agree_on_flags() {
-    const int looks = options_.finite_every, tells = plan_.flags.empty() ? 0 : options_.flags_every;
+    const int looks = options_.checks.every, tells = plan_.flags.empty() ? 0 : options_.flags.every;
     const bool together = looks > 0 && tells >= looks;
     const auto add = [&](const Payload& flags, const char* phase, int every, int offset) {
       const std::int64_t apart = period(), times = (every + apart - 1) / apart * apart;
@@ -81,7 +81,7 @@ class ProgramAgreements {
     };
     if (looks > 0)
       add({Payload::flags, together ? plan_.flags : std::vector<std::string>{}, true}, "check gradients", looks,
-          options_.finite_offset);
+          options_.checks.offset);
     if (tells > 0 && !together) add({Payload::flags, plan_.flags}, "tell flags", tells, 0);
   }
   void sum_loss() {
@@ -134,13 +134,13 @@ class ProgramAgreements {
 
 Plan with_agreements(Plan plan, const AgreementOptions& options) {
   const std::set<std::string> taken{"", "count", "loss", "finite", "norm"};
-  for (const std::string& flag : options.flags)
+  for (const std::string& flag : options.flags.names)
     check(!taken.contains(flag) && flag.find('+') == flag.npos, "plan",
           "a flag cannot be called '{}': neither that of another number, nor empty or with a +", flag);
-  check(options.finite_offset >= 0 && options.finite_offset < std::max(1, options.finite_every), "plan",
+  check(options.checks.offset >= 0 && options.checks.offset < std::max(1, options.checks.every), "plan",
         "gradients are looked at every {} steps, first after {}: it must be 0 or more, and below that",
-        options.finite_every, options.finite_offset);
-  check(options.flags_every > 0, "plan", "flags that are told every {} steps: at least 1", options.flags_every);
+        options.checks.every, options.checks.offset);
+  check(options.flags.every > 0, "plan", "flags that are told every {} steps: at least 1", options.flags.every);
   const bool served = std::ranges::any_of(plan.programs, &Program::serves);  // then no worker updates
   check(!served || !options.norm, "plan",
         "the norm of gradients that are summed at servers is known nowhere yet: leave clip_norm out");
@@ -148,13 +148,13 @@ Plan with_agreements(Plan plan, const AgreementOptions& options) {
         "stages update at different times, so the norm of all gradients is never known: leave clip_norm and LARS out, "
         "or take a schedule that ends with its step (1f1b)");
   AgreementOptions of_program = options;
-  if (is_asynchronous(plan)) of_program.finite_every = 0;             // the same: the loss tells
+  if (is_asynchronous(plan)) of_program.checks.every = 0;             // the same: the loss tells
   of_program.batch_axis = plan.synchronous_axes(options.batch_axis);  // a worker's loss is its own
   if (meets_by_messages(plan)) {
-    of_program.finite_every = 0;
-    of_program.flags.clear();
+    of_program.checks.every = 0;
+    of_program.flags.names.clear();
   }  // the loss tells its own rank
-  plan.flags = of_program.flags;
+  plan.flags = of_program.flags.names;
   for (Program& program : plan.programs) {
     if (program.serves()) continue;
     ProgramAgreements agreements(plan, program, of_program);

@@ -5,17 +5,35 @@
 
 namespace trireme {
 
-/// What a step's ranks agree on beside the loss.
+/// Checks for numbers that are not finite.
+struct FiniteChecks {
+  /// Whether loss and gradients are checked. A Step then throws NonFiniteError for a loss that is not finite. It names
+  /// the step and the first input, parameter or layer output that is not finite; parameters do not change.
+  bool finite = true;
+  /// Steps between gradient checks, at least 1 in a Step; 0: only the loss is checked. Weights may become NaN although
+  /// the loss is finite. A Step whose gradients are summed in f16 checks them in every step. Asynchronous pipelines,
+  /// and ranks that only exchange messages, never check gradients.
+  int every = 64;
+  /// Steps before the first gradient check, 0 to every - 1: with every = 10 and offset = 9, gradients are checked at
+  /// steps 10, 20, ..., counted from 1. Workers that synchronise periodically check when they do.
+  int offset = 0;
+};
+
+/// Flags that a rank may raise between steps ("stop", "save"), such as Plan::flags.
+struct FlagOptions {
+  std::vector<std::string> names = {};  ///< neither "count", "loss", "finite" nor "norm"; without "+"
+  /// Steps between two exchanges of flags, at least 1. If gradients are checked as often, the flags need no separate
+  /// message.
+  int every = 1;
+};
+
+/// What the ranks of a step agree on in addition to the loss.
 struct AgreementOptions {
   std::string batch_axis = "data";  ///< mesh axis whose ranks have different rows of the batch; joined by +, or empty
-  /// Steps from one look at all gradients, for numbers that are not finite, to the next; 0: none.
-  int finite_every = 0;
-  int finite_offset = 0;                ///< steps before the first look, below finite_every
-  std::vector<std::string> flags = {};  ///< that ranks may raise between steps (Plan::flags)
-  /// Steps from one agreement on these to the next; they go with the look at gradients where that comes as often.
-  int flags_every = 1;
-  bool norm = false;   ///< updates want the gradient's L2 norm (clipping, trust ratios)
-  bool count = false;  ///< the loss divides by the labels that count: those that do not are added up before it
+  FiniteChecks checks = {.every = 0};  ///< checks of gradients
+  FlagOptions flags = {};              ///< flags that ranks may raise between steps
+  bool norm = false;                   ///< updates use the gradient's L2 norm (clipping, trust ratios)
+  bool count = false;  ///< the loss divides by the labels that count; ignored labels are summed before it
 };
 
 /// Adds the actions `agree` to a plan whose strategies are through: what the loss ignores is counted while forward

@@ -10,6 +10,7 @@
 #include "parallel/model/part_costs.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/runtime/step.h"
+#include "parallel/runtime/step_probe.h"
 
 namespace trireme {
 namespace {
@@ -42,8 +43,7 @@ class Replica {
 
   void measure(World& alone) {
     const Module model = options_.model();
-    Step step(model, options_.loss, options_.optimizer, alone, {},
-              {.optimizer = options_.updates, .loss_scale = options_.loss_scale});
+    Step step(model, options_.loss, options_.optimizer, alone, {}, options_.step);
     const Chain chain(model);
     for (const PartInfo& part : chain.parts(step.parameters())) profile.names.push_back(part.name);
     profile.parameters = step.parameters().count();
@@ -71,11 +71,11 @@ class Replica {
     for (int run = 0; run < options_.runs; ++run) {
       comm_.barrier();
       whole.push_back(one());
-      step.record(true);
+      StepProbe(step).record(true);
       comm_.barrier();
       (void)one();
-      step.record(false);
-      const Pieces p = pieces_of(step.plan(), step.timeline());
+      StepProbe(step).record(false);
+      const Pieces p = pieces_of(step.plan(), StepProbe(step).timeline());
       forward.push_back(p.forward);
       backward.push_back(p.backward);
       loss.push_back(p.loss);

@@ -10,6 +10,7 @@
 #include "parallel/comm/communicator.h"
 #include "parallel/model/chain.h"
 #include "parallel/profile/machine_profile.h"
+#include "parallel/runtime/step.h"
 
 namespace trireme {
 
@@ -17,8 +18,7 @@ struct MeasureOptions {
   std::function<Module()> model;  ///< makes it anew, for each rank
   Loss loss = {};
   OptimizerConfig optimizer;
-  OptimizerOptions updates = {};
-  double loss_scale = 0;                                       ///< StepOptions::loss_scale
+  StepOptions step = {};                                       ///< of the steps that are measured
   std::function<std::pair<Tensor, Tensor>(Index rows)> batch;  ///< so many inputs, and what is to come out
   std::vector<Index> rows = {};                                ///< of micro-batches, in ascending order, each measured
   int runs = 10;                                               ///< of each measurement, behind two that prepare

@@ -9,7 +9,7 @@
 namespace trireme {
 
 Agreement::Agreement(Optimizer& optimizer, const std::vector<Slice>& updated, const StepOptions& options)
-    : scale(options.loss_scale), optimizer_(optimizer), updated_(updated), check_finite_(options.check_finite) {}
+    : scale(options.loss_scale), optimizer_(optimizer), updated_(updated), check_finite_(options.checks.finite) {}
 
 void Agreement::begin() {
   count_ = loss_ = flags_ = square_ = {};

@@ -7,9 +7,9 @@
 #include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"
 #include "framework/layers/layers.h"
+#include "framework/layers/summary.h"
 #include "framework/tensor/fields.h"
 #include "parallel/comm/world/compare.h"
-#include "parallel/runtime/settings.h"
 
 namespace trireme {
 namespace {

@@ -1,23 +1,15 @@
 #include "parallel/runtime/settings.h"
 
-#include <cxxabi.h>
 #include <dlfcn.h>
 #include <fmt/ranges.h>
 
-#include <cstdlib>
-#include <memory>
 #include <string_view>
 
 #include "framework/layers/layers.h"
+#include "framework/layers/summary.h"
 #include "parallel/runtime/version.h"
 
 namespace trireme {
-
-std::string demangled(const char* symbol) {
-  int failed = 0;
-  const std::unique_ptr<char, void (*)(void*)> name(abi::__cxa_demangle(symbol, nullptr, nullptr, &failed), std::free);
-  return failed == 0 ? name.get() : symbol;
-}
 
 namespace {
 
@@ -120,16 +112,16 @@ std::string settings_text(const Mesh& mesh, const Strategy& strategy, const Loss
   add("optimizer's check_finite", o.optimizer.check_finite);
   add("loss", name_of(loss));
   add("seed", o.seed);
-  add("check_finite", o.check_finite);
-  add("finite_every", o.finite_every);
-  add("finite_offset", o.finite_offset);
+  add("checks.finite", o.checks.finite);
+  add("checks.every", o.checks.every);
+  add("checks.offset", o.checks.offset);
   add("loss_scale", o.loss_scale);
   add("refuse_unsound", o.refuse_unsound);
   add("layer_axes", fmt::format("{}", fmt::join(o.layer_axes, ", ")));
-  add("flags", fmt::format("[{}] every {} steps", fmt::join(o.flags, ", "), o.flags_every));
-  add("partition", o.partition);
-  add("example", o.example ? "given" : "none");
-  add("batch", o.batch);
+  add("flags", fmt::format("[{}] every {} steps", fmt::join(o.flags.names, ", "), o.flags.every));
+  add("profile.partition", o.profile.partition);
+  add("profile.example", o.profile.example ? "given" : "none");
+  add("profile.batch", o.profile.batch);
   return text;
 }
 

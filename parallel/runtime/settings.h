@@ -6,8 +6,6 @@
 
 namespace trireme {
 
-/// The name of a type as in the source, from type_info::name(), or the name of a function's symbol.
-std::string demangled(const char* symbol);
 /// All settings except the model and StepOptions::settings.
 std::string settings_text(const Mesh&, const Strategy&, const Loss&, const OptimizerConfig&, const StepOptions&);
 /// Every tensor's name, shape and type. For a Sequential, also nested ones: the types of its layers, the names of plain

@@ -15,8 +15,12 @@
 #include "parallel/runtime/non_finite.h"
 #include "parallel/runtime/output_keeper.h"
 #include "parallel/runtime/settings.h"
+#include "parallel/runtime/step_flags.h"
 #include "parallel/runtime/step_graph.h"
 #include "parallel/runtime/step_plan.h"
+#include "parallel/runtime/step_probe.h"
+#include "parallel/runtime/step_resume.h"
+#include "parallel/runtime/step_tickets.h"
 #include "parallel/runtime/traffic_audit.h"
 
 namespace trireme {
@@ -40,7 +44,7 @@ struct Step::Impl {
         consolidator(plan, program(), mesh, optimizer) {
     audit.on_call(phases::set_up, [&] { consolidator.run(phases::set_up); });
     optimizer.keep(executor.updated());
-    if (options.example && mesh.world().size() > 1) declare_comms();  // one rank sends nothing
+    if (options.profile.example && mesh.world().size() > 1) declare_comms();  // one rank sends nothing
     if (options.cuda_graphs && StepGraph::serves(plan)) graph.emplace(plan.parts.front().device, parameters);
   }
 
@@ -70,7 +74,7 @@ struct Step::Impl {
   bool serves() const { return plan.programs[static_cast<std::size_t>(program())].serves(); }
 
   void declare_comms() {
-    const Tensor x = microbatch_example(plan, strategy, options);
+    const Tensor x = microbatch_example(plan, strategy, options.profile);
     const auto parts = audit.dry(ranks.surroundings(), x, {}).parts;
     for (std::size_t p = 0; p < parts.size(); ++p) {
       plan.parts[p].comms = parts[p].comms;
@@ -79,35 +83,6 @@ struct Step::Impl {
   }
 
   bool shares() const { return plan.tickets.shares > 0; }
-
-  void open(std::int64_t batches) {
-    check(batches > 0 && left == 0, "step", "open({}): at least 1 batch, and close() those before first", batches);
-    left = batches;
-    told = 0;
-    first = executor.steps();
-    if (shares()) executor.open(batches);
-  }
-
-  std::vector<Ticket> granted() {
-    std::vector<Ticket> all;
-    if (!shares())
-      while (told < left) all.push_back({told++, ranks.share()});
-    else
-      for (const auto& held = executor.channels().tickets(); told < std::ssize(held);)
-        all.push_back(ticket_of(plan, held[static_cast<std::size_t>(told++)]));
-    next_share();
-    return all;
-  }
-
-  void close() {
-    const std::int64_t batches = std::exchange(left, 0);
-    if (!shares() || batches == 0) return;
-    consolidator.begin_step();
-    if (serves()) return audit.add_sent([&] { executor.serve(); });
-    const auto tickets = std::ssize(executor.channels().tickets());
-    check(tickets == 0, "step", "close(): this rank has {} tickets that it has not trained", tickets);
-    audit.add_sent([&] { executor.close(first + batches); });
-  }
 
   /// The share of the step that comes, for which the optimizer has the learning rate from now on; none: no ticket is
   /// left, or the plan has none.
@@ -127,21 +102,26 @@ struct Step::Impl {
     consolidator.begin_step();
     if (!executor.in_flight().any()) parameters.clear_grads();  // those of a step that was refused
     audit.begin(context, x, y, number, executor.in_flight().first(number));
-    const double loss_scale = executor.agreement().scale.value();
-    optimizer.set_loss_scale(loss_scale);
-    kept.begin(graph.has_value());
-    replayed = graph && !recording && graph->ready(executor, x, y, context, loss_scale);
-    const StepScope scope(replayed ? graph->captured_context(context) : context);
-    const Tensor input = replayed ? graph->x() : x;  // consolidate() before a refusal gives the graph up
-    const std::string fault = replayed ? executor.run(graph->x(), graph->y(), &*graph) : executor.run(x, y);
-    kept.end(replayed);
-    audit.end();
-    if (!fault.empty()) refuse(fault, input);
+    train(x, y, context);
     if (share) {
       executor.channels().end_ticket();
       --told;
     }
     return executor.agreement().take_loss();
+  }
+
+  /// Passes and update; a captured graph runs the passes if there is one of this kind of step.
+  void train(const Tensor& x, const Tensor& y, const StepContext& context) {
+    const double loss_scale = executor.agreement().scale.value();
+    optimizer.set_loss_scale(loss_scale);
+    kept.begin(graph.has_value());
+    replayed = graph && !recording && graph->ready(executor, x, y, context, loss_scale);
+    const StepScope scope(replayed ? graph->captured_context(context) : context);
+    const Tensor input = replayed ? graph->x() : x;  // gather_weights() before a refusal gives the graph up
+    const std::string fault = replayed ? executor.run(graph->x(), graph->y(), &*graph) : executor.run(x, y);
+    kept.end(replayed);
+    audit.end();
+    if (!fault.empty()) refuse(fault, input);
   }
 
   Tensor serve(const Tensor& x, const Tensor& y) {
@@ -190,11 +170,6 @@ struct Step::Impl {
     audit.on_call(phases::evaluation, [&] { consolidator.gather_weights(); });
   }
 
-  void consolidate() {
-    gather_weights();
-    audit.on_call(phases::consolidation, [&] { consolidator.gather_state(); });
-  }
-
   /// All ranks, for phases on call; null: this one is alone.
   Communicator* everyone() {
     const std::string axes = all_axes(plan);
@@ -239,12 +214,6 @@ struct Step::Impl {
     return loaded;
   }
 
-  void replay(const std::string& checkpoint) {
-    check(depends_on_arrivals(plan), "replay",
-          "no rank's steps depend on the order in which messages come: there is nothing to repeat");
-    executor.channels().replay(read_local_state(checkpoint, shard_of_checkpoint()));
-  }
-
   StepOptions options;
   std::unique_ptr<Mesh> own_mesh;
   Mesh& mesh;
@@ -277,72 +246,107 @@ Step::Step(Module model, Loss loss, OptimizerConfig optimizer_config, Mesh& mesh
 Step::~Step() = default;
 
 Tensor Step::operator()(const Tensor& x, const Tensor& y) { return impl_->run(x, y); }
-Tensor Step::outputs() const { return impl_->kept.outputs(); }
-Tensor Step::targets() const { return impl_->kept.targets(); }
-void Step::raise(const std::string& flag) {
-  const auto& flags = impl_->plan.flags;
-  check(std::ranges::find(flags, flag) != flags.end(), "step",
-        "there is no flag '{}': name it in StepOptions::flags (where ranks meet by messages alone there is none yet)",
-        flag);
-  impl_->executor.agreement().raise(flag);
-}
-bool Step::raised(const std::string& flag) const { return impl_->executor.agreement().told(flag); }
-double Step::grad_norm() const { return impl_->executor.agreement().norm(); }
-LossScaleState Step::loss_scale() const { return impl_->executor.agreement().scale.state(); }
-void Step::set_loss_scale(const LossScaleState& state) {
-  check(state.scale >= 1 && state.good_steps >= 0 && state.good_steps < LossScale::period, "step",
-        "a loss scale of {} with {} good steps: wants at least 1, and 0 to {} steps", state.scale, state.good_steps,
-        LossScale::period - 1);
-  if (impl_->executor.agreement().scale.on()) impl_->executor.agreement().scale.set(state);
-}
 Parameters& Step::parameters() { return impl_->parameters; }
 Optimizer& Step::optimizer() { return impl_->optimizer; }
 const Plan& Step::plan() const { return impl_->plan; }
-const std::vector<Slice>& Step::updated() const { return impl_->executor.updated(); }
-int Step::most_in_flight() const { return impl_->executor.most_in_flight(); }
-void Step::open(std::int64_t batches) { impl_->open(batches); }
-std::vector<Ticket> Step::granted() { return impl_->granted(); }
-void Step::close() { impl_->close(); }
-bool Step::trains_apart() const { return impl_->ranks.trains_apart(); }
+Module& Step::model() { return impl_->model; }
 RankShare Step::shard() const { return impl_->ranks.share(); }
 void Step::flush() { impl_->flush(); }
 void Step::gather_weights() { impl_->gather_weights(); }
-void Step::consolidate() { impl_->consolidate(); }
 CheckpointShard Step::checkpoint_shard() { return impl_->checkpoint_shard(); }
 LoadedCheckpoint Step::load_checkpoint(const std::string& directory) { return impl_->load_checkpoint(directory); }
-void Step::replay(const std::string& checkpoint) { impl_->replay(checkpoint); }
-StepTraffic Step::traffic(const std::string& phase) const { return impl_->audit.compare(phase); }
-Index Step::bytes_sent() const { return impl_->audit.sent(); }
-std::string Step::batch_norm() const {
-  const bool any = !impl_->parameters.buffers().empty();
-  return any ? impl_->strategy.batch_norm(impl_->ranks.share().size, impl_->plan.microbatches) : "";
+
+void StepFlags::raise(const std::string& flag) {
+  const auto& flags = step_.plan.flags;
+  check(std::ranges::find(flags, flag) != flags.end(), "step",
+        "there is no flag '{}': name it in StepOptions::flags (where ranks meet by messages alone there is none yet)",
+        flag);
+  step_.executor.agreement().raise(flag);
 }
-std::string Step::evaluated_weights() const {
-  const OwnWeights& own = impl_->consolidator.own();
+bool StepFlags::raised(const std::string& flag) const { return step_.executor.agreement().told(flag); }
+
+void StepTickets::open(std::int64_t batches) {
+  check(batches > 0 && step_.left == 0, "step", "open({}): at least 1 batch, and close() those before first", batches);
+  step_.left = batches;
+  step_.told = 0;
+  step_.first = step_.executor.steps();
+  if (step_.shares()) step_.executor.open(batches);
+}
+
+std::vector<Ticket> StepTickets::granted() {
+  std::vector<Ticket> all;
+  if (!step_.shares())
+    while (step_.told < step_.left) all.push_back({step_.told++, step_.ranks.share()});
+  else
+    for (const auto& held = step_.executor.channels().tickets(); step_.told < std::ssize(held);)
+      all.push_back(ticket_of(step_.plan, held[static_cast<std::size_t>(step_.told++)]));
+  step_.next_share();
+  return all;
+}
+
+void StepTickets::close() {
+  const std::int64_t batches = std::exchange(step_.left, 0);
+  if (!step_.shares() || batches == 0) return;
+  step_.consolidator.begin_step();
+  if (step_.serves()) return step_.audit.add_sent([&] { step_.executor.serve(); });
+  const auto tickets = std::ssize(step_.executor.channels().tickets());
+  check(tickets == 0, "step", "close(): this rank has {} tickets that it has not trained", tickets);
+  step_.audit.add_sent([&] { step_.executor.close(step_.first + batches); });
+}
+
+LossScaleState StepResume::loss_scale() const { return step_.executor.agreement().scale.state(); }
+void StepResume::set_loss_scale(const LossScaleState& state) {
+  check(state.scale >= 1 && state.good_steps >= 0 && state.good_steps < LossScale::period, "step",
+        "a loss scale of {} with {} good steps: wants at least 1, and 0 to {} steps", state.scale, state.good_steps,
+        LossScale::period - 1);
+  if (step_.executor.agreement().scale.on()) step_.executor.agreement().scale.set(state);
+}
+void StepResume::replay(const std::string& checkpoint) {
+  check(depends_on_arrivals(step_.plan), "replay",
+        "no rank's steps depend on the order in which messages come: there is nothing to repeat");
+  step_.executor.channels().replay(read_local_state(checkpoint, step_.shard_of_checkpoint()));
+}
+
+Tensor StepProbe::outputs() const { return step_.kept.outputs(); }
+Tensor StepProbe::targets() const { return step_.kept.targets(); }
+double StepProbe::grad_norm() const { return step_.executor.agreement().norm(); }
+void StepProbe::consolidate() {
+  step_.gather_weights();
+  step_.audit.on_call(phases::consolidation, [&] { step_.consolidator.gather_state(); });
+}
+void StepProbe::record(bool on) {
+  if (step_.graph) step_.graph->drop();
+  step_.recording = on;
+  step_.executor.record(on ? &step_.recorder : nullptr);
+}
+Timeline StepProbe::timeline() {
+  step_.meet();
+  return step_.recorder.gather(step_.mesh.world().comm(), step_.program());
+}
+std::vector<RankMemory> StepProbe::memory() {
+  step_.meet();
+  return step_.recorder.gather_memory(step_.mesh.world().comm(), step_.optimizer);
+}
+StepTraffic StepProbe::traffic(const std::string& phase) const { return step_.audit.compare(phase); }
+Index StepProbe::bytes_sent() const { return step_.audit.sent(); }
+int StepProbe::most_in_flight() const { return step_.executor.most_in_flight(); }
+bool StepProbe::replayed() const { return step_.replayed; }
+std::string StepProbe::not_replayed() const { return step_.graph ? step_.graph->refusal() : ""; }
+const std::vector<Slice>& StepProbe::updated() const { return step_.executor.updated(); }
+bool StepProbe::trains_apart() const { return step_.ranks.trains_apart(); }
+bool StepProbe::is_tensor_parallel() const {
+  return std::ranges::any_of(step_.parameters.entries(), [](const auto& e) { return is_part(e.tensor); });
+}
+Claim StepProbe::claim() const {
+  return step_.strategy.claim(!step_.parameters.buffers().empty() && step_.ranks.share().size > 1);
+}
+std::string StepProbe::batch_norm() const {
+  const bool any = !step_.parameters.buffers().empty();
+  return any ? step_.strategy.batch_norm(step_.ranks.share().size, step_.plan.microbatches) : "";
+}
+std::string StepProbe::evaluated_weights() const {
+  const OwnWeights& own = step_.consolidator.own();
   return own.served() ? "the servers' weights" : own.differ() ? "the mean of all workers' weights" : "";
 }
-Claim Step::claim() const {
-  return impl_->strategy.claim(!impl_->parameters.buffers().empty() && impl_->ranks.share().size > 1);
-}
-bool Step::is_tensor_parallel() const {
-  const auto& entries = impl_->parameters.entries();
-  return std::any_of(entries.begin(), entries.end(), [](const Parameters::Entry& e) { return is_part(e.tensor); });
-}
-bool Step::replayed() const { return impl_->replayed; }
-std::string Step::not_replayed() const { return impl_->graph ? impl_->graph->refusal() : ""; }
-void Step::record(bool on) {
-  if (impl_->graph) impl_->graph->drop();
-  impl_->recording = on;
-  impl_->executor.record(on ? &impl_->recorder : nullptr);
-}
-std::vector<RankMemory> Step::memory() {
-  impl_->meet();
-  return impl_->recorder.gather_memory(impl_->mesh.world().comm(), impl_->optimizer);
-}
-Timeline Step::timeline() {
-  impl_->meet();
-  return impl_->recorder.gather(impl_->mesh.world().comm(), impl_->program());
-}
-Module& Step::model() { return impl_->model; }
 
 }  // namespace trireme

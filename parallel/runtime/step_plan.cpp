@@ -150,7 +150,7 @@ std::vector<std::string> tensor_parallel_axes(const StepOptions& options, const 
   return axes;
 }
 
-Tensor microbatch_example(const Plan& plan, const Strategy& strategy, const StepOptions& o) {
+Tensor microbatch_example(const Plan& plan, const Strategy& strategy, const PartProfile& o) {
   if (!o.example || o.batch == 0) return o.example;
   const auto trains = std::ranges::find(plan.programs, false, &Program::serves);
   check(trains != plan.programs.end(), "step", "messages start all of the plan's programs: one must train");
@@ -174,14 +174,12 @@ Tensor microbatch_example(const Plan& plan, const Strategy& strategy, const Step
 Plan with_agreements(const Plan& plan, const Strategy& strategy, const StepOptions& o, const Optimizer& optimizer,
                      const Loss& loss) {
   if (is_asynchronous(plan)) refuse_with_asynchronous(strategy, o);
-  const bool overflows = o.loss_scale > 0 || (o.check_finite && sums_in_f16(plan));
+  FiniteChecks checks = o.checks;
+  if (!checks.finite) checks.every = 0;
+  if (o.loss_scale > 0 || (checks.finite && sums_in_f16(plan))) checks = {.every = 1};
   return with_phases_on_call(with_agreements(plan, {.batch_axis = batch_axis(plan, strategy.split),
-                                                    .finite_every = overflows        ? 1
-                                                                    : o.check_finite ? o.finite_every
-                                                                                     : 0,
-                                                    .finite_offset = overflows ? 0 : o.finite_offset,
+                                                    .checks = checks,
                                                     .flags = o.flags,
-                                                    .flags_every = o.flags_every,
                                                     .norm = optimizer.wants_norm(),
                                                     .count = loss.ignored() != nullptr}),
                              tensor_parallel_axes(o, strategy.split));
@@ -194,21 +192,20 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, const Loss& loss, O
   for (PartInfo& part : parts) part.divided = divided_over(parameters, part.slice);
   if (const std::string& axis = strategy.split.one_weird_trick; !axis.empty())
     refuse_mixed_parts(parts, parameters, axis);
-  const Index buffers = parts.back().buffers.end;
-  if (o.example && (mesh.world().clock() || (strategy.wants_costs && o.partition.empty()))) {
-    Plan plan = serial(parts, parameters.size(), buffers, mesh.axes());
+  const auto begin = [&] {
+    Plan plan = serial(parts, parameters.size(), parts.back().buffers.end, mesh.axes());
+    plan.partition = o.profile.partition;
     plan.epoch_steps = o.epoch_steps;
     plan.tickets.wanted = o.tickets;
-    const Plan rough = strategy(std::move(plan));  // refuses before anything runs
+    return plan;
+  };
+  if (o.profile.example && (mesh.world().clock() || (strategy.wants_costs && o.profile.partition.empty()))) {
+    const Plan rough = strategy(begin());  // refuses before anything runs
     check_one_use(rough, strategy.split, o.layer_axes);
-    const Tensor x = mesh.world().clock() ? microbatch_example(rough, strategy, o) : o.example;
+    const Tensor x = mesh.world().clock() ? microbatch_example(rough, strategy, o.profile) : o.profile.example;
     measure(parts, chain, parameters, x, strategy.split.any() || !o.layer_axes.empty(), mesh.world());
   }
-  Plan plan = serial(std::move(parts), parameters.size(), buffers, mesh.axes());
-  plan.partition = o.partition;
-  plan.epoch_steps = o.epoch_steps;
-  plan.tickets.wanted = o.tickets;
-  plan = strategy(std::move(plan));
+  Plan plan = strategy(begin());
   if (!plan.has_stages()) plan.partition.clear();
   plan = with_agreements(plan, strategy, o, optimizer, loss);
   check_one_use(plan, strategy.split, o.layer_axes);

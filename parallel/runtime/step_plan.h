@@ -19,9 +19,9 @@ std::vector<std::string> tensor_parallel_axes(const StepOptions&, const SplitOpt
 /// allow it), or that does not fit the mesh or the model. A collective call.
 Plan make_plan(const Strategy&, const Chain&, const Loss&, Optimizer&, Mesh&, const StepOptions&);
 
-/// StepOptions::example with the rows of a micro-batch: with StepOptions::batch, the largest micro-batch of a rank
+/// PartProfile::example with the rows of a micro-batch: with PartProfile::batch, the largest micro-batch of a rank
 /// under the plan. Undefined without an example.
-Tensor microbatch_example(const Plan&, const Strategy&, const StepOptions&);
+Tensor microbatch_example(const Plan&, const Strategy&, const PartProfile&);
 
 /// The plan of a strategy with the `agree` actions that these options need, and its phases on call.
 Plan with_agreements(const Plan&, const Strategy&, const StepOptions&, const Optimizer&, const Loss&);

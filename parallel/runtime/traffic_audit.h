@@ -9,7 +9,7 @@
 #include "parallel/model/dry_run.h"
 #include "parallel/plan/on_call.h"
 #include "parallel/plan/planned_traffic.h"
-#include "parallel/runtime/step.h"
+#include "parallel/runtime/step_probe.h"
 
 namespace trireme {
 

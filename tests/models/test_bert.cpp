@@ -1,6 +1,7 @@
 // BERT beside Hugging Face's: a seeded model that tests/oracles/vit_bert_fixtures.py has written; token types and
 // lengths beside the ids, through pipelines, too.
 #include "models/text/bert.h"
+#include "parallel/runtime/step_probe.h"
 
 #include <random>
 
@@ -164,7 +165,7 @@ TEST_CASE("BERT trains alike on one rank and under every strategy, with types an
       const auto [begin, end] = share(7, all ? 0 : world.rank(), all ? 1 : world.size());
       losses.push_back(step(b.x.rows(begin, end), b.y.rows(begin, end)).item());
     }
-    step.consolidate();
+    StepProbe(step).consolidate();
     return outcome(world, losses, step.parameters());
   };
   const auto on = [&](int ranks, const std::string& axis, const char* text, bool recompute = false) {

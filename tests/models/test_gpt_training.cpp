@@ -2,6 +2,7 @@
 #include <future>
 
 #include "kernels/core/runtime.h"
+#include "parallel/runtime/step_probe.h"
 #include "tests/models/text_runs.h"
 #include "tests/support/oracle.h"
 
@@ -72,7 +73,7 @@ Run train(const Module& start, DType dtype, const Batches& b, const Training& t)
   for (int i = 0; i < t.steps; ++i) {
     const Tensor ids = of_step(b.x, i).with_batch({.seed = 5, .step = static_cast<std::uint64_t>(i)});
     run.losses.push_back(step(ids, of_step(b.y, i)).item());
-    run.norms.push_back(step.grad_norm());
+    run.norms.push_back(StepProbe(step).grad_norm());
   }
   for (const auto& e : step.parameters().entries()) {
     for (const double v : e.tensor.to_vector()) run.weights.push_back(v);

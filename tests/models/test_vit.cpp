@@ -1,5 +1,6 @@
 // ViT beside torchvision's and Hugging Face's: seeded models that tests/oracles/vit_bert_fixtures.py has written.
 #include "models/vision/vit.h"
+#include "parallel/runtime/step_probe.h"
 
 #include <random>
 
@@ -232,7 +233,7 @@ TEST_CASE("a ViT trains alike on one rank and under every strategy, dropout incl
       const auto [begin, end] = share(7, all ? 0 : world.rank(), all ? 1 : world.size());
       losses.push_back(step(x.rows(begin, end), y.rows(begin, end)).item());
     }
-    step.consolidate();
+    StepProbe(step).consolidate();
     return outcome(world, losses, step.parameters());
   };
   const std::string cut = "pipeline(micro=2, partition=even)";

@@ -6,6 +6,7 @@
 #include "datasets/text/tokens.h"
 #include "models/text/gpt2.h"
 #include "models/text/llama.h"
+#include "parallel/runtime/step_probe.h"
 #include "tests/parallel/training.h"
 
 namespace trireme::test {
@@ -62,10 +63,10 @@ inline Outcome train_text(const TextSetup& s, World& world, std::vector<Axis> ax
   while (static_cast<int>(losses.size()) < s.steps)
     for (auto& [x, y] : loader) {
       losses.push_back(step(x, y).item());
-      if (s.optimizer.clip_norm > 0) norms.push_back(step.grad_norm());
+      if (s.optimizer.clip_norm > 0) norms.push_back(StepProbe(step).grad_norm());
       if (static_cast<int>(losses.size()) == s.steps) break;
     }
-  step.consolidate();
+  StepProbe(step).consolidate();
   Outcome o = outcome(world, std::move(losses), step.parameters());
   o.first = std::move(norms);
   return o;

@@ -6,6 +6,7 @@
 #include "framework/io/checkpoint.h"
 #include "framework/io/safetensors.h"
 #include "framework/layers/inference.h"
+#include "parallel/runtime/step_probe.h"
 #include "tests/parallel/pairs.h"
 #include "tests/parallel/training.h"
 
@@ -31,7 +32,7 @@ struct RunSegment {
 inline std::vector<double> outputs(Step& step, World& world, const Setup& s) {
   const Inference inference;
   const Index rows = 6, classes = 5;
-  const bool divided = step.is_tensor_parallel();
+  const bool divided = StepProbe(step).is_tensor_parallel();
   const RankShare shard = divided ? RankShare(step.shard().rank, step.shard().size) : RankShare();
   Loader loader(Dataset(std::make_unique<Noise>(rows, s.shape, s.integers)),
                 {.batch = rows, .shard = shard, .workers = 0, .dtype = s.dtype, .training = false});
@@ -67,7 +68,7 @@ inline TrainedState train_segment(const Setup& s, World& world, const Arrangemen
   TrainState at{.seed = 5};
   if (!segment.from.empty()) {
     at = step.load_checkpoint(find_latest(segment.from).value().path).state;
-    step.consolidate();
+    StepProbe(step).consolidate();
   }
   Loader loader(Dataset(std::make_unique<Noise>(s.samples, s.shape, s.integers)), {.batch = s.batch,
                                                                                    .shuffle = true,
@@ -89,7 +90,7 @@ inline TrainedState train_segment(const Setup& s, World& world, const Arrangemen
   for (auto& loss : losses) result.losses.push_back(loss.item());
   const std::string path =
       save_checkpoint(segment.to, step.parameters(), step.optimizer(), at, {.shard = step.checkpoint_shard()});
-  step.consolidate();
+  StepProbe(step).consolidate();
   result.after = outputs(step, world, s);
   if (!world.main()) return {};
   result.microbatches = step.plan().microbatches;

@@ -44,10 +44,10 @@ TEST_CASE("every strategy and pair agrees on loss, flag and norm before its upda
     const std::string before = faults(*plain, ranks);
     for (bool norm : {false, true})
       for (const auto& [every, tells] : std::vector<std::pair<int, int>>{{0, 0}, {0, 1}, {1, 0}, {1, 8}, {64, 8}}) {
-        AgreementOptions o{.batch_axis = batch, .finite_every = every, .norm = norm, .count = norm};
+        AgreementOptions o{.batch_axis = batch, .checks = {.every = every}, .norm = norm, .count = norm};
         if (tells > 0) {
-          o.flags = {"stop", "save"};
-          o.flags_every = tells;
+          o.flags.names = {"stop", "save"};
+          o.flags.every = tells;
         }
         const bool served = std::ranges::any_of(plain->programs, &Program::serves);
         if (served && norm) {
@@ -76,7 +76,8 @@ TEST_CASE("every strategy and pair agrees on loss, flag and norm before its upda
 }
 
 TEST_CASE("check finds agreements that decide about nothing, or differ between stages") {
-  const AgreementOptions all{.batch_axis = "data", .finite_every = 64, .flags = {"stop"}, .norm = true, .count = true};
+  const AgreementOptions all{
+      .batch_axis = "data", .checks = {.every = 64}, .flags = {.names = {"stop"}}, .norm = true, .count = true};
   Plan plan = chain();
   plan.axes = {{"pipe", 2}, {"data", 2}};
   plan = with_agreements((pipeline({.micro = 2, .partition = "even"}) | zero(1))(std::move(plan)), all);
@@ -158,8 +159,8 @@ TEST_CASE("phases on call stand beside the steps: they change nothing that is ch
 
 TEST_CASE("flags have names of their own") {
   for (const char* name : {"", "count", "loss", "finite", "norm", "a+b"})
-    CHECK_ERROR(with_agreements(chain(), {.flags = {name}}), usage, "plan");
-  CHECK_ERROR(with_agreements(chain(), {.flags = {"stop"}, .flags_every = 0}), usage, "plan", 1);
+    CHECK_ERROR(with_agreements(chain(), {.flags = {.names = {name}}}), usage, "plan");
+  CHECK_ERROR(with_agreements(chain(), {.flags = {.names = {"stop"}, .every = 0}}), usage, "plan", 1);
 }
 
 TEST_CASE("gradients are clipped by the norm of all of them, whoever updates them when") {

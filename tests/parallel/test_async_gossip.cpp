@@ -9,6 +9,7 @@
 #include "parallel/comm/virtual_clock.h"
 #include "parallel/comm/world/compare.h"
 #include "parallel/plan/peers.h"
+#include "parallel/runtime/step_resume.h"
 #include "tests/parallel/averaging.h"
 #include "tests/support/temporary.h"
 
@@ -52,7 +53,7 @@ Result train(const Run& run) {
         Mesh mesh(world, {{"data", run.ranks}});
         Step step(network(), cross_entropy, Sgd{.lr = 0.2, .momentum = 0.9}, mesh, parse_strategy(run.strategy()));
         if (!run.resume.empty()) step.load_checkpoint(run.resume);
-        if (!run.replay.empty()) step.replay(run.replay);
+        if (!run.replay.empty()) StepResume(step).replay(run.replay);
         for (int s = run.begin; s < run.end; ++s) {
           const Rows own = dealt(batch(run.rows(), s), world.rank(), world.rank() + 1, run.ranks, 1);
           if (run.pace > 0)
@@ -327,7 +328,7 @@ TEST_CASE("a slow worker holds up nobody but by an answer") {
       Module model = Sequential{Linear(64, 128), relu, Linear(128, 10)};
       initialize(model, 1);
       Step step(model, cross_entropy, Sgd{.lr = 0.01}, world, parse_strategy(strategy),
-                {.example = Tensor::zeros({16, 64}, DType::f32)});
+                {.profile = {.example = Tensor::zeros({16, 64}, DType::f32)}});
       const auto begin = world.clock()->now();
       for (int s = 0; s < 20; ++s) {
         BatchContext context;

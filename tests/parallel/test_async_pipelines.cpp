@@ -5,6 +5,7 @@
 #include "framework/autograd/step_context.h"
 #include "framework/layers/recompute.h"
 #include "parallel/plan/on_call.h"
+#include "parallel/runtime/step_probe.h"
 #include "tests/parallel/training.h"
 #include "tests/support/temporary.h"
 
@@ -156,12 +157,12 @@ Result pipelined(const Case& c, World& world, int begin = 0, int end = -1, const
     auto [x, y] = c.batch(t);
     const auto [first, behind] = share(x.dim(0), step.shard().rank, step.shard().size);
     result.losses.push_back(step(x.view_rows(first, behind), y.view_rows(first, behind)).item());
-    result.in_flight.push_back(step.most_in_flight());
-    if (c.flushed[static_cast<std::size_t>(t)]) t % 2 ? step.flush() : step.consolidate();
+    result.in_flight.push_back(StepProbe(step).most_in_flight());
+    if (c.flushed[static_cast<std::size_t>(t)]) t % 2 ? step.flush() : StepProbe(step).consolidate();
   }
   if (!to.empty())
     save_checkpoint(to, step.parameters(), step.optimizer(), {.step = last}, {.shard = step.checkpoint_shard()});
-  step.consolidate();
+  StepProbe(step).consolidate();
   Outcome all = outcome(world, {}, step.parameters());
   result.weights = step.parameters().values().to_vector();
   result.buffers = all.buffers;
@@ -253,7 +254,7 @@ TEST_CASE("what asynchronous pipelines send is what their plans say, in every st
         Mesh mesh(world, {{"pipe", stages}});
         Step step(c.model(), cross_entropy, Sgd{.lr = 0.1}, mesh, pipeline(c.options));
         const auto compare = [&](int t, const char* phase) {
-          const auto [planned, counted] = step.traffic(phase);
+          const auto [planned, counted] = StepProbe(step).traffic(phase);
           const std::lock_guard lock(guard);
           if (planned != counted) wrong += fmt::format("rank {}, step {} {}\n", world.rank(), t, phase);
         };
@@ -300,7 +301,7 @@ TEST_CASE("a step whose loss is not finite is refused on all stages, and those i
               text = e.what();
             }
           }
-          step.consolidate();
+          StepProbe(step).consolidate();
           return step.parameters().values().to_vector();
         };
         CHECK(distance(on_ranks(stages, rows), want.weights) <= 1e-12);
@@ -328,7 +329,7 @@ TEST_CASE("a step that an exception has left in its midst is not gone on with") 
       three();
     } catch (const Error&) {
       try {
-        step.consolidate();
+        StepProbe(step).consolidate();
       } catch (const Error& e) { said = e.what(); }
     }
   };
@@ -387,7 +388,7 @@ TEST_CASE("each strategy with an asynchronous pipeline trains or is refused in a
             const auto [first, end] = share(x.dim(0), step.shard().rank, step.shard().size);
             step(x.view_rows(first, end), y.view_rows(first, end));
           }
-          step.consolidate();
+          StepProbe(step).consolidate();
         } catch (const Error& e) { return std::string(e.what()); }
         return std::string("trains");
       });

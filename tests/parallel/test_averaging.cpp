@@ -8,6 +8,7 @@
 #include "framework/layers/layers.h"
 #include "parallel/plan/peers.h"
 #include "parallel/runtime/step.h"
+#include "parallel/runtime/step_probe.h"
 #include "tests/parallel/averaging.h"
 #include "tests/support/ranks.h"
 
@@ -33,7 +34,7 @@ std::vector<std::vector<Weights>> trained(const Case& c, bool virtual_time = fal
       const Rows own = dealt(rows, mine.rank, mine.rank + 1, mine.size, c.micro);
       (void)step(own.x, own.y).item();
       all[mine.rank].push_back(step.parameters().values().to_vector());
-      const StepTraffic traffic = step.traffic();
+      const StepTraffic traffic = StepProbe(step).traffic();
       check(traffic.planned == traffic.counted, "test", "step {}: bytes planned and counted differ", s);
     }
   };

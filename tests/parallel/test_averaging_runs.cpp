@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "framework/io/checkpoint.h"
+#include "parallel/runtime/step_probe.h"
 #include "tests/parallel/averaging.h"
 #include "tests/support/temporary.h"
 
@@ -41,7 +42,7 @@ std::vector<Weights> run_normed(const std::string& strategy, const Run& run,
       const Rows own = dealt(batch(c, s), mine.rank, mine.rank + 1, mine.size, 1);
       (void)step(own.x, own.y).item();
       if (s != run.consolidate_behind) continue;
-      step.consolidate();
+      StepProbe(step).consolidate();
       if (evaluated) (*evaluated)[world.rank()] = now();
     }
     all[world.rank()] = now();

@@ -62,7 +62,7 @@ const std::vector<Difference> differences = {
     {[](Given& g) { g.options.seed = 7; }, {"'seed: 0'", "'seed: 7'"}},
     {[](Given& g) { g.options.optimizer.clip_norm = 0.5; }, {"'clip_norm: 0'", "'clip_norm: 0.5'"}},
     {[](Given& g) { g.options.optimizer.decay_biases = false; }, {"decay_biases: false"}},
-    {[](Given& g) { g.options.check_finite = false; }, {"check_finite: false"}},
+    {[](Given& g) { g.options.checks.finite = false; }, {"checks.finite: false"}},
     {[](Given& g) { g.options.loss_scale = 1024; }, {"loss_scale: 1024"}},
     {[](Given& g) { g.options.settings = "batch: 64\ndata: mnist"; }, {"rank 0 has nothing there", "batch: 64"}},
     {[](Given& g) { g.strategy = data_parallel({.bucket = 100}); }, {"bucket=100,"}},

@@ -1,5 +1,6 @@
 // compress(): what all codecs promise: dense where nothing is left out, the bytes of the plan, runs that go on from a
 // checkpoint, refusals.
+#include "parallel/runtime/step_probe.h"
 #include "tests/parallel/codec_runs.h"
 #include "tests/parallel/pair_setups.h"
 #include "tests/parallel/run_segments.h"
@@ -62,7 +63,7 @@ TEST_CASE("codecs send the bytes of the plan in every step, and fewer than the n
           for (auto& e : step.parameters().entries())  // what no tensor has stays 0
             for (Index i = e.slice.end; i < (e.slice.end + 15) / 16 * 16; ++i)
               if (values.rows(i, i + 1).item() != 0) wrong += "padding moves";
-          const StepTraffic t = step.traffic();
+          const StepTraffic t = StepProbe(step).traffic();
           if (t.planned != t.counted) wrong += fmt::format("step {}: not planned so; ", step.optimizer().steps());
           const Index dense = 4 * step.parameters().size(), others = 1000;  // batch norm's sums, the loss
           if (step.optimizer().steps() == 5 && t.counted.at("data").bytes > dense * 3 / 4 + others)

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "framework/io/checkpoint.h"
+#include "parallel/runtime/step_probe.h"
 #include "tests/parallel/training.h"
 #include "tests/support/temporary.h"
 
@@ -53,16 +54,16 @@ Gathered trained(World& world, const std::string& mesh_text, const std::string& 
   for (int i = 0; i < 4; ++i) {
     const auto [begin, end] = share(12, step.shard().rank, step.shard().size);
     g.losses.push_back(step(images(i).rows(begin, end), labels().rows(begin, end)).item());
-    if (i == 1) step.consolidate();
+    if (i == 1) StepProbe(step).consolidate();
   }
-  step.consolidate();
+  StepProbe(step).consolidate();
   {
     const NoGrad off;
     const Tensor logits = step.model()(images(9));
     g.agreed = agree(world, logits);
     g.logits = logits.to_vector();
   }
-  if (!saved && !step.is_tensor_parallel()) {
+  if (!saved && !StepProbe(step).is_tensor_parallel()) {
     g.weights = whole_weights(step.parameters());
     g.state = all_of(step.optimizer());
     for (auto& [name, flat] : step.optimizer().state()) g.agreed = agree(world, flat.blocks()[0]) && g.agreed;
@@ -190,7 +191,7 @@ TEST_CASE("weights that other ranks have are an Error to read between a step and
         if (here[i]) read.push_back(entries[i].tensor.to_vector());
       for (auto& b : step.parameters().buffers())
         if (error_of([&] { (void)b.tensor.to_vector(); }) == "") read.push_back(b.tensor.to_vector());
-      step.consolidate();
+      StepProbe(step).consolidate();
       std::size_t next = 0;
       bool same = true;
       for (std::size_t i = 0; i < entries.size(); ++i)
@@ -220,7 +221,7 @@ TEST_CASE("running statistics of other stages are an Error to read, and consolid
       step(images(1), labels());
       const Tensor& mean = step.parameters().buffers().at(0).tensor;
       const bool refused = error_of([&] { (void)mean.to_vector(); }).find("consolidate()") != std::string::npos;
-      step.consolidate();
+      StepProbe(step).consolidate();
       return std::pair(refused == (world.rank() == 1), agree(world, mean) && mean.to_vector()[0] != 0);
     });
     CHECK(seen.first);
@@ -240,11 +241,11 @@ TEST_CASE("consolidate() brings weights back after a step that a user's loss has
       const auto [begin, end] = share(12, world.rank(), world.size());
       const auto train = [&, begin = begin, end = end] { step(images(1).rows(begin, end), labels().rows(begin, end)); };
       train();
-      step.consolidate();
+      StepProbe(step).consolidate();
       const auto before = whole_weights(step.parameters());
       fails = true;
       const bool failed = error_of(train).find("no more") != std::string::npos;
-      step.consolidate();
+      StepProbe(step).consolidate();
       return failed && whole_weights(step.parameters()) == before &&
              agree(world, step.parameters().values().blocks()[0]);
     });

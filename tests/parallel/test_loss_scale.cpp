@@ -1,6 +1,8 @@
 // Loss scaling (parallel/runtime/loss_scale.h), alone and in Step on the CPU: steps that overflow, and going on from a
 // checkpoint.
 #include "parallel/runtime/loss_scale.h"
+#include "parallel/runtime/step_probe.h"
+#include "parallel/runtime/step_resume.h"
 
 #include "framework/layers/init.h"
 #include "framework/layers/layers.h"
@@ -99,7 +101,7 @@ TEST_CASE("a scaled loss trains as an unscaled one, clipping included") {
           for (int i = 0; i < 5; ++i)
             step(rows_of(8, 1 + i, -0.5).to(DType::f64).rows(begin, end),
                  Tensor::full({end - begin, 3}, 0.3, DType::f64));
-          step.consolidate();
+          StepProbe(step).consolidate();
           return outcome(world, {}, step.parameters()).weights;
         });
       };
@@ -124,7 +126,7 @@ TEST_CASE("a step that overflows counts, changes nothing and halves the scale, o
         if (mine.item() == 0) all.push_back(what);
       };
       const auto state = [&] {
-        step.consolidate();
+        StepProbe(step).consolidate();
         auto numbers = step.parameters().values().to_vector();
         for (auto& [name, flat] : step.optimizer().state())
           for (double v : flat.to_vector()) numbers.push_back(v);
@@ -133,18 +135,21 @@ TEST_CASE("a step that overflows counts, changes nothing and halves the scale, o
       const Index rows = 4 / step.shard().size;
       const auto train = [&](double large) { step(rows_of(rows, large, 1), Tensor::zeros({rows, 1})); };
       train(1);
-      expect("a good step is one", step.optimizer().steps() == 1 && step.loss_scale() == LossScaleState{0x1p100, 1});
+      expect("a good step is one",
+             step.optimizer().steps() == 1 && StepResume(step).loss_scale() == LossScaleState{0x1p100, 1});
       const auto before = state();
       double want = 0x1p100;
       for (int i = 0; i < 3; ++i) {
         train(0x1p40);  // only the gradient of the first half leaves f32
         want /= 2;
-        expect(fmt::format("overflow {}: steps {}, scale {}", i, step.optimizer().steps(), step.loss_scale().scale),
-               step.optimizer().steps() == 2 + i && step.loss_scale() == LossScaleState{want, 0});
+        expect(fmt::format("overflow {}: steps {}, scale {}", i, step.optimizer().steps(),
+                           StepResume(step).loss_scale().scale),
+               step.optimizer().steps() == 2 + i && StepResume(step).loss_scale() == LossScaleState{want, 0});
       }
       expect("weights and momentum are untouched", state() == before);
       train(1);
-      expect("the next good step trains", state() != before && step.loss_scale() == LossScaleState{want, 1});
+      expect("the next good step trains",
+             state() != before && StepResume(step).loss_scale() == LossScaleState{want, 1});
       return all;
     });
     CHECK(faults == std::vector<std::string>{});
@@ -165,10 +170,11 @@ TEST_CASE("an overflow in one stage of a pipeline refuses the step in all") {
                 {.loss_scale = 0x1p120});
       const auto before = step.parameters().values().to_vector();
       step(rows_of(4, 1e37, 1e37), Tensor::zeros({4, 1}));
-      step.consolidate();
+      StepProbe(step).consolidate();
       const bool same = step.parameters().values().to_vector() == before;
-      const Tensor scale = Tensor::full({1}, step.loss_scale().scale, DType::f64);
-      return same && step.optimizer().steps() == 1 && agree(world, scale) && step.loss_scale().scale == 0x1p119;
+      const Tensor scale = Tensor::full({1}, StepResume(step).loss_scale().scale, DType::f64);
+      return same && step.optimizer().steps() == 1 && agree(world, scale) &&
+             StepResume(step).loss_scale().scale == 0x1p119;
     });
     CHECK(good);
   }
@@ -183,21 +189,21 @@ TEST_CASE("with both numbers of its state loss scaling goes on as if it had not 
   };
   const auto train = [](Step& step) { step(rows_of(2, 1, 1), Tensor::zeros({2, 1})); };
   auto whole = make();
-  whole->set_loss_scale({.scale = 16, .good_steps = LossScale::period - 5});
+  StepResume(*whole).set_loss_scale({.scale = 16, .good_steps = LossScale::period - 5});
   for (int i = 0; i < 3; ++i) train(*whole);
-  const LossScaleState saved = whole->loss_scale();
+  const LossScaleState saved = StepResume(*whole).loss_scale();
   CHECK(saved == LossScaleState{16, LossScale::period - 2});
   for (int i = 0; i < 3; ++i) train(*whole);
   auto resumed = make();
-  resumed->set_loss_scale(saved);
+  StepResume(*resumed).set_loss_scale(saved);
   for (int i = 0; i < 3; ++i) train(*resumed);
-  CHECK(whole->loss_scale() == LossScaleState{32, 1});
-  CHECK(resumed->loss_scale() == whole->loss_scale());
-  CHECK_ERROR(resumed->set_loss_scale({.scale = 0.5}), usage, "step", 1);
-  CHECK_ERROR(resumed->set_loss_scale({.scale = 2, .good_steps = LossScale::period}), usage, 2, 2000, 1999);
+  CHECK(StepResume(*whole).loss_scale() == LossScaleState{32, 1});
+  CHECK(StepResume(*resumed).loss_scale() == StepResume(*whole).loss_scale());
+  CHECK_ERROR(StepResume(*resumed).set_loss_scale({.scale = 0.5}), usage, "step", 1);
+  CHECK_ERROR(StepResume(*resumed).set_loss_scale({.scale = 2, .good_steps = LossScale::period}), usage, 2, 2000, 1999);
   Step off(mlp(), mse_loss, Sgd{}, world);
-  off.set_loss_scale({.scale = 64});
-  CHECK(off.loss_scale() == LossScaleState{1, 0});
+  StepResume(off).set_loss_scale({.scale = 64});
+  CHECK(StepResume(off).loss_scale() == LossScaleState{1, 0});
 }
 
 }  // namespace test_loss_scale

@@ -6,6 +6,7 @@
 #include "parallel/analysis/imagine.h"
 #include "parallel/model/chain.h"
 #include "parallel/plan/memory.h"
+#include "parallel/runtime/step_probe.h"
 #include "tests/parallel/training.h"
 
 namespace test_memory {
@@ -28,11 +29,11 @@ std::vector<RankMemory> measured(const std::function<Module()>& model, const std
   return on_ranks(ranks_of(mesh), [&](World& world) {
     Mesh m(world, mesh);
     Step step(model(), cross_entropy, Sgd{.lr = 0.1, .momentum = 0.9}, m, strategy);
-    step.record(true);
+    StepProbe(step).record(true);
     Loader loader(Dataset(std::make_unique<Noise>(8, shape)), {.batch = 8, .shard = step.shard(), .workers = 0});
     for (int i = 0; i < 3; ++i)
       for (auto& [x, y] : loader) step(x, y);
-    return step.memory();
+    return StepProbe(step).memory();
   });
 }
 

@@ -11,6 +11,7 @@
 #include "parallel/model/chain.h"
 #include "parallel/plan/memory.h"
 #include "parallel/runtime/step_plan.h"
+#include "parallel/runtime/step_probe.h"
 #include "parallel/split/split.h"
 #include "tests/parallel/pairs.h"
 #include "tests/support/ranks.h"
@@ -86,7 +87,7 @@ std::pair<std::vector<RankMemory>, std::vector<int>> measured(const Subject& s, 
   return on_ranks(ranks_of(c.mesh), [&](World& world) {
     Mesh mesh(world, c.mesh);
     Step step(s.model(), cross_entropy, Sgd{.lr = 0.01, .momentum = 0.9}, mesh, parse_strategy(c.strategy));
-    step.record(true);
+    StepProbe(step).record(true);
     Loader loader(TensorDataset(s.x, s.y, 10), {.batch = s.x.dim(0), .shard = step.shard(), .workers = 0});
     std::vector<RankMemory> most(static_cast<std::size_t>(world.size()));
     Timeline last;
@@ -94,12 +95,12 @@ std::pair<std::vector<RankMemory>, std::vector<int>> measured(const Subject& s, 
       for (auto& [x, y] : loader) {
         step(x, y);
         if (i == 0) continue;  // before it every rank has all weights
-        const auto now = step.memory();
+        const auto now = StepProbe(step).memory();
         for (std::size_t r = 0; r < most.size(); ++r)
           for (Index RankMemory::*use : {&RankMemory::weights, &RankMemory::gradients, &RankMemory::optimizer,
                                          &RankMemory::activations, &RankMemory::halos, &RankMemory::packed})
             most[r].*use = std::max(most[r].*use, now[r].*use);
-        last = step.timeline();
+        last = StepProbe(step).timeline();
       }
     return std::pair(most, last.programs);
   });

@@ -4,10 +4,11 @@
 #include <map>
 
 #include "framework/io/checkpoint.h"
+#include "parallel/plan/action_context.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/codec.h"
-#include "parallel/plan/action_context.h"
 #include "parallel/runtime/step.h"
+#include "parallel/runtime/step_probe.h"
 #include "parallel/strategies/rebuild.h"
 #include "tests/parallel/plans.h"
 #include "tests/parallel/training.h"
@@ -78,7 +79,7 @@ std::vector<bool> alike_after(const Strategy& strategy, int steps, std::vector<A
       world.comm().all_reduce(most, ReduceOp::max).wait();
       world.comm().all_reduce(least, ReduceOp::min).wait();
       if (world.main()) alike.push_back(most.to_vector() == least.to_vector());
-      const StepTraffic traffic = step.traffic();
+      const StepTraffic traffic = StepProbe(step).traffic();
       check(traffic.planned == traffic.counted, "test", "step {}: bytes planned and counted differ", s);
     }
   });

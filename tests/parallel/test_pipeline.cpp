@@ -2,6 +2,7 @@
 // micro-batches. Run it under mpiexec for MPI; without, ranks are threads.
 #include "framework/layers/recompute.h"
 #include "parallel/model/chain.h"
+#include "parallel/runtime/step_probe.h"
 #include "tests/parallel/training.h"
 
 namespace test_pipeline {
@@ -251,7 +252,7 @@ TEST_CASE("no more micro-batches are in flight than the schedule says") {
         Step step(model, cross_entropy, Sgd{}, mesh, pipeline(o));
         step(Tensor::zeros({16, 6, 6, 1}), Tensor::zeros({16}, DType::i64));
         const Tensor most = Tensor::zeros({ranks}, DType::i64);
-        most.data<std::int64_t>()[world.rank()] = step.most_in_flight();
+        most.data<std::int64_t>()[world.rank()] = StepProbe(step).most_in_flight();
         world.comm().all_reduce(most).wait();
         Held h{most.to_vector(), {}};
         for (auto& program : step.plan().programs) h.allowed.push_back(program.in_flight);
@@ -272,7 +273,7 @@ TEST_CASE("weights read into a Step before it runs are those it trains") {
       for (auto& e : step.parameters().entries()) uniform(e.tensor, -0.3, 0.3, key_of_name(e.name));
     broadcast_state(step.parameters(), world);
     step(Tensor::full({8, 6, 6, 1}, 0.5), Tensor::full({8}, 2, DType::i64));
-    step.consolidate();
+    StepProbe(step).consolidate();
     return outcome(world, {}, step.parameters());
   };
   World one;
@@ -300,7 +301,7 @@ TEST_CASE("the state of every optimizer comes together again") {
         for (int k = 0; k < 8; ++k) labels.push_back(k % 5);
         step(Tensor::of(pixels, {8, 6, 6, 1}, DType::f64), Tensor::of(labels, {8}, DType::i64));
       }
-      step.consolidate();
+      StepProbe(step).consolidate();
       Outcome o = outcome(world, {}, step.parameters());
       for (auto& [name, state] : step.optimizer().state()) {
         o.agreed = agree(world, state.blocks()[0]) && o.agreed;
@@ -338,10 +339,10 @@ TEST_CASE("stages cut by measured costs train the same") {
     Module model = small_resnet();
     initialize(model, 1);
     Mesh mesh(world, {{"pipe", world.size()}});
-    Step step(model, cross_entropy, Sgd{.lr = 0.1}, mesh, pipeline(), {.example = example});
+    Step step(model, cross_entropy, Sgd{.lr = 0.1}, mesh, pipeline(), {.profile = {.example = example}});
     const double loss = step(Tensor::full({8, 6, 6, 1}, 0.5), Tensor::zeros({8}, DType::i64)).item();
     check((step.plan().parts[0].cost.forward > 0) == bool(example), "test", "costs are measured on an example alone");
-    step.consolidate();
+    StepProbe(step).consolidate();
     return outcome(world, {loss}, step.parameters());
   };
   const auto measured = on_ranks(ranks, [&](World& world) { return run(world, Tensor::full({2, 6, 6, 1}, 0.5)); });
@@ -359,7 +360,7 @@ TEST_CASE("a loss that is not finite is refused on every stage") {
     const Tensor good = Tensor::zeros({8, 6, 6, 1}), bad = Tensor::full({8, 6, 6, 1}, NAN),
                  labels = Tensor::zeros({8}, DType::i64);
     step(good, labels);
-    step.consolidate();
+    StepProbe(step).consolidate();
     const auto weights = step.parameters().values().to_vector();
     const std::string text = error_of([&] { step(bad, labels); });
     const bool kept = step.parameters().values().to_vector() == weights;

@@ -9,6 +9,8 @@
 #include "framework/layers/layers.h"
 #include "parallel/runtime/reducer.h"
 #include "parallel/runtime/step.h"
+#include "parallel/runtime/step_probe.h"
+#include "parallel/runtime/step_resume.h"
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 #include "tests/support/temporary.h"
@@ -42,9 +44,9 @@ Result train(const Run& run) {
     initialize(model, 1);
     Mesh mesh(world, {{"data", ranks}});
     Step step(model, cross_entropy, Sgd{.lr = 0.1, .momentum = 0.9}, mesh, parameter_server(run.servers),
-              {.example = Tensor::zeros({3, 6}, DType::f64)});
+              {.profile = {.example = Tensor::zeros({3, 6}, DType::f64)}});
     if (!run.resume.empty()) step.load_checkpoint(run.resume);
-    if (!run.replay.empty()) step.replay(run.replay);
+    if (!run.replay.empty()) StepResume(step).replay(run.replay);
     std::vector<double> losses;
     for (int i = run.begin; i < run.end; ++i) {
       const Index rows = 2 + world.rank() % 3;
@@ -58,7 +60,7 @@ Result train(const Run& run) {
     if (!run.save.empty())
       save_checkpoint(run.save, step.parameters(), step.optimizer(), {.step = run.end},
                       {.shard = step.checkpoint_shard()});
-    step.consolidate();
+    StepProbe(step).consolidate();
     const std::lock_guard lock(mutex);
     result.second[world.rank()] = losses;
     if (world.rank() == 0) result.first = step.parameters().values().to_vector();
@@ -118,7 +120,8 @@ TEST_CASE("what cannot be repeated is refused in a line") {
   train({.servers = o, .workers = 2, .save = folder.path(), .end = 3});
   train({.servers = {.servers = 2, .mode = "async"}, .workers = 2, .save = other.path(), .end = 3});
   CHECK_ERROR(train({.servers = o, .workers = 2, .replay = newest(folder.path()), .end = 4}), usage, 12, 2);
-  CHECK_ERROR(train({.servers = o, .workers = 2, .replay = newest(other.path())}), usage, "data=4", "data=3", "parameter_server");
+  CHECK_ERROR(train({.servers = o, .workers = 2, .replay = newest(other.path())}), usage, "data=4", "data=3",
+              "parameter_server");
   // A run that went another way so far.
   const Temporary slow, fast;
   const auto half = [&](const Temporary& to, std::uint64_t pace) {
@@ -138,7 +141,7 @@ TEST_CASE("what cannot be repeated is refused in a line") {
   World world;
   Module model = Linear(3, 2);
   Step step(model, cross_entropy, Sgd{}, world);
-  CHECK_ERROR(step.replay(newest(folder.path())), usage, "replay");
+  CHECK_ERROR(StepResume(step).replay(newest(folder.path())), usage, "replay");
 }
 
 }  // namespace test_replay

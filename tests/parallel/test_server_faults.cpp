@@ -1,5 +1,6 @@
 // Plans with servers, changed at random: each is refused by check(), or runs to its end and trains as it promises.
 #include "parallel/runtime/step.h"
+#include "parallel/runtime/step_probe.h"
 #include "tests/parallel/training.h"
 
 namespace test_server_faults {
@@ -118,7 +119,7 @@ std::vector<double> train(World& world, const std::optional<Strategy>& strategy,
     }
     check(std::isfinite(step(x, y).item()), "test", "the loss is not finite");
   }
-  step.consolidate();
+  StepProbe(step).consolidate();
   return whole_weights(step.parameters());
 }
 
@@ -218,7 +219,7 @@ TEST_CASE("evaluation sees the servers' weights and one worker's statistics; wor
       };
       const auto rank = static_cast<std::size_t>(world.rank());
       before[rank] = all();
-      step.consolidate();
+      StepProbe(step).consolidate();
       shared[rank] = all();
       (void)step.checkpoint_shard();
       behind[rank] = all();

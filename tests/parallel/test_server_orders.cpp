@@ -118,7 +118,7 @@ Record run(const ParameterServerOptions& o, int workers, const Cluster& cluster)
     initialize(model, 1);
     Mesh mesh(world, {{"data", world.size()}});
     Step step(model, cross_entropy, Sgd{.lr = Schedule(rate_at)}, mesh, noted(o),
-              {.example = Tensor::zeros({3, 6}, DType::f64)});
+              {.profile = {.example = Tensor::zeros({3, 6}, DType::f64)}});
     if (world.rank() == 0) {
       record.start = step.parameters().values().to_vector();
       for (std::size_t p = 1; p < step.plan().programs.size(); ++p)

@@ -3,6 +3,8 @@
 #include "parallel/async/inbox.h"
 #include "parallel/plan/memory.h"
 #include "parallel/runtime/step.h"
+#include "parallel/runtime/step_flags.h"
+#include "parallel/runtime/step_probe.h"
 #include "tests/parallel/plans.h"
 #include "tests/parallel/training.h"
 #include "tests/support/temporary.h"
@@ -299,7 +301,7 @@ TEST_CASE("workers and servers send what their programs say") {
           (void)step(x, y).item();
           world.comm().barrier();
         }
-        traffic[static_cast<std::size_t>(world.rank())] = step.traffic();
+        traffic[static_cast<std::size_t>(world.rank())] = StepProbe(step).traffic();
       });
       for (const StepTraffic& t : traffic) {
         const auto text = [](const Traffic& all) {
@@ -318,9 +320,9 @@ TEST_CASE("where ranks meet by messages alone no flag is told, and raising one s
   if (threads_only()) return;
   std::atomic<int> refused = 0;
   World::threads(3, [&](World& world) {
-    Step step(small().model(), cross_entropy, Sgd{}, world, parameter_server({}), {.flags = {"stop"}});
+    Step step(small().model(), cross_entropy, Sgd{}, world, parameter_server({}), {.flags = {.names = {"stop"}}});
     try {
-      step.raise("stop");
+      StepFlags(step).raise("stop");
     } catch (const Error& e) {
       refused += std::string(e.what()).find("by messages alone there is none") != std::string::npos;
     }
@@ -351,10 +353,10 @@ TEST_CASE("runs with servers go on from a checkpoint as if they had not been sav
         initialize(model, from.empty() ? 1 : 99 + static_cast<std::uint64_t>(world.rank()));
         Mesh mesh(world, {{"data", world.size()}});
         Step step(model, cross_entropy, Adam{.lr = 0.01}, mesh, parameter_server(o),
-                  {.example = Tensor::zeros({4, 10, 10, 1})});
+                  {.profile = {.example = Tensor::zeros({4, 10, 10, 1})}});
         if (!from.empty()) {
           step.load_checkpoint(find_latest(from).value().path);
-          step.consolidate();
+          StepProbe(step).consolidate();
         }
         if (virtual_time && !from.empty()) world.clock()->restore(clocks[static_cast<std::size_t>(world.rank())]);
         const auto one_step = [&](int i) {
@@ -371,7 +373,7 @@ TEST_CASE("runs with servers go on from a checkpoint as if they had not been sav
           if (virtual_time) clocks[static_cast<std::size_t>(world.rank())] = world.clock()->save();
         }
         for (int i = end; i < then; ++i) one_step(i);
-        step.consolidate();
+        StepProbe(step).consolidate();
         auto& mine = found[static_cast<std::size_t>(world.rank())] = whole_weights(step.parameters());
         for (auto& [name, state] : step.optimizer().state()) {
           const auto values = state.to_vector();

@@ -4,6 +4,7 @@
 
 #include "framework/io/checkpoint.h"
 #include "parallel/comm/world/compare.h"
+#include "parallel/runtime/step_probe.h"
 #include "tests/parallel/training.h"
 #include "tests/support/temporary.h"
 
@@ -85,7 +86,7 @@ struct Run {
   }
   /// As one file each, by way of all ranks.
   void save_whole(World& world, const std::string& run, int at) {
-    step.consolidate();
+    StepProbe(step).consolidate();
     save_checkpoint(run, step.parameters(), step.optimizer(), {.step = at}, {.write = world.main()});
     world.comm().barrier();
   }
@@ -266,7 +267,7 @@ TEST_CASE("what a rank cannot write or read is told on all ranks") {
       run.step.load_checkpoint(path);
     } catch (const Error& e) { mine = e.what(); }
     for (auto& text : gather_texts(world.comm(), mine)) all.push_back(std::move(text));
-    run.step.consolidate();  // what was there is there still
+    StepProbe(run.step).consolidate();  // what was there is there still
     return all;
   });
   REQUIRE(told.size() == 6);

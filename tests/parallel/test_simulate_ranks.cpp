@@ -9,6 +9,7 @@
 #include "parallel/plan/agreements.h"
 #include "parallel/plan/order.h"
 #include "parallel/plan/planned_traffic.h"
+#include "parallel/runtime/step_probe.h"
 #include "tests/parallel/pairs.h"
 #include "tests/parallel/training.h"
 
@@ -53,7 +54,7 @@ std::optional<Plan> plan_of(const Arrangement& how, Numbers& numbers) {
                      .comms = comms()});
   try {
     const Plan plan = parse_strategy(how.strategy)(serial(parts, at, 0, how.mesh));
-    const AgreementOptions all{.batch_axis = plan.reduced_axis(), .finite_every = 1, .norm = true};
+    const AgreementOptions all{.batch_axis = plan.reduced_axis(), .checks = {.every = 1}, .norm = true};
     return with_agreements(plan, all);
   } catch (const Error&) { return {}; }
 }
@@ -375,9 +376,9 @@ TEST_CASE("a run starts actions in the order in which they start in simulation")
       Loader loader(Dataset(std::make_unique<Noise>(8, Shape{8, 8, 1})),
                     {.batch = 8, .shard = step.shard(), .workers = 0});
       const auto batch = loader.begin();
-      step.record(true);
+      StepProbe(step).record(true);
       (void)step(batch->x, batch->y).item();
-      Timeline all = step.timeline();
+      Timeline all = StepProbe(step).timeline();
       if (world.main()) {
         plan = step.plan();
         measured = std::move(all);

@@ -3,6 +3,7 @@
 #include "models/vision/resnet.h"
 #include "models/vision/unet.h"
 #include "models/volumes/msd.h"
+#include "parallel/runtime/step_probe.h"
 #include "tests/parallel/training.h"
 #include "tests/support/temporary.h"
 
@@ -372,7 +373,7 @@ TEST_CASE("a weight that all ranks hold whole can be read") {
     Mesh mesh(world, {{"h", 2}});
     Step step(model, cross_entropy, Sgd{.lr = 0.1}, mesh, spatial());
     step(normal({2, 8, 8, 1}, 0, 1, 3), Tensor::zeros({2}, DType::i64));
-    step.consolidate();
+    StepProbe(step).consolidate();
     const Tensor w = step.parameters().find("0.weight")->tensor;
     const NoGrad reading;
     double squares = 0;

@@ -1,6 +1,8 @@
 // Step and Reducer: against the hand-written loop, and without a loader.
 #include "parallel/runtime/reducer.h"
 #include "parallel/runtime/step.h"
+#include "parallel/runtime/step_flags.h"
+#include "parallel/runtime/step_probe.h"
 
 #include <cmath>
 #include <optional>
@@ -123,16 +125,16 @@ TEST_CASE("several inputs, outputs and targets go through every strategy, and ou
         const auto [begin, end] = pipe ? std::pair<Index, Index>{0, 7} : own_rows(world, 7);
         losses.push_back(step(x.rows(begin, end), y.rows(begin, end)).item());
         // What the ranks have kept are all rows, each once: logits, sizes, how many there are.
-        const Tensor own = step.outputs();
+        const Tensor own = StepProbe(step).outputs();
         Tensor all = Tensor::zeros({7, 8});
         if (own) {
           const Tensor rows = concat({own, own.at("size"), ones({own.dim(0), 1})}, 1);
-          all = take_add(all, step.targets().at("row"), rows);
+          all = take_add(all, StepProbe(step).targets().at("row"), rows);
         }
         world.comm().all_reduce(all).wait();
         for (const double value : all.to_vector()) losses.push_back(value);
       }
-      step.consolidate();
+      StepProbe(step).consolidate();
       return outcome(world, losses, step.parameters());
     });
   };
@@ -197,7 +199,7 @@ Outcome train_on_fields(const std::string& how, int ranks, const std::function<M
     std::vector<double> losses;
     for (int epoch = 0; epoch < 3; ++epoch)
       for (auto& [a, b] : loader) losses.push_back(step(a, b).item());
-    step.consolidate();
+    StepProbe(step).consolidate();
     return outcome(world, losses, step.parameters());
   });
 }
@@ -341,7 +343,7 @@ TEST_CASE("averaged weights are those of a step's, or refused where other ranks 
       for (int i = 0; i < 4; ++i)
         for (auto& [a, b] : loader) {
           step(a, b);
-          if (consolidate) step.consolidate();
+          if (consolidate) StepProbe(step).consolidate();
           average.update();
         }
       return Outcome{{}, average.store().values().to_vector(), {}};
@@ -368,20 +370,21 @@ TEST_CASE("a flag that one rank raises is told to all behind the same step") {
             const Strategy strategy = ranks > 1 ? parse_strategy(name) : Strategy();
             Mesh mesh(world, {{name.starts_with("pipeline") ? "pipe" : "data", ranks}});
             Step step(small_model(), cross_entropy, Sgd{.lr = 0.1}, mesh, strategy,
-                      {.loss_scale = scale, .flags = {"stop", "save"}, .flags_every = every});
-            bool right = !step.raised("stop");
+                      {.loss_scale = scale, .flags = {.names = {"stop", "save"}, .every = every}});
+            bool right = !StepFlags(step).raised("stop");
             for (int raiser = 0; raiser < ranks; ++raiser)
               for (int turn = 0; turn < 3; ++turn) {  // stop, save, neither
                 const auto at = step.optimizer().steps();
                 if (world.rank() == raiser && turn == 0) {
-                  step.raise("stop");
-                  step.raise("stop");
+                  StepFlags(step).raise("stop");
+                  StepFlags(step).raise("stop");
                 }
-                if (world.rank() == (raiser + 1) % ranks && turn == 1) step.raise("save");
+                if (world.rank() == (raiser + 1) % ranks && turn == 1) StepFlags(step).raise("save");
                 for (auto t = at; t < at + period; ++t) {
                   (void)step(noise(8, t), labels(8));
-                  right = right && step.raised("stop") == (turn == 0 && t % period == 0);
-                  right = right && step.raised("save") == (turn == 1 && t % period == 0) && !step.raised("else");
+                  right = right && StepFlags(step).raised("stop") == (turn == 0 && t % period == 0);
+                  right = right && StepFlags(step).raised("save") == (turn == 1 && t % period == 0) &&
+                          !StepFlags(step).raised("else");
                 }
               }
             const Tensor all = Tensor::full({1}, right ? 1 : 0, DType::i64);
@@ -393,8 +396,8 @@ TEST_CASE("a flag that one rank raises is told to all behind the same step") {
 
 TEST_CASE("flags are named before they are raised, and cost a message only where there is none") {
   World alone;
-  Step step(small_model(), cross_entropy, Sgd{}, alone, {}, {.flags = {"stop"}});
-  CHECK_ERROR(step.raise("end"), usage, "end", "StepOptions::flags");
+  Step step(small_model(), cross_entropy, Sgd{}, alone, {}, {.flags = {.names = {"stop"}}});
+  CHECK_ERROR(StepFlags(step).raise("end"), usage, "end", "StepOptions::flags");
   for (const int ranks : rank_counts({2})) {
     const auto calls = [&](const StepOptions& options) {
       return on_ranks(ranks, [&](World& world) {
@@ -402,15 +405,16 @@ TEST_CASE("flags are named before they are raised, and cost a message only where
         std::vector<Index> all;
         for (int i = 0; i < 3; ++i) {
           (void)step(noise(8, i), labels(8));
-          all.push_back(step.traffic().counted["data"].calls);
+          all.push_back(StepProbe(step).traffic().counted["data"].calls);
         }
         return all;
       });
     };
     const auto plain = calls({}), scaled = calls({.loss_scale = 2});
-    CHECK(calls({.flags = {"stop"}, .flags_every = 64}) == plain);
-    CHECK(calls({.loss_scale = 2, .flags = {"stop", "save"}}) == scaled);
-    CHECK(calls({.flags = {"stop", "save"}, .flags_every = 2}) == std::vector{plain[0] + 1, plain[1], plain[2] + 1});
+    CHECK(calls({.flags = {.names = {"stop"}, .every = 64}}) == plain);
+    CHECK(calls({.loss_scale = 2, .flags = {.names = {"stop", "save"}}}) == scaled);
+    CHECK(calls({.flags = {.names = {"stop", "save"}, .every = 2}}) ==
+          std::vector{plain[0] + 1, plain[1], plain[2] + 1});
     CHECK(scaled == std::vector{plain[0], plain[1] + 1, plain[2] + 1});
   }
 }
@@ -519,7 +523,7 @@ TEST_CASE("weights that a rank does not use count as zero there") {
         Step step(model_of(uses(world.rank())), mse_loss, Adam{.lr = 0.01}, world, parse_strategy(strategy));
         const auto [mine, target] = batch(world.rank(), 1);
         for (int i = 0; i < 3; ++i) step(mine, target);
-        step.consolidate();
+        StepProbe(step).consolidate();
         return outcome(world, {}, step.parameters());
       });
       CHECK(got.agreed);

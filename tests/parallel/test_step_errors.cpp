@@ -92,9 +92,9 @@ TEST_CASE("a dead unit's weight that is not finite is refused") {
   CHECK_THAT(message, mentions("step 1", "0.weight"));
 }
 
-TEST_CASE("check_finite can be left out") {
+TEST_CASE("checks for finite numbers can be left out") {
   World world;
-  Step step(smooth_model(), cross_entropy, Sgd{.lr = 0.1}, world, {}, {.check_finite = false});
+  Step step(smooth_model(), cross_entropy, Sgd{.lr = 0.1}, world, {}, {.checks = {.finite = false}});
   Tensor x = noise(4, 1);
   x.data<float>()[0] = NAN;
   CHECK(std::isnan(step(x, labels(4)).item()));

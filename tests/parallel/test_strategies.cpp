@@ -3,6 +3,7 @@
 #include "framework/autograd/step_context.h"
 #include "framework/layers/inference.h"
 #include "models/vision/resnet.h"
+#include "parallel/runtime/step_probe.h"
 #include "tests/parallel/pairs.h"
 #include "tests/parallel/training.h"
 
@@ -252,7 +253,7 @@ TEST_CASE("batch norm's rows, and what a strategy claims of them, are told") {
       const auto [rows, claim] = on_ranks(ranks_of(axes), [&](World& world) {
         Mesh mesh(world, axes);
         Step step(norms ? normed_cnn() : small_cnn(), cross_entropy, Sgd{}, mesh, parse_strategy(told.strategy));
-        return std::pair(step.batch_norm(), step.claim());
+        return std::pair(StepProbe(step).batch_norm(), StepProbe(step).claim());
       });
       CHECK(rows == (norms ? told.rows : ""));
       CHECK(claim == (norms ? told.claim : Claim::exact));

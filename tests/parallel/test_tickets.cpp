@@ -12,6 +12,9 @@
 #include "parallel/async/tickets.h"
 #include "parallel/comm/virtual_clock.h"
 #include "parallel/runtime/step.h"
+#include "parallel/runtime/step_probe.h"
+#include "parallel/runtime/step_resume.h"
+#include "parallel/runtime/step_tickets.h"
 #include "tests/parallel/plans.h"
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
@@ -67,10 +70,10 @@ Result train(const Run& run, World& world, std::mutex& mutex, std::map<int, int>
   const Loss total = [](const Tensor& logits, const Tensor&) { return sum(logits); };
   Step step(model, run.classifies ? Loss(cross_entropy) : Loss(total), Sgd{.lr = run.lr, .momentum = run.momentum},
             mesh, parameter_server(run.servers),
-            {.example = Tensor::zeros({2, run.samples}, DType::f64), .tickets = true});
+            {.profile = {.example = Tensor::zeros({2, run.samples}, DType::f64)}, .tickets = true});
   const std::vector<double> start = step.parameters().values().to_vector();
   if (!run.resume.empty()) step.load_checkpoint(find_latest(run.resume)->path);
-  if (!run.replay.empty()) step.replay(find_latest(run.replay)->path);
+  if (!run.replay.empty()) StepResume(step).replay(find_latest(run.replay)->path);
   const Index batches = (run.samples + run.batch - 1) / run.batch;
   std::size_t interval = 0;
   bool trains = false, as_planned = true;
@@ -79,10 +82,10 @@ Result train(const Run& run, World& world, std::mutex& mutex, std::map<int, int>
     const Index of_epoch = done % batches;
     const Index asked = run.intervals.empty() ? batches : run.intervals[interval++ % run.intervals.size()];
     const Index n = std::min<Index>(asked, batches - of_epoch);
-    step.open(n);
+    StepTickets(step).open(n);
     std::deque<Ticket> mine;
     for (;;) {
-      for (const Ticket& t : step.granted()) mine.push_back(t);
+      for (const Ticket& t : StepTickets(step).granted()) mine.push_back(t);
       if (mine.empty()) break;
       const Ticket t = mine.front();
       mine.pop_front();
@@ -96,16 +99,16 @@ Result train(const Run& run, World& world, std::mutex& mutex, std::map<int, int>
       const std::lock_guard lock(mutex);
       ++trained[world.rank()];
     }
-    step.close();
+    StepTickets(step).close();
     done += n;
     if (world.rank() < run.workers && trains) {
-      const StepTraffic sent = step.traffic();
+      const StepTraffic sent = StepProbe(step).traffic();
       as_planned = as_planned && sent.planned == sent.counted && !sent.planned.empty();
     }
   }
   if (!run.save.empty())
     save_checkpoint(run.save, step.parameters(), step.optimizer(), {.step = 1}, {.shard = step.checkpoint_shard()});
-  step.consolidate();
+  StepProbe(step).consolidate();
   Result result{.weights = step.parameters().values().to_vector(),
                 .steps = step.optimizer().steps(),
                 .sends_as_planned = as_planned};
@@ -364,14 +367,14 @@ TEST_CASE("tickets that are used otherwise are refused in a line") {
   };
   const Tensor x = Tensor::zeros({2, 3}), y = Tensor::zeros({2}, DType::i64);
   CHECK_ERROR(refused([&](Step& s) { s(x, y); }), usage, "step");
-  CHECK_ERROR(refused([&](Step& s) { s.open(0); }), usage, "step", 1);
+  CHECK_ERROR(refused([&](Step& s) { StepTickets(s).open(0); }), usage, "step", 1);
   CHECK_ERROR(refused([&](Step& s) {
-                s.open(2);
-                s.open(2);
+                StepTickets(s).open(2);
+                StepTickets(s).open(2);
               }),
               usage, "step", 2);
   CHECK_ERROR(refused([&](Step& s) {
-                s.open(2);
+                StepTickets(s).open(2);
                 s.checkpoint_shard();
               }),
               usage, "step");

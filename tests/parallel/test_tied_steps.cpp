@@ -7,6 +7,7 @@
 #include "parallel/plan/on_call.h"
 #include "parallel/plan/planned_traffic.h"
 #include "parallel/plan/ties.h"
+#include "parallel/runtime/step_probe.h"
 #include "tests/parallel/tied.h"
 
 namespace test_tied_steps {
@@ -31,7 +32,7 @@ TEST_CASE("the norm of gradients counts shared weights once") {
       const Setup s = tied_setup(m.make);
       TiedRun run(s, world, std::move(axes), strategy);
       run.feed(s, 1);
-      return run.step->grad_norm();
+      return StepProbe(*run.step).grad_norm();
     };
     World one;
     const double expected = norm(one, {}, accumulate(2));
@@ -60,12 +61,12 @@ TEST_CASE("a step with shared weights sends what its plan says, and what the sim
         Setup s = tied_setup(m.make);
         if (std::string(text).find("local_sgd") != std::string::npos) s.optimizer = {};
         TiedRun run(s, world, {{"pipe", 2}, {"data", 2}}, parse_strategy(text),
-                    {.example = Tensor::zeros({2, 3, 2, 1}, DType::f64)});
+                    {.profile = {.example = Tensor::zeros({2, 3, 2, 1}, DType::f64)}});
         run.feed(s, 3);
-        run.step->consolidate();
+        StepProbe(*run.step).consolidate();
         std::string found;
         for (const std::string phase : {"", phases::evaluation, phases::set_up}) {
-          const auto [planned, counted] = run.step->traffic(phase);
+          const auto [planned, counted] = StepProbe(*run.step).traffic(phase);
           if (planned != counted) found += "phase '" + phase + "' sends other bytes; ";
         }
         const Plan& plan = run.step->plan();

@@ -9,6 +9,7 @@
 #include "parallel/model/part_costs.h"
 #include "parallel/plan/agreements.h"
 #include "parallel/plan/on_call.h"
+#include "parallel/runtime/step_probe.h"
 #include "tests/parallel/pairs.h"
 #include "tests/parallel/training.h"
 
@@ -74,7 +75,7 @@ TEST_CASE("a dry run is in the ranges of a step's passes; one rank makes none") 
                                  return t;
                                }};
       initialize(mine, 1);
-      const Step step(mine, cross_entropy, Sgd{.lr = 0.1}, world, {}, {.example = x});
+      const Step step(mine, cross_entropy, Sgd{.lr = 0.1}, world, {}, {.profile = {.example = x}});
     });
     CHECK(std::ssize(places) == (ranks > 1 ? ranks : 0));
   }
@@ -121,7 +122,7 @@ std::string unequal(const Setup& s, const Arrangement& how, const Strategy& stra
       // one_weird_trick's messages depend on the rows of other ranks, which no rank knows by itself.
       if (!strategy.split.one_weird_trick.empty() && x.batch()->global_batch % (how.ranks() * how.microbatches) != 0)
         continue;
-      const StepTraffic traffic = step.traffic();
+      const StepTraffic traffic = StepProbe(step).traffic();
       const std::lock_guard lock(mutex);
       for (auto& [axis, count] : traffic.counted) counted += count;
       if (traffic.planned != traffic.counted)
@@ -129,7 +130,7 @@ std::string unequal(const Setup& s, const Arrangement& how, const Strategy& stra
                              text(traffic.counted));
     }
     const auto compare = [&](const std::string& phase) {
-      const StepTraffic traffic = step.traffic(phase);
+      const StepTraffic traffic = StepProbe(step).traffic(phase);
       const std::lock_guard lock(mutex);
       const Plan& plan = step.plan();
       const auto program = plan.program_at([&](const std::string& axis) { return mesh.index(axis); });
@@ -140,7 +141,7 @@ std::string unequal(const Setup& s, const Arrangement& how, const Strategy& stra
     };
     if (world.size() == 1) return;
     compare(phases::set_up);
-    step.consolidate();
+    StepProbe(step).consolidate();
     compare(phases::evaluation);
     if (!step.optimizer().state().empty()) compare(phases::consolidation);
     (void)step.checkpoint_shard().all_gather(std::string(static_cast<std::size_t>(1 + world.rank()), 'x'));
@@ -216,7 +217,7 @@ int judge(const std::vector<Arrangement>& table, NormScope scope, std::string& w
       const bool served = how.strategy.find("parameter_server") != how.strategy.npos;  // where no norm is known
       const std::string found = unequal(
           setup(), how, strategy,
-          {.optimizer = {.clip_norm = served ? 0.0 : 1.0}, .flags = {"stop", "save"}, .flags_every = 2}, counted);
+          {.optimizer = {.clip_norm = served ? 0.0 : 1.0}, .flags = {.names = {"stop", "save"}, .every = 2}}, counted);
       equal += found.empty();
       wrong += found;
       if (how.ranks() > 1 && counted.bytes == 0) wrong += how.text() + ": nothing was counted\n";
@@ -274,10 +275,10 @@ TEST_CASE("what data parallelism sends is a number that one can work out") {
   const auto traffic = on_ranks(2, [&](World& world) {
     Module model = Sequential{Linear(6, 8), BatchNorm(8), Linear(8, 3)};
     initialize(model, 1);
-    Step step(model, cross_entropy, Sgd{.lr = 0.1}, world, data_parallel(), {.check_finite = false});
+    Step step(model, cross_entropy, Sgd{.lr = 0.1}, world, data_parallel(), {.checks = {.finite = false}});
     (void)step(Tensor::full({4, 6}, 0.5), Tensor::zeros({4}, DType::i64));
     if (world.main()) weights = 4 * step.parameters().size();
-    return step.traffic();
+    return StepProbe(step).traffic();
   });
   const Index forward = 2 * 8 * (1 + 2 * 8), backward = 4 * 2 * 8, loss = 4;
   CHECK(text(traffic.counted) == fmt::format("data 4 calls {} bytes; ", weights + forward + backward + loss));
@@ -299,8 +300,9 @@ TEST_CASE("ranks that are imagined send what the busiest one sends") {
     Module whole = normed();
     const Parameters parameters(whole);
     const auto parts = Chain(whole).parts(parameters);
-    Plan plan = with_agreements(strategy(serial(parts, parameters.size(), parts.back().buffers.end, axes)),
-                                {.batch_axis = mesh[0] == 'h' && axes.size() == 1 ? "" : "data", .finite_every = 64});
+    Plan plan =
+        with_agreements(strategy(serial(parts, parameters.size(), parts.back().buffers.end, axes)),
+                        {.batch_axis = mesh[0] == 'h' && axes.size() == 1 ? "" : "data", .checks = {.every = 64}});
     const DType loss = imagine(plan, strategy,
                                {.model = normed,
                                 .x = Tensor::empty({rows, 8, 8, 1}),
@@ -317,7 +319,7 @@ TEST_CASE("ranks that are imagined send what the busiest one sends") {
       auto batch = loader.begin();
       (void)step(batch->x, batch->y);
       const std::lock_guard lock(mutex);
-      for (auto& [axis, count] : step.traffic().counted)
+      for (auto& [axis, count] : StepProbe(step).traffic().counted)
         if (count.bytes > most[axis].bytes) most[axis] = count;
     });
     INFO(mesh);

@@ -109,7 +109,7 @@ Times times_of(const Case& c, const Cluster& machines) {
     const Tensor example = Tensor::zeros({rows, 8, 8, 1}, DType::f64);
     Module model = network();
     convert(model, DType::f64);
-    Step step(model, cross_entropy, Sgd{.lr = 0.1}, mesh, c.strategy, {.example = example});
+    Step step(model, cross_entropy, Sgd{.lr = 0.1}, mesh, c.strategy, {.profile = {.example = example}});
     const Index mine = batch / step.shard().size;
     Tensor x = Tensor::full({mine, 8, 8, 1}, 0.5, DType::f64);
     Tensor y = Tensor::zeros({mine}, DType::i64);

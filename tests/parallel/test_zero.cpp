@@ -3,6 +3,7 @@
 
 #include "framework/io/checkpoint.h"
 #include "parallel/plan/shards.h"
+#include "parallel/runtime/step_probe.h"
 #include "tests/parallel/training.h"
 #include "tests/support/temporary.h"
 
@@ -117,10 +118,10 @@ TEST_CASE("a rank holds optimizer state for its shards only, and the whole of it
       const Tensor x = Tensor::full({2, 4, 4, 1}, 0.5), y = Tensor::zeros({2}, DType::i64);
       step(x, y);
       auto state = [&] { return static_cast<double>(step.optimizer().state().at(1).second.numel()); };
-      std::vector<double> sizes{state(), static_cast<double>(total(step.updated()))};
+      std::vector<double> sizes{state(), static_cast<double>(total(StepProbe(step).updated()))};
       step.gather_weights();  // for an evaluation, which needs no optimizer
       CHECK(state() == sizes[0]);
-      step.consolidate();
+      StepProbe(step).consolidate();
       sizes.push_back(state());
       double squares = 0;
       for (double v : step.optimizer().state()[1].second.to_vector()) squares += v;
@@ -178,7 +179,7 @@ TEST_CASE("a checkpoint wants all shards, and a run goes on from it as if nothin
       Step step(model, cross_entropy, Sgd{.lr = 0.1, .momentum = 0.9}, world, data_parallel(small_buckets()) | zero(2),
                 {.seed = 3});
       if (first > 0) {
-        step.consolidate();
+        StepProbe(step).consolidate();
         if (world.main()) (void)load_latest(folder.path(), step.parameters(), &step.optimizer());
         broadcast_state(step.parameters(), world);
         broadcast_state(step.optimizer(), world);
@@ -192,11 +193,11 @@ TEST_CASE("a checkpoint wants all shards, and a run goes on from it as if nothin
         try {
           if (world.main()) save_checkpoint(folder.path(), step.parameters(), step.optimizer(), state);
         } catch (const Error& e) { refused = e.what(); }
-        step.consolidate();
+        StepProbe(step).consolidate();
         if (world.main()) save_checkpoint(folder.path(), step.parameters(), step.optimizer(), state);
         world.comm().barrier();
       }
-      step.consolidate();
+      StepProbe(step).consolidate();
       return std::pair(step.parameters().values().to_vector(), refused);
     });
   };

@@ -2,6 +2,7 @@
 #pragma once
 #include "framework/layers/embedding.h"
 #include "framework/layers/lm_head.h"
+#include "parallel/runtime/step_probe.h"
 #include "tests/parallel/training.h"
 
 namespace trireme::test {
@@ -80,7 +81,7 @@ struct TiedRun {
   /// What this rank holds of what it updates, 0 elsewhere, without bringing weights together.
   std::vector<double> held() {
     std::vector<double> all(static_cast<std::size_t>(step->parameters().size()));
-    for (const Slice& s : step->updated()) {
+    for (const Slice& s : StepProbe(*step).updated()) {
       const auto values = step->parameters().values().rows(s.begin, s.end).to_vector();
       std::ranges::copy(values, all.begin() + s.begin);
     }

@@ -6,6 +6,7 @@
 #include "framework/layers/layers.h"
 #include "framework/layers/on.h"
 #include "parallel/runtime/reducer.h"
+#include "parallel/runtime/step_probe.h"
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 
@@ -49,14 +50,14 @@ inline Outcome train(const Setup& s, World& world, std::vector<Axis> axes, const
     for (auto& [x, y] : loader) {
       losses.push_back(step(x, y));
       if (losses.size() == 1) {
-        step.consolidate();
+        StepProbe(step).consolidate();
         first = whole_weights(step.parameters());
       }
       if (static_cast<int>(losses.size()) == s.steps) break;
     }
   std::vector<double> values;
   for (auto& loss : losses) values.push_back(loss.item());
-  step.consolidate();
+  StepProbe(step).consolidate();
   Outcome o = outcome(world, std::move(values), step.parameters());
   o.first = std::move(first);
   return o;

@@ -11,6 +11,7 @@
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/action_row.h"
 #include "parallel/runtime/step.h"
+#include "parallel/runtime/step_probe.h"
 #include "tests/support/emulated_links.h"
 
 namespace trireme::test {
@@ -170,7 +171,7 @@ EmulatedTimes times_of(const EmulatedCase& c) {
     const std::clock_t cpu = std::clock();
     for (int i = 0; i < c.steps; ++i) {
       sleeper->begin_step(own, program, c.cluster, world.rank(), first + i, i);
-      step.record(i + 1 == c.steps);
+      StepProbe(step).record(i + 1 == c.steps);
       step(x, y);
     }
     const Nanoseconds end = EmulatedClock::real();
@@ -181,7 +182,7 @@ EmulatedTimes times_of(const EmulatedCase& c) {
       late += clock.lateness();
       if (world.main()) processor = std::clock() - cpu;
     }
-    Timeline all = step.timeline();
+    Timeline all = StepProbe(step).timeline();
     if (world.main()) {
       plan = own;
       measured = std::move(all);

@@ -159,7 +159,7 @@ void bench(const TrainerOptions& config, const BenchOptions& options, World& wor
   Step step(model, make_loss(config), make_optimizer(config, 1000), mesh, make_strategy(config, world.size()),
             {.seed = static_cast<std::uint64_t>(config.seed),
              .loss_scale = config.dtype == "f16" ? config.loss_scale : 0,
-             .example = iterator->x});
+             .profile = {.example = iterator->x}});
   report(world, step.parameters(), device, dtype, options.steps, amount,
          [&] { (void)step(iterator->x, iterator->y).item(); });
 }

@@ -51,8 +51,8 @@ Plan DescribedModel::plan(const Strategy& strategy, std::vector<PartInfo> parts,
 
 Plan DescribedModel::whole_plan(const TrainerOptions& config, const Strategy& strategy, std::vector<PartInfo> parts,
                                 const std::vector<Axis>& mesh, Index numbers) {
-  const StepOptions steps{.loss_scale = config.dtype == "f16" ? config.loss_scale : 0};
-  const Optimizer optimizer(parameters, make_optimizer(config, 1000), {.clip_norm = config.optim.clip_norm});
+  const StepOptions steps = step_options(config);
+  const Optimizer optimizer(parameters, make_optimizer(config, 1000), steps.optimizer);
   Plan whole =
       with_agreements(plan(strategy, std::move(parts), mesh, numbers), strategy, steps, optimizer, make_loss(config));
   const auto faults = trireme::check(whole, size_along(mesh, "data"));
@@ -137,8 +137,7 @@ DescribedPlan::DescribedPlan(const TrainerOptions& config, const std::vector<Axi
   traffic.parameters = model.parameters.dtype();
   traffic.divided = strategy.split.tensor;
   traffic.step = 1;  // what is only of some steps is of step 0
-  traffic.norm =
-      Optimizer(model.parameters, make_optimizer(config, 1000), {.clip_norm = config.optim.clip_norm}).wants_norm();
+  traffic.norm = Optimizer(model.parameters, make_optimizer(config, 1000), step_options(config).optimizer).wants_norm();
   traffic.states = memory_options(config, model.parameters).states;
 }
 

@@ -21,6 +21,7 @@
 #include "tools/doctor/proc_files.h"
 #include "tools/training/from_options.h"
 #include "tools/training/machine_file.h"
+#include "tools/training/strategy_search.h"
 
 namespace trireme {
 namespace {
@@ -90,22 +91,8 @@ std::vector<Index> rows_of(const TrainerOptions& config, const ProfileOptions& o
 }
 
 ModelProfile profile_model(const TrainerOptions& config, const ProfileOptions& options, World& world, Device device) {
-  const ModelOptions shape = usual_options(config);
-  const auto batch = [&](Index rows) {
-    const Dataset data = synthetic_data(config, shape, rows);
-    const auto first =
-        Loader(data, {.batch = rows, .workers = 0, .dtype = make_dtype(config), .device = device}).begin();
-    return std::pair(first->x, first->y);
-  };
-  ModelProfile profile = measure_model(world.comm(), {.model = [&] { return make_model(config, shape, device); },
-                                                      .loss = make_loss(config),
-                                                      .optimizer = make_optimizer(config, 1000),
-                                                      .updates = {.clip_norm = config.optim.clip_norm},
-                                                      .loss_scale = config.dtype == "f16" ? config.loss_scale : 0,
-                                                      .batch = batch,
-                                                      .rows = rows_of(config, options, world.size()),
-                                                      .runs = options.runs});
-  profile.model = config.model;
+  ModelProfile profile = measure_whole(config, usual_options(config), device, world.comm(), world.size(),
+                                       rows_of(config, options, world.size()), options.runs);
   profile.optimizer = config.optim.name;
   profile.arch = settings_of_model(config);
   return profile;

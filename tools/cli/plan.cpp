@@ -12,6 +12,7 @@
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/memory.h"
 #include "parallel/runtime/step_plan.h"
+#include "parallel/runtime/step_probe.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/described_plan.h"
 
@@ -32,27 +33,25 @@ Picture measure(const TrainerOptions& config, const DescribedPlan& described) {
   const DescribedModel& model = described.model;
   const ModelOptions shape = model.shape;
   const Dataset data = synthetic_data(config, shape, config.data.batch);
-  const Tensor example = model.input(described.rows);
+  StepOptions how = step_options(config);
+  how.profile.example = model.input(described.rows);
   std::vector<StepTraffic> traffic(static_cast<std::size_t>(ranks_of(described.mesh)));
   World::threads(ranks_of(described.mesh), [&](World& world) {
     const Device device = make_device(config, world);
     Mesh mesh(world, described.mesh);
     Step step(make_model(config, shape, device), make_loss(config), make_optimizer(config, 1000), mesh,
-              described.strategy,
-              {.optimizer = {.clip_norm = config.optim.clip_norm},
-               .loss_scale = config.dtype == "f16" ? config.loss_scale : 0,
-               .example = example});
+              described.strategy, how);
     Loader loader(
         data,
         {.batch = config.data.batch, .shard = step.shard(), .workers = 0, .dtype = model.dtype, .device = device});
     auto batch = loader.begin();
     for (int run = 0; run < 4; ++run) {
-      if (run == 0) step.record(true);  // what is made once and kept counts, too
+      if (run == 0) StepProbe(step).record(true);  // what is made once and kept counts, too
       (void)step(batch->x, batch->y).item();
     }
-    Timeline all = step.timeline();
-    auto memory = step.memory();
-    traffic[static_cast<std::size_t>(world.rank())] = step.traffic();
+    Timeline all = StepProbe(step).timeline();
+    auto memory = StepProbe(step).memory();
+    traffic[static_cast<std::size_t>(world.rank())] = StepProbe(step).traffic();
     if (world.main()) picture = {step.plan(), std::move(all), std::move(memory)};
   });
   picture.traffic = std::move(traffic);

@@ -18,6 +18,7 @@
 #include "kernels/core/runtime.h"
 #include "kernels/core/vendor.h"
 #include "parallel/comm/world/compare.h"
+#include "parallel/runtime/step_probe.h"
 #include "parallel/runtime/version.h"
 
 namespace trireme {
@@ -41,8 +42,8 @@ void tell(const Banner& b, Console& console) {
   if (const VirtualClock* simulated = b.world.clock())
     console.log(fmt::format("time      virtual: {} ranks on cluster {}, simulated seconds", b.world.size(),
                             simulated->cluster().name));
-  if (const std::string rows = b.step.batch_norm(); !rows.empty()) console.log("batch norm: " + rows);
-  if (const std::string weights = b.step.evaluated_weights(); !weights.empty())
+  if (const std::string rows = StepProbe(b.step).batch_norm(); !rows.empty()) console.log("batch norm: " + rows);
+  if (const std::string weights = StepProbe(b.step).evaluated_weights(); !weights.empty())
     console.log(fmt::format("weights   evaluated and saved: {}", weights));
   if (!b.staged.empty()) console.log("messages  through the host: " + b.staged);
   if (const char* cuda = std::getenv("TRIREME_CUDA_PLUGIN"))

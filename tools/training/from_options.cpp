@@ -18,6 +18,7 @@
 #include "parallel/runtime/plugin.h"
 #include "tools/training/cluster_file.h"
 #include "tools/training/dtype_dataset.h"
+#include "tools/training/run_metrics.h"
 
 namespace trireme {
 DType make_dtype(const TrainerOptions& c) {
@@ -322,6 +323,12 @@ LoaderOptions loader_options(const TrainerOptions& c, RankShare share, Device de
           .device = device};
 }
 
+StepOptions step_options(const TrainerOptions& c) {
+  return {.seed = static_cast<std::uint64_t>(c.seed),
+          .optimizer = {.clip_norm = c.optim.clip_norm, .decay_biases = c.optim.decay_biases},
+          .loss_scale = c.dtype == "f16" ? c.loss_scale : 0};
+}
+
 int steps_between_flags(Module& model, const Tensor& example) {
   Index weights = 0;
   model.visit(StateVisitor([&](const NamedState& state) { weights += state.tensor->numel(); }));
@@ -329,9 +336,11 @@ int steps_between_flags(Module& model, const Tensor& example) {
   return least < 2e8 ? 10 : 1;  // floating-point operations, of models whose weights are used once a row or more
 }
 
-int finite_every(const TrainerOptions& c, int between_flags) {
-  if (c.run.finite_steps > 0) return static_cast<int>(c.run.finite_steps);
-  return c.run.on_nan == "rollback" ? 1 : between_flags;
+FiniteChecks finite_checks(const TrainerOptions& c, int between_flags) {
+  const int every = c.run.finite_steps > 0       ? static_cast<int>(c.run.finite_steps)
+                    : c.run.on_nan == "rollback" ? 1
+                                                 : between_flags;
+  return {.every = every, .offset = static_cast<int>((record_every - 1) % every)};
 }
 
 Cluster make_cluster(const TrainerOptions& c, const std::string& kept) {

@@ -8,6 +8,7 @@
 #include "models/registry/models.h"
 #include "parallel/comm/cluster.h"
 #include "parallel/comm/world/mesh.h"
+#include "parallel/runtime/step.h"
 #include "parallel/strategies/strategy.h"
 #include "tools/training/console.h"
 #include "tools/training/evaluate.h"
@@ -43,12 +44,14 @@ Module make_undrawn_model(const TrainerOptions&, ModelOptions, Device = cpu());
 void move_to(Module&, const TrainerOptions&, Device);
 /// The Loader's options for this rank's training data.
 LoaderOptions loader_options(const TrainerOptions&, RankShare, Device);
-/// StepOptions::flags_every: 1 for long steps, 10 for short ones, in which an exchange costs up to a tenth of the step.
-/// All steps that are recorded (record_every) also check gradients. Equal on all ranks; example: shape of a rank's
-/// rows.
+/// Seed, loss scale and OptimizerOptions of every program that makes a Step.
+StepOptions step_options(const TrainerOptions&);
+/// FlagOptions::every: 1 for long steps, 10 for short ones, in which an exchange costs up to a tenth of the step. Equal
+/// on all ranks; example: shape of a rank's rows.
 int steps_between_flags(Module&, const Tensor& example);
-/// StepOptions::finite_every: run.finite_steps, or 1 for a run with rollback.
-int finite_every(const TrainerOptions&, int steps_between_flags);
+/// Checks every run.finite_steps, or in every step of a run with rollback. All steps that are recorded (record_every)
+/// check gradients.
+FiniteChecks finite_checks(const TrainerOptions&, int steps_between_flags);
 /// The options of evaluate() for the test set; progress goes to the console, which must outlive the result.
 EvaluateOptions evaluate_options(const TrainerOptions&, Device, Console&, Index samples);
 /// The device of this rank: the GPU with its local rank, if the options allow one and it exists. Throws Error if the

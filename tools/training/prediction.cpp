@@ -12,6 +12,7 @@
 #include "parallel/comm/world/compare.h"
 #include "parallel/plan/channels.h"
 #include "parallel/profile/measure.h"
+#include "parallel/runtime/step_probe.h"
 #include "tools/training/from_options.h"
 
 namespace trireme {
@@ -99,7 +100,7 @@ bool Prediction::is_looked_at() const {
 void Prediction::before(Step& step) {
   if (!looks()) return;
   ++steps_;
-  if (is_looked_at()) step.record(true);
+  if (is_looked_at()) StepProbe(step).record(true);
   begun_ = now();
 }
 
@@ -108,8 +109,8 @@ void Prediction::after(Step& step) {
   const double took = now() - begun_;
   ran_ += took;
   if (is_looked_at()) {
-    const Timeline timeline = step.timeline();
-    step.record(false);
+    const Timeline timeline = StepProbe(step).timeline();
+    StepProbe(step).record(false);
     times_.push_back(times_of(step.plan(), timeline, took));
   } else if (steps_ > unsettled) {
     if (seconds_.size() < most_kept)
@@ -128,7 +129,8 @@ int Prediction::runs_within_bounds(const Step& step, double seconds) const {
 
 std::string Prediction::why_not_measured(Step& step, int runs) const {
   if (program_) return "the model is the program's own, so no copy of it can be measured";
-  if (step.is_tensor_parallel()) return "layers are divided over ranks, and only whole layers can be measured";
+  if (StepProbe(step).is_tensor_parallel())
+    return "layers are divided over ranks, and only whole layers can be measured";
   const double bytes = static_cast<double>(step.parameters().count() * size_of(step.parameters().dtype())) *
                        static_cast<double>(2 + step.optimizer().state().size()) * world_.local_size();
   if (bytes > static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE)) / 4)
@@ -152,8 +154,7 @@ StepTimes Prediction::measure(Mesh& mesh, Step& step, const TrainerInput& input,
                        {.model = [&] { return make_model(options_, options_for(*input.train), device_); },
                         .loss = input.loss ? input.loss : make_loss(options_),
                         .optimizer = input.optimizer ? *input.optimizer : make_optimizer(options_, 1000),
-                        .updates = {.clip_norm = options_.optim.clip_norm},
-                        .loss_scale = options_.dtype == "f16" ? options_.loss_scale : 0,
+                        .step = step_options(options_),
                         .batch = batch,
                         .runs = runs},
                        rows);

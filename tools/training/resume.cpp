@@ -10,6 +10,8 @@
 #include "framework/io/json.h"
 #include "kernels/core/suggest.h"
 #include "parallel/comm/world/compare.h"
+#include "parallel/runtime/step_probe.h"
+#include "parallel/runtime/step_resume.h"
 #include "tools/training/cluster_file.h"
 #include "tools/training/data_record.h"
 #include "tools/training/from_options.h"
@@ -179,8 +181,8 @@ std::vector<std::string> changed_data(const TrainerOptions& options, const std::
   return all.get<std::vector<std::string>>();
 }
 
-std::string norm_rows(const Step& step, const Strategy& strategy) {
-  if (step.batch_norm().empty()) return "";
+std::string norm_rows(Step& step, const Strategy& strategy) {
+  if (StepProbe(step).batch_norm().empty()) return "";
   const int ranks = step.shard().size, microbatches = step.shard().microbatches;
   const int together = strategy.scope() == NormScope::global  ? ranks
                        : strategy.scope() == NormScope::group ? strategy.norm_group
@@ -235,7 +237,7 @@ std::vector<std::string> resume_notes(const TrainerOptions& options, ResumePoint
 std::map<std::string, Tensor> restore(Step& step, const ResumePoint& point) {
   LoadedCheckpoint loaded = step.load_checkpoint(point.path);
   if (point.progress.loss_scale > 0)
-    step.set_loss_scale({.scale = point.progress.loss_scale, .good_steps = point.progress.good_steps});
+    StepResume(step).set_loss_scale({.scale = point.progress.loss_scale, .good_steps = point.progress.good_steps});
   return std::move(loaded.local);
 }
 

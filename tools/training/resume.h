@@ -67,7 +67,7 @@ std::optional<ResumePoint> agree_on_resume(TrainerOptions&, World&, std::optiona
 /// Copies rank 0's path, partition, norm_rows, program and progress to all ranks. A collective call.
 void broadcast(ResumePoint&, World&);
 /// TrainState::norm_rows of a step under the strategy: equal if batch norms see the same rows, on whatever ranks.
-std::string norm_rows(const Step&, const Strategy&);
+std::string norm_rows(Step&, const Strategy&);
 /// Differences of the data from the run's: in a class, or between rank 0's data_record() and data_file. A collective
 /// call.
 std::vector<std::string> changed_data(const TrainerOptions&, const std::string& record, const DatasetSource& train,

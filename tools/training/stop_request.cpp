@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/core/environment.h"
+#include "parallel/runtime/step_flags.h"
 
 namespace trireme {
 
@@ -46,10 +47,10 @@ void StopRequest::take(Step& step, Console& console) {
   std::string flag = request_ ? request_() : "";
   const bool late = is_late();
   if (flag.empty() && late) flag = "stop";
-  if (std::exchange(save_, false) && flag.empty() && !step.plan().flags.empty()) return step.raise("save");
+  if (std::exchange(save_, false) && flag.empty() && !step.plan().flags.empty()) return StepFlags(step).raise("save");
   if (flag.empty()) return;
   if (late && !std::exchange(asked_, true)) console.log("the time limit is near; all ranks stop after a step and save");
-  if (!step.plan().flags.empty()) return step.raise(flag);
+  if (!step.plan().flags.empty()) return StepFlags(step).raise(flag);
   if (!wanted_) console.log(fmt::format("asked to {}: as soon as all ranks have finished these batches", flag));
   wanted_ = wanted_ || flag == "stop";
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "parallel/runtime/step.h"
+#include "parallel/runtime/step_flags.h"
 #include "tools/training/console.h"
 #include "tools/training/trainer_options.h"
 
@@ -19,7 +20,7 @@ class StopRequest {
   /// request may be null. Limits are in real time; a run in virtual time has none. time_limit counts from now.
   StopRequest(std::function<std::string()> request, const TrainerOptions&, const World&);
 
-  /// StepOptions::flags with which ranks exchange requests; empty if there can be none.
+  /// FlagOptions::names with which ranks exchange requests; empty if there can be none.
   std::vector<std::string> flags() const;
   /// Call before a step: takes a request, or a limit that is reached. The next step that exchanges flags informs the
   /// other ranks; without flags (ranks that only exchange messages), meet() does.
@@ -29,7 +30,7 @@ class StopRequest {
   /// Exchanges requests without flags: call after the open batches, before a save. A collective call.
   void meet(Step&, World&, Console&);
   /// Whether all ranks know of a request to stop.
-  bool stops(const Step& step) const { return step.raised("stop") || agreed_; }
+  bool stops(Step& step) const { return StepFlags(step).raised("stop") || agreed_; }
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -42,7 +42,7 @@ StrategySearch::StrategySearch(const TrainerOptions& config, const ModelOptions&
       device_(device),
       model_(unwritten([&] { return make_undrawn_model(config, shape, device); })),
       parameters_(unwritten([&] { return Parameters(model_); })),
-      optimizer_(parameters_, make_optimizer(config, 1000), {.clip_norm = config.optim.clip_norm}) {
+      optimizer_(parameters_, make_optimizer(config, 1000), step_options(config).optimizer) {
   optimizer_.keep({});
   settings_.parallel.strategy.clear();
   settings_.parallel.mesh.clear();
@@ -136,7 +136,6 @@ SearchResult StrategySearch::search(const StrategyQuestion& q) {
   }
   ImaginedModels models(std::move(imagined));
   space_ = space_of(models, q);
-  const StepOptions steps{.loss_scale = settings_.dtype == "f16" ? settings_.loss_scale : 0};
   SearchInput in{
       .space = space_,
       .model = [&](const LayerSplit& split, bool recompute, Index rows, int data) -> std::optional<RankModel> {
@@ -154,7 +153,7 @@ SearchResult StrategySearch::search(const StrategyQuestion& q) {
       .strategy = as_told,
       .finish =
           [&](Plan plan, const Strategy& strategy) {
-            return with_agreements(plan, strategy, steps, optimizer_, make_loss(settings_));
+            return with_agreements(plan, strategy, step_options(settings_), optimizer_, make_loss(settings_));
           }};
   if (q.profile)
     in.beside = [&](SimulateOptions& machine, Index rows) {
@@ -167,18 +166,16 @@ SearchResult StrategySearch::search(const StrategyQuestion& q) {
 }
 
 ModelProfile measure_whole(const TrainerOptions& config, const ModelOptions& shape, Device device, Communicator& comm,
-                           int ranks) {
+                           int ranks, std::vector<Index> rows, int runs) {
   const Index share = std::max<Index>(1, config.data.batch / ranks);
-  MeasureOptions how{.model = [&] { return make_model(config, shape, device); },
-                     .loss = make_loss(config),
-                     .optimizer = make_optimizer(config, 1000),
-                     .updates = {.clip_norm = config.optim.clip_norm},
-                     .loss_scale = config.dtype == "f16" ? config.loss_scale : 0,
-                     .batch = [&](Index rows) { return made_up_batch(config, shape, device, rows); },
-                     .runs = 5};
-  if (share > 1) how.rows.push_back(std::max<Index>(1, share / 4));
-  how.rows.push_back(share);
-  ModelProfile profile = measure_model(comm, how);
+  if (rows.empty()) rows = share > 1 ? std::vector{std::max<Index>(1, share / 4), share} : std::vector{share};
+  ModelProfile profile = measure_model(comm, {.model = [&] { return make_model(config, shape, device); },
+                                              .loss = make_loss(config),
+                                              .optimizer = make_optimizer(config, 1000),
+                                              .step = step_options(config),
+                                              .batch = [&](Index n) { return made_up_batch(config, shape, device, n); },
+                                              .rows = std::move(rows),
+                                              .runs = runs});
   profile.model = config.model;
   return profile;
 }

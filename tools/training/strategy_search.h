@@ -59,9 +59,10 @@ class StrategySearch {
   SearchSpace space_;
 };
 
-/// Steps of the settings' model, whole on each rank of the communicator, all at the same time: of as many rows as each
-/// of so many ranks has of data.batch, and of a quarter of these. A collective call.
-ModelProfile measure_whole(const TrainerOptions&, const ModelOptions& shape, Device, Communicator&, int ranks);
+/// Measures steps of the settings' model on synthetic data, whole on each rank of the communicator (measure_model()).
+/// rows: MeasureOptions::rows; empty: a rank's share of data.batch, and a quarter of it. A collective call.
+ModelProfile measure_whole(const TrainerOptions&, const ModelOptions& shape, Device, Communicator&, int ranks,
+                           std::vector<Index> rows = {}, int runs = 5);
 /// The smallest device memory of the first ranks in a cluster, in bytes; 0: unknown.
 Index memory_of(const Cluster&, int ranks);
 /// The settings with the strategy's mesh, text and ranks.

@@ -7,6 +7,7 @@
 #include "framework/ops/ops.h"
 #include "framework/tensor/batch.h"
 #include "parallel/comm/world/metric_sums.h"
+#include "parallel/runtime/step_probe.h"
 #include "tools/training/evaluate.h"
 
 namespace trireme {
@@ -21,7 +22,7 @@ StepOptions::KeepOutputs TrainMetrics::keep(Index classes) {
   };
 }
 
-void TrainMetrics::open(const Step& step, Index batch, Index size) {
+void TrainMetrics::open(Step& step, Index batch, Index size) {
   open_ = at_;
   batch_ = batch;
   size_ = size;
@@ -53,16 +54,16 @@ TrainMetrics::StepReport TrainMetrics::run(Step& step, const Batch& batch) {
   StepReport report{
       .rows = reach(batch.index - open_.samples / batch_ + 1),
       .own = batch.x.dim(0),
-      .apart = step.trains_apart(),
+      .apart = StepProbe(step).trains_apart(),
       .metrics = {.lr = step.optimizer().rate(), .step = at_.step, .batch = at_.batch, .epoch = at_.epoch + 1}};
   report.loss = HostCopy(step(batch.x, batch.y));
-  report.metrics.grad_norm = step.grad_norm();
-  const Tensor kept = step.outputs();
+  report.metrics.grad_norm = StepProbe(step).grad_norm();
+  const Tensor kept = StepProbe(step).outputs();
   if (!kept) return report;
   report.predicted_rows = kept.dim(0);
   if (kept.dtype() != DType::u8) {
     report.predicted = HostCopy(kept);
-    report.labels = HostCopy(step.targets());
+    report.labels = HostCopy(StepProbe(step).targets());
   }
   return report;
 }

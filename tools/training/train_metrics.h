@@ -41,7 +41,7 @@ class TrainMetrics {
   };
   /// Call after Step::open(): global batches begin at the current progress. batch: rows per global batch. size: samples
   /// per epoch.
-  void open(const Step&, Index batch, Index size);
+  void open(Step&, Index batch, Index size);
   /// Runs the step on this rank's rows and moves the progress to the end of its global batch, unless it is there
   /// already. If workers divide batches, other ranks may have trained rows in between. A collective call.
   StepReport run(Step&, const Batch&);

@@ -15,6 +15,10 @@
 #include "parallel/comm/world/compare.h"
 #include "parallel/comm/world/job_monitor.h"
 #include "parallel/runtime/reducer.h"
+#include "parallel/runtime/step_flags.h"
+#include "parallel/runtime/step_probe.h"
+#include "parallel/runtime/step_resume.h"
+#include "parallel/runtime/step_tickets.h"
 #include "tools/training/algorithms.h"
 #include "tools/training/banner.h"
 #include "tools/training/data_record.h"
@@ -74,24 +78,16 @@ struct Trainer::Impl {
     if (log.writes()) log.dir().keep_algorithms(algorithms.table);
     const Tensor example = make_example(options, input, world.size(), device);
     const int between_flags = steps_between_flags(input.model, example);
-    step.emplace(
-        input.model, input.loss ? input.loss : make_loss(options),
-        input.optimizer ? *input.optimizer : make_optimizer(options, loader.batches()), mesh, strategy,
-        StepOptions{
-            .seed = static_cast<std::uint64_t>(options.seed),
-            .optimizer = {.clip_norm = options.optim.clip_norm, .decay_biases = options.optim.decay_biases},
-            .finite_every = finite_every(options, between_flags),
-            .finite_offset = static_cast<int>((record_every - 1) % finite_every(options, between_flags)),
-            .loss_scale = options.dtype == "f16" ? options.loss_scale : 0,
-            .cuda_graphs = options.cuda_graphs,
-            .epoch_steps = loader.batches(),
-            .partition = found ? found->partition : "",
-            .example = example,
-            .batch = options.data.batch,
-            .flags = stop.flags(),
-            .flags_every = between_flags,
-            .keep_outputs = text_of(input.train) ? metrics.keep_nothing() : metrics.keep(input.train->classes()),
-            .tickets = true});
+    StepOptions how = step_options(options);
+    how.checks = finite_checks(options, between_flags);
+    how.cuda_graphs = options.cuda_graphs;
+    how.epoch_steps = loader.batches();
+    how.profile = {.example = example, .batch = options.data.batch, .partition = found ? found->partition : ""};
+    how.flags = {.names = stop.flags(), .every = between_flags};
+    how.keep_outputs = text_of(input.train) ? metrics.keep_nothing() : metrics.keep(input.train->classes());
+    how.tickets = true;
+    step.emplace(input.model, input.loss ? input.loss : make_loss(options),
+                 input.optimizer ? *input.optimizer : make_optimizer(options, loader.batches()), mesh, strategy, how);
     rows_of_norms = norm_rows(*step, strategy);
     prediction.emplace(options, world, *step, device, given_model);
     if (found)
@@ -101,7 +97,7 @@ struct Trainer::Impl {
     check(options.run.on_nan == "stop" || can_roll_back(), "run.on_nan",
           "runs in virtual time, and ranks that train apart or meet only by messages, cannot roll back; use stop");
     saver.check_room(log, *step);
-    if (!options.run.replay.empty()) step->replay(replayed_checkpoint(options));
+    if (!options.run.replay.empty()) StepResume(*step).replay(replayed_checkpoint(options));
     if (log.writes() && options.run.tensorboard)
       log.open_events(found || log.dir().was_used() ? std::optional(at.step + 1) : std::nullopt);
   }
@@ -151,7 +147,7 @@ struct Trainer::Impl {
                          .stopped = asked,
                          .steps = at.step,
                          .seconds = seconds(clock.now() - start),
-                         .sent = over_ranks(static_cast<double>(step->bytes_sent())),
+                         .sent = over_ranks(static_cast<double>(StepProbe(*step).bytes_sent())),
                          .bad_images = all_ranks(counts ? train.count + test.count : 0),
                          .first_bad = train.count > 0 ? train.first : test.first};
     saved = saver.wait();
@@ -190,11 +186,13 @@ struct Trainer::Impl {
     how.loss = input.loss;
     how.metrics = input.metrics;
     how.collate = input.collate;
-    if (step->is_tensor_parallel()) how.shard = step->shard();
+    if (StepProbe(*step).is_tensor_parallel()) how.shard = step->shard();
     return trireme::evaluate(how.shard ? step->model() : input.model, input.test, world, how);
   }
   /// Whether all ranks have every step in common, and can go back to one.
-  bool can_roll_back() const { return !clock.simulated() && !step->trains_apart() && step->plan().tickets.shares == 0; }
+  bool can_roll_back() {
+    return !clock.simulated() && !StepProbe(*step).trains_apart() && step->plan().tickets.shares == 0;
+  }
   void epoch_with_rollbacks() {
     for (;;) {
       try {
@@ -223,16 +221,14 @@ struct Trainer::Impl {
                                           rollbacks.count(), Rollbacks::most));
     const LoadedCheckpoint loaded = step->load_checkpoint(path);
     at = rollbacks.go_back(again, path, progress_of(loaded.state), here);
-    if (at.loss_scale > 0) step->set_loss_scale({.scale = at.loss_scale, .good_steps = at.good_steps});
+    if (at.loss_scale > 0) StepResume(*step).set_loss_scale({.scale = at.loss_scale, .good_steps = at.good_steps});
     metrics.forget();
     log.rewind(at);
     if (!log.writes()) return;
     if (log.events()) log.open_events(at.step + 1);
   }
-  bool compares_replicas() const { return options.run.digest_steps > 0 && world.size() > 1 && can_roll_back(); }
-  bool ended_early() const {
-    return (options.run.max_steps > 0 && at.step >= options.run.max_steps) || stop.stops(*step);
-  }
+  bool compares_replicas() { return options.run.digest_steps > 0 && world.size() > 1 && can_roll_back(); }
+  bool ended_early() { return (options.run.max_steps > 0 && at.step >= options.run.max_steps) || stop.stops(*step); }
 
   void resume() {
     if (!algorithms.note.empty()) found->notes.push_back(algorithms.note);
@@ -256,9 +252,9 @@ struct Trainer::Impl {
   }
 
   void start_from(const std::string& weights) {
-    if (world.main() || step->is_tensor_parallel())
+    if (world.main() || StepProbe(*step).is_tensor_parallel())
       redrawn = import_but_head(step->parameters(), read_safetensors(weights), weights);
-    if (!step->is_tensor_parallel()) broadcast_state(step->parameters(), world);
+    if (!StepProbe(*step).is_tensor_parallel()) broadcast_state(step->parameters(), world);
   }
 
   void banner() {
@@ -328,7 +324,7 @@ struct Trainer::Impl {
       prediction->before(*step);
       TrainMetrics::StepReport report = metrics.run(*step, batch);
       prediction->after(*step);
-      if (const std::string why = step->not_replayed(); !why.empty() && !std::exchange(told, true))
+      if (const std::string why = StepProbe(*step).not_replayed(); !why.empty() && !std::exchange(told, true))
         log.console().log("no CUDA graphs: " + why);
       settle();
       pending = std::move(report);
@@ -340,30 +336,31 @@ struct Trainer::Impl {
       metrics.took(ready - begun);
       trace.end();
     };
+    StepTickets tickets(*step);
     Index done = 0;  // batches of the pass
     while (at.samples < epoch_size(input)) {
       const Index count = batches_to_stop();
-      step->open(count);
+      tickets.open(count);
       metrics.open(*step, options.data.batch, epoch_size(input));
       for (;;) {
-        for (const Ticket& ticket : step->granted()) pass.add(done + ticket.batch, ticket.share);
+        for (const Ticket& ticket : tickets.granted()) pass.add(done + ticket.batch, ticket.share);
         if (pass.done()) break;
         train_one();
         if (at.samples < epoch_size(input) && stop.stops(*step)) {
           settle();
-          return step->close();
+          return tickets.close();
         }
-        if (!pass.done() && step->raised("save")) {
+        if (!pass.done() && StepFlags(*step).raised("save")) {
           settle();
           save({});
           ready = clock.now();
         }
       }
-      step->close();
+      tickets.close();
       settle();
       metrics.close(count);
       done += count;
-      if (step->trains_apart())
+      if (StepProbe(*step).trains_apart())
         inject_fault(options.run.fault, world, at.step, injected, {{}, *step});  // servers had no step
       stop.meet(*step, world, log.console());
       if (at.samples == epoch_size(input)) break;
@@ -394,8 +391,9 @@ struct Trainer::Impl {
     state.norm_rows = rows_of_norms;
     state.program = input.program;
     if (options.dtype == "f16") {
-      at.loss_scale = step->loss_scale().scale;
-      at.good_steps = step->loss_scale().good_steps;
+      const LossScaleState now = StepResume(*step).loss_scale();
+      at.loss_scale = now.scale;
+      at.good_steps = now.good_steps;
     }
     store(at, state);
     if (log.writes()) {

@@ -50,4 +50,8 @@
 #include "parallel/comm/world/world.h"
 #include "parallel/runtime/reducer.h"
 #include "parallel/runtime/step.h"
+#include "parallel/runtime/step_flags.h"
+#include "parallel/runtime/step_probe.h"
+#include "parallel/runtime/step_resume.h"
+#include "parallel/runtime/step_tickets.h"
 #include "tools/training/trainer.h"

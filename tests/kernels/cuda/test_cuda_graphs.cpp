@@ -6,6 +6,7 @@
 #include "framework/layers/on.h"
 #include "kernels/core/runtime.h"
 #include "models/registry/models.h"
+#include "parallel/runtime/step_probe.h"
 #include "tests/kernels/cuda/no_device.h"
 #include "tests/support/ranks.h"
 
@@ -46,12 +47,12 @@ Run train(const std::string& name, const Shape& input, DType dtype, const Optimi
                   {.batch = 4, .epoch = epoch, .workers = 0, .dtype = dtype, .device = cuda()});
     for (auto& [x, y] : loader) {
       losses.push_back(step(x, y).item());
-      run.replayed += step.replayed();
-      for (const double value : step.outputs().to_vector()) losses.push_back(value);
+      run.replayed += StepProbe(step).replayed();
+      for (const double value : StepProbe(step).outputs().to_vector()) losses.push_back(value);
     }
-    step.consolidate();
+    StepProbe(step).consolidate();
   }
-  run.why_not = step.not_replayed();
+  run.why_not = StepProbe(step).not_replayed();
   run.outcome = outcome(world, losses, step.parameters());
   return run;
 }
@@ -105,7 +106,7 @@ TEST_CASE("replayed steps of several ranks are those that are started kernel by 
   const std::vector<Case> cases{
       {"mnist_cnn", {28, 28, 1}, data_parallel(small), {.optimizer = {.clip_norm = 1}}},
       {"mnist_cnn", {28, 28, 1}, data_parallel(at_end), {}, Adam{.lr = 0.01}},
-      {"resnet20", {8, 8, 3}, data_parallel(own_norm), {.finite_every = 1}},
+      {"resnet20", {8, 8, 3}, data_parallel(own_norm), {.checks = {.every = 1}}},
       {"resnet20", {8, 8, 3}, data_parallel(small), {}, Lars{.lr = 0.1}},  // statistics of all ranks' rows
       {"resnet20", {8, 8, 3}, data_parallel(small) | zero(1), {.optimizer = {.clip_norm = 1}}},
       {"lenet5", {28, 28, 1}, data_parallel() | central_storage(), {}}};
@@ -134,11 +135,11 @@ TEST_CASE("replayed steps of several ranks are those that are started kernel by 
                           {.batch = 6, .epoch = epoch, .shard = step.shard(), .workers = 0, .device = mine});
             for (auto& [x, y] : loader) {
               losses.push_back(step(x, y).item());
-              run.replayed += step.replayed();
+              run.replayed += StepProbe(step).replayed();
             }
           }
-          run.why_not = step.not_replayed();
-          step.consolidate();
+          run.why_not = StepProbe(step).not_replayed();
+          StepProbe(step).consolidate();
           run.outcome = outcome(world, losses, step.parameters());
           return run;
         });
@@ -169,9 +170,9 @@ TEST_CASE("layers that ranks divide are not replayed, and say why") {
       const Tensor x = normal({4, 12}, 0, 1, 3).to(mine), y = Tensor::full({4}, 1, DType::i64, mine);
       for (int i = 0; i < 4; ++i) {
         losses.push_back(step(x, y).item());
-        run.replayed += step.replayed();
+        run.replayed += StepProbe(step).replayed();
       }
-      run.why_not = step.not_replayed();
+      run.why_not = StepProbe(step).not_replayed();
       run.outcome = outcome(world, losses, step.parameters());
       return run;
     });
@@ -211,7 +212,7 @@ TEST_CASE("a replayed step refuses a loss that is not finite, and leaves the wei
   Loader loader(Dataset(std::make_unique<Noise>(4, Shape{28, 28, 1})), {.batch = 4, .workers = 0, .device = cuda()});
   const auto batch = loader.begin();
   for (int i = 0; i < 3; ++i) (void)step(batch->x, batch->y);
-  REQUIRE(step.replayed());
+  REQUIRE(StepProbe(step).replayed());
   const Values before = step.parameters().values().to_vector();
   const Tensor bad = Tensor::full(batch->x.shape(), NAN, DType::f32, cuda());
   CHECK_ERROR(step(bad, batch->y), numerics, "nan", "input");
@@ -221,9 +222,9 @@ TEST_CASE("a replayed step refuses a loss that is not finite, and leaves the wei
   CHECK(std::isfinite(value));
   (void)step(batch->x, batch->y);
   CHECK(kept.item() == value);  // the next step writes over the graph's own
-  step.record(true);
+  StepProbe(step).record(true);
   (void)step(batch->x, batch->y);
-  CHECK(!step.replayed());
+  CHECK(!StepProbe(step).replayed());
 }
 
 TEST_CASE("concurrent branches of a graph share no memory") {

@@ -6,6 +6,7 @@
 #include <regex>
 
 #include "framework/tensor/create.h"
+#include "parallel/runtime/step_probe.h"
 #include "tests/parallel/sweep/random_model.h"
 #include "tests/parallel/training.h"
 
@@ -33,7 +34,7 @@ struct Training {
 /// The outputs for all samples, rank 0's or, where each has its rows, all ranks'.
 std::vector<double> evaluate(Step& step, World& world, const Training& t) {
   const Inference inference;
-  const bool divided = step.is_tensor_parallel();
+  const bool divided = StepProbe(step).is_tensor_parallel();
   const RankShare share = divided ? RankShare(step.shard().rank, step.shard().size) : RankShare();
   const Index samples = t.model.data.x.dim(0);
   Tensor sums;
@@ -74,11 +75,11 @@ ModelRun train(const Training& t, const Arrangement& how) {
         }
       std::vector<double> values;
       for (auto& loss : losses) values.push_back(loss.item());
-      step.consolidate();
+      StepProbe(step).consolidate();
       ModelRun mine{.result = outcome(world, std::move(values), step.parameters()),
                     .evaluated = evaluate(step, world, t),
                     .microbatches = step.plan().microbatches,
-                    .apart = step.trains_apart()};
+                    .apart = StepProbe(step).trains_apart()};
       return mine;
     });
   } catch (const Error& e) {
