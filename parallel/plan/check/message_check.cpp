@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "parallel/plan/check/diagnostics.h"
+#include "parallel/plan/order.h"
 
 namespace trireme {
 namespace {
