@@ -15,7 +15,7 @@
 #include "parallel/runtime/channels.h"
 #include "parallel/runtime/charged_time.h"
 #include "parallel/runtime/encoded_reduction.h"
-#include "parallel/runtime/interpreter.h"
+#include "parallel/plan/interpreter.h"
 #include "parallel/runtime/pipeline_p2p.h"
 #include "parallel/runtime/recorder.h"
 #include "parallel/runtime/step_ranks.h"
