@@ -5,6 +5,8 @@
 #include <array>
 #include <atomic>
 #include <exception>
+#include <map>
+#include <utility>
 
 #include "framework/autograd/tape.h"
 #include "kernels/core/backend.h"
@@ -156,12 +158,14 @@ void DeviceCommunicator::find_out(const DeviceTransports* transports) {
   const auto ranks = static_cast<std::size_t>(size());
   const auto of = [&](std::size_t r) { return std::span(all).subspan(r * mine.size(), mine.size()); };
   std::size_t on_host = 0;
+  std::map<std::pair<std::int64_t, std::int64_t>, std::size_t> rank_of;  // by host and device
   for (std::size_t r = 0; r < ranks && why_.empty(); ++r) {
     on_host += of(r)[0] == host;
     if (of(r)[0] == nothing)
       why_ = fmt::format("rank {} has no way from its device to others'{}{}", r, missing.empty() ? "" : ": ", missing);
-    for (std::size_t other = 0; other < r && why_.empty() && of(r)[0] == device; ++other)
-      if (std::ranges::equal(of(r), of(other))) why_ = fmt::format("ranks {} and {} share a device", other, r);
+    if (of(r)[0] != device || !why_.empty()) continue;
+    const auto [other, first] = rank_of.try_emplace({of(r)[1], of(r)[2]}, r);
+    if (!first) why_ = fmt::format("ranks {} and {} share a device", other->second, r);
   }
   if (why_.empty() && on_host > 0 && on_host < ranks)
     why_ = fmt::format("{} of {} ranks are on the host", on_host, ranks);

@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <numeric>
 
 #include "kernels/core/runtime.h"
 #include "parallel/comm/call.h"
@@ -22,10 +23,10 @@ void copy_bytes(void* to, const void* from, Index bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
-/// What all communicators of one run share: the reason why it was ended, if it was; and the number of events so far.
-class Job final : public EventCount {
+/// The number of events so far of one rank of a run. An event wakes only the ranks that it concerns.
+class RankEvents final : public EventCount {
  public:
-  explicit Job(int ranks) : yields_(ranks <= cores() ? 60 : 0) {}
+  explicit RankEvents(int yields) : yields_(yields) {}
   std::uint64_t ticket() override { return events_; }
   void sleep(std::uint64_t ticket, double seconds) override {
     std::unique_lock lock(mutex_);
@@ -40,6 +41,22 @@ class Job final : public EventCount {
     { std::lock_guard lock(mutex_); }
     happened_.notify_all();
   }
+
+ private:
+  const int yields_;
+  std::mutex mutex_;
+  std::condition_variable happened_;
+  std::atomic<std::uint64_t> events_ = 0;
+  std::atomic<int> sleepers_ = 0;
+};
+
+/// What all communicators of one run share: the events of each rank, and the reason why the run was ended, if it was.
+class Job {
+ public:
+  explicit Job(int ranks) {
+    for (int r = 0; r < ranks; ++r) events_.emplace_back(ranks <= cores() ? 60 : 0);
+  }
+  RankEvents& events(int rank) { return events_[static_cast<std::size_t>(rank)]; }
   bool is_ended() const { return ended_; }
   AbortReason ended() {
     if (!ended_) return {};
@@ -53,17 +70,14 @@ class Job final : public EventCount {
       reason_ = reason;
       ended_ = true;
     }
-    notify();
+    for (RankEvents& rank : events_) rank.notify();
   }
 
  private:
-  const int yields_;
+  std::deque<RankEvents> events_;  // by rank of the run
   std::mutex mutex_;
-  std::condition_variable happened_;
   AbortReason reason_;
   std::atomic<bool> ended_ = false;
-  std::atomic<std::uint64_t> events_ = 0;
-  std::atomic<int> sleepers_ = 0;
 };
 
 enum Phase : int { gathering, ready, done, failed };
@@ -72,7 +86,7 @@ enum Phase : int { gathering, ready, done, failed };
 struct PendingOp {
   virtual ~PendingOp() = default;
   /// In phase `ready`: does what nobody else is about.
-  virtual void make_progress(Job&) {}
+  virtual void make_progress(const ThreadRendezvous&) {}
   std::atomic<int> phase = gathering;
   std::string error;
 };
@@ -80,16 +94,7 @@ struct PendingOp {
 struct Collective final : PendingOp {
   Collective(const Call& c, std::uint64_t n, int rank, int size)
       : call(c), number(n), first(rank), in(size), out(size), here(size) {}
-  void make_progress(Job& job) override {
-    for (Index i; (i = next.fetch_add(1)) < pieces;) {
-      run(i * piece, std::min(call.count, (i + 1) * piece));
-      if (finished.fetch_add(1) + 1 < pieces) continue;
-      in.clear();
-      out.clear();
-      phase = done;
-      job.notify();
-    }
-  }
+  void make_progress(const ThreadRendezvous&) override;
   void run(Index begin, Index end);
 
   const Call call;
@@ -146,8 +151,12 @@ struct PendingMessage final : PendingOp {
 /// Matches the calls of all ranks of a communicator.
 class ThreadRendezvous {
  public:
-  ThreadRendezvous(std::shared_ptr<Job> the_job, int ranks, std::string name)
-      : job(std::move(the_job)), size(ranks), transport(std::move(name)) {}
+  /// ranks: those of the run, in the order of this communicator.
+  ThreadRendezvous(std::shared_ptr<Job> the_job, std::vector<int> ranks, std::string name)
+      : job(std::move(the_job)),
+        size(static_cast<int>(ranks.size())),
+        transport(std::move(name)),
+        ranks_(std::move(ranks)) {}
 
   std::shared_ptr<PendingOp> join(int rank, std::uint64_t number, const Call& call, const Tensor& out, const Tensor& in,
                                   std::span<const Index> counts);
@@ -156,13 +165,20 @@ class ThreadRendezvous {
   /// " for rank 1, 2 (call 7)": who has not come to a collective that was not waited for yet.
   std::string missing(const Collective& c);
   /// Of the so manieth call, a split, those of this color.
-  std::shared_ptr<ThreadRendezvous> part(std::uint64_t number, int color, int ranks) {
+  std::shared_ptr<ThreadRendezvous> part(std::uint64_t number, int color, std::vector<int> members) {
     std::lock_guard lock(mutex_);
     std::erase_if(parts_, [](const auto& part) { return part.second.expired(); });
     auto& part = parts_[{number, color}];
     auto found = part.lock();
-    if (!found) part = found = std::make_shared<ThreadRendezvous>(job, ranks, transport);
+    if (found) return found;
+    for (int& member : members) member = ranks_[static_cast<std::size_t>(member)];
+    part = found = std::make_shared<ThreadRendezvous>(job, std::move(members), transport);
     return found;
+  }
+  /// The events of a rank of this communicator.
+  RankEvents& events(int rank) const { return job->events(ranks_[static_cast<std::size_t>(rank)]); }
+  void notify_all() const {
+    for (const int rank : ranks_) job->events(rank).notify();
   }
 
   const std::shared_ptr<Job> job;
@@ -170,11 +186,23 @@ class ThreadRendezvous {
   const std::string transport;
 
  private:
+  const std::vector<int> ranks_;  // of the run
   std::mutex mutex_;
   std::map<std::uint64_t, std::shared_ptr<Collective>> open_;                            // by number
   std::map<std::array<int, 3>, std::deque<std::shared_ptr<PendingMessage>>> mailboxes_;  // by receiver, tag, sender
   std::map<std::pair<std::uint64_t, int>, std::weak_ptr<ThreadRendezvous>> parts_;
 };
+
+void Collective::make_progress(const ThreadRendezvous& ranks) {
+  for (Index i; (i = next.fetch_add(1)) < pieces;) {
+    run(i * piece, std::min(call.count, (i + 1) * piece));
+    if (finished.fetch_add(1) + 1 < pieces) continue;
+    in.clear();
+    out.clear();
+    phase = done;
+    ranks.notify_all();
+  }
+}
 
 std::shared_ptr<PendingOp> ThreadRendezvous::join(int rank, std::uint64_t number, const Call& call, const Tensor& out,
                                                   const Tensor& in, std::span<const Index> counts) {
@@ -190,7 +218,7 @@ std::shared_ptr<PendingOp> ThreadRendezvous::join(int rank, std::uint64_t number
           "the same order",
           name_of(call.kind), number, to_string(c->call), c->first, to_string(call), rank);
       c->phase = failed;
-      job->notify();
+      notify_all();
     }
     c->out[rank] = out;
     c->in[rank] = in;
@@ -205,9 +233,9 @@ std::shared_ptr<PendingOp> ThreadRendezvous::join(int rank, std::uint64_t number
   }
   // The last to come does small operations at once: nobody needs to be woken twice.
   if (c->pieces == 1)
-    c->make_progress(*job);
+    c->make_progress(*this);
   else
-    job->notify();
+    notify_all();
   return c;
 }
 
@@ -239,7 +267,7 @@ std::shared_ptr<PendingOp> ThreadRendezvous::post(int rank, const Call& call, co
     auto& waiting = box->second;  // all of one side
     if (waiting.empty() || waiting.front()->is_sent == sends) {
       waiting.push_back(mine);
-      if (call.tag >= message_tags) job->notify();  // recv_any looks for it
+      if (call.tag >= message_tags) events(to).notify();  // recv_any looks for it
       return mine;
     }
     other = waiting.front();
@@ -257,7 +285,7 @@ std::shared_ptr<PendingOp> ThreadRendezvous::post(int rank, const Call& call, co
                     name_of(source.dtype()), call.tag, to, target.numel(), name_of(target.dtype()));
   source = target = {};
   mine->phase = other->phase = fits ? done : failed;
-  job->notify();
+  events(sends ? to : from).notify();
   return mine;
 }
 
@@ -267,7 +295,7 @@ struct RendezvousWork final : Work::State {
   RendezvousWork(std::shared_ptr<ThreadRendezvous> r, std::shared_ptr<PendingOp> o, const Call& c, int own)
       : rendezvous(std::move(r)), op(std::move(o)), call(c), rank(own) {}
   bool done() override {
-    if (op->phase == ready) op->make_progress(*rendezvous->job);
+    if (op->phase == ready) op->make_progress(*rendezvous);
     return op->phase >= Phase::done || rendezvous->job->is_ended();
   }
   void finish() override {
@@ -279,7 +307,7 @@ struct RendezvousWork final : Work::State {
     return late_text(fmt::format("{}: rank {} of {} has", to_string(call), rank, rendezvous->size), seconds,
                      collective ? rendezvous->missing(*collective) : "");
   }
-  EventCount* events() override { return rendezvous->job.get(); }
+  EventCount* events() override { return &rendezvous->events(rank); }
 
   std::shared_ptr<ThreadRendezvous> rendezvous;
   std::shared_ptr<PendingOp> op;
@@ -302,13 +330,13 @@ Work ThreadCommunicator::start(const Call& call, const Tensor& out, const Tensor
 }
 
 int ThreadCommunicator::probe(int tag, int first) { return rendezvous_->probe(rank_, tag, first); }
-EventCount* ThreadCommunicator::events() { return rendezvous_->job.get(); }
+EventCount* ThreadCommunicator::events() { return &rendezvous_->events(rank_); }
 
 ThreadCommunicator::Part ThreadCommunicator::part(int color, int key) {
   const std::uint64_t number = calls_;
   std::vector<int> members = split_members(*this, color, key);
   const auto rank = static_cast<int>(std::ranges::find(members, rank_) - members.begin());
-  return {rendezvous_->part(number, color, static_cast<int>(members.size())), std::move(members), rank};
+  return {rendezvous_->part(number, color, members), std::move(members), rank};
 }
 
 std::unique_ptr<Communicator> ThreadCommunicator::split(int color, int key) {
@@ -321,7 +349,9 @@ AbortReason ThreadCommunicator::ended() const { return rendezvous_->job->ended()
 
 std::shared_ptr<ThreadRendezvous> thread_rendezvous(int ranks, const std::string& transport) {
   check(ranks >= 1, "ranks", "got {}, expected at least 1", ranks);
-  return std::make_shared<ThreadRendezvous>(std::make_shared<Job>(ranks), ranks, transport);
+  std::vector<int> all(static_cast<std::size_t>(ranks));
+  std::iota(all.begin(), all.end(), 0);
+  return std::make_shared<ThreadRendezvous>(std::make_shared<Job>(ranks), std::move(all), transport);
 }
 
 std::vector<std::unique_ptr<Communicator>> thread_communicators(int ranks) {

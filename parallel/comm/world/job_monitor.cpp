@@ -19,6 +19,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "framework/io/file.h"
@@ -138,14 +139,15 @@ void replace_private(const std::string& path, const std::string& text) {
 struct JobMonitor::Impl {
   explicit Impl(Communicator& comm) : own(own_process(comm.rank())), main(comm.rank() == 0), size(comm.size()) {
     const auto texts = gather_texts(comm, json_text({own.host, own.pids, own.network, own.pid}, NotUtf8::replaced));
+    std::set<std::pair<std::string, int>> met{{own.pids, own.pid}};
+    bool loopback = true;
     for (int r = 0; r < comm.size(); ++r) {
       const Json t = parse_json(texts[static_cast<std::size_t>(r)]);
       const Process p{t.at(0), t.at(1), t.at(2), t.at(3), r};
+      loopback = loopback && p.network == own.network;
       if (p == own && r < comm.rank()) watches = false;  // another rank of this process does
-      if (!(p == own) && std::ranges::find(peers, p, &WatchedProcess::process) == peers.end()) peers.push_back({p});
+      if (met.emplace(p.pids, p.pid).second) peers.push_back({p});
     }
-    const bool loopback =
-        std::ranges::all_of(texts, [&](const std::string& t) { return parse_json(t)[2] == parse_json(texts[0])[2]; });
     const bool alone = peers.empty();
     Json door;
     if (main && !alone) {
