@@ -42,7 +42,11 @@ class ProgramAgreements {
       if (plan_.size(shards) > 1) before_update("norm", shards);
       if (plan_.has_stages()) before_update("norm", plan_.stage_axis);
     }
-    if (update >= 0 && loss_ >= 0) actions_[static_cast<std::size_t>(at_)].after.push_back(loss_);
+    if (update < 0) return;
+    std::vector<ActionId>& before = actions_[static_cast<std::size_t>(at_)].after;
+    if (loss_ >= 0) before.push_back(loss_);
+    for (const ActionId id : options_.norm ? after_ : std::vector<ActionId>{})  // of all gradients
+      if (std::ranges::find(before, id) == before.end()) before.push_back(id);
   }
 
   void count_ignored() {
