@@ -171,6 +171,7 @@ void check_slice(const Plan& plan, const Program& program, const GradientActions
 }
 
 void check_gradients(const Plan& plan, const std::vector<HappensBefore>& orders, int data_ranks, Diagnostics& faults) {
+  const std::string axis = plan.reduced_axis();
   for (std::size_t r = 0; r < plan.programs.size(); ++r) {
     const Program& program = plan.programs[r];
     const std::vector<Slice> copies = copies_in(plan, r);
@@ -178,7 +179,7 @@ void check_gradients(const Plan& plan, const std::vector<HappensBefore>& orders,
     for (int p = 0; p < static_cast<int>(plan.parts.size()); ++p) {
       if (all.backwards[p].empty()) continue;
       const std::string& over = plan.parts[p].divided;
-      const bool divided = over == plan.reduced_axis();  // each rank has weights of its own
+      const bool divided = over == axis;  // each rank has weights of its own
       for (const ActionId id : all.reductions) {
         const Action& a = program.actions[id];
         if (over.empty() || !a.slice.overlaps(plan.parts[p].slice)) continue;
@@ -186,7 +187,7 @@ void check_gradients(const Plan& plan, const std::vector<HappensBefore>& orders,
           faults.add("{} sums gradients of part {} ('{}'), of which each rank along '{}' has other weights",
                      place(program, id), p, plan.parts[p].name, over);
       }
-      const bool alone = !program.where.empty() && plan.size(program, plan.reduced_axis()) == 1;
+      const bool alone = !program.where.empty() && plan.size(program, axis) == 1;
       const int ranks = divided || alone ? 1 : data_ranks;
       check_slice(plan, program, all, orders[r], p, plan.parts[p].slice, ranks, faults);
       for (const Slice& copy : copies)

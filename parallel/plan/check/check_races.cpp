@@ -35,7 +35,8 @@ class Races {
     for (const Action& a : program.actions) accesses_.push_back(accesses(plan, program, live, a));
     for (const Access& access : accesses_)
       for (const auto* operands : {&access.reads, &access.writes})
-        for (const Operand& o : *operands) borders_[name_of(o)].insert({slice_of(o).begin, slice_of(o).end});
+        for (const Operand& o : *operands)
+          if (is_slice(o.kind)) borders_[name_of(o)].insert({o.slice.begin, o.slice.end});
     for (ActionId id = 0; id < std::ssize(accesses_); ++id) {
       for (const Operand& o : accesses_[id].reads) enter(id, o, false);
       for (const Operand& o : accesses_[id].writes) enter(id, o, true);
@@ -67,18 +68,19 @@ class Races {
   static Name name_of(const Operand& o) {
     return {o.kind, o.name, o.version, is_slice(o.kind) ? -1 : o.part, is_slice(o.kind) ? 0 : o.microbatch};
   }
-  static Slice slice_of(const Operand& o) { return is_slice(o.kind) ? o.slice : Slice{}; }
-  /// Enters the action for each piece of the operand between neighbouring borders.
+  /// Enters the action for the operand: of a slice, for each piece between neighbouring borders.
   void enter(ActionId id, const Operand& o, bool writes) {
     const Name name = name_of(o);
+    if (!is_slice(o.kind)) return enter(id, users_[{name, 0}], writes);
     const std::set<Index>& borders = borders_.at(name);
-    auto at = borders.find(slice_of(o).begin);
-    do {
-      Users& users = users_[{name, *at}];
-      const auto stream = static_cast<std::size_t>(program_.actions[id].stream);
-      for (Ids* ids : {&users.all, writes ? &users.writers : &users.all})
-        if (auto& list = (*ids)[stream]; list.empty() || list.back() != id) list.push_back(id);
-    } while (++at != borders.end() && *at < slice_of(o).end);
+    auto at = borders.find(o.slice.begin);
+    do enter(id, users_[{name, *at}], writes);
+    while (++at != borders.end() && *at < o.slice.end);
+  }
+  void enter(ActionId id, Users& users, bool writes) const {
+    const auto stream = static_cast<std::size_t>(program_.actions[id].stream);
+    for (Ids* ids : {&users.all, writes ? &users.writers : &users.all})
+      if (auto& list = (*ids)[stream]; list.empty() || list.back() != id) list.push_back(id);
   }
   /// Enters the action with the others, up to the first that waits for it.
   void enter(ActionId id, std::vector<ActionId>::const_iterator other, std::vector<ActionId>::const_iterator end) {
