@@ -68,7 +68,7 @@ bool updated_by_server(const Plan& plan, const Slice& s) {
   });
 }
 
-/// What makes the gradients of a program, sums and uses them, in list order.
+/// The actions of a program that make, sum and use gradients, in list order.
 struct GradientActions {
   GradientActions(const Plan& plan, const Program& program) : backwards(plan.parts.size()) {
     for (ActionId id = 0; id < std::ssize(program.actions); ++id) {

@@ -26,8 +26,8 @@ const Operand* common(const Access& a, const Access& b) {
 /// Actions in list order, by stream.
 using Ids = std::array<std::vector<ActionId>, 2>;
 
-/// Finds the races of a program. Actions of `compute` are in order among themselves, so that one of two is of `comm`;
-/// those of a stream that are in no order with an action are neighbours there.
+/// Finds the races of a program. All actions of `compute` are in order, so one action of a race is of `comm`. The later
+/// actions of a stream that have no order with an action are consecutive.
 class Races {
  public:
   Races(const Plan& plan, const Program& program, const HappensBefore& order) : program_(program), order_(order) {
@@ -49,8 +49,8 @@ class Races {
         const bool writes = std::ranges::binary_search(users.writers[comm], id);
         const Ids& others = writes ? users.all : users.writers;
         const auto before = [&](ActionId other) { return order_(other, id); };
-        enter(id, std::ranges::partition_point(others[compute], before), others[compute].end());
-        enter(id, std::ranges::upper_bound(others[comm], id), others[comm].end());
+        pair(id, std::ranges::partition_point(others[compute], before), others[compute].end());
+        pair(id, std::ranges::upper_bound(others[comm], id), others[comm].end());
       }
     for (const auto& [a, b] : found_)
       if (const Operand* both = common(accesses_[a], accesses_[b]))
@@ -68,7 +68,7 @@ class Races {
   static Name name_of(const Operand& o) {
     return {o.kind, o.name, o.version, is_slice(o.kind) ? -1 : o.part, is_slice(o.kind) ? 0 : o.microbatch};
   }
-  /// Enters the action for the operand: of a slice, for each piece between neighbouring borders.
+  /// Enters the action as a user of the operand; of a slice, as a user of each piece between neighbouring borders.
   void enter(ActionId id, const Operand& o, bool writes) {
     const Name name = name_of(o);
     if (!is_slice(o.kind)) return enter(id, users_[{name, 0}], writes);
@@ -82,17 +82,17 @@ class Races {
     for (Ids* ids : {&users.all, writes ? &users.writers : &users.all})
       if (auto& list = (*ids)[stream]; list.empty() || list.back() != id) list.push_back(id);
   }
-  /// Enters the action with the others, up to the first that waits for it.
-  void enter(ActionId id, std::vector<ActionId>::const_iterator other, std::vector<ActionId>::const_iterator end) {
+  /// Pairs the action with others of a stream, up to the first that waits for it.
+  void pair(ActionId id, std::vector<ActionId>::const_iterator other, std::vector<ActionId>::const_iterator end) {
     for (; other != end && !order_(id, *other); ++other) found_.insert(std::minmax(id, *other));
   }
 
   const Program& program_;
   const HappensBefore& order_;
   std::vector<Access> accesses_;
-  std::map<Name, std::set<Index>> borders_;
+  std::map<Name, std::set<Index>> borders_;        // where slices begin and end
   std::map<std::pair<Name, Index>, Users> users_;  // by the piece's begin
-  std::set<std::pair<ActionId, ActionId>> found_;
+  std::set<std::pair<ActionId, ActionId>> found_;  // the lower id first
 };
 
 }  // namespace

@@ -18,7 +18,7 @@ std::vector<Slice> without(const std::vector<Slice>& slices, const Slice& s) {
   return rest;
 }
 
-/// Actions along an axis, of no pass.
+/// The actions of a program that name an axis, by kind, slice and axis.
 class Shared {
  public:
   explicit Shared(const Program& program) {

@@ -1,16 +1,17 @@
+// HappensBefore: found in one pass over the dependencies, from the last action to the first.
 #include "parallel/plan/check/diagnostics.h"
 #include "parallel/plan/order.h"
 
 namespace trireme {
 
-/// Goes through a program's dependencies in depth-first order.
+/// Sorts the actions of a program by their dependencies, and finds a cycle.
 class HappensBefore::Walk {
  public:
   Walk(const Program& program, std::string& cycle)
       : program_(program), waits_(dependencies(program)), state_(waits_.size()), cycle_(cycle) {
     for (ActionId id = 0; id < std::ssize(waits_) && cycle_.empty(); ++id) visit(id);
   }
-  /// The actions, each behind those that it waits for.
+  /// The actions, each after those that it waits for.
   const std::vector<ActionId>& sorted() const { return sorted_; }
   const std::vector<Dependency>& waits(ActionId id) const { return waits_[id]; }
 
@@ -42,7 +43,7 @@ HappensBefore::HappensBefore(const Program& program) {
   for (const Action& a : program.actions) stream_.push_back(static_cast<std::uint8_t>(a.stream));
   const Walk walk(program, cycle_);
   if (!cycle_.empty()) return;
-  std::vector<Firsts> starts = precedes_;  // the first actions that start no sooner than it does
+  std::vector<Firsts> starts = precedes_;  // the first actions that start when it has started, or later
   const auto lower = [](Firsts& all, const Firsts& to) {
     for (std::size_t s = 0; s < all.size(); ++s) all[s] = std::min(all[s], to[s]);
   };
