@@ -62,7 +62,27 @@ def arguments(text, at):
     return found
 
 
+inner = re.compile(r'"(?:\\.|[^"\\])*"|\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}|(?<=\w)<[\w:, *&]*>')
+act = re.compile(r"(?:\+\+|--|\*)?[\w.:@]+ ?(?:[-+*/|&^%]|<<|>>)?= ?[^=].*|(?:\+\+|--)[\w.:@]+|[\w.:@]+(?:\+\+|--|@)")
+
+
+def joins_statements(line):
+    """Whether the line is statements with commas between them: a = 1, b = 2; or f(), g();"""
+    line = line.replace("->", ".").strip()
+    while (flat := inner.sub(lambda m: "" if m[0][0] == "<" else "@", line)) != line:
+        line = flat
+    parts = re.sub(r"^(?:\} )?(?:else |(?:if(?: constexpr)?|for|while) ?@ )+", "", line).removesuffix(";").split(", ")
+    return line.endswith(";") and len(parts) > 1 and not line.startswith(".") and all(map(act.fullmatch, parts))
+
+
 faults = []
+for path in [p for folder in [*floors, "tests", "bench"] for p in sorted((root / folder).rglob("*")) if p.suffix in (".h", ".cpp", ".cu", ".cuh")]:
+    before = ";"
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        code = re.sub(r" *//.*", "", line)
+        if ", " in code and re.search(r"[;{}]$|^ *(?:if|for|while|else)\b", before) and joins_statements(code):
+            faults.append(f"{path.relative_to(root)}:{number}: several statements with commas between them: {line.strip()}")
+        before = code or before
 types = {}  # (namespace, name) -> the header that defines it
 for folder, floor in floors.items():
     for path in sorted((root / folder).rglob("*")):
