@@ -44,8 +44,8 @@ Program reduce_by_units(const Plan& plan, const Program& program, const std::str
   return reduce_slices(plan, program, slices, axis, program.actions[reductions_of(program)[0]].on_ready);
 }
 
-/// Stage 2: a bucket's gradients are dropped when the next bucket is on its way, or before the bucket's update; in a
-/// pipeline, whose stages run as a whole, all before their updates.
+/// Stage 2: a bucket's gradients are dropped when the next bucket is on its way; those of the last bucket, and in a
+/// pipeline, whose stages run as a whole, of every bucket, before the bucket's update.
 Program drop_gradients(const Program& program, const std::string& axis, bool staged) {
   const auto ids = reductions_of(program);
   std::vector<std::pair<Slice, ActionId>> waiting;
