@@ -40,7 +40,7 @@ struct ActionRow {
   int (*vector_ops)(const Action&, int ranks) = nullptr;
   /// What is wrong with an action, in words; null, or an empty text: nothing.
   std::string (*fault)(const Plan&, const Program&, ActionId) = nullptr;
-  /// Starts it; a collective or message returns its Work. Null for the library's kinds, which the executor knows.
+  /// Starts the action; a collective or message returns its Work.
   Work (*start)(ActionContext&) = nullptr;
   /// Once that Work is done; null: nothing is left to do.
   void (*finish)(ActionContext&) = nullptr;

@@ -23,7 +23,7 @@ struct AgreementOptions {
 /// other stages before the update, or where micro-batches outlive their steps at once; flags and norm are put together
 /// before a program's first update, over all who hold gradients apart. Without a norm, an update that waits for several
 /// reductions becomes one for each, so that weights are updated while later gradients are reduced. Throws Error for
-/// flags whose names the fields of actions cannot hold.
+/// flags that have the name of another number.
 Plan with_agreements(Plan, const AgreementOptions&);
 
 }  // namespace trireme

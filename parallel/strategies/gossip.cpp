@@ -172,7 +172,7 @@ const ActionRow mix_star{.name = "mix_star",
 
 /// The action that mixes weights by the graph.
 Action mixing(const GossipOptions& o, int ranks) {
-  Action a{.kind = mix_graph, .field = "weights"};
+  Action a{.kind = mix_graph, .payload = Payload::weights};
   a.peer = {.axis = o.axis, .pairs = o.graph, .seed = o.seed};
   const bool push = o.mode == "push_sum";
   if (push) a.kind = push_sum;
@@ -231,7 +231,7 @@ Strategy gossip(GossipOptions o) {
       plan.state.push_back({.name = push_weight, .initial = 1});
     }
     if (o.global_every > 0)
-      mix_weights(plan, {.kind = action_rows::mean, .field = "weights"}, o.axis, "average over " + o.axis,
+      mix_weights(plan, {.kind = action_rows::mean, .payload = Payload::weights}, o.axis, "average over " + o.axis,
                   {.every = o.global_every, .offset = o.global_every - 1});
     plan.consistency[o.axis] = {Consistency::Kind::gossip};
     return plan;

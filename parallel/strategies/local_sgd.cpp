@@ -87,7 +87,7 @@ Strategy local_sgd(LocalSgdOptions o) {
       for (std::size_t r = 0; r < plan.programs.size(); ++r)
         for (const Slice& slice : plan.updated(r)) {
           Program& program = plan.programs[r];
-          Action mean{.kind = action_rows::mean, .slice = slice, .field = "gradients"};
+          Action mean{.kind = action_rows::mean, .slice = slice, .payload = Payload::gradients};
           mean.peer.axis = o.axis;
           mean.phase = add_phase(program, "synchronous", {.until = from});
           const std::vector<ActionId> sums = tied_sums(program, slice);  // copies are summed last
@@ -99,7 +99,7 @@ Strategy local_sgd(LocalSgdOptions o) {
         }
     const Trigger meet{.every = o.every, .offset = (from + o.every - 1) % o.every, .from = from};
     const std::string phase = "average over " + o.axis;
-    mix_weights(plan, {.kind = action_rows::mean, .field = "weights"}, o.axis, phase, meet);
+    mix_weights(plan, {.kind = action_rows::mean, .payload = Payload::weights}, o.axis, phase, meet);
     if (slow) {
       Action update{.kind = outer_update};
       update.arguments = {{"lr", o.outer_lr}, {"momentum", o.outer_momentum}};

@@ -7,7 +7,7 @@
 namespace trireme {
 
 namespace action_rows {
-/// The mean of the slice's weights, or gradients (Action::field), over the ranks of the axis, each counting as many
+/// The mean of the slice's weights, or gradients (Action::payload), over the ranks of the axis, each counting as many
 /// times as it had rows in the step.
 extern const ActionRow mean;
 }  // namespace action_rows

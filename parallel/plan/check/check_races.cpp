@@ -60,13 +60,14 @@ class Races {
 
  private:
   static constexpr std::size_t compute = 0, comm = 1;
-  using Name = std::tuple<OperandKind, std::string, int, int, int>;  // of an operand, all but its slice
+  using Name = std::tuple<OperandKind, std::string, int, int, int, int>;  // of an operand, all but its slice
   struct Users {
     Ids all, writers;
   };
 
   static Name name_of(const Operand& o) {
-    return {o.kind, o.name, o.version, is_slice(o.kind) ? -1 : o.part, is_slice(o.kind) ? 0 : o.microbatch};
+    if (is_slice(o.kind)) return {o.kind, o.name, o.version, -1, 0, 0};
+    return {o.kind, o.name, o.version, o.part, o.microbatch.index, o.microbatch.steps_ago};
   }
   /// Enters the action as a user of the operand; of a slice, as a user of each piece between neighbouring borders.
   void enter(ActionId id, const Operand& o, bool writes) {

@@ -13,7 +13,7 @@ class Versions {
       : plan_(plan), program_(program), faults_(faults) {
     for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
       const Action& a = at(id);
-      if (a.kind == ActionKind::forward) forwards_[{a.part, a.microbatch}].push_back(id);
+      if (a.kind == ActionKind::forward) forwards_[{a.part, a.microbatch.index}].push_back(id);
       if (a.kind == ActionKind::update) updates_.push_back(id);
     }
   }
@@ -44,14 +44,14 @@ class Versions {
       before += u < id;
       ++all;
     }
-    return before + all * steps_back(plan_, at(id));
+    return before + all * at(id).microbatch.steps_ago;
   }
   /// A backward with its micro-batch's forward and its updates.
   void compare(ActionId backward) {
     const Action& b = at(backward);
     const Slice& weights = plan_.parts[static_cast<std::size_t>(b.part)].slice;
     const int read = updates(backward, weights) - b.version;
-    std::vector<ActionId> others = forwards_[{b.part, place_in_batch(plan_, b)}];
+    std::vector<ActionId> others = forwards_[{b.part, b.microbatch.index}];
     others.insert(others.end(), updates_.begin(), updates_.end());
     std::ranges::sort(others);
     for (const ActionId id : others) {
