@@ -1,4 +1,4 @@
-// What simulating a step takes for many ranks: seconds of this program, not of the ranks.
+// What simulating a step takes for many ranks, and checking a long plan: seconds of this program, not of the ranks.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -36,9 +36,27 @@ void report(const char* what, const Plan& plan, const SimulateOptions& options) 
       static_cast<double>(std::clock() - cpu) / CLOCKS_PER_SEC, s.makespan, s.bubble);
 }
 
+/// What check() takes for a plan with many actions.
+void report_check(const std::string& strategy, const std::vector<Axis>& mesh) {
+  const Plan plan = parse_strategy(strategy)(serial(parts(80), 25000000, 0, mesh));
+  std::size_t actions = 0;
+  for (const Program& program : plan.programs) actions += program.actions.size();
+  std::vector<double> times;
+  for (int round = 0; round < 5; ++round) {
+    const auto start = std::chrono::steady_clock::now();
+    const auto faults = check(plan, plan.size(plan.reduced_axis()));
+    times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    check(faults.empty(), "bench", "'{}' is unsound: {}", strategy, faults.empty() ? "" : faults[0]);
+  }
+  fmt::print("check of 80 parts under {:<40} {:>7} actions: {:.3f} s\n", strategy, actions, median(times));
+}
+
 }  // namespace
 
 int simulate_main(int, char**) {
+  report_check("accumulate(micro=64) | data_parallel", {{"data", 8}});
+  report_check("accumulate(micro=64) | zero(3)", {{"data", 8}});
+  report_check("pipeline(micro=1024)", {{"pipe", 8}});
   Cluster cluster{.nodes = {{.count = 2048, .devices = 8}}, .inside = {2e-6, 300e9}, .between = {1e-5, 25e9}};
   for (int microbatches : {16, 64}) {
     const Plan deep = (pipeline({.micro = microbatches, .schedule = "1f1b", .partition = "even"}) |

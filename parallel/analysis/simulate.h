@@ -1,7 +1,7 @@
 // simulate(plan): when each action of each rank would run on a described cluster, by discrete events in integer
 // nanoseconds.
 //
-// Each rank is gone through by the Interpreter that also carries plans out (parallel/runtime/interpreter.h); here
+// Each rank is gone through by the Interpreter that also carries plans out (parallel/plan/interpreter.h); here
 // nothing is done but to reckon when it ends. A rank's link carries one operation at a time, in the order in which the
 // rank starts them. A message leaves when its sender has started it and the sender's link is free, whether or not the
 // other side waits for it, and has arrived after message_time; a recv ends when it has started and the message has

@@ -20,7 +20,7 @@
 #include "parallel/analysis/sim_record.h"
 #include "parallel/async/inbox.h"
 #include "parallel/plan/peers.h"
-#include "parallel/runtime/interpreter.h"
+#include "parallel/plan/interpreter.h"
 
 namespace trireme {
 

@@ -8,6 +8,7 @@
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/channels.h"
 #include "parallel/plan/on_call.h"
+#include "parallel/plan/ties.h"
 
 namespace trireme {
 namespace {
@@ -42,7 +43,11 @@ class ProgramAgreements {
       if (plan_.size(shards) > 1) before_update(Payload::norm, shards);
       if (plan_.has_stages()) before_update(Payload::norm, plan_.stage_axis);
     }
-    if (update >= 0 && loss_ >= 0) actions_[static_cast<std::size_t>(at_)].after.push_back(loss_);
+    if (update < 0) return;
+    std::vector<ActionId>& before = actions_[static_cast<std::size_t>(at_)].after;
+    if (loss_ >= 0) before.push_back(loss_);
+    for (const ActionId id : options_.norm ? after_ : std::vector<ActionId>{})  // of all gradients
+      if (std::ranges::find(before, id) == before.end()) before.push_back(id);
   }
 
   void count_ignored() {
@@ -130,6 +135,41 @@ class ProgramAgreements {
   std::vector<ActionId> after_;
 };
 
+/// Cuts updates at the borders of the reductions that they wait for, so that the weights of a bucket are updated while
+/// later buckets are reduced.
+void update_by_reduction(Program& program) {
+  std::vector<Action>& actions = program.actions;
+  for (ActionId id = 0; id < std::ssize(actions); ++id) {
+    const Action whole = actions[static_cast<std::size_t>(id)];
+    if (whole.kind != ActionKind::update || !whole.peer.axis.empty()) continue;
+    const auto reduction = [&](ActionId from) -> const Action* {
+      const Action& a = actions[static_cast<std::size_t>(from)];
+      return is_reduction(a) ? &a : nullptr;
+    };
+    std::vector<Slice> borders;
+    for (const ActionId from : whole.after)
+      if (const Action* a = reduction(from)) borders.push_back(a->slice);
+    std::ranges::sort(borders, {}, &Slice::begin);
+    std::vector<Action> pieces;
+    for (const Slice& slice : cut_at(whole.slice, borders)) {
+      Action& piece = pieces.emplace_back(whole);
+      piece.slice = slice;
+      std::erase_if(piece.after, [&](ActionId from) {
+        const Action* a = reduction(from);
+        return a && !a->slice.overlaps(slice);
+      });
+      std::ranges::sort(piece.after);
+    }
+    if (pieces.size() < 2) continue;
+    std::ranges::stable_sort(pieces, {}, [](const Action& a) { return a.after.empty() ? -1 : a.after.back(); });
+    const auto more = static_cast<ActionId>(pieces.size()) - 1;
+    actions[static_cast<std::size_t>(id)] = pieces[0];
+    for (ActionId k = 1; k <= more; ++k) insert(program, id + k, pieces[static_cast<std::size_t>(k)]);
+    for (Action& a : actions) std::ranges::replace(a.after, id, id + more);  // the last one ends last
+    id += more;
+  }
+}
+
 }  // namespace
 
 Plan with_agreements(Plan plan, const AgreementOptions& options) {
@@ -157,6 +197,7 @@ Plan with_agreements(Plan plan, const AgreementOptions& options) {
   plan.flags = of_program.flags.names;
   for (Program& program : plan.programs) {
     if (program.serves()) continue;
+    if (!options.norm && !is_asynchronous(plan)) update_by_reduction(program);
     ProgramAgreements agreements(plan, program, of_program);
     agreements.count_ignored();
     agreements.add();

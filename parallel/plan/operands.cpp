@@ -13,19 +13,17 @@ namespace {
 constexpr std::array kinds = {"weights", "gradients", "state", "statistics", "activation", "gradient of the activation",
                               "scratch", "number"};
 
-bool is_slice(const Operand& o) { return o.kind <= OperandKind::statistics; }
-
 }  // namespace
 
 bool Operand::overlaps(const Operand& o) const {
   if (kind != o.kind || name != o.name || version != o.version) return false;
-  return is_slice(*this) ? slice.overlaps(o.slice) : part == o.part && microbatch == o.microbatch;
+  return is_slice(kind) ? slice.overlaps(o.slice) : part == o.part && microbatch == o.microbatch;
 }
 
 std::string to_string(const Operand& o) {
   std::string text = kinds[static_cast<std::size_t>(o.kind)];
   if (!o.name.empty()) text += " " + o.name;
-  if (is_slice(o)) return fmt::format("{} [{}, {})", text, o.slice.begin, o.slice.end);
+  if (is_slice(o.kind)) return fmt::format("{} [{}, {})", text, o.slice.begin, o.slice.end);
   return o.part < 0 && !o.name.empty() ? text
                                        : fmt::format("{} of part {} micro {}", text, o.part, to_string(o.microbatch));
 }

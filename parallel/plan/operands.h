@@ -19,6 +19,9 @@ enum class OperandKind : std::uint8_t {
   number,      ///< a number that ranks agree on: Action::payload
 };
 
+/// Whether operands of the kind are slices of a block.
+constexpr bool is_slice(OperandKind kind) { return kind <= OperandKind::statistics; }
+
 /// A piece of data that actions of one program share.
 struct Operand {
   OperandKind kind;                                 ///< what it is

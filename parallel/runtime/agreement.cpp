@@ -44,10 +44,11 @@ Work Agreement::start(const Action& a, Communicator* comm) {
   if (agrees_on_flags(a)) {
     std::vector<double> flags;
     if (a.payload.finite) {
-      const double norm = optimizer_.grad_norm(updated_);
+      const std::vector<Slice> slices = detail::joined(updated_);  // of neighbouring updates
+      const double norm = optimizer_.grad_norm(slices);
       // A weight that is not finite need not reach the loss or a gradient: relu and max-pooling take NaN for small.
-      flags.push_back(std::isfinite(norm) && (scale.on() || optimizer_.has_finite_values(updated_)));
-      if (updated_ == std::vector<Slice>{{0, optimizer_.parameters().size()}}) norm_ = norm;
+      flags.push_back(std::isfinite(norm) && (scale.on() || optimizer_.has_finite_values(slices)));
+      if (slices == std::vector<Slice>{{0, optimizer_.parameters().size()}}) norm_ = norm;
     }
     for (const std::string& name : a.payload.names) flags.push_back(raised_.erase(name) == 0);
     flags_ = Tensor::of(flags, {std::ssize(flags)}, DType::i64);

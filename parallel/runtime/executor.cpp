@@ -198,6 +198,8 @@ bool Executor::start(ActionId id) {
 std::string Executor::decide() {
   std::string fault = agreement_.fault();
   const bool overflow = fault.empty() && !agreement_.accepts_gradients();
+  for (ActionId id = 0; !fault.empty() && id < std::ssize(slots_); ++id)  // for which later updates would have waited
+    if (is_reduction(action(id))) finish(id);
   for (ActionId id = 0; (overflow || !fault.empty()) && id < std::ssize(slots_); ++id)  // codecs forget these gradients
     if (action(id).codec && slot(id).comm) {
       finish(id);

@@ -7,6 +7,7 @@
 
 #include "framework/tensor/fields.h"
 #include "parallel/comm/virtual_clock.h"
+#include "parallel/comm/world/compare.h"
 #include "parallel/model/part_costs.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/agreements.h"
@@ -123,6 +124,22 @@ void refuse_shared_across_programs(const Plan& plan, const Chain& chain, const P
   }
 }
 
+/// What check() says of the plan; empty: it is sound. One of the ranks that have the same plan looks for all of them. A
+/// collective call.
+std::string faults_of(const Plan& plan, Mesh& mesh, const std::vector<std::string>& tensor_parallel_axes) {
+  const std::string alike = all_axes(plan, tensor_parallel_axes);
+  Communicator* comm = alike.empty() ? nullptr : &mesh.comm(alike);
+  std::string verdict;
+  if (!comm || comm->rank() == 0) {
+    const auto faults = check(plan, mesh.size(plan.reduced_axis()));
+    if (!faults.empty()) verdict = faults[0];
+    if (faults.size() > 1) verdict += fmt::format(" (and {} faults more)", faults.size() - 1);
+  }
+  if (!comm) return verdict;
+  const TrafficMeter::Pause pause(mesh.meter());
+  return broadcast_text(*comm, verdict, 0);
+}
+
 /// What a Step has no means for in an asynchronous pipeline.
 void refuse_with_asynchronous(const Strategy& strategy, const StepOptions& o) {
   check(
@@ -210,9 +227,10 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, const Loss& loss, O
   plan = with_agreements(plan, strategy, o, optimizer, loss);
   check_one_use(plan, strategy.split, o.layer_axes);
   check_mesh(plan, mesh, tensor_parallel_axes(o, strategy.split));
-  const auto faults = o.refuse_unsound ? check(plan, mesh.size(plan.reduced_axis())) : std::vector<std::string>();
-  check(faults.empty(), "plan", "{}{}", faults.empty() ? "" : faults[0],
-        [&] { return faults.size() > 1 ? fmt::format(" (and {} faults more)", faults.size() - 1) : ""; });
+  if (o.refuse_unsound) {
+    const std::string verdict = faults_of(plan, mesh, tensor_parallel_axes(o, strategy.split));
+    check(verdict.empty(), "plan", "{}", verdict);
+  }
   refuse_shared_across_programs(plan, chain, parameters);
   check(o.loss_scale == 0 || !meets_by_messages(plan), "step",
         "a loss that is scaled and ranks that meet by messages alone (servers, asynchronous gossip) do not go together "

@@ -155,8 +155,7 @@ Program update_by_bucket(const Program& program, ActionKind reduction, std::opti
   for (ActionId id : reduced) {
     Action& reduce = out.actions[id];
     reduce.kind = reduction;
-    Action update = on_slice(ActionKind::update, Stream::compute, reduce.slice, reduce.peer.axis,
-                             id == reduced[0] ? reduced : std::vector<ActionId>{id});
+    Action update = on_slice(ActionKind::update, Stream::compute, reduce.slice, reduce.peer.axis, {id});
     update.peer.root = root;
     for (const ActionId sum : tied_sums(out, reduce.slice)) update.after.push_back(sum);
     out.actions.push_back(update);

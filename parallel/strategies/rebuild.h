@@ -65,9 +65,9 @@ void average_buffers(Plan&, const std::string& axis, const Trigger& = {});
 /// after the sum over these. Updates wait for the reductions of their slices.
 Program reduce_slices(const Plan&, const Program&, const std::vector<Slice>&, const std::string& axis, bool overlap);
 /// Replaces the updates by one per reduction, of the slice that it reduces: each rank updates its shard, or root the
-/// whole slice. The first update waits for all reductions, so that the gradient's norm is known. reduction: the kind
-/// that replaces all_reduce. give: the action that distributes the weights after each update: all_gather, or broadcast
-/// from root; none: no distribution.
+/// whole slice. An update waits for its own reduction only, while later ones are under way. reduction: the kind that
+/// replaces all_reduce. give: the action that distributes the weights after each update: all_gather, or broadcast from
+/// root; none: no distribution.
 Program update_by_bucket(const Program&, ActionKind reduction, std::optional<ActionKind> give, int root = -1);
 
 }  // namespace trireme

@@ -44,23 +44,26 @@ Program reduce_by_units(const Plan& plan, const Program& program, const std::str
   return reduce_slices(plan, program, slices, axis, program.actions[reductions_of(program)[0]].on_ready);
 }
 
-/// Stage 2: a bucket's gradients go when the next bucket is on its way; in a pipeline, whose stages run as a whole, all
-/// after the last backward.
+/// Stage 2: a bucket's gradients are dropped when the next bucket is on its way; those of the last bucket, and in a
+/// pipeline, whose stages run as a whole, of every bucket, before the bucket's update.
 Program drop_gradients(const Program& program, const std::string& axis, bool staged) {
   const auto ids = reductions_of(program);
   std::vector<std::pair<Slice, ActionId>> waiting;
-  auto drop = [&](Rebuild& rebuild, std::size_t but) {
-    for (; waiting.size() > but; waiting.erase(waiting.begin()))
-      rebuild.add(on_slice(ActionKind::drop_gradients, Stream::compute, waiting[0].first, axis, {waiting[0].second}));
+  const auto drop = [&](Rebuild& rebuild, auto&& is_due) {
+    std::erase_if(waiting, [&](const auto& w) {
+      if (!is_due(w)) return false;
+      rebuild.add(on_slice(ActionKind::drop_gradients, Stream::compute, w.first, axis, {w.second}));
+      return true;
+    });
   };
   return rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action& a) {
-    if (a.kind == ActionKind::update) drop(rebuild, 0);
+    if (a.kind == ActionKind::update) drop(rebuild, [&](const auto& w) { return w.first.overlaps(a.slice); });
     const ActionId now = rebuild.keep(id);
     for (auto& [slice, after] : waiting)
       if (a.kind == ActionKind::sum_tied && a.slice.overlaps(slice)) after = now;
     if (!is_reduction(a)) return;
+    if (!staged) drop(rebuild, [](const auto&) { return true; });
     waiting.emplace_back(a.slice, now);
-    if (!staged) drop(rebuild, 1);
   });
 }
 

@@ -1,7 +1,9 @@
 // What a step's ranks agree on stands in the plan: of every strategy and pair, and faults planted in it are found.
 #include "parallel/plan/agreements.h"
 
+#include "parallel/plan/check/diagnostics.h"
 #include "parallel/plan/on_call.h"
+#include "parallel/strategies/rebuild.h"
 #include "tests/parallel/pairs.h"
 #include "tests/parallel/plans.h"
 #include "tests/parallel/training.h"
@@ -73,6 +75,40 @@ TEST_CASE("every strategy and pair agrees on loss, flag and norm before its upda
       }
   }
   CHECK(plans > 600);
+}
+
+TEST_CASE("the first update waits for all gradients only if it wants their norm") {
+  Plan start = chain();
+  start.axes = {{"data", 2}};
+  const Strategy buckets = data_parallel({.first_bucket = 10, .bucket = 200});
+  Plan own = buckets(start);  // a strategy's updates of whole buckets, each after its sum
+  Program& list = own.programs[0];
+  list.actions.pop_back();
+  for (int nth = 0; find(list, ActionKind::all_reduce, nth) >= 0; ++nth) {
+    const ActionId sum = find(list, ActionKind::all_reduce, nth);
+    list.actions.push_back({.kind = ActionKind::update, .slice = list.actions[sum].slice, .after = {sum}});
+  }
+  Plan read = buckets(start);  // the update is not the last action
+  read.programs[0].actions.push_back(
+      on_slice(ActionKind::broadcast, Stream::comm, {0, 450}, "data", {find(read.programs[0], ActionKind::update)}));
+  for (const Plan& plain : {own, read, buckets(start), (buckets | zero(1))(start), (buckets | zero(2))(start),
+                            (buckets | zero(3))(start), (buckets | central_storage())(start)})
+    for (const bool norm : {false, true}) {
+      const Plan plan = with_agreements(plain, {.norm = norm});
+      INFO(plan.to_string());
+      CHECK(faults(plan) == "");
+      const Program& program = plan.programs[0];
+      const HappensBefore order(program);
+      const ActionId update = find(program, ActionKind::update);
+      int sums = 0, before = 0;
+      for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
+        sums += is_reduction(program.actions[id]);
+        before += is_reduction(program.actions[id]) && order(id, update);
+      }
+      CHECK(sums > 2);
+      CHECK((before == sums) == norm);
+      CHECK(plan.updated(0) == plain.updated(0));
+    }
 }
 
 TEST_CASE("check finds agreements that decide about nothing, or differ between stages") {

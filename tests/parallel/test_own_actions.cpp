@@ -1,5 +1,6 @@
 // Kinds of actions, phases, codecs and state of a caller's own, through Step; and what check() says of those that
 // cannot be.
+#include <atomic>
 #include <cmath>
 #include <map>
 
@@ -11,6 +12,7 @@
 #include "parallel/runtime/step_probe.h"
 #include "parallel/strategies/rebuild.h"
 #include "tests/parallel/plans.h"
+#include "tests/parallel/step_models.h"
 #include "tests/parallel/training.h"
 #include "tests/support/temporary.h"
 
@@ -152,6 +154,29 @@ TEST_CASE("check finds phases, codecs and kinds that cannot be") {
   bad = means({})(local);
   bad.programs[0].actions.back().peer.pairs = "star";
   check_finds(bad, "use ring, torus, exponential, matching, random_target, bipartite or bipartite_ring");
+}
+
+TEST_CASE("one rank of those with the same plan checks it, and all refuse it") {
+  if (threads_only()) return;
+  static std::atomic<int> checks;
+  static const ActionRow wrong{.name = "wrong", .fault = [](const Plan&, const Program&, ActionId) {
+                                 ++checks;
+                                 return std::string("is wrong");
+                               }};
+  checks = 0;
+  const Strategy strategy("wrong", Claim::exact, [](Plan plan) {
+    plan = data_parallel()(std::move(plan));
+    plan.programs[0].actions.push_back({.kind = wrong});
+    return plan;
+  });
+  std::vector<std::string> said(4);
+  World::threads(4, [&](World& world) {
+    Mesh mesh(world, {{"data", 4}});
+    said[static_cast<std::size_t>(world.rank())] =
+        error_of([&] { Step(network(), cross_entropy, Sgd{.lr = 0.1}, mesh, strategy); });
+  });
+  CHECK(checks == 1);
+  for (const std::string& text : said) CHECK_THAT(text, mentions("wrong"));
 }
 
 TEST_CASE("strategies that rebuild a plan keep its phases") {

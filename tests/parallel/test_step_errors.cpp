@@ -71,6 +71,30 @@ TEST_CASE("a step that is refused leaves nothing behind") {
   CHECK(train(true) == train(false));
 }
 
+TEST_CASE("a step that ranks refuse while they sum gradients leaves nothing behind") {
+  if (threads_only()) return;
+  for (const char* updates : {"zero(1)", "central_storage"}) {
+    INFO(updates);
+    const auto train = [&](bool with_bad) {
+      std::vector<double> weights;
+      int refused = 0;
+      World::threads(2, [&](World& world) {
+        const Strategy strategy = data_parallel({.first_bucket = 20, .bucket = 50}) | parse_strategy(updates);
+        Step step(smooth_model(), cross_entropy, Sgd{.lr = 0.1, .momentum = 0.9}, world, strategy);
+        (void)step(noise(4, 1, 4 * world.rank()), labels(4));
+        if (with_bad) try {
+            (void)step(Tensor::full({4, 6, 6, 1}, NAN), labels(4));
+          } catch (const NonFiniteError&) { refused += world.main(); }
+        (void)step(noise(4, 2, 4 * world.rank()), labels(4));
+        if (world.main()) weights = step.parameters().values().to_vector();
+      });
+      CHECK(refused == with_bad);
+      return weights;
+    };
+    CHECK(train(true) == train(false));
+  }
+}
+
 TEST_CASE("a gradient that is not finite behind a finite loss is found") {
   World world;
   // The derivative of sqrt at 0 is infinite.

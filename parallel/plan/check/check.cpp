@@ -73,18 +73,32 @@ bool updated_by_server(const Plan& plan, const Slice& s) {
   });
 }
 
-/// One segment of a part's parameters that all reductions and updates treat alike.
-void check_segment(const Plan& plan, const Program& program, const HappensBefore& order, const PartInfo& part,
-                   int index, Slice s, int data_ranks, Diagnostics& faults) {
-  std::vector<ActionId> backwards, reductions, updates;
-  for (ActionId id = 0; id < static_cast<int>(program.actions.size()); ++id) {
-    const Action& a = program.actions[id];
-    if (completes(a) && uses(plan.parts[static_cast<std::size_t>(a.part)], s)) backwards.push_back(id);
-    if (reduces(a) && a.slice.overlaps(s)) reductions.push_back(id);
-    if (a.kind == ActionKind::update && a.slice.overlaps(s)) updates.push_back(id);
+/// The actions of a program that make, sum and use gradients, in list order.
+struct GradientActions {
+  GradientActions(const Plan& plan, const Program& program) : backwards(plan.parts.size()) {
+    for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
+      const Action& a = program.actions[id];
+      if (completes(a)) backwards[a.part].push_back(id);
+      if (reduces(a)) reductions.push_back(id);
+      if (a.kind == ActionKind::update) updates.push_back(id);
+    }
   }
-  auto name =
-      fmt::format("program {}: gradient [{}, {}) of part {} ('{}')", program.name, s.begin, s.end, index, part.name);
+  std::vector<std::vector<ActionId>> backwards;  // that complete them, by part
+  std::vector<ActionId> reductions, updates;
+};
+
+/// One segment of a part's parameters that all reductions and updates treat alike.
+void check_segment(const Plan& plan, const Program& program, const GradientActions& all, const HappensBefore& order,
+                   int part, Slice s, int data_ranks, Diagnostics& faults) {
+  std::vector<ActionId> backwards, reductions, updates;
+  for (std::size_t p = 0; p < plan.parts.size(); ++p)
+    if (uses(plan.parts[p], s)) backwards.insert(backwards.end(), all.backwards[p].begin(), all.backwards[p].end());
+  std::ranges::sort(backwards);
+  const auto meets = [&](ActionId id) { return program.actions[id].slice.overlaps(s); };
+  std::ranges::copy_if(all.reductions, std::back_inserter(reductions), meets);
+  std::ranges::copy_if(all.updates, std::back_inserter(updates), meets);
+  auto name = fmt::format("program {}: gradient [{}, {}) of part {} ('{}')", program.name, s.begin, s.end, part,
+                          plan.parts[part].name);
   if (data_ranks > 1 && reductions.empty())
     faults.add("{} is never reduced over the {} ranks that share the batch: use data_parallel()", name, data_ranks);
   if (data_ranks > 1 && reductions.size() > 1)
@@ -145,44 +159,44 @@ void check_agreements(const Plan& plan, const std::vector<HappensBefore>& orders
 }
 
 /// Weights that a part uses, piece by piece.
-void check_slice(const Plan& plan, std::size_t r, const HappensBefore& order, int part, const Slice& whole,
-                 int data_ranks, Diagnostics& faults) {
-  const Program& program = plan.programs[r];
+void check_slice(const Plan& plan, const Program& program, const GradientActions& all, const HappensBefore& order,
+                 int part, const Slice& whole, int data_ranks, Diagnostics& faults) {
   std::vector<Index> cuts = {whole.begin, whole.end};
   const auto cut = [&](const Slice& s) {
     for (Index at : {s.begin, s.end})
       if (whole.begin < at && at < whole.end) cuts.push_back(at);
   };
-  for (auto& a : program.actions)
-    if (reduces(a) || a.kind == ActionKind::update) cut(a.slice);
+  for (const auto* ids : {&all.reductions, &all.updates})
+    for (const ActionId id : *ids) cut(program.actions[id].slice);
   for (const Slice& tied : tied_slices(plan)) cut(tied);  // whose gradients more backwards make
   std::sort(cuts.begin(), cuts.end());
   for (std::size_t i = 0; i + 1 < cuts.size(); ++i)
     if (cuts[i] < cuts[i + 1])
-      check_segment(plan, program, order, plan.parts[static_cast<std::size_t>(part)], part, {cuts[i], cuts[i + 1]},
-                    data_ranks, faults);
+      check_segment(plan, program, all, order, part, {cuts[i], cuts[i + 1]}, data_ranks, faults);
 }
 
 void check_gradients(const Plan& plan, const std::vector<HappensBefore>& orders, int data_ranks, Diagnostics& faults) {
+  const std::string axis = plan.reduced_axis();
   for (std::size_t r = 0; r < plan.programs.size(); ++r) {
     const Program& program = plan.programs[r];
     const std::vector<Slice> copies = copies_in(plan, r);
+    const GradientActions all(plan, program);
     for (int p = 0; p < static_cast<int>(plan.parts.size()); ++p) {
-      bool ours = std::any_of(program.actions.begin(), program.actions.end(),
-                              [&](const Action& a) { return completes(a) && a.part == p; });
-      if (!ours) continue;
+      if (all.backwards[p].empty()) continue;
       const std::string& over = plan.parts[p].divided;
-      const bool divided = over == plan.reduced_axis();  // each rank has weights of its own
-      for (ActionId id = 0; !over.empty() && id < std::ssize(program.actions); ++id) {
-        const Action& a = program.actions[static_cast<std::size_t>(id)];
-        if (reduces(a) && a.slice.overlaps(plan.parts[p].slice) && std::ranges::count(names_in(a.peer.axis), over) > 0)
+      const bool divided = over == axis;  // each rank has weights of its own
+      for (const ActionId id : all.reductions) {
+        const Action& a = program.actions[id];
+        if (over.empty() || !a.slice.overlaps(plan.parts[p].slice)) continue;
+        if (std::ranges::count(names_in(a.peer.axis), over) > 0)
           faults.add("{} sums gradients of part {} ('{}'), of which each rank along '{}' has other weights",
                      place(program, id), p, plan.parts[p].name, over);
       }
-      const bool alone = !program.where.empty() && plan.size(program, plan.reduced_axis()) == 1;
-      check_slice(plan, r, orders[r], p, plan.parts[p].slice, divided || alone ? 1 : data_ranks, faults);
+      const bool alone = !program.where.empty() && plan.size(program, axis) == 1;
+      const int ranks = divided || alone ? 1 : data_ranks;
+      check_slice(plan, program, all, orders[r], p, plan.parts[p].slice, ranks, faults);
       for (const Slice& copy : copies)
-        if (uses(plan.parts[p], copy)) check_slice(plan, r, orders[r], p, copy, data_ranks, faults);
+        if (uses(plan.parts[p], copy)) check_slice(plan, program, all, orders[r], p, copy, data_ranks, faults);
     }
   }
 }

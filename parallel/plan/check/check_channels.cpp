@@ -152,15 +152,16 @@ void check_dealt(const Plan& plan, const Program& server, Diagnostics& faults) {
   for (const Program& program : plan.programs) {
     if (program.serves()) continue;
     const HappensBefore order(program);
-    for (ActionId push = 0; push < std::ssize(program.actions); ++push)
+    for (ActionId push = 0; push < std::ssize(program.actions); ++push) {
+      const Action& a = program.actions[static_cast<std::size_t>(push)];
+      if (a.kind != ActionKind::push || a.peer.channel != last->trigger.channel) continue;
       for (ActionId pull = 0; pull < std::ssize(program.actions); ++pull) {
-        const Action &a = program.actions[static_cast<std::size_t>(push)],
-                     &b = program.actions[static_cast<std::size_t>(pull)];
-        const bool ends = a.kind == ActionKind::push && a.peer.channel == last->trigger.channel;
-        if (ends && b.kind == ActionKind::pull && a.peer.root == b.peer.root && !order(pull, push))
+        const Action& b = program.actions[static_cast<std::size_t>(pull)];
+        if (b.kind == ActionKind::pull && a.peer.root == b.peer.root && !order(pull, push))
           faults.add("{} ends a step of program {}, which may not have dealt yet what {} waits for",
                      place(program, push), server.name, place(program, pull));
       }
+    }
   }
 }
 

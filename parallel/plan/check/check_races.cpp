@@ -1,5 +1,9 @@
 // The part of check(plan) that finds races: two actions of a program that touch the same operand, one of them writing
 // it, while neither waits for the other.
+#include <map>
+#include <set>
+#include <tuple>
+
 #include "parallel/plan/check/diagnostics.h"
 #include "parallel/plan/operands.h"
 
@@ -13,26 +17,89 @@ const Operand* common(const std::vector<Operand>& a, const std::vector<Operand>&
       if (x.overlaps(y)) return &x;
   return nullptr;
 }
+const Operand* common(const Access& a, const Access& b) {
+  if (const Operand* both = common(a.writes, b.writes)) return both;
+  if (const Operand* both = common(a.writes, b.reads)) return both;
+  return common(a.reads, b.writes);
+}
+
+/// Actions in list order, by stream.
+using Ids = std::array<std::vector<ActionId>, 2>;
+
+/// Finds the races of a program. All actions of `compute` are in order, so one action of a race is of `comm`. The later
+/// actions of a stream that have no order with an action are consecutive.
+class Races {
+ public:
+  Races(const Plan& plan, const Program& program, const HappensBefore& order) : program_(program), order_(order) {
+    const Liveness live(program);
+    for (const Action& a : program.actions) accesses_.push_back(accesses(plan, program, live, a));
+    for (const Access& access : accesses_)
+      for (const auto* operands : {&access.reads, &access.writes})
+        for (const Operand& o : *operands)
+          if (is_slice(o.kind)) borders_[name_of(o)].insert({o.slice.begin, o.slice.end});
+    for (ActionId id = 0; id < std::ssize(accesses_); ++id) {
+      for (const Operand& o : accesses_[id].reads) enter(id, o, false);
+      for (const Operand& o : accesses_[id].writes) enter(id, o, true);
+    }
+  }
+
+  void report(Diagnostics& faults) {
+    for (const auto& [piece, users] : users_)
+      for (const ActionId id : users.all[comm]) {
+        const bool writes = std::ranges::binary_search(users.writers[comm], id);
+        const Ids& others = writes ? users.all : users.writers;
+        const auto before = [&](ActionId other) { return order_(other, id); };
+        pair(id, std::ranges::partition_point(others[compute], before), others[compute].end());
+        pair(id, std::ranges::upper_bound(others[comm], id), others[comm].end());
+      }
+    for (const auto& [a, b] : found_)
+      if (const Operand* both = common(accesses_[a], accesses_[b]))
+        faults.add("{} and {} both touch the {}, and neither waits for the other", place(program_, a),
+                   place(program_, b), to_string(*both));
+  }
+
+ private:
+  static constexpr std::size_t compute = 0, comm = 1;
+  using Name = std::tuple<OperandKind, std::string, int, int, int, int>;  // of an operand, all but its slice
+  struct Users {
+    Ids all, writers;
+  };
+
+  static Name name_of(const Operand& o) {
+    if (is_slice(o.kind)) return {o.kind, o.name, o.version, -1, 0, 0};
+    return {o.kind, o.name, o.version, o.part, o.microbatch.index, o.microbatch.steps_ago};
+  }
+  /// Enters the action as a user of the operand; of a slice, as a user of each piece between neighbouring borders.
+  void enter(ActionId id, const Operand& o, bool writes) {
+    const Name name = name_of(o);
+    if (!is_slice(o.kind)) return enter(id, users_[{name, 0}], writes);
+    const std::set<Index>& borders = borders_.at(name);
+    auto at = borders.find(o.slice.begin);
+    do enter(id, users_[{name, *at}], writes);
+    while (++at != borders.end() && *at < o.slice.end);
+  }
+  void enter(ActionId id, Users& users, bool writes) const {
+    const auto stream = static_cast<std::size_t>(program_.actions[id].stream);
+    for (Ids* ids : {&users.all, writes ? &users.writers : &users.all})
+      if (auto& list = (*ids)[stream]; list.empty() || list.back() != id) list.push_back(id);
+  }
+  /// Pairs the action with others of a stream, up to the first that waits for it.
+  void pair(ActionId id, std::vector<ActionId>::const_iterator other, std::vector<ActionId>::const_iterator end) {
+    for (; other != end && !order_(id, *other); ++other) found_.insert(std::minmax(id, *other));
+  }
+
+  const Program& program_;
+  const HappensBefore& order_;
+  std::vector<Access> accesses_;
+  std::map<Name, std::set<Index>> borders_;        // where slices begin and end
+  std::map<std::pair<Name, Index>, Users> users_;  // by the piece's begin
+  std::set<std::pair<ActionId, ActionId>> found_;  // the lower id first
+};
 
 }  // namespace
 
 void check_races(const Plan& plan, const std::vector<HappensBefore>& orders, Diagnostics& faults) {
-  for (std::size_t r = 0; r < plan.programs.size(); ++r) {
-    const Program& program = plan.programs[r];
-    const Liveness live(program);
-    std::vector<Access> all;
-    for (const Action& a : program.actions) all.push_back(accesses(plan, program, live, a));
-    for (ActionId a = 0; a < std::ssize(program.actions); ++a)
-      for (ActionId b = a + 1; b < std::ssize(program.actions); ++b) {
-        if (orders[r](a, b) || orders[r](b, a)) continue;
-        const Operand* shared = common(all[a].writes, all[b].writes);
-        if (!shared) shared = common(all[a].writes, all[b].reads);
-        if (!shared) shared = common(all[a].reads, all[b].writes);
-        if (shared)
-          faults.add("{} and {} both touch the {}, and neither waits for the other", place(program, a),
-                     place(program, b), to_string(*shared));
-      }
-  }
+  for (std::size_t r = 0; r < plan.programs.size(); ++r) Races(plan, plan.programs[r], orders[r]).report(faults);
 }
 
 }  // namespace trireme

@@ -1,5 +1,7 @@
 // The part of check(plan) for versions of weights, which asynchronous pipelines keep: a pass reads one that is still
 // there, a micro-batch's passes read the same one, and gradients are no older than the plan promises.
+#include <map>
+
 #include "parallel/plan/check/diagnostics.h"
 
 namespace trireme {
@@ -8,7 +10,13 @@ namespace {
 class Versions {
  public:
   Versions(const Plan& plan, const Program& program, Diagnostics& faults)
-      : plan_(plan), program_(program), faults_(faults) {}
+      : plan_(plan), program_(program), faults_(faults) {
+    for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
+      const Action& a = at(id);
+      if (a.kind == ActionKind::forward) forwards_[{a.part, a.microbatch.index}].push_back(id);
+      if (a.kind == ActionKind::update) updates_.push_back(id);
+    }
+  }
 
   void run() {
     int oldest = 0;
@@ -31,24 +39,26 @@ class Versions {
   /// The updates of a part's weights in front of an action, in the step that brought the micro-batch.
   int updates(ActionId id, const Slice& weights) const {
     int before = 0, all = 0;
-    for (ActionId u = 0; u < std::ssize(program_.actions); ++u) {
-      if (at(u).kind != ActionKind::update || !at(u).slice.overlaps(weights)) continue;
+    for (const ActionId u : updates_) {
+      if (!at(u).slice.overlaps(weights)) continue;
       before += u < id;
       ++all;
     }
     return before + all * at(id).microbatch.steps_ago;
   }
-  /// A backward with its micro-batch's forward and its update.
+  /// A backward with its micro-batch's forward and its updates.
   void compare(ActionId backward) {
     const Action& b = at(backward);
     const Slice& weights = plan_.parts[static_cast<std::size_t>(b.part)].slice;
-    for (ActionId id = 0; id < std::ssize(program_.actions); ++id) {
+    const int read = updates(backward, weights) - b.version;
+    std::vector<ActionId> others = forwards_[{b.part, b.microbatch.index}];
+    others.insert(others.end(), updates_.begin(), updates_.end());
+    std::ranges::sort(others);
+    for (const ActionId id : others) {
       const Action& a = at(id);
-      const bool forward = a.kind == ActionKind::forward && a.part == b.part && a.microbatch == b.microbatch.index;
-      const int read = updates(backward, weights) - b.version;
-      if (forward && updates(id, weights) - a.version != read)
+      if (a.kind == ActionKind::forward && updates(id, weights) - a.version != read)
         faults_.add("{} reads other weights than {} did", place(program_, backward), place(program_, id));
-      if (a.kind != ActionKind::update || !a.slice.overlaps(weights)) continue;
+      if (a.kind == ActionKind::forward || !a.slice.overlaps(weights)) continue;
       const int delay = updates(id, weights) - read;
       if (delay > bound())
         faults_.add("{} is by gradients of weights {} update{} old, where stages are to be {}", place(program_, id),
@@ -60,6 +70,8 @@ class Versions {
   const Plan& plan_;
   const Program& program_;
   Diagnostics& faults_;
+  std::map<std::pair<int, int>, std::vector<ActionId>> forwards_;  // by part and micro-batch
+  std::vector<ActionId> updates_;
 };
 
 }  // namespace

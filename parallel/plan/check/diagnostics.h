@@ -2,12 +2,12 @@
 #pragma once
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <array>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "parallel/plan/action_kind.h"
-#include "parallel/plan/order.h"
 
 namespace trireme {
 
@@ -16,7 +16,7 @@ class Diagnostics {
   template <class... A>
   void add(fmt::format_string<A...> text, A&&... args) {
     auto line = fmt::format(text, std::forward<A>(args)...);
-    if (std::find(messages_.begin(), messages_.end(), line) == messages_.end()) messages_.push_back(std::move(line));
+    if (seen_.insert(line).second) messages_.push_back(std::move(line));
   }
   std::size_t size() const { return messages_.size(); }
   bool empty() const { return messages_.empty(); }
@@ -24,48 +24,28 @@ class Diagnostics {
 
  private:
   std::vector<std::string> messages_;
+  std::set<std::string> seen_;
 };
 
 inline std::string place(const Program& program, ActionId id) {
   return fmt::format("program {}, action {} ({})", program.name, id, to_string(program.actions[id]));
 }
 
-/// Which actions of a program have finished before another may start.
+/// Which actions of a program have finished before another may start: the happens-before order (Lamport, CACM 1978).
+/// Two streams run the actions, so that two ids for each action say all: the first action of each stream that it
+/// precedes.
 class HappensBefore {
  public:
-  explicit HappensBefore(const Program& program)
-      : program_(program),
-        n_(static_cast<int>(program.actions.size())),
-        waits_(dependencies(program)),
-        before_(n_, std::vector<bool>(n_)) {
-    std::vector<int> state(n_);
-    for (ActionId id = 0; id < n_ && cycle_.empty(); ++id) visit(id, state);
-  }
-  bool operator()(ActionId a, ActionId b) const { return before_[b][a]; }
+  explicit HappensBefore(const Program&);
+  bool operator()(ActionId a, ActionId b) const { return b >= precedes_[a][stream_[b]]; }
   const std::string& cycle() const { return cycle_; }  ///< empty: none
 
  private:
-  void visit(ActionId id, std::vector<int>& state) {
-    if (state[id] == 2 || !cycle_.empty()) return;
-    if (state[id] == 1) {
-      cycle_ = fmt::format("deadlock: {} waits for itself, through `after` and the order of its stream",
-                           place(program_, id));
-      return;
-    }
-    state[id] = 1;
-    for (const Dependency& d : waits_[id]) {
-      visit(d.on, state);
-      for (int i = 0; i < n_; ++i)
-        if (before_[d.on][i]) before_[id][i] = true;
-      if (d.share > 0) before_[id][d.on] = true;  // messages and collectives of a stream only start in order
-    }
-    state[id] = 2;
-  }
+  using Firsts = std::array<ActionId, 2>;  // by stream
+  class Walk;
 
-  const Program& program_;
-  int n_;
-  std::vector<std::vector<Dependency>> waits_;
-  std::vector<std::vector<bool>> before_;
+  std::vector<std::uint8_t> stream_;  // of each action
+  std::vector<Firsts> precedes_;      // the first actions that start once it has finished
   std::string cycle_;
 };
 

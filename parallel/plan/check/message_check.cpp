@@ -1,10 +1,13 @@
-// MessageCheck: runs a plan's messages and collectives on a few mesh coordinates, with actions that take no time, and
-// reports what would deadlock or would not match.
+// MessageCheck: plays a plan's messages and collectives on a few mesh coordinates, in the order of an Interpreter with
+// actions that take no time, and reports what would deadlock or would not match.
 #include <algorithm>
+#include <deque>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "parallel/plan/check/diagnostics.h"
+#include "parallel/plan/interpreter.h"
 
 namespace trireme {
 namespace {
@@ -20,7 +23,11 @@ class MessageCheck {
     for (auto& program : plan.programs)
       for (auto& a : program.actions) across = across || (is_message(a) && a.peer.axis == data_axis);
     width_ = across ? std::min(data_ranks, most_data_ranks) : 1;
-    for (auto& program : plan.programs) waits_.push_back(dependencies(program));
+    for (auto& program : plan.programs) {
+      std::set<int>& parts = forward_parts_.emplace_back();
+      for (const Action& a : program.actions)
+        if (a.kind == ActionKind::forward) parts.insert(a.part);
+    }
     for (int r = 0; r < programs(); ++r)
       for (int d = 0; d < width_; ++d) ranks_.push_back({r, d, std::vector<State>(plan.programs[r].actions.size())});
   }
@@ -30,18 +37,34 @@ class MessageCheck {
     pair_messages();
     group_collectives();
     if (faults_.size() > before) return;  // what follows would be a deadlock for a reason already given
-    while (advance()) {}
+    play();
     report_stuck();
   }
 
  private:
   struct State {
-    bool started = false, finished = false;
+    bool started = false;
     std::vector<std::pair<int, ActionId>> partners;  // that must have started too: (rank, action)
   };
   struct Rank {
     int program, data;
     std::vector<State> states;
+    bool ended = false;
+  };
+  /// What an Interpreter asks of a rank.
+  struct Player {
+    MessageCheck& check;
+    const int rank;
+    bool moved = false;
+    int actions() const { return check.count(rank); }
+    std::span<const ActionId> after(ActionId id) const { return check.action(rank, id).after; }
+    bool is_inline(ActionId id) const { return check.action(rank, id).stream == Stream::compute; }
+    static bool runs(ActionId) { return true; }
+    bool start(ActionId id) { return check.ranks_[rank].states[id].started = moved = true; }
+    bool wait(ActionId id) const { return check.has_ended(rank, id); }
+    static bool serves() { return false; }  // play_channels() plays phases that messages start
+    static int next_phase() { return -1; }
+    static bool ends(int) { return true; }
   };
   using Key = std::tuple<int, int, Index, Index>;  // part, micro, slice
   Key key(const Action& a) const { return {a.part, a.microbatch.index, a.slice.begin, a.slice.end}; }
@@ -51,11 +74,7 @@ class MessageCheck {
   std::string place(int rank, ActionId id) const { return trireme::place(plan_.programs[ranks_[rank].program], id); }
 
   /// Whether the rank runs the part forward: then what it sends over the cut behind it is the activation.
-  bool runs(int rank, int part) const {
-    auto& list = plan_.programs[ranks_[rank].program].actions;
-    return std::any_of(list.begin(), list.end(),
-                       [&](auto& a) { return a.kind == ActionKind::forward && a.part == part; });
-  }
+  bool runs(int rank, int part) const { return forward_parts_[ranks_[rank].program].contains(part); }
   /// The rank at the other end, or -1 where there is none. The data axis is a ring.
   int peer(int rank, const Peer& p) const {
     const int program = ranks_[rank].program, data = ranks_[rank].data;
@@ -86,27 +105,29 @@ class MessageCheck {
     for (auto& [ends, channel] : channels) pair_channel(ends.first, ends.second, channel.sends, channel.recvs);
   }
 
-  void pair_channel(int from, int to, const std::vector<ActionId>& sends, std::vector<ActionId> recvs) {
+  void pair_channel(int from, int to, const std::vector<ActionId>& sends, const std::vector<ActionId>& recvs) {
     std::vector<ActionId> order;
     std::map<ActionId, int> later;  // steps from the send to the receive
+    std::map<Key, std::deque<ActionId>> open;
+    for (const ActionId r : recvs) open[key(action(to, r))].push_back(r);
     for (ActionId s : sends) {
-      auto match = std::find_if(recvs.begin(), recvs.end(),
-                                [&](ActionId r) { return key(action(to, r)) == key(action(from, s)); });
-      if (match == recvs.end()) {
+      auto& matches = open[key(action(from, s))];
+      if (matches.empty()) {
         faults_.add("{}: nobody receives it", place(from, s));
         continue;
       }
-      order.push_back(*match);
-      const int steps = later[*match] = action(to, *match).microbatch.steps_ago - action(from, s).microbatch.steps_ago;
-      if (steps < 0)
-        faults_.add("{} is in a step before that of {}, which sends it", place(to, *match), place(from, s));
+      const ActionId match = matches.front();
+      matches.pop_front();
+      order.push_back(match);
+      const int steps = later[match] = action(to, match).microbatch.steps_ago - action(from, s).microbatch.steps_ago;
+      if (steps < 0) faults_.add("{} is in a step before that of {}, which sends it", place(to, match), place(from, s));
       if (steps == 0) {  // else it has come before the step begins
-        ranks_[from].states[s].partners = {{to, *match}};
-        ranks_[to].states[*match].partners = {{from, s}};
+        ranks_[from].states[s].partners = {{to, match}};
+        ranks_[to].states[match].partners = {{from, s}};
       }
-      recvs.erase(match);
     }
-    for (ActionId r : recvs) faults_.add("{}: nobody sends it", place(to, r));
+    for (const ActionId r : recvs)
+      if (!later.contains(r)) faults_.add("{}: nobody sends it", place(to, r));
     // Activations and gradients have tags of their own, so the two kinds may pass each other.
     for (bool forward : {true, false}) {
       std::vector<ActionId> kind;
@@ -130,8 +151,9 @@ class MessageCheck {
       for (int r = 0; r < programs(); ++r)
         for (ActionId id = 0; id < count(r * width_ + d); ++id) {
           const Action& a = action(r * width_ + d, id);
+          if (!is_collective(a)) continue;
           const auto axes = names_in(a.peer.axis);
-          if (is_collective(a) && std::find(axes.begin(), axes.end(), plan_.stage_axis) != axes.end())
+          if (std::find(axes.begin(), axes.end(), plan_.stage_axis) != axes.end())
             lists[{a.peer.axis, a.peer.members}][r * width_ + d].push_back(id);
         }
       for (auto& [group, by_rank] : lists) {
@@ -166,32 +188,32 @@ class MessageCheck {
           if (other != rank) ranks_[rank].states[list[k]].partners.push_back({other, its[k]});
   }
 
-  bool may_start(int rank, ActionId id) const {
-    auto& states = ranks_[rank].states;
-    return std::ranges::all_of(waits_[ranks_[rank].program][id], [&](const Dependency& d) {
-      return d.share > 0 ? states[d.on].finished : states[d.on].started;
+  /// Whether all who take part in a started action have started it.
+  bool has_ended(int rank, ActionId id) const {
+    const State& s = ranks_[rank].states[id];
+    return !s.started || std::ranges::all_of(s.partners, [&](const auto& partner) {
+      return ranks_[partner.first].states[partner.second].started;
     });
   }
 
-  bool advance() {
-    bool moved = false;
-    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank)
-      for (ActionId id = 0; id < count(rank); ++id) {
-        State& s = ranks_[rank].states[id];
-        if (!s.started && may_start(rank, id)) s.started = moved = true;
-        bool met = std::all_of(s.partners.begin(), s.partners.end(),
-                               [&](auto& p) { return ranks_[p.first].states[p.second].started; });
-        if (s.started && !s.finished && met) s.finished = moved = true;
+  void play() {
+    std::vector<Interpreter<Player>> interpreters(ranks_.size());
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (int rank = 0; rank < std::ssize(ranks_); ++rank) {
+        if (ranks_[rank].ended) continue;
+        Player player{*this, rank};
+        ranks_[rank].ended = interpreters[rank].run(player);
+        moved = moved || player.moved;
       }
-    return moved;
+    }
   }
 
   void report_stuck() {
     std::string waiting;
     for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank)
       for (ActionId id = 0; id < count(rank); ++id)
-        if (auto& s = ranks_[rank].states[id]; s.started && !s.finished)
-          waiting += (waiting.empty() ? "" : "; ") + place(rank, id);
+        if (!has_ended(rank, id)) waiting += (waiting.empty() ? "" : "; ") + place(rank, id);
     if (!waiting.empty()) faults_.add("deadlock: these wait for partners that never start: {}", waiting);
   }
 
@@ -199,8 +221,8 @@ class MessageCheck {
   std::string data_axis_;
   Diagnostics& faults_;
   int width_ = 1;
-  std::vector<std::vector<std::vector<Dependency>>> waits_;  // by program and action
-  std::vector<Rank> ranks_;                                  // program-major
+  std::vector<std::set<int>> forward_parts_;  // by program
+  std::vector<Rank> ranks_;                   // program-major
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
-// Interpreter: the order in which a rank runs its program; the executor and the simulator share it. Computations run in
-// list order. Communication starts in list order; actions that name it (Action::after) wait for it, or the end of the
-// step does. The executor carries out actions in real and virtual time; the simulator only computes when they end.
+// Interpreter: the order in which a rank runs its program; the executor, the simulator and check() share it.
+// Computations run in list order. Communication starts in list order; actions that name it (Action::after) wait for it,
+// or the end of the step does. The executor carries out actions in real and virtual time; the simulator only computes
+// when they end; check() looks whether they end.
 #pragma once
 #include <span>
 
@@ -13,11 +14,13 @@ namespace trireme {
 ///   bool is_inline(ActionId)   later actions start only after it has ended: it computes
 ///   bool runs(ActionId)        whether it runs in this step; for a server, in the current phase
 ///   bool start(ActionId)       false: the step ends here
-///   bool wait(ActionId)        true: it has ended; false: call run() again when it has. Only here may a rank sleep for
-///   one. int actions()              the number of actions bool serves()              whether messages start its phases
-///   (a server); then also int next_phase()           the phase that arrived messages start; -1: none yet, call run()
-///   again when other messages arrive. May sleep, too. bool ends(int phase)       whether the step ends after this
-///   phase
+///   bool wait(ActionId)        true: it has ended; false: call run() again when it has. A rank may sleep only here
+///                              and in next_phase()
+///   int actions()              the number of actions
+///   bool serves()              whether messages start its phases (a server); then also
+///   int next_phase()           the phase that arrived messages start; -1: none yet, call run() again when other
+///                              messages arrive
+///   bool ends(int phase)       whether the step ends after this phase
 template <class Rank>
 class Interpreter {
  public:
