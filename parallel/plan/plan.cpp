@@ -33,7 +33,7 @@ std::string program_line(const Program& program) {
 }
 
 void add(Fnv& fnv, const Action& a) {
-  fnv.add(std::string(a.kind->name), a.stream, a.part, a.microbatch, a.peer.offset, a.peer.root, a.on_ready);
+  fnv.add(a.kind->name, a.stream, a.part, a.microbatch, a.peer.offset, a.peer.root, a.on_ready);
   fnv.add(a.slice.begin, a.slice.end, a.peer.axis, a.peer.pairs, a.peer.seed, a.peer.channel, a.field, a.phase);
   fnv.add(a.after.size());
   for (ActionId id : a.after) fnv.add(id);
@@ -42,6 +42,7 @@ void add(Fnv& fnv, const Action& a) {
   if (a.version > 0) fnv.add(a.version);
   if (a.peer.per_root > 0 || !a.peer.senders_of.empty()) fnv.add(a.peer.per_root, a.peer.senders_of);
   for (const int member : a.peer.members) fnv.add(member);
+  if (!a.kind->options.empty()) fnv.add(a.kind->options);
 }
 
 /// What holds for all programs, a line each.
@@ -118,7 +119,7 @@ std::vector<Slice> detail::joined(std::vector<Slice> slices) {
 }
 
 std::string to_string(Stream s) { return s == Stream::compute ? "compute" : "comm"; }
-std::string to_string(ActionKind v) { return std::string(v->name); }
+std::string to_string(ActionKind v) { return v->name; }
 
 std::string to_string(const Trigger& t) {
   if (!t.channel.empty()) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -49,9 +50,14 @@ class ActionKind {
  public:
   /// row must outlive the kind; each kind has one row.
   constexpr ActionKind(const ActionRow& row) : row_(&row) {}
+  /// A row that the kind and its copies keep alive.
+  ActionKind(std::shared_ptr<const ActionRow> row) : row_(row.get()), owned_(std::move(row)) {}
   const ActionRow* operator->() const { return row_; }  ///< the kind's row
-  bool operator==(const ActionKind&) const = default;   ///< the same row
-  bool operator<(const ActionKind&) const;              ///< in the order of the list below, then by name
+  /// The same row, or two owned rows of the same name and options.
+  bool operator==(const ActionKind& other) const {
+    return row_ == other.row_ || (owned_ && other.owned_ && is_like(other));
+  }
+  bool operator<(const ActionKind&) const;  ///< in the order of the list below, then by name and options
 
   static const ActionKind forward;   ///< forward of one part and micro-batch
   static const ActionKind loss;      ///< loss of one micro-batch's outputs
@@ -87,29 +93,31 @@ class ActionKind {
   static const ActionKind sum_tied;
 
  private:
+  bool is_like(const ActionKind&) const;
   const ActionRow* row_;
+  std::shared_ptr<const ActionRow> owned_;  // null for a row that is a constant
 };
-inline constexpr ActionKind ActionKind::forward{action_rows::forward};
-inline constexpr ActionKind ActionKind::loss{action_rows::loss};
-inline constexpr ActionKind ActionKind::backward{action_rows::backward};
-inline constexpr ActionKind ActionKind::backward_input{action_rows::backward_input};
-inline constexpr ActionKind ActionKind::backward_weight{action_rows::backward_weight};
-inline constexpr ActionKind ActionKind::send{action_rows::send};
-inline constexpr ActionKind ActionKind::recv{action_rows::recv};
-inline constexpr ActionKind ActionKind::all_reduce{action_rows::all_reduce};
-inline constexpr ActionKind ActionKind::reduce_scatter{action_rows::reduce_scatter};
-inline constexpr ActionKind ActionKind::all_gather{action_rows::all_gather};
-inline constexpr ActionKind ActionKind::broadcast{action_rows::broadcast};
-inline constexpr ActionKind ActionKind::update{action_rows::update};
-inline constexpr ActionKind ActionKind::average{action_rows::average};
-inline constexpr ActionKind ActionKind::free{action_rows::free};
-inline constexpr ActionKind ActionKind::drop_gradients{action_rows::drop_gradients};
-inline constexpr ActionKind ActionKind::drop_values{action_rows::drop_values};
-inline constexpr ActionKind ActionKind::agree{action_rows::agree};
-inline constexpr ActionKind ActionKind::push{action_rows::push};
-inline constexpr ActionKind ActionKind::pull{action_rows::pull};
-inline constexpr ActionKind ActionKind::take{action_rows::take};
-inline constexpr ActionKind ActionKind::sum_tied{action_rows::sum_tied};
+inline constinit const ActionKind ActionKind::forward{action_rows::forward};
+inline constinit const ActionKind ActionKind::loss{action_rows::loss};
+inline constinit const ActionKind ActionKind::backward{action_rows::backward};
+inline constinit const ActionKind ActionKind::backward_input{action_rows::backward_input};
+inline constinit const ActionKind ActionKind::backward_weight{action_rows::backward_weight};
+inline constinit const ActionKind ActionKind::send{action_rows::send};
+inline constinit const ActionKind ActionKind::recv{action_rows::recv};
+inline constinit const ActionKind ActionKind::all_reduce{action_rows::all_reduce};
+inline constinit const ActionKind ActionKind::reduce_scatter{action_rows::reduce_scatter};
+inline constinit const ActionKind ActionKind::all_gather{action_rows::all_gather};
+inline constinit const ActionKind ActionKind::broadcast{action_rows::broadcast};
+inline constinit const ActionKind ActionKind::update{action_rows::update};
+inline constinit const ActionKind ActionKind::average{action_rows::average};
+inline constinit const ActionKind ActionKind::free{action_rows::free};
+inline constinit const ActionKind ActionKind::drop_gradients{action_rows::drop_gradients};
+inline constinit const ActionKind ActionKind::drop_values{action_rows::drop_values};
+inline constinit const ActionKind ActionKind::agree{action_rows::agree};
+inline constinit const ActionKind ActionKind::push{action_rows::push};
+inline constinit const ActionKind ActionKind::pull{action_rows::pull};
+inline constinit const ActionKind ActionKind::take{action_rows::take};
+inline constinit const ActionKind ActionKind::sum_tied{action_rows::sum_tied};
 
 /// Actions of one stream start in list order; those of `compute` also end in that order.
 enum class Stream : std::uint8_t { compute, comm };
@@ -124,7 +132,7 @@ std::vector<Slice> joined(std::vector<Slice>);
 struct Peer {
   /// Mesh axis of the message or collective. For an update or drop, the axis whose ranks divide the slice into shards
   /// (shard_of in parallel/plan/shards.h). Empty: none.
-  std::string axis;
+  std::string axis = {};
   int offset = 0;  ///< send, recv: the peer's coordinate minus this rank's
   int root = -1;   ///< coordinate that broadcasts, or that alone updates the slice; -1: none
   /// push, pull: number of neighbouring ranks per peer; the first group uses root, the next group the next rank. 0: all
