@@ -50,4 +50,5 @@
 #include "parallel/comm/world/world.h"
 #include "parallel/runtime/reducer.h"
 #include "parallel/runtime/step.h"
+#include "parallel/strategies/custom.h"
 #include "tools/training/trainer.h"
