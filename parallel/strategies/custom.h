@@ -10,7 +10,11 @@
 //                          .run = [](ActionContext& now) { now.all_reduce(now.values(), ReduceOp::average); }});
 //   }
 #pragma once
-#include <map>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "parallel/plan/action_context.h"
 #include "parallel/plan/action_row.h"
