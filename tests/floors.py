@@ -9,7 +9,7 @@ floors = {"kernels": 0, "framework": 1, "parallel": 2, "datasets": 2, "models": 
 sub_floors = [folder for floor, folders in {
     "kernels": "core contracts plans formulas cpu cpu/conv cuda",
     "framework": "tensor autograd ops layers optim metrics io io/foreign io/onnx",
-    "parallel": "comm comm/transport comm/collectives comm/world plan plan/check strategies/codecs strategies model split runtime analysis profile search inference",
+    "parallel": "comm comm/transport comm/collectives comm/world plan async plan/check strategies/codecs strategies async/strategies model split runtime analysis profile search inference",
     "datasets": "core images text volumes formats",
     "models": "registry text vision volumes",
     "tools": "training launch doctor scaling report tune backtest cli",
@@ -32,7 +32,7 @@ one_interface = {
     "kernels/cpu/": "kernels/contracts/", "kernels/cuda/": "kernels/contracts/", "framework/ops/": "framework/ops/ops.h",
     "parallel/comm/collectives/": "parallel/comm/collectives/collectives.h", "parallel/strategies/codecs/": "parallel/strategies/codecs/codecs.h", "parallel/strategies/": "parallel/strategies/strategy.h",
     "models/examples/": "programs", "datasets/volumes/no_tiff": "datasets/volumes/tiff_volume.h", "datasets/volumes/no_chunk_codecs": "datasets/volumes/chunk_codecs.h", "models/vision/vit_hf": "models/vision/vit.h", "models/vision/vit_hf.cpp": "models/vision/vit.h",  "framework/autograd/tensor_ops.cpp": "framework/tensor/tensor.h", "parallel/runtime/executor_": "parallel/runtime/executor.h", "tools/cli/": "tools/cli/commands.h", "tools/doctor/": "tools/doctor/doctor.h", "parallel/profile/measure_": "parallel/profile/measure.h", "parallel/analysis/simulator_": "parallel/analysis/simulator.h", "framework/io/onnx/": "framework/io/onnx/onnx.h",
-    "parallel/plan/check/": "parallel/plan/plan.h", "parallel/split/": "parallel/split/sharded_ops.h", "parallel/comm/transport/": "parallel/comm/world/world.h",
+    "parallel/plan/check/": "parallel/plan/plan.h", "parallel/async/strategies/": "parallel/strategies/strategy.h", "parallel/async/channel_actions": "parallel/plan/plan.h", "parallel/split/": "parallel/split/sharded_ops.h", "parallel/comm/transport/": "parallel/comm/world/world.h",
 }
 no_code = re.compile(r'//[^\n]*|R"([^(\s]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"', re.S)
 # What builds text belongs in a lambda among the arguments of check(), which calls it only for a message.
@@ -62,7 +62,27 @@ def arguments(text, at):
     return found
 
 
+inner = re.compile(r'"(?:\\.|[^"\\])*"|\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}|(?<=\w)<[\w:, *&]*>')
+act = re.compile(r"(?:\+\+|--|\*)?[\w.:@]+ ?(?:[-+*/|&^%]|<<|>>)?= ?[^=].*|(?:\+\+|--)[\w.:@]+|[\w.:@]+(?:\+\+|--|@)")
+
+
+def joins_statements(line):
+    """Whether the line is statements with commas between them: a = 1, b = 2; or f(), g();"""
+    line = line.replace("->", ".").strip()
+    while (flat := inner.sub(lambda m: "" if m[0][0] == "<" else "@", line)) != line:
+        line = flat
+    parts = re.sub(r"^(?:\} )?(?:else |(?:if(?: constexpr)?|for|while) ?@ )+", "", line).removesuffix(";").split(", ")
+    return line.endswith(";") and len(parts) > 1 and not line.startswith(".") and all(map(act.fullmatch, parts))
+
+
 faults = []
+for path in [p for folder in [*floors, "tests", "bench"] for p in sorted((root / folder).rglob("*")) if p.suffix in (".h", ".cpp", ".cu", ".cuh")]:
+    before = ";"
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        code = re.sub(r" *//.*", "", line)
+        if ", " in code and re.search(r"[;{}]$|^ *(?:if|for|while|else)\b", before) and joins_statements(code):
+            faults.append(f"{path.relative_to(root)}:{number}: several statements with commas between them: {line.strip()}")
+        before = code or before
 types = {}  # (namespace, name) -> the header that defines it
 for folder, floor in floors.items():
     for path in sorted((root / folder).rglob("*")):

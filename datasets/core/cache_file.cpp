@@ -98,7 +98,8 @@ class CacheFile final : public TensorSource {
 };
 
 bool same_entries(std::vector<SafetensorsEntry> a, std::vector<SafetensorsEntry> b) {
-  std::ranges::sort(a, {}, &SafetensorsEntry::name), std::ranges::sort(b, {}, &SafetensorsEntry::name);
+  std::ranges::sort(a, {}, &SafetensorsEntry::name);
+  std::ranges::sort(b, {}, &SafetensorsEntry::name);
   return std::ranges::equal(a, b, [](const SafetensorsEntry& e, const SafetensorsEntry& f) {
     return e.name == f.name && e.dtype == f.dtype && e.shape == f.shape && e.begin == f.begin;
   });

@@ -11,6 +11,7 @@
 #include "datasets/core/fingerprint.h"
 #include "datasets/formats/data_paths.h"
 #include "framework/io/file.h"
+#include "framework/io/lines.h"
 
 namespace trireme {
 namespace fs = std::filesystem;
@@ -62,11 +63,9 @@ std::vector<Class> read_classes(const std::string& file, const std::vector<std::
   std::vector<Class> classes;
   std::map<std::string, std::string> folder_of;  // by name
   std::vector<std::string> listed;
-  for (std::size_t at = 0, line = 1; at < text.size(); ++line) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    std::string words = text.substr(at, end - at);
-    at = end + 1;
-    if (words.ends_with('\r')) words.pop_back();
+  std::size_t line = 0;
+  for (const std::string& words : text_lines(text)) {
+    ++line;
     if (words.empty()) continue;
     const std::size_t blank = words.find_first_of(" \t");
     Class one{words.substr(0, blank), blank == words.npos ? words : words.substr(blank + 1)};

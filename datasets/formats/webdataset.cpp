@@ -31,6 +31,7 @@ class Grouping {
     if (key != key_ || !begun_) {
       finish();
       key_ = key;
+      first_ = member.name;
       begun_ = true;
     }
     const std::string ending = lower_case(file.substr(dot + 1));
@@ -46,8 +47,8 @@ class Grouping {
   }
 
   void finish() {
-    if (begun_ && !pictured_) wrong(key_, "is a sample without .jpg, .jpeg or .png");
-    if (begun_ && !label_) wrong(key_, "is a sample without label: neither .cls, nor .json with \"label\" or \"cls\"");
+    if (begun_ && !pictured_) incomplete("is a sample without .jpg, .jpeg or .png");
+    if (begun_ && !label_) incomplete("is a sample without label: neither .cls, nor .json with \"label\" or \"cls\"");
     if (begun_) f_({std::move(image_), *label_});
     pictured_ = false;
     label_.reset();
@@ -56,6 +57,11 @@ class Grouping {
  private:
   [[noreturn]] void wrong(std::string_view member, std::string_view what) const {
     fail(ErrorKind::data, webdataset_op, "{}: {} {}", source_.name, shown(member), what);
+  }
+  [[noreturn]] void incomplete(std::string_view what) const {
+    wrong(key_, fmt::format("{}. The first dot of {} ends the sample's name: replace other dots, and write the members "
+                            "of a sample one after another",
+                            what, shown(first_)));
   }
   std::string_view text_of(const TarMember& member) const {
     if (member.size > longest_label)
@@ -90,7 +96,7 @@ class Grouping {
 
   const NamedBytes& source_;
   const std::function<void(const ShardSample&)>& f_;
-  std::string key_;
+  std::string key_, first_;
   bool begun_ = false, pictured_ = false;
   TarMember image_;
   std::optional<std::int64_t> label_;

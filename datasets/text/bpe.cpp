@@ -11,6 +11,7 @@
 #include "datasets/text/unicode.h"
 #include "datasets/text/words.h"
 #include "framework/io/bytes.h"
+#include "framework/io/lines.h"
 #include "kernels/core/error.h"
 
 namespace trireme {
@@ -210,6 +211,9 @@ class Bpe final : public TokenizerModel {
   BpeParts p_;
 };
 
+/// A value in a message: JSON on one line, cut where it is long.
+std::string as_text(const Json& value) { return shown(json_text(value, NotUtf8::replaced, -1, true)); }
+
 /// Reads a tokenizer.json.
 class Reader {
  public:
@@ -254,7 +258,7 @@ class Reader {
   void refuse(bool wrong, const char* what, const Json& of, const char* name) const {
     check(!wrong, ErrorKind::data, "tokenizer",
           "{}: {} '{}' {}; byte-level BPE without normalizers, prefixes and dropout is read", path_, what, name,
-          [&] { return shown(json_text(value(of, name), NotUtf8::replaced, -1, true)); });
+          [&] { return as_text(value(of, name)); });
   }
 
   void pre_tokenizer() {
@@ -288,7 +292,7 @@ class Reader {
     check(
         id.is_number_integer() && id >= 0 && id < most_ids, ErrorKind::data, "tokenizer",
         "{}: the token {} has the id {}, expected one of [0, {})", path_, [&] { return shown(token); },
-        [&] { return shown(json_text(id, NotUtf8::replaced, -1, true)); }, most_ids);
+        [&] { return as_text(id); }, most_ids);
     const auto at = id.get<std::size_t>();
     if (at >= taken_.size()) {
       taken_.resize(at + 1);
@@ -334,7 +338,7 @@ class Reader {
       const auto l = ids_.find(left), r = ids_.find(right), both = ids_.find(left + right);
       check(l != ids_.end() && r != ids_.end() && both != ids_.end(), ErrorKind::data, "tokenizer",
             "{}: merge {}, {}, must be two tokens, both and joined of the vocabulary", path_, rank,
-            [&] { return shown(json_text(merge, NotUtf8::replaced, -1, true)); });
+            [&] { return as_text(merge); });
       parts_.merges.insert_or_assign(pair_of(l->second, r->second), Merge{rank++, both->second});
     }
   }
@@ -345,8 +349,7 @@ class Reader {
     for (const Json& token : list) {
       const Json& content = token.is_object() ? value(token, "content") : token;
       check(token.is_object() && content.is_string() && content != "", ErrorKind::data, "tokenizer",
-            "{}: an added token has no content: {}", path_,
-            [&] { return shown(json_text(token, NotUtf8::replaced, -1, true)); });
+            "{}: an added token has no content: {}", path_, [&] { return as_text(token); });
       for (const char* off : {"single_word", "lstrip", "rstrip"})
         refuse(flag(token, off, false), "added tokens must be found as they are, one has", token, off);
       const auto& text = content.get_ref<const std::string&>();
@@ -393,8 +396,8 @@ class Reader {
   std::int64_t special_id(const Json& id) const {
     check(
         id.is_number_integer() && id >= 0 && id < std::ssize(parts_.tokens), ErrorKind::data, "tokenizer",
-        "{}: 'post_processor' has the id {}, and the tokens have [0, {})", path_,
-        [&] { return shown(json_text(id, NotUtf8::replaced, -1, true)); }, parts_.tokens.size());
+        "{}: 'post_processor' has the id {}, and the tokens have [0, {})", path_, [&] { return as_text(id); },
+        parts_.tokens.size());
     return id.get<std::int64_t>();
   }
   /// The ids of a TemplateProcessing before or after the text, its sequence A.
@@ -411,7 +414,7 @@ class Reader {
                                                              : value(known, "none");
       const Json& list = value(of, "ids");
       check(list.is_array(), ErrorKind::data, "tokenizer", "{}: 'post_processor' names {} and not its ids", path_,
-            [&] { return shown(json_text(name, NotUtf8::replaced, -1, true)); });
+            [&] { return as_text(name); });
       for (const Json& id : list) ids.push_back(special_id(id));
     }
     refuse(!single.is_array() || texts != 1, "the template of 'post_processor' must have the text once, it has", p,
@@ -438,13 +441,8 @@ std::string gpt2_document(std::string_view vocab_json, std::string_view merges_t
   Json vocab = parse_json(vocab_json);
   check(vocab.is_object(), ErrorKind::data, "tokenizer", "{}: vocab.json is no JSON object", path);
   Json merges = Json::array(), added = Json::array();
-  for (std::size_t at = 0; at < merges_txt.size();) {
-    const std::size_t end = std::min(merges_txt.find('\n', at), merges_txt.size());
-    std::string_view line = merges_txt.substr(at, end - at);
-    if (line.ends_with('\r')) line.remove_suffix(1);
+  for (const std::string& line : text_lines(merges_txt))
     if (!line.empty() && !line.starts_with("#version")) merges.push_back(line);
-    at = end + 1;
-  }
   constexpr const char* end_of_text = "<|endoftext|>";
   if (const auto id = vocab.find(end_of_text); id != vocab.end())
     added.push_back({{"id", *id}, {"content", end_of_text}, {"special", true}});

@@ -15,6 +15,10 @@ RawHeader parse_raw_header(std::string_view text, const std::string& path) {
   const Json json = parse_json(text, 4);
   check(json.is_object(), ErrorKind::data, "volume", "{}: no JSON object that says shape, dtype and byte_order", path);
   const auto at = [&](const char* key) { return json.contains(key) ? json[key] : Json(); };
+  for (const char* key : {"order", "strides", "chunks", "filters", "compressor"})  // NumPy's and Zarr's
+    check(at(key).is_null() || (at(key) == "C" && key == std::string_view("order")), ErrorKind::data, "volume",
+          "{}: \"{}\" is {}; raw numbers are whole, in C's order: write them so, or as .npy or Zarr", path, key,
+          [&] { return json_text(at(key), NotUtf8::replaced, -1, true).substr(0, 60); });
   RawHeader header;
   const Json shape = at("shape"), dtype = at("dtype"), order = at("byte_order"), offset = at("offset");
   check(shape.is_array() && shape.size() <= 4, ErrorKind::data, "volume",

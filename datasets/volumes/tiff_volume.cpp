@@ -1,5 +1,6 @@
 #include "datasets/volumes/tiff_volume.h"
 
+#include <fmt/ranges.h>
 #include <tiffio.h>
 
 #include <algorithm>
@@ -209,17 +210,52 @@ PageForm look(TIFF* tiff, const TiffFile& file, std::size_t page) {
   return form;
 }
 
+/// The description of the page at hand; empty if it has none.
+std::string_view description_of(TIFF* tiff) {
+  const char* text = nullptr;
+  return TIFFGetField(tiff, TIFFTAG_IMAGEDESCRIPTION, &text) == 1 ? text : "";
+}
+
+/// The number after the first `key` of a text; `none` without key or number.
+Index number_after(std::string_view text, std::string_view key, Index none) {
+  const auto at = text.find(key);
+  Index number = none;
+  if (at != text.npos) std::from_chars(text.data() + at + key.size(), text.data() + text.size(), number);
+  return number;
+}
+
+/// The extents by which the description of page 0 arranges all pages: ImageJ's channels, slices and frames, those of
+/// OME-XML's first picture, or the leading ones of tifffile's shape. Extents of 1 and unknown ones are left out.
+std::vector<Index> arrangement_of(std::string_view description, const PageForm& form) {
+  std::vector<Index> extents;
+  if (description.starts_with("ImageJ=")) {
+    for (const char* key : {"\nframes=", "\nslices=", "\nchannels="})
+      extents.push_back(number_after(description, key, 1));
+  } else if (const auto at = description.find("<Pixels "); at != description.npos) {
+    const std::string_view pixels = description.substr(at, description.find('>', at) - at);
+    for (const char* key : {" SizeT=\"", " SizeZ=\"", " SizeC=\""}) extents.push_back(number_after(pixels, key, 1));
+    extents[2] /= form.channels;  // it counts the samples of a pixel, too
+  } else if (description.starts_with("{\"shape\":")) {
+    const Json json = parse_json(description, 3);
+    if (json.is_object() && json.contains("shape") && json["shape"].is_array())
+      for (const Json& extent : json["shape"]) extents.push_back(extent.is_number_integer() ? extent.get<Index>() : 1);
+    std::erase(extents, 1);
+    for (const Index extent : {Index{form.channels}, Index{form.width}, Index{form.height}}) {
+      if (extent == 1) continue;
+      if (extents.empty() || extents.back() != extent) return {};  // of another layout
+      extents.pop_back();
+    }
+  }
+  std::erase_if(extents, [](Index extent) { return extent <= 1; });
+  return extents;
+}
+
 /// How many slices the description of a file's one page speaks of: ImageJ of more than 4 GiB, and tifffile where it
 /// truncates, write the others behind the first without pages. 0 where it is silent.
-Index slices_of(TIFF* tiff, const PageForm& form) {
-  const char* text = nullptr;
-  if (TIFFGetField(tiff, TIFFTAG_IMAGEDESCRIPTION, &text) != 1) return 0;
-  const std::string_view description(text);
-  constexpr std::string_view images = "\nimages=";
+Index slices_of(std::string_view description, const PageForm& form) {
   Index slices = 0;
-  if (const auto at = description.find(images); description.starts_with("ImageJ=") && at != description.npos) {
-    const char* const number = text + at + images.size();
-    std::from_chars(number, text + description.size(), slices);
+  if (description.starts_with("ImageJ=")) {
+    slices = number_after(description, "\nimages=", 0);
   } else if (description.starts_with('{')) {
     const Json json = parse_json(description, 3);
     const bool whole = json.is_object() && json.contains("truncated") && json["truncated"] == true &&
@@ -261,7 +297,8 @@ std::unique_ptr<const VolumeSource> open_tiff(const std::string& path) {
   std::vector<std::uint64_t> pages;
   do {
     std::uint32_t kind = 0;
-    if (TIFFGetField(tiff, TIFFTAG_SUBFILETYPE, &kind) == 1 && (kind & FILETYPE_REDUCEDIMAGE) != 0) continue;
+    if (TIFFGetField(tiff, TIFFTAG_SUBFILETYPE, &kind) == 1 && (kind & (FILETYPE_REDUCEDIMAGE | FILETYPE_MASK)) != 0)
+      continue;
     const PageForm here = look(tiff, handle.file, pages.size());
     if (pages.empty()) form = here;
     check(here == form, ErrorKind::data, "volume",
@@ -273,7 +310,15 @@ std::unique_ptr<const VolumeSource> open_tiff(const std::string& path) {
   if (said.empty() && TIFFLastDirectory(tiff) != 1) said = "the pages lead back";
   check(said.empty() && !pages.empty(), ErrorKind::data, "volume", "{}: the page behind page {} cannot be read: {}",
         path, std::ssize(pages) - 1, said);
-  const Index slices = pages.size() == 1 && TIFFSetSubDirectory(tiff, pages[0]) == 1 ? slices_of(tiff, form) : 0;
+  check(TIFFSetSubDirectory(tiff, pages[0]) == 1, ErrorKind::data, "volume", "{}: page 0 cannot be read: {}", path,
+        said);
+  const std::string_view description = description_of(tiff);
+  const std::vector<Index> arranged = arrangement_of(description, form);
+  check(arranged.size() <= 1, ErrorKind::data, "volume",
+        "{}: its description arranges the pages as {}, for example channels or times by slices; all pages of a volume "
+        "are its slices, so write a file for each channel and time",
+        path, [&] { return fmt::format("{}", fmt::join(arranged, " x ")).substr(0, 100); });
+  const Index slices = pages.size() == 1 ? slices_of(description, form) : 0;
   const Index depth = std::max<Index>(std::ssize(pages), slices);
   const Shape picture{form.height, form.width}, grey{depth, form.height, form.width};
   const Shape array = form.channels > 1 ? Shape{depth, form.height, form.width, form.channels}

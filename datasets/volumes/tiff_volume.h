@@ -9,9 +9,11 @@
 
 namespace trireme {
 
-/// Opens a TIFF file. Thumbnails (reduced images) are ignored. Throws Error that names path and page for
+/// Opens a TIFF file. Pages that are thumbnails (reduced images) or masks are ignored. Throws Error that names path and
+/// page for
 /// - a file that is not TIFF or is truncated, and any file if the library was built without libtiff;
 /// - pages that differ in size or type, and other number types;
+/// - pages along several axes, such as channels by slices, by the description of ImageJ, OME-XML or tifffile;
 /// - palettes, colour spaces other than RGB, and separate colour planes;
 /// - strips or tiles of more than 2^29 bytes;
 /// - slices without pages that are compressed or truncated.

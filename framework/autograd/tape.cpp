@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "framework/autograd/trace.h"
+#include "framework/tensor/division_error.h"
 #include "framework/tensor/launch.h"
 #include "framework/tensor/shard_spec.h"
 #include "kernels/contracts/elementwise.h"
@@ -27,14 +28,16 @@ void add_into(const Tensor& y, const Tensor& x) { launch<kernel::Axpby>(y, x, 1.
 
 void refuse_part(const char* op, const Shape& part, const ShardSpec& spec) {
   if (!spec.divides())
-    fail(op,
-         "an operand is a weight {} whose gradient several ranks share, and this op counts it on every rank: use the "
-         "weight in elementwise ops and layers, or use a strategy that divides no layers (data_parallel)",
-         part);
-  fail(op,
-       "an operand is {} of {}, whose rest is on other ranks, and this op runs on whole tensors only: leave the layer "
-       "that calls it whole, tensor(whole=NAME), or use a strategy that divides no layers (data_parallel)",
-       part, spec.global_shape());
+    fail_division(
+        op,
+        "an operand is a weight {} whose gradient several ranks share, and this op counts it on every rank: use the "
+        "weight in elementwise ops and layers, or use a strategy that divides no layers (data_parallel)",
+        part);
+  fail_division(
+      op,
+      "an operand is {} of {}, whose rest is on other ranks, and this op runs on whole tensors only: leave the layer "
+      "that calls it whole, tensor(whole=NAME), or use a strategy that divides no layers (data_parallel)",
+      part, spec.global_shape());
 }
 
 namespace {

@@ -155,6 +155,19 @@ bool each_line(const std::string& path, const std::function<void(std::string_vie
   return true;
 }
 
+std::vector<std::string> text_lines(std::string_view text) {
+  constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
+  if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
+  std::vector<std::string> lines;
+  for (std::size_t at = 0, end; at < text.size(); at = end + 1) {
+    end = std::min(text.find('\n', at), text.size());
+    std::string_view line = text.substr(at, end - at);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    lines.emplace_back(line);
+  }
+  return lines;
+}
+
 std::uint32_t crc32_of_file(const std::string& path) {
   FileReader file(path);
   std::vector<std::byte> buffer(std::min(file.size(), piece));

@@ -61,6 +61,7 @@ Tensor Recompute::operator()(const Tensor& x) const {
                   }
                   const Tensor out = layer(with);
                   // Weights get their gradients inside; this op's own end calls their hooks.
+                  if (!out.requires_grad()) return;  // the layer uses no input: all gradients are 0
                   backward({&out, 1}, {&dy, 1}, {.hooks = false});
                   if (g.needs_grad(0) && has_grad(in)) g.set_grad(0, in.grad());
                   for (std::size_t i = 0; i < beside.size(); ++i)

@@ -56,7 +56,8 @@ double truth(const char* op, double target) {
 }
 
 void check_number(const char* op, double prediction) {
-  check(prediction == prediction, ErrorKind::numerics, op, "a prediction is nan");
+  check(prediction == prediction, ErrorKind::numerics, op,
+        "a prediction is nan, expected a number; look for NaN and infinite numbers in the inputs and the weights");
 }
 
 std::size_t cells(const ConfusionOptions& o) { return static_cast<std::size_t>(o.classes * o.classes); }

@@ -66,7 +66,7 @@ Tensor add_scalar(const Tensor& x, double number) {
 }
 Tensor prelu(const Tensor& x, const Tensor& slope) {
   ops::check_float("prelu", x);
-  const Shape& whole = x.shard_spec() ? x.shard_spec()->global_shape() : x.shape();
+  const Shape& whole = ops::global_shape(x);
   check(slope && x.rank() >= 1 && slope.rank() == 1 && (slope.dim(0) == 1 || slope.dim(0) == whole[-1]), "prelu",
         "slopes are {}, expected [1] or [{}]", slope ? slope.shape() : Shape{}, x.rank() ? whole[-1] : 1);
   return ops::as_one_op("prelu", {&x, &slope}, {},

@@ -57,7 +57,7 @@ Tensor mask_for(const char* op, const Tensor& x, int end, double p, std::uint64_
   check(p >= 0 && p < 1, op, "probability {} lies outside [0, 1)", p);
   if (p == 0 || !is_training(x)) return x;
   const NoGrad constant;
-  Shape shape = x.shard_spec() ? x.shard_spec()->global_shape() : x.shape();
+  Shape shape = ops::global_shape(x);
   for (int i = 1; i < end; ++i) shape[i] = 1;
   const Tensor ones = x.shard_spec() ? x.shard_spec()->ones(x, shape) : Tensor::full(shape, 1, x.dtype(), x.device());
   if (ones.shard_spec()) return ones.shard_spec()->dropout(ones, p, layer);

@@ -20,7 +20,7 @@ PoolOptions without_ceil(const char* op, const Tensor& x, PoolOptions o) {
   check(x.rank() >= 3 && x.rank() <= 5, op, "input is {}, expected [N, spatial..., C] with 1 to 3 spatial axes",
         x.shape());
   o.ceil_mode = false;
-  const Shape& whole = x.shard_spec() ? x.shard_spec()->global_shape() : x.shape();
+  const Shape& whole = ops::global_shape(x);
   for (int d = 0; d < x.rank() - 2; ++d) {
     const auto s = static_cast<std::size_t>(d);
     check(o.stride[s] >= 1, op, "stride {} must be at least 1", o.stride[s]);

@@ -65,7 +65,7 @@ Tensor adaptive_avg_pool(const Tensor& x, const Shape& size) {
 
 Tensor adaptive_max_pool(const Tensor& x, const Shape& size) {
   (void)with_spatial("adaptive_max_pool", x, size);
-  const Shape& whole = x.shard_spec() ? x.shard_spec()->global_shape() : x.shape();
+  const Shape& whole = ops::global_shape(x);
   // One axis after another, until each box is one window; axes with windows of one size at once.
   for (int d = 0; d < size.rank(); ++d) {
     const Index in = whole[d + 1], out = size[d];

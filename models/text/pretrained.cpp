@@ -252,10 +252,11 @@ GenerateOptions with_folder_sampling(GenerateOptions options, const std::string&
   const fs::path own = fs::path(folder) / "generation_config.json",
                  file = fs::exists(own) ? own : fs::path(folder) / "config.json";
   const Json config = parse_config(read_text(file.string(), longest));
-  constexpr Index usual_top_k = 50;  // of transformers
+  // GenerationConfig of transformers (4.47.1) draws from 50 tokens unless the file has top_k; null there means all.
+  constexpr Index usual_top_k = 50;
   const bool samples = member(config, "do_sample", false);
   options.temperature = member(config, "temperature", options.temperature);
-  options.top_k = member(config, "top_k", samples ? usual_top_k : options.top_k);
+  options.top_k = member(config, "top_k", samples && !config.contains("top_k") ? usual_top_k : options.top_k);
   options.top_p = member(config, "top_p", options.top_p);
   if (config.contains("do_sample") && !samples) options.temperature = 0;
   return options;

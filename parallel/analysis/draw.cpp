@@ -24,13 +24,14 @@ Stream stream_of(const Action& a) { return is_channel(a) ? Stream::comm : a.stre
 /// Actions shown as one.
 struct Bar {
   ActionKind kind;
-  int microbatch;
+  MicroBatch microbatch;
   double begin, end;        // seconds
   std::vector<Span> spans;  // in order
 
-  /// "F0", "B12", "U": of the library's kinds there is one per micro-batch up to recv.
+  /// "F0", "B12", "U"; "B0'" is of the step before. The library's kinds up to recv have one per micro-batch.
   std::string label() const {
-    return kind->letter + (ActionKind::recv < kind ? std::string() : std::to_string(microbatch));
+    if (ActionKind::recv < kind) return {kind->letter};
+    return kind->letter + std::to_string(microbatch.index) + std::string(microbatch.steps_ago, '\'');
   }
 };
 /// What a rank does on a stream.
@@ -173,7 +174,7 @@ std::string trace_json(const Plan& plan, const Timeline& timeline) {
   }
   for (const Span& s : timeline.spans) {
     const Action& a = action_of(plan, timeline, s);
-    Json args = {{"action", s.action}, {"micro", a.microbatch}};
+    Json args = {{"action", s.action}, {"micro", a.microbatch.index}};
     if (a.part >= 0) args["part"] = plan.parts.at(a.part).name;
     events.push_back({{"ph", "X"},
                       {"name", to_string(a)},

@@ -84,9 +84,11 @@ std::string server_text(const Plan& plan, const Program& server) {
     if (!pulled.empty()) text += fmt::format("  -> {} to {}\n", pulled, who);
   }
   for (std::size_t p = 0; p < server.phases.size(); ++p) {
+    if (server.phases[p].trigger.on_call) continue;
     std::vector<std::string> does;
     for (const Action& a : server.actions)
-      if (a.phase == static_cast<int>(p)) does.push_back(to_string(a.kind) + (a.field.empty() ? "" : " " + a.field));
+      if (a.phase == static_cast<int>(p))
+        does.push_back(to_string(a.kind) + (a.payload == Payload::none ? "" : " " + to_string(a.payload)));
     text += fmt::format("  {}, {}: {}\n", server.phases[p].name, to_string(server.phases[p].trigger),
                         fmt::join(does, ", "));
   }
@@ -99,7 +101,7 @@ std::string periods_text(const Plan& plan) {
   std::size_t width = 0;
   for (const Program& program : plan.programs)
     for (const ProgramPhase& phase : program.phases)
-      if (phase.trigger != Trigger{} && phase.trigger.channel.empty() && std::ranges::find(rare, phase) == rare.end()) {
+      if (phase.trigger != Trigger{} && phase.trigger.by_step() && std::ranges::find(rare, phase) == rare.end()) {
         rare.push_back(phase);
         width = std::max(width, phase.name.size());
       }
@@ -110,7 +112,7 @@ std::string periods_text(const Plan& plan) {
     ruler.replace(static_cast<std::size_t>(step), number.size(), number);
   }
   text = fmt::format("{:<{}}  {}\n", "steps", width, ruler);
-  for (const auto& [name, trigger, last] : rare) {
+  for (const auto& [name, trigger, last, actions] : rare) {
     std::string runs;
     for (std::int64_t step = 0; step < shown_steps; ++step) runs += trigger.runs_at(step) ? 'x' : '.';
     text += fmt::format("{:<{}}  {}  {}\n", name, width, runs, to_string(trigger));
@@ -129,7 +131,7 @@ std::string meetings_text(const Plan& plan) {
   std::vector<std::string> graphs;
   for (const Program& program : plan.programs)
     for (const Action& a : program.actions) {
-      const bool meets = a.kind->order > 999 && a.kind->calls && plan.size(program, a.peer.axis) > 1;
+      const bool meets = is_custom(a) && a.kind->calls && plan.size(program, a.peer.axis) > 1;
       if (!meets) continue;
       const std::string graph = graph_text(plan, program, a);
       if (std::ranges::find(graphs, graph) == graphs.end()) {

@@ -119,14 +119,14 @@ std::string traffic_table(const Plan& plan, const TrafficOptions& options, const
     const Program& program = plan.programs[r];
     lines(program.name, planned_traffic(plan, r, options), nullptr);
     for (int p = 0; p < std::ssize(program.phases); ++p) {
-      const auto& [name, trigger, last] = program.phases[p];
-      if (trigger.runs_at(options.step) || !trigger.channel.empty()) continue;
+      const auto& [name, trigger, last, actions] = program.phases[p];
+      if (trigger.runs_at(options.step) || !trigger.by_step()) continue;
       TrafficOptions alone = options;
       alone.phase = p;
       lines(fmt::format("  {} ({})", name, to_string(trigger)), planned_traffic(plan, r, alone), nullptr);
     }
-    for (const PhaseOnCall& phase : program.on_call)
-      lines("  " + phase.name, planned_traffic(plan, r, phase.name, options), nullptr);
+    for (const ProgramPhase& phase : program.phases)
+      if (phase.trigger.on_call) lines("  " + phase.name, planned_traffic(plan, r, phase.name, options), nullptr);
   }
   for (std::size_t rank = 0; rank < measured.size(); ++rank)
     lines(fmt::format("rank {}", rank), measured[rank].planned, &measured[rank].counted);

@@ -76,7 +76,7 @@ std::vector<Share> shares_of(const Plan& plan) {
   std::vector<Share> all;
   for (const Program& p : plan.programs)
     for (const Action& a : p.actions)
-      if (a.kind == ActionKind::take && a.field == "gradients")
+      if (a.kind == ActionKind::take && a.payload == Payload::gradients)
         all.push_back({a.slice, find_argument(a, "scale").value_or(1)});
   return all;
 }

@@ -86,7 +86,7 @@ void SimPrograms::prepare(int r) {
     const Action& a = list[id];
     SimAction& s = program.actions[id];
     s.phase = a.phase;
-    s.back = steps_back(plan, a);
+    s.back = a.microbatch.steps_ago;
     s.is_inline = a.stream == Stream::compute;
     if (a.kind == ActionKind::update) program.last_update = id;
     if (runs[a.phase] < options.steps) s.rare = &plan.programs[r].trigger(a);
@@ -188,7 +188,7 @@ void SimPrograms::add_channel(const Program& program, const Action& a, SimAction
   s.peer = &a.peer;
   s.nth = static_cast<int>(std::ranges::lower_bound(channels, a.peer.channel) - channels.begin());
   if (a.kind == ActionKind::pull) return;
-  s.is_clock = a.field == "clock";
+  s.is_clock = a.payload == Payload::clock;
   s.reports = reports_loss(a);
   add_message(a, s, is_number(a) ? size_of(DType::f64) : a.slice.size() * options.element);
   const CoordinateRange along = plan.range(program, a.peer.axis);
@@ -230,7 +230,7 @@ void SimPrograms::pair_messages() {
     const int there = grid.neighbour(first_rank[r], s.along, s.offset, s.ring);
     const int other = there < 0 ? -1 : program_of[there];
     return Key(sign > 0 ? r : other, sign > 0 ? other : r, a.peer.axis, sign * a.peer.offset, a.part,
-               place_in_batch(plan, a), a.slice.begin);
+               a.microbatch.index, a.slice.begin);
   };
   for (int r = 0; r < std::ssize(programs); ++r)
     for (ActionId id = 0; id < std::ssize(programs[r].actions); ++id) {

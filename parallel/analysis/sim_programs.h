@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "parallel/analysis/simulate.h"
+#include "parallel/async/inbox.h"
 #include "parallel/comm/world/rank_grid.h"
 #include "parallel/plan/action_row.h"
-#include "parallel/plan/channels.h"
 
 namespace trireme {
 
@@ -36,7 +36,7 @@ struct SimAction {
   const Peer* peer = nullptr;     ///< push, pull, what is ahead or trades
   ActionId partner = -1;          ///< send, recv: in the list of the other end's program; -1: none
   int phase = 0;                  ///< of the program
-  int back = 0;                   ///< steps_back()
+  int back = 0;                   ///< MicroBatch::steps_ago
   const Trigger* rare = nullptr;  ///< null: it runs in all steps that are simulated
   Nanoseconds cost = 0;           ///< compute: on a device of speed 1 without jitter
   Nanoseconds took[2] = {0};      ///< of the link, inside a node and between nodes

@@ -18,7 +18,7 @@
 #include "parallel/analysis/sim_jitter.h"
 #include "parallel/analysis/sim_places.h"
 #include "parallel/analysis/sim_record.h"
-#include "parallel/plan/channels.h"
+#include "parallel/async/inbox.h"
 #include "parallel/plan/peers.h"
 #include "parallel/runtime/interpreter.h"
 

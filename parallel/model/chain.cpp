@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "framework/tensor/division_error.h"
+
 namespace trireme {
 
 Chain::Chain(Module model) : model_(std::move(model)) {
@@ -60,16 +62,16 @@ std::vector<std::pair<const void*, std::string>> Chain::random_layers(int part) 
   return all;
 }
 
-/// An op that fits no part of a tensor may not know that it has one: a view by extents of the whole, say.
+/// An op may fail on part of a tensor without knowing that the tensor is divided: a view by extents of the whole, say.
 void Chain::rethrow(int part, const Error& e) const {
-  const std::string what = e.what();
-  const auto says = [&](const char* text) { return what.find(text) != what.npos; };
-  if (!divided_ || e.kind() != ErrorKind::usage || says("spatial: ") || says("whole=NAME") || says("data_parallel"))
-    throw;
-  throw Error(fmt::format("{}; ranks hold parts of the tensors in layer '{}': leave that layer whole, "
-                          "tensor(whole=NAME), or use a strategy that divides no layers (data_parallel)",
-                          what, parts_[static_cast<std::size_t>(part)].name),
-              e.where(), e.kind());
+  if (!divided_ || e.kind() != ErrorKind::usage) throw;
+  const std::string& layer = parts_[static_cast<std::size_t>(part)].name;
+  if (dynamic_cast<const DivisionError*>(&e))
+    throw DivisionError(fmt::format("{} (in layer '{}')", e.what(), layer), e.where());
+  throw DivisionError(fmt::format("{}; ranks hold parts of the tensors in layer '{}': leave that layer whole, "
+                                  "tensor(whole=NAME), or use a strategy that divides no layers (data_parallel)",
+                                  e.what(), layer),
+                      e.where());
 }
 
 std::vector<PartInfo> Chain::parts(const Parameters& parameters) const {

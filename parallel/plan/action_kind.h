@@ -6,6 +6,8 @@
 
 namespace trireme {
 
+/// Whether the action is of a custom kind, not one of the library's.
+inline bool is_custom(const Action& a) { return a.kind->order > 999; }
 /// Whether the action reduces gradients over ranks.
 inline bool is_reduction(const Action& a) {
   return a.kind == ActionKind::all_reduce || a.kind == ActionKind::reduce_scatter;
@@ -15,47 +17,39 @@ inline bool is_collective(const Action& a) {
   return a.kind->is_collective && (a.kind != ActionKind::agree || !a.peer.axis.empty());
 }
 /// Whether the action agrees on flags: whether gradients are finite, and Plan::flags.
-inline bool agrees_on_flags(const Action& a) {
-  return a.kind == ActionKind::agree && a.field != "count" && a.field != "loss" && a.field != "norm";
-}
-/// Whether its first flag is "finite", for gradients.
-inline bool looks_at_gradients(const Action& a) {
-  return agrees_on_flags(a) && (a.field == "finite" || a.field.starts_with("finite+"));
-}
+inline bool agrees_on_flags(const Action& a) { return a.kind == ActionKind::agree && a.payload == Payload::flags; }
+/// Whether the action agrees on whether all gradients are finite.
+inline bool looks_at_gradients(const Action& a) { return agrees_on_flags(a) && a.payload.finite; }
 /// Whether the action is a message between pipeline stages.
 inline bool is_message(const Action& a) { return a.kind == ActionKind::send || a.kind == ActionKind::recv; }
 /// Whether the action sends to or receives from a channel.
 inline bool is_channel(const Action& a) {
   return a.kind == ActionKind::push || a.kind == ActionKind::pull || a.kind == ActionKind::take;
 }
-/// Whether the operand of a push, pull or take is one number.
-inline bool is_number(const Action& a) { return a.field == "loss" || a.field == "clock" || a.field == "ticket"; }
+/// Whether the payload of a push, pull or take is one number.
+inline bool is_number(const Action& a) {
+  return a.payload == Payload::loss || a.payload == Payload::clock || a.payload == Payload::ticket;
+}
 /// Whether the action pushes the loss, which a rank does in steps that end without its update.
-inline bool reports_loss(const Action& a) { return a.kind == ActionKind::push && a.field == "loss"; }
+inline bool reports_loss(const Action& a) { return a.kind == ActionKind::push && a.payload == Payload::loss; }
 /// For a worker in a plan with tickets: whether the action runs in a step with a ticket, or, if closing, in the final
 /// step without one. In that step the worker reports its loss and gets the weights after the last update.
 inline bool runs_with_ticket(const Action& a, bool closing) {
-  const bool pulls_weights = a.kind == ActionKind::pull && a.field == "weights";
+  const bool pulls_weights = a.kind == ActionKind::pull && a.payload == Payload::weights;
   return closing ? reports_loss(a) || pulls_weights : !reports_loss(a);
 }
-/// Number of steps since the step of the action's micro-batch.
-inline int steps_back(const Plan& plan, const Action& a) {
-  return a.microbatch >= 0 ? 0 : (plan.microbatches - 1 - a.microbatch) / plan.microbatches;
-}
-/// Index of the action's micro-batch in its step, in [0, Plan::microbatches).
-inline int place_in_batch(const Plan& plan, const Action& a) {
-  return a.microbatch + steps_back(plan, a) * plan.microbatches;
-}
 /// The largest number of steps for which a micro-batch of the program stays in flight.
-inline int most_steps_back(const Plan& plan, const Program& program) {
+inline int most_steps_back(const Program& program) {
   int most = 0;
-  for (const Action& a : program.actions) most = std::max(most, steps_back(plan, a));
+  for (const Action& a : program.actions) most = std::max(most, a.microbatch.steps_ago);
   return most;
 }
 /// Whether micro-batches of any program stay in flight after their step: an asynchronous pipeline.
 inline bool is_asynchronous(const Plan& plan) {
-  return std::ranges::any_of(plan.programs, [&](const Program& p) { return most_steps_back(plan, p) > 0; });
+  return std::ranges::any_of(plan.programs, [](const Program& p) { return most_steps_back(p) > 0; });
 }
+/// Whether the action frees all but this rank's shard of a slice.
+inline bool drops(const Action& a) { return a.kind == ActionKind::drop_values || a.kind == ActionKind::drop_gradients; }
 /// Whether the action is a backward that completes weight gradients.
 inline bool completes(const Action& a) {
   return a.kind == ActionKind::backward || a.kind == ActionKind::backward_weight;

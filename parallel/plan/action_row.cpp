@@ -1,11 +1,13 @@
-// The kinds of actions that the library's own strategies are made of. What they do is the executor's affair
-// (parallel/runtime/executor.cpp), what computation costs stands in the plan's parts.
+// The library's kinds of actions. What a computation costs is stored in the plan's parts.
 #include "parallel/plan/action_row.h"
 
 #include <tuple>
 
+#include "parallel/plan/action_context.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/codec.h"
+#include "parallel/plan/packed_statistics.h"
+#include "parallel/plan/shards.h"
 
 namespace trireme {
 
@@ -85,7 +87,7 @@ Access of_slice(const Plan&, const Program&, const Liveness&, const Action& a) {
 Access of_update(const Plan&, const Program&, const Liveness&, const Action& a) {
   Access all{{slice(K::gradients, a.slice)}, {slice(K::weights, a.slice), slice(K::state, a.slice)}};
   for (const char* name : {"loss", "finite", "norm"})  // of a step before: they were agreed on there
-    if (a.microbatch >= 0) all.reads.push_back(number(name));
+    if (a.microbatch.steps_ago == 0) all.reads.push_back(number(name));
   return all;
 }
 Access of_free(const Plan&, const Program&, const Liveness& live, const Action& a) {
@@ -98,25 +100,14 @@ Access of_free(const Plan&, const Program&, const Liveness& live, const Action& 
 }
 Access of_agree(const Plan&, const Program& program, const Liveness&, const Action& a) {
   Access all;
-  for (const std::string& name : names_in(a.field)) all.writes.push_back(number(name));
-  if (!looks_at_gradients(a) && a.field != "norm") return all;
+  if (!agrees_on_flags(a)) all.writes.push_back(number(to_string(a.payload)));
+  if (a.payload.finite) all.writes.push_back(number("finite"));
+  for (const std::string& name : a.payload.names) all.writes.push_back(number(name));
+  if (!looks_at_gradients(a) && a.payload != Payload::norm) return all;
   for (const Action& u : program.actions)
     if (u.kind == ActionKind::update) all.reads.push_back(slice(K::gradients, u.slice));
   return all;
 }
-
-/// What push, pull and take name by their field.
-Operand named(const Action& a) {
-  if (a.field == "weights") return slice(K::weights, a.slice);
-  if (a.field == "gradients") return slice(K::gradients, a.slice);
-  if (a.field == "loss") return number("loss");
-  if (a.field == "clock") return number("clock of " + std::to_string(a.peer.root));
-  if (a.field == "senders") return number("senders");
-  if (a.field == "ticket") return number(a.kind == ActionKind::pull ? "next ticket" : "ticket");
-  return {.kind = K::state, .slice = a.slice, .name = a.field};
-}
-Access of_push(const Plan&, const Program&, const Liveness&, const Action& a) { return {{named(a)}, {}}; }
-Access of_pull(const Plan&, const Program&, const Liveness&, const Action& a) { return {{}, {named(a)}}; }
 
 using Calls = std::vector<PlannedCall>;
 Calls summed(const Action& a, int, Index element) { return {{CallKind::all_reduce, a.slice.size() * element}}; }
@@ -137,8 +128,9 @@ Calls gathered(const Action& a, int ranks, Index element) {
   return shares(a, ranks, element, CallKind::all_gather, CallKind::broadcast);
 }
 Calls agreed(const Action& a, int, Index element) {
+  const Index numbers = agrees_on_flags(a) ? std::ssize(a.payload.names) + a.payload.finite : 1;
   return {{a.peer.root >= 0 ? CallKind::broadcast : CallKind::all_reduce,
-           a.field == "loss" ? element : 8 * std::ssize(names_in(a.field))}};
+           a.payload == Payload::loss ? element : 8 * numbers}};
 }
 
 template <double PartCost::*... costs>
@@ -146,6 +138,32 @@ double cost(const Plan& plan, const Action& a) {
   const PartInfo* part = part_of(plan, a);
   return part ? ((part->cost.*costs) + ...) : 0;
 }
+
+template <auto action>
+Work run(ActionContext& now) {
+  return (now.actions->*action)(now.id);
+}
+template <auto action>
+void end(ActionContext& now) {
+  (now.actions->*action)(now.id);
+}
+Work gather(ActionContext& now) {
+  if (!now.comm) return {};
+  restore_pages(now.store().values(), now.action.slice);
+  return all_gather_updated(now.action, *now.comm, now.values());
+}
+void hold(ActionContext& now) {
+  if (now.comm) now.store().mark_released(now.action.slice, false);
+}
+template <K kind>
+Work drop_shards(ActionContext& now) {
+  (kind == K::weights ? release_values : release_gradients)(now.optimizer.parameters(), now.action.slice, now.shard());
+  return {};
+}
+Work average_buffers(ActionContext& now) {
+  return now.comm ? average_statistics(*now.comm, now.store(), now.action.slice) : Work();
+}
+Work sum_copies(ActionContext& now) { return now.comm ? now.comm->all_reduce(now.gradients()) : Work(); }
 
 }  // namespace
 
@@ -166,74 +184,126 @@ std::vector<PlannedCall> calls_of(const Plan& plan, const Action& a, int ranks, 
   return calls;
 }
 
-namespace action_rows {
-
 // Letters are those of drawings.
-const ActionRow forward{
-    .name = "forward", .letter = 'F', .order = 0, .access = of_forward, .seconds = cost<&PartCost::forward>};
-const ActionRow loss{.name = "loss", .letter = 'L', .order = 1, .access = of_loss};
-const ActionRow backward{.name = "backward",
-                         .letter = 'B',
-                         .order = 2,
-                         .access = of_backward,
-                         .seconds = cost<&PartCost::backward_input, &PartCost::backward_weight>};
-const ActionRow backward_input{.name = "backward_input",
-                               .letter = 'I',
-                               .order = 3,
-                               .access = of_backward_input,
-                               .seconds = cost<&PartCost::backward_input>};
-const ActionRow backward_weight{.name = "backward_weight",
-                                .letter = 'W',
-                                .order = 4,
-                                .access = of_backward_weight,
-                                .seconds = cost<&PartCost::backward_weight>};
-const ActionRow send{.name = "send", .letter = 'S', .order = 5, .access = of_send};
-const ActionRow recv{.name = "recv", .letter = 'R', .order = 6, .access = of_recv};
-const ActionRow all_reduce{.name = "all_reduce",
-                           .letter = 'A',
-                           .order = 7,
-                           .is_collective = true,
-                           .access = of_slice<K::gradients>,
-                           .calls = summed};
-const ActionRow reduce_scatter{.name = "reduce_scatter",
-                               .letter = 'C',
-                               .order = 8,
+const ActionRow forward_row{.name = "forward",
+                            .letter = 'F',
+                            .order = 0,
+                            .access = of_forward,
+                            .seconds = cost<&PartCost::forward>,
+                            .start = run<&RankActions::pass>};
+const ActionKind ActionKind::forward{forward_row};
+const ActionRow loss_row{
+    .name = "loss", .letter = 'L', .order = 1, .access = of_loss, .start = run<&RankActions::loss>};
+const ActionKind ActionKind::loss{loss_row};
+const ActionRow backward_row{.name = "backward",
+                             .letter = 'B',
+                             .order = 2,
+                             .access = of_backward,
+                             .seconds = cost<&PartCost::backward_input, &PartCost::backward_weight>,
+                             .start = run<&RankActions::pass>};
+const ActionKind ActionKind::backward{backward_row};
+const ActionRow backward_input_row{.name = "backward_input",
+                                   .letter = 'I',
+                                   .order = 3,
+                                   .access = of_backward_input,
+                                   .seconds = cost<&PartCost::backward_input>,
+                                   .start = run<&RankActions::pass>};
+const ActionKind ActionKind::backward_input{backward_input_row};
+const ActionRow backward_weight_row{.name = "backward_weight",
+                                    .letter = 'W',
+                                    .order = 4,
+                                    .access = of_backward_weight,
+                                    .seconds = cost<&PartCost::backward_weight>,
+                                    .start = run<&RankActions::pass>};
+const ActionKind ActionKind::backward_weight{backward_weight_row};
+const ActionRow send_row{
+    .name = "send", .letter = 'S', .order = 5, .access = of_send, .start = run<&RankActions::send>};
+const ActionKind ActionKind::send{send_row};
+const ActionRow recv_row{.name = "recv",
+                         .letter = 'R',
+                         .order = 6,
+                         .access = of_recv,
+                         .start = run<&RankActions::receive>,
+                         .finish = end<&RankActions::end_receive>};
+const ActionKind ActionKind::recv{recv_row};
+const ActionRow all_reduce_row{.name = "all_reduce",
+                               .letter = 'A',
+                               .order = 7,
                                .is_collective = true,
                                .access = of_slice<K::gradients>,
-                               .calls = scattered};
-const ActionRow all_gather{.name = "all_gather",
-                           .letter = 'G',
-                           .order = 9,
-                           .is_collective = true,
-                           .access = of_slice<K::weights>,
-                           .calls = gathered};
-const ActionRow broadcast{.name = "broadcast",
-                          .letter = 'K',
-                          .order = 10,
+                               .calls = summed,
+                               .start = run<&RankActions::reduce>,
+                               .finish = end<&RankActions::end_reduce>};
+const ActionKind ActionKind::all_reduce{all_reduce_row};
+const ActionRow reduce_scatter_row{.name = "reduce_scatter",
+                                   .letter = 'C',
+                                   .order = 8,
+                                   .is_collective = true,
+                                   .access = of_slice<K::gradients>,
+                                   .calls = scattered,
+                                   .start = run<&RankActions::reduce>,
+                                   .finish = end<&RankActions::end_reduce>};
+const ActionKind ActionKind::reduce_scatter{reduce_scatter_row};
+const ActionRow all_gather_row{.name = "all_gather",
+                               .letter = 'G',
+                               .order = 9,
+                               .is_collective = true,
+                               .access = of_slice<K::weights>,
+                               .calls = gathered,
+                               .start = gather,
+                               .finish = hold};
+const ActionKind ActionKind::all_gather{all_gather_row};
+const ActionRow broadcast_row{.name = "broadcast",
+                              .letter = 'K',
+                              .order = 10,
+                              .is_collective = true,
+                              .access = of_slice<K::weights>,
+                              .calls = from_root,
+                              .start = gather,
+                              .finish = hold};
+const ActionKind ActionKind::broadcast{broadcast_row};
+const ActionRow update_row{
+    .name = "update", .letter = 'U', .order = 11, .access = of_update, .start = run<&RankActions::update>};
+const ActionKind ActionKind::update{update_row};
+const ActionRow average_row{.name = "average",
+                            .letter = 'M',
+                            .order = 12,
+                            .is_collective = true,
+                            .access = of_slice<K::statistics>,
+                            .calls = summed,
+                            .start = average_buffers};
+const ActionKind ActionKind::average{average_row};
+const ActionRow free_row{
+    .name = "free", .letter = 'X', .order = 13, .access = of_free, .start = run<&RankActions::free>};
+const ActionKind ActionKind::free{free_row};
+const ActionRow drop_gradients_row{.name = "drop_gradients",
+                                   .letter = 'd',
+                                   .order = 14,
+                                   .access = of_slice<K::gradients>,
+                                   .start = drop_shards<K::gradients>};
+const ActionKind ActionKind::drop_gradients{drop_gradients_row};
+const ActionRow drop_values_row{.name = "drop_values",
+                                .letter = 'D',
+                                .order = 15,
+                                .access = of_slice<K::weights>,
+                                .start = drop_shards<K::weights>};
+const ActionKind ActionKind::drop_values{drop_values_row};
+const ActionRow agree_row{.name = "agree",
+                          .letter = 'E',
+                          .order = 16,
                           .is_collective = true,
-                          .access = of_slice<K::weights>,
-                          .calls = from_root};
-const ActionRow update{.name = "update", .letter = 'U', .order = 11, .access = of_update};
-const ActionRow average{.name = "average",
-                        .letter = 'M',
-                        .order = 12,
-                        .is_collective = true,
-                        .access = of_slice<K::statistics>,
-                        .calls = summed};
-const ActionRow free{.name = "free", .letter = 'X', .order = 13, .access = of_free};
-const ActionRow drop_gradients{.name = "drop_gradients", .letter = 'd', .order = 14, .access = of_slice<K::gradients>};
-const ActionRow drop_values{.name = "drop_values", .letter = 'D', .order = 15, .access = of_slice<K::weights>};
-const ActionRow agree{
-    .name = "agree", .letter = 'E', .order = 16, .is_collective = true, .access = of_agree, .calls = agreed};
-const ActionRow push{.name = "push", .letter = 'P', .order = 17, .access = of_push};
-const ActionRow pull{.name = "pull", .letter = 'Q', .order = 18, .access = of_pull};
-const ActionRow take{.name = "take", .letter = 'T', .order = 19, .access = of_pull};
-const ActionRow sum_tied{.name = "sum_tied",
-                         .letter = 'Y',
-                         .order = 20,
-                         .is_collective = true,
-                         .access = of_slice<K::gradients>,
-                         .calls = summed};
+                          .access = of_agree,
+                          .calls = agreed,
+                          .start = run<&RankActions::agree>,
+                          .finish = end<&RankActions::end_agree>};
+const ActionKind ActionKind::agree{agree_row};
+const ActionRow sum_tied_row{.name = "sum_tied",
+                             .letter = 'Y',
+                             .order = 20,
+                             .is_collective = true,
+                             .access = of_slice<K::gradients>,
+                             .calls = summed,
+                             .start = sum_copies};
+const ActionKind ActionKind::sum_tied{sum_tied_row};
 
-}  // namespace action_rows
 }  // namespace trireme

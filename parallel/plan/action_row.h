@@ -47,7 +47,7 @@ struct ActionRow {
   std::function<int(const Action&, int ranks)> vector_ops = {};
   /// What is wrong with an action, in words; null, or an empty text: nothing.
   std::function<std::string(const Plan&, const Program&, ActionId)> fault = {};
-  /// Starts it; a collective or message returns its Work. Null for the library's kinds, which the executor knows.
+  /// Starts the action; a collective or message returns its Work.
   std::function<Work(ActionContext&)> start = {};
   /// Once that Work is done; null: nothing is left to do.
   std::function<void(ActionContext&)> finish = {};

@@ -30,24 +30,24 @@ class ProgramAgreements {
     if (is_asynchronous(plan_))
       give_loss_at_once(last);
     else if (plan_.has_stages())
-      before_update("loss", plan_.stage_axis).peer.root = last;
+      before_update(Payload::loss, plan_.stage_axis).peer.root = last;
     for (const Action& a : actions_)  // flag and norm look at the gradients of all updates
-      if (a.kind == ActionKind::update && a.microbatch >= 0)
+      if (a.kind == ActionKind::update && a.microbatch.steps_ago == 0)
         after_.insert(after_.end(), a.after.begin(), a.after.end());
     std::ranges::sort(after_);
     after_.erase(std::unique(after_.begin(), after_.end()), after_.end());
     agree_on_flags();
     if (options_.norm) {
       const std::string shards = update < 0 ? "" : actions_[static_cast<std::size_t>(at_)].peer.axis;
-      if (plan_.size(shards) > 1) before_update("norm", shards);
-      if (plan_.has_stages()) before_update("norm", plan_.stage_axis);
+      if (plan_.size(shards) > 1) before_update(Payload::norm, shards);
+      if (plan_.has_stages()) before_update(Payload::norm, plan_.stage_axis);
     }
     if (update >= 0 && loss_ >= 0) actions_[static_cast<std::size_t>(at_)].after.push_back(loss_);
   }
 
   void count_ignored() {
     if (!options_.count || find(ActionKind::loss) < 0) return;
-    Action count{.kind = ActionKind::agree, .stream = Stream::comm, .field = "count"};
+    Action count{.kind = ActionKind::agree, .stream = Stream::comm, .payload = Payload::count};
     if (plan_.size(program_, options_.batch_axis) > 1) count.peer.axis = options_.batch_axis;
     insert(program_, 0, std::move(count));
     actions_[static_cast<std::size_t>(find(ActionKind::loss))].after.push_back(0);
@@ -68,20 +68,21 @@ class ProgramAgreements {
   /// The first that uses gradients of this step; those of an earlier one were agreed on there.
   ActionId find_update() const {
     const auto at = std::ranges::find_if(
-        actions_, [](const Action& a) { return a.kind == ActionKind::update && a.microbatch >= 0; });
+        actions_, [](const Action& a) { return a.kind == ActionKind::update && a.microbatch.steps_ago == 0; });
     return at == actions_.end() ? -1 : static_cast<ActionId>(at - actions_.begin());
   }
   void agree_on_flags() {
     const int looks = options_.finite_every, tells = plan_.flags.empty() ? 0 : options_.flags_every;
     const bool together = looks > 0 && tells >= looks;
-    const std::string flags = fmt::format("{}", fmt::join(plan_.flags, "+"));
-    const auto add = [&](const std::string& field, const char* phase, int every, int offset) {
+    const auto add = [&](const Payload& flags, const char* phase, int every, int offset) {
       const std::int64_t apart = period(), times = (every + apart - 1) / apart * apart;
       const int at = add_phase(program_, phase, {.every = times, .offset = apart > 1 ? times - 1 : offset});
-      before_update(field, all_axes(plan_)).phase = at;
+      before_update(flags, all_axes(plan_)).phase = at;
     };
-    if (looks > 0) add(together ? "finite+" + flags : "finite", "check gradients", looks, options_.finite_offset);
-    if (tells > 0 && !together) add(flags, "tell flags", tells, 0);
+    if (looks > 0)
+      add({Payload::flags, together ? plan_.flags : std::vector<std::string>{}, true}, "check gradients", looks,
+          options_.finite_offset);
+    if (tells > 0 && !together) add({Payload::flags, plan_.flags}, "tell flags", tells, 0);
   }
   void sum_loss() {
     if (plan_.size(program_, options_.batch_axis) == 1) return;
@@ -89,7 +90,7 @@ class ProgramAgreements {
         std::find_if(actions_.rbegin(), actions_.rend(), [](const Action& a) { return a.kind == ActionKind::loss; });
     if (last == actions_.rend()) return;
     loss_ = static_cast<ActionId>(actions_.rend() - last);
-    Action sum{.kind = ActionKind::agree, .stream = Stream::comm, .after = {loss_ - 1}, .field = "loss"};
+    Action sum{.kind = ActionKind::agree, .stream = Stream::comm, .after = {loss_ - 1}, .payload = Payload::loss};
     sum.peer.axis = options_.batch_axis;
     insert(program_, loss_, std::move(sum));
   }
@@ -104,7 +105,7 @@ class ProgramAgreements {
       at = id + 1;
       if (!sent) made = id;
     }
-    Action give{.kind = ActionKind::agree, .stream = Stream::comm, .after = {made}, .field = "loss"};
+    Action give{.kind = ActionKind::agree, .stream = Stream::comm, .after = {made}, .payload = Payload::loss};
     if (loss_ >= 0) give.stream = Stream::compute;  // a thread that waits for the sum computes nothing meanwhile
     give.peer.axis = plan_.stage_axis;
     give.peer.root = root;
@@ -114,8 +115,8 @@ class ProgramAgreements {
     if (const auto update = find_update(); update >= 0) actions_[static_cast<std::size_t>(update)].after.push_back(at);
   }
   /// Computation waits for it: the update that follows needs the number.
-  Action& before_update(const std::string& field, const std::string& axis) {
-    Action a{.kind = ActionKind::agree, .after = after_, .field = field};
+  Action& before_update(const Payload& payload, const std::string& axis) {
+    Action a{.kind = ActionKind::agree, .after = after_, .payload = payload};
     a.peer.axis = axis;
     insert(program_, at_, std::move(a));
     return actions_[static_cast<std::size_t>(at_++)];

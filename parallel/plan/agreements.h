@@ -21,8 +21,8 @@ struct AgreementOptions {
 /// Adds the actions `agree` to a plan whose strategies are through: what the loss ignores is counted while forward
 /// runs; the loss is summed over the batch axis behind the last micro-batch's (while backward runs), and given to the
 /// other stages before the update, or where micro-batches outlive their steps at once; flags and norm are put together
-/// before a program's first update, over all who hold gradients apart. Throws Error for flags whose names the fields of
-/// actions cannot hold.
+/// before a program's first update, over all who hold gradients apart. Throws Error for flags that have the name of
+/// another number.
 Plan with_agreements(Plan, const AgreementOptions&);
 
 }  // namespace trireme

@@ -39,11 +39,8 @@ Liveness::Liveness(const Program& program) : segments(find_segments(program)), a
     for (int p = segments[s].first; p < segments[s].end; ++p) segment_of_part[p] = s;
   frees =
       std::any_of(program.actions.begin(), program.actions.end(), [](auto& a) { return a.kind == ActionKind::free; });
-  std::map<std::pair<int, int>, std::size_t> alive;  // index of ranges, by segment and micro-batch
+  std::map<std::pair<int, MicroBatch>, std::size_t> alive;  // index of ranges, by segment and micro-batch
   std::vector<LiveRange> carried;
-  int microbatches = 0;  // that come in with a step
-  for (const Action& a : program.actions)
-    if (a.kind == ActionKind::forward) microbatches = std::max(microbatches, a.microbatch + 1);
   for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
     const Action& a = program.actions[id];
     const int s = segment_of(a.part);
@@ -53,13 +50,13 @@ Liveness::Liveness(const Program& program) : segments(find_segments(program)), a
     const bool releases = frees ? a.kind == ActionKind::free : completes(a) && a.part == segments[s].first;
     if (!releases) continue;
     if (auto range = alive.extract({s, a.microbatch})) ranges[range.mapped()].end = id;
-    if (a.microbatch < 0) carried.push_back({s, a.microbatch, 0, id});
+    if (a.microbatch.steps_ago > 0) carried.push_back({s, a.microbatch, 0, id});
   }
   // What came in with earlier steps: released in this one, or held all through it.
   for (const LiveRange& last : carried) {
     ranges.insert(ranges.begin(), last);
-    for (int later = last.microbatch + microbatches; later < 0; later += microbatches)
-      ranges.insert(ranges.begin(), {last.segment, later, 0, static_cast<ActionId>(actions_)});
+    for (int ago = last.microbatch.steps_ago - 1; ago > 0; --ago)
+      ranges.insert(ranges.begin(), {last.segment, {last.microbatch.index, ago}, 0, static_cast<ActionId>(actions_)});
   }
 }
 

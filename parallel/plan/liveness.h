@@ -18,10 +18,10 @@ std::vector<Segment> find_segments(const Program&);
 
 /// The activations of one micro-batch in one segment.
 struct LiveRange {
-  int segment = 0;     ///< index of Liveness::segments
-  int microbatch = 0;  ///< as in Action::microbatch
-  ActionId begin = 0;  ///< the forward of the segment's first part; 0 if an earlier step ran it
-  ActionId end = 0;    ///< the action that releases the activations; the number of actions if none does
+  int segment = 0;             ///< index of Liveness::segments
+  MicroBatch microbatch = {};  ///< of the activations
+  ActionId begin = 0;          ///< the forward of the segment's first part; 0 if an earlier step ran it
+  ActionId end = 0;            ///< the action that releases the activations; the number of actions if none does
 };
 
 /// The segments and live ranges of a program.

@@ -70,7 +70,7 @@ class MemoryWalk {
   Index most();
 
  private:
-  using Place = std::pair<int, int>;  // segment or part, and micro-batch
+  using Place = std::pair<int, MicroBatch>;  // segment or part, and micro-batch
   const PartCost& cost(int part) const { return plan_.parts[static_cast<std::size_t>(part)].cost; }
   Index saved(int part) const { return saved_ ? cost(part).*saved_ : 0; }
   Index output(int part) const { return cuts_ && part + 1 < std::ssize(plan_.parts) ? cost(part).output : 0; }
@@ -158,7 +158,7 @@ void MemoryWalk::message(const Action& a) {
 
 Index MemoryWalk::most() {
   for (const LiveRange& r : live_.ranges)
-    if (r.microbatch < 0) set(alive_[{r.segment, r.microbatch}], kept(segment(r.segment)));
+    if (r.microbatch.steps_ago > 0) set(alive_[{r.segment, r.microbatch}], kept(segment(r.segment)));
   ActionId last = -1;
   for (ActionId id = 0; id < std::ssize(program_.actions); ++id)
     if (program_.actions[static_cast<std::size_t>(id)].kind == ActionKind::forward) last = id;
@@ -283,7 +283,7 @@ std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& op
         whole += a.slice.size();
         own += a.slice.size() - others_of(plan, a);
       }
-      if (a.kind == ActionKind::pull && a.field == "weights") whole += a.slice.size();
+      if (a.kind == ActionKind::pull && a.payload == Payload::weights) whole += a.slice.size();
     }
     const Index block = block_of(plan, r, whole, options);
     RankMemory m;

@@ -9,8 +9,8 @@
 namespace trireme {
 namespace {
 
-Action of(ActionKind kind, const char* field, const Slice& slice, const std::string& axis, int root = -1) {
-  Action a{.kind = kind, .stream = Stream::comm, .slice = slice, .field = field};
+Action of(ActionKind kind, Payload::Kind payload, const Slice& slice, const std::string& axis, int root = -1) {
+  Action a{.kind = kind, .stream = Stream::comm, .slice = slice, .payload = payload};
   a.peer.axis = axis;
   a.peer.root = root;
   return a;
@@ -36,8 +36,8 @@ std::vector<Action> set_up(const Plan& plan, const std::string& axis) {
   if (axis.empty()) return all;
   const auto device = [&](int part) { return plan.parts[static_cast<std::size_t>(part)].device; };
   for (const auto& [slice, at] : runs(plan, &PartInfo::slice, device))
-    all.push_back(of(ActionKind::broadcast, "weights", slice, axis, 0));
-  if (plan.buffers > 0) all.push_back(of(ActionKind::broadcast, "statistics", {0, plan.buffers}, axis, 0));
+    all.push_back(of(ActionKind::broadcast, Payload::weights, slice, axis, 0));
+  if (plan.buffers > 0) all.push_back(of(ActionKind::broadcast, Payload::statistics, {0, plan.buffers}, axis, 0));
   return all;
 }
 
@@ -49,41 +49,42 @@ std::vector<Slice> owned(const Plan& plan, std::size_t r) {
   return all;
 }
 
-/// What servers and the ranks that share the updates of program r give. field: "weights", with the running statistics,
-/// or "optimizer", each of its states.
-std::vector<Action> gather_shards(const Plan& plan, std::size_t r, const std::string& field) {
-  const bool weights = field == "weights";
+/// What servers and the ranks that share the updates of program r give. payload: the weights, with the running
+/// statistics, or Payload::optimizer, each of its states.
+std::vector<Action> gather_shards(const Plan& plan, std::size_t r, Payload::Kind payload) {
+  const bool weights = payload == Payload::weights;
   const Program& program = plan.programs[r];
   std::vector<Action> all;
   for (const Program& server : plan.programs)
     for (const Action& a : server.actions)
       if (server.serves() && a.kind == ActionKind::update)
         all.push_back(
-            of(ActionKind::broadcast, field.c_str(), a.slice, server.where.front().axis, server.where.front().begin));
+            of(ActionKind::broadcast, payload, a.slice, server.where.front().axis, server.where.front().begin));
   if (weights && !all.empty() && plan.buffers > 0) {  // the first worker's
     const std::string& axis = all.front().peer.axis;
     const Program& worker = *std::ranges::find(plan.programs, false, &Program::serves);
-    all.push_back(of(ActionKind::broadcast, "statistics", {0, plan.buffers}, axis, plan.range(worker, axis).begin));
+    all.push_back(
+        of(ActionKind::broadcast, Payload::statistics, {0, plan.buffers}, axis, plan.range(worker, axis).begin));
   }
   const bool drops =
       std::ranges::find(program.actions, ActionKind::drop_values, &Action::kind) != program.actions.end();
   const std::vector<Slice> copies = copies_in(plan, r);
   for (const Action& a : program.actions)  // over the update's own axis, which image axes may be joined to
     if (a.kind == ActionKind::update && plan.size(a.peer.axis) > 1 && !overlaps(copies, a.slice) && (drops || !weights))
-      all.push_back(of(ActionKind::all_gather, field.c_str(), a.slice, a.peer.axis, a.peer.root));
+      all.push_back(of(ActionKind::all_gather, payload, a.slice, a.peer.axis, a.peer.root));
   return all;
 }
 
-/// What each stage gives to the others; field as above.
-std::vector<Action> gather_stages(const Plan& plan, const std::string& field) {
+/// What each stage gives to the others; payload as above.
+std::vector<Action> gather_stages(const Plan& plan, Payload::Kind payload) {
   std::vector<Action> all;
   if (!plan.has_stages()) return all;
   for (int r = 0; r < std::ssize(plan.programs); ++r)
     for (const Slice& s : owned(plan, static_cast<std::size_t>(r)))
-      all.push_back(of(ActionKind::broadcast, field.c_str(), s, plan.stage_axis, r));
-  if (field != "weights") return all;
+      all.push_back(of(ActionKind::broadcast, payload, s, plan.stage_axis, r));
+  if (payload != Payload::weights) return all;
   for (const auto& [slice, stage] : runs(plan, &PartInfo::buffers, [&](int part) { return plan.program_of(part); }))
-    all.push_back(of(ActionKind::broadcast, "statistics", slice, plan.stage_axis, stage));
+    all.push_back(of(ActionKind::broadcast, Payload::statistics, slice, plan.stage_axis, stage));
   return all;
 }
 
@@ -97,20 +98,20 @@ std::vector<Action> average_workers(const Plan& plan, std::size_t r) {
   }
   std::vector<Action> all;
   if (apart.empty()) return all;
-  for (const Slice& s : owned(plan, r)) all.push_back(of(ActionKind::all_reduce, "weights", s, apart));
+  for (const Slice& s : owned(plan, r)) all.push_back(of(ActionKind::all_reduce, Payload::weights, s, apart));
   const auto stage = [&](int part) { return static_cast<std::size_t>(plan.program_of(part)); };
   for (const auto& [slice, program] : runs(plan, &PartInfo::buffers, stage))
-    if (program == r) all.push_back(of(ActionKind::all_reduce, "statistics", slice, apart));
+    if (program == r) all.push_back(of(ActionKind::all_reduce, Payload::statistics, slice, apart));
   return all;
 }
 
 /// What the steps behind a last one would do for the micro-batches in flight, numbered as the first of these has them.
-std::vector<Action> flush(const Plan& plan, const Program& program) {
+std::vector<Action> flush(const Program& program) {
   std::vector<Action> all;
-  for (int later = 0; later < most_steps_back(plan, program); ++later)
+  for (int later = 0; later < most_steps_back(program); ++later)
     for (Action a : program.actions) {
-      a.microbatch += later * plan.microbatches;
-      if (a.microbatch < 0) {
+      a.microbatch.steps_ago -= later;
+      if (a.microbatch.steps_ago > 0) {
         a.after.clear();
         all.push_back(std::move(a));
       }
@@ -130,13 +131,15 @@ std::string all_axes(const Plan& plan, const std::vector<std::string>& but) {
 Plan with_phases_on_call(Plan plan, const std::vector<std::string>& apart) {
   const std::string everyone = all_axes(plan);
   const Slice each{0, plan.size(everyone)};
-  const std::vector<Action> stages = gather_stages(plan, "weights"), states = gather_stages(plan, "optimizer");
+  const std::vector<Action> stages = gather_stages(plan, Payload::weights),
+                            states = gather_stages(plan, Payload::optimizer);
   std::vector<Action> saving, diagnosis;
   if (!everyone.empty()) {
-    for (const char* field : {"lengths", "texts"}) saving.push_back(of(ActionKind::all_gather, field, each, everyone));
+    for (const auto payload : {Payload::lengths, Payload::texts})
+      saving.push_back(of(ActionKind::all_gather, payload, each, everyone));
     for (int p = 0; p < std::ssize(plan.parts); ++p) diagnosis.push_back({.kind = ActionKind::forward, .part = p});
     if (!meets_by_messages(plan))  // others wait for messages, or go on, meanwhile
-      diagnosis.push_back(of(ActionKind::agree, "first", {}, everyone));
+      diagnosis.push_back(of(ActionKind::agree, Payload::first, {}, everyone));
   }
   for (std::size_t r = 0; r < plan.programs.size(); ++r) {
     Program& program = plan.programs[r];
@@ -145,26 +148,29 @@ Plan with_phases_on_call(Plan plan, const std::vector<std::string>& apart) {
       to.insert(to.end(), next.begin(), next.end());
       if (before > 0 && !next.empty()) to[static_cast<std::size_t>(before)].after = {before - 1};
     };
-    std::vector<Action> evaluation = gather_shards(plan, r, "weights");
-    std::vector<Action> consolidation = gather_shards(plan, r, "optimizer");
+    std::vector<Action> evaluation = gather_shards(plan, r, Payload::weights);
+    std::vector<Action> consolidation = gather_shards(plan, r, Payload::optimizer);
     add(evaluation, average_workers(plan, r));
     add(evaluation, stages);
     add(consolidation, states);
-    program.on_call = {{phases::set_up, set_up(plan, all_axes(plan, apart))},
-                       {phases::evaluation, std::move(evaluation)},
-                       {phases::consolidation, std::move(consolidation)},
-                       {phases::saving, saving},
-                       {phases::flush, flush(plan, program)},
-                       {phases::diagnosis, program.serves() ? std::vector<Action>{} : diagnosis}};
-    std::erase_if(program.on_call, [](const PhaseOnCall& p) { return p.actions.empty(); });
+    std::erase_if(program.phases, [](const ProgramPhase& p) { return p.trigger.on_call; });
+    const auto call = [&](const char* name, std::vector<Action> actions) {
+      if (!actions.empty()) program.phases.push_back({name, {.on_call = true}, false, std::move(actions)});
+    };
+    call(phases::set_up, set_up(plan, all_axes(plan, apart)));
+    call(phases::evaluation, std::move(evaluation));
+    call(phases::consolidation, std::move(consolidation));
+    call(phases::saving, saving);
+    call(phases::flush, flush(program));
+    if (!program.serves()) call(phases::diagnosis, diagnosis);
   }
   return plan;
 }
 
 const std::vector<Action>& actions_on_call(const Program& program, const std::string& phase) {
   static const std::vector<Action> none;
-  const auto at = std::ranges::find(program.on_call, phase, &PhaseOnCall::name);
-  return at == program.on_call.end() ? none : at->actions;
+  const auto at = std::ranges::find(program.phases, phase, &ProgramPhase::name);
+  return at == program.phases.end() ? none : at->actions;
 }
 
 }  // namespace trireme

@@ -26,7 +26,8 @@ std::string to_string(const Operand& o) {
   std::string text = kinds[static_cast<std::size_t>(o.kind)];
   if (!o.name.empty()) text += " " + o.name;
   if (is_slice(o)) return fmt::format("{} [{}, {})", text, o.slice.begin, o.slice.end);
-  return o.part < 0 && !o.name.empty() ? text : fmt::format("{} of part {} micro {}", text, o.part, o.microbatch);
+  return o.part < 0 && !o.name.empty() ? text
+                                       : fmt::format("{} of part {} micro {}", text, o.part, to_string(o.microbatch));
 }
 
 Access accesses(const Plan& plan, const Program& program, const Liveness& live, const Action& a) {

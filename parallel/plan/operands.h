@@ -16,15 +16,15 @@ enum class OperandKind : std::uint8_t {
   activation,  ///< output of a part, of one micro-batch
   cotangent,   ///< gradient of an activation
   scratch,     ///< private data of the action, by name
-  number,      ///< a number that ranks agree on: Action::field
+  number,      ///< a number that ranks agree on: Action::payload
 };
 
 /// A piece of data that actions of one program share.
 struct Operand {
   OperandKind kind;                                 ///< what it is
   Slice slice = {};                                 ///< for weights, gradients, state and statistics
-  int part = -1,                                    ///< for activations and cotangents; -1: the model's input
-      microbatch = 0;                               ///< for activations and cotangents
+  int part = -1;                                    ///< for activations and cotangents; -1: the model's input
+  MicroBatch microbatch = {};                       ///< for activations and cotangents
   std::string name = {};                            ///< for numbers, states and scratch; empty: the optimizer's state
   int version = 0;                                  ///< for weights and gradients: age in updates; 0: the newest
   bool overlaps(const Operand&) const;              ///< whether both share some data

@@ -28,13 +28,15 @@ std::string program_line(const Program& program) {
   if (program.in_flight > 0) text += fmt::format(", at most {} in flight", program.in_flight);
   if (program.versions > 1) text += fmt::format(", {} versions of its weights", program.versions);
   for (const ProgramPhase& p : program.phases)
-    if (p.trigger != Trigger{}) text += fmt::format("; {}: {}", p.name, to_string(p.trigger));
+    if (p.trigger != Trigger{} && !p.trigger.on_call) text += fmt::format("; {}: {}", p.name, to_string(p.trigger));
   return text + "\n";
 }
 
 void add(Fnv& fnv, const Action& a) {
-  fnv.add(a.kind->name, a.stream, a.part, a.microbatch, a.peer.offset, a.peer.root, a.on_ready);
-  fnv.add(a.slice.begin, a.slice.end, a.peer.axis, a.peer.pairs, a.peer.seed, a.peer.channel, a.field, a.phase);
+  fnv.add(a.kind->name, a.stream, a.part, a.microbatch.index, a.microbatch.steps_ago, a.peer.offset, a.peer.root,
+          a.on_ready);
+  fnv.add(a.slice.begin, a.slice.end, a.peer.axis, a.peer.pairs, a.peer.seed, a.peer.channel, to_string(a.payload),
+          a.phase);
   fnv.add(a.after.size());
   for (ActionId id : a.after) fnv.add(id);
   fnv.add(std::string(a.codec ? a.codec->name : ""), a.arguments.size());
@@ -79,7 +81,7 @@ std::string grouped(const std::vector<Action>& actions) {
   for (Action a : actions) {
     const Index elements = a.slice.size();
     a.part = -1;
-    a.microbatch = 0;
+    a.microbatch = {};
     a.slice = {};
     a.after.clear();
     auto at = std::ranges::find(groups, a, &Group::alike);
@@ -121,7 +123,23 @@ std::vector<Slice> detail::joined(std::vector<Slice> slices) {
 std::string to_string(Stream s) { return s == Stream::compute ? "compute" : "comm"; }
 std::string to_string(ActionKind v) { return v->name; }
 
+std::string to_string(const Payload& p) {
+  constexpr std::array names = {"",       "weights", "gradients", "statistics", "optimizer", "",
+                                "loss",   "count",   "norm",      "",           "first",     "clock",
+                                "ticket", "senders", "lengths",   "texts"};
+  std::string text = names[p.kind];
+  if (p.finite) text = "finite";
+  for (const std::string& name : p.names) text += (text.empty() ? "" : "+") + name;
+  return text;
+}
+
+std::string to_string(const MicroBatch& m) {
+  if (m.steps_ago == 0) return fmt::format("{}", m.index);
+  return fmt::format("{} of {} step{} ago", m.index, m.steps_ago, m.steps_ago == 1 ? "" : "s");
+}
+
 std::string to_string(const Trigger& t) {
+  if (t.on_call) return "on call";
   if (!t.channel.empty()) {
     std::string text = t.count == 0   ? "by a message of each rank on " + t.channel
                        : t.count == 1 ? "by a message on " + t.channel
@@ -149,9 +167,9 @@ std::string to_string(const Consistency& c) {
 
 std::string to_string(const Action& a) {
   std::string text = to_string(a.kind);
-  if (!a.field.empty()) text += " " + a.field;
+  if (a.payload != Payload::none) text += " " + to_string(a.payload);
   if (a.part >= 0) text += fmt::format(" part {}", a.part);
-  if (a.microbatch != 0) text += fmt::format(" micro {}", a.microbatch);
+  if (a.microbatch != MicroBatch()) text += " micro " + to_string(a.microbatch);
   if (a.slice.size() > 0) text += fmt::format(" {}", range(a.slice));
   if (a.kind == ActionKind::send)
     text += fmt::format(" to {} {:+}", a.peer.axis, a.peer.offset);
@@ -234,7 +252,7 @@ int Plan::program_of(int part) const {
 std::string Plan::reduced_axis() const {
   for (auto& program : programs)
     for (auto& a : program.actions)
-      if (is_reduction(a) || (a.kind == ActionKind::push && a.field == "gradients")) return a.peer.axis;
+      if (is_reduction(a) || (a.kind == ActionKind::push && a.payload == Payload::gradients)) return a.peer.axis;
   return "data";
 }
 
@@ -268,7 +286,8 @@ std::string Plan::summary() const {
   std::string text = head(*this);
   for (auto& program : programs) {
     text += program_line(program) + grouped(program.actions);
-    for (auto& [name, actions] : program.on_call) text += "  on call, " + name + ":\n" + grouped(actions);
+    for (auto& p : program.phases)
+      if (p.trigger.on_call) text += "  on call, " + p.name + ":\n" + grouped(p.actions);
   }
   return text;
 }
@@ -277,7 +296,8 @@ std::string Plan::to_string() const {
   std::string text = head(*this) + common_lines(*this);
   for (auto& program : programs) {
     text += program_line(program) + listed(program.actions);
-    for (auto& [name, actions] : program.on_call) text += "  on call, " + name + ":\n" + listed(actions);
+    for (auto& p : program.phases)
+      if (p.trigger.on_call) text += "  on call, " + p.name + ":\n" + listed(p.actions);
   }
   return text;
 }
@@ -301,19 +321,16 @@ std::uint64_t Plan::hash() const {
   fnv.add(programs.size());
   for (auto& program : programs) {
     fnv.add(program.name, program.in_flight, program.actions.size(), program.phases.size(), program.where.size());
-    for (auto& [name, t, last] : program.phases) {
+    for (auto& [name, t, last, actions] : program.phases) {
       fnv.add(name, t.every, t.offset, t.from, t.until, t.channel, t.count, t.guard.channel, t.guard.staleness, t.late,
               last);
       if (!t.chosen.empty()) fnv.add(t.chosen);
+      if (t.on_call) fnv.add(actions.size());
+      for (auto& a : actions) add(fnv, a);
     }
     for (auto& [axis, begin, end] : program.where) fnv.add(axis, begin, end);
     for (auto& a : program.actions) add(fnv, a);
     if (program.versions > 1) fnv.add(program.versions);
-    fnv.add(program.on_call.size());
-    for (auto& [name, actions] : program.on_call) {
-      fnv.add(name, actions.size());
-      for (auto& a : actions) add(fnv, a);
-    }
   }
   return fnv.value();
 }

@@ -1,6 +1,7 @@
 // Plan: the actions of each program in one step, as plain data. A plan can be printed, compared, hashed across ranks,
 // checked, run, simulated and drawn. A strategy transforms a plan into another plan.
 #pragma once
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -18,31 +19,6 @@
 namespace trireme {
 
 struct ActionRow;  // parallel/plan/action_row.h
-
-/// The rows of the library's kinds of actions: see the members of ActionKind.
-namespace action_rows {
-extern const ActionRow forward,  ///< row of ActionKind::forward
-    loss,                        ///< row of ActionKind::loss
-    backward,                    ///< row of ActionKind::backward
-    backward_input,              ///< row of ActionKind::backward_input
-    backward_weight,             ///< row of ActionKind::backward_weight
-    send,                        ///< row of ActionKind::send
-    recv,                        ///< row of ActionKind::recv
-    all_reduce,                  ///< row of ActionKind::all_reduce
-    reduce_scatter,              ///< row of ActionKind::reduce_scatter
-    all_gather,                  ///< row of ActionKind::all_gather
-    broadcast,                   ///< row of ActionKind::broadcast
-    update,                      ///< row of ActionKind::update
-    average,                     ///< row of ActionKind::average
-    free,                        ///< row of ActionKind::free
-    drop_gradients,              ///< row of ActionKind::drop_gradients
-    drop_values,                 ///< row of ActionKind::drop_values
-    agree,                       ///< row of ActionKind::agree
-    push,                        ///< row of ActionKind::push
-    pull,                        ///< row of ActionKind::pull
-    take,                        ///< row of ActionKind::take
-    sum_tied;                    ///< row of ActionKind::sum_tied
-}
 
 /// The kind of an action: one of the library's, or a custom row (parallel/plan/action_row.h) that defines how the
 /// action runs, what it accesses and what it costs.
@@ -77,14 +53,14 @@ class ActionKind {
   static const ActionKind drop_gradients;   ///< frees the gradients of slice, except this rank's shard
   static const ActionKind
       drop_values;  ///< frees the weights of slice, except this rank's shard; all_gather restores them
-  /// Makes a number of the step (field) equal on every rank of the axis; from peer.root if there is one.
+  /// Makes a number of the step (payload) equal on every rank of the axis; from peer.root if there is one.
   static const ActionKind agree;
-  /// Sends the operand that field names (weights, gradients, loss, a state) to peer.channel of rank peer.root. In a
+  /// Sends the payload (weights, gradients, loss, a state) to peer.channel of rank peer.root. In a
   /// phase that messages start, sends to the senders of these messages, or of messages on channel peer.senders_of. The
   /// message's clock is the sender's step.
   static const ActionKind push;
-  static const ActionKind pull;  ///< waits for such a message from peer.root and stores its payload in the operand
-  /// In a phase that messages start: sets the operand to the sum of their payloads in sender order, times the argument
+  static const ActionKind pull;  ///< waits for such a message from peer.root and stores its payload
+  /// In a phase that messages start: sets the payload to the sum of theirs in sender order, times the argument
   /// `scale` if there is one (loss: the mean). If workers train separately, each gradient is a mean over the worker's
   /// rows; a scale of 1 / workers then gives the mean over all workers.
   static const ActionKind take;
@@ -97,27 +73,6 @@ class ActionKind {
   const ActionRow* row_;
   std::shared_ptr<const ActionRow> owned_;  // null for a row that is a constant
 };
-inline constinit const ActionKind ActionKind::forward{action_rows::forward};
-inline constinit const ActionKind ActionKind::loss{action_rows::loss};
-inline constinit const ActionKind ActionKind::backward{action_rows::backward};
-inline constinit const ActionKind ActionKind::backward_input{action_rows::backward_input};
-inline constinit const ActionKind ActionKind::backward_weight{action_rows::backward_weight};
-inline constinit const ActionKind ActionKind::send{action_rows::send};
-inline constinit const ActionKind ActionKind::recv{action_rows::recv};
-inline constinit const ActionKind ActionKind::all_reduce{action_rows::all_reduce};
-inline constinit const ActionKind ActionKind::reduce_scatter{action_rows::reduce_scatter};
-inline constinit const ActionKind ActionKind::all_gather{action_rows::all_gather};
-inline constinit const ActionKind ActionKind::broadcast{action_rows::broadcast};
-inline constinit const ActionKind ActionKind::update{action_rows::update};
-inline constinit const ActionKind ActionKind::average{action_rows::average};
-inline constinit const ActionKind ActionKind::free{action_rows::free};
-inline constinit const ActionKind ActionKind::drop_gradients{action_rows::drop_gradients};
-inline constinit const ActionKind ActionKind::drop_values{action_rows::drop_values};
-inline constinit const ActionKind ActionKind::agree{action_rows::agree};
-inline constinit const ActionKind ActionKind::push{action_rows::push};
-inline constinit const ActionKind ActionKind::pull{action_rows::pull};
-inline constinit const ActionKind ActionKind::take{action_rows::take};
-inline constinit const ActionKind ActionKind::sum_tied{action_rows::sum_tied};
 
 /// Actions of one stream start in list order; those of `compute` also end in that order.
 enum class Stream : std::uint8_t { compute, comm };
@@ -147,6 +102,62 @@ struct Peer {
   std::vector<int> members = {};
   bool operator==(const Peer&) const = default;  ///< member by member
 };
+/// What an action sends, receives or agrees on.
+struct Payload {
+  enum Kind : std::uint8_t {
+    none,        ///< the kind of the action says it
+    weights,     ///< weights of the slice
+    gradients,   ///< gradients of the slice
+    statistics,  ///< running statistics of the slice
+    optimizer,   ///< each state of the optimizer, of the slice
+    state,       ///< a state of the plan, of the slice: names has its name
+    /// Agree: the sum of the loss; push: the sender's loss; take: the mean of the losses.
+    loss,
+    count,  ///< agree: the number of labels that the loss ignores
+    norm,   ///< agree: the sum of the squares of gradients
+    flags,  ///< agree: flags of the plan (names), and whether all gradients are finite
+    first,  ///< agree, on call: the first layer with a number that is not finite
+    /// Push and pull: the number of updates of the sender. A rank that has pulled clocks resumes at the step of the
+    /// lowest clock. In the steps before, it only pushes the loss that it computed last.
+    clock,
+    /// Push and pull: the number of the receiver's next ticket, -1 if no ticket is left; a worker pushes the number of
+    /// the ticket that it trains.
+    ticket,
+    senders,  ///< push to a server: the ranks whose messages have started the phase (Trigger::chosen)
+    lengths,  ///< on call: lengths of texts
+    texts,    ///< on call: texts about a checkpoint
+  };
+  Kind kind = none;                     ///< which payload
+  std::vector<std::string> names = {};  ///< flags, or the name of the state
+  bool finite = false;                  ///< flags: also whether all gradients are finite
+  Payload(Kind kind = none, std::vector<std::string> names = {}, bool finite = false)
+      : kind(kind), names(std::move(names)), finite(finite) {}
+  bool operator==(const Payload&) const = default;  ///< member by member
+  bool operator==(Kind other) const { return kind == other; }
+};
+std::string to_string(const Payload&);  ///< "weights"; of a state its name; of flags "finite+stop"
+
+/// A micro-batch of a step, or of an earlier step in an asynchronous pipeline.
+struct MicroBatch {
+  int index = 0;  ///< in [0, Plan::microbatches)
+  /// Number of steps since the step that brought the micro-batch; 0 for forwards. In the first steps, and in the first
+  /// steps after a flush (phases::flush), there is no such micro-batch, and its actions do not run.
+  int steps_ago = 0;
+  constexpr MicroBatch(int index = 0, int steps_ago = 0) : index(index), steps_ago(steps_ago) {}
+  /// The micro-batch at a position in the sequence of all steps; 0 is the first of this step, -1 the last of the step
+  /// before. microbatches: number per step.
+  static constexpr MicroBatch at(int position, int microbatches) {
+    const int steps_ago = position < 0 ? (microbatches - 1 - position) / microbatches : 0;
+    return {position + steps_ago * microbatches, steps_ago};
+  }
+  bool operator==(const MicroBatch&) const = default;  ///< member by member
+  /// Older micro-batches are less.
+  std::strong_ordering operator<=>(const MicroBatch& other) const {
+    return steps_ago != other.steps_ago ? other.steps_ago <=> steps_ago : index <=> other.index;
+  }
+};
+std::string to_string(const MicroBatch&);  ///< "2", "2 of 1 step ago"
+
 struct Codec;  // parallel/plan/codec.h
 /// One thing that a rank does in a step.
 struct Action {
@@ -155,24 +166,14 @@ struct Action {
   /// Index of the model part; -1: all or none. For send and recv: the part in front of the cut that is crossed, by its
   /// output from the program that runs it forward, by that output's gradient the other way.
   int part = -1;
-  /// In [0, Plan::microbatches). Below 0, of backwards and what follows from them: of a step before, -1 being the last
-  /// micro-batch of the step before this one (steps_back() in parallel/plan/action_kind.h). In the first step, and in
-  /// the first behind a flush (phases::flush), there is none such, and the action does not run.
-  int microbatch = 0;
-  Slice slice = {};       ///< of the flat block, for collectives, update and drops
-  Peer peer = {};         ///< of messages, collectives, and shared updates and drops
+  MicroBatch microbatch = {};  ///< of passes, messages between stages, frees, and updates of an asynchronous pipeline
+  Slice slice = {};            ///< of the flat block, for collectives, update and drops
+  Peer peer = {};              ///< of messages, collectives, and shared updates and drops
   bool on_ready = false;  ///< starts when the tape completes the gradients of slice, in the midst of `after`'s backward
   std::vector<ActionId> after = {};  ///< must have finished (on the other stream; within a stream the list order holds)
-  /// Of agree: "count" (labels that count for nothing), "loss" (its sum), "norm" (squares of gradients, summed); or
-  /// flags joined by +: "finite" (all gradients are) and those of Plan::flags. Of push, pull and take: "weights",
-  /// "gradients", "loss", or the name of a state; of push and pull also "clock": the updates of the one who sends it. A
-  /// rank that has pulled clocks goes on with the step of the least of them: of steps before that one, which are over
-  /// without it, it only pushes its loss (the last one that it computed). And "ticket": the number of the ticket that
-  /// is the receiver's next, -1 where none is left; pushed by a worker: of the one that it trains. Of push to a rank
-  /// that serves, too, "senders": those whose messages have started the phase (Trigger::chosen).
-  std::string field = {};
-  int phase = 0;                 ///< of Program::phases: it runs in steps in which the phase does
-  const Codec* codec = nullptr;  ///< of what a reduction sends; null: as it is
+  Payload payload = {};              ///< of agree, push, pull and take, of actions on call, and of some custom kinds
+  int phase = 0;                     ///< of Program::phases: it runs in steps in which the phase does
+  const Codec* codec = nullptr;      ///< of what a reduction sends; null: as it is
   std::vector<std::pair<std::string, double>> arguments = {};  ///< numbers of the kind's own, by name: mixing weights
   /// Of passes: the updates that the weights they read are behind the newest. Where there were not that many since the
   /// first step or the last flush, the weights of then.
@@ -188,8 +189,9 @@ struct Guard {
   std::int64_t staleness = 0;                     ///< at least 0, in steps
   bool operator==(const Guard&) const = default;  ///< member by member
 };
-/// When a phase runs. Without a channel: in the steps s, counted from 0, with from <= s < until and s mod every =
-/// offset. With a channel: once `count` different ranks have pushed a message to it; the step members are then unused.
+/// When a phase runs. By steps: in the steps s, counted from 0, with from <= s < until and s mod every = offset. By
+/// messages: once `count` different ranks have pushed a message to the channel. On call: between steps. The members of
+/// the other ways are then unused.
 struct Trigger {
   /// No end.
   static constexpr std::int64_t forever = std::numeric_limits<std::int64_t>::max();
@@ -207,29 +209,25 @@ struct Trigger {
   /// A channel on which another rank pushes "senders": the phase takes messages of these ranks instead of the first
   /// ones.
   std::string chosen = {};
+  bool on_call = false;  ///< ranks run the phase between steps, when its name is called (parallel/plan/on_call.h)
+  /// Whether steps start the phase, not messages or a call.
+  bool by_step() const { return channel.empty() && !on_call; }
   /// The first step in which it runs, ignoring `until`.
   std::int64_t first() const { return from + ((offset - from) % every + every) % every; }
-  /// Whether a phase without a channel runs in this step.
-  bool runs_at(std::int64_t step) const {
-    return channel.empty() && from <= step && step < until && step % every == offset;
-  }
+  /// Whether the phase runs in this step.
+  bool runs_at(std::int64_t step) const { return by_step() && from <= step && step < until && step % every == offset; }
   bool operator==(const Trigger&) const = default;  ///< member by member
 };
 /// "every 4 steps from 100 on", "by 2 messages on gradients"; empty: in every step.
 std::string to_string(const Trigger&);
-/// Actions that run in the same steps, or by the same messages, in list order; phases do not overlap.
+/// Actions that run in the same steps, by the same messages, or when called, in list order; phases do not overlap.
 struct ProgramPhase {
-  std::string name;                                      ///< "step", "check gradients", "average"
-  Trigger trigger = {};                                  ///< when they run
-  bool last = false;                                     ///< a step of a program that messages drive ends with it
+  std::string name;      ///< "step", "check gradients", "evaluation"
+  Trigger trigger = {};  ///< when they run
+  bool last = false;     ///< a step of a program that messages drive ends with it
+  /// Of a phase on call; `after` has positions in this list. Other phases have theirs in Program::actions.
+  std::vector<Action> actions = {};
   bool operator==(const ProgramPhase&) const = default;  ///< member by member
-};
-
-/// Actions that ranks run between steps, in list order, when called by name (parallel/plan/on_call.h).
-struct PhaseOnCall {
-  std::string name;                                     ///< "evaluation", "saving", ...
-  std::vector<Action> actions;                          ///< `after`: positions in this list
-  bool operator==(const PhaseOnCall&) const = default;  ///< member by member
 };
 
 /// The ranks whose coordinate along a mesh axis is in [begin, end).
@@ -247,12 +245,11 @@ struct Program {
   /// Micro-batches that may be alive at once (run forward by a segment of neighbouring parts, and not yet backward),
   /// counted once per segment; 0: any number. The executor asserts it.
   int in_flight = 0;
-  std::vector<ProgramPhase> phases = {{"step"}};  ///< the first is that of actions that do not say
+  std::vector<ProgramPhase> phases = {{"step"}};  ///< the first is the default of Action::phase
   /// The ranks that run it: in all of these ranges. Empty: of several programs, those at its index along the plan's
   /// stage_axis; else all.
   std::vector<CoordinateRange> where = {};
-  std::vector<PhaseOnCall> on_call = {};  ///< of no step
-  int versions = 1;                       ///< of its weights that it keeps: the newest, and those that updates replaced
+  int versions = 1;  ///< of its weights that it keeps: the newest, and those that updates replaced
   /// When an action of the program runs.
   const Trigger& trigger(const Action& a) const { return phases[static_cast<std::size_t>(a.phase)].trigger; }
   /// Whether messages start what it does: its ranks serve others.
@@ -296,7 +293,7 @@ struct Consistency {
 std::string to_string(const Consistency&);  ///< "synchronous", "periodic(8)", "stale(unbounded)"
 
 /// The rows of global batches, handed out in shares, one by one, to workers that go at their own pace
-/// (parallel/plan/tickets.h).
+/// (parallel/async/tickets.h).
 struct TicketPlan {
   bool wanted = false;  ///< who steps asks for them (Step::granted); else each rank takes its own share of every batch
   int shares = 0;       ///< of a global batch, a ticket each; 0: no program hands them out

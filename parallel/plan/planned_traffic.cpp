@@ -23,7 +23,7 @@ std::vector<PartComm> comms_of(const std::vector<PartInfo>& parts, const Action&
 namespace {
 
 const std::vector<PartInfo>& parts_of(const Plan& plan, const Action& a, const TrafficOptions& o) {
-  const int at = place_in_batch(plan, a) + steps_back(plan, a) * plan.microbatches;
+  const int at = a.microbatch.index + a.microbatch.steps_ago * plan.microbatches;
   return o.parts.empty() ? plan.parts : o.parts[static_cast<std::size_t>(at)];
 }
 
@@ -43,9 +43,9 @@ TrafficCount channel_traffic(const Plan& plan, const Program& program, const Act
     receivers = senders_to(plan, t.channel, first);
     receivers.resize(static_cast<std::size_t>(messages_in_step(program, t, static_cast<int>(receivers.size()))));
   }
-  const Index payload = is_number(a)           ? size_of(DType::f64)
-                        : a.field == "senders" ? program.trigger(a).count * size_of(DType::f64)
-                                               : a.slice.size() * size_of(o.parameters);
+  const Index payload = is_number(a)                    ? size_of(DType::f64)
+                        : a.payload == Payload::senders ? program.trigger(a).count * size_of(DType::f64)
+                                                        : a.slice.size() * size_of(o.parameters);
   TrafficCount all;
   for (const int to : receivers) {
     all += {1, payload};
@@ -65,7 +65,7 @@ TrafficCount traffic_of(const Plan& plan, const Program& program, const Action& 
     return {part.outputs, part.cost.output};
   }
   DType type = a.kind == ActionKind::average ? o.buffers : o.parameters;
-  if (a.field == "loss" && a.peer.root < 0) type = o.loss;
+  if (a.payload == Payload::loss && a.peer.root < 0) type = o.loss;
   TrafficCount all;
   for (const PlannedCall& call : calls_of(plan, a, static_cast<int>(ranks), size_of(type), o.step))
     all += {1, call.bytes};
@@ -75,7 +75,7 @@ TrafficCount traffic_of(const Plan& plan, const Program& program, const Action& 
 Traffic planned_traffic(const Plan& plan, std::size_t program, const std::string& phase, const TrafficOptions& o) {
   Traffic all;
   for (const Action& a : actions_on_call(plan.programs.at(program), phase)) {
-    if (o.step - steps_back(plan, a) < o.first) continue;
+    if (o.step - a.microbatch.steps_ago < o.first) continue;
     add_comms(all, plan, a, o);
     const int ranks = plan.size(a.peer.axis);
     if (ranks == 1) continue;
@@ -84,13 +84,13 @@ Traffic planned_traffic(const Plan& plan, std::size_t program, const std::string
       if (count.calls > 0) all[a.peer.axis] += count;
       continue;
     }
-    Index times = a.field == "optimizer" ? o.states : 1, element = size_of(o.parameters);
-    if (a.field == "lengths") element = size_of(DType::i64);
-    if (a.field == "texts") {
+    Index times = a.payload == Payload::optimizer ? o.states : 1, element = size_of(o.parameters);
+    if (a.payload == Payload::lengths) element = size_of(DType::i64);
+    if (a.payload == Payload::texts) {
       all[a.peer.axis] += {1, o.text};
       continue;
     }
-    if (a.field == "statistics") {  // a message for each tensor
+    if (a.payload == Payload::statistics) {  // a message for each tensor
       times = 0;
       element = size_of(o.buffers);
       for (const PartInfo& part : plan.parts) times += a.slice.overlaps(part.buffers) ? part.buffer_tensors : 0;
@@ -113,7 +113,7 @@ Traffic planned_traffic(const Plan& plan, std::size_t program, const TrafficOpti
   for (const Action& a : plan.programs.at(program).actions) {
     const Trigger& trigger = plan.programs[program].trigger(a);
     if (o.phase >= 0 ? a.phase != o.phase : trigger.channel.empty() && !trigger.runs_at(o.step)) continue;
-    if (o.step - steps_back(plan, a) < o.first) continue;
+    if (o.step - a.microbatch.steps_ago < o.first) continue;
     if (plan.tickets.shares > 0 && trigger.channel.empty() && !runs_with_ticket(a, false)) continue;
     if (looks_at_gradients(a)) add(o.divided, look);
     add(a.peer.axis, traffic_of(plan, plan.programs[program], a, o));

@@ -15,6 +15,7 @@ void Agreement::begin() {
   count_ = loss_ = flags_ = square_ = {};
   summed_over_ = nullptr;
   told_.clear();
+  finite_ = true;
   read_ = {};
   norm_ = NAN;
   has_norm_ = false;
@@ -26,32 +27,29 @@ void Agreement::set_loss(const Tensor& share, bool is_final) {
 }
 
 Work Agreement::start(const Action& a, Communicator* comm) {
-  if (a.field == "loss" && a.peer.root >= 0) {
+  if (a.payload == Payload::loss && a.peer.root >= 0) {
     const Parameters& parameters = optimizer_.parameters();
     const Device device = parameters.values().blocks().back().device();
     loss_ = comm->rank() == a.peer.root ? loss_.to(parameters.dtype()).to(device)
                                         : Tensor::empty({}, parameters.dtype(), device);
     return comm->broadcast(loss_, a.peer.root);
   }
-  if (a.field == "loss") {
+  if (a.payload == Payload::loss) {
     if (loss_.device().kind == DeviceKind::cpu) return comm->all_reduce(loss_);
     read_ = HostCopy(loss_);
     summed_over_ = comm;
     return {};
   }
-  if (a.field == "count") return comm ? comm->all_reduce(count_) : Work{};
+  if (a.payload == Payload::count) return comm ? comm->all_reduce(count_) : Work{};
   if (agrees_on_flags(a)) {
     std::vector<double> flags;
-    for (const std::string& name : names_in(a.field)) {
-      if (name != "finite") {
-        flags.push_back(raised_.erase(name) == 0);
-        continue;
-      }
+    if (a.payload.finite) {
       const double norm = optimizer_.grad_norm(updated_);
       // A weight that is not finite need not reach the loss or a gradient: relu and max-pooling take NaN for small.
       flags.push_back(std::isfinite(norm) && (scale.on() || optimizer_.has_finite_values(updated_)));
       if (updated_ == std::vector<Slice>{{0, optimizer_.parameters().size()}}) norm_ = norm;
     }
+    for (const std::string& name : a.payload.names) flags.push_back(raised_.erase(name) == 0);
     flags_ = Tensor::of(flags, {std::ssize(flags)}, DType::i64);
     return comm ? comm->all_reduce(flags_, ReduceOp::min) : Work{};
   }
@@ -60,15 +58,16 @@ Work Agreement::start(const Action& a, Communicator* comm) {
 }
 
 void Agreement::finish(const Action& a) {
-  if (Communicator* comm = a.field == "loss" ? std::exchange(summed_over_, nullptr) : nullptr) {
+  if (Communicator* comm = a.payload == Payload::loss ? std::exchange(summed_over_, nullptr) : nullptr) {
     loss_ = Tensor::scalar(read_.item(), loss_.dtype());
     read_ = {};
     comm->all_reduce(loss_).wait();
   }
   if (!agrees_on_flags(a)) return;
-  const auto names = names_in(a.field);
-  for (std::size_t i = 0; i < names.size(); ++i)
-    if (flags_.data<std::int64_t>()[i] == 0) told_.insert(names[i]);
+  const auto* flag = flags_.data<std::int64_t>();
+  if (a.payload.finite) finite_ = *flag++ != 0;
+  for (const std::string& name : a.payload.names)
+    if (*flag++ == 0) told_.insert(name);
 }
 
 std::string Agreement::fault() {
@@ -77,7 +76,7 @@ std::string Agreement::fault() {
   if (!std::isfinite(value)) return fmt::format("loss is {}", std::isnan(value) ? NAN : value);
   if (scale.on()) return "";
   if (optimizer_.wants_norm()) find_norm();
-  if (finite() && (!optimizer_.wants_norm() || std::isfinite(norm_))) return "";
+  if (finite_ && (!optimizer_.wants_norm() || std::isfinite(norm_))) return "";
   const auto told = [&](const std::string& what) {
     return fmt::format("loss is {}, but {} is not finite", value, what);
   };

@@ -44,7 +44,7 @@ class Agreement {
   std::string fault();
   /// Whether the gradients may be used: false after an overflow with loss scaling, which also reduces the scale. Call
   /// once per step.
-  bool accepts_gradients() { return !scale.on() || scale.see(finite()); }
+  bool accepts_gradients() { return !scale.on() || scale.see(finite_); }
   /// The factor by which clipping multiplies the gradients. Throws Error if the norm is not finite.
   double clip_scale();
   /// Norm of this step's gradients, without loss scale and before clipping; NaN: it was not computed.
@@ -55,7 +55,6 @@ class Agreement {
   LossScale scale;  ///< loss scaling of the run
 
  private:
-  bool finite() const { return !told_.contains("finite"); }
   /// Computes norm_ over all ranks, once per step. The planned traffic counts this call.
   void find_norm();
 
@@ -67,7 +66,8 @@ class Agreement {
   // count: f64 [1]; flags: i64, one per name in their action; square: squared gradient norm, f64 [1]; empty: not agreed
   // on
   Tensor count_, loss_, flags_, square_;
-  std::set<std::string> raised_, told_;  // told: flags that some rank raised; "finite" is one if a number is not finite
+  std::set<std::string> raised_, told_;  // told: flags that some rank raised
+  bool finite_ = true;                   // no rank has seen a gradient or weight that is not finite
   HostCopy read_;                        // of a loss on a device, copied while backward runs
   /// The ranks that sum this loss on the host once it is copied; a device collective would delay reading it until after
   /// backward. Null: no sum, or it is done.

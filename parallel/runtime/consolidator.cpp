@@ -55,16 +55,16 @@ void Consolidator::run(const std::string& phase) {
       works.push_back(mean ? comm.all_reduce(all, ReduceOp::average) : all_gather_updated(a, comm, all));
     };
     const auto rows = [&](const FlatBuffer& flat) { return flat.rows(a.slice.begin, a.slice.end); };
-    if (a.field == "weights") {
+    if (a.payload == Payload::weights) {
       restore_pages(parameters_.values(), a.slice);
       give(rows(parameters_.values()));
     }
-    if (a.field == "optimizer")
+    if (a.payload == Payload::optimizer)
       for (auto& [name, state] : optimizer_.state()) give(rows(state));
     Index at = 0;
     for (auto& b : parameters_.buffers()) {
       const Slice here{at, at += b.tensor.numel()};
-      if (a.field == "statistics" && a.slice.overlaps(here)) give(b.tensor);
+      if (a.payload == Payload::statistics && a.slice.overlaps(here)) give(b.tensor);
     }
   }
   wait();
@@ -128,7 +128,7 @@ CheckpointShard Consolidator::checkpoint_shard() {
   auto own = plan_.updated(static_cast<std::size_t>(program_));
   const auto copies = copies_in(plan_, static_cast<std::size_t>(program_));
   for (const Action& a : program().actions) {
-    if (a.kind == ActionKind::pull && a.field == "weights") {
+    if (a.kind == ActionKind::pull && a.payload == Payload::weights) {
       s.holds.push_back(a.slice);
       own.push_back(a.slice);
     }

@@ -1,23 +1,23 @@
 // Executor: carries out the actions of a rank's program in the order of an Interpreter, on tensors and communicators,
 // in real or virtual time. Computations run on the caller's thread; collectives marked on_ready overlap with backward.
 #pragma once
-#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "framework/optim/optimizer.h"
+#include "parallel/async/channels.h"
 #include "parallel/comm/world/mesh.h"
 #include "parallel/plan/action_context.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/runtime/agreement.h"
 #include "parallel/runtime/buckets.h"
-#include "parallel/runtime/channels.h"
 #include "parallel/runtime/charged_time.h"
 #include "parallel/runtime/encoded_reduction.h"
 #include "parallel/runtime/interpreter.h"
-#include "parallel/runtime/pipeline_p2p.h"
 #include "parallel/runtime/recorder.h"
+#include "parallel/runtime/stage_messages.h"
 #include "parallel/runtime/step_ranks.h"
 #include "parallel/runtime/steps_in_flight.h"
 #include "parallel/runtime/tapes.h"
@@ -37,7 +37,7 @@ class CapturedPasses {
 };
 
 /// Runs the steps of one rank.
-class Executor {
+class Executor : private RankActions {
  public:
   /// plan: a checked plan. All references must outlive the executor. Throws Error for a plan that it cannot run.
   Executor(const Plan& plan, int program, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh,
@@ -60,9 +60,9 @@ class Executor {
   /// Number of steps before the next one; Optimizer::steps() does not count steps in flight.
   std::int64_t steps() const { return in_flight_.next(optimizer_.steps()); }
   /// Call for a refused step that leaves other ranks waiting: no later step can run.
-  void break_off() { in_midst_ = in_midst_ || leaves_messages_; }
+  void break_off() { now_.in_midst = now_.in_midst || facts_.leaves_messages; }
   /// Whether a step is running or was interrupted; flush() then throws if anything is in flight.
-  bool in_midst() const { return in_midst_; }
+  bool in_midst() const { return now_.in_midst; }
   /// The steps that have not been updated yet.
   const StepsInFlight& in_flight() const { return in_flight_; }
   /// The passes of run() alone, for capture: forward, which returns the loss; and backward, which calls complete() with
@@ -93,13 +93,29 @@ class Executor {
     bool first_push = false;  // the first push of gradients to the rank that updates
     EncodedReduction encoded;
     std::any memory;  // of a custom kind of action
-    void (Executor::*run)(ActionId) = nullptr;
-    std::vector<Tensor> arriving;
+    StageMessages::Message message;
     std::vector<Work> works;
-    bool pending = false, posted = false;
+    bool pending = false;
     std::string text;  // text_of()
   };
-  void number_cuts();
+  enum class Replayed : std::uint8_t { nothing, forward, backward };
+  /// The state of one step.
+  struct Now {
+    std::int64_t step = 0;                  // steps before this one; updates within it count it
+    bool in_midst = false;                  // the step runs, or an exception has interrupted it
+    int phase = 0;                          // current phase of a server
+    std::string fault = {};                 // what is not finite
+    Tensor loss = {};                       // this rank's share, without scale
+    CapturedPasses* captured = nullptr;     // runs the passes of this step; null: the model does
+    Replayed replayed = Replayed::nothing;  // passes that captured has run
+  };
+  /// What the executor finds out about its program before the first step.
+  struct Facts {
+    ActionId loss_end = 0;         // after the last loss; 0: the program has none
+    bool updates = false;          // the program has an update
+    bool sums_loss = false;        // other ranks have shares of the loss
+    bool leaves_messages = false;  // some kind of action leaves messages in flight between steps (ActionRow::flush)
+  };
   void prepare(Mesh&);
   std::vector<int> backwards_by_entry() const;
   void prepare_backward();
@@ -116,7 +132,7 @@ class Executor {
     return true;
   }
   bool serves() const { return program_.serves(); }
-  int next_phase() { return phase_ = channels_.next(); }
+  int next_phase() { return now_.phase = channels_.next(); }
   bool ends(int phase) const { return program_.phases[static_cast<std::size_t>(phase)].last; }
 
   std::unique_ptr<MemoryScope> count_memory();
@@ -129,78 +145,52 @@ class Executor {
     return a.kind == ActionKind::send && in_flight_.is_asynchronous() && !tapes_.runs(a.part) && !time_.simulated();
   }
   std::string decide();
-  static auto find_run(const Action&) -> void (Executor::*)(ActionId);
   const Action& action(ActionId id) const { return program_.actions[static_cast<std::size_t>(id)]; }
   Slot& slot(ActionId id) { return slots_[static_cast<std::size_t>(id)]; }
-  // The starts of the library's kinds of actions.
-  void compute(ActionId);
-  void replay(ActionId);
-  void add_loss(ActionId);
-  void free(ActionId);
-  void send(ActionId);
-  void receive(ActionId);
-  void reduce(ActionId);
-  void sum_tied(ActionId);
-  void give(ActionId);
-  void drop(ActionId);
-  void average(ActionId);
-  void agree(ActionId);
-  void update(ActionId);
-  void push(ActionId);
-  void pull(ActionId);
-  void take(ActionId);
-  void run_row(ActionId);  // a custom kind of action
+  Work pass(ActionId) override;
+  Work loss(ActionId) override;
+  Work free(ActionId) override;
+  Work send(ActionId) override;
+  Work receive(ActionId) override;
+  void end_receive(ActionId id) override {
+    messages_.finish_receive(action(id), *slot(id).comm, slot(id).message, slot(id).works);
+  }
+  Work reduce(ActionId) override;
+  void end_reduce(ActionId) override;
+  Work agree(ActionId) override;
+  void end_agree(ActionId id) override { agreement_.finish(action(id)); }
+  Work update(ActionId) override;
+  Tensor step_loss() const override { return agreement_.loss(); }
+  void set_step_loss(const Tensor& loss) override { agreement_.set_loss(loss, false); }
 
+  void run_row(ActionId);
+  void run_passes(ActionId begin, ActionId end);
+  void replay(ActionId);
   Work start_reduction(ActionId, const Tensor& gradients);
   CodecContext codec_context(const Action&, const Communicator&) const;
-  ActionContext context(const Action&, Slot&);
+  ActionContext context(ActionId);
   void finish(ActionId id);
-  PipelineP2P::Route route(const Action&, const Slot&) const;
-  void try_to_receive(const Action&, Slot&);
-  void finish_receive(const Action&, Slot&);
   void finish_sends();
   Tensor gradients(const Slice& s) const { return optimizer_.parameters().grads().rows(s.begin, s.end); }
-  Tensor values(const Slice& s) const { return optimizer_.parameters().values().rows(s.begin, s.end); }
 
   const Plan& plan_;
   const Program& program_;
-  std::map<int, int> cut_of_;  // by the part before the cut
   Optimizer& optimizer_;
+  const StepRanks& ranks_;
   Tapes tapes_;
-  PipelineP2P p2p_;
+  StageMessages messages_;
   Channels channels_;
   std::vector<Slot> slots_;
   Interpreter<Executor> interpreter_;
-  CapturedPasses* captured_ = nullptr;  // runs the passes of this step; null: the model does
-  enum class Replayed : std::uint8_t {
-    nothing,
-    forward,
-    backward
-  } replayed_ = Replayed::nothing;  // passes that captured_ has run
-  bool passes_only_ = false;        // run only the passes of the list
-  int phase_ = 0;                   // current phase of a server
-  std::string fault_;               // of this step
-  std::vector<ActionId> sending_;
-  std::vector<Tensor> sent_;  // by the last message, while a Recorder counts memory
-  const StepRanks& ranks_;
-  ActionId loss_end_ = 0;         // after the last loss; 0: the program has none
-  bool updates_ = false;          // the program has an update
-  bool sums_loss_ = false;        // other ranks have shares of the loss
-  bool keeps_ = false;            // this step updates nothing
-  bool skips_ = false;            // this step ends without this rank's update
-  bool closing_ = false;          // no ticket is left for this rank
-  bool refused_ = false;          // the last step's micro-batches update nothing
-  bool in_midst_ = false;         // a step runs, or an exception has interrupted one
-  bool leaves_messages_ = false;  // some kind of action leaves messages in flight between steps (ActionRow::flush)
+  Facts facts_;
+  Now now_;
+  std::optional<double> grad_scale_ = 1;  // factor of gradients; none: updates change nothing
   StepsInFlight in_flight_;
   std::unique_ptr<Buckets> buckets_;
   std::vector<Slice> shards_,
       updated_;  // this rank's shard of each update, without copies that other programs own; their union
   WeightVersions versions_;
   Agreement agreement_;
-  double grad_scale_ = 1;
-  std::int64_t step_ = 0;  // steps before this one; updates within it count it
-  Tensor loss_;
   Recorder* recorder_ = nullptr;
   ChargedTime time_;
 };

@@ -1,4 +1,4 @@
-// What the executor finds out of a program's actions before the first step: tags, communicators, shards, buckets, which
+// What the executor finds out of a program's actions before the first step: communicators, shards, buckets, which
 // of them come first and last.
 #include <algorithm>
 
@@ -9,19 +9,6 @@
 
 namespace trireme {
 
-/// All cuts that messages cross, in one numbering for all programs, make the tags.
-void Executor::number_cuts() {
-  for (const Program& program : plan_.programs)
-    for (const Action& a : program.actions)
-      if (is_message(a)) cut_of_.emplace(a.part, 0);
-  int cuts = 0;
-  for (auto& [part, cut] : cut_of_) cut = cuts++;
-  check(static_cast<Index>(cuts) * plan_.microbatches <= message_tags, "executor",
-        "{} cuts of the model times {} micro-batches are more than the {} tags that messages have: use at most {} "
-        "micro-batches",
-        cuts, plan_.microbatches, message_tags, message_tags / std::max(cuts, 1));
-}
-
 void Executor::prepare(Mesh& mesh) {
   std::vector<Slice> slices;
   std::vector<ActionId> ids;  // of the actions behind the slices
@@ -30,18 +17,19 @@ void Executor::prepare(Mesh& mesh) {
     const Action& a = program_.actions[id];
     Slot& s = slots_[id];
     check(
-        a.microbatch < plan_.microbatches, "executor", "action {} ({}): the plan has {} micro-batches", id,
+        a.microbatch.index < plan_.microbatches, "executor", "action {} ({}): the plan has {} micro-batches", id,
         [&] { return to_string(a); }, plan_.microbatches);
     if (a.kind == ActionKind::forward) last_forward = &s;
-    if (a.kind == ActionKind::loss) loss_end_ = static_cast<ActionId>(id) + 1;
-    if (a.kind == ActionKind::agree && a.field == "loss") sums_loss_ = true;
+    if (a.kind == ActionKind::loss) facts_.loss_end = static_cast<ActionId>(id) + 1;
+    if (a.kind == ActionKind::agree && a.payload == Payload::loss) facts_.sums_loss = true;
     check(!is_message(a) || (a.part >= 0 && a.peer.axis == plan_.stage_axis), "executor",
           "action {} ({}): only what crosses a cut between programs is sent yet", id, [&] { return to_string(a); });
     if (plan_.size(program_, a.peer) > 1 && !is_channel(a))
       s.comm = a.kind == ActionKind::agree ? &ranks_.agreement(a.peer.axis, mesh) : &ranks_.group(a.peer, mesh);
     s.shard = s.comm ? shard_of(a, s.comm->rank(), s.comm->size()) : a.slice;
-    s.run = find_run(a);
-    leaves_messages_ = leaves_messages_ || (a.kind->flush && s.comm);
+    check(a.kind->start != nullptr, "executor", "action {} ({}): the row of its kind has no start function", id,
+          [&] { return to_string(a); });
+    facts_.leaves_messages = facts_.leaves_messages || (a.kind->flush && s.comm);
     if (!a.on_ready || !is_reduction(a) || !s.comm) continue;
     s.bucket = static_cast<int>(slices.size());
     slices.push_back(a.slice);
@@ -78,7 +66,7 @@ std::vector<int> Executor::backwards_by_entry() const {
 /// Finds the backwards that complete a part's gradients: those of the micro-batch that comes last.
 void Executor::prepare_backward() {
   Slot* last = nullptr;
-  std::vector<std::pair<int, int>> done;  // (part, micro) of completing backwards, from the end of the list
+  std::vector<std::pair<int, MicroBatch>> done;  // (part, micro) of completing backwards, from the end of the list
   for (std::size_t id = slots_.size(); id-- > 0;) {
     const Action& a = program_.actions[id];
     if (!is_backward(a)) continue;
@@ -100,7 +88,7 @@ void Executor::prepare_updates() {
   for (std::size_t id = 0; id < slots_.size(); ++id) {
     if (program_.actions[id].kind != ActionKind::update) continue;
     slots_[id].first_update = last == nullptr;
-    const bool brought_in = program_.actions[id].microbatch >= 0;
+    const bool brought_in = program_.actions[id].microbatch.steps_ago == 0;
     slots_[id].decides = brought_in && std::ranges::none_of(slots_, &Slot::decides);
     check(
         !last || last->comm == slots_[id].comm, "executor",
@@ -111,11 +99,11 @@ void Executor::prepare_updates() {
     if (last->shard.size() > 0) updated_.push_back(last->shard);
   }
   if (last) last->last_update = true;
-  updates_ = last != nullptr;
+  facts_.updates = last != nullptr;
   optimizer_.set_updates_per_step(updates_in_step(plan_, program_));
-  for (std::size_t id = 0; id < slots_.size() && !updates_; ++id) {
+  for (std::size_t id = 0; id < slots_.size() && !facts_.updates; ++id) {
     const Action& a = program_.actions[id];
-    slots_[id].first_push = a.kind == ActionKind::push && a.field == "gradients";
+    slots_[id].first_push = a.kind == ActionKind::push && a.payload == Payload::gradients;
     if (slots_[id].first_push) break;
   }
   updated_ = detail::joined(std::move(updated_));

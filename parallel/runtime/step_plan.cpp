@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 
 #include "framework/tensor/fields.h"
@@ -95,40 +94,33 @@ void check_mesh(const Plan& plan, const Mesh& mesh, const std::vector<std::strin
         plan.stage_axis, mesh.size(plan.stage_axis));
 }
 
-/// A weight of parts in several programs gets a gradient in each, which the plan must sum; what else such parts share
-/// would go apart.
+/// A weight of parts in several programs gets a gradient in each, which the plan must sum. Other things that such parts
+/// share would differ: buffers, and random layers, which count their calls for a batch.
 void refuse_shared_across_programs(const Plan& plan, const Chain& chain, const Parameters& parameters) {
   std::map<const void*, int> home;
   std::map<const void*, Slice> trained;
   for (const Parameters::Entry& e : parameters.entries()) trained[e.tensor.id()] = e.slice;
-  for (int p = 0; p < chain.size() && plan.programs.size() > 1; ++p)
-    for (auto& [id, name] : chain.tensors(p)) {
-      const int first = home.try_emplace(id, p).first->second, here = plan.program_of(p),
-                there = plan.program_of(first);
-      const auto entry = trained.find(id);
-      const bool summed =
-          entry != trained.end() && here >= 0 && there >= 0 && std::ranges::all_of(std::array{here, there}, [&](int r) {
-            return !tied_sums(plan.programs[static_cast<std::size_t>(r)], entry->second).empty();
-          });
-      check(here == there || summed, "step", "parts '{}' and '{}' share the {} '{}', but stand in different stages{}",
-            plan.parts[static_cast<std::size_t>(first)].name, plan.parts[static_cast<std::size_t>(p)].name,
-            entry == trained.end() ? "buffer" : "weight", name,
-            entry == trained.end() ? ": cut elsewhere"
-                                   : ", which do not sum its gradients: use pipeline(), or cut elsewhere");
-    }
-}
-
-/// A random layer counts its calls for a batch, which ranks do not tell each other.
-void refuse_random_across_programs(const Plan& plan, const Chain& chain) {
-  std::map<const void*, int> home;
-  for (int p = 0; p < chain.size() && plan.programs.size() > 1; ++p)
-    for (auto& [key, name] : chain.random_layers(p)) {
-      const int first = home.try_emplace(key, p).first->second;
-      check(plan.program_of(first) == plan.program_of(p), "step",
-            "parts '{}' and '{}' share the random layer '{}', but stand in different stages, which would draw the same "
-            "mask: give each a layer of its own, or cut elsewhere",
-            plan.parts[static_cast<std::size_t>(first)].name, plan.parts[static_cast<std::size_t>(p)].name, name);
-    }
+  const auto sums = [&](int program, const Slice& slice) {
+    return program >= 0 && !tied_sums(plan.programs[static_cast<std::size_t>(program)], slice).empty();
+  };
+  const auto refuse = [&](const void* id, int p, const char* what, const std::string& name, const char* remedy) {
+    const int first = home.try_emplace(id, p).first->second, here = plan.program_of(p), there = plan.program_of(first);
+    const auto entry = trained.find(id);
+    const bool summed = entry != trained.end() && sums(here, entry->second) && sums(there, entry->second);
+    check(here == there || summed, "step", "parts '{}' and '{}' share the {} '{}', but are in different stages{}",
+          plan.parts[static_cast<std::size_t>(first)].name, plan.parts[static_cast<std::size_t>(p)].name, what, name,
+          remedy);
+  };
+  for (int p = 0; p < chain.size() && plan.programs.size() > 1; ++p) {
+    for (auto& [id, name] : chain.tensors(p))
+      if (trained.contains(id))
+        refuse(id, p, "weight", name, ", which do not sum its gradients: use pipeline(), or cut elsewhere");
+      else
+        refuse(id, p, "buffer", name, ": cut elsewhere");
+    for (auto& [key, name] : chain.random_layers(p))
+      refuse(key, p, "random layer", name,
+             ", which would draw the same mask: give each a separate layer, or cut elsewhere");
+  }
 }
 
 /// What a Step has no means for in an asynchronous pipeline.
@@ -225,7 +217,6 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, const Loss& loss, O
   check(faults.empty(), "plan", "{}{}", faults.empty() ? "" : faults[0],
         [&] { return faults.size() > 1 ? fmt::format(" (and {} faults more)", faults.size() - 1) : ""; });
   refuse_shared_across_programs(plan, chain, parameters);
-  refuse_random_across_programs(plan, chain);
   check(o.loss_scale == 0 || !meets_by_messages(plan), "step",
         "a loss that is scaled and ranks that meet by messages alone (servers, asynchronous gossip) do not go together "
         "yet: no rank could tell all of an overflow");

@@ -79,7 +79,7 @@ void StepRanks::make_communicators(const Plan& plan, Mesh& mesh) {
     }
   axes.clear();
   for (auto& r : plan.programs)
-    for (auto& phase : r.on_call)
+    for (auto& phase : r.phases)
       for (auto& a : phase.actions)
         if (mesh.size(a.peer.axis) > 1) axes.insert(a.peer.axis);
   for (auto& name : axes) (void)mesh.comm(name);

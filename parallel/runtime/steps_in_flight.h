@@ -10,7 +10,7 @@ namespace trireme {
 class StepsInFlight {
  public:
   StepsInFlight(const Plan& plan, const Program& program)
-      : plan_(plan), is_asynchronous_(trireme::is_asynchronous(plan)), most_back_(most_steps_back(plan, program)) {}
+      : is_asynchronous_(trireme::is_asynchronous(plan)), most_back_(most_steps_back(program)) {}
 
   bool is_asynchronous() const { return is_asynchronous_; }
   /// Whether steps have begun since the last flush.
@@ -26,22 +26,24 @@ class StepsInFlight {
   /// The first step since the last flush; next (the next step) if there is none.
   std::int64_t first(std::int64_t next) const { return any_ ? first_ : next; }
   /// Ends all steps in flight.
-  void clear() { any_ = false; }
+  void clear() { any_ = refuses_last_ = false; }
+  /// From now on until clear(), the micro-batches of the latest step update nothing.
+  void refuse_last() { refuses_last_ = true; }
   int most_back() const { return most_back_; }  ///< number of steps that a flush runs
   /// Whether an action runs in a step: the step of its micro-batch has begun.
   bool has(const Action& a, std::int64_t step) const {
-    const std::int64_t from = step - steps_back(plan_, a);
+    const std::int64_t from = step - a.microbatch.steps_ago;
     return first_ <= from && from <= last_;
   }
-
-  /// Whether the action's micro-batch belongs to the latest step.
-  bool is_last(const Action& a, std::int64_t step) const { return step - steps_back(plan_, a) == last_; }
+  /// Whether an update in a step changes nothing: its micro-batch belongs to a step that was refused.
+  bool refuses(const Action& a, std::int64_t step) const {
+    return refuses_last_ && step - a.microbatch.steps_ago == last_;
+  }
 
  private:
-  const Plan& plan_;
   bool is_asynchronous_;
   int most_back_;
-  bool any_ = false;
+  bool any_ = false, refuses_last_ = false;
   std::int64_t first_ = 0, last_ = 0;
 };
 

@@ -30,7 +30,7 @@ Tapes::Tapes(const Plan& plan, const Program& program, const Chain& chain, Loss 
       loss_(std::move(loss)),
       micros_(plan.microbatches),
       live_(program),
-      batches_(static_cast<std::size_t>(1 + most_steps_back(plan, program))) {
+      batches_(static_cast<std::size_t>(1 + most_steps_back(program))) {
   for (StepBatch& b : batches_) {
     b.states.resize(live_.segments.size() * static_cast<std::size_t>(micros_));
     b.boundaries.resize(static_cast<std::size_t>(chain.size() * micros_));
@@ -113,7 +113,7 @@ bool Tapes::is_segment_head(const Action& a) const {
   return a.part == (a.kind == ActionKind::forward ? s.first : s.end - 1);
 }
 
-const std::vector<Tensor>& Tapes::outputs(int part, int microbatch) const {
+const std::vector<Tensor>& Tapes::outputs(int part, const MicroBatch& microbatch) const {
   return batch(microbatch).states[index(live_.segment_of(part), microbatch)].out;
 }
 
@@ -178,19 +178,19 @@ double Tapes::count_ignored() const {
   return all;
 }
 
-Tensor Tapes::head_loss(const LmHead& head, const Tensor& x, int microbatch) const {
+Tensor Tapes::head_loss(const LmHead& head, const Tensor& x, const MicroBatch& microbatch) const {
   LabelLossOptions sum = *loss_.cross_entropy();
   sum.reduction = Reduction::sum;
   return head.loss(x, batch(microbatch).y[index(0, microbatch)].to(x.device()), sum);
 }
 
-Tensor Tapes::loss_of(const Tensor& output, int microbatch) const {
+Tensor Tapes::loss_of(const Tensor& output, const MicroBatch& microbatch) const {
   const Tensor& labels = batch(microbatch).y[index(0, microbatch)];
   if (fused_head()) return scale(output, ops::share_of_row("cross_entropy", labels, labels, *loss_.cross_entropy()));
   return loss_(output, labels.to(output.device()));
 }
 
-Tensor Tapes::loss(int microbatch, double scale, std::optional<double> ignored) {
+Tensor Tapes::loss(const MicroBatch& microbatch, double scale, std::optional<double> ignored) {
   const StepContext* own = context(microbatch);
   StepContext now = own ? *own : StepContext::current();
   now.ignored = ignored;
@@ -227,7 +227,7 @@ void Tapes::backward(const Action& a) {
 }
 
 /// One backward over the micro-batch's tape; the gradients of its leaves go to the cut in front.
-void Tapes::walk(MicrobatchState& f, const Segment& s, int microbatch, Deferred* weights) {
+void Tapes::walk(MicrobatchState& f, const Segment& s, const MicroBatch& microbatch, Deferred* weights) {
   auto seeds = std::exchange(boundary(s.end - 1, microbatch).gradient, {});
   auto roots = std::exchange(f.out, {});
   check(seeds.size() == roots.size(), "executor", "{} gradients have come for {} outputs of part {}", seeds.size(),

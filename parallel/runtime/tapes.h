@@ -40,7 +40,7 @@ class Tapes {
   double count_ignored() const;
   /// The loss of a micro-batch. scale: factor of the loss for backward. ignored: number of ignored labels of all ranks;
   /// none: the loss does not need it.
-  Tensor loss(int microbatch, double scale, std::optional<double> ignored);
+  Tensor loss(const MicroBatch& microbatch, double scale, std::optional<double> ignored);
   /// Runs an action of kind backward, backward_input or backward_weight.
   void backward(const Action&);
   /// Frees the tensors of the action's micro-batch and segment.
@@ -51,13 +51,15 @@ class Tapes {
   /// Whether this program runs the part.
   bool runs(int part) const { return live_.segment_of(part) >= 0; }
   /// The tensors at the cut after part.
-  BoundaryTensors& boundary(int part, int microbatch) { return batch(microbatch).boundaries[index(part, microbatch)]; }
+  BoundaryTensors& boundary(int part, const MicroBatch& microbatch) {
+    return batch(microbatch).boundaries[index(part, microbatch)];
+  }
   /// The outputs of the segment that ends with part; empty before it ran.
-  const std::vector<Tensor>& outputs(int part, int microbatch) const;
+  const std::vector<Tensor>& outputs(int part, const MicroBatch& microbatch) const;
   /// Number of tensors at the cut after part: the activation and stashed tensors.
   std::size_t tensors_behind(int part) const { return 1 + stashed_[static_cast<std::size_t>(part)].size(); }
   /// The rows of a micro-batch.
-  const Tensor& input(int microbatch) const { return batch(microbatch).x[index(0, microbatch)]; }
+  const Tensor& input(const MicroBatch& microbatch) const { return batch(microbatch).x[index(0, microbatch)]; }
   int most_alive() const {
     return most_alive_;
   }  ///< largest number of segments' micro-batches alive at once since begin()
@@ -80,38 +82,37 @@ class Tapes {
     std::vector<BatchPtr> rows;               // by micro
     std::vector<StepContext> contexts;        // by micro; empty: one micro-batch, under the caller's
   };
-  int steps_back(int microbatch) const { return microbatch < 0 ? (micros_ - 1 - microbatch) / micros_ : 0; }
-  std::size_t turn(int microbatch) const {
-    return (now_ + batches_.size() - static_cast<std::size_t>(steps_back(microbatch))) % batches_.size();
+  std::size_t turn(const MicroBatch& m) const {
+    return (now_ + batches_.size() - static_cast<std::size_t>(m.steps_ago)) % batches_.size();
   }
-  StepBatch& batch(int microbatch) { return batches_[turn(microbatch)]; }
-  const StepBatch& batch(int microbatch) const { return batches_[turn(microbatch)]; }
-  std::size_t index(int row, int microbatch) const {
-    return static_cast<std::size_t>(row * micros_ + microbatch + steps_back(microbatch) * micros_);
+  StepBatch& batch(const MicroBatch& microbatch) { return batches_[turn(microbatch)]; }
+  const StepBatch& batch(const MicroBatch& microbatch) const { return batches_[turn(microbatch)]; }
+  std::size_t index(int row, const MicroBatch& microbatch) const {
+    return static_cast<std::size_t>(row * micros_ + microbatch.index);
   }
   /// The context of a micro-batch; null: the caller's.
-  const StepContext* context(int microbatch) const {
+  const StepContext* context(const MicroBatch& microbatch) const {
     const StepBatch& b = batch(microbatch);
     return b.contexts.empty() ? nullptr : &b.contexts[index(0, microbatch)];
   }
   const Segment& segment(const Action& a) const {
     return live_.segments[static_cast<std::size_t>(live_.segment_of(a.part))];
   }
-  MicrobatchState& state(int part, int microbatch) {
+  MicrobatchState& state(int part, const MicroBatch& microbatch) {
     return batch(microbatch).states[index(live_.segment_of(part), microbatch)];
   }
   void check_fields(const Tensor& output, const Fields& fields, int part) const;
   void clear();
   void release(MicrobatchState&);
-  void walk(MicrobatchState&, const Segment&, int microbatch, Deferred*);
+  void walk(MicrobatchState&, const Segment&, const MicroBatch& microbatch, Deferred*);
 
   /// The head that is fused with the loss (linear_cross_entropy()), so that logits are not stored. Null: none.
   const LmHead* fused_head() const { return loss_.cross_entropy() ? chain_.head() : nullptr; }
   /// The last part and the loss of a micro-batch, summed over rows. It runs in the forward action, since ZeRO may have
   /// dropped the weights at the action `loss`.
-  Tensor head_loss(const LmHead&, const Tensor& x, int microbatch) const;
+  Tensor head_loss(const LmHead&, const Tensor& x, const MicroBatch& microbatch) const;
   /// The loss of a micro-batch from the output of the last part.
-  Tensor loss_of(const Tensor& output, int microbatch) const;
+  Tensor loss_of(const Tensor& output, const MicroBatch& microbatch) const;
 
   const Program& program_;
   const Chain& chain_;

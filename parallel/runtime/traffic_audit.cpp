@@ -40,7 +40,7 @@ void TrafficAudit::begin(const StepContext& context, const Tensor& x, const Tens
     const auto [begin, end] = share(x.dim(0), k, plan_.microbatches);
     rows.push_back(end - begin);
   }
-  const int back = most_steps_back(plan_, plan_.programs[static_cast<std::size_t>(program_)]);
+  const int back = most_steps_back(plan_.programs[static_cast<std::size_t>(program_)]);
   rows_.resize(std::min(rows_.size(), static_cast<std::size_t>(back * plan_.microbatches)));
   rows_.insert(rows_.begin(), rows.begin(), rows.end());
   step_ = step;

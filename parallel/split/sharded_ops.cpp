@@ -2,6 +2,7 @@
 
 #include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"
+#include "framework/tensor/division_error.h"
 #include "framework/tensor/launch.h"
 #include "kernels/contracts/elementwise.h"
 #include "parallel/comm/world/norm_ranks.h"
@@ -162,6 +163,17 @@ struct ShardedOps::Product {
   Layout layout;      // of the product
 };
 
+namespace {
+void check_groups(const char* op, const Layout& filter, Index groups) {
+  if (filter.axes() == 0 || groups == 1) return;
+  fail_division(
+      op,
+      "a filter of {} groups cannot be split over channels: leave its layer whole, tensor(whole=NAME) (in C++ "
+      "SplitOptions::whole)",
+      groups);
+}
+}  // namespace
+
 ShardedOps::Product ShardedOps::product(const Tensor& x, const Tensor& w, const Tensor& bias, bool transposed) const {
   const Ptr sx = of(x), sw = of(w);
   const int last = x.rank() - 1, first_axis = sw->layout_[0], last_axis = sw->layout_[w.rank() - 1];
@@ -205,10 +217,7 @@ Tensor ShardedOps::linear(const Tensor& x, const Tensor& w, const Tensor& bias, 
 Tensor ShardedOps::conv(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& o,
                         const Tensor& residual) const {
   Product p = product(x, w, bias);
-  check(of(w)->layout_.axes() == 0 || o.groups == 1, "conv",
-        "a filter of {} groups cannot be split over channels: leave its layer whole, tensor(whole=NAME) (in C++ "
-        "SplitOptions::whole)",
-        o.groups);
+  check_groups("conv", of(w)->layout_, o.groups);
   const Ptr sx = of(p.x);
   Shape whole = outputs(sx->global_shape(), windows(w.shape(), o));
   whole[-1] = of(w)->global_shape()[0];
@@ -232,10 +241,7 @@ Tensor ShardedOps::conv_transpose(const Tensor& x, const Tensor& w, const Tensor
   check(x.rank() >= 3 && x.rank() <= 5 && w.rank() == x.rank(), op,
         "input is {}, the filter {}: expected [N, spatial..., I] and [I, kernel..., O / groups]", of(x)->global_shape(),
         of(w)->global_shape());
-  check(of(w)->layout_.axes() == 0 || o.groups == 1, op,
-        "a filter of {} groups cannot be split over channels: leave its layer whole, tensor(whole=NAME) (in C++ "
-        "SplitOptions::whole)",
-        o.groups);
+  check_groups(op, of(w)->layout_, o.groups);
   const std::vector<Window> all = windows(w.shape(), o);
   Shape whole = transposed_outputs(of(x)->global_shape(), all, output_pad);
   whole[-1] = of(w)->global_shape()[-1] * o.groups;

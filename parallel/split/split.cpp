@@ -9,6 +9,8 @@
 
 #include "framework/autograd/tape.h"
 #include "framework/layers/sequential.h"
+#include "framework/ops/help.h"
+#include "framework/tensor/division_error.h"
 #include "framework/tensor/fields.h"
 #include "parallel/comm/call.h"
 #include "parallel/split/sharded_ops.h"
@@ -31,10 +33,12 @@ struct Enter {
       const int over = grid->find(image_axes[i]);
       if (over < 0) continue;
       const int axis = x.rank() - 2 - static_cast<int>(i);
-      check(axis >= 1, "spatial", "x is {}: it has no axis to split over the mesh axis '{}'", x.shape(), image_axes[i]);
-      check(x.dim(axis) >= grid->size(over), "spatial",
-            "axis {} of x {} has {} rows for the {} ranks of mesh axis '{}': at most {} ranks would work", axis,
-            x.shape(), x.dim(axis), grid->size(over), image_axes[i], x.dim(axis));
+      if (axis < 1)
+        fail_division("spatial", "x is {}: it has no axis to split over the mesh axis '{}'", x.shape(), image_axes[i]);
+      if (x.dim(axis) < grid->size(over))
+        fail_division("spatial",
+                      "axis {} of x {} has {} rows for the {} ranks of mesh axis '{}': at most {} ranks would work",
+                      axis, x.shape(), x.dim(axis), grid->size(over), image_axes[i], x.dim(axis));
       layout[axis] = over;
     }
     return with_fields(relayout(x, *ShardedOps::make(grid, x.shape(), layout)), fields_beside(x));
@@ -42,9 +46,11 @@ struct Enter {
 
   /// x, of rows of its own, as a part of the batch of all ranks.
   Tensor joined(const Tensor& x) const {
-    check(x.fields().empty(), "one_weird_trick",
+    if (!x.fields().empty())
+      fail_division(
+          "one_weird_trick",
           "'{}' comes with x, but only x is gathered from all ranks: use data_parallel, or concatenate the two",
-          x.fields().empty() ? std::string_view() : std::string_view(x.fields().begin()->first));
+          x.fields().begin()->first);
     const std::int64_t mine = x.dim(0);
     cuts->assign(1, 0);
     for (Index n : gather_numbers(grid->along(grid->rows()), {&mine, 1})) cuts->push_back(cuts->back() + n);
@@ -62,7 +68,7 @@ struct Leave {
   }
   Tensor one(const Tensor& x) const {
     if (enter.grid->rows() < 0) return x.shard_spec() ? x.shard_spec()->gather(x) : x;
-    const Shape whole = x.shard_spec() ? x.shard_spec()->global_shape() : x.shape();
+    const Shape whole = ops::global_shape(x);
     return plain(relayout(x, *ShardedOps::make(enter.grid, whole, Layout().with(0, enter.grid->rows()), *enter.cuts)));
   }
 };

@@ -22,13 +22,14 @@ const ActionRow remember{.name = "remember",
                          .letter = 'r',
                          .access =
                              [](const Plan&, const Program&, const Liveness&, const Action& a) {
-                               const Operand state{.kind = OperandKind::state, .slice = a.slice, .name = a.field};
+                               const Operand state{
+                                   .kind = OperandKind::state, .slice = a.slice, .name = to_string(a.payload)};
                                return Access{{{.kind = OperandKind::weights, .slice = a.slice}}, {state}};
                              },
                          .vector_ops = vector_ops<1>,
                          .start =
                              [](ActionContext& now) {
-                               now.state(now.action.field).copy_from(now.values());
+                               now.state(to_string(now.action.payload)).copy_from(now.values());
                                return Work();
                              }};
 
@@ -92,7 +93,7 @@ void mix_weights(Plan& plan, const Action& like, const std::string& axis, const 
     for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
       const Action& a = program.actions[static_cast<std::size_t>(id)];
       const bool gives = a.kind == ActionKind::all_gather || a.kind == ActionKind::broadcast;
-      if (a.kind == ActionKind::update || gives || a.kind->order > 999) written.push_back(id);
+      if (a.kind == ActionKind::update || gives || is_custom(a)) written.push_back(id);
     }
     for (const Slice& slice : plan.updated(r)) {
       Action a = like;
@@ -109,7 +110,7 @@ void mix_weights(Plan& plan, const Action& like, const std::string& axis, const 
 void remember_weights(Plan& plan, const std::string& state, std::int64_t from, State::Extent extent) {
   for (std::size_t r = 0; r < plan.programs.size(); ++r)
     for (const Slice& slice : plan.updated(r)) {
-      Action a{.kind = remember, .slice = slice, .field = state};
+      Action a{.kind = remember, .slice = slice, .payload = {Payload::state, {state}}};
       a.phase = add_phase(plan.programs[r], "remember", {.from = from, .until = from + 1});
       insert(plan.programs[r], 0, std::move(a));
     }

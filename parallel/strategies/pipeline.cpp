@@ -97,7 +97,7 @@ class Lowering {
   std::string axis_;
   int r_;
   Program program_;
-  std::map<std::pair<int, int>, ActionId> sent_;  // activations, by chunk and micro-batch
+  std::map<std::pair<int, MicroBatch>, ActionId> sent_;  // activations, by chunk and micro-batch
 };
 
 std::vector<int> cut(const Plan& plan, const PipelineShape& shape, const PipelineSchedule& schedule,

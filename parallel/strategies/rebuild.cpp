@@ -109,10 +109,10 @@ Program reduce_slices(const Plan& plan, const Program& program, const std::vecto
   // What completes a slice, a backward, or what stands behind its reduction, the sum with copies; its reduction.
   std::vector<ActionId> done(slices.size(), -1), sum = done, reduced = done;
   ActionId last = -1;
-  int microbatch = 0;  // an asynchronous pipeline's gradients are whole in front of the update by a step before
+  MicroBatch microbatch;  // an asynchronous pipeline's gradients are whole in front of the update by a step before
   for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
     const Action& a = program.actions[id];
-    if (a.kind == ActionKind::update && (microbatch = a.microbatch) < 0) break;
+    if (a.kind == ActionKind::update && (microbatch = a.microbatch).steps_ago > 0) break;
     if (!completes(a)) continue;
     last = id;
     for (std::size_t i = 0; i < slices.size(); ++i)

@@ -54,7 +54,8 @@ std::vector<Cell> cells(const PipelineShape& s, int program) {
 // ones, which by then the updates by those in flight have replaced.
 std::vector<Cell> pipedream(const PipelineShape& s, int program) {
   const int behind = s.programs - program - 1;
-  return {{ActionKind::forward}, {ActionKind::backward, 0, -behind, behind}, {ActionKind::update, 0, -behind}};
+  const MicroBatch oldest{0, behind};
+  return {{ActionKind::forward}, {ActionKind::backward, 0, oldest, behind}, {ActionKind::update, 0, oldest}};
 }
 // A step's micro-batches all read the weights from before the last step's update (Narayanan et al., arXiv 2006.09503).
 std::vector<Cell> two_buffers(const PipelineShape& s, int program) {
@@ -62,8 +63,9 @@ std::vector<Cell> two_buffers(const PipelineShape& s, int program) {
   std::vector<Cell> cells;
   for (int k = 0; k < s.microbatches; ++k) {
     cells.push_back({ActionKind::forward, 0, k, k < behind ? 0 : 1});
-    cells.push_back({ActionKind::backward, 0, k - behind, 1});
-    if (k + 1 == (behind > 0 ? behind : s.microbatches)) cells.push_back({ActionKind::update, 0, behind > 0 ? -1 : 0});
+    cells.push_back({ActionKind::backward, 0, MicroBatch::at(k - behind, s.microbatches), 1});
+    if (k + 1 == (behind > 0 ? behind : s.microbatches))
+      cells.push_back({ActionKind::update, 0, MicroBatch::at(behind > 0 ? -1 : 0, s.microbatches)});
   }
   return cells;
 }

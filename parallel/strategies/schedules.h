@@ -12,9 +12,9 @@ namespace trireme {
 /// which else stands behind all of them.
 struct Cell {
   ActionKind kind;                               ///< forward, backward, backward_input, backward_weight or update
-  int chunk = 0,                                 ///< in [0, PipelineShape::chunks)
-      microbatch = 0,                            ///< in [0, PipelineShape::microbatches); below 0: Action::microbatch
-      version = 0;                               ///< Action::version
+  int chunk = 0;                                 ///< in [0, PipelineShape::chunks)
+  MicroBatch microbatch = {};                    ///< of this step or an earlier one
+  int version = 0;                               ///< Action::version
   bool operator==(const Cell&) const = default;  ///< member by member
 };
 /// The numbers that a schedule depends on.

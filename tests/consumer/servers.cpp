@@ -11,8 +11,8 @@ namespace {
 struct Servers {
   int servers = 1, every = 0, staleness = -1;
 
-  Action on_channel(ActionKind kind, const char* field, const char* channel, Slice slice, int root = -1) const {
-    Action a{.kind = kind, .slice = slice, .field = field};
+  Action on_channel(ActionKind kind, Payload::Kind payload, const char* channel, Slice slice, int root = -1) const {
+    Action a{.kind = kind, .slice = slice, .payload = payload};
     a.peer.axis = "data";
     a.peer.root = root;
     a.peer.channel = channel;
@@ -22,13 +22,13 @@ struct Servers {
     Program server{.name = "server " + std::to_string(at)};
     server.where = {{"data", at, at + 1}};
     server.phases = {{"update", {.channel = "gradients", .count = every}}};
-    server.actions = {on_channel(ActionKind::take, "gradients", "", slice),
+    server.actions = {on_channel(ActionKind::take, Payload::gradients, "", slice),
                       {.kind = ActionKind::update, .slice = slice}};
-    Action answer = on_channel(ActionKind::push, "weights", "weights", slice);
+    Action answer = on_channel(ActionKind::push, Payload::weights, "weights", slice);
     if (staleness >= 0)
       answer.phase = add_phase(server, "answer", {.channel = "ready", .guard = {"gradients", staleness}});
     server.actions.push_back(answer);
-    Action report = on_channel(ActionKind::take, "loss", "", {});
+    Action report = on_channel(ActionKind::take, Payload::loss, "", {});
     report.phase = add_phase(server, "report", {.channel = "loss", .count = 0});
     server.phases.back().last = true;
     server.actions.push_back(report);
@@ -43,13 +43,17 @@ struct Servers {
     worker.where = {{"data", 0, workers}};
     const auto last = static_cast<ActionId>(worker.actions.size()) - 1;
     plan.programs.resize(1);
-    for (const char* field : {"gradients", "ready", "loss", "weights"})
+    const std::pair<const char*, Payload::Kind> sent[] = {{"gradients", Payload::gradients},
+                                                          {"ready", Payload::loss},
+                                                          {"loss", Payload::loss},
+                                                          {"weights", Payload::weights}};
+    for (const auto& [channel, payload] : sent)
       for (int s = 0; s < servers; ++s) {
-        const bool of_slice = *field == 'g' || *field == 'w', pulls = *field == 'w';
+        const bool of_slice = payload != Payload::loss, pulls = payload == Payload::weights;
         const Slice slice{plan.parameters * s / servers, plan.parameters * (s + 1) / servers};
-        if (*field == 'r' && staleness < 0) continue;
-        Action a = on_channel(pulls ? ActionKind::pull : ActionKind::push, of_slice ? field : "loss", field,
-                              of_slice ? slice : Slice{}, workers + s);
+        if (*channel == 'r' && staleness < 0) continue;
+        Action a = on_channel(pulls ? ActionKind::pull : ActionKind::push, payload, channel, of_slice ? slice : Slice{},
+                              workers + s);
         a.stream = Stream::comm;
         a.after = {last};
         worker.actions.push_back(a);

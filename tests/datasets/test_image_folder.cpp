@@ -48,7 +48,8 @@ TEST_CASE("image folder: classes and files in the order of torchvision's ImageFo
         std::vector{folder.path("val/cat/1.jpg"), folder.path("val/dog/2.jpg")});
   CHECK(image_folder(root, "test")->size() == 7);  // without train/ inside, one folder is both
 
-  put(folder, "classes.txt", {'d', 'o', 'g', ' ', 'b', 'i', 'g', ' ', 'd', 'o', 'g', '\n', 'c', 'a', 't', '\r', '\n'});
+  put(folder, "classes.txt",
+      {0xef, 0xbb, 0xbf, 'd', 'o', 'g', ' ', 'b', 'i', 'g', ' ', 'd', 'o', 'g', '\n', 'c', 'a', 't', '\r', '\n'});
   const auto named = image_folder(folder.path(), "train");
   CHECK(named->classes() == std::vector<std::string>{"big dog", "cat"});
   CHECK((named->label(0) == 0 && named->describe(0) == root + "/dog/a.png" && named->label(3) == 1));

@@ -123,6 +123,8 @@ TEST_CASE("shards: consecutive members of one key are a sample") {
   refused(jpg, "\"cat/1\" is a sample without label");
   refused(cls, "\"cat/1\" is a sample without .jpg");
   refused(jpg + tar_member("cat/2.jpg", "") + cls, "\"cat/1\" is a sample without label");
+  refused(tar_member("a 2.0.jpg", "") + tar_member("a 2.0.cls", "1"), "\"a 2\" is a sample without .jpg");
+  refused(tar_member("a 2.0.jpg", "") + tar_member("a 2.0.cls", "1"), "\"a 2.0.jpg\" ends the sample's name");
   refused(jpg + tar_member("cat/1.cls", "dog"), "\"cat/1.cls\" holds \"dog\", not the number of a class");
   refused(jpg + tar_member("cat/1.cls", ""), "holds \"\"");
   refused(jpg + tar_member("cat/1.cls", "-1"), "says label -1");

@@ -177,7 +177,8 @@ TEST_CASE("a sampler says which samples an epoch has, the same on every rank and
   const auto second = ids(1, 2, 0);
   both.insert(both.end(), second.begin(), second.end());
   auto sorted = whole;
-  std::ranges::sort(both), std::ranges::sort(sorted);
+  std::ranges::sort(both);
+  std::ranges::sort(sorted);
   CHECK(both == sorted);
   CHECK_ERROR(weighted_sampler({1, -1}, 3), usage, "weighted_sampler", -1);
   Loader wrong(rows(), {.batch = 2, .sampler = {1, [](std::uint64_t, Index) { return std::vector<Index>{99}; }}});

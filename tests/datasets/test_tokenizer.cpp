@@ -430,6 +430,10 @@ TEST_CASE("BPE has the ids of the tokenizers library: whole books, and odd strin
   const std::string text = slurp(file("train.txt")) + "<|endoftext|>";
   CHECK(tokenizer.encode(text) == same.encode(text));
   CHECK(tokenizer.encode("<|endoftext|>").size() == 1);
+  std::string windows = "\xef\xbb\xbf";  // as an editor of Windows saves it
+  for (const char c : slurp(file("gpt2/merges.txt"))) windows += c == '\n' ? "\r\n" : std::string(1, c);
+  spill(file("gpt2/merges.txt"), windows);
+  CHECK(open_tokenizer(file("gpt2")).encode(text) == same.encode(text));
 }
 
 }  // namespace test_tokenizer

@@ -309,8 +309,10 @@ TEST_CASE("a JSON file beside raw numbers says all, or one line what it lacks") 
     }
   };
   CHECK(said(R"({"shape": [1, 2], "dtype": "uint16", "byte_order": "big", "offset": 2})") == "258 772 ");
-  CHECK(said(R"({"shape": [2, 1], "dtype": "uint16", "byte_order": "little", "offset": 2, "voxel": "1 um"})") ==
-        "513 1027 ");
+  CHECK(
+      said(
+          R"({"shape": [2, 1], "dtype": "uint16", "byte_order": "little", "offset": 2, "voxel": "1 um", "order": "C"})") ==
+      "513 1027 ");
   CHECK(said(R"({"shape": [1, 2, 3], "dtype": "uint8"})") == "120 121 1 2 3 4 ");
   const std::pair<const char*, const char*> wrong[] = {
       {"", "no JSON object"},
@@ -327,6 +329,8 @@ TEST_CASE("a JSON file beside raw numbers says all, or one line what it lacks") 
       {R"({"shape": [1, 6]})", "\"dtype\" is no text"},
       {R"({"shape": [1, 6], "dtype": "u1"})", "\"dtype\" is \"u1\"; uint8,"},
       {R"({"shape": [1, 2], "dtype": "uint16"})", "\"byte_order\" must be"},
+      {R"({"shape": [1, 2], "dtype": "uint16", "byte_order": "big", "order": "F"})", "\"order\" is"},
+      {R"({"shape": [1, 2], "dtype": "uint16", "byte_order": "big", "chunks": [1, 1]})", "\"chunks\" is"},
       {R"({"shape": [1, 2], "dtype": "uint16", "byte_order": "<"})", "\"byte_order\" must be"},
       {R"({"shape": [1, 6], "dtype": "uint8", "offset": -1})", "\"offset\" is no number"},
       {R"({"shape": [1, 6], "dtype": "uint8", "offset": 7})", "the file holds 0"},

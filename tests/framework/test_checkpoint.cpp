@@ -385,6 +385,17 @@ TEST_CASE("a full disk (ENOSPC) and a read-only one") {
   ::umount(folder.path().c_str());
 }
 
+TEST_CASE("lines that a person wrote end as Unix's or Windows', and have no byte order mark") {
+  const std::vector<std::string> lines{"one", "", " two ", "\xef\xbb\xbfthree"};
+  for (const std::string end : {"\n", "\r\n"})
+    for (const std::string mark : {"", "\xef\xbb\xbf"})
+      for (const bool ended : {false, true})
+        CHECK(text_lines(mark + fmt::format("{}", fmt::join(lines, end)) + (ended ? end : "")) == lines);
+  CHECK(text_lines("").empty());
+  CHECK(text_lines("\xef\xbb\xbf").empty());
+  CHECK(text_lines("\n\r\n") == std::vector<std::string>{"", ""});
+}
+
 TEST_CASE("lines of a file, of which long ones are cut") {
   test::Temporary folder;
   std::vector<std::string> lines;

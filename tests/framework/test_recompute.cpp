@@ -115,6 +115,13 @@ TEST_CASE("fields beside the input of a layer that is computed again get their g
   CHECK_ERROR(model(ones({2, 3})), usage, "recompute", "memory");
 }
 
+TEST_CASE("a layer that uses no input gives gradients of zero when it is computed again") {
+  const Recompute constant([](const Tensor& x) { return Tensor::full(x.shape(), 2); });
+  Tensor x = ones({2, 3}).require_grad();
+  sum(constant(x) + x).backward();
+  CHECK(x.grad().to_vector() == std::vector<double>(6, 1));
+}
+
 TEST_CASE("without a tape there is nothing to compute again") {
   Module model{Recompute(Linear(3, 2))};
   Tensor x = Tensor::full({1, 3}, 1);

@@ -46,6 +46,23 @@ struct ConvCase {
   Shape x{0}, w{0}, y{0};
 };
 
+/// Computes out, x, w and y from the other members.
+inline void set_shapes(ConvCase& c) {
+  c.x = {c.n};
+  c.w = {c.c_out};
+  c.y = {c.n};
+  for (std::size_t i = 0; i < static_cast<std::size_t>(c.dims); ++i) {
+    const Index reach = (c.filter[i] - 1) * c.o.dilation[i] + 1;
+    c.out[i] = (c.in[i] + c.o.pad_begin[i] + c.o.pad_end[i] - reach) / c.o.stride[i] + 1;
+    c.x.push_back(c.in[i]);
+    c.w.push_back(c.filter[i]);
+    c.y.push_back(c.out[i]);
+  }
+  c.x.push_back(c.c_in);
+  c.w.push_back(c.c_in / c.o.groups);
+  c.y.push_back(c.c_out);
+}
+
 inline ConvCase random_conv(int dims) {
   ConvCase c{dims, pick(1, 3), 0, 0, {1, 1, 1}, {1, 1, 1}, {}};
   c.o.groups = pick(1, 3);
@@ -58,9 +75,6 @@ inline ConvCase random_conv(int dims) {
     c.c_in = 1;
     c.c_out = 16 * pick(1, 2);
   }
-  c.x = {c.n};
-  c.w = {c.c_out};
-  c.y = {c.n};
   for (int d = 0; d < dims; ++d) {
     auto i = static_cast<std::size_t>(d);
     c.filter[i] = pick(1, 3);
@@ -70,14 +84,8 @@ inline ConvCase random_conv(int dims) {
     c.o.pad_end[i] = pick(0, 2);
     Index reach = (c.filter[i] - 1) * c.o.dilation[i] + 1;
     c.in[i] = std::max<Index>(1, reach + pick(0, 4) - c.o.pad_begin[i] - c.o.pad_end[i]);
-    c.out[i] = (c.in[i] + c.o.pad_begin[i] + c.o.pad_end[i] - reach) / c.o.stride[i] + 1;
-    c.x.push_back(c.in[i]);
-    c.w.push_back(c.filter[i]);
-    c.y.push_back(c.out[i]);
   }
-  c.x.push_back(c.c_in);
-  c.w.push_back(c.c_in / c.o.groups);
-  c.y.push_back(c.c_out);
+  set_shapes(c);
   return c;
 }
 

@@ -27,9 +27,6 @@ ConvCase draw(int dims, bool tight) {
     c.c_in *= c.o.groups;
     c.c_out *= c.o.groups;
   }
-  c.x = {c.n};
-  c.w = {c.c_out};
-  c.y = {c.n};
   for (int d = 0; d < dims; ++d) {
     const auto i = static_cast<std::size_t>(d);
     const bool outer = d + 1 < dims;
@@ -41,14 +38,8 @@ ConvCase draw(int dims, bool tight) {
     c.o.pad_begin[i] = pick(0, most);
     c.o.pad_end[i] = pick(0, most);
     c.in[i] = std::max<Index>(1, reach - c.o.pad_begin[i] - c.o.pad_end[i]) + pick(0, tight ? 3 : outer ? 5 : 20);
-    c.out[i] = (c.in[i] + c.o.pad_begin[i] + c.o.pad_end[i] - reach) / c.o.stride[i] + 1;
-    c.x.push_back(c.in[i]);
-    c.w.push_back(c.filter[i]);
-    c.y.push_back(c.out[i]);
   }
-  c.x.push_back(c.c_in);
-  c.w.push_back(c.c_in / c.o.groups);
-  c.y.push_back(c.c_out);
+  set_shapes(c);
   return c;
 }
 

@@ -188,6 +188,7 @@ TEST_CASE("what a folder says of ends, biases and weights of other kinds is read
   CHECK(sampling(R"({"eos_token_id": 8})") == std::tuple(1.0, 0, 1.0));
   CHECK(sampling(R"({"temperature": 0.6, "top_p": 0.9, "top_k": 7})") == std::tuple(0.6, 7, 0.9));
   CHECK(sampling(R"({"do_sample": true, "top_p": null})") == std::tuple(1.0, 50, 1.0));
+  CHECK(sampling(R"({"do_sample": true, "top_k": null})") == std::tuple(1.0, 0, 1.0));
   CHECK(sampling(R"({"do_sample": false, "temperature": 0.6})") == std::tuple(0.0, 0, 1.0));
   CHECK_ERROR(sampling(R"({"temperature": "hot"})"), data, "temperature");
   std::filesystem::remove(folder / "generation_config.json");

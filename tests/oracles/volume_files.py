@@ -139,6 +139,26 @@ assert whole[link:link + 4] == bytes(4)
 whole[link:link + 4] = first.to_bytes(4, "little")
 open(path("loop.tif"), "wb").write(whole)
 refuse("loop.tif", "the page behind page 2 cannot be read: the pages lead back")
+for axes, sizes in [("ZCYX", (3, 2)), ("TZYX", (2, 3)), ("TCYX", (3, 2)), ("TZCYX", (2, 2, 2)), ("CZYX", (2, 3))]:
+    array = numbers((*sizes, 6, 5), "uint8")
+    by = " x ".join(map(str, sizes))   # two axes of pages; a volume has one
+    for kind in "imagej", "ome", "shaped", "whole":
+        if kind == "imagej" and axes == "CZYX":
+            continue   # which ImageJ does not write
+        tifffile.imwrite(path(f"{axes}.{kind}.tif"), array, imagej=kind == "imagej", ome=kind == "ome", truncate=kind == "whole", photometric="minisblack",
+                         metadata={} if kind in ("shaped", "whole") else {"axes": axes})
+        refuse(f"{axes}.{kind}.tif", f"as {by}," if axes != "CZYX" or kind != "ome" else "as 3 x 2,")
+for axes in "ZYX", "TYX", "CYX":   # one axis of pages, whatever it is called
+    for kind in "imagej", "ome":
+        tifffile.imwrite(path(f"{axes}.{kind}.tif"), plain, imagej=kind == "imagej", ome=kind == "ome", photometric="minisblack", metadata={"axes": axes})
+        expect(f"{axes}.{kind}.tif", plain)
+rgb = numbers((2, 9, 8, 3), "uint8")
+for kind in "imagej", "ome", "shaped":
+    tifffile.imwrite(path(f"rgb.{kind}.tif"), rgb, imagej=kind == "imagej", ome=kind == "ome", photometric="rgb", metadata={} if kind == "shaped" else {"axes": "ZYXS"})
+    expect(f"rgb.{kind}.tif", rgb)
+with tifffile.TiffWriter(path("mask.tif")) as file:   # of page 0, in one bit
+    file.write(plain[0], photometric="minisblack", metadata=None), file.write(plain[0] > 9, subfiletype=4, metadata=None)
+expect("mask.tif", plain[0])
 with tifffile.TiffWriter(path("sizes.tif")) as file:
     file.write(np.zeros((8, 8), np.uint8), metadata=None), file.write(np.zeros((8, 9), np.uint8), metadata=None)
 refuse("sizes.tif", "page 1 is 8 x 9 of 1 channels of 8 bits, page 0 8 x 8")

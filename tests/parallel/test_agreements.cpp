@@ -25,7 +25,7 @@ std::optional<Plan> plan_of(const Arrangement& how) {
 
 int count(const Program& program, const std::string& field) {
   return static_cast<int>(std::count_if(program.actions.begin(), program.actions.end(), [&](const Action& a) {
-    return a.kind == ActionKind::agree && a.field == field;
+    return a.kind == ActionKind::agree && to_string(a.payload) == field;
   }));
 }
 
@@ -89,7 +89,7 @@ TEST_CASE("check finds agreements that decide about nothing, or differ between s
       Program& program = bad.programs[r];
       const ActionId id = find(program, ActionKind::agree, nth);
       if (id < 0) break;
-      program.actions[id].field = "mood";
+      program.actions[id].payload = {Payload::flags, {"mood"}};
       check_finds(bad, "there is no number 'mood' to agree on");
       bad = plan;
       bad.programs[r].phases.push_back({"seldom", {.every = 7}});
@@ -125,7 +125,8 @@ TEST_CASE("phases on call stand beside the steps: they change nothing that is ch
       ++plans;
       for (std::size_t r = 0; r < plan.programs.size(); ++r) {
         CHECK(plan.programs[r].actions == plain->programs[r].actions);
-        for (const PhaseOnCall& phase : plan.programs[r].on_call) {
+        for (const ProgramPhase& phase : plan.programs[r].phases) {
+          if (!phase.trigger.on_call) continue;
           CHECK(plan.summary().find("on call, " + phase.name + ":") != std::string::npos);
           for (const Action& action : phase.actions)
             CHECK(plan.to_string().find(to_string(action)) != std::string::npos);
@@ -141,21 +142,22 @@ TEST_CASE("phases on call stand beside the steps: they change nothing that is ch
   plan = with_phases_on_call((pipeline({.micro = 2, .partition = "even"}) | zero(3))(std::move(plan)), {});
   REQUIRE(faults(plan) == "");
   for (std::size_t r = 0; r < plan.programs.size(); ++r)
-    for (std::size_t p = 0; p < plan.programs[r].on_call.size(); ++p)
-      for (std::size_t id = 0; id < plan.programs[r].on_call[p].actions.size(); ++id) {
+    for (std::size_t p = 0; p < plan.programs[r].phases.size(); ++p)
+      for (std::size_t id = 0; id < plan.programs[r].phases[p].actions.size(); ++id) {
         const auto planted = [&](const std::function<void(Action&)>& plant, const std::string& found) {
           Plan bad = plan;
-          plant(bad.programs[r].on_call[p].actions[id]);
+          plant(bad.programs[r].phases[p].actions[id]);
           check_finds(bad, found);
         };
-        const Action& action = plan.programs[r].on_call[p].actions[id];
+        const Action& action = plan.programs[r].phases[p].actions[id];
         planted([&](Action& x) { x.after = {static_cast<ActionId>(id)}; }, "waits for what does not come before it");
         planted([](Action& x) { x.peer.root = 7; }, "there is no rank 7 to give it");
         planted([](Action& x) { x.part = 99; }, "there are 4 parts");
-        if (action.field == "weights" || action.field == "optimizer" || action.field == "statistics")
+        if (action.payload == Payload::weights || action.payload == Payload::optimizer ||
+            action.payload == Payload::statistics)
           planted([](Action& x) { x.slice.end += 1000; }, "lies outside of a block of");
         if (action.peer.axis.find("pipe") != action.peer.axis.npos)
-          planted([](Action& x) { x.field = "else"; }, "which it meets there");
+          planted([](Action& x) { x.payload = {Payload::state, {"else"}}; }, "which it meets there");
       }
 }
 

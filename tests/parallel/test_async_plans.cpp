@@ -80,11 +80,11 @@ TEST_CASE("check finds what is wrong with versions of weights and with micro-bat
       check_finds(plan, "micro-batches in flight, where 2 are allowed", 1);
     }
     SECTION(std::string(schedule) + ": an update of a step that has no backward before it") {
-      first.actions[update].microbatch += plan.microbatches;
+      first.actions[update].microbatch.steps_ago -= 1;
       check_finds(plan, "before the backward that completes it", 1);
     }
     SECTION(std::string(schedule) + ": an update that comes too late") {
-      first.actions[update].microbatch -= plan.microbatches;
+      first.actions[update].microbatch.steps_ago += 1;
       check_finds(plan, "of the next step is begun by action", 1);
     }
     SECTION(std::string(schedule) + ": a backward is missing") {
@@ -93,11 +93,11 @@ TEST_CASE("check finds what is wrong with versions of weights and with micro-bat
     }
     SECTION(std::string(schedule) + ": a gradient is received a step too early") {
       Program& middle = plan.programs[1];
-      middle.actions[static_cast<std::size_t>(find(middle, ActionKind::backward))].microbatch -= 2 * plan.microbatches;
+      middle.actions[static_cast<std::size_t>(find(middle, ActionKind::backward))].microbatch.steps_ago += 2;
       check_finds(plan, "does not wait for", 1);
     }
     SECTION(std::string(schedule) + ": a forward of a step before") {
-      first.actions[static_cast<std::size_t>(find(first, ActionKind::forward))].microbatch -= plan.microbatches;
+      first.actions[static_cast<std::size_t>(find(first, ActionKind::forward))].microbatch.steps_ago += 1;
       check_finds(plan, "is of a step before, where only backwards", 1);
     }
   }

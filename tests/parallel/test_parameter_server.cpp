@@ -1,6 +1,6 @@
 // The claims of parameter_server: synchronous servers equal the serial run, ssp(0) equals them; shares of servers;
 // options that contradict each other, and plans that cannot be.
-#include "parallel/plan/channels.h"
+#include "parallel/async/inbox.h"
 #include "parallel/runtime/step.h"
 #include "tests/parallel/plans.h"
 #include "tests/parallel/training.h"
@@ -204,7 +204,8 @@ TEST_CASE("check() finds what is wrong with backup workers and with a bound that
   };
   const auto trigger = [](Plan& p, std::size_t phase) -> Trigger& { return p.programs[1].phases[phase].trigger; };
   const auto first = [](Program& p, ActionKind kind, const char* field) -> Action& {
-    return *std::ranges::find_if(p.actions, [&](const Action& a) { return a.kind == kind && a.field == field; });
+    return *std::ranges::find_if(p.actions,
+                                 [&](const Action& a) { return a.kind == kind && to_string(a.payload) == field; });
   };
   const std::vector<Fault> planted = {
       {backed, [&](Plan& p) { trigger(p, 1).late = false; }, "takes 3 messages of 4 ranks: the others would wait"},
@@ -218,9 +219,9 @@ TEST_CASE("check() finds what is wrong with backup workers and with a bound that
        },
        "both without a guard"},
       {backed, [&](Plan& p) { p.consistency.clear(); }, "answers before all ranks' gradients are in the weights"},
-      {backed, [&](Plan& p) { first(p.programs[1], ActionKind::take, "loss").field = "clock"; }, "takes none"},
-      {backed, [&](Plan& p) { first(p.programs[0], ActionKind::push, "loss").field = "clock"; }, "takes none"},
-      {backed, [&](Plan& p) { first(p.programs[1], ActionKind::push, "clock").field = "loss"; },
+      {backed, [&](Plan& p) { first(p.programs[1], ActionKind::take, "loss").payload = Payload::clock; }, "takes none"},
+      {backed, [&](Plan& p) { first(p.programs[0], ActionKind::push, "loss").payload = Payload::clock; }, "takes none"},
+      {backed, [&](Plan& p) { first(p.programs[1], ActionKind::push, "clock").payload = Payload::loss; },
        "waits for another operand than is sent"},
       {backed, [&](Plan& p) { p.consistency["data"].bound = 3; }, "any number of steps ahead, where weights are to be"},
       {{.mode = "async"}, [&](Plan& p) { p.consistency["data"].bound = 0; }, "any number of steps ahead"},

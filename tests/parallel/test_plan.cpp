@@ -291,7 +291,8 @@ TEST_CASE("ranks that exchange something by rule match, whatever their number an
             if (rule != "exponential" && !rule.empty()) CHECK(to == from);
           }
         }
-        std::ranges::sort(sent), std::ranges::sort(received);
+        std::ranges::sort(sent);
+        std::ranges::sort(received);
         CHECK(sent == received);
         CHECK(std::ranges::adjacent_find(sent) == sent.end());
         if (rule == "matching") CHECK(idle == ranks % 2);
@@ -365,7 +366,8 @@ TEST_CASE("ranks that draw one to send to are all received from") {
           if (to != r) sent.emplace_back(r, to);
           if (from != r) received.emplace_back(from, r);
         }
-      std::ranges::sort(sent), std::ranges::sort(received);
+      std::ranges::sort(sent);
+      std::ranges::sort(received);
       CHECK(sent == received);
       REQUIRE(std::ssize(sent) == (ranks > 1 ? ranks : 0));
       for (int r = 0; r < std::ssize(sent); ++r) CHECK(sent[static_cast<std::size_t>(r)].first == r);  // one each

@@ -51,15 +51,26 @@ class Mutation {
       list[at].after.push_back(static_cast<ActionId>(other));
     }
   }
+  static Payload payload_of(const std::string& name) {
+    for (const auto kind : {Payload::gradients, Payload::loss, Payload::weights, Payload::clock})
+      if (to_string(Payload(kind)) == name) return kind;
+    return {Payload::state, {name}};
+  }
   void change(Program& program, Action& a, ProgramPhase& phase, Plan& plan) {
     const auto ranks = static_cast<std::size_t>(plan.size("data"));
     const std::size_t what = below(16);
-    if (what == 15) (below(2) == 0 ? a.peer.senders_of : a.field) = pick({"gradients", "sums", "loss"});
+    if (what == 15) {
+      const std::string name = pick({"gradients", "sums", "loss"});
+      if (below(2) == 0)
+        a.peer.senders_of = name;
+      else
+        a.payload = payload_of(name);
+    }
     if (what == 15 && below(2) == 0) a.peer.per_root = static_cast<int>(below(4));
     if (what == 0) a.peer.root = static_cast<int>(below(ranks + 1)) - 1;
     if (what == 1)
       a.peer.channel = pick({"gradients", "ready", "loss", "weights", "other", "sums", "answers 0", "share 0", ""});
-    if (what == 2) a.field = pick({"gradients", "loss", "weights", "clock"});
+    if (what == 2) a.payload = payload_of(pick({"gradients", "loss", "weights", "clock"}));
     if (what == 3) a.slice.end = (a.slice.begin + a.slice.end) / 2;
     if (what == 4) phase.trigger.count = static_cast<int>(below(ranks + 1));
     if (what == 5) phase.trigger.guard = {pick({"gradients", "ready", "loss"}), static_cast<std::int64_t>(below(3))};

@@ -1,6 +1,6 @@
 // Programs at ranges of ranks that messages drive: parameter servers through Step, and which phase an Inbox starts.
 #include "framework/io/checkpoint.h"
-#include "parallel/plan/channels.h"
+#include "parallel/async/inbox.h"
 #include "parallel/plan/memory.h"
 #include "parallel/runtime/step.h"
 #include "tests/parallel/plans.h"
@@ -70,7 +70,7 @@ Plan inbox_plan(int workers, std::vector<ProgramPhase> phases) {
   worker.where = {{"data", 0, workers}};
   server.where = {{"data", workers, workers + 1}};
   for (const ProgramPhase& p : phases) {
-    Action push{.kind = ActionKind::push, .stream = Stream::comm, .slice = {0, 10}, .field = "gradients"};
+    Action push{.kind = ActionKind::push, .stream = Stream::comm, .slice = {0, 10}, .payload = Payload::gradients};
     push.peer.axis = "data";
     push.peer.root = workers;
     push.peer.channel = p.trigger.channel;
@@ -184,7 +184,11 @@ TEST_CASE("check() says in one line why a program by messages cannot be") {
        [](Plan& p) { p.programs[1].phases[1].trigger.guard.channel = "weights"; },
        "can never start: it waits for every rank's messages on 'weights', which no phase of the program takes"},
       {{}, [&](Plan& p) { find_in(p.programs[0], ActionKind::push).peer.root = 7; }, "there is no rank 7 along 'data'"},
-      {{}, [&](Plan& p) { find_in(p.programs[0], ActionKind::push).field = "luck"; }, "there are no 'luck' to send"},
+      {{},
+       [&](Plan& p) {
+         find_in(p.programs[0], ActionKind::push).payload = {Payload::state, {"luck"}};
+       },
+       "there are no 'luck' to send"},
       {{}, [&](Plan& p) { find_in(p.programs[0], ActionKind::push).peer.channel = "x"; }, "takes no messages on 'x'"},
       {{}, [&](Plan& p) { find_in(p.programs[0], ActionKind::pull).peer.root = 1; }, "deadlock:"},
       {{}, [&](Plan& p) { find_in(p.programs[1], ActionKind::push).peer.channel = "x"; }, "taken by nobody"},
@@ -194,7 +198,7 @@ TEST_CASE("check() says in one line why a program by messages cannot be") {
          p.programs[1].phases[1].trigger.count = 2;
          p.programs[0].phases.push_back({"late", {.every = 2}});
          for (Action& a : p.programs[0].actions)
-           if (a.field == "loss") a.phase = 1;
+           if (a.payload == Payload::loss) a.phase = 1;
        },
        "a step of it never ends"},
       {{},

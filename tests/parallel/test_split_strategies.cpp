@@ -304,7 +304,9 @@ TEST_CASE("a layer of one number stays whole where weights are cut") {
     void visit(const StateVisitor& v) { v("weight", weight, StateKind::weight, Init::constant(0.5)); }
   };
   Setup s = setup([] { return Sequential{flatten, Linear(36, 6), Temperature(), Linear(6, 5)}; }, {6, 6, 1});
-  s.samples = 9, s.batch = 5, s.steps = 2;
+  s.samples = 9;
+  s.batch = 5;
+  s.steps = 2;
   compare_all(s, {{"tensor=2", "tensor"}}, Strategy(), 1e-11);
 }
 
@@ -324,14 +326,15 @@ TEST_CASE("divisions of which an op or a sum would take the wrong part are refus
   for (const Module& norm : {Module(GroupNorm(2, 4)), Module(InstanceNorm(4))})
     CHECK_ERROR(run("h=2", "spatial", with(norm)), usage, "group_norm", "[4, 8, 8, 4]");
   CHECK_ERROR(run("h=2", "spatial", with([](const Tensor& x) { return cumsum(x, 1); })), usage, "cumsum",
-              "[4, 8, 8, 4]");
+              "[4, 8, 8, 4]", "whole=NAME", "layer '1'");
   // A layer that knows the extents of the whole, but not that it gets a part.
   const auto tokens = [](const Tensor& x) { return x.reshape({x.dim(0), 64, 4}).reshape(x.shape()); };
   const auto named = [](const Tensor& x) {
     return matmul(x.reshape({x.dim(0), -1}), Tensor::full({256, 256}, 1, x.dtype())).reshape(x.shape());
   };
   for (const auto& layer : {Module(tokens), Module(named)})
-    CHECK_ERROR(run("tensor=2", "tensor(whole=3)", with(layer)), usage, "tensor(whole=NAME)", "data_parallel");
+    CHECK_ERROR(run("tensor=2", "tensor(whole=3)", with(layer)), usage, "tensor(whole=NAME)", "data_parallel",
+                "layer '1'");
 
   // A model that is no Sequential is one part, whose gradients are summed together.
   struct Net {

@@ -129,7 +129,7 @@ int all_or_some() { return brief() ? 7 : 1; }
 double longest_path(const PipelineSchedule& schedule, int p, int m, const std::vector<PartCost>& chunks,
                     double message) {
   const int stages = static_cast<int>(chunks.size());
-  using Key = std::tuple<int, int, bool>;  // stage, micro-batch, and whether it is an activation that comes
+  using Key = std::tuple<int, MicroBatch, bool>;  // stage, micro-batch, and whether it is an activation that comes
   std::map<Key, double> come;
   for (int k = 0; k < m; ++k) come[{0, k, true}] = 0;
   std::vector<std::vector<Cell>> cells;

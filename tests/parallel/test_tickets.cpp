@@ -9,8 +9,8 @@
 
 #include "framework/layers/init.h"
 #include "framework/layers/layers.h"
+#include "parallel/async/tickets.h"
 #include "parallel/comm/virtual_clock.h"
-#include "parallel/plan/tickets.h"
 #include "parallel/runtime/step.h"
 #include "tests/parallel/plans.h"
 #include "tests/support/catch.h"
@@ -344,13 +344,13 @@ TEST_CASE("plans with tickets are sound, and synchronous ones stay as they are")
   CHECK(plan_of({}, 4, true).programs == plan_of({}, 4, false).programs);
   CHECK(plan_of({}, 4, true).hash() == plan_of({}, 4, false).hash());
   Plan plan = plan_of({.servers = 2, .backup = 1}, 5, true);
-  std::erase_if(plan.programs[1].actions, [](const Action& a) { return a.field == "senders"; });
+  std::erase_if(plan.programs[1].actions, [](const Action& a) { return a.payload == Payload::senders; });
   CHECK(faults(plan, 5).find("deadlock") != std::string::npos);
   plan = plan_of({}, 5, true);
   plan.tickets.shares = 4;
   CHECK(faults(plan, 5).find("0 programs hand out tickets") != std::string::npos);
   plan = plan_of({.mode = "async"}, 5, true);
-  std::erase_if(plan.programs[0].actions, [](const Action& a) { return a.field == "ticket"; });
+  std::erase_if(plan.programs[0].actions, [](const Action& a) { return a.payload == Payload::ticket; });
   CHECK(faults(plan, 5).find("taken by nobody") != std::string::npos);
 }
 

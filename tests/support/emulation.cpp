@@ -28,7 +28,7 @@ class Sleeper {
     const auto actions = std::ssize(program.actions);
     for (ActionId id = 0; id < actions; ++id) {
       const Action& a = program.actions[static_cast<std::size_t>(id)];
-      if (!is_pass(a) || steps_back(plan, a) > before) continue;
+      if (!is_pass(a) || a.microbatch.steps_ago > before) continue;
       const auto key = static_cast<std::uint64_t>(step * actions + id);  // simulate()'s
       const Nanoseconds cost = nanoseconds(seconds_of(plan, a));
       times_[{a.part, a.kind}].push_back(cost == 0 ? 0 : cluster.compute(cost, rank, key));

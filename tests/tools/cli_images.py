@@ -157,6 +157,12 @@ class Images(unittest.TestCase):
         (root / "val" / first / gone.name).rename(gone)
         self.assertEqual(run(*resume).returncode, 0)
 
+    @unittest.skipIf(mpiexec == "none", "no MPI")
+    def test_folder_without_splits_is_warned_of(self):
+        warned = [self.trained(f"warned{ranks}{root.name}", "--run.max_steps", 1, model="mlp", root=root, ranks=ranks).stderr.count("warning   ")
+                  for ranks, root in ((0, self.root), (0, self.root / "train"), (2, self.root / "train"))]
+        self.assertEqual(warned, [0, 1, 1])
+
     def test_folders_that_cannot_be_right(self):
         self.refused(root=self.dir / "nowhere", says=("nowhere",), kind="file")
         self.refused(root=self.root / "train/dress", says=("train/dress",))

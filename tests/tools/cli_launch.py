@@ -221,8 +221,9 @@ class Launch(cli.Case):
             hosts.write_text("# none\na slots=two\n")
             self.refused(cli.run("launch", *words), text, status=2)
             self.assertFalse((self.dir / "none").exists())
-        self.refused(cli.run("launch", "--hostfile", "/dev/zero", *good), "/dev/zero", status=2)   # it has no end
-        for missing in self.dir / "nothing", self.dir:   # not there, and a folder
+        os.mkfifo(self.dir / "pipe")
+        # Not there, a folder, without an end, and without a writer:
+        for missing in self.dir / "nothing", self.dir, "/dev/zero", self.dir / "pipe":
             self.refused(cli.run("launch", "--hostfile", missing, *good), missing, kind="file")
         (self.dir / "old").mkdir()
         (self.dir / "old/result.json").write_text('{"status": 3}')   # damaged; the training writes none

@@ -818,6 +818,7 @@ class Inputs(Runs):
                                  ("data.batch", 2**62, "4611686018427387904"), ("data.eval_batch", 2**62, "data.eval_batch"),
                                  ("data.workers", 1000000, "data.workers"), ("parallel.ranks", 1000000, "parallel.ranks"),
                                  ("parallel.threads", 65537, "parallel.threads"),
+                                 ("optim.warmup_epochs", "-1", "optim.warmup_epochs"), ("optim.milestones", "1,-1", "optim.milestones"),
                                  ("optim.milestones", "1,inf", "optim.milestones"), ("run.dir", b"\xff\xfe", "run.dir"),
                                  ("strategy", "[" * 9000, ("parallel.strategy", "9000")), ("data.batch", "9" * 9000, "9000 ")):
             got = subprocess.run([pathlib.Path(trireme).absolute(), "train", "mlp", "--" + key, value if isinstance(value, bytes) else str(value)], capture_output=True, text=True, cwd=self.dir)
@@ -853,6 +854,26 @@ class Inputs(Runs):
         self.assertEqual(got.returncode, 66)
         self.assertIn("standard output", got.stderr)
         self.assertTrue(self.digests("gone"))
+
+    def test_a_finished_run_has_nothing_left(self):
+        words = [*self.words, "--optim.schedule", "constant"]
+        self.trained(*words, "--epochs", 3, name="at_once")
+        self.trained(*words, "--epochs", 2)
+        before = self.digests()
+        for epochs in 2, 1:   # as many as it has, and fewer
+            got = run("train", "--run.dir", self.dir / "run", "--resume", "--epochs", epochs)
+            self.assertEqual(got.returncode, 0, got.stderr)
+            self.assertIn("after 4 steps", got.stdout)
+            self.assertIn("no step was left", got.stdout)
+            self.assertEqual((self.digests(), len(self.metrics())), (before, 2))
+        got = run("train", "--run.dir", self.dir / "run", "--resume", "--epochs", 3)
+        self.assertEqual(got.returncode, 0, got.stderr)
+        self.assertEqual((self.digests(), len(self.metrics())), (self.digests("at_once"), 3))
+
+    def test_more_ranks_than_samples(self):
+        for samples, ranks in (1, 2), (3, 4):
+            got = run("train", *self.words, "--data.synthetic_size", samples, "--ranks", ranks, "--run.dir", self.dir / "run", "--run.predict", "false")
+            self.refused(got, f"{ranks} ranks", f"{samples} samples", f"at most {samples}")
 
     def test_metrics_that_are_removed_are_made_anew(self):
         with open(self.dir / "said", "w") as said:
@@ -934,6 +955,11 @@ class Inputs(Runs):
                             (["--npy", npy, "--topk", 2], "--topk"), (["--model", "resnet18"], "--model")):
             self.refused(run(*predict, fog, *words), says)
         self.refused(run("predict", "--model", "resnet18", fog), "--run", "--weights")
+        names = [f"n{i}" for i in range(10)]
+        for coding, end in (("utf-8", "\n"), ("utf-8-sig", "\r\n")):   # the second as Windows' editors write it
+            (self.dir / "names").write_text(end.join(names) + end, encoding=coding, newline="")
+            got = run(*predict, fog, "--labels", self.dir / "names", "--topk", 10)
+            self.assertEqual(sorted(got.stdout.split("\t")[1::2]), names, got.stderr)
         (self.dir / "names").write_text("one\ntwo\n")
         self.refused(run(*predict, fog, "--labels", self.dir / "names"), 2, 10, kind="data")
         self.refused(run(*predict, fog, "--labels", self.dir), self.dir, kind="file")

@@ -52,6 +52,11 @@ class Text(unittest.TestCase):
         self.assertEqual(got.returncode, 0, got.stderr)
         return [json.loads(line) for line in got.stdout.decode().splitlines()]
 
+    def test_a_prompt_longer_than_the_context(self):
+        positions = settings[settings.index("--data.context") + 1]
+        long = "to be " * int(positions)
+        self.refused(run("generate", self.dir / "chars", "--prompt", long, "--tokens", 2), len(long), positions)
+
     def test_training_tells_of_tokens(self):
         self.assertRegex(self.told, r"test loss [\d.]+, perplexity [\d.]+, bits_per_byte [\d.]+, \d+ tokens/s")
         last = json.loads((self.dir / "bytes/metrics.jsonl").read_text().splitlines()[-1])
@@ -86,6 +91,8 @@ class Text(unittest.TestCase):
         self.assertEqual([(x["prompt"], x["sample"]) for x in both],
                          [(prompt, sample) for prompt in ("déjà", "to be ", "slings and arrows") for sample in (0, 1)])
         self.assertEqual(both[2], alone[0])
+        (self.dir / "prompts.txt").write_text("to be \r\n\r\nslings and arrows\r\n", encoding="utf-8-sig", newline="")   # Windows'
+        self.assertEqual(self.written(self.dir / "chars", "--prompt", "déjà", "--prompts", self.dir / "prompts.txt", *how, "--samples", 2, "--seed", 5), both)
         self.assertNotEqual(both[2]["text"], both[3]["text"])
         plain = run("generate", self.dir / "chars", "--prompt", "to be ", "--prompt", "slings", *how, "--seed", 5).stdout.decode()
         self.assertEqual(plain.split("\n---\n")[0], "to be " + alone[0]["text"])

@@ -36,9 +36,8 @@ std::string write_text(const std::filesystem::path& path, const std::string& tex
   return path;
 }
 TrainerOptions small_gpt(const std::filesystem::path& dir, const std::string& text) {
-  TrainerOptions o;
+  TrainerOptions o = options_for_run(dir);
   o.model = "gpt2";
-  o.dtype = "f64";
   o.epochs = 2;
   o.seed = 3;
   o.arch.layers = 2;
@@ -61,8 +60,6 @@ TrainerOptions small_gpt(const std::filesystem::path& dir, const std::string& te
   o.optim.min_lr = 0.001;
   o.optim.clip_norm = 1;
   o.optim.weight_decay = 0.1;
-  o.run.dir = dir;
-  o.run.progress = "off";
   return o;
 }
 void check_same(const Run& run, const Run& serial) {
@@ -249,11 +246,20 @@ TEST_CASE("settings of text models that cannot be are refused by name") {
   with("arch.kv_heads is 1", [](auto& o) { o.arch.kv_heads = 1; });
   with("arch.activation", [](auto& o) { o.arch.activation = "swish"; });
   with("optim.warmup_steps and optim.warmup_epochs", [](auto& o) { o.optim.warmup_epochs = 1; });
+  with("optim.warmup_epochs is -1", [](auto& o) { o.optim.warmup_epochs = -1; });
+  with("optim.step_epochs is -0.5", [](auto& o) { o.optim.step_epochs = -0.5; });
+  with("optim.step_epochs is 0", [](auto& o) {
+    o.optim.schedule = "step";
+    o.optim.step_epochs = 0;
+  });
+  with("optim.gamma is -0.1", [](auto& o) { o.optim.gamma = -0.1; });
+  with("optim.milestones", [](auto& o) { o.optim.milestones = {1, -1}; });
   with("mnist are pictures", [](auto& o) { o.data.name = "mnist"; });
   with("mlp takes pictures", [](auto& o) {
     o.model = "mlp";
     o.arch = {};
   });
+  with("the next token", [](auto& o) { o.model = "bert"; });
   with("mlp has one size", [](auto& o) {
     o.model = "mlp";
     o.data.name = "synthetic";

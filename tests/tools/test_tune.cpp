@@ -131,7 +131,8 @@ TEST_CASE("TPE finds better points than random search", "[tune]") {
     random.push_back(best_of("random", seed, 60));
     wins += tpe.back() > random.back();
   }
-  std::ranges::sort(tpe), std::ranges::sort(random);
+  std::ranges::sort(tpe);
+  std::ranges::sort(random);
   CAPTURE(wins, tpe[10], random[10]);
   CHECK(wins >= 15);
   CHECK(-tpe[10] < -random[10] / 2);

@@ -15,10 +15,9 @@ using namespace trireme::test;
 namespace {
 
 TrainerOptions small(const std::filesystem::path& dir) {
-  TrainerOptions o;
+  TrainerOptions o = options_for_run(dir);
   o.model = "msd";
   o.arch.layers = 3;
-  o.dtype = "f64";
   o.epochs = 2;
   o.optim.lr = 0.02;
   o.data.name = "phantoms";
@@ -30,8 +29,6 @@ TrainerOptions small(const std::filesystem::path& dir) {
   o.data.eval_batch = 4;
   o.data.samples = 20;
   o.data.test_samples = 7;
-  o.run.dir = dir;
-  o.run.progress = "off";
   return o;
 }
 

@@ -105,7 +105,9 @@ int train_command(int argc, char** argv, const TrainerOptions& options, bool clu
       console.result(
           fmt::format("bad images:    {} reads replaced by the next good image; {}", run.bad_images,
                       run.first_bad.empty() ? "none of them on rank 0" : "rank 0's first: " + run.first_bad));
-    console.result("checkpoint:    " + run.checkpoint);
+    console.result("checkpoint:    " + (run.checkpoint.empty()
+                                            ? "none written, as no step was left; --epochs asks for more"
+                                            : run.checkpoint));
     console.result("metrics:       " + run.metrics);
     console.check_results();
     if (!run.stopped) return 0;

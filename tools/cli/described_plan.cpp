@@ -265,7 +265,7 @@ std::vector<ProgramPhase> rare_phases(const Plan& plan) {
   std::vector<ProgramPhase> rare;
   for (const Program& program : plan.programs)
     for (const ProgramPhase& phase : program.phases)
-      if (phase.trigger != Trigger{} && phase.trigger.channel.empty() && std::ranges::find(rare, phase) == rare.end())
+      if (phase.trigger != Trigger{} && phase.trigger.by_step() && std::ranges::find(rare, phase) == rare.end())
         rare.push_back(phase);
   return rare;
 }

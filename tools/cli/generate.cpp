@@ -12,6 +12,7 @@
 #include "framework/io/checkpoint.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
+#include "framework/io/lines.h"
 #include "models/text/pretrained.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/config_file.h"
@@ -108,14 +109,9 @@ LanguageModel language_model(const GenerateCommand& c) {
 
 std::vector<std::string> prompts_of(const GenerateCommand& c) {
   std::vector<std::string> prompts = c.prompts;
-  if (!c.prompt_file.empty()) {
-    const std::string text = read_text(c.prompt_file, std::size_t{1} << 26);
-    for (std::size_t at = 0; at < text.size();) {
-      const std::size_t end = std::min(text.find('\n', at), text.size());
-      if (end > at) prompts.push_back(text.substr(at, end - at));
-      at = end + 1;
-    }
-  }
+  if (!c.prompt_file.empty())
+    for (const std::string& line : text_lines(read_text(c.prompt_file, std::size_t{1} << 26)))
+      if (!line.empty()) prompts.push_back(line);
   if (prompts.empty())
     throw OptionError("generate: no prompt is given; use --prompt TEXT, or --prompts FILE with one prompt per line");
   for (const std::string& prompt : prompts)

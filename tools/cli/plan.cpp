@@ -69,7 +69,7 @@ int plan_show(const TrainerOptions& config, const PlanOptions& options) {
   const Plan& plan = described.plan;
   int steps = 1;  // of an asynchronous pipeline so many that the last ones are as all that follow
   for (const Program& program : plan.programs)
-    if (const int back = most_steps_back(plan, program); back > 0) steps = std::max(steps, 2 + 2 * back);
+    if (const int back = most_steps_back(program); back > 0) steps = std::max(steps, 2 + 2 * back);
   const Simulation simulation =
       simulate(plan, {.cluster = flat_cluster(ranks_of(described.mesh), {options.latency, options.bandwidth}),
                       .element = size_of(described.model.parameters.dtype()),

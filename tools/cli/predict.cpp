@@ -16,6 +16,7 @@
 #include "framework/io/file.h"
 #include "framework/io/foreign/npy.h"
 #include "framework/io/json.h"
+#include "framework/io/lines.h"
 #include "framework/layers/inference.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/config_file.h"
@@ -44,8 +45,7 @@ std::vector<std::string> read_lines(const std::string& path) {
   std::ifstream in(path);
   check(in.good() && !std::filesystem::is_directory(path), ErrorKind::file, "predict",
         "{} cannot be read; give a file with one class name per line", path);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(in, line);) lines.push_back(line.substr(0, line.find_last_not_of('\r') + 1));
+  std::vector<std::string> lines = text_lines(std::string(std::istreambuf_iterator(in), {}));
   check(!lines.empty(), ErrorKind::data, "predict", "{} has no names; give a file with one class name per line", path);
   return lines;
 }

@@ -7,8 +7,9 @@
 #include <numeric>
 #include <sstream>
 
+#include "framework/io/file.h"
+#include "framework/io/lines.h"
 #include "framework/io/options.h"
-#include "tools/training/toml_file.h"
 
 namespace trireme {
 
@@ -48,11 +49,11 @@ std::vector<Host> parse_hosts(const std::string& list) {
 }
 
 std::vector<Host> read_host_file(const std::string& path) {
-  std::istringstream in(read_settings(path));
+  constexpr std::size_t most = std::size_t{1} << 20;
   std::vector<Host> hosts;
-  std::string line;
-  for (int number = 1; std::getline(in, line); ++number) {
-    const std::string source = fmt::format("{}:{}", path, number);
+  int number = 0;
+  for (const std::string& line : text_lines(read_text(path, most))) {
+    const std::string source = fmt::format("{}:{}", path, ++number);
     std::istringstream words(line.substr(0, line.find('#')));
     std::string name, slots, more;
     if (!(words >> name)) continue;

@@ -28,6 +28,11 @@ void tell(const Banner& b, Console& console) {
       fmt::format("model     {}, {} parameters, {}", options.model, b.step.parameters().count(), options.dtype));
   console.log(
       fmt::format("data      {}: {} training, {} test samples", b.train->name(), b.train->size(), b.test->size()));
+  if (options.data.name == "imagenet" && b.test->name() == options.data.root)
+    console.log(
+        fmt::format("warning   {0} has no {0}/train: the test samples are the training samples; sort the pictures into "
+                    "{0}/train and {0}/val to test on other ones",
+                    options.data.root));
   const std::string place = b.device.kind == DeviceKind::cpu
                                 ? fmt::format("{} thread{}", threads(), threads() == 1 ? "" : "s")
                                 : open_backend(b.device.kind).names.at(static_cast<std::size_t>(b.device.index));

@@ -164,6 +164,11 @@ Dataset synthetic_data(const TrainerOptions& c, const ModelOptions& shape, Index
 Dataset make_dataset(const TrainerOptions& c, const std::string& split) {
   check(!model_row(c.model).text || c.data.name == "text" || c.data.name == "synthetic", "data.name",
         "{} takes text, but {} are pictures; use --data text --data.root FILE", c.model, c.data.name);
+  check(
+      !c.model.starts_with("bert") || c.data.name != "text", "data.name",
+      "{} attends to all tokens of a sample, but the data is text, whose target is the next token: that one is in the "
+      "model's input; use gpt2 or llama, or a data set of your own that masks tokens",
+      c.model);
   check(model_row(c.model).text || c.data.name != "text", "data.name",
         "{} takes pictures, but the data is text; use gpt2 or llama", c.model);
   check(!model_row(c.model).dense || takes_volumes(c) || c.data.name == "synthetic", "data.name",

@@ -161,10 +161,11 @@ std::vector<Option> option_table(TrainerOptions& c) {
        "constant, step, milestones, exponential, cosine, linear, one_cycle"},
       {"optim.warmup_steps", &c.optim.warmup_steps,
        "steps of linear warm-up before the schedule: lr (step + 1) / (warmup_steps + 1)", 0},
-      {"optim.warmup_epochs", &c.optim.warmup_epochs, "epochs of linear warm-up before the schedule"},
-      {"optim.step_epochs", &c.optim.step_epochs, "schedule step: epochs between decays"},
-      {"optim.gamma", &c.optim.gamma, "schedules step, milestones and exponential: factor of lr at each decay"},
-      {"optim.milestones", &c.optim.milestones, "schedule milestones: epochs after which lr decays, 30,60,80"},
+      {"optim.warmup_epochs", &c.optim.warmup_epochs,
+       "epochs of linear warm-up before the schedule, from 0 or, with lr_base_size, from lr", 0},
+      {"optim.step_epochs", &c.optim.step_epochs, "schedule step: epochs between decays", 0},
+      {"optim.gamma", &c.optim.gamma, "schedules step, milestones and exponential: factor of lr at each decay", 0},
+      {"optim.milestones", &c.optim.milestones, "schedule milestones: epochs after which lr decays, 30,60,80", 0},
       {"parallel.ranks", &c.parallel.ranks,
        "ranks as threads, at most 65536; ignored under mpiexec or srun. plan search takes any number", 1, 1 << 24, "",
        "ranks"},
@@ -274,6 +275,8 @@ void validate(const TrainerOptions& options) {
     throw OptionError("run.override is for run.resume, because a new run has no settings; leave it out");
   if (options.optim.warmup_steps > 0 && options.optim.warmup_epochs > 0)
     throw OptionError("optim.warmup_steps and optim.warmup_epochs are both given; leave out one of them");
+  if (options.optim.schedule == "step" && options.optim.step_epochs == 0)
+    throw OptionError("optim.step_epochs is 0, but lr cannot decay every 0 epochs; give epochs, for example 1 or 0.5");
   if (options.optim.schedule == "milestones" && options.optim.milestones.empty())
     throw OptionError("optim.schedule is milestones, but optim.milestones is empty; give epochs, for example 30,60,80");
 }

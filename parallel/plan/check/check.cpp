@@ -24,7 +24,7 @@ void check_shape(const Plan& plan, Diagnostics& faults) {
                  plan.parameters);
   for (auto& program : plan.programs) {
     int n = static_cast<int>(program.actions.size());
-    for (const auto& [name, t, last] : program.phases)
+    for (const auto& [name, t, last, called] : program.phases)
       if (t.every < 1 || t.offset < 0 || t.offset >= t.every || t.from < 0 || t.until <= t.first())
         faults.add(
             "program {}: phase '{}' never runs, or at no clear time: every {} steps, offset {}, from {} until {}",
@@ -37,12 +37,15 @@ void check_shape(const Plan& plan, Diagnostics& faults) {
                      from == id ? "itself" : "not there");
       if (a.phase < 0 || a.phase >= std::ssize(program.phases))
         faults.add("{} is of phase {}, there are {}", place(program, id), a.phase, program.phases.size());
+      else if (program.trigger(a).on_call)
+        faults.add("{} is in the list of the step, but of a phase on call: move the action to the phase",
+                   place(program, id));
       if (a.part >= static_cast<int>(plan.parts.size()))
         faults.add("{}: there are {} parts", place(program, id), plan.parts.size());
       const bool layered = a.kind == ActionKind::forward || is_backward(a) || a.kind == ActionKind::free;
-      if (a.microbatch >= plan.microbatches)
+      if (a.microbatch.index < 0 || a.microbatch.index >= plan.microbatches)
         faults.add("{}: there are {} micro-batches", place(program, id), plan.microbatches);
-      if (a.microbatch < 0 && !outlives_step(a))
+      if (a.microbatch.steps_ago > 0 && !outlives_step(a))
         faults.add("{} is of a step before, where only backwards and what follows from them may be",
                    place(program, id));
       if (layered && a.part < 0) faults.add("{} names no part", place(program, id));
@@ -58,7 +61,9 @@ void check_shape(const Plan& plan, Diagnostics& faults) {
 }
 
 /// Sums gradients with those of other ranks, by itself or at a server.
-bool reduces(const Action& a) { return is_reduction(a) || (a.kind == ActionKind::push && a.field == "gradients"); }
+bool reduces(const Action& a) {
+  return is_reduction(a) || (a.kind == ActionKind::push && a.payload == Payload::gradients);
+}
 
 bool updated_by_server(const Plan& plan, const Slice& s) {
   return std::ranges::any_of(plan.programs, [&](const Program& p) {
@@ -127,13 +132,13 @@ void check_agreements(const Plan& plan, const std::vector<HappensBefore>& orders
     for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
       const Action& a = program.actions[id];
       if (a.kind != ActionKind::agree) continue;
-      for (const std::string& name : agrees_on_flags(a) ? names_in(a.field) : std::vector<std::string>{})
-        if (name != "finite" && std::ranges::find(plan.flags, name) == plan.flags.end())
+      for (const std::string& name : a.payload.names)
+        if (std::ranges::find(plan.flags, name) == plan.flags.end())
           faults.add("{}: there is no number '{}' to agree on: use count, loss, finite, norm or one of Plan::flags",
                      place(program, id), name);
-      const ActionKind user = a.field == "count" ? ActionKind::loss : ActionKind::update;
+      const ActionKind user = a.payload == Payload::count ? ActionKind::loss : ActionKind::update;
       for (ActionId u = 0; u < std::ssize(program.actions); ++u)
-        if (program.actions[u].kind == user && program.actions[u].microbatch >= 0 && !orders[r](id, u))
+        if (program.actions[u].kind == user && program.actions[u].microbatch.steps_ago == 0 && !orders[r](id, u))
           faults.add("{} does not wait for {}", place(program, u), place(program, id));
     }
   }

@@ -32,7 +32,7 @@ std::pair<int, int> roots(const Plan& plan, const Program& program, const Action
   return {root_of(a.peer, along.begin), root_of(a.peer, along.end - 1)};
 }
 
-bool same_operand(const Action& a, const Action& b) { return a.field == b.field && a.slice == b.slice; }
+bool same_operand(const Action& a, const Action& b) { return a.payload == b.payload && a.slice == b.slice; }
 
 /// A pull waits for what the other rank's program pushes to the channel.
 void check_pull(const Plan& plan, const Program& program, ActionId id, Diagnostics& faults) {
@@ -60,12 +60,14 @@ void check_action(const Plan& plan, const Program& program, ActionId id, Diagnos
   if (a.kind == ActionKind::take && !answers)
     faults.add("{} takes the messages that started its phase, but by none it was", at());
   if (a.kind != ActionKind::take && a.peer.channel.empty()) faults.add("{} names no channel", at());
-  if (a.field == "clock" && (a.kind == ActionKind::take || (a.kind == ActionKind::push && !answers)))
+  if (a.payload == Payload::clock && (a.kind == ActionKind::take || (a.kind == ActionKind::push && !answers)))
     faults.add("{}: the clock is that of who updates, which answers with it and takes none", at());
-  const bool names_senders = a.field == "senders" && a.kind == ActionKind::push && answers && a.peer.root >= 0;
-  if (a.field != "weights" && a.field != "gradients" && !is_number(a) && !names_senders &&
-      std::ranges::find(plan.state, a.field, &State::name) == plan.state.end())
-    faults.add("{}: there are no '{}' to send: use weights, gradients, loss or a state of the plan", at(), a.field);
+  const bool names_senders = a.payload == Payload::senders && a.kind == ActionKind::push && answers && a.peer.root >= 0;
+  const bool known = a.payload == Payload::weights || a.payload == Payload::gradients || is_number(a) ||
+                     std::ranges::find(plan.state, to_string(a.payload), &State::name) != plan.state.end();
+  if (!known && !names_senders)
+    faults.add("{}: there are no '{}' to send: use weights, gradients, loss or a state of the plan", at(),
+               to_string(a.payload));
   if (!is_number(a) && !names_senders && (a.slice.begin < 0 || a.slice.end > plan.parameters || a.slice.size() <= 0))
     faults.add("{} has the slice [{}, {}) of a block of {}", at(), a.slice.begin, a.slice.end, plan.parameters);
   if (a.kind == ActionKind::take) return;
@@ -84,7 +86,7 @@ void check_action(const Plan& plan, const Program& program, ActionId id, Diagnos
   if (a.peer.axis.empty() || first < 0 || last >= ranks)
     return faults.add("{}: there is no rank {} along '{}', which has {}", at(), first < 0 ? first : last, a.peer.axis,
                       ranks);
-  if (a.kind == ActionKind::pull && a.field == "loss") faults.add("{}: nobody pulls a loss", at());
+  if (a.kind == ActionKind::pull && a.payload == Payload::loss) faults.add("{}: nobody pulls a loss", at());
   if (a.kind == ActionKind::pull) return check_pull(plan, program, id, faults);
   for (const Program& other : plan.programs) {
     const CoordinateRange along = plan.range(other, a.peer.axis);
@@ -108,20 +110,20 @@ void check_server_phase(const Plan& plan, const Program& program, const ProgramP
       take = &a;
     }
     if (a.kind == ActionKind::update) {
-      const bool fits = take && take->field == "gradients" && take->slice == a.slice && !update && !answer;
+      const bool fits = take && take->payload == Payload::gradients && take->slice == a.slice && !update && !answer;
       if (!fits)
         faults.add("{} is not the one update, behind what takes its gradients and before any answer",
                    place(program, id));
       update = &a;
     }
-    if (a.kind == ActionKind::push) (a.field == "gradients" && take ? passed_on : answer) = &a;
+    if (a.kind == ActionKind::push) (a.payload == Payload::gradients && take ? passed_on : answer) = &a;
     if (a.kind == ActionKind::push && !take) early = &a;
   }
   if (take && early) faults.add("{} sends before it has taken its messages: {}", name, to_string(*early));
-  if (take && take->field == "gradients" && !update && !passed_on)
+  if (take && take->payload == Payload::gradients && !update && !passed_on)
     faults.add("{} takes gradients that no update uses", name);
   const bool alike = plan.consistency_along(axis_of(plan, phase.trigger.channel)) == Consistency{};
-  if (alike && take && take->field == "gradients" && find_argument(*take, "scale").value_or(1) != 1)
+  if (alike && take && take->payload == Payload::gradients && find_argument(*take, "scale").value_or(1) != 1)
     faults.add("{} takes gradients times {}, which are shares of one mean where weights are to be alike", name,
                find_argument(*take, "scale").value_or(1));
   const auto senders = std::ssize(senders_to(plan, phase.trigger.channel, root));
@@ -168,7 +170,7 @@ void check_bound(const Plan& plan, const Program& program, const ProgramPhase& p
   const Trigger& t = phase.trigger;
   const Consistency promised = plan.consistency_along(axis_of(plan, t.channel));
   const bool answers = std::ranges::any_of(program.actions, [&](const Action& a) {
-    return program.trigger(a) == t && a.kind == ActionKind::push && a.field == "weights" && a.peer.root < 0;
+    return program.trigger(a) == t && a.kind == ActionKind::push && a.payload == Payload::weights && a.peer.root < 0;
   });
   if (promised.kind != Consistency::Kind::stale || promised.bound == Consistency::unbounded || !answers) return;
   const bool of_all = (t.count == 0 || t.count == senders) && t.guard.channel.empty();
@@ -263,7 +265,7 @@ void check_channels(const Plan& plan, Diagnostics& faults) {
     if (std::ranges::count(program.phases, true, &ProgramPhase::last) != 1)
       faults.add("program {}: messages drive it, so one of its phases must be the last of a step", program.name);
     if (std::ranges::none_of(program.actions, [&](const Action& a) {
-          return a.kind == ActionKind::take && a.field == "loss" &&
+          return a.kind == ActionKind::take && a.payload == Payload::loss &&
                  program.phases[static_cast<std::size_t>(a.phase)].last;
         }))
       faults.add("program {}: its last phase takes no loss, which a step returns on all ranks", program.name);

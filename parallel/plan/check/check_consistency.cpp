@@ -39,7 +39,7 @@ void check_mixed(const Plan& plan, std::size_t r, const std::string& axis, const
   std::int64_t alike = 0;  // steps in which gradients are averaged first
   for (const Action& a : program.actions) {
     const Trigger& t = program.trigger(a);
-    if (a.peer.axis != axis || t.every != 1 || t.from != 0 || !t.channel.empty()) continue;
+    if (a.peer.axis != axis || t.every != 1 || t.from != 0 || t.on_call || !t.channel.empty()) continue;
     for (const Operand& o : accesses(plan, program, live, a).writes) {
       if (o.kind != OperandKind::gradients) continue;
       if (t.until != Trigger::forever)

@@ -37,7 +37,7 @@ class Flow {
     const Action& a = action(at);
     if (!is_message(a) && !is_pass(a)) return;
     const int program = is_message(a) ? static_cast<int>(at.program) : any_program;
-    auto [first, fresh] = found_.try_emplace({a.kind, program, a.part, place_in_batch(plan_, a)}, at);
+    auto [first, fresh] = found_.try_emplace({a.kind, program, a.part, a.microbatch.index}, at);
     if (!fresh && program == any_program) faults_.add("{} repeats {}", name(at), name(first->second));
   }
   const Action& action(At at) const { return plan_.programs[at.program].actions[at.id]; }
@@ -100,7 +100,7 @@ void check_held(const Plan& plan, const Program& program, const HappensBefore& o
     const Action& a = program.actions[id];
     const int segment = live.segment_of(a.part);
     if (segment < 0 || a.kind == ActionKind::recv) continue;
-    (a.kind == ActionKind::free ? frees : uses)[{segment, place_in_batch(plan, a)}].push_back(id);
+    (a.kind == ActionKind::free ? frees : uses)[{segment, a.microbatch.index}].push_back(id);
   }
   for (auto& [held, ids] : frees) {
     if (ids.size() > 1) faults.add("{} frees what action {} has freed", place(program, ids[1]), ids[0]);

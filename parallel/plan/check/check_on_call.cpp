@@ -7,14 +7,15 @@
 namespace trireme {
 namespace {
 
-void check_call_action(const Plan& plan, const Program& program, const PhaseOnCall& phase, ActionId id,
-                  Diagnostics& faults) {
+void check_call_action(const Plan& plan, const Program& program, const ProgramPhase& phase, ActionId id,
+                       Diagnostics& faults) {
   const Action& a = phase.actions[static_cast<std::size_t>(id)];
   const auto fault = [&](const std::string& text) {
     faults.add("program {}, on call '{}', action {} ({}): {}", program.name, phase.name, id, to_string(a), text);
   };
-  const Index block = a.field == "statistics" ? plan.buffers : plan.parameters;
-  const bool is_state = a.field == "weights" || a.field == "statistics" || a.field == "optimizer";
+  const Index block = a.payload == Payload::statistics ? plan.buffers : plan.parameters;
+  const bool is_state =
+      a.payload == Payload::weights || a.payload == Payload::statistics || a.payload == Payload::optimizer;
   if (is_state && (a.slice.begin < 0 || a.slice.end > block || a.slice.size() <= 0))
     fault(fmt::format("its slice lies outside of a block of {}", block));
   if (a.part >= std::ssize(plan.parts)) fault(fmt::format("there are {} parts", plan.parts.size()));
@@ -26,8 +27,8 @@ void check_call_action(const Plan& plan, const Program& program, const PhaseOnCa
 /// What a program sends in a phase along these axes.
 std::string calls_along(const Program& program, const std::string& phase, const std::set<std::string>& axes) {
   std::string all;
-  for (const PhaseOnCall& p : program.on_call)
-    for (const Action& a : p.name == phase ? p.actions : std::vector<Action>{}) {
+  for (const ProgramPhase& p : program.phases)
+    for (const Action& a : p.trigger.on_call&& p.name == phase ? p.actions : std::vector<Action>{}) {
       const auto names = names_in(a.peer.axis);
       if (!is_message(a) && std::ranges::any_of(names, [&](const std::string& n) { return axes.contains(n); }))
         all += to_string(a) + "\n";
@@ -42,7 +43,8 @@ void check_on_call(const Plan& plan, Diagnostics& faults) {
   if (plan.has_stages()) meet.insert(plan.stage_axis);
   for (const Program& program : plan.programs) {
     for (const CoordinateRange& range : program.where) meet.insert(range.axis);
-    for (const PhaseOnCall& phase : program.on_call) {
+    for (const ProgramPhase& phase : program.phases) {
+      if (!phase.trigger.on_call) continue;
       phases.insert(phase.name);
       for (ActionId id = 0; id < std::ssize(phase.actions); ++id) check_call_action(plan, program, phase, id, faults);
     }

@@ -36,7 +36,7 @@ class Versions {
       before += u < id;
       ++all;
     }
-    return before + all * steps_back(plan_, at(id));
+    return before + all * at(id).microbatch.steps_ago;
   }
   /// A backward with its micro-batch's forward and its update.
   void compare(ActionId backward) {
@@ -44,8 +44,7 @@ class Versions {
     const Slice& weights = plan_.parts[static_cast<std::size_t>(b.part)].slice;
     for (ActionId id = 0; id < std::ssize(program_.actions); ++id) {
       const Action& a = at(id);
-      const bool forward =
-          a.kind == ActionKind::forward && a.part == b.part && a.microbatch == place_in_batch(plan_, b);
+      const bool forward = a.kind == ActionKind::forward && a.part == b.part && a.microbatch == b.microbatch.index;
       const int read = updates(backward, weights) - b.version;
       if (forward && updates(id, weights) - a.version != read)
         faults_.add("{} reads other weights than {} did", place(program_, backward), place(program_, id));

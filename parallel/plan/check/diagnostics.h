@@ -82,7 +82,7 @@ class OfOneStep {
   }
 
  private:
-  int back(ActionId id) const { return steps_back(plan_, program_.actions[static_cast<std::size_t>(id)]); }
+  int back(ActionId id) const { return program_.actions[static_cast<std::size_t>(id)].microbatch.steps_ago; }
 
   const Plan& plan_;
   const Program& program_;

@@ -44,7 +44,7 @@ class MessageCheck {
     std::vector<State> states;
   };
   using Key = std::tuple<int, int, Index, Index>;  // part, micro, slice
-  Key key(const Action& a) const { return {a.part, place_in_batch(plan_, a), a.slice.begin, a.slice.end}; }
+  Key key(const Action& a) const { return {a.part, a.microbatch.index, a.slice.begin, a.slice.end}; }
   int programs() const { return static_cast<int>(plan_.programs.size()); }
   int count(int rank) const { return static_cast<int>(ranks_[rank].states.size()); }
   const Action& action(int rank, ActionId id) const { return plan_.programs[ranks_[rank].program].actions[id]; }
@@ -97,7 +97,7 @@ class MessageCheck {
         continue;
       }
       order.push_back(*match);
-      const int steps = later[*match] = steps_back(plan_, action(to, *match)) - steps_back(plan_, action(from, s));
+      const int steps = later[*match] = action(to, *match).microbatch.steps_ago - action(from, s).microbatch.steps_ago;
       if (steps < 0)
         faults_.add("{} is in a step before that of {}, which sends it", place(to, *match), place(from, s));
       if (steps == 0) {  // else it has come before the step begins
@@ -155,7 +155,7 @@ class MessageCheck {
       }
       for (std::size_t k = 0; k < list.size(); ++k) {
         const Action &a = action(one, first[k]), &b = action(rank, list[k]);
-        if (a.kind != b.kind || a.slice != b.slice || a.field != b.field || its.trigger(a) != other.trigger(b))
+        if (a.kind != b.kind || a.slice != b.slice || a.payload != b.payload || its.trigger(a) != other.trigger(b))
           faults_.add("collective {} along '{}' differs: {}, but {}", k, axis, place(one, first[k]),
                       place(rank, list[k]));
       }

@@ -4,7 +4,7 @@
 #include <map>
 #include <optional>
 
-#include "parallel/plan/channels.h"
+#include "parallel/async/inbox.h"
 #include "parallel/plan/check/diagnostics.h"
 
 namespace trireme {
@@ -88,9 +88,9 @@ class ChannelCheck {
   void send(int from, int to, const Action& a) {
     Rank &rank = ranks_.at(from), &other = ranks_.at(to);
     if (!other.inbox)
-      return other.come[{a.peer.channel, from}].push_back(a.field == "clock"    ? rank.updates
-                                                          : a.field == "ticket" ? rank.inbox->take_ticket(to)
-                                                                                : 0);
+      return other.come[{a.peer.channel, from}].push_back(a.payload == Payload::clock    ? rank.updates
+                                                          : a.payload == Payload::ticket ? rank.inbox->take_ticket(to)
+                                                                                         : 0);
     const std::int64_t clock = shares() && !rank.inbox ? rank.clock : rank.step;
     other.inbox->add(sent_.size(), a.peer.channel, from, clock);
     sent_.push_back({from, a.peer.channel, clock});
@@ -111,8 +111,8 @@ class ChannelCheck {
         } else {
           auto& come = rank.come[{a.peer.channel, root_of(a.peer, at)}];
           if (come.empty()) return moved;
-          if (a.field == "clock") rank.told = std::min(rank.told, come.front());
-          if (a.field == "ticket" && come.front() >= 0) rank.tickets.push_back(come.front());
+          if (a.payload == Payload::clock) rank.told = std::min(rank.told, come.front());
+          if (a.payload == Payload::ticket && come.front() >= 0) rank.tickets.push_back(come.front());
           come.pop_front();
         }
         moved = true;
@@ -141,7 +141,7 @@ class ChannelCheck {
         if (a.phase != start->phase) continue;
         rank.updates += a.kind == ActionKind::update;
         if (a.kind != ActionKind::push) continue;
-        if (a.field == "senders") {
+        if (a.payload == Payload::senders) {
           choose(*start, a.peer.root);
         } else if (a.peer.root >= 0) {
           send(at, root_of(a.peer, at), a);

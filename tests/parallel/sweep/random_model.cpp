@@ -818,9 +818,14 @@ struct Far {
 Module composed(Draws& draws, Tensor x, Index outputs, Index second) {
   RandomChoice& dice = draws.dice;
   const auto fields = x.fields();
-  const auto run = [&](Module m) {
+  // A dropout returns its own input in evaluation, fields included; in training it does not.
+  const auto run = [&](Module m, bool gives_memory = false) {
     const Inference evaluation;
-    Tensor y = m(x);
+    const Tensor given = m(x);
+    Tensor y = given.detach();
+    y.impl()->batch = given.impl()->batch;
+    y.impl()->fields = nullptr;
+    if (gives_memory) y = y.with("memory", given.at("memory"));
     for (const auto& [name, t] : fields) y = y.with(name, t);
     x = y;
     return m;
@@ -854,7 +859,7 @@ Module composed(Draws& draws, Tensor x, Index outputs, Index second) {
       draws.text += " recomputed";
       row.add(run(Recompute(Module(std::move(made)))));
     } else {
-      const Module m = run(Module(std::move(made)));
+      const Module m = run(Module(std::move(made)), memory);
       row.add(m);
       bool same = false;
       if (dice.chance(20)) try {  // its shape may not allow it

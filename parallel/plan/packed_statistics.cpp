@@ -1,7 +1,9 @@
-#include "parallel/runtime/packed_statistics.h"
+#include "parallel/plan/packed_statistics.h"
 
+#include "framework/autograd/tape.h"
 #include "framework/ops/ops.h"
 #include "framework/tensor/memory_tracker.h"
+#include "framework/tensor/storage.h"
 
 namespace trireme {
 namespace {

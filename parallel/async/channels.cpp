@@ -1,4 +1,4 @@
-#include "parallel/runtime/channels.h"
+#include "parallel/async/channels.h"
 
 #include <fmt/format.h>
 
@@ -28,9 +28,9 @@ int Channels::number(const std::string& channel) const {
 }
 
 Tensor Channels::operand(const Action& a) const {
-  if (a.field == "weights") return store_.values().rows(a.slice.begin, a.slice.end);
-  if (a.field == "gradients") return store_.grads().rows(a.slice.begin, a.slice.end);
-  return store_.state(a.field).rows(a.slice.begin, a.slice.end);
+  if (a.payload == Payload::weights) return store_.values().rows(a.slice.begin, a.slice.end);
+  if (a.payload == Payload::gradients) return store_.grads().rows(a.slice.begin, a.slice.end);
+  return store_.state(to_string(a.payload)).rows(a.slice.begin, a.slice.end);
 }
 
 Work Channels::send(const Action& a, std::int64_t step, const Tensor& payload, int to) {
@@ -41,13 +41,13 @@ Work Channels::send(const Action& a, std::int64_t step, const Tensor& payload, i
 }
 
 Work Channels::push(const Action& a, std::int64_t step, const Tensor& number) {
-  if (a.field == "gradients") store_.zero_missing_grads(a.slice);
-  if (a.field == "loss") last_loss_ = number;
+  if (a.payload == Payload::gradients) store_.zero_missing_grads(a.slice);
+  if (a.payload == Payload::loss) last_loss_ = number;
   const auto ticket = [](std::int64_t t) { return Tensor::scalar(static_cast<double>(t), DType::f64); };
-  Tensor payload = a.field == "ticket"    ? ticket(tickets_.empty() ? -1 : tickets_.front())
-                   : is_number(a)         ? number.to(DType::f64)
-                   : a.field == "senders" ? senders()
-                                          : operand(a);
+  Tensor payload = a.payload == Payload::ticket    ? ticket(tickets_.empty() ? -1 : tickets_.front())
+                   : is_number(a)                  ? number.to(DType::f64)
+                   : a.payload == Payload::senders ? senders()
+                                                   : operand(a);
   const int root = root_of(a.peer, comm_->rank());
   if (!inbox_) return send(a, step, payload, root);
   std::erase_if(sending_, [](Work& work) { return work.done(); });
@@ -62,19 +62,24 @@ Work Channels::push(const Action& a, std::int64_t step, const Tensor& number) {
     for (const ReceivedMessage& m : taken_) receivers.push_back(m.header.sender);
   }
   for (const int to : receivers) {
-    if (a.field == "ticket") payload = ticket(inbox_->take_ticket(to));
+    if (a.payload == Payload::ticket) payload = ticket(inbox_->take_ticket(to));
     sending_.push_back(send(a, step, payload, to));
   }
   return {};
 }
 
 Work Channels::pull(const Action& a) {
-  if (a.field == "weights") restore_pages(store_.values(), a.slice);
+  if (a.payload == Payload::weights) restore_pages(store_.values(), a.slice);
   const Tensor into = is_number(a) ? Tensor::zeros({}, DType::f64) : operand(a);
   const int root = root_of(a.peer, comm_->rank());
-  if (a.field == "clock") pulled_clocks_[root] = into;
-  if (a.field == "ticket") pulled_ticket_ = into;
+  if (a.payload == Payload::clock) pulled_clocks_[root] = into;
+  if (a.payload == Payload::ticket) pulled_ticket_ = into;
   return comm_->recv(into, root, number(a.peer.channel));
+}
+
+Tensor Channels::begin_step(std::int64_t step) {
+  skips_ = plan_.tickets.shares == 0 && step < resumes_at();
+  return skips_ ? last_loss_ : Tensor();
 }
 
 void Channels::open(std::int64_t batches, std::int64_t step) {
@@ -135,7 +140,7 @@ void Channels::replay(const std::map<std::string, Tensor>& local) {
 }
 
 Tensor Channels::take(const Action& a) {
-  if (a.field == "loss") {
+  if (a.payload == Payload::loss) {
     double sum = 0;
     for (const ReceivedMessage& m : taken_) sum += m.payload.item();
     return Tensor::full({}, sum / static_cast<double>(taken_.size()), store_.dtype());
@@ -154,7 +159,7 @@ Tensor Channels::take(const Action& a) {
   }
   for (const auto& [name, value] : a.arguments)
     if (name == "scale") into.copy_from(into * value);
-  if (a.field == "gradients") store_.mark_written(a.slice);
+  if (a.payload == Payload::gradients) store_.mark_written(a.slice);
   return {};
 }
 
@@ -181,7 +186,7 @@ void Channels::load(const std::map<std::string, Tensor>& local) {
   pulled_clocks_.clear();
   for (const Action& a : program_.actions)
     if (const auto at = local.find(fmt::format("inbox.pulled.{}", a.peer.root));
-        a.kind == ActionKind::pull && a.field == "clock" && at != local.end())
+        a.kind == ActionKind::pull && a.payload == Payload::clock && at != local.end())
       pulled_clocks_[a.peer.root] = at->second.reshape({});
   if (const auto at = local.find("inbox.loss"); at != local.end()) last_loss_ = at->second.reshape({});
   arrivals_.load(local);

@@ -1,4 +1,4 @@
-#include "parallel/plan/tickets.h"
+#include "parallel/async/tickets.h"
 
 #include <algorithm>
 

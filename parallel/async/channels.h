@@ -6,9 +6,10 @@
 #include <vector>
 
 #include "framework/optim/parameter_store.h"
+#include "parallel/async/inbox.h"
 #include "parallel/comm/arrivals.h"
 #include "parallel/comm/world/mesh.h"
-#include "parallel/plan/channels.h"
+#include "parallel/plan/action_kind.h"
 
 namespace trireme {
 
@@ -37,10 +38,16 @@ class Channels {
   /// Call after the step of the first ticket: removes it and adds the ticket that came with the servers' answers, if
   /// any.
   void end_ticket();
+  /// Begins a step of a rank that no messages start. Returns the loss of a step that ends without this rank's update,
+  /// which is that of its last push; else none.
+  Tensor begin_step(std::int64_t step);
+  /// Whether an action runs in this step: with a ticket or without (runs_with_ticket()); in a step that ends without
+  /// this rank's update it only pushes the loss.
+  bool runs(const Action& a) const {
+    return plan_.tickets.shares > 0 ? runs_with_ticket(a, tickets_.empty()) : !skips_ || reports_loss(a);
+  }
   /// The step at which this rank resumes, according to the clocks that it has pulled; 0: it has pulled none.
   std::int64_t resumes_at() const;
-  /// The loss of the latest push.
-  const Tensor& last_loss() const { return last_loss_; }
   /// For checkpoints: the messages that no phase has taken and the clocks of those taken; for a worker, its pulled
   /// clocks and its last loss. The names start with "inbox.".
   void save(std::map<std::string, Tensor>& local) const;
@@ -77,7 +84,8 @@ class Channels {
   std::int64_t clock_ = 0;               // of the next messages, in a plan with tickets
   std::deque<std::int64_t> tickets_;
   Tensor pulled_ticket_;  // f64 scalar
-  Tensor last_loss_;
+  Tensor last_loss_;      // of the latest push
+  bool skips_ = false;    // this step ends without this rank's update
 };
 
 }  // namespace trireme
