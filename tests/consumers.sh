@@ -38,21 +38,22 @@ expect with-meson/consumer
 # Strategies, a codec and kinds of actions from outside, in all that the binary does.
 flags=$(pkg-config --cflags --libs trireme)
 c++ -Wall -Wextra -Werror -shared -fPIC plugin.cpp -o plugin.so $flags
+c++ -Wall -Wextra -Werror -shared -fPIC -I "$prefix/share/doc/trireme/examples" strategies.cpp -o strategies.so $flags
 own() {  # COMMAND STRATEGY ARGUMENTS
-  "$prefix/bin/trireme" "$1" "${@:3}" mlp --plugin ./plugin.so --strategy "$2" --ranks 2 >said 2>&1
+  plugin=strategies
+  [ "${2#local_means}" = "$2" ] || plugin=plugin
+  "$prefix/bin/trireme" "$1" "${@:3}" mlp --plugin ./$plugin.so --strategy "$2" --ranks 2 >said 2>&1
 }
 fails() { echo "consumers: $1"; cat said; exit 1; }
-for strategy in 'local_means(every=3)' 'data_parallel | rounded'; do
+for strategy in 'local_means(every=3)' 'data_parallel | rounded' 'diloco(every=2)' choco adasum; do
   own plan "$strategy" show --cost equal || fails "plan show $strategy"
-  grep -q 'average_weights over data, phase\|all_reduce over data, on ready as rounded' said || fails "the plan of $strategy"
+  grep -q "${strategy%%(*} over data\|all_reduce over data, on ready as rounded" said || fails "the plan of $strategy"
   own simulate "$strategy" --cost equal --ranks 4 || fails "simulate $strategy"
   grep -q 'a step' said || fails "simulate $strategy"
-  own train "$strategy" --data synthetic --data.synthetic_size 256 --run.max_steps 6 --run.dir "whole" --run.progress off || fails "train $strategy"
-  for steps in 3 6; do  # stopped in the middle and gone on with: the codec's state comes back
-    [ "$steps" = 3 ] && resume= || resume=--resume
-    "$prefix/bin/trireme" train mlp $resume --plugin ./plugin.so --strategy "$strategy" --ranks 2 --data synthetic --data.synthetic_size 256 --run.max_steps $steps \
-      --run.dir "parts" --run.progress off >said 2>&1 || fails "train $strategy $resume"
-  done
+  train() { own train "$strategy" "$@" --data synthetic --data.synthetic_size 256 --run.progress off || fails "train $strategy $*"; }
+  train --run.max_steps 6 --run.dir whole
+  train --run.max_steps 3 --run.dir parts  # stopped in the middle and resumed: what the strategy keeps comes back
+  train --resume --run.max_steps 6 --run.dir parts
   cmp whole/checkpoints/step_00000006/model.safetensors parts/checkpoints/step_00000006/model.safetensors || fails "$strategy does not go on with the same bits"
   rm -r whole parts
 done

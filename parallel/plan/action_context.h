@@ -2,6 +2,7 @@
 #pragma once
 #include <any>
 #include <string>
+#include <vector>
 
 #include "framework/optim/optimizer.h"
 #include "parallel/comm/arrivals.h"
@@ -66,6 +67,15 @@ struct ActionContext {
   }
   /// A number of Action::arguments. Throws Error if the name does not exist.
   double argument(const std::string& name) const;
+  int ranks() const { return comm ? comm->size() : 1; }  ///< number of ranks of comm
+  /// Combines x over the ranks of comm, and waits for it. A rank that is alone leaves x as it is.
+  void all_reduce(const Tensor& x, ReduceOp op = ReduceOp::sum) const {
+    if (comm) comm->all_reduce(x, op).wait();
+  }
+  /// The vectors of all ranks, in their order: [ranks(), size of x]. Waits for them.
+  Tensor all_gather(const Tensor& x) const;
+  /// Sends x to the ranks that peers() names, and receives theirs into `received`, in the order of peers().
+  Work exchange(const Tensor& x, std::vector<Tensor>& received) const;
 };
 
 }  // namespace trireme

@@ -1,6 +1,8 @@
 // The library's kinds of actions. What a computation costs is stored in the plan's parts.
 #include "parallel/plan/action_row.h"
 
+#include <tuple>
+
 #include "parallel/plan/action_context.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/codec.h"
@@ -10,7 +12,11 @@
 namespace trireme {
 
 bool ActionKind::operator<(const ActionKind& other) const {
-  return row_->order != other->order ? row_->order < other->order : row_->name < other->name;
+  return std::tie(row_->order, row_->name, row_->options) < std::tie(other->order, other->name, other->options);
+}
+
+bool ActionKind::is_like(const ActionKind& other) const {
+  return row_->name == other->name && row_->options == other->options;
 }
 
 namespace {

@@ -33,8 +33,8 @@ std::string program_line(const Program& program) {
 }
 
 void add(Fnv& fnv, const Action& a) {
-  fnv.add(std::string(a.kind->name), a.stream, a.part, a.microbatch.index, a.microbatch.steps_ago, a.peer.offset,
-          a.peer.root, a.on_ready);
+  fnv.add(a.kind->name, a.stream, a.part, a.microbatch.index, a.microbatch.steps_ago, a.peer.offset, a.peer.root,
+          a.on_ready);
   fnv.add(a.slice.begin, a.slice.end, a.peer.axis, a.peer.pairs, a.peer.seed, a.peer.channel, to_string(a.payload),
           a.phase);
   fnv.add(a.after.size());
@@ -44,6 +44,7 @@ void add(Fnv& fnv, const Action& a) {
   if (a.version > 0) fnv.add(a.version);
   if (a.peer.per_root > 0 || !a.peer.senders_of.empty()) fnv.add(a.peer.per_root, a.peer.senders_of);
   for (const int member : a.peer.members) fnv.add(member);
+  if (!a.kind->options.empty()) fnv.add(a.kind->options);
 }
 
 /// What holds for all programs, a line each.
@@ -120,7 +121,7 @@ std::vector<Slice> detail::joined(std::vector<Slice> slices) {
 }
 
 std::string to_string(Stream s) { return s == Stream::compute ? "compute" : "comm"; }
-std::string to_string(ActionKind v) { return std::string(v->name); }
+std::string to_string(ActionKind v) { return v->name; }
 
 std::string to_string(const Payload& p) {
   constexpr std::array names = {"",       "weights", "gradients", "statistics", "optimizer", "",

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -25,9 +26,14 @@ class ActionKind {
  public:
   /// row must outlive the kind; each kind has one row.
   constexpr ActionKind(const ActionRow& row) : row_(&row) {}
+  /// A row that the kind and its copies keep alive.
+  ActionKind(std::shared_ptr<const ActionRow> row) : row_(row.get()), owned_(std::move(row)) {}
   const ActionRow* operator->() const { return row_; }  ///< the kind's row
-  bool operator==(const ActionKind&) const = default;   ///< the same row
-  bool operator<(const ActionKind&) const;              ///< in the order of the list below, then by name
+  /// The same row, or two owned rows of the same name and options.
+  bool operator==(const ActionKind& other) const {
+    return row_ == other.row_ || (owned_ && other.owned_ && is_like(other));
+  }
+  bool operator<(const ActionKind&) const;  ///< in the order of the list below, then by name and options
 
   static const ActionKind forward;   ///< forward of one part and micro-batch
   static const ActionKind loss;      ///< loss of one micro-batch's outputs
@@ -63,7 +69,9 @@ class ActionKind {
   static const ActionKind sum_tied;
 
  private:
+  bool is_like(const ActionKind&) const;
   const ActionRow* row_;
+  std::shared_ptr<const ActionRow> owned_;  // null for a row that is a constant
 };
 
 /// Actions of one stream start in list order; those of `compute` also end in that order.
@@ -79,7 +87,7 @@ std::vector<Slice> joined(std::vector<Slice>);
 struct Peer {
   /// Mesh axis of the message or collective. For an update or drop, the axis whose ranks divide the slice into shards
   /// (shard_of in parallel/plan/shards.h). Empty: none.
-  std::string axis;
+  std::string axis = {};
   int offset = 0;  ///< send, recv: the peer's coordinate minus this rank's
   int root = -1;   ///< coordinate that broadcasts, or that alone updates the slice; -1: none
   /// push, pull: number of neighbouring ranks per peer; the first group uses root, the next group the next rank. 0: all

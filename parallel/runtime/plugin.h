@@ -10,6 +10,7 @@
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/codec.h"
 #include "parallel/runtime/version.h"
+#include "parallel/strategies/custom.h"
 #include "parallel/strategies/rebuild.h"
 
 /// Compiled into the plugin: the version of the headers that it was built with.

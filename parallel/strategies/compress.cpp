@@ -5,9 +5,8 @@
 #include <cmath>
 
 #include "kernels/core/suggest.h"
-#include "parallel/plan/action_kind.h"
 #include "parallel/strategies/codecs/codecs.h"
-#include "parallel/strategies/rebuild.h"
+#include "parallel/strategies/custom.h"
 
 namespace trireme {
 namespace {
@@ -63,10 +62,7 @@ Strategy compress(StrategyOptions& given) {
   };
   const Claim claim = is("ratio", 1) && is("momentum", 0) ? Claim::exact : Claim::statistical;
   const auto encode = [&codec = *row.codec, arguments](Plan plan) {
-    refuse_asynchronous(plan, "compress");
-    const bool reduces = std::ranges::any_of(
-        plan.programs, [](const Program& program) { return std::ranges::any_of(program.actions, is_reduction); });
-    return with_codec(reduces ? std::move(plan) : with_reductions(std::move(plan), "compress"), codec, arguments);
+    return encode_gradients(std::move(plan), "compress", codec, arguments);
   };
   return {"compress", claim, encode, text, StrategyOrder::codecs};
 }

@@ -7,35 +7,12 @@
 
 #include "framework/autograd/tape.h"
 #include "framework/ops/ops.h"
-#include "parallel/plan/action_row.h"
 #include "parallel/plan/codec.h"
 #include "parallel/strategies/async_gossip.h"
 #include "parallel/strategies/mixing.h"
 
 namespace trireme {
 namespace {
-
-Access weights_of(const Plan&, const Program&, const Liveness&, const Action& a) {
-  return {{}, {{.kind = OperandKind::weights, .slice = a.slice}}};
-}
-
-/// Sends the message to whom the graph says, and receives theirs.
-Work exchange_row(ActionContext& now, const Tensor& message, std::vector<Tensor>& received) {
-  std::vector<Work> works;
-  for (const auto [to, from] : now.peers()) {
-    if (from != now.comm->rank()) {
-      received.push_back(Tensor::like(message));
-      works.push_back(now.comm->recv(received.back(), from));
-    }
-    if (to != now.comm->rank()) works.push_back(now.comm->send(message, to));
-  }
-  return when_all(std::move(works));
-}
-/// A message of so many numbers to each rank that rank 0 sends to: all send to as many.
-std::vector<PlannedCall> sends(const Action& a, int ranks, Index numbers, Index element) {
-  const auto count = static_cast<std::size_t>(sends_of(peers_at(a.peer, 0, ranks, 0), 0));
-  return std::vector(count, PlannedCall{CallKind::send, numbers * element});
-}
 
 /// What a rank holds at once: what others send in a step, and so many vectors of its own.
 template <Index own>
@@ -50,37 +27,26 @@ int vector_ops_of_messages(const Action& a, int ranks) {
 }
 
 /// What a rank has counts `keep` times, what each of the others sends `take` times.
-const ActionRow mix_graph{
-    .name = "mix",
-    .letter = 'x',
-    .is_collective = true,
-    .access = weights_of,
-    .calls = [](const Action& a, int ranks, Index element) { return sends(a, ranks, a.slice.size(), element); },
-    .memory = memory_of_messages<2>,
-    .vector_ops = vector_ops_of_messages<2, 2>,
-    .fault =
-        [](const Plan& plan, const Program& program, ActionId id) {
-          const Action& a = program.actions[static_cast<std::size_t>(id)];
-          const double take = find_argument(a, "take").value_or(0);
-          return mixing_fault(
-              plan, program, a, find_argument(a, "keep").value_or(0), [&](int) { return take; }, true);
-        },
-    .start =
-        [](ActionContext& now) {
-          if (!now.comm) return Work();
-          std::vector<Tensor> received;
-          Work works = exchange_row(now, now.values(), received);
-          now.memory = std::move(received);
-          return works;
-        },
-    .finish =
-        [](ActionContext& now) {
-          if (!now.comm) return;
-          const auto others = std::any_cast<std::vector<Tensor>>(std::exchange(now.memory, {}));
-          Tensor mixed = scale(now.values(), now.argument("keep"));
-          for (const Tensor& other : others) add_into(mixed, scale(other, now.argument("take")));
-          if (!others.empty()) now.values().copy_from(mixed);
-        }};
+Work mix_start(ActionContext& now) {
+  if (!now.comm) return Work();
+  std::vector<Tensor> received;
+  Work works = now.exchange(now.values(), received);
+  now.memory = std::move(received);
+  return works;
+}
+void mix_finish(ActionContext& now) {
+  if (!now.comm) return;
+  const auto others = std::any_cast<std::vector<Tensor>>(std::exchange(now.memory, {}));
+  Tensor mixed = scale(now.values(), now.argument("keep"));
+  for (const Tensor& other : others) add_into(mixed, scale(other, now.argument("take")));
+  if (!others.empty()) now.values().copy_from(mixed);
+}
+std::string mix_fault(const Plan& plan, const Program& program, ActionId id) {
+  const Action& a = program.actions[static_cast<std::size_t>(id)];
+  const double take = find_argument(a, "take").value_or(0);
+  return mixing_fault(
+      plan, program, a, find_argument(a, "keep").value_or(0), [&](int) { return take; }, true);
+}
 
 /// Of push_sum, as the paper names them: the weights x that ranks mix, and the weight w that x has, one number for all
 /// of a slice. The model has z = x / w.
@@ -94,107 +60,99 @@ struct Shares {
 
 /// x moves by what the update has moved z by. A rank keeps `keep` of x and of w, and gives `give` of both, in equal
 /// parts, to those it sends to; z becomes x / w.
-const ActionRow push_sum{
-    .name = "push_sum",
-    .letter = 'p',
-    .is_collective = true,
-    .access =
-        [](const Plan&, const Program&, const Liveness&, const Action& a) {
-          Access all{{}, {{.kind = OperandKind::weights, .slice = a.slice}}};
-          for (const char* name : {biased, push_weight})
-            all.writes.push_back({.kind = OperandKind::state, .slice = a.slice, .name = name});
-          return all;
-        },
-    .calls = [](const Action& a, int ranks, Index element) { return sends(a, ranks, a.slice.size() + 1, element); },
-    .memory = memory_of_messages<3>,
-    .vector_ops = vector_ops_of_messages<12, 1>,
-    .fault = [](const Plan& plan, const Program& program, ActionId id) -> std::string {
-      const Action& a = program.actions[static_cast<std::size_t>(id)];
-      const double keep = find_argument(a, "keep").value_or(0), give = find_argument(a, "give").value_or(0);
-      if (keep <= 0) return fmt::format("a rank keeps {} of its own, where a share above 0 is wanted", keep);
-      return mixing_fault(
-          plan, program, a, keep, [&](int d) { return give / d; }, false);
-    },
-    .start =
-        [](ActionContext& now) {
-          if (!now.comm) return Work();
-          const Tensor x = now.state(biased), w = now.state(push_weight).rows(0, 1);
-          x.copy_from(add(x, sub(now.values(), scale(x, 1 / w.item()))));
-          const Tensor own = concat({x, w}, 0);
-          const int receivers = sends_of(now.peers(), now.comm->rank());
-          Shares shares{scale(own, receivers > 0 ? now.argument("keep") : 1),
-                        scale(own, now.argument("give") / std::max(receivers, 1)),
-                        {}};
-          Work works = exchange_row(now, shares.given, shares.received);
-          now.memory = std::move(shares);
-          return works;
-        },
-    .finish =
-        [](ActionContext& now) {
-          if (!now.comm) return;
-          const auto [mixed, given, received] = std::any_cast<Shares>(std::exchange(now.memory, {}));
-          for (const Tensor& share : received) add_into(mixed, share);
-          const Index n = now.action.slice.size();
-          const double w = mixed.rows(n, n + 1).item();
-          now.state(biased).copy_from(mixed.rows(0, n));
-          now.state(push_weight).copy_from(Tensor::full({n}, w, mixed.dtype(), mixed.device()));
-          now.values().copy_from(scale(mixed.rows(0, n), 1 / w));
-        }};
+Work push_start(ActionContext& now) {
+  if (!now.comm) return Work();
+  const Tensor x = now.state(biased), w = now.state(push_weight).rows(0, 1);
+  x.copy_from(add(x, sub(now.values(), scale(x, 1 / w.item()))));
+  const Tensor own = concat({x, w}, 0);
+  const int receivers = sends_of(now.peers(), now.comm->rank());
+  Shares shares{scale(own, receivers > 0 ? now.argument("keep") : 1),
+                scale(own, now.argument("give") / std::max(receivers, 1)),
+                {}};
+  Work works = now.exchange(shares.given, shares.received);
+  now.memory = std::move(shares);
+  return works;
+}
+void push_finish(ActionContext& now) {
+  if (!now.comm) return;
+  const auto [mixed, given, received] = std::any_cast<Shares>(std::exchange(now.memory, {}));
+  for (const Tensor& share : received) add_into(mixed, share);
+  const Index n = now.action.slice.size();
+  const double w = mixed.rows(n, n + 1).item();
+  now.state(biased).copy_from(mixed.rows(0, n));
+  now.state(push_weight).copy_from(Tensor::full({n}, w, mixed.dtype(), mixed.device()));
+  now.values().copy_from(scale(mixed.rows(0, n), 1 / w));
+}
+std::string push_fault(const Plan& plan, const Program& program, ActionId id) {
+  const Action& a = program.actions[static_cast<std::size_t>(id)];
+  const double keep = find_argument(a, "keep").value_or(0), give = find_argument(a, "give").value_or(0);
+  if (keep <= 0) return fmt::format("a rank keeps {} of its own, where a share above 0 is wanted", keep);
+  return mixing_fault(
+      plan, program, a, keep, [&](int d) { return give / d; }, false);
+}
+/// A message of x and w to each rank that rank 0 sends to: all send to as many.
+std::vector<PlannedCall> push_calls(const Action& a, int ranks, Index element) {
+  const auto count = static_cast<std::size_t>(sends_of(peers_at(a.peer, 0, ranks, 0), 0));
+  return std::vector(count, PlannedCall{CallKind::send, (a.slice.size() + 1) * element});
+}
 
 /// A star round rank 0: each other rank and it change places for one share in as many as there are ranks.
-const ActionRow mix_star{.name = "mix_star",
-                         .letter = '*',
-                         .is_collective = true,
-                         .access = weights_of,
-                         .calls =
-                             [](const Action& a, int, Index element) {
-                               const Index bytes = a.slice.size() * element;
-                               return std::vector<PlannedCall>{{CallKind::broadcast, bytes}, {CallKind::reduce, bytes}};
-                             },
-                         .memory = memory_of_slices<5>,
-                         .vector_ops = vector_ops<5>,
-                         .start =
-                             [](ActionContext& now) {
-                               if (!now.comm) return Work();
-                               const Tensor hub = now.values().clone(), sum = Tensor::like(hub);
-                               now.memory = std::vector{hub, sum};
-                               Work sent = now.comm->broadcast(hub, 0);
-                               return when_all({sent, now.comm->reduce(sum, now.values(), 0)});
-                             },
-                         .finish =
-                             [](ActionContext& now) {
-                               if (!now.comm) return;
-                               const auto got = std::any_cast<std::vector<Tensor>>(std::exchange(now.memory, {}));
-                               const double share = 1.0 / now.comm->size();
-                               const Tensor mixed = now.comm->rank() == 0
-                                                        ? scale(got[1], share)
-                                                        : add(scale(now.values(), 1 - share), scale(got[0], share));
-                               now.values().copy_from(mixed);
-                             }};
+Work star_start(ActionContext& now) {
+  if (!now.comm) return Work();
+  const Tensor hub = now.values().clone(), sum = Tensor::like(hub);
+  now.memory = std::vector{hub, sum};
+  Work sent = now.comm->broadcast(hub, 0);
+  return when_all({sent, now.comm->reduce(sum, now.values(), 0)});
+}
+void star_finish(ActionContext& now) {
+  if (!now.comm) return;
+  const auto got = std::any_cast<std::vector<Tensor>>(std::exchange(now.memory, {}));
+  const double share = 1.0 / now.comm->size();
+  const Tensor mixed =
+      now.comm->rank() == 0 ? scale(got[1], share) : add(scale(now.values(), 1 - share), scale(got[0], share));
+  now.values().copy_from(mixed);
+}
 
-/// The action that mixes weights by the graph.
-Action mixing(const GossipOptions& o, int ranks) {
-  Action a{.kind = mix_graph, .payload = Payload::weights};
-  a.peer = {.axis = o.axis, .pairs = o.graph, .seed = o.seed};
+/// The action that mixes weights by the graph, in each step.
+CustomAction mixing(const GossipOptions& o, int ranks) {
+  if (o.graph == "complete") return mean_by_rows(OperandKind::weights, o.axis);
+  if (o.graph == "star")
+    return {.name = "mix_star",
+            .axis = o.axis,
+            .sends = {CallKind::broadcast, CallKind::reduce},
+            .row = {.letter = '*',
+                    .memory = memory_of_slices<5>,
+                    .vector_ops = vector_ops<5>,
+                    .start = star_start,
+                    .finish = star_finish}};
   const bool push = o.mode == "push_sum";
-  if (push) a.kind = push_sum;
-  if (o.graph == "random") a.peer.pairs = push ? "random_target" : "matching";
-  if (push && o.graph == "ring") {
-    a.peer.pairs.clear();
-    a.peer.offset = 1;
+  CustomAction c{.name = "mix", .axis = o.axis, .peer = {.pairs = o.graph, .seed = o.seed}};
+  if (o.graph == "random") c.peer.pairs = push ? "random_target" : "matching";
+  if (push && o.graph == "ring") c.peer = {.offset = 1};
+  const double receivers = sends_of(peers_at(c.peer, 0, ranks, 0), 0), share = 1 / (1 + receivers);
+  if (push) {
+    c.name = "push_sum";
+    c.keeps = {{.name = push_weight, .initial = 1}};
+    c.remembers = {{.name = biased}};
+    c.arguments = {{"keep", share}, {"give", 1 - share}};
+    c.row = {.letter = 'p',
+             .calls = push_calls,
+             .memory = memory_of_messages<3>,
+             .vector_ops = vector_ops_of_messages<12, 1>,
+             .fault = push_fault,
+             .start = push_start,
+             .finish = push_finish};
+    return c;
   }
-  if (o.graph == "complete") {
-    a.kind = action_rows::mean;
-    a.peer.pairs.clear();
-  }
-  if (o.graph == "star") {
-    a.kind = mix_star;
-    a.peer.pairs.clear();
-  }
-  if (a.kind != mix_graph && a.kind != push_sum) return a;
-  const double receivers = sends_of(peers_at(a.peer, 0, ranks, 0), 0), share = 1 / (1 + receivers);
-  a.arguments = {{"keep", share}, push ? std::pair("give", 1 - share) : std::pair("take", share)};
-  return a;
+  c.sends = {CallKind::send};
+  c.arguments = {{"keep", share}, {"take", share}};
+  c.row = {.letter = 'x',
+           .memory = memory_of_messages<2>,
+           .vector_ops = vector_ops_of_messages<2, 2>,
+           .fault = mix_fault,
+           .start = mix_start,
+           .finish = mix_finish};
+  return c;
 }
 
 }  // namespace
@@ -233,14 +191,15 @@ Strategy gossip(GossipOptions o) {
           "graph=random makes pairs of ranks, but '{}' has {} ranks, an odd number: use mode=push_sum, or an even "
           "number of ranks",
           o.axis, ranks);
-    mix_weights(plan, mixing(o, ranks), o.axis, "step", {});
-    if (push) {
-      remember_weights(plan, biased, 0, State::Extent::own);
-      plan.state.push_back({.name = push_weight, .initial = 1});
+    CustomAction mix = mixing(o, ranks);
+    mix.phase = "step";
+    act_on_weights(plan, mix);
+    if (o.global_every > 0) {
+      CustomAction mean = mean_by_rows(OperandKind::weights, o.axis);
+      mean.every = o.global_every;
+      mean.phase = "average over " + o.axis;
+      act_on_weights(plan, mean);
     }
-    if (o.global_every > 0)
-      mix_weights(plan, {.kind = action_rows::mean, .payload = Payload::weights}, o.axis, "average over " + o.axis,
-                  {.every = o.global_every, .offset = o.global_every - 1});
     plan.consistency[o.axis] = {Consistency::Kind::gossip};
     return plan;
   };

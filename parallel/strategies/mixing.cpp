@@ -14,13 +14,6 @@
 namespace trireme {
 namespace {
 
-OperandKind kind_of(const Action& a) {
-  return a.payload == Payload::gradients ? OperandKind::gradients : OperandKind::weights;
-}
-Tensor of(const ActionContext& now) {
-  return now.action.payload == Payload::gradients ? now.gradients() : now.values();
-}
-
 /// The weighted sum, and the sum of the weights, on their way.
 struct Sums {
   Tensor numbers, rows;
@@ -43,36 +36,35 @@ const ActionRow remember{.name = "remember",
 
 }  // namespace
 
-namespace action_rows {
-const ActionRow mean{.name = "mean",
-                     .letter = 'V',
-                     .is_collective = true,
-                     .access =
-                         [](const Plan&, const Program&, const Liveness&, const Action& a) {
-                           return Access{{}, {{.kind = kind_of(a), .slice = a.slice}}};
-                         },
-                     .calls =
-                         [](const Action& a, int, Index element) {
-                           return std::vector<PlannedCall>{{CallKind::all_reduce, a.slice.size() * element},
-                                                           {CallKind::all_reduce, Index{sizeof(double)}}};
-                         },
-                     .memory = memory_of_slices<2>,
-                     .vector_ops = vector_ops<3>,
-                     .start =
-                         [](ActionContext& now) {
-                           if (!now.comm) return Work();
-                           const auto rows = static_cast<double>(now.rows);
-                           Sums sums{scale(of(now), rows), Tensor::full({1}, rows, DType::f64)};
-                           now.memory = sums;
-                           return when_all({now.comm->all_reduce(sums.numbers), now.comm->all_reduce(sums.rows)});
-                         },
-                     .finish =
-                         [](ActionContext& now) {
-                           if (!now.comm) return;
-                           const auto [numbers, rows] = std::any_cast<Sums>(std::exchange(now.memory, {}));
-                           if (const double all = rows.item(); all > 0) of(now).copy_from(scale(numbers, 1 / all));
-                         }};
-}  // namespace action_rows
+CustomAction mean_by_rows(OperandKind of, const std::string& axis) {
+  const auto numbers = [of](const ActionContext& now) {
+    return of == OperandKind::gradients ? now.gradients() : now.values();
+  };
+  CustomAction c{.name = of == OperandKind::gradients ? "mean_of_gradients" : "mean", .axis = axis};
+  c.row = {.letter = 'V',
+           .calls =
+               [](const Action& a, int, Index element) {
+                 return std::vector<PlannedCall>{{CallKind::all_reduce, a.slice.size() * element},
+                                                 {CallKind::all_reduce, Index{sizeof(double)}}};
+               },
+           .memory = memory_of_slices<2>,
+           .vector_ops = vector_ops<3>,
+           .start =
+               [numbers](ActionContext& now) {
+                 if (!now.comm) return Work();
+                 const auto rows = static_cast<double>(now.rows);
+                 Sums sums{scale(numbers(now), rows), Tensor::full({1}, rows, DType::f64)};
+                 now.memory = sums;
+                 return when_all({now.comm->all_reduce(sums.numbers), now.comm->all_reduce(sums.rows)});
+               },
+           .finish =
+               [numbers](ActionContext& now) {
+                 if (!now.comm) return;
+                 const auto [sum, rows] = std::any_cast<Sums>(std::exchange(now.memory, {}));
+                 if (const double all = rows.item(); all > 0) numbers(now).copy_from(scale(sum, 1 / all));
+               }};
+  return c;
+}
 
 void check_apart(const Plan& plan, const std::string& axis, const std::string& strategy) {
   refuse_asynchronous(plan, strategy);

@@ -1,16 +1,15 @@
-// Mixing: what strategies share whose ranks train for themselves and meet now and then: kinds of actions that average
-// weights or gradients over an axis, and where in a plan they stand.
+// Mixing: what strategies share whose ranks train for themselves and meet now and then: actions that average weights or
+// gradients over an axis, and where in a plan they stand.
 #pragma once
 #include "parallel/plan/action_context.h"
+#include "parallel/strategies/custom.h"
 #include "parallel/strategies/rebuild.h"
 
 namespace trireme {
 
-namespace action_rows {
-/// The mean of the slice's weights, or gradients (Action::payload), over the ranks of the axis, each counting as many
-/// times as it had rows in the step.
-extern const ActionRow mean;
-}  // namespace action_rows
+/// The mean of the slice's weights, or gradients, over the ranks of the axis, each counting as many times as it had
+/// rows in the step. The caller sets the steps.
+CustomAction mean_by_rows(OperandKind of, const std::string& axis);
 
 /// ActionRow::memory of an action that makes so many vectors of its slice's size.
 template <Index vectors>

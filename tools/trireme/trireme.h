@@ -54,4 +54,5 @@
 #include "parallel/runtime/step_probe.h"
 #include "parallel/runtime/step_resume.h"
 #include "parallel/runtime/step_tickets.h"
+#include "parallel/strategies/custom.h"
 #include "tools/training/trainer.h"

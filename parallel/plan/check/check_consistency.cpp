@@ -21,6 +21,15 @@ std::vector<Slice> written(const Plan& plan, const Program& program, const Liven
   return all;
 }
 
+/// Whether the action stands before each update of the slice.
+bool before_updates(const Program& program, const Action& action, const Slice& slice) {
+  for (const Action& a : program.actions) {
+    if (&a == &action) return true;
+    if (a.kind == ActionKind::update && a.slice.overlaps(slice)) return false;
+  }
+  return false;
+}
+
 /// What a program updates must be made alike (or mixed) by actions along the axis, often enough.
 void check_mixed(const Plan& plan, std::size_t r, const std::string& axis, const Consistency& promised,
                  Diagnostics& faults) {
@@ -30,9 +39,14 @@ void check_mixed(const Plan& plan, std::size_t r, const std::string& axis, const
   std::int64_t alike = 0;  // steps in which gradients are averaged first
   for (const Action& a : program.actions) {
     const Trigger& t = program.trigger(a);
-    if (a.peer.axis != axis || t.every != 1 || t.from != 0 || t.until == Trigger::forever) continue;
-    for (const Operand& o : accesses(plan, program, live, a).writes)
-      if (o.kind == OperandKind::gradients) alike = std::max(alike, t.until);
+    if (a.peer.axis != axis || t.every != 1 || t.from != 0 || t.on_call || !t.channel.empty()) continue;
+    for (const Operand& o : accesses(plan, program, live, a).writes) {
+      if (o.kind != OperandKind::gradients) continue;
+      if (t.until != Trigger::forever)
+        alike = std::max(alike, t.until);
+      else if (promised.kind == Kind::periodic && before_updates(program, a, o.slice))
+        mixed.push_back(o.slice);  // ranks that begin alike stay so
+    }
   }
   for (const Action& a : program.actions) {
     const Trigger& t = program.trigger(a);
