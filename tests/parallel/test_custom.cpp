@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "framework/io/checkpoint.h"
+#include "parallel/runtime/step_probe.h"
 #include "models/examples/custom_strategies.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/strategies/codecs/codecs.h"
@@ -47,7 +48,7 @@ Seen seen(const std::function<Strategy()>& strategy, int ranks, int steps, Opera
       const Case c{.strategy = {}, .axes = {{"data", ranks}}, .meet = {}};
       const Rows own = dealt(batch(c, s), r, r + 1, ranks, 1);
       (void)step(own.x, own.y).item();
-      const StepTraffic traffic = step.traffic();
+      const StepTraffic traffic = StepProbe(step).traffic();
       check(traffic.planned == traffic.counted, "test", "step {}: bytes planned and counted differ", s);
     }
   });
