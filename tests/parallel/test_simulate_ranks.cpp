@@ -38,7 +38,7 @@ std::optional<Plan> plan_of(const Arrangement& how, Numbers& numbers) {
   const auto comms = [&] {  // of layers; an axis has one rank, now and then
     std::vector<PartComm> some;
     for (const Axis& axis : how.mesh)
-      for (const ActionKind half : {ActionKind::forward, ActionKind::backward_input, ActionKind::backward_weight})
+      for (const ActionKind& half : {ActionKind::forward, ActionKind::backward_input, ActionKind::backward_weight})
         if (axis.name != "pipe" && numbers.below(4) == 0)
           some.push_back(
               {numbers.below(2) ? CallKind::all_reduce : CallKind::send, axis.name, 3, 3 * numbers.below(2000), half});
