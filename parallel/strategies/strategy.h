@@ -63,6 +63,9 @@ class Strategy {
   int norm_group = 1;        ///< ranks per group under NormScope::group
   bool wants_costs = false;  ///< whether its rewrite needs the parts' costs
   SplitOptions split;        ///< how Step splits the model's layers before it makes the plan
+  // Both, sorted by StrategyOrder: "a | b" and "b | a" are the same. Steps of equal order, and those on two sides of a
+  // custom strategy, keep the order in which they are written. Split options add up (SplitOptions::add). Of two norm
+  // scopes that are named the larger one holds.
   friend Strategy operator|(Strategy a, const Strategy& b);
 
  private:
@@ -76,10 +79,6 @@ class Strategy {
   std::string in_words(bool with_options) const;
   std::vector<Rewrite> steps_;
 };
-/// Both, sorted by StrategyOrder: "a | b" and "b | a" are the same. Steps of equal order, and those on two sides of a
-/// custom strategy, keep the order in which they are written. Split options add up (SplitOptions::add). Of two norm
-/// scopes that are named the larger one holds.
-Strategy operator|(Strategy a, const Strategy& b);
 
 /// Options of data_parallel() (torch's DistributedDataParallel), and of its buckets elsewhere.
 struct DataParallelOptions {
