@@ -169,7 +169,8 @@ Plan with_phases_on_call(Plan plan, const std::vector<std::string>& apart) {
 
 const std::vector<Action>& actions_on_call(const Program& program, const std::string& phase) {
   static const std::vector<Action> none;
-  const auto at = std::ranges::find(program.phases, phase, &ProgramPhase::name);
+  const auto at = std::ranges::find_if(  // a phase of the steps may have the same name
+      program.phases, [&](const ProgramPhase& p) { return p.trigger.on_call && p.name == phase; });
   return at == program.phases.end() ? none : at->actions;
 }
 

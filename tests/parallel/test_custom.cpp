@@ -3,9 +3,10 @@
 #include <cmath>
 
 #include "framework/io/checkpoint.h"
-#include "parallel/runtime/step_probe.h"
 #include "models/examples/custom_strategies.h"
 #include "parallel/plan/action_kind.h"
+#include "parallel/plan/on_call.h"
+#include "parallel/runtime/step_probe.h"
 #include "parallel/strategies/codecs/codecs.h"
 #include "tests/parallel/averaging.h"
 #include "tests/parallel/plans.h"
@@ -229,6 +230,17 @@ TEST_CASE("a codec by its row is what compress makes of its name") {
   Plan alone = chain();
   alone.axes = {{"data", 2}};
   CHECK(door(alone).programs == compress("bf16")(alone).programs);
+}
+
+TEST_CASE("a custom phase may have the name of a phase on call") {
+  Plan alone = chain();
+  alone.axes = {{"data", 2}};
+  const auto evaluation = [&](const std::string& phase) {
+    const Strategy still = periodically({.name = "still", .run = [](ActionContext&) {}, .phase = phase});
+    return actions_on_call(with_phases_on_call(still(alone), {}).programs[0], phases::evaluation);
+  };
+  CHECK(!evaluation("evaluation").empty());
+  CHECK(evaluation("evaluation").size() == evaluation("other").size());
 }
 
 TEST_CASE("custom strategies that cannot be are refused") {
