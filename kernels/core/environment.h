@@ -15,11 +15,11 @@ struct EnvironmentVariable {
   enum Type : int { seconds, whole, word, text, other };
   const char* name;
   Type type;
-  double least = 0, most = 0;          ///< inclusive bounds of a number
-  std::string_view words = "";         ///< "0, 1": the words allowed
-  std::string_view fallback = "none";  ///< what holds if the variable is not set: "300"; "none": nothing does
-  std::string_view unit = "";          ///< "s", "ranks", "folder"; empty, for words only: one of the words
-  std::string_view meaning;            ///< a sentence for users
+  double least, most;         ///< inclusive bounds of a number
+  std::string_view words;     ///< "0, 1": the words allowed
+  std::string_view fallback;  ///< what holds if the variable is not set: "300"; "none": nothing does
+  std::string_view unit;      ///< "s", "ranks", "folder"; empty, for words only: one of the words
+  std::string_view meaning;   ///< a sentence for users
 };
 
 /// All variables: first the library's (TRIREME_...), then variables that launchers and systems set.
