@@ -84,9 +84,9 @@ std::string phase_of(const CustomAction& c) {
 
 void declare(Plan& plan, const std::vector<State>& states) {
   for (const State& s : states) {
-    const auto at = std::ranges::find(plan.state, s.name, &State::name);
-    check(at == plan.state.end() || *at == s, "strategy", "the plan has another state '{}': use another name", s.name);
-    if (at == plan.state.end()) plan.state.push_back(s);
+    check(std::ranges::find(plan.state, s.name, &State::name) == plan.state.end(), "strategy",
+          "another action of the plan keeps a state '{}': use another name", s.name);
+    plan.state.push_back(s);
   }
 }
 
@@ -125,7 +125,8 @@ std::string shard_fault(const Plan&, const Program& program, ActionId id) {
 
 void act_on_weights(Plan& plan, const CustomAction& c) {
   mix_weights(plan, action_of(c, OperandKind::weights), c.axis, phase_of(c), trigger_of(c));
-  for (const State& s : c.remembers) remember_weights(plan, s.name, c.from, s.extent);
+  for (const State& s : c.remembers) remember_weights(plan, s.name, c.from);
+  declare(plan, c.remembers);
   declare(plan, c.keeps);
 }
 
@@ -161,6 +162,7 @@ Plan encode_gradients(Plan plan, const std::string& strategy, const Codec& codec
 
 Strategy periodically(CustomAction c) {
   check_declared(c);
+  check(!c.axis.empty(), c.name, "axis is empty, but weights meet over an axis of the mesh: name one");
   const auto rewrite = [c](Plan plan) {
     check_apart(plan, c.axis, c.name);
     act_on_weights(plan, c);

@@ -38,7 +38,7 @@ struct CustomAction {
   std::int64_t every = 1,              ///< steps from one run to the next; it runs after the last of them
       from = 0,                        ///< first step, from 0, of the first `every` steps
       until = Trigger::forever;        ///< first step without it
-  std::string axis = "data";           ///< mesh axis of the ranks; empty: each rank acts alone
+  std::string axis = "data";           ///< mesh axis of the ranks; empty, for act_on_weights: each acts alone
   std::vector<SentVector> sends = {};  ///< the calls of one run, in order
   std::vector<State> keeps = {};       ///< one number per weight each, stored in checkpoints
   std::vector<State> remembers = {};   ///< the same, with the values of the weights at the beginning of step `from`

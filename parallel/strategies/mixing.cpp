@@ -117,14 +117,13 @@ void mix_weights(Plan& plan, const Action& like, const std::string& axis, const 
   }
 }
 
-void remember_weights(Plan& plan, const std::string& state, std::int64_t from, State::Extent extent) {
+void remember_weights(Plan& plan, const std::string& state, std::int64_t from) {
   for (std::size_t r = 0; r < plan.programs.size(); ++r)
     for (const Slice& slice : plan.updated(r)) {
       Action a{.kind = remember, .slice = slice, .payload = {Payload::state, {state}}};
       a.phase = add_phase(plan.programs[r], "remember", {.from = from, .until = from + 1});
       insert(plan.programs[r], 0, std::move(a));
     }
-  plan.state.push_back({.name = state, .extent = extent});
 }
 
 int sends_of(const std::vector<RankPair>& pairs, int rank) {

@@ -28,8 +28,9 @@ void check_apart(const Plan&, const std::string& axis, const std::string& strate
 /// An action like that one on each slice of weights that a program updates, over the axis, in steps of the trigger,
 /// behind all else that writes weights.
 void mix_weights(Plan&, const Action& like, const std::string& axis, const std::string& phase, const Trigger&);
-/// Adds `state`, one number per weight, which has the weights' values as step `from` begins.
-void remember_weights(Plan&, const std::string& state, std::int64_t from, State::Extent = State::Extent::replicated);
+/// Gives `state`, one number per weight, the values of the weights as step `from` begins. The caller adds it to the
+/// plan.
+void remember_weights(Plan&, const std::string& state, std::int64_t from);
 /// Of an action that mixes what ranks have by Peer::pairs, what is wrong with its matrix, in which [i][j] is the share
 /// of rank j's that rank i gets; empty: nothing. Every column adds up to 1; rows: each row, too. Ranks receive what is
 /// sent to them. keeps: what a rank keeps of its own; gives(d): what each of d receivers gets of it. Looks at the first

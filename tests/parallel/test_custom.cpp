@@ -247,6 +247,13 @@ TEST_CASE("custom strategies that cannot be are refused") {
   const auto nothing = [](ActionContext&) {};
   CHECK_ERROR(periodically({.run = nothing}), usage, "strategy", ".name");
   CHECK_ERROR(periodically({.name = "still"}), usage, "strategy", "still");
+  CHECK_ERROR(periodically({.name = "alone", .axis = "", .run = nothing}), usage, "alone", "axis");
+  Plan both = chain();
+  both.axes = {{"a", 2}, {"b", 2}};
+  const auto kept = [&](const char* axis) {
+    return periodically({.name = "kept", .axis = axis, .keeps = {{.name = "v"}}, .run = nothing});
+  };
+  CHECK_ERROR(kept("b")(kept("a")(both)), usage, "'v'");
   CHECK_ERROR(periodically({.name = "never", .every = 0, .run = nothing}), usage, "never", "every=0");
   CHECK_ERROR(periodically({.name = "lost", .sends = {CallKind::send}, .run = nothing}), usage, "lost", "pairs");
   CHECK_ERROR(periodically({.name = "sum", .sends = {CallKind::all_reduce}, .peer = {.pairs = "ring"}, .run = nothing}),
