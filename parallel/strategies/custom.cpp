@@ -182,7 +182,7 @@ Strategy on_gradients(CustomAction c) {
       act_on_gradients(plan, c);
       return plan;
     };
-    return {c.name, c.claim, rewrite, options_of(c)};
+    return {c.name, c.claim, rewrite, options_of(c), StrategyOrder::averages};
   }
   check(c.every == 1 && c.from == 0 && c.until == Trigger::forever && c.alike, c.name,
         "it takes the place of the sum of gradients, which each step needs: leave every, from, until and alike out");
@@ -193,7 +193,7 @@ Strategy on_gradients(CustomAction c) {
     plan.consistency[c.axis] = {Consistency::Kind::periodic, 1};
     return plan;
   };
-  return apart({c.name, c.claim, rewrite, options_of(c)});
+  return apart({c.name, c.claim, rewrite, options_of(c), StrategyOrder::averages});
 }
 
 Strategy on_gradients(const Codec& codec, const std::vector<std::pair<std::string, double>>& arguments) {

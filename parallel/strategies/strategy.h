@@ -35,7 +35,7 @@ enum class StrategyOrder : std::uint8_t {
   servers,       ///< parameter_server
   updates,       ///< zero, central_storage
   codecs,        ///< compress
-  averages,      ///< local_sgd, easgd, gossip: they follow all updates
+  averages,      ///< local_sgd, easgd, gossip, and custom strategies from a function (parallel/strategies/custom.h)
   as_written     ///< a custom strategy: it stays between those that are written before it and after it
 };
 
@@ -266,8 +266,8 @@ std::string to_string(const GossipOptions&);  ///< "graph=ring, mode=sync, globa
 /// odd worker answers before each forward and backward pass of a micro-batch and waits for nobody; an even one waits
 /// for the answer of the step before at most. Step::flush() ends all exchanges, for which all workers wait (at most
 /// TRIREME_TIMEOUT); then the mean of all weights is what updates alone have made of it. What comes out depends on the
-/// order in which messages arrive, which checkpoints hold (Step::replay). A worker is one rank, or one along the stages
-/// of a pipeline. Other graphs, a ring of an odd number and global_every throw Error.
+/// order in which messages arrive, which checkpoints hold (StepResume::replay). A worker is one rank, or one along the
+/// stages of a pipeline. Other graphs, a ring of an odd number and global_every throw Error.
 Strategy gossip(GossipOptions = {});
 
 /// Slices that cover a segment of the flat block, last first, but for parts whose weights are divided over the options'

@@ -219,6 +219,7 @@ TEST_CASE("an action on gradients after their sum acts on the sum") {
       return last;
     };
     CHECK(weights(parse_strategy(text) | halves(), 0.25) == weights(parse_strategy(text), 0.125));
+    CHECK((halves() | parse_strategy(text)).text() == (parse_strategy(text) | halves()).text());
   }
 }
 
