@@ -36,12 +36,14 @@ struct AgreementOptions {
   bool count = false;  ///< the loss divides by the labels that count; ignored labels are summed before it
 };
 
-/// Adds the actions `agree` to a plan whose strategies are through: what the loss ignores is counted while forward
-/// runs; the loss is summed over the batch axis behind the last micro-batch's (while backward runs), and given to the
-/// other stages before the update, or where micro-batches outlive their steps at once; flags and norm are put together
-/// before a program's first update, over all who hold gradients apart. Without a norm, an update that waits for several
-/// reductions becomes one for each, so that weights are updated while later gradients are reduced. Throws Error for
-/// flags that have the name of another number.
+/// Adds the actions `agree` to a plan that all strategies have rewritten:
+/// - the number of ignored labels is summed while forward runs;
+/// - the loss is summed over the batch axis after the last micro-batch, while backward runs. The other stages get it
+///   before their update; in asynchronous pipelines, at once;
+/// - flags and the norm are combined before the first update of a program, over all ranks that hold gradients.
+///
+/// Without a norm, an update that waits for several reductions is cut into one update for each, so that weights are
+/// updated while later gradients are reduced. Throws Error for flags that have the name of another number.
 Plan with_agreements(Plan, const AgreementOptions&);
 
 }  // namespace trireme

@@ -175,8 +175,8 @@ struct Action {
   int phase = 0;                     ///< of Program::phases: it runs in steps in which the phase does
   const Codec* codec = nullptr;      ///< of what a reduction sends; null: as it is
   std::vector<std::pair<std::string, double>> arguments = {};  ///< numbers of the kind's own, by name: mixing weights
-  /// Of passes: the updates that the weights they read are behind the newest. Where there were not that many since the
-  /// first step or the last flush, the weights of then.
+  /// Of passes: how many updates the weights that they read are older than the newest ones. If there were fewer updates
+  /// since the first step or the last flush, the weights of that moment.
   int version = 0;
   bool operator==(const Action&) const = default;  ///< member by member
 };
@@ -295,7 +295,7 @@ std::string to_string(const Consistency&);  ///< "synchronous", "periodic(8)", "
 /// The rows of global batches, handed out in shares, one by one, to workers that go at their own pace
 /// (parallel/async/tickets.h).
 struct TicketPlan {
-  bool wanted = false;  ///< who steps asks for them (Step::granted); else each rank takes its own share of every batch
+  bool wanted = false;  ///< workers ask for tickets (StepTickets); else each rank takes its own share of every batch
   int shares = 0;       ///< of a global batch, a ticket each; 0: no program hands them out
   int ahead = 1;        ///< that a worker has at once: it may read the rows of one while it trains those of another
   bool operator==(const TicketPlan&) const = default;  ///< member by member

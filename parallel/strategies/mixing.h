@@ -1,5 +1,5 @@
-// Mixing: what strategies share whose ranks train for themselves and meet now and then: actions that average weights or
-// gradients over an axis, and where in a plan they stand.
+// Mixing: functions for strategies whose ranks train separately and average weights or gradients over an axis in some
+// steps (local SGD, gossip).
 #pragma once
 #include "parallel/plan/action_context.h"
 #include "parallel/strategies/custom.h"

@@ -108,7 +108,7 @@ Plan with_reductions(Plan plan, const std::string& strategy) {
 
 Program reduce_slices(const Plan& plan, const Program& program, const std::vector<Slice>& slices,
                       const std::string& axis, bool overlap) {
-  // What completes a slice, a backward, or what stands behind its reduction, the sum with copies; its reduction.
+  // For each slice: the backward that completes its gradients, the sum over its copies, and its reduction.
   std::vector<ActionId> done(slices.size(), -1), sum = done, reduced = done;
   ActionId last = -1;
   MicroBatch microbatch;  // an asynchronous pipeline's gradients are whole in front of the update by a step before
