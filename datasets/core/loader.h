@@ -94,8 +94,9 @@ class Loader {
     struct State;
     std::shared_ptr<State> state;  ///< state of the pass, shared by copies; null: end()
   };
-  /// A pass over batch shares that become known during the epoch (Step::granted()), in that order, with read-ahead like
-  /// an Iterator. Batches are numbered from the position where begin() would start. Movable; for one thread.
+  /// A pass over batch shares that become known during the epoch (StepTickets::granted()), in that order, with
+  /// read-ahead like an Iterator. Batches are numbered from the position where begin() would start. Movable; for one
+  /// thread.
   class Pass {
    public:
     /// Appends this share of a batch to the pass.

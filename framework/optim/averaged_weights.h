@@ -13,7 +13,7 @@ class AveragedWeights {
   /// mean of all weights at the calls of update() (SWA, Izmailov et al., arXiv 1803.05407). weights must outlive this
   /// object.
   explicit AveragedWeights(ParameterStore& weights, std::optional<double> decay = {});
-  /// Call it after a step; the first call copies. Throws Error for weights on other ranks: call Step::consolidate()
+  /// Call it after a step; the first call copies. Throws Error for weights on other ranks: call Step::gather_weights()
   /// first.
   void update();
   std::int64_t updates() const { return updates_; }  ///< number of calls of update()

@@ -69,7 +69,7 @@ inline const Tensor::Impl& stored(const std::shared_ptr<Tensor::Impl>& impl, con
   const Tensor::Impl& from = deref(impl, what);
   check(!from.released, what,
         "this weight's values ({}) are on other ranks since a step, in their shard or pipeline stage: call "
-        "Step::consolidate() on all ranks first",
+        "Step::gather_weights() on all ranks first",
         from.shape);
   return from;
 }

@@ -13,7 +13,7 @@ namespace phases {
 inline constexpr char set_up[] = "set-up";
 /// All weights and running statistics to all ranks (Step::gather_weights); none if each rank has them.
 inline constexpr char evaluation[] = "evaluation";
-/// All optimizer state to all ranks (Step::consolidate).
+/// All optimizer state to all ranks (StepProbe::consolidate).
 inline constexpr char consolidation[] = "consolidation";
 /// One exchange of texts about a checkpoint; saving a checkpoint takes several.
 inline constexpr char saving[] = "saving";

@@ -1,6 +1,6 @@
 // Consolidator: tracks which rank holds which part of a Step's state between steps. It selects what each rank writes to
 // a checkpoint, brings the weights, running statistics and optimizer state of all pipeline stages and ZeRO shards to
-// all ranks (Step::gather_weights, Step::consolidate; PyTorch's consolidate_state_dict), and releases their memory
+// all ranks (Step::gather_weights, StepProbe::consolidate; PyTorch's consolidate_state_dict), and releases their memory
 // before the next step.
 #pragma once
 #include <vector>

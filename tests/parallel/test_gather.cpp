@@ -1,4 +1,4 @@
-// Step::consolidate(): whatever shares the optimizer's work or the weights, and whatever axes the shards lie on, every
+// StepProbe::consolidate(): whatever shares the optimizer's work or the weights, and whatever axes the shards lie on, every
 // rank then has the whole weights and the whole optimizer state, to evaluate and to save.
 #include <algorithm>
 
@@ -159,7 +159,7 @@ TEST_CASE("weights that other ranks have are an Error to read between a step and
         world.comm().all_reduce(mine, ReduceOp::min).wait();
         if (mine.item() == 0) all.push_back(fmt::format("{} (here: '{}')", what, got));
       };
-      const auto refused = [](const std::string& text) { return text.find("call Step::consolidate()") != text.npos; };
+      const auto refused = [](const std::string& text) { return text.find("call Step::gather_weights()") != text.npos; };
       Mesh mesh(world, parse_mesh(layout.mesh));
       Step step(normed(), cross_entropy, Adam{.lr = 0.01}, mesh, parse_strategy(layout.strategy));
       const auto model = [&] {

@@ -39,8 +39,8 @@ class TrainMetrics {
     bool apart = false;                 ///< whether the loss is of this rank's worker only
     StepMetrics metrics = {};           ///< the step's numbers
   };
-  /// Call after Step::open(): global batches begin at the current progress. batch: rows per global batch. size: samples
-  /// per epoch.
+  /// Call after StepTickets::open(): global batches begin at the current progress. batch: rows per global batch. size:
+  /// samples per epoch.
   void open(Step&, Index batch, Index size);
   /// Runs the step on this rank's rows and moves the progress to the end of its global batch, unless it is there
   /// already. If workers divide batches, other ranks may have trained rows in between. A collective call.

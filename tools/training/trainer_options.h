@@ -122,7 +122,8 @@ struct TrainerOptions {
     bool tensorboard = false;       ///< write TensorBoard's event files into dir
     std::int64_t histograms = 1,    ///< TensorBoard: histograms of all weights every N epochs; 0: none
         images = 8;                 ///< TensorBoard: the first N inputs, as the model sees them; 0: none
-    std::string replay = {};  ///< run directory (its newest checkpoint) or checkpoint: Step::replay(); empty: none
+    std::string replay =
+        {};  ///< run directory (its newest checkpoint) or checkpoint: StepResume::replay(); empty: none
     /// Action for a loss or gradient that is not finite. stop: end the run. rollback: continue from the newest
     /// checkpoint, without the samples since then.
     std::string on_nan = "stop";
