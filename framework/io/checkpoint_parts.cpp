@@ -29,7 +29,7 @@ void remove_tree(const std::string& path) {
 
 void check_whole(const Parameters& p, const Optimizer& o) {
   check(o.kept() == std::vector<Slice>{{0, p.size()}}, op,
-        "the optimizer has only the state of a shard: call consolidate() of its Step on every rank first");
+        "the optimizer has only the state of a shard: call consolidate() of its StepProbe on every rank first");
 }
 
 std::string layout_of(const std::optional<CheckpointShard>& shard) { return shard ? shard->layout : "one rank alone"; }

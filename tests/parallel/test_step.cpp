@@ -331,7 +331,7 @@ TEST_CASE("several outputs leave a model whose layers are split over ranks") {
 
 TEST_CASE("averaged weights are those of a step's, or refused where other ranks hold some") {
   if (threads_only()) return;
-  const auto average = [](const std::string& how, int ranks, bool consolidate) {
+  const auto average = [](const std::string& how, int ranks, bool gather) {
     return on_ranks(ranks, [&](World& world) {
       Mesh mesh(world, {{how.starts_with("pipeline") ? "pipe" : "data", ranks}});
       Module m = convert(Sequential{Linear(3, 4), relu, Linear(4, 4), relu, Linear(4, 2)}, DType::f64);
@@ -343,7 +343,7 @@ TEST_CASE("averaged weights are those of a step's, or refused where other ranks 
       for (int i = 0; i < 4; ++i)
         for (auto& [a, b] : loader) {
           step(a, b);
-          if (consolidate) StepProbe(step).consolidate();
+          if (gather) step.gather_weights();
           average.update();
         }
       return Outcome{{}, average.store().values().to_vector(), {}};
@@ -354,7 +354,7 @@ TEST_CASE("averaged weights are those of a step's, or refused where other ranks 
     CHECK(distance(average(how, 2, false).weights, serial.weights) < 1e-12);
   for (const std::string how : {"zero(3)", "pipeline(micro=1, partition=even)"}) {
     INFO(how);
-    CHECK_ERROR(average(how, 2, false), usage, "consolidate");
+    CHECK_ERROR(average(how, 2, false), usage, "gather_weights");
     CHECK(distance(average(how, 2, true).weights, serial.weights) < 1e-12);
   }
 }
