@@ -19,7 +19,7 @@ inline View shaped(const Tensor& t, const Shape& shape) {
 inline Shape as_rows(const Shape& s) { return {s.product(0, s.rank() - 1), s[-1]}; }
 /// The shape of the whole tensor: x's own, unless ranks hold parts of x.
 inline const Shape& global_shape(const Tensor& x) {
-  return x.shard_spec() ? x.shard_spec()->global_shape() : x.shape();
+  return x.global_shape();
 }
 /// The weight in the data's type, by a recorded cast: its gradient has the weight's own type.
 inline Tensor in_type(const Tensor& weight, DType type) { return weight ? weight.to(type) : weight; }

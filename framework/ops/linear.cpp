@@ -1,5 +1,6 @@
 // Matrix products and the fully connected layer.
 #include "framework/ops/help.h"
+#include "framework/ops/place.h"
 #include "framework/ops/ops.h"
 #include "kernels/plans/matmul_job.h"
 
@@ -69,6 +70,40 @@ Tensor matmul_of_any(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
 Tensor matmul(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
   ops::check_same_type("matmul", a, b);
   check(!o.accumulate, "matmul", "MatMulOptions::accumulate is for kernels only: use add()");
+  if (ops::is_divided({&a, &b}) && a.rank() >= 2 && b.rank() >= 2) {
+    const Shape &sa = ops::global_shape(a), &sb = ops::global_shape(b);
+    const Index m = sa[o.transpose_a ? -1 : -2], k = sa[o.transpose_a ? -2 : -1], n = sb[o.transpose_b ? -2 : -1];
+    ops::Factors f{.factors = {{.extent = m}, {.extent = k, .sums = true}, {.extent = n}},
+                   .in = {{{o.transpose_a ? 1 : 0}, {o.transpose_a ? 0 : 1}},
+                          {{o.transpose_b ? 2 : 1}, {o.transpose_b ? 1 : 2}}},
+                   .out = {{0}, {2}},
+                   .result = {m, n}};
+    // Batches of matrices broadcast in front.
+    const int batches = std::max(sa.rank(), sb.rank()) - 2;
+    std::vector<ops::Factors::Dim> front;
+    Shape extents;
+    const auto extent = [&](const Shape& s, int d) {
+      const int own = d - (batches - (s.rank() - 2));
+      return own < 0 ? Index{0} : s[own];
+    };
+    for (int d = 0; d < batches; ++d) {
+      extents.push_back(std::max(extent(sa, d), extent(sb, d)));
+      f.factors.push_back({.extent = extents[d]});
+      front.push_back({static_cast<int>(f.factors.size()) - 1});
+    }
+    for (std::size_t i = 0; i < 2; ++i) {
+      std::vector<ops::Factors::Dim> own;
+      for (int d = 0; d < batches; ++d)
+        if (const Index n = extent(i == 0 ? sa : sb, d); n > 0)
+          own.push_back(n == extents[d] ? front[static_cast<std::size_t>(d)] : ops::Factors::Dim{});
+      f.in[i].insert(f.in[i].begin(), own.begin(), own.end());
+    }
+    f.out.insert(f.out.begin(), front.begin(), front.end());
+    for (const Index n : f.result) extents.push_back(n);
+    f.result = extents;
+    const ops::Placed p = ops::place("matmul", f, {a, b});
+    return p.put(matmul(p[0], p[1], o));
+  }
   const bool plain = a.rank() == b.rank() && (a.rank() == 2 || (a.rank() == 3 && a.dim(0) == b.dim(0)));
   if (!plain) return ops::as_one_op("matmul", {&a, &b}, o, [&] { return matmul_of_any(a, b, o); });
   const bool ta = o.transpose_a, tb = o.transpose_b;
@@ -99,9 +134,20 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
                 });
 }
 
+namespace {
+/// Cut over o: column-parallel; over k: row-parallel (Shoeybi et al., Megatron-LM, arXiv 1909.08053).
+constexpr ops::OpRule linear_rule{.op = "linear", .dims = "n.. k, o k, o -> n.. o", .sums = "k", .late = 2};
+}  // namespace
+
 Tensor linear(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, bool relu) {
   ops::check_float("linear", x);
-  if (const ShardSpec* s = ops::shard_spec_of({&x, &w_given})) return s->linear(x, w_given, bias_given, relu);
+  if (ops::is_divided({&x, &w_given})) {
+    const ops::Placed p = ops::place(linear_rule, {x, w_given, bias_given});
+    if (p.sum() == 0) return p.put(linear(p[0], p[1], p[2], relu));
+    Tensor y = p.put(linear(p[0], p[1]));
+    if (bias_given) y = add(y, bias_given.to(y.dtype()));
+    return relu ? trireme::relu(y) : y;
+  }
   check(x.rank() >= 1 && w_given && w_given.rank() == 2 && x.dim(-1) == w_given.dim(1), "linear",
         "input {} does not fit the weight {}: its last extent must be the weight's second", x.shape(),
         w_given ? w_given.shape() : Shape{});
