@@ -274,7 +274,7 @@ Tensor rope(const Tensor& x, const Tensor& table_given, bool interleaved) {
   ops::check_float(op, x);
   ops::check_float(op, table_given);
   check(x.rank() == 4, op, "x is {}, expected [N, T, H, D]", x.shape());
-  if (x.shard_spec()) {
+  if (ops::is_divided({&x, &table_given})) {
     const ops::OpRule rule{
         .op = op, .dims = table_given.rank() == 3 ? "n t h d, n t r -> n t h d" : "n t h d, t r -> n t h d", .whole = "dr"};
     const ops::Placed p = ops::place(rule, {x, table_given});

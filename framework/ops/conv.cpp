@@ -71,7 +71,7 @@ Tensor conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, co
             ChannelStats* moments) {
   ops::check_float("conv", x);
   check(w_given.defined(), "conv", "the filter is undefined");
-  if (ops::is_divided({&x, &w_given, &residual})) return divided_conv(x, w_given, bias_given, o, residual);
+  if (ops::is_divided({&x, &w_given, &bias_given, &residual})) return divided_conv(x, w_given, bias_given, o, residual);
   const Shape shape = conv_output_shape(x.shape(), w_given.shape(), o, "conv");
   ops::check_channels("conv", "bias", bias_given, shape[-1], true);
   const auto [w, bias, leaf_w, leaf_bias] = ops::Weights(w_given, bias_given, x.dtype());
@@ -116,7 +116,7 @@ Tensor conv_transpose(const Tensor& x, const Tensor& w_given, const Tensor& bias
   ops::check_float(op, x);
   check(w_given.defined(), op, "the filter is undefined");
   check(!o.relu, op, "relu is set, which conv_transpose() does not support: call relu() on the result");
-  if (ops::is_divided({&x, &w_given})) return divided_conv_transpose(x, w_given, bias_given, o, output_pad);
+  if (ops::is_divided({&x, &w_given, &bias_given})) return divided_conv_transpose(x, w_given, bias_given, o, output_pad);
   const int rank = x.rank();
   check(rank >= 3 && rank <= 5 && w_given.rank() == rank && w_given.dim(0) == x.dim(-1), op,
         "input is {}, the filter {}: expected [N, spatial..., I] and [I, kernel..., O / groups]", x.shape(),

@@ -63,7 +63,8 @@ Tensor divided_dropout(const Tensor& x, double p, std::uint64_t layer) {
   int last = x.rank() - 1;  // the last dimension that is divided: what follows it lies together in the whole sample
   while (last > 0 && spec.over(last) == 0) --last;
   const auto put = [&](const Tensor& y) { return y.with_shard_spec(spec.shared_from_this()); };
-  if (last == 0) return put(dropout(plain(x), p, layer));
+  if (last == 0)
+    return put(ops::dropout_rows(plain(x), sample_ids_of_all(x).to(x.device()), {}, p, ops::mask_key(x, layer)));
   std::vector<Box> boxes = spec.boxes();
   // Where a row of the block begins: of a row of `last` in the box that it lies in.
   const Index run = x.shape().product(last + 1, x.rank()), per_sample = x.shape().product(1, last + 1);

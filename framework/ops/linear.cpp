@@ -35,9 +35,9 @@ Shape batch_of(const Shape& a, const Shape& b) {
 /// [batch..., rows, columns] as [B, rows, columns].
 Tensor as_batch(const Tensor& x, const Shape& batch) {
   Shape shape = batch;
-  shape.push_back(x.dim(-2));
-  shape.push_back(x.dim(-1));
-  return expand(x, shape).reshape({batch.numel(), x.dim(-2), x.dim(-1)});
+  shape.push_back(x.global_shape()[-2]);
+  shape.push_back(x.global_shape()[-1]);
+  return expand(x, shape).reshape({batch.numel(), shape[-2], shape[-1]});
 }
 /// Of vectors, of operands of different ranks and of more than three axes.
 Tensor matmul_of_any(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
@@ -52,16 +52,16 @@ Tensor matmul_of_any(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
     return squeeze(matmul(a, unsqueeze(b, 1), o), -1);
   }
   if (b.rank() == 2 && !o.transpose_a) {  // one product for all of a's rows
-    const Tensor c = matmul(a.reshape({a.shape().product(0, a.rank() - 1), a.dim(-1)}), b, o);
-    Shape shape = a.shape();
-    shape[shape.rank() - 1] = c.dim(-1);
+    const Tensor c = matmul(a.reshape({a.global_shape().product(0, a.rank() - 1), a.global_shape()[-1]}), b, o);
+    Shape shape = a.global_shape();
+    shape[shape.rank() - 1] = c.global_shape()[-1];
     return c.reshape(shape);
   }
-  const Shape batch = batch_of(a.shape(), b.shape());
+  const Shape batch = batch_of(a.global_shape(), b.global_shape());
   const Tensor c = matmul(as_batch(a, batch), as_batch(b, batch), o);
   Shape shape = batch;
-  shape.push_back(c.dim(-2));
-  shape.push_back(c.dim(-1));
+  shape.push_back(c.global_shape()[-2]);
+  shape.push_back(c.global_shape()[-1]);
   return c.reshape(shape);
 }
 
@@ -141,7 +141,7 @@ constexpr ops::OpRule linear_rule{.op = "linear", .dims = "n.. k, o k, o -> n.. 
 
 Tensor linear(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, bool relu) {
   ops::check_float("linear", x);
-  if (ops::is_divided({&x, &w_given})) {
+  if (ops::is_divided({&x, &w_given, &bias_given})) {
     const ops::Placed p = ops::place(linear_rule, {x, w_given, bias_given});
     if (p.sum() == 0) return p.put(linear(p[0], p[1], p[2], relu));
     Tensor y = p.put(linear(p[0], p[1]));

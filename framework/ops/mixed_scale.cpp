@@ -230,7 +230,8 @@ Tensor mixed_scale_dense(const Tensor& x, const std::vector<Tensor>& w, const st
         dilations.size());
   for (std::size_t i = 0; i < w.size(); ++i) check(w[i].defined(), mixed_scale_op, "filter {} is undefined", i);
   bool divided = x.shard_spec();
-  for (const Tensor& filter : w) divided = divided || filter.shard_spec();
+  for (const auto* tensors : {&w, &bias})
+    for (const Tensor& t : *tensors) divided = divided || t.shard_spec();
   if (divided) return divided_mixed_scale(x, w, bias, dilations);
   check_operands(x, w, bias, dilations);
   if (ops::is_traced() && !halo) return composed(x, w, bias, dilations);

@@ -4,6 +4,7 @@
 #include "framework/autograd/step_context.h"
 #include "framework/ops/help.h"
 #include "framework/ops/place.h"
+#include "framework/tensor/division_error.h"
 #include "framework/ops/ops.h"
 
 namespace trireme {
@@ -131,14 +132,14 @@ void batch_norm_backward(const Kept& k, const Tensor& dy, Gradients& g) {
 /// the weights and running statistics are.
 Tensor divided_batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& running_mean,
                           const Tensor& running_var, const BatchNormOptions& o, const Tensor& residual) {
-  const bool divides = is_part(gamma);
+  const bool divides = is_part(running_mean) && is_part(running_var);
   const ops::OpRule rule{.op = "batch_norm",
                          .dims = "n s.. c, c, c, c, c, n s.. c -> n s.. c",
                          .whole = divides ? "" : "c"};
   const ops::Placed p = ops::place(rule, {x, gamma, beta, running_mean, running_var, residual});
-  check(p[3].shape() == running_mean.shape(), "batch_norm",
-        "running statistics of {} channels are here, and {} of {} channels of the input", running_mean.dim(0),
-        p[3].dim(0), ops::global_shape(x)[-1]);
+  if (p[3].shape() != running_mean.shape() || p[4].shape() != running_var.shape())
+    fail_division("batch_norm", "running statistics are {} and {} of {}, and {} channels of the input are here: divide "
+                  "them as the weights", running_mean.shape(), running_var.shape(), ops::global_shape(x)[-1], p[0].dim(-1));
   const RankMesh& mesh = p.out().mesh();
   StepContext context = StepContext::current();
   if (mesh.rows() >= 0 && !(p.out().over(0) >> mesh.rows() & 1)) context.norm = {};  // each rank has all rows
@@ -156,7 +157,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
   const char* op = "batch_norm";
   ops::check_float(op, x);
   check(x.rank() >= 2, op, "input is {}, expected [N, ..., C]", x.shape());
-  if (ops::is_divided({&x, &gamma_given, &beta_given, &residual}))
+  if (ops::is_divided({&x, &gamma_given, &beta_given, &running_mean, &running_var, &residual}))
     return divided_batch_norm(x, gamma_given, beta_given, running_mean, running_var, o, residual);
   const Index channels = x.dim(-1);
   ops::check_channels(op, "gamma", gamma_given, channels, false);
@@ -248,19 +249,19 @@ Tensor rms_norm(const Tensor& x, const Tensor& gamma, double eps) {
 Tensor layer_norm_over(const Tensor& x, const Shape& last, const Tensor& gamma, const Tensor& beta, double eps) {
   const char* op = "layer_norm";
   ops::check_float(op, x);
-  if (last.rank() == 1 && (x.rank() == 0 || x.shard_spec() || x.dim(-1) == last[0]))
-    return layer_norm(x, gamma, beta, eps);
+  const Shape& given = x.global_shape();
+  if (last.rank() == 1 && (given.rank() == 0 || given[-1] == last[0])) return layer_norm(x, gamma, beta, eps);
   const int first = x.rank() - last.rank();
   bool fits = last.rank() > 0 && first >= 0;
-  for (int i = 0; fits && i < last.rank(); ++i) fits = x.dim(first + i) == last[i];
-  check(fits, op, "input is {}, expected the last axes {}", x.shape(), last);
+  for (int i = 0; fits && i < last.rank(); ++i) fits = given[first + i] == last[i];
+  check(fits, op, "input is {}, expected the last axes {}", given, last);
   for (const Tensor* t : {&gamma, &beta})
-    check(!*t || t->shape() == last, op, "weights are {}, expected {}", *t ? t->shape() : Shape{}, last);
+    check(!*t || t->global_shape() == last, op, "weights are {}, expected {}", *t ? t->global_shape() : Shape{}, last);
   Shape rows;
-  for (int i = 0; i < first; ++i) rows.push_back(x.dim(i));
+  for (int i = 0; i < first; ++i) rows.push_back(given[i]);
   rows.push_back(last.numel());
   const auto flat = [&](const Tensor& t) { return t ? t.reshape({last.numel()}) : t; };
-  return layer_norm(x.reshape(rows), flat(gamma), flat(beta), eps).reshape(x.shape());
+  return layer_norm(x.reshape(rows), flat(gamma), flat(beta), eps).reshape(given);
 }
 
 Tensor group_norm(const Tensor& x, Index groups, const Tensor& gamma_given, const Tensor& beta_given, double eps) {

@@ -350,7 +350,8 @@ Placed place(const OpRule& rule, const std::vector<Tensor>& operands, const Shap
 
 Tensor Placed::put(Tensor y) const {
   y = summed(y, out_->mesh(), sum_);
-  if (!out_->divides()) return y;
+  // Where ranks start with rows of their own, a tensor without a ShardSpec would be taken for one of these rows.
+  if (!out_->divides() && out_->mesh().rows() < 0) return y;
   Shape global = out_->global_shape();
   for (int d = 0; d < y.rank() && y.rank() == global.rank(); ++d)
     if (out_->over(d) == 0) global[d] = y.dim(d);

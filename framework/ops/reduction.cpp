@@ -22,7 +22,7 @@ Tensor without(const Tensor& y, const std::vector<int>& axes, bool keep) {
   for (const int axis : axes) gone[static_cast<std::size_t>(axis < 0 ? axis + y.rank() : axis)] = true;
   Shape shape;
   for (int i = 0; i < y.rank(); ++i)
-    if (!gone[static_cast<std::size_t>(i)]) shape.push_back(y.dim(i));
+    if (!gone[static_cast<std::size_t>(i)]) shape.push_back(y.global_shape()[i]);
   return y.reshape(shape);
 }
 Tensor root_of_squares(const Tensor& x) { return ops::is_traced() ? sqrt(x) : ops::unary<pointwise::RootOfSquares>(x); }

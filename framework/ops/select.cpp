@@ -202,7 +202,7 @@ Sorted topk(const Tensor& x, Index k, int axis, bool largest) {
     const Sorted sorted = topk(p[0], k, axis, largest);
     return {p.put(sorted.values), p.put(sorted.index)};
   }
-  check(k >= 0 && k <= x.dim(axis), "topk", "k is {}, expected at most the extent of axis {} of {}", k, axis,
+  check(k >= 0 && k <= ops::global_shape(x)[axis], "topk", "k is {}, expected at most the extent of axis {} of {}", k, axis,
         x.shape());
   ops::refuse_part_of_batch("topk", x, axis);
   const Tensor index = ops::as_one_op("topk", {&x}, std::pair(axis, largest), [&] {
@@ -219,7 +219,7 @@ Sorted topk(const Tensor& x, Index k, int axis, bool largest) {
   });
   return {gather(x, index, axis), index};
 }
-Sorted sort(const Tensor& x, int axis, bool descending) { return topk(x, x.dim(axis), axis, descending); }
+Sorted sort(const Tensor& x, int axis, bool descending) { return topk(x, ops::global_shape(x)[ops::axis_of("sort", axis, x.rank())], axis, descending); }
 
 Tensor argmax(const Tensor& x) {
   check(x.defined() && x.rank() >= 1 && x.dim(-1) > 0, "argmax",

@@ -205,8 +205,8 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<Index>& sizes, int 
 Tensor squeeze(const Tensor& x, int axis) {
   check(x.defined(), "squeeze", "the input is undefined");
   axis = ops::axis_of("squeeze", axis, x.rank());
-  check(x.dim(axis) == 1, "squeeze", "axis {} of {} has {} elements, expected 1", axis, x.shape(), x.dim(axis));
-  return x.reshape(x.shape().without(axis));
+  check(x.global_shape()[axis] == 1, "squeeze", "axis {} of {} has {} elements, expected 1", axis, x.shape(), x.dim(axis));
+  return x.reshape(x.global_shape().without(axis));
 }
 
 Tensor select(const Tensor& x, int axis, Index at) {
@@ -231,7 +231,7 @@ Tensor unsqueeze(const Tensor& x, int axis) {
   Shape shape;
   for (int i = 0; i <= x.rank(); ++i) {
     if (i == axis) shape.push_back(1);
-    if (i < x.rank()) shape.push_back(x.dim(i));
+    if (i < x.rank()) shape.push_back(x.global_shape()[i]);
   }
   return x.reshape(shape);
 }
@@ -240,7 +240,7 @@ Tensor stack(const std::vector<Tensor>& parts, int axis) {
   check(!parts.empty() && parts[0], "stack", "got no parts, expected at least one");
   std::vector<Tensor> rows;
   for (const Tensor& part : parts) {
-    check(part.defined() && part.shape() == parts[0].shape(), "stack",
+    check(part.defined() && part.global_shape() == parts[0].global_shape(), "stack",
           "parts are {} and {}: their shapes must be equal", parts[0].shape(), part ? part.shape() : Shape{});
     rows.push_back(unsqueeze(part, axis));
   }
@@ -434,7 +434,8 @@ Tensor repeat(const Tensor& x, const Shape& times) {
   Tensor y = x;
   for (int i = 0; i < x.rank(); ++i) {
     check(times[i] >= 0, "repeat", "{} times", times[i]);
-    if (times[i] != 1) y = rearranged(y, i, times[i] * x.dim(i), [extent = x.dim(i)](Index k) { return k % extent; });
+    const Index extent = ops::global_shape(x)[i];
+    if (times[i] != 1) y = rearranged(y, i, times[i] * extent, [extent](Index k) { return k % extent; });
   }
   return y;
 }

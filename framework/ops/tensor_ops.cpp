@@ -4,6 +4,7 @@
 #include "framework/autograd/tape.h"
 #include "framework/ops/place.h"
 #include "framework/tensor/batch.h"
+#include "framework/tensor/division_error.h"
 #include "framework/tensor/fields.h"
 #include "framework/tensor/launch.h"
 #include "framework/tensor/shard_spec.h"
@@ -88,10 +89,20 @@ Refined refined(const Shape& in, const Shape& out) {
 Shape global_of(const Tensor& x, const Shape& wanted) {
   const Shape &block = x.shape(), &whole = x.global_shape();
   if (block == whole) return resolve(whole, wanted);
-  bool local = std::ranges::find(wanted, Index{-1}) == wanted.end() && wanted.numel() == block.numel();
+  const bool hole = std::ranges::find(wanted, Index{-1}) != wanted.end();
+  Index known = 1;
+  for (const Index n : wanted) known *= n == -1 ? 1 : n;
+  const auto fits = [&](const Shape& s) { return hole ? known > 0 && s.numel() % known == 0 : known == s.numel(); };
+  bool named = !hole;  // an extent of the block itself
   for (int d = 0; d < std::min(wanted.rank(), block.rank()); ++d)
-    local = local || (wanted[d] == block[d] && block[d] != whole[d]);
+    named = named || (wanted[d] == block[d] && block[d] != whole[d]);
+  const bool local = named && fits(block);
   if (!local) return resolve(whole, wanted);
+  if (fits(whole))
+    fail_division("reshape",
+                  "this rank has {} of {}, and {} may mean the part or the whole: give all extents of the whole, "
+                  "without -1",
+                  block, whole, wanted);
   Shape to = resolve(block, wanted);
   const Refined r = refined(block, to);
   for (int d = 0; d < block.rank(); ++d) {

@@ -152,10 +152,13 @@ void divide_weights(Module& model, const std::shared_ptr<const Grid>& grid, int 
     const std::string& layer = known.emplace_back(weight->name.substr(0, weight->name.rfind('.')));
     const Index before = std::exchange(open, 0);
     if (contains(options.whole, layer)) continue;
+    const bool named = contains(options.rows, layer) || contains(options.columns, layer);
+    const auto has_room = [&](int axis) { return named || shape[axis] >= grid->size(over); };
     if (contains(options.rows, layer) || (before == shape[-1] && !contains(options.columns, layer))) {
-      divide(*weight, shape.rank() - 1, grid, over);
+      if (has_room(shape.rank() - 1)) divide(*weight, shape.rank() - 1, grid, over);
       continue;
     }
+    if (!has_room(0)) continue;
     divide(*weight, 0, grid, over);
     // A transposed convolution is cut by its inputs, of which its bias need not have as many numbers.
     const NamedState* bias = find(leaves, "bias");

@@ -1,8 +1,5 @@
 // Every op of the op table, with each operand divided over ranks along each of its dimensions: values and gradients are
 // those of the whole tensors, or the op refuses.
-#include <map>
-
-#include "framework/tensor/division_error.h"
 #include "tests/framework/case_outcome.h"
 #include "tests/parallel/split_layers.h"
 
@@ -61,18 +58,19 @@ void compare_divided(const std::shared_ptr<const Grid>& grid, const Case& c, con
   }
 }
 
-/// Runs a case on a mesh, one operand and dimension divided by each axis. Counts what was compared; what is refused goes
-/// into `refused`.
-void run_divisions(const std::vector<Axis>& axes, const std::vector<std::pair<const Case*, Division>>& all,
-                   std::map<std::string, std::string>& refused) {
+/// Runs a case on a mesh, one operand and dimension divided by each axis.
+void run_divisions(const std::vector<Axis>& axes, const std::vector<std::pair<const Case*, Division>>& all) {
   for (const auto& [c, d] : all) {
     try {
       on_mesh(axes, [&](Mesh& mesh) {
         compare_divided(grid_of(mesh), *c, d);
         return 1;
       });
-    } catch (const DivisionError& e) { refused[c->name] = e.what(); } catch (const Error& e) {
-      FAIL_CHECK(text(*c, d) << ": " << e.what());
+    } catch (const Error& e) {
+      INFO(text(*c, d) << ": " << e.what());
+      // An extent of -1 that may be a part's or the whole's; running statistics that lie otherwise than the weights.
+      const bool refuses = c->name == "reshape" || c->name.starts_with("batch_norm");
+      CHECK((refuses && e.kind() == ErrorKind::usage && std::string_view(e.what()).find("placed") == std::string::npos));
     }
   }
 }
@@ -93,11 +91,8 @@ std::vector<std::pair<const Case*, Division>> divisions(int ranks) {
 
 TEST_CASE("ops on operands that ranks divide equal the ops on whole ones") {
   if (threads_only()) return;
-  std::map<std::string, std::string> refused;
   for (const int ranks : brief() ? std::vector<int>{3} : std::vector<int>{2, 3})
-    run_divisions({{"tensor", ranks}}, divisions(ranks), refused);
-  for (const auto& [op, message] : refused) UNSCOPED_INFO(op << " refuses: " << message);
-  CHECK(refused.empty());
+    run_divisions({{"tensor", ranks}}, divisions(ranks));
 }
 
 }  // namespace test_placed_ops

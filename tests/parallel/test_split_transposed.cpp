@@ -250,16 +250,9 @@ TEST_CASE("what cannot be transposed or joined over ranks says why") {
              }),
              Catch::Contains("input is [1, 8, 8, 4], the filter [4, 2, 4]"));
   CHECK_THAT(refusal([&](const auto& grid) {
-               const Shape filter{4, 2, 2, 4};
-               conv_transpose(integers({1, 8, 8, 4}, 1),
-                              relayout(integers(filter, 2), *ShardSpec::of_weight(grid, filter, over({{0, 0}}))), {},
-                              {.groups = 2});
-             }),
-             Catch::Contains("tensor(whole=NAME)"));
-  CHECK_THAT(refusal([&](const auto& grid) {
                concat({image(grid, {1, 8, 8, 4}, 1), image(grid, {1, 8, 9, 4}, 1)}, -1);
              }),
-             Catch::Contains("parts [1, 8, 8, 4] and [1, 8, 9, 4] differ"));
+             Catch::Contains("[1, 8, 8, 4] and [1, 8, 9, 4]"));
 }
 
 }  // namespace test_split_transposed
