@@ -5,8 +5,8 @@
 #include <set>
 
 #include "framework/autograd/tape.h"
-#include "framework/tensor/launch.h"
 #include "framework/ops/moves.h"
+#include "framework/tensor/launch.h"
 #include "kernels/contracts/move.h"
 
 namespace trireme {

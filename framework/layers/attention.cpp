@@ -17,8 +17,8 @@ AttentionHeads::AttentionHeads(Index width, Index heads, const SelfAttentionOpti
 }
 
 Tensor AttentionHeads::split(const Tensor& x) const {
-  check(x && x.rank() == 3 && x.global_shape()[2] % size_ == 0, "self_attention", "x is {}, expected [N, T, heads x {}]",
-        x ? x.global_shape() : Shape{}, size_);
+  check(x && x.rank() == 3 && x.global_shape()[2] % size_ == 0, "self_attention",
+        "x is {}, expected [N, T, heads x {}]", x ? x.global_shape() : Shape{}, size_);
   const Shape& s = x.global_shape();
   return x.reshape({s[0], s[1], s[2] / size_, size_});
 }

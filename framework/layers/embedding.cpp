@@ -35,8 +35,8 @@ Tensor Embedding::operator()(const Tensor& ids) const {
 
 Tensor PositionEmbedding::operator()(const Tensor& x) const {
   const char* op = "position_embedding";
-  check(x && x.rank() == 3 && x.global_shape()[2] == weight.global_shape()[1], op, "x is {}, expected [N, T, {}]", x ? x.global_shape() : Shape{},
-        weight.global_shape()[1]);
+  check(x && x.rank() == 3 && x.global_shape()[2] == weight.global_shape()[1], op, "x is {}, expected [N, T, {}]",
+        x ? x.global_shape() : Shape{}, weight.global_shape()[1]);
   const Index tokens = x.global_shape()[1];
   const KvCache* cache = StepContext::current().kv_cache;
   const Index begin = cache ? std::ranges::max(cache->lengths()) : 0;

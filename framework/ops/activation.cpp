@@ -67,8 +67,9 @@ Tensor add_scalar(const Tensor& x, double number) {
 Tensor prelu(const Tensor& x, const Tensor& slope) {
   ops::check_float("prelu", x);
   const Shape& whole = ops::global_shape(x);
-  check(slope && x.rank() >= 1 && slope.rank() == 1 && (slope.global_shape()[0] == 1 || slope.global_shape()[0] == whole[-1]), "prelu",
-        "slopes are {}, expected [1] or [{}]", slope ? slope.shape() : Shape{}, x.rank() ? whole[-1] : 1);
+  check(slope && x.rank() >= 1 && slope.rank() == 1 &&
+            (slope.global_shape()[0] == 1 || slope.global_shape()[0] == whole[-1]),
+        "prelu", "slopes are {}, expected [1] or [{}]", slope ? slope.shape() : Shape{}, x.rank() ? whole[-1] : 1);
   return ops::as_one_op("prelu", {&x, &slope}, {},
                         [&] { return relu(x) + ops::in_type(slope, x.dtype()) * (x - relu(x)); });
 }

@@ -1,7 +1,7 @@
 // Binary elementwise ops with NumPy broadcasting; a broadcast operand's gradient is summed back to its shape.
 #include "framework/ops/help.h"
-#include "framework/ops/place.h"
 #include "framework/ops/ops.h"
+#include "framework/ops/place.h"
 #include "kernels/formulas/pointwise.h"
 
 namespace trireme {

@@ -92,10 +92,10 @@ Tensor divided_attention(const Tensor& q, const Tensor& k, const Tensor& v, cons
     if (t->shard_spec()) over |= t->shard_spec()->over(2);
   const Tensor& divided = q.shard_spec() ? q : k.shard_spec() ? k : v;
   const bool by_group = divided.shard_spec()->mesh().ranks(over) <= sk[2];
-  const ops::OpRule rule{
-      .op = op,
-      .dims = by_group ? "n t (g r) d, n u g d, n u g d, n, n -> n t (g r) d" : "n t h d, n u g d, n u g d, n, n -> n t h d",
-      .whole = by_group ? "tud" : "tudg"};
+  const ops::OpRule rule{.op = op,
+                         .dims = by_group ? "n t (g r) d, n u g d, n u g d, n, n -> n t (g r) d"
+                                          : "n t h d, n u g d, n u g d, n, n -> n t h d",
+                         .whole = by_group ? "tud" : "tudg"};
   const std::vector<Tensor> operands{q, k, v, lengths, q_starts};
   const ops::Placed p = by_group ? ops::place(rule, operands, {}, {{'g', sk[2]}}) : ops::place(rule, operands);
   const Heads here{p.spec(0).box().at[2], sq[2]};
@@ -275,8 +275,9 @@ Tensor rope(const Tensor& x, const Tensor& table_given, bool interleaved) {
   ops::check_float(op, table_given);
   check(x.rank() == 4, op, "x is {}, expected [N, T, H, D]", x.shape());
   if (ops::is_divided({&x, &table_given})) {
-    const ops::OpRule rule{
-        .op = op, .dims = table_given.rank() == 3 ? "n t h d, n t r -> n t h d" : "n t h d, t r -> n t h d", .whole = "dr"};
+    const ops::OpRule rule{.op = op,
+                           .dims = table_given.rank() == 3 ? "n t h d, n t r -> n t h d" : "n t h d, t r -> n t h d",
+                           .whole = "dr"};
     const ops::Placed p = ops::place(rule, {x, table_given});
     return p.put(rope(p[0], p[1], interleaved));
   }

@@ -1,7 +1,7 @@
 // Convolution over 1 to 3 spatial axes.
 #include "framework/ops/help.h"
-#include "framework/ops/place.h"
 #include "framework/ops/ops.h"
+#include "framework/ops/place.h"
 #include "kernels/formulas/pointwise.h"
 #include "kernels/plans/conv_shape.h"
 
@@ -33,8 +33,9 @@ Tensor divided_conv(const Tensor& x, const Tensor& w, const Tensor& bias, const 
   if (late) options.relu = false;
   if (o.groups > 1) options.groups = o.groups * p[1].dim(0) / ops::global_shape(w)[0];
   const bool alone = spatial_axes(p.spec(0)) == 0;
-  Tensor y = with_late(p, p.put(alone ? conv(p[0], p[1], p.sum() ? Tensor() : p[2], options)
-                                      : halo_conv(p[0], p[1], p.sum() ? Tensor() : p[2], options, p.spec(0), p.out())),
+  Tensor y = with_late(p,
+                       p.put(alone ? conv(p[0], p[1], p.sum() ? Tensor() : p[2], options)
+                                   : halo_conv(p[0], p[1], p.sum() ? Tensor() : p[2], options, p.spec(0), p.out())),
                        bias);
   if (residual) y = add(y, residual);
   return late && o.relu ? relu(y) : y;
@@ -116,7 +117,8 @@ Tensor conv_transpose(const Tensor& x, const Tensor& w_given, const Tensor& bias
   ops::check_float(op, x);
   check(w_given.defined(), op, "the filter is undefined");
   check(!o.relu, op, "relu is set, which conv_transpose() does not support: call relu() on the result");
-  if (ops::is_divided({&x, &w_given, &bias_given})) return divided_conv_transpose(x, w_given, bias_given, o, output_pad);
+  if (ops::is_divided({&x, &w_given, &bias_given}))
+    return divided_conv_transpose(x, w_given, bias_given, o, output_pad);
   const int rank = x.rank();
   check(rank >= 3 && rank <= 5 && w_given.rank() == rank && w_given.dim(0) == x.dim(-1), op,
         "input is {}, the filter {}: expected [N, spatial..., I] and [I, kernel..., O / groups]", x.shape(),

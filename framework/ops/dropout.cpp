@@ -2,8 +2,8 @@
 #include <numeric>
 
 #include "framework/ops/help.h"
-#include "framework/ops/place.h"
 #include "framework/ops/ops.h"
+#include "framework/ops/place.h"
 #include "framework/ops/random.h"
 
 namespace trireme {
@@ -43,35 +43,20 @@ Tensor ops::dropout_rows(const Tensor& x, const Tensor& sample, const Tensor& fi
 
 namespace {
 
-/// i64 [rows] on the CPU: the sample ids of x's rows; where x has the rows of all ranks, these tell theirs.
-Tensor sample_ids_of_all(const Tensor& x) {
-  const ShardSpec& spec = *x.shard_spec();
-  const RankMesh& mesh = spec.mesh();
-  const Tensor mine = batch_of(x).samples;
-  if (mesh.rows() < 0 || (spec.over(0) >> mesh.rows() & 1) || !mine) return ops::sample_ids("dropout", x).to(cpu());
-  const Tensor all = Tensor::zeros({x.dim(0)}, DType::i64);
-  const auto me = static_cast<std::size_t>(mesh.index(mesh.rows()));
-  const std::vector<Index>& begins = mesh.row_borders();
-  copy_unnoted(all.view_rows(begins[me], begins[me + 1]), mine.detach());
-  mesh.sum(all, 1u << mesh.rows());
-  return all;
-}
-
 /// This block's part of the global tensor's mask.
 Tensor divided_dropout(const Tensor& x, double p, std::uint64_t layer) {
   const ShardSpec& spec = *x.shard_spec();
   int last = x.rank() - 1;  // the last dimension that is divided: what follows it lies together in the whole sample
   while (last > 0 && spec.over(last) == 0) --last;
   const auto put = [&](const Tensor& y) { return y.with_shard_spec(spec.shared_from_this()); };
-  if (last == 0)
-    return put(ops::dropout_rows(plain(x), sample_ids_of_all(x).to(x.device()), {}, p, ops::mask_key(x, layer)));
+  if (last == 0) return put(ops::dropout_rows(plain(x), ops::sample_ids("dropout", x), {}, p, ops::mask_key(x, layer)));
   std::vector<Box> boxes = spec.boxes();
   // Where a row of the block begins: of a row of `last` in the box that it lies in.
   const Index run = x.shape().product(last + 1, x.rank()), per_sample = x.shape().product(1, last + 1);
   const Index rows = x.dim(0) * per_sample;
   const bool joined = boxes.size() == 1;  // a whole stretch of `last` is one row of the mask
   const Index stretch = joined ? x.dim(last) : 1;
-  const Tensor ids = sample_ids_of_all(x);
+  const Tensor ids = ops::sample_ids("dropout", x).to(cpu());
   const Tensor sample = Tensor::empty({rows / std::max<Index>(1, stretch)}, DType::i64), first = Tensor::like(sample);
   std::vector<Index> places;  // in the whole, of the cells of the block's dimension shared_dim()
   const int shared = spec.shared_dim();

@@ -3,9 +3,9 @@
 // A rank's own block with zeros where its halo lies gives all outputs but those that read the halo; these, a few rows
 // at each cut, are made again from the small patch that they read, once the halo is there. The gradients go the same
 // two ways. So no block is copied to make room for a halo, and the large part runs while the halo travels.
-#include "kernels/contracts/conv.h"
 #include "framework/ops/help.h"
 #include "framework/ops/moves.h"
+#include "kernels/contracts/conv.h"
 
 namespace trireme {
 namespace {

@@ -18,9 +18,7 @@ inline View shaped(const Tensor& t, const Shape& shape) {
 /// The shape [rows, C], where rows is the product of all axes but the last.
 inline Shape as_rows(const Shape& s) { return {s.product(0, s.rank() - 1), s[-1]}; }
 /// The shape of the whole tensor: x's own, unless ranks hold parts of x.
-inline const Shape& global_shape(const Tensor& x) {
-  return x.global_shape();
-}
+inline const Shape& global_shape(const Tensor& x) { return x.global_shape(); }
 /// The weight in the data's type, by a recorded cast: its gradient has the weight's own type.
 inline Tensor in_type(const Tensor& weight, DType type) { return weight ? weight.to(type) : weight; }
 /// Weight and bias of a convolution or a linear layer. With bf16 or f16 data, f32 weights (master weights, Micikevicius

@@ -1,7 +1,7 @@
 // Matrix products and the fully connected layer.
 #include "framework/ops/help.h"
-#include "framework/ops/place.h"
 #include "framework/ops/ops.h"
+#include "framework/ops/place.h"
 #include "kernels/plans/matmul_job.h"
 
 namespace trireme {
@@ -73,11 +73,11 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
   if (ops::is_divided({&a, &b}) && a.rank() >= 2 && b.rank() >= 2) {
     const Shape &sa = ops::global_shape(a), &sb = ops::global_shape(b);
     const Index m = sa[o.transpose_a ? -1 : -2], k = sa[o.transpose_a ? -2 : -1], n = sb[o.transpose_b ? -2 : -1];
-    ops::Factors f{.factors = {{.extent = m}, {.extent = k, .sums = true}, {.extent = n}},
-                   .in = {{{o.transpose_a ? 1 : 0}, {o.transpose_a ? 0 : 1}},
-                          {{o.transpose_b ? 2 : 1}, {o.transpose_b ? 1 : 2}}},
-                   .out = {{0}, {2}},
-                   .result = {m, n}};
+    ops::Factors f{
+        .factors = {{.extent = m}, {.extent = k, .sums = true}, {.extent = n}},
+        .in = {{{o.transpose_a ? 1 : 0}, {o.transpose_a ? 0 : 1}}, {{o.transpose_b ? 2 : 1}, {o.transpose_b ? 1 : 2}}},
+        .out = {{0}, {2}},
+        .result = {m, n}};
     // Batches of matrices broadcast in front.
     const int batches = std::max(sa.rank(), sb.rank()) - 2;
     std::vector<ops::Factors::Dim> front;

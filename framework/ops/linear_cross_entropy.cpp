@@ -2,9 +2,9 @@
 #include <cmath>
 
 #include "framework/ops/help.h"
-#include "framework/ops/place.h"
 #include "framework/ops/loss_share.h"
 #include "framework/ops/ops.h"
+#include "framework/ops/place.h"
 #include "kernels/formulas/pointwise.h"
 
 namespace trireme {

@@ -4,9 +4,9 @@
 
 #include "framework/autograd/step_context.h"
 #include "framework/ops/help.h"
-#include "framework/ops/place.h"
 #include "framework/ops/loss_share.h"
 #include "framework/ops/ops.h"
+#include "framework/ops/place.h"
 
 namespace trireme {
 namespace {
@@ -128,8 +128,8 @@ Tensor label_loss(const char* op, const Tensor& log_p, const Tensor& labels, con
 }
 /// Of rows [..., V] whose classes ranks divide: one number per row.
 struct DividedRows {
-  Tensor most, sum;    ///< of all ranks' logits: the maximum, and the sum of exp(z - most)
-  Tensor label, all;   ///< z - most at the label, and summed over the classes
+  Tensor most, sum;   ///< of all ranks' logits: the maximum, and the sum of exp(z - most)
+  Tensor label, all;  ///< z - most at the label, and summed over the classes
 };
 
 /// Each rank's row sums, relative to its own maximum, become those of all. Collective.
@@ -198,20 +198,22 @@ Tensor divided_cross_entropy(const Tensor& logits, const Tensor& labels_given, c
     loss = scale(trireme::sum(each * counted), share);
   }
   if (!needs_record(op, loss, {&in})) return loss;
-  return record(op, std::move(loss), {in}, o,
-                [=, smoothing = o.label_smoothing, shape = in.shape(), dtype = in.dtype()](const Tensor& dy, Gradients& g) {
-                  if (!g.needs_grad(0)) return;
-                  const NoGrad constant;
-                  Tensor dz = exp(z) / sum - smoothing / static_cast<double>(classes);
-                  dz = scatter_add(dz, unsqueeze(at, 1), unsqueeze(here * (smoothing - 1), 1), 1);
-                  dz = dz * unsqueeze(counted, 1) * (dy * share).to(dz.dtype());
-                  g.set_grad(0, dz.reshape(shape).to(dtype));
-                });
+  return record(
+      op, std::move(loss), {in}, o,
+      [=, smoothing = o.label_smoothing, shape = in.shape(), dtype = in.dtype()](const Tensor& dy, Gradients& g) {
+        if (!g.needs_grad(0)) return;
+        const NoGrad constant;
+        Tensor dz = exp(z) / sum - smoothing / static_cast<double>(classes);
+        dz = scatter_add(dz, unsqueeze(at, 1), unsqueeze(here * (smoothing - 1), 1), 1);
+        dz = dz * unsqueeze(counted, 1) * (dy * share).to(dz.dtype());
+        g.set_grad(0, dz.reshape(shape).to(dtype));
+      });
 }
 
 Tensor cross_entropy_over(const Tensor& logits, const Tensor& labels, const LabelLossOptions& o) {
   if (logits && labels && ops::is_divided({&logits, &labels})) {
-    const AxisMask classes = logits.shard_spec() && logits.rank() > 0 ? logits.shard_spec()->over(logits.rank() - 1) : 0;
+    const AxisMask classes =
+        logits.shard_spec() && logits.rank() > 0 ? logits.shard_spec()->over(logits.rank() - 1) : 0;
     if (classes != 0 && !o.weights && o.reduction != Reduction::none && !ops::is_traced())
       return divided_cross_entropy(logits, labels, o);
     return cross_entropy_over(gathered(logits), gathered(labels), o);

@@ -2,8 +2,8 @@
 #include "framework/ops/mixed_scale.h"
 
 #include "framework/ops/help.h"
-#include "framework/ops/place.h"
 #include "framework/ops/ops.h"
+#include "framework/ops/place.h"
 
 namespace trireme {
 namespace {
@@ -154,8 +154,8 @@ Tensor run(const Tensor& x, std::vector<Tensor> inputs, Stack stack, const std::
                 });
 }
 
-/// The halo of an image that ranks divide. Each rank's block has room for a halo as wide as the largest dilation; behind
-/// each layer the new channels' halo travels, and in backward that of their gradient.
+/// The halo of an image that ranks divide. Each rank's block has room for a halo as wide as the largest dilation;
+/// behind each layer the new channels' halo travels, and in backward that of their gradient.
 class RankHalo final : public MixedScaleHalo {
  public:
   /// Of this rank's box of `has`, up to `reach` cells wide.
@@ -196,12 +196,12 @@ class RankHalo final : public MixedScaleHalo {
   Shape origin_;            // of the block
 };
 
-/// Images are divided along s. Filters that are divided over channels come together: each rank makes all channels of its
-/// cells.
+/// Images are divided along s. Filters that are divided over channels come together: each rank makes all channels of
+/// its cells.
 Tensor divided_mixed_scale(const Tensor& x, const std::vector<Tensor>& w, const std::vector<Tensor>& bias,
                            const std::vector<Index>& dilations) {
-  ops::Factors f = ops::factors_of(
-      {.op = mixed_scale_op, .dims = "n s.. c -> n s.. c", .whole = "c", .windows = "s"}, {x});
+  ops::Factors f =
+      ops::factors_of({.op = mixed_scale_op, .dims = "n s.. c -> n s.. c", .whole = "c", .windows = "s"}, {x});
   std::vector<Tensor> operands{x};
   for (std::size_t i = 0; i < w.size(); ++i) {
     operands.insert(operands.end(), {w[i], bias[i]});

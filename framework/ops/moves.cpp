@@ -21,7 +21,8 @@ std::vector<Tensor> packed(const Route& route, const Tensor& x, const Shape& ori
 
 Route route(std::span<const std::vector<Box>> have, std::span<const std::vector<Box>> want, int me) {
   Route r;
-  const auto add = [](std::vector<Route::Piece>& to, int peer, const std::vector<Box>& from, const std::vector<Box>& at) {
+  const auto add = [](std::vector<Route::Piece>& to, int peer, const std::vector<Box>& from,
+                      const std::vector<Box>& at) {
     for (const Box& a : from)
       for (const Box& b : at)
         if (const Box box = intersect(a, b); !box.empty()) to.push_back({peer, box});
@@ -144,6 +145,8 @@ Tensor relayout(const Tensor& x, const ShardSpec& to) {
     y = record("relayout", std::move(y), {in}, [have, want](const Tensor& dy, Gradients& g) {
       if (g.needs_grad(0)) g.set_grad(0, moved(dy, *want, *have));
     });
+  if (const RankMesh& mesh = want->mesh(); mesh.rows() >= 0 && (want->over(0) >> mesh.rows() & 1))
+    y.impl()->batch = mesh.batch_of_own(y.impl()->batch);
   return want->divides() ? y.with_shard_spec(want) : y;
 }
 

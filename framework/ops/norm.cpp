@@ -3,9 +3,9 @@
 
 #include "framework/autograd/step_context.h"
 #include "framework/ops/help.h"
+#include "framework/ops/ops.h"
 #include "framework/ops/place.h"
 #include "framework/tensor/division_error.h"
-#include "framework/ops/ops.h"
 
 namespace trireme {
 namespace {
@@ -128,23 +128,23 @@ void batch_norm_backward(const Kept& k, const Tensor& dy, Gradients& g) {
   g.set_grad(2, std::move(dbeta));
 }
 
-/// batch_norm() with statistics over the ranks that have other cells of the same images, too. Channels are divided where
-/// the weights and running statistics are.
+/// batch_norm() with statistics over the ranks that have other cells of the same images, too. Channels are divided
+/// where the weights and running statistics are.
 Tensor divided_batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& running_mean,
                           const Tensor& running_var, const BatchNormOptions& o, const Tensor& residual) {
   const bool divides = is_part(running_mean) && is_part(running_var);
-  const ops::OpRule rule{.op = "batch_norm",
-                         .dims = "n s.. c, c, c, c, c, n s.. c -> n s.. c",
-                         .whole = divides ? "" : "c"};
+  const ops::OpRule rule{
+      .op = "batch_norm", .dims = "n s.. c, c, c, c, c, n s.. c -> n s.. c", .whole = divides ? "" : "c"};
   const ops::Placed p = ops::place(rule, {x, gamma, beta, running_mean, running_var, residual});
   if (p[3].shape() != running_mean.shape() || p[4].shape() != running_var.shape())
-    fail_division("batch_norm", "running statistics are {} and {} of {}, and {} channels of the input are here: divide "
-                  "them as the weights", running_mean.shape(), running_var.shape(), ops::global_shape(x)[-1], p[0].dim(-1));
+    fail_division("batch_norm",
+                  "running statistics are {} and {} of {}, and {} channels of the input are here: divide "
+                  "them as the weights",
+                  running_mean.shape(), running_var.shape(), ops::global_shape(x)[-1], p[0].dim(-1));
   const RankMesh& mesh = p.out().mesh();
   StepContext context = StepContext::current();
   if (mesh.rows() >= 0 && !(p.out().over(0) >> mesh.rows() & 1)) context.norm = {};  // each rank has all rows
-  if (const AxisMask within = spatial_axes(p.out()))
-    context.norm = mesh.norm_ranks(within, std::move(context.norm));
+  if (const AxisMask within = spatial_axes(p.out())) context.norm = mesh.norm_ranks(within, std::move(context.norm));
   const StepScope scope(std::move(context));
   return p.put(batch_norm(p[0], p[1], p[2], plain(running_mean), plain(running_var), o, p[5]));
 }
@@ -207,7 +207,8 @@ Tensor row_norm(const char* op, const Tensor& x, const Tensor& gamma_given, cons
   ops::check_float(op, x);
   check(x.rank() >= 1, op, "a scalar has no axis to normalise over");
   if (ops::is_divided({&x, &gamma_given, &beta_given})) {
-    const ops::Placed p = ops::place({.op = op, .dims = "n.. c, c, c -> n.. c", .whole = "c"}, {x, gamma_given, beta_given});
+    const ops::Placed p =
+        ops::place({.op = op, .dims = "n.. c, c, c -> n.. c", .whole = "c"}, {x, gamma_given, beta_given});
     return p.put(row_norm(op, p[0], p[1], p[2], eps, center));
   }
   const auto [gamma, beta] = channel_weights(op, x, gamma_given, beta_given);
@@ -272,9 +273,8 @@ Tensor group_norm(const Tensor& x, Index groups, const Tensor& gamma_given, cons
     const Index channels = ops::global_shape(x)[-1];
     check(groups > 0 && channels % groups == 0, op, "{} groups do not divide the {} channels of {}", groups, channels,
           ops::global_shape(x));
-    const ops::Placed p =
-        ops::place({.op = op, .dims = "n s.. (g c), (g c), (g c) -> n s.. (g c)", .whole = "sc"},
-                   {x, gamma_given, beta_given}, {}, {{'g', groups}});
+    const ops::Placed p = ops::place({.op = op, .dims = "n s.. (g c), (g c), (g c) -> n s.. (g c)", .whole = "sc"},
+                                     {x, gamma_given, beta_given}, {}, {{'g', groups}});
     return p.put(group_norm(p[0], groups * p[0].dim(-1) / channels, p[1], p[2], eps));
   }
   check(groups > 0 && x.dim(-1) % groups == 0, op, "{} groups do not divide the {} channels of {}", groups, x.dim(-1),

@@ -15,7 +15,8 @@ using Dim = Factors::Dim;
 std::vector<std::string_view> words_of(std::string_view operand) {
   std::vector<std::string_view> words;
   for (std::size_t at = operand.find_first_not_of(' '); at < operand.size(); at = operand.find_first_not_of(' ', at)) {
-    const std::size_t end = std::min(operand.size(), operand[at] == '(' ? operand.find(')', at) + 1 : operand.find(' ', at));
+    const std::size_t end =
+        std::min(operand.size(), operand[at] == '(' ? operand.find(')', at) + 1 : operand.find(' ', at));
     words.push_back(operand.substr(at, end - at));
     at = end;
   }
@@ -43,9 +44,12 @@ class Reader {
     const auto words = words_of(text);
     int open = -1, known = 0;
     for (std::size_t i = 0; i < words.size(); ++i) {
-      if (!words[i].ends_with("..")) ++known;
-      else if (const auto at = lengths_.find(words[i][0]); at != lengths_.end()) known += at->second;
-      else open = static_cast<int>(i);
+      if (!words[i].ends_with(".."))
+        ++known;
+      else if (const auto at = lengths_.find(words[i][0]); at != lengths_.end())
+        known += at->second;
+      else
+        open = static_cast<int>(i);
     }
     check(rank < 0 || (open < 0 ? known == rank : known <= rank), rule_.op, "an operand has {} axes, expected '{}'",
           rank, text);
@@ -102,8 +106,10 @@ Factors factors_of(const OpRule& rule, const std::vector<Tensor>& operands, cons
       Index* open = nullptr;
       for (const int n : dim) {
         Index& extent = reader.factors[static_cast<std::size_t>(n)].extent;
-        if (extent < 0) open = &extent;
-        else known *= extent;
+        if (extent < 0)
+          open = &extent;
+        else
+          known *= extent;
       }
       if (open && known > 0) *open = shape[d] / known;
       check(open ? known > 0 && shape[d] % known == 0 : known == shape[d], rule.op,
@@ -210,8 +216,7 @@ class Choice {
     return std::ranges::any_of(dims, [n](const Dim& dim) { return !dim.empty() && dim[0] == n; });
   }
   bool is_inner(const std::vector<Dim>& dims, int n) const {
-    return std::ranges::any_of(
-        dims, [n](const Dim& dim) { return std::ranges::count(dim, n) > 0 && dim[0] != n; });
+    return std::ranges::any_of(dims, [n](const Dim& dim) { return std::ranges::count(dim, n) > 0 && dim[0] != n; });
   }
   Index units(int n) const {
     const Shares& s = shares_[at(n)];
@@ -231,8 +236,7 @@ class Choice {
     if (!s.borders.empty()) return std::ssize(s.borders) - 1 == parts;
     if (units(n) < parts) return false;
     for (std::size_t d = 0; d < f_.out.size(); ++d)
-      if (f_.factors[at(n)].window && !f_.out[d].empty() && f_.out[d][0] == n &&
-          f_.result[static_cast<int>(d)] < parts)
+      if (f_.factors[at(n)].window && !f_.out[d].empty() && f_.out[d][0] == n && f_.result[static_cast<int>(d)] < parts)
         return false;
     return true;
   }
@@ -269,9 +273,12 @@ class Choice {
     std::optional<int> kept;
     for (const int n : factor) {
       if (n < 0 || shares_[at(n)].empty() || n == kept) continue;
-      if (window && !shares_[at(n)].ranges.empty()) shares_[at(n)] = {};
-      else if (kept) shares_[at(n)] = {};
-      else kept = n;
+      if (window && !shares_[at(n)].ranges.empty())
+        shares_[at(n)] = {};
+      else if (kept)
+        shares_[at(n)] = {};
+      else
+        kept = n;
     }
   }
 
@@ -299,13 +306,15 @@ Tensor placed_weight(const Tensor& w, const ShardSpec& to, AxisMask axes) {
   const RankMesh& mesh = has.mesh();
   // What this rank cuts out of its copy, for work of its own: the plan sums such gradients.
   const AxisMask cuts = to.placements().axes() & has.summed();
-  const ShardSpec::Ptr before = to.with(to.global_shape(), to.placements().without(cuts),
-                                        to.shared_dim() < 0 ? Shares{} : to.shares(to.shared_dim()), std::max(0, to.shared_dim()));
+  const ShardSpec::Ptr before =
+      to.with(to.global_shape(), to.placements().without(cuts),
+              to.shared_dim() < 0 ? Shares{} : to.shares(to.shared_dim()), std::max(0, to.shared_dim()));
   Tensor in = counted_once(plain(relayout(w, *before)), mesh, has.summed() & ~axes);
   // Copies whose gradients the plan does not sum: each rank needs the whole.
   in = replicated(in, has.shared_mesh(), axes & ~has.summed() & ~to.placements().axes());
   if (cuts == 0) return in;
-  check(before->boxes().size() == 1 && to.boxes().size() == 1, "split", "ranges of {} cannot be cut", to.global_shape());
+  check(before->boxes().size() == 1 && to.boxes().size() == 1, "split", "ranges of {} cannot be cut",
+        to.global_shape());
   const Shape at = before->box().at;
   const Box mine = to.box();
   Tensor y = cut(in, at, mine);
@@ -340,6 +349,12 @@ Placed place(const char* op, const Factors& f, const std::vector<Tensor>& operan
     else
       placed.blocks_.back() = replicated(plain(relayout(t, *to)), mesh, choice.axes() & ~to->placements().axes());
   }
+  if (mesh->rows() >= 0)
+    for (std::size_t i = 0; i < operands.size(); ++i)
+      if (const ShardSpec* to = placed.specs_[i].get(); to && placed.blocks_[i].rank() > 0 &&
+                                                        !(to->over(0) >> mesh->rows() & 1) &&
+                                                        placed.blocks_[i].dim(0) == mesh->row_borders().back())
+        placed.blocks_[i].impl()->batch = mesh->batch_of_all(placed.blocks_[i].impl()->batch);
   return placed;
 }
 

@@ -28,10 +28,10 @@ struct OpRule {
 /// Dimensions and factors of a call, for ops whose rule depends on their arguments (reshape, concat).
 struct Factors {
   struct Factor {
-    Index extent = 1;     ///< of the whole tensor
-    bool whole = false,   ///< stays whole
-        sums = false,     ///< may be divided although the result lacks it
-        window = false;   ///< spatial
+    Index extent = 1;    ///< of the whole tensor
+    bool whole = false,  ///< stays whole
+        sums = false,    ///< may be divided although the result lacks it
+        window = false;  ///< spatial
   };
   using Dim = std::vector<int>;           ///< factors of a dimension, the outer one first; empty: extent 1
   std::vector<Factor> factors = {};       ///< their numbers are used below
@@ -39,7 +39,7 @@ struct Factors {
   std::vector<Dim> out = {};              ///< of the result
   Shape result = {};                      ///< global shape of the result
   int late = 99;                          ///< as OpRule::late
-  std::vector<Shares> shares = {};        ///< of each factor, where place() would not find them: one per factor, or none
+  std::vector<Shares> shares = {};  ///< of each factor, where place() would not find them: one per factor, or none
 };
 
 /// Operands where an op needs them, and how its result lies.

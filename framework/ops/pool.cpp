@@ -1,7 +1,7 @@
 // Pooling over 1 to 3 spatial axes, and the fused tail of a convolution block.
 #include "framework/ops/help.h"
-#include "framework/ops/place.h"
 #include "framework/ops/ops.h"
+#include "framework/ops/place.h"
 #include "framework/ops/random.h"
 #include "kernels/plans/pool_shape.h"
 
@@ -36,8 +36,8 @@ PoolOptions without_ceil(const char* op, const Tensor& x, PoolOptions o) {
 /// The box of the image that this rank's outputs read, with the padding at its borders.
 Tensor divided_pool(const Tensor& x, const PoolOptions& o, Tensor (*f)(const Tensor&, const PoolOptions&)) {
   const std::vector<Window> all = windows(x.rank() - 2, o);
-  const ops::Placed p = ops::place({.op = "pool", .dims = "n s.. c -> n s.. c", .windows = "s"}, {x},
-                                   outputs(ops::global_shape(x), all));
+  const ops::Placed p =
+      ops::place({.op = "pool", .dims = "n s.. c -> n s.. c", .windows = "s"}, {x}, outputs(ops::global_shape(x), all));
   if (trireme::spatial_axes(p.spec(0)) == 0) return p.put(f(p[0], o));
   const Patch mine = patch(p.out().box(), p.spec(0).box(), all, ops::global_shape(x));
   PoolOptions options = o;

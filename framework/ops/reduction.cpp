@@ -53,7 +53,8 @@ Tensor min(const Tensor& x) { return amin(x, all_axes(x)); }
 Tensor var(const Tensor& x, const std::vector<int>& axes, bool keep, double correction) {
   const Tensor squares = sum(square(x - reduce(x, ReduceKind::mean, axes)), axes, keep);
   if (squares.numel() == 0) return squares;
-  const auto count = static_cast<double>(ops::global_shape(x).numel() / std::max<Index>(1, ops::global_shape(squares).numel()));
+  const auto count =
+      static_cast<double>(ops::global_shape(x).numel() / std::max<Index>(1, ops::global_shape(squares).numel()));
   check(count > correction, "var", "got {} elements and correction {}, expected more elements than the correction",
         count, correction);
   return squares / (count - correction);

@@ -62,8 +62,7 @@ Tensor triangle(const Tensor& x, Index diagonal, bool lower) {
         x ? x.shape() : Shape{});
   if (x.rank() == 2) ops::refuse_part_of_batch(lower ? "tril" : "triu", x, 0);
   if (x.shard_spec()) {
-    const ops::Placed p =
-        ops::place(lower ? "tril" : "triu", ops::same_dims({x}, {x.rank() - 2, x.rank() - 1}), {x});
+    const ops::Placed p = ops::place(lower ? "tril" : "triu", ops::same_dims({x}, {x.rank() - 2, x.rank() - 1}), {x});
     return p.put(triangle(p[0], diagonal, lower));
   }
   const auto counted = [&](const Shape& shape) {
@@ -202,8 +201,8 @@ Sorted topk(const Tensor& x, Index k, int axis, bool largest) {
     const Sorted sorted = topk(p[0], k, axis, largest);
     return {p.put(sorted.values), p.put(sorted.index)};
   }
-  check(k >= 0 && k <= ops::global_shape(x)[axis], "topk", "k is {}, expected at most the extent of axis {} of {}", k, axis,
-        x.shape());
+  check(k >= 0 && k <= ops::global_shape(x)[axis], "topk", "k is {}, expected at most the extent of axis {} of {}", k,
+        axis, x.shape());
   ops::refuse_part_of_batch("topk", x, axis);
   const Tensor index = ops::as_one_op("topk", {&x}, std::pair(axis, largest), [&] {
     const Tensor rows = with_axis_last(x.detach(), axis);
@@ -219,12 +218,16 @@ Sorted topk(const Tensor& x, Index k, int axis, bool largest) {
   });
   return {gather(x, index, axis), index};
 }
-Sorted sort(const Tensor& x, int axis, bool descending) { return topk(x, ops::global_shape(x)[ops::axis_of("sort", axis, x.rank())], axis, descending); }
+Sorted sort(const Tensor& x, int axis, bool descending) {
+  return topk(x, ops::global_shape(x)[ops::axis_of("sort", axis, x.rank())], axis, descending);
+}
 
 Tensor argmax(const Tensor& x) {
   check(x.defined() && x.rank() >= 1 && x.dim(-1) > 0, "argmax",
         "got {}, expected at least one element along the last axis", x ? x.shape() : Shape{});
-  if (x.shard_spec()) return ops::on_blocks({.op = "argmax", .dims = "n.. c -> n..", .whole = "c"}, x, [](const Tensor& t) { return argmax(t); });
+  if (x.shard_spec())
+    return ops::on_blocks({.op = "argmax", .dims = "n.. c -> n..", .whole = "c"}, x,
+                          [](const Tensor& t) { return argmax(t); });
   if (!is_float(x.dtype())) return squeeze(topk(x, 1).index, -1);
   Tensor index = Tensor::empty(x.shape().without(x.rank() - 1), DType::i64, x.device());
   launch<kernel::ArgMax>(index, x);

@@ -4,9 +4,9 @@
 
 #include "framework/autograd/step_context.h"
 #include "framework/ops/help.h"
+#include "framework/ops/ops.h"
 #include "framework/ops/place.h"
 #include "framework/ops/select.h"
-#include "framework/ops/ops.h"
 #include "framework/tensor/batch.h"
 #include "kernels/formulas/pointwise.h"
 
@@ -205,7 +205,8 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<Index>& sizes, int 
 Tensor squeeze(const Tensor& x, int axis) {
   check(x.defined(), "squeeze", "the input is undefined");
   axis = ops::axis_of("squeeze", axis, x.rank());
-  check(x.global_shape()[axis] == 1, "squeeze", "axis {} of {} has {} elements, expected 1", axis, x.shape(), x.dim(axis));
+  check(x.global_shape()[axis] == 1, "squeeze", "axis {} of {} has {} elements, expected 1", axis, x.shape(),
+        x.dim(axis));
   return x.reshape(x.global_shape().without(axis));
 }
 
@@ -315,9 +316,9 @@ Tensor pad(const Tensor& x, const Shape& begin, const Shape& end, PadMode mode) 
   for (int i = 0; i < x.rank(); ++i) {
     if (begin[i] == 0 && end[i] == 0) continue;
     const Index n = ops::global_shape(x)[i], most = mode == PadMode::circular  ? n
-                                     : mode == PadMode::reflect ? n - 1
-                                     : n > 0                    ? begin[i] + end[i]
-                                                                : 0;
+                                                    : mode == PadMode::reflect ? n - 1
+                                                    : n > 0                    ? begin[i] + end[i]
+                                                                               : 0;
     check(begin[i] >= 0 && end[i] >= 0 && std::max(begin[i], end[i]) <= most, "pad",
           "padding is {} before and {} after axis {} of {}, expected at most {}", begin[i], end[i], i, x.shape(), most);
     y = rearranged(y, i, begin[i] + n + end[i], [=, first = begin[i]](Index k) {
@@ -331,8 +332,8 @@ Tensor pad(const Tensor& x, const Shape& begin, const Shape& end, PadMode mode) 
 }
 
 namespace {
-/// take() of operands that ranks divide. Of a weight along axis 0 each rank takes the rows that it has, and zeros for the
-/// others; the results are added (vocabulary parallelism: Megatron-LM, arXiv 1909.08053, section 3).
+/// take() of operands that ranks divide. Of a weight along axis 0 each rank takes the rows that it has, and zeros for
+/// the others; the results are added (vocabulary parallelism: Megatron-LM, arXiv 1909.08053, section 3).
 Tensor divided_take(const Tensor& x, const Tensor& ids, int axis) {
   const bool by_rows = axis == 0 && x.shard_spec() && x.shard_spec()->weight();
   const Shape &all = ops::global_shape(x), &few = ops::global_shape(ids);
@@ -418,8 +419,9 @@ Tensor slice(const Tensor& x, int axis, Index from, Index to, Index step) {
 Tensor flip(const Tensor& x, const std::vector<int>& axes) {
   Tensor y = x;
   for (const int axis : axes)
-    y = rearranged(y, axis, ops::global_shape(y)[ops::axis_of("flip", axis, y.rank())],
-                   [last = ops::global_shape(y)[ops::axis_of("flip", axis, y.rank())] - 1](Index i) { return last - i; });
+    y = rearranged(
+        y, axis, ops::global_shape(y)[ops::axis_of("flip", axis, y.rank())],
+        [last = ops::global_shape(y)[ops::axis_of("flip", axis, y.rank())] - 1](Index i) { return last - i; });
   return y;
 }
 
@@ -497,7 +499,8 @@ Tensor flatten(const Tensor& x) {
 Tensor sum(const Tensor& x) {
   check(x.defined(), "sum", "the input is undefined");
   if (!is_float(x.dtype()) && x.dtype() != DType::i64) return sum(x.to(DType::i64));
-  if (x.shard_spec()) return ops::on_blocks({.op = "sum", .dims = "n.. ->", .sums = "n"}, x, [](const Tensor& t) { return sum(t); });
+  if (x.shard_spec())
+    return ops::on_blocks({.op = "sum", .dims = "n.. ->", .sums = "n"}, x, [](const Tensor& t) { return sum(t); });
   Tensor y = Tensor::empty({}, x.dtype(), x.device());
   if (x.numel() == 0)
     launch<kernel::Fill>(y, 0.0);

@@ -84,8 +84,8 @@ Refined refined(const Shape& in, const Shape& out) {
   return r;
 }
 
-/// The global shape that is wanted of x, whose extents may be those of this rank's block: [N, T, heads, D] with the heads
-/// that are here.
+/// The global shape that is wanted of x, whose extents may be those of this rank's block: [N, T, heads, D] with the
+/// heads that are here.
 Shape global_of(const Tensor& x, const Shape& wanted) {
   const Shape &block = x.shape(), &whole = x.global_shape();
   if (block == whole) return resolve(whole, wanted);
@@ -103,15 +103,19 @@ Shape global_of(const Tensor& x, const Shape& wanted) {
                   "this rank has {} of {}, and {} may mean the part or the whole: give all extents of the whole, "
                   "without -1",
                   block, whole, wanted);
-  Shape to = resolve(block, wanted);
-  const Refined r = refined(block, to);
+  const Shape here = resolve(block, wanted);
+  Shape to = here;
   for (int d = 0; d < block.rank(); ++d) {
     if (block[d] == whole[d]) continue;
-    const Dim& dim = r.in.empty() ? Dim{} : r.in[static_cast<std::size_t>(d)];
-    const Index inner = dim.empty() ? 1 : block[d] / r.extents[static_cast<std::size_t>(dim[0])];
-    for (int e = 0; e < to.rank() && !dim.empty(); ++e)
-      if (const Dim& other = r.out[static_cast<std::size_t>(e)]; !other.empty() && other[0] == dim[0])
-        to[e] = to[e] / r.extents[static_cast<std::size_t>(dim[0])] * (whole[d] / inner);
+    // The dimension that begins where this one does; of several, because of extents of 1, the one in the same place.
+    int at = -1;
+    for (int e = 0; e < to.rank(); ++e)
+      if (here.product(0, e) == block.product(0, d) && (at < 0 || e == d || block.rank() - d == to.rank() - e)) at = e;
+    if (at < 0) continue;
+    if (here[at] > 0 && block[d] % here[at] == 0)
+      to[at] = whole[d] / (block[d] / here[at]);  // it is split: [heads D] to [heads, D]
+    else if (block[d] > 0 && here[at] % block[d] == 0)
+      to[at] = here[at] / block[d] * whole[d];  // it is joined: [heads, D] to [heads D]
   }
   check(to.numel() == whole.numel(), "reshape",
         "this rank has {} of {}, and {} says neither how the part nor how the whole becomes another shape: give the "
@@ -126,7 +130,8 @@ Tensor divided_reshape(const Tensor& x, const Shape& wanted) {
   const Refined r = refined(x.global_shape(), to);
   if (x.global_shape().numel() == 0 || (r.in.empty() && x.rank() > 0)) {
     ops::Factors none{.in = {std::vector<Dim>(static_cast<std::size_t>(x.rank()))},
-                      .out = std::vector<Dim>(static_cast<std::size_t>(to.rank())), .result = to};
+                      .out = std::vector<Dim>(static_cast<std::size_t>(to.rank())),
+                      .result = to};
     return ops::place("reshape", none, {x})[0].reshape(to);
   }
   ops::Factors f{.in = {r.in}, .out = r.out, .result = to};

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "framework/tensor/storage.h"
+
 namespace trireme {
 
 RankMesh::RankMesh(std::vector<MeshAxis> axes, AxisMask summed, int rows)
@@ -37,6 +39,25 @@ RankMesh::Line RankMesh::line(AxisMask axes) const {
     line.at.push_back(std::move(at));
   }
   return line;
+}
+
+void RankMesh::begin_batch(std::vector<Index> row_borders) const {
+  row_borders_ = std::move(row_borders);
+  own_rows_ = all_rows_ = nullptr;
+}
+
+BatchPtr RankMesh::batch_of_all(const BatchPtr& own) const {
+  if (!own || own == all_rows_ || !own->samples) return own;
+  const auto me = static_cast<std::size_t>(index(rows_));
+  if (own->samples.numel() != row_borders_[me + 1] - row_borders_[me]) return own;
+  if (own == own_rows_) return all_rows_;
+  const Tensor samples = Tensor::zeros({row_borders_.back()}, DType::i64);
+  copy_unnoted(samples.view_rows(row_borders_[me], row_borders_[me + 1]), own->samples.detach());
+  sum(samples, 1u << rows_);
+  auto all = std::make_shared<BatchContext>(*own);
+  all->samples = samples;
+  own_rows_ = own;
+  return all_rows_ = std::move(all);
 }
 
 }  // namespace trireme

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/tensor/batch.h"
 #include "framework/tensor/tensor.h"
 
 namespace trireme {
@@ -29,7 +30,7 @@ class RankMesh : public std::enable_shared_from_this<RankMesh> {
   RankMesh(const RankMesh&) = delete;
   RankMesh& operator=(const RankMesh&) = delete;
 
-  int axes() const { return static_cast<int>(axes_.size()); }       ///< number of axes
+  int axes() const { return static_cast<int>(axes_.size()); }        ///< number of axes
   const std::string& name(int axis) const { return at(axis).name; }  ///< of an axis
   int size(int axis) const { return at(axis).size; }                 ///< ranks along an axis
   int index(int axis) const { return at(axis).index; }               ///< this rank's position along an axis
@@ -42,7 +43,11 @@ class RankMesh : public std::enable_shared_from_this<RankMesh> {
   const std::vector<int>& place() const { return place_; }  ///< this rank's position along each axis
   /// Where the rows of each rank along rows() begin in the batch at hand, and the end.
   const std::vector<Index>& row_borders() const { return row_borders_; }
-  void begin_batch(std::vector<Index> row_borders) const { row_borders_ = std::move(row_borders); }  ///< sets them
+  void begin_batch(std::vector<Index> row_borders) const;  ///< sets them
+  /// The context of a tensor with the rows of all ranks along rows(), instead of `own`, that of this rank's rows; and
+  /// back. Null for null. The first call for a batch is collective.
+  BatchPtr batch_of_all(const BatchPtr& own) const;
+  BatchPtr batch_of_own(const BatchPtr& all) const { return all && all == all_rows_ ? own_rows_ : all; }
 
   /// The ranks that differ from this one along some axes only, itself included.
   struct Line {
@@ -56,7 +61,7 @@ class RankMesh : public std::enable_shared_from_this<RankMesh> {
   virtual void sum(const View& x, AxisMask axes) const = 0;
   /// A message in progress: call it once; it returns when the tensor may be used.
   using Wait = std::function<void()>;
-  virtual Wait send(const Tensor& x, int rank) const = 0;    ///< to another rank
+  virtual Wait send(const Tensor& x, int rank) const = 0;     ///< to another rank
   virtual Wait recv(const Tensor& into, int rank) const = 0;  ///< from another rank
   /// The ranks of line(axes) for the statistics of a batch norm. outer: further ranks, of which each belongs to such a
   /// line; null: none.
@@ -72,6 +77,7 @@ class RankMesh : public std::enable_shared_from_this<RankMesh> {
   AxisMask summed_;
   int rows_;
   mutable std::vector<Index> row_borders_;
+  mutable BatchPtr own_rows_, all_rows_;  // of the last batch
 };
 
 }  // namespace trireme

@@ -39,8 +39,7 @@ std::pair<Index, Index> even_share(Index extent, int parts, int index) {
 }
 
 bool Shares::fits(Index size) const {
-  return size == 1 || (!empty() &&
-                       std::ranges::all_of(ranges, [size](const Range& r) { return r.unit % size == 0; }) &&
+  return size == 1 || (!empty() && std::ranges::all_of(ranges, [size](const Range& r) { return r.unit % size == 0; }) &&
                        std::ranges::all_of(borders, [size](Index at) { return at % size == 0; }));
 }
 
@@ -80,8 +79,7 @@ ShardSpec::Ptr ShardSpec::of_weight(Mesh mesh, const Shape& global, const Placem
                                     int shared_dim) {
   return Ptr(new ShardSpec(std::move(mesh), global, placements, std::move(shares), shared_dim, true));
 }
-ShardSpec::Ptr ShardSpec::with(const Shape& global, const Placements& placements, Shares shares,
-                               int shared_dim) const {
+ShardSpec::Ptr ShardSpec::with(const Shape& global, const Placements& placements, Shares shares, int shared_dim) const {
   return make(mesh_, global, placements, std::move(shares), shared_dim);
 }
 

@@ -1,5 +1,5 @@
-// ShardSpec: how ranks divide a tensor (compare PyTorch's DTensor). Plain data: the global shape and, for each axis of a
-// RankMesh, the dimension that it divides. Ops read it, and move tensors where they must (framework/ops/place.h).
+// ShardSpec: how ranks divide a tensor (compare PyTorch's DTensor). Plain data: the global shape and, for each axis of
+// a RankMesh, the dimension that it divides. Ops read it, and move tensors where they must (framework/ops/place.h).
 #pragma once
 #include <array>
 #include <memory>
@@ -33,22 +33,22 @@ struct Shares {
   /// A range of the dimension; a rank has a share of each. So a fused weight of queries, keys and values is cut in each
   /// of the three.
   struct Range {
-    Index extent;    ///< number of elements
-    Index unit = 1;  ///< elements that stay together (those of a head); divides extent
+    Index extent;                                   ///< number of elements
+    Index unit = 1;                                 ///< elements that stay together (those of a head); divides extent
     bool operator==(const Range&) const = default;  ///< member by member
   };
-  std::vector<Range> ranges = {};   ///< one behind the other; empty: one, of the whole dimension
-  std::vector<Index> borders = {};  ///< of a single range: where the ranks' shares begin, and the end; empty: even
-  bool fits(Index size) const;           ///< whether every share begins and ends at a multiple of `size` elements
-  Shares divided_by(Index size) const;   ///< of a dimension with an element for each `size` elements of this; fits(size)
+  std::vector<Range> ranges = {};       ///< one behind the other; empty: one, of the whole dimension
+  std::vector<Index> borders = {};      ///< of a single range: where the ranks' shares begin, and the end; empty: even
+  bool fits(Index size) const;          ///< whether every share begins and ends at a multiple of `size` elements
+  Shares divided_by(Index size) const;  ///< of a dimension with an element for each `size` elements of this; fits(size)
   /// Of a dimension with `size` elements for each element of this, which has `extent`.
   Shares times(Index extent, Index size) const;
   bool empty() const { return ranges.empty() && borders.empty(); }  ///< even shares
   bool operator==(const Shares&) const = default;                   ///< member by member
 };
 
-/// Shared and immutable: all tensors that lie alike may point to one ShardSpec. A weight's ShardSpec may divide nothing:
-/// other ranks then hold copies, and the step's plan sums its gradients over RankMesh::summed().
+/// Shared and immutable: all tensors that lie alike may point to one ShardSpec. A weight's ShardSpec may divide
+/// nothing: other ranks then hold copies, and the step's plan sums its gradients over RankMesh::summed().
 class ShardSpec : public std::enable_shared_from_this<ShardSpec> {
  public:
   using Ptr = std::shared_ptr<const ShardSpec>;
@@ -58,15 +58,17 @@ class ShardSpec : public std::enable_shared_from_this<ShardSpec> {
   /// Of a weight: the plan sums its gradient over RankMesh::summed(), but for the axes that divide it.
   static Ptr of_weight(Mesh, const Shape& global, const Placements&, Shares shares = {}, int shared_dim = 0);
 
-  const Shape& global_shape() const { return global_; }        ///< of the whole tensor over all ranks
-  const Placements& placements() const { return placements_; }  ///< how it is divided
+  const Shape& global_shape() const { return global_; }           ///< of the whole tensor over all ranks
+  const Placements& placements() const { return placements_; }    ///< how it is divided
   AxisMask over(int dim) const { return placements_.over(dim); }  ///< the mesh axes that divide a dimension
-  Shares shares(int dim) const;                                 ///< empty: even shares
-  int shared_dim() const { return shares_.empty() ? -1 : shared_dim_; }  ///< the dimension without even shares; -1: none
-  const RankMesh& mesh() const { return *mesh_; }               ///< the ranks
-  const Mesh& shared_mesh() const { return mesh_; }             ///< the ranks, to keep
-  bool weight() const { return weight_; }                       ///< made by of_weight()
-  bool divides() const { return placements_.axes() != 0; }      ///< whether ranks have different parts
+  Shares shares(int dim) const;                                   ///< empty: even shares
+  int shared_dim() const {
+    return shares_.empty() ? -1 : shared_dim_;
+  }                                                         ///< the dimension without even shares; -1: none
+  const RankMesh& mesh() const { return *mesh_; }           ///< the ranks
+  const Mesh& shared_mesh() const { return mesh_; }         ///< the ranks, to keep
+  bool weight() const { return weight_; }                   ///< made by of_weight()
+  bool divides() const { return placements_.axes() != 0; }  ///< whether ranks have different parts
   /// The axes over which the plan sums the gradient; none for an activation.
   AxisMask summed() const { return weight_ ? mesh_->summed() & ~placements_.axes() : 0; }
 
@@ -74,10 +76,10 @@ class ShardSpec : public std::enable_shared_from_this<ShardSpec> {
   /// shared_dim() in its block.
   std::vector<Box> boxes(const std::vector<int>& place) const;
   std::vector<Box> boxes() const { return boxes(mesh_->place()); }  ///< this rank's
-  Box box(const std::vector<int>& place) const;                     ///< the only one. Throws Error if there are several.
-  Box box() const { return box(mesh_->place()); }                   ///< this rank's
-  Shape block(const std::vector<int>& place) const;                 ///< the shape of a rank's block
-  Shape block() const { return block(mesh_->place()); }             ///< this rank's
+  Box box(const std::vector<int>& place) const;          ///< the only one. Throws Error if there are several.
+  Box box() const { return box(mesh_->place()); }        ///< this rank's
+  Shape block(const std::vector<int>& place) const;      ///< the shape of a rank's block
+  Shape block() const { return block(mesh_->place()); }  ///< this rank's
   /// Where each of boxes() begins in the block of the rank.
   std::vector<Shape> origins(const std::vector<Box>&) const;
   /// Number of elements of the largest block of all ranks. A flat buffer reserves that many, so that its layout is the

@@ -21,10 +21,11 @@ Tensor ClassToken::operator()(const Tensor& x) const {
 }
 
 Tensor Positions::operator()(const Tensor& x) const {
-  check(x.rank() == 3 && x.global_shape()[1] == table.global_shape()[1] && x.global_shape()[2] == table.global_shape()[2],
-        "vit",
-        "the tokens are {}, and there are positions of [N, {}, {}]: give it images of the size that it was built for",
-        x.global_shape(), table.global_shape()[1], table.global_shape()[2]);
+  check(
+      x.rank() == 3 && x.global_shape()[1] == table.global_shape()[1] && x.global_shape()[2] == table.global_shape()[2],
+      "vit",
+      "the tokens are {}, and there are positions of [N, {}, {}]: give it images of the size that it was built for",
+      x.global_shape(), table.global_shape()[1], table.global_shape()[2]);
   return x + ops::in_type(table, x.dtype());
 }
 

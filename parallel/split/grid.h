@@ -13,8 +13,8 @@ namespace trireme {
 class Grid final : public RankMesh {
  public:
   /// axes: those of the mesh to split along; axes of one rank are left out. grad_reduce_axes: along these the plan sums
-  /// the gradients of a weight that all ranks hold (RankMesh::summed). rows: the axis along which ranks enter with other
-  /// rows of the batch, if it is one of the axes. Collective.
+  /// the gradients of a weight that all ranks hold (RankMesh::summed). rows: the axis along which ranks enter with
+  /// other rows of the batch, if it is one of the axes. Collective.
   Grid(Mesh&, const std::vector<std::string>& axes, const std::vector<std::string>& grad_reduce_axes,
        const std::string& rows = {});
 

@@ -138,6 +138,8 @@ void divide_weights(Module& model, const std::shared_ptr<const Grid>& grid, int 
     }
   std::vector<std::string> known;  // layers with a product
   Index open = 0;                  // outputs that the last product left divided
+  Index most = 0;                  // outputs or inputs of a layer
+  bool divided = false;
   for (const Leaves& leaves : layers_of(model)) {
     const NamedState* weight = find(leaves, "weight");
     if (!weight || weight->tensor->shard_spec()) continue;
@@ -153,7 +155,12 @@ void divide_weights(Module& model, const std::shared_ptr<const Grid>& grid, int 
     const Index before = std::exchange(open, 0);
     if (contains(options.whole, layer)) continue;
     const bool named = contains(options.rows, layer) || contains(options.columns, layer);
-    const auto has_room = [&](int axis) { return named || shape[axis] >= grid->size(over); };
+    // A dimension with fewer elements than ranks stays whole, unless its layer is named.
+    const auto has_room = [&](int axis) {
+      most = std::max(most, shape[axis]);
+      divided = divided || named || shape[axis] >= grid->size(over);
+      return named || shape[axis] >= grid->size(over);
+    };
     if (contains(options.rows, layer) || (before == shape[-1] && !contains(options.columns, layer))) {
       if (has_room(shape.rank() - 1)) divide(*weight, shape.rank() - 1, grid, over);
       continue;
@@ -165,6 +172,9 @@ void divide_weights(Module& model, const std::shared_ptr<const Grid>& grid, int 
     if (bias && bias->tensor->dim(0) == shape[0]) divide(*bias, 0, grid, over);
     if (!columns_only) open = shape[0];
   }
+  check(divided || most == 0, "split",
+        "no layer has as many outputs as the {} ranks of mesh axis '{}': at most {} ranks would work", grid->size(over),
+        grid->name(over), most);
   for (const auto* names : {&options.columns, &options.rows, &options.whole})
     for (const std::string& name : *names)
       check(contains(known, name), "tensor", "there is no layer '{}' to lay out; there are: {}", name,

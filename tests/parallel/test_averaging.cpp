@@ -365,7 +365,8 @@ TEST_CASE("a worker of stochastic gradient push may be many ranks") {
   if (threads_only()) return;
   const std::vector<Axis> both{{"node", 3}, {"data", 2}};
   const auto weights = [&](const std::string& within) {
-    const AveragingCase c{.strategy = within + " | gossip(mode=push_sum, graph=random, axis=node)", .axes = both, .meet = {}};
+    const AveragingCase c{
+        .strategy = within + " | gossip(mode=push_sum, graph=random, axis=node)", .axes = both, .meet = {}};
     return trained(c);
   };
   const auto plain = weights("data_parallel");

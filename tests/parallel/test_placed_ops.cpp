@@ -70,7 +70,8 @@ void run_divisions(const std::vector<Axis>& axes, const std::vector<std::pair<co
       INFO(text(*c, d) << ": " << e.what());
       // An extent of -1 that may be a part's or the whole's; running statistics that lie otherwise than the weights.
       const bool refuses = c->name == "reshape" || c->name.starts_with("batch_norm");
-      CHECK((refuses && e.kind() == ErrorKind::usage && std::string_view(e.what()).find("placed") == std::string::npos));
+      CHECK(
+          (refuses && e.kind() == ErrorKind::usage && std::string_view(e.what()).find("placed") == std::string::npos));
     }
   }
 }

@@ -316,7 +316,9 @@ TEST_CASE("layers that need whole axes train the serial run's model over ranks")
   const auto tokens = [](const Tensor& x) { return x.reshape({x.dim(0), 64, 4}).reshape(x.shape()); };
   for (const Module& layer : {Module(GroupNorm(2, 4)), Module(InstanceNorm(4)), Module(sums), Module(tokens)}) {
     Setup s = setup(
-        [layer] { return Sequential{Conv2d(1, 4, 3, {.pad = 1}), layer.clone(), flatten, Linear(256, 10)}; },
+        [layer] {
+          return Sequential{Conv2d(1, 4, 3, {.pad = 1}), layer.clone(), flatten, Linear(256, 10)};
+        },
         {8, 8, 1});
     s.samples = 8;
     s.batch = 4;
@@ -419,12 +421,13 @@ TEST_CASE("splits that cannot be say what would work") {
   CHECK_THAT(refusal("data=2", "spatial", {4, 4, 1}), Catch::Contains("name one, as in h=2"));
   CHECK_THAT(refusal("data=2", "tensor", {4, 4, 1}), Catch::Contains("name one, as in tensor=2"));
   CHECK_THAT(refusal("h=5", "spatial", {4, 4, 1}), Catch::Contains("at most 4 ranks would work"));
-  CHECK_THAT(refusal("tensor=4", "tensor", {4, 4, 1}), Catch::Contains("at most 3 ranks would work"));
+  CHECK_THAT(refusal("tensor=4", "tensor(columns=0)", {4, 4, 1}), Catch::Contains("at most 3 ranks would work"));
+  CHECK_THAT(refusal("tensor=11", "tensor", {4, 4, 1}), Catch::Contains("at most 10 ranks would work"));
+  CHECK(refusal("tensor=4", "tensor", {4, 4, 1}).empty());  // the filters stay whole
   CHECK_THAT(refusal("tensor=2", "tensor(rows=fc)", {4, 4, 1}), Catch::Contains("there are: 0, 2"));
   CHECK_THAT(refusal("d=2", "spatial", {4, 4, 1}), Catch::Contains("no axis to split over the mesh axis 'd'"));
   CHECK_THAT(refusal("h=2", "spatial(axes=rows)", {4, 4, 1}), Catch::Contains("there are: h, w, d"));
-  CHECK_THAT(refusal("data=2,h=2", "one_weird_trick | spatial", {4, 4, 1}),
-             Catch::Contains("spatial and tensor"));
+  CHECK_THAT(refusal("data=2,h=2", "one_weird_trick | spatial", {4, 4, 1}), Catch::Contains("spatial and tensor"));
 }
 
 TEST_CASE("weights that ranks hold parts of are saved whole and load in any split") {

@@ -133,7 +133,8 @@ Divided draw_joined(Draw& draw, const Grid& grid, int dims) {
   const Index channels = draw.between(2, 5);
   draw_image(draw, grid, dims, channels, c);
   for (int d = 0; d < dims; ++d) c.x[d + 1] += c.x[d + 1] % 2;
-  if (const int tensor = grid.find("tensor"); tensor >= 0 && draw.chance()) c.layout = c.layout.with(dims + 1, 1u << tensor);
+  if (const int tensor = grid.find("tensor"); tensor >= 0 && draw.chance())
+    c.layout = c.layout.with(dims + 1, 1u << tensor);
   const int axis = static_cast<int>(draw.between(0, dims + 1));
   Shape w{channels}, up{channels};
   for (int d = 0; d < dims; ++d) {
@@ -144,7 +145,8 @@ Divided draw_joined(Draw& draw, const Grid& grid, int dims) {
   up.push_back(draw.between(1, 3));
   c.weights = {w};
   c.weight_layouts = {Placements()};
-  if (const int tensor = grid.find("tensor"); tensor >= 0 && draw.chance()) c.weight_layouts[0] = c.weight_layouts[0].with(0, 1u << tensor);
+  if (const int tensor = grid.find("tensor"); tensor >= 0 && draw.chance())
+    c.weight_layouts[0] = c.weight_layouts[0].with(0, 1u << tensor);
   if (axis == dims + 1) {
     c.weights.push_back(up);
     c.weight_layouts.emplace_back();
