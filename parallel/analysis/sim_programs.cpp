@@ -88,6 +88,7 @@ void SimPrograms::prepare(int r) {
     s.phase = a.phase;
     s.back = a.microbatch.steps_ago;
     s.is_inline = a.stream == Stream::compute;
+    s.after = a.after;
     if (a.kind == ActionKind::update) program.last_update = id;
     if (runs[a.phase] < options.steps) s.rare = &plan.programs[r].trigger(a);
     if (runs[a.phase] == 0) continue;

@@ -1,6 +1,7 @@
 // SimPrograms: a plan's programs as the simulator runs them: per action what it is, what it costs and what waits for
 // it, in flat lists without names.
 #pragma once
+#include <span>
 #include <vector>
 
 #include "parallel/analysis/simulate.h"
@@ -44,8 +45,9 @@ struct SimAction {
   Nanoseconds mixes = 0;          ///< what is computed with what has come (ActionRow::vector_ops)
   bool is_inline = false;         ///< it computes: those behind it start when it has ended
   bool in_midst = false;          ///< it starts in the midst of a backward (SimProgram::inner)
-  std::vector<SimComm> comms = {};      ///< compute
-  std::vector<PlannedCall> calls = {};  ///< collective that goes by messages
+  std::span<const ActionId> after = {};  ///< Action::after
+  std::vector<SimComm> comms = {};       ///< compute
+  std::vector<PlannedCall> calls = {};   ///< collective that goes by messages
 };
 
 /// A reduction that starts when so much of a backward is done (Dependency::share).
