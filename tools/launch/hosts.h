@@ -14,7 +14,8 @@ struct Host {
 /// "a:4,b:4"; without a number one slot. Throws OptionError for what is no such list, and for a host that stands twice.
 std::vector<Host> parse_hosts(const std::string& list);
 /// A line per host: "a slots=4" (horovodrun, Open MPI), "a:4" (MPICH) or "a"; behind # a comment. Throws OptionError
-/// with the line's number, and Error as read_text() of at most 1 MiB (framework/io/file.h).
+/// with the line's number, and Error as read_text() of at most 1 MiB (framework/io/file.h). path may be a pipe, as in
+/// --hostfile <(scontrol show hostnames), whose writer must close it within 60 s.
 std::vector<Host> read_host_file(const std::string& path);
 /// The number of all slots.
 int slots_of(const std::vector<Host>&);
