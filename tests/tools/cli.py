@@ -577,7 +577,7 @@ class Numbers(Case):
                 self.refused(run("train", *words, "--run.dir", self.dir / (name + "stop"), "--run.finite_steps", 1, ranks=ranks), f"step {step}", f"rank {rank}", kind="numerics")   # whether the loss has it depends on the CPU's relu
                 got = run("train", *words[:-1], f"nan:{rank}:{step}", "--run.dir", self.dir / (name + "once"), "--run.on_nan", "rollback", ranks=ranks)
                 self.assertEqual(got.returncode, 0, got.stderr)
-                self.assertRegex(got.stderr, rf"retry     step {step}: .*a passing fault")
+                self.assertRegex(got.stderr, rf"retry     step {step}: .*a transient fault")
                 self.assertNotIn("rollback", got.stderr)
                 self.assertEqual(self.digests(name + "once"), self.digests("whole"))
 
