@@ -23,7 +23,7 @@ namespace {
 using WatchdogClock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-/// Of one rank: where it stood when it was last seen to move, and for how long the process has run since.
+/// The last progress seen of one rank, and the running time of the process since then.
 struct Standstill {
   std::uint64_t beats = 0;
   std::int64_t step = -1;

@@ -664,7 +664,7 @@ class Failures(Case):
                     self.assertGreaterEqual(report["now"], report["entries"][-1]["begun"])
                     if fault != "throw":
                         self.assertTrue(any("Trainer" in frame for frame in report["stack"]), report["stack"])
-                        self.assertIn("what each rank did last stands in " + str(self.dir / name / "crash"), got.stderr)
+                        self.assertIn("the last actions of each rank are in " + str(self.dir / name / "crash"), got.stderr)
                     if not ranks:
                         self.assertEqual(reports.keys(), {0, 1})
                     reason = {"segv": "SIGSEGV", "abort": "SIGABRT", "hang": "watchdog: rank 1 (", "throw": "injected on rank 1"}[fault]
