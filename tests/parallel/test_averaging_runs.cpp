@@ -137,7 +137,7 @@ TEST_CASE("strategies whose workers train apart refuse what makes no sense, in o
       {"local_sgd | data_parallel", "mesh axis 'data' already"},
       {"parameter_server | local_sgd", "parameter_server or local_sgd"},
       {"gossip | parameter_server", "parameter_server or gossip"},
-      {"zero(3) | local_sgd", "zero(2)"},
+      {"zero(3) | local_sgd", "mesh axis 'data' already"},
       {"local_sgd | gossip", "mesh axis 'data' already, so gossip"},
       {"data_parallel(norm_scope=global) | local_sgd | zero(1)", "already"},
   };
