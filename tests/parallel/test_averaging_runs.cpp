@@ -2,8 +2,10 @@
 #include <cmath>
 
 #include "framework/io/checkpoint.h"
+#include "parallel/plan/action_row.h"
 #include "parallel/runtime/step_probe.h"
 #include "tests/parallel/averaging.h"
+#include "tests/parallel/plans.h"
 #include "tests/support/temporary.h"
 
 namespace test_averaging_runs {
@@ -101,6 +103,25 @@ TEST_CASE("post-local: gradients are averaged before, weights after") {
   CHECK(worst < 1e-13);
   const auto apart_again = run_normed("local_sgd(every=3, from_epoch=1)", {.to = 3});
   CHECK(apart_again[0] != apart_again[1]);
+}
+
+TEST_CASE("running statistics are averaged in the steps in which weights are") {
+  Plan plan = chain();
+  plan.buffers = 8;
+  plan.parts[0].buffers = {0, 8};
+  plan.axes = {{"node", 2}, {"data", 2}};
+  plan.epoch_steps = 5;
+  plan = (local_sgd({.every = 4, .from_epoch = 1, .axis = "node"}) | data_parallel())(plan);
+  const Program& program = plan.programs[0];
+  std::vector<Trigger> weights, statistics;
+  for (const Action& a : program.actions) {
+    if (a.peer.axis == "node" && a.kind->name == "mean") weights.push_back(program.trigger(a));
+    if (a.peer.axis == "node" && a.kind == ActionKind::average) statistics.push_back(program.trigger(a));
+  }
+  INFO(plan.to_string());
+  CHECK(weights.size() == 1);
+  CHECK(weights == std::vector<Trigger>{{.every = 4, .offset = 0, .from = 5}});
+  CHECK(weights == statistics);
 }
 
 TEST_CASE("strategies whose workers train apart refuse what makes no sense, in one line each") {
