@@ -7,7 +7,7 @@
 namespace trireme {
 
 /// Whether the action is of a custom kind, not one of the library's.
-inline bool is_custom(const Action& a) { return a.kind->order > 999; }
+inline bool is_custom(const Action& a) { return a.kind->is_custom; }
 /// Whether the action reduces gradients over ranks.
 inline bool is_reduction(const Action& a) {
   return a.kind == ActionKind::all_reduce || a.kind == ActionKind::reduce_scatter;
