@@ -9,7 +9,7 @@
 // collective_time of all their links. What has nobody else on its axis takes no time and no link. What a part's layers
 // send (PartInfo::comms: batch norm's sums, halos, tensor parallelism) makes the action longer by the time of its
 // calls, one behind the other, over the whole axis; it does not wait for other ranks, nor does it occupy the link. An
-// on_ready action starts after the share of the backward's time that parallel/plan/order.h says.
+// on_ready action starts after the share of the backward's time that parallel/plan/check/order.h says.
 //
 // A rank begins its next step when all actions of the one before have ended, whatever others do. A rank of a program
 // that messages start takes what has come to it, of the senders by turns, when it has nothing to do, and runs phases as
@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "parallel/comm/cluster.h"
-#include "parallel/plan/timeline.h"
+#include "parallel/runtime/timeline.h"
 
 namespace trireme {
 

@@ -91,7 +91,7 @@ struct Peer {
   int offset = 0;  ///< send, recv: the peer's coordinate minus this rank's
   int root = -1;   ///< coordinate that broadcasts, or that alone updates the slice; -1: none
   /// push, pull: number of neighbouring ranks per peer; the first group uses root, the next group the next rank. 0: all
-  /// ranks use root (root_of in parallel/plan/channels.h).
+  /// ranks use root (root_of in parallel/async/channel_plan.h).
   int per_root = 0;
   /// Rule of the partners: "ring", "torus", "matching", ... (parallel/plan/peers.h); empty: none.
   std::string pairs = {};
@@ -209,7 +209,7 @@ struct Trigger {
   /// A channel on which another rank pushes "senders": the phase takes messages of these ranks instead of the first
   /// ones.
   std::string chosen = {};
-  bool on_call = false;  ///< ranks run the phase between steps, when its name is called (parallel/plan/on_call.h)
+  bool on_call = false;  ///< ranks run the phase between steps, when its name is called (parallel/strategies/on_call.h)
   /// Whether steps start the phase, not messages or a call.
   bool by_step() const { return channel.empty() && !on_call; }
   /// The first step in which it runs, ignoring `until`.

@@ -2,8 +2,8 @@
 #include <random>
 
 #include "parallel/plan/check/diagnostics.h"
+#include "parallel/plan/check/order.h"
 #include "parallel/plan/operands.h"
-#include "parallel/plan/order.h"
 #include "tests/parallel/plans.h"
 
 namespace test_check_order {

@@ -1,7 +1,7 @@
 // check() of plans in which weights have copies in several stages: every fault that is put into them is found.
 #include "parallel/plan/action_kind.h"
-#include "parallel/plan/agreements.h"
 #include "parallel/plan/ties.h"
+#include "parallel/strategies/agreements.h"
 #include "tests/parallel/plans.h"
 
 namespace test_check_ties {

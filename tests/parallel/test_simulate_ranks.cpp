@@ -5,11 +5,11 @@
 #include <set>
 
 #include "parallel/analysis/simulate.h"
+#include "parallel/model/planned_traffic.h"
 #include "parallel/plan/action_kind.h"
-#include "parallel/plan/agreements.h"
-#include "parallel/plan/order.h"
-#include "parallel/plan/planned_traffic.h"
+#include "parallel/plan/check/order.h"
 #include "parallel/runtime/step_probe.h"
+#include "parallel/strategies/agreements.h"
 #include "tests/parallel/pairs.h"
 #include "tests/parallel/training.h"
 

@@ -3,11 +3,11 @@
 #include "parallel/analysis/simulate.h"
 #include "parallel/analysis/verify.h"
 #include "parallel/model/chain.h"
-#include "parallel/plan/memory.h"
-#include "parallel/plan/on_call.h"
-#include "parallel/plan/planned_traffic.h"
+#include "parallel/model/memory.h"
+#include "parallel/model/planned_traffic.h"
 #include "parallel/plan/ties.h"
 #include "parallel/runtime/step_probe.h"
+#include "parallel/strategies/on_call.h"
 #include "tests/parallel/tied.h"
 
 namespace test_tied_steps {

@@ -1,9 +1,9 @@
-#include "parallel/plan/planned_traffic.h"
+#include "parallel/model/planned_traffic.h"
 
+#include "parallel/async/channel_plan.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/plan/action_kind.h"
-#include "parallel/plan/channels.h"
-#include "parallel/plan/on_call.h"
+#include "parallel/strategies/on_call.h"
 
 namespace trireme {
 

@@ -1,12 +1,12 @@
-#include "parallel/plan/memory.h"
+#include "parallel/model/memory.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 
+#include "parallel/async/channel_plan.h"
 #include "parallel/plan/action_kind.h"
-#include "parallel/plan/channels.h"
 #include "parallel/plan/codec.h"
 #include "parallel/plan/liveness.h"
 #include "parallel/plan/shards.h"
