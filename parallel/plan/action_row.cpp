@@ -80,6 +80,10 @@ Access of_send(const Plan&, const Program&, const Liveness& live, const Action& 
 Access of_recv(const Plan&, const Program&, const Liveness& live, const Action& a) {
   return {{}, {sent(live, a, false)}};
 }
+Access of_all_reduce(const Plan&, const Program&, const Liveness&, const Action& a) {
+  const K kind = averages_statistics(a) ? K::statistics : a.payload == Payload::weights ? K::weights : K::gradients;
+  return {{}, {slice(kind, a.slice)}};
+}
 template <K kind>
 Access of_slice(const Plan&, const Program&, const Liveness&, const Action& a) {
   return {{}, {slice(kind, a.slice)}};
@@ -160,10 +164,13 @@ Work drop_shards(ActionContext& now) {
   (kind == K::weights ? release_values : release_gradients)(now.optimizer.parameters(), now.action.slice, now.shard());
   return {};
 }
-Work average_buffers(ActionContext& now) {
-  return now.comm ? average_statistics(*now.comm, now.store(), now.action.slice) : Work();
+Work reduce(ActionContext& now) {
+  if (is_reduction(now.action)) return now.actions->reduce(now.id);
+  if (!now.comm) return {};
+  if (averages_statistics(now.action)) return average_statistics(*now.comm, now.store(), now.action.slice);
+  if (now.action.payload == Payload::weights) return now.comm->all_reduce(now.values(), ReduceOp::average);
+  return now.comm->all_reduce(now.gradients());
 }
-Work sum_copies(ActionContext& now) { return now.comm ? now.comm->all_reduce(now.gradients()) : Work(); }
 
 }  // namespace
 
@@ -236,9 +243,9 @@ const ActionRow all_reduce_row{.name = "all_reduce",
                                .order = 7,
                                .is_custom = false,
                                .is_collective = true,
-                               .access = of_slice<K::gradients>,
+                               .access = of_all_reduce,
                                .calls = summed,
-                               .start = run<&RankActions::reduce>,
+                               .start = reduce,
                                .finish = end<&RankActions::end_reduce>};
 const ActionKind ActionKind::all_reduce{all_reduce_row};
 const ActionRow reduce_scatter_row{.name = "reduce_scatter",
@@ -278,15 +285,6 @@ const ActionRow update_row{.name = "update",
                            .access = of_update,
                            .start = run<&RankActions::update>};
 const ActionKind ActionKind::update{update_row};
-const ActionRow average_row{.name = "average",
-                            .letter = 'M',
-                            .order = 12,
-                            .is_custom = false,
-                            .is_collective = true,
-                            .access = of_slice<K::statistics>,
-                            .calls = summed,
-                            .start = average_buffers};
-const ActionKind ActionKind::average{average_row};
 const ActionRow free_row{.name = "free",
                          .letter = 'X',
                          .order = 13,
@@ -318,14 +316,5 @@ const ActionRow agree_row{.name = "agree",
                           .start = run<&RankActions::agree>,
                           .finish = end<&RankActions::end_agree>};
 const ActionKind ActionKind::agree{agree_row};
-const ActionRow sum_tied_row{.name = "sum_tied",
-                             .letter = 'Y',
-                             .order = 20,
-                             .is_custom = false,
-                             .is_collective = true,
-                             .access = of_slice<K::gradients>,
-                             .calls = summed,
-                             .start = sum_copies};
-const ActionKind ActionKind::sum_tied{sum_tied_row};
 
 }  // namespace trireme

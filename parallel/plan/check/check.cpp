@@ -49,10 +49,10 @@ void check_shape(const Plan& plan, Diagnostics& faults) {
         faults.add("{} is of a step before, where only backwards and what follows from them may be",
                    place(program, id));
       if (layered && a.part < 0) faults.add("{} names no part", place(program, id));
-      Index block = a.kind == ActionKind::average ? std::max(plan.buffers, plan.parameters) : plan.parameters;
-      if ((is_reduction(a) || a.kind == ActionKind::update || a.kind == ActionKind::sum_tied) &&
-          (a.slice.begin < 0 || a.slice.end > block || a.slice.size() <= 0))
-        faults.add("{} has the slice [{}, {}) of a block of {}", place(program, id), a.slice.begin, a.slice.end, block);
+      if ((is_reduction(a) || a.kind == ActionKind::update || is_tied_sum(a)) &&
+          (a.slice.begin < 0 || a.slice.end > plan.parameters || a.slice.size() <= 0))
+        faults.add("{} has the slice [{}, {}) of a block of {}", place(program, id), a.slice.begin, a.slice.end,
+                   plan.parameters);
       if ((is_collective(a) || is_message(a)) && a.peer.axis.empty())
         faults.add("{} names no axis", place(program, id));
       if (a.on_ready && a.after.empty()) faults.add("{} names no backward to start in", place(program, id));
