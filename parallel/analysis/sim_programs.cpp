@@ -5,12 +5,12 @@
 #include <queue>
 #include <tuple>
 
+#include "parallel/async/channel_plan.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/world/mesh.h"
+#include "parallel/model/planned_traffic.h"
 #include "parallel/plan/action_kind.h"
-#include "parallel/plan/channels.h"
-#include "parallel/plan/order.h"
-#include "parallel/plan/planned_traffic.h"
+#include "parallel/plan/check/order.h"
 
 namespace trireme {
 
