@@ -169,10 +169,11 @@ std::vector<SmallModel> small_models() {
   return all;
 }
 
-SmallModel small_model_of(const std::string& name) {
-  for (SmallModel& m : small_models())
-    if (m.name == name) return m;
-  fail("matrix", "there is no small model '{}'", name);
+SmallModel small_model(const std::string& name, const Shape& image, const std::function<Module()>& make,
+                       Index labels_of) {
+  SmallModel m = of_images(name, image, make);
+  m.data.y = labels({rows}, labels_of);
+  return m;
 }
 
 }  // namespace trireme::test

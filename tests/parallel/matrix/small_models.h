@@ -20,11 +20,12 @@ struct SmallModel {
       large = false;        ///< a run takes more than a tenth of a second
 };
 
-/// All of them. Batches have 7 rows, so that 2, 3 and 4 ranks have unequal shares.
-std::vector<SmallModel> small_models();
-/// The one of this name.
-SmallModel small_model_of(const std::string& name);
+/// A model of these layers, with start values, for images [height, width, channels] and `classes` labels of each.
+SmallModel small_model(const std::string& name, const Shape& image, const std::function<Module()>& make,
+                       Index classes = 5);
 
+/// All bundled models. Batches have 7 rows, so that 2, 3 and 4 ranks have unequal shares.
+std::vector<SmallModel> small_models();
 /// Sets all weights: to normal values of variance 1 / fan-in, and vectors near 1 (scales) or 0 (biases). The values
 /// depend on the order of the tensors alone. No gradient of such a model is zero by its start.
 void set_start(Module&);
