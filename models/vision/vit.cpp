@@ -21,11 +21,10 @@ Tensor ClassToken::operator()(const Tensor& x) const {
 }
 
 Tensor Positions::operator()(const Tensor& x) const {
-  check(
-      x.rank() == 3 && x.global_shape()[1] == table.global_shape()[1] && x.global_shape()[2] == table.global_shape()[2],
-      "vit",
-      "the tokens are {}, and there are positions of [N, {}, {}]: give it images of the size that it was built for",
-      x.global_shape(), table.global_shape()[1], table.global_shape()[2]);
+  const Shape &s = x.global_shape(), &positions = table.global_shape();
+  check(s.rank() == 3 && s[1] == positions[1] && s[2] == positions[2], "vit",
+        "the tokens are {}, expected [N, {}, {}]; use images of the size that the model was built for", s, positions[1],
+        positions[2]);
   return x + ops::in_type(table, x.dtype());
 }
 
@@ -100,7 +99,8 @@ VitOptions vit_options(VitOptions base, const ModelOptions& o) {
   const bool others =
       a ==
       ArchOptions{.layers = a.layers, .heads = a.heads, .width = a.width, .hidden = a.hidden, .dropout = a.dropout};
-  check(others, "vit", "of arch it has layers, heads, width, hidden and dropout, and another one is set");
+  check(others, "vit",
+        "only arch.layers, heads, width, hidden and dropout are supported; leave out other arch settings");
   for (const auto& [own, given] :
        {std::pair{&base.layers, a.layers}, {&base.heads, a.heads}, {&base.width, a.width}, {&base.hidden, a.hidden}})
     if (given != 0) *own = given;
