@@ -2,6 +2,7 @@
 #include "tests/parallel/sweep/random_block.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
