@@ -15,7 +15,7 @@ Operand carried(const Action& a) {
     case Payload::weights: return {.kind = K::weights, .slice = a.slice};
     case Payload::gradients: return {.kind = K::gradients, .slice = a.slice};
     case Payload::clock: return channel_number("clock of " + std::to_string(a.peer.root));
-    case Payload::ticket: return channel_number(a.kind == ActionKind::pull ? "next ticket" : "ticket");
+    case Payload::ticket: return channel_number(a.kind == ChannelKind::pull ? "next ticket" : "ticket");
     case Payload::state: return {.kind = K::state, .slice = a.slice, .name = to_string(a.payload)};
     default: return channel_number(to_string(a.payload));
   }
@@ -45,8 +45,8 @@ const ActionRow take_row{
 
 }  // namespace
 
-const ActionKind ActionKind::push{push_row};
-const ActionKind ActionKind::pull{pull_row};
-const ActionKind ActionKind::take{take_row};
+const ActionKind ChannelKind::push{push_row};
+const ActionKind ChannelKind::pull{pull_row};
+const ActionKind ChannelKind::take{take_row};
 
 }  // namespace trireme

@@ -68,7 +68,7 @@ class Inbox {
   };
   void settle(const Trigger&, const std::vector<std::pair<std::size_t, int>>& come, bool updates);
   /// Messages of later clocks must wait.
-  std::int64_t last_clock(const Guard&) const;
+  std::int64_t last_clock(const Trigger&) const;
   /// Those of Channel::first that a phase may take.
   auto eligible(const Channel&, const Trigger&) const;
   /// Those that it takes, number and sender, in the order of senders; none: it does not start.

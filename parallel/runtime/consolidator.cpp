@@ -1,4 +1,5 @@
 #include "parallel/runtime/consolidator.h"
+#include "parallel/async/channel_plan.h"
 
 #include <fmt/format.h>
 
@@ -128,7 +129,7 @@ CheckpointShard Consolidator::checkpoint_shard() {
   auto own = plan_.updated(static_cast<std::size_t>(program_));
   const auto copies = copies_in(plan_, static_cast<std::size_t>(program_));
   for (const Action& a : program().actions) {
-    if (a.kind == ActionKind::pull && a.payload == Payload::weights) {
+    if (a.kind == ChannelKind::pull && a.payload == Payload::weights) {
       s.holds.push_back(a.slice);
       own.push_back(a.slice);
     }
@@ -152,10 +153,9 @@ CheckpointShard Consolidator::checkpoint_shard() {
   const auto& buffers = parameters_.buffers();
   own = detail::joined(std::move(own));
   for (const State& state : plan_.state) {
-    if (state.saved && state.extent == State::Extent::replicated) s.states.push_back(state.name);
+    if (state.saved && state.replicated) s.states.push_back(state.name);
     for (const Slice& u : own)
-      if (state.saved && state.extent == State::Extent::own)
-        add_local("state." + state.name, parameters_.state(state.name), u, u.begin);
+      if (state.saved && !state.replicated) add_local("state." + state.name, parameters_.state(state.name), u, u.begin);
   }
   for (std::size_t i = 0; own_.differ() && !program().serves() && i < buffers.size(); ++i)
     if (buffers[i].tensor.numel() > 0) s.local[fmt::format("statistics.{}", i)] = own_.buffer(i);

@@ -2,6 +2,7 @@
 // of them come first and last.
 #include <algorithm>
 
+#include "parallel/async/channel_plan.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/shards.h"
 #include "parallel/plan/ties.h"
@@ -103,7 +104,7 @@ void Executor::prepare_updates() {
   optimizer_.set_updates_per_step(updates_in_step(plan_, program_));
   for (std::size_t id = 0; id < slots_.size() && !facts_.updates; ++id) {
     const Action& a = program_.actions[id];
-    slots_[id].first_push = a.kind == ActionKind::push && a.payload == Payload::gradients;
+    slots_[id].first_push = a.kind == ChannelKind::push && a.payload == Payload::gradients;
     if (slots_[id].first_push) break;
   }
   updated_ = detail::joined(std::move(updated_));

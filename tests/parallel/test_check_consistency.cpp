@@ -94,7 +94,7 @@ TEST_CASE("a fault of each consistency is found, in plans for any number of rank
        "uses the state 'outer.momentum', which the plan does not declare"},
       {"easgd", undeclared, "uses the state 'elastic.center', which the plan does not declare"},
       // stale, and servers
-      {"parameter_server(mode=ssp, staleness=2)", phase("answer", [](Trigger& t) { t.guard.staleness = 3; }),
+      {"parameter_server(mode=ssp, staleness=2)", phase("answer", [](Trigger& t) { t.staleness = 3; }),
        "lets ranks get 3 steps ahead"},
       {"parameter_server(mode=ssp, staleness=2)", [](Plan& p) { p.consistency["data"].bound = -1; }, "needs a bound"},
       {"parameter_server(mode=async)", [](Plan& p) { p.consistency["data"].bound = 4; }, "any number of steps ahead"},
@@ -135,7 +135,7 @@ TEST_CASE("what ranks have alike is written by one program") {
   action(twice, "outer_update", 1).slice = {8, 32};  // half of it is the other stage's
   check_finds(twice, "state outer.weights [8, 32), alike on all ranks, is written by program stage 0 and by program",
               2);
-  state(twice, "outer.weights").extent = state(twice, "outer.momentum").extent = State::Extent::own;
+  state(twice, "outer.weights").replicated = state(twice, "outer.momentum").replicated = false;
   CHECK(faults(twice, 2).find("alike on all ranks") == std::string::npos);
 }
 

@@ -5,6 +5,7 @@
 
 #include <ranges>
 
+#include "parallel/async/channel_plan.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/strategies/partition.h"
 #include "parallel/strategies/rebuild.h"
@@ -44,20 +45,20 @@ Program servers_of_groups(const ParameterServerOptions& o, int workers, const st
     a.phase = phase;
     group.actions.push_back(std::move(a));
   };
-  add(0, on_channel(o, ActionKind::take, Payload::gradients, "", {shares.front().begin, shares.back().end}));
+  add(0, on_channel(o, ChannelKind::take, Payload::gradients, "", {shares.front().begin, shares.back().end}));
   for (int s = 0; s < o.servers; ++s) {
-    add(0, on_channel(o, ActionKind::push, Payload::gradients, "sums", shares[s], first + s));
-    if (o.mode == "ssp") add(0, on_channel(o, ActionKind::push, Payload::loss, "ready", {}, first + s));
+    add(0, on_channel(o, ChannelKind::push, Payload::gradients, "sums", shares[s], first + s));
+    if (o.mode == "ssp") add(0, on_channel(o, ChannelKind::push, Payload::loss, "ready", {}, first + s));
     const int answer = add_phase(group, fmt::format("answer of {}", first + s), {.channel = answers_of(s), .count = 0});
-    add(answer, on_channel(o, ActionKind::take, Payload::weights, "", shares[s]));
-    Action deal = on_channel(o, ActionKind::push, Payload::weights, share_of(s), shares[s]);
+    add(answer, on_channel(o, ChannelKind::take, Payload::weights, "", shares[s]));
+    Action deal = on_channel(o, ChannelKind::push, Payload::weights, share_of(s), shares[s]);
     deal.peer.senders_of = "gradients";
     add(answer, std::move(deal));
   }
   const int report = add_phase(group, "report", {.channel = "loss", .count = 0});
-  add(report, on_channel(o, ActionKind::take, Payload::loss, "", {}));
+  add(report, on_channel(o, ChannelKind::take, Payload::loss, "", {}));
   for (int s = 0; s < o.servers; ++s)
-    add(report, on_channel(o, ActionKind::push, Payload::loss, "losses", {}, first + s));
+    add(report, on_channel(o, ChannelKind::push, Payload::loss, "losses", {}, first + s));
   group.phases.back().last = true;
   return group;
 }
@@ -73,7 +74,10 @@ Program server_at(const Plan& plan, const ParameterServerOptions& o, int at, int
   const char *gradients = o.groups > 0 ? "sums" : "gradients", *losses = o.groups > 0 ? "losses" : "loss";
   Trigger come{.channel = gradients, .count = count};
   // Whoever is far ahead is not used before the slowest have their answers: under ssp(0) all have the same weights.
-  if (o.mode == "ssp") come.guard = {"ready", o.staleness + 1};
+  if (o.mode == "ssp") {
+    come.guard = "ready";
+    come.staleness = o.staleness + 1;
+  }
   if (tickets && o.backup > 0 && index > 0) come.chosen = "chosen";  // the first server decides for all
   server.phases = {{"update", come}};
   const auto add = [&](int phase, Action a) {
@@ -81,22 +85,24 @@ Program server_at(const Plan& plan, const ParameterServerOptions& o, int at, int
     server.actions.push_back(std::move(a));
   };
   const auto answer = [&](int phase) {
-    add(phase, on_channel(o, ActionKind::push, Payload::weights, o.groups > 0 ? answers_of(index) : "weights", slice));
-    if (o.backup > 0) add(phase, on_channel(o, ActionKind::push, Payload::clock, "clock", {}));
-    if (tickets && index == 0) add(phase, on_channel(o, ActionKind::push, Payload::ticket, "ticket", {}));
+    add(phase, on_channel(o, ChannelKind::push, Payload::weights, o.groups > 0 ? answers_of(index) : "weights", slice));
+    if (o.backup > 0) add(phase, on_channel(o, ChannelKind::push, Payload::clock, "clock", {}));
+    if (tickets && index == 0) add(phase, on_channel(o, ChannelKind::push, Payload::ticket, "ticket", {}));
   };
-  Action take = on_channel(o, ActionKind::take, Payload::gradients, "", slice);
+  Action take = on_channel(o, ChannelKind::take, Payload::gradients, "", slice);
   if (count > 0) take.arguments = {{"scale", 1.0 / (at_once ? workers : count)}};
   add(0, take);
   add(0, {.kind = ActionKind::update, .slice = slice});
   if (tickets && o.backup > 0 && index == 0)
     for (int other = at + 1; other < at + o.servers; ++other)
-      add(0, on_channel(o, ActionKind::push, Payload::senders, "chosen", {}, other));
-  answer(o.mode == "ssp" ? add_phase(server, "answer", {.channel = "ready", .guard = {gradients, o.staleness}}) : 0);
+      add(0, on_channel(o, ChannelKind::push, Payload::senders, "chosen", {}, other));
+  answer(o.mode == "ssp"
+             ? add_phase(server, "answer", {.channel = "ready", .guard = gradients, .staleness = o.staleness})
+             : 0);
   if (o.backup > 0) answer(add_phase(server, "late", {.channel = gradients, .late = true}));
   const int report = add_phase(server, "report", {.channel = losses, .count = 0});
-  add(report, on_channel(o, ActionKind::take, Payload::loss, "", {}));
-  if (tickets) add(report, on_channel(o, ActionKind::push, Payload::weights, "weights", slice));
+  add(report, on_channel(o, ChannelKind::take, Payload::loss, "", {}));
+  if (tickets) add(report, on_channel(o, ChannelKind::push, Payload::weights, "weights", slice));
   server.phases.back().last = true;
   return server;
 }
@@ -155,27 +161,27 @@ Plan rewrite_servers(Plan plan, const ParameterServerOptions& o) {
       a.peer.per_root = workers / o.groups;
       add(std::move(a));
     };
-    of_group(ActionKind::push, Payload::gradients, "gradients", {0, plan.parameters});
+    of_group(ChannelKind::push, Payload::gradients, "gradients", {0, plan.parameters});
     std::vector<ActionId> pulls;
     for (int s = 0; s < o.servers; ++s) {
-      of_group(ActionKind::pull, Payload::weights, share_of(s), shares[s]);
+      of_group(ChannelKind::pull, Payload::weights, share_of(s), shares[s]);
       pulls.push_back(static_cast<ActionId>(worker.actions.size()) - 1);
     }
-    of_group(ActionKind::push, Payload::loss, "loss", {});  // ends its server's step, which deals weights before
+    of_group(ChannelKind::push, Payload::loss, "loss", {});  // ends its server's step, which deals weights before
     worker.actions.back().after = pulls;
   }
   const int direct = o.groups > 0 ? 0 : o.servers;  // servers that workers exchange messages with
   for (int s = 0; s < direct; ++s) {
-    add(on_channel(o, ActionKind::push, Payload::gradients, "gradients", shares[s], workers + s));
+    add(on_channel(o, ChannelKind::push, Payload::gradients, "gradients", shares[s], workers + s));
     if (o.mode == "ssp")
-      add(on_channel(o, ActionKind::push, tickets ? Payload::ticket : Payload::loss, "ready", {}, workers + s));
-    add(on_channel(o, ActionKind::push, Payload::loss, "loss", {}, workers + s));
+      add(on_channel(o, ChannelKind::push, tickets ? Payload::ticket : Payload::loss, "ready", {}, workers + s));
+    add(on_channel(o, ChannelKind::push, Payload::loss, "loss", {}, workers + s));
   }
   for (int s = 0; s < direct; ++s) {
-    add(on_channel(o, ActionKind::pull, Payload::weights, "weights", shares[s], workers + s));
-    if (o.backup > 0) add(on_channel(o, ActionKind::pull, Payload::clock, "clock", {}, workers + s));
+    add(on_channel(o, ChannelKind::pull, Payload::weights, "weights", shares[s], workers + s));
+    if (o.backup > 0) add(on_channel(o, ChannelKind::pull, Payload::clock, "clock", {}, workers + s));
   }
-  if (tickets) add(on_channel(o, ActionKind::pull, Payload::ticket, "ticket", {}, workers));
+  if (tickets) add(on_channel(o, ChannelKind::pull, Payload::ticket, "ticket", {}, workers));
   plan.programs = {worker};
   const int senders = o.groups > 0 ? o.groups : workers;
   if (o.groups > 0) plan.programs.push_back(servers_of_groups(o, workers, shares));
