@@ -53,7 +53,7 @@ std::int64_t Inbox::last_clock(const Guard& guard) const {
   const auto last = std::ranges::find(program_.phases, true, &ProgramPhase::last);
   if (plan_.tickets.shares == 0 || last == program_.phases.end())
     return at->second.by_clock.begin()->first + guard.staleness;
-  const Channel& closing = channels_.at(last->trigger.channel);  // nobody waits for who has no ticket left
+  const Channel& closing = channels_.at(last->trigger.channel);  // no phase waits for workers without a ticket
   std::int64_t least = Trigger::forever;
   for (const auto& [sender, clock] : at->second.taken)
     if (const auto come = closing.messages.find(sender); come == closing.messages.end() || come->second.empty())
@@ -61,7 +61,7 @@ std::int64_t Inbox::last_clock(const Guard& guard) const {
   return least;
 }
 
-/// Whose tickets are done, and whose are in the queue again, once a phase has taken these messages.
+/// Updates the tickets after a phase has taken these messages: which are done, and which return to the queue.
 void Inbox::settle(const Trigger& t, const std::vector<std::pair<std::size_t, int>>& come, bool updates) {
   for (const auto& [number, sender] : come) {
     if (updates) tickets_->finish(sender);

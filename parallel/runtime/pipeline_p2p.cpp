@@ -5,7 +5,7 @@
 namespace trireme {
 namespace {
 
-// Of one tensor: type, rank, divided or not; of each axis the extents of the block and of the whole, and the layout.
+// For one tensor: type, rank, whether it is divided; for each axis the extents of block and whole, and the layout.
 constexpr Index header = 3 + 3 * Shape::max_rank;
 
 }  // namespace
