@@ -5,7 +5,7 @@
 #pragma once
 #include <string>
 
-#include "parallel/plan/timeline.h"
+#include "parallel/runtime/timeline.h"
 
 namespace trireme {
 

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
+#include "parallel/async/channel_plan.h"
 #include "parallel/plan/action_kind.h"
-#include "parallel/plan/channels.h"
 #include "parallel/plan/peers.h"
 
 namespace trireme {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "framework/ops/ops.h"
-#include "parallel/plan/planned_traffic.h"
+#include "parallel/model/planned_traffic.h"
 #include "parallel/runtime/step_probe.h"
 #include "parallel/strategies/strategy.h"
 

@@ -5,12 +5,12 @@
 #include <queue>
 #include <tuple>
 
+#include "parallel/async/channel_plan.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/world/mesh.h"
+#include "parallel/model/planned_traffic.h"
 #include "parallel/plan/action_kind.h"
-#include "parallel/plan/channels.h"
-#include "parallel/plan/order.h"
-#include "parallel/plan/planned_traffic.h"
+#include "parallel/plan/check/order.h"
 
 namespace trireme {
 
@@ -88,6 +88,7 @@ void SimPrograms::prepare(int r) {
     s.phase = a.phase;
     s.back = a.microbatch.steps_ago;
     s.is_inline = a.stream == Stream::compute;
+    s.after = a.after;
     if (a.kind == ActionKind::update) program.last_update = id;
     if (runs[a.phase] < options.steps) s.rare = &plan.programs[r].trigger(a);
     if (runs[a.phase] == 0) continue;

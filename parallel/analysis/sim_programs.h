@@ -1,6 +1,7 @@
 // SimPrograms: a plan's programs in the form that the simulator runs: for each action its type, costs and dependents,
 // in flat lists without names.
 #pragma once
+#include <span>
 #include <vector>
 
 #include "parallel/analysis/simulate.h"
@@ -42,13 +43,14 @@ struct SimAction {
   int back = 0;                   ///< MicroBatch::steps_ago
   const Trigger* rare = nullptr;  ///< null: it runs in all simulated steps
   Nanoseconds cost = 0;           ///< compute: on a device of speed 1 without jitter
-  Nanoseconds took[2] = {0};      ///< time on the link, inside a node and between nodes
-  Index bytes = 0;                ///< AxisTraffic::bytes of one message
-  Nanoseconds mixes = 0;          ///< computation on received vectors (ActionRow::vector_ops)
-  bool is_inline = false;         ///< it computes: later actions start when it has ended
-  bool in_midst = false;          ///< it starts during a backward (SimProgram::inner)
-  std::vector<SimComm> comms = {};      ///< compute
-  std::vector<PlannedCall> calls = {};  ///< of a collective that is simulated by messages
+  Nanoseconds took[2] = {0};      ///< of the link, inside a node and between nodes
+  Index bytes = 0;                ///< AxisTraffic::bytes, of one message
+  Nanoseconds mixes = 0;          ///< what is computed with what has come (ActionRow::vector_ops)
+  bool is_inline = false;         ///< it computes: those behind it start when it has ended
+  bool in_midst = false;          ///< it starts in the midst of a backward (SimProgram::inner)
+  std::span<const ActionId> after = {};  ///< Action::after
+  std::vector<SimComm> comms = {};       ///< compute
+  std::vector<PlannedCall> calls = {};   ///< collective that goes by messages
 };
 
 /// A reduction that starts when a share of a backward is done (Dependency::share).

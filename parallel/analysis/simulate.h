@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "parallel/comm/cluster.h"
-#include "parallel/plan/timeline.h"
+#include "parallel/runtime/timeline.h"
 
 namespace trireme {
 

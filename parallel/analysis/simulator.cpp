@@ -192,8 +192,7 @@ void Simulator::start(int rank, ActionId id) {
     pull(rank, id);
   } else if (a.is == Is::recv) {
     if (s.end != unknown) s.end = std::max(now, s.end);
-    if (s.end != unknown && second_copies_ && !std::exchange(s.copied, true))
-      wait_until(rank, a, s.end += copying(rank, a), s.from);
+    if (s.end != unknown && second_copies_ && s.copies()) wait_until(rank, a, s.end += copying(rank, a), s.from);
   } else {
     const Nanoseconds time = cost(rank, id);
     Nanoseconds from = now;
@@ -214,7 +213,7 @@ bool Simulator::wait(int rank, ActionId id) {
   if (s.end == unknown && !overlaps_) carry_on(rank);
   const SimAction& a = actions(rank)[id];
   const bool comes = s.end != unknown && a.is == SimAction::Is::recv;
-  if ((jitter_ || !overlaps_) && comes && !std::exchange(s.copied, true))
+  if ((jitter_ || !overlaps_) && comes && s.copies())
     s.end = (jitter_ ? jitter_->received(rank, id, clock_[rank], s.end) : std::max(clock_[rank], s.end)) +
             (overlaps_ ? 0 : copying(rank, a));
   if (jitter_ && a.is == SimAction::Is::collective && s.end > clock_[rank]) jitter_->waited(rank, id);
@@ -223,7 +222,7 @@ bool Simulator::wait(int rank, ActionId id) {
   else
     wait_until(rank, a, s.end, s.from);
   if (s.end == unknown && hands_over(a)) sends_.push({s.begin, rank, id});
-  if (s.end != unknown && a.mixes > 0 && !std::exchange(s.copied, true)) s.end = clock_[rank] += mixing(rank, a);
+  if (s.end != unknown && a.mixes > 0 && s.copies()) s.end = clock_[rank] += mixing(rank, a);
   return s.end != unknown;
 }
 
@@ -258,8 +257,9 @@ void Simulator::carry_on(int rank) {
 }
 
 void Simulator::finish(int rank, ActionId id, Nanoseconds when, Nanoseconds from) {
-  at(rank, id).end = when;
-  at(rank, id).from = from;
+  State& s = at(rank, id);
+  s.end = when;
+  if (from > 0) s.from = from;
   if (waits_[rank] != id) return;
   waits_[rank] = -1;
   ready_.push_back(rank);
@@ -281,13 +281,12 @@ void Simulator::enqueue(int rank, ActionId id, Nanoseconds now, double computed)
 void Simulator::carry(int rank, ActionId id) {
   RankLink& link = links_[rank];
   const SimAction& a = actions(rank)[id];
-  const Nanoseconds ready = std::max(at(rank, id).begin, link.free);
-  if (jitter_) jitter_->carries(rank, id, at(rank, id).begin, link.free);
-  if (a.is == SimAction::Is::collective) return meet(rank, a, ready);
+  const Nanoseconds begin = at(rank, id).begin, ready = std::max(begin, link.free);
+  if (jitter_) jitter_->carries(rank, id, begin, link.free);
+  if (a.is == SimAction::Is::collective) return meet(rank, a, begin);
   if (a.trades) return trade(rank, id, ready);
   const bool copies = !overlaps_ && a.is == SimAction::Is::send;  // the receiver copies
   link.free = ready + (copies ? 0 : took(rank, a));
-  const Nanoseconds begin = at(rank, id).begin;
   if (a.is == SimAction::Is::push) {
     deliver(rank, plan_.root_at(rank, a), a, {link.free, begin});
   } else {
@@ -297,7 +296,7 @@ void Simulator::carry(int rank, ActionId id) {
       arrive(other, a.partner, {link.free, begin});
     }
   }
-  finish(rank, id, link.free, begin);
+  finish(rank, id, link.free);
 }
 
 /// A message that its sender copies if the receiver has asked for it by now; else the receiver copies it.
@@ -314,21 +313,21 @@ void Simulator::hand_over(int rank, ActionId id) {
     }
     arrive(other, a.partner, {end, begin});
   }
-  finish(rank, id, end, begin);
+  finish(rank, id, end);
 }
 
-void Simulator::meet(int rank, const SimAction& a, Nanoseconds ready) {
+void Simulator::meet(int rank, const SimAction& a, Nanoseconds begin) {
   const RankLines& all = lines(a.axis);
   const int line = all.line_of[rank];
   Pending& meeting = pending_[a.axis][static_cast<std::size_t>(line) * each_[a.axis] + a.nth];
-  meeting.latest = std::max(meeting.latest, ready);
+  meeting.latest = std::max({meeting.latest, begin, links_[rank].free});
+  // What keeps a link busy after the last rank has started the collective is communication, too.
+  meeting.from = std::max(meeting.from, begin);
   links_[rank].waits = true;
   if (++meeting.come < all.size(line)) return;
-  Nanoseconds latest = std::exchange(meeting, {}).latest;
+  auto [come, latest, from] = std::exchange(meeting, {});
   const std::span members(all.members.data() + all.first[line], static_cast<std::size_t>(all.size(line)));
   const auto action = [&](int member) { return plan_.programs[ranks_.program[member]].collectives[a.axis][a.nth]; };
-  Nanoseconds from = 0;  // arrival of the last rank; other operations on its link count as communication, too
-  for (const int member : members) from = std::max(from, at(member, action(member)).begin);
   if (jitter_) {
     std::vector<SimJitter::Member> begun;
     for (const int member : members)

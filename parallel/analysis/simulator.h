@@ -86,9 +86,16 @@ class Simulator {
   struct State {                  // state of an action in a rank's current step
     Nanoseconds begin = unknown;  // start
     Nanoseconds end = unknown;    // of a receive that has not started: the arrival
-    Nanoseconds from = 0;         // of a call: when all its ranks, or the sender, had started it
-    bool copied = false;          // whether copying(), or SimAction::mixes, is included
+    Nanoseconds from : 63 = 0;    // of a call: since then all of its ranks, or the sender, have started it
+    bool copied : 1 = false;      // copying(), or SimAction::mixes, is in it
+    /// Whether this is the first call.
+    bool copies() {
+      const bool first = !copied;
+      copied = true;
+      return first;
+    }
   };
+  static_assert(sizeof(State) == 24);  // there are millions, and reading them takes most of the time
   using Handing = std::tuple<Nanoseconds, int, ActionId>;
   using Look = std::pair<Nanoseconds, int>;  // time and rank of a server's query
   struct RankLink {
@@ -99,7 +106,8 @@ class Simulator {
   };
   struct Pending {  // a collective in progress
     int come = 0;
-    Nanoseconds latest = 0;
+    Nanoseconds latest = 0;  // of its links
+    Nanoseconds from = 0;    // the last of its ranks has started it
   };
   struct Arrival {  // arrival of a message
     Nanoseconds when;
@@ -119,7 +127,7 @@ class Simulator {
     Simulator& sim;
     const int number;
     int actions() const { return static_cast<int>(std::ssize(sim.actions(number))); }
-    std::span<const ActionId> after(ActionId id) const { return sim.program(number).actions[id].after; }
+    std::span<const ActionId> after(ActionId id) const { return sim.actions(number)[id].after; }
     bool is_inline(ActionId id) const {
       const SimAction& a = sim.actions(number)[id];
       return a.is_inline || sim.hands_over(a);
@@ -160,7 +168,8 @@ class Simulator {
   void wait_until(int rank, const SimAction&, Nanoseconds end, Nanoseconds from);
   void start(int rank, ActionId id);
   bool wait(int rank, ActionId id);
-  void finish(int rank, ActionId id, Nanoseconds when, Nanoseconds from);
+  /// from: 0 for the action of a sender, which waits after it has started it.
+  void finish(int rank, ActionId id, Nanoseconds when, Nanoseconds from = 0);
   void enqueue(int rank, ActionId id, Nanoseconds now, double computed = 0);
   void exchange(int rank, ActionId id);
   void carry(int rank, ActionId id);
@@ -173,7 +182,7 @@ class Simulator {
   void hand_over(int rank, ActionId id);
   void trade(int rank, ActionId id, Nanoseconds ready);
   void end_trade(int rank, ActionId id);
-  void meet(int rank, const SimAction&, Nanoseconds ready);
+  void meet(int rank, const SimAction&, Nanoseconds begin);
   Nanoseconds copying(int rank, const SimAction&) const;
   void arrive(int rank, ActionId id, Arrival);
   void pull(int rank, ActionId id);

@@ -80,8 +80,13 @@ std::string Executor::run(const Tensor& x, const Tensor& y, CapturedPasses* capt
   return now_.fault;
 }
 
-/// Checks the state that is kept between steps.
+/// Throws Error if an exception has interrupted a step, and other ranks wait for its messages or only some weights are
+/// updated. No later step, gather or checkpoint may use such weights.
 void Executor::check_whole() const {
+  check(!now_.in_midst || !now_.updates, "step",
+        "an exception has left step {} after some of its updates, so the weights belong to no step: make another Step and "
+        "load a checkpoint",
+        now_.step + 1);
   check(!now_.in_midst || !(in_flight_.any() || facts_.leaves_messages), "step",
         "an exception has left a step in its midst: what is in flight to other ranks cannot be ended; make another "
         "Step");
@@ -349,6 +354,7 @@ Work Executor::agree(ActionId id) {
 Work Executor::update(ActionId id) {
   const Slot& s = slot(id);
   const NamedRange phase("update");
+  now_.updates = true;
   if (in_flight_.refuses(action(id), now_.step)) return {};
   if (s.first_update) {
     optimizer_.keep(updated_);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "parallel/comm/cluster.h"
-#include "parallel/plan/memory.h"
+#include "parallel/model/memory.h"
 #include "parallel/search/space.h"
 
 namespace trireme {

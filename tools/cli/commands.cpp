@@ -20,7 +20,6 @@
 #include "kernels/core/kernel.h"
 #include "kernels/core/runtime.h"
 #include "kernels/core/vendor.h"
-#include "parallel/comm/watchdog.h"
 #include "parallel/comm/world/compare.h"
 #include "tools/cli/config_file.h"
 #include "tools/cli/signals.h"
@@ -121,7 +120,6 @@ int train_command(int argc, char** argv, const TrainerOptions& options, bool clu
     if (!options.parallel.cluster.empty())
       throw OptionError("parallel.cluster is for virtual time; add --virtual N, or leave it out");
     Signals signals;
-    const Watchdog watchdog;
     data.request = [&] { return signals.take(); };
     return World::run(argc, argv, make_ranks(options), train);
   }

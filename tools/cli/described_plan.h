@@ -10,7 +10,7 @@
 #include "parallel/analysis/imagine.h"
 #include "parallel/analysis/simulate.h"
 #include "parallel/model/chain.h"
-#include "parallel/plan/memory.h"
+#include "parallel/model/memory.h"
 #include "parallel/profile/machine_profile.h"
 #include "parallel/search/imagined_models.h"
 #include "parallel/strategies/strategy.h"

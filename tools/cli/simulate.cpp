@@ -6,7 +6,7 @@
 #include "kernels/core/runtime.h"
 #include "parallel/analysis/draw.h"
 #include "parallel/comm/world/mesh.h"
-#include "parallel/plan/planned_traffic.h"
+#include "parallel/model/planned_traffic.h"
 #include "tools/cli/simulate_basis.h"
 #include "tools/cli/simulate_scaling.h"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "parallel/analysis/chart.h"
-#include "parallel/plan/memory.h"
+#include "parallel/model/memory.h"
 #include "tools/cli/described_plan.h"
 
 namespace trireme {

@@ -229,7 +229,7 @@ std::string Job::hung_start(int ranks) {
     for (const std::string& line : split_text(proc_file(process, "maps"), '\n'))
       if (const std::size_t at = line.find("/dev/shm/mpich_shar_tmp"); at != line.npos && !line.ends_with(" (deleted)"))
         shared_.insert(line.substr(at));
-  const double limit = 6 * collective_timeout().count();  // the Watchdog's limit outside of steps
+  const double limit = 6 * collective_timeout().count();  // as JobMonitor allows outside of steps
   if (joined_ || here.empty() || starting_ < limit) return "";
   std::vector<std::string> stopped, all;
   for (const pid_t process : here) {

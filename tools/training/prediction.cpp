@@ -8,9 +8,9 @@
 
 #include "framework/io/json.h"
 #include "kernels/core/text.h"
+#include "parallel/async/channel_plan.h"
 #include "parallel/comm/flight_recorder.h"
 #include "parallel/comm/world/compare.h"
-#include "parallel/plan/channels.h"
 #include "parallel/profile/measure.h"
 #include "parallel/runtime/step_probe.h"
 #include "tools/training/from_options.h"

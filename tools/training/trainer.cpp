@@ -48,12 +48,12 @@ constexpr char epoch_start[] = "epoch_start";
 
 struct Trainer::Impl {
   Impl(TrainerInput given, TrainerOptions o, World& w)
-      : options(validated(std::move(o), given, w)),
-        world(w),
+      : world(w),
+        monitor(w.clock() ? nullptr : std::make_unique<JobMonitor>(w.comm())),
+        options(validated(std::move(o), given, w)),
         clock(w),
         found(agree_on_resume(options, world, lock)),
         stop(given.request, options, world),
-        monitor(clock.simulated() ? nullptr : std::make_unique<JobMonitor>(world.comm())),
         algorithms(use_all_reduce(options, world)),
         device(make_device(options, world.local_rank())),
         staged(world.use(device)),
@@ -416,13 +416,13 @@ struct Trainer::Impl {
     rollbacks.saved(at);
   }
 
-  TrainerOptions options;
   World& world;
+  std::unique_ptr<JobMonitor> monitor;  // null in virtual time
+  TrainerOptions options;
   const RunClock clock;
   std::optional<RunLock> lock;       // of a resumed run; RunDir locks the directory of a new run
   std::optional<ResumePoint> found;  // position from which the run resumes
   StopRequest stop;
-  std::unique_ptr<JobMonitor> monitor;  // null in virtual time
   const RunAlgorithms algorithms;
   Device device;
   std::string staged;  // why collectives go through the host; empty: they do not

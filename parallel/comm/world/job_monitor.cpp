@@ -14,6 +14,7 @@
 #include <condition_variable>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -63,34 +64,15 @@ Process own_process(int rank) {
   return {host.data(), boot + link_of("/proc/self/ns/pid"), boot + link_of("/proc/self/ns/net"), ::getpid(), rank};
 }
 
-/// Beats of a rank when they were last seen to change, and the time (FlightRecorder::now()).
-struct Beats {
-  std::uint64_t count = 0;
-  std::int64_t since = 0;
+/// Of a rank of this process: its state when it was last seen to move, and for how long the process has run since.
+struct Standstill {
+  std::uint64_t beats = 0;
+  std::int64_t ended = 0, step = -1;  ///< ended: of the newest entry
+  const char* phase = nullptr;
+  Seconds stood{0};
 };
 
-/// State of the ranks of this process: [{"rank", "phase", "step", "count", "last", "since", "waits"}], times in
-/// seconds. seen: beats of earlier calls.
-Json ranks_here(std::map<const FlightRecorder*, Beats>& seen) {
-  Json all = Json::array();
-  FlightRecorder::each([&](const FlightRecorder& r) {
-    const auto& last = r.entry(r.count());
-    const std::int64_t now = r.now(), waits = r.waits_since();
-    Beats& beats = seen[&r];
-    if (beats.count != r.beats()) beats = {r.beats(), now};  // counts kernels of a long action, too
-    all.push_back({{"rank", r.rank()},
-                   {"phase", r.phase()},
-                   {"step", r.step()},
-                   {"count", r.count()},
-                   {"last", last.text.data()},
-                   {"busy", last.ended == 0},
-                   {"since", static_cast<double>(now - std::max({last.begun, last.ended, beats.since})) / 1e6},
-                   {"waits", waits > 0 ? static_cast<double>(now - waits) / 1e6 : 0.0}});
-  });
-  return all;
-}
-
-/// Another process and its last report.
+/// Another process, as this one knows it.
 struct WatchedProcess {
   Process process;
   std::optional<LineSocket> socket = {};
@@ -227,6 +209,7 @@ struct JobMonitor::Impl {
         since_file = {};
         if (writes) tell_writer(limit);
       }
+      judge_own(ran, limit);
       for (const WatchedProcess& p : peers) judge(p, limit);
       if (main && size > 1 && since_beat.count() == 0) judge_all(limit);
     }
@@ -338,6 +321,30 @@ struct JobMonitor::Impl {
     return text;
   }
 
+  static std::string named(const Process& p, int rank) {
+    return fmt::format("watchdog: rank {} ({}, process {})", rank, p.host, p.pid);
+  }
+
+  /// Ends this process if one of its ranks hangs. ran: since the last call.
+  void judge_own(Seconds ran, double limit) {
+    const FlightRecorder* hangs = nullptr;
+    FlightRecorder::each([&](const FlightRecorder& r) {
+      Standstill& s = seen[&r];
+      const std::int64_t ended = r.entry(r.count()).ended;
+      if (s.beats != r.beats() || s.ended != ended || s.step != r.step() || s.phase != r.phase() || r.waits_since() > 0)
+        s = {r.beats(), ended, r.step(), r.phase()};
+      s.stood += ran;
+      if (s.stood.count() >= (std::strcmp(s.phase, "step") == 0 ? 0.9 : 6) * limit) hangs = &r;
+    });
+    if (!hangs) return;
+    const Json mine = own_ranks();
+    std::vector<const Json*> all{&mine};
+    for (const WatchedProcess& p : peers) all.push_back(&p.ranks);
+    crash(hangs->thread(), fmt::format("{} has stood still for {:.0f} s in phase {} after step {}; last: {}{}",
+                                       named(own, hangs->rank()), seen[hangs].stood.count(), hangs->phase(),
+                                       hangs->step(), hangs->entry(hangs->count()).text.data(), who_waits(all)));
+  }
+
   void judge(const WatchedProcess& p, double limit) {
     if (!p.socket || p.said_goodbye) return;
     const bool gone = !p.socket->open();
@@ -347,10 +354,8 @@ struct JobMonitor::Impl {
     std::vector<const Json*> others{&mine};
     for (const WatchedProcess& other : peers)
       if (&other != &p) others.push_back(&other.ranks);
-    const std::string who =
-        fmt::format("watchdog: rank {} ({}, process {})", p.process.rank, p.process.host, p.process.pid);
     const std::string text =
-        fmt::format("{} {}; {}{}", who,
+        fmt::format("{} {}; {}{}", named(p.process, p.process.rank),
                     gone ? "has ended without a word" : fmt::format("has been silent for {:.0f} s", p.silent.count()),
                     state_of(p.ranks), who_waits(others));
     if (main) say({{"verdict", text}, {"pids", p.process.pids}, {"pid", gone ? 0 : p.process.pid}});
@@ -402,7 +407,25 @@ struct JobMonitor::Impl {
     state_changed.notify_all();
   }
 
-  Json own_ranks() { return ranks_here(beats_seen); }
+  /// What the ranks of this process do: [{"rank", "phase", "step", "count", "last", "since", "waits"}], times in
+  /// seconds.
+  Json own_ranks() {
+    Json all = Json::array();
+    FlightRecorder::each([&](const FlightRecorder& r) {
+      const auto& last = r.entry(r.count());
+      const std::int64_t since = r.waits_since();
+      const double waits = since > 0 ? static_cast<double>(r.now() - since) / 1e6 : 0;
+      all.push_back({{"rank", r.rank()},
+                     {"phase", r.phase()},
+                     {"step", r.step()},
+                     {"count", r.count()},
+                     {"last", last.text.data()},
+                     {"busy", last.ended == 0},
+                     {"since", std::max(waits, seen[&r].stood.count())},
+                     {"waits", waits}});
+    });
+    return all;
+  }
 
   const Process own;
   const bool main;
@@ -413,11 +436,11 @@ struct JobMonitor::Impl {
   std::string token, answer;
   int port = 0;
   std::vector<std::string> at;
-  std::vector<std::pair<LineSocket, Clock::time_point>> strangers;  // connections without a token so far
-  std::map<int, std::vector<std::string>> first_lines;              // their first lines
-  std::map<const FlightRecorder*, Beats> beats_seen;                // used by the monitoring thread
-  std::atomic<bool> writes = false;                                 // whether the state is written to a file
-  std::string live;                                                 // path of that file
+  std::vector<std::pair<LineSocket, Clock::time_point>> strangers;  // who have not told the token yet
+  std::map<int, std::vector<std::string>> first_lines;              // of these
+  std::map<const FlightRecorder*, Standstill> seen;                 // by the thread that watches
+  std::atomic<bool> writes = false;                                 // what is done is written to a file
+  std::string live;                                                 // that file
   std::mutex mutex;
   std::condition_variable state_changed;
   std::string state;  // next contents of the file; empty: written

@@ -176,7 +176,7 @@ int World::run(int argc, char** argv, int ranks, const std::function<int(World&)
   try {
     status = body(*world);
   } catch (...) {
-    const FlightRecorder::Wait ending;  // tells the Watchdog that this rank waits
+    const FlightRecorder::Wait ending;  // for the JobMonitor
     const Failure failure = current_failure(world->size() == 1 ? "" : fmt::format("rank {}: ", world->rank()));
     write_crash_report(failure.text.c_str(), name_of(failure.kind));
     if (world->size() == 1) return report(failure);
