@@ -1,4 +1,4 @@
-// The kinds of actions push, pull and take, on the public rows (parallel/plan/action_row.h).
+// The kinds of actions push, pull and take, written as ordinary rows (parallel/plan/action_row.h).
 #include "parallel/async/channels.h"
 #include "parallel/plan/action_context.h"
 #include "parallel/plan/action_row.h"
@@ -9,7 +9,7 @@ namespace {
 using K = OperandKind;
 
 Operand channel_number(std::string name) { return {.kind = K::number, .name = std::move(name)}; }
-/// The payload of push, pull and take.
+/// The operand of push, pull and take.
 Operand carried(const Action& a) {
   switch (a.payload.kind) {
     case Payload::weights: return {.kind = K::weights, .slice = a.slice};
@@ -27,7 +27,7 @@ Work start_push(ActionContext& now) {
   Tensor number = now.action.payload == Payload::clock
                       ? Tensor::scalar(static_cast<double>(now.optimizer.steps()), DType::f64)
                       : now.actions->step_loss();
-  if (!number) number = Tensor::zeros({}, DType::f64);  // of a rank that passes on what others have computed
+  if (!number) number = Tensor::zeros({}, DType::f64);  // on a rank that forwards what others have computed
   return now.channels->push(now.action, now.step, number);
 }
 Work start_pull(ActionContext& now) { return now.channels->pull(now.action); }

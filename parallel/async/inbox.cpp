@@ -61,7 +61,7 @@ std::int64_t Inbox::last_clock(const Trigger& t) const {
   return least;
 }
 
-/// Whose tickets are done, and whose are in the queue again, once a phase has taken these messages.
+/// Updates the tickets after a phase has taken these messages: which are done, and which return to the queue.
 void Inbox::settle(const Trigger& t, const std::vector<std::pair<std::size_t, int>>& come, bool updates) {
   for (const auto& [number, sender] : come) {
     if (updates) tickets_->finish(sender);

@@ -1,5 +1,5 @@
-// What the executor finds out of a program's actions before the first step: communicators, shards, buckets, which
-// of them come first and last.
+// Properties of a program's actions that the executor finds before the first step: communicators, shards, buckets, and
+// the first and last of some kinds.
 #include <algorithm>
 
 #include "parallel/async/channel_plan.h"
@@ -12,7 +12,7 @@ namespace trireme {
 
 void Executor::prepare(Mesh& mesh) {
   std::vector<Slice> slices;
-  std::vector<ActionId> ids;  // of the actions behind the slices
+  std::vector<ActionId> ids;  // of the actions after the slices
   Slot* last_forward = nullptr;
   for (std::size_t id = 0; id < slots_.size(); ++id) {
     const Action& a = program_.actions[id];
@@ -24,7 +24,7 @@ void Executor::prepare(Mesh& mesh) {
     if (a.kind == ActionKind::loss) facts_.loss_end = static_cast<ActionId>(id) + 1;
     if (a.kind == ActionKind::agree && a.payload == Payload::loss) facts_.sums_loss = true;
     check(!is_message(a) || (a.part >= 0 && a.peer.axis == plan_.stage_axis), "executor",
-          "action {} ({}): only what crosses a cut between programs is sent yet", id, [&] { return to_string(a); });
+          "action {} ({}): only tensors at a cut between programs can be sent", id, [&] { return to_string(a); });
     if (plan_.size(program_, a.peer) > 1 && !is_channel(a))
       s.comm = a.kind == ActionKind::agree ? &ranks_.agreement(a.peer.axis, mesh) : &ranks_.group(a.peer, mesh);
     s.shard = s.comm ? shard_of(a, s.comm->rank(), s.comm->size()) : a.slice;
@@ -48,7 +48,7 @@ void Executor::prepare(Mesh& mesh) {
       backwards_by_entry());
 }
 
-/// Segments whose parts use a tensor: each makes a share of its gradient.
+/// Number of segments whose parts use a tensor; each adds a share of its gradient.
 std::vector<int> Executor::backwards_by_entry() const {
   const Liveness live(program_);
   std::vector<int> all;
@@ -64,7 +64,7 @@ std::vector<int> Executor::backwards_by_entry() const {
   return all;
 }
 
-/// Finds the backwards that complete a part's gradients: those of the micro-batch that comes last.
+/// Finds the backwards that complete a part's gradients: those of the last micro-batch.
 void Executor::prepare_backward() {
   Slot* last = nullptr;
   std::vector<std::pair<int, MicroBatch>> done;  // (part, micro) of completing backwards, from the end of the list

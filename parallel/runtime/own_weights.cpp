@@ -13,7 +13,7 @@ OwnWeights::OwnWeights(const Plan& plan, int program, Optimizer& optimizer)
       served_(std::ranges::any_of(plan.programs, &Program::serves)),
       serves_(plan.programs[static_cast<std::size_t>(program)].serves()),
       differ_(std::ranges::any_of(plan.consistency, [&](const auto& axis) {
-        const bool stages = axis.first == plan.stage_axis && plan.has_stages();  // who have different weights anyway
+        const bool stages = axis.first == plan.stage_axis && plan.has_stages();  // stages have different weights anyway
         return axis.second.kind != Consistency::Kind::synchronous && plan.size(axis.first) > 1 && !stages;
       })) {
   if (!differ_) return;

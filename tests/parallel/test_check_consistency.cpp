@@ -48,12 +48,12 @@ TEST_CASE("a fault of each consistency is found, in plans for any number of rank
   const std::vector<Fault> planted = {
       // gossip: rows and columns of the mixing matrix
       {"gossip(graph=ring)", argument("mix", "keep", 0.5), "mixing must be doubly stochastic"},
-      {"gossip(graph=exponential)", argument("mix", "take", 0.4), "adds up to 0.9"},
+      {"gossip(graph=exponential)", argument("mix", "take", 0.4), "add up to 0.9"},
       {"gossip(graph=torus)", argument("mix", "take", 0), "mixing must be doubly stochastic"},
       {"gossip(graph=random)", argument("mix", "keep", -1), "mixing must be doubly stochastic"},
       // The columns add up to 1, each rank giving one half away, but not the rows.
       {"gossip(graph=exponential)", [](Plan& p) { action(p, "mix").peer.pairs = "random_target"; },
-       "keeps and gets adds up to"},
+       "keeps and gets add up to"},
       {"gossip(graph=ring)", [](Plan& p) { action(p, "mix").peer.pairs = "moebius"; }, "there is no rule 'moebius'"},
       {"gossip(graph=ring)", [](Plan& p) { p.programs[0].actions.pop_back(); }, "no action makes them mix"},
       {"gossip(graph=ring)", [](Plan& p) { action(p, "mix").slice.end -= 1; }, "no action makes them mix"},

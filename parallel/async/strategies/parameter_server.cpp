@@ -1,5 +1,5 @@
-// Parameter servers: the last ranks of an axis each keep a share of the weights with its optimizer state; the others
-// are workers, which push gradients and pull weights.
+// Parameter servers: the last ranks of an axis each keep a share of the weights with its optimizer state. The other
+// ranks are workers, which push gradients and pull weights.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -21,7 +21,7 @@ std::vector<Slice> shares_of(const Plan& plan, const ParameterServerOptions& o) 
   return all;
 }
 
-// With groups: the channels of a server's weights to them, and on to their workers.
+// With groups: channels of a server's weights to the group servers, which forward them to their workers.
 std::string answers_of(int server) { return fmt::format("answers {}", server); }
 std::string share_of(int server) { return fmt::format("share {}", server); }
 
@@ -34,8 +34,8 @@ Action on_channel(const ParameterServerOptions& o, ActionKind kind, Payload::Kin
   return a;
 }
 
-/// Between the workers of a group and the servers: who sums gradients on their way up, and deals weights on their way
-/// down.
+/// The program of group servers, between a group's workers and the servers: sums gradients for the servers, and
+/// forwards weights to the workers.
 Program servers_of_groups(const ParameterServerOptions& o, int workers, const std::vector<Slice>& shares) {
   const int first = workers + o.groups;  // of the servers
   Program group{.name = "servers of groups"};
@@ -63,7 +63,7 @@ Program servers_of_groups(const ParameterServerOptions& o, int workers, const st
   return group;
 }
 
-/// Server `index`, to which so many ranks push: workers, or the servers of their groups.
+/// The program of server `index`, to which `senders` ranks push: workers or group servers.
 Program server_at(const Plan& plan, const ParameterServerOptions& o, int at, int index, int workers, int senders,
                   const Slice& slice) {
   const bool tickets = plan.tickets.shares > 0;
@@ -107,9 +107,9 @@ Program server_at(const Plan& plan, const ParameterServerOptions& o, int at, int
   return server;
 }
 
-/// Workers take what they are to train from the queue of the first server: a ticket for each gradient of an update, or
-/// of as many updates as there are workers. A worker of several ranks would have a ticket of each line's queue;
-/// servers of groups answer for the first server, and do not know tickets.
+/// Workers take tickets from the first server's queue: one for each gradient of an update, or as many per batch as
+/// there are workers. Not for workers of several ranks, which would get tickets of several queues, and not for groups,
+/// whose servers do not know tickets.
 TicketPlan tickets_of(const Plan& plan, const ParameterServerOptions& o, int workers) {
   const bool alone = std::ranges::all_of(plan.axes, [&](const Axis& a) { return a.size == 1 || a.name == o.axis; });
   if (!plan.tickets.wanted || !alone || o.groups > 0 || (o.mode == "sync" && o.backup == 0))
@@ -170,7 +170,7 @@ Plan rewrite_servers(Plan plan, const ParameterServerOptions& o) {
     of_group(ChannelKind::push, Payload::loss, "loss", {});  // ends its server's step, which deals weights before
     worker.actions.back().after = pulls;
   }
-  const int direct = o.groups > 0 ? 0 : o.servers;  // servers that workers exchange messages with
+  const int direct = o.groups > 0 ? 0 : o.servers;  // servers with which workers exchange messages directly
   for (int s = 0; s < direct; ++s) {
     add(on_channel(o, ChannelKind::push, Payload::gradients, "gradients", shares[s], workers + s));
     if (o.mode == "ssp")
