@@ -1,7 +1,10 @@
 #include "framework/ops/moves.h"
 
 #include <algorithm>
+#include <array>
+#include <memory>
 
+#include "framework/autograd/node.h"
 #include "framework/autograd/tape.h"
 #include "framework/tensor/launch.h"
 #include "kernels/contracts/elementwise.h"
@@ -154,14 +157,37 @@ Tensor gathered(const Tensor& x) {
   return x.shard_spec() ? plain(relayout(x, *x.shard_spec()->with(x.shard_spec()->global_shape(), {}))) : x;
 }
 
+namespace {
+/// The last calls of replicated() on this thread: tensors that several ops read are replicated once, so that one sum
+/// serves the gradients of all of them (queries, keys and values).
+struct Replicated {
+  std::weak_ptr<detail::Node> from, to;
+  const RankMesh* mesh = nullptr;
+  AxisMask axes = 0;
+};
+thread_local std::array<Replicated, 4> last_replicated;
+thread_local std::size_t next_replicated = 0;
+}  // namespace
+
 Tensor replicated(const Tensor& x, const ShardSpec::Mesh& mesh, AxisMask axes) {
   if (axes == 0 || !is_recorded_or_traced({&x})) return x;
-  return record("replicated", x.detach(), {x}, [mesh, axes](const Tensor& dy, Gradients& g) {
+  Tensor y = x.detach();
+  y.impl()->batch = x.impl()->batch;
+  const auto& node = x.impl()->node;
+  for (const Replicated& r : last_replicated)
+    if (r.mesh == mesh.get() && r.axes == axes && node && !node->leaf && r.from.lock() == node)
+      if (auto to = r.to.lock()) {
+        y.impl()->node = std::move(to);
+        return y;
+      }
+  y = record("replicated", std::move(y), {x}, [mesh, axes](const Tensor& dy, Gradients& g) {
     if (!g.needs_grad(0)) return;
     Tensor sum = is_uniquely_owned(dy) ? dy : dy.clone();
     mesh->sum(sum, axes);
     g.set_grad(0, std::move(sum));
   });
+  last_replicated[next_replicated++ % last_replicated.size()] = {node, y.impl()->node, mesh.get(), axes};
+  return y;
 }
 
 Tensor summed(const Tensor& x, const RankMesh& mesh, AxisMask axes) {
