@@ -319,18 +319,25 @@ struct TensorSlice {
   Shape shape;                                          ///< slice.size() elements
   bool operator==(const TensorSlice&) const = default;  ///< member by member
 };
+/// Weights in the flat block, padding behind included, of which each rank along a mesh axis has its own part.
+struct DividedSlice {
+  Slice slice;                                           ///< elements of the flat block
+  std::string axis;                                      ///< mesh axis
+  bool operator==(const DividedSlice&) const = default;  ///< member by member
+};
 /// What a plan knows of a model: the slice of the flat block behind each part, in forward order. Cost, comms and
 /// tensors are no part of the plan's hash: they depend on the rows of a micro-batch, ranks at an image's edge send
 /// less, and shards of a tensor may have different shapes.
 struct PartInfo {
-  std::string name;          ///< of its layers: "0-2", "layer1.0"
-  Slice slice;               ///< of its weights and biases in the flat block, elements
-  PartCost cost = {};        ///< of one micro-batch; zeros until profiled
-  Slice buffers = {};        ///< of all buffers, packed one behind the other
-  int buffer_tensors = 0;    ///< that these are, but for those without elements
-  Device device = {};        ///< its weights lie on: no bucket reaches over two
-  std::string divided = {};  ///< mesh axis over which its weights are cut: no gradient of theirs is summed along it
-  int outputs = 1;           ///< tensors that cross a cut behind it: its output, and what is stashed
+  std::string name;        ///< of its layers: "0-2", "layer1.0"
+  Slice slice;             ///< of its weights and biases in the flat block, elements
+  PartCost cost = {};      ///< of one micro-batch; zeros until profiled
+  Slice buffers = {};      ///< of all buffers, packed one behind the other
+  int buffer_tensors = 0;  ///< that these are, but for those without elements
+  Device device = {};      ///< its weights lie on: no bucket reaches over two
+  /// Its weights that ranks divide, in order: no gradient of theirs is summed along that axis.
+  std::vector<DividedSlice> divided = {};
+  int outputs = 1;                        ///< tensors that cross a cut behind it: its output, and what is stashed
   std::vector<PartComm> comms = {};       ///< of one rank; empty until a dry run has found them
   std::vector<TensorSlice> tensors = {};  ///< weights and biases, in order; those shared with another part: there
   std::vector<Slice> tied =

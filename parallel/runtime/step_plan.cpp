@@ -62,22 +62,6 @@ void check_one_use(const Plan& plan, const SplitOptions& split, const std::vecto
   for (const std::string& axis : names_in(batch_axis(plan, split))) use(axis, "to divide the batch");
 }
 
-/// Throws Error if one_weird_trick's axis divides some weights of a part but not others, because gradients are summed
-/// by whole parts.
-void refuse_mixed_parts(const std::vector<PartInfo>& parts, const Parameters& parameters, const std::string& axis) {
-  for (const PartInfo& part : parts) {
-    const Parameters::Entry* found[2] = {};  // an undivided and a divided one
-    for (const auto& e : parameters.entries())
-      if (const bool divided = divided_over(e.tensor) == axis; e.slice.overlaps(part.slice) && !found[divided])
-        found[divided] = &e;
-    if (found[0] && found[1])
-      fail("one_weird_trick",
-           "part '{}' has '{}', which mesh axis '{}' divides, and '{}', which each rank has whole: make linear layers "
-           "layers of a Sequential by themselves, or use data_parallel",
-           part.name, found[1]->name, axis, found[0]->name);
-  }
-}
-
 /// Checks that every axis of several ranks is used by the plan or for layers, and that programs match the mesh.
 void check_mesh(const Plan& plan, const Mesh& mesh, const std::vector<std::string>& layer_axes) {
   auto axes = names_in(plan.reduced_axis());
@@ -205,9 +189,7 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, const Loss& loss, O
                const StepOptions& o) {
   Parameters& parameters = optimizer.parameters();
   auto parts = chain.parts(parameters);
-  for (PartInfo& part : parts) part.divided = divided_over(parameters, part.slice);
-  if (const std::string& axis = strategy.split.one_weird_trick; !axis.empty())
-    refuse_mixed_parts(parts, parameters, axis);
+  for (PartInfo& part : parts) part.divided = divided_slices(parameters, part.slice);
   const auto begin = [&] {
     Plan plan = serial(parts, parameters.size(), parts.back().buffers.end, mesh.axes());
     plan.partition = o.profile.partition;

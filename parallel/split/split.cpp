@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <ranges>
-#include <set>
 
 #include "framework/autograd/tape.h"
 #include "framework/layers/sequential.h"
@@ -239,11 +238,19 @@ std::string divided_over(const Tensor& weight) {
   return "";
 }
 
-std::string divided_over(const Parameters& parameters, const Slice& slice) {
-  std::set<std::string> axes;
-  for (const auto& e : parameters.entries())
-    if (e.slice.overlaps(slice)) axes.insert(divided_over(e.tensor));
-  return axes.size() == 1 ? *axes.begin() : "";
+std::vector<DividedSlice> divided_slices(const Parameters& parameters, const Slice& slice) {
+  std::vector<DividedSlice> all;
+  const auto& entries = parameters.entries();
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const std::string axis = divided_over(entries[i].tensor);
+    if (axis.empty() || !entries[i].slice.overlaps(slice)) continue;
+    const Index end = i + 1 == entries.size() ? parameters.size() : entries[i + 1].slice.begin;
+    if (!all.empty() && all.back().axis == axis && all.back().slice.end == entries[i].slice.begin)
+      all.back().slice.end = end;
+    else
+      all.push_back({{entries[i].slice.begin, end}, axis});
+  }
+  return all;
 }
 
 Module split(const Module& given, Mesh& mesh, const SplitOptions& o) {

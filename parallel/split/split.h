@@ -3,6 +3,7 @@
 #pragma once
 #include "framework/optim/parameters.h"
 #include "parallel/comm/world/mesh.h"
+#include "parallel/plan/plan.h"
 #include "parallel/strategies/split_options.h"
 
 namespace trireme {
@@ -21,8 +22,7 @@ std::shared_ptr<const Grid> grid_of(const Parameters&);
 
 /// The mesh axis over which a weight is divided: each rank has its own part. Empty: none.
 std::string divided_over(const Tensor& weight);
-/// The mesh axis over which the weights of a slice of the flat block are divided: each rank has its own. Empty: none
-/// is, or not all.
-std::string divided_over(const Parameters&, const Slice&);
+/// The weights of a slice of the flat block that ranks divide.
+std::vector<DividedSlice> divided_slices(const Parameters&, const Slice&);
 
 }  // namespace trireme

@@ -41,11 +41,12 @@ void check_not_reduced(const Plan& plan, const std::string& axis) {
 void check_not_divided(const Plan& plan, const std::string& axis) {
   const auto names = names_in(axis);
   for (const PartInfo& part : plan.parts)
-    check(
-        std::find(names.begin(), names.end(), part.divided) == names.end(), "strategy",
-        "gradients would be summed over '{}', but mesh axis '{}' divides the weights of '{}': use one axis of the mesh "
-        "to divide weights and another one to sum gradients",
-        axis, part.divided, part.name);
+    for (const DividedSlice& d : part.divided)
+      check(std::find(names.begin(), names.end(), d.axis) == names.end(), "strategy",
+            "gradients would be summed over '{}', but mesh axis '{}' divides the weights of '{}': use one axis of the "
+            "mesh "
+            "to divide weights and another one to sum gradients",
+            axis, d.axis, part.name);
 }
 
 }  // namespace
@@ -99,17 +100,37 @@ std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Slice whole, 
   check(o.first_bucket > 0 && o.bucket > 0, "data_parallel",
         "first_bucket={}, bucket={}, but a bucket has at least 1 element: use numbers above 0", o.first_bucket,
         o.bucket);
+  // Parts, or the pieces of them that the axis divides or not.
+  struct Piece {
+    Slice slice;
+    bool divided;
+    Device device;
+  };
+  std::vector<Piece> pieces;
+  for (const PartInfo& part : parts) {
+    const Slice mine{std::max(part.slice.begin, whole.begin), std::min(part.slice.end, whole.end)};
+    Index at = mine.begin;
+    const auto add = [&](Index next, bool divided) {
+      if (next > at) pieces.push_back({{at, next}, divided, part.device});
+      at = std::max(at, next);
+    };
+    for (const DividedSlice& d : part.divided) {
+      if (d.axis != o.axis || !d.slice.overlaps(mine)) continue;
+      add(std::max(at, d.slice.begin), false);
+      add(std::min(d.slice.end, mine.end), true);
+    }
+    add(mine.end, false);
+  }
   std::vector<Slice> buckets;
   Index end = whole.end, limit = o.first_bucket;
-  for (std::size_t i = parts.size(); i-- > 0 && end > whole.begin;) {
-    const bool first = i == 0 || parts[i].slice.begin <= whole.begin;
-    const Index begin = first ? whole.begin : parts[i].slice.begin;
+  for (std::size_t i = pieces.size(); i-- > 0 && end > whole.begin;) {
+    const Index begin = i == 0 ? whole.begin : pieces[i].slice.begin;
     if (begin >= end) continue;
-    if (parts[i].divided == o.axis) {
+    if (pieces[i].divided) {
       end = begin;
       continue;
     }
-    const bool last = first || parts[i - 1].divided == o.axis || parts[i - 1].device != parts[i].device;
+    const bool last = i == 0 || pieces[i - 1].divided || pieces[i - 1].device != pieces[i].device;
     if (!last && end - begin < limit) continue;
     for (; end - begin > 2 * o.bucket; end -= o.bucket) buckets.push_back({end - o.bucket, end});
     if (end > begin) buckets.push_back({begin, end});

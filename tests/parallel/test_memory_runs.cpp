@@ -69,7 +69,7 @@ std::pair<Plan, std::vector<RankMemory>> predicted(const Subject& s, const Case&
   const Chain chain(model);
   const Optimizer optimizer(parameters, Sgd{.lr = 0.1, .momentum = 0.9});
   auto parts = chain.parts(parameters);
-  for (PartInfo& part : parts) part.divided = divided_over(parameters, part.slice);
+  for (PartInfo& part : parts) part.divided = divided_slices(parameters, part.slice);
   const Index buffers = parts.back().buffers.end;
   Plan plan = strategy(serial(std::move(parts), parameters.size(), buffers, c.mesh));
   plan = with_agreements(plan, strategy, {}, optimizer, cross_entropy);

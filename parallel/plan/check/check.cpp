@@ -197,10 +197,18 @@ void check_slice(const Plan& plan, const Program& program, const GradientActions
   for (const auto* ids : {&all.reductions, &all.updates})
     for (const ActionId id : *ids) cut(program.actions[id].slice);
   for (const Slice& tied : tied_slices(plan)) cut(tied);  // whose gradients more backwards make
+  const std::vector<DividedSlice>& divided = plan.parts[static_cast<std::size_t>(part)].divided;
+  for (const DividedSlice& d : divided) cut(d.slice);
+  const std::string axis = plan.reduced_axis();
+  const auto ranks = [&](const Slice& s) {  // along the axis each rank has weights of its own where it divides them
+    return std::ranges::any_of(divided, [&](const DividedSlice& d) { return d.axis == axis && d.slice.overlaps(s); })
+               ? 1
+               : data_ranks;
+  };
   std::sort(cuts.begin(), cuts.end());
   for (std::size_t i = 0; i + 1 < cuts.size(); ++i)
     if (cuts[i] < cuts[i + 1])
-      check_segment(plan, program, all, order, part, {cuts[i], cuts[i + 1]}, data_ranks, faults);
+      check_segment(plan, program, all, order, part, {cuts[i], cuts[i + 1]}, ranks({cuts[i], cuts[i + 1]}), faults);
 }
 
 void check_gradients(const Plan& plan, const std::vector<HappensBefore>& orders, int data_ranks, Diagnostics& faults) {
@@ -211,17 +219,14 @@ void check_gradients(const Plan& plan, const std::vector<HappensBefore>& orders,
     const GradientActions all(plan, program);
     for (int p = 0; p < static_cast<int>(plan.parts.size()); ++p) {
       if (all.backwards[p].empty()) continue;
-      const std::string& over = plan.parts[p].divided;
-      const bool divided = over == axis;  // each rank has weights of its own
-      for (const ActionId id : all.reductions) {
-        const Action& a = program.actions[id];
-        if (over.empty() || !a.slice.overlaps(plan.parts[p].slice)) continue;
-        if (std::ranges::count(names_in(a.peer.axis), over) > 0)
-          faults.add("{} sums gradients of part {} ('{}'), of which each rank along '{}' has other weights",
-                     place(program, id), p, plan.parts[p].name, over);
-      }
+      for (const ActionId id : all.reductions)
+        for (const DividedSlice& d : plan.parts[p].divided)
+          if (const Action& a = program.actions[id];
+              a.slice.overlaps(d.slice) && std::ranges::count(names_in(a.peer.axis), d.axis) > 0)
+            faults.add("{} sums gradients of part {} ('{}'), of which each rank along '{}' has other weights",
+                       place(program, id), p, plan.parts[p].name, d.axis);
       const bool alone = !program.where.empty() && plan.size(program, axis) == 1;
-      const int ranks = divided || alone ? 1 : data_ranks;
+      const int ranks = alone ? 1 : data_ranks;
       check_slice(plan, program, all, orders[r], p, plan.parts[p].slice, ranks, faults);
       for (const Slice& copy : copies)
         if (uses(plan.parts[p], copy)) check_slice(plan, program, all, orders[r], p, copy, data_ranks, faults);
