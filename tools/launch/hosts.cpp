@@ -49,7 +49,7 @@ Host host_of(const std::string& word, const std::string& source) {
 
 constexpr std::size_t longest = std::size_t{1} << 20;  // of a host file
 
-/// All that comes from a pipe. A writer must open it within 1 s and close it within 60 s.
+/// Reads a pipe to its end. A writer must open it within 1 s and close it within 60 s.
 std::string text_of_pipe(const std::string& path) {
   const Descriptor pipe(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   const auto start = std::chrono::steady_clock::now();
