@@ -176,7 +176,7 @@ TEST_CASE("counted traffic shows a custom action that sends more, or less, than 
                           for (int k = 0; k < sends; ++k) now.all_reduce(now.values(), ReduceOp::average);
                         }});
       Step step(network(), cross_entropy, Sgd{.lr = 0.2}, world, strategy);
-      const Case c{.strategy = {}, .axes = {{"data", 2}}, .meet = {}};
+      const AveragingCase c{.strategy = {}, .axes = {{"data", 2}}, .meet = {}};
       const Rows own = dealt(batch(c, 0), world.rank(), world.rank() + 1, 2, 1);
       (void)step(own.x, own.y).item();
       const auto [planned, counted] = StepProbe(step).traffic();
