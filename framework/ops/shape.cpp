@@ -220,7 +220,8 @@ Tensor select(const Tensor& x, int axis, Index at) {
 
 std::vector<Tensor> unbind(const Tensor& x, int axis) {
   check(x.defined(), "unbind", "the input is undefined");
-  const auto count = static_cast<std::size_t>(ops::global_shape(x)[ops::axis_of("unbind", axis, x.rank())]);
+  check(axis >= -x.rank() && axis < x.rank(), "unbind", "there is no axis {} of {}", axis, ops::global_shape(x));
+  const auto count = static_cast<std::size_t>(ops::global_shape(x)[axis]);
   std::vector<Tensor> parts = split(x, std::vector<Index>(count, 1), axis);
   for (Tensor& part : parts) part = squeeze(part, axis);
   return parts;

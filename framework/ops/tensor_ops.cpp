@@ -90,9 +90,13 @@ Shape global_of(const Tensor& x, const Shape& wanted) {
   const Shape &block = x.shape(), &whole = x.global_shape();
   if (block == whole) return resolve(whole, wanted);
   const bool hole = std::ranges::find(wanted, Index{-1}) != wanted.end();
-  Index known = 1;
-  for (const Index n : wanted) known *= n == -1 ? 1 : n;
-  const auto fits = [&](const Shape& s) { return hole ? known > 0 && s.numel() % known == 0 : known == s.numel(); };
+  const auto cells = [](const Shape& s) {  // of a row, where a rank has no rows
+    Index all = 1;
+    for (const Index n : s) all *= n <= 0 ? 1 : n;
+    return all;
+  };
+  const Index known = cells(wanted);
+  const auto fits = [&](const Shape& s) { return hole ? cells(s) % known == 0 : known == cells(s); };
   bool named = !hole;  // an extent of the block itself
   for (int d = 0; d < std::min(wanted.rank(), block.rank()); ++d)
     named = named || (wanted[d] == block[d] && block[d] != whole[d]);

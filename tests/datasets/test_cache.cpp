@@ -184,7 +184,7 @@ TEST_CASE("a cache file that is not of the data set, or damaged, is refused by n
   };
   refused(changed([](Sample s, Index) { return Sample{s.x.to(DType::f64), s.y}; }), "samples of x f64 [3], y i64 []");
   refused(changed([](Sample s, Index) { return Sample{s.x.reshape({3, 1}), s.y}; }), "samples of x f32 [3, 1]");
-  refused(changed([](Sample s, Index) { return Sample{s.x, {}}; }), "9 samples of x f32 [3]:");
+  refused(changed([](Sample s, Index) { return Sample{s.x, {}}; }), "9 samples of x f32 [3]");
   refused(changed([](Sample s, Index) { return Sample{s.x.with("m", s.x), s.y}; }), "x f32 [3], x.m f32 [3], y i64 []");
   refused(changed([](Sample s, Index id) { return Sample{id == 8 ? s.x + 1 : s.x, s.y}; }), "its sample 8 is not that");
 

@@ -195,7 +195,7 @@ TEST_CASE("a claim that is not so is found") {
                  if (phase.trigger.every == 2) phase.trigger.from = 1000;
              return plan;
            }),
-       "no meeting in 8 steps"},
+       "no exchange in 8 steps"},
       {row("easgd(every=2)", {.kind = Kind::mean_preserved}), "changed it by"},  // without its center
       {row("gossip(mode=push_sum, graph=random)", {.kind = Kind::mean_preserved}), "changed it by"},  // z, not x
       {row("compress(codec=dgc, ratio=0.1)", {.kind = Kind::error_feedback}), "steps within"},      // momentum grows
