@@ -173,7 +173,7 @@ int VirtualTime::probe(Rank& r, std::uint64_t communicator, int own, int tag, in
   return found;
 }
 
-// What may go on.
+// What may continue.
 
 /// Deadlines are in virtual time. TRIREME_TIMEOUT is in real time and is no deadline.
 Nanoseconds VirtualTime::deadline(const Rank& r, double seconds) const {
