@@ -72,14 +72,14 @@ void check_action(const Plan& plan, const Program& program, ActionId id, Diagnos
   if (to_senders) {
     const int first = plan.range(program, a.peer.axis).begin;
     if (senders_to(plan, a.peer.senders_of, first).empty())
-      faults.add("{}: nobody pushes to '{}' of rank {}", at(), a.peer.senders_of, first);
+      faults.add("{}: no rank pushes to '{}' of rank {}", at(), a.peer.senders_of, first);
     return;
   }
   const auto [first, last] = roots(plan, program, a);
   if (a.peer.axis.empty() || first < 0 || last >= ranks)
     return faults.add("{}: there is no rank {} along '{}', which has {}", at(), first < 0 ? first : last, a.peer.axis,
                       ranks);
-  if (a.kind == ChannelKind::pull && a.payload == Payload::loss) faults.add("{}: nobody pulls a loss", at());
+  if (a.kind == ChannelKind::pull && a.payload == Payload::loss) faults.add("{}: a loss cannot be pulled", at());
   if (a.kind == ChannelKind::pull) return check_pull(plan, program, id, faults);
   for (const Program& other : plan.programs) {
     const CoordinateRange along = plan.range(other, a.peer.axis);
@@ -105,7 +105,7 @@ void check_server_phase(const Plan& plan, const Program& program, const ProgramP
     if (a.kind == ActionKind::update) {
       const bool fits = take && take->payload == Payload::gradients && take->slice == a.slice && !update && !answer;
       if (!fits)
-        faults.add("{} is not the one update, behind what takes its gradients and before any answer",
+        faults.add("{} is not the only update, after the action that takes its gradients and before any answer",
                    place(program, id));
       update = &a;
     }
@@ -180,7 +180,7 @@ void check_phase(const Plan& plan, const Program& program, const ProgramPhase& p
   const Trigger& t = phase.trigger;
   const auto name = fmt::format("program {}: phase '{}'", program.name, phase.name);
   const std::string axis = axis_of(plan, t.channel);
-  if (axis.empty()) return faults.add("{} waits for messages on '{}', to which nobody pushes", name, t.channel);
+  if (axis.empty()) return faults.add("{} waits for messages on '{}', to which no rank pushes", name, t.channel);
   const int root = plan.range(program, axis).begin;
   const auto senders = senders_to(plan, t.channel, root);
   if (t.count < 0 || t.count > std::ssize(senders))
@@ -199,8 +199,8 @@ void check_phase(const Plan& plan, const Program& program, const ProgramPhase& p
   if (has_late && (on_channel(true) != 1 || on_channel(false) != 1 || !t.guard.empty() ||
                    (t.late ? t.count != 1 : t.count < 1 || t.count >= all)))
     faults.add(
-        "{}: late messages are taken one at a time, by one phase, behind one other that takes fewer than the {} "
-        "ranks' of '{}', both without a guard",
+        "{}: late messages are taken one at a time, by one phase, after another that takes fewer messages than "
+        "the {} ranks of '{}' send, both without a guard",
         name, all, t.channel);
   check_server_phase(plan, program, phase, root, faults);
   check_bound(plan, program, phase, static_cast<int>(all), faults);

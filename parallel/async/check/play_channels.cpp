@@ -45,7 +45,7 @@ class ChannelCheck {
           faults_.add("program {}: {} messages on '{}' from rank {} are never pulled in {} steps", rank.program->name,
                       come.size(), from.first, from.second, steps_);
       if (rank.inbox && rank.step == steps_ && rank.inbox->waiting() > 0)
-        faults_.add("program {}: {} messages come behind the last phase of {} steps, and are taken by nobody",
+        faults_.add("program {}: {} messages arrive after the last phase of {} steps, and no phase takes them",
                     rank.program->name, rank.inbox->waiting(), steps_);
     }
   }
