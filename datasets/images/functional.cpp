@@ -141,7 +141,7 @@ Image pad(const Image& image, const Padding& by, PaddingMode mode, std::uint8_t 
   const auto places = [&](Index before, Index count, Index behind) {
     const Index mirror = mode == PaddingMode::reflect ? 1 : 0, most = count - mirror;
     check(mode == PaddingMode::constant || mode == PaddingMode::edge || std::max(before, behind) <= most, "pad",
-          "{} pixels are to be added beside {}, of which a mirror shows {}", std::max(before, behind), count, most);
+          "{} pixels cannot be added to {}: a mirror has only {}", std::max(before, behind), count, most);
     std::vector<Index> all = from(-before, before + count + behind);
     for (Index& i : all) {
       if (mode == PaddingMode::edge) i = std::clamp<Index>(i, 0, count - 1);

@@ -29,7 +29,7 @@ Tensor read_image(const std::string& path, int channels) { return decode_image(r
 
 Tensor resize(const Tensor& image, Index height, Index width) {
   check(image && image.rank() == 3 && image.dtype() == DType::u8, "resize",
-        "wants an image [height, width, channels] of u8, got {} of {}", image ? image.shape() : Shape{},
+        "expected an image [height, width, channels] of u8, got {} of {}", image ? image.shape() : Shape{},
         image ? image.dtype() : DType::f32);
   check(image.numel() > 0, "resize", "the image {} is empty", image.shape());
   check(height > 0 && width > 0, "resize", "the new size is {} x {}, both must be at least 1", height, width);
@@ -46,7 +46,7 @@ Tensor resize(const Tensor& image, Index height, Index width) {
 std::vector<std::byte> encode_png(const Tensor& image) {
   const char* op = "encode_png";
   check(image && image.dtype() == DType::u8 && image.rank() == 3 && (image.dim(2) == 1 || image.dim(2) == 3), op,
-        "wants u8 [height, width, 1 or 3], got {} {}", image ? name_of(image.dtype()) : "nothing",
+        "expected u8 [height, width, 1 or 3], got {} {}", image ? name_of(image.dtype()) : "nothing",
         image ? image.shape() : Shape{});
   check(image.numel() > 0 && image.dim(0) <= 1 << 16 && image.dim(1) <= 1 << 16, op, "an image of {}", image.shape());
   png_image png{};

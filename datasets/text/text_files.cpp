@@ -97,8 +97,8 @@ TokenFileLayout token_file_layout(std::span<const std::byte> front, std::size_t 
           version);
     layout.count = word(2);
     check(layout.count >= 0 && header_bytes + static_cast<std::size_t>(layout.count * layout.width) == size,
-          ErrorKind::data, "tokens", "{}: {} bytes, with a header of {} tokens of {} bytes behind {}", path, size,
-          layout.count, layout.width, header_bytes);
+          ErrorKind::data, "tokens", "{}: {} bytes, but its header says {} tokens of {} bytes after {} bytes", path,
+          size, layout.count, layout.width, header_bytes);
     return layout;
   }
   check(size % 2 == 0, ErrorKind::data, "tokens",

@@ -122,7 +122,7 @@ Tokenizer parse_tokenizer(std::string_view document, const std::string& path) {
   if (kind == "bytes") return byte_tokenizer();
   const auto characters = all.find("characters");
   check(kind == "characters" && characters != all.end() && characters->is_string(), ErrorKind::data, "tokenizer",
-        "{}: {} must be \"bytes\", or \"characters\" beside a text with them", path, key);
+        "{}: {} must be \"bytes\", or \"characters\" with a text of the characters", path, key);
   return character_tokenizer(characters->get_ref<const std::string&>());
 }
 

@@ -46,7 +46,7 @@ struct SimAction {
   Nanoseconds took[2] = {0};      ///< of the link, inside a node and between nodes
   Index bytes = 0;                ///< AxisTraffic::bytes, of one message
   Nanoseconds mixes = 0;          ///< what is computed with what has come (ActionRow::vector_ops)
-  bool is_inline = false;         ///< it computes: those behind it start when it has ended
+  bool is_inline = false;         ///< it computes: the next ones start when it has ended
   bool in_midst = false;          ///< it starts in the midst of a backward (SimProgram::inner)
   std::span<const ActionId> after = {};  ///< Action::after
   std::vector<SimComm> comms = {};       ///< compute

@@ -130,8 +130,8 @@ std::vector<Shape> Reach::shapes(const std::vector<Shape>& inputs) const {
             layer_, in[axis], axis - 1, node.op);
       for (const int other : node.inputs)
         check(all[other][axis] == in[axis], "infer",
-              "layer '{}': the op '{}' would join {} and {} cells on axis {}: the model wants extents that divide by "
-              "its strides; pad the volume",
+              "layer '{}': the op '{}' would join {} and {} cells on axis {}: extents must be multiples of the "
+              "model's strides; pad the volume",
               layer_, node.op, in[axis], all[other][axis], axis - 1);
     }
     all.push_back(out);

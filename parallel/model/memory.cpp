@@ -14,20 +14,20 @@
 namespace trireme {
 namespace {
 
-/// Messages that may wait for an action that takes some: one of each rank that pushes there.
+/// Number of messages that may wait for an action that takes some: one from each rank that pushes there.
 Index messages_of(const Plan& plan, const Program& program, const Action& a) {
   const Trigger& t = program.trigger(a);
   return std::max<Index>(t.count, std::ssize(senders_to(plan, t.channel, plan.range(program, a.peer.axis).begin)));
 }
 
-/// Numbers of an action's slice that are other ranks' affair: of the rank that has the most of it.
+/// How many numbers of an action's slice other ranks update, for the rank with the largest share of them.
 Index others_of(const Plan& plan, const Action& a) {
   const int ranks = plan.size(a.peer.axis);
   return a.slice.size() - shard_of(a, a.peer.root >= 0 ? a.peer.root : ranks - 1, ranks).size();
 }
 
-/// What a codec keeps from step to step for a reduction: the states as they were before it, for who undoes it, and what
-/// is sent and received. working: what encoding and decoding take beside it.
+/// Memory of the codec of a reduction. kept: from step to step, that is, the states before the step, to undo it, and
+/// what is sent and received. working: during encoding and decoding.
 struct CodecMemory {
   Index kept = 0, working = 0;
 };
@@ -46,10 +46,11 @@ CodecMemory codec_memory(const Plan& plan, const Action& a, int ranks, Index ele
   return m;
 }
 
-/// Goes through a program's actions and adds up which tensors are alive at each of them.
+/// Goes through a program's actions and adds up the tensors that are alive at each of them.
 class MemoryWalk {
  public:
-  /// Of one kind of memory: what parts keep, and what their passes take. cuts: with what crosses cuts.
+  /// Looks at one kind of memory: what parts keep (saved) and what their passes allocate (passes). cuts: also counts
+  /// tensors that cross cuts.
   MemoryWalk(const Plan& plan, const Program& program, Index element, Index PartCost::*saved,
              PassMemory PartCost::*passes, bool cuts)
       : plan_(plan),
@@ -67,7 +68,7 @@ class MemoryWalk {
   Index saved(int part) const { return saved_ ? cost(part).*saved_ : 0; }
   Index output(int part) const { return cuts_ && part + 1 < std::ssize(plan_.parts) ? cost(part).output : 0; }
   const Segment& segment(int s) const { return live_.segments[static_cast<std::size_t>(s)]; }
-  /// From forward until backward, with the leaf that it began with, where a message has brought that.
+  /// Bytes kept from forward to backward, with the input of the segment if a message brought it.
   Index kept(const Segment& s) const {
     Index all = cuts_ && s.end < std::ssize(plan_.parts) ? cost(s.end - 1).unsaved : 0;
     for (int p = s.first; p < s.end; ++p) all += saved(p);
@@ -96,11 +97,11 @@ class MemoryWalk {
   bool cuts_;
   Index held_ = 0, most_ = 0;
   std::map<Place, Index> alive_;                    // by segment
-  std::vector<Place> sent_;                         // of gradients_: on their way, at most until the next message
-  std::map<Place, Index> activations_, gradients_;  // that have arrived over the cut behind a part, or wait to be sent
+  std::vector<Place> sent_;                         // from gradients_: in transit, at most until the next message
+  std::map<Place, Index> activations_, gradients_;  // that have arrived over the cut after a part, or wait to be sent
 };
 
-/// The most while a pass of a segment runs, beyond what is alive beside it.
+/// The most bytes during a pass of a segment, in addition to what is alive then.
 Index MemoryWalk::most_of(const Segment& s, const Action& a) const {
   Index before = 0, behind = deferred(s), most = 0;
   for (int p = s.first; p < s.end; ++p) {
@@ -154,12 +155,12 @@ Index MemoryWalk::most() {
   ActionId last = -1;
   for (ActionId id = 0; id < std::ssize(program_.actions); ++id)
     if (program_.actions[static_cast<std::size_t>(id)].kind == ActionKind::forward) last = id;
-  Index statistics = 0;  // of batch norms, until those of all micro-batches are there: two numbers of f64 each
+  Index statistics = 0;  // of batch norms, until all micro-batches have theirs: two f64 numbers each
   for (const PartInfo& part : plan_.parts)
     if (cuts_ && plan_.microbatches > 1 && live_.segment_of(static_cast<int>(&part - plan_.parts.data())) >= 0)
       statistics += part.buffers.size() * static_cast<Index>(sizeof(double));
   held_ += statistics;
-  std::map<std::pair<int, ActionKind>, Index> own;  // by phase: what kinds of the caller's make, one behind the other
+  std::map<std::pair<int, ActionKind>, Index> own;  // by phase: for kinds that callers define, one after another
   for (ActionId id = 0; id < std::ssize(program_.actions); ++id) {
     const Action& a = program_.actions[static_cast<std::size_t>(id)];
     if (is_pass(a) && a.kind != ActionKind::loss) pass(a);
@@ -185,7 +186,7 @@ Index packed_of(const Plan& plan, const Program& program, Index element) {
   for (const Action& a : program.actions)
     if (averages_statistics(a)) most = std::max(most, a.slice.size() * element);
   Index taken = 0;
-  std::map<int, Index> pushed;  // by phase: copies, since the next message may change what they are of
+  std::map<int, Index> pushed;  // copies by phase, as the next message may change the originals
   for (const Action& a : program.actions) {
     if (a.kind == ChannelKind::take) taken += a.slice.size() * messages_of(plan, program, a) * element;
     if (a.kind == ChannelKind::push && program.serves())
@@ -194,13 +195,13 @@ Index packed_of(const Plan& plan, const Program& program, Index element) {
   return encoded + most + taken;
 }
 
-/// Bytes of whole pages in a slice of a flat block, which begins with a page.
+/// Bytes of the whole pages in a slice of a flat block that begins at a page.
 Index pages_in(const Slice& s, const MemoryOptions& o) {
   const Index begin = (s.begin * o.element + o.page - 1) / o.page, end = s.end * o.element / o.page;
   return std::max<Index>(0, end - begin) * o.page;
 }
 
-/// Bytes that a drop gives back, on the rank that keeps most.
+/// Bytes that a drop gives back, on the rank that keeps the most.
 Index given_back(const Plan& plan, const Action& a, const MemoryOptions& o) {
   const int ranks = plan.size(a.peer.axis);
   const auto by = [&](int rank) {
@@ -210,9 +211,9 @@ Index given_back(const Plan& plan, const Action& a, const MemoryOptions& o) {
   return a.peer.root >= 0 ? by(a.peer.root) : std::min({by(0), by(std::min(1, ranks - 1)), by(ranks - 1)});
 }
 
-/// Bytes of the newest weights, and of gradients, that a rank has of the flat blocks. whole: that the program updates.
+/// Bytes of the flat block of the newest weights, or of gradients, on a rank. whole: numbers that the program updates.
 Index block_of(const Plan& plan, std::size_t program, Index whole, const MemoryOptions& o) {
-  if (!plan.has_stages()) return std::max(whole, plan.parameters) * o.element;  // all of a server's block is written
+  if (!plan.has_stages()) return std::max(whole, plan.parameters) * o.element;  // a server writes to its whole block
   Index bytes = plan.parameters * o.element, end = 0;
   auto own = plan.updated(program);
   own.push_back({plan.parameters, plan.parameters});
@@ -227,7 +228,7 @@ Index block_of(const Plan& plan, std::size_t program, Index whole, const MemoryO
 Index gradients_of(const Plan& plan, const Program& program, Index block, const MemoryOptions& o) {
   const Liveness live(program);
   std::map<Index, std::pair<Slice, Index>> dropped;  // by where slices begin: others' bytes
-  std::map<Index, Index> held;                       // of these, since backward wrote them
+  std::map<Index, Index> held;                       // of these, since backward wrote to them
   Index more = 0, most = 0;
   for (const Action& a : program.actions)
     if (a.kind == ActionKind::drop_gradients) dropped[a.slice.begin] = {a.slice, given_back(plan, a, o)};
@@ -251,10 +252,10 @@ Index gradients_of(const Plan& plan, const Program& program, Index block, const 
   return block + most;
 }
 
-/// What of `block` bytes of weights is held at most, where others' shards are gathered before they are read.
+/// The most of `block` bytes of weights held at a time, if other ranks' shards are gathered before they are read.
 Index weights_of(const Plan& plan, const Program& program, Index block, const MemoryOptions& o) {
-  std::map<Index, Index> dropped;    // by where slices begin: in every micro-batch, but held once
-  Index largest_unit = 0, unit = 0;  // others' part of what is gathered at a time, and dropped together
+  std::map<Index, Index> dropped;    // by the start of the slice: in every micro-batch, but held once
+  Index largest_unit = 0, unit = 0;  // other ranks' part of what is gathered, and dropped, at a time
   for (const Action& a : program.actions) {
     unit = a.kind == ActionKind::drop_values ? unit + given_back(plan, a, o) : 0;
     if (a.kind == ActionKind::drop_values) dropped[a.slice.begin] = given_back(plan, a, o);
@@ -270,7 +271,7 @@ std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& op
   std::vector<RankMemory> all;
   for (std::size_t r = 0; r < plan.programs.size(); ++r) {
     const Program& program = plan.programs[r];
-    Index whole = 0, own = 0;  // numbers that the program, and this rank, updates
+    Index whole = 0, own = 0;  // how many numbers the program, and this rank, updates
     for (const Action& a : program.actions) {
       if (a.kind == ActionKind::update) {
         whole += a.slice.size();

@@ -32,8 +32,9 @@ void add_comms(Traffic& to, const Plan& plan, const Action& a, const TrafficOpti
     if (c.calls > 0) to[c.axis] += {c.calls, c.bytes};
 }
 
-/// A message to each receiver, with a head where it serves. Those who start a phase push once in a step each, so that
-/// each of them is answered once. Where messages are late, that is a step in which as many are as may be.
+/// One message to each receiver, with a header if the receiver serves. Ranks that start a phase push once per step
+/// each, so each of them gets one answer. If messages may be late, this is a step in which as many as possible are
+/// late.
 TrafficCount channel_traffic(const Plan& plan, const Program& program, const Action& a, const TrafficOptions& o) {
   const int first = plan.range(program, a.peer.axis).begin;
   std::vector<int> receivers = {root_of(a.peer, first)};

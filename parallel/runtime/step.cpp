@@ -95,7 +95,7 @@ struct Step::Impl {
 
   Tensor run(const Tensor& x, const Tensor& y) {
     const std::optional<RankShare> share = next_share();
-    check(share || !shares(), "step", "no ticket is left: train what granted() says, behind open()");
+    check(share || !shares(), "step", "no ticket is left: after open(), train only the batches of granted()");
     if (serves()) return serve(x, y);
     const std::int64_t number = executor.steps();
     const StepContext context = ranks.context(x, y, options.seed, static_cast<std::uint64_t>(number), share);
@@ -178,7 +178,7 @@ struct Step::Impl {
 
   /// If ranks train separately, the weights in a checkpoint that all ranks may load are their mean.
   CheckpointShard checkpoint_shard() {
-    check(!shares() || left == 0, "step", "what is saved in the midst of open batches could not go on: close() first");
+    check(!shares() || left == 0, "step", "a checkpoint before close() could not be resumed: close() first");
     flush();
     if (consolidator.own().differ() && !consolidator.own().served()) gather_weights();
     return shard_of_checkpoint();
@@ -298,7 +298,7 @@ void StepTickets::close() {
 LossScaleState StepResume::loss_scale() const { return step_.executor.agreement().scale.state(); }
 void StepResume::set_loss_scale(const LossScaleState& state) {
   check(state.scale >= 1 && state.good_steps >= 0 && state.good_steps < LossScale::period, "step",
-        "a loss scale of {} with {} good steps: wants at least 1, and 0 to {} steps", state.scale, state.good_steps,
+        "a loss scale of {} with {} good steps: expected at least 1, and 0 to {} steps", state.scale, state.good_steps,
         LossScale::period - 1);
   if (step_.executor.agreement().scale.on()) step_.executor.agreement().scale.set(state);
 }

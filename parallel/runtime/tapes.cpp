@@ -50,7 +50,7 @@ void Tapes::clear() {
 
 std::vector<Index> Tapes::ends_of(const std::vector<Index>& cut, Index rows) const {
   check(cut.empty() || std::ssize(cut) == micros_, "step",
-        "the loader cuts the batch into {} micro-batches, the plan wants {}: give it .shard = step.shard()", cut.size(),
+        "the loader cuts the batch into {} micro-batches, the plan has {}: give it .shard = step.shard()", cut.size(),
         micros_);
   std::vector<Index> ends;
   Index end = 0;

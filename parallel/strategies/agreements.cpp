@@ -26,13 +26,13 @@ class ProgramAgreements {
     if (loss_ >= 0) after_.push_back(loss_);
     for (Action& a : actions_)
       if (loss_ >= 0 && a.kind == ChannelKind::push)
-        a.after.push_back(loss_);  // nothing leaves for a loss that is not finite
+        a.after.push_back(loss_);  // nothing is sent for a loss that is not finite
     const int last = plan_.program_of(static_cast<int>(plan_.parts.size()) - 1);
     if (is_asynchronous(plan_))
       give_loss_at_once(last);
     else if (plan_.has_stages())
       before_update(Payload::loss, plan_.stage_axis).peer.root = last;
-    for (const Action& a : actions_)  // flag and norm look at the gradients of all updates
+    for (const Action& a : actions_)  // flag and norm read the gradients of all updates
       if (a.kind == ActionKind::update && a.microbatch.steps_ago == 0)
         after_.insert(after_.end(), a.after.begin(), a.after.end());
     std::ranges::sort(after_);
@@ -46,7 +46,7 @@ class ProgramAgreements {
     if (update < 0) return;
     std::vector<ActionId>& before = actions_[static_cast<std::size_t>(at_)].after;
     if (loss_ >= 0) before.push_back(loss_);
-    for (const ActionId id : options_.norm ? after_ : std::vector<ActionId>{})  // of all gradients
+    for (const ActionId id : options_.norm ? after_ : std::vector<ActionId>{})  // it reads all gradients
       if (std::ranges::find(before, id) == before.end()) before.push_back(id);
   }
 
@@ -59,7 +59,7 @@ class ProgramAgreements {
   }
 
  private:
-  /// Steps between those in which workers meet, where they do so now and then: flags are told there.
+  /// Steps between synchronisations of workers that synchronise periodically, which exchange flags then.
   std::int64_t period() const {
     std::int64_t most = 1;
     for (const auto& [axis, promised] : plan_.consistency)
@@ -70,7 +70,7 @@ class ProgramAgreements {
     const auto at = std::ranges::find(actions_, kind, &Action::kind);
     return at == actions_.end() ? -1 : static_cast<ActionId>(at - actions_.begin());
   }
-  /// The first that uses gradients of this step; those of an earlier one were agreed on there.
+  /// The first update with gradients of this step. Earlier steps have agreed on theirs.
   ActionId find_update() const {
     const auto at = std::ranges::find_if(
         actions_, [](const Action& a) { return a.kind == ActionKind::update && a.microbatch.steps_ago == 0; });
@@ -99,19 +99,19 @@ class ProgramAgreements {
     sum.peer.axis = options_.batch_axis;
     insert(program_, loss_, std::move(sum));
   }
-  /// While backward runs, which in an asynchronous pipeline the next step's forwards are not to wait for. root: the
-  /// last stage.
+  /// Sends the loss while backward runs: forwards of the next step in an asynchronous pipeline must not wait for it.
+  /// root: the last stage.
   void give_loss_at_once(int root) {
     ActionId at = 0, made = 0;
     for (ActionId id = 0; id < std::ssize(actions_); ++id) {
       const Action& a = actions_[static_cast<std::size_t>(id)];
-      const bool sent = a.kind == ActionKind::send && at == id;  // what the last forward made
+      const bool sent = a.kind == ActionKind::send && at == id;  // sends the result of the last forward
       if (!sent && a.kind != ActionKind::forward && a.kind != ActionKind::loss && id != loss_) continue;
       at = id + 1;
       if (!sent) made = id;
     }
     Action give{.kind = ActionKind::agree, .stream = Stream::comm, .after = {made}, .payload = Payload::loss};
-    if (loss_ >= 0) give.stream = Stream::compute;  // a thread that waits for the sum computes nothing meanwhile
+    if (loss_ >= 0) give.stream = Stream::compute;  // a thread that waits for the sum computes nothing in the meantime
     give.peer.axis = plan_.stage_axis;
     give.peer.root = root;
     insert(program_, at, std::move(give));
@@ -119,7 +119,7 @@ class ProgramAgreements {
     after_.push_back(at);
     if (const auto update = find_update(); update >= 0) actions_[static_cast<std::size_t>(update)].after.push_back(at);
   }
-  /// Computation waits for it: the update that follows needs the number.
+  /// An agreement that computation waits for, as the next update needs the number.
   Action& before_update(const Payload& payload, const std::string& axis) {
     Action a{.kind = ActionKind::agree, .after = after_, .payload = payload};
     a.peer.axis = axis;
@@ -131,12 +131,12 @@ class ProgramAgreements {
   Program& program_;
   const AgreementOptions& options_;
   std::vector<Action>& actions_;
-  ActionId at_ = 0, loss_ = -1;  // of the first update; of the sum over the batch
+  ActionId at_ = 0, loss_ = -1;  // of the first update; of the loss summed over the batch
   std::vector<ActionId> after_;
 };
 
-/// Cuts updates at the borders of the reductions that they wait for, so that the weights of a bucket are updated while
-/// later buckets are reduced.
+/// Cuts updates at the borders of the reductions that they wait for, so that the weights of one bucket are updated
+/// while later buckets are reduced.
 void update_by_reduction(Program& program) {
   std::vector<Action>& actions = program.actions;
   for (ActionId id = 0; id < std::ssize(actions); ++id) {
@@ -165,7 +165,7 @@ void update_by_reduction(Program& program) {
     const auto more = static_cast<ActionId>(pieces.size()) - 1;
     actions[static_cast<std::size_t>(id)] = pieces[0];
     for (ActionId k = 1; k <= more; ++k) insert(program, id + k, pieces[static_cast<std::size_t>(k)]);
-    for (Action& a : actions) std::ranges::replace(a.after, id, id + more);  // the last one ends last
+    for (Action& a : actions) std::ranges::replace(a.after, id, id + more);  // the last piece ends last
     id += more;
   }
 }
@@ -181,19 +181,19 @@ Plan with_agreements(Plan plan, const AgreementOptions& options) {
         "gradients are looked at every {} steps, first after {}: it must be 0 or more, and below that",
         options.checks.every, options.checks.offset);
   check(options.flags.every > 0, "plan", "flags that are told every {} steps: at least 1", options.flags.every);
-  const bool served = std::ranges::any_of(plan.programs, &Program::serves);  // then no worker updates
+  const bool served = std::ranges::any_of(plan.programs, &Program::serves);  // if so, no worker updates
   check(!served || !options.norm, "plan",
         "the norm of gradients that are summed at servers is known nowhere yet: leave clip_norm out");
   check(!is_asynchronous(plan) || !options.norm, "plan",
         "stages update at different times, so the norm of all gradients is never known: leave clip_norm and LARS out, "
         "or take a schedule that ends with its step (1f1b)");
   AgreementOptions of_program = options;
-  if (is_asynchronous(plan)) of_program.checks.every = 0;             // the same: the loss tells
-  of_program.batch_axis = plan.synchronous_axes(options.batch_axis);  // a worker's loss is its own
+  if (is_asynchronous(plan)) of_program.checks.every = 0;             // also asynchronous: the loss shows it
+  of_program.batch_axis = plan.synchronous_axes(options.batch_axis);  // each worker has its own loss
   if (meets_by_messages(plan)) {
     of_program.checks.every = 0;
     of_program.flags.names.clear();
-  }  // the loss tells its own rank
+  }  // the rank's own loss shows it
   plan.flags = of_program.flags.names;
   for (Program& program : plan.programs) {
     if (program.serves()) continue;

@@ -16,7 +16,8 @@ Action of(ActionKind kind, Payload::Kind payload, const Slice& slice, const std:
   return a;
 }
 
-/// The slices of neighbouring parts that are at one place, joined; with that place. where: of a part.
+/// The slices of the parts, with the place of each; neighbouring slices at the same place are joined. where: the place
+/// of a part.
 template <class Where>
 auto runs(const Plan& plan, Slice PartInfo::*slice, Where where) {
   std::vector<std::pair<Slice, decltype(where(0))>> all;
@@ -41,7 +42,7 @@ std::vector<Action> set_up(const Plan& plan, const std::string& axis) {
   return all;
 }
 
-/// What program r updates and other programs get from it, rather than it from them.
+/// Slices that program r updates and sends to other programs, rather than receiving them.
 std::vector<Slice> owned(const Plan& plan, std::size_t r) {
   std::vector<Slice> all = plan.updated(r);
   const std::vector<Slice> copies = copies_in(plan, r);
@@ -49,8 +50,8 @@ std::vector<Slice> owned(const Plan& plan, std::size_t r) {
   return all;
 }
 
-/// What servers and the ranks that share the updates of program r give. payload: the weights, with the running
-/// statistics, or Payload::optimizer, each of its states.
+/// Servers, and the ranks that share the updates of program r, send their shards. payload: the weights, with the
+/// running statistics; or Payload::optimizer, all of its states.
 std::vector<Action> gather_shards(const Plan& plan, std::size_t r, Payload::Kind payload) {
   const bool weights = payload == Payload::weights;
   const Program& program = plan.programs[r];
@@ -60,7 +61,7 @@ std::vector<Action> gather_shards(const Plan& plan, std::size_t r, Payload::Kind
       if (server.serves() && a.kind == ActionKind::update)
         all.push_back(
             of(ActionKind::broadcast, payload, a.slice, server.where.front().axis, server.where.front().begin));
-  if (weights && !all.empty() && plan.buffers > 0) {  // the first worker's
+  if (weights && !all.empty() && plan.buffers > 0) {  // statistics come from the first worker
     const std::string& axis = all.front().peer.axis;
     const Program& worker = *std::ranges::find(plan.programs, false, &Program::serves);
     all.push_back(
@@ -69,13 +70,13 @@ std::vector<Action> gather_shards(const Plan& plan, std::size_t r, Payload::Kind
   const bool drops =
       std::ranges::find(program.actions, ActionKind::drop_values, &Action::kind) != program.actions.end();
   const std::vector<Slice> copies = copies_in(plan, r);
-  for (const Action& a : program.actions)  // over the update's own axis, which image axes may be joined to
+  for (const Action& a : program.actions)  // over the update's own axis, which may include image axes
     if (a.kind == ActionKind::update && plan.size(a.peer.axis) > 1 && !overlaps(copies, a.slice) && (drops || !weights))
       all.push_back(of(ActionKind::all_gather, payload, a.slice, a.peer.axis, a.peer.root));
   return all;
 }
 
-/// What each stage gives to the others; payload as above.
+/// Each stage sends its part to the others. payload: as above.
 std::vector<Action> gather_stages(const Plan& plan, Payload::Kind payload) {
   std::vector<Action> all;
   if (!plan.has_stages()) return all;
@@ -88,12 +89,12 @@ std::vector<Action> gather_stages(const Plan& plan, Payload::Kind payload) {
   return all;
 }
 
-/// The mean of what workers have that train for themselves, over them; r: the program.
+/// The mean over workers that train separately. r: the program.
 std::vector<Action> average_workers(const Plan& plan, std::size_t r) {
   std::string apart;
   for (const auto& [axis, promised] : plan.consistency) {
-    if (axis == plan.stage_axis && plan.has_stages()) continue;  // whose ranks have different weights
-    if (promised.kind == Consistency::Kind::stale) return {};    // servers give
+    if (axis == plan.stage_axis && plan.has_stages()) continue;  // stages have different weights
+    if (promised.kind == Consistency::Kind::stale) return {};    // servers send them
     if (promised != Consistency{} && plan.size(axis) > 1) apart += (apart.empty() ? "" : "+") + axis;
   }
   std::vector<Action> all;
@@ -105,7 +106,8 @@ std::vector<Action> average_workers(const Plan& plan, std::size_t r) {
   return all;
 }
 
-/// What the steps behind a last one would do for the micro-batches in flight, numbered as the first of these has them.
+/// What later steps would do for the micro-batches in flight after the last step, numbered as the first of them numbers
+/// them.
 std::vector<Action> flush(const Program& program) {
   std::vector<Action> all;
   for (int later = 0; later < most_steps_back(program); ++later)
@@ -169,7 +171,7 @@ Plan with_phases_on_call(Plan plan, const std::vector<std::string>& apart) {
 
 const std::vector<Action>& actions_on_call(const Program& program, const std::string& phase) {
   static const std::vector<Action> none;
-  const auto at = std::ranges::find_if(  // a phase of the steps may have the same name
+  const auto at = std::ranges::find_if(  // a phase of the step may have the same name
       program.phases, [&](const ProgramPhase& p) { return p.trigger.on_call && p.name == phase; });
   return at == program.phases.end() ? none : at->actions;
 }

@@ -1,5 +1,5 @@
-// Phases on call: actions that ranks run between steps, by name. Messages before there is a plan belong to no phase:
-// settings, costs, whole weights of layers that are about to be split.
+// Phases on call: named actions that ranks run between steps. Messages before the plan exists belong to no phase:
+// settings, costs, whole weights of layers that will be divided.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,27 +9,28 @@
 namespace trireme {
 
 namespace phases {
-/// Rank 0's weights and running statistics to all ranks that hold the same weights.
+/// Rank 0 sends weights and running statistics to all ranks that hold the same weights.
 inline constexpr char set_up[] = "set-up";
-/// All weights and running statistics to all ranks (Step::gather_weights); none if each rank has them.
+/// All ranks get all weights and running statistics (Step::gather_weights); no actions if each rank has them.
 inline constexpr char evaluation[] = "evaluation";
-/// All optimizer state to all ranks (StepProbe::consolidate).
+/// All ranks get all optimizer state (StepProbe::consolidate).
 inline constexpr char consolidation[] = "consolidation";
-/// One exchange of texts about a checkpoint; saving a checkpoint takes several.
+/// One exchange of texts about a checkpoint; saving a checkpoint takes several of them.
 inline constexpr char saving[] = "saving";
 /// Runs the micro-batches in flight to their updates (Step::flush).
 inline constexpr char flush[] = "flush";
-/// Finds the place of a number that is not finite, after an evaluation: forward, and the first layer that has it.
+/// Finds where a number that is not finite comes from, after an evaluation: runs forward, and agrees on the first layer
+/// that has one.
 inline constexpr char diagnosis[] = "diagnosis";
 }  // namespace phases
 
-/// Mesh axes of more than one rank, except these, joined by +; empty: there are none.
+/// The mesh axes of more than one rank, except those in `but`, joined by +; empty: there are none.
 std::string all_axes(const Plan&, const std::vector<std::string>& but = {});
 
-/// Adds these phases to a plan that is complete. Action::payload says what they send. apart: axes along which ranks
-/// hold different parts of the weights.
+/// Adds these phases to a complete plan. Action::payload names what they send. apart: axes along which ranks hold
+/// different parts of the weights.
 Plan with_phases_on_call(Plan, const std::vector<std::string>& apart);
-/// The actions of a phase; none where the program has no such phase.
+/// The actions of a phase on call; empty if the program has no such phase.
 const std::vector<Action>& actions_on_call(const Program&, const std::string& phase);
 
 }  // namespace trireme

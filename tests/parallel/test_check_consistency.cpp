@@ -110,7 +110,7 @@ TEST_CASE("a fault of each consistency is found, in plans for any number of rank
       {"parameter_server(groups=1)", [](Plan& p) { ++action(p, "push").peer.root; },
        "takes no messages on 'gradients'"},
       {"parameter_server(groups=1)", [](Plan& p) { p.programs[1].actions[3].peer.senders_of = "nowhere"; },
-       "nobody pushes to 'nowhere'"},
+       "no rank pushes to 'nowhere'"},
       {"parameter_server(groups=1)", [](Plan& p) { p.programs[1].actions.erase(p.programs[1].actions.begin() + 1); },
        "takes gradients that no update uses"},
       // compression

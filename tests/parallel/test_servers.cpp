@@ -179,7 +179,7 @@ TEST_CASE("check() says in one line why a program by messages cannot be") {
       {{}, [](Plan& p) { p.programs[0].where.clear(); }, "some programs say on which ranks they run, and some do not"},
       {{}, [](Plan& p) { p.programs[1].phases[0].trigger.count = 3; }, "waits for 3 messages of different ranks"},
       {{}, [](Plan& p) { p.programs[1].phases[0].trigger.count = -1; }, "waits for -1 messages"},
-      {{}, [](Plan& p) { p.programs[1].phases[0].trigger.channel = "nowhere"; }, "to which nobody pushes"},
+      {{}, [](Plan& p) { p.programs[1].phases[0].trigger.channel = "nowhere"; }, "to which no rank pushes"},
       {{.mode = "ssp", .staleness = 0},
        [](Plan& p) { p.programs[1].phases[1].trigger.staleness = -1; },
        "staleness is at least 0"},
@@ -196,7 +196,7 @@ TEST_CASE("check() says in one line why a program by messages cannot be") {
        "there are no 'luck' to send"},
       {{}, [&](Plan& p) { find_in(p.programs[0], ChannelKind::push).peer.channel = "x"; }, "takes no messages on 'x'"},
       {{}, [&](Plan& p) { find_in(p.programs[0], ChannelKind::pull).peer.root = 1; }, "deadlock:"},
-      {{}, [&](Plan& p) { find_in(p.programs[1], ChannelKind::push).peer.channel = "x"; }, "taken by nobody"},
+      {{}, [&](Plan& p) { find_in(p.programs[1], ChannelKind::push).peer.channel = "x"; }, "no phase takes them"},
       {{}, [](Plan& p) { p.programs[1].phases[1].last = false; }, "one of its phases must be the last of a step"},
       {{},
        [](Plan& p) {

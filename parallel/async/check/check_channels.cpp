@@ -1,4 +1,4 @@
-// The part of check(plan) for programs that messages drive: what their actions and phases say of channels.
+// The part of check(plan) for programs that messages start: the channels of their actions and phases.
 #include <fmt/ranges.h>
 
 #include <set>
@@ -10,7 +10,7 @@
 namespace trireme {
 namespace {
 
-constexpr int most_ranks = 4096;  // that are played
+constexpr int most_ranks = 4096;  // that play_channels simulates
 
 bool takes(const Program& program, const std::string& channel) {
   const auto pulls = [&](const Action& a) { return a.kind == ChannelKind::pull && a.peer.channel == channel; };
@@ -26,7 +26,7 @@ std::pair<int, int> roots(const Plan& plan, const Program& program, const Action
 
 bool same_operand(const Action& a, const Action& b) { return a.payload == b.payload && a.slice == b.slice; }
 
-/// A pull waits for what the other rank's program pushes to the channel.
+/// A pull must match what the other rank's program pushes to the channel.
 void check_pull(const Plan& plan, const Program& program, ActionId id, Diagnostics& faults) {
   const Action& a = program.actions[static_cast<std::size_t>(id)];
   for (const Program& other : plan.programs) {
@@ -39,7 +39,7 @@ void check_pull(const Plan& plan, const Program& program, ActionId id, Diagnosti
   }
 }
 
-/// What one action on a channel says by itself.
+/// Checks one action on a channel by itself.
 void check_action(const Plan& plan, const Program& program, ActionId id, Diagnostics& faults) {
   const Action& a = program.actions[id];
   const Trigger& trigger = program.trigger(a);
@@ -72,14 +72,14 @@ void check_action(const Plan& plan, const Program& program, ActionId id, Diagnos
   if (to_senders) {
     const int first = plan.range(program, a.peer.axis).begin;
     if (senders_to(plan, a.peer.senders_of, first).empty())
-      faults.add("{}: nobody pushes to '{}' of rank {}", at(), a.peer.senders_of, first);
+      faults.add("{}: no rank pushes to '{}' of rank {}", at(), a.peer.senders_of, first);
     return;
   }
   const auto [first, last] = roots(plan, program, a);
   if (a.peer.axis.empty() || first < 0 || last >= ranks)
     return faults.add("{}: there is no rank {} along '{}', which has {}", at(), first < 0 ? first : last, a.peer.axis,
                       ranks);
-  if (a.kind == ChannelKind::pull && a.payload == Payload::loss) faults.add("{}: nobody pulls a loss", at());
+  if (a.kind == ChannelKind::pull && a.payload == Payload::loss) faults.add("{}: a loss cannot be pulled", at());
   if (a.kind == ChannelKind::pull) return check_pull(plan, program, id, faults);
   for (const Program& other : plan.programs) {
     const CoordinateRange along = plan.range(other, a.peer.axis);
@@ -89,7 +89,7 @@ void check_action(const Plan& plan, const Program& program, ActionId id, Diagnos
   }
 }
 
-/// What a phase takes is what is sent; gradients are taken, then used by one update, then answered.
+/// A phase must take what is sent. Gradients must be taken, then used by one update, then answered.
 void check_server_phase(const Plan& plan, const Program& program, const ProgramPhase& phase, int root,
                         Diagnostics& faults) {
   const auto index = &phase - program.phases.data();
@@ -105,7 +105,7 @@ void check_server_phase(const Plan& plan, const Program& program, const ProgramP
     if (a.kind == ActionKind::update) {
       const bool fits = take && take->payload == Payload::gradients && take->slice == a.slice && !update && !answer;
       if (!fits)
-        faults.add("{} is not the one update, behind what takes its gradients and before any answer",
+        faults.add("{} is not the only update, after the action that takes its gradients and before any answer",
                    place(program, id));
       update = &a;
     }
@@ -136,8 +136,8 @@ void check_server_phase(const Plan& plan, const Program& program, const ProgramP
     }
 }
 
-/// A server that deals what others answer it with ends no step before it has dealt: those whose messages end it send
-/// them behind their pulls.
+/// A server that hands out what others answer must have done so before its step ends: the ranks whose messages end the
+/// step must send them after their pulls.
 void check_dealt(const Plan& plan, const Program& server, Diagnostics& faults) {
   const auto last = std::ranges::find(server.phases, true, &ProgramPhase::last);
   const auto deals = [](const Action& a) { return a.kind == ChannelKind::push && !a.peer.senders_of.empty(); };
@@ -158,7 +158,7 @@ void check_dealt(const Plan& plan, const Program& server, Diagnostics& faults) {
   }
 }
 
-/// Whoever is answered with weights goes on: no further than the axis's consistency allows.
+/// A rank that gets weights as an answer continues: no further than the axis's consistency allows.
 void check_bound(const Plan& plan, const Program& program, const ProgramPhase& phase, int senders,
                  Diagnostics& faults) {
   const Trigger& t = phase.trigger;
@@ -180,7 +180,7 @@ void check_phase(const Plan& plan, const Program& program, const ProgramPhase& p
   const Trigger& t = phase.trigger;
   const auto name = fmt::format("program {}: phase '{}'", program.name, phase.name);
   const std::string axis = axis_of(plan, t.channel);
-  if (axis.empty()) return faults.add("{} waits for messages on '{}', to which nobody pushes", name, t.channel);
+  if (axis.empty()) return faults.add("{} waits for messages on '{}', to which no rank pushes", name, t.channel);
   const int root = plan.range(program, axis).begin;
   const auto senders = senders_to(plan, t.channel, root);
   if (t.count < 0 || t.count > std::ssize(senders))
@@ -199,8 +199,8 @@ void check_phase(const Plan& plan, const Program& program, const ProgramPhase& p
   if (has_late && (on_channel(true) != 1 || on_channel(false) != 1 || !t.guard.empty() ||
                    (t.late ? t.count != 1 : t.count < 1 || t.count >= all)))
     faults.add(
-        "{}: late messages are taken one at a time, by one phase, behind one other that takes fewer than the {} "
-        "ranks' of '{}', both without a guard",
+        "{}: late messages are taken one at a time, by one phase, after another that takes fewer messages than "
+        "the {} ranks of '{}' send, both without a guard",
         name, all, t.channel);
   check_server_phase(plan, program, phase, root, faults);
   check_bound(plan, program, phase, static_cast<int>(all), faults);

@@ -1,5 +1,5 @@
-// The part of check(plan) that plays programs which messages drive, for some steps on one line of ranks, with actions
-// that take no time: what never comes, and what nobody takes.
+// The part of check(plan) that simulates programs that messages start, for some steps on one line of ranks, with
+// actions that take no time. It finds messages that never come and messages that no rank takes.
 #include <deque>
 #include <map>
 #include <optional>
@@ -10,9 +10,9 @@
 namespace trireme {
 namespace {
 
-constexpr std::int64_t most_steps = 100;  // that are played
+constexpr std::int64_t most_steps = 100;  // that are simulated
 
-/// Plays the steps of the programs along one line of the axis of their messages.
+/// Simulates the steps of the programs along one line of the axis of their messages.
 class ChannelCheck {
  public:
   ChannelCheck(const Plan& plan, const std::string& axis, Diagnostics& faults)
@@ -45,7 +45,7 @@ class ChannelCheck {
           faults_.add("program {}: {} messages on '{}' from rank {} are never pulled in {} steps", rank.program->name,
                       come.size(), from.first, from.second, steps_);
       if (rank.inbox && rank.step == steps_ && rank.inbox->waiting() > 0)
-        faults_.add("program {}: {} messages come behind the last phase of {} steps, and are taken by nobody",
+        faults_.add("program {}: {} messages arrive after the last phase of {} steps, and no phase takes them",
                     rank.program->name, rank.inbox->waiting(), steps_);
     }
   }
@@ -54,14 +54,14 @@ class ChannelCheck {
   struct Rank {
     const Program* program;
     std::optional<Inbox> inbox = {};
-    std::int64_t step = 0;  // of a server: the runs of its last phase
+    std::int64_t step = 0;  // of a server: runs of its last phase
     ActionId next = 0;
-    std::int64_t updates = 0, resumes = 0;  // the step that it goes on with
-    std::int64_t told = Trigger::forever;   // in this step: the least clock
-    /// The clocks of messages to pull, by channel and sender: of others 0.
+    std::int64_t updates = 0, resumes = 0;  // resumes: the step that it continues with
+    std::int64_t told = Trigger::forever;   // the least clock received in this step
+    /// Clocks or tickets in messages to pull, by channel and sender; 0 for other messages.
     std::map<std::pair<std::string, int>, std::deque<std::int64_t>> come = {};
-    std::deque<std::int64_t> tickets = {};  // none: it closes
-    std::int64_t clock = 0;                 // of its messages, with tickets
+    std::deque<std::int64_t> tickets = {};  // empty: it sends its final step
+    std::int64_t clock = 0;                 // of its messages, in a plan with tickets
   };
   struct Sent {
     int sender;
@@ -69,7 +69,7 @@ class ChannelCheck {
     std::int64_t clock;
   };
   bool shares() const { return plan_.tickets.shares > 0; }
-  /// Tickets of as many batches as steps are played.
+  /// Gives each rank tickets for as many batches as there are simulated steps.
   void open() {
     for (auto& [at, rank] : ranks_) {
       const CoordinateRange along = plan_.range(*rank.program, axis_);
@@ -94,7 +94,7 @@ class ChannelCheck {
     const std::int64_t clock = shares() && !rank.inbox ? rank.clock : rank.step;
     other.inbox->add(sent_.size(), a.peer.channel, from, clock);
     sent_.push_back({from, a.peer.channel, clock});
-    serve(to, other);  // at once: as if others took their time
+    serve(to, other);  // at once, as if other ranks took their time
   }
 
   bool advance(int at, Rank& rank) {
@@ -127,14 +127,14 @@ class ChannelCheck {
     if (rank.told != Trigger::forever) rank.clock = rank.resumes = std::exchange(rank.told, Trigger::forever);
     ++rank.step;
     if (!shares()) return;
-    rank.step = steps_;  // it has closed
+    rank.step = steps_;  // it has sent its final step
     if (rank.tickets.empty()) return;
     rank.tickets.pop_front();
     rank.step = rank.tickets.empty() ? steps_ - 1 : ticket_of(plan_, rank.tickets.front()).batch;
   }
 
   void serve(int at, Rank& rank) {
-    while (rank.step < steps_) {  // then it takes no more: what comes behind its last phase is too late
+    while (rank.step < steps_) {  // after its last step it takes no more messages: later ones are too late
       const auto start = rank.inbox->next();
       if (!start) return;
       for (const Action& a : rank.program->actions) {

@@ -173,7 +173,7 @@ int VirtualTime::probe(Rank& r, std::uint64_t communicator, int own, int tag, in
   return found;
 }
 
-// What may go on.
+// What may continue.
 
 /// Deadlines are in virtual time. TRIREME_TIMEOUT is in real time and is no deadline.
 Nanoseconds VirtualTime::deadline(const Rank& r, double seconds) const {
@@ -207,7 +207,7 @@ void VirtualTime::schedule() {
     blocked = blocked || r.state == State::waiting || r.state == State::asleep;
   }
   if (first.first >= never && blocked && !ended_) {
-    std::string text = "virtual time: no rank can go on:";
+    std::string text = "virtual time: no rank can continue:";
     for (auto& r : ranks_) text += fmt::format("{} rank {} {}", r->number ? "," : "", r->number, where(*r));
     end_by(std::move(text), true);
   }
@@ -326,7 +326,7 @@ std::string VirtualTime::where(const Rank& r) const {
     text += text.empty() ? "" : " or ";
     text += op ? to_string(op->call) : fmt::format("a message to channel {}", (box->tag - message_tags) / 2);
     if (r.state == State::waiting && op->call.kind != CallKind::recv && !r.queue.empty() && r.queue[0].first != op)
-      text += " behind " + to_string(r.queue[0].first->call);
+      text += " after " + to_string(r.queue[0].first->call);
   }
   return "waits for " + text;
 }
