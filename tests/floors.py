@@ -9,7 +9,7 @@ floors = {"kernels": 0, "framework": 1, "parallel": 2, "datasets": 2, "models": 
 sub_floors = [folder for floor, folders in {
     "kernels": "core contracts plans formulas cpu cpu/conv cuda",
     "framework": "tensor autograd ops layers optim metrics io io/foreign io/onnx",
-    "parallel": "comm comm/transport comm/collectives comm/world plan async plan/check strategies/codecs strategies async/strategies model split runtime analysis profile search inference",
+    "parallel": "comm comm/transport comm/collectives comm/world plan async plan/check async/check strategies/codecs strategies async/strategies model split runtime analysis profile search inference",
     "datasets": "core images text volumes formats",
     "models": "registry text vision volumes",
     "tools": "training launch doctor scaling report tune backtest cli",
@@ -32,7 +32,7 @@ one_interface = {
     "kernels/cpu/": "kernels/contracts/", "kernels/cuda/": "kernels/contracts/", "framework/ops/": "framework/ops/ops.h",
     "parallel/comm/collectives/": "parallel/comm/collectives/collectives.h", "parallel/strategies/codecs/": "parallel/strategies/codecs/codecs.h", "parallel/strategies/": "parallel/strategies/strategy.h",
     "models/examples/": "programs", "datasets/volumes/no_tiff": "datasets/volumes/tiff_volume.h", "datasets/volumes/no_chunk_codecs": "datasets/volumes/chunk_codecs.h", "models/vision/vit_hf": "models/vision/vit.h", "models/vision/vit_hf.cpp": "models/vision/vit.h",  "framework/autograd/tensor_ops.cpp": "framework/tensor/tensor.h", "parallel/runtime/executor_": "parallel/runtime/executor.h", "tools/cli/": "tools/cli/commands.h", "tools/doctor/": "tools/doctor/doctor.h", "parallel/profile/measure_": "parallel/profile/measure.h", "parallel/analysis/simulator_": "parallel/analysis/simulator.h", "framework/io/onnx/": "framework/io/onnx/onnx.h",
-    "parallel/plan/check/": "parallel/plan/plan.h", "parallel/async/strategies/": "parallel/strategies/strategy.h", "parallel/async/channel_actions": "parallel/plan/plan.h", "parallel/split/": "parallel/split/sharded_ops.h", "parallel/comm/transport/": "parallel/comm/world/world.h",
+    "parallel/plan/check/": "parallel/plan/plan.h", "parallel/async/check/": "parallel/plan/plan.h", "parallel/async/strategies/": "parallel/strategies/strategy.h", "parallel/async/channel_actions": "parallel/plan/plan.h", "parallel/split/": "parallel/split/sharded_ops.h", "parallel/comm/transport/": "parallel/comm/world/world.h",
 }
 no_code = re.compile(r'//[^\n]*|R"([^(\s]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"', re.S)
 # What builds text belongs in a lambda among the arguments of check(), which calls it only for a message.

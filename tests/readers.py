@@ -248,7 +248,7 @@ def tiff_file(dice, rng, path):
                                        "volumetric", "odd bits", "jpeg", "mixed", "tags", "truncated"])
     if way == "planar" and channels > 1:
         array, options["planarconfig"] = np.moveaxis(array, -1, 1), "separate"
-        refused = "channels behind each other"
+        refused = "channels as separate planes"
     elif way == "palette":
         array, kind = numbers(rng, (pages, height, width), "uint8"), "uint8"
         for key in ("extrasamples", "planarconfig", "predictor"):

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view op = "cache", format = "trireme cache 1";
 
-/// safetensors' names are ours in capitals.
+/// safetensors' type names are Trireme's in capitals.
 std::string name_in_files(DType dtype) {
   std::string name(name_of(dtype));
   std::ranges::transform(name, name.begin(),
@@ -19,7 +19,7 @@ std::string name_in_files(DType dtype) {
   return name;
 }
 
-/// The tensors of a sample, or of a batch, by their names in the file.
+/// The tensors of a sample or a batch, by their names in the file.
 std::map<std::string, Tensor> by_name(const Sample& s) {
   std::map<std::string, Tensor> all;
   for (const auto& [name, t] : {std::pair<std::string, Tensor>("x", s.x), {"y", s.y}}) {
@@ -47,8 +47,8 @@ std::string in_words(const Layout& layout) {
   return text;
 }
 
-/// The file's tensors in order. Larger elements come first, so that all are aligned; of equal ones the larger tensor
-/// comes later: the last is written as samples come, and to all before it they are written in place.
+/// The file's tensors in order. Types with larger elements come first, so that all tensors are aligned. Among equal
+/// types the larger tensor comes later: the last tensor is written sequentially, all others by random access.
 std::vector<SafetensorsEntry> entries_of(const Layout& layout, Index size) {
   std::vector<std::pair<DType, SafetensorsEntry>> all;
   for (const auto& [name, of] : layout) {
@@ -94,7 +94,7 @@ class CacheFile final : public TensorSource {
   }
 
  private:
-  Dataset data_, rows_;  // rows: of the file
+  Dataset data_, rows_;  // rows: the data set of the file's tensors
 };
 
 bool same_entries(std::vector<SafetensorsEntry> a, std::vector<SafetensorsEntry> b) {
@@ -112,13 +112,13 @@ bool same_bytes(const Sample& a, const Sample& b) {
 }
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
-  fail(ErrorKind::data, op, "{}: {}: delete it, and it is written anew, or name another file", path, why);
+  fail(ErrorKind::data, op, "{}: {}; delete the file to write it again, or name another file", path, why);
 }
 MappedSafetensors open_mapped(const std::string& path) try { return MappedSafetensors(path); } catch (const Error& e) {
   refuse(path, fmt::format("is damaged, or no cache of samples ({})", e.what()));
 }
 
-/// x or y of the file with its fields; undefined where it has none.
+/// x or y of the file with its fields; undefined if it has none.
 Tensor with_fields(const std::map<std::string, Tensor>& all, const std::string& name) {
   if (!all.contains(name)) return {};
   Tensor t = all.at(name);
@@ -144,14 +144,14 @@ void write_cache_file(const Dataset& data, const std::string& path) {
     return s;
   });
   const SafetensorsEntry& last = entries.back();
-  const Index bytes = static_cast<Index>(last.end) / data->size();  // of a sample
+  const Index bytes = static_cast<Index>(last.end) / data->size();  // per sample
   const Index batch = std::clamp<Index>((Index{8} << 20) / std::max<Index>(bytes, 1), 1, 256);
   replace_file(path, header.size() + last.end, [&](FileWriter& file) {
     file.write(std::as_bytes(std::span(header)));
     const std::vector<std::byte> room(std::min<std::size_t>(last.begin, std::size_t{1} << 20));
     for (std::size_t left = last.begin, n = 0; left > 0; left -= n)
       file.write(std::span(room).first(n = std::min(left, room.size())));
-    std::size_t done = 0;  // samples
+    std::size_t done = 0;  // samples written
     for (const Batch& b : Loader(alike, {.batch = batch, .workers = 2})) {
       const auto tensors = by_name({b.x, b.y});
       for (const SafetensorsEntry& e : entries) {
@@ -192,7 +192,7 @@ Dataset open_cache_file(Dataset data, const std::string& path) {
   for (const Index id : {Index{0}, size - 1})
     if (!same_bytes(sample_of(rows, id), id == 0 ? first : sample_of(data, id)))
       refuse(path, fmt::format("its sample {} is not that of {} now", id, data->name()));
-  check_member("fingerprint");  // what has changed elsewhere
+  check_member("fingerprint");  // a change in other samples
   return std::make_unique<CacheFile>(std::move(data), std::move(rows));
 }
 

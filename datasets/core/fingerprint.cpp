@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t piece_bytes = std::size_t{64} << 10, pieces = 64, most_contents = 256;
 constexpr std::size_t most_read = std::size_t{256} << 20, front_bytes = 4096;
 
-/// Files below a folder by their names in it, in byte order.
+/// Files below a folder, by relative path, in byte order.
 std::vector<std::string> files_below(const std::string& folder) {
   std::vector<std::string> names;
   std::error_code wrong;
@@ -37,7 +37,7 @@ std::vector<std::string> files_below(const std::string& folder) {
 void Fingerprint::add(std::span<const std::byte> bytes) { crc_ = crc32(bytes, crc_); }
 
 void Fingerprint::add(std::string_view text) {
-  const std::uint64_t size = text.size();  // so that no two lists of texts are one
+  const std::uint64_t size = text.size();  // with the size, different lists of texts cannot give equal bytes
   add(std::as_bytes(std::span(&size, 1)));
   add(std::as_bytes(std::span(text)));
 }

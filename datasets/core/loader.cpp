@@ -62,13 +62,13 @@ Sampler weighted_sampler(const std::vector<double>& weights, Index size) {
               const auto words = random(0, static_cast<std::uint64_t>(i));
               const double u = (static_cast<double>(words[0]) * 4294967296.0 + words[1]) * 0x1p-64;
               const auto at = std::upper_bound(ends.begin(), ends.end(), u * all) - ends.begin();
-              ids.push_back(std::min<Index>(at, last));  // the last that has a weight
+              ids.push_back(std::min<Index>(at, last));  // the last sample with a weight
             }
             return ids;
           }};
 }
 
-/// What every iteration of one loader has in common.
+/// State that all iterators of a loader share.
 struct Loader::Impl {
   Impl(Dataset data, LoaderOptions opts) : dataset(std::move(data)), options(std::move(opts)) {
     check(bool(dataset), "loader", "there is no dataset");
@@ -99,7 +99,7 @@ struct Loader::Impl {
     if (dataset->tensors()) return;
     check(!options.collate, "loader", "collate is for data sets of tensors");
     shape = dataset->shape();
-    // Bytes go to the device and become numbers there; f64's are made on the host, in f64.
+    // Bytes are copied to the device and converted there. f64 is converted on the host, in f64.
     in_bytes = options.device.kind != DeviceKind::cpu && options.dtype != DType::f64;
     read_as = in_bytes ? DType::u8 : options.dtype;
     convert = pixel_converter(dataset->scale(), shape, read_as);
@@ -111,7 +111,7 @@ struct Loader::Impl {
     alpha = there(factors.alpha);
     shift = there(factors.shift);
   }
-  /// What the consumer gets: on options.device, in options.dtype.
+  /// Converts a batch to its final form: on options.device, in options.dtype.
   void hand_out(Batch& batch) const {
     if (options.device == batch.x.device()) return;
     const Tensor read = batch.x.to(options.device);
@@ -121,7 +121,7 @@ struct Loader::Impl {
     batch.x = Tensor::empty(read.shape(), options.dtype, options.device);
     launch<kernel::Normalize>(batch.x, read, alpha, shift);
   }
-  /// Reads a share of the global batch that begins at so many samples of the epoch.
+  /// Reads a share of the global batch that begins at sample `begins` of the epoch.
   Batch make(const std::vector<std::int64_t>& order, Index of_epoch, Index begins, const RankShare& share) const {
     const AugmentKey draw{options.seed, of_epoch};
     Batch batch;
@@ -161,7 +161,7 @@ struct Loader::Impl {
       }
     return batch;
   }
-  /// ids: of this rank's rows, and of all of the global batch.
+  /// ids: of this rank's rows; global: of all rows of the global batch.
   Sample collated(std::span<const std::int64_t> ids, std::span<const std::int64_t> global,
                   const AugmentKey& draw) const {
     if (!options.collate || ids.empty()) return dataset->tensors()->batch(ids, draw);
@@ -173,8 +173,8 @@ struct Loader::Impl {
     const std::vector<Sample> mine = read(ids);
     return options.collate(mine, [&] { return ids.size() == global.size() ? mine : read(global); });
   }
-  /// Whether a field of a batch's x, or y, has a row for each sample; one that is whole may have as many by chance, but
-  /// has them in a batch of no samples, too.
+  /// Whether a field of x (of_x) or y has a row for each sample. A field that is complete in each batch may have the
+  /// same number of rows by chance; a batch of no samples shows the difference.
   bool has_row_per_sample(bool of_x, const Tensor& t, const std::string& name) {
     const Tensor& field = t.at(name);
     if (field.rank() == 0 || field.dim(0) != t.dim(0)) return false;
@@ -193,7 +193,7 @@ struct Loader::Impl {
             dataset->size());
     return order;
   }
-  /// The rows of a share of a global batch, one stretch per micro-batch.
+  /// The rows of a share of a global batch, one range per micro-batch.
   static std::vector<std::pair<Index, Index>> stretches(Index global, const RankShare& mine) {
     std::vector<std::pair<Index, Index>> all;
     for (int k = 0; k < mine.microbatches; ++k) {
@@ -212,14 +212,14 @@ struct Loader::Impl {
   bool in_bytes = false;
   DType read_as = DType::f32;  // the type of x on the host
   Tensor alpha, shift;
-  std::optional<Sample> no_samples;  // a batch of none, once one was asked for
-  Index epoch = 0, skip = 0;         // of the next begin(); skip: samples
+  std::optional<Sample> no_samples;  // a batch of no samples, made on first use
+  Index epoch = 0, skip = 0;         // of the next begin(); skip: in samples
 };
 
 namespace {
 
-/// Makes batches and hands them out in the order in which they were added. Worker threads run at most `prefetch`
-/// batches ahead of the consumer; what one of them throws is thrown to the consumer in the place of that batch.
+/// Makes batches in worker threads and returns them in the order of add(). Workers run at most `prefetch` batches ahead
+/// of the consumer. An exception in a worker is rethrown to the consumer in place of that batch.
 class ReadAhead {
  public:
   using Item = std::pair<Index, RankShare>;  // a batch of the pass
@@ -287,14 +287,14 @@ class ReadAhead {
   std::mutex mutex_;
   std::condition_variable_any room_;
   std::condition_variable ready_;
-  std::vector<std::jthread> threads_;  // last, so that they end first
+  std::vector<std::jthread> threads_;  // last member: threads end before the others are destroyed
 };
 
 }  // namespace
 
-/// One pass over (the rest of) an epoch. Keeps what it needs of the loader, so the loader may move or go.
+/// A pass over the rest of an epoch. Shares the loader's state, so the loader may be moved or destroyed.
 struct Loader::Iterator::State {
-  /// whole: over this rank's shares of all batches.
+  /// whole: iterate over this rank's shares of all batches.
   State(std::shared_ptr<Impl> impl, bool whole) : loader(std::move(impl)), epoch(loader->epoch) {
     const LoaderOptions& o = loader->options;
     auto order = loader->order_of(epoch);
@@ -339,7 +339,7 @@ struct Loader::Iterator::State {
       if (!t->impl()->fields) continue;
       auto fields = std::make_shared<std::map<std::string, Tensor>>();
       for (const auto& [name, field] : t->fields()) {
-        Tensor own = field.detach();  // one that is whole in each batch is the data set's
+        Tensor own = field.detach();  // a field that is complete in each batch is shared with the data set
         own.impl()->batch = loader->has_row_per_sample(t == &batch.x, *t, name) ? context : nullptr;
         fields->emplace(name, std::move(own));
       }
@@ -348,7 +348,7 @@ struct Loader::Iterator::State {
   }
 
   std::shared_ptr<Impl> loader;
-  Index epoch, count = 0;  // count: of batches in the pass
+  Index epoch, count = 0;  // count: batches in the pass
   std::optional<ReadAhead> source;
   Batch batch;
 };

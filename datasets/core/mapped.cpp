@@ -8,11 +8,11 @@
 namespace trireme {
 namespace {
 
-/// Elements of a file that is mapped, and stays so as long as they live.
+/// A tensor of elements in a mapped file. It keeps the file mapped.
 Tensor on_pages(std::shared_ptr<FileReader> file, std::span<const std::byte> elements, const Shape& shape,
                 DType dtype) {
   const auto size = static_cast<std::uintptr_t>(size_of(dtype));
-  auto* first = const_cast<std::byte*>(elements.data());  // mapped by map(false, true): writes stay here
+  auto* first = const_cast<std::byte*>(elements.data());  // mapped by map(false, true): writes are private
   if (reinterpret_cast<std::uintptr_t>(first) % size != 0 || elements.empty())
     return Tensor::from_bytes(elements, shape, dtype);
   auto block = std::make_shared<detail::Storage>(first, elements.size(), cpu(), [file = std::move(file)] {});
@@ -29,7 +29,8 @@ Tensor map_npy(const std::string& path) {
 }
 
 MappedSafetensors::MappedSafetensors(const std::string& path)
-    : file_((SafetensorsReader(path), std::make_shared<FileReader>(path))),  // it has a reason for each kind of file
+    : file_((SafetensorsReader(path), std::make_shared<FileReader>(path))),  // SafetensorsReader gives the reason for
+                                                                             // each kind of invalid file
       bytes_(file_->map(false, true)) {
   const auto size = safetensors_header_size(bytes_.first(std::min<std::size_t>(bytes_.size(), 8)), bytes_.size());
   header_ = parse_safetensors(bytes_.first(size), bytes_.size());

@@ -11,7 +11,7 @@ float one(const std::vector<float>& per_channel, Index c) {
   return per_channel[per_channel.size() == 1 ? 0 : static_cast<std::size_t>(c)];
 }
 
-/// Channels of a sample, which the scale must suit.
+/// Number of channels of a sample. Throws Error if the scale does not match.
 Index checked_channels(const PixelScale& scale, const Shape& sample) {
   const Index channels = sample.rank() == 0 ? 1 : sample[-1];
   for (const auto* per_channel : {&scale.mean, &scale.std})

@@ -18,7 +18,7 @@ Sample TensorSource::batch(std::span<const std::int64_t> ids, const AugmentKey& 
   for (const Index id : ids) all.push_back(sample(id, draw));
   if (!all.empty()) return stack_samples(all);
   if (size() == 0) fail(name(), "there is no sample");
-  const Sample one = stack_samples({sample(0, draw)});  // which tells shapes and types
+  const Sample one = stack_samples({sample(0, draw)});  // gives shapes and types
   return {one.x.view_rows(0, 0), one.y ? one.y.view_rows(0, 0) : one.y};
 }
 Shape TensorSource::shape() const { return size() > 0 ? sample(0, {}).x.shape() : Shape{}; }
@@ -147,11 +147,11 @@ class FromFunction final : public TensorSource {
   std::function<Sample(Index, const AugmentKey&)> sample_;
 };
 
-/// Some data sets of tensors; sample() of the whole is what `of` makes of (data sets, id, draw).
+/// Combines several tensor data sets: sample() is of(data sets, id, draw).
 class Combined final : public TensorSource {
  public:
   using Of = std::function<Sample(const std::vector<Dataset>&, Index, const AugmentKey&)>;
-  /// labels: the part whose classes the samples have.
+  /// labels: index of the part whose classes the samples have.
   Combined(const char* name, std::vector<Dataset> parts, Index size, Of of, std::size_t labels)
       : name_(name), parts_(std::move(parts)), size_(size), of_(std::move(of)), labels_(labels) {}
   std::string name() const override { return std::string(name_) + " of " + parts_[0]->name(); }
@@ -191,7 +191,7 @@ class Combined final : public TensorSource {
 Dataset combined(const char* name, std::vector<Dataset> parts, Index size, Combined::Of of, std::size_t labels = 0) {
   return std::make_unique<Combined>(name, std::move(parts), size, std::move(of), labels);
 }
-/// Of parts whose samples stand side by side: that with the most classes.
+/// Index of the part with the most classes, for parts that keep their own samples.
 std::size_t most_classes(const std::vector<Dataset>& parts) {
   const auto most = std::ranges::max_element(parts, {}, [](const Dataset& d) { return d->classes(); });
   return static_cast<std::size_t>(most - parts.begin());
@@ -264,7 +264,7 @@ Dataset map_samples(Dataset data, std::function<Sample(Sample, Index, const Augm
   return combined("map", {std::move(data)}, size, [change](const auto& of, Index id, const AugmentKey& draw) {
     const auto own = [](const Tensor& t) { return map_fields(t, [](const Tensor& v) { return v.detach().clone(); }); };
     const Sample s = sample_of(of[0], id, draw);
-    return change({own(s.x), own(s.y)}, id, draw);  // what it writes in place is its own
+    return change({own(s.x), own(s.y)}, id, draw);  // a copy, which `change` may modify in place
   });
 }
 Dataset subset(Dataset data, std::vector<Index> ids) {
@@ -346,7 +346,7 @@ Dataset cache(Dataset data) {
 Dataset cache(Dataset data, const std::string& path) {
   check_tensors("cache", {data});
   check(data->size() > 0, ErrorKind::data, "cache", "{} is empty", [&] { return data->name(); });
-  std::error_code unknown;  // writing will tell
+  std::error_code unknown;  // the write below reports errors
   if (!std::filesystem::exists(path, unknown)) write_cache_file(data, path);
   return open_cache_file(std::move(data), path);
 }

@@ -8,7 +8,8 @@ namespace trireme {
 namespace {
 
 constexpr std::size_t plane = 32 * 32, image = 3 * plane;
-constexpr std::size_t most_bytes = std::size_t{1} << 30;  // of a file; the largest of the data sets has 154 MB
+constexpr std::size_t most_bytes = std::size_t{1} << 30;  // largest file that is read; the data sets' largest has 154
+                                                          // MB
 
 Dataset open_cifar(const std::string& name, const std::string& split, const std::string& root,
                    const std::string& archive, const std::vector<std::string>& training, const std::string& test,

@@ -13,13 +13,13 @@ namespace trireme {
 namespace fs = std::filesystem;
 namespace {
 
-/// The file that holds this code: the shared library, or the program it was linked into.
+/// The file with this code: the shared library or the program.
 std::vector<fs::path> own_files() {
   std::vector<fs::path> files;
   std::error_code ignored;
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&data_folders), &info) != 0 && info.dli_fname != nullptr)
-    // A program is listed as it was called, which may be a bare name found through PATH.
+    // A program's name is as it was called, possibly a bare name found through PATH.
     if (fs::path path(info.dli_fname); path.has_parent_path()) files.push_back(fs::canonical(path, ignored));
   files.push_back(fs::read_symlink("/proc/self/exe", ignored));
   return files;
@@ -30,7 +30,7 @@ std::vector<fs::path> own_files() {
 std::vector<std::string> data_folders(const std::string& name) {
   std::vector<std::string> folders;
   if (const auto root = environment_text("TRIREME_DATA")) folders.push_back((fs::path(*root) / name).string());
-  // The library may lie in prefix/lib or prefix/lib/<triplet>, a program in prefix/bin; a build folder has share/, too.
+  // The library may be in prefix/lib or prefix/lib/<triplet>, a program in prefix/bin. A build folder has share/, too.
   std::error_code ignored;
   for (const fs::path& file : own_files()) {
     fs::path folder = file.parent_path();

@@ -15,16 +15,17 @@ namespace {
 
 constexpr std::string_view idx_op = "idx";
 
-/// What a gzip file of one member holds. Its last four bytes say how much that is.
+/// Decompresses a gzip file of one member. Its last four bytes give the decompressed size.
 std::vector<std::uint8_t> unzip(std::span<const std::byte> bytes, const std::string& source) {
-  constexpr std::size_t smallest = 18, deflate_ratio = 1032;  // the best that deflate can do
-  check(bytes.size() >= smallest, ErrorKind::data, idx_op, "{}: truncated: {} bytes of gzip data", source, bytes.size());
+  constexpr std::size_t smallest = 18, deflate_ratio = 1032;  // highest compression ratio of deflate
+  check(bytes.size() >= smallest, ErrorKind::data, idx_op, "{}: truncated: {} bytes of gzip data", source,
+        bytes.size());
   const std::size_t size = little_endian<std::uint32_t>(bytes.last(4));
   const auto damaged = [&] {
     fail(ErrorKind::data, idx_op, "{}: truncated or damaged gzip data: fetch the file again", source);
   };
   if (size / deflate_ratio > bytes.size()) damaged();
-  // Input and values together stay within 64 MB + 4 x the input; the decompressor is small beside the rounding.
+  // Input and values together stay within 64 MB + 4 x the input. The decompressor's memory is small compared with this.
   const std::size_t most = (std::size_t{64} << 20) - (std::size_t{1} << 18) + 3 * bytes.size();
   check(size <= most, ErrorKind::data, idx_op,
         "{}: declares {} bytes, over the {} allowed for {} bytes of gzip data: unpack it with gunzip", source, size,
@@ -45,7 +46,7 @@ std::uint32_t big_endian(std::span<const std::uint8_t> bytes, std::size_t at = 0
   return __builtin_bswap32(little_endian<std::uint32_t>(std::as_bytes(bytes).subspan(at)));
 }
 
-/// Of element type 0x08 and on; empty for one that IDX has not.
+/// Name of an element type from 0x08 on; empty for a type that IDX does not have.
 std::string_view type_name(std::uint8_t type) {
   constexpr std::array<std::string_view, 7> names{"u8", "i8", "", "i16", "i32", "f32", "f64"};
   return type >= 8 && type < 8 + names.size() ? names[type - 8u] : "";
@@ -60,8 +61,8 @@ std::vector<Index> read_extents(std::span<const std::uint8_t> bytes, const std::
   check(idx, ErrorKind::data, idx_op,
         "{}: wrong magic {:#010x}; a label file begins with 0x00000801, an image file with 0x00000803", source,
         big_endian(bytes));
-  check(type == "u8", ErrorKind::data, idx_op, "{}: holds {} values (type {:#04x}), only u8 (0x08) is read", source, type,
-        bytes[2]);
+  check(type == "u8", ErrorKind::data, idx_op, "{}: holds {} values (type {:#04x}), only u8 (0x08) is read", source,
+        type, bytes[2]);
   check(rank <= Shape::max_rank, ErrorKind::data, idx_op, "{}: has {} axes, at most {} are read", source, rank,
         int(Shape::max_rank));
   const std::size_t header = 4 + 4 * static_cast<std::size_t>(rank);

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view folder_op = "image folder";
 
-/// The folders in a folder, hidden ones left out, in byte order.
+/// The folders in a folder without hidden ones, in byte order.
 std::vector<std::string> class_folders(const std::string& path) {
   std::error_code error;
   check(fs::is_directory(path, error), ErrorKind::file, folder_op,
@@ -35,7 +35,7 @@ std::vector<std::string> class_folders(const std::string& path) {
   return names;
 }
 
-/// Refuses two folders that some file systems would take for one.
+/// Throws for two folders whose names are equal on file systems that ignore case.
 void check_apart(const std::vector<std::string>& folders, const std::string& path) {
   std::map<std::string, std::string> seen;
   for (const std::string& folder : folders) {
@@ -44,7 +44,7 @@ void check_apart(const std::vector<std::string>& folders, const std::string& pat
   }
 }
 
-/// Which of two sorted lists has what the other lacks; empty: none.
+/// The first element that only `a` has, of two sorted lists; empty: none.
 std::string only_in(const std::vector<std::string>& a, const std::vector<std::string>& b) {
   for (const std::string& name : a)
     if (!std::binary_search(b.begin(), b.end(), name)) return name;
@@ -55,13 +55,13 @@ struct Class {
   std::string folder, name;
 };
 
-/// classes.txt: a line per class, its folder and, after a blank, its name.
+/// Parses classes.txt: a line per class with its folder and, after a blank, its name.
 std::vector<Class> read_classes(const std::string& file, const std::vector<std::string>& folders,
                                 const std::string& path) {
   constexpr std::size_t most = std::size_t{16} << 20;
   const std::string text = read_text(file, most);
   std::vector<Class> classes;
-  std::map<std::string, std::string> folder_of;  // by name
+  std::map<std::string, std::string> folder_of;  // by display name
   std::vector<std::string> listed;
   std::size_t line = 0;
   for (const std::string& words : text_lines(text)) {
@@ -85,14 +85,14 @@ std::vector<Class> read_classes(const std::string& file, const std::vector<std::
   return classes;
 }
 
-/// Which folder a split is in, and that all splits have the same classes.
+/// The folder of a split. Throws if the splits have different classes.
 std::string split_folder(const std::string& root, const std::string& split) {
   check(split == "train" || split == "test", folder_op, "split is '{}', it must be train or test", split);
   check(!root.empty(), folder_op,
         "no folder is named: --data.root DIR is the one that holds a folder per class, or train/ and "
         "val/");
   const std::string train = root + "/train";
-  if (!fs::is_directory(train)) return root;  // one folder for both
+  if (!fs::is_directory(train)) return root;  // both splits are in one folder
   if (split == "train") return train;
   for (const char* name : {"/val", "/test"})
     if (const std::string path = root + name; fs::is_directory(path)) {
@@ -107,25 +107,25 @@ std::string split_folder(const std::string& root, const std::string& split) {
   fail(ErrorKind::data, folder_op, "{}: has train/, but neither val/ nor test/", root);
 }
 
-/// The images in one class folder and in the folders below it, by their names in it ("more/7.jpg"), each followed by
-/// '\0' in one text: an image costs no allocation of its own.
+/// The images in a class folder and its subfolders, by relative path ("more/7.jpg"). All names are in one text, each
+/// ended by '\0', so that an image needs no allocation.
 struct FolderFiles {
   std::string folder, names;
 };
 
-/// The part behind the last dot, in lower case; empty for hidden files.
+/// The part after the last dot, in lower case; empty for hidden files.
 std::string ending_of(std::string_view name) {
   const std::size_t dot = name.rfind('.');
   return name.starts_with('.') || dot == name.npos ? "" : lower_case(name.substr(dot + 1));
 }
-/// Whether a file is a picture of a format that is not decoded: leaving it out would train on other data.
+/// Whether a file is a picture in a format that cannot be decoded. Ignoring it would silently change the data.
 bool is_other_picture(std::string_view ending) {
   constexpr std::string_view others[] = {"avif", "bmp", "gif", "heic", "jfif", "jp2",  "jpe", "jxl",
                                          "pbm",  "pgm", "pnm", "ppm",  "tif",  "tiff", "webp"};
   return std::ranges::find(others, ending) != std::end(others);
 }
 
-/// What one folder of a class holds.
+/// The entries of one folder of a class.
 struct Listed {
   std::vector<std::string> images, folders;
 };
@@ -137,8 +137,8 @@ Listed list_folder(const std::string& path) {
   Listed found;
   std::string other;
   Index others = 0;
-  // The entry's type comes with its name. Links that are named like pictures are taken for files, since asking each
-  // would cost a call.
+  // readdir gives an entry's type with its name. Links with names of pictures are assumed to be files, because checking
+  // each link would cost a system call.
   while (const dirent* entry = ::readdir(directory.get())) {
     const std::string name = entry->d_name, ending = ending_of(name);
     if (name.starts_with('.')) continue;
@@ -159,11 +159,11 @@ Listed list_folder(const std::string& path) {
   return found;
 }
 
-/// In torchvision's order: folder by folder, and of each its files, in byte order.
+/// In torchvision's order: folder by folder, each folder's files in byte order.
 FolderFiles list_images(const std::string& parent, const std::string& folder) {
-  constexpr int deepest = 32;  // links may lead back
+  constexpr int deepest = 32;  // links may form a loop
   const std::string path = parent + "/" + folder;
-  std::map<std::string, std::vector<std::string>> images;  // by the folder below this one
+  std::map<std::string, std::vector<std::string>> images;  // by subfolder
   const auto list = [&](auto& self, const std::string& below, int depth) -> void {
     check(depth <= deepest, ErrorKind::data, folder_op, "{}{}: more than {} folders deep; does a link lead back?", path,
           below, deepest + 0);
@@ -224,8 +224,8 @@ class ImageFolder final : public EncodedSource {
   std::string path_;
   std::vector<FolderFiles> files_;   // by label
   std::vector<std::string> names_;   // by label
-  std::vector<Index> ends_;          // by label: the first file of the next
-  std::vector<std::size_t> starts_;  // by file: where its name begins in its folder's
+  std::vector<Index> ends_;          // by label: index of the next label's first file
+  std::vector<std::size_t> starts_;  // by file: offset of its name in the folder's text
 };
 
 }  // namespace

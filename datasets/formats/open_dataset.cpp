@@ -27,7 +27,7 @@ std::unique_ptr<const EncodedSource> open_shards(const std::string& split, const
   check(!o.shards.empty(), "tar", "--data.shards must name the training shards, as in 'shard-{{000000..000099}}.tar'");
   check(training || !o.val_shards.empty(), "tar", "--data.val_shards must name the shards to test on");
   if (training) return WebDataset(expand_shards(o.shards, o.root), o.classes);
-  // Both splits have the classes of training.
+  // Both splits have the classes of the training shards.
   const Index classes = o.classes > 0 ? o.classes : std::ssize(open_shards("train", o)->classes());
   return WebDataset(expand_shards(o.val_shards, o.root), classes);
 }
@@ -63,7 +63,7 @@ constexpr Row table[] = {
     {"text", open_text},
     {"synthetic",
      [](auto& split, auto& o) {
-       // Other samples of the same classes.
+       // The test split has other samples of the same classes.
        SyntheticOptions mine = o.synthetic;
        if (split == "test") mine.first += Index{1} << 40;
        return Synthetic(mine);

@@ -24,23 +24,23 @@ std::string checksum(const Metadata& metadata, std::span<const std::int64_t> lab
   return fmt::format("{:08x}", sum);
 }
 
-/// The file's name, once it does not begin as packed files did before they were safetensors.
+/// The path. Throws if the file has the format before safetensors.
 const std::string& not_of_old(const std::string& path) {
   check(!path.empty(), packed_op, "no file is named: --data.root FILE is what trireme pack wrote");
   std::array<std::byte, 8> begin{};
   if (const FileReader file(path); file.size() >= begin.size()) file.read(0, begin);
   check(std::memcmp(begin.data(), "TRIREMEP", begin.size()) != 0, ErrorKind::data, packed_op,
-        "{}: is of an older format, which is no longer read: pack it anew with trireme pack", path);
+        "{}: has an older format; pack the data set again with trireme pack", path);
   return path;
 }
 
-/// What a packed file holds beside its pixels.
+/// The contents of a packed file.
 struct Contents {
   Index training = 0, height = 0, width = 0, channels = 0;
   PixelScale scale;
   std::vector<std::string> classes;
   std::vector<std::int64_t> labels;
-  const std::uint8_t* pixels = nullptr;  // of the mapping
+  const std::uint8_t* pixels = nullptr;  // in the mapped file
 };
 
 Contents read_contents(SafetensorsReader& file, const std::string& path) try {
@@ -151,7 +151,7 @@ Metadata describe(const Dataset& train) {
   const PixelScale scale = train->scale();
   return {{"format", std::string(format)},
           {"train", std::to_string(train->size())},
-          {"classes", json_text(names, NotUtf8::replaced)},  // names need not be UTF-8
+          {"classes", json_text(names, NotUtf8::replaced)},  // names may be invalid UTF-8
           {"mean", json_text(scale.mean)},
           {"std", json_text(scale.std)},
           {"crc32", "00000000"}};
@@ -180,7 +180,7 @@ void pack(const Dataset& train, const Dataset& test, const std::string& path, co
   const std::string header = encode_safetensors_header(tensors, metadata);
   replace_file(path, header.size() + end, [&](FileWriter& file) {
     file.write(std::as_bytes(std::span(header)));
-    file.write(std::as_bytes(std::span(labels)));  // not known yet
+    file.write(std::as_bytes(std::span(labels)));  // a placeholder: labels are not known yet
     Index done = 0;
     for (const Dataset* data : {&train, &test}) {
       if ((*data)->size() == 0) continue;

@@ -16,8 +16,8 @@ void check_options(const SyntheticOptions& options) {
         "shape is {}, every extent must be at least 1", options.shape);
 }
 
-/// pixel = (prototype of the class + 3 x noise of the sample) / 4, both uniform bytes drawn where they are
-/// needed, so a dataset of any shape holds no memory.
+/// pixel = (prototype of the class + 3 x noise of the sample) / 4. Both are uniform bytes, drawn when they are read, so
+/// a data set of any shape needs no memory.
 class SyntheticDataset final : public DatasetSource {
  public:
   explicit SyntheticDataset(const SyntheticOptions& options) : options_(options) { check_options(options); }
@@ -26,7 +26,7 @@ class SyntheticDataset final : public DatasetSource {
   Shape shape() const override { return options_.shape; }
   Index classes() const override { return options_.classes; }
   PixelScale scale() const override {
-    // Variance (1 + 9) / 16 of a uniform byte's, which is 1/12 of full scale squared.
+    // Variance: (1 + 9) / 16 of a uniform byte's variance, which is 1/12 of the squared full scale.
     return {{0.5f}, {0.2282f}};
   }
   std::int64_t read(Index id, std::span<std::uint8_t> pixels, const AugmentKey&) const override {
@@ -34,7 +34,7 @@ class SyntheticDataset final : public DatasetSource {
     const Philox labels{mix(options_.seed, 1)}, prototypes{mix(options_.seed, 2)}, noises{mix(options_.seed, 3)};
     const auto sample = static_cast<std::uint64_t>(options_.first + id);
     const std::uint64_t label = labels(0, sample)[0] % static_cast<std::uint64_t>(options_.classes);
-    constexpr std::size_t block = 16;  // bytes of one Philox call
+    constexpr std::size_t block = 16;  // bytes per Philox call
     for (std::size_t at = 0; at < pixels.size(); at += block) {
       const auto prototype = std::bit_cast<std::array<std::uint8_t, block>>(prototypes(label, at));
       const auto noise = std::bit_cast<std::array<std::uint8_t, block>>(noises(sample, at));
@@ -48,7 +48,7 @@ class SyntheticDataset final : public DatasetSource {
   SyntheticOptions options_;
 };
 
-/// Labels and noise of each pixel are drawn where they are needed.
+/// Labels and noise of each pixel are drawn when they are read.
 class DenseSynthetic final : public TensorSource {
  public:
   explicit DenseSynthetic(const SyntheticOptions& options) : options_(options) { check_options(options); }

@@ -12,8 +12,8 @@ namespace {
 
 constexpr char tar_op[] = "tar";
 constexpr std::size_t block = 512;
-constexpr std::size_t longest_record = std::size_t{1} << 20;  // of extended headers and long names
-constexpr std::size_t most_padding = std::size_t{1} << 20;    // zeros after the end; tar rounds up to 10 kB
+constexpr std::size_t longest_record = std::size_t{1} << 20;  // largest extended header or long name
+constexpr std::size_t most_padding = std::size_t{1} << 20;    // zeros after the end mark; tar rounds up to 10 kB
 
 using Block = std::span<const std::byte, block>;
 
@@ -22,7 +22,7 @@ std::string_view field(Block header, std::size_t at, std::size_t size) {
   return text.substr(0, text.find('\0'));
 }
 
-/// Octal digits between spaces, or base 256 (GNU) when the first bit is set.
+/// A number in octal digits between spaces, or in base 256 (GNU) if the first bit is set.
 std::optional<std::uint64_t> number(Block header, std::size_t at, std::size_t size) {
   const auto bytes = header.subspan(at, size);
   if ((bytes[0] & std::byte{0x80}) != std::byte{0}) {
@@ -38,10 +38,10 @@ std::optional<std::uint64_t> number(Block header, std::size_t at, std::size_t si
   return text.empty() || parse_number(text, value, 8) ? std::optional(value) : std::nullopt;
 }
 
-/// The sum of the header's bytes, its checksum field taken as spaces.
+/// Checks the sum of the header's bytes, in which the checksum field counts as spaces.
 bool checksum_is_right(Block header) {
   constexpr std::size_t at = 148, size = 8;
-  std::int64_t plain = 0, as_signed = 0;  // old tars summed signed chars
+  std::int64_t plain = 0, as_signed = 0;  // old tar programs summed signed chars
   for (std::size_t i = 0; i < block; ++i) {
     const auto b = i >= at && i < at + size ? std::uint8_t{' '} : std::to_integer<std::uint8_t>(header[i]);
     plain += b;
@@ -91,7 +91,7 @@ class Scan {
       case 'x':
       case 'g': return extended(type, text_of(data, size));
       case 'L': name_ = text_of(data, size).substr(0, text_of(data, size).find('\0')); return;
-      case 'K': return;  // a long link's target; the link itself is refused
+      case 'K': return;  // a long link's target; the link itself is an error
       case '5': return;  // a directory
       case '0':
       case '7':
@@ -100,12 +100,12 @@ class Scan {
         fail(ErrorKind::data, tar_op, "{}: member {} is {}; shards hold plain files", source_.name, shown(name),
              type == '1' || type == '2' ? "a link, which is not followed" : "no plain file");
     }
-    if (type == '\0' && name.ends_with('/')) return;  // a directory of before POSIX
+    if (type == '\0' && name.ends_with('/')) return;  // a directory in the format before POSIX
     check_name(name);
     f_({std::move(name), data, size});
   }
 
-  /// From an extended header, or the header's own.
+  /// The name from an extended header, or the header's own name.
   std::string take_name(Block header) {
     if (name_) {
       std::string name = std::move(*name_);
@@ -113,7 +113,7 @@ class Scan {
       return name;
     }
     std::string name(field(header, 0, 100));
-    const bool ustar = field(header, 257, 6) == "ustar";  // GNU's magic "ustar  " keeps other things in the prefix
+    const bool ustar = field(header, 257, 6) == "ustar";  // GNU's magic "ustar  " uses the prefix field for other data
     if (const std::string_view prefix = field(header, 345, 155); ustar && !prefix.empty())
       name = std::string(prefix) + "/" + name;
     return name;
@@ -133,7 +133,7 @@ class Scan {
     return {reinterpret_cast<const char*>(source_.bytes.data()) + at, size};
   }
 
-  /// Records "27 path=some/where/else.jpg\n". Only path and size matter here.
+  /// Parses records "27 path=some/where/else.jpg\n". Only path and size are used.
   void extended(char type, std::string_view text) {
     const auto wrong = [&](std::string_view what) {
       fail(ErrorKind::data, tar_op, "{}: the extended header before byte {} {}", source_.name, at_, what);
@@ -163,7 +163,7 @@ class Scan {
     }
   }
 
-  /// After a zero block: another one, and nothing but zeros behind it.
+  /// Called after a zero block: checks the second zero block, and that only zeros follow.
   void end() {
     if (name_ || size_)
       fail(ErrorKind::data, tar_op, "{}: an extended header without its member before byte {}", source_.name, at_);

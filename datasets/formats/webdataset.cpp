@@ -14,10 +14,10 @@ namespace {
 
 constexpr char webdataset_op[] = "webdataset";
 constexpr std::int64_t most_classes = 1 << 20;
-constexpr std::size_t longest_label = std::size_t{1} << 20;  // a .json may say more than the label
+constexpr std::size_t longest_label = std::size_t{1} << 20;  // a .json may have more members than the label
 constexpr std::size_t most_shards = 1'000'000;
 
-/// Makes samples of a shard's members.
+/// Groups a shard's members into samples.
 class Grouping {
  public:
   Grouping(const NamedBytes& source, const std::function<void(const ShardSample&)>& f) : source_(source), f_(f) {}
@@ -26,7 +26,7 @@ class Grouping {
     const std::size_t base = member.name.rfind('/') + 1;  // npos + 1 is 0
     const std::string_view file = std::string_view(member.name).substr(base);
     const std::size_t dot = file.find('.');
-    if (file.starts_with('.') || file.starts_with("__") || dot == file.npos) return;  // "._7.jpg" is macOS's
+    if (file.starts_with('.') || file.starts_with("__") || dot == file.npos) return;  // macOS writes "._7.jpg"
     const std::string_view key = std::string_view(member.name).substr(0, base + dot);
     if (key != key_ || !begun_) {
       finish();
@@ -102,7 +102,7 @@ class Grouping {
   std::optional<std::int64_t> label_;
 };
 
-/// What one pair of braces stands for: "a,b" or "007..123".
+/// Alternatives of one pair of braces: "a,b" or "007..123".
 std::vector<std::string> alternatives(const std::string& text, const std::string& pattern) {
   const std::size_t dots = text.find("..");
   if (dots == text.npos) return split_text(text, ',');
@@ -122,7 +122,7 @@ std::vector<std::string> alternatives(const std::string& text, const std::string
   return all;
 }
 
-/// Appends what begin and then rest, with its braces replaced, stand for.
+/// Appends all names of `begin` followed by `rest` with its braces expanded.
 void expand(const std::string& begin, const std::string& rest, const std::string& pattern,
             std::vector<std::string>& all) {
   const std::size_t open = rest.find('{'), close = rest.find('}');
@@ -136,7 +136,7 @@ void expand(const std::string& begin, const std::string& rest, const std::string
     expand(begin + rest.substr(0, open) + choice, rest.substr(close + 1), pattern, all);
 }
 
-/// The parts between "," and "::" that are in no braces.
+/// Splits at "," and "::" outside of braces.
 std::vector<std::string> split(const std::string& pattern) {
   std::vector<std::string> parts(1);
   int depth = 0;
@@ -160,9 +160,9 @@ struct ShardFile {
   std::string path;
   std::size_t size = 0;
 };
-/// Ours for each image: many millions fit in memory.
+/// Compact record of an image, so that many millions fit in memory.
 struct Place {
-  std::uint64_t offset, name;  // name: where it begins in names_
+  std::uint64_t offset, name;  // name: offset in names_
   std::uint32_t size, shard, label;
 };
 
@@ -202,7 +202,7 @@ class Shards final : public EncodedSource {
   void read(Index id, std::vector<std::byte>& bytes) const override {
     const Place& p = place(id);
     const ShardFile& shard = shards_[p.shard];
-    const FileReader file(shard.path);  // opened each time: there may be more shards than a process may hold open
+    const FileReader file(shard.path);  // opened for each read: there may be more shards than a process may keep open
     check(file.size() == shard.size, ErrorKind::data, webdataset_op, "{}: has {} bytes now, {} when it was scanned",
           shard.path, file.size(), shard.size);
     bytes.resize(p.size);

@@ -12,7 +12,7 @@ constexpr int tries = 10;
 double between(double low, double high, std::uint32_t word) { return low + (high - low) * uniform_float(word); }
 double whole_below(double n, std::uint32_t word) { return std::min(std::floor(n * uniform_float(word)), n - 1); }
 
-/// The widest or highest centre that keeps the ratio.
+/// The largest centre crop within the ratio.
 Crop fallback(double width, double height, const Interval& ratio) {
   Crop crop{0, 0, width, height};
   if (width / height < ratio.low)
@@ -50,7 +50,7 @@ Crop random_resized_crop(Index width, Index height, const AugmentKey& draw, Inde
 }
 
 Crop central_crop(Index width, Index height, Index size, double central) {
-  // The sizes that torchvision makes of the sides: the long one is cut down to a whole number.
+  // torchvision's sizes after resizing: the long side is truncated to a whole number.
   const double side = std::nearbyint(static_cast<double>(size) / central);
   const auto w = static_cast<double>(width), h = static_cast<double>(height), shorter = std::min(w, h);
   const double wide = std::floor(side * w / shorter), high = std::floor(side * h / shorter);

@@ -22,25 +22,26 @@ void check_colours(std::string_view op, const Image& image) {
         image.channels);
 }
 
-/// The numbers from first on, some of which may be no pixels.
+/// The indices first, first + 1, ...; some may be outside of the image.
 std::vector<Index> from(Index first, Index count) {
   std::vector<Index> all(static_cast<std::size_t>(count));
   std::iota(all.begin(), all.end(), first);
   return all;
 }
 
-/// Row y and column x are rows[y] and columns[x] of the image; where it has none such, all channels are `fill`.
+/// Row y and column x of the result are rows[y] and columns[x] of the image. Indices outside of the image give `fill`
+/// in all channels.
 Image gather(const Image& image, const std::vector<Index>& rows, const std::vector<Index>& columns,
              std::uint8_t fill = 0) {
   Image result = black(std::ssize(rows), std::ssize(columns), image.channels);
-  // Columns [first, last) lie side by side in the image, too: most of a crop, or none.
+  // Columns [first, last) are contiguous in the image: most of a crop, or none.
   const Index count = std::ssize(columns), width = image.width, height = image.height;
   const Index* places = columns.data();
   Index first = 0;
   while (first < count && (places[first] < 0 || places[first] >= width)) ++first;
   Index last = std::min(first + 1, count);
   while (last < count && places[last] < width && places[last] == places[last - 1] + 1) ++last;
-  const auto copy = [&](auto channels) {  // known to the compiler for the usual ones
+  const auto copy = [&](auto channels) {  // a compile-time constant for usual numbers of channels
     const auto pixels = [=](std::uint8_t* to, const std::uint8_t* line, Index begin, Index end) {
       for (Index i = begin; i < end; ++i) {
         const Index x = places[i];
@@ -69,17 +70,17 @@ Image gather(const Image& image, const std::vector<Index>& rows, const std::vect
 
 std::uint8_t truncated(float level) { return static_cast<std::uint8_t>(std::clamp(level, 0.0f, 255.0f)); }
 std::uint8_t rounded(float level) { return truncated(level + 0.5f); }
-std::uint8_t grey(const std::uint8_t* p, Index channels) {  // PIL's
+std::uint8_t grey(const std::uint8_t* p, Index channels) {  // PIL's formula
   return channels == 1 ? *p : static_cast<std::uint8_t>((p[0] * 19595 + p[1] * 38470 + p[2] * 7471 + 0x8000) >> 16);
 }
 
-/// factor * level + (1 - factor) * other, cut off to whole numbers as torchvision and PIL do.
+/// factor * level + (1 - factor) * other, truncated as in torchvision and PIL.
 struct Blend {
   Blend(std::string_view op, double f) : factor(static_cast<float>(f)), rest(static_cast<float>(1 - f)) {
     check(f >= 0 && std::isfinite(factor), op, "the factor is {}, it must be at least 0", f);
   }
   std::uint8_t operator()(float level, float other) const { return truncated(factor * level + rest * other); }
-  /// With the same other one for all levels.
+  /// Blends all levels with the same `other`.
   void all(Image& image, float other) const {
     std::array<std::uint8_t, 256> table{};
     for (std::size_t level = 0; level < table.size(); ++level) table[level] = (*this)(static_cast<float>(level), other);
@@ -126,7 +127,7 @@ Image crop(const Image& image, Index top, Index left, Index height, Index width)
   return gather(image, from(top, height), from(left, width));
 }
 Image center_crop(const Image& image, Index height, Index width) {
-  // Python's round() of the half that is left, but one pixel less before than behind where pixels are added.
+  // Half of the difference by Python's round(). Where pixels are added, one less before than after.
   const auto first = [](Index has, Index wanted) {
     return wanted > has ? -((wanted - has) / 2) : static_cast<Index>(std::nearbyint((has - wanted) / 2.0));
   };

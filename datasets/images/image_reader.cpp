@@ -27,7 +27,7 @@ Region ImageReader::open(std::span<const std::byte> bytes, std::string_view sour
 
 const PixelBlock& ImageReader::decode(const Crop& crop, Index width, Index height, std::string_view source) {
   if (decoded_) return block_;
-  // Blocks of 8 x 8 come out as 8, 4, 2 or 1: the sizes that libjpeg-turbo has vector code for.
+  // Blocks of 8 x 8 are decoded to 8, 4, 2 or 1: the sizes with vector code in libjpeg-turbo.
   int reduction = 1;
   while (reduction < 8 && crop.width >= static_cast<double>(2 * reduction * width) &&
          crop.height >= static_cast<double>(2 * reduction * height))
@@ -36,7 +36,7 @@ const PixelBlock& ImageReader::decode(const Crop& crop, Index width, Index heigh
     first = std::clamp<Index>(static_cast<Index>(std::floor(begin)), 0, all - 1);
     count = std::clamp<Index>(static_cast<Index>(std::ceil(begin + extent)), first + 1, all) - first;
   };
-  // Outside a central crop the filter reaches on, as if the whole image were resized.
+  // With an unbounded crop the filter reads pixels outside, as if the whole image were resized.
   const double reach_x = crop.bounded ? 0 : crop.width / static_cast<double>(width) + 1;
   const double reach_y = crop.bounded ? 0 : crop.height / static_cast<double>(height) + 1;
   Region wanted;

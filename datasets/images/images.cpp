@@ -33,7 +33,7 @@ class ImagesDataset final : public DatasetSource {
       return read_one(id, pixels, draw);
     } catch (const Error& error) {
       const std::string why = fmt::format("sample {}: {}", id, error.what());
-      check(options_.on_bad == OnBad::skip, error.kind(), "images", "{} (--data.on-bad skip goes on without it)", why);
+      check(options_.on_bad == OnBad::skip, error.kind(), "images", "{} (--data.on-bad skip replaces it)", why);
       const std::scoped_lock lock(mutex_);
       if (bad_.count++ == 0) bad_.first = why;
     }
@@ -66,7 +66,7 @@ class ImagesDataset final : public DatasetSource {
          bad().first);
   }
 
-  /// What one thread needs to make a sample; kept from sample to sample.
+  /// A thread's objects for making samples, reused from sample to sample.
   struct Tools {
     std::vector<std::byte> bytes;
     ImageReader reader;
@@ -80,7 +80,7 @@ class ImagesDataset final : public DatasetSource {
     free_.pop_back();
     return desk;
   }
-  /// After an error the tools are thrown away.
+  /// Returns the objects to the pool. They are not returned after an error.
   void return_desk(DecoderPool desk) const {
     const std::scoped_lock lock(mutex_);
     free_.push_back(std::move(desk));

@@ -2,7 +2,7 @@
 
 #include <csetjmp>
 #include <cstdio>
-// libjpeg's headers want stdio's first.
+// libjpeg's headers need stdio.h first.
 #include <jerror.h>
 #include <jpeglib.h>
 
@@ -10,14 +10,14 @@ namespace trireme {
 namespace {
 
 constexpr std::string_view op = "image";
-/// Fancy upsampling of the chroma looks at its neighbours.
+/// Fancy upsampling of chroma reads neighbouring pixels.
 constexpr Index margin = 4;
-constexpr int most_scans = 100;  // of a progressive file; each costs time for a few bytes
+constexpr int most_scans = 100;  // of a progressive file; each scan costs time for only a few bytes
 
 }  // namespace
 
-/// libjpeg reports errors by longjmp, so the functions that call setjmp keep nothing in their frames that has a
-/// destructor; all state lies here.
+/// libjpeg reports errors by longjmp. So functions that call setjmp have no local objects with destructors; all state
+/// is in this struct.
 struct JpegDecoder::State {
   State() {
     jpeg.err = jpeg_std_error(&errors);
@@ -44,10 +44,10 @@ struct JpegDecoder::State {
     errors.format_message(reinterpret_cast<j_common_ptr>(&jpeg), message);
     std::longjmp(back, 1);
   }
-  /// False: see message. So do the others.
+  /// Returns false after an error; see message. So do the functions below.
   bool read_header(const unsigned char* data, unsigned long size) {
     if (setjmp(back) != 0) return false;
-    // A fresh start, or tables of the image before would stand in for what this one lacks.
+    // A new decompressor: else tables of the previous image would replace missing ones.
     jpeg_destroy_decompress(&jpeg);
     jpeg_create_decompress(&jpeg);
     jpeg.progress = &progress;
@@ -61,7 +61,7 @@ struct JpegDecoder::State {
     jpeg.scale_denom = static_cast<unsigned>(reduction);
     jpeg.out_color_space = channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
     jpeg.dct_method = JDCT_ISLOW;
-    // What a progressive file leaves out stays out: smoothing would look beyond the part.
+    // No smoothing of incomplete progressive files, because it would read outside of the part.
     jpeg.do_block_smoothing = FALSE;
     jpeg_start_decompress(&jpeg);
     offset = left;
@@ -69,7 +69,7 @@ struct JpegDecoder::State {
     if (width < jpeg.output_width) jpeg_crop_scanline(&jpeg, &offset, &columns);
     return true;
   }
-  /// to_the_end: read what follows the last row too, so that a missing end is noticed.
+  /// to_the_end: also read the rows after the last one, to detect a truncated file.
   bool read_rows(std::uint8_t* to, std::size_t line, JDIMENSION top, JDIMENSION rows, bool to_the_end) {
     if (setjmp(back) != 0) return false;
     if (top > 0) jpeg_skip_scanlines(&jpeg, top);
@@ -87,7 +87,7 @@ struct JpegDecoder::State {
     return true;
   }
 
-  /// All coefficients are kept when they come in several scans.
+  /// Memory for all coefficients, which several scans need.
   Index coefficient_bytes() {
     if (!jpeg_has_multiple_scans(&jpeg)) return 0;
     Index blocks = 0;

@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::string_view png_op = "image";
 
-/// libpng reports errors by longjmp, so the two functions that call setjmp keep nothing in their frames that
-/// has a destructor; all state lies here.
+/// libpng reports errors by longjmp. So the functions that call setjmp have no local objects with destructors; all
+/// state is in this class.
 class PngDecoder {
  public:
   explicit PngDecoder(std::span<const std::byte> bytes) : rest_(bytes) {
@@ -24,7 +24,7 @@ class PngDecoder {
   PngDecoder(const PngDecoder&) = delete;
   PngDecoder& operator=(const PngDecoder&) = delete;
 
-  /// Reads up to the first pixel row. Rows will be RGB, 8 bits. False: see message.
+  /// Reads up to the first pixel row. Rows will be RGB with 8 bits. Returns false after an error; see message.
   bool read_header() {
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
     png_set_read_fn(png_, this, on_read);
@@ -94,7 +94,7 @@ void decode_png(std::span<const std::byte> bytes, int channels, PixelBlock& bloc
   std::uint8_t* values = block.values.data();
   ok(png.read_pixels(values));
   if (channels == 3) return;
-  for (Index i = 0; i < pixels; ++i) {  // Rec. 601 luma in 16-bit fixed point; of grey pixels what they are
+  for (Index i = 0; i < pixels; ++i) {  // Rec. 601 luma in 16-bit fixed point; grey pixels keep their value
     const std::uint8_t* rgb = values + 3 * i;
     values[i] = static_cast<std::uint8_t>((19595u * rgb[0] + 38470u * rgb[1] + 7471u * rgb[2] + 0x8000u) >> 16);
   }

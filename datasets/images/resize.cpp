@@ -11,7 +11,7 @@ namespace {
 
 using Four [[gnu::vector_size(4 * sizeof(float))]] = float;
 
-/// The number of inputs that an output mixes: known to the compiler for the usual ones.
+/// Calls f with the number of inputs per output, as a compile-time constant for usual numbers.
 template <class F>
 [[gnu::always_inline]] inline void with_taps(Index most, const F& f) {
   switch (most) {
@@ -22,7 +22,7 @@ template <class F>
   }
 }
 
-/// to[i] = sum over j of weights[j] x from[j][i]: one output row of the way down.
+/// to[i] = sum over j of weights[j] x from[j][i]: one output row of the vertical pass.
 template <class Taps>
 [[gnu::always_inline]] inline void mix_rows(float* to, const std::uint8_t* from, Index line, Index values,
                                             const float* weights, Taps taps) {
@@ -36,7 +36,8 @@ template <class Taps>
   }
 }
 
-/// One output row of the way across, three channels, a pixel at a time. Reads and writes a float beyond the last pixel.
+/// One output row of the horizontal pass for three channels, pixel by pixel. Reads and writes a float after the last
+/// pixel.
 template <class Taps>
 [[gnu::always_inline]] inline void mix_pixels(float* to, const float* from, Index outputs, const Index* begin,
                                               const float* weights, Taps taps) {
@@ -72,8 +73,8 @@ template <class Taps>
 
 }  // namespace
 
-/// Outputs sample [first, first + extent) of inputs that lie in [low, high). As wide as two inputs when growing, as two
-/// outputs when shrinking; pixel centres lie at half integers.
+/// Outputs sample [first, first + extent) of inputs in [low, high). The filter is two inputs wide when enlarging, two
+/// outputs wide when shrinking. Pixel centres are at half integers.
 void Resizer::Filter::fill(double first, double extent, Index low, Index high, Index outputs) {
   const double scale = extent / static_cast<double>(outputs), width = std::max(scale, 1.0);
   most = std::min(high - low, static_cast<Index>(std::ceil(2 * width)));

@@ -79,7 +79,8 @@ double TransformRandom::uniform() {
 double TransformRandom::uniform(double low, double high) { return low + (high - low) * uniform(); }
 Index TransformRandom::below(Index n) {
   check(n >= 1, "random", "a number below {} is asked for", n);
-  const auto bound = static_cast<std::uint64_t>(n), unfair = -bound % bound;  // so many of 2^64 are left over
+  const auto bound = static_cast<std::uint64_t>(n), unfair = -bound % bound;  // the first 2^64 mod n numbers are
+                                                                              // rejected
   for (;;) {
     const auto w = words();
     const std::uint64_t drawn = std::uint64_t{w[0]} << 32 | w[1];

@@ -19,8 +19,8 @@ namespace {
 
 constexpr std::int64_t most_ids = 1 << 21;
 
-/// The characters that stand for bytes in GPT-2's files: printable ones of Latin-1 for themselves, U+0100 and those
-/// that follow for the others, in order.
+/// The characters that represent bytes in GPT-2's files. Printable Latin-1 bytes represent themselves; the others are
+/// U+0100 and the following code points, in order.
 struct ByteCharacters {
   std::array<std::uint32_t, 256> code{};  // by byte
   std::array<std::int16_t, 324> byte{};   // by code point; -1: none
@@ -37,7 +37,7 @@ constexpr ByteCharacters byte_characters = [] {
   return all;
 }();
 
-/// The bytes that a token of a file stands for; none where one of its characters stands for no byte: it is itself.
+/// The bytes that a token of a file represents. None if a character represents no byte: the token then is its own text.
 std::optional<std::string> token_bytes(const std::string& token) {
   std::string bytes;
   for (std::size_t at = 0; at < token.size();) {
@@ -49,13 +49,13 @@ std::optional<std::string> token_bytes(const std::string& token) {
   return bytes;
 }
 
-/// A token that is found in a text before it is cut into words.
+/// A token that is searched in the text before it is cut into words.
 struct Added {
   std::string text;
   std::int32_t id = 0;
 };
 struct Merge {
-  std::int32_t rank = 0, id = 0;  // of the pair, and what it becomes
+  std::int32_t rank = 0, id = 0;  // rank of the pair, and id of the merged token
 };
 std::uint64_t pair_of(std::int32_t left, std::int32_t right) {
   return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
@@ -63,14 +63,14 @@ std::uint64_t pair_of(std::int32_t left, std::int32_t right) {
 
 struct BpeParts {
   WordPattern pattern = WordPattern::gpt2;
-  bool prefix_space = false;                          // before each text that does not begin with one
-  bool whole_words = false;                           // ignore_merges: a word that is a token is that
-  std::vector<std::string> tokens;                    // their bytes, by id
+  bool prefix_space = false;                          // put a space before each text that does not begin with one
+  bool whole_words = false;                           // ignore_merges: a word that is a token is not merged from parts
+  std::vector<std::string> tokens;                    // bytes of each token, by id
   std::array<std::int32_t, 256> of_byte{};            // ids of the tokens of one byte; -1: none
-  std::unordered_map<std::string, std::int32_t> ids;  // by the bytes; only for whole_words
+  std::unordered_map<std::string, std::int32_t> ids;  // id by bytes; only for whole_words
   std::unordered_map<std::uint64_t, Merge> merges;    // by pair_of()
-  std::vector<Added> first, second;                   // those looked for in the text, and in what is left of it
-  std::vector<std::int64_t> front, back;              // around a text: post-processors
+  std::vector<Added> first, second;                   // first: searched in the text; second: searched in the rest
+  std::vector<std::int64_t> front, back;              // special ids around a text, from post-processors
   std::string file;
 };
 
@@ -101,29 +101,30 @@ class Bpe final : public TokenizerModel {
  private:
   struct Symbol {
     std::int32_t id;
-    Index before, after;  // -1: none; id -1: it was merged into the one before
+    Index before, after;  // indices of neighbours, -1: none; id -1: merged into the neighbour before
   };
   struct Candidate {
     std::int32_t rank, id;
     Index at;
-    bool operator<(const Candidate& other) const {  // the queue gives the lowest rank first, then the leftmost
+    bool operator<(const Candidate& other) const {  // the priority queue returns the lowest rank first, then the
+                                                    // leftmost
       return rank != other.rank ? rank > other.rank : at > other.at;
     }
   };
   struct Span {
     std::size_t begin, count;
   };
-  /// Of one call: what it has found, words that came before, and memory that words share.
+  /// State of one call: ids so far, words seen before, and shared memory.
   struct Work {
     std::string_view text;
     std::vector<std::int64_t> ids = {};
-    std::unordered_map<std::string_view, Span> seen = {};  // where their ids stand in ids
-    std::list<std::string> prefixed = {};                  // texts that seen points into
+    std::unordered_map<std::string_view, Span> seen = {};  // position of a seen word's ids in `ids`
+    std::list<std::string> prefixed = {};                  // texts to which `seen` refers
     std::vector<Symbol> symbols = {};
     std::priority_queue<Candidate> queue = {};
   };
 
-  /// The ids of added tokens, the longest where several begin, and then(what lies between them).
+  /// Appends the ids of added tokens (the longest if several match) and calls then(text) for the text between them.
   template <class Then>
   static void split(std::string_view text, const std::vector<Added>& added, Work& work, const Then& then) {
     std::array<bool, 256> begins{};
@@ -181,7 +182,7 @@ class Bpe final : public TokenizerModel {
       if (s.id >= 0) work.ids.push_back(s.id);
   }
 
-  /// Merges pairs, those of the lowest rank first, until there is none.
+  /// Merges pairs, lowest rank first, until no pair is left.
   void merge(Work& work) const {
     auto& symbols = work.symbols;
     const auto at = [&](Index i) -> Symbol& { return symbols[static_cast<std::size_t>(i)]; };
@@ -197,7 +198,9 @@ class Bpe final : public TokenizerModel {
       const Candidate c = work.queue.top();
       work.queue.pop();
       if (at(c.at).id < 0) continue;
-      if (const auto m = find(c.at); m == p_.merges.end() || m->second.id != c.id) continue;  // the pair has changed
+      if (const auto m = find(c.at); m == p_.merges.end() || m->second.id != c.id)
+        continue;  // the pair has changed
+                   // since it was queued
       const Index right = at(c.at).after, after = at(right).after;
       at(c.at).id = c.id;
       at(c.at).after = after;
@@ -211,7 +214,7 @@ class Bpe final : public TokenizerModel {
   BpeParts p_;
 };
 
-/// A value in a message: JSON on one line, cut where it is long.
+/// A value for a message: JSON on one line, shortened.
 std::string as_text(const Json& value) { return shown(json_text(value, NotUtf8::replaced, -1, true)); }
 
 /// Reads a tokenizer.json.
@@ -269,13 +272,14 @@ class Reader {
     const Json& last = !sequence ? all : list.is_array() && !list.empty() ? list.back() : value(all, "none");
     const bool suits =
         last.is_object() && value(last, "type") == "ByteLevel" && (!sequence || split || list.size() == 1);
-    refuse(!suits, "words by ByteLevel, alone or behind one Split, are read, it has", document_, "pre_tokenizer");
+    refuse(!suits, "only ByteLevel pre-tokenizers, alone or after one Split, are supported; it has", document_,
+           "pre_tokenizer");
     parts_.prefix_space = flag(last, "add_prefix_space", true);
     const bool cuts = flag(last, "use_regex", true);
     parts_.pattern = cuts ? WordPattern::gpt2 : WordPattern::whole;
     if (!split) return;
     refuse(parts_.prefix_space || cuts,
-           "ByteLevel behind a Split must have add_prefix_space and use_regex false, it has", all, "pretokenizers");
+           "ByteLevel after a Split must have add_prefix_space and use_regex false, it has", all, "pretokenizers");
     const Json& cut = list[0];
     const Json& pattern =
         value(cut, "pattern").is_object() ? value(value(cut, "pattern"), "Regex") : value(cut, "none");
@@ -287,7 +291,7 @@ class Reader {
     parts_.pattern = pattern == gpt2_pattern ? WordPattern::gpt2 : WordPattern::llama3;
   }
 
-  /// Gives a token its id.
+  /// Assigns an id to a token.
   void name(const std::string& token, const Json& id, std::string bytes) {
     check(
         id.is_number_integer() && id >= 0 && id < most_ids, ErrorKind::data, "tokenizer",
@@ -360,7 +364,7 @@ class Reader {
       else
         check(
             id == known->second, ErrorKind::data, "tokenizer",
-            "{}: the added token {} has the id {} in the vocabulary and another beside it", path_,
+            "{}: the added token {} has the id {} in the vocabulary, and another id in added_tokens", path_,
             [&] { return shown(text); }, known->second);
       check(known == ids_.end() || token_bytes(text).value_or(text) == text, ErrorKind::data, "tokenizer",
             "{}: the added token {} is also one of the vocabulary, which stands for other bytes", path_,
@@ -370,10 +374,10 @@ class Reader {
     }
   }
 
-  /// Those of a list work one after the other, so that the last one's tokens are the outermost.
+  /// Processors of a list are applied in order, so the last one's tokens are the outermost.
   void post_processor(const Json& p) {
     const Json& type = value(p, "type");
-    if (p.is_null() || type == "ByteLevel") return;  // which changes offsets alone
+    if (p.is_null() || type == "ByteLevel") return;  // changes only offsets
     if (const Json& list = value(p, "processors"); type == "Sequence" && list.is_array()) {
       for (const Json& each : list) post_processor(each);
     } else if (type == "TemplateProcessing") {
@@ -426,7 +430,7 @@ class Reader {
   const std::string& path_;
   BpeParts parts_;
   std::vector<bool> taken_;
-  std::unordered_map<std::string, std::int32_t> ids_;  // as the file writes tokens
+  std::unordered_map<std::string, std::int32_t> ids_;  // by the token as written in the file
 };
 
 }  // namespace

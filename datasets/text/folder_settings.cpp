@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A JSON object of a folder; an empty one where there is no such file.
+/// A JSON object in a folder; empty if the file is missing.
 Json object_of(const std::string& folder, const char* name) {
   const std::string path = folder + "/" + name;
   std::error_code unknown;
@@ -30,7 +30,7 @@ std::string content_of(const Json& token) {
   return token.is_string() ? token.get<std::string>() : value_or<std::string>(token, "content", "");
 }
 
-/// Changes a tokenizer.json as the files beside it say.
+/// Applies the settings of the folder's other files to a tokenizer.json.
 class FolderSettings {
  public:
   FolderSettings(Json& document, const std::string& folder, bool two_files)
@@ -77,8 +77,8 @@ class FolderSettings {
     flags["content"] = text;
     document_["added_tokens"].push_back(std::move(flags));
   }
-  /// A special token: its text, or an object with flags. special_tokens_map.json counts only without
-  /// added_tokens_decoder. Without a setting the class has its own.
+  /// A special token: its text, or an object with flags. special_tokens_map.json is used only without
+  /// added_tokens_decoder. Without a setting the class's default applies.
   Json special(const std::string& name) const {
     if (!config_.contains("added_tokens_decoder") && specials_.contains(name)) return specials_[name];
     if (config_.contains(name)) return config_[name];
@@ -87,7 +87,7 @@ class FolderSettings {
     if (gpt2_ && (begins || ends || unknown)) return "<|endoftext|>";
     return {};
   }
-  /// Special tokens are found in a text as they are. Tokens that the vocabulary lacks get the next ids.
+  /// Adds the special tokens, which are recognised in any text. Tokens that the vocabulary lacks get the next ids.
   void add_specials() {
     const Json vocab = document_.contains("model") ? document_["model"].value("vocab", Json()) : Json();
     if (!vocab.is_object()) return;
@@ -107,7 +107,7 @@ class FolderSettings {
     if (const Json more = special("additional_special_tokens"); more.is_array())
       for (const Json& token : more) add_one(token);
   }
-  /// LlamaTokenizerFast makes its own, whatever tokenizer.json has.
+  /// LlamaTokenizerFast makes its own template and ignores that of tokenizer.json.
   Json llama_template() const {
     Json single = Json::array(), known = Json::object();
     const auto place = [&](const char* flag, bool usual, const char* name) {
@@ -130,7 +130,7 @@ class FolderSettings {
   const std::string& folder_;
   Json config_, specials_;
   std::string class_;
-  bool gpt2_;  ///< of the class GPT2Tokenizer
+  bool gpt2_;  ///< whether the class is GPT2Tokenizer
   std::set<std::string> known_;
 };
 
@@ -138,7 +138,7 @@ class FolderSettings {
 
 std::string with_folder_settings(std::string document, const std::string& folder, bool two_files) {
   const Json before = parse_json(document);
-  if (!before.is_object()) return document;  // parse_tokenizer() will tell
+  if (!before.is_object()) return document;  // parse_tokenizer() reports the error
   Json after = before;
   if (!after.contains("added_tokens")) after["added_tokens"] = Json::array();
   const Json plain = after;

@@ -16,7 +16,7 @@ namespace {
 constexpr std::int32_t u16_magic = 20240520, u32_magic = 20240801;
 constexpr std::size_t header_bytes = 256 * sizeof(std::int32_t);
 
-/// Whether one of the words is between the punctuation of the file's name.
+/// Whether the file's name contains one of the words, delimited by punctuation.
 bool has_word(const std::filesystem::path& file, std::initializer_list<std::string_view> words) {
   const std::string name = file.filename().string();
   for (const std::string_view word : words)

@@ -15,7 +15,7 @@ namespace trireme {
 namespace {
 
 constexpr std::size_t largest_file = std::size_t{256} << 20;
-constexpr const char* key = "trireme_tokenizer";  // which a tokenizer.json does not have
+constexpr const char* key = "trireme_tokenizer";  // a tokenizer.json does not have this key
 
 class Bytes final : public TokenizerModel {
  public:
@@ -36,7 +36,7 @@ class Bytes final : public TokenizerModel {
   std::array<char, 256> all_;
 };
 
-/// The character at a byte of a text, whose valid UTF-8 it must be.
+/// The character at byte `at`. Throws Error unless it is valid UTF-8.
 CodePoint valid_at(std::string_view text, std::size_t at) {
   const CodePoint c = code_point(text.substr(at));
   check(c.valid, ErrorKind::data, "characters",
@@ -85,9 +85,9 @@ class Characters final : public TokenizerModel {
   std::string saved() const override { return json_text({{key, "characters"}, {"characters", all_}}) + "\n"; }
 
  private:
-  std::vector<std::int32_t> ids_;    // by code point; -1: none
+  std::vector<std::int32_t> ids_;    // id by code point; -1: none
   std::string all_;                  // the characters, in order
-  std::vector<std::size_t> begins_;  // of each in all_, and their end
+  std::vector<std::size_t> begins_;  // offset of each character in all_, and the end
 };
 
 }  // namespace
@@ -130,7 +130,7 @@ Tokenizer open_tokenizer(const std::string& name) {
   if (name == "bytes") return byte_tokenizer();
   check(name != "chars", "tokenizer", "'chars' are those of a text: character_tokenizer(text) makes the tokenizer");
   namespace fs = std::filesystem;
-  std::error_code unknown;  // reading will tell
+  std::error_code unknown;  // the read below reports errors
   if (!fs::is_directory(name, unknown)) return parse_tokenizer(read_text(name, largest_file), name);
   const fs::path folder = name;
   if (const std::string whole = (folder / "tokenizer.json").string(); fs::exists(whole, unknown))

@@ -15,7 +15,7 @@ constexpr std::size_t largest_text = std::size_t{64} << 30;
 
 class TextWindows final : public TextSource {
  public:
-  /// bytes: of the text; -1: to be counted.
+  /// bytes: size of the text; -1: not counted yet.
   TextWindows(std::string name, TokenSequence tokens, Index bytes, Index vocabulary, const TokensOptions& o)
       : name_(std::move(name)),
         tokens_(std::move(tokens)),
@@ -29,7 +29,7 @@ class TextWindows final : public TextSource {
     check(n >= (random ? context_ + 1 : 2), ErrorKind::data, "text",
           "{}{} has {} tokens, {}: give a longer text, or another share of it for the test (data.validation)", name_,
           o.split.empty() ? "" : " (" + o.split + ")", n, [&] {
-            return random ? fmt::format("a window of {} and the token behind it need {}", context_, context_ + 1)
+            return random ? fmt::format("a window of {} and the token after it need {}", context_, context_ + 1)
                           : std::string("a target needs 2");
           });
     const Index whole = random ? (n - 1) / context_ : (n - 2) / context_ + 1;
@@ -76,7 +76,7 @@ class TextWindows final : public TextSource {
   }
 
  private:
-  /// Where window id begins.
+  /// First token of window id.
   Index begin(Index id, const AugmentKey& draw) const {
     if (windows_ == Windows::strided) return id * context_;
     const auto places = static_cast<std::uint64_t>(tokens_.size() - context_);
@@ -85,7 +85,7 @@ class TextWindows final : public TextSource {
     const std::uint64_t uniform = static_cast<std::uint64_t>(bits[1]) << 32 | bits[0];
     return static_cast<Index>(static_cast<unsigned __int128>(uniform) * places >> 64);
   }
-  /// Tokens that must be of the vocabulary.
+  /// Reads tokens. Throws Error for an id outside the vocabulary.
   void read(Index from, std::span<std::int64_t> to) const {
     tokens_.read(from, to);
     const auto wrong = std::ranges::find_if(to, [&](std::int64_t id) { return id >= vocabulary_; });
@@ -111,14 +111,15 @@ class TextWindows final : public TextSource {
   Windows windows_;
 };
 
-/// Where the last part of n things begins.
+/// Index at which the test part of n things begins.
 Index test_begin(Index n, double validation) {
   return static_cast<Index>(std::floor(static_cast<double>(n) * (1 - validation)));
 }
 
-/// The byte at which the last part of a text begins.
+/// Byte at which the test part of a text begins, at the start of a character.
 std::size_t test_byte(std::string_view text, double validation) {
-  const auto begins = [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; };  // of UTF-8 characters
+  const auto begins = [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; };  // start of a UTF-8
+                                                                                              // character
   Index left = test_begin(std::ranges::count_if(text, begins), validation);
   std::size_t at = 0;
   for (; at < text.size(); ++at)
@@ -132,7 +133,7 @@ std::string read_all(const std::vector<std::string>& files) {
   return all;
 }
 
-/// [begin, end) of the split in n things, of which the last part begins at `test`.
+/// [begin, end) of the split among n things; the test part begins at `test`.
 template <class N>
 std::pair<N, N> split_of(const TokensOptions& o, N n, N test) {
   return {o.split == "test" ? test : N{0}, o.split == "train" ? test : n};

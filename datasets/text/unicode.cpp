@@ -13,7 +13,7 @@ namespace {
 
 using detail::CodeRange;
 
-/// White_Space of Unicode's PropList.txt, the same since Unicode 6.3.
+/// White_Space of Unicode's PropList.txt, unchanged since Unicode 6.3.
 constexpr CodeRange spaces[] = {{0x9, 0xd},       {0x20, 0x20},     {0x85, 0x85},     {0xa0, 0xa0},
                                 {0x1680, 0x1680}, {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f},
                                 {0x205f, 0x205f}, {0x3000, 0x3000}};
@@ -48,7 +48,7 @@ CodePoint code_point(std::string_view text) {
   if (lead < 0x80) return {lead, 1, true};
   const std::size_t length = lead >= 0xc2 && lead <= 0xdf ? 2 : lead >= 0xe0 && lead <= 0xef ? 3 : 4;
   if (lead < 0xc2 || lead > 0xf4) return {lead, 1};
-  // The second byte's range excludes forms that are too long, surrogates and what lies above U+10FFFF.
+  // The range of the second byte excludes overlong forms, surrogates and code points above U+10FFFF.
   std::uint32_t low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
   std::uint32_t high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
   std::uint32_t code = lead & (0x7fu >> length);

@@ -7,7 +7,7 @@
 namespace trireme {
 namespace {
 
-/// Where the run of characters of a class from `at` on ends, at most so many of them.
+/// End of the run of characters of a class from `at` on, at most `most` characters.
 std::size_t run_end(std::string_view text, std::size_t at, CharacterClass kind, std::size_t most = -1) {
   while (at < text.size() && most-- != 0) {
     const CodePoint c = code_point(text.substr(at));
@@ -18,8 +18,8 @@ std::size_t run_end(std::string_view text, std::size_t at, CharacterClass kind, 
 }
 CharacterClass class_at(std::string_view text, std::size_t at) { return class_of(code_point(text.substr(at))); }
 
-/// Bytes of the contraction that the text begins with ("'s", "'re"), 0: with none. any_case: (?i:...) of Unicode, to
-/// which U+017F is an s.
+/// Bytes of the contraction at the start of the text ("'s", "'re"); 0: none. any_case: Unicode's (?i:...), in which
+/// U+017F matches s.
 std::size_t contraction(std::string_view text, bool any_case) {
   if (!text.starts_with('\'')) return 0;
   const std::string_view rest = text.substr(1, 2);
@@ -34,8 +34,8 @@ std::size_t contraction(std::string_view text, bool any_case) {
   return any_case && rest == "\u017f" ? 3 : 0;
 }
 
-/// The word that white space begins, unless the character behind it takes part of it: all of it at the end of the
-/// text, else all but its last character, if there is another.
+/// End of the word that begins with white space: all of it at the end of the text, else all but its last character, if
+/// there is another. The last character belongs to the next word.
 std::size_t space_end(std::string_view text, std::size_t at) {
   std::size_t last = at, end = at;
   while (end < text.size()) {

@@ -7,20 +7,20 @@
 namespace trireme {
 namespace {
 
-constexpr Index most_bytes = Index{1} << 20;  // of a read
-constexpr Index longest_gap = 16384;          // bytes between rows that are read along with them
+constexpr Index most_bytes = Index{1} << 20;  // most bytes per read
+constexpr Index longest_gap = 16384;          // gaps up to this many bytes between rows are read, too
 
-/// Turns the bytes of each of n numbers around.
+/// Reverses the bytes of each of n numbers.
 void swap_bytes(std::byte* numbers, Index n, Index size) {
   for (std::byte* end = numbers + n * size; size > 1 && numbers != end; numbers += size)
     std::reverse(numbers, numbers + size);
 }
 
 struct AxisRange {
-  Index extent, at, size, step;  // of the layout; of the box; elements of the target
+  Index extent, at, size, step;  // extent of the layout; start and extent of the box; stride in the target
 };
 
-/// The axes, slowest first, with those joined whose voxels follow each other both in the layout and in the target.
+/// The axes, slowest first. Axes are joined if their voxels are contiguous both in the layout and in the target.
 std::vector<AxisRange> joined_axes(const DenseLayout& layout, const BlockPart& part) {
   std::vector<AxisRange> axes;
   for (const Index axis : layout.order) {
@@ -47,7 +47,7 @@ bool is_inside(const Box& box, const Shape& shape) {
 }
 
 Shape axis_order(int axes, bool columns_first) {
-  // Of a picture the axes of depth and channels have one place each, wherever they stand.
+  // In a picture the axes of depth and channels have extent 1, so their position does not matter.
   Shape order{0, 1, 2, 3};
   if (columns_first) order = axes == 2 ? Shape{0, 2, 1, 3} : axes == 3 ? Shape{2, 1, 0, 3} : Shape{3, 2, 1, 0};
   return order;
@@ -103,7 +103,7 @@ void read_dense(const FileReader& file, const DenseLayout& layout, const BlockPa
   };
   visit_runs(layout, part, [&](const VoxelRuns& r) {
     const bool together = (r.pitch - r.n) * size <= longest_gap && r.pitch * size <= most_bytes / 2;
-    const Index rows = together ? std::max<Index>(1, most_bytes / (r.pitch * size)) : 1;  // read at a time
+    const Index rows = together ? std::max<Index>(1, most_bytes / (r.pitch * size)) : 1;  // rows per read
     for (Index row = 0; row < r.runs; row += rows) {
       const Index here = std::min(rows, r.runs - row), most = most_bytes / size;
       if (together) {

@@ -1,4 +1,4 @@
-// In the place of chunk_codecs.cpp where there is no libblosc or no libzstd.
+// Replaces chunk_codecs.cpp in builds without libblosc or libzstd.
 #include "datasets/volumes/chunk_codecs.h"
 
 namespace trireme {

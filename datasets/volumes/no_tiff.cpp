@@ -1,4 +1,4 @@
-// In the place of tiff_volume.cpp where there is no libtiff.
+// Replaces tiff_volume.cpp in builds without libtiff.
 #include "datasets/volumes/tiff_volume.h"
 
 namespace trireme {

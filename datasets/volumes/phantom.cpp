@@ -25,7 +25,7 @@ struct Ellipsoid {
   float grey;
 };
 
-/// Numbers in (0, 1), in order, of one counter.
+/// A sequence of numbers in (0, 1) from one Philox counter.
 class Uniform {
  public:
   Uniform(const Philox& random, std::uint64_t counter) : random_(random), counter_(counter) {}
@@ -40,11 +40,11 @@ class Uniform {
   std::array<std::uint32_t, 4> words_{};
 };
 
-/// Three directions at right angles to each other, uniformly drawn; of a picture the first is its depth.
+/// Three random orthogonal directions, uniformly distributed. picture: the first one is the depth axis.
 std::array<Vector, 3> rotation(Uniform& draw, bool picture) {
   const double u = draw(), v = 2 * pi * draw(), t = 2 * pi * draw();
   if (picture) return {{{1, 0, 0}, {0, std::cos(v), std::sin(v)}, {0, -std::sin(v), std::cos(v)}}};
-  // Shoemake, "Uniform Random Rotations" (1992), by a unit quaternion.
+  // Shoemake, "Uniform Random Rotations" (1992): by a unit quaternion.
   const double a = std::sqrt(1 - u), b = std::sqrt(u);
   const double x = a * std::sin(v), y = a * std::cos(v), z = b * std::sin(t), w = b * std::cos(t);
   return {{{1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)},
@@ -70,7 +70,7 @@ Ellipsoid draw_ellipsoid(const PhantomOptions& o, const Shape& size, Uniform dra
   return e;
 }
 
-/// Those that do not meet one that was drawn before, by their places along D.
+/// Draws ellipsoids, drops each that meets an earlier one, and sorts them by position along D.
 std::vector<Ellipsoid> draw_ellipsoids(const PhantomOptions& o, const Shape& size, std::uint64_t number) {
   const double mean = (o.smallest + o.largest) / 2;
   const double volume = o.size.rank() == 2 ? pi * mean * mean : 4.0 / 3 * pi * mean * mean * mean;
@@ -78,7 +78,7 @@ std::vector<Ellipsoid> draw_ellipsoids(const PhantomOptions& o, const Shape& siz
   check(count <= most_ellipsoids, "phantom", "{} ellipsoids, at most {} are drawn: make them larger", count,
         most_ellipsoids);
   const Philox random = random_stream(o.seed, RandomStream::phantom, static_cast<std::int64_t>(number));
-  // Two that meet have centres in cells that are neighbours.
+  // Two ellipsoids that meet have centres in neighbouring cells of this side.
   const double side = 2 * o.largest;
   std::unordered_map<std::uint64_t, std::vector<std::size_t>> cells;
   const auto cell_of = [&](const Vector& at, const std::array<int, 3>& move) {
@@ -117,8 +117,8 @@ struct Ellipse {
   double grey;
 };
 
-/// The integral of the ramp-filtered projection of a disc of radius 1 and value 1, from its middle to u: that is 1 / pi
-/// times u in the disc's shadow, and falls to 0 outside.
+/// Integral of the ramp-filtered projection of a disc of radius 1 and value 1, from its centre to u. Within the disc's
+/// shadow it is u / pi; outside it falls to 0.
 double filtered(double u) {
   const double out = std::abs(u);
   if (out <= 1) return u / pi;
@@ -133,7 +133,7 @@ struct Phantom::Impl {
   std::vector<Ellipsoid> ellipsoids;
   Philox noise;
 
-  /// Calls f(ellipsoid) for those that may touch slice d.
+  /// Calls f(ellipsoid) for ellipsoids that may touch slice d.
   template <class F>
   void each_near(Index d, F f) const {
     const double at = static_cast<double>(d);
@@ -141,7 +141,7 @@ struct Phantom::Impl {
         std::ranges::lower_bound(ellipsoids, at - options.largest, {}, [](const Ellipsoid& x) { return x.centre[0]; });
     for (; e != ellipsoids.end() && e->centre[0] <= at + options.largest; ++e) f(*e);
   }
-  /// Calls set(element of the box, ellipsoid) for each voxel of the box that lies in one.
+  /// Calls set(element of the box, ellipsoid) for each voxel of the box inside an ellipsoid.
   template <class F>
   void paint(const Box& box, F set) const {
     for (Index d = 0; d < box.size[0]; ++d)
@@ -169,7 +169,8 @@ struct Phantom::Impl {
     each_near(d, [&](const Ellipsoid& e) {
       const auto& f = e.form;
       const double x = static_cast<double>(d) - e.centre[0], det = f[1][1] * f[2][2] - f[1][2] * f[1][2];
-      // The form's lower block inverted, and its product with the column before it: where the slice's ellipse stands.
+      // Inverse of the form's lower block, and its product with the first column, give the ellipse's centre in the
+      // slice.
       const double hh = f[2][2] / det, hw = -f[1][2] / det, ww = f[1][1] / det;
       const double sh = hh * f[0][1] + hw * f[0][2], sw = hw * f[0][1] + ww * f[0][2];
       const double rest = 1 - x * x * (f[0][0] - f[0][1] * sh - f[0][2] * sw);
@@ -187,7 +188,7 @@ struct Phantom::Impl {
       const double share = static_cast<double>(k) / static_cast<double>(options.angles);
       if (180 * share >= 180 - options.missing) break;
       const double n_h = std::sin(pi * share), n_w = std::cos(pi * share);
-      const auto place = [&](Index h, Index w) {  // on the detector
+      const auto place = [&](Index h, Index w) {  // position on the detector
         return (static_cast<double>(h) - middle_h) * n_h + (static_cast<double>(w) - middle_w) * n_w;
       };
       const Index h0 = box.at[1], w0 = box.at[2], h1 = h0 + box.size[1] - 1, w1 = w0 + box.size[2] - 1;
@@ -196,7 +197,8 @@ struct Phantom::Impl {
       bins.assign(static_cast<std::size_t>(static_cast<Index>(std::floor(most)) + 3 - first), 0);
       for (const Ellipse& e : ellipses) {
         const double centre = (e.h - middle_h) * n_h + (e.w - middle_w) * n_w;
-        const double half = std::sqrt(e.hh * n_h * n_h + 2 * e.hw * n_h * n_w + e.ww * n_w * n_w);  // of its shadow
+        const double half = std::sqrt(e.hh * n_h * n_h + 2 * e.hw * n_h * n_w + e.ww * n_w * n_w);  // half width of the
+                                                                                                    // shadow
         const double factor = e.grey * std::sqrt(e.hh * e.ww - e.hw * e.hw) / half;
         double before = filtered((static_cast<double>(first) - 0.5 - centre) / half);
         for (std::size_t i = 0; i < bins.size(); ++i) {
@@ -217,7 +219,7 @@ struct Phantom::Impl {
   }
   void add_noise(const Box& box, float* to) const {
     std::array<double, 4> normal{};
-    std::uint64_t drawn = ~std::uint64_t{0};  // which four these are
+    std::uint64_t drawn = ~std::uint64_t{0};  // index of the four numbers drawn last
     for (Index d = 0; d < box.size[0]; ++d)
       for (Index h = 0; h < box.size[1]; ++h) {
         const Index row = ((box.at[0] + d) * size[1] + box.at[1] + h) * size[2] + box.at[2];

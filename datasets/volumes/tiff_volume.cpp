@@ -17,9 +17,9 @@ namespace trireme {
 namespace {
 
 constexpr Index most_strip_bytes = Index{1} << 29;
-constexpr tmsize_t most_library_bytes = tmsize_t{1} << 28;  // of one block that libtiff takes for itself
+constexpr tmsize_t most_library_bytes = tmsize_t{1} << 28;  // most memory that libtiff allocates for one block
 
-/// The file as libtiff reads it, and the last thing that libtiff said of it.
+/// The file as libtiff reads it, and libtiff's last error message.
 struct TiffFile {
   explicit TiffFile(const std::string& path) : reader(path) {}
   FileReader reader;
@@ -51,7 +51,7 @@ int keep_error(TIFF*, void* user, const char*, const char* format, va_list argum
   std::vsnprintf(text, sizeof text, format, arguments);
   std::string& said = static_cast<TiffFile*>(user)->said;
   if (said.empty()) said = shown(text);
-  return 1;  // nobody else is told
+  return 1;  // 1: libtiff prints nothing itself
 }
 int keep_quiet(TIFF*, void*, const char*, const char*, va_list) { return 1; }
 
@@ -66,12 +66,12 @@ Tiff open_file(TiffFile& file) {
   TIFFOpenOptionsSetErrorHandlerExtR(options.get(), keep_error, &file);
   TIFFOpenOptionsSetWarningHandlerExtR(options.get(), keep_quiet, &file);
   TIFFOpenOptionsSetMaxSingleMemAlloc(options.get(), most_library_bytes);
-  // m: no mapping.
+  // m: no memory mapping
   return Tiff(TIFFClientOpenExt("volume", "rm", &file, read_file, write_file, seek_file, close_file, size_of_file,
                                 nullptr, nullptr, options.get()));
 }
 
-/// Of one thread: it stands at one page.
+/// A TIFF handle for one thread: it has a current page.
 struct TiffHandle {
   explicit TiffHandle(const std::string& path) : file(path), tiff(open_file(file)) {
     check(tiff != nullptr, ErrorKind::data, "volume", "{}: no TIFF: {}", path, file.said);
@@ -80,14 +80,14 @@ struct TiffHandle {
   Tiff tiff;
 };
 
-/// What pages must have alike.
+/// Properties that all pages must share.
 struct PageForm {
   std::uint32_t width = 0, height = 0;
   std::uint16_t bits = 1, channels = 1, format = SAMPLEFORMAT_UINT;
   bool operator==(const PageForm&) const = default;
 };
 
-/// Whether the page's bytes are its samples'.
+/// Whether the page is uncompressed, so that its bytes are the samples.
 bool is_plain(TIFF* tiff) {
   std::uint16_t compression = COMPRESSION_NONE, fill_order = FILLORDER_MSB2LSB;
   TIFFGetFieldDefaulted(tiff, TIFFTAG_COMPRESSION, &compression);
@@ -126,7 +126,8 @@ class TiffVolume final : public VolumeSource {
     }
     const Index bytes = tiled ? TIFFTileSize(tiff) : TIFFStripSize(tiff);
     DenseLayout block{.shape = {1, height, width, shape()[3]}, .type = &type()};
-    const bool few = std::uint64_t{width} * height <= std::uint64_t{most_strip_bytes};  // before they are multiplied
+    const bool few = std::uint64_t{width} * height <= std::uint64_t{most_strip_bytes};  // before the multiplication,
+                                                                                        // which could overflow
     check(few && bytes > 0 && bytes <= most_strip_bytes && block.bytes() == bytes, ErrorKind::data, "volume",
           "{}: page {} has {} of {} x {} pixels and {} bytes; at most 2^29 bytes are read", file_.path, page,
           tiled ? "tiles" : "strips", height, width, bytes);
@@ -134,7 +135,7 @@ class TiffVolume final : public VolumeSource {
     const Index across = (shape()[2] + width - 1) / width;
     for (Index y = box.at[1] / height; y * height < box.at[1] + box.size[1]; ++y)
       for (Index x = box.at[2] / width; x * width < box.at[2] + box.size[2]; ++x) {
-        // The last strip has only the rows that are left.
+        // The last strip has only the remaining rows.
         if (!tiled) block.shape[1] = std::min<Index>(height, shape()[1] - y * height);
         const BlockPart part = part_of_block({page, y * height, x * width, 0}, block.shape, box);
         read_block(handle, static_cast<std::uint32_t>(y * across + x), page, tiled, plain, block, part, sink);
@@ -143,7 +144,7 @@ class TiffVolume final : public VolumeSource {
   void read_block(TiffHandle& handle, std::uint32_t number, Index page, bool tiled, bool plain, DenseLayout block,
                   const BlockPart& part, const VoxelSink& sink) const {
     TIFF* const tiff = handle.tiff.get();
-    if (plain) {  // its rows, not all of it
+    if (plain) {  // uncompressed: read only the needed rows
       block.begin = TIFFGetStrileOffset(tiff, number);
       block.swapped = TIFFIsByteSwapped(tiff) != 0;
       const std::uint64_t held = TIFFGetStrileByteCount(tiff, number);
@@ -165,7 +166,7 @@ class TiffVolume final : public VolumeSource {
   }
 
   OpenedFile file_;
-  std::vector<std::uint64_t> pages_;  // where their directories begin
+  std::vector<std::uint64_t> pages_;  // offsets of the pages' directories
 };
 
 const VoxelType* type_of(const PageForm& form) {
@@ -174,7 +175,7 @@ const VoxelType* type_of(const PageForm& form) {
   return find_voxel_type(kind + std::to_string(form.bits / 8));
 }
 
-/// What the page at hand is. Throws Error for what is not read.
+/// Properties of the current page. Throws Error for unsupported pages.
 PageForm look(TIFF* tiff, const TiffFile& file, std::size_t page) {
   const std::string& path = file.reader.path();
   PageForm form;
@@ -192,12 +193,12 @@ PageForm look(TIFF* tiff, const TiffFile& file, std::size_t page) {
         "{}: page {} has samples of {} bits in format {}; integers of 8 to 64 bits and floats of 16 to 64 are read",
         path, page, form.bits, form.format);
   check(form.channels == 1 || planes == PLANARCONFIG_CONTIG, ErrorKind::data, "volume",
-        "{}: page {} has its {} channels behind each other, not side by side", path, page, form.channels);
+        "{}: page {} stores its {} channels as separate planes; write interleaved channels", path, page, form.channels);
   check(form.channels >= 1 &&
             (colours == PHOTOMETRIC_MINISBLACK || colours == PHOTOMETRIC_MINISWHITE || colours == PHOTOMETRIC_RGB),
         ErrorKind::data, "volume", "{}: page {} has colours by photometric interpretation {}: save it as grey or RGB",
         path, page, colours);
-  std::uint32_t slices = 1, tile_slices = 1;  // in one page, by SGI's tags
+  std::uint32_t slices = 1, tile_slices = 1;  // slices per page, by SGI's tags
   TIFFGetField(tiff, TIFFTAG_IMAGEDEPTH, &slices);
   TIFFGetField(tiff, TIFFTAG_TILEDEPTH, &tile_slices);
   check(slices == 1 && tile_slices == 1, ErrorKind::data, "volume",
@@ -210,7 +211,7 @@ PageForm look(TIFF* tiff, const TiffFile& file, std::size_t page) {
   return form;
 }
 
-/// The description of the page at hand; empty if it has none.
+/// The description of the current page; empty if it has none.
 std::string_view description_of(TIFF* tiff) {
   const char* text = nullptr;
   return TIFFGetField(tiff, TIFFTAG_IMAGEDESCRIPTION, &text) == 1 ? text : "";
@@ -224,8 +225,8 @@ Index number_after(std::string_view text, std::string_view key, Index none) {
   return number;
 }
 
-/// The extents by which the description of page 0 arranges all pages: ImageJ's channels, slices and frames, those of
-/// OME-XML's first picture, or the leading ones of tifffile's shape. Extents of 1 and unknown ones are left out.
+/// The extents in which page 0's description arranges the pages: ImageJ's channels, slices and frames, those of
+/// OME-XML's first picture, or the leading ones of tifffile's shape. Extents of 1 and unknown extents are omitted.
 std::vector<Index> arrangement_of(std::string_view description, const PageForm& form) {
   std::vector<Index> extents;
   if (description.starts_with("ImageJ=")) {
@@ -234,7 +235,7 @@ std::vector<Index> arrangement_of(std::string_view description, const PageForm& 
   } else if (const auto at = description.find("<Pixels "); at != description.npos) {
     const std::string_view pixels = description.substr(at, description.find('>', at) - at);
     for (const char* key : {" SizeT=\"", " SizeZ=\"", " SizeC=\""}) extents.push_back(number_after(pixels, key, 1));
-    extents[2] /= form.channels;  // it counts the samples of a pixel, too
+    extents[2] /= form.channels;  // tifffile's count includes the samples per pixel
   } else if (description.starts_with("{\"shape\":")) {
     const Json json = parse_json(description, 3);
     if (json.is_object() && json.contains("shape") && json["shape"].is_array())
@@ -250,8 +251,8 @@ std::vector<Index> arrangement_of(std::string_view description, const PageForm& 
   return extents;
 }
 
-/// How many slices the description of a file's one page speaks of: ImageJ of more than 4 GiB, and tifffile where it
-/// truncates, write the others behind the first without pages. 0 where it is silent.
+/// Number of slices that a file with a single page describes. ImageJ (above 4 GiB) and tifffile (truncate=True) write
+/// the other slices after the first one, without pages. 0: no such description.
 Index slices_of(std::string_view description, const PageForm& form) {
   Index slices = 0;
   if (description.starts_with("ImageJ=")) {
@@ -269,7 +270,7 @@ Index slices_of(std::string_view description, const PageForm& form) {
   return slices;
 }
 
-/// Such a volume. Throws Error where the slices do not lie one behind the other, uncompressed.
+/// The volume of such a file. Throws Error unless the slices are contiguous and uncompressed.
 std::unique_ptr<const VolumeSource> stack(TIFF* tiff, const PageForm& form, const Shape& array,
                                           const FileReader& file) {
   std::uint32_t rows = form.height;
@@ -307,8 +308,8 @@ std::unique_ptr<const VolumeSource> open_tiff(const std::string& path) {
           form.bits);
     pages.push_back(TIFFCurrentDirOffset(tiff));
   } while (said.clear(), TIFFReadDirectory(tiff) == 1);
-  if (said.empty() && TIFFLastDirectory(tiff) != 1) said = "the pages lead back";
-  check(said.empty() && !pages.empty(), ErrorKind::data, "volume", "{}: the page behind page {} cannot be read: {}",
+  if (said.empty() && TIFFLastDirectory(tiff) != 1) said = "the page directories form a loop";
+  check(said.empty() && !pages.empty(), ErrorKind::data, "volume", "{}: the page after page {} cannot be read: {}",
         path, std::ssize(pages) - 1, said);
   check(TIFFSetSubDirectory(tiff, pages[0]) == 1, ErrorKind::data, "volume", "{}: page 0 cannot be read: {}", path,
         said);

@@ -71,7 +71,8 @@ Volume open_volume(const std::string& path) {
         "{}: HDF5 is not read: write the array as .npy (numpy.save) or Zarr v2", path);
   if (fs::exists(path + ".json", unknown)) return {path, open_raw(path)};
   fail(ErrorKind::data, "volume",
-       "{}: neither .npy, TIFF nor a Zarr v2 folder, and there is no {}.json beside it that says what raw numbers it "
+       "{}: neither .npy, TIFF nor a Zarr v2 folder, and there is no {}.json next to it that describes the raw numbers "
+       "it "
        "holds",
        path, path);
 }

@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr char op[] = "volumes";
 
-/// Volumes of a folder by their names up to the first dot, without those that are still being written.
+/// Volumes in a folder by name up to the first dot, without partial files.
 std::map<std::string, std::string> volumes_in(const std::string& folder) {
   std::error_code wrong;
   std::map<std::string, std::string> found;
@@ -33,9 +33,9 @@ std::map<std::string, std::string> volumes_in(const std::string& folder) {
 
 struct Pair {
   Volume input, target;
-  Index first = 0;  // of the corners or samples before it
+  Index first = 0;  // index of its first corner (training) or sample (test)
   Shape size;       // [D, H, W]
-  Shape grid;       // test samples along each axis
+  Shape grid;       // number of test samples along each axis
 };
 Shape extents_of(const Volume& v) { return v.shape().without(3); }
 
@@ -93,11 +93,11 @@ class PairCrops final : public TensorSource {
   }
 
  private:
-  /// 1 for voxels of a test crop that no crop before it along an axis has.
+  /// 1 for voxels of a test crop that no earlier crop along an axis contains.
   Tensor counted(const Box& box) const {
     const Tensor all = Tensor::zeros(crop_);
     const std::span<float> to = all.view().span<float>();
-    Shape first = crop_;  // the first voxel that counts, along each axis
+    Shape first = crop_;  // first voxel that counts along each axis
     for (int i = 0; i < 3; ++i) first[i] = (crop_[i] - box.at[i] % crop_[i]) % crop_[i];
     for (Index d = first[0]; d < crop_[0]; ++d)
       for (Index h = first[1]; h < crop_[1]; ++h)
@@ -148,7 +148,7 @@ class PairCrops final : public TensorSource {
   std::string folder_;
   std::vector<Pair> pairs_;
   Shape crop_;            // [d, h, w]
-  bool overlap_ = false;  // of test samples
+  bool overlap_ = false;  // whether test samples overlap
   Index all_ = 0;         // corners of crops in all volumes, or test samples
   VoxelScale scale_;
 };

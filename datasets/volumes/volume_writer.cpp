@@ -16,7 +16,7 @@
 namespace trireme {
 namespace {
 
-constexpr Index longest_write = Index{1} << 20;  // of a write
+constexpr Index longest_write = Index{1} << 20;  // most bytes per write
 
 std::string reason() { return std::strerror(errno); }
 
@@ -39,7 +39,7 @@ void write_all(int fd, const std::string& path, std::size_t offset, const std::b
   }
 }
 
-/// Makes a file of so many bytes that begins with `front`, durably, unless there is one. Whether it has made it.
+/// Durably creates a file of `bytes` bytes that begins with `front`, unless it exists. Returns whether it was created.
 bool make_file(const std::string& path, std::string_view front, std::size_t bytes) {
   const std::string temporary = temporary_name(path);
   Descriptor file(::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
@@ -50,7 +50,7 @@ bool make_file(const std::string& path, std::string_view front, std::size_t byte
     write_all(file.fd, path, 0, reinterpret_cast<const std::byte*>(front.data()), front.size());
     check(::fsync(file.fd) == 0 && file.close() == 0, ErrorKind::file, "volume", "cannot write {}: {}", temporary,
           reason);
-    // Of several processes that come here at once one makes the file that all use.
+    // If several processes come here at once, one of them creates the file for all.
     const bool made = ::link(temporary.c_str(), path.c_str()) == 0;
     check(made || errno == EEXIST, ErrorKind::file, "volume", "cannot link {} to {}: {}", temporary, path, reason);
     ::unlink(temporary.c_str());
@@ -65,15 +65,14 @@ bool make_file(const std::string& path, std::string_view front, std::size_t byte
 
 struct VolumeWriter::Impl {
   std::string path, partial;
-  std::string json;  // of raw files the text beside them; empty: .npy
+  std::string json;  // contents of a raw file's .json; empty: .npy
   DenseLayout layout;
   Descriptor file{-1};
   bool resumed = false;
 
   Impl(const std::string& to, const VolumeOptions& options) : path(to), partial(to + ".partial") {
     const bool raw = path.ends_with(".raw");
-    check(raw || path.ends_with(".npy"), "volume", "{}: volumes are written as NAME.npy, or as NAME.raw beside a .json",
-          path);
+    check(raw || path.ends_with(".npy"), "volume", "{}: expected NAME.npy, or NAME.raw with a .json next to it", path);
     layout.type = find_voxel_type(options.type);
     check(layout.type != nullptr, "volume", "{}: there is no type '{}'; there are {}", path, options.type,
           voxel_type_names);
@@ -96,7 +95,7 @@ struct VolumeWriter::Impl {
       resumed = !make_file(partial, front, bytes);
     file.fd = ::open(partial.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     check(file.fd >= 0, ErrorKind::file, "volume", "cannot open {}: {}", partial, reason);
-    // Not before it has its name: who is killed meanwhile leaves no nameless file as large as the volume.
+    // Reserved only after the file has its name: a killed process then leaves no unnamed file of the volume's size.
     if (!resumed) return reserve_new(bytes);
     const FileReader there(partial);
     std::string begins(std::min(front.size(), there.size()), '\0');
@@ -104,7 +103,7 @@ struct VolumeWriter::Impl {
     same(partial, there.size() == bytes && begins == front);
     reserve_room(file.fd, partial, bytes);
   }
-  /// What does not fit on the disk leaves nothing there.
+  /// If the disk has no room, no file is left.
   void reserve_new(std::size_t bytes) try { reserve_room(file.fd, partial, bytes); } catch (...) {
     ::unlink(partial.c_str());
     if (!json.empty()) ::unlink((partial + ".json").c_str());

@@ -10,12 +10,12 @@
 namespace trireme {
 namespace {
 
-/// A byte; any but 0 is true.
+/// A truth value of one byte; every value but 0 is true.
 struct Truth {
   std::uint8_t byte;
 };
 
-/// The type of ours that holds all values of T.
+/// The tensor type that holds all values of T.
 template <class T>
 struct HeldAs {
   using Type = T;
@@ -74,7 +74,7 @@ bool decode(const std::byte* from, Index n, DType as, std::byte* to) {
   return as == dtype_of<Held<T>>() && decode_as<T, Held<T>>(from, n, to);
 }
 
-/// The number nearest to value; false: there is none.
+/// Converts to the nearest number. Returns false if there is none.
 template <class T, class From>
 bool fit(From value, T& number) {
   if constexpr (std::is_same_v<T, Truth>) {
@@ -117,7 +117,7 @@ bool encode(const std::byte* from, DType of, Index n, std::byte* to) {
   if constexpr (is_whole<T>)
     if (of == DType::i64) return encode_from<T, std::int64_t>(from, n, to);
   if (of != dtype_of<Held<T>>()) return false;
-  // A bool in memory is 0 or 1.
+  // A bool in memory must be 0 or 1.
   return encode_from<T, std::conditional_t<std::is_same_v<T, Truth>, std::uint8_t, Held<T>>>(from, n, to);
 }
 

@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::size_t longest_text = 65'536;
 constexpr Index most_chunk_bytes = Index{1} << 30;
-constexpr std::size_t most_ratio = 1032;  // of deflate
+constexpr std::size_t most_ratio = 1032;  // highest compression ratio of deflate
 
 Shape extents(const Json& list, const char* key, const std::string& path) {
   check(list.is_array() && list.size() >= 2 && list.size() <= 4, ErrorKind::data, "volume",
@@ -34,7 +34,7 @@ Shape extents(const Json& list, const char* key, const std::string& path) {
   return shape;
 }
 
-/// The bytes of the fill value; null is 0.
+/// The bytes of the fill value; null means 0.
 std::string fill_bytes(const Json& value, const VoxelType& type, const std::string& path) {
   std::string bytes(static_cast<std::size_t>(type.size), '\0');
   auto* to = reinterpret_cast<std::byte*>(bytes.data());
@@ -70,15 +70,16 @@ ZarrCompressor compressor_of(const Json& compressor, const std::string& path) {
        missing ? " by this build, made without libblosc and libzstd (Debian: libblosc-dev libzstd-dev)" : "");
 }
 
-/// Whether a name is that many numbers with dots between them.
+/// Whether a name consists of `count` numbers separated by dots.
 bool is_numbers(std::string_view name, int count) {
   for (const char c : name) count -= c == '.';
   const bool whole = !name.empty() && name.front() != '.' && name.back() != '.' && name.find("..") == name.npos;
   return whole && count == 1 && name.find_first_not_of("0123456789.") == name.npos;
 }
 
-/// The separator by which chunks are named in a folder. Without one of its name a chunk has the fill value, so what the
-/// header says must agree with the files: a folder may hold no chunk, but not others.
+/// The separator in the names of chunk files. A chunk without a file has the fill value, so a wrong separator would be
+/// silent. Therefore the header must agree with the files: a folder may have no chunk, but not only files with other
+/// names.
 char chunk_separator(const std::string& folder, const ZarrHeader& header) {
   bool dotted = false, nested = false;
   std::string other;
@@ -140,7 +141,7 @@ class ZarrVolume final : public VolumeSource {
 
  private:
   std::string file_of(const Shape& chunk) const {
-    const int axes = header_.array.rank(), skip = axes == 2 ? 1 : 0;  // of a picture's axes depth stands first
+    const int axes = header_.array.rank(), skip = axes == 2 ? 1 : 0;  // a picture has its depth axis first
     std::string name = folder_ + "/" + std::to_string(chunk[skip]);
     for (int i = 1; i < axes; ++i) name += header_.separator + std::to_string(chunk[skip + i]);
     return name;
@@ -151,7 +152,7 @@ class ZarrVolume final : public VolumeSource {
     const std::string path = file_of(chunk);
     const auto bytes = static_cast<std::size_t>(chunk_.bytes());
     const BlockPart part = part_of_block(origin, chunk_.shape, box);
-    // A file that is there but cannot be read, or a link to nothing, is no hole: FileReader says what is wrong.
+    // A file that exists but cannot be read, or a broken link, is an error and no missing chunk: FileReader reports it.
     std::error_code unknown;
     if (fs::symlink_status(path, unknown).type() == fs::file_type::not_found) return fill(part, sink);
     const FileReader file(path);
@@ -165,7 +166,7 @@ class ZarrVolume final : public VolumeSource {
           "volume", "{}: {} bytes cannot be a chunk of {}, which has {}", path, file.size(), header_.chunk, bytes);
     std::vector<std::byte> packed(file.size());
     file.read(0, packed);
-    // Not written before it is unpacked: of a damaged chunk no page is taken.
+    // Uninitialized memory: a damaged chunk does not occupy pages.
     const auto memory = std::make_unique_for_overwrite<std::byte[]>(bytes);
     const std::span<std::byte> block(memory.get(), bytes);
     const bool good = header_.compressor == ZarrCompressor::blosc  ? blosc_codec()(packed, block)
@@ -199,7 +200,7 @@ class ZarrVolume final : public VolumeSource {
 
   std::string folder_;
   ZarrHeader header_;
-  DenseLayout chunk_;  // of a chunk, in [D, H, W, C]
+  DenseLayout chunk_;  // layout of a chunk, in [D, H, W, C]
 };
 
 }  // namespace
@@ -208,7 +209,7 @@ ZarrHeader parse_zarr_header(std::string_view text, const std::string& path) {
   const Json json = parse_json(text, 4);
   check(json.is_object(), ErrorKind::data, "volume", "{}: no JSON object", path);
   const auto at = [&](const char* key) { return json.contains(key) ? json[key] : Json(); };
-  check(at("zarr_format") == 2, ErrorKind::data, "volume", "{}: \"zarr_format\" is not 2: arrays of Zarr v2 are read",
+  check(at("zarr_format") == 2, ErrorKind::data, "volume", "{}: \"zarr_format\" is not 2: only Zarr v2 is supported",
         path);
   ZarrHeader header;
   header.array = extents(at("shape"), "shape", path);

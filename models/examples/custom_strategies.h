@@ -7,14 +7,14 @@ namespace custom_strategies {
 
 using namespace trireme;
 
-/// g1 and g2 as one gradient: their sum where they are orthogonal, their mean where they are parallel.
+/// Combines g1 and g2: their sum if they are orthogonal, their mean if they are parallel.
 inline Tensor combined(const Tensor& g1, const Tensor& g2) {
   const double dot = sum(g1 * g2).item(), n1 = sum(g1 * g1).item(), n2 = sum(g2 * g2).item();
   return g1 * (n1 > 0 ? 1 - dot / (2 * n1) : 1) + g2 * (n2 > 0 ? 1 - dot / (2 * n2) : 1);
 }
 
-/// Adasum (Maleki et al., arXiv 2006.02924): the ranks' gradients, whole vectors, are combined in pairs, the results
-/// in pairs again, and so on. The number of ranks is a power of two.
+/// Adasum (Maleki et al., arXiv 2006.02924): combines the ranks' whole gradients in pairs, then the results in pairs,
+/// and so on. The number of ranks must be a power of two.
 inline Strategy adasum() {
   return on_gradients({.name = "adasum", .sends = {CallKind::all_gather}, .run = [](ActionContext& now) {
                          const Tensor all = now.all_gather(now.gradients());
@@ -28,8 +28,8 @@ inline Strategy adasum() {
                        }});
 }
 
-/// DiLoCo (Douillard et al., arXiv 2311.08105): every few steps, one step of SGD with Nesterov momentum on the mean of
-/// what the workers' weights have moved by.
+/// DiLoCo (Douillard et al., arXiv 2311.08105): every `every` steps, one step of SGD with Nesterov momentum on the mean
+/// change of the workers' weights.
 inline Strategy diloco(int every = 500, double lr = 0.7, double momentum = 0.9) {
   return periodically({.name = "diloco",
                        .every = every,
@@ -47,8 +47,8 @@ inline Strategy diloco(int every = 500, double lr = 0.7, double momentum = 0.9) 
                        }});
 }
 
-/// CHOCO-SGD (Koloskova et al., arXiv 1902.00340) on a ring, with rounding to bf16 as the compression Q: workers send
-/// q = Q(x - own estimate of x), add q to the estimates, and draw x to the mean of the estimates of the neighbours.
+/// CHOCO-SGD (Koloskova et al., arXiv 1902.00340) on a ring, with rounding to bf16 as the compression Q. A worker sends
+/// q = Q(x - own estimate of x), adds q to the estimates, and moves x towards the mean of its neighbours' estimates.
 inline Strategy choco(double gamma = 0.5) {
   return periodically({.name = "choco",
                        .sends = {{CallKind::send, DType::bf16}},
@@ -68,7 +68,7 @@ inline Strategy choco(double gamma = 0.5) {
                        }});
 }
 
-/// Gradients travel as bf16; the error of rounding is added to the next step's gradients (error feedback).
+/// Sends gradients as bf16. The rounding error is added to the next step's gradients (error feedback).
 inline const Codec rounded{.name = "rounded",
                            .wire = DType::bf16,
                            .length = [](const CodecContext& now) { return now.size; },

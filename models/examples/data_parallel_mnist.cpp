@@ -1,6 +1,6 @@
-// Data-parallel MNIST with Adadelta: learning rate scaled by the ranks after a warm-up, initial state from rank 0,
-// checkpoints by rank 0. Run it alone or as `mpiexec -n 4 data_parallel_mnist [EPOCHS [IMAGES]]`. Step would do the
-// broadcast and the reduction by itself; here they are written out.
+// Data-parallel MNIST with Adadelta: a learning rate that is scaled by the ranks after a warm-up, initial state from
+// rank 0, checkpoints by rank 0. Run it alone or as `mpiexec -n 4 data_parallel_mnist [EPOCHS [IMAGES]]`. Step would do
+// the broadcast and the reduction automatically; this example writes them out.
 #include <trireme/trireme.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ int main(int argc, char** argv) {
       }
       Tensor correct = Tensor::zeros({1}, DType::f64);
       {
-        const Inference inference;  // nothing is recorded for a backward pass
+        const Inference inference;  // no graph is recorded for backward
         for (auto& [x, y] : test) correct.data<double>()[0] += static_cast<double>(count_correct(model(x), y));
       }
       world.comm().all_reduce(correct).wait();

@@ -1,4 +1,4 @@
-// The training loop written out: MNIST, one process: `hand_written [STEPS]`.
+// A hand-written training loop: MNIST, one process: `hand_written [STEPS]`.
 #include <trireme/trireme.h>
 
 #include <cstdio>
@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
   for (auto& [x, y] : Loader(Mnist("train"), {.batch = 128, .shuffle = true})) {
     Tensor loss = cross_entropy(model(x), y);
     loss.backward();
-    sgd.step();  // also forgets the gradients it used
+    sgd.step();  // also clears the gradients
     if (++step % 10 == 0) std::printf("step %d: loss %.4f\n", step, loss.item());
     if (step == last) break;
   }

@@ -1,5 +1,6 @@
-// Each kind of parallelism on the same MNIST CNN, four ranks each: `parallelism [STEPS]` runs all of them on threads,
-// `mpiexec -n 4 parallelism [STEPS]` on processes. All train the model that one process trains; the losses show it.
+// Each kind of parallelism on the same MNIST CNN, with four ranks each. `parallelism [STEPS]` runs all of them on
+// threads, `mpiexec -n 4 parallelism [STEPS]` on processes. All train the same model as one process does; the program
+// compares the losses.
 #include <trireme/trireme.h>
 
 #include <cmath>
@@ -12,14 +13,14 @@ namespace {
 int steps = 20;
 const Sgd sgd{.lr = 0.05, .momentum = 0.9};
 
-/// The same start for all.
+/// Equal initial weights for all.
 Module model() {
   Module m = mnist_cnn();
   initialize(m, 1);
   return m;
 }
 
-/// Feeds a rank the rows of the global batch that its step asks for; the loss of the last batch.
+/// Feeds a rank the rows that its step asks for. Returns the loss of the last batch.
 double train(Step& step) {
   int done = 0;
   for (auto& [x, y] : Loader(Mnist("train"), {.batch = 64, .shuffle = true, .shard = step.shard()})) {
@@ -29,31 +30,31 @@ double train(Step& step) {
   return NAN;
 }
 
-/// Each rank takes a quarter of the batch; gradients are summed while backward goes on.
+/// Each rank takes a quarter of the batch. Gradients are summed during backward.
 double by_data(World& world) {
   Step step(model(), cross_entropy, sgd, world, data_parallel());
   return train(step);
 }
 
-/// The same, and each rank keeps a quarter of the weights, gradients and optimizer state (ZeRO).
+/// The same; each rank also stores only a quarter of the weights, gradients and optimizer state (ZeRO).
 double by_data_in_shards(World& world) {
   Step step(model(), cross_entropy, sgd, world, data_parallel() | zero(3));
   return train(step);
 }
 
-/// Each rank takes a quarter of the batch; the first alone keeps optimizer state, updates, and hands the weights out.
+/// Each rank takes a quarter of the batch. Only rank 0 has optimizer state; it updates and broadcasts the weights.
 double by_central_storage(World& world) {
   Step step(model(), cross_entropy, sgd, world, data_parallel() | central_storage());
   return train(step);
 }
 
-/// Each rank takes its quarter in two pieces, one after the other: half the activations.
+/// Each rank takes its quarter in two consecutive micro-batches: half the activations.
 double by_accumulation(World& world) {
   Step step(model(), cross_entropy, sgd, world, accumulate(2) | data_parallel());
   return train(step);
 }
 
-/// Each rank holds some of the layers; eight micro-batches flow through them.
+/// Each rank holds some of the layers. Eight micro-batches flow through them.
 double by_pipeline(World& world) {
   Mesh mesh(world, {{"pipe", 4}});
   Step step(model(), cross_entropy, sgd, mesh, pipeline({.micro = 8, .schedule = "1f1b"}));
@@ -74,28 +75,28 @@ double by_tensor(World& world) {
   return train(step);
 }
 
-/// Each rank has a quarter of every image, two by two; edges travel between neighbours.
+/// Each rank has a quarter of every image, two by two. Neighbours exchange edges.
 double by_space(World& world) {
   Mesh mesh(world, {{"h", 2}, {"w", 2}});
   Step step(model(), cross_entropy, sgd, mesh, spatial());
   return train(step);
 }
 
-/// Half of the batch for each pair of ranks, and of every image its upper or lower half for each of the two.
+/// Each pair of ranks takes half of the batch; within a pair each rank has the upper or lower half of every image.
 double by_space_and_data(World& world) {
   Mesh mesh(world, {{"data", 2}, {"h", 2}});
   Step step(model(), cross_entropy, sgd, mesh, spatial() | data_parallel());
   return train(step);
 }
 
-/// Convolutions by data, fully connected layers by their outputs, over the same ranks.
+/// Convolutions divide the batch, fully connected layers their outputs, over the same ranks.
 double by_one_weird_trick(World& world) {
   Step step(model(), cross_entropy, sgd, world, one_weird_trick());
   return train(step);
 }
 
-/// Convolutions on one device of each rank, fully connected layers on another, placed by hand. (Where there are GPUs:
-/// cuda(0) and cuda(1).)
+/// Convolutions on one device of each rank, fully connected layers on another, placed by hand. With GPUs use cuda(0)
+/// and cuda(1).
 double by_hand(World& world) {
   const Module whole = model();
   const auto& layers = *whole.as<Sequential>();

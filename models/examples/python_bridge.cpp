@@ -1,5 +1,5 @@
-// A model that Python trains: a shared library with a C interface, for ctypes. Tensors cross by DLPack, without a copy
-// (python_bridge.py beside it shows the other side with PyTorch and NumPy).
+// A model that Python trains: a shared library with a C interface for ctypes. Tensors are passed by DLPack, without a
+// copy. python_bridge.py in this folder is the other side, with PyTorch and NumPy.
 #include <trireme/trireme.h>
 
 #include <exception>
@@ -16,7 +16,7 @@ struct Trained {
 };
 thread_local std::string last_error;
 
-/// Nothing that is thrown may leave a C function: the message is kept for trireme_error().
+/// Catches all exceptions, which must not leave a C function, and keeps the message for trireme_error().
 template <class R, class F>
 R guarded(R failed, F&& f) {
   try {
@@ -36,7 +36,7 @@ void* trireme_new() {
   return guarded<void*>(nullptr, [] { return new Trained; });
 }
 void trireme_delete(void* trained) { delete static_cast<Trained*>(trained); }
-/// The weight of this name: null where there is none. What Python writes there the model computes with.
+/// The weight with this name; null: none. Python may write to it: the model uses the same memory.
 DLManagedTensor* trireme_weight(void* trained, const char* name) {
   return guarded<DLManagedTensor*>(nullptr, [&] {
     const auto* entry = static_cast<Trained*>(trained)->parameters.find(name);
@@ -44,7 +44,7 @@ DLManagedTensor* trireme_weight(void* trained, const char* name) {
     return to_dlpack(entry->tensor);
   });
 }
-/// One optimizer step on x [N, 8] and labels y [N], i64, which are taken over; returns the loss, -1 for an error.
+/// One optimizer step on x [N, 8] and labels y [N], i64. Takes ownership of both. Returns the loss; -1: error.
 double trireme_step(void* trained, DLManagedTensor* x, DLManagedTensor* y) {
   return guarded(-1.0, [&] {
     auto* t = static_cast<Trained*>(trained);

@@ -1,4 +1,4 @@
-// An op of a program's own with kernels for the CPU and for CUDA: checks its gradient, trains a small network, and
+// A custom op with kernels for the CPU and for CUDA. The program checks its gradient, trains a small network, and
 // compares CUDA devices with the CPU. For the CPU alone, and for both:
 //   c++ snake_op.cpp -o snake_op $(pkg-config --cflags --libs trireme)
 //   nvcc --expt-relaxed-constexpr -DFMT_USE_CONSTEXPR=1 -c snake_op_cuda.cu $(pkg-config --cflags trireme)
@@ -53,7 +53,7 @@ Tensor snake(const Tensor& x) {
 
 namespace {
 
-/// The largest difference, of numbers beyond 1 relative to them. Throws Error where it is `most` or more.
+/// The largest difference, relative for numbers above 1. Throws Error if it is at least `most`.
 double difference(const char* what, const std::vector<double>& a, const std::vector<double>& b, double most) {
   check(a.size() == b.size(), what, "{} numbers, expected {}", a.size(), b.size());
   double worst = 0;
@@ -81,7 +81,7 @@ struct Trained {
   std::vector<double> weights;
   bool replayed;
 };
-/// A network with snakes learns a function of that kind.
+/// Trains a network with snakes on a function of that kind.
 Trained train(Device device, const OptimizerConfig& optimizer_config, int steps, bool cuda_graphs = false) {
   Module model = Sequential{Linear(1, 32), snake, Linear(32, 1)};
   initialize(model, 1);
@@ -105,7 +105,7 @@ bool has_cuda_kernels() {
     if (row.name == SnakeForward::name) return row.present[static_cast<int>(DeviceKind::cuda)];
   return false;
 }
-/// Results and gradients in every type, and steps of training, beside the CPU's.
+/// Compares results and gradients of every type, and training steps, with the CPU's.
 void compare(Device device, const Tensor& x, const Tensor& dy) {
   for (const auto& [type, most] :
        {std::pair{DType::f64, 1e-14}, {DType::f32, 1e-6}, {DType::bf16, 4e-3}, {DType::f16, 5e-4}}) {

@@ -1,4 +1,4 @@
-// The same training by Step. Run it alone, or as `mpiexec -n 4 step_loop [STEPS]`: the ranks share the batch and train
+// A training loop with Step. Run it alone, or as `mpiexec -n 4 step_loop [STEPS]`: the ranks share the batch and train
 // the same model.
 #include <trireme/trireme.h>
 

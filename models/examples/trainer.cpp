@@ -1,5 +1,5 @@
-// Regression by the Trainer, with evaluation, metrics, checkpoints and a run directory: `trainer DIR [EPOCHS]`, on
-// ranks `mpiexec -n 2 trainer DIR`. The same command goes on where it stopped.
+// Regression with the Trainer: evaluation, metrics, checkpoints and a run directory. Run `trainer DIR [EPOCHS]`, or on
+// ranks `mpiexec -n 2 trainer DIR`. The same command resumes a stopped run.
 #include <trireme/trireme.h>
 
 #include <cstdlib>

@@ -39,7 +39,7 @@ struct Embeddings {
   Dropout dropout;
 };
 
-/// What a block adds to its input, normed: LayerNorm(x + dropout(dense(y))).
+/// The end of a sub-layer: LayerNorm(x + dropout(dense(y))).
 struct Output {
   Output(Index in, const BertOptions& o) : linear(dense(in, o.width)), norm(o.width, o.eps), dropout(o.dropout) {}
   Tensor operator()(const Tensor& x, const Tensor& y) const { return norm(x + dropout(linear(y))); }
@@ -84,7 +84,7 @@ struct Transform {
   Tensor (*activation)(const Tensor&);
 };
 
-/// The head's bias under the name that files have it by: "cls.predictions.bias", beside "cls.predictions.decoder".
+/// The head's bias with its name in files: "cls.predictions.bias", a sibling of "cls.predictions.decoder".
 struct Bias {
   Tensor operator()(const Tensor& x) const { return x; }
   /// Names the tensor as the layer.
@@ -100,7 +100,7 @@ Sequential bert(const BertOptions& o) {
                              {"vocabulary", o.vocabulary},
                              {"types of tokens", o.types},
                              {"hidden", o.hidden_size()}});
-  check(o.bias, "bert", "a model without biases is asked for, and its linear layers and norms have them");
+  check(o.bias, "bert", "arch.bias is 0, but BERT's linear layers and norms have biases; leave it out");
   const Embedding words(o.vocabulary, o.width, bert_start);
   const Bias bias{Tensor::zeros({o.vocabulary})};
   Sequential layer, encoder, inner, predictions, cls, model;

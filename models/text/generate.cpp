@@ -24,7 +24,7 @@ void check_options(const GenerateOptions& o) {
   check(o.vocabulary >= 0, op, "a vocabulary of {}, expected 1 or more, or 0 for the model's", o.vocabulary);
 }
 
-/// Tokens sorted by logit, equals by id: those that top_k leaves.
+/// Tokens sorted by logit (ties by id), limited by top_k.
 std::vector<Index> likeliest(std::span<const double> logits, Index top_k) {
   std::vector<Index> ids(logits.size());
   std::iota(ids.begin(), ids.end(), Index{0});
@@ -38,7 +38,7 @@ std::vector<Index> likeliest(std::span<const double> logits, Index top_k) {
   return ids;
 }
 
-/// The texts of a batch, and what the model has seen of them.
+/// The texts of a batch, and the tokens that the model has seen.
 class Batch {
  public:
   Batch(Module& model, const std::vector<std::vector<Index>>& prompts, const GenerateOptions& o)
@@ -59,7 +59,7 @@ class Batch {
   bool finished() const {
     return std::ranges::all_of(done_, [](bool done) { return done; });
   }
-  /// Draws the next token of each text from the last logits, and tells of it.
+  /// Draws the next token of each text from the last logits, and reports it.
   void draw(const OnToken& on_token) {
     const Index width = logits_.dim(1);
     const Index count = options_.vocabulary > 0 ? std::min(options_.vocabulary, width) : width;
@@ -79,7 +79,7 @@ class Batch {
       slide_ = slide_ || (!done_[n] && std::ssize(windows_[n]) > options_.context);
     }
   }
-  /// The logits behind the tokens just drawn.
+  /// Computes the logits after the tokens just drawn.
   void advance() {
     if (slide_) return restart();
     std::vector<std::vector<Index>> last;
@@ -94,7 +94,7 @@ class Batch {
   }
 
  private:
-  /// Runs all windows anew, of which those that are full lose their older half.
+  /// Runs all windows again from the start. Full windows drop their older half.
   void restart() {
     Index longest = 0;
     for (std::size_t n = 0; n < windows_.size(); ++n) {
@@ -106,8 +106,8 @@ class Batch {
     cache_.emplace(std::ssize(windows_), std::max(longest, options_.context));
     run(windows_);
   }
-  /// tokens of each text behind those that the cache has. A text that is done keeps its place in the batch, and no
-  /// room in the cache.
+  /// tokens: of each text, those after the cached ones. A finished text keeps its place in the batch but takes no room
+  /// in the cache.
   void run(const std::vector<std::vector<Index>>& tokens) {
     Index longest = 0;
     for (const auto& some : tokens) longest = std::max<Index>(longest, std::ssize(some));
@@ -125,7 +125,7 @@ class Batch {
     logits_ = logits_at(ids.to(device_), Tensor::from(last).to(device_));
     cache_->advance(counts);
   }
-  /// [N, V] of the tokens at these places among all N T: of a long prompt the head's product is of its last token.
+  /// Logits [N, V] at these positions of N T tokens. For a long prompt the head computes its last token only.
   Tensor logits_at(const Tensor& ids, const Tensor& places) {
     const LmHead* head = chain_.head();
     Tensor x = ids;
@@ -139,12 +139,12 @@ class Batch {
 
   Chain chain_;
   const GenerateOptions& options_;
-  std::vector<std::vector<Index>> texts_, windows_;  // with prompts; what the model sees
+  std::vector<std::vector<Index>> texts_, windows_;  // with prompts; the model's context
   std::vector<bool> done_;
   std::vector<Index> prompt_lengths_;
   Device device_ = cpu();
   std::optional<KvCache> cache_;
-  Tensor logits_;  // [N, V], behind the last token of each text
+  Tensor logits_;  // [N, V], after the last token of each text
   bool slide_ = false;
 };
 

@@ -11,11 +11,11 @@ namespace {
 
 const Init gpt2_start = Init::normal(0.02);
 
-/// A matrix that files have as [in, out].
+/// A linear layer whose matrix is [in, out] in files.
 Linear conv1d(Index in, Index out, const GptOptions& o, const Init& init = gpt2_start) {
   return Linear(in, out, {.bias = o.bias, .init = init, .layout = FileLayout::transposed});
 }
-/// Of what blocks add up: each of 2 layers terms (GPT-2, section 2.3).
+/// Initialization of residual branches, of which 2 layers terms are added up (GPT-2, section 2.3).
 Init residual(const GptOptions& o) { return Init::normal(0.02 / std::sqrt(2.0 * static_cast<double>(o.layers))); }
 LayerNorm norm(const GptOptions& o) { return LayerNorm(o.width, 1e-5, o.bias); }
 
@@ -100,8 +100,8 @@ ModelRow gpt2_row(const std::string& name, const GptOptions& base) {
           .config = [=](const ModelOptions& o) { return gpt2_config(gpt_options(base, o)); }};
 }
 const bool gpt2_added = add_model(gpt2_row("gpt2", {})) &&
-                   add_model(gpt2_row("gpt2_medium", {.layers = 24, .heads = 16, .width = 1024})) &&
-                   add_model(gpt2_row("gpt2_large", {.layers = 36, .heads = 20, .width = 1280})) &&
-                   add_model(gpt2_row("gpt2_xl", {.layers = 48, .heads = 25, .width = 1600}));
+                        add_model(gpt2_row("gpt2_medium", {.layers = 24, .heads = 16, .width = 1024})) &&
+                        add_model(gpt2_row("gpt2_large", {.layers = 36, .heads = 20, .width = 1280})) &&
+                        add_model(gpt2_row("gpt2_xl", {.layers = 48, .heads = 25, .width = 1600}));
 }  // namespace
 }  // namespace trireme

@@ -90,7 +90,7 @@ LlamaOptions llama_options(LlamaOptions base, const ModelOptions& o) {
   if (a.heads != 0) base.kv_heads = 0;
   if (a.kv_heads != 0) base.kv_heads = a.kv_heads;
   text::override_sizes("llama", base, o);
-  if (a.positions == 0) base.positions = std::max(positions, base.positions);  // they are not learned
+  if (a.positions == 0) base.positions = std::max(positions, base.positions);  // positions are not learned
   return base;
 }
 

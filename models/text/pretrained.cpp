@@ -20,7 +20,7 @@ Json parse_config(const std::string& text) {
         "{} characters are no JSON object, expected a config.json of Hugging Face", text.size());
   return config;
 }
-/// A member of its type, or `otherwise` where it is missing or null.
+/// A member with its type, or `otherwise` if it is missing or null.
 template <class T>
 T member(const Json& config, const char* name, const T& otherwise) {
   const auto at = config.find(name);
@@ -32,7 +32,7 @@ T member(const Json& config, const char* name, const T& otherwise) {
   check(fits, ErrorKind::data, pretrained_op, "\"{}\" of the configuration is of another type than expected", name);
   return at->template get<T>();
 }
-/// Throws Error where a setting is there and is not what these models do.
+/// Throws Error if a setting is given with a value that these models do not support.
 template <class T>
 void only(const Json& config, const char* name, const T& value) {
   const T given = member(config, name, value);
@@ -51,7 +51,7 @@ void check_type(const Json& config, const std::string& type) {
       [&] { return member(config, "model_type", std::string()); }, type);
 }
 
-/// A number, or a list of them; none where the member is missing or null.
+/// A number or a list of numbers; empty if the member is missing or null.
 std::vector<Index> token_ids(const Json& config, const char* name) {
   const Json all = config.value(name, Json());
   std::vector<Index> ids;
@@ -156,7 +156,7 @@ std::string llama_config(const LlamaOptions& o) {
            {"max_position_embeddings", o.positions},
            {"rms_norm_eps", o.eps},
            {"rope_parameters", rope_of(o.rope)},  // of transformers 5
-           {"rope_theta", o.rope.base},           // of those before, with rope_scaling
+           {"rope_theta", o.rope.base},           // of earlier versions, with rope_scaling
            {"attention_bias", o.bias},
            {"mlp_bias", o.bias},
            {"tie_word_embeddings", o.tied},
@@ -276,7 +276,7 @@ Module load_pretrained(const std::string& folder) {
           "{0}/model.safetensors`",
           folder, other);
   check(fs::exists(weights), ErrorKind::file, pretrained_op, "{} holds no model.safetensors and no index of several",
-        folder);  // before memory is taken for a model, which may be large
+        folder);  // checked before a possibly large model is allocated
   const SafetensorsFile file = read_safetensors(weights);
   double held = 0;
   for (const NamedTensor& t : file.tensors) held += static_cast<double>(t.tensor.numel());
@@ -285,14 +285,15 @@ Module load_pretrained(const std::string& folder) {
     const auto width = static_cast<double>(o.width);
     const double least = static_cast<double>(o.vocabulary) * width + 2 * width * width * static_cast<double>(o.layers);
     check(least <= held, ErrorKind::data, pretrained_op,
-          "{}/config.json asks for {:.0f} weights or more, {} holds {:.0f}: the two do not belong together", folder,
-          least, weights, held);
+          "{}/config.json needs at least {:.0f} weights, but {} has {:.0f}; use the config.json that belongs to the "
+          "weights",
+          folder, least, weights, held);
     return Module(build(o));
   };
   Module model = [&] {
     try {
       return type == "gpt2" ? make(gpt_options(text), gpt2) : make(llama_options(text), llama);
-    } catch (const Error& e) {  // sizes that no model has are wrong in the file, not in the call
+    } catch (const Error& e) {  // invalid sizes are a fault of the file, not of the call
       if (e.kind() != ErrorKind::usage) throw;
       fail(ErrorKind::data, pretrained_op, "{}/config.json: {}", folder, e.what());
     }

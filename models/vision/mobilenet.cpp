@@ -13,7 +13,7 @@ Sequential conv_norm_relu6(Index in, Index out, Index kernel, Index stride = 1, 
   return {unbiased(in, out, kernel, stride, groups), BatchNorm(out), relu6};
 }
 
-/// An inverted residual: widened, filtered channel by channel, narrowed; its input is added where shapes agree.
+/// An inverted residual: a widening convolution, a depthwise one, a narrowing one. The input is added if shapes agree.
 struct InvertedResidual {
   InvertedResidual(Index in, Index out, Index stride, Index expansion) : adds(stride == 1 && in == out) {
     const Index hidden = in * expansion;

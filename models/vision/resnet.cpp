@@ -1,5 +1,5 @@
-// Residual networks (He et al. 2015, arXiv 1512.03385) as torchvision builds and names them: the stride of a bottleneck
-// sits in its 3 x 3 convolution.
+// Residual networks (He et al. 2015, arXiv 1512.03385) with torchvision's shapes and names. The stride of a bottleneck
+// is in its 3 x 3 convolution.
 #include "models/vision/resnet.h"
 
 #include <array>
@@ -14,12 +14,12 @@ Conv2d plain(Index in, Index out, Index kernel, Index stride) {
 }
 const BatchNormOptions with_relu{.relu = true};
 
-/// The batch norm that ends a block.
+/// The last batch norm of a block.
 BatchNorm last_norm(Index channels, const ModelOptions& o) {
   return BatchNorm(channels, with_relu, o.zero_gamma ? Init::zeros() : Init::ones());
 }
 
-/// What is added at the end of a block: its input, brought to the block's shape where that differs.
+/// The shortcut of a block: its input, projected if the block changes the shape.
 Sequential shortcut(Index in, Index out, Index stride) {
   if (in == out && stride == 1) return {};
   return {plain(in, out, 1, stride), BatchNorm(out)};

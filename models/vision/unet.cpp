@@ -1,10 +1,10 @@
-// U-Net: a row of layers whose skip connections may cross a cut into stages.
+// U-Net as a sequence of layers. Skip connections may cross a cut into pipeline stages.
 #include "models/vision/unet.h"
 
 namespace trireme {
 namespace {
 
-/// The layers of a number of spatial axes.
+/// The layers for 2 or 3 spatial axes.
 struct Dimensions {
   int axes;
   Module conv(Index in, Index out, Index kernel, bool bias) const {

@@ -21,8 +21,8 @@ Tensor ClassToken::operator()(const Tensor& x) const {
 
 Tensor Positions::operator()(const Tensor& x) const {
   check(x.rank() == 3 && x.dim(1) == table.dim(1) && x.dim(2) == table.dim(2), "vit",
-        "the tokens are {}, and there are positions of [N, {}, {}]: give it images of the size that it was built for",
-        x.shape(), table.dim(1), table.dim(2));
+        "the tokens are {}, expected [N, {}, {}]; use images of the size that the model was built for", x.shape(),
+        table.dim(1), table.dim(2));
   return x + ops::in_type(table, x.dtype());
 }
 
@@ -97,7 +97,8 @@ VitOptions vit_options(VitOptions base, const ModelOptions& o) {
   const bool others =
       a ==
       ArchOptions{.layers = a.layers, .heads = a.heads, .width = a.width, .hidden = a.hidden, .dropout = a.dropout};
-  check(others, "vit", "of arch it has layers, heads, width, hidden and dropout, and another one is set");
+  check(others, "vit",
+        "only arch.layers, heads, width, hidden and dropout are supported; leave out other arch settings");
   for (const auto& [own, given] :
        {std::pair{&base.layers, a.layers}, {&base.heads, a.heads}, {&base.width, a.width}, {&base.hidden, a.hidden}})
     if (given != 0) *own = given;

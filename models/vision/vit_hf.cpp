@@ -1,4 +1,4 @@
-// Vision transformers with the names that Hugging Face's files have.
+// Vision transformers with the names in Hugging Face's files.
 #include "framework/io/json.h"
 #include "framework/layers/recompute.h"
 #include "models/vision/vit.h"
@@ -73,7 +73,7 @@ Sequential vit_hf(const VitOptions& o) {
 
 std::string vit_config(const VitOptions& o) {
   check(o.input.rank() == 3 && o.input[0] == o.input[1], "vit_hf",
-        "images are {}, and Hugging Face's configuration has one size for both directions: export the weights alone",
+        "images are {}, but Hugging Face's configuration has one size for both sides; export the weights alone",
         o.input);
   Json names = Json::object(), ids = Json::object();
   for (Index i = 0; i < o.classes; ++i) {

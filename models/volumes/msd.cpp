@@ -45,7 +45,7 @@ Sequential msd(const ModelOptions& o, const MsdOptions& net) {
 }
 
 namespace {
-/// arch.layers: the depth; arch.width: the width. 0: the paper's.
+/// arch.layers: the depth; arch.width: the width; 0: the paper's value.
 Module msd_of(const ModelOptions& o) {
   MsdOptions net;
   if (o.arch.layers > 0) net.depth = o.arch.layers;

@@ -9,12 +9,12 @@ Sequential unet3d(const ModelOptions& o, Index width) {
   check(width >= 1, "unet3d", "width {}, expected at least 1", width);
   for (int d = 0; d < 3; ++d)
     check(o.input[d] > 0 && o.input[d] % 16 == 0, "unet3d",
-          "a sample is {}: it is halved four times, and wants extents that are multiples of 16", o.input);
+          "a sample is {}, expected extents that are multiples of 16, because they are halved four times", o.input);
   return unet(o, width);
 }
 
 namespace {
-/// arch.width: the width. 0: 32.
+/// arch.width: the width; 0: 32.
 Module unet3d_of(const ModelOptions& o) {
   ArchOptions known;
   known.width = o.arch.width;
@@ -22,10 +22,10 @@ Module unet3d_of(const ModelOptions& o) {
   return o.arch.width > 0 ? unet3d(o, o.arch.width) : unet3d(o);
 }
 const bool unet3d_added = add_model({.name = "unet3d",
-                              .make = unet3d_of,
-                              .usual = {.input = {64, 64, 64, 1}, .classes = 2},
-                              .sized = true,
-                              .dense = true});
+                                     .make = unet3d_of,
+                                     .usual = {.input = {64, 64, 64, 1}, .classes = 2},
+                                     .sized = true,
+                                     .dense = true});
 }  // namespace
 
 }  // namespace trireme

@@ -15,12 +15,13 @@ namespace trireme {
 namespace {
 
 constexpr double chart_plot = 640, least_height = 440, chart_top = 48, bottom = 58, letter = 7;  // pixels
-constexpr double row = 20;                                                                       // of the legend
-constexpr std::size_t most_marks = 24;  // of a line; else they hide it
+constexpr double row = 20;                                                                       // height of a legend
+                                                                                                 // row
+constexpr std::size_t most_marks = 24;  // of a line; more marks would hide it
 constexpr std::array colours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444",
                                 "#5e3c99", "#8c510a", "#66a61e", "#b2182b", "#01665e", "#e7298a", "#8d99ae"};
 
-/// One direction of a chart, from numbers to pixels.
+/// Maps numbers of one axis to pixels.
 class Scale {
  public:
   Scale(const Chart& chart, bool vertical) : log_(vertical ? chart.log_y : chart.log_x) {
@@ -71,8 +72,7 @@ class Scale {
   double low_, high_, from_ = 0, to_ = 1;
 };
 
-/// A series with its marks and intervals.
-/// aside: pixels to the right of where its numbers are.
+/// Draws a series with its marks and intervals. aside: pixels to shift it to the right.
 void draw_series(Svg& svg, const ChartSeries& s, const std::string& colour, const Scale& x, const Scale& y,
                  double aside) {
   std::vector<std::pair<double, double>> points, around;
@@ -105,7 +105,7 @@ void draw_series(Svg& svg, const ChartSeries& s, const std::string& colour, cons
   }
 }
 
-/// The kinds of evidence that the legend explains.
+/// The kinds of evidence in the chart, for the legend.
 std::vector<Evidence> shown_evidence(const Chart& chart) {
   std::vector<Evidence> shown;
   for (const ChartSeries& s : chart.series)
@@ -185,7 +185,7 @@ std::vector<double> ticks(double low, double high, bool log) {
       }
     return all.size() < 2 ? ticks(low, high) : all;
   }
-  // Too far apart for a double, or too near for steps between them.
+  // Too far apart for a double, or too close for ticks between them.
   if (!std::isfinite(high - low) || high - low < 1e-14 * std::max({std::abs(high), std::abs(low), 1e-290}))
     return {low};
   const double rough = (high - low) / 8, power = std::pow(10, std::floor(std::log10(rough)));
@@ -208,7 +208,7 @@ std::string number_text(double v, int digits) {
   return fmt::format("{:.{}g}{}", v, *unit == 0 && std::abs(v) >= 1000 ? std::max(4, digits) : digits, unit);
 }
 
-/// Texts of an axis' numbers, with as many digits as tell them apart.
+/// Texts of an axis's numbers, with enough digits to distinguish them.
 static std::vector<std::string> mark_texts(const std::vector<double>& marks) {
   std::vector<std::string> texts;
   for (int digits = 3; digits < 16; ++digits) {
@@ -226,7 +226,7 @@ std::string html_text(const std::string& text) {
       case '<': out += "&lt;"; break;
       case '>': out += "&gt;"; break;
       case '"': out += "&quot;"; break;
-      default: out += static_cast<unsigned char>(c) < 32 && c != '\n' && c != '\t' ? '?' : c;  // no XML has them
+      default: out += static_cast<unsigned char>(c) < 32 && c != '\n' && c != '\t' ? '?' : c;  // not allowed in XML
     }
   return out;
 }
@@ -271,7 +271,7 @@ std::string chart_svg(const Chart& chart) {
     svg.mark(right + 25, at + row * static_cast<double>(k + 1), kinds[k], "#444", name);
     svg.text(right + 42, at + row * static_cast<double>(k + 1) + 4, name);
   }
-  for (std::size_t i = chart.series.size(); i-- > 0;) {  // the first is drawn over the others
+  for (std::size_t i = chart.series.size(); i-- > 0;) {  // the first series is drawn last, on top
     const ChartSeries& s = chart.series[i];
     const std::string colour = s.colour.empty() ? palette(i) : s.colour;
     const double middle = (static_cast<double>(chart.series.size()) - 1) / 2;

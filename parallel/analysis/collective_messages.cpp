@@ -10,15 +10,15 @@ namespace {
 using collectives::Round;
 using collectives::Rounds;
 
-/// A message whose bytes flow from one node to another, or inside of one.
+/// A message with bytes left to send between two nodes, or inside one node.
 struct Flow {
-  int from, to;  // numbers of the members
-  int out, in;   // nodes
-  double bytes;  // that have not flown
+  int from, to;  // indices of members
+  int out, in;   // source and destination node
+  double bytes;  // bytes left
   double rate = 0;
 };
 
-/// What flows at a time, and how fast.
+/// The current messages and their rates.
 class Flows {
  public:
   explicit Flows(const Cluster& cluster) : cluster_(cluster) {
@@ -37,7 +37,7 @@ class Flows {
       in_[f.in] += more;
     }
   }
-  /// Bytes per second.
+  /// Rate in bytes per second.
   double rate(const Flow& f) const {
     const Link& l = link(f);
     if (l.bandwidth == 0) return std::numeric_limits<double>::infinity();
@@ -49,36 +49,36 @@ class Flows {
 
  private:
   const Cluster& cluster_;
-  std::vector<int> devices_, out_, in_, inside_;  // by node: its devices; what flows there
+  std::vector<int> devices_, out_, in_, inside_;  // by node: number of devices; messages out, in and inside
 };
 
 struct Member {  // a rank
-  int first;     // of its group
+  int first;     // first member of its group
   int node;
-  double unit;  // bytes of an element
+  double unit;  // bytes per element
   Rounds rounds;
-  std::size_t at = 0;                    // the round
-  bool offers = false;                   // a message that has not begun
-  bool sends = false, receives = false;  // what has not ended
+  std::size_t at = 0;                    // current round
+  bool offers = false;                   // it has a message that has not begun
+  bool sends = false, receives = false;  // current transfers that have not ended
   double end = 0;
   const Round& round() const { return rounds[at]; }
 };
 
-/// All messages of some groups, in order of time.
+/// All messages of some groups, in the order of time.
 class Exchange {
  public:
   Exchange(const Cluster& cluster, std::vector<Member> members) : flows_(cluster), members_(std::move(members)) {}
-  /// When each member has ended its rounds.
+  /// Returns the members with the times at which their rounds ended.
   std::vector<Member> run() {
     for (int m = 0; m < std::ssize(members_); ++m) begin(m);
     while (!starts_.empty() || !flowing_.empty()) advance();
     for (const Member& m : members_)
-      check(m.at == m.rounds.size(), ErrorKind::internal, "simulate", "a rank waits for a message of nobody");
+      check(m.at == m.rounds.size(), ErrorKind::internal, "simulate", "a rank waits for a message that no rank sends");
     return std::move(members_);
   }
 
  private:
-  using Start = std::pair<double, int>;  // a member's first byte flows
+  using Start = std::pair<double, int>;  // time at which a member's first byte is sent
 
   void begin(int m) {
     Member& member = members_[m];
@@ -93,7 +93,7 @@ class Exchange {
     if (member.offers) start(m);
     if (member.receives) start(member.first + member.round().from);
   }
-  /// The message that a member offers, if its receiver waits for it.
+  /// Starts a member's message if its receiver waits for it.
   void start(int m) {
     Member& member = members_[m];
     if (!member.offers) return;
@@ -113,7 +113,7 @@ class Exchange {
       begin(m);
     }
   }
-  /// To the next moment at which bytes begin to flow, or all of a message have.
+  /// Advances to the next moment at which a message begins or ends.
   void advance() {
     double next = starts_.empty() ? std::numeric_limits<double>::infinity() : starts_.top().first;
     const auto end = [&](const Flow& f) { return now_ + f.bytes / f.rate; };
@@ -149,9 +149,10 @@ CollectiveMessages::CollectiveMessages(const Cluster& cluster, int ranks, const 
   check(ranks <= most_ranks, "simulate",
         "collectives by messages are for up to {} ranks, the mesh has {}: leave them to the closed form", most_ranks,
         ranks);
-  check(cluster.inside.measured.empty() && cluster.between.measured.empty(), "simulate",
-        "the cluster's links have measured calls, which are whole: collectives by messages want latencies and "
-        "bandwidths");
+  check(
+      cluster.inside.measured.empty() && cluster.between.measured.empty(), "simulate",
+      "the cluster's links have measured calls, which describe whole calls: collectives by messages need latencies and "
+      "bandwidths");
 }
 
 bool CollectiveMessages::has(CallKind kind) { return collectives::is_scheduled(kind) || kind == CallKind::reduce; }
@@ -159,7 +160,7 @@ bool CollectiveMessages::has(CallKind kind) { return collectives::is_scheduled(k
 std::vector<Nanoseconds> CollectiveMessages::times(const std::vector<std::vector<int>>& groups, CallKind kind,
                                                    Index bytes) const {
   std::vector<Nanoseconds> all;
-  if (kind == CallKind::broadcast || kind == CallKind::reduce) {  // a reduction goes the other way, which is as long
+  if (kind == CallKind::broadcast || kind == CallKind::reduce) {  // a reduction runs in reverse and takes the same time
     Flows flows(cluster_);
     std::vector<std::vector<Flow>> chains;
     for (const auto& group : groups) {
@@ -182,7 +183,7 @@ std::vector<Nanoseconds> CollectiveMessages::times(const std::vector<std::vector
   std::vector<Member> members;
   for (const auto& group : groups) {
     const int first = static_cast<int>(members.size()), p = static_cast<int>(group.size());
-    const collectives::Blocks blocks = collectives::even_blocks(bytes * p, p);  // an element: 1 / p of a byte
+    const collectives::Blocks blocks = collectives::even_blocks(bytes * p, p);  // an element is 1 / p bytes
     for (int i = 0; i < p; ++i)
       members.push_back({first, cluster_.node_of(group[i]), 1.0 / p,
                          schedule(kind == CallKind::all_reduce ? all_reduce_ : ring_, kind, i, blocks)});

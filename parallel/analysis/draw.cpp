@@ -18,30 +18,30 @@ const Action& action_of(const Plan& plan, const Timeline& t, const Span& s) {
   return plan.programs.at(t.programs.at(s.rank)).actions.at(s.action);
 }
 
-/// What a server sends is in the midst of its phases.
+/// Sends of a server are drawn as communication, although they run within its phases.
 Stream stream_of(const Action& a) { return is_channel(a) ? Stream::comm : a.stream; }
 
-/// Actions shown as one.
+/// Several actions that are drawn as one.
 struct Bar {
   ActionKind kind;
   MicroBatch microbatch;
   double begin, end;        // seconds
   std::vector<Span> spans;  // in order
 
-  /// "F0", "B12", "U"; "B0'" is of the step before. The library's kinds up to recv have one per micro-batch.
+  /// "F0", "B12", "U"; "B0'" is of the previous step. Built-in kinds up to recv have a label per micro-batch.
   std::string label() const {
     if (ActionKind::recv < kind) return {kind->letter};
     return kind->letter + std::to_string(microbatch.index) + std::string(microbatch.steps_ago, '\'');
   }
 };
-/// What a rank does on a stream.
+/// The actions of a rank on one stream.
 struct Row {
   int rank;
   Stream stream;
   std::vector<Bar> bars;  // by time
 };
 
-/// Each rank's row of computation, and behind it one of communication, if there is any.
+/// For each rank a row of computation, then one of communication if there is any.
 std::vector<Row> rows_of(const Plan& plan, const Timeline& timeline) {
   std::vector<Row> rows;
   for (int r = 0; r < std::ssize(timeline.programs); ++r)
@@ -65,7 +65,7 @@ std::vector<Row> rows_of(const Plan& plan, const Timeline& timeline) {
   return rows;
 }
 
-/// In order: for legends.
+/// Kinds of actions in order, for the legend.
 std::set<ActionKind> kinds_of(const std::vector<Row>& rows) {
   std::set<ActionKind> kinds;
   for (const Row& row : rows)
@@ -73,7 +73,7 @@ std::set<ActionKind> kinds_of(const std::vector<Row>& rows) {
   return kinds;
 }
 
-/// Its program's name; with the rank where ranks share programs.
+/// The program's name, with the rank if several ranks run the program.
 std::string name_of(const Plan& plan, const Timeline& timeline, int rank) {
   const int program = timeline.programs.at(rank);
   const std::string& name = plan.programs.at(program).name;
@@ -90,10 +90,10 @@ std::string headline(const Plan& plan, const Timeline& timeline) {
                      time_text(timeline.end()), busy > 0 ? 100 * idle / busy : 0.0);
 }
 
-/// Characters of one row; a bar is its label and dashes, idle time is dots.
+/// The characters of a row: a bar is its label and dashes, idle time is dots.
 std::string row_text(const Row& row, double seconds, int width) {
   std::string text(width, '.');
-  // Of a moment: the first column whose middle does not lie before it.
+  // The first column whose centre is not before the time.
   const auto column = [&](double at) { return static_cast<int>(std::ceil(at / seconds * width - 0.5)); };
   int begin = 0;
   for (const Bar& bar : row.bars) {
@@ -109,7 +109,7 @@ std::string row_text(const Row& row, double seconds, int width) {
 struct Paint {
   const char *fill, *text;
 };
-/// Colours that the colour-blind tell apart (Okabe and Ito, 2008).
+/// Colours that are distinguishable with colour blindness (Okabe and Ito, 2008).
 Paint paint(ActionKind v) {
   if (v == ActionKind::forward) return {"#0072b2", "#fff"};
   if (v == ActionKind::backward) return {"#d55e00", "#fff"};
@@ -127,7 +127,7 @@ std::string strategy_name(const Plan& plan) {
 
 constexpr double left = 130, plot = 1050, top = 64, tall = 26, low = 12, gap = 8;  // pixels
 
-/// A line around the bar, and its name, where there is room for them.
+/// Draws a frame around the bar, and its label, if there is room.
 void frame(Svg& svg, const Bar& b, double y, double scale, bool compute) {
   const double width = (b.end - b.begin) * scale;
   if (width > 3)

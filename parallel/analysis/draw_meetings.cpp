@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
+#include "parallel/async/channel_plan.h"
 #include "parallel/plan/action_kind.h"
-#include "parallel/plan/channels.h"
 #include "parallel/plan/peers.h"
 
 namespace trireme {
@@ -20,7 +20,7 @@ std::string coordinates(const CoordinateRange& r) {
   return r.end - r.begin == 1 ? std::to_string(r.begin) : fmt::format("{} to {}", r.begin, r.end - 1);
 }
 
-/// Who sends to whom in a step: "0>1 1>2", or "0-1 2-3" where both do.
+/// The messages of a step: "0>1 1>2", or "0-1 2-3" if both ranks send.
 std::string round_text(const Peer& peer, int ranks, std::int64_t step) {
   std::vector<std::string> edges;
   const auto receivers = [&](int rank) {
@@ -38,7 +38,7 @@ std::string round_text(const Peer& peer, int ranks, std::int64_t step) {
   return fmt::format("{}{}", fmt::join(edges, " "), ranks > most_ranks ? " ..." : "");
 }
 
-/// Of an action by which ranks meet along an axis: with whom, in the first rounds.
+/// The first rounds of an action in which ranks exchange data along an axis.
 std::string graph_text(const Plan& plan, const Program& program, const Action& a) {
   const int ranks = plan.size(program, a.peer.axis);
   std::string text = fmt::format("{} over {}", to_string(a.kind), a.peer.axis);
@@ -47,7 +47,9 @@ std::string graph_text(const Plan& plan, const Program& program, const Action& a
   for (const auto& [name, value] : a.arguments) text += fmt::format(", {} {:.4g}", name, value);
   text += '\n';
   const std::string& rule = a.peer.pairs;
-  const bool drawn = rule == "matching" || rule == "random_target" || rule.starts_with("bipartite");  // no period
+  const bool drawn = rule == "matching" || rule == "random_target" || rule.starts_with("bipartite");  // drawn at
+                                                                                                      // random, without
+                                                                                                      // a period
   const std::string first = round_text(a.peer, ranks, 0);
   int rounds = drawn ? most_rounds : 1;
   while (rounds < most_rounds && round_text(a.peer, ranks, rounds) != first) ++rounds;
@@ -57,7 +59,7 @@ std::string graph_text(const Plan& plan, const Program& program, const Action& a
   return text + (rounds < most_rounds ? "  and again\n" : "  and so on\n");
 }
 
-/// What a rank's program sends to, or waits for from, one other: the channels with how many elements.
+/// The channels, with numbers of elements, on which a rank's program sends to, or receives from, a server.
 std::string channels_text(const Plan& plan, const Program& program, ActionKind kind, const CoordinateRange& server) {
   std::vector<std::string> all;
   const auto goes_there = [&](const Action& a) {
@@ -95,7 +97,7 @@ std::string server_text(const Plan& plan, const Program& server) {
   return text;
 }
 
-/// The steps in which phases run that are not in each.
+/// The steps in which phases run that do not run in every step.
 std::string periods_text(const Plan& plan) {
   std::vector<ProgramPhase> rare;
   std::size_t width = 0;

@@ -1,5 +1,5 @@
-// meetings_text(): who of a plan meets whom, and when, where ranks do not have the same weights after every step, or
-// servers keep them: for terminals.
+// meetings_text(): which ranks of a plan exchange data, and when, for a terminal. It is for plans in which ranks have
+// different weights after some steps, or servers keep the weights.
 #pragma once
 #include <string>
 
@@ -7,9 +7,9 @@
 
 namespace trireme {
 
-/// Servers with what is sent to them, what they wait for and answer; the graph by which ranks mix, and who sends to
-/// whom in its first rounds; the steps of phases that do not run in each. Empty: all ranks do the same in every step.
-/// Of many ranks the first are shown.
+/// Lists servers with the messages that they receive and answer, the graph by which ranks mix weights with the messages
+/// of its first rounds, and the steps of phases that do not run in every step. Empty: all ranks do the same in every
+/// step. Only the first of many ranks are shown.
 std::string meetings_text(const Plan&);
 
 }  // namespace trireme

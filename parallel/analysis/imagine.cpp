@@ -14,7 +14,7 @@
 namespace trireme {
 namespace {
 
-/// Ranks at coordinate 0 but along image axes, where an end has one neighbour and the others two.
+/// Ranks with coordinate 0, except along image axes, where ranks at an end have one neighbour and others two.
 std::set<int> ranks_to_imagine(const std::vector<Axis>& axes, const SplitOptions& split) {
   std::set<int> ranks{0};
   int stride = ranks_of(axes);
@@ -35,7 +35,7 @@ Index bytes_of(const PartInfo& part) {
   return bytes;
 }
 
-/// The ranks of batch norm's statistics, if they are several; keeps their communicator.
+/// The ranks that share batch norm's statistics; null for one rank. Keeps their communicator alive.
 std::shared_ptr<const NormRanks> norm_ranks(const Plan& plan, const Strategy& strategy, Mesh& mesh,
                                             std::unique_ptr<Communicator>& kept) {
   const std::string axis = batch_axis(plan, strategy.split);
@@ -64,7 +64,7 @@ DryRun imagine_rank(const Plan& plan, const Strategy& strategy, const ImagineOpt
                  {.meter = &mesh.meter(), .loss = o.loss, .labels = o.labels, .plan = &plan, .memory = true});
 }
 
-/// What one rank's dry run says of a part, where it is more than is known.
+/// Takes costs of one rank's dry run if they are larger than the known ones.
 void take(PartInfo& part, const PartInfo& found) {
   raise_bytes(part.cost, found.cost);
   part.outputs = found.outputs;
@@ -81,7 +81,7 @@ DType imagine(Plan& plan, const Strategy& strategy, const ImagineOptions& o) {
         .forward = cost.forward, .backward_input = cost.backward_input, .backward_weight = cost.backward_weight};
     part.comms.clear();
   }
-  PartInfo front, behind;  // of split layers, in front of the model and behind it
+  PartInfo front, behind;  // additional parts of split layers, before and after the model
   for (const int rank : ranks_to_imagine(plan.axes, strategy.split)) {
     const DryRun run = imagine_rank(plan, strategy, o, rank);
     loss = run.loss;

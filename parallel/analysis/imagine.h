@@ -1,37 +1,38 @@
-// Imagined ranks: what the parts of a model keep and send on the ranks of a mesh that is not there, by dry runs of
-// these ranks one by one; and the plan's traffic as a table.
+// imagine(): memory and messages of a model's parts on the ranks of an imagined mesh, by dry runs of single ranks. Also
+// the plan's traffic as a table.
 #pragma once
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "framework/ops/ops.h"
-#include "parallel/plan/planned_traffic.h"
+#include "parallel/model/planned_traffic.h"
 #include "parallel/runtime/step_probe.h"
 #include "parallel/strategies/strategy.h"
 
 namespace trireme {
 
-/// What imagine() must know beside the plan.
+/// Input of imagine(), in addition to the plan.
 struct ImagineOptions {
-  std::function<Module()> model;  ///< makes it anew: a rank's layers are split in place
-  Tensor x = {};                  ///< one rank's rows of a micro-batch, whole images; only shape, type and place count
+  std::function<Module()> model;  ///< builds a new model for each rank, since layers are split in place
+  Tensor x = {};                  ///< one rank's rows of a micro-batch, with whole images; only shape, type and device
+                                  ///< matter
   Loss loss = {};                 ///< null: none
-  Tensor labels = {};             ///< for it
+  Tensor labels = {};             ///< for the loss
 };
-/// Sets the comms and outputs of the plan's parts, which are those of the whole model, and of their costs the bytes, on
-/// the rank that has most of them where image axes are cut (at most three ranks along each are looked at: both ends and
-/// one between), else on rank 0. What split layers send in front of the model and behind it goes to its first and last
-/// part. Returns the type of the loss.
+/// Sets the comms, outputs and bytes of the plan's parts, which are those of the whole model. If image axes are cut,
+/// these are from the rank with most bytes among at most three ranks along each axis (both ends and one between); else
+/// from rank 0. Messages of split layers before and after the model belong to its first and last part. Returns the type
+/// of the loss.
 DType imagine(Plan&, const Strategy&, const ImagineOptions&);
 
-/// What the bytes of calls count, for who reads them in a table.
+/// Explanation of payload bytes for readers of tables.
 inline constexpr const char* payload_in_words =
     "bytes of the tensors that a rank hands to calls: the vector of an all-reduce once, of a gather what all ranks "
     "bring. A ring of p ranks sends 2 (p - 1) / p of an all-reduce's, (p - 1) / p of a gather's or reduce-scatter's";
 
-/// Calls and payload of a step by axis, a line for each: of every program, and below it of each of its phases that the
-/// step (TrafficOptions::step) is without, or that run on call; or, if measured, of every rank, planned and counted.
+/// Calls and payload of a step by axis, one line each, for every program, and below it for each phase that runs on call
+/// or not in this step (TrafficOptions::step). With `measured`: for every rank, planned and counted.
 std::string traffic_table(const Plan&, const TrafficOptions&, const std::vector<StepTraffic>& measured = {});
 
 }  // namespace trireme

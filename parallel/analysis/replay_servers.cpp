@@ -24,12 +24,12 @@ std::uint64_t hash_of(const Tensor& t) {
   return fnv.value();
 }
 
-/// What a rank has noted, as hashes: of a worker in each step its weights of all servers' shares, then its gradients of
-/// them, times what servers multiply them by; of a server in each update the weights before, the gradient, the weights
-/// behind.
+/// Records of a rank, as hashes. A worker records in each step its weights of every server's share, then its gradients
+/// of them times the server's factor. A server records in each update the weights before, the gradient, and the weights
+/// after.
 struct Notes {
   std::vector<std::uint64_t> hashes;
-  double off = 0;  ///< of updates from those of plain SGD, relative
+  double off = 0;  ///< relative difference of updates from those of plain SGD
   Tensor before, taken;
 };
 thread_local Notes* notes = nullptr;  // of this rank's run
@@ -67,7 +67,7 @@ ActionId first(const Program& program, ActionKind kind) {
   return static_cast<ActionId>(std::ranges::find(program.actions, kind, &Action::kind) - program.actions.begin());
 }
 
-/// The share of each server, and what it multiplies gradients by.
+/// The share of a server, and its factor for gradients.
 struct Share {
   Slice slice;
   double scale;
@@ -102,7 +102,7 @@ Plan noted(Plan plan) {
   return plan;
 }
 
-/// Every rank's hashes, on every rank.
+/// Gathers all ranks' hashes on every rank.
 std::vector<std::vector<std::uint64_t>> gathered(Communicator& comm, const std::vector<std::uint64_t>& mine) {
   std::vector<std::vector<std::uint64_t>> all;
   for (int r = 0; r < comm.size(); ++r) {
@@ -120,22 +120,23 @@ std::vector<std::vector<std::uint64_t>> gathered(Communicator& comm, const std::
   return all;
 }
 
-/// The loop over one server's updates.
+/// The serial loop over one server's updates.
 class Loop {
  public:
   Loop(const std::vector<std::vector<std::uint64_t>>& hashes, int workers, int servers, int server, std::int64_t bound)
       : hashes_(hashes), workers_(workers), servers_(servers), server_(server), bound_(bound) {}
 
-  /// In words, what is not as in a serial loop; empty: nothing.
+  /// The first difference from a serial loop, as text; empty: none.
   std::string fault() {
     const auto& updates = hashes_[static_cast<std::size_t>(workers_ + server_)];
     std::vector<int> applied(static_cast<std::size_t>(workers_));
     versions_ = {{updates.empty() ? 0 : updates[0], applied}};
     for (std::size_t u = 0; 3 * u + 2 < updates.size(); ++u) {
-      if (updates[3 * u] != versions_.back().hash) return fmt::format("update {} is not of the weights before it", u);
+      if (updates[3 * u] != versions_.back().hash)
+        return fmt::format("update {} does not start from the weights before it", u);
       int by = 0;
       while (by < workers_ && gradient(by, applied[static_cast<std::size_t>(by)]) != updates[3 * u + 1]) ++by;
-      if (by == workers_) return fmt::format("update {} is by no worker's next gradient", u);
+      if (by == workers_) return fmt::format("update {} does not use any worker's next gradient", u);
       const int step = applied[static_cast<std::size_t>(by)]++;
       if (std::string text = began(by, step, u); !text.empty()) return text;
       versions_.push_back({updates[3 * u + 2], applied});
@@ -143,12 +144,12 @@ class Loop {
     return "";
   }
   std::int64_t updates() const { return std::ssize(versions_) - 1; }
-  std::int64_t most_delay = 0, most_ahead = 0;  ///< in updates, in steps
+  std::int64_t most_delay = 0, most_ahead = 0;  ///< in updates; in steps
 
  private:
   struct Version {
     std::uint64_t hash;
-    std::vector<int> applied;  // gradients of each worker in it
+    std::vector<int> applied;  // number of gradients of each worker that were applied
   };
   std::uint64_t gradient(int worker, int step) const { return noted(worker, step, servers_ + server_); }
   std::uint64_t noted(int worker, int step, int at) const {
@@ -156,7 +157,7 @@ class Loop {
     const auto i = static_cast<std::size_t>(2 * servers_ * step + at);
     return i < all.size() ? all[i] : 0;
   }
-  /// With which weights the worker has begun the step whose gradient update u is by.
+  /// Checks the weights with which the worker began the step whose gradient update u applies.
   std::string began(int worker, int step, std::size_t u) {
     const std::uint64_t hash = noted(worker, step, server_);
     for (std::size_t v = 0; v < versions_.size(); ++v) {
@@ -169,7 +170,7 @@ class Loop {
       return fmt::format("worker {} began step {} {} steps ahead of the slowest, {} are allowed", worker, step, ahead,
                          bound_);
     }
-    return fmt::format("worker {} began step {} with weights that its server has not had then", worker, step);
+    return fmt::format("worker {} began step {} with weights that its server did not have at that time", worker, step);
   }
 
   const std::vector<std::vector<std::uint64_t>>& hashes_;
@@ -186,7 +187,7 @@ ClaimResult replay_servers(const Subject& subject, Mesh& mesh, const Strategy& s
   Verifier verifier(subject, mesh, strategy | Strategy("noted", Claim::delayed, noted), options);
   const Plan& plan = verifier.run().plan();
   const std::string axis = plan.reduced_axis();
-  if (plan.size(axis) != mesh.world().size()) return {"", "only where all ranks lie along one axis", true};
+  if (plan.size(axis) != mesh.world().size()) return {"", "only if all ranks are on one axis", true};
   for (int step = 0; step < options.steps; ++step) (void)verifier.feed(step);
   const auto hashes = gathered(mesh.comm(axis), mine.hashes);
   const int servers = static_cast<int>(shares_of(plan).size()), workers = plan.size(axis) - servers;

@@ -11,11 +11,11 @@ double normal(double z) { return std::erfc(-z / std::numbers::sqrt2) / 2; }
 
 struct Larger {
   double mean, variance;
-  double first;  // the probability that it is the first of the two
+  double first;  // probability that the first time is the larger one
 };
-/// Clark 1961, (2) to (4), of two independent times.
+/// The larger of two independent times: Clark 1961, (2) to (4).
 Larger larger_of(double a, double var_a, double b, double var_b) {
-  const double apart = std::sqrt(var_a + var_b), d = a - b;  // all below relative to b
+  const double apart = std::sqrt(var_a + var_b), d = a - b;  // all values below are relative to b
   if (apart <= 0) return {std::max(a, b), 0, d >= 0 ? 1.0 : 0.0};
   const double z = d / apart, p = normal(z), q = normal(-z);
   const double density = std::exp(-z * z / 2) / std::sqrt(2 * std::numbers::pi);
@@ -30,8 +30,8 @@ std::pair<double, Scatter> largest_of(const Scatter& one, double count) {
   if (one.variance <= 0 || one.mean <= 0 || count <= 1) return {0, one};
   const double shape = std::sqrt(std::log1p(one.variance / (one.mean * one.mean)));
   const double median = one.mean * std::exp(-shape * shape / 2);
-  // Of x = median exp(shape z) with the density P phi(z) Phi(z)^(P - 1) of the largest z, by the trapezoidal rule: it
-  // vanishes at both ends.
+  // Mean of x = median exp(shape z) over the density P phi(z) Phi(z)^(P - 1) of the largest z, by the trapezoidal rule;
+  // the integrand vanishes at both ends.
   const double from = -9, to = std::sqrt(2 * std::log(count)) + 9 + 2 * shape, step = (to - from) / 400;
   double more = 0, squares = 0;  // about the mean of one
   for (double z = from; z < to; z += step) {
@@ -159,7 +159,7 @@ Nanoseconds SimJitter::received(int rank, ActionId recv, Nanoseconds now, Nanose
 }
 
 Nanoseconds SimJitter::end(std::span<const Nanoseconds> clocks) const {
-  std::vector<double> ranks(clocks.size());  // of each program
+  std::vector<double> ranks(clocks.size());  // number of ranks of each program
   for (const int program : plan_.program_of) ranks[static_cast<std::size_t>(program)] += 1;
   Larger all{0, 0, 0};
   for (std::size_t r = 0; r < clocks.size(); ++r) {

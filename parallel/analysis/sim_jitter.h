@@ -1,15 +1,15 @@
-// SimJitter: jitter of ranks that are simulated once, in closed form: each computation takes its mean time, and where
-// ranks wait for each other the expected largest of their times counts.
+// SimJitter: jitter in closed form, for ranks that are simulated once per program. Each computation takes its mean
+// time. If ranks wait for each other, the expected maximum of their times is used.
 //
-// A computation of cost c takes c times a log-normal factor of median 1 and shape s (Cluster::jitter): its mean is
-// c exp(s^2 / 2), its variance the mean's square times (exp(s^2) - 1). A sum of such is taken as log-normal, too, of
-// the same mean and variance (Fenton, IRE Trans. Communications Systems 8, 1960). Of P independent ones the largest is
-// expected at the integral of 1 - F(x)^P, F their distribution. Of two times of differing mean and variance it is as
-// Clark has it for normal ones that are independent (Operations Research 9, 1961).
+// A computation of cost c takes c times a log-normal factor of median 1 and shape s (Cluster::jitter). Its mean is c
+// exp(s^2 / 2), its variance the squared mean times (exp(s^2) - 1). A sum is approximated as log-normal with its mean
+// and variance (Fenton, IRE Trans. Communications Systems 8, 1960). The expected maximum of P independent times is the
+// integral of 1 - F(x)^P with their distribution F. For two times with different mean and variance it is Clark's
+// formula for independent normal times (Operations Research 9, 1961).
 //
-// A collective makes its ranks equal, up to what they compute behind it: of each rank it is known by axis how its
-// computation since the last collective along it scatters. That of the time at which a collective's ranks are ready is
-// what remains along the other axes.
+// A collective synchronizes its ranks, except for computation after it. For each rank and axis the scatter of its
+// computation since the last collective along the axis is tracked. The scatter of the time at which a collective's
+// ranks are ready is what remains along the other axes.
 #pragma once
 #include <deque>
 #include <map>
@@ -21,43 +21,43 @@
 
 namespace trireme {
 
-/// How a time scatters about its mean: as a log-normal time of this mean, and of this variance, would, in nanoseconds.
+/// Mean and variance, in nanoseconds, of the log-normal time whose scatter about the mean a time has.
 struct Scatter {
   double mean = 0, variance = 0;
 };
-/// By how much the largest of so many independent times is expected to exceed the mean of one, and how it scatters.
+/// Expected excess of the maximum of `count` independent times over their mean, and the scatter of the maximum.
 std::pair<double, Scatter> largest_of(const Scatter&, double count);
 
 class SimJitter {
  public:
-  /// All must outlive it; for ranks that are folded.
+  /// All arguments must outlive it. For folded ranks.
   SimJitter(const SimPrograms&, const Places&, const SimRanks&);
-  /// Whether a plan has nothing that only single ranks can tell: messages by rules, servers.
+  /// Whether folded ranks can represent the plan: no messages by rules, no servers.
   static bool suits(const SimPrograms&);
 
-  Nanoseconds mean(Nanoseconds cost, int rank) const;  ///< of a computation
+  Nanoseconds mean(Nanoseconds cost, int rank) const;  ///< mean duration of a computation
   void computed(int rank, Nanoseconds mean);
-  /// A message or collective begins now, or when so much of the next computation is done.
+  /// A message or collective begins now, or when `computed` of the next computation is done.
   void begins(int rank, ActionId, double computed = 0);
-  /// A message or collective that has begun then comes to the head of its rank's link, which is free then.
+  /// A message or collective that has begun reaches the head of its rank's link, which is then free.
   void carries(int rank, ActionId, Nanoseconds begin, Nanoseconds free);
-  /// All simulated ranks of a line have begun their collective: when the last of all is expected to be ready.
+  /// All simulated ranks of a line have begun their collective: expected time at which the last rank is ready.
   struct Member {
     int rank;
     ActionId id;
     Nanoseconds ready;
   };
   Nanoseconds latest(int axis, std::span<const Member>);
-  void waited(int rank, ActionId collective);  ///< for its end, which was later than the rank
+  void waited(int rank, ActionId collective);  ///< the rank waited for the end, which was later than its own time
   void sent(int from, ActionId send, int to, ActionId recv);
-  /// When both a receiver and a message to it are expected to be there.
+  /// Expected time at which both the receiver and its message are there.
   Nanoseconds received(int rank, ActionId recv, Nanoseconds now, Nanoseconds arrival);
-  /// When the last of all ranks has ended its last step.
+  /// Expected time at which the last of all ranks ends its last step.
   Nanoseconds end(std::span<const Nanoseconds> clocks) const;
 
  private:
   int ranks_along(int axis, int rank) const;
-  using Scatters = std::vector<Scatter>;  // by axis: since the last collective along it; behind them: since the begin
+  using Scatters = std::vector<Scatter>;  // by axis: since the last collective along it; last: since the start
   struct Arrival {
     int axis;
     Scatters as;
@@ -66,9 +66,10 @@ class SimJitter {
   const Places& places_;
   const SimRanks& ranks_;
   const Cluster calm_;                     // without jitter
-  const double factor_, square_;           // mean of the log-normal factor; its variance over its mean's square
-  std::vector<std::vector<char>> within_;  // by axis: whether all ranks of a line of the other are on one of its lines
-  std::vector<Scatters> now_, link_;       // by rank: of its time; of that at which its link is free
+  const double factor_, square_;           // mean of the log-normal factor; its variance over its squared mean
+  std::vector<std::vector<char>> within_;  // by axes: whether all ranks of a line of the second axis are on one line of
+                                           // the first
+  std::vector<Scatters> now_, link_;       // by rank: of its time; of the time at which its link is free
   std::map<std::pair<int, ActionId>, Scatters> begun_, ended_;          // of messages and collectives, by rank
   std::map<std::pair<int, ActionId>, std::deque<Arrival>> on_its_way_;  // to a recv
 };

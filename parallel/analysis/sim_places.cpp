@@ -30,7 +30,8 @@ Places::Places(const SimPrograms& plan) : plan_(plan) {
 }
 
 bool Places::between(int rank, const SimAction& a) const {
-  if (a.is == SimAction::Is::collective || a.ahead || a.trades) return between(rank, a.axis);  // ahead: to any of them
+  if (a.is == SimAction::Is::collective || a.ahead || a.trades)
+    return between(rank, a.axis);  // ahead: to any rank of the line
   if (!slowest_.empty()) return slowest_[plan_.program_of[rank]].messages.at({a.along, a.offset});
   const int other =
       a.is == SimAction::Is::push ? plan_.root_at(rank, a) : plan_.grid.neighbour(rank, a.along, a.offset, a.ring);
@@ -58,13 +59,13 @@ void Places::use_slowest() {
 std::pair<int, ActionId> Places::differing() const {
   struct Way {
     ActionId id;
-    int axis;  // of a collective, or of what layers send; -1: a message
+    int axis;  // of a collective, or of layers' messages; -1: a message
     signed char seen = -1;
   };
   std::vector<std::vector<Way>> ways(plan_.programs.size());
   for (std::size_t r = 0; r < ways.size(); ++r) {
     const auto& actions = plan_.programs[r].actions;
-    // What goes along one axis, and messages over one offset, are alike: the first of each will do.
+    // Calls along one axis are alike, and so are messages over one offset: one of each is enough.
     const auto add = [&](Way way) {
       const SimAction& a = actions[way.id];
       const auto alike = [&](const Way& w) {

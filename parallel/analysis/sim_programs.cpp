@@ -5,12 +5,12 @@
 #include <queue>
 #include <tuple>
 
+#include "parallel/async/channel_plan.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/comm/world/mesh.h"
+#include "parallel/model/planned_traffic.h"
 #include "parallel/plan/action_kind.h"
-#include "parallel/plan/channels.h"
-#include "parallel/plan/order.h"
-#include "parallel/plan/planned_traffic.h"
+#include "parallel/plan/check/order.h"
 
 namespace trireme {
 
@@ -88,6 +88,7 @@ void SimPrograms::prepare(int r) {
     s.phase = a.phase;
     s.back = a.microbatch.steps_ago;
     s.is_inline = a.stream == Stream::compute;
+    s.after = a.after;
     if (a.kind == ActionKind::update) program.last_update = id;
     if (runs[a.phase] < options.steps) s.rare = &plan.programs[r].trigger(a);
     if (runs[a.phase] == 0) continue;
@@ -147,7 +148,7 @@ void SimPrograms::add_collective(int r, const Action& a, SimAction& s) {
   }
 }
 
-/// Of ranks that exchange messages by a rule: each waits for its own peers alone.
+/// Ranks that exchange messages by a rule: each waits only for its own peers.
 void SimPrograms::add_trade(int r, const Action& a, SimAction& s) {
   const int ranks = size(r, a.peer.axis);
   if (ranks == 1) return;
@@ -166,7 +167,7 @@ void SimPrograms::add_trade(int r, const Action& a, SimAction& s) {
   }
 }
 
-/// Messages of a kind of the caller's own, to ranks that need not be there: how long they take the link.
+/// Time on the link of custom messages, whose receivers may not exist.
 void SimPrograms::add_calls(int r, const Action& a, SimAction& s) {
   s.is = SimAction::Is::send;
   s.ahead = true;
@@ -179,7 +180,7 @@ void SimPrograms::add_calls(int r, const Action& a, SimAction& s) {
   s.took[1] = message_time(cluster.between, s.bytes);
 }
 
-/// The channel's head takes no time of its own.
+/// The header of a channel message takes no extra time.
 void SimPrograms::add_channel(const Program& program, const Action& a, SimAction& s) {
   if (a.kind == ActionKind::take) return;
   s.is = a.kind == ActionKind::push ? SimAction::Is::push : SimAction::Is::pull;
@@ -216,7 +217,7 @@ void SimPrograms::add_comms(int r, const Action& a, SimAction& s) {
   }
 }
 
-/// Sends and receives of two programs meet by what they carry, those that carry the same in list order.
+/// Matches sends and receives of two programs by content; equal messages match in list order.
 void SimPrograms::pair_messages() {
   using Key = std::tuple<int, int, std::string, int, int, int, Index>;
   std::map<Key, std::queue<ActionId>> sends;
@@ -245,7 +246,7 @@ void SimPrograms::pair_messages() {
       if (a.kind != ActionKind::recv) continue;
       const Key key = prepare_message(r, id, -1);
       auto& queue = sends[key];
-      check(!queue.empty(), "simulate", "program {}: {}: nobody sends it", plan.programs[r].name,
+      check(!queue.empty(), "simulate", "program {}: {}: no program sends it", plan.programs[r].name,
             [&] { return to_string(a); });
       programs[r].actions[id].partner = queue.front();
       programs[std::get<0>(key)].actions[queue.front()].partner = id;
@@ -265,7 +266,7 @@ Nanoseconds SimPrograms::cost_of(int r, const Action& a) const {
     return nanoseconds(options.update * static_cast<double>(a.slice.size()) /
                        (a.peer.root < 0 ? size(r, a.peer.axis) : 1));
   if (a.kind == ActionKind::drop_values || a.kind == ActionKind::drop_gradients) {
-    const int ranks = size(r, a.peer.axis);  // each keeps its shard
+    const int ranks = size(r, a.peer.axis);  // each rank keeps its shard
     return nanoseconds(options.fresh * static_cast<double>(a.slice.size() * options.element) * (ranks - 1) / ranks);
   }
   return nanoseconds(seconds_of(plan, a)) + mixing(r, a);

@@ -1,6 +1,7 @@
-// SimPrograms: a plan's programs as the simulator runs them: per action what it is, what it costs and what waits for
-// it, in flat lists without names.
+// SimPrograms: a plan's programs in the form that the simulator runs: for each action its type, costs and dependents,
+// in flat lists without names.
 #pragma once
+#include <span>
 #include <vector>
 
 #include "parallel/analysis/simulate.h"
@@ -10,45 +11,49 @@
 
 namespace trireme {
 
-/// The plan's mesh; in front the axis of its programs, where the plan names no sizes.
+/// The plan's mesh. If the plan gives no sizes, the axis of its programs comes first.
 std::vector<Axis> mesh_of(const Plan&);
 
-/// What the layers of a part send in an action that computes (PartInfo::comms).
+/// Messages of a part's layers in a computing action (PartInfo::comms).
 struct SimComm {
-  int axis;             ///< of SimPrograms::axes
-  Nanoseconds took[2];  ///< all its calls, inside a node and between nodes
+  int axis;             ///< index into SimPrograms::axes
+  Nanoseconds took[2];  ///< duration of all its calls, inside a node and between nodes
   Index bytes;          ///< AxisTraffic::bytes
 };
 
-/// One action of a program.
+/// An action of a program.
 struct SimAction {
-  /// What computes, or does nothing that takes time; the ends of a message between programs; those of one on a channel.
+  /// compute: computes, or takes no time. send, recv: ends of a message between programs. push, pull: ends of a message
+  /// on a channel.
   enum class Is : std::uint8_t { compute, send, recv, collective, push, pull } is = Is::compute;
   bool ring = false;              ///< send, recv: along another axis than the programs'
-  bool is_clock = false;          ///< push: of the sender's updates
+  bool is_clock = false;          ///< push: carries the sender's number of updates
   bool reports = false;           ///< reports_loss()
-  bool ahead = false;             ///< send: to whom Peer::pairs says; nobody waits for it before it runs again
-  bool trades = false;            ///< send: to whom Peer::pairs says; it ends when theirs have come, too
-  int axis = -1;                  ///< of SimPrograms::axes: of what goes over the link
-  int nth = 0;                    ///< collective: among the program's along the axis; push, pull: number of the channel
-  std::size_t along = 0;          ///< message: position of its mesh axis
-  int offset = 0;                 ///< send, recv: to the other end; push, pull: its coordinate, -1: the senders'
-  const Peer* peer = nullptr;     ///< push, pull, what is ahead or trades
-  ActionId partner = -1;          ///< send, recv: in the list of the other end's program; -1: none
-  int phase = 0;                  ///< of the program
+  bool ahead = false;             ///< send: to ranks by Peer::pairs; no rank waits for it before it runs again
+  bool trades = false;            ///< send: to ranks by Peer::pairs; ends when their messages have arrived, too
+  int axis = -1;                  ///< index into SimPrograms::axes, for communication
+  int nth = 0;                    ///< collective: its index among the program's along the axis; push, pull: index of
+                                  ///< the channel
+  std::size_t along = 0;          ///< message: index of its mesh axis
+  int offset = 0;                 ///< send, recv: offset to the other end; push, pull: coordinate of the other end, -1:
+                                  ///< the senders'
+  const Peer* peer = nullptr;     ///< for push, pull, ahead and trades
+  ActionId partner = -1;          ///< send, recv: index in the other end's program; -1: none
+  int phase = 0;                  ///< index in the program
   int back = 0;                   ///< MicroBatch::steps_ago
-  const Trigger* rare = nullptr;  ///< null: it runs in all steps that are simulated
+  const Trigger* rare = nullptr;  ///< null: it runs in all simulated steps
   Nanoseconds cost = 0;           ///< compute: on a device of speed 1 without jitter
   Nanoseconds took[2] = {0};      ///< of the link, inside a node and between nodes
   Index bytes = 0;                ///< AxisTraffic::bytes, of one message
   Nanoseconds mixes = 0;          ///< what is computed with what has come (ActionRow::vector_ops)
   bool is_inline = false;         ///< it computes: those behind it start when it has ended
   bool in_midst = false;          ///< it starts in the midst of a backward (SimProgram::inner)
-  std::vector<SimComm> comms = {};      ///< compute
-  std::vector<PlannedCall> calls = {};  ///< collective that goes by messages
+  std::span<const ActionId> after = {};  ///< Action::after
+  std::vector<SimComm> comms = {};       ///< compute
+  std::vector<PlannedCall> calls = {};   ///< collective that goes by messages
 };
 
-/// A reduction that starts when so much of a backward is done (Dependency::share).
+/// A reduction that starts when a share of a backward is done (Dependency::share).
 struct SimInner {
   ActionId reduction;
   double share;
@@ -56,42 +61,43 @@ struct SimInner {
 
 struct SimProgram {
   std::vector<SimAction> actions;
-  std::vector<std::vector<SimInner>> inner;        ///< of each action, in the order of their starts
-  std::vector<std::vector<ActionId>> collectives;  ///< by axis: in list order
-  ActionId last_update = -1;                       ///< -1: it updates nothing
+  std::vector<std::vector<SimInner>> inner;        ///< by action, in the order of their starts
+  std::vector<std::vector<ActionId>> collectives;  ///< by axis, in list order
+  ActionId last_update = -1;                       ///< -1: the program has no update
 };
 
 struct SimPrograms {
-  /// All must outlive it.
+  /// All arguments must outlive it.
   SimPrograms(const Plan&, const SimulateOptions&, const Cluster&);
 
   const Plan& plan;
   const SimulateOptions& options;
   const Cluster& cluster;
-  RankGrid grid;                          ///< of mesh_of
-  std::size_t stage_axis;                 ///< position of the programs' axis; the number of axes: there is one program
-  std::vector<std::string> axes;          ///< those of collectives and messages, in order of first use
-  std::vector<std::vector<int>> members;  ///< parallel to axes: Peer::members; an axis comes once for each
-  std::vector<std::string> channels;      ///< channels_of
+  RankGrid grid;                          ///< of mesh_of()
+  std::size_t stage_axis;                 ///< index of the programs' axis; the number of axes if there is one program
+  std::vector<std::string> axes;          ///< axes of collectives and messages, in order of first use
+  std::vector<std::vector<int>> members;  ///< parallel to axes: Peer::members; an axis appears once for each set of
+                                          ///< members
+  std::vector<std::string> channels;      ///< channels_of()
   std::vector<SimProgram> programs;
   std::vector<int> program_of;  ///< by rank
   std::vector<int> first_rank;  ///< of each program
-  /// The ranks of a grid, this one's or one with fewer ranks along some axes, that do a collective along one of `axes`
-  /// together.
+  /// The lines of ranks of a grid that do a collective along one of `axes` together. The grid is this one's, or has
+  /// fewer ranks along some axes.
   RankLines lines(const RankGrid&, int axis) const;
-  /// The rank whose coordinate along an action's axis is `at`.
+  /// The rank whose coordinate along the action's axis is `at`.
   int rank_at(int rank, const SimAction& a, int at) const {
     return grid.neighbour(rank, a.along, at - grid.coordinate(rank, a.along), true);
   }
-  /// Whom a rank pushes to, or pulls from.
+  /// The rank to which a rank pushes, or from which it pulls.
   int root_at(int rank, const SimAction& a) const {
     return rank_at(rank, a, root_of(*a.peer, grid.coordinate(rank, a.along)));
   }
-  /// Whether it runs in a step; these count from 0, the first that is simulated.
+  /// Whether the action runs in a step, counted from 0 for the first simulated one.
   bool is_due(const SimAction& a, int step) const {
     return (!a.rare || a.rare->runs_at(options.step + step)) && a.back <= step;
   }
-  /// By which Cluster::compute tells computations of a rank apart, over all steps: as the executor has it.
+  /// Key of a computation for Cluster::compute, unique for a rank over all steps; the same as the executor's.
   std::uint64_t key(int program, int step, ActionId id) const {
     return static_cast<std::uint64_t>((options.step + step) * std::ssize(programs[program].actions) + id);
   }

@@ -8,7 +8,7 @@
 namespace trireme {
 namespace {
 
-/// t shared out among so many, which gives the exact quotient where there is one.
+/// t divided among `ranks`, exact if the quotient is.
 double seconds(Nanoseconds t, Nanoseconds ranks = 1) {
   return static_cast<double>(t) / static_cast<double>(ranks) / 1e9;
 }
@@ -87,7 +87,7 @@ void SimRecord::end_step(int rank) {
 
 Simulation SimRecord::simulation(Nanoseconds end) {
   Nanoseconds all_busy = 0;
-  for (int rank = 0; rank < std::ssize(row_); ++rank) end_step(rank);  // of servers
+  for (int rank = 0; rank < std::ssize(row_); ++rank) end_step(rank);  // for servers
   for (std::size_t r = 0; r < totals_.size(); ++r) {
     const Totals& t = totals_[r];
     all_busy += t.busy;
@@ -99,7 +99,7 @@ Simulation SimRecord::simulation(Nanoseconds end) {
       const auto at = std::ranges::find(traffic, more.axis, &AxisTraffic::axis);
       if (at == traffic.end())
         traffic.push_back(more);
-      else  // some of the ranks along it
+      else  // some ranks of the line
       {
         at->seconds += more.seconds;
         at->bytes += more.bytes;

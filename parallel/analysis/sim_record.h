@@ -1,4 +1,4 @@
-// SimRecord: what simulated ranks did, as a Simulation: totals by program, and the timeline of the ranks that it shows.
+// SimRecord: records simulated ranks as a Simulation: totals by program, and the timeline of the displayed ranks.
 #pragma once
 #include <utility>
 #include <vector>
@@ -7,28 +7,29 @@
 
 namespace trireme {
 
-/// The ranks that are simulated: all, or, folded, the first of each program.
+/// The simulated ranks: all, or if folded the first rank of each program.
 struct SimRanks {
   SimRanks(const SimPrograms&, bool folded);
   bool folded;
-  std::vector<int> program, world;  ///< of each: its program, and its rank of the world
+  std::vector<int> program, world;  ///< of each simulated rank: its program and its world rank
 };
 
 class SimRecord {
  public:
-  /// All must outlive it.
+  /// All arguments must outlive it.
   SimRecord(const SimPrograms&, const Places&, const SimRanks&);
-  /// An action that a rank has computed for so long, or whose bytes its link was busy with (without what layers send).
+  /// Adds the time in which a rank computed an action, and its link was busy with the action's bytes (without layers'
+  /// messages).
   void count(int rank, const SimAction&, Nanoseconds computed, Nanoseconds linked);
-  /// Computation of a rank stood still for so long until a call along the axis had ended.
+  /// Adds time in which a rank's computation waited until a call along the axis had ended.
   void stood_still(int rank, int axis, Nanoseconds time, Index bytes);
-  /// When it started and ended; its link was busy with it for so long before the end, below 0: it needs none.
+  /// Records an action's start and end. linked: time before the end in which its link was busy; below 0: no link.
   void span(int rank, ActionId, Nanoseconds started, Nanoseconds ended, Nanoseconds linked);
-  void end_step(int rank);  ///< all spans of the step are there
+  void end_step(int rank);  ///< call when all spans of the step are recorded
   Simulation simulation(Nanoseconds end);
 
  private:
-  struct Totals {  // of a program
+  struct Totals {  // sums of a program
     Nanoseconds busy = 0, ranks = 0;
     std::vector<Nanoseconds> link, still;  // by axis
     std::vector<Index> bytes, still_bytes;
@@ -37,9 +38,9 @@ class SimRecord {
   const Places& places_;
   const SimRanks& ranks_;
   std::vector<Totals> totals_;
-  std::vector<int> row_;  // by rank; -1: none
+  std::vector<int> row_;  // by rank; -1: not displayed
   std::vector<std::vector<std::pair<Nanoseconds, ActionId>>>
-      step_;  // by row: of the step under way, and when they started
+      step_;  // by row: actions of the current step, and their starts
   Simulation result_;
 };
 

@@ -6,7 +6,7 @@
 namespace trireme {
 namespace {
 
-/// Whether ranks of a program are simulated once.
+/// Whether one rank represents all ranks of its program.
 bool folds(const SimPrograms& programs, Places& places) {
   const Plan& plan = programs.plan;
   const Folding folding = programs.options.folding;

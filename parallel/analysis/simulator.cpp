@@ -70,7 +70,7 @@ std::pair<int, ActionId> Simulator::run() {
 
 Nanoseconds Simulator::end() const { return jitter_ ? jitter_->end(clock_) : *std::ranges::max_element(clock_); }
 
-/// Of all lines of ranks that run the same programs, which are assumed to do it at once.
+/// Duration by messages. All lines of ranks that run the same programs are assumed to make the call at the same time.
 Nanoseconds Simulator::by_messages(int rank, const SimAction& a) const {
   const RankLines& all = lines(a.axis);
   const auto program = [&](int line) { return ranks_.program[all.members[all.first[line]]]; };
@@ -142,13 +142,13 @@ void Simulator::end_step(int rank) {
   if (told_[rank] != nothing) resumes_[rank] = std::exchange(told_[rank], nothing);
 }
 
-/// Steps of a rank, until it waits for what has no known end.
+/// Advances a rank until it waits for an event without a known end.
 void Simulator::go_on(int rank) {
   Rank as{*this, rank};
   waits_[rank] = -1;
   while (step_[rank] < steps_) {
     if (!interpreters_[rank].run(as)) return;
-    // Who passes on what others update with counts steps.
+    // A server that forwards updates of others counts steps.
     if (servers_[rank] && plan_.programs[ranks_.program[rank]].last_update < 0) servers_[rank]->updated();
     servers_[rank] ? servers_[rank]->end_step() : end_step(rank);
     if (!servers_[rank]) clock_[rank] += between_steps_;
@@ -156,10 +156,10 @@ void Simulator::go_on(int rank) {
   }
 }
 
-/// All that follows from what is known.
+/// Processes everything that follows from known events.
 void Simulator::settle() {
   while (!freed_.empty() || !ready_.empty() || !sends_.empty()) {
-    if (freed_.empty() && ready_.empty()) {  // all others have come to a later time
+    if (freed_.empty() && ready_.empty()) {  // all other ranks are at later times
       const auto [now, rank, id] = sends_.top();
       sends_.pop();
       hand_over(rank, id);
@@ -179,7 +179,7 @@ void Simulator::start(int rank, ActionId id) {
   if (servers_[rank]) return handle(rank, id);
   const SimAction& a = actions(rank)[id];
   State& s = at(rank, id);
-  if (s.begin != unknown) return;  // in the midst of a backward
+  if (s.begin != unknown) return;  // during a backward
   using Is = SimAction::Is;
   if (a.is != Is::compute || a.cost > 0) clock_[rank] += overhead_;
   const Nanoseconds now = s.begin = clock_[rank];
@@ -192,8 +192,7 @@ void Simulator::start(int rank, ActionId id) {
     pull(rank, id);
   } else if (a.is == Is::recv) {
     if (s.end != unknown) s.end = std::max(now, s.end);
-    if (s.end != unknown && second_copies_ && !std::exchange(s.copied, true))
-      wait_until(rank, a, s.end += copying(rank, a), s.from);
+    if (s.end != unknown && second_copies_ && s.copies()) wait_until(rank, a, s.end += copying(rank, a), s.from);
   } else {
     const Nanoseconds time = cost(rank, id);
     Nanoseconds from = now;
@@ -214,7 +213,7 @@ bool Simulator::wait(int rank, ActionId id) {
   if (s.end == unknown && !overlaps_) carry_on(rank);
   const SimAction& a = actions(rank)[id];
   const bool comes = s.end != unknown && a.is == SimAction::Is::recv;
-  if ((jitter_ || !overlaps_) && comes && !std::exchange(s.copied, true))
+  if ((jitter_ || !overlaps_) && comes && s.copies())
     s.end = (jitter_ ? jitter_->received(rank, id, clock_[rank], s.end) : std::max(clock_[rank], s.end)) +
             (overlaps_ ? 0 : copying(rank, a));
   if (jitter_ && a.is == SimAction::Is::collective && s.end > clock_[rank]) jitter_->waited(rank, id);
@@ -223,14 +222,14 @@ bool Simulator::wait(int rank, ActionId id) {
   else
     wait_until(rank, a, s.end, s.from);
   if (s.end == unknown && hands_over(a)) sends_.push({s.begin, rank, id});
-  if (s.end != unknown && a.mixes > 0 && !std::exchange(s.copied, true)) s.end = clock_[rank] += mixing(rank, a);
+  if (s.end != unknown && a.mixes > 0 && s.copies()) s.end = clock_[rank] += mixing(rank, a);
   return s.end != unknown;
 }
 
-/// Its clock, which goes on where a call has ended later. Until `from` it waits for other ranks, not for communication.
+/// Waits for a call: advances the clock to its end. Up to `from` the rank waits for other ranks, not for communication.
 void Simulator::wait_until(int rank, const SimAction& a, Nanoseconds end, Nanoseconds from) {
   if (end <= clock_[rank]) return;
-  // A message is known by its sender's end.
+  // A message is identified by its sender's action.
   const int other =
       a.partner < 0 || (ranks_.folded && a.ring) ? rank : grid_.neighbour(rank, a.along, a.offset, a.ring);
   const SimAction& call = a.is == SimAction::Is::recv && other >= 0 ? actions(other)[a.partner] : a;
@@ -240,7 +239,7 @@ void Simulator::wait_until(int rank, const SimAction& a, Nanoseconds end, Nanose
   clock_[rank] = end;
 }
 
-/// What its link has still to do, up to the first collective whose other ranks have not come.
+/// Processes the rank's link up to the first collective whose other ranks have not arrived.
 void Simulator::carry_on(int rank) {
   RankLink& link = links_[rank];
   while (!link.waits && link.head < link.queue.size()) {
@@ -258,36 +257,36 @@ void Simulator::carry_on(int rank) {
 }
 
 void Simulator::finish(int rank, ActionId id, Nanoseconds when, Nanoseconds from) {
-  at(rank, id).end = when;
-  at(rank, id).from = from;
+  State& s = at(rank, id);
+  s.end = when;
+  if (from > 0) s.from = from;
   if (waits_[rank] != id) return;
   waits_[rank] = -1;
   ready_.push_back(rank);
 }
 
-/// It gets into its rank's link.
+/// Adds an operation to its rank's link.
 void Simulator::enqueue(int rank, ActionId id, Nanoseconds now, double computed) {
   at(rank, id).begin = now;
   if (jitter_) jitter_->begins(rank, id, computed);
   RankLink& link = links_[rank];
   const bool waits = link.waits || link.head < link.queue.size();
-  if (overlaps_ ? waits : actions(rank)[id].is == SimAction::Is::collective)  // of which it does its part when it waits
+  if (overlaps_ ? waits : actions(rank)[id].is == SimAction::Is::collective)  // the rank does its part when it waits
     link.queue.push_back(id);
   else
     carry(rank, id);
 }
 
-/// At the head of its rank's link.
+/// Carries out the operation at the head of its rank's link.
 void Simulator::carry(int rank, ActionId id) {
   RankLink& link = links_[rank];
   const SimAction& a = actions(rank)[id];
-  const Nanoseconds ready = std::max(at(rank, id).begin, link.free);
-  if (jitter_) jitter_->carries(rank, id, at(rank, id).begin, link.free);
-  if (a.is == SimAction::Is::collective) return meet(rank, a, ready);
+  const Nanoseconds begin = at(rank, id).begin, ready = std::max(begin, link.free);
+  if (jitter_) jitter_->carries(rank, id, begin, link.free);
+  if (a.is == SimAction::Is::collective) return meet(rank, a, begin);
   if (a.trades) return trade(rank, id, ready);
-  const bool copies = !overlaps_ && a.is == SimAction::Is::send;  // its receiver does
+  const bool copies = !overlaps_ && a.is == SimAction::Is::send;  // the receiver copies
   link.free = ready + (copies ? 0 : took(rank, a));
-  const Nanoseconds begin = at(rank, id).begin;
   if (a.is == SimAction::Is::push) {
     deliver(rank, plan_.root_at(rank, a), a, {link.free, begin});
   } else {
@@ -297,10 +296,10 @@ void Simulator::carry(int rank, ActionId id) {
       arrive(other, a.partner, {link.free, begin});
     }
   }
-  finish(rank, id, link.free, begin);
+  finish(rank, id, link.free);
 }
 
-/// A message that its sender copies if the other end has asked for it by now, else its receiver.
+/// A message that its sender copies if the receiver has asked for it by now; else the receiver copies it.
 void Simulator::hand_over(int rank, ActionId id) {
   const SimAction& a = actions(rank)[id];
   const int other = ranks_.folded && a.ring ? rank : grid_.neighbour(rank, a.along, a.offset, a.ring);
@@ -314,21 +313,21 @@ void Simulator::hand_over(int rank, ActionId id) {
     }
     arrive(other, a.partner, {end, begin});
   }
-  finish(rank, id, end, begin);
+  finish(rank, id, end);
 }
 
-void Simulator::meet(int rank, const SimAction& a, Nanoseconds ready) {
+void Simulator::meet(int rank, const SimAction& a, Nanoseconds begin) {
   const RankLines& all = lines(a.axis);
   const int line = all.line_of[rank];
   Pending& meeting = pending_[a.axis][static_cast<std::size_t>(line) * each_[a.axis] + a.nth];
-  meeting.latest = std::max(meeting.latest, ready);
+  meeting.latest = std::max({meeting.latest, begin, links_[rank].free});
+  // What keeps a link busy after the last rank has started the collective is communication, too.
+  meeting.from = std::max(meeting.from, begin);
   links_[rank].waits = true;
   if (++meeting.come < all.size(line)) return;
-  Nanoseconds latest = std::exchange(meeting, {}).latest;
+  auto [come, latest, from] = std::exchange(meeting, {});
   const std::span members(all.members.data() + all.first[line], static_cast<std::size_t>(all.size(line)));
   const auto action = [&](int member) { return plan_.programs[ranks_.program[member]].collectives[a.axis][a.nth]; };
-  Nanoseconds from = 0;  // the last has come to it; what keeps its link busy meanwhile is communication, too
-  for (const int member : members) from = std::max(from, at(member, action(member)).begin);
   if (jitter_) {
     std::vector<SimJitter::Member> begun;
     for (const int member : members)
@@ -354,7 +353,7 @@ void Simulator::arrive(int rank, ActionId id, Arrival arrival) {
     finish(rank, id, std::max(s.begin, arrival.when), arrival.from);
 }
 
-/// What a message takes of its receiver, where ranks carry out communication while they wait.
+/// The receiver's time for a message, if ranks carry out communication while they wait.
 Nanoseconds Simulator::copying(int rank, const SimAction& a) const {
   if (a.partner < 0) return 0;
   const int other = ranks_.folded && a.ring ? rank : grid_.neighbour(rank, a.along, a.offset, a.ring);

@@ -1,4 +1,4 @@
-// Simulator: the events of simulated steps, in integer nanoseconds: when each action of each rank runs.
+// Simulator: the events of simulated steps in integer nanoseconds.
 #pragma once
 #include <cmath>
 #include <deque>
@@ -19,34 +19,34 @@
 #include "parallel/analysis/sim_places.h"
 #include "parallel/analysis/sim_record.h"
 #include "parallel/async/inbox.h"
-#include "parallel/plan/peers.h"
 #include "parallel/plan/interpreter.h"
+#include "parallel/plan/peers.h"
 
 namespace trireme {
 
-/// The messages to one rank of a program that messages start.
+/// The mailbox of a rank whose program is started by messages.
 class SimServer {
  public:
   struct Message {
     Nanoseconds arrival;
     int from, sender;  // rank; coordinate along the axis of messages
-    int channel;       // of SimPrograms::channels
+    int channel;       // index into SimPrograms::channels
     std::int64_t clock;
   };
-  /// coordinate: its own.
+  /// coordinate: of this rank.
   SimServer(const SimPrograms& plan, const Program& program, int coordinate)
       : channels_(plan.channels), inbox_(plan.plan, program, coordinate) {}
   void post(const Message& m);
-  /// Of the first one that it has not taken.
+  /// Arrival of the first message that it has not taken.
   std::optional<Nanoseconds> next_arrival() const;
-  /// Takes one that has come by now, as recv_any does: of the senders by turns. False: there is none.
+  /// Takes a message that has arrived by now, from senders in turn, as recv_any does. Returns false if there is none.
   bool take(Nanoseconds now);
-  /// What it does next with those that it has taken: the phase; -1: it waits for others.
+  /// The phase that the taken messages start; -1: it waits for more messages.
   int next_phase();
-  /// Of the program: what runs now, and the ranks that have sent the messages which started it.
+  /// The current phase, and the ranks whose messages started it.
   int phase() const { return start_.phase; }
   const std::vector<int>& senders() const { return senders_; }
-  /// What it counts as its step, as the executor does: its updates before the step began.
+  /// Number of its current step, as in the executor: its updates before the step began.
   int step() const { return step_; }
   void updated() { ++updates_; }
   int updates() const { return updates_; }
@@ -56,70 +56,78 @@ class SimServer {
   const std::vector<std::string>& channels_;
   Inbox inbox_;
   std::map<int, std::deque<Message>> mail_;           // by sender
-  std::set<std::pair<Nanoseconds, int>> on_its_way_;  // of the first of each sender's: arrival and sender
-  std::set<int> here_;                                // the other senders that have mail
-  int turn_ = 0;                                      // of this sender, or of the next one whose mail is here
+  std::set<std::pair<Nanoseconds, int>> on_its_way_;  // of each sender's first message: arrival and sender
+  std::set<int> here_;                                // other senders with arrived messages
+  int turn_ = 0;                                      // next sender in turn, among those with arrived messages
   std::vector<int> from_;                             // by message
   Inbox::Start start_{-1, {}};
   std::vector<int> senders_;
   int updates_ = 0, step_ = 0;
 };
 
-/// Ranks whose time is simulated, each gone through by an Interpreter: they are all of the mesh, or, folded, one of
-/// each program: then what others of its program would do along other axes happens to the rank itself at that moment.
+/// Simulated ranks, each run by an Interpreter. They are all ranks of the mesh, or, if folded, one rank of each
+/// program. For a folded rank, the actions of other ranks along other axes happen at the same moment as its own.
 ///
-/// A rank goes on by itself, in front of others too, until what it waits for has no known end. Only what a server finds
-/// depends on what all others have done by then: it looks when these all wait, the earliest one first.
+/// A rank advances on its own, possibly ahead of others, until it waits for an event without a known end. Only a
+/// server's query for messages depends on all other ranks: it is answered when all others wait, the earliest one first.
 class Simulator {
  public:
-  /// All must outlive it.
+  /// All arguments must outlive it.
   Simulator(const SimPrograms&, const Places&, const SimRanks&, SimRecord&);
-  /// The rank, and the action of it, that never end; the action is -1 for one that waits for messages that start
-  /// something; (-1, -1): all have ended.
+  /// Runs to the end. Returns a rank and its action that never ends: action -1 for a rank that waits for messages to
+  /// start it; (-1, -1): all have ended.
   std::pair<int, ActionId> run();
-  /// When the last rank has ended its last step.
+  /// Time at which the last rank ends its last step.
   Nanoseconds end() const;
 
  private:
   static constexpr int nothing = std::numeric_limits<int>::max();  // told_
   static constexpr Nanoseconds unknown = -1;
-  struct State {                  // of an action of a rank in its step
-    Nanoseconds begin = unknown;  // it has started
+  struct State {                  // state of an action in a rank's current step
+    Nanoseconds begin = unknown;  // start
     Nanoseconds end = unknown;    // of a receive that has not started: the arrival
-    Nanoseconds from = 0;         // of a call: since then all of its ranks, or the sender, have started it
-    bool copied = false;          // copying(), or SimAction::mixes, is in it
+    Nanoseconds from : 63 = 0;    // of a call: since then all of its ranks, or the sender, have started it
+    bool copied : 1 = false;      // copying(), or SimAction::mixes, is in it
+    /// Whether this is the first call.
+    bool copies() {
+      const bool first = !copied;
+      copied = true;
+      return first;
+    }
   };
+  static_assert(sizeof(State) == 24);  // there are millions, and reading them takes most of the time
   using Handing = std::tuple<Nanoseconds, int, ActionId>;
-  using Look = std::pair<Nanoseconds, int>;  // a server looks for messages: the time and the rank
+  using Look = std::pair<Nanoseconds, int>;  // time and rank of a server's query
   struct RankLink {
-    Nanoseconds free = 0;         // when what is known to be in front of all else has ended
-    bool waits = false;           // a collective is at the head that others have not come to
-    std::vector<ActionId> queue;  // behind it
+    Nanoseconds free = 0;         // end of the known operations
+    bool waits = false;           // a collective is at the head that other ranks have not reached
+    std::vector<ActionId> queue;  // operations after the head
     std::size_t head = 0;
   };
-  struct Pending {  // a collective
+  struct Pending {  // a collective in progress
     int come = 0;
-    Nanoseconds latest = 0;
+    Nanoseconds latest = 0;  // of its links
+    Nanoseconds from = 0;    // the last of its ranks has started it
   };
-  struct Arrival {  // of a message
+  struct Arrival {  // arrival of a message
     Nanoseconds when;
-    Nanoseconds from;  // its sender has started it
+    Nanoseconds from;  // start by its sender
   };
   struct Trade {
-    Nanoseconds end;        // of its own messages
-    Nanoseconds begun;      // the last of its ranks has started it
+    Nanoseconds end;        // end of its own messages
+    Nanoseconds begun;      // start by the last of its ranks
     std::vector<int> from;  // ranks
   };
-  struct Box {                       // messages of one kind to one rank
-    std::deque<Arrival> come;        // that it has not asked for
+  struct Box {                       // mailbox of one kind of messages to one rank
+    std::deque<Arrival> come;        // arrived before they were asked for
     std::deque<ActionId> waiting{};  // pulls that have begun
   };
-  /// What an Interpreter asks of a rank.
+  /// The interface that an Interpreter needs of a rank.
   struct Rank {
     Simulator& sim;
     const int number;
     int actions() const { return static_cast<int>(std::ssize(sim.actions(number))); }
-    std::span<const ActionId> after(ActionId id) const { return sim.program(number).actions[id].after; }
+    std::span<const ActionId> after(ActionId id) const { return sim.actions(number)[id].after; }
     bool is_inline(ActionId id) const {
       const SimAction& a = sim.actions(number)[id];
       return a.is_inline || sim.hands_over(a);
@@ -147,7 +155,7 @@ class Simulator {
   int step_of(int rank) const { return servers_[rank] ? servers_[rank]->step() : step_[rank]; }
   bool runs(int rank, const SimAction&) const;
 
-  /// A message of which the second of its ranks copies (SimulateOptions::second_copies).
+  /// Whether the second of a message's ranks copies it (SimulateOptions::second_copies).
   bool hands_over(const SimAction& a) const {
     return second_copies_ && a.is == SimAction::Is::send && !a.ahead && !a.trades;
   }
@@ -160,7 +168,8 @@ class Simulator {
   void wait_until(int rank, const SimAction&, Nanoseconds end, Nanoseconds from);
   void start(int rank, ActionId id);
   bool wait(int rank, ActionId id);
-  void finish(int rank, ActionId id, Nanoseconds when, Nanoseconds from);
+  /// from: 0 for the action of a sender, which waits after it has started it.
+  void finish(int rank, ActionId id, Nanoseconds when, Nanoseconds from = 0);
   void enqueue(int rank, ActionId id, Nanoseconds now, double computed = 0);
   void exchange(int rank, ActionId id);
   void carry(int rank, ActionId id);
@@ -173,7 +182,7 @@ class Simulator {
   void hand_over(int rank, ActionId id);
   void trade(int rank, ActionId id, Nanoseconds ready);
   void end_trade(int rank, ActionId id);
-  void meet(int rank, const SimAction&, Nanoseconds ready);
+  void meet(int rank, const SimAction&, Nanoseconds begin);
   Nanoseconds copying(int rank, const SimAction&) const;
   void arrive(int rank, ActionId id, Arrival);
   void pull(int rank, ActionId id);
@@ -190,31 +199,32 @@ class Simulator {
   const int steps_;
   const Nanoseconds overhead_, between_steps_;
   const bool overlaps_, second_copies_;
-  std::optional<SimJitter> jitter_;                                             // folded, where there is some
+  std::optional<SimJitter> jitter_;                                             // if folded, with jitter
   std::optional<CollectiveMessages> messages_;                                  // SimulateOptions::collectives
-  mutable std::map<std::tuple<int, int, int>, std::vector<Nanoseconds>> took_;  // by axis, program and nth: each line's
-  RankGrid grid_;                                                               // of the ranks that are simulated
+  mutable std::map<std::tuple<int, int, int>, std::vector<Nanoseconds>> took_;  // by axis, program and nth: of each
+                                                                                // line
+  RankGrid grid_;                                                               // of the simulated ranks
   std::vector<RankLines> lines_;                                                // folded: by axis
-  std::vector<std::size_t> each_;                // by axis: the most collectives of a rank along it
-  std::vector<std::vector<Pending>> pending_;    // by axis; by line, then by SimAction::nth
-  std::vector<std::size_t> first_;               // of each rank's actions in states_
-  std::vector<State> states_;                    // rank by rank
-  std::vector<RankLink> links_;                  // by rank
-  std::vector<Interpreter<Rank>> interpreters_;  // by rank
-  std::vector<Nanoseconds> clock_;               // by rank: so far it has come
-  std::map<int, Nanoseconds> answers_;           // to exchanges under way, by rank
-  std::vector<int> step_;                        // by rank: steps before this one
-  std::vector<ActionId> waits_;                  // by rank: for this action; -1: for none
-  std::vector<int> resumes_, told_;  // by rank: the step with which it goes on; the least clock of this step
+  std::vector<std::size_t> each_;                    // by axis: most collectives of a rank along it
+  std::vector<std::vector<Pending>> pending_;        // by axis; by line, then by SimAction::nth
+  std::vector<std::size_t> first_;                   // first of each rank's actions in states_
+  std::vector<State> states_;                        // rank by rank
+  std::vector<RankLink> links_;                      // by rank
+  std::vector<Interpreter<Rank>> interpreters_;      // by rank
+  std::vector<Nanoseconds> clock_;                   // by rank: current time
+  std::map<int, Nanoseconds> answers_;               // to exchanges in progress, by rank
+  std::vector<int> step_;                            // by rank: number of earlier steps
+  std::vector<ActionId> waits_;                      // by rank: awaited action; -1: none
+  std::vector<int> resumes_, told_;                  // by rank: step with which it resumes; least clock of this step
   std::vector<std::unique_ptr<SimServer>> servers_;  // by rank; null: no server
-  /// By rank; -1 and the receive, channel and sender, or -2 less an action that trades and the sender.
+  /// Key: rank, -1 - and the receive, channel and sender; or -2 minus a trading action, and the sender.
   std::map<std::tuple<int, int, int>, Box> boxes_;
-  std::map<std::pair<int, ActionId>, Trade> trades_;  // under way, by rank
+  std::map<std::pair<int, ActionId>, Trade> trades_;  // in progress, by rank
   std::priority_queue<Look, std::vector<Look>, std::greater<>> looks_;
-  /// That hand over, by time: rank and action.
+  /// Messages to be handed over, by time: rank and action.
   std::priority_queue<Handing, std::vector<Handing>, std::greater<>> sends_;
-  std::vector<int> freed_;  // ranks whose queue may go on
-  std::vector<int> ready_;  // ranks that have not begun, or whose waits_ has ended
+  std::vector<int> freed_;  // ranks whose queue may continue
+  std::vector<int> ready_;  // ranks that have not begun, or whose awaited action has ended
 };
 
 }  // namespace trireme

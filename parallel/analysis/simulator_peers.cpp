@@ -1,17 +1,17 @@
-// Actions of an action row that says with whom each rank exchanges messages (plan/peers.h): gossip, push-sum.
+// Actions in which each rank exchanges messages with partners given by a rule (plan/peers.h): gossip, push-sum.
 #include <algorithm>
 
 #include "parallel/analysis/simulator.h"
 
 namespace trireme {
 
-/// Whom it exchanges messages with in its step.
+/// The partners of a rank in its step.
 std::vector<RankPair> Simulator::pairs_of(int rank, const SimAction& a) const {
   const int own = plan_.grid.coordinate(ranks_.world[rank], a.along);
   return peers_at(*a.peer, own, plan_.grid.axes()[a.along].size, plan_.options.step + step_[rank]);
 }
 
-/// For how long it has the rank's link.
+/// Time for which the action occupies the rank's link.
 Nanoseconds Simulator::linked(int rank, const SimAction& a) const {
   if (!a.trades && !a.ahead) return took(rank, a);
   const int world = ranks_.world[rank], own = plan_.grid.coordinate(world, a.along);
@@ -22,8 +22,8 @@ Nanoseconds Simulator::linked(int rank, const SimAction& a) const {
   return all;
 }
 
-/// Of pairs that nobody else waits for: an even rank waits for the answer to its message of the step before (of the
-/// first step: as if there had been one), an odd rank for nobody. An answer follows its message at once.
+/// An asymmetric exchange of pairs: an even rank waits for the answer to its message of the previous step (in the first
+/// step as if there had been one); an odd rank waits for no rank and answers a message at once.
 void Simulator::exchange(int rank, ActionId id) {
   const SimAction& a = actions(rank)[id];
   const Nanoseconds took = linked(rank, a);
@@ -36,7 +36,7 @@ void Simulator::exchange(int rank, ActionId id) {
   at(rank, id) = {clock_[rank], clock_[rank], clock_[rank]};
 }
 
-/// Its messages leave one behind the other. Folded, those of the others come as its own do.
+/// Sends its messages one after another. If folded, messages of other ranks arrive when its own do.
 void Simulator::trade(int rank, ActionId id, Nanoseconds ready) {
   const SimAction& a = actions(rank)[id];
   const int world = ranks_.world[rank], own = plan_.grid.coordinate(world, a.along);
@@ -57,7 +57,7 @@ void Simulator::trade(int rank, ActionId id, Nanoseconds ready) {
   for (const int other : told) end_trade(other, id);
 }
 
-/// Once a message of each of the others has come.
+/// Ends the trade once a message of each partner has arrived.
 void Simulator::end_trade(int rank, ActionId id) {
   const auto at = trades_.find({rank, id});
   if (at == trades_.end()) return;

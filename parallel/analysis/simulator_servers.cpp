@@ -41,7 +41,7 @@ int SimServer::next_phase() {
   return start_.phase;
 }
 
-/// A server that has nothing to do takes the next message, and does what follows from it.
+/// An idle server takes the next message and runs the phases that it starts.
 void Simulator::look(int rank, Nanoseconds now) {
   SimServer& server = *servers_[rank];
   if (clock_[rank] > now || step_[rank] == steps_ || !server.take(now)) return;
@@ -57,7 +57,7 @@ int Simulator::next_phase(int rank) {
   return phase;
 }
 
-/// What a server sends; nobody waits for it.
+/// Sends a server's message; no rank waits for it.
 void Simulator::answer(int rank, ActionId id, int to) {
   const SimAction& a = actions(rank)[id];
   const Nanoseconds now = clock_[rank], took = a.took[places_.apart(rank, to)];
@@ -65,10 +65,10 @@ void Simulator::answer(int rank, ActionId id, int to) {
   record_.count(rank, a, 0, took);
   record_.span(rank, id, now, end, took);
   if (a.is_clock) told_[to] = std::min(told_[to], servers_[rank]->updates());
-  deliver(rank, to, a, {end, 0});  // all that the worker waits is for its exchange with the server
+  deliver(rank, to, a, {end, 0});  // the worker's whole wait is for its exchange with the server
 }
 
-/// An action of a server.
+/// Carries out an action of a server.
 void Simulator::handle(int rank, ActionId id) {
   const SimAction& a = actions(rank)[id];
   if (a.is == SimAction::Is::push) {

@@ -16,7 +16,7 @@ namespace {
 
 using Pieces = std::vector<std::pair<Index, Index>>;  // [begin, end) of a global batch, one per micro-batch
 
-/// What each of `groups` neighbouring groups of ranks takes of each micro-batch, as a Loader deals it.
+/// Rows of each micro-batch for each of `groups` groups of consecutive ranks, as a Loader divides it.
 Pieces pieces_of(Index rows, int microbatches, int groups, int ranks) {
   Pieces all;
   for (int k = 0; k < microbatches; ++k) {
@@ -32,7 +32,7 @@ Tensor pick(const Tensor& from, const Pieces& pieces) {
   std::vector<Tensor> rows;
   for (auto& [begin, end] : pieces) rows.push_back(from.view_rows(begin, end));
   Tensor all = concat(rows, 0);
-  all.impl()->batch = {};  // what a loader said of them holds for another share
+  all.impl()->batch = {};  // the loader's data describe another share
   return all;
 }
 
@@ -50,7 +50,8 @@ double step_on(Step& step, const std::pair<Tensor, Tensor>& batch, const Pieces&
   return step(x, y).item();
 }
 
-/// All of what the ranks hold parts of; collective then. t: of an entry's shape, as the entry lies.
+/// Gathers the whole of a tensor of which ranks hold parts; then a collective call. t: with the shape and layout of
+/// entry.
 std::vector<double> whole(const Tensor& t, const Tensor& entry) {
   const NoGrad off;
   const Tensor part = t.reshape(entry.shape()).with_shard_spec(entry.impl()->shard_spec);
@@ -63,7 +64,7 @@ double largest(const std::vector<double>& values) {
   return most;
 }
 
-/// scale: numbers of this size count, at least.
+/// scale: differences are relative to at least this size.
 Difference compared(const std::string& kind, const std::string& name, const std::vector<double>& got,
                     const std::vector<double>& want, double scale) {
   Difference d{.kind = kind, .tensor = name};
@@ -76,7 +77,7 @@ Difference compared(const std::string& kind, const std::string& name, const std:
   return d;
 }
 
-/// The first candidate that differs on any rank, as that rank sees it.
+/// The first difference on any rank, as that rank sees it, on all ranks.
 std::optional<Difference> agree(World& world, const std::vector<Difference>& mine, double tolerance) {
   const auto first = std::ranges::find_if(mine, [&](const Difference& d) { return !(d.relative <= tolerance); });
   const auto [at, rank] = min_loc(world.comm(), first - mine.begin());
@@ -105,7 +106,7 @@ Verifier::Verifier(const Subject& subject, Mesh& mesh, const Strategy& strategy,
 std::string Verifier::against() {
   const int microbatches = run_.plan().microbatches;
   std::string in_micros = microbatches > 1 ? fmt::format(" in the same {} micro-batches", microbatches) : "";
-  if (is_asynchronous(run_.plan())) in_micros += ", flushed behind every step, so that no gradient is late";
+  if (is_asynchronous(run_.plan())) in_micros += ", flushed after every step, so that no gradient is late";
   if (StepProbe(run_).batch_norm().empty()) return "the serial run" + in_micros;
   if (groups_ == 1) return fmt::format("the serial run{} (batch norm: {})", in_micros, StepProbe(run_).batch_norm());
   return fmt::format("a serial run{} whose batch norms see {} rows (batch norm: {})", in_micros,
@@ -116,7 +117,7 @@ Verifier::Pieces Verifier::shares(Index rows, int groups) const {
   return pieces_of(rows, run_.shard().microbatches, groups, run_.shard().size);
 }
 
-/// Without the last rows, where all are to have as many.
+/// Drops the last rows if workers need equal numbers of rows.
 std::pair<Tensor, Tensor> Verifier::batch_of(int number) const {
   auto batch = subject_.batch(number);
   if (!options_.even_rows) return batch;
@@ -142,7 +143,7 @@ std::optional<Difference> Verifier::step(int number) {
   StepProbe(run_).consolidate();
   Candidates results = compare_state();
   results.push_back(compared("loss", "", {loss}, {expected}, 1e-3));
-  if (number + 1 == options_.steps && groups_ == 1)  // else running statistics are averages
+  if (number + 1 == options_.steps && groups_ == 1)  // otherwise running statistics are averages
     results.push_back(compare_predictions(batch.first));
   auto difference = agree(mesh_.world(), results, options_.tolerance);
   if (!difference) return difference;
@@ -214,7 +215,7 @@ double Verifier::unaccounted(int number, const std::vector<std::string>& states)
   return all.data<double>()[0] / std::max(all.data<double>()[1], 1e-300);
 }
 
-/// Of workers that train apart, each by its rows.
+/// Mean over workers that train separately, weighted by their rows.
 double Verifier::mean_loss(double loss, const Pieces& mine) {
   if (!StepProbe(run_).trains_apart()) return loss;
   double rows = 0;
@@ -224,14 +225,14 @@ double Verifier::mean_loss(double loss, const Pieces& mine) {
   return sums.data<double>()[0] / sums.data<double>()[1];
 }
 
-/// Into how many parts the ranks that share a micro-batch cut it for batch norm.
+/// Number of parts into which the ranks that share a micro-batch divide it for batch norm.
 int Verifier::groups(const Strategy& strategy) {
   const int ranks = run_.shard().size;
   if (run_.parameters().buffers().empty() || strategy.scope() == NormScope::global) return 1;
   return strategy.scope() == NormScope::group ? ranks / strategy.norm_group : ranks;
 }
 
-/// Values, running statistics and the optimizer's state; consolidate() has brought all of it.
+/// Compares values, running statistics and optimizer state, which consolidate() has gathered.
 Verifier::Candidates Verifier::compare_state() {
   Candidates all;
   auto &got = run_.parameters(), &want = serial_.parameters();
@@ -257,7 +258,7 @@ Verifier::Candidates Verifier::compare_state() {
   return all;
 }
 
-/// What evaluation, and so every metric, comes from: the model's output for a whole batch, as all ranks have it.
+/// Compares the model's output for a whole batch, on which evaluation and all metrics depend.
 Difference Verifier::compare_predictions(const Tensor& x) {
   const NoGrad off;
   StepContext context;
@@ -266,7 +267,7 @@ Difference Verifier::compare_predictions(const Tensor& x) {
   return compared("prediction", "", run_.model()(x).to_vector(), serial_.model()(x).to_vector(), 0);
 }
 
-/// Of what this rank updates; the blocks still hold them.
+/// Compares gradients that this rank updates; the blocks still hold them.
 Verifier::Candidates Verifier::compare_gradients() {
   Candidates all;
   auto &got = run_.parameters(), &want = serial_.parameters();

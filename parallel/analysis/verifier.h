@@ -1,4 +1,4 @@
-// Verifier: a run under a strategy and a serial run beside it, step by step on the same batches.
+// Verifier: runs a strategy and the serial run step by step on the same batches, and compares them.
 #pragma once
 #include <cmath>
 #include <optional>
@@ -10,32 +10,32 @@
 
 namespace trireme {
 
-/// The larger one; NaN where one is.
+/// The larger number; NaN if one is NaN.
 inline double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
 class Verifier {
  public:
-  /// A collective call. All that is referred to must outlive it.
+  /// A collective call. All arguments must outlive it.
   Verifier(const Subject&, Mesh&, const Strategy&, const VerifyOptions&);
-  /// What the serial run is, in words.
+  /// Describes the serial run.
   std::string against();
-  /// Both runs' step of that number (from 0), and the first difference behind it.
+  /// Runs step `number` (from 0) of both runs. Returns the first difference after it.
   std::optional<Difference> step(int number);
-  /// The step of the run under the strategy alone; its loss, a mean over the rows of all workers.
+  /// Runs a step of the strategy only. Returns its loss, a mean over the rows of all workers.
   double feed(int number);
-  /// A step from the same weights in both runs: by how much the reduced gradients and the named states (of all ranks,
-  /// summed) have grown by anything else than the gradients, relative to the largest.
+  /// Runs a step from equal weights in both runs. Returns by how much the reduced gradients, plus the change of the named
+  /// states (summed over ranks), differ from the serial gradients, relative to the largest number.
   double unaccounted(int number, const std::vector<std::string>& states);
   Step& run() { return run_; }
-  const Program& program() const;  ///< that this rank runs
-  /// The ranks that train for themselves, those with the same weights counted once.
+  const Program& program() const;  ///< the program of this rank
+  /// Number of workers that train separately; ranks with equal weights count once.
   int workers() const;
-  /// Of these, to which this rank belongs.
+  /// Index of this rank's worker.
   int worker() const;
 
  private:
   using Pieces = std::vector<std::pair<Index, Index>>;  // [begin, end) of a global batch, one per micro-batch
-  using Candidates = std::vector<Difference>;           // in the order in which they are named, alike on all ranks
+  using Candidates = std::vector<Difference>;           // in the order of reporting, equal on all ranks
 
   Pieces shares(Index rows, int groups) const;
   std::pair<Tensor, Tensor> batch_of(int number) const;

@@ -21,13 +21,14 @@ double largest_anywhere(World& world, double value) {
   return all.item();
 }
 
-/// Workers that are pushed apart in each step, and whose gradients are 0: what moves weights is their meeting.
+/// Measures exchanges of weights: workers are pushed apart in each step, with gradients of 0, so only exchanges change
+/// the weights.
 class Meetings {
  public:
   Meetings(Verifier& verifier, Mesh& mesh, const StrategyClaim& claim)
       : verifier_(verifier), mesh_(mesh), claim_(claim) {}
 
-  /// Puts noise on this rank's weights, the same for the ranks of a worker.
+  /// Adds noise to this rank's weights, equal for the ranks of a worker.
   void push_apart(int step) {
     const Plan& plan = verifier_.run().plan();
     const auto index = static_cast<std::size_t>(&verifier_.program() - plan.programs.data());
@@ -44,13 +45,13 @@ class Meetings {
       }
   }
 
-  /// Over all ranks, of what each updates: the numbers that meetings leave as they are.
+  /// Sums over all ranks, of what each updates, that exchanges must preserve.
   std::vector<double> sum() {
     std::vector<double> all(static_cast<std::size_t>(verifier_.run().parameters().size()));
     for (const Slice& s : StepProbe(verifier_.run()).updated()) {
       const auto of = [&](const FlatBuffer& flat) { return flat.rows(s.begin, s.end).to_vector(); };
       std::vector<double> numbers = of(values());
-      if (!claim_.numerator.empty()) {  // with what the weights have moved by since x was divided by w
+      if (!claim_.numerator.empty()) {  // includes the change of the weights since x was divided by w
         const auto x = of(state(claim_.numerator)), w = of(state(claim_.divisor));
         for (std::size_t i = 0; i < x.size(); ++i)
           if (moved_) numbers[i] += x[i] - x[i] / w[i];
@@ -67,13 +68,13 @@ class Meetings {
   }
 
   ClaimResult measure(const VerifyOptions& options, double tolerance) {
-    if (verifier_.workers() == 1) return {"", "one worker meets nobody", true};
+    if (verifier_.workers() == 1) return {"", "a single worker exchanges nothing", true};
     check_meets(options.steps);
     const auto feed = [&](int step) {
       (void)verifier_.feed(step);
       verifier_.run().flush();
     };
-    feed(0);  // states begin with the weights of the first step
+    feed(0);  // states start with the weights of the first step
     moved_ = true;
     double most = 0, met = 0, weights = 0;
     for (int step = 1; step <= options.steps; ++step) {
@@ -91,15 +92,15 @@ class Meetings {
       if (!claim_.divisor.empty()) weights = larger(weights, weights_off());
     }
     if (largest_anywhere(mesh_.world(), met) == 0)
-      return {"", fmt::format("no meeting in {} steps: ask for more", options.steps), false};
-    std::string text = fmt::format("the meetings of {} steps moved it by {:.2g}, relative", options.steps, most);
+      return {"", fmt::format("no exchange in {} steps; use more steps", options.steps), false};
+    std::string text = fmt::format("the exchanges of {} steps changed it by {:.2g}, relative", options.steps, most);
     if (!claim_.divisor.empty())
       text += fmt::format("; all {} add up to the number of workers within {:.2g}", claim_.divisor, weights);
     return {"", text, larger(most, weights) <= tolerance};
   }
 
  private:
-  /// measure() runs steps 0 to `steps`; a meeting every N steps is first at step N - 1.
+  /// measure() runs steps 0 to `steps`. An exchange every N steps is first at step N - 1.
   void check_meets(int steps) {
     for (const auto& [axis, c] : verifier_.run().plan().consistency) {
       const bool meets = c.kind == Consistency::Kind::periodic || c.kind == Consistency::Kind::gossip;
@@ -110,7 +111,7 @@ class Meetings {
   }
   const FlatBuffer& values() { return verifier_.run().parameters().values(); }
   const FlatBuffer& state(const std::string& name) { return verifier_.run().parameters().state(name); }
-  /// How far the sum of the divisor over the workers is from their number, relative.
+  /// Relative difference between the sum of the divisor over workers and their number.
   double weights_off() {
     const Tensor sum = Tensor::full({1}, state(claim_.divisor).rows(0, 1).item(), DType::f64);
     mesh_.world().comm().all_reduce(sum).wait();
@@ -124,7 +125,7 @@ class Meetings {
   bool moved_ = false;
 };
 
-/// The states in which the codecs of the plan keep what they have not sent.
+/// The states in which the plan's codecs keep unsent residuals.
 std::vector<std::string> residuals(const Plan& plan) {
   std::vector<std::string> names;
   for (const Program& program : plan.programs)
@@ -151,9 +152,9 @@ ClaimResult measure(const Subject& subject, Mesh& mesh, const StrategyClaim& cla
     return Meetings(verifier, mesh, claim).measure(options, tolerance);
   }
   Verifier verifier(subject, mesh, strategy, options);
-  if (StepProbe(verifier.run()).is_tensor_parallel()) return {"", "not where ranks hold parts of weights", true};
+  if (StepProbe(verifier.run()).is_tensor_parallel()) return {"", "not if ranks hold parts of weights", true};
   const auto states = residuals(verifier.run().plan());
-  if (states.empty()) return {"", "no reduction keeps anything", false};
+  if (states.empty()) return {"", "no reduction keeps a residual", false};
   double most = 0;
   for (int step = 0; step < options.steps; ++step) most = larger(most, verifier.unaccounted(step, states));
   return {"", fmt::format("{} steps within {:.2g}, relative", options.steps, most), most <= tolerance};

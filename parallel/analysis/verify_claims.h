@@ -1,5 +1,4 @@
-// verify_claims(): measures what strategies claim of themselves (parallel/strategies/claims.h), each in a run of its
-// own.
+// verify_claims(): measures the claims of strategies (parallel/strategies/claims.h), each in a separate run.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,15 +9,15 @@ namespace trireme {
 
 struct ClaimResult {
   std::string claim;     ///< "gossip: mean preserved: ..."
-  std::string measured;  ///< in words, with its size
+  std::string measured;  ///< description with the measured size
   bool holds = false;
 };
 /// Makes a strategy from its text.
 using StrategyFromText = std::function<Strategy(const std::string&)>;
 
-/// Each claim is measured with a learning rate of 0.05, without momentum, on batches of as many rows for each worker,
-/// in VerifyOptions::steps steps, as equal where it is off by VerifyOptions::tolerance at most, relative. The same on
-/// every rank. A collective call. Throws Error where a strategy cannot run so.
+/// Measures each claim with learning rate 0.05, without momentum, on batches with equal rows for each worker, over
+/// VerifyOptions::steps steps. A claim holds if it is off by at most VerifyOptions::tolerance, relative. Returns the
+/// same on every rank. A collective call. Throws Error if a strategy cannot run this way.
 std::vector<ClaimResult> verify_claims(const Subject&, Mesh&, const std::vector<ClaimedText>&, const StrategyFromText&,
                                        const VerifyOptions& = {});
 

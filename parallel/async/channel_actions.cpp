@@ -36,9 +36,12 @@ Work start_take(ActionContext& now) {
   return {};
 }
 
-const ActionRow push_row{.name = "push", .letter = 'P', .order = 17, .access = of_push, .start = start_push};
-const ActionRow pull_row{.name = "pull", .letter = 'Q', .order = 18, .access = of_pull, .start = start_pull};
-const ActionRow take_row{.name = "take", .letter = 'T', .order = 19, .access = of_pull, .start = start_take};
+const ActionRow push_row{
+    .name = "push", .letter = 'P', .order = 17, .is_custom = false, .access = of_push, .start = start_push};
+const ActionRow pull_row{
+    .name = "pull", .letter = 'Q', .order = 18, .is_custom = false, .access = of_pull, .start = start_pull};
+const ActionRow take_row{
+    .name = "take", .letter = 'T', .order = 19, .is_custom = false, .access = of_pull, .start = start_take};
 
 }  // namespace
 

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "parallel/async/channel_plan.h"
 #include "parallel/async/tickets.h"
-#include "parallel/plan/channels.h"
 
 namespace trireme {
 

@@ -48,7 +48,7 @@ ReceivedMessage Arrivals::next_of_replay(Communicator& comm) {
     const bool came = post(comm).work.wait_for(collective_timeout().count());
     check(
         came, "replay",
-        "rank {} waits for a message of rank {}, which the recorded run had here: a repeated run evaluates and saves "
+        "rank {} waits for a message of rank {}, as the recorded run did here; let the repeated run evaluate and save "
         "where that one did",
         [&] { return comm.rank(); }, sender);
     ReceivedMessage next = std::move(std::exchange(posted_, nullptr)->message);
@@ -71,7 +71,7 @@ Tensor column(auto numbers) {
 
 void Arrivals::save(std::map<std::string, Tensor>& local) const {
   check(std::ranges::all_of(early_, [](const auto& e) { return e.second.empty(); }), "replay",
-        "messages have come that are not their turn yet");
+        "messages have arrived before their turn");
   if (!taken_) return;
   local["inbox.arrivals"] = column(*taken_ | std::views::transform(&Entry::sender));
   if (std::ranges::any_of(*taken_, &Entry::place))
@@ -99,7 +99,7 @@ void Arrivals::load(const std::map<std::string, Tensor>& local) {
 void Arrivals::check_replayed() const {
   const bool starts = taken_ && taken_->size() <= replayed_->size() &&
                       std::ranges::equal(*taken_, *replayed_ | std::views::take(taken_->size()));
-  check(starts, "replay", "messages have come to this rank in another order than in the recorded run");
+  check(starts, "replay", "messages have arrived at this rank in another order than in the recorded run");
 }
 
 void Arrivals::replay(const std::map<std::string, Tensor>& local) {

@@ -59,10 +59,10 @@ class Arrivals {
   bool recorded_;
   std::int64_t count_ = 0;
   std::unique_ptr<Posted> posted_;
-  /// Since the run began; none: not recorded, or not known.
+  /// The record since the run began; none: not recorded, or unknown.
   std::optional<std::vector<Entry>> taken_ = recorded_ ? std::optional(std::vector<Entry>()) : std::nullopt;
-  std::optional<std::vector<Entry>> replayed_;        // in the order of this run
-  std::map<int, std::deque<ReceivedMessage>> early_;  // by sender: not their turn yet
+  std::optional<std::vector<Entry>> replayed_;        // in the order of the replayed run
+  std::map<int, std::deque<ReceivedMessage>> early_;  // by sender: arrived before their turn
 };
 
 }  // namespace trireme

@@ -49,7 +49,7 @@ Call collective_call(CallKind kind, const Tensor& out, const Tensor& in, std::sp
                      ReduceOp op, int rank, int size) {
   const auto name = name_of(kind);
   check(root >= 0 && root < size, name, "root is rank {}, there are {} ranks", root, size);
-  // Each rank has `mine`, a block of `other` or as much as it.
+  // Each rank has `mine`; `other` is one block, or the same number of elements.
   const bool to_owner = kind == CallKind::reduce_scatter || kind == CallKind::scatter;
   const bool blocks = to_owner || kind == CallKind::all_gather || kind == CallKind::gather;
   const Tensor &mine = to_owner ? out : in, &other = to_owner ? in : out;

@@ -10,16 +10,16 @@
 namespace trireme {
 namespace {
 
-/// The group of the rank, and the number of nodes before it.
+/// The index of the rank's node group, and of its node within all nodes.
 struct Place {
   const NodeGroup* group;
   int node;
 };
-/// In rounds: each gives a rank to every node that has a device left (Cluster::cyclic).
+/// Placement in rounds: each round gives one rank to every node with a free device (Cluster::cyclic).
 Place dealt_place(const Cluster& cluster, int rank) {
   int most = 0;
   for (const NodeGroup& g : cluster.nodes) most = std::max(most, g.devices);
-  for (int round = 0; round < most; ++round) {  // the nodes with more devices than that get one rank each
+  for (int round = 0; round < most; ++round) {  // one rank for each node with more than `round` devices
     int nodes = 0;
     for (const NodeGroup& g : cluster.nodes) {
       if (g.devices > round && rank < g.count) return {&g, nodes + rank};
@@ -41,11 +41,11 @@ Place place_of(const Cluster& cluster, int rank) {
   fail("cluster", "rank {} has no device: the cluster has {}", rank, cluster.devices());
 }
 
-/// Uniform in (0, 1], from the hash of its arguments.
+/// Uniform in (0, 1]: a hash of the arguments.
 double uniform(std::uint64_t seed, std::uint64_t rank, std::uint64_t key, std::uint64_t index) {
   Fnv fnv;
   fnv.add(seed, rank, key, index);
-  std::uint64_t h = fnv.value();  // the finalizer of SplitMix64 (Steele et al. 2014) spreads FNV's low bits
+  std::uint64_t h = fnv.value();  // the finalizer of SplitMix64 (Steele et al. 2014) mixes FNV's low bits
   h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9u;
   h = (h ^ (h >> 27)) * 0x94d049bb133111ebu;
   return static_cast<double>(((h ^ (h >> 31)) >> 11) + 1) * 0x1p-53;
@@ -65,10 +65,10 @@ void check_link(const Link& link, const char* name) {
           "a call measured {} nodes has {} ranks, {} bytes and took {} s", name, m.ranks, m.bytes, m.seconds);
 }
 
-/// Seconds of a call by those of Link::measured that are alike; none: there are no such ones. Sizes may come in any
-/// order.
+/// Seconds of a call, interpolated between calls of Link::measured with the same kind and number of ranks; none: there
+/// are none. Sizes may be in any order.
 std::optional<double> measured_time(const Link& link, CallKind kind, int ranks, Index bytes) {
-  const MeasuredCall *below = nullptr, *above = nullptr, *last = nullptr;  // beside bytes; the largest
+  const MeasuredCall *below = nullptr, *above = nullptr, *last = nullptr;  // neighbours of `bytes`; the largest
   for (const MeasuredCall& m : link.measured) {
     if (m.kind != kind || m.ranks != ranks) continue;
     if (m.bytes <= bytes && (!below || m.bytes > below->bytes)) below = &m;
@@ -83,7 +83,7 @@ std::optional<double> measured_time(const Link& link, CallKind kind, int ranks, 
   return below->seconds + share * (above->seconds - below->seconds);
 }
 
-/// The nearest whole number. A clock has room for 46 of the longest times.
+/// Rounds to the nearest integer. A clock has room for 46 times the longest duration.
 Nanoseconds rounded(double nanoseconds) {
   check(std::abs(nanoseconds) < 1e17, "cluster", "something takes {} s: more than can be counted in nanoseconds",
         nanoseconds / 1e9);
@@ -127,7 +127,7 @@ void validate(const Cluster& c) {
     check(g.devices >= 1, "cluster", "nodes {}: devices is {}, expected 1 or more", i, g.devices);
     check(std::isfinite(g.speed) && g.speed > 0, "cluster", "nodes {}: speed is {}, expected above 0", i, g.speed);
     check(std::isfinite(g.memory) && g.memory >= 0, "cluster",
-          "nodes {}: memory is {} bytes, expected 0 (not told) or more", i, g.memory);
+          "nodes {}: memory is {} bytes, expected 0 (unknown) or more", i, g.memory);
     all += static_cast<Index>(g.count) * g.devices;
   }
   check(all <= 1 << 24, "cluster", "there are {} devices, expected {} or fewer", all, 1 << 24);

@@ -19,7 +19,7 @@ double checked(double seconds, std::string_view name) {
   return seconds;
 }
 
-/// Several operations as one, and what follows them.
+/// Several operations as one, and a function to run after them.
 struct Joined final : Work::State {
   Joined(std::vector<Work> w, std::function<void()> f) : works(std::move(w)), then(std::move(f)) {
     if (!then) State::give_up();  // each of the works settles itself
@@ -49,10 +49,10 @@ struct Joined final : Work::State {
     if (!all_done()) return false;
     try {
       return wait(0);
-    } catch (...) { return true; }  // wait() says it again
+    } catch (...) { return true; }  // wait() throws it again
   }
   std::string late(double seconds) override { return works[at].state()->late(seconds); }
-  /// Null, too, where only `then` is left, of works that were done from the start or waited for in a copy of this.
+  /// Null also if only `then` is left, because all works were done from the start or waited for elsewhere.
   EventCount* events() override { return at < works.size() ? works[at].state()->events() : nullptr; }
   void give_up() override {
     State::give_up();
@@ -66,7 +66,7 @@ struct Joined final : Work::State {
   }
 
   std::vector<Work> works;
-  std::size_t at = 0;  // the first that was not waited for
+  std::size_t at = 0;  // index of the first work that was not waited for
   std::function<void()> then;
   std::exception_ptr failure;
 };
@@ -151,7 +151,7 @@ Work Communicator::collective(CallKind kind, Tensor out, Tensor in, std::span<co
   if (rank() != root && to_root) out = {};
   if (rank() != root && from_root) in = {};
   if (rank() == root && kind == CallKind::broadcast) out = {};
-  if (size() == 1) {  // what comes is what goes
+  if (size() == 1) {  // a single rank gets its own data
     if (out.defined() && call.count > 0 && out.view().data != in.view().data) copy_block(out.view(), in.view());
     return {};
   }
@@ -184,8 +184,8 @@ void Communicator::meet(const Call& call) {
 
 void Communicator::barrier() { meet({CallKind::barrier}); }
 
-// Messages to channels: the header by a tag of its own, the payload, if it has elements, by the next one. Both arrive
-// in the order in which they were sent, so that they find each other.
+// Messages to channels: the header has one tag, the payload (if it has elements) the next one. Both arrive in sending
+// order, so headers and payloads match.
 
 namespace {
 
@@ -203,7 +203,7 @@ Call part_of_message(CallKind kind, const Tensor& x, int peer, int tag) {
 struct Communicator::AnyReceive final : Work::State {
   AnyReceive(Communicator& c, ReceivedMessage& m, int number) : comm(c), message(m), channel(number) { give_up(); }
 
-  /// Takes the next header, if there is one, and asks for its payload.
+  /// Takes the next header, if there is one, and starts to receive its payload.
   bool match() {
     if (matched) return true;
     int& next = comm.next_sender_[channel];
@@ -213,7 +213,7 @@ struct Communicator::AnyReceive final : Work::State {
     const Tensor head = Tensor::empty({sizeof(MessageHeader)}, DType::u8);
     comm.start(part_of_message(CallKind::recv, head, from, header_tag(channel)), head, {}, {}).wait();
     std::memcpy(&message.header, head.view().data, sizeof(MessageHeader));
-    matched = true;  // not before: the job may end while the header is on its way
+    matched = true;  // not set earlier: the job may be aborted while the header is in transit
     const Tensor x = Tensor::empty({message.header.bytes / size_of(message.header.type)}, message.header.type);
     message.payload = x;
     if (x.numel() > 0)

@@ -28,15 +28,15 @@ namespace {
 
 std::array<char, 4096> directory{};
 std::array<char, 256> host{};
-std::atomic<int> also = 0;        // a process to be killed with this one
-std::array<char, 1024> reason{};  // of a crash that is not what its signal says; empty: it is
-const int crash_status = exit_status(ErrorKind::communicator),  // of crash(); a signal handler reads it
+std::atomic<int> also = 0;        // process to kill together with this one
+std::array<char, 1024> reason{};  // reason of a crash() call; empty: the signal is the reason
+const int crash_status = exit_status(ErrorKind::communicator),  // exit status of crash(), for the signal handler
     exhausted_status = exit_status(ErrorKind::out_of_memory);
 constexpr std::string_view no_memory =
     "out of memory: the system gives this process no more (ulimit -v, or its container); try a smaller batch or model";
 constexpr std::array fatal{SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 
-/// JSON to a file, without memory of its own but this.
+/// Writes JSON to a file without allocating memory.
 class Writer {
  public:
   explicit Writer(int file) : file_(file) {}
@@ -64,7 +64,7 @@ class Writer {
     while ((number /= 16) > 0);
     return *this << "0x" << std::string_view(&digits[at], digits.size() - at);
   }
-  /// Between quotes, without what JSON cannot have there.
+  /// Writes a quoted string. Characters that JSON does not allow become spaces.
   Writer& quoted(std::string_view text) {
     *this << "\"";
     for (const char c : text)
@@ -160,12 +160,12 @@ std::string_view name_of_signal(int number) {
 void tell(std::string_view why) {
   Writer out(2);
   out << "trireme: " << why;
-  if (directory[0] != 0) out << "; what each rank did last stands in " << std::string_view(directory.data());
+  if (directory[0] != 0) out << "; the last actions of each rank are in " << std::string_view(directory.data());
   out << "\n";
 }
 
-/// Whether the system gives this process no further 16 MiB: libraries that do not look (oneDNN 2.6, for its code) then
-/// read at null.
+/// Whether the system refuses another 16 MiB to this process. Libraries that do not check (oneDNN 2.6, for its code)
+/// then read at null.
 bool is_exhausted() {
   constexpr std::size_t probe = 16 << 20;
   void* const got = ::mmap(nullptr, probe, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -178,7 +178,7 @@ void on_crash(int number) {
   static std::atomic<bool> entered;
   std::signal(number, SIG_DFL);
   if (!entered.exchange(true)) {
-    ::alarm(10);  // what cannot write its report ends all the same
+    ::alarm(10);  // end even if the report cannot be written
     const bool exhausted = reason[0] == 0 && (number == SIGSEGV || number == SIGBUS) && is_exhausted();
     const std::string_view why = reason[0] != 0 ? std::string_view(reason.data())
                                  : exhausted    ? no_memory
@@ -197,7 +197,7 @@ void on_crash(int number) {
 
 std::terminate_handler before = nullptr;
 
-/// An allocation that fails where nothing catches it, as in a thread of OpenMP's, is no crash either.
+/// A failed allocation that nothing catches, for example in an OpenMP thread, is an out-of-memory error and no crash.
 void on_terminate() {
   try {
     if (std::current_exception()) throw;
@@ -230,10 +230,10 @@ void set_crash_directory(const std::string& path) {
 
 void report_crashes() {
   std::array<void*, 1> frame;
-  ::backtrace(frame.data(), 1);  // loads what it needs, now
+  ::backtrace(frame.data(), 1);  // loads its library now, not in the handler
   static std::array<char, 65536> stack;
   const stack_t own{.ss_sp = stack.data(), .ss_flags = 0, .ss_size = stack.size()};
-  ::sigaltstack(&own, nullptr);  // of this thread, where its stack has overflowed
+  ::sigaltstack(&own, nullptr);  // for this thread, whose stack may have overflowed
   struct sigaction action {};
   action.sa_handler = on_crash;
   action.sa_flags = SA_ONSTACK | SA_NODEFER;
@@ -247,7 +247,7 @@ void crash(pthread_t thread, const std::string& why, bool tells, int and_process
   const std::size_t size = std::min(why.size(), reason.size() - 1);
   std::memcpy(reason.data(), why.data(), size);
   ::pthread_kill(thread, SIGABRT);
-  ::sleep(15);  // it has 10 s to write
+  ::sleep(15);  // the handler has 10 s to write
   ::_exit(crash_status);
 }
 

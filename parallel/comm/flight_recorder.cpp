@@ -12,8 +12,8 @@ namespace {
 thread_local FlightRecorder* mine = nullptr;
 thread_local const std::string* waits_for = nullptr;
 std::mutex looking;
-std::string elsewhere;                                      // what ranks of other processes do
-std::array<std::atomic<FlightRecorder*>, 1024> registered;  // ranks of a process beyond these are not told of
+std::string elsewhere;                                      // actions of ranks in other processes
+std::array<std::atomic<FlightRecorder*>, 1024> registered;  // further ranks of a process are not reported
 
 std::int64_t microseconds() {
   timespec t{};
@@ -114,7 +114,7 @@ void FlightRecorder::end(std::int64_t number) {
   Entry& e = entries_[static_cast<std::size_t>(number % kept)];
   if (e.number == number) e.ended = std::max<std::int64_t>(now(), 1);
   if (!events_) return;
-  for (auto each = events_->rbegin(); each != events_->rend(); ++each)  // they nest
+  for (auto each = events_->rbegin(); each != events_->rend(); ++each)  // events nest
     if (each->kind == Event::call && each->end == 0) {
       each->end = nanoseconds();
       break;

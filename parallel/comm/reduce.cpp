@@ -9,13 +9,13 @@
 namespace trireme {
 namespace {
 
-constexpr Index lane = 2048;  // elements summed at a time: the partial sums stay in the first cache level
+constexpr Index lane = 2048;  // elements summed at a time, so that partial sums stay in the L1 cache
 
 template <class T>
 using Partial = std::conditional_t<is_narrow_type<T>, float, T>;
 
-/// The greater (or the lesser) of two values, by their order alone: the same bits whichever rank's value stands first.
-/// NaN if either is; zeros by their sign (IEEE 754-2019: maximum and minimum).
+/// The greater (or the lesser) of two values. The bits do not depend on the order of the operands. NaN if either is
+/// NaN; zeros are ordered by sign (IEEE 754-2019: maximum and minimum).
 template <bool greatest, class A>
 A extreme(A a, A b) {
   if constexpr (std::is_floating_point_v<A>) {
@@ -35,7 +35,7 @@ void with_op(ReduceOp op, F&& f) {
   }
 }
 
-/// f(i) for i in [0, n), in vector code of this machine's width.
+/// Runs f(i) for i in [0, n) as vector code of this machine's width.
 template <class F>
 void each(Index n, F f) {
   vectorised([n, f] {
@@ -51,7 +51,7 @@ void combine(T* to, const A* a, const B* b, Index n, Op op) {
   each(n, [=](Index i) { to[i] = static_cast<T>(op(static_cast<P>(a[i]), static_cast<P>(b[i]))); });
 }
 
-// Of one block at least; an out that is one of the ins is written when its elements have been read.
+// For at least one block. An out that is one of the ins is written after its elements were read.
 template <class T, class Op>
 void fold_all(std::span<void* const> outs, std::span<const void* const> ins, Index count, Op op) {
   Partial<T> sum[lane];

@@ -1,5 +1,5 @@
-// Sums (or extremes) of host memory, the arithmetic under every collective. Single-threaded: ranks divide the pieces
-// among themselves.
+// Sums (or extremes) of host memory: the arithmetic of all collectives. Single-threaded: ranks divide the pieces among
+// themselves.
 #pragma once
 #include <span>
 
@@ -7,8 +7,8 @@
 
 namespace trireme {
 
-// max and min of floating values are NaN where one of them is, and order zeros by their sign, whatever the order of the
-// operands.
+// max and min of floating-point values are NaN if an operand is NaN. Zeros are ordered by sign. The order of the
+// operands does not matter.
 
 /// to = op(to, from) over count elements of type t.
 void reduce_into(void* to, const void* from, Index count, DType t, ReduceOp op);

@@ -14,7 +14,7 @@
 namespace trireme {
 namespace {
 
-/// Evaluation without values: kernels are counted and left out.
+/// Evaluation without values: kernels are counted and not run.
 class Shapes {
  public:
   Shapes()
@@ -36,9 +36,9 @@ class Shapes {
 
 double chain_cells(const Shape& s) { return static_cast<double>(s.product(1, s.rank() - 1)); }
 
-/// Bytes, at the most, of what kernels make of a part's filters and keep (FilterCache), for a result of so many cells:
-/// channels in blocks of 16; of 3 x 3 taps four times as much, where they are transformed (Winograd's F(4 x 4, 3 x 3):
-/// 36 numbers for 9, from 64 tiles on).
+/// Upper bound of bytes of packed filters that kernels keep for a part (FilterCache), for a result of that many cells.
+/// Channels are in blocks of 16. Filters of 3 x 3 taps that are transformed take four times as much (Winograd's F(4 x
+/// 4, 3 x 3): 36 numbers for 9, from 64 tiles on).
 double packed_bytes(const std::vector<TracedOp>& ops, double chain_cells) {
   double bytes = 0;
   for (const TracedOp& op : ops) {
@@ -61,7 +61,7 @@ double packed_bytes(const std::vector<TracedOp>& ops, double chain_cells) {
 ChainNet::ChainNet(Module model, const Shape& volume, DType dtype)
     : VolumeNet(volume, dtype), chain_(std::move(model)) {
   const int axes = volume.rank() - 2;
-  for (Index most = axes == 3 ? 64 : 256;; most *= 2) {  // as few cells as the model takes
+  for (Index most = axes == 3 ? 64 : 256;; most *= 2) {  // the smallest volume that the model accepts
     Shape probe = volume;
     for (int axis = 1; axis <= axes; ++axis) probe[axis] = std::min(probe[axis], most);
     try {
@@ -104,7 +104,7 @@ void ChainNet::trace(const Shape& probe) {
   std::array<std::pair<Index, Index>, 3> one;
   one.fill({1, 1});
   scales_.push_back(one);
-  std::map<std::string, int> stash;  // tensors by name
+  std::map<std::string, int> stash;  // index of stashed tensors, by name
   Shapes dry;
   const Tensor x = Tensor::empty(probe, dtype_);
   std::vector<Tensor> values{x};  // of the probe
@@ -141,7 +141,7 @@ void ChainNet::trace(const Shape& probe) {
     Part part{p, Reach(layer, ops, inputs, y), reads, names, static_cast<int>(shapes_.size()), y.shape(), 0, 0};
     kept_ += packed_bytes(ops, chain_cells(part.reach.output(shapes_of(reads))));
     ops.clear();
-    for (int again = 0; again < 2; ++again) {  // as it runs without a Trace, with weights packed before
+    for (int again = 0; again < 2; ++again) {  // as without a Trace, with filters already packed
       (void)dry.take_operations();
       Stashed rest = before;
       MemoryTracker inner;
@@ -150,7 +150,7 @@ void ChainNet::trace(const Shape& probe) {
       part.memory = static_cast<double>(inner.peak(MemoryKind::activations) - result.view().bytes());
       result = {};
       rest.clear();
-      if (again == 0) kept_ += static_cast<double>(inner.now(MemoryKind::activations));  // that the Inference keeps
+      if (again == 0) kept_ += static_cast<double>(inner.now(MemoryKind::activations));  // stored by the Inference
     }
     part.operations = dry.take_operations();
     shapes_.push_back(part.reach.output(shapes_of(reads)));
@@ -217,7 +217,7 @@ void ChainNet::add_cost(const Part& part, const Box& out, const std::vector<doub
   cost.voxels += chain_cells(made.size);
   cost.operations += part.operations * grown;
   double now = kept_ + std::accumulate(held.begin(), held.end(), 0.0) + bytes(made) + part.memory * grown;
-  for (std::size_t i = 0; i < in.size(); ++i)  // copies of patches, where the tensor is more
+  for (std::size_t i = 0; i < in.size(); ++i)  // copies of patches, if the tensor is larger
     if (bytes(in[i]) < held[static_cast<std::size_t>(part.reads[i])]) now += bytes(in[i]);
   if (!(made.size == out.size)) now = std::max(now, now - part.memory * grown + bytes(out));
   cost.memory = std::max(cost.memory, now);

@@ -1,4 +1,5 @@
-// ChainNet: a model of convolutions, poolings and elementwise ops over a volume, part by part (parallel/model/chain.h).
+// ChainNet: a model of convolutions, poolings and elementwise ops over a volume, run part by part
+// (parallel/model/chain.h).
 #pragma once
 #include <string>
 #include <vector>
@@ -11,8 +12,8 @@ namespace trireme {
 
 class ChainNet final : public VolumeNet {
  public:
-  /// model: in evaluation maps [1, spatial..., C] to [1, spatial'..., C']; its weights stay as they are. Throws Error
-  /// for a model whose result at one place depends on the whole volume, and for extents that it does not take.
+  /// model: in evaluation maps [1, spatial..., C] to [1, spatial'..., C']; its weights are not changed. Throws Error
+  /// for a model whose result at one position depends on the whole volume, and for unsupported extents.
   ChainNet(Module model, const Shape& volume, DType);
 
   Box reads(int first, int last, const Box& out) const override;
@@ -27,17 +28,17 @@ class ChainNet final : public VolumeNet {
   struct Part {
     int index;  // in the chain
     Reach reach;
-    std::vector<int> reads;  // tensors: what comes in, then stashed ones
+    std::vector<int> reads;  // input tensors: the part's input, then stashed tensors
     std::vector<std::string> stashed;
     int output;
-    Shape probe;                // the output that the numbers below are for
-    double operations, memory;  // beside inputs and output, bytes
+    Shape probe;                // output size for which operations and memory are given
+    double operations, memory;  // memory: bytes besides inputs and output
   };
   void trace(const Shape& probe);
   std::vector<Shape> shapes_of(const std::vector<int>& tensors) const;
   std::vector<Box> patches(const Part&, const Box& out) const;
-  std::vector<Box> needs(const Box& out) const;  // of each tensor
-  /// The part's output in `out`, from inputs that lie at `origins`.
+  std::vector<Box> needs(const Box& out) const;  // by tensor
+  /// Computes the part's output in box `out`, from inputs whose patches are at `at`.
   Tensor run(const Part&, const Box& out, const std::vector<Tensor>& held, const std::vector<Box>& at) const;
   void add_cost(const Part&, const Box& out, const std::vector<double>& held, BoxCost&) const;
   Box own(int tensor, const Division&, const Extents& at) const;
@@ -46,12 +47,13 @@ class ChainNet final : public VolumeNet {
   void release(std::size_t part, std::vector<Tensor>& held) const;
 
   Chain chain_;
-  double kept_ = 0;  // bytes of filters that an Inference folds and packs
+  double kept_ = 0;  // bytes of folded and packed filters that an Inference keeps
   std::vector<Part> parts_;
-  std::vector<Shape> shapes_;                                   // of tensors over the volume; 0: the volume
+  std::vector<Shape> shapes_;                                   // shapes of tensors for the whole volume; index 0: the
+                                                                // volume
   std::vector<std::array<std::pair<Index, Index>, 3>> scales_;  // cells per cell of the volume: up, down
-  std::vector<std::size_t> last_use_;                           // of a tensor: the part that reads it last
-  Extents alignment_{1, 1, 1};                                  // cells of the volume where all strides begin
+  std::vector<std::size_t> last_use_;                           // by tensor: the last part that reads it
+  Extents alignment_{1, 1, 1};                                  // cells of the volume at which all strides begin
 };
 
 }  // namespace trireme

@@ -74,7 +74,7 @@ Box DenseNet::reads(int first, int last, const Box& out) const {
 
 double DenseNet::operations(int i, const Box& out) const {
   const Shape& w = net_.weight[static_cast<std::size_t>(i)].shape();
-  double taps = 1;  // of all positions; those beyond the volume are left out
+  double taps = 1;  // summed over all positions; taps beyond the volume are left out
   for (int axis = 1; axis < out.at.rank() - 1; ++axis) {
     double along = 0;
     for (Index tap = -1; tap <= 1; ++tap) {
@@ -104,7 +104,7 @@ BoxCost DenseNet::cost(int first, int last, const Box& out) const {
              static_cast<double>(piece * (channels(last) + output_[-1]) * size_of(dtype_));
   }
   const double row = bytes(in) / static_cast<double>(in.size[1]);
-  // Features come from the file by stretches, which are laid beside each other.
+  // Features are read from the file range by range, and joined along the channels.
   const double stretches = static_cast<double>(channels(first) - channels(0)) / static_cast<double>(channels(first));
   const double taken = std::min(bytes(in), std::max(slab, row)) * (1 + stretches);
   cost.memory = block + std::max(taken, behind);
@@ -146,7 +146,7 @@ Tensor DenseNet::run_tail(const Tensor& block, const Box& at, const Box& out) co
   const std::byte* from = block.data<std::byte>();
   std::byte *to = y.data<std::byte>(), *here = few.data<std::byte>();
   const Index width = out.size[axes], rows = out.size.product(1, axes);
-  Index taken = 0;  // voxels in `few`
+  Index taken = 0;  // number of voxels in `few`
   const auto flush = [&] {
     if (taken == 0) return;
     const Tensor made = net_.tail(few.detach());

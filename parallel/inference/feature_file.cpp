@@ -20,7 +20,7 @@ FeatureFile::FeatureFile(std::string path, const Shape& volume, std::vector<Inde
   const Index bytes =
       volume_.product(1, volume_.rank() - 1) * (bounds_.back() - bounds_.front()) * static_cast<Index>(size_of(dtype_));
   try {
-    reserve_room(fd_, path_, static_cast<std::size_t>(bytes));  // now, not in the middle
+    reserve_room(fd_, path_, static_cast<std::size_t>(bytes));  // fails now and not during the computation
     struct stat now {};
     check(::fstat(fd_, &now) == 0 && (now.st_size >= bytes || ::ftruncate(fd_, bytes) == 0), ErrorKind::file, "infer",
           "{}: cannot be made of {} bytes: {}", path_, bytes, [&] { return std::strerror(errno); });
@@ -57,7 +57,7 @@ void FeatureFile::write(const Box& box, const Tensor& values) const {
   std::size_t k = 0;
   while (k + 2 < bounds_.size() && bounds_[k + 1] <= box.at[-1]) ++k;
   check(bounds_[k] == box.at[-1] && bounds_[k + 1] == box.at[-1] + box.size[-1] && values.shape() == box.size,
-        ErrorKind::internal, "infer", "{}: {} of channels from {} on are no stretch of it", path_, values.shape(),
+        ErrorKind::internal, "infer", "{}: {} of channels from {} on match no range of the file", path_, values.shape(),
         box.at[-1]);
   const auto* from = values.data<std::byte>();
   each_run(k, box, [&](Index to, Index at, Index bytes) {

@@ -1,5 +1,5 @@
-// FeatureFile: features of a volume on disk, between passes over layers: a stretch of channels after another, each
-// [spatial..., channels] row-major, written and read in boxes. Never more of it in memory than a box.
+// FeatureFile: features of a volume on disk, between passes over layers. Channels are stored range by range, each
+// [spatial..., channels] row-major. Boxes are read and written; no more than a box is in memory.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,20 +11,20 @@ namespace trireme {
 
 class FeatureFile {
  public:
-  /// Opens or makes it, of its whole size. volume: [1, spatial..., C], of which C does not count; bounds: where
-  /// stretches begin, and the last one's end, in channels. Throws Error where the disk has no room.
+  /// Opens or creates the file with its final size. volume: [1, spatial..., C], C is ignored. bounds: first channel of
+  /// each range, then the end of the last one. Throws Error if the disk has no room.
   FeatureFile(std::string path, const Shape& volume, std::vector<Index> bounds, DType);
   ~FeatureFile();
   FeatureFile(const FeatureFile&) = delete;
   FeatureFile& operator=(const FeatureFile&) = delete;
-  /// The box's channels are those of one stretch, all of them. Threads and processes write boxes that do not meet.
+  /// Writes a box of all channels of one range. Threads and processes may write disjoint boxes.
   void write(const Box& box, const Tensor& values) const;
-  /// Into `to`, a block at `origin`: what of the box lies in stretches.
+  /// Reads the box into `to`, a block at `origin`, for channels that are in the file.
   void read(const Box& box, const Tensor& to, const Shape& origin) const;
-  void sync() const;  ///< what was written is on the disk
+  void sync() const;  ///< syncs written data to the disk
 
  private:
-  /// f(offset in the file, offset in the box's dense tensor, bytes) for each run of a box of stretch k.
+  /// Calls f(offset in the file, offset in the box's dense tensor, bytes) for each contiguous run of a box in range k.
   template <class F>
   void each_run(std::size_t k, const Box& box, F&& f) const;
 

@@ -14,20 +14,20 @@
 namespace trireme {
 namespace {
 
-constexpr double commit_seconds = 0.5;  // between syncs, so that many small tiles do not wait for the disk each
+constexpr double commit_seconds = 0.5;  // between syncs, so that small tiles do not wait for the disk each time
 
 std::uint32_t checksum(const Tensor& t) {
   return crc32({t.data<std::byte>(), static_cast<std::size_t>(t.view().bytes())});
 }
 
-/// The sum of a number of each rank. A collective call.
+/// Sum of a number over all ranks. A collective call.
 double sum_over(World& world, double mine) {
   const Tensor sum = Tensor::scalar(mine, DType::f64);
   world.comm().all_reduce(sum).wait();
   return sum.item();
 }
 
-/// The tiles of one rank and their turns.
+/// Computes the tiles of one rank.
 class TileRun {
  public:
   TileRun(World& world, const VolumeNet& net, const InferencePlan& plan, const InferenceFiles& files,
@@ -40,7 +40,8 @@ class TileRun {
         grid_(net.output(), plan.tile, net.granularity()) {
     if (plan.passes.size() > 2) {
       check(run.parts == 1, "infer",
-            "tiles of several passes wait for each other, and parts of a job array do not: leave out --part, or give "
+            "tiles of several passes depend on each other, but parts of a job array do not wait; leave out --part, or "
+            "give "
             "more memory");
       std::vector<Index> bounds;
       for (std::size_t p = 0; p + 1 < plan.passes.size(); ++p) bounds.push_back(net.channels(plan.passes[p]));
@@ -49,7 +50,7 @@ class TileRun {
       features_.emplace(run.features, net.input(), bounds, net.dtype());
     }
     if (!run.journal.empty()) journal_.emplace(run.journal, fmt::format("{}.{}", run.writer, world.rank()), run.data());
-    world.comm().barrier();  // all have read what was done before
+    world.comm().barrier();  // all ranks have read which tiles were finished before
     const auto [first, end] = even_share(grid_.size(), static_cast<int>(run.parts), static_cast<int>(run.part));
     Index left = 0;
     for (int pass = 0; pass < passes(); ++pass) {
@@ -76,7 +77,7 @@ class TileRun {
         if (run_.progress) run_.progress(progress_);
       }
       if (journal_) journal_->commit([&] { sync(pass); });
-      stopped_ = agreed(stopped_);  // and all ranks have written what the next pass reads
+      stopped_ = agreed(stopped_);  // also waits until all ranks have written what the next pass reads
     }
     InferenceResult result{.kept = kept_, .stopped = stopped_};
     result.computed = static_cast<Index>(sum_over(world_, static_cast<double>(progress_.done)));
@@ -204,8 +205,9 @@ void verify_tiles(const VolumeNet& net, const InferencePlan& plan, const TileJou
   for (Index tile = 0; tile < grid.size(); ++tile) {
     const Box box = grid.box(tile);
     check(checksum(files.read_result(box)) == journal.checksum(last, tile), ErrorKind::data, "infer",
-          "the voxels of {} from {} on are not the ones that were computed: something else has written them; remove "
-          "the partial result and its folder of tiles to begin anew",
+          "the voxels of {} from {} on differ from the computed ones, because something else has written to the file; "
+          "remove "
+          "the partial result and its folder of tiles to start again",
           box.size, box.at);
   }
 }

@@ -38,14 +38,14 @@ namespace {
 
 double cells(const Shape& shape) { return static_cast<double>(shape.product(1, shape.rank() - 1)); }
 
-/// Places along an axis of n tiles that stand for all, and for how many each does: exact up to five.
+/// Sample positions along an axis of n tiles, with weights: exact up to five tiles.
 std::vector<std::pair<Index, double>> samples(Index n) {
   std::vector<Index> at;
   for (int quarter = 0; quarter <= 4; ++quarter)
     if (const Index i = (n - 1) * quarter / 4; at.empty() || at.back() != i) at.push_back(i);
   std::vector<std::pair<Index, double>> all;
   for (const Index i : at) all.emplace_back(i, 1.0);
-  for (std::size_t k = 0; k + 1 < at.size(); ++k) {  // those between count half for each neighbour
+  for (std::size_t k = 0; k + 1 < at.size(); ++k) {  // positions between samples count half for each neighbour
     const double between = static_cast<double>(at[k + 1] - at[k] - 1) / 2;
     all[k].second += between;
     all[k + 1].second += between;
@@ -64,7 +64,7 @@ double voxels_without_overlap(const VolumeNet& net) {
   return net.cost(0, net.layers(), whole_box(net.output())).voxels;
 }
 
-/// The box of a pass that is not the last lies in the volume, and has the channels that the pass adds.
+/// The box of a pass other than the last is within the volume, and has the channels that the pass adds.
 Box of_pass(const VolumeNet& net, const Box& tile, int first, int last) {
   Box box = tile;
   if (last == net.layers()) return box;
@@ -128,14 +128,14 @@ InferencePlan of_mesh(const VolumeNet& net, const Division& division, const Infe
   return plan;
 }
 
-/// Passes of about as many layers each.
+/// Passes with nearly equal numbers of layers.
 std::vector<int> even_passes(int layers, int passes) {
   std::vector<int> bounds;
   for (int p = 0; p <= passes; ++p) bounds.push_back(layers * p / passes);
   return bounds;
 }
 
-/// Of the tile that has most around it.
+/// Memory of the tile with the largest surroundings.
 double memory_of(const VolumeNet& net, const Extents& tile, const std::vector<int>& passes) {
   const TileGrid grid(net.output(), tile, net.granularity());
   const Extents& n = grid.counts();
@@ -146,7 +146,7 @@ double memory_of(const VolumeNet& net, const Extents& tile, const std::vector<in
   return most;
 }
 
-/// Extents to try: cubes, and boxes that are whole along the last axes, from large to small.
+/// Extents to try, from large to small: cubes, and boxes that are whole along the last axes.
 std::vector<Extents> candidates(const VolumeNet& net, int whole_axes) {
   const int axes = net.output().rank() - 2;
   Index longest = 1;
@@ -172,7 +172,7 @@ struct Search {
   const Division& division;
   const InferenceLimits& limits;
   const InferenceRates& rates;
-  double least = INFINITY;  // bytes that anything would take
+  double least = INFINITY;  // minimum bytes of all candidates
   Extents least_tile{1, 1, 1};
 
   bool fits(double memory, const Extents& tile) {
@@ -199,7 +199,7 @@ struct Search {
         continue;
       }
       for (int whole = 0; whole < net.output().rank() - 2; ++whole) {
-        int tried = 0;  // smaller ones overlap more, but may be shared more evenly
+        int tried = 0;  // smaller tiles overlap more, but may be divided more evenly
         for (const Extents& tile : candidates(net, whole)) {
           if (!fits(memory_of(net, tile, bounds), tile)) continue;
           keep(best, tile, bounds);
@@ -241,7 +241,9 @@ std::vector<InferencePlan> plan_inference(const VolumeNet& net, const std::vecto
   const bool given = limits.tile != Extents{0, 0, 0};
   if (given) check_tile(net, limits.tile);
   const Index ranks = division.parts[0] * division.parts[1] * division.parts[2];
-  for (const Extents& at : places_of(division)) (void)net.share(division, at);  // a mesh that the volume has room for
+  for (const Extents& at : places_of(division))
+    (void)net.share(division, at);  // throws if the volume is too small for
+                                    // the mesh
   Search search{net, division, limits, rates};
   std::vector<InferencePlan> plans;
   const auto allowed = [&](const char* way) { return limits.way == "auto" || limits.way == way; };
@@ -258,7 +260,7 @@ std::vector<InferencePlan> plan_inference(const VolumeNet& net, const std::vecto
       plans.push_back(*plan);
   check(
       !plans.empty(), ErrorKind::out_of_memory, "infer",
-      "{:.1f} MiB a rank are too little: the least that {} takes are {:.1f} MiB, for boxes of {} x {} x {}{}",
+      "{:.1f} MiB per rank are too little: {} needs at least {:.1f} MiB, for boxes of {} x {} x {}{}",
       limits.memory / 1048576, [&] { return limits.way == "auto" ? std::string("any way") : "way " + limits.way; },
       search.least / 1048576, search.least_tile[0], search.least_tile[1], search.least_tile[2],
       limits.way == "auto" ? "" : "; another --way may take less");

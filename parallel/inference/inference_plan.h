@@ -1,5 +1,5 @@
-// InferencePlan: how a model is computed over a volume (whole, in tiles that overlap by its reach, in passes with
-// features on disk between them, or divided over ranks with halos per layer), and what that takes, predicted.
+// InferencePlan: how a model is computed over a volume, and the predicted cost. The volume is computed whole, in
+// overlapping tiles, in passes with features on disk, or divided over ranks with halo exchanges per layer.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,52 +8,52 @@
 
 namespace trireme {
 
-/// whole: one tile. tiles: shared by ranks, each computed by itself. mesh: ranks hold a box each and exchange halos.
+/// whole: one tile. tiles: ranks share independent tiles. mesh: each rank has a box, and ranks exchange halos.
 enum class InferenceWay : std::uint8_t { whole, tiles, mesh };
 std::string to_string(InferenceWay);
 
-/// What the plan may choose.
+/// Constraints of the plan.
 struct InferenceLimits {
-  double memory = 0;             ///< bytes of tensors per rank; 0: any number
+  double memory = 0;             ///< bytes of tensors per rank; 0: unlimited
   std::string way = "auto";      ///< or "whole", "tiles", "mesh"
-  Extents tile{0, 0, 0};         ///< of the result, per spatial axis, outermost first; 0: as the plan chooses
-  bool one_pass = false;         ///< features never go to disk (job arrays)
-  std::vector<int> passes = {};  ///< where passes begin, and the number of layers; empty: as the plan chooses
+  Extents tile{0, 0, 0};         ///< of the result, per spatial axis, outermost first; 0: chosen by the plan
+  bool one_pass = false;         ///< no features on disk (job arrays)
+  std::vector<int> passes = {};  ///< first layer of each pass, then the number of layers; empty: chosen by the plan
 };
-/// What the predicted seconds are made of: assumed, for one rank, not measured.
+/// Assumed rates of one rank for predicted seconds.
 struct InferenceRates {
   double operations = 8e9;  ///< per second
-  double disk = 0.5e9;      ///< bytes per second, of all ranks together
+  double disk = 0.5e9;      ///< bytes per second, all ranks together
   double link = 1e9;        ///< bytes per second
-  double message = 30e-6;   ///< seconds of an exchange, however small
-  double tile = 1e-3;       ///< seconds of a tile, however small
+  double message = 30e-6;   ///< seconds per message, in addition to its bytes
+  double tile = 1e-3;       ///< seconds per tile, in addition to its operations
 };
 
 struct InferencePlan {
   InferenceWay way = InferenceWay::whole;
   Extents tile{1, 1, 1};    ///< largest extents of a tile of the result
   std::vector<int> passes;  ///< {0, ..., number of layers}
-  Division division;        ///< of mesh
-  // Predicted.
-  double tiles = 1;              ///< of one pass
-  double voxels = 0;             ///< of layers, computed by all ranks
-  double least_voxels = 0;       ///< without overlap
-  double operations = 0;         ///< of all ranks
-  double memory = 0;             ///< bytes of tensors, of the rank with most
-  double sent = 0;               ///< bytes, of all ranks
-  double read = 0, written = 0;  ///< bytes of volumes and features, of all ranks
+  Division division;        ///< for way mesh
+  // Predictions.
+  double tiles = 1;              ///< per pass
+  double voxels = 0;             ///< computed by all ranks, summed over layers
+  double least_voxels = 0;       ///< the same without overlap
+  double operations = 0;         ///< over all ranks
+  double memory = 0;             ///< most bytes of tensors on a rank
+  double sent = 0;               ///< bytes, over all ranks
+  double read = 0, written = 0;  ///< bytes of volumes and features, over all ranks
   double features = 0;           ///< bytes on disk between passes
   double seconds = 0;
 };
 
-/// The tiles of a result: boxes of up to `tile` cells, of sizes that differ by little, row-major.
+/// The tiles of a result: boxes of at most `tile` cells with nearly equal sizes, row-major.
 class TileGrid {
  public:
   TileGrid(const Shape& output, const Extents& tile, const Extents& granularity);
   Index size() const { return counts_[0] * counts_[1] * counts_[2]; }
   const Extents& counts() const { return counts_; }  ///< tiles along each spatial axis
-  const Extents& tile() const { return tile_; }      ///< the extents that came of the ones asked for
-  Box box(Index tile) const;                         ///< in the result [1, spatial..., C]
+  const Extents& tile() const { return tile_; }      ///< actual extents, at most those requested
+  Box box(Index tile) const;                         ///< box of the result [1, spatial..., C]
   Box box(const Extents& place) const;
 
  private:
@@ -61,11 +61,11 @@ class TileGrid {
   Extents tile_{1, 1, 1}, counts_{1, 1, 1};
 };
 
-/// The plans that could be, the best first; each way that is allowed and fits the memory comes once. Throws Error where
-/// none fits, saying what the least would take. mesh: ranks along the volume's axes; they share tiles, too.
+/// All possible plans, fastest first: one for each allowed way that fits the memory. mesh: ranks along the volume's
+/// axes; ranks also share tiles. Throws Error with the least memory needed if no plan fits.
 std::vector<InferencePlan> plan_inference(const VolumeNet&, const std::vector<Axis>& mesh, const InferenceLimits&,
                                           const InferenceRates& = {});
-/// The plan of a way, tile and passes that are given, whatever memory it takes.
+/// The plan of a given way, tile and passes, without a memory limit.
 InferencePlan predict(const VolumeNet&, InferenceWay, const Extents& tile, const std::vector<int>& passes,
                       const Division&, const InferenceRates& = {});
 

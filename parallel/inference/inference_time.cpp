@@ -21,7 +21,9 @@ Shape shape_to_measure(const VolumeNet& net) {
   const auto edge = static_cast<Index>(std::pow(1e10 / each, 1.0 / axes));
   for (int axis = 1; axis <= axes; ++axis) {
     const Index wanted = std::clamp<Index>(edge, axes == 2 ? 128 : 48, axes == 2 ? 1024 : 128);
-    if (shape[axis] > wanted) shape[axis] = std::max<Index>(16, wanted / 16 * 16);  // as models with strides take
+    if (shape[axis] > wanted)
+      shape[axis] = std::max<Index>(16, wanted / 16 * 16);  // a size that models with strides
+                                                            // accept
   }
   return shape;
 }

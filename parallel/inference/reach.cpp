@@ -21,7 +21,7 @@ void add_names(std::set<std::string>& names, const std::tuple<F...>&) {
   (names.insert(F::name), ...);
 }
 
-/// Ops whose result at a place reads the operands at that place only, all channels of them.
+/// Ops whose result at a position reads the operands at that position only, in all channels.
 const std::set<std::string>& local_ops() {
   static const std::set<std::string> names = [] {
     std::set<std::string> all{"batch_norm", "dropout", "layer_norm", "linear", "prelu", "relu",
@@ -33,7 +33,7 @@ const std::set<std::string>& local_ops() {
   return names;
 }
 
-/// Whether the op joins or compares channels of one place.
+/// Whether the op joins or compares channels of one position.
 bool over_channels(const TracedOp& op) {
   const std::string_view name = op.name;
   if (name != "concat" && name != "softmax" && name != "log_softmax") return false;
@@ -65,7 +65,7 @@ AxisMaps maps_of(const std::string& layer, const TracedOp& op) {
   return {};
 }
 
-/// Whether a constant operand is the same at every place.
+/// Whether a constant operand is the same at every position.
 bool without_places(const Tensor& t) { return !t || t.rank() <= 1 || t.numel() == t.dim(-1); }
 
 }  // namespace
@@ -83,7 +83,7 @@ CellInterval AxisMap::reads(CellInterval out) const {
   const Window& w = window;
   if (kind == Kind::window)
     return {out.begin * w.stride - w.pad_begin, (out.end - 1) * w.stride - w.pad_begin + w.reach()};
-  if (kind == Kind::up) {  // padding cuts off cells at the ends of a patch, too: there must be some beyond
+  if (kind == Kind::up) {  // padding also removes cells at the ends of a patch, so the patch must have some there
     const CellInterval read{-floor_div(w.reach() - 1 - out.begin - w.pad_begin, w.stride),
                             floor_div(out.end - 1 + w.pad_begin, w.stride) + 1};
     const Index uncut = -floor_div(w.reach() + output_pad - out.end - w.pad_begin - w.pad_end, w.stride) + 1;
@@ -101,7 +101,7 @@ Reach::Reach(const std::string& layer, const std::vector<TracedOp>& ops, const s
     Node node{op.name, {}, {}, op.output.dim(-1)};
     for (const Tensor& t : op.inputs)
       if (t && value.contains(t.id())) node.inputs.push_back(value[t.id()]);
-    if (node.inputs.empty()) continue;  // of weights
+    if (node.inputs.empty()) continue;  // depends on weights only
     node.axes = maps_of(layer, op);
     const bool window = node.axes[0].kind != AxisMap::Kind::same;
     for (const Tensor& t : op.inputs)
@@ -175,7 +175,7 @@ std::vector<Box> Reach::reads(const Box& out, const std::vector<Shape>& inputs) 
     p.size[0] = out.size[0];
   }
   for (int axis = 1; axis < out.at.rank() - 1; ++axis) {
-    std::vector<CellInterval> need(all.size());  // empty: nothing yet
+    std::vector<CellInterval> need(all.size());  // empty: not needed so far
     need[output_] = {out.at[axis], out.at[axis] + out.size[axis]};
     for (std::size_t i = nodes_.size(); i-- > 0;) {
       const CellInterval made = need[inputs_ + i];

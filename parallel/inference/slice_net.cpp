@@ -11,9 +11,9 @@ Shape stacked(const Shape& picture, Index slices) {
   return {1, slices, picture[1], picture[2], picture[3]};
 }
 
-/// The place of a box of the volume in a slice.
+/// The position in a slice of a box of the volume.
 Box in_slice(const Box& b) { return {{0, b.at[2], b.at[3], b.at[4]}, {1, b.size[2], b.size[3], b.size[4]}}; }
-/// A box of a slice, or of several at the same place.
+/// A box of a slice, or the same box of several slices.
 Box in_volume(const Box& b, Index slice, Index slices = 1) {
   return {{0, slice, b.at[1], b.at[2], b.at[3]}, {1, slices, b.size[1], b.size[2], b.size[3]}};
 }
@@ -113,7 +113,7 @@ std::vector<ShareStep> SliceNet::steps(const Division& division, const std::vect
   for (Index i = 0; i < most; ++i)
     for (ShareStep step : each) {
       for (std::size_t r = 0; r < places.size(); ++r) {
-        const Index here = i < own[r].size[1] ? 1 : 0;  // else the rank has no slice any more
+        const Index here = i < own[r].size[1] ? 1 : 0;  // otherwise the rank has no slice left
         step.operations[r] *= static_cast<double>(here);
         if (step.have.empty()) continue;
         step.have[r] = in_volume(step.have[r], own[r].at[1] + i, here);

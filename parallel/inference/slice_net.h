@@ -1,4 +1,4 @@
-// SliceNet: a model of pictures over a volume, each slice by itself.
+// SliceNet: a 2-D model applied to each slice of a volume.
 #pragma once
 #include <memory>
 
@@ -8,8 +8,8 @@ namespace trireme {
 
 class SliceNet final : public VolumeNet {
  public:
-  /// net: of [1, H, W, C], of two spatial axes. This one: of [1, slices, H, W, C]. Throws Error for a net of volumes
-  /// and for slices below 1.
+  /// net: for [1, H, W, C], with two spatial axes. The SliceNet is for [1, slices, H, W, C]. Throws Error for a net
+  /// with three spatial axes, and for fewer than 1 slice.
   SliceNet(std::shared_ptr<const VolumeNet> net, Index slices);
 
   int layers() const override { return net_->layers(); }
@@ -23,7 +23,7 @@ class SliceNet final : public VolumeNet {
   Tensor run(const Division&, const Grid&, const ReadBox& read) const override;
 
  private:
-  /// Slice by slice: run(read) makes a box of one of the slices of `out`.
+  /// Slice by slice: run(read) computes a box of one slice of `out`.
   template <class Run>
   Tensor each_slice(const ReadBox& read, const Box& out, Run&& run) const;
   double bytes(const Box&) const;

@@ -29,11 +29,11 @@ void write_all(int fd, std::string_view text, const std::string& path) {
   }
 }
 
-/// Tells a file from others that have had, or will have, its name; "none" where there is no file.
+/// Distinguishes a file from earlier and later files of the same name; "none" if it is missing.
 std::string identity_of(const std::string& path) {
   struct statx at = {};
   if (::statx(AT_FDCWD, path.c_str(), 0, STATX_INO | STATX_BTIME, &at) != 0) return "none";
-  const bool born = (at.stx_mask & STATX_BTIME) != 0;  // not on all file systems
+  const bool born = (at.stx_mask & STATX_BTIME) != 0;  // not supported by all file systems
   return fmt::format("{} {} {}", at.stx_ino, born ? at.stx_btime.tv_sec : 0, born ? at.stx_btime.tv_nsec : 0);
 }
 
@@ -44,7 +44,7 @@ Json TileJournal::about(const std::string& folder) {
   if (!fs::exists(path)) return parse_json("");
   const Json json = parse_json(read_text(path, std::size_t{1} << 20));
   check(json.is_object(), ErrorKind::data, "infer",
-        "{} is not what an inference wrote: remove the folder {} to begin anew", path, folder);
+        "{} was not written by an inference; remove the folder {} to start again", path, folder);
   return json;
 }
 
@@ -57,7 +57,7 @@ Json TileJournal::begin(const std::string& folder, const Json& about) {
     file.write(std::as_bytes(std::span(text.data(), text.size())));
     file.finish();
   }
-  const int linked = ::link(mine.c_str(), path.c_str()), why = errno;  // the first one stays
+  const int linked = ::link(mine.c_str(), path.c_str()), why = errno;  // the first process wins
   ::unlink(mine.c_str());
   check(linked == 0 || why == EEXIST, ErrorKind::file, "infer", "{}: cannot be made: {}", path,
         [&] { return std::strerror(why); });
@@ -66,7 +66,7 @@ Json TileJournal::begin(const std::string& folder, const Json& about) {
 }
 
 void TileJournal::remove(const std::string& folder) {
-  std::error_code gone;  // another process may be at it, too
+  std::error_code gone;  // another process may remove it at the same time
   fs::remove_all(folder, gone);
 }
 
@@ -80,13 +80,13 @@ TileJournal::TileJournal(std::string folder, const std::string& writer, const st
   read_again();
   fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   check(fd_ >= 0, ErrorKind::file, "infer", "{}: cannot be written: {}", path_, [&] { return std::strerror(errno); });
-  pending_.push_back('\n');  // behind what a kill may have cut short
+  pending_.push_back('\n');  // after a line that a kill may have cut short
 }
 
 TileJournal::~TileJournal() { ::close(fd_); }
 
 void TileJournal::read_again() {
-  std::error_code gone;  // another process has finished, and removed it
+  std::error_code gone;  // another process has finished and removed it
   for (const auto& entry : fs::directory_iterator(folder_, gone)) {
     if (entry.path().extension() != ".tiles") continue;
     const std::string text = read_text(entry.path(), std::size_t{1} << 32);

@@ -6,7 +6,7 @@ namespace trireme {
 
 namespace {
 
-/// The spatial axis that a mesh axis divides.
+/// The spatial axis of a mesh axis.
 std::size_t spatial_of(const Axis& axis, int spatial_axes) {
   static constexpr const char* names[] = {"d", "h", "w"};
   const auto at = std::find(std::begin(names), std::end(names), axis.name);

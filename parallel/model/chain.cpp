@@ -21,7 +21,7 @@ void Chain::enter(const Sequential& row, const std::string& prefix, const std::v
     auto outside = around;
     if (g > 0)
       for (auto& name : row.stashed_behind(g - 1)) outside.push_back(name);
-    // A row that stashes under a name in use around it stays whole: its names are its own.
+    // A Sequential that stashes under a name in use around it is one part, because its names are local.
     for (std::size_t i = 0; inner && i < inner->groups(); ++i)
       for (auto& name : inner->stashed_behind(i))
         if (std::find(outside.begin(), outside.end(), name) != outside.end()) inner = nullptr;
@@ -44,7 +44,7 @@ bool Chain::holds(int part, const std::string& tensor) const {
 
 std::vector<std::pair<const void*, std::string>> Chain::tensors(int part) const {
   std::vector<std::pair<const void*, std::string>> all;
-  Module model = model_;  // a handle
+  Module model = model_;  // a copy that shares the layers
   model.visit(StateVisitor([&](const NamedState& leaf) {
     if (holds(part, leaf.name)) all.emplace_back(leaf.tensor->id(), leaf.name);
   }));
@@ -53,7 +53,7 @@ std::vector<std::pair<const void*, std::string>> Chain::tensors(int part) const 
 
 std::vector<std::pair<const void*, std::string>> Chain::random_layers(int part) const {
   std::vector<std::pair<const void*, std::string>> all;
-  Module model = model_;  // a handle
+  Module model = model_;  // a copy that shares the layers
   const auto key = [&](const std::string& prefix, const std::uint64_t& k) {
     const std::string name = prefix.substr(0, prefix.size() - 1);
     if (holds(part, name)) all.emplace_back(&k, name);
@@ -62,7 +62,8 @@ std::vector<std::pair<const void*, std::string>> Chain::random_layers(int part) 
   return all;
 }
 
-/// An op may fail on part of a tensor without knowing that the tensor is divided: a view by extents of the whole, say.
+/// Explains errors of ops on divided tensors: an op may fail on part of a tensor, for example a view with the whole
+/// extents.
 void Chain::rethrow(int part, const Error& e) const {
   if (!divided_ || e.kind() != ErrorKind::usage) throw;
   const std::string& layer = parts_[static_cast<std::size_t>(part)].name;
@@ -78,7 +79,7 @@ std::vector<PartInfo> Chain::parts(const Parameters& parameters) const {
   std::vector<PartInfo> parts;
   auto& entries = parameters.entries();
   auto& buffers = parameters.buffers();
-  std::size_t next = 0, buffer = 0;  // both come in the order of the layers
+  std::size_t next = 0, buffer = 0;  // both are in the order of the layers
   Index packed = 0;
   for (int p = 0; p < size(); ++p) {
     PartInfo part{.name = parts_[p].name, .slice = {}};
@@ -87,7 +88,7 @@ std::vector<PartInfo> Chain::parts(const Parameters& parameters) const {
       part.tensors.push_back({entries[next].slice, entries[next].tensor.shape()});
     const Index end = next < entries.size() ? entries[next].slice.begin : parameters.size();
     part.slice.end = next == 0 ? 0 : end;
-    // A part without weights lies with the part before it; those in front of all weights, with the first.
+    // A part without weights is on the device of the part before it; parts before all weights are on the first device.
     part.device =
         part.slice.size() > 0 || parts.empty() ? parameters.values().device_of(part.slice.begin) : parts.back().device;
     part.buffers.begin = packed;

@@ -21,7 +21,8 @@ namespace trireme {
 double operations_of(const LaunchWatch::Call& call) {
   const std::string_view op = call.op;
   const auto count = [&](std::size_t i) { return static_cast<double>(call.operands[i].numel()); };
-  if (op == kernel::MatMul::name) {  // c [B,M,N] of a [B,M,K] and b [B,K,N]: K is found, however they are transposed
+  if (op == kernel::MatMul::name) {  // c [B,M,N], a [B,M,K] and b [B,K,N]: K follows from the sizes, for any
+                                     // transposition
     const Shape& c = call.operands[0].shape;
     const double batch = c.rank() > 2 ? static_cast<double>(c[0]) : 1;
     const double a = count(1) / (call.operands[1].shape.rank() > 2 ? batch : 1);
@@ -29,14 +30,15 @@ double operations_of(const LaunchWatch::Call& call) {
     return c.numel() == 0 ? 0 : 2 * count(0) * std::round(std::sqrt(a * b * batch / count(0)));
   }
   if (op == kernel::MixedScaleLayer::name || op == kernel::MixedScaleBackwardInput::name ||
-      op == kernel::MixedScaleBackwardWeight::name) {  // (block, w, ...), or (dw, dbias, block, ...), of whole blocks
+      op == kernel::MixedScaleBackwardWeight::name) {  // operands (block, w, ...), or (dw, dbias, block, ...); blocks
+                                                       // are complete
     const bool by_weight = op == kernel::MixedScaleBackwardWeight::name;
     const std::size_t block = by_weight ? 2 : 0, filter = by_weight ? 0 : 1;
     return 2 * count(filter) * count(block) / static_cast<double>(call.operands[block].shape[-1]);
   }
   if ((!op.starts_with("conv") && !op.starts_with("linear")) || call.operands.size() < 3) return 0;
-  // Each number of the output costs a row of the filter [O, ...]. Forward (y, x, w, ...), by the input (dx, dy, w), by
-  // the weight (dw, db, x, dy).
+  // Each number of the output costs a row of the filter [O, ...]. Operands: forward (y, x, w, ...), backward by input
+  // (dx, dy, w), backward by weight (dw, db, x, dy).
   const bool by_weight = op.ends_with("backward_weight");
   const std::size_t filter = by_weight ? 0 : 2;
   const std::size_t out = by_weight ? call.operands.size() - 1 : op.ends_with("backward_input") ? 1 : 0;
@@ -46,14 +48,14 @@ double operations_of(const LaunchWatch::Call& call) {
 
 namespace {
 
-/// Kernels whose results the host reads, of small operands: the counts that batch norm merges, sums that are to be
-/// read.
+/// Whether the kernel runs in a dry run: kernels with small operands whose results the host reads, such as the counts
+/// that batch norm merges.
 bool runs_dry(const LaunchWatch::Call& call) {
   const std::string_view op = call.op;
   return (op == kernel::Fill::name && call.operands[0].bytes() <= 1 << 20) || op == kernel::BatchNormMerge::name;
 }
 
-/// What the kernels and messages of a pass, which do not run, add to its cost and part.
+/// Adds the kernels and messages of a pass, which are not run, to the cost of its part.
 class DryPass {
  public:
   explicit DryPass(const DryRunOptions& o) : watch_([this](const LaunchWatch::Call& c) { see(c); }, true) {
@@ -85,14 +87,14 @@ class DryPass {
     at->bytes += payload_bytes(call);
   }
 
-  PartInfo* part_ = nullptr;  // of the pass at hand, as are the two below
+  PartInfo* part_ = nullptr;  // part of the current pass; also for the two members below
   double* operations_ = nullptr;
   ActionKind during_ = ActionKind::forward;
   LaunchWatch watch_;
   std::optional<TrafficMeter::Dry> dry_;
 };
 
-/// While it lives, weights and statistics that other ranks hold may be named: a dry run reads none.
+/// Pretends that this rank has all weights and statistics: a dry run reads no values.
 class AllHere {
  public:
   explicit AllHere(Parameters& parameters) {
@@ -118,19 +120,19 @@ DType run_parts(const Chain& chain, std::vector<PartInfo>& parts, Tensor x, cons
   const GradMode on(true);
   const MemoryTracker tracker;
   const MemoryScope memory(tracker);
-  const auto program_of = [&](const PartInfo& part) {  // -1: none knows it
+  const auto program_of = [&](const PartInfo& part) {  // -1: in no program
     const auto at = std::ranges::find(o.plan->parts, part.name, &PartInfo::name);
     return o.plan->program_of(at == o.plan->parts.end() ? -1 : static_cast<int>(at - o.plan->parts.begin()));
   };
   DType loss = DType::f32;
   Stashed stashed;
   const Fields fields = fields_beside(x);
-  for (int p = 0; p < chain.size(); ++p) {  // x and what is stashed become what a part hands on, without history
+  for (int p = 0; p < chain.size(); ++p) {  // x and stashed tensors become the part's outputs, without history
     PartInfo& part = parts[p];
     part.cost = {};
     part.comms.clear();
     const auto run = [&](const char* range, ActionKind during, double& cost, const std::function<void()>& pass) {
-      const NamedRange phase(range);  // those of a step: memory that runs out here is told as there
+      const NamedRange phase(range);  // same name as in a step: out-of-memory errors then name the same place
       spend(part, during, cost, pass);
     };
     const int from = o.plan && p > 0 ? program_of(parts[p - 1]) : -1, to = from >= 0 ? program_of(part) : -1;
@@ -157,7 +159,7 @@ DType run_parts(const Chain& chain, std::vector<PartInfo>& parts, Tensor x, cons
     if (p + 1 == chain.size() && o.loss) {
       double nobodys = 0;
       StepContext context = StepContext::current();
-      context.ignored = 0;  // as if it had been counted
+      context.ignored = 0;  // as if ignored labels were counted
       const StepScope scope(std::move(context));
       run("loss", ActionKind::loss, nobodys, [&] { roots = {o.loss(x, o.labels)}; });
       loss = roots[0].dtype();

@@ -1,5 +1,5 @@
-// Dry run: the parts of a model forward and backward over the shapes of one micro-batch. Kernels and messages are
-// counted and left out, so it costs no more than its allocations, and counts the same on every machine.
+// Dry run: forward and backward of a model's parts over the shapes of one micro-batch. Kernels and messages are counted
+// and not run. It costs little more than its allocations, and its counts are equal on all machines.
 #pragma once
 #include <vector>
 
@@ -11,8 +11,8 @@
 
 namespace trireme {
 
-/// While it lives, this thread writes and copies no large tensor: for models of which nobody reads the values. Throws
-/// Error where the thread has a LaunchWatch.
+/// While it lives, this thread does not write or copy large tensors, for models whose values are not used. Throws Error
+/// if the thread has a LaunchWatch.
 class SkipValues {
  public:
   SkipValues();
@@ -22,41 +22,41 @@ class SkipValues {
   LaunchWatch writes_;
 };
 
-/// Multiplications and additions of a kernel call: those of products and convolutions; 0 for all others.
+/// Multiplications and additions of a kernel call: for products and convolutions; 0 for other kernels.
 double operations_of(const LaunchWatch::Call&);
 
 struct DryRunOptions {
-  /// Of the mesh that the model's layers, and the StepContext's norm, communicate over; null: none do.
+  /// Meter of the mesh over which the model's layers, and the StepContext's norm, communicate; null: they do not.
   const TrafficMeter* meter = nullptr;
-  Loss loss = {};      ///< of the last part's output; null: none is run
-  Tensor labels = {};  ///< for it; of their values only the host's own code sees something
-  /// Whose programs run the parts (by name): over a cut between two of them gradients go back whether anybody wants
-  /// them or not. Null: there are no cuts.
+  Loss loss = {};      ///< of the last part's output; null: no loss
+  Tensor labels = {};  ///< for the loss; only host code of a loss sees the values
+  /// The plan whose programs run the parts (by name). Over a cut between two programs, gradients are always sent back.
+  /// Null: there are no cuts.
   const Plan* plan = nullptr;
-  double operations_per_second = 1e12;  ///< of PartCost's seconds
-  /// Also counts what passes take in memory (parallel/model/part_memory.h); false: saved, halo and output alone, of
-  /// each part by itself.
+  double operations_per_second = 1e12;  ///< for the seconds of PartCost
+  /// Whether to count the memory of passes (parallel/model/part_memory.h). False: only saved, halo and output, of each
+  /// part alone.
   bool memory = false;
 };
-/// What a dry run has found.
+/// Result of a dry run.
 struct DryRun {
-  /// Costs, comms and outputs of the parts; their other members are left as they were given. Seconds are those of a
-  /// machine that moves a byte of an operand in the time of operations_per_byte operations, whichever of both takes
-  /// longer for a kernel, and at least a nanosecond for each of forward and backward's halves.
+  /// The given parts with costs, comms and outputs; other members are unchanged. Seconds are of a machine that moves an
+  /// operand's byte in the time of operations_per_byte operations. A kernel takes the longer of its operations and its
+  /// bytes. Forward and each half of backward take at least a nanosecond.
   std::vector<PartInfo> parts;
   DType loss = DType::f32;  ///< type of the loss
 };
 inline constexpr double operations_per_byte = 8;
 
-/// Carries out a pass of a part (forward, loss, backward_input or backward_weight) and adds to its cost.
+/// Runs a pass of a part (forward, loss, backward_input or backward_weight) and adds to its cost.
 using SpendOn = std::function<void(PartInfo&, ActionKind, double& cost, const std::function<void()>& pass)>;
-/// Runs the parts forward and backward, one by one, under the caller's StepContext, and finds their costs and outputs.
-/// Gradients are left. Returns the type of the loss.
+/// Runs forward and backward part by part under the caller's StepContext, and finds costs and outputs. Gradients are
+/// not cleared. Returns the type of the loss.
 DType run_parts(const Chain&, std::vector<PartInfo>&, Tensor x, const DryRunOptions&, const SpendOn&);
 
-/// Runs under the caller's StepContext; a batch in it must name x's rows. x, [rows, ...]: only its shape, type and
-/// place count. Weights and running statistics are left as they are, gradients end cleared. Layers and losses whose own
-/// code reads values on the host see undefined ones. Throws Error where this thread has a LaunchWatch.
+/// Runs under the caller's StepContext; a batch in it must name x's rows. x, [rows, ...]: only shape, type and device
+/// matter. Weights and running statistics are unchanged; gradients are cleared at the end. Layers and losses whose host
+/// code reads values see undefined values. Throws Error if this thread has a LaunchWatch.
 DryRun dry_run(const Chain&, Parameters&, std::vector<PartInfo> parts, const Tensor& x, const DryRunOptions& = {});
 
 }  // namespace trireme

@@ -15,7 +15,7 @@ std::vector<PartCost> costs_of(const std::vector<PartInfo>& parts) {
 
 StepContext alone() {
   StepContext context = StepContext::current();
-  context.recomputing = true;  // running statistics stay
+  context.recomputing = true;  // running statistics do not change
   context.batch.samples = {};
   context.norm = {};
   return context;

@@ -1,4 +1,4 @@
-// What the parts of a model cost: on this machine, measured by running each by itself, or counted from shapes.
+// Costs of a model's parts: measured on this machine by running each part alone, or counted from shapes.
 #pragma once
 #include <vector>
 
@@ -6,12 +6,12 @@
 
 namespace trireme {
 
-/// Forward and both halves of backward of every part on the rows of x (a micro-batch; at least one row), `runs` times
-/// each after one that prepares everything; the least time counts. Values and running statistics are left as they are,
-/// gradients end cleared. Bytes are those of the tensors.
+/// Measures forward and both halves of backward of every part on the rows of x (a micro-batch of at least one row).
+/// Each runs `runs` times after a warm-up; the shortest time counts. Values and running statistics are unchanged;
+/// gradients are cleared at the end. Bytes are those of the tensors.
 std::vector<PartCost> measure_costs(const Chain&, Parameters&, const Tensor& x, int runs = 5);
-/// The same without a clock, as a dry run counts it (parallel/model/dry_run.h) for a machine of so many operations a
-/// second: equal on every machine. x: only its shape, type and place count.
+/// Counts the costs by a dry run (parallel/model/dry_run.h) for a machine with that many operations per second; equal
+/// on all machines. x: only shape, type and device matter.
 std::vector<PartCost> count_costs(const Chain&, Parameters&, const Tensor& x, double operations_per_second = 1e12);
 
 }  // namespace trireme

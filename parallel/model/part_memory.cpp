@@ -18,7 +18,7 @@ namespace trireme {
 namespace {
 
 constexpr std::array kinds{MemoryKind::activations, MemoryKind::halos, MemoryKind::packed};
-/// By kind, in their order.
+/// Bytes by kind.
 using Bytes = std::array<Index, kinds.size()>;
 
 Bytes operator-(Bytes a, const Bytes& b) {
@@ -33,12 +33,12 @@ void raise_to(Bytes& a, const Bytes& b) {
   for (std::size_t k = 0; k < a.size(); ++k) a[k] = std::max(a[k], b[k]);
 }
 
-/// Where a part of the chain runs: a program of the plan, and a segment of it, numbered through all programs.
+/// Position of a part: its program in the plan, and its segment, numbered over all programs.
 struct Place {
   int program = -1, segment = -1;
   bool operator==(const Place&) const = default;
 };
-/// By part. Parts that the plan does not know (split layers bring them along) belong to their neighbours.
+/// By part. Parts that the plan does not have (split layers add them) belong to their neighbours.
 std::vector<Place> places_of(const std::vector<PartInfo>& parts, const Plan* plan) {
   std::vector<Place> all(parts.size());
   if (!plan) return all;
@@ -62,7 +62,7 @@ std::vector<Place> places_of(const std::vector<PartInfo>& parts, const Plan* pla
   return all;
 }
 
-/// What one segment hands on to the next, without history; leaves where it has one.
+/// Tensors passed from a segment to the next one, without history; leaves if they have gradients.
 struct Handed {
   Tensor x;
   Stashed stashed;
@@ -70,7 +70,7 @@ struct Handed {
 
 class SegmentRun {
  public:
-  /// Parts [first, end) of the chain. brought: by messages, so that gradients go back in any case.
+  /// Parts [first, end) of the chain. brought: inputs come by messages, so gradients are always sent back.
   SegmentRun(const Chain& chain, Parameters& parameters, std::vector<PartInfo>& parts, const DryRunOptions& o,
              const MemoryTracker& tracker, const Fields& fields, int first, int end, bool brought)
       : chain_(chain),
@@ -111,7 +111,7 @@ class SegmentRun {
   void passed(int next);
   void weights_passed(int next);
   void report();
-  /// What parts of the segment before this one keep.
+  /// Bytes kept by earlier parts of the segment.
   Bytes kept_before(int part) const { return part == first_ ? start_ : behind_[at(part - 1)]; }
 
   const Chain& chain_;
@@ -123,10 +123,10 @@ class SegmentRun {
   const bool brought_;
   std::vector<PartInfo>& parts_;
   bool halves_ = false;
-  int current_ = 0;          // the part whose backward is under way
-  Bytes start_{}, level_{};  // when the segment began; behind the last part's deferred half
+  int current_ = 0;          // part whose backward is running
+  Bytes start_{}, level_{};  // bytes at the start of the segment; after the last part's deferred half
   Deferred deferred_halves_;
-  // By part of the segment: the most, and what is kept behind it, in absolute numbers; then what passes take.
+  // By part of the segment: maximum bytes and bytes kept after it, as totals; then bytes of each pass.
   std::vector<Bytes> top_, behind_, forward_, backward_, input_, weight_, deferred_;
   std::vector<Index> unsaved_;
 };
@@ -142,10 +142,10 @@ Tensor SegmentRun::loss(const Tensor& prediction) const {
   return o_.loss(prediction, o_.labels);
 }
 
-/// x becomes the output of the last part, or the loss.
+/// Replaces x by the output of the last part, or the loss.
 void SegmentRun::forward(Tensor& x, Stashed& stashed) {
   const NamedRange phase("forward");
-  struct Carried {  // the block that x lies in since some part has made it
+  struct Carried {  // memory block of x since the part that created it
     std::weak_ptr<detail::Storage> block;
     int maker = -1;
     Index bytes = 0;
@@ -164,7 +164,7 @@ void SegmentRun::forward(Tensor& x, Stashed& stashed) {
     top_[at(p)] = peak();
     behind_[at(p)] = now();
     if (const auto& block = x.impl()->block; carried.block.lock() != block) {
-      if (carried.block.expired())  // nobody has kept it
+      if (carried.block.expired())  // no part keeps it
         for (int q = carried.maker; q >= 0 && q < p; ++q) {
           behind_[at(q)][0] -= carried.bytes;
           unsaved_[at(q)] = carried.bytes;
@@ -180,7 +180,7 @@ void SegmentRun::forward(Tensor& x, Stashed& stashed) {
   }
 }
 
-/// Backward of the current part is over, that of `next` begins.
+/// Called when backward of the current part has ended and that of `next` begins.
 void SegmentRun::passed(int next) {
   if (next >= current_) return;
   raise_to(top_[at(current_)], peak());
@@ -200,14 +200,16 @@ void SegmentRun::weights_passed(int next) {
 
 Handed SegmentRun::pass(const Handed& given, bool halves) {
   halves_ = halves;
-  if (!o_.plan || o_.plan->microbatches == 1) parameters_.clear_grads();  // else backward may need room to add
+  if (!o_.plan || o_.plan->microbatches == 1)
+    parameters_.clear_grads();  // otherwise backward may need room to
+                                // accumulate
   const bool cut = first_ > 0, ends = end_ == chain_.size();
   const auto leaf = [&](const Tensor& t) {
     if (!cut) return t;
     Tensor in = t.detach();
     in.impl()->batch = t.impl()->batch;
     in.impl()->block = std::make_shared<detail::Storage>(static_cast<std::size_t>(t.numel()) * size_of(t.dtype()),
-                                                         t.device());  // what a message has brought
+                                                         t.device());  // tensor received by a message
     in.impl()->offset = 0;
     return in.require_grad(is_float(t.dtype()) && (brought_ || t.requires_grad()));
   };
@@ -238,7 +240,7 @@ Handed SegmentRun::pass(const Handed& given, bool halves) {
   std::erase_if(roots, [](const Tensor& t) { return !t.requires_grad(); });
   const Bytes before = now();
   for (const Tensor& root : roots) seeds.push_back(Tensor::full(root.shape(), 1, root.dtype(), root.device()));
-  const Bytes arrived = now() - before;  // what a cut brings is counted there
+  const Bytes arrived = now() - before;  // bytes received over a cut are counted elsewhere
   current_ = end_ - 1;
   for (Bytes& top : top_) top = {};
   tracker_.reset_peaks();
@@ -255,7 +257,7 @@ Handed SegmentRun::pass(const Handed& given, bool halves) {
   seeds.clear();
   leaves.emplace("", in);
   for (const auto& [name, t] : leaves)
-    if (cut && t.requires_grad()) detail::release_grad(t);  // on its way to the stage before
+    if (cut && t.requires_grad()) detail::release_grad(t);  // it is sent to the stage before
   in = {};
   leaves.clear();
   current_ = end_ - 1;
@@ -308,7 +310,7 @@ void count_memory(const Chain& chain, Parameters& parameters, std::vector<PartIn
 }
 
 namespace {
-/// f(bytes of a, the same of b) for all bytes of two costs.
+/// Calls f(bytes of a, same bytes of b) for all bytes of two costs.
 template <class F>
 void each_bytes(PartCost& a, const PartCost& b, F f) {
   for (Index PartCost::*bytes : {&PartCost::saved, &PartCost::output, &PartCost::halo, &PartCost::unsaved})

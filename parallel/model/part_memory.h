@@ -1,5 +1,5 @@
-// The memory that the parts of a model take in each pass, counted tensor by tensor as a step makes them: neighbouring
-// parts on one tape, as the executor runs the segments of a plan (parallel/plan/liveness.h).
+// Memory of each pass of a model's parts, counted tensor by tensor as in a step: consecutive parts share a tape, as the
+// executor runs the segments of a plan (parallel/plan/liveness.h).
 #pragma once
 #include <vector>
 
@@ -7,16 +7,16 @@
 
 namespace trireme {
 
-/// Sets the bytes of the parts' costs: saved, halo, output, unsaved and those of passes. Runs the parts forward and
-/// backward twice, backward whole and by halves, under the caller's StepContext; a caller that holds a dry LaunchWatch
-/// pays for no kernel. options.plan says where segments end (null: there is one), and whether gradients of weights add
-/// up over micro-batches; they are left.
+/// Sets the bytes of the parts' costs: saved, halo, output, unsaved, and those of passes. Runs the parts forward and
+/// backward twice under the caller's StepContext, once with backward in halves. With a dry LaunchWatch in the caller no
+/// kernel runs. options.plan gives the ends of segments (null: one segment), and whether gradients accumulate over
+/// micro-batches. Gradients are not cleared.
 void count_memory(const Chain&, Parameters&, std::vector<PartInfo>&, const Tensor& x, const DryRunOptions& options);
-/// The most of both in each of the bytes.
+/// The maximum of both for each of the bytes.
 void raise_bytes(PartCost& to, const PartCost& found);
-/// Bytes that grow with the rows: a's become those at `share` of the way from a to b, never below 0.
+/// Interpolates bytes that grow with the rows from a to b at `share`, and stores them in a; never below 0.
 void move_bytes(PartCost& a, const PartCost& b, double share);
-/// What two neighbouring parts cost together, as if they were one: a, then b.
+/// The cost of two consecutive parts a, b as one part.
 PartCost joined(const PartCost& a, const PartCost& b);
 
 }  // namespace trireme

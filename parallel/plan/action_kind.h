@@ -7,10 +7,18 @@
 namespace trireme {
 
 /// Whether the action is of a custom kind, not one of the library's.
-inline bool is_custom(const Action& a) { return a.kind->order > 999; }
-/// Whether the action reduces gradients over ranks.
+inline bool is_custom(const Action& a) { return a.kind->is_custom; }
+/// Whether the action averages running statistics.
+inline bool averages_statistics(const Action& a) {
+  return a.kind == ActionKind::all_reduce && a.payload == Payload::statistics;
+}
+/// Whether the action sums gradients of tied weights over the programs that have copies (parallel/plan/ties.h).
+inline bool is_tied_sum(const Action& a) { return a.kind == ActionKind::all_reduce && !a.peer.members.empty(); }
+/// Whether the action reduces gradients over the ranks that have different rows.
 inline bool is_reduction(const Action& a) {
-  return a.kind == ActionKind::all_reduce || a.kind == ActionKind::reduce_scatter;
+  const bool of_gradients = a.payload == Payload::none || a.payload == Payload::gradients;
+  return a.kind == ActionKind::reduce_scatter ||
+         (a.kind == ActionKind::all_reduce && of_gradients && a.peer.members.empty());
 }
 /// Whether all ranks along the action's axis carry it out together.
 inline bool is_collective(const Action& a) {

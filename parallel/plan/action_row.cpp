@@ -80,6 +80,10 @@ Access of_send(const Plan&, const Program&, const Liveness& live, const Action& 
 Access of_recv(const Plan&, const Program&, const Liveness& live, const Action& a) {
   return {{}, {sent(live, a, false)}};
 }
+Access of_all_reduce(const Plan&, const Program&, const Liveness&, const Action& a) {
+  const K kind = averages_statistics(a) ? K::statistics : a.payload == Payload::weights ? K::weights : K::gradients;
+  return {{}, {slice(kind, a.slice)}};
+}
 template <K kind>
 Access of_slice(const Plan&, const Program&, const Liveness&, const Action& a) {
   return {{}, {slice(kind, a.slice)}};
@@ -160,10 +164,13 @@ Work drop_shards(ActionContext& now) {
   (kind == K::weights ? release_values : release_gradients)(now.optimizer.parameters(), now.action.slice, now.shard());
   return {};
 }
-Work average_buffers(ActionContext& now) {
-  return now.comm ? average_statistics(*now.comm, now.store(), now.action.slice) : Work();
+Work reduce(ActionContext& now) {
+  if (is_reduction(now.action)) return now.actions->reduce(now.id);
+  if (!now.comm) return {};
+  if (averages_statistics(now.action)) return average_statistics(*now.comm, now.store(), now.action.slice);
+  if (now.action.payload == Payload::weights) return now.comm->all_reduce(now.values(), ReduceOp::average);
+  return now.comm->all_reduce(now.gradients());
 }
-Work sum_copies(ActionContext& now) { return now.comm ? now.comm->all_reduce(now.gradients()) : Work(); }
 
 }  // namespace
 
@@ -188,16 +195,18 @@ std::vector<PlannedCall> calls_of(const Plan& plan, const Action& a, int ranks, 
 const ActionRow forward_row{.name = "forward",
                             .letter = 'F',
                             .order = 0,
+                            .is_custom = false,
                             .access = of_forward,
                             .seconds = cost<&PartCost::forward>,
                             .start = run<&RankActions::pass>};
 const ActionKind ActionKind::forward{forward_row};
 const ActionRow loss_row{
-    .name = "loss", .letter = 'L', .order = 1, .access = of_loss, .start = run<&RankActions::loss>};
+    .name = "loss", .letter = 'L', .order = 1, .is_custom = false, .access = of_loss, .start = run<&RankActions::loss>};
 const ActionKind ActionKind::loss{loss_row};
 const ActionRow backward_row{.name = "backward",
                              .letter = 'B',
                              .order = 2,
+                             .is_custom = false,
                              .access = of_backward,
                              .seconds = cost<&PartCost::backward_input, &PartCost::backward_weight>,
                              .start = run<&RankActions::pass>};
@@ -205,6 +214,7 @@ const ActionKind ActionKind::backward{backward_row};
 const ActionRow backward_input_row{.name = "backward_input",
                                    .letter = 'I',
                                    .order = 3,
+                                   .is_custom = false,
                                    .access = of_backward_input,
                                    .seconds = cost<&PartCost::backward_input>,
                                    .start = run<&RankActions::pass>};
@@ -212,16 +222,18 @@ const ActionKind ActionKind::backward_input{backward_input_row};
 const ActionRow backward_weight_row{.name = "backward_weight",
                                     .letter = 'W',
                                     .order = 4,
+                                    .is_custom = false,
                                     .access = of_backward_weight,
                                     .seconds = cost<&PartCost::backward_weight>,
                                     .start = run<&RankActions::pass>};
 const ActionKind ActionKind::backward_weight{backward_weight_row};
 const ActionRow send_row{
-    .name = "send", .letter = 'S', .order = 5, .access = of_send, .start = run<&RankActions::send>};
+    .name = "send", .letter = 'S', .order = 5, .is_custom = false, .access = of_send, .start = run<&RankActions::send>};
 const ActionKind ActionKind::send{send_row};
 const ActionRow recv_row{.name = "recv",
                          .letter = 'R',
                          .order = 6,
+                         .is_custom = false,
                          .access = of_recv,
                          .start = run<&RankActions::receive>,
                          .finish = end<&RankActions::end_receive>};
@@ -229,15 +241,17 @@ const ActionKind ActionKind::recv{recv_row};
 const ActionRow all_reduce_row{.name = "all_reduce",
                                .letter = 'A',
                                .order = 7,
+                               .is_custom = false,
                                .is_collective = true,
-                               .access = of_slice<K::gradients>,
+                               .access = of_all_reduce,
                                .calls = summed,
-                               .start = run<&RankActions::reduce>,
+                               .start = reduce,
                                .finish = end<&RankActions::end_reduce>};
 const ActionKind ActionKind::all_reduce{all_reduce_row};
 const ActionRow reduce_scatter_row{.name = "reduce_scatter",
                                    .letter = 'C',
                                    .order = 8,
+                                   .is_custom = false,
                                    .is_collective = true,
                                    .access = of_slice<K::gradients>,
                                    .calls = scattered,
@@ -247,6 +261,7 @@ const ActionKind ActionKind::reduce_scatter{reduce_scatter_row};
 const ActionRow all_gather_row{.name = "all_gather",
                                .letter = 'G',
                                .order = 9,
+                               .is_custom = false,
                                .is_collective = true,
                                .access = of_slice<K::weights>,
                                .calls = gathered,
@@ -256,54 +271,50 @@ const ActionKind ActionKind::all_gather{all_gather_row};
 const ActionRow broadcast_row{.name = "broadcast",
                               .letter = 'K',
                               .order = 10,
+                              .is_custom = false,
                               .is_collective = true,
                               .access = of_slice<K::weights>,
                               .calls = from_root,
                               .start = gather,
                               .finish = hold};
 const ActionKind ActionKind::broadcast{broadcast_row};
-const ActionRow update_row{
-    .name = "update", .letter = 'U', .order = 11, .access = of_update, .start = run<&RankActions::update>};
+const ActionRow update_row{.name = "update",
+                           .letter = 'U',
+                           .order = 11,
+                           .is_custom = false,
+                           .access = of_update,
+                           .start = run<&RankActions::update>};
 const ActionKind ActionKind::update{update_row};
-const ActionRow average_row{.name = "average",
-                            .letter = 'M',
-                            .order = 12,
-                            .is_collective = true,
-                            .access = of_slice<K::statistics>,
-                            .calls = summed,
-                            .start = average_buffers};
-const ActionKind ActionKind::average{average_row};
-const ActionRow free_row{
-    .name = "free", .letter = 'X', .order = 13, .access = of_free, .start = run<&RankActions::free>};
+const ActionRow free_row{.name = "free",
+                         .letter = 'X',
+                         .order = 13,
+                         .is_custom = false,
+                         .access = of_free,
+                         .start = run<&RankActions::free>};
 const ActionKind ActionKind::free{free_row};
 const ActionRow drop_gradients_row{.name = "drop_gradients",
                                    .letter = 'd',
                                    .order = 14,
+                                   .is_custom = false,
                                    .access = of_slice<K::gradients>,
                                    .start = drop_shards<K::gradients>};
 const ActionKind ActionKind::drop_gradients{drop_gradients_row};
 const ActionRow drop_values_row{.name = "drop_values",
                                 .letter = 'D',
                                 .order = 15,
+                                .is_custom = false,
                                 .access = of_slice<K::weights>,
                                 .start = drop_shards<K::weights>};
 const ActionKind ActionKind::drop_values{drop_values_row};
 const ActionRow agree_row{.name = "agree",
                           .letter = 'E',
                           .order = 16,
+                          .is_custom = false,
                           .is_collective = true,
                           .access = of_agree,
                           .calls = agreed,
                           .start = run<&RankActions::agree>,
                           .finish = end<&RankActions::end_agree>};
 const ActionKind ActionKind::agree{agree_row};
-const ActionRow sum_tied_row{.name = "sum_tied",
-                             .letter = 'Y',
-                             .order = 20,
-                             .is_collective = true,
-                             .access = of_slice<K::gradients>,
-                             .calls = summed,
-                             .start = sum_copies};
-const ActionKind ActionKind::sum_tied{sum_tied_row};
 
 }  // namespace trireme

@@ -29,8 +29,9 @@ struct ActionRow {
   std::string name = {};  ///< in texts: lower case, words joined by _
   /// What its functions captured, as text: actions that share rows are of one kind if name and options are equal.
   std::string options = {};
-  char letter = '?';  ///< in drawings
-  int order = 1000;   ///< of the library's kinds, in lists
+  char letter = '?';      ///< in drawings
+  int order = 1000;       ///< position in lists of kinds, ascending; equal numbers: by name and options
+  bool is_custom = true;  ///< false: one of the library's kinds, of which its code knows what they do
   /// All ranks along peer.axis do it together.
   bool is_collective = false;
   /// What it reads and writes; null: nothing that others touch.

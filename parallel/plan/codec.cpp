@@ -60,7 +60,7 @@ Plan with_codec(Plan plan, const Codec& codec, const std::vector<std::pair<std::
             "{} encodes all_reduce only, but the plan has {}: use compress with data_parallel or central_storage, not "
             "with zero",
             codec.name, [&] { return to_string(a); });
-      if (a.kind != ActionKind::all_reduce) continue;
+      if (!is_reduction(a)) continue;
       check(a.codec == nullptr, "codec",
             "{} encodes the gradients already, so {} cannot encode them again: use compress once",
             a.codec ? a.codec->name : "", codec.name);

@@ -35,8 +35,9 @@ std::string program_line(const Program& program) {
 void add(Fnv& fnv, const Action& a) {
   fnv.add(a.kind->name, a.stream, a.part, a.microbatch.index, a.microbatch.steps_ago, a.peer.offset, a.peer.root,
           a.on_ready);
-  fnv.add(a.slice.begin, a.slice.end, a.peer.axis, a.peer.pairs, a.peer.seed, a.peer.channel, to_string(a.payload),
-          a.phase);
+  fnv.add(a.slice.begin, a.slice.end, a.peer.axis, a.peer.pairs, a.peer.seed, a.peer.channel, a.payload.kind,
+          a.payload.names.size(), a.payload.finite, a.phase);
+  for (const std::string& name : a.payload.names) fnv.add(name);
   fnv.add(a.after.size());
   for (ActionId id : a.after) fnv.add(id);
   fnv.add(std::string(a.codec ? a.codec->name : ""), a.arguments.size());
@@ -167,7 +168,7 @@ std::string to_string(const Consistency& c) {
 
 std::string to_string(const Action& a) {
   std::string text = to_string(a.kind);
-  if (a.payload != Payload::none) text += " " + to_string(a.payload);
+  if (a.payload != Payload::none) text += (a.payload == Payload::state ? " state " : " ") + to_string(a.payload);
   if (a.part >= 0) text += fmt::format(" part {}", a.part);
   if (a.microbatch != MicroBatch()) text += " micro " + to_string(a.microbatch);
   if (a.slice.size() > 0) text += fmt::format(" {}", range(a.slice));

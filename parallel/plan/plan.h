@@ -43,14 +43,16 @@ class ActionKind {
   static const ActionKind backward_weight;  ///< the other half, which computes the gradients of the weights
   static const ActionKind send;             ///< an activation over a cut, or its gradient, to peer
   static const ActionKind recv;             ///< an activation over a cut, or its gradient, from peer
-  static const ActionKind all_reduce;       ///< gradients of slice: summed on every rank of the axis
-  static const ActionKind reduce_scatter;   ///< gradients of slice: each rank has the sum of its shard
-  static const ActionKind all_gather;       ///< weights of slice: from each rank its shard
-  static const ActionKind broadcast;        ///< weights of slice: from peer.root
-  static const ActionKind update;           ///< the optimizer, on weights of slice
-  static const ActionKind average;          ///< running statistics of slice: their mean over the axis
-  static const ActionKind free;             ///< releases the activations of a micro-batch in the part's segment
-  static const ActionKind drop_gradients;   ///< frees the gradients of slice, except this rank's shard
+  /// One vector of slice from those of all ranks of the axis. By payload: gradients, or none: their sum; statistics,
+  /// weights: their mean. With peer.members: the sum of gradients over the programs that share these weights
+  /// (parallel/plan/ties.h); each program then updates its copy.
+  static const ActionKind all_reduce;
+  static const ActionKind reduce_scatter;  ///< gradients of slice: each rank has the sum of its shard
+  static const ActionKind all_gather;      ///< weights of slice: from each rank its shard
+  static const ActionKind broadcast;       ///< weights of slice: from peer.root
+  static const ActionKind update;          ///< the optimizer, on weights of slice
+  static const ActionKind free;            ///< releases the activations of a micro-batch in the part's segment
+  static const ActionKind drop_gradients;  ///< frees the gradients of slice, except this rank's shard
   static const ActionKind
       drop_values;  ///< frees the weights of slice, except this rank's shard; all_gather restores them
   /// Makes a number of the step (payload) equal on every rank of the axis; from peer.root if there is one.
@@ -64,9 +66,6 @@ class ActionKind {
   /// `scale` if there is one (loss: the mean). If workers train separately, each gradient is a mean over the worker's
   /// rows; a scale of 1 / workers then gives the mean over all workers.
   static const ActionKind take;
-  /// Sums gradients of slice over the programs that share these weights (parallel/plan/ties.h); each program then
-  /// reduces and updates its copy.
-  static const ActionKind sum_tied;
 
  private:
   bool is_like(const ActionKind&) const;
@@ -91,14 +90,14 @@ struct Peer {
   int offset = 0;  ///< send, recv: the peer's coordinate minus this rank's
   int root = -1;   ///< coordinate that broadcasts, or that alone updates the slice; -1: none
   /// push, pull: number of neighbouring ranks per peer; the first group uses root, the next group the next rank. 0: all
-  /// ranks use root (root_of in parallel/plan/channels.h).
+  /// ranks use root (root_of in parallel/async/channel_plan.h).
   int per_root = 0;
   /// Rule of the partners: "ring", "torus", "matching", ... (parallel/plan/peers.h); empty: none.
   std::string pairs = {};
   std::uint64_t seed = 0;       ///< random seed of pairs
   std::string channel = {};     ///< push, pull: name of the channel; its messages arrive in order
   std::string senders_of = {};  ///< push without a root: sends to all ranks that push to this channel of this rank
-  /// sum_tied: coordinates along axis of the participants, ascending; empty: all.
+  /// all_reduce: coordinates along axis of the participants, ascending; empty: all.
   std::vector<int> members = {};
   bool operator==(const Peer&) const = default;  ///< member by member
 };
@@ -171,7 +170,7 @@ struct Action {
   Peer peer = {};              ///< of messages, collectives, and shared updates and drops
   bool on_ready = false;  ///< starts when the tape completes the gradients of slice, in the midst of `after`'s backward
   std::vector<ActionId> after = {};  ///< must have finished (on the other stream; within a stream the list order holds)
-  Payload payload = {};              ///< of agree, push, pull and take, of actions on call, and of some custom kinds
+  Payload payload = {};              ///< of all_reduce, agree, push, pull, take, actions on call, some custom kinds
   int phase = 0;                     ///< of Program::phases: it runs in steps in which the phase does
   const Codec* codec = nullptr;      ///< of what a reduction sends; null: as it is
   std::vector<std::pair<std::string, double>> arguments = {};  ///< numbers of the kind's own, by name: mixing weights
@@ -209,7 +208,7 @@ struct Trigger {
   /// A channel on which another rank pushes "senders": the phase takes messages of these ranks instead of the first
   /// ones.
   std::string chosen = {};
-  bool on_call = false;  ///< ranks run the phase between steps, when its name is called (parallel/plan/on_call.h)
+  bool on_call = false;  ///< ranks run the phase between steps, when its name is called (parallel/strategies/on_call.h)
   /// Whether steps start the phase, not messages or a call.
   bool by_step() const { return channel.empty() && !on_call; }
   /// The first step in which it runs, ignoring `until`.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "parallel/plan/action_kind.h"
+
 namespace trireme {
 
 std::vector<Slice> tied_slices(const Plan& plan) {
@@ -67,7 +69,7 @@ std::vector<ActionId> tied_sums(const Program& program, const Slice& slice) {
   std::vector<ActionId> ids;
   for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
     const Action& a = program.actions[static_cast<std::size_t>(id)];
-    if (a.kind == ActionKind::sum_tied && a.slice.overlaps(slice)) ids.push_back(id);
+    if (is_tied_sum(a) && a.slice.overlaps(slice)) ids.push_back(id);
   }
   return ids;
 }

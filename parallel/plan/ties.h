@@ -1,8 +1,8 @@
 // Ties: weights that several parts of a model use, as a language model's last layer uses its token embedding. They lie
 // in the flat block once, in the slice of the first such part. Where these parts stand in several programs (stages of a
-// pipeline), each program holds a copy: the gradients of all are summed (ActionKind::sum_tied), and every program
-// updates its copy alike. The program of the first part is the owner, which counts the weights in norms, and saves
-// them.
+// pipeline), each program holds a copy: the gradients of all are summed (ActionKind::all_reduce with Peer::members),
+// and every program updates its copy alike. The program of the first part is the owner, which counts the weights in
+// norms, and saves them.
 //
 // Copies stay equal bit by bit because the sum over programs is the last sum of their gradients: sums over data ranks
 // come before it. A transport may add by topology (NCCL, MPI over several hosts) and so round differently in each

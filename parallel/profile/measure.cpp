@@ -17,7 +17,7 @@ namespace {
 
 double now() { return static_cast<double>(FlightRecorder::nanoseconds()) / 1e9; }
 
-/// The seconds of a step's pieces.
+/// Durations of the pieces of a step in seconds.
 struct Pieces {
   double forward = 0, backward = 0, loss = 0, update = 0;
 };
@@ -36,7 +36,7 @@ Pieces pieces_of(const Plan& plan, const Timeline& timeline) {
   return sum;
 }
 
-/// One rank, which measures while the others do the same.
+/// One of several ranks that measure at the same time.
 class Replica {
  public:
   Replica(const MeasureOptions& options, Communicator& comm) : options_(options), comm_(comm) {}
@@ -111,7 +111,7 @@ class Replica {
 Measured measured(std::vector<double> values) {
   check(!values.empty(), "profile", "nothing was measured");
   std::ranges::sort(values);
-  const auto at = [&](double share) {  // between two values: by the line through them
+  const auto at = [&](double share) {  // linear interpolation between two values
     const double place = share * static_cast<double>(values.size() - 1);
     const auto below = static_cast<std::size_t>(place);
     const double above = values[std::min(below + 1, values.size() - 1)];
@@ -171,7 +171,7 @@ StepCosts costs_at(const ModelProfile& profile, Index rows) {
   const double span = static_cast<double>(other->rows - below->rows);
   const double share = span > 0 ? static_cast<double>(rows - below->rows) / span : 0;
   const auto line = [&](double a, double b) { return std::max(0.0, a + share * (b - a)); };
-  const bool only = sizes.size() == 1;  // then in proportion
+  const bool only = sizes.size() == 1;  // a single size: in proportion to the rows
   const double ratio = only ? static_cast<double>(rows) / static_cast<double>(below->rows) : 1;
   for (std::size_t p = 0; p < below->parts.size(); ++p) {
     PartCost c = below->parts[p];

@@ -1,4 +1,4 @@
-// Measuring a machine: what trireme profile writes down, and what runs compare themselves with.
+// Measurements of a machine, for `trireme profile` and for the prediction at the end of a run.
 #pragma once
 #include <functional>
 #include <span>
@@ -15,42 +15,42 @@
 namespace trireme {
 
 struct MeasureOptions {
-  std::function<Module()> model;  ///< makes it anew, for each rank
+  std::function<Module()> model;  ///< builds a new model for each rank
   Loss loss = {};
   OptimizerConfig optimizer;
-  StepOptions step = {};                                       ///< of the steps that are measured
-  std::function<std::pair<Tensor, Tensor>(Index rows)> batch;  ///< so many inputs, and what is to come out
-  std::vector<Index> rows = {};                                ///< of micro-batches, in ascending order, each measured
-  int runs = 10;                                               ///< of each measurement, behind two that prepare
+  StepOptions step = {};                                       ///< options of the measured steps
+  std::function<std::pair<Tensor, Tensor>(Index rows)> batch;  ///< a batch of inputs and labels with that many rows
+  std::vector<Index> rows = {};                                ///< rows of micro-batches to measure, ascending
+  int runs = 10;                                               ///< repetitions, after two warm-up runs
 };
 
-/// Steps of the model, whole on each rank of the communicator, which do the same at the same time without a message.
-/// What rank 0 measures, on each. ModelProfile::model, arch and optimizer are left to the caller. A collective call.
+/// Measures steps of the whole model on each rank of the communicator, at the same time and without messages. Returns
+/// rank 0's measurements on all ranks. The caller sets ModelProfile::model, arch and optimizer. A collective call.
 ModelProfile measure_model(Communicator&, const MeasureOptions&);
-/// The costs of a program's segments as a rank takes them that runs these parts and no others, with as many
-/// micro-batches in flight: what a rank's caches hold depends on both. Times of a segment are shared out among its
-/// parts in the proportion of `parts`, of which those of others are left as they are. split: halves of backward one
-/// after the other, else together. x: one micro-batch, of the model's first part.
+/// Measures a program's segments on a rank that runs only these parts, with the program's number of micro-batches in
+/// flight, because both affect the caches. The time of a segment is divided among its parts in the proportion of
+/// `parts`; other parts are unchanged. split: run the halves of backward separately. x: one micro-batch, input of the
+/// model's first part.
 void measure_stage(const Chain&, Parameters&, const Tensor& x, const Program&, bool split, int runs,
                    std::vector<PartCost>& parts);
-/// Collectives and messages of so many bytes (f32) among the ranks of the communicator, each `runs` times on memory
-/// that its rank has just written; from the moment when the last, for which the others wait, is there to the end of
-/// all. The same on all ranks. A collective call.
+/// Measures collectives and messages of these sizes (f32) between the ranks of the communicator, `runs` times each, on
+/// memory that its rank has just written. The time runs from the arrival of the last rank, for which the others wait,
+/// to the end of all. Returns the same on all ranks. A collective call.
 std::vector<MeasuredCall> measure_calls(Communicator&, std::span<const Index> bytes, int runs = 15);
-/// Seconds per byte of other ranks' blocks whose memory is given back to the system and gathered anew, beside those of
-/// the gathering alone. A collective call.
+/// Measures seconds per byte of gathered blocks of other ranks whose memory was returned to the system before, in
+/// addition to gathering alone. A collective call.
 Measured measure_fresh(Communicator&, int runs = 15);
-/// Seconds per byte of each of the elementwise operations by which weights are mixed (ActionRow::vector_ops), on
-/// vectors of so many f32, all ranks at the same time. A collective call.
+/// Measures seconds per byte of each elementwise operation that mixes weights (ActionRow::vector_ops), on vectors of
+/// `size` f32, on all ranks at the same time. A collective call.
 Measured measure_vector_ops(Communicator&, Index size = Index{1} << 20, int runs = 15);
-/// Seconds of an encoded reduction of the plan in that step, encoding and decoding included. The same on all ranks. A
-/// collective call.
+/// Seconds of an encoded reduction of the plan in that step, with encoding and decoding. Returns the same on all ranks.
+/// A collective call.
 double measure_encoded(Communicator&, const Plan&, const Action&, std::int64_t step, int runs = 9);
-/// Seconds of an action of the plan by which ranks mix weights (ActionRow::vector_ops and calls) in that step, from the
-/// moment when the last of them begins to the end of all, on weights and states of its own. The same on all ranks. A
-/// collective call.
+/// Seconds of an action of the plan that mixes weights (ActionRow::vector_ops and calls) in that step, from the start
+/// of the last rank to the end of all, on separate weights and states. Returns the same on all ranks. A collective
+/// call.
 double measure_mixing(Communicator&, const Plan&, const Action&, std::int64_t step, int runs = 9);
-/// The median, and how the values lie around it. There is at least one.
+/// Median and spread of at least one value.
 Measured measured(std::vector<double> values);
 
 }  // namespace trireme

@@ -22,7 +22,7 @@ namespace {
 constexpr std::array measured_kinds{CallKind::all_reduce, CallKind::reduce_scatter, CallKind::all_gather,
                                     CallKind::broadcast, CallKind::send};
 
-/// What a call of the kind works on: `whole` elements in all, in the blocks of its ranks.
+/// Operands of a call of a kind: `whole` elements in all, in blocks of its ranks.
 struct Operands {
   Tensor whole, block;
 
@@ -41,11 +41,10 @@ struct Operands {
 
 double seconds_now() { return static_cast<double>(FlightRecorder::nanoseconds()) / 1e9; }
 
-/// So long after the others one rank comes to a call: by then these sleep, and must be woken, as in a step.
+/// One rank arrives this much later than the others. They then sleep and must be woken, as in a real step.
 constexpr double late = 3e-4;  // seconds
 
-/// Seconds from the moment when the last rank begins to the end of the last one's work. Rank `last` (none: -1) comes
-/// when all others wait.
+/// Seconds from the start of the last rank to the end of all. Rank `last` (-1: none) arrives when all others wait.
 double timed(Communicator& comm, const Tensor& clocks, int last, const std::function<void()>& work) {
   comm.barrier();
   double* const c = clocks.data<double>();
@@ -72,7 +71,7 @@ std::vector<MeasuredCall> measure_calls(Communicator& comm, std::span<const Inde
       std::vector<double> seconds;
       for (int run = -2; run < runs; ++run) {
         launch<kernel::Fill>(operands.whole, 0.0);
-        launch<kernel::Fill>(operands.block, 0.0);  // in this core's cache, as gradients are
+        launch<kernel::Fill>(operands.block, 0.0);  // puts the block into this core's cache, as gradients are
         const double took = timed(comm, clocks, kind == CallKind::send ? 0 : (run + 2) % ranks,
                                   [&] { operands.start(comm, kind).wait(); });
         if (run >= 0) seconds.push_back(took);
@@ -84,7 +83,7 @@ std::vector<MeasuredCall> measure_calls(Communicator& comm, std::span<const Inde
 }
 
 Measured measure_fresh(Communicator& comm, int runs) {
-  // As a flat buffer has it: a slice that begins on no page's edge, of which each rank keeps its own block.
+  // As in a flat buffer: a slice that does not begin at a page boundary, of which each rank keeps its block.
   const Index ranks = comm.size(), rank = comm.rank(), each = (Index{1} << 20) / ranks, front = 18'816;
   const Tensor buffer = Tensor::zeros({front + each * ranks}), whole = buffer.view_rows(front, front + each * ranks),
                block = whole.view_rows(rank * each, (rank + 1) * each), clocks = Tensor::empty({2}, DType::f64);
@@ -112,7 +111,7 @@ Measured measure_vector_ops(Communicator& comm, Index size, int runs) {
   const Tensor mine = Tensor::zeros({size}), theirs = Tensor::zeros({size}), clocks = Tensor::empty({2}, DType::f64);
   std::vector<double> seconds;
   for (int run = -2; run < runs; ++run) {
-    const double took = timed(comm, clocks, -1, [&] {  // four: as gossip mixes
+    const double took = timed(comm, clocks, -1, [&] {  // four vectors, as in gossip
       const Tensor mixed = scale(mine, 0.5);
       add_into(mixed, scale(theirs, 0.5));
       mine.copy_from(mixed);
@@ -154,7 +153,7 @@ double measure_mixing(Communicator& comm, const Plan& plan, const Action& a, std
   const Tensor clocks = Tensor::empty({2}, DType::f64);
   std::vector<double> seconds;
   for (int run = -2; run < runs; ++run) {
-    launch<kernel::Fill>(seconds_now.values(), 1.0);  // as the update leaves them
+    launch<kernel::Fill>(seconds_now.values(), 1.0);  // as the update leaves them in the cache
     const double took = timed(comm, clocks, (run + 2) % comm.size(), [&] {
       a.kind->start(seconds_now).wait();
       if (a.kind->finish) a.kind->finish(seconds_now);

@@ -13,19 +13,19 @@ namespace {
 
 double stage_now() { return static_cast<double>(FlightRecorder::nanoseconds()) / 1e9; }
 
-/// x without history, as it comes over a cut.
+/// x without history, like a tensor received over a cut.
 Tensor leaf(const Tensor& x, bool wants_gradient) {
   Tensor in = x.detach();
   in.impl()->batch = x.impl()->batch;
   return in.require_grad(wants_gradient && is_float(x.dtype()));
 }
 
-/// What backward of one micro-batch begins with.
+/// Start of a micro-batch's backward.
 struct Recorded {
   std::vector<Tensor> roots, seeds;
 };
 
-/// Parts that run together, with what comes into them.
+/// Parts that run together, and their input.
 struct Stage {
   Segment parts;
   Tensor x;
@@ -37,7 +37,7 @@ struct Stage {
     Stashed beside;
     for (auto& [name, t] : stashed) beside.emplace(name, leaf(t.clone(), true));
     const Stashed before = beside;
-    Tensor y = leaf(x.clone(), parts.first > 0);  // each micro-batch has its own
+    Tensor y = leaf(x.clone(), parts.first > 0);  // each micro-batch has a separate copy
     const double begun = stage_now();
     for (int p = parts.first; p < parts.end; ++p) y = chain.run(p, y, beside);
     if (counts) forward.push_back(stage_now() - begun);
@@ -48,7 +48,7 @@ struct Stage {
     for (const Tensor& root : r.roots) r.seeds.push_back(Tensor::full(root.shape(), 1e-3, root.dtype(), root.device()));
     in_flight.push_back(std::move(r));
   }
-  /// Backward of the oldest.
+  /// Runs backward of the oldest micro-batch.
   void end(bool split, bool counts) {
     const Recorded r = std::move(in_flight.front());
     in_flight.erase(in_flight.begin());
@@ -69,7 +69,7 @@ struct Stage {
 void measure_stage(const Chain& chain, Parameters& parameters, const Tensor& x, const Program& program, bool split,
                    int runs, std::vector<PartCost>& parts) {
   StepContext context = StepContext::current();
-  context.recomputing = true;  // running statistics stay
+  context.recomputing = true;  // running statistics do not change
   context.batch.samples = {};
   context.norm = {};
   const StepScope scope(std::move(context));

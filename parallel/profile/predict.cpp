@@ -22,7 +22,7 @@ double* time_of(StepTimes& times, const Action& a) {
 
 bool is_call(const Action& a) { return is_collective(a) || is_message(a) || is_channel(a); }
 
-/// Ranks along the axes over which the layers of a part are divided.
+/// Number of ranks over which the layers of a part are divided.
 int divisor_of(const Plan& plan, const PartInfo& part) {
   std::vector<std::string> axes;
   int ranks = 1;
@@ -37,7 +37,7 @@ int divisor_of(const Plan& plan, const PartInfo& part) {
 }  // namespace
 
 std::int64_t period_of(const Plan& plan) {
-  constexpr std::int64_t most = 1 << 20;  // more steps are never looked at
+  constexpr std::int64_t most = 1 << 20;  // longest period that is searched
   std::int64_t period = 1;
   for (const Program& program : plan.programs)
     for (const Action& a : program.actions)
@@ -70,12 +70,12 @@ StepTimes times_of(const Plan& plan, const Timeline& timeline, double step) {
         first = std::min(first, s.begin);
         last = std::max(last, s.end);
       }
-    // So far the rank's time has been told of. Real ranks begin a step when it suits them.
+    // End of the time accounted for so far. A measured rank starts its step at its own first action.
     double at = timeline.measured && last > 0 ? first : 0;
     computed.push_back({rank, -1, std::max(at + step, last), std::numeric_limits<double>::max()});
     std::ranges::sort(computed, {}, &Span::begin);
     for (const Span& s : computed) {
-      const Span* call = nullptr;  // the last that ended in the gap
+      const Span* call = nullptr;  // the last call that ended in the gap
       for (const Span& c : calls)
         if (c.end > at && c.begin < s.begin && (!call || std::min(c.end, s.begin) > std::min(call->end, s.begin)))
           call = &c;
@@ -110,7 +110,7 @@ ModelProfile measure_parts_of(Mesh& mesh, const Plan& plan, MeasureOptions optio
   const Tensor x = options.batch(rows).first;
   world.barrier();
   measure_stage(chain, parameters, x, program, split, options.runs, parts);
-  // Each part is told by the ranks that run it: the mean of theirs.
+  // Each part's cost is the mean over the ranks that run it.
   const Tensor all = Tensor::zeros({static_cast<Index>(count), 4}, DType::f64);
   double* const told = all.data<double>();
   for (const Segment& s : find_segments(program))
@@ -126,7 +126,7 @@ ModelProfile measure_parts_of(Mesh& mesh, const Plan& plan, MeasureOptions optio
     const double* const of = told + 4 * p;
     PartCost& c = profile.sizes[0].parts[p];
     if (of[3] == 0) continue;
-    // The first micro-batch of a step finds in the caches what the update has left there, as a step of one does.
+    // The first micro-batch of a step finds the caches as the update left them; steps of one micro-batch always do.
     const auto mean = [&](double first, double later) { return later + (first - later) / plan.microbatches; };
     c.forward = mean(c.forward, of[0] / of[3]);
     c.backward_input = mean(c.backward_input, of[1] / of[3]);
@@ -144,9 +144,9 @@ PredictStepOptions measure_calls_of(Mesh& mesh, const Plan& plan, std::int64_t s
   };
   for (const Axis& axis : mesh.axes())
     if (axis.size > 1 && axis.size < world.size()) measure(mesh.comm(axis.name));
-  measure(world);  // of one axis, or of all together
+  measure(world);  // of one axis, or of several joined
 
-  std::vector<std::pair<Action, double>> whole;  // measured as they are: one of those that are alike
+  std::vector<std::pair<Action, double>> whole;  // measured individually; equal actions once
   const auto like = [](const Action& a) {
     return [&a](const auto& w) {
       return w.first.kind == a.kind && w.first.codec == a.codec && w.first.slice.size() == a.slice.size() &&
@@ -177,7 +177,7 @@ PredictStepOptions measure_calls_of(Mesh& mesh, const Plan& plan, std::int64_t s
 StepTimes predict_step(const Plan& given, const ModelProfile& profile, const PredictStepOptions& options) {
   Plan plan = given;
   const StepCosts costs = costs_at(profile, options.rows);
-  // Layers that are split stand between two parts that the whole model has not, which only send.
+  // Split layers are between two additional parts, which only communicate and do not exist in the whole model.
   const bool split = plan.parts.size() == costs.parts.size() + 2 && plan.parts.front().name == "split" &&
                      plan.parts.back().name == "join";
   check(split || costs.parts.size() == plan.parts.size(), "predict",

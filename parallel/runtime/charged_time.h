@@ -5,7 +5,7 @@
 
 #include "parallel/comm/virtual_clock.h"
 #include "parallel/comm/world/world.h"
-#include "parallel/plan/order.h"
+#include "parallel/plan/check/order.h"
 #include "parallel/runtime/tapes.h"
 
 namespace trireme {

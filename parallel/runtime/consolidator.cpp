@@ -5,10 +5,10 @@
 #include <algorithm>
 
 #include "framework/autograd/tape.h"
-#include "parallel/plan/on_call.h"
 #include "parallel/plan/shards.h"
 #include "parallel/plan/ties.h"
 #include "parallel/split/split.h"
+#include "parallel/strategies/on_call.h"
 
 namespace trireme {
 

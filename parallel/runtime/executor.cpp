@@ -78,8 +78,13 @@ std::string Executor::run(const Tensor& x, const Tensor& y, CapturedPasses* capt
   return now_.fault;
 }
 
-/// Of what goes on from step to step.
+/// Throws Error if an exception has interrupted a step: where other ranks wait for messages of it, or where some
+/// weights are updated and some are not, which no later step, gather or checkpoint may use.
 void Executor::check_whole() const {
+  check(!now_.in_midst || !now_.updates, "step",
+        "an exception has left step {} after some of its updates, so the weights are of no step: make another Step and "
+        "load a checkpoint",
+        now_.step + 1);
   check(!now_.in_midst || !(in_flight_.any() || facts_.leaves_messages), "step",
         "an exception has left a step in its midst: what is in flight to other ranks cannot be ended; make another "
         "Step");
@@ -347,6 +352,7 @@ Work Executor::agree(ActionId id) {
 Work Executor::update(ActionId id) {
   const Slot& s = slot(id);
   const NamedRange phase("update");
+  now_.updates = true;
   if (in_flight_.refuses(action(id), now_.step)) return {};
   if (s.first_update) {
     optimizer_.keep(updated_);

@@ -103,6 +103,7 @@ class Executor : private RankActions {
   struct Now {
     std::int64_t step = 0;                  // steps before this one; updates within it count it
     bool in_midst = false;                  // the step runs, or an exception has interrupted it
+    bool updates = false;                   // an update has begun
     int phase = 0;                          // current phase of a server
     std::string fault = {};                 // what is not finite
     Tensor loss = {};                       // this rank's share, without scale

@@ -7,8 +7,8 @@
 #include "framework/optim/optimizer.h"
 #include "framework/tensor/memory_tracker.h"
 #include "parallel/comm/communicator.h"
-#include "parallel/plan/memory.h"
-#include "parallel/plan/timeline.h"
+#include "parallel/model/memory.h"
+#include "parallel/runtime/timeline.h"
 
 namespace trireme {
 

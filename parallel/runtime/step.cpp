@@ -6,10 +6,9 @@
 #include <exception>
 
 #include "framework/tensor/shard_spec.h"
+#include "parallel/async/channel_plan.h"
 #include "parallel/comm/world/compare.h"
-#include "parallel/plan/channels.h"
 #include "parallel/plan/codec.h"
-#include "parallel/plan/on_call.h"
 #include "parallel/runtime/consolidator.h"
 #include "parallel/runtime/executor.h"
 #include "parallel/runtime/non_finite.h"
@@ -22,6 +21,7 @@
 #include "parallel/runtime/step_resume.h"
 #include "parallel/runtime/step_tickets.h"
 #include "parallel/runtime/traffic_audit.h"
+#include "parallel/strategies/on_call.h"
 
 namespace trireme {
 

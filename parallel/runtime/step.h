@@ -12,7 +12,7 @@
 #include "framework/optim/optimizer.h"
 #include "framework/tensor/batch.h"
 #include "parallel/comm/world/mesh.h"
-#include "parallel/plan/agreements.h"
+#include "parallel/strategies/agreements.h"
 #include "parallel/strategies/strategy.h"
 
 namespace trireme {

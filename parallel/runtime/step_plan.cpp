@@ -6,16 +6,16 @@
 #include <map>
 
 #include "framework/tensor/fields.h"
+#include "parallel/async/channel_plan.h"
 #include "parallel/comm/virtual_clock.h"
 #include "parallel/comm/world/compare.h"
 #include "parallel/model/part_costs.h"
 #include "parallel/plan/action_kind.h"
-#include "parallel/plan/agreements.h"
-#include "parallel/plan/channels.h"
 #include "parallel/plan/codec.h"
-#include "parallel/plan/on_call.h"
 #include "parallel/plan/ties.h"
 #include "parallel/split/split.h"
+#include "parallel/strategies/agreements.h"
+#include "parallel/strategies/on_call.h"
 
 namespace trireme {
 namespace {

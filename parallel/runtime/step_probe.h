@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "parallel/plan/memory.h"
-#include "parallel/plan/timeline.h"
+#include "parallel/model/memory.h"
 #include "parallel/runtime/step.h"
+#include "parallel/runtime/timeline.h"
 
 namespace trireme {
 
@@ -47,9 +47,9 @@ class StepProbe {
   /// layers and losses that read values on the host see undefined values, and gradients are cleared. Throws Error
   /// before the first step.
   ///
-  /// phase: traffic of the last run of a phase on call (parallel/plan/on_call.h) instead: "set-up", "evaluation" and
-  /// "consolidation" (a gather_weights() and a consolidate() that sent something), "saving" (one exchange), "flush",
-  /// "diagnosis". The count is 0 if the phase never ran.
+  /// phase: traffic of the last run of a phase on call (parallel/strategies/on_call.h) instead: "set-up", "evaluation"
+  /// and "consolidation" (a gather_weights() and a consolidate() that sent something), "saving" (one exchange),
+  /// "flush", "diagnosis". The count is 0 if the phase never ran.
   StepTraffic traffic(const std::string& phase = "") const;
   /// Total bytes of this rank's calls in all steps so far: payload_bytes() (parallel/comm/world/traffic.h).
   Index bytes_sent() const;

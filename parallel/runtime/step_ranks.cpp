@@ -5,10 +5,10 @@
 #include <numeric>
 #include <set>
 
+#include "parallel/async/channel_plan.h"
 #include "parallel/comm/world/compare.h"
 #include "parallel/comm/world/norm_ranks.h"
-#include "parallel/plan/channels.h"
-#include "parallel/plan/on_call.h"
+#include "parallel/strategies/on_call.h"
 
 namespace trireme {
 namespace {

@@ -6,8 +6,8 @@
 #include "framework/tensor/shard_spec.h"
 #include "parallel/comm/world/compare.h"
 #include "parallel/plan/action_kind.h"
-#include "parallel/plan/on_call.h"
 #include "parallel/split/split.h"
+#include "parallel/strategies/on_call.h"
 
 namespace trireme {
 namespace {

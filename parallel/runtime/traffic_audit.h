@@ -7,9 +7,9 @@
 
 #include "framework/autograd/step_context.h"
 #include "parallel/model/dry_run.h"
-#include "parallel/plan/on_call.h"
-#include "parallel/plan/planned_traffic.h"
+#include "parallel/model/planned_traffic.h"
 #include "parallel/runtime/step_probe.h"
+#include "parallel/strategies/on_call.h"
 
 namespace trireme {
 

@@ -69,7 +69,7 @@ CandidateBounds::CandidateBounds(const SearchSpace& space, const RankModelOf& mo
   }
 }
 
-/// Of ranks of which so many use the slower kind of link.
+/// Duration of a call of ranks of which `reach` use the link between nodes.
 double CandidateBounds::call(Reach reach, CallKind kind, int ranks, Index bytes) const {
   const auto seconds = [&](const Link& link) {
     return 1e-9 * static_cast<double>(kind == CallKind::send || kind == CallKind::recv
@@ -82,7 +82,7 @@ double CandidateBounds::call(Reach reach, CallKind kind, int ranks, Index bytes)
   return std::min(seconds(cluster_.inside), seconds(cluster_.between));
 }
 
-/// Forgets what the candidate has other than the one before.
+/// Resets the cached values that differ from the previous candidate.
 void CandidateBounds::enter(const SearchCandidate& c) {
   const bool same_mesh = any_ && c.split == last_.split && c.data == last_.data && c.stages == last_.stages &&
                          c.pipe_first == last_.pipe_first;
@@ -131,7 +131,7 @@ const std::vector<CandidateBounds::Stage>& CandidateBounds::stages_of(const Sear
         const double took =
             static_cast<double>(comm.calls) *
             call(reach->second, comm.kind, size_along(mesh_, comm.axis), comm.bytes / std::max<Index>(1, comm.calls));
-        // What the loss sends counts as the last stage's backward.
+        // Calls of the loss count as backward of the last stage.
         (comm.during == ActionKind::forward           ? stage.forward
          : comm.during == ActionKind::backward_weight ? stage.backward_weight
                                                       : stage.backward_input) += took;
@@ -145,7 +145,7 @@ const std::vector<CandidateBounds::Stage>& CandidateBounds::stages_of(const Sear
   return at->second;
 }
 
-/// Of the rank at a coordinate along pipe.
+/// Sums of the rank at coordinate `rank` along pipe.
 CandidateBounds::Sums CandidateBounds::sums_of(const SearchCandidate& c, const RankModel& model, int rank,
                                                const std::vector<Stage>& stages) {
   const int sharers = size_along(mesh_, summed_axes(space_, c));
@@ -170,7 +170,7 @@ CandidateBounds::Sums CandidateBounds::sums_of(const SearchCandidate& c, const R
       for (const Slice& s : cut_buckets(model.parts, whole, buckets)) slices.push_back(s);
     }
   }
-  // Parts that share weights, and chunks, are cut in ways of their own: then only what bytes take counts.
+  // Shared weights and chunks are cut differently; then only the time per byte is used.
   const bool exact = !(tied && (c.zero == 3 || c.stages > 1)) && !(c.zero == 3 && c.chunks > 1);
   const Link& link = shared_[rank] == Reach::none ? cluster_.inside : cluster_.between;
   if (!exact && !link.measured.empty()) return sums;
@@ -191,20 +191,20 @@ CandidateBounds::Sums CandidateBounds::sums_of(const SearchCandidate& c, const R
   return sums;
 }
 
-/// The longest of all ranks' times: until its first forward can begin, its computation, and what follows behind that.
+/// The longest time of a rank: until its first forward can begin, its computation, and the work after it.
 double CandidateBounds::seconds_of(const SearchCandidate& c, const RankModel& model, const std::vector<Stage>& stages) {
   const PipelineSchedule* schedule = c.schedule < 0 ? nullptr : &find_schedule(space_.schedules[c.schedule]);
   const bool halves = schedule && schedule->name == "zb-h1";
   const bool measured = !cluster_.inside.measured.empty() || !cluster_.between.measured.empty();
   const double least_message = measured ? 0 : std::min(cluster_.inside.latency, cluster_.between.latency);
-  double most = 0, before = 0, behind = 0;  // forwards of the stages in front, and their backwards
+  double most = 0, before = 0, behind = 0;  // forwards of the stages before it, and their backwards
   for (int rank = 0; rank < c.stages; ++rank) {
     double busy = 0;
     for (int chunk = 0; chunk < c.chunks; ++chunk) busy += stages[chunk * c.stages + rank].all();
     const Stage& first = stages[rank];
     const Sums sums = sums_of(c, model, rank, stages);
     const double computed = before + c.micro * busy;
-    // The first bucket is complete in the last micro-batch's backward.
+    // The first bucket is complete in backward of the last micro-batch.
     const double ready = c.chunks > 1 ? 0 : before + (c.micro - 1) * busy + first.forward;
     double end = std::max({computed, computed - sums.behind + sums.last, ready + sums.reduce});
     if (!cluster_.overlaps && c.stages == 1 && c.zero < 2) end = std::max(end, computed + sums.reduce);
@@ -213,7 +213,7 @@ double CandidateBounds::seconds_of(const SearchCandidate& c, const RankModel& mo
     before += first.forward + least_message;
     behind += first.backward() + least_message;
   }
-  // Each action rounds to nanoseconds.
+  // Each action is rounded to nanoseconds.
   return std::max(0.0, most * (1 - 1e-12) - 4e-9 * c.micro * static_cast<double>(model.parts.size() + stages.size()));
 }
 

@@ -1,5 +1,5 @@
-// What a candidate takes at least: time and memory by closed forms, without its plan, so that most candidates are never
-// simulated. Neither is ever above what simulate() and predict_memory() say of the plan.
+// Lower bounds of a candidate's time and memory, in closed form without a plan, so that most candidates are never
+// simulated. They are never greater than the results of simulate() and predict_memory().
 #pragma once
 #include <functional>
 #include <map>
@@ -8,32 +8,32 @@
 #include <vector>
 
 #include "parallel/comm/cluster.h"
-#include "parallel/plan/memory.h"
+#include "parallel/model/memory.h"
 #include "parallel/search/space.h"
 
 namespace trireme {
 
-/// The model as one rank has it.
+/// The model on one rank.
 struct RankModel {
-  std::vector<PartInfo> parts;  ///< costs and comms are those of a micro-batch of the rows asked for
+  std::vector<PartInfo> parts;  ///< with costs and comms of a micro-batch of the requested rows
   Index parameters = 0;         ///< length of the flat block
 };
-/// A rank's model under a split, for rows of a micro-batch and so many ranks along data; none: it cannot be split so.
-/// A function of its arguments alone.
+/// A rank's model under a split, for `rows` per micro-batch and `data` ranks along data; none: the split is not
+/// possible. Depends on its arguments only.
 using RankModelOf = std::function<std::optional<RankModel>(const LayerSplit&, bool recompute, Index rows, int data)>;
 
 struct CandidateBound {
-  double seconds = 0;  ///< of a step
-  Index bytes = 0;     ///< of the rank that needs most
+  double seconds = 0;  ///< lower bound of a step's time
+  Index bytes = 0;     ///< lower bound for the rank that needs most
 };
 
-/// Which links the ranks of a mesh's lines use, by where the ranks lie.
+/// The links that lines of a mesh use, from the placement of ranks on nodes.
 class MeshLinks {
  public:
-  /// node_of: by rank. block: neighbouring ranks fill one node after the other.
+  /// node_of: by rank. block: ranks fill one node after the other.
   MeshLinks(const std::vector<int>& node_of, bool block) : node_of_(node_of), block_(block) {}
-  /// Ranks whose coordinate along `fixed` is `at` (empty: all): how many of their lines along an axis, or several
-  /// joined by +, reach over several nodes.
+  /// How many lines along an axis (or several joined by +) span several nodes: among the ranks whose coordinate along
+  /// `fixed` is `at` (empty: all ranks).
   enum class Reach : std::uint8_t { none, some, all };
   Reach reach(const std::vector<Axis>& mesh, const std::string& along, const std::string& fixed = {}, int at = 0) const;
 
@@ -43,27 +43,27 @@ class MeshLinks {
   bool block_;
 };
 
-/// Bounds of candidates one after the other; those with the same mesh and rows are cheapest together.
+/// Computes bounds of candidates in turn; consecutive candidates with equal mesh and rows share work.
 class CandidateBounds {
  public:
-  /// All must outlive it.
+  /// All arguments must outlive it.
   CandidateBounds(const SearchSpace&, const RankModelOf&, const Cluster&, const MemoryOptions&);
-  /// None: the model cannot be split so, or has fewer parts than stages.
+  /// The bound; none: the split is not possible, or the model has fewer parts than stages.
   std::optional<CandidateBound> of(const SearchCandidate&);
 
  private:
-  struct Stage {  // neighbouring parts, for one micro-batch, in seconds and bytes
+  struct Stage {  // consecutive parts, for one micro-batch; seconds and bytes
     double forward = 0, backward_input = 0, backward_weight = 0;
     Index kept = 0, arrived = 0;
     Slice weights = {};
-    int first = 0;                         // part
-    std::vector<double> backward_of = {};  // its parts
+    int first = 0;                         // index of its first part
+    std::vector<double> backward_of = {};  // by part
     double all() const { return forward + backward_input + backward_weight; }
     double backward() const { return backward_input + backward_weight; }
   };
-  struct Sums {  // of a rank's gradients and weights over those that share them
+  struct Sums {  // reductions of a rank's gradients and weights
     double reduce = 0, last = 0, gather = 0, before = 0;
-    double behind = 0;  // computation that follows behind the last bucket's
+    double behind = 0;  // computation after that of the last bucket
   };
   const RankModel* model_of(const SearchCandidate&);
   const std::vector<Stage>& stages_of(const SearchCandidate&, const RankModel&);
@@ -77,17 +77,17 @@ class CandidateBounds {
   const RankModelOf& model_;
   const Cluster& cluster_;
   MemoryOptions memory_;
-  double speed_ = 0;  // of the fastest device that has a rank
+  double speed_ = 0;  // of the fastest device with a rank
   std::vector<int> node_of_;
   MeshLinks links_;
-  // Of the candidate before, as far as this one has the same.
+  // Cached values of the previous candidate.
   SearchCandidate last_;
   bool any_ = false;
   std::vector<Axis> mesh_;
-  std::map<std::string, MeshLinks::Reach> reach_;           // of what layers send along
-  std::vector<MeshLinks::Reach> shared_;                    // by stage of the pipeline: of what sums gradients
+  std::map<std::string, MeshLinks::Reach> reach_;           // by axis of the layers' calls
+  std::vector<MeshLinks::Reach> shared_;                    // of gradient reductions, by pipeline stage
   std::map<bool, std::optional<RankModel>> models_;         // by recomputation
-  std::map<std::pair<bool, int>, std::vector<Stage>> cut_;  // and chunks
+  std::map<std::pair<bool, int>, std::vector<Stage>> cut_;  // by recomputation and chunks
 };
 
 /// The mesh axes over which a candidate's gradients are summed, joined by +; empty: none.

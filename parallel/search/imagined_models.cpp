@@ -18,7 +18,7 @@
 namespace trireme {
 namespace {
 
-/// a at one number of rows, b at another: the number at `share` of the way, never below 0.
+/// Linear interpolation from a to b at `share`, never below 0.
 template <class T>
 T between(T a, T b, double share) {
   const double v = std::max(0.0, static_cast<double>(a) + share * (static_cast<double>(b) - static_cast<double>(a)));
@@ -80,7 +80,7 @@ const std::optional<RankModel>& ImaginedModels::point(const LayerSplit& split, b
   return at->second;
 }
 
-/// Of the dry runs of a model that keeps little for a row.
+/// Number of rows of the largest dry run, for a model that stores little per row.
 Index ImaginedModels::most_rows() {
   if (most_rows_ > 0) return most_rows_;
   constexpr double much = 64 << 20;  // bytes
@@ -104,7 +104,7 @@ std::optional<ImaginedModels::Line> ImaginedModels::line(const LayerSplit& split
   return Line{*a, *b, low, high};
 }
 
-/// Counted seconds become those of the whole model, times what a rank has of its operations.
+/// Replaces counted seconds by the whole model's measured seconds, times the rank's share of the operations.
 void ImaginedModels::charge(RankModel& model, const LayerSplit& split, bool recompute, Index rows) {
   if (!o_.costs) return;
   auto [at, fresh] = costs_.try_emplace(rows);
@@ -184,7 +184,7 @@ int ImaginedModels::parts() {
 
 namespace {
 
-/// Layers with a name, but for numbers in it, and a shape in common.
+/// Groups layers by name without numbers, and shape.
 std::string kind_of(const std::pair<std::string, Shape>& layer) {
   std::string kind = fmt::format("{}", fmt::join(layer.second, " "));
   for (const char c : layer.first) kind += c >= '0' && c <= '9' ? '#' : c;
@@ -196,7 +196,7 @@ LayerSplit tensor_split(int ranks, const std::vector<std::string>& whole) {
   return {"tensor" + names, {{"tensor", ranks}}};
 }
 
-/// Seconds that a part takes on a rank for a step's micro-batch, with what it sends over the link.
+/// Seconds of a part on a rank for one micro-batch, with its communication over the link.
 double seconds_of(const PartInfo& part, int ranks, const Link& link) {
   double all = part.cost.forward + part.cost.backward_input + part.cost.backward_weight;
   for (const PartComm& c : part.comms)
@@ -219,7 +219,7 @@ std::vector<LayerSplit> tensor_splits(ImaginedModels& models, int ranks, Index r
   if (models(tensor_split(ranks, {}), false, rows, 1)) {
     whole.clear();
   } else {
-    for (const std::string& kind : kinds) {  // one more at a time, as far as the model takes it
+    for (const std::string& kind : kinds) {  // adds one kind at a time, as long as the model can be split that way
       std::vector<std::string> fewer;
       for (const auto& layer : layers)
         if (std::ranges::find(whole, layer.first) != whole.end() && kind_of(layer) != kind)
@@ -229,7 +229,7 @@ std::vector<LayerSplit> tensor_splits(ImaginedModels& models, int ranks, Index r
     if (whole.size() == layers.size()) return {};
   }
   all.push_back(tensor_split(ranks, whole));
-  // Part by part: split, as found, or whole.
+  // Part by part: split as found, or whole.
   const auto undivided = models({}, false, rows, 1), divided = models(all[0], false, rows, 1);
   LayerChoices choices;
   for (const PartInfo& part : undivided->parts) {

@@ -1,6 +1,6 @@
-// Imagined models: what a model is on one rank of a mesh that is not there, under any split of its layers: weights,
-// costs and what its layers send, by dry runs over shapes (parallel/model/dry_run.h), and the lines through them. It is
-// what search() asks for as RankModelOf.
+// ImaginedModels: the model on one rank of an imagined mesh, under any split of its layers: weights, costs and
+// communication. They come from dry runs over shapes (parallel/model/dry_run.h) and from interpolation between these.
+// search() uses it as RankModelOf.
 #pragma once
 #include <functional>
 #include <map>
@@ -17,33 +17,35 @@
 namespace trireme {
 
 struct ImaginedModelOptions {
-  std::function<Module(bool recompute)> model;                   ///< makes it anew: layers are split in place
-  std::function<std::pair<Tensor, Tensor>(Index rows)> samples;  ///< x and labels; shapes, types and places count
+  std::function<Module(bool recompute)> model;                   ///< builds a new model for each call, since layers are
+                                                                 ///< split in place
+  std::function<std::pair<Tensor, Tensor>(Index rows)> samples;  ///< x and labels; only shapes, types and devices
+                                                                 ///< matter
   Loss loss = {};                                                ///< null: none
-  /// From a text, with what the run's settings say besides.
+  /// Parses a strategy and applies the run's other settings.
   std::function<Strategy(const std::string&)> strategy = [](const std::string& text) { return parse_strategy(text); };
-  double operations_per_second = 1e12;  ///< of a device of speed 1, for costs that are counted
-  /// Seconds that the parts of the whole model take for so many rows; null: counted from shapes. What a split leaves of
-  /// them on a rank is always counted.
+  double operations_per_second = 1e12;  ///< of a device of speed 1, for counted costs
+  /// Measured seconds of the whole model's parts for that many rows; null: counted from shapes. A rank's share under a
+  /// split is always counted.
   std::function<std::vector<PartCost>(Index rows)> costs = {};
 };
 
-/// Bytes and seconds are lines over the rows through the dry runs beside them: of models that keep much for a row,
-/// whose kernels do alike for any number of them, two for each split; of others those of powers of two. What layers
-/// send over the ranks that share a batch is that of two such ranks, gathered vectors longer in proportion. Where
-/// images are cut it is that of a rank in the middle.
+/// Bytes and seconds are linear in the rows. Models that store much per row, with kernels that work alike for any
+/// number of rows, need two dry runs for each split. Other models are interpolated between powers of two. Communication
+/// of layers over the ranks that share a batch is that of two ranks; gathered vectors grow in proportion. If images are
+/// cut, a rank in the middle is used.
 class ImaginedModels {
  public:
   explicit ImaginedModels(ImaginedModelOptions);
-  /// RankModelOf. Keeps what it has found.
+  /// Implements RankModelOf. Caches its results.
   std::optional<RankModel> operator()(const LayerSplit&, bool recompute, Index rows, int data);
-  /// Why the last split that was refused was so; empty: none was.
+  /// Reason why the last impossible split was refused; empty: none was.
   const std::string& refusal() const { return refusal_; }
-  /// Layers that have a product, by name and the shape of their weight, in order.
+  /// Layers with a matrix product: name and shape of the weight, in order.
   std::vector<std::pair<std::string, Shape>> products();
-  /// Whether layers that run again keep less.
+  /// Whether activation checkpointing reduces the stored activations.
   bool can_recompute();
-  /// The most parts that the model's chain has.
+  /// Number of parts of the model's chain.
   int parts();
 
  private:
@@ -62,13 +64,13 @@ class ImaginedModels {
   ImaginedModelOptions o_;
   std::map<std::string, std::optional<RankModel>> points_;
   std::map<Index, std::vector<PartCost>> costs_;  // of the whole model, by rows
-  Index most_rows_ = 0;                           // of a dry run; 0: not known yet
+  Index most_rows_ = 0;                           // of a dry run; 0: not computed yet
   std::string refusal_;
 };
 
-/// Splits over an axis `tensor` of so many ranks that the model takes: all layers that can be split, and of these the
-/// best choices part by part (layer_splits.h) for rows of a micro-batch over a link; none: no layer can be split. Which
-/// layers can be is found by splitting those that have a name, but for numbers in it, and a shape in common.
+/// Splits of layers over an axis `tensor` of `ranks` ranks: first all layers that can be split, then the best choices
+/// of layers, part by part (layer_splits.h), for `rows` per micro-batch over a link. Empty: no layer can be split.
+/// Layers with the same shape and the same name without numbers are tried together.
 std::vector<LayerSplit> tensor_splits(ImaginedModels&, int ranks, Index rows, const Link&);
 
 }  // namespace trireme

@@ -6,7 +6,7 @@
 namespace trireme {
 namespace {
 
-/// A beginning of the chain: its last part's choice, and the beginning before it, by choice and place.
+/// A prefix of the chain: the choice of its last part, and the preceding prefix by choice and rank.
 struct Beginning {
   double cost = 0;
   int before = -1, place = -1;
@@ -34,7 +34,7 @@ std::vector<LayerAssignment> best_assignments(const LayerChoices& c, int count) 
       if (std::ssize(now[i]) > count) now[i].resize(static_cast<std::size_t>(count));
     }
   }
-  std::vector<std::tuple<double, int, int>> ends;  // cost, the last part's choice, and place
+  std::vector<std::tuple<double, int, int>> ends;  // cost, the last part's choice, and rank
   for (int i = 0; i < std::ssize(best.back()); ++i)
     for (int place = 0; place < std::ssize(best.back()[i]); ++place)
       ends.emplace_back(best.back()[i][place].cost, i, place);

@@ -1,5 +1,5 @@
-// Which layers of a model to split: for each part of a chain one of several choices, so that what the parts take and
-// what it takes to lay tensors out anew between them is least (Jia et al., OptCNN, arXiv 1802.04924, on a chain).
+// Which layers of a model to split: one of several choices for each part of a chain, so that the time of the parts plus
+// the time to convert tensor layouts between them is minimal (Jia et al., OptCNN, arXiv 1802.04924, on a chain).
 #pragma once
 #include <functional>
 #include <vector>
@@ -8,24 +8,25 @@
 
 namespace trireme {
 
-/// What a part takes under one choice.
+/// Cost of a part under one choice.
 struct PartChoice {
   double seconds = 0;
-  Index bytes = 0;  ///< that a rank keeps of it
+  Index bytes = 0;  ///< stored by a rank
 };
 struct LayerChoices {
-  std::vector<std::vector<PartChoice>> parts;  ///< of each part, in forward order: at least one choice
-  /// Seconds between a part under choice `before` and the next one, `part`, under `now`; null: 0.
+  std::vector<std::vector<PartChoice>> parts;  ///< choices of each part, in forward order; at least one
+  /// Seconds to convert the layout between a part under choice `before` and the next part, `part`, under `now`; null:
+  /// 0.
   std::function<double(int part, int before, int now)> relayout = {};
-  double seconds_per_byte = 0;  ///< what memory is worth beside time; 0: nothing
+  double seconds_per_byte = 0;  ///< price of memory in seconds; 0: free
 };
 struct LayerAssignment {
-  std::vector<int> choices;  ///< of each part
-  double cost = 0;           ///< seconds, and bytes by what they are worth
+  std::vector<int> choices;  ///< by part
+  double cost = 0;           ///< seconds, plus bytes times their price
 };
-/// The best ones, at most `count`, in order; of equal cost the first choices first. By dynamic programming over the
-/// parts that keeps as many beginnings for each choice of the last part: parts * choices^2 * count steps. Throws Error
-/// for a part without a choice.
+/// The best assignments, at most `count`, best first; for equal cost earlier choices come first. Dynamic programming
+/// over the parts keeps `count` prefixes for each choice of the last part, in parts * choices^2 * count steps. Throws
+/// Error for a part without a choice.
 std::vector<LayerAssignment> best_assignments(const LayerChoices&, int count);
 
 }  // namespace trireme

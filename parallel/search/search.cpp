@@ -13,14 +13,14 @@ namespace trireme {
 namespace {
 
 constexpr const char* too_much = "memory";
-constexpr const char* cannot = "the model cannot be split so";
-/// Up to here each rank is simulated where links differ; beyond, each program on its slowest links.
+constexpr const char* cannot = "the model cannot be split this way";
+/// Up to this number each rank is simulated if links differ; beyond it, each program uses its slowest links.
 constexpr int most_apart = 64;
 
-/// Why a plan cannot be made, without what differs from candidate to candidate.
+/// The reason of a refusal, without details that differ between candidates.
 std::string in_short(const std::string& error) { return "refused: " + error.substr(0, error.find(" (")); }
 
-/// The machine as candidates are simulated on it.
+/// The machine on which candidates are simulated.
 SimulateOptions machine_of(const SearchInput& in) {
   SimulateOptions machine = in.machine;
   Cluster& cluster = machine.cluster.emplace(in.machine.cluster.value_or(flat_cluster(in.space.ranks)));
@@ -44,7 +44,7 @@ double exposed_seconds(const Simulation& s) {
   return most;
 }
 
-/// One search: what all of its candidates share.
+/// State of one search.
 class Search {
  public:
   explicit Search(const SearchInput& in) : in_(in), machine_(machine_of(in)) {}
@@ -102,7 +102,7 @@ std::variant<RankedStrategy, std::string> Search::simulated(const SearchCandidat
   return r;
 }
 
-/// Those that keep within the memory as far as their bounds tell, the fastest first.
+/// Candidates whose lower bound of memory fits, fastest bound first.
 std::vector<Search::Bounded> Search::bounded(const std::vector<SearchCandidate>& all) {
   CandidateBounds bounds(in_.space, in_.model, *machine_.cluster, in_.numbers);
   std::vector<Bounded> fit;
@@ -118,7 +118,7 @@ std::vector<Search::Bounded> Search::bounded(const std::vector<SearchCandidate>&
   return fit;
 }
 
-/// Puts it in its place. False: a candidate that differs in its buckets alone is as fast.
+/// Inserts a result at its rank. Returns false if a candidate that differs only in buckets is as fast.
 bool Search::keep(RankedStrategy r) {
   auto& ranked = result_.ranked;
   const auto same =
@@ -161,7 +161,7 @@ void Search::go_through(const std::vector<SearchCandidate>& all, const std::vect
   if (left > 0) result_.dropped[result_.complete ? "slower, by their bounds" : "not looked at"] += left;
 }
 
-/// Of what does not fit, what needs least: of those with the least bounds.
+/// Among candidates that do not fit, finds the one that needs least memory, starting from the lowest bounds.
 void Search::find_nearest(const std::vector<SearchCandidate>& all) {
   std::ranges::stable_sort(too_large_, {}, [](const Bounded& b) { return b.bound.bytes; });
   int made = 0;

@@ -1,9 +1,9 @@
-// search(): the candidates of a space that take the least time on a described cluster, within the memory of its ranks.
+// search(): the fastest candidates of a space on a described cluster, within the memory of its ranks.
 //
-// Candidates are gone through in the order of the least time that they can take (bounds.h); the plan of each is made,
-// checked and simulated, until no other can be faster than the best ones (branch and bound: Land and Doig, Econometrica
-// 28, 1960), or until so much work is done as is allowed. What is left out is so by a bound, never by a guess: where
-// SearchResult::complete, no candidate that was not simulated is faster than those that are ranked.
+// Candidates are visited in the order of their lower bounds (bounds.h). The plan of each is built, checked and
+// simulated, until no other candidate can be faster than the best ones (branch and bound: Land and Doig, Econometrica
+// 28, 1960), or until the allowed work is done. Candidates are only left out by a bound: if SearchResult::complete, no
+// unsimulated candidate is faster than the ranked ones.
 #pragma once
 #include <functional>
 #include <map>
@@ -18,73 +18,73 @@
 
 namespace trireme {
 
-/// What a search is given.
+/// Input of search().
 struct SearchInput {
   SearchSpace space = {};
   RankModelOf model = {};
-  SimulateOptions machine = {};  ///< with the cluster; jitter and `steps` are left out
-  /// Fills in what a step takes beside its parts, for rows of a micro-batch (SimulateOptions::loss, update); null: as
-  /// `machine` says.
+  SimulateOptions machine = {};  ///< with the cluster; jitter and `steps` are ignored
+  /// Sets the costs of a step outside of its parts, for rows of a micro-batch (SimulateOptions::loss, update); null:
+  /// those of `machine`.
   std::function<void(SimulateOptions&, Index rows)> beside = {};
   MemoryOptions numbers = {};
-  Index memory = 0;                 ///< bytes that a rank may hold; 0: any number
-  Source costs = Source::assumed;   ///< of the parts' seconds
-  std::optional<double> band = {};  ///< relative error of predictions; none: by the weakest source (error_band)
-  int top = 20;                     ///< strategies ranked, at least 1
-  Index work = 3'000'000;           ///< actions of plans that may be simulated, about a microsecond each
-  /// From a text; with what the run's settings say besides.
+  Index memory = 0;                 ///< bytes that a rank may hold; 0: unlimited
+  Source costs = Source::assumed;   ///< source of the parts' seconds
+  std::optional<double> band = {};  ///< relative error of predictions; none: error_band() of the weakest source
+  int top = 20;                     ///< number of strategies to rank, at least 1
+  Index work = 3'000'000;           ///< bound of simulated actions, about a microsecond each
+  /// Parses a strategy and applies the run's other settings.
   std::function<Strategy(const std::string&)> strategy = [](const std::string& text) { return parse_strategy(text); };
-  /// What a step adds to a plan whose strategies are through; null: nothing.
+  /// Adds what a step adds to a plan after its strategies; null: nothing.
   std::function<Plan(Plan, const Strategy&)> finish = {};
 };
 
-/// A candidate, simulated.
+/// A simulated candidate.
 struct RankedStrategy {
   SearchCandidate candidate = {};
   std::vector<Axis> mesh = {};
-  std::string strategy = {};   ///< as parse_strategy() reads it
-  std::string partition = {};  ///< Plan::partition: where the stages begin; empty: there is one
-  double seconds = 0;          ///< of a step
-  double least = 0;            ///< the bound
+  std::string strategy = {};   ///< text for parse_strategy()
+  std::string partition = {};  ///< Plan::partition: where stages begin; empty: one stage
+  double seconds = 0;          ///< duration of a step
+  double least = 0;            ///< lower bound of `seconds`
   RankMemory memory = {};      ///< of the rank that needs most
   double bubble = 0;           ///< Simulation::bubble
-  double exposed = 0;          ///< seconds of communication for which computation stands still, of the worst program
+  double exposed = 0;          ///< seconds of exposed communication, of the worst program
 };
 
-/// What a search has found.
+/// Result of search().
 struct SearchResult {
-  /// The fastest first. Of those that differ in nothing but buckets the fastest alone.
+  /// Fastest first. Of candidates that differ only in buckets, only the fastest.
   std::vector<RankedStrategy> ranked = {};
   Index candidates = 0, simulated = 0;
-  std::map<std::string, Index> dropped = {};  ///< candidates by why they were left out
-  bool complete = false;       ///< none that was not simulated can be faster than the last one that is ranked
-  bool best_is_known = false;  ///< ... than the first one
-  double least_left = 0;       ///< seconds that the others take at least; 0: there are none
+  std::map<std::string, Index> dropped = {};  ///< number of candidates left out, by reason
+  bool complete = false;       ///< whether no unsimulated candidate can be faster than the last ranked one
+  bool best_is_known = false;  ///< whether none can be faster than the first one
+  double least_left = 0;       ///< lower bound of the unsimulated candidates' seconds; 0: none is left
   Source weakest = Source::assumed;
   double band = 0;    ///< relative error of predictions
-  double margin = 0;  ///< (second - first) / first; infinite where there is no second
-  int alike = 0;      ///< how many of `ranked` lie within the band of the first, the first included
-  /// Where nothing keeps within the memory: what needs least.
+  double margin = 0;  ///< (second - first) / first; infinite without a second
+  int alike = 0;      ///< number of ranked candidates within the band of the first, with the first
+  /// If nothing fits the memory: the candidate that needs least.
   std::optional<RankedStrategy> nearest = {};
 };
 
-/// The relative error of predictions from numbers of such a source, where nothing else is known: 10, 20 and 50 %.
+/// Relative error of predictions from numbers of this source: 10, 20 and 50 %.
 double error_band(Source);
-/// Whether some of the first ranks lie on one node, and whether on several.
+/// Whether some of the first ranks share a node, and whether they span several nodes.
 struct UsedLinks {
   bool inside = false, between = false;
 };
 UsedLinks used_links(const Cluster&, int ranks);
-/// The weakest source of what a simulation on the cluster reads.
+/// Weakest source of the numbers that a simulation on the cluster uses.
 Source weakest_source(const Cluster&, int ranks, Source costs);
 
-/// A candidate's plan, checked and simulated; or why it cannot be.
+/// Builds, checks and simulates a candidate's plan; or returns why that is not possible.
 std::variant<RankedStrategy, std::string> evaluate(const SearchInput&, const SearchCandidate&);
-/// Throws Error for a cluster with fewer devices than ranks and for numbers that cannot be. Without any candidate the
-/// result says why, too: no candidates, nothing ranked, no `nearest`.
+/// Searches the space. Throws Error for a cluster with fewer devices than ranks, and for invalid numbers. The result of
+/// a space without candidates has no candidates, nothing ranked and no `nearest`.
 SearchResult search(const SearchInput&);
 
-/// The use of memory that is largest, and its bytes: "activations".
+/// The largest use of memory and its bytes: "activations".
 std::pair<std::string, Index> largest_use(const RankMemory&);
 
 }  // namespace trireme

@@ -11,7 +11,7 @@
 namespace trireme {
 namespace {
 
-/// Micro-batches to try on so many stages, ascending.
+/// Numbers of micro-batches to try with that many stages, ascending.
 std::vector<int> micro_of(const SearchSpace& space, int data, int stages) {
   const Index most = std::min<Index>(space.batch / data, space.most_micro);
   std::set<int> all;
@@ -25,7 +25,7 @@ std::vector<int> micro_of(const SearchSpace& space, int data, int stages) {
   return {all.begin(), all.end()};
 }
 
-/// Fills in what does not depend on the mesh, and appends.
+/// Appends candidates with all combinations that do not depend on the mesh.
 void append(const SearchSpace& space, const SearchCandidate& arranged, bool chooses_buckets,
             std::vector<SearchCandidate>& all) {
   const int sharers =
@@ -36,7 +36,7 @@ void append(const SearchSpace& space, const SearchCandidate& arranged, bool choo
       SearchCandidate c = arranged;
       c.recompute = recompute;
       c.zero = zero;
-      // Stage 3 sums by parts, or by stages of a pipeline, whatever the buckets.
+      // ZeRO stage 3 reduces by parts, or by pipeline stages, whatever the buckets.
       if (!chooses_buckets || zero == 3)
         all.push_back(c);
       else
@@ -120,7 +120,7 @@ std::vector<Axis> mesh_of(const SearchSpace& space, const SearchCandidate& c) {
 
 std::string strategy_of(const SearchSpace& space, const SearchCandidate& c) {
   const LayerSplit& split = space.splits[c.split];
-  // A first bucket of a quarter starts communication early.
+  // A first bucket of a quarter of the size starts communication early.
   const std::string buckets =
       c.bucket > 0 ? fmt::format("(first_bucket={}, bucket={})", std::max<Index>(1, c.bucket / 4), c.bucket) : "";
   std::vector<std::string> pieces;

@@ -95,7 +95,7 @@ std::vector<ActionId> completed_by(const Program& program, const Slice& slice) {
   std::vector<ActionId> all;
   for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
     const Action& a = program.actions[static_cast<std::size_t>(id)];
-    if ((is_reduction(a) || a.kind == ActionKind::sum_tied) && a.slice.overlaps(slice)) all.push_back(id);
+    if ((is_reduction(a) || is_tied_sum(a)) && a.slice.overlaps(slice)) all.push_back(id);
   }
   return all;
 }

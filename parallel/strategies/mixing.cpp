@@ -89,9 +89,10 @@ void check_apart(const Plan& plan, const std::string& axis, const std::string& s
           "gradients are summed over mesh axis '{}' already, so its ranks cannot train apart: name another axis by the "
           "option axis, or leave out data_parallel, which zero, central_storage and compress bring along",
           axis);
+    }
+    for (const Action& a : program.actions)  // over other axes
       check(a.kind != ActionKind::drop_values, strategy,
             "zero(3) keeps no whole weights that {} could average: use zero(2)", strategy);
-    }
   }
 }
 

@@ -71,7 +71,7 @@ Plan with_tied_sums(Plan plan) {
     };
     for (std::size_t i = 0; i < ties.size(); ++i) {
       if (made[i] < 0) continue;
-      Action sum = on_slice(ActionKind::sum_tied, Stream::comm, tied[i], plan.stage_axis, {made[i]});
+      Action sum = on_slice(ActionKind::all_reduce, Stream::comm, tied[i], plan.stage_axis, {made[i]});
       sum.peer.members = ties[i].programs;
       summed[i] = add(std::move(sum));
     }

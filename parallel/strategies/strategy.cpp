@@ -15,6 +15,17 @@ namespace {
 
 constexpr std::array scopes = {"local", "group", "global"};
 
+/// The steps in which ranks along an axis make their weights alike, where they train apart in between.
+Trigger meetings_along(const Plan& plan, const std::string& axis) {
+  const std::int64_t every = plan.consistency_along(axis).bound;
+  for (const Program& program : plan.programs)
+    for (const Action& a : program.actions) {
+      const Trigger& t = program.trigger(a);
+      if (a.peer.axis == axis && a.kind->is_collective && t.every == every && t.until == Trigger::forever) return t;
+    }
+  return {.every = every, .offset = every - 1};
+}
+
 }  // namespace
 
 std::string batch_axis(const Plan& plan, const SplitOptions& split) {
@@ -43,8 +54,8 @@ Plan Strategy::operator()(Plan plan) const {
   const std::string batch = batch_axis(plan, split);
   average_buffers(plan, plan.synchronous_axes(batch));
   for (const std::string& axis : names_in(batch))
-    if (const Consistency c = plan.consistency_along(axis); c.kind == Consistency::Kind::periodic)
-      average_buffers(plan, axis, {.every = c.bound, .offset = c.bound - 1});
+    if (plan.consistency_along(axis).kind == Consistency::Kind::periodic)
+      average_buffers(plan, axis, meetings_along(plan, axis));
   return plan;
 }
 

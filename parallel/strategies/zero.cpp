@@ -60,7 +60,7 @@ Program drop_gradients(const Program& program, const std::string& axis, bool sta
     if (a.kind == ActionKind::update) drop(rebuild, [&](const auto& w) { return w.first.overlaps(a.slice); });
     const ActionId now = rebuild.keep(id);
     for (auto& [slice, after] : waiting)
-      if (a.kind == ActionKind::sum_tied && a.slice.overlaps(slice)) after = now;
+      if (is_tied_sum(a) && a.slice.overlaps(slice)) after = now;
     if (!is_reduction(a)) return;
     if (!staged) drop(rebuild, [](const auto&) { return true; });
     waiting.emplace_back(a.slice, now);

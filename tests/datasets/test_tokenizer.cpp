@@ -374,14 +374,14 @@ TEST_CASE("what a tokenizer.json may not say is refused, by name") {
       {"/model/merges/4", "a b c", "must be two tokens, both and joined of the vocabulary"},
       {"/normalizer", {{"type", "NFC"}}, "it has 'normalizer'"},
       {"/pre_tokenizer", nullptr, "has no object 'pre_tokenizer'"},
-      {"/pre_tokenizer/type", "Whitespace", "words by ByteLevel"},
+      {"/pre_tokenizer/type", "Whitespace", "only ByteLevel"},
       {"/pre_tokenizer", split, "words are cut by \"\\\\w+\"; the patterns of GPT-2 and of Llama 3 (cl100k) are known"},
       {"/pre_tokenizer", removed, "a Split must be Isolated"},
       {"/pre_tokenizer", known, "accepted"},
       {"/added_tokens", 3, "'added_tokens' must be a list"},
       {"/added_tokens/0/content", "", "an added token has no content"},
       {"/added_tokens/0/lstrip", true, "'lstrip' \"true\""},
-      {"/added_tokens/0/id", 7, "has the id 0 in the vocabulary and another beside it"}};
+      {"/added_tokens/0/id", 7, "has the id 0 in the vocabulary, and another id"}};
   for (const auto& c : cases) {
     INFO(c.at << " " << json_text(c.value));
     CHECK_THAT(said(c.at, c.value), contains(c.says));

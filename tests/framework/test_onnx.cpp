@@ -277,11 +277,14 @@ TEST_CASE("what a model reads beside its input are inputs of the graph by their 
     oracle.put(key + ".x.ids", ids);
     expected[key] = model(x.with("mask", mask).with("vector", vector).with("ids", ids)).to_vector();
   }
-  const std::string file = test::slurp(oracle.folder() / "fields.onnx");
-  std::vector<std::string> inputs;
-  const Fields all(file), graph = all.message(7);
-  for (const auto& f : graph.all(11)) inputs.push_back(Fields(f.bytes).text(1));
-  CHECK(inputs == std::vector<std::string>{"input", "ids", "mask", "vector"});
+  const auto inputs_of = [](const std::filesystem::path& path) {
+    const std::string file = test::slurp(path);
+    std::vector<std::string> inputs;
+    const Fields all(file), graph = all.message(7);
+    for (const auto& f : graph.all(11)) inputs.push_back(Fields(f.bytes).text(1));
+    return inputs;
+  };
+  CHECK(inputs_of(oracle.folder() / "fields.onnx") == std::vector<std::string>{"input", "ids", "mask", "vector"});
   oracle.run("onnx_oracle.py", "check");
   if (oracle.run("onnx_oracle.py", "run", test::Python::oracles))
     for (const auto& [key, values] : expected) {
@@ -290,6 +293,10 @@ TEST_CASE("what a model reads beside its input are inputs of the graph by their 
       for (std::size_t i = 0; i < values.size(); ++i) CHECK(std::abs(theirs[i] - values[i]) < 1e-5);
     }
   const test::Temporary folder;
+  OnnxOptions more = options;
+  more.fields["unread"] = {{2}};
+  export_onnx(model, parameters, {6, 5, 2}, folder / "unread.onnx", more);
+  CHECK(inputs_of(folder / "unread.onnx") == std::vector<std::string>{"input", "ids", "mask", "unread", "vector"});
   CHECK_ERROR(export_onnx(model, parameters, {6, 5, 2}, folder / "x.onnx", {.fields = {{"mask", {{6, 5, 1}}}}}), usage,
               "vector");
   CHECK_ERROR(export_onnx(model, parameters, {6, 5, 2}, folder / "x.onnx", {.fields = {{"output", {{5}}}}}), usage,

@@ -138,7 +138,7 @@ link = last.offset + 2 + 12 * len(last.tags)
 assert whole[link:link + 4] == bytes(4)
 whole[link:link + 4] = first.to_bytes(4, "little")
 open(path("loop.tif"), "wb").write(whole)
-refuse("loop.tif", "the page behind page 2 cannot be read: the pages lead back")
+refuse("loop.tif", "the page after page 2 cannot be read: the page directories form a loop")
 for axes, sizes in [("ZCYX", (3, 2)), ("TZYX", (2, 3)), ("TCYX", (3, 2)), ("TZCYX", (2, 2, 2)), ("CZYX", (2, 3))]:
     array = numbers((*sizes, 6, 5), "uint8")
     by = " x ".join(map(str, sizes))   # two axes of pages; a volume has one
@@ -163,7 +163,7 @@ with tifffile.TiffWriter(path("sizes.tif")) as file:
     file.write(np.zeros((8, 8), np.uint8), metadata=None), file.write(np.zeros((8, 9), np.uint8), metadata=None)
 refuse("sizes.tif", "page 1 is 8 x 9 of 1 channels of 8 bits, page 0 8 x 8")
 tifffile.imwrite(path("planes.tif"), np.zeros((3, 8, 8), np.uint8), photometric="rgb", planarconfig="separate", metadata=None)
-refuse("planes.tif", "has its 3 channels behind each other")
+refuse("planes.tif", "stores its 3 channels as separate planes")
 tifffile.imwrite(path("palette.tif"), np.zeros((8, 8), np.uint8), photometric="palette", colormap=np.zeros((3, 256), np.uint16), metadata=None)
 refuse("palette.tif", "photometric interpretation 3")
 tifffile.imwrite(path("complex.tif"), np.zeros((8, 8), np.complex64), metadata=None)

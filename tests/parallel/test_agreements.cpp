@@ -1,8 +1,8 @@
 // What a step's ranks agree on stands in the plan: of every strategy and pair, and faults planted in it are found.
-#include "parallel/plan/agreements.h"
+#include "parallel/strategies/agreements.h"
 
 #include "parallel/plan/check/diagnostics.h"
-#include "parallel/plan/on_call.h"
+#include "parallel/strategies/on_call.h"
 #include "parallel/strategies/rebuild.h"
 #include "tests/parallel/pairs.h"
 #include "tests/parallel/plans.h"

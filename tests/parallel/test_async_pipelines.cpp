@@ -4,8 +4,8 @@
 
 #include "framework/autograd/step_context.h"
 #include "framework/layers/recompute.h"
-#include "parallel/plan/on_call.h"
 #include "parallel/runtime/step_probe.h"
+#include "parallel/strategies/on_call.h"
 #include "tests/parallel/training.h"
 #include "tests/support/temporary.h"
 

@@ -1,9 +1,9 @@
 // Plans of asynchronous pipelines (schedules pipedream and 2bw): what they say of versions and memory, faults planted
 // in them, their simulation, and what is refused.
 #include "parallel/analysis/simulate.h"
+#include "parallel/model/memory.h"
 #include "parallel/plan/liveness.h"
-#include "parallel/plan/memory.h"
-#include "parallel/plan/on_call.h"
+#include "parallel/strategies/on_call.h"
 #include "tests/parallel/plans.h"
 
 namespace test_async_plans {

@@ -2,8 +2,10 @@
 #include <cmath>
 
 #include "framework/io/checkpoint.h"
+#include "parallel/plan/action_kind.h"
 #include "parallel/runtime/step_probe.h"
 #include "tests/parallel/averaging.h"
+#include "tests/parallel/plans.h"
 #include "tests/support/temporary.h"
 
 namespace test_averaging_runs {
@@ -103,6 +105,25 @@ TEST_CASE("post-local: gradients are averaged before, weights after") {
   CHECK(apart_again[0] != apart_again[1]);
 }
 
+TEST_CASE("running statistics are averaged in the steps in which weights are") {
+  Plan plan = chain();
+  plan.buffers = 8;
+  plan.parts[0].buffers = {0, 8};
+  plan.axes = {{"node", 2}, {"data", 2}};
+  plan.epoch_steps = 5;
+  plan = (local_sgd({.every = 4, .from_epoch = 1, .axis = "node"}) | data_parallel())(plan);
+  const Program& program = plan.programs[0];
+  std::vector<Trigger> weights, statistics;
+  for (const Action& a : program.actions) {
+    if (a.peer.axis == "node" && a.kind->name == "mean") weights.push_back(program.trigger(a));
+    if (a.peer.axis == "node" && averages_statistics(a)) statistics.push_back(program.trigger(a));
+  }
+  INFO(plan.to_string());
+  CHECK(weights.size() == 1);
+  CHECK(weights == std::vector<Trigger>{{.every = 4, .offset = 0, .from = 5}});
+  CHECK(weights == statistics);
+}
+
 TEST_CASE("strategies whose workers train apart refuse what makes no sense, in one line each") {
   if (threads_only()) return;
   const auto said = [](const std::string& strategy, int ranks = 3, std::int64_t epoch_steps = 0) {
@@ -137,7 +158,7 @@ TEST_CASE("strategies whose workers train apart refuse what makes no sense, in o
       {"local_sgd | data_parallel", "mesh axis 'data' already"},
       {"parameter_server | local_sgd", "parameter_server or local_sgd"},
       {"gossip | parameter_server", "parameter_server or gossip"},
-      {"zero(3) | local_sgd", "zero(2)"},
+      {"zero(3) | local_sgd", "mesh axis 'data' already"},
       {"local_sgd | gossip", "mesh axis 'data' already, so gossip"},
       {"data_parallel(norm_scope=global) | local_sgd | zero(1)", "already"},
   };

@@ -120,7 +120,8 @@ TEST_CASE("check finds messages that do not meet") {
     check_finds(data_parallel()(plan), "program stage 0 makes 1 collectives along 'pipe', program stage 1 makes 0", 1);
   }
   SECTION("no fault: statistics of one program's, averaged along one of the axes that gradients are summed over") {
-    Action average = message(ActionKind::average, -1, 0, 0);
+    Action average = message(ActionKind::all_reduce, -1, 0, 0);
+    average.payload = Payload::statistics;
     average.peer.axis = "data";
     first.push_back(average);
     plan.axes.push_back({"h", 2});

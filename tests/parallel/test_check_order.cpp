@@ -2,8 +2,8 @@
 #include <random>
 
 #include "parallel/plan/check/diagnostics.h"
+#include "parallel/plan/check/order.h"
 #include "parallel/plan/operands.h"
-#include "parallel/plan/order.h"
 #include "tests/parallel/plans.h"
 
 namespace test_check_order {
@@ -18,13 +18,14 @@ Program random_program(const Plan& plan, std::mt19937& random) {
   const auto below = [&](auto n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
   const std::vector<ActionKind> kinds = {ActionKind::forward,    ActionKind::backward,   ActionKind::send,
                                          ActionKind::all_reduce, ActionKind::all_gather, ActionKind::update,
-                                         ActionKind::average,    ActionKind::drop_values};
+                                         ActionKind::drop_values};
   Program program{"random"};
   const int n = 2 + below(40), most = below(4);
   for (int i = 0; i < n; ++i) {
     Action a{kinds[below(kinds.size())], below(2) == 0 ? Stream::compute : Stream::comm};
     a.part = below(plan.parts.size());
     a.microbatch = below(3);
+    if (a.kind == ActionKind::all_reduce && below(2) == 0) a.payload = Payload::statistics;
     const Index begin = below(60);
     a.slice = {begin, begin + below(20)};  // some are empty
     for (int k = below(most + 1); k-- > 0 && i > 0;) a.after.push_back(below(i));

@@ -109,7 +109,7 @@ TEST_CASE("ranks that are given different things are told the first difference, 
           },
           true);
       INFO("difference " << i << ", " << ranks << " ranks: " << text);
-      CHECK_THAT(text, contains("step: the ranks are not about to do the same: rank 0 has "));
+      CHECK_THAT(text, contains("step: the ranks disagree: rank 0 has "));
       CHECK_THAT(text, contains(fmt::format("rank {} has ", odd)));
       for (auto& words : differences[i].shown) CHECK_THAT(text, contains(words));
     }
@@ -186,8 +186,7 @@ TEST_CASE("ranks with other meshes are told so") {
       return std::string();
     });
     CHECK_THAT(text,
-               contains(fmt::format(
-                   "mesh: the ranks are not about to do the same: rank 0 has 'data={0}', rank 1 has 'h={0}'", ranks)));
+               contains(fmt::format("mesh: the ranks disagree: rank 0 has 'data={0}', rank 1 has 'h={0}'", ranks)));
   }
 }
 

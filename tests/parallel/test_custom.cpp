@@ -5,9 +5,9 @@
 #include "framework/io/checkpoint.h"
 #include "models/examples/custom_strategies.h"
 #include "parallel/plan/action_kind.h"
-#include "parallel/plan/on_call.h"
 #include "parallel/runtime/step_probe.h"
 #include "parallel/strategies/codecs/codecs.h"
+#include "parallel/strategies/on_call.h"
 #include "tests/parallel/averaging.h"
 #include "tests/parallel/plans.h"
 #include "tests/support/temporary.h"
@@ -165,6 +165,30 @@ TEST_CASE("choco draws weights to the neighbours' estimates, which grow by what 
       }
     }
   }
+}
+
+TEST_CASE("counted traffic shows a custom action that sends more, or less, than it declares") {
+  if (threads_only()) return;
+  for (const int sends : {0, 1, 2}) {
+    World::threads(2, [&](World& world) {
+      const Strategy strategy =
+          periodically({.name = "counts", .sends = {CallKind::all_reduce}, .run = [sends](ActionContext& now) {
+                          for (int k = 0; k < sends; ++k) now.all_reduce(now.values(), ReduceOp::average);
+                        }});
+      Step step(network(), cross_entropy, Sgd{.lr = 0.2}, world, strategy);
+      const Case c{.strategy = {}, .axes = {{"data", 2}}, .meet = {}};
+      const Rows own = dealt(batch(c, 0), world.rank(), world.rank() + 1, 2, 1);
+      (void)step(own.x, own.y).item();
+      const auto [planned, counted] = StepProbe(step).traffic();
+      check((planned == counted) == (sends == 1), "test", "{} calls of 1: planned and counted are equal: {}", sends,
+            planned == counted);
+      const TrafficCount none;
+      const auto along = [&](const Traffic& t) { return t.contains("data") ? t.at("data") : none; };
+      check(along(counted).calls == along(planned).calls + sends - 1, "test", "{} calls are counted of {}",
+            along(counted).calls, along(planned).calls);
+    });
+  }
+  SUCCEED("ranks check");
 }
 
 TEST_CASE("what custom actions keep comes back from a checkpoint") {

@@ -5,7 +5,7 @@
 #include "kernels/core/runtime.h"
 #include "parallel/analysis/imagine.h"
 #include "parallel/model/chain.h"
-#include "parallel/plan/memory.h"
+#include "parallel/model/memory.h"
 #include "parallel/runtime/step_probe.h"
 #include "tests/parallel/training.h"
 

@@ -9,7 +9,7 @@
 #include "models/registry/models.h"
 #include "parallel/analysis/imagine.h"
 #include "parallel/model/chain.h"
-#include "parallel/plan/memory.h"
+#include "parallel/model/memory.h"
 #include "parallel/runtime/step_plan.h"
 #include "parallel/runtime/step_probe.h"
 #include "parallel/split/split.h"

@@ -1,7 +1,7 @@
 // Programs at ranges of ranks that messages drive: parameter servers through Step, and which phase an Inbox starts.
 #include "framework/io/checkpoint.h"
 #include "parallel/async/inbox.h"
-#include "parallel/plan/memory.h"
+#include "parallel/model/memory.h"
 #include "parallel/runtime/step.h"
 #include "parallel/runtime/step_flags.h"
 #include "parallel/runtime/step_probe.h"

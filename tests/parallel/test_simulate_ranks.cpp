@@ -5,11 +5,11 @@
 #include <set>
 
 #include "parallel/analysis/simulate.h"
+#include "parallel/model/planned_traffic.h"
 #include "parallel/plan/action_kind.h"
-#include "parallel/plan/agreements.h"
-#include "parallel/plan/order.h"
-#include "parallel/plan/planned_traffic.h"
+#include "parallel/plan/check/order.h"
 #include "parallel/runtime/step_probe.h"
+#include "parallel/strategies/agreements.h"
 #include "tests/parallel/pairs.h"
 #include "tests/parallel/training.h"
 
@@ -237,7 +237,7 @@ class Rules {
       return call(a.peer.root < 0 ? CallKind::all_reduce : CallKind::broadcast, a.payload == Payload::loss ? 4 : 8);
     if (a.codec) return call(CallKind::all_gather, 8 * n * p);  // topk of all numbers: with their positions
     if (a.kind == ActionKind::broadcast || a.peer.root >= 0) return call(CallKind::broadcast, 4 * n);
-    if (a.kind == ActionKind::all_reduce || a.kind == ActionKind::average) return call(CallKind::all_reduce, 4 * n);
+    if (a.kind == ActionKind::all_reduce) return call(CallKind::all_reduce, 4 * n);
     const bool reduces = a.kind == ActionKind::reduce_scatter;
     return (even > 0 ? call(reduces ? CallKind::reduce_scatter : CallKind::all_gather, even) : 0) +
            (rest > 0 ? call(reduces ? CallKind::all_reduce : CallKind::broadcast, rest) : 0);

@@ -1,7 +1,7 @@
 // The simulator of programs at ranges of ranks: groups that meet among themselves, and servers and their workers.
 #include "parallel/analysis/draw.h"
 #include "parallel/analysis/simulate.h"
-#include "parallel/plan/planned_traffic.h"
+#include "parallel/model/planned_traffic.h"
 #include "parallel/strategies/strategy.h"
 #include "tests/support/catch.h"
 

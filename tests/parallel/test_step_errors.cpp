@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "parallel/comm/transport/threads.h"
+#include "parallel/strategies/custom.h"
 #include "tests/parallel/step_models.h"
 #include "tests/support/catch.h"
 
@@ -93,6 +94,37 @@ TEST_CASE("a step that ranks refuse while they sum gradients leaves nothing behi
     };
     CHECK(train(true) == train(false));
   }
+}
+
+TEST_CASE("an exception before the updates leaves weights as they were, after some of them no step follows") {
+  const auto fails = [](int at, bool& once) {
+    return
+        [at, &once](ActionContext& now) { check(now.step != at || std::exchange(once, true), "test", "fails once"); };
+  };
+  const auto train = [&](bool bad) {
+    bool once = !bad;
+    World world;
+    Step step(smooth_model(), cross_entropy, Sgd{.lr = 0.1, .momentum = 0.9}, world,
+              on_gradients({.name = "before", .run = fails(1, once)}));
+    (void)step(noise(4, 1), labels(4));
+    if (bad) CHECK_ERROR(step(noise(4, 3), labels(4)), usage, "fails once");
+    (void)step(noise(4, 2), labels(4));
+    return step.parameters().values().to_vector();
+  };
+  CHECK(train(true) == train(false));
+  World world;
+  bool once = false;
+  const CustomAction after{.name = "after", .axis = "", .run = fails(1, once)};
+  const auto rewrite = [&](Plan plan) {
+    act_on_weights(plan, after);
+    return plan;
+  };
+  Step step(smooth_model(), cross_entropy, Sgd{.lr = 0.1}, world, Strategy("after", Claim::exact, rewrite));
+  (void)step(noise(4, 1), labels(4));
+  CHECK_ERROR(step(noise(4, 2), labels(4)), usage, "fails once");
+  CHECK_ERROR(step(noise(4, 2), labels(4)), usage, "step 2", "another Step");
+  CHECK_ERROR(step.checkpoint_shard(), usage, "step 2");
+  CHECK_ERROR(step.gather_weights(), usage, "step 2");
 }
 
 TEST_CASE("a gradient that is not finite behind a finite loss is found") {

@@ -3,11 +3,12 @@
 #include "parallel/analysis/simulate.h"
 #include "parallel/analysis/verify.h"
 #include "parallel/model/chain.h"
-#include "parallel/plan/memory.h"
-#include "parallel/plan/on_call.h"
-#include "parallel/plan/planned_traffic.h"
+#include "parallel/model/memory.h"
+#include "parallel/model/planned_traffic.h"
+#include "parallel/plan/action_kind.h"
 #include "parallel/plan/ties.h"
 #include "parallel/runtime/step_probe.h"
+#include "parallel/strategies/on_call.h"
 #include "tests/parallel/tied.h"
 
 namespace test_tied_steps {
@@ -70,8 +71,7 @@ TEST_CASE("a step with shared weights sends what its plan says, and what the sim
           if (planned != counted) found += "phase '" + phase + "' sends other bytes; ";
         }
         const Plan& plan = run.step->plan();
-        const bool sums = std::ranges::any_of(plan.programs[0].actions,
-                                              [](const Action& a) { return a.kind == ActionKind::sum_tied; });
+        const bool sums = std::ranges::any_of(plan.programs[0].actions, [](const Action& a) { return is_tied_sum(a); });
         if (!sums) found += "no sum; ";
         for (const Folding folding : {Folding::folded, Folding::unfolded}) {
           const Simulation sim = simulate(plan, {.element = 8, .step = 2, .folding = folding});

@@ -7,9 +7,9 @@
 #include "parallel/analysis/imagine.h"
 #include "parallel/model/dry_run.h"
 #include "parallel/model/part_costs.h"
-#include "parallel/plan/agreements.h"
-#include "parallel/plan/on_call.h"
 #include "parallel/runtime/step_probe.h"
+#include "parallel/strategies/agreements.h"
+#include "parallel/strategies/on_call.h"
 #include "tests/parallel/pairs.h"
 #include "tests/parallel/training.h"
 

@@ -577,7 +577,7 @@ class Numbers(Case):
                 self.refused(run("train", *words, "--run.dir", self.dir / (name + "stop"), "--run.finite_steps", 1, ranks=ranks), f"step {step}", f"rank {rank}", kind="numerics")   # whether the loss has it depends on the CPU's relu
                 got = run("train", *words[:-1], f"nan:{rank}:{step}", "--run.dir", self.dir / (name + "once"), "--run.on_nan", "rollback", ranks=ranks)
                 self.assertEqual(got.returncode, 0, got.stderr)
-                self.assertRegex(got.stderr, rf"retry     step {step}: .*a passing fault")
+                self.assertRegex(got.stderr, rf"retry     step {step}: .*a transient fault")
                 self.assertNotIn("rollback", got.stderr)
                 self.assertEqual(self.digests(name + "once"), self.digests("whole"))
 
@@ -664,7 +664,7 @@ class Failures(Case):
                     self.assertGreaterEqual(report["now"], report["entries"][-1]["begun"])
                     if fault != "throw":
                         self.assertTrue(any("Trainer" in frame for frame in report["stack"]), report["stack"])
-                        self.assertIn("what each rank did last stands in " + str(self.dir / name / "crash"), got.stderr)
+                        self.assertIn("the last actions of each rank are in " + str(self.dir / name / "crash"), got.stderr)
                     if not ranks:
                         self.assertEqual(reports.keys(), {0, 1})
                     reason = {"segv": "SIGSEGV", "abort": "SIGABRT", "hang": "watchdog: rank 1 (", "throw": "injected on rank 1"}[fault]

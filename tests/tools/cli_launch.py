@@ -226,6 +226,9 @@ class Launch(cli.Case):
         # Not there, a folder, without an end, and without a writer:
         for missing in self.dir / "nothing", self.dir, "/dev/zero", self.dir / "pipe":
             self.refused(cli.run("launch", "--hostfile", missing, *good), missing, kind="file")
+        for writer, text in ("true", "pipe names no host"), ("echo a:2; sleep 0.2; echo b slots=two", "pipe:2: 'two'"):
+            with subprocess.Popen(["bash", "-c", f"({writer}) > {self.dir}/pipe"]):
+                self.refused(cli.run("launch", "--hostfile", self.dir / "pipe", *good), text, status=2)
         (self.dir / "old").mkdir()
         (self.dir / "old/result.json").write_text('{"status": 3}')   # damaged; the training writes none
         got = cli.run("launch", "--launcher", "threads", "--max-restarts", 0, "--", "train", "mlp", "--data", "synthetic", "--weights", self.dir / "nothing", "--run.dir", self.dir / "old")

@@ -61,7 +61,7 @@ class Predictions(cli.Case):
             self.assertGreater(whole, 0)
             self.assertAlmostEqual(sum(row[key] for row in kept["rows"][:-1]), whole, delta=0.01 * whole + 1e-5, msg=kept)
         if predicted:
-            found = re.fullmatch(r"  they part most in: (.*), (\S+) ms predicted, (\S+) ms measured", last)
+            found = re.fullmatch(r"  largest difference: (.*), (\S+) ms predicted, (\S+) ms measured", last)
             self.assertEqual(rows[found[1]], (float(found[2]), float(found[3])))
             apart = {name: abs(row[0] - row[1]) for name, row in rows.items() if name != "step"}
             self.assertAlmostEqual(apart[found[1]], max(apart.values()), delta=0.0021)

@@ -283,7 +283,7 @@ TEST_CASE("a table of known systems, from its file to the printed words") {
   REQUIRE(known != test.families.end());
   REQUIRE(known->points.size() == 3);
   CHECK_THAT(in_words(test), contains("of 18 points of 9 families"));
-  CHECK_THAT(in_words(test), contains("of 12; 3 rows of the table have no part in it"));
+  CHECK_THAT(in_words(test), contains("of 12; 3 rows of the table are not used"));
   CHECK_THAT(markdown(test), contains("| 9.1 s1 B7-80GB x8 | 1, 2 nodes | 8 x 64: "));
   CHECK_THAT(csv(test),
              contains(fmt::format("\"9.1|s1|B7-80GB|x8\",nodes,8,8,64,64,{},", known->points[0].row.milliseconds)));

@@ -300,7 +300,7 @@ TEST_CASE("the rules say what cannot be kept") {
              {"not_compared", ""},  {"forward_flops", 1e6}, {"parameters", 5},
              {"cores", 2},          {"load", 0.1}};
   spill(there / facts_file, json_text(facts));
-  CHECK(rules()[1].broken.find("3 of 10 test samples are training samples, too") != std::string::npos);
+  CHECK(rules()[1].broken.find("3 of 10 test samples are also training samples") != std::string::npos);
   CHECK(rules()[6].broken.empty());
   facts["shared_samples"] = 0;
   spill(there / facts_file, json_text(facts));

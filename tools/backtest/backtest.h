@@ -1,4 +1,4 @@
-// Back-test: larger systems of a table predicted from smaller ones, and how wrong that was.
+// Back-test: predicts the larger systems of a table from its smaller ones, and reports the errors.
 #pragma once
 #include <array>
 #include <vector>
@@ -8,10 +8,10 @@
 
 namespace trireme {
 
-/// What a family's priors may not be learnt from.
+/// Rows that must not contribute to a family's priors.
 enum class LeaveOut {
-  family,    ///< its own predicted rows
-  submitter  ///< those, and every family of its submitter, whose systems are alike
+  family,    ///< the family's predicted rows
+  submitter  ///< those rows, and all families of the same submitter, whose systems are similar
 };
 
 /// One predicted row.
@@ -30,7 +30,7 @@ struct BacktestFamily {
   std::vector<BacktestPoint> points;
 };
 
-/// Of absolute errors; percentiles are interpolated between the two nearest.
+/// Statistics of absolute errors in percent. Percentiles are interpolated linearly between the two nearest values.
 struct ErrorTotals {
   int points = 0;
   double median = 0, mean = 0, p90 = 0, largest = 0;
@@ -39,17 +39,17 @@ ErrorTotals totals_of(std::vector<double> errors);
 
 struct Backtest {
   std::vector<BacktestFamily> families;  ///< of three or more sizes
-  int evidence = 0;                      ///< families of the table: what priors are learnt from
-  int left_out = 0;                      ///< rows of the table
+  int evidence = 0;                      ///< families of the table, from which priors are learnt
+  int left_out = 0;                      ///< rows of the table that were not used
   LeaveOut leave_out = LeaveOut::family;
   ErrorTotals totals() const;
   ErrorTotals baseline_totals(std::size_t i) const;
   double coverage() const;  ///< share of points inside their band
 };
 
-/// Each family of three or more sizes is predicted by all scaling_forms() together, with the priors that make the other
-/// families likeliest. On all cores. Throws Error when there are less than three other families to learn from, or none
-/// to predict.
+/// Predicts each family of three or more sizes with the mixture of all scaling_forms(). The priors maximize the
+/// likelihood of the other families. Uses all cores. Throws Error if there are fewer than three other families, or no
+/// family to predict.
 Backtest backtest(const ScalingTable&, LeaveOut = LeaveOut::family);
 
 }  // namespace trireme

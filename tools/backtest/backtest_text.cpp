@@ -28,7 +28,7 @@ std::string calibration_of(const ScalingFamily& f) {
 std::string in_words(const Backtest& test) {
   std::string text = fmt::format(
       "Back-test: the two smallest sizes of a family calibrate, larger ones are predicted. Priors are learnt from the "
-      "other families{} of {}; {} rows of the table have no part in it.\n",
+      "other families{} of {}; {} rows of the table are not used.\n",
       test.leave_out == LeaveOut::submitter ? ", those of the same submitter left out," : "", test.evidence,
       test.left_out);
   for (const BacktestFamily& f : test.families) {

@@ -1,4 +1,4 @@
-// A back-test for a terminal, a README and a spreadsheet.
+// The results of a back-test as text, Markdown and CSV.
 #pragma once
 #include <string>
 
@@ -6,7 +6,7 @@
 
 namespace trireme {
 
-/// Per family and point, with totals and baselines.
+/// For the terminal: each family with its points, then totals and baselines.
 std::string in_words(const Backtest&);
 /// Markdown: a line per family.
 std::string markdown(const Backtest&);

@@ -8,8 +8,8 @@
 namespace trireme {
 namespace {
 
-constexpr int points = 512;       ///< of the prior's distribution of (a, k, l)
-constexpr double spread = 0.003;  ///< of e, run to run
+constexpr int points = 512;       ///< sample points of the prior's distribution of (a, k, l)
+constexpr double spread = 0.003;  ///< standard deviation of e, the run-to-run variation
 
 double normal_quantile(double p) {
   double low = -8, high = 8;
@@ -20,7 +20,7 @@ double normal_quantile(double p) {
   return low;
 }
 
-/// Points of a standard normal distribution in three dimensions, evenly spread: Halton's sequence (1960).
+/// Evenly spread points of a three-dimensional standard normal distribution, by Halton's sequence (1960).
 const std::vector<std::array<double, 3>>& normal_points() {
   static const std::vector<std::array<double, 3>> all = [] {
     std::vector<std::array<double, 3>> z(points);
@@ -131,7 +131,7 @@ double half_power(double x, int n) {
   return 1 / product;
 }
 
-/// Log of the mean over the points of the density of the first `count` rows' ratios.
+/// Log density of the first `count` rows' ratios, averaged over the points of the prior.
 double log_density(const ScalingFamily& family, int count, const ScalingForm& form, const ScalingPrior& prior,
                    const Points& at) {
   Contrasts contrasts(rows_of(family, count), form, prior);
@@ -145,7 +145,7 @@ double log_density(const ScalingFamily& family, int count, const ScalingForm& fo
          std::lgamma(freedom / 2) - static_cast<double>(k) / 2 * std::log(freedom * std::numbers::pi);
 }
 
-/// What fit_prior() learns.
+/// Number of parameters that fit_prior() learns.
 constexpr std::size_t learnt = 5;
 using Learnt = std::array<double, learnt>;
 
@@ -154,8 +154,8 @@ ScalingPrior prior_of(const Learnt& x) {
   return {.mean = {x[0], x[1], x[2]}, .deviation = ScalingPrior{}.deviation, .over_size = x[3], .over_samples = x[4]};
 }
 
-/// The minimum of f near `start`: steps along each coordinate, and on in the direction that was found, halved where
-/// neither helps.
+/// Local minimum of f near `start` by compass search: steps along each coordinate, then along the direction found. The
+/// step is halved if neither reduces f.
 template <class F>
 Learnt hooke_jeeves(const Learnt& start, const F& f) {
   const auto explore = [&](Learnt from, double& least, double step) {
@@ -201,7 +201,7 @@ double log_density(const ScalingFamily& family, const ScalingForm& form, const S
   return log_density(family, static_cast<int>(family.rows.size()), form, prior, points_of(prior, form));
 }
 
-/// 20 samples of fixed part; 6 of bandwidth; of latency 1/64 for a message of a ring, 2 for a level of a tree.
+/// Start: a fixed part of 20 samples, bandwidth of 6. Latency is 1/64 per message of a ring, or 2 per level of a tree.
 ScalingPrior start_of(const ScalingForm& form) {
   ScalingPrior prior;
   if (form.latency == Latency::tree) prior.mean[2] = 0.7;
@@ -223,14 +223,14 @@ ScalingPrior fit_prior(std::span<const ScalingFamily* const> families, const Sca
 
 namespace {
 
-/// A mixture of Student's t distributions of the log of a row's time over the family's first.
+/// Mixture of Student's t distributions of log(row's time / first row's time).
 struct Mixture {
   struct Part {
     double weight, centre, scale;
     int freedom;
   };
   std::vector<Part> parts;
-  /// The parts of one form, of which the weights together are 1.
+  /// Adds the components of one form. Their weights sum to 1.
   void add(const ScalingFamily&, const ScalingRow& test, const ScalingMember&, const Points&);
   double quantile(double p) const;
 };

@@ -18,11 +18,11 @@ namespace {
 
 constexpr std::size_t largest_file = std::size_t{64} << 20;
 
-/// The records of a CSV file one by one, with the number of the line that each begins on.
+/// Reads the records of a CSV file in order, each with the number of its first line.
 class CsvReader {
  public:
   CsvReader(std::string_view text, const std::string& name) : text_(text), name_(name) {}
-  /// False at the end of the file. Empty lines are passed over.
+  /// False at the end of the file. Skips empty lines.
   bool next(std::vector<std::string>& fields) {
     while (at_ < text_.size() && (text_[at_] == '\n' || text_[at_] == '\r')) line_after_ += text_[at_++] == '\n';
     if (at_ == text_.size()) return false;
@@ -80,7 +80,7 @@ Columns columns_of(const std::vector<std::string>& header, const std::string& pl
   return c;
 }
 
-/// For a message: printable, and short.
+/// Printable and shortened, for a message.
 std::string shown(std::string_view text) {
   std::string part(text.substr(0, 40));
   for (char& c : part)
@@ -99,7 +99,8 @@ double number(const std::string& text, std::string_view column, bool whole, cons
   return value;
 }
 
-/// What a family counts, and its rows in order. False: it has one size alone.
+/// Decides whether the family counts nodes or accelerators, and sorts its rows. Returns false if all rows have one
+/// size.
 bool finish(ScalingFamily& family) {
   const auto& first = family.rows.front();
   family.counts_nodes = std::ranges::all_of(family.rows, [&](const ScalingRow& r) {

@@ -1,4 +1,4 @@
-// trireme bench: images per second of a model on synthetic images, and where the time goes.
+// trireme bench: images per second of a model on synthetic images, and the time by layer and by kind of work.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -62,7 +62,8 @@ void print_tables(const Profile& profile, double step, int runs) {
   }
 }
 
-/// The rate of work of size n, least of five times, n doubled until it takes a millisecond or is `most`.
+/// Best rate of five repetitions of work of size n. n is doubled until a repetition takes a millisecond, or n is
+/// `most`.
 double best_rate(Device device, Index n, Index most, const std::function<std::function<void()>(Index)>& prepare,
                  const std::function<double(Index)>& amount) {
   for (;; n *= 2) {
@@ -74,7 +75,8 @@ double best_rate(Device device, Index n, Index most, const std::function<std::fu
   }
 }
 
-/// What the machine does at its best: a long block copied (bytes read and written), a large product of this type.
+/// Measured peaks of this machine: bytes per second of a large copy (read and written), operations per second of a
+/// large matrix product of this type.
 Profile::Ceilings measure_ceilings(Device device, DType dtype) {
   const auto copy = [&](Index n) -> std::function<void()> {
     const Tensor from = Tensor::full({n}, 1, DType::f32, device), to = Tensor::like(from);
@@ -92,19 +94,19 @@ Profile::Ceilings measure_ceilings(Device device, DType dtype) {
               best_rate(device, 256, 8192, product, [](Index n) { return 2 * std::pow(static_cast<double>(n), 3); })};
 }
 
-/// What a step is made of, over all ranks: "images", 32.
+/// Work of a step over all ranks, for example "images", 32.
 struct Amount {
   const char* unit;
   Index count;
 };
 
-/// run() is one step or one evaluation of so much.
+/// Times run(), which is one step or one evaluation of `amount`.
 template <class F>
 void report(const World& world, const Parameters& parameters, Device device, DType dtype, int runs, Amount amount,
             F&& run) {
   Runtime& memory = runtime(device.kind);
   run();
-  run();  // everything is prepared now
+  run();  // first call: allocates and prepares everything
   memory.reset_peak();
   const std::vector<double> plain = timed(runs, run);
   const std::size_t peak = memory.peak();
@@ -121,7 +123,7 @@ void report(const World& world, const Parameters& parameters, Device device, DTy
   fmt::print("peak memory    {:.0f} MB of tensors\n", static_cast<double>(peak) / (1 << 20));
   fmt::print("ceilings       {:.0f} GB/s copied, {:.0f} GFLOP/s of {} products, measured here\n", ceilings.bytes / 1e9,
              ceilings.operations / 1e9, name_of(dtype));
-  // Kernels of a device are timed one by one there: beside them stands the step as it runs otherwise.
+  // Profiling of a device times kernels one by one. The table compares them with the step's time without profiling.
   print_tables(profile, device.kind == DeviceKind::cpu ? total / runs : median, runs);
 }
 

@@ -15,7 +15,7 @@
 
 namespace trireme {
 
-/// Of what is counted on a command line.
+/// Upper bound of counts on the command line.
 constexpr int most_count = 1'000'000'000;
 
 /// The last lines of a subcommand's --help.
@@ -171,10 +171,11 @@ int CommandLine::configured(const std::function<int(const TrainerOptions&)>& act
 
 void CommandLine::train() {
   CLI::App& command = add("train", training, "train a model; under mpiexec or srun each process is a rank", [this] {
-    const TrainerOptions given = settings_.over({});  // a run that goes on has settings of its own
+    const TrainerOptions given = settings_.over({});  // a resumed run has saved settings
     TrainerOptions base = goes_on(given) ? resume_config(given.run.dir) : TrainerOptions{};
     TrainerOptions::Parallel& kept = base.parallel;
-    if (given.parallel.strategy == "auto" && given.parallel.mesh.empty() && !kept.mesh.empty())  // it chooses anew
+    if (given.parallel.strategy == "auto" && given.parallel.mesh.empty() && !kept.mesh.empty())  // strategy auto
+                                                                                                 // chooses a mesh again
     {
       kept.ranks = ranks_of(parse_mesh(kept.mesh));
       kept.mesh.clear();
@@ -424,7 +425,7 @@ void CommandLine::profile() {
   settings_.add_to(command);
 }
 
-/// Of plan show and plan search, whichever is not asked for.
+/// Refuses options of plan show for plan search, and the reverse.
 void CommandLine::refuse_options_of_other_plan() {
   const CLI::App& plan = *app_.get_subcommand("plan");
   const bool search = to_ == "search";
@@ -517,7 +518,7 @@ void CommandLine::simulate() {
   settings_.add_to(command);
 }
 
-/// The model, its costs, and the files: of plan show and simulate.
+/// Options of plan show and simulate: the model, its costs, and the output files.
 void CommandLine::add_drawings(CLI::App& command) {
   command.add_option("model,--model", model_, "model; trireme info lists the names")->type_name("MODEL");
   command

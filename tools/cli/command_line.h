@@ -11,7 +11,7 @@
 
 namespace trireme {
 
-/// The subcommands: each declares its options and what it does in one function below.
+/// The subcommands. One member function below declares a subcommand's options and its action.
 class CommandLine {
  public:
   CommandLine(int argc, char** argv);
@@ -27,7 +27,7 @@ class CommandLine {
     actions_.emplace_back(command, std::move(action));
     return *command;
   }
-  /// Of options and arguments that are files or folders: "" is a mistake, as of a shell's variable that is not set.
+  /// Makes options and arguments that are files or folders reject "", which an unset shell variable gives.
   static void refuse_empty_paths(CLI::App& command);
   void train();
   void launch();
@@ -54,10 +54,10 @@ class CommandLine {
     command.add_option("--weights", file, "safetensors file to use instead of the newest checkpoint")
         ->type_name("FILE");
   }
-  /// Runs with the settings that result from base, the settings file and the options; or prints these.
+  /// Calls `act` with the settings that result from base, the settings file and the options; or prints these settings.
   int configured(const std::function<int(const TrainerOptions&)>& act, const TrainerOptions& base = {});
 
-  /// What is wrong with the first word, if it names no subcommand; else "".
+  /// The error message if the first word is no subcommand; else "".
   std::string unknown_subcommand() const;
 
   int argc_;

@@ -20,7 +20,6 @@
 #include "kernels/core/kernel.h"
 #include "kernels/core/runtime.h"
 #include "kernels/core/vendor.h"
-#include "parallel/comm/watchdog.h"
 #include "parallel/comm/world/compare.h"
 #include "tools/cli/config_file.h"
 #include "tools/cli/signals.h"
@@ -49,7 +48,7 @@ std::string load_weights(Parameters& parameters, const std::string& run, const s
 
 ModelOptions text_run_options(const TrainerOptions& config, const std::string& run) {
   const std::string kept = run + "/" + tokenizer_file;
-  const auto classes = [&] {  // of token files the data set knows how many ids there are
+  const auto classes = [&] {  // the data set knows the number of ids in token files
     if (fs::exists(kept)) return open_tokenizer(kept).vocabulary();
     return config.arch.vocabulary > 0 ? config.arch.vocabulary : make_dataset(config, "test")->classes();
   };
@@ -91,10 +90,10 @@ int info_environment() {
 }
 
 int train_command(int argc, char** argv, const TrainerOptions& options, bool cluster_given) {
-  std::signal(SIGPIPE, SIG_IGN);  // a reader of stdout that goes away does not end a training
+  std::signal(SIGPIPE, SIG_IGN);  // if the reader of stdout closes the pipe, the training continues
   TrainerInput data;
   const auto train = [&](World& world) -> int {
-    Trainer trainer(data, options, world);  // its longer time limits hold until all ranks have written
+    Trainer trainer(data, options, world);  // the Trainer's longer time limits hold until all ranks have written
     const TrainerResult run = trainer.run();
     Console console(!world.main(), options.run.progress, options.run.log_seconds);
     console.result(fmt::format(
@@ -111,7 +110,7 @@ int train_command(int argc, char** argv, const TrainerOptions& options, bool clu
     console.result("metrics:       " + run.metrics);
     console.check_results();
     if (!run.stopped) return 0;
-    world.comm().barrier();  // all is written
+    world.comm().barrier();  // all ranks have written
     console.log(
         fmt::format("trireme: preempted after step {}; the state is saved, and --resume continues from it", run.steps));
     return preempted_status;
@@ -121,7 +120,6 @@ int train_command(int argc, char** argv, const TrainerOptions& options, bool clu
     if (!options.parallel.cluster.empty())
       throw OptionError("parallel.cluster is for virtual time; add --virtual N, or leave it out");
     Signals signals;
-    const Watchdog watchdog;
     data.request = [&] { return signals.take(); };
     return World::run(argc, argv, make_ranks(options), train);
   }
@@ -129,7 +127,8 @@ int train_command(int argc, char** argv, const TrainerOptions& options, bool clu
   return World::run(argc, argv, 1, [&](World& world) {
     check(world.size() == 1, "parallel.virtual",
           "{} ranks in virtual time are threads of one process; start without mpiexec or srun", ranks);
-    data = {.train = make_dataset(options, "train"), .test = make_dataset(options, "test")};  // once for all ranks
+    data = {.train = make_dataset(options, "train"), .test = make_dataset(options, "test")};  // loaded once for all
+                                                                                              // ranks
     World::virtual_time(ranks, cluster, [&](World& each) { train(each); });
   });
 }
@@ -165,7 +164,7 @@ int eval_command(int argc, char** argv, const TrainerOptions& given, const std::
   });
 }
 
-/// Whole phantoms of both splits as volumes in a folder `to`, for VolumePairs(). Returns the exit status.
+/// Writes whole phantoms of both splits as volumes into folder `to`, for VolumePairs(). Returns the exit status.
 static int pack_phantoms(OpenOptions open, const std::string& to) {
   const Shape size = open.phantoms.crop = open.phantoms.phantom.size;  // a sample is a phantom
   open.phantoms.samples = open.test_samples = open.phantoms.phantoms;

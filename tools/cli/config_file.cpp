@@ -16,7 +16,7 @@ namespace trireme {
 namespace fs = std::filesystem;
 namespace {
 
-/// The setting of that name.
+/// The setting with this name.
 Option find(TrainerOptions& options, const std::string& name, OldNames old) {
   const std::string now = renamed_option(name);
   if (!now.empty() && old == OldNames::refused)
@@ -46,7 +46,7 @@ void apply(TrainerOptions& options, const toml::table& table, const std::string&
   }
 }
 
-/// What is a mistake of the user's in a file of settings is damage in one that a run wrote.
+/// Runs `f`. A wrong value in a user's file is a usage error; in a file that a run wrote, it is damaged data.
 template <class F>
 void as_damage(OldNames old, const F& f) {
   try {
@@ -57,7 +57,7 @@ void as_damage(OldNames old, const F& f) {
   }
 }
 
-/// Paths of the recipes that ship, by name.
+/// Paths of the recipes in the installation, by name.
 std::map<std::string, std::string> recipes() {
   std::map<std::string, std::string> found;
   std::error_code none;

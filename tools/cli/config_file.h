@@ -1,5 +1,5 @@
-// Settings by name from the command line, TOML files, recipes and run directories. All functions throw OptionError,
-// with file and line where there is one, for what cannot be read or names no setting.
+// Reads settings by name from the command line, TOML files, recipes and run directories. All functions throw
+// OptionError for files that cannot be read and for unknown settings. The message has file and line.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,31 +8,30 @@
 
 namespace trireme {
 
-/// Settings were renamed: a file that somebody writes is told the new name, a run directory is read as it is.
+/// Old names of renamed settings: an error with the new name in a user's file, accepted in a run directory.
 enum class OldNames : std::uint8_t { refused, read };
 
-/// Sets one from text, as on the command line: "optim.lr" or a short form, "ranks".
+/// Sets one setting from text, as on the command line. name: full ("optim.lr") or short ("ranks").
 void set(TrainerOptions&, const std::string& name, const std::string& text);
-/// Throws for what names no setting, and for an old name.
+/// Throws OptionError for an unknown or old name.
 void check_setting_name(const std::string& name);
-/// Applies a TOML file of at most a mebibyte.
+/// Applies a TOML file of at most 1 MiB.
 void load_config(TrainerOptions&, const std::string& path, OldNames = OldNames::refused);
-/// Applies TOML text; source names it in messages. Keys have at most 32 parts (a.b.c has three), since the parser of
-/// TOML recurses.
-/// others: tables at the top that are somebody else's.
+/// Applies TOML text. source: its name in messages. others: top-level tables that are ignored. Keys have at most 32
+/// parts (a.b.c has three), since the TOML parser recurses.
 void parse_config(TrainerOptions&, const std::string& toml, const std::string& source, OldNames = OldNames::refused,
                   const std::vector<std::string>& others = {});
 
-/// The path of a settings file: as it is, or of a recipe that ships, by its bare name: "imagenet_resnet50".
+/// Path of a settings file. name: a path, or the name of an installed recipe ("imagenet_resnet50").
 std::string find_config(const std::string& name);
-/// Refuses the name of a recipe where a model's is wanted.
+/// Throws OptionError if the settings' model is the name of a recipe.
 void check_model_name(const TrainerOptions&);
 
-/// The settings that a run was started with. Throws Error when `run` is no run directory.
+/// Settings that a run was started with. Throws Error if `run` is not a run directory.
 TrainerOptions run_config(const std::string& run);
-/// What the next start of `train --resume` begins with: the run's config.toml, or without one the settings of its
-/// newest checkpoint, without what belongs to one start only (run.max_steps, run.fault). Throws Error for a directory
-/// without checkpoints.
+/// Settings with which `train --resume` starts: the run's config.toml, or without one the settings in its newest
+/// checkpoint. Settings of a single start (run.max_steps, run.fault) are removed. Throws Error for a directory without
+/// checkpoints.
 TrainerOptions resume_config(const std::string& run);
 
 }  // namespace trireme

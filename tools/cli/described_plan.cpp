@@ -11,10 +11,10 @@
 #include "datasets/formats/synthetic.h"
 #include "parallel/analysis/draw.h"
 #include "parallel/model/dry_run.h"
+#include "parallel/model/memory.h"
 #include "parallel/model/part_costs.h"
 #include "parallel/model/part_memory.h"
 #include "parallel/plan/action_kind.h"
-#include "parallel/plan/memory.h"
 #include "parallel/runtime/step_plan.h"
 #include "tools/training/from_options.h"
 #include "tools/training/machine_file.h"
@@ -23,7 +23,7 @@ namespace trireme {
 
 std::vector<Axis> mesh_axes(const TrainerOptions& config) {
   if (!config.parallel.mesh.empty()) {
-    (void)make_ranks(config);  // refuses another number of ranks than the mesh makes
+    (void)make_ranks(config);  // throws if the number of ranks does not match the mesh
     return parse_mesh(config.parallel.mesh);
   }
   return {{"data", static_cast<int>(config.parallel.ranks)}};
@@ -60,7 +60,7 @@ Plan DescribedModel::whole_plan(const TrainerOptions& config, const Strategy& st
   return whole;
 }
 
-/// states: numbers of state that the config's optimizer has per parameter.
+/// states: numbers of optimizer state per parameter, for the config's optimizer.
 MemoryOptions memory_options(const TrainerOptions& config, Parameters& parameters) {
   Optimizer optimizer(parameters, make_optimizer(config, 1000));
   optimizer.keep({});
@@ -86,7 +86,7 @@ LayerSplit layer_split(const Strategy& of, const std::vector<Axis>& axes) {
   return split;
 }
 
-/// Models of `of`'s layer split on one rank, with costs counted from shapes. described must outlive them.
+/// Rank models of the layer split of `of`, with costs counted from shapes. described must outlive the result.
 ImaginedModelOptions imagined_options(const TrainerOptions& config, const DescribedModel& described, const Strategy& of,
                                       double flops) {
   Strategy alone;  // of it: whose rows batch norms take
@@ -124,24 +124,24 @@ DescribedPlan::DescribedPlan(const TrainerOptions& config, const std::vector<Axi
     vector_op = machine.vector_op.value;
     jitter = machine.jitter;
   }
-  if (strategy.split.any()) {  // before anything is measured, which may take minutes
+  if (strategy.split.any()) {  // checked before the measurement, which may take minutes
     ImaginedModels tried(imagined_options(config, model, strategy, 1e12));
     const bool splits = tried(layer_split(strategy, axes), false, 1, size_along(axes, "data")).has_value();
     check(splits, "simulate", "{}", tried.refusal());
   }
-  // How many micro-batches there are decides what rows to measure; what is measured may move the stages.
+  // The number of micro-batches decides which rows to measure. The measured costs may then move the stages.
   const Plan rough = model.plan(strategy, parts, mesh);
   const Index shares = static_cast<Index>(batch_ranks(rough)) * rough.microbatches;
   set_rows(std::max<Index>(1, (config.data.batch + shares - 1) / shares));
   plan = model.whole_plan(config, strategy, parts, mesh);
   traffic.parameters = model.parameters.dtype();
   traffic.divided = strategy.split.tensor;
-  traffic.step = 1;  // what is only of some steps is of step 0
+  traffic.step = 1;  // traffic of step 0, which includes rare phases
   traffic.norm = Optimizer(model.parameters, make_optimizer(config, 1000), step_options(config).optimizer).wants_norm();
   traffic.states = memory_options(config, model.parameters).states;
 }
 
-/// Of a dry run; costs of more rows are those of a line.
+/// Largest dry run. Costs of more rows are extrapolated linearly.
 constexpr Index most_run = 64;
 
 static std::vector<PartCost> line_through(std::vector<PartCost> half, const std::vector<PartCost>& most, Index rows) {
@@ -158,7 +158,7 @@ void DescribedPlan::set_rows(Index asked) {
   if (asked == rows && first_rows > 0) return;
   rows = asked;
   first_rows = first_rows > 0 ? first_rows : asked;
-  constexpr double each = 1e-3;  // seconds: of every part's forward and backward halves, where all cost the same
+  constexpr double each = 1e-3;  // seconds of each part's forward and of its backward, if all parts cost the same
   const double share = each * static_cast<double>(rows) / static_cast<double>(first_rows);
   if (profile) {
     beside = costs_at(*profile, rows);
@@ -208,7 +208,7 @@ Plan DescribedPlan::rank_plan(const TrainerOptions& config, const std::vector<Ax
   const Strategy of = make_strategy(config, ranks_of(axes));
   if (!of.split.any()) {
     Plan whole = model.whole_plan(config, of, parts, axes);
-    // Of more rows and ranks dry runs take long: each gathers as much as a rank would.
+    // Dry runs of more rows and ranks take long, because each dry run gathers as much as a real rank.
     const bool usual = std::ranges::all_of(axes, [](const Axis& a) { return a.name == "data" || a.name == "pipe"; });
     if (!usual || (rows <= most_run && size_along(axes, "data") <= most_run)) {
       imagine_ranks(config, whole);
@@ -227,7 +227,7 @@ Plan DescribedPlan::rank_plan(const TrainerOptions& config, const std::vector<Ax
   const LayerSplit split = layer_split(of, axes);
   auto rank = (*rank_models)(split, false, rows, size_along(axes, "data"));
   check(rank.has_value(), "simulate", "{}", rank_models->refusal());
-  if (cost == "equal") {  // in proportion to rows: that a rank reads fewer weights makes it no faster
+  if (cost == "equal") {  // cost is proportional to rows; reading fewer weights makes a rank no faster
     const double least = split.divides_batch_axis ? 1 : 1.0 / ranks_of(split.axes);
     for (PartInfo& part : rank->parts) {
       const auto whole = std::ranges::find(parts, part.name, &PartInfo::name);

@@ -22,7 +22,7 @@ int doctor_command(int argc, char** argv, const DoctorOptions& options) {
   }
   return World::run(argc, argv, 1, [&](World& world) {
     std::vector<Finding> own;
-    if (world.local_rank() == 0) {  // of each host
+    if (world.local_rank() == 0) {  // one rank per host
       own = check_host();
       for (Finding& f : check_disk(options.directory)) own.push_back(std::move(f));
     }

@@ -19,11 +19,11 @@ namespace trireme {
 namespace fs = std::filesystem;
 namespace {
 
-/// What the model's inputs and answers are; the last tells who feeds it.
+/// Descriptions of the model's inputs and outputs.
 struct Interface {
   ModelOptions options;
   std::optional<PixelScale> scale = {};  ///< of photographs, or of the run's data set
-  std::string classes = {};              ///< a name per line, where they are known
+  std::string classes = {};              ///< a name per line, if known
 };
 
 Interface interface_of(const TrainerOptions& config, const std::string& run) {
@@ -41,7 +41,7 @@ Interface interface_of(const TrainerOptions& config, const std::string& run) {
   return i;
 }
 
-/// The model for Hugging Face's from_pretrained(), with its tokenizer where that is one of theirs.
+/// Writes the model for Hugging Face's from_pretrained(), with its tokenizer if that is a Hugging Face tokenizer.
 void write_pretrained(const TrainerOptions& config, ModelOptions options, const Parameters& parameters,
                       const ExportOptions& o) {
   const ModelRow& row = model_row(config.model);
@@ -62,7 +62,9 @@ int export_command(const ExportOptions& o) {
   TrainerOptions config = o.run.empty() ? TrainerOptions{} : run_config(o.run);
   if (o.run.empty()) config.model = o.model;
   check_model_name(config);
-  if (config.dtype == "bf16" || config.dtype == "f16") config.dtype = "f32";  // weights are f32 there, too
+  if (config.dtype == "bf16" || config.dtype == "f16")
+    config.dtype = "f32";  // weights are f32 in mixed-precision
+                           // runs, too
   if (o.onnx.empty() && o.pretrained.empty())
     throw OptionError(
         "export: no file to write is given; use --onnx FILE, or --pretrained FOLDER for Hugging Face's programs");

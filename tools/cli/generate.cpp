@@ -1,4 +1,4 @@
-// trireme generate: text of a language model, as it is drawn.
+// trireme generate: prints the text of a language model while it is sampled.
 #include "models/text/generate.h"
 
 #include <fmt/format.h>
@@ -24,15 +24,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A model and the tokenizer that it was trained with.
+/// A model and its tokenizer.
 struct LanguageModel {
   Module model = {};
   Tokenizer tokenizer = {};
-  Index context = 0;              ///< most tokens that it sees
+  Index context = 0;              ///< most tokens that the model sees
   bool special = false;           ///< prompts begin, and end, with the tokenizer's special tokens
-  std::vector<Index> ends = {};   ///< tokens that end a text; empty: those of usual names
-  GenerateOptions sampling = {};  ///< temperature, top_k and top_p without options
-  std::string source = {};        ///< of the weights, in words
+  std::vector<Index> ends = {};   ///< tokens that stop a text; empty: those with the usual names
+  GenerateOptions sampling = {};  ///< defaults of temperature, top_k and top_p
+  std::string source = {};        ///< description of the source of the weights
 };
 
 /// path: a run directory, or a checkpoint in one.
@@ -60,7 +60,7 @@ LanguageModel of_run(const GenerateCommand& c) {
   return s;
 }
 
-/// A folder as Hugging Face's save_pretrained() writes it.
+/// path: a folder as written by Hugging Face's save_pretrained().
 LanguageModel of_folder(const GenerateCommand& c) {
   const std::string config = read_text(c.run + "/config.json", std::size_t{1} << 20);
   const Json parsed = parse_json(config);
@@ -74,7 +74,7 @@ LanguageModel of_folder(const GenerateCommand& c) {
           .source = c.run};
 }
 
-/// A model by its name, as large as usual, with weights of Hugging Face's.
+/// A registered model of its default size, with Hugging Face weights.
 LanguageModel by_name(const GenerateCommand& c) {
   if (c.model.empty() || c.weights.empty() || c.tokenizer.empty())
     throw OptionError(
@@ -119,7 +119,7 @@ std::vector<std::string> prompts_of(const GenerateCommand& c) {
   return prompts;
 }
 
-/// Tokens that end a text wherever they are drawn.
+/// Tokens that stop a text.
 std::vector<Index> ends_of(const Tokenizer& tokenizer) {
   std::vector<Index> ends;
   for (const char* name : {"<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "</s>"})
@@ -127,7 +127,8 @@ std::vector<Index> ends_of(const Tokenizer& tokenizer) {
   return ends;
 }
 
-/// Prints texts in their order: the one whose turn it is as it comes, what others have by then when theirs comes.
+/// Prints texts in the order of prompts. The current text is printed as it is sampled; later texts are kept until it is
+/// their turn.
 class Printer {
  public:
   Printer(const Tokenizer& tokenizer, const GenerateCommand& c, const GenerateOptions& o,
@@ -136,7 +137,7 @@ class Printer {
     for (const std::string& stop : c.stop) held_ = std::max(held_, stop.size() - 1);
     begin();
   }
-  /// Whether the text goes on.
+  /// Adds a token. Returns whether the text continues.
   bool add(Index sample, Index id) {
     Text& text = texts_[static_cast<std::size_t>(sample)];
     const bool ends = std::ranges::find(options_.stop, id) != options_.stop.end();
@@ -167,7 +168,8 @@ class Printer {
   void begin() {
     if (turn_ < texts_.size()) print((turn_ > 0 ? "---\n" : "") + stream_.push(prompts_[turn_]));
   }
-  /// What may still become a stop text, or lacks bytes of a character, waits. Returns whether the next one's turn came.
+  /// Prints what is certain. Waits if the end may become a stop text, or is an incomplete character. Returns whether
+  /// the text is finished.
   bool show() {
     Text& text = texts_[turn_];
     const std::size_t size = text.bytes.size(), end = text.done ? size : size - std::min(size, held_);
@@ -220,9 +222,9 @@ int generate_command(const GenerateCommand& c) {
     for (Index sample = 0; sample < c.samples; ++sample) {
       prompts.push_back(s.special ? s.tokenizer.encode_with_special(prompt) : s.tokenizer.encode(prompt));
       texts.push_back(prompt);
-      options.samples.push_back(sample);  // of the prompt: its text does not depend on the other prompts
+      options.samples.push_back(sample);  // numbered within its prompt: a text does not depend on the other prompts
     }
-  for (const std::vector<Index>& prompt : prompts)  // before any of them is printed
+  for (const std::vector<Index>& prompt : prompts)  // checked before any text is printed
     check(std::ssize(prompt) <= options.context, "generate",
           "a prompt has {} tokens, but the model sees at most {}; shorten it", prompt.size(), options.context);
   fmt::print(stderr, "generate: {}, {}, context of {} tokens, temperature {}, top_k {}, top_p {}\n", s.source,

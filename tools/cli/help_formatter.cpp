@@ -15,7 +15,7 @@ namespace trireme {
 
 namespace {
 
-/// A name, and the explanation of it: a row of a list.
+/// A row of a list: a name and its explanation.
 std::string row(const std::string& name, const std::string& about, int columns, int place = 26) {
   const int left = columns < 60 ? 4 : place, width = static_cast<int>(name.size()) + 2;
   std::string out = "  " + name;
@@ -27,7 +27,7 @@ std::string row(const std::string& name, const std::string& about, int columns, 
   return out + wrapped(about, left, columns);
 }
 
-/// Names of the option, the short ones first. Of a setting with an alias --help prints the alias alone.
+/// Names of the option, short names first. --help prints only the alias of a setting that has one.
 std::string names_of(const CLI::Option& option, bool all) {
   std::vector<std::string> names, seen;
   for (const std::string& name : option.get_snames()) names.push_back("-" + name);
@@ -43,14 +43,14 @@ std::string names_of(const CLI::Option& option, bool all) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-/// Stands for a space at which no line is broken: "(default: auto)".
+/// Replaces a space where lines must not break: "(default: auto)".
 constexpr char kept_space = '\x1f';
 
-/// What stands for the option's value: N, FILE; empty: the option is a flag.
+/// Placeholder of the option's value: N, FILE; empty: the option is a flag.
 std::string value_of(const CLI::Option& option) {
   if (option.get_items_expected_max() == 0) return "";
   std::string type = option.get_type_name();
-  type.resize(std::min(type.find(':'), type.size()));  // without the range, which a message names
+  type.resize(std::min(type.find(':'), type.size()));  // without the range, which error messages give
   return " " + (type.empty() || type == "INT" ? "N" : type);
 }
 
@@ -93,7 +93,7 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string, CLI::AppF
   }
   if (!list.empty()) out += "\nArguments:\n" + list;
 
-  std::vector<std::pair<std::string, std::string>> commands;  // groups, and their rows
+  std::vector<std::pair<std::string, std::string>> commands;  // (group, its rows)
   for (const CLI::App* command : app->get_subcommands({})) {
     if (commands.empty() || commands.back().first != command->get_group())
       commands.emplace_back(command->get_group(), "");

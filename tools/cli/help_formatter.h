@@ -5,7 +5,7 @@
 
 namespace trireme {
 
-/// Prints usage, arguments, options, then the footer (examples). --help leaves out the settings that are not common.
+/// Prints usage, arguments, options, then the footer (examples). --help omits uncommon settings.
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override;

@@ -1,4 +1,4 @@
-// trireme infer: a model over a volume that need not fit the memory.
+// trireme infer: applies a model to a volume that may be larger than memory.
 #include "parallel/inference/infer.h"
 
 #include <fcntl.h>
@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What the journal says of a run: a later one must be of the same.
+/// Identity of a run, stored in the journal. A later run may continue only with the same identity.
 Json identity_of(const InferenceSubject& s, const InferCommand& c) {
   Fingerprint files;
   add_volume(files, c.volume, true);
@@ -40,13 +40,13 @@ Json identity_of(const InferenceSubject& s, const InferCommand& c) {
                  {"mean", *c.mean},
                  {"std", *c.std},
                  {"extents", fmt::format("{}", s.whole)}};
-  return parse_json(json_text(all, NotUtf8::replaced, 1));  // as it will be read
+  return parse_json(json_text(all, NotUtf8::replaced, 1));  // in the form that is read back from the file
 }
 Json about(const InferenceSubject& s, const InferCommand& c, const InferencePlan& p) {
   return {{"run", identity_of(s, c)}, {"tile", p.tile}, {"passes", p.passes}, {"parts", c.parts}};
 }
 
-/// The plan of the run that the folder's journal is of.
+/// The plan of the run whose journal is in the folder.
 InferencePlan plan_under_way(const Json& there, const InferenceSubject& s, const InferCommand& c,
                              const Division& division, double memory, const InferenceLimits& limits) {
   const std::string folder = c.out + ".tiles";
@@ -81,7 +81,7 @@ Box in_file(const Box& box, int axes) {
   return {{box.at[1], box.at[2], box.at[3], box.at[4]}, {box.size[1], box.size[2], box.size[3], box.size[4]}};
 }
 
-/// The first element, in row-major order, that is NaN or infinite; -1: none.
+/// Index of the first element, in row-major order, that is NaN or infinite; -1: none.
 Index first_not_finite(const Tensor& floats) {
   const auto find = [](auto numbers) {
     const auto at = std::ranges::find_if(numbers, [](auto v) { return !std::isfinite(v); });
@@ -91,7 +91,7 @@ Index first_not_finite(const Tensor& floats) {
   return all.dtype == DType::f64 ? find(all.span<const double>()) : find(all.span<const float>());
 }
 
-/// A voxel that is no number would make all results within the model's reach none, or label 0.
+/// Throws for a NaN or infinite voxel, which would spoil all results within the model's reach.
 void check_finite(const Volume& volume, const Box& box, const Tensor& voxels) {
   Index wrong = first_not_finite(voxels);
   if (wrong < 0) return;
@@ -105,7 +105,7 @@ void check_finite(const Volume& volume, const Box& box, const Tensor& voxels) {
 
 bool is_labels(const InferCommand& c) { return c.result == "labels"; }
 
-/// What the file has of a box: its last axis.
+/// The box of the output file: with the result's channels as the last axis.
 Box of_result(Box box, const InferCommand& c) {
   if (is_labels(c)) box.size[-1] = 1;
   return box;
@@ -156,14 +156,14 @@ InferenceFiles files_of(const InferenceSubject& s, const InferCommand& c, const 
   return files;
 }
 
-/// Whether a signal has asked to stop; it stays so.
+/// Whether a signal has asked to stop. Stays true.
 bool stop_asked(std::optional<Signals>& signals) {
   static std::atomic<bool> asked = false;
   if (signals && signals->take() == "stop") asked = true;
   return asked;
 }
 
-/// True for one caller: who brings the parts of a result together.
+/// True for exactly one caller, which joins the parts.
 bool is_first_to_join(const std::string& folder) {
   const int fd = ::open((folder + "/joined").c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (fd >= 0) ::close(fd);
@@ -200,7 +200,7 @@ void check_options(const InferCommand& c) {
     throw OptionError(fmt::format("{} exists already; remove it, or give another --out", c.out));
 }
 
-/// What is told at the end.
+/// Prints a summary at the end.
 void tell(const InferenceSubject& s, const InferCommand& c, const InferencePlan& p, const InferenceResult& r,
           double seconds, Console& console) {
   const int axes = s.whole.rank() - 2;
@@ -214,7 +214,7 @@ void tell(const InferenceSubject& s, const InferCommand& c, const InferencePlan&
   console.result("result:        " + c.out);
 }
 
-/// Whether the result has its name, and what it was made from is gone: the folder of tiles is not needed any more.
+/// Whether another process has finished the result and removed the folder of tiles.
 bool finished_by_another(const std::string& out, Console& console) {
   if (!fs::exists(out) || fs::exists(out + ".partial")) return false;
   TileJournal::remove(out + ".tiles");
@@ -222,7 +222,7 @@ bool finished_by_another(const std::string& out, Console& console) {
   return true;
 }
 
-/// Gives the result its name, once all tiles are there. By one rank.
+/// Renames the result once all tiles are finished. Called by one rank.
 int join(const InferenceSubject& s, const InferCommand& c, const InferencePlan& p, const InferenceRun& run,
          const InferenceFiles& files, VolumeWriter& writer, Console& console) {
   const std::string folder = c.out + ".tiles";
@@ -250,14 +250,14 @@ int join(const InferenceSubject& s, const InferCommand& c, const InferencePlan& 
   return 1;
 }
 
-/// The least of a number of each rank. A collective call.
+/// Minimum of a number over all ranks. A collective call.
 double least_of(World& world, double mine) {
   const Tensor least = Tensor::scalar(-mine, DType::f64);
   world.comm().all_reduce(least, ReduceOp::max).wait();
   return -least.item();
 }
 
-/// The part of each rank.
+/// Computes and writes this rank's part.
 int infer_with(World& world, const std::vector<Axis>& mesh, const InferenceSubject& s, const InferCommand& c,
                const std::vector<InferencePlan>& plans, double memory, const PlanRates& rates,
                std::optional<Signals>& signals) {
@@ -270,9 +270,9 @@ int infer_with(World& world, const std::vector<Axis>& mesh, const InferenceSubje
   if (c.plan) return 0;
   InferencePlan plan = plans.front();
   const std::string folder = c.out + ".tiles";
-  // Before the journal: where the disk has no room for the result, nothing of it is left.
+  // Before the journal: if the disk has no room for the result, no journal is left.
   const auto writer = std::make_shared<VolumeWriter>(c.out, file_options(s, c));
-  if (plan.way != InferenceWay::mesh) {  // another part may have been first
+  if (plan.way != InferenceWay::mesh) {  // another part may have started first
     const Json there = TileJournal::begin(folder, about(s, c, plan));
     plan = plan_under_way(there, s, c, plan.division, memory, {});
   }
@@ -344,7 +344,7 @@ void add_options(CLI::App& command, InferCommand& c) {
       ->type_name("FILE");
 }
 
-/// Of "3/8": 3 and 8.
+/// Parses "3/8" to 3 and 8.
 static void read_part(InferCommand& c) {
   if (c.part.empty()) return;
   const auto slash = c.part.find('/');
@@ -398,10 +398,10 @@ int infer_command(int argc, char** argv, InferCommand c) {
   } else {
     plans = planned(limits.memory);
   }
-  std::optional<Signals> signals;  // a way without tiles goes on until it is done, or is ended by the signal
+  std::optional<Signals> signals;  // the ways without tiles cannot continue later, so a signal stops them at once
   if (plans.front().way == InferenceWay::tiles) signals.emplace();
   return World::run(argc, argv, ranks, [&](World& world) {
-    const double least = least_of(world, limits.memory);  // processes on several hosts must choose the same
+    const double least = least_of(world, limits.memory);  // processes on several hosts must choose the same plan
     const bool again = least < limits.memory && !there.is_object();
     return infer_with(world, mesh, s, c, again ? planned(least) : plans, least, rates, signals);
   });

@@ -1,4 +1,4 @@
-// trireme infer: the model that weights are of, over a volume.
+// trireme infer: builds the model for a file of weights and a volume.
 #include "tools/cli/infer_model.h"
 
 #include <fmt/format.h>
@@ -37,7 +37,7 @@ std::vector<Index> numbers_of(const std::string& option, const std::string& text
 
 namespace {
 
-/// How many spatial axes the filters of a file have.
+/// Number of spatial axes of the filters in a file.
 int spatial_axes(const SafetensorsFile& file, const std::string& path) {
   int most = 0;
   for (const NamedTensor& t : file.tensors) most = std::max(most, t.tensor.rank());
@@ -66,7 +66,7 @@ Module msd_of(const SafetensorsFile& file, const InferCommand& c, ModelOptions o
   return msd(o, net);
 }
 
-/// A registered model with as many outputs as the file's last bias has.
+/// A registered model with the number of outputs of the file's last bias.
 Module named_model(const SafetensorsFile& file, const InferCommand& c, ModelOptions o) {
   TrainerOptions config;
   config.model = c.model;
@@ -90,7 +90,7 @@ DType dtype_of(const InferCommand& c) {
   throw OptionError(fmt::format("--dtype is '{:.20}', expected f32 or f64", c.dtype));
 }
 
-/// whole: [1, spatial..., C]; of a volume also where the model is one of pictures, which then sees each slice.
+/// whole: [1, spatial..., C]. A 2-D model is applied to each slice of a volume.
 std::shared_ptr<const VolumeNet> net_over(const Shape& whole, const SafetensorsFile& file, const InferCommand& c) {
   if (whole.rank() == 5 && spatial_axes(file, c.weights) == 2)
     return std::make_shared<SliceNet>(net_over(whole.without(1), file, c), whole[1]);

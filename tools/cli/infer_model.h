@@ -1,4 +1,4 @@
-// What `trireme infer` computes: a volume, and the model that weights are of over its extents.
+// InferenceSubject: the volume that `trireme infer` reads, and the model for its extents.
 #pragma once
 #include <memory>
 #include <string>
@@ -14,17 +14,17 @@ namespace trireme {
 struct InferenceSubject {
   Volume volume;
   Shape whole;                           ///< [1, spatial..., C], as the net sees the volume
-  std::shared_ptr<const VolumeNet> net;  ///< all ranks of a process share it
-  VoxelScale scale;                      ///< of voxels, before the net sees them
+  std::shared_ptr<const VolumeNet> net;  ///< shared by all ranks of a process
+  VoxelScale scale;                      ///< applied to voxels before the net
   std::uint32_t weights = 0;             ///< CRC-32 of the file
 };
-/// What a run directory says, where the command leaves it open. Throws Error for one without a checkpoint.
+/// Fills options that the command leaves open from the run directory. Throws Error if the run has no checkpoint.
 void complete_from_run(InferCommand&);
-/// Throws Error for weights of another model, and for volumes that it does not take.
+/// Throws Error for weights of another model, and for volumes that the model does not accept.
 InferenceSubject inference_subject(const InferCommand&);
-/// Operations per second of this thread's cores, of the model over a part of the volume's extents (inference_time.h).
+/// Measured operations per second of the model on this thread's cores, over a part of the volume (inference_time.h).
 double measured_operations(const InferenceSubject&, const InferCommand&);
-/// The numbers in "16,64,64", at most so many, from 1 on. Throws OptionError for another text.
+/// Parses "16,64,64": at most `most` numbers of at least 1. Throws OptionError for other text.
 std::vector<Index> numbers_of(const std::string& option, const std::string& text, std::size_t most);
 
 }  // namespace trireme

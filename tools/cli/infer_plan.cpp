@@ -1,4 +1,4 @@
-// trireme infer --plan: what memory there is, what ways there are, and what each takes.
+// trireme infer --plan: available memory, the possible ways, and their predicted costs.
 #include "tools/cli/infer_plan.h"
 
 #include <fmt/format.h>
@@ -19,29 +19,29 @@
 namespace trireme {
 namespace {
 
-/// Bytes that are free on this host, and that a container may have.
+/// Free bytes of this host, within the container's limit.
 double free_memory() {
   double most = INFINITY;
   std::ifstream info("/proc/meminfo");
   for (std::string line; std::getline(info, line);)
     if (line.starts_with("MemAvailable:")) most = 1024 * std::stod(line.substr(13));
   const std::string container = "/sys/fs/cgroup/memory.";
-  double allowed = 0, taken = 0, bytes = 0;  // "max" is no number: there is no limit
+  double allowed = 0, taken = 0, bytes = 0;  // "max" is no number: the container has no limit
   if (!(std::ifstream(container + "max") >> allowed) || !(std::ifstream(container + "current") >> taken)) return most;
   std::ifstream stat(container + "stat");
-  for (std::string kind; stat >> kind >> bytes;)  // what files are kept in memory makes room
+  for (std::string kind; stat >> kind >> bytes;)  // the kernel can reclaim cached files
     if (kind == "active_file" || kind == "inactive_file") taken -= bytes;
   return std::min(most, std::max(1.0, allowed - taken));
 }
 
-/// Bytes of addresses that this process has taken, its libraries included.
+/// Bytes of address space that this process has mapped, with its libraries.
 double mapped_memory() {
   double pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
   return pages * static_cast<double>(::sysconf(_SC_PAGESIZE));
 }
 
-/// Ranks that share this host: as the launcher says, else all.
+/// Ranks that share this host: as the launcher reports, else all ranks.
 int ranks_here(int ranks) {
   for (const char* name : {"MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"})
     if (const auto here = environment_number(name)) return static_cast<int>(std::min<double>(*here, ranks));
@@ -57,7 +57,7 @@ double memory_of(const InferCommand& c, int ranks) {
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
     most = std::min(most, 0.48 * std::max(1.0, static_cast<double>(limit.rlim_cur) - mapped_memory()) /
-                              (launched ? 1 : ranks));  // threads map more: stacks, and heaps of their own
+                              (launched ? 1 : ranks));  // threads map more: stacks and heaps
   return most;
 }
 
@@ -79,7 +79,7 @@ PlanRates rates_for(const InferenceSubject& s, const InferCommand& c, const std:
   PlanRates r;
   const int ranks = ranks_of(mesh);
   if (c.measure) {
-    // Ranks of this machine share its cores; a device of a cluster is as fast as all of them.
+    // Ranks of this machine share its cores. A device of a cluster is as fast as all of this machine's cores.
     const int sharing = c.cluster.empty() ? ranks : 1, own = std::max(1, cores() / sharing);
     set_threads(own);
     r.rates.operations = measured_operations(s, c) * std::min(1.0, static_cast<double>(cores()) / (own * sharing));

@@ -1,4 +1,4 @@
-// trireme infer --plan: what memory there is, what ways there are, and what each takes.
+// trireme infer --plan: available memory, the possible ways, and their predicted costs.
 #pragma once
 #include <optional>
 #include <string>
@@ -10,22 +10,21 @@
 
 namespace trireme {
 
-/// Bytes that tensors of a rank may have: what was asked for, else a share of what is free on its host; and at most
-/// half of the addresses that the process may have, of which the memory of tensors gets no more (kernels/cpu/arena.h).
+/// Bytes for tensors of a rank: as asked for, else a share of the host's free memory. At most half of the process's
+/// address space, because the tensors' arena gets no more (kernels/cpu/arena.h).
 double memory_of(const InferCommand&, int ranks);
 
-/// What seconds are predicted from, and what came of it.
+/// Rates for predicted seconds, and the result of a simulation.
 struct PlanRates {
   InferenceRates rates;
   std::string text = "assumed rates, not measured";
-  std::optional<SimulatedInference> simulated = {};  ///< of mesh, on the cluster
+  std::optional<SimulatedInference> simulated = {};  ///< of way mesh, on the cluster
 };
-/// Those that --measure and --cluster ask for. Throws Error as read_cluster() and rates_of().
+/// The rates that --measure and --cluster ask for. Throws Error as read_cluster() and rates_of() do.
 PlanRates rates_for(const InferenceSubject&, const InferCommand&, const std::vector<Axis>& mesh);
-/// By seconds, the best first: ranks that have the volume together take what was simulated, and what they read and
-/// write.
+/// Sorts by predicted seconds, fastest first. For way mesh these are the simulated seconds plus reading and writing.
 void sort_by(std::vector<InferencePlan>&, const PlanRates&);
-/// memory: bytes of tensors that a rank may have.
+/// memory: bytes for tensors of a rank.
 void print_plans(const InferenceSubject&, const std::vector<InferencePlan>&, double memory, const PlanRates&, Console&);
 
 std::string shape_text(const Extents&, int axes);  ///< "16 x 64 x 64"

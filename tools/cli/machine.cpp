@@ -1,4 +1,4 @@
-// trireme profile: measures this machine, for predictions of runs on machines like it.
+// trireme profile: measures this machine, to predict runs on similar machines.
 #include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -42,7 +42,7 @@ std::map<std::string, std::string> about_here(const World& world, Device device)
           {"version", library_version}};
 }
 
-/// Seconds per byte of files that are written and brought to the disk in the directory.
+/// Seconds per byte to write files in the directory and sync them.
 Measured measure_disk(const std::string& directory, int runs) {
   const std::string path = fmt::format("{}/.trireme_profile_{}", directory, ::getpid());
   const std::vector<char> block(std::size_t{16} << 20, 'x');
@@ -62,7 +62,7 @@ Measured measure_disk(const std::string& directory, int runs) {
   return measured(seconds);
 }
 
-/// Seconds per sample of this rank's loader where nobody else takes its time: its own rows, its own workers.
+/// Seconds per sample of this rank's loader alone, with its own rows and workers.
 Measured measure_loader(const TrainerOptions& config, World& world, Device device) {
   const Dataset data = make_dataset(config, "train");
   LoaderOptions options = loader_options(config, {world.rank(), world.size()}, device);

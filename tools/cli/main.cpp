@@ -42,7 +42,7 @@ int CommandLine::run() {
       std::ranges::replace(words, "-np", "--ranks");
     }
     words = SettingsArguments::with_values(std::move(words));
-    std::ranges::reverse(words);  // as CLI11 takes them
+    std::ranges::reverse(words);  // the order that CLI11 expects
     app_.parse(std::move(words));
   } catch (const CLI::Success& e) { return app_.exit(e); } catch (const CLI::ParseError& e) {  // --help, --version
     const std::string unknown = unknown_subcommand();
@@ -65,7 +65,7 @@ int CommandLine::run() {
 
 namespace {
 
-/// status, unless what was printed has not arrived.
+/// Returns `status`, or the status of a file error if stdout could not be written.
 int after_output(int status) {
   errno = 0;
   std::cout.flush();
@@ -80,7 +80,8 @@ int after_output(int status) {
 
 int main(int argc, char** argv) {
   trireme::report_crashes();
-  std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit then is an error with a path, not a death
+  std::signal(SIGXFSZ, SIG_IGN);  // writing beyond the file-size limit then throws an error with the path instead of
+                                  // killing the process
   try {
     return after_output(trireme::CommandLine(argc, argv).run());
   } catch (const std::exception&) {

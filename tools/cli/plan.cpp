@@ -1,5 +1,5 @@
-// trireme plan show: what every rank does in a step and when, predicted from the costs of the model's parts (no rank is
-// started, only the mesh's sizes count), or measured in a run.
+// trireme plan show: each rank's actions in a step and their times. Times are predicted from the costs of the model's
+// parts, without starting ranks, or measured in a run.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 #include "kernels/core/runtime.h"
 #include "parallel/analysis/draw.h"
 #include "parallel/analysis/draw_meetings.h"
+#include "parallel/model/memory.h"
 #include "parallel/plan/action_kind.h"
-#include "parallel/plan/memory.h"
 #include "parallel/runtime/step_plan.h"
 #include "parallel/runtime/step_probe.h"
 #include "tools/cli/commands.h"
@@ -26,8 +26,8 @@ struct Picture {
   std::vector<StepTraffic> traffic = {};  // likewise
 };
 
-/// Runs the strategy on threads for a few steps; the last one's timeline, and the plan (which measures costs of its
-/// own, so that it may cut the model elsewhere).
+/// Runs the strategy on threads for a few steps. Returns the last timeline, and the run's plan: its measured costs may
+/// cut the model elsewhere.
 Picture measure(const TrainerOptions& config, const DescribedPlan& described) {
   Picture picture;
   const DescribedModel& model = described.model;
@@ -46,7 +46,7 @@ Picture measure(const TrainerOptions& config, const DescribedPlan& described) {
         {.batch = config.data.batch, .shard = step.shard(), .workers = 0, .dtype = model.dtype, .device = device});
     auto batch = loader.begin();
     for (int run = 0; run < 4; ++run) {
-      if (run == 0) StepProbe(step).record(true);  // what is made once and kept counts, too
+      if (run == 0) StepProbe(step).record(true);  // includes allocations that are made once
       (void)step(batch->x, batch->y).item();
     }
     Timeline all = StepProbe(step).timeline();
@@ -66,7 +66,7 @@ int plan_show(const TrainerOptions& config, const PlanOptions& options) {
   described.imagine_ranks(config, described.plan);
   if (described.strategy.split.any()) described.plan = described.rank_plan(config, described.mesh);
   const Plan& plan = described.plan;
-  int steps = 1;  // of an asynchronous pipeline so many that the last ones are as all that follow
+  int steps = 1;  // an asynchronous pipeline: enough steps to reach the steady state
   for (const Program& program : plan.programs)
     if (const int back = most_steps_back(program); back > 0) steps = std::max(steps, 2 + 2 * back);
   const Simulation simulation =
@@ -89,7 +89,7 @@ int plan_show(const TrainerOptions& config, const PlanOptions& options) {
     shown = measure(config, described);
     if (shown.plan.hash() != plan.hash()) fmt::print("\nthe run cut the model at other layers:\n{}", text(shown.plan));
     fmt::print("\n{}", gantt(shown.plan, shown.timeline, terminal_width()));
-    described.imagine_ranks(config, shown.plan);  // of the run's own plan: layers that are split, and its cuts
+    described.imagine_ranks(config, shown.plan);  // of the run's plan: its cuts, and its split layers
     fmt::print("\n{}",
                memory_table(shown.plan, predict_memory(shown.plan, memory), shown.memory, shown.timeline.programs));
     fmt::print("\n{}", traffic_table(shown.plan, described.traffic, shown.traffic));

@@ -1,4 +1,4 @@
-// trireme plan search: the strategies that take the least time for so many ranks of a described cluster, ranked.
+// trireme plan search: ranks the strategies that take the least time for a number of ranks on a described cluster.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -66,7 +66,7 @@ int ranks_asked(const TrainerOptions& config) {
 
 struct Asked {
   StrategyQuestion question;
-  std::string costs, memory;  // in words
+  std::string costs, memory;  // described in words
 };
 
 Asked asked(const TrainerOptions& config, const SearchCommand& command) {
@@ -104,7 +104,7 @@ Asked asked(const TrainerOptions& config, const SearchCommand& command) {
     }
     a.costs = "of " + command.cost;
   }
-  // That a described device is as fast as the one that was measured, or by so much faster, is a number of its file.
+  // The speed of a described device relative to the measured one is a number of the cluster file.
   if (given && q.profile)
     for (const NodeGroup& g : q.cluster.nodes) q.costs = std::max(q.costs, g.source);
   q.memory = command.memory.empty() ? memory_of(q.cluster, q.ranks) : bytes_of_memory(command.memory);
@@ -115,7 +115,7 @@ Asked asked(const TrainerOptions& config, const SearchCommand& command) {
   return a;
 }
 
-/// As a shell takes it for one word.
+/// Quoted for a shell, as one word.
 std::string quoted(const std::string& word) {
   if (!word.empty() && word.find_first_of(" \t\n()|$`\"'\\;&<>*?#~!{}[]") == std::string::npos) return word;
   std::string text = "'";
@@ -123,7 +123,7 @@ std::string quoted(const std::string& word) {
   return text + "'";
 }
 
-/// The settings that are other than the defaults, as a command line.
+/// The command line for all settings that differ from the defaults.
 std::string command_of(const TrainerOptions& config) {
   TrainerOptions now = config, usual;
   const auto table = option_table(now), before = option_table(usual);
@@ -198,7 +198,7 @@ Json json_of(const TrainerOptions& config, const Asked& a, const SearchResult& f
 
 int plan_search(int argc, char** argv, const TrainerOptions& config, const SearchCommand& command) {
   const int usual = threads();
-  set_threads(std::max(1, static_cast<int>(config.parallel.threads)));  // a device is a core
+  set_threads(std::max(1, static_cast<int>(config.parallel.threads)));  // a device is one core
   const auto begun = std::chrono::steady_clock::now();
   const Asked a = asked(config, command);
   const StrategyQuestion& q = a.question;
@@ -245,7 +245,7 @@ int plan_search(int argc, char** argv, const TrainerOptions& config, const Searc
   best.parallel.cluster.clear();
   fmt::print("\n{}\n", command_of(best));
   if (!command.run) return 0;
-  set_threads(usual);  // as of the command above
+  set_threads(usual);  // as in the printed command
   return train_command(argc, argv, best, false);
 }
 

@@ -1,4 +1,4 @@
-// trireme predict: from image files to the likeliest classes.
+// trireme predict: the most probable classes of image files.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@
 namespace trireme {
 namespace {
 
-/// Image files named one by one, without labels.
+/// Image files given one by one, without labels.
 class Files final : public EncodedSource {
  public:
   explicit Files(std::vector<std::string> paths) : paths_(std::move(paths)) {}
@@ -50,12 +50,12 @@ std::vector<std::string> read_lines(const std::string& path) {
   return lines;
 }
 
-/// What a model sees of an image file, and what its answers are called.
+/// How the model sees an image file, and the names of its classes.
 struct Subject {
   ModelOptions options;
   PixelScale scale;
-  std::string resizing;            ///< of a file, in words
-  Dataset photos;                  ///< the files, decoded and cropped; none for small pictures, which are only resized
+  std::string resizing;            ///< description of resizing
+  Dataset photos;                  ///< the files, decoded and cropped; empty for small pictures, which are only resized
   std::vector<std::string> names;  ///< of classes; may be empty
 };
 
@@ -91,7 +91,7 @@ Subject subject(TrainerOptions& config, const PredictOptions& o) {
     check(in[0] == 224, "predict", "{} takes {}, not photographs; train it, and give its --run DIR", o.model, in);
     return photographs(config, o, std::move(names));
   }
-  const bool packed = config.data.name == "packed";  // of a size and a scale of its own
+  const bool packed = config.data.name == "packed";  // a packed data set has its stored size and scale
   if (!packed && std::filesystem::exists(stored)) return photographs(config, o, std::move(names));
   const Dataset data = make_dataset(config, "test");
   if (packed && data->shape()[2] == 3) {
@@ -114,7 +114,7 @@ bool in_colour(const Tensor& rgb) {
   return false;
 }
 
-/// A picture of another kind than the model knows is refused: its answer would mean little.
+/// Refuses a picture that differs much from the model's input, since its answer would mean little.
 Tensor small_picture(const std::string& path, const Shape& in, bool gray) {
   check(in[2] != 1 || gray || !in_colour(read_image(path, 3)), ErrorKind::data, "predict",
         "{} is in colour, but the model takes grey images of {} x {}; add --gray", path, in[0], in[1]);
@@ -138,14 +138,14 @@ std::vector<std::uint8_t> pixels_of(const Subject& s, const PredictOptions& o, s
   return pixels;
 }
 
-/// What becomes of a file before the model sees it.
+/// Describes how a file is prepared for the model.
 std::string preparation(const Subject& s, const PredictOptions& o) {
   return fmt::format("{}, {}{}, / 255, minus mean {}, over std {}", s.resizing,
                      s.options.input[2] == 1 ? "grey" : "RGB", o.invert ? ", light and dark swapped" : "",
                      fmt::join(s.scale.mean, " "), fmt::join(s.scale.std, " "));
 }
 
-/// The line of one image. p: of all classes, in their order.
+/// The line of one image. p: probabilities or logits of all classes, in order.
 std::string answer(const std::string& image, const std::vector<double>& p, const Subject& s, const PredictOptions& o) {
   std::vector<std::size_t> best(p.size());
   std::iota(best.begin(), best.end(), std::size_t{0});
@@ -180,7 +180,7 @@ int predict(const PredictOptions& options) {
     if (std::filesystem::equivalent(options.npy, image, none))
       throw OptionError(fmt::format("--npy {} is one of the pictures; give another file", options.npy));
   }
-  if (!options.npy.empty()) FileWriter(temporary_name(options.npy), 0);  // where it cannot be written, say so now
+  if (!options.npy.empty()) FileWriter(temporary_name(options.npy), 0);  // fails early if the file cannot be written
   const Device device = make_device(config);
   Module model = make_model(config, s.options, device);
   Parameters parameters(model);

@@ -68,7 +68,7 @@ void Profile::see(const LaunchWatch::Call& call) {
   of.bytes += bytes;
   of.operations += operations_of(call);
   of.floor += std::max(bytes / ceilings_.bytes, operations_of(call) / ceilings_.operations);
-  // The moments of a batch norm name no weight; the call that follows does.
+  // The moments of a batch norm have no weight operand; the next call has one.
   if (call.op == std::string_view(kernel::BatchNormMoments::name)) {
     moments_ += call.seconds;
     return;
@@ -77,7 +77,7 @@ void Profile::see(const LaunchWatch::Call& call) {
   std::string name = kind == "optimizer" ? "" : layer_of(call);
   if (name.empty()) {
     name = std::string("(") + call.op + ")";
-    for (const char* part : {"_backward", "_moments"})  // one row for all kernels of a layer
+    for (const char* part : {"_backward", "_moments"})  // all kernels of a layer share a row
       if (auto tail = name.find(part); tail != std::string::npos) name = name.substr(0, tail) + ")";
     if (kind == "convolution") name += fmt::format(" {}", filter_of(call).shape);
   }

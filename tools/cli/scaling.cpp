@@ -1,4 +1,4 @@
-// trireme scaling: what is asked, put together of a file and options, and every cell's plan checked before any runs.
+// trireme scaling: combines a study file with options, and checks every cell's plan before the first run.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -16,7 +16,7 @@ namespace trireme {
 namespace fs = std::filesystem;
 namespace {
 
-/// What the file says, and over it what was given.
+/// Options of the file, overridden by those of the command line.
 StudyOptions asked_runs(const ScalingCommand& command) {
   StudyOptions study;
   if (!command.study.empty()) study = parse_study(read_settings(command.study), command.study).options;
@@ -38,7 +38,7 @@ StudyOptions asked_runs(const ScalingCommand& command) {
   return study;
 }
 
-/// Whether the strategy can have the model on these ranks, in its own words if not.
+/// Throws with the strategy's message if it cannot train the model on these ranks.
 void check_plan(const PlannedCell& cell) {
   try {
     validate(cell.settings);
@@ -93,7 +93,7 @@ TrainerOptions scaling_base(ScalingCommand& command, bool model_given) {
 }
 
 int scaling_command(const TrainerOptions& settings, const ScalingCommand& command) {
-  adopt_orphans();  // before there are threads, which would take the signals
+  adopt_orphans();  // before the first thread starts, since threads inherit the signal mask
   const StudyOptions study = asked_runs(command);
   if (!study.weak && !study.strong)
     throw OptionError("scaling: neither weak nor strong scaling is chosen; add --weak or --strong");

@@ -12,15 +12,17 @@ namespace trireme {
 
 namespace {
 
-/// A setting of `trireme train` that another subcommand has for itself, or has not.
+/// Whether a subcommand leaves out a setting of `trireme train`, because it has its own option or no use for the
+/// setting.
 bool is_left_out(const std::string& setting, const std::string& subcommand) {
-  if (setting == "weights" && subcommand != "train" && subcommand != "scaling") return true;  // not the checkpoint's
+  if (setting == "weights" && subcommand != "train" && subcommand != "scaling")
+    return true;  // others have an option --weights
   constexpr std::array of_cells{"parallel.ranks",   "parallel.mesh", "parallel.strategy", "parallel.virtual",
                                 "parallel.cluster", "run.dir",       "run.resume",        "run.override"};
   return subcommand == "scaling" && std::ranges::find(of_cells, setting) != of_cells.end();
 }
 
-/// What --help prints for a value of the option.
+/// Placeholder of the option's value in --help.
 std::string placeholder(const Option& o) {
   if (std::holds_alternative<bool*>(o.value)) return "true|false";
   if (std::holds_alternative<double*>(o.value)) return "X";
@@ -69,7 +71,7 @@ void SettingsArguments::add_to(CLI::App& command, std::optional<TrainerOptions> 
 
 namespace {
 
-/// Whether the word could be meant as the option's value; those of an option that once was true or false, too.
+/// Whether the word can be the option's value. Options that were once true or false accept these words, too.
 bool is_value(const Option& o, const std::string& word) {
   try {
     if (word != "true" && word != "false") set_option(o, word);

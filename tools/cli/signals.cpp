@@ -33,7 +33,7 @@ Signals::Signals() {
 std::string Signals::take() {
   const sigset_t set = held();
   constexpr timespec now{};
-  if (const int got = sigtimedwait(&set, nullptr, &now); got > 0) note(got);  // one sent to this thread
+  if (const int got = sigtimedwait(&set, nullptr, &now); got > 0) note(got);  // a signal sent to this thread alone
   if (stop_) return "stop";
   int left = saves_;
   while (left > 0 && !saves_.compare_exchange_weak(left, left - 1)) {}

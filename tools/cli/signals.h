@@ -1,4 +1,4 @@
-// Signals: SIGTERM, SIGINT and SIGUSR1 ask a training to stop where it can go on later, SIGUSR2 to save.
+// Signals: SIGTERM, SIGINT and SIGUSR1 ask a training to save and stop; SIGUSR2 asks it to save and continue.
 #pragma once
 #include <atomic>
 #include <string>
@@ -8,18 +8,18 @@ namespace trireme {
 
 class Signals {
  public:
-  /// From now on they wait to be taken, in this thread and those that it starts; a thread takes them. Of SIGINT a
-  /// second one ends the process at once.
+  /// Blocks these signals in this thread and in threads that it starts later; a separate thread receives them. A second
+  /// SIGINT ends the process at once.
   Signals();
-  /// TrainerInput::request: "stop" from the first signal on that asks for it, "save" once per signal, "" for neither.
-  /// Any rank's thread may ask.
+  /// Value of TrainerInput::request: "stop" after the first signal that asks to stop; "save" once per SIGUSR2; else "".
+  /// Any rank's thread may call it.
   std::string take();
 
  private:
   void note(int signal);
   std::atomic<bool> stop_ = false, interrupted_ = false;
   std::atomic<int> saves_ = 0;
-  std::jthread thread_;  // last: it uses the others
+  std::jthread thread_;  // last: its thread uses the other members
 };
 
 }  // namespace trireme

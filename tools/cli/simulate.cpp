@@ -1,5 +1,4 @@
-// trireme simulate: what steps of the settings' strategy would take on a cluster. Ranks are described, none is
-// started.
+// trireme simulate: predicts steps of the settings' strategy on a cluster. No rank is started.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,14 +6,14 @@
 #include "kernels/core/runtime.h"
 #include "parallel/analysis/draw.h"
 #include "parallel/comm/world/mesh.h"
-#include "parallel/plan/planned_traffic.h"
+#include "parallel/model/planned_traffic.h"
 #include "tools/cli/simulate_basis.h"
 #include "tools/cli/simulate_scaling.h"
 
 namespace trireme {
 namespace {
 
-/// Of all steps together; where it is other than in `shown`.
+/// Prints the traffic of all steps. With `shown`, prints only lines that differ from it.
 void print_traffic(const Plan& plan, const Simulation& s, const Simulation& shown = {}) {
   fmt::print("\n{:<16} {:<20} {:>14} {:>16} {:>14} {:>8}\n", "program", "axis", "link is busy", "payload bytes",
              "exposed", "of all");
@@ -28,7 +27,7 @@ void print_traffic(const Plan& plan, const Simulation& s, const Simulation& show
     }
 }
 
-/// The phases that do not run in the step shown, each in a step with it.
+/// Prints each phase that does not run in the simulated step, in a step that has it.
 void print_rare_steps(const DescribedPlan& described, const Cluster& cluster, const Simulation& shown) {
   const Plan& plan = described.plan;
   for (const ProgramPhase& phase : rare_phases(plan)) {
@@ -71,7 +70,7 @@ int simulate_command(const TrainerOptions& config, const PlanOptions& options) {
   if (config.parallel.threads > 0)
     set_threads(static_cast<int>(config.parallel.threads));
   else if (config.parallel.cluster.empty())
-    set_threads(1);  // a device is a core
+    set_threads(1);  // a device is one core
   const std::string collectives = collectives_of(config, options);
   if (!options.sweep.empty()) return sweep_ranks(config, options);
   const std::vector<Axis> mesh = mesh_axes(config);

@@ -54,8 +54,8 @@ PredictionBasis basis_of(const DescribedPlan& d, const Cluster& cluster, int ran
   if (!d.profile)
     b.numbers.push_back({"loss and update", Source::assumed, "take no time; a machine file has their times"});
   if (d.beside.extrapolated) b.beyond.push_back(d.cost + " was measured with other numbers of rows");
-  // A cluster that is described has devices of its own: that one of speed 1 is as fast as where costs were measured is
-  // a number of its file, too.
+  // In a described cluster, the speed of its devices relative to the measured machine is an assumption of the cluster
+  // file.
   const bool described = !d.model.settings.parallel.cluster.empty() && d.is_timed();
   int before = 0;
   for (const NodeGroup& g : cluster.nodes) {

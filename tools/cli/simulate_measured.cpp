@@ -18,7 +18,7 @@ namespace {
 
 using Values = std::map<std::string, std::string>;  // by column
 
-/// Of what the file holds; message: with source and line.
+/// Throws Error for invalid content. message: with source and line.
 [[noreturn]] void bad_measurement(std::string message, std::source_location where = std::source_location::current()) {
   throw Error(std::move(message), where, ErrorKind::data);
 }
@@ -52,7 +52,7 @@ StepMeasurement measurement_of(const Values& fields, const std::string& place) {
 Values values_of(const Json& object) {
   Values fields;
   for (const auto& [name, value] : object.items())
-    // On one line where it is told.
+    // Text on a single line stays as it is, for messages.
     fields[name] = value.is_string() && std::ranges::none_of(value.get<std::string>(), [](char c) { return c == '\n'; })
                        ? value.get<std::string>()
                        : json_text(value, NotUtf8::replaced);

@@ -41,7 +41,7 @@ AmdahlLaw amdahl_of(const std::vector<std::pair<double, double>>& times) {
   double serial = first;
   for (const auto& [ranks, t] : times)
     if (ranks > first_ranks) serial = std::min(serial, (t * ranks - first * first_ranks) / (ranks - first_ranks));
-  // What rounding to nanoseconds leaves of a serial part is none, and nor is there one where a single time is known.
+  // A serial part below the rounding to nanoseconds is 0. A single time shows no serial part.
   if (times.size() < 2 || serial < 1e-6 * first) serial = 0;
   return {serial, (first - serial) * first_ranks};
 }
@@ -54,25 +54,25 @@ struct ScalingPoint {
   int ranks = 1;
   Index batch = 0;
   double step = 0,  // seconds
-      free = 0,     // ... where links take no time
-      exposed = 0;  // seconds of it
+      free = 0,     // seconds if links take no time
+      exposed = 0;  // seconds of exposed communication
   PredictionBasis basis = {};
-  std::vector<std::string> notes = {};           // lines: what does not fit, how jitter counts
+  std::vector<std::string> notes = {};           // lines about memory and jitter
   std::optional<StepMeasurement> measured = {};  // the same step
   double per_second() const { return static_cast<double>(batch) / step; }
 };
 
-/// Points of one kind of scaling, in the order of their ranks.
+/// Points of one kind of scaling, ascending by ranks.
 struct Scaling {
   bool strong = false;
   std::vector<ScalingPoint> points = {};
-  AmdahlLaw amdahl = {};   // strong
-  double fixed_share = 0;  // weak: of the first point's step, what does not grow with a rank's rows
+  AmdahlLaw amdahl = {};   // strong scaling only
+  double fixed_share = 0;  // weak scaling: share of the first point's step that does not grow with a rank's rows
   double speedup(const ScalingPoint& p) const { return p.per_second() / points.front().per_second(); }
   double per_rank(const ScalingPoint& p) const { return speedup(p) * points.front().ranks / p.ranks; }
 };
 
-/// The numbers of "ranks=1,2,4", ascending, each once.
+/// The numbers of "ranks=1,2,4", ascending, without duplicates.
 std::vector<int> sweep_of(const std::string& text) {
   std::vector<int> all;
   for (const std::string& piece : split_text(text.starts_with("ranks=") ? text.substr(6) : "", ',')) {
@@ -86,7 +86,7 @@ std::vector<int> sweep_of(const std::string& text) {
   return all;
 }
 
-/// The mesh with as many ranks along data as make so many in all.
+/// The mesh with axis data resized so that there are `ranks` ranks in all.
 std::vector<Axis> with_ranks(std::vector<Axis> mesh, int ranks) {
   const auto data = std::ranges::find(mesh, "data", &Axis::name);
   if (data == mesh.end())
@@ -133,7 +133,7 @@ class Sweep {
   Index rows() const { return rows_; }
 
  private:
-  /// Rows of a micro-batch where the ranks share data.batch.
+  /// Rows of a micro-batch if the ranks share data.batch.
   Index rows_of_share(int ranks) {
     const std::vector<Axis> mesh = with_ranks(described_.mesh, ranks);
     const Plan plan = described_.model.plan(make_strategy(config_, ranks), described_.parts, mesh);
@@ -184,7 +184,7 @@ class Sweep {
   Cluster cluster_;
 };
 
-/// Puts measurements beside the points; says of those that have none why.
+/// Adds measurements to the points. Returns lines that explain which measurements were left out.
 std::string compare(Scaling& scaling, const std::vector<StepMeasurement>& measured, bool both) {
   std::string text;
   const char* kind = scaling.strong ? "strong" : "weak";
@@ -237,7 +237,7 @@ std::string table_of(const Scaling& scaling) {
   return text;
 }
 
-/// What the columns mean, and what the laws say.
+/// Explains the columns and the laws' results.
 std::string words_of(const Scaling& scaling) {
   const ScalingPoint &first = scaling.points.front(), &last = scaling.points.back();
   std::string text;
@@ -256,7 +256,7 @@ std::string words_of(const Scaling& scaling) {
     const double share = scaling.amdahl.serial_share();
     text += fmt::format(
         "Amdahl's limit (AFIPS 1967): serial + divided / ranks through the first step, with the least serial part that "
-        "a step of more ranks shows beside it where links take no time: {} of a step are not divided, {:.2f} % of one "
+        "a step of more ranks shows if links take no time: {} of a step are not divided, {:.2f} % of one "
         "rank's{}\n",
         time_text(scaling.amdahl.serial), 100 * share,
         share > 0 ? fmt::format("; it is at most {} times as fast, however many ranks", times_as_fast(1 / share)) : "");
@@ -331,7 +331,7 @@ std::vector<StepMeasurement> of_study(const std::string& directory, const Traine
     if (known == all.end())
       all.push_back(m);
     else if (m.seconds < known->seconds)
-      *known = m;  // of serial runs with several numbers of threads the fastest
+      *known = m;  // several serial runs with different numbers of threads: the fastest
   }
   if (all.empty())
     throw OptionError(fmt::format("--measured: {} has no finished run of strategy '{}'{}", directory,
@@ -369,7 +369,7 @@ int sweep_ranks(const TrainerOptions& config, const PlanOptions& options) {
     text += scaling.points.back().basis.table();
     pictures.push_back(chart_svg(chart_of(scaling, title)));
   }
-  const DescribedPlan& described = sweep.described();  // which knows now what ranks have of split layers
+  const DescribedPlan& described = sweep.described();  // includes what ranks hold of split layers
   const std::string messages =
       described.collectives.empty()
           ? ""

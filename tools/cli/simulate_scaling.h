@@ -1,6 +1,6 @@
-// trireme simulate --sweep: steps over numbers of ranks, in weak scaling (each rank takes as many rows, whatever their
-// number) and strong scaling (a batch is shared by all ranks): tables, and charts beside what the laws of Amdahl and
-// Gustafson allow, and beside what was measured.
+// trireme simulate --sweep: steps over numbers of ranks, in weak scaling (fixed rows per rank) and strong scaling
+// (fixed batch over all ranks). Prints tables, and draws charts with the limits of Amdahl and Gustafson, and with
+// measurements.
 #pragma once
 #include <string>
 #include <utility>
@@ -11,34 +11,34 @@
 
 namespace trireme {
 
-/// What a device would compute for these samples if it were alone, shared out among the devices of all ranks by their
-/// speed, over the step's seconds: 1 where nobody waits and nothing is computed twice.
+/// Efficiency: compute time of these samples on one device, divided among the devices of all ranks by their speed, over
+/// the step's seconds. 1: no rank waits, and nothing is computed twice.
 double efficiency_of(const DescribedPlan&, const Cluster&, const std::vector<Axis>& mesh, Index samples, double step);
-/// Of all steps: the seconds of exposed communication of the program that has most, with its name.
+/// Seconds of exposed communication, over all steps, of the program that has most; with its name.
 std::pair<double, std::string> most_exposed(const Plan&, const Simulation&);
 
-/// A step of a fixed batch as Amdahl sees it (Validity of the single processor approach to achieving large scale
-/// computing capabilities, AFIPS 1967): serial + divided / ranks.
+/// Amdahl's law for a step of fixed batch (Validity of the single processor approach to achieving large scale computing
+/// capabilities, AFIPS 1967): serial + divided / ranks.
 struct AmdahlLaw {
-  double serial = 0,  ///< seconds that no number of ranks makes shorter
-      divided = 0;    ///< seconds that ranks share, all on one rank
+  double serial = 0,  ///< seconds that do not shrink with more ranks
+      divided = 0;    ///< seconds that ranks share, as one rank needs
 
   double seconds(double ranks) const { return serial + divided / ranks; }
   double serial_share() const { return serial > 0 ? serial / (serial + divided) : 0; }  ///< of one rank's step
 };
-/// Of (ranks, seconds) of steps without communication, in the order of their ranks: through the first of them, with the
-/// least serial part that another one shows beside it (Karp and Flatt, Measuring parallel processor performance, CACM
-/// 33, 1990), so that none of them is faster than the law. One alone shows none.
+/// Fits (ranks, seconds) of steps without communication, ascending by ranks. The law goes through the first step. Its
+/// serial part is the least that any other step shows (Karp and Flatt, Measuring parallel processor performance, CACM
+/// 33, 1990), so no step is faster than the law. A single step shows none.
 AmdahlLaw amdahl_of(const std::vector<std::pair<double, double>>& times);
-/// How many times as fast so many ranks are, at most, as one that takes all of their rows, where of a rank's step this
-/// share does not grow with its rows: N + (1 - N) share (Gustafson, Reevaluating Amdahl's law, CACM 31, 1988).
+/// Gustafson's scaled speed-up: N + (1 - N) share (Reevaluating Amdahl's law, CACM 31, 1988). share: part of a rank's
+/// step that does not grow with its rows. The result is the speed-up over one rank that computes all rows.
 double gustafson(double ranks, double share);
 
-/// path: a file (parse_measurements), or a study's directory, of whose cells those of the settings' strategy count and
-/// the serial one, medians over seeds. Throws OptionError, one line, for what cannot be read, for a study of another
-/// model and one without such cells.
+/// path: a file (parse_measurements), or a study's directory. From a study, the cells of the settings' strategy and the
+/// serial cell are used, as medians over seeds. Throws OptionError for files that cannot be read, for a study of
+/// another model, and for a study without such cells.
 std::vector<StepMeasurement> read_measurements(const std::string& path, const TrainerOptions&);
-/// The command with options.sweep. Returns the exit status; throws OptionError.
+/// Runs the command with options.sweep. Returns the exit status. Throws OptionError.
 int sweep_ranks(const TrainerOptions&, const PlanOptions&);
 
 }  // namespace trireme

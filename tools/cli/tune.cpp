@@ -1,4 +1,4 @@
-// trireme tune: a search, put together of a file and a training; or a worker of one, or its page.
+// trireme tune: combines a search file with a training; or works for a search, or prints its results.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -36,7 +36,7 @@ int show(const TuneCommand& c) {
   return 0;
 }
 
-/// What is asked, with the training's settings.
+/// The search, and the training's settings.
 std::pair<TuneQuestion, TrainerOptions> asked_trials(const TuneCommand& c) {
   const TrainerOptions settings =
       training_of("tune", "trireme tune space.toml --out DIR -- train mnist_cnn --epochs 9", c.words);
@@ -50,7 +50,7 @@ std::pair<TuneQuestion, TrainerOptions> asked_trials(const TuneCommand& c) {
   return {std::move(question), settings};
 }
 
-/// What would be asked, and where it would begin.
+/// Prints the search and its first trials.
 void print(const TuneQuestion& q) {
   fmt::print("{}\n", to_toml(q));
   const auto search = make_algorithm(q.options, q.space);
@@ -107,7 +107,7 @@ void add_options(CLI::App& command, TuneCommand& t) {
 }
 
 int tune_command(const TuneCommand& c) {
-  adopt_orphans();  // before there are threads, which would take the signals
+  adopt_orphans();  // before the first thread starts, since threads inherit the signal mask
   if (!c.worker.empty()) {
     if (!c.what.empty() || !c.words.empty())
       refuse("a worker reads all settings from the search's folder; give --worker DIR alone");

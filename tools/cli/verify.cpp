@@ -1,4 +1,4 @@
-// trireme verify: a strategy beside the serial run, the first tensor in which they differ, and what else it claims.
+// trireme verify: compares a strategy with the serial run, reports the first differing tensor, and checks claims.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace trireme {
 namespace {
 
-/// So many global batches, one after another; from the start again where the data set ends.
+/// Reads consecutive global batches, from the start again at the end of the data set.
 std::vector<std::pair<Tensor, Tensor>> read_batches(const Dataset& data, const TrainerOptions& config, Device device,
                                                     int count) {
   Loader loader(data, {.batch = config.data.batch, .workers = 0, .dtype = make_dtype(config), .device = device});
@@ -27,7 +27,7 @@ std::vector<std::pair<Tensor, Tensor>> read_batches(const Dataset& data, const T
   return batches;
 }
 
-/// What the strategies of the settings claim beside their exactness.
+/// Claims of the settings' strategies other than exactness.
 std::vector<ClaimedText> claims_in(const TrainerOptions& config) {
   if (config.parallel.strategy.empty()) return {};
   const std::string& plugin = config.parallel.plugin;

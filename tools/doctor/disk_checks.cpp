@@ -33,7 +33,7 @@ std::string kind_of(const std::string& directory) {
   return fmt::format("{:#x}", static_cast<unsigned long>(all.f_type & 0xFFFFFFFF));
 }
 
-/// The directory, or where it would be made: doctor leaves nothing behind.
+/// The directory, or its nearest existing parent: doctor creates no directory.
 std::string existing(const std::string& directory) {
   std::error_code none;
   std::filesystem::path path = directory;
@@ -97,8 +97,8 @@ std::vector<Finding> check_disk(const std::string& given) {
     Finding rules{"file system", Verdict::ok, "creates files exclusively, and renames them atomically"};
     if (again >= 0 || !moved) {
       rules.verdict = Verdict::fault;
-      rules.what = again >= 0 ? "makes a file anew that is there (O_EXCL)" : "does not rename a file at once";
-      rules.remedy = "write runs to another file system: checkpoints and locks rely on that";
+      rules.what = again >= 0 ? "creates a file that exists already (O_EXCL)" : "does not rename a file at once";
+      rules.remedy = "write runs to another file system: checkpoints and locks rely on both";
     }
     all.push_back(rules);
   } catch (const Error& e) {

@@ -11,20 +11,20 @@ enum class Verdict { ok, warning, fault };  ///< fault: a training would fail, o
 struct Finding {
   std::string name;  ///< of the check: "shared memory"
   Verdict verdict = Verdict::ok;
-  std::string what;         ///< was seen
-  std::string remedy = {};  ///< what to do; empty where all is well
-  int rank = 0;             ///< of the host that has it
+  std::string what;         ///< what the check found
+  std::string remedy = {};  ///< what to do; empty if all is well
+  int rank = 0;             ///< a rank on the host with this finding
 };
 
-/// Of this process's machine.
+/// Checks this process's machine.
 std::vector<Finding> check_host();
-/// Of the directory in which runs are to be written; it is made if it is missing, and files in it are removed again.
+/// Checks the directory for runs. Creates it if it is missing, and removes its test files again.
 std::vector<Finding> check_disk(const std::string& directory);
-/// How this process was started, and what the ranks of the world have not alike: binary, libraries, processors, clocks,
-/// environment, names of hosts that do not resolve. A collective call; rank 0's findings are of all.
+/// Checks how this process was started, and what differs between ranks: binary, libraries, processors, clocks,
+/// environment, unresolved host names. A collective call; rank 0 gets the findings of all ranks.
 std::vector<Finding> check_job(World&);
 
-/// A table for people, worst last, or a JSON array of objects with the names of Finding's members.
+/// A table, worst finding last; or a JSON array of objects with Finding's members.
 std::string to_text(const std::vector<Finding>&);
 std::string to_json(const std::vector<Finding>&);
 

@@ -37,7 +37,7 @@ Finding processor() {
     if (const char* isa = std::getenv(name)) {
       f.verdict = Verdict::warning;
       f.what += fmt::format("; {}={} hides instructions from oneDNN", name, isa);
-      f.remedy = fmt::format("unset {}, unless runs are to have the bits of an older processor", name);
+      f.remedy = fmt::format("unset {}, unless results must match an older processor bit for bit", name);
     }
   if (has.empty() && f.verdict == Verdict::ok) {
     f.verdict = Verdict::warning;
@@ -47,7 +47,7 @@ Finding processor() {
   return f;
 }
 
-/// Faults of the oneDNN that runs here, which the kernels go around (kernels/cpu/conv/conv_faults.h).
+/// Faults of the oneDNN in use that the kernels avoid (kernels/cpu/conv/conv_faults.h).
 Finding onednn() {
   const std::string library = cpu_library();
   const bool old = library.find("oneDNN 2.") != library.npos || library.find("oneDNN v2.") != library.npos;
@@ -60,7 +60,7 @@ Finding usable_cores() {
   Finding f{"cores", Verdict::ok, fmt::format("{} usable, {} threads a process", cores(), threads())};
   if (const char* omp = std::getenv("OMP_NUM_THREADS"); omp && std::atoi(omp) > cores()) {
     f.verdict = Verdict::warning;
-    f.what += fmt::format("; OMP_NUM_THREADS={} is more than there are", omp);
+    f.what += fmt::format("; OMP_NUM_THREADS={} is more than the usable cores", omp);
     f.remedy = "unset OMP_NUM_THREADS: ranks divide the cores among them";
   }
   const std::string quota = first_line("/sys/fs/cgroup/cpu.max");
@@ -85,7 +85,7 @@ Finding memory() {
   if (!most.empty() && most != "max") f.what += fmt::format("; the container may use {:.1f}", number_in(most) / gib);
   if (free < 1) {
     f.verdict = Verdict::warning;
-    f.remedy = "end other programs: the kernel ends a training that finds no memory with signal 9";
+    f.remedy = "stop other programs; without free memory the kernel kills a training (signal 9)";
   }
   return f;
 }
@@ -112,7 +112,7 @@ Finding limits() {
   return f;
 }
 
-/// Files of MPICH's in /dev/shm that no process has mapped.
+/// MPICH files in /dev/shm that no process has mapped.
 std::vector<std::string> left_behind() {
   std::vector<std::string> found;
   std::error_code none;
@@ -147,12 +147,12 @@ Finding shared_memory() {
   return f;
 }
 
-/// Whether a process may read the memory of another one that it has not started, as ranks of a host do: tried out.
+/// Whether a process may read the memory of a sibling process, as ranks of a host do. Tries it.
 Finding other_memory() {
   static char word[8] = "trireme";
   std::array<int, 2> told{};
   (void)!::pipe(told.data());
-  const ::pid_t read_from = ::fork();  // these two do nothing but system calls
+  const ::pid_t read_from = ::fork();  // the two children only make system calls
   if (read_from == 0) {
     ::close(told[1]);
     char end = 0;
@@ -189,7 +189,7 @@ Finding devices() {
   std::error_code none;
   if (std::filesystem::exists("/dev/nvidia0", none)) {
     f.verdict = Verdict::fault;
-    f.what = fmt::format("there is a GPU, and it cannot be used: {}", gpus.absent);
+    f.what = fmt::format("there is a GPU that cannot be used: {}", gpus.absent);
     f.remedy = "install the driver's libraries, and the package with the CUDA backend (README, GPUs)";
   }
   return f;
@@ -226,7 +226,8 @@ Finding environment() {
     f.what += (f.what.empty() ? "" : ", ") + text;
     if (std::ranges::find(known, name) != known.end()) continue;
     f.verdict = Verdict::warning;
-    f.remedy += fmt::format("{}{} means nothing here{}", f.remedy.empty() ? "" : "; ", name, did_you_mean(name, known));
+    f.remedy +=
+        fmt::format("{}{} is not a known variable{}", f.remedy.empty() ? "" : "; ", name, did_you_mean(name, known));
   }
   if (f.what.empty()) f.what = "no variable TRIREME_... is set";
   return f;

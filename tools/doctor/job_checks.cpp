@@ -59,8 +59,8 @@ Finding mpi() {
     f.remedy = "apt-get install mpich, or start ranks by srun, or as threads (--ranks)";
   } else if (f.what.find("4.0.2") != f.what.npos) {
     f.what +=
-        "; splitting with more ranks than cores spins, and its end can hang over hosts: both are waited for no "
-        "longer than TRIREME_TIMEOUT";
+        "; this version may hang when it splits communicators of more ranks than cores, or finalizes over hosts; "
+        "ranks wait no longer than TRIREME_TIMEOUT";
   }
   return f;
 }
@@ -75,7 +75,7 @@ Finding job(World& world) {
                   world.transport(), in.empty() ? "" : fmt::format("; {}", fmt::join(in, ", ")))};
 }
 
-/// Of this rank, what all should have alike.
+/// Properties of this rank that should be equal on all ranks.
 Json alike() {
   Json env = Json::object();
   for (char** each = environ; *each; ++each)
@@ -106,7 +106,7 @@ std::vector<Finding> check_job(World& world) {
   const auto whose = farthest - ahead.begin();
   std::set<std::string> hosts;
   for (const Json& one : all) hosts.insert(one.value("host", ""));
-  std::vector<std::string> lost;  // names that this host cannot resolve
+  std::vector<std::string> lost;  // host names that this host cannot resolve
   for (const std::string& host : hosts)
     if (!resolves(host)) lost.push_back(host);
   const auto unresolved = gather_texts(world.comm(), fmt::format("{}", fmt::join(lost, " ")));
@@ -129,7 +129,7 @@ std::vector<Finding> check_job(World& world) {
   differ("MPI", Verdict::fault, "install the same MPI on all hosts");
   differ("processor", Verdict::warning, "ranks wait for the slowest; bits differ between instruction sets");
   differ("environment", Verdict::warning, "export the same variables on all hosts (mpiexec -genvall)");
-  std::map<std::string, std::vector<std::string>> where;  // not resolved: by whom
+  std::map<std::string, std::vector<std::string>> where;  // unresolved names, with the hosts that cannot resolve them
   for (std::size_t r = 0; r < unresolved.size(); ++r)
     if (!unresolved[r].empty()) where[unresolved[r]].push_back(all[r].value("host", ""));
   for (const auto& [names, by] : where)

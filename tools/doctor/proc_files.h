@@ -6,13 +6,13 @@
 
 namespace trireme {
 
-/// The first line; empty where there is no such file.
+/// The first line; empty if the file does not exist.
 inline std::string first_line(const std::string& path) {
   std::string line;
   std::getline(std::ifstream(path), line);
   return line;
 }
-/// The rest of the first line that begins so, behind ":" and blanks; empty where there is none.
+/// Value of the first line that starts with key: the text after ":" and blanks; empty if there is none.
 inline std::string value_in(const std::string& path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);)
@@ -22,7 +22,7 @@ inline std::string value_in(const std::string& path, const std::string& key) {
           return line.substr(begin);
   return "";
 }
-/// The number with which the text begins; 0: none.
+/// The number at the start of the text; 0: none.
 inline double number_in(const std::string& text) {
   std::istringstream in(text);
   double number = 0;

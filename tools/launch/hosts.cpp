@@ -1,15 +1,24 @@
 #include "tools/launch/hosts.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <charconv>
+#include <chrono>
+#include <filesystem>
 #include <numeric>
 #include <sstream>
+#include <system_error>
 
 #include "framework/io/file.h"
 #include "framework/io/lines.h"
 #include "framework/io/options.h"
+#include "parallel/comm/world/job_sockets.h"
 
 namespace trireme {
 
@@ -38,6 +47,33 @@ Host host_of(const std::string& word, const std::string& source) {
   return {word.substr(0, colon), slots_in(word.substr(colon + 1), source)};
 }
 
+constexpr std::size_t longest = std::size_t{1} << 20;  // of a host file
+
+/// All that comes from a pipe. A writer must open it within 1 s and close it within 60 s.
+std::string text_of_pipe(const std::string& path) {
+  const Descriptor pipe(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const auto start = std::chrono::steady_clock::now();
+  std::string text;
+  std::array<char, 4096> part{};
+  for (bool closed = false; !closed;) {
+    const ssize_t count = ::read(pipe.get(), part.data(), part.size());
+    check(count >= 0 || errno == EAGAIN || errno == EINTR, ErrorKind::file, "launch", "cannot read {}: {}", path,
+          [] { return std::generic_category().message(errno); });
+    text.append(part.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+    check(text.size() <= longest, ErrorKind::data, "launch", "{} has more than {} bytes, expected host names", path,
+          longest);
+    if (count > 0) continue;
+    const bool no_writer = count == 0 && text.empty();
+    check(std::chrono::steady_clock::now() - start < std::chrono::seconds(no_writer ? 1 : 60), ErrorKind::file,
+          "launch", "{} is a pipe that {}: start its writer first, or write a file", path,
+          no_writer ? "no program writes to" : "its writer did not close within 60 s");
+    pollfd state{pipe.get(), POLLIN, 0};
+    ::poll(&state, 1, 100);
+    closed = count == 0 && (state.revents & (POLLIN | POLLHUP)) == POLLHUP;
+  }
+  return text;
+}
+
 }  // namespace
 
 std::vector<Host> parse_hosts(const std::string& list) {
@@ -49,10 +85,11 @@ std::vector<Host> parse_hosts(const std::string& list) {
 }
 
 std::vector<Host> read_host_file(const std::string& path) {
-  constexpr std::size_t most = std::size_t{1} << 20;
   std::vector<Host> hosts;
   int number = 0;
-  for (const std::string& line : text_lines(read_text(path, most))) {
+  std::error_code unknown;
+  const bool is_pipe = std::filesystem::is_fifo(path, unknown);
+  for (const std::string& line : text_lines(is_pipe ? text_of_pipe(path) : read_text(path, longest))) {
     const std::string source = fmt::format("{}:{}", path, ++number);
     std::istringstream words(line.substr(0, line.find('#')));
     std::string name, slots, more;

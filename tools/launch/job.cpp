@@ -33,7 +33,7 @@ sigset_t taken_signals() {
   return set;
 }
 
-/// Parent of every process on this host that has one.
+/// Process id to parent's id, for all processes of this host.
 std::map<pid_t, pid_t> parents() {
   std::map<pid_t, pid_t> found;
   std::error_code none;
@@ -43,7 +43,7 @@ std::map<pid_t, pid_t> parents() {
     std::ifstream in(it->path() / "stat");
     std::string text;
     std::getline(in, text);
-    const auto behind = text.rfind(") ");  // of the name, which may hold anything
+    const auto behind = text.rfind(") ");  // end of the program's name, which may contain any character
     char state = 0;
     int parent = 0;
     if (behind != text.npos && std::sscanf(text.c_str() + behind + 2, "%c %d", &state, &parent) == 2 && state != 'Z')
@@ -62,7 +62,7 @@ std::vector<pid_t> all_below(pid_t root) {
   return below;
 }
 
-/// Of those below this process: which run this very program.
+/// Descendants of this process that run this program.
 std::set<pid_t> ranks_below() {
   std::error_code none;
   const fs::path self = fs::read_symlink("/proc/self/exe", none);
@@ -72,20 +72,20 @@ std::set<pid_t> ranks_below() {
   return found;
 }
 
-/// A file of a process in /proc; empty where it cannot be read.
+/// A file of a process in /proc; empty if it cannot be read.
 std::string proc_file(pid_t process, const char* name) {
   std::ifstream in(fmt::format("/proc/{}/{}", process, name), std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// 'T': it is stopped.
+/// State as in /proc/PID/stat. 'T': stopped.
 char state_of(pid_t process) {
   const std::string text = proc_file(process, "stat");
   const std::size_t name = text.rfind(") ");
   return name == text.npos || name + 2 >= text.size() ? '?' : text[name + 2];
 }
 
-/// "rank 3", as the launcher has numbered it; "a rank" where it has not.
+/// "rank 3" from the launcher's environment variable; "a rank" without one.
 std::string rank_of(pid_t process) {
   for (const std::string& variable : split_text(proc_file(process, "environ"), '\0'))
     for (const std::string name : {"PMI_RANK=", "PMIX_RANK=", "OMPI_COMM_WORLD_RANK=", "SLURM_PROCID="})
@@ -93,7 +93,7 @@ std::string rank_of(pid_t process) {
   return "a rank";
 }
 
-/// Whether a rank's process has joined MPI: by the name of a thread that it then has.
+/// Whether a rank's process has joined MPI: MPI then starts a thread with a known name.
 bool has_joined(pid_t process) {
   std::error_code none;
   for (fs::directory_iterator it(fmt::format("/proc/{}/task", process), none), end; !none && it != end;
@@ -109,8 +109,8 @@ void reap() {
   while (::waitpid(-1, nullptr, WNOHANG) > 0) {}
 }
 
-/// In the child of a fork: becomes the command. errors: its stderr; -1: none. quiet: nor a stdout. failed: told why it
-/// could not.
+/// In the child of a fork: executes the command. errors: stderr; -1: inherited. quiet: discards stdout. failed: pipe
+/// that receives errno on failure.
 [[noreturn]] void become(const std::vector<std::string>& command, pid_t parent, int errors, int failed, bool quiet) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);
@@ -181,7 +181,7 @@ Job::Job(std::vector<std::string> command, bool quiet) : quiet_(quiet) {
   int why = child_ > 0 ? 0 : errno;
   ::close(ends[1]);
   ::close(told[1]);
-  // Until it has become the command it looks like a rank: the end of this pipe comes then, or the reason why not.
+  // Until exec the child looks like a rank. exec closes the pipe; a failed exec writes errno to it.
   if (child_ > 0 && ::read(told[0], &why, sizeof why) == 0) why = 0;
   ::close(told[0]);
   if (why != 0) ::close(errors_);
@@ -191,7 +191,7 @@ Job::Job(std::vector<std::string> command, bool quiet) : quiet_(quiet) {
 
 Job::~Job() {
   kill_all_below();
-  for (const std::string& file : shared_) ::unlink(file.c_str());  // MPI does, once all have joined
+  for (const std::string& file : shared_) ::unlink(file.c_str());  // as MPI does once all ranks have joined
   pass_on();
   ::close(errors_);
 }
@@ -219,16 +219,17 @@ double Job::incomplete() {
 
 std::string Job::hung_start(int ranks) {
   const auto now = Clock::now();
-  starting_ += std::min(1.0, std::chrono::duration<double>(now - looked_).count());  // more: the job was suspended
+  starting_ += std::min(1.0, std::chrono::duration<double>(now - looked_).count());  // a longer interval means that the
+                                                                                     // job was suspended
   looked_ = now;
   if (joined_ || ranks <= 1) return "";
   const std::set<pid_t> here = ranks_below();
-  joined_ = std::ranges::any_of(here, has_joined);  // which all ranks do together
+  joined_ = std::ranges::any_of(here, has_joined);  // ranks join together
   for (const pid_t process : here)
     for (const std::string& line : split_text(proc_file(process, "maps"), '\n'))
       if (const std::size_t at = line.find("/dev/shm/mpich_shar_tmp"); at != line.npos && !line.ends_with(" (deleted)"))
         shared_.insert(line.substr(at));
-  const double limit = 6 * collective_timeout().count();  // as the Watchdog allows outside of steps
+  const double limit = 6 * collective_timeout().count();  // as JobMonitor allows outside of steps
   if (joined_ || here.empty() || starting_ < limit) return "";
   std::vector<std::string> stopped, all;
   for (const pid_t process : here) {

@@ -29,17 +29,17 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 void say(const std::string& text) { fmt::print(stderr, "launch: {}\n", text); }
 
-/// How one attempt went.
+/// Result of one attempt.
 struct Attempt {
   std::time_t started = std::time(nullptr);
   int ranks = 0, status = 0;
   double seconds = 0;
-  std::string reason = {};  ///< why it failed; empty: it did not
-  int signal = 0;           ///< that ended the supervision; 0: none did
-  bool asked = false;       ///< to stop, by a signal
+  std::string reason = {};  ///< why it failed; empty: success
+  int signal = 0;           ///< signal that ended the supervision; 0: none
+  bool asked = false;       ///< asked to stop by a signal
 };
 
-/// What the training wrote when it ended; an empty object where it did not come to that.
+/// The result file that the training wrote at its end; an empty object if there is none.
 Json result_of(const std::string& run) {
   const std::string path = run + "/" + result_file;
   std::error_code none;
@@ -47,7 +47,7 @@ Json result_of(const std::string& run) {
   return result.is_object() ? result : Json::object();
 }
 
-/// Changes when a result is written or removed, as every training does when it begins and ends.
+/// Detects a change of the result file, which every training removes at its start and writes at its end.
 struct ResultMark {
   explicit ResultMark(const std::string& run) {
     struct stat about {};
@@ -63,7 +63,7 @@ struct ResultMark {
 };
 
 std::string ended_by(const std::vector<std::string>& command, int status) {
-  if (command[0] == "mpiexec" && status > 0 && status < 32)  // it does not tell the two from each other
+  if (command[0] == "mpiexec" && status > 0 && status < 32)  // mpiexec reports both alike
     return fmt::format("a rank ended with status {0}, or by signal {0} ({1})", status, ::strsignal(status));
   return status > 128 && status <= 192 ? fmt::format("ended by signal {} ({})", status - 128, ::strsignal(status - 128))
          : kind_of_status(status)
@@ -71,7 +71,7 @@ std::string ended_by(const std::vector<std::string>& command, int status) {
              : fmt::format("ended with status {}", status);
 }
 
-/// One attempt: passes signals on, and ends a job that does not follow them, or of which a process has ended alone.
+/// Runs one attempt. Forwards signals. Kills a job that ignores them, or that has lost a process.
 Attempt attempt(const LaunchOptions& options, const std::vector<Host>& hosts, int ranks, int number) {
   Attempt now{.ranks = ranks};
   const auto start = Clock::now();
@@ -98,7 +98,7 @@ Attempt attempt(const LaunchOptions& options, const std::vector<Host>& hosts, in
     if (now.reason = job.hung_start(command[0] == "mpiexec" || command[0] == "srun" ? ranks : 1); !now.reason.empty())
       break;
     if (const double alone = job.incomplete(); alone > options.grace) {
-      now.reason = fmt::format("a process has ended, and the others went on for {:.0f} s", alone);
+      now.reason = fmt::format("a process has ended, and the others continued for {:.0f} s", alone);
       break;
     }
   }
@@ -110,7 +110,7 @@ Attempt attempt(const LaunchOptions& options, const std::vector<Host>& hosts, in
   return now;
 }
 
-/// Waits; a signal meanwhile is returned.
+/// Sleeps. Returns early with a signal.
 int pause(double seconds) {
   for (const auto start = Clock::now(); seconds_since(start) < seconds;)
     if (const int signal = next_signal(0.1)) return signal;
@@ -128,7 +128,7 @@ Json json_of(const Attempt& a, std::int64_t step) {
   return json;
 }
 
-/// Of the newest checkpoint, by its name; 0: there is none.
+/// Step of the newest checkpoint, from its name; 0: none.
 std::int64_t saved_step(const std::string& run) {
   std::int64_t step = 0;
   std::error_code none;
@@ -191,7 +191,7 @@ int supervise(const LaunchOptions& options) {
   int ranks = wanted, status = 1;
   Json attempts = Json::array();
   std::string exit;
-  bool wrote = true;  // the last attempt, a result
+  bool wrote = true;  // whether the last attempt wrote a result
   for (int restarts = 0;; ++restarts) {
     if (restarts > 0 && !options.hosts.empty()) {
       const std::vector<Host> there = reachable(options.hosts);
@@ -207,7 +207,7 @@ int supervise(const LaunchOptions& options) {
     Attempt last = attempt(options, hosts, ranks, restarts + 1);
     wrote = before != ResultMark(options.run_dir);
     const std::string told = wrote ? value_or<std::string>(result_of(options.run_dir), "status", "") : "";
-    if (last.status == 0 && told != "finished") {  // mpiexec returns 0 when it was interrupted
+    if (last.status == 0 && told != "finished") {  // an interrupted mpiexec returns 0
       last.status = told == "preempted" ? 85 : 1;
       if (last.status == 1) last.reason = "it ended without a result";
     }
@@ -245,7 +245,7 @@ int supervise(const LaunchOptions& options) {
       break;
     }
   }
-  Json result = wrote ? result_of(options.run_dir) : Json::object();  // not an earlier training's
+  Json result = wrote ? result_of(options.run_dir) : Json::object();  // not the result of an earlier training
   result["exit"] = exit;
   result["restarts"] = std::ssize(attempts) - 1;
   result["attempts"] = std::move(attempts);

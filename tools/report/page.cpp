@@ -9,7 +9,7 @@
 namespace trireme {
 namespace {
 
-constexpr std::size_t most_points = 400;  // of a line
+constexpr std::size_t most_points = 400;  // of one curve
 
 constexpr const char* style = R"(
 :root{color-scheme:light}

@@ -1,4 +1,4 @@
-// What the pages of runs and of studies are made of: the frame, cards, tables, numbers as text.
+// Building blocks of the pages of runs, studies and searches: the frame, cards, tables, numbers as text.
 #pragma once
 #include <string>
 #include <utility>
@@ -8,27 +8,27 @@
 
 namespace trireme {
 
-/// Across every picture of what was trained on made-up samples.
+/// Stamp on every picture of a run on synthetic samples.
 inline constexpr const char* synthetic_stamp = "SYNTHETIC DATA";
 
-/// The whole page, which an XML parser takes, too. title: as text; body: HTML.
+/// A complete page, valid as HTML and as XML. title: plain text; body: HTML.
 std::string html_page(const std::string& title, const std::string& body);
-/// A box. more: further classes, each behind a blank.
+/// A box. more: further CSS classes, each after a blank.
 std::string card(const std::string& inner, const char* more = "");
-std::string cards(const std::string& several);  ///< side by side where there is room; nothing for none
-/// Rows of cells that are HTML; the first, which there must be, is the head.
+std::string cards(const std::string& several);  ///< side by side if there is room; "" for no cards
+/// A table of cells that contain HTML. The first row is required: it is the head.
 std::string html_table(const std::vector<std::vector<std::string>>& rows);
-/// Three or four digits; "–" where it is not finite.
+/// Three or four digits; "–" for NaN and infinity.
 std::string number(double, const char* unit = "");
-/// A setting or a word of the environment without its quotes; "–": there is none.
+/// A value of the settings or the environment without quotes; "–" if it is missing.
 std::string told(const std::map<std::string, std::string>& all, const std::string& key);
-/// What a run was trained on: in run directories of before it was noted, the setting.
+/// The run's data; for old run directories without a record of the data, the setting data.name.
 std::string data_of(const RunData&);
 bool is_synthetic(const RunData&);
-/// Null: there are none.
+/// Null if the key is missing.
 const Points* find(const std::map<std::string, Points>& all, const std::string& key);
-double last_of(const RunData&, const std::string& key);  ///< of the evaluations' lines; NaN: there is none
-/// Of as many points as a line shows, each the mean of its neighbours.
+double last_of(const RunData&, const std::string& key);  ///< value of the last evaluation; NaN if there is none
+/// At most as many points as a curve shows; each is the mean of neighbouring points.
 Points thinned(const Points&);
 
 }  // namespace trireme

@@ -23,7 +23,7 @@ double best_run_of(const RunData& run, const std::string& key) {
 }
 bool is_classified(const RunData& r) { return find(r.test, "test_top1") != nullptr; }
 
-/// What is said of each run at first.
+/// Facts at the top of the page.
 const std::vector<std::pair<const char*, std::function<std::string(const RunData&)>>> facts{
     {"status", [](const RunData& r) { return r.status; }},
     {"model", [](const RunData& r) { return told(r.settings, "model"); }},
@@ -61,7 +61,7 @@ std::string summary(const std::vector<RunData>& runs) {
   return card(fmt::format("<table>{}</tr>\n{}</table>", head, text));
 }
 
-/// What differs from the defaults, or between runs.
+/// A table of settings that differ from the defaults or between runs.
 std::string settings(const std::vector<RunData>& runs) {
   const std::map<std::string, std::string> usual = read_own_toml(to_toml(TrainerOptions{}));
   std::set<std::string> names;
@@ -125,7 +125,7 @@ std::string warnings(const std::vector<RunData>& runs) {
 
 std::string report_page(const std::vector<RunData>& given) {
   std::vector<RunData> runs = given;
-  std::map<std::string, int> same;  // runs of one name get their paths
+  std::map<std::string, int> same;  // runs with equal names are shown with their paths
   for (const RunData& run : runs) ++same[run.name];
   for (RunData& run : runs)
     if (same[run.name] > 1) run.name = run.path;
@@ -137,7 +137,7 @@ std::string report_page(const std::vector<RunData>& given) {
                             {"Gradient norm", "norm before clipping", true, {{"train", "grad_norm"}}},
                             {"Memory of rank 0", "MB", false, {{"train", "memory_mb"}}},
                             {"Waiting for data", "share of the time", false, {{"train", "wait_share"}}}};
-  std::set<std::string> metrics;  // that the program gave the Trainer
+  std::set<std::string> metrics;  // custom metrics of the program
   for (const RunData& run : runs)
     for (const auto& [key, points] : run.test)
       if (key.starts_with("test_")) metrics.insert(key);

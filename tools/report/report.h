@@ -1,4 +1,4 @@
-// Report: a page that shows runs, one or several side by side.
+// Report: an HTML page about one run, or about several runs side by side.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace trireme {
 
-/// One HTML file, self-contained: no scripts, nothing loaded. Readable on narrow and wide windows.
+/// A self-contained HTML file, without scripts and external resources. Readable in narrow and wide windows.
 std::string report_page(const std::vector<RunData>&);
 
 }  // namespace trireme

@@ -14,7 +14,7 @@
 namespace trireme {
 namespace {
 
-/// What runs say of a key of their environment, each once.
+/// All values of an environment key over the runs, without duplicates.
 std::set<std::string> seen(const StudyData& study, const std::string& key) {
   std::set<std::string> all;
   for (const CellData& c : study.cells)
@@ -39,7 +39,7 @@ void held_out(const StudyData& study, Rule& r) {
   } else if (study.facts->shared_samples < 0) {
     r.broken = "training and test samples were not compared: " + study.facts->not_compared;
   } else if (study.facts->shared_samples > 0) {
-    r.broken = fmt::format("{} of {} test samples are training samples, too, byte for byte",
+    r.broken = fmt::format("{} of {} test samples are also training samples, byte for byte",
                            study.facts->shared_samples, study.facts->test_samples);
   }
   if (study.facts && !study.facts->train_sha256.empty())
@@ -67,11 +67,11 @@ void same_machine(const StudyData& study, Rule& r) {
   const auto processors = seen(study, "processors"), devices = seen(study, "device");
   r.told = fmt::format("Device: {}; processor: {}.", fmt::join(devices, ", "), fmt::join(processors, ", "));
   if (!differ.empty())
-    r.broken = fmt::format("runs differ in {}: speed-ups compare machines, too", fmt::join(differ, "; "));
+    r.broken = fmt::format("runs differ in {}: so speed-ups also compare machines", fmt::join(differ, "; "));
   else if (processors.empty())
     r.broken = "no run says which machine it ran on";
   else
-    r.told += " Year and peak of it are not known to this page.";
+    r.told += " This page does not know its year and peak performance.";
 }
 
 void whole_data(const StudyData& study, Rule& r) {
@@ -84,7 +84,7 @@ void whole_data(const StudyData& study, Rule& r) {
     }
   if (!known) r.broken = "some runs do not say how long they waited for data";
   if (known) r.told = fmt::format("Waiting for data takes up to {:.1f} % of the time of a cell.", 100 * most);
-  if (study.is_synthetic()) r.told += " The data are made up, and every picture says so.";
+  if (study.is_synthetic()) r.told += " The data are synthetic, and every picture is stamped.";
 }
 
 void operations(const StudyData& study, Rule& r) {
@@ -109,7 +109,8 @@ void input_size(const StudyData& study, Rule& r) {
   if (!study.facts || study.facts->input.empty()) r.broken = "the size of the input was not noted";
 }
 
-/// Every start of a run notes the question that it is part of: the one that study.toml holds now.
+/// Whether the target was fixed first: every start of a run records the hash of study.toml, which must be the current
+/// one.
 bool target_was_first(const StudyData& study) {
   const std::string now = asked_by(study.path);
   return std::ranges::all_of(study.ledger, [&](const LedgerEntry& e) { return e.status != "started" || e.why == now; });
@@ -131,10 +132,10 @@ void fixed_target(const StudyData& study, Rule& r) {
 void both_scalings(const StudyData& study, Rule& r) {
   const StudyOptions& o = study.result.question.options;
   if (!o.weak || !o.strong) r.broken = fmt::format("{} scaling was not asked for", o.weak ? "strong" : "weak");
-  if (study.families.empty()) r.broken = "there is no cell beside the serial run";
+  if (study.families.empty()) r.broken = "there is no cell other than the serial run";
 }
 
-/// The most threads that a serial run had by its environment; 0: none says.
+/// Most threads of a serial run, from its environment; 0: unknown.
 int serial_threads(const StudyData& study) {
   int most = 0;
   for (const CellData& c : study.cells)
@@ -168,11 +169,11 @@ void baseline(const StudyData& study, Rule& r) {
 std::vector<Rule> rules_of(const StudyData& study) {
   std::vector<Rule> rules{
       {.way = "Ignore accuracy when scaling up",
-       .measure = "A speed-up is shown only with the accuracy at the same ranks beside it; where a run of a strategy "
+       .measure = "A speed-up is shown only next to the accuracy at the same ranks; if a run of a strategy "
                   "has none, none of "
                   "its speed-ups is."},
       {.way = "Do not report test accuracy",
-       .measure = "Accuracy is that of the held-out set, always; samples are hashed, and test samples looked for in "
+       .measure = "Accuracy is always that of the held-out set; samples are hashed to find test samples in "
                   "the training set."},
       {.way = "Do not report all training runs needed",
        .measure = "Every start of a run is in ledger.jsonl, a chain of hashes that is verified here: tried, failed, "
@@ -188,20 +189,21 @@ std::vector<Rule> rules_of(const StudyData& study) {
       {.way = "Report highest operation numbers",
        .measure = "Operations are counted by one rule: a multiplication and an addition are two; convolutions and "
                   "products, one per "
-                  "result of other operations; backward is two forwards; the precision stands beside."},
+                  "result of other operations; backward is two forwards; the precision is shown next to them."},
       {.way = "Show speed with one set of options and accuracy with another",
        .measure =
            "Each run has one configuration hash for speed and accuracy; one that differs from its cell's is left out."},
       {.way = "Train on unreasonably large inputs",
-       .measure = "Input size, its changes and the local batch stand in the header and the table."},
+       .measure = "Input size, its changes and the local batch are shown in the header and the table."},
       {.way = "Run training just for the right time",
-       .measure = "The target stands in study.toml before the first run; the full curve, last, best and first crossing "
-                  "are shown, "
-                  "failures count as never, fewer than five runs are named."},
+       .measure =
+           "The target is fixed in study.toml before the first run; the full curve, last, best and first crossing "
+           "are shown, "
+           "failures count as never, fewer than five runs are pointed out."},
       {.way = "Choose minibatch sizes for fun and profit",
        .measure = "Weak and strong scaling are both drawn, or the missing one is named; the axis says which; epochs to "
-                  "the target stand "
-                  "beside each batch."},
+                  "the target are shown "
+                  "next to each batch."},
       {.way = "Select carefully how to compare to the state of the art",
        .measure = "Speed-ups are over the best serial run; those over the best single-device run have a column of "
                   "their own."}};
@@ -249,17 +251,16 @@ std::vector<std::string> limits_of(const StudyData& study) {
         "Load of the machine before the first run: {:.1f} on {} cores{}.", study.facts->load, study.facts->cores,
         study.facts->load > 0.5 ? ": others used it, and times are longer than on a machine alone" : ""));
   } else {
-    limits.emplace_back("Cores and load of the machine were not noted: whether others used it is not known.");
+    limits.emplace_back("Cores and load of the machine were not noted: it is not known whether others used it.");
   }
   const bool all_cores = !study.facts || serial_threads(study) == 0 || serial_threads(study) >= study.facts->cores;
   if (study.setting("parallel.threads") == "0" && all_cores)
-    limits.emplace_back(
-        "A serial run has all cores (parallel.threads is 0): ranks on the same host divide what it has to itself.");
-  if (!o.mpi) limits.emplace_back("Ranks are threads of one process on one host: no network took part.");
+    limits.emplace_back("A serial run has all cores (parallel.threads is 0): ranks on the same host divide the cores.");
+  if (!o.mpi) limits.emplace_back("Ranks are threads of one process on one host: no network was used.");
   if (const std::string less = study.reduction(); !less.empty())
     limits.push_back("Reduced data:" + less.substr(1) + ".");
   limits.push_back(
-      fmt::format("One model ({}), one data set ({}), one host; caches of files are as earlier runs left them.",
+      fmt::format("One model ({}), one data set ({}), one host; file caches were not cleared between runs.",
                   study.setting("model"), study.setting("data.name")));
   limits.emplace_back("No price, power or energy was measured.");
   return limits;

@@ -1,5 +1,5 @@
-// Rules: the twelve ways to fool the masses when reporting the performance of deep learning (T. Hoefler, 2018), and for
-// each what the page of a study does against it, with whether that could be kept for this study.
+// Rules: the twelve ways to fool the masses when reporting the performance of deep learning (T. Hoefler, 2018). For
+// each: the measure that a study's page takes against it, and whether this study satisfies the measure.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,14 +9,14 @@
 namespace trireme {
 
 struct Rule {
-  const char* way = "";      ///< to fool
-  const char* measure = "";  ///< what the page does, always
-  std::string broken = {};   ///< why it cannot be kept here; "": it is kept
-  std::string told = {};     ///< what keeping it has come to: what was left out, what was found
+  const char* way = "";      ///< to fool the masses
+  const char* measure = "";  ///< what every page does against it
+  std::string broken = {};   ///< why the measure does not hold here; "": it holds
+  std::string told = {};     ///< details: what was left out, what was found
 };
-/// Twelve, in their order.
+/// All twelve rules, in the order of the paper.
 std::vector<Rule> rules_of(const StudyData&);
-/// What was not varied, not measured, or not known, a sentence each.
+/// What the study did not vary, measure or know; one sentence each.
 std::vector<std::string> limits_of(const StudyData&);
 
 }  // namespace trireme

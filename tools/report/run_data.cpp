@@ -17,12 +17,12 @@ namespace trireme {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::size_t most = 256 << 20;  // bytes of a file
+constexpr std::size_t most = 256 << 20;  // bytes of a file that are read
 constexpr std::size_t most_warnings = 50;
 
 std::string text_of(const Json& j) { return j.is_string() ? j.get<std::string>() : json_text(j, NotUtf8::replaced); }
 
-/// Does it, if there is such a file; what goes wrong is a warning.
+/// Reads a file if it exists. An error becomes a warning.
 template <class Read>
 void read_part(RunData& run, const char* file, Read&& read) {
   const std::string path = run.path + "/" + file;

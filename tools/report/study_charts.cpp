@@ -13,11 +13,11 @@
 namespace trireme {
 namespace {
 
-constexpr std::size_t most_bands = 6;  // of a picture; more hide each other, and the table has them
+constexpr std::size_t most_bands = 6;  // per picture; more bands hide each other, and the table has all intervals
 
 std::string stamp(const StudyData& study) { return study.is_synthetic() ? synthetic_stamp : ""; }
 
-/// For a chart: an interval that is not bounded, or of one run, is not drawn.
+/// The interval for a chart; empty if it is unbounded or of a single run.
 std::pair<double, double> drawn(const Median& m) {
   const bool known = std::isfinite(m.interval.low) && std::isfinite(m.interval.high) && m.interval.coverage > 0;
   return known ? std::pair(m.interval.low, m.interval.high) : std::pair(unknown, unknown);
@@ -30,7 +30,7 @@ void add_point(ChartSeries& s, double x, const Median& m) {
   s.evidence.push_back(Evidence::real);
 }
 
-/// The cell that a family's speed-ups are over, and its point at one rank.
+/// The baseline cell of a family's speed-ups, which is its point at one rank.
 const CellData* base_of(const StudyData& study, bool time) {
   const auto at = time ? study.serial_by_time : study.serial_by_speed;
   return at ? &study.cells[*at] : nullptr;
@@ -46,7 +46,7 @@ int most_ranks(const StudyData& study, bool weak) {
 
 double law(double share, double p, bool weak) { return weak ? p - share * (p - 1) : 1 / (share + (1 - share) / p); }
 
-/// Ideal, and of the families up to three limits: all, or else that of the least serial share.
+/// Adds the ideal line and up to three limits of families: all, or the one with the least serial share.
 void add_limits(Chart& chart, const StudyData& study, bool weak, const std::map<std::string, std::string>& colours) {
   const int most = most_ranks(study, weak);
   ChartSeries ideal{.name = "ideal", .points = {}, .dashed = true, .colour = "#777"};
@@ -75,7 +75,7 @@ void add_limits(Chart& chart, const StudyData& study, bool weak, const std::map<
   }
 }
 
-/// One picture over ranks of what `of` says of a cell; the serial run is each line's first point.
+/// A chart of the cells' value `of` over ranks. Each line starts at the serial run.
 Chart over_ranks(const StudyData& study, bool weak, const CellData* base, Median CellData::*of) {
   Chart chart{.title = {}, .x = {}, .y = {}, .series = {}};
   chart.x = weak ? "ranks (weak scaling: batch per rank fixed)" : "ranks (strong scaling: global batch fixed)";
@@ -135,7 +135,7 @@ std::string accuracy_over_ranks(const StudyData& study, bool weak) {
   return card(chart_svg(chart));
 }
 
-/// Median over seeds of seconds and accuracy at each evaluation that all finished runs have.
+/// Median over seeds of seconds and accuracy, at each evaluation that all finished runs have.
 ChartSeries curve_of(const CellData& c, const std::string& colour) {
   ChartSeries s{.name = c.cell().is_serial() ? c.cell().name
                                              : fmt::format("{}, {} rank{}", name_of(c.cell()), c.cell().ranks,
@@ -187,7 +187,7 @@ std::string time_picture(const StudyData& study) {
                                               c.cell().ranks == 1 ? "" : "s", c.cell().scaling);
   };
   for (const CellData& c : study.cells) {
-    if (c.result.weak != (c.cell().scaling == "weak")) continue;  // a serial run stands once
+    if (c.result.weak != (c.cell().scaling == "weak")) continue;  // the serial run is shown once
     rows.push_back(&c);
     letters = std::max(letters, name(c).size());
     for (const RunOutcome& run : c.result.runs)
@@ -207,7 +207,7 @@ std::string time_picture(const StudyData& study) {
     svg.text(x(t), bottom + 18, number_text(t), Svg::middle);
   }
   svg.text(left + wide / 2, bottom + 40, "seconds of wall time", "text-anchor=\"middle\"");
-  svg.text(left + wide + 14, top - 14, "came there", "fill=\"#444\"");
+  svg.text(left + wide + 14, top - 14, "reached it", "fill=\"#444\"");
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const CellData& c = *rows[i];
     const double y = top + tall * (static_cast<double>(i) + 0.5);

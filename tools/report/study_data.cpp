@@ -28,7 +28,7 @@ void fill_batches(CellData& c, const StudyData& study) {
   c.local_batch = c.batch / std::max(1, along);
 }
 
-/// Epochs until the first evaluation at which the target is reached.
+/// Epochs until the first evaluation that reaches the target.
 double epochs_to(const RunData& run, double target) {
   const Points* accuracy = find(run.test, "test_top1");
   const Points* epoch = find(run.test, "epoch");
@@ -75,13 +75,13 @@ CellData cell_data(const StudyData& study, const CellResult& result) {
   return c;
 }
 
-/// Seconds per sample, so that cells of different batches can be compared.
+/// Seconds per sample, which is comparable between cells of different batches.
 Median per_sample(const CellData& c) {
   const auto batch = static_cast<double>(c.batch);
   return {c.step.value / batch, {c.step.interval.low / batch, c.step.interval.high / batch, c.step.interval.coverage}};
 }
 
-/// The best of those that `may` be; a NaN is never the best.
+/// The best of the cells for which `may` is true. NaN is never the best.
 std::optional<std::size_t> best_of(const StudyData& study, const std::function<bool(const CellData&)>& may,
                                    const std::function<double(const CellData&)>& value) {
   std::optional<std::size_t> best;
@@ -91,7 +91,7 @@ std::optional<std::size_t> best_of(const StudyData& study, const std::function<b
   return best;
 }
 
-/// "pipe=2,data=4" and "pipe=2,data=1" are of one family.
+/// "pipe=2,data=4" and "pipe=2,data=1" belong to one family.
 std::string family_of(const StudyCell& cell) {
   std::string mesh;
   for (const char c : cell.mesh)
@@ -127,7 +127,7 @@ void find_families(StudyData& study) {
     std::ranges::stable_sort(f.cells, {}, [&](std::size_t c) { return study.cells[c].cell().ranks; });
 }
 
-/// Speed-ups of a family are shown at every number of ranks with accuracy, or not at all.
+/// Withholds all speed-ups of a family if a cell of it has no accuracy.
 void withhold(StudyData& study) {
   const auto say = [](CellData& c, const std::string& why) {
     if (c.withheld.empty()) c.withheld = why;
@@ -163,7 +163,7 @@ void compare(StudyData& study) {
   const auto at = [&](std::optional<std::size_t> i) { return i ? &study.cells[*i] : nullptr; };
   const CellData *fast = at(study.serial_by_speed), *first = at(study.serial_by_time);
   const CellData *device = at(study.device_by_speed), *device_first = at(study.device_by_time);
-  const Median one{1, {1, 1, 1}};  // of the baseline over itself
+  const Median one{1, {1, 1, 1}};  // the baseline over itself
   const auto over = [&](const CellData* base, const CellData& c, const Median& there, const Median& here) {
     return base->cell().name == c.cell().name && std::isfinite(here.value) ? one : ratio(there, here);
   };
@@ -176,7 +176,7 @@ void compare(StudyData& study) {
   }
 }
 
-/// Least squares of one line through (1, 1), over the cells' speed-ups as `of` takes them.
+/// Least squares of one line through (1, 1) to the cells' speed-ups; `of` selects median, low or high end.
 double share_of(const StudyData& study, const Family& f, const std::function<double(const Median&)>& of) {
   double top = 0, bottom = 0;
   for (const std::size_t i : f.cells) {

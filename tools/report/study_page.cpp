@@ -22,14 +22,14 @@ std::string note(const std::string& html, const char* more = "") {
 std::string digits(double v, int after, const char* unit = "") {
   return std::isnan(v) ? "–" : std::isinf(v) ? "never" : fmt::format("{:.{}f}{}", v, after, unit);
 }
-/// "3.30 [3.16, 4.05]"; of one run the number alone.
+/// "3.30 [3.16, 4.05]"; for a single run without the interval.
 std::string with_interval(const Median& m, int after, int runs) {
   if (std::isnan(m.value)) return "–";
   if (runs < 2 || std::isinf(m.value)) return digits(m.value, after);
   return fmt::format("{} [{}, {}]", digits(m.value, after), digits(m.interval.low, after),
                      digits(m.interval.high, after));
 }
-/// Speed-ups: infinite ends mean that nothing bounds them.
+/// A speed-up with its interval. An infinite end is unbounded.
 std::string speedup(const CellData& c, const Median& m) {
   if (!c.withheld.empty()) return "<span class=\"bad\">not shown</span>";
   if (std::isnan(m.value)) return "–";
@@ -78,7 +78,7 @@ std::string headline(const StudyData& study) {
       text += fact(seconds_text(study.cells[*study.serial_by_time].time.value), "best serial run, time to target");
     text += fact(fmt::format("{:g} %", o.target), "target, held-out accuracy");
   } else {
-    text += fact("no target", "no time to accuracy was asked for");
+    text += fact("no target", "time to accuracy was not asked for");
   }
   int least = o.seeds, most = 0;
   for (const CellData& c : study.cells) {
@@ -106,7 +106,7 @@ std::string time_section(const StudyData& study) {
   std::vector<Row> rows;
   if (study.has_target())
     rows.push_back({"strategy", "scaling", "ranks", "batch, all / a rank", "runs",
-                    "seconds to target, median [interval]", "came there", "olympic mean",
+                    "seconds to target, median [interval]", "reached it", "olympic mean",
                     "accuracy at the end, %, median [interval]", "speed-up of the time over the best serial run",
                     "over the best single-device run"});
   else
@@ -132,9 +132,9 @@ std::string time_section(const StudyData& study) {
     rows.push_back(std::move(row));
   }
   std::string text = study.has_target() ? "<h2>Time to accuracy</h2>\n" + time_picture(study)
-                                        : "<h2>No target: speed, with accuracy beside it</h2>\n";
+                                        : "<h2>No target: speed next to accuracy</h2>\n";
   text += card(html_table(rows) + note("The clock starts with the process, before data is opened, and stops at the "
-                                       "evaluation that first has the target; "
+                                       "evaluation that first reaches the target; "
                                        "evaluations, checkpoints and earlier attempts of a run are counted. Runs that "
                                        "failed are counted as never. The "
                                        "interval is that of the median by order statistics, 95 % from six runs on; of "
@@ -230,7 +230,7 @@ std::string ledger_section(const StudyData& study) {
     if (e.status == "failed" || e.status == "interrupted")
       rows.push_back({html_text(e.run), html_text(e.status), html_text(e.why)});
   for (const LedgerEntry& e : open_runs(study.ledger))
-    rows.push_back({html_text(e.run), "no end noted", "it runs now, or went down with the study"});
+    rows.push_back({html_text(e.run), "no end recorded", "it is running, or was killed with the study"});
   if (rows.size() > 1) text += html_table(rows);
   std::string faults;
   for (const std::string& fault : study.result.faults) faults += html_text(fault) + "\n";
@@ -239,7 +239,7 @@ std::string ledger_section(const StudyData& study) {
 }
 
 std::string machine_section(const StudyData& study) {
-  std::vector<Row> rows{{"of the runs", "what they say"}};
+  std::vector<Row> rows{{"property of the runs", "value"}};
   for (const char* key : {"hosts", "processors", "device", "library", "MPI", "transport", "version"}) {
     std::set<std::string> all;
     for (const CellData& c : study.cells)
@@ -267,7 +267,7 @@ std::string machine_section(const StudyData& study) {
 }
 
 std::string rules_section(const StudyData& study) {
-  std::vector<Row> rows{{"", "way to fool the masses", "how this page keeps from it", "this study"}};
+  std::vector<Row> rows{{"", "way to fool the masses", "what this page does against it", "this study"}};
   int number = 0;
   for (const Rule& r : rules_of(study)) {
     std::string state = r.broken.empty() ? "<b class=\"ok\">kept.</b>"
@@ -291,7 +291,7 @@ std::string study_page(const StudyData& study) {
                   study.result.question.options.seeds == 1 ? "" : "s", study.result.question.first_seed,
                   study.ledger.empty() ? "no run yet" : html_text(study.ledger.front().time.substr(0, 10)));
   if (study.is_synthetic())
-    body += "<p class=\"stamp\">SYNTHETIC DATA: accuracy says nothing, and times to it nothing either.</p>\n";
+    body += "<p class=\"stamp\">SYNTHETIC DATA: neither accuracy nor the time to it has a meaning.</p>\n";
   if (!study.result.faults.empty())
     body +=
         card(fmt::format("<b>{} check{} of this directory do{} not hold</b>; see All runs.", study.result.faults.size(),

@@ -1,4 +1,4 @@
-// The page of a study: time to accuracy first, then scaling, curves, the ledger, limits, and the twelve rules.
+// The HTML page of a study: time to accuracy, scaling, curves, the ledger, limits, and the twelve rules.
 #pragma once
 #include <string>
 
@@ -6,7 +6,7 @@
 
 namespace trireme {
 
-/// One HTML file, self-contained: no scripts, nothing loaded.
+/// A self-contained HTML file, without scripts and external resources.
 std::string study_page(const StudyData&);
 
 }  // namespace trireme

@@ -22,7 +22,7 @@ namespace trireme {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::size_t most_bytes = std::size_t{256} << 20;  // of a ledger
+constexpr std::size_t most_bytes = std::size_t{256} << 20;  // largest ledger that is read
 constexpr std::string_view hash_key = ",\"hash\":\"";
 
 std::string body_of(const LedgerEntry& e) {
@@ -46,7 +46,7 @@ std::string body_of(const LedgerEntry& e) {
   return text;
 }
 
-/// Of the ledger's own: no fraction, and none that a double would not hold.
+/// A whole number that a double represents exactly, as the ledger itself writes them.
 std::int64_t whole(const Json& j, const char* key) {
   constexpr std::int64_t most = std::int64_t{1} << 53;
   const Json& number = j.at(key);
@@ -55,7 +55,7 @@ std::int64_t whole(const Json& j, const char* key) {
   return fits ? number.get<std::int64_t>() : throw std::range_error(key);
 }
 
-/// Throws std::exception for members that are missing or of another type.
+/// Throws std::exception for missing members and members of another type.
 LedgerEntry entry_of(const Json& j) {
   return {.number = whole(j, "number"),
           .time = j.at("time").get<std::string>(),
@@ -75,7 +75,7 @@ LedgerEntry entry_of(const Json& j) {
           .hash = j.at("hash").get<std::string>()};
 }
 
-/// How a hash is shown in a message.
+/// Short form of a hash for messages.
 std::string shown(const std::string& hash) { return hash.empty() ? "none" : hash.substr(0, 12); }
 
 }  // namespace
@@ -135,25 +135,27 @@ void LedgerReader::read_line(const std::string& line, std::int64_t number) {
     e = entry_of(json);
   } catch (const std::exception&) {
     seen_.clear();
-    return fault("it is no line of a ledger, so it was edited");
+    return fault("this is no line of a ledger, so it was edited");
   }
   const std::string before = std::exchange(seen_, e.hash);
   const std::int64_t number_before = std::exchange(last_number_, e.number);
   if (line.substr(cut) != fmt::format("{}{}\"}}", hash_key, sha256(line.substr(0, cut))))
     return fault(fmt::format("run {} ({}): its hash does not match its text, so it was edited", e.run, e.status));
   if (e.previous != before)
-    fault(e.number > number_before + 1
-              ? fmt::format("line {} of {} runs on from hash {}, which is not above it: lines {} to {} were removed",
-                            e.number, e.run, shown(e.previous), number_before + 1, e.number - 1)
-              : fmt::format("run {} ({}) was written behind a line with hash {}, and above it is {}: lines were edited "
-                            "or moved",
-                            e.run, e.status, shown(e.previous), shown(before)));
+    fault(
+        e.number > number_before + 1
+            ? fmt::format("line {} of {} runs on from hash {}, which is not above it: lines {} to {} were removed",
+                          e.number, e.run, shown(e.previous), number_before + 1, e.number - 1)
+            : fmt::format(
+                  "run {} ({}) was written after a line with hash {}, but the line above it has {}: lines were edited "
+                  "or moved",
+                  e.run, e.status, shown(e.previous), shown(before)));
   else if (e.number != number_before + 1)
-    fault(fmt::format("it has number {} behind number {}", e.number, number_before));
+    fault(fmt::format("it has number {} after number {}", e.number, number_before));
   entries_.push_back(std::move(e));
 }
 
-/// The head was written behind its line: a ledger may be one line ahead of it, never behind.
+/// The head is written after its line, so the ledger may be one line ahead of the head, but never behind it.
 void LedgerReader::compare(const std::optional<std::string>& head) {
   if (!head) {
     if (entries_.size() > 1) faults_.push_back(fmt::format("{}: it is missing", ledger_head_file));
@@ -163,7 +165,7 @@ void LedgerReader::compare(const std::optional<std::string>& head) {
   const auto named = [&](const LedgerEntry& e) { return text == fmt::format("{} {}\n", e.number, e.hash); };
   const std::size_t n = entries_.size();
   if ((n > 0 && named(entries_[n - 1])) || (n > 1 && named(entries_[n - 2]))) return;
-  const bool damaged = faults_.size() > (torn_bytes_ > 0 ? 1u : 0u);  // which explains it
+  const bool damaged = faults_.size() > (torn_bytes_ > 0 ? 1u : 0u);  // an earlier fault explains the difference
   if (!damaged || entries_.empty())
     faults_.push_back(
         fmt::format("{}: {} says that the last line is number {:.80}, which {} lines do not end with: "
@@ -209,7 +211,7 @@ LedgerWriter::LedgerWriter(const std::string& directory) : directory_(directory)
   if (read.entries().empty()) return;
   number_ = read.entries().back().number;
   head_ = read.head();
-  // Whoever was killed between a line and its head left this one behind; a second such line would be one too many.
+  // A process that was killed between a line and its head leaves an old head. A second line would then be one too many.
   const std::string head = directory + "/" + ledger_head_file, now = fmt::format("{} {}\n", number_, head_);
   if (!fs::exists(head) || read_text(head, 4096) != now) replace_file(head, now);
 }

@@ -36,7 +36,7 @@ std::string duration(double s) {
   return fmt::format("{}:{:02}:{:02}", t / 3600, t / 60 % 60, t % 60);
 }
 
-/// Of two texts of study.toml, what differs: "optim.lr is 0.1 there, and 0.2 now".
+/// Differences between two texts of study.toml: "optim.lr was 0.1 and is now 0.2".
 std::vector<std::string> differences(const std::string& there, const std::string& now) {
   std::vector<std::string> found;
   auto a = read_own_toml(there), b = read_own_toml(now);
@@ -52,7 +52,7 @@ std::vector<std::string> differences(const std::string& there, const std::string
   return found;
 }
 
-/// Writes study.toml, or compares.
+/// Writes study.toml, or compares it with the existing file.
 void keep_question(const std::string& directory, const std::string& toml, bool write) {
   const std::string path = directory + "/" + study_file;
   if (!fs::exists(path)) {
@@ -69,7 +69,7 @@ void keep_question(const std::string& directory, const std::string& toml, bool w
                   directory, fmt::join(found, ", ")));
 }
 
-/// Of a run that nobody saw the end of: until the last change in its directory.
+/// Seconds of a run whose end was not recorded: up to the last change in its directory.
 double seconds_to_last_sign(const std::string& run, double begin) {
   double last = begin;
   std::error_code none;
@@ -94,7 +94,7 @@ std::string result_of(const std::string& run) {
 
 using Runs = std::vector<std::pair<std::size_t, std::int64_t>>;  // cells and seeds
 
-/// What is left to run, in its order.
+/// The runs that are left, in order.
 Runs todo(const std::string& directory, const StudyOptions& study, std::int64_t first_seed,
           const std::vector<PlannedCell>& cells, const std::vector<LedgerEntry>& ledger) {
   std::map<std::string, std::string> status;
@@ -107,7 +107,7 @@ Runs todo(const std::string& directory, const StudyOptions& study, std::int64_t 
   return left;
 }
 
-/// Seconds of a cell's run by those that have finished, else by those of all cells; NaN: none has.
+/// Expected seconds of a run: the mean of the cell's finished runs, else of all cells' runs. NaN without any.
 double estimate(const std::vector<LedgerEntry>& ledger, const std::string& cell) {
   std::vector<double> own, all;
   for (const LedgerEntry& e : ledger) {
@@ -158,13 +158,13 @@ class Runner {
   }
   std::vector<LedgerEntry> read() const { return LedgerReader(options_.directory).entries(); }
 
-  /// Runs that went down with an earlier call.
+  /// Records the end of runs that were killed with an earlier call.
   void close_open_runs() {
     for (LedgerEntry e : open_runs(read())) {
       const double begin = unix_seconds(e.time);
       e.status = "interrupted";
       e.time.clear();
-      e.why = "the study ended without a word; seconds are those to the last sign of life";
+      e.why = "the study was killed; seconds are up to the last change in the run directory";
       e.seconds = seconds_to_last_sign(options_.directory + "/" + e.run, begin);
       e.device_seconds = e.seconds * e.ranks;
       ledger_.append(std::move(e));
@@ -183,7 +183,7 @@ class Runner {
     return command;
   }
 
-  /// False: asked to stop.
+  /// Returns false if asked to stop.
   bool run_one(const PlannedCell& cell, std::int64_t seed, const std::string& place) {
     using Clock = std::chrono::steady_clock;
     const auto since = [](Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); };
@@ -192,11 +192,11 @@ class Runner {
     e.why = asked_by(options_.directory);
     ledger_.append(e);
     e.why.clear();
-    fs::remove(options_.directory + "/" + e.run + "/" + result_file);  // of an earlier attempt
+    fs::remove(options_.directory + "/" + e.run + "/" + result_file);  // the result of an earlier attempt
     const auto start = Clock::now();
     std::optional<Clock::time_point> asked;
     bool killed = false;
-    std::string hung;  // as it started
+    std::string hung;  // why the start has failed
     {
       Job job(command, true);
       while (!job.poll() && !killed && hung.empty()) {
@@ -231,7 +231,8 @@ class Runner {
     say(fmt::format("{}, {}: {} after {:.1f} s{}{}", place, e.run, e.status, e.seconds,
                     e.why.empty() ? "" : ": " + e.why, rest > 0 ? "; some " + duration(rest) + " are left" : ""));
     check(e.status != "failed" || (e.why != ended_by(126) && e.why != ended_by(127)), ErrorKind::file, "scaling",
-          "{} cannot be started any more, so no run follows; was it, or a library of it, replaced?", command[0]);
+          "{} cannot be started any more, so the study stops; check whether it, or a library of it, was replaced",
+          command[0]);
     return !asked && e.status != "interrupted";
   }
 
@@ -242,7 +243,7 @@ class Runner {
   LedgerWriter ledger_{options_.directory};
 };
 
-/// A line per cell: what has been run of it, what is left, and how long that may take.
+/// Prints a line per cell: finished runs, runs that are left, and their expected time.
 void print_cells(const std::string& directory, const StudyOptions& study, std::int64_t first_seed,
                  const std::vector<PlannedCell>& cells) {
   const auto ledger = LedgerReader(directory).entries();

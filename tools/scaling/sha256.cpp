@@ -9,8 +9,8 @@
 namespace trireme {
 namespace {
 
-/// The first 32 bits of the fractional part of the `root`-th root (2 or 3) of a prime, in integers: FIPS 180-4, 4.2.2
-/// and 5.3.3 define the constants so.
+/// The first 32 bits of the fractional part of the square or cube root (`root` 2 or 3) of a prime, in integers. FIPS
+/// 180-4, 4.2.2 and 5.3.3, defines the constants this way.
 constexpr std::uint32_t root_bits(std::uint32_t prime, int root) {
   using Wide = unsigned __int128;
   std::uint64_t low = 0, high = std::uint64_t{1} << 40;  // of the root times 2^32

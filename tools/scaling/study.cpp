@@ -23,7 +23,7 @@ namespace trireme {
 namespace fs = std::filesystem;
 namespace {
 
-/// Where a strategy runs.
+/// A mesh and strategy, and their number of ranks.
 struct Place {
   std::string mesh, strategy;
   int ranks = 1;
@@ -33,16 +33,16 @@ struct Place {
   throw OptionError(fmt::format("strategy '{}': {}", strategy, why));
 }
 
-/// The axis that a strategy's ranks lie on, of one strategy that the library has; "1": it runs on one rank.
+/// The axis on which a built-in strategy puts its ranks; "1": the strategy runs on one rank.
 std::string own_axis(const std::string& strategy) {
   const std::string name(trimmed(std::string_view(strategy).substr(0, strategy.find_first_of("(|"))));
   if (strategy.empty() || strategy.find('|') != strategy.npos) return "data";
   const auto row = std::ranges::find(strategies(), name, &StrategyRow::name);
-  if (row == strategies().end()) return "data";  // a plugin's, or none: the strategy will say so
+  if (row == strategies().end()) return "data";  // a plugin's strategy or an unknown one, which is refused later
   return row->axis.empty() ? "1" : row->axis;
 }
 
-/// Ranks of a mesh of the strategy's.
+/// Number of ranks in the strategy's mesh.
 int ranks_in(const std::string& mesh, const std::string& strategy) {
   try {
     return ranks_of(parse_mesh(mesh));
@@ -55,7 +55,7 @@ std::vector<Place> places_of(const std::string& asked, const std::vector<int>& r
   const std::string strategy(trimmed(std::string_view(asked).substr(cut == asked.npos ? 0 : cut + 1)));
   if (cut == asked.npos) {
     const std::string axis = own_axis(strategy);
-    if (strategy == "serial") return {};  // always there
+    if (strategy == "serial") return {};  // the study always has a serial run
     if (axis == "1") return {{"", strategy, 1}};
     if (axis != "data") mesh = axis + "=N";
   }
@@ -80,7 +80,7 @@ std::vector<Place> places_of(const std::string& asked, const std::vector<int>& r
   return places;
 }
 
-/// Of letters, digits and points, others as one underscore.
+/// Letters, digits and points; any other sequence becomes one underscore.
 std::string slug(const std::string& text) {
   std::string out;
   for (const char c : text)
@@ -217,7 +217,7 @@ std::vector<PlannedCell> cells_of(const StudyOptions& study, const TrainerOption
     if (weak ? !study.weak : !study.strong) continue;
     for (const std::string& strategy : study.strategies)
       for (const Place& place : places_of(strategy, study.ranks)) {
-        const bool seen = weak && study.strong && place.ranks == 1;  // the same in both
+        const bool seen = weak && study.strong && place.ranks == 1;  // weak and strong are equal on one rank
         if (!seen) add(planned(study, settings, place, weak));
       }
   }

@@ -20,9 +20,9 @@ namespace trireme {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr double most_file_bytes = 2e9;  // of samples that are read for this
+constexpr double most_file_bytes = 2e9;  // largest samples that are hashed
 
-/// Each sample's digest, and that of all.
+/// The digest of each sample, and of all samples.
 struct Digests {
   std::vector<std::string> samples;
   std::string all;

@@ -17,12 +17,12 @@ namespace trireme {
 namespace fs = std::filesystem;
 namespace {
 
-/// A start of a run, in Unix time, and how long it went on.
+/// The start of a run's process in Unix time, and its duration.
 struct Attempt {
   double begin = 0, seconds = 0;
 };
 
-/// Seconds of the run's own time at a moment: without those between its attempts.
+/// Seconds of the run's processes up to a moment: without the pauses between attempts.
 double elapsed(const std::vector<Attempt>& attempts, double unix) {
   double before = 0;
   for (std::size_t i = 0; i < attempts.size(); ++i) {
@@ -33,7 +33,7 @@ double elapsed(const std::vector<Attempt>& attempts, double unix) {
   return before;
 }
 
-/// Of the evaluations that MLPerf's lines tell; of an epoch that was evaluated again the later one.
+/// Evaluations from the MLPerf log. If an epoch was evaluated twice, the later one counts.
 std::vector<std::pair<double, double>> curve_of(const std::string& directory, const std::vector<Attempt>& attempts) {
   std::map<std::int64_t, std::pair<double, double>> by_epoch;
   each_line(directory + "/mllog.txt", [&](std::string_view line) {
@@ -51,7 +51,7 @@ std::vector<std::pair<double, double>> curve_of(const std::string& directory, co
   return curve;
 }
 
-/// Speed and accuracy of a run that has finished.
+/// Reads speed and accuracy of a finished run.
 void read_metrics(RunOutcome& run, const std::string& directory, double batch) {
   std::vector<double> step;
   each_line(directory + "/metrics.jsonl", [&](std::string_view line) {
@@ -108,7 +108,7 @@ RunOutcome outcome_of(const std::string& directory, const StudyCell& cell, std::
   return run;
 }
 
-/// Runs of the ledger that study.toml does not ask for, and whether it is the file that they were started with.
+/// Reports runs of the ledger that study.toml does not ask for, and runs that were started with another study.toml.
 void compare_with_ledger(StudyResult& all, const std::string& directory, const std::vector<LedgerEntry>& ledger) {
   std::set<std::string> asked, strange;
   for (const StudyCell& cell : all.question.cells)
@@ -125,7 +125,7 @@ void compare_with_ledger(StudyResult& all, const std::string& directory, const s
   }
   if (!strange.empty())
     all.faults.push_back(fmt::format(
-        "{}: it has runs that {} does not ask for, of the cells {}: cells or seeds were cut out of the study",
+        "{}: there are runs that {} does not ask for, of the cells {}: cells or seeds were removed from the study",
         ledger_file, study_file, fmt::join(strange, ", ")));
   if (others > 0)
     all.faults.push_back(
@@ -135,7 +135,7 @@ void compare_with_ledger(StudyResult& all, const std::string& directory, const s
 
 void summarise(CellResult& c, double target) {
   std::vector<double> accuracy, step, time;
-  double batch = unknown;  // the same of all
+  double batch = unknown;  // equal for all runs
   for (const RunOutcome& run : c.runs) {
     c.finished += run.status == "finished";
     c.failed += run.status == "failed";
@@ -213,7 +213,7 @@ StudyResult study_result(const std::string& directory) {
     all.cells.push_back(c);
   }
   const std::size_t own = all.cells.size();
-  for (std::size_t i = 0; i < own; ++i)  // in the tables of both
+  for (std::size_t i = 0; i < own; ++i)  // serial cells are in both tables
     if (all.cells[i].cell.ranks == 1 && o.strong && o.weak) {
       CellResult again = all.cells[i];
       again.weak = true;

@@ -13,7 +13,7 @@ namespace {
 
 using collectives::AlgorithmTable;
 
-/// Empty where there is none.
+/// The table in a file; empty if the file is missing.
 std::string kept_table(const std::string& path) {
   if (!std::filesystem::exists(path)) return "";
   const std::string text = read_text(path, std::size_t{1} << 20);

@@ -20,15 +20,15 @@
 namespace trireme {
 namespace {
 
-constexpr double slow_operations = 2e10;  // a second, of a rank: as slow as is looked for
-constexpr double most_seconds = 5;        // seconds that measurements may take
+constexpr double slow_operations = 2e10;  // operations per second of a rank: the slowest machine considered
+constexpr double most_seconds = 5;        // upper bound of the measurement's time
 
 struct Choice {
   std::string mesh, strategy;
   std::vector<std::string> said = {};
 };
 
-/// What the run has that goes on, if it has as many ranks, and no other mesh is asked for.
+/// The choice of the resumed run, if it has the same number of ranks and no other mesh is asked for.
 std::optional<Choice> kept_choice(const TrainerOptions& options, int ranks) {
   const std::string path = options.run.dir + "/config.toml";
   if (!goes_on(options) || !std::filesystem::exists(path)) return {};
@@ -42,13 +42,13 @@ std::optional<Choice> kept_choice(const TrainerOptions& options, int ranks) {
   return choice;
 }
 
-/// Bytes of this host's memory for each of its ranks; of a GPU's nothing is known.
+/// Bytes of this host's memory per rank; 0 (unknown) on GPUs.
 Index memory_here(const World& world, Device device) {
   if (device.kind != DeviceKind::cpu) return 0;
   return static_cast<Index>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE) / world.local_size();
 }
 
-/// How much a strategy is made of.
+/// Number of parts of a strategy.
 int pieces_of(const SearchCandidate& c) { return (c.split > 0) + (c.stages > 1) + (c.micro > 1) + (c.zero > 0); }
 
 Choice searched(StrategySearch& search, const TrainerOptions& options, const StrategyQuestion& q) {
@@ -131,7 +131,7 @@ void choose_strategy(TrainerOptions& options, const TrainerInput& given, World& 
   q.cluster.between = q.cluster.inside;
   q.cluster.overlaps = device.kind != DeviceKind::cpu;
   const Index share = std::max<Index>(1, options.data.batch / world.size());
-  constexpr int passes = 3 * (5 + 2);  // of both sizes, by parts and as a whole, with what prepares
+  constexpr int passes = 3 * (5 + 2);  // both sizes, by parts and as a whole, with warm-up
   if (search.operations(share) * passes / slow_operations < most_seconds) {
     q.profile = measure_whole(options, shape, device, world.comm(), world.size());
     q.costs = Source::measured;

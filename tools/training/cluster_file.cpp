@@ -14,13 +14,13 @@
 namespace trireme {
 namespace {
 
-/// One table: its keys, which of them it must have, and what lies in it that is no value.
+/// Reads one table: its keys, the required keys, and nested tables or lists.
 class TableReader {
  public:
   TableReader(const toml::table& table, std::string prefix, const std::string& source)
       : table_(table), prefix_(std::move(prefix)), source_(source) {}
 
-  /// others(key, node): whether the key is one of a table or list within.
+  /// others(key, node): whether the key is a nested table or list, which it then reads.
   void read(const std::vector<Option>& options,
             const std::function<bool(const std::string&, const toml::node&)>& others) {
     for (auto&& [key, node] : table_) {
@@ -57,7 +57,7 @@ Source source_named(const std::string& name) {
                                                 : Source::assumed;
 }
 
-/// usual: the source of numbers for which none is given.
+/// usual: source of numbers that give none.
 NodeGroup read_nodes(const toml::table& table, const std::string& source, Source usual) {
   NodeGroup group;
   std::string from = to_string(usual);
@@ -89,7 +89,7 @@ Link read_link(const toml::table& table, const std::string& name, const std::str
   return link;
 }
 
-/// Of the file's numbers, where they have none of their own; what is no name of one is refused later.
+/// Default source of the file's numbers. Another name is refused later.
 Source usual_source(const toml::table& file) {
   return source_named(file["source"].value_or(to_string(Source::assumed)));
 }
@@ -122,7 +122,7 @@ Cluster parse_cluster(const std::string& text, const std::string& source) {
   };
   const auto table = [&](const std::string& name, const toml::node& node) {
     if (name == "links") {
-      Link none;  // for the names alone: both are tables
+      Link none;  // only for the names of nested tables
       TableReader(as_table(node, name, source), "links.", source)
           .read({{"links.inside", &none.latency}, {"links.between", &none.latency}}, link);
       return true;
@@ -135,7 +135,7 @@ Cluster parse_cluster(const std::string& text, const std::string& source) {
     for (const toml::node& group : *groups) cluster.nodes.push_back(read_nodes(*group.as_table(), source, usual));
     return true;
   };
-  double any = 0;  // of the tables, which `table` takes
+  double any = 0;  // value of nested tables, which the callback reads
   TableReader(file, "", source)
       .read({{"name", &cluster.name},
              {.name = "placement", .value = &placement, .choices = "block, cyclic"},

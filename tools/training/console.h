@@ -42,11 +42,11 @@ class Console {
   struct Close {
     void operator()(std::FILE* f) const { std::fclose(f); }
   };
-  bool quiet_, silent_, json_, bar_, drawn_ = false;  // silent: on stderr
+  bool quiet_, silent_, json_, bar_, drawn_ = false;  // silent: nothing on stderr
   std::unique_ptr<std::FILE, Close> copy_;
   int failed_ = 0;  // errno of the first result that was not written
   double seconds_;
-  Clock::time_point last_, copied_;  // lines of progress
+  Clock::time_point last_, copied_;  // times of the last progress lines, on stderr and in the copy
 };
 
 }  // namespace trireme

@@ -23,7 +23,7 @@ class InDtype final : public TensorSource {
   Sample batch(std::span<const std::int64_t> ids, const AugmentKey& draw) const override {
     return converted(data_->tensors()->batch(ids, draw));
   }
-  /// Whether there is nothing to convert.
+  /// Whether the tensor needs no conversion.
   bool fits(const Tensor& t) const { return !is_float(t.dtype()) || t.dtype() == type_; }
 
  private:

@@ -14,15 +14,15 @@
 namespace trireme {
 namespace {
 
-/// Batches' losses, each weighted by what its mean is over: rows, or labels that count.
+/// Sums losses of batches. Each mean is weighted by the number that it is over: rows, or labels that are not ignored.
 class LossSum {
  public:
-  /// shares: of the batches, each of which as many ranks have.
+  /// shares: number of parts into which a batch is divided; equal numbers of ranks compute each part.
   LossSum(Loss loss, int shares, World& world)
       : loss_(std::move(loss)), holders_(static_cast<double>(world.size() / shares)), world_(world) {}
   const MetricState& state() const { return state_; }
-  /// What the labels of all ranks leave out (Loss::ignored()) is a collective call, for ranks without rows too.
-  /// rows: what this rank's rows count for.
+  /// A collective call, also for ranks without rows, because ranks sum their ignored labels (Loss::ignored()). rows:
+  /// weight of this rank's rows.
   void add(const Batch& batch, const Loss::Function& loss_of, const Tensor& prediction, double rows) {
     if (!loss_) return;
     state_.counts.resize(1);
@@ -41,25 +41,25 @@ class LossSum {
     now.in_loss = true;
     const StepScope scope(std::move(now));
     state_.sums[0].add((loss_of ? loss_of : loss_.function())(prediction, batch.y).item() * weight);
-    // Each rank's share is of the batch's mean, so the weights are one rank's to add.
+    // Each rank has the mean over its own rows, so one rank of each part adds the weight.
     state_.sums[1].add(weight * rows / static_cast<double>(batch.global));
     state_.samples += batch.rows();
   }
 
  private:
   Loss loss_;
-  double holders_;  // ranks with the same rows
+  double holders_;  // ranks that compute the same rows
   World& world_;
   MetricState state_;
 };
 
-/// A language model by its loss alone: the head's product and the loss are one op, and logits are not made whole.
+/// Evaluates a language model's loss without logits: the head's product and the loss are one fused op.
 struct FusedHead {
   const Chain& chain;
-  const LmHead* head;  // null: the model or the loss is another, or somebody wants predictions
+  const LmHead* head;  // null: another model or loss, or predictions are needed
   FusedHead(const Chain& model, const Loss& loss, bool wants_predictions)
       : chain(model), head(!wants_predictions && loss && loss.cross_entropy() ? model.head() : nullptr) {}
-  /// The loss of what all other parts make of x; with it as the prediction, Loss is the identity.
+  /// The loss, computed from the output of the other parts. Loss is then the identity.
   Tensor operator()(const Tensor& x, const Tensor& labels, const LabelLossOptions& options) const {
     Tensor activation = x;
     Stashed stashed;
@@ -68,7 +68,7 @@ struct FusedHead {
   }
 };
 
-/// Of data with classes. The last window of a text may be padded, and samples may overlap: such labels are ignored.
+/// For data with classes. Padded and overlapping positions of a text have ignored labels.
 Loss usual_loss(bool some_ignored) { return some_ignored ? cross_entropy_with({}) : Loss(cross_entropy); }
 
 /// The field of y by which samples that overlap count each element once (datasets/volumes/volume_pairs.h).
@@ -76,14 +76,14 @@ constexpr const char* counted_field = "counted";
 bool has_counted(const Dataset& data) {
   return data->tensors() && data->size() > 0 && field_of(sample_of(data, 0).y, counted_field);
 }
-/// Those of x [rows, ...] or [rows, ..., C] at which counted [rows, ...] is not 0: [n] or [n, C].
+/// The elements of x [rows, ...] or [rows, ..., C] at which counted [rows, ...] is not 0: [n] or [n, C].
 Tensor counted_of(const Tensor& x, const Tensor& counted, const Tensor& places) {
   Shape flat{counted.numel()};
   if (x.rank() > counted.rank()) flat.push_back(x.dim(-1));
   return take(x.reshape(flat), places);
 }
-/// Makes loss() of prediction and batch.y that of the elements that count: labels of the others are ignored; numbers
-/// are alike, so that their distance is 0. Returns what the rows count for then.
+/// Restricts the loss to counted elements. Labels of other elements are set to ignored; numbers of other elements are
+/// set equal, so their distance is 0. Returns the weight of the rows.
 double count_once(Batch& batch, Tensor& prediction, const Tensor& counted) {
   const auto rows = static_cast<double>(batch.rows());
   if (batch.y.dtype() == DType::i64) {
@@ -98,7 +98,7 @@ double count_once(Batch& batch, Tensor& prediction, const Tensor& counted) {
   return rows * sum(counted.to(DType::f64)).item() / static_cast<double>(counted.numel());
 }
 
-/// Labels that are no class are negative, or the loss ignores them.
+/// Labels that are no class must be negative or ignored by the loss.
 void check_ignored(const std::vector<Index>& labels, const Loss& loss, const DatasetSource& data) {
   for (const Index label : labels) {
     const bool ignored = label < 0 || (loss && loss.ignored() && loss.ignored()(Tensor::from({label})) == 1);
@@ -155,7 +155,7 @@ Evaluation evaluate(Module& model, const Dataset& data, World& world, const Eval
     Tensor prediction = runs ? model(batch.x) : Tensor();
     if (const Tensor counted = overlaps && batch.rows() > 0 ? field_of(batch.y, counted_field) : Tensor()) {
       const Tensor y = batch.y, all = prediction;
-      // A program's own loss of labels sees them all.
+      // A custom loss of labels sees all of them.
       const bool once = y.dtype() != DType::i64 || !options.loss;
       const double rows = once ? count_once(batch, prediction, counted) : static_cast<double>(batch.rows());
       loss.add(batch, {}, prediction, rows);
@@ -201,7 +201,7 @@ Evaluation evaluate(Module& model, const Dataset& data, World& world, const Eval
   }
   if (text && chosen.cross_entropy()) {  // of tokens, by their mean loss in nats
     found.metrics.push_back({"perplexity", std::exp(found.loss)});
-    if (const Index bytes = text->bytes(); bytes > 0)  // 0: of token files without their tokenizer
+    if (const Index bytes = text->bytes(); bytes > 0)  // 0: token files without a tokenizer
       found.metrics.push_back({"bits_per_byte", found.loss / std::numbers::ln2 * static_cast<double>(text->tokens()) /
                                                     static_cast<double>(bytes)});
   }

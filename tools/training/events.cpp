@@ -30,7 +30,7 @@ std::array<std::uint32_t, 256> crc_table() {
   return table;
 }
 
-/// The CRC of bytes that may hold CRCs themselves (record_writer's mask).
+/// CRC masked as in TFRecords, because the CRC of data that contain CRCs is weak (record_writer).
 std::uint32_t masked_crc(std::string_view bytes) {
   const std::uint32_t c = crc32c(bytes);
   return (c >> 15 | c << 17) + 0xa282ead8u;
@@ -42,7 +42,8 @@ std::string little_endian(T value) {
   return bytes;
 }
 
-/// TensorBoard reads the files of a directory in the order of their names: a new one gets a later second than all.
+/// TensorBoard reads the files of a directory in the order of their names. A new file gets a later second than all
+/// others.
 std::int64_t later_than_all(const std::string& directory, std::int64_t now) {
   for (const auto& entry : fs::directory_iterator(directory)) {
     const std::string name = entry.path().filename();

@@ -71,7 +71,7 @@ static bool denoises(const TrainerOptions& c) { return takes_volumes(c) && c.dat
 
 static Index phantom_classes(const TrainerOptions& c) { return c.data.classes > 0 ? c.data.classes : 3; }
 
-/// Sides in voxels: two or three whole numbers.
+/// Parses sides in voxels: two or three whole numbers.
 static Shape extents_of(const char* name, const std::vector<double>& sides) {
   Shape shape;
   if (sides.size() != 2 && sides.size() != 3)
@@ -92,7 +92,7 @@ ModelOptions usual_options(const TrainerOptions& c) {
     if (c.arch.vocabulary > 0) usual.classes = c.arch.vocabulary;
     return usual;
   }
-  if (takes_volumes(c)) {  // as their crops are
+  if (takes_volumes(c)) {  // input size is the crop
     usual.input = extents_of("data.crop", c.data.crop);
     usual.input.push_back(1);
     if (c.data.name == "phantoms") usual.classes = phantom_classes(c);
@@ -168,7 +168,7 @@ Dataset make_dataset(const TrainerOptions& c, const std::string& split) {
   check(
       !c.model.starts_with("bert") || c.data.name != "text", "data.name",
       "{} attends to all tokens of a sample, but the data is text, whose target is the next token: that one is in the "
-      "model's input; use gpt2 or llama, or a data set of your own that masks tokens",
+      "model's input; use gpt2 or llama, or a custom data set that masks tokens",
       c.model);
   check(model_row(c.model).text || c.data.name != "text", "data.name",
         "{} takes pictures, but the data is text; use gpt2 or llama", c.model);
@@ -254,7 +254,7 @@ Schedule make_schedule(const TrainerOptions& c, std::int64_t per_epoch) {
   const double lr = o.lr * scale;
   const std::int64_t warm = o.warmup_steps > 0 ? o.warmup_steps : steps(o.warmup_epochs);
   const std::int64_t rest = std::max<std::int64_t>(1, c.epochs * per_epoch - warm);
-  // Schedules that fall to an end begin after the warm-up; decays at given epochs count from the start.
+  // Schedules with a fixed end start after warm-up. Decays at given epochs count from the start of the run.
   const auto after_warm_up = [&](Schedule rate) {
     return Schedule([rate, warm](std::int64_t step) { return rate(std::max<std::int64_t>(0, step - warm)); });
   };
@@ -277,7 +277,7 @@ Schedule make_schedule(const TrainerOptions& c, std::int64_t per_epoch) {
     const double first = lr / static_cast<double>(warm + 1);
     return linear(first, lr, warm).then(warm, [rate, warm](std::int64_t step) { return rate(step + warm); });
   }
-  // Goyal et al.: a rate scaled up for a large batch is reached from the rate it was scaled from.
+  // Goyal et al.: warm-up starts at the rate before scaling for a large batch.
   return warm > 0 ? warm_up(base(), warm, o.lr_base_size > 0 ? std::min(1.0, 1 / scale) : 0) : base();
 }
 
@@ -300,7 +300,7 @@ OptimizerConfig make_optimizer(const TrainerOptions& c, std::int64_t per_epoch) 
   const auto at = std::ranges::find(optimizers(), o.name, &OptimizerConfig::name);
   if (at == optimizers().end()) fail("optim.name", "there is no '{}'", o.name);
   OptimizerConfig optimizer = *at;
-  // A setting that the optimizer lacks says nothing to it.
+  // Settings that the optimizer does not have are ignored.
   for (const OptimizerField& field : optimizer.fields()) {
     const std::string name = field.name;
     if (name == "lr") *std::get<Schedule*>(field.value) = make_schedule(c, per_epoch);
@@ -333,7 +333,7 @@ int steps_between_flags(Module& model, const Tensor& example) {
   Index weights = 0;
   model.visit(StateVisitor([&](const NamedState& state) { weights += state.tensor->numel(); }));
   const double least = 6.0 * static_cast<double>(weights * example.dim(0) + 100 * example.numel());
-  return least < 2e8 ? 10 : 1;  // floating-point operations, of models whose weights are used once a row or more
+  return least < 2e8 ? 10 : 1;  // floating-point operations of models that use each weight at least once per row
 }
 
 FiniteChecks finite_checks(const TrainerOptions& c, int between_flags) {

@@ -47,14 +47,14 @@ Fault parse_fault(const std::string& text, int ranks) {
   return f;
 }
 
-/// A collective that the other ranks do not call, or not like this.
+/// Calls a collective that the other ranks do not call, or call differently.
 void call_alone(std::string_view how, World& world) {
   const bool is_count = how == "count";
   const Tensor x = Tensor::zeros({is_count ? 3 : 2}, how == "dtype" ? DType::i64 : DType::f64);
   how == "kind" ? world.comm().broadcast(x, 0).wait() : world.comm().all_reduce(x).wait();
 }
 
-/// Makes one of the weights that this rank holds NaN; `number` says which.
+/// Sets one of this rank's weights to NaN; `number` selects it.
 void poison(Step& step, std::int64_t number) {
   std::vector<Slice> held;
   for (const Slice& s : step.checkpoint_shard().holds)

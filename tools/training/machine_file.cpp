@@ -16,18 +16,18 @@
 namespace trireme {
 namespace {
 
-/// Those that move bytes.
+/// Calls that transfer data.
 constexpr std::array kinds{CallKind::all_reduce, CallKind::reduce,     CallKind::reduce_scatter,
                            CallKind::all_gather, CallKind::gather,     CallKind::scatter,
                            CallKind::broadcast,  CallKind::all_to_all, CallKind::send};
 
-/// A table of the file whose keys are taken one by one; what is left in the end is unknown.
+/// Reads the keys of a table. Keys that were not read are unknown, and refused at the end.
 class Keys {
  public:
   Keys(const toml::table& table, std::string prefix, const std::string& source)
       : table_(table), prefix_(std::move(prefix)), source_(source) {}
 
-  /// Null: it is not there.
+  /// Null if the key is missing.
   const toml::node* find(const char* key) {
     known_.push_back(key);
     return table_.get(key);
@@ -82,7 +82,7 @@ class Keys {
     const auto both = numbers(key, 2);
     return {both[0], both[1]};
   }
-  /// Of a list of tables; none where the key is not there.
+  /// A list of tables; empty if the key is missing.
   std::vector<const toml::table*> tables(const char* key) {
     std::vector<const toml::table*> all;
     const toml::node* node = find(key);

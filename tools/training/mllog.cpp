@@ -56,7 +56,7 @@ void write_begin(MlLog& log, const TrainerOptions& o, const MlRun& run, MlLog::T
   point("submission_org", "trireme");
   point("submission_platform", "local");
   point("submission_status", "research");
-  point("cache_clear", false);  // caches of files are as they were
+  point("cache_clear", false);  // file caches are not cleared
   mark("INTERVAL_START", "init_start");
   point("seed", o.seed);
   point("global_batch_size", o.data.batch);
@@ -73,7 +73,7 @@ void write_begin(MlLog& log, const TrainerOptions& o, const MlRun& run, MlLog::T
   const double warmup =
       o.optim.warmup_steps > 0 && steps > 0 ? static_cast<double>(o.optim.warmup_steps) / steps : o.optim.warmup_epochs;
   for (const std::string& of : {std::string(), o.optim.name + "_"}) {
-    if (of != "" && of != "sgd_" && of != "lars_") continue;  // which ResNet's rules know
+    if (of != "" && of != "sgd_" && of != "lars_") continue;  // keys of optimizers in the ResNet rules
     point(of + "opt_base_learning_rate", rate);
     point(of + "opt_weight_decay", o.optim.weight_decay);
     point(of + "opt_learning_rate_warmup_epochs", warmup);

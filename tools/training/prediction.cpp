@@ -8,9 +8,9 @@
 
 #include "framework/io/json.h"
 #include "kernels/core/text.h"
+#include "parallel/async/channel_plan.h"
 #include "parallel/comm/flight_recorder.h"
 #include "parallel/comm/world/compare.h"
-#include "parallel/plan/channels.h"
 #include "parallel/profile/measure.h"
 #include "parallel/runtime/step_probe.h"
 #include "tools/training/from_options.h"
@@ -23,20 +23,20 @@ constexpr std::size_t most_kept = 4096;
 
 double now() { return static_cast<double>(FlightRecorder::nanoseconds()) / 1e9; }
 
-/// Of a micro-batch on a rank.
+/// Rows of a micro-batch on a rank.
 Index rows_of(const TrainerOptions& options, const Plan& plan) {
   const auto trains = std::ranges::find(plan.programs, false, &Program::serves);
   const int ranks = trains == plan.programs.end() ? 1 : plan.size(*trains, "data");
   return std::max<Index>(1, options.data.batch / ranks / plan.microbatches);
 }
 
-/// Of steps that are all alike the median, else the mean: of a few steps in many something is to be seen, too.
+/// Median if all steps are alike, else the mean, because rare steps count, too.
 double typical(const std::vector<double>& seconds, bool alike) {
   if (alike) return measured(seconds).value;
   return std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(seconds.size());
 }
 
-/// By member, so that they sum up to `step`: what is left of it is StepTimes::host.
+/// Scales the members so that they sum to `step`. The rest is StepTimes::host.
 StepTimes typical(const std::vector<StepTimes>& all, double step, bool alike) {
   StepTimes result{.step = step};
   std::vector<double*> members;
@@ -71,7 +71,7 @@ std::vector<Row> rows_of(const StepTimes& predicted, const StepTimes& measured) 
     const auto at = std::ranges::find(rows, name, &Row::name);
     if (at != rows.end())
       at->measured = seconds;
-    else  // an axis: the last one is what lies between actions
+    else  // an axis; the last member is the time between actions
       rows.insert(rows.end() - 1, {name, 0, seconds});
   }
   std::erase_if(rows, [](const Row& r) { return r.predicted < 5e-7 && r.measured < 5e-7; });
@@ -92,7 +92,8 @@ Prediction::Prediction(const TrainerOptions& options, World& world, const Step& 
 }
 
 bool Prediction::is_looked_at() const {
-  // Each seventh, which are not all of one kind where every second or fourth is; in long runs powers of two.
+  // Every seventh step: with every second or fourth, all recorded steps could be of one kind. In long runs powers of
+  // two.
   const std::int64_t n = steps_ - unsettled;
   return n > 0 && (n <= 256 ? n % 7 == 1 : (n & (n - 1)) == 0);
 }
@@ -199,7 +200,7 @@ void Prediction::finish(Mesh& mesh, Step& step, const TrainerInput& input, RunLo
     const Json prediction = known ? Json(r.predicted) : Json();
     kept["rows"].push_back({{"name", r.name}, {"predicted_s", prediction}, {"measured_s", r.measured}});
   }
-  text += known ? fmt::format("  they part most in: {}, {:.3f} ms predicted, {:.3f} ms measured", most.name,
+  text += known ? fmt::format("  largest difference: {}, {:.3f} ms predicted, {:.3f} ms measured", most.name,
                               1e3 * most.predicted, 1e3 * most.measured)
                 : fmt::format("  not predicted: {}", why);
   for (const std::string& line : split_text(text, '\n'))

@@ -28,7 +28,7 @@ class Prediction {
  private:
   bool looks() const { return on_ && why_never_.empty(); }
   bool is_looked_at() const;
-  /// How often each piece is to be measured after steps of so many seconds; 1: not often enough.
+  /// Repetitions of each measurement, from the seconds of a step; 1: too few for a prediction.
   int runs_within_bounds(const Step&, double seconds) const;
   std::string why_not_measured(Step&, int runs) const;
   StepTimes measure(Mesh&, Step&, const TrainerInput&, int runs) const;
@@ -37,10 +37,10 @@ class Prediction {
   World& world_;
   const Device device_;
   const bool program_;
-  bool on_ = false;              // wanted, of several ranks in real time
-  std::string why_never_;        // no step is looked at; empty: some are
+  bool on_ = false;              // requested, with several ranks, in real time
+  std::string why_never_;        // why no step is predicted; empty: it is
   std::int64_t steps_ = 0;       // so far
-  double begun_ = 0, ran_ = 0;   // seconds of the steady clock: the step under way; all steps
+  double begun_ = 0, ran_ = 0;   // seconds of the steady clock: start of the current step; sum over steps
   std::vector<double> seconds_;  // of steps that were not recorded
   std::vector<StepTimes> times_;
 };

@@ -13,7 +13,7 @@
 namespace trireme {
 namespace {
 
-/// A line for each thing that the program gave, not the options.
+/// A line for each member that the program set.
 std::string input_text(const TrainerInput& given) {
   std::string text;
   if (given.train) text += "train: " + description(*given.train);

@@ -20,7 +20,7 @@ namespace trireme {
 
 namespace {
 
-/// What ranks with the same weights have alike.
+/// Text that is equal for ranks with equal weights.
 std::string held_by(Step& step, const std::vector<Slice>& holds) {
   std::string text;
   for (const Slice& s : holds) text += fmt::format("{}-{} ", s.begin, s.end);
@@ -40,7 +40,7 @@ std::uint32_t digest_of(Step& step, const std::vector<Slice>& holds) {
   return crc;
 }
 
-/// ranks: numbers and hosts.
+/// ranks: number and host.
 std::string names(const std::map<std::size_t, std::string>& ranks) {
   std::vector<std::string> each;
   for (const auto& [rank, host] : ranks) each.push_back(fmt::format("{} ({})", rank, host));
@@ -53,7 +53,7 @@ std::uint32_t digest(Step& step) { return digest_of(step, step.checkpoint_shard(
 
 namespace {
 
-/// What a rank holds of a tensor: a hash of which elements, and one of their bits. Both 0: nothing.
+/// Hashes of a rank's part of a tensor: of its position and of its bits. Both 0: no part.
 struct Held {
   std::uint32_t place = 0, bits = 0;
   bool whole = false;
@@ -64,8 +64,8 @@ std::uint32_t bits_of(const Tensor& t, std::uint32_t before = 0) {
   return crc32(std::span(here.data<std::byte>(), static_cast<std::size_t>(here.view().bytes())), before);
 }
 
-/// Of each weight, then of each running statistic. Weights that stages share are left out: their copies may differ by
-/// what transports round (parallel/plan/ties.h).
+/// For each weight, then each running statistic. Weights that stages share are omitted, because transports may round
+/// their copies differently (parallel/plan/ties.h).
 std::vector<Held> held_tensors(Step& step, const CheckpointShard& shard) {
   const auto tied = step.plan().has_stages() ? tied_slices(step.plan()) : std::vector<Slice>();
   const auto place = [](const Tensor& t, const Slice& part) {
@@ -98,7 +98,7 @@ std::vector<Held> held_tensors(Step& step, const CheckpointShard& shard) {
   return all;
 }
 
-/// Whether a tensor that several ranks hold whole has other bits on some of them. A collective call.
+/// Whether copies of a whole tensor have different bits on some ranks. A collective call.
 bool differ(World& world, const std::vector<Held>& held) {
   const auto n = std::ssize(held);
   const Tensor least = Tensor::full({2 * n}, std::numeric_limits<double>::max(), DType::f64);
@@ -122,7 +122,7 @@ void compare_replicas(Step& step, World& world, std::int64_t number) {
   const std::string mine_held = held_by(step, shard.holds);
   const std::string alike =
       fmt::format("{:08x}{:08x}", crc32(std::as_bytes(std::span(mine_held))), digest_of(step, shard.holds));
-  std::map<std::string, std::set<std::string>> digests;  // of ranks that hold the same slices
+  std::map<std::string, std::set<std::string>> digests;  // of ranks with equal slices
   for (const std::string& text : gather_texts(world.comm(), alike)) digests[text.substr(0, 8)].insert(text.substr(8));
   const bool same = std::ranges::all_of(digests, [](const auto& group) { return group.second.size() == 1; });
   if (!differ(world, held) && same) return;
@@ -135,7 +135,7 @@ void compare_replicas(Step& step, World& world, std::int64_t number) {
   for (const std::string& text : gather_texts(world.comm(), mine)) all.push_back(split_text(text, ' '));
   const auto& entries = step.parameters().entries();
   for (std::size_t i = 0; i < held.size(); ++i) {
-    std::map<std::string, std::map<std::string, std::map<std::size_t, std::string>>> groups;  // place, bits, ranks
+    std::map<std::string, std::map<std::string, std::map<std::size_t, std::string>>> groups;  // position, bits, ranks
     for (std::size_t rank = 0; rank < all.size(); ++rank)
       if (const std::string& here = all[rank][i + 1]; !here.starts_with("00000000"))
         groups[here.substr(0, 8)][here.substr(8)][rank] = all[rank][0];

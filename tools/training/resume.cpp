@@ -23,8 +23,7 @@ namespace {
 
 using Settings = std::map<std::string, std::string>;  // read_own_toml()
 
-/// Whether training goes on the same with another value of this setting: it says where ranks stand and what they read
-/// and write, not what they compute.
+/// Whether a change of this setting does not affect the results: it concerns the layout of ranks, files or output.
 bool may_differ(const std::string& name, const Settings& a, const Settings& b) {
   if (name == "parallel.norm_scope" || name == "parallel.norm_group") return false;
   for (const char* section : {"run.", "checkpoint.", "parallel."})
@@ -39,7 +38,7 @@ bool may_differ(const std::string& name, const Settings& a, const Settings& b) {
   return name == "data.workers" || name == "device";
 }
 
-/// "optim.lr is 0.01, the run has 0.002", for each setting that matters.
+/// "optim.lr is 0.01, but the run has 0.002", for each changed setting that affects training.
 std::vector<std::string> differences(const Settings& now, const Settings& before) {
   std::vector<std::string> all;
   for (const auto& [name, value] : now)
@@ -48,7 +47,7 @@ std::vector<std::string> differences(const Settings& now, const Settings& before
   return all;
 }
 
-/// Whether a setting that has changed says which samples come when: "seed is 2, the run has 1".
+/// Whether a changed setting affects the order of samples: "seed is 2, but the run has 1".
 bool changes_order(const std::string& change) {
   return change.starts_with("seed ") ||
          (change.starts_with("data.") && !change.starts_with("data.batch ") && !change.starts_with("data.eval_batch "));

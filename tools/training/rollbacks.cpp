@@ -38,7 +38,8 @@ std::string Rollbacks::passed(const Progress& here) {
   const std::int64_t step = std::exchange(tried_, std::nullopt)->step;
   ++count_;
   return fmt::format(
-      "step {}: the same samples are finite this time, so processor or memory had a passing fault; data and settings "
+      "step {}: the same samples are finite this time, so the processor or memory had a transient fault; data and "
+      "settings "
       "are fine ({} of {})",
       step, count_, most);
 }

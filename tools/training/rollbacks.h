@@ -40,8 +40,8 @@ class Rollbacks {
 
  private:
   SpikeDetector spikes_, spikes_at_start_;
-  Progress start_;                 // where training went on from the checkpoint
-  std::optional<Progress> tried_;  // where the run was refused, and is on its way to again
+  Progress start_;                 // where training continued from the checkpoint
+  std::optional<Progress> tried_;  // the refused step that is being tried again
   std::string path_;
   int count_ = 0;
 };

@@ -14,7 +14,7 @@ Tensor of_integers(const std::vector<std::int64_t>& values) {
   std::ranges::copy(values, x.view().span<std::int64_t>().begin());
   return x;
 }
-/// Throws Error for a tensor of another kind, or of fewer than `least` numbers.
+/// Throws Error for a tensor of another type, or with fewer than `least` elements.
 std::span<const std::int64_t> integers(const Tensor& x, Index least) {
   check(x.dtype() == DType::i64 && x.numel() >= least, ErrorKind::data, "resume", "{} {} is no state of a clock",
         x.dtype(), x.shape());

@@ -20,10 +20,10 @@ namespace trireme {
 namespace fs = std::filesystem;
 namespace {
 
-/// What a record may say: a key of metrics.jsonl is a column of metrics.csv and, with a tag, a curve in TensorBoard.
+/// Known keys of metrics.jsonl. A key is a column of metrics.csv and, with a tag, a curve in TensorBoard.
 struct Known {
   const char *key, *tag;
-  enum { any, real, simulated } time = any;  // of runs in which time
+  enum { any, real, simulated } time = any;  // runs in real or simulated time
 };
 constexpr Known known_columns[] = {
     {"kind", nullptr},                                                  // train: one step; eval: the end of an epoch
@@ -32,23 +32,24 @@ constexpr Known known_columns[] = {
     {"simulated_seconds", "time/simulated_seconds", Known::simulated},  // rank 0's clock
     {"lr", "lr"},
     {"loss", "train/loss"},              // of the step's global batch
-    {"train_loss", "train/epoch_loss"},  // mean over the epoch, as the weights were
+    {"train_loss", "train/epoch_loss"},  // mean over the epoch, with the weights of each step
     {"train_top1", "train/top1"},        // %, likewise
     {"test_loss", "test/loss"},
     {"test_top1", "test/top1"},  // %
-    {"test_top5", "test/top5"},  // %, where there are more than five classes
+    {"test_top5", "test/top5"},  // %, for more than five classes
     {"test_correct", nullptr},
     {"test_samples", nullptr},
     {"images_per_s", "throughput/images_per_s", Known::real},  // of all ranks, since the epoch began
-    {"wait_share", "data/wait_share", Known::real},            // of the epoch's time in which rank 0 waited for a batch
+    {"wait_share", "data/wait_share", Known::real},            // share of the epoch's time in which rank 0 waited for a
+                                                               // batch
     {"step_ms_p50", "time/step_ms_p50", Known::real},          // of rank 0's steps of the epoch so far
     {"step_ms_p95", "time/step_ms_p95", Known::real},
-    {"grad_norm", "train/grad_norm"},                // of the step's gradient before clipping, where it is known
-    {"memory_mb", "memory/rank_0_mb", Known::real},  // resident, of rank 0's process, 10^6 bytes
+    {"grad_norm", "train/grad_norm"},                // of the step's gradient before clipping, if known
+    {"memory_mb", "memory/rank_0_mb", Known::real},  // resident memory of rank 0's process in 10^6 bytes
     {"images_per_simulated_second", "throughput/images_per_simulated_second", Known::simulated},
 };
 
-/// Whether a line of metrics.jsonl, which may be damaged, says of which step and epoch it is.
+/// Whether a line of metrics.jsonl, which may be damaged, has a step and an epoch.
 bool has_place(const Json& line) {
   return value_or<std::int64_t>(line, "step", -1) >= 0 && value_or<std::int64_t>(line, "epoch", -1) >= 0;
 }
@@ -105,7 +106,7 @@ RunDir::RunDir(const std::string& path, const std::string& name, const std::stri
   open();
 }
 
-/// Device and file number of a directory; zeros: there is none.
+/// Device and inode number of a directory; zeros if it is missing.
 static std::pair<std::uint64_t, std::uint64_t> identity_of(const std::string& directory) {
   struct stat about {};
   if (::stat(directory.c_str(), &about) != 0) return {};
@@ -115,7 +116,7 @@ static std::pair<std::uint64_t, std::uint64_t> identity_of(const std::string& di
 void RunDir::open() {
   identity_ = identity_of(path_);
   for (auto& [file, path] : {std::pair<File&, std::string>(lines_, metrics()), {rows_, table()}}) {
-    // O_NONBLOCK: opening a pipe must not wait for its reader.
+    // O_NONBLOCK: do not wait for the reader of a pipe.
     const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
     check(fd >= 0, ErrorKind::file, "run directory", "cannot write {}: {}", path,
           [&] { return errno == ELOOP ? "it is a symbolic link" : std::strerror(errno); });

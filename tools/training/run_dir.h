@@ -31,7 +31,7 @@ inline constexpr const char* cluster_file = "cluster.toml";
 
 class RunDir {
   struct Column {
-    std::string key, tag;  // of metrics.jsonl, of TensorBoard's curves; no tag: none
+    std::string key, tag;  // key of metrics.jsonl; tag of the TensorBoard curve, or none
   };
 
  public:
@@ -95,15 +95,15 @@ class RunDir {
   };
   using File = std::unique_ptr<std::FILE, Close>;
   void open();
-  nlohmann::json best() const;  // as in result.json; null: there was no evaluation
+  nlohmann::json best() const;  // as in result.json; null: no evaluation
   std::string csv_head() const;
   std::string csv_row(const nlohmann::json& line) const;
-  /// By which key evaluations are compared, and whether the lower is better.
+  /// The key by which evaluations are compared, and whether lower is better.
   std::pair<std::string, bool> compared_by(const nlohmann::json& evaluation) const;
   std::vector<Column> columns_;  // of this run
   std::string path_, best_;
   bool simulated_, was_used_ = false;
-  std::pair<std::uint64_t, std::uint64_t> identity_ = {};  // of the directory: its device and file number
+  std::pair<std::uint64_t, std::uint64_t> identity_ = {};  // device and inode number of the directory
   std::optional<RunLock> lock_;                            // of a new run
   File lines_, rows_;
   std::optional<EventFile> events_;

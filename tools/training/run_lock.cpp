@@ -26,12 +26,12 @@ RunLock::RunLock(const std::string& directory) {
   }
   ::gethostname(text.data(), text.size() - 1);
   const std::string holder = fmt::format("process {} on {}", ::getpid(), text.data());
-  // It says who holds the lock, and is not needed to hold it.
+  // The text only names the holder; the lock does not need it.
   [[maybe_unused]] const bool told = ::ftruncate(file_, 0) == 0 && ::pwrite(file_, holder.data(), holder.size(), 0) > 0;
 }
 
 RunLock::~RunLock() {
-  [[maybe_unused]] const int emptied = ::ftruncate(file_, 0);  // two runs leave the same files
+  [[maybe_unused]] const int emptied = ::ftruncate(file_, 0);  // so that two equal runs leave equal files
   ::close(file_);
 }
 

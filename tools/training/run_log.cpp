@@ -20,7 +20,7 @@ namespace {
 
 constexpr const char* ml_file = "mllog.txt";
 
-/// A sample as the model sees it, as pixels again.
+/// Converts a sample of the model's input back to pixels.
 Tensor pixels_of(const Tensor& sample, const PixelScale& scale) {
   const std::vector<double> x = sample.to_vector();
   std::vector<double> pixels(x.size());
@@ -78,7 +78,7 @@ void RunLog::keep_data(const Dataset& train, const std::string& record, bool ove
 
 std::string RunLog::agreed_directory(World& world) const {
   const std::string run = dir_ ? dir_->path() : options_.run.dir;
-  const bool named = options_.run.dir.empty() && !clock_.simulated();  // by rank 0
+  const bool named = options_.run.dir.empty() && !clock_.simulated();  // rank 0 chooses the name
   return named ? broadcast_text(world.comm(), run, 0) : run;
 }
 
@@ -121,7 +121,7 @@ void RunLog::rewind(const Progress& at) {
 
 void RunLog::end(bool preempted, bool whole) {
   if (!dir_) return;
-  // MLPerf wants one; a run that goes on drops it.
+  // MLPerf requires a run_stop. A resumed run removes it.
   if (ml_ && !preempted) ml_->write("INTERVAL_END", "run_stop", nullptr, {{"status", whole ? "success" : "aborted"}});
   if (events() && !preempted) events()->end_session(true);
   if (events()) events()->flush();
@@ -145,7 +145,7 @@ void RunLog::train_step(const EpochMetrics& e, const StepMetrics& s, Index batch
           : fmt::format("loss {:.4f}, {:.0f} {}/s{}, ends in {}", e.loss, units_ * e.samples_per_s, unit_,
                         console_.draws_bar() ? "" : fmt::format(", data {:.1f} %, lr {:.4g}", 100 * e.wait_share, s.lr),
                         time_left(e, s, batches)));
-  // Of workers that share batches not each has rows of all.
+  // If workers share batches, a worker does not have rows of every batch.
   const std::int64_t before = std::exchange(last_step_, s.step);
   if (dir_ && s.step / record_every != (before < 0 ? s.step - 1 : before) / record_every) {
     Json line{{"kind", "train"}, {"epoch", s.epoch}, {"step", s.step}, {"loss", s.loss}, {"lr", s.lr}};

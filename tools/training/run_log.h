@@ -56,19 +56,19 @@ class RunLog {
 
  private:
   void write_labels(const Dataset& train);
-  /// Of all that is left to train, at the epoch's speed; evaluations not counted: "1:02:03".
+  /// Expected time to the end of the run at the epoch's speed, without evaluations: "1:02:03".
   std::string time_left(const EpochMetrics&, const StepMetrics&, Index batches) const;
-  /// Makes metrics.jsonl anew where it was removed, and says so. Throws Error where the run directory is gone.
+  /// Creates metrics.jsonl again if it was removed, and logs that. Throws Error if the run directory is gone.
   void restore_if_removed();
-  /// Adds to a line how fast the epoch went, and in virtual time when that was.
+  /// Adds the epoch's speed, and in virtual time the time, to a line and records it.
   void record(nlohmann::json line, const EpochMetrics&);
   const TrainerOptions& options_;
   const RunClock& clock_;
   Console console_;
   std::optional<RunDir> dir_;
   std::optional<MlLog> ml_;
-  const char* unit_ = "images";  // what samples are, or consist of
-  double units_ = 1;             // a sample
+  const char* unit_ = "images";  // what a sample is, or consists of
+  double units_ = 1;             // units per sample
   bool main_, inputs_shown_ = false, begun_ = false;
   MlLog::Time opened_ = std::chrono::system_clock::now();  // before the Trainer opens data
   std::int64_t last_step_ = -1;                            // of train_step(); -1: none yet

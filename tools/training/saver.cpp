@@ -21,7 +21,7 @@ Saver::Saver(const TrainerOptions& options, World& world)
   if (!options.checkpoint.async || world.clock()) return;
   if (world.size() > 1) comm_ = world.comm().split(0, world.rank());
   const auto gather = [this](const std::string& mine) {
-    scale_timeouts(slow_phase);  // of the writer's thread
+    scale_timeouts(slow_phase);  // for the writer's thread
     meets_ = true;
     auto texts = gather_texts(*comm_, mine);
     meets_ = false;
@@ -38,7 +38,7 @@ void Saver::check_room(RunLog& log, Step& step) {
   for (const auto& buffer : parameters.buffers()) bytes += static_cast<double>(buffer.tensor.view().bytes());
   check_writable(log.dir().checkpoints(), static_cast<std::size_t>(2 * bytes));
   const auto free = static_cast<double>(std::filesystem::space(log.dir().checkpoints()).available);
-  const auto kept = static_cast<double>(kept_ + 2);  // the best, and one that is written
+  const auto kept = static_cast<double>(kept_ + 2);  // the best, and the one being written
   if (free < kept * bytes)
     log.console().log(fmt::format("warning   {} has {:.1f} GB free, but may have to hold {} checkpoints of {:.1f} GB",
                                   log.dir().path(), free / 1e9, kept, bytes / 1e9));

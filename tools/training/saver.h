@@ -36,13 +36,14 @@ class Saver {
 
  private:
   using Clock = std::chrono::steady_clock;
-  /// Waits for the save under way: for other ranks, for all that reports know, while its thread does.
+  /// Waits for the current save. While the writer's thread waits for other ranks, this rank is reported as waiting,
+  /// too.
   void finish() const;
   const TrainerOptions& options_;
   const std::int64_t kept_;
   const bool main_;
   std::unique_ptr<Communicator> comm_;  // of the writer's threads; null: one rank
-  std::atomic<bool> meets_ = false;     // the writer's thread waits for those of other ranks
+  std::atomic<bool> meets_ = false;     // whether the writer's thread waits for other ranks' threads
   std::unique_ptr<CheckpointWriter> writer_;
   Clock::time_point last_ = Clock::now();
   std::string path_;

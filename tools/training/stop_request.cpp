@@ -11,7 +11,7 @@ namespace trireme {
 
 namespace {
 
-/// Seconds that a Slurm job may go on (SLURM_JOB_END_TIME, Unix time); none: there is no job, or no end.
+/// Seconds until the end of the Slurm job (SLURM_JOB_END_TIME, Unix time); none: no job, or no end.
 std::optional<double> slurm_seconds() {
   const double end = environment_number("SLURM_JOB_END_TIME").value_or(0);
   if (end <= 0) return {};
@@ -33,8 +33,8 @@ std::vector<std::string> StopRequest::flags() const {
   return may_ask() || minutes_ ? std::vector<std::string>{"stop", "save"} : std::vector<std::string>{};
 }
 
-/// Whether what comes before the next question, and then a save, might end too late. Neither is known before it has
-/// been, so the longest stretch between two questions, saves and evaluations among them, is allowed for twice.
+/// Whether the time up to the next check, plus a save, may exceed the limit. Both are estimated by the longest time
+/// between two checks so far, with saves and evaluations; so twice that time is reserved.
 bool StopRequest::is_late() {
   const auto now = Clock::now();
   longest_ = std::max<Seconds>(longest_, now - last_);
@@ -51,7 +51,7 @@ void StopRequest::take(Step& step, Console& console) {
   if (flag.empty()) return;
   if (late && !std::exchange(asked_, true)) console.log("the time limit is near; all ranks stop after a step and save");
   if (!step.plan().flags.empty()) return StepFlags(step).raise(flag);
-  if (!wanted_) console.log(fmt::format("asked to {}: as soon as all ranks have finished these batches", flag));
+  if (!wanted_) console.log(fmt::format("asked to {}: after all ranks have finished these batches", flag));
   wanted_ = wanted_ || flag == "stop";
 }
 

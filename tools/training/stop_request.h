@@ -39,10 +39,10 @@ class StopRequest {
   bool is_late();
 
   std::function<std::string()> request_;
-  std::optional<Clock::time_point> end_;  // of rank 0, who tells the others; the others have one, too, and do not ask
-  bool minutes_, main_;                   // checkpoint.minutes; rank 0
-  Clock::time_point last_;                // when it was asked for the last time
-  Seconds longest_{0};                    // between two times: a step, a save, an evaluation
+  std::optional<Clock::time_point> end_;  // rank 0's limit counts; other ranks have one, but do not check it
+  bool minutes_, main_;                   // whether checkpoint.minutes is set; whether this is rank 0
+  Clock::time_point last_;                // time of the last check
+  Seconds longest_{0};                    // longest time between two checks: a step, a save, an evaluation
   bool save_ = false, wanted_ = false, agreed_ = false, asked_ = false;
 };
 

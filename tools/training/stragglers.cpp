@@ -25,7 +25,7 @@ void Stragglers::report(const EpochMetrics& epoch, World& world, Console& consol
   if (world.size() == 1) return;
   struct Rank {
     std::size_t rank;
-    double own, waits;  // milliseconds a step
+    double own, waits;  // milliseconds per step
     std::string host;
   };
   std::array<char, 256> host{};

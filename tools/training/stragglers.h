@@ -18,7 +18,7 @@ class Stragglers {
   void report(const EpochMetrics&, World&, Console&) const;
 
  private:
-  std::int64_t waited_ = 0;  // microseconds, before begin()
+  std::int64_t waited_ = 0;  // microseconds waited before begin()
 };
 
 }  // namespace trireme

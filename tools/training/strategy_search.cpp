@@ -16,12 +16,13 @@
 namespace trireme {
 namespace {
 
-/// The most ranks over which layers are split: those of a node, but 8 at least.
+/// Most ranks over which layers are split: the devices of a node, but at least 8.
 int most_within(const Cluster& c) { return std::clamp(c.nodes.front().devices, 8, 64); }
 constexpr int most_micro = 128;
-constexpr Index most_work = 1'000'000;  // actions, of which a core makes, checks and simulates some 300,000 a second
+constexpr Index most_work = 1'000'000;  // bound of actions in all plans; one core builds, checks and simulates about
+                                        // 300,000 actions per second
 
-/// What makes weights that nobody reads.
+/// Builds a model without initializing its weights.
 template <class F>
 auto unwritten(const F& make) {
   const SkipValues nothing;
@@ -55,7 +56,7 @@ std::pair<Tensor, Tensor> StrategySearch::samples(Index rows) const {
 
 double StrategySearch::operations(Index rows) {
   double all = 0;
-  constexpr double each = 1e12;  // a cost is at least a nanosecond
+  constexpr double each = 1e12;  // numbers of nanoseconds are exact
   for (const PartCost& c : count_costs(Chain(model_), parameters_, samples(rows).first, each))
     all += each * (c.forward + c.backward_input + c.backward_weight);
   return all;

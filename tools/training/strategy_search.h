@@ -29,8 +29,8 @@ struct StrategyQuestion {
   int top = 20;                           ///< number of results
 };
 
-/// The settings' model, without values, and its searches: of layers that are split over at most 64 ranks, and no more
-/// than a node has (8, where it has fewer), of at most 128 micro-batches, and of as much as takes some seconds.
+/// Searches for the settings' model, built without values. Bounds: layers are split over at most 64 ranks, and at most
+/// a node's devices (or 8, if it has fewer); at most 128 micro-batches; a search takes some seconds.
 class StrategySearch {
  public:
   /// shape: the model's input and classes. Throws Error if the model cannot be built.

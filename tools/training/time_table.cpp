@@ -21,7 +21,7 @@ bool within(const Event& e, const std::vector<Event>& outer) {
   return std::ranges::any_of(outer, [&](const Event& o) { return e.begin >= o.begin && e.end <= o.end; });
 }
 
-/// The word behind one of " over ", " to ", " from " in an action's text: "all_reduce [0, 8) over data, on ready".
+/// The word after " over ", " to " or " from " in an action's text: "all_reduce [0, 8) over data, on ready".
 std::string axis_of(const std::string& text) {
   for (const char* word : {" over ", " to ", " from "})
     if (const std::size_t at = text.find(word); at != text.npos) {
@@ -32,7 +32,7 @@ std::string axis_of(const std::string& text) {
   return "";
 }
 
-/// Of a message "send part 1 to pipe +1": its kind, what is sent, and how far along the axis.
+/// Parts of "send part 1 to pipe +1": its kind, the content, and the distance along the axis.
 struct MessageText {
   std::string what, axis;
   int offset = 0;
@@ -77,7 +77,8 @@ std::string kernel_kind(std::string_view op) {
 std::vector<TimeShare> time_shares(const std::vector<RankTrace>& ranks, const std::vector<Axis>& mesh) {
   const RankGrid grid(mesh);
   std::vector<std::map<std::string, double>> sums(ranks.size());            // nanoseconds
-  std::map<std::string, std::vector<std::pair<std::size_t, double>>> same;  // waits of a line's ranks: whose, how long
+  std::map<std::string, std::vector<std::pair<std::size_t, double>>> same;  // waits of a line's ranks for the same
+                                                                            // call: (rank, duration)
   std::vector<int> steps(ranks.size());
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     std::map<std::string, double>& sum = sums[r];
@@ -115,7 +116,9 @@ std::vector<TimeShare> time_shares(const std::vector<RankTrace>& ranks, const st
   }
   for (const auto& [key, waits] : same) {
     const std::string axis = key.substr(0, key.find('|'));
-    if (std::ssize(waits) < size_along(mesh, axis)) continue;  // some did not wait, or not for this: it is not known
+    if (std::ssize(waits) < size_along(mesh, axis))
+      continue;  // some ranks did not wait for this call: the slowest is
+                 // not known
     double least = std::numeric_limits<double>::infinity();
     for (const auto& [rank, time] : waits) least = std::min(least, time);
     for (const auto& [rank, time] : waits) {
@@ -170,7 +173,7 @@ std::string trace_text(const std::vector<RankTrace>& ranks, const std::vector<Ax
   for (const RankTrace& rank : ranks)
     for (const Event& e : rank.events) zero = std::min(zero, e.begin);
   const auto us = [&](double ns) { return std::max(0.0, (ns - static_cast<double>(zero)) / 1e3); };
-  std::map<std::string, int> sent, received;  // so many of a message
+  std::map<std::string, int> sent, received;  // number of each message so far
   std::map<std::string, std::pair<std::size_t, double>> posted;
   int flow = 0;
   const auto event = [&](const char* ph, std::size_t rank, int lane, const std::string& name, double ts, Json more) {
@@ -186,7 +189,7 @@ std::string trace_text(const std::vector<RankTrace>& ranks, const std::vector<Ax
     for (int lane = steps; lane <= writer; ++lane)
       events.push_back(
           {{"ph", "M"}, {"name", "thread_name"}, {"pid", r}, {"tid", lane}, {"args", {{"name", lanes[lane]}}}});
-    std::map<std::string, double> begun;  // of collectives under way
+    std::map<std::string, double> begun;  // start times of current collectives
     for (const Event& e : ranks[r].events) {
       if (e.end == 0) continue;
       const Track lane = e.kind == Event::call     ? actions
@@ -211,7 +214,7 @@ std::string trace_text(const std::vector<RankTrace>& ranks, const std::vector<Ax
     for (const auto& [begin, end] : ranks[r].checkpoints)
       event("X", r, writer, "written", us(begin), {{"dur", std::max(0.0, us(end) - us(begin))}});
   }
-  // Messages: from where an action sends to where the other rank's has it.
+  // Message arrows: from the action that sends to the action of the other rank that receives.
   for (const bool sends : {true, false})
     for (std::size_t r = 0; r < ranks.size(); ++r)
       for (const Event& e : ranks[r].events) {
@@ -234,7 +237,7 @@ std::string trace_text(const std::vector<RankTrace>& ranks, const std::vector<Ax
           }
         const auto from_where = posted.find(fmt::format("{}|{}", pair, received[pair]++));
         if (from_where == posted.end()) continue;
-        arrived = std::max(arrived, from_where->second.second);  // clocks of hosts are known to half a round trip
+        arrived = std::max(arrived, from_where->second.second);  // clocks of hosts agree up to half a round trip
         const Json id{{"id", ++flow}, {"cat", "message"}};
         event("s", from_where->second.first, actions, m.what, from_where->second.second, id);
         Json finish = id;

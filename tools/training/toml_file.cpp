@@ -12,8 +12,8 @@ namespace trireme {
 namespace fs = std::filesystem;
 namespace {
 
-/// Where the string that begins at text[at] ends, as TOML has them: "basic" with escapes or 'literal', on one line, or
-/// between three quotes on several.
+/// End of the TOML string that begins at text[at]: "basic" with escapes or 'literal' on one line, or multi-line with
+/// three quotes.
 std::size_t end_of_string(std::string_view text, std::size_t at) {
   const char quote = text[at];
   const bool escapes = quote == '"';
@@ -22,7 +22,8 @@ std::size_t end_of_string(std::string_view text, std::size_t at) {
     std::size_t end = at + 3;
     while (end < text.size() && text.substr(end, 3) != fence) end += escapes && text[end] == '\\' ? 2 : 1;
     end = std::min(end + 3, text.size());
-    for (int more = 0; more < 2 && end < text.size() && text[end] == quote; ++more) ++end;  // quotes before the fence
+    for (int more = 0; more < 2 && end < text.size() && text[end] == quote; ++more)
+      ++end;  // quotes before the closing ones
     return end;
   }
   std::size_t end = at + 1;
@@ -30,7 +31,7 @@ std::size_t end_of_string(std::string_view text, std::size_t at) {
   return std::min(end + (end < text.size() && text[end] == quote ? 1 : 0), text.size());
 }
 
-/// The parser of TOML recurses, so keys that nest too deeply are refused first.
+/// Refuses keys that nest too deeply, because the TOML parser recurses.
 void check_key_depth(const std::string& toml, const std::string& source) {
   constexpr int most = 32;
   int parts = 1, line = 1;
@@ -68,7 +69,7 @@ bool fits(const toml::node& node, const Option& o) {
       o.value);
 }
 
-/// A value as the command line has it.
+/// A value in the notation of the command line.
 std::string text_of(const toml::node& node) {
   if (const auto* text = node.as_string()) return text->get();
   if (const auto* flag = node.as_boolean()) return flag->get() ? "true" : "false";

@@ -32,7 +32,7 @@ void TrainMetrics::open(Step& step, Index batch, Index size) {
   });
 }
 
-/// The samples that the progress moves on by.
+/// Moves the progress by that many batches, and returns its samples.
 Index TrainMetrics::reach(Index batches) {
   if (batches <= at_.step - open_.step) return 0;
   const Index before = at_.samples;
@@ -44,7 +44,7 @@ Index TrainMetrics::reach(Index batches) {
 
 void TrainMetrics::close(Index batches) {
   const Index rows = reach(batches);
-  if (rows > 0) passed_ = clock_.now() - start_;  // others have trained them, for whom this rank has waited
+  if (rows > 0) passed_ = clock_.now() - start_;  // other ranks trained these rows while this rank waited
   at_.counted += rows;
   uncounted_ += rows;
   samples_ += rows;
@@ -97,7 +97,7 @@ void TrainMetrics::sum_ranks(const RankShare& share, World& world) {
   const MetricState all = sum_over_ranks(std::exchange(mine_, {}), share.rank, world);
   check(!keeps_ || all.samples == uncounted_ || (leaves_out_ && (all.samples > uncounted_) == shares_),
         ErrorKind::internal, "train", "counted the predictions of {} of {} samples", all.samples, uncounted_);
-  // Where some predict nothing, their rows are taken to be as the others; where some are trained again, as the mean.
+  // Rows without predictions are assumed to be as the others. Rows that are trained again count with the mean.
   const double repeated =
       shares_ && all.samples > 0 ? static_cast<double>(uncounted_) / static_cast<double>(all.samples) : 1;
   const auto of_all = [&](std::size_t i) { return all.samples > 0 ? all.count(i) * uncounted_ / all.samples : 0; };

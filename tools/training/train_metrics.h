@@ -84,18 +84,18 @@ class TrainMetrics {
   Index reach(Index batches);
 
   Progress& at_;
-  Progress open_;               // at open()
+  Progress open_;               // progress at open()
   Index batch_ = 1, size_ = 0;  // of the batches since then
   Index classes_ = 0;
-  bool keeps_ = true;    // keep() was asked
-  MetricState mine_;     // this rank's since sum_ranks(): right predictions, labels; losses of those that train apart
-  Index uncounted_ = 0;  // all ranks' rows since then
-  double guess_ = 0;     // what the epoch's loss has for others' losses since then
-  bool leaves_out_ = false;  // workers may leave steps out (Trigger::late): these predict nothing
-  bool shares_ = false;      // workers share batches: what comes late is trained again
+  bool keeps_ = true;    // whether keep() was called
+  MetricState mine_;     // this rank's sums since sum_ranks(): correct predictions, labels; losses of separate workers
+  Index uncounted_ = 0;  // rows of all ranks since then
+  double guess_ = 0;     // estimated part of the epoch's loss for other ranks' rows since then
+  bool leaves_out_ = false;  // workers may skip steps (Trigger::late), which have no predictions
+  bool shares_ = false;      // workers share batches: late batches are trained again
   const RunClock& clock_;
   Nanoseconds start_ = 0, waited_ = 0;
-  std::vector<float> steps_;  // milliseconds, of the epoch
+  std::vector<float> steps_;  // duration of the epoch's steps in milliseconds
   Index samples_ = 0;         // of all ranks, since start_epoch()
   Nanoseconds passed_ = 0;    // from then to the last add()
 };

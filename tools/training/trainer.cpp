@@ -41,19 +41,19 @@
 namespace trireme {
 namespace {
 
-/// In the rank-local state of checkpoints of virtual time: when the epoch began.
+/// Name in the rank-local state of checkpoints in virtual time: start of the epoch.
 constexpr char epoch_start[] = "epoch_start";
 
 }  // namespace
 
 struct Trainer::Impl {
   Impl(TrainerInput given, TrainerOptions o, World& w)
-      : options(validated(std::move(o), given, w)),
-        world(w),
+      : world(w),
+        monitor(w.clock() ? nullptr : std::make_unique<JobMonitor>(w.comm())),
+        options(validated(std::move(o), given, w)),
         clock(w),
         found(agree_on_resume(options, world, lock)),
         stop(given.request, options, world),
-        monitor(clock.simulated() ? nullptr : std::make_unique<JobMonitor>(world.comm())),
         algorithms(use_all_reduce(options, world)),
         device(make_device(options, world.local_rank())),
         staged(world.use(device)),
@@ -65,7 +65,7 @@ struct Trainer::Impl {
         strategy(input.strategy ? *input.strategy : make_strategy(options, world.size())) {
     compare_ranks(world.comm(), "trainer", input.program);
     check_fault(options.run.fault, world.size());
-    Loader(input.test, {.batch = options.data.eval_batch, .shard = world, .workers = 0});  // refuses what cannot be
+    Loader(input.test, {.batch = options.data.eval_batch, .shard = world, .workers = 0});  // refuses invalid settings
     compare_ranks(world.comm(), "data", "train " + description(*input.train) + "test " + description(*input.test));
     if (options.parallel.threads > 0) set_threads(static_cast<int>(options.parallel.threads));
     const bool given_model = static_cast<bool>(input.model);
@@ -119,12 +119,14 @@ struct Trainer::Impl {
     banner();
     log.begin(*step, strategy.scope(), mesh.size("data"), *input.train, *input.test, loader.batches());
     if (log.writes()) log.dir().remove_result();
-    if (!directory.empty()) set_crash_directory(directory + "/crash");  // before run() a failure is a refusal
+    if (!directory.empty())
+      set_crash_directory(directory + "/crash");  // failures before run() are errors of usage,
+                                                  // without a crash report
     const Nanoseconds start = clock.simulated() ? 0 : clock.now();
     Evaluation last;
     while (!at.ended && at.epoch < options.epochs && !ended_early()) {
       epoch_with_rollbacks();
-      if (at.in_epoch()) break;  // stopped in mid-epoch
+      if (at.in_epoch()) break;  // stopped within an epoch
       if (input.callbacks.on_epoch) input.callbacks.on_epoch(ended);
       if (trace.complete(at.step) && !clock.simulated()) trace.finish(mesh, directory, log.console());
       step->gather_weights();
@@ -142,7 +144,7 @@ struct Trainer::Impl {
     if (!asked && (last.samples == 0 || at.in_epoch())) last = evaluate();
     if (!asked) prediction->finish(mesh, *step, input, log);
     const BadSamples train = input.train->bad(), test = input.test->bad();
-    const bool counts = !clock.simulated() || world.main();  // ranks of virtual time share their data sets
+    const bool counts = !clock.simulated() || world.main();  // ranks in virtual time share their data sets
     TrainerResult result{.test = asked && at.in_epoch() ? Evaluation{} : last,
                          .stopped = asked,
                          .steps = at.step,
@@ -157,7 +159,7 @@ struct Trainer::Impl {
       result.metrics = log.dir().metrics();
       log.dir().write_result(asked ? "preempted" : "finished", at.step, at.epoch);
     }
-    (void)rank_0_says(false);  // all wait for the files of rank 0 here, where a slow disk is no alarm
+    (void)rank_0_says(false);  // Ranks wait for rank 0's files here, where the time limit is longer.
     return result;
   }
 
@@ -166,7 +168,7 @@ struct Trainer::Impl {
     world.comm().all_reduce(sum).wait();
     return sum.item();
   }
-  /// On all ranks. Takes no simulated time.
+  /// Rank 0's answer, on all ranks. Takes no simulated time.
   bool rank_0_says(bool mine) {
     const ClockPause pause(clock);
     return over_ranks(world.main() && mine ? 1 : 0) > 0;
@@ -174,10 +176,10 @@ struct Trainer::Impl {
   Index all_ranks(Index count) {
     return options.data.on_bad == "stop" ? 0 : static_cast<Index>(over_ranks(static_cast<double>(count)));
   }
-  /// For crash reports.
+  /// Records the phase for crash reports.
   void enter(const char* phase) {
     const bool steady = std::exchange(entered, phase) == phase && std::string_view(phase) == "step";
-    scale_timeouts(steady ? 1 : slow_phase);  // in a first step others may be in the phase before
+    scale_timeouts(steady ? 1 : slow_phase);  // in the first step other ranks may still be in the phase before
     if (FlightRecorder* r = FlightRecorder::current()) r->set_phase(phase, at.step);
   }
   Evaluation evaluate() {
@@ -189,7 +191,7 @@ struct Trainer::Impl {
     if (StepProbe(*step).is_tensor_parallel()) how.shard = step->shard();
     return trireme::evaluate(how.shard ? step->model() : input.model, input.test, world, how);
   }
-  /// Whether all ranks have every step in common, and can go back to one.
+  /// Whether all ranks have every step in common, so that they can return to one.
   bool can_roll_back() {
     return !clock.simulated() && !StepProbe(*step).trains_apart() && step->plan().tickets.shares == 0;
   }
@@ -203,8 +205,8 @@ struct Trainer::Impl {
       }
     }
   }
-  /// To the newest checkpoint, once with the same samples; then its weights and optimizer, or those of the one before
-  /// it where that has led here before, with the samples that come next.
+  /// Rolls back to the newest checkpoint. First the same samples are tried again. If that fails, the run continues with
+  /// the next samples. A checkpoint to which the run has already returned is skipped.
   void roll_back(const std::string& why) {
     log.console().finish();
     const Progress here = at;
@@ -248,7 +250,7 @@ struct Trainer::Impl {
       metrics.resume_epoch(began->second.view().span<std::int64_t>()[0], at.samples);
     }
     log.rewind(at);
-    if (at.samples >= epoch_size(input)) at.next_epoch();  // with less data than the run had
+    if (at.samples >= epoch_size(input)) at.next_epoch();  // there may be less data than when the run started
   }
 
   void start_from(const std::string& weights) {
@@ -279,7 +281,7 @@ struct Trainer::Impl {
     if (log.writes()) log.dir().write_environment(kept);
   }
 
-  /// Of this epoch, up to where all ranks come together.
+  /// Batches from here to the next point at which all ranks synchronize.
   Index batches_to_stop() const {
     const Index left = epoch_size(input) - at.samples, size = options.data.batch;
     Index count = left / size + (left % size != 0 ? 1 : 0);
@@ -288,7 +290,7 @@ struct Trainer::Impl {
     return every > 0 ? std::min<Index>(count, every - at.step % every) : count;
   }
 
-  /// From where the run stands to the end of its epoch, or to where it is stopped.
+  /// Trains from the current position to the end of the epoch, or until the run is stopped.
   void epoch() {
     LoaderOptions from = loader_options(options, input, step->shard(), device);
     from.epoch = at.epoch;
@@ -337,7 +339,7 @@ struct Trainer::Impl {
       trace.end();
     };
     StepTickets tickets(*step);
-    Index done = 0;  // batches of the pass
+    Index done = 0;  // batches done in this pass
     while (at.samples < epoch_size(input)) {
       const Index count = batches_to_stop();
       tickets.open(count);
@@ -361,21 +363,21 @@ struct Trainer::Impl {
       metrics.close(count);
       done += count;
       if (StepProbe(*step).trains_apart())
-        inject_fault(options.run.fault, world, at.step, injected, {{}, *step});  // servers had no step
+        inject_fault(options.run.fault, world, at.step, injected, {{}, *step});  // servers have no step
       stop.meet(*step, world, log.console());
       if (at.samples == epoch_size(input)) break;
       if (ended_early()) return;
-      save({});  // why it has ended here
+      save({});  // the state at which it stopped
       ready = clock.now();
     }
     log.console().finish();
-    step->flush();  // others may wait for messages of this rank's, which it answers no more in what follows
+    step->flush();  // Other ranks may wait for this rank's messages, which it does not answer during a save.
     metrics.sum_ranks(step->shard(), world);
     ended = metrics.epoch();
     at.next_epoch();
   }
 
-  /// Collective: each rank writes what it holds. Takes no simulated time.
+  /// Each rank writes its part. A collective call. Takes no simulated time.
   void save(std::map<std::string, double> test_metrics) {
     enter("save");
     const StepTrace::Section saves(trace, FlightRecorder::Event::save, "save");
@@ -404,7 +406,7 @@ struct Trainer::Impl {
     std::map<std::string, Tensor> own;
     if (clock.simulated()) {
       own = to_tensors(pause.before());
-      const Tensor began = own[epoch_start] = Tensor::empty({1}, DType::i64);  // not by way of a double
+      const Tensor began = own[epoch_start] = Tensor::empty({1}, DType::i64);  // as integer: a double would round
       began.view().span<std::int64_t>()[0] = metrics.epoch_start();
     }
     saver.save(log, *step, state, std::move(own));
@@ -414,21 +416,21 @@ struct Trainer::Impl {
     rollbacks.saved(at);
   }
 
-  TrainerOptions options;
   World& world;
-  const RunClock clock;
-  std::optional<RunLock> lock;       // of a run that goes on; a new one's directory has it
-  std::optional<ResumePoint> found;  // where the run goes on
-  StopRequest stop;
   std::unique_ptr<JobMonitor> monitor;  // null in virtual time
+  TrainerOptions options;
+  const RunClock clock;
+  std::optional<RunLock> lock;       // of a resumed run; RunDir locks the directory of a new run
+  std::optional<ResumePoint> found;  // position from which the run resumes
+  StopRequest stop;
   const RunAlgorithms algorithms;
   Device device;
-  std::string staged;  // why collectives go through the host, if they do
+  std::string staged;  // why collectives go through the host; empty: they do not
   Mesh mesh;
   Saver saver;
   RunLog log;
   PreparedInput input;
-  Loader loader;  // tells the batches per epoch, and refuses impossible settings before anything is written
+  Loader loader;  // gives the batches per epoch, and refuses invalid settings before anything is written
   Strategy strategy;
   Progress at;
   TrainMetrics metrics{at, clock};
@@ -436,14 +438,14 @@ struct Trainer::Impl {
   StepTrace trace{options.run.profile};
   std::optional<Step> step;
   std::optional<Prediction> prediction;
-  int injected = 0;               // options.run.fault: how often
-  const char* entered = nullptr;  // phase
+  int injected = 0;               // number of faults injected so far
+  const char* entered = nullptr;  // current phase
   Rollbacks rollbacks{options.run.spike};
   std::string saved, rows_of_norms, data;  // data: data_record() of rank 0
-  std::vector<std::string> redrawn;        // tensors that options.weights does not fit
-  std::optional<std::int64_t> overridden;  // from this step on the run has other settings
-  EpochMetrics ended;                      // of the last whole epoch
-  bool told = false;                       // why there are no CUDA graphs
+  std::vector<std::string> redrawn;        // tensors that options.weights does not match
+  std::optional<std::int64_t> overridden;  // first step with overridden settings
+  EpochMetrics ended;                      // of the last complete epoch
+  bool told = false;                       // whether the reason for missing CUDA graphs was logged
 };
 
 Trainer::Trainer(TrainerInput input, TrainerOptions options, World& world)

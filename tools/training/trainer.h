@@ -76,24 +76,24 @@ struct TrainerResult {
       metrics = {};             ///< rank 0: path of metrics.jsonl; empty elsewhere
 };
 
-/// A run directory (options.run.dir) holds config.toml, metrics.jsonl and metrics.csv (a line per 20 steps and per
-/// epoch), classes.txt, checkpoints/ (framework/io/checkpoint.h) and, if asked for, TensorBoard's event files. Only
-/// rank 0 touches it. Progress goes to stderr, unless options.run.progress is "off".
+/// Trains a model and writes a run directory (options.run.dir): config.toml, metrics.jsonl and metrics.csv (a line per
+/// 20 steps and per epoch), classes.txt, checkpoints/ (framework/io/checkpoint.h) and, if asked for, TensorBoard's
+/// event files. Only rank 0 writes it. Progress is printed to stderr, unless options.run.progress is "off".
 class Trainer {
  public:
-  /// Opens the data, makes the run directory and the Step; with options.run.resume restores the newest checkpoint of
-  /// options.run.dir. A collective call. Throws OptionError for options that cannot be, and Error where ranks differ in
-  /// their options or data, for a run directory that holds another run or cannot be written, and for a run that was
-  /// started with other settings (each is named; options.run.override lets it pass).
+  /// Opens the data, creates the run directory and the Step. With options.run.resume it loads the newest checkpoint of
+  /// options.run.dir. A collective call. Throws OptionError for invalid options. Throws Error for ranks that differ in
+  /// options or data, and for a run directory that holds another run or cannot be written. Also throws Error for a
+  /// resumed run with other settings, unless options.run.override is set.
   Trainer(TrainerInput, TrainerOptions, World&);
   ~Trainer();
   Trainer(const Trainer&) = delete;
 
-  /// Trains from where the run stands to options.epochs or options.run.max_steps. Evaluates and saves after each epoch.
-  /// A collective call. Throws Error for a loss that is not finite (naming step and layer) and what cannot be written;
-  /// the checkpoints up to then stay.
+  /// Trains from the current position to options.epochs or options.run.max_steps. Evaluates and saves after each epoch.
+  /// A collective call. Throws Error with step and layer for a loss that is not finite, and Error for files that cannot
+  /// be written. Earlier checkpoints remain.
   TrainerResult run();
-  Step& step();  ///< the optimizer step that run() repeats, with model and state; lives as long as the Trainer
+  Step& step();  ///< the optimizer step that run() repeats, with model and state; it lives as long as the Trainer
 
  private:
   struct Impl;

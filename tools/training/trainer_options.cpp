@@ -16,20 +16,20 @@
 namespace trireme {
 namespace {
 
-/// With each `old` that stands as a word by itself replaced.
+/// Replaces each occurrence of `old` that is a whole word.
 std::string replace_word(std::string text, std::string_view old, std::string_view now) {
   const auto in_word = [&](std::size_t at) {
     return at < text.size() && (std::isalnum(static_cast<unsigned char>(text[at])) || text[at] == '_');
   };
   for (std::size_t at = 0; (at = text.find(old, at)) != text.npos;) {
-    const bool word = !in_word(at - 1) && !in_word(at + old.size());  // at - 1 of 0 lies beyond the end
+    const bool word = !in_word(at - 1) && !in_word(at + old.size());  // at - 1 of 0 is beyond the end
     if (word) text.replace(at, old.size(), now);
     at += word ? now.size() : old.size();
   }
   return text;
 }
 
-/// Settings that were renamed: old name, new name.
+/// Renamed settings: old name, new name.
 constexpr std::pair<std::string_view, std::string_view> renamed[] = {
     {"optim.decay", "optim.weight_decay"},
     {"optim.lr_per", "optim.lr_base_size"},
@@ -56,7 +56,7 @@ std::string quote(const std::string& text) {
 }  // namespace
 
 std::vector<Option> option_table(TrainerOptions& c) {
-  constexpr double many = 2147483648, cores = 65536;  // where a number is meant, not a mistake
+  constexpr double many = 2147483648, cores = 65536;  // bounds that only catch mistakes
   constexpr double most = std::numeric_limits<double>::infinity(), any = -most;
   return {
       {"model", &c.model, "model; trireme info lists the names"},
@@ -181,8 +181,8 @@ std::vector<Option> option_table(TrainerOptions& c) {
        "parallel strategy; empty: data_parallel on several ranks, serial on one; auto: the simplest of the fastest "
        "strategies that a search finds (trireme plan search), kept in the run",
        any, most, "", "strategy"},
-      {"parallel.plugin", &c.parallel.plugin, "shared library with your own strategies (parallel/runtime/plugin.h)",
-       any, most, "", "plugin"},
+      {"parallel.plugin", &c.parallel.plugin, "shared library with custom strategies (parallel/runtime/plugin.h)", any,
+       most, "", "plugin"},
       {"parallel.allreduce", &c.parallel.allreduce,
        "all-reduce algorithm: default, ring, recursive_doubling, rabenseifner, tree, hierarchical, hierarchical(N) "
        "with N ranks a node, torus, torus(N) with N rows; auto: the fastest, measured at the start and kept in the run",

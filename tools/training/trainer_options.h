@@ -91,7 +91,7 @@ struct TrainerOptions {
     std::string cluster = {};     ///< virtual time: path of a cluster file (make_cluster); empty: this machine
     std::string mesh = {},        ///< parse_mesh(): "pipe=2,data=4"; empty: all ranks on "data"
         strategy = {},            ///< parse_strategy(); empty: data_parallel on several ranks, serial on one
-        plugin = {},              ///< load_strategies(): a shared library with strategies of the user's own
+        plugin = {},              ///< load_strategies(): shared library with custom strategies
         allreduce = "default",    ///< with_all_reduce(); auto: measured once, kept in the run
         norm_scope = "global";    ///< global, group or local (NormScope), where the strategy names none
     std::int64_t norm_group = 1;  ///< norm_scope group: ranks per group

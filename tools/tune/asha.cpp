@@ -16,7 +16,7 @@ std::vector<std::int64_t> asha_rungs(const TuneOptions& options) {
 Suggestion Asha::suggest() const {
   const std::vector<std::int64_t> rungs = asha_rungs(options());
   for (std::size_t k = rungs.size() - 1; k-- > 0;) {
-    std::vector<const TrialState*> done;  // those that have ended rung k, or failed in it
+    std::vector<const TrialState*> done;  // trials that have finished rung k, or failed in it
     for (const TrialState& t : trials()) {
       const bool failed_here = t.status == TrialStatus::failed && t.target == rungs[k];
       if (t.has(rungs[k]) || failed_here) done.push_back(&t);

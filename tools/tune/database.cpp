@@ -9,7 +9,7 @@
 namespace trireme {
 namespace {
 
-constexpr int wait_ms = 120'000;  // milliseconds for another's transaction to end
+constexpr int wait_ms = 120'000;  // milliseconds to wait for another process's transaction
 
 }  // namespace
 
@@ -54,7 +54,7 @@ Query& Query::bind(std::int64_t value) {
   return *this;
 }
 
-Query& Query::bind(double value) {  // which makes NULL of NaN
+Query& Query::bind(double value) {  // NaN becomes NULL
   if (::sqlite3_bind_double(statement_, ++bound_, value) != SQLITE_OK) database_.broken("bind");
   return *this;
 }
@@ -91,7 +91,7 @@ Transaction::~Transaction() {
   if (!open_) return;
   try {
     database_.execute("ROLLBACK");
-  } catch (const Error&) {  // SQLite has done so already, or will when the file is opened
+  } catch (const Error&) {  // SQLite has rolled back already, or will when the file is opened
   }
 }
 

@@ -1,5 +1,5 @@
-// Database: an SQLite file (sqlite.org), with a rollback journal and no write-ahead log, so that hosts that share a
-// folder may share it: its locks are those of fcntl(2), which NFS has, and no memory is shared.
+// Database: an SQLite file (sqlite.org) with a rollback journal. Hosts that share a folder may share it: it uses locks
+// of fcntl(2), which NFS has, and no shared memory, which a write-ahead log would need.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,15 +11,15 @@ namespace trireme {
 
 class Database {
  public:
-  /// Opens a file, or makes it where `create`. Throws Error with path and reason.
+  /// Opens a file; creates it if `create`. Throws Error with path and reason.
   Database(const std::string& path, bool create);
   ~Database();
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
 
-  /// One statement without results, or several.
+  /// Executes one or several statements without results.
   void execute(const std::string& sql);
-  /// Rows that the last statement changed.
+  /// Number of rows that the last statement changed.
   std::int64_t changes() const;
   const std::string& path() const { return path_; }
 
@@ -30,7 +30,7 @@ class Database {
   sqlite3* handle_ = nullptr;
 };
 
-/// One statement: parameters bound from left to right, then rows read likewise.
+/// One statement. Bind parameters from left to right, then read rows likewise.
 ///   for (Query q(db, "SELECT id, name FROM t WHERE id > ?"); q.bind(3).next();) q.whole(0), q.text(1);
 class Query {
  public:
@@ -42,7 +42,7 @@ class Query {
   Query& bind(int value) { return bind(std::int64_t{value}); }
   Query& bind(double);  ///< NaN: NULL
   Query& bind(const std::string&);
-  /// Whether there is a (further) row; a statement that changes rows has none.
+  /// Moves to the next row. Returns whether there is one; a statement that changes rows has none.
   bool next();
   void run() { (void)next(); }
   std::int64_t whole(int column) const;
@@ -55,7 +55,7 @@ class Query {
   int bound_ = 0;
 };
 
-/// Holds the file for writing from its beginning on (BEGIN IMMEDIATE): others wait. Undone unless commit() was reached.
+/// A transaction that holds the write lock from its start (BEGIN IMMEDIATE). Rolled back unless commit() was called.
 class Transaction {
  public:
   explicit Transaction(Database&);

@@ -6,7 +6,7 @@
 namespace trireme {
 namespace {
 
-/// The k-th of a parameter's levels.
+/// Level k of a parameter.
 double level(const Parameter& p, int k) {
   if (p.kind == Parameter::Kind::choice) return k;
   const double share = p.levels > 1 ? static_cast<double>(k) / (p.levels - 1) : 0.5;
@@ -27,7 +27,7 @@ void fill(const Space& space, Point& point, std::size_t i, std::size_t most, std
   double before = std::numeric_limits<double>::quiet_NaN();
   for (int k = 0; k < space[i].levels; ++k) {
     point[i] = level(space[i], k);
-    if (point[i] != before) fill(space, point, i + 1, most, found);  // small whole numbers may come twice
+    if (point[i] != before) fill(space, point, i + 1, most, found);  // levels of small whole numbers may coincide
     before = point[i];
   }
 }

@@ -1,5 +1,5 @@
-// Grid search: every combination of `levels` values of each parameter, ends included; parameters that do not apply make
-// no combinations.
+// Grid search: every combination of `levels` values of each parameter, with both ends. Parameters that do not apply are
+// not varied.
 #pragma once
 #include "tools/tune/algorithm.h"
 
@@ -9,7 +9,7 @@ class GridSearch : public PointSearch {
  public:
   using PointSearch::PointSearch;
   Point next(int number) const override;
-  /// The first `most` points, the last parameter varying fastest.
+  /// The first `most` points; the last parameter varies fastest.
   static std::vector<Point> points(const Space&, std::int64_t most);
 };
 

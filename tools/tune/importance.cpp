@@ -16,7 +16,7 @@ constexpr std::size_t least_rows = 8, least_leaf = 2;
 
 using Rows = std::vector<std::vector<double>>;
 
-/// A box of the cube, in which a tree says one number.
+/// A box of the unit cube on which a tree is constant.
 struct Box {
   std::vector<double> low, high;
   double mean;
@@ -34,7 +34,7 @@ class Tree {
       : rows_(rows), scores_(scores), random_(random), dimensions_(rows[0].size()) {
     grow(std::move(sample), std::vector<double>(dimensions_, 0.0), std::vector<double>(dimensions_, 1.0));
   }
-  /// Adds each coordinate's share of the tree's variance; false: it has none.
+  /// Adds each coordinate's share of the tree's variance. Returns false if the variance is 0.
   bool add_shares(std::vector<double>& shares) const {
     double mean = 0, variance = 0;
     for (const Box& leaf : leaves_) mean += leaf.volume() * leaf.mean;
@@ -56,7 +56,7 @@ class Tree {
     return sum / static_cast<double>(sample.size());
   }
 
-  /// The split of least squared error along one coordinate.
+  /// Finds the split with the least squared error along one coordinate.
   void look(std::vector<std::size_t>& sample, std::size_t d, Split& best) const {
     std::ranges::sort(sample, {}, [&](std::size_t i) { return std::pair(rows_[i][d], i); });
     double right = 0, right_squares = 0, left = 0, left_squares = 0;
@@ -83,7 +83,7 @@ class Tree {
     std::vector<std::size_t> order(dimensions_);
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::shuffle(order.begin(), order.end(), random_);
-    const std::size_t looked = (2 * dimensions_ + 2) / 3;  // at each split, of the coordinates
+    const std::size_t looked = (2 * dimensions_ + 2) / 3;  // coordinates that each split considers
     for (std::size_t k = 0; k < dimensions_ && (k < looked || std::isinf(best.loss)); ++k) look(sample, order[k], best);
     if (std::isinf(best.loss) || best.loss < 0) {
       leaves_.push_back({std::move(low), std::move(high), mean_of(sample)});
@@ -97,7 +97,7 @@ class Tree {
     grow(std::move(right), std::move(middle_low), std::move(high));
   }
 
-  /// Of what the tree says on average over all other coordinates.
+  /// Variance of the tree's prediction averaged over all other coordinates.
   double marginal_variance(std::size_t d, double mean) const {
     std::set<double> cuts;
     for (const Box& leaf : leaves_) cuts.insert({leaf.low[d], leaf.high[d]});

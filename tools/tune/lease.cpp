@@ -10,19 +10,19 @@ namespace trireme {
 namespace fs = std::filesystem;
 namespace {
 
-/// When a process began, in ticks since the machine did; empty: it is not there, or only its status is.
+/// Start time of a process in clock ticks since boot; empty: it has ended, or is a zombie.
 std::string start_of(int process) {
   std::ifstream in(fmt::format("/proc/{}/stat", process));
   std::string text, word;
   std::getline(in, text);
-  const auto behind = text.rfind(") ");  // of the name, which may hold anything
+  const auto behind = text.rfind(") ");  // end of the program's name, which may contain any character
   if (behind == text.npos || text[behind + 2] == 'Z') return "";
   std::size_t at = behind + 2;
   for (int field = 3; field < 22; ++field) at = text.find(' ', at) + 1;
   return text.substr(at, text.find(' ', at) - at);
 }
 
-/// Of this machine since it was started, and of the processes that see each other.
+/// Identity of this boot of the machine, and of the PID namespace.
 std::string place() {
   std::ifstream in("/proc/sys/kernel/random/boot_id");
   std::string boot;
@@ -42,7 +42,7 @@ std::string own_identity() {
 std::string shown_identity(const std::string& identity) { return identity.substr(0, identity.rfind(" [")); }
 
 std::string own_program() {
-  constexpr const char* deleted = " (deleted)";  // as proc(5) marks it
+  constexpr const char* deleted = " (deleted)";  // mark of proc(5)
   std::string path = fs::read_symlink("/proc/self/exe").string();
   if (path.ends_with(deleted) && !fs::exists(path)) path.resize(path.size() - std::string(deleted).size());
   return path;

@@ -25,7 +25,7 @@ Point Pbt::explore(const Point& from, int number) const {
   return point;
 }
 
-/// How a paused trial goes on: by itself, or by another in its place.
+/// Continues a paused trial: by itself, or replaced by a new one.
 Suggestion Pbt::follow(const TrialState& trial) const {
   const std::int64_t epoch = trial.target, target = std::min(options().epochs, epoch + options().min_epochs);
   std::vector<const TrialState*> peers;
@@ -54,7 +54,7 @@ Suggestion Pbt::suggest() const {
   const std::int64_t interval = std::min(options().epochs, options().min_epochs);
   if (first < options().trials)
     return {.kind = Suggestion::Kind::start, .point = random_point(number), .target = interval};
-  const TrialState* behind = nullptr;  // of the paused ones that with the fewest epochs
+  const TrialState* behind = nullptr;  // the paused trial with the fewest epochs
   for (const TrialState& t : trials())
     if (t.status == TrialStatus::paused && (!behind || t.target < behind->target)) behind = &t;
   if (behind) return follow(*behind);

@@ -1,6 +1,6 @@
-// PBT, population-based training (Jaderberg et al. 2017, arXiv:1711.09846): every min_epochs a trial that is among the
-// worst of those that have come as far ends, and another takes its place, with the weights of one of the best
-// (exploit: truncation selection) and that one's point perturbed (explore). Asynchronous: none waits for others.
+// PBT, population-based training (Jaderberg et al. 2017, arXiv:1711.09846). Every min_epochs a trial among the worst at
+// that epoch is replaced. The new trial has the weights of one of the best (exploit: truncation selection) and its
+// perturbed point (explore). Asynchronous: trials do not wait for each other.
 #pragma once
 #include "tools/tune/algorithm.h"
 
@@ -10,8 +10,8 @@ class Pbt : public SearchAlgorithm {
  public:
   using SearchAlgorithm::SearchAlgorithm;
   Suggestion suggest() const override;
-  /// A point beside another: of each parameter that applies numbers become 0.8 or 1.2 times as much (whole ones change
-  /// by one at least), and every fourth is drawn anew; choices stay, or are drawn anew as often.
+  /// A perturbed point. A number is multiplied by 0.8 or 1.2 (whole numbers change by at least one), or with
+  /// probability 1/4 drawn again. A choice is kept, or drawn again with the same probability.
   Point explore(const Point&, int number) const;
 
  private:

@@ -1,5 +1,5 @@
-// Random search (Bergstra and Bengio, JMLR 2012): each trial's point is drawn uniformly from the unit cube, a function
-// of the seed and the trial's number alone.
+// Random search (Bergstra and Bengio, JMLR 2012): points are uniform in the unit cube. A point depends only on the seed
+// and the trial's number.
 #pragma once
 #include "tools/tune/algorithm.h"
 

@@ -10,13 +10,13 @@ namespace {
 
 constexpr int bits = 32;
 
-/// Of a dimension: degree and inner coefficients of its primitive polynomial, and the first direction numbers.
+/// A dimension's primitive polynomial (degree, inner coefficients) and first direction numbers.
 struct Row {
   int degree;
   std::uint32_t coefficients;
   std::array<std::uint32_t, 7> first;
 };
-/// Of the second dimension and those behind it: new-joe-kuo-6.21201, web.maths.unsw.edu.au/~fkuo/sobol.
+/// From the second dimension on: new-joe-kuo-6.21201, web.maths.unsw.edu.au/~fkuo/sobol.
 constexpr Row rows[] = {{1, 0, {1}},
                         {2, 1, {1, 3}},
                         {3, 1, {1, 3, 1}},
@@ -50,7 +50,7 @@ constexpr Row rows[] = {{1, 0, {1}},
                         {7, 42, {1, 3, 7, 3, 13, 59, 17}}};
 static_assert(std::size(rows) == Sobol::most - 1);
 
-/// Each bit, from the highest down, is flipped by a number that those above it choose.
+/// Flips each bit, from the highest down, depending on a hash of the higher bits.
 std::uint32_t scrambled(std::uint32_t x, std::uint64_t key) {
   std::uint32_t out = 0;
   for (int bit = bits - 1; bit >= 0; --bit) {

@@ -183,7 +183,7 @@ std::int64_t TuneStore::note(int trial, const std::string& status, const std::st
   return last.whole(0);
 }
 
-/// Trials whose workers are gone wait again.
+/// Returns trials of lost workers to the waiting trials.
 void TuneStore::release_lost() {
   struct Lost {
     int id;
@@ -205,10 +205,10 @@ void TuneStore::release_lost() {
         .bind(l.seconds)
         .bind(l.id)
         .run();
-    note(
-        l.id, "interrupted",
-        fmt::format("its worker, {}, is silent; the seconds are up to its last sign of life", shown_identity(l.worker)),
-        l.seconds, "");
+    note(l.id, "interrupted",
+         fmt::format("its worker, {}, sends no heartbeat; the seconds are up to the last heartbeat",
+                     shown_identity(l.worker)),
+         l.seconds, "");
     seen_.erase(l.id);
   }
 }

@@ -1,7 +1,7 @@
-// TuneStore: the state of a search in its folder, which any number of workers on any number of hosts share. One of them
-// at a time writes (Transaction); a trial is a worker's by a lease, which its heartbeat holds.
+// TuneStore: the state of a search in its folder, shared by any number of workers on any number of hosts. One worker at
+// a time writes (Transaction). A worker owns a trial by a lease, which heartbeats renew.
 //
-//   DIR/tune.db        all below; space.toml and settings.toml beside it are copies for people
+//   DIR/tune.db        the state; space.toml and settings.toml next to it are copies for people
 //   DIR/trials/0007    run directory of trial 7
 //   DIR/ledger.jsonl   every start and end of a trial's process (tools/scaling/ledger.h)
 #pragma once
@@ -20,19 +20,19 @@ namespace trireme {
 
 inline constexpr const char* tune_file = "tune.db";
 
-/// A trial with what people want to know of it. `scores` and `status` are as the search sees them.
+/// A trial with further data for reports.
 struct TrialRow : TrialState {
-  std::string why = {};     ///< it failed, or was stopped
-  std::string worker = {};  ///< that has it, or had it last: own_identity()
-  double seconds = 0;       ///< of its processes
-  int attempts = 0;         ///< how often it was started
-  int deaths = 0;           ///< how often its process was killed
+  std::string why = {};     ///< why it failed or was stopped
+  std::string worker = {};  ///< own_identity() of the current or last worker
+  double seconds = 0;       ///< wall time of its processes
+  int attempts = 0;         ///< number of starts
+  int deaths = 0;           ///< number of times that its process was killed
 };
-/// A value as it was reported.
+/// A reported value.
 struct TrialReport {
   int trial = 0;
   std::int64_t epoch = 0;
-  double value = 0, time = 0;  ///< time: Unix, when it was reported first
+  double value = 0, time = 0;  ///< time: of the first report, in Unix seconds
 };
 /// A line of the ledger.
 struct TrialEvent {
@@ -42,9 +42,9 @@ struct TrialEvent {
   double time = 0, seconds = 0;
 };
 
-/// What a worker is to run: a trial from where it stands to its target.
+/// A worker's task: a trial to train from its current epoch to its target.
 struct Lease {
-  std::int64_t attempt = 0;  ///< of all trials; nobody else's
+  std::int64_t attempt = 0;  ///< unique among all trials
   TrialState trial = {};
   std::string worker = {};
 };
@@ -52,10 +52,9 @@ struct Taken {
   enum class Kind : std::uint8_t { run, wait, done } kind = Kind::done;
   Lease lease = {};
 };
-/// How an attempt has ended: at its target; asked to stop; killed from outside; ended by the search; by a fault of its
-/// own.
-/// What the reason of a trial that failed begins with where its loss, or another number, was not finite: a result,
-/// which the same settings have again.
+/// How an attempt ended: at its target; asked to stop; killed from outside; stopped by the search; or failed.
+/// The reason of a failed trial starts with this text if its loss, or another number, was not finite. Such a failure is
+/// a result: the same settings would fail again.
 inline constexpr const char* diverged = "diverged: ";
 
 struct Outcome {
@@ -67,9 +66,9 @@ struct Outcome {
 class TuneStore {
  public:
   static bool exists(const std::string& directory);
-  /// settings: the training's, a config.toml. Throws Error where it cannot be written.
+  /// settings: config.toml of the training. Throws Error if the folder cannot be written.
   static void create(const std::string& directory, const TuneQuestion&, const std::string& settings);
-  /// Throws Error: file where the directory holds none, data where its file is another one.
+  /// Throws Error: kind file if the directory holds no search, kind data if its file is of another kind.
   explicit TuneStore(const std::string& directory);
 
   const std::string& directory() const { return directory_; }
@@ -77,39 +76,39 @@ class TuneStore {
   std::string settings();  ///< config.toml of the training
   std::int64_t trials_wanted();
   void want_trials(std::int64_t);
-  /// Why the search is over before its end; empty: it is not. The first reason stays.
+  /// Why the search was given up; empty: it was not. The first reason is kept.
   std::string error();
   void give_up(const std::string& why);
-  /// Forgets the reason, and that trials failed: all, or, where none has reported anything, those that did not diverge.
-  /// What they lacked may be there now.
+  /// Forgets the reason and failures, so that trials can be tried again. all: of all failed trials; else only if no
+  /// trial has reported a value, of trials that did not diverge.
   void forgive(bool all);
 
   std::vector<TrialRow> trials();
   std::vector<TrialReport> reports();  ///< by time
   std::vector<TrialEvent> events(std::int64_t after = 0);
 
-  /// The next thing to do: a trial that waits; one whose worker has ended, or has not been heard of for the lease's
-  /// time while this store looked; what the search suggests. hash_of: a point's config_hash(), for the ledger.
+  /// The next task: a waiting trial; a trial whose worker has ended or has sent no heartbeat for the lease's time; or a
+  /// suggestion of the search. hash_of: config_hash() of a point, for the ledger.
   Taken take(const std::string& worker, const std::function<std::string(const Point&)>& hash_of);
-  /// These are false, and do nothing, where the lease is another's by now.
+  /// These functions return false, and do nothing, if another worker has taken the lease.
   bool beat(const Lease&);
   bool report(const Lease&, const std::vector<std::pair<std::int64_t, double>>& values);
   bool end(const Lease&, const Outcome&);
-  /// Brings ledger.jsonl up to the events. Throws Error for one that was edited.
+  /// Appends new events to ledger.jsonl. Throws Error if the ledger was edited.
   void write_ledger();
 
  private:
   using Clock = std::chrono::steady_clock;
   struct Beat {
     std::int64_t attempt, count;
-    Clock::time_point since;  // when this store saw the count first
+    Clock::time_point since;  // when this store first saw the count
   };
   std::string value_of(const std::string& key);
   void set_value(const std::string& key, const std::string& value);
   void release_lost();
   Lease lease(int trial, const std::string& worker, const std::function<std::string(const Point&)>& hash_of);
   int insert(const Suggestion&);
-  void append_events(std::int64_t have);  // to the ledger, which has so many
+  void append_events(std::int64_t have);  // to the ledger, which has `have` lines
   std::int64_t note(int trial, const std::string& status, const std::string& why, double seconds,
                     const std::string& hash);
 
@@ -117,7 +116,7 @@ class TuneStore {
   Database database_;
   TuneQuestion question_;
   std::map<int, Beat> seen_;
-  std::int64_t written_ = 0;  // events that the ledger is known to have
+  std::int64_t written_ = 0;  // events known to be in the ledger
 };
 
 /// "DIR/trials/0007"

@@ -7,7 +7,7 @@
 namespace trireme {
 namespace {
 
-constexpr double best_share = 0.15;  // of the trials, whose density is l: the paper's gamma
+constexpr double best_share = 0.15;  // share of trials in density l: the paper's gamma
 constexpr int candidates = 24;
 
 double normal_mass(double below) { return 0.5 * std::erfc(-below / std::numbers::sqrt2); }
@@ -31,7 +31,7 @@ Parzen::Parzen(std::vector<double> places) {
 double Parzen::draw(std::mt19937_64& dice) const {
   const Bell& bell =
       bells_[std::min(bells_.size() - 1, static_cast<std::size_t>(uniform(dice) * static_cast<double>(bells_.size())))];
-  for (;;) {  // at least a third of a bell lies within
+  for (;;) {  // at least a third of the normal distribution is within the bounds
     const double radius = std::sqrt(-2 * std::log(1 - uniform(dice)));
     const double place = bell.centre + bell.width * radius * std::cos(2 * std::numbers::pi * uniform(dice));
     if (place >= 0 && place <= 1) return place;
@@ -57,7 +57,7 @@ double Tpe::draw(std::size_t i, std::span<const TrialState* const> good, std::sp
       if (!std::isnan(t->point[i])) values.push_back(t->point[i]);
     return values;
   };
-  if (p.kind == Parameter::Kind::choice) {  // counts, each value's one higher
+  if (p.kind == Parameter::Kind::choice) {  // counts of values, each plus one
     const auto share = [&](const std::vector<double>& values, double v) {
       return (static_cast<double>(std::ranges::count(values, v)) + 1) /
              (static_cast<double>(values.size()) + p.high + 1);

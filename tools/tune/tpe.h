@@ -1,5 +1,5 @@
-// TPE, the tree-structured Parzen estimator (Bergstra, Bardenet, Bengio and Kegl, NeurIPS 2011): of the trials so far
-// the best make one density, l, the others another, g; of points drawn from l the next is that of the greatest l / g.
+// TPE, the tree-structured Parzen estimator (Bergstra, Bardenet, Bengio and Kegl, NeurIPS 2011). The best trials form a
+// density l, the others a density g. The next point is the one with the greatest l / g among points drawn from l.
 #pragma once
 #include <span>
 
@@ -7,8 +7,8 @@
 
 namespace trireme {
 
-/// A density over [0, 1]: a normal distribution around each place, as wide as the farther of its neighbours is away,
-/// and a flat one of the prior's, all cut off at the ends and of equal weight.
+/// A density over [0, 1] with equal weights: a normal distribution around each coordinate, with the distance to its
+/// farther neighbour as width, and a flat prior. All are truncated to [0, 1].
 class Parzen {
  public:
   explicit Parzen(std::vector<double> places);
@@ -17,7 +17,7 @@ class Parzen {
 
  private:
   struct Bell {
-    double centre, width, mass;  // mass: of it that lies in [0, 1]
+    double centre, width, mass;  // mass: the part in [0, 1]
   };
   std::vector<Bell> bells_;
 };
@@ -25,8 +25,8 @@ class Parzen {
 class Tpe : public PointSearch {
  public:
   using PointSearch::PointSearch;
-  /// The first options.startup trials are random. Trials that are open count among the worse: their neighbourhood is
-  /// being looked at.
+  /// The first options.startup trials are random. Running trials count among the worse ones, because their
+  /// neighbourhood is being explored.
   Point next(int number) const override;
 
  private:

@@ -22,7 +22,7 @@
 namespace trireme {
 namespace {
 
-/// A parameter as it stands in the file.
+/// A parameter as given in the file.
 struct Entry {
   std::string name;
   const toml::table* table;
@@ -46,7 +46,7 @@ void collect(const toml::table& table, const std::string& prefix, const std::str
   }
 }
 
-/// A value as a command line has it; "": of another type.
+/// A value in the notation of the command line; "" for another type.
 std::string text_of(const toml::node& node) {
   if (const auto* text = node.as_string()) return text->get();
   if (const auto* flag = node.as_boolean()) return flag->get() ? "true" : "false";
@@ -136,7 +136,7 @@ void flatten(const toml::table& table, const std::string& prefix,
   }
 }
 
-/// Those that it depends on stand before it: false where one of them does not yet.
+/// Adds the parameter's conditions. Returns false if a parameter on which it depends is not in `before` yet.
 bool add_conditions(const Entry& e, Parameter& p, const std::vector<Parameter>& before, const std::vector<Entry>& all) {
   const auto at = e.table->find("only_if");
   if (at == e.table->end()) return true;
@@ -185,7 +185,7 @@ Space space_of(const toml::table& table, const std::string& source) {
   return Space(std::move(parameters));
 }
 
-/// Keys that evaluations of `trireme train` may have, and a search may want: of pictures, of texts, of volumes.
+/// Keys of evaluations that can be objectives: of pictures, texts and volumes.
 const std::vector<std::string>& objectives() {
   static const std::vector<std::string> keys = [] {
     std::vector<std::string> all{"test_top1",   "test_top5",    "test_loss",    "test_correct",    "train_top1",
@@ -200,13 +200,13 @@ const std::vector<std::string>& objectives() {
 
 [[noreturn]] void refuse(const std::string& text) { throw OptionError("tune: " + text); }
 
-/// Settings that the search sets itself.
+/// Whether the search sets this setting itself.
 bool is_own(const std::string& name) {
   constexpr std::array others{"epochs", "parallel.ranks", "parallel.virtual", "parallel.mesh", "device"};
   return name.starts_with("run.") || name.starts_with("checkpoint.") || std::ranges::find(others, name) != others.end();
 }
 
-/// Settings that a training that goes on cannot change.
+/// Whether a resumed training cannot change this setting.
 bool is_fixed(const std::string& name) {
   constexpr std::array names{"model", "weights", "seed", "dtype", "zero_gamma", "recompute", "optim.name"};
   return name.starts_with("arch.") || name.starts_with("data.") || name.starts_with("parallel.") ||
@@ -224,7 +224,7 @@ constexpr std::int64_t most_trials = 100'000;
 void check_parameters(const TuneQuestion& q, const TrainerOptions& settings) {
   TrainerOptions any;
   const auto table = option_table(any);
-  std::map<std::string, std::string> seen;  // what the space calls a setting, by its name
+  std::map<std::string, std::string> seen;  // the space's name of each setting
   for (const Parameter& p : q.space.parameters()) {
     const std::string& name = find_option(table, p.name).name;
     if (const auto [at, is_new] = seen.emplace(name, p.name); !is_new)
@@ -233,7 +233,7 @@ void check_parameters(const TuneQuestion& q, const TrainerOptions& settings) {
     if (q.options.algorithm == "pbt" && is_fixed(name))
       refuse(fmt::format("pbt changes settings during a training, and {} cannot change then; leave it out", p.name));
   }
-  for (std::size_t i = 0; i < q.space.size(); ++i) {  // each end of each, a number between, and each value
+  for (std::size_t i = 0; i < q.space.size(); ++i) {  // both ends and the middle of each range, and each value
     const Parameter& p = q.space[i];
     std::vector<double> ends{p.low, p.high, p.at(0.382)};
     for (double v = 0; p.kind == Parameter::Kind::choice && v <= p.high; ++v) ends.push_back(v);

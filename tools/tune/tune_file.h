@@ -1,4 +1,5 @@
-// space.toml: what a search varies ([space], a setting of `trireme train` each) and how it searches ([tune]).
+// space.toml: the parameters that a search varies ([space], each a setting of `trireme train`), and its options
+// ([tune]).
 //
 //   [tune]
 //   algorithm = "asha"          # random, sobol, grid, tpe, asha, pbt
@@ -21,20 +22,21 @@ namespace trireme {
 
 struct TuneOptions {
   std::string algorithm = "random";
-  std::string objective = "test_top1";  ///< key of an evaluation; "-KEY": the lower is better
-  std::int64_t trials = 0;              ///< in all; of pbt the size of the population; 0: 20, of grid all points
-  std::int64_t epochs = 0;              ///< most of a trial; 0: those of the training
-  std::int64_t min_epochs = 1;          ///< of asha's first rung; between two looks of pbt; before the median rule
-  int eta = 3;                          ///< asha: one in so many is promoted
+  std::string objective = "test_top1";  ///< key of an evaluation; "-KEY" if lower is better
+  std::int64_t trials = 0;              ///< in all; pbt: size of the population; 0: 20, or all points of a grid
+  std::int64_t epochs = 0;              ///< most epochs of a trial; 0: the training's
+  std::int64_t min_epochs = 1;          ///< asha: epochs of the first rung; pbt: between replacements; median rule:
+                                        ///< before it applies
+  int eta = 3;                          ///< asha: one of eta trials is promoted
   std::int64_t seed = 1;                ///< of the points
-  int parallel = 1;                     ///< trials at once on this host
-  int ranks = 0;                        ///< of a trial; 0: those of the training
-  std::string launcher = "threads";     ///< what ranks are started by: threads, mpiexec, srun
-  bool median_stop = false;             ///< end trials that are worse than the median of the others
-  int startup = 10;                     ///< tpe: random trials first; median rule: trials that must have ended
-  double quantile = 0.2;                ///< pbt: share that is replaced, and share that replaces it
-  int retries = 3;                      ///< times that a trial whose process was killed goes on
-  double lease = 60;                    ///< seconds without a sign of life after which another worker takes a trial
+  int parallel = 1;                     ///< simultaneous trials on this host
+  int ranks = 0;                        ///< per trial; 0: the training's
+  std::string launcher = "threads";     ///< how ranks are started: threads, mpiexec, srun
+  bool median_stop = false;             ///< stop trials that are worse than the median of the others
+  int startup = 10;                     ///< tpe: random trials at the start; median rule: finished trials that it needs
+  double quantile = 0.2;                ///< pbt: share of trials that are replaced, and share of their models
+  int retries = 3;                      ///< restarts of a trial whose process was killed
+  double lease = 60;                    ///< seconds without a heartbeat after which another worker takes a trial
   bool operator==(const TuneOptions&) const = default;
 
   std::string key() const { return objective.substr(objective.starts_with('-')); }
@@ -46,19 +48,19 @@ struct TuneQuestion {
   Space space = Space();
 };
 
-/// A row per option of [tune].
+/// The options of [tune].
 std::vector<Option> option_table(TuneOptions&);
-/// Throws OptionError with file and line for what is no such file, and for a space with no room.
+/// Throws OptionError with file and line for an invalid file, and for a parameter with an empty range.
 TuneQuestion parse_tune(const std::string& toml, const std::string& source);
-/// What parse_tune() reads as the same.
+/// Text that parse_tune() reads as the same question.
 std::string to_toml(const TuneQuestion&);
 
-/// A point's settings over others. Throws OptionError for what they cannot be.
+/// Applies a point to the settings. Throws OptionError for invalid settings.
 TrainerOptions settings_at(const Space&, const Point&, TrainerOptions);
-/// Completes the options by the training's settings. Throws OptionError for parameters and objectives that a training
-/// cannot have, for objectives of the wrong sign, and for searches that cannot come to an end.
+/// Completes the options from the training's settings. Throws OptionError for parameters and objectives that the
+/// training does not have, for objectives of the wrong sign, and for searches that cannot finish.
 void complete(TuneQuestion&, const TrainerOptions&);
-/// In words, that a complete question has fewer trials than its grid has points; empty: it has not.
+/// A sentence if a complete question has fewer trials than its grid has points; else "".
 std::string left_out_of_grid(const TuneQuestion&);
 
 }  // namespace trireme

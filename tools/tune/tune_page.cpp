@@ -21,7 +21,7 @@ std::string stamp(const TuneResult& r) { return r.is_synthetic() ? synthetic_sta
 
 const TrialRow& nth(const TuneResult& r, std::size_t i) { return r.trials[static_cast<std::size_t>(r.order[i])]; }
 
-/// Trials with a value, the best first.
+/// Trials with a value, best first.
 std::vector<const TrialRow*> scored(const TuneResult& r) {
   std::vector<const TrialRow*> found;
   for (std::size_t i = 0; i < r.order.size(); ++i)
@@ -47,7 +47,7 @@ std::string facts(const TuneResult& r) {
   return fmt::format("<div class=\"facts\">\n{}</div>\n", text);
 }
 
-/// From blue (the worst) by grey to orange (the best).
+/// From blue (worst) via grey to orange (best).
 std::string shade(double share) {
   constexpr std::array<std::array<double, 3>, 3> ends{{{0, 114, 178}, {190, 190, 190}, {213, 94, 0}}};
   const double at = std::clamp(share, 0.0, 1.0) * 2;
@@ -59,7 +59,7 @@ std::string shade(double share) {
   return fmt::format("#{:02x}{:02x}{:02x}", mixed(0), mixed(1), mixed(2));
 }
 
-/// An axis per parameter and one of the objective, a line per trial, coloured by its rank.
+/// A chart with an axis per parameter and one for the objective, and a line per trial, coloured by rank.
 std::string parallel_coordinates(const TuneResult& r) {
   const std::vector<const TrialRow*> trials = scored(r);
   const Space& space = r.question.space;
@@ -76,11 +76,11 @@ std::string parallel_coordinates(const TuneResult& r) {
   const auto y_of = [&](double share) { return bottom - share * (bottom - top); };
   Svg svg(width, bottom + 50);
   svg.text(left - 40, 24, "Trials: their settings and what came of them", Svg::heading);
-  for (std::size_t i = trials.size(); i-- > 0;) {  // the best on top
+  for (std::size_t i = trials.size(); i-- > 0;) {  // the best trials are drawn last, on top
     const TrialRow& t = *trials[i];
     const double share = 1 - static_cast<double>(i) / static_cast<double>(trials.size() - 1);
     std::vector<std::pair<double, double>> line;
-    for (std::size_t p = 0; p < space.size(); ++p)  // what does not apply lies below the axis
+    for (std::size_t p = 0; p < space.size(); ++p)  // parameters that do not apply are below the axis
       line.emplace_back(x_of(p), std::isnan(t.point[p]) ? bottom + 14 : y_of(space[p].place(t.point[p])));
     line.emplace_back(x_of(space.size()), y_of((r.value(t) - low) / (high - low)));
     svg.lines(line, fmt::format("stroke=\"{}\" stroke-width=\"{}\" stroke-opacity=\"{:.2f}\"", shade(share),
@@ -122,7 +122,7 @@ std::string curves(const TuneResult& r) {
   return chart.series.empty() ? "" : card(chart_svg(chart));
 }
 
-/// The best value so far over the epochs that all trials together have had.
+/// The best value so far over the epochs of all trials together.
 std::string cost(const TuneResult& r) {
   ChartSeries s{.name = "best so far", .points = {}};
   double best = TrialState::worst, epochs = 0;
@@ -141,7 +141,7 @@ std::string cost(const TuneResult& r) {
   return card(chart_svg(chart));
 }
 
-/// By the values at the epoch that most trials have.
+/// Importance by the values at the epoch that most trials have reached.
 std::string importance_of(const TuneResult& r) {
   std::map<std::int64_t, std::size_t> have;
   for (const TrialRow& t : r.trials)

@@ -1,4 +1,4 @@
-// The page of a search: what it has found and what that has cost, parallel coordinates, learning curves, importance.
+// The HTML page of a search: the best trials and their cost, parallel coordinates, learning curves, importance.
 #pragma once
 #include <string>
 
@@ -6,7 +6,7 @@
 
 namespace trireme {
 
-/// One HTML file, self-contained: no scripts, nothing loaded.
+/// A self-contained HTML file, without scripts and external resources.
 std::string tune_page(const TuneResult&);
 
 }  // namespace trireme

@@ -30,12 +30,12 @@ std::string best_text(const TuneResult& r, const TrialRow& t) {
 
 namespace {
 
-/// What tune.db says beside the ledger and beside what the trials wrote, where these differ.
+/// Differences between tune.db, the ledger, and the trials' metrics.
 std::vector<std::string> contradictions(const TuneResult& r, const std::vector<TrialEvent>& events,
                                         const std::vector<LedgerEntry>& ledger) {
   std::vector<std::string> found;
   const auto say = [&](const std::string& what) { found.push_back(what); };
-  // A line is written after its row: of searches under way the last may still be missing.
+  // A ledger line is written after its row, so the last line of a running search may be missing.
   const bool under_way = r.count(TrialStatus::running) > 0;
   if (ledger.size() > events.size() || (!under_way && ledger.size() < events.size()))
     say(fmt::format("{} has {} events, {} has {} lines", tune_file, events.size(), ledger_file, ledger.size()));
@@ -106,7 +106,7 @@ TuneResult tune_result(const std::string& directory) {
 std::string table_of(const TuneResult& r, int most) {
   const TuneOptions& o = r.question.options;
   std::string out;
-  if (r.is_synthetic()) out += "SYNTHETIC DATA: nothing here says how well a model would do\n";
+  if (r.is_synthetic()) out += "SYNTHETIC DATA: these values do not measure a model's quality\n";
   out += fmt::format("{:>6} {:>12} {:>16} {:>7} {:>9} {:>9}  {}\n", "trial", o.key(), "best (epoch)", "epochs",
                      "seconds", "", "settings");
   for (int i = 0; i < std::min<int>(most, static_cast<int>(r.order.size())); ++i) {
@@ -132,8 +132,8 @@ std::string table_of(const TuneResult& r, int most) {
     std::string words;
     for (const auto& [name, value] : r.question.space.settings(best->point))
       words += fmt::format(" --{} {}", name, value);
-    out += fmt::format("best: trial {}, {} {}, chosen by it, which flatters it:{}\n", best->id, o.key(),
-                       value_text(r, *best), words);
+    out += fmt::format("best: trial {}, {} {} (optimistic, because it was selected by this value):{}\n", best->id,
+                       o.key(), value_text(r, *best), words);
     out += fmt::format("its weights: {}\n", trial_directory(r.directory, best->id));
   }
   for (const std::string& fault : r.faults) out += "ledger: " + fault + "\n";

@@ -23,11 +23,11 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int preempted = 85;
-constexpr int most_deaths = 20;  // of workers, without an evaluation between
+constexpr int most_deaths = 20;  // failures of workers without an evaluation in between
 
 void say(const std::string& text) { fmt::print(stderr, "tune: {}\n", text); }
 
-/// The first line of two texts that differs: "trials = 40 there, trials = 50 now".
+/// The first differing line of two texts: "trials = 40 there, trials = 50 now".
 std::string difference(const std::string& there, const std::string& now) {
   std::istringstream a(there), b(now);
   for (std::string was, is;;) {
@@ -39,7 +39,7 @@ std::string difference(const std::string& there, const std::string& now) {
   }
 }
 
-/// Of two searches only how many trials, and how they are run, may differ.
+/// The question without the options that may change: number of trials and how they are run.
 TuneQuestion comparable(TuneQuestion q) {
   const TuneOptions none;
   q.options.trials = none.trials;
@@ -50,7 +50,7 @@ TuneQuestion comparable(TuneQuestion q) {
   return q;
 }
 
-/// What has happened to a trial, as a line.
+/// A log line for an event of a trial.
 std::string line_of(const TuneOptions& o, const Space& space, const TrialEvent& e, const TrialRow& t) {
   std::string value;
   if (!t.scores.empty())
@@ -87,7 +87,7 @@ class Search {
  private:
   struct Process {
     explicit Process(const std::vector<std::string>& command) : job(command, true) {}
-    Job job;  // ends with this process: what ends one kills what is below all
+    Job job;  // its death kills all its descendants
     bool live = true;
   };
   void start() {

@@ -1,5 +1,5 @@
-// Runs a search on this host: as many workers as trials at once, each a process of its own, started again where one
-// dies; or a Slurm job array of them.
+// Runs a search on this host: one worker process per simultaneous trial, restarted if it dies; or a Slurm job array of
+// workers.
 #pragma once
 #include <string>
 
@@ -7,18 +7,18 @@
 
 namespace trireme {
 
-/// Makes the folder, or goes on with it. question: complete(). Throws OptionError for a folder with another question;
-/// trials may become more.
+/// Creates the folder, or continues its search. question: after complete(). Throws OptionError for a folder with
+/// another question; only the number of trials may increase.
 void keep_search(const std::string& directory, const TuneQuestion& question, const TrainerOptions& settings);
-/// More trials than so far. Throws OptionError for fewer than there are, and where there cannot be more (a grid).
+/// Increases the number of trials. Throws OptionError for a smaller number, and for a grid without further points.
 void add_trials(const std::string& directory, std::int64_t trials);
 
-/// Runs until nothing is left, printing a line for each end of a trial, whoever's, and the table at the end. parallel:
-/// trials at once here; 0: as the search says. retry: failed trials, too. Returns 0; 1: every trial failed; 85: asked
-/// to stop. adopt_orphans() was called before. Throws Error with the reason of a search that was given up.
+/// Runs until nothing is left. Prints a line when a trial ends, on any host, and the table at the end. parallel:
+/// simultaneous trials on this host; 0: the search's value. retry: also failed trials. Returns 0; 1: every trial
+/// failed; 85: asked to stop. Call adopt_orphans() before. Throws Error with the reason if the search was given up.
 int run_search(const std::string& directory, int parallel, bool retry);
 
-/// The text of a batch script for Slurm (sbatch): a job array of so many workers. program: path of trireme.
+/// A batch script for Slurm (sbatch): a job array of workers. program: path of trireme.
 std::string slurm_script(const std::string& directory, const TuneOptions&, int workers, const std::string& program);
 
 }  // namespace trireme

@@ -30,15 +30,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int worker_preempted = 85;  // train's exit status when it was asked to stop
-constexpr double grace = 60;          // seconds for a trial that was asked to stop
+constexpr double grace = 60;          // seconds for a trial to stop after it was asked
 constexpr const char *to_stop = "asked to stop",
-                     *locked = "is being written by";  // RunLock's: the worker that had the trial is not gone yet
+                     *locked = "is being written by";  // message of RunLock: the trial's earlier worker still runs
 
 double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 void worker_say(const std::string& text) { fmt::print(stderr, "tune: {}\n", text); }
 
-/// The newest checkpoint of a trial and what else goes on with it, for another's run directory; nothing where that has
-/// begun.
+/// Copies the newest checkpoint of a trial, and files that continue with it, to another trial's run directory, unless
+/// that has started.
 void inherit(const std::string& from, const std::string& to, std::int64_t step) {
   if (has_checkpoints(to)) return;
   const std::string name = step_directory(step);
@@ -79,7 +79,7 @@ class Worker {
       return config_hash(to_toml(settings_at(space_, point, settings_)));
     } catch (const OptionError&) { return "none"; }  // run_one() will say why
   }
-  /// Steps of an epoch of these settings.
+  /// Steps per epoch with these settings.
   std::int64_t steps_per_epoch(const TrainerOptions& c) {
     const std::string key = to_toml(c);
     if (!steps_.contains(key)) {
@@ -112,7 +112,7 @@ class Worker {
     return command_of(launch, {}, options_.ranks);
   }
 
-  /// Tells the store of new evaluations. False: the lease is lost.
+  /// Reports new evaluations to the store. Returns false if the lease is lost.
   bool tell(const Lease& lease, std::size_t& told) {
     ReportedValues now =
         read_values(trial_directory(store_.directory(), lease.trial.id) + "/metrics.jsonl", options_.key());
@@ -142,7 +142,7 @@ class Worker {
     if (words.find(locked) != std::string::npos) return {Kind::interrupted, words, seconds};
     const int signal = job.status() > 128 ? job.status() - 128
                        : options_.launcher == "mpiexec" && words.empty() && job.status() < 32
-                           ? job.status()  // of a rank
+                           ? job.status()  // status of a rank
                            : 0;
     if (signal > 0) return {Kind::killed, fmt::format("ended by signal {} ({})", signal, ::strsignal(signal)), seconds};
     if (job.status() == 0 && !now.unreported.empty())
@@ -156,8 +156,8 @@ class Worker {
             seconds};
   }
 
-  /// Whether the objective is one that no trial reports: then the search is given up. A loss is left out where it is
-  /// not finite.
+  /// Gives the search up if no trial can report the objective. A loss is missing if it is not finite, so it does not
+  /// count.
   bool is_hopeless(const Lease& lease, std::size_t told) {
     if (told > 0 || unreported_.empty() || options_.key().ends_with("_loss") || !store_.reports().empty()) return false;
     store_.give_up(fmt::format("objective {} is never reported: the evaluations of trial {} have {}", options_.key(),
@@ -172,7 +172,7 @@ class Worker {
     if (failed >= 3) store_.give_up(fmt::format("the first {} trials failed: {}", failed, outcome.why));
   }
 
-  /// Empty, with the outcome, where the point's settings or its data cannot be.
+  /// The command; empty, with the outcome, if the point's settings or its data are invalid.
   std::vector<std::string> command_or_fault(const Lease& lease, Outcome& outcome) {
     try {
       return command_of_trial(lease);
@@ -180,12 +180,12 @@ class Worker {
     return {};
   }
 
-  /// False: asked to stop. Throws Error where nothing can be started any more.
+  /// Returns false if asked to stop. Throws Error if no process can be started any more.
   bool run_one(const Lease& lease) {
     const auto start = Clock::now();
     std::optional<Clock::time_point> asked;
     bool stopped = false, lost = false;
-    std::string gone;  // why nothing can be run any more
+    std::string gone;  // why no process can be started any more
     Outcome outcome;
     const std::vector<std::string> command = command_or_fault(lease, outcome);
     if (!command.empty()) try {
@@ -209,7 +209,8 @@ class Worker {
     return !(asked && !stopped) && outcome.why != to_stop;
   }
 
-  /// Until the trial's process has ended, or has to be. Returns why its ranks did not start; empty: they did.
+  /// Waits until the trial's process has ended or must be stopped. Returns why its ranks did not start; empty: they
+  /// did.
   std::string watch(const Lease& lease, Job& job, std::optional<Clock::time_point>& asked, bool& stopped, bool& lost) {
     std::size_t told = 0;
     auto looked = Clock::now(), beaten = looked;

@@ -1,5 +1,5 @@
-// A worker of a search: takes a trial, runs `trireme train` for it, tells the store of every evaluation, and so on
-// until nothing is left. Any number of them, on any hosts that have the folder, work on one search.
+// A worker of a search: takes a trial, runs `trireme train` for it, and reports its evaluations to the store, until
+// nothing is left. Any number of workers, on any hosts that share the folder, work on one search.
 #pragma once
 #include <string>
 #include <utility>
@@ -9,16 +9,16 @@
 
 namespace trireme {
 
-/// Epochs and values of `key` in the evaluations of a run's metrics.jsonl. unreported: an evaluation without it, its
-/// keys (empty: there is none).
+/// Epochs and values of `key` in the evaluations of a run's metrics.jsonl. unreported: the keys of an evaluation
+/// without it; empty: none.
 struct ReportedValues {
   std::vector<std::pair<std::int64_t, double>> values = {};
   std::string unreported = {};
 };
 ReportedValues read_values(const std::string& metrics, const std::string& key);
 
-/// share: workers of this host, which divide its cores. Returns 0: nothing is left; 1: the search was given up
-/// (TuneStore::error()); 85: asked to stop. adopt_orphans() was called before any thread was started.
+/// share: number of workers that divide this host's cores. Returns 0: nothing is left; 1: the search was given up
+/// (TuneStore::error()); 85: asked to stop. Call adopt_orphans() before the first thread starts.
 int run_worker(const std::string& directory, const TrainerOptions& settings, int share);
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// The algorithms by name, and the choice among them by measurement.
+// The algorithms by name, and their choice by measurement.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -13,11 +13,11 @@
 namespace trireme::collectives {
 namespace {
 
-/// A new algorithm adds its row here.
+/// A new algorithm gets a row here.
 struct Named {
   std::string name;
   Algorithm (*make)(int number);
-  bool takes_number = false;  // "torus(4)"; 0 without one
+  bool takes_number = false;  // "torus(4)"; 0 without a number
 };
 const Named algorithms[] = {{"ring", [](int) { return ring(); }},
                             {"recursive_doubling", [](int) { return recursive_doubling(); }},
@@ -32,7 +32,7 @@ std::shared_ptr<const Algorithm> own_or_named(const std::string& name) {
   return name == "default" ? nullptr : std::make_shared<const Algorithm>(find_algorithm(name));
 }
 
-/// x: as many elements for each rank.
+/// Starts a call on x. Blocks have equal sizes.
 Work start(Communicator& comm, CallKind kind, const Tensor& x) {
   const Slice mine = block(even_blocks(x.numel(), comm.size()), comm.rank());
   const Tensor own = x.view_rows(mine.begin, mine.end);
@@ -46,7 +46,7 @@ Work start(Communicator& comm, CallKind kind, const Tensor& x) {
   }
 }
 
-/// The number of the candidate that is fastest on the slowest rank, as rank 0 has it.
+/// Index of the candidate whose slowest rank is fastest, as measured on rank 0.
 std::size_t fastest(Communicator& all, std::size_t candidates, int rounds,
                     const std::function<void(std::size_t)>& call) {
   const Tensor times = Tensor::full({static_cast<Index>(candidates)}, std::numeric_limits<double>::max(), DType::f64);

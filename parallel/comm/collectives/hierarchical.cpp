@@ -1,4 +1,4 @@
-// Algorithms that are made of others on groups of ranks.
+// Algorithms that combine others on groups of ranks.
 #include <fmt/format.h>
 
 #include "parallel/comm/collectives/collectives.h"
@@ -6,7 +6,7 @@
 namespace trireme::collectives {
 namespace {
 
-// The largest divisor of p up to its square root, unless a number was given.
+// The given number, or the largest divisor of p up to its square root.
 int group_size(int given, int p) {
   int size = given;
   if (given == 0)
@@ -15,14 +15,14 @@ int group_size(int given, int p) {
 }
 std::string with_number(const char* name, int given) { return given ? fmt::format("{}({})", name, given) : name; }
 
-// Blocks [begin, end) as a vector of their own.
+// Blocks [begin, end) as a separate vector.
 Blocks part_of(const Blocks& b, int begin, int end) {
   Blocks part(b.begin() + begin, b.begin() + end + 1);
   for (Index& at : part) at -= b[static_cast<std::size_t>(begin)];
   return part;
 }
 
-// The blocks of each `size` ranks together.
+// Joins each `size` consecutive blocks.
 Blocks joined(const Blocks& b, int size) {
   Blocks all;
   for (int i = 0; i < ranks(b); i += size) all.push_back(block(b, i).begin);

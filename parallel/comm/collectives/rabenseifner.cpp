@@ -7,7 +7,7 @@ namespace {
 
 int power_of_two(const Blocks& b) { return static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks(b)))); }
 
-// Both partners of a level hold the same window of blocks; each keeps the sum of one half of it.
+// Both partners of a level have the same window of blocks. Each keeps the sum of one half of it.
 Rounds halving(int rank, const Blocks& blocks) {
   Rounds rounds;
   int begin = 0;

@@ -1,4 +1,4 @@
-// What algorithms share, the engine that runs their rounds, and their price.
+// Common parts of algorithms: derived schedules, the engine that runs rounds, and cost().
 #include "parallel/comm/collectives/collectives.h"
 #include "parallel/comm/reduce.h"
 

@@ -4,7 +4,8 @@ namespace trireme::collectives {
 
 Rounds to_root(int rank, const Blocks& blocks, bool reduce) {
   const int p = ranks(blocks);
-  // A rank's children are those that differ in one bit below its lowest set bit; with its blocks it has theirs.
+  // A rank's children differ from it in one bit below its lowest set bit. A rank has its own block and its
+  // descendants'.
   const auto subtree = [&](int top, int bit) {
     return reduce ? Slice{0, blocks.back()}
                   : Slice{block(blocks, top).begin, block(blocks, std::min(top + bit, p) - 1).end};

@@ -15,7 +15,7 @@ namespace trireme {
 namespace collectives {
 namespace {
 
-// Tasks run one after another, in the order given, by one thread; an empty one ends it.
+// Runs tasks in order in one thread. An empty task ends the thread.
 struct Queue {
   std::mutex mutex;
   std::condition_variable changed;
@@ -58,8 +58,8 @@ struct QueuedWork : Work::State {
   Call call;
 };
 
-// Algorithms run on a communicator and a thread of their own: so the caller computes on meanwhile, and their messages
-// cannot be mistaken for the caller's.
+// Runs algorithms on a separate communicator and thread: the caller can compute meanwhile, and their messages cannot be
+// confused with the caller's.
 class AlgorithmCommunicator final : public CommunicatorWrapper {
  public:
   AlgorithmCommunicator(std::unique_ptr<Communicator> inner, Choice choose, std::shared_ptr<std::atomic<Index>> sent)
@@ -70,7 +70,7 @@ class AlgorithmCommunicator final : public CommunicatorWrapper {
   ~AlgorithmCommunicator() override {
     if (!thread_.joinable()) return;
     queue_->put({});
-    // On the way out of an error the peers of a queued task may never come: the thread ends when the job does.
+    // During stack unwinding the peers of a queued task may never arrive. The thread then ends with the job.
     if (std::uncaught_exceptions() > unwinding_)
       thread_.detach();
     else
@@ -86,7 +86,7 @@ class AlgorithmCommunicator final : public CommunicatorWrapper {
     Blocks blocks = block_offsets(call, counts, size());
     if (blocks.size() == 2) blocks = even_blocks(call.count, size());
     const Slice own = block(blocks, rank());
-    // The rounds work on out where it has room for the whole vector, else on in, or a copy where they write.
+    // The rounds work in place on `out` if it holds the whole vector, else on `in`, or on a copy if they write.
     const bool in_out = out.defined() && out.numel() == call.count;
     Tensor x = (in_out ? out : in).detach().reshape({call.count});
     if (!in_out && call.kind != CallKind::broadcast) x = x.clone();
@@ -123,7 +123,7 @@ class AlgorithmCommunicator final : public CommunicatorWrapper {
 
   const Choice choose_;
   const std::shared_ptr<std::atomic<Index>> sent_;
-  std::shared_ptr<Communicator> link_;  // null in virtual time, which knows algorithms by their price
+  std::shared_ptr<Communicator> link_;  // null in virtual time, which only uses the algorithms' durations
   std::shared_ptr<Queue> queue_ = std::make_shared<Queue>();
   std::thread thread_;
   int unwinding_ = std::uncaught_exceptions();
@@ -136,7 +136,7 @@ std::unique_ptr<Communicator> with_algorithm(std::unique_ptr<Communicator>&& inn
   const auto wrapped = [&](std::unique_ptr<Communicator> comm) {
     return std::make_unique<AlgorithmCommunicator>(std::move(comm), choose, sent);
   };
-  // The algorithms compute on host memory.
+  // Algorithms compute on host memory.
   if (auto* staged = dynamic_cast<DeviceCommunicator*>(inner.get())) {
     staged->set_algorithm(
         wrapped, [choose](CallKind kind, int ranks, Index bytes) { return choose(kind, ranks, bytes) != nullptr; });
@@ -156,7 +156,7 @@ std::unique_ptr<Communicator> with_algorithm(std::unique_ptr<Communicator>&& inn
 
 std::unique_ptr<Communicator> with_all_reduce(std::unique_ptr<Communicator>&& inner, const std::string& name) {
   using namespace collectives;
-  check(name != "vendor", "all_reduce", "the algorithm \"vendor\" is called \"default\" now");
+  check(name != "vendor", "all_reduce", "the algorithm \"vendor\" was renamed to \"default\"; use the new name");
   if (name == "default") return std::move(inner);
   AlgorithmTable table{{{CallKind::all_reduce, 1, 1, name}}};
   if (name == "auto") table = measure_algorithms(*inner, {.kinds = {CallKind::all_reduce}});

@@ -24,7 +24,7 @@ std::atomic<const DeviceTransports*>& slot(DeviceKind kind) {
 
 bool on_host(const Tensor& x) { return !x.defined() || x.device().kind == DeviceKind::cpu; }
 
-/// x, or room for it, on the host.
+/// Host memory of x's size; x itself if it is on the host.
 Tensor room_for(const Tensor& x) {
   if (on_host(x)) return x;
   const MemoryScope packed(MemoryKind::packed);
@@ -36,7 +36,7 @@ Tensor copied_out(const Tensor& x) {
   return host;
 }
 
-/// Of the host as NCCL sees it: the name that NCCL_HOSTID gives it, else its own. Ranks of two such names may share a
+/// Identity of the host as NCCL sees it: NCCL_HOSTID if set, else the host's own. Ranks with two such names may share a
 /// device.
 std::uint64_t host_identity() {
   if (const auto named = environment_text("NCCL_HOSTID")) return std::hash<std::string>()(*named);
@@ -62,7 +62,7 @@ std::string DeviceCommunicator::transport() const {
   return why_.empty() ? inner : inner + ", staged through the host";
 }
 
-/// What NCCL makes of a NaN in max and min it does not say: those go through the host (reduce.h).
+/// NCCL does not specify NaN in max and min, so these go through the host (reduce.h).
 bool DeviceCommunicator::takes_link(const Call& call, const Tensor& out, const Tensor& in) const {
   const auto there = [&](const Tensor& x) { return !x.defined() || x.device() == device_; };
   if (!link_ || !there(out) || !there(in) || call.counts_digest) return false;
@@ -139,7 +139,7 @@ const std::string& DeviceCommunicator::use(Device device) {
   return why_;
 }
 
-/// Sets why_ unless every rank has a device of its own, or every rank is on the host.
+/// Sets why_ unless every rank has a separate device, or every rank is on the host.
 void DeviceCommunicator::find_out(const DeviceTransports* transports) {
   enum Has : std::int64_t { host, device, nothing };
   std::array<std::int64_t, 3> mine{nothing, static_cast<std::int64_t>(host_identity()), 0};
@@ -171,7 +171,7 @@ void DeviceCommunicator::find_out(const DeviceTransports* transports) {
     why_ = fmt::format("{} of {} ranks are on the host", on_host, ranks);
 }
 
-/// All ranks get a link, or all why_.
+/// Either all ranks get a link, or all set why_.
 void DeviceCommunicator::join(const DeviceTransports& transports) {
   std::unique_ptr<DeviceTransport> link;
   std::string mine;
@@ -187,7 +187,7 @@ void DeviceCommunicator::join(const DeviceTransports& transports) {
     return;
   }
   why_ = mine.empty() ? fmt::format("{} did not start on rank {}", transports.name(), failed - all.begin()) : mine;
-  if (link) link->abort(why_);  // it cannot take leave of ranks that never joined
+  if (link) link->abort(why_);  // a normal close would wait for ranks that never joined
 }
 
 }  // namespace trireme

@@ -21,17 +21,16 @@ Launcher find_launcher(const std::function<const char*(const char*)>& get) {
     const char* text = get(name);
     return text ? static_cast<std::int64_t>(number_of_variable(name, text)) : 0;
   };
-  // A task of a Slurm step; a batch script itself sees Slurm's variables too, but has no step, or a reserved number for
-  // one.
+  // A task of a Slurm step. A batch script sees Slurm's variables, too, but has no step, or a reserved step number.
   const bool task = get("SLURM_STEP_ID") && number("SLURM_STEP_ID") < 0xfffffff0ll && get("SLURM_PROCID");
   const auto ranks = [&](auto... names) { return static_cast<int>(std::max({std::int64_t{1}, number(names)...})); };
   if (get("OMPI_COMM_WORLD_SIZE")) return {"mpirun (Open MPI)", ranks("OMPI_COMM_WORLD_SIZE")};
-  // Hydra starts its helpers through srun in an allocation, so what it says goes before Slurm's.
+  // In an allocation Hydra starts its helpers with srun, so its variables are checked before Slurm's.
   if (get("PMI_SIZE")) return {task && !get("HYDI_CONTROL_FD") ? "srun" : "mpiexec", ranks("PMI_SIZE")};
   if (get("MPI_LOCALNRANKS")) return {"mpiexec", ranks("MPI_LOCALNRANKS")};
-  // The step's tasks: SLURM_NTASKS may be those of the whole job.
+  // Tasks of the step: SLURM_NTASKS may count the whole job.
   if (task) return {"srun", ranks(get("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS")};
-  // Launchers that start processes without MPI. A cluster may set WORLD_SIZE alone, for processes that start others.
+  // Launchers without MPI. A cluster may set WORLD_SIZE alone, for processes that start others.
   for (const auto& [name, of_process, of_job] :
        {std::array{"torchrun", "LOCAL_RANK", "WORLD_SIZE"}, std::array{"horovodrun", "HOROVOD_SIZE", "HOROVOD_SIZE"}})
     if (int count = 0; get(of_process) && get(of_job) && parse_number(get(of_job), count) && count > 1)
@@ -40,7 +39,7 @@ Launcher find_launcher(const std::function<const char*(const char*)>& get) {
 }
 
 namespace {
-pid_t launcher = 0;  // the process that end_with_parent() was called below
+pid_t launcher = 0;  // parent of this process when end_with_parent() was called
 void on_end_of_parent_thread(int) {
   if (::getppid() != launcher) ::kill(::getpid(), SIGKILL);
 }
@@ -52,7 +51,7 @@ void end_with_parent() {
   std::error_code none;
   const std::filesystem::directory_iterator threads(fmt::format("/proc/{}/task", launcher), none), end;
   if (!none && std::distance(threads, end) > 1) {
-    // The system sends the signal when the THREAD that started this process ends. Its process may live on.
+    // The system sends the signal when the parent's THREAD that started this process ends. The parent may live on.
     number = SIGRTMAX;
     struct sigaction action {};
     action.sa_handler = on_end_of_parent_thread;
@@ -60,7 +59,7 @@ void end_with_parent() {
     ::sigaction(number, &action, nullptr);
   }
   ::prctl(PR_SET_PDEATHSIG, number);
-  if (::getppid() == 1) ::raise(SIGKILL);  // it had ended before
+  if (::getppid() == 1) ::raise(SIGKILL);  // the parent had ended before
 }
 
 void check_not_singletons(const Launcher& launcher, int world_size, const std::string& mpi) {
@@ -71,8 +70,8 @@ void check_not_singletons(const Launcher& launcher, int world_size, const std::s
       : launcher.name == "horovodrun" ? "use mpiexec or srun; for a process that is to run alone, unset HOROVOD_SIZE"
                                       : "use the mpiexec that belongs to this MPI";
   fail(ErrorKind::communicator, "world",
-       "{} started {} processes, but every one believes to be rank 0 of 1: the launcher and this program's MPI ({}) do "
-       "not know each other. {}",
+       "{} started {} processes, but each is rank 0 of 1: the launcher and this program's MPI ({}) do "
+       "not match; {}",
        launcher.name, launcher.ranks, mpi, remedy);
 }
 

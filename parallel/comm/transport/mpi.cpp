@@ -60,7 +60,7 @@ struct MpiWork : Work::State {
   std::shared_ptr<Operation> operation;
 };
 
-// How ranks of one host reduce: TRIREME_SHARED_MEMORY.
+// How ranks of one host reduce, from TRIREME_SHARED_MEMORY.
 enum Sharing : int { by_mpi, staged, direct };
 Sharing sharing_wanted(bool reachable) {
   const std::string wanted = environment_text("TRIREME_SHARED_MEMORY").value_or("1");
@@ -73,8 +73,8 @@ Sharing sharing_wanted(bool reachable) {
   return direct;
 }
 
-// Waits for a call that MPI has begun and lets others run meanwhile: a blocking call keeps its core, and where there
-// are more ranks than cores each round of it takes as long as the system lets one of them spin.
+// Waits for a call that MPI has begun, and yields meanwhile. A blocking MPI call spins: with more ranks than cores,
+// each of its rounds would take a scheduler time slice.
 int let_others_run(int begun, MPI_Request& request) {
   for (int done = 0; begun == MPI_SUCCESS && !done; sched_yield()) begun = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
   return begun;
@@ -84,7 +84,7 @@ int all_reduce_min(int& number, MPI_Comm comm) {
   return let_others_run(MPI_Iallreduce(MPI_IN_PLACE, &number, 1, MPI_INT, MPI_MIN, comm, &request), request);
 }
 
-// Memory that all ranks of comm (of one host) see; empty if the system does not allow it. A collective call.
+// Memory shared by all ranks of comm (of one host); empty if the system does not allow it. A collective call.
 SharedMemory share(MPI_Comm comm, std::size_t bytes) {
   int rank = 0;
   ok(MPI_Comm_rank(comm, &rank), "world");
@@ -101,7 +101,7 @@ SharedMemory share(MPI_Comm comm, std::size_t bytes) {
 
 class MpiCommunicator : public Communicator {
  public:
-  /// Takes comm over. local: its ranks share this host. A collective call.
+  /// Takes ownership of comm. local: its ranks share this host. A collective call.
   MpiCommunicator(MPI_Comm comm, std::shared_ptr<Engine> engine, bool local)
       : comm_(comm), engine_(std::move(engine)), local_(local) {
     ok(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "world");
@@ -111,7 +111,8 @@ class MpiCommunicator : public Communicator {
     if (share_memory()) return;
     compares_ = environment_text("TRIREME_COMPARE_CALLS").value_or("1") != "0";
   }
-  /// Whether the ranks do; there they compare their calls. A collective call.
+  /// Tries to share memory between the ranks, which then compare their calls in it. Returns whether it worked. A
+  /// collective call.
   bool share_memory() {
     if (!local_ || !engine_->flag_is_shared) return false;
     int sharing = sharing_wanted(engine_->token.where);
@@ -140,7 +141,7 @@ class MpiCommunicator : public Communicator {
       return {};
     }
     if (shm_ && by_shared_memory(call)) return shm_->post(call, out, in);
-    if (call.kind == CallKind::reduce_scatter && within(out, in)) {  // which MPI forbids
+    if (call.kind == CallKind::reduce_scatter && within(out, in)) {  // MPI forbids overlapping buffers
       const Tensor apart = Tensor::like(out);
       return when_all({start(call, apart, in, counts)}, [out, apart] { copy_block(out.view(), apart.view()); });
     }
@@ -172,7 +173,7 @@ class MpiCommunicator : public Communicator {
     }
     return Work(std::make_shared<MpiWork>(engine_, std::move(operation)));
   }
-  // Fair: MPI_ANY_SOURCE alone takes what came first.
+  // Fair between senders: MPI_ANY_SOURCE alone takes the earliest message.
   int probe(int tag, int first) override {
     engine_->shm_reduces->advance();
     std::lock_guard lock(engine_->mutex);
@@ -187,7 +188,7 @@ class MpiCommunicator : public Communicator {
     return -1;
   }
   std::unique_ptr<Communicator> split(int color, int key) override {
-    meet({CallKind::split});  // which, unlike MPI_Comm_split, waits without burning a core
+    meet({CallKind::split});  // waits without using a core, unlike MPI_Comm_split
     std::lock_guard lock(engine_->mutex);
     MPI_Comm part = MPI_COMM_NULL;
     ok(MPI_Comm_split(comm_, color, key, &part), "split");
@@ -238,7 +239,7 @@ class MpiCommunicator : public Communicator {
     const auto* counts = o.counts.data();
     const auto* offsets = o.offsets.data();
     MPI_Request* const r = &o.request;
-    // Where in is this rank's block of out, or out of in, MPI is to be told so.
+    // MPI requires MPI_IN_PLACE if `in` is this rank's block of `out`, or the reverse.
     const auto is_block = [&](const void* part, const void* whole) {
       return static_cast<const char*>(whole) + offsets[rank_] * size_of(call.type) == part;
     };
@@ -276,7 +277,7 @@ class MpiCommunicator : public Communicator {
   bool local_;
   int rank_ = 0, size_ = 1;
   std::shared_ptr<ShmAllReduce> shm_;
-  bool compares_ = false;  // what ranks call, by MPI
+  bool compares_ = false;  // compare calls by MPI
   int unwinding_ = std::uncaught_exceptions();
 };
 
@@ -294,7 +295,7 @@ class Process : public MpiProcess {
   }
   bool leave() override {
     engine_->stop();
-    // A wait of our own making: ranks may come late, and MPI's would burn a core meanwhile.
+    // Custom wait: ranks may arrive late, and MPI's wait would use a core meanwhile.
     MPI_Request request = MPI_REQUEST_NULL;
     int flag = 0;
     ok(MPI_Ibarrier(MPI_COMM_WORLD, &request), "world");
@@ -307,8 +308,8 @@ class Process : public MpiProcess {
     if (one_host_) {
       MPI_Finalize();
     } else {
-      // MPI_Finalize may hang in UCX's tcp transport. A second, blocking barrier sees to it that the first one's
-      // messages have left.
+      // MPI_Finalize may hang in UCX's tcp transport. A second, blocking barrier ensures that the first one's messages
+      // were sent.
       MPI_Barrier(MPI_COMM_WORLD);
       tell_launcher();
     }
@@ -317,7 +318,7 @@ class Process : public MpiProcess {
   bool first_to_fail(const AbortReason& reason) override {
     engine_->abort_flag.raise(reason);
     const bool first = engine_->abort_flag.is_teller();
-    if (!first) pause_ += std::chrono::seconds(1);  // for the first rank's message
+    if (!first) pause_ += std::chrono::seconds(1);  // so that the first rank's message is printed before
     return first;
   }
   void abandon(const AbortReason& reason) override {
@@ -325,10 +326,10 @@ class Process : public MpiProcess {
     if (!flag_ends_all()) std::atexit([] { MPI_Abort(MPI_COMM_WORLD, exit_status(ErrorKind::internal)); });
   }
   void end_job(int status) override {
-    // On one host the launcher ends the others when this process does, without a word. MPI_Abort has words of its own,
-    // which are to follow the message on no account.
+    // On one host the launcher silently stops the other ranks when this process exits. MPI_Abort would print text after
+    // the error message.
     if (!flag_ends_all()) {
-      // The launcher reads what ranks write from pipes, and at an abort forgets what it has not read yet.
+      // The launcher reads ranks' output from pipes, and drops unread output at an abort.
       std::this_thread::sleep_for(pause_);
       const auto lock = engine_->lock_at_last();
       if (int nowhere = open("/dev/null", O_WRONLY); nowhere >= 0) {
@@ -337,7 +338,7 @@ class Process : public MpiProcess {
       }
       MPI_Abort(MPI_COMM_WORLD, status);
     }
-    // It ends those with a signal that do not come as far within 5 s: stopped ones, and those in a long computation.
+    // The launcher then kills ranks that do not get here within 5 s: stopped ranks, and ranks in a long computation.
     ++engine_->abort_flag.leaving;
     const FlightRecorder::Wait waiting;
     if (poll_until(5, [&] { return engine_->abort_flag.leaving >= static_cast<std::uint32_t>(local_size_); }))
@@ -346,8 +347,8 @@ class Process : public MpiProcess {
   }
 
   bool flag_ends_all() const { return one_host_ && engine_->flag_is_shared; }
-  // The part of MPI_Finalize that mpiexec (Hydra) waits for, in its wire protocol (PMI-1): without it, it takes the end
-  // of this process for a crash, and kills those that have not quite ended yet.
+  // Does the part of MPI_Finalize for which mpiexec (Hydra) waits, in its wire protocol (PMI-1). Without it mpiexec
+  // takes the end of this process for a crash, and kills ranks that have not quite ended.
   static void tell_launcher() {
     if (!std::getenv("PMI_FD") || !std::getenv("HYDI_CONTROL_FD")) return;
     const int file = static_cast<int>(environment_number("PMI_FD").value_or(-1));
@@ -390,9 +391,9 @@ class Process : public MpiProcess {
   bool one_host_ = true;
   std::chrono::milliseconds pause_{300};  // before MPI_Abort
   SharedMemory shared_flag_;
-  AbortFlag own_flag_ = {};  // where the system does not let processes share one
+  AbortFlag own_flag_ = {};  // used if processes cannot share one
   std::shared_ptr<Engine> engine_;
-  std::uint64_t drawn_ = 0;  // others know this process by it
+  std::uint64_t drawn_ = 0;  // random number by which other processes know this one
   ProcessToken token_;
 };
 

@@ -55,7 +55,7 @@ std::unique_lock<std::mutex> Engine::lock_at_last() {
   return lock;
 }
 
-// Whether it is known that all ranks have made the same call, or not: then the operation has an error.
+// Compares the ranks' calls. Returns whether the comparison is finished; if calls differ, the operation has an error.
 bool Engine::compare(Operation& o) {
   if (o.comparison == MPI_REQUEST_NULL) return true;
   int flag = 0;
@@ -66,12 +66,12 @@ bool Engine::compare(Operation& o) {
   return true;
 }
 
-// Completes what can be completed; true if anything was. With the mutex held.
+// Completes operations. Returns whether any was completed. Call with the mutex held.
 bool Engine::test() {
   const auto before = pending_.size();
   std::erase_if(pending_, [&](auto& o) {
     if (!compare(*o)) return false;
-    if (!o->error.empty()) {  // the ranks' calls differ: this one may never end
+    if (!o->error.empty()) {  // the calls of ranks differ, so this operation may never end
       lost_.push_back(o);
       return o->done = true;
     }
@@ -81,7 +81,7 @@ bool Engine::test() {
     if (status == MPI_SUCCESS && !flag) return false;
     try {
       ok(status, o->what);
-      if (MPI_Count got = 0; o->expected >= 0) {  // MPI takes less for granted
+      if (MPI_Count got = 0; o->expected >= 0) {  // MPI accepts shorter messages
         ok(MPI_Get_count_c(&received, o->type, &got), o->what);
         check(
             got == o->expected, ErrorKind::communicator, o->what, "the message that came has {}, expected {}",
@@ -96,7 +96,7 @@ bool Engine::test() {
   return pending_.size() < before;
 }
 
-// Background progress. The pauses leave the core to whoever computes: some 1 % of it is lost here.
+// Background progress. The pauses leave the core to computations; about 1 % of it is used here.
 void Engine::watch() {
   ::pthread_setname_np(::pthread_self(), joined_thread);
   constexpr microseconds least{100}, most{500};

@@ -91,7 +91,7 @@ class Engine {
 
   std::array<std::array<MPI_Op, 3>, 4> own_ops_;  // f32, f64, bf16, f16; by ReduceOp
   std::vector<std::shared_ptr<Operation>> pending_;
-  std::vector<std::shared_ptr<Operation>> lost_;  // MPI may yet write to their tensors
+  std::vector<std::shared_ptr<Operation>> lost_;  // MPI may still write to their tensors
   std::atomic<bool> stopped_ = false;
   std::condition_variable changed_;
   std::thread thread_;

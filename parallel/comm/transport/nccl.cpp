@@ -1,11 +1,11 @@
-// NCCL: collectives between ranks that have a GPU each. Part of the CUDA plugin, which gives it to the library; nothing
-// else knows of it. Operations of one communicator run on a stream of its own, one after the other in the order of the
-// calls, which is that of all its ranks; NCCL does not tell when ranks make different calls.
+// NCCL: collectives between ranks with one GPU each. This file is part of the CUDA plugin, which registers it with the
+// library. The operations of a communicator run on a separate stream, in the order of the calls, which is equal on all
+// ranks. NCCL does not detect ranks that make different calls.
 //
-// No call blocks for good. NCCL is told to return at once (blocking = 0), and is asked until it has taken a call on.
-// While operations are under way, a thread looks whether NCCL met an error, the job was ended, or an operation has run
-// for longer than TRIREME_TIMEOUT; then it ends all that is under way here, on the device too: a host that waits for
-// the device goes on, and throws (set_failure).
+// No call blocks forever. NCCL is configured to return at once (blocking = 0), and is polled until it has accepted a
+// call. While operations are in progress, a thread checks whether NCCL reports an error, the job was aborted, or an
+// operation has run for longer than TRIREME_TIMEOUT. It then aborts all operations of this rank, also on the device. A
+// host that waits for the device continues and throws (set_failure).
 #include <nccl.h>
 
 #include <algorithm>
@@ -53,7 +53,7 @@ cudaEvent_t make_event() {
   ok(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "nccl");
   return event;
 }
-/// "not ready" counts as an error; the next call is not to find it.
+/// "not ready" sets CUDA's last error; this function clears it, so that the next call does not see it.
 bool passed(cudaEvent_t event, std::string_view what) {
   const cudaError_t status = cudaEventQuery(event);
   if (status == cudaErrorNotReady) {
@@ -66,15 +66,15 @@ bool passed(cudaEvent_t event, std::string_view what) {
 
 struct Operation {
   std::string what;
-  cudaEvent_t begun = nullptr, over = nullptr;  // lent by the group, until over has passed
+  cudaEvent_t begun = nullptr, over = nullptr;  // lent by the group until `over` has passed
   std::vector<Tensor> keep;
   Seconds collective_timeout{};
-  Clock::time_point since{};  // when it was first seen to run
+  Clock::time_point since{};  // when it was first seen running
   std::string error;
   bool finished = false;
 };
 
-/// This rank among those that NCCL joined.
+/// This rank in a group that NCCL has connected.
 class Group {
  public:
   Group(Communicator& host, Device device, const ncclUniqueId& id);
@@ -105,7 +105,7 @@ class Group {
   Communicator& host_;
   const Device device_;
   std::mutex mutex_;
-  ncclComm_t comm_ = nullptr;  // null: broken off, or closed
+  ncclComm_t comm_ = nullptr;  // null: aborted or closed
   std::string failure_;
   ErrorKind failure_kind_ = ErrorKind::communicator;
   cudaStream_t stream_ = nullptr;
@@ -122,14 +122,14 @@ Group::Group(Communicator& host, Device device, const ncclUniqueId& id) : host_(
   const On on(device, "nccl");
   int least = 0, greatest = 0;
   ok(cudaDeviceGetStreamPriorityRange(&least, &greatest), on.op());
-  // Ahead of what computes: it takes few multiprocessors, and other ranks wait for it.
+  // Highest priority: collectives need few multiprocessors, and other ranks wait for them.
   ok(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest), on.op());
   ready_ = make_event();
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   try {
     std::unique_lock lock(mutex_);
-    // Half the patience, so that ranks that have failed are still there to hear of it.
+    // Half the timeout, so that failed ranks are still there to learn of the failure.
     const ncclResult_t result = ncclCommInitRankConfig(&comm_, size(), id, rank(), &config);
     check(comm_ != nullptr, ErrorKind::communicator, "nccl", "{}", [&] { return in_words(result, nullptr); });
     settle(lock, result, "nccl", collective_timeout() / 2);
@@ -154,8 +154,8 @@ cudaEvent_t Group::borrow() {
   return event;
 }
 
-/// Waits until NCCL has taken a call on; only then may its stream be used. At first it has to reach the other ranks for
-/// that, later it has not.
+/// Waits until NCCL has accepted a call; only then may its stream be used. The first call has to connect to the other
+/// ranks, later calls do not.
 void Group::settle(std::unique_lock<std::mutex>& lock, ncclResult_t result, const std::string& what, Seconds limit) {
   const auto give_up = [&](const AbortReason& why) {
     break_off({fmt::format("{}: {}", what, why.text), why.kind});
@@ -185,7 +185,7 @@ std::shared_ptr<Operation> Group::post(const Call& call, std::vector<Tensor> kee
   op->keep = std::move(keep);
   op->collective_timeout = collective_timeout();
   const On on(device_, op->what);
-  refuse_capture(on);  // its events would be the graph's, and nobody could ask them whether it is over
+  refuse_capture(on);  // its events would belong to the graph and could not be polled
   std::unique_lock lock(mutex_);
   collect();
   if (!comm_) fail_ended(op->what, {failure_, failure_kind_});
@@ -201,8 +201,8 @@ std::shared_ptr<Operation> Group::post(const Call& call, std::vector<Tensor> kee
   return op;
 }
 
-// A tensor that is let go of after this is safe: its memory goes back in the order of the device's own stream, which
-// comes after the operation from here on.
+// A tensor that is released after this is safe: its memory is reused in the order of the device's stream, which from
+// here on waits for the operation.
 void Group::wait(Operation& op) {
   std::lock_guard lock(mutex_);
   if (!op.error.empty()) throw Error(op.error, std::source_location::current(), failure_kind_);
@@ -218,7 +218,7 @@ bool Group::done(Operation& op) {
   return !op.error.empty() || op.finished;
 }
 
-/// Lets go of what is over. With the mutex held, as all below.
+/// Releases finished operations. Call with the mutex held, like all functions below.
 void Group::collect() {
   if (under_way_.empty()) return;
   const On on(device_, "nccl");
@@ -232,7 +232,7 @@ void Group::collect() {
   });
 }
 
-/// Ends all that is under way on this rank. guilty: the operation that why is about.
+/// Aborts all operations of this rank. guilty: the operation that caused `why`.
 void Group::break_off(const AbortReason& why, const Operation* guilty) {
   if (!comm_) return;
   failure_ = guilty ? fmt::format("{}: {}", guilty->what, why.text) : why.text;
@@ -272,7 +272,8 @@ void Group::look() {
   } catch (const Error& e) { break_off({e.what(), e.kind()}); }
 }
 
-/// False when the other ranks did not come, too, within the time that something under way may take, or a while.
+/// Closes the group. Returns false if the other ranks did not close it, too, within the timeout of current operations
+/// or a short time.
 bool Group::take_leave() {
   constexpr Seconds most{10};
   const auto in_time = [&](Seconds limit, auto&& over) {
@@ -307,7 +308,7 @@ void Group::close() {
     else if (comm_)
       break_off("its communicator is gone");
     if (!failure_.empty() && stream_) {
-      (void)cudaStreamSynchronize(stream_);  // what was broken off leaves its tensors
+      (void)cudaStreamSynchronize(stream_);  // aborted operations then no longer use their tensors
       set_failure(device_, "");
     }
     collect();

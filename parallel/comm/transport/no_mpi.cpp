@@ -1,4 +1,4 @@
-// The build has no MPI.
+// Replaces mpi.cpp in a build without MPI.
 #include "parallel/comm/transport/mpi_ranks.h"
 
 namespace trireme {

@@ -11,7 +11,7 @@
 namespace trireme {
 namespace {
 
-// A multiple of the mark's size, and the mark.
+// Size rounded up to a multiple of the mark's size, plus the mark.
 std::size_t with_mark(std::size_t bytes) {
   constexpr std::size_t mark = sizeof(std::uint64_t);
   return (bytes + mark - 1) / mark * mark + mark;
@@ -25,8 +25,8 @@ bool is_block(int file, const SharedMemory::Name& name, std::size_t bytes) {
 
 }  // namespace
 
-// A memory file has no name in the file system: nothing is left behind however a process ends, and /dev/shm may be
-// small.
+// A memory file has no name in the file system. So nothing is left behind however a process ends, and the size of
+// /dev/shm does not matter.
 SharedMemory::SharedMemory(std::size_t bytes) : bytes_(with_mark(bytes)), file_(memfd_create("trireme", MFD_CLOEXEC)) {
   struct stat made {};
   std::uint64_t drawn = 0;
@@ -41,7 +41,7 @@ SharedMemory::SharedMemory(std::size_t bytes) : bytes_(with_mark(bytes)), file_(
 
 SharedMemory::SharedMemory(const Name& name, std::size_t bytes) : bytes_(with_mark(bytes)) {
   if (name.file < 0) return;
-  // O_PATH only looks: to open a stranger's file (a pipe, a device) may itself do something.
+  // O_PATH does not open the file itself: opening a foreign pipe or device may have side effects.
   const auto path = "/proc/" + std::to_string(name.process) + "/fd/" + std::to_string(name.file);
   const int seen = open(path.c_str(), O_PATH | O_CLOEXEC);
   if (seen < 0) return;

@@ -27,16 +27,17 @@ int slots_for(int ranks) {
 
 }  // namespace
 
-// Who enters counts up `arrived`; the last to enter compares the calls, and sets `matched` if they are the same: nobody
-// goes on before. Who takes a chunk counts up `next`; who has reduced one, `finished`; who has copied out, `left`. The
-// last to leave clears the counts and opens the next round.
+// Counters of a slot. A rank that enters increments `arrived`. The last one compares the calls and sets `matched` if
+// they are equal; no rank continues before that. A rank that takes a chunk increments `next`, after reducing it
+// `finished`, and after copying the result out `left`. The last rank to leave resets the counters and opens the next
+// round.
 struct alignas(line) ShmAllReduce::Slot {
   std::atomic<std::uint64_t> round;
   std::atomic<int> arrived, matched, next, finished, left;
 };
 struct alignas(line) ShmAllReduce::Head {
   std::atomic<std::uint32_t> futex_word, sleepers;
-  std::atomic<std::uint32_t> deserter;  // 1 + a rank that went with an operation under way
+  std::atomic<std::uint32_t> deserter;  // 1 + a rank that destroyed its communicator with an operation in progress
 };
 
 bool AbortFlag::raise(const AbortReason& why) {
@@ -76,7 +77,7 @@ void ShmAllReduces::remove(ShmAllReduce* shm) {
 }
 bool ShmAllReduces::advance(const ShmAllReduce* except) {
   std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock) return true;  // another thread is about it
+  if (!lock) return true;  // another thread is doing it
   bool busy = false;
   for (ShmAllReduce* shm : shm_reduces_)
     if (shm != except && shm->busy_) {
@@ -86,7 +87,7 @@ bool ShmAllReduces::advance(const ShmAllReduce* except) {
   return busy;
 }
 
-// Head | slots | entries, slots x ranks | stages, ranks x slots
+// Layout: head | slots | entries, slots x ranks | stages, ranks x slots
 std::size_t ShmAllReduce::bytes(int ranks) {
   const std::size_t slots = slots_for(ranks);
   return sizeof(Head) + slots * (sizeof(Slot) + ranks * sizeof(Entry) + ranks * shared_piece_bytes) + line;
@@ -106,8 +107,7 @@ ShmAllReduce::ShmAllReduce(SharedMemory memory, AbortFlag& abort_flag, std::shar
   shm_reduces_->add(this);
 }
 
-// After an error others may yet write to the tensors of operations that are under way: their memory is never used for
-// anything else.
+// After an error other ranks may still write to the tensors of unfinished operations. Their memory is never reused.
 ShmAllReduce::~ShmAllReduce() {
   shm_reduces_->remove(this);
   std::erase_if(pieces_, [](auto& p) { return p->chunks == 0; });
@@ -143,7 +143,7 @@ void ShmAllReduce::wake_waiters() {
 
 std::uint64_t ShmAllReduce::ticket() { return head().futex_word; }
 
-// Neither the abort flag nor another ShmAllReduce wakes a sleeper.
+// Neither the abort flag nor another ShmAllReduce wakes a sleeping rank.
 void ShmAllReduce::sleep(std::uint64_t ticket, double seconds) {
   const bool others = shm_reduces_->advance(this);
   const timespec most{0, static_cast<long>(std::min(seconds, others ? 0.0005 : 0.05) * 1e9)};
@@ -152,7 +152,7 @@ void ShmAllReduce::sleep(std::uint64_t ticket, double seconds) {
   head().sleepers.fetch_sub(1);
 }
 
-// All ranks have brought piece i: they must have meant the same call.
+// Called when all ranks have entered piece i: checks that they made the same call.
 void ShmAllReduce::compare(std::uint64_t i) {
   for (int r = 1; r < size_; ++r)
     if (const Call& first = entry(0, i).call, &other = entry(r, i).call; first != other) {
@@ -168,7 +168,7 @@ bool ShmAllReduce::fill() {
     busy_ = true;
     const std::uint64_t i = filled_;
     Slot& s = slot(i);
-    if (s.round != i / slots_) return last;  // still in use by an earlier piece
+    if (s.round != i / slots_) return last;  // an earlier piece still uses the slot
     const Piece& p = piece(i);
     if (p.count && !direct(p.call)) std::memcpy(stage(rank_, i), p.data, p.count * size_of(p.call.type));
     Entry& mine = entry(rank_, i);
@@ -176,11 +176,11 @@ bool ShmAllReduce::fill() {
     mine.token = token_;
     mine.data = p.data;
     mine.number = i + 1;
-    ++filled_;  // before what may throw: this rank arrives once
+    ++filled_;  // incremented before anything may throw: this rank arrives once
     if (s.arrived.fetch_add(1) + 1 < size_) continue;
     compare(i);
     s.matched = 1;
-    // A small vector is reduced by the last to come: the others wake up once, to the result.
+    // A small vector is reduced by the last rank to arrive, so the others wake up once, with the result ready.
     if (p.chunks > 1 || p.several)
       wake_waiters();
     else
@@ -204,7 +204,7 @@ void ShmAllReduce::reduce_direct(std::uint64_t i, const Piece& p, int c) {
   const Index at = c * p.chunk * size_of(call.type), n = std::min(p.chunk, p.count - c * p.chunk);
   const auto bytes = static_cast<std::size_t>(n * size_of(call.type));
   scratch_.resize(size_ * direct_chunk_bytes);
-  // Reading fetches the process's sign along: who reuses the number of one that has ended is not written to.
+  // Reads the process's token along with the data, to detect a process that reuses the number of one that has ended.
   auto move = [&](int r, void* local, auto* transfer, int parts) {
     const Entry& from = entry(r, i);
     std::uint64_t value = from.token.value;
@@ -286,7 +286,8 @@ void ShmAllReduce::advance() {
   while (reduce() | drain());
 }
 
-// For a wait elsewhere: other ranks may wait for copies in and out. To reduce would hold the waiting thread up.
+// For waits elsewhere: other ranks may wait for this rank to copy in or out. It does not reduce, which would delay the
+// waiting thread.
 void ShmAllReduce::advance_unless_busy() {
   std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return;
@@ -299,15 +300,15 @@ void ShmAllReduce::advance_unless_busy() {
 std::string ShmAllReduce::missing(std::uint64_t number) {
   std::lock_guard lock(mutex_);
   if (number < drained_) return "; all ranks have made this call";
-  // Pieces are drained in order: what holds this one up is the first that is not.
+  // Pieces are drained in order, so the first undrained piece blocks this one.
   std::string ranks;
-  const bool taken = drained_ == filled_;  // the slot, by an earlier piece
+  const bool taken = drained_ == filled_;  // whether an earlier piece still uses the slot
   for (int r = 0; r < size_; ++r) {
     const Entry& its = entry(r, drained_);
     if (taken ? its.left != its.number : its.number != drained_ + 1)
       ranks += (ranks.empty() ? "" : ", ") + std::to_string(r);
   }
-  if (ranks.empty()) return "; all ranks have made this call, and one of them stopped in the midst of it";
+  if (ranks.empty()) return "; all ranks have made this call, and one of them stopped during it";
   const bool several = ranks.find(',') != std::string::npos;
   const Piece& next = *pieces_.front();
   const std::string call = next.first < number ? fmt::format(" (in {}, which comes first)", to_string(next.call)) : "";
@@ -332,7 +333,7 @@ struct ShmAllReduce::Waiting : Work::State {
     shm->shm_reduces_->advance(shm.get());
     if (shm->abort_flag_.on()) return true;
     if (!shm->head().deserter) return false;
-    // A rank that goes on the way out of an error raises the abort flag soon after: its reason is better.
+    // A rank that leaves because of an error raises the abort flag soon. Its reason is preferred.
     if (deserted == Clock::time_point{}) deserted = Clock::now();
     return Clock::now() - deserted > std::chrono::seconds(1);
   }
@@ -343,8 +344,8 @@ struct ShmAllReduce::Waiting : Work::State {
          "rank {} has dropped its communicator while this was under way", shm->head().deserter - 1);
   }
   std::shared_ptr<ShmAllReduce> shm;
-  std::shared_ptr<const Piece> last;  // pieces are done in their order
-  Clock::time_point deserted{};       // when that was first seen
+  std::shared_ptr<const Piece> last;  // pieces finish in order
+  Clock::time_point deserted{};       // when a deserter was first seen
 };
 
 std::uint64_t ShmAllReduce::post_call(const Call& call) {

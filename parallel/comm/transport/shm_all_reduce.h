@@ -143,9 +143,9 @@ class ShmAllReduce : public EventCount, public std::enable_shared_from_this<ShmA
   const ProcessToken token_;
   std::vector<char> scratch_;
   std::mutex mutex_;                           // between the threads of this process
-  std::deque<std::shared_ptr<Piece>> pieces_;  // from drained_ on
-  std::atomic<bool> busy_ = false;             // there are pieces to copy in, for which others may wait
-  std::uint64_t filled_ = 0, drained_ = 0;     // pieces
+  std::deque<std::shared_ptr<Piece>> pieces_;  // from piece drained_ on
+  std::atomic<bool> busy_ = false;             // whether pieces remain to be copied in, for which other ranks may wait
+  std::uint64_t filled_ = 0, drained_ = 0;     // numbers of pieces
 };
 
 }  // namespace trireme

@@ -16,14 +16,14 @@
 namespace trireme {
 namespace {
 
-// Bytes of a piece: small enough to share the work among waiting ranks, large enough that claiming one costs nothing.
+// Bytes per piece: small enough to share the work among waiting ranks, large enough that claiming a piece is cheap.
 constexpr Index piece_bytes = 128 << 10;
 
 void copy_bytes(void* to, const void* from, Index bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
-/// The number of events so far of one rank of a run. An event wakes only the ranks that it concerns.
+/// The event count of one rank of a run. An event wakes only the ranks that it concerns.
 class RankEvents final : public EventCount {
  public:
   explicit RankEvents(int yields) : yields_(yields) {}
@@ -50,7 +50,7 @@ class RankEvents final : public EventCount {
   std::atomic<int> sleepers_ = 0;
 };
 
-/// What all communicators of one run share: the events of each rank, and the reason why the run was ended, if it was.
+/// State shared by all communicators of a run: the events of each rank, and the reason if the run was aborted.
 class Job {
  public:
   explicit Job(int ranks) {
@@ -82,10 +82,10 @@ class Job {
 
 enum Phase : int { gathering, ready, done, failed };
 
-/// One operation whose partners have to find each other: a collective call, or a message.
+/// An operation whose partners must find each other: a collective call or a message.
 struct PendingOp {
   virtual ~PendingOp() = default;
-  /// In phase `ready`: does what nobody else is about.
+  /// In phase `ready`: does work that no other rank has claimed.
   virtual void make_progress(const ThreadRendezvous&) {}
   std::atomic<int> phase = gathering;
   std::string error;
@@ -99,7 +99,7 @@ struct Collective final : PendingOp {
 
   const Call call;
   const std::uint64_t number;
-  const int first;  // the rank that came first: its call is the one to match
+  const int first;  // the first rank to arrive; other ranks' calls are compared with its call
   int arrived = 0;
   std::vector<Tensor> in, out;  // by rank
   std::vector<bool> here;
@@ -108,7 +108,7 @@ struct Collective final : PendingOp {
   std::atomic<Index> next = 0, finished = 0;
 };
 
-/// Does [begin, end) of the larger side's elements, for all ranks.
+/// Processes elements [begin, end) of the larger side for all ranks.
 void Collective::run(Index begin, Index end) {
   const CallKind kind = call.kind;
   const int size = static_cast<int>(here.size()), root = call.root;
@@ -142,8 +142,8 @@ void Collective::run(Index begin, Index end) {
 
 struct PendingMessage final : PendingOp {
   PendingMessage(const Tensor& t, bool sends) : x(t), is_sent(sends) {}
-  Tensor x;            // until it is copied: then it is its rank's alone
-  const bool is_sent;  // else to be received
+  Tensor x;            // until it is copied; then only its rank uses it
+  const bool is_sent;  // true: a send; false: a receive
 };
 
 }  // namespace
@@ -151,7 +151,7 @@ struct PendingMessage final : PendingOp {
 /// Matches the calls of all ranks of a communicator.
 class ThreadRendezvous {
  public:
-  /// ranks: those of the run, in the order of this communicator.
+  /// ranks: world ranks of the run, in this communicator's order.
   ThreadRendezvous(std::shared_ptr<Job> the_job, std::vector<int> ranks, std::string name)
       : job(std::move(the_job)),
         size(static_cast<int>(ranks.size())),
@@ -162,9 +162,9 @@ class ThreadRendezvous {
                                   std::span<const Index> counts);
   std::shared_ptr<PendingOp> post(int rank, const Call& call, const Tensor& x);
   int probe(int to, int tag, int first);
-  /// " for rank 1, 2 (call 7)": who has not come to a collective that was not waited for yet.
+  /// " for rank 1, 2 (call 7)": the ranks that have not made a collective call yet.
   std::string missing(const Collective& c);
-  /// Of the so manieth call, a split, those of this color.
+  /// The communicator of this color from call `number`, which is a split.
   std::shared_ptr<ThreadRendezvous> part(std::uint64_t number, int color, std::vector<int> members) {
     std::lock_guard lock(mutex_);
     std::erase_if(parts_, [](const auto& part) { return part.second.expired(); });
@@ -188,7 +188,7 @@ class ThreadRendezvous {
  private:
   const std::vector<int> ranks_;  // of the run
   std::mutex mutex_;
-  std::map<std::uint64_t, std::shared_ptr<Collective>> open_;                            // by number
+  std::map<std::uint64_t, std::shared_ptr<Collective>> open_;                            // by call number
   std::map<std::array<int, 3>, std::deque<std::shared_ptr<PendingMessage>>> mailboxes_;  // by receiver, tag, sender
   std::map<std::pair<std::uint64_t, int>, std::weak_ptr<ThreadRendezvous>> parts_;
 };
@@ -231,7 +231,7 @@ std::shared_ptr<PendingOp> ThreadRendezvous::join(int rank, std::uint64_t number
     c->pieces = std::max<Index>(1, (call.count + c->piece - 1) / c->piece);
     c->phase = ready;
   }
-  // The last to come does small operations at once: nobody needs to be woken twice.
+  // The last rank to arrive does a small operation at once, so that no rank wakes up twice.
   if (c->pieces == 1)
     c->make_progress(*this);
   else
@@ -255,7 +255,7 @@ int ThreadRendezvous::probe(int to, int tag, int first) {
   return -1;
 }
 
-// The second of the two partners copies.
+// The second of two partners copies.
 std::shared_ptr<PendingOp> ThreadRendezvous::post(int rank, const Call& call, const Tensor& x) {
   const bool sends = call.kind == CallKind::send;
   const int from = sends ? rank : call.root, to = sends ? call.root : rank;
@@ -264,7 +264,7 @@ std::shared_ptr<PendingOp> ThreadRendezvous::post(int rank, const Call& call, co
   {
     std::lock_guard lock(mutex_);
     const auto box = mailboxes_.try_emplace({to, call.tag, from}).first;
-    auto& waiting = box->second;  // all of one side
+    auto& waiting = box->second;  // all are sends, or all are receives
     if (waiting.empty() || waiting.front()->is_sent == sends) {
       waiting.push_back(mine);
       if (call.tag >= message_tags) events(to).notify();  // recv_any looks for it

@@ -1,5 +1,5 @@
-// Communicators in virtual time: collectives by the communicators between threads, messages by way of copies, and
-// VirtualTime says when.
+// Communicators in virtual time. Collectives use the communicators between threads, messages are copied, and
+// VirtualTime decides when they end.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -108,7 +108,7 @@ class VirtualCommunicator final : public ThreadCommunicator {
   AbortReason ended() const override { return time_->ended(); }
 
  private:
-  /// At least one latency, else lookahead_ (VirtualTime::schedule) would let a rank look too early.
+  /// At least one latency: otherwise lookahead_ (VirtualTime::schedule) would let a rank look too early.
   Nanoseconds time_of(const Call& call) {
     if (const auto price = std::exchange(clock_.price, nullptr)) return std::max(price(link_), message_time(link_, 0));
     return collective_time(link_, call.kind, size(), call.count * size_of(call.type));

@@ -1,13 +1,13 @@
-// The state of virtual time between two operations: saved and restored by each rank, while all are here.
+// The state of virtual time between two operations. Each rank saves or restores its part while all ranks are here.
 #include <fmt/format.h>
 
 #include "parallel/comm/transport/virtual_time.h"
 
 namespace trireme {
 
-/// Returns when all ranks have come: all that they had started is resolved.
+/// Returns when all ranks have arrived. All operations that they had started are then resolved.
 void VirtualTime::meet(Rank& r) {
-  constexpr std::uint64_t communicator = ~std::uint64_t{0};  // one of its own
+  constexpr std::uint64_t communicator = ~std::uint64_t{0};  // a reserved number
   for (const Lock lock = enter(); const auto& [key, box] : mailboxes_)
     for (const auto& [from, queue] : box.from)
       check(box.owner != r.number || queue.receives.empty(), "virtual time",
@@ -21,7 +21,7 @@ void VirtualTime::meet(Rank& r) {
 VirtualState VirtualTime::save(Rank& r) {
   meet(r);
   VirtualState state{r.clock, r.link, {}, {}};
-  for (const auto& [key, box] : mailboxes_) {  // nobody sends now
+  for (const auto& [key, box] : mailboxes_) {  // no rank sends meanwhile
     if (box.owner != r.number) continue;
     const auto [communicator, own, tag] = key;
     if (box.next) state.turns.push_back({communicator, own, tag, box.next});

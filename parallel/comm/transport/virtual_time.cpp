@@ -11,8 +11,8 @@
 
 namespace trireme {
 namespace {
-constexpr int most_repeats = 10;    // of questions at one moment
-constexpr double no_time = 0.5e-9;  // what is shorter, in seconds, rounds to 0 ns
+constexpr int most_repeats = 10;    // of queries at one time
+constexpr double no_time = 0.5e-9;  // durations below this, in seconds, round to 0 ns
 }  // namespace
 
 VirtualTime::VirtualTime(int ranks, const Cluster& cluster)
@@ -47,7 +47,7 @@ void VirtualTime::finish(Rank& r) {
 }
 
 void VirtualTime::advance(Rank& r, Nanoseconds by) {
-  check(by >= 0, "virtual time", "the clock cannot go on by {} ns", by);
+  check(by >= 0, "virtual time", "the clock cannot advance by {} ns, expected 0 or more", by);
   const Lock lock = enter();
   r.clock += by;
   r.forget();
@@ -56,7 +56,7 @@ void VirtualTime::advance(Rank& r, Nanoseconds by) {
 
 // Operations. An operation is resolved when it is the first in the queues of all its ranks' links.
 
-/// The first in the rank's queue has the link, as soon as it is free.
+/// The first operation in the rank's queue takes the link when the link is free.
 void VirtualTime::take_link(Rank& r, std::vector<Op>& ready) {
   const auto& [op, started] = r.queue.front();
   op->start = std::max({op->start, started, r.link});
@@ -90,7 +90,7 @@ void VirtualTime::enqueue(Rank& r, const Op& op) {
 VirtualTime::Op VirtualTime::collective(Rank& r, std::uint64_t communicator, std::uint64_t number, Op op) {
   const Lock lock = enter();
   const auto slot = open_.try_emplace({communicator, number}, std::move(op)).first;
-  op = slot->second;  // the first rank's
+  op = slot->second;  // the first rank's operation
   if (++op->started == op->ranks->size()) open_.erase(slot);
   enqueue(r, op);
   return op;
@@ -118,7 +118,7 @@ VirtualTime::Op VirtualTime::send(Rank& r, std::uint64_t communicator, const Ran
                                   Tensor x) {
   const int to = (*ranks)[static_cast<std::size_t>(call.root)];
   Index bytes = call.count * size_of(call.type);
-  // Of a message to a channel the header takes what the payload takes, and the payload comes with it.
+  // The header of a channel message takes the time of its payload; the payload arrives with it.
   const bool head = call.tag >= message_tags && call.tag % 2 == message_tags % 2;
   if (head) {
     MessageHeader header;
@@ -151,7 +151,7 @@ VirtualTime::Op VirtualTime::receive(Rank& r, std::uint64_t communicator, const 
   return op;
 }
 
-/// Notes what was found undone. A loop that does nothing but ask: the clock goes on to the first event.
+/// Records a query whose answer was no. In a polling loop, advances the clock to the next event.
 void VirtualTime::asked_again(Lock& lock, Rank& r, const Question& question) {
   if (std::ranges::find(r.asked, question) == r.asked.end()) return r.asked.push_back(question);
   if (++r.repeats < most_repeats) return;
@@ -175,7 +175,7 @@ int VirtualTime::probe(Rank& r, std::uint64_t communicator, int own, int tag, in
 
 // What may go on.
 
-/// Deadlines are of virtual time; TRIREME_TIMEOUT is of real time, and no deadline.
+/// Deadlines are in virtual time. TRIREME_TIMEOUT is in real time and is no deadline.
 Nanoseconds VirtualTime::deadline(const Rank& r, double seconds) const {
   return seconds >= collective_timeout().count() ? never : r.clock + nanoseconds(seconds);
 }
@@ -192,7 +192,7 @@ Nanoseconds VirtualTime::next_event(const Rank& r) const {
 }
 
 void VirtualTime::schedule() {
-  using Key = std::pair<Nanoseconds, int>;  // running ranks come before those that look at that time
+  using Key = std::pair<Nanoseconds, int>;  // running ranks come before ranks that look at that time
   Key first{never, 0};
   bool blocked = false;
   for (auto& rank : ranks_) {
@@ -228,7 +228,7 @@ void VirtualTime::schedule() {
   }
 }
 
-/// False: nothing has moved for TRIREME_TIMEOUT seconds. In an ended world it returns at once.
+/// Returns false if nothing has progressed for TRIREME_TIMEOUT seconds. Returns at once in an aborted world.
 bool VirtualTime::block(Lock& lock, Rank& r, State state) {
   if (r.state == State::running) ++cores_;
   r.state = state;

@@ -50,7 +50,7 @@ void compare_ranks(Communicator& comm, const std::string& op, std::uint64_t hash
   if (comm.size() == 1) return;
   const auto number = static_cast<std::int64_t>(hash);
   const auto hashes = gather_numbers(comm, {&number, 1});
-  std::vector<int> odd;  // ranks that are not as rank 0
+  std::vector<int> odd;  // ranks that differ from rank 0
   for (int r = 1; r < comm.size(); ++r)
     if (hashes[static_cast<std::size_t>(r)] != hashes[0]) odd.push_back(r);
   if (odd.empty()) return;
@@ -65,8 +65,7 @@ void compare_ranks(Communicator& comm, const std::string& op, std::uint64_t hash
     more = fmt::format("; rank{} {} differ{} from rank 0, too", rest.size() > 1 ? "s" : "", fmt::join(rest, ", "),
                        rest.size() > 1 ? "" : "s");
   }
-  fail(op, "the ranks are not about to do the same: rank 0 has {}, rank {} has {}{}", quoted(first, at), odd[0],
-       quoted(other, at), more);
+  fail(op, "the ranks disagree: rank 0 has {}, rank {} has {}{}", quoted(first, at), odd[0], quoted(other, at), more);
 }
 
 void compare_ranks(Communicator& comm, const std::string& op, const std::string& text) {

@@ -14,6 +14,7 @@
 #include <condition_variable>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -36,9 +37,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
-constexpr double grace = 3;  // seconds between the end of a connection and the verdict
+constexpr double grace = 3;  // seconds from the end of a connection to the verdict
 
-/// The first; empty where there is no such file.
+/// The first line; empty if the file does not exist.
 std::string line_of(const std::string& path) {
   std::string line;
   std::getline(std::ifstream(path), line);
@@ -49,10 +50,10 @@ std::string link_of(const char* path) {
   return std::filesystem::read_symlink(path, none).string();
 }
 
-/// A process as others see it.
+/// Identity of a process for other processes.
 struct Process {
-  std::string host, pids, network;  ///< host's name; what its number is of, and its loopback
-  int pid = 0, rank = 0;            ///< rank: its first
+  std::string host, pids, network;  ///< host name; PID namespace and network namespace
+  int pid = 0, rank = 0;            ///< rank: its first one
   bool operator==(const Process& o) const { return pids == o.pids && pid == o.pid; }
 };
 Process own_process(int rank) {
@@ -63,39 +64,20 @@ Process own_process(int rank) {
   return {host.data(), boot + link_of("/proc/self/ns/pid"), boot + link_of("/proc/self/ns/net"), ::getpid(), rank};
 }
 
-/// Of a rank: the beats that were seen last, and since when (FlightRecorder::now()).
-struct Beats {
-  std::uint64_t count = 0;
-  std::int64_t since = 0;
+/// Of a rank of this process: its state when it was last seen to move, and for how long the process has run since.
+struct Standstill {
+  std::uint64_t beats = 0;
+  std::int64_t ended = 0, step = -1;  ///< ended: of the newest entry
+  const char* phase = nullptr;
+  Seconds stood{0};
 };
-
-/// What the ranks of this process do: [{"rank", "phase", "step", "count", "last", "since", "waits"}], times in seconds.
-/// seen: of earlier calls.
-Json ranks_here(std::map<const FlightRecorder*, Beats>& seen) {
-  Json all = Json::array();
-  FlightRecorder::each([&](const FlightRecorder& r) {
-    const auto& last = r.entry(r.count());
-    const std::int64_t now = r.now(), waits = r.waits_since();
-    Beats& beats = seen[&r];
-    if (beats.count != r.beats()) beats = {r.beats(), now};  // kernels of a long action count, too
-    all.push_back({{"rank", r.rank()},
-                   {"phase", r.phase()},
-                   {"step", r.step()},
-                   {"count", r.count()},
-                   {"last", last.text.data()},
-                   {"busy", last.ended == 0},
-                   {"since", static_cast<double>(now - std::max({last.begun, last.ended, beats.since})) / 1e6},
-                   {"waits", waits > 0 ? static_cast<double>(now - waits) / 1e6 : 0.0}});
-  });
-  return all;
-}
 
 /// Another process, as this one knows it.
 struct WatchedProcess {
   Process process;
   std::optional<LineSocket> socket = {};
-  Json ranks = Json::array();  ///< own_ranks(), when it last told
-  Seconds silent{0};           ///< since then
+  Json ranks = Json::array();  ///< own_ranks() of the last report
+  Seconds silent{0};           ///< time since the last report
   bool said_goodbye = false;
 };
 
@@ -109,7 +91,7 @@ std::string who_waits(const std::vector<const Json*>& all) {
   return text;
 }
 
-/// What the process last reported: the state of then, which may be steps behind the state in which it stopped.
+/// The process's last report, which may be some steps older than the state in which it stopped.
 std::string state_of(const Json& ranks) {
   std::string text;
   for (const Json& r : ranks)
@@ -118,14 +100,14 @@ std::string state_of(const Json& ranks) {
   return text.empty() ? "it never reported what it does" : text;
 }
 
-/// Of a process of this host, as /proc has it: 'T' is stopped, 'Z' has ended; 0: it is gone.
+/// State of a process of this host in /proc: 'T' stopped, 'Z' ended; 0: gone.
 char state_of_process(int pid) {
   const std::string text = line_of(fmt::format("/proc/{}/stat", pid));
   const std::size_t end = text.rfind(')');
   return text.empty() ? 0 : end == text.npos || end + 2 >= text.size() ? '?' : text[end + 2];
 }
 
-/// Replaces a file that its owner alone may read; not durably. Nothing where that fails: the next one may be written.
+/// Replaces a file that only its owner may read, without sync. Errors are ignored: the next write may succeed.
 void replace_private(const std::string& path, const std::string& text) {
   const std::string temporary = temporary_name(path);
   const Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
@@ -145,13 +127,13 @@ struct JobMonitor::Impl {
       const Json t = parse_json(texts[static_cast<std::size_t>(r)]);
       const Process p{t.at(0), t.at(1), t.at(2), t.at(3), r};
       loopback = loopback && p.network == own.network;
-      if (p == own && r < comm.rank()) watches = false;  // another rank of this process does
+      if (p == own && r < comm.rank()) watches = false;  // another rank of this process monitors
       if (met.emplace(p.pids, p.pid).second) peers.push_back({p});
     }
     const bool alone = peers.empty();
     Json door;
     if (main && !alone) {
-      ensure_open_files(std::ssize(peers) + 8);  // a connection for each
+      ensure_open_files(std::ssize(peers) + 8);  // one connection per process
       listener = listen_anywhere(loopback);
       const auto addresses = loopback ? std::vector<std::string>{"127.0.0.1"} : own_addresses();
       door = {{"token", random_token()}, {"answer", random_token()}, {"port", listener->port}, {"at", addresses}};
@@ -184,7 +166,7 @@ struct JobMonitor::Impl {
     std::filesystem::remove(live, ignored);
   }
 
-  /// From now on a thread of its own writes the file: a file system that stalls does not hold the beats up.
+  /// From now on a separate thread writes the file, so that a slow file system does not delay heartbeats.
   void write_to(const std::string& path) {
     if (!watches) return;
     live = path;
@@ -227,13 +209,14 @@ struct JobMonitor::Impl {
         since_file = {};
         if (writes) tell_writer(limit);
       }
+      judge_own(ran, limit);
       for (const WatchedProcess& p : peers) judge(p, limit);
       if (main && size > 1 && since_beat.count() == 0) judge_all(limit);
     }
     say({{"goodbye", true}});
   }
 
-  /// Until something comes, for 0.1 s at most.
+  /// Sleeps until a message arrives, at most 0.1 s.
   void rest() {
     std::vector<pollfd> all;
     for (const WatchedProcess& p : peers)
@@ -242,10 +225,11 @@ struct JobMonitor::Impl {
     if (listener) all.push_back({listener->socket.get(), POLLIN, 0});
     all.push_back({wake.get(), POLLIN, 0});
     ::poll(all.data(), all.size(), 100);
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));  // as often as this, whatever comes
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));  // limits the rate of reports
   }
 
-  /// Tries for 5 s: where rank 0 has failed meanwhile, what it says of that is to be the job's last line.
+  /// Tries for 5 s. If rank 0 has failed meanwhile, its message should be the job's last line, so the failure is not
+  /// reported.
   void join(const std::stop_token& end) {
     WatchedProcess& hub = peers.front();
     const auto give_up = Clock::now() + Seconds(5);
@@ -264,7 +248,7 @@ struct JobMonitor::Impl {
     hub.socket->send(std::to_string(own.rank));
   }
 
-  /// Those that know the token become peers; others have 5 s for it.
+  /// Connections that send the token become peers. They have 5 s for it.
   void admit() {
     while (listener) {
       LineSocket socket = accept_from(*listener);
@@ -322,7 +306,7 @@ struct JobMonitor::Impl {
       if (p.socket && p.socket->open() && !p.said_goodbye) p.socket->send(line);
   }
 
-  /// Of the first ranks, for those whose wait has been too long.
+  /// Describes the first ranks, for the message of a rank whose wait took too long.
   std::string job_in_words() {
     std::string text;
     const Json mine = own_ranks();
@@ -337,6 +321,30 @@ struct JobMonitor::Impl {
     return text;
   }
 
+  static std::string named(const Process& p, int rank) {
+    return fmt::format("watchdog: rank {} ({}, process {})", rank, p.host, p.pid);
+  }
+
+  /// Ends this process if one of its ranks hangs. ran: since the last call.
+  void judge_own(Seconds ran, double limit) {
+    const FlightRecorder* hangs = nullptr;
+    FlightRecorder::each([&](const FlightRecorder& r) {
+      Standstill& s = seen[&r];
+      const std::int64_t ended = r.entry(r.count()).ended;
+      if (s.beats != r.beats() || s.ended != ended || s.step != r.step() || s.phase != r.phase() || r.waits_since() > 0)
+        s = {r.beats(), ended, r.step(), r.phase()};
+      s.stood += ran;
+      if (s.stood.count() >= (std::strcmp(s.phase, "step") == 0 ? 0.9 : 6) * limit) hangs = &r;
+    });
+    if (!hangs) return;
+    const Json mine = own_ranks();
+    std::vector<const Json*> all{&mine};
+    for (const WatchedProcess& p : peers) all.push_back(&p.ranks);
+    crash(hangs->thread(), fmt::format("{} has stood still for {:.0f} s in phase {} after step {}; last: {}{}",
+                                       named(own, hangs->rank()), seen[hangs].stood.count(), hangs->phase(),
+                                       hangs->step(), hangs->entry(hangs->count()).text.data(), who_waits(all)));
+  }
+
   void judge(const WatchedProcess& p, double limit) {
     if (!p.socket || p.said_goodbye) return;
     const bool gone = !p.socket->open();
@@ -346,23 +354,22 @@ struct JobMonitor::Impl {
     std::vector<const Json*> others{&mine};
     for (const WatchedProcess& other : peers)
       if (&other != &p) others.push_back(&other.ranks);
-    const std::string who =
-        fmt::format("watchdog: rank {} ({}, process {})", p.process.rank, p.process.host, p.process.pid);
     const std::string text =
-        fmt::format("{} {}; {}{}", who,
+        fmt::format("{} {}; {}{}", named(p.process, p.process.rank),
                     gone ? "has ended without a word" : fmt::format("has been silent for {:.0f} s", p.silent.count()),
                     state_of(p.ranks), who_waits(others));
     if (main) say({{"verdict", text}, {"pids", p.process.pids}, {"pid", gone ? 0 : p.process.pid}});
     end(text, true, !gone && p.process.pids == own.pids ? p.process.pid : 0);
   }
 
-  /// Ends the job where all ranks wait for each other in a step. In a first step each alone has more patience, as
-  /// others may still be in the phase before.
+  /// Aborts the job if all ranks wait for each other in a step. In a first step a rank waits longer, because others may
+  /// still be in the phase before.
   void judge_all(double limit) {
     int waiting = 0;
     const auto count = [&](const Json& ranks) {
       for (const Json& r : ranks)
-        waiting += r.value("phase", "") == "step" && r.value("waits", 0.0) > limit + 1;  // else a rank says so itself
+        waiting += r.value("phase", "") == "step" && r.value("waits", 0.0) > limit + 1;  // else a rank reports it
+                                                                                         // itself
     };
     count(own_ranks());
     for (const WatchedProcess& p : peers) count(p.ranks);
@@ -400,27 +407,45 @@ struct JobMonitor::Impl {
     state_changed.notify_all();
   }
 
-  Json own_ranks() { return ranks_here(beats_seen); }
+  /// What the ranks of this process do: [{"rank", "phase", "step", "count", "last", "since", "waits"}], times in
+  /// seconds.
+  Json own_ranks() {
+    Json all = Json::array();
+    FlightRecorder::each([&](const FlightRecorder& r) {
+      const auto& last = r.entry(r.count());
+      const std::int64_t since = r.waits_since();
+      const double waits = since > 0 ? static_cast<double>(r.now() - since) / 1e6 : 0;
+      all.push_back({{"rank", r.rank()},
+                     {"phase", r.phase()},
+                     {"step", r.step()},
+                     {"count", r.count()},
+                     {"last", last.text.data()},
+                     {"busy", last.ended == 0},
+                     {"since", std::max(waits, seen[&r].stood.count())},
+                     {"waits", waits}});
+    });
+    return all;
+  }
 
   const Process own;
   const bool main;
   const int size;                      // ranks of the job
-  bool watches = true, known = false;  // known: rank 0's process has given the answer
-  std::vector<WatchedProcess> peers;   // rank 0's process: all others; these: rank 0's
+  bool watches = true, known = false;  // known: rank 0's process has answered
+  std::vector<WatchedProcess> peers;   // in rank 0's process: all others; elsewhere: rank 0's
   std::optional<Listener> listener;
   std::string token, answer;
   int port = 0;
   std::vector<std::string> at;
   std::vector<std::pair<LineSocket, Clock::time_point>> strangers;  // who have not told the token yet
   std::map<int, std::vector<std::string>> first_lines;              // of these
-  std::map<const FlightRecorder*, Beats> beats_seen;                // by the thread that watches
+  std::map<const FlightRecorder*, Standstill> seen;                 // by the thread that watches
   std::atomic<bool> writes = false;                                 // what is done is written to a file
   std::string live;                                                 // that file
   std::mutex mutex;
   std::condition_variable state_changed;
-  std::string state;  // what the file is to hold next; empty: it is written
+  std::string state;  // next contents of the file; empty: written
   std::error_code ignored;
-  const Descriptor wake{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};  // the thread is to end
+  const Descriptor wake{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};  // ends the thread
   std::jthread thread, writer;
 };
 
@@ -430,7 +455,7 @@ void JobMonitor::write_to(const std::string& path) { impl_->write_to(path); }
 
 namespace {
 
-/// state: what live.json holds.
+/// state: contents of live.json.
 std::string verdict_on(const Json& state, bool& held) {
   const double age = Seconds(std::chrono::system_clock::now().time_since_epoch()).count() - state.value("time", 0.0);
   const Process here = own_process(0);
@@ -457,7 +482,7 @@ std::string verdict_on(const Json& state, bool& held) {
                                    r.value("rank", 0), who, since, r.value("phase", ""), r.value("last", "")));
     }
   }
-  stopped.insert(stopped.end(), idle.begin(), idle.end());  // behind what may be why
+  stopped.insert(stopped.end(), idle.begin(), idle.end());  // after processes that may be the cause
   const bool old = age > 10;
   held = old || !stopped.empty();
   if (old) lines += fmt::format("this was {:.0f} s ago: rank 0's process has written nothing since\n", age);

@@ -1,5 +1,5 @@
-// JobMonitor: a heartbeat between the processes of a job, independent of MPI, with the state of their ranks. If a
-// process stops or dies, an error names it and the job is stopped. (Horovod's stall inspector, NVIDIA's NVRx.)
+// JobMonitor: stops a job in which a rank hangs or a process dies, and reports where. A heartbeat between the
+// processes, independent of MPI, carries the state of their ranks. (Horovod's stall inspector, NVIDIA's NVRx.)
 #pragma once
 #include <memory>
 #include <string>
@@ -12,11 +12,17 @@ namespace trireme {
 /// Both sides prove themselves with 128-bit numbers that travel by a broadcast; other connections are dropped. Each
 /// process sends the state of its FlightRecorders every half second.
 ///
-/// A process is reported if it is silent for 0.9 of TRIREME_TIMEOUT, or if its connection has closed without a goodbye
-/// for 3 s. stderr then names its rank, host, process, phase, last call, and the ranks that wait. All processes stop by
-/// crash(); a process that does not react is killed by the others on its host. The job is stopped in the same way if
-/// all ranks have waited for each other in a step for a second more than TRIREME_TIMEOUT. Only time in which the
-/// counting process itself ran counts. A process that cannot connect is reported and not watched.
+/// It stops the job if
+/// - a rank of this process hangs: it has begun or ended no action and begun no kernel for longer than its phase
+///   allows, and does not wait for other ranks. A step allows 0.9 of TRIREME_TIMEOUT, so the rank is named before other
+///   ranks time out; other phases (start, save, evaluate) allow six times TRIREME_TIMEOUT.
+/// - a process is silent for 0.9 of TRIREME_TIMEOUT, or its connection has closed without a goodbye for 3 s.
+/// - all ranks have waited for each other in a step for a second more than TRIREME_TIMEOUT.
+///
+/// stderr then names the rank, its host, process, phase and last action, and the ranks that wait. Processes stop by
+/// crash(), with the stack of the rank that hangs; a process that does not react is killed by the others on its host.
+/// Only time in which the counting process itself ran counts. A process that cannot connect is reported, and the others
+/// do not watch it.
 class JobMonitor {
  public:
   /// A collective call of all ranks. In a world of threads only rank 0's monitor is active. Rank 0 raises a low soft

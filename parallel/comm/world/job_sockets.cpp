@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::size_t longest_line = 64 << 10, most_unsent = 1 << 20;
 
-/// An address of either family, and its size.
+/// An IPv4 or IPv6 address and its size.
 struct Address {
   sockaddr_storage bytes{};
   socklen_t size = 0;
@@ -92,7 +92,7 @@ Listener listen_anywhere(bool loopback) {
     Listener l{.socket = Descriptor(::socket(a.get()->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0))};
     const int no = 0;
     if (a.get()->sa_family == AF_INET6)
-      ::setsockopt(l.socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);  // IPv4, too
+      ::setsockopt(l.socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);  // also IPv4
     if (!l.socket || ::bind(l.socket.get(), a.get(), a.size) != 0 || ::listen(l.socket.get(), 1024) != 0 ||
         ::getsockname(l.socket.get(), a.get(), &a.size) != 0)
       return Listener{};

@@ -10,13 +10,13 @@
 namespace trireme {
 namespace {
 
-/// The axes, which are of as many ranks as the world, and the same on all.
+/// Checks that the axes have as many ranks as the world and are equal on all ranks.
 std::vector<Axis> checked(World& world, std::vector<Axis> axes) {
   Index product = 1;
   std::string text;
   for (auto& [name, size] : axes) {
     check(size >= 1, "mesh", "axis {} has size {}, expected at least 1", name, size);
-    check(std::ranges::count(axes, name, &Axis::name) == 1, "mesh", "axis {} is named twice", name);
+    check(std::ranges::count(axes, name, &Axis::name) == 1, "mesh", "axis {} is given twice", name);
     product *= size;
     text += fmt::format("{}{} {}", text.empty() ? "" : " x ", name, size);
   }

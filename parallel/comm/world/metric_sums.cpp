@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t sum_width = ExactSum::digits + 3;
 
-/// Sums that are exact in a double, over all ranks.
+/// Sums over all ranks. The numbers are exact in a double.
 std::vector<double> all_reduced(const std::vector<double>& mine, World& world) {
   if (mine.empty()) return {};
   const Tensor all = Tensor::of(mine, {std::ssize(mine)}, DType::f64);
@@ -21,7 +21,7 @@ std::vector<double> all_reduced(const std::vector<double>& mine, World& world) {
 MetricState sum_over_ranks(const MetricState& mine, int share, World& world) {
   constexpr std::size_t width = 5;
   const auto size = static_cast<std::size_t>(world.size()), rank = static_cast<std::size_t>(world.rank());
-  std::vector<double> table(size * width);  // zeros elsewhere: the sum gathers the rows
+  std::vector<double> table(size * width);  // a row per rank, zeros elsewhere: the sum gathers the rows
   const std::array<std::size_t, width> own{static_cast<std::size_t>(share), static_cast<std::size_t>(mine.samples),
                                            mine.counts.size(), mine.sums.size(), mine.rows.size()};
   std::ranges::transform(own, table.begin() + static_cast<std::ptrdiff_t>(rank * width),

@@ -65,7 +65,7 @@ class Imagined final : public Communicator {
   int size() const override { return size_; }
   std::string transport() const override { return "imagined"; }
   Work start(const Call& call, const Tensor&, const Tensor&, std::span<const Index>) override {
-    fail(name_of(call.kind), "rank {} of {} is only imagined: it talks to nobody", rank_, size_);
+    fail(name_of(call.kind), "rank {} of {} is imagined, so it cannot communicate; use a dry meter", rank_, size_);
   }
   int probe(int, int) override { return -1; }
   std::unique_ptr<Communicator> split(int, int) override { return imagined_communicator(rank_, size_); }

@@ -28,19 +28,19 @@ namespace trireme {
 
 namespace {
 
-/// What a rank has thrown.
+/// An exception of a rank.
 struct Failure {
   std::string text;
   std::source_location where;
   ErrorKind kind = ErrorKind::internal;
-  bool refused = false;  ///< by an OptionError
+  bool refused = false;  ///< whether it is an OptionError
   [[noreturn]] void raise() const {
     if (refused) throw OptionError(text, where);
     throw Error(text, where, kind);
   }
 };
 
-/// What is being handled.
+/// Describes the current exception.
 Failure current_failure(const std::string& prefix) {
   try {
     throw;
@@ -51,8 +51,8 @@ Failure current_failure(const std::string& prefix) {
   } catch (...) { return {prefix + "an exception of unknown type", std::source_location::current()}; }
 }
 
-/// Of each of `sharing` ranks: its part of the cores, and no more than this thread may use (OMP_NUM_THREADS,
-/// set_threads()).
+/// Threads for each of `sharing` ranks: its share of the cores, at most as many as this thread may use
+/// (OMP_NUM_THREADS, set_threads()).
 int share_of_threads(int sharing) { return std::clamp(cores() / sharing, 1, threads()); }
 
 int report(const Failure& failure) {
@@ -85,8 +85,8 @@ World::World(World&&) noexcept = default;
 
 World::~World() {
   if (!comm_) return;
-  try {  // a rank that is gone has said why; on the way out nothing more can be done
-    if (std::uncaught_exceptions() > unwinding_) {  // the other ranks may never come to leave
+  try {  // errors while leaving are ignored: a failed rank has reported its error already
+    if (std::uncaught_exceptions() > unwinding_) {  // the other ranks may never arrive to leave together
       const AbortReason reason{fmt::format("rank {}: an exception left its World", rank())};
       process_ ? process_->abandon(reason) : comm_->abort(reason);
     } else if (process_) {
@@ -135,7 +135,7 @@ void World::run_threads(std::vector<std::unique_ptr<Communicator>> communicators
       world.comm().abort({failure.text, failure.kind});
     }
   };
-  // Nobody begins before all are there: where the system starts too few threads, none has done anything.
+  // No rank begins before all threads exist: if the system starts too few threads, no body has run.
   enum Signal : int { wait, begin, leave };
   std::atomic<Signal> signal = wait;
   std::vector<std::jthread> all;
@@ -176,7 +176,7 @@ int World::run(int argc, char** argv, int ranks, const std::function<int(World&)
   try {
     status = body(*world);
   } catch (...) {
-    const FlightRecorder::Wait ending;  // for the Watchdog
+    const FlightRecorder::Wait ending;  // for the JobMonitor
     const Failure failure = current_failure(world->size() == 1 ? "" : fmt::format("rank {}: ", world->rank()));
     write_crash_report(failure.text.c_str(), name_of(failure.kind));
     if (world->size() == 1) return report(failure);
@@ -189,7 +189,7 @@ int World::run(int argc, char** argv, int ranks, const std::function<int(World&)
   if (!process) return status;
   try {
     if (process->leave()) return status;
-  } catch (...) {  // a rank failed while others were done; it tells
+  } catch (...) {  // an exception on another rank, which reports it
     process->end_job(exit_status(current_kind()));
   }
   std::fflush(nullptr);

@@ -49,15 +49,48 @@ void check_shape(const Plan& plan, Diagnostics& faults) {
         faults.add("{} is of a step before, where only backwards and what follows from them may be",
                    place(program, id));
       if (layered && a.part < 0) faults.add("{} names no part", place(program, id));
-      Index block = a.kind == ActionKind::average ? std::max(plan.buffers, plan.parameters) : plan.parameters;
-      if ((is_reduction(a) || a.kind == ActionKind::update || a.kind == ActionKind::sum_tied) &&
-          (a.slice.begin < 0 || a.slice.end > block || a.slice.size() <= 0))
-        faults.add("{} has the slice [{}, {}) of a block of {}", place(program, id), a.slice.begin, a.slice.end, block);
+      if ((is_reduction(a) || a.kind == ActionKind::update || is_tied_sum(a)) &&
+          (a.slice.begin < 0 || a.slice.end > plan.parameters || a.slice.size() <= 0))
+        faults.add("{} has the slice [{}, {}) of a block of {}", place(program, id), a.slice.begin, a.slice.end,
+                   plan.parameters);
       if ((is_collective(a) || is_message(a)) && a.peer.axis.empty())
         faults.add("{} names no axis", place(program, id));
       if (a.on_ready && a.after.empty()) faults.add("{} names no backward to start in", place(program, id));
     }
   }
+}
+
+bool overlap(const Plan& plan, const Program& a, const Program& b) {
+  return std::ranges::all_of(plan.axes, [&](const Axis& axis) {
+    const CoordinateRange x = plan.range(a, axis.name), y = plan.range(b, axis.name);
+    return x.begin < y.end && y.begin < x.end;
+  });
+}
+
+void check_places(const Plan& plan, Diagnostics& faults) {
+  Index covered = 0;
+  const auto ranged = std::ranges::count_if(plan.programs, [](const Program& p) { return !p.where.empty(); });
+  if (ranged > 0 && ranged < std::ssize(plan.programs))
+    return faults.add("some programs say on which ranks they run, and some do not");
+  if (plan.has_stages() && std::ranges::any_of(plan.programs, [](const Program& p) { return !p.where.empty(); }))
+    return faults.add("stages of a pipeline and programs at ranges of ranks do not go together yet");
+  for (std::size_t p = 0; p < plan.programs.size(); ++p) {
+    const Program& program = plan.programs[p];
+    for (const auto& [axis, begin, end] : program.where)
+      if (begin < 0 || end <= begin || end > plan.size(axis))
+        faults.add("program {} is to run at {} to {} along '{}', which has {} ranks", program.name, begin, end - 1,
+                   axis, plan.size(axis));
+    Index ranks = 1;
+    for (const Axis& a : plan.axes) ranks *= plan.size(program, a.name);
+    covered += ranks;
+    for (std::size_t q = 0; q < p; ++q)
+      if (!program.where.empty() && overlap(plan, program, plan.programs[q]))
+        faults.add("programs {} and {} are to run on the same ranks", plan.programs[q].name, program.name);
+  }
+  if (ranged == 0 || !faults.empty()) return;
+  Index all = 1;
+  for (const Axis& a : plan.axes) all *= a.size;
+  if (covered != all) faults.add("the programs run on {} of {} ranks", covered, all);
 }
 
 /// Sums gradients with those of other ranks, by itself or at a server.

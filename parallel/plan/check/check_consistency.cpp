@@ -73,7 +73,7 @@ void check_mixed(const Plan& plan, std::size_t r, const std::string& axis, const
 void check_trigger(const Program& program, ActionId id, Diagnostics& faults) {
   const Action& a = program.actions[id];
   const bool always = is_pass(a) || is_message(a) || is_reduction(a) || a.on_ready || a.kind == ActionKind::update ||
-                      a.kind == ActionKind::free || a.kind == ActionKind::sum_tied ||
+                      a.kind == ActionKind::free || is_tied_sum(a) ||
                       (a.kind == ActionKind::agree && !agrees_on_flags(a));
   if (always && program.trigger(a) != Trigger{} && program.trigger(a).channel.empty())
     faults.add("{} is of a phase that runs {}: it belongs to every step", place(program, id),
@@ -92,7 +92,7 @@ void check_own_kinds(const Plan& plan, const Program& program, ActionId id, Diag
   if (a.kind->fault)
     if (const std::string text = a.kind->fault(plan, program, id); !text.empty())
       faults.add("{}: {}", place(program, id), text);
-  if (a.codec && a.kind != ActionKind::all_reduce)
+  if (a.codec && (a.kind != ActionKind::all_reduce || !is_reduction(a)))
     faults.add("{}: the codec {} is for all_reduce alone: write it behind what reduces otherwise", place(program, id),
                a.codec->name);
   for (const std::string& name : codec_states(a))

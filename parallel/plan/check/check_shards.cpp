@@ -24,7 +24,7 @@ class Shared {
   explicit Shared(const Program& program) {
     for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
       const Action& a = program.actions[id];
-      if (a.peer.axis.empty()) continue;
+      if (a.peer.axis.empty() || averages_statistics(a)) continue;
       first_.try_emplace({a.kind, a.slice.begin, a.slice.end, a.peer.axis}, id);
       if (a.kind == ActionKind::reduce_scatter) scattered.push_back(id);
     }

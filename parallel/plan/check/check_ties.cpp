@@ -23,7 +23,7 @@ class Ties {
     for (const Program& program : plan_.programs)
       for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
         const Action& a = program.actions[static_cast<std::size_t>(id)];
-        if (a.kind == ActionKind::sum_tied && std::ranges::find(ties, a.slice, &Tie::slice) == ties.end())
+        if (is_tied_sum(a) && std::ranges::find(ties, a.slice, &Tie::slice) == ties.end())
           faults_.add("{} sums what no other program has a copy of", place(program, id));
       }
   }
@@ -107,7 +107,7 @@ class Ties {
     for (const Action& a : p.actions) {
       const bool moves =
           a.kind == ActionKind::drop_gradients || a.kind == ActionKind::drop_values || a.kind == ActionKind::all_gather;
-      if (is_pass(a) || moves || a.kind == ActionKind::sum_tied || a.kind == ActionKind::agree) continue;
+      if (is_pass(a) || moves || is_tied_sum(a) || a.kind == ActionKind::agree) continue;
       const Access access = accesses(plan_, p, live, a);
       const auto touches = [&](const Operand& o) {
         return (o.kind == OperandKind::weights || o.kind == OperandKind::gradients) && o.slice.overlaps(tie.slice);

@@ -83,11 +83,10 @@ void check_versions(const Plan&, Diagnostics&);
 /// Weights with copies in several programs: gradients that are summed over all of them, once, at the right moment, and
 /// copies that stay alike.
 void check_ties(const Plan&, const std::vector<HappensBefore>&, Diagnostics&);
-/// Ranges of ranks that overlap, leave ranks without a program, or lie outside of the mesh.
-void check_places(const Plan&, Diagnostics&);
-/// Channels: messages that nobody takes or sends, servers that would wait, phases and guards that can never be met.
+/// Channels (parallel/async/check): messages that no rank takes or sends, servers that would wait, phases and guards
+/// that can never be met.
 void check_channels(const Plan&, Diagnostics&);
-/// What of this shows only where steps are taken, along one axis: some steps of its programs are played.
+/// The faults of channels that only steps show: plays some steps of the programs along one axis.
 void play_channels(const Plan&, const std::string& axis, Diagnostics&);
 /// Phases on call: what is not there, and programs that would wait for each other in them.
 void check_on_call(const Plan&, Diagnostics&);

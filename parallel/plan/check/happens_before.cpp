@@ -1,6 +1,6 @@
 // HappensBefore: found in one pass over the dependencies, from the last action to the first.
 #include "parallel/plan/check/diagnostics.h"
-#include "parallel/plan/order.h"
+#include "parallel/plan/check/order.h"
 
 namespace trireme {
 

@@ -1,4 +1,4 @@
-#include "parallel/plan/channels.h"
+#include "parallel/async/channel_plan.h"
 
 #include <algorithm>
 #include <set>

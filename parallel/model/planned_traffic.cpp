@@ -1,9 +1,9 @@
-#include "parallel/plan/planned_traffic.h"
+#include "parallel/model/planned_traffic.h"
 
+#include "parallel/async/channel_plan.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/plan/action_kind.h"
-#include "parallel/plan/channels.h"
-#include "parallel/plan/on_call.h"
+#include "parallel/strategies/on_call.h"
 
 namespace trireme {
 
@@ -64,7 +64,7 @@ TrafficCount traffic_of(const Plan& plan, const Program& program, const Action& 
     const PartInfo& part = parts_of(plan, a, o)[static_cast<std::size_t>(a.part)];
     return {part.outputs, part.cost.output};
   }
-  DType type = a.kind == ActionKind::average ? o.buffers : o.parameters;
+  DType type = averages_statistics(a) ? o.buffers : o.parameters;
   if (a.payload == Payload::loss && a.peer.root < 0) type = o.loss;
   TrafficCount all;
   for (const PlannedCall& call : calls_of(plan, a, static_cast<int>(ranks), size_of(type), o.step))

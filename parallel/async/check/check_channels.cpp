@@ -1,10 +1,9 @@
-// The part of check(plan) for programs that run on ranges of ranks, and for those that messages drive: their steps are
-// played for a while on one line of ranks, with actions that take no time.
+// The part of check(plan) for programs that messages drive: what their actions and phases say of channels.
 #include <fmt/ranges.h>
 
 #include <set>
 
-#include "parallel/plan/channels.h"
+#include "parallel/async/channel_plan.h"
 #include "parallel/plan/check/diagnostics.h"
 #include "parallel/plan/codec.h"
 
@@ -12,13 +11,6 @@ namespace trireme {
 namespace {
 
 constexpr int most_ranks = 4096;  // that are played
-
-bool overlap(const Plan& plan, const Program& a, const Program& b) {
-  return std::ranges::all_of(plan.axes, [&](const Axis& axis) {
-    const CoordinateRange x = plan.range(a, axis.name), y = plan.range(b, axis.name);
-    return x.begin < y.end && y.begin < x.end;
-  });
-}
 
 bool takes(const Program& program, const std::string& channel) {
   const auto pulls = [&](const Action& a) { return a.kind == ActionKind::pull && a.peer.channel == channel; };
@@ -223,32 +215,6 @@ void check_phase(const Plan& plan, const Program& program, const ProgramPhase& p
 }
 
 }  // namespace
-
-void check_places(const Plan& plan, Diagnostics& faults) {
-  Index covered = 0;
-  const auto ranged = std::ranges::count_if(plan.programs, [](const Program& p) { return !p.where.empty(); });
-  if (ranged > 0 && ranged < std::ssize(plan.programs))
-    return faults.add("some programs say on which ranks they run, and some do not");
-  if (plan.has_stages() && std::ranges::any_of(plan.programs, [](const Program& p) { return !p.where.empty(); }))
-    return faults.add("stages of a pipeline and programs at ranges of ranks do not go together yet");
-  for (std::size_t p = 0; p < plan.programs.size(); ++p) {
-    const Program& program = plan.programs[p];
-    for (const auto& [axis, begin, end] : program.where)
-      if (begin < 0 || end <= begin || end > plan.size(axis))
-        faults.add("program {} is to run at {} to {} along '{}', which has {} ranks", program.name, begin, end - 1,
-                   axis, plan.size(axis));
-    Index ranks = 1;
-    for (const Axis& a : plan.axes) ranks *= plan.size(program, a.name);
-    covered += ranks;
-    for (std::size_t q = 0; q < p; ++q)
-      if (!program.where.empty() && overlap(plan, program, plan.programs[q]))
-        faults.add("programs {} and {} are to run on the same ranks", plan.programs[q].name, program.name);
-  }
-  if (ranged == 0 || !faults.empty()) return;
-  Index all = 1;
-  for (const Axis& a : plan.axes) all *= a.size;
-  if (covered != all) faults.add("the programs run on {} of {} ranks", covered, all);
-}
 
 void check_channels(const Plan& plan, Diagnostics& faults) {
   const std::size_t before = faults.size();

@@ -1,14 +1,14 @@
-#include "parallel/plan/agreements.h"
+#include "parallel/strategies/agreements.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <set>
 
+#include "parallel/async/channel_plan.h"
 #include "parallel/plan/action_kind.h"
-#include "parallel/plan/channels.h"
-#include "parallel/plan/on_call.h"
 #include "parallel/plan/ties.h"
+#include "parallel/strategies/on_call.h"
 
 namespace trireme {
 namespace {

@@ -1,9 +1,9 @@
-#include "parallel/plan/on_call.h"
+#include "parallel/strategies/on_call.h"
 
 #include <algorithm>
 
+#include "parallel/async/channel_plan.h"
 #include "parallel/plan/action_kind.h"
-#include "parallel/plan/channels.h"
 #include "parallel/plan/ties.h"
 
 namespace trireme {

@@ -1,26 +1,18 @@
-#include "parallel/plan/memory.h"
+#include "parallel/model/memory.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 
+#include "parallel/async/channel_plan.h"
 #include "parallel/plan/action_kind.h"
-#include "parallel/plan/channels.h"
 #include "parallel/plan/codec.h"
 #include "parallel/plan/liveness.h"
 #include "parallel/plan/shards.h"
 
 namespace trireme {
 namespace {
-
-Index largest(const Plan& plan, const Program& program, ActionKind kind, Index element) {
-  Index most = 0;
-  for (const Action& a : program.actions)
-    if (a.kind == kind)
-      most = std::max(most, a.slice.size() * (kind == ActionKind::average ? 1 : plan.size(a.peer.axis) > 1));
-  return most * element;
-}
 
 /// Messages that may wait for an action that takes some: one of each rank that pushes there.
 Index messages_of(const Plan& plan, const Program& program, const Action& a) {
@@ -190,7 +182,8 @@ Index packed_of(const Plan& plan, const Program& program, Index element) {
       encoded += m.kept;
       most = std::max(most, m.working);
     }
-  most = std::max(most, largest(plan, program, ActionKind::average, element));
+  for (const Action& a : program.actions)
+    if (averages_statistics(a)) most = std::max(most, a.slice.size() * element);
   Index taken = 0;
   std::map<int, Index> pushed;  // by phase: copies, since the next message may change what they are of
   for (const Action& a : program.actions) {

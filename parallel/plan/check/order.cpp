@@ -1,4 +1,4 @@
-#include "parallel/plan/order.h"
+#include "parallel/plan/check/order.h"
 
 #include <algorithm>
 
