@@ -1,7 +1,7 @@
 // Times attention, causal, of heads of 64 elements, forward alone or with its backward, and prints one JSON line: for
 // bench/attention, whose other half is attention_torch.py.
 //   attention_step SAMPLES HEADS TOKENS f32|bf16 forward|both [STEPS] [cpu|cuda]
-// On a GPU a step is 20 calls without a word to the host, then one wait.
+// On a GPU a step is 20 calls without synchronisation, then one wait.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

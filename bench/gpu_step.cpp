@@ -3,7 +3,7 @@
 //   [--steps N] [--runs R] [--warmup W] [--size PX] [--context T] [--vocabulary V] [--graphs true|false]
 //   [--deterministic true|false] [--device cuda|cpu]
 //   gpu_step --same FOLDER [--steps N] ...: leaves initial weights and batch there, and prints the losses of N steps
-// A run is N steps without a word to the host, then one wait: R of them are timed. Sizes: of images, or of a text.
+// A run is N steps without synchronisation, then one wait; R runs are timed. Sizes: of images, or of a text.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

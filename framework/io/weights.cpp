@@ -5,8 +5,8 @@
 #include <set>
 
 #include "framework/autograd/tape.h"
+#include "framework/ops/moves.h"
 #include "framework/tensor/launch.h"
-#include "framework/tensor/shard_spec.h"
 #include "kernels/contracts/move.h"
 
 namespace trireme {
@@ -32,7 +32,7 @@ Shape in_memory(const Shape& f, FileLayout layout) {
 }
 
 StoredTensor stored(const std::string& name, const Tensor& t, FileLayout layout) {
-  if (const ShardSpec* spec = t.shard_spec()) return {name, t, layout, spec->global_shape(), spec->offset()};
+  if (const ShardSpec* spec = t.shard_spec()) return {name, t, layout, spec->global_shape(), spec->box().at};
   return {name, t, layout, t.shape(), from(t.shape(), t.shape())};
 }
 
@@ -55,7 +55,7 @@ void swap_inner(To* to, const From* from, Index outer, Index rows, Index columns
 }
 
 Tensor to_file_layout(const StoredTensor& t) {
-  const Tensor values = (is_part(t.tensor) ? t.tensor.shard_spec()->gather(t.tensor) : t.tensor).to(cpu());
+  const Tensor values = (is_part(t.tensor) ? gathered(t.tensor) : t.tensor).to(cpu());
   const Shape& s = values.shape();
   const Tensor to = Tensor::empty(in_file(s, t.layout), values.dtype());
   const Groups g(s, t.layout);

@@ -17,25 +17,26 @@ AttentionHeads::AttentionHeads(Index width, Index heads, const SelfAttentionOpti
 }
 
 Tensor AttentionHeads::split(const Tensor& x) const {
-  check(x && x.rank() == 3 && x.dim(2) % size_ == 0, "self_attention", "x is {}, expected [N, T, heads x {}]",
-        x ? x.shape() : Shape{}, size_);
-  return x.reshape({x.dim(0), x.dim(1), x.dim(2) / size_, size_});
+  check(x && x.rank() == 3 && x.global_shape()[2] % size_ == 0, "self_attention",
+        "x is {}, expected [N, T, heads x {}]", x ? x.global_shape() : Shape{}, size_);
+  const Shape& s = x.global_shape();
+  return x.reshape({s[0], s[1], s[2] / size_, size_});
 }
 
 Tensor AttentionHeads::operator()(const Tensor& qkv, const Tensor& lengths) const {
-  check(qkv && qkv.rank() == 3 && qkv.dim(2) == packed(), "self_attention", "q, k and v are {}, expected [N, T, {}]",
-        qkv ? qkv.shape() : Shape{}, packed());
+  check(qkv && qkv.rank() == 3 && qkv.global_shape()[2] == packed(), "self_attention",
+        "q, k and v are {}, expected [N, T, {}]", qkv ? qkv.global_shape() : Shape{}, packed());
   const Tensor heads = split(qkv);
   if (StepContext::current().kv_cache) {
     const auto parts = trireme::split(heads, {heads_, kv_heads_, kv_heads_}, 2);
     return (*this)(parts[0], parts[1], parts[2], lengths);
   }
-  const Shape joined{qkv.dim(0), qkv.dim(1), heads_ * size_};
+  const Shape joined{qkv.global_shape()[0], qkv.global_shape()[1], heads_ * size_};
   return attention_packed(heads, heads_, kv_heads_, options_, lengths).reshape(joined);
 }
 
 Tensor AttentionHeads::operator()(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& lengths) const {
-  const Shape joined{q.dim(0), q.dim(1), heads_ * size_};
+  const Shape joined{q.global_shape()[0], q.global_shape()[1], heads_ * size_};
   KvCache* cache = StepContext::current().kv_cache;
   if (!cache) return attention(q, k, v, options_, lengths).reshape(joined);
   check(options_.causal, "self_attention", "this layer is not causal, but a KvCache needs causal layers: set causal");

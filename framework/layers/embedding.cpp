@@ -4,7 +4,6 @@
 
 #include "framework/layers/kv_cache.h"
 #include "framework/ops/help.h"
-#include "framework/tensor/shard_spec.h"
 
 namespace trireme {
 namespace {
@@ -29,22 +28,22 @@ Embedding::Embedding(Index count, Index features, Init draw) : init(std::move(dr
 }
 
 Tensor Embedding::operator()(const Tensor& ids) const {
-  check_ids(ids, weight.shard_spec() ? weight.shard_spec()->global_shape()[0] : weight.dim(0));
+  check_ids(ids, weight.global_shape()[0]);
   const Tensor y = take(weight, ids);
   return dtype ? y.to(*dtype) : y;
 }
 
 Tensor PositionEmbedding::operator()(const Tensor& x) const {
   const char* op = "position_embedding";
-  check(x && x.rank() == 3 && x.dim(2) == weight.dim(1), op, "x is {}, expected [N, T, {}]", x ? x.shape() : Shape{},
-        weight.dim(1));
-  const Index tokens = x.dim(1);
+  check(x && x.rank() == 3 && x.global_shape()[2] == weight.global_shape()[1], op, "x is {}, expected [N, T, {}]",
+        x ? x.global_shape() : Shape{}, weight.global_shape()[1]);
+  const Index tokens = x.global_shape()[1];
   const KvCache* cache = StepContext::current().kv_cache;
   const Index begin = cache ? std::ranges::max(cache->lengths()) : 0;
-  check(begin + tokens <= weight.dim(0), op,
+  check(begin + tokens <= weight.global_shape()[0], op,
         "got {} tokens, but the model has {} positions: cut the text into windows of {}, or build the model with more "
         "(arch.positions)",
-        begin + tokens, weight.dim(0), weight.dim(0));
+        begin + tokens, weight.global_shape()[0], weight.global_shape()[0]);
   const Tensor rows = cache ? take(weight, cache->positions(tokens, x.device())) : slice(weight, 0, 0, tokens);
   return x + ops::in_type(rows, x.dtype());
 }

@@ -58,9 +58,8 @@ GroupNorm::GroupNorm(Index groups, Index channels, double epsilon, bool affine)
   }
 }
 Tensor GroupNorm::operator()(const Tensor& x) const {
-  if (x) ops::check_whole("group_norm", x, 1, x.rank());
-  check(x && x.rank() >= 2 && x.dim(-1) == channels, "group_norm", "input is {}, expected [N, ..., {}]",
-        x ? x.shape() : Shape{}, channels);
+  check(x && x.rank() >= 2 && x.global_shape()[-1] == channels, "group_norm", "input is {}, expected [N, ..., {}]",
+        x ? x.global_shape() : Shape{}, channels);
   return group_norm(x, groups, weight, bias, eps);
 }
 

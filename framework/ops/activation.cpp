@@ -67,16 +67,18 @@ Tensor add_scalar(const Tensor& x, double number) {
 Tensor prelu(const Tensor& x, const Tensor& slope) {
   ops::check_float("prelu", x);
   const Shape& whole = ops::global_shape(x);
-  check(slope && x.rank() >= 1 && slope.rank() == 1 && (slope.dim(0) == 1 || slope.dim(0) == whole[-1]), "prelu",
-        "slopes are {}, expected [1] or [{}]", slope ? slope.shape() : Shape{}, x.rank() ? whole[-1] : 1);
+  check(slope && x.rank() >= 1 && slope.rank() == 1 &&
+            (slope.global_shape()[0] == 1 || slope.global_shape()[0] == whole[-1]),
+        "prelu", "slopes are {}, expected [1] or [{}]", slope ? slope.shape() : Shape{}, x.rank() ? whole[-1] : 1);
   return ops::as_one_op("prelu", {&x, &slope}, {},
                         [&] { return relu(x) + ops::in_type(slope, x.dtype()) * (x - relu(x)); });
 }
 namespace {
 std::vector<Tensor> halves(const char* op, const Tensor& x) {
   ops::check_float(op, x);
-  check(x.rank() >= 1 && x.dim(-1) % 2 == 0, op, "the last axis of {} has no halves", x.shape());
-  return split(x, {x.dim(-1) / 2, x.dim(-1) / 2}, -1);
+  const Shape& s = x.global_shape();
+  check(s.rank() >= 1 && s[-1] % 2 == 0, op, "the last axis of {} has no halves", s);
+  return split(x, {s[-1] / 2, s[-1] / 2}, -1);
 }
 }  // namespace
 Tensor glu(const Tensor& x) {

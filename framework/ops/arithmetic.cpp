@@ -1,6 +1,7 @@
 // Binary elementwise ops with NumPy broadcasting; a broadcast operand's gradient is summed back to its shape.
 #include "framework/ops/help.h"
 #include "framework/ops/ops.h"
+#include "framework/ops/place.h"
 #include "kernels/formulas/pointwise.h"
 
 namespace trireme {
@@ -56,10 +57,17 @@ Tensor pick(const Tensor& a, const Tensor& b) {
                 });
 }
 
+/// A binary elementwise op of operands that ranks divide.
+Tensor on_blocks(const char* op, const Tensor& a, const Tensor& b, Tensor (*f)(const Tensor&, const Tensor&)) {
+  ops::check_same_type(op, a, b);
+  const ops::Placed p = ops::place(op, ops::elementwise(op, {a, b}), {a, b});
+  return p.put(f(p[0], p[1]));
+}
+
 }  // namespace
 
 Tensor add(const Tensor& a, const Tensor& b) {
-  if (const ShardSpec* s = ops::shard_spec_of({&a, &b})) return s->zip(a, b, add);
+  if (ops::is_divided({&a, &b})) return on_blocks("add", a, b, add);
   Tensor y = zip<pointwise::Add>(a, b);
   if (!needs_record("add", y, {&a, &b})) return y;
   return record("add", std::move(y), {a, b}, [sa = a.shape(), sb = b.shape()](const Tensor& dy, Gradients& g) {
@@ -68,7 +76,7 @@ Tensor add(const Tensor& a, const Tensor& b) {
   });
 }
 Tensor sub(const Tensor& a, const Tensor& b) {
-  if (const ShardSpec* s = ops::shard_spec_of({&a, &b})) return s->zip(a, b, sub);
+  if (ops::is_divided({&a, &b})) return on_blocks("sub", a, b, sub);
   Tensor y = zip<pointwise::Sub>(a, b);
   if (!needs_record("sub", y, {&a, &b})) return y;
   return record("sub", std::move(y), {a, b}, [sa = a.shape(), sb = b.shape()](const Tensor& dy, Gradients& g) {
@@ -77,7 +85,7 @@ Tensor sub(const Tensor& a, const Tensor& b) {
   });
 }
 Tensor mul(const Tensor& a, const Tensor& b) {
-  if (const ShardSpec* s = ops::shard_spec_of({&a, &b})) return s->zip(a, b, mul);
+  if (ops::is_divided({&a, &b})) return on_blocks("mul", a, b, mul);
   Tensor y = zip<pointwise::Mul>(a, b);
   if (!needs_record("mul", y, {&a, &b})) return y;
   return record("mul", std::move(y), {a, b}, [a = SavedTensor(a), b = SavedTensor(b)](const Tensor& dy, Gradients& g) {
@@ -90,7 +98,7 @@ Tensor div(const Tensor& a, const Tensor& b) {
   check(is_float(a.dtype()), "div",
         "operands are {}, expected a floating type: use floor_divide(), or convert both with to(DType::f32)",
         a.dtype());
-  if (const ShardSpec* s = ops::shard_spec_of({&a, &b})) return s->zip(a, b, div);
+  if (ops::is_divided({&a, &b})) return on_blocks("div", a, b, div);
   Tensor y = zip<pointwise::Div>(a, b);
   if (!needs_record("div", y, {&a, &b})) return y;
   const Tensor kept = y.detach();
@@ -116,6 +124,7 @@ Tensor div_scalar(const Tensor& x, double number) {
   return scale(x, 1 / number);
 }
 Tensor floor_divide(const Tensor& a, const Tensor& b) {
+  if (ops::is_divided({&a, &b})) return on_blocks("floor_divide", a, b, floor_divide);
   Tensor y = zip<pointwise::FloorDivide>(a, b);
   if (!needs_record("floor_divide", y, {&a, &b})) return y;
   return record("floor_divide", std::move(y), {a, b}, [](const Tensor&, Gradients& g) {
@@ -124,6 +133,7 @@ Tensor floor_divide(const Tensor& a, const Tensor& b) {
 }
 Tensor floor_divide(const Tensor& a, double b) { return floor_divide(a, ops::number_like("floor_divide", a, b)); }
 Tensor remainder(const Tensor& a, const Tensor& b) {
+  if (ops::is_divided({&a, &b})) return on_blocks("remainder", a, b, remainder);
   if (ops::is_traced()) return a - b * floor_divide(a, b);
   Tensor y = zip<pointwise::Remainder>(a, b);
   if (!needs_record("remainder", y, {&a, &b})) return y;
@@ -139,11 +149,11 @@ Tensor remainder(const Tensor& a, const Tensor& b) {
 }
 Tensor remainder(const Tensor& a, double b) { return remainder(a, ops::number_like("remainder", a, b)); }
 Tensor maximum(const Tensor& a, const Tensor& b) {
-  if (const ShardSpec* s = ops::shard_spec_of({&a, &b})) return s->zip(a, b, maximum);
+  if (ops::is_divided({&a, &b})) return on_blocks("maximum", a, b, maximum);
   return pick<pointwise::Maximum, pointwise::MaximumShare>(a, b);
 }
 Tensor minimum(const Tensor& a, const Tensor& b) {
-  if (const ShardSpec* s = ops::shard_spec_of({&a, &b})) return s->zip(a, b, minimum);
+  if (ops::is_divided({&a, &b})) return on_blocks("minimum", a, b, minimum);
   return pick<pointwise::Minimum, pointwise::MinimumShare>(a, b);
 }
 

@@ -6,6 +6,7 @@
 
 #include "framework/ops/help.h"
 #include "framework/ops/ops.h"
+#include "framework/ops/place.h"
 #include "framework/ops/random.h"
 #include "kernels/contracts/attention.h"
 
@@ -67,11 +68,59 @@ void check_heads(const char* op, const Tensor& q, const Tensor& k, const Tensor&
 
 }  // namespace
 
+namespace {
+/// Which of all query heads the operands have.
+struct Heads {
+  Index at = 0,  ///< index of the first
+      all = 0;   ///< of the whole model; 0: those of the operands
+};
+Tensor attention_of(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o, const Tensor& lengths,
+                    const Tensor& q_starts, const Heads& heads);
+Tensor packed_attention_of(const Tensor& qkv, Index heads, Index kv_heads, const AttentionOptions& o,
+                           const Tensor& lengths, const Heads& of);
+
+/// Heads are divided by groups of queries (Megatron-LM, arXiv 1909.08053, section 3). Where there are fewer groups than
+/// ranks, each rank gives its query heads copies of their keys and values.
+Tensor divided_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o,
+                         const Tensor& lengths, const Tensor& q_starts) {
+  const char* op = "attention";
+  const Shape &sq = ops::global_shape(q), &sk = ops::global_shape(k);
+  check(sq.rank() == 4 && sk.rank() == 4 && sk[2] > 0 && sq[2] % sk[2] == 0, op,
+        "q is {} and k {}, expected [N, Tq, H, D] and [N, Tk, G, D] with G a divisor of H", sq, sk);
+  AxisMask over = 0;
+  for (const Tensor* t : {&q, &k, &v})
+    if (t->shard_spec()) over |= t->shard_spec()->over(2);
+  const Tensor& divided = q.shard_spec() ? q : k.shard_spec() ? k : v;
+  const bool by_group = divided.shard_spec()->mesh().ranks(over) <= sk[2];
+  const ops::OpRule rule{.op = op,
+                         .dims = by_group ? "n t (g r) d, n u g d, n u g d, n, n -> n t (g r) d"
+                                          : "n t h d, n u g d, n u g d, n, n -> n t h d",
+                         .whole = by_group ? "tud" : "tudg"};
+  const std::vector<Tensor> operands{q, k, v, lengths, q_starts};
+  const ops::Placed p = by_group ? ops::place(rule, operands, {}, {{'g', sk[2]}}) : ops::place(rule, operands);
+  const Heads here{p.spec(0).box().at[2], sq[2]};
+  if (by_group || p[0].dim(2) == sq[2]) return p.put(attention_of(p[0], p[1], p[2], o, p[3], p[4], here));
+  const Tensor ids = Tensor::empty({p[0].dim(2)}, DType::i64);  // of the group of each head
+  for (Index h = 0; h < ids.numel(); ++h) ids.data<Index>()[h] = (here.at + h) / (sq[2] / sk[2]);
+  const Tensor groups = ids.to(q.device());
+  return p.put(attention_of(p[0], take(p[1], groups, 2), take(p[2], groups, 2), o, p[3], p[4], here));
+}
+}  // namespace
+
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o, const Tensor& lengths,
                  const Tensor& q_starts) {
+  if (ops::is_divided({&q, &k, &v})) return divided_attention(q, k, v, o, lengths, q_starts);
+  return attention_of(q, k, v, o, lengths, q_starts, {});
+}
+
+namespace {
+Tensor attention_of(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o, const Tensor& lengths,
+                    const Tensor& q_starts, const Heads& heads) {
   const char* op = "attention";
   check_heads(op, q, k, v);
-  const Call call(op, q, o, lengths, q_starts);
+  Call call(op, q, o, lengths, q_starts);
+  call.args.head_at = heads.at;
+  call.args.all_heads = heads.all;
   Tensor y = Tensor::empty(q.shape(), q.dtype(), q.device());
   const Tensor stats = attention_statistics(q, q.dim(2));
   launch<kernel::Attention>(y, stats, q, k, v, call.with());
@@ -94,7 +143,6 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
                 });
 }
 
-namespace {
 /// q, k and v, or their gradients, within [N, T, H + 2 G, D].
 struct Packed {
   View q, k, v;
@@ -115,6 +163,40 @@ Tensor attention_packed(const Tensor& qkv, Index heads, Index kv_heads, const At
   const char* op = "attention_packed";
   ops::check_float(op, qkv);
   if (kv_heads == 0) kv_heads = heads;
+  if (!qkv.shard_spec()) return packed_attention_of(qkv, heads, kv_heads, o, lengths, {});
+  check(heads > 0 && kv_heads > 0 && heads % kv_heads == 0 && qkv.rank() == 4 &&
+            ops::global_shape(qkv)[2] == heads + 2 * kv_heads,
+        op, "qkv is {}, expected [N, T, {}, D]", ops::global_shape(qkv), heads + 2 * kv_heads);
+  const AxisMask over = qkv.shard_spec()->over(2);
+  if (qkv.shard_spec()->mesh().ranks(over) > kv_heads) {
+    const auto parts = split(qkv, {heads, kv_heads, kv_heads}, 2);
+    return attention(parts[0], parts[1], parts[2], o, lengths);
+  }
+  // A rank has its groups' queries, keys and values.
+  ops::Factors f = ops::same_dims({qkv, lengths}, {1, 3});
+  f.in[1] = {ops::Factors::Dim{0}};
+  if (!lengths) f.in[1].clear();
+  f.shares.resize(f.factors.size());
+  f.shares[2].ranges = {{heads, heads / kv_heads}, {kv_heads}, {kv_heads}};
+  const ops::Placed p = ops::place(op, f, {qkv, lengths});
+  const std::vector<Box> boxes = p.out().boxes();
+  const bool parts = p.out().over(2) != 0;
+  const Index mine = parts ? boxes[0].size[2] : heads;
+  const Heads here{parts ? boxes[0].at[2] : 0, heads};
+  const Tensor y = packed_attention_of(p[0], mine, mine * kv_heads / heads, o, p[1], here);
+  Shape whole = ops::global_shape(qkv);
+  whole[2] = heads;
+  if (!p.out().divides()) return y;
+  if (!parts) return y.with_shard_spec(p.out().with(whole, p.out().placements(), p.out().shares(0), 0));
+  Shares shares;
+  if (heads != kv_heads) shares.ranges = {{heads, heads / kv_heads}};
+  return y.with_shard_spec(p.out().with(whole, p.out().placements(), shares, 2));
+}
+
+namespace {
+Tensor packed_attention_of(const Tensor& qkv, Index heads, Index kv_heads, const AttentionOptions& o,
+                           const Tensor& lengths, const Heads& of) {
+  const char* op = "attention_packed";
   check(heads > 0 && kv_heads > 0 && heads % kv_heads == 0, op,
         "{} heads of keys and values do not divide the {} of queries: choose a divisor", kv_heads, heads);
   check(qkv.rank() == 4 && qkv.dim(2) == heads + 2 * kv_heads && qkv.dim(3) > 0, op,
@@ -124,6 +206,8 @@ Tensor attention_packed(const Tensor& qkv, Index heads, Index kv_heads, const At
     return attention(parts[0], parts[1], parts[2], o, lengths);
   }
   Call call(op, qkv, o, lengths, {});
+  call.args.head_at = of.at;
+  call.args.all_heads = of.all;
   call.args.q = call.args.k = call.args.v = {.token = qkv.dim(2) * qkv.dim(3)};
   Tensor y = Tensor::empty({qkv.dim(0), qkv.dim(1), heads, qkv.dim(3)}, qkv.dtype(), qkv.device());
   const Tensor stats = attention_statistics(qkv, heads);
@@ -140,6 +224,7 @@ Tensor attention_packed(const Tensor& qkv, Index heads, Index kv_heads, const At
                   });
                 });
 }
+}  // namespace
 
 namespace {
 /// Factor for the frequency of an angle that turns by `frequency` radians per token. llama3: 1 for wavelengths that are
@@ -189,6 +274,13 @@ Tensor rope(const Tensor& x, const Tensor& table_given, bool interleaved) {
   ops::check_float(op, x);
   ops::check_float(op, table_given);
   check(x.rank() == 4, op, "x is {}, expected [N, T, H, D]", x.shape());
+  if (ops::is_divided({&x, &table_given})) {
+    const ops::OpRule rule{.op = op,
+                           .dims = table_given.rank() == 3 ? "n t h d, n t r -> n t h d" : "n t h d, t r -> n t h d",
+                           .whole = "dr"};
+    const ops::Placed p = ops::place(rule, {x, table_given});
+    return p.put(rope(p[0], p[1], interleaved));
+  }
   const Shape& t = table_given.shape();
   const bool rows = (t.rank() == 2 && t[0] == x.dim(1)) || (t.rank() == 3 && t[0] == x.dim(0) && t[1] == x.dim(1));
   check(rows && t[-1] % 2 == 0 && t[-1] <= x.dim(3), op,

@@ -1,16 +1,78 @@
 // Convolution over 1 to 3 spatial axes.
 #include "framework/ops/help.h"
 #include "framework/ops/ops.h"
+#include "framework/ops/place.h"
 #include "kernels/formulas/pointwise.h"
 #include "kernels/plans/conv_shape.h"
 
 namespace trireme {
+namespace {
+
+/// Images cut along s: Dryden et al., arXiv 1903.06681; filters along o and i: their paper of SC 2019.
+constexpr ops::OpRule conv_rule{
+    .op = "conv", .dims = "n s.. i, o k.. i, o -> n s.. o", .sums = "i", .windows = "s", .late = 2};
+constexpr ops::OpRule grouped_rule{
+    .op = "conv", .dims = "n s.. (g i), (g o) k.. i, (g o) -> n s.. (g o)", .windows = "s", .late = 2};
+constexpr ops::OpRule transposed_rule{
+    .op = "conv_transpose", .dims = "n s.. i, i k.. o, o -> n s.. o", .sums = "i", .windows = "s", .late = 2};
+constexpr ops::OpRule grouped_transposed_rule{
+    .op = "conv_transpose", .dims = "n s.. (g i), (g i) k.. o, (g o) -> n s.. (g o)", .windows = "s", .late = 2};
+
+/// A bias that joins behind a sum over ranks.
+Tensor with_late(const ops::Placed& p, Tensor y, const Tensor& bias) {
+  return p.sum() != 0 && bias ? add(y, bias.to(y.dtype())) : y;
+}
+
+Tensor divided_conv(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& o,
+                    const Tensor& residual) {
+  Shape whole = conv_output_shape(ops::global_shape(x), ops::global_shape(w), o, "conv");
+  const ops::Placed p = o.groups == 1 ? ops::place(conv_rule, {x, w, bias}, whole)
+                                      : ops::place(grouped_rule, {x, w, bias}, whole, {{'g', o.groups}});
+  ConvOptions options = o;
+  const bool late = p.sum() != 0 || residual;
+  if (late) options.relu = false;
+  if (o.groups > 1) options.groups = o.groups * p[1].dim(0) / ops::global_shape(w)[0];
+  const bool alone = spatial_axes(p.spec(0)) == 0;
+  Tensor y = with_late(p,
+                       p.put(alone ? conv(p[0], p[1], p.sum() ? Tensor() : p[2], options)
+                                   : halo_conv(p[0], p[1], p.sum() ? Tensor() : p[2], options, p.spec(0), p.out())),
+                       bias);
+  if (residual) y = add(y, residual);
+  return late && o.relu ? relu(y) : y;
+}
+
+Tensor divided_conv_transpose(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions& o,
+                              const Extents& output_pad) {
+  const char* op = "conv_transpose";
+  check(x.rank() >= 3 && x.rank() <= 5 && w.rank() == x.rank(), op,
+        "input is {}, the filter {}: expected [N, spatial..., I] and [I, kernel..., O / groups]", ops::global_shape(x),
+        ops::global_shape(w));
+  const std::vector<Window> all = windows(w.shape(), o);
+  Shape whole = transposed_outputs(ops::global_shape(x), all, output_pad);
+  whole[-1] = ops::global_shape(w)[-1] * o.groups;
+  const ops::Placed p = o.groups == 1 ? ops::place(transposed_rule, {x, w, bias}, whole)
+                                      : ops::place(grouped_transposed_rule, {x, w, bias}, whole, {{'g', o.groups}});
+  ConvOptions options = o;
+  if (o.groups > 1) options.groups = o.groups * p[1].dim(0) / ops::global_shape(w)[0];
+  Tensor in = p[0];
+  Extents pad = output_pad;
+  if (spatial_axes(p.spec(0)) != 0) {
+    const TransposedPatch mine = transposed_patch(p.out().box(), p.spec(0).box(), all, p.spec(0).global_shape());
+    options.pad_begin = mine.pad_begin;
+    options.pad_end = mine.pad_end;
+    pad = mine.output_pad;
+    in = halo_exchange(in, Halo(p.spec(0), p.out(), all, true));
+  }
+  return with_late(p, p.put(conv_transpose(in, p[1], p.sum() ? Tensor() : p[2], options, pad)), bias);
+}
+
+}  // namespace
+
 Tensor conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, const ConvOptions& o, Tensor residual,
             ChannelStats* moments) {
   ops::check_float("conv", x);
   check(w_given.defined(), "conv", "the filter is undefined");
-  if (const ShardSpec* s = ops::shard_spec_of({&x, &w_given, &residual}))
-    return s->conv(x, w_given, bias_given, o, residual);
+  if (ops::is_divided({&x, &w_given, &bias_given, &residual})) return divided_conv(x, w_given, bias_given, o, residual);
   const Shape shape = conv_output_shape(x.shape(), w_given.shape(), o, "conv");
   ops::check_channels("conv", "bias", bias_given, shape[-1], true);
   const auto [w, bias, leaf_w, leaf_bias] = ops::Weights(w_given, bias_given, x.dtype());
@@ -55,8 +117,8 @@ Tensor conv_transpose(const Tensor& x, const Tensor& w_given, const Tensor& bias
   ops::check_float(op, x);
   check(w_given.defined(), op, "the filter is undefined");
   check(!o.relu, op, "relu is set, which conv_transpose() does not support: call relu() on the result");
-  if (const ShardSpec* s = ops::shard_spec_of({&x, &w_given}))
-    return s->conv_transpose(x, w_given, bias_given, o, output_pad);
+  if (ops::is_divided({&x, &w_given, &bias_given}))
+    return divided_conv_transpose(x, w_given, bias_given, o, output_pad);
   const int rank = x.rank();
   check(rank >= 3 && rank <= 5 && w_given.rank() == rank && w_given.dim(0) == x.dim(-1), op,
         "input is {}, the filter {}: expected [N, spatial..., I] and [I, kernel..., O / groups]", x.shape(),

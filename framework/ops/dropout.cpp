@@ -3,6 +3,7 @@
 
 #include "framework/ops/help.h"
 #include "framework/ops/ops.h"
+#include "framework/ops/place.h"
 #include "framework/ops/random.h"
 
 namespace trireme {
@@ -40,12 +41,54 @@ Tensor ops::dropout_rows(const Tensor& x, const Tensor& sample, const Tensor& fi
                 });
 }
 
+namespace {
+
+/// This block's part of the global tensor's mask.
+Tensor divided_dropout(const Tensor& x, double p, std::uint64_t layer) {
+  const ShardSpec& spec = *x.shard_spec();
+  int last = x.rank() - 1;  // the last dimension that is divided: what follows it lies together in the whole sample
+  while (last > 0 && spec.over(last) == 0) --last;
+  const auto put = [&](const Tensor& y) { return y.with_shard_spec(spec.shared_from_this()); };
+  if (last == 0) return put(ops::dropout_rows(plain(x), ops::sample_ids("dropout", x), {}, p, ops::mask_key(x, layer)));
+  std::vector<Box> boxes = spec.boxes();
+  // Where a row of the block begins: of a row of `last` in the box that it lies in.
+  const Index run = x.shape().product(last + 1, x.rank()), per_sample = x.shape().product(1, last + 1);
+  const Index rows = x.dim(0) * per_sample;
+  const bool joined = boxes.size() == 1;  // a whole stretch of `last` is one row of the mask
+  const Index stretch = joined ? x.dim(last) : 1;
+  const Tensor ids = ops::sample_ids("dropout", x).to(cpu());
+  const Tensor sample = Tensor::empty({rows / std::max<Index>(1, stretch)}, DType::i64), first = Tensor::like(sample);
+  std::vector<Index> places;  // in the whole, of the cells of the block's dimension shared_dim()
+  const int shared = spec.shared_dim();
+  for (const Box& box : boxes)
+    for (Index i = 0; shared >= 0 && i < box.size[shared]; ++i) places.push_back(box.at[shared] + i);
+  const auto place = [&](int dim, Index i) {
+    return dim == shared ? places[static_cast<std::size_t>(i)] : boxes[0].at[dim] + i;
+  };
+  for (Index row = 0; row < sample.numel(); ++row) {
+    const Index cell = row * stretch;
+    Index rest = cell % per_sample, at = 0, stride = 1;
+    for (int dim = last; dim > 0; --dim) {
+      at += place(dim, rest % x.dim(dim)) * stride;
+      rest /= x.dim(dim);
+      stride *= spec.global_shape()[dim];
+    }
+    sample.data<std::int64_t>()[row] = ids.data<std::int64_t>()[cell / per_sample];
+    first.data<std::int64_t>()[row] = at * spec.global_shape().product(last + 1, x.rank());
+  }
+  const Tensor y = ops::dropout_rows(plain(x).reshape({sample.numel(), stretch * run}), sample.to(x.device()),
+                                     first.to(x.device()), p, ops::mask_key(x, layer));
+  return put(y.reshape(x.shape()));
+}
+
+}  // namespace
+
 Tensor dropout(const Tensor& x, double p, std::uint64_t layer) {
   ops::check_float("dropout", x);
   check(p >= 0 && p < 1, "dropout", "probability {} lies outside [0, 1)", p);
   if (p == 0 || !is_training(x)) return x;
   check(x.rank() >= 1, "dropout", "a scalar has no rows to draw masks for");
-  if (x.shard_spec()) return x.shard_spec()->dropout(x, p, layer);
+  if (x.shard_spec()) return divided_dropout(x, p, layer);
   return ops::dropout_rows(x, ops::sample_ids("dropout", x), {}, p, ops::mask_key(x, layer));
 }
 
@@ -59,8 +102,18 @@ Tensor mask_for(const char* op, const Tensor& x, int end, double p, std::uint64_
   const NoGrad constant;
   Shape shape = ops::global_shape(x);
   for (int i = 1; i < end; ++i) shape[i] = 1;
-  const Tensor ones = x.shard_spec() ? x.shard_spec()->ones(x, shape) : Tensor::full(shape, 1, x.dtype(), x.device());
-  if (ones.shard_spec()) return ones.shard_spec()->dropout(ones, p, layer);
+  Tensor ones;
+  if (const ShardSpec* spec = x.shard_spec()) {
+    Placements placements = spec->placements();
+    for (int i = 1; i < end; ++i) placements = placements.without(spec->over(i));
+    const int shared = std::max(0, spec->shared_dim());
+    const ShardSpec::Ptr to = spec->with(shape, placements, spec->shares(shared), shared);
+    ones = Tensor::full(to->block(), 1, x.dtype(), x.device());
+    ones.impl()->batch = x.impl()->batch;
+    if (to->divides()) return divided_dropout(ones.with_shard_spec(to), p, layer);
+  } else {
+    ones = Tensor::full(shape, 1, x.dtype(), x.device());
+  }
   return ops::dropout_rows(ones, ops::sample_ids(op, x), {}, p, ops::mask_key(x, layer));
 }
 }  // namespace

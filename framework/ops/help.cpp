@@ -34,11 +34,6 @@ Shape broadcast(const char* op, const Shape& a, const Shape& b) {
   }
   return y;
 }
-void check_whole(const char* op, const Tensor& x, int first, int end) {
-  if (!x.shard_spec()) return;
-  for (int axis = first; axis < end; ++axis)
-    if (x.dim(axis) != x.shard_spec()->global_shape()[axis]) refuse_part(op, x.shape(), *x.shard_spec());
-}
 int axis_of(const char* op, int axis, int rank) {
   check(axis >= -rank && axis < rank, op, "there is no axis {}, the tensor has {} axes", axis, rank);
   return axis < 0 ? axis + rank : axis;

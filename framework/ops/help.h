@@ -18,9 +18,7 @@ inline View shaped(const Tensor& t, const Shape& shape) {
 /// The shape [rows, C], where rows is the product of all axes but the last.
 inline Shape as_rows(const Shape& s) { return {s.product(0, s.rank() - 1), s[-1]}; }
 /// The shape of the whole tensor: x's own, unless ranks hold parts of x.
-inline const Shape& global_shape(const Tensor& x) {
-  return x.shard_spec() ? x.shard_spec()->global_shape() : x.shape();
-}
+inline const Shape& global_shape(const Tensor& x) { return x.global_shape(); }
 /// The weight in the data's type, by a recorded cast: its gradient has the weight's own type.
 inline Tensor in_type(const Tensor& weight, DType type) { return weight ? weight.to(type) : weight; }
 /// Weight and bias of a convolution or a linear layer. With bf16 or f16 data, f32 weights (master weights, Micikevicius
@@ -55,16 +53,14 @@ void check_same_type(const char* op, const Tensor& a, const Tensor& b);
 /// Throws Error naming op unless t is [channels], or undefined if optional. what: the name of t in the message.
 void check_channels(const char* op, const char* what, const Tensor& t, Index channels, bool optional);
 
-/// An uninitialised result for an op whose elements each depend on the same element of x, and on whole axes of x that
-/// check_whole() has checked. It has x's shape, dtype, device and division over ranks (framework/tensor/shard_spec.h).
-/// Ops that create results otherwise reject divided tensors. Throws Error for an undefined tensor.
+/// An uninitialised result for an op whose elements each depend on the same element of x, and on no other. It has x's
+/// shape, dtype, device and division over ranks (framework/tensor/shard_spec.h). Ops that create results otherwise
+/// reject divided tensors. Throws Error for an undefined tensor.
 inline Tensor part_like(const Tensor& x) {
   Tensor y = Tensor::like(x);
   y.impl()->shard_spec = x.impl()->shard_spec;
   return y;
 }
-/// Throws Error naming op if one of x's axes [first, end) is divided over ranks. Axes count from the first.
-void check_whole(const char* op, const Tensor& x, int first, int end);
 
 /// Throws Error naming op if it combines rows of a training step's batch along x's axis `axis` (from the first) and
 /// this rank has only part of them: the result would depend on the number of ranks.

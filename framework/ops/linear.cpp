@@ -1,6 +1,7 @@
 // Matrix products and the fully connected layer.
 #include "framework/ops/help.h"
 #include "framework/ops/ops.h"
+#include "framework/ops/place.h"
 #include "kernels/plans/matmul_job.h"
 
 namespace trireme {
@@ -34,9 +35,9 @@ Shape batch_of(const Shape& a, const Shape& b) {
 /// [batch..., rows, columns] as [B, rows, columns].
 Tensor as_batch(const Tensor& x, const Shape& batch) {
   Shape shape = batch;
-  shape.push_back(x.dim(-2));
-  shape.push_back(x.dim(-1));
-  return expand(x, shape).reshape({batch.numel(), x.dim(-2), x.dim(-1)});
+  shape.push_back(x.global_shape()[-2]);
+  shape.push_back(x.global_shape()[-1]);
+  return expand(x, shape).reshape({batch.numel(), shape[-2], shape[-1]});
 }
 /// Of vectors, of operands of different ranks and of more than three axes.
 Tensor matmul_of_any(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
@@ -51,16 +52,16 @@ Tensor matmul_of_any(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
     return squeeze(matmul(a, unsqueeze(b, 1), o), -1);
   }
   if (b.rank() == 2 && !o.transpose_a) {  // one product for all of a's rows
-    const Tensor c = matmul(a.reshape({a.shape().product(0, a.rank() - 1), a.dim(-1)}), b, o);
-    Shape shape = a.shape();
-    shape[shape.rank() - 1] = c.dim(-1);
+    const Tensor c = matmul(a.reshape({a.global_shape().product(0, a.rank() - 1), a.global_shape()[-1]}), b, o);
+    Shape shape = a.global_shape();
+    shape[shape.rank() - 1] = c.global_shape()[-1];
     return c.reshape(shape);
   }
-  const Shape batch = batch_of(a.shape(), b.shape());
+  const Shape batch = batch_of(a.global_shape(), b.global_shape());
   const Tensor c = matmul(as_batch(a, batch), as_batch(b, batch), o);
   Shape shape = batch;
-  shape.push_back(c.dim(-2));
-  shape.push_back(c.dim(-1));
+  shape.push_back(c.global_shape()[-2]);
+  shape.push_back(c.global_shape()[-1]);
   return c.reshape(shape);
 }
 
@@ -69,6 +70,40 @@ Tensor matmul_of_any(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
 Tensor matmul(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
   ops::check_same_type("matmul", a, b);
   check(!o.accumulate, "matmul", "MatMulOptions::accumulate is for kernels only: use add()");
+  if (ops::is_divided({&a, &b}) && a.rank() >= 2 && b.rank() >= 2) {
+    const Shape &sa = ops::global_shape(a), &sb = ops::global_shape(b);
+    const Index m = sa[o.transpose_a ? -1 : -2], k = sa[o.transpose_a ? -2 : -1], n = sb[o.transpose_b ? -2 : -1];
+    ops::Factors f{
+        .factors = {{.extent = m}, {.extent = k, .sums = true}, {.extent = n}},
+        .in = {{{o.transpose_a ? 1 : 0}, {o.transpose_a ? 0 : 1}}, {{o.transpose_b ? 2 : 1}, {o.transpose_b ? 1 : 2}}},
+        .out = {{0}, {2}},
+        .result = {m, n}};
+    // Batches of matrices broadcast in front.
+    const int batches = std::max(sa.rank(), sb.rank()) - 2;
+    std::vector<ops::Factors::Dim> front;
+    Shape extents;
+    const auto extent = [&](const Shape& s, int d) {
+      const int own = d - (batches - (s.rank() - 2));
+      return own < 0 ? Index{0} : s[own];
+    };
+    for (int d = 0; d < batches; ++d) {
+      extents.push_back(std::max(extent(sa, d), extent(sb, d)));
+      f.factors.push_back({.extent = extents[d]});
+      front.push_back({static_cast<int>(f.factors.size()) - 1});
+    }
+    for (std::size_t i = 0; i < 2; ++i) {
+      std::vector<ops::Factors::Dim> own;
+      for (int d = 0; d < batches; ++d)
+        if (const Index n = extent(i == 0 ? sa : sb, d); n > 0)
+          own.push_back(n == extents[d] ? front[static_cast<std::size_t>(d)] : ops::Factors::Dim{});
+      f.in[i].insert(f.in[i].begin(), own.begin(), own.end());
+    }
+    f.out.insert(f.out.begin(), front.begin(), front.end());
+    for (const Index n : f.result) extents.push_back(n);
+    f.result = extents;
+    const ops::Placed p = ops::place("matmul", f, {a, b});
+    return p.put(matmul(p[0], p[1], o));
+  }
   const bool plain = a.rank() == b.rank() && (a.rank() == 2 || (a.rank() == 3 && a.dim(0) == b.dim(0)));
   if (!plain) return ops::as_one_op("matmul", {&a, &b}, o, [&] { return matmul_of_any(a, b, o); });
   const bool ta = o.transpose_a, tb = o.transpose_b;
@@ -99,9 +134,20 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
                 });
 }
 
+namespace {
+/// Cut over o: column-parallel; over k: row-parallel (Shoeybi et al., Megatron-LM, arXiv 1909.08053).
+constexpr ops::OpRule linear_rule{.op = "linear", .dims = "n.. k, o k, o -> n.. o", .sums = "k", .late = 2};
+}  // namespace
+
 Tensor linear(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, bool relu) {
   ops::check_float("linear", x);
-  if (const ShardSpec* s = ops::shard_spec_of({&x, &w_given})) return s->linear(x, w_given, bias_given, relu);
+  if (ops::is_divided({&x, &w_given, &bias_given})) {
+    const ops::Placed p = ops::place(linear_rule, {x, w_given, bias_given});
+    if (p.sum() == 0) return p.put(linear(p[0], p[1], p[2], relu));
+    Tensor y = p.put(linear(p[0], p[1]));
+    if (bias_given) y = add(y, bias_given.to(y.dtype()));
+    return relu ? trireme::relu(y) : y;
+  }
   check(x.rank() >= 1 && w_given && w_given.rank() == 2 && x.dim(-1) == w_given.dim(1), "linear",
         "input {} does not fit the weight {}: its last extent must be the weight's second", x.shape(),
         w_given ? w_given.shape() : Shape{});

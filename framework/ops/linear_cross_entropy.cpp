@@ -4,6 +4,7 @@
 #include "framework/ops/help.h"
 #include "framework/ops/loss_share.h"
 #include "framework/ops/ops.h"
+#include "framework/ops/place.h"
 #include "kernels/formulas/pointwise.h"
 
 namespace trireme {
@@ -123,7 +124,7 @@ Tensor ops::linear_cross_entropy_in_chunks(const Tensor& x, const Tensor& w, con
   check(o.label_smoothing >= 0 && o.label_smoothing <= 1, op, "label smoothing is {}, expected 0 to 1",
         o.label_smoothing);
   const auto composed = [&] { return cross_entropy_with(o)(linear(x, w, bias), labels); };
-  if (ops::is_traced() || ops::shard_spec_of({&x, &w})) return composed();
+  if (ops::is_traced() || ops::is_divided({&x, &w, &labels, &bias})) return composed();
   check(x.rank() >= 1 && w && w.rank() == 2 && x.dim(-1) == w.dim(1), op,
         "input {} does not fit the weight {}: its last extent must be the weight's second", x.shape(),
         w ? w.shape() : Shape{});

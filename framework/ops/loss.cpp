@@ -6,6 +6,7 @@
 #include "framework/ops/help.h"
 #include "framework/ops/loss_share.h"
 #include "framework/ops/ops.h"
+#include "framework/ops/place.h"
 
 namespace trireme {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 /// several rows per sample ([B * T, C] of B sequences), that many times the global batch.
 double global_rows(const char* op, const Tensor& x, const BatchContext& batch, int inner) {
   const Index at_hand = x.rank() > inner ? x.dim(0) : 1;
-  const Index per_sample = x.rank() > inner ? x.shape().product(1, x.rank() - inner) : 1;
+  const Index per_sample = x.rank() > inner ? x.global_shape().product(1, x.rank() - inner) : 1;
   Index rows = at_hand;
   if (batch.global_batch > 0) {
     const Index named = batch.samples ? batch.samples.numel() : at_hand;
@@ -125,7 +126,98 @@ Tensor label_loss(const char* op, const Tensor& log_p, const Tensor& labels, con
     return sum(each) / sum(counts);
   return o.reduction == Reduction::sum ? sum(each) : scale(sum(each), ops::share_of_row(op, log_p, labels, o));
 }
+/// Of rows [..., V] whose classes ranks divide: one number per row.
+struct DividedRows {
+  Tensor most, sum;   ///< of all ranks' logits: the maximum, and the sum of exp(z - most)
+  Tensor label, all;  ///< z - most at the label, and summed over the classes
+};
+
+/// Each rank's row sums, relative to its own maximum, become those of all. Collective.
+DividedRows merged(const RankMesh& mesh, AxisMask axes, const Tensor& most, const Tensor& sum, const Tensor& label,
+                   const Tensor& here, const Tensor& all, Index classes) {
+  const auto ranks = static_cast<Index>(mesh.ranks(axes));
+  const RankMesh::Line line = mesh.line(axes);
+  const Index rows = most.numel();
+  // All-gather, as a sum of what is zero but in one place: the same numbers in one order on every rank.
+  const Tensor gathered = Tensor::zeros({ranks, 6, rows}, most.dtype(), most.device());
+  const Tensor mine = gathered.view_rows(line.me, line.me + 1).reshape({6, rows});
+  const Tensor count = Tensor::full({rows}, static_cast<double>(classes), most.dtype(), most.device());
+  Index row = 0;
+  for (const Tensor& t : {most, sum, label, here, all, count}) {
+    copy_unnoted(mine.view_rows(row, row + 1).reshape({rows}), t);
+    ++row;
+  }
+  mesh.sum(gathered, axes);
+  const auto parts = unbind(gathered, 1);  // each [ranks, rows]
+  const Tensor whole = amax(parts[0], {0}, true), by = parts[0] - whole;
+  return {.most = whole.reshape({rows}),
+          .sum = trireme::sum(parts[1] * exp(by), {0}),
+          .label = trireme::sum(parts[2] + parts[3] * by, {0}),
+          .all = trireme::sum(parts[4] + parts[5] * by, {0})};
+}
+
+/// The loss of logits [..., V] whose classes ranks divide, without bringing them together (Megatron-LM, arXiv
+/// 1909.08053, section 3; with label smoothing as in fused_cross_entropy()).
+Tensor divided_cross_entropy(const Tensor& logits, const Tensor& labels_given, const LabelLossOptions& o) {
+  const char* op = "cross_entropy";
+  const Shape& global = logits.global_shape();
+  const Tensor labels = gathered(labels_given);
+  check(labels.dtype() == DType::i64 && labels.shape() == global.without(global.rank() - 1), op,
+        "logits are {}, so labels must be i64 {}, got {}", global, global.without(global.rank() - 1), labels.shape());
+  const ops::OpRule rule{.op = op, .dims = "n.. v -> n.. v", .whole = "n"};
+  const ops::Placed p = ops::place(rule, {logits});
+  const ShardSpec& spec = p.spec(0);
+  const AxisMask axes = spec.over(global.rank() - 1);
+  const double share = o.reduction == Reduction::sum ? 1 : ops::share_of_row(op, labels, labels, o);
+  const DType type = ops::accumulator(logits.dtype());
+  const Index first = spec.box().at[global.rank() - 1], classes = global[-1];
+  const Tensor in = p[0];
+  Tensor loss, z, sum, counted, at, here;
+  {
+    const NoGrad constant;
+    const Shape rows = ops::as_rows(in.shape());
+    z = in.detach().reshape(rows).to(type);
+    const Tensor label = labels.detach().reshape({rows[0]});
+    for (const Index id : label.device().kind == DeviceKind::cpu ? label.view().span<const std::int64_t>()
+                                                                 : std::span<const std::int64_t>())
+      check(id == o.ignore_index || (id >= 0 && id < classes), op, "there is a label {}, but there are {} classes", id,
+            classes);
+    const Mask mine = logical_and(label >= static_cast<double>(first), label < static_cast<double>(first + rows[1]));
+    at = where(mine, label - static_cast<double>(first), 0);
+    here = mine.to(type);
+    const Tensor most = amax(z, {1}, true);
+    z = z - most;
+    const Tensor own = squeeze(gather(z, unsqueeze(at, 1), 1), 1) * here;
+    const DividedRows all = merged(spec.mesh(), axes, most.reshape({rows[0]}), trireme::sum(exp(z), {1}), own, here,
+                                   trireme::sum(z, {1}), rows[1]);
+    z = z + (most - unsqueeze(all.most, 1));
+    sum = unsqueeze(all.sum, 1);
+    counted = ne(label, static_cast<double>(o.ignore_index)).to(type);
+    const Tensor each = log(all.sum) - all.label * (1 - o.label_smoothing) -
+                        all.all * (o.label_smoothing / static_cast<double>(classes));
+    loss = scale(trireme::sum(each * counted), share);
+  }
+  if (!needs_record(op, loss, {&in})) return loss;
+  return record(
+      op, std::move(loss), {in}, o,
+      [=, smoothing = o.label_smoothing, shape = in.shape(), dtype = in.dtype()](const Tensor& dy, Gradients& g) {
+        if (!g.needs_grad(0)) return;
+        const NoGrad constant;
+        Tensor dz = exp(z) / sum - smoothing / static_cast<double>(classes);
+        dz = scatter_add(dz, unsqueeze(at, 1), unsqueeze(here * (smoothing - 1), 1), 1);
+        dz = dz * unsqueeze(counted, 1) * (dy * share).to(dz.dtype());
+        g.set_grad(0, dz.reshape(shape).to(dtype));
+      });
+}
+
 Tensor cross_entropy_over(const Tensor& logits, const Tensor& labels, const LabelLossOptions& o) {
+  if (logits && labels && ops::is_divided({&logits, &labels})) {
+    const AxisMask classes =
+        logits.shard_spec() && logits.rank() > 0 ? logits.shard_spec()->over(logits.rank() - 1) : 0;
+    if (classes != 0 && !o.weights && o.reduction != Reduction::none && !ops::is_traced())
+      return divided_cross_entropy(logits, labels, o);
+    return cross_entropy_over(gathered(logits), gathered(labels), o);
+  }
   ops::check_labels("cross_entropy", logits, labels);
   check(o.label_smoothing >= 0 && o.label_smoothing <= 1, "cross_entropy", "label smoothing is {}, expected 0 to 1",
         o.label_smoothing);
@@ -133,6 +225,7 @@ Tensor cross_entropy_over(const Tensor& logits, const Tensor& labels, const Labe
   return label_loss("cross_entropy", log_softmax(logits), labels, o);
 }
 Tensor nll_over(const Tensor& log_p, const Tensor& labels, const LabelLossOptions& o) {
+  if (log_p && labels && ops::is_divided({&log_p, &labels})) return nll_over(gathered(log_p), gathered(labels), o);
   ops::check_labels("nll_loss", log_p, labels);
   check(o.label_smoothing == 0, "nll_loss", "label smoothing is for cross_entropy_with()");
   return label_loss("nll_loss", log_p, labels, o);
@@ -147,8 +240,10 @@ Loss label_loss_with(Tensor (*loss)(const Tensor&, const Tensor&, const LabelLos
 /// Prediction and target, in the type that the loss is computed in.
 struct Operands {
   Tensor y, target;
-  Operands(const char* op, const Tensor& prediction, const Tensor& wanted) {
-    ops::check_float(op, prediction);
+  Operands(const char* op, const Tensor& given, const Tensor& wanted_given) {
+    ops::check_float(op, given);
+    check(wanted_given.defined(), op, "the target is undefined");
+    const Tensor prediction = gathered(given), wanted = gathered(wanted_given);
     check(wanted && wanted.shape() == prediction.shape(), op, "prediction is {}, target {}: expected equal shapes",
           prediction.shape(), wanted ? wanted.shape() : Shape{});
     const DType type = ops::accumulator(prediction.dtype());
@@ -191,12 +286,14 @@ Tensor nll_loss(const Tensor& log_p, const Tensor& labels) {
 
 Tensor batch_mean(const Tensor& each) {
   ops::check_float("batch_mean", each);
+  if (each.shard_spec()) return batch_mean(gathered(each));
   return mean_over_batch("batch_mean", each, each, batch_of(each));
 }
 
 Tensor batch_mean(const Tensor& each, const Tensor& weights) {
   const char* op = "batch_mean";
   ops::check_float(op, each);
+  if (weights && ops::is_divided({&each, &weights})) return batch_mean(gathered(each), gathered(weights));
   check(weights && weights.shape() == each.shape(), op, "numbers are {}, weights {}: expected equal shapes",
         each.shape(), weights ? weights.shape() : Shape{});
   const double count = global_rows(op, each, batch_of(each), 0);

@@ -3,12 +3,13 @@
 
 #include "framework/ops/help.h"
 #include "framework/ops/ops.h"
+#include "framework/ops/place.h"
 
 namespace trireme {
 namespace {
 
 constexpr const char* mixed_scale_op = "mixed_scale_dense";
-using Halo = std::shared_ptr<const MixedScaleHalo>;
+using Border = std::shared_ptr<const MixedScaleHalo>;
 
 /// A layer as its kernels take it. An undefined bias: none.
 struct Layer {
@@ -19,7 +20,7 @@ struct Layer {
 /// All layers, and the halo of a part of an image; null: of a whole one.
 struct Stack {
   std::vector<Layer> layers;
-  Halo halo;
+  Border halo;
 
   /// The largest dilation of the layers from i on: the distance from which they read.
   Index reach(std::size_t i) const {
@@ -153,18 +154,85 @@ Tensor run(const Tensor& x, std::vector<Tensor> inputs, Stack stack, const std::
                 });
 }
 
+/// The halo of an image that ranks divide. Each rank's block has room for a halo as wide as the largest dilation;
+/// behind each layer the new channels' halo travels, and in backward that of their gradient.
+class RankHalo final : public MixedScaleHalo {
+ public:
+  /// Of this rank's box of `has`, up to `reach` cells wide.
+  RankHalo(const ShardSpec& has, Index reach)
+      : has_(has.shared_from_this()), line_(has.mesh().line(spatial_axes(has))) {
+    for (const auto& place : line_.at) boxes_.push_back(has.box(place));
+    const Box mine = boxes_[static_cast<std::size_t>(line_.me)], wide = widened(mine, reach);
+    room = wide.size;
+    begin = from(mine.at, wide.at);
+    origin_ = wide.at;
+  }
+
+  void exchange(const Tensor& block, Index first, Index count, Index reach) const override {
+    std::vector<Box> have = boxes_, want;
+    for (Box& box : have) {
+      box.at[-1] = first;
+      box.size[-1] = count;
+      want.push_back(widened(box, reach));
+    }
+    Exchange exchange(has_->mesh(), line_, route(have, want, line_.me), block, origin_, MemoryKind::halos);
+    for (const auto& [box, values] : exchange.wait()) copy_box(block, origin_, values, box.at, box);
+  }
+
+ private:
+  /// So many cells more on all sides, as far as the image goes.
+  Box widened(Box box, Index reach) const {
+    for (int dim = 1; dim < box.at.rank() - 1; ++dim) {
+      const Index end = std::min(has_->global_shape()[dim], box.at[dim] + box.size[dim] + reach);
+      box.at[dim] = std::max<Index>(0, box.at[dim] - reach);
+      box.size[dim] = end - box.at[dim];
+    }
+    return box;
+  }
+
+  ShardSpec::Ptr has_;
+  RankMesh::Line line_;
+  std::vector<Box> boxes_;  // the ranks' own
+  Shape origin_;            // of the block
+};
+
+/// Images are divided along s. Filters that are divided over channels come together: each rank makes all channels of
+/// its cells.
+Tensor divided_mixed_scale(const Tensor& x, const std::vector<Tensor>& w, const std::vector<Tensor>& bias,
+                           const std::vector<Index>& dilations) {
+  ops::Factors f =
+      ops::factors_of({.op = mixed_scale_op, .dims = "n s.. c -> n s.. c", .whole = "c", .windows = "s"}, {x});
+  std::vector<Tensor> operands{x};
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    operands.insert(operands.end(), {w[i], bias[i]});
+    for (const Tensor& t : {w[i], bias[i]}) f.in.emplace_back(t ? static_cast<std::size_t>(t.rank()) : 0);
+    f.result[-1] += ops::global_shape(w[i])[0];
+  }
+  const ops::Placed p = ops::place(mixed_scale_op, f, operands);
+  std::vector<Tensor> filters, shifts;
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    filters.push_back(p[1 + 2 * i]);
+    shifts.push_back(p[2 + 2 * i]);
+  }
+  std::shared_ptr<const MixedScaleHalo> halo;
+  if (spatial_axes(p.spec(0)) != 0 && !dilations.empty())
+    halo = std::make_shared<RankHalo>(p.spec(0), *std::max_element(dilations.begin(), dilations.end()));
+  return p.put(mixed_scale_dense(p[0], filters, shifts, dilations, std::move(halo)));
+}
+
 }  // namespace
 
 Tensor mixed_scale_dense(const Tensor& x, const std::vector<Tensor>& w, const std::vector<Tensor>& bias,
-                         const std::vector<Index>& dilations, Halo halo) {
+                         const std::vector<Index>& dilations, Border halo) {
   ops::check_float(mixed_scale_op, x);
   check(w.size() == bias.size() && w.size() == dilations.size(), mixed_scale_op,
         "got {} filters, {} biases and {} dilations, expected the same number of each", w.size(), bias.size(),
         dilations.size());
   for (std::size_t i = 0; i < w.size(); ++i) check(w[i].defined(), mixed_scale_op, "filter {} is undefined", i);
-  const ShardSpec* spec = x.shard_spec();
-  for (std::size_t i = 0; i < w.size() && !spec; ++i) spec = ops::shard_spec_of({&w[i]});
-  if (spec) return spec->mixed_scale_dense(x, w, bias, dilations);
+  bool divided = x.shard_spec();
+  for (const auto* tensors : {&w, &bias})
+    for (const Tensor& t : *tensors) divided = divided || t.shard_spec();
+  if (divided) return divided_mixed_scale(x, w, bias, dilations);
   check_operands(x, w, bias, dilations);
   if (ops::is_traced() && !halo) return composed(x, w, bias, dilations);
   // Kernels accept f32 weights with bf16 and f16 data; any other type is a recorded cast.

@@ -4,6 +4,8 @@
 #include "framework/autograd/step_context.h"
 #include "framework/ops/help.h"
 #include "framework/ops/ops.h"
+#include "framework/ops/place.h"
+#include "framework/tensor/division_error.h"
 
 namespace trireme {
 namespace {
@@ -126,6 +128,27 @@ void batch_norm_backward(const Kept& k, const Tensor& dy, Gradients& g) {
   g.set_grad(2, std::move(dbeta));
 }
 
+/// batch_norm() with statistics over the ranks that have other cells of the same images, too. Channels are divided
+/// where the weights and running statistics are.
+Tensor divided_batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& running_mean,
+                          const Tensor& running_var, const BatchNormOptions& o, const Tensor& residual) {
+  const bool divides = is_part(running_mean) && is_part(running_var);
+  const ops::OpRule rule{
+      .op = "batch_norm", .dims = "n s.. c, c, c, c, c, n s.. c -> n s.. c", .whole = divides ? "" : "c"};
+  const ops::Placed p = ops::place(rule, {x, gamma, beta, running_mean, running_var, residual});
+  if (p[3].shape() != running_mean.shape() || p[4].shape() != running_var.shape())
+    fail_division("batch_norm",
+                  "running statistics are {} and {} of {}, and {} channels of the input are here: divide "
+                  "them as the weights",
+                  running_mean.shape(), running_var.shape(), ops::global_shape(x)[-1], p[0].dim(-1));
+  const RankMesh& mesh = p.out().mesh();
+  StepContext context = StepContext::current();
+  if (mesh.rows() >= 0 && !(p.out().over(0) >> mesh.rows() & 1)) context.norm = {};  // each rank has all rows
+  if (const AxisMask within = spatial_axes(p.out())) context.norm = mesh.norm_ranks(within, std::move(context.norm));
+  const StepScope scope(std::move(context));
+  return p.put(batch_norm(p[0], p[1], p[2], plain(running_mean), plain(running_var), o, p[5]));
+}
+
 }  // namespace
 
 Tensor batch_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta_given, const Tensor& running_mean,
@@ -134,8 +157,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
   const char* op = "batch_norm";
   ops::check_float(op, x);
   check(x.rank() >= 2, op, "input is {}, expected [N, ..., C]", x.shape());
-  if (const ShardSpec* s = ops::shard_spec_of({&x, &gamma_given, &beta_given, &residual}))
-    return s->batch_norm(x, gamma_given, beta_given, running_mean, running_var, o, residual);
+  if (ops::is_divided({&x, &gamma_given, &beta_given, &running_mean, &running_var, &residual}))
+    return divided_batch_norm(x, gamma_given, beta_given, running_mean, running_var, o, residual);
   const Index channels = x.dim(-1);
   ops::check_channels(op, "gamma", gamma_given, channels, false);
   ops::check_channels(op, "beta", beta_given, channels, false);
@@ -170,13 +193,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
 }
 
 namespace {
-/// gamma and beta for x [..., C], each [C] or undefined, in the type of statistics. If ranks divide x or have copies of
-/// the weights, gradients are this rank's share.
-std::pair<Tensor, Tensor> channel_weights(const char* op, const Tensor& x, Tensor gamma, Tensor beta) {
-  if (const ShardSpec* s = ops::shard_spec_of({&x, &gamma, &beta})) {
-    gamma = s->weight(gamma, x);
-    beta = s->weight(beta, x);
-  }
+/// gamma and beta for x [..., C], each [C] or undefined, in the type of statistics.
+std::pair<Tensor, Tensor> channel_weights(const char* op, const Tensor& x, const Tensor& gamma, const Tensor& beta) {
   ops::check_channels(op, "gamma", gamma, x.dim(-1), true);
   ops::check_channels(op, "beta", beta, x.dim(-1), true);
   const DType type = ops::accumulator(x.dtype());
@@ -188,13 +206,16 @@ Tensor row_norm(const char* op, const Tensor& x, const Tensor& gamma_given, cons
                 bool center) {
   ops::check_float(op, x);
   check(x.rank() >= 1, op, "a scalar has no axis to normalise over");
-  if (x.shard_spec() && x.shard_spec()->global_shape()[-1] != x.dim(-1))
-    return row_norm(op, x.shard_spec()->gather(x), gamma_given, beta_given, eps, center);
+  if (ops::is_divided({&x, &gamma_given, &beta_given})) {
+    const ops::Placed p =
+        ops::place({.op = op, .dims = "n.. c, c, c -> n.. c", .whole = "c"}, {x, gamma_given, beta_given});
+    return p.put(row_norm(op, p[0], p[1], p[2], eps, center));
+  }
   const auto [gamma, beta] = channel_weights(op, x, gamma_given, beta_given);
   const DType type = ops::accumulator(x.dtype());
   const Index rows = x.shape().product(0, x.rank() - 1);
   const Tensor mean = Tensor::empty({rows}, type, x.device()), rstd = Tensor::empty({rows}, type, x.device());
-  Tensor y = ops::part_like(x);
+  Tensor y = Tensor::like(x);
   launch<kernel::LayerNorm>(y, mean, rstd, x, gamma, beta, eps, center);
   if (!needs_record(op, y, {&x, &gamma, &beta})) return y;
   return record(
@@ -229,32 +250,39 @@ Tensor rms_norm(const Tensor& x, const Tensor& gamma, double eps) {
 Tensor layer_norm_over(const Tensor& x, const Shape& last, const Tensor& gamma, const Tensor& beta, double eps) {
   const char* op = "layer_norm";
   ops::check_float(op, x);
-  if (last.rank() == 1 && (x.rank() == 0 || x.shard_spec() || x.dim(-1) == last[0]))
-    return layer_norm(x, gamma, beta, eps);
+  const Shape& given = x.global_shape();
+  if (last.rank() == 1 && (given.rank() == 0 || given[-1] == last[0])) return layer_norm(x, gamma, beta, eps);
   const int first = x.rank() - last.rank();
   bool fits = last.rank() > 0 && first >= 0;
-  for (int i = 0; fits && i < last.rank(); ++i) fits = x.dim(first + i) == last[i];
-  check(fits, op, "input is {}, expected the last axes {}", x.shape(), last);
+  for (int i = 0; fits && i < last.rank(); ++i) fits = given[first + i] == last[i];
+  check(fits, op, "input is {}, expected the last axes {}", given, last);
   for (const Tensor* t : {&gamma, &beta})
-    check(!*t || t->shape() == last, op, "weights are {}, expected {}", *t ? t->shape() : Shape{}, last);
+    check(!*t || t->global_shape() == last, op, "weights are {}, expected {}", *t ? t->global_shape() : Shape{}, last);
   Shape rows;
-  for (int i = 0; i < first; ++i) rows.push_back(x.dim(i));
+  for (int i = 0; i < first; ++i) rows.push_back(given[i]);
   rows.push_back(last.numel());
   const auto flat = [&](const Tensor& t) { return t ? t.reshape({last.numel()}) : t; };
-  return layer_norm(x.reshape(rows), flat(gamma), flat(beta), eps).reshape(x.shape());
+  return layer_norm(x.reshape(rows), flat(gamma), flat(beta), eps).reshape(given);
 }
 
 Tensor group_norm(const Tensor& x, Index groups, const Tensor& gamma_given, const Tensor& beta_given, double eps) {
   const char* op = "group_norm";
   ops::check_float(op, x);
   check(x.rank() >= 2, op, "input is {}, expected [N, ..., C]", x.shape());
-  ops::check_whole(op, x, 1, x.rank());
+  if (ops::is_divided({&x, &gamma_given, &beta_given})) {
+    const Index channels = ops::global_shape(x)[-1];
+    check(groups > 0 && channels % groups == 0, op, "{} groups do not divide the {} channels of {}", groups, channels,
+          ops::global_shape(x));
+    const ops::Placed p = ops::place({.op = op, .dims = "n s.. (g c), (g c), (g c) -> n s.. (g c)", .whole = "sc"},
+                                     {x, gamma_given, beta_given}, {}, {{'g', groups}});
+    return p.put(group_norm(p[0], groups * p[0].dim(-1) / channels, p[1], p[2], eps));
+  }
   check(groups > 0 && x.dim(-1) % groups == 0, op, "{} groups do not divide the {} channels of {}", groups, x.dim(-1),
         x.shape());
   const auto [gamma, beta] = channel_weights(op, x, gamma_given, beta_given);
   const DType type = ops::accumulator(x.dtype());
   const Tensor mean = Tensor::empty({x.dim(0), groups}, type, x.device()), rstd = Tensor::like(mean);
-  Tensor y = ops::part_like(x);
+  Tensor y = Tensor::like(x);
   launch<kernel::GroupNorm>(y, mean, rstd, x, gamma, beta, eps);
   if (!needs_record(op, y, {&x, &gamma, &beta})) return y;
   const Tensor sum_dy = Tensor::empty({x.dim(0), x.dim(-1)}, type, x.device()), sum_dy_xhat = Tensor::like(sum_dy);
@@ -283,9 +311,9 @@ template <class Forward, class Back>
 Tensor normalised(const Tensor& x) {
   ops::check_float(Forward::name, x);
   check(x.rank() >= 1, Forward::name, "a scalar has no axis to normalise over");
-  if (x.shard_spec() && x.shard_spec()->global_shape()[-1] != x.dim(-1))
-    return normalised<Forward, Back>(x.shard_spec()->gather(x));
-  Tensor y = ops::part_like(x);
+  if (x.shard_spec())
+    return ops::on_blocks({.op = Forward::name, .dims = "n.. c -> n.. c", .whole = "c"}, x, normalised<Forward, Back>);
+  Tensor y = Tensor::like(x);
   launch<Forward>(y, x);
   if (!needs_record(Forward::name, y, {&x})) return y;
   const Tensor kept = y.detach();

@@ -1,6 +1,7 @@
 // Pooling over 1 to 3 spatial axes, and the fused tail of a convolution block.
 #include "framework/ops/help.h"
 #include "framework/ops/ops.h"
+#include "framework/ops/place.h"
 #include "framework/ops/random.h"
 #include "kernels/plans/pool_shape.h"
 
@@ -32,12 +33,38 @@ PoolOptions without_ceil(const char* op, const Tensor& x, PoolOptions o) {
   return o;
 }
 
+/// The box of the image that this rank's outputs read, with the padding at its borders.
+Tensor divided_pool(const Tensor& x, const PoolOptions& o, Tensor (*f)(const Tensor&, const PoolOptions&)) {
+  const std::vector<Window> all = windows(x.rank() - 2, o);
+  const ops::Placed p =
+      ops::place({.op = "pool", .dims = "n s.. c -> n s.. c", .windows = "s"}, {x}, outputs(ops::global_shape(x), all));
+  if (trireme::spatial_axes(p.spec(0)) == 0) return p.put(f(p[0], o));
+  const Patch mine = patch(p.out().box(), p.spec(0).box(), all, ops::global_shape(x));
+  PoolOptions options = o;
+  options.pad_begin = mine.before;
+  options.pad_end = mine.behind;
+  return p.put(f(halo_exchange(p[0], Halo(p.spec(0), p.out(), all)), options));
+}
+
+/// max_pool(relu(x + bias)) with windows that tile the image.
+Tensor divided_bias_relu_pool(const Tensor& x, const Tensor& bias, const PoolOptions& o) {
+  const std::vector<Window> all = windows(x.rank() - 2, o);
+  const ops::Placed p = ops::place({.op = "pool", .dims = "n s.. c, c -> n s.. c", .windows = "s"}, {x, bias},
+                                   outputs(ops::global_shape(x), all));
+  if (trireme::spatial_axes(p.spec(0)) != 0) {
+    const Halo halo(p.spec(0), p.out(), all);
+    // One pass where no rank's windows reach into another's rows.
+    if (halo.have != halo.want) return max_pool(relu(bias ? add(x, ops::in_type(bias, x.dtype())) : x), o);
+  }
+  return p.put(bias_relu_pool_dropout(p[0], p[1], o, 0, 0));
+}
+
 }  // namespace
 
 Tensor max_pool(const Tensor& x, const PoolOptions& o) {
   ops::check_float("max_pool", x);
   if (o.ceil_mode) return max_pool(x, without_ceil("max_pool", x, o));
-  if (x.shard_spec()) return x.shard_spec()->pool(x, o, max_pool);
+  if (x.shard_spec()) return divided_pool(x, o, max_pool);
   Tensor y = Tensor::empty(pool_output_shape(x.shape(), o, "max_pool"), x.dtype(), x.device());
   const Tensor index = Tensor::empty(y.shape(), pool_index_type(x.shape(), o), x.device());
   launch<kernel::MaxPool>(y, index, x, o);
@@ -68,7 +95,7 @@ Tensor avg_pool(const Tensor& x, const PoolOptions& o) {
     return avg_pool(pad(x, begin, end), floor);
   }
   check(o.dilation == Extents{1, 1, 1}, "avg_pool", "dilation is for max_pool only");
-  if (x.shard_spec()) return x.shard_spec()->pool(x, o, avg_pool);
+  if (x.shard_spec()) return divided_pool(x, o, avg_pool);
   Tensor y = Tensor::empty(pool_output_shape(x.shape(), o, "avg_pool"), x.dtype(), x.device());
   launch<kernel::AvgPool>(y, x, o);
   if (!needs_record("avg_pool", y, {&x})) return y;
@@ -78,11 +105,18 @@ Tensor avg_pool(const Tensor& x, const PoolOptions& o) {
 }
 
 Tensor global_avg_pool(const Tensor& x) {
-  if (x.shard_spec()) return x.shard_spec()->global_pool(x, ReduceKind::mean);
+  if (x.shard_spec()) {
+    const ops::Placed p = ops::place({.op = "global_avg_pool", .dims = "n s.. c -> n c", .sums = "s"}, {x});
+    const double cells = static_cast<double>(ops::global_shape(x).product(1, x.rank() - 1));
+    if (p.sum() == 0) return p.put(global_avg_pool(p[0]));
+    const Tensor share = reduce(p[0], ReduceKind::sum, spatial_axes("global_avg_pool", x));
+    return scale(p.put(share.reshape({p[0].dim(0), p[0].dim(-1)})), 1 / cells);
+  }
   return reduce(x, ReduceKind::mean, spatial_axes("global_avg_pool", x)).reshape({x.dim(0), x.dim(-1)});
 }
 Tensor global_max_pool(const Tensor& x) {
-  if (x.shard_spec()) return x.shard_spec()->global_pool(x, ReduceKind::max);
+  if (x.shard_spec())
+    return ops::on_blocks({.op = "global_max_pool", .dims = "n s.. c -> n c", .whole = "s"}, x, global_max_pool);
   return reduce(x, ReduceKind::max, spatial_axes("global_max_pool", x)).reshape({x.dim(0), x.dim(-1)});
 }
 
@@ -91,8 +125,7 @@ Tensor bias_relu_pool_dropout(const Tensor& x, const Tensor& bias_given, const P
   const char* op = "bias_relu_pool_dropout";
   ops::check_float(op, x);
   check(p >= 0 && p < 1, op, "probability {} lies outside [0, 1)", p);
-  if (const ShardSpec* s = ops::shard_spec_of({&x, &bias_given}))
-    return dropout(s->bias_relu_pool(x, bias_given, o), p, layer);
+  if (ops::is_divided({&x, &bias_given})) return dropout(divided_bias_relu_pool(x, bias_given, o), p, layer);
   if (!is_training(x)) p = 0;
   const Shape shape = pool_block_output_shape(x.shape(), o, op);
   ops::check_channels(op, "bias", bias_given, x.dim(-1), true);

@@ -1,4 +1,5 @@
 // Reductions over some axes, of the kernels sum, mean and max.
+#include <algorithm>
 #include <limits>
 
 #include "framework/ops/help.h"
@@ -21,7 +22,7 @@ Tensor without(const Tensor& y, const std::vector<int>& axes, bool keep) {
   for (const int axis : axes) gone[static_cast<std::size_t>(axis < 0 ? axis + y.rank() : axis)] = true;
   Shape shape;
   for (int i = 0; i < y.rank(); ++i)
-    if (!gone[static_cast<std::size_t>(i)]) shape.push_back(y.dim(i));
+    if (!gone[static_cast<std::size_t>(i)]) shape.push_back(y.global_shape()[i]);
   return y.reshape(shape);
 }
 Tensor root_of_squares(const Tensor& x) { return ops::is_traced() ? sqrt(x) : ops::unary<pointwise::RootOfSquares>(x); }
@@ -52,7 +53,8 @@ Tensor min(const Tensor& x) { return amin(x, all_axes(x)); }
 Tensor var(const Tensor& x, const std::vector<int>& axes, bool keep, double correction) {
   const Tensor squares = sum(square(x - reduce(x, ReduceKind::mean, axes)), axes, keep);
   if (squares.numel() == 0) return squares;
-  const auto count = static_cast<double>(x.numel() / squares.numel());
+  const auto count =
+      static_cast<double>(ops::global_shape(x).numel() / std::max<Index>(1, ops::global_shape(squares).numel()));
   check(count > correction, "var", "got {} elements and correction {}, expected more elements than the correction",
         count, correction);
   return squares / (count - correction);

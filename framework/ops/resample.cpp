@@ -3,6 +3,7 @@
 
 #include "framework/ops/help.h"
 #include "framework/ops/ops.h"
+#include "framework/ops/place.h"
 
 namespace trireme {
 namespace {
@@ -18,6 +19,15 @@ Shape with_spatial(const char* op, const Tensor& x, const Shape& size) {
     y[d + 1] = size[d];
   }
   return y;
+}
+
+/// f(x) on whole images: each rank makes all of them, of its channels.
+template <class F>
+Tensor on_whole_images(const char* op, const Tensor& x, F&& f) {
+  std::vector<int> spatial;
+  for (int d = 1; d < x.rank() - 1; ++d) spatial.push_back(d);
+  const ops::Placed p = ops::place(op, ops::same_dims({x}, spatial), {x});
+  return p.put(f(p[0]));
 }
 
 Tensor resampled(const char* op, const Tensor& x, const Shape& shape, const ResampleAxes& axes) {
@@ -36,11 +46,11 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& o) {
   ops::check_float(op, x);
   check((o.size.rank() > 0) != (o.scale > 0), op, "got size {} and scale {}, expected one of them", o.size, o.scale);
   check(!o.align_corners || o.mode == ResampleMode::linear, op, "align_corners is for linear interpolation");
+  if (x.shard_spec()) return on_whole_images(op, x, [&](const Tensor& t) { return interpolate(t, o); });
   Shape size = o.size;
   for (int d = 0; o.scale > 0 && d < x.rank() - 2; ++d)
     size.push_back(static_cast<Index>(std::floor(static_cast<double>(x.dim(d + 1)) * o.scale)));
   const Shape shape = with_spatial(op, x, size);
-  ops::check_whole(op, x, 1, x.rank() - 1);
   ResampleAxes axes;
   for (int d = 0; d < size.rank(); ++d) {
     const Index in = x.dim(d + 1);
@@ -54,8 +64,9 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& o) {
 }
 
 Tensor adaptive_avg_pool(const Tensor& x, const Shape& size) {
+  if (x.shard_spec())
+    return on_whole_images("adaptive_avg_pool", x, [&](const Tensor& t) { return adaptive_avg_pool(t, size); });
   const Shape shape = with_spatial("adaptive_avg_pool", x, size);
-  ops::check_whole("adaptive_avg_pool", x, 1, x.rank() - 1);
   if (shape == x.shape()) return x;
   ResampleAxes axes;
   for (int d = 0; d < size.rank(); ++d)

@@ -1,11 +1,13 @@
 // Ops that compare, choose and order.
 #include "framework/ops/select.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "framework/ops/help.h"
 #include "framework/ops/ops.h"
+#include "framework/ops/place.h"
 #include "kernels/contracts/select.h"
 #include "kernels/formulas/pointwise.h"
 
@@ -20,6 +22,10 @@ Tensor fitted(const Tensor& t, const Shape& shape) {
 }
 Mask compared(const char* op, const Tensor& a, const Tensor& b, Comparison how) {
   ops::check_same_type(op, a, b);
+  if (ops::is_divided({&a, &b})) {
+    const ops::Placed p = ops::place(op, ops::elementwise(op, {a, b}), {a, b});
+    return p.put(compared(op, p[0], p[1], how));
+  }
   const Shape shape = ops::broadcast(op, a.shape(), b.shape());
   const Tensor y = Tensor::empty(shape, DType::boolean, a.device());
   launch<kernel::Compare>(y, fitted(a.detach(), shape), fitted(b.detach(), shape), how);
@@ -34,6 +40,10 @@ template <class F>
 Mask joined(const char* op, const Tensor& a, const Tensor& b) {
   check(a && b, op, "an operand is undefined");
   const Tensor p = truth(a), q = truth(b);
+  if (ops::is_divided({&p, &q})) {
+    const ops::Placed placed = ops::place(op, ops::elementwise(op, {p, q}), {p, q});
+    return placed.put(joined<F>(op, placed[0], placed[1]));
+  }
   const Tensor y = Tensor::empty(ops::broadcast(op, p.shape(), q.shape()), DType::boolean, p.device());
   ops::zip_into<F>(y, p, q);
   if (!needs_record(op, y, {&p, &q})) return y;
@@ -51,6 +61,10 @@ Tensor triangle(const Tensor& x, Index diagonal, bool lower) {
   check(x.defined() && x.rank() >= 2, lower ? "tril" : "triu", "got {}, expected at least two axes",
         x ? x.shape() : Shape{});
   if (x.rank() == 2) ops::refuse_part_of_batch(lower ? "tril" : "triu", x, 0);
+  if (x.shard_spec()) {
+    const ops::Placed p = ops::place(lower ? "tril" : "triu", ops::same_dims({x}, {x.rank() - 2, x.rank() - 1}), {x});
+    return p.put(triangle(p[0], diagonal, lower));
+  }
   const auto counted = [&](const Shape& shape) {
     const Tensor t = Tensor::empty(shape, DType::i64);
     for (Index i = 0; i < t.numel(); ++i) t.data<Index>()[i] = i;
@@ -89,6 +103,10 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   ops::check_same_type(op, a, b);
   check(condition && condition.dtype() == DType::boolean, op, "the condition is {}, expected bool",
         condition ? name_of(condition.dtype()) : "undefined");
+  if (ops::is_divided({&a, &b, &condition})) {
+    const ops::Placed p = ops::place(op, ops::elementwise(op, {a, b, condition}), {a, b, condition});
+    return p.put(where(p[2], p[0], p[1]));
+  }
   const Shape shape = ops::broadcast(op, ops::broadcast(op, a.shape(), b.shape()), condition.shape());
   Tensor y = Tensor::empty(shape, a.dtype(), a.device());
   launch<kernel::Where>(y, fitted(condition, shape), fitted(a.detach(), shape), fitted(b.detach(), shape));
@@ -122,7 +140,12 @@ Tensor gather(const Tensor& x, const Tensor& ids, int axis) {
   const char* op = "gather";
   check(x && ids, op, "an input is undefined");
   axis = ops::axis_of(op, axis, x.rank());
-  ops::check_whole(op, x, 0, x.rank());  // before ids that count in the whole meet a part
+  if (ops::is_divided({&x, &ids})) {
+    ops::Factors f = ops::same_dims({x, ids}, {axis});
+    f.result = ops::global_shape(ids);
+    const ops::Placed p = ops::place(op, f, {x, ids});
+    return p.put(gather(p[0], p[1], axis));
+  }
   Shape expected = x.shape();
   if (ids.rank() == x.rank()) expected[axis] = ids.dim(axis);
   check(ids.dtype() == DType::i64 && ids.shape() == expected, op, "got ids {} {} for {}, expected i64 {}", ids.dtype(),
@@ -144,7 +167,10 @@ Tensor scatter_add(const Tensor& x, const Tensor& ids, const Tensor& source, int
   ops::check_same_type(op, x, source);
   check(ids.defined(), op, "the ids are undefined");
   axis = ops::axis_of(op, axis, x.rank());
-  ops::check_whole(op, x, 0, x.rank());
+  if (ops::is_divided({&x, &ids, &source})) {
+    const ops::Placed p = ops::place(op, ops::same_dims({x, ids, source}, {axis}), {x, ids, source});
+    return p.put(scatter_add(p[0], p[1], p[2], axis));
+  }
   Shape expected = x.shape();
   if (ids.rank() == x.rank()) expected[axis] = ids.dim(axis);
   check(ids.dtype() == DType::i64 && ids.shape() == expected && source.shape() == expected, op,
@@ -168,8 +194,15 @@ Tensor scatter_add(const Tensor& x, const Tensor& ids, const Tensor& source, int
 Sorted topk(const Tensor& x, Index k, int axis, bool largest) {
   check(x.defined(), "topk", "the input is undefined");
   axis = ops::axis_of("topk", axis, x.rank());
-  check(k >= 0 && k <= x.dim(axis), "topk", "k is {}, expected at most the extent of axis {} of {}", k, axis,
-        x.shape());
+  if (x.shard_spec()) {
+    ops::Factors f = ops::same_dims({x}, {axis});
+    f.result[axis] = k;
+    const ops::Placed p = ops::place("topk", f, {x});
+    const Sorted sorted = topk(p[0], k, axis, largest);
+    return {p.put(sorted.values), p.put(sorted.index)};
+  }
+  check(k >= 0 && k <= ops::global_shape(x)[axis], "topk", "k is {}, expected at most the extent of axis {} of {}", k,
+        axis, x.shape());
   ops::refuse_part_of_batch("topk", x, axis);
   const Tensor index = ops::as_one_op("topk", {&x}, std::pair(axis, largest), [&] {
     const Tensor rows = with_axis_last(x.detach(), axis);
@@ -185,11 +218,16 @@ Sorted topk(const Tensor& x, Index k, int axis, bool largest) {
   });
   return {gather(x, index, axis), index};
 }
-Sorted sort(const Tensor& x, int axis, bool descending) { return topk(x, x.dim(axis), axis, descending); }
+Sorted sort(const Tensor& x, int axis, bool descending) {
+  return topk(x, ops::global_shape(x)[ops::axis_of("sort", axis, x.rank())], axis, descending);
+}
 
 Tensor argmax(const Tensor& x) {
   check(x.defined() && x.rank() >= 1 && x.dim(-1) > 0, "argmax",
         "got {}, expected at least one element along the last axis", x ? x.shape() : Shape{});
+  if (x.shard_spec())
+    return ops::on_blocks({.op = "argmax", .dims = "n.. c -> n..", .whole = "c"}, x,
+                          [](const Tensor& t) { return argmax(t); });
   if (!is_float(x.dtype())) return squeeze(topk(x, 1).index, -1);
   Tensor index = Tensor::empty(x.shape().without(x.rank() - 1), DType::i64, x.device());
   launch<kernel::ArgMax>(index, x);
@@ -219,10 +257,13 @@ Tensor cumsum(const Tensor& given, int axis) {
   check(given.defined(), "cumsum", "the input is undefined");
   axis = ops::axis_of("cumsum", axis, given.rank());
   const Tensor x = is_float(given.dtype()) ? given : given.to(DType::i64);
+  if (x.shard_spec()) {
+    const ops::Placed p = ops::place("cumsum", ops::same_dims({x}, {axis}), {x});
+    return p.put(cumsum(p[0], axis));
+  }
   const Shape shape = around(x, axis);
-  ops::check_whole("cumsum", x, axis, axis + 1);
   ops::refuse_part_of_batch("cumsum", x, axis);
-  Tensor y = ops::part_like(x);
+  Tensor y = Tensor::like(x);
   launch<kernel::Scan>(ops::shaped(y, shape), ops::shaped(x, shape), ScanOptions{});
   if (!needs_record("cumsum", y, {&x})) return y;
   return record("cumsum", std::move(y), {x}, axis, [shape](const Tensor& dy, Gradients& g) {
@@ -234,6 +275,23 @@ Tensor cumsum(const Tensor& given, int axis) {
 
 namespace {
 Tensor product(Tensor x, const std::vector<int>& axes, bool keep) {
+  if (x.shard_spec()) {
+    std::vector<int> whole;
+    for (const int axis : axes) whole.push_back(ops::axis_of("prod", axis, x.rank()));
+    ops::Factors f = ops::same_dims({x}, whole);
+    Shape kept;
+    std::vector<ops::Factors::Dim> out;
+    for (int d = 0; d < x.rank(); ++d) {
+      const bool cut = std::ranges::count(whole, d) > 0;
+      if (cut && !keep) continue;
+      kept.push_back(cut ? 1 : f.result[d]);
+      out.push_back(cut ? ops::Factors::Dim{} : f.out[static_cast<std::size_t>(d)]);
+    }
+    f.result = kept;
+    f.out = out;
+    const ops::Placed p = ops::place("prod", f, {x});
+    return p.put(product(p[0], axes, keep));
+  }
   Shape order, kept_shape, with_ones = x.shape();
   std::vector<bool> cut(static_cast<std::size_t>(x.rank()));
   for (const int axis : axes) cut[static_cast<std::size_t>(ops::axis_of("prod", axis, x.rank()))] = true;

@@ -1,7 +1,12 @@
 // Ops that move or sum elements.
+#include <algorithm>
+#include <numeric>
+
 #include "framework/autograd/step_context.h"
 #include "framework/ops/help.h"
 #include "framework/ops/ops.h"
+#include "framework/ops/place.h"
+#include "framework/ops/select.h"
 #include "framework/tensor/batch.h"
 #include "kernels/formulas/pointwise.h"
 
@@ -52,13 +57,38 @@ Tensor rearranged(const Tensor& x, int axis, Index count, F&& place) {
   return take(x, ops::constant(ids.to(x.device())), axis);
 }
 
+/// concat() of parts that ranks divide. Along the axis itself each rank joins its shares of all parts.
+Tensor divided_concat(const std::vector<Tensor>& parts, int axis) {
+  ops::Factors f;
+  f.result = ops::global_shape(parts[0]);
+  for (int d = 0; d < f.result.rank(); ++d) {
+    f.factors.push_back({.extent = f.result[d], .whole = d == axis});
+    f.out.push_back({d});
+  }
+  f.result[axis] = 0;
+  for (const Tensor& part : parts) {
+    ops::check_same_type("concat", parts[0], part);
+    const Shape& shape = ops::global_shape(part);
+    Shape expected = ops::global_shape(parts[0]);
+    if (shape.rank() == expected.rank()) expected[axis] = shape[axis];
+    check(shape == expected, "concat", "parts are {} and {}, expected equal extents except along axis {}",
+          ops::global_shape(parts[0]), shape, axis);
+    f.result[axis] += shape[axis];
+    f.in.push_back(f.out);
+  }
+  const ops::Placed p = ops::place("concat", f, parts);
+  std::vector<Tensor> blocks;
+  for (std::size_t i = 0; i < parts.size(); ++i) blocks.push_back(p[i]);
+  return p.put(concat(blocks, axis));
+}
+
 }  // namespace
 
 Tensor concat(const std::vector<Tensor>& parts, int axis) {
   check(!parts.empty() && parts[0], "concat", "got no parts, expected at least one");
   axis = ops::axis_of("concat", axis, parts[0].rank());
   for (const Tensor& part : parts)
-    if (const ShardSpec* s = part ? part.shard_spec() : nullptr) return s->concat(parts, axis);
+    if (part && part.shard_spec()) return divided_concat(parts, axis);
   Shape shape = parts[0].shape();
   shape[axis] = 0;
   for (const Tensor& part : parts) {
@@ -91,9 +121,69 @@ Tensor concat(const std::vector<Tensor>& parts, int axis) {
   });
 }
 
+namespace {
+/// split() of x that ranks divide. Along the axis itself a rank has a share of each piece.
+std::vector<Tensor> divided_split(const Tensor& x, const std::vector<Index>& sizes, int axis) {
+  const ShardSpec& has = *x.shard_spec();
+  const auto parts = static_cast<Index>(has.mesh().ranks(has.over(axis)));
+  // The ranges of x that make up each piece; else each piece is a range.
+  std::vector<Shares::Range> ranges = has.over(axis) ? has.shares(axis).ranges : std::vector<Shares::Range>{};
+  std::vector<std::size_t> ends;
+  const auto fit = [&] {
+    ends.clear();
+    std::size_t i = 0;
+    for (const Index size : sizes) {
+      Index sum = 0;
+      while (i < ranges.size() && sum < size) sum += ranges[i++].extent;
+      if (sum != size) return false;
+      ends.push_back(i);
+    }
+    return i == ranges.size();
+  };
+  if (!fit()) {
+    ranges.clear();
+    for (const Index size : sizes) ranges.push_back({size});
+    fit();
+  }
+  ops::Factors f = ops::same_dims({x}, {});
+  if (has.over(axis)) {
+    f.factors[static_cast<std::size_t>(axis)].whole =
+        std::ranges::any_of(ranges, [&](const Shares::Range& r) { return r.extent / r.unit < parts; });
+    f.shares.resize(f.factors.size());
+    f.shares[static_cast<std::size_t>(axis)].ranges = ranges;
+    for (int d = 0; d < x.rank(); ++d)
+      if (d != axis) f.shares[static_cast<std::size_t>(d)] = has.shares(d);
+  }
+  const ops::Placed p = ops::place("split", f, {x});
+  const bool divided = p.out().over(axis) != 0;
+  std::vector<Box> boxes = divided ? p.out().boxes() : std::vector<Box>{};
+  std::vector<Index> local = sizes;
+  for (std::size_t i = 0, at = 0; divided && i < sizes.size(); ++i)
+    for (local[i] = 0; at < ends[i]; ++at) local[i] += boxes[at].size[axis];
+  std::vector<Tensor> all = split(p[0], local, axis);
+  for (std::size_t i = 0, at = 0; i < all.size(); ++i) {
+    Shape whole = ops::global_shape(x);
+    whole[axis] = sizes[i];
+    Shares shares;
+    if (divided) {
+      shares.ranges.assign(ranges.begin() + static_cast<std::ptrdiff_t>(at),
+                           ranges.begin() + static_cast<std::ptrdiff_t>(ends[i]));
+      if (shares.ranges.size() == 1 && shares.ranges[0].unit == 1) shares = {};
+      at = ends[i];
+    }
+    const int dim = divided ? axis : std::max(0, p.out().shared_dim());
+    if (!divided) shares = p.out().shares(dim);
+    if (p.out().divides()) all[i] = all[i].with_shard_spec(p.out().with(whole, p.out().placements(), shares, dim));
+  }
+  return all;
+}
+}  // namespace
+
 std::vector<Tensor> split(const Tensor& x, const std::vector<Index>& sizes, int axis) {
   check(x.defined(), "split", "the input is undefined");
   axis = ops::axis_of("split", axis, x.rank());
+  if (x.shard_spec() && std::accumulate(sizes.begin(), sizes.end(), Index{0}) == ops::global_shape(x)[axis])
+    return divided_split(x, sizes, axis);
   Index total = 0;
   for (Index size : sizes) {
     check(size >= 0, "split", "a size of {}", size);
@@ -115,21 +205,23 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<Index>& sizes, int 
 Tensor squeeze(const Tensor& x, int axis) {
   check(x.defined(), "squeeze", "the input is undefined");
   axis = ops::axis_of("squeeze", axis, x.rank());
-  check(x.dim(axis) == 1, "squeeze", "axis {} of {} has {} elements, expected 1", axis, x.shape(), x.dim(axis));
-  return x.reshape(x.shape().without(axis));
+  check(x.global_shape()[axis] == 1, "squeeze", "axis {} of {} has {} elements, expected 1", axis, x.shape(),
+        x.dim(axis));
+  return x.reshape(x.global_shape().without(axis));
 }
 
 Tensor select(const Tensor& x, int axis, Index at) {
   check(x.defined(), "select", "the input is undefined");
   axis = ops::axis_of("select", axis, x.rank());
-  const Index n = x.dim(axis), from = at < 0 ? at + n : at;
+  const Index n = ops::global_shape(x)[axis], from = at < 0 ? at + n : at;
   check(from >= 0 && from < n, "select", "there is no element {} among {} along axis {} of {}", at, n, axis, x.shape());
   return squeeze(slice(x, axis, from, from + 1), axis);
 }
 
 std::vector<Tensor> unbind(const Tensor& x, int axis) {
   check(x.defined(), "unbind", "the input is undefined");
-  std::vector<Tensor> parts = split(x, std::vector<Index>(static_cast<std::size_t>(x.dim(axis)), 1), axis);
+  const auto count = static_cast<std::size_t>(ops::global_shape(x)[ops::axis_of("unbind", axis, x.rank())]);
+  std::vector<Tensor> parts = split(x, std::vector<Index>(count, 1), axis);
   for (Tensor& part : parts) part = squeeze(part, axis);
   return parts;
 }
@@ -140,7 +232,7 @@ Tensor unsqueeze(const Tensor& x, int axis) {
   Shape shape;
   for (int i = 0; i <= x.rank(); ++i) {
     if (i == axis) shape.push_back(1);
-    if (i < x.rank()) shape.push_back(x.dim(i));
+    if (i < x.rank()) shape.push_back(x.global_shape()[i]);
   }
   return x.reshape(shape);
 }
@@ -149,7 +241,7 @@ Tensor stack(const std::vector<Tensor>& parts, int axis) {
   check(!parts.empty() && parts[0], "stack", "got no parts, expected at least one");
   std::vector<Tensor> rows;
   for (const Tensor& part : parts) {
-    check(part.defined() && part.shape() == parts[0].shape(), "stack",
+    check(part.defined() && part.global_shape() == parts[0].global_shape(), "stack",
           "parts are {} and {}: their shapes must be equal", parts[0].shape(), part ? part.shape() : Shape{});
     rows.push_back(unsqueeze(part, axis));
   }
@@ -159,6 +251,19 @@ Tensor stack(const std::vector<Tensor>& parts, int axis) {
 Tensor expand(const Tensor& x, const Shape& shape) {
   check(x.defined(), "expand", "the input is undefined");
   if (x.shape() == shape) return x;
+  if (x.shard_spec()) {
+    ops::Factors f{.result = shape};
+    for (int d = 0; d < shape.rank(); ++d) {
+      f.factors.push_back({.extent = shape[d]});
+      f.out.push_back({d});
+    }
+    f.in.emplace_back();
+    const int before = shape.rank() - x.rank();
+    for (int d = 0; d < x.rank(); ++d)
+      f.in[0].push_back(ops::global_shape(x)[d] == 1 ? ops::Factors::Dim{} : ops::Factors::Dim{d + before});
+    const ops::Placed p = ops::place("expand", f, {x});
+    return p.put(expand(p[0], p.out().block()));
+  }
   Tensor y = Tensor::empty(shape, x.dtype(), x.device());
   launch<kernel::Expand>(y, x);
   if (!needs_record("expand", y, {&x})) return y;
@@ -182,6 +287,15 @@ Tensor pad(const Tensor& x, const Shape& begin, const Shape& end, double value) 
   check(x.defined(), "pad", "the input is undefined");
   check(begin.rank() == x.rank() && end.rank() == x.rank(), "pad",
         "input is {}, begin {} and end {} must have its rank", x.shape(), begin, end);
+  if (x.shard_spec()) {
+    std::vector<int> whole;
+    for (int d = 0; d < x.rank(); ++d)
+      if (begin[d] != 0 || end[d] != 0) whole.push_back(d);
+    ops::Factors f = ops::same_dims({x}, whole);
+    for (const int d : whole) f.result[d] += begin[d] + end[d];
+    const ops::Placed p = ops::place("pad", f, {x});
+    return p.put(pad(p[0], begin, end, value));
+  }
   Shape shape = x.shape();
   for (int i = 0; i < shape.rank(); ++i) {
     check(begin[i] >= 0 && end[i] >= 0, "pad", "begin {} and end {} must not be negative", begin, end);
@@ -201,10 +315,10 @@ Tensor pad(const Tensor& x, const Shape& begin, const Shape& end, PadMode mode) 
   Tensor y = x;
   for (int i = 0; i < x.rank(); ++i) {
     if (begin[i] == 0 && end[i] == 0) continue;
-    const Index n = x.dim(i), most = mode == PadMode::circular  ? n
-                                     : mode == PadMode::reflect ? n - 1
-                                     : n > 0                    ? begin[i] + end[i]
-                                                                : 0;
+    const Index n = ops::global_shape(x)[i], most = mode == PadMode::circular  ? n
+                                                    : mode == PadMode::reflect ? n - 1
+                                                    : n > 0                    ? begin[i] + end[i]
+                                                                               : 0;
     check(begin[i] >= 0 && end[i] >= 0 && std::max(begin[i], end[i]) <= most, "pad",
           "padding is {} before and {} after axis {} of {}, expected at most {}", begin[i], end[i], i, x.shape(), most);
     y = rearranged(y, i, begin[i] + n + end[i], [=, first = begin[i]](Index k) {
@@ -217,11 +331,49 @@ Tensor pad(const Tensor& x, const Shape& begin, const Shape& end, PadMode mode) 
   return y;
 }
 
+namespace {
+/// take() of operands that ranks divide. Of a weight along axis 0 each rank takes the rows that it has, and zeros for
+/// the others; the results are added (vocabulary parallelism: Megatron-LM, arXiv 1909.08053, section 3).
+Tensor divided_take(const Tensor& x, const Tensor& ids, int axis) {
+  const bool by_rows = axis == 0 && x.shard_spec() && x.shard_spec()->weight();
+  const Shape &all = ops::global_shape(x), &few = ops::global_shape(ids);
+  ops::Factors f;
+  const auto factor = [&](Index extent) {
+    f.factors.push_back({.extent = extent});
+    return ops::Factors::Dim{static_cast<int>(f.factors.size()) - 1};
+  };
+  f.in.resize(2);
+  for (int d = 0; d < all.rank(); ++d) f.in[0].push_back(factor(all[d]));
+  for (int d = 0; d < few.rank(); ++d) f.in[1].push_back(factor(few[d]));
+  auto& from = f.factors[static_cast<std::size_t>(f.in[0][static_cast<std::size_t>(axis)][0])];
+  from.whole = !by_rows;
+  from.sums = by_rows;
+  for (int d = 0; d < all.rank(); ++d) {
+    if (d != axis) {
+      f.out.push_back(f.in[0][static_cast<std::size_t>(d)]);
+      f.result.push_back(all[d]);
+      continue;
+    }
+    f.out.insert(f.out.end(), f.in[1].begin(), f.in[1].end());
+    for (const Index extent : few) f.result.push_back(extent);
+  }
+  const ops::Placed p = ops::place("take", f, {x, ids});
+  if (p.sum() == 0) return p.put(take(p[0], p[1], axis));
+  const Box mine = p.spec(0).box();
+  const Tensor at = p[1] - static_cast<double>(mine.at[0]);
+  const Mask here = logical_and(at >= 0, at < static_cast<double>(mine.size[0]));
+  Tensor y = take(p[0], where(here, at, 0), axis);
+  Shape rows = here.shape();
+  for (int d = 1; d < all.rank(); ++d) rows.push_back(1);
+  return p.put(where(here.reshape(rows), y, 0));
+}
+}  // namespace
+
 Tensor take(const Tensor& x, const Tensor& ids, int axis) {
   check(x.defined() && ids.defined(), "take", "an input is undefined");
   check(ids.dtype() == DType::i64, "take", "ids must be i64, got {}", ids.dtype());
   axis = ops::axis_of("take", axis, x.rank());
-  ops::check_whole("take", x, axis, axis + 1);
+  if (ops::is_divided({&x, &ids})) return divided_take(x, ids, axis);
   Shape shape;
   for (int i = 0; i < axis; ++i) shape.push_back(x.dim(i));
   for (const Index extent : ids.shape()) shape.push_back(extent);
@@ -246,12 +398,18 @@ Tensor slice(const Tensor& x, int axis, Index from, Index to, Index step) {
   check(x.defined(), "slice", "the input is undefined");
   check(step >= 1, "slice", "the step is {}, expected at least 1 (flip() reverses)", step);
   axis = ops::axis_of("slice", axis, x.rank());
-  const Index extent = x.dim(axis);
+  const Index extent = ops::global_shape(x)[axis];
   const auto place = [extent](Index i) { return std::clamp<Index>(i < 0 ? i + extent : i, 0, extent); };
   from = place(from);
   to = std::max(place(to), from);
   if (step > 1) return rearranged(x, axis, (to - from + step - 1) / step, [=](Index i) { return from + i * step; });
   if (axis == 0) return x.rows(from, to);
+  if (x.shard_spec()) {
+    ops::Factors f = ops::same_dims({x}, {axis});
+    f.result[axis] = to - from;
+    const ops::Placed p = ops::place("slice", f, {x});
+    return p.put(slice(p[0], axis, from, to));
+  }
   Shape shape = x.shape(), at = zeros(x.rank());
   shape[axis] = to - from;
   at[axis] = from;
@@ -261,12 +419,14 @@ Tensor slice(const Tensor& x, int axis, Index from, Index to, Index step) {
 Tensor flip(const Tensor& x, const std::vector<int>& axes) {
   Tensor y = x;
   for (const int axis : axes)
-    y = rearranged(y, axis, y.dim(axis), [last = y.dim(axis) - 1](Index i) { return last - i; });
+    y = rearranged(
+        y, axis, ops::global_shape(y)[ops::axis_of("flip", axis, y.rank())],
+        [last = ops::global_shape(y)[ops::axis_of("flip", axis, y.rank())] - 1](Index i) { return last - i; });
   return y;
 }
 
 Tensor roll(const Tensor& x, Index shift, int axis) {
-  const Index extent = x.dim(axis);
+  const Index extent = ops::global_shape(x)[ops::axis_of("roll", axis, x.rank())];
   return rearranged(x, axis, extent, [=](Index i) { return ((i - shift) % extent + extent) % extent; });
 }
 
@@ -276,7 +436,8 @@ Tensor repeat(const Tensor& x, const Shape& times) {
   Tensor y = x;
   for (int i = 0; i < x.rank(); ++i) {
     check(times[i] >= 0, "repeat", "{} times", times[i]);
-    if (times[i] != 1) y = rearranged(y, i, times[i] * x.dim(i), [extent = x.dim(i)](Index k) { return k % extent; });
+    const Index extent = ops::global_shape(x)[i];
+    if (times[i] != 1) y = rearranged(y, i, times[i] * extent, [extent](Index k) { return k % extent; });
   }
   return y;
 }
@@ -293,6 +454,16 @@ Tensor permute(const Tensor& x, const Shape& order) {
     shape.push_back(x.dim(static_cast<int>(order[i])));
     back[static_cast<int>(order[i])] = i;
   }
+  if (x.shard_spec()) {
+    ops::Factors f = ops::same_dims({x}, {});
+    for (int d = 0; d < x.rank(); ++d) {
+      const auto from = static_cast<int>(order[d]);
+      f.out[static_cast<std::size_t>(d)] = {from};
+      f.result[d] = ops::global_shape(x)[from];
+    }
+    const ops::Placed p = ops::place("permute", f, {x});
+    return p.put(permute(p[0], order));
+  }
   Tensor y = Tensor::empty(shape, x.dtype(), x.device());
   launch<kernel::Permute>(y, x, order);
   if (!needs_record("permute", y, {&x})) return y;
@@ -303,7 +474,14 @@ Tensor permute(const Tensor& x, const Shape& order) {
 
 Tensor flatten(const Tensor& x) {
   check(x.defined() && x.rank() >= 2, "flatten", "expected [N, spatial..., C], got {}", x ? x.shape() : Shape{});
-  if (x.rank() > 2 && x.shard_spec()) return x.shard_spec()->flatten(x);
+  if (x.rank() > 2 && x.shard_spec()) {
+    ops::Factors f = ops::factors_of({.op = "flatten", .dims = "n s.. c -> n", .whole = "s"}, {x});
+    f.out.push_back(f.in[0].back());  // C outermost
+    for (int d = 1; d < x.rank() - 1; ++d) f.out[1].push_back(f.in[0][static_cast<std::size_t>(d)][0]);
+    f.result.push_back(ops::global_shape(x).product(1, x.rank()));
+    const ops::Placed p = ops::place("flatten", f, {x});
+    return p.put(flatten(p[0]));
+  }
   const Index n = x.dim(0), c = x.dim(-1), cells = x.shape().product(1, x.rank() - 1);
   if (x.rank() == 2) return x;
   if (cells == 1 || c == 1) return x.reshape({n, c * cells});
@@ -321,6 +499,8 @@ Tensor flatten(const Tensor& x) {
 Tensor sum(const Tensor& x) {
   check(x.defined(), "sum", "the input is undefined");
   if (!is_float(x.dtype()) && x.dtype() != DType::i64) return sum(x.to(DType::i64));
+  if (x.shard_spec())
+    return ops::on_blocks({.op = "sum", .dims = "n.. ->", .sums = "n"}, x, [](const Tensor& t) { return sum(t); });
   Tensor y = Tensor::empty({}, x.dtype(), x.device());
   if (x.numel() == 0)
     launch<kernel::Fill>(y, 0.0);
@@ -361,7 +541,7 @@ Tensor mean(const Tensor& x) {
   ops::check_float("mean", x);
   check(x.defined() && x.numel() > 0, "mean", "the input has no elements, expected at least one");
   refuse_part_of_batch(x);
-  const double share = 1 / static_cast<double>(x.numel());
+  const double share = 1 / static_cast<double>(ops::global_shape(x).numel());
   return ops::as_one_op("mean", {&x}, {}, [&] {
     // A sum may exceed the largest f16 although the mean does not.
     if (x.dtype() == DType::f16) return scale(sum(x.to(DType::f32)), share).to(DType::f16);
@@ -369,8 +549,29 @@ Tensor mean(const Tensor& x) {
   });
 }
 
+namespace {
+/// reduce() of x that ranks divide: sums are added over the ranks, a maximum needs whole axes.
+Tensor divided_reduce(const Tensor& x, ReduceKind kind, const std::vector<int>& axes) {
+  ops::Factors f = ops::same_dims({x}, {});
+  for (int axis : axes) {
+    axis = ops::axis_of("reduce", axis, x.rank());
+    if (axis == 0 && kind == ReduceKind::mean && has_rows_first(x)) refuse_part_of_batch(x);
+    const auto d = static_cast<std::size_t>(axis);
+    f.factors[d].whole = kind == ReduceKind::max;
+    f.factors[d].sums = true;
+    f.out[d] = {};
+    f.result[axis] = 1;
+  }
+  const ops::Placed p = ops::place("reduce", f, {x});
+  if (p.sum() == 0 || kind != ReduceKind::mean) return p.put(reduce(p[0], kind, axes));
+  const Index per_cell = f.result.numel() > 0 ? ops::global_shape(x).numel() / f.result.numel() : 1;
+  return scale(p.put(reduce(p[0], ReduceKind::sum, axes)), 1 / static_cast<double>(per_cell));
+}
+}  // namespace
+
 Tensor reduce(const Tensor& x, ReduceKind kind, const std::vector<int>& axes) {
   check(x.defined(), "reduce", "the input is undefined");
+  if (x.shard_spec()) return divided_reduce(x, kind, axes);
   Shape shape = x.shape();
   for (int axis : axes) {
     axis = ops::axis_of("reduce", axis, x.rank());

@@ -1,96 +1,108 @@
-// ShardSpec: the division of a tensor over ranks (compare PyTorch's DTensor). The local block is a box of a global
-// tensor. Ops whose result depends on other ranks' blocks call its virtual functions; elementwise ops pass it on. The
-// framework knows no ranks: parallel/split implements this class.
+// ShardSpec: how ranks divide a tensor (compare PyTorch's DTensor). Plain data: the global shape and, for each axis of
+// a RankMesh, the dimension that it divides. Ops read it, and move tensors where they must (framework/ops/place.h).
 #pragma once
-#include <functional>
+#include <array>
+#include <memory>
+#include <utility>
 #include <vector>
 
-#include "framework/tensor/tensor.h"
-#include "kernels/contracts/conv.h"
-#include "kernels/contracts/move.h"
-#include "kernels/contracts/pool.h"
+#include "framework/tensor/box.h"
+#include "framework/tensor/rank_mesh.h"
 
 namespace trireme {
 
-struct BatchNormOptions;  // framework/ops/ops.h
+/// For each mesh axis: the tensor's dimension that it divides, or `copy`: its ranks hold copies. Several mesh axes may
+/// divide one dimension: the first of them cuts it into the largest pieces.
+struct Placements {
+  static constexpr int copy = -1;
+  std::array<std::int8_t, RankMesh::max_axes> dims{copy, copy, copy, copy, copy, copy};
 
-/// Shared and immutable: all tensors of one division may point to one ShardSpec. A weight may have one too. Then it
-/// says which part of the weight is here, or (box = whole) that other ranks have the same weight and how its gradient
-/// is summed.
-class ShardSpec {
+  int operator[](int axis) const { return dims[static_cast<std::size_t>(axis)]; }  ///< the dimension, or copy
+  AxisMask over(int dim) const;                        ///< the mesh axes that divide a dimension
+  AxisMask axes() const;                               ///< the mesh axes that divide any dimension
+  Placements with(int dim, AxisMask axes) const;       ///< the same, with these axes and no others dividing `dim`
+  Placements without(AxisMask axes) const;             ///< the same, with copies along these axes
+  bool operator==(const Placements&) const = default;  ///< axis by axis
+};
+
+/// [begin, end) of part `index` of `parts` of an extent: sizes differ by at most one.
+std::pair<Index, Index> even_share(Index extent, int parts, int index);
+
+/// How one dimension is shared where even shares of its elements would not do.
+struct Shares {
+  /// A range of the dimension; a rank has a share of each. So a fused weight of queries, keys and values is cut in each
+  /// of the three.
+  struct Range {
+    Index extent;                                   ///< number of elements
+    Index unit = 1;                                 ///< elements that stay together (those of a head); divides extent
+    bool operator==(const Range&) const = default;  ///< member by member
+  };
+  std::vector<Range> ranges = {};       ///< one behind the other; empty: one, of the whole dimension
+  std::vector<Index> borders = {};      ///< of a single range: where the ranks' shares begin, and the end; empty: even
+  bool fits(Index size) const;          ///< whether every share begins and ends at a multiple of `size` elements
+  Shares divided_by(Index size) const;  ///< of a dimension with an element for each `size` elements of this; fits(size)
+  /// Of a dimension with `size` elements for each element of this, which has `extent`.
+  Shares times(Index extent, Index size) const;
+  bool empty() const { return ranges.empty() && borders.empty(); }  ///< even shares
+  bool operator==(const Shares&) const = default;                   ///< member by member
+};
+
+/// Shared and immutable: all tensors that lie alike may point to one ShardSpec. A weight's ShardSpec may divide
+/// nothing: other ranks then hold copies, and the step's plan sums its gradients over RankMesh::summed().
+class ShardSpec : public std::enable_shared_from_this<ShardSpec> {
  public:
-  using Unary = std::function<Tensor(const Tensor&)>;                  ///< an op on one tensor
-  using Binary = std::function<Tensor(const Tensor&, const Tensor&)>;  ///< an op on two tensors, for zip()
+  using Ptr = std::shared_ptr<const ShardSpec>;
+  using Mesh = std::shared_ptr<const RankMesh>;
+  /// shares: of the dimension shared_dim; empty: even shares, as on all others.
+  static Ptr make(Mesh, const Shape& global, const Placements&, Shares shares = {}, int shared_dim = 0);
+  /// Of a weight: the plan sums its gradient over RankMesh::summed(), but for the axes that divide it.
+  static Ptr of_weight(Mesh, const Shape& global, const Placements&, Shares shares = {}, int shared_dim = 0);
 
-  virtual ~ShardSpec() = default;
-  const Shape& global_shape() const { return global_shape_; }  ///< of the whole tensor over all ranks
-  const Shape& offset() const { return offset_; }              ///< position of this block in the global tensor
+  const Shape& global_shape() const { return global_; }           ///< of the whole tensor over all ranks
+  const Placements& placements() const { return placements_; }    ///< how it is divided
+  AxisMask over(int dim) const { return placements_.over(dim); }  ///< the mesh axes that divide a dimension
+  Shares shares(int dim) const;                                   ///< empty: even shares
+  int shared_dim() const {
+    return shares_.empty() ? -1 : shared_dim_;
+  }                                                         ///< the dimension without even shares; -1: none
+  const RankMesh& mesh() const { return *mesh_; }           ///< the ranks
+  const Mesh& shared_mesh() const { return mesh_; }         ///< the ranks, to keep
+  bool weight() const { return weight_; }                   ///< made by of_weight()
+  bool divides() const { return placements_.axes() != 0; }  ///< whether ranks have different parts
+  /// The axes over which the plan sums the gradient; none for an activation.
+  AxisMask summed() const { return weight_ ? mesh_->summed() & ~placements_.axes() : 0; }
 
-  // Each function equals the function of the same name in framework/ops/ops.h on global tensors. Any operand may be
-  // sharded, also by another division; results are sharded or whole. All are recorded, and collective: every holder of
-  // a shard makes the same call.
-  /// ops conv(): x [N, spatial..., I], w [O, kernel..., I/groups]. Collective.
-  virtual Tensor conv(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions&,
-                      const Tensor& residual) const = 0;
-  /// ops conv_transpose(): x [N, spatial..., I], w [I, kernel..., O/groups]. Collective.
-  virtual Tensor conv_transpose(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions&,
-                                const Extents& output_pad) const = 0;
-  /// ops mixed_scale_dense() (framework/ops/mixed_scale.h): x [N, spatial..., C]. Collective.
-  virtual Tensor mixed_scale_dense(const Tensor& x, const std::vector<Tensor>& w, const std::vector<Tensor>& bias,
-                                   const std::vector<Index>& dilations) const = 0;
-  /// ops concat(); axis >= 0. Throws Error for weights among the parts. Collective.
-  virtual Tensor concat(const std::vector<Tensor>& parts, int axis) const = 0;
-  /// max_pool() or avg_pool(). local is that op for a box of the image, with the padding at its borders. Collective.
-  virtual Tensor pool(const Tensor& x, const PoolOptions&,
-                      const std::function<Tensor(const Tensor&, const PoolOptions&)>& local) const = 0;
-  /// max_pool(relu(x + bias)) with windows that tile the image. Collective.
-  virtual Tensor bias_relu_pool(const Tensor& x, const Tensor& bias, const PoolOptions&) const = 0;
-  /// global_avg_pool() or global_max_pool(): [N, spatial..., C] -> [N, C]. Collective.
-  virtual Tensor global_pool(const Tensor& x, ReduceKind) const = 0;
-  /// ops linear(), with its weight divided by rows or columns as in Megatron-LM (arXiv 1909.08053). Collective.
-  virtual Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias, bool relu) const = 0;
-  /// ops batch_norm(), with statistics also over the ranks that have other cells of the same images. Collective.
-  virtual Tensor batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& running_mean,
-                            const Tensor& running_var, const BatchNormOptions&, const Tensor& residual) const = 0;
-  /// ops dropout(): this block's part of the global tensor's mask.
-  virtual Tensor dropout(const Tensor& x, double p, std::uint64_t layer) const = 0;
-  /// ops flatten(): [N, spatial..., C] -> [N, C * spatial], divided over N at most. Collective.
-  virtual Tensor flatten(const Tensor& x) const = 0;
-  /// A binary elementwise op; local computes it on blocks of the same position. Throws Error unless the operands
-  /// broadcast to the shape of one of them. Collective.
-  virtual Tensor zip(const Tensor& a, const Tensor& b, const Binary& local) const = 0;
-  /// All-gather: the whole tensor, the same on every holder. Collective.
-  virtual Tensor gather(const Tensor& x) const = 0;
-  /// All-reduce of a number that each holder has for its own part (such as a sum of squares). Collective.
-  virtual double sum(double part) const = 0;
-  /// Number of elements of the largest shard of all holders. A flat buffer reserves that many, so that its layout is
-  /// the same on all ranks. No communication.
-  virtual Index max_local_numel() const = 0;
-  /// A weight [C] that an op needs whole for this rank's part of x, as a plain tensor. Its gradient is this rank's
-  /// share of the sum that the plan computes. Undefined stays undefined. Collective if ranks have parts of w.
-  virtual Tensor weight(const Tensor& w, const Tensor& x) const = 0;
-  /// Ones of x's type and batch, divided as x is. whole: global shape, whose extents are x's or 1.
-  virtual Tensor ones(const Tensor& x, const Shape& whole) const = 0;
-  /// Whether ranks have different parts of the tensor; false: each holder has all of it.
-  virtual bool divides() const = 0;
-
- protected:
-  /// offset: first cell of this block in the global tensor, one number per axis.
-  ShardSpec(const Shape& global_shape, const Shape& offset) : global_shape_(global_shape), offset_(offset) {}
+  /// The parts of the global tensor that the rank at a place of the mesh has: one box per range, joined along
+  /// shared_dim() in its block.
+  std::vector<Box> boxes(const std::vector<int>& place) const;
+  std::vector<Box> boxes() const { return boxes(mesh_->place()); }  ///< this rank's
+  Box box(const std::vector<int>& place) const;          ///< the only one. Throws Error if there are several.
+  Box box() const { return box(mesh_->place()); }        ///< this rank's
+  Shape block(const std::vector<int>& place) const;      ///< the shape of a rank's block
+  Shape block() const { return block(mesh_->place()); }  ///< this rank's
+  /// Where each of boxes() begins in the block of the rank.
+  std::vector<Shape> origins(const std::vector<Box>&) const;
+  /// Number of elements of the largest block of all ranks. A flat buffer reserves that many, so that its layout is the
+  /// same on all ranks.
+  Index max_local_numel() const;
+  /// Another tensor on the same mesh.
+  Ptr with(const Shape& global, const Placements&, Shares shares = {}, int shared_dim = 0) const;
+  /// The sum over the ranks that have different parts. Collective.
+  double sum(double part) const;
 
  private:
-  Shape global_shape_, offset_;
+  ShardSpec(Mesh, const Shape& global, const Placements&, Shares, int shared_dim, bool weight);
+  std::pair<Index, Index> share(Index extent, int dim, const std::vector<int>& place) const;
+
+  Shape global_;
+  Placements placements_;
+  Shares shares_;
+  int shared_dim_;
+  bool weight_;
+  Mesh mesh_;
 };
 
 /// Whether other ranks have the rest of a tensor.
-inline bool is_part(const Tensor& t) { return t.shard_spec() && !(t.shape() == t.shard_spec()->global_shape()); }
+inline bool is_part(const Tensor& t) { return t.shard_spec() && t.shard_spec()->divides(); }
 
-namespace ops {
-/// The ShardSpec of the first sharded tensor, or null.
-inline const ShardSpec* shard_spec_of(std::initializer_list<const Tensor*> tensors) {
-  for (const Tensor* t : tensors)
-    if (const ShardSpec* s = t->shard_spec()) return s;
-  return nullptr;
-}
-}  // namespace ops
 }  // namespace trireme

@@ -159,6 +159,8 @@ class Tensor {
   /// The division over ranks: set if this is a shard of a tensor of several ranks, or a weight of which each rank has a
   /// copy (framework/tensor/shard_spec.h). Null: a whole tensor.
   const ShardSpec* shard_spec() const;
+  /// Shape of the whole tensor: shape(), unless other ranks have parts of it.
+  const Shape& global_shape() const;
   /// The same block and place on the tape with another ShardSpec; null: a whole tensor. Throws Error if undefined.
   Tensor with_shard_spec(std::shared_ptr<const ShardSpec>) const;
 

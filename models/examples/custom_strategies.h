@@ -34,8 +34,8 @@ inline Strategy diloco(int every = 500, double lr = 0.7, double momentum = 0.9) 
   return periodically({.name = "diloco",
                        .every = every,
                        .sends = {CallKind::all_reduce},
-                       .keeps = {{.name = "diloco.momentum", .extent = State::Extent::replicated}},
-                       .remembers = {{.name = "diloco.weights", .extent = State::Extent::replicated}},
+                       .keeps = {{.name = "diloco.momentum", .replicated = true}},
+                       .remembers = {{.name = "diloco.weights", .replicated = true}},
                        .arguments = {{"lr", lr}, {"momentum", momentum}},
                        .run = [=](ActionContext& now) {
                          const Tensor start = now.state("diloco.weights"), v = now.state("diloco.momentum");

@@ -14,15 +14,17 @@ Conv2d patches(const VitOptions& o, Init init) {
 }
 
 Tensor ClassToken::operator()(const Tensor& x) const {
-  const Index rows = x.dim(0), width = x.dim(3);
+  const Shape& s = x.global_shape();
+  const Index rows = s[0], width = s[3];
   const Tensor first = expand(ops::in_type(token, x.dtype()), {rows, 1, width});
-  return concat({first, x.reshape({rows, x.dim(1) * x.dim(2), width})}, 1);
+  return concat({first, x.reshape({rows, s[1] * s[2], width})}, 1);
 }
 
 Tensor Positions::operator()(const Tensor& x) const {
-  check(x.rank() == 3 && x.dim(1) == table.dim(1) && x.dim(2) == table.dim(2), "vit",
-        "the tokens are {}, expected [N, {}, {}]; use images of the size that the model was built for", x.shape(),
-        table.dim(1), table.dim(2));
+  const Shape &s = x.global_shape(), &positions = table.global_shape();
+  check(s.rank() == 3 && s[1] == positions[1] && s[2] == positions[2], "vit",
+        "the tokens are {}, expected [N, {}, {}]; use images of the size that the model was built for", s, positions[1],
+        positions[2]);
   return x + ops::in_type(table, x.dtype());
 }
 

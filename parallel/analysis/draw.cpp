@@ -1,4 +1,5 @@
 #include "parallel/analysis/draw.h"
+#include "parallel/async/channel_plan.h"
 
 #include <fmt/format.h>
 
@@ -50,7 +51,7 @@ std::vector<Row> rows_of(const Plan& plan, const Timeline& timeline) {
   std::ranges::stable_sort(spans, {}, &Span::begin);
   for (const Span& s : spans) {
     const Action& a = action_of(plan, timeline, s);
-    if (s.end <= s.begin || a.kind == ActionKind::recv || a.kind == ActionKind::pull) continue;
+    if (s.end <= s.begin || a.kind == ActionKind::recv || a.kind == ChannelKind::pull) continue;
     auto& bars = rows[2 * s.rank + (stream_of(a) == Stream::comm)].bars;
     const Action* last = bars.empty() ? nullptr : &action_of(plan, timeline, bars.back().spans.back());
     if (last && last->kind == a.kind && last->microbatch == a.microbatch && a.part >= 0 &&
@@ -117,7 +118,7 @@ Paint paint(ActionKind v) {
   if (v == ActionKind::backward_weight) return {"#009e73", "#fff"};
   if (v == ActionKind::loss) return {"#cc79a7", "#000"};
   if (v == ActionKind::update) return {"#444444", "#fff"};
-  if (v == ActionKind::send || v == ActionKind::recv || v == ActionKind::push) return {"#999999", "#000"};
+  if (v == ActionKind::send || v == ActionKind::recv || v == ChannelKind::push) return {"#999999", "#000"};
   return {"#56b4e9", "#000"};
 }
 

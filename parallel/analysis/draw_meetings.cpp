@@ -79,8 +79,8 @@ std::string server_text(const Plan& plan, const Program& server) {
   const CoordinateRange at = plan.range(server, axis);
   std::string text = fmt::format("{} ({} {})\n", server.name, axis, coordinates(at));
   for (const Program& other : plan.programs) {
-    const std::string sent = channels_text(plan, other, ActionKind::push, at),
-                      pulled = channels_text(plan, other, ActionKind::pull, at);
+    const std::string sent = channels_text(plan, other, ChannelKind::push, at),
+                      pulled = channels_text(plan, other, ChannelKind::pull, at);
     const std::string who = fmt::format("{} ({} {})", other.name, axis, coordinates(plan.range(other, axis)));
     if (!sent.empty()) text += fmt::format("  <- {} from {}\n", sent, who);
     if (!pulled.empty()) text += fmt::format("  -> {} to {}\n", pulled, who);

@@ -1,4 +1,5 @@
 #include "parallel/analysis/replay_servers.h"
+#include "parallel/async/channel_plan.h"
 
 #include <fmt/format.h>
 
@@ -76,7 +77,7 @@ std::vector<Share> shares_of(const Plan& plan) {
   std::vector<Share> all;
   for (const Program& p : plan.programs)
     for (const Action& a : p.actions)
-      if (a.kind == ActionKind::take && a.payload == Payload::gradients)
+      if (a.kind == ChannelKind::take && a.payload == Payload::gradients)
         all.push_back({a.slice, find_argument(a, "scale").value_or(1)});
   return all;
 }
@@ -93,7 +94,7 @@ Plan noted(Plan plan) {
       insert(p, update, taken);
       continue;
     }
-    const ActionId push = first(p, ActionKind::push);
+    const ActionId push = first(p, ChannelKind::push);
     for (auto share = shares.rbegin(); share != shares.rend(); ++share)
       insert(p, push, {.kind = note_gradients, .slice = share->slice, .arguments = {{"scale", share->scale}}});
     for (auto share = shares.rbegin(); share != shares.rend(); ++share)

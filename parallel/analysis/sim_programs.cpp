@@ -182,13 +182,13 @@ void SimPrograms::add_calls(int r, const Action& a, SimAction& s) {
 
 /// The header of a channel message takes no extra time.
 void SimPrograms::add_channel(const Program& program, const Action& a, SimAction& s) {
-  if (a.kind == ActionKind::take) return;
-  s.is = a.kind == ActionKind::push ? SimAction::Is::push : SimAction::Is::pull;
+  if (a.kind == ChannelKind::take) return;
+  s.is = a.kind == ChannelKind::push ? SimAction::Is::push : SimAction::Is::pull;
   s.along = grid.find(a.peer.axis);
   s.offset = a.peer.root;
   s.peer = &a.peer;
   s.nth = static_cast<int>(std::ranges::lower_bound(channels, a.peer.channel) - channels.begin());
-  if (a.kind == ActionKind::pull) return;
+  if (a.kind == ChannelKind::pull) return;
   s.is_clock = a.payload == Payload::clock;
   s.reports = reports_loss(a);
   add_message(a, s, is_number(a) ? size_of(DType::f64) : a.slice.size() * options.element);

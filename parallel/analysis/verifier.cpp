@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "framework/autograd/step_context.h"
-#include "framework/tensor/shard_spec.h"
+#include "framework/ops/moves.h"
 #include "parallel/comm/world/compare.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/runtime/step_probe.h"
@@ -55,7 +55,7 @@ double step_on(Step& step, const std::pair<Tensor, Tensor>& batch, const Pieces&
 std::vector<double> whole(const Tensor& t, const Tensor& entry) {
   const NoGrad off;
   const Tensor part = t.reshape(entry.shape()).with_shard_spec(entry.impl()->shard_spec);
-  return (part.shard_spec() ? part.shard_spec()->gather(part) : part).to_vector();
+  return gathered(part).to_vector();
 }
 
 double largest(const std::vector<double>& values) {

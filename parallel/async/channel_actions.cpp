@@ -1,4 +1,4 @@
-// The kinds of actions push, pull and take, on the public rows (parallel/plan/action_row.h).
+// The kinds of actions push, pull and take, written as ordinary rows (parallel/plan/action_row.h).
 #include "parallel/async/channels.h"
 #include "parallel/plan/action_context.h"
 #include "parallel/plan/action_row.h"
@@ -9,13 +9,13 @@ namespace {
 using K = OperandKind;
 
 Operand channel_number(std::string name) { return {.kind = K::number, .name = std::move(name)}; }
-/// The payload of push, pull and take.
+/// The operand of push, pull and take.
 Operand carried(const Action& a) {
   switch (a.payload.kind) {
     case Payload::weights: return {.kind = K::weights, .slice = a.slice};
     case Payload::gradients: return {.kind = K::gradients, .slice = a.slice};
     case Payload::clock: return channel_number("clock of " + std::to_string(a.peer.root));
-    case Payload::ticket: return channel_number(a.kind == ActionKind::pull ? "next ticket" : "ticket");
+    case Payload::ticket: return channel_number(a.kind == ChannelKind::pull ? "next ticket" : "ticket");
     case Payload::state: return {.kind = K::state, .slice = a.slice, .name = to_string(a.payload)};
     default: return channel_number(to_string(a.payload));
   }
@@ -27,7 +27,7 @@ Work start_push(ActionContext& now) {
   Tensor number = now.action.payload == Payload::clock
                       ? Tensor::scalar(static_cast<double>(now.optimizer.steps()), DType::f64)
                       : now.actions->step_loss();
-  if (!number) number = Tensor::zeros({}, DType::f64);  // of a rank that passes on what others have computed
+  if (!number) number = Tensor::zeros({}, DType::f64);  // on a rank that forwards what others have computed
   return now.channels->push(now.action, now.step, number);
 }
 Work start_pull(ActionContext& now) { return now.channels->pull(now.action); }
@@ -45,8 +45,8 @@ const ActionRow take_row{
 
 }  // namespace
 
-const ActionKind ActionKind::push{push_row};
-const ActionKind ActionKind::pull{pull_row};
-const ActionKind ActionKind::take{take_row};
+const ActionKind ChannelKind::push{push_row};
+const ActionKind ChannelKind::pull{pull_row};
+const ActionKind ChannelKind::take{take_row};
 
 }  // namespace trireme

@@ -12,7 +12,7 @@ template <class F>
 void each_push(const Plan& plan, F f) {
   for (const Program& program : plan.programs)
     for (const Action& a : program.actions)
-      if (a.kind == ActionKind::push) f(program, a);
+      if (a.kind == ChannelKind::push) f(program, a);
 }
 
 constexpr int most_answers = 4;  // that follow from each other
@@ -94,7 +94,7 @@ bool meets_by_messages(const Plan& plan) {
 
 bool hands_out_tickets(const Program& program) {
   return program.serves() && std::ranges::any_of(program.actions, [](const Action& a) {
-           return a.kind == ActionKind::push && a.payload == Payload::ticket && a.peer.root < 0;
+           return a.kind == ChannelKind::push && a.payload == Payload::ticket && a.peer.root < 0;
          });
 }
 

@@ -1,5 +1,5 @@
 // Channels of a plan: which ranks exchange messages at their own pace, over which axis (parameter servers: Li et al.,
-// OSDI 2014). parallel/async/ has the messages of a rank.
+// OSDI 2014), and the kinds of actions that send and receive these messages. channels.h has the messages of a rank.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,6 +7,35 @@
 #include "parallel/plan/plan.h"
 
 namespace trireme {
+
+/// The kinds of actions of messages between ranks at their own pace, on the public rows (channel_actions.cpp).
+struct ChannelKind {
+  /// Sends the payload (weights, gradients, loss, a state) to peer.channel of rank peer.root. In a phase that messages
+  /// start, sends to the senders of these messages, or of messages on channel peer.senders_of. The message's clock is
+  /// the sender's step.
+  static const ActionKind push;
+  static const ActionKind pull;  ///< waits for such a message from peer.root and stores its payload
+  /// In a phase that messages start: sets the payload to the sum of theirs in sender order, times the argument `scale`
+  /// if there is one (loss: the mean). If workers train separately, each gradient is a mean over the worker's rows; a
+  /// scale of 1 / workers then gives the mean over all workers.
+  static const ActionKind take;
+};
+/// Whether the action sends to or receives from a channel.
+inline bool is_channel(const Action& a) {
+  return a.kind == ChannelKind::push || a.kind == ChannelKind::pull || a.kind == ChannelKind::take;
+}
+/// Whether the payload of a push, pull or take is one number.
+inline bool is_number(const Action& a) {
+  return a.payload == Payload::loss || a.payload == Payload::clock || a.payload == Payload::ticket;
+}
+/// Whether the action pushes the loss, which a rank does in steps that end without its update.
+inline bool reports_loss(const Action& a) { return a.kind == ChannelKind::push && a.payload == Payload::loss; }
+/// For a worker in a plan with tickets: whether the action runs in a step with a ticket, or, if closing, in the final
+/// step without one. In that step the worker reports its loss and gets the weights after the last update.
+inline bool runs_with_ticket(const Action& a, bool closing) {
+  const bool pulls_weights = a.kind == ChannelKind::pull && a.payload == Payload::weights;
+  return closing ? reports_loss(a) || pulls_weights : !reports_loss(a);
+}
 
 /// The names of all channels that the plan's programs push to, in alphabetical order: a channel's number is its index.
 std::vector<std::string> channels_of(const Plan&);

@@ -186,7 +186,7 @@ void Channels::load(const std::map<std::string, Tensor>& local) {
   pulled_clocks_.clear();
   for (const Action& a : program_.actions)
     if (const auto at = local.find(fmt::format("inbox.pulled.{}", a.peer.root));
-        a.kind == ActionKind::pull && a.payload == Payload::clock && at != local.end())
+        a.kind == ChannelKind::pull && a.payload == Payload::clock && at != local.end())
       pulled_clocks_[a.peer.root] = at->second.reshape({});
   if (const auto at = local.find("inbox.loss"); at != local.end()) last_loss_ = at->second.reshape({});
   arrivals_.load(local);

@@ -46,22 +46,22 @@ std::int64_t Inbox::take_ticket(int sender) {
   return tickets_->take(sender);
 }
 
-std::int64_t Inbox::last_clock(const Guard& guard) const {
-  if (guard.channel.empty()) return Trigger::forever;
-  const auto at = channels_.find(guard.channel);
+std::int64_t Inbox::last_clock(const Trigger& t) const {
+  if (t.guard.empty()) return Trigger::forever;
+  const auto at = channels_.find(t.guard);
   if (at == channels_.end() || at->second.taken.empty()) return -1;
   const auto last = std::ranges::find(program_.phases, true, &ProgramPhase::last);
   if (plan_.tickets.shares == 0 || last == program_.phases.end())
-    return at->second.by_clock.begin()->first + guard.staleness;
+    return at->second.by_clock.begin()->first + t.staleness;
   const Channel& closing = channels_.at(last->trigger.channel);  // nobody waits for who has no ticket left
   std::int64_t least = Trigger::forever;
   for (const auto& [sender, clock] : at->second.taken)
     if (const auto come = closing.messages.find(sender); come == closing.messages.end() || come->second.empty())
-      least = std::min(least, clock + guard.staleness);
+      least = std::min(least, clock + t.staleness);
   return least;
 }
 
-/// Whose tickets are done, and whose are in the queue again, once a phase has taken these messages.
+/// Updates the tickets after a phase has taken these messages: which are done, and which return to the queue.
 void Inbox::settle(const Trigger& t, const std::vector<std::pair<std::size_t, int>>& come, bool updates) {
   for (const auto& [number, sender] : come) {
     if (updates) tickets_->finish(sender);
@@ -94,7 +94,7 @@ void Inbox::Channel::set_clock(int sender, std::int64_t clock) {
 }
 
 auto Inbox::eligible(const Channel& channel, const Trigger& t) const {
-  auto begin = channel.first.begin(), end = channel.first.upper_bound(last_clock(t.guard));
+  auto begin = channel.first.begin(), end = channel.first.upper_bound(last_clock(t));
   if (channel.has_late) {  // a clock is over once one of its messages has been taken
     const auto open = channel.first.upper_bound(channel.by_clock.rbegin()->first);
     if (t.late)

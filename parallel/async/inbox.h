@@ -57,28 +57,28 @@ class Inbox {
   };
   struct Channel {
     std::map<int, std::deque<Message>> messages;  // by sender, as they came
-    /// The first of each sender's, by clock: number and sender.
+    /// First message of each sender, by clock: number and sender.
     std::map<std::int64_t, std::set<std::pair<std::size_t, int>>> first;
-    std::map<int, std::int64_t> taken;     // the last clock, by sender; -1: none yet
-    std::map<std::int64_t, int> by_clock;  // how many senders have it
-    bool has_late = false;                 // a phase takes what is late
+    std::map<int, std::int64_t> taken;     // last clock by sender; -1: none yet
+    std::map<std::int64_t, int> by_clock;  // number of senders by clock
+    bool has_late = false;                 // whether a phase takes late messages
     void wait_for_turn(int sender);
     std::size_t take(int sender);
     void set_clock(int sender, std::int64_t clock);
   };
   void settle(const Trigger&, const std::vector<std::pair<std::size_t, int>>& come, bool updates);
   /// Messages of later clocks must wait.
-  std::int64_t last_clock(const Guard&) const;
+  std::int64_t last_clock(const Trigger&) const;
   /// Those of Channel::first that a phase may take.
   auto eligible(const Channel&, const Trigger&) const;
-  /// Those that it takes, number and sender, in the order of senders; none: it does not start.
+  /// The messages that the phase takes, (number, sender) in the order of senders; empty: it does not start.
   std::vector<std::pair<std::size_t, int>> ready(const Channel&, const Trigger&) const;
 
   const Plan& plan_;
   const Program& program_;
   std::map<std::string, Channel> channels_;
-  std::optional<TicketQueue> tickets_;   // of a program that hands them out
-  std::deque<std::vector<int>> chosen_;  // by messages, in their order
+  std::optional<TicketQueue> tickets_;   // only in a program that distributes tickets
+  std::deque<std::vector<int>> chosen_;  // from messages, in their order
 };
 
 }  // namespace trireme

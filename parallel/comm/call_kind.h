@@ -20,4 +20,10 @@ enum class CallKind : std::uint8_t {
   recv
 };
 
+/// A call that is planned, for costs.
+struct PlannedCall {
+  CallKind kind;       ///< which operation
+  std::int64_t bytes;  ///< size of the whole vector
+};
+
 }  // namespace trireme

@@ -154,7 +154,7 @@ InferenceResult run_mesh(World& world, const std::vector<Axis>& axes, const Volu
   const Grid grid(mesh, names, {});
   const Division division = division_of(axes, net.output().rank() - 2, &grid);
   const Tensor y = net.run(division, grid, files.read);
-  if (const Box box = net.share(division, place_of(division, grid.at())); !box.empty()) files.write(box, y);
+  if (const Box box = net.share(division, place_of(division, grid.place())); !box.empty()) files.write(box, y);
   files.sync();
   for (const auto& [axis, count] : mesh.meter().counted()) result.sent += static_cast<double>(count.bytes);
   result.sent = sum_over(world, result.sent);

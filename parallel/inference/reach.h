@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "framework/autograd/trace.h"
-#include "parallel/split/windows.h"
+#include "framework/ops/windows.h"
 
 namespace trireme {
 

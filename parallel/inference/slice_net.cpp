@@ -125,7 +125,7 @@ std::vector<ShareStep> SliceNet::steps(const Division& division, const std::vect
 }
 
 Tensor SliceNet::run(const Division& division, const Grid& grid, const ReadBox& read) const {
-  return each_slice(read, share(division, place_of(division, grid.at())),
+  return each_slice(read, share(division, place_of(division, grid.place())),
                     [&](const ReadBox& slice) { return net_->run(in_slice(division), grid, slice); });
 }
 

@@ -168,7 +168,7 @@ Index MemoryWalk::most() {
     const int ranks = plan_.size(program_, a.peer);
     if (cuts_ && a.kind->memory && (ranks > 1 || a.peer.axis.empty()))
       see(own[{a.phase, a.kind}] += a.kind->memory(a, ranks, element_));
-    if (cuts_ && a.kind == ActionKind::take && find_argument(a, "scale")) see(a.slice.size() * element_);
+    if (cuts_ && a.kind == ChannelKind::take && find_argument(a, "scale")) see(a.slice.size() * element_);
   }
   see(0);
   return most_;
@@ -187,8 +187,8 @@ Index packed_of(const Plan& plan, const Program& program, Index element) {
   Index taken = 0;
   std::map<int, Index> pushed;  // by phase: copies, since the next message may change what they are of
   for (const Action& a : program.actions) {
-    if (a.kind == ActionKind::take) taken += a.slice.size() * messages_of(plan, program, a) * element;
-    if (a.kind == ActionKind::push && program.serves())
+    if (a.kind == ChannelKind::take) taken += a.slice.size() * messages_of(plan, program, a) * element;
+    if (a.kind == ChannelKind::push && program.serves())
       most = std::max(most, pushed[a.phase] += a.slice.size() * element);
   }
   return encoded + most + taken;
@@ -276,7 +276,7 @@ std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& op
         whole += a.slice.size();
         own += a.slice.size() - others_of(plan, a);
       }
-      if (a.kind == ActionKind::pull && a.payload == Payload::weights) whole += a.slice.size();
+      if (a.kind == ChannelKind::pull && a.payload == Payload::weights) whole += a.slice.size();
     }
     const Index block = block_of(plan, r, whole, options);
     RankMemory m;

@@ -58,7 +58,7 @@ TrafficCount channel_traffic(const Plan& plan, const Program& program, const Act
 
 TrafficCount traffic_of(const Plan& plan, const Program& program, const Action& a, const TrafficOptions& o) {
   const Index ranks = plan.size(program, a.peer);
-  if (a.kind == ActionKind::push) return channel_traffic(plan, program, a, o);
+  if (a.kind == ChannelKind::push) return channel_traffic(plan, program, a, o);
   if (ranks == 1) return {};
   if (a.kind == ActionKind::send) {
     const PartInfo& part = parts_of(plan, a, o)[static_cast<std::size_t>(a.part)];

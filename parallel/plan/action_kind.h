@@ -20,6 +20,10 @@ inline bool is_reduction(const Action& a) {
   return a.kind == ActionKind::reduce_scatter ||
          (a.kind == ActionKind::all_reduce && of_gradients && a.peer.members.empty());
 }
+/// Whether the action sums gradients of ranks that have different rows: by itself, or at the rank of a channel.
+inline bool sums_gradients(const Action& a) {
+  return is_reduction(a) || (!a.peer.channel.empty() && a.payload == Payload::gradients);
+}
 /// Whether all ranks along the action's axis carry it out together.
 inline bool is_collective(const Action& a) {
   return a.kind->is_collective && (a.kind != ActionKind::agree || !a.peer.axis.empty());
@@ -30,22 +34,6 @@ inline bool agrees_on_flags(const Action& a) { return a.kind == ActionKind::agre
 inline bool looks_at_gradients(const Action& a) { return agrees_on_flags(a) && a.payload.finite; }
 /// Whether the action is a message between pipeline stages.
 inline bool is_message(const Action& a) { return a.kind == ActionKind::send || a.kind == ActionKind::recv; }
-/// Whether the action sends to or receives from a channel.
-inline bool is_channel(const Action& a) {
-  return a.kind == ActionKind::push || a.kind == ActionKind::pull || a.kind == ActionKind::take;
-}
-/// Whether the payload of a push, pull or take is one number.
-inline bool is_number(const Action& a) {
-  return a.payload == Payload::loss || a.payload == Payload::clock || a.payload == Payload::ticket;
-}
-/// Whether the action pushes the loss, which a rank does in steps that end without its update.
-inline bool reports_loss(const Action& a) { return a.kind == ActionKind::push && a.payload == Payload::loss; }
-/// For a worker in a plan with tickets: whether the action runs in a step with a ticket, or, if closing, in the final
-/// step without one. In that step the worker reports its loss and gets the weights after the last update.
-inline bool runs_with_ticket(const Action& a, bool closing) {
-  const bool pulls_weights = a.kind == ActionKind::pull && a.payload == Payload::weights;
-  return closing ? reports_loss(a) || pulls_weights : !reports_loss(a);
-}
 /// The largest number of steps for which a micro-batch of the program stays in flight.
 inline int most_steps_back(const Program& program) {
   int most = 0;

@@ -19,12 +19,6 @@ namespace trireme {
 
 struct ActionContext;  // parallel/plan/action_context.h
 
-/// A communicator call that an action makes, for costs.
-struct PlannedCall {
-  CallKind kind;  ///< which operation
-  Index bytes;    ///< size of the whole vector
-};
-
 struct ActionRow {
   std::string name = {};  ///< in texts: lower case, words joined by _
   /// What its functions captured, as text: actions that share rows are of one kind if name and options are equal.

@@ -66,7 +66,7 @@ std::string common_lines(const Plan& plan) {
     text += fmt::format("tickets: {} of each global batch, {} ahead\n", plan.tickets.shares, plan.tickets.ahead);
   for (auto& s : plan.state)
     text += fmt::format("state {} {}{}, from {}, {}saved\n", s.name,
-                        s.extent == State::Extent::own ? "of each rank" : "alike with the weights",
+                        s.replicated ? "alike with the weights" : "of each rank",
                         s.dtype ? " as " + std::string(name_of(*s.dtype)) : "", s.initial, s.saved ? "" : "not ");
   return text;
 }
@@ -147,9 +147,9 @@ std::string to_string(const Trigger& t) {
                                       : fmt::format("by {} messages on {}", t.count, t.channel);
     if (t.late) text += " that is late";
     if (!t.chosen.empty()) text += " of those that " + t.chosen + " names";
-    if (!t.guard.channel.empty())
-      text += fmt::format(", at most {} step{} ahead of the slowest on {}", t.guard.staleness,
-                          t.guard.staleness == 1 ? "" : "s", t.guard.channel);
+    if (!t.guard.empty())
+      text += fmt::format(", at most {} step{} ahead of the slowest on {}", t.staleness, t.staleness == 1 ? "" : "s",
+                          t.guard);
     return text;
   }
   std::string text = t.every > 1 ? fmt::format("every {} steps", t.every) : "";
@@ -182,12 +182,9 @@ std::string to_string(const Action& a) {
     text += " over " + a.peer.axis;
   if (!a.peer.members.empty()) text += fmt::format(" at {}", fmt::join(a.peer.members, ", "));
   if (a.peer.root >= 0)
-    text += fmt::format(" {} {}{}",
-                        a.kind == ActionKind::update ? "at"
-                        : a.kind == ActionKind::push ? "to"
-                                                     : "from",
+    text += fmt::format(" {} {}{}", a.kind == ActionKind::update || !a.peer.channel.empty() ? "at" : "from",
                         a.peer.channel.empty() ? "" : a.peer.axis + " ", a.peer.root);
-  else if (a.kind == ActionKind::push)
+  else if (!a.peer.channel.empty())
     text += a.peer.senders_of.empty() ? " to the senders" : " to those who send " + a.peer.senders_of;
   if (a.peer.per_root > 0) text += fmt::format(" and on, one for {} ranks", a.peer.per_root);
   if (a.on_ready) text += ", on ready";
@@ -253,7 +250,7 @@ int Plan::program_of(int part) const {
 std::string Plan::reduced_axis() const {
   for (auto& program : programs)
     for (auto& a : program.actions)
-      if (is_reduction(a) || (a.kind == ActionKind::push && a.payload == Payload::gradients)) return a.peer.axis;
+      if (sums_gradients(a)) return a.peer.axis;
   return "data";
 }
 
@@ -315,7 +312,7 @@ std::uint64_t Plan::hash() const {
   fnv.add(strategies.size(), state.size(), consistency.size());
   for (auto& name : strategies) fnv.add(name);
   for (auto& s : state)
-    fnv.add(s.name, std::bit_cast<std::uint64_t>(s.initial), s.saved, s.extent,
+    fnv.add(s.name, std::bit_cast<std::uint64_t>(s.initial), s.saved, s.replicated,
             s.dtype ? std::string(name_of(*s.dtype)) : "");
   for (auto& [axis, c] : consistency) fnv.add(axis, c.kind, c.bound);
   if (tickets.shares > 0) fnv.add(tickets.shares, tickets.ahead);
@@ -323,8 +320,7 @@ std::uint64_t Plan::hash() const {
   for (auto& program : programs) {
     fnv.add(program.name, program.in_flight, program.actions.size(), program.phases.size(), program.where.size());
     for (auto& [name, t, last, actions] : program.phases) {
-      fnv.add(name, t.every, t.offset, t.from, t.until, t.channel, t.count, t.guard.channel, t.guard.staleness, t.late,
-              last);
+      fnv.add(name, t.every, t.offset, t.from, t.until, t.channel, t.count, t.guard, t.staleness, t.late, last);
       if (!t.chosen.empty()) fnv.add(t.chosen);
       if (t.on_call) fnv.add(actions.size());
       for (auto& a : actions) add(fnv, a);

@@ -57,15 +57,6 @@ class ActionKind {
       drop_values;  ///< frees the weights of slice, except this rank's shard; all_gather restores them
   /// Makes a number of the step (payload) equal on every rank of the axis; from peer.root if there is one.
   static const ActionKind agree;
-  /// Sends the payload (weights, gradients, loss, a state) to peer.channel of rank peer.root. In a
-  /// phase that messages start, sends to the senders of these messages, or of messages on channel peer.senders_of. The
-  /// message's clock is the sender's step.
-  static const ActionKind push;
-  static const ActionKind pull;  ///< waits for such a message from peer.root and stores its payload
-  /// In a phase that messages start: sets the payload to the sum of theirs in sender order, times the argument
-  /// `scale` if there is one (loss: the mean). If workers train separately, each gradient is a mean over the worker's
-  /// rows; a scale of 1 / workers then gives the mean over all workers.
-  static const ActionKind take;
 
  private:
   bool is_like(const ActionKind&) const;
@@ -89,14 +80,15 @@ struct Peer {
   std::string axis = {};
   int offset = 0;  ///< send, recv: the peer's coordinate minus this rank's
   int root = -1;   ///< coordinate that broadcasts, or that alone updates the slice; -1: none
-  /// push, pull: number of neighbouring ranks per peer; the first group uses root, the next group the next rank. 0: all
+  /// Channels: number of neighbouring ranks per peer; the first group uses root, the next group the next rank. 0: all
   /// ranks use root (root_of in parallel/async/channel_plan.h).
   int per_root = 0;
   /// Rule of the partners: "ring", "torus", "matching", ... (parallel/plan/peers.h); empty: none.
   std::string pairs = {};
-  std::uint64_t seed = 0;       ///< random seed of pairs
-  std::string channel = {};     ///< push, pull: name of the channel; its messages arrive in order
-  std::string senders_of = {};  ///< push without a root: sends to all ranks that push to this channel of this rank
+  std::uint64_t seed = 0;  ///< random seed of pairs
+  /// Name of the channel of a message between ranks at their own pace (parallel/async); its messages arrive in order.
+  std::string channel = {};
+  std::string senders_of = {};  ///< channels, no root: sends to all ranks that push to this channel of this rank
   /// all_reduce: coordinates along axis of the participants, ascending; empty: all.
   std::vector<int> members = {};
   bool operator==(const Peer&) const = default;  ///< member by member
@@ -170,7 +162,7 @@ struct Action {
   Peer peer = {};              ///< of messages, collectives, and shared updates and drops
   bool on_ready = false;  ///< starts when the tape completes the gradients of slice, in the midst of `after`'s backward
   std::vector<ActionId> after = {};  ///< must have finished (on the other stream; within a stream the list order holds)
-  Payload payload = {};              ///< of all_reduce, agree, push, pull, take, actions on call, some custom kinds
+  Payload payload = {};              ///< of all_reduce, agree, channels, actions on call and some custom kinds
   int phase = 0;                     ///< of Program::phases: it runs in steps in which the phase does
   const Codec* codec = nullptr;      ///< of what a reduction sends; null: as it is
   std::vector<std::pair<std::string, double>> arguments = {};  ///< numbers of the kind's own, by name: mixing weights
@@ -180,14 +172,6 @@ struct Action {
   bool operator==(const Action&) const = default;  ///< member by member
 };
 
-/// What a phase that messages start waits for beside them (stale synchronous parallel: Ho et al., NIPS 2013): each of
-/// its messages, of clock c, until every rank that pushes to `channel` has had a message of clock c - staleness or more
-/// taken there.
-struct Guard {
-  std::string channel = {};                       ///< empty: for nothing
-  std::int64_t staleness = 0;                     ///< at least 0, in steps
-  bool operator==(const Guard&) const = default;  ///< member by member
-};
 /// When a phase runs. By steps: in the steps s, counted from 0, with from <= s < until and s mod every = offset. By
 /// messages: once `count` different ranks have pushed a message to the channel. On call: between steps. The members of
 /// the other ways are then unused.
@@ -200,7 +184,10 @@ struct Trigger {
       until = forever;       ///< above from
   std::string channel = {};  ///< channel whose messages start the phase; empty: by steps
   int count = 1;             ///< messages per run, each from another rank; 0: one from every rank that pushes there
-  Guard guard = {};          ///< further condition
+  /// A further channel. Each message, of clock c, waits until every rank that pushes to this channel has had a message
+  /// of clock c - staleness or more taken there (stale synchronous parallel: Ho et al., NIPS 2013). Empty: none.
+  std::string guard = {};
+  std::int64_t staleness = 0;  ///< at least 0, in steps
   /// Takes the channel's late messages, whose clock is not newer than the last one that the channel's other phase took.
   /// That phase takes the first `count` messages of each clock; the rest are from backup workers (Chen et al., arXiv
   /// 1604.00981).
@@ -229,14 +216,6 @@ struct ProgramPhase {
   bool operator==(const ProgramPhase&) const = default;  ///< member by member
 };
 
-/// The ranks whose coordinate along a mesh axis is in [begin, end).
-struct CoordinateRange {
-  std::string axis;                                         ///< mesh axis
-  int begin = 0,                                            ///< first coordinate
-      end = 0;                                              ///< after the last coordinate
-  bool operator==(const CoordinateRange&) const = default;  ///< member by member
-};
-
 /// One list of actions. Collectives along an axis are among the ranks of the program there.
 struct Program {
   std::string name;                  ///< "all", "stage 0", "server 1"
@@ -260,14 +239,13 @@ int add_phase(Program&, const std::string& name, const Trigger&);
 
 /// Numbers that live across steps beside weights and optimizer state, one for each parameter.
 struct State {
-  /// Who has the same: only this rank (a codec's residual: ranks of another layout cannot go on with it), or all that
-  /// have the same weights (an outer momentum, behind the step in which weights are averaged).
-  enum class Extent : std::uint8_t { own, replicated };
-  std::string name;                 ///< name in operands of actions and in files
-  double initial = 0;               ///< value at the start of training
-  bool saved = true;                ///< whether checkpoints store it; false: a resumed run starts from initial
-  Extent extent = Extent::own;      ///< which ranks hold it
-  std::optional<DType> dtype = {};  ///< none: type of the parameters
+  std::string name;    ///< name in operands of actions and in files
+  double initial = 0;  ///< value at the start of training
+  bool saved = true;   ///< whether checkpoints store it; false: a resumed run starts from initial
+  /// Whether ranks with the same weights have the same numbers (an outer momentum, after the step that averages
+  /// weights). False: each rank has its own (a codec's residual), which no other layout of ranks can resume.
+  bool replicated = false;
+  std::optional<DType> dtype = {};                ///< none: type of the parameters
   bool operator==(const State&) const = default;  ///< member by member
 };
 

@@ -1,4 +1,5 @@
 #include "parallel/profile/predict.h"
+#include "parallel/async/channel_plan.h"
 
 #include <algorithm>
 #include <limits>

@@ -44,9 +44,9 @@ Work Agreement::start(const Action& a, Communicator* comm) {
   if (agrees_on_flags(a)) {
     std::vector<double> flags;
     if (a.payload.finite) {
-      const std::vector<Slice> slices = detail::joined(updated_);  // of neighbouring updates
+      const std::vector<Slice> slices = detail::joined(updated_);  // of adjacent updates
       const double norm = optimizer_.grad_norm(slices);
-      // A weight that is not finite need not reach the loss or a gradient: relu and max-pooling take NaN for small.
+      // A weight that is not finite may not affect the loss or a gradient: relu and max-pooling treat NaN as small.
       flags.push_back(std::isfinite(norm) && (scale.on() || optimizer_.has_finite_values(slices)));
       if (slices == std::vector<Slice>{{0, optimizer_.parameters().size()}}) norm_ = norm;
     }

@@ -35,8 +35,7 @@ void Buckets::arm(bool listen, Complete instead) {
   listening_ = listen;
 }
 
-// A bucket may fill before its turn; it waits, so that every rank starts the same collectives in the same
-// order.
+// A bucket that fills before its turn waits, so that all ranks start the same collectives in the same order.
 void Buckets::completed(std::size_t entry) {
   if (!listening_) return;
   check(left_[entry] > 0, "reducer",

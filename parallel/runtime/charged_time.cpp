@@ -46,7 +46,7 @@ void ChargedTime::advance(Nanoseconds planned) {
   passed_ = clock_->now();
 }
 
-/// The key is simulate()'s.
+/// Uses the same key as simulate().
 Nanoseconds ChargedTime::time_of(ActionId id) const {
   const Nanoseconds cost = nanoseconds(seconds_of(plan_, program_.actions[static_cast<std::size_t>(id)]));
   const auto key = static_cast<std::uint64_t>(step_ * std::ssize(program_.actions) + id);

@@ -1,4 +1,5 @@
 #include "parallel/runtime/consolidator.h"
+#include "parallel/async/channel_plan.h"
 
 #include <fmt/format.h>
 
@@ -89,7 +90,7 @@ void Consolidator::begin_step() {
     release_gradients(parameters_, others, none);
     end = s.end;
   }
-  Index at = 0;  // buffers are small, and stay where they are, but go stale
+  Index at = 0;  // buffers are small and stay allocated, but become stale
   for (auto& b : parameters_.buffers()) {
     b.tensor.impl()->released = b.tensor.numel() > 0 && stage_of_buffer(at) != program_;
     at += b.tensor.numel();
@@ -111,8 +112,8 @@ CheckpointShard Consolidator::checkpoint_shard() {
   for (const std::string& name : plan_.strategies) s.layout += " " + name;
   for (const Program& p : plan_.programs)
     for (const auto& [axis, begin, end] : p.where) s.layout += fmt::format(" {}[{}, {})", axis, begin, end);
-  // Whether this rank is the first of those that hold the same part of a tensor, which other ranks along these axes
-  // (and in other stages) have other parts of.
+  // Whether this rank is the first of those that hold the same part of a tensor. Other ranks along these axes (and in
+  // other stages) hold other parts.
   const std::string stages = stages_ ? "+" + plan_.stage_axis : "";
   const auto first = [&](const Tensor& t, const std::string& axes) {
     const std::string apart = stages + "+" + axes + "+" + divided_over(t) + "+";
@@ -128,7 +129,7 @@ CheckpointShard Consolidator::checkpoint_shard() {
   auto own = plan_.updated(static_cast<std::size_t>(program_));
   const auto copies = copies_in(plan_, static_cast<std::size_t>(program_));
   for (const Action& a : program().actions) {
-    if (a.kind == ActionKind::pull && a.payload == Payload::weights) {
+    if (a.kind == ChannelKind::pull && a.payload == Payload::weights) {
       s.holds.push_back(a.slice);
       own.push_back(a.slice);
     }
@@ -137,14 +138,14 @@ CheckpointShard Consolidator::checkpoint_shard() {
     const Slice shard = ranks > 1 ? shard_of(a, mesh_.index(a.peer.axis), ranks) : a.slice;
     const Slice weights = drops_ ? shard : a.slice;
     s.holds.push_back(weights);
-    if (overlaps(copies, a.slice)) continue;  // their owner writes
+    if (overlaps(copies, a.slice)) continue;  // their owner writes them
     for (const Parameters::Entry& e : parameters_.entries()) {
       add(s.writes, weights, e, drops_ ? a.peer.axis : "");
       add(s.writes_state, shard, e, a.peer.axis);
     }
   }
   for (auto* slices : {&s.holds, &s.writes, &s.writes_state}) *slices = detail::joined(std::move(*slices));
-  // A slice of what this rank has for itself, per device; it lies at `from` of the buffer.
+  // A slice of this rank's separate state, by device; it is at `from` in the buffer.
   const auto add_local = [&](const std::string& name, const FlatBuffer& flat, const Slice& slice, Index from) {
     for (const Slice& part : flat.cut({from, from + slice.size()}))
       s.local[fmt::format("{}.{}", name, slice.begin + part.begin - from)] = flat.rows(part.begin, part.end);
@@ -152,17 +153,16 @@ CheckpointShard Consolidator::checkpoint_shard() {
   const auto& buffers = parameters_.buffers();
   own = detail::joined(std::move(own));
   for (const State& state : plan_.state) {
-    if (state.saved && state.extent == State::Extent::replicated) s.states.push_back(state.name);
+    if (state.saved && state.replicated) s.states.push_back(state.name);
     for (const Slice& u : own)
-      if (state.saved && state.extent == State::Extent::own)
-        add_local("state." + state.name, parameters_.state(state.name), u, u.begin);
+      if (state.saved && !state.replicated) add_local("state." + state.name, parameters_.state(state.name), u, u.begin);
   }
   for (std::size_t i = 0; own_.differ() && !program().serves() && i < buffers.size(); ++i)
     if (buffers[i].tensor.numel() > 0) s.local[fmt::format("statistics.{}", i)] = own_.buffer(i);
-  for (const Slice& u : own_.differ() ? own : std::vector<Slice>{}) {  // ranks train for themselves between averages
+  for (const Slice& u : own_.differ() ? own : std::vector<Slice>{}) {  // ranks train separately between averages
     for (const Slice& part : parameters_.values().cut(u))
       s.local[fmt::format("weights.{}", part.begin)] = own_.weights(part);
-    Index from = 0;  // of a kept slice in the state
+    Index from = 0;  // offset of a kept slice in the state
     for (const Slice& kept : optimizer_.kept()) {
       if (kept.begin <= u.begin && u.end <= kept.end)
         for (auto& [name, state] : optimizer_.state())

@@ -8,14 +8,14 @@
 namespace trireme {
 namespace {
 
-/// t, or a copy of it on the host where the codec wants it there.
+/// t, or a host copy if the codec needs host memory.
 Tensor placed(const Tensor& t, const Codec& codec) {
   return t && codec.on_host && t.device().kind != DeviceKind::cpu ? t.detach().to(cpu()) : t;
 }
 void write_back(const Tensor& t, const Tensor& copy) {
   if (t && copy.id() != t.id()) t.copy_from(copy);
 }
-/// t, if it is of this shape, type and device; else another one.
+/// Replaces t unless it has this shape, type and device.
 void fit(Tensor& t, const Shape& shape, DType type, Device device) {
   if (!t || !(t.shape() == shape) || t.dtype() != type || !(t.device() == device))
     t = Tensor::empty(shape, type, device);
@@ -23,7 +23,7 @@ void fit(Tensor& t, const Shape& shape, DType type, Device device) {
 
 }  // namespace
 
-/// f(context, numbers, wire), with all tensors where the codec wants them.
+/// Calls f(context, numbers, wire) with all tensors on the codec's device.
 template <class F>
 void EncodedReduction::run(const F& f, const Tensor& wire) {
   const NoGrad off;

@@ -44,7 +44,8 @@ void Executor::begin_step() {
   time_.begin_step(now_.step);
 }
 
-/// Tensors that this thread makes while the result lives are the step's. The optimizer's state is counted by itself.
+/// Counts tensors that this thread creates while the result lives as the step's. The optimizer's state is counted
+/// separately.
 std::unique_ptr<MemoryScope> Executor::count_memory() {
   if (!recorder_) return nullptr;
   if (facts_.updates) {
@@ -57,7 +58,7 @@ std::unique_ptr<MemoryScope> Executor::count_memory() {
 std::string Executor::run(const Tensor& x, const Tensor& y, CapturedPasses* captured) {
   if (recorder_) recorder_->clear(slots_.size());
   const auto counted = count_memory();
-  for (ActionId id = 0; id < actions(); ++id) {  // what a refused step left; what it would have changed stays
+  for (ActionId id = 0; id < actions(); ++id) {  // leftovers of a refused step, without their effects
     Slot& s = slot(id);
     if (is_custom(action(id)) && std::exchange(s.pending, false)) s.works.clear();
     if (!is_sent_ahead(action(id))) finish(id);
@@ -67,7 +68,8 @@ std::string Executor::run(const Tensor& x, const Tensor& y, CapturedPasses* capt
   if (buckets_) buckets_->arm(false);
   interpreter_.run(*this);
   now_.in_midst = false;
-  if ((!facts_.updates || in_flight_.most_back() > 0) && now_.fault.empty()) {  // no update of this step's has asked
+  if ((!facts_.updates || in_flight_.most_back() > 0) && now_.fault.empty()) {  // no update of this step has exchanged
+                                                                                // it
     const bool pushed = std::ranges::any_of(slots_, &Slot::first_push);
     if (!pushed && !(now_.fault = decide()).empty()) return now_.fault;
     if (!facts_.updates) optimizer_.finish();  // a stage without parameters counts the step, too
@@ -78,11 +80,11 @@ std::string Executor::run(const Tensor& x, const Tensor& y, CapturedPasses* capt
   return now_.fault;
 }
 
-/// Throws Error if an exception has interrupted a step: where other ranks wait for messages of it, or where some
-/// weights are updated and some are not, which no later step, gather or checkpoint may use.
+/// Throws Error if an exception has interrupted a step, and other ranks wait for its messages or only some weights are
+/// updated. No later step, gather or checkpoint may use such weights.
 void Executor::check_whole() const {
   check(!now_.in_midst || !now_.updates, "step",
-        "an exception has left step {} after some of its updates, so the weights are of no step: make another Step and "
+        "an exception has left step {} after some of its updates, so the weights belong to no step: make another Step and "
         "load a checkpoint",
         now_.step + 1);
   check(!now_.in_midst || !(in_flight_.any() || facts_.leaves_messages), "step",
@@ -110,7 +112,7 @@ void Executor::flush(bool refused) {
   if (!in_flight_.any()) return;
   now_.in_midst = true;
   if (refused) in_flight_.refuse_last();
-  Recorder* const recorder = std::exchange(recorder_, nullptr);  // which is told of the step, not of what comes behind
+  Recorder* const recorder = std::exchange(recorder_, nullptr);  // records the step, not the flush after it
   for (int later = 0; later < in_flight_.most_back(); ++later) {
     time_.begin_step(++now_.step);
     tapes_.advance();
@@ -129,7 +131,7 @@ void Executor::serve() {
   if (recorder_) recorder_->clear(slots_.size());
   interpreter_.run(*this);
   now_.in_midst = false;
-  if (!facts_.updates) optimizer_.finish();  // who passes on what others update with counts the step, too
+  if (!facts_.updates) optimizer_.finish();  // a rank that forwards others' updates counts the step, too
   if (recorder_) recorder_->see(optimizer_.parameters());
 }
 
@@ -157,7 +159,7 @@ void Executor::compute_gradients(const Buckets::Complete& complete) {
   run_passes(facts_.loss_end, actions());
 }
 
-/// Only what a device captures of the actions; they all compute, so that list order is enough.
+/// Runs only the actions that a device captures. All of them compute, so list order is sufficient.
 void Executor::run_passes(ActionId begin, ActionId end) {
   for (ActionId id = begin; id < end; ++id) {
     const Action& a = action(id);
@@ -194,18 +196,18 @@ bool Executor::start(ActionId id) {
   if (id + 1 == facts_.loss_end) agreement_.set_loss(now_.loss.clone(), !facts_.sums_loss);
   if (!recorder_) return true;
   for (const PartInfo& part : plan_.parts)
-    runtime(part.device.kind).synchronize(part.device);  // a device goes on by itself
+    runtime(part.device.kind).synchronize(part.device);  // a device runs asynchronously
   recorder_->end(id);
   return true;
 }
 
-/// Whether the step may update, and by which factor of the gradients. Returns what is not finite.
+/// Decides whether the step may update, and the factor of the gradients. Returns a description of what is not finite.
 std::string Executor::decide() {
   std::string fault = agreement_.fault();
   const bool overflow = fault.empty() && !agreement_.accepts_gradients();
-  for (ActionId id = 0; !fault.empty() && id < std::ssize(slots_); ++id)  // for which later updates would have waited
+  for (ActionId id = 0; !fault.empty() && id < std::ssize(slots_); ++id)  // later updates would have waited for these
     if (is_reduction(action(id))) finish(id);
-  for (ActionId id = 0; (overflow || !fault.empty()) && id < std::ssize(slots_); ++id)  // codecs forget these gradients
+  for (ActionId id = 0; (overflow || !fault.empty()) && id < std::ssize(slots_); ++id)  // codecs drop these gradients
     if (action(id).codec && slot(id).comm) {
       finish(id);
       slot(id).encoded.undo(now_.step);
@@ -231,7 +233,7 @@ void Executor::run_row(ActionId id) {
   s.pending = !s.works.empty() || a.kind->finish;
 }
 
-/// A pass that is a part of what was captured: the first one starts all.
+/// Runs a captured pass; the first one starts all.
 void Executor::replay(ActionId id) {
   const Action& a = action(id);
   if (a.kind == ActionKind::forward && now_.replayed == Replayed::nothing) {
@@ -288,14 +290,14 @@ Work Executor::free(ActionId id) {
 
 Work Executor::send(ActionId id) {
   Slot& s = slot(id);
-  finish(id);  // of the step before, where it was sent ahead
+  finish(id);  // of the previous step, if it was sent ahead
   messages_.send(id, action(id), *s.comm, recorder_ != nullptr, s.works);
   s.pending = true;
   finish_sends();
   return {};
 }
 
-/// Ends the sends that are done, so that what they hold is free again.
+/// Ends completed sends, so that their memory is released.
 void Executor::finish_sends() {
   messages_.end_sends([&](ActionId id) {
     const bool all = std::ranges::all_of(slot(id).works, [](Work& w) { return w.done(); });
@@ -313,8 +315,8 @@ Work Executor::receive(ActionId id) {
 Work Executor::reduce(ActionId id) {
   const Action& a = action(id);
   const Slot& s = slot(id);
-  // A gradient that this rank does not produce has completed no bucket. Its turn is now, as on the other ranks, before
-  // what the list has behind it.
+  // A gradient that this rank does not produce completes no bucket. The bucket starts here, as on other ranks, before
+  // later actions of the list.
   if (s.bucket >= 0) buckets_->start_through(static_cast<std::size_t>(s.bucket));
   if (s.bucket >= 0 || !s.comm) return {};
   optimizer_.parameters().zero_missing_grads(a.slice);

@@ -1,7 +1,8 @@
-// What the executor finds out of a program's actions before the first step: communicators, shards, buckets, which
-// of them come first and last.
+// Properties of a program's actions that the executor finds before the first step: communicators, shards, buckets, and
+// the first and last of some kinds.
 #include <algorithm>
 
+#include "parallel/async/channel_plan.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/shards.h"
 #include "parallel/plan/ties.h"
@@ -11,7 +12,7 @@ namespace trireme {
 
 void Executor::prepare(Mesh& mesh) {
   std::vector<Slice> slices;
-  std::vector<ActionId> ids;  // of the actions behind the slices
+  std::vector<ActionId> ids;  // of the actions after the slices
   Slot* last_forward = nullptr;
   for (std::size_t id = 0; id < slots_.size(); ++id) {
     const Action& a = program_.actions[id];
@@ -23,7 +24,7 @@ void Executor::prepare(Mesh& mesh) {
     if (a.kind == ActionKind::loss) facts_.loss_end = static_cast<ActionId>(id) + 1;
     if (a.kind == ActionKind::agree && a.payload == Payload::loss) facts_.sums_loss = true;
     check(!is_message(a) || (a.part >= 0 && a.peer.axis == plan_.stage_axis), "executor",
-          "action {} ({}): only what crosses a cut between programs is sent yet", id, [&] { return to_string(a); });
+          "action {} ({}): only tensors at a cut between programs can be sent", id, [&] { return to_string(a); });
     if (plan_.size(program_, a.peer) > 1 && !is_channel(a))
       s.comm = a.kind == ActionKind::agree ? &ranks_.agreement(a.peer.axis, mesh) : &ranks_.group(a.peer, mesh);
     s.shard = s.comm ? shard_of(a, s.comm->rank(), s.comm->size()) : a.slice;
@@ -47,7 +48,7 @@ void Executor::prepare(Mesh& mesh) {
       backwards_by_entry());
 }
 
-/// Segments whose parts use a tensor: each makes a share of its gradient.
+/// Number of segments whose parts use a tensor; each adds a share of its gradient.
 std::vector<int> Executor::backwards_by_entry() const {
   const Liveness live(program_);
   std::vector<int> all;
@@ -63,7 +64,7 @@ std::vector<int> Executor::backwards_by_entry() const {
   return all;
 }
 
-/// Finds the backwards that complete a part's gradients: those of the micro-batch that comes last.
+/// Finds the backwards that complete a part's gradients: those of the last micro-batch.
 void Executor::prepare_backward() {
   Slot* last = nullptr;
   std::vector<std::pair<int, MicroBatch>> done;  // (part, micro) of completing backwards, from the end of the list
@@ -103,7 +104,7 @@ void Executor::prepare_updates() {
   optimizer_.set_updates_per_step(updates_in_step(plan_, program_));
   for (std::size_t id = 0; id < slots_.size() && !facts_.updates; ++id) {
     const Action& a = program_.actions[id];
-    slots_[id].first_push = a.kind == ActionKind::push && a.payload == Payload::gradients;
+    slots_[id].first_push = a.kind == ChannelKind::push && a.payload == Payload::gradients;
     if (slots_[id].first_push) break;
   }
   updated_ = detail::joined(std::move(updated_));

@@ -18,7 +18,7 @@ bool finite(const Tensor& t) {
   return !is_float(t.dtype()) || std::ranges::all_of(t.to_vector(), [](double v) { return std::isfinite(v); });
 }
 
-/// "max_pool" for MaxPool; "layer" for a type that is not the library's own.
+/// "max_pool" for MaxPool; "layer" for a custom type.
 std::string kind_of(const Module& m) {
   constexpr std::string_view own = "trireme::";
   const std::string type = demangled(m.type().name());
@@ -35,7 +35,7 @@ std::string kind_of(const Module& m) {
 
 std::string first_non_finite(const Module& model, const Tensor& x, Communicator* comm) {
   NoGrad off;
-  // Tensors in the order in which a fault travels, the same on every rank, and the first of them that has it.
+  // Tensors in the order in which a fault spreads, equal on all ranks, and the first one that has it.
   std::vector<std::string> places;
   Index first = -1;
   const auto see = [&](std::string place, const Tensor& t) {

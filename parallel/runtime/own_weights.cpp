@@ -1,4 +1,5 @@
 #include "parallel/runtime/own_weights.h"
+#include "parallel/async/channel_plan.h"
 
 #include <algorithm>
 
@@ -12,14 +13,14 @@ OwnWeights::OwnWeights(const Plan& plan, int program, Optimizer& optimizer)
       served_(std::ranges::any_of(plan.programs, &Program::serves)),
       serves_(plan.programs[static_cast<std::size_t>(program)].serves()),
       differ_(std::ranges::any_of(plan.consistency, [&](const auto& axis) {
-        const bool stages = axis.first == plan.stage_axis && plan.has_stages();  // who have different weights anyway
+        const bool stages = axis.first == plan.stage_axis && plan.has_stages();  // stages have different weights anyway
         return axis.second.kind != Consistency::Kind::synchronous && plan.size(axis.first) > 1 && !stages;
       })) {
   if (!differ_) return;
   std::vector<Slice> all;
   if (!served_) all = plan.updated(static_cast<std::size_t>(program));
   for (const Action& a : plan.programs[static_cast<std::size_t>(program)].actions)
-    if (a.kind == ActionKind::pull && a.payload == Payload::weights) all.push_back(a.slice);
+    if (a.kind == ChannelKind::pull && a.payload == Payload::weights) all.push_back(a.slice);
   for (const Slice& s : detail::joined(std::move(all)))
     for (const Slice& part : store().values().cut(s)) slices_.push_back(part);
 }

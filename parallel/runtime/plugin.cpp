@@ -8,7 +8,8 @@ namespace trireme {
 
 std::vector<StrategyRow> load_strategies(const std::string& path) {
   constexpr std::string_view op = "parallel.plugin";
-  const std::string file = path.find('/') == std::string::npos ? "./" + path : path;  // dlopen searches elsewhere
+  const std::string file = path.find('/') == std::string::npos ? "./" + path : path;  // dlopen would search in other
+                                                                                      // folders
   void* library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   check(library != nullptr, ErrorKind::file, op, "{} cannot be opened: {}", path, library ? "" : ::dlerror());
   auto* made_with = reinterpret_cast<const char* (*)()>(::dlsym(library, "trireme_plugin_version"));
@@ -18,7 +19,7 @@ std::vector<StrategyRow> load_strategies(const std::string& path) {
         "{} was made with the headers of trireme {}, this is {}: compile it again", path, made_with(), library_version);
   std::vector<StrategyRow> rows;
   fill(rows);
-  check(!rows.empty(), op, "{} brings no strategy", path);
+  check(!rows.empty(), op, "{} adds no strategy; add a row in trireme_plugin", path);
   std::vector<std::string> names;
   for (const StrategyRow& row : strategies()) names.push_back(row.name);
   for (const StrategyRow& row : rows) {

@@ -6,6 +6,7 @@
 //     rows.push_back({"mine", [](trireme::StrategyOptions& given) { ... return trireme::Strategy(...); }, "data"});
 //   }
 #pragma once
+#include "parallel/async/channel_plan.h"
 #include "parallel/plan/action_context.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/codec.h"

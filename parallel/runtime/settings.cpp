@@ -13,8 +13,8 @@ namespace trireme {
 
 namespace {
 
-/// A plain function by its name or, where its file exports none, by its place there: addresses differ between
-/// processes.
+/// A plain function by its name, or if its file does not export one, by its offset in the file, because addresses
+/// differ between processes.
 std::string name_of(const void* function) {
   Dl_info info{};
   if (dladdr(function, &info) == 0 || info.dli_fname == nullptr) return "a function";
@@ -27,7 +27,7 @@ std::string name_of(const void* function) {
 
 using LossFunction = Tensor (*)(const Tensor&, const Tensor&);
 using LayerFunction = Tensor (*)(const Tensor&);
-using TakingFunction = Tensor (*)(Tensor);  // one that may write over its input
+using TakingFunction = Tensor (*)(Tensor);  // may overwrite its input
 
 std::string name_of(const Loss& loss) {
   if (auto* f = loss.function().target<LossFunction>()) return name_of(reinterpret_cast<const void*>(*f));
@@ -41,7 +41,7 @@ std::string name_of(const Module& layer) {
   return demangled(layer.type().name());
 }
 
-/// Of a convolution or a pooling.
+/// Options of a convolution or pooling.
 std::string windows(const auto& o) {
   return fmt::format("stride {}, pad {} and {}, dilation {}", o.stride, o.pad_begin, o.pad_end, o.dilation);
 }
@@ -49,7 +49,7 @@ std::string windows(const auto& o) {
 std::string pooling(const PoolOptions& o) {
   return fmt::format("window {}, {}, counts padding {}, ceil {}", o.window, windows(o), o.count_padding, o.ceil_mode);
 }
-/// The layer as the first of these types that it is, seen as a Base; null: it is none.
+/// The layer as the first of these types that matches, as a Base; null: none.
 template <class Base, class... Types>
 const Base* as_one_of(const Module& layer) {
   const Base* found = nullptr;
@@ -57,7 +57,7 @@ const Base* as_one_of(const Module& layer) {
   return found;
 }
 
-/// What visit() does not show of the library's own layers.
+/// Options of the library's layers that visit() does not show.
 std::string options_of(const Module& layer) {
   if (auto* l = as_conv(layer)) return fmt::format("{}, groups {}", windows(l->options), l->options.groups);
   if (auto* l = as_one_of<ConvTransposeNd, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d>(layer))

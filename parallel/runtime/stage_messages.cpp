@@ -4,7 +4,7 @@
 
 namespace trireme {
 
-/// The cuts that messages cross are numbered alike on all ranks: the numbers make the tags.
+/// Cuts are numbered equally on all ranks, because the numbers determine the tags.
 StageMessages::StageMessages(const Plan& plan, Tapes& tapes, std::shared_ptr<const Grid> grid, TrafficMeter meter)
     : plan_(plan), tapes_(tapes), p2p_(std::move(grid), std::move(meter)) {
   for (const Program& program : plan.programs)
@@ -19,7 +19,7 @@ StageMessages::StageMessages(const Plan& plan, Tapes& tapes, std::shared_ptr<con
 }
 
 PipelineP2P::Route StageMessages::route(const Action& a, Communicator& comm) const {
-  // Activations arrive from the part in front of the cut.
+  // Activations arrive from the part before the cut.
   const std::size_t behind = std::min(static_cast<std::size_t>(a.part) + 1, plan_.parts.size() - 1);
   return {.comm = &comm,
           .peer = comm.rank() + a.peer.offset,

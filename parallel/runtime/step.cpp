@@ -44,20 +44,20 @@ struct Step::Impl {
         consolidator(plan, program(), mesh, optimizer) {
     audit.on_call(phases::set_up, [&] { consolidator.run(phases::set_up); });
     optimizer.keep(executor.updated());
-    if (options.profile.example && mesh.world().size() > 1) declare_comms();  // one rank sends nothing
+    if (options.profile.example && mesh.world().size() > 1) declare_comms();  // a single rank sends nothing
     if (options.cuda_graphs && StepGraph::serves(plan)) graph.emplace(plan.parts.front().device, parameters);
   }
 
-  /// Messages of steps in flight would meet another Step on these ranks.
+  /// Flushes steps in flight: their messages could be received by another Step on these ranks.
   ~Impl() {
     if (std::uncaught_exceptions() > unwinding || executor.in_midst()) return;
     try {
       executor.flush();
-    } catch (...) {}  // NOLINT: the job has ended, of which others tell
+    } catch (...) {}  // the job has failed, which other ranks report
   }
 
-  /// The model, split as the strategy wants it, once all ranks are known to be about to do the same: the code behind it
-  /// wants equal calls on all.
+  /// The model, split as the strategy needs it. First checks that all ranks make the same calls, because the later code
+  /// needs equal calls on all ranks.
   Module agreed(Module m, const Loss& l, const OptimizerConfig& optimizer_config) {
     Communicator& everyone = mesh.world().comm();
     compare_ranks(everyone, "step", options.settings);
@@ -84,8 +84,8 @@ struct Step::Impl {
 
   bool shares() const { return plan.tickets.shares > 0; }
 
-  /// The share of the step that comes, for which the optimizer has the learning rate from now on; none: no ticket is
-  /// left, or the plan has none.
+  /// The share of the next step, for which the optimizer then has the learning rate; none: no ticket is left, or the
+  /// plan has none.
   std::optional<RankShare> next_share() {
     if (!shares() || executor.channels().tickets().empty()) return {};
     const Ticket ticket = ticket_of(plan, executor.channels().tickets().front());
@@ -100,7 +100,7 @@ struct Step::Impl {
     const std::int64_t number = executor.steps();
     const StepContext context = ranks.context(x, y, options.seed, static_cast<std::uint64_t>(number), share);
     consolidator.begin_step();
-    if (!executor.in_flight().any()) parameters.clear_grads();  // those of a step that was refused
+    if (!executor.in_flight().any()) parameters.clear_grads();  // gradients of a refused step
     audit.begin(context, x, y, number, executor.in_flight().first(number));
     train(x, y, context);
     if (share) {
@@ -110,14 +110,14 @@ struct Step::Impl {
     return executor.agreement().take_loss();
   }
 
-  /// Passes and update; a captured graph runs the passes if there is one of this kind of step.
+  /// Runs the passes and the update. A captured graph runs the passes if there is one for this kind of step.
   void train(const Tensor& x, const Tensor& y, const StepContext& context) {
     const double loss_scale = executor.agreement().scale.value();
     optimizer.set_loss_scale(loss_scale);
     kept.begin(graph.has_value());
     replayed = graph && !recording && graph->ready(executor, x, y, context, loss_scale);
     const StepScope scope(replayed ? graph->captured_context(context) : context);
-    const Tensor input = replayed ? graph->x() : x;  // gather_weights() before a refusal gives the graph up
+    const Tensor input = replayed ? graph->x() : x;  // gather_weights() before a refusal drops the graph
     const std::string fault = replayed ? executor.run(graph->x(), graph->y(), &*graph) : executor.run(x, y);
     kept.end(replayed);
     audit.end();
@@ -132,9 +132,9 @@ struct Step::Impl {
     return executor.agreement().take_loss();
   }
 
-  /// Throws Error that says where a number that is not finite was first seen.
+  /// Throws Error with the first tensor that is not finite.
   [[noreturn]] void refuse(const std::string& fault, const Tensor& x) {
-    const bool alone = meets_by_messages(plan);  // others wait for messages, or go on, meanwhile
+    const bool alone = meets_by_messages(plan);  // other ranks wait for messages, or continue, meanwhile
     const std::int64_t number = executor.steps() + !executor.in_flight().any();
     if (alone) {
       executor.break_off();
@@ -159,7 +159,7 @@ struct Step::Impl {
     audit.on_call(phases::flush, [&] { executor.flush(); });
   }
 
-  /// Before a collective call: who waits for messages of this rank's would never come to it.
+  /// Before a collective call: completes messages that other ranks wait for.
   void meet() {
     if (meets_by_messages(plan)) flush();
   }
@@ -170,13 +170,13 @@ struct Step::Impl {
     audit.on_call(phases::evaluation, [&] { consolidator.gather_weights(); });
   }
 
-  /// All ranks, for phases on call; null: this one is alone.
+  /// All ranks, for phases on call; null: this rank is alone.
   Communicator* everyone() {
     const std::string axes = all_axes(plan);
     return axes.empty() ? nullptr : &mesh.comm(axes);
   }
 
-  /// The weights that all ranks may load are the mean where each has its own.
+  /// If ranks train separately, the weights in a checkpoint that all ranks may load are their mean.
   CheckpointShard checkpoint_shard() {
     check(!shares() || left == 0, "step", "what is saved in the midst of open batches could not go on: close() first");
     flush();
@@ -196,20 +196,20 @@ struct Step::Impl {
 
   LoadedCheckpoint load_checkpoint(const std::string& directory) {
     if (graph) graph->drop();
-    left = told = 0;   // what was open is of no other steps, nor are
-    executor.flush();  // messages on their way
+    left = told = 0;   // open batches and messages belong to the old steps
+    executor.flush();  // ends messages in flight
     consolidator.release();
     optimizer.keep(executor.updated());
     CheckpointShard shard = shard_of_checkpoint();
     LoadedCheckpoint loaded = trireme::load_checkpoint(directory, parameters, &optimizer, shard);
-    for (auto& [name, tensor] : shard.local)  // of the plan's state; a checkpoint of before there was one has none
+    for (auto& [name, tensor] : shard.local)  // states of the plan, which older checkpoints do not have
       if (const auto at = loaded.local.find(name); at != loaded.local.end() && !name.starts_with("inbox."))
         tensor.copy_from(at->second);
     if (const auto at = loaded.local.find("optimizer.steps"); at != loaded.local.end()) {
       optimizer.set_steps(static_cast<std::int64_t>(at->second.item()));
       executor.channels().load(loaded.local);
     } else {
-      executor.channels().arrivals().load({});  // of another layout: the order since the run began is not known
+      executor.channels().arrivals().load({});  // a different layout: the order since the start of the run is unknown
     }
     return loaded;
   }
@@ -229,9 +229,10 @@ struct Step::Impl {
   OutputKeeper kept;
   Executor executor;
   Consolidator consolidator;
-  std::optional<StepGraph> graph;  // none: not asked for, or of no use
+  std::optional<StepGraph> graph;  // none: not asked for, or not possible
   bool recording = false, replayed = false;
-  std::int64_t left = 0, told = 0, first = 0;  // open batches; tickets that were told; steps before these batches
+  std::int64_t left = 0, told = 0, first = 0;  // open batches; tickets returned so far; number of steps before these
+                                               // batches
   const int unwinding = std::uncaught_exceptions();
 };
 

@@ -30,7 +30,7 @@ bool StepGraph::serves(const Plan& plan) {
 bool StepGraph::ready(Executor& executor, const Tensor& x, const Tensor& y, const StepContext& context,
                       double loss_scale) {
   if (!refusal_.empty() || !context.batch.training || x.device() != device_ || y.device() != device_) return false;
-  if (!x.fields().empty() || !y.fields().empty()) return false;  // which are not among what a graph reads
+  if (!x.fields().empty() || !y.fields().empty()) return false;  // a graph reads no fields
   const Kind kind{x.shape(), y.shape(), x.dtype(), y.dtype(), context.batch.global_batch, loss_scale};
   if (last_ != kind) {
     drop();
@@ -67,7 +67,7 @@ StepContext StepGraph::captured_context(StepContext context) const {
   return context;
 }
 
-/// Ends a part of the graph and begins the next.
+/// Ends a part of the graph and begins the next one.
 void StepGraph::cut(std::function<void(const Buckets::Complete&)> between) {
   graph_->end();
   between_.push_back(std::move(between));
@@ -85,7 +85,7 @@ bool StepGraph::capture(Executor& executor, const StepContext& context) {
     loss_ = executor.compute_loss(x_, y_).clone();
     graph_->end();
     forward_parts_ = between_.size() + 1;
-    between_.emplace_back();  // where the loss is read
+    between_.emplace_back();  // here the loss is read
     graph_->begin();
     executor.compute_gradients(
         [this](std::size_t buckets) { cut([buckets](const Buckets::Complete& complete) { complete(buckets); }); });
@@ -118,7 +118,7 @@ void StepGraph::backward(const Buckets::Complete& complete) {
 
 void StepGraph::drop() {
   graph_.reset();
-  between_.clear();  // which hold tensors of its memory
+  between_.clear();  // these hold tensors in the graph's memory
   x_ = y_ = numbers_ = loss_ = {};
   last_.reset();
 }

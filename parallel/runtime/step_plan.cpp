@@ -20,8 +20,8 @@
 namespace trireme {
 namespace {
 
-/// What rank 0 measures on the example, so that all cut alike; in virtual time what is counted, never measured. Layers
-/// that are split over ranks need the others, too.
+/// Measures costs on the example, on rank 0, so that all ranks cut alike; in virtual time they are counted. Layers that
+/// are split over ranks need all ranks.
 void measure(std::vector<PartInfo>& parts, const Chain& chain, Parameters& parameters, const Tensor& example, bool all,
              World& world) {
   std::vector<PartCost> costs(parts.size());
@@ -43,8 +43,8 @@ void measure(std::vector<PartInfo>& parts, const Chain& chain, Parameters& param
   }
 }
 
-/// Throws Error where an axis of the mesh has two uses: its ranks are stages, have other rows of the batch, or share
-/// layers and have the same rows.
+/// Throws Error if a mesh axis has two uses: its ranks are stages, have different rows of the batch, or share layers
+/// and rows.
 void check_one_use(const Plan& plan, const SplitOptions& split, const std::vector<std::string>& own_layers) {
   std::map<std::string, std::string> uses;
   const auto use = [&](const std::string& axis, const std::string& how) {
@@ -62,10 +62,11 @@ void check_one_use(const Plan& plan, const SplitOptions& split, const std::vecto
   for (const std::string& axis : names_in(batch_axis(plan, split))) use(axis, "to divide the batch");
 }
 
-/// Gradients are summed by whole parts: over one_weird_trick's axis those of all of a part's weights, or none.
+/// Throws Error if one_weird_trick's axis divides some weights of a part but not others, because gradients are summed
+/// by whole parts.
 void refuse_mixed_parts(const std::vector<PartInfo>& parts, const Parameters& parameters, const std::string& axis) {
   for (const PartInfo& part : parts) {
-    const Parameters::Entry* found[2] = {};  // one that is not divided, one that is
+    const Parameters::Entry* found[2] = {};  // an undivided and a divided one
     for (const auto& e : parameters.entries())
       if (const bool divided = divided_over(e.tensor) == axis; e.slice.overlaps(part.slice) && !found[divided])
         found[divided] = &e;
@@ -77,7 +78,7 @@ void refuse_mixed_parts(const std::vector<PartInfo>& parts, const Parameters& pa
   }
 }
 
-/// Every axis of more than one rank is used, by the plan or for layers, and programs are as many as ranks.
+/// Checks that every axis of several ranks is used by the plan or for layers, and that programs match the mesh.
 void check_mesh(const Plan& plan, const Mesh& mesh, const std::vector<std::string>& layer_axes) {
   auto axes = names_in(plan.reduced_axis());
   if (plan.has_stages()) axes.push_back(plan.stage_axis);
@@ -95,8 +96,8 @@ void check_mesh(const Plan& plan, const Mesh& mesh, const std::vector<std::strin
         plan.stage_axis, mesh.size(plan.stage_axis));
 }
 
-/// A weight of parts in several programs gets a gradient in each, which the plan must sum. Other things that such parts
-/// share would differ: buffers, and random layers, which count their calls for a batch.
+/// Throws Error for tensors shared by parts in several programs. Such a weight has a gradient in each program, which
+/// the plan must sum. Shared buffers and random layers, which count their calls, would differ between programs.
 void refuse_shared_across_programs(const Plan& plan, const Chain& chain, const Parameters& parameters) {
   std::map<const void*, int> home;
   std::map<const void*, Slice> trained;
@@ -124,7 +125,7 @@ void refuse_shared_across_programs(const Plan& plan, const Chain& chain, const P
   }
 }
 
-/// What check() says of the plan; empty: it is sound. One of the ranks that have the same plan looks for all of them. A
+/// Faults that check() finds; empty: the plan is sound. One of the ranks with the same plan checks it for all. A
 /// collective call.
 std::string faults_of(const Plan& plan, Mesh& mesh, const std::vector<std::string>& tensor_parallel_axes) {
   const std::string alike = all_axes(plan, tensor_parallel_axes);
@@ -140,16 +141,14 @@ std::string faults_of(const Plan& plan, Mesh& mesh, const std::vector<std::strin
   return broadcast_text(*comm, verdict, 0);
 }
 
-/// What a Step has no means for in an asynchronous pipeline.
+/// Throws Error for options that a Step does not support in an asynchronous pipeline.
 void refuse_with_asynchronous(const Strategy& strategy, const StepOptions& o) {
-  check(
-      !strategy.split.any() && o.layer_axes.empty(), "step",
-      "layers that are split over ranks compute with views of their weights, of which schedules pipedream and 2bw keep "
-      "no versions yet: leave one of the two out");
-  check(
-      o.loss_scale == 0, "step",
-      "a loss that is scaled and schedules pipedream and 2bw do not go together: stages update at different times, and "
-      "could not tell each other of an overflow");
+  check(!strategy.split.any() && o.layer_axes.empty(), "step",
+        "layers that are split over ranks use views of their weights, of which schedules pipedream and 2bw keep "
+        "no versions yet: leave one of the two out");
+  check(o.loss_scale == 0, "step",
+        "loss scaling cannot be combined with schedules pipedream and 2bw: stages update at different times and "
+        "cannot report an overflow to each other");
 }
 
 }  // namespace
@@ -217,7 +216,7 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, const Loss& loss, O
     return plan;
   };
   if (o.profile.example && (mesh.world().clock() || (strategy.wants_costs && o.profile.partition.empty()))) {
-    const Plan rough = strategy(begin());  // refuses before anything runs
+    const Plan rough = strategy(begin());  // throws before anything runs
     check_one_use(rough, strategy.split, o.layer_axes);
     const Tensor x = mesh.world().clock() ? microbatch_example(rough, strategy, o.profile) : o.profile.example;
     measure(parts, chain, parameters, x, strategy.split.any() || !o.layer_axes.empty(), mesh.world());
@@ -233,13 +232,13 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, const Loss& loss, O
   }
   refuse_shared_across_programs(plan, chain, parameters);
   check(o.loss_scale == 0 || !meets_by_messages(plan), "step",
-        "a loss that is scaled and ranks that meet by messages alone (servers, asynchronous gossip) do not go together "
-        "yet: no rank could tell all of an overflow");
+        "loss scaling cannot be combined with servers or asynchronous gossip, whose ranks exchange messages only: "
+        "no rank could report an overflow to all");
   for (const Program& program : plan.programs)
     check(o.loss_scale == 0 || std::ranges::all_of(program.actions, [](const Action& a) { return a.codec == nullptr; }),
-          "step", "gradients that are encoded and a loss that is scaled do not go together yet");
+          "step", "encoded gradients cannot be combined with loss scaling: leave one of the two out");
   check(strategy.split.one_weird_trick.empty() || !plan.has_stages(), "step",
-        "one_weird_trick brings the rows of all ranks together, which stages of a pipeline have at different times: "
+        "one_weird_trick gathers the rows of all ranks, which stages of a pipeline have at different times: "
         "leave one of the two out");
   return plan;
 }

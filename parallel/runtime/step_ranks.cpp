@@ -15,7 +15,7 @@ namespace {
 
 void compare_plans(Communicator& comm, const Plan& plan) {
   compare_ranks(comm, "step", plan.hash(), [&] {
-    const std::string text = plan.to_string();  // the hash of the first line says nothing of where they differ
+    const std::string text = plan.to_string();  // without the first line, whose hash does not show the difference
     return text.substr(text.find('\n') + 1) + fmt::format("plan hash {:016x}", plan.hash());
   });
 }
@@ -24,7 +24,7 @@ void compare_plans(Communicator& comm, const Plan& plan) {
 
 StepRanks::StepRanks(const Plan& plan, Mesh& mesh, const Strategy& strategy,
                      const std::vector<std::string>& tensor_parallel_axes) {
-  // Where layers are split, others have running statistics of other lengths.
+  // If layers are split, other ranks have running statistics of other lengths.
   if (const std::string alike = all_axes(plan, tensor_parallel_axes); !alike.empty()) {
     const TrafficMeter::Pause pause(mesh.meter());
     compare_plans(mesh.comm(alike), plan);
@@ -44,15 +44,15 @@ StepRanks::StepRanks(const Plan& plan, Mesh& mesh, const Strategy& strategy,
   stale_ = depends_on_arrivals(plan);
   worker_ = plan.size(trains, plan.synchronous_axes(axis));
   if (plan.has_stages()) stages_ = mesh.comm(plan.stage_axis).split(0, mesh.index(plan.stage_axis));
-  // The sums in the midst of a step have a communicator of their own, so that they cannot mix with the buckets'.
+  // Sums during a step have a separate communicator, so that they cannot be confused with the buckets'.
   if (share_.size > 1) {
     batch_ = group(axis, mesh).split(0, share_.rank);
     make_norm_ranks(strategy);
   }
 }
 
-/// All ranks make the communicators of all programs, in one order: a stage without parameters sums nothing, yet the
-/// others' making one is a call on it too.
+/// All ranks make the communicators of all programs, in the same order: making a communicator is a collective call,
+/// also for stages without parameters.
 void StepRanks::make_communicators(const Plan& plan, Mesh& mesh) {
   std::set<std::string> axes, shared;
   const bool ranged = std::ranges::any_of(plan.programs, [](const Program& p) { return !p.where.empty(); });
@@ -112,8 +112,7 @@ void StepRanks::make_norm_ranks(const Strategy& strategy) {
   norm_ = std::make_shared<CommunicatorNormRanks>(std::vector{norm_group_.get()});
 }
 
-/// The loader's share must be the one that this rank is to take: a batch that is dealt otherwise would be trained with
-/// rows missing or twice.
+/// Checks that the loader's share is this rank's: another share would train rows twice or not at all.
 void StepRanks::check_share(const BatchContext& batch, Index rows, const RankShare& wanted) const {
   check(!batch.samples || batch.samples.numel() == rows, "step", "x has {} rows, but its batch names {} samples", rows,
         batch.samples ? batch.samples.numel() : 0);
@@ -125,7 +124,7 @@ void StepRanks::check_share(const BatchContext& batch, Index rows, const RankSha
         got.rank, got.size, wanted.rank, wanted.size);
 }
 
-/// Rows of all ranks are the batch, in rank order. Returns those of this rank's worker.
+/// Numbers the rows of all ranks in rank order. Returns the number of rows of this rank's worker.
 Index StepRanks::number_rows(BatchContext& batch, Index rows) const {
   const auto counts = gather_numbers(*batch_, {&rows, 1});
   const Index before = std::accumulate(counts.begin(), counts.begin() + share_.rank, Index{0});
@@ -142,7 +141,7 @@ Index StepRanks::number_rows(BatchContext& batch, Index rows) const {
   return together;
 }
 
-/// Those of this rank's worker, of a batch that a loader has dealt.
+/// Rows of this rank's worker in a batch that a loader has divided.
 Index StepRanks::worker_rows(Index global_batch) const {
   Index rows = 0;
   const int first = share_.rank / worker_ * worker_;

@@ -8,7 +8,7 @@
 namespace trireme {
 namespace {
 
-/// The rows of a micro-batch, and the fields that have rows of it, as a part of this batch.
+/// The rows of a micro-batch, with the fields that have one row per sample, as part of this batch.
 Tensor in_batch(const Tensor& rows, const BatchPtr& batch) {
   const auto given = [&](const Tensor& t) {
     Tensor y = t.with_shard_spec(t.impl()->shard_spec);
@@ -66,7 +66,7 @@ std::vector<Index> Tapes::ends_of(const std::vector<Index>& cut, Index rows) con
 
 void Tapes::begin(const Tensor& x, const Tensor& y) {
   const bool whole = micros_ == 1 && batches_.size() == 1;
-  // A batch that is refused leaves those in flight as they are.
+  // A refused batch does not change micro-batches in flight.
   const std::vector<Index> ends =
       whole ? std::vector<Index>{} : ends_of(StepContext::current().batch.microbatches, x.dim(0));
   advance();
@@ -140,13 +140,13 @@ void Tapes::forward(const Action& a) {
       if (i > 0 && i <= names.size()) stashed.emplace(names[i - 1], f.in.back());
     }
     activation = f.in.at(0);
-    // Behind what is stashed come the fields that want a gradient.
+    // After stashed tensors come the fields with gradients.
     std::size_t next = 1 + names.size();
     for (const auto& [name, t] : arrived.at(0).fields())
       if (t.requires_grad()) activation = activation.with(name, f.in.at(next++));
   }
   const LmHead* head = s.end == chain_.size() ? fused_head() : nullptr;
-  // Every stage has the rows that came in, and what stands beside them.
+  // Every stage has the rows of the input, with their fields.
   const Fields fields = fields_beside(input(a.microbatch));
   for (int p = s.first; p < s.end - (head ? 1 : 0); ++p)
     activation = chain_.run(p, with_fields(std::move(activation), p > 0 ? fields : nullptr), stashed);
@@ -160,15 +160,14 @@ void Tapes::forward(const Action& a) {
   boundary(s.end - 1, a.microbatch).forward = f.out;
 }
 
-/// The next stage knows what came in with the batch, not what a layer has put beside its result.
+/// Checks that fields of a result came with the batch: other stages do not know fields that a layer adds.
 void Tapes::check_fields(const Tensor& output, const Fields& fields, int part) const {
   for (const auto& [name, t] : output.fields()) {
     const bool came_in = fields && fields->contains(name) && fields->at(name).id() == t.id();
-    check(
-        came_in, "pipeline",
-        "part {} puts a tensor '{}' beside its result, which does not cross the cut behind it: cut elsewhere, or make "
-        "it a Stash",
-        part, name);
+    check(came_in, "pipeline",
+          "part {} adds a field '{}' to its result, which does not cross the cut after it: cut elsewhere, or make "
+          "it a Stash",
+          part, name);
   }
 }
 
@@ -226,7 +225,7 @@ void Tapes::backward(const Action& a) {
   if (a.kind != ActionKind::backward_input && !live_.frees) release(f);
 }
 
-/// One backward over the micro-batch's tape; the gradients of its leaves go to the cut in front.
+/// One backward over the micro-batch's tape. Gradients of its leaves go to the cut before the segment.
 void Tapes::walk(MicrobatchState& f, const Segment& s, const MicroBatch& microbatch, Deferred* weights) {
   auto seeds = std::exchange(boundary(s.end - 1, microbatch).gradient, {});
   auto roots = std::exchange(f.out, {});
@@ -240,7 +239,7 @@ void Tapes::walk(MicrobatchState& f, const Segment& s, const MicroBatch& microba
   for (auto& leaf : std::exchange(f.in, {})) {
     const bool any = leaf.requires_grad() && has_grad(leaf);
     gradient.push_back(any ? leaf.grad() : Tensor::zeros(leaf.shape(), leaf.dtype(), leaf.device()));
-    if (any) detail::release_grad(leaf);  // what waits for its weights half keeps the leaf
+    if (any) detail::release_grad(leaf);  // a deferred weight half keeps the leaf
   }
 }
 

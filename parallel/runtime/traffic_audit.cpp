@@ -15,7 +15,7 @@ namespace {
 Tensor in_shape_of(const Tensor& t, Index rows) {
   Shape shape = t.shape();
   shape[0] = rows;
-  return Tensor::zeros(shape, t.dtype(), t.device());  // of ids and labels: those there are
+  return Tensor::zeros(shape, t.dtype(), t.device());  // ids and labels: valid ones
 }
 
 }  // namespace
@@ -78,7 +78,7 @@ StepTraffic TrafficAudit::compare(const std::string& phase) const {
         "there was no step yet: its batch says how much is sent");
   std::vector<Index> batches = phase.empty() || flush ? rows_ : std::vector<Index>{};
   const auto last = static_cast<std::ptrdiff_t>(std::min(rows_.size(), static_cast<std::size_t>(plan_.microbatches)));
-  if (flush) batches.insert(batches.begin(), rows_.begin(), rows_.begin() + last);  // as of a step behind it
+  if (flush) batches.insert(batches.begin(), rows_.begin(), rows_.begin() + last);  // as in a step after it
   if (whole) batches = {std::accumulate(rows_.begin(), rows_.begin() + last, Index{0})};
   for (const Index rows : batches) {
     const auto [at, is_new] = runs.try_emplace(rows);

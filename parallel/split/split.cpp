@@ -13,7 +13,7 @@
 #include "framework/tensor/division_error.h"
 #include "framework/tensor/fields.h"
 #include "parallel/comm/call.h"
-#include "parallel/split/sharded_ops.h"
+#include "parallel/split/grid.h"
 
 namespace trireme {
 namespace {
@@ -23,12 +23,10 @@ constexpr std::array<const char*, 3> image_axes = {"w", "h", "d"};  // of [N, D,
 /// The layer in front: this rank's part of the batch.
 struct Enter {
   std::shared_ptr<const Grid> grid;
-  // Where the rows of each rank begin, if they differ along grid->rows(); for Leave.
-  std::shared_ptr<std::vector<Index>> cuts = std::make_shared<std::vector<Index>>();
 
   Tensor operator()(const Tensor& x) const {
     if (grid->rows() >= 0) return joined(x);
-    Layout layout;
+    Placements placements;
     for (std::size_t i = 0; i < image_axes.size(); ++i) {
       const int over = grid->find(image_axes[i]);
       if (over < 0) continue;
@@ -39,9 +37,9 @@ struct Enter {
         fail_division("spatial",
                       "axis {} of x {} has {} rows for the {} ranks of mesh axis '{}': at most {} ranks would work",
                       axis, x.shape(), x.dim(axis), grid->size(over), image_axes[i], x.dim(axis));
-      layout[axis] = over;
+      placements = placements.with(axis, 1u << over);
     }
-    return with_fields(relayout(x, *ShardedOps::make(grid, x.shape(), layout)), fields_beside(x));
+    return with_fields(relayout(x, *ShardSpec::make(grid, x.shape(), placements)), fields_beside(x));
   }
 
   /// x, of rows of its own, as a part of the batch of all ranks.
@@ -52,11 +50,17 @@ struct Enter {
           "'{}' comes with x, but only x is gathered from all ranks: use data_parallel, or concatenate the two",
           x.fields().begin()->first);
     const std::int64_t mine = x.dim(0);
-    cuts->assign(1, 0);
-    for (Index n : gather_numbers(grid->along(grid->rows()), {&mine, 1})) cuts->push_back(cuts->back() + n);
+    std::vector<Index> borders{0};
+    for (Index n : gather_numbers(grid->along(grid->rows()), {&mine, 1})) borders.push_back(borders.back() + n);
+    grid->begin_batch(std::move(borders));
     Shape whole = x.shape();
-    whole[0] = cuts->back();
-    return x.with_shard_spec(ShardedOps::make(grid, whole, Layout().with(0, grid->rows()), *cuts));
+    whole[0] = grid->row_borders().back();
+    return x.with_shard_spec(by_rows(whole));
+  }
+
+  /// Each rank has its rows of the batch.
+  ShardSpec::Ptr by_rows(const Shape& whole) const {
+    return ShardSpec::make(grid, whole, Placements().with(0, 1u << grid->rows()), {.borders = grid->row_borders()});
   }
 };
 
@@ -67,9 +71,7 @@ struct Leave {
     return map_fields(x, [&](const Tensor& t) { return one(t); });  // a model may have several outputs
   }
   Tensor one(const Tensor& x) const {
-    if (enter.grid->rows() < 0) return x.shard_spec() ? x.shard_spec()->gather(x) : x;
-    const Shape whole = ops::global_shape(x);
-    return plain(relayout(x, *ShardedOps::make(enter.grid, whole, Layout().with(0, enter.grid->rows()), *enter.cuts)));
+    return enter.grid->rows() < 0 ? gathered(x) : plain(relayout(x, *enter.by_rows(ops::global_shape(x))));
   }
 };
 
@@ -89,12 +91,12 @@ void divide(const NamedState& leaf, int axis, const std::shared_ptr<const Grid>&
       t.dim(axis) >= grid->size(over), "split",
       "'{}' {} has {} {} for the {} ranks of mesh axis '{}': at most {} ranks would work", leaf.name, t.shape(),
       t.dim(axis), axis == 0 ? "outputs" : "inputs", grid->size(over), [&] { return grid->name(over); }, t.dim(axis));
-  const ShardedOps::Ptr sharding = ShardedOps::of_weight(grid, t.shape(), Layout().with(axis, over));
-  const Box box = sharding->box();
-  t.impl()->block = cut(t, from(box.at, box.at), box).impl()->block;
+  const ShardSpec::Ptr spec = ShardSpec::of_weight(grid, t.shape(), Placements().with(axis, 1u << over));
+  const Tensor mine = relayout(t.detach(), *spec);
+  t.impl()->block = mine.impl()->block;
   t.impl()->offset = 0;
-  t.impl()->shape = box.size;
-  t.impl()->shard_spec = sharding;
+  t.impl()->shape = mine.shape();
+  t.impl()->shard_spec = spec;
 }
 
 using Leaves = std::vector<NamedState>;
@@ -136,6 +138,8 @@ void divide_weights(Module& model, const std::shared_ptr<const Grid>& grid, int 
     }
   std::vector<std::string> known;  // layers with a product
   Index open = 0;                  // outputs that the last product left divided
+  Index most = 0;                  // outputs or inputs of a layer
+  bool divided = false;
   for (const Leaves& leaves : layers_of(model)) {
     const NamedState* weight = find(leaves, "weight");
     if (!weight || weight->tensor->shard_spec()) continue;
@@ -150,29 +154,40 @@ void divide_weights(Module& model, const std::shared_ptr<const Grid>& grid, int 
     const std::string& layer = known.emplace_back(weight->name.substr(0, weight->name.rfind('.')));
     const Index before = std::exchange(open, 0);
     if (contains(options.whole, layer)) continue;
+    const bool named = contains(options.rows, layer) || contains(options.columns, layer);
+    // A dimension with fewer elements than ranks stays whole, unless its layer is named.
+    const auto has_room = [&](int axis) {
+      most = std::max(most, shape[axis]);
+      divided = divided || named || shape[axis] >= grid->size(over);
+      return named || shape[axis] >= grid->size(over);
+    };
     if (contains(options.rows, layer) || (before == shape[-1] && !contains(options.columns, layer))) {
-      divide(*weight, shape.rank() - 1, grid, over);
+      if (has_room(shape.rank() - 1)) divide(*weight, shape.rank() - 1, grid, over);
       continue;
     }
+    if (!has_room(0)) continue;
     divide(*weight, 0, grid, over);
     // A transposed convolution is cut by its inputs, of which its bias need not have as many numbers.
     const NamedState* bias = find(leaves, "bias");
     if (bias && bias->tensor->dim(0) == shape[0]) divide(*bias, 0, grid, over);
     if (!columns_only) open = shape[0];
   }
+  check(divided || most == 0, "split",
+        "no layer has as many outputs as the {} ranks of mesh axis '{}': at most {} ranks would work", grid->size(over),
+        grid->name(over), most);
   for (const auto* names : {&options.columns, &options.rows, &options.whole})
     for (const std::string& name : *names)
       check(contains(known, name), "tensor", "there is no layer '{}' to lay out; there are: {}", name,
             fmt::join(known, ", "));
 }
 
-/// Weights that all ranks hold say so: their gradients are reduced over grad_reduce_axes().
+/// Weights that all ranks hold say so: their gradients are reduced over RankMesh::summed().
 void mark(Module& model, const std::shared_ptr<const Grid>& grid) {
-  if (grid->grad_reduce_axes() == 0) return;
+  if (grid->summed() == 0) return;
   model.visit(StateVisitor([&](const NamedState& leaf) {
     Tensor& t = *leaf.tensor;
     if (leaf.kind != StateKind::buffer && !t.shard_spec())
-      t.impl()->shard_spec = ShardedOps::of_weight(grid, t.shape(), {});
+      t.impl()->shard_spec = ShardSpec::of_weight(grid, t.shape(), {});
   }));
 }
 
@@ -213,14 +228,14 @@ void SplitOptions::add(const SplitOptions& other) {
 
 std::shared_ptr<const Grid> grid_of(const Parameters& parameters) {
   for (const auto& e : parameters.entries())
-    if (e.tensor.shard_spec()) return static_cast<const ShardedOps*>(e.tensor.shard_spec())->shared_grid();
+    if (e.tensor.shard_spec()) return std::static_pointer_cast<const Grid>(e.tensor.shard_spec()->shared_mesh());
   return nullptr;
 }
 
 std::string divided_over(const Tensor& weight) {
-  const auto* shard = static_cast<const ShardedOps*>(weight.shard_spec());
-  for (int i = 0; shard && i < shard->grid().axes(); ++i)
-    if (shard->layout().axes() >> i & 1) return shard->grid().name(i);
+  const ShardSpec* spec = weight.shard_spec();
+  for (int i = 0; spec && i < spec->mesh().axes(); ++i)
+    if (spec->placements().axes() >> i & 1) return spec->mesh().name(i);
   return "";
 }
 

@@ -25,7 +25,7 @@ class ProgramAgreements {
     at_ = update < 0 ? static_cast<ActionId>(actions_.size()) : update;
     if (loss_ >= 0) after_.push_back(loss_);
     for (Action& a : actions_)
-      if (loss_ >= 0 && a.kind == ActionKind::push)
+      if (loss_ >= 0 && a.kind == ChannelKind::push)
         a.after.push_back(loss_);  // nothing leaves for a loss that is not finite
     const int last = plan_.program_of(static_cast<int>(plan_.parts.size()) - 1);
     if (is_asynchronous(plan_))

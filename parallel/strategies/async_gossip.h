@@ -1,12 +1,12 @@
-// Asynchronous gossip: kinds of actions by which pairs of ranks average their weights, nobody waiting for more than an
+// Asynchronous gossip: kinds of actions by which pairs of ranks average their weights. A rank waits for at most one
 // answer (Lian et al., AD-PSGD, arXiv 1710.06952).
 #pragma once
 #include "parallel/strategies/strategy.h"
 
 namespace trireme {
 
-/// Adds them to a plan, along GossipOptions::axis. Throws Error where a worker is several ranks, each of which would
-/// meet others at another time, or where the graph has no two sides.
+/// Adds the exchanges to a plan, along GossipOptions::axis. Throws Error if a worker has several ranks, which would
+/// exchange weights at different times, and for a graph that is not bipartite.
 Plan gossip_asynchronously(Plan, const GossipOptions&);
 
 }  // namespace trireme

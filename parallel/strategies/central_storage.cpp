@@ -1,5 +1,5 @@
-// Central storage: the parameters' home is one rank, the first of those that share the batch. It alone holds the
-// optimizer's state and updates; the others compute with copies that it hands out.
+// Central storage: the first of the ranks that share a batch has the optimizer state and updates the weights. The other
+// ranks compute with copies that it broadcasts.
 #include "parallel/strategies/rebuild.h"
 
 namespace trireme {

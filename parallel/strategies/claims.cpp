@@ -7,7 +7,7 @@
 namespace trireme {
 namespace {
 
-/// Without the options that it takes out.
+/// The options as text, without options that are removed.
 std::string given(const std::string& options) {
   std::string text;
   for (const std::string& item : split_text(options, ','))
@@ -23,11 +23,11 @@ std::string to_string(const StrategyClaim& claim) {
   switch (claim.kind) {
     case Kind::limit:
       return fmt::format("limit:{} it equals the serial run, for SGD without momentum", given(claim.with));
-    case Kind::delayed: return "delayed: servers apply one gradient after the other, in the order in which they come";
+    case Kind::delayed: return "delayed: servers apply gradients one by one, in the order of arrival";
     case Kind::mean_preserved:
-      return fmt::format("mean preserved: meetings leave the sum of all workers' {} as it was",
+      return fmt::format("mean preserved: exchanges do not change the sum of all workers' {}",
                          claim.numerator.empty() ? "weights" : claim.numerator);
-    case Kind::error_feedback: return "error feedback: what is sent and what is kept add up to the gradients";
+    case Kind::error_feedback: return "error feedback: sent values plus kept residuals equal the gradients";
   }
   return "";
 }

@@ -1,4 +1,4 @@
-// Gradients that travel encoded: each all_reduce of the plan gets a codec.
+// compress(): each all_reduce of gradients in the plan gets a codec.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ const CodecRow& row_of(const std::string& codec) {
   return *at;
 }
 
-/// A parameter's value while it is read from text, in the member of its type.
+/// A parameter's value as read from text, in the member of its type.
 struct Value {
   double number;
   Index whole;

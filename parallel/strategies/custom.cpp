@@ -29,15 +29,16 @@ void check_declared(const CustomAction& c) {
   check(!c.name.empty() && (c.run || c.row.start), "strategy",
         "a custom action needs a name and a function, '{}' lacks one: set .name and .run", c.name);
   check(c.every >= 1 && c.from >= 0 && c.until > c.from, c.name,
-        "every={}, from={}, until={}: wants at least 1 step, from step 0 on, and an end behind it", c.every, c.from,
-        c.until);
+        "every={}, from={}, until={}: expected every of at least 1, from of at least 0, and until after from", c.every,
+        c.from, c.until);
   for (const SentVector& s : c.sends)
     check((s.kind == CallKind::send) == (!c.peer.pairs.empty() || c.peer.offset != 0), c.name,
-          "sends {} with the pairs '{}': messages, and nothing else, want .peer = {{.pairs = \"ring\"}} or the like",
+          "sends {} with the pairs '{}': messages need .peer, and other calls must not have it; use .peer = {{.pairs = "
+          "\"ring\"}} or the like",
           name_of(s.kind), c.peer.pairs);
 }
 
-/// The action on no slice yet; of: what it writes beside its states.
+/// The action without a slice. of: what it writes in addition to its states.
 Action action_of(const CustomAction& c, OperandKind of) {
   check_declared(c);
   ActionRow row = c.row;
@@ -100,7 +101,7 @@ std::vector<ActionId> completed_by(const Program& program, const Slice& slice) {
   return all;
 }
 
-/// Throws Error where no program has the whole gradient of its weights before its updates.
+/// Throws Error unless every program has the whole gradient of its weights before its updates.
 void check_whole(const Plan& plan, const std::string& strategy) {
   refuse_asynchronous(plan, strategy);
   check(plan.programs.size() == 1 || ties_of(plan).empty(), strategy,
@@ -112,7 +113,7 @@ void check_whole(const Plan& plan, const std::string& strategy) {
             "with zero each rank has a shard of the sum of gradients: use data_parallel instead of zero");
   }
 }
-/// The same of strategies that come later.
+/// The same check for strategies that are applied later.
 std::string shard_fault(const Plan&, const Program& program, ActionId id) {
   const Action& action = program.actions[static_cast<std::size_t>(id)];
   const bool shards = std::ranges::any_of(program.actions, [&](const Action& a) {
@@ -162,7 +163,7 @@ Plan encode_gradients(Plan plan, const std::string& strategy, const Codec& codec
 
 Strategy periodically(CustomAction c) {
   check_declared(c);
-  check(!c.axis.empty(), c.name, "axis is empty, but weights meet over an axis of the mesh: name one");
+  check(!c.axis.empty(), c.name, "axis is empty, but weights are combined over an axis of the mesh: name one");
   const auto rewrite = [c](Plan plan) {
     check_apart(plan, c.axis, c.name);
     act_on_weights(plan, c);

@@ -38,42 +38,43 @@ struct CustomAction {
   std::int64_t every = 1,              ///< steps from one run to the next; it runs after the last of them
       from = 0,                        ///< first step, from 0, of the first `every` steps
       until = Trigger::forever;        ///< first step without it
-  std::string axis = "data";           ///< mesh axis of the ranks; empty, for act_on_weights: each acts alone
+  std::string axis = "data";           ///< mesh axis of the ranks; empty (act_on_weights only): each rank acts alone
   std::vector<SentVector> sends = {};  ///< the calls of one run, in order
   std::vector<State> keeps = {};       ///< one number per weight each, stored in checkpoints
   std::vector<State> remembers = {};   ///< the same, with the values of the weights at the beginning of step `from`
   /// Numbers that the function depends on, by name. Ranks compare them; now.argument(name) reads them.
   std::vector<std::pair<std::string, double>> arguments = {};
-  /// Whether the ranks have the same weights after it; false: they only come nearer (Consistency::Kind::gossip).
+  /// Whether all ranks have the same weights afterwards; false: they only become more similar
+  /// (Consistency::Kind::gossip).
   bool alike = true;
   Peer peer = {};  ///< of messages, the graph: {.pairs = "ring"}; its axis is the one above
   std::function<void(ActionContext&)> run = {};  ///< called by all ranks of the axis; may wait for its calls
   Claim claim = Claim::statistical;              ///< relation to the serial run
   std::string phase = {};                        ///< name of the phase; empty: the name, and the axis
-  /// Members that are set take the place of what follows from the declarations: costs, a letter, start and finish that
-  /// overlap calls with other work.
+  /// Members that are set replace the values derived from the declarations: costs, letter, start and finish functions
+  /// that overlap calls with other work.
   ActionRow row = {};
 };
 
-/// Each rank trains on its own rows, and the action changes weights after each update that its steps name. In the
-/// function, now.values() are the weights and now.state(name) is a kept state: the slices of one program's weights.
-/// Batch norm uses each rank's rows.
+/// Each rank trains on its own rows. The action changes weights after the updates in the given steps. In the function,
+/// now.values() are the weights and now.state(name) is a kept state, for a slice of the program's weights. Batch norm
+/// uses each rank's rows.
 Strategy periodically(CustomAction);
-/// The action changes gradients, now.gradients(), before each update. With `sends` it takes the place of the sum over
-/// the axis: each rank's gradients are means over its own rows, and batch norm uses these. Without, it changes what is
-/// reduced already; all ranks must change it alike.
+/// The action changes gradients, now.gradients(), before each update. With `sends` it replaces the sum over the axis:
+/// each rank's gradients are means over its own rows, and batch norm uses these rows. Without `sends` it changes
+/// reduced gradients, and all ranks must change them equally.
 Strategy on_gradients(CustomAction);
-/// Sends gradients encoded: all_reduce gets the codec, with these arguments. It brings data_parallel along if nothing
-/// is reduced yet. codec must outlive the strategy.
+/// Sends gradients encoded: all_reduce gets the codec with these arguments. Adds data_parallel if nothing is reduced
+/// yet. codec must outlive the strategy.
 Strategy on_gradients(const Codec& codec, const std::vector<std::pair<std::string, double>>& arguments = {});
 
-/// For strategies of several actions: the plan with the action on the weights, after everything else that writes them.
-/// Plan::consistency is left to the caller.
+/// For strategies of several actions: adds the action on weights after everything else that writes them. The caller
+/// sets Plan::consistency.
 void act_on_weights(Plan&, const CustomAction&);
 /// The same on the gradients, before the updates.
 void act_on_gradients(Plan&, const CustomAction&);
 
-/// The plan with encoded sums of gradients: data_parallel's, which it brings along if nothing is reduced yet.
+/// Adds encoded gradient sums to the plan. Applies data_parallel first if nothing is reduced yet.
 Plan encode_gradients(Plan, const std::string& strategy, const Codec&,
                       const std::vector<std::pair<std::string, double>>& arguments);
 

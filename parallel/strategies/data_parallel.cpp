@@ -1,5 +1,5 @@
-// Each rank takes its rows of the global batch; the gradients of all are summed, bucket by bucket, while
-// backward goes on.
+// Data parallelism: each rank takes its rows of the global batch. Gradients are summed bucket by bucket during
+// backward.
 #include <ranges>
 
 #include "parallel/plan/action_kind.h"
@@ -8,7 +8,7 @@
 namespace trireme {
 namespace {
 
-/// Sums over the axis have to be the first along it.
+/// Throws Error if gradients are reduced along the axis already, or cannot be.
 void check_not_reduced(const Plan& plan, const std::string& axis) {
   const auto ours = names_in(axis);
   for (const std::string& name : ours)
@@ -37,7 +37,7 @@ void check_not_reduced(const Plan& plan, const std::string& axis) {
   }
 }
 
-/// Each rank has weights of its own where a part is divided: gradients of one sum must not reach over such an axis.
+/// Throws Error if the axis divides weights: ranks then have different weights, whose gradients must not be summed.
 void check_not_divided(const Plan& plan, const std::string& axis) {
   const auto names = names_in(axis);
   for (const PartInfo& part : plan.parts)

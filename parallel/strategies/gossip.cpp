@@ -1,6 +1,6 @@
-// Gossip: each rank trains on its own rows, and mixes its weights with those of a few others after each step
-// (Lian et al., D-PSGD, arXiv 1705.09056, in the form that updates and then mixes; with push-sum: Assran et al., SGP,
-// arXiv 1811.10792).
+// Gossip: each rank trains on its own rows, and mixes its weights with those of a few others after each step (Lian et
+// al., D-PSGD, arXiv 1705.09056, in the variant that updates before it mixes; with push-sum: Assran et al., SGP, arXiv
+// 1811.10792).
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -14,19 +14,19 @@
 namespace trireme {
 namespace {
 
-/// What a rank holds at once: what others send in a step, and so many vectors of its own.
+/// Memory: the messages of others in a step, and `own` vectors.
 template <Index own>
 Index memory_of_messages(const Action& a, int ranks, Index element) {
   return (own + sends_of(peers_at(a.peer, 0, ranks, 0), 0)) * a.slice.size() * element;
 }
 
-/// So many, and `each` more for what one of the others sends.
+/// Vector operations: `own`, and `each` for every message of another rank.
 template <int own, int each>
 int vector_ops_of_messages(const Action& a, int ranks) {
   return own + each * sends_of(peers_at(a.peer, 0, ranks, 0), 0);
 }
 
-/// What a rank has counts `keep` times, what each of the others sends `take` times.
+/// Adds the rank's weights times `keep` and each received vector times `take`.
 Work mix_start(ActionContext& now) {
   if (!now.comm) return Work();
   std::vector<Tensor> received;
@@ -48,18 +48,18 @@ std::string mix_fault(const Plan& plan, const Program& program, ActionId id) {
       plan, program, a, find_argument(a, "keep").value_or(0), [&](int) { return take; }, true);
 }
 
-/// Of push_sum, as the paper names them: the weights x that ranks mix, and the weight w that x has, one number for all
-/// of a slice. The model has z = x / w.
+/// States of push_sum with the paper's names: the weights x that ranks mix, and the weight w of x, one number per
+/// slice. The model has z = x / w.
 constexpr const char *biased = "push_sum.x", *push_weight = "push_sum.w";
 
-/// Of a slice's x and w, one behind the other: what a rank keeps, what it gives to each receiver, what comes.
+/// x and w of a slice: what the rank keeps, what each receiver gets, what arrives.
 struct Shares {
   Tensor kept, given;
   std::vector<Tensor> received;
 };
 
-/// x moves by what the update has moved z by. A rank keeps `keep` of x and of w, and gives `give` of both, in equal
-/// parts, to those it sends to; z becomes x / w.
+/// x changes by the update's change of z. A rank keeps the share `keep` of x and w, and sends the share `give` in equal
+/// parts to its receivers. Then z = x / w.
 Work push_start(ActionContext& now) {
   if (!now.comm) return Work();
   const Tensor x = now.state(biased), w = now.state(push_weight).rows(0, 1);
@@ -86,17 +86,17 @@ void push_finish(ActionContext& now) {
 std::string push_fault(const Plan& plan, const Program& program, ActionId id) {
   const Action& a = program.actions[static_cast<std::size_t>(id)];
   const double keep = find_argument(a, "keep").value_or(0), give = find_argument(a, "give").value_or(0);
-  if (keep <= 0) return fmt::format("a rank keeps {} of its own, where a share above 0 is wanted", keep);
+  if (keep <= 0) return fmt::format("a rank keeps the share {} of its weights, expected above 0", keep);
   return mixing_fault(
       plan, program, a, keep, [&](int d) { return give / d; }, false);
 }
-/// A message of x and w to each rank that rank 0 sends to: all send to as many.
+/// A message of x and w to each receiver of rank 0; all ranks have the same number of receivers.
 std::vector<PlannedCall> push_calls(const Action& a, int ranks, Index element) {
   const auto count = static_cast<std::size_t>(sends_of(peers_at(a.peer, 0, ranks, 0), 0));
   return std::vector(count, PlannedCall{CallKind::send, (a.slice.size() + 1) * element});
 }
 
-/// A star round rank 0: each other rank and it change places for one share in as many as there are ranks.
+/// A star around rank 0: each other rank exchanges 1 / ranks of its weights with rank 0.
 Work star_start(ActionContext& now) {
   if (!now.comm) return Work();
   const Tensor hub = now.values().clone(), sum = Tensor::like(hub);
@@ -113,7 +113,7 @@ void star_finish(ActionContext& now) {
   now.values().copy_from(mixed);
 }
 
-/// The action that mixes weights by the graph, in each step.
+/// The action that mixes weights by the graph in each step.
 CustomAction mixing(const GossipOptions& o, int ranks) {
   if (o.graph == "complete") return mean_by_rows(OperandKind::weights, o.axis);
   if (o.graph == "star")

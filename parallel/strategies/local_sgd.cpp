@@ -1,5 +1,5 @@
 // Local SGD (Stich, arXiv 1805.09767; post-local: Lin et al., arXiv 1808.07217) and elastic averaging (Zhang et al.,
-// arXiv 1412.6651): each rank trains on its own rows, and all meet every few steps.
+// arXiv 1412.6651): each rank trains on its own rows, and all ranks average every few steps.
 #include "framework/autograd/tape.h"
 #include "framework/ops/ops.h"
 #include "parallel/strategies/mixing.h"
@@ -9,8 +9,8 @@ namespace {
 
 constexpr const char *outer = "outer.weights", *velocity = "outer.momentum", *center = "elastic.center";
 
-/// From the weights o behind the last average to w = o - lr v, where v = momentum v + (o - mean of weights): a step of
-/// SGD with momentum on what the workers moved by (Wang et al., SlowMo, arXiv 1910.00643).
+/// From the weights o after the last average to w = o - lr v, where v = momentum v + (o - mean of weights): a step of
+/// SGD with momentum on the workers' changes (Wang et al., SlowMo, arXiv 1910.00643).
 void outer_step(ActionContext& now) {
   const Tensor o = now.state(outer), v = now.state(velocity), w = now.values();
   v.copy_from(add(scale(v, now.argument("momentum")), sub(o, w)));
@@ -18,7 +18,7 @@ void outer_step(ActionContext& now) {
   w.copy_from(o);
 }
 
-/// Weights w and the center c draw each other: w - a (w - c), and c + a times the sum of (w - c) over the ranks.
+/// Weights w and center c move towards each other: w - a (w - c), and c + a times the sum of (w - c) over the ranks.
 Work draw_to_center(ActionContext& now) {
   const int ranks = now.ranks();
   const double rho = now.argument("rho");
@@ -73,8 +73,8 @@ Strategy local_sgd(LocalSgdOptions o) {
                             .every = o.every,
                             .from = from,
                             .axis = "",
-                            .keeps = {{.name = velocity, .extent = State::Extent::replicated}},
-                            .remembers = {{.name = outer, .extent = State::Extent::replicated}},
+                            .keeps = {{.name = velocity, .replicated = true}},
+                            .remembers = {{.name = outer, .replicated = true}},
                             .arguments = {{"lr", o.outer_lr}, {"momentum", o.outer_momentum}},
                             .run = outer_step,
                             .phase = mean.phase,
@@ -93,7 +93,7 @@ Strategy easgd(int every, double rho, const std::string& axis) {
                        .every = every,
                        .axis = axis,
                        .sends = {CallKind::all_reduce},
-                       .remembers = {{.name = center, .extent = State::Extent::replicated}},
+                       .remembers = {{.name = center, .replicated = true}},
                        .arguments = {{"rho", rho}},
                        .alike = false,
                        .phase = "meet over " + axis,

@@ -14,7 +14,7 @@
 namespace trireme {
 namespace {
 
-/// The weighted sum, and the sum of the weights, on their way.
+/// The weighted sum and the sum of weights, while they are being reduced.
 struct Sums {
   Tensor numbers, rows;
 };
@@ -134,16 +134,17 @@ int sends_of(const std::vector<RankPair>& pairs, int rank) {
 std::string mixing_fault(const Plan& plan, const Program& program, const Action& a, double keeps,
                          const std::function<double(int)>& gives, bool rows) {
   const int ranks = plan.size(program, a.peer.axis);
-  const bool few = ranks <= 1024;  // random_target takes a time that grows with them
+  const bool few = ranks <= 1024;  // random_target takes time proportional to the ranks
   const char* wanted = rows ? "doubly stochastic" : "column-stochastic";
   for (std::int64_t step = 0; ranks > 1 && step < (few ? 8 : 2); ++step)
     for (int rank = 0; rank < std::min(ranks, few ? 64 : 4); ++rank) {
       const auto pairs = peers_at(a.peer, rank, ranks, step);
       const int receivers = sends_of(pairs, rank);
-      const double column = receivers > 0 ? keeps + receivers * gives(receivers) : 1;  // alone: it keeps all
+      const double column = receivers > 0 ? keeps + receivers * gives(receivers) : 1;  // a single rank keeps everything
       if (std::abs(column - 1) > 1e-9)
-        return fmt::format("what rank {} keeps and gives adds up to {} over {} ranks, not to 1: mixing must be {}",
-                           rank, column, ranks, wanted);
+        return fmt::format(
+            "the shares that rank {} keeps and gives add up to {} over {} ranks, expected 1: mixing must be {}", rank,
+            column, ranks, wanted);
       double row = pairs.empty() ? 1 : keeps;
       for (const RankPair& pair : pairs) {
         if (pair.from == rank) continue;
@@ -153,8 +154,8 @@ std::string mixing_fault(const Plan& plan, const Program& program, const Action&
           return fmt::format("rank {} waits in step {} for rank {}, which sends it nothing", rank, step, pair.from);
       }
       if (rows && std::abs(row - 1) > 1e-9)
-        return fmt::format("what rank {} of {} keeps and gets adds up to {}, not to 1: mixing must be {}", rank, ranks,
-                           row, wanted);
+        return fmt::format("the shares that rank {} of {} keeps and gets add up to {}, expected 1: mixing must be {}",
+                           rank, ranks, row, wanted);
     }
   return "";
 }

@@ -13,18 +13,18 @@
 namespace trireme {
 namespace {
 
-/// Cost of a stage of parts [first, end): what counts, and what decides between equals.
+/// Cost of a stage of parts [first, end): the main cost, and the cost that decides ties.
 using Cost = std::pair<double, double>;
 using StageCost = std::function<Cost(int stage, int first, int end)>;
 constexpr double impossible = std::numeric_limits<double>::infinity();
 
-/// Stages over the parts in front of some end.
+/// The best cut of the parts before some end.
 struct Cut {
   Cost cost{impossible, 0};
   std::vector<int> starts;
 };
 
-/// No stage is empty. The whole costs what its dearest stage does; what decides between equals adds up.
+/// No stage is empty. The cost of a cut is that of its most expensive stage; tie-breaking costs add up.
 Cut best_cut(int parts, int stages, const StageCost& cost_of) {
   std::vector<Cut> best(parts + 1);  // by end
   best[0].cost = {0, 0};
@@ -106,7 +106,7 @@ std::vector<int> cut_by_name(const std::vector<PartInfo>& parts, int stages, con
 }
 
 std::vector<Slice> cut_by_size(const std::vector<PartInfo>& parts, Index parameters, int shares) {
-  std::vector<Index> ends;  // of parts with weights
+  std::vector<Index> ends;  // ends of parts with weights
   for (const PartInfo& part : parts)
     if (part.slice.size() > 0) ends.push_back(part.slice.end);
   check(shares <= std::ssize(ends), "partition",
@@ -119,7 +119,8 @@ std::vector<Slice> cut_by_size(const std::vector<PartInfo>& parts, Index paramet
   for (Index i = 0; i < std::ssize(ends); ++i) {
     const Index behind = shares - std::ssize(all) - 1, left = std::ssize(ends) - i;
     const Index fair = (parameters - now.begin) / (behind + 1), with = ends[static_cast<std::size_t>(i)] - now.begin;
-    const bool farther = with - fair > fair - now.size();  // than without
+    const bool farther = with - fair > fair - now.size();  // whether the share is farther from the fair size with the
+                                                           // part than without it
     if (behind > 0 && now.size() > 0 && (farther || left <= behind)) {
       all.push_back(now);
       now.begin = now.end;

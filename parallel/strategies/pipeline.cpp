@@ -1,5 +1,5 @@
-// Layer pipelining: stages of neighbouring parts on the ranks of an axis, and micro-batches that flow through them in
-// the order of a schedule.
+// Layer pipelining: stages of consecutive parts on the ranks of an axis. Micro-batches flow through them in the order
+// of a schedule.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -13,11 +13,11 @@
 namespace trireme {
 namespace {
 
-/// Turns one program's cells into actions: messages to and from the neighbouring stages, the passes through each part,
-/// and the end of each micro-batch.
+/// Converts one program's cells to actions: messages to and from neighbouring stages, the passes of each part, and the
+/// end of each micro-batch.
 class Lowering {
  public:
-  /// starts: first part of each stage, and the number of parts.
+  /// starts: first part of each stage, then the number of parts.
   Lowering(const Plan& plan, const PipelineShape& shape, const std::vector<int>& starts, const std::string& axis,
            int program)
       : plan_(plan), shape_(shape), starts_(starts), axis_(axis), r_(program) {}
@@ -27,7 +27,7 @@ class Lowering {
     bool updates = false;
     ActionId arriving = cells.empty() ? -1 : receive(cells[0]);
     for (std::size_t i = 0; i < cells.size(); ++i) {
-      // What the next cell wants is received while this one computes.
+      // Receives the input of the next cell while this one computes.
       const ActionId next = i + 1 < cells.size() ? receive(cells[i + 1]) : -1;
       if (cells[i].kind == ActionKind::update) {
         update(cells[i]);
@@ -39,7 +39,7 @@ class Lowering {
     }
     for (int c = 0; c < shape_.chunks && !updates; ++c) update({ActionKind::update, c});
     if (std::ranges::find(program_.actions, ActionKind::update, &Action::kind) == program_.actions.end())
-      program_.versions = 1;  // it has no weights
+      program_.versions = 1;  // the program has no weights
     return std::move(program_);
   }
 
@@ -53,8 +53,8 @@ class Lowering {
     program_.actions.push_back(std::move(a));
     return static_cast<ActionId>(program_.actions.size()) - 1;
   }
-  /// A message over the cut in front of the cell's stage (step -1) or behind it (1), from or to the stage there; -1:
-  /// the model has no more of them. The last program's next one is the first.
+  /// A message over the cut before the cell's stage (step -1) or after it (1), from or to the neighbouring stage; -1:
+  /// there is no such cut. After the last program comes the first one.
   ActionId message(ActionKind kind, const Cell& c, int step, ActionId after = -1) {
     const int part = step < 0 ? first(c) - 1 : end(c) - 1;
     if (part < 0 || part + 1 == std::ssize(plan_.parts)) return -1;
@@ -147,7 +147,7 @@ Strategy pipeline(PipelineOptions o, const PipelineSchedule& schedule) {
   check(o.partition == "auto" || (o.memory == 0 && o.bandwidth == PipelineOptions().bandwidth), "pipeline",
         "memory={} and bandwidth={} need partition=auto, but partition is {}: leave them out, or use partition=auto",
         o.memory, o.bandwidth, o.partition);
-  // What can be refused without a mesh is refused at once; any number of programs divides itself.
+  // Refuses at once what needs no mesh. micro and chunks must fit one program here.
   check_shape(schedule, {.programs = 1, .microbatches = o.micro, .chunks = o.chunks});
   Strategy s(
       "pipeline", schedule.delay ? Claim::delayed : Claim::exact,

@@ -111,7 +111,7 @@ Program reduce_slices(const Plan& plan, const Program& program, const std::vecto
   // For each slice: the backward that completes its gradients, the sum over its copies, and its reduction.
   std::vector<ActionId> done(slices.size(), -1), sum = done, reduced = done;
   ActionId last = -1;
-  MicroBatch microbatch;  // an asynchronous pipeline's gradients are whole in front of the update by a step before
+  MicroBatch microbatch;  // in an asynchronous pipeline, gradients are complete before the update by an earlier step
   for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
     const Action& a = program.actions[id];
     if (a.kind == ActionKind::update && (microbatch = a.microbatch).steps_ago > 0) break;

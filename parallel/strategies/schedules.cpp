@@ -9,20 +9,20 @@
 namespace trireme {
 namespace {
 
-/// What tells the schedules from each other; all run forwards ahead, then a backward behind each forward.
+/// Parameters of a schedule. All schedules run forwards ahead, then alternate one backward and one forward.
 struct Rule {
-  int (*ahead)(const PipelineShape&, int program);  // forwards; at most all
-  bool halves = false;  // a backward's half by the weights waits until `program` of them do, and fills a bubble
+  int (*ahead)(const PipelineShape&, int program);  // number of forwards that run ahead; at most all
+  bool halves = false;  // delays the weight half of a backward, until `program` of them wait, to fill bubbles
 };
 // All forwards, then all backwards (Huang et al. 2019, arXiv 1811.06965).
 constexpr Rule gpipe{[](const PipelineShape& s, int) { return s.microbatches; }};
-// Once the stages behind have filled (Narayanan et al. 2021, arXiv 2104.04473, 2.2.1).
+// Forwards until the later stages are filled (Narayanan et al. 2021, arXiv 2104.04473, 2.2.1).
 constexpr Rule one_f_one_b{[](const PipelineShape& s, int program) { return s.programs - program - 1; }};
-// The same over several chunks (ibid., 2.2.2): `programs` micro-batches go through one, then through the next.
+// 1F1B over several chunks (ibid., 2.2.2): `programs` micro-batches go through one chunk, then through the next.
 constexpr Rule interleaved{
     [](const PipelineShape& s, int program) { return 2 * (s.programs - program - 1) + (s.chunks - 1) * s.programs; }};
-// 1F1B that fills bubbles (Qi et al. 2024, arXiv 2401.10241, ZB-H1): program r holds r halves back, so that no more
-// micro-batches are alive than under 1F1B's first program.
+// 1F1B that fills bubbles (Qi et al. 2024, arXiv 2401.10241, ZB-H1): program r delays r halves, so that no more
+// micro-batches are alive than in 1F1B's first program.
 constexpr Rule zb_h1{one_f_one_b.ahead, true};
 
 template <const Rule& rule>
@@ -47,17 +47,17 @@ std::vector<Cell> cells(const PipelineShape& s, int program) {
 }
 
 // A schedule with a delay runs 1F1B without an end: a forward of this step, then the backward of the micro-batch that
-// came in as many forwards ago as there are stages behind, which for the first of a step is one of a step before. A
-// version is counted from the newest at that place of the list.
+// entered as many forwards ago as there are later stages. At the beginning of a step this micro-batch belongs to an
+// earlier step. A version is counted from the newest at that place of the list.
 
-// Every micro-batch is a step (Harlap et al., arXiv 1806.03377): forward reads the newest weights, backward the same
-// ones, which by then the updates by those in flight have replaced.
+// Every micro-batch is a step (Harlap et al., arXiv 1806.03377). Forward reads the newest weights. Backward reads the
+// same weights, which updates of micro-batches in flight have replaced by then.
 std::vector<Cell> pipedream(const PipelineShape& s, int program) {
   const int behind = s.programs - program - 1;
   const MicroBatch oldest{0, behind};
   return {{ActionKind::forward}, {ActionKind::backward, 0, oldest, behind}, {ActionKind::update, 0, oldest}};
 }
-// A step's micro-batches all read the weights from before the last step's update (Narayanan et al., arXiv 2006.09503).
+// All micro-batches of a step read the weights before the last step's update (Narayanan et al., arXiv 2006.09503).
 std::vector<Cell> two_buffers(const PipelineShape& s, int program) {
   const int behind = s.programs - program - 1;
   std::vector<Cell> cells;

@@ -1,4 +1,4 @@
-// Everything on one rank, in the order of the chain rule. Every other strategy starts from this plan.
+// The serial plan: everything on one rank, in the order of the chain rule. All other strategies rewrite it.
 #include "parallel/strategies/strategy.h"
 
 namespace trireme {

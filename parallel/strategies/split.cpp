@@ -1,5 +1,5 @@
-// Strategies that split layers: the plan stays one list for all ranks, and only says where gradients are summed; the
-// model is rewritten (parallel/split/split.h).
+// Strategies that split layers. The plan stays one list for all ranks, and only says over which axes gradients are
+// summed; the model is rewritten (parallel/split/split.h).
 #include <fmt/format.h>
 
 #include "parallel/strategies/rebuild.h"

@@ -33,7 +33,7 @@ std::string batch_axis(const Plan& plan, const SplitOptions& split) {
   for (const std::string& name : names_in(plan.reduced_axis()))
     if (std::find(split.image.begin(), split.image.end(), name) == split.image.end())
       batch += (batch.empty() ? "" : "+") + name;
-  for (auto& [axis, promised] : plan.consistency) {  // ranks that train for themselves have rows of their own
+  for (auto& [axis, promised] : plan.consistency) {  // ranks that train separately have separate rows
     if (axis == plan.stage_axis && plan.has_stages()) continue;
     const auto names = names_in(batch);
     if (std::ranges::find(names, axis) == names.end()) batch = axis + (batch.empty() ? "" : "+") + batch;

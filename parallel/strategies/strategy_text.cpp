@@ -1,5 +1,5 @@
-// The table of strategies by name, how texts such as "pipeline(micro=4) | data_parallel" are read, and what the
-// strategies of a text claim.
+// The table of strategies by name, the parser for texts such as "pipeline(micro=4) | data_parallel", and the claims of
+// the strategies in a text.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 std::string trim(std::string_view text) { return std::string(trimmed(text, " \t")); }
 
-/// What lies in double quotes is not cut.
+/// Does not split inside double quotes.
 std::vector<std::string> split_at(const std::string& text, char separator) {
   std::vector<std::string> pieces;
   std::size_t begin = 0;
@@ -50,7 +50,7 @@ DataParallelOptions read_data_parallel(StrategyOptions& given) {
   return o;
 }
 
-/// Of compress(), by codec: those with a ratio send everything at 1, and what error feedback keeps is accounted for.
+/// Claims of compress() by codec: codecs with a ratio send everything at ratio 1; error feedback keeps the rest.
 std::vector<StrategyClaim> codec_claims() {
   std::vector<StrategyClaim> all;
   for (const CodecRow& row : codecs()) {
@@ -63,7 +63,7 @@ std::vector<StrategyClaim> codec_claims() {
     if (row.codec == &codec_rows::powersgd)
       all.push_back({.kind = StrategyClaim::Kind::limit, .when = codec, .with = "rank=1000000"});
     if (!has("residual")) continue;
-    // A narrow type's sum is rounded once more, which nobody keeps.
+    // A sum in a narrow type is rounded once more; no residual keeps this error.
     const double rounded = row.codec->wire == DType::bf16 ? 1e-2 : row.codec->wire == DType::f16 ? 1e-3 : 0;
     all.push_back({.kind = StrategyClaim::Kind::error_feedback,
                    .when = codec + ", residual=true",
@@ -73,7 +73,7 @@ std::vector<StrategyClaim> codec_claims() {
   return all;
 }
 
-/// A new strategy adds its row here.
+/// A new strategy gets a row here.
 const std::vector<StrategyRow> table = {
     {"serial", [](StrategyOptions&) { return Strategy(); }},
     {"accumulate",
@@ -198,7 +198,7 @@ const std::vector<StrategyRow> table = {
     {"compress", [](StrategyOptions& given) { return compress(given); }, "data", 1, codec_claims()},
 };
 
-/// "name" or "name(option=value, ...)"; options as StrategyOptions takes them.
+/// Parses "name" or "name(option=value, ...)"; options as in StrategyOptions.
 struct Piece {
   std::string name;
   std::map<std::string, std::string> options = {};
@@ -226,10 +226,10 @@ struct Piece {
     const StrategyRow& row = find_row(rows, name, "strategy");
     StrategyOptions given(name, options);
     Strategy strategy = row.parse(given);
-    given.read({});  // refuses what the strategy has not read
+    given.read({});  // throws for options that the strategy has not read
     return strategy;
   }
-  /// With these options in the place of its own.
+  /// A copy in which these options replace its own.
   Piece with(const std::string& list) const {
     Piece other = *this;
     for (auto& [option, value] : read(list, list)) {
@@ -247,7 +247,7 @@ struct Piece {
   }
 };
 
-/// The row's claims that hold with the options of the piece, those not given included.
+/// The row's claims that hold with the options of the piece and the defaults of others.
 std::vector<StrategyClaim> claims_of(const Piece& piece, const std::vector<StrategyRow>& rows) {
   std::vector<StrategyClaim> all;
   std::map<std::string, std::string> options;

@@ -1,4 +1,4 @@
-// ZeRO: reductions become reduce-scatters, each rank updates its shards, and what the others hold is gathered again.
+// ZeRO: reductions become reduce-scatters, each rank updates its shards, and other ranks' shards are gathered.
 #include <algorithm>
 #include <map>
 #include <ranges>
@@ -11,11 +11,11 @@
 namespace trireme {
 namespace {
 
-/// Neighbouring parts whose weights are there together: each part; in a pipeline, each segment of a stage.
+/// Consecutive parts whose weights are gathered together: one part; in a pipeline, a segment of a stage.
 struct Unit {
   Segment parts;
   std::vector<Slice>
-      weights;  // each reduced, updated and gathered as one; those that parts share are slices of their own
+      weights;  // slices that are reduced, updated and gathered together; weights shared by parts are separate slices
 };
 std::vector<Unit> units_of(const Plan& plan, const Program& program) {
   std::vector<Segment> segments;
@@ -33,9 +33,10 @@ std::vector<Unit> units_of(const Plan& plan, const Program& program) {
   return units;
 }
 
-/// One reduction per unit, where its last backward ends, instead of those by buckets.
+/// Replaces reductions by bucket by one reduction per unit, at the end of its last backward.
 Program reduce_by_units(const Plan& plan, const Program& program, const std::string& axis) {
-  std::vector<Slice> slices;  // last first; of several units: by the first, whose backward is the last
+  std::vector<Slice> slices;  // last first; a slice of several units belongs to the first one, whose backward is the
+                              // last
   for (const Unit& unit : units_of(plan, program) | std::views::reverse)
     for (const Slice& s : unit.weights | std::views::reverse) {
       std::erase(slices, s);
@@ -44,8 +45,8 @@ Program reduce_by_units(const Plan& plan, const Program& program, const std::str
   return reduce_slices(plan, program, slices, axis, program.actions[reductions_of(program)[0]].on_ready);
 }
 
-/// Stage 2: a bucket's gradients are dropped when the next bucket is on its way; those of the last bucket, and in a
-/// pipeline, whose stages run as a whole, of every bucket, before the bucket's update.
+/// Stage 2: drops a bucket's gradients once the next bucket has started. In a pipeline, whose stages run as a whole,
+/// and for the last bucket, drops them before the bucket's update.
 Program drop_gradients(const Program& program, const std::string& axis, bool staged) {
   const auto ids = reductions_of(program);
   std::vector<std::pair<Slice, ActionId>> waiting;
@@ -67,10 +68,10 @@ Program drop_gradients(const Program& program, const std::string& axis, bool sta
   });
 }
 
-/// Stage 3: weights come before a unit's forward and backward, and go behind them.
+/// Stage 3: gathers weights before a unit's forward and backward, and drops them afterwards.
 Program gather_weights(const Plan& plan, const Program& program, const std::string& axis) {
   const auto units = units_of(plan, program);
-  std::map<Index, ActionId> dropped;  // by where slices begin
+  std::map<Index, ActionId> dropped;  // by first element of the slice
   return rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action& a) {
     const bool uses = a.kind != ActionKind::backward_weight && is_pass(a);
     std::size_t u = 0;

@@ -22,13 +22,13 @@ struct Servers {
     Program server{.name = "server " + std::to_string(at)};
     server.where = {{"data", at, at + 1}};
     server.phases = {{"update", {.channel = "gradients", .count = every}}};
-    server.actions = {on_channel(ActionKind::take, Payload::gradients, "", slice),
+    server.actions = {on_channel(ChannelKind::take, Payload::gradients, "", slice),
                       {.kind = ActionKind::update, .slice = slice}};
-    Action answer = on_channel(ActionKind::push, Payload::weights, "weights", slice);
+    Action answer = on_channel(ChannelKind::push, Payload::weights, "weights", slice);
     if (staleness >= 0)
-      answer.phase = add_phase(server, "answer", {.channel = "ready", .guard = {"gradients", staleness}});
+      answer.phase = add_phase(server, "answer", {.channel = "ready", .guard = "gradients", .staleness = staleness});
     server.actions.push_back(answer);
-    Action report = on_channel(ActionKind::take, Payload::loss, "", {});
+    Action report = on_channel(ChannelKind::take, Payload::loss, "", {});
     report.phase = add_phase(server, "report", {.channel = "loss", .count = 0});
     server.phases.back().last = true;
     server.actions.push_back(report);
@@ -52,8 +52,8 @@ struct Servers {
         const bool of_slice = payload != Payload::loss, pulls = payload == Payload::weights;
         const Slice slice{plan.parameters * s / servers, plan.parameters * (s + 1) / servers};
         if (*channel == 'r' && staleness < 0) continue;
-        Action a = on_channel(pulls ? ActionKind::pull : ActionKind::push, payload, channel, of_slice ? slice : Slice{},
-                              workers + s);
+        Action a = on_channel(pulls ? ChannelKind::pull : ChannelKind::push, payload, channel,
+                              of_slice ? slice : Slice{}, workers + s);
         a.stream = Stream::comm;
         a.after = {last};
         worker.actions.push_back(a);

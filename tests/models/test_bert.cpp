@@ -206,7 +206,7 @@ TEST_CASE("what does not fit BERT is refused, by name") {
   };
   refused([](auto& o) { o.arch.heads = 3; }, "8");
   refused([](auto& o) { o.arch.kv_heads = 1; }, "arch.kv_heads");
-  refused([](auto& o) { o.arch.bias = 0; }, "without biases");
+  refused([](auto& o) { o.arch.bias = 0; }, "arch.bias is 0");
   refused([](auto& o) { o.arch.vocabulary = 22; }, "arch.vocabulary");
   refused([](auto& o) { o.input = {8, 8, 1}; }, "expected [tokens]");
 }

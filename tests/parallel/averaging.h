@@ -13,7 +13,7 @@ namespace trireme::test {
 
 using Weights = std::vector<double>;
 
-struct Case {
+struct AveragingCase {
   std::string strategy;
   std::vector<Axis> axes{{"data", 3}};
   int workers = 3, micro = 1;  // workers: the ranks of each are neighbours
@@ -36,7 +36,7 @@ struct Rows {
   Tensor x, y;
 };
 /// The batch of a step: a number of rows that ranks cannot share evenly.
-inline Rows batch(const Case& c, int step) {
+inline Rows batch(const AveragingCase& c, int step) {
   std::mt19937 random(static_cast<unsigned>(step) * 77 + 5);
   const Index ranks = ranks_of(c.axes),
               n = c.micro * std::max<Index>(1, c.least * ranks + static_cast<Index>(random() % ranks));

@@ -4,7 +4,7 @@
 
 #include "framework/autograd/tape.h"
 #include "framework/ops/ops.h"
-#include "parallel/split/sharded_ops.h"
+#include "parallel/split/grid.h"
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 
@@ -33,15 +33,20 @@ inline void same(const Tensor& a, const Tensor& b, const std::string& what, doub
     check(std::abs(x[i] - y[i]) <= tolerance, what, "element {} is {} instead of {}", i, x[i], y[i]);
 }
 
-inline Layout over(std::initializer_list<std::pair<int, int>> axes) {
-  Layout layout;
-  for (auto [tensor, grid] : axes) layout[tensor] = grid;
+/// How a result lies: its ShardSpec, or that of a whole tensor on the same mesh.
+inline ShardSpec::Ptr spec_of(const Tensor& t, const ShardSpec& other) {
+  return t.shard_spec() ? t.shard_spec()->shared_from_this() : other.with(t.shape(), {});
+}
+
+inline Placements over(std::initializer_list<std::pair<int, int>> axes) {
+  Placements layout;
+  for (auto [dim, axis] : axes) layout = layout.with(dim, 1u << axis);
   return layout;
 }
 
-/// Runs layer(x, w) whole and split and compares output, input gradient and (summed) weight gradient.
+/// Runs layer(x, w) whole and split and compares output, input gradient and weight gradient.
 inline void compare_layer(const std::shared_ptr<const Grid>& grid, const Shape& shape, const Shape& filter,
-                          const Layout& layout, const std::function<Tensor(const Tensor&, const Tensor&)>& layer,
+                          const Placements& layout, const std::function<Tensor(const Tensor&, const Tensor&)>& layer,
                           const std::string& what, double tolerance = 0) {
   Tensor x = integers(shape, 1), w = filter.rank() ? integers(filter, 2) : Tensor();
   x.require_grad();
@@ -52,16 +57,14 @@ inline void compare_layer(const std::shared_ptr<const Grid>& grid, const Shape& 
   Tensor x2 = integers(shape, 1), w2 = w ? w.clone() : w;
   x2.require_grad();
   if (w2) w2.require_grad();
-  const ShardedOps::Ptr shard = ShardedOps::make(grid, shape, layout);
+  const ShardSpec::Ptr shard = ShardSpec::make(grid, shape, layout);
   const Tensor part = layer(relayout(x2, *shard), w2);
-  const ShardedOps::Ptr out = shard->of(part);
+  const ShardSpec::Ptr out = spec_of(part, *shard);
   same(part, cut(y, out->box()), what + ": output");
   part.backward(cut(dy, out->box()));
   same(x2.grad(), x.grad(), what + ": input gradient", tolerance);
   if (!w) return;
-  const Tensor dw = w2.grad().clone();
-  grid->sum(dw, out->layout().axes());  // where the output is whole, so is the gradient
-  same(dw, w.grad(), what + ": weight gradient");
+  same(w2.grad(), w.grad(), what + ": weight gradient");
 }
 
 /// Runs body on a mesh of named axes, by rank; returns what it counted.

@@ -33,7 +33,7 @@ struct Run {
             .pairs = graph == "ring" ? "bipartite_ring" : "bipartite",
             .seed = static_cast<std::uint64_t>(seed)};
   }
-  Case rows() const { return {.strategy = strategy(), .axes = {{"data", ranks}}, .meet = {}}; }
+  AveragingCase rows() const { return {.strategy = strategy(), .axes = {{"data", ranks}}, .meet = {}}; }
 };
 struct Order {  // in which a rank has answered
   std::vector<double> senders, steps;

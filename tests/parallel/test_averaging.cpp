@@ -22,7 +22,7 @@ namespace {
 using Matrix = std::vector<std::vector<double>>;
 
 /// The weights of every rank behind each step, by its share of the batches.
-std::vector<std::vector<Weights>> trained(const Case& c, bool virtual_time = false) {
+std::vector<std::vector<Weights>> trained(const AveragingCase& c, bool virtual_time = false) {
   std::vector<std::vector<Weights>> all(ranks_of(c.axes));
   const auto body = [&](World& world) {
     Mesh mesh(world, c.axes);
@@ -46,7 +46,7 @@ std::vector<std::vector<Weights>> trained(const Case& c, bool virtual_time = fal
 }
 
 /// The workers, each by itself, and what their meetings make of them: weights by step and worker.
-std::vector<std::vector<Weights>> expected(const Case& c) {
+std::vector<std::vector<Weights>> expected(const AveragingCase& c) {
   World alone;
   std::vector<std::unique_ptr<Step>> workers;
   const Strategy strategy = c.micro > 1 ? accumulate(c.micro) : Strategy();
@@ -149,7 +149,7 @@ Matrix graph(const std::string& name, int n, int step) {
   return m;
 }
 
-void compare(const Case& c) {
+void compare(const AveragingCase& c) {
   INFO(c.strategy << " on " << to_string(c.axes));
   const auto want = expected(c);
   const auto got = trained(c);
@@ -365,7 +365,8 @@ TEST_CASE("a worker of stochastic gradient push may be many ranks") {
   if (threads_only()) return;
   const std::vector<Axis> both{{"node", 3}, {"data", 2}};
   const auto weights = [&](const std::string& within) {
-    const Case c{.strategy = within + " | gossip(mode=push_sum, graph=random, axis=node)", .axes = both, .meet = {}};
+    const AveragingCase c{
+        .strategy = within + " | gossip(mode=push_sum, graph=random, axis=node)", .axes = both, .meet = {}};
     return trained(c);
   };
   const auto plain = weights("data_parallel");

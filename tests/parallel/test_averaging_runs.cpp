@@ -32,7 +32,7 @@ std::vector<Weights> run_normed(const std::string& strategy, const Run& run,
     Step step(model, cross_entropy, Sgd{.lr = 0.2, .momentum = 0.9}, world, parse_strategy(strategy),
               {.epoch_steps = 2});
     if (!run.load.empty()) (void)step.load_checkpoint(find_latest(run.load).value().path);
-    const Case c{.strategy = strategy, .axes = {{"data", 4}}, .least = 2, .meet = {}};
+    const AveragingCase c{.strategy = strategy, .axes = {{"data", 4}}, .least = 2, .meet = {}};
     const auto now = [&] {
       Weights w = step.parameters().values().to_vector();
       for (const auto& b : step.parameters().buffers())

@@ -48,12 +48,12 @@ TEST_CASE("a fault of each consistency is found, in plans for any number of rank
   const std::vector<Fault> planted = {
       // gossip: rows and columns of the mixing matrix
       {"gossip(graph=ring)", argument("mix", "keep", 0.5), "mixing must be doubly stochastic"},
-      {"gossip(graph=exponential)", argument("mix", "take", 0.4), "adds up to 0.9"},
+      {"gossip(graph=exponential)", argument("mix", "take", 0.4), "add up to 0.9"},
       {"gossip(graph=torus)", argument("mix", "take", 0), "mixing must be doubly stochastic"},
       {"gossip(graph=random)", argument("mix", "keep", -1), "mixing must be doubly stochastic"},
       // The columns add up to 1, each rank giving one half away, but not the rows.
       {"gossip(graph=exponential)", [](Plan& p) { action(p, "mix").peer.pairs = "random_target"; },
-       "keeps and gets adds up to"},
+       "keeps and gets add up to"},
       {"gossip(graph=ring)", [](Plan& p) { action(p, "mix").peer.pairs = "moebius"; }, "there is no rule 'moebius'"},
       {"gossip(graph=ring)", [](Plan& p) { p.programs[0].actions.pop_back(); }, "no action makes them mix"},
       {"gossip(graph=ring)", [](Plan& p) { action(p, "mix").slice.end -= 1; }, "no action makes them mix"},
@@ -94,7 +94,7 @@ TEST_CASE("a fault of each consistency is found, in plans for any number of rank
        "uses the state 'outer.momentum', which the plan does not declare"},
       {"easgd", undeclared, "uses the state 'elastic.center', which the plan does not declare"},
       // stale, and servers
-      {"parameter_server(mode=ssp, staleness=2)", phase("answer", [](Trigger& t) { t.guard.staleness = 3; }),
+      {"parameter_server(mode=ssp, staleness=2)", phase("answer", [](Trigger& t) { t.staleness = 3; }),
        "lets ranks get 3 steps ahead"},
       {"parameter_server(mode=ssp, staleness=2)", [](Plan& p) { p.consistency["data"].bound = -1; }, "needs a bound"},
       {"parameter_server(mode=async)", [](Plan& p) { p.consistency["data"].bound = 4; }, "any number of steps ahead"},
@@ -135,7 +135,7 @@ TEST_CASE("what ranks have alike is written by one program") {
   action(twice, "outer_update", 1).slice = {8, 32};  // half of it is the other stage's
   check_finds(twice, "state outer.weights [8, 32), alike on all ranks, is written by program stage 0 and by program",
               2);
-  state(twice, "outer.weights").extent = state(twice, "outer.momentum").extent = State::Extent::own;
+  state(twice, "outer.weights").replicated = state(twice, "outer.momentum").replicated = false;
   CHECK(faults(twice, 2).find("alike on all ranks") == std::string::npos);
 }
 

@@ -209,7 +209,7 @@ TEST_CASE("a claim that is not so is found") {
              insert(server, update, {.kind = halve, .slice = a.slice, .phase = a.phase});
              return plan;
            }),
-       "by no worker's"},
+       "does not use any worker's"},
   };
   for (const Fault& fault : planted) {
     INFO(fault.words);

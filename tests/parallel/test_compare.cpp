@@ -135,7 +135,7 @@ TEST_CASE("ranks that are given the same start, and closures of one type count a
     };
     CHECK(error_of(ranks, captured) == "");
     for (auto& difference : differences)
-      CHECK(error_of(ranks, [&](Given& g, int) { difference.change(g); }).find("not about") == std::string::npos);
+      CHECK(error_of(ranks, [&](Given& g, int) { difference.change(g); }).find("the ranks disagree") == std::string::npos);
   }
 }
 

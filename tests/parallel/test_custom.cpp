@@ -46,7 +46,7 @@ Seen seen(const std::function<Strategy()>& strategy, int ranks, int steps, Opera
     Step step(network(), cross_entropy, Sgd{.lr = 0.2, .momentum = 0.9}, world, noted);
     if (world.main()) all.start = step.parameters().values().to_vector();
     for (int s = 0; s < steps; ++s) {
-      const Case c{.strategy = {}, .axes = {{"data", ranks}}, .meet = {}};
+      const AveragingCase c{.strategy = {}, .axes = {{"data", ranks}}, .meet = {}};
       const Rows own = dealt(batch(c, s), r, r + 1, ranks, 1);
       (void)step(own.x, own.y).item();
       const StepTraffic traffic = StepProbe(step).traffic();
@@ -75,7 +75,7 @@ Weights trained(const std::function<Strategy()>& strategy, const std::string& fo
     Step step(network(), cross_entropy, Sgd{.lr = 0.2}, world, strategy());
     if (resumed) (void)step.load_checkpoint(find_latest(folder).value().path);
     for (int s = resumed ? 3 : 0; s < 6; ++s) {
-      const Case c{.strategy = {}, .axes = {{"data", 4}}, .meet = {}};
+      const AveragingCase c{.strategy = {}, .axes = {{"data", 4}}, .meet = {}};
       const Rows own = dealt(batch(c, s), world.rank(), world.rank() + 1, 4, 1);
       (void)step(own.x, own.y).item();
       if (!resumed && s == 2)
@@ -176,7 +176,7 @@ TEST_CASE("counted traffic shows a custom action that sends more, or less, than 
                           for (int k = 0; k < sends; ++k) now.all_reduce(now.values(), ReduceOp::average);
                         }});
       Step step(network(), cross_entropy, Sgd{.lr = 0.2}, world, strategy);
-      const Case c{.strategy = {}, .axes = {{"data", 2}}, .meet = {}};
+      const AveragingCase c{.strategy = {}, .axes = {{"data", 2}}, .meet = {}};
       const Rows own = dealt(batch(c, 0), world.rank(), world.rank() + 1, 2, 1);
       (void)step(own.x, own.y).item();
       const auto [planned, counted] = StepProbe(step).traffic();
@@ -233,7 +233,7 @@ TEST_CASE("an action on gradients after their sum acts on the sum") {
         Mesh mesh(world, axes);
         Step step(network(), cross_entropy, Sgd{.lr = lr}, mesh, strategy);
         for (int s = 0; s < 3; ++s) {
-          const Case c{.strategy = {}, .axes = axes, .micro = 2, .least = 4, .meet = {}};
+          const AveragingCase c{.strategy = {}, .axes = axes, .micro = 2, .least = 4, .meet = {}};
           const RankShare mine = step.shard();
           const Rows own = dealt(batch(c, s), mine.rank, mine.rank + 1, mine.size, step.plan().microbatches);
           (void)step(own.x, own.y).item();

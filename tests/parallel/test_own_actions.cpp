@@ -233,11 +233,11 @@ const ActionRow count_up{
           return Work();
         }};
 
-Strategy counting(State::Extent extent) {
-  return data_parallel() | Strategy("counting", Claim::exact, [extent](Plan plan) {
+Strategy counting(bool replicated) {
+  return data_parallel() | Strategy("counting", Claim::exact, [replicated](Plan plan) {
            for (Program& program : plan.programs)
              program.actions.push_back({.kind = count_up, .slice = {0, plan.parameters}});
-           plan.state.push_back({.name = "sum", .initial = 0.5, .extent = extent, .dtype = DType::f32});
+           plan.state.push_back({.name = "sum", .initial = 0.5, .replicated = replicated, .dtype = DType::f32});
            return plan;
          });
 }
@@ -265,7 +265,7 @@ TEST_CASE("state that is alike goes to ranks of another layout with the checkpoi
       return states.empty() ? -1.0 : states.front().second.rows(0, 1).item();
     });
   };
-  const Strategy alike = counting(State::Extent::replicated), own = counting(State::Extent::own);
+  const Strategy alike = counting(true), own = counting(false);
   CHECK(run(2, alike, "", "/two") == 0.5 + 1 + 2 + 3);
   CHECK(run(3, alike, "/two", "/three") == 0.5 + 21);
   CHECK(run(1, alike, "/three", "") == 0.5 + 45);

@@ -209,20 +209,18 @@ TEST_CASE("check() finds what is wrong with backup workers and with a bound that
       {backed, [&](Plan& p) { trigger(p, 0).count = 4; }, "late messages are taken one at a time"},
       {backed, [&](Plan& p) { trigger(p, 1).count = 2; }, "late messages are taken one at a time"},
       {backed, [&](Plan& p) { trigger(p, 0).late = true; }, "late messages are taken one at a time"},
-      {backed,
-       [&](Plan& p) {
-         trigger(p, 0).guard = {"gradients", 1};
-       },
-       "both without a guard"},
+      {backed, [&](Plan& p) { trigger(p, 0).guard = "gradients"; }, "both without a guard"},
       {backed, [&](Plan& p) { p.consistency.clear(); }, "answers before all ranks' gradients are in the weights"},
-      {backed, [&](Plan& p) { first(p.programs[1], ActionKind::take, "loss").payload = Payload::clock; }, "takes none"},
-      {backed, [&](Plan& p) { first(p.programs[0], ActionKind::push, "loss").payload = Payload::clock; }, "takes none"},
-      {backed, [&](Plan& p) { first(p.programs[1], ActionKind::push, "clock").payload = Payload::loss; },
+      {backed, [&](Plan& p) { first(p.programs[1], ChannelKind::take, "loss").payload = Payload::clock; },
+       "takes none"},
+      {backed, [&](Plan& p) { first(p.programs[0], ChannelKind::push, "loss").payload = Payload::clock; },
+       "takes none"},
+      {backed, [&](Plan& p) { first(p.programs[1], ChannelKind::push, "clock").payload = Payload::loss; },
        "waits for another operand than is sent"},
       {backed, [&](Plan& p) { p.consistency["data"].bound = 3; }, "any number of steps ahead, where weights are to be"},
       {{.mode = "async"}, [&](Plan& p) { p.consistency["data"].bound = 0; }, "any number of steps ahead"},
-      {ssp, [&](Plan& p) { trigger(p, 1).guard.staleness = 3; }, "lets ranks get 3 steps ahead, where weights are to"},
-      {ssp, [&](Plan& p) { trigger(p, 1).guard = {}; }, "any number of steps ahead, where weights are to be stale(2)"},
+      {ssp, [&](Plan& p) { trigger(p, 1).staleness = 3; }, "lets ranks get 3 steps ahead, where weights are to"},
+      {ssp, [&](Plan& p) { trigger(p, 1).guard = ""; }, "any number of steps ahead, where weights are to be stale(2)"},
   };
   for (const Fault& f : planted) {
     Plan plan = base(f.options);

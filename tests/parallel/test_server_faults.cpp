@@ -74,7 +74,10 @@ class Mutation {
     if (what == 2) a.payload = payload_of(pick({"gradients", "loss", "weights", "clock"}));
     if (what == 3) a.slice.end = (a.slice.begin + a.slice.end) / 2;
     if (what == 4) phase.trigger.count = static_cast<int>(below(ranks + 1));
-    if (what == 5) phase.trigger.guard = {pick({"gradients", "ready", "loss"}), static_cast<std::int64_t>(below(3))};
+    if (what == 5) {
+      phase.trigger.guard = pick({"gradients", "ready", "loss"});
+      phase.trigger.staleness = below(3);
+    }
     if (what == 6) phase.last = !phase.last;
     if (what == 7) phase.trigger.channel = pick({"gradients", "ready", "loss", "weights", "other", "sums"});
     if (what == 8 && !program.serves()) {

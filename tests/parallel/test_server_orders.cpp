@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "framework/autograd/tape.h"
+#include "parallel/async/channel_plan.h"
 #include "parallel/comm/virtual_clock.h"
 #include "parallel/plan/action_context.h"
 #include "parallel/plan/action_kind.h"
@@ -73,7 +74,7 @@ Strategy noted(const ParameterServerOptions& o) {
                insert(p, update + 1, {.kind = note_update, .slice = slice});
                insert(p, update, {.kind = note_taken, .slice = slice});
              } else {
-               insert(p, first(ActionKind::push), {.kind = note_gradient, .slice = {0, plan.parameters}});
+               insert(p, first(ChannelKind::push), {.kind = note_gradient, .slice = {0, plan.parameters}});
                insert(p, 0, {.kind = note_weights, .slice = {0, plan.parameters}});
              }
            }

@@ -72,7 +72,7 @@ Plan inbox_plan(int workers, std::vector<ProgramPhase> phases) {
   worker.where = {{"data", 0, workers}};
   server.where = {{"data", workers, workers + 1}};
   for (const ProgramPhase& p : phases) {
-    Action push{.kind = ActionKind::push, .stream = Stream::comm, .slice = {0, 10}, .payload = Payload::gradients};
+    Action push{.kind = ChannelKind::push, .stream = Stream::comm, .slice = {0, 10}, .payload = Payload::gradients};
     push.peer.axis = "data";
     push.peer.root = workers;
     push.peer.channel = p.trigger.channel;
@@ -91,8 +91,9 @@ TEST_CASE("an inbox starts phases by their triggers, whatever comes when") {
     const int workers = 1 + static_cast<int>(mix(seed) % 6), steps = 12;
     const auto staleness = static_cast<std::int64_t>(mix(seed + 1000) % 3);
     const int count = static_cast<int>(mix(seed + 2000) % static_cast<std::uint64_t>(workers + 1));
-    const Plan plan = inbox_plan(workers, {{"sum", {.channel = "gradients", .count = count}},
-                                           {"answer", {.channel = "ready", .guard = {"gradients", staleness}}}});
+    const Plan plan =
+        inbox_plan(workers, {{"sum", {.channel = "gradients", .count = count}},
+                             {"answer", {.channel = "ready", .guard = "gradients", .staleness = staleness}}});
     CAPTURE(seed, workers, staleness, count);
     Inbox inbox(plan, plan.programs[1], workers);
     struct Sent {
@@ -180,20 +181,22 @@ TEST_CASE("check() says in one line why a program by messages cannot be") {
       {{}, [](Plan& p) { p.programs[1].phases[0].trigger.count = -1; }, "waits for -1 messages"},
       {{}, [](Plan& p) { p.programs[1].phases[0].trigger.channel = "nowhere"; }, "to which nobody pushes"},
       {{.mode = "ssp", .staleness = 0},
-       [](Plan& p) { p.programs[1].phases[1].trigger.guard.staleness = -1; },
+       [](Plan& p) { p.programs[1].phases[1].trigger.staleness = -1; },
        "staleness is at least 0"},
       {{.mode = "ssp", .staleness = 0},
-       [](Plan& p) { p.programs[1].phases[1].trigger.guard.channel = "weights"; },
+       [](Plan& p) { p.programs[1].phases[1].trigger.guard = "weights"; },
        "can never start: it waits for every rank's messages on 'weights', which no phase of the program takes"},
-      {{}, [&](Plan& p) { find_in(p.programs[0], ActionKind::push).peer.root = 7; }, "there is no rank 7 along 'data'"},
+      {{},
+       [&](Plan& p) { find_in(p.programs[0], ChannelKind::push).peer.root = 7; },
+       "there is no rank 7 along 'data'"},
       {{},
        [&](Plan& p) {
-         find_in(p.programs[0], ActionKind::push).payload = {Payload::state, {"luck"}};
+         find_in(p.programs[0], ChannelKind::push).payload = {Payload::state, {"luck"}};
        },
        "there are no 'luck' to send"},
-      {{}, [&](Plan& p) { find_in(p.programs[0], ActionKind::push).peer.channel = "x"; }, "takes no messages on 'x'"},
-      {{}, [&](Plan& p) { find_in(p.programs[0], ActionKind::pull).peer.root = 1; }, "deadlock:"},
-      {{}, [&](Plan& p) { find_in(p.programs[1], ActionKind::push).peer.channel = "x"; }, "taken by nobody"},
+      {{}, [&](Plan& p) { find_in(p.programs[0], ChannelKind::push).peer.channel = "x"; }, "takes no messages on 'x'"},
+      {{}, [&](Plan& p) { find_in(p.programs[0], ChannelKind::pull).peer.root = 1; }, "deadlock:"},
+      {{}, [&](Plan& p) { find_in(p.programs[1], ChannelKind::push).peer.channel = "x"; }, "taken by nobody"},
       {{}, [](Plan& p) { p.programs[1].phases[1].last = false; }, "one of its phases must be the last of a step"},
       {{},
        [](Plan& p) {
@@ -211,7 +214,7 @@ TEST_CASE("check() says in one line why a program by messages cannot be") {
        "is of no phase that messages start"},
       {{},
        [&](Plan& p) {
-         find_in(p.programs[0], ActionKind::pull).slice = {0, 1 << 20};
+         find_in(p.programs[0], ChannelKind::pull).slice = {0, 1 << 20};
        },
        "of a block of"},
       {{},
@@ -220,22 +223,22 @@ TEST_CASE("check() says in one line why a program by messages cannot be") {
        },
        "updates nothing"},
       {{},
-       [&](Plan& p) { find_in(p.programs[0], ActionKind::push).after.clear(); },
+       [&](Plan& p) { find_in(p.programs[0], ChannelKind::push).after.clear(); },
        "before the backward that completes it"},
       // The server's step ends before it has taken the last message.
       {{.mode = "ssp", .staleness = 1},
        [&](Plan& p) {
          auto& list = p.programs[0].actions;
-         std::swap(list[static_cast<std::size_t>(find(p.programs[0], ActionKind::push, 1))],
-                   list[static_cast<std::size_t>(find(p.programs[0], ActionKind::push, 2))]);
+         std::swap(list[static_cast<std::size_t>(find(p.programs[0], ChannelKind::push, 1))],
+                   list[static_cast<std::size_t>(find(p.programs[0], ChannelKind::push, 2))]);
        },
        "deadlock: program worker"},
       // A worker that pulls before it pushes, where the answer waits for all pushes of the step.
       {{},
        [&](Plan& p) {
          auto& list = p.programs[0].actions;
-         std::stable_partition(list.begin() + find(p.programs[0], ActionKind::push), list.end(),
-                               [](const Action& a) { return a.kind == ActionKind::pull; });
+         std::stable_partition(list.begin() + find(p.programs[0], ChannelKind::push), list.end(),
+                               [](const Action& a) { return a.kind == ChannelKind::pull; });
        },
        "deadlock: program worker"},
   };

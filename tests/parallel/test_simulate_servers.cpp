@@ -1,6 +1,7 @@
 // The simulator of programs at ranges of ranks: groups that meet among themselves, and servers and their workers.
 #include "parallel/analysis/draw.h"
 #include "parallel/analysis/simulate.h"
+#include "parallel/async/channel_plan.h"
 #include "parallel/model/planned_traffic.h"
 #include "parallel/strategies/strategy.h"
 #include "tests/support/catch.h"
@@ -97,7 +98,7 @@ TEST_CASE("no worker begins a step before the slowest has come near enough") {
       for (int fast = 0; fast < workers; ++fast)
         for (int slow = 0; slow < workers; ++slow) {
           const auto begins = times_of(plan, s, fast, ActionKind::forward, "", &Span::begin);
-          const auto pushed = times_of(plan, s, slow, ActionKind::push, "gradients", &Span::end);
+          const auto pushed = times_of(plan, s, slow, ChannelKind::push, "gradients", &Span::end);
           REQUIRE(begins.size() == 12);
           REQUIRE(pushed.size() == 12);
           for (std::size_t step = staleness + 1; step < 12; ++step) CHECK(begins[step] >= pushed[step - 1 - staleness]);

@@ -311,6 +311,22 @@ TEST_CASE("a layer of one number stays whole where weights are cut") {
   compare_all(s, {{"tensor=2", "tensor"}}, Strategy(), 1e-11);
 }
 
+TEST_CASE("layers that need whole axes train the serial run's model over ranks") {
+  const auto sums = [](const Tensor& x) { return cumsum(x, 1) * 0.1; };
+  const auto tokens = [](const Tensor& x) { return x.reshape({x.dim(0), 64, 4}).reshape(x.shape()); };
+  for (const Module& layer : {Module(GroupNorm(2, 4)), Module(InstanceNorm(4)), Module(sums), Module(tokens)}) {
+    Setup s = setup(
+        [layer] {
+          return Sequential{Conv2d(1, 4, 3, {.pad = 1}), layer.clone(), flatten, Linear(256, 10)};
+        },
+        {8, 8, 1});
+    s.samples = 8;
+    s.batch = 4;
+    s.steps = 2;
+    compare_all(s, {{"h=2", "spatial"}, {"tensor=2", "tensor"}, {"tensor=3", "tensor(whole=3)"}}, Strategy(), 1e-11);
+  }
+}
+
 TEST_CASE("divisions of which an op or a sum would take the wrong part are refused") {
   if (threads_only()) return;
   const auto run = [](const std::string& mesh, const std::string& strategy, const std::function<Module()>& model) {
@@ -324,18 +340,11 @@ TEST_CASE("divisions of which an op or a sum would take the wrong part are refus
   const auto with = [](const Module& layer) {
     return [layer] { return Sequential{Conv2d(1, 4, 3, {.pad = 1}), layer.clone(), flatten, Linear(256, 10)}; };
   };
-  for (const Module& norm : {Module(GroupNorm(2, 4)), Module(InstanceNorm(4))})
-    CHECK_ERROR(run("h=2", "spatial", with(norm)), usage, "group_norm", "[4, 8, 8, 4]");
-  CHECK_ERROR(run("h=2", "spatial", with([](const Tensor& x) { return cumsum(x, 1); })), usage, "cumsum",
-              "[4, 8, 8, 4]", "whole=NAME", "layer '1'");
-  // A layer that knows the extents of the whole, but not that it gets a part.
-  const auto tokens = [](const Tensor& x) { return x.reshape({x.dim(0), 64, 4}).reshape(x.shape()); };
+  // A layer that takes the extents of its part for those of the whole.
   const auto named = [](const Tensor& x) {
     return matmul(x.reshape({x.dim(0), -1}), Tensor::full({256, 256}, 1, x.dtype())).reshape(x.shape());
   };
-  for (const auto& layer : {Module(tokens), Module(named)})
-    CHECK_ERROR(run("tensor=2", "tensor(whole=3)", with(layer)), usage, "tensor(whole=NAME)", "data_parallel",
-                "layer '1'");
+  CHECK_ERROR(run("tensor=2", "tensor(whole=3)", with(named)), usage, "reshape");
 
   // A model that is no Sequential is one part, whose gradients are summed together.
   struct Net {
@@ -412,12 +421,13 @@ TEST_CASE("splits that cannot be say what would work") {
   CHECK_THAT(refusal("data=2", "spatial", {4, 4, 1}), Catch::Contains("name one, as in h=2"));
   CHECK_THAT(refusal("data=2", "tensor", {4, 4, 1}), Catch::Contains("name one, as in tensor=2"));
   CHECK_THAT(refusal("h=5", "spatial", {4, 4, 1}), Catch::Contains("at most 4 ranks would work"));
-  CHECK_THAT(refusal("tensor=4", "tensor", {4, 4, 1}), Catch::Contains("at most 3 ranks would work"));
+  CHECK_THAT(refusal("tensor=4", "tensor(columns=0)", {4, 4, 1}), Catch::Contains("at most 3 ranks would work"));
+  CHECK_THAT(refusal("tensor=11", "tensor", {4, 4, 1}), Catch::Contains("at most 10 ranks would work"));
+  CHECK(refusal("tensor=4", "tensor", {4, 4, 1}).empty());  // the filters stay whole
   CHECK_THAT(refusal("tensor=2", "tensor(rows=fc)", {4, 4, 1}), Catch::Contains("there are: 0, 2"));
   CHECK_THAT(refusal("d=2", "spatial", {4, 4, 1}), Catch::Contains("no axis to split over the mesh axis 'd'"));
   CHECK_THAT(refusal("h=2", "spatial(axes=rows)", {4, 4, 1}), Catch::Contains("there are: h, w, d"));
-  CHECK_THAT(refusal("data=2,h=2", "one_weird_trick | spatial", {4, 4, 1}),
-             Catch::Contains("spatial and tensor"));
+  CHECK_THAT(refusal("data=2,h=2", "one_weird_trick | spatial", {4, 4, 1}), Catch::Contains("spatial and tensor"));
 }
 
 TEST_CASE("weights that ranks hold parts of are saved whole and load in any split") {

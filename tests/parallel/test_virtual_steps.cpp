@@ -7,6 +7,7 @@
 
 #include "framework/layers/layers.h"
 #include "parallel/analysis/simulate.h"
+#include "parallel/async/channel_plan.h"
 #include "parallel/comm/virtual_clock.h"
 #include "parallel/plan/action_context.h"
 #include "parallel/plan/action_row.h"
@@ -90,7 +91,7 @@ std::vector<Nanoseconds> ends_of(const Plan& plan, const Simulation& s) {
   std::vector<Nanoseconds> ends(s.ranks.size());
   for (const Span& span : s.timeline.spans) {
     const Program& program = plan.programs[s.timeline.programs[span.rank]];
-    if (program.serves() && program.actions[span.action].kind == ActionKind::push) continue;
+    if (program.serves() && program.actions[span.action].kind == ChannelKind::push) continue;
     ends[span.rank] = std::max(ends[span.rank], nanoseconds(span.end));
   }
   return ends;

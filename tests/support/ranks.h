@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "datasets/core/loader.h"
-#include "framework/tensor/shard_spec.h"
+#include "framework/ops/moves.h"
 #include "kernels/core/backend.h"
 #include "parallel/runtime/step.h"
 #include "tests/support/catch.h"
@@ -129,7 +129,7 @@ struct Outcome {
 /// Of a weight that ranks hold parts of; a collective call then.
 inline Tensor whole(const Tensor& t) {
   const NoGrad off;
-  return t.shard_spec() ? t.shard_spec()->gather(t) : t;
+  return gathered(t);
 }
 inline std::vector<double> whole_weights(const Parameters& p) {
   std::vector<double> all;

@@ -82,8 +82,8 @@ class Monitor(cli.Case):
     def test_every_fault_is_named_and_ended_in_time(self):
         named = {"stop": r"watchdog: rank {rank} \(.*, process \d+\) has been silent for \d+ s; its last report: phase \w+ after step \d+, action \d+: .*"
                          r"waiting for others: rank {other} \(.* after step {before}\)",
-                 "hang": r"watchdog: rank {rank} \(.*, process \d+\) has stood still for .* s in phase step after step {before}; last: ",
-                 "sleep": r"watchdog: rank {rank} \(.*, process \d+\) has stood still for .* s in phase step after step {before}; last: ",
+                 "hang": r"watchdog: rank {rank} \(.*, process \d+\) made no progress for .* s in phase step after step {before}; last: ",
+                 "sleep": r"watchdog: rank {rank} \(.*, process \d+\) made no progress for .* s in phase step after step {before}; last: ",
                  "exit": r"rank {rank}: run.fault: injected before step {step}", "throw": r"injected on rank {rank} before step {step}",
                  "kind": r"rank {rank}[ :].*broadcast of 2 f64|broadcast of 2 f64 from rank 0.*rank {rank}", "count": r"all_reduce of 3 f64", "dtype": r"all_reduce of 2 i64"}
         for fault, said in named.items():
@@ -123,11 +123,11 @@ class Monitor(cli.Case):
         self.until(lambda: not processes(self.dir / "run", program=trireme), 20)
         # Whichever comes first: the watchdog, or a sum that reads the memory of a process that is gone.
         reached = r"the memory of rank 1 cannot be reached \(No such process\): did its process end\?"
-        self.assertRegex(json.loads((self.dir / "run" / "crash" / "rank_0.json").read_text())["reason"], "has ended without a word|" + reached)
+        self.assertRegex(json.loads((self.dir / "run" / "crash" / "rank_0.json").read_text())["reason"], "ended without an error message|" + reached)
         for pid in proxy:
             os.kill(pid, signal.SIGCONT)
         err = process.communicate(timeout=30)[1]
-        self.assertRegex(err, r"watchdog: rank 1 \(.*, process %d\) has ended without a word; its last report: phase \w+ after step \d+|%s" % (pids[1], reached))
+        self.assertRegex(err, r"watchdog: rank 1 \(.*, process %d\) ended without an error message; its last report: phase \w+ after step \d+|%s" % (pids[1], reached))
 
     @unittest.skipIf(mpiexec == "none", "no MPI")
     def test_suspend_and_resume_is_no_alarm(self):

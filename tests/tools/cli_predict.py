@@ -19,11 +19,11 @@ class Predictions(cli.Case):
     def told(self, stderr):
         """{component: (predicted or None, measured)} in ms as printed, and the last line; None: nothing is told."""
         lines = stderr.splitlines()
-        begins = [i for i, line in enumerate(lines) if line.startswith("predicted beside measured: ")]
+        begins = [i for i, line in enumerate(lines) if line.startswith("predicted and measured: ")]
         if not begins:
             return None
         self.assertEqual(len(begins), 1, stderr)
-        head = re.fullmatch(r"predicted beside measured: ms of a step, mean of (\d+) ranks, (?:median|mean) of (\d+) steps", lines[begins[0]])
+        head = re.fullmatch(r"predicted and measured: ms of a step, mean of (\d+) ranks, (?:median|mean) of (\d+) steps", lines[begins[0]])
         self.assertTrue(head, lines[begins[0]])
         rows, at = {}, begins[0] + 2
         self.assertEqual(lines[at - 1].split()[:2], ["predicted", "measured"])

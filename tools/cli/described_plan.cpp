@@ -10,6 +10,7 @@
 
 #include "datasets/formats/synthetic.h"
 #include "parallel/analysis/draw.h"
+#include "parallel/async/channel_plan.h"
 #include "parallel/model/dry_run.h"
 #include "parallel/model/memory.h"
 #include "parallel/model/part_costs.h"

@@ -49,7 +49,7 @@ Host host_of(const std::string& word, const std::string& source) {
 
 constexpr std::size_t longest = std::size_t{1} << 20;  // of a host file
 
-/// All that comes from a pipe. A writer must open it within 1 s and close it within 60 s.
+/// Reads a pipe to its end. A writer must open it within 1 s and close it within 60 s.
 std::string text_of_pipe(const std::string& path) {
   const Descriptor pipe(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   const auto start = std::chrono::steady_clock::now();
@@ -57,8 +57,8 @@ std::string text_of_pipe(const std::string& path) {
   std::array<char, 4096> part{};
   for (bool closed = false; !closed;) {
     const ssize_t count = ::read(pipe.get(), part.data(), part.size());
-    check(count >= 0 || errno == EAGAIN || errno == EINTR, ErrorKind::file, "launch", "cannot read {}: {}", path,
-          [] { return std::generic_category().message(errno); });
+    if (count < 0 && errno != EAGAIN && errno != EINTR)
+      fail(ErrorKind::file, "launch", "cannot read {}: {}", path, std::generic_category().message(errno));
     text.append(part.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
     check(text.size() <= longest, ErrorKind::data, "launch", "{} has more than {} bytes, expected host names", path,
           longest);

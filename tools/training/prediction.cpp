@@ -184,7 +184,7 @@ void Prediction::finish(Mesh& mesh, Step& step, const TrainerInput& input, RunLo
     } catch (const Error& e) { why = e.what(); }
   }
   const bool known = why.empty();
-  std::string text = fmt::format("predicted beside measured: ms of a step, mean of {} ranks, {} of {} steps\n",
+  std::string text = fmt::format("predicted and measured: ms of a step, mean of {} ranks, {} of {} steps\n",
                                  world_.size(), alike ? "median" : "mean", seconds_.size());
   text += fmt::format("  {:<24} {:>10} {:>10} {:>9}\n", "", "predicted", "measured", known ? "error" : "");
   Json kept = {{"ranks", world_.size()}, {"steps", seconds_.size()}, {"recorded", times_.size()}, {"why_not", why}};

@@ -25,7 +25,7 @@ std::string held_by(Step& step, const std::vector<Slice>& holds) {
   std::string text;
   for (const Slice& s : holds) text += fmt::format("{}-{} ", s.begin, s.end);
   for (const auto& entry : step.parameters().entries())
-    if (const ShardSpec* spec = entry.tensor.shard_spec()) text += fmt::format("{} ", spec->offset());
+    if (const ShardSpec* spec = entry.tensor.shard_spec()) text += fmt::format("{} ", spec->boxes()[0].at);
   return text;
 }
 
@@ -70,7 +70,7 @@ std::vector<Held> held_tensors(Step& step, const CheckpointShard& shard) {
   const auto tied = step.plan().has_stages() ? tied_slices(step.plan()) : std::vector<Slice>();
   const auto place = [](const Tensor& t, const Slice& part) {
     const ShardSpec* spec = t.shard_spec();
-    const std::string text = fmt::format("{} {} {}", part.begin, part.end, spec ? spec->offset() : Shape{});
+    const std::string text = fmt::format("{} {} {}", part.begin, part.end, spec ? spec->boxes()[0].at : Shape{});
     return crc32(std::as_bytes(std::span(text)));
   };
   const auto undivided = [](const Tensor& t) { return !t.shard_spec() || !t.shard_spec()->divides(); };

@@ -13,7 +13,7 @@ namespace {
 constexpr int most_ranks = 4096;  // that are played
 
 bool takes(const Program& program, const std::string& channel) {
-  const auto pulls = [&](const Action& a) { return a.kind == ActionKind::pull && a.peer.channel == channel; };
+  const auto pulls = [&](const Action& a) { return a.kind == ChannelKind::pull && a.peer.channel == channel; };
   const auto waits = [&](const ProgramPhase& p) { return p.trigger.channel == channel || p.trigger.chosen == channel; };
   return std::ranges::any_of(program.phases, waits) || std::ranges::any_of(program.actions, pulls);
 }
@@ -34,7 +34,7 @@ void check_pull(const Plan& plan, const Program& program, ActionId id, Diagnosti
     const auto [first, last] = roots(plan, program, a);
     if (last < along.begin || first >= along.end) continue;
     for (const Action& b : other.actions)
-      if (b.kind == ActionKind::push && b.peer.channel == a.peer.channel && !same_operand(a, b))
+      if (b.kind == ChannelKind::push && b.peer.channel == a.peer.channel && !same_operand(a, b))
         faults.add("{} waits for another operand than is sent: {}", place(program, id), to_string(b));
   }
 }
@@ -45,16 +45,17 @@ void check_action(const Plan& plan, const Program& program, ActionId id, Diagnos
   const Trigger& trigger = program.trigger(a);
   const bool answers = !trigger.channel.empty();
   const auto at = [&] { return place(program, id); };
-  if (answers && (is_collective(a) || is_message(a) || is_pass(a) || a.kind == ActionKind::pull))
+  if (answers && (is_collective(a) || is_message(a) || is_pass(a) || a.kind == ChannelKind::pull))
     faults.add("{} waits for others in a phase that messages start, which runs to its end without waiting", at());
   if (!answers && program.serves()) faults.add("{} is of no phase that messages start, but its program is", at());
   if (!is_channel(a)) return;
-  if (a.kind == ActionKind::take && !answers)
+  if (a.kind == ChannelKind::take && !answers)
     faults.add("{} takes the messages that started its phase, but by none it was", at());
-  if (a.kind != ActionKind::take && a.peer.channel.empty()) faults.add("{} names no channel", at());
-  if (a.payload == Payload::clock && (a.kind == ActionKind::take || (a.kind == ActionKind::push && !answers)))
+  if (a.kind != ChannelKind::take && a.peer.channel.empty()) faults.add("{} names no channel", at());
+  if (a.payload == Payload::clock && (a.kind == ChannelKind::take || (a.kind == ChannelKind::push && !answers)))
     faults.add("{}: the clock is that of who updates, which answers with it and takes none", at());
-  const bool names_senders = a.payload == Payload::senders && a.kind == ActionKind::push && answers && a.peer.root >= 0;
+  const bool names_senders =
+      a.payload == Payload::senders && a.kind == ChannelKind::push && answers && a.peer.root >= 0;
   const bool known = a.payload == Payload::weights || a.payload == Payload::gradients || is_number(a) ||
                      std::ranges::find(plan.state, to_string(a.payload), &State::name) != plan.state.end();
   if (!known && !names_senders)
@@ -62,9 +63,9 @@ void check_action(const Plan& plan, const Program& program, ActionId id, Diagnos
                to_string(a.payload));
   if (!is_number(a) && !names_senders && (a.slice.begin < 0 || a.slice.end > plan.parameters || a.slice.size() <= 0))
     faults.add("{} has the slice [{}, {}) of a block of {}", at(), a.slice.begin, a.slice.end, plan.parameters);
-  if (a.kind == ActionKind::take) return;
+  if (a.kind == ChannelKind::take) return;
   const int ranks = plan.size(a.peer.axis);
-  const bool to_senders = a.kind == ActionKind::push && a.peer.root < 0 && answers;
+  const bool to_senders = a.kind == ChannelKind::push && a.peer.root < 0 && answers;
   if (!answers && trigger.until != Trigger::forever)
     faults.add("{} ends with step {}, and those who wait for its messages do not know", at(), trigger.until);
   if (to_senders && a.peer.senders_of.empty()) return;
@@ -78,8 +79,8 @@ void check_action(const Plan& plan, const Program& program, ActionId id, Diagnos
   if (a.peer.axis.empty() || first < 0 || last >= ranks)
     return faults.add("{}: there is no rank {} along '{}', which has {}", at(), first < 0 ? first : last, a.peer.axis,
                       ranks);
-  if (a.kind == ActionKind::pull && a.payload == Payload::loss) faults.add("{}: nobody pulls a loss", at());
-  if (a.kind == ActionKind::pull) return check_pull(plan, program, id, faults);
+  if (a.kind == ChannelKind::pull && a.payload == Payload::loss) faults.add("{}: nobody pulls a loss", at());
+  if (a.kind == ChannelKind::pull) return check_pull(plan, program, id, faults);
   for (const Program& other : plan.programs) {
     const CoordinateRange along = plan.range(other, a.peer.axis);
     const bool there = first < along.end && along.begin <= last;
@@ -97,7 +98,7 @@ void check_server_phase(const Plan& plan, const Program& program, const ProgramP
   for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
     const Action& a = program.actions[static_cast<std::size_t>(id)];
     if (a.phase != index) continue;
-    if (a.kind == ActionKind::take) {
+    if (a.kind == ChannelKind::take) {
       if (take) faults.add("{} takes its messages twice", name);
       take = &a;
     }
@@ -108,8 +109,8 @@ void check_server_phase(const Plan& plan, const Program& program, const ProgramP
                    place(program, id));
       update = &a;
     }
-    if (a.kind == ActionKind::push) (a.payload == Payload::gradients && take ? passed_on : answer) = &a;
-    if (a.kind == ActionKind::push && !take) early = &a;
+    if (a.kind == ChannelKind::push) (a.payload == Payload::gradients && take ? passed_on : answer) = &a;
+    if (a.kind == ChannelKind::push && !take) early = &a;
   }
   if (take && early) faults.add("{} sends before it has taken its messages: {}", name, to_string(*early));
   if (take && take->payload == Payload::gradients && !update && !passed_on)
@@ -129,7 +130,7 @@ void check_server_phase(const Plan& plan, const Program& program, const ProgramP
       const Action& a = sender.actions[static_cast<std::size_t>(id)];
       const auto [first, last] = roots(plan, sender, a);
       const bool comes = a.peer.root < 0 || (first <= root && root <= last);
-      if (take && a.kind == ActionKind::push && a.peer.channel == phase.trigger.channel && comes &&
+      if (take && a.kind == ChannelKind::push && a.peer.channel == phase.trigger.channel && comes &&
           !same_operand(a, *take))
         faults.add("{} is taken as another operand: {}", place(sender, id), to_string(*take));
     }
@@ -139,17 +140,17 @@ void check_server_phase(const Plan& plan, const Program& program, const ProgramP
 /// them behind their pulls.
 void check_dealt(const Plan& plan, const Program& server, Diagnostics& faults) {
   const auto last = std::ranges::find(server.phases, true, &ProgramPhase::last);
-  const auto deals = [](const Action& a) { return a.kind == ActionKind::push && !a.peer.senders_of.empty(); };
+  const auto deals = [](const Action& a) { return a.kind == ChannelKind::push && !a.peer.senders_of.empty(); };
   if (last == server.phases.end() || std::ranges::none_of(server.actions, deals)) return;
   for (const Program& program : plan.programs) {
     if (program.serves()) continue;
     const HappensBefore order(program);
     for (ActionId push = 0; push < std::ssize(program.actions); ++push) {
       const Action& a = program.actions[static_cast<std::size_t>(push)];
-      if (a.kind != ActionKind::push || a.peer.channel != last->trigger.channel) continue;
+      if (a.kind != ChannelKind::push || a.peer.channel != last->trigger.channel) continue;
       for (ActionId pull = 0; pull < std::ssize(program.actions); ++pull) {
         const Action& b = program.actions[static_cast<std::size_t>(pull)];
-        if (b.kind == ActionKind::pull && a.peer.root == b.peer.root && !order(pull, push))
+        if (b.kind == ChannelKind::pull && a.peer.root == b.peer.root && !order(pull, push))
           faults.add("{} ends a step of program {}, which may not have dealt yet what {} waits for",
                      place(program, push), server.name, place(program, pull));
       }
@@ -163,16 +164,16 @@ void check_bound(const Plan& plan, const Program& program, const ProgramPhase& p
   const Trigger& t = phase.trigger;
   const Consistency promised = plan.consistency_along(axis_of(plan, t.channel));
   const bool answers = std::ranges::any_of(program.actions, [&](const Action& a) {
-    return program.trigger(a) == t && a.kind == ActionKind::push && a.payload == Payload::weights && a.peer.root < 0;
+    return program.trigger(a) == t && a.kind == ChannelKind::push && a.payload == Payload::weights && a.peer.root < 0;
   });
   if (promised.kind != Consistency::Kind::stale || promised.bound == Consistency::unbounded || !answers) return;
-  const bool of_all = (t.count == 0 || t.count == senders) && t.guard.channel.empty();
-  if (!of_all && t.guard.channel.empty())
+  const bool of_all = (t.count == 0 || t.count == senders) && t.guard.empty();
+  if (!of_all && t.guard.empty())
     faults.add("program {}: phase '{}' lets ranks get any number of steps ahead, where weights are to be {}",
                program.name, phase.name, to_string(promised));
-  if (t.guard.staleness > promised.bound)
+  if (t.staleness > promised.bound)
     faults.add("program {}: phase '{}' lets ranks get {} steps ahead, where weights are to be {}", program.name,
-               phase.name, t.guard.staleness, to_string(promised));
+               phase.name, t.staleness, to_string(promised));
 }
 
 void check_phase(const Plan& plan, const Program& program, const ProgramPhase& phase, Diagnostics& faults) {
@@ -195,7 +196,7 @@ void check_phase(const Plan& plan, const Program& program, const ProgramPhase& p
   if (t.count > 1 && t.count < all && !has_late)
     faults.add("{} takes {} messages of {} ranks: the others would wait for ever at the end; use 1, or 0 for all", name,
                t.count, all);
-  if (has_late && (on_channel(true) != 1 || on_channel(false) != 1 || !t.guard.channel.empty() ||
+  if (has_late && (on_channel(true) != 1 || on_channel(false) != 1 || !t.guard.empty() ||
                    (t.late ? t.count != 1 : t.count < 1 || t.count >= all)))
     faults.add(
         "{}: late messages are taken one at a time, by one phase, behind one other that takes fewer than the {} "
@@ -203,14 +204,13 @@ void check_phase(const Plan& plan, const Program& program, const ProgramPhase& p
         name, all, t.channel);
   check_server_phase(plan, program, phase, root, faults);
   check_bound(plan, program, phase, static_cast<int>(all), faults);
-  if (t.guard.channel.empty()) return;
+  if (t.guard.empty()) return;
   const bool taken =
-      std::ranges::any_of(program.phases, [&](const ProgramPhase& p) { return p.trigger.channel == t.guard.channel; });
-  if (t.guard.staleness < 0)
-    faults.add("{} is to wait for ranks that are {} steps ahead of it: staleness is at least 0", name,
-               -t.guard.staleness);
-  if (!taken || !std::ranges::includes(senders_to(plan, t.guard.channel, root), senders))
-    faults.add("{} can never start: it waits for every rank's messages on '{}', {}", name, t.guard.channel,
+      std::ranges::any_of(program.phases, [&](const ProgramPhase& p) { return p.trigger.channel == t.guard; });
+  if (t.staleness < 0)
+    faults.add("{} is to wait for ranks that are {} steps ahead of it: staleness is at least 0", name, -t.staleness);
+  if (!taken || !std::ranges::includes(senders_to(plan, t.guard, root), senders))
+    faults.add("{} can never start: it waits for every rank's messages on '{}', {}", name, t.guard,
                taken ? "to which not all of its senders push" : "which no phase of the program takes");
 }
 
@@ -223,7 +223,7 @@ void check_channels(const Plan& plan, Diagnostics& faults) {
     for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
       check_action(plan, program, id, faults);
       const Action& a = program.actions[static_cast<std::size_t>(id)];
-      if (a.kind == ActionKind::push || a.kind == ActionKind::pull) axes.insert(a.peer.axis);
+      if (a.kind == ChannelKind::push || a.kind == ChannelKind::pull) axes.insert(a.peer.axis);
     }
     for (const ProgramPhase& phase : program.phases)
       if (!phase.trigger.channel.empty()) check_phase(plan, program, phase, faults);
@@ -232,7 +232,7 @@ void check_channels(const Plan& plan, Diagnostics& faults) {
     if (std::ranges::count(program.phases, true, &ProgramPhase::last) != 1)
       faults.add("program {}: messages drive it, so one of its phases must be the last of a step", program.name);
     if (std::ranges::none_of(program.actions, [&](const Action& a) {
-          return a.kind == ActionKind::take && a.payload == Payload::loss &&
+          return a.kind == ChannelKind::take && a.payload == Payload::loss &&
                  program.phases[static_cast<std::size_t>(a.phase)].last;
         }))
       faults.add("program {}: its last phase takes no loss, which a step returns on all ranks", program.name);

@@ -106,7 +106,7 @@ class ChannelCheck {
         if (!is_channel(a) || a.peer.axis != axis_ || !rank.program->trigger(a).runs_at(rank.step)) continue;
         if (shares() ? !runs_with_ticket(a, rank.tickets.empty()) : rank.step < rank.resumes && !reports_loss(a))
           continue;
-        if (a.kind == ActionKind::push) {
+        if (a.kind == ChannelKind::push) {
           send(at, root_of(a.peer, at), a);
         } else {
           auto& come = rank.come[{a.peer.channel, root_of(a.peer, at)}];
@@ -140,7 +140,7 @@ class ChannelCheck {
       for (const Action& a : rank.program->actions) {
         if (a.phase != start->phase) continue;
         rank.updates += a.kind == ActionKind::update;
-        if (a.kind != ActionKind::push) continue;
+        if (a.kind != ChannelKind::push) continue;
         if (a.payload == Payload::senders) {
           choose(*start, a.peer.root);
         } else if (a.peer.root >= 0) {

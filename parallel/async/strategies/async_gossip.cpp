@@ -14,24 +14,24 @@
 namespace trireme {
 namespace {
 
-// Even ranks are active: behind each update they send their weights to a passive rank, whose weights come back. In the
-// next step, behind the update, an active rank's weights move by `share` of the difference of the two vectors that were
-// exchanged. A passive rank has its own part in a state until its next update is done, so that what backward reads
-// stays as it is; it answers with the sum of both.
+// Even ranks are active: after each update they send their weights to a passive rank, which returns its own. In the
+// next step, after the update, an active rank's weights move by `share` of the difference of the two exchanged vectors.
+// A passive rank collects its own part in a state until its next update is done, so that backward reads unchanged
+// weights. It answers with the sum of weights and state.
 
-/// What a passive rank's weights are to move by.
+/// State: the pending change of a passive rank's weights.
 constexpr const char* due = "gossip.due";
 
 bool is_active(const ActionContext& now) { return now.comm->rank() % 2 == 0; }
 
-/// The messages of a rank that are under way.
+/// The messages of a rank in flight.
 struct UnderWay {
-  Tensor sent, answer;  // of an active rank; undefined: nothing is
+  Tensor sent, answer;  // of an active rank; undefined: none
   Work asked, answered;
-  std::vector<Work> answers;  // of a passive one
-  std::int64_t first = -1;    // step that they began in; -1: nothing has happened since the last flush
-  std::int64_t flushed = 0,   // messages that had come by then
-      applied = 0;            // messages whose part the weights have
+  std::vector<Work> answers;  // of a passive rank
+  std::int64_t first = -1;    // step in which they began; -1: none since the last flush
+  std::int64_t flushed = 0,   // number of messages that had arrived by then
+      applied = 0;            // number of messages whose part is in the weights
 };
 
 UnderWay& under_way(const ActionContext& now) {
@@ -50,7 +50,7 @@ void answer(const ActionContext& now, UnderWay& u, const ReceivedMessage& m) {
   move_towards(now, owed, m.payload.to(owed.device()), mine);
 }
 
-/// The number of the first place in a step where a passive rank answers. Before it lies a flush, if there is one.
+/// Number of the first place in a step at which a passive rank answers. A flush, if any, is before it.
 std::int64_t first_place(const ActionContext& now) {
   return now.step * static_cast<std::int64_t>(now.argument("places"));
 }
@@ -82,7 +82,7 @@ void ask(const ActionContext& now, UnderWay& u) {
   u.asked = now.comm->send_to({.clock = now.step, .begin = s.begin, .end = s.end}, u.sent, passive);
 }
 
-/// How many messages a passive rank gets in these steps.
+/// Number of messages to a passive rank in these steps.
 std::int64_t messages_to(const ActionContext& now, std::int64_t first, std::int64_t end) {
   std::int64_t all = 0;
   for (std::int64_t step = first; step < end; ++step)
@@ -90,7 +90,7 @@ std::int64_t messages_to(const ActionContext& now, std::int64_t first, std::int6
   return all;
 }
 
-/// A passive rank answers those who have asked meanwhile.
+/// A passive rank answers the messages that have arrived.
 const ActionRow answers{.name = "answer",
                         .letter = 'a',
                         .access =
@@ -109,12 +109,12 @@ const ActionRow answers{.name = "answer",
                               under_way(now).answers.clear();
                             }};
 
-/// Whether they are of one exchange.
+/// Whether both belong to the same exchange.
 bool belong_together(const Action& a, const Action& b) {
   return a.slice == b.slice && a.peer == b.peer && find_argument(a, "share") == find_argument(b, "share");
 }
 
-/// Passive ranks answer wherever they might compute for long, in places that are numbered.
+/// Checks that passive ranks answer at all numbered places before long computations.
 std::string fault_of_answers(const Program& program, const Action& a) {
   const auto places = find_argument(a, "places");
   double next = 0;
@@ -128,7 +128,7 @@ std::string fault_of_answers(const Program& program, const Action& a) {
   return next == places ? "" : fmt::format("passive ranks answer in {} places of {}", next, places.value_or(0));
 }
 
-/// Of an exchange.
+/// Checks an exchange.
 std::string fault_of(const Plan& plan, const Program& program, ActionId id) {
   const Action& a = program.actions[static_cast<std::size_t>(id)];
   const double share = find_argument(a, "share").value_or(0);
@@ -148,51 +148,52 @@ std::string fault_of(const Plan& plan, const Program& program, ActionId id) {
   return fault_of_answers(program, a);
 }
 
-const ActionRow exchange{
-    .name = "exchange",
-    .letter = 'x',
-    .access =
-        [](const Plan&, const Program&, const Liveness&, const Action& a) {
-          return Access{{},
-                        {{.kind = OperandKind::weights, .slice = a.slice},
-                         {.kind = OperandKind::state, .slice = a.slice, .name = due}}};
-        },
-    .calls =
-        [](const Action& a, int, Index element) {
-          return std::vector<PlannedCall>{{CallKind::send, Index{sizeof(MessageHeader)}},
-                                          {CallKind::send, a.slice.size() * element}};
-        },
-    .fault = fault_of,
-    .start =
-        [](ActionContext& now) {
-          if (!now.comm) return Work();
-          UnderWay& u = under_way(now);
-          if (u.first < 0) u.first = now.step;
-          if (!is_active(now)) {
-            apply_due(now, u);
-            return Work();
-          }
-          take_answer(now, u);
-          ask(now, u);
-          return Work();
-        },
-    .flush =
-        [](ActionContext& now) {
-          if (!now.comm) return;
-          UnderWay& u = under_way(now);
-          if (u.first < 0) return;
-          take_answer(now, u);
-          const std::int64_t all = is_active(now) ? 0 : messages_to(now, u.first, now.step);
-          while (now.arrivals.count() - u.flushed < all) answer(now, u, now.arrivals.take(*now.comm, first_place(now)));
-          if (!is_active(now)) apply_due(now, u);
-          for (Work& work : u.answers) work.wait();
-          u.answers.clear();
-          now.comm->barrier();  // else somebody's next message could come before another's last one
-          u.flushed = now.arrivals.count();
-          u.first = -1;
-        }};
+const ActionRow exchange{.name = "exchange",
+                         .letter = 'x',
+                         .access =
+                             [](const Plan&, const Program&, const Liveness&, const Action& a) {
+                               return Access{{},
+                                             {{.kind = OperandKind::weights, .slice = a.slice},
+                                              {.kind = OperandKind::state, .slice = a.slice, .name = due}}};
+                             },
+                         .calls =
+                             [](const Action& a, int, Index element) {
+                               return std::vector<PlannedCall>{{CallKind::send, Index{sizeof(MessageHeader)}},
+                                                               {CallKind::send, a.slice.size() * element}};
+                             },
+                         .fault = fault_of,
+                         .start =
+                             [](ActionContext& now) {
+                               if (!now.comm) return Work();
+                               UnderWay& u = under_way(now);
+                               if (u.first < 0) u.first = now.step;
+                               if (!is_active(now)) {
+                                 apply_due(now, u);
+                                 return Work();
+                               }
+                               take_answer(now, u);
+                               ask(now, u);
+                               return Work();
+                             },
+                         .flush =
+                             [](ActionContext& now) {
+                               if (!now.comm) return;
+                               UnderWay& u = under_way(now);
+                               if (u.first < 0) return;
+                               take_answer(now, u);
+                               const std::int64_t all = is_active(now) ? 0 : messages_to(now, u.first, now.step);
+                               while (now.arrivals.count() - u.flushed < all)
+                                 answer(now, u, now.arrivals.take(*now.comm, first_place(now)));
+                               if (!is_active(now)) apply_due(now, u);
+                               for (Work& work : u.answers) work.wait();
+                               u.answers.clear();
+                               now.comm->barrier();  // otherwise a message of another rank's next step could arrive
+                                                     // before the last one of this step
+                               u.flushed = now.arrivals.count();
+                               u.first = -1;
+                             }};
 
-/// Adds the places where passive ranks answer to a program whose last action is the exchange.
+/// Adds the places at which passive ranks answer to a program whose last action is the exchange.
 void answer_between_passes(Program& program) {
   const Action meet = program.actions.back();
   std::vector<ActionId> places;

@@ -1,10 +1,11 @@
-// Parameter servers: the last ranks of an axis each keep a share of the weights with its optimizer state; the others
-// are workers, which push gradients and pull weights.
+// Parameter servers: the last ranks of an axis each keep a share of the weights with its optimizer state. The other
+// ranks are workers, which push gradients and pull weights.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <ranges>
 
+#include "parallel/async/channel_plan.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/strategies/partition.h"
 #include "parallel/strategies/rebuild.h"
@@ -20,7 +21,7 @@ std::vector<Slice> shares_of(const Plan& plan, const ParameterServerOptions& o) 
   return all;
 }
 
-// With groups: the channels of a server's weights to them, and on to their workers.
+// With groups: channels of a server's weights to the group servers, which forward them to their workers.
 std::string answers_of(int server) { return fmt::format("answers {}", server); }
 std::string share_of(int server) { return fmt::format("share {}", server); }
 
@@ -33,8 +34,8 @@ Action on_channel(const ParameterServerOptions& o, ActionKind kind, Payload::Kin
   return a;
 }
 
-/// Between the workers of a group and the servers: who sums gradients on their way up, and deals weights on their way
-/// down.
+/// The program of group servers, between a group's workers and the servers: sums gradients for the servers, and
+/// forwards weights to the workers.
 Program servers_of_groups(const ParameterServerOptions& o, int workers, const std::vector<Slice>& shares) {
   const int first = workers + o.groups;  // of the servers
   Program group{.name = "servers of groups"};
@@ -44,25 +45,25 @@ Program servers_of_groups(const ParameterServerOptions& o, int workers, const st
     a.phase = phase;
     group.actions.push_back(std::move(a));
   };
-  add(0, on_channel(o, ActionKind::take, Payload::gradients, "", {shares.front().begin, shares.back().end}));
+  add(0, on_channel(o, ChannelKind::take, Payload::gradients, "", {shares.front().begin, shares.back().end}));
   for (int s = 0; s < o.servers; ++s) {
-    add(0, on_channel(o, ActionKind::push, Payload::gradients, "sums", shares[s], first + s));
-    if (o.mode == "ssp") add(0, on_channel(o, ActionKind::push, Payload::loss, "ready", {}, first + s));
+    add(0, on_channel(o, ChannelKind::push, Payload::gradients, "sums", shares[s], first + s));
+    if (o.mode == "ssp") add(0, on_channel(o, ChannelKind::push, Payload::loss, "ready", {}, first + s));
     const int answer = add_phase(group, fmt::format("answer of {}", first + s), {.channel = answers_of(s), .count = 0});
-    add(answer, on_channel(o, ActionKind::take, Payload::weights, "", shares[s]));
-    Action deal = on_channel(o, ActionKind::push, Payload::weights, share_of(s), shares[s]);
+    add(answer, on_channel(o, ChannelKind::take, Payload::weights, "", shares[s]));
+    Action deal = on_channel(o, ChannelKind::push, Payload::weights, share_of(s), shares[s]);
     deal.peer.senders_of = "gradients";
     add(answer, std::move(deal));
   }
   const int report = add_phase(group, "report", {.channel = "loss", .count = 0});
-  add(report, on_channel(o, ActionKind::take, Payload::loss, "", {}));
+  add(report, on_channel(o, ChannelKind::take, Payload::loss, "", {}));
   for (int s = 0; s < o.servers; ++s)
-    add(report, on_channel(o, ActionKind::push, Payload::loss, "losses", {}, first + s));
+    add(report, on_channel(o, ChannelKind::push, Payload::loss, "losses", {}, first + s));
   group.phases.back().last = true;
   return group;
 }
 
-/// Server `index`, to which so many ranks push: workers, or the servers of their groups.
+/// The program of server `index`, to which `senders` ranks push: workers or group servers.
 Program server_at(const Plan& plan, const ParameterServerOptions& o, int at, int index, int workers, int senders,
                   const Slice& slice) {
   const bool tickets = plan.tickets.shares > 0;
@@ -73,7 +74,10 @@ Program server_at(const Plan& plan, const ParameterServerOptions& o, int at, int
   const char *gradients = o.groups > 0 ? "sums" : "gradients", *losses = o.groups > 0 ? "losses" : "loss";
   Trigger come{.channel = gradients, .count = count};
   // Whoever is far ahead is not used before the slowest have their answers: under ssp(0) all have the same weights.
-  if (o.mode == "ssp") come.guard = {"ready", o.staleness + 1};
+  if (o.mode == "ssp") {
+    come.guard = "ready";
+    come.staleness = o.staleness + 1;
+  }
   if (tickets && o.backup > 0 && index > 0) come.chosen = "chosen";  // the first server decides for all
   server.phases = {{"update", come}};
   const auto add = [&](int phase, Action a) {
@@ -81,29 +85,31 @@ Program server_at(const Plan& plan, const ParameterServerOptions& o, int at, int
     server.actions.push_back(std::move(a));
   };
   const auto answer = [&](int phase) {
-    add(phase, on_channel(o, ActionKind::push, Payload::weights, o.groups > 0 ? answers_of(index) : "weights", slice));
-    if (o.backup > 0) add(phase, on_channel(o, ActionKind::push, Payload::clock, "clock", {}));
-    if (tickets && index == 0) add(phase, on_channel(o, ActionKind::push, Payload::ticket, "ticket", {}));
+    add(phase, on_channel(o, ChannelKind::push, Payload::weights, o.groups > 0 ? answers_of(index) : "weights", slice));
+    if (o.backup > 0) add(phase, on_channel(o, ChannelKind::push, Payload::clock, "clock", {}));
+    if (tickets && index == 0) add(phase, on_channel(o, ChannelKind::push, Payload::ticket, "ticket", {}));
   };
-  Action take = on_channel(o, ActionKind::take, Payload::gradients, "", slice);
+  Action take = on_channel(o, ChannelKind::take, Payload::gradients, "", slice);
   if (count > 0) take.arguments = {{"scale", 1.0 / (at_once ? workers : count)}};
   add(0, take);
   add(0, {.kind = ActionKind::update, .slice = slice});
   if (tickets && o.backup > 0 && index == 0)
     for (int other = at + 1; other < at + o.servers; ++other)
-      add(0, on_channel(o, ActionKind::push, Payload::senders, "chosen", {}, other));
-  answer(o.mode == "ssp" ? add_phase(server, "answer", {.channel = "ready", .guard = {gradients, o.staleness}}) : 0);
+      add(0, on_channel(o, ChannelKind::push, Payload::senders, "chosen", {}, other));
+  answer(o.mode == "ssp"
+             ? add_phase(server, "answer", {.channel = "ready", .guard = gradients, .staleness = o.staleness})
+             : 0);
   if (o.backup > 0) answer(add_phase(server, "late", {.channel = gradients, .late = true}));
   const int report = add_phase(server, "report", {.channel = losses, .count = 0});
-  add(report, on_channel(o, ActionKind::take, Payload::loss, "", {}));
-  if (tickets) add(report, on_channel(o, ActionKind::push, Payload::weights, "weights", slice));
+  add(report, on_channel(o, ChannelKind::take, Payload::loss, "", {}));
+  if (tickets) add(report, on_channel(o, ChannelKind::push, Payload::weights, "weights", slice));
   server.phases.back().last = true;
   return server;
 }
 
-/// Workers take what they are to train from the queue of the first server: a ticket for each gradient of an update, or
-/// of as many updates as there are workers. A worker of several ranks would have a ticket of each line's queue;
-/// servers of groups answer for the first server, and do not know tickets.
+/// Workers take tickets from the first server's queue: one for each gradient of an update, or as many per batch as
+/// there are workers. Not for workers of several ranks, which would get tickets of several queues, and not for groups,
+/// whose servers do not know tickets.
 TicketPlan tickets_of(const Plan& plan, const ParameterServerOptions& o, int workers) {
   const bool alone = std::ranges::all_of(plan.axes, [&](const Axis& a) { return a.size == 1 || a.name == o.axis; });
   if (!plan.tickets.wanted || !alone || o.groups > 0 || (o.mode == "sync" && o.backup == 0))
@@ -155,27 +161,27 @@ Plan rewrite_servers(Plan plan, const ParameterServerOptions& o) {
       a.peer.per_root = workers / o.groups;
       add(std::move(a));
     };
-    of_group(ActionKind::push, Payload::gradients, "gradients", {0, plan.parameters});
+    of_group(ChannelKind::push, Payload::gradients, "gradients", {0, plan.parameters});
     std::vector<ActionId> pulls;
     for (int s = 0; s < o.servers; ++s) {
-      of_group(ActionKind::pull, Payload::weights, share_of(s), shares[s]);
+      of_group(ChannelKind::pull, Payload::weights, share_of(s), shares[s]);
       pulls.push_back(static_cast<ActionId>(worker.actions.size()) - 1);
     }
-    of_group(ActionKind::push, Payload::loss, "loss", {});  // ends its server's step, which deals weights before
+    of_group(ChannelKind::push, Payload::loss, "loss", {});  // ends its server's step, which deals weights before
     worker.actions.back().after = pulls;
   }
-  const int direct = o.groups > 0 ? 0 : o.servers;  // servers that workers exchange messages with
+  const int direct = o.groups > 0 ? 0 : o.servers;  // servers with which workers exchange messages directly
   for (int s = 0; s < direct; ++s) {
-    add(on_channel(o, ActionKind::push, Payload::gradients, "gradients", shares[s], workers + s));
+    add(on_channel(o, ChannelKind::push, Payload::gradients, "gradients", shares[s], workers + s));
     if (o.mode == "ssp")
-      add(on_channel(o, ActionKind::push, tickets ? Payload::ticket : Payload::loss, "ready", {}, workers + s));
-    add(on_channel(o, ActionKind::push, Payload::loss, "loss", {}, workers + s));
+      add(on_channel(o, ChannelKind::push, tickets ? Payload::ticket : Payload::loss, "ready", {}, workers + s));
+    add(on_channel(o, ChannelKind::push, Payload::loss, "loss", {}, workers + s));
   }
   for (int s = 0; s < direct; ++s) {
-    add(on_channel(o, ActionKind::pull, Payload::weights, "weights", shares[s], workers + s));
-    if (o.backup > 0) add(on_channel(o, ActionKind::pull, Payload::clock, "clock", {}, workers + s));
+    add(on_channel(o, ChannelKind::pull, Payload::weights, "weights", shares[s], workers + s));
+    if (o.backup > 0) add(on_channel(o, ChannelKind::pull, Payload::clock, "clock", {}, workers + s));
   }
-  if (tickets) add(on_channel(o, ActionKind::pull, Payload::ticket, "ticket", {}, workers));
+  if (tickets) add(on_channel(o, ChannelKind::pull, Payload::ticket, "ticket", {}, workers));
   plan.programs = {worker};
   const int senders = o.groups > 0 ? o.groups : workers;
   if (o.groups > 0) plan.programs.push_back(servers_of_groups(o, workers, shares));

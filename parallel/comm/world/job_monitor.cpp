@@ -340,7 +340,7 @@ struct JobMonitor::Impl {
     const Json mine = own_ranks();
     std::vector<const Json*> all{&mine};
     for (const WatchedProcess& p : peers) all.push_back(&p.ranks);
-    crash(hangs->thread(), fmt::format("{} has stood still for {:.0f} s in phase {} after step {}; last: {}{}",
+    crash(hangs->thread(), fmt::format("{} made no progress for {:.0f} s in phase {} after step {}; last: {}{}",
                                        named(own, hangs->rank()), seen[hangs].stood.count(), hangs->phase(),
                                        hangs->step(), hangs->entry(hangs->count()).text.data(), who_waits(all)));
   }
@@ -356,7 +356,7 @@ struct JobMonitor::Impl {
       if (&other != &p) others.push_back(&other.ranks);
     const std::string text =
         fmt::format("{} {}; {}{}", named(p.process, p.process.rank),
-                    gone ? "has ended without a word" : fmt::format("has been silent for {:.0f} s", p.silent.count()),
+                    gone ? "ended without an error message" : fmt::format("has been silent for {:.0f} s", p.silent.count()),
                     state_of(p.ranks), who_waits(others));
     if (main) say({{"verdict", text}, {"pids", p.process.pids}, {"pid", gone ? 0 : p.process.pid}});
     end(text, true, !gone && p.process.pids == own.pids ? p.process.pid : 0);

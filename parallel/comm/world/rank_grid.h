@@ -15,6 +15,14 @@ struct Axis {
   bool operator==(const Axis&) const = default;  ///< equal name and size
 };
 
+/// The ranks whose coordinate along a mesh axis is in [begin, end).
+struct CoordinateRange {
+  std::string axis;                                         ///< mesh axis
+  int begin = 0,                                            ///< first coordinate
+      end = 0;                                              ///< after the last coordinate
+  bool operator==(const CoordinateRange&) const = default;  ///< member by member
+};
+
 /// The names in "data+h": {"data", "h"}.
 std::vector<std::string> names_in(const std::string& joined);
 /// Ranks along an axis, or along several joined by +; 1 for an axis that does not exist.

@@ -93,11 +93,6 @@ void check_places(const Plan& plan, Diagnostics& faults) {
   if (covered != all) faults.add("the programs run on {} of {} ranks", covered, all);
 }
 
-/// Sums gradients with those of other ranks, by itself or at a server.
-bool reduces(const Action& a) {
-  return is_reduction(a) || (a.kind == ActionKind::push && a.payload == Payload::gradients);
-}
-
 bool updated_by_server(const Plan& plan, const Slice& s) {
   return std::ranges::any_of(plan.programs, [&](const Program& p) {
     return p.serves() && std::ranges::any_of(p.actions, [&](const Action& a) {
@@ -112,7 +107,7 @@ struct GradientActions {
     for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
       const Action& a = program.actions[id];
       if (completes(a)) backwards[a.part].push_back(id);
-      if (reduces(a)) reductions.push_back(id);
+      if (sums_gradients(a)) reductions.push_back(id);
       if (a.kind == ActionKind::update) updates.push_back(id);
     }
   }

@@ -120,7 +120,7 @@ void check_states(const Plan& plan, Diagnostics& faults) {
         const auto of_codec = codec_states(a);
         if (at == plan.state.end() && std::ranges::find(of_codec, o.name) == of_codec.end())
           faults.add("{} uses the state '{}', which the plan does not declare", place(program, id), o.name);
-        return at != plan.state.end() && at->extent == State::Extent::replicated;
+        return at != plan.state.end() && at->replicated;
       };
       const Access access = accesses(plan, program, live, a);
       for (const Operand& o : access.reads) (void)declared(o);
@@ -149,7 +149,7 @@ void check_consistency(const Plan& plan, Diagnostics& faults) {
       faults.add("weights along '{}' are to be {}, which needs a bound of 1 step or more", axis, to_string(promised));
     const bool messages = std::ranges::any_of(plan.programs, [&](const Program& p) {
       return std::ranges::any_of(p.actions,
-                                 [&](const Action& a) { return a.kind == ActionKind::push && a.peer.axis == axis; });
+                                 [&](const Action& a) { return !a.peer.channel.empty() && a.peer.axis == axis; });
     });
     if (axis == plan.stage_axis && plan.has_stages()) continue;  // check_versions()
     if (promised.kind == Kind::stale && (promised.bound < 0 || !messages))

@@ -9,7 +9,7 @@ void encode(const CodecContext& now, const Tensor& numbers, const Tensor& wire) 
   detail::with_type(numbers, [&]<class T>(T) {
     (void)detail::with_residual<T>(now, numbers);
     const Tensor all = now.states[0] ? now.states[0] : numbers;
-    for (Index begin = 0, end = 0; begin < now.size; begin = end) {  // what the caches hold
+    for (Index begin = 0, end = 0; begin < now.size; begin = end) {  // pieces that fit the cache
       end = std::min(now.size, begin + (1 << 14));
       const Tensor kept = all.view_rows(begin, end), part = wire.view_rows(begin, end);
       part.copy_from(kept);

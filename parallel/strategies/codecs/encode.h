@@ -1,4 +1,4 @@
-// What codecs share: error feedback, random numbers, a loop for the type of the numbers.
+// Shared parts of codecs: error feedback, random numbers, dispatch on the type of the numbers.
 #pragma once
 #include "kernels/core/random.h"
 #include "kernels/cpu/vector.h"
@@ -6,19 +6,19 @@
 
 namespace trireme::detail {
 
-/// f(T{}) with the numbers' type, f32 or f64.
+/// Calls f(T{}) with the type of the numbers, f32 or f64.
 template <class F>
 void with_type(const Tensor& numbers, F&& f) {
   numbers.dtype() == DType::f64 ? f(double{}) : f(float{});
 }
-/// The numbers of a state [size]; null: the codec does without it.
+/// The numbers of a state [size]; null: the codec does not use the state.
 template <class T>
 T* state(const CodecContext& now, std::size_t i) {
   return now.states[i] ? now.states[i].data<T>() : nullptr;
 }
 
-/// Error feedback: adds the gradients to what was kept of those before, in the first state, and returns where the sum
-/// is to be encoded from, and what is not sent is to be left: there, or in numbers themselves where nothing is kept.
+/// Error feedback: adds the gradients to the residual of earlier steps, in the first state. Returns the memory to
+/// encode from, where the codec leaves the part that was not sent: the state, or `numbers` themselves without residual.
 template <class T>
 T* with_residual(const CodecContext& now, const Tensor& numbers) {
   T *const g = numbers.data<T>(), *const residual = state<T>(now, 0);
@@ -30,7 +30,7 @@ T* with_residual(const CodecContext& now, const Tensor& numbers) {
   return residual;
 }
 
-/// The generator of a codec's numbers: another one for each step and slice; on all ranks the same, but for own.
+/// A random generator for each step and slice. own: different on each rank; else equal on all ranks.
 inline Philox random(const CodecContext& now, bool own) {
   const auto word = [](auto v) { return static_cast<std::uint64_t>(v); };
   const std::uint64_t key = mix(mix(word(now.argument("seed")), word(now.step)), word(now.action.slice.begin));

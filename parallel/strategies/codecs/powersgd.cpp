@@ -1,4 +1,4 @@
-// Matrices by two thin factors.
+// PowerSGD: matrices approximated by two thin factors.
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -11,15 +11,16 @@
 namespace trireme {
 namespace {
 
-/// M [rows, columns] at a place of the vector; its factors lie transposed, P as [rank, rows] and Q as [rank, columns].
+/// A matrix M [rows, columns] at a position of the vector. Its factors are stored transposed: P as [rank, rows], Q as
+/// [rank, columns].
 struct Matrix {
   Index begin, rows, columns, rank;
   Index end() const { return begin + rows * columns; }
-  /// M itself, of a vector.
+  /// M as a view of a vector.
   Tensor in(const Tensor& vector) const { return vector.view_rows(begin, end()).reshape({rows, columns}); }
 };
 
-/// Of each tensor of two axes or more the whole rows that lie in the vector.
+/// Of each tensor with two or more axes: the whole rows in the vector.
 std::vector<Matrix> matrices_of(const CodecContext& now) {
   std::vector<Matrix> all;
   const auto most = static_cast<Index>(now.argument("rank"));
@@ -33,7 +34,7 @@ std::vector<Matrix> matrices_of(const CodecContext& now) {
   }
   return all;
 }
-/// Calls f(begin, end) for what lies between the matrices.
+/// Calls f(begin, end) for the numbers between the matrices.
 template <class F>
 void each_between(const CodecContext& now, const std::vector<Matrix>& matrices, F f) {
   Index begin = 0;
@@ -44,7 +45,7 @@ void each_between(const CodecContext& now, const std::vector<Matrix>& matrices, 
   f(begin, now.size);
 }
 
-// First P of each matrix, and what lies between; then Q of each.
+// First round: P of each matrix, and the numbers between them. Second round: Q of each matrix.
 Index length(const CodecContext& now) {
   Index all = 0;
   const auto matrices = matrices_of(now);
@@ -53,16 +54,16 @@ Index length(const CodecContext& now) {
   return all;
 }
 
-/// The factors of one round, one behind the other.
+/// The consecutive factors of one round.
 class Factors {
  public:
   explicit Factors(Tensor wire) : wire_(std::move(wire)) {}
-  /// The next one, [rank, n].
+  /// The next factor, [rank, n].
   Tensor next(Index rank, Index n) {
     at_ += rank * n;
     return wire_.view_rows(at_ - rank * n, at_).reshape({rank, n});
   }
-  /// Behind those that were taken.
+  /// The numbers after the factors that were taken.
   template <class T>
   T* rest() const {
     return wire_.data<T>() + at_;
@@ -73,8 +74,8 @@ class Factors {
   Index at_ = 0;
 };
 
-/// Q to begin with: that of the step before, standard normal numbers in rows of zeros (at the start, and where P had
-/// fewer than rank independent columns).
+/// Initial Q: that of the previous step. Rows of zeros become standard normal numbers (at the start, and if P had fewer
+/// than `rank` independent columns).
 template <class T>
 void draw(const CodecContext& now, const Matrix& m, const Tensor& q) {
   const Philox random = detail::random(now, false);
@@ -89,8 +90,8 @@ void draw(const CodecContext& now, const Matrix& m, const Tensor& q) {
   }
 }
 
-/// Gram and Schmidt, twice, over rows; a row that depends on those before it becomes 0. In plain loops, whose sums are
-/// the same on every machine: ranks must come to the same P.
+/// Gram-Schmidt over rows, twice; dependent rows become 0. Plain loops give the same sums on every machine, because all
+/// ranks must compute the same P.
 template <class T>
 void orthonormalise(T* rows, Index count, Index n) {
   const auto dot = [n](const T* a, const T* b) {

@@ -1,4 +1,4 @@
-// All of the numbers in few bits, in blocks that have scales of their own.
+// Codecs that send all numbers in few bits, in blocks with separate scales.
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -10,9 +10,9 @@
 namespace trireme {
 namespace {
 
-/// Calls f(first number, how many, where its codes begin in the wire) for each block; returns the bytes of all. A block
-/// is so many scales, then the codes of its numbers, low bits first. It lies in one tensor: what is between tensors
-/// stays 0.
+/// Calls f(first number, count, offset of its codes in the wire) for each block; returns the bytes of all blocks. A
+/// block is some scales, then the codes of its numbers, lowest bits first. Blocks do not cross tensors; bytes between
+/// tensors stay 0.
 template <class F>
 Index each_block(const CodecContext& now, int scales, int bits, F f) {
   const auto block = static_cast<Index>(now.argument("block"));
@@ -32,7 +32,7 @@ T load(const std::byte* from) {
   return value;
 }
 
-/// Codes of n numbers, one to a byte and zeros behind them, as codes of so many bits; and the way back.
+/// Packs n codes, one per byte and followed by zeros, to codes of `bits` bits; and the reverse.
 template <int bits>
 void pack(const std::uint8_t* codes, Index n, std::uint8_t* out) {
   constexpr int each = 8 / bits;
@@ -50,18 +50,19 @@ void unpack(const std::uint8_t* in, Index n, std::uint8_t* codes) {
 #pragma GCC unroll 8
     for (int j = 0; j < each; ++j) codes[i + j] = static_cast<std::uint8_t>(*in >> (j * bits) & mask);
 }
-/// Room for the codes of a block, and for what packs them by eight.
+/// Buffer for the codes of a block, padded for packing by eight.
 std::vector<std::uint8_t> room_for_codes(const CodecContext& now) {
   return std::vector<std::uint8_t>(static_cast<std::size_t>(now.argument("block")) + 8);
 }
 
-/// Bits of a number: enough for all levels with both signs. A power of two, so that bytes hold whole codes.
+/// Bits per number: enough for all levels with both signs, rounded up to a power of two, so that bytes hold whole
+/// codes.
 int bits_of(const CodecContext& now) {
   const double levels = now.argument("levels");
   return levels <= 1 ? 2 : levels <= 7 ? 4 : 8;
 }
 
-// A block is its norm, and of each number the level plus `levels`.
+// A block has its norm, and for each number the level plus `levels`.
 Index length_of_levels(const CodecContext& now) {
   return each_block(now, 1, bits_of(now), [](Index, Index, Index) {});
 }
@@ -85,14 +86,15 @@ void encode_levels(const CodecContext& now, const Tensor& numbers, const Tensor&
       std::memcpy(out, &norm, sizeof norm);
       out += sizeof norm;
       philox_fill(random.data(), key, 0, static_cast<std::uint64_t>(begin), (n + 3) / 4);
-      // |v| / norm lies between two levels, and becomes the upper one as often as it is near to that.
+      // Rounds |v| / norm up with a probability equal to its distance from the lower level.
       vectorised([v, n, r = random.data(), c = codes.data(), levels = static_cast<T>(now.argument("levels")),
                   scale = norm > 0 ? static_cast<T>(now.argument("levels")) / norm : T{0}] {
 #pragma omp simd
         for (Index i = 0; i < n; ++i) {
           const T u = static_cast<T>(static_cast<std::int32_t>(r[i] >> 8)) * T{0x1p-24};
           const T at = std::abs(v[i]) * scale + u;
-          const auto level = static_cast<T>(static_cast<std::int32_t>(std::min(levels, at)));  // NaN: the norm is, too
+          const auto level = static_cast<T>(static_cast<std::int32_t>(std::min(levels, at)));  // NaN: then the norm is
+                                                                                               // NaN, too
           c[i] = static_cast<std::uint8_t>(static_cast<std::int32_t>(levels + std::copysign(level, v[i])));
         }
       });
@@ -120,13 +122,13 @@ void decode_levels(const CodecContext& now, const Tensor& wire, const Tensor& nu
 
 template <class T>
 using Bits = std::conditional_t<sizeof(T) == 8, std::int64_t, std::int32_t>;
-/// All bits set, where a number is negative by its sign; else none.
+/// All bits set if a number is negative by its sign bit; else none.
 template <class T>
 Bits<T> sign_of(T value) {
   return std::bit_cast<Bits<T>>(value) >> (8 * sizeof(T) - 1);
 }
 
-// A block is the means of its negative and its other numbers, and the sign of each.
+// A block has the means of its negative and of its other numbers, and the sign of each number.
 Index length_of_signs(const CodecContext& now) {
   return each_block(now, 2, 1, [](Index, Index, Index) {});
 }
@@ -137,7 +139,7 @@ void encode_signs(const CodecContext& now, const Tensor& numbers, const Tensor& 
     T* const all = detail::with_residual<T>(now, numbers);
     each_block(now, 2, 1, [&](Index begin, Index n, Index at) {
       T* const v = all + begin;
-      T means[2];  // of the negative numbers, and of the others
+      T means[2];  // of the negative numbers; of the others
       vectorised([v, n, to = &means[0]] {
         T above = 0, below = 0;
         Bits<T> negative = 0;

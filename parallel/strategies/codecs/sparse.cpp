@@ -1,4 +1,4 @@
-// Some of the numbers, the others kept: the largest of each rank, random ones, or the largest chunks.
+// Codecs that send some of the numbers and keep the others: each rank's largest, random ones, or the largest chunks.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -11,7 +11,7 @@
 namespace trireme {
 namespace {
 
-/// Of so many numbers (or chunks) those that are sent in this step.
+/// How many of `count` numbers (or chunks) are sent in this step.
 Index sent_of(const CodecContext& now, Index count) {
   const double ratio = now.argument("ratio"), warmup = now.argument("warmup");
   const double done = (static_cast<double>(now.step) - now.argument("from")) / std::max(warmup, 1.0);
@@ -19,8 +19,8 @@ Index sent_of(const CodecContext& now, Index count) {
   return std::clamp(static_cast<Index>(std::ceil(of_step * static_cast<double>(count))), Index{1}, count);
 }
 
-/// Local gradient clipping: numbers whose L2 norm is above the argument `clip` over the square root of the ranks get
-/// that norm. Without the argument, or where it is 0, they stay as they are.
+/// Local gradient clipping: scales the numbers to the L2 norm `clip` divided by the square root of the number of ranks,
+/// if their norm is larger. Without `clip`, or with 0, they are unchanged.
 template <class T>
 void clip(const CodecContext& now, T* g) {
   const double most = find_argument(now.action, "clip").value_or(0) / std::sqrt(static_cast<double>(now.ranks));
@@ -33,7 +33,7 @@ void clip(const CodecContext& now, T* g) {
   for (Index i = 0; i < now.size; ++i) g[i] *= factor;
 }
 
-/// What is kept of gradients until it is sent: v, and the momentum u that it grew by (momentum correction; null: none).
+/// Unsent gradients v, and their momentum u (momentum correction; null: none).
 template <class T>
 struct Kept {
   T *v, *u;
@@ -47,7 +47,7 @@ struct Kept {
     v = detail::with_residual<T>(now, numbers);
     if (now.argument("masking") == 0) u = nullptr;
   }
-  /// The number at i is sent.
+  /// Call when the number at i is sent.
   void clear(Index i) {
     v[i] = 0;
     if (u != nullptr) u[i] = 0;
@@ -56,20 +56,21 @@ struct Kept {
 
 template <class T>
 using Key = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
-/// Greater for what is larger in magnitude, NaN being the largest.
+/// A key that is greater for larger magnitudes; NaN has the greatest.
 template <class T>
 Key<T> key_of(T value) {
   return std::bit_cast<Key<T>>(value) << 1;
 }
 
-/// The k largest of n numbers: those of a key above `least`, and the first `ties` of that key.
+/// The k largest of n numbers: those with keys above `least`, and the first `ties` with that key.
 template <class T>
 struct Largest {
   Key<T> least;
   Index ties;
   Largest(const T* v, Index n, Index k) {
     constexpr int digits = sizeof(T) == 8 ? 14 : 12, shift = 8 * sizeof(T) - digits;
-    std::vector<std::uint32_t> counts(4 << digits);  // by a key's first digits; four, since neighbours are often alike
+    std::vector<std::uint32_t> counts(4 << digits);  // by the first digits of a key; four tables, because consecutive
+                                                     // keys are often equal
     for (Index i = 0; i < n; ++i) ++counts[(i & 3) << digits | key_of(v[i]) >> shift];
     const auto count = [&](Key<T> digit) {
       Index all = 0;
@@ -91,7 +92,7 @@ struct Largest {
   }
 };
 
-// Of a vector of k numbers the numbers, then their positions.
+// The k numbers of a vector, then their positions.
 Index length_of_largest(const CodecContext& now) { return sent_of(now, now.size) * (now.element + 4); }
 
 void encode_largest(const CodecContext& now, const Tensor& numbers, const Tensor& wire) {
@@ -128,8 +129,8 @@ void decode_largest(const CodecContext& now, const Tensor& wire, const Tensor& n
   });
 }
 
-/// Calls f(position) for the positions of this step, alike on all ranks, in order: so many of them, each set of them as
-/// likely as another (R. W. Floyd's algorithm: Bentley, Communications of the ACM 30, 1987).
+/// Calls f(position) for this step's random positions in order; they are equal on all ranks. Each set of positions has
+/// the same probability (R. W. Floyd's algorithm: Bentley, Communications of the ACM 30, 1987).
 template <class F>
 void each_drawn(const CodecContext& now, F f) {
   const Philox random = detail::random(now, false);
@@ -168,7 +169,7 @@ void decode_drawn(const CodecContext& now, const Tensor& wire, const Tensor& num
 Index chunk_of(const CodecContext& now) { return std::min(static_cast<Index>(now.argument("chunk")), now.size); }
 Index chunks_of(const CodecContext& now) { return (now.size + chunk_of(now) - 1) / chunk_of(now); }
 
-/// First the norm of each chunk, then the chunks that are sent, the last one with zeros behind it.
+/// First round: the norm of each chunk. Second round: the chosen chunks, the last one padded with zeros.
 Index length_of_chunks(const CodecContext& now) {
   return now.round == 0 ? chunks_of(now) : sent_of(now, chunks_of(now)) * chunk_of(now);
 }

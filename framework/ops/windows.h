@@ -1,8 +1,6 @@
-// Arithmetic of layers that are split over ranks: which part of a tensor a rank owns, which part of its input a box of
-// a window layer's output reads, and who therefore sends what to whom. Pure functions.
+// Arithmetic of window layers that are divided over ranks: which part of the input a box of the output reads. Pure
+// functions.
 #pragma once
-#include <span>
-#include <utility>
 #include <vector>
 
 #include "framework/tensor/box.h"
@@ -10,9 +8,6 @@
 #include "kernels/contracts/pool.h"
 
 namespace trireme {
-
-/// [begin, end) of part `index` of `parts` of an extent: sizes differ by one at most, any extent will do.
-std::pair<Index, Index> even_share(Index extent, int parts, int index);
 
 /// A convolution's or a pooling's window along one axis.
 struct Window {
@@ -54,16 +49,5 @@ Box inner(const Box& out, const Box& have, const std::vector<Window>&, const Sha
 
 /// Boxes that, with `core`, which lies in it, make up `whole`; an empty core: all of it.
 std::vector<Box> around(const Box& whole, const Box& core);
-
-/// Which boxes a rank sends and receives when rank r has have[r] and shall have want[r]; its own are not among them.
-/// Every element that somebody wants lies in exactly one have.
-struct Route {
-  struct Piece {
-    int peer;
-    Box box;
-  };
-  std::vector<Piece> sends, recvs;
-};
-Route route(std::span<const Box> have, std::span<const Box> want, int me);
 
 }  // namespace trireme

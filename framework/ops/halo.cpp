@@ -3,9 +3,9 @@
 // A rank's own block with zeros where its halo lies gives all outputs but those that read the halo; these, a few rows
 // at each cut, are made again from the small patch that they read, once the halo is there. The gradients go the same
 // two ways. So no block is copied to make room for a halo, and the large part runs while the halo travels.
-#include "kernels/contracts/conv.h"
 #include "framework/ops/help.h"
-#include "parallel/split/sharded_ops.h"
+#include "framework/ops/moves.h"
+#include "kernels/contracts/conv.h"
 
 namespace trireme {
 namespace {
@@ -15,7 +15,7 @@ using Halos = std::vector<Exchange::Received>;
 /// One rank's share of a convolution.
 class Part {
  public:
-  Part(const Tensor& x, const Shape& filter, const ConvOptions& o, const ShardedOps& has, const ShardedOps& out)
+  Part(const Tensor& x, const Shape& filter, const ConvOptions& o, const ShardSpec& has, const ShardSpec& out)
       : x_(x),
         has_(has.shared_from_this()),
         mine_(has.box()),
@@ -64,7 +64,7 @@ class Part {
   }
 
   SavedTensor x_;
-  std::shared_ptr<const ShardedOps> has_;
+  std::shared_ptr<const ShardSpec> has_;
   Box mine_, out_;  // x's and y's
   std::vector<Window> windows_;
   ConvOptions options_;
@@ -77,7 +77,7 @@ class Part {
 };
 
 Tensor Part::forward(const Tensor& w, const Tensor& bias) {
-  Exchange exchange(has_->grid(), halo_.line, route(halo_.have, halo_.want, halo_.line.me), x_, mine_.at,
+  Exchange exchange(has_->mesh(), halo_.line, route(halo_.have, halo_.want, halo_.line.me), x_, mine_.at,
                     MemoryKind::halos);
   const Tensor y = Tensor::empty(out_.size, x_.get().dtype(), x_.get().device());
   if (!whole_) launch<kernel::Conv>(y, x_, w, bias, View{}, at(padded_));
@@ -108,7 +108,7 @@ void Part::backward_input(const Tensor& dy, const Tensor& w, Gradients& g) const
     }
     if (whole_) copy_box(dx.tensor, mine_.at, wide, p.inputs.at, intersect(mine_, p.inputs), true);
   }
-  Exchange exchange(has_->grid(), halo_.line, back, sends, dy.dtype(), dy.device());
+  Exchange exchange(has_->mesh(), halo_.line, back, sends, dy.dtype(), dy.device());
   if (!whole_) launch<kernel::ConvBackwardInput>(dx.tensor, dy, w, at(padded_), dx.accumulate);
   for (const auto& [box, values] : exchange.wait()) copy_box(dx.tensor, mine_.at, values, box.at, box, true);
 }
@@ -125,7 +125,7 @@ void Part::backward_weight(const Tensor& dy, const View& dw, const View& db, boo
 }  // namespace
 
 Tensor halo_conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, const ConvOptions& o,
-                 const ShardedOps& has, const ShardedOps& out) {
+                 const ShardSpec& has, const ShardSpec& out) {
   ConvOptions options = o;
   if (w_given.dtype() != x.dtype()) options.filters = nullptr;  // a converted copy: its address says nothing
   Part part(x, w_given.shape(), options, has, out);

@@ -1,6 +1,10 @@
 // Methods of Tensor that are recorded, or that depend on the tape.
+#include <numeric>
+
 #include "framework/autograd/tape.h"
+#include "framework/ops/place.h"
 #include "framework/tensor/batch.h"
+#include "framework/tensor/division_error.h"
 #include "framework/tensor/fields.h"
 #include "framework/tensor/launch.h"
 #include "framework/tensor/shard_spec.h"
@@ -34,13 +38,113 @@ Shape resolve(const Shape& from, Shape to) {
 
 }  // namespace
 
+namespace {
+
+using Dim = ops::Factors::Dim;
+
+/// The dimensions of two shapes with as many elements, as products of common factors.
+struct Refined {
+  std::vector<Index> extents = {};  ///< of the factors
+  std::vector<bool> mixed = {};     ///< a factor whose elements a dimension of the other shape would cut
+  std::vector<Dim> in = {}, out = {};
+};
+Refined refined(const Shape& in, const Shape& out) {
+  Refined r{.in = std::vector<Dim>(static_cast<std::size_t>(in.rank())),
+            .out = std::vector<Dim>(static_cast<std::size_t>(out.rank()))};
+  int i = 0, j = 0;
+  Index a = 1, b = 1;  // what is left of in[i - 1] and out[j - 1]
+  const auto add = [&](Index extent, bool mixed) {
+    if (extent > 1) {
+      r.in[static_cast<std::size_t>(i - 1)].push_back(static_cast<int>(r.extents.size()));
+      r.out[static_cast<std::size_t>(j - 1)].push_back(static_cast<int>(r.extents.size()));
+      r.extents.push_back(extent);
+      r.mixed.push_back(mixed);
+    }
+  };
+  bool mixed = false;
+  while (true) {
+    while (a == 1 && i < in.rank()) a = in[i++];
+    while (b == 1 && j < out.rank()) b = out[j++];
+    if (a == 1 || b == 1 || a == 0 || b == 0) break;
+    const Index common = std::min(a, b);
+    if (a % common == 0 && b % common == 0) {
+      add(common, mixed);
+      a /= common;
+      b /= common;
+      if (a == 1 && b == 1) mixed = false;
+    } else {  // [6, 4] to [4, 6]: no common factor in front
+      mixed = true;
+      const Index inner = std::gcd(a, b);
+      if (inner == 1) return {.extents = {}, .mixed = {}, .in = {}, .out = {}};
+      add(inner, true);
+      a /= inner;
+      b /= inner;
+    }
+  }
+  return r;
+}
+
+/// The global shape that is wanted of x, whose extents may be those of this rank's block: [N, T, heads, D] with the
+/// heads that are here.
+Shape global_of(const Tensor& x, const Shape& wanted) {
+  const Shape &block = x.shape(), &whole = x.global_shape();
+  if (block == whole) return resolve(whole, wanted);
+  const bool hole = std::ranges::find(wanted, Index{-1}) != wanted.end();
+  Index known = 1;
+  for (const Index n : wanted) known *= n == -1 ? 1 : n;
+  const auto fits = [&](const Shape& s) { return hole ? known > 0 && s.numel() % known == 0 : known == s.numel(); };
+  bool named = !hole;  // an extent of the block itself
+  for (int d = 0; d < std::min(wanted.rank(), block.rank()); ++d)
+    named = named || (wanted[d] == block[d] && block[d] != whole[d]);
+  const bool local = named && fits(block);
+  if (!local) return resolve(whole, wanted);
+  if (fits(whole))
+    fail_division("reshape",
+                  "this rank has {} of {}, and {} may mean the part or the whole: give all extents of the whole, "
+                  "without -1",
+                  block, whole, wanted);
+  const Shape here = resolve(block, wanted);
+  Shape to = here;
+  for (int d = 0; d < block.rank(); ++d) {
+    if (block[d] == whole[d]) continue;
+    // The dimension that begins where this one does; of several, because of extents of 1, the one in the same place.
+    int at = -1;
+    for (int e = 0; e < to.rank(); ++e)
+      if (here.product(0, e) == block.product(0, d) && (at < 0 || e == d || block.rank() - d == to.rank() - e)) at = e;
+    if (at < 0) continue;
+    if (here[at] > 0 && block[d] % here[at] == 0)
+      to[at] = whole[d] / (block[d] / here[at]);  // it is split: [heads D] to [heads, D]
+    else if (block[d] > 0 && here[at] % block[d] == 0)
+      to[at] = here[at] / block[d] * whole[d];  // it is joined: [heads, D] to [heads D]
+  }
+  check(to.numel() == whole.numel(), "reshape",
+        "this rank has {} of {}, and {} says neither how the part nor how the whole becomes another shape: give the "
+        "extents of the whole",
+        block, whole, wanted);
+  return to;
+}
+
+/// reshape() of x that ranks divide: along a dimension that is split or joined, the outer factor may be divided.
+Tensor divided_reshape(const Tensor& x, const Shape& wanted) {
+  const Shape to = global_of(x, wanted);
+  const Refined r = refined(x.global_shape(), to);
+  if (x.global_shape().numel() == 0 || (r.in.empty() && x.rank() > 0)) {
+    ops::Factors none{.in = {std::vector<Dim>(static_cast<std::size_t>(x.rank()))},
+                      .out = std::vector<Dim>(static_cast<std::size_t>(to.rank())),
+                      .result = to};
+    return ops::place("reshape", none, {x})[0].reshape(to);
+  }
+  ops::Factors f{.in = {r.in}, .out = r.out, .result = to};
+  for (std::size_t i = 0; i < r.extents.size(); ++i) f.factors.push_back({.extent = r.extents[i], .whole = r.mixed[i]});
+  const ops::Placed p = ops::place("reshape", f, {x});
+  return p.put(p[0].reshape(p.out().block()));
+}
+
+}  // namespace
+
 Tensor Tensor::reshape(const Shape& wanted) const {
   const Impl& from = stored(impl_, "reshape");
-  if (is_part(*this)) {
-    bool same = wanted.rank() == from.shape.rank();
-    for (int i = 0; same && i < wanted.rank(); ++i) same = wanted[i] == from.shape[i] || wanted[i] == -1;
-    if (!same) refuse_part("reshape", from.shape, *from.shard_spec);
-  }
+  if (from.shard_spec && wanted != from.shape) return divided_reshape(*this, wanted);
   const Shape shape = resolve(from.shape, wanted);
   Tensor y = shape_as(from, shape);
   if (shape == from.shape) y.impl_->shard_spec = from.shard_spec;
@@ -82,6 +186,10 @@ Tensor Tensor::to(Device target) const {
   });
 }
 Tensor Tensor::rows(Index begin, Index end) const {
+  if (shard_spec() && rank() > 0) {
+    const ops::Placed p = ops::place("rows", ops::same_dims({*this}, {0}), {*this});
+    return p.put(p[0].rows(begin, end));
+  }
   Tensor y = view_rows(begin, end);
   const BatchPtr batch = y.impl_->batch;  // the slice's, or none: not the whole's
   if (impl_->fields)

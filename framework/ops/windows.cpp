@@ -1,10 +1,6 @@
-#include "parallel/split/windows.h"
+#include "framework/ops/windows.h"
 
 namespace trireme {
-
-std::pair<Index, Index> even_share(Index extent, int parts, int index) {
-  return {extent * index / parts, extent * (index + 1) / parts};
-}
 
 std::vector<Window> windows(const Shape& filter, const ConvOptions& o) {
   std::vector<Window> all;
@@ -122,16 +118,6 @@ std::vector<Box> around(const Box& whole, const Box& core) {
     rest.size[i] = core.size[i];
   }
   return boxes;
-}
-
-Route route(std::span<const Box> have, std::span<const Box> want, int me) {
-  Route r;
-  for (int peer = 0; peer < static_cast<int>(have.size()); ++peer) {
-    if (peer == me) continue;
-    if (const Box box = intersect(have[me], want[peer]); !box.empty()) r.sends.push_back({peer, box});
-    if (const Box box = intersect(have[peer], want[me]); !box.empty()) r.recvs.push_back({peer, box});
-  }
-  return r;
 }
 
 }  // namespace trireme

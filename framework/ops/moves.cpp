@@ -1,0 +1,212 @@
+#include "framework/ops/moves.h"
+
+#include <algorithm>
+
+#include "framework/autograd/tape.h"
+#include "framework/tensor/launch.h"
+#include "kernels/contracts/elementwise.h"
+#include "kernels/contracts/move.h"
+
+namespace trireme {
+namespace {
+
+std::vector<Tensor> packed(const Route& route, const Tensor& x, const Shape& origin) {
+  const MemoryScope scope(MemoryKind::packed);
+  std::vector<Tensor> sends;
+  for (const auto& [peer, box] : route.sends) sends.push_back(cut(x, origin, box));
+  return sends;
+}
+
+}  // namespace
+
+Route route(std::span<const std::vector<Box>> have, std::span<const std::vector<Box>> want, int me) {
+  Route r;
+  const auto add = [](std::vector<Route::Piece>& to, int peer, const std::vector<Box>& from,
+                      const std::vector<Box>& at) {
+    for (const Box& a : from)
+      for (const Box& b : at)
+        if (const Box box = intersect(a, b); !box.empty()) to.push_back({peer, box});
+  };
+  const auto mine = static_cast<std::size_t>(me);
+  for (std::size_t peer = 0; peer < have.size(); ++peer) {
+    if (peer == mine) continue;
+    add(r.sends, static_cast<int>(peer), have[mine], want[peer]);
+    add(r.recvs, static_cast<int>(peer), have[peer], want[mine]);
+  }
+  return r;
+}
+
+Route route(std::span<const Box> have, std::span<const Box> want, int me) {
+  const auto lists = [](std::span<const Box> boxes) {
+    std::vector<std::vector<Box>> all;
+    for (const Box& box : boxes) all.push_back({box});
+    return all;
+  };
+  return route(lists(have), lists(want), me);
+}
+
+Exchange::Exchange(const RankMesh& mesh, const RankMesh::Line& line, const Route& route, const Tensor& x,
+                   const Shape& origin, MemoryKind use)
+    : Exchange(mesh, line, route, packed(route, x, origin), x.dtype(), x.device(), use) {}
+
+Exchange::Exchange(const RankMesh& mesh, const RankMesh::Line& line, const Route& route,
+                   const std::vector<Tensor>& sends, DType dtype, Device device, MemoryKind use) {
+  const MemoryScope scope(use);
+  const auto rank = [&](const Route::Piece& piece) { return line.ranks[static_cast<std::size_t>(piece.peer)]; };
+  for (const Route::Piece& piece : route.recvs) {
+    Tensor values = Tensor::empty(piece.box.size, dtype, device);
+    waits_.push_back(mesh.recv(values, rank(piece)));
+    received_.push_back({piece.box, std::move(values)});
+  }
+  for (std::size_t i = 0; i < sends.size(); ++i) waits_.push_back(mesh.send(sends[i], rank(route.sends[i])));
+}
+
+const std::vector<Exchange::Received>& Exchange::wait() {
+  for (const RankMesh::Wait& wait : waits_) wait();
+  return received_;
+}
+
+Tensor cut(const Tensor& from, const Shape& origin, const Box& box) {
+  const Tensor part = Tensor::empty(box.size, from.dtype(), from.device());
+  copy_box(part, box.at, from, origin, box);
+  return part;
+}
+
+void copy_box(const Tensor& to, const Shape& to_origin, const Tensor& values, const Shape& from_origin, const Box& box,
+              bool add) {
+  if (box.empty()) return;
+  const Shape there = from(box.at, to_origin), here = from(box.at, from_origin);
+  if (!add) return launch<kernel::CopyBox>(to, there, values, here, box.size);
+  Shape zero = box.size;
+  for (int i = 0; i < zero.rank(); ++i) zero[i] = 0;
+  const Tensor sum = Tensor::empty(box.size, to.dtype(), to.device()), part = Tensor::like(sum);
+  launch<kernel::CopyBox>(sum, zero, to, there, box.size);
+  launch<kernel::CopyBox>(part, zero, values, here, box.size);
+  add_into(sum, part);
+  launch<kernel::CopyBox>(to, there, sum, zero, box.size);
+}
+
+namespace {
+
+/// The mesh axes along which parts travel from one placement to another. Along the others a rank finds its part at
+/// home: ranks hold copies, or keep their shares.
+AxisMask travelling(const ShardSpec& have, const ShardSpec& want) {
+  AxisMask travel = 0;
+  for (int dim = 0; dim < have.global_shape().rank(); ++dim)
+    if (have.over(dim) != want.over(dim) || !(have.shares(dim) == want.shares(dim))) travel |= have.over(dim);
+  return travel;
+}
+
+/// x, with the placements of `have`, with those of `want`.
+Tensor moved(const Tensor& x, const ShardSpec& have, const ShardSpec& want) {
+  const RankMesh::Line line = have.mesh().line(travelling(have, want));
+  std::vector<std::vector<Box>> from, to;
+  for (const auto& place : line.at) {
+    from.push_back(have.boxes(place));
+    to.push_back(want.boxes(place));
+  }
+  const auto me = static_cast<std::size_t>(line.me);
+  const std::vector<Shape> from_at = have.origins(from[me]), to_at = want.origins(to[me]);
+  const Route way = route(from, to, line.me);
+  std::vector<Tensor> sends;
+  {
+    const MemoryScope scope(MemoryKind::packed);
+    const auto holder = [&](const Box& box) {
+      std::size_t i = 0;
+      while (intersect(from[me][i], box) != box) ++i;
+      return i;
+    };
+    for (const auto& [peer, box] : way.sends) sends.push_back(cut(x, from_at[holder(box)], box));
+  }
+  Exchange exchange(have.mesh(), line, way, sends, x.dtype(), x.device());
+  const Tensor y = Tensor::empty(want.block(), x.dtype(), x.device());
+  const auto put = [&](const Tensor& values, const Shape& at, const Box& box) {
+    for (std::size_t i = 0; i < to[me].size(); ++i) copy_box(y, to_at[i], values, at, intersect(to[me][i], box));
+  };
+  for (std::size_t i = 0; i < from[me].size(); ++i) put(x, from_at[i], from[me][i]);
+  for (const auto& [box, values] : exchange.wait()) put(values, box.at, box);
+  return y;
+}
+
+bool lie_alike(const ShardSpec& a, const ShardSpec& b) {
+  return a.placements() == b.placements() && a.shared_dim() == b.shared_dim() &&
+         (a.shared_dim() < 0 || a.shares(a.shared_dim()) == b.shares(b.shared_dim()));
+}
+
+}  // namespace
+
+Tensor relayout(const Tensor& x, const ShardSpec& to) {
+  const ShardSpec::Ptr have = x.shard_spec() ? x.shard_spec()->shared_from_this() : to.with(x.shape(), {}),
+                       want = to.shared_from_this();
+  if (lie_alike(*have, *want)) return x;
+  const Tensor in = plain(x);
+  Tensor y = moved(in, *have, *want);
+  if (needs_record("relayout", y, {&in}))
+    y = record("relayout", std::move(y), {in}, [have, want](const Tensor& dy, Gradients& g) {
+      if (g.needs_grad(0)) g.set_grad(0, moved(dy, *want, *have));
+    });
+  if (const RankMesh& mesh = want->mesh(); mesh.rows() >= 0 && (want->over(0) >> mesh.rows() & 1))
+    y.impl()->batch = mesh.batch_of_own(y.impl()->batch);
+  return want->divides() ? y.with_shard_spec(want) : y;
+}
+
+Tensor gathered(const Tensor& x) {
+  return x.shard_spec() ? plain(relayout(x, *x.shard_spec()->with(x.shard_spec()->global_shape(), {}))) : x;
+}
+
+Tensor replicated(const Tensor& x, const ShardSpec::Mesh& mesh, AxisMask axes) {
+  if (axes == 0 || !is_recorded_or_traced({&x})) return x;
+  return record("replicated", x.detach(), {x}, [mesh, axes](const Tensor& dy, Gradients& g) {
+    if (!g.needs_grad(0)) return;
+    Tensor sum = is_uniquely_owned(dy) ? dy : dy.clone();
+    mesh->sum(sum, axes);
+    g.set_grad(0, std::move(sum));
+  });
+}
+
+Tensor summed(const Tensor& x, const RankMesh& mesh, AxisMask axes) {
+  if (axes == 0) return x;
+  Tensor y = x.detach();
+  mesh.sum(y, axes);
+  if (!needs_record("summed", y, {&x})) return y;
+  return record("summed", std::move(y), {x}, [](const Tensor& dy, Gradients& g) { g.set_grad(0, dy); });
+}
+
+AxisMask spatial_axes(const ShardSpec& x) {
+  AxisMask axes = 0;
+  for (int dim = 1; dim < x.global_shape().rank() - 1; ++dim) axes |= x.over(dim);
+  return axes;
+}
+
+Halo::Halo(const ShardSpec& has, const ShardSpec& out, const std::vector<Window>& windows, bool transposed)
+    : mesh(has.shared_mesh()), line(mesh->line(spatial_axes(has))) {
+  for (const auto& place : line.at) {
+    have.push_back(has.box(place));
+    const Box box = out.box(place);
+    want.push_back(transposed ? transposed_patch(box, have.back(), windows, has.global_shape()).inputs
+                              : patch(box, have.back(), windows, has.global_shape()).inputs);
+  }
+}
+
+Tensor halo_exchange(const Tensor& x, const Halo& halo) {
+  if (halo.have == halo.want) return x;
+  const auto me = static_cast<std::size_t>(halo.line.me);
+  const Box &mine = halo.have[me], &wide = halo.want[me];
+  Tensor y = Tensor::empty(wide.size, x.dtype(), x.device());
+  {
+    Exchange exchange(*halo.mesh, halo.line, route(halo.have, halo.want, halo.line.me), x, mine.at);
+    copy_box(y, wide.at, x, mine.at, intersect(mine, wide));
+    for (const auto& [box, values] : exchange.wait()) copy_box(y, wide.at, values, box.at, box);
+  }
+  if (!needs_record("widened", y, {&x})) return y;
+  return record("widened", std::move(y), {x}, [halo, mine, wide](const Tensor& dy, Gradients& g) {
+    write_grad(g, 0, [&](const Tensor& dx) {
+      Exchange exchange(*halo.mesh, halo.line, route(halo.want, halo.have, halo.line.me), dy, wide.at);
+      launch<kernel::Fill>(dx, 0.0);
+      copy_box(dx, mine.at, dy, wide.at, intersect(mine, wide));
+      for (const auto& [box, values] : exchange.wait()) copy_box(dx, mine.at, values, box.at, box, true);
+    });
+  });
+}
+
+}  // namespace trireme

@@ -1,0 +1,86 @@
+// Recorded moves of tensors between ranks: other placements, sums, halos. Each is a collective call of the ranks
+// concerned, and so is its backward. Their gradients follow the placements of Narayanan et al. (arXiv 2104.04473) and
+// Korthikanti et al. (arXiv 2205.05198).
+#pragma once
+#include <span>
+#include <vector>
+
+#include "framework/ops/windows.h"
+#include "framework/tensor/memory_tracker.h"
+#include "framework/tensor/shard_spec.h"
+
+namespace trireme {
+
+/// Which boxes a rank sends and receives when rank r has have[r] and shall have want[r]; what it keeps is not among
+/// them. Every element that some rank wants lies in exactly one box that some rank has.
+struct Route {
+  struct Piece {
+    int peer;
+    Box box;
+  };
+  std::vector<Piece> sends, recvs;
+};
+Route route(std::span<const std::vector<Box>> have, std::span<const std::vector<Box>> want, int me);
+/// As above, for one box on each rank.
+Route route(std::span<const Box> have, std::span<const Box> want, int me);
+
+/// Boxes on their way between the ranks of a line. Posted on construction.
+class Exchange {
+ public:
+  /// x is this rank's block, at `origin` of the whole; the route's peers are positions in the line.
+  Exchange(const RankMesh&, const RankMesh::Line&, const Route&, const Tensor& x, const Shape& origin,
+           MemoryKind = MemoryKind::packed);
+  /// sends: what goes to the route's sends, box by box.
+  Exchange(const RankMesh&, const RankMesh::Line&, const Route&, const std::vector<Tensor>& sends, DType, Device,
+           MemoryKind = MemoryKind::packed);
+  struct Received {
+    Box box;
+    Tensor values;
+  };
+  /// The boxes that have come, once they are there.
+  const std::vector<Received>& wait();
+
+ private:
+  std::vector<Received> received_;
+  std::vector<RankMesh::Wait> waits_;
+};
+
+/// A box of the whole, from a block that lies at `origin` of it.
+Tensor cut(const Tensor& from, const Shape& origin, const Box&);
+/// to = from (or to += from, with add) in `box`; the two blocks lie at their origins of the whole.
+void copy_box(const Tensor& to, const Shape& to_origin, const Tensor& from, const Shape& from_origin, const Box& box,
+              bool add = false);
+
+/// The block without its ShardSpec; undefined stays undefined.
+inline Tensor plain(const Tensor& t) { return t ? t.with_shard_spec({}) : t; }
+
+/// x with other placements. Where the result is a copy, all ranks use it for the same work: the gradient arrives as a
+/// copy, and each rank takes its own part of it.
+Tensor relayout(const Tensor& x, const ShardSpec& to);
+/// The whole of x, as a plain tensor: relayout() to copies.
+Tensor gathered(const Tensor& x);
+/// x, a copy that each rank along `axes` uses for different work: backward sums the gradients (Megatron-LM's f,
+/// arXiv 1909.08053, section 3).
+Tensor replicated(const Tensor& x, const ShardSpec::Mesh&, AxisMask axes);
+/// The sum of x over the ranks along `axes`, in place: nobody else reads x. Backward is the identity (Megatron-LM's g).
+Tensor summed(const Tensor& x, const RankMesh&, AxisMask axes);
+
+/// What each rank of a line has of a window layer's input, and what its box of the output reads. transposed: of the
+/// convolution that transposes these windows.
+struct Halo {
+  ShardSpec::Mesh mesh;
+  RankMesh::Line line;  ///< along the axes that divide the input's spatial dimensions
+  std::vector<Box> have, want;
+  Halo(const ShardSpec& has, const ShardSpec& out, const std::vector<Window>&, bool transposed = false);
+};
+/// The mesh axes that divide x's spatial dimensions, all but the first and the last.
+AxisMask spatial_axes(const ShardSpec& x);
+/// Halo exchange: of x, this rank's block, what the rank wants of the whole, as a plain tensor. Ranks may want the same
+/// cells: backward adds up what comes back.
+Tensor halo_exchange(const Tensor& x, const Halo& halo);
+/// conv() of x, this rank's block of `has`, for its block of `out`; w and bias are plain. The convolution of what needs
+/// no halo runs while the halo travels.
+Tensor halo_conv(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions&, const ShardSpec& has,
+                 const ShardSpec& out);
+
+}  // namespace trireme

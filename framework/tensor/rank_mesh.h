@@ -1,0 +1,83 @@
+// RankMesh: the mesh axes over which ranks divide tensors. Framework code knows no communicators: parallel/split
+// implements the messages.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "framework/tensor/batch.h"
+#include "framework/tensor/tensor.h"
+
+namespace trireme {
+
+class NormRanks;  // framework/autograd/norm_ranks.h
+
+/// A set of the axes of a RankMesh: bit i is axis i.
+using AxisMask = unsigned;
+
+/// The ranks that divide a model's tensors, on named axes, seen from one of them.
+class RankMesh : public std::enable_shared_from_this<RankMesh> {
+ public:
+  static constexpr int max_axes = 6;  ///< of one mesh
+  /// An axis with the position of this rank.
+  struct MeshAxis {
+    std::string name;  ///< as in the mesh: "tensor", "h"
+    int size;          ///< number of ranks along it
+    int index;         ///< position of this rank, in [0, size)
+  };
+  virtual ~RankMesh() = default;
+  RankMesh(const RankMesh&) = delete;
+  RankMesh& operator=(const RankMesh&) = delete;
+
+  int axes() const { return static_cast<int>(axes_.size()); }        ///< number of axes
+  const std::string& name(int axis) const { return at(axis).name; }  ///< of an axis
+  int size(int axis) const { return at(axis).size; }                 ///< ranks along an axis
+  int index(int axis) const { return at(axis).index; }               ///< this rank's position along an axis
+  int find(const std::string& name) const;                           ///< the axis of this name; -1: not there
+  int ranks(AxisMask) const;                                         ///< product of the sizes of these axes
+  /// Along these axes the plan of a step sums the gradients of weights that all ranks hold: each rank brings its share.
+  AxisMask summed() const { return summed_; }
+  /// The axis along which ranks start with different rows of the batch; -1: all have the same rows.
+  int rows() const { return rows_; }
+  const std::vector<int>& place() const { return place_; }  ///< this rank's position along each axis
+  /// Where the rows of each rank along rows() begin in the batch at hand, and the end.
+  const std::vector<Index>& row_borders() const { return row_borders_; }
+  void begin_batch(std::vector<Index> row_borders) const;  ///< sets them
+  /// The context of a tensor with the rows of all ranks along rows(), instead of `own`, that of this rank's rows; and
+  /// back. Null for null. The first call for a batch is collective.
+  BatchPtr batch_of_all(const BatchPtr& own) const;
+  BatchPtr batch_of_own(const BatchPtr& all) const { return all && all == all_rows_ ? own_rows_ : all; }
+
+  /// The ranks that differ from this one along some axes only, itself included.
+  struct Line {
+    std::vector<std::vector<int>> at;  ///< their positions along all axes, in an order that all of them share
+    std::vector<int> ranks;            ///< their numbers, for send() and recv()
+    int me = 0;                        ///< index of this rank
+  };
+  Line line(AxisMask axes) const;
+
+  /// All-reduce: x = the sum over the ranks of line(axes), in place. Collective.
+  virtual void sum(const View& x, AxisMask axes) const = 0;
+  /// A message in progress: call it once; it returns when the tensor may be used.
+  using Wait = std::function<void()>;
+  virtual Wait send(const Tensor& x, int rank) const = 0;     ///< to another rank
+  virtual Wait recv(const Tensor& into, int rank) const = 0;  ///< from another rank
+  /// The ranks of line(axes) for the statistics of a batch norm. outer: further ranks, of which each belongs to such a
+  /// line; null: none.
+  virtual std::shared_ptr<const NormRanks> norm_ranks(AxisMask axes, std::shared_ptr<const NormRanks> outer) const = 0;
+
+ protected:
+  RankMesh(std::vector<MeshAxis> axes, AxisMask summed, int rows);
+
+ private:
+  const MeshAxis& at(int axis) const { return axes_[static_cast<std::size_t>(axis)]; }
+  std::vector<MeshAxis> axes_;
+  std::vector<int> place_;
+  AxisMask summed_;
+  int rows_;
+  mutable std::vector<Index> row_borders_;
+  mutable BatchPtr own_rows_, all_rows_;  // of the last batch
+};
+
+}  // namespace trireme
