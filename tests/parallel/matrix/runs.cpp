@@ -34,8 +34,15 @@ Values buffers_of(Step& step) {
   return values_of(tensors);
 }
 
+/// Whether this is true on all ranks. A collective call.
+bool on_all(World& world, bool mine) {
+  const Tensor all = Tensor::full({1}, mine, DType::i64);
+  world.comm().all_reduce(all, ReduceOp::min).wait();
+  return *all.data<std::int64_t>() == 1;
+}
+
 /// One step of SGD, whose change of weights is the gradient, then three of AdamW from the same start.
-MatrixRun train(const SmallModel& m, const Arrangement& how, World& world, double clip) {
+MatrixRun train(const SmallModel& m, const Arrangement& how, World& world, double clip, bool audit) {
   constexpr double factor = 1 << 20;  // so that a small gradient is not lost in a weight
   MatrixRun run;
   for (const bool first : {true, false}) {
@@ -49,6 +56,11 @@ MatrixRun train(const SmallModel& m, const Arrangement& how, World& world, doubl
     const Values before = weights_of(step);
     for (int steps = first ? 1 : 3; steps > 0; --steps)
       for (const auto& [x, y] : loader) run.losses.push_back(step(x, y).item());
+    // one_weird_trick's messages depend on the rows of other ranks, which no rank knows by itself.
+    if (first && audit && how.strategy.find("one_weird_trick") == std::string::npos) {
+      const StepTraffic traffic = StepProbe(step).traffic();
+      run.as_planned = on_all(world, traffic.planned == traffic.counted);
+    }
     StepProbe(step).consolidate();
     Values after = weights_of(step);
     const Tensor together = Tensor::of(after.all, {std::ssize(after.all)}, DType::f64);
@@ -101,6 +113,7 @@ std::string difference(const Values& got, const Values& expected) {
 }
 std::string difference(const MatrixRun& got, const MatrixRun& expected) {
   if (!got.agreed) return "ranks end with different weights";
+  if (!got.as_planned) return "a rank sent other bytes than planned";
   for (const auto& [what, a, b] : {std::tuple{"gradient of ", &got.gradients, &expected.gradients},
                                    {"weights of ", &got.weights, &expected.weights},
                                    {"buffer ", &got.buffers, &expected.buffers}})
@@ -114,7 +127,7 @@ MatrixCell Comparison::run(const SmallModel& m, const std::string& strategy, con
                            int microbatches) {
   const Arrangement how{parse_mesh(mesh), strategy, microbatches};
   try {
-    const MatrixRun got = on_ranks(how.ranks(), [&](World& world) { return train(m, how, world, clip_); });
+    const MatrixRun got = on_ranks(how.ranks(), [&](World& world) { return train(m, how, world, clip_, audit_); });
     return {.refused = "", .wrong = difference(got, reference(m, m.batch_norm ? microbatches : 1))};
   } catch (const Error& e) {
     if (e.kind() == ErrorKind::usage) return {.refused = e.what(), .wrong = ""};
@@ -127,7 +140,7 @@ const MatrixRun& Comparison::reference(const SmallModel& m, int microbatches) {
   if (added) {
     World world;
     const std::string strategy = microbatches > 1 ? fmt::format("accumulate(micro={})", microbatches) : "serial";
-    at->second = train(m, {{{"data", 1}}, strategy, microbatches}, world, clip_);
+    at->second = train(m, {{{"data", 1}}, strategy, microbatches}, world, clip_, false);
   }
   return at->second;
 }

@@ -19,7 +19,8 @@ struct Values {
 struct MatrixRun {
   std::vector<double> losses;
   Values gradients, weights, buffers;
-  bool agreed = true;  ///< all ranks have the same
+  bool agreed = true,     ///< all ranks have the same
+      as_planned = true;  ///< all ranks sent the bytes of the plan
 };
 
 /// The end of a cell of the matrix: exact (both empty), refused, or wrong.
@@ -33,8 +34,9 @@ struct MatrixCell {
 /// Compares runs with the serial run, which it makes once.
 class Comparison {
  public:
-  /// clip: the norm to which three steps of AdamW clip gradients; 0: they do not.
-  explicit Comparison(double clip = 0) : clip_(clip) {}
+  /// clip: the norm to which three steps of AdamW clip gradients; 0: they do not. audit: whether the bytes that ranks
+  /// send are compared with the plan's.
+  explicit Comparison(double clip = 0, bool audit = false) : clip_(clip), audit_(audit) {}
   /// Gradients of the first step, weights and buffers after three steps, relative to each tensor's largest element (or
   /// its layer's, if the tensor's gradient is zero in truth): at most 1e-11 apart.
   MatrixCell run(const SmallModel&, const std::string& strategy, const std::string& mesh, int microbatches = 1);
@@ -42,6 +44,7 @@ class Comparison {
  private:
   const MatrixRun& reference(const SmallModel&, int microbatches);
   double clip_;
+  bool audit_;
   std::map<std::pair<std::string, int>, MatrixRun> references_;
 };
 

@@ -225,6 +225,17 @@ TEST_CASE("ops that read more than their own block see the whole") {
               {"tensor | spatial", "tensor=2,h=2", false}});
 }
 
+TEST_CASE("a batch norm of rows that every rank has counts them once") {
+  const SmallModel m = small_model("norm of dense layers", {2, 2, 3}, [] {
+    return Sequential{flatten, Linear(12, 8), BatchNorm(8), relu, Linear(8, 6), BatchNorm(6), Linear(6, 5)};
+  });
+  std::vector<Way> ways = on_axis("one_weird_trick", "data");
+  for (const char* strategy : {"data_parallel", "zero(3)"}) ways.push_back({strategy, "data=3"});
+  for (const Way& way : on_axis("tensor", "tensor")) ways.push_back(way);
+  ways.push_back({"tensor | data_parallel", "data=2,tensor=2"});
+  judge(m, ways);
+}
+
 TEST_CASE("an axis of the mesh has one use") {
   const SmallModel m = small_model("dense", {2, 2, 3}, [] {
     return Sequential{flatten, Linear(12, 8), relu, Linear(8, 5)};

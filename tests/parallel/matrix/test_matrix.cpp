@@ -1,6 +1,8 @@
 // Every bundled model under every strategy equals the serial run in f64, or is refused: gradients of all tensors in the
-// first step, and weights after three steps of AdamW.
+// first step, and weights after three steps of AdamW. The full table also compares the bytes that ranks send with the
+// plan's.
 //   build/tests/test_matrix "[.full]"   all cells, printed
+//   tools/mutate --again --results tests/parallel/matrix/faults.jsonl   faults that these tests must find
 // MATRIX_MODEL and MATRIX_STRATEGY select the models and strategies whose names begin so.
 #include <fmt/format.h>
 
@@ -78,7 +80,7 @@ bool chosen(const char* variable, const std::string& name) {
 
 /// Runs cells and prints them; the lines of those that are wrong, or refused although they must not be.
 std::vector<std::string> judge(const std::vector<SmallModel>& models, bool all, bool print) {
-  Comparison comparison;
+  Comparison comparison(0, all);
   const std::set<std::string> must = required();
   std::vector<std::string> wrong;
   std::map<std::string, int> ends;
