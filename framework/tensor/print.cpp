@@ -200,7 +200,7 @@ std::ostream& operator<<(std::ostream& out, DType t) { return out << name_of(t);
 
 template <>
 fmt::format_context::iterator detail::Formatter<Tensor>::format(const Tensor& t, fmt::format_context& context) const {
-  return fmt::format_to(context.out(), "{}", to_string(t));
+  return std::ranges::copy(to_string(t), context.out()).out;  // fmt::format_to() would compile all of fmt here
 }
 
 }  // namespace trireme

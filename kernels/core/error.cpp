@@ -69,17 +69,24 @@ void throw_error(ErrorKind kind, std::string_view op, fmt::string_view format, f
   throw Error(std::move(message), where, kind);
 }
 
+namespace {
+/// fmt::format_to() would compile all of fmt's formatting here.
+fmt::format_context::iterator written(fmt::format_context& context, std::string_view text) {
+  return std::ranges::copy(text, context.out()).out;
+}
+}  // namespace
+
 template <>
 fmt::format_context::iterator Formatter<Shape>::format(const Shape& shape, fmt::format_context& context) const {
-  return fmt::format_to(context.out(), "{}", to_string(shape));
+  return written(context, to_string(shape));
 }
 template <>
 fmt::format_context::iterator Formatter<DType>::format(const DType& dtype, fmt::format_context& context) const {
-  return fmt::format_to(context.out(), "{}", name_of(dtype));
+  return written(context, name_of(dtype));
 }
 template <>
 fmt::format_context::iterator Formatter<Device>::format(const Device& device, fmt::format_context& context) const {
-  return fmt::format_to(context.out(), "{}", to_string(device));
+  return written(context, to_string(device));
 }
 
 void no_such_axis(int axis, const Shape& shape) {

@@ -2,6 +2,8 @@
 // one source file; ops::unary (framework/ops/unary.h) then makes an op of it:
 //   const CpuFormula<HardShrink> hard_shrink_cpu;
 #pragma once
+#include <tuple>
+
 #include "kernels/contracts/elementwise.h"
 #include "kernels/core/kernel.h"
 #include "kernels/cpu/vector.h"
@@ -9,42 +11,51 @@
 namespace trireme {
 namespace detail {
 
-template <class F>
-static void map(View y, View x, F f) {  // static: called once, so inlined into one piece
-  check_same(y, x, F::name);
-  dispatch_float(y.dtype, F::name, [&](auto t) {
-    using T = decltype(t);
-    using A = Accumulator<T>;
-    // f comes last in the capture: an empty one between the pointers costs small tensors 10 ns (store forwarding).
-    sweep(y.numel(), 4, [to = y.as<T>(), from = x.as<const T>(), f](Index begin, Index end) {
-      const F g = f;  // no store through `to` can change it
+template <class T>
+using MapLoop = void (*)(const void* formula, T* y, const T* x, Index n);
+template <class T>
+using MapBackwardLoop = void (*)(const void* formula, T* dx, const T* dy, const T* x, const T* y, Index n);
+/// The loops of a formula, one per type that the CPU computes in.
+template <template <class> class Loop>
+using FloatLoops = std::tuple<Loop<float>, Loop<double>, Loop<bf16>>;
+
+/// y = f(x). Throws Error naming the formula.
+void run_map(const View& y, const View& x, const void* formula, std::string_view name,
+             const FloatLoops<MapLoop>& loops);
+/// dx = dy * f'(x). x and y are null if the formula does not need them.
+void run_map_backward(const View& dx, const View& dy, const View* x, const View* y, const void* formula,
+                      std::string_view name, const FloatLoops<MapBackwardLoop>& loops);
+
+template <class F, class T>
+void map_loop(const void* formula, T* y, const T* x, Index n) {
+  const F f = *static_cast<const F*>(formula);  // no store through y can change it
 #pragma omp simd
-      for (Index i = begin; i < end; ++i) put(to[i], g.value(static_cast<A>(from[i])));
-    });
-  });
+  for (Index i = 0; i < n; ++i) put(y[i], f.value(static_cast<Accumulator<T>>(x[i])));
+}
+template <class F, class T>
+void map_backward_loop(const void* formula, T* dx, const T* dy, const T* x, const T* y, Index n) {
+  using A = Accumulator<T>;
+  const F f = *static_cast<const F*>(formula);
+#pragma omp simd
+  for (Index i = 0; i < n; ++i) {
+    A a{}, b{};
+    if constexpr (F::needs_x) a = x[i];
+    if constexpr (F::needs_y) b = y[i];
+    put(dx[i], static_cast<A>(dy[i]) * f.slope(a, b));
+  }
 }
 
-/// x and y may be empty if the formula does not need them.
 template <class F>
-static void map_backward(View dx, View dy, View x, View y, F f) {
-  check_same(dx, dy, F::backward_name);
-  if constexpr (F::needs_x) check_same(dx, x, F::backward_name);
-  if constexpr (F::needs_y) check_same(dx, y, F::backward_name);
-  dispatch_float(dx.dtype, F::backward_name, [&](auto t) {
-    using T = decltype(t);
-    using A = Accumulator<T>;
-    T *to = dx.as<T>(), *from = dy.as<T>(), *in = x.as<T>(), *out = y.as<T>();
-    sweep(dx.numel(), 4, [=](Index begin, Index end) {
-      const F g = f;
-#pragma omp simd
-      for (Index i = begin; i < end; ++i) {
-        A a{}, b{};
-        if constexpr (F::needs_x) a = in[i];
-        if constexpr (F::needs_y) b = out[i];
-        put(to[i], static_cast<A>(from[i]) * g.slope(a, b));
-      }
-    });
-  });
+void map(View y, View x, F f) {
+  run_map(y, x, &f, F::name,
+          {vectorised_loop<map_loop<F, float>>(), vectorised_loop<map_loop<F, double>>(),
+           vectorised_loop<map_loop<F, bf16>>()});
+}
+template <class F>
+void map_backward(View dx, View dy, View x, View y, F f) {
+  run_map_backward(dx, dy, F::needs_x ? &x : nullptr, F::needs_y ? &y : nullptr, &f, F::backward_name,
+                   {vectorised_loop<map_backward_loop<F, float>>(), vectorised_loop<map_backward_loop<F, double>>(),
+                    vectorised_loop<map_backward_loop<F, bf16>>()});
 }
 
 }  // namespace detail

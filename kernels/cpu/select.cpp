@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "kernels/core/kernel.h"
-#include "kernels/cpu/vector.h"
+#include "kernels/cpu/convert_block.h"
 #include "kernels/plans/select_checks.h"
 
 namespace trireme {
@@ -13,17 +13,31 @@ namespace {
 /// Step between an operand's elements: 0 if it has one element for all of y.
 Index step_of(const View& v) { return v.numel() == 1 ? 0 : 1; }
 
+template <class A>
+void compare_loop(std::uint8_t* y, const A* a, Index step_a, const A* b, Index step_b, Index n, Comparison how) {
+  for (Index i = 0; i < n; ++i) y[i] = compares(how, a[i * step_a], b[i * step_b]);
+}
+
 void compare(View y, View a, View b, Comparison how) {
   check_compare(y, a, b);
-  dispatch_any(a.dtype, [&](auto t) {
-    using T = decltype(t);
-    sweep(y.numel(), 2,
-          [=, to = y.as<std::uint8_t>(), p = a.as<const T>(), q = b.as<const T>(), step_a = step_of(a),
-           step_b = step_of(b)](Index begin, Index end) {
-            for (Index i = begin; i < end; ++i)
-              to[i] =
-                  compares(how, static_cast<ComputeType<T>>(p[i * step_a]), static_cast<ComputeType<T>>(q[i * step_b]));
-          });
+  const Index step_a = step_of(a), step_b = step_of(b);
+  dispatch_any(a.dtype, [&]<class T>(T) {
+    using A = ComputeType<T>;
+    const auto loop = vectorised_loop<compare_loop<A>>();
+    parallel_for(y.numel(), 2,
+                 [=, to = y.as<std::uint8_t>(), p = a.as<const T>(), q = b.as<const T>()](Index begin, Index end) {
+                   if constexpr (std::is_same_v<A, T>) {
+                     loop(to + begin, p + begin * step_a, step_a, q + begin * step_b, step_b, end - begin, how);
+                   } else {
+                     A left[detail::block_size], right[detail::block_size];
+                     for (Index at = begin; at < end; at += detail::block_size) {
+                       const Index n = std::min(detail::block_size, end - at);
+                       detail::convert_block(left, p + at * step_a, step_a ? n : 1);
+                       detail::convert_block(right, q + at * step_b, step_b ? n : 1);
+                       loop(to + at, left, step_a, right, step_b, n, how);
+                     }
+                   }
+                 });
   });
 }
 
@@ -110,25 +124,38 @@ void scatter_add(View y, View x, View ids) {
   });
 }
 
+/// The order of the first k numbers of a sorted row; equal numbers keep their order.
+template <class A>
+void sort_row(std::vector<Index>& order, const A* row, Index k, bool descending) {
+  std::iota(order.begin(), order.end(), Index{0});
+  const auto before = [=](Index i, Index j) {
+    const A a = row[i], b = row[j];
+    return sorts_before(a, b, descending) || (i < j && !sorts_before(b, a, descending));
+  };
+  if (4 * k < static_cast<Index>(order.size()))
+    std::partial_sort(order.begin(), order.begin() + k, order.end(), before);
+  else
+    std::sort(order.begin(), order.end(), before);
+}
+
 void sort(View values, View index, View x, bool descending) {
   check_sort(values, index, x);
   const Index n = x.shape[1], k = values.shape[1];
   dispatch_any(x.dtype, [&](auto t) {
     using T = decltype(t);
+    using A = ComputeType<T>;
     parallel_for(x.shape[0], n * 32,
                  [=, to = values.as<T>(), at = index.as<Index>(), from = x.as<const T>()](Index begin, Index end) {
                    std::vector<Index> order(static_cast<std::size_t>(n));
+                   std::vector<A> wide(std::is_same_v<A, T> ? 0 : order.size());
                    for (Index r = begin; r < end; ++r) {
                      const T* row = from + r * n;
-                     std::iota(order.begin(), order.end(), Index{0});
-                     const auto before = [=](Index i, Index j) {
-                       const auto a = static_cast<ComputeType<T>>(row[i]), b = static_cast<ComputeType<T>>(row[j]);
-                       return sorts_before(a, b, descending) || (i < j && !sorts_before(b, a, descending));
-                     };
-                     if (4 * k < n)
-                       std::partial_sort(order.begin(), order.begin() + k, order.end(), before);
-                     else
-                       std::sort(order.begin(), order.end(), before);
+                     if constexpr (std::is_same_v<A, T>) {
+                       sort_row(order, row, k, descending);
+                     } else {
+                       std::copy_n(row, n, wide.begin());
+                       sort_row<A>(order, wide.data(), k, descending);
+                     }
                      for (Index i = 0; i < k; ++i) {
                        at[r * k + i] = order[static_cast<std::size_t>(i)];
                        to[r * k + i] = row[at[r * k + i]];

@@ -34,10 +34,30 @@ template <class F>
 [[gnu::optimize("O1"), gnu::flatten, gnu::noinline]] void run_base(const F& f) {
   f();
 }
+
+template <auto loop>
+struct Levels;
+template <class... Args, void (*loop)(Args...)>
+struct Levels<loop> {
+  using Fn = void (*)(Args...);
+  [[gnu::target("arch=x86-64-v4,prefer-vector-width=512"), gnu::flatten]] static void v4(Args... args) {
+    loop(args...);
+  }
+  [[gnu::target("arch=x86-64-v3"), gnu::flatten]] static void v3(Args... args) { loop(args...); }
+  [[gnu::optimize("O1"), gnu::flatten]] static void base(Args... args) { loop(args...); }
+  static constexpr Fn of[] = {base, v3, v4};  // by VectorLevel
+};
 }  // namespace detail
 
-/// Calls f(), fully inlined into code for the widest vectors. f should capture by value, so that the compiler knows
-/// that its pointers do not change.
+/// A plain loop, void(Args...), as it is compiled for the widest vectors. One driver can call the loops of many
+/// formulas by such pointers, so that each formula is no more code than its loop.
+template <auto loop>
+auto vectorised_loop() {
+  return detail::Levels<loop>::of[static_cast<int>(vector_level())];
+}
+
+/// Calls f(), fully inlined into code for the widest vectors; or f(level), with a constant, where code differs. f
+/// should capture by value, so that the compiler knows that its pointers do not change.
 template <class F>
 void vectorised(const F& f) {
   switch (vector_level()) {

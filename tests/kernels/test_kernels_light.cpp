@@ -53,10 +53,15 @@ void check_binary(double (*f)(double, double)) {
                             {{3, 0}, {3, 1}, {1, 0}},
                             {{3, 4}, {1, 1}, {1}},
                             {{2, 20000}, {2, 20000}, {2, 1}}};
-  for (DType t : floating)
+  std::vector<DType> types(std::begin(floating), std::end(floating));
+  if constexpr (requires { F::integers; })
+    types.insert(types.end(), {DType::i8, DType::i16, DType::u8, DType::i32, DType::i64});
+  for (DType t : types)
     for (auto& [sy, sa, sb] : cases) {
       INFO(F::name << " " << name_of(t) << " " << to_string(sy) << to_string(sa) << to_string(sb));
-      Data a = random(sa, t, 0.5, 2, 3), b = random(sb, t, 0.5, 2, 4), y(sy, t);
+      // Whole numbers whose differences and products fit every type.
+      Data a = is_float(t) ? random(sa, t, 0.5, 2, 3) : random(sa, t, 9, 16, 3), y(sy, t);
+      Data b = is_float(t) ? random(sb, t, 0.5, 2, 4) : random(sb, t, 1, 9, 4);
       run<kernel::Zip<F>>(y, a, b, F{});
       auto at = [&](const Shape& s, Index i) {
         Index place = 0, step = 1;
@@ -159,16 +164,28 @@ TEST_CASE("axpby, fill, cast and normalize") {
       run<kernel::Axpby>(z, x, 3.0, 0.0);
       require_near(z.values(), scaled, tolerance(t));
     }
-  constexpr DType all[] = {DType::f32, DType::f64, DType::bf16, DType::i32, DType::i64, DType::u8};
+  constexpr DType all[] = {DType::f32, DType::f64, DType::bf16, DType::f16, DType::i32,
+                           DType::i64, DType::u8,  DType::i8,   DType::i16, DType::boolean};
+  constexpr Index n = 1200;  // past two of the blocks in which a cast may take several steps
+  Numbers whole(n), truth(n), fraction(n), truncated(n);
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    whole[i] = static_cast<double>(i % 101);
+    truth[i] = i % 101 == 0 ? 0 : 1;
+    fraction[i] = (static_cast<double>(i % 101) - 50) / 4;
+    truncated[i] = std::trunc(fraction[i]);
+  }
   for (DType from : all)
     for (DType to : all) {
-      Numbers v(33);
-      std::iota(v.begin(), v.end(), 3);
-      Data x({33}, from, v), y({33}, to);
+      INFO(name_of(from) << " to " << name_of(to));
+      Data x({n}, from, whole), y({n}, to);
       run<kernel::Cast>(y, x);
-      require_near(y.values(), v, 0);
+      require_near(y.values(), from == DType::boolean || to == DType::boolean ? truth : whole, 0);
+      if (is_float(from) && to != DType::boolean && to != DType::u8) {
+        run<kernel::Cast>(y, Data({n}, from, fraction));
+        require_near(y.values(), is_float(to) ? fraction : truncated, 0);
+      }
       run<kernel::Fill>(y, 7.0);
-      require_near(y.values(), Numbers(33, 7), 0);
+      require_near(y.values(), Numbers(n, to == DType::boolean ? 1 : 7), 0);
     }
   for (Index c : {Index{1}, Index{3}, Index{100}}) {
     Data x({5, 7, c}, DType::u8), y({5, 7, c}, DType::f32), a = random({c}, DType::f32), b = random({c}, DType::f32);

@@ -171,7 +171,11 @@ ModelProfile read_model(Keys& keys, const std::string& source) {
   return m;
 }
 
-std::string list_of(const auto& values) { return fmt::format("[{}]", fmt::join(values, ", ")); }
+/// The values as texts are joined: fmt::join() of numbers would compile all of fmt's formatting of numbers here.
+std::string list_of(const auto& values) {
+  const auto text = [](const auto& value) { return fmt::format("{}", value); };
+  return fmt::format("[{}]", fmt::join(values | std::views::transform(text), ", "));
+}
 std::string pair_of(const Measured& m) { return fmt::format("[{}, {}]", m.value, m.spread); }
 std::string quoted(const std::string& text) {
   std::string out = json_text(text);  // TOML wants one more character escaped than JSON

@@ -294,10 +294,13 @@ std::string renamed_value(const std::string& name, const std::string& value) {
 }
 
 std::string toml_value(const Option& o) {
+  // fmt::join() of numbers, not of texts, would compile all of fmt's formatting of numbers here.
+  const auto number = [](double value) { return fmt::format("{}", value); };
   const std::string text = value_text(o);
   if (std::holds_alternative<std::string*>(o.value)) return quote(text);
   if (std::holds_alternative<std::vector<double>*>(o.value))
-    return fmt::format("[{}]", fmt::join(*std::get<std::vector<double>*>(o.value), ", "));
+    return fmt::format("[{}]",
+                       fmt::join(*std::get<std::vector<double>*>(o.value) | std::views::transform(number), ", "));
   const bool whole = std::holds_alternative<double*>(o.value) && text.find_first_of(".ein") == std::string::npos;
   return whole ? text + ".0" : text;
 }
