@@ -65,7 +65,7 @@ TEST_CASE("a fault of each consistency is found, in plans for any number of rank
          set(action(p, "push_sum"), "keep", 0);
          set(action(p, "push_sum"), "give", 1);
        },
-       "a rank keeps 0 of its own"},
+       "a rank keeps the share 0 of its weights"},
       {"gossip(mode=push_sum)", undeclared, "uses the state 'push_sum.w', which the plan does not declare"},
       // asynchronous pairs
       {"gossip(mode=async)", argument("exchange", "share", 1), "move by 1 of their difference"},
