@@ -147,8 +147,10 @@ std::vector<Tensor> divided_split(const Tensor& x, const std::vector<Index>& siz
   }
   ops::Factors f = ops::same_dims({x}, {});
   if (has.over(axis)) {
+    // A ShardSpec has uneven shares of one dimension only.
+    const bool other_shares = has.shared_dim() >= 0 && has.shared_dim() != axis;
     f.factors[static_cast<std::size_t>(axis)].whole =
-        std::ranges::any_of(ranges, [&](const Shares::Range& r) { return r.extent / r.unit < parts; });
+        other_shares || std::ranges::any_of(ranges, [&](const Shares::Range& r) { return r.extent / r.unit < parts; });
     f.shares.resize(f.factors.size());
     f.shares[static_cast<std::size_t>(axis)].ranges = ranges;
     for (int d = 0; d < x.rank(); ++d)
