@@ -185,16 +185,18 @@ Tensor divided_cross_entropy(const Tensor& logits, const Tensor& labels_given, c
     const Mask mine = logical_and(label >= static_cast<double>(first), label < static_cast<double>(first + rows[1]));
     at = where(mine, label - static_cast<double>(first), 0);
     here = mine.to(type);
-    const Tensor most = amax(z, {1}, true);
+    // Logits may be -inf (masked classes), even all that are here.
+    const Tensor most =
+        clamp(amax(z, {1}, true), std::numeric_limits<float>::lowest(), std::numeric_limits<double>::infinity());
     z = z - most;
-    const Tensor own = squeeze(gather(z, unsqueeze(at, 1), 1), 1) * here;
+    const Tensor own = where(mine, squeeze(gather(z, unsqueeze(at, 1), 1), 1), 0);
     const DividedRows all = merged(spec.mesh(), axes, most.reshape({rows[0]}), trireme::sum(exp(z), {1}), own, here,
                                    trireme::sum(z, {1}), rows[1]);
     z = z + (most - unsqueeze(all.most, 1));
     sum = unsqueeze(all.sum, 1);
     counted = ne(label, static_cast<double>(o.ignore_index)).to(type);
-    const Tensor each = log(all.sum) - all.label * (1 - o.label_smoothing) -
-                        all.all * (o.label_smoothing / static_cast<double>(classes));
+    Tensor each = log(all.sum) - all.label * (1 - o.label_smoothing);
+    if (o.label_smoothing > 0) each = each - all.all * (o.label_smoothing / static_cast<double>(classes));
     loss = scale(trireme::sum(each * counted), share);
   }
   if (!needs_record(op, loss, {&in})) return loss;
