@@ -177,6 +177,7 @@ Tensor attention_packed(const Tensor& qkv, Index heads, Index kv_heads, const At
   f.in[1] = {ops::Factors::Dim{0}};
   if (!lengths) f.in[1].clear();
   f.shares.resize(f.factors.size());
+  f.shares[0] = qkv.shard_spec()->shares(0);  // rows stay where their sample ids are
   f.shares[2].ranges = {{heads, heads / kv_heads}, {kv_heads}, {kv_heads}};
   const ops::Placed p = ops::place(op, f, {qkv, lengths});
   const std::vector<Box> boxes = p.out().boxes();
