@@ -62,7 +62,8 @@ Tensor gathered(const Tensor& x);
 /// x, a copy that each rank along `axes` uses for different work: backward sums the gradients (Megatron-LM's f,
 /// arXiv 1909.08053, section 3).
 Tensor replicated(const Tensor& x, const ShardSpec::Mesh&, AxisMask axes);
-/// The sum of x over the ranks along `axes`, in place: nobody else reads x. Backward is the identity (Megatron-LM's g).
+/// The sum of x over the ranks along `axes`, in place: x must have no other reader. Backward is the identity
+/// (Megatron-LM's g).
 Tensor summed(const Tensor& x, const RankMesh&, AxisMask axes);
 
 /// What each rank of a line has of a window layer's input, and what its box of the output reads. transposed: of the

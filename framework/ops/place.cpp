@@ -317,6 +317,8 @@ Tensor placed_weight(const Tensor& w, const ShardSpec& to, AxisMask axes) {
         to.global_shape());
   const Shape at = before->box().at;
   const Box mine = to.box();
+  check(intersect(before->box(), mine) == mine, "split", "a share of {} lies outside of this rank's part",
+        to.global_shape());
   Tensor y = cut(in, at, mine);
   if (!needs_record("cut", y, {&in})) return y;
   return record("cut", std::move(y), {in}, [at, mine](const Tensor& dy, Gradients& g) {

@@ -1,6 +1,7 @@
-// Ops on tensors that ranks divide. An op says by a rule which dimensions of its operands belong together. place() then
-// decides, from global shapes alone, which of them each mesh axis divides; it moves the operands there, and the op runs
-// on this rank's blocks. An op without a rule refuses divided operands (framework/autograd/tape.h).
+// Ops on tensors that ranks divide. The rule of an op says which dimensions of its operands and result are the same
+// index, a factor. place() decides, from global shapes alone, which factor each mesh axis divides. It gives the
+// operands these placements, and the op runs on this rank's blocks. An op without a rule refuses divided operands
+// (framework/autograd/tape.h).
 //
 // The notation is that of factor rules (OpenXLA Shardy, GSPMD: Xu et al., arXiv 2105.04663); compare einops.
 #pragma once
@@ -14,15 +15,15 @@
 namespace trireme::ops {
 
 /// The rule of an op. dims lists the factors of each dimension: operands separated by commas, an arrow, the result:
-/// "n.. k, o k, o -> n.. o" is linear(). A factor is a letter, with ".." any number of dimensions (their ranks' first
-/// operand says how many), in brackets a dimension of several factors, the outer one first: "(g i)".
+/// "n.. k, o k, o -> n.. o" is linear(). A factor is a letter, with ".." any number of dimensions (the first operand
+/// with this factor decides how many), in brackets a dimension of several factors, the outer one first: "(g i)".
 struct OpRule {
   const char* op;                 ///< name, for messages
   std::string_view dims;          ///< operands and result
   std::string_view sums = "";     ///< factors that the result lacks and may be divided: results are then added
   std::string_view whole = "";    ///< factors that stay whole
   std::string_view windows = "";  ///< spatial factors: a rank's outputs may read cells of its neighbours
-  int late = 99;                  ///< first operand that joins behind such a sum (a bias): it is then left as it is
+  int late = 99;  ///< first operand that is used after such a sum (a bias); place() does not move it then
 };
 
 /// Dimensions and factors of a call, for ops whose rule depends on their arguments (reshape, concat).
@@ -39,7 +40,7 @@ struct Factors {
   std::vector<Dim> out = {};              ///< of the result
   Shape result = {};                      ///< global shape of the result
   int late = 99;                          ///< as OpRule::late
-  std::vector<Shares> shares = {};  ///< of each factor, where place() would not find them: one per factor, or none
+  std::vector<Shares> shares = {};        ///< of each factor, instead of those of the operands; empty: none
 };
 
 /// Operands where an op needs them, and how its result lies.
@@ -62,7 +63,7 @@ class Placed {
   AxisMask sum_ = 0;
 };
 
-/// Whether ranks divide one of these tensors, or share the gradient of one: then the op needs place().
+/// Whether an op on these tensors needs place(): ranks divide one of them, or sum the gradient of one.
 inline bool is_divided(std::initializer_list<const Tensor*> tensors) {
   for (const Tensor* t : tensors)
     if (t->shard_spec()) return true;
@@ -98,8 +99,8 @@ Tensor on_blocks(const OpRule& rule, const Tensor& a, const Tensor& b, F&& f) {
   return p.put(f(p[0], p[1]));
 }
 
-/// A weight as an op reads it that does different work along `axes`: a plain tensor with other placements. Its gradient
-/// is this rank's share of the sum that the plan computes, and complete along all other axes.
+/// A weight for an op whose ranks along `axes` compute different parts: a plain tensor with other placements. Its
+/// gradient is this rank's share of the sum that the plan computes, and complete along all other axes.
 Tensor placed_weight(const Tensor& w, const ShardSpec& to, AxisMask axes);
 
 }  // namespace trireme::ops

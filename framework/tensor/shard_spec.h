@@ -28,7 +28,7 @@ struct Placements {
 /// [begin, end) of part `index` of `parts` of an extent: sizes differ by at most one.
 std::pair<Index, Index> even_share(Index extent, int parts, int index);
 
-/// How one dimension is shared where even shares of its elements would not do.
+/// How ranks share one dimension if not evenly by elements.
 struct Shares {
   /// A range of the dimension; a rank has a share of each. So a fused weight of queries, keys and values is cut in each
   /// of the three.

@@ -10,7 +10,7 @@ namespace trireme {
 
 class Grid;  // parallel/split/grid.h
 
-/// Of a row of layers comes a row with one layer before and one behind, which lay out x and bring the result together.
+/// A Sequential gets one layer at each end: the first divides x, the last brings the result together.
 /// The weights are the model's own; those that are cut are so from then on, in place (write them through
 /// framework/io/weights.h, which brings them together). Call before Parameters; a collective call. Layers whose output
 /// has fewer rows than there are ranks, and ops that need the whole, get it on every rank. Throws Error for an axis

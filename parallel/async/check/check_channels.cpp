@@ -245,7 +245,7 @@ void check_channels(const Plan& plan, Diagnostics& faults) {
   if (axes.size() > 1) return faults.add("messages to channels go along {}: use one axis", fmt::join(axes, " and "));
   for (const std::string& channel : channels_of(plan))
     if (std::ranges::none_of(plan.programs, [&](const Program& p) { return takes(p, channel); }))
-      faults.add("messages on '{}' are taken by nobody", channel);
+      faults.add("messages on '{}' arrive, but no phase takes them", channel);
   for (const std::string& axis : axes)
     if (faults.size() == before && plan.size(axis) <= most_ranks) play_channels(plan, axis, faults);
 }
