@@ -14,11 +14,13 @@ namespace trireme {
 /// Which boxes a rank sends and receives when rank r has have[r] and shall have want[r]; what it keeps is not among
 /// them. Every element that some rank wants lies in exactly one box that some rank has.
 struct Route {
+  /// A box that one rank sends to another.
   struct Piece {
-    int peer;
-    Box box;
+    int peer;  ///< position of the other rank in the line
+    Box box;   ///< of the whole
   };
-  std::vector<Piece> sends, recvs;
+  std::vector<Piece> sends,  ///< to other ranks, in the order in which they send them
+      recvs;                 ///< from other ranks, in the order in which these send them
 };
 Route route(std::span<const std::vector<Box>> have, std::span<const std::vector<Box>> want, int me);
 /// As above, for one box on each rank.
@@ -33,9 +35,10 @@ class Exchange {
   /// sends: what goes to the route's sends, box by box.
   Exchange(const RankMesh&, const RankMesh::Line&, const Route&, const std::vector<Tensor>& sends, DType, Device,
            MemoryKind = MemoryKind::packed);
+  /// A box that has come.
   struct Received {
-    Box box;
-    Tensor values;
+    Box box;        ///< of the whole
+    Tensor values;  ///< its elements
   };
   /// The boxes that have come, once they are there.
   const std::vector<Received>& wait();
@@ -69,9 +72,11 @@ Tensor summed(const Tensor& x, const RankMesh&, AxisMask axes);
 /// What each rank of a line has of a window layer's input, and what its box of the output reads. transposed: of the
 /// convolution that transposes these windows.
 struct Halo {
-  ShardSpec::Mesh mesh;
-  RankMesh::Line line;  ///< along the axes that divide the input's spatial dimensions
-  std::vector<Box> have, want;
+  ShardSpec::Mesh mesh;   ///< the ranks
+  RankMesh::Line line;    ///< along the axes that divide the input's spatial dimensions
+  std::vector<Box> have,  ///< of each rank of the line: its part of the input
+      want;               ///< of each rank: what its part of the output reads
+  /// has: how the input lies; out: how the output lies.
   Halo(const ShardSpec& has, const ShardSpec& out, const std::vector<Window>&, bool transposed = false);
 };
 /// The mesh axes that divide x's spatial dimensions, all but the first and the last.

@@ -335,29 +335,29 @@ Placed place(const char* op, const Factors& f, const std::vector<Tensor>& operan
     if (t && t.shard_spec() && !mesh) mesh = t.shard_spec()->shared_mesh();
   check(mesh != nullptr, op, "no operand is divided over ranks");
   const Choice choice(f, operands, *mesh);
-  Placed placed;
-  placed.out_ = choice.spec(mesh, f.result, f.out);
-  placed.sum_ = choice.axes() & ~placed.out_->placements().axes();
+  ShardSpec::Ptr out = choice.spec(mesh, f.result, f.out);
+  const AxisMask sum = choice.axes() & ~out->placements().axes();
+  std::vector<Tensor> blocks;
+  std::vector<ShardSpec::Ptr> specs;
   for (std::size_t i = 0; i < operands.size(); ++i) {
     const Tensor& t = operands[i];
-    const bool late = static_cast<int>(i) >= f.late && placed.sum_ != 0;
-    placed.specs_.push_back(nullptr);
-    placed.blocks_.push_back(late ? t : Tensor());
+    const bool late = static_cast<int>(i) >= f.late && sum != 0;
+    specs.push_back(nullptr);
+    blocks.push_back(late ? t : Tensor());
     if (!t || late) continue;
     const ShardSpec::Ptr to = choice.spec(mesh, global_shape(t), f.in[i]);
-    placed.specs_.back() = to;
+    specs.back() = to;
     if (t.shard_spec() && t.shard_spec()->weight())
-      placed.blocks_.back() = placed_weight(t, *to, choice.axes());
+      blocks.back() = placed_weight(t, *to, choice.axes());
     else
-      placed.blocks_.back() = replicated(plain(relayout(t, *to)), mesh, choice.axes() & ~to->placements().axes());
+      blocks.back() = replicated(plain(relayout(t, *to)), mesh, choice.axes() & ~to->placements().axes());
   }
   if (mesh->rows() >= 0)
     for (std::size_t i = 0; i < operands.size(); ++i)
-      if (const ShardSpec* to = placed.specs_[i].get(); to && placed.blocks_[i].rank() > 0 &&
-                                                        !(to->over(0) >> mesh->rows() & 1) &&
-                                                        placed.blocks_[i].dim(0) == mesh->row_borders().back())
-        placed.blocks_[i].impl()->batch = mesh->batch_of_all(placed.blocks_[i].impl()->batch);
-  return placed;
+      if (const ShardSpec* to = specs[i].get(); to && blocks[i].rank() > 0 && !(to->over(0) >> mesh->rows() & 1) &&
+                                                blocks[i].dim(0) == mesh->row_borders().back())
+        blocks[i].impl()->batch = mesh->batch_of_all(blocks[i].impl()->batch);
+  return {std::move(blocks), std::move(specs), std::move(out), sum};
 }
 
 Placed place(const OpRule& rule, const std::vector<Tensor>& operands, const Shape& result,

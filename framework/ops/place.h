@@ -46,6 +46,9 @@ struct Factors {
 /// Operands where an op needs them, and how its result lies.
 class Placed {
  public:
+  /// For place(), which makes one.
+  Placed(std::vector<Tensor> blocks, std::vector<ShardSpec::Ptr> specs, ShardSpec::Ptr out, AxisMask sum)
+      : blocks_(std::move(blocks)), specs_(std::move(specs)), out_(std::move(out)), sum_(sum) {}
   /// An operand as a plain tensor: this rank's block. Undefined stays undefined.
   const Tensor& operator[](std::size_t i) const { return blocks_[i]; }
   const ShardSpec& spec(std::size_t i) const { return *specs_[i]; }  ///< how an operand lies now
@@ -56,11 +59,10 @@ class Placed {
   Tensor put(Tensor y) const;
 
  private:
-  friend Placed place(const char*, const Factors&, const std::vector<Tensor>&);
   std::vector<Tensor> blocks_;
   std::vector<ShardSpec::Ptr> specs_;
   ShardSpec::Ptr out_;
-  AxisMask sum_ = 0;
+  AxisMask sum_;
 };
 
 /// Whether an op on these tensors needs place(): ranks divide one of them, or sum the gradient of one.
