@@ -202,6 +202,62 @@ TEST_CASE("ops on a split image equal the whole: elementwise, dropout, global po
   }
 }
 
+TEST_CASE("masks of a dimension of two ranges are the whole's") {
+  for (int ranks : rank_counts({2, 3}))
+    CHECK_NOTHROW(on_mesh({{"tensor", ranks}}, [&](Mesh& mesh) {
+      const Tensor x = integers({3, 18}, 1);
+      const ShardSpec::Ptr spec =
+          ShardSpec::make(grid_of(mesh), x.shape(), over({{1, 0}}), {.ranges = {{12, 2}, {6}}}, 1);
+      const auto masked = [](const Tensor& t) {
+        const StepScope first_call(StepContext{});
+        return dropout(t, 0.5, 17);
+      };
+      same(gathered(masked(relayout(x, *spec))), masked(x), "dropout");
+      return 1;
+    }));
+}
+
+TEST_CASE("a tensor that ops read beside parts along several axes gets the sum of their gradients") {
+  const auto compare = [](const std::shared_ptr<const Grid>& grid, Tensor (*op)(const Tensor&, const Tensor&)) {
+    const auto run = [&](bool divided) {
+      std::vector<Tensor> leaves{integers({1, 3}, 1), integers({2, 3}, 2), integers({2, 3}, 3)};
+      for (Tensor& t : leaves) t.require_grad();
+      const auto laid = [&](const Tensor& t, int axis) {
+        return divided ? relayout(t, *ShardSpec::make(grid, t.shape(), over({{0, axis}}))) : t;
+      };
+      // Parts of one row: the gradient of a sum's operands is one tensor.
+      const Tensor shared = scale(leaves[0], 2), a = scale(laid(leaves[1], 0), 3), b = scale(laid(leaves[2], 1), 5);
+      const Tensor y = add(gathered(op(shared, a)), gathered(op(shared, b)));
+      y.backward(integers(y.shape(), 4));
+      return leaves;
+    };
+    const auto parts = run(true), whole = run(false);
+    for (std::size_t i = 0; i < whole.size(); ++i)
+      same(parts[i].grad(), whole[i].grad(), "gradient " + std::to_string(i));
+  };
+  CHECK_NOTHROW(on_mesh({{"data", 2}, {"tensor", 2}}, [&](Mesh& mesh) {
+    compare(grid_of(mesh), add);
+    compare(grid_of(mesh), mul);
+    return 1;
+  }));
+}
+
+TEST_CASE("ranks that have unequal numbers of groups have whole groups of queries") {
+  CHECK_NOTHROW(on_mesh({{"tensor", 3}}, [](Mesh& mesh) {
+    Tensor whole = uniform({2, 5, 16, 4}, -1, 1, 1, DType::f64), parts = whole.clone();
+    whole.require_grad();
+    parts.require_grad();
+    const ShardSpec::Ptr spec = ShardSpec::make(grid_of(mesh), whole.shape(), over({{2, 0}}));
+    const Tensor y = attention_packed(whole, 8, 4), dy = integers(y.shape(), 2);
+    const Tensor z = gathered(attention_packed(relayout(parts, *spec), 8, 4));
+    same(z, y, "attention", 1e-12);
+    y.backward(dy);
+    z.backward(dy);
+    same(parts.grad(), whole.grad(), "gradient", 1e-12);
+    return 1;
+  }));
+}
+
 namespace {
 
 /// A stack of layers: random extents, depths, widths and dilations, those beyond a rank's part and the image among
