@@ -4,6 +4,7 @@
 // at each cut, are made again from the small patch that they read, once the halo is there. The gradients go the same
 // two ways. So no block is copied to make room for a halo, and the large part runs while the halo travels.
 #include "framework/ops/help.h"
+#include "framework/ops/ops.h"
 #include "framework/ops/moves.h"
 #include "kernels/contracts/conv.h"
 
