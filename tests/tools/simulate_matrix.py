@@ -10,7 +10,7 @@ import concurrent.futures
 import subprocess
 import sys
 
-models = ("mlp lenet5 mnist_cnn alexnet vgg16 resnet20 resnet50 mobilenet_v2 unet unet3d msd vit_b_16 gpt2 llama "
+models = ("mlp lenet5 mnist_cnn alexnet vgg16 resnet20 resnet50 mobilenet_v2 resnet18 unet3d msd vit_b_16 gpt2 llama "
           "bert").split()
 strategies = {
     "data_parallel": "data=2",
