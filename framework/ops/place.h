@@ -23,7 +23,7 @@ struct OpRule {
   std::string_view sums = "";     ///< factors that the result lacks and may be divided: results are then added
   std::string_view whole = "";    ///< factors that stay whole
   std::string_view windows = "";  ///< spatial factors: a rank's outputs may read cells of its neighbours
-  int late = 99;  ///< first operand that is used after such a sum (a bias); place() does not move it then
+  int late = 99;  ///< first operand that is used after such a sum (a bias); place() does not move it then. 99: none
 };
 
 /// Dimensions and factors of a call, for ops whose rule depends on their arguments (reshape, concat).
@@ -72,8 +72,9 @@ inline bool is_divided(std::initializer_list<const Tensor*> tensors) {
   return false;
 }
 
-/// Moves the operands. A mesh axis divides the factor that a divided weight has along it, else that of the largest
-/// operand it divides; the other operands follow. Collective. Throws Error if the extents do not fit.
+/// Moves the operands to where the op can work on them. A mesh axis divides the factor that a divided weight has along
+/// it, else that of the largest operand it divides; the other operands follow. Collective. Throws Error if the extents
+/// do not fit.
 Placed place(const char* op, const Factors&, const std::vector<Tensor>& operands);
 /// As above. result: the global shape of the result, if the factors do not give it (windows). sizes: extents of factors
 /// that stand in brackets.
@@ -85,8 +86,8 @@ Factors factors_of(const OpRule&, const std::vector<Tensor>& operands, const Sha
 /// The factors of an elementwise op whose operands broadcast. Throws Error naming op if they do not.
 Factors elementwise(const char* op, const std::vector<Tensor>& operands);
 
-/// The factors of an op whose operands and result have one set of dimensions, one of each.
-/// whole: dimensions that stay whole; there the extents may differ. The result has the first operand's extents.
+/// The factors of an op whose operands and result have the same dimensions, each a factor of its own. whole: dimensions
+/// that stay whole; there the extents may differ. The result has the first operand's extents.
 Factors same_dims(const std::vector<Tensor>& operands, const std::vector<int>& whole);
 
 /// f(blocks...) for an op that needs nothing but its blocks.

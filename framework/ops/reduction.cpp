@@ -1,13 +1,137 @@
-// Reductions over some axes, of the kernels sum, mean and max.
+// Reductions: over all elements, and over some axes.
 #include <algorithm>
 #include <limits>
 
+#include "framework/autograd/step_context.h"
 #include "framework/ops/help.h"
 #include "framework/ops/ops.h"
+#include "framework/ops/place.h"
 #include "framework/ops/unary.h"
+#include "framework/tensor/batch.h"
 #include "kernels/formulas/pointwise.h"
 
 namespace trireme {
+namespace {
+
+/// dy broadcast to dx's shape, times factor.
+void broadcast_scaled(const Tensor& dx, const Tensor& dy, double factor) {
+  ops::zip_into<pointwise::Mul>(dx, dy, Tensor::scalar(factor, dy.dtype(), dy.device()));
+}
+}  // namespace
+
+Tensor sum(const Tensor& x) {
+  check(x.defined(), "sum", "the input is undefined");
+  if (!is_float(x.dtype()) && x.dtype() != DType::i64) return sum(x.to(DType::i64));
+  if (x.shard_spec())
+    return ops::on_blocks({.op = "sum", .dims = "n.. ->", .sums = "n"}, x, [](const Tensor& t) { return sum(t); });
+  Tensor y = Tensor::empty({}, x.dtype(), x.device());
+  if (x.numel() == 0)
+    launch<kernel::Fill>(y, 0.0);
+  else
+    launch<kernel::Reduce>(ops::shaped(y, {1}), ops::shaped(x, {x.numel()}), ReduceKind::sum);
+  if (!needs_record("sum", y, {&x})) return y;
+  return record("sum", std::move(y), {x}, [](const Tensor& dy, Gradients& g) {
+    write_grad(g, 0, [&](const Tensor& dx) { broadcast_scaled(dx, dy, 1); });
+  });
+}
+namespace {
+/// A mean over only this rank's rows would make the loss depend on the number of ranks.
+void refuse_part_of_batch(const Tensor& x) {
+  const BatchContext* batch = x.batch();
+  check(!batch || !batch->is_share() || !(StepContext::current().in_loss || is_grad_recorded({&x, 1})), "mean",
+        "the input is part of a global batch of {} rows, whose rest is on other ranks or micro-batches: use "
+        "batch_mean(), which divides by the rows of all",
+        batch ? batch->global_batch : 0);
+}
+/// Whether the first axis is the rows of x's batch, or several for each.
+bool has_rows_first(const Tensor& x) {
+  const BatchContext* batch = x.batch();
+  const Index rows = batch && batch->samples ? batch->samples.numel() : 0;
+  return x.rank() > 0 && batch && (rows == 0 || x.dim(0) % rows == 0);
+}
+}  // namespace
+
+void ops::refuse_part_of_batch(const char* op, const Tensor& x, int axis) {
+  const BatchContext* batch = x.batch();
+  if (axis != 0 || !batch || !batch->is_share() || !has_rows_first(x)) return;
+  check(!StepContext::current().in_loss && !is_grad_recorded({&x, 1}), op,
+        "x is {}, and its first axis is part of a global batch of {} rows, whose rest is on other ranks or "
+        "micro-batches: combine values within a row, or train in one process without micro-batches",
+        x.shape(), batch->global_batch);
+}
+
+Tensor mean(const Tensor& x) {
+  ops::check_float("mean", x);
+  check(x.defined() && x.numel() > 0, "mean", "the input has no elements, expected at least one");
+  refuse_part_of_batch(x);
+  const double share = 1 / static_cast<double>(ops::global_shape(x).numel());
+  return ops::as_one_op("mean", {&x}, {}, [&] {
+    // A sum may exceed the largest f16 although the mean does not.
+    if (x.dtype() == DType::f16) return scale(sum(x.to(DType::f32)), share).to(DType::f16);
+    return scale(sum(x), share);
+  });
+}
+
+namespace {
+/// reduce() of x that ranks divide: sums are added over the ranks, a maximum needs whole axes.
+Tensor divided_reduce(const Tensor& x, ReduceKind kind, const std::vector<int>& axes) {
+  ops::Factors f = ops::same_dims({x}, {});
+  for (int axis : axes) {
+    axis = ops::axis_of("reduce", axis, x.rank());
+    if (axis == 0 && kind == ReduceKind::mean && has_rows_first(x)) refuse_part_of_batch(x);
+    const auto d = static_cast<std::size_t>(axis);
+    f.factors[d].whole = kind == ReduceKind::max;
+    f.factors[d].sums = true;
+    f.out[d] = {};
+    f.result[axis] = 1;
+  }
+  const ops::Placed p = ops::place("reduce", f, {x});
+  if (p.sum() == 0 || kind != ReduceKind::mean) return p.put(reduce(p[0], kind, axes));
+  const Index per_cell = f.result.numel() > 0 ? ops::global_shape(x).numel() / f.result.numel() : 1;
+  return scale(p.put(reduce(p[0], ReduceKind::sum, axes)), 1 / static_cast<double>(per_cell));
+}
+}  // namespace
+
+Tensor reduce(const Tensor& x, ReduceKind kind, const std::vector<int>& axes) {
+  check(x.defined(), "reduce", "the input is undefined");
+  if (x.shard_spec()) return divided_reduce(x, kind, axes);
+  Shape shape = x.shape();
+  for (int axis : axes) {
+    axis = ops::axis_of("reduce", axis, x.rank());
+    if (axis == 0 && kind == ReduceKind::mean && has_rows_first(x)) refuse_part_of_batch(x);
+    if (kind == ReduceKind::max) ops::refuse_part_of_batch("max", x, axis);
+    shape[axis] = 1;
+  }
+  const Index per_cell = shape.numel() > 0 ? x.numel() / shape.numel() : 1;
+  check(per_cell > 0 || kind == ReduceKind::sum, "reduce", "cannot take the mean or max of no elements: {} to {}",
+        x.shape(), shape);
+  Tensor y = Tensor::empty(shape, x.dtype(), x.device());
+  if (per_cell == 0)
+    launch<kernel::Fill>(y, 0.0);
+  else
+    launch<kernel::Reduce>(y, x, kind);
+  if (!needs_record("reduce", y, {&x})) return y;
+  if (kind == ReduceKind::max) {
+    const Tensor kept = y.detach();
+    return record("reduce", std::move(y), {x}, kind,
+                  [x = SavedTensor(x), y = SavedTensor(kept)](const Tensor& dy, Gradients& g) {
+                    // All cells with the largest value share equally, as in torch.amax: MaximumShare is 1/2 there (a
+                    // tie of x and y), else 0.
+                    write_grad(g, 0, [&](const Tensor& dx) {
+                      ops::zip_into<pointwise::MaximumShare>(dx, x, y);
+                      const Tensor each = Tensor::like(y.get());
+                      ops::sum_to(each, dx);
+                      ops::zip_into<pointwise::Div>(each, dy, each);
+                      ops::zip_into<pointwise::Mul>(dx, dx, each);
+                    });
+                  });
+  }
+  const double factor = kind == ReduceKind::mean ? 1 / static_cast<double>(per_cell) : 1;
+  return record("reduce", std::move(y), {x}, kind, [factor](const Tensor& dy, Gradients& g) {
+    write_grad(g, 0, [&](const Tensor& dx) { broadcast_scaled(dx, dy, factor); });
+  });
+}
+
 namespace {
 
 std::vector<int> all_axes(const Tensor& x) {
