@@ -49,6 +49,12 @@ def listening(pid):
     return found
 
 
+def tell(pid, what):
+    """Sends a signal to a process, which may have ended."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, what)
+
+
 class Monitor(cli.Case):
     def start(self, *more, name="run", ranks=2, env=None):
         line = [*([mpiexec, "-n", ranks] if ranks else []), trireme, "train", *words, "--run.dir", self.dir / name, *more]
@@ -56,8 +62,7 @@ class Monitor(cli.Case):
 
         def end():
             for pid in processes(self.dir, program=trireme):
-                with contextlib.suppress(ProcessLookupError):   # it may end by itself
-                    os.kill(pid, signal.SIGKILL)
+                tell(pid, signal.SIGKILL)
             process.kill()
             process.communicate()
         self.addCleanup(end)
@@ -132,7 +137,7 @@ class Monitor(cli.Case):
     @unittest.skipIf(mpiexec == "none", "no MPI")
     def test_suspend_and_resume_is_no_alarm(self):
         """The job for longer than its limits, twice; at random moments one process a little later than the other."""
-        more = ["--data.synthetic_size", 12000, "--checkpoint.steps", 500]
+        more = ["--data.synthetic_size", 60000, "--checkpoint.steps", 2500]   # some seconds: the second stop finds it running
         whole = run("train", *words, *more, "--run.dir", self.dir / "whole", "--ranks", 2)
         self.assertEqual(whole.returncode, 0, whole.stderr)
         process = self.start(*more, env={"TRIREME_TIMEOUT": str(limit)})
@@ -143,7 +148,7 @@ class Monitor(cli.Case):
             random.shuffle(pids)
             for what in signal.SIGSTOP, signal.SIGCONT:
                 for pid in pids:
-                    os.kill(pid, what)
+                    tell(pid, what)
                     time.sleep(random.uniform(0, 0.5))
                 if what == signal.SIGSTOP:
                     time.sleep(limit + 1)
@@ -176,15 +181,12 @@ class Monitor(cli.Case):
                 chosen = pids if whole else pids[:1]
                 for what, pause in (signal.SIGSTOP, limit + 1 if whole else random.uniform(0, limit / 2)), (signal.SIGCONT, 0):
                     for pid in chosen:
-                        try:
-                            os.kill(pid, what)
-                        except ProcessLookupError:
-                            pass
+                        tell(pid, what)
                     time.sleep(pause)
                 stops += 1
             if process.poll() is None:
                 for pid in processes(self.dir / name, program=trireme):
-                    os.kill(pid, signal.SIGTERM)
+                    tell(pid, signal.SIGTERM)
             err = process.communicate(timeout=90)[1]
             self.assertIn(process.returncode, (0, 85), err)
             self.assertNotIn("watchdog", err)
