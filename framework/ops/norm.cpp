@@ -128,15 +128,15 @@ void batch_norm_backward(const Kept& k, const Tensor& dy, Gradients& g) {
   g.set_grad(2, std::move(dbeta));
 }
 
+constexpr ops::OpRule batch_norm_rule{
+    .op = "batch_norm", .dims = "n s.. c, c, c, n s.. c, c, c -> n s.. c", .stays = 4};
+
 /// batch_norm() with statistics over the ranks that have other cells of the same images, too. Channels are divided
 /// where the weights and running statistics are.
 Tensor divided_batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& running_mean,
                           const Tensor& running_var, const BatchNormOptions& o, const Tensor& residual) {
-  const bool divides = is_part(running_mean) && is_part(running_var);
-  const ops::OpRule rule{
-      .op = "batch_norm", .dims = "n s.. c, c, c, c, c, n s.. c -> n s.. c", .whole = divides ? "" : "c"};
-  const ops::Placed p = ops::place(rule, {x, gamma, beta, running_mean, running_var, residual});
-  if (p[3].shape() != running_mean.shape() || p[4].shape() != running_var.shape())
+  const ops::Placed p = ops::place(batch_norm_rule, {x, gamma, beta, residual, running_mean, running_var});
+  if (p[4].shape() != running_mean.shape() || p[5].shape() != running_var.shape())
     fail_division("batch_norm",
                   "running statistics are {} and {} of {}, and {} channels of the input are here: divide "
                   "them as the weights",
@@ -146,7 +146,7 @@ Tensor divided_batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& be
   if (mesh.rows() >= 0 && !(p.out().over(0) >> mesh.rows() & 1)) context.norm = {};  // each rank has all rows
   if (const AxisMask within = spatial_axes(p.out())) context.norm = mesh.norm_ranks(within, std::move(context.norm));
   const StepScope scope(std::move(context));
-  return p.put(batch_norm(p[0], p[1], p[2], plain(running_mean), plain(running_var), o, p[5]));
+  return p.put(batch_norm(p[0], p[1], p[2], plain(running_mean), plain(running_var), o, p[3]));
 }
 
 }  // namespace

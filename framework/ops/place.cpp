@@ -91,7 +91,7 @@ class Reader {
 Factors factors_of(const OpRule& rule, const std::vector<Tensor>& operands, const Shape& result,
                    std::initializer_list<std::pair<char, Index>> sizes) {
   Reader reader(rule);
-  Factors f{.late = rule.late};
+  Factors f{.late = rule.late, .stays = rule.stays};
   const auto sides = pieces_of(rule.dims, "->");
   const auto texts = pieces_of(sides[0], ",");
   for (const auto& [name, size] : sizes) reader.factors[static_cast<std::size_t>(reader.number(name, 0))].extent = size;
@@ -241,6 +241,17 @@ class Choice {
     return true;
   }
 
+  /// Whether operands that are never moved are divided along the axis where they have the factor.
+  bool stays(int n, int axis, const std::vector<Tensor>& operands) const {
+    for (std::size_t i = at(f_.stays); i < operands.size(); ++i) {
+      if (!operands[i] || !leads(f_.in[i], n)) continue;
+      const ShardSpec* spec = operands[i].shard_spec();
+      const int d = spec ? spec->placements()[axis] : Placements::copy;
+      if (d < 0 || f_.in[i][at(d)].empty() || f_.in[i][at(d)][0] != n) return false;
+    }
+    return true;
+  }
+
   int choose(int axis, const std::vector<Tensor>& operands) {
     int best = -1;
     std::pair<bool, Index> most{false, -1};  // of a weight; elements
@@ -252,7 +263,7 @@ class Choice {
       if (dim.empty()) continue;
       const int n = dim[0];
       const std::pair rank{spec->weight(), spec->global_shape().numel()};
-      if (rank <= most || !may_divide(n)) continue;
+      if (rank <= most || !may_divide(n) || !stays(n, axis, operands)) continue;
       const Index parts = parts_[at(n)] * mesh_.size(axis), size = inner(dim);
       if (f_.shares.empty() && parts_[at(n)] == 1) {
         const Shares own = spec->shares(d);
@@ -288,6 +299,8 @@ class Choice {
   std::vector<Shares> shares_;
 };
 
+thread_local PlaceWatch* watching = nullptr;
+
 /// The gradient of w reaches the plan's sum over `again` once: of ranks that find the same gradient, one brings it.
 Tensor counted_once(const Tensor& w, const RankMesh& mesh, AxisMask again) {
   for (int i = 0; i < mesh.axes(); ++i)
@@ -300,8 +313,15 @@ Tensor counted_once(const Tensor& w, const RankMesh& mesh, AxisMask again) {
 
 }  // namespace
 
+PlaceWatch::PlaceWatch() {
+  check(!watching, "place", "this thread has a PlaceWatch already: end it first");
+  watching = this;
+}
+PlaceWatch::~PlaceWatch() { watching = nullptr; }
+
 Tensor placed_weight(const Tensor& w, const ShardSpec& to, AxisMask axes) {
   if (!w) return w;
+  if (watching) watching->used(w, axes);
   const ShardSpec& has = *w.shard_spec();
   const RankMesh& mesh = has.mesh();
   // What this rank cuts out of its copy, for work of its own: the plan sums such gradients.
@@ -334,6 +354,7 @@ Placed place(const char* op, const Factors& f, const std::vector<Tensor>& operan
   for (const Tensor& t : operands)
     if (t && t.shard_spec() && !mesh) mesh = t.shard_spec()->shared_mesh();
   check(mesh != nullptr, op, "no operand is divided over ranks");
+  if (watching) watching->decide(f, operands);
   const Choice choice(f, operands, *mesh);
   ShardSpec::Ptr out = choice.spec(mesh, f.result, f.out);
   const AxisMask sum = choice.axes() & ~out->placements().axes();

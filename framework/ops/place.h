@@ -23,7 +23,8 @@ struct OpRule {
   std::string_view sums = "";     ///< factors that the result lacks and may be divided: results are then added
   std::string_view whole = "";    ///< factors that stay whole
   std::string_view windows = "";  ///< spatial factors: a rank's outputs may read cells of its neighbours
-  int late = 99;  ///< first operand that is used after such a sum (a bias); place() does not move it then. 99: none
+  int late = 99;   ///< first operand that is used after such a sum (a bias); place() does not move it then. 99: none
+  int stays = 99;  ///< first operand that is never moved (a buffer that is written): it decides where it is. 99: none
 };
 
 /// Dimensions and factors of a call, for ops whose rule depends on their arguments (reshape, concat).
@@ -39,7 +40,7 @@ struct Factors {
   std::vector<std::vector<Dim>> in = {};  ///< of each operand, dimension by dimension
   std::vector<Dim> out = {};              ///< of the result
   Shape result = {};                      ///< global shape of the result
-  int late = 99;                          ///< as OpRule::late
+  int late = 99, stays = 99;              ///< as in OpRule
   std::vector<Shares> shares = {};        ///< of each factor, instead of those of the operands; empty: none
 };
 
@@ -71,6 +72,20 @@ inline bool is_divided(std::initializer_list<const Tensor*> tensors) {
     if (t->shard_spec()) return true;
   return false;
 }
+
+/// Sees every place() of its thread while it lives: for dry runs that find out how weights are used. Watches cannot be
+/// nested.
+class PlaceWatch {
+ public:
+  PlaceWatch();
+  PlaceWatch(const PlaceWatch&) = delete;
+  PlaceWatch& operator=(const PlaceWatch&) = delete;
+  virtual ~PlaceWatch();
+  /// Before the decision. Operands may be given other ShardSpecs here.
+  virtual void decide(const Factors&, const std::vector<Tensor>& operands) = 0;
+  /// A weight is used. axes: along these, ranks do different work with it.
+  virtual void used(const Tensor& weight, AxisMask axes) = 0;
+};
 
 /// Moves the operands to where the op can work on them. A mesh axis divides the factor that a divided weight has along
 /// it, else that of the largest operand it divides; the other operands follow. Collective. Throws Error if the extents

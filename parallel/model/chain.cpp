@@ -69,10 +69,11 @@ void Chain::rethrow(int part, const Error& e) const {
   const std::string& layer = parts_[static_cast<std::size_t>(part)].name;
   if (dynamic_cast<const DivisionError*>(&e))
     throw DivisionError(fmt::format("{} (in layer '{}')", e.what(), layer), e.where());
-  throw DivisionError(fmt::format("{}; ranks hold parts of the tensors in layer '{}': leave that layer whole, "
-                                  "tensor(whole=NAME), or use a strategy that divides no layers (data_parallel)",
-                                  e.what(), layer),
-                      e.where());
+  throw DivisionError(
+      fmt::format("{}; ranks hold parts of the tensors in layer '{}': leave its weights "
+                  "whole, place(NAME.*, whole=true), or use a strategy that divides no layers (data_parallel)",
+                  e.what(), layer),
+      e.where());
 }
 
 std::vector<PartInfo> Chain::parts(const Parameters& parameters) const {

@@ -46,14 +46,12 @@ double operations_of(const LaunchWatch::Call& call) {
   return w.rank() < 2 || w[0] == 0 ? 0 : 2 * count(out) * count(filter) / static_cast<double>(w[0]);
 }
 
-namespace {
-
-/// Whether the kernel runs in a dry run: kernels with small operands whose results the host reads, such as the counts
-/// that batch norm merges.
 bool runs_dry(const LaunchWatch::Call& call) {
   const std::string_view op = call.op;
   return (op == kernel::Fill::name && call.operands[0].bytes() <= 1 << 20) || op == kernel::BatchNormMerge::name;
 }
+
+namespace {
 
 /// Adds the kernels and messages of a pass, which are not run, to the cost of its part.
 class DryPass {

@@ -25,6 +25,10 @@ class SkipValues {
 /// Multiplications and additions of a kernel call: for products and convolutions; 0 for other kernels.
 double operations_of(const LaunchWatch::Call&);
 
+/// Whether a dry run runs the kernel all the same: kernels with small operands whose results the host reads, such as
+/// the counts that batch norm merges.
+bool runs_dry(const LaunchWatch::Call&);
+
 struct DryRunOptions {
   /// Meter of the mesh over which the model's layers, and the StepContext's norm, communicate; null: they do not.
   const TrafficMeter* meter = nullptr;

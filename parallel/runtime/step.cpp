@@ -64,7 +64,7 @@ struct Step::Impl {
     std::string text = settings_text(mesh, strategy, l, optimizer_config, options);
     if (options.layer_axes.empty()) text += model_text(m);
     compare_ranks(everyone, "step", text);
-    return split_layers(strategy, std::move(m), mesh);
+    return split_layers(strategy, std::move(m), mesh, options.profile.example);
   }
 
   int program() const {

@@ -57,7 +57,8 @@ void check_one_use(const Plan& plan, const SplitOptions& split, const std::vecto
   };
   if (plan.has_stages()) use(plan.stage_axis, "for the stages of a pipeline");
   for (const std::string& axis : split.image) use(axis, "to cut images");
-  use(split.tensor, "to cut weights");
+  for (const std::string& axis : weight_axes(split))
+    if (axis != split.one_weird_trick) use(axis, "to cut weights");
   for (const std::string& axis : own_layers) use(axis, "by the model's own layers");
   for (const std::string& axis : names_in(batch_axis(plan, split))) use(axis, "to divide the batch");
 }
@@ -137,16 +138,15 @@ void refuse_with_asynchronous(const Strategy& strategy, const StepOptions& o) {
 
 }  // namespace
 
-Module split_layers(const Strategy& strategy, Module model, Mesh& mesh) {
+Module split_layers(const Strategy& strategy, Module model, Mesh& mesh, const Tensor& example) {
   if (!strategy.split.any()) return model;
   model.visit(StateVisitor([&](const NamedState& leaf) { mesh.world().comm().broadcast(*leaf.tensor, 0).wait(); }));
-  return split(model, mesh, strategy.split);
+  return split(model, mesh, strategy.split, example);
 }
 
 std::vector<std::string> tensor_parallel_axes(const StepOptions& options, const SplitOptions& split) {
   auto axes = options.layer_axes;
-  for (const std::string& name : {split.tensor, split.one_weird_trick})
-    if (!name.empty()) axes.push_back(name);
+  for (std::string& name : weight_axes(split)) axes.push_back(std::move(name));
   return axes;
 }
 

@@ -45,11 +45,11 @@ RankModel ImaginedModels::imagine(const LayerSplit& split, bool recompute, int d
   const SkipInit zeros;
   std::optional<SkipValues> unwritten(std::in_place);
   Module model = o_.model(recompute);
-  if (strategy.split.any()) model = trireme::split(model, mesh, strategy.split);
+  const auto [x, labels] = o_.samples(rows);
+  if (strategy.split.any()) model = trireme::split(model, mesh, strategy.split, x);
   Parameters parameters(model);
   unwritten.reset();
   const Chain chain(model);
-  const auto [x, labels] = o_.samples(rows);
   StepContext context = StepContext::current();
   context.batch.samples = Tensor::zeros({rows}, DType::i64);
   context.batch.global_batch = rows * data;
@@ -192,7 +192,7 @@ std::string kind_of(const std::pair<std::string, Shape>& layer) {
 }
 
 LayerSplit tensor_split(int ranks, const std::vector<std::string>& whole) {
-  const std::string names = whole.empty() ? "" : fmt::format("(whole={})", fmt::join(whole, "+"));
+  const std::string names = whole.empty() ? "" : fmt::format(" | place({}.*, whole=true)", fmt::join(whole, ".*+"));
   return {"tensor" + names, {{"tensor", ranks}}};
 }
 

@@ -11,7 +11,7 @@ namespace trireme {
 
 /// A way to split the layers of a model over ranks.
 struct LayerSplit {
-  std::string strategy = {};        ///< "tensor(whole=fc1)", "spatial", "one_weird_trick"; empty: layers are not split
+  std::string strategy = {};        ///< "tensor | place(fc1.*, whole=true)", "spatial", "one_weird_trick"; empty: layers are not split
   std::vector<Axis> axes = {};      ///< axes that it adds to the mesh: "tensor=2"; none for one_weird_trick
   bool divides_batch_axis = false;  ///< it splits over axis data (one_weird_trick), and reduces gradients itself
   bool operator==(const LayerSplit&) const = default;

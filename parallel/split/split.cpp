@@ -6,13 +6,17 @@
 #include <array>
 #include <ranges>
 
+#include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"
 #include "framework/layers/sequential.h"
 #include "framework/ops/help.h"
 #include "framework/tensor/division_error.h"
 #include "framework/tensor/fields.h"
+#include "framework/tensor/watch_pause.h"
 #include "parallel/comm/call.h"
+#include "parallel/model/dry_run.h"
 #include "parallel/split/grid.h"
+#include "parallel/split/weights.h"
 
 namespace trireme {
 namespace {
@@ -83,103 +87,6 @@ struct Between {
   void visit(const StateVisitor& v) { model.visit(v); }
 };
 
-/// Keeps only this rank's part of a weight.
-void divide(const NamedState& leaf, int axis, const std::shared_ptr<const Grid>& grid, int over) {
-  Tensor& t = *leaf.tensor;
-  check(
-      t.dim(axis) >= grid->size(over), "split",
-      "'{}' {} has {} {} for the {} ranks of mesh axis '{}': at most {} ranks would work", leaf.name, t.shape(),
-      t.dim(axis), axis == 0 ? "outputs" : "inputs", grid->size(over), [&] { return grid->name(over); }, t.dim(axis));
-  const ShardSpec::Ptr spec = ShardSpec::of_weight(grid, t.shape(), Placements().with(axis, 1u << over));
-  const Tensor mine = relayout(t.detach(), *spec);
-  t.impl()->block = mine.impl()->block;
-  t.impl()->offset = 0;
-  t.impl()->shape = mine.shape();
-  t.impl()->shard_spec = spec;
-}
-
-using Leaves = std::vector<NamedState>;
-
-/// The tensors of each layer, in order.
-std::vector<Leaves> layers_of(Module& model) {
-  std::vector<Leaves> layers;
-  std::string layer = ".";
-  model.visit(StateVisitor([&](const NamedState& leaf) {
-    if (const std::string own = leaf.name.substr(0, leaf.name.rfind('.') + 1); own != layer) {
-      layers.emplace_back();
-      layer = own;
-    }
-    layers.back().push_back(leaf);
-  }));
-  return layers;
-}
-
-const NamedState* find(const Leaves& leaves, std::string_view own) {
-  const auto at = std::ranges::find(
-      leaves, own, [](const NamedState& leaf) { return std::string_view(leaf.name).substr(leaf.name.rfind('.') + 1); });
-  return at == leaves.end() ? nullptr : &*at;
-}
-
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::ranges::find(names, name) != names.end();
-}
-
-/// Layers take turns: one is cut by its outputs, the next by its inputs. columns_only: all fully connected ones by
-/// their outputs.
-void divide_weights(Module& model, const std::shared_ptr<const Grid>& grid, int over, bool columns_only,
-                    const SplitOptions& options) {
-  std::vector<std::string> laid_out;
-  for (const auto* names : {&options.columns, &options.rows, &options.whole})
-    for (const std::string& name : *names) {
-      check(!contains(laid_out, name), "tensor", "layer '{}' is named twice in columns, rows and whole: name it once",
-            name);
-      laid_out.push_back(name);
-    }
-  std::vector<std::string> known;  // layers with a product
-  Index open = 0;                  // outputs that the last product left divided
-  Index most = 0;                  // outputs or inputs of a layer
-  bool divided = false;
-  for (const Leaves& leaves : layers_of(model)) {
-    const NamedState* weight = find(leaves, "weight");
-    if (!weight || weight->tensor->shard_spec()) continue;
-    const Shape shape = weight->tensor->shape();
-    if (shape.rank() == 0) continue;  // one number: a temperature
-    if (shape.rank() < 2) {
-      for (const NamedState& leaf : leaves)
-        if (open == shape[0] && find(leaves, "running_mean")) divide(leaf, 0, grid, over);
-      continue;
-    }
-    if (columns_only && shape.rank() > 2) continue;
-    const std::string& layer = known.emplace_back(weight->name.substr(0, weight->name.rfind('.')));
-    const Index before = std::exchange(open, 0);
-    if (contains(options.whole, layer)) continue;
-    const bool named = contains(options.rows, layer) || contains(options.columns, layer);
-    // A dimension with fewer elements than ranks stays whole, unless its layer is named.
-    const auto has_room = [&](int axis) {
-      most = std::max(most, shape[axis]);
-      divided = divided || named || shape[axis] >= grid->size(over);
-      return named || shape[axis] >= grid->size(over);
-    };
-    if (contains(options.rows, layer) || (before == shape[-1] && !contains(options.columns, layer))) {
-      if (has_room(shape.rank() - 1)) divide(*weight, shape.rank() - 1, grid, over);
-      continue;
-    }
-    if (!has_room(0)) continue;
-    divide(*weight, 0, grid, over);
-    // A transposed convolution is cut by its inputs, of which its bias need not have as many numbers.
-    const NamedState* bias = find(leaves, "bias");
-    if (bias && bias->tensor->dim(0) == shape[0]) divide(*bias, 0, grid, over);
-    if (!columns_only) open = shape[0];
-  }
-  check(divided || most == 0, "split",
-        "no layer has as many outputs as the {} ranks of mesh axis '{}': at most {} ranks would work", grid->size(over),
-        grid->name(over), most);
-  for (const auto* names : {&options.columns, &options.rows, &options.whole})
-    for (const std::string& name : *names)
-      check(contains(known, name), "tensor", "there is no layer '{}' to lay out; there are: {}", name,
-            fmt::join(known, ", "));
-}
-
 /// Weights that all ranks hold say so: their gradients are reduced over RankMesh::summed().
 void mark(Module& model, const std::shared_ptr<const Grid>& grid) {
   if (grid->summed() == 0) return;
@@ -188,6 +95,25 @@ void mark(Module& model, const std::shared_ptr<const Grid>& grid) {
     if (leaf.kind != StateKind::buffer && !t.shard_spec())
       t.impl()->shard_spec = ShardSpec::of_weight(grid, t.shape(), {});
   }));
+}
+
+/// A forward of the model without its numbers.
+void run_dry(const Module& model, Mesh& mesh, const Enter& enter, const Tensor& example) {
+  StepContext context = StepContext::current();
+  context.batch.samples = Tensor::zeros({example.dim(0)}, DType::i64);
+  context.batch.global_batch = example.dim(0);
+  const Tensor x = example.with_batch(context.batch);
+  const StepScope scope(std::move(context));
+  const GradMode off(false);
+  const WatchPause outside;
+  const SkipCopies nothing_copied;
+  const LaunchWatch nothing_computed(
+      [](const LaunchWatch::Call& call) {
+        if (runs_dry(call)) call.kernel();
+      },
+      true);
+  const TrafficMeter::Dry nothing_sent(mesh.meter(), [](const std::string&, const Call&) {});
+  (void)model(enter(x));
 }
 
 void check_axes(const Mesh& mesh, const SplitOptions& o) {
@@ -206,7 +132,9 @@ void check_axes(const Mesh& mesh, const SplitOptions& o) {
   }
   check(image, "spatial", "the mesh has none of the axes {}, only {}: name one, as in h=2", fmt::join(o.image, ", "),
         named);
-  for (const std::string& name : {o.tensor, o.one_weird_trick})
+  std::vector<std::string> needed{o.tensor, o.one_weird_trick};
+  for (const WeightPlacement& row : o.placements) needed.push_back(row.axis);
+  for (const std::string& name : needed)
     check(name.empty() || there(name), "split", "the mesh has no axis '{}', only {}: name one, as in {}=2", name, named,
           name);
 }
@@ -216,13 +144,21 @@ void check_axes(const Mesh& mesh, const SplitOptions& o) {
 void SplitOptions::add(const SplitOptions& other) {
   image.insert(image.end(), other.image.begin(), other.image.end());
   if (!other.tensor.empty()) tensor = other.tensor;
-  columns.insert(columns.end(), other.columns.begin(), other.columns.end());
-  rows.insert(rows.end(), other.rows.begin(), other.rows.end());
-  whole.insert(whole.end(), other.whole.begin(), other.whole.end());
+  placements.insert(placements.end(), other.placements.begin(), other.placements.end());
   if (!other.one_weird_trick.empty()) one_weird_trick = other.one_weird_trick;
-  check(one_weird_trick.empty() || (image.empty() && tensor.empty()), "split",
+  check(one_weird_trick.empty() || (image.empty() && tensor.empty() && placements.empty()), "split",
         "one_weird_trick gathers the batch of all ranks, so no other strategy can split layers: use either "
-        "one_weird_trick, or spatial and tensor");
+        "one_weird_trick, or spatial, tensor and place");
+}
+
+std::vector<std::string> weight_axes(const SplitOptions& o) {
+  std::vector<std::string> axes;
+  const auto add = [&](const std::string& name) {
+    if (!name.empty() && std::ranges::find(axes, name) == axes.end()) axes.push_back(name);
+  };
+  for (const std::string& name : {o.tensor, o.one_weird_trick}) add(name);
+  for (const WeightPlacement& row : o.placements) add(row.axis);
+  return axes;
 }
 
 std::shared_ptr<const Grid> grid_of(const Parameters& parameters) {
@@ -253,11 +189,12 @@ std::vector<DividedSlice> divided_slices(const Parameters& parameters, const Sli
   return all;
 }
 
-Module split(const Module& given, Mesh& mesh, const SplitOptions& o) {
+Module split(const Module& given, Mesh& mesh, const SplitOptions& o, const Tensor& example) {
   check_axes(mesh, o);
   Module model = given;
   std::vector<std::string> axes = o.image, grad_reduce_axes = o.image;
-  if (!o.tensor.empty()) axes.push_back(o.tensor);
+  for (const std::string& name : weight_axes(o))
+    if (name != o.one_weird_trick) axes.push_back(name);
   if (!o.one_weird_trick.empty()) {
     axes.push_back(o.one_weird_trick);
     grad_reduce_axes.push_back(o.one_weird_trick);
@@ -269,11 +206,12 @@ Module split(const Module& given, Mesh& mesh, const SplitOptions& o) {
     check(!leaf.tensor->requires_grad(), "split",
           "'{}' already lives in Parameters; split the model before making them", leaf.name);
   }));
-  if (const int over = grid->find(o.tensor); over >= 0) divide_weights(model, grid, over, false, o);
-  if (grid->rows() >= 0) divide_weights(model, grid, grid->rows(), true, {});
+  const Enter enter{grid};
+  std::function<void()> forward;
+  if (example && !(o.tensor.empty() && o.placements.empty())) forward = [&] { run_dry(model, mesh, enter, example); };
+  divide_weights(model, grid, o, forward);
   mark(model, grid);
 
-  const Enter enter{grid};
   const Sequential* row = model.as<Sequential>();
   if (!row) return Between{enter, model, {enter}};
   Sequential whole;

@@ -22,6 +22,15 @@ Strategy tensor(const std::string& axis) {
   return s;
 }
 
+Strategy place(const WeightPlacement& row) {
+  Strategy s(
+      "place", Claim::exact, [](Plan plan) { return plan; },
+      fmt::format("weights={}, dim={}, whole={}, axis={}", fmt::join(row.weights, "+"), row.dim, row.whole, row.axis),
+      StrategyOrder::layers);
+  s.split.placements = {row};
+  return s;
+}
+
 Strategy one_weird_trick(DataParallelOptions o) {
   Strategy s = reducing("one_weird_trick", o);
   s.split.one_weird_trick = o.axis;

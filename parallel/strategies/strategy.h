@@ -27,7 +27,7 @@ NormScope norm_scope_of(const std::string&);  ///< from that text; throws Error 
 
 /// The place of a strategy in a composition. Strategies rewrite a plan in the order of this list.
 enum class StrategyOrder : std::uint8_t {
-  layers,        ///< tensor
+  layers,        ///< tensor, place
   stages,        ///< pipeline
   microbatches,  ///< accumulate
   images,        ///< spatial
@@ -218,9 +218,14 @@ Plan reduce_over(Plan plan, const DataParallelOptions&);
 /// Each rank has its part of every activation, and a copy of the weights, whose gradients are summed over these axes.
 /// Exact.
 Strategy spatial(const std::vector<std::string>& axes = {"h", "w", "d"});
-/// Tensor parallelism (Shoeybi et al., Megatron-LM, arXiv 1909.08053): cuts weights over an axis; see
-/// SplitOptions::tensor. Layers alternate, unless Strategy::split names them. Exact.
+/// Tensor parallelism (Shoeybi et al., Megatron-LM, arXiv 1909.08053): divides weights over an axis; see
+/// SplitOptions::tensor. With an example (StepOptions::profile) it goes by the flow of data through the model, else by
+/// the order of names. Exact.
 Strategy tensor(const std::string& axis = "tensor");
+/// A row of a table of placements: how ranks hold some weights. It comes before what `tensor` would choose:
+/// tensor() | place({{"*.gate.weight"}, 0}) | place({{"head.*"}, .whole = true}). The biases of divided layers follow.
+/// Exact.
+Strategy place(const WeightPlacement&);
 /// One weird trick (Krizhevsky 2014, arXiv 1404.5997): data-parallel convolutions, and fully connected layers cut by
 /// their outputs over the same ranks. These layers see the rows of all ranks, so their gradients are not summed. Exact.
 Strategy one_weird_trick(DataParallelOptions = {});

@@ -108,16 +108,19 @@ const std::vector<StrategyRow> table = {
     {"tensor",
      [](StrategyOptions& given) {
        std::string axis = "tensor";
-       SplitOptions split;
-       given.read({{.name = "axis", .value = &axis},
-                   {.name = "columns", .value = &split.columns},
-                   {.name = "rows", .value = &split.rows},
-                   {.name = "whole", .value = &split.whole}});
-       Strategy s = tensor(axis);
-       s.split.columns = split.columns;
-       s.split.rows = split.rows;
-       s.split.whole = split.whole;
-       return s;
+       given.read({{.name = "axis", .value = &axis}});
+       return tensor(axis);
+     },
+     "tensor"},
+    {"place",
+     [](StrategyOptions& given) {
+       WeightPlacement row{.weights = {"*"}};
+       given.read({{.name = "weights", .value = &row.weights},
+                   {.name = "dim", .value = &row.dim},
+                   {.name = "whole", .value = &row.whole},
+                   {.name = "axis", .value = &row.axis}},
+                  "weights");
+       return place(row);
      },
      "tensor"},
     {"one_weird_trick", [](StrategyOptions& given) { return one_weird_trick(read_data_parallel(given)); }, "data"},

@@ -142,8 +142,10 @@ TEST_CASE("a U-Net of volumes over ranks trains the serial run's model") {
 
 TEST_CASE("layers named are laid out as asked, and what lies between is laid out anew") {
   const Setup s = setup(small_cnn);
-  for (const char* strategy :
-       {"tensor(columns=0+2+7+10)", "tensor(whole=0, rows=2+7+10)", "tensor(whole=0+2)", "tensor(rows=7, columns=10)"})
+  for (const char* strategy : {"tensor | place(0.*+2.*+7.*+10.*)",
+                               "tensor | place(0.*, whole=true) | place(2.weight+7.weight+10.weight, dim=-1)",
+                               "tensor | place(0.*+2.*, whole=true)", "tensor | place(7.weight, dim=1) | place(10.*)",
+                               "place(2.*) | place(7.weight, dim=1)"})
     compare_all(
         s, {{"tensor=2", strategy}, {"tensor=3", strategy}, {"tensor=2,h=2", std::string(strategy) + " | spatial"}},
         Strategy(), 1e-11);
@@ -323,7 +325,8 @@ TEST_CASE("layers that need whole axes train the serial run's model over ranks")
     s.samples = 8;
     s.batch = 4;
     s.steps = 2;
-    compare_all(s, {{"h=2", "spatial"}, {"tensor=2", "tensor"}, {"tensor=3", "tensor(whole=3)"}}, Strategy(), 1e-11);
+    compare_all(s, {{"h=2", "spatial"}, {"tensor=2", "tensor"}, {"tensor=3", "tensor | place(3.*, whole=true)"}},
+                Strategy(), 1e-11);
   }
 }
 
@@ -344,7 +347,7 @@ TEST_CASE("divisions of which an op or a sum would take the wrong part are refus
   const auto named = [](const Tensor& x) {
     return matmul(x.reshape({x.dim(0), -1}), Tensor::full({256, 256}, 1, x.dtype())).reshape(x.shape());
   };
-  CHECK_ERROR(run("tensor=2", "tensor(whole=3)", with(named)), usage, "reshape");
+  CHECK_ERROR(run("tensor=2", "tensor | place(3.*, whole=true)", with(named)), usage, "reshape");
 
   // A model that is no Sequential is one part, of which some gradients are summed and others are not.
   struct Net {
@@ -403,8 +406,8 @@ TEST_CASE("layers are named once, and an image's axes are those of the mesh") {
     s.steps = 1;
     (void)parallel_run(s, parse_mesh(mesh), parse_strategy(strategy));
   };
-  CHECK_ERROR(run("tensor=2", "tensor(columns=0, rows=0)"), usage, "0", "columns", "rows");
-  CHECK_ERROR(run("tensor=2", "tensor(rows=2, whole=2)"), usage, "2", "rows", "whole");
+  CHECK_ERROR(run("tensor=2", "tensor | place(0.*) | place(0.weight, dim=1)"), usage, "0.weight", "twice");
+  CHECK_ERROR(run("tensor=2", "place(9.*)"), usage, "9.*", "0.weight");
   CHECK_ERROR(run("h=2", "spatial(axes=h+w)"), usage, "w", "h");
 }
 
@@ -425,13 +428,15 @@ TEST_CASE("splits that cannot be say what would work") {
   CHECK_THAT(refusal("data=2", "spatial", {4, 4, 1}), Catch::Contains("name one, as in h=2"));
   CHECK_THAT(refusal("data=2", "tensor", {4, 4, 1}), Catch::Contains("name one, as in tensor=2"));
   CHECK_THAT(refusal("h=5", "spatial", {4, 4, 1}), Catch::Contains("at most 4 ranks would work"));
-  CHECK_THAT(refusal("tensor=4", "tensor(columns=0)", {4, 4, 1}), Catch::Contains("at most 3 ranks would work"));
+  CHECK_THAT(refusal("tensor=4", "tensor | place(0.*)", {4, 4, 1}), Catch::Contains("at most 3 ranks would work"));
   CHECK_THAT(refusal("tensor=11", "tensor", {4, 4, 1}), Catch::Contains("at most 10 ranks would work"));
   CHECK(refusal("tensor=4", "tensor", {4, 4, 1}).empty());  // the filters stay whole
-  CHECK_THAT(refusal("tensor=2", "tensor(rows=fc)", {4, 4, 1}), Catch::Contains("there are: 0, 2"));
+  CHECK_THAT(refusal("tensor=2", "tensor | place(fc.*)", {4, 4, 1}),
+             Catch::Contains("there are: 0.weight, 0.bias, 2.weight"));
   CHECK_THAT(refusal("d=2", "spatial", {4, 4, 1}), Catch::Contains("no axis to split over the mesh axis 'd'"));
   CHECK_THAT(refusal("h=2", "spatial(axes=rows)", {4, 4, 1}), Catch::Contains("there are: h, w, d"));
-  CHECK_THAT(refusal("data=2,h=2", "one_weird_trick | spatial", {4, 4, 1}), Catch::Contains("spatial and tensor"));
+  CHECK_THAT(refusal("data=2,h=2", "one_weird_trick | spatial", {4, 4, 1}),
+             Catch::Contains("spatial, tensor and place"));
 }
 
 TEST_CASE("weights that ranks hold parts of are saved whole and load in any split") {

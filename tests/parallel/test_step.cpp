@@ -290,8 +290,8 @@ TEST_CASE("fields reach the first layer, or the whole model, where layers are sp
     for (const bool row : {false, true})
       check_fields(
           how == "spatial" ? how
-          : row            ? "tensor(whole=0.time)"
-                           : "tensor(whole=time)",
+          : row            ? "tensor | place(0.time.*, whole=true)"
+                           : "tensor | place(time.*, whole=true)",
           2,
           [row] {
             return row ? Module(Sequential{Timed(), relu}) : Module(Timed());
@@ -319,7 +319,7 @@ TEST_CASE("several outputs leave a model whose layers are split over ranks") {
     return normal(first, 0, 1, 2, DType::f64).with("second", normal(second, 0, 1, 3, DType::f64));
   };
   check_fields("spatial", 2, images, both, x, targets({6, 4, 4, 2}, {6, 4, 4, 3}));
-  for (const std::string how : {"tensor", "tensor(whole=2.first)"})
+  for (const std::string how : {"tensor", "tensor | place(2.first.*, whole=true)"})
     check_fields(how, 2, features, both, flat, targets({6, 4}, {6, 5}));
   check_fields(
       "tensor", 2,

@@ -49,8 +49,10 @@ MatrixRun train(const SmallModel& m, const Arrangement& how, World& world, doubl
     Mesh mesh(world, how.mesh);
     const OptimizerConfig optimizer =
         first ? OptimizerConfig(Sgd{.lr = factor}) : AdamW{.lr = 1e-3, .eps = 1e-3, .weight_decay = 0.1};
-    Step step(m.make(), m.loss, optimizer, mesh, parse_strategy(how.strategy),
-              {.seed = 5, .optimizer = {.clip_norm = first ? 0 : clip}});
+    StepOptions options{.seed = 5, .optimizer = {.clip_norm = first ? 0 : clip}};
+    // Weights are divided by the flow of data, then by the order of names.
+    if (first && how.strategy.find("tensor") != std::string::npos) options.profile.example = m.data.x;
+    Step step(m.make(), m.loss, optimizer, mesh, parse_strategy(how.strategy), options);
     Loader loader(TensorDataset(m.data.x, m.data.y),
                   {.batch = m.data.x.dim(0), .shuffle = true, .seed = 3, .shard = step.shard(), .workers = 0});
     const Values before = weights_of(step);

@@ -120,9 +120,11 @@ TEST_CASE("gradients of what column-cut queries, keys and values read are summed
     return Sequential{flatten, Projections(), Projections(), relu, Linear(12, 5)};
   });
   std::vector<Way> ways = on_axis("tensor", "tensor");
-  for (const char* options : {"(columns=1.query+1.key+1.value, rows=1.out)", "(rows=1.query+1.key+1.value)",
-                              "(columns=1.query+1.value, rows=1.key)", "(whole=1.query, columns=1.key+1.value)"})
-    for (const Way& way : on_axis("tensor" + std::string(options), "tensor")) ways.push_back(way);
+  for (const char* table : {"place(1.query.*+1.key.*+1.value.*) | place(1.out.weight, dim=1)",
+                            "place(1.query.weight+1.key.weight+1.value.weight, dim=1)",
+                            "place(1.query.*+1.value.*) | place(1.key.weight, dim=-1)",
+                            "place(1.query.*, whole=true) | place(1.key.*+1.value.*)"})
+    for (const Way& way : on_axis("tensor | " + std::string(table), "tensor")) ways.push_back(way);
   ways.push_back({"tensor | data_parallel", "data=2,tensor=3"});
   for (const Way& way : on_axis("one_weird_trick", "data", false)) ways.push_back(way);
   judge(m, ways);
@@ -133,7 +135,8 @@ TEST_CASE("a residual is added to a partial sum once") {
     return Sequential{flatten, Residual(), Residual(), Linear(12, 5)};
   });
   std::vector<Way> ways = on_axis("tensor", "tensor");
-  for (const Way& way : on_axis("tensor(rows=1.wide+1.narrow+2.wide)", "tensor")) ways.push_back(way);
+  for (const Way& way : on_axis("tensor | place(1.wide.weight+1.narrow.weight+2.wide.weight, dim=1)", "tensor"))
+    ways.push_back(way);
   ways.push_back({"tensor | zero(3)", "data=2,tensor=2"});
   for (const Way& way : on_axis("one_weird_trick", "data", false)) ways.push_back(way);
   judge(m, ways);
@@ -144,7 +147,7 @@ TEST_CASE("a bias and an activation that are fused with a product come after its
     return Sequential{flatten, Linear(12, 8), relu, Linear(8, 9), relu, Linear(9, 7), gelu, Linear(7, 5)};
   });
   std::vector<Way> ways = on_axis("tensor", "tensor");
-  for (const Way& way : on_axis("tensor(rows=1+3+5+7)", "tensor")) ways.push_back(way);
+  for (const Way& way : on_axis("place(*.weight, dim=1)", "tensor")) ways.push_back(way);
   judge(dense, ways);
   const SmallModel images = small_model("convolutions", {8, 8, 4}, [] {
     return Sequential{Conv2d(4, 6, 3),
@@ -160,7 +163,8 @@ TEST_CASE("a bias and an activation that are fused with a product come after its
                       Linear(24, 5)};
   });
   ways = on_axis("tensor", "tensor");
-  for (const Way& way : on_axis("tensor(rows=0+2+6+10)", "tensor")) ways.push_back(way);
+  for (const Way& way : on_axis("tensor | place(0.weight+2.weight+6.weight+10.weight, dim=-1)", "tensor"))
+    ways.push_back(way);
   ways.push_back({"tensor | spatial", "tensor=2,h=2"});
   judge(images, ways);
 }

@@ -1,0 +1,266 @@
+#include "parallel/split/weights.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <ranges>
+
+#include "framework/ops/place.h"
+
+namespace trireme {
+namespace {
+
+using ops::Factors;
+
+/// A tensor of the model, under all of its names.
+struct Leaf {
+  std::vector<std::string> names;
+  Tensor tensor;
+  Shape shape;                 ///< of the whole
+  Placements placements = {};  ///< how ranks will divide it
+  AxisMask settled = 0;        ///< axes along which that is decided
+
+  /// "fc1." of "fc1.weight".
+  std::string layer() const { return names[0].substr(0, names[0].rfind('.') + 1); }
+  std::string own_name() const { return names[0].substr(names[0].rfind('.') + 1); }
+};
+
+class Leaves {
+ public:
+  Leaves(Module& model, std::shared_ptr<const Grid> grid) : grid(std::move(grid)) {
+    model.visit(StateVisitor([&](const NamedState& state) {
+      const auto [at, first] = places_.try_emplace(state.tensor->id(), all.size());
+      if (first) all.push_back({.names = {}, .tensor = *state.tensor, .shape = state.tensor->shape()});
+      all[at->second].names.push_back(state.name);
+    }));
+  }
+
+  std::vector<Leaf> all;
+  const std::shared_ptr<const Grid> grid;
+
+  /// Null: no tensor of the model.
+  Leaf* of(const Tensor& t) {
+    const auto at = t ? places_.find(t.id()) : places_.end();
+    return at == places_.end() ? nullptr : &all[at->second];
+  }
+  Leaf* named(const std::string& name) {
+    const auto at = std::ranges::find(all, name, [](const Leaf& leaf) { return leaf.names[0]; });
+    return at == all.end() ? nullptr : &*at;
+  }
+  /// Whether each rank along an axis would have a part of the dimension.
+  bool has_room(const Leaf& leaf, int dim, int over) const {
+    return leaf.shape[dim] >= Index{grid->size(over)} * grid->ranks(leaf.placements.over(dim));
+  }
+  static void settle(Leaf& leaf, int dim, int over) {
+    if (dim >= 0) leaf.placements = leaf.placements.with(dim, leaf.placements.over(dim) | 1u << over);
+    leaf.settled |= 1u << over;
+  }
+  ShardSpec::Ptr spec(const Leaf& leaf) const { return ShardSpec::of_weight(grid, leaf.shape, leaf.placements); }
+
+ private:
+  std::map<const void*, std::size_t> places_;
+};
+
+/// One pattern of a row of the table.
+void settle_row(Leaves& leaves, const WeightPlacement& row, const std::string& pattern) {
+  const int over = leaves.grid->find(row.axis);
+  bool any = false;
+  for (Leaf& leaf : leaves.all) {
+    const auto fits = [&](const std::string& name) { return matches(pattern, name); };
+    if (std::ranges::none_of(leaf.names, fits)) continue;
+    any = true;
+    if (over < 0) continue;  // an axis of one rank
+    check(!(leaf.settled >> over & 1), "place", "'{}' is named twice for mesh axis '{}', by '{}' too: name it once",
+          leaf.names[0], row.axis, pattern);
+    const int dim = row.dim < 0 ? row.dim + leaf.shape.rank() : row.dim;
+    const bool divides = !row.whole && dim >= 0 && dim < leaf.shape.rank();
+    check(
+        !divides || leaves.has_room(leaf, dim, over), "place",
+        "'{}' {} has {} elements along dimension {} for the {} ranks of mesh axis '{}': at most {} ranks would work",
+        leaf.names[0], leaf.shape, [&] { return leaf.shape[dim]; }, dim, leaves.grid->size(over), row.axis,
+        [&] { return leaf.shape[dim] / leaves.grid->ranks(leaf.placements.over(dim)); });
+    Leaves::settle(leaf, divides ? dim : Placements::copy, over);
+  }
+  check(any, "place", "there is no weight '{}' to place; there are: {}", pattern, [&] {
+    return fmt::format(
+        "{}", fmt::join(leaves.all | std::views::transform([](const Leaf& leaf) { return leaf.names[0]; }), ", "));
+  });
+}
+
+/// Settles what the table leaves open, while the model runs dry. Meanwhile the tensors look divided.
+class Flow final : ops::PlaceWatch {
+ public:
+  /// own: the axis along which weights with no divided input divide their outputs; -1: none.
+  Flow(Leaves& leaves, AxisMask axes, int own) : leaves_(leaves), axes_(axes), own_(own) {
+    for (const Leaf& leaf : leaves.all) show(leaf);
+  }
+  ~Flow() override {
+    for (const Leaf& leaf : leaves_.all) {
+      leaf.tensor.impl()->shape = leaf.shape;
+      leaf.tensor.impl()->shard_spec = nullptr;
+    }
+  }
+
+ private:
+  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+  void show(const Leaf& leaf) {
+    kept_.push_back(leaves_.spec(leaf));  // an op may refer to the one before
+    leaf.tensor.impl()->shard_spec = kept_.back();
+    leaf.tensor.impl()->shape = leaf.tensor.shard_spec()->block();
+  }
+
+  void decide(const Factors& f, const std::vector<Tensor>& operands) override {
+    for (int over = 0; over < leaves_.grid->axes(); ++over) {
+      if (!(axes_ >> over & 1)) continue;
+      for (std::size_t i = 0; i < operands.size(); ++i)
+        if (Leaf* leaf = open(operands[i], over); leaf && leaf->shape.rank() > 1)
+          settle(*leaf, dim_of_product(f, operands, i, over), over);
+      for (std::size_t i = 0; i < operands.size(); ++i)
+        if (Leaf* leaf = open(operands[i], over); leaf && leaf->shape.rank() == 1 && !f.in[i][0].empty())
+          if (const int n = f.in[i][0][0]; leads(f.out, n) && may_divide(f, n) && continues(f, operands, i, n, over))
+            settle(*leaf, 0, over);
+    }
+  }
+  void used(const Tensor&, AxisMask) override {}
+
+  Leaf* open(const Tensor& t, int over) {
+    Leaf* leaf = leaves_.of(t);
+    return leaf && !(leaf->settled >> over & 1) ? leaf : nullptr;
+  }
+  void settle(Leaf& leaf, int dim, int over) {
+    if (dim < 0 || !leaves_.has_room(leaf, dim, over)) return;
+    Leaves::settle(leaf, dim, over);
+    show(leaf);
+  }
+
+  static bool leads(const std::vector<Factors::Dim>& dims, int n) {
+    return std::ranges::any_of(dims, [n](const Factors::Dim& dim) { return !dim.empty() && dim[0] == n; });
+  }
+  /// Whether another operand is divided along a factor.
+  static bool continues(const Factors& f, const std::vector<Tensor>& operands, std::size_t own, int n, int over) {
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      const ShardSpec* spec = operands[i] ? operands[i].shard_spec() : nullptr;
+      const int d = spec && i != own ? spec->placements()[over] : Placements::copy;
+      if (d >= 0 && !f.in[i][at(d)].empty() && f.in[i][at(d)][0] == n) return true;
+    }
+    return false;
+  }
+  /// Whether ranks may divide a factor.
+  static bool may_divide(const Factors& f, int n) {
+    const auto inner = [n](const auto& dims) {
+      return std::ranges::any_of(dims, [n](const auto& dim) { return std::ranges::count(dim, n) > 0 && dim[0] != n; });
+    };
+    return !f.factors[at(n)].whole && (f.factors[at(n)].sums || leads(f.out, n)) && !inner(f.out) &&
+           std::ranges::none_of(f.in, inner);
+  }
+  /// The dimension of operand i, a weight, to divide; -1: none.
+  int dim_of_product(const Factors& f, const std::vector<Tensor>& operands, std::size_t i, int over) {
+    const auto& dims = f.in[i];
+    const auto dim = [&](const auto& suits) {
+      for (std::size_t d = 0; d < dims.size(); ++d)
+        if (!dims[d].empty() && may_divide(f, dims[d][0]) &&
+            leaves_.has_room(*leaves_.of(operands[i]), static_cast<int>(d), over) && suits(dims[d][0]))
+          return static_cast<int>(d);
+      return -1;
+    };
+    if (const int d = dim([&](int n) { return continues(f, operands, i, n, over); }); d >= 0) return d;
+    const bool product = std::ranges::any_of(
+        dims, [&](const auto& d) { return std::ranges::any_of(d, [&](int n) { return f.factors[at(n)].sums; }); });
+    if (!product || over != own_) return -1;
+    const auto in_input = [&](int n) {
+      for (std::size_t k = 0; k < operands.size(); ++k)
+        if (operands[k] && !leaves_.of(operands[k]) && leads(f.in[k], n)) return true;
+      return false;
+    };
+    const int outputs = dim([&](int n) { return !in_input(n); });
+    return outputs >= 0 ? outputs : dim([](int) { return true; });
+  }
+
+  Leaves& leaves_;
+  AxisMask axes_;
+  int own_;
+  std::vector<ShardSpec::Ptr> kept_;
+};
+
+/// By names alone: layers with a `weight` take turns, one is divided by its outputs, the next by its inputs.
+void settle_in_order(Leaves& leaves, int over) {
+  Index open = 0;  // outputs that the last product left divided
+  for (Leaf& leaf : leaves.all) {
+    const int rank = leaf.shape.rank();
+    if (rank == 1 && open == leaf.shape[0] && leaves.named(leaf.layer() + "running_mean")) leaves.settle(leaf, 0, over);
+    if (leaf.own_name() != "weight" || rank < 2) continue;
+    const Index before = std::exchange(open, 0);
+    if (!(leaf.settled >> over & 1)) {
+      const int dim = before == leaf.shape[-1] ? rank - 1 : 0;
+      if (leaves.has_room(leaf, dim, over)) leaves.settle(leaf, dim, over);
+    }
+    if (leaf.placements[over] == 0) open = leaf.shape[0];
+  }
+}
+
+/// By names alone: fully connected layers by their outputs.
+void settle_outputs(Leaves& leaves, int over) {
+  for (Leaf& leaf : leaves.all)
+    if (leaf.own_name() == "weight" && leaf.shape.rank() == 2 && !(leaf.settled >> over & 1) &&
+        leaves.has_room(leaf, 0, over))
+      leaves.settle(leaf, 0, over);
+}
+
+/// The biases of layers that are divided by their outputs. A transposed convolution is divided by its inputs, of which
+/// its bias need not have as many numbers.
+void settle_biases(Leaves& leaves, int over) {
+  for (const Leaf& leaf : leaves.all) {
+    if (leaf.own_name() != "weight" || leaf.shape.rank() < 2 || leaf.placements[over] != 0) continue;
+    Leaf* bias = leaves.named(leaf.layer() + "bias");
+    if (bias && !(bias->settled >> over & 1) && bias->shape.rank() == 1 && bias->shape[0] == leaf.shape[0])
+      leaves.settle(*bias, 0, over);
+  }
+}
+
+/// Keeps only this rank's part.
+void divide(const Leaf& leaf, const ShardSpec::Ptr& spec) {
+  const Tensor mine = relayout(leaf.tensor.detach(), *spec);
+  leaf.tensor.impl()->block = mine.impl()->block;
+  leaf.tensor.impl()->offset = 0;
+  leaf.tensor.impl()->shape = mine.shape();
+  leaf.tensor.impl()->shard_spec = spec;
+}
+
+}  // namespace
+
+void divide_weights(Module& model, const std::shared_ptr<const Grid>& grid, const SplitOptions& options,
+                    const std::function<void()>& forward) {
+  Leaves leaves(model, grid);
+  for (const WeightPlacement& row : options.placements)
+    for (const std::string& pattern : row.weights) settle_row(leaves, row, pattern);
+  const int tensor = grid->find(options.tensor);
+  AxisMask axes = tensor >= 0 ? 1u << tensor : 0;
+  for (const WeightPlacement& row : options.placements)
+    if (const int over = grid->find(row.axis); over >= 0) axes |= 1u << over;
+  if (forward && axes != 0) {
+    const Flow flow(leaves, axes, tensor);
+    forward();
+  }
+  if (grid->rows() >= 0) {
+    settle_outputs(leaves, grid->rows());
+    axes |= 1u << grid->rows();
+  }
+  if (tensor >= 0 && !forward) settle_in_order(leaves, tensor);
+  for (int over = 0; over < grid->axes(); ++over)
+    if (axes >> over & 1 && (!forward || over == grid->rows())) settle_biases(leaves, over);
+  Index most = 0;  // outputs of a layer
+  bool divided = options.tensor.empty() || tensor < 0;
+  for (const Leaf& leaf : leaves.all) {
+    if (leaf.shape.rank() > 1) most = std::max(most, leaf.shape[0]);
+    divided = divided || leaf.placements[tensor] >= 0;
+    if (leaf.placements.axes() != 0) divide(leaf, leaves.spec(leaf));
+  }
+  check(
+      divided || most == 0, "split",
+      "no layer has as many outputs as the {} ranks of mesh axis '{}': at most {} ranks would work",
+      [&] { return grid->size(tensor); }, options.tensor, most);
+}
+
+}  // namespace trireme
