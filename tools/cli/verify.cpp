@@ -60,11 +60,13 @@ int compare_claims(int argc, char** argv, const TrainerOptions& config, const Ve
                           .batch = [&](int step) { return batches[static_cast<std::size_t>(step)]; }};
     Mesh mesh = make_mesh(config, world);
     std::string against;
-    const VerifyOptions options{
+    VerifyOptions options{
         .steps = command.steps,
         .tolerance = tolerance,
         .step = {.seed = static_cast<std::uint64_t>(config.seed),
                  .optimizer = {.clip_norm = config.optim.clip_norm, .decay_biases = config.optim.decay_biases}}};
+    // Layers are divided as in training.
+    if (strategy.split.any()) options.step.profile.example = batches[0].first;
     const auto difference = verify(subject, mesh, strategy, options, &against);
     const auto parse = [&](const std::string& text) {
       TrainerOptions other = config;
