@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "framework/autograd/tape.h"
 #include "framework/tensor/launch.h"
@@ -215,7 +216,10 @@ void Optimizer::finish() {
 
 double Optimizer::grad_norm(const std::vector<Slice>& slices) const {
   // Values that all holders have are summed separately from their parts, so that each rank gets the same bits.
-  double all = 0, parts = 0;
+  double all = 0;
+  std::map<AxisMask, std::pair<const ShardSpec*, double>> parts;  // by the axes that divide them
+  for (const ParameterStore::Entry& e : parameters_.entries())    // other holders may have parts in their slices only
+    if (is_part(e.tensor)) parts.try_emplace(e.tensor.shard_spec()->placements().axes(), e.tensor.shard_spec(), 0.0);
   for (const Slice& slice : slices) {
     parameters_.zero_missing_grads(slice);
     Slice run{slice.begin, slice.begin};  // entries that are whole, joined
@@ -229,17 +233,15 @@ double Optimizer::grad_norm(const std::vector<Slice>& slices) const {
       run.end = mine.begin;
       if (is_part(e.tensor)) {
         close(mine.end);
-        parts += squares_of(parameters_.grads(), mine);
+        parts.at(e.tensor.shard_spec()->placements().axes()).second += squares_of(parameters_.grads(), mine);
       }
       run.end = mine.end;
     }
     run.end = slice.end;
     close(slice.end);
   }
-  const auto& entries =
-      parameters_.entries();  // other holders may have parts in their slices even if this rank has none
-  const auto part = std::ranges::find_if(entries, [](const ParameterStore::Entry& e) { return is_part(e.tensor); });
-  return std::sqrt(part == entries.end() ? all : all + part->tensor.shard_spec()->sum(parts)) / loss_scale_;
+  for (const auto& [axes, part] : parts) all += part.first->sum(part.second);
+  return std::sqrt(all) / loss_scale_;
 }
 
 bool Optimizer::has_finite_values(const std::vector<Slice>& slices) const {

@@ -67,6 +67,7 @@ ShardSpec::ShardSpec(Mesh mesh, const Shape& global, const Placements& placement
       shares_(std::move(shares)),
       shared_dim_(shared_dim),
       weight_(weight),
+      summed_(weight ? mesh->summed() & ~placements.axes() : 0),
       mesh_(std::move(mesh)) {
   if (placements_.over(shared_dim_) == 0) shares_ = {};
 }
@@ -78,6 +79,11 @@ ShardSpec::Ptr ShardSpec::make(Mesh mesh, const Shape& global, const Placements&
 ShardSpec::Ptr ShardSpec::of_weight(Mesh mesh, const Shape& global, const Placements& placements, Shares shares,
                                     int shared_dim) {
   return Ptr(new ShardSpec(std::move(mesh), global, placements, std::move(shares), shared_dim, true));
+}
+ShardSpec::Ptr ShardSpec::summed_over(AxisMask axes) const {
+  const std::shared_ptr<ShardSpec> other(new ShardSpec(*this));
+  other->summed_ = axes;
+  return other;
 }
 ShardSpec::Ptr ShardSpec::with(const Shape& global, const Placements& placements, Shares shares, int shared_dim) const {
   return make(mesh_, global, placements, std::move(shares), shared_dim);

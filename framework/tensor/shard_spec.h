@@ -70,7 +70,9 @@ class ShardSpec : public std::enable_shared_from_this<ShardSpec> {
   bool weight() const { return weight_; }                   ///< made by of_weight()
   bool divides() const { return placements_.axes() != 0; }  ///< whether ranks have different parts
   /// The axes over which the plan sums the gradient; none for an activation.
-  AxisMask summed() const { return weight_ ? mesh_->summed() & ~placements_.axes() : 0; }
+  AxisMask summed() const { return summed_; }
+  /// The same, whose gradient the plan sums over these axes only.
+  Ptr summed_over(AxisMask) const;
 
   /// The parts of the global tensor that the rank at a place of the mesh has: one box per range, joined along
   /// shared_dim() in its block.
@@ -99,6 +101,7 @@ class ShardSpec : public std::enable_shared_from_this<ShardSpec> {
   Shares shares_;
   int shared_dim_;
   bool weight_;
+  AxisMask summed_;
   Mesh mesh_;
 };
 

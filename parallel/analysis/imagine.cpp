@@ -55,7 +55,7 @@ DryRun imagine_rank(const Plan& plan, const Strategy& strategy, const ImagineOpt
   context.batch.samples = Tensor::zeros({o.x.dim(0)}, DType::i64);
   context.batch.global_batch = o.x.dim(0) * mesh.size(axis) * plan.microbatches;
   Module model = o.model();
-  if (strategy.split.any()) model = split(model, mesh, strategy.split, o.x);
+  if (strategy.split.any()) model = split(model, mesh, strategy.split, o.x, !strategy.acts_on_updates());
   Parameters parameters(model);
   const Chain chain(model);
   const Tensor x = o.x.with_batch(context.batch);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "framework/autograd/tape.h"
 #include "framework/tensor/division_error.h"
 
 namespace trireme {
@@ -60,6 +61,13 @@ std::vector<std::pair<const void*, std::string>> Chain::random_layers(int part) 
   };
   model.visit(StateVisitor([](const NamedState&) {}, key));
   return all;
+}
+
+Tensor Chain::entering(const Tensor& leaf) const {
+  if (!divided_ || !leaf.requires_grad()) return leaf;
+  Tensor inside = leaf.detach();
+  inside.impl()->batch = leaf.impl()->batch;
+  return record("part", std::move(inside), {leaf}, [](const Tensor& dy, Gradients& g) { g.set_grad(0, dy); });
 }
 
 /// Explains errors of ops on divided tensors: an op may fail on part of a tensor, for example a view with the whole

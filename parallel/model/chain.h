@@ -30,6 +30,9 @@ class Chain {
     const auto [first, end] = row->group(group);
     return end - first == 1 ? (*row)[first].as<LmHead>() : nullptr;
   }
+  /// A tensor that comes into a part as a leaf, as the part uses it. Where ranks divide layers it is no leaf, so that
+  /// one sum serves the gradients of all ops that read it (replicated()).
+  Tensor entering(const Tensor& leaf) const;
   /// Names of stashed tensors that cross a cut after the part, in addition to its output.
   const std::vector<std::string>& stashed_behind(int part) const { return parts_[part].stashed; }
   /// Identity and name of the weights, biases and buffers of a part.

@@ -137,7 +137,8 @@ DType run_parts(const Chain& chain, std::vector<PartInfo>& parts, Tensor x, cons
     const auto leaf = [&](const Tensor& t) {
       Tensor in = t.detach();
       in.impl()->batch = t.impl()->batch;
-      return in.require_grad(is_float(t.dtype()) && (t.requires_grad() || (to >= 0 && to != from)));
+      in.require_grad(is_float(t.dtype()) && (t.requires_grad() || (to >= 0 && to != from)));
+      return chain.entering(in);
     };
     const Tensor in = leaf(with_fields(x, p > 0 ? fields : nullptr));
     Stashed before;

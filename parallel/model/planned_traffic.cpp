@@ -109,14 +109,18 @@ Traffic planned_traffic(const Plan& plan, std::size_t program, const TrafficOpti
   const auto add = [&](const std::string& axis, const TrafficCount& count) {
     if (count.calls > 0) all[axis] += count;
   };
-  const TrafficCount look{plan.size(o.divided) > 1, static_cast<Index>(size_of(DType::f64))};
-  if (o.norm && o.phase < 0) add(o.divided, look);
+  const auto add_look = [&] {
+    for (const std::string& axes : o.divided)
+      for (const std::string& axis : names_in(axes))
+        add(axis, {plan.size(axis) > 1, static_cast<Index>(size_of(DType::f64))});
+  };
+  if (o.norm && o.phase < 0) add_look();
   for (const Action& a : plan.programs.at(program).actions) {
     const Trigger& trigger = plan.programs[program].trigger(a);
     if (o.phase >= 0 ? a.phase != o.phase : trigger.channel.empty() && !trigger.runs_at(o.step)) continue;
     if (o.step - a.microbatch.steps_ago < o.first) continue;
     if (plan.tickets.shares > 0 && trigger.channel.empty() && !runs_with_ticket(a, false)) continue;
-    if (looks_at_gradients(a)) add(o.divided, look);
+    if (looks_at_gradients(a)) add_look();
     add(a.peer.axis, traffic_of(plan, plan.programs[program], a, o));
     add_comms(all, plan, a, o);
   }

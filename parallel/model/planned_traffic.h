@@ -1,6 +1,7 @@
 // Planned traffic: what a rank's communicators count in one step of a plan, or in one run of a phase on call, by mesh
 // axis. It includes the plan's actions and what its layers send by themselves.
 #pragma once
+#include <set>
 #include <span>
 #include <vector>
 
@@ -17,9 +18,9 @@ struct TrafficOptions {
   std::int64_t first = std::numeric_limits<std::int64_t>::min();
   int phase = -1;  ///< index in Program::phases: only the actions of this phase, whenever they run; -1: the actions of
                    ///< the step
-  /// The mesh axis over which weights are divided; empty: none are. Each look at the gradient's norm sums a number over
-  /// it: once for the flag of numbers that are not finite, and once more if the optimizer uses the norm.
-  std::string divided = {};
+  /// The sets of mesh axes over which weights are divided, each joined by +. Each look at the gradient's norm sums a
+  /// number over each: once for the flag of numbers that are not finite, and once more if the optimizer uses the norm.
+  std::set<std::string> divided = {};
   bool norm = false;  ///< the optimizer uses the gradient's norm
   int states = 0;     ///< optimizer state, in numbers per parameter
   Index text = 0;     ///< bytes of all ranks' messages about a checkpoint

@@ -248,10 +248,12 @@ int Plan::program_of(int part) const {
 }
 
 std::string Plan::reduced_axis() const {
+  std::string most;
   for (auto& program : programs)
     for (auto& a : program.actions)
-      if (sums_gradients(a)) return a.peer.axis;
-  return "data";
+      if (sums_gradients(a) && (most.empty() || names_in(a.peer.axis).size() > names_in(most).size()))
+        most = a.peer.axis;
+  return most.empty() ? "data" : most;
 }
 
 Consistency Plan::consistency_along(const std::string& axis) const {

@@ -319,10 +319,11 @@ struct TensorSlice {
   Shape shape;                                          ///< slice.size() elements
   bool operator==(const TensorSlice&) const = default;  ///< member by member
 };
-/// Weights in the flat block, padding behind included, of which each rank along a mesh axis has its own part.
+/// Weights in the flat block, padding behind included, whose gradients are not summed along mesh axes: each rank has
+/// its own part of them, or finds the whole gradient.
 struct DividedSlice {
   Slice slice;                                           ///< elements of the flat block
-  std::string axis;                                      ///< mesh axis
+  std::string axis;                                      ///< mesh axes, joined by +
   bool operator==(const DividedSlice&) const = default;  ///< member by member
 };
 /// What a plan knows of a model: the slice of the flat block behind each part, in forward order. Cost, comms and
@@ -335,7 +336,7 @@ struct PartInfo {
   Slice buffers = {};      ///< of all buffers, packed one behind the other
   int buffer_tensors = 0;  ///< that these are, but for those without elements
   Device device = {};      ///< its weights lie on: no bucket reaches over two
-  /// Its weights that ranks divide, in order: no gradient of theirs is summed along that axis.
+  /// Its weights whose gradients are not summed along all axes of the plan, in order.
   std::vector<DividedSlice> divided = {};
   int outputs = 1;                        ///< tensors that cross a cut behind it: its output, and what is stashed
   std::vector<PartComm> comms = {};       ///< of one rank; empty until a dry run has found them
@@ -377,7 +378,8 @@ struct Plan {
   /// Whether programs differ along stage_axis, as a pipeline's do.
   bool has_stages() const;
   int program_of(int part) const;  ///< the program that runs it forward; -1: none
-  /// The axis over which gradients are summed, or several joined by + ("data+h"); "data" where none are.
+  /// The axis over which gradients are summed, or several joined by + ("data+h"); "data" where none are. Some weights
+  /// may leave axes out (PartInfo::divided).
   std::string reduced_axis() const;
   /// Of an axis, or of the first of several joined by +, that does not make weights alike after each step.
   Consistency consistency_along(const std::string& axis) const;

@@ -9,9 +9,11 @@ Reducer::Reducer(Parameters& parameters, World& world, DataParallelOptions optio
   std::vector<PartInfo> parts;
   for (auto& entry : parameters.entries()) parts.push_back({.name = entry.name, .slice = entry.slice});
   if (world.size() == 1) return;
-  buckets_ = std::make_unique<Buckets>(
-      parameters, cut_buckets(parts, {0, parameters.size()}, options),
-      [&world](std::size_t, const Tensor& gradients) { return world.comm().all_reduce(gradients); });
+  std::vector<Slice> slices;
+  for (const Bucket& b : cut_buckets(parts, {0, parameters.size()}, options)) slices.push_back(b.slice);
+  buckets_ = std::make_unique<Buckets>(parameters, std::move(slices), [&world](std::size_t, const Tensor& gradients) {
+    return world.comm().all_reduce(gradients);
+  });
   buckets_->arm(overlap_);
 }
 Reducer::~Reducer() = default;

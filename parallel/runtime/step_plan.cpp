@@ -141,7 +141,7 @@ void refuse_with_asynchronous(const Strategy& strategy, const StepOptions& o) {
 Module split_layers(const Strategy& strategy, Module model, Mesh& mesh, const Tensor& example) {
   if (!strategy.split.any()) return model;
   model.visit(StateVisitor([&](const NamedState& leaf) { mesh.world().comm().broadcast(*leaf.tensor, 0).wait(); }));
-  return split(model, mesh, strategy.split, example);
+  return split(model, mesh, strategy.split, example, !strategy.acts_on_updates());
 }
 
 std::vector<std::string> tensor_parallel_axes(const StepOptions& options, const SplitOptions& split) {
@@ -207,7 +207,9 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, const Loss& loss, O
   if (!plan.has_stages()) plan.partition.clear();
   plan = with_agreements(plan, strategy, o, optimizer, loss);
   check_one_use(plan, strategy.split, o.layer_axes);
-  check_mesh(plan, mesh, tensor_parallel_axes(o, strategy.split));
+  std::vector<std::string> layer_axes = tensor_parallel_axes(o, strategy.split);
+  layer_axes.insert(layer_axes.end(), strategy.split.image.begin(), strategy.split.image.end());
+  check_mesh(plan, mesh, layer_axes);
   if (o.refuse_unsound) {
     const std::string verdict = faults_of(plan, mesh, tensor_parallel_axes(o, strategy.split));
     check(verdict.empty(), "plan", "{}", verdict);

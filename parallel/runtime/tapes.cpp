@@ -137,9 +137,9 @@ void Tapes::forward(const Action& a) {
       f.in.push_back(arrived[i].detach());
       f.in.back().impl()->batch = batch(a.microbatch).rows[index(0, a.microbatch)];
       f.in.back().require_grad(arrived[i].requires_grad());
-      if (i > 0 && i <= names.size()) stashed.emplace(names[i - 1], f.in.back());
+      if (i > 0 && i <= names.size()) stashed.emplace(names[i - 1], chain_.entering(f.in.back()));
     }
-    activation = f.in.at(0);
+    activation = chain_.entering(f.in.at(0));
     // After stashed tensors come the fields with gradients.
     std::size_t next = 1 + names.size();
     for (const auto& [name, t] : arrived.at(0).fields())

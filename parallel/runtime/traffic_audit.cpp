@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
+#include "framework/tensor/fields.h"
 #include "framework/tensor/shard_spec.h"
 #include "parallel/comm/world/compare.h"
 #include "parallel/plan/action_kind.h"
@@ -12,10 +14,13 @@
 namespace trireme {
 namespace {
 
-Tensor in_shape_of(const Tensor& t, Index rows) {
-  Shape shape = t.shape();
-  shape[0] = rows;
-  return Tensor::zeros(shape, t.dtype(), t.device());  // ids and labels: valid ones
+/// With its fields, on which it may depend what a model sends.
+Tensor in_shape_of(const Tensor& given, Index rows) {
+  return map_fields(given, [rows](const Tensor& t) {
+    Shape shape = t.shape();
+    shape[0] = rows;
+    return Tensor::zeros(shape, t.dtype(), t.device());  // ids and labels: valid ones
+  });
 }
 
 }  // namespace
@@ -88,13 +93,15 @@ StepTraffic TrafficAudit::compare(const std::string& phase) const {
   }
   const Parameters& parameters = optimizer_.parameters();
   const auto& buffers = parameters.buffers();
-  const auto part = std::ranges::find_if(parameters.entries(), [](const auto& e) { return is_part(e.tensor); });
+  std::set<std::string> divided;
+  for (const ParameterStore::Entry& e : parameters.entries())
+    if (is_part(e.tensor)) divided.insert(divided_over(e.tensor));
   const TrafficOptions options{.parameters = parameters.dtype(),
                                .buffers = buffers.empty() ? DType::f32 : buffers.front().tensor.dtype(),
                                .loss = loss,
                                .step = step_ + flush,
                                .first = first_,
-                               .divided = part == parameters.entries().end() ? "" : divided_over(part->tensor),
+                               .divided = divided,
                                .norm = optimizer_.wants_norm(),
                                .states = static_cast<int>(optimizer_.state().size()),
                                .text = text_,

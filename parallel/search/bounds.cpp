@@ -167,7 +167,7 @@ CandidateBounds::Sums CandidateBounds::sums_of(const SearchCandidate& c, const R
     } else if (c.zero == 3 || (tied && c.stages > 1)) {
       slices.push_back(whole);
     } else {
-      for (const Slice& s : cut_buckets(model.parts, whole, buckets)) slices.push_back(s);
+      for (const Bucket& b : cut_buckets(model.parts, whole, buckets)) slices.push_back(b.slice);
     }
   }
   // Shared weights and chunks are cut differently; then only the time per byte is used.

@@ -46,7 +46,7 @@ RankModel ImaginedModels::imagine(const LayerSplit& split, bool recompute, int d
   std::optional<SkipValues> unwritten(std::in_place);
   Module model = o_.model(recompute);
   const auto [x, labels] = o_.samples(rows);
-  if (strategy.split.any()) model = trireme::split(model, mesh, strategy.split, x);
+  if (strategy.split.any()) model = trireme::split(model, mesh, strategy.split, x, !strategy.acts_on_updates());
   Parameters parameters(model);
   unwritten.reset();
   const Chain chain(model);

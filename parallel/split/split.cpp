@@ -87,16 +87,6 @@ struct Between {
   void visit(const StateVisitor& v) { model.visit(v); }
 };
 
-/// Weights that all ranks hold say so: their gradients are reduced over RankMesh::summed().
-void mark(Module& model, const std::shared_ptr<const Grid>& grid) {
-  if (grid->summed() == 0) return;
-  model.visit(StateVisitor([&](const NamedState& leaf) {
-    Tensor& t = *leaf.tensor;
-    if (leaf.kind != StateKind::buffer && !t.shard_spec())
-      t.impl()->shard_spec = ShardSpec::of_weight(grid, t.shape(), {});
-  }));
-}
-
 /// A forward of the model without its numbers.
 void run_dry(const Module& model, Mesh& mesh, const Enter& enter, const Tensor& example) {
   StepContext context = StepContext::current();
@@ -167,19 +157,29 @@ std::shared_ptr<const Grid> grid_of(const Parameters& parameters) {
   return nullptr;
 }
 
+namespace {
+std::string names_of(const RankMesh& mesh, AxisMask axes) {
+  std::string names;
+  for (int i = 0; i < mesh.axes(); ++i)
+    if (axes >> i & 1) names += (names.empty() ? "" : "+") + mesh.name(i);
+  return names;
+}
+}  // namespace
+
 std::string divided_over(const Tensor& weight) {
   const ShardSpec* spec = weight.shard_spec();
-  for (int i = 0; spec && i < spec->mesh().axes(); ++i)
-    if (spec->placements().axes() >> i & 1) return spec->mesh().name(i);
-  return "";
+  return spec ? names_of(spec->mesh(), spec->placements().axes()) : "";
 }
 
 std::vector<DividedSlice> divided_slices(const Parameters& parameters, const Slice& slice) {
   std::vector<DividedSlice> all;
   const auto& entries = parameters.entries();
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    const std::string axis = divided_over(entries[i].tensor);
-    if (axis.empty() || !entries[i].slice.overlaps(slice)) continue;
+    const ShardSpec* spec = entries[i].tensor.shard_spec();
+    if (!spec || !entries[i].slice.overlaps(slice)) continue;
+    const std::string axis =
+        names_of(spec->mesh(), spec->placements().axes() | (spec->mesh().summed() & ~spec->summed()));
+    if (axis.empty()) continue;
     const Index end = i + 1 == entries.size() ? parameters.size() : entries[i + 1].slice.begin;
     if (!all.empty() && all.back().axis == axis && all.back().slice.end == entries[i].slice.begin)
       all.back().slice.end = end;
@@ -189,10 +189,13 @@ std::vector<DividedSlice> divided_slices(const Parameters& parameters, const Sli
   return all;
 }
 
-Module split(const Module& given, Mesh& mesh, const SplitOptions& o, const Tensor& example) {
+Module split(const Module& given, Mesh& mesh, const SplitOptions& o, const Tensor& example, bool sums_what_differs) {
   check_axes(mesh, o);
   Module model = given;
-  std::vector<std::string> axes = o.image, grad_reduce_axes = o.image;
+  std::vector<std::string> axes;
+  for (const std::string& name : o.image)
+    if (std::ranges::find(axes, name) == axes.end()) axes.push_back(name);
+  std::vector<std::string> grad_reduce_axes = axes;
   for (const std::string& name : weight_axes(o))
     if (name != o.one_weird_trick) axes.push_back(name);
   if (!o.one_weird_trick.empty()) {
@@ -208,9 +211,8 @@ Module split(const Module& given, Mesh& mesh, const SplitOptions& o, const Tenso
   }));
   const Enter enter{grid};
   std::function<void()> forward;
-  if (example && !(o.tensor.empty() && o.placements.empty())) forward = [&] { run_dry(model, mesh, enter, example); };
-  divide_weights(model, grid, o, forward);
-  mark(model, grid);
+  if (example) forward = [&] { run_dry(model, mesh, enter, example); };
+  divide_weights(model, grid, o, forward, sums_what_differs);
 
   const Sequential* row = model.as<Sequential>();
   if (!row) return Between{enter, model, {enter}};

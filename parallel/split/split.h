@@ -13,10 +13,11 @@ class Grid;  // parallel/split/grid.h
 /// A Sequential gets one layer at each end: the first divides x, the last brings the result together.
 /// The weights are the model's own; those that are cut are so from then on, in place (write them through
 /// framework/io/weights.h, which brings them together). example: an input, of which only shape and type matter; with it
-/// strategy tensor goes by the flow of data (parallel/split/weights.h). Call before Parameters; a collective call.
-/// Layers whose output has fewer rows than there are ranks, and ops that need the whole, get it on every rank. Throws
-/// Error for an axis that the mesh does not have and for a dimension smaller than its ranks.
-Module split(const Module& model, Mesh&, const SplitOptions&, const Tensor& example = {});
+/// strategy tensor goes by the flow of data; sums_what_differs: as in parallel/split/weights.h. Call before Parameters;
+/// a collective call. Layers whose output has fewer rows than there are ranks, and ops that need the whole, get it on
+/// every rank. Throws Error for an axis that the mesh does not have and for a dimension smaller than its ranks.
+Module split(const Module& model, Mesh&, const SplitOptions&, const Tensor& example = {},
+             bool sums_what_differs = false);
 
 /// The mesh axes whose ranks may have different parts of weights.
 std::vector<std::string> weight_axes(const SplitOptions&);
@@ -24,9 +25,9 @@ std::vector<std::string> weight_axes(const SplitOptions&);
 /// Of the layers of a model that split() has been at; null: their weights know of none.
 std::shared_ptr<const Grid> grid_of(const Parameters&);
 
-/// The mesh axis over which a weight is divided: each rank has its own part. Empty: none.
+/// The mesh axes over which a weight is divided, joined by +: each rank has its own part. Empty: none.
 std::string divided_over(const Tensor& weight);
-/// The weights of a slice of the flat block that ranks divide.
+/// The weights of a slice of the flat block whose gradients are not summed over all axes.
 std::vector<DividedSlice> divided_slices(const Parameters&, const Slice&);
 
 }  // namespace trireme

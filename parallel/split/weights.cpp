@@ -20,6 +20,9 @@ struct Leaf {
   Shape shape;                 ///< of the whole
   Placements placements = {};  ///< how ranks will divide it
   AxisMask settled = 0;        ///< axes along which that is decided
+  bool buffer = false;
+  // Axes along which ranks used it for different work, so that they find terms of its gradient, and for the same work.
+  AxisMask differs = 0, alike = 0;
 
   /// "fc1." of "fc1.weight".
   std::string layer() const { return names[0].substr(0, names[0].rfind('.') + 1); }
@@ -31,7 +34,11 @@ class Leaves {
   Leaves(Module& model, std::shared_ptr<const Grid> grid) : grid(std::move(grid)) {
     model.visit(StateVisitor([&](const NamedState& state) {
       const auto [at, first] = places_.try_emplace(state.tensor->id(), all.size());
-      if (first) all.push_back({.names = {}, .tensor = *state.tensor, .shape = state.tensor->shape()});
+      if (first)
+        all.push_back({.names = {},
+                       .tensor = *state.tensor,
+                       .shape = state.tensor->shape(),
+                       .buffer = state.kind == StateKind::buffer});
       all[at->second].names.push_back(state.name);
     }));
   }
@@ -123,7 +130,12 @@ class Flow final : ops::PlaceWatch {
             settle(*leaf, 0, over);
     }
   }
-  void used(const Tensor&, AxisMask) override {}
+  void used(const Tensor& weight, AxisMask axes) override {
+    if (Leaf* leaf = leaves_.of(weight)) {
+      leaf->differs |= weight.shard_spec()->summed() & axes;
+      leaf->alike |= weight.shard_spec()->summed() & ~axes;
+    }
+  }
 
   Leaf* open(const Tensor& t, int over) {
     Leaf* leaf = leaves_.of(t);
@@ -138,12 +150,12 @@ class Flow final : ops::PlaceWatch {
   static bool leads(const std::vector<Factors::Dim>& dims, int n) {
     return std::ranges::any_of(dims, [n](const Factors::Dim& dim) { return !dim.empty() && dim[0] == n; });
   }
-  /// Whether another operand is divided along a factor.
+  /// Whether another operand is divided along a factor, in one range: a weight would be cut elsewhere than several.
   static bool continues(const Factors& f, const std::vector<Tensor>& operands, std::size_t own, int n, int over) {
     for (std::size_t i = 0; i < operands.size(); ++i) {
       const ShardSpec* spec = operands[i] ? operands[i].shard_spec() : nullptr;
       const int d = spec && i != own ? spec->placements()[over] : Placements::copy;
-      if (d >= 0 && !f.in[i][at(d)].empty() && f.in[i][at(d)][0] == n) return true;
+      if (d >= 0 && spec->shares(d).ranges.size() < 2 && !f.in[i][at(d)].empty() && f.in[i][at(d)][0] == n) return true;
     }
     return false;
   }
@@ -219,43 +231,55 @@ void settle_biases(Leaves& leaves, int over) {
   }
 }
 
+/// How a weight lies, with the axes over which the plan sums its gradient: those along which all uses differ. A use
+/// that differs along another axis sums what it finds by itself.
+ShardSpec::Ptr summed_spec(const Leaves& leaves, const Leaf& leaf) {
+  const ShardSpec::Ptr spec = leaves.spec(leaf);
+  return (leaf.differs | leaf.alike) == 0 ? spec : spec->summed_over(spec->summed() & leaf.differs & ~leaf.alike);
+}
+
 /// Keeps only this rank's part.
 void divide(const Leaf& leaf, const ShardSpec::Ptr& spec) {
-  const Tensor mine = relayout(leaf.tensor.detach(), *spec);
-  leaf.tensor.impl()->block = mine.impl()->block;
-  leaf.tensor.impl()->offset = 0;
-  leaf.tensor.impl()->shape = mine.shape();
-  leaf.tensor.impl()->shard_spec = spec;
+  auto& t = *leaf.tensor.impl();
+  if (spec->divides()) {
+    const Tensor mine = relayout(leaf.tensor.detach(), *spec);
+    t.block = mine.impl()->block;
+    t.offset = 0;
+    t.shape = mine.shape();
+  }
+  t.shard_spec = spec;
 }
 
 }  // namespace
 
 void divide_weights(Module& model, const std::shared_ptr<const Grid>& grid, const SplitOptions& options,
-                    const std::function<void()>& forward) {
+                    const std::function<void()>& forward, bool sums_what_differs) {
   Leaves leaves(model, grid);
   for (const WeightPlacement& row : options.placements)
     for (const std::string& pattern : row.weights) settle_row(leaves, row, pattern);
-  const int tensor = grid->find(options.tensor);
+  const int tensor = grid->find(options.tensor), rows = grid->rows();
   AxisMask axes = tensor >= 0 ? 1u << tensor : 0;
   for (const WeightPlacement& row : options.placements)
     if (const int over = grid->find(row.axis); over >= 0) axes |= 1u << over;
-  if (forward && axes != 0) {
+  if (rows >= 0) {
+    settle_outputs(leaves, rows);
+    settle_biases(leaves, rows);
+  }
+  if (forward) {
     const Flow flow(leaves, axes, tensor);
     forward();
+  } else {
+    if (tensor >= 0) settle_in_order(leaves, tensor);
+    for (int over = 0; over < grid->axes(); ++over)
+      if (axes >> over & 1) settle_biases(leaves, over);
   }
-  if (grid->rows() >= 0) {
-    settle_outputs(leaves, grid->rows());
-    axes |= 1u << grid->rows();
-  }
-  if (tensor >= 0 && !forward) settle_in_order(leaves, tensor);
-  for (int over = 0; over < grid->axes(); ++over)
-    if (axes >> over & 1 && (!forward || over == grid->rows())) settle_biases(leaves, over);
   Index most = 0;  // outputs of a layer
-  bool divided = options.tensor.empty() || tensor < 0;
+  bool divided = tensor < 0;
   for (const Leaf& leaf : leaves.all) {
     if (leaf.shape.rank() > 1) most = std::max(most, leaf.shape[0]);
     divided = divided || leaf.placements[tensor] >= 0;
-    if (leaf.placements.axes() != 0) divide(leaf, leaves.spec(leaf));
+    if (leaf.placements.axes() != 0 || (grid->summed() != 0 && !leaf.buffer))
+      divide(leaf, sums_what_differs ? summed_spec(leaves, leaf) : leaves.spec(leaf));
   }
   check(
       divided || most == 0, "split",

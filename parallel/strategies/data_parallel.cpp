@@ -37,16 +37,13 @@ void check_not_reduced(const Plan& plan, const std::string& axis) {
   }
 }
 
-/// Throws Error if the axis divides weights: ranks then have different weights, whose gradients must not be summed.
-void check_not_divided(const Plan& plan, const std::string& axis) {
-  const auto names = names_in(axis);
-  for (const PartInfo& part : plan.parts)
-    for (const DividedSlice& d : part.divided)
-      check(std::find(names.begin(), names.end(), d.axis) == names.end(), "strategy",
-            "gradients would be summed over '{}', but mesh axis '{}' divides the weights of '{}': use one axis of the "
-            "mesh "
-            "to divide weights and another one to sum gradients",
-            axis, d.axis, part.name);
+/// The axes of `all` without those of `some`.
+std::string without(const std::string& all, const std::string& some) {
+  const auto out = names_in(some);
+  std::string left;
+  for (const std::string& name : names_in(all))
+    if (std::ranges::find(out, name) == out.end()) left += (left.empty() ? "" : "+") + name;
+  return left;
 }
 
 }  // namespace
@@ -74,66 +71,72 @@ void average_buffers(Plan& plan, const std::string& axis, const Trigger& when) {
 
 Plan reduce_over(Plan plan, const DataParallelOptions& o) {
   check_not_reduced(plan, o.axis);
-  bool reduced = false;
-  for (Program& program : plan.programs)
-    for (Action& a : program.actions)
-      if (is_reduction(a) && a.peer.axis != plan.stage_axis) {
-        a.peer.axis = o.axis + "+" + a.peer.axis;
-        reduced = true;
-      }
-  const std::string axis = reduced ? plan.reduced_axis() : o.axis;
-  if (names_in(axis).size() > 1) check_not_divided(plan, axis);
+  DataParallelOptions all = o;
+  for (const Program& program : plan.programs)
+    for (const Action& a : program.actions)
+      if (is_reduction(a) && a.peer.axis != plan.stage_axis) all.axis = o.axis + "+" + plan.reduced_axis();
+  const bool reduced = all.axis != o.axis;
+  const bool differ = std::ranges::any_of(plan.parts, [&](const PartInfo& part) {
+    return std::ranges::any_of(part.divided,
+                               [&](const DividedSlice& d) { return without(all.axis, d.axis) != all.axis; });
+  });
   const DataParallelOptions usual;
-  const bool cuts = !reduced || o.first_bucket != usual.first_bucket || o.bucket != usual.bucket || !o.overlap;
-  for (std::size_t r = 0; cuts && r < plan.programs.size(); ++r) {
-    std::vector<Slice> buckets;
+  const bool cuts =
+      !reduced || differ || o.first_bucket != usual.first_bucket || o.bucket != usual.bucket || !o.overlap;
+  for (std::size_t r = 0; r < plan.programs.size(); ++r) {
+    if (!cuts) {
+      for (Action& a : plan.programs[r].actions)
+        if (is_reduction(a) && a.peer.axis != plan.stage_axis) a.peer.axis = all.axis;
+      continue;
+    }
+    std::vector<Bucket> buckets;
     const auto slices = plan.updated(r);
     for (const Slice& slice : slices | std::views::reverse)
-      for (const Slice& bucket : cut_buckets(plan.parts, slice, o)) buckets.push_back(bucket);
-    const bool overlap = o.overlap && !is_asynchronous(plan);
-    plan.programs[r] = reduce_slices(plan, plan.programs[r], buckets, axis, overlap);
+      for (Bucket& bucket : cut_buckets(plan.parts, slice, all)) buckets.push_back(std::move(bucket));
+    plan.programs[r] = reduce_slices(plan, plan.programs[r], buckets, o.overlap && !is_asynchronous(plan));
   }
   return plan;
 }
 
-std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Slice whole, const DataParallelOptions& o) {
+std::vector<Bucket> cut_buckets(const std::vector<PartInfo>& parts, Slice whole, const DataParallelOptions& o) {
   check(o.first_bucket > 0 && o.bucket > 0, "data_parallel",
         "first_bucket={}, bucket={}, but a bucket has at least 1 element: use numbers above 0", o.first_bucket,
         o.bucket);
-  // Parts, or the pieces of them that the axis divides or not.
+  // Parts, or pieces of them whose gradients are summed over the same axes.
   struct Piece {
     Slice slice;
-    bool divided;
+    std::string axis;
     Device device;
+    bool joins(const Piece& other) const { return axis == other.axis && device == other.device; }
   };
   std::vector<Piece> pieces;
   for (const PartInfo& part : parts) {
     const Slice mine{std::max(part.slice.begin, whole.begin), std::min(part.slice.end, whole.end)};
     Index at = mine.begin;
-    const auto add = [&](Index next, bool divided) {
-      if (next > at) pieces.push_back({{at, next}, divided, part.device});
+    const auto add = [&](Index next, const std::string& axis) {
+      if (next > at) pieces.push_back({{at, next}, axis, part.device});
       at = std::max(at, next);
     };
     for (const DividedSlice& d : part.divided) {
-      if (d.axis != o.axis || !d.slice.overlaps(mine)) continue;
-      add(std::max(at, d.slice.begin), false);
-      add(std::min(d.slice.end, mine.end), true);
+      if (!d.slice.overlaps(mine) || without(o.axis, d.axis) == o.axis) continue;
+      add(std::max(at, d.slice.begin), o.axis);
+      add(std::min(d.slice.end, mine.end), without(o.axis, d.axis));
     }
-    add(mine.end, false);
+    add(mine.end, o.axis);
   }
-  std::vector<Slice> buckets;
+  std::vector<Bucket> buckets;
   Index end = whole.end, limit = o.first_bucket;
   for (std::size_t i = pieces.size(); i-- > 0 && end > whole.begin;) {
     const Index begin = i == 0 ? whole.begin : pieces[i].slice.begin;
     if (begin >= end) continue;
-    if (pieces[i].divided) {
+    const std::string& axis = pieces[i].axis;
+    if (axis.empty()) {
       end = begin;
       continue;
     }
-    const bool last = i == 0 || pieces[i - 1].divided || pieces[i - 1].device != pieces[i].device;
-    if (!last && end - begin < limit) continue;
-    for (; end - begin > 2 * o.bucket; end -= o.bucket) buckets.push_back({end - o.bucket, end});
-    if (end > begin) buckets.push_back({begin, end});
+    if (i > 0 && pieces[i - 1].joins(pieces[i]) && end - begin < limit) continue;
+    for (; end - begin > 2 * o.bucket; end -= o.bucket) buckets.push_back({{end - o.bucket, end}, axis});
+    if (end > begin) buckets.push_back({{begin, end}, axis});
     end = begin;
     limit = o.bucket;
   }

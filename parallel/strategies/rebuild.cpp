@@ -107,10 +107,9 @@ Plan with_reductions(Plan plan, const std::string& strategy) {
   return plan;
 }
 
-Program reduce_slices(const Plan& plan, const Program& program, const std::vector<Slice>& slices,
-                      const std::string& axis, bool overlap) {
-  // For each slice: the backward that completes its gradients, the sum over its copies, and its reduction.
-  std::vector<ActionId> done(slices.size(), -1), sum = done, reduced = done;
+Program reduce_slices(const Plan& plan, const Program& program, const std::vector<Bucket>& buckets, bool overlap) {
+  // For each bucket: the backward that completes its gradients, the sum over its copies, and its reduction.
+  std::vector<ActionId> done(buckets.size(), -1), sum = done, reduced = done;
   ActionId last = -1;
   MicroBatch microbatch;  // in an asynchronous pipeline, gradients are complete before the update by an earlier step
   for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
@@ -118,31 +117,31 @@ Program reduce_slices(const Plan& plan, const Program& program, const std::vecto
     if (a.kind == ActionKind::update && (microbatch = a.microbatch).steps_ago > 0) break;
     if (!completes(a)) continue;
     last = id;
-    for (std::size_t i = 0; i < slices.size(); ++i)
-      if (uses(plan.parts[static_cast<std::size_t>(a.part)], slices[i])) done[i] = id;
+    for (std::size_t i = 0; i < buckets.size(); ++i)
+      if (uses(plan.parts[static_cast<std::size_t>(a.part)], buckets[i].slice)) done[i] = id;
   }
-  for (std::size_t i = 0; i < slices.size(); ++i)
-    if (const auto sums = tied_sums(program, slices[i]); !sums.empty()) sum[i] = sums[0];
+  for (std::size_t i = 0; i < buckets.size(); ++i)
+    if (const auto sums = tied_sums(program, buckets[i].slice); !sums.empty()) sum[i] = sums[0];
   std::vector<ActionId> moved(program.actions.size(), -1);
   Program out = rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action& a) {
-    if (is_reduction(a) && a.peer.axis == axis) return;
+    if (is_reduction(a) && a.peer.axis != plan.stage_axis) return;
     const auto reduce = [&](std::size_t i, ActionId after, bool on_ready) {
-      Action all = on_slice(ActionKind::all_reduce, Stream::comm, slices[i], axis, {after});
+      Action all = on_slice(ActionKind::all_reduce, Stream::comm, buckets[i].slice, buckets[i].axis, {after});
       all.on_ready = on_ready;
       all.microbatch = microbatch;
       return reduced[i] = rebuild.add(std::move(all));
     };
     // Copies are summed last: both programs then add the same numbers, however their transports reduced them.
     std::vector<ActionId> before;
-    for (std::size_t i = 0; i < slices.size(); ++i)
+    for (std::size_t i = 0; i < buckets.size(); ++i)
       if (sum[i] == id && done[i] >= 0) before.push_back(reduce(i, moved[static_cast<std::size_t>(done[i])], false));
     const ActionId now = moved[static_cast<std::size_t>(id)] = rebuild.keep(id, before);
-    for (std::size_t i = 0; i < slices.size(); ++i)
+    for (std::size_t i = 0; i < buckets.size(); ++i)
       if (sum[i] < 0 && done[i] >= 0 && id == (overlap ? done[i] : last)) reduce(i, now, overlap);
   });
   for (Action& a : out.actions)
-    for (std::size_t i = 0; i < slices.size() && a.kind == ActionKind::update; ++i)
-      if (reduced[i] >= 0 && a.slice.overlaps(slices[i])) a.after.push_back(reduced[i]);
+    for (std::size_t i = 0; i < buckets.size() && a.kind == ActionKind::update; ++i)
+      if (reduced[i] >= 0 && a.slice.overlaps(buckets[i].slice)) a.after.push_back(reduced[i]);
   return out;
 }
 

@@ -26,7 +26,7 @@ Strategy place(const WeightPlacement& row) {
   Strategy s(
       "place", Claim::exact, [](Plan plan) { return plan; },
       fmt::format("weights={}, dim={}, whole={}, axis={}", fmt::join(row.weights, "+"), row.dim, row.whole, row.axis),
-      StrategyOrder::layers);
+      StrategyOrder::placements);
   s.split.placements = {row};
   return s;
 }

@@ -7,7 +7,7 @@ namespace trireme {
 
 /// How the ranks along a mesh axis hold weights: a row of a strategy's table of placements.
 struct WeightPlacement {
-  std::vector<std::string> weights;  ///< names of weights, or patterns: "*.fc1.*" (see matches())
+  std::vector<std::string> weights = {};  ///< names of weights, or patterns: "*.fc1.*" (see matches())
   int dim = 0;         ///< the dimension that they divide, from behind if negative. Tensors without it stay whole.
   bool whole = false;  ///< each rank has all; dim is not used
   std::string axis = "tensor";                              ///< of the mesh

@@ -30,6 +30,9 @@ Trigger meetings_along(const Plan& plan, const std::string& axis) {
 
 std::string batch_axis(const Plan& plan, const SplitOptions& split) {
   std::string batch;
+  if (const auto summed = names_in(plan.reduced_axis());  // of all weights it may be the one that divides them
+      std::ranges::find(summed, split.one_weird_trick) == summed.end())
+    batch = split.one_weird_trick;
   for (const std::string& name : names_in(plan.reduced_axis()))
     if (std::find(split.image.begin(), split.image.end(), name) == split.image.end())
       batch += (batch.empty() ? "" : "+") + name;
@@ -57,6 +60,10 @@ Plan Strategy::operator()(Plan plan) const {
     if (plan.consistency_along(axis).kind == Consistency::Kind::periodic)
       average_buffers(plan, axis, meetings_along(plan, axis));
   return plan;
+}
+
+bool Strategy::acts_on_updates() const {
+  return std::ranges::any_of(steps_, [](const Rewrite& step) { return step.order > StrategyOrder::rows; });
 }
 
 Claim Strategy::claim(bool batch_norms) const {

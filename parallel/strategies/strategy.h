@@ -27,7 +27,8 @@ NormScope norm_scope_of(const std::string&);  ///< from that text; throws Error 
 
 /// The place of a strategy in a composition. Strategies rewrite a plan in the order of this list.
 enum class StrategyOrder : std::uint8_t {
-  layers,        ///< tensor, place
+  placements,    ///< place
+  layers,        ///< tensor
   stages,        ///< pipeline
   microbatches,  ///< accumulate
   images,        ///< spatial
@@ -50,6 +51,8 @@ class Strategy {
   /// The plan, rewritten by each step in order; Plan::strategies names them. Throws Error if strategies cannot be
   /// combined.
   Plan operator()(Plan plan) const;
+  /// Whether it divides updates or averages weights, or is a custom strategy: more than passes and sums of gradients.
+  bool acts_on_updates() const;
   /// The weakest claim of the steps; statistical for a model with batch norms and a scope other than global.
   Claim claim(bool batch_norms = true) const;
   std::string name() const { return in_words(false); }  ///< "pipeline | data_parallel"
@@ -291,9 +294,15 @@ std::string to_string(const GossipOptions&);  ///< "graph=ring, mode=sync, globa
 ///   and global_every throw Error.
 Strategy gossip(GossipOptions = {});
 
-/// Slices that cover a segment of the flat block, last first, without parts whose weights are divided over the options'
-/// axis. A bucket takes whole parts until it is full; a bucket of more than twice the size is cut.
-std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Slice whole, const DataParallelOptions&);
+/// Gradients that are summed at once.
+struct Bucket {
+  Slice slice;
+  std::string axis;  ///< mesh axes over which they are summed, joined by +
+};
+/// Buckets that cover a segment of the flat block, last first. Their axes are the options' without those along which a
+/// weight's gradients are not summed (PartInfo::divided); where none is left, there is no bucket. A bucket takes whole
+/// parts until it is full; a bucket of more than twice the size is cut.
+std::vector<Bucket> cut_buckets(const std::vector<PartInfo>& parts, Slice whole, const DataParallelOptions&);
 
 /// Parses the options of a strategy: "(overlap=false, bucket=65536)".
 class StrategyOptions {

@@ -114,7 +114,7 @@ const std::vector<StrategyRow> table = {
      "tensor"},
     {"place",
      [](StrategyOptions& given) {
-       WeightPlacement row{.weights = {"*"}};
+       WeightPlacement row;
        given.read({{.name = "weights", .value = &row.weights},
                    {.name = "dim", .value = &row.dim},
                    {.name = "whole", .value = &row.whole},

@@ -35,14 +35,14 @@ std::vector<Unit> units_of(const Plan& plan, const Program& program) {
 
 /// Replaces reductions by bucket by one reduction per unit, at the end of its last backward.
 Program reduce_by_units(const Plan& plan, const Program& program, const std::string& axis) {
-  std::vector<Slice> slices;  // last first; a slice of several units belongs to the first one, whose backward is the
-                              // last
+  std::vector<Bucket> buckets;  // last first; a slice of several units belongs to the first one, whose backward is the
+                                // last
   for (const Unit& unit : units_of(plan, program) | std::views::reverse)
     for (const Slice& s : unit.weights | std::views::reverse) {
-      std::erase(slices, s);
-      slices.push_back(s);
+      std::erase_if(buckets, [&](const Bucket& b) { return b.slice == s; });
+      buckets.push_back({s, axis});
     }
-  return reduce_slices(plan, program, slices, axis, program.actions[reductions_of(program)[0]].on_ready);
+  return reduce_slices(plan, program, buckets, program.actions[reductions_of(program)[0]].on_ready);
 }
 
 /// Stage 2: drops a bucket's gradients once the next bucket has started. In a pipeline, whose stages run as a whole,

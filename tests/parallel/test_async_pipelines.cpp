@@ -402,7 +402,7 @@ TEST_CASE("each strategy with an asynchronous pipeline trains or is refused in a
   for (auto& [what, count] : outcomes) table += fmt::format("{} {}\n", count, what);
   CHECK(table == R"(4 accumulate and pipeline
 2 all workers run one program
-6 layers that are split over ranks use views of their weights
+8 layers that are split over ranks use views of their weights
 4 trains
 12 use schedule=1f1b
 )");

@@ -39,7 +39,7 @@ TEST_CASE("check finds gradients that are not summed once") {
 TEST_CASE("check finds a sum of gradients of different weights") {
   Plan plan = parallel_chain();
   plan.parts[2].divided = {{plan.parts[2].slice, "data"}};
-  check_finds(plan, "sums gradients of part 2 ('3'), of which each rank along 'data' has other weights");
+  check_finds(plan, "sums gradients of part 2 ('3'), of which each rank along 'data' has all that it needs");
 }
 
 TEST_CASE("check finds updates that overlap or leave something out") {

@@ -64,7 +64,7 @@ std::pair<Plan, std::vector<RankMemory>> predicted(const Subject& s, const Case&
   World alone;
   Mesh mesh(alone, c.mesh, 0);
   Module model = s.model();
-  if (strategy.split.any()) model = split(model, mesh, strategy.split);
+  if (strategy.split.any()) model = split(model, mesh, strategy.split, s.x, !strategy.acts_on_updates());
   Parameters parameters(model);
   const Chain chain(model);
   const Optimizer optimizer(parameters, Sgd{.lr = 0.1, .momentum = 0.9});
@@ -86,7 +86,9 @@ std::pair<Plan, std::vector<RankMemory>> predicted(const Subject& s, const Case&
 std::pair<std::vector<RankMemory>, std::vector<int>> measured(const Subject& s, const Case& c, int steps) {
   return on_ranks(ranks_of(c.mesh), [&](World& world) {
     Mesh mesh(world, c.mesh);
-    Step step(s.model(), cross_entropy, Sgd{.lr = 0.01, .momentum = 0.9}, mesh, parse_strategy(c.strategy));
+    const Strategy strategy = parse_strategy(c.strategy);
+    Step step(s.model(), cross_entropy, Sgd{.lr = 0.01, .momentum = 0.9}, mesh, strategy,
+              {.profile = {.example = strategy.split.any() ? s.x : Tensor()}});
     StepProbe(step).record(true);
     Loader loader(TensorDataset(s.x, s.y, 10), {.batch = s.x.dim(0), .shard = step.shard(), .workers = 0});
     std::vector<RankMemory> most(static_cast<std::size_t>(world.size()));

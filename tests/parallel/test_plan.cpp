@@ -48,7 +48,8 @@ TEST_CASE("buckets cover the block once, last first, whatever their sizes") {
   for (Index first : {1, 5, 100, 5000})
     for (Index bucket : {1, 3, 64, 5000}) {
       Index end = 1003;
-      for (auto& slice : cut_buckets(parts, {0, 1003}, {.first_bucket = first, .bucket = bucket})) {
+      for (const auto& [slice, axis] : cut_buckets(parts, {0, 1003}, {.first_bucket = first, .bucket = bucket})) {
+        CHECK(axis == "data");
         CHECK(slice.end == end);
         CHECK(slice.size() > 0);
         CHECK(slice.size() <= std::max(first + 993, 2 * bucket));

@@ -25,7 +25,7 @@ namespace {
 
 constexpr Index rows = 2;  // of a micro-batch on a rank
 
-Module network() { return Sequential{Conv2d(1, 4, 3), relu, MaxPool(2), flatten, Linear(36, 8), relu, Linear(8, 5)}; }
+Module network() { return Sequential{Conv2d(1, 4, 3), relu, MaxPool(2), flatten, Linear(36, 12), relu, Linear(12, 5)}; }
 
 /// Two nodes, on which the ranks' devices differ in speed, or do not.
 Cluster cluster(int ranks, bool alike, double jitter = 0) {

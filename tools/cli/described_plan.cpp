@@ -136,7 +136,7 @@ DescribedPlan::DescribedPlan(const TrainerOptions& config, const std::vector<Axi
   set_rows(std::max<Index>(1, (config.data.batch + shares - 1) / shares));
   plan = model.whole_plan(config, strategy, parts, mesh);
   traffic.parameters = model.parameters.dtype();
-  traffic.divided = strategy.split.tensor;
+  if (!strategy.split.tensor.empty()) traffic.divided = {strategy.split.tensor};
   traffic.step = 1;  // traffic of step 0, which includes rare phases
   traffic.norm = Optimizer(model.parameters, make_optimizer(config, 1000), step_options(config).optimizer).wants_norm();
   traffic.states = memory_options(config, model.parameters).states;

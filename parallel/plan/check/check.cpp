@@ -186,6 +186,12 @@ void check_agreements(const Plan& plan, const std::vector<HappensBefore>& orders
   }
 }
 
+/// Whether two lists of axes have one in common.
+bool shared_axis(const std::string& a, const std::string& b) {
+  const auto names = names_in(b);
+  return std::ranges::any_of(names_in(a), [&](const std::string& name) { return std::ranges::count(names, name) > 0; });
+}
+
 /// Weights that a part uses, piece by piece.
 void check_slice(const Plan& plan, const Program& program, const GradientActions& all, const HappensBefore& order,
                  int part, const Slice& whole, int data_ranks, Diagnostics& faults) {
@@ -200,10 +206,14 @@ void check_slice(const Plan& plan, const Program& program, const GradientActions
   const std::vector<DividedSlice>& divided = plan.parts[static_cast<std::size_t>(part)].divided;
   for (const DividedSlice& d : divided) cut(d.slice);
   const std::string axis = plan.reduced_axis();
-  const auto ranks = [&](const Slice& s) {  // along the axis each rank has weights of its own where it divides them
-    return std::ranges::any_of(divided, [&](const DividedSlice& d) { return d.axis == axis && d.slice.overlaps(s); })
-               ? 1
-               : data_ranks;
+  const auto ranks = [&](const Slice& s) {  // without axes along which its gradients are not summed
+    int n = data_ranks;
+    for (const std::string& name : names_in(axis))
+      if (n > 1 && std::ranges::any_of(divided, [&](const DividedSlice& d) {
+            return d.slice.overlaps(s) && std::ranges::count(names_in(d.axis), name) > 0;
+          }))
+        n /= plan.size(name);
+    return n;
   };
   std::sort(cuts.begin(), cuts.end());
   for (std::size_t i = 0; i + 1 < cuts.size(); ++i)
@@ -221,9 +231,8 @@ void check_gradients(const Plan& plan, const std::vector<HappensBefore>& orders,
       if (all.backwards[p].empty()) continue;
       for (const ActionId id : all.reductions)
         for (const DividedSlice& d : plan.parts[p].divided)
-          if (const Action& a = program.actions[id];
-              a.slice.overlaps(d.slice) && std::ranges::count(names_in(a.peer.axis), d.axis) > 0)
-            faults.add("{} sums gradients of part {} ('{}'), of which each rank along '{}' has other weights",
+          if (const Action& a = program.actions[id]; a.slice.overlaps(d.slice) && shared_axis(a.peer.axis, d.axis))
+            faults.add("{} sums gradients of part {} ('{}'), of which each rank along '{}' has all that it needs",
                        place(program, id), p, plan.parts[p].name, d.axis);
       const bool alone = !program.where.empty() && plan.size(program, axis) == 1;
       const int ranks = alone ? 1 : data_ranks;
