@@ -78,6 +78,7 @@ Module fused() {
                       return x.reshape({x.global_shape()[0], 4, 3});
                     },
                     Linear(3, 12),
+                    LayerNorm(12),
                     SelfAttention(12, 6, {.kv_heads = 3, .causal = true}),
                     Linear(12, 20, {.layout = FileLayout::transposed, .shares = {{.ranges = {{10}, {10}}}}}),
                     swiglu,
@@ -92,7 +93,7 @@ TrafficCount sent(const SmallModel& m, int ranks) {
   return on_ranks(ranks, [&](World& world) {
     Mesh mesh(world, {{"tensor", ranks}});
     Step step(m.make(), m.loss, Sgd{.lr = 0.1}, mesh, parse_strategy("tensor"),
-              {.profile = {.example = m.data.x}, .checks = {.finite = false}});
+              {.checks = {.finite = false}, .profile = {.example = m.data.x}});
     (void)step(m.data.x, m.data.y);
     const StepTraffic traffic = StepProbe(step).traffic();
     check(traffic.planned == traffic.counted, "test_ranges", "{} sent other bytes than planned", m.name);
@@ -147,10 +148,23 @@ TEST_CASE("a fused weight of two parts is divided in each; the gate is on the ra
       return model.add(Linear(12, 5));
     });
   };
+  const auto attention = [](Index layers) {
+    return small_model("grouped", {4, 3, 1}, [layers] {
+      Sequential model{[](const Tensor& x) {
+                         return x.reshape({x.global_shape()[0], 4, 3});
+                       },
+                       Linear(3, 12), LayerNorm(12)};
+      for (Index i = 0; i < layers; ++i) model.add(SelfAttention(12, 6, {.kv_heads = 3}));
+      return model.add([](const Tensor& x) { return x.reshape({x.global_shape()[0], 48}); }).add(Linear(48, 5));
+    });
+  };
   for (const int ranks : {2, 3}) {
     const TrafficCount less = sent(mlp(1), ranks), more = sent(mlp(2), ranks);
     CHECK(more.calls - less.calls == 2);
     CHECK(more.bytes - less.bytes == 2 * mlp(1).data.x.dim(0) * 12 * 8);
+    const TrafficCount one = sent(attention(1), ranks), two = sent(attention(2), ranks);
+    CHECK(two.calls - one.calls == 2);
+    CHECK(two.bytes - one.bytes == 2 * attention(1).data.x.dim(0) * 4 * 12 * 8);
   }
   CHECK(wrong(mlp(2), tensor_on({2, 3, 4})) == "");
 }
@@ -171,8 +185,8 @@ TEST_CASE("grouped queries of a fused weight, beside other strategies") {
   auto ways = tensor_on({2, 3, 4});
   ways.emplace_back("tensor | data_parallel", "data=2,tensor=2");
   ways.emplace_back("tensor | zero(3)", "data=2,tensor=2");
-  ways.emplace_back("tensor | place(2.*, whole=true)", "tensor=2");
-  ways.emplace_back("tensor | place(3.weight, dim=1)", "tensor=3");
+  ways.emplace_back("tensor | place(3.*, whole=true)", "tensor=2");
+  ways.emplace_back("tensor | place(4.weight, dim=1)", "tensor=3");
   ways.emplace_back("one_weird_trick", "data=2");
   CHECK(wrong(m, ways) == "");
 }
@@ -183,10 +197,11 @@ TEST_CASE("what a rank cuts of a copy for work in several ranges brings its part
     CHECK_NOTHROW(on_mesh({{"part", ranks}}, [&](Mesh& mesh) {
       const auto grid =
           std::make_shared<const Grid>(mesh, std::vector<std::string>{"part"}, std::vector<std::string>{"part"});
-      const Tensor x = integers({4, 18}, 1), w = integers({18}, 2), dy = integers({4, 18}, 3);
+      const Tensor x = integers({4, 18}, 1), dy = integers({4, 18}, 3);
+      Tensor w = integers({18}, 2), mine = w.clone();
       const auto spec = ShardSpec::make(grid, x.shape(), over({{1, 0}}), {.ranges = {{12, 2}, {6}}}, 1);
-      const Tensor mine = w.clone();
-      for (const Tensor& t : {w, mine}) t.require_grad();
+      w.require_grad();
+      mine.require_grad();
       mine.impl()->shard_spec = ShardSpec::of_weight(grid, w.shape(), {});
       const Tensor y = x * w, part = relayout(x, *spec) * mine;
       same(gathered(part), y, "product");
