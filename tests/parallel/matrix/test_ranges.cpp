@@ -25,8 +25,9 @@ constexpr Index width = 24, hidden = 36, tokens = 10, vocabulary = 17;
 /// A bundled model of other sizes, on the bundled model's data.
 SmallModel resized(const std::string& name, const std::string& sizes, const std::function<Module()>& make) {
   SmallModel m;
-  for (SmallModel& bundled : small_models())
-    if (bundled.name == name) m = std::move(bundled);
+  static const std::vector<SmallModel> all = small_models();
+  for (const SmallModel& bundled : all)
+    if (bundled.name == name) m = bundled;
   m.name += sizes;
   m.make = [make] {
     Module model = convert(make(), DType::f64);
@@ -95,15 +96,13 @@ TrafficCount sent(const SmallModel& m, int ranks) {
     Step step(m.make(), m.loss, Sgd{.lr = 0.1}, mesh, parse_strategy("tensor"),
               {.checks = {.finite = false}, .profile = {.example = m.data.x}});
     (void)step(m.data.x, m.data.y);
-    const StepTraffic traffic = StepProbe(step).traffic();
-    check(traffic.planned == traffic.counted, "test_ranges", "{} sent other bytes than planned", m.name);
-    return traffic.counted.at("tensor");
+    return StepProbe(step).traffic().counted.at("tensor");
   });
 }
 
 /// The first strategy that is not exact; "": none.
 std::string wrong(const SmallModel& m, const std::vector<std::pair<std::string, std::string>>& ways) {
-  Comparison comparison(0, true);
+  Comparison comparison;
   for (const auto& [strategy, mesh] : ways)
     if (const MatrixCell cell = comparison.run(m, strategy, mesh); cell.text() != "exact")
       return fmt::format("{}; {}; {}; {}", m.name, strategy, mesh, cell.text());
