@@ -32,8 +32,23 @@ Shape in_memory(const Shape& f, FileLayout layout) {
 }
 
 StoredTensor stored(const std::string& name, const Tensor& t, FileLayout layout) {
-  if (const ShardSpec* spec = t.shard_spec()) return {name, t, layout, spec->global_shape(), spec->box().at};
+  if (const ShardSpec* spec = t.shard_spec()) return {name, t, layout, spec->global_shape(), spec->boxes()[0].at};
   return {name, t, layout, t.shape(), from(t.shape(), t.shape())};
+}
+
+/// A tensor of a rank, box by box: of a fused weight it has rows of each part.
+std::vector<StoredTensor> by_box(StoredTensor t) {
+  const ShardSpec* spec = t.tensor.shard_spec();
+  const std::vector<Box> boxes = spec ? spec->boxes() : std::vector<Box>{};
+  if (boxes.size() < 2) return {std::move(t)};
+  std::vector<StoredTensor> all;
+  Index row = 0;
+  for (const Box& box : boxes) {
+    const Index end = row + box.size[0];
+    all.push_back({t.name, plain(t.tensor).view_rows(row, end), t.layout, t.whole, box.at});
+    row = end;
+  }
+  return all;
 }
 
 /// A tensor in memory as [outer, rows, columns], which files store as [outer, columns, rows].
@@ -173,19 +188,23 @@ void add_boxes(std::vector<StoredTensor>& to, const std::string& name, const Par
                const FlatBuffer& flat, const std::vector<Slice>& kept, const std::vector<Slice>& which) {
   const StoredTensor all = stored(name, e.tensor, e.layout);
   const std::size_t before = to.size();
-  for (const Slice& w : which) {
-    Index position = 0;
-    for (const Slice& k : kept) {
-      const Slice here{std::max({w.begin, k.begin, e.slice.begin}), std::min({w.end, k.end, e.slice.end})};
-      Index at = position + here.begin - k.begin;
-      position += k.size();
-      if (here.size() <= 0) continue;
-      for (const Box& b : boxes_of(e.tensor.shape(), here.begin - e.slice.begin, here.end - e.slice.begin)) {
-        const Index n = b.size.numel();
-        Shape place = all.at;
-        for (int i = 0; i < place.rank(); ++i) place[i] += b.at[i];
-        to.push_back({name, flat.rows(at, at + n).reshape(b.size), e.layout, all.whole, place});
-        at += n;
+  Slice own{e.slice.begin, e.slice.begin};
+  for (const StoredTensor& part : by_box(all)) {
+    own = {own.end, own.end + part.tensor.numel()};
+    for (const Slice& w : which) {
+      Index position = 0;
+      for (const Slice& k : kept) {
+        const Slice here{std::max({w.begin, k.begin, own.begin}), std::min({w.end, k.end, own.end})};
+        Index at = position + here.begin - k.begin;
+        position += k.size();
+        if (here.size() <= 0) continue;
+        for (const Box& b : boxes_of(part.tensor.shape(), here.begin - own.begin, here.end - own.begin)) {
+          const Index n = b.size.numel();
+          Shape place = part.at;
+          for (int i = 0; i < place.rank(); ++i) place[i] += b.at[i];
+          to.push_back({name, flat.rows(at, at + n).reshape(b.size), e.layout, all.whole, place});
+          at += n;
+        }
       }
     }
   }
@@ -218,11 +237,16 @@ std::vector<StoredTensor> stored_weights(const Parameters& p, const std::vector<
   for (auto& e : p.entries()) add_boxes(all, e.name, e, p.values(), {{0, p.size()}}, which);
   for (std::size_t i = 0; i < p.buffers().size(); ++i) {
     const Parameters::Buffer& b = p.buffers()[i];
-    all.push_back(stored(b.name, b.tensor, b.layout));
-    if (!buffers.at(i))
+    const StoredTensor whole = stored(b.name, b.tensor, b.layout);
+    if (buffers.at(i)) {
+      for (StoredTensor& part : by_box(whole)) {
+        part.tensor = plain(part.tensor);
+        all.push_back(std::move(part));
+      }
+    } else {
+      all.push_back(whole);
       all.back().tensor = Tensor::empty({0}, b.tensor.dtype());
-    else if (is_part(b.tensor))
-      all.back().tensor = b.tensor.with_shard_spec({});
+    }
   }
   return all;
 }
@@ -282,7 +306,10 @@ Import::Import(std::vector<StoredTensor> targets, const std::vector<SafetensorsP
       "{} does not fit the model{}{}{}{}", source, [&] { return listing("missing", missing); },
       [&] { return listing("unexpected", unexpected); }, [&] { return listing("of another shape or type", different); },
       different.empty() ? "" : ": build the model with the file's sizes");
-  for (StoredTensor& t : targets) {
+  std::vector<StoredTensor> parts;
+  for (StoredTensor& t : targets)
+    for (StoredTensor& part : by_box(std::move(t))) parts.push_back(std::move(part));
+  for (const StoredTensor& t : parts) {
     const auto at = found.find(t.name);
     if (t.tensor.numel() == 0 || at == found.end()) continue;
     for (const SafetensorsPiece* p : at->second.boxes) {

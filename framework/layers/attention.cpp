@@ -16,6 +16,10 @@ AttentionHeads::AttentionHeads(Index width, Index heads, const SelfAttentionOpti
   options_ = {.causal = o.causal, .scale = o.scale, .dropout = o.dropout, .alibi = o.alibi};
 }
 
+Shares AttentionHeads::packed_shares() const {
+  return {.ranges = {query_shares().ranges[0], kv_shares().ranges[0], kv_shares().ranges[0]}};
+}
+
 Tensor AttentionHeads::split(const Tensor& x) const {
   check(x && x.rank() == 3 && x.global_shape()[2] % size_ == 0, "self_attention",
         "x is {}, expected [N, T, heads x {}]", x ? x.global_shape() : Shape{}, size_);
@@ -47,16 +51,19 @@ Tensor AttentionHeads::operator()(const Tensor& q, const Tensor& k, const Tensor
 }
 
 SelfAttention::SelfAttention(Index width, Index count, SelfAttentionOptions options)
-    : out_proj(width, width, {options.bias, Init::kaiming_uniform(std::sqrt(5.0))}),
-      heads(width, count, options),
+    : heads(width, count, options),
+      out_proj(
+          width, width,
+          {.bias = options.bias, .init = Init::kaiming_uniform(std::sqrt(5.0)), .shares = {{}, heads.query_shares()}}),
       init(std::move(options.init)) {
   in_proj_weight = init.make({heads.packed(), width});
   if (options.bias) in_proj_bias = Tensor::zeros({heads.packed()});
 }
 
 void SelfAttention::visit(const StateVisitor& v) {
-  v("in_proj_weight", in_proj_weight, StateKind::weight, init);
-  v("in_proj_bias", in_proj_bias, StateKind::no_decay, Init::zeros());
+  const std::vector<Shares> shares{heads.packed_shares()};
+  v("in_proj_weight", in_proj_weight, StateKind::weight, init, FileLayout::same, shares);
+  v("in_proj_bias", in_proj_bias, StateKind::no_decay, Init::zeros(), FileLayout::same, shares);
   v("out_proj", out_proj);
   heads.visit(v);
 }

@@ -37,6 +37,10 @@ class AttentionHeads {
   Index kv_heads() const { return kv_heads_; }                       ///< G: heads of keys and values
   Index head_size() const { return size_; }                          ///< D: features per head
   Index packed() const { return (heads_ + 2 * kv_heads_) * size_; }  ///< features of q, k and v together
+  /// How ranks share the features of queries and of the result: a rank has all queries of its keys and values.
+  Shares query_shares() const { return {.ranges = {{heads_ * size_, heads_ / kv_heads_ * size_}}}; }
+  Shares kv_shares() const { return {.ranges = {{kv_heads_ * size_, size_}}}; }  ///< of keys, and of values
+  Shares packed_shares() const;                                                  ///< of q, k and v together
 
  private:
   Index heads_, kv_heads_, size_;
@@ -53,10 +57,10 @@ struct SelfAttention {
   }
   /// Visits "in_proj_weight", "in_proj_bias", "out_proj.weight" and "out_proj.bias".
   void visit(const StateVisitor& v);
+  AttentionHeads heads;   ///< splits, attends and joins
   Tensor in_proj_weight,  ///< [(H + 2 G) D, width]: projection to queries, keys and values
       in_proj_bias;       ///< [(H + 2 G) D]; undefined if the layer has no biases
   Linear out_proj;        ///< projection of the joined heads, width -> width
-  AttentionHeads heads;   ///< splits, attends and joins
   Init init;              ///< of in_proj_weight
 };
 

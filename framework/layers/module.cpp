@@ -25,12 +25,13 @@ StateVisitor StateVisitor::within(const std::string& part) const {
   return v;
 }
 
-void StateVisitor::operator()(const std::string& name, Tensor& tensor, StateKind kind, Init init,
-                              FileLayout layout) const {
+void StateVisitor::operator()(const std::string& name, Tensor& tensor, StateKind kind, Init init, FileLayout layout,
+                              std::vector<Shares> shares) const {
   if (!tensor) return;
   // A layer that consists of one tensor gives it an empty name: the tensor has the layer's name.
   std::string full = name.empty() && !prefix_.empty() ? prefix_.substr(0, prefix_.size() - 1) : prefix_ + name;
-  leaf_({std::move(full), &tensor, tensor.impl()->frozen ? StateKind::buffer : kind, layout, std::move(init)});
+  leaf_({std::move(full), &tensor, tensor.impl()->frozen ? StateKind::buffer : kind, layout, std::move(init),
+         std::move(shares)});
 }
 
 Module::Module(Tensor (*op)(const Tensor&)) : self_(std::make_shared<Model<Tensor (*)(const Tensor&)>>(op)) {}

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "framework/layers/init.h"
+#include "framework/tensor/shard_spec.h"
 #include "framework/tensor/tensor.h"
 
 namespace trireme {
@@ -40,6 +41,9 @@ struct NamedState {
   StateKind kind;                        ///< trained with or without weight decay, or a buffer
   FileLayout layout = FileLayout::same;  ///< filter, transposed: axes are permuted in files
   Init init = {};                        ///< distribution from which initialize() draws it
+  /// How ranks may share each dimension: in whole heads, or in each part of a fused weight. Missing or empty: evenly.
+  /// Several ranges are for the first dimension only.
+  std::vector<Shares> shares = {};
 };
 
 /// Visits all named tensors of a model. It is passed to visit() members, and also gives each random layer (dropout) its
@@ -57,9 +61,10 @@ class StateVisitor {
   /// pointers into its parts must set them again after the visit.
   bool copies() const { return copies_; }
 
-  /// Visits a tensor of this layer; initialize() draws it from init. Undefined tensors (no bias) are skipped.
+  /// Visits a tensor of this layer; initialize() draws it from init. Undefined tensors (no bias) are skipped. shares:
+  /// as in NamedState.
   void operator()(const std::string& name, Tensor& tensor, StateKind kind, Init init = {},
-                  FileLayout layout = FileLayout::same) const;
+                  FileLayout layout = FileLayout::same, std::vector<Shares> shares = {}) const;
   /// Visits a part that has a visit() member; parts without state are skipped.
   template <class Part>
   void operator()(const std::string& name, Part& part) const {

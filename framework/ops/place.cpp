@@ -333,18 +333,27 @@ Tensor placed_weight(const Tensor& w, const ShardSpec& to, AxisMask axes) {
   // Copies whose gradients the plan does not sum: each rank needs the whole.
   in = replicated(in, has.shared_mesh(), axes & ~has.summed() & ~to.placements().axes());
   if (cuts == 0) return in;
-  check(before->boxes().size() == 1 && to.boxes().size() == 1, "split", "ranges of {} cannot be cut",
-        to.global_shape());
-  const Shape at = before->box().at;
-  const Box mine = to.box();
-  check(intersect(before->box(), mine) == mine, "split", "a share of {} lies outside of this rank's part",
-        to.global_shape());
-  Tensor y = cut(in, at, mine);
+  const std::vector<Box> held = before->boxes(), mine = to.boxes();
+  struct Piece {
+    Shape from, to;  // positions of the two blocks in the whole
+    Box box;
+  };
+  std::vector<Piece> pieces;
+  Index found = 0;
+  for (std::size_t i = 0; i < held.size(); ++i)
+    for (std::size_t k = 0; k < mine.size(); ++k)
+      if (const Box box = intersect(held[i], mine[k]); !box.empty()) {
+        pieces.push_back({before->origins(held)[i], to.origins(mine)[k], box});
+        found += box.size.numel();
+      }
+  check(found == to.block().numel(), "split", "a share of {} lies outside of this rank's part", to.global_shape());
+  Tensor y = Tensor::empty(to.block(), in.dtype(), in.device());
+  for (const Piece& p : pieces) copy_box(y, p.to, in, p.from, p.box);
   if (!needs_record("cut", y, {&in})) return y;
-  return record("cut", std::move(y), {in}, [at, mine](const Tensor& dy, Gradients& g) {
+  return record("cut", std::move(y), {in}, [pieces = std::move(pieces)](const Tensor& dy, Gradients& g) {
     write_grad(g, 0, [&](const Tensor& dw) {
       launch<kernel::Fill>(dw, 0.0);
-      copy_box(dw, at, dy, mine.at, mine);
+      for (const Piece& p : pieces) copy_box(dw, p.from, dy, p.to, p.box);
     });
   });
 }

@@ -11,7 +11,9 @@ namespace {
 
 const Init bert_start = Init::normal(0.02);
 
-Linear dense(Index in, Index out) { return Linear(in, out, {.init = bert_start}); }
+Linear dense(Index in, Index out, std::vector<Shares> shares = {}) {
+  return Linear(in, out, {.init = bert_start, .shares = std::move(shares)});
+}
 
 struct Embeddings {
   explicit Embeddings(const BertOptions& o, const Embedding& words)
@@ -41,7 +43,8 @@ struct Embeddings {
 
 /// The end of a sub-layer: LayerNorm(x + dropout(dense(y))).
 struct Output {
-  Output(Index in, const BertOptions& o) : linear(dense(in, o.width)), norm(o.width, o.eps), dropout(o.dropout) {}
+  Output(Index in, const BertOptions& o, std::vector<Shares> shares = {})
+      : linear(dense(in, o.width, std::move(shares))), norm(o.width, o.eps), dropout(o.dropout) {}
   Tensor operator()(const Tensor& x, const Tensor& y) const { return norm(x + dropout(linear(y))); }
   void visit(const StateVisitor& v) { v("dense", linear, "LayerNorm", norm, "dropout", dropout); }
   Linear linear;
@@ -52,11 +55,11 @@ struct Output {
 struct BertBlock {
   explicit BertBlock(const BertOptions& o)
       : heads(o.width, o.heads, {.dropout = o.dropout}),
-        query(dense(o.width, o.width)),
-        key(dense(o.width, o.width)),
-        value(dense(o.width, o.width)),
+        query(dense(o.width, o.width, {heads.query_shares()})),
+        key(dense(o.width, o.width, {heads.kv_shares()})),
+        value(dense(o.width, o.width, {heads.kv_shares()})),
         intermediate(dense(o.width, o.hidden_size())),
-        attended(o.width, o),
+        attended(o.width, o, {{}, heads.query_shares()}),
         output(o.hidden_size(), o),
         activation(activation_named(o.activation)) {}
   Tensor operator()(const Tensor& x) const {

@@ -12,8 +12,9 @@ namespace {
 const Init gpt2_start = Init::normal(0.02);
 
 /// A linear layer whose matrix is [in, out] in files.
-Linear conv1d(Index in, Index out, const GptOptions& o, const Init& init = gpt2_start) {
-  return Linear(in, out, {.bias = o.bias, .init = init, .layout = FileLayout::transposed});
+Linear conv1d(Index in, Index out, const GptOptions& o, const Init& init = gpt2_start,
+              std::vector<Shares> shares = {}) {
+  return Linear(in, out, {.bias = o.bias, .init = init, .layout = FileLayout::transposed, .shares = std::move(shares)});
 }
 /// Initialization of residual branches, of which 2 layers terms are added up (GPT-2, section 2.3).
 Init residual(const GptOptions& o) { return Init::normal(0.02 / std::sqrt(2.0 * static_cast<double>(o.layers))); }
@@ -22,8 +23,8 @@ LayerNorm norm(const GptOptions& o) { return LayerNorm(o.width, 1e-5, o.bias); }
 struct Gpt2Attention {
   explicit Gpt2Attention(const GptOptions& o)
       : heads(o.width, o.heads, {.causal = true, .dropout = o.dropout}),
-        c_attn(conv1d(o.width, heads.packed(), o)),
-        c_proj(conv1d(o.width, o.width, o, residual(o))),
+        c_attn(conv1d(o.width, heads.packed(), o, gpt2_start, {heads.packed_shares()})),
+        c_proj(conv1d(o.width, o.width, o, residual(o), {{}, heads.query_shares()})),
         dropout(o.dropout) {}
   Tensor operator()(const Tensor& x) const { return dropout(c_proj(heads(c_attn(x)))); }
   void visit(const StateVisitor& v) {

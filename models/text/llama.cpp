@@ -11,18 +11,18 @@ namespace {
 
 const Init llama_start = Init::normal(0.02);
 
-Linear projection(Index in, Index out, const LlamaOptions& o) {
-  return Linear(in, out, {.bias = o.bias, .init = llama_start});
+Linear projection(Index in, Index out, const LlamaOptions& o, std::vector<Shares> shares = {}) {
+  return Linear(in, out, {.bias = o.bias, .init = llama_start, .shares = std::move(shares)});
 }
 
 struct LlamaAttention {
   LlamaAttention(const LlamaOptions& o, const RotaryEmbedding& rope)
       : heads(o.width, o.heads, {.kv_heads = o.kv_heads, .causal = true}),
         rotary(rope),
-        q_proj(projection(o.width, o.width, o)),
-        k_proj(projection(o.width, heads.kv_heads() * heads.head_size(), o)),
-        v_proj(projection(o.width, heads.kv_heads() * heads.head_size(), o)),
-        o_proj(projection(o.width, o.width, o)) {}
+        q_proj(projection(o.width, o.width, o, {heads.query_shares()})),
+        k_proj(projection(o.width, heads.kv_heads() * heads.head_size(), o, {heads.kv_shares()})),
+        v_proj(projection(o.width, heads.kv_heads() * heads.head_size(), o, {heads.kv_shares()})),
+        o_proj(projection(o.width, o.width, o, {{}, heads.query_shares()})) {}
   Tensor operator()(const Tensor& x) const {
     const Tensor q = rotary(heads.split(q_proj(x))), k = rotary(heads.split(k_proj(x)));
     return o_proj(heads(q, k, heads.split(v_proj(x))));

@@ -31,10 +31,10 @@ struct HfBlock {
       : before(o.width, o.eps),
         after(o.width, o.eps),
         heads(o.width, o.heads, {.dropout = o.dropout}),
-        query(o.width, o.width, {.init = start}),
-        key(query_like(o)),
-        value(query_like(o)),
-        joined(query_like(o)),
+        query(square(o, {heads.query_shares()})),
+        key(square(o, {heads.kv_shares()})),
+        value(square(o, {heads.kv_shares()})),
+        joined(square(o, {{}, heads.query_shares()})),
         intermediate(o.width, o.hidden_size(), {.init = start}),
         output(o.hidden_size(), o.width, {.init = start}),
         attention_dropout(o.dropout),
@@ -51,7 +51,9 @@ struct HfBlock {
       attention_dropout, "intermediate.dense", intermediate, "output.dense", output, "output.dropout", dropout,
       "layernorm_before", before, "layernorm_after", after);
   }
-  static Linear query_like(const VitOptions& o) { return Linear(o.width, o.width, {.init = start}); }
+  static Linear square(const VitOptions& o, std::vector<Shares> shares) {
+    return Linear(o.width, o.width, {.init = start, .shares = std::move(shares)});
+  }
   LayerNorm before, after;
   AttentionHeads heads;
   Linear query, key, value, joined, intermediate, output;

@@ -18,6 +18,7 @@ struct Leaf {
   std::vector<std::string> names;
   Tensor tensor;
   Shape shape;                 ///< of the whole
+  std::vector<Shares> shares;  ///< of its dimensions, as its layer states them
   Placements placements = {};  ///< how ranks will divide it
   AxisMask settled = 0;        ///< axes along which that is decided
   bool buffer = false;
@@ -38,6 +39,7 @@ class Leaves {
         all.push_back({.names = {},
                        .tensor = *state.tensor,
                        .shape = state.tensor->shape(),
+                       .shares = state.shares,
                        .buffer = state.kind == StateKind::buffer});
       all[at->second].names.push_back(state.name);
     }));
@@ -63,7 +65,28 @@ class Leaves {
     if (dim >= 0) leaf.placements = leaf.placements.with(dim, leaf.placements.over(dim) | 1u << over);
     leaf.settled |= 1u << over;
   }
-  ShardSpec::Ptr spec(const Leaf& leaf) const { return ShardSpec::of_weight(grid, leaf.shape, leaf.placements); }
+  /// In the ranges and units of the layer, if they give each rank a share.
+  ShardSpec::Ptr spec(const Leaf& leaf) const {
+    for (int dim = 0; dim < std::min(leaf.shape.rank(), static_cast<int>(std::ssize(leaf.shares))); ++dim) {
+      const Shares& shares = leaf.shares[static_cast<std::size_t>(dim)];
+      const AxisMask over = leaf.placements.over(dim);
+      if (over == 0 || shares.empty()) continue;
+      Index all = 0, units = leaf.shape[dim];
+      bool whole = dim == 0 || shares.ranges.size() == 1;
+      for (const Shares::Range& r : shares.ranges) {
+        all += r.extent;
+        whole = whole && r.unit > 0 && r.extent % r.unit == 0;
+        if (whole) units = std::min(units, r.extent / r.unit);
+      }
+      check(whole && all == leaf.shape[dim] && shares.borders.empty(), "split",
+            "'{}' {} has {} ranges of {} elements in all along dimension {}, expected whole units of all its elements, "
+            "and one range of any dimension but the first: correct the layer's shares",
+            leaf.names[0], leaf.shape, shares.ranges.size(), all, dim);
+      if (units >= grid->ranks(over))
+        return ShardSpec::of_weight(grid, leaf.shape, leaf.placements, shares.divided_by(1), dim);
+    }
+    return ShardSpec::of_weight(grid, leaf.shape, leaf.placements);
+  }
 
  private:
   std::map<const void*, std::size_t> places_;
