@@ -16,6 +16,11 @@ void check_not_reduced(const Plan& plan, const std::string& axis) {
           "ranks along mesh axis '{}' have different weights ({}), so their gradients cannot be summed over it: use "
           "another axis of the mesh",
           name, [&] { return to_string(plan.consistency_along(name)); });
+  check(
+      !plan.has_stages() || std::ranges::find(ours, plan.stage_axis) == ours.end(), "strategy",
+      "mesh axis '{}' has the stages of a pipeline, whose weights differ, so their gradients cannot be summed over it: "
+      "use another axis of the mesh",
+      plan.stage_axis);
   for (const Program& program : plan.programs) {
     check(!program.serves(), "strategy",
           "parameter_server sums the gradients already, so they cannot be summed over '{}' as well: use it without "
@@ -77,7 +82,7 @@ Plan reduce_over(Plan plan, const DataParallelOptions& o) {
   bool reduced = false;
   for (Program& program : plan.programs)
     for (Action& a : program.actions)
-      if (is_reduction(a) && a.peer.axis != plan.stage_axis) {
+      if (is_reduction(a) && !(plan.has_stages() && a.peer.axis == plan.stage_axis)) {
         a.peer.axis = o.axis + "+" + a.peer.axis;
         reduced = true;
       }
