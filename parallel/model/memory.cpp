@@ -277,7 +277,7 @@ std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& op
         whole += a.slice.size();
         own += a.slice.size() - others_of(plan, a);
       }
-      if (a.kind == ChannelKind::pull && a.payload == Payload::weights) whole += a.slice.size();
+      if (a.kind == ChannelKind::pull && a.payload == OperandKind::weights) whole += a.slice.size();
     }
     const Index block = block_of(plan, r, whole, options);
     RankMemory m;

@@ -45,9 +45,10 @@ bool sums_in_f16(const Plan& plan) {
 std::vector<std::string> codec_states(const Action& a) {
   std::vector<std::string> names;
   if (!a.codec) return names;
-  for (const CodecState& state : a.codec->states) {
-    const bool kept = state.argument.empty() || find_argument(a, state.argument).value_or(1) != 0;
-    names.emplace_back(kept ? state.name : "");
+  for (std::size_t i = 0; i < std::size(a.codec->states); ++i) {
+    const std::string_view argument = a.codec->states_unless_0[i];
+    const bool kept = argument.empty() || find_argument(a, argument).value_or(1) != 0;
+    names.emplace_back(kept ? a.codec->states[i] : "");
   }
   return names;
 }

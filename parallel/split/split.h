@@ -27,6 +27,6 @@ std::shared_ptr<const Grid> grid_of(const Parameters&);
 /// The mesh axis over which a weight is divided: each rank has its own part. Empty: none.
 std::string divided_over(const Tensor& weight);
 /// The weights of a slice of the flat block that ranks divide.
-std::vector<DividedSlice> divided_slices(const Parameters&, const Slice&);
+std::map<std::string, std::vector<Slice>> divided_slices(const Parameters&, const Slice&);
 
 }  // namespace trireme

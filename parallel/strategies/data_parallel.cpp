@@ -46,12 +46,12 @@ void check_not_reduced(const Plan& plan, const std::string& axis) {
 void check_not_divided(const Plan& plan, const std::string& axis) {
   const auto names = names_in(axis);
   for (const PartInfo& part : plan.parts)
-    for (const DividedSlice& d : part.divided)
-      check(std::find(names.begin(), names.end(), d.axis) == names.end(), "strategy",
+    for (const auto& [divides, slices] : part.divided)
+      check(std::find(names.begin(), names.end(), divides) == names.end(), "strategy",
             "gradients would be summed over '{}', but mesh axis '{}' divides the weights of '{}': use one axis of the "
             "mesh "
             "to divide weights and another one to sum gradients",
-            axis, d.axis, part.name);
+            axis, divides, part.name);
 }
 
 }  // namespace
@@ -70,7 +70,7 @@ void average_buffers(Plan& plan, const std::string& axis, const Trigger& when) {
     const int phase = when == Trigger{} ? 0 : add_phase(program, "average statistics over " + axis, when);
     for (const Slice& buffers : detail::joined(std::move(slices))) {
       Action average = on_slice(ActionKind::all_reduce, Stream::comm, buffers, axis, {last});
-      average.payload = Payload::statistics;
+      average.payload = OperandKind::statistics;
       average.phase = phase;
       insert(program, last + 1, std::move(average));
     }
@@ -119,11 +119,12 @@ std::vector<Slice> cut_buckets(const std::vector<PartInfo>& parts, Slice whole, 
       if (next > at) pieces.push_back({{at, next}, divided, part.device});
       at = std::max(at, next);
     };
-    for (const DividedSlice& d : part.divided) {
-      if (d.axis != o.axis || !d.slice.overlaps(mine)) continue;
-      add(std::max(at, d.slice.begin), false);
-      add(std::min(d.slice.end, mine.end), true);
-    }
+    if (const auto along = part.divided.find(o.axis); along != part.divided.end())
+      for (const Slice& s : along->second) {
+        if (!s.overlaps(mine)) continue;
+        add(std::max(at, s.begin), false);
+        add(std::min(s.end, mine.end), true);
+      }
     add(mine.end, false);
   }
   std::vector<Slice> buckets;

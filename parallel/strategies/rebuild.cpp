@@ -99,11 +99,11 @@ Plan with_reductions(Plan plan, const std::string& strategy) {
   if (!reduces) return data_parallel()(std::move(plan));
   const auto axes = names_in(plan.reduced_axis());
   for (const PartInfo& part : plan.parts)
-    for (const DividedSlice& d : part.divided)
-      check(std::find(axes.begin(), axes.end(), d.axis) == axes.end(), strategy,
+    for (const auto& [divides, slices] : part.divided)
+      check(std::find(axes.begin(), axes.end(), divides) == axes.end(), strategy,
             "mesh axis '{}' divides the weights of '{}' already, so {} cannot divide their updates along it: use "
             "data_parallel instead of one_weird_trick",
-            d.axis, part.name, strategy);
+            divides, part.name, strategy);
   return plan;
 }
 

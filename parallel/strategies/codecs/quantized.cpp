@@ -199,7 +199,8 @@ const Codec codec_rows::onebit{.name = "onebit",
                                .length = length_of_signs,
                                .encode = encode_signs,
                                .decode = decode_signs,
-                               .states = {{"residual", "residual"}},
+                               .states = {"residual"},
+                               .states_unless_0 = {"residual"},
                                .on_host = true};
 
 }  // namespace trireme
