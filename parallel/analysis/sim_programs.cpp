@@ -206,7 +206,7 @@ void SimPrograms::add_message(const Action& a, SimAction& s, Index bytes) {
 }
 
 void SimPrograms::add_comms(int r, const Action& a, SimAction& s) {
-  for (const PartComm& c : comms_of(plan.parts, a)) {
+  for (const PlannedCall& c : comms_of(plan.parts, a)) {
     const int ranks = size(r, c.axis);
     const Index each = c.bytes / std::max<Index>(1, c.calls);
     const auto call = [&](const Link& link) {

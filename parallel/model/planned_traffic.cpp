@@ -7,16 +7,20 @@
 
 namespace trireme {
 
-std::vector<PartComm> comms_of(const std::vector<PartInfo>& parts, const Action& a) {
-  const auto during = [&](ActionKind half) {
-    if (a.kind == ActionKind::backward)
-      return half == ActionKind::backward_input || half == ActionKind::backward_weight;
-    return half == a.kind;
-  };
-  std::vector<PartComm> comms;
+std::vector<PlannedCall> comms_of(const std::vector<PartInfo>& parts, const Action& a) {
+  std::vector<PlannedCall> comms;
   if (a.part < 0 && a.kind != ActionKind::loss) return comms;
   const PartInfo& part = a.kind == ActionKind::loss ? parts.back() : parts[static_cast<std::size_t>(a.part)];
-  std::ranges::copy_if(part.comms, std::back_inserter(comms), during, &PartComm::during);
+  const auto add = [&](ActionKind pass) {
+    if (const auto at = part.comms.find(pass); at != part.comms.end())
+      comms.insert(comms.end(), at->second.begin(), at->second.end());
+  };
+  if (a.kind != ActionKind::backward) {
+    add(a.kind);
+  } else {
+    add(ActionKind::backward_input);
+    add(ActionKind::backward_weight);
+  }
   return comms;
 }
 
@@ -28,7 +32,7 @@ const std::vector<PartInfo>& parts_of(const Plan& plan, const Action& a, const T
 }
 
 void add_comms(Traffic& to, const Plan& plan, const Action& a, const TrafficOptions& o) {
-  for (const PartComm& c : comms_of(parts_of(plan, a, o), a))
+  for (const PlannedCall& c : comms_of(parts_of(plan, a, o), a))
     if (c.calls > 0) to[c.axis] += {c.calls, c.bytes};
 }
 

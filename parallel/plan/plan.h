@@ -291,16 +291,6 @@ struct PartCost {
       packed = {};              ///< of copies that are sent or summed together, likewise
   bool operator==(const PartCost&) const = default;  ///< member by member
 };
-/// The calls of a kind along an axis that a part's layers make for one micro-batch, in addition to the plan's actions
-/// (batch norm's sums, halos, divided layers).
-struct PartComm {
-  CallKind kind;                                     ///< which operation
-  std::string axis;                                  ///< mesh axis, or several joined by +
-  Index calls = 0,                                   ///< number of calls
-      bytes = 0;                                     ///< sum of their payload_bytes() (parallel/comm/world/traffic.h)
-  ActionKind during;                                 ///< forward, loss, backward_input or backward_weight
-  bool operator==(const PartComm&) const = default;  ///< member by member
-};
 /// The position of a parameter tensor in the flat block, and its shape; of this rank's shard if ranks divide it.
 struct TensorSlice {
   Slice slice;                                          ///< elements of the flat block
@@ -320,8 +310,11 @@ struct PartInfo {
   /// By mesh axis: the slices of weights, with the padding after them, of which each rank along the axis has its own
   /// part. Their gradients are not summed along that axis. In order.
   std::map<std::string, std::vector<Slice>> divided = {};
-  int outputs = 1;                        ///< tensors that cross a cut behind it: its output, and what is stashed
-  std::vector<PartComm> comms = {};       ///< of one rank; empty until a dry run has found them
+  int outputs = 1;  ///< tensors that cross a cut behind it: its output, and what is stashed
+  /// By pass (forward, loss, backward_input or backward_weight): the calls of one rank that the part's layers make for
+  /// one micro-batch, in addition to the plan's actions (batch norm's sums, halos, divided layers). Empty until a dry
+  /// run has found them.
+  std::map<ActionKind, std::vector<PlannedCall>> comms = {};
   std::vector<TensorSlice> tensors = {};  ///< weights and biases, in order; those shared with another part: there
   std::vector<Slice> tied =
       {};  ///< of tensors that it uses, too, but that a part before it holds; padding behind included
