@@ -60,19 +60,4 @@ struct ActionContext {
   Work exchange(const Tensor& x, std::vector<Tensor>& received) const;
 };
 
-/// Start and finish functions of the library's kinds that need the executor (parallel/runtime/executor_actions.cpp).
-namespace rank {
-Work pass(ActionContext&);         ///< forward, backward or one of its halves
-Work loss(ActionContext&);         ///< the loss of a micro-batch
-Work free(ActionContext&);         ///< releases activations
-Work send(ActionContext&);         ///< a message to another stage
-Work receive(ActionContext&);      ///< a message from another stage
-void end_receive(ActionContext&);  ///< ends receive()
-Work reduce(ActionContext&);       ///< all_reduce or reduce_scatter of gradients
-void end_reduce(ActionContext&);   ///< ends reduce()
-Work agree(ActionContext&);        ///< agrees on a number
-void end_agree(ActionContext&);    ///< ends agree()
-Work update(ActionContext&);       ///< the optimizer on a slice
-}  // namespace rank
-
 }  // namespace trireme

@@ -7,6 +7,7 @@
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/codec.h"
 #include "parallel/plan/packed_statistics.h"
+#include "parallel/plan/rank_actions.h"
 #include "parallel/plan/shards.h"
 
 namespace trireme {
@@ -157,7 +158,7 @@ Work drop_shards(ActionContext& now) {
   return {};
 }
 Work reduce(ActionContext& now) {
-  if (is_reduction(now.action)) return rank::reduce(now);
+  if (is_reduction(now.action)) return rank_actions::reduce(now);
   if (!now.comm) return {};
   if (averages_statistics(now.action)) return average_statistics(*now.comm, now.store(), now.action.slice);
   if (now.action.payload == OperandKind::weights) return now.comm->all_reduce(now.values(), ReduceOp::average);
@@ -190,10 +191,10 @@ const ActionRow forward_row{.name = "forward",
                             .is_custom = false,
                             .access = of_forward,
                             .seconds = cost<&PartCost::forward>,
-                            .start = rank::pass};
+                            .start = rank_actions::pass};
 const ActionKind ActionKind::forward{forward_row};
 const ActionRow loss_row{
-    .name = "loss", .letter = 'L', .order = 1, .is_custom = false, .access = of_loss, .start = rank::loss};
+    .name = "loss", .letter = 'L', .order = 1, .is_custom = false, .access = of_loss, .start = rank_actions::loss};
 const ActionKind ActionKind::loss{loss_row};
 const ActionRow backward_row{.name = "backward",
                              .letter = 'B',
@@ -201,7 +202,7 @@ const ActionRow backward_row{.name = "backward",
                              .is_custom = false,
                              .access = of_backward,
                              .seconds = cost<&PartCost::backward_input, &PartCost::backward_weight>,
-                             .start = rank::pass};
+                             .start = rank_actions::pass};
 const ActionKind ActionKind::backward{backward_row};
 const ActionRow backward_input_row{.name = "backward_input",
                                    .letter = 'I',
@@ -209,7 +210,7 @@ const ActionRow backward_input_row{.name = "backward_input",
                                    .is_custom = false,
                                    .access = of_backward_input,
                                    .seconds = cost<&PartCost::backward_input>,
-                                   .start = rank::pass};
+                                   .start = rank_actions::pass};
 const ActionKind ActionKind::backward_input{backward_input_row};
 const ActionRow backward_weight_row{.name = "backward_weight",
                                     .letter = 'W',
@@ -217,18 +218,18 @@ const ActionRow backward_weight_row{.name = "backward_weight",
                                     .is_custom = false,
                                     .access = of_backward_weight,
                                     .seconds = cost<&PartCost::backward_weight>,
-                                    .start = rank::pass};
+                                    .start = rank_actions::pass};
 const ActionKind ActionKind::backward_weight{backward_weight_row};
 const ActionRow send_row{
-    .name = "send", .letter = 'S', .order = 5, .is_custom = false, .access = of_send, .start = rank::send};
+    .name = "send", .letter = 'S', .order = 5, .is_custom = false, .access = of_send, .start = rank_actions::send};
 const ActionKind ActionKind::send{send_row};
 const ActionRow recv_row{.name = "recv",
                          .letter = 'R',
                          .order = 6,
                          .is_custom = false,
                          .access = of_recv,
-                         .start = rank::receive,
-                         .finish = rank::end_receive};
+                         .start = rank_actions::receive,
+                         .finish = rank_actions::end_receive};
 const ActionKind ActionKind::recv{recv_row};
 const ActionRow all_reduce_row{.name = "all_reduce",
                                .letter = 'A',
@@ -238,7 +239,7 @@ const ActionRow all_reduce_row{.name = "all_reduce",
                                .access = of_all_reduce,
                                .calls = summed,
                                .start = reduce,
-                               .finish = rank::end_reduce};
+                               .finish = rank_actions::end_reduce};
 const ActionKind ActionKind::all_reduce{all_reduce_row};
 const ActionRow reduce_scatter_row{.name = "reduce_scatter",
                                    .letter = 'C',
@@ -247,8 +248,8 @@ const ActionRow reduce_scatter_row{.name = "reduce_scatter",
                                    .is_collective = true,
                                    .access = of_slice<K::gradients>,
                                    .calls = scattered,
-                                   .start = rank::reduce,
-                                   .finish = rank::end_reduce};
+                                   .start = rank_actions::reduce,
+                                   .finish = rank_actions::end_reduce};
 const ActionKind ActionKind::reduce_scatter{reduce_scatter_row};
 const ActionRow all_gather_row{.name = "all_gather",
                                .letter = 'G',
@@ -270,11 +271,15 @@ const ActionRow broadcast_row{.name = "broadcast",
                               .start = gather,
                               .finish = hold};
 const ActionKind ActionKind::broadcast{broadcast_row};
-const ActionRow update_row{
-    .name = "update", .letter = 'U', .order = 11, .is_custom = false, .access = of_update, .start = rank::update};
+const ActionRow update_row{.name = "update",
+                           .letter = 'U',
+                           .order = 11,
+                           .is_custom = false,
+                           .access = of_update,
+                           .start = rank_actions::update};
 const ActionKind ActionKind::update{update_row};
 const ActionRow free_row{
-    .name = "free", .letter = 'X', .order = 13, .is_custom = false, .access = of_free, .start = rank::free};
+    .name = "free", .letter = 'X', .order = 13, .is_custom = false, .access = of_free, .start = rank_actions::free};
 const ActionKind ActionKind::free{free_row};
 const ActionRow drop_gradients_row{.name = "drop_gradients",
                                    .letter = 'd',
@@ -297,8 +302,8 @@ const ActionRow agree_row{.name = "agree",
                           .is_collective = true,
                           .access = of_agree,
                           .calls = agreed,
-                          .start = rank::agree,
-                          .finish = rank::end_agree};
+                          .start = rank_actions::agree,
+                          .finish = rank_actions::end_agree};
 const ActionKind ActionKind::agree{agree_row};
 
 }  // namespace trireme

@@ -74,7 +74,7 @@ class Executor {
   /// The largest number of micro-batches, counted once per segment of parts, that were alive at once in the last run.
   int most_in_flight() const { return tapes_.most_alive(); }
 
-  // What the library's kinds of actions do (rank:: in parallel/plan/action_context.h).
+  // What the library's kinds of actions do (parallel/plan/rank_actions.h).
   Work pass(ActionId);
   Work loss(ActionId);
   Work free(ActionId);

@@ -1,8 +1,9 @@
 // Start and finish functions of the library's kinds of actions that need the executor.
 #include "parallel/plan/action_context.h"
+#include "parallel/plan/rank_actions.h"
 #include "parallel/runtime/executor.h"
 
-namespace trireme::rank {
+namespace trireme::rank_actions {
 
 Work pass(ActionContext& now) { return now.executor->pass(now.id); }
 Work loss(ActionContext& now) { return now.executor->loss(now.id); }
@@ -16,4 +17,4 @@ Work agree(ActionContext& now) { return now.executor->agree(now.id); }
 void end_agree(ActionContext& now) { now.executor->end_agree(now.id); }
 Work update(ActionContext& now) { return now.executor->update(now.id); }
 
-}  // namespace trireme::rank
+}  // namespace trireme::rank_actions
