@@ -1,6 +1,7 @@
 // Plan: the actions of each program in one step, as plain data. A plan can be printed, compared, hashed across ranks,
 // checked, run, simulated and drawn. A strategy transforms a plan into another plan.
 #pragma once
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <functional>
@@ -266,29 +267,24 @@ struct Consistency {
 };
 std::string to_string(const Consistency&);  ///< "synchronous", "periodic(8)", "stale(unbounded)"
 
-/// Bytes of tensors of one kind (framework/tensor/memory_tracker.h) at most while a pass of a part runs: what it has
-/// kept and keeps, gradients of activations, operands of kernels. Not in it: what parts of its segment that stand
-/// before it keep.
-struct PassMemory {
-  Index forward = 0,                                   ///< of the last part: with the loss
-      backward = 0,                                    ///< both halves at once
-      backward_input = 0,                              ///< without `deferred` of the parts behind it
-      backward_weight = 0;                             ///< without `deferred` of the parts before it
-  Index deferred = 0;                                  ///< kept from backward_input for backward_weight
-  bool operator==(const PassMemory&) const = default;  ///< member by member
-};
 /// What a part costs for one micro-batch, measured on this machine or counted from shapes; zeros until then.
 struct PartCost {
-  double forward = 0,           ///< seconds
-      backward_input = 0,       ///< seconds
-      backward_weight = 0;      ///< seconds
-  Index saved = 0;              ///< bytes kept from forward for backward
-  Index output = 0;             ///< bytes that cross a cut after the part
-  Index halo = 0;               ///< bytes that neighbours send, kept as long as saved
-  Index unsaved = 0;            ///< bytes of output that are not in saved: kept only at a cut
-  PassMemory activations = {},  ///< of tensors that the passes make; zeros until a dry run has counted them
-      halos = {},               ///< of halos, likewise
-      packed = {};              ///< of copies that are sent or summed together, likewise
+  double forward = 0,       ///< seconds
+      backward_input = 0,   ///< seconds
+      backward_weight = 0;  ///< seconds
+  Index saved = 0;          ///< bytes kept from forward for backward
+  Index output = 0;         ///< bytes that cross a cut after the part
+  Index halo = 0;           ///< bytes that neighbours send, kept as long as saved
+  Index unsaved = 0;        ///< bytes of output that are not in saved: kept only at a cut
+  /// Bytes of activations, halos, and copies that are sent or summed together (MemoryKind::packed), in this order.
+  using Bytes = std::array<Index, 3>;
+  /// Bytes at most while a pass of the part runs: what it has kept and keeps, gradients of activations, operands of
+  /// kernels. Without what parts before it in its segment keep. Zeros until a dry run has counted them.
+  Bytes forward_bytes = {},                          ///< of the last part: with the loss
+      backward_bytes = {},                           ///< both halves at once
+      backward_input_bytes = {},                     ///< without `deferred_bytes` of the parts after it
+      backward_weight_bytes = {};                    ///< without `deferred_bytes` of the parts before it
+  Bytes deferred_bytes = {};                         ///< kept from backward_input for backward_weight
   bool operator==(const PartCost&) const = default;  ///< member by member
 };
 /// The position of a parameter tensor in the flat block, and its shape; of this rank's shard if ranks divide it.
