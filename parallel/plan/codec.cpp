@@ -8,13 +8,14 @@ namespace trireme {
 
 CodecContext::CodecContext(const Plan& plan, const Action& a, Index element_bytes, std::int64_t at_step)
     : action(a), size(a.slice.size()), element(element_bytes), step(at_step) {
-  const auto add = [&](const TensorSlice& t) {
-    if (t.slice.size() > 0 && t.slice.overlaps(a.slice))
-      tensors.push_back({{t.slice.begin - a.slice.begin, t.slice.end - a.slice.begin}, t.shape});
+  const auto add = [&](Index begin, const Shape& shape) {
+    const Slice tensor{begin, begin + shape.numel()};
+    if (tensor.size() > 0 && tensor.overlaps(a.slice))
+      tensors.emplace_hint(tensors.end(), begin - a.slice.begin, shape);
   };
   for (const PartInfo& part : plan.parts) {
-    std::ranges::for_each(part.tensors, add);
-    if (part.tensors.empty()) add({part.slice, {part.slice.size()}});  // of a plan that does not know more
+    for (const auto& [begin, shape] : part.tensors) add(begin, shape);
+    if (part.tensors.empty()) add(part.slice.begin, {part.slice.size()});  // of a plan that does not know more
   }
 }
 

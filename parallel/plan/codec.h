@@ -1,5 +1,6 @@
 // Codec: how a reduction's numbers travel: a row (a constant), in the tree or outside of it, that actions point to.
 #pragma once
+#include <map>
 #include <optional>
 #include <string_view>
 
@@ -42,16 +43,16 @@ struct CodecContext {
   /// The action's argument of this name. Throws Error where there is none.
   double argument(std::string_view name) const;
 
-  const Action& action;              ///< the reduction
-  Index size,                        ///< number of elements of the vector
-      element;                       ///< bytes per element
-  std::int64_t step;                 ///< steps before this one
-  std::vector<TensorSlice> tensors;  ///< parameters in the vector, at positions in it; may reach over its ends
-  int round = 0;                     ///< in [0, Codec::rounds)
-  int ranks = 1;                     ///< that reduce together
-  int rank = 0;                      ///< of this one, along the axis; decode, not summable: of who encoded the vector
-  std::vector<Tensor> sums = {};     ///< of the rounds before this one, which the codec may change
-  std::vector<Tensor> states = {};   ///< [size] each, in the order of Codec::states; undefined: it does without
+  const Action& action;             ///< the reduction
+  Index size,                       ///< number of elements of the vector
+      element;                      ///< bytes per element
+  std::int64_t step;                ///< steps before this one
+  std::map<Index, Shape> tensors;   ///< shapes of parameters by position in the vector; may reach over its ends
+  int round = 0;                    ///< in [0, Codec::rounds)
+  int ranks = 1;                    ///< that reduce together
+  int rank = 0;                     ///< of this one, along the axis; decode, not summable: of who encoded the vector
+  std::vector<Tensor> sums = {};    ///< of the rounds before this one, which the codec may change
+  std::vector<Tensor> states = {};  ///< [size] each, in the order of Codec::states; undefined: it does without
 };
 
 /// The number that an action has under this name; none: it has none.

@@ -287,12 +287,6 @@ struct PartCost {
   Bytes deferred_bytes = {};                         ///< kept from backward_input for backward_weight
   bool operator==(const PartCost&) const = default;  ///< member by member
 };
-/// The position of a parameter tensor in the flat block, and its shape; of this rank's shard if ranks divide it.
-struct TensorSlice {
-  Slice slice;                                          ///< elements of the flat block
-  Shape shape;                                          ///< slice.size() elements
-  bool operator==(const TensorSlice&) const = default;  ///< member by member
-};
 /// What a plan knows of a model: the slice of the flat block behind each part, in forward order. Cost, comms and
 /// tensors are no part of the plan's hash: they depend on the rows of a micro-batch, ranks at an image's edge send
 /// less, and shards of a tensor may have different shapes.
@@ -311,7 +305,9 @@ struct PartInfo {
   /// one micro-batch, in addition to the plan's actions (batch norm's sums, halos, divided layers). Empty until a dry
   /// run has found them.
   std::map<ActionKind, std::vector<PlannedCall>> comms = {};
-  std::vector<TensorSlice> tensors = {};  ///< weights and biases, in order; those shared with another part: there
+  /// Shapes of its weights and biases, by first element in the flat block; of this rank's shard if ranks divide a
+  /// tensor. Without tensors of no elements, and those shared with another part, which are listed there.
+  std::map<Index, Shape> tensors = {};
   std::vector<Slice> tied =
       {};  ///< of tensors that it uses, too, but that a part before it holds; padding behind included
   bool operator==(const PartInfo&) const = default;  ///< member by member, cost included
