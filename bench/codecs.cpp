@@ -36,7 +36,7 @@ double best_of(int rounds, const std::function<void()>& reset, const std::functi
 
 void measure(const std::string& options, Index n) {
   PartInfo part{.name = "all", .slice = {0, n}};
-  part.tensors = {{{0, n}, {n / 2048, 2048}}};
+  part.tensors = {{0, {n / 2048, 2048}}};
   const Plan plan = parse_strategy("compress(" + options + ")")(serial({part}, n, 0, {{"data", 2}}));
   Action a{ActionKind::all_reduce};
   for (const Action& other : plan.programs[0].actions)

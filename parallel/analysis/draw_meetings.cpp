@@ -90,7 +90,7 @@ std::string server_text(const Plan& plan, const Program& server) {
     std::vector<std::string> does;
     for (const Action& a : server.actions)
       if (a.phase == static_cast<int>(p))
-        does.push_back(to_string(a.kind) + (a.payload == Payload::none ? "" : " " + to_string(a.payload)));
+        does.push_back(to_string(a.kind) + (a.payload == OperandKind::none ? "" : " " + payload_of(a)));
     text += fmt::format("  {}, {}: {}\n", server.phases[p].name, to_string(server.phases[p].trigger),
                         fmt::join(does, ", "));
   }

@@ -31,7 +31,8 @@ std::set<int> ranks_to_imagine(const std::vector<Axis>& axes, const SplitOptions
 
 Index bytes_of(const PartInfo& part) {
   Index bytes = 0;
-  for (const PartComm& c : part.comms) bytes += c.bytes;
+  for (const auto& [pass, comms] : part.comms)
+    for (const PlannedCall& c : comms) bytes += c.bytes;
   return bytes;
 }
 
@@ -92,10 +93,14 @@ DType imagine(Plan& plan, const Strategy& strategy, const ImagineOptions& o) {
   }
   plan.parts.front().cost = joined(front.cost, plan.parts.front().cost);
   if (behind.cost != PartCost{}) plan.parts.back().cost = joined(plan.parts.back().cost, behind.cost);
-  auto& first = plan.parts.front().comms;
-  auto& last = plan.parts.back().comms;
-  first.insert(first.begin(), front.comms.begin(), front.comms.end());
-  last.insert(last.end(), behind.comms.begin(), behind.comms.end());
+  for (const auto& [pass, comms] : front.comms) {
+    auto& first = plan.parts.front().comms[pass];
+    first.insert(first.begin(), comms.begin(), comms.end());
+  }
+  for (const auto& [pass, comms] : behind.comms) {
+    auto& last = plan.parts.back().comms[pass];
+    last.insert(last.end(), comms.begin(), comms.end());
+  }
   return loss;
 }
 

@@ -77,7 +77,7 @@ std::vector<Share> shares_of(const Plan& plan) {
   std::vector<Share> all;
   for (const Program& p : plan.programs)
     for (const Action& a : p.actions)
-      if (a.kind == ChannelKind::take && a.payload == Payload::gradients)
+      if (a.kind == ChannelKind::take && a.payload == OperandKind::gradients)
         all.push_back({a.slice, find_argument(a, "scale").value_or(1)});
   return all;
 }

@@ -189,7 +189,7 @@ void SimPrograms::add_channel(const Program& program, const Action& a, SimAction
   s.peer = &a.peer;
   s.nth = static_cast<int>(std::ranges::lower_bound(channels, a.peer.channel) - channels.begin());
   if (a.kind == ChannelKind::pull) return;
-  s.is_clock = a.payload == Payload::clock;
+  s.is_clock = a.payload == OperandKind::clock;
   s.reports = reports_loss(a);
   add_message(a, s, is_number(a) ? size_of(DType::f64) : a.slice.size() * options.element);
   const CoordinateRange along = plan.range(program, a.peer.axis);
@@ -206,7 +206,7 @@ void SimPrograms::add_message(const Action& a, SimAction& s, Index bytes) {
 }
 
 void SimPrograms::add_comms(int r, const Action& a, SimAction& s) {
-  for (const PartComm& c : comms_of(plan.parts, a)) {
+  for (const PlannedCall& c : comms_of(plan.parts, a)) {
     const int ranks = size(r, c.axis);
     const Index each = c.bytes / std::max<Index>(1, c.calls);
     const auto call = [&](const Link& link) {

@@ -37,8 +37,7 @@ Cluster flat_cluster(int ranks, const Link& link) {
 
 Simulation simulate(const Plan& plan, const SimulateOptions& options) {
   check(options.steps > 0, "simulate", "{} steps: simulate at least one", options.steps);
-  check(plan.tickets.shares == 0, "simulate",
-        "a plan with tickets cannot be simulated yet: leave tickets.wanted false");
+  check(plan.tickets == 0, "simulate", "a plan with tickets cannot be simulated yet: leave wants_tickets false");
   const Cluster cluster = options.cluster ? *options.cluster : flat_cluster(ranks_of(mesh_of(plan)));
   validate(cluster);
   const SimPrograms programs(plan, options, cluster);

@@ -8,31 +8,31 @@ namespace {
 
 using K = OperandKind;
 
-Operand channel_number(std::string name) { return {.kind = K::number, .name = std::move(name)}; }
+Channels& channels(ActionContext& now) { return static_cast<Channels&>(*now.pace); }
 /// The operand of push, pull and take.
-Operand carried(const Action& a) {
-  switch (a.payload.kind) {
-    case Payload::weights: return {.kind = K::weights, .slice = a.slice};
-    case Payload::gradients: return {.kind = K::gradients, .slice = a.slice};
-    case Payload::clock: return channel_number("clock of " + std::to_string(a.peer.root));
-    case Payload::ticket: return channel_number(a.kind == ChannelKind::pull ? "next ticket" : "ticket");
-    case Payload::state: return {.kind = K::state, .slice = a.slice, .name = to_string(a.payload)};
-    default: return channel_number(to_string(a.payload));
-  }
+std::vector<Operand> carried(const Action& a, bool written) {
+  Operand o{.kind = a.payload, .slice = a.slice, .written = written};
+  if (!is_slice(a.payload)) o.slice = {};
+  if (a.payload == K::state) o.name = payload_of(a);
+  if (a.payload == K::clock) o.name = std::to_string(a.peer.root);
+  if (a.payload == K::ticket && a.kind == ChannelKind::pull) o.name = "next";
+  return {o};
 }
-Access of_push(const Plan&, const Program&, const Liveness&, const Action& a) { return {{carried(a)}, {}}; }
-Access of_pull(const Plan&, const Program&, const Liveness&, const Action& a) { return {{}, {carried(a)}}; }
+std::vector<Operand> of_push(const Plan&, const Program&, const Liveness&, const Action& a) {
+  return carried(a, false);
+}
+std::vector<Operand> of_pull(const Plan&, const Program&, const Liveness&, const Action& a) { return carried(a, true); }
 
 Work start_push(ActionContext& now) {
-  Tensor number = now.action.payload == Payload::clock
+  Tensor number = now.action.payload == K::clock
                       ? Tensor::scalar(static_cast<double>(now.optimizer.steps()), DType::f64)
-                      : now.actions->step_loss();
+                      : *now.loss;
   if (!number) number = Tensor::zeros({}, DType::f64);  // on a rank that forwards what others have computed
-  return now.channels->push(now.action, now.step, number);
+  return channels(now).push(now.action, now.step, number);
 }
-Work start_pull(ActionContext& now) { return now.channels->pull(now.action); }
+Work start_pull(ActionContext& now) { return channels(now).pull(now.action); }
 Work start_take(ActionContext& now) {
-  if (const Tensor loss = now.channels->take(now.action)) now.actions->set_step_loss(loss);
+  if (const Tensor loss = channels(now).take(now.action)) *now.loss = loss;
   return {};
 }
 

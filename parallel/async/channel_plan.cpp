@@ -94,7 +94,7 @@ bool meets_by_messages(const Plan& plan) {
 
 bool hands_out_tickets(const Program& program) {
   return program.serves() && std::ranges::any_of(program.actions, [](const Action& a) {
-           return a.kind == ChannelKind::push && a.payload == Payload::ticket && a.peer.root < 0;
+           return a.kind == ChannelKind::push && a.payload == OperandKind::ticket && a.peer.root < 0;
          });
 }
 

@@ -26,14 +26,14 @@ inline bool is_channel(const Action& a) {
 }
 /// Whether the payload of a push, pull or take is one number.
 inline bool is_number(const Action& a) {
-  return a.payload == Payload::loss || a.payload == Payload::clock || a.payload == Payload::ticket;
+  return a.payload == OperandKind::loss || a.payload == OperandKind::clock || a.payload == OperandKind::ticket;
 }
 /// Whether the action pushes the loss, which a rank does in steps that end without its update.
-inline bool reports_loss(const Action& a) { return a.kind == ChannelKind::push && a.payload == Payload::loss; }
+inline bool reports_loss(const Action& a) { return a.kind == ChannelKind::push && a.payload == OperandKind::loss; }
 /// For a worker in a plan with tickets: whether the action runs in a step with a ticket, or, if closing, in the final
 /// step without one. In that step the worker reports its loss and gets the weights after the last update.
 inline bool runs_with_ticket(const Action& a, bool closing) {
-  const bool pulls_weights = a.kind == ChannelKind::pull && a.payload == Payload::weights;
+  const bool pulls_weights = a.kind == ChannelKind::pull && a.payload == OperandKind::weights;
   return closing ? reports_loss(a) || pulls_weights : !reports_loss(a);
 }
 

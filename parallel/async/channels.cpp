@@ -28,26 +28,26 @@ int Channels::number(const std::string& channel) const {
 }
 
 Tensor Channels::operand(const Action& a) const {
-  if (a.payload == Payload::weights) return store_.values().rows(a.slice.begin, a.slice.end);
-  if (a.payload == Payload::gradients) return store_.grads().rows(a.slice.begin, a.slice.end);
-  return store_.state(to_string(a.payload)).rows(a.slice.begin, a.slice.end);
+  if (a.payload == OperandKind::weights) return store_.values().rows(a.slice.begin, a.slice.end);
+  if (a.payload == OperandKind::gradients) return store_.grads().rows(a.slice.begin, a.slice.end);
+  return store_.state(payload_of(a)).rows(a.slice.begin, a.slice.end);
 }
 
 Work Channels::send(const Action& a, std::int64_t step, const Tensor& payload, int to) {
   if (!serving_[static_cast<std::size_t>(to)]) return comm_->send(payload, to, number(a.peer.channel));
-  const std::int64_t clock = plan_.tickets.shares > 0 ? clock_ : step;
+  const std::int64_t clock = plan_.tickets > 0 ? clock_ : step;
   return comm_->send_to({.program = number(a.peer.channel), .clock = clock, .begin = a.slice.begin, .end = a.slice.end},
                         payload, to);
 }
 
 Work Channels::push(const Action& a, std::int64_t step, const Tensor& number) {
-  if (a.payload == Payload::gradients) store_.zero_missing_grads(a.slice);
-  if (a.payload == Payload::loss) last_loss_ = number;
+  if (a.payload == OperandKind::gradients) store_.zero_missing_grads(a.slice);
+  if (a.payload == OperandKind::loss) last_loss_ = number;
   const auto ticket = [](std::int64_t t) { return Tensor::scalar(static_cast<double>(t), DType::f64); };
-  Tensor payload = a.payload == Payload::ticket    ? ticket(tickets_.empty() ? -1 : tickets_.front())
-                   : is_number(a)                  ? number.to(DType::f64)
-                   : a.payload == Payload::senders ? senders()
-                                                   : operand(a);
+  Tensor payload = a.payload == OperandKind::ticket    ? ticket(tickets_.empty() ? -1 : tickets_.front())
+                   : is_number(a)                      ? number.to(DType::f64)
+                   : a.payload == OperandKind::senders ? senders()
+                                                       : operand(a);
   const int root = root_of(a.peer, comm_->rank());
   if (!inbox_) return send(a, step, payload, root);
   std::erase_if(sending_, [](Work& work) { return work.done(); });
@@ -62,23 +62,24 @@ Work Channels::push(const Action& a, std::int64_t step, const Tensor& number) {
     for (const ReceivedMessage& m : taken_) receivers.push_back(m.header.sender);
   }
   for (const int to : receivers) {
-    if (a.payload == Payload::ticket) payload = ticket(inbox_->take_ticket(to));
+    if (a.payload == OperandKind::ticket) payload = ticket(inbox_->take_ticket(to));
     sending_.push_back(send(a, step, payload, to));
   }
   return {};
 }
 
 Work Channels::pull(const Action& a) {
-  if (a.payload == Payload::weights) restore_pages(store_.values(), a.slice);
+  if (a.payload == OperandKind::weights) restore_pages(store_.values(), a.slice);
   const Tensor into = is_number(a) ? Tensor::zeros({}, DType::f64) : operand(a);
   const int root = root_of(a.peer, comm_->rank());
-  if (a.payload == Payload::clock) pulled_clocks_[root] = into;
-  if (a.payload == Payload::ticket) pulled_ticket_ = into;
+  if (a.payload == OperandKind::clock) pulled_clocks_[root] = into;
+  if (a.payload == OperandKind::ticket) pulled_ticket_ = into;
   return comm_->recv(into, root, number(a.peer.channel));
 }
 
 Tensor Channels::begin_step(std::int64_t step) {
-  skips_ = plan_.tickets.shares == 0 && step < resumes_at();
+  if (plan_.tickets > 0) return tickets_.empty() && !inbox_ ? Tensor::zeros({}, DType::f64) : Tensor();
+  skips_ = step < resumes_at();
   return skips_ ? last_loss_ : Tensor();
 }
 
@@ -86,8 +87,8 @@ void Channels::open(std::int64_t batches, std::int64_t step) {
   clock_ = step;
   if (inbox_) return inbox_->open(batches, step);
   const CoordinateRange workers = plan_.range(program_, axis_of(plan_, names_.front()));
-  tickets_ = TicketQueue::first(batches * plan_.tickets.shares, comm_->rank() - workers.begin,
-                                workers.end - workers.begin, plan_.tickets.ahead);
+  tickets_ = TicketQueue::first(batches * plan_.tickets, comm_->rank() - workers.begin, workers.end - workers.begin,
+                                plan_.tickets_ahead);
 }
 
 void Channels::end_ticket() {
@@ -140,7 +141,7 @@ void Channels::replay(const std::map<std::string, Tensor>& local) {
 }
 
 Tensor Channels::take(const Action& a) {
-  if (a.payload == Payload::loss) {
+  if (a.payload == OperandKind::loss) {
     double sum = 0;
     for (const ReceivedMessage& m : taken_) sum += m.payload.item();
     return Tensor::full({}, sum / static_cast<double>(taken_.size()), store_.dtype());
@@ -159,7 +160,7 @@ Tensor Channels::take(const Action& a) {
   }
   for (const auto& [name, value] : a.arguments)
     if (name == "scale") into.copy_from(into * value);
-  if (a.payload == Payload::gradients) store_.mark_written(a.slice);
+  if (a.payload == OperandKind::gradients) store_.mark_written(a.slice);
   return {};
 }
 
@@ -186,7 +187,7 @@ void Channels::load(const std::map<std::string, Tensor>& local) {
   pulled_clocks_.clear();
   for (const Action& a : program_.actions)
     if (const auto at = local.find(fmt::format("inbox.pulled.{}", a.peer.root));
-        a.kind == ChannelKind::pull && a.payload == Payload::clock && at != local.end())
+        a.kind == ChannelKind::pull && a.payload == OperandKind::clock && at != local.end())
       pulled_clocks_[a.peer.root] = at->second.reshape({});
   if (const auto at = local.find("inbox.loss"); at != local.end()) last_loss_ = at->second.reshape({});
   arrivals_.load(local);

@@ -7,6 +7,7 @@
 
 #include "framework/optim/parameter_store.h"
 #include "parallel/async/inbox.h"
+#include "parallel/async/own_pace.h"
 #include "parallel/comm/arrivals.h"
 #include "parallel/comm/world/mesh.h"
 #include "parallel/plan/action_kind.h"
@@ -16,7 +17,7 @@ namespace trireme {
 /// The message channels of one rank. A message to a program whose phases messages start (a server) has a MessageHeader
 /// (program: the channel's number, clock: the sender's step) and goes to channel 0 of the communicator. A message to
 /// another program is sent with the channel's number as its tag.
-class Channels {
+class Channels : public OwnPace {
  public:
   /// All references must outlive it. A collective call.
   Channels(const Plan&, const Program&, ParameterStore&, Mesh&);
@@ -27,7 +28,7 @@ class Channels {
   /// Starts to receive the action's operand.
   Work pull(const Action&);
   /// Waits until messages start a phase, keeps these messages for take() and returns the phase's index.
-  int next();
+  int next() override;
   /// Sets the action's operand to the sum of the payloads that next() kept. For losses, returns their mean.
   Tensor take(const Action&);
   /// In a plan with tickets, when no message is in flight: starts the training of `batches` more global batches. step:
@@ -38,13 +39,13 @@ class Channels {
   /// Call after the step of the first ticket: removes it and adds the ticket that came with the servers' answers, if
   /// any.
   void end_ticket();
-  /// Begins a step of a rank that no messages start. Returns the loss of a step that ends without this rank's update,
-  /// which is that of its last push; else none.
-  Tensor begin_step(std::int64_t step);
+  /// Returns the loss of a step that ends without this rank's update, which is that of its last push; 0 in a step
+  /// without a ticket; else none.
+  Tensor begin_step(std::int64_t step) override;
   /// Whether an action runs in this step: with a ticket or without (runs_with_ticket()); in a step that ends without
   /// this rank's update it only pushes the loss.
-  bool runs(const Action& a) const {
-    return plan_.tickets.shares > 0 ? runs_with_ticket(a, tickets_.empty()) : !skips_ || reports_loss(a);
+  bool runs(const Action& a) const override {
+    return plan_.tickets > 0 ? runs_with_ticket(a, tickets_.empty()) : !skips_ || reports_loss(a);
   }
   /// The step at which this rank resumes, according to the clocks that it has pulled; 0: it has pulled none.
   std::int64_t resumes_at() const;
@@ -54,7 +55,7 @@ class Channels {
   /// Restores what save() stored.
   void load(const std::map<std::string, Tensor>& local);
   /// The messages to this rank and their order.
-  Arrivals& arrivals() { return arrivals_; }
+  Arrivals& arrivals() override { return arrivals_; }
   /// From now on handles messages in the order of a recorded run, whose save() gave local, if this rank's results
   /// depend on that order. Throws Error as Arrivals::replay().
   void replay(const std::map<std::string, Tensor>& local);

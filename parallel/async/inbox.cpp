@@ -38,7 +38,7 @@ void Inbox::open(std::int64_t batches, std::int64_t clock) {
       all.insert(sender);
     }
   const std::vector<int> workers(all.begin(), all.end());
-  if (tickets_) tickets_->open(batches * plan_.tickets.shares, workers, plan_.tickets.ahead);
+  if (tickets_) tickets_->open(batches * plan_.tickets, workers, plan_.tickets_ahead);
 }
 
 std::int64_t Inbox::take_ticket(int sender) {
@@ -51,8 +51,7 @@ std::int64_t Inbox::last_clock(const Trigger& t) const {
   const auto at = channels_.find(t.guard);
   if (at == channels_.end() || at->second.taken.empty()) return -1;
   const auto last = std::ranges::find(program_.phases, true, &ProgramPhase::last);
-  if (plan_.tickets.shares == 0 || last == program_.phases.end())
-    return at->second.by_clock.begin()->first + t.staleness;
+  if (plan_.tickets == 0 || last == program_.phases.end()) return at->second.by_clock.begin()->first + t.staleness;
   const Channel& closing = channels_.at(last->trigger.channel);  // nobody waits for who has no ticket left
   std::int64_t least = Trigger::forever;
   for (const auto& [sender, clock] : at->second.taken)

@@ -7,7 +7,7 @@
 namespace trireme {
 
 Ticket ticket_of(const Plan& plan, std::int64_t number) {
-  const int shares = plan.tickets.shares;
+  const int shares = plan.tickets;
   return {number / shares, {static_cast<int>(number % shares), shares, plan.microbatches}};
 }
 

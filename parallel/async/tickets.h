@@ -19,7 +19,7 @@ struct Ticket {
   std::int64_t batch = 0;  ///< number of the global batch; 0 is the first batch after tickets were opened
   RankShare share;         ///< rows of the batch
 };
-/// The ticket with this number: first the TicketPlan::shares of the first batch, then the shares of the second.
+/// The ticket with this number: first the Plan::tickets of the first batch, then the shares of the second.
 Ticket ticket_of(const Plan&, std::int64_t number);
 
 /// Numbers of tickets: each is in the queue, held by a worker, or done.

@@ -1,6 +1,7 @@
 // CallKind: what a call of a communicator does.
 #pragma once
 #include <cstdint>
+#include <string>
 
 namespace trireme {
 
@@ -20,10 +21,13 @@ enum class CallKind : std::uint8_t {
   recv
 };
 
-/// A call that is planned, for costs.
+/// A call that is planned, for costs; or several calls of one kind.
 struct PlannedCall {
-  CallKind kind;       ///< which operation
-  std::int64_t bytes;  ///< size of the whole vector
+  CallKind kind;                                        ///< which operation
+  std::int64_t bytes = 0;                               ///< of all calls: their payload_bytes() (comm/world/traffic.h)
+  std::string axis = {};                                ///< mesh axis, or several joined by +; empty: of the action
+  std::int64_t calls = 1;                               ///< number of calls
+  bool operator==(const PlannedCall&) const = default;  ///< member by member
 };
 
 }  // namespace trireme

@@ -94,7 +94,7 @@ std::vector<PartInfo> Chain::parts(const Parameters& parameters) const {
     PartInfo part{.name = parts_[p].name, .slice = {}};
     part.slice.begin = parts.empty() ? 0 : parts.back().slice.end;
     for (; next < entries.size() && holds(p, entries[next].name); ++next)
-      part.tensors.push_back({entries[next].slice, entries[next].tensor.shape()});
+      if (entries[next].slice.size() > 0) part.tensors.emplace(entries[next].slice.begin, entries[next].tensor.shape());
     const Index end = next < entries.size() ? entries[next].slice.begin : parameters.size();
     part.slice.end = next == 0 ? 0 : end;
     // A part without weights is on the device of the part before it; parts before all weights are on the first device.

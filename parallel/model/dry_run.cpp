@@ -76,11 +76,10 @@ class DryPass {
   }
   void see(const std::string& axis, const Call& call) {
     if (call.kind == CallKind::recv || !part_) return;
-    auto& comms = part_->comms;
-    auto at = std::find_if(comms.begin(), comms.end(), [&](const PartComm& c) {
-      return c.kind == call.kind && c.axis == axis && c.during == during_;
-    });
-    if (at == comms.end()) at = comms.insert(comms.end(), {.kind = call.kind, .axis = axis, .during = during_});
+    auto& comms = part_->comms[during_];
+    auto at = std::find_if(comms.begin(), comms.end(),
+                           [&](const PlannedCall& c) { return c.kind == call.kind && c.axis == axis; });
+    if (at == comms.end()) at = comms.insert(comms.end(), {.kind = call.kind, .axis = axis, .calls = 0});
     ++at->calls;
     at->bytes += payload_bytes(call);
   }

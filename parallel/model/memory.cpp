@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "framework/tensor/memory_tracker.h"
 #include "parallel/async/channel_plan.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/codec.h"
@@ -49,16 +50,16 @@ CodecMemory codec_memory(const Plan& plan, const Action& a, int ranks, Index ele
 /// Goes through a program's actions and adds up the tensors that are alive at each of them.
 class MemoryWalk {
  public:
-  /// Looks at one kind of memory: what parts keep (saved) and what their passes allocate (passes). cuts: also counts
-  /// tensors that cross cuts.
-  MemoryWalk(const Plan& plan, const Program& program, Index element, Index PartCost::*saved,
-             PassMemory PartCost::*passes, bool cuts)
+  /// Looks at one kind of memory: what parts keep (saved) and what their passes allocate (kind, of PartCost::Bytes).
+  /// cuts: also counts tensors that cross cuts.
+  MemoryWalk(const Plan& plan, const Program& program, Index element, Index PartCost::*saved, MemoryKind kind,
+             bool cuts)
       : plan_(plan),
         program_(program),
         live_(program),
         element_(element),
         saved_(saved),
-        passes_(passes),
+        kind_(static_cast<std::size_t>(kind)),
         cuts_(cuts) {}
   Index most();
 
@@ -79,7 +80,7 @@ class MemoryWalk {
   }
   Index deferred(const Segment& s) const {
     Index all = 0;
-    for (int p = s.first; p < s.end; ++p) all += (cost(p).*passes_).deferred;
+    for (int p = s.first; p < s.end; ++p) all += cost(p).deferred_bytes[kind_];
     return all;
   }
   Index most_of(const Segment&, const Action&) const;
@@ -93,7 +94,7 @@ class MemoryWalk {
   const Liveness live_;
   Index element_;
   Index PartCost::*saved_;
-  PassMemory PartCost::*passes_;
+  std::size_t kind_;
   bool cuts_;
   Index held_ = 0, most_ = 0;
   std::map<Place, Index> alive_;                    // by segment
@@ -105,17 +106,17 @@ class MemoryWalk {
 Index MemoryWalk::most_of(const Segment& s, const Action& a) const {
   Index before = 0, behind = deferred(s), most = 0;
   for (int p = s.first; p < s.end; ++p) {
-    const PassMemory& m = cost(p).*passes_;
-    behind -= m.deferred;
+    const PartCost& c = cost(p);
+    behind -= c.deferred_bytes[kind_];
     if (a.kind == ActionKind::forward)
-      most = std::max({most, before + m.forward, before + saved(p)});
+      most = std::max({most, before + c.forward_bytes[kind_], before + saved(p)});
     else if (a.kind == ActionKind::backward)
-      most = std::max({most, before + m.backward, before + saved(p)});
+      most = std::max({most, before + c.backward_bytes[kind_], before + saved(p)});
     else if (a.kind == ActionKind::backward_input)
-      most = std::max({most, before + behind + m.backward_input, before + saved(p)});
+      most = std::max({most, before + behind + c.backward_input_bytes[kind_], before + saved(p)});
     else
-      most = std::max(most, before + m.backward_weight);
-    before += a.kind == ActionKind::backward_weight ? m.deferred : saved(p);
+      most = std::max(most, before + c.backward_weight_bytes[kind_]);
+    before += a.kind == ActionKind::backward_weight ? c.deferred_bytes[kind_] : saved(p);
   }
   const Index leaf = a.kind == ActionKind::backward_weight ? 0 : arrived(s);
   return most + leaf;
@@ -176,7 +177,7 @@ Index MemoryWalk::most() {
 }
 
 Index packed_of(const Plan& plan, const Program& program, Index element) {
-  Index encoded = 0, most = MemoryWalk(plan, program, element, nullptr, &PartCost::packed, false).most();
+  Index encoded = 0, most = MemoryWalk(plan, program, element, nullptr, MemoryKind::packed, false).most();
   for (const Action& a : program.actions)
     if (const int ranks = plan.size(program, a.peer); a.codec && is_reduction(a) && ranks > 1) {
       const CodecMemory m = codec_memory(plan, a, ranks, element);
@@ -277,7 +278,7 @@ std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& op
         whole += a.slice.size();
         own += a.slice.size() - others_of(plan, a);
       }
-      if (a.kind == ChannelKind::pull && a.payload == Payload::weights) whole += a.slice.size();
+      if (a.kind == ChannelKind::pull && a.payload == OperandKind::weights) whole += a.slice.size();
     }
     const Index block = block_of(plan, r, whole, options);
     RankMemory m;
@@ -288,8 +289,8 @@ std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& op
       m.optimizer += std::max(whole, plan.parameters) *
                      (state.dtype ? static_cast<Index>(size_of(*state.dtype)) : options.element);
     m.optimizer += own * options.states * options.element;
-    m.activations = MemoryWalk(plan, program, options.element, &PartCost::saved, &PartCost::activations, true).most();
-    m.halos = MemoryWalk(plan, program, options.element, &PartCost::halo, &PartCost::halos, false).most();
+    m.activations = MemoryWalk(plan, program, options.element, &PartCost::saved, MemoryKind::activations, true).most();
+    m.halos = MemoryWalk(plan, program, options.element, &PartCost::halo, MemoryKind::halos, false).most();
     m.packed = packed_of(plan, program, options.element);
     all.push_back(m);
   }

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::array kinds{MemoryKind::activations, MemoryKind::halos, MemoryKind::packed};
 /// Bytes by kind.
-using Bytes = std::array<Index, kinds.size()>;
+using Bytes = PartCost::Bytes;
 
 Bytes operator-(Bytes a, const Bytes& b) {
   for (std::size_t k = 0; k < a.size(); ++k) a[k] -= b[k];
@@ -281,13 +281,11 @@ void SegmentRun::report() {
     cost.saved = kept[0];
     cost.halo = kept[1];
     cost.unsaved = unsaved_[at(p)];
-    const std::array passes{&cost.activations, &cost.halos, &cost.packed};
-    for (std::size_t k = 0; k < kinds.size(); ++k)
-      *passes[k] = {.forward = forward_[at(p)][k],
-                    .backward = backward_[at(p)][k],
-                    .backward_input = input_[at(p)][k],
-                    .backward_weight = weight_[at(p)][k],
-                    .deferred = deferred_[at(p)][k]};
+    cost.forward_bytes = forward_[at(p)];
+    cost.backward_bytes = backward_[at(p)];
+    cost.backward_input_bytes = input_[at(p)];
+    cost.backward_weight_bytes = weight_[at(p)];
+    cost.deferred_bytes = deferred_[at(p)];
   }
 }
 
@@ -315,10 +313,9 @@ template <class F>
 void each_bytes(PartCost& a, const PartCost& b, F f) {
   for (Index PartCost::*bytes : {&PartCost::saved, &PartCost::output, &PartCost::halo, &PartCost::unsaved})
     f(a.*bytes, b.*bytes);
-  for (PassMemory PartCost::*passes : {&PartCost::activations, &PartCost::halos, &PartCost::packed})
-    for (Index PassMemory::*bytes : {&PassMemory::forward, &PassMemory::backward, &PassMemory::backward_input,
-                                     &PassMemory::backward_weight, &PassMemory::deferred})
-      f(a.*passes.*bytes, b.*passes.*bytes);
+  for (Bytes PartCost::*pass : {&PartCost::forward_bytes, &PartCost::backward_bytes, &PartCost::backward_input_bytes,
+                                &PartCost::backward_weight_bytes, &PartCost::deferred_bytes})
+    for (std::size_t kind = 0; kind < kinds.size(); ++kind) f((a.*pass)[kind], (b.*pass)[kind]);
 }
 }  // namespace
 
@@ -339,16 +336,12 @@ PartCost joined(const PartCost& a, const PartCost& b) {
   c.backward_weight += a.backward_weight;
   c.saved += a.saved;
   c.halo += a.halo;
-  const auto join = [](PassMemory& to, const PassMemory& front, Index kept) {
-    to.forward = std::max(front.forward, kept + to.forward);
-    to.backward = std::max(front.backward, kept + to.backward);
-    to.backward_input = std::max(front.backward_input + to.deferred, kept + to.backward_input);
-    to.backward_weight = std::max(front.backward_weight, front.deferred + to.backward_weight);
-    to.deferred += front.deferred;
-  };
-  join(c.activations, a.activations, a.saved);
-  join(c.halos, a.halos, a.halo);
-  join(c.packed, a.packed, 0);
+  const Bytes kept{a.saved, a.halo, 0};
+  raise_to(c.forward_bytes = kept + c.forward_bytes, a.forward_bytes);
+  raise_to(c.backward_bytes = kept + c.backward_bytes, a.backward_bytes);
+  raise_to(c.backward_input_bytes = kept + c.backward_input_bytes, a.backward_input_bytes + c.deferred_bytes);
+  raise_to(c.backward_weight_bytes = a.deferred_bytes + c.backward_weight_bytes, a.backward_weight_bytes);
+  c.deferred_bytes = c.deferred_bytes + a.deferred_bytes;
   return c;
 }
 

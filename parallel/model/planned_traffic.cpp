@@ -7,16 +7,20 @@
 
 namespace trireme {
 
-std::vector<PartComm> comms_of(const std::vector<PartInfo>& parts, const Action& a) {
-  const auto during = [&](ActionKind half) {
-    if (a.kind == ActionKind::backward)
-      return half == ActionKind::backward_input || half == ActionKind::backward_weight;
-    return half == a.kind;
-  };
-  std::vector<PartComm> comms;
+std::vector<PlannedCall> comms_of(const std::vector<PartInfo>& parts, const Action& a) {
+  std::vector<PlannedCall> comms;
   if (a.part < 0 && a.kind != ActionKind::loss) return comms;
   const PartInfo& part = a.kind == ActionKind::loss ? parts.back() : parts[static_cast<std::size_t>(a.part)];
-  std::ranges::copy_if(part.comms, std::back_inserter(comms), during, &PartComm::during);
+  const auto add = [&](ActionKind pass) {
+    if (const auto at = part.comms.find(pass); at != part.comms.end())
+      comms.insert(comms.end(), at->second.begin(), at->second.end());
+  };
+  if (a.kind != ActionKind::backward) {
+    add(a.kind);
+  } else {
+    add(ActionKind::backward_input);
+    add(ActionKind::backward_weight);
+  }
   return comms;
 }
 
@@ -28,7 +32,7 @@ const std::vector<PartInfo>& parts_of(const Plan& plan, const Action& a, const T
 }
 
 void add_comms(Traffic& to, const Plan& plan, const Action& a, const TrafficOptions& o) {
-  for (const PartComm& c : comms_of(parts_of(plan, a, o), a))
+  for (const PlannedCall& c : comms_of(parts_of(plan, a, o), a))
     if (c.calls > 0) to[c.axis] += {c.calls, c.bytes};
 }
 
@@ -44,9 +48,9 @@ TrafficCount channel_traffic(const Plan& plan, const Program& program, const Act
     receivers = senders_to(plan, t.channel, first);
     receivers.resize(static_cast<std::size_t>(messages_in_step(program, t, static_cast<int>(receivers.size()))));
   }
-  const Index payload = is_number(a)                    ? size_of(DType::f64)
-                        : a.payload == Payload::senders ? program.trigger(a).count * size_of(DType::f64)
-                                                        : a.slice.size() * size_of(o.parameters);
+  const Index payload = is_number(a)                        ? size_of(DType::f64)
+                        : a.payload == OperandKind::senders ? program.trigger(a).count * size_of(DType::f64)
+                                                            : a.slice.size() * size_of(o.parameters);
   TrafficCount all;
   for (const int to : receivers) {
     all += {1, payload};
@@ -66,7 +70,7 @@ TrafficCount traffic_of(const Plan& plan, const Program& program, const Action& 
     return {part.outputs, part.cost.output};
   }
   DType type = averages_statistics(a) ? o.buffers : o.parameters;
-  if (a.payload == Payload::loss && a.peer.root < 0) type = o.loss;
+  if (a.payload == OperandKind::loss && a.peer.root < 0) type = o.loss;
   TrafficCount all;
   for (const PlannedCall& call : calls_of(plan, a, static_cast<int>(ranks), size_of(type), o.step))
     all += {1, call.bytes};
@@ -85,13 +89,13 @@ Traffic planned_traffic(const Plan& plan, std::size_t program, const std::string
       if (count.calls > 0) all[a.peer.axis] += count;
       continue;
     }
-    Index times = a.payload == Payload::optimizer ? o.states : 1, element = size_of(o.parameters);
-    if (a.payload == Payload::lengths) element = size_of(DType::i64);
-    if (a.payload == Payload::texts) {
+    Index times = a.payload == OperandKind::state ? o.states : 1, element = size_of(o.parameters);
+    if (a.payload == OperandKind::lengths) element = size_of(DType::i64);
+    if (a.payload == OperandKind::texts) {
       all[a.peer.axis] += {1, o.text};
       continue;
     }
-    if (a.payload == Payload::statistics) {  // a message for each tensor
+    if (a.payload == OperandKind::statistics) {  // a message for each tensor
       times = 0;
       element = size_of(o.buffers);
       for (const PartInfo& part : plan.parts) times += a.slice.overlaps(part.buffers) ? part.buffer_tensors : 0;
@@ -119,7 +123,7 @@ Traffic planned_traffic(const Plan& plan, std::size_t program, const TrafficOpti
     const Trigger& trigger = plan.programs[program].trigger(a);
     if (o.phase >= 0 ? a.phase != o.phase : trigger.channel.empty() && !trigger.runs_at(o.step)) continue;
     if (o.step - a.microbatch.steps_ago < o.first) continue;
-    if (plan.tickets.shares > 0 && trigger.channel.empty() && !runs_with_ticket(a, false)) continue;
+    if (plan.tickets > 0 && trigger.channel.empty() && !runs_with_ticket(a, false)) continue;
     if (looks_at_gradients(a)) add_look();
     add(a.peer.axis, traffic_of(plan, plan.programs[program], a, o));
     add_comms(all, plan, a, o);

@@ -30,7 +30,7 @@ struct TrafficOptions {
 };
 
 /// What the layers send in an action that computes, beside the plan's actions: the comms of its part for that half.
-std::vector<PartComm> comms_of(const std::vector<PartInfo>& parts, const Action&);
+std::vector<PlannedCall> comms_of(const std::vector<PartInfo>& parts, const Action&);
 /// What an action's own messages or collective count in a step; zeros for computations and if the axis has one rank.
 TrafficCount traffic_of(const Plan&, const Program&, const Action&, const TrafficOptions& = {});
 /// What a rank of a program counts in a step. It equals the count of a TrafficMeter if the parts' comms and costs come

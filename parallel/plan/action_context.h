@@ -11,42 +11,24 @@
 
 namespace trireme {
 
-class Channels;  // parallel/async/channels.h
+class Executor;  // parallel/runtime/executor.h
+class OwnPace;   // parallel/async/own_pace.h
 
-/// The library's kinds of actions that need more of a rank than an ActionContext: activations, gradient buckets, agreed
-/// numbers. The executor (parallel/runtime/executor.h) implements them. An action that is in progress when
-/// its function returns either returns its Work or has an end function.
-class RankActions {
- public:
-  virtual ~RankActions() = default;
-  virtual Work pass(ActionId) = 0;                ///< forward, backward or one of its halves
-  virtual Work loss(ActionId) = 0;                ///< the loss of a micro-batch
-  virtual Work free(ActionId) = 0;                ///< releases activations
-  virtual Work send(ActionId) = 0;                ///< a message to another stage
-  virtual Work receive(ActionId) = 0;             ///< a message from another stage
-  virtual void end_receive(ActionId) = 0;         ///< ends receive()
-  virtual Work reduce(ActionId) = 0;              ///< all_reduce or reduce_scatter of gradients
-  virtual void end_reduce(ActionId) = 0;          ///< ends reduce()
-  virtual Work agree(ActionId) = 0;               ///< agrees on a number
-  virtual void end_agree(ActionId) = 0;           ///< ends agree()
-  virtual Work update(ActionId) = 0;              ///< the optimizer on a slice
-  virtual Tensor step_loss() const = 0;           ///< the loss of the step so far; undefined: none
-  virtual void set_step_loss(const Tensor&) = 0;  ///< replaces the loss of the step
-};
-
-/// The state of the step in which an action runs.
+/// The state of the step in which an action runs. The library's kinds that need more of a rank (activations, gradient
+/// buckets, agreed numbers) take it from the executor.
 struct ActionContext {
-  const Plan& plan;                ///< the plan of the step
-  const Action& action;            ///< the action that runs
-  Optimizer& optimizer;            ///< of this rank's model
-  Communicator* comm;              ///< the ranks along action.peer.axis; null: this rank is alone on it
-  std::int64_t step;               ///< number of steps before this one
-  Index rows;                      ///< rows of the batch on the ranks with equal weights after every step
-  std::any& memory;                ///< storage of the action; kept from its start to its finish and for later steps
-  Arrivals& arrivals;              ///< messages from any rank at any time
-  ActionId id = -1;                ///< position of the action in its program
-  RankActions* actions = nullptr;  ///< the rank that runs the action
-  Channels* channels = nullptr;    ///< messages of ranks at their own pace
+  const Plan& plan;              ///< the plan of the step
+  const Action& action;          ///< the action that runs
+  Optimizer& optimizer;          ///< of this rank's model
+  Communicator* comm;            ///< the ranks along action.peer.axis; null: this rank is alone on it
+  std::int64_t step;             ///< number of steps before this one
+  Index rows;                    ///< rows of the batch on the ranks with equal weights after every step
+  std::any& memory;              ///< storage of the action; kept from its start to its finish and for later steps
+  Arrivals& arrivals;            ///< messages from any rank at any time
+  ActionId id = -1;              ///< position of the action in its program
+  Tensor* loss = nullptr;        ///< the loss of the step so far, to read and replace; undefined: none
+  Executor* executor = nullptr;  ///< the rank that runs the action
+  OwnPace* pace = nullptr;       ///< messages of ranks at their own pace
 
   /// The weights, gradients and states of the model.
   ParameterStore& store() const { return optimizer.parameters(); }

@@ -10,28 +10,30 @@ namespace trireme {
 inline bool is_custom(const Action& a) { return a.kind->is_custom; }
 /// Whether the action averages running statistics.
 inline bool averages_statistics(const Action& a) {
-  return a.kind == ActionKind::all_reduce && a.payload == Payload::statistics;
+  return a.kind == ActionKind::all_reduce && a.payload == OperandKind::statistics;
 }
 /// Whether the action sums gradients of tied weights over the programs that have copies (parallel/plan/ties.h).
 inline bool is_tied_sum(const Action& a) { return a.kind == ActionKind::all_reduce && !a.peer.members.empty(); }
 /// Whether the action reduces gradients over the ranks that have different rows.
 inline bool is_reduction(const Action& a) {
-  const bool of_gradients = a.payload == Payload::none || a.payload == Payload::gradients;
+  const bool of_gradients = a.payload == OperandKind::none || a.payload == OperandKind::gradients;
   return a.kind == ActionKind::reduce_scatter ||
          (a.kind == ActionKind::all_reduce && of_gradients && a.peer.members.empty());
 }
 /// Whether the action sums gradients of ranks that have different rows: by itself, or at the rank of a channel.
 inline bool sums_gradients(const Action& a) {
-  return is_reduction(a) || (!a.peer.channel.empty() && a.payload == Payload::gradients);
+  return is_reduction(a) || (!a.peer.channel.empty() && a.payload == OperandKind::gradients);
 }
 /// Whether all ranks along the action's axis carry it out together.
 inline bool is_collective(const Action& a) {
   return a.kind->is_collective && (a.kind != ActionKind::agree || !a.peer.axis.empty());
 }
 /// Whether the action agrees on flags: whether gradients are finite, and Plan::flags.
-inline bool agrees_on_flags(const Action& a) { return a.kind == ActionKind::agree && a.payload == Payload::flags; }
+inline bool agrees_on_flags(const Action& a) { return a.kind == ActionKind::agree && a.payload == OperandKind::flags; }
 /// Whether the action agrees on whether all gradients are finite.
-inline bool looks_at_gradients(const Action& a) { return agrees_on_flags(a) && a.payload.finite; }
+inline bool looks_at_gradients(const Action& a) {
+  return agrees_on_flags(a) && std::ranges::find(a.names, finite_gradients) != a.names.end();
+}
 /// Whether the action is a message between pipeline stages.
 inline bool is_message(const Action& a) { return a.kind == ActionKind::send || a.kind == ActionKind::recv; }
 /// The largest number of steps for which a micro-batch of the program stays in flight.

@@ -7,6 +7,7 @@
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/codec.h"
 #include "parallel/plan/packed_statistics.h"
+#include "parallel/plan/rank_actions.h"
 #include "parallel/plan/shards.h"
 
 namespace trireme {
@@ -26,90 +27,90 @@ using K = OperandKind;
 const PartInfo* part_of(const Plan& plan, const Action& a) {
   return a.part >= 0 && a.part < std::ssize(plan.parts) ? &plan.parts[static_cast<std::size_t>(a.part)] : nullptr;
 }
+using Operands = std::vector<Operand>;
+
 Operand slice(K kind, const Slice& s) { return {kind, s}; }
-Operand weights(const Plan& plan, const Action& a, K kind = K::weights) {
-  const PartInfo* part = part_of(plan, a);
-  Operand o = slice(kind, part ? part->slice : Slice{});
-  if (kind == K::weights) o.version = a.version;
+Operand written(Operand o) {
+  o.written = true;
   return o;
 }
-/// Of the part, and those that it uses of other parts.
-std::vector<Operand> all_weights(const Plan& plan, const Action& a, K kind = K::weights) {
-  std::vector<Operand> all{weights(plan, a, kind)};
-  if (const PartInfo* part = part_of(plan, a))
-    for (const Slice& s : part->tied) {
-      all.push_back(all.front());
-      all.back().slice = s;
-    }
+/// Weights of the part, and those that it uses of other parts; or their gradients, which the action writes.
+Operands all_weights(const Plan& plan, const Action& a, K kind = K::weights) {
+  const PartInfo* part = part_of(plan, a);
+  const bool reads = kind == K::weights;
+  Operand o{.kind = kind, .slice = part ? part->slice : Slice{}, .version = reads ? a.version : 0, .written = !reads};
+  Operands all{o};
+  for (const Slice& s : part ? part->tied : std::vector<Slice>{}) {
+    o.slice = s;
+    all.push_back(o);
+  }
   return all;
 }
-std::vector<Operand> with(std::vector<Operand> all, std::initializer_list<Operand> more) {
+Operands with(Operands all, std::initializer_list<Operand> more) {
   all.insert(all.end(), more);
   return all;
 }
 Operand activation(int part, const Action& a) { return {K::activation, {}, part, a.microbatch}; }
 Operand cotangent(int part, const Action& a) { return {K::cotangent, {}, part, a.microbatch}; }
-Operand number(std::string name) { return {.kind = K::number, .name = std::move(name)}; }
+Operand flag(const std::string& name) { return {.kind = K::flags, .name = name}; }
 
-Access of_forward(const Plan& plan, const Program&, const Liveness&, const Action& a) {
+Operands of_forward(const Plan& plan, const Program&, const Liveness&, const Action& a) {
   const PartInfo* part = part_of(plan, a);
-  return {with(all_weights(plan, a), {activation(a.part - 1, a)}),
-          {activation(a.part, a), slice(K::statistics, part ? part->buffers : Slice{})}};
+  return with(all_weights(plan, a), {activation(a.part - 1, a), written(activation(a.part, a)),
+                                     written(slice(K::statistics, part ? part->buffers : Slice{}))});
 }
-Access of_loss(const Plan& plan, const Program&, const Liveness&, const Action& a) {
+Operands of_loss(const Plan& plan, const Program&, const Liveness&, const Action& a) {
   const int last = static_cast<int>(plan.parts.size()) - 1;
-  return {{activation(last, a), number("count")}, {cotangent(last, a), number("loss")}};
+  return {activation(last, a), {K::count}, written(cotangent(last, a)), written({K::loss})};
 }
-Access of_backward(const Plan& plan, const Program&, const Liveness&, const Action& a) {
-  return {with(all_weights(plan, a), {activation(a.part - 1, a), cotangent(a.part, a)}),
-          with(all_weights(plan, a, K::gradients), {cotangent(a.part - 1, a)})};
+Operands of_backward_input(const Plan& plan, const Program&, const Liveness&, const Action& a) {
+  return with(all_weights(plan, a),
+              {activation(a.part - 1, a), cotangent(a.part, a), written(cotangent(a.part - 1, a))});
 }
-Access of_backward_input(const Plan& plan, const Program&, const Liveness&, const Action& a) {
-  return {with(all_weights(plan, a), {activation(a.part - 1, a), cotangent(a.part, a)}), {cotangent(a.part - 1, a)}};
+Operands of_backward_weight(const Plan& plan, const Program&, const Liveness&, const Action& a) {
+  return with(all_weights(plan, a, K::gradients), {activation(a.part - 1, a), cotangent(a.part, a)});
 }
-Access of_backward_weight(const Plan& plan, const Program&, const Liveness&, const Action& a) {
-  return {{activation(a.part - 1, a), cotangent(a.part, a)}, all_weights(plan, a, K::gradients)};
+Operands of_backward(const Plan& plan, const Program& program, const Liveness& live, const Action& a) {
+  Operands all = of_backward_input(plan, program, live, a);
+  for (Operand& gradients : all_weights(plan, a, K::gradients)) all.push_back(std::move(gradients));
+  return all;
 }
 /// A program that runs the part sends its activation and receives the gradient of that.
 Operand sent(const Liveness& live, const Action& a, bool by_its_program) {
   return (live.segment_of(a.part) >= 0) == by_its_program ? activation(a.part, a) : cotangent(a.part, a);
 }
-Access of_send(const Plan&, const Program&, const Liveness& live, const Action& a) {
-  return {{sent(live, a, true)}, {}};
+Operands of_send(const Plan&, const Program&, const Liveness& live, const Action& a) { return {sent(live, a, true)}; }
+Operands of_recv(const Plan&, const Program&, const Liveness& live, const Action& a) {
+  return {written(sent(live, a, false))};
 }
-Access of_recv(const Plan&, const Program&, const Liveness& live, const Action& a) {
-  return {{}, {sent(live, a, false)}};
-}
-Access of_all_reduce(const Plan&, const Program&, const Liveness&, const Action& a) {
-  const K kind = averages_statistics(a) ? K::statistics : a.payload == Payload::weights ? K::weights : K::gradients;
-  return {{}, {slice(kind, a.slice)}};
+Operands of_all_reduce(const Plan&, const Program&, const Liveness&, const Action& a) {
+  const K kind = averages_statistics(a) ? K::statistics : a.payload == K::weights ? K::weights : K::gradients;
+  return {written(slice(kind, a.slice))};
 }
 template <K kind>
-Access of_slice(const Plan&, const Program&, const Liveness&, const Action& a) {
-  return {{}, {slice(kind, a.slice)}};
+Operands of_slice(const Plan&, const Program&, const Liveness&, const Action& a) {
+  return {written(slice(kind, a.slice))};
 }
-Access of_update(const Plan&, const Program&, const Liveness&, const Action& a) {
-  Access all{{slice(K::gradients, a.slice)}, {slice(K::weights, a.slice), slice(K::state, a.slice)}};
-  for (const char* name : {"loss", "finite", "norm"})  // of a step before: they were agreed on there
-    if (a.microbatch.steps_ago == 0) all.reads.push_back(number(name));
-  return all;
+Operands of_update(const Plan&, const Program&, const Liveness&, const Action& a) {
+  Operands all{slice(K::gradients, a.slice), written(slice(K::weights, a.slice)), written(slice(K::state, a.slice))};
+  if (a.microbatch.steps_ago > 0) return all;  // numbers of a step before: they were agreed on there
+  return with(std::move(all), {{K::loss}, flag(finite_gradients), {K::norm}});
 }
-Access of_free(const Plan&, const Program&, const Liveness& live, const Action& a) {
-  Access all;
+Operands of_free(const Plan&, const Program&, const Liveness& live, const Action& a) {
+  Operands all;
   const int s = live.segment_of(a.part);
   if (s < 0) return all;
   const Segment& segment = live.segments[static_cast<std::size_t>(s)];
-  for (int p = segment.first; p < segment.end; ++p) all.writes.push_back(activation(p, a));
+  for (int p = segment.first; p < segment.end; ++p) all.push_back(written(activation(p, a)));
   return all;
 }
-Access of_agree(const Plan&, const Program& program, const Liveness&, const Action& a) {
-  Access all;
-  if (!agrees_on_flags(a)) all.writes.push_back(number(to_string(a.payload)));
-  if (a.payload.finite) all.writes.push_back(number("finite"));
-  for (const std::string& name : a.payload.names) all.writes.push_back(number(name));
-  if (!looks_at_gradients(a) && a.payload != Payload::norm) return all;
+Operands of_agree(const Plan&, const Program& program, const Liveness&, const Action& a) {
+  Operands all;
+  if (!agrees_on_flags(a)) all.push_back(written({a.payload}));
+  for (const std::string& name : a.names) all.push_back(written(flag(name)));
+  if (!looks_at_gradients(a) && a.payload != K::norm) return all;
   for (const Action& u : program.actions)
-    if (u.kind == ActionKind::update) all.reads.push_back(slice(K::gradients, u.slice));
+    if (u.kind == ActionKind::update) all.push_back(slice(K::gradients, u.slice));
   return all;
 }
 
@@ -132,9 +133,9 @@ Calls gathered(const Action& a, int ranks, Index element) {
   return shares(a, ranks, element, CallKind::all_gather, CallKind::broadcast);
 }
 Calls agreed(const Action& a, int, Index element) {
-  const Index numbers = agrees_on_flags(a) ? std::ssize(a.payload.names) + a.payload.finite : 1;
+  const Index numbers = agrees_on_flags(a) ? std::ssize(a.names) : 1;
   return {{a.peer.root >= 0 ? CallKind::broadcast : CallKind::all_reduce,
-           a.payload == Payload::loss ? element : 8 * numbers}};
+           a.payload == OperandKind::loss ? element : 8 * numbers}};
 }
 
 template <double PartCost::*... costs>
@@ -143,14 +144,6 @@ double cost(const Plan& plan, const Action& a) {
   return part ? ((part->cost.*costs) + ...) : 0;
 }
 
-template <auto action>
-Work run(ActionContext& now) {
-  return (now.actions->*action)(now.id);
-}
-template <auto action>
-void end(ActionContext& now) {
-  (now.actions->*action)(now.id);
-}
 Work gather(ActionContext& now) {
   if (!now.comm) return {};
   restore_pages(now.store().values(), now.action.slice);
@@ -165,10 +158,10 @@ Work drop_shards(ActionContext& now) {
   return {};
 }
 Work reduce(ActionContext& now) {
-  if (is_reduction(now.action)) return now.actions->reduce(now.id);
+  if (is_reduction(now.action)) return rank_actions::reduce(now);
   if (!now.comm) return {};
   if (averages_statistics(now.action)) return average_statistics(*now.comm, now.store(), now.action.slice);
-  if (now.action.payload == Payload::weights) return now.comm->all_reduce(now.values(), ReduceOp::average);
+  if (now.action.payload == OperandKind::weights) return now.comm->all_reduce(now.values(), ReduceOp::average);
   return now.comm->all_reduce(now.gradients());
 }
 
@@ -198,10 +191,10 @@ const ActionRow forward_row{.name = "forward",
                             .is_custom = false,
                             .access = of_forward,
                             .seconds = cost<&PartCost::forward>,
-                            .start = run<&RankActions::pass>};
+                            .start = rank_actions::pass};
 const ActionKind ActionKind::forward{forward_row};
 const ActionRow loss_row{
-    .name = "loss", .letter = 'L', .order = 1, .is_custom = false, .access = of_loss, .start = run<&RankActions::loss>};
+    .name = "loss", .letter = 'L', .order = 1, .is_custom = false, .access = of_loss, .start = rank_actions::loss};
 const ActionKind ActionKind::loss{loss_row};
 const ActionRow backward_row{.name = "backward",
                              .letter = 'B',
@@ -209,7 +202,7 @@ const ActionRow backward_row{.name = "backward",
                              .is_custom = false,
                              .access = of_backward,
                              .seconds = cost<&PartCost::backward_input, &PartCost::backward_weight>,
-                             .start = run<&RankActions::pass>};
+                             .start = rank_actions::pass};
 const ActionKind ActionKind::backward{backward_row};
 const ActionRow backward_input_row{.name = "backward_input",
                                    .letter = 'I',
@@ -217,7 +210,7 @@ const ActionRow backward_input_row{.name = "backward_input",
                                    .is_custom = false,
                                    .access = of_backward_input,
                                    .seconds = cost<&PartCost::backward_input>,
-                                   .start = run<&RankActions::pass>};
+                                   .start = rank_actions::pass};
 const ActionKind ActionKind::backward_input{backward_input_row};
 const ActionRow backward_weight_row{.name = "backward_weight",
                                     .letter = 'W',
@@ -225,18 +218,18 @@ const ActionRow backward_weight_row{.name = "backward_weight",
                                     .is_custom = false,
                                     .access = of_backward_weight,
                                     .seconds = cost<&PartCost::backward_weight>,
-                                    .start = run<&RankActions::pass>};
+                                    .start = rank_actions::pass};
 const ActionKind ActionKind::backward_weight{backward_weight_row};
 const ActionRow send_row{
-    .name = "send", .letter = 'S', .order = 5, .is_custom = false, .access = of_send, .start = run<&RankActions::send>};
+    .name = "send", .letter = 'S', .order = 5, .is_custom = false, .access = of_send, .start = rank_actions::send};
 const ActionKind ActionKind::send{send_row};
 const ActionRow recv_row{.name = "recv",
                          .letter = 'R',
                          .order = 6,
                          .is_custom = false,
                          .access = of_recv,
-                         .start = run<&RankActions::receive>,
-                         .finish = end<&RankActions::end_receive>};
+                         .start = rank_actions::receive,
+                         .finish = rank_actions::end_receive};
 const ActionKind ActionKind::recv{recv_row};
 const ActionRow all_reduce_row{.name = "all_reduce",
                                .letter = 'A',
@@ -246,7 +239,7 @@ const ActionRow all_reduce_row{.name = "all_reduce",
                                .access = of_all_reduce,
                                .calls = summed,
                                .start = reduce,
-                               .finish = end<&RankActions::end_reduce>};
+                               .finish = rank_actions::end_reduce};
 const ActionKind ActionKind::all_reduce{all_reduce_row};
 const ActionRow reduce_scatter_row{.name = "reduce_scatter",
                                    .letter = 'C',
@@ -255,8 +248,8 @@ const ActionRow reduce_scatter_row{.name = "reduce_scatter",
                                    .is_collective = true,
                                    .access = of_slice<K::gradients>,
                                    .calls = scattered,
-                                   .start = run<&RankActions::reduce>,
-                                   .finish = end<&RankActions::end_reduce>};
+                                   .start = rank_actions::reduce,
+                                   .finish = rank_actions::end_reduce};
 const ActionKind ActionKind::reduce_scatter{reduce_scatter_row};
 const ActionRow all_gather_row{.name = "all_gather",
                                .letter = 'G',
@@ -283,14 +276,10 @@ const ActionRow update_row{.name = "update",
                            .order = 11,
                            .is_custom = false,
                            .access = of_update,
-                           .start = run<&RankActions::update>};
+                           .start = rank_actions::update};
 const ActionKind ActionKind::update{update_row};
-const ActionRow free_row{.name = "free",
-                         .letter = 'X',
-                         .order = 13,
-                         .is_custom = false,
-                         .access = of_free,
-                         .start = run<&RankActions::free>};
+const ActionRow free_row{
+    .name = "free", .letter = 'X', .order = 13, .is_custom = false, .access = of_free, .start = rank_actions::free};
 const ActionKind ActionKind::free{free_row};
 const ActionRow drop_gradients_row{.name = "drop_gradients",
                                    .letter = 'd',
@@ -313,8 +302,8 @@ const ActionRow agree_row{.name = "agree",
                           .is_collective = true,
                           .access = of_agree,
                           .calls = agreed,
-                          .start = run<&RankActions::agree>,
-                          .finish = end<&RankActions::end_agree>};
+                          .start = rank_actions::agree,
+                          .finish = rank_actions::end_agree};
 const ActionKind ActionKind::agree{agree_row};
 
 }  // namespace trireme

@@ -29,7 +29,7 @@ struct ActionRow {
   /// All ranks along peer.axis do it together.
   bool is_collective = false;
   /// What it reads and writes; null: nothing that others touch.
-  std::function<Access(const Plan&, const Program&, const Liveness&, const Action&)> access = {};
+  std::function<std::vector<Operand>(const Plan&, const Program&, const Liveness&, const Action&)> access = {};
   /// Seconds that it takes on a device of speed 1; null: none.
   std::function<double(const Plan&, const Action&)> seconds = {};
   /// Its calls among the ranks of the axis, one behind the other; null: none. element: bytes of a parameter.

@@ -8,13 +8,14 @@ namespace trireme {
 
 CodecContext::CodecContext(const Plan& plan, const Action& a, Index element_bytes, std::int64_t at_step)
     : action(a), size(a.slice.size()), element(element_bytes), step(at_step) {
-  const auto add = [&](const TensorSlice& t) {
-    if (t.slice.size() > 0 && t.slice.overlaps(a.slice))
-      tensors.push_back({{t.slice.begin - a.slice.begin, t.slice.end - a.slice.begin}, t.shape});
+  const auto add = [&](Index begin, const Shape& shape) {
+    const Slice tensor{begin, begin + shape.numel()};
+    if (tensor.size() > 0 && tensor.overlaps(a.slice))
+      tensors.emplace_hint(tensors.end(), begin - a.slice.begin, shape);
   };
   for (const PartInfo& part : plan.parts) {
-    std::ranges::for_each(part.tensors, add);
-    if (part.tensors.empty()) add({part.slice, {part.slice.size()}});  // of a plan that does not know more
+    for (const auto& [begin, shape] : part.tensors) add(begin, shape);
+    if (part.tensors.empty()) add(part.slice.begin, {part.slice.size()});  // of a plan that does not know more
   }
 }
 
@@ -45,9 +46,10 @@ bool sums_in_f16(const Plan& plan) {
 std::vector<std::string> codec_states(const Action& a) {
   std::vector<std::string> names;
   if (!a.codec) return names;
-  for (const CodecState& state : a.codec->states) {
-    const bool kept = state.argument.empty() || find_argument(a, state.argument).value_or(1) != 0;
-    names.emplace_back(kept ? state.name : "");
+  for (std::size_t i = 0; i < std::size(a.codec->states); ++i) {
+    const std::string_view argument = a.codec->states_unless_0[i];
+    const bool kept = argument.empty() || find_argument(a, argument).value_or(1) != 0;
+    names.emplace_back(kept ? a.codec->states[i] : "");
   }
   return names;
 }

@@ -1,5 +1,6 @@
 // Codec: how a reduction's numbers travel: a row (a constant), in the tree or outside of it, that actions point to.
 #pragma once
+#include <map>
 #include <optional>
 #include <string_view>
 
@@ -8,12 +9,6 @@
 namespace trireme {
 
 struct CodecContext;
-
-/// A State of the plan that a codec keeps, one number per parameter: a residual, a momentum.
-struct CodecState {
-  std::string_view name = {};      ///< of the State; empty: none
-  std::string_view argument = {};  ///< the codec does without it where the action's argument of this name is 0
-};
 
 /// Encoded vectors are either summed as they are, by the communicator, or gathered from all ranks, decoded one by one
 /// and summed in the order of ranks: the same bits on every rank. A codec may take several rounds: each encodes, from
@@ -30,8 +25,11 @@ struct Codec {
   /// Summable: numbers [size] becomes what the last round's sum, wire, stands for. Else it is called for each rank's
   /// wire and adds to numbers, which are 0 before.
   void (*decode)(const CodecContext&, const Tensor& wire, const Tensor& numbers) = nullptr;
-  CodecState states[2] = {};  ///< that it keeps from step to step
-  int rounds = 1;             ///< at least 1; more than one: is_summable
+  /// Names of the plan's states that it keeps from step to step, one number per parameter: a residual, a momentum.
+  std::string_view states[2] = {};
+  /// For each state the name of an argument: the codec does without the state if the argument is 0. Empty: none.
+  std::string_view states_unless_0[2] = {};
+  int rounds = 1;  ///< at least 1; more than one: is_summable
   /// Bytes of tensors that encode or decode make for the time of a call; null: none.
   Index (*working)(const CodecContext&) = nullptr;
   bool on_host = false;  ///< encode and decode want host memory: what lies on a device is copied there and back
@@ -45,16 +43,16 @@ struct CodecContext {
   /// The action's argument of this name. Throws Error where there is none.
   double argument(std::string_view name) const;
 
-  const Action& action;              ///< the reduction
-  Index size,                        ///< number of elements of the vector
-      element;                       ///< bytes per element
-  std::int64_t step;                 ///< steps before this one
-  std::vector<TensorSlice> tensors;  ///< parameters in the vector, at positions in it; may reach over its ends
-  int round = 0;                     ///< in [0, Codec::rounds)
-  int ranks = 1;                     ///< that reduce together
-  int rank = 0;                      ///< of this one, along the axis; decode, not summable: of who encoded the vector
-  std::vector<Tensor> sums = {};     ///< of the rounds before this one, which the codec may change
-  std::vector<Tensor> states = {};   ///< [size] each, in the order of Codec::states; undefined: it does without
+  const Action& action;             ///< the reduction
+  Index size,                       ///< number of elements of the vector
+      element;                      ///< bytes per element
+  std::int64_t step;                ///< steps before this one
+  std::map<Index, Shape> tensors;   ///< shapes of parameters by position in the vector; may reach over its ends
+  int round = 0;                    ///< in [0, Codec::rounds)
+  int ranks = 1;                    ///< that reduce together
+  int rank = 0;                     ///< of this one, along the axis; decode, not summable: of who encoded the vector
+  std::vector<Tensor> sums = {};    ///< of the rounds before this one, which the codec may change
+  std::vector<Tensor> states = {};  ///< [size] each, in the order of Codec::states; undefined: it does without
 };
 
 /// The number that an action has under this name; none: it has none.

@@ -2,36 +2,28 @@
 
 #include <fmt/format.h>
 
-#include <array>
-
 #include "parallel/plan/action_row.h"
 #include "parallel/plan/codec.h"
 
 namespace trireme {
-namespace {
-
-constexpr std::array kinds = {"weights", "gradients", "state", "statistics", "activation", "gradient of the activation",
-                              "scratch", "number"};
-
-}  // namespace
-
 bool Operand::overlaps(const Operand& o) const {
   if (kind != o.kind || name != o.name || version != o.version) return false;
   return is_slice(kind) ? slice.overlaps(o.slice) : part == o.part && microbatch == o.microbatch;
 }
 
 std::string to_string(const Operand& o) {
-  std::string text = kinds[static_cast<std::size_t>(o.kind)];
+  std::string text = to_string(o.kind);
   if (!o.name.empty()) text += " " + o.name;
   if (is_slice(o.kind)) return fmt::format("{} [{}, {})", text, o.slice.begin, o.slice.end);
-  return o.part < 0 && !o.name.empty() ? text
-                                       : fmt::format("{} of part {} micro {}", text, o.part, to_string(o.microbatch));
+  const bool of_part = o.kind == OperandKind::activation || o.kind == OperandKind::cotangent || o.part >= 0;
+  return of_part ? fmt::format("{} of part {} micro {}", text, o.part, to_string(o.microbatch)) : text;
 }
 
-Access accesses(const Plan& plan, const Program& program, const Liveness& live, const Action& a) {
-  Access all = a.kind->access ? a.kind->access(plan, program, live, a) : Access{};
+std::vector<Operand> accesses(const Plan& plan, const Program& program, const Liveness& live, const Action& a) {
+  std::vector<Operand> all;
+  if (a.kind->access) all = a.kind->access(plan, program, live, a);
   for (const std::string& name : codec_states(a))
-    if (!name.empty()) all.writes.push_back({.kind = OperandKind::state, .slice = a.slice, .name = name});
+    if (!name.empty()) all.push_back({.kind = OperandKind::state, .slice = a.slice, .name = name, .written = true});
   return all;
 }
 

@@ -35,9 +35,9 @@ std::string program_line(const Program& program) {
 void add(Fnv& fnv, const Action& a) {
   fnv.add(a.kind->name, a.stream, a.part, a.microbatch.index, a.microbatch.steps_ago, a.peer.offset, a.peer.root,
           a.on_ready);
-  fnv.add(a.slice.begin, a.slice.end, a.peer.axis, a.peer.pairs, a.peer.seed, a.peer.channel, a.payload.kind,
-          a.payload.names.size(), a.payload.finite, a.phase);
-  for (const std::string& name : a.payload.names) fnv.add(name);
+  fnv.add(a.slice.begin, a.slice.end, a.peer.axis, a.peer.pairs, a.peer.seed, a.peer.channel, a.payload, a.names.size(),
+          a.phase);
+  for (const std::string& name : a.names) fnv.add(name);
   fnv.add(a.after.size());
   for (ActionId id : a.after) fnv.add(id);
   fnv.add(std::string(a.codec ? a.codec->name : ""), a.arguments.size());
@@ -62,8 +62,8 @@ std::string common_lines(const Plan& plan) {
   }
   for (auto& a : plan.axes) text += fmt::format("axis {} of {}\n", a.name, a.size);
   for (auto& [axis, c] : plan.consistency) text += fmt::format("weights along {}: {}\n", axis, to_string(c));
-  if (plan.tickets.shares > 0)
-    text += fmt::format("tickets: {} of each global batch, {} ahead\n", plan.tickets.shares, plan.tickets.ahead);
+  if (plan.tickets > 0)
+    text += fmt::format("tickets: {} of each global batch, {} ahead\n", plan.tickets, plan.tickets_ahead);
   for (auto& s : plan.state)
     text += fmt::format("state {} {}{}, from {}, {}saved\n", s.name,
                         s.replicated ? "alike with the weights" : "of each rank",
@@ -124,14 +124,18 @@ std::vector<Slice> detail::joined(std::vector<Slice> slices) {
 std::string to_string(Stream s) { return s == Stream::compute ? "compute" : "comm"; }
 std::string to_string(ActionKind v) { return v->name; }
 
-std::string to_string(const Payload& p) {
-  constexpr std::array names = {"",       "weights", "gradients", "statistics", "optimizer", "",
-                                "loss",   "count",   "norm",      "",           "first",     "clock",
-                                "ticket", "senders", "lengths",   "texts"};
-  std::string text = names[p.kind];
-  if (p.finite) text = "finite";
-  for (const std::string& name : p.names) text += (text.empty() ? "" : "+") + name;
-  return text;
+std::string to_string(OperandKind kind) {
+  constexpr std::array names = {
+      "none",    "weights", "gradients", "statistics", "state", "activation", "gradient of the activation",
+      "scratch", "loss",    "count",     "norm",       "flags", "first",      "clock",
+      "ticket",  "senders", "lengths",   "texts"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
+std::string payload_of(const Action& a) {
+  if (a.payload == OperandKind::none) return "";
+  if (a.payload == OperandKind::state && a.names.empty()) return "optimizer";
+  return a.names.empty() ? to_string(a.payload) : fmt::format("{}", fmt::join(a.names, "+"));
 }
 
 std::string to_string(const MicroBatch& m) {
@@ -168,7 +172,8 @@ std::string to_string(const Consistency& c) {
 
 std::string to_string(const Action& a) {
   std::string text = to_string(a.kind);
-  if (a.payload != Payload::none) text += (a.payload == Payload::state ? " state " : " ") + to_string(a.payload);
+  if (a.payload != OperandKind::none)
+    text += (a.payload == OperandKind::state && !a.names.empty() ? " state " : " ") + payload_of(a);
   if (a.part >= 0) text += fmt::format(" part {}", a.part);
   if (a.microbatch != MicroBatch()) text += " micro " + to_string(a.microbatch);
   if (a.slice.size() > 0) text += fmt::format(" {}", range(a.slice));
@@ -317,7 +322,7 @@ std::uint64_t Plan::hash() const {
     fnv.add(s.name, std::bit_cast<std::uint64_t>(s.initial), s.saved, s.replicated,
             s.dtype ? std::string(name_of(*s.dtype)) : "");
   for (auto& [axis, c] : consistency) fnv.add(axis, c.kind, c.bound);
-  if (tickets.shares > 0) fnv.add(tickets.shares, tickets.ahead);
+  if (tickets > 0) fnv.add(tickets, tickets_ahead);
   fnv.add(programs.size());
   for (auto& program : programs) {
     fnv.add(program.name, program.in_flight, program.actions.size(), program.phases.size(), program.where.size());

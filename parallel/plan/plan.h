@@ -1,6 +1,7 @@
 // Plan: the actions of each program in one step, as plain data. A plan can be printed, compared, hashed across ranks,
 // checked, run, simulated and drawn. A strategy transforms a plan into another plan.
 #pragma once
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <functional>
@@ -93,40 +94,35 @@ struct Peer {
   std::vector<int> members = {};
   bool operator==(const Peer&) const = default;  ///< member by member
 };
-/// What an action sends, receives or agrees on.
-struct Payload {
-  enum Kind : std::uint8_t {
-    none,        ///< the kind of the action says it
-    weights,     ///< weights of the slice
-    gradients,   ///< gradients of the slice
-    statistics,  ///< running statistics of the slice
-    optimizer,   ///< each state of the optimizer, of the slice
-    state,       ///< a state of the plan, of the slice: names has its name
-    /// Agree: the sum of the loss; push: the sender's loss; take: the mean of the losses.
-    loss,
-    count,  ///< agree: the number of labels that the loss ignores
-    norm,   ///< agree: the sum of the squares of gradients
-    flags,  ///< agree: flags of the plan (names), and whether all gradients are finite
-    first,  ///< agree, on call: the first layer with a number that is not finite
-    /// Push and pull: the number of updates of the sender. A rank that has pulled clocks resumes at the step of the
-    /// lowest clock. In the steps before, it only pushes the loss that it computed last.
-    clock,
-    /// Push and pull: the number of the receiver's next ticket, -1 if no ticket is left; a worker pushes the number of
-    /// the ticket that it trains.
-    ticket,
-    senders,  ///< push to a server: the ranks whose messages have started the phase (Trigger::chosen)
-    lengths,  ///< on call: lengths of texts
-    texts,    ///< on call: texts about a checkpoint
-  };
-  Kind kind = none;                     ///< which payload
-  std::vector<std::string> names = {};  ///< flags, or the name of the state
-  bool finite = false;                  ///< flags: also whether all gradients are finite
-  Payload(Kind kind = none, std::vector<std::string> names = {}, bool finite = false)
-      : kind(kind), names(std::move(names)), finite(finite) {}
-  bool operator==(const Payload&) const = default;  ///< member by member
-  bool operator==(Kind other) const { return kind == other; }
+/// The kind of a piece of data that actions read, write, send or agree on (parallel/plan/operands.h).
+enum class OperandKind : std::uint8_t {
+  none,        ///< Action::payload: the kind of the action says it
+  weights,     ///< a slice of the flat block of values
+  gradients,   ///< a slice of the flat block of gradients
+  statistics,  ///< running statistics: a slice of the packed buffers
+  state,       ///< a slice of the Plan::state with the name; without a name, of each state of the optimizer
+  activation,  ///< output of a part, of one micro-batch
+  cotangent,   ///< gradient of an activation
+  scratch,     ///< private data of the action, by name
+  /// Agree: the sum of the loss; push: the sender's loss; take: the mean of the losses.
+  loss,
+  count,  ///< agree: the number of labels that the loss ignores
+  norm,   ///< agree: the sum of the squares of gradients
+  flags,  ///< agree: flags of the plan by name; `finite_gradients`: whether all gradients are finite
+  first,  ///< agree, on call: the first layer with a number that is not finite
+  /// Push and pull: the number of updates of the sender. A rank that has pulled clocks resumes at the step of the
+  /// lowest clock. In the steps before, it only pushes the loss that it computed last.
+  clock,
+  /// Push and pull: the number of the receiver's next ticket, -1 if no ticket is left; a worker pushes the number of
+  /// the ticket that it trains.
+  ticket,
+  senders,  ///< push to a server: the ranks whose messages have started the phase (Trigger::chosen)
+  lengths,  ///< on call: lengths of texts
+  texts,    ///< on call: texts about a checkpoint
 };
-std::string to_string(const Payload&);  ///< "weights"; of a state its name; of flags "finite+stop"
+
+/// The flag of Action::names for whether all gradients are finite; no flag of the plan has this name.
+inline constexpr const char* finite_gradients = "finite";
 
 /// A micro-batch of a step, or of an earlier step in an asynchronous pipeline.
 struct MicroBatch {
@@ -162,9 +158,11 @@ struct Action {
   Peer peer = {};              ///< of messages, collectives, and shared updates and drops
   bool on_ready = false;  ///< starts when the tape completes the gradients of slice, in the midst of `after`'s backward
   std::vector<ActionId> after = {};  ///< must have finished (on the other stream; within a stream the list order holds)
-  Payload payload = {};              ///< of all_reduce, agree, channels, actions on call and some custom kinds
-  int phase = 0;                     ///< of Program::phases: it runs in steps in which the phase does
-  const Codec* codec = nullptr;      ///< of what a reduction sends; null: as it is
+  /// What all_reduce, agree, channels, actions on call and some custom kinds send or agree on.
+  OperandKind payload = OperandKind::none;
+  std::vector<std::string> names = {};  ///< of the payload: flags, or the state
+  int phase = 0;                        ///< of Program::phases: it runs in steps in which the phase does
+  const Codec* codec = nullptr;         ///< of what a reduction sends; null: as it is
   std::vector<std::pair<std::string, double>> arguments = {};  ///< numbers of the kind's own, by name: mixing weights
   /// Of passes: how many updates the weights that they read are older than the newest ones. If there were fewer updates
   /// since the first step or the last flush, the weights of that moment.
@@ -269,62 +267,25 @@ struct Consistency {
 };
 std::string to_string(const Consistency&);  ///< "synchronous", "periodic(8)", "stale(unbounded)"
 
-/// The rows of global batches, handed out in shares, one by one, to workers that go at their own pace
-/// (parallel/async/tickets.h).
-struct TicketPlan {
-  bool wanted = false;  ///< workers ask for tickets (StepTickets); else each rank takes its own share of every batch
-  int shares = 0;       ///< of a global batch, a ticket each; 0: no program hands them out
-  int ahead = 1;        ///< that a worker has at once: it may read the rows of one while it trains those of another
-  bool operator==(const TicketPlan&) const = default;  ///< member by member
-};
-
-/// Bytes of tensors of one kind (framework/tensor/memory_tracker.h) at most while a pass of a part runs: what it has
-/// kept and keeps, gradients of activations, operands of kernels. Not in it: what parts of its segment that stand
-/// before it keep.
-struct PassMemory {
-  Index forward = 0,                                   ///< of the last part: with the loss
-      backward = 0,                                    ///< both halves at once
-      backward_input = 0,                              ///< without `deferred` of the parts behind it
-      backward_weight = 0;                             ///< without `deferred` of the parts before it
-  Index deferred = 0;                                  ///< kept from backward_input for backward_weight
-  bool operator==(const PassMemory&) const = default;  ///< member by member
-};
 /// What a part costs for one micro-batch, measured on this machine or counted from shapes; zeros until then.
 struct PartCost {
-  double forward = 0,           ///< seconds
-      backward_input = 0,       ///< seconds
-      backward_weight = 0;      ///< seconds
-  Index saved = 0;              ///< bytes kept from forward for backward
-  Index output = 0;             ///< bytes that cross a cut after the part
-  Index halo = 0;               ///< bytes that neighbours send, kept as long as saved
-  Index unsaved = 0;            ///< bytes of output that are not in saved: kept only at a cut
-  PassMemory activations = {},  ///< of tensors that the passes make; zeros until a dry run has counted them
-      halos = {},               ///< of halos, likewise
-      packed = {};              ///< of copies that are sent or summed together, likewise
+  double forward = 0,       ///< seconds
+      backward_input = 0,   ///< seconds
+      backward_weight = 0;  ///< seconds
+  Index saved = 0;          ///< bytes kept from forward for backward
+  Index output = 0;         ///< bytes that cross a cut after the part
+  Index halo = 0;           ///< bytes that neighbours send, kept as long as saved
+  Index unsaved = 0;        ///< bytes of output that are not in saved: kept only at a cut
+  /// Bytes of activations, halos, and copies that are sent or summed together (MemoryKind::packed), in this order.
+  using Bytes = std::array<Index, 3>;
+  /// Bytes at most while a pass of the part runs: what it has kept and keeps, gradients of activations, operands of
+  /// kernels. Without what parts before it in its segment keep. Zeros until a dry run has counted them.
+  Bytes forward_bytes = {},                          ///< of the last part: with the loss
+      backward_bytes = {},                           ///< both halves at once
+      backward_input_bytes = {},                     ///< without `deferred_bytes` of the parts after it
+      backward_weight_bytes = {};                    ///< without `deferred_bytes` of the parts before it
+  Bytes deferred_bytes = {};                         ///< kept from backward_input for backward_weight
   bool operator==(const PartCost&) const = default;  ///< member by member
-};
-/// The calls of a kind along an axis that a part's layers make for one micro-batch, in addition to the plan's actions
-/// (batch norm's sums, halos, divided layers).
-struct PartComm {
-  CallKind kind;                                     ///< which operation
-  std::string axis;                                  ///< mesh axis, or several joined by +
-  Index calls = 0,                                   ///< number of calls
-      bytes = 0;                                     ///< sum of their payload_bytes() (parallel/comm/world/traffic.h)
-  ActionKind during;                                 ///< forward, loss, backward_input or backward_weight
-  bool operator==(const PartComm&) const = default;  ///< member by member
-};
-/// The position of a parameter tensor in the flat block, and its shape; of this rank's shard if ranks divide it.
-struct TensorSlice {
-  Slice slice;                                          ///< elements of the flat block
-  Shape shape;                                          ///< slice.size() elements
-  bool operator==(const TensorSlice&) const = default;  ///< member by member
-};
-/// Weights in the flat block, padding behind included, whose gradients are not summed along mesh axes: each rank has
-/// its own part of them, or finds the whole gradient.
-struct DividedSlice {
-  Slice slice;                                           ///< elements of the flat block
-  std::string axis;                                      ///< mesh axes, joined by +
-  bool operator==(const DividedSlice&) const = default;  ///< member by member
 };
 /// What a plan knows of a model: the slice of the flat block behind each part, in forward order. Cost, comms and
 /// tensors are no part of the plan's hash: they depend on the rows of a micro-batch, ranks at an image's edge send
@@ -336,11 +297,17 @@ struct PartInfo {
   Slice buffers = {};      ///< of all buffers, packed one behind the other
   int buffer_tensors = 0;  ///< that these are, but for those without elements
   Device device = {};      ///< its weights lie on: no bucket reaches over two
-  /// Its weights whose gradients are not summed along all axes of the plan, in order.
-  std::vector<DividedSlice> divided = {};
-  int outputs = 1;                        ///< tensors that cross a cut behind it: its output, and what is stashed
-  std::vector<PartComm> comms = {};       ///< of one rank; empty until a dry run has found them
-  std::vector<TensorSlice> tensors = {};  ///< weights and biases, in order; those shared with another part: there
+  /// By mesh axes, joined by +: the slices of weights, with the padding after them, whose gradients are not summed along
+  /// these axes: each rank has its own part of them, or finds the whole gradient. In order.
+  std::map<std::string, std::vector<Slice>> divided = {};
+  int outputs = 1;  ///< tensors that cross a cut behind it: its output, and what is stashed
+  /// By pass (forward, loss, backward_input or backward_weight): the calls of one rank that the part's layers make for
+  /// one micro-batch, in addition to the plan's actions (batch norm's sums, halos, divided layers). Empty until a dry
+  /// run has found them.
+  std::map<ActionKind, std::vector<PlannedCall>> comms = {};
+  /// Shapes of its weights and biases, by first element in the flat block; of this rank's shard if ranks divide a
+  /// tensor. Without tensors of no elements, and those shared with another part, which are listed there.
+  std::map<Index, Shape> tensors = {};
   std::vector<Slice> tied =
       {};  ///< of tensors that it uses, too, but that a part before it holds; padding behind included
   bool operator==(const PartInfo&) const = default;  ///< member by member, cost included
@@ -363,7 +330,11 @@ struct Plan {
   /// where it is not empty before, a pipeline that would choose by cost takes this cut.
   std::string partition = {};
   std::int64_t epoch_steps = 0;  ///< steps of an epoch, for strategies that change with epochs; 0: not known
-  TicketPlan tickets = {};       ///< `wanted` before strategies are applied, the rest by who hands them out
+  /// Before strategies are applied: workers at their own pace ask for tickets, shares of global batches
+  /// (parallel/async/tickets.h); else each rank takes its own share of every batch.
+  bool wants_tickets = false;
+  int tickets = 0;        ///< tickets per global batch; 0: no program hands them out
+  int tickets_ahead = 1;  ///< tickets that a worker has at once: it may read the rows of one while it trains another
   bool operator==(const Plan&) const = default;  ///< member by member, costs included
 
   int size(const std::string& axis) const;  ///< ranks along it; 1 where the mesh has no such axis
@@ -396,8 +367,11 @@ struct Plan {
   std::uint64_t hash() const;  ///< equal plans, equal hashes: compared across ranks before step 1
 };
 
-std::string to_string(ActionKind);  ///< the enumerator: "all_reduce"
-std::string to_string(Stream);      ///< "compute", "comm"
+std::string to_string(ActionKind);   ///< the enumerator: "all_reduce"
+std::string to_string(OperandKind);  ///< "weights", "gradient of the activation"
+/// What the action sends or agrees on: "weights"; the name of a state; "finite+stop" for flags; empty for none.
+std::string payload_of(const Action&);
+std::string to_string(Stream);  ///< "compute", "comm"
 /// "all_reduce [0, 4096) over data, on ready": for error messages.
 std::string to_string(const Action&);
 

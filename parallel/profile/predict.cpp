@@ -27,11 +27,12 @@ bool is_call(const Action& a) { return is_collective(a) || is_message(a) || is_c
 int divisor_of(const Plan& plan, const PartInfo& part) {
   std::vector<std::string> axes;
   int ranks = 1;
-  for (const PartComm& c : part.comms)
-    if (c.axis != "data" && c.axis != plan.stage_axis && std::ranges::find(axes, c.axis) == axes.end()) {
-      axes.push_back(c.axis);
-      ranks *= size_along(plan.axes, c.axis);
-    }
+  for (const auto& [pass, comms] : part.comms)
+    for (const PlannedCall& c : comms)
+      if (c.axis != "data" && c.axis != plan.stage_axis && std::ranges::find(axes, c.axis) == axes.end()) {
+        axes.push_back(c.axis);
+        ranks *= size_along(plan.axes, c.axis);
+      }
   return ranks;
 }
 

@@ -27,30 +27,33 @@ void Agreement::set_loss(const Tensor& share, bool is_final) {
 }
 
 Work Agreement::start(const Action& a, Communicator* comm) {
-  if (a.payload == Payload::loss && a.peer.root >= 0) {
+  if (a.payload == OperandKind::loss && a.peer.root >= 0) {
     const Parameters& parameters = optimizer_.parameters();
     const Device device = parameters.values().blocks().back().device();
     loss_ = comm->rank() == a.peer.root ? loss_.to(parameters.dtype()).to(device)
                                         : Tensor::empty({}, parameters.dtype(), device);
     return comm->broadcast(loss_, a.peer.root);
   }
-  if (a.payload == Payload::loss) {
+  if (a.payload == OperandKind::loss) {
     if (loss_.device().kind == DeviceKind::cpu) return comm->all_reduce(loss_);
     read_ = HostCopy(loss_);
     summed_over_ = comm;
     return {};
   }
-  if (a.payload == Payload::count) return comm ? comm->all_reduce(count_) : Work{};
+  if (a.payload == OperandKind::count) return comm ? comm->all_reduce(count_) : Work{};
   if (agrees_on_flags(a)) {
     std::vector<double> flags;
-    if (a.payload.finite) {
+    for (const std::string& name : a.names) {
+      if (name != finite_gradients) {
+        flags.push_back(raised_.erase(name) == 0);
+        continue;
+      }
       const std::vector<Slice> slices = detail::joined(updated_);  // of adjacent updates
       const double norm = optimizer_.grad_norm(slices);
       // A weight that is not finite may not affect the loss or a gradient: relu and max-pooling treat NaN as small.
       flags.push_back(std::isfinite(norm) && (scale.on() || optimizer_.has_finite_values(slices)));
       if (slices == std::vector<Slice>{{0, optimizer_.parameters().size()}}) norm_ = norm;
     }
-    for (const std::string& name : a.payload.names) flags.push_back(raised_.erase(name) == 0);
     flags_ = Tensor::of(flags, {std::ssize(flags)}, DType::i64);
     return comm ? comm->all_reduce(flags_, ReduceOp::min) : Work{};
   }
@@ -59,16 +62,20 @@ Work Agreement::start(const Action& a, Communicator* comm) {
 }
 
 void Agreement::finish(const Action& a) {
-  if (Communicator* comm = a.payload == Payload::loss ? std::exchange(summed_over_, nullptr) : nullptr) {
+  if (Communicator* comm = a.payload == OperandKind::loss ? std::exchange(summed_over_, nullptr) : nullptr) {
     loss_ = Tensor::scalar(read_.item(), loss_.dtype());
     read_ = {};
     comm->all_reduce(loss_).wait();
   }
   if (!agrees_on_flags(a)) return;
   const auto* flag = flags_.data<std::int64_t>();
-  if (a.payload.finite) finite_ = *flag++ != 0;
-  for (const std::string& name : a.payload.names)
-    if (*flag++ == 0) told_.insert(name);
+  for (const std::string& name : a.names) {
+    const bool raised = *flag++ == 0;
+    if (name == finite_gradients)
+      finite_ = !raised;
+    else if (raised)
+      told_.insert(name);
+  }
 }
 
 std::string Agreement::fault() {

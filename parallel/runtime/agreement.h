@@ -26,7 +26,7 @@ class Agreement {
   /// Sets this rank's share of the loss, a scalar. is_final: no other rank has a share, so it can be read at once.
   void set_loss(const Tensor& share, bool is_final);
   /// This rank's share, or the sum over ranks once agreed.
-  const Tensor& loss() const { return loss_; }
+  Tensor& loss() { return loss_; }
   /// Sets the number of this rank's labels that the loss ignores.
   void set_ignored(double count) { count_ = Tensor::full({1}, count, DType::f64); }
   /// The number of ignored labels of all ranks, once agreed; none: the plan does not count them.

@@ -56,16 +56,16 @@ void Consolidator::run(const std::string& phase) {
       works.push_back(mean ? comm.all_reduce(all, ReduceOp::average) : all_gather_updated(a, comm, all));
     };
     const auto rows = [&](const FlatBuffer& flat) { return flat.rows(a.slice.begin, a.slice.end); };
-    if (a.payload == Payload::weights) {
+    if (a.payload == OperandKind::weights) {
       restore_pages(parameters_.values(), a.slice);
       give(rows(parameters_.values()));
     }
-    if (a.payload == Payload::optimizer)
+    if (a.payload == OperandKind::state)
       for (auto& [name, state] : optimizer_.state()) give(rows(state));
     Index at = 0;
     for (auto& b : parameters_.buffers()) {
       const Slice here{at, at += b.tensor.numel()};
-      if (a.payload == Payload::statistics && a.slice.overlaps(here)) give(b.tensor);
+      if (a.payload == OperandKind::statistics && a.slice.overlaps(here)) give(b.tensor);
     }
   }
   wait();
@@ -129,7 +129,7 @@ CheckpointShard Consolidator::checkpoint_shard() {
   auto own = plan_.updated(static_cast<std::size_t>(program_));
   const auto copies = copies_in(plan_, static_cast<std::size_t>(program_));
   for (const Action& a : program().actions) {
-    if (a.kind == ChannelKind::pull && a.payload == Payload::weights) {
+    if (a.kind == ChannelKind::pull && a.payload == OperandKind::weights) {
       s.holds.push_back(a.slice);
       own.push_back(a.slice);
     }

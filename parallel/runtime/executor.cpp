@@ -9,14 +9,14 @@
 
 namespace trireme {
 Executor::Executor(const Plan& plan, int program, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh,
-                   const StepRanks& ranks, const StepOptions& options)
+                   const StepRanks& ranks, OwnPace& pace, const StepOptions& options)
     : plan_(plan),
       program_(plan.programs.at(static_cast<std::size_t>(program))),
       optimizer_(optimizer),
       ranks_(ranks),
       tapes_(plan, program_, chain, std::move(loss)),
       messages_(plan, tapes_, grid_of(optimizer.parameters()), mesh.meter()),
-      channels_(plan, program_, optimizer.parameters(), mesh),
+      pace_(pace),
       slots_(program_.actions.size()),
       in_flight_(plan, program_),
       versions_(optimizer.parameters(), plan.updated(static_cast<std::size_t>(program)), program_.versions),
@@ -39,7 +39,7 @@ void Executor::begin_step() {
   interpreter_ = {};
   agreement_.begin();
   now_ = {.step = steps(), .in_midst = true};
-  if (const Tensor known = channels_.begin_step(now_.step)) agreement_.set_loss(known, false);
+  if (const Tensor known = pace_.begin_step(now_.step)) agreement_.set_loss(known, false);
   in_flight_.begin(now_.step);
   time_.begin_step(now_.step);
 }
@@ -84,7 +84,8 @@ std::string Executor::run(const Tensor& x, const Tensor& y, CapturedPasses* capt
 /// updated. No later step, gather or checkpoint may use such weights.
 void Executor::check_whole() const {
   check(!now_.in_midst || !now_.updates, "step",
-        "an exception has left step {} after some of its updates, so the weights belong to no step: make another Step and "
+        "an exception has left step {} after some of its updates, so the weights belong to no step: make another Step "
+        "and "
         "load a checkpoint",
         now_.step + 1);
   check(!now_.in_midst || !(in_flight_.any() || facts_.leaves_messages), "step",
@@ -128,24 +129,11 @@ void Executor::flush(bool refused) {
 void Executor::serve() {
   const auto counted = count_memory();
   begin_step();
-  if (recorder_) recorder_->clear(slots_.size());
+  if (recorder_ && serves()) recorder_->clear(slots_.size());
   interpreter_.run(*this);
   now_.in_midst = false;
-  if (!facts_.updates) optimizer_.finish();  // a rank that forwards others' updates counts the step, too
+  if (!facts_.updates && serves()) optimizer_.finish();  // a rank that forwards others' updates counts the step, too
   if (recorder_) recorder_->see(optimizer_.parameters());
-}
-
-void Executor::open(std::int64_t batches) {
-  channels_.open(batches, serves() ? steps() / updates_in_step(plan_, program_) : steps());
-}
-
-void Executor::close(std::int64_t steps) {
-  begin_step();
-  agreement_.set_loss(Tensor::zeros({}, DType::f64), false);
-  interpreter_.run(*this);
-  now_.in_midst = false;
-  (void)agreement_.take_loss();
-  optimizer_.set_steps(steps);
 }
 
 Tensor Executor::compute_loss(const Tensor& x, const Tensor& y) {
@@ -163,7 +151,7 @@ void Executor::compute_gradients(const Buckets::Complete& complete) {
 void Executor::run_passes(ActionId begin, ActionId end) {
   for (ActionId id = begin; id < end; ++id) {
     const Action& a = action(id);
-    const bool counts = a.kind == ActionKind::agree && a.payload == Payload::count;
+    const bool counts = a.kind == ActionKind::agree && a.payload == OperandKind::count;
     if (!is_pass(a) && a.kind != ActionKind::free && !counts) continue;
     run_row(id);
     finish(id);
@@ -173,7 +161,7 @@ void Executor::run_passes(ActionId begin, ActionId end) {
 bool Executor::runs(ActionId id) const {
   const Action& a = action(id);
   if (serves()) return a.phase == now_.phase;
-  return channels_.runs(a) && program_.trigger(a).runs_at(now_.step) && in_flight_.has(a, now_.step);
+  return pace_.runs(a) && program_.trigger(a).runs_at(now_.step) && in_flight_.has(a, now_.step);
 }
 
 /// For FlightRecorder; made once.
@@ -347,7 +335,7 @@ CodecContext Executor::codec_context(const Action& a, const Communicator& comm) 
 }
 
 Work Executor::agree(ActionId id) {
-  if (action(id).payload == Payload::count) agreement_.set_ignored(tapes_.count_ignored());
+  if (action(id).payload == OperandKind::count) agreement_.set_ignored(tapes_.count_ignored());
   return agreement_.start(action(id), slot(id).comm);
 }
 
@@ -370,8 +358,8 @@ Work Executor::update(ActionId id) {
 
 ActionContext Executor::context(ActionId id) {
   Slot& s = slot(id);
-  return {plan_,    action(id),           optimizer_, s.comm, now_.step, ranks_.rows(),
-          s.memory, channels_.arrivals(), id,         this,   &channels_};
+  return {plan_, action(id),         optimizer_, s.comm, now_.step, ranks_.rows(), s.memory, pace_.arrivals(),
+          id,    &agreement_.loss(), this,       &pace_};
 }
 
 void Executor::finish(ActionId id) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "framework/optim/optimizer.h"
-#include "parallel/async/channels.h"
+#include "parallel/async/own_pace.h"
 #include "parallel/comm/world/mesh.h"
 #include "parallel/plan/action_context.h"
 #include "parallel/plan/action_kind.h"
@@ -37,22 +37,17 @@ class CapturedPasses {
 };
 
 /// Runs the steps of one rank.
-class Executor : private RankActions {
+class Executor {
  public:
   /// plan: a checked plan. All references must outlive the executor. Throws Error for a plan that it cannot run.
   Executor(const Plan& plan, int program, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh,
-           const StepRanks& ranks, const StepOptions& options);
+           const StepRanks& ranks, OwnPace& pace, const StepOptions& options);
   /// Runs a step. Returns a description of what is not finite; then no rank has updated anything. Empty: the step is
   /// done. captured: runs the passes instead of the model; null: the model runs them.
   std::string run(const Tensor& x, const Tensor& y, CapturedPasses* captured = nullptr);
-  /// Runs a step of a program whose phases messages start (a server): runs phases as their messages arrive, until the
-  /// last one. The loss comes from the messages.
+  /// Runs a step in which this rank trains no rows. A rank whose phases messages start (a server) runs phases as their
+  /// messages arrive, until the last one. The loss comes from the messages.
   void serve();
-  /// In a plan with tickets: starts the training of that many more global batches.
-  void open(std::int64_t batches);
-  /// In a plan with tickets: the final step of a worker that has no ticket left. steps: number of steps that all
-  /// workers have done.
-  void close(std::int64_t steps);
   /// Runs the micro-batches in flight to their updates (phase phases::flush), and finishes operations that kinds of
   /// actions have left in progress (ActionRow::flush). A collective call; does nothing if nothing is in progress.
   /// refused: the micro-batches of the last step update nothing. Throws Error if an exception has interrupted a step.
@@ -69,8 +64,6 @@ class Executor : private RankActions {
   /// the number of complete gradient buckets whenever it grows.
   Tensor compute_loss(const Tensor& x, const Tensor& y);
   void compute_gradients(const Buckets::Complete& complete);
-  /// The messages of this rank.
-  Channels& channels() { return channels_; }
   /// The numbers that ranks agreed on in the last step.
   Agreement& agreement() { return agreement_; }
   /// The slices of the flat block that this rank updates, in order.
@@ -80,6 +73,21 @@ class Executor : private RankActions {
   void record(Recorder* recorder) { recorder_ = recorder; }
   /// The largest number of micro-batches, counted once per segment of parts, that were alive at once in the last run.
   int most_in_flight() const { return tapes_.most_alive(); }
+
+  // What the library's kinds of actions do (parallel/plan/rank_actions.h).
+  Work pass(ActionId);
+  Work loss(ActionId);
+  Work free(ActionId);
+  Work send(ActionId);
+  Work receive(ActionId);
+  void end_receive(ActionId id) {
+    messages_.finish_receive(action(id), *slot(id).comm, slot(id).message, slot(id).works);
+  }
+  Work reduce(ActionId);
+  void end_reduce(ActionId);
+  Work agree(ActionId);
+  void end_agree(ActionId id) { agreement_.finish(action(id)); }
+  Work update(ActionId);
 
  private:
   friend class Interpreter<Executor>;
@@ -133,7 +141,7 @@ class Executor : private RankActions {
     return true;
   }
   bool serves() const { return program_.serves(); }
-  int next_phase() { return now_.phase = channels_.next(); }
+  int next_phase() { return now_.phase = pace_.next(); }
   bool ends(int phase) const { return program_.phases[static_cast<std::size_t>(phase)].last; }
 
   std::unique_ptr<MemoryScope> count_memory();
@@ -148,22 +156,6 @@ class Executor : private RankActions {
   std::string decide();
   const Action& action(ActionId id) const { return program_.actions[static_cast<std::size_t>(id)]; }
   Slot& slot(ActionId id) { return slots_[static_cast<std::size_t>(id)]; }
-  Work pass(ActionId) override;
-  Work loss(ActionId) override;
-  Work free(ActionId) override;
-  Work send(ActionId) override;
-  Work receive(ActionId) override;
-  void end_receive(ActionId id) override {
-    messages_.finish_receive(action(id), *slot(id).comm, slot(id).message, slot(id).works);
-  }
-  Work reduce(ActionId) override;
-  void end_reduce(ActionId) override;
-  Work agree(ActionId) override;
-  void end_agree(ActionId id) override { agreement_.finish(action(id)); }
-  Work update(ActionId) override;
-  Tensor step_loss() const override { return agreement_.loss(); }
-  void set_step_loss(const Tensor& loss) override { agreement_.set_loss(loss, false); }
-
   void run_row(ActionId);
   void run_passes(ActionId begin, ActionId end);
   void replay(ActionId);
@@ -180,7 +172,7 @@ class Executor : private RankActions {
   const StepRanks& ranks_;
   Tapes tapes_;
   StageMessages messages_;
-  Channels channels_;
+  OwnPace& pace_;
   std::vector<Slot> slots_;
   Interpreter<Executor> interpreter_;
   Facts facts_;

@@ -22,7 +22,7 @@ void Executor::prepare(Mesh& mesh) {
         [&] { return to_string(a); }, plan_.microbatches);
     if (a.kind == ActionKind::forward) last_forward = &s;
     if (a.kind == ActionKind::loss) facts_.loss_end = static_cast<ActionId>(id) + 1;
-    if (a.kind == ActionKind::agree && a.payload == Payload::loss) facts_.sums_loss = true;
+    if (a.kind == ActionKind::agree && a.payload == OperandKind::loss) facts_.sums_loss = true;
     check(!is_message(a) || (a.part >= 0 && a.peer.axis == plan_.stage_axis), "executor",
           "action {} ({}): only tensors at a cut between programs can be sent", id, [&] { return to_string(a); });
     if (plan_.size(program_, a.peer) > 1 && !is_channel(a))
@@ -104,7 +104,7 @@ void Executor::prepare_updates() {
   optimizer_.set_updates_per_step(updates_in_step(plan_, program_));
   for (std::size_t id = 0; id < slots_.size() && !facts_.updates; ++id) {
     const Action& a = program_.actions[id];
-    slots_[id].first_push = a.kind == ChannelKind::push && a.payload == Payload::gradients;
+    slots_[id].first_push = a.kind == ChannelKind::push && a.payload == OperandKind::gradients;
     if (slots_[id].first_push) break;
   }
   updated_ = detail::joined(std::move(updated_));

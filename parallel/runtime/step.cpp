@@ -6,7 +6,7 @@
 #include <exception>
 
 #include "framework/tensor/shard_spec.h"
-#include "parallel/async/channel_plan.h"
+#include "parallel/async/channels.h"
 #include "parallel/comm/world/compare.h"
 #include "parallel/plan/codec.h"
 #include "parallel/runtime/consolidator.h"
@@ -40,7 +40,8 @@ struct Step::Impl {
         ranks(plan, mesh, strategy, tensor_parallel_axes(options, strategy.split)),
         audit(plan, program(), chain, optimizer, l, mesh),
         kept(options.keep_outputs, plan.microbatches),
-        executor(plan, program(), chain, kept.watching(std::move(l)), optimizer, mesh, ranks, options),
+        channels(plan, plan.programs[static_cast<std::size_t>(program())], parameters, mesh),
+        executor(plan, program(), chain, kept.watching(std::move(l)), optimizer, mesh, ranks, channels, options),
         consolidator(plan, program(), mesh, optimizer) {
     audit.on_call(phases::set_up, [&] { consolidator.run(phases::set_up); });
     optimizer.keep(executor.updated());
@@ -82,13 +83,13 @@ struct Step::Impl {
     }
   }
 
-  bool shares() const { return plan.tickets.shares > 0; }
+  bool shares() const { return plan.tickets > 0; }
 
   /// The share of the next step, for which the optimizer then has the learning rate; none: no ticket is left, or the
   /// plan has none.
   std::optional<RankShare> next_share() {
-    if (!shares() || executor.channels().tickets().empty()) return {};
-    const Ticket ticket = ticket_of(plan, executor.channels().tickets().front());
+    if (!shares() || channels.tickets().empty()) return {};
+    const Ticket ticket = ticket_of(plan, channels.tickets().front());
     optimizer.set_steps(first + ticket.batch);
     return ticket.share;
   }
@@ -104,7 +105,7 @@ struct Step::Impl {
     audit.begin(context, x, y, number, executor.in_flight().first(number));
     train(x, y, context);
     if (share) {
-      executor.channels().end_ticket();
+      channels.end_ticket();
       --told;
     }
     return executor.agreement().take_loss();
@@ -190,7 +191,7 @@ struct Step::Impl {
       shard.all_gather = [this, all](const std::string& mine) { return audit.gather(*all, mine); };
     if (!depends_on_arrivals(plan) && !(consolidator.own().differ() && consolidator.own().served())) return shard;
     shard.local["optimizer.steps"] = Tensor::full({1}, static_cast<double>(optimizer.steps()), DType::i64);
-    executor.channels().save(shard.local);
+    channels.save(shard.local);
     return shard;
   }
 
@@ -207,9 +208,9 @@ struct Step::Impl {
         tensor.copy_from(at->second);
     if (const auto at = loaded.local.find("optimizer.steps"); at != loaded.local.end()) {
       optimizer.set_steps(static_cast<std::int64_t>(at->second.item()));
-      executor.channels().load(loaded.local);
+      channels.load(loaded.local);
     } else {
-      executor.channels().arrivals().load({});  // a different layout: the order since the start of the run is unknown
+      channels.arrivals().load({});  // a different layout: the order since the start of the run is unknown
     }
     return loaded;
   }
@@ -227,6 +228,7 @@ struct Step::Impl {
   Recorder recorder;
   TrafficAudit audit;
   OutputKeeper kept;
+  Channels channels;
   Executor executor;
   Consolidator consolidator;
   std::optional<StepGraph> graph;  // none: not asked for, or not possible
@@ -271,7 +273,9 @@ void StepTickets::open(std::int64_t batches) {
   step_.left = batches;
   step_.told = 0;
   step_.first = step_.executor.steps();
-  if (step_.shares()) step_.executor.open(batches);
+  if (!step_.shares()) return;
+  const Program& program = step_.plan.programs[static_cast<std::size_t>(step_.program())];
+  step_.channels.open(batches, step_.first / (step_.serves() ? updates_in_step(step_.plan, program) : 1));
 }
 
 std::vector<Ticket> StepTickets::granted() {
@@ -279,7 +283,7 @@ std::vector<Ticket> StepTickets::granted() {
   if (!step_.shares())
     while (step_.told < step_.left) all.push_back({step_.told++, step_.ranks.share()});
   else
-    for (const auto& held = step_.executor.channels().tickets(); step_.told < std::ssize(held);)
+    for (const auto& held = step_.channels.tickets(); step_.told < std::ssize(held);)
       all.push_back(ticket_of(step_.plan, held[static_cast<std::size_t>(step_.told++)]));
   step_.next_share();
   return all;
@@ -290,9 +294,11 @@ void StepTickets::close() {
   if (!step_.shares() || batches == 0) return;
   step_.consolidator.begin_step();
   if (step_.serves()) return step_.audit.add_sent([&] { step_.executor.serve(); });
-  const auto tickets = std::ssize(step_.executor.channels().tickets());
+  const auto tickets = std::ssize(step_.channels.tickets());
   check(tickets == 0, "step", "close(): this rank has {} tickets that it has not trained", tickets);
-  step_.audit.add_sent([&] { step_.executor.close(step_.first + batches); });
+  step_.audit.add_sent([&] { step_.executor.serve(); });
+  (void)step_.executor.agreement().take_loss();
+  step_.optimizer.set_steps(step_.first + batches);
 }
 
 LossScaleState StepResume::loss_scale() const { return step_.executor.agreement().scale.state(); }
@@ -305,7 +311,7 @@ void StepResume::set_loss_scale(const LossScaleState& state) {
 void StepResume::replay(const std::string& checkpoint) {
   check(depends_on_arrivals(step_.plan), "replay",
         "no rank's steps depend on the order in which messages come: there is nothing to repeat");
-  step_.executor.channels().replay(read_local_state(checkpoint, step_.shard_of_checkpoint()));
+  step_.channels.replay(read_local_state(checkpoint, step_.shard_of_checkpoint()));
 }
 
 Tensor StepProbe::outputs() const { return step_.kept.outputs(); }

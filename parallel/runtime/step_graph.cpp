@@ -13,7 +13,7 @@ namespace trireme {
 bool StepGraph::serves(const Plan& plan) {
   const Device device = plan.parts.front().device;
   if (device.kind != DeviceKind::cuda || plan.programs.size() != 1 || plan.microbatches != 1) return false;
-  if (plan.tickets.shares > 0 || is_asynchronous(plan) || plan.programs.front().serves()) return false;
+  if (plan.tickets > 0 || is_asynchronous(plan) || plan.programs.front().serves()) return false;
   if (std::ranges::any_of(plan.parts, [&](const PartInfo& p) { return p.device != device; })) return false;
   const auto& actions = plan.programs.front().actions;
   const auto last_pass = std::find_if(actions.rbegin(), actions.rend(), is_pass).base();
@@ -22,7 +22,7 @@ bool StepGraph::serves(const Plan& plan) {
     const auto is = [&](auto... kinds) { return ((a.kind == kinds) || ...); };
     if (a.codec) return false;
     if (is_pass(a) || is_reduction(a) || averages_statistics(a) || is(K::free, K::update)) return true;
-    if (is(K::agree)) return a.payload != Payload::count || a.peer.axis.empty();
+    if (is(K::agree)) return a.payload != OperandKind::count || a.peer.axis.empty();
     return is(K::all_gather, K::broadcast) && &a >= std::to_address(last_pass);
   });
 }

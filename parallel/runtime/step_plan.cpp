@@ -154,8 +154,7 @@ Tensor microbatch_example(const Plan& plan, const Strategy& strategy, const Part
   if (!o.example || o.batch == 0) return o.example;
   const auto trains = std::ranges::find(plan.programs, false, &Program::serves);
   check(trains != plan.programs.end(), "step", "messages start all of the plan's programs: one must train");
-  const int shares =
-      plan.tickets.shares > 0 ? plan.tickets.shares : plan.size(*trains, batch_axis(plan, strategy.split));
+  const int shares = plan.tickets > 0 ? plan.tickets : plan.size(*trains, batch_axis(plan, strategy.split));
   const Index all = static_cast<Index>(shares) * plan.microbatches;
   const Index rows = std::max<Index>(1, (o.batch + all - 1) / all), given = o.example.dim(0);
   if (rows == given) return o.example;
@@ -194,7 +193,7 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, const Loss& loss, O
     Plan plan = serial(parts, parameters.size(), parts.back().buffers.end, mesh.axes());
     plan.partition = o.profile.partition;
     plan.epoch_steps = o.epoch_steps;
-    plan.tickets.wanted = o.tickets;
+    plan.wants_tickets = o.tickets;
     return plan;
   };
   if (o.profile.example && (mesh.world().clock() || (strategy.wants_costs && o.profile.partition.empty()))) {

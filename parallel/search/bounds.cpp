@@ -125,16 +125,17 @@ const std::vector<CandidateBounds::Stage>& CandidateBounds::stages_of(const Sear
       stage.backward_input += cost.backward_input / speed_;
       stage.backward_weight += cost.backward_weight / speed_;
       stage.kept += cost.saved + cost.halo;
-      for (const PartComm& comm : parts[p].comms) {
-        auto [reach, unknown] = reach_.try_emplace(comm.axis, Reach::none);
-        if (unknown) reach->second = links_.reach(mesh_, comm.axis);
-        const double took =
-            static_cast<double>(comm.calls) *
-            call(reach->second, comm.kind, size_along(mesh_, comm.axis), comm.bytes / std::max<Index>(1, comm.calls));
+      for (const auto& [pass, comms] : parts[p].comms) {
         // Calls of the loss count as backward of the last stage.
-        (comm.during == ActionKind::forward           ? stage.forward
-         : comm.during == ActionKind::backward_weight ? stage.backward_weight
-                                                      : stage.backward_input) += took;
+        double& took = pass == ActionKind::forward           ? stage.forward
+                       : pass == ActionKind::backward_weight ? stage.backward_weight
+                                                             : stage.backward_input;
+        for (const PlannedCall& comm : comms) {
+          auto [reach, unknown] = reach_.try_emplace(comm.axis, Reach::none);
+          if (unknown) reach->second = links_.reach(mesh_, comm.axis);
+          took += static_cast<double>(comm.calls) * call(reach->second, comm.kind, size_along(mesh_, comm.axis),
+                                                         comm.bytes / std::max<Index>(1, comm.calls));
+        }
       }
       stage.backward_of.push_back(stage.backward() - before);
     }

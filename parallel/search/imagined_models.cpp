@@ -139,15 +139,19 @@ std::optional<RankModel> ImaginedModels::operator()(const LayerSplit& split, boo
     const PartInfo& other = found->at_many.parts[p];
     for (auto member : seconds) part.cost.*member = between(part.cost.*member, other.cost.*member, share);
     move_bytes(part.cost, other.cost, share);
-    if (!split.divides_batch_axis && data == 1)
-      std::erase_if(part.comms, [](const PartComm& c) { return c.axis == "data"; });
-    for (PartComm& comm : part.comms) {
-      const auto same = std::ranges::find_if(other.comms, [&](const PartComm& c) {
-        return c.kind == comm.kind && c.axis == comm.axis && c.during == comm.during;
-      });
-      if (same != other.comms.end()) comm.bytes = between(comm.bytes, same->bytes, share);
-      if (!split.divides_batch_axis && comm.axis == "data" && comm.kind == CallKind::all_gather)
-        comm.bytes = comm.bytes / 2 * data;
+    for (auto& [pass, comms] : part.comms) {
+      if (!split.divides_batch_axis && data == 1)
+        std::erase_if(comms, [](const PlannedCall& c) { return c.axis == "data"; });
+      const auto others = other.comms.find(pass);
+      for (PlannedCall& comm : comms) {
+        if (others != other.comms.end()) {
+          const auto same = std::ranges::find_if(
+              others->second, [&](const PlannedCall& c) { return c.kind == comm.kind && c.axis == comm.axis; });
+          if (same != others->second.end()) comm.bytes = between(comm.bytes, same->bytes, share);
+        }
+        if (!split.divides_batch_axis && comm.axis == "data" && comm.kind == CallKind::all_gather)
+          comm.bytes = comm.bytes / 2 * data;
+      }
     }
   }
   charge(model, split, recompute, rows);
@@ -199,10 +203,11 @@ LayerSplit tensor_split(int ranks, const std::vector<std::string>& whole) {
 /// Seconds of a part on a rank for one micro-batch, with its communication over the link.
 double seconds_of(const PartInfo& part, int ranks, const Link& link) {
   double all = part.cost.forward + part.cost.backward_input + part.cost.backward_weight;
-  for (const PartComm& c : part.comms)
-    if (c.axis == "tensor")
-      all += static_cast<double>(c.calls) * 1e-9 *
-             static_cast<double>(collective_time(link, c.kind, ranks, c.bytes / std::max<Index>(1, c.calls)));
+  for (const auto& [pass, comms] : part.comms)
+    for (const PlannedCall& c : comms)
+      if (c.axis == "tensor")
+        all += static_cast<double>(c.calls) * 1e-9 *
+               static_cast<double>(collective_time(link, c.kind, ranks, c.bytes / std::max<Index>(1, c.calls)));
   return all;
 }
 

@@ -171,8 +171,8 @@ std::string divided_over(const Tensor& weight) {
   return spec ? names_of(spec->mesh(), spec->placements().axes()) : "";
 }
 
-std::vector<DividedSlice> divided_slices(const Parameters& parameters, const Slice& slice) {
-  std::vector<DividedSlice> all;
+std::map<std::string, std::vector<Slice>> divided_slices(const Parameters& parameters, const Slice& slice) {
+  std::map<std::string, std::vector<Slice>> all;
   const auto& entries = parameters.entries();
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const ShardSpec* spec = entries[i].tensor.shard_spec();
@@ -181,10 +181,11 @@ std::vector<DividedSlice> divided_slices(const Parameters& parameters, const Sli
         names_of(spec->mesh(), spec->placements().axes() | (spec->mesh().summed() & ~spec->summed()));
     if (axis.empty()) continue;
     const Index end = i + 1 == entries.size() ? parameters.size() : entries[i + 1].slice.begin;
-    if (!all.empty() && all.back().axis == axis && all.back().slice.end == entries[i].slice.begin)
-      all.back().slice.end = end;
+    std::vector<Slice>& along = all[axis];
+    if (!along.empty() && along.back().end == entries[i].slice.begin)
+      along.back().end = end;
     else
-      all.push_back({{entries[i].slice.begin, end}, axis});
+      along.push_back({entries[i].slice.begin, end});
   }
   return all;
 }

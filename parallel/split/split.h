@@ -27,7 +27,8 @@ std::shared_ptr<const Grid> grid_of(const Parameters&);
 
 /// The mesh axes over which a weight is divided, joined by +: each rank has its own part. Empty: none.
 std::string divided_over(const Tensor& weight);
-/// The weights of a slice of the flat block whose gradients are not summed over all axes.
-std::vector<DividedSlice> divided_slices(const Parameters&, const Slice&);
+/// The weights of a slice of the flat block whose gradients are not summed over all axes, by these axes
+/// (PartInfo::divided).
+std::map<std::string, std::vector<Slice>> divided_slices(const Parameters&, const Slice&);
 
 }  // namespace trireme

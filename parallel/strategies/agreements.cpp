@@ -31,7 +31,7 @@ class ProgramAgreements {
     if (is_asynchronous(plan_))
       give_loss_at_once(last);
     else if (plan_.has_stages())
-      before_update(Payload::loss, plan_.stage_axis).peer.root = last;
+      before_update(OperandKind::loss, plan_.stage_axis).peer.root = last;
     for (const Action& a : actions_)  // flag and norm read the gradients of all updates
       if (a.kind == ActionKind::update && a.microbatch.steps_ago == 0)
         after_.insert(after_.end(), a.after.begin(), a.after.end());
@@ -40,8 +40,8 @@ class ProgramAgreements {
     agree_on_flags();
     if (options_.norm) {
       const std::string shards = update < 0 ? "" : actions_[static_cast<std::size_t>(at_)].peer.axis;
-      if (plan_.size(shards) > 1) before_update(Payload::norm, shards);
-      if (plan_.has_stages()) before_update(Payload::norm, plan_.stage_axis);
+      if (plan_.size(shards) > 1) before_update(OperandKind::norm, shards);
+      if (plan_.has_stages()) before_update(OperandKind::norm, plan_.stage_axis);
     }
     if (update < 0) return;
     std::vector<ActionId>& before = actions_[static_cast<std::size_t>(at_)].after;
@@ -52,7 +52,7 @@ class ProgramAgreements {
 
   void count_ignored() {
     if (!options_.count || find(ActionKind::loss) < 0) return;
-    Action count{.kind = ActionKind::agree, .stream = Stream::comm, .payload = Payload::count};
+    Action count{.kind = ActionKind::agree, .stream = Stream::comm, .payload = OperandKind::count};
     if (plan_.size(program_, options_.batch_axis) > 1) count.peer.axis = options_.batch_axis;
     insert(program_, 0, std::move(count));
     actions_[static_cast<std::size_t>(find(ActionKind::loss))].after.push_back(0);
@@ -79,15 +79,17 @@ class ProgramAgreements {
   void agree_on_flags() {
     const int looks = options_.checks.every, tells = plan_.flags.empty() ? 0 : options_.flags.every;
     const bool together = looks > 0 && tells >= looks;
-    const auto add = [&](const Payload& flags, const char* phase, int every, int offset) {
+    const auto add = [&](const std::vector<std::string>& flags, const char* phase, int every, int offset) {
       const std::int64_t apart = period(), times = (every + apart - 1) / apart * apart;
       const int at = add_phase(program_, phase, {.every = times, .offset = apart > 1 ? times - 1 : offset});
-      before_update(flags, all_axes(plan_)).phase = at;
+      Action& agree = before_update(OperandKind::flags, all_axes(plan_));
+      agree.names = flags;
+      agree.phase = at;
     };
-    if (looks > 0)
-      add({Payload::flags, together ? plan_.flags : std::vector<std::string>{}, true}, "check gradients", looks,
-          options_.checks.offset);
-    if (tells > 0 && !together) add({Payload::flags, plan_.flags}, "tell flags", tells, 0);
+    std::vector<std::string> looked = {finite_gradients};
+    if (together) looked.insert(looked.end(), plan_.flags.begin(), plan_.flags.end());
+    if (looks > 0) add(looked, "check gradients", looks, options_.checks.offset);
+    if (tells > 0 && !together) add(plan_.flags, "tell flags", tells, 0);
   }
   void sum_loss() {
     if (plan_.size(program_, options_.batch_axis) == 1) return;
@@ -95,7 +97,7 @@ class ProgramAgreements {
         std::find_if(actions_.rbegin(), actions_.rend(), [](const Action& a) { return a.kind == ActionKind::loss; });
     if (last == actions_.rend()) return;
     loss_ = static_cast<ActionId>(actions_.rend() - last);
-    Action sum{.kind = ActionKind::agree, .stream = Stream::comm, .after = {loss_ - 1}, .payload = Payload::loss};
+    Action sum{.kind = ActionKind::agree, .stream = Stream::comm, .after = {loss_ - 1}, .payload = OperandKind::loss};
     sum.peer.axis = options_.batch_axis;
     insert(program_, loss_, std::move(sum));
   }
@@ -110,7 +112,7 @@ class ProgramAgreements {
       at = id + 1;
       if (!sent) made = id;
     }
-    Action give{.kind = ActionKind::agree, .stream = Stream::comm, .after = {made}, .payload = Payload::loss};
+    Action give{.kind = ActionKind::agree, .stream = Stream::comm, .after = {made}, .payload = OperandKind::loss};
     if (loss_ >= 0) give.stream = Stream::compute;  // a thread that waits for the sum computes nothing in the meantime
     give.peer.axis = plan_.stage_axis;
     give.peer.root = root;
@@ -120,7 +122,7 @@ class ProgramAgreements {
     if (const auto update = find_update(); update >= 0) actions_[static_cast<std::size_t>(update)].after.push_back(at);
   }
   /// An agreement that computation waits for, as the next update needs the number.
-  Action& before_update(const Payload& payload, const std::string& axis) {
+  Action& before_update(OperandKind payload, const std::string& axis) {
     Action a{.kind = ActionKind::agree, .after = after_, .payload = payload};
     a.peer.axis = axis;
     insert(program_, at_, std::move(a));

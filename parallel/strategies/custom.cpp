@@ -51,9 +51,9 @@ Action action_of(const CustomAction& c, OperandKind of) {
     for (const State& s : *list) states.push_back(s.name);
   if (!row.access)
     row.access = [of, states](const Plan&, const Program&, const Liveness&, const Action& a) {
-      Access all{{}, {{.kind = of, .slice = a.slice}}};
+      std::vector<Operand> all{{.kind = of, .slice = a.slice, .written = true}};
       for (const std::string& name : states)
-        all.writes.push_back({.kind = OperandKind::state, .slice = a.slice, .name = name});
+        all.push_back({.kind = OperandKind::state, .slice = a.slice, .name = name, .written = true});
       return all;
     };
   if (!row.calls && !c.sends.empty())

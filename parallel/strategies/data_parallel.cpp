@@ -1,5 +1,6 @@
 // Data parallelism: each rank takes its rows of the global batch. Gradients are summed bucket by bucket during
 // backward.
+#include <map>
 #include <ranges>
 
 #include "parallel/plan/action_kind.h"
@@ -16,6 +17,11 @@ void check_not_reduced(const Plan& plan, const std::string& axis) {
           "ranks along mesh axis '{}' have different weights ({}), so their gradients cannot be summed over it: use "
           "another axis of the mesh",
           name, [&] { return to_string(plan.consistency_along(name)); });
+  check(
+      !plan.has_stages() || std::ranges::find(ours, plan.stage_axis) == ours.end(), "strategy",
+      "mesh axis '{}' has the stages of a pipeline, whose weights differ, so their gradients cannot be summed over it: "
+      "use another axis of the mesh",
+      plan.stage_axis);
   for (const Program& program : plan.programs) {
     check(!program.serves(), "strategy",
           "parameter_server sums the gradients already, so they cannot be summed over '{}' as well: use it without "
@@ -62,7 +68,7 @@ void average_buffers(Plan& plan, const std::string& axis, const Trigger& when) {
     const int phase = when == Trigger{} ? 0 : add_phase(program, "average statistics over " + axis, when);
     for (const Slice& buffers : detail::joined(std::move(slices))) {
       Action average = on_slice(ActionKind::all_reduce, Stream::comm, buffers, axis, {last});
-      average.payload = Payload::statistics;
+      average.payload = OperandKind::statistics;
       average.phase = phase;
       insert(program, last + 1, std::move(average));
     }
@@ -74,11 +80,10 @@ Plan reduce_over(Plan plan, const DataParallelOptions& o) {
   DataParallelOptions all = o;
   for (const Program& program : plan.programs)
     for (const Action& a : program.actions)
-      if (is_reduction(a) && a.peer.axis != plan.stage_axis) all.axis = o.axis + "+" + plan.reduced_axis();
+      if (sums_rows(plan, a)) all.axis = o.axis + "+" + plan.reduced_axis();
   const bool reduced = all.axis != o.axis;
   const bool differ = std::ranges::any_of(plan.parts, [&](const PartInfo& part) {
-    return std::ranges::any_of(part.divided,
-                               [&](const DividedSlice& d) { return without(all.axis, d.axis) != all.axis; });
+    return std::ranges::any_of(part.divided, [&](const auto& d) { return without(all.axis, d.first) != all.axis; });
   });
   const DataParallelOptions usual;
   const bool cuts =
@@ -86,7 +91,7 @@ Plan reduce_over(Plan plan, const DataParallelOptions& o) {
   for (std::size_t r = 0; r < plan.programs.size(); ++r) {
     if (!cuts) {
       for (Action& a : plan.programs[r].actions)
-        if (is_reduction(a) && a.peer.axis != plan.stage_axis) a.peer.axis = all.axis;
+        if (sums_rows(plan, a)) a.peer.axis = all.axis;
       continue;
     }
     std::vector<Bucket> buckets;
@@ -117,10 +122,13 @@ std::vector<Bucket> cut_buckets(const std::vector<PartInfo>& parts, Slice whole,
       if (next > at) pieces.push_back({{at, next}, axis, part.device});
       at = std::max(at, next);
     };
-    for (const DividedSlice& d : part.divided) {
-      if (!d.slice.overlaps(mine) || without(o.axis, d.axis) == o.axis) continue;
-      add(std::max(at, d.slice.begin), o.axis);
-      add(std::min(d.slice.end, mine.end), without(o.axis, d.axis));
+    std::map<Index, std::pair<Index, std::string>> apart;  // by begin: end, and the axes along which nothing is summed
+    for (const auto& [axes, slices] : part.divided)
+      for (const Slice& s : slices)
+        if (s.overlaps(mine) && without(o.axis, axes) != o.axis) apart[s.begin] = {s.end, axes};
+    for (const auto& [begin, rest] : apart) {
+      add(std::max(at, begin), o.axis);
+      add(std::min(rest.first, mine.end), without(o.axis, rest.second));
     }
     add(mine.end, o.axis);
   }

@@ -19,20 +19,21 @@ struct Sums {
   Tensor numbers, rows;
 };
 
-const ActionRow remember{.name = "remember",
-                         .letter = 'r',
-                         .access =
-                             [](const Plan&, const Program&, const Liveness&, const Action& a) {
-                               const Operand state{
-                                   .kind = OperandKind::state, .slice = a.slice, .name = to_string(a.payload)};
-                               return Access{{{.kind = OperandKind::weights, .slice = a.slice}}, {state}};
-                             },
-                         .vector_ops = vector_ops<1>,
-                         .start =
-                             [](ActionContext& now) {
-                               now.state(to_string(now.action.payload)).copy_from(now.values());
-                               return Work();
-                             }};
+const ActionRow remember{
+    .name = "remember",
+    .letter = 'r',
+    .access =
+        [](const Plan&, const Program&, const Liveness&, const Action& a) {
+          return std::vector<Operand>{
+              {.kind = OperandKind::weights, .slice = a.slice},
+              {.kind = OperandKind::state, .slice = a.slice, .name = payload_of(a), .written = true}};
+        },
+    .vector_ops = vector_ops<1>,
+    .start =
+        [](ActionContext& now) {
+          now.state(payload_of(now.action)).copy_from(now.values());
+          return Work();
+        }};
 
 }  // namespace
 
@@ -121,7 +122,7 @@ void mix_weights(Plan& plan, const Action& like, const std::string& axis, const 
 void remember_weights(Plan& plan, const std::string& state, std::int64_t from) {
   for (std::size_t r = 0; r < plan.programs.size(); ++r)
     for (const Slice& slice : plan.updated(r)) {
-      Action a{.kind = remember, .slice = slice, .payload = {Payload::state, {state}}};
+      Action a{.kind = remember, .slice = slice, .payload = OperandKind::state, .names = {state}};
       a.phase = add_phase(plan.programs[r], "remember", {.from = from, .until = from + 1});
       insert(plan.programs[r], 0, std::move(a));
     }

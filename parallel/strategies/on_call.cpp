@@ -9,7 +9,7 @@
 namespace trireme {
 namespace {
 
-Action of(ActionKind kind, Payload::Kind payload, const Slice& slice, const std::string& axis, int root = -1) {
+Action of(ActionKind kind, OperandKind payload, const Slice& slice, const std::string& axis, int root = -1) {
   Action a{.kind = kind, .stream = Stream::comm, .slice = slice, .payload = payload};
   a.peer.axis = axis;
   a.peer.root = root;
@@ -37,8 +37,8 @@ std::vector<Action> set_up(const Plan& plan, const std::string& axis) {
   if (axis.empty()) return all;
   const auto device = [&](int part) { return plan.parts[static_cast<std::size_t>(part)].device; };
   for (const auto& [slice, at] : runs(plan, &PartInfo::slice, device))
-    all.push_back(of(ActionKind::broadcast, Payload::weights, slice, axis, 0));
-  if (plan.buffers > 0) all.push_back(of(ActionKind::broadcast, Payload::statistics, {0, plan.buffers}, axis, 0));
+    all.push_back(of(ActionKind::broadcast, OperandKind::weights, slice, axis, 0));
+  if (plan.buffers > 0) all.push_back(of(ActionKind::broadcast, OperandKind::statistics, {0, plan.buffers}, axis, 0));
   return all;
 }
 
@@ -51,9 +51,9 @@ std::vector<Slice> owned(const Plan& plan, std::size_t r) {
 }
 
 /// Servers, and the ranks that share the updates of program r, send their shards. payload: the weights, with the
-/// running statistics; or Payload::optimizer, all of its states.
-std::vector<Action> gather_shards(const Plan& plan, std::size_t r, Payload::Kind payload) {
-  const bool weights = payload == Payload::weights;
+/// running statistics; or OperandKind::state, all of its states.
+std::vector<Action> gather_shards(const Plan& plan, std::size_t r, OperandKind payload) {
+  const bool weights = payload == OperandKind::weights;
   const Program& program = plan.programs[r];
   std::vector<Action> all;
   for (const Program& server : plan.programs)
@@ -65,7 +65,7 @@ std::vector<Action> gather_shards(const Plan& plan, std::size_t r, Payload::Kind
     const std::string& axis = all.front().peer.axis;
     const Program& worker = *std::ranges::find(plan.programs, false, &Program::serves);
     all.push_back(
-        of(ActionKind::broadcast, Payload::statistics, {0, plan.buffers}, axis, plan.range(worker, axis).begin));
+        of(ActionKind::broadcast, OperandKind::statistics, {0, plan.buffers}, axis, plan.range(worker, axis).begin));
   }
   const bool drops =
       std::ranges::find(program.actions, ActionKind::drop_values, &Action::kind) != program.actions.end();
@@ -77,15 +77,15 @@ std::vector<Action> gather_shards(const Plan& plan, std::size_t r, Payload::Kind
 }
 
 /// Each stage sends its part to the others. payload: as above.
-std::vector<Action> gather_stages(const Plan& plan, Payload::Kind payload) {
+std::vector<Action> gather_stages(const Plan& plan, OperandKind payload) {
   std::vector<Action> all;
   if (!plan.has_stages()) return all;
   for (int r = 0; r < std::ssize(plan.programs); ++r)
     for (const Slice& s : owned(plan, static_cast<std::size_t>(r)))
       all.push_back(of(ActionKind::broadcast, payload, s, plan.stage_axis, r));
-  if (payload != Payload::weights) return all;
+  if (payload != OperandKind::weights) return all;
   for (const auto& [slice, stage] : runs(plan, &PartInfo::buffers, [&](int part) { return plan.program_of(part); }))
-    all.push_back(of(ActionKind::broadcast, Payload::statistics, slice, plan.stage_axis, stage));
+    all.push_back(of(ActionKind::broadcast, OperandKind::statistics, slice, plan.stage_axis, stage));
   return all;
 }
 
@@ -99,10 +99,10 @@ std::vector<Action> average_workers(const Plan& plan, std::size_t r) {
   }
   std::vector<Action> all;
   if (apart.empty()) return all;
-  for (const Slice& s : owned(plan, r)) all.push_back(of(ActionKind::all_reduce, Payload::weights, s, apart));
+  for (const Slice& s : owned(plan, r)) all.push_back(of(ActionKind::all_reduce, OperandKind::weights, s, apart));
   const auto stage = [&](int part) { return static_cast<std::size_t>(plan.program_of(part)); };
   for (const auto& [slice, program] : runs(plan, &PartInfo::buffers, stage))
-    if (program == r) all.push_back(of(ActionKind::all_reduce, Payload::statistics, slice, apart));
+    if (program == r) all.push_back(of(ActionKind::all_reduce, OperandKind::statistics, slice, apart));
   return all;
 }
 
@@ -133,15 +133,15 @@ std::string all_axes(const Plan& plan, const std::vector<std::string>& but) {
 Plan with_phases_on_call(Plan plan, const std::vector<std::string>& apart) {
   const std::string everyone = all_axes(plan);
   const Slice each{0, plan.size(everyone)};
-  const std::vector<Action> stages = gather_stages(plan, Payload::weights),
-                            states = gather_stages(plan, Payload::optimizer);
+  const std::vector<Action> stages = gather_stages(plan, OperandKind::weights),
+                            states = gather_stages(plan, OperandKind::state);
   std::vector<Action> saving, diagnosis;
   if (!everyone.empty()) {
-    for (const auto payload : {Payload::lengths, Payload::texts})
+    for (const auto payload : {OperandKind::lengths, OperandKind::texts})
       saving.push_back(of(ActionKind::all_gather, payload, each, everyone));
     for (int p = 0; p < std::ssize(plan.parts); ++p) diagnosis.push_back({.kind = ActionKind::forward, .part = p});
     if (!meets_by_messages(plan))  // others wait for messages, or go on, meanwhile
-      diagnosis.push_back(of(ActionKind::agree, Payload::first, {}, everyone));
+      diagnosis.push_back(of(ActionKind::agree, OperandKind::first, {}, everyone));
   }
   for (std::size_t r = 0; r < plan.programs.size(); ++r) {
     Program& program = plan.programs[r];
@@ -150,8 +150,8 @@ Plan with_phases_on_call(Plan plan, const std::vector<std::string>& apart) {
       to.insert(to.end(), next.begin(), next.end());
       if (before > 0 && !next.empty()) to[static_cast<std::size_t>(before)].after = {before - 1};
     };
-    std::vector<Action> evaluation = gather_shards(plan, r, Payload::weights);
-    std::vector<Action> consolidation = gather_shards(plan, r, Payload::optimizer);
+    std::vector<Action> evaluation = gather_shards(plan, r, OperandKind::weights);
+    std::vector<Action> consolidation = gather_shards(plan, r, OperandKind::state);
     add(evaluation, average_workers(plan, r));
     add(evaluation, stages);
     add(consolidation, states);

@@ -99,11 +99,12 @@ Plan with_reductions(Plan plan, const std::string& strategy) {
   if (!reduces) return data_parallel()(std::move(plan));
   const auto axes = names_in(plan.reduced_axis());
   for (const PartInfo& part : plan.parts)
-    for (const DividedSlice& d : part.divided)
-      check(std::find(axes.begin(), axes.end(), d.axis) == axes.end(), strategy,
-            "mesh axis '{}' divides the weights of '{}' already, so {} cannot divide their updates along it: use "
-            "data_parallel instead of one_weird_trick",
-            d.axis, part.name, strategy);
+    for (const auto& [divides, slices] : part.divided)
+      for (const std::string& name : names_in(divides))
+        check(std::find(axes.begin(), axes.end(), name) == axes.end(), strategy,
+              "mesh axis '{}' divides the weights of '{}' already, so {} cannot divide their updates along it: use "
+              "data_parallel instead of one_weird_trick",
+              name, part.name, strategy);
   return plan;
 }
 
@@ -124,7 +125,7 @@ Program reduce_slices(const Plan& plan, const Program& program, const std::vecto
     if (const auto sums = tied_sums(program, buckets[i].slice); !sums.empty()) sum[i] = sums[0];
   std::vector<ActionId> moved(program.actions.size(), -1);
   Program out = rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action& a) {
-    if (is_reduction(a) && a.peer.axis != plan.stage_axis) return;
+    if (sums_rows(plan, a)) return;
     const auto reduce = [&](std::size_t i, ActionId after, bool on_ready) {
       Action all = on_slice(ActionKind::all_reduce, Stream::comm, buckets[i].slice, buckets[i].axis, {after});
       all.on_ready = on_ready;

@@ -1,6 +1,7 @@
 // Building blocks of strategies: micro-batches, and rewriting of what follows a program's backward: reductions,
 // updates, and the distribution of updated weights.
 #pragma once
+#include "parallel/plan/action_kind.h"
 #include "parallel/strategies/strategy.h"
 
 namespace trireme {
@@ -52,6 +53,11 @@ Program rebuilt(const Program& program, F&& f) {
 /// The plan of a pipeline with support for weights that several stages share: their gradients are summed over these
 /// stages after the last backward, and each stage updates its copy. Throws Error for an asynchronous pipeline.
 Plan with_tied_sums(Plan);
+
+/// Whether the action sums gradients of ranks with different rows.
+inline bool sums_rows(const Plan& plan, const Action& a) {
+  return is_reduction(a) && !(plan.has_stages() && a.peer.axis == plan.stage_axis);
+}
 
 /// A strategy of that name that sums gradients by reduce_over().
 Strategy reducing(const std::string& name, const DataParallelOptions&);

@@ -11,7 +11,7 @@ namespace {
 struct Servers {
   int servers = 1, every = 0, staleness = -1;
 
-  Action on_channel(ActionKind kind, Payload::Kind payload, const char* channel, Slice slice, int root = -1) const {
+  Action on_channel(ActionKind kind, OperandKind payload, const char* channel, Slice slice, int root = -1) const {
     Action a{.kind = kind, .slice = slice, .payload = payload};
     a.peer.axis = "data";
     a.peer.root = root;
@@ -22,13 +22,13 @@ struct Servers {
     Program server{.name = "server " + std::to_string(at)};
     server.where = {{"data", at, at + 1}};
     server.phases = {{"update", {.channel = "gradients", .count = every}}};
-    server.actions = {on_channel(ChannelKind::take, Payload::gradients, "", slice),
+    server.actions = {on_channel(ChannelKind::take, OperandKind::gradients, "", slice),
                       {.kind = ActionKind::update, .slice = slice}};
-    Action answer = on_channel(ChannelKind::push, Payload::weights, "weights", slice);
+    Action answer = on_channel(ChannelKind::push, OperandKind::weights, "weights", slice);
     if (staleness >= 0)
       answer.phase = add_phase(server, "answer", {.channel = "ready", .guard = "gradients", .staleness = staleness});
     server.actions.push_back(answer);
-    Action report = on_channel(ChannelKind::take, Payload::loss, "", {});
+    Action report = on_channel(ChannelKind::take, OperandKind::loss, "", {});
     report.phase = add_phase(server, "report", {.channel = "loss", .count = 0});
     server.phases.back().last = true;
     server.actions.push_back(report);
@@ -43,13 +43,13 @@ struct Servers {
     worker.where = {{"data", 0, workers}};
     const auto last = static_cast<ActionId>(worker.actions.size()) - 1;
     plan.programs.resize(1);
-    const std::pair<const char*, Payload::Kind> sent[] = {{"gradients", Payload::gradients},
-                                                          {"ready", Payload::loss},
-                                                          {"loss", Payload::loss},
-                                                          {"weights", Payload::weights}};
+    const std::pair<const char*, OperandKind> sent[] = {{"gradients", OperandKind::gradients},
+                                                        {"ready", OperandKind::loss},
+                                                        {"loss", OperandKind::loss},
+                                                        {"weights", OperandKind::weights}};
     for (const auto& [channel, payload] : sent)
       for (int s = 0; s < servers; ++s) {
-        const bool of_slice = payload != Payload::loss, pulls = payload == Payload::weights;
+        const bool of_slice = payload != OperandKind::loss, pulls = payload == OperandKind::weights;
         const Slice slice{plan.parameters * s / servers, plan.parameters * (s + 1) / servers};
         if (*channel == 'r' && staleness < 0) continue;
         Action a = on_channel(pulls ? ChannelKind::pull : ChannelKind::push, payload, channel,

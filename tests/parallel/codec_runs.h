@@ -21,8 +21,7 @@ struct Reduced {
 
 /// Gradients that ranks reduce step by step, in a slice of a block with these tensors.
 inline std::vector<Reduced> reduced(const std::string& options, int ranks, int steps, const Gradient& gradient,
-                                    Slice slice, DType type = DType::f64,
-                                    const std::vector<TensorSlice>& tensors = {}) {
+                                    Slice slice, DType type = DType::f64, const std::map<Index, Shape>& tensors = {}) {
   return on_ranks(ranks, [&](World& world) {
     PartInfo part{.name = "all", .slice = {0, slice.end}};
     part.tensors = tensors;

@@ -27,7 +27,7 @@ std::optional<Plan> plan_of(const Arrangement& how) {
 
 int count(const Program& program, const std::string& field) {
   return static_cast<int>(std::count_if(program.actions.begin(), program.actions.end(), [&](const Action& a) {
-    return a.kind == ActionKind::agree && to_string(a.payload) == field;
+    return a.kind == ActionKind::agree && payload_of(a) == field;
   }));
 }
 
@@ -124,7 +124,7 @@ TEST_CASE("check finds agreements that decide about nothing, or differ between s
       Program& program = bad.programs[r];
       const ActionId id = find(program, ActionKind::agree, nth);
       if (id < 0) break;
-      program.actions[id].payload = {Payload::flags, {"mood"}};
+      program.actions[id].names = {"mood"};
       check_finds(bad, "there is no number 'mood' to agree on");
       bad = plan;
       bad.programs[r].phases.push_back({"seldom", {.every = 7}});
@@ -185,11 +185,16 @@ TEST_CASE("phases on call stand beside the steps: they change nothing that is ch
         planted([&](Action& x) { x.after = {static_cast<ActionId>(id)}; }, "waits for what does not come before it");
         planted([](Action& x) { x.peer.root = 7; }, "there is no rank 7 to give it");
         planted([](Action& x) { x.part = 99; }, "there are 4 parts");
-        if (action.payload == Payload::weights || action.payload == Payload::optimizer ||
-            action.payload == Payload::statistics)
+        if (action.payload == OperandKind::weights || action.payload == OperandKind::state ||
+            action.payload == OperandKind::statistics)
           planted([](Action& x) { x.slice.end += 1000; }, "lies outside of a block of");
         if (action.peer.axis.find("pipe") != action.peer.axis.npos)
-          planted([](Action& x) { x.payload = {Payload::state, {"else"}}; }, "which it meets there");
+          planted(
+              [](Action& x) {
+                x.payload = OperandKind::state;
+                x.names = {"else"};
+              },
+              "which it meets there");
       }
 }
 

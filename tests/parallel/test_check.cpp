@@ -38,7 +38,7 @@ TEST_CASE("check finds gradients that are not summed once") {
 
 TEST_CASE("check finds a sum of gradients of different weights") {
   Plan plan = parallel_chain();
-  plan.parts[2].divided = {{plan.parts[2].slice, "data"}};
+  plan.parts[2].divided = {{"data", {plan.parts[2].slice}}};
   check_finds(plan, "sums gradients of part 2 ('3'), of which each rank along 'data' has all that it needs");
 }
 
@@ -127,7 +127,7 @@ TEST_CASE("check finds messages that do not meet") {
   }
   SECTION("no fault: statistics of one program's, averaged along one of the axes that gradients are summed over") {
     Action average = message(ActionKind::all_reduce, -1, 0, 0);
-    average.payload = Payload::statistics;
+    average.payload = OperandKind::statistics;
     average.peer.axis = "data";
     first.push_back(average);
     plan.axes.push_back({"h", 2});

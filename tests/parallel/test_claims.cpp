@@ -142,30 +142,32 @@ Action& first(Plan& plan, const std::string& kind) {
   fail("test", "no {}", kind);
 }
 /// Every rank's weights become their sum, scaled: the sum of all is preserved by a scale of 1 / ranks only.
-const ActionRow sums{.name = "sums",
-                     .is_collective = true,
-                     .access =
-                         [](const Plan&, const Program&, const Liveness&, const Action& a) {
-                           return Access{{}, {{.kind = OperandKind::weights, .slice = a.slice}}};
-                         },
-                     .start =
-                         [](ActionContext& now) {
-                           const Tensor all = scale(now.values(), now.argument("scale"));
-                           now.memory = all;
-                           return now.comm->all_reduce(all);
-                         },
-                     .finish = [](ActionContext& now) { now.values().copy_from(std::any_cast<Tensor>(now.memory)); }};
+const ActionRow sums{
+    .name = "sums",
+    .is_collective = true,
+    .access =
+        [](const Plan&, const Program&, const Liveness&, const Action& a) {
+          return std::vector<Operand>{{.kind = OperandKind::weights, .slice = a.slice, .written = true}};
+        },
+    .start =
+        [](ActionContext& now) {
+          const Tensor all = scale(now.values(), now.argument("scale"));
+          now.memory = all;
+          return now.comm->all_reduce(all);
+        },
+    .finish = [](ActionContext& now) { now.values().copy_from(std::any_cast<Tensor>(now.memory)); }};
 
-const ActionRow halve{.name = "halve",
-                      .access =
-                          [](const Plan&, const Program&, const Liveness&, const Action& a) {
-                            return Access{{}, {{.kind = OperandKind::gradients, .slice = a.slice}}};
-                          },
-                      .start =
-                          [](ActionContext& now) {
-                            now.gradients().copy_from(scale(now.gradients(), 0.5));
-                            return Work();
-                          }};
+const ActionRow halve{
+    .name = "halve",
+    .access =
+        [](const Plan&, const Program&, const Liveness&, const Action& a) {
+          return std::vector<Operand>{{.kind = OperandKind::gradients, .slice = a.slice, .written = true}};
+        },
+    .start =
+        [](ActionContext& now) {
+          now.gradients().copy_from(scale(now.gradients(), 0.5));
+          return Work();
+        }};
 
 }  // namespace
 
@@ -198,7 +200,7 @@ TEST_CASE("a claim that is not so is found") {
        "no exchange in 8 steps"},
       {row("easgd(every=2)", {.kind = Kind::mean_preserved}), "changed it by"},  // without its center
       {row("gossip(mode=push_sum, graph=random)", {.kind = Kind::mean_preserved}), "changed it by"},  // z, not x
-      {row("compress(codec=dgc, ratio=0.1)", {.kind = Kind::error_feedback}), "steps within"},      // momentum grows
+      {row("compress(codec=dgc, ratio=0.1)", {.kind = Kind::error_feedback}), "steps within"},        // momentum grows
       {row("compress(codec=topk, ratio=0.1, residual=false)", {.kind = Kind::error_feedback}),
        "no reduction keeps a residual"},
       {row("parameter_server(mode=async)", {.kind = Kind::delayed},

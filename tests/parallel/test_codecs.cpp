@@ -225,7 +225,7 @@ TEST_CASE("what is sent and what is kept are the gradient and what was kept befo
     if (options.find("qsgd") != options.npos) continue;  // keeps nothing
     if (options.find("dgc") != options.npos) options += ", momentum=0";
     const bool exact = options.find("onebit") == options.npos && options.find("powersgd") == options.npos;
-    const std::vector<TensorSlice> tensors = {{{0, 48}, {8, 6}}, {{48, 50}, {2}}};
+    const std::map<Index, Shape> tensors = {{0, {8, 6}}, {48, {2}}};
     for (const DType type : {DType::f32, DType::f64}) {
       INFO(options << " " << name_of(type));
       Vector before(50);
@@ -241,7 +241,7 @@ TEST_CASE("what is sent and what is kept are the gradient and what was kept befo
 
 TEST_CASE("powersgd projects on a few columns, and finds the best ones in time") {
   // A matrix of 12 rows and 9 columns, of which the slice has 11 whole rows and a piece of one; and a bias.
-  const std::vector<TensorSlice> tensors = {{{16, 124}, {12, 3, 3}}, {{128, 140}, {12}}};
+  const std::map<Index, Shape> tensors = {{16, {12, 3, 3}}, {128, {12}}};
   const Slice slice{20, 140};
   const Index first = 25 - 20, rows = 11, columns = 9;  // row 1 begins at 16 + 9
   for (const int ranks : rank_counts({1, 3})) {
@@ -273,14 +273,14 @@ TEST_CASE("powersgd projects on a few columns, and finds the best ones in time")
     return m;
   };
   const auto last = [&](const std::string& more) {
-    return reduced("powersgd, rank=1, residual=false" + more, 1, 60, matrix, {0, 16}, DType::f64, {{{0, 16}, {4, 4}}})
+    return reduced("powersgd, rank=1, residual=false" + more, 1, 60, matrix, {0, 16}, DType::f64, {{0, {4, 4}}})
         .back()
         .sum;
   };
   CHECK(distance(last(""), Vector(16, 1)) < 1e-9);
   CHECK(distance(last(", warm_start=false"), Vector(16, 1)) > 1e-3);
   const auto nothing = [](int, int) { return Vector(16); };
-  CHECK(reduced("powersgd", 1, 2, nothing, {0, 16}, DType::f32, {{{0, 16}, {4, 4}}})[1].sum == Vector(16));
+  CHECK(reduced("powersgd", 1, 2, nothing, {0, 16}, DType::f32, {{0, {4, 4}}})[1].sum == Vector(16));
 }
 
 }  // namespace test_codecs

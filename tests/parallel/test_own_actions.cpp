@@ -28,7 +28,7 @@ const ActionRow mean_of_weights{
     .is_collective = true,
     .access =
         [](const Plan&, const Program&, const Liveness&, const Action& a) {
-          return Access{{}, {Operand{OperandKind::weights, a.slice}}};
+          return std::vector{Operand{.kind = OperandKind::weights, .slice = a.slice, .written = true}};
         },
     .calls =
         [](const Action& a, int, Index element) {
@@ -121,7 +121,7 @@ TEST_CASE("check finds phases, codecs and kinds that cannot be") {
   check_finds(bad, "phase 'never' never runs");
 
   static const Codec half{
-      .name = "half", .length = [](const CodecContext& now) { return now.size / 2; }, .states = {{"rest"}}};
+      .name = "half", .length = [](const CodecContext& now) { return now.size / 2; }, .states = {"rest"}};
   bad = good;
   for (Action& a : bad.programs[0].actions) a.codec = &half;
   check_finds(bad, "the codec half is for all_reduce alone");
@@ -197,7 +197,7 @@ TEST_CASE("a codec's state is as before where gradients were not used") {
                                 wire.copy_from(now.states[0]);
                               },
                           .decode = [](const CodecContext&, const Tensor& wire, const Tensor& x) { add_into(x, wire); },
-                          .states = {{"rest"}}};
+                          .states = {"rest"}};
   const Strategy strategy =
       data_parallel() | Strategy("rest", Claim::statistical, [](Plan p) { return with_codec(std::move(p), rest); });
   CHECK_NOTHROW(World::threads(2, [&](World& world) {
@@ -224,7 +224,7 @@ const ActionRow count_up{
     .name = "count_up",
     .access =
         [](const Plan&, const Program&, const Liveness&, const Action& a) {
-          return Access{{}, {Operand{.kind = OperandKind::state, .slice = a.slice, .name = "sum"}}};
+          return std::vector{Operand{.kind = OperandKind::state, .slice = a.slice, .name = "sum", .written = true}};
         },
     .start =
         [](ActionContext& now) {

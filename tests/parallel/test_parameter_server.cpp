@@ -200,8 +200,7 @@ TEST_CASE("check() finds what is wrong with backup workers and with a bound that
   };
   const auto trigger = [](Plan& p, std::size_t phase) -> Trigger& { return p.programs[1].phases[phase].trigger; };
   const auto first = [](Program& p, ActionKind kind, const char* field) -> Action& {
-    return *std::ranges::find_if(p.actions,
-                                 [&](const Action& a) { return a.kind == kind && to_string(a.payload) == field; });
+    return *std::ranges::find_if(p.actions, [&](const Action& a) { return a.kind == kind && payload_of(a) == field; });
   };
   const std::vector<Fault> planted = {
       {backed, [&](Plan& p) { trigger(p, 1).late = false; }, "takes 3 messages of 4 ranks: the others would wait"},
@@ -211,11 +210,11 @@ TEST_CASE("check() finds what is wrong with backup workers and with a bound that
       {backed, [&](Plan& p) { trigger(p, 0).late = true; }, "late messages are taken one at a time"},
       {backed, [&](Plan& p) { trigger(p, 0).guard = "gradients"; }, "both without a guard"},
       {backed, [&](Plan& p) { p.consistency.clear(); }, "answers before all ranks' gradients are in the weights"},
-      {backed, [&](Plan& p) { first(p.programs[1], ChannelKind::take, "loss").payload = Payload::clock; },
+      {backed, [&](Plan& p) { first(p.programs[1], ChannelKind::take, "loss").payload = OperandKind::clock; },
        "takes none"},
-      {backed, [&](Plan& p) { first(p.programs[0], ChannelKind::push, "loss").payload = Payload::clock; },
+      {backed, [&](Plan& p) { first(p.programs[0], ChannelKind::push, "loss").payload = OperandKind::clock; },
        "takes none"},
-      {backed, [&](Plan& p) { first(p.programs[1], ChannelKind::push, "clock").payload = Payload::loss; },
+      {backed, [&](Plan& p) { first(p.programs[1], ChannelKind::push, "clock").payload = OperandKind::loss; },
        "waits for another operand than is sent"},
       {backed, [&](Plan& p) { p.consistency["data"].bound = 3; }, "any number of steps ahead, where weights are to be"},
       {{.mode = "async"}, [&](Plan& p) { p.consistency["data"].bound = 0; }, "any number of steps ahead"},

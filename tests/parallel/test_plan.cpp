@@ -84,8 +84,11 @@ TEST_CASE("equal plans have equal hashes, and any change changes them") {
   changed([](Plan& p) { p.programs[0].actions[0].arguments = {{"weight", 0.25}}; });
   changed([](Plan& p) { p.programs[0].actions[0].peer.pairs = "ring"; });
   changed([](Plan& p) { p.programs[0].actions[0].peer.seed = 1; });
-  changed([](Plan& p) { p.programs[0].actions[0].payload = Payload::loss; });
-  changed([](Plan& p) { p.programs[0].actions[0].payload = {Payload::state, {"loss"}}; });
+  changed([](Plan& p) { p.programs[0].actions[0].payload = OperandKind::loss; });
+  changed([](Plan& p) {
+    p.programs[0].actions[0].payload = OperandKind::state;
+    p.programs[0].actions[0].names = {"loss"};
+  });
   changed([](Plan& p) { p.programs[0].phases[0].trigger.every = 2; });
   changed([](Plan& p) { add_phase(p.programs[0], "later", {.from = 5}); });
   changed([](Plan& p) { p.programs[0].actions[0].phase = add_phase(p.programs[0], "later", {.from = 5}); });

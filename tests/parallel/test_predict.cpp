@@ -155,7 +155,8 @@ TEST_CASE("where communication goes on beside computation it is hidden, where ra
   };
   CHECK(exposed().seconds == Approx(1e-3));  // of the last one
   CHECK(exposed().bytes == 4000);
-  plan.parts[1].comms = {{CallKind::all_reduce, "data", 2, 8000, ActionKind::forward}};  // what layers send, in full
+  plan.parts[1].comms = {
+      {ActionKind::forward, {{CallKind::all_reduce, 8000, "data", 2}}}};  // what layers send, in full
   CHECK(exposed().seconds == Approx(3e-3));
   CHECK(exposed().bytes == 12'000);
   plan.parts[1].comms.clear();

@@ -56,10 +56,10 @@ struct MadeUpModel {
                    .backward_weight = seconds[2],
                    .saved = (recompute ? line.output : line.saved) * rows,
                    .output = line.output * rows};
-      if (weights && divided && split.divides_batch_axis) part.divided = {{part.slice, "data"}};
-      if (tensor && divided) part.divided = {{part.slice, "tensor"}};
+      if (weights && divided && split.divides_batch_axis) part.divided = {{"data", {part.slice}}};
+      if (tensor && divided) part.divided = {{"tensor", {part.slice}}};
       const auto sends = [&](CallKind kind, const std::string& axis, Index bytes, ActionKind during) {
-        part.comms.push_back({kind, axis, 2, 2 * bytes, during});
+        part.comms[during].push_back({kind, 2 * bytes, axis, 2});
       };
       if (tensor && divided) {
         sends(CallKind::all_reduce, "tensor", line.output * rows, ActionKind::forward);

@@ -52,10 +52,12 @@ class Mutation {
       list[at].after.push_back(static_cast<ActionId>(other));
     }
   }
-  static Payload payload_of(const std::string& name) {
-    for (const auto kind : {Payload::gradients, Payload::loss, Payload::weights, Payload::clock})
-      if (to_string(Payload(kind)) == name) return kind;
-    return {Payload::state, {name}};
+  static void set_payload(Action& a, const std::string& name) {
+    a.payload = OperandKind::state;
+    for (const auto kind : {OperandKind::gradients, OperandKind::loss, OperandKind::weights, OperandKind::clock})
+      if (to_string(kind) == name) a.payload = kind;
+    a.names.clear();
+    if (a.payload == OperandKind::state) a.names = {name};
   }
   void change(Program& program, Action& a, ProgramPhase& phase, Plan& plan) {
     const auto ranks = static_cast<std::size_t>(plan.size("data"));
@@ -65,13 +67,13 @@ class Mutation {
       if (below(2) == 0)
         a.peer.senders_of = name;
       else
-        a.payload = payload_of(name);
+        set_payload(a, name);
     }
     if (what == 15 && below(2) == 0) a.peer.per_root = static_cast<int>(below(4));
     if (what == 0) a.peer.root = static_cast<int>(below(ranks + 1)) - 1;
     if (what == 1)
       a.peer.channel = pick({"gradients", "ready", "loss", "weights", "other", "sums", "answers 0", "share 0", ""});
-    if (what == 2) a.payload = payload_of(pick({"gradients", "loss", "weights", "clock"}));
+    if (what == 2) set_payload(a, pick({"gradients", "loss", "weights", "clock"}));
     if (what == 3) a.slice.end = (a.slice.begin + a.slice.end) / 2;
     if (what == 4) phase.trigger.count = static_cast<int>(below(ranks + 1));
     if (what == 5) {

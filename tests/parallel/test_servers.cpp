@@ -72,7 +72,7 @@ Plan inbox_plan(int workers, std::vector<ProgramPhase> phases) {
   worker.where = {{"data", 0, workers}};
   server.where = {{"data", workers, workers + 1}};
   for (const ProgramPhase& p : phases) {
-    Action push{.kind = ChannelKind::push, .stream = Stream::comm, .slice = {0, 10}, .payload = Payload::gradients};
+    Action push{.kind = ChannelKind::push, .stream = Stream::comm, .slice = {0, 10}, .payload = OperandKind::gradients};
     push.peer.axis = "data";
     push.peer.root = workers;
     push.peer.channel = p.trigger.channel;
@@ -191,7 +191,8 @@ TEST_CASE("check() says in one line why a program by messages cannot be") {
        "there is no rank 7 along 'data'"},
       {{},
        [&](Plan& p) {
-         find_in(p.programs[0], ChannelKind::push).payload = {Payload::state, {"luck"}};
+         find_in(p.programs[0], ChannelKind::push).payload = OperandKind::state;
+         find_in(p.programs[0], ChannelKind::push).names = {"luck"};
        },
        "there are no 'luck' to send"},
       {{}, [&](Plan& p) { find_in(p.programs[0], ChannelKind::push).peer.channel = "x"; }, "takes no messages on 'x'"},
@@ -203,7 +204,7 @@ TEST_CASE("check() says in one line why a program by messages cannot be") {
          p.programs[1].phases[1].trigger.count = 2;
          p.programs[0].phases.push_back({"late", {.every = 2}});
          for (Action& a : p.programs[0].actions)
-           if (a.payload == Payload::loss) a.phase = 1;
+           if (a.payload == OperandKind::loss) a.phase = 1;
        },
        "a step of it never ends"},
       {{},

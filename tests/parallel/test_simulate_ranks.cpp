@@ -36,12 +36,12 @@ std::optional<Plan> plan_of(const Arrangement& how, Numbers& numbers) {
   std::vector<PartInfo> parts;
   Index at = 0;
   const auto comms = [&] {  // of layers; an axis has one rank, now and then
-    std::vector<PartComm> some;
+    std::map<ActionKind, std::vector<PlannedCall>> some;
     for (const Axis& axis : how.mesh)
       for (const ActionKind& half : {ActionKind::forward, ActionKind::backward_input, ActionKind::backward_weight})
         if (axis.name != "pipe" && numbers.below(4) == 0)
-          some.push_back(
-              {numbers.below(2) ? CallKind::all_reduce : CallKind::send, axis.name, 3, 3 * numbers.below(2000), half});
+          some[half].push_back(
+              {numbers.below(2) ? CallKind::all_reduce : CallKind::send, 3 * numbers.below(2000), axis.name, 3});
     return some;
   };
   for (int i = 0; i < 8; ++i, at = parts.back().slice.end)
@@ -181,7 +181,7 @@ class Rules {
                        : a.kind == ActionKind::backward_weight ? c.backward_weight
                                                                : 0;
     Nanoseconds time = cluster_.compute(nanoseconds(all), r, static_cast<std::uint64_t>(id));
-    for (const PartComm& comm : comms_of(plan_.parts, a)) {
+    for (const PlannedCall& comm : comms_of(plan_.parts, a)) {
       const auto ranks = group(r, comm.axis);
       const int p = static_cast<int>(ranks.size());
       const Link& link = cluster_.link(ranks);
@@ -234,7 +234,7 @@ class Rules {
     const Index n = a.slice.size(), even = n / p * p * 4, rest = 4 * n - even;
     const auto call = [&](CallKind kind, Index bytes) { return collective_time(link, kind, p, bytes); };
     if (a.kind == ActionKind::agree)
-      return call(a.peer.root < 0 ? CallKind::all_reduce : CallKind::broadcast, a.payload == Payload::loss ? 4 : 8);
+      return call(a.peer.root < 0 ? CallKind::all_reduce : CallKind::broadcast, a.payload == OperandKind::loss ? 4 : 8);
     if (a.codec) return call(CallKind::all_gather, 8 * n * p);  // topk of all numbers: with their positions
     if (a.kind == ActionKind::broadcast || a.peer.root >= 0) return call(CallKind::broadcast, 4 * n);
     if (a.kind == ActionKind::all_reduce) return call(CallKind::all_reduce, 4 * n);

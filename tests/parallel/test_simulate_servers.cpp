@@ -33,7 +33,7 @@ Cluster machines(int ranks, double jitter = 0) {
 std::vector<double> times_of(const Plan& plan, const Simulation& s, int rank, ActionKind kind, const std::string& field,
                              double Span::*when) {
   const auto& actions = plan.programs[s.timeline.programs[rank]].actions;
-  const auto is = [&](const Action& a) { return a.kind == kind && to_string(a.payload) == field; };
+  const auto is = [&](const Action& a) { return a.kind == kind && payload_of(a) == field; };
   const auto first = std::ranges::find_if(actions, is) - actions.begin();
   std::vector<double> times;
   for (const Span& span : s.timeline.spans)

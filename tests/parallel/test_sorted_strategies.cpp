@@ -67,6 +67,7 @@ bool keeps_order(const std::string& a, const std::string& b) {
   const auto group = [](const std::string& text) {
     const std::string name = text.substr(0, text.find('('));
     if (name == "local_sgd" || name == "easgd" || name == "gossip") return std::string("averages");
+    if (name == "place") return std::string("tensor");
     return name == "one_weird_trick" ? std::string("data_parallel") : name;
   };
   return group(a) == group(b);
@@ -165,6 +166,45 @@ TEST_CASE("the buckets that data_parallel asks for hold with and without spatial
   for (const char* both : {"spatial(axes=h) | data_parallel(bucket=60, first_bucket=60)",
                            "data_parallel(bucket=60, first_bucket=60) | spatial(axes=h)"})
     CHECK(reductions(both) == reductions("data_parallel(bucket=60, first_bucket=60)"));
+}
+
+TEST_CASE("an axis of one rank is as no axis") {
+  const auto refused = [](const std::string& text, const std::vector<Axis>& axes) {
+    Plan plan = chain(8);
+    plan.parts[0].buffers = {0, 8};
+    plan.axes = axes;
+    plan.epoch_steps = 5;
+    try {
+      plan = parse_strategy(text)(std::move(plan));
+    } catch (const Error&) { return true; }
+    const bool reduces = std::ranges::any_of(
+        plan.programs, [](const Program& p) { return std::ranges::any_of(p.actions, sums_gradients); });
+    return !check(plan, reduces ? plan.size(plan.reduced_axis()) : 1).empty();
+  };
+  std::vector<std::string> all = texts();
+  for (const char* axis : {"pipe", "node", "data"})
+    all.push_back(fmt::format("data_parallel(axis={}, first_bucket=25, bucket=42)", axis));
+  for (const std::string& a : all)
+    for (const std::string& b : all) {
+      std::vector<std::string> strategies = {a + " | " + b};
+      if (a.starts_with("data_parallel(axis"))  // sums over two axes, one of which may have one rank
+        strategies.push_back(a + " | data_parallel | " + b);
+      for (const std::string& text : strategies) {
+        INFO(text);
+        if (refused(text, {{"data", 2}})) continue;  // some strategies refuse an axis that the mesh does not have
+        CHECK_FALSE(refused(text, {{"data", 2}, {"pipe", 1}, {"node", 1}, {"h", 1}, {"w", 1}, {"tensor", 1}}));
+      }
+    }
+  for (const char* axis : {"pipe", "node"})
+    for (const char* updates : {"zero(1)", "zero(2)", "zero(3)", "central_storage"})
+      for (const int size : {1, 2})
+        CHECK_FALSE(refused(
+            fmt::format("data_parallel(axis={}, first_bucket=25, bucket=42) | data_parallel | {}", axis, updates),
+            {{"data", 2}, {axis, size}}));
+  Plan staged = chain();
+  staged.axes = mesh;
+  staged = parse_strategy("pipeline(micro=2, partition=even)")(std::move(staged));
+  CHECK_ERROR(data_parallel({.axis = "pipe"})(staged), usage, "mesh axis 'pipe'");
 }
 
 }  // namespace test_sorted_strategies

@@ -326,7 +326,7 @@ TEST_CASE("plans with tickets are sound, and synchronous ones stay as they are")
   const auto plan_of = [](const ParameterServerOptions& o, int ranks, bool wanted) {
     Plan plan = chain();
     plan.axes = {{"data", ranks}};
-    plan.tickets.wanted = wanted;
+    plan.wants_tickets = wanted;
     return parameter_server(o)(std::move(plan));
   };
   for (int workers = 1; workers <= 5; ++workers)
@@ -341,19 +341,19 @@ TEST_CASE("plans with tickets are sound, and synchronous ones stay as they are")
         const Plan plan = plan_of(o, workers + servers, true);
         CAPTURE(workers, servers, kind);
         CHECK(faults(plan, workers + servers) == "");
-        CHECK(plan.tickets.shares == workers - o.backup);
+        CHECK(plan.tickets == workers - o.backup);
         CHECK(plan.hash() != plan_of(o, workers + servers, false).hash());
       }
   CHECK(plan_of({}, 4, true).programs == plan_of({}, 4, false).programs);
   CHECK(plan_of({}, 4, true).hash() == plan_of({}, 4, false).hash());
   Plan plan = plan_of({.servers = 2, .backup = 1}, 5, true);
-  std::erase_if(plan.programs[1].actions, [](const Action& a) { return a.payload == Payload::senders; });
+  std::erase_if(plan.programs[1].actions, [](const Action& a) { return a.payload == OperandKind::senders; });
   CHECK(faults(plan, 5).find("deadlock") != std::string::npos);
   plan = plan_of({}, 5, true);
-  plan.tickets.shares = 4;
+  plan.tickets = 4;
   CHECK(faults(plan, 5).find("0 programs hand out tickets") != std::string::npos);
   plan = plan_of({.mode = "async"}, 5, true);
-  std::erase_if(plan.programs[0].actions, [](const Action& a) { return a.payload == Payload::ticket; });
+  std::erase_if(plan.programs[0].actions, [](const Action& a) { return a.payload == OperandKind::ticket; });
   CHECK(faults(plan, 5).find("no phase takes them") != std::string::npos);
 }
 

@@ -50,17 +50,18 @@ Strategy slow_servers(const ParameterServerOptions& o) {
          });
 }
 
-const ActionRow mean{.name = "mean",
-                     .is_collective = true,
-                     .access =
-                         [](const Plan&, const Program&, const Liveness&, const Action& a) {
-                           return Access{{}, {{.kind = OperandKind::weights, .slice = a.slice}}};
-                         },
-                     .calls =
-                         [](const Action& a, int, Index element) {
-                           return std::vector{PlannedCall{CallKind::all_reduce, a.slice.size() * element}};
-                         },
-                     .start = [](ActionContext& now) { return now.comm->all_reduce(now.values(), ReduceOp::average); }};
+const ActionRow mean{
+    .name = "mean",
+    .is_collective = true,
+    .access =
+        [](const Plan&, const Program&, const Liveness&, const Action& a) {
+          return std::vector<Operand>{{.kind = OperandKind::weights, .slice = a.slice, .written = true}};
+        },
+    .calls =
+        [](const Action& a, int, Index element) {
+          return std::vector{PlannedCall{CallKind::all_reduce, a.slice.size() * element}};
+        },
+    .start = [](ActionContext& now) { return now.comm->all_reduce(now.values(), ReduceOp::average); }};
 /// Each rank trains for itself; every so many steps weights become their mean.
 Strategy meets_now_and_then(int every) {
   Strategy s{"meets", Claim::statistical, [every](Plan plan) {

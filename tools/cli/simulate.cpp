@@ -54,7 +54,7 @@ void print_efficiency(const DescribedPlan& described, const Cluster& cluster, co
   for (const Program& p : described.plan.programs) {
     Index here = 0;
     for (const Action& a : p.actions)
-      for (const PartComm& c : comms_of(described.plan.parts, a)) here += c.calls;
+      for (const PlannedCall& c : comms_of(described.plan.parts, a)) here += c.calls;
     calls = std::max(calls, here);
   }
   if (calls > 0 && exposed > 0.1 * s.makespan)

@@ -87,7 +87,7 @@ std::string percent(double predicted, double measured) {
 Prediction::Prediction(const TrainerOptions& options, World& world, const Step& step, Device device, bool program)
     : options_(options), world_(world), device_(device), program_(program) {
   on_ = options.run.predict && world.size() > 1 && !world.clock() && device.kind == DeviceKind::cpu;
-  if (on_ && (depends_on_arrivals(step.plan()) || step.plan().tickets.shares > 0))
+  if (on_ && (depends_on_arrivals(step.plan()) || step.plan().tickets > 0))
     why_never_ = "what a step is made of depends on the order in which messages come";
 }
 

@@ -26,7 +26,7 @@ void TrainMetrics::open(Step& step, Index batch, Index size) {
   open_ = at_;
   batch_ = batch;
   size_ = size;
-  shares_ = step.plan().tickets.shares > 0;
+  shares_ = step.plan().tickets > 0;
   leaves_out_ = std::ranges::any_of(step.plan().programs, [](const Program& program) {
     return std::ranges::any_of(program.phases, [](const ProgramPhase& p) { return p.trigger.late; });
   });

@@ -192,9 +192,7 @@ struct Trainer::Impl {
     return trireme::evaluate(how.shard ? step->model() : input.model, input.test, world, how);
   }
   /// Whether all ranks have every step in common, so that they can return to one.
-  bool can_roll_back() {
-    return !clock.simulated() && !StepProbe(*step).trains_apart() && step->plan().tickets.shares == 0;
-  }
+  bool can_roll_back() { return !clock.simulated() && !StepProbe(*step).trains_apart() && step->plan().tickets == 0; }
   void epoch_with_rollbacks() {
     for (;;) {
       try {

@@ -52,15 +52,15 @@ void check_action(const Plan& plan, const Program& program, ActionId id, Diagnos
   if (a.kind == ChannelKind::take && !answers)
     faults.add("{} takes the messages that started its phase, but by none it was", at());
   if (a.kind != ChannelKind::take && a.peer.channel.empty()) faults.add("{} names no channel", at());
-  if (a.payload == Payload::clock && (a.kind == ChannelKind::take || (a.kind == ChannelKind::push && !answers)))
+  if (a.payload == OperandKind::clock && (a.kind == ChannelKind::take || (a.kind == ChannelKind::push && !answers)))
     faults.add("{}: the clock is that of who updates, which answers with it and takes none", at());
   const bool names_senders =
-      a.payload == Payload::senders && a.kind == ChannelKind::push && answers && a.peer.root >= 0;
-  const bool known = a.payload == Payload::weights || a.payload == Payload::gradients || is_number(a) ||
-                     std::ranges::find(plan.state, to_string(a.payload), &State::name) != plan.state.end();
+      a.payload == OperandKind::senders && a.kind == ChannelKind::push && answers && a.peer.root >= 0;
+  const bool known = a.payload == OperandKind::weights || a.payload == OperandKind::gradients || is_number(a) ||
+                     std::ranges::find(plan.state, payload_of(a), &State::name) != plan.state.end();
   if (!known && !names_senders)
     faults.add("{}: there are no '{}' to send: use weights, gradients, loss or a state of the plan", at(),
-               to_string(a.payload));
+               payload_of(a));
   if (!is_number(a) && !names_senders && (a.slice.begin < 0 || a.slice.end > plan.parameters || a.slice.size() <= 0))
     faults.add("{} has the slice [{}, {}) of a block of {}", at(), a.slice.begin, a.slice.end, plan.parameters);
   if (a.kind == ChannelKind::take) return;
@@ -79,7 +79,7 @@ void check_action(const Plan& plan, const Program& program, ActionId id, Diagnos
   if (a.peer.axis.empty() || first < 0 || last >= ranks)
     return faults.add("{}: there is no rank {} along '{}', which has {}", at(), first < 0 ? first : last, a.peer.axis,
                       ranks);
-  if (a.kind == ChannelKind::pull && a.payload == Payload::loss) faults.add("{}: a loss cannot be pulled", at());
+  if (a.kind == ChannelKind::pull && a.payload == OperandKind::loss) faults.add("{}: a loss cannot be pulled", at());
   if (a.kind == ChannelKind::pull) return check_pull(plan, program, id, faults);
   for (const Program& other : plan.programs) {
     const CoordinateRange along = plan.range(other, a.peer.axis);
@@ -103,20 +103,20 @@ void check_server_phase(const Plan& plan, const Program& program, const ProgramP
       take = &a;
     }
     if (a.kind == ActionKind::update) {
-      const bool fits = take && take->payload == Payload::gradients && take->slice == a.slice && !update && !answer;
+      const bool fits = take && take->payload == OperandKind::gradients && take->slice == a.slice && !update && !answer;
       if (!fits)
         faults.add("{} is not the only update, after the action that takes its gradients and before any answer",
                    place(program, id));
       update = &a;
     }
-    if (a.kind == ChannelKind::push) (a.payload == Payload::gradients && take ? passed_on : answer) = &a;
+    if (a.kind == ChannelKind::push) (a.payload == OperandKind::gradients && take ? passed_on : answer) = &a;
     if (a.kind == ChannelKind::push && !take) early = &a;
   }
   if (take && early) faults.add("{} sends before it has taken its messages: {}", name, to_string(*early));
-  if (take && take->payload == Payload::gradients && !update && !passed_on)
+  if (take && take->payload == OperandKind::gradients && !update && !passed_on)
     faults.add("{} takes gradients that no update uses", name);
   const bool alike = plan.consistency_along(axis_of(plan, phase.trigger.channel)) == Consistency{};
-  if (alike && take && take->payload == Payload::gradients && find_argument(*take, "scale").value_or(1) != 1)
+  if (alike && take && take->payload == OperandKind::gradients && find_argument(*take, "scale").value_or(1) != 1)
     faults.add("{} takes gradients times {}, which are shares of one mean where weights are to be alike", name,
                find_argument(*take, "scale").value_or(1));
   const auto senders = std::ssize(senders_to(plan, phase.trigger.channel, root));
@@ -164,7 +164,8 @@ void check_bound(const Plan& plan, const Program& program, const ProgramPhase& p
   const Trigger& t = phase.trigger;
   const Consistency promised = plan.consistency_along(axis_of(plan, t.channel));
   const bool answers = std::ranges::any_of(program.actions, [&](const Action& a) {
-    return program.trigger(a) == t && a.kind == ChannelKind::push && a.payload == Payload::weights && a.peer.root < 0;
+    return program.trigger(a) == t && a.kind == ChannelKind::push && a.payload == OperandKind::weights &&
+           a.peer.root < 0;
   });
   if (promised.kind != Consistency::Kind::stale || promised.bound == Consistency::unbounded || !answers) return;
   const bool of_all = (t.count == 0 || t.count == senders) && t.guard.empty();
@@ -232,15 +233,15 @@ void check_channels(const Plan& plan, Diagnostics& faults) {
     if (std::ranges::count(program.phases, true, &ProgramPhase::last) != 1)
       faults.add("program {}: messages drive it, so one of its phases must be the last of a step", program.name);
     if (std::ranges::none_of(program.actions, [&](const Action& a) {
-          return a.kind == ChannelKind::take && a.payload == Payload::loss &&
+          return a.kind == ChannelKind::take && a.payload == OperandKind::loss &&
                  program.phases[static_cast<std::size_t>(a.phase)].last;
         }))
       faults.add("program {}: its last phase takes no loss, which a step returns on all ranks", program.name);
   }
   const auto hand_out = std::ranges::count_if(plan.programs, hands_out_tickets);
-  if (hand_out != (plan.tickets.shares > 0))
+  if (hand_out != (plan.tickets > 0))
     faults.add("{} programs hand out tickets, where a batch has {}: one does, where it has some", hand_out,
-               plan.tickets.shares);
+               plan.tickets);
   if (faults.size() > before) return;
   if (axes.size() > 1) return faults.add("messages to channels go along {}: use one axis", fmt::join(axes, " and "));
   for (const std::string& channel : channels_of(plan))

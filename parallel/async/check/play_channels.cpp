@@ -68,7 +68,7 @@ class ChannelCheck {
     std::string channel;
     std::int64_t clock;
   };
-  bool shares() const { return plan_.tickets.shares > 0; }
+  bool shares() const { return plan_.tickets > 0; }
   /// Gives each rank tickets for as many batches as there are simulated steps.
   void open() {
     for (auto& [at, rank] : ranks_) {
@@ -76,8 +76,8 @@ class ChannelCheck {
       if (rank.inbox)
         rank.inbox->open(steps_, 0);
       else
-        rank.tickets = TicketQueue::first(steps_ * plan_.tickets.shares, at - along.begin, along.end - along.begin,
-                                          plan_.tickets.ahead);
+        rank.tickets =
+            TicketQueue::first(steps_ * plan_.tickets, at - along.begin, along.end - along.begin, plan_.tickets_ahead);
     }
   }
   static std::string last(const Program& program) {
@@ -88,9 +88,10 @@ class ChannelCheck {
   void send(int from, int to, const Action& a) {
     Rank &rank = ranks_.at(from), &other = ranks_.at(to);
     if (!other.inbox)
-      return other.come[{a.peer.channel, from}].push_back(a.payload == Payload::clock    ? rank.updates
-                                                          : a.payload == Payload::ticket ? rank.inbox->take_ticket(to)
-                                                                                         : 0);
+      return other.come[{a.peer.channel, from}].push_back(a.payload == OperandKind::clock ? rank.updates
+                                                          : a.payload == OperandKind::ticket
+                                                              ? rank.inbox->take_ticket(to)
+                                                              : 0);
     const std::int64_t clock = shares() && !rank.inbox ? rank.clock : rank.step;
     other.inbox->add(sent_.size(), a.peer.channel, from, clock);
     sent_.push_back({from, a.peer.channel, clock});
@@ -111,8 +112,8 @@ class ChannelCheck {
         } else {
           auto& come = rank.come[{a.peer.channel, root_of(a.peer, at)}];
           if (come.empty()) return moved;
-          if (a.payload == Payload::clock) rank.told = std::min(rank.told, come.front());
-          if (a.payload == Payload::ticket && come.front() >= 0) rank.tickets.push_back(come.front());
+          if (a.payload == OperandKind::clock) rank.told = std::min(rank.told, come.front());
+          if (a.payload == OperandKind::ticket && come.front() >= 0) rank.tickets.push_back(come.front());
           come.pop_front();
         }
         moved = true;
@@ -141,7 +142,7 @@ class ChannelCheck {
         if (a.phase != start->phase) continue;
         rank.updates += a.kind == ActionKind::update;
         if (a.kind != ChannelKind::push) continue;
-        if (a.payload == Payload::senders) {
+        if (a.payload == OperandKind::senders) {
           choose(*start, a.peer.root);
         } else if (a.peer.root >= 0) {
           send(at, root_of(a.peer, at), a);

@@ -95,8 +95,9 @@ const ActionRow answers{.name = "answer",
                         .letter = 'a',
                         .access =
                             [](const Plan&, const Program&, const Liveness&, const Action& a) {
-                              return Access{{{.kind = OperandKind::weights, .slice = a.slice}},
-                                            {{.kind = OperandKind::state, .slice = a.slice, .name = due}}};
+                              return std::vector<Operand>{
+                                  {.kind = OperandKind::weights, .slice = a.slice},
+                                  {.kind = OperandKind::state, .slice = a.slice, .name = due, .written = true}};
                             },
                         .start =
                             [](ActionContext& now) {
@@ -152,9 +153,9 @@ const ActionRow exchange{.name = "exchange",
                          .letter = 'x',
                          .access =
                              [](const Plan&, const Program&, const Liveness&, const Action& a) {
-                               return Access{{},
-                                             {{.kind = OperandKind::weights, .slice = a.slice},
-                                              {.kind = OperandKind::state, .slice = a.slice, .name = due}}};
+                               return std::vector<Operand>{
+                                   {.kind = OperandKind::weights, .slice = a.slice, .written = true},
+                                   {.kind = OperandKind::state, .slice = a.slice, .name = due, .written = true}};
                              },
                          .calls =
                              [](const Action& a, int, Index element) {

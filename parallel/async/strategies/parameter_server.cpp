@@ -25,7 +25,7 @@ std::vector<Slice> shares_of(const Plan& plan, const ParameterServerOptions& o) 
 std::string answers_of(int server) { return fmt::format("answers {}", server); }
 std::string share_of(int server) { return fmt::format("share {}", server); }
 
-Action on_channel(const ParameterServerOptions& o, ActionKind kind, Payload::Kind payload, const std::string& channel,
+Action on_channel(const ParameterServerOptions& o, ActionKind kind, OperandKind payload, const std::string& channel,
                   const Slice& slice, int root = -1) {
   Action a{.kind = kind, .slice = slice, .payload = payload};
   a.peer.axis = o.axis;
@@ -45,20 +45,20 @@ Program servers_of_groups(const ParameterServerOptions& o, int workers, const st
     a.phase = phase;
     group.actions.push_back(std::move(a));
   };
-  add(0, on_channel(o, ChannelKind::take, Payload::gradients, "", {shares.front().begin, shares.back().end}));
+  add(0, on_channel(o, ChannelKind::take, OperandKind::gradients, "", {shares.front().begin, shares.back().end}));
   for (int s = 0; s < o.servers; ++s) {
-    add(0, on_channel(o, ChannelKind::push, Payload::gradients, "sums", shares[s], first + s));
-    if (o.mode == "ssp") add(0, on_channel(o, ChannelKind::push, Payload::loss, "ready", {}, first + s));
+    add(0, on_channel(o, ChannelKind::push, OperandKind::gradients, "sums", shares[s], first + s));
+    if (o.mode == "ssp") add(0, on_channel(o, ChannelKind::push, OperandKind::loss, "ready", {}, first + s));
     const int answer = add_phase(group, fmt::format("answer of {}", first + s), {.channel = answers_of(s), .count = 0});
-    add(answer, on_channel(o, ChannelKind::take, Payload::weights, "", shares[s]));
-    Action deal = on_channel(o, ChannelKind::push, Payload::weights, share_of(s), shares[s]);
+    add(answer, on_channel(o, ChannelKind::take, OperandKind::weights, "", shares[s]));
+    Action deal = on_channel(o, ChannelKind::push, OperandKind::weights, share_of(s), shares[s]);
     deal.peer.senders_of = "gradients";
     add(answer, std::move(deal));
   }
   const int report = add_phase(group, "report", {.channel = "loss", .count = 0});
-  add(report, on_channel(o, ChannelKind::take, Payload::loss, "", {}));
+  add(report, on_channel(o, ChannelKind::take, OperandKind::loss, "", {}));
   for (int s = 0; s < o.servers; ++s)
-    add(report, on_channel(o, ChannelKind::push, Payload::loss, "losses", {}, first + s));
+    add(report, on_channel(o, ChannelKind::push, OperandKind::loss, "losses", {}, first + s));
   group.phases.back().last = true;
   return group;
 }
@@ -66,7 +66,7 @@ Program servers_of_groups(const ParameterServerOptions& o, int workers, const st
 /// The program of server `index`, to which `senders` ranks push: workers or group servers.
 Program server_at(const Plan& plan, const ParameterServerOptions& o, int at, int index, int workers, int senders,
                   const Slice& slice) {
-  const bool tickets = plan.tickets.shares > 0;
+  const bool tickets = plan.tickets > 0;
   Program server{.name = fmt::format("server {}", at)};
   server.where = {{o.axis, at, at + 1}};
   const bool at_once = o.mode != "sync";
@@ -85,24 +85,25 @@ Program server_at(const Plan& plan, const ParameterServerOptions& o, int at, int
     server.actions.push_back(std::move(a));
   };
   const auto answer = [&](int phase) {
-    add(phase, on_channel(o, ChannelKind::push, Payload::weights, o.groups > 0 ? answers_of(index) : "weights", slice));
-    if (o.backup > 0) add(phase, on_channel(o, ChannelKind::push, Payload::clock, "clock", {}));
-    if (tickets && index == 0) add(phase, on_channel(o, ChannelKind::push, Payload::ticket, "ticket", {}));
+    add(phase,
+        on_channel(o, ChannelKind::push, OperandKind::weights, o.groups > 0 ? answers_of(index) : "weights", slice));
+    if (o.backup > 0) add(phase, on_channel(o, ChannelKind::push, OperandKind::clock, "clock", {}));
+    if (tickets && index == 0) add(phase, on_channel(o, ChannelKind::push, OperandKind::ticket, "ticket", {}));
   };
-  Action take = on_channel(o, ChannelKind::take, Payload::gradients, "", slice);
+  Action take = on_channel(o, ChannelKind::take, OperandKind::gradients, "", slice);
   if (count > 0) take.arguments = {{"scale", 1.0 / (at_once ? workers : count)}};
   add(0, take);
   add(0, {.kind = ActionKind::update, .slice = slice});
   if (tickets && o.backup > 0 && index == 0)
     for (int other = at + 1; other < at + o.servers; ++other)
-      add(0, on_channel(o, ChannelKind::push, Payload::senders, "chosen", {}, other));
+      add(0, on_channel(o, ChannelKind::push, OperandKind::senders, "chosen", {}, other));
   answer(o.mode == "ssp"
              ? add_phase(server, "answer", {.channel = "ready", .guard = gradients, .staleness = o.staleness})
              : 0);
   if (o.backup > 0) answer(add_phase(server, "late", {.channel = gradients, .late = true}));
   const int report = add_phase(server, "report", {.channel = losses, .count = 0});
-  add(report, on_channel(o, ChannelKind::take, Payload::loss, "", {}));
-  if (tickets) add(report, on_channel(o, ChannelKind::push, Payload::weights, "weights", slice));
+  add(report, on_channel(o, ChannelKind::take, OperandKind::loss, "", {}));
+  if (tickets) add(report, on_channel(o, ChannelKind::push, OperandKind::weights, "weights", slice));
   server.phases.back().last = true;
   return server;
 }
@@ -110,11 +111,10 @@ Program server_at(const Plan& plan, const ParameterServerOptions& o, int at, int
 /// Workers take tickets from the first server's queue: one for each gradient of an update, or as many per batch as
 /// there are workers. Not for workers of several ranks, which would get tickets of several queues, and not for groups,
 /// whose servers do not know tickets.
-TicketPlan tickets_of(const Plan& plan, const ParameterServerOptions& o, int workers) {
+int tickets_of(const Plan& plan, const ParameterServerOptions& o, int workers) {
   const bool alone = std::ranges::all_of(plan.axes, [&](const Axis& a) { return a.size == 1 || a.name == o.axis; });
-  if (!plan.tickets.wanted || !alone || o.groups > 0 || (o.mode == "sync" && o.backup == 0))
-    return {.wanted = plan.tickets.wanted};
-  return {.wanted = true, .shares = workers - o.backup, .ahead = o.backup > 0 ? 1 : 2};
+  if (!plan.wants_tickets || !alone || o.groups > 0 || (o.mode == "sync" && o.backup == 0)) return 0;
+  return workers - o.backup;
 }
 
 Plan rewrite_servers(Plan plan, const ParameterServerOptions& o) {
@@ -153,35 +153,37 @@ Plan rewrite_servers(Plan plan, const ParameterServerOptions& o) {
     worker.actions.push_back(std::move(a));
   };
   plan.tickets = tickets_of(plan, o, workers);
-  const bool tickets = plan.tickets.shares > 0;
+  plan.tickets_ahead = plan.tickets > 0 && o.backup == 0 ? 2 : 1;
+  const bool tickets = plan.tickets > 0;
   const std::vector<Slice> shares = shares_of(plan, o);
   if (o.groups > 0) {
-    const auto of_group = [&](ActionKind kind, Payload::Kind payload, const std::string& channel, const Slice& slice) {
+    const auto of_group = [&](ActionKind kind, OperandKind payload, const std::string& channel, const Slice& slice) {
       Action a = on_channel(o, kind, payload, channel, slice, workers);
       a.peer.per_root = workers / o.groups;
       add(std::move(a));
     };
-    of_group(ChannelKind::push, Payload::gradients, "gradients", {0, plan.parameters});
+    of_group(ChannelKind::push, OperandKind::gradients, "gradients", {0, plan.parameters});
     std::vector<ActionId> pulls;
     for (int s = 0; s < o.servers; ++s) {
-      of_group(ChannelKind::pull, Payload::weights, share_of(s), shares[s]);
+      of_group(ChannelKind::pull, OperandKind::weights, share_of(s), shares[s]);
       pulls.push_back(static_cast<ActionId>(worker.actions.size()) - 1);
     }
-    of_group(ChannelKind::push, Payload::loss, "loss", {});  // ends its server's step, which deals weights before
+    of_group(ChannelKind::push, OperandKind::loss, "loss", {});  // ends its server's step, which deals weights before
     worker.actions.back().after = pulls;
   }
   const int direct = o.groups > 0 ? 0 : o.servers;  // servers with which workers exchange messages directly
   for (int s = 0; s < direct; ++s) {
-    add(on_channel(o, ChannelKind::push, Payload::gradients, "gradients", shares[s], workers + s));
+    add(on_channel(o, ChannelKind::push, OperandKind::gradients, "gradients", shares[s], workers + s));
     if (o.mode == "ssp")
-      add(on_channel(o, ChannelKind::push, tickets ? Payload::ticket : Payload::loss, "ready", {}, workers + s));
-    add(on_channel(o, ChannelKind::push, Payload::loss, "loss", {}, workers + s));
+      add(on_channel(o, ChannelKind::push, tickets ? OperandKind::ticket : OperandKind::loss, "ready", {},
+                     workers + s));
+    add(on_channel(o, ChannelKind::push, OperandKind::loss, "loss", {}, workers + s));
   }
   for (int s = 0; s < direct; ++s) {
-    add(on_channel(o, ChannelKind::pull, Payload::weights, "weights", shares[s], workers + s));
-    if (o.backup > 0) add(on_channel(o, ChannelKind::pull, Payload::clock, "clock", {}, workers + s));
+    add(on_channel(o, ChannelKind::pull, OperandKind::weights, "weights", shares[s], workers + s));
+    if (o.backup > 0) add(on_channel(o, ChannelKind::pull, OperandKind::clock, "clock", {}, workers + s));
   }
-  if (tickets) add(on_channel(o, ChannelKind::pull, Payload::ticket, "ticket", {}, workers));
+  if (tickets) add(on_channel(o, ChannelKind::pull, OperandKind::ticket, "ticket", {}, workers));
   plan.programs = {worker};
   const int senders = o.groups > 0 ? o.groups : workers;
   if (o.groups > 0) plan.programs.push_back(servers_of_groups(o, workers, shares));

@@ -134,7 +134,7 @@ void check_segment(const Plan& plan, const Program& program, const GradientActio
   if (updates.empty() && !updated_by_server(plan, s)) faults.add("{} updates nothing", name);
   if (updates.size() > 1)
     faults.add("{} is used by {} updates, actions {}", name, updates.size(), fmt::join(updates, ", "));
-  const OfOneStep first(plan, program, order);
+  const auto first = [&](ActionId a, ActionId b, int later = 0) { return order.across_steps(a, b, later); };
   for (ActionId r : reductions)
     for (ActionId b : backwards)
       if (!first(b, r))
@@ -174,11 +174,11 @@ void check_agreements(const Plan& plan, const std::vector<HappensBefore>& orders
     for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
       const Action& a = program.actions[id];
       if (a.kind != ActionKind::agree) continue;
-      for (const std::string& name : a.payload.names)
-        if (std::ranges::find(plan.flags, name) == plan.flags.end())
+      for (const std::string& name : a.names)
+        if (name != finite_gradients && std::ranges::find(plan.flags, name) == plan.flags.end())
           faults.add("{}: there is no number '{}' to agree on: use count, loss, finite, norm or one of Plan::flags",
                      place(program, id), name);
-      const ActionKind user = a.payload == Payload::count ? ActionKind::loss : ActionKind::update;
+      const ActionKind user = a.payload == OperandKind::count ? ActionKind::loss : ActionKind::update;
       for (ActionId u = 0; u < std::ssize(program.actions); ++u)
         if (program.actions[u].kind == user && program.actions[u].microbatch.steps_ago == 0 && !orders[r](id, u))
           faults.add("{} does not wait for {}", place(program, u), place(program, id));
@@ -203,14 +203,14 @@ void check_slice(const Plan& plan, const Program& program, const GradientActions
   for (const auto* ids : {&all.reductions, &all.updates})
     for (const ActionId id : *ids) cut(program.actions[id].slice);
   for (const Slice& tied : tied_slices(plan)) cut(tied);  // whose gradients more backwards make
-  const std::vector<DividedSlice>& divided = plan.parts[static_cast<std::size_t>(part)].divided;
-  for (const DividedSlice& d : divided) cut(d.slice);
+  const auto& divided = plan.parts[static_cast<std::size_t>(part)].divided;
+  for (const auto& [axes, slices] : divided) std::ranges::for_each(slices, cut);
   const std::string axis = plan.reduced_axis();
   const auto ranks = [&](const Slice& s) {  // without axes along which its gradients are not summed
     int n = data_ranks;
     for (const std::string& name : names_in(axis))
-      if (n > 1 && std::ranges::any_of(divided, [&](const DividedSlice& d) {
-            return d.slice.overlaps(s) && std::ranges::count(names_in(d.axis), name) > 0;
+      if (n > 1 && std::ranges::any_of(divided, [&](const auto& d) {
+            return overlaps(d.second, s) && std::ranges::count(names_in(d.first), name) > 0;
           }))
         n /= plan.size(name);
     return n;
@@ -230,10 +230,10 @@ void check_gradients(const Plan& plan, const std::vector<HappensBefore>& orders,
     for (int p = 0; p < static_cast<int>(plan.parts.size()); ++p) {
       if (all.backwards[p].empty()) continue;
       for (const ActionId id : all.reductions)
-        for (const DividedSlice& d : plan.parts[p].divided)
-          if (const Action& a = program.actions[id]; a.slice.overlaps(d.slice) && shared_axis(a.peer.axis, d.axis))
+        for (const auto& [axes, slices] : plan.parts[p].divided)
+          if (const Action& a = program.actions[id]; overlaps(slices, a.slice) && shared_axis(a.peer.axis, axes))
             faults.add("{} sums gradients of part {} ('{}'), of which each rank along '{}' has all that it needs",
-                       place(program, id), p, plan.parts[p].name, d.axis);
+                       place(program, id), p, plan.parts[p].name, axes);
       const bool alone = !program.where.empty() && plan.size(program, axis) == 1;
       const int ranks = alone ? 1 : data_ranks;
       check_slice(plan, program, all, orders[r], p, plan.parts[p].slice, ranks, faults);

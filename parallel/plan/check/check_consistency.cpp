@@ -16,8 +16,8 @@ std::vector<Slice> written(const Plan& plan, const Program& program, const Liven
                            const std::string& axis) {
   std::vector<Slice> all;
   if (a.peer.axis != axis) return all;
-  for (const Operand& o : accesses(plan, program, live, a).writes)
-    if (o.kind == OperandKind::weights) all.push_back(o.slice);
+  for (const Operand& o : accesses(plan, program, live, a))
+    if (o.written && o.kind == OperandKind::weights) all.push_back(o.slice);
   return all;
 }
 
@@ -40,8 +40,8 @@ void check_mixed(const Plan& plan, std::size_t r, const std::string& axis, const
   for (const Action& a : program.actions) {
     const Trigger& t = program.trigger(a);
     if (a.peer.axis != axis || t.every != 1 || t.from != 0 || t.on_call || !t.channel.empty()) continue;
-    for (const Operand& o : accesses(plan, program, live, a).writes) {
-      if (o.kind != OperandKind::gradients) continue;
+    for (const Operand& o : accesses(plan, program, live, a)) {
+      if (!o.written || o.kind != OperandKind::gradients) continue;
       if (t.until != Trigger::forever)
         alike = std::max(alike, t.until);
       else if (promised.kind == Kind::periodic && before_updates(program, a, o.slice))
@@ -122,10 +122,8 @@ void check_states(const Plan& plan, Diagnostics& faults) {
           faults.add("{} uses the state '{}', which the plan does not declare", place(program, id), o.name);
         return at != plan.state.end() && at->replicated;
       };
-      const Access access = accesses(plan, program, live, a);
-      for (const Operand& o : access.reads) (void)declared(o);
-      for (const Operand& o : access.writes)
-        if (declared(o) && !overlaps(copies, o.slice)) writes.push_back({&program, o});
+      for (const Operand& o : accesses(plan, program, live, a))
+        if (declared(o) && o.written && !overlaps(copies, o.slice)) writes.push_back({&program, o});
     }
   }
   for (std::size_t i = 0; i < writes.size(); ++i)

@@ -51,7 +51,7 @@ class Flow {
     if (!a || !b) return;
     if (a->program != b->program)
       faults_.add("{} needs what {} leaves on its program", name(*b), name(*a));
-    else if (!OfOneStep(plan_, plan_.programs[a->program], orders_[a->program])(a->id, b->id))
+    else if (!orders_[a->program].across_steps(a->id, b->id))
       faults_.add("{} does not wait for {}", name(*b), name(*a));
   }
   /// a makes what b needs: on one program in order, else by a message over the cut behind part.
@@ -92,7 +92,7 @@ class Flow {
 };
 
 /// How long micro-batches are held: nothing is used once freed, and no more are alive than the program allows.
-void check_held(const Plan& plan, const Program& program, const HappensBefore& order, Diagnostics& faults) {
+void check_held(const Program& program, const HappensBefore& order, Diagnostics& faults) {
   const int n = static_cast<int>(program.actions.size());
   const Liveness live(program);
   std::map<std::pair<int, int>, std::vector<ActionId>> uses, frees;  // by segment, micro
@@ -105,7 +105,7 @@ void check_held(const Plan& plan, const Program& program, const HappensBefore& o
   for (auto& [held, ids] : frees) {
     if (ids.size() > 1) faults.add("{} frees what action {} has freed", place(program, ids[1]), ids[0]);
     for (ActionId use : uses[held])
-      if (!OfOneStep(plan, program, order)(use, ids[0]))
+      if (!order.across_steps(use, ids[0]))
         faults.add("{} uses what action {} frees before", place(program, use), ids[0]);
   }
   const auto alive = live.totals([](const LiveRange&) { return 1; });
@@ -119,7 +119,7 @@ void check_held(const Plan& plan, const Program& program, const HappensBefore& o
 
 void check_flow(const Plan& plan, const std::vector<HappensBefore>& orders, Diagnostics& faults) {
   Flow(plan, orders, faults).check_all();
-  for (std::size_t r = 0; r < plan.programs.size(); ++r) check_held(plan, plan.programs[r], orders[r], faults);
+  for (std::size_t r = 0; r < plan.programs.size(); ++r) check_held(plan.programs[r], orders[r], faults);
 }
 
 }  // namespace trireme

@@ -13,9 +13,9 @@ void check_call_action(const Plan& plan, const Program& program, const ProgramPh
   const auto fault = [&](const std::string& text) {
     faults.add("program {}, on call '{}', action {} ({}): {}", program.name, phase.name, id, to_string(a), text);
   };
-  const Index block = a.payload == Payload::statistics ? plan.buffers : plan.parameters;
+  const Index block = a.payload == OperandKind::statistics ? plan.buffers : plan.parameters;
   const bool is_state =
-      a.payload == Payload::weights || a.payload == Payload::statistics || a.payload == Payload::optimizer;
+      a.payload == OperandKind::weights || a.payload == OperandKind::statistics || a.payload == OperandKind::state;
   if (is_state && (a.slice.begin < 0 || a.slice.end > block || a.slice.size() <= 0))
     fault(fmt::format("its slice lies outside of a block of {}", block));
   if (a.part >= std::ssize(plan.parts)) fault(fmt::format("there are {} parts", plan.parts.size()));

@@ -10,17 +10,13 @@
 namespace trireme {
 namespace {
 
-/// The first operand of one list that meets one of the other; null: none.
+/// The first operand of one action that meets an operand of the other, where one of them is written; null: none.
 const Operand* common(const std::vector<Operand>& a, const std::vector<Operand>& b) {
-  for (const Operand& x : a)
-    for (const Operand& y : b)
-      if (x.overlaps(y)) return &x;
+  for (const bool written : {true, false})
+    for (const Operand& x : a)
+      for (const Operand& y : b)
+        if (x.written == written && (written || y.written) && x.overlaps(y)) return &x;
   return nullptr;
-}
-const Operand* common(const Access& a, const Access& b) {
-  if (const Operand* both = common(a.writes, b.writes)) return both;
-  if (const Operand* both = common(a.writes, b.reads)) return both;
-  return common(a.reads, b.writes);
 }
 
 /// Actions in list order, by stream.
@@ -33,14 +29,11 @@ class Races {
   Races(const Plan& plan, const Program& program, const HappensBefore& order) : program_(program), order_(order) {
     const Liveness live(program);
     for (const Action& a : program.actions) accesses_.push_back(accesses(plan, program, live, a));
-    for (const Access& access : accesses_)
-      for (const auto* operands : {&access.reads, &access.writes})
-        for (const Operand& o : *operands)
-          if (is_slice(o.kind)) borders_[name_of(o)].insert({o.slice.begin, o.slice.end});
-    for (ActionId id = 0; id < std::ssize(accesses_); ++id) {
-      for (const Operand& o : accesses_[id].reads) enter(id, o, false);
-      for (const Operand& o : accesses_[id].writes) enter(id, o, true);
-    }
+    for (const std::vector<Operand>& operands : accesses_)
+      for (const Operand& o : operands)
+        if (is_slice(o.kind)) borders_[name_of(o)].insert({o.slice.begin, o.slice.end});
+    for (ActionId id = 0; id < std::ssize(accesses_); ++id)
+      for (const Operand& o : accesses_[id]) enter(id, o);
   }
 
   void report(Diagnostics& faults) {
@@ -70,12 +63,12 @@ class Races {
     return {o.kind, o.name, o.version, o.part, o.microbatch.index, o.microbatch.steps_ago};
   }
   /// Enters the action as a user of the operand; of a slice, as a user of each piece between neighbouring borders.
-  void enter(ActionId id, const Operand& o, bool writes) {
+  void enter(ActionId id, const Operand& o) {
     const Name name = name_of(o);
-    if (!is_slice(o.kind)) return enter(id, users_[{name, 0}], writes);
+    if (!is_slice(o.kind)) return enter(id, users_[{name, 0}], o.written);
     const std::set<Index>& borders = borders_.at(name);
     auto at = borders.find(o.slice.begin);
-    do enter(id, users_[{name, *at}], writes);
+    do enter(id, users_[{name, *at}], o.written);
     while (++at != borders.end() && *at < o.slice.end);
   }
   void enter(ActionId id, Users& users, bool writes) const {
@@ -90,7 +83,7 @@ class Races {
 
   const Program& program_;
   const HappensBefore& order_;
-  std::vector<Access> accesses_;
+  std::vector<std::vector<Operand>> accesses_;
   std::map<Name, std::set<Index>> borders_;        // where slices begin and end
   std::map<std::pair<Name, Index>, Users> users_;  // by the piece's begin
   std::set<std::pair<ActionId, ActionId>> found_;  // the lower id first

@@ -69,7 +69,8 @@ class Ties {
 
   void check_order(const Tie& tie, int r, ActionId sum) {
     const Program& p = program(r);
-    const OfOneStep first(plan_, p, orders_[static_cast<std::size_t>(r)]);
+    const HappensBefore& order = orders_[static_cast<std::size_t>(r)];
+    const auto first = [&](ActionId a, ActionId b) { return order.across_steps(a, b); };
     const Liveness live(p);
     for (ActionId id = 0; id < std::ssize(p.actions); ++id) {
       const Action& a = p.actions[static_cast<std::size_t>(id)];
@@ -80,21 +81,20 @@ class Ties {
             "completes them, action {}",
             weights(tie), sum, p.name, id);
       if (makes || id == sum || is_backward(a)) continue;
-      const Access access = accesses(plan_, p, live, a);
+      const std::vector<Operand> operands = accesses(plan_, p, live, a);
       if (is_collective(a)) {
-        for (const Operand& o : access.writes)
-          if (o.kind == OperandKind::gradients && o.slice.overlaps(tie.slice) && !first(id, sum))
+        for (const Operand& o : operands)
+          if (o.written && o.kind == OperandKind::gradients && o.slice.overlaps(tie.slice) && !first(id, sum))
             faults_.add(
                 "{}: {} sums their gradients over ranks after they are summed over programs, by action {}: transports "
                 "may add in other orders in other programs, and the copies would differ. Sum over programs last",
                 weights(tie), place(p, id), sum);
         continue;
       }
-      for (const auto* operands : {&access.reads, &access.writes})
-        for (const Operand& o : *operands)
-          if (o.kind == OperandKind::gradients && o.slice.overlaps(tie.slice) && !first(sum, id))
-            faults_.add("{}: {} takes their gradients before they are summed over programs, by action {}", weights(tie),
-                        place(p, id), sum);
+      for (const Operand& o : operands)
+        if (o.kind == OperandKind::gradients && o.slice.overlaps(tie.slice) && !first(sum, id))
+          faults_.add("{}: {} takes their gradients before they are summed over programs, by action {}", weights(tie),
+                      place(p, id), sum);
     }
   }
 
@@ -108,11 +108,11 @@ class Ties {
       const bool moves =
           a.kind == ActionKind::drop_gradients || a.kind == ActionKind::drop_values || a.kind == ActionKind::all_gather;
       if (is_pass(a) || moves || is_tied_sum(a) || a.kind == ActionKind::agree) continue;
-      const Access access = accesses(plan_, p, live, a);
       const auto touches = [&](const Operand& o) {
-        return (o.kind == OperandKind::weights || o.kind == OperandKind::gradients) && o.slice.overlaps(tie.slice);
+        return o.written && (o.kind == OperandKind::weights || o.kind == OperandKind::gradients) &&
+               o.slice.overlaps(tie.slice);
       };
-      if (!std::ranges::any_of(access.writes, touches)) continue;
+      if (!std::ranges::any_of(accesses(plan_, p, live, a), touches)) continue;
       Action alike = a;
       alike.on_ready = false;
       alike.phase = 0;

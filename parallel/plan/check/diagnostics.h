@@ -38,6 +38,11 @@ class HappensBefore {
  public:
   explicit HappensBefore(const Program&);
   bool operator()(ActionId a, ActionId b) const { return b >= precedes_[a][stream_[b]]; }
+  /// The same in whatever steps they run: a of what came in with one step, b of what comes in `later` steps after.
+  bool across_steps(ActionId a, ActionId b, int later = 0) const {
+    const int when = steps_ago_[a], then = steps_ago_[b] + later;
+    return when < then || (when == then && (*this)(a, b));
+  }
   const std::string& cycle() const { return cycle_; }  ///< empty: none
 
  private:
@@ -45,28 +50,9 @@ class HappensBefore {
   class Walk;
 
   std::vector<std::uint8_t> stream_;  // of each action
+  std::vector<int> steps_ago_;        // of each action's micro-batch
   std::vector<Firsts> precedes_;      // the first actions that start once it has finished
   std::string cycle_;
-};
-
-/// Which actions of a program, both for what came in with one step, have finished before others may start, in whatever
-/// steps they run.
-class OfOneStep {
- public:
-  OfOneStep(const Plan& plan, const Program& program, const HappensBefore& order)
-      : plan_(plan), program_(program), order_(order) {}
-  /// later: b is of what comes in so many steps behind a's.
-  bool operator()(ActionId a, ActionId b, int later = 0) const {
-    const int when = back(a), then = back(b) + later;
-    return when < then || (when == then && order_(a, b));
-  }
-
- private:
-  int back(ActionId id) const { return program_.actions[static_cast<std::size_t>(id)].microbatch.steps_ago; }
-
-  const Plan& plan_;
-  const Program& program_;
-  const HappensBefore& order_;
 };
 
 /// Forward, backward, messages and frees: every part and micro-batch once, in the order of the chain rule, with what it

@@ -40,7 +40,10 @@ class HappensBefore::Walk {
 HappensBefore::HappensBefore(const Program& program) {
   const int n = static_cast<int>(program.actions.size());
   precedes_.assign(n, {n, n});
-  for (const Action& a : program.actions) stream_.push_back(static_cast<std::uint8_t>(a.stream));
+  for (const Action& a : program.actions) {
+    stream_.push_back(static_cast<std::uint8_t>(a.stream));
+    steps_ago_.push_back(a.microbatch.steps_ago);
+  }
   const Walk walk(program, cycle_);
   if (!cycle_.empty()) return;
   std::vector<Firsts> starts = precedes_;  // the first actions that start when it has started, or later

@@ -24,8 +24,9 @@ struct Matrix {
 std::vector<Matrix> matrices_of(const CodecContext& now) {
   std::vector<Matrix> all;
   const auto most = static_cast<Index>(now.argument("rank"));
-  for (const auto& [slice, shape] : now.tensors) {
-    if (shape.rank() < 2 || slice.size() == 0) continue;
+  for (const auto& [position, shape] : now.tensors) {
+    if (shape.rank() < 2) continue;
+    const Slice slice{position, position + shape.numel()};
     const Index columns = slice.size() / shape[0];
     const Index first = (std::max<Index>(0, -slice.begin) + columns - 1) / columns;
     const Index rows = (std::min(now.size, slice.end) - slice.begin) / columns - first;
@@ -180,7 +181,8 @@ const Codec codec_rows::powersgd{.name = "powersgd",
                                  .length = length,
                                  .encode = encode_powersgd,
                                  .decode = decode,
-                                 .states = {{"residual", "residual"}, {"factors", "warm_start"}},
+                                 .states = {"residual", "factors"},
+                                 .states_unless_0 = {"residual", "warm_start"},
                                  .rounds = 2,
                                  .on_host = true};
 

@@ -17,8 +17,9 @@ template <class F>
 Index each_block(const CodecContext& now, int scales, int bits, F f) {
   const auto block = static_cast<Index>(now.argument("block"));
   Index at = 0;
-  for (const TensorSlice& t : now.tensors)
-    for (Index i = std::max<Index>(0, t.slice.begin), end = std::min(now.size, t.slice.end); i < end; i += block) {
+  for (const auto& [position, shape] : now.tensors)
+    for (Index i = std::max<Index>(0, position), end = std::min(now.size, position + shape.numel()); i < end;
+         i += block) {
       const Index n = std::min(block, end - i);
       f(i, n, at);
       at += scales * now.element + (n * bits + 7) / 8;
@@ -199,7 +200,8 @@ const Codec codec_rows::onebit{.name = "onebit",
                                .length = length_of_signs,
                                .encode = encode_signs,
                                .decode = decode_signs,
-                               .states = {{"residual", "residual"}},
+                               .states = {"residual"},
+                               .states_unless_0 = {"residual"},
                                .on_host = true};
 
 }  // namespace trireme

@@ -1,0 +1,25 @@
+// OwnPace: what messages of ranks at their own pace decide about a rank's steps. The executor asks it; the channels of
+// asynchronous strategies (parallel/async/channels.h) answer. With other strategies a rank runs all actions of a step.
+#pragma once
+#include <cstdint>
+
+#include "parallel/comm/arrivals.h"
+#include "parallel/plan/plan.h"
+
+namespace trireme {
+
+class OwnPace {
+ public:
+  virtual ~OwnPace() = default;
+  /// Begins a step of a rank that no messages start. Returns the loss of a step whose loss is known before it runs:
+  /// this rank trains no rows, or its update does not count. Undefined: the step computes the loss.
+  virtual Tensor begin_step(std::int64_t step) = 0;
+  /// Whether an action runs in this step.
+  virtual bool runs(const Action&) const = 0;
+  /// For a rank whose phases messages start: waits until messages start a phase, and returns its index.
+  virtual int next() = 0;
+  /// The messages to this rank and their order.
+  virtual Arrivals& arrivals() = 0;
+};
+
+}  // namespace trireme
