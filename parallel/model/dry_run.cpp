@@ -5,6 +5,7 @@
 
 #include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"
+#include "framework/ops/moves.h"
 #include "framework/tensor/fields.h"
 #include "framework/tensor/memory_tracker.h"
 #include "framework/tensor/storage.h"
@@ -77,10 +78,14 @@ class DryPass {
   void see(const std::string& axis, const Call& call) {
     if (call.kind == CallKind::recv || !part_) return;
     auto& comms = part_->comms;
+    const char* range = call.kind == CallKind::send ? NamedRange::current() : nullptr;
+    const bool moves = range == move_gather || range == move_exchange || range == move_halo;
+    const std::string_view move = range && moves ? range : "";
     auto at = std::find_if(comms.begin(), comms.end(), [&](const PartComm& c) {
-      return c.kind == call.kind && c.axis == axis && c.during == during_;
+      return c.kind == call.kind && c.axis == axis && c.during == during_ && c.move == move;
     });
-    if (at == comms.end()) at = comms.insert(comms.end(), {.kind = call.kind, .axis = axis, .during = during_});
+    if (at == comms.end())
+      at = comms.insert(comms.end(), {.kind = call.kind, .axis = axis, .during = during_, .move = std::string(move)});
     ++at->calls;
     at->bytes += payload_bytes(call);
   }

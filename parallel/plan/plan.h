@@ -311,6 +311,7 @@ struct PartComm {
   Index calls = 0,                                   ///< number of calls
       bytes = 0;                                     ///< sum of their payload_bytes() (parallel/comm/world/traffic.h)
   ActionKind during;                                 ///< forward, loss, backward_input or backward_weight
+  std::string move = {};                             ///< of messages: "gather", "exchange" or "halo"
   bool operator==(const PartComm&) const = default;  ///< member by member
 };
 /// The position of a parameter tensor in the flat block, and its shape; of this rank's shard if ranks divide it.

@@ -67,7 +67,8 @@ RankModel ImaginedModels::imagine(const LayerSplit& split, bool recompute, int d
                         .labels = labels,
                         .operations_per_second = o_.operations_per_second,
                         .memory = true});
-  return {std::move(run.parts), parameters.size()};
+  return {std::move(run.parts), parameters.size(),
+          std::make_shared<const std::vector<RankWeight>>(rank_weights(parameters))};
 }
 
 const std::optional<RankModel>& ImaginedModels::point(const LayerSplit& split, bool recompute, int data, Index rows) {
@@ -143,7 +144,7 @@ std::optional<RankModel> ImaginedModels::operator()(const LayerSplit& split, boo
       std::erase_if(part.comms, [](const PartComm& c) { return c.axis == "data"; });
     for (PartComm& comm : part.comms) {
       const auto same = std::ranges::find_if(other.comms, [&](const PartComm& c) {
-        return c.kind == comm.kind && c.axis == comm.axis && c.during == comm.during;
+        return c.kind == comm.kind && c.axis == comm.axis && c.during == comm.during && c.move == comm.move;
       });
       if (same != other.comms.end()) comm.bytes = between(comm.bytes, same->bytes, share);
       if (!split.divides_batch_axis && comm.axis == "data" && comm.kind == CallKind::all_gather)
