@@ -42,10 +42,10 @@ RankModel ImaginedModels::imagine(const LayerSplit& split, bool recompute, int d
   for (const Axis& a : axes) rank = rank * a.size + (split.cuts_images() && a.name != "data" && a.size > 2 ? 1 : 0);
   World world;
   Mesh mesh(world, axes, rank);
+  const auto [x, labels] = o_.samples(rows);  // written: host code checks ids of tokens
   const SkipInit zeros;
   std::optional<SkipValues> unwritten(std::in_place);
   Module model = o_.model(recompute);
-  const auto [x, labels] = o_.samples(rows);
   if (strategy.split.any()) model = trireme::split(model, mesh, strategy.split, x);
   Parameters parameters(model);
   unwritten.reset();
