@@ -9,6 +9,7 @@
 #include "framework/tensor/launch.h"
 #include "kernels/contracts/elementwise.h"
 #include "kernels/contracts/move.h"
+#include "kernels/core/named_range.h"
 
 namespace trireme {
 namespace {
@@ -49,11 +50,12 @@ Route route(std::span<const Box> have, std::span<const Box> want, int me) {
 }
 
 Exchange::Exchange(const RankMesh& mesh, const RankMesh::Line& line, const Route& route, const Tensor& x,
-                   const Shape& origin, MemoryKind use)
-    : Exchange(mesh, line, route, packed(route, x, origin), x.dtype(), x.device(), use) {}
+                   const Shape& origin, MemoryKind use, const char* move)
+    : Exchange(mesh, line, route, packed(route, x, origin), x.dtype(), x.device(), use, move) {}
 
 Exchange::Exchange(const RankMesh& mesh, const RankMesh::Line& line, const Route& route,
-                   const std::vector<Tensor>& sends, DType dtype, Device device, MemoryKind use) {
+                   const std::vector<Tensor>& sends, DType dtype, Device device, MemoryKind use, const char* move) {
+  const NamedRange range(move);
   const MemoryScope scope(use);
   const auto rank = [&](const Route::Piece& piece) { return line.ranks[static_cast<std::size_t>(piece.peer)]; };
   for (const Route::Piece& piece : route.recvs) {
@@ -121,7 +123,9 @@ Tensor moved(const Tensor& x, const ShardSpec& have, const ShardSpec& want) {
     };
     for (const auto& [peer, box] : way.sends) sends.push_back(cut(x, from_at[holder(box)], box));
   }
-  Exchange exchange(have.mesh(), line, way, sends, x.dtype(), x.device());
+  const bool parts = (travelling(have, want) & want.placements().axes()) != 0;
+  Exchange exchange(have.mesh(), line, way, sends, x.dtype(), x.device(), MemoryKind::packed,
+                    parts ? move_exchange : move_gather);
   const Tensor y = Tensor::empty(want.block(), x.dtype(), x.device());
   const auto put = [&](const Tensor& values, const Shape& at, const Box& box) {
     for (std::size_t i = 0; i < to[me].size(); ++i) copy_box(y, to_at[i], values, at, intersect(to[me][i], box));

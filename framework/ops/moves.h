@@ -26,15 +26,20 @@ Route route(std::span<const std::vector<Box>> have, std::span<const std::vector<
 /// As above, for one box on each rank.
 Route route(std::span<const Box> have, std::span<const Box> want, int me);
 
+/// Names of the moves between ranks: the NamedRange in which their messages are sent.
+inline constexpr const char *move_gather = "gather",  ///< parts become copies
+    *move_exchange = "exchange",                      ///< parts become other parts
+        *move_halo = "halo";                          ///< edges of parts, and their gradients
+
 /// Boxes on their way between the ranks of a line. Posted on construction.
 class Exchange {
  public:
   /// x is this rank's block, at `origin` of the whole; the route's peers are positions in the line.
   Exchange(const RankMesh&, const RankMesh::Line&, const Route&, const Tensor& x, const Shape& origin,
-           MemoryKind = MemoryKind::packed);
+           MemoryKind = MemoryKind::packed, const char* move = move_halo);
   /// sends: what goes to the route's sends, box by box.
   Exchange(const RankMesh&, const RankMesh::Line&, const Route&, const std::vector<Tensor>& sends, DType, Device,
-           MemoryKind = MemoryKind::packed);
+           MemoryKind = MemoryKind::packed, const char* move = move_halo);
   /// A box that has come.
   struct Received {
     Box box;        ///< of the whole

@@ -1,5 +1,8 @@
 #include "framework/tensor/shard_spec.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 namespace trireme {
@@ -160,6 +163,21 @@ double ShardSpec::sum(double part) const {
   const Tensor total = Tensor::full({}, part, DType::f64);
   mesh_->sum(total, placements_.axes());
   return total.item();
+}
+
+std::string to_string(const ShardSpec& spec) {
+  std::string text = to_string(spec.global_shape());
+  if (!spec.divides()) return text + " copies";
+  for (int axis = 0, before = 0; axis < spec.mesh().axes(); ++axis)
+    if (const int dim = spec.placements()[axis]; dim != Placements::copy)
+      text += fmt::format("{} divided({}) over {}", before++ > 0 ? "," : "", dim, spec.mesh().name(axis));
+  if (spec.shared_dim() < 0) return text;
+  const Shares shares = spec.shares(spec.shared_dim());
+  if (shares.ranges.size() > 1) text += fmt::format("; {} ranges", shares.ranges.size());
+  if (!shares.ranges.empty() && shares.ranges[0].unit > 1)
+    text += fmt::format("{} in units of {}", shares.ranges.size() > 1 ? "" : ";", shares.ranges[0].unit);
+  if (!shares.borders.empty()) text += fmt::format("; borders {}", fmt::join(shares.borders, " "));
+  return text;
 }
 
 }  // namespace trireme

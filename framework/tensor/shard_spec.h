@@ -3,6 +3,7 @@
 #pragma once
 #include <array>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -104,6 +105,9 @@ class ShardSpec : public std::enable_shared_from_this<ShardSpec> {
   AxisMask summed_;
   Mesh mesh_;
 };
+
+/// "[2304, 768] divided(0) over tensor; 3 ranges in units of 64"; "[768] copies" without a division.
+std::string to_string(const ShardSpec&);
 
 /// Whether other ranks have the rest of a tensor.
 inline bool is_part(const Tensor& t) { return t.shard_spec() && t.shard_spec()->divides(); }

@@ -5,6 +5,7 @@
 
 #include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"
+#include "framework/ops/moves.h"
 #include "framework/tensor/fields.h"
 #include "framework/tensor/memory_tracker.h"
 #include "framework/tensor/storage.h"
@@ -77,9 +78,14 @@ class DryPass {
   void see(const std::string& axis, const Call& call) {
     if (call.kind == CallKind::recv || !part_) return;
     auto& comms = part_->comms[during_];
-    auto at = std::find_if(comms.begin(), comms.end(),
-                           [&](const PlannedCall& c) { return c.kind == call.kind && c.axis == axis; });
-    if (at == comms.end()) at = comms.insert(comms.end(), {.kind = call.kind, .axis = axis, .calls = 0});
+    const char* range = call.kind == CallKind::send ? NamedRange::current() : nullptr;
+    const bool moves = range == move_gather || range == move_exchange || range == move_halo;
+    const std::string_view move = range && moves ? range : "";
+    auto at = std::find_if(comms.begin(), comms.end(), [&](const PlannedCall& c) {
+      return c.kind == call.kind && c.axis == axis && c.move == move;
+    });
+    if (at == comms.end())
+      at = comms.insert(comms.end(), {.kind = call.kind, .axis = axis, .calls = 0, .move = std::string(move)});
     ++at->calls;
     at->bytes += payload_bytes(call);
   }

@@ -3,10 +3,12 @@
 #pragma once
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "parallel/analysis/layers_table.h"
 #include "parallel/comm/cluster.h"
 #include "parallel/model/memory.h"
 #include "parallel/search/space.h"
@@ -17,6 +19,7 @@ namespace trireme {
 struct RankModel {
   std::vector<PartInfo> parts;  ///< with costs and comms of a micro-batch of the requested rows
   Index parameters = 0;         ///< length of the flat block
+  std::shared_ptr<const std::vector<RankWeight>> weights = {};  ///< where they lie; null: unknown
 };
 /// A rank's model under a split, for `rows` per micro-batch and `data` ranks along data; none: the split is not
 /// possible. Depends on its arguments only.

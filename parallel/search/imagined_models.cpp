@@ -42,10 +42,10 @@ RankModel ImaginedModels::imagine(const LayerSplit& split, bool recompute, int d
   for (const Axis& a : axes) rank = rank * a.size + (split.cuts_images() && a.name != "data" && a.size > 2 ? 1 : 0);
   World world;
   Mesh mesh(world, axes, rank);
+  const auto [x, labels] = o_.samples(rows);  // written: host code checks ids of tokens
   const SkipInit zeros;
   std::optional<SkipValues> unwritten(std::in_place);
   Module model = o_.model(recompute);
-  const auto [x, labels] = o_.samples(rows);
   if (strategy.split.any()) model = trireme::split(model, mesh, strategy.split, x, !strategy.acts_on_updates());
   Parameters parameters(model);
   unwritten.reset();
@@ -67,7 +67,8 @@ RankModel ImaginedModels::imagine(const LayerSplit& split, bool recompute, int d
                         .labels = labels,
                         .operations_per_second = o_.operations_per_second,
                         .memory = true});
-  return {std::move(run.parts), parameters.size()};
+  return {std::move(run.parts), parameters.size(),
+          std::make_shared<const std::vector<RankWeight>>(rank_weights(parameters))};
 }
 
 const std::optional<RankModel>& ImaginedModels::point(const LayerSplit& split, bool recompute, int data, Index rows) {
@@ -145,8 +146,9 @@ std::optional<RankModel> ImaginedModels::operator()(const LayerSplit& split, boo
       const auto others = other.comms.find(pass);
       for (PlannedCall& comm : comms) {
         if (others != other.comms.end()) {
-          const auto same = std::ranges::find_if(
-              others->second, [&](const PlannedCall& c) { return c.kind == comm.kind && c.axis == comm.axis; });
+          const auto same = std::ranges::find_if(others->second, [&](const PlannedCall& c) {
+            return c.kind == comm.kind && c.axis == comm.axis && c.move == comm.move;
+          });
           if (same != others->second.end()) comm.bytes = between(comm.bytes, same->bytes, share);
         }
         if (!split.divides_batch_axis && comm.axis == "data" && comm.kind == CallKind::all_gather)

@@ -71,6 +71,21 @@ class Plan(unittest.TestCase):
                     text = run(*command, *words).stdout
                     self.assertEqual(float(re.search(r"^MB per rank.*\nall +([\d.]+)", text, re.M)[1]), share, text)
 
+    def test_placements_and_moves(self):
+        small = ["gpt2", "--arch.layers", 12, "--arch.width", 16, "--arch.heads", 4, "--batch", 2]
+        text = run("plan", "show", *small, "--mesh", "tensor=2", "--strategy", "tensor", "--cost", "equal").stdout
+        for line in (r"h\.0 to \S*h\.11, each of 12", r"attn\.c_attn\.weight +\[48, 16\] divided\(0\) over tensor",
+                     r"mlp\.c_proj\.weight +\[16, 64\] divided\(1\) over tensor", r"copies: .*ln_1\.weight", r"forward +all_reduce over tensor: 2 calls",
+                     r"backward +all_reduce over tensor: 2 calls", r"gather over tensor: 1 call"):
+            self.assertRegex(text, line)
+        # Totals by axis are those of the step, but for agreements.
+        calls = int(re.search(r"^all layers over tensor: (\d+) calls", text, re.M)[1])
+        self.assertEqual(calls, int(re.search(r"^all +tensor +(\d+)", text, re.M)[1]), text)
+        text = run("plan", "show", "mnist_cnn", "--mesh", "h=2", "--strategy", "spatial", "--cost", "equal").stdout
+        self.assertRegex(text, r"forward +halo over h: 1 call")
+        self.assertNotIn("divided(", text)
+        self.assertNotIn("layers of a rank", run("plan", "show", "mlp", "--cost", "equal").stdout)
+
     def test_split_layers(self):
         r = run("plan", "show", "mnist_cnn", "--mesh", "h=2", "--strategy", "spatial", "--batch", 4, "--measure")
         self.assertEqual(r.returncode, 0, r.stderr)

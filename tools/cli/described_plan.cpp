@@ -228,6 +228,7 @@ Plan DescribedPlan::rank_plan(const TrainerOptions& config, const std::vector<Ax
   const LayerSplit split = layer_split(of, axes);
   auto rank = (*rank_models)(split, false, rows, size_along(axes, "data"));
   check(rank.has_value(), "simulate", "{}", rank_models->refusal());
+  weights = rank->weights;
   if (cost == "equal") {  // cost is proportional to rows; reading fewer weights makes a rank no faster
     const double least = split.divides_batch_axis ? 1 : 1.0 / ranks_of(split.axes);
     for (PartInfo& part : rank->parts) {
@@ -238,6 +239,10 @@ Plan DescribedPlan::rank_plan(const TrainerOptions& config, const std::vector<Ax
     }
   }
   return model.whole_plan(config, of, rank->parts, axes, rank->parameters);
+}
+
+std::string DescribedPlan::layers() const {
+  return strategy.split.any() && weights ? layers_table(plan, *weights, rows) : "";
 }
 
 std::string collectives_of(const TrainerOptions& config, const PlanOptions& options) {

@@ -59,6 +59,8 @@ struct DescribedPlan {
   /// split, a part's cost is the rank's share of the seconds, proportional to its counted operations. Throws Error if
   /// the model cannot be split that way.
   Plan rank_plan(const TrainerOptions&, const std::vector<Axis>& mesh);
+  /// After rank_plan() with split layers: layers_table() of that plan. Else empty.
+  std::string layers() const;
   /// Simulates steps of a plan of these parts on the cluster.
   Simulation simulate_on(const Cluster&, const Plan&, std::int64_t step, int steps = 1) const;
   void print_costs() const;
@@ -88,7 +90,8 @@ struct DescribedPlan {
   std::vector<PartInfo> parts;          ///< with their costs
   Plan plan;
   TrafficOptions traffic;
-  std::shared_ptr<ImaginedModels> rank_models = {};  ///< of rank_plan()
+  std::shared_ptr<ImaginedModels> rank_models = {};             ///< of rank_plan()
+  std::shared_ptr<const std::vector<RankWeight>> weights = {};  ///< of rank_plan()
 };
 
 /// SimulateOptions::collectives as --collectives says. Throws OptionError for an all-reduce that cannot be simulated.

@@ -75,7 +75,8 @@ int plan_show(const TrainerOptions& config, const PlanOptions& options) {
                       .step = described.traffic.step,
                       .steps = steps});
   const auto text = [&](const Plan& p) { return options.actions ? p.to_string() : p.summary(); };
-  fmt::print("{}{}", text(plan), meetings_text(plan));
+  const std::string layers = described.layers();
+  fmt::print("{}{}{}{}", text(plan), meetings_text(plan), layers.empty() ? "" : "\n", layers);
   described.print_costs();
   const std::string what = steps == 1 ? "a step takes" : fmt::format("the first {} steps take", steps);
   described.print_times(simulation, fmt::format("predicted: {} {}", what, time_text(simulation.makespan)));
@@ -94,7 +95,7 @@ int plan_show(const TrainerOptions& config, const PlanOptions& options) {
                memory_table(shown.plan, predict_memory(shown.plan, memory), shown.memory, shown.timeline.programs));
     fmt::print("\n{}", traffic_table(shown.plan, described.traffic, shown.traffic));
   }
-  write_drawings(options, shown.plan, shown.timeline, shown.plan.to_string());
+  write_drawings(options, shown.plan, shown.timeline, shown.plan.to_string() + (layers.empty() ? "" : "\n" + layers));
   return 0;
 }
 
