@@ -173,12 +173,15 @@ class Flow final : ops::PlaceWatch {
   static bool leads(const std::vector<Factors::Dim>& dims, int n) {
     return std::ranges::any_of(dims, [n](const Factors::Dim& dim) { return !dim.empty() && dim[0] == n; });
   }
-  /// Whether another operand is divided along a factor, in one range: a weight would be cut elsewhere than several.
-  static bool continues(const Factors& f, const std::vector<Tensor>& operands, std::size_t own, int n, int over) {
+  /// Whether another operand is divided along a factor. An input in several ranges does not count: a weight would be
+  /// cut elsewhere.
+  bool continues(const Factors& f, const std::vector<Tensor>& operands, std::size_t own, int n, int over) {
     for (std::size_t i = 0; i < operands.size(); ++i) {
       const ShardSpec* spec = operands[i] ? operands[i].shard_spec() : nullptr;
       const int d = spec && i != own ? spec->placements()[over] : Placements::copy;
-      if (d >= 0 && spec->shares(d).ranges.size() < 2 && !f.in[i][at(d)].empty() && f.in[i][at(d)][0] == n) return true;
+      if (d >= 0 && (leaves_.of(operands[i]) || spec->shares(d).ranges.size() < 2) && !f.in[i][at(d)].empty() &&
+          f.in[i][at(d)][0] == n)
+        return true;
     }
     return false;
   }
