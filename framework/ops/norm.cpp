@@ -128,6 +128,31 @@ void batch_norm_backward(const Kept& k, const Tensor& dy, Gradients& g) {
   g.set_grad(2, std::move(dbeta));
 }
 
+/// Of several ranks with the same rows one counts: the others bring no rows, and zeros to sums.
+class CountedOnce final : public NormRanks {
+ public:
+  CountedOnce(Ranks all, bool counts) : all_(std::move(all)), counts_(counts) {}
+  int size() const override { return all_->size(); }
+  Wait gather(const Tensor& to, const Tensor& from) const override {
+    return all_->gather(to, counts_ ? from : Tensor::zeros(from.shape(), from.dtype(), from.device()));
+  }
+  Wait sum(const Tensor& x) const override {
+    if (!counts_) launch<kernel::Fill>(x, 0.0);
+    return all_->sum(x);
+  }
+
+ private:
+  Ranks all_;
+  bool counts_;
+};
+
+/// The ranks for the statistics of a tensor with the rows of all ranks along RankMesh::rows(): none but this one,
+/// unless other ranks have other rows.
+Ranks with_all_rows(const RankMesh& mesh, Ranks norm) {
+  if (!norm || norm->size() <= mesh.size(mesh.rows())) return {};
+  return std::make_shared<CountedOnce>(std::move(norm), mesh.index(mesh.rows()) == 0);
+}
+
 constexpr ops::OpRule batch_norm_rule{
     .op = "batch_norm", .dims = "n s.. c, c, c, n s.. c, c, c -> n s.. c", .stays = 4};
 
@@ -143,7 +168,8 @@ Tensor divided_batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& be
                   running_mean.shape(), running_var.shape(), ops::global_shape(x)[-1], p[0].dim(-1));
   const RankMesh& mesh = p.out().mesh();
   StepContext context = StepContext::current();
-  if (mesh.rows() >= 0 && !(p.out().over(0) >> mesh.rows() & 1)) context.norm = {};  // each rank has all rows
+  if (mesh.rows() >= 0 && !(p.out().over(0) >> mesh.rows() & 1))
+    context.norm = with_all_rows(mesh, std::move(context.norm));
   if (const AxisMask within = spatial_axes(p.out())) context.norm = mesh.norm_ranks(within, std::move(context.norm));
   const StepScope scope(std::move(context));
   return p.put(batch_norm(p[0], p[1], p[2], plain(running_mean), plain(running_var), o, p[3]));

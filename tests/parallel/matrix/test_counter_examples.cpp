@@ -234,6 +234,8 @@ TEST_CASE("a batch norm of rows that every rank has counts them once") {
     return Sequential{flatten, Linear(12, 8), BatchNorm(8), relu, Linear(8, 6), BatchNorm(6), Linear(6, 5)};
   });
   std::vector<Way> ways = on_axis("one_weird_trick", "data");
+  for (const char* mesh : {"replica=2,data=2", "replica=3,data=2", "replica=2,data=3"})
+    ways.push_back({"data_parallel(axis=replica) | one_weird_trick", mesh});
   for (const char* strategy : {"data_parallel", "zero(3)"}) ways.push_back({strategy, "data=3"});
   for (const Way& way : on_axis("tensor", "tensor")) ways.push_back(way);
   ways.push_back({"tensor | data_parallel", "data=2,tensor=2"});
