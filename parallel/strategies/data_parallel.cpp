@@ -4,6 +4,7 @@
 #include <ranges>
 
 #include "parallel/plan/action_kind.h"
+#include "parallel/plan/ties.h"
 #include "parallel/strategies/rebuild.h"
 
 namespace trireme {
@@ -86,19 +87,28 @@ Plan reduce_over(Plan plan, const DataParallelOptions& o) {
     return std::ranges::any_of(part.divided, [&](const auto& d) { return without(all.axis, d.first) != all.axis; });
   });
   const DataParallelOptions usual;
-  const bool cuts =
-      !reduced || differ || o.first_bucket != usual.first_bucket || o.bucket != usual.bucket || !o.overlap;
-  for (std::size_t r = 0; r < plan.programs.size(); ++r) {
-    if (!cuts) {
-      for (Action& a : plan.programs[r].actions)
-        if (sums_rows(plan, a)) a.peer.axis = all.axis;
-      continue;
+  // Without options of its own it keeps the buckets that are there, but for borders between sets of axes.
+  const bool keeps = reduced && o.first_bucket == usual.first_bucket && o.bucket == usual.bucket && o.overlap;
+  DataParallelOptions uncut = all;
+  uncut.first_bucket = uncut.bucket = std::max<Index>(1, plan.parameters);
+  for (Program& program : plan.programs) {
+    std::vector<Slice> before;  // buckets that stay
+    bool overlap = o.overlap && !is_asynchronous(plan);
+    for (Action& a : program.actions) {
+      if (!keeps || !sums_rows(plan, a)) continue;
+      before.push_back(a.slice);
+      overlap = overlap && a.on_ready;
+      if (!differ) a.peer.axis = all.axis;
     }
+    if (keeps && !differ) continue;
+    std::ranges::sort(before, {}, &Slice::begin);
     std::vector<Bucket> buckets;
-    const auto slices = plan.updated(r);
+    const auto slices = plan.updated(static_cast<std::size_t>(&program - plan.programs.data()));
     for (const Slice& slice : slices | std::views::reverse)
-      for (Bucket& bucket : cut_buckets(plan.parts, slice, all)) buckets.push_back(std::move(bucket));
-    plan.programs[r] = reduce_slices(plan, plan.programs[r], buckets, o.overlap && !is_asynchronous(plan));
+      for (const Slice& piece : cut_at(slice, before) | std::views::reverse)
+        for (Bucket& bucket : cut_buckets(plan.parts, piece, overlaps(before, piece) ? uncut : all))
+          buckets.push_back(std::move(bucket));
+    program = reduce_slices(plan, program, buckets, overlap);
   }
   return plan;
 }

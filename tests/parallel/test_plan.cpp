@@ -60,6 +60,28 @@ TEST_CASE("buckets cover the block once, last first, whatever their sizes") {
   CHECK_ERROR(cut_buckets(parts, {0, 1003}, {.bucket = 0}), usage, "data_parallel", 0);
 }
 
+TEST_CASE("a further axis keeps the buckets, and cuts them between weights that are summed over other axes") {
+  std::vector<PartInfo> parts = {{"a", {0, 430}}, {"b", {430, 800}}};
+  parts[1].divided = {{"data", {{430, 800}}}};
+  const Plan first = serial(parts, 800, 0, {{"replica", 2}, {"data", 2}});
+  for (const bool overlap : {false, true}) {
+    const Plan plan = (data_parallel({.axis = "replica", .first_bucket = 90, .bucket = 90, .overlap = overlap}) |
+                       data_parallel())(first);
+    Index end = 800;
+    for (const Action& a : plan.programs[0].actions) {
+      if (a.kind != ActionKind::all_reduce) continue;
+      CHECK(a.slice.end == end);
+      CHECK(a.slice.size() <= 180);
+      CHECK(a.peer.axis == (a.slice.begin < 430 ? "data+replica" : "replica"));
+      CHECK((a.slice.begin >= 430 || a.slice.end <= 430));
+      CHECK(a.on_ready == overlap);
+      end = a.slice.begin;
+    }
+    CHECK(end == 0);
+    CHECK(check(plan, 4).empty());
+  }
+}
+
 TEST_CASE("equal plans have equal hashes, and any change changes them") {
   CHECK(parallel_chain().hash() == parallel_chain().hash());
   std::vector<Plan> all = {chain(), chain(8), parallel_chain(), parallel_chain(false), two_stages(1), two_stages(2)};
