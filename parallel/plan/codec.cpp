@@ -46,10 +46,9 @@ bool sums_in_f16(const Plan& plan) {
 std::vector<std::string> codec_states(const Action& a) {
   std::vector<std::string> names;
   if (!a.codec) return names;
-  for (std::size_t i = 0; i < std::size(a.codec->states); ++i) {
-    const std::string_view argument = a.codec->states_unless_0[i];
+  for (const auto& [name, argument] : a.codec->states) {
     const bool kept = argument.empty() || find_argument(a, argument).value_or(1) != 0;
-    names.emplace_back(kept ? a.codec->states[i] : "");
+    names.emplace_back(kept ? name : "");
   }
   return names;
 }

@@ -25,11 +25,13 @@ struct Codec {
   /// Summable: numbers [size] becomes what the last round's sum, wire, stands for. Else it is called for each rank's
   /// wire and adds to numbers, which are 0 before.
   void (*decode)(const CodecContext&, const Tensor& wire, const Tensor& numbers) = nullptr;
-  /// Names of the plan's states that it keeps from step to step, one number per parameter: a residual, a momentum.
-  std::string_view states[2] = {};
-  /// For each state the name of an argument: the codec does without the state if the argument is 0. Empty: none.
-  std::string_view states_unless_0[2] = {};
-  int rounds = 1;  ///< at least 1; more than one: is_summable
+  /// A State of the plan that a codec keeps, one number per parameter: a residual, a momentum.
+  struct Kept {
+    std::string_view name = {};      ///< of the State; empty: none
+    std::string_view argument = {};  ///< the codec does without it where the action's argument of this name is 0
+  };
+  Kept states[2] = {};  ///< that it keeps from step to step
+  int rounds = 1;       ///< at least 1; more than one: is_summable
   /// Bytes of tensors that encode or decode make for the time of a call; null: none.
   Index (*working)(const CodecContext&) = nullptr;
   bool on_host = false;  ///< encode and decode want host memory: what lies on a device is copied there and back

@@ -190,7 +190,7 @@ std::map<std::string, std::vector<Slice>> divided_slices(const Parameters& param
   return all;
 }
 
-Module split(const Module& given, Mesh& mesh, const SplitOptions& o, const Tensor& example, bool sums_what_differs) {
+Module split(const Module& given, Mesh& mesh, const SplitOptions& o, const Tensor& example, bool leaves_axes_out) {
   check_axes(mesh, o);
   Module model = given;
   std::vector<std::string> axes;
@@ -213,7 +213,7 @@ Module split(const Module& given, Mesh& mesh, const SplitOptions& o, const Tenso
   const Enter enter{grid};
   std::function<void()> forward;
   if (example) forward = [&] { run_dry(model, mesh, enter, example); };
-  divide_weights(model, grid, o, forward, sums_what_differs);
+  divide_weights(model, grid, o, forward, leaves_axes_out);
 
   const Sequential* row = model.as<Sequential>();
   if (!row) return Between{enter, model, {enter}};

@@ -13,11 +13,10 @@ class Grid;  // parallel/split/grid.h
 /// A Sequential gets one layer at each end: the first divides x, the last brings the result together.
 /// The weights are the model's own; those that are cut are so from then on, in place (write them through
 /// framework/io/weights.h, which brings them together). example: an input, of which only shape and type matter; with it
-/// strategy tensor goes by the flow of data; sums_what_differs: as in parallel/split/weights.h. Call before Parameters;
+/// strategy tensor goes by the flow of data; leaves_axes_out: as in parallel/split/weights.h. Call before Parameters;
 /// a collective call. Layers whose output has fewer rows than there are ranks, and ops that need the whole, get it on
 /// every rank. Throws Error for an axis that the mesh does not have and for a dimension smaller than its ranks.
-Module split(const Module& model, Mesh&, const SplitOptions&, const Tensor& example = {},
-             bool sums_what_differs = false);
+Module split(const Module& model, Mesh&, const SplitOptions&, const Tensor& example = {}, bool leaves_axes_out = false);
 
 /// The mesh axes whose ranks may have different parts of weights.
 std::vector<std::string> weight_axes(const SplitOptions&);

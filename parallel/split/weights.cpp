@@ -30,6 +30,7 @@ struct Leaf {
   std::string own_name() const { return names[0].substr(names[0].rfind('.') + 1); }
 };
 
+/// The tensors of a model.
 class Leaves {
  public:
   Leaves(Module& model, std::shared_ptr<const Grid> grid) : grid(std::move(grid)) {
@@ -121,7 +122,7 @@ void settle_row(Leaves& leaves, const WeightPlacement& row, const std::string& p
 /// Settles what the table leaves open, while the model runs dry. Meanwhile the tensors look divided.
 class Flow final : ops::PlaceWatch {
  public:
-  /// own: the axis along which weights with no divided input divide their outputs; -1: none.
+  /// own: the axis along which weights divide their outputs if no input is divided; -1: none.
   Flow(Leaves& leaves, AxisMask axes, int own) : leaves_(leaves), axes_(axes), own_(own) {
     for (const Leaf& leaf : leaves.all) show(leaf);
   }
@@ -227,12 +228,13 @@ void settle_in_order(Leaves& leaves, int over) {
   Index open = 0;  // outputs that the last product left divided
   for (Leaf& leaf : leaves.all) {
     const int rank = leaf.shape.rank();
-    if (rank == 1 && open == leaf.shape[0] && leaves.named(leaf.layer() + "running_mean")) leaves.settle(leaf, 0, over);
+    if (rank == 1 && open == leaf.shape[0] && leaves.named(leaf.layer() + "running_mean"))
+      Leaves::settle(leaf, 0, over);
     if (leaf.own_name() != "weight" || rank < 2) continue;
     const Index before = std::exchange(open, 0);
     if (!(leaf.settled >> over & 1)) {
       const int dim = before == leaf.shape[-1] ? rank - 1 : 0;
-      if (leaves.has_room(leaf, dim, over)) leaves.settle(leaf, dim, over);
+      if (leaves.has_room(leaf, dim, over)) Leaves::settle(leaf, dim, over);
     }
     if (leaf.placements[over] == 0) open = leaf.shape[0];
   }
@@ -243,7 +245,7 @@ void settle_outputs(Leaves& leaves, int over) {
   for (Leaf& leaf : leaves.all)
     if (leaf.own_name() == "weight" && leaf.shape.rank() == 2 && !(leaf.settled >> over & 1) &&
         leaves.has_room(leaf, 0, over))
-      leaves.settle(leaf, 0, over);
+      Leaves::settle(leaf, 0, over);
 }
 
 /// The biases of layers that are divided by their outputs. A transposed convolution is divided by its inputs, of which
@@ -253,12 +255,12 @@ void settle_biases(Leaves& leaves, int over) {
     if (leaf.own_name() != "weight" || leaf.shape.rank() < 2 || leaf.placements[over] != 0) continue;
     Leaf* bias = leaves.named(leaf.layer() + "bias");
     if (bias && !(bias->settled >> over & 1) && bias->shape.rank() == 1 && bias->shape[0] == leaf.shape[0])
-      leaves.settle(*bias, 0, over);
+      Leaves::settle(*bias, 0, over);
   }
 }
 
-/// How a weight lies, with the axes over which the plan sums its gradient: those along which all uses differ. A use
-/// that differs along another axis sums what it finds by itself.
+/// How a weight lies, with the axes over which the plan sums its gradient: those along which all of its uses are for
+/// different work. Along any other axis, a use for different work sums its gradient in backward (placed_weight()).
 ShardSpec::Ptr summed_spec(const Leaves& leaves, const Leaf& leaf) {
   const ShardSpec::Ptr spec = leaves.spec(leaf);
   return (leaf.differs | leaf.alike) == 0 ? spec : spec->summed_over(spec->summed() & leaf.differs & ~leaf.alike);
@@ -279,7 +281,7 @@ void divide(const Leaf& leaf, const ShardSpec::Ptr& spec) {
 }  // namespace
 
 void divide_weights(Module& model, const std::shared_ptr<const Grid>& grid, const SplitOptions& options,
-                    const std::function<void()>& forward, bool sums_what_differs) {
+                    const std::function<void()>& forward, bool leaves_axes_out) {
   Leaves leaves(model, grid);
   for (const WeightPlacement& row : options.placements)
     for (const std::string& pattern : row.weights) settle_row(leaves, row, pattern);
@@ -305,7 +307,7 @@ void divide_weights(Module& model, const std::shared_ptr<const Grid>& grid, cons
     if (leaf.shape.rank() > 1) most = std::max(most, leaf.shape[0]);
     divided = divided || leaf.placements[tensor] >= 0;
     if (leaf.placements.axes() != 0 || (grid->summed() != 0 && !leaf.buffer))
-      divide(leaf, sums_what_differs ? summed_spec(leaves, leaf) : leaves.spec(leaf));
+      divide(leaf, leaves_axes_out ? summed_spec(leaves, leaf) : leaves.spec(leaf));
   }
   check(
       divided || most == 0, "split",

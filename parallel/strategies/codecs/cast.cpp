@@ -29,8 +29,7 @@ constexpr Codec rounded(std::string_view name, DType wire) {
           .length = [](const CodecContext& now) { return now.size; },
           .encode = encode,
           .decode = [](const CodecContext&, const Tensor& wire, const Tensor& numbers) { numbers.copy_from(wire); },
-          .states = {"residual"},
-          .states_unless_0 = {"residual"},
+          .states = {{"residual", "residual"}},
           .working = [](const CodecContext& now) { return std::min<Index>(now.size, 1 << 14) * now.element; },
           .on_host = true};
 }

@@ -181,8 +181,7 @@ const Codec codec_rows::powersgd{.name = "powersgd",
                                  .length = length,
                                  .encode = encode_powersgd,
                                  .decode = decode,
-                                 .states = {"residual", "factors"},
-                                 .states_unless_0 = {"residual", "warm_start"},
+                                 .states = {{"residual", "residual"}, {"factors", "warm_start"}},
                                  .rounds = 2,
                                  .on_host = true};
 

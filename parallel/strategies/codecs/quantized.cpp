@@ -200,8 +200,7 @@ const Codec codec_rows::onebit{.name = "onebit",
                                .length = length_of_signs,
                                .encode = encode_signs,
                                .decode = decode_signs,
-                               .states = {"residual"},
-                               .states_unless_0 = {"residual"},
+                               .states = {{"residual", "residual"}},
                                .on_host = true};
 
 }  // namespace trireme

@@ -227,8 +227,7 @@ constexpr Codec largest(std::string_view name) {
           .length = length_of_largest,
           .encode = encode_largest,
           .decode = decode_largest,
-          .states = {"residual", "local_momentum"},
-          .states_unless_0 = {"residual", "momentum"},
+          .states = {{"residual", "residual"}, {"local_momentum", "momentum"}},
           .on_host = true};
 }
 
@@ -241,16 +240,14 @@ const Codec codec_rows::randomk{.name = "randomk",
                                 .length = [](const CodecContext& now) { return sent_of(now, now.size); },
                                 .encode = encode_drawn,
                                 .decode = decode_drawn,
-                                .states = {"residual", "local_momentum"},
-                                .states_unless_0 = {"residual", "momentum"},
+                                .states = {{"residual", "residual"}, {"local_momentum", "momentum"}},
                                 .on_host = true};
 const Codec codec_rows::chunks{.name = "chunks",
                                .is_summable = true,
                                .length = length_of_chunks,
                                .encode = encode_chunks,
                                .decode = decode_chunks,
-                               .states = {"residual", "local_momentum"},
-                               .states_unless_0 = {"residual", "momentum"},
+                               .states = {{"residual", "residual"}, {"local_momentum", "momentum"}},
                                .rounds = 2,
                                .on_host = true};
 

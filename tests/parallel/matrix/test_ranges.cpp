@@ -90,19 +90,21 @@ Module fused() {
 }
 
 /// What rank 0 sends along the tensor axis in a step.
-TrafficCount sent(const SmallModel& m, int ranks) {
+TrafficCount sent(const SmallModel& m, int ranks, const std::string& strategy = "tensor") {
   return on_ranks(ranks, [&](World& world) {
     Mesh mesh(world, {{"tensor", ranks}});
-    Step step(m.make(), m.loss, Sgd{.lr = 0.1}, mesh, parse_strategy("tensor"),
+    Step step(m.make(), m.loss, Sgd{.lr = 0.1}, mesh, parse_strategy(strategy),
               {.checks = {.finite = false}, .profile = {.example = m.data.x}});
     (void)step(m.data.x, m.data.y);
-    return StepProbe(step).traffic().counted.at("tensor");
+    const StepTraffic traffic = StepProbe(step).traffic();
+    check(traffic.planned == traffic.counted, "test", "{}: a step sends other bytes than planned", m.name);
+    return traffic.counted.at("tensor");
   });
 }
 
 /// The first strategy that is not exact; "": none.
 std::string wrong(const SmallModel& m, const std::vector<std::pair<std::string, std::string>>& ways) {
-  Comparison comparison;
+  Comparison comparison(0, true);
   for (const auto& [strategy, mesh] : ways)
     if (const MatrixCell cell = comparison.run(m, strategy, mesh); cell.text() != "exact")
       return fmt::format("{}; {}; {}; {}", m.name, strategy, mesh, cell.text());
@@ -131,6 +133,20 @@ TEST_CASE("a transformer block under tensor sends four sums of its activations i
     const Index rows = two.data.x.dim(0);
     CHECK(more.calls - less.calls == 4);
     CHECK(more.bytes - less.bytes == 4 * rows * tokens * width * 8);
+  }
+}
+
+TEST_CASE("a block of a ViT sends four sums if its patches stay whole") {
+  if (threads_only()) return;
+  for (const auto& [name, heads, ranks] :
+       std::vector<std::tuple<std::string, Index, int>>{{"vit", 4, 2}, {"vit", 4, 3}, {"vit_hf", 6, 4}}) {
+    const SmallModel two = transformer(name, 2, heads);
+    INFO(two.name << " on " << ranks);
+    const std::string own =
+        name == "vit" ? "tensor | place(conv_proj.*, whole=true)" : "tensor | place(*patch_embeddings.*, whole=true)";
+    const TrafficCount less = sent(transformer(name, 1, heads), ranks, own), more = sent(two, ranks, own);
+    CHECK(more.calls - less.calls == 4);
+    CHECK(more.bytes - less.bytes == 4 * two.data.x.dim(0) * 17 * width * 8);
   }
 }
 
