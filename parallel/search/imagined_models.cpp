@@ -61,7 +61,9 @@ RankModel ImaginedModels::imagine(const LayerSplit& split, bool recompute, int d
   }
   const Tensor in = x.with_batch(context.batch);
   const StepScope scope(std::move(context));
-  DryRun run = dry_run(chain, parameters, chain.parts(parameters), in,
+  std::vector<PartInfo> parts = chain.parts(parameters);
+  for (PartInfo& part : parts) part.divided = divided_slices(parameters, part.slice);
+  DryRun run = dry_run(chain, parameters, std::move(parts), in,
                        {.meter = &mesh.meter(),
                         .loss = o_.loss,
                         .labels = labels,

@@ -107,7 +107,7 @@ Plan reduce_over(Plan plan, const DataParallelOptions& o) {
     for (const Slice& slice : slices | std::views::reverse)
       for (const Slice& piece : cut_at(slice, before) | std::views::reverse)
         for (Bucket& bucket : cut_buckets(plan.parts, piece, overlaps(before, piece) ? uncut : all))
-          buckets.push_back(std::move(bucket));
+          if (bucket.axis == all.axis || plan.size(bucket.axis) > 1) buckets.push_back(std::move(bucket));
     program = reduce_slices(plan, program, buckets, overlap);
   }
   return plan;
