@@ -102,7 +102,7 @@ Shape global_of(const Tensor& x, const Shape& wanted) {
     named = named || (wanted[d] == block[d] && block[d] != whole[d]);
   const bool local = named && fits(block);
   if (!local) return resolve(whole, wanted);
-  if (fits(whole))
+  if (hole)  // ranks with a larger part could tell, but all shall decide alike
     fail_division("reshape",
                   "this rank has {} of {}, and {} may mean the part or the whole: give all extents of the whole, "
                   "without -1",

@@ -85,8 +85,7 @@ std::string Executor::run(const Tensor& x, const Tensor& y, CapturedPasses* capt
 void Executor::check_whole() const {
   check(!now_.in_midst || !now_.updates, "step",
         "an exception has left step {} after some of its updates, so the weights belong to no step: make another Step "
-        "and "
-        "load a checkpoint",
+        "and load a checkpoint",
         now_.step + 1);
   check(!now_.in_midst || !(in_flight_.any() || facts_.leaves_messages), "step",
         "an exception has left a step in its midst: what is in flight to other ranks cannot be ended; make another "

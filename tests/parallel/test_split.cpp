@@ -389,7 +389,7 @@ TEST_CASE("extents that may be a part's or the whole's are refused") {
     const Tensor part = relayout(x, *ShardSpec::make(grid_of(mesh), x.shape(), over({{1, 0}})));
     CHECK_ERROR(part.reshape({part.dim(0), part.dim(1), -1}), usage, "reshape", "[2, 8, 4, 2]");
     // An operand as large as this rank's part does not broadcast to the whole.
-    CHECK_ERROR(part * Tensor::full({part.dim(1), 1, 1}, 2, DType::f64), usage, "[2, 8, 4, 2]");
+    if (part.dim(1) > 1) CHECK_ERROR(part * Tensor::full({part.dim(1), 1, 1}, 2, DType::f64), usage, "[2, 8, 4, 2]");
     return 1;
   });
 }
