@@ -102,7 +102,7 @@ TEST_CASE("verify finds no difference") {
               return model;
             },
         .loss = cross_entropy,
-        .optimizer_config = Sgd{.lr = 0.1, .momentum = 0.9},
+        .optimizer_config = Sgd{.lr = 0.05, .momentum = 0.9},
         .batch =
             [](int step) {
               std::vector<double> x, y;
