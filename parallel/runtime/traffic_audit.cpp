@@ -63,7 +63,7 @@ DryRun TrafficAudit::dry(const StepContext& context, const Tensor& x, const Tens
   const Tensor in = x.with_batch(batch);
   const StepScope scope(std::move(dry_context));
   return dry_run(chain_, optimizer_.parameters(), plan_.parts, in,
-                 {.meter = &meter_, .loss = y ? loss_ : Loss(), .labels = y, .plan = &plan_});
+                 {.meter = &meter_, .loss = loss_, .labels = y, .plan = &plan_});
 }
 
 std::vector<std::string> TrafficAudit::gather(Communicator& everyone, const std::string& mine) {
