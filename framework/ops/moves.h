@@ -29,7 +29,8 @@ Route route(std::span<const Box> have, std::span<const Box> want, int me);
 /// Names of the moves between ranks: the NamedRange in which their messages are sent.
 inline constexpr const char *move_gather = "gather",  ///< parts become copies
     *move_exchange = "exchange",                      ///< parts become other parts
-        *move_halo = "halo";                          ///< edges of parts, and their gradients
+        *move_scatter = "scatter",                    ///< each rank gets its part of a sum (reduce-scatter)
+            *move_halo = "halo";                      ///< edges of parts, and their gradients
 
 /// Boxes on their way between the ranks of a line. Posted on construction.
 class Exchange {
@@ -73,6 +74,13 @@ Tensor replicated(const Tensor& x, const ShardSpec::Mesh&, AxisMask axes);
 /// The sum of x over the ranks along `axes`, in place: x must have no other reader. Backward is the identity
 /// (Megatron-LM's g).
 Tensor summed(const Tensor& x, const RankMesh&, AxisMask axes);
+
+/// The sum of x, this rank's block of `have`, over the axes along which only `to` divides it: each rank gets its part.
+/// Backward gathers the parts. Neither may have Shares.
+Tensor scattered(const Tensor& x, const ShardSpec& have, const ShardSpec& to);
+/// relayout() of x as a plain tensor that each rank along `axes` uses for different work, as after replicated(). If it
+/// gathers along these axes, backward scatters the sum of the gradients. Ops that read one tensor gather it once.
+Tensor collected(const Tensor& x, const ShardSpec& to, AxisMask axes);
 
 /// What each rank of a line has of a window layer's input, and what its box of the output reads. transposed: of the
 /// convolution that transposes these windows.

@@ -6,8 +6,8 @@
 
 namespace trireme {
 
-RankMesh::RankMesh(std::vector<MeshAxis> axes, AxisMask summed, int rows)
-    : axes_(std::move(axes)), summed_(summed), rows_(rows) {
+RankMesh::RankMesh(std::vector<MeshAxis> axes, AxisMask summed, int rows, AxisMask sequence)
+    : axes_(std::move(axes)), summed_(summed), sequence_(sequence), rows_(rows) {
   check(axes_.size() <= max_axes, "split", "{} mesh axes would divide layers, at most {} can", axes_.size(), max_axes);
   for (const MeshAxis& axis : axes_) place_.push_back(axis.index);
 }

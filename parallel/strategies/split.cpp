@@ -15,10 +15,13 @@ Strategy spatial(const std::vector<std::string>& axes) {
   return s;
 }
 
-Strategy tensor(const std::string& axis) {
+Strategy tensor(const std::string& axis, bool sequence) {
   Strategy s(
-      "tensor", Claim::exact, [](Plan plan) { return plan; }, "axis=" + axis, StrategyOrder::layers);
+      "tensor", Claim::exact,
+      [axis, sequence](Plan plan) { return sequence ? reduce_over(std::move(plan), {.axis = axis}) : plan; },
+      fmt::format("axis={}{}", axis, sequence ? ", sequence=true" : ""), StrategyOrder::layers);
   s.split.tensor = axis;
+  s.split.sequence = sequence;
   return s;
 }
 

@@ -22,6 +22,9 @@ struct SplitOptions {
   /// Axis that divides the weights which `placements` leaves open. A weight whose input is divided continues this
   /// division; any other divides its outputs (Shoeybi et al., Megatron-LM, arXiv 1909.08053).
   std::string tensor = {};
+  /// Ranks along `tensor` also divide the tokens between products of weights: a sum of activations [B, T, C] leaves
+  /// each rank its share of T (sequence parallelism: Korthikanti et al., arXiv 2205.05198).
+  bool sequence = false;
   std::vector<WeightPlacement> placements = {};  ///< of weights by name
   /// Axis whose ranks have different rows of the batch, and which cuts fully connected layers by their outputs. These
   /// layers see the rows of all ranks (Krizhevsky 2014, arXiv 1404.5997).

@@ -90,10 +90,11 @@ Module fused() {
 }
 
 /// What rank 0 sends along the tensor axis in a step.
-TrafficCount sent(const SmallModel& m, int ranks, const StepOptions::KeepOutputs& keep = {}) {
+TrafficCount sent(const SmallModel& m, int ranks, const StepOptions::KeepOutputs& keep = {},
+                  const std::string& strategy = "tensor") {
   return on_ranks(ranks, [&](World& world) {
     Mesh mesh(world, {{"tensor", ranks}});
-    Step step(m.make(), m.loss, Sgd{.lr = 0.1}, mesh, parse_strategy("tensor"),
+    Step step(m.make(), m.loss, Sgd{.lr = 0.1}, mesh, parse_strategy(strategy),
               {.checks = {.finite = false}, .profile = {.example = m.data.x}, .keep_outputs = keep});
     (void)step(m.data.x, m.data.y);
     const StepTraffic traffic = StepProbe(step).traffic();
@@ -133,6 +134,22 @@ TEST_CASE("a transformer block under tensor sends four sums of its activations i
     const Index rows = two.data.x.dim(0);
     CHECK(more.calls - less.calls == 4);
     CHECK(more.bytes - less.bytes == 4 * rows * tokens * width * 8);
+  }
+}
+
+TEST_CASE("with sequence=true a transformer block gathers its tokens twice and scatters two sums, and back") {
+  if (threads_only()) return;
+  const std::string strategy = "tensor(sequence=true)";
+  // Vectors of the width that all ranks hold and use for their tokens: norms, and biases behind sums. Each has a slot
+  // of 32 numbers in the flat block.
+  for (const auto& [name, heads, groups, vectors] : std::vector<std::tuple<std::string, Index, Index, Index>>{
+           {"gpt2", 4, 0, 6}, {"llama", 4, 2, 2}, {"bert", 4, 0, 6}}) {
+    const SmallModel two = transformer(name, 2, heads, groups);
+    INFO(two.name);
+    const TrafficCount less = sent(transformer(name, 1, heads, groups), 2, {}, strategy),
+                       more = sent(two, 2, {}, strategy);
+    const Index rows = two.data.x.dim(0);
+    CHECK(more.bytes - less.bytes == (8 * rows * tokens / 2 * width + vectors * 32) * 8);
   }
 }
 
@@ -223,6 +240,7 @@ TEST_CASE("grouped queries of a fused weight, beside other strategies") {
   auto ways = tensor_on({2, 3, 4});
   ways.emplace_back("tensor | data_parallel", "data=2,tensor=2");
   ways.emplace_back("tensor | zero(3)", "data=2,tensor=2");
+  ways.emplace_back("tensor(sequence=true)", "tensor=3");
   ways.emplace_back("tensor | place(3.*, whole=true)", "tensor=2");
   ways.emplace_back("tensor | place(4.weight, dim=1)", "tensor=3");
   ways.emplace_back("one_weird_trick", "data=2");
@@ -278,9 +296,13 @@ TEST_CASE("ranges are saved by their ranks and read on any other layout") {
     const char *mesh, *strategy;
   };
   const SmallModel m = small_model("fused", {2, 2, 3}, fused);
-  const std::vector<Layout> layouts{{"tensor=2", "tensor"}, {"tensor=3", "tensor"},
-                                    {"data=1", "serial"},   {"data=2", "data_parallel"},
-                                    {"data=2", "zero(3)"},  {"data=2,tensor=3", "tensor | data_parallel | zero(2)"}};
+  const std::vector<Layout> layouts{{"tensor=2", "tensor"},
+                                    {"tensor=3", "tensor"},
+                                    {"tensor=3", "tensor(sequence=true)"},
+                                    {"data=1", "serial"},
+                                    {"data=2", "data_parallel"},
+                                    {"data=2", "zero(3)"},
+                                    {"data=2,tensor=3", "tensor | data_parallel | zero(2)"}};
   const Temporary folder;
   /// Trains one step on other numbers if there is something to read, which replaces them, then saves by rank.
   const auto run = [&](const Layout& l, const std::string& from, const std::string& to) {
