@@ -224,7 +224,7 @@ Tensor scattered_sum(const Tensor& x, const ShardSpec& have, const ShardSpec& wa
 struct Collected {
   std::weak_ptr<detail::Node> from, to;
   std::weak_ptr<detail::Storage> block;
-  ShardSpec::Ptr spec;
+  std::weak_ptr<const ShardSpec> spec;
   AxisMask axes = 0;
 };
 thread_local std::array<Collected, 2> last_collected;
@@ -249,15 +249,17 @@ Tensor collected(const Tensor& x, const ShardSpec& to, AxisMask axes) {
       have->placements().without(travel) != to.placements() || have->mesh().rows() >= 0)
     return replicated(plain(relayout(x, to)), to.shared_mesh(), axes);
   const auto& node = x.impl()->node;
-  for (const Collected& c : last_collected)
-    if (node && c.axes == axes && c.spec && c.spec->shared_mesh() == to.shared_mesh() && lie_alike(*c.spec, to) &&
-        c.from.lock() == node)
-      if (const auto block = c.block.lock()) {
-        Tensor y = detail::wrap(block, 0, to.block(), x.dtype());
-        y.impl()->batch = x.impl()->batch;
-        y.impl()->node = c.to.lock();
-        if (y.impl()->node) return y;
-      }
+  for (const Collected& c : last_collected) {
+    if (!node || node->leaf || c.axes != axes || c.from.lock() != node) continue;
+    const auto block = c.block.lock();
+    const auto spec = c.spec.lock();
+    auto maker = c.to.lock();
+    if (!block || !maker || !spec || spec->shared_mesh() != to.shared_mesh() || !lie_alike(*spec, to)) continue;
+    Tensor y = detail::wrap(block, 0, to.block(), x.dtype());
+    y.impl()->batch = x.impl()->batch;
+    y.impl()->node = std::move(maker);
+    return y;
+  }
   const Tensor in = plain(x);
   Tensor y = moved(in, *have, to);
   if (!needs_record("collected", y, {&in})) return y;

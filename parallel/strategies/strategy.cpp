@@ -34,7 +34,8 @@ std::string batch_axis(const Plan& plan, const SplitOptions& split) {
       std::ranges::find(summed, split.one_weird_trick) == summed.end())
     batch = split.one_weird_trick;
   for (const std::string& name : names_in(plan.reduced_axis()))
-    if (name != split.tensor && std::find(split.image.begin(), split.image.end(), name) == split.image.end())
+    if (!(split.sequence && name == split.tensor) &&
+        std::find(split.image.begin(), split.image.end(), name) == split.image.end())
       batch += (batch.empty() ? "" : "+") + name;
   for (auto& [axis, promised] : plan.consistency) {  // ranks that train separately have separate rows
     if (axis == plan.stage_axis && plan.has_stages()) continue;
