@@ -140,12 +140,12 @@ void MemoryWalk::pass(const Action& a) {
 }
 
 void MemoryWalk::message(const Action& a) {
-  const bool ours = live_.segment_of(a.part) >= 0;
+  const bool forward = a.payload == OperandKind::activation;
   if (a.kind == ActionKind::recv)
-    set((ours ? gradients_ : activations_)[{a.part, a.microbatch}], output(a.part));
+    set((forward ? activations_ : gradients_)[{a.part, a.microbatch}], output(a.part));
   else
     for (const Place& sent :
-         std::exchange(sent_, ours ? std::vector<Place>{} : std::vector<Place>{{a.part, a.microbatch}}))
+         std::exchange(sent_, forward ? std::vector<Place>{} : std::vector<Place>{{a.part, a.microbatch}}))
       set(gradients_[sent], 0);
   see(0);
 }

@@ -75,13 +75,11 @@ Operands of_backward(const Plan& plan, const Program& program, const Liveness& l
   for (Operand& gradients : all_weights(plan, a, K::gradients)) all.push_back(std::move(gradients));
   return all;
 }
-/// A program that runs the part sends its activation and receives the gradient of that.
-Operand sent(const Liveness& live, const Action& a, bool by_its_program) {
-  return (live.segment_of(a.part) >= 0) == by_its_program ? activation(a.part, a) : cotangent(a.part, a);
+Operands of_send(const Plan&, const Program&, const Liveness&, const Action& a) {
+  return {{a.payload, {}, a.part, a.microbatch}};
 }
-Operands of_send(const Plan&, const Program&, const Liveness& live, const Action& a) { return {sent(live, a, true)}; }
-Operands of_recv(const Plan&, const Program&, const Liveness& live, const Action& a) {
-  return {written(sent(live, a, false))};
+Operands of_recv(const Plan&, const Program&, const Liveness&, const Action& a) {
+  return {written({a.payload, {}, a.part, a.microbatch})};
 }
 Operands of_all_reduce(const Plan&, const Program&, const Liveness&, const Action& a) {
   const K kind = averages_statistics(a) ? K::statistics : a.payload == K::weights ? K::weights : K::gradients;

@@ -42,8 +42,8 @@ class ActionKind {
   /// The half of a backward that computes the gradient of the part's input (zero bubble: Qi et al., arXiv 2401.10241).
   static const ActionKind backward_input;
   static const ActionKind backward_weight;  ///< the other half, which computes the gradients of the weights
-  static const ActionKind send;             ///< an activation over a cut, or its gradient, to peer
-  static const ActionKind recv;             ///< an activation over a cut, or its gradient, from peer
+  static const ActionKind send;             ///< the activation of part, or its gradient (payload), to peer
+  static const ActionKind recv;             ///< the activation of part, or its gradient (payload), from peer
   /// One vector of slice from those of all ranks of the axis. By payload: gradients, or none: their sum; statistics,
   /// weights: their mean. With peer.members: the sum of gradients over the programs that share these weights
   /// (parallel/plan/ties.h); each program then updates its copy.
@@ -150,15 +150,13 @@ struct Codec;  // parallel/plan/codec.h
 struct Action {
   ActionKind kind;                  ///< of computation, communication or memory
   Stream stream = Stream::compute;  ///< queue that runs it
-  /// Index of the model part; -1: all or none. For send and recv: the part in front of the cut that is crossed, by its
-  /// output from the program that runs it forward, by that output's gradient the other way.
-  int part = -1;
+  int part = -1;                    ///< index of the model part; -1: all or none
   MicroBatch microbatch = {};  ///< of passes, messages between stages, frees, and updates of an asynchronous pipeline
   Slice slice = {};            ///< of the flat block, for collectives, update and drops
   Peer peer = {};              ///< of messages, collectives, and shared updates and drops
   bool on_ready = false;  ///< starts when the tape completes the gradients of slice, in the midst of `after`'s backward
   std::vector<ActionId> after = {};  ///< must have finished (on the other stream; within a stream the list order holds)
-  /// What all_reduce, agree, channels, actions on call and some custom kinds send or agree on.
+  /// What send, recv, all_reduce, agree, channels, actions on call and some custom kinds send or agree on.
   OperandKind payload = OperandKind::none;
   std::vector<std::string> names = {};  ///< of the payload: flags, or the state
   int phase = 0;                        ///< of Program::phases: it runs in steps in which the phase does

@@ -29,7 +29,7 @@ PipelineP2P::Route StageMessages::route(const Action& a, Communicator& comm) con
 }
 
 void StageMessages::send(ActionId id, const Action& a, Communicator& comm, bool keep, std::vector<Work>& works) {
-  if (!tapes_.runs(a.part)) {
+  if (a.payload == OperandKind::cotangent) {
     auto gradients = std::exchange(tapes_.boundary(a.part, a.microbatch).gradient, {});
     PipelineP2P::send(route(a, comm), gradients, works);
     if (keep) sent_ = std::move(gradients);
@@ -49,7 +49,7 @@ void StageMessages::receive(const Action& a, Communicator& comm, Message& messag
 
 void StageMessages::try_to_receive(const Action& a, Communicator& comm, Message& message, std::vector<Work>& works) {
   const PipelineP2P::Route from = route(a, comm);
-  if (tapes_.runs(a.part)) {
+  if (a.payload == OperandKind::cotangent) {
     std::vector<PipelineP2P::TensorMeta> metas;
     for (auto& t : tapes_.outputs(a.part, a.microbatch)) metas.push_back({t.dtype(), t.shape(), {}, t.device()});
     message.posted = !metas.empty();
@@ -69,7 +69,7 @@ void StageMessages::finish_receive(const Action& a, Communicator& comm, Message&
   for (Work& work : works) work.wait();
   works.clear();
   BoundaryTensors& boundary = tapes_.boundary(a.part, a.microbatch);
-  if (tapes_.runs(a.part)) {
+  if (a.payload == OperandKind::cotangent) {
     boundary.gradient = std::exchange(message.arriving, {});
     return;
   }

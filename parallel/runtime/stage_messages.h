@@ -23,8 +23,7 @@ class StageMessages {
   StageMessages(const Plan&, Tapes&, std::shared_ptr<const Grid> grid, TrafficMeter meter);
 
   // The functions append the Works of the started messages to their last argument.
-  /// Sends what the program's part before the cut made, or returns the gradient of what it was given there. keep: hold
-  /// gradients until the next send, so that measured memory does not depend on the receiver's speed.
+  /// Sends the action's operand. keep: hold gradients until the next send, so that measured memory does not depend on the receiver's speed.
   void send(ActionId, const Action&, Communicator&, bool keep, std::vector<Work>&);
   /// Starts to receive, if types and shapes are known; else finish_receive() does.
   void receive(const Action&, Communicator&, Message&, std::vector<Work>&);

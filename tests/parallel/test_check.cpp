@@ -94,11 +94,11 @@ TEST_CASE("check finds messages that do not meet") {
   SECTION("a send is missing") {
     ActionId id = find(plan.programs[0], ActionKind::send, 1);
     first[id] = {.kind = ActionKind::drop_values};
-    check_finds(plan, "(recv part 0 micro 1 from pipe -1): nobody sends it", 1);
+    check_finds(plan, "(recv activation part 0 micro 1 from pipe -1): nobody sends it", 1);
   }
   SECTION("a recv is missing") {
     second[recv] = {.kind = ActionKind::drop_values};
-    check_finds(plan, "(send part 0 micro 1 to pipe +1): nobody receives it", 1);
+    check_finds(plan, "(send activation part 0 micro 1 to pipe +1): nobody receives it", 1);
   }
   SECTION("crossed") {
     std::swap(second[recv].microbatch, second[find(plan.programs[1], ActionKind::recv)].microbatch);
@@ -117,7 +117,7 @@ TEST_CASE("check finds messages that do not meet") {
   }
   SECTION("its own list waits in a circle") {
     first[find(plan.programs[0], ActionKind::send)].after.push_back(find(plan.programs[0], ActionKind::recv));
-    check_finds(plan, "deadlock: program stage 0, action 1 (send part 0 to pipe +1) waits for itself", 1);
+    check_finds(plan, "deadlock: program stage 0, action 1 (send activation part 0 to pipe +1) waits for itself", 1);
   }
   SECTION("a collective that only one program makes") {
     Action sum = message(ActionKind::all_reduce, -1, 0, 0);
@@ -153,11 +153,11 @@ TEST_CASE("check finds what is wrong with a pipeline") {
   }
   SECTION("a gradient is not sent") {
     blank(second, at(second, ActionKind::send, 1, 3));
-    check_finds(plan, "(recv part 1 micro 3 from pipe +1): nobody sends it", 1);
+    check_finds(plan, "(recv gradient of the activation part 1 micro 3 from pipe +1): nobody sends it", 1);
   }
   SECTION("a gradient is not received") {
     blank(first, at(first, ActionKind::recv, 1, 0));
-    check_finds(plan, "(send part 1 to pipe -1): nobody receives it", 1);
+    check_finds(plan, "(send gradient of the activation part 1 to pipe -1): nobody receives it", 1);
   }
   SECTION("gradients are received in another order") {
     std::swap(first.actions[at(first, ActionKind::recv, 1, 0)].microbatch,

@@ -30,6 +30,7 @@ std::vector<PartInfo> equal_parts(int n, Index each = 10) {
 Action message(ActionKind kind, int part, int microbatch, int offset) {
   Action a{kind, Stream::comm, part, microbatch};
   a.peer = {"pipe", offset};
+  a.payload = (kind == ActionKind::send) == (offset > 0) ? OperandKind::activation : OperandKind::cotangent;
   return a;
 }
 /// After the action before it.

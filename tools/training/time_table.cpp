@@ -32,7 +32,7 @@ std::string axis_of(const std::string& text) {
   return "";
 }
 
-/// Parts of "send part 1 to pipe +1": its kind, the content, and the distance along the axis.
+/// Parts of "send activation part 1 to pipe +1": its kind, the content, and the distance along the axis.
 struct MessageText {
   std::string what, axis;
   int offset = 0;

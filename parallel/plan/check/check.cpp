@@ -55,6 +55,8 @@ void check_shape(const Plan& plan, Diagnostics& faults) {
                    plan.parameters);
       if ((is_collective(a) || is_message(a)) && a.peer.axis.empty())
         faults.add("{} names no axis", place(program, id));
+      if (is_message(a) && a.payload != OperandKind::activation && a.payload != OperandKind::cotangent)
+        faults.add("{} sends neither an activation nor a gradient of one: name its payload", place(program, id));
       if (a.on_ready && a.after.empty()) faults.add("{} names no backward to start in", place(program, id));
     }
   }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <deque>
 #include <map>
-#include <set>
 #include <tuple>
 
 #include "parallel/plan/check/diagnostics.h"
@@ -23,11 +22,6 @@ class MessageCheck {
     for (auto& program : plan.programs)
       for (auto& a : program.actions) across = across || (is_message(a) && a.peer.axis == data_axis);
     width_ = across ? std::min(data_ranks, most_data_ranks) : 1;
-    for (auto& program : plan.programs) {
-      std::set<int>& parts = forward_parts_.emplace_back();
-      for (const Action& a : program.actions)
-        if (a.kind == ActionKind::forward) parts.insert(a.part);
-    }
     for (int r = 0; r < programs(); ++r)
       for (int d = 0; d < width_; ++d) ranks_.push_back({r, d, std::vector<State>(plan.programs[r].actions.size())});
   }
@@ -66,15 +60,13 @@ class MessageCheck {
     static int next_phase() { return -1; }
     static bool ends(int) { return true; }
   };
-  using Key = std::tuple<int, int, Index, Index>;  // part, micro, slice
-  Key key(const Action& a) const { return {a.part, a.microbatch.index, a.slice.begin, a.slice.end}; }
+  using Key = std::tuple<OperandKind, int, int>;  // part, micro
+  static Key key(const Action& a) { return {a.payload, a.part, a.microbatch.index}; }
   int programs() const { return static_cast<int>(plan_.programs.size()); }
   int count(int rank) const { return static_cast<int>(ranks_[rank].states.size()); }
   const Action& action(int rank, ActionId id) const { return plan_.programs[ranks_[rank].program].actions[id]; }
   std::string place(int rank, ActionId id) const { return trireme::place(plan_.programs[ranks_[rank].program], id); }
 
-  /// Whether the rank runs the part forward: then what it sends over the cut behind it is the activation.
-  bool runs(int rank, int part) const { return forward_parts_[ranks_[rank].program].contains(part); }
   /// The rank at the other end, or -1 where there is none. The data axis is a ring.
   int peer(int rank, const Peer& p) const {
     const int program = ranks_[rank].program, data = ranks_[rank].data;
@@ -129,10 +121,10 @@ class MessageCheck {
     for (const ActionId r : recvs)
       if (!later.contains(r)) faults_.add("{}: nobody sends it", place(to, r));
     // Activations and gradients have tags of their own, so the two kinds may pass each other.
-    for (bool forward : {true, false}) {
+    for (const OperandKind payload : {OperandKind::activation, OperandKind::cotangent}) {
       std::vector<ActionId> kind;
       for (ActionId r : order)
-        if (runs(from, action(to, r).part) == forward) kind.push_back(r);
+        if (action(to, r).payload == payload) kind.push_back(r);
       auto crossed = std::adjacent_find(kind.begin(), kind.end(), [&](ActionId a, ActionId b) {
         return std::pair(later[a], a) > std::pair(later[b], b);
       });
@@ -221,8 +213,7 @@ class MessageCheck {
   std::string data_axis_;
   Diagnostics& faults_;
   int width_ = 1;
-  std::vector<std::set<int>> forward_parts_;  // by program
-  std::vector<Rank> ranks_;                   // program-major
+  std::vector<Rank> ranks_;  // program-major
 };
 
 }  // namespace
