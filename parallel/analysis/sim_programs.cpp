@@ -217,34 +217,33 @@ void SimPrograms::add_comms(int r, const Action& a, SimAction& s) {
   }
 }
 
-/// Matches sends and receives of two programs by content; equal messages match in list order.
+/// Matches sends and receives of two programs by operand; equal messages match in list order.
 void SimPrograms::pair_messages() {
-  using Key = std::tuple<int, int, std::string, int, int, int, Index>;
+  using Key = std::tuple<int, int, OperandKind, int, int>;  // programs at the ends, operand, part, micro-batch
   std::map<Key, std::queue<ActionId>> sends;
-  const auto prepare_message = [&](int r, ActionId id, int sign) {
+  const auto prepare_message = [&](int r, ActionId id) {
     const Action& a = plan.programs[r].actions[id];
     SimAction& s = programs[r].actions[id];
     s.is = a.kind == ActionKind::send ? SimAction::Is::send : SimAction::Is::recv;
     s.along = grid.find(a.peer.axis);
     s.offset = a.peer.offset;
-    s.ring = a.peer.axis != plan.stage_axis;
-    const int there = grid.neighbour(first_rank[r], s.along, s.offset, s.ring);
+    const int there = grid.neighbour(first_rank[r], s.along, s.offset);
     const int other = there < 0 ? -1 : program_of[there];
-    return Key(sign > 0 ? r : other, sign > 0 ? other : r, a.peer.axis, sign * a.peer.offset, a.part,
-               a.microbatch.index, a.slice.begin);
+    return s.is == SimAction::Is::send ? Key(r, other, a.payload, a.part, a.microbatch.index)
+                                       : Key(other, r, a.payload, a.part, a.microbatch.index);
   };
   for (int r = 0; r < std::ssize(programs); ++r)
     for (ActionId id = 0; id < std::ssize(programs[r].actions); ++id) {
       const Action& a = plan.programs[r].actions[id];
       if (a.kind != ActionKind::send) continue;
-      sends[prepare_message(r, id, 1)].push(id);
+      sends[prepare_message(r, id)].push(id);
       add_message(a, programs[r].actions[id], a.part >= 0 ? plan.parts[a.part].cost.output : 0);
     }
   for (int r = 0; r < std::ssize(programs); ++r)
     for (ActionId id = 0; id < std::ssize(programs[r].actions); ++id) {
       const Action& a = plan.programs[r].actions[id];
       if (a.kind != ActionKind::recv) continue;
-      const Key key = prepare_message(r, id, -1);
+      const Key key = prepare_message(r, id);
       auto& queue = sends[key];
       check(!queue.empty(), "simulate", "program {}: {}: no program sends it", plan.programs[r].name,
             [&] { return to_string(a); });

@@ -229,16 +229,21 @@ TEST_CASE("check finds what is wrong with a pipeline") {
   }
 }
 
-TEST_CASE("messages along the data axis go round") {
-  Plan plan = chain();
-  auto& actions = plan.programs[0].actions;
-  actions.push_back(message(ActionKind::send, -1, 0, 1));
-  actions.push_back(message(ActionKind::recv, -1, 0, -1));
-  for (int i : {1, 2}) actions[actions.size() - i].peer.axis = "data";
-  auto text = faults(plan, 3);
-  CHECK(text.find("nobody") == std::string::npos);
-  actions.back().peer.offset = 1;
-  check_finds(plan, "nobody sends it", 3);
+TEST_CASE("messages go between stages, and name their operand") {
+  Plan plan = two_stages();
+  Action& send = plan.programs[0].actions[static_cast<std::size_t>(find(plan.programs[0], ActionKind::send))];
+  SECTION("along another axis") {
+    send.peer.axis = "data";
+    check_finds(plan, "goes along 'data'", 1);
+  }
+  SECTION("without an operand") {
+    send.payload = OperandKind::none;
+    check_finds(plan, "name its payload", 1);
+  }
+  SECTION("of another operand") {
+    send.payload = OperandKind::cotangent;
+    check_finds(plan, "nobody receives it", 1);
+  }
 }
 
 }  // namespace test_check

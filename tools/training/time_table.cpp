@@ -222,7 +222,7 @@ std::string trace_text(const std::vector<RankTrace>& ranks, const std::vector<Ax
         if (m.what.empty() || e.end == 0 || e.kind != Event::call) continue;
         const std::size_t axis = grid.find(m.axis);
         if (axis >= grid.axes().size()) continue;
-        const int other = grid.neighbour(static_cast<int>(r), axis, m.offset, true);
+        const int other = grid.neighbour(static_cast<int>(r), axis, m.offset);
         const auto [from, to] = sends ? std::pair(static_cast<int>(r), other) : std::pair(other, static_cast<int>(r));
         const std::string pair = fmt::format("{}|{}|{}", from, to, m.what);
         if (sends) {

@@ -57,6 +57,9 @@ void check_shape(const Plan& plan, Diagnostics& faults) {
         faults.add("{} names no axis", place(program, id));
       if (is_message(a) && a.payload != OperandKind::activation && a.payload != OperandKind::cotangent)
         faults.add("{} sends neither an activation nor a gradient of one: name its payload", place(program, id));
+      if (is_message(a) && a.peer.axis != plan.stage_axis)
+        faults.add("{} goes along '{}', where all ranks run one program: messages go between stages, along '{}'",
+                   place(program, id), a.peer.axis, plan.stage_axis);
       if (a.on_ready && a.after.empty()) faults.add("{} names no backward to start in", place(program, id));
     }
   }
@@ -280,7 +283,7 @@ std::vector<std::string> check(const Plan& plan, int data_ranks) {
   check_on_call(plan, faults);
   check_agreements(plan, orders, faults);
   if (faults.empty()) check_races(plan, orders, faults);  // the others name the remedy
-  check_messages(plan, plan.reduced_axis(), data_ranks, faults);
+  check_messages(plan, faults);
   if (faults.empty()) check_list_order(plan, faults);
   return faults.take();
 }
