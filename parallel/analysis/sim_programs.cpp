@@ -264,7 +264,7 @@ Nanoseconds SimPrograms::cost_of(int r, const Action& a) const {
   if (a.kind == ActionKind::update)
     return nanoseconds(options.update * static_cast<double>(a.slice.size()) /
                        (a.peer.root < 0 ? size(r, a.peer.axis) : 1));
-  if (a.kind == ActionKind::drop_values || a.kind == ActionKind::drop_gradients) {
+  if (a.kind == ActionKind::drop) {
     const int ranks = size(r, a.peer.axis);  // each rank keeps its shard
     return nanoseconds(options.fresh * static_cast<double>(a.slice.size() * options.element) * (ranks - 1) / ranks);
   }

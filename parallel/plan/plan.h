@@ -44,18 +44,16 @@ class ActionKind {
   static const ActionKind backward_weight;  ///< the other half, which computes the gradients of the weights
   static const ActionKind send;             ///< the activation of part, or its gradient (payload), to peer
   static const ActionKind recv;             ///< the activation of part, or its gradient (payload), from peer
-  /// One vector of slice from those of all ranks of the axis. By payload: gradients, or none: their sum; statistics,
-  /// weights: their mean. With peer.members: the sum of gradients over the programs that share these weights
-  /// (parallel/plan/ties.h); each program then updates its copy.
+  /// The sum of gradients of slice, or the mean of weights or statistics (payload), on every rank of the axis. With
+  /// peer.members: over the programs that share these weights (parallel/plan/ties.h); each then updates its copy.
   static const ActionKind all_reduce;
   static const ActionKind reduce_scatter;  ///< gradients of slice: each rank has the sum of its shard
-  static const ActionKind all_gather;      ///< weights of slice: from each rank its shard
-  static const ActionKind broadcast;       ///< weights of slice: from peer.root
+  static const ActionKind all_gather;      ///< slice of the payload: from each rank its shard
+  static const ActionKind broadcast;       ///< slice of the payload: from peer.root
   static const ActionKind update;          ///< the optimizer, on weights of slice
   static const ActionKind free;            ///< releases the activations of a micro-batch in the part's segment
-  static const ActionKind drop_gradients;  ///< frees the gradients of slice, except this rank's shard
-  static const ActionKind
-      drop_values;  ///< frees the weights of slice, except this rank's shard; all_gather restores them
+  /// Frees slice of the gradients or weights (payload), except this rank's shard; all_gather restores weights.
+  static const ActionKind drop;
   /// Makes a number of the step (payload) equal on every rank of the axis; from peer.root if there is one.
   static const ActionKind agree;
 
@@ -96,7 +94,7 @@ struct Peer {
 };
 /// The kind of a piece of data that actions read, write, send or agree on (parallel/plan/operands.h).
 enum class OperandKind : std::uint8_t {
-  none,        ///< Action::payload: the kind of the action says it
+  none,        ///< Action::payload: the action sends nothing, or its kind says what
   weights,     ///< a slice of the flat block of values
   gradients,   ///< a slice of the flat block of gradients
   statistics,  ///< running statistics: a slice of the packed buffers
@@ -156,7 +154,7 @@ struct Action {
   Peer peer = {};              ///< of messages, collectives, and shared updates and drops
   bool on_ready = false;  ///< starts when the tape completes the gradients of slice, in the midst of `after`'s backward
   std::vector<ActionId> after = {};  ///< must have finished (on the other stream; within a stream the list order holds)
-  /// What send, recv, all_reduce, agree, channels, actions on call and some custom kinds send or agree on.
+  /// What messages and collectives send, agreements agree on, and drops free.
   OperandKind payload = OperandKind::none;
   std::vector<std::string> names = {};  ///< of the payload: flags, or the state
   int phase = 0;                        ///< of Program::phases: it runs in steps in which the phase does
@@ -295,8 +293,8 @@ struct PartInfo {
   Slice buffers = {};      ///< of all buffers, packed one behind the other
   int buffer_tensors = 0;  ///< that these are, but for those without elements
   Device device = {};      ///< its weights lie on: no bucket reaches over two
-  /// By mesh axes, joined by +: the slices of weights, with the padding after them, whose gradients are not summed along
-  /// these axes: each rank has its own part of them, or finds the whole gradient. In order.
+  /// By mesh axes, joined by +: the slices of weights, with the padding after them, whose gradients are not summed
+  /// along these axes: each rank has its own part of them, or finds the whole gradient. In order.
   std::map<std::string, std::vector<Slice>> divided = {};
   int outputs = 1;  ///< tensors that cross a cut behind it: its output, and what is stashed
   /// By pass (forward, loss, backward_input or backward_weight): the calls of one rank that the part's layers make for
@@ -370,7 +368,7 @@ std::string to_string(OperandKind);  ///< "weights", "gradient of the activation
 /// What the action sends or agrees on: "weights"; the name of a state; "finite+stop" for flags; empty for none.
 std::string payload_of(const Action&);
 std::string to_string(Stream);  ///< "compute", "comm"
-/// "all_reduce [0, 4096) over data, on ready": for error messages.
+/// "all_reduce gradients [0, 4096) over data, on ready": for error messages.
 std::string to_string(const Action&);
 
 /// Puts an action before position `at` of the program's list; ids in `after`, the new action's included, mean

@@ -93,11 +93,11 @@ TEST_CASE("check finds messages that do not meet") {
   ActionId recv = find(plan.programs[1], ActionKind::recv, 1);
   SECTION("a send is missing") {
     ActionId id = find(plan.programs[0], ActionKind::send, 1);
-    first[id] = {.kind = ActionKind::drop_values};
+    first[id] = {.kind = ActionKind::drop, .payload = OperandKind::weights};
     check_finds(plan, "(recv activation part 0 micro 1 from pipe -1): nobody sends it", 1);
   }
   SECTION("a recv is missing") {
-    second[recv] = {.kind = ActionKind::drop_values};
+    second[recv] = {.kind = ActionKind::drop, .payload = OperandKind::weights};
     check_finds(plan, "(send activation part 0 micro 1 to pipe +1): nobody receives it", 1);
   }
   SECTION("crossed") {
@@ -122,6 +122,7 @@ TEST_CASE("check finds messages that do not meet") {
   SECTION("a collective that only one program makes") {
     Action sum = message(ActionKind::all_reduce, -1, 0, 0);
     sum.slice = {0, 16};
+    sum.payload = OperandKind::gradients;
     first.push_back(sum);
     check_finds(data_parallel()(plan), "program stage 0 makes 1 collectives along 'pipe', program stage 1 makes 0", 1);
   }
@@ -145,7 +146,9 @@ TEST_CASE("check finds what is wrong with a pipeline") {
     return static_cast<ActionId>(std::find_if(program.actions.begin(), program.actions.end(), is) -
                                  program.actions.begin());
   };
-  auto blank = [](Program& program, ActionId id) { program.actions[id] = {.kind = ActionKind::drop_values}; };
+  auto blank = [](Program& program, ActionId id) {
+    program.actions[id] = {.kind = ActionKind::drop, .payload = OperandKind::weights};
+  };
   SECTION("a message is neither sent nor received") {
     blank(first, at(first, ActionKind::send, 1, 2));
     blank(second, at(second, ActionKind::recv, 1, 2));
@@ -227,6 +230,12 @@ TEST_CASE("check finds what is wrong with a pipeline") {
     program.actions[reduce].after = {at(program, ActionKind::backward, 2, 2)};
     check_finds(hybrid, "before the backward that completes it", 2);
   }
+}
+
+TEST_CASE("collectives and drops name the block of their slice") {
+  Plan plan = parallel_chain();
+  plan.programs[0].actions[static_cast<std::size_t>(find(plan.programs[0], ActionKind::all_reduce))].payload = {};
+  check_finds(plan, "all_reduce [400, 450) over data, on ready) does not name the block of its slice");
 }
 
 TEST_CASE("messages go between stages, and name their operand") {

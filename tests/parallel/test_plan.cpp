@@ -132,14 +132,14 @@ TEST_CASE("equal plans have equal hashes, and any change changes them") {
 TEST_CASE("a plan prints as a table") {
   std::string text = parallel_chain().to_string();
   INFO(text);
-  CHECK(text.find("all_reduce [400, 450) over data, on ready, after 5") != std::string::npos);
+  CHECK(text.find("all_reduce gradients [400, 450) over data, on ready, after 5") != std::string::npos);
   CHECK(text.find("part   3  4") != std::string::npos);
 }
 
 TEST_CASE("insert keeps what ids mean") {
   Plan plan = parallel_chain();
   Plan more = plan;
-  insert(more.programs[0], 2, {.kind = ActionKind::drop_values});
+  insert(more.programs[0], 2, {.kind = ActionKind::drop, .payload = OperandKind::weights});
   for (std::size_t i = 0, j = 0; i < plan.programs[0].actions.size(); ++i, ++j) {
     j += j == 2;
     auto expected = plan.programs[0].actions[i];

@@ -190,7 +190,11 @@ TEST_CASE("a bucket is reduced while backward goes on, from the moment its gradi
   CHECK(simulate(late, slow).makespan == Approx(9 + 3 * 6 * 1.1));
   // A slice in the middle of a part is complete when backward has come down to it.
   Plan cut = serial(equal_parts(1, 100), 100, 0, plan.axes);
-  Action reduce{.kind = ActionKind::all_reduce, .stream = Stream::comm, .slice = {25, 100}, .peer = {"data"}};
+  Action reduce{.kind = ActionKind::all_reduce,
+                .stream = Stream::comm,
+                .slice = {25, 100},
+                .peer = {"data"},
+                .payload = OperandKind::gradients};
   reduce.on_ready = true;
   reduce.after = {2};
   cut.programs[0].actions.insert(cut.programs[0].actions.end() - 1, reduce);

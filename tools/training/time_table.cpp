@@ -21,7 +21,7 @@ bool within(const Event& e, const std::vector<Event>& outer) {
   return std::ranges::any_of(outer, [&](const Event& o) { return e.begin >= o.begin && e.end <= o.end; });
 }
 
-/// The word after " over ", " to " or " from " in an action's text: "all_reduce [0, 8) over data, on ready".
+/// The word after " over ", " to " or " from " in an action's text: "all_reduce gradients [0, 8) over data, on ready".
 std::string axis_of(const std::string& text) {
   for (const char* word : {" over ", " to ", " from "})
     if (const std::size_t at = text.find(word); at != text.npos) {

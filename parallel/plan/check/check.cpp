@@ -55,6 +55,10 @@ void check_shape(const Plan& plan, Diagnostics& faults) {
                    plan.parameters);
       if ((is_collective(a) || is_message(a)) && a.peer.axis.empty())
         faults.add("{} names no axis", place(program, id));
+      const bool of_slice = a.kind == ActionKind::drop || (is_collective(a) && a.kind != ActionKind::agree);
+      if (of_slice && !is_custom(a) && !is_slice(a.payload))
+        faults.add("{} does not name the block of its slice: set its payload, for example to OperandKind::gradients",
+                   place(program, id));
       if (is_message(a) && a.payload != OperandKind::activation && a.payload != OperandKind::cotangent)
         faults.add("{} sends neither an activation nor a gradient of one: name its payload", place(program, id));
       if (is_message(a) && a.peer.axis != plan.stage_axis)
