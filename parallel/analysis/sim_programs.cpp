@@ -92,7 +92,7 @@ void SimPrograms::prepare(int r) {
     if (a.kind == ActionKind::update) program.last_update = id;
     if (runs[a.phase] < options.steps) s.rare = &plan.programs[r].trigger(a);
     if (runs[a.phase] == 0) continue;
-    if (is_collective(a) && (!a.peer.pairs.empty() || a.peer.offset != 0))
+    if (is_collective(a) && !a.peer.pairs.empty())
       add_trade(r, a, s);
     else if (is_collective(a))
       add_collective(r, a, s);
