@@ -89,6 +89,8 @@ void SimPrograms::prepare(int r) {
     s.back = a.microbatch.steps_ago;
     s.is_inline = a.stream == Stream::compute;
     s.after = a.after;
+    s.along = grid.find(a.peer.axis);
+    s.peer = &a.peer;
     if (a.kind == ActionKind::update) program.last_update = id;
     if (runs[a.phase] < options.steps) s.rare = &plan.programs[r].trigger(a);
     if (runs[a.phase] == 0) continue;
@@ -155,8 +157,6 @@ void SimPrograms::add_trade(int r, const Action& a, SimAction& s) {
   s.is = SimAction::Is::send;
   s.trades = true;
   s.axis = axis_of(a.peer.axis);
-  s.along = grid.find(a.peer.axis);
-  s.peer = &a.peer;
   const double measured = options.measured ? options.measured(a) : -1;
   const auto calls = calls_of(plan, a, ranks, options.element, options.step);
   for (const PlannedCall& call : calls) {
@@ -171,22 +171,17 @@ void SimPrograms::add_trade(int r, const Action& a, SimAction& s) {
 void SimPrograms::add_calls(int r, const Action& a, SimAction& s) {
   s.is = SimAction::Is::send;
   s.ahead = true;
-  s.axis = axis_of(a.peer.axis);
-  s.along = grid.find(a.peer.axis);
-  s.peer = &a.peer;
+  Index bytes = 0;
   for (const PlannedCall& call : calls_of(plan, a, size(r, a.peer.axis), options.element, options.step))
-    s.bytes += call.bytes;
-  s.took[0] = message_time(cluster.inside, s.bytes);
-  s.took[1] = message_time(cluster.between, s.bytes);
+    bytes += call.bytes;
+  add_message(a, s, bytes);
 }
 
 /// The header of a channel message takes no extra time.
 void SimPrograms::add_channel(const Program& program, const Action& a, SimAction& s) {
   if (a.kind == ChannelKind::take) return;
   s.is = a.kind == ChannelKind::push ? SimAction::Is::push : SimAction::Is::pull;
-  s.along = grid.find(a.peer.axis);
   s.offset = a.peer.root;
-  s.peer = &a.peer;
   s.nth = static_cast<int>(std::ranges::lower_bound(channels, a.peer.channel) - channels.begin());
   if (a.kind == ChannelKind::pull) return;
   s.is_clock = a.payload == OperandKind::clock;
@@ -225,7 +220,6 @@ void SimPrograms::pair_messages() {
     const Action& a = plan.programs[r].actions[id];
     SimAction& s = programs[r].actions[id];
     s.is = a.kind == ActionKind::send ? SimAction::Is::send : SimAction::Is::recv;
-    s.along = grid.find(a.peer.axis);
     s.offset = a.peer.offset;
     const int there = grid.neighbour(first_rank[r], s.along, s.offset);
     const int other = there < 0 ? -1 : program_of[there];

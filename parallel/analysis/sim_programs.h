@@ -33,10 +33,10 @@ struct SimAction {
   int axis = -1;                  ///< index into SimPrograms::axes, for communication
   int nth = 0;                    ///< collective: its index among the program's along the axis; push, pull: index of
                                   ///< the channel
-  std::size_t along = 0;          ///< message: index of its mesh axis
+  std::size_t along = 0;          ///< index of the mesh axis of its peer
   int offset = 0;                 ///< send, recv: offset to the other end; push, pull: coordinate of the other end, -1:
                                   ///< the senders'
-  const Peer* peer = nullptr;     ///< for push, pull, ahead and trades
+  const Peer* peer = nullptr;     ///< of the plan's action
   ActionId partner = -1;          ///< send, recv: index in the other end's program; -1: none
   int phase = 0;                  ///< index in the program
   int back = 0;                   ///< MicroBatch::steps_ago
