@@ -72,24 +72,25 @@ namespace detail {
 std::vector<Slice> joined(std::vector<Slice>);
 }  // namespace detail
 
-/// The communication partners of an action.
+/// The partners of an action, along a mesh axis. One of six cases; check() refuses an action that mixes them:
+/// - all ranks along the axis: collectives. They divide the slice of an update or drop (parallel/plan/shards.h).
+/// - `members`: some of these ranks, which sum the gradients of tied weights.
+/// - `root`: one rank, which broadcasts, or which alone updates the slice.
+/// - `offset`: another pipeline stage, for send and recv.
+/// - `pairs`: ranks by a rule (parallel/plan/peers.h), for custom kinds.
+/// - `channel`: ranks at their own pace, for push and pull (parallel/async/channel_plan.h).
 struct Peer {
-  /// Mesh axis of the message or collective. For an update or drop, the axis whose ranks divide the slice into shards
-  /// (shard_of in parallel/plan/shards.h). Empty: none.
-  std::string axis = {};
-  int offset = 0;  ///< send, recv: the peer's coordinate minus this rank's
-  int root = -1;   ///< coordinate that broadcasts, or that alone updates the slice; -1: none
+  std::string axis = {};          ///< mesh axis, or several joined by + ("data+h"); empty: none
+  int offset = 0;                 ///< the peer's coordinate minus this rank's; 0: none
+  int root = -1;                  ///< coordinate along axis; -1: none
+  std::vector<int> members = {};  ///< coordinates along axis, ascending; empty: all
+  std::string pairs = {};         ///< "ring", "torus", "matching", ...; empty: none
+  std::uint64_t seed = 0;         ///< random seed of pairs
+  std::string channel = {};       ///< name of the channel at root; its messages arrive in order; empty: none
   /// Channels: number of neighbouring ranks per peer; the first group uses root, the next group the next rank. 0: all
   /// ranks use root (root_of in parallel/async/channel_plan.h).
   int per_root = 0;
-  /// Rule of the partners: "ring", "torus", "matching", ... (parallel/plan/peers.h); empty: none.
-  std::string pairs = {};
-  std::uint64_t seed = 0;  ///< random seed of pairs
-  /// Name of the channel of a message between ranks at their own pace (parallel/async); its messages arrive in order.
-  std::string channel = {};
   std::string senders_of = {};  ///< channels, no root: sends to all ranks that push to this channel of this rank
-  /// all_reduce: coordinates along axis of the participants, ascending; empty: all.
-  std::vector<int> members = {};
   bool operator==(const Peer&) const = default;  ///< member by member
 };
 /// The kind of a piece of data that actions read, write, send or agree on (parallel/plan/operands.h).

@@ -238,6 +238,18 @@ TEST_CASE("collectives and drops name the block of their slice") {
   check_finds(plan, "all_reduce [400, 450) over data, on ready) does not name the block of its slice");
 }
 
+TEST_CASE("an action names its partners in one way") {
+  Plan plan = parallel_chain();
+  Peer& peer = plan.programs[0].actions[static_cast<std::size_t>(find(plan.programs[0], ActionKind::all_reduce))].peer;
+  peer.root = 0;
+  CHECK(faults(plan).find("mixes") == std::string::npos);
+  peer.members = {0, 1};
+  check_finds(plan, "mixes members, root");
+  peer.root = -1;
+  peer.pairs = "ring";
+  check_finds(plan, "mixes members, root");
+}
+
 TEST_CASE("messages go between stages, and name their operand") {
   Plan plan = two_stages();
   Action& send = plan.programs[0].actions[static_cast<std::size_t>(find(plan.programs[0], ActionKind::send))];

@@ -55,6 +55,11 @@ void check_shape(const Plan& plan, Diagnostics& faults) {
                    plan.parameters);
       if ((is_collective(a) || is_message(a)) && a.peer.axis.empty())
         faults.add("{} names no axis", place(program, id));
+      const Peer& peer = a.peer;
+      const bool to_root = peer.root >= 0 || !peer.channel.empty();
+      if (!peer.members.empty() + (peer.offset != 0) + !peer.pairs.empty() + to_root > 1)
+        faults.add("{} mixes members, root, offset, pairs or channel of its peer: use one of these",
+                   place(program, id));
       const bool of_slice = a.kind == ActionKind::drop || (is_collective(a) && a.kind != ActionKind::agree);
       if (of_slice && !is_custom(a) && !is_slice(a.payload))
         faults.add("{} does not name the block of its slice: set its payload, for example to OperandKind::gradients",
