@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 
+#include "parallel/plan/action_kind.h"
 #include "parallel/strategies/strategy.h"
 #include "tests/support/catch.h"
 
