@@ -140,12 +140,12 @@ void MemoryWalk::pass(const Action& a) {
 }
 
 void MemoryWalk::message(const Action& a) {
-  const bool ours = live_.segment_of(a.part) >= 0;
+  const bool forward = a.payload == OperandKind::activation;
   if (a.kind == ActionKind::recv)
-    set((ours ? gradients_ : activations_)[{a.part, a.microbatch}], output(a.part));
+    set((forward ? activations_ : gradients_)[{a.part, a.microbatch}], output(a.part));
   else
     for (const Place& sent :
-         std::exchange(sent_, ours ? std::vector<Place>{} : std::vector<Place>{{a.part, a.microbatch}}))
+         std::exchange(sent_, forward ? std::vector<Place>{} : std::vector<Place>{{a.part, a.microbatch}}))
       set(gradients_[sent], 0);
   see(0);
 }
@@ -232,7 +232,7 @@ Index gradients_of(const Plan& plan, const Program& program, Index block, const 
   std::map<Index, Index> held;                       // of these, since backward wrote to them
   Index more = 0, most = 0;
   for (const Action& a : program.actions)
-    if (a.kind == ActionKind::drop_gradients) dropped[a.slice.begin] = {a.slice, given_back(plan, a, o)};
+    if (drops(a, OperandKind::gradients)) dropped[a.slice.begin] = {a.slice, given_back(plan, a, o)};
   if (dropped.empty()) return block;
   for (const auto& [begin, drop] : dropped) block -= drop.second;
   const auto write = [&](const Slice& written) {
@@ -247,7 +247,7 @@ Index gradients_of(const Plan& plan, const Program& program, Index block, const 
     }
     if (is_reduction(a)) write(a.slice);
     most = std::max(most, more);
-    if (a.kind == ActionKind::drop_gradients)
+    if (drops(a, OperandKind::gradients))
       if (const auto gone = held.extract(a.slice.begin)) more -= gone.mapped();
   }
   return block + most;
@@ -258,8 +258,8 @@ Index weights_of(const Plan& plan, const Program& program, Index block, const Me
   std::map<Index, Index> dropped;    // by the start of the slice: in every micro-batch, but held once
   Index largest_unit = 0, unit = 0;  // other ranks' part of what is gathered, and dropped, at a time
   for (const Action& a : program.actions) {
-    unit = a.kind == ActionKind::drop_values ? unit + given_back(plan, a, o) : 0;
-    if (a.kind == ActionKind::drop_values) dropped[a.slice.begin] = given_back(plan, a, o);
+    unit = drops(a, OperandKind::weights) ? unit + given_back(plan, a, o) : 0;
+    if (drops(a, OperandKind::weights)) dropped[a.slice.begin] = given_back(plan, a, o);
     largest_unit = std::max(largest_unit, unit);
   }
   for (const auto& [begin, bytes] : dropped) block -= bytes;

@@ -32,7 +32,7 @@ void check_declared(const CustomAction& c) {
         "every={}, from={}, until={}: expected every of at least 1, from of at least 0, and until after from", c.every,
         c.from, c.until);
   for (const SentVector& s : c.sends)
-    check((s.kind == CallKind::send) == (!c.peer.pairs.empty() || c.peer.offset != 0), c.name,
+    check((s.kind == CallKind::send) == !c.peer.pairs.empty(), c.name,
           "sends {} with the pairs '{}': messages need .peer, and other calls must not have it; use .peer = {{.pairs = "
           "\"ring\"}} or the like",
           name_of(s.kind), c.peer.pairs);

@@ -68,8 +68,7 @@ void average_buffers(Plan& plan, const std::string& axis, const Trigger& when) {
     }
     const int phase = when == Trigger{} ? 0 : add_phase(program, "average statistics over " + axis, when);
     for (const Slice& buffers : detail::joined(std::move(slices))) {
-      Action average = on_slice(ActionKind::all_reduce, Stream::comm, buffers, axis, {last});
-      average.payload = OperandKind::statistics;
+      Action average = on_slice(ActionKind::all_reduce, Stream::comm, buffers, axis, {last}, OperandKind::statistics);
       average.phase = phase;
       insert(program, last + 1, std::move(average));
     }

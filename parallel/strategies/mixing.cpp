@@ -92,7 +92,7 @@ void check_apart(const Plan& plan, const std::string& axis, const std::string& s
           axis);
     }
     for (const Action& a : program.actions)  // over other axes
-      check(a.kind != ActionKind::drop_values, strategy,
+      check(!drops(a, OperandKind::weights), strategy,
             "zero(3) keeps no whole weights that {} could average: use zero(2)", strategy);
   }
 }

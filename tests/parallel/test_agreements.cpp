@@ -89,8 +89,8 @@ TEST_CASE("the first update waits for all gradients only if it wants their norm"
     list.actions.push_back({.kind = ActionKind::update, .slice = list.actions[sum].slice, .after = {sum}});
   }
   Plan read = buckets(start);  // the update is not the last action
-  read.programs[0].actions.push_back(
-      on_slice(ActionKind::broadcast, Stream::comm, {0, 450}, "data", {find(read.programs[0], ActionKind::update)}));
+  read.programs[0].actions.push_back(on_slice(ActionKind::broadcast, Stream::comm, {0, 450}, "data",
+                                              {find(read.programs[0], ActionKind::update)}, OperandKind::weights));
   for (const Plan& plain : {own, read, buckets(start), (buckets | zero(1))(start), (buckets | zero(2))(start),
                             (buckets | zero(3))(start), (buckets | central_storage())(start)})
     for (const bool norm : {false, true}) {

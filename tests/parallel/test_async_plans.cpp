@@ -88,7 +88,7 @@ TEST_CASE("check finds what is wrong with versions of weights and with micro-bat
       check_finds(plan, "of the next step is begun by action", 1);
     }
     SECTION(std::string(schedule) + ": a backward is missing") {
-      first.actions[backward] = {.kind = ActionKind::drop_values};
+      first.actions[backward] = {.kind = ActionKind::drop, .payload = OperandKind::weights};
       check_finds(plan, "is never run backward", 1);
     }
     SECTION(std::string(schedule) + ": a gradient is received a step too early") {

@@ -153,7 +153,7 @@ TEST_CASE("check finds phases, codecs and kinds that cannot be") {
   check_finds(bad, "only reductions can");
   bad = means({})(local);
   bad.programs[0].actions.back().peer.pairs = "star";
-  check_finds(bad, "use ring, torus, exponential, matching, random_target, bipartite or bipartite_ring");
+  check_finds(bad, "use ring, directed_ring, torus, exponential, matching, random_target, bipartite or bipartite_ring");
 }
 
 TEST_CASE("one rank of those with the same plan checks it, and all refuse it") {

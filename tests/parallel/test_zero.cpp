@@ -243,9 +243,9 @@ TEST_CASE("check finds what is wrong with shards") {
              contains("updates all of what is reduced to shards: name their axis, data"));
   CHECK_THAT(spoilt(1, [&](Actions& a) { first(a, ActionKind::reduce_scatter).kind = ActionKind::all_reduce; }),
              contains("no reduce_scatter of that slice leaves them"));
-  CHECK_THAT(spoilt(2, [&](Actions& a) { first(a, ActionKind::drop_gradients).after.clear(); }),
+  CHECK_THAT(spoilt(2, [&](Actions& a) { first(a, ActionKind::drop).after.clear(); }),
              contains("drops gradients before they are reduced"));
-  CHECK_THAT(spoilt(3, [&](Actions& a) { first(a, ActionKind::all_gather).kind = ActionKind::drop_values; }),
+  CHECK_THAT(spoilt(3, [&](Actions& a) { first(a, ActionKind::all_gather).kind = ActionKind::drop; }),
              contains("uses weights that action 0 dropped"));
   CHECK_THAT(spoilt(3, [&](Actions& a) { first(a, ActionKind::forward).after.clear(); }),
              contains("does not wait for"));

@@ -55,6 +55,20 @@ void check_shape(const Plan& plan, Diagnostics& faults) {
                    plan.parameters);
       if ((is_collective(a) || is_message(a)) && a.peer.axis.empty())
         faults.add("{} names no axis", place(program, id));
+      const Peer& peer = a.peer;
+      const bool to_root = peer.root >= 0 || !peer.channel.empty();
+      if (!peer.members.empty() + (peer.offset != 0) + !peer.pairs.empty() + to_root > 1)
+        faults.add("{} mixes members, root, offset, pairs or channel of its peer: use one of these",
+                   place(program, id));
+      const bool of_slice = a.kind == ActionKind::drop || (is_collective(a) && a.kind != ActionKind::agree);
+      if (of_slice && !is_custom(a) && !is_slice(a.payload))
+        faults.add("{} does not name the block of its slice: set its payload, for example to OperandKind::gradients",
+                   place(program, id));
+      if (is_message(a) && a.payload != OperandKind::activation && a.payload != OperandKind::cotangent)
+        faults.add("{} sends neither an activation nor a gradient of one: name its payload", place(program, id));
+      if (is_message(a) && a.peer.axis != plan.stage_axis)
+        faults.add("{} goes along '{}', where all ranks run one program: messages go between stages, along '{}'",
+                   place(program, id), a.peer.axis, plan.stage_axis);
       if (a.on_ready && a.after.empty()) faults.add("{} names no backward to start in", place(program, id));
     }
   }
@@ -278,7 +292,7 @@ std::vector<std::string> check(const Plan& plan, int data_ranks) {
   check_on_call(plan, faults);
   check_agreements(plan, orders, faults);
   if (faults.empty()) check_races(plan, orders, faults);  // the others name the remedy
-  check_messages(plan, plan.reduced_axis(), data_ranks, faults);
+  check_messages(plan, faults);
   if (faults.empty()) check_list_order(plan, faults);
   return faults.take();
 }

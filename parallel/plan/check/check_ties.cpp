@@ -105,8 +105,7 @@ class Ties {
     const Liveness live(p);
     std::string text;
     for (const Action& a : p.actions) {
-      const bool moves =
-          a.kind == ActionKind::drop_gradients || a.kind == ActionKind::drop_values || a.kind == ActionKind::all_gather;
+      const bool moves = a.kind == ActionKind::drop || a.kind == ActionKind::all_gather;
       if (is_pass(a) || moves || is_tied_sum(a) || a.kind == ActionKind::agree) continue;
       const auto touches = [&](const Operand& o) {
         return o.written && (o.kind == OperandKind::weights || o.kind == OperandKind::gradients) &&

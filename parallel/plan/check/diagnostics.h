@@ -77,6 +77,6 @@ void play_channels(const Plan&, const std::string& axis, Diagnostics&);
 /// Phases on call: what is not there, and programs that would wait for each other in them.
 void check_on_call(const Plan&, Diagnostics&);
 /// Messages without a partner, messages that cross, collectives that differ between programs, and deadlocks.
-void check_messages(const Plan&, const std::string& data_axis, int data_ranks, Diagnostics&);
+void check_messages(const Plan&, Diagnostics&);
 
 }  // namespace trireme
