@@ -32,7 +32,7 @@ struct ResampleAxis {
   double step = 1;  ///< input cells per output cell: in / out, or 1 / scale factor; not used for area
   bool operator==(const ResampleAxis&) const = default;  ///< all members are equal
 };
-/// One per spatial axis, outermost first; those of absent axes are last and ignored.
+/// One per spatial axis, outermost first; entries of absent axes come last and are ignored.
 using ResampleAxes = std::array<ResampleAxis, 3>;
 
 namespace kernel {
