@@ -15,7 +15,7 @@ struct PoolOptions {
   Extents dilation{1, 1, 1};   ///< >= 1; for max pooling only
   /// Average pooling divides by the whole window, padding included (PyTorch's count_include_pad).
   bool count_padding = true;
-  bool ceil_mode = false;                               ///< for ops only, which turn it into padding; kernels ignore it
+  bool ceil_mode = false;  ///< max_pool() and avg_pool() turn it into padding; kernels ignore it
   bool operator==(const PoolOptions&) const = default;  ///< compares all axes, absent ones too
 };
 
@@ -36,8 +36,8 @@ struct ResampleAxis {
 using ResampleAxes = std::array<ResampleAxis, 3>;
 
 namespace kernel {
-/// y = maximum of each window; index = its position in the window, row-major: u8, or i32 if a window has more than 255
-/// cells.
+/// y = maximum of each window (F.max_pool2d). index, of y's shape, is the maximum's position in its window, row-major:
+/// u8, or i32 if a window has more than 255 cells.
 struct MaxPool {
   static constexpr char name[] = "max_pool";  ///< in errors, profiles and census()
   /// y and index are outputs.
