@@ -222,7 +222,7 @@ TEST_CASE("check() says in one line why a program by messages cannot be") {
        [&](Plan& p) {
          std::erase_if(p.programs[1].actions, [](const Action& a) { return a.kind == ActionKind::update; });
        },
-       "updates nothing"},
+       "is used by no update"},
       {{},
        [&](Plan& p) { find_in(p.programs[0], ChannelKind::push).after.clear(); },
        "before the backward that completes it"},
