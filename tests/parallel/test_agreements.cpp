@@ -195,7 +195,7 @@ TEST_CASE("phases on call stand beside the steps: they change nothing that is ch
                 x.payload = OperandKind::state;
                 x.names = {"else"};
               },
-              "which it meets there");
+              "whose ranks take part in the same collectives");
       }
 }
 

@@ -73,7 +73,7 @@ TEST_CASE("check finds what is wrong with versions of weights and with micro-bat
     }
     SECTION(std::string(schedule) + ": gradients are older than promised") {
       --plan.consistency["pipe"].bound;
-      check_finds(plan, "is by gradients of weights", 1);
+      check_finds(plan, "uses gradients of weights", 1);
     }
     SECTION(std::string(schedule) + ": too many micro-batches in flight") {
       --first.in_flight;

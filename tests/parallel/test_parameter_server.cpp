@@ -218,7 +218,7 @@ TEST_CASE("check() finds what is wrong with backup workers and with a bound that
        "waits for another operand than is sent"},
       {backed, [&](Plan& p) { p.consistency["data"].bound = 3; }, "any number of steps ahead, but the plan promises"},
       {{.mode = "async"}, [&](Plan& p) { p.consistency["data"].bound = 0; }, "any number of steps ahead"},
-      {ssp, [&](Plan& p) { trigger(p, 1).staleness = 3; }, "lets ranks get 3 steps ahead, where weights are to"},
+      {ssp, [&](Plan& p) { trigger(p, 1).staleness = 3; }, "lets ranks get 3 steps ahead, but the plan promises"},
       {ssp, [&](Plan& p) { trigger(p, 1).guard = ""; }, "any number of steps ahead, but the plan promises stale(2)"},
   };
   for (const Fault& f : planted) {
