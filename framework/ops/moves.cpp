@@ -93,8 +93,8 @@ void copy_box(const Tensor& to, const Shape& to_origin, const Tensor& values, co
 
 namespace {
 
-/// The mesh axes along which parts travel from one placement to another. Along the others a rank finds its part at
-/// home: ranks hold copies, or keep their shares.
+/// The mesh axes along which ranks must exchange data to get from one placement to another. Along the other axes each
+/// rank already has its part.
 AxisMask travelling(const ShardSpec& have, const ShardSpec& want) {
   AxisMask travel = 0;
   for (int dim = 0; dim < have.global_shape().rank(); ++dim)
@@ -102,7 +102,7 @@ AxisMask travelling(const ShardSpec& have, const ShardSpec& want) {
   return travel;
 }
 
-/// x, with the placements of `have`, with those of `want`.
+/// x moved from the placements of `have` to the placements of `want`.
 Tensor moved(const Tensor& x, const ShardSpec& have, const ShardSpec& want) {
   const RankMesh::Line line = have.mesh().line(travelling(have, want));
   std::vector<std::vector<Box>> from, to;

@@ -1,4 +1,4 @@
-// RankMesh: the mesh axes over which ranks divide tensors. Framework code knows no communicators: parallel/split
+// RankMesh: the mesh axes over which ranks divide tensors. The framework has no communicators, so parallel/split
 // implements the messages.
 #pragma once
 #include <functional>
@@ -16,7 +16,7 @@ class NormRanks;  // framework/autograd/norm_ranks.h
 /// A set of the axes of a RankMesh: bit i is axis i.
 using AxisMask = unsigned;
 
-/// The ranks that divide a model's tensors, on named axes, seen from one of them.
+/// The ranks that divide a model's tensors, on named axes, from the view of one rank (compare torch's DeviceMesh).
 class RankMesh : public std::enable_shared_from_this<RankMesh> {
  public:
   static constexpr int max_axes = 6;  ///< of one mesh

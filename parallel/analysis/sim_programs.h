@@ -44,7 +44,7 @@ struct SimAction {
   Nanoseconds cost = 0;           ///< compute: on a device of speed 1 without jitter
   Nanoseconds took[2] = {0};      ///< of the link, inside a node and between nodes
   Index bytes = 0;                ///< AxisTraffic::bytes, of one message
-  Nanoseconds mixes = 0;          ///< what is computed with what has come (ActionRow::vector_ops)
+  Nanoseconds mixes = 0;          ///< computation on the received values (ActionRow::vector_ops)
   bool is_inline = false;         ///< it computes: the next ones start when it has ended
   bool in_midst = false;          ///< it starts in the midst of a backward (SimProgram::inner)
   std::span<const ActionId> after = {};  ///< Action::after

@@ -298,7 +298,7 @@ void Simulator::carry(int rank, ActionId id) {
   finish(rank, id, link.free);
 }
 
-/// A message that its sender copies if the receiver has asked for it by now; else the receiver copies it.
+/// The sender copies the message if the receiver has started its receive by now; else the receiver copies it.
 void Simulator::hand_over(int rank, ActionId id) {
   const SimAction& a = actions(rank)[id];
   const int other = grid_.neighbour(rank, a.along, a.offset);
@@ -320,7 +320,7 @@ void Simulator::meet(int rank, const SimAction& a, Nanoseconds begin) {
   const int line = all.line_of[rank];
   Pending& meeting = pending_[a.axis][static_cast<std::size_t>(line) * each_[a.axis] + a.nth];
   meeting.latest = std::max({meeting.latest, begin, links_[rank].free});
-  // What keeps a link busy after the last rank has started the collective is communication, too.
+  // The time of a link after the last rank has started the collective counts as communication, too.
   meeting.from = std::max(meeting.from, begin);
   links_[rank].waits = true;
   if (++meeting.come < all.size(line)) return;

@@ -52,7 +52,7 @@ std::string mix_fault(const Plan& plan, const Program& program, ActionId id) {
 /// slice. The model has z = x / w.
 constexpr const char *biased = "push_sum.x", *push_weight = "push_sum.w";
 
-/// x and w of a slice: what the rank keeps, what each receiver gets, what arrives.
+/// x and w of a slice: the share that the rank keeps, the share for each receiver, and the received ones.
 struct Shares {
   Tensor kept, given;
   std::vector<Tensor> received;

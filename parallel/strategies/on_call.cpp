@@ -77,7 +77,7 @@ std::vector<Action> gather_shards(const Plan& plan, std::size_t r, OperandKind p
   return all;
 }
 
-/// Each stage sends its part to the others. payload: as above.
+/// Each stage sends its part to the others. payload: as in gather_shards().
 std::vector<Action> gather_stages(const Plan& plan, OperandKind payload) {
   std::vector<Action> all;
   if (!plan.has_stages()) return all;
@@ -107,8 +107,8 @@ std::vector<Action> average_workers(const Plan& plan, std::size_t r) {
   return all;
 }
 
-/// What later steps would do for the micro-batches in flight after the last step, numbered as the first of them numbers
-/// them.
+/// The actions of later steps for the micro-batches in flight after the last step, with micro-batch numbers of the
+/// first later step.
 std::vector<Action> flush(const Program& program) {
   std::vector<Action> all;
   for (int later = 0; later < most_steps_back(program); ++later)
@@ -141,7 +141,7 @@ Plan with_phases_on_call(Plan plan, const std::vector<std::string>& apart) {
     for (const auto payload : {OperandKind::lengths, OperandKind::texts})
       saving.push_back(of(ActionKind::all_gather, payload, each, everyone));
     for (int p = 0; p < std::ssize(plan.parts); ++p) diagnosis.push_back({.kind = ActionKind::forward, .part = p});
-    if (!meets_by_messages(plan))  // others wait for messages, or go on, meanwhile
+    if (!meets_by_messages(plan))  // otherwise other ranks wait for messages, or continue
       diagnosis.push_back(of(ActionKind::agree, OperandKind::first, {}, everyone));
   }
   for (std::size_t r = 0; r < plan.programs.size(); ++r) {

@@ -37,11 +37,10 @@ ActionId Rebuild::add(Action a) {
 }
 
 void refuse_asynchronous(const Plan& plan, const std::string& strategy) {
-  check(
-      !is_asynchronous(plan), strategy,
-      "schedules pipedream and 2bw keep versions of whole weights and update them in mid-step, so they can be combined "
-      "with data_parallel only: use schedule=1f1b with {}",
-      strategy);
+  check(!is_asynchronous(plan), strategy,
+        "schedules pipedream and 2bw keep versions of whole weights and update them within a step, so they can be "
+        "combined with data_parallel only: use schedule=1f1b with {}",
+        strategy);
 }
 
 Plan with_tied_sums(Plan plan) {
@@ -135,7 +134,7 @@ Program reduce_slices(const Plan& plan, const Program& program, const std::vecto
       all.microbatch = microbatch;
       return reduced[i] = rebuild.add(std::move(all));
     };
-    // Copies are summed last: both programs then add the same numbers, however their transports reduced them.
+    // Copies are summed last: both programs then add the same numbers, in any order of reduction.
     std::vector<ActionId> before;
     for (std::size_t i = 0; i < buckets.size(); ++i)
       if (sum[i] == id && done[i] >= 0) before.push_back(reduce(i, moved[static_cast<std::size_t>(done[i])], false));

@@ -1,5 +1,5 @@
-// Strategies that split layers. The plan stays one list for all ranks, and only says over which axes gradients are
-// summed; the model is rewritten (parallel/split/split.h).
+// Strategies that split layers. They rewrite the model (parallel/split/split.h). The plan keeps one program for all
+// ranks and records the axes over which gradients are summed.
 #include <fmt/format.h>
 
 #include "parallel/strategies/rebuild.h"

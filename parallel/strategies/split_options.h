@@ -8,7 +8,7 @@ namespace trireme {
 /// How the ranks along a mesh axis hold weights: a row of a strategy's table of placements.
 struct WeightPlacement {
   std::vector<std::string> weights = {};  ///< names of weights, or patterns: "*.fc1.*" (see matches())
-  int dim = 0;         ///< the dimension that they divide, from behind if negative. Tensors without it stay whole.
+  int dim = 0;         ///< the dimension that they divide; negative: from the last. Tensors without it stay whole.
   bool whole = false;  ///< each rank has all; dim is not used
   std::string axis = "tensor";                              ///< of the mesh
   bool operator==(const WeightPlacement&) const = default;  ///< member by member
@@ -27,7 +27,7 @@ struct SplitOptions {
   bool sequence = false;
   std::vector<WeightPlacement> placements = {};  ///< of weights by name
   /// Axis whose ranks have different rows of the batch, and which cuts fully connected layers by their outputs. These
-  /// layers see the rows of all ranks (Krizhevsky 2014, arXiv 1404.5997).
+  /// layers process the rows of all ranks (Krizhevsky 2014, arXiv 1404.5997).
   std::string one_weird_trick = {};
 
   /// Whether any axis splits layers.

@@ -39,13 +39,13 @@ TEST_CASE("check finds gradients that are not summed once") {
 TEST_CASE("check finds a sum of gradients of different weights") {
   Plan plan = parallel_chain();
   plan.parts[2].divided = {{"data", {plan.parts[2].slice}}};
-  check_finds(plan, "sums gradients of part 2 ('3'), of which each rank along 'data' has all that it needs");
+  check_finds(plan, "sums gradients of part 2 ('3'), of which each rank along 'data' has the whole already");
 }
 
 TEST_CASE("check finds updates that overlap or leave something out") {
   Plan plan = chain();
   plan.programs[0].actions.back().slice = {0, 300};
-  check_finds(plan, "gradient [300, 400) of part 2 ('3') updates nothing", 1);
+  check_finds(plan, "gradient [300, 400) of part 2 ('3') is used by no update", 1);
   plan.programs[0].actions.push_back({.kind = ActionKind::update, .slice = {250, 450}});
   check_finds(plan, "gradient [250, 300) of part 2 ('3') is used by 2 updates, actions 9, 10", 1);
 }
@@ -180,15 +180,15 @@ TEST_CASE("check finds what is wrong with a pipeline") {
     Action early = first.actions[free];
     blank(first, free);
     insert(first, at(first, ActionKind::backward, 1, 0), early);
-    check_finds(plan, "(backward part 0) uses what action", 1);
+    check_finds(plan, "(backward part 0) uses activations that action", 1);
   }
   SECTION("something is freed twice") {
     first.actions[at(first, ActionKind::free, 1, 1)].microbatch = 0;
-    check_finds(plan, "frees what action", 1);
+    check_finds(plan, "frees activations that action", 1);
   }
   SECTION("too many in flight") {
     first.in_flight = 1;
-    check_finds(plan, "makes 2 micro-batches in flight, where 1 are allowed", 1);
+    check_finds(plan, "makes 2 micro-batches in flight, but Program::in_flight allows 1", 1);
   }
   SECTION("two programs update one slice") {
     second.actions.back().slice.begin -= 8;

@@ -192,7 +192,7 @@ TEST_CASE("a plan by hand that knows nothing of ties is refused") {
       .kind = ActionKind::all_reduce, .stream = Stream::comm, .slice = {0, 8}, .payload = OperandKind::gradients};
   sum.peer = {.axis = "pipe", .members = {0, 1}};
   plan.programs[0].actions.push_back(sum);
-  check_finds(plan, "sums what no other program has a copy of", 1);
+  check_finds(plan, "sums gradients over programs, but no other program has a copy", 1);
   plan = chain();
   plan.parts[3].tied = {{0, 8}};  // one program
   CHECK(faults(plan, 1) == "");

@@ -113,7 +113,7 @@ TEST_CASE("check finds phases, codecs and kinds that cannot be") {
   for (ActionId id = 0; id < std::ssize(good.programs[0].actions); ++id) {
     Plan bad = good;
     bad.programs[0].actions[id].phase = add_phase(bad.programs[0], "seldom", {.every = 4});
-    check_finds(bad, "it belongs to every step");
+    check_finds(bad, "it must run in every step");
   }
   Plan bad = good;
   bad.programs[0].actions[0].phase =
@@ -124,7 +124,7 @@ TEST_CASE("check finds phases, codecs and kinds that cannot be") {
       .name = "half", .length = [](const CodecContext& now) { return now.size / 2; }, .states = {"rest"}};
   bad = good;
   for (Action& a : bad.programs[0].actions) a.codec = &half;
-  check_finds(bad, "the codec half is for all_reduce alone");
+  check_finds(bad, "the codec half can encode an all_reduce of gradients only");
   check_finds(bad, "the codec keeps the state 'rest', which the plan does not declare");
   CHECK(faults(with_codec(good, half)) == "");
   CHECK_ERROR(with_codec(with_codec(good, half), half), usage, "codec", "half");

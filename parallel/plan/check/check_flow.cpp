@@ -9,7 +9,7 @@
 namespace trireme {
 namespace {
 
-/// Where each pass of a part and micro-batch stands, and each message over the cut behind it.
+/// The position of each pass of a part and micro-batch, and of each message over the cut after the part.
 class Flow {
  public:
   struct At {
@@ -63,7 +63,7 @@ class Flow {
       faults_.add("{} has no {}: no message brings it from program {}", name(*b),
                   what == OperandKind::activation ? "input" : "gradient", plan_.programs[a->program].name);
     in_order(a, send);
-    in_order(recv, b);  // that the two meet is seen where messages are played
+    in_order(recv, b);  // check_messages() checks that send and recv match
   }
 
   void check_part(int p, int m) {
@@ -92,7 +92,8 @@ class Flow {
   std::map<std::tuple<ActionKind, OperandKind, int, int, int>, At> found_;
 };
 
-/// How long micro-batches are held: nothing is used once freed, and no more are alive than the program allows.
+/// Lifetimes of micro-batches' activations: none is used after its `free`, and no more are held at once than
+/// Program::in_flight.
 void check_held(const Program& program, const HappensBefore& order, Diagnostics& faults) {
   const int n = static_cast<int>(program.actions.size());
   const Liveness live(program);
@@ -104,16 +105,16 @@ void check_held(const Program& program, const HappensBefore& order, Diagnostics&
     (a.kind == ActionKind::free ? frees : uses)[{segment, a.microbatch.index}].push_back(id);
   }
   for (auto& [held, ids] : frees) {
-    if (ids.size() > 1) faults.add("{} frees what action {} has freed", place(program, ids[1]), ids[0]);
+    if (ids.size() > 1) faults.add("{} frees activations that action {} has freed", place(program, ids[1]), ids[0]);
     for (ActionId use : uses[held])
       if (!order.across_steps(use, ids[0]))
-        faults.add("{} uses what action {} frees before", place(program, use), ids[0]);
+        faults.add("{} uses activations that action {} frees before", place(program, use), ids[0]);
   }
   const auto alive = live.totals([](const LiveRange&) { return 1; });
   for (const LiveRange& r : live.ranges)
     if (program.in_flight > 0 && alive[r.begin] > program.in_flight)
-      faults.add("{} makes {} micro-batches in flight, where {} are allowed", place(program, r.begin), alive[r.begin],
-                 program.in_flight);
+      faults.add("{} makes {} micro-batches in flight, but Program::in_flight allows {}", place(program, r.begin),
+                 alive[r.begin], program.in_flight);
 }
 
 }  // namespace

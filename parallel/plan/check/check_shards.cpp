@@ -1,5 +1,5 @@
-// The part of check(plan) that follows shared updates: what ranks reduce, update and give must be the same slices,
-// and nothing is used between its drop and its gathering.
+// The part of check(plan) for updates that ranks divide (ZeRO): ranks must reduce, update and gather the same slices,
+// and must not use weights between their drop and their gathering.
 #include <map>
 #include <tuple>
 
@@ -9,7 +9,7 @@
 namespace trireme {
 namespace {
 
-/// What of the slices lies outside of s.
+/// The parts of the slices outside of s.
 std::vector<Slice> without(const std::vector<Slice>& slices, const Slice& s) {
   std::vector<Slice> rest;
   for (const Slice& whole : slices)
@@ -46,7 +46,8 @@ void check_update(const Program& program, const Shared& shared, const HappensBef
   if (update.peer.axis.empty()) {
     for (const ActionId reduce : shared.scattered)
       if (const Action& a = program.actions[reduce]; a.slice.overlaps(update.slice))
-        faults.add("{} updates all of what is reduced to shards: name their axis, {}", place(program, id), a.peer.axis);
+        faults.add("{} updates a whole slice that is reduced to shards: name their axis, {}", place(program, id),
+                   a.peer.axis);
     return;
   }
   const bool alone = update.peer.root >= 0;
@@ -59,12 +60,12 @@ void check_update(const Program& program, const Shared& shared, const HappensBef
   const ActionId drop = shared.find(ActionKind::drop, K::weights, update);
   const ActionId give = shared.find(alone ? ActionKind::broadcast : ActionKind::all_gather, K::weights, update);
   if (alone && (give < 0 || !order(id, give) || program.actions[give].peer.root != update.peer.root))
-    faults.add("{}: what it changes is never given to the others", place(program, id));
+    faults.add("{}: no action brings the updated weights to the other ranks", place(program, id));
   if (!alone && (give < 0 || (drop < 0 && !order(id, give))))
-    faults.add("{}: the shards of the others are never gathered behind it", place(program, id));
+    faults.add("{}: no all_gather after it brings the shards of the other ranks", place(program, id));
 }
 
-/// A pass must find the weights as they were gathered last. moves: the gathers and drops before it.
+/// A pass must run after the last gathering of its weights. moves: gathers and drops before the pass.
 void check_use(const Plan& plan, const Program& program, const HappensBefore& order, ActionId id,
                const std::vector<ActionId>& moves, Diagnostics& faults) {
   const PartInfo& part = plan.parts[static_cast<std::size_t>(program.actions[id].part)];
