@@ -24,7 +24,7 @@ struct TrainState {
   std::optional<std::int64_t> samples = {};
   std::uint64_t seed = 0;      ///< seed of the run
   std::string partition = {};  ///< first layers of the pipeline's stages; empty: no pipeline
-  std::string program = {};    ///< what a program gave its Trainer, one item per line; empty: nothing
+  std::string program = {};    ///< custom data sets, optimizer, sampler and metrics, one per line; empty: none
   std::string norm_rows = {};  ///< scope of batch norm's statistics, in words; empty: no batch norm, or unknown
   std::string config = {};     ///< the resolved configuration, UTF-8
   std::map<std::string, double> metrics = {};  ///< values by name, for example "val_loss"

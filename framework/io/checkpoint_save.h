@@ -1,5 +1,5 @@
-// The two halves of a save: collecting what a rank has at this moment, and writing it. The writing may happen later and
-// on another thread, if the tensors were copied before.
+// The two halves of a save: collecting a rank's state, and writing the state. The writing may happen later and on
+// another thread, if the tensors were copied before.
 #pragma once
 #include <array>
 #include <string>

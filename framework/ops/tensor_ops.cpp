@@ -111,7 +111,8 @@ Shape global_of(const Tensor& x, const Shape& wanted) {
   Shape to = here;
   for (int d = 0; d < block.rank(); ++d) {
     if (block[d] == whole[d]) continue;
-    // The dimension that begins where this one does; of several, because of extents of 1, the one in the same place.
+    // The dimension that begins at the same element as this one. If there are several, since extents are 1: the one
+    // with the same index.
     int at = -1;
     for (int e = 0; e < to.rank(); ++e)
       if (here.product(0, e) == block.product(0, d) && (at < 0 || e == d || block.rank() - d == to.rank() - e)) at = e;

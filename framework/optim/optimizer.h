@@ -79,7 +79,7 @@ class Optimizer {
   bool has_finite_values(const std::vector<Slice>&) const;
   bool wants_norm() const;  ///< whether an update needs the gradient's norm first
 
-  /// Loss scale (mixed precision): the gradients are those of scale times the loss. Norms and updates divide by it.
+  /// Loss scale (mixed precision): the gradients are gradients of scale times the loss. Norms and updates divide by it.
   void set_loss_scale(double scale) { loss_scale_ = scale; }
   double loss_scale() const { return loss_scale_; }  ///< current loss scale; default 1
 

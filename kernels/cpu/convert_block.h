@@ -1,5 +1,5 @@
-// Arithmetic on rare types such as short integers without separate loops for each type. A kernel converts a block that
-// fits the first cache to a wider type, computes there, and converts the result back.
+// convert_block(): arithmetic on rare types such as short integers needs no separate loops for each type. A kernel
+// converts a block that fits the first cache to a wider type, computes there, and converts the result back.
 #pragma once
 #include "kernels/cpu/vector.h"
 

@@ -20,10 +20,10 @@ struct ImagineOptions {
   Loss loss = {};                 ///< null: none
   Tensor labels = {};             ///< for the loss
 };
-/// Sets the comms, outputs and bytes of the plan's parts, which are those of the whole model. If image axes are cut,
-/// these are from the rank with most bytes among at most three ranks along each axis (both ends and one between); else
-/// from rank 0. Messages of split layers before and after the model belong to its first and last part. Returns the type
-/// of the loss.
+/// Sets the comms, outputs and bytes of the plan's parts, which must be the parts of the whole model. They are taken
+/// from rank 0. If image axes are cut, they are from the rank with most bytes among at most three ranks along each axis
+/// (both ends and one between). Messages of split layers before and after the model belong to its first and last part.
+/// Returns the type of the loss.
 DType imagine(Plan&, const Strategy&, const ImagineOptions&);
 
 /// What payload means: a line below tables of traffic.

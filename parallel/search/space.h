@@ -16,6 +16,7 @@ struct LayerSplit {
   std::vector<Axis> axes = {};      ///< axes that it adds to the mesh: "tensor=2"; none for one_weird_trick
   bool divides_batch_axis = false;  ///< it splits over axis data (one_weird_trick), and reduces gradients itself
   bool operator==(const LayerSplit&) const = default;
+  /// Whether images are divided over ranks.
   bool cuts_images() const { return strategy.starts_with("spatial"); }
 };
 

@@ -11,7 +11,7 @@ class HappensBefore::Walk {
       : program_(program), waits_(dependencies(program)), state_(waits_.size()), cycle_(cycle) {
     for (ActionId id = 0; id < std::ssize(waits_) && cycle_.empty(); ++id) visit(id);
   }
-  /// The actions, each after those that it waits for.
+  /// The actions, each after the actions that it waits for.
   const std::vector<ActionId>& sorted() const { return sorted_; }
   const std::vector<Dependency>& waits(ActionId id) const { return waits_[id]; }
 
