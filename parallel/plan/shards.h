@@ -10,6 +10,9 @@ namespace trireme {
 Slice shard_of(const Slice& slice, int rank, int ranks);
 /// The same of an action that has them share its slice: all of it for its root, if it has one, and nothing for others.
 Slice shard_of(const Action&, int rank, int ranks);
+/// The mesh axes whose ranks divide updates of the program, joined by +; empty: none. Updates of weights that ranks
+/// divide already may leave axes out.
+std::string shard_axis(const Program&);
 /// Puts memory behind a slice, before it is written as a whole.
 void restore_pages(const FlatBuffer&, const Slice&);
 /// Gives back the memory of a slice of the gradients, but for a segment of it: the next backward writes them again.

@@ -53,11 +53,17 @@ std::vector<Column> columns() {
           {"spatial | zero(3)", {"h=3"}},
           {"spatial | data_parallel | zero(1)", {"data=2,h=2"}},
           {"tensor | zero(3)", {"data=2,tensor=2"}},
+          {"one_weird_trick | zero(1)", {"data=2"}},
+          {"one_weird_trick | zero(2)", {"data=2"}},
+          {"one_weird_trick | zero(3)", on("data")},
+          {"one_weird_trick | central_storage", {"data=2"}},
+          {"data_parallel(axis=replica) | one_weird_trick | zero(3)", {"replica=2,data=2"}},
           {accumulate + " | data_parallel", {"data=3"}, 2},
           {accumulate + " | spatial", {"h=2"}, 2},
           {accumulate + " | tensor", {"tensor=2"}, 2},
           {accumulate + " | one_weird_trick", {"data=3"}, 2},
-          {accumulate + " | zero(3)", {"data=3"}, 2}};
+          {accumulate + " | zero(3)", {"data=3"}, 2},
+          {accumulate + " | one_weird_trick | zero(3)", {"data=2"}, 2}};
 }
 
 /// "gpt2; tensor; tensor=2"
