@@ -14,6 +14,14 @@ Slice shard_of(const Action& a, int rank, int ranks) {
   return rank == a.peer.root ? a.slice : Slice{a.slice.end, a.slice.end};
 }
 
+std::string shard_axis(const Program& program) {
+  std::string most;
+  for (const Action& a : program.actions)
+    if (a.kind == ActionKind::update && (most.empty() || names_in(a.peer.axis).size() > names_in(most).size()))
+      most = a.peer.axis;
+  return most;
+}
+
 namespace {
 
 void release_pages(const FlatBuffer& flat, const Slice& slice, const Slice& but) {

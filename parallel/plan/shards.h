@@ -12,6 +12,9 @@ Slice shard_of(const Slice& slice, int rank, int ranks);
 /// The same for an action whose slice the ranks divide. If the action has a root, the root has all of the slice and the
 /// other ranks have nothing.
 Slice shard_of(const Action&, int rank, int ranks);
+/// The mesh axes whose ranks divide updates of the program, joined by +; empty: none. Updates of weights that ranks
+/// divide already may leave axes out.
+std::string shard_axis(const Program&);
 /// Maps physical memory for a slice again, before all of it is written.
 void restore_pages(const FlatBuffer&, const Slice&);
 /// Returns the memory of a slice of the gradients, except the segment `but`, to the system. The next backward writes

@@ -19,7 +19,7 @@ namespace trireme {
 class Agreement {
  public:
   /// updated: the slices of the flat block that this rank updates. All references must outlive it.
-  Agreement(Optimizer&, const std::vector<Slice>& updated, const StepOptions&);
+  Agreement(Optimizer&, const Program&, const std::vector<Slice>& updated, const StepOptions&);
 
   /// Starts a step: drops the numbers of the previous step.
   void begin();
@@ -60,6 +60,7 @@ class Agreement {
 
   Optimizer& optimizer_;
   const std::vector<Slice>& updated_;
+  AxisMask shards_ = 0;  // axes of divided weights over which an action sums the squares of gradients
   bool check_finite_;
   double norm_ = NAN;
   bool has_norm_ =

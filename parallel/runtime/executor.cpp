@@ -20,7 +20,7 @@ Executor::Executor(const Plan& plan, int program, const Chain& chain, Loss loss,
       slots_(program_.actions.size()),
       in_flight_(plan, program_),
       versions_(optimizer.parameters(), plan.updated(static_cast<std::size_t>(program)), program_.versions),
-      agreement_(optimizer, shards_, options),
+      agreement_(optimizer, program_, shards_, options),
       time_(plan, program_, mesh.world()) {
   for (const State& state : plan.state) optimizer.parameters().add_state(state.name, state.initial, state.dtype);
   prepare(mesh);

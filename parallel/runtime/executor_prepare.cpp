@@ -91,10 +91,6 @@ void Executor::prepare_updates() {
     slots_[id].first_update = last == nullptr;
     const bool brought_in = program_.actions[id].microbatch.steps_ago == 0;
     slots_[id].decides = brought_in && std::ranges::none_of(slots_, &Slot::decides);
-    check(
-        !last || last->comm == slots_[id].comm, "executor",
-        "action {} ({}) is shared over other ranks than the updates before it: the gradient's norm could not be summed",
-        id, [&] { return to_string(program_.actions[id]); });
     last = &slots_[id];
     if (!overlaps(copies, program_.actions[id].slice)) shards_.push_back(last->shard);
     if (last->shard.size() > 0) updated_.push_back(last->shard);

@@ -208,6 +208,9 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, const Loss& loss, O
   }
   Plan plan = strategy(begin());
   if (!plan.has_stages()) plan.partition.clear();
+  check(strategy.split.one_weird_trick.empty() || !plan.has_stages(), "step",
+        "one_weird_trick gathers the rows of all ranks, which stages of a pipeline have at different times: "
+        "leave one of the two out");
   plan = with_agreements(plan, strategy, o, optimizer, loss);
   check_one_use(plan, strategy.split, o.layer_axes);
   std::vector<std::string> layer_axes = tensor_parallel_axes(o, strategy.split);
@@ -224,9 +227,6 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, const Loss& loss, O
   for (const Program& program : plan.programs)
     check(o.loss_scale == 0 || std::ranges::all_of(program.actions, [](const Action& a) { return a.codec == nullptr; }),
           "step", "encoded gradients cannot be combined with loss scaling: leave one of the two out");
-  check(strategy.split.one_weird_trick.empty() || !plan.has_stages(), "step",
-        "one_weird_trick gathers the rows of all ranks, which stages of a pipeline have at different times: "
-        "leave one of the two out");
   return plan;
 }
 

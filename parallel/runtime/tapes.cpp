@@ -135,7 +135,7 @@ void Tapes::forward(const Action& a) {
     auto& names = stashed_[static_cast<std::size_t>(s.first - 1)];
     for (std::size_t i = 0; i < arrived.size(); ++i) {
       f.in.push_back(arrived[i].detach());
-      f.in.back().impl()->batch = batch(a.microbatch).rows[index(0, a.microbatch)];
+      if (BatchPtr& rows = f.in.back().impl()->batch; !rows) rows = batch(a.microbatch).rows[index(0, a.microbatch)];
       f.in.back().require_grad(arrived[i].requires_grad());
       if (i > 0 && i <= names.size()) stashed.emplace(names[i - 1], chain_.entering(f.in.back()));
     }

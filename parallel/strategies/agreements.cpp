@@ -7,6 +7,7 @@
 
 #include "parallel/async/channel_plan.h"
 #include "parallel/plan/action_kind.h"
+#include "parallel/plan/shards.h"
 #include "parallel/plan/ties.h"
 #include "parallel/strategies/on_call.h"
 
@@ -39,7 +40,7 @@ class ProgramAgreements {
     after_.erase(std::unique(after_.begin(), after_.end()), after_.end());
     agree_on_flags();
     if (options_.norm) {
-      const std::string shards = update < 0 ? "" : actions_[static_cast<std::size_t>(at_)].peer.axis;
+      const std::string shards = shard_axis(program_);
       if (plan_.size(shards) > 1) before_update(OperandKind::norm, shards);
       if (plan_.has_stages()) before_update(OperandKind::norm, plan_.stage_axis);
     }

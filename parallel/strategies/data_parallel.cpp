@@ -105,11 +105,16 @@ Plan reduce_over(Plan plan, const DataParallelOptions& o) {
     const auto slices = plan.updated(static_cast<std::size_t>(&program - plan.programs.data()));
     for (const Slice& slice : slices | std::views::reverse)
       for (const Slice& piece : cut_at(slice, before) | std::views::reverse)
-        for (Bucket& bucket : cut_buckets(plan.parts, piece, overlaps(before, piece) ? uncut : all))
-          if (bucket.axis == all.axis || plan.size(bucket.axis) > 1) buckets.push_back(std::move(bucket));
+        std::ranges::move(buckets_of(plan, piece, overlaps(before, piece) ? uncut : all), std::back_inserter(buckets));
     program = reduce_slices(plan, program, buckets, overlap);
   }
   return plan;
+}
+
+std::vector<Bucket> buckets_of(const Plan& plan, const Slice& whole, const DataParallelOptions& o) {
+  std::vector<Bucket> buckets = cut_buckets(plan.parts, whole, o);
+  std::erase_if(buckets, [&](const Bucket& b) { return b.axis != o.axis && plan.size(b.axis) == 1; });
+  return buckets;
 }
 
 std::vector<Bucket> cut_buckets(const std::vector<PartInfo>& parts, Slice whole, const DataParallelOptions& o) {

@@ -97,15 +97,7 @@ Plan with_reductions(Plan plan, const std::string& strategy) {
             "central_storage, once",
             a.peer.axis);
     }
-  if (!reduces) return data_parallel()(std::move(plan));
-  const auto axes = names_in(plan.reduced_axis());
-  for (const PartInfo& part : plan.parts)
-    for (const auto& [divides, slices] : part.divided)
-      for (const std::string& name : names_in(divides))
-        check(std::find(axes.begin(), axes.end(), name) == axes.end(), strategy,
-              "mesh axis '{}' divides the weights of '{}' already, so {} cannot divide their updates along it: use "
-              "data_parallel instead of one_weird_trick",
-              name, part.name, strategy);
+  if (!reduces) plan = data_parallel()(std::move(plan));
   return plan;
 }
 
@@ -149,12 +141,21 @@ Program reduce_slices(const Plan& plan, const Program& program, const std::vecto
 }
 
 Program update_by_bucket(const Program& program, ActionKind reduction, std::optional<ActionKind> give, int root) {
+  std::vector<Slice> shared, rest;
+  for (const ActionId id : reductions_of(program)) shared.push_back(program.actions[id].slice);
+  std::ranges::sort(shared, {}, &Slice::begin);
   std::vector<ActionId> reduced;
   Program out = rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action& a) {
-    if (a.kind == ActionKind::update) return;
+    if (a.kind == ActionKind::update) {
+      for (const Slice& piece : cut_at(a.slice, shared))
+        if (!overlaps(shared, piece)) rest.push_back(piece);
+      return;
+    }
     const ActionId now = rebuild.keep(id);
     if (is_reduction(a)) reduced.push_back(now);
   });
+  for (const Slice& s : rest)
+    out.actions.push_back(on_slice(ActionKind::update, Stream::compute, s, "", tied_sums(out, s)));
   for (ActionId id : reduced) {
     Action& reduce = out.actions[id];
     reduce.kind = reduction;

@@ -104,6 +104,7 @@ Strategy data_parallel(DataParallelOptions = {});
 /// - stage 2: each rank also keeps only its shard of the gradients after their reduction.
 /// - stage 3: each rank also keeps only its shard of the weights, which are gathered for each part's forward and
 ///   backward.
+/// A weight of which these ranks have different parts already (one_weird_trick) stays as it is.
 /// Throws Error for optimizers that need whole tensors (LARS) if a shard cuts one.
 Strategy zero(int stage = 1);
 

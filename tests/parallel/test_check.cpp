@@ -1,5 +1,6 @@
 // check(plan) finds each planted fault and names it.
 #include "parallel/analysis/simulate.h"
+#include "parallel/strategies/agreements.h"
 #include "tests/parallel/plans.h"
 
 namespace test_check {
@@ -40,6 +41,26 @@ TEST_CASE("check finds a sum of gradients of different weights") {
   Plan plan = parallel_chain();
   plan.parts[2].divided = {{"data", {plan.parts[2].slice}}};
   check_finds(plan, "sums gradients of part 2 ('3'), of which each rank along 'data' has the whole already");
+}
+
+TEST_CASE("check finds a norm that counts gradients of several ranks") {
+  std::vector<PartInfo> parts = chain().parts;
+  parts[2].divided = {{"data", {{150, 400}}}};
+  const Plan first = serial(parts, 450, 0, {{"data", 2}});
+  for (const int stage : {1, 2, 3}) {
+    Plan plan = with_agreements((data_parallel() | zero(stage))(first), {.norm = true});
+    CHECK(faults(plan) == "");
+    Program& program = plan.programs[0];
+    Index divided = 0;
+    for (const Action& a : program.actions)
+      if (a.kind == ActionKind::update) {
+        CHECK(a.peer.axis == (a.slice == Slice{150, 400} ? "" : "data"));
+        divided += a.peer.axis.empty() ? 0 : a.slice.size();
+      }
+    CHECK(divided == 200);
+    plan.parts[2].divided = {{"data", {{150, 300}}}};
+    check_finds(plan, "sums the squares of gradients [300, 400), which each rank along 'data' updates");
+  }
 }
 
 TEST_CASE("check finds updates that overlap or leave something out") {

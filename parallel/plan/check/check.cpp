@@ -189,6 +189,26 @@ void check_updates(const Plan& plan, Diagnostics& faults) {
                        std::min(s.end, t.end), plan.programs[a].name, plan.programs[b].name);
 }
 
+/// Over its axes an agreement on the norm sums the squares of the gradients that each rank updates: every number must
+/// be one rank's.
+void check_norm(const Plan& plan, const Program& program, ActionId agree, Diagnostics& faults) {
+  for (const std::string& name : names_in(program.actions[static_cast<std::size_t>(agree)].peer.axis)) {
+    if (plan.size(program, name) == 1) continue;
+    std::vector<Slice> divided;
+    for (const PartInfo& part : plan.parts)
+      for (const auto& [axes, slices] : part.divided)
+        if (std::ranges::count(names_in(axes), name) > 0) divided.insert(divided.end(), slices.begin(), slices.end());
+    std::ranges::sort(divided, {}, &Slice::begin);
+    for (const Action& a : program.actions) {
+      if (a.kind != ActionKind::update || std::ranges::count(names_in(a.peer.axis), name) > 0) continue;
+      for (const Slice& piece : cut_at(a.slice, divided))
+        if (!overlaps(divided, piece))
+          faults.add("{} sums the squares of gradients [{}, {}), which each rank along '{}' updates",
+                     place(program, agree), piece.begin, piece.end, name);
+    }
+  }
+}
+
 /// Every update of a program must follow its `agree` actions, and every loss the counts that it uses.
 void check_agreements(const Plan& plan, const std::vector<HappensBefore>& orders, Diagnostics& faults) {
   for (std::size_t r = 0; r < plan.programs.size(); ++r) {
@@ -196,6 +216,8 @@ void check_agreements(const Plan& plan, const std::vector<HappensBefore>& orders
     for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
       const Action& a = program.actions[id];
       if (a.kind != ActionKind::agree) continue;
+      const bool stages = plan.has_stages() && a.peer.axis == plan.stage_axis;  // of which each updates other weights
+      if (a.payload == OperandKind::norm && !stages) check_norm(plan, program, id, faults);
       for (const std::string& name : a.names)
         if (name != finite_gradients && std::ranges::find(plan.flags, name) == plan.flags.end())
           faults.add("{}: there is no number '{}' to agree on: use count, loss, finite, norm or one of Plan::flags",

@@ -57,12 +57,18 @@ std::vector<Column> columns() {
           {"spatial | data_parallel | zero(1)", {"data=2,h=2"}},
           {"tensor | zero(3)", {"data=2,tensor=2"}},
           {"tensor(sequence=true) | zero(3)", {"data=2,tensor=2"}},
+          {"one_weird_trick | zero(1)", {"data=2"}},
+          {"one_weird_trick | zero(2)", {"data=2"}},
+          {"one_weird_trick | zero(3)", on("data")},
+          {"one_weird_trick | central_storage", {"data=2"}},
+          {"data_parallel(axis=replica) | one_weird_trick | zero(3)", {"replica=2,data=2"}},
           {accumulate + " | data_parallel", {"data=3"}, 2},
           {accumulate + " | spatial", {"h=2"}, 2},
           {accumulate + " | tensor", {"tensor=2"}, 2},
           {accumulate + " | tensor(sequence=true)", {"tensor=2"}, 2},
           {accumulate + " | one_weird_trick", {"data=3"}, 2},
-          {accumulate + " | zero(3)", {"data=3"}, 2}};
+          {accumulate + " | zero(3)", {"data=3"}, 2},
+          {accumulate + " | one_weird_trick | zero(3)", {"data=2"}, 2}};
 }
 
 /// "gpt2; tensor; tensor=2"
