@@ -377,7 +377,11 @@ Placed place(const char* op, const Factors& f, const std::vector<Tensor>& operan
     if (!t || late) continue;
     const ShardSpec::Ptr to = choice.spec(mesh, global_shape(t), f.in[i]);
     specs.back() = to;
-    if (t.shard_spec() && t.shard_spec()->weight())
+    const ShardSpec* from = t.shard_spec();
+    const AxisMask divided = from ? from->placements().axes() : 0;
+    if (watching && divided != 0 && !from->weight() && to->placements().without(~divided) != from->placements())
+      watching->gathers(from->global_shape().numel());
+    if (from && from->weight())
       blocks.back() = placed_weight(t, *to, choice.axes());
     else
       blocks.back() = replicated(plain(relayout(t, *to)), mesh, choice.axes() & ~to->placements().axes());

@@ -33,7 +33,7 @@ struct Step::Impl {
         mesh(own_mesh ? *own_mesh : *given),
         strategy(std::move(s).value_or(mesh.world().size() > 1 ? data_parallel() : Strategy())),
         model(agreed(std::move(m), l, optimizer_config)),
-        chain(model),
+        chain(model, options.keep_outputs ? Loss() : l),
         parameters(model),
         optimizer(parameters, std::move(optimizer_config), options.optimizer),
         plan(make_plan(strategy, chain, l, optimizer, mesh, options)),

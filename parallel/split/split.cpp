@@ -71,7 +71,11 @@ struct Enter {
 struct Leave {
   Enter enter;
   Tensor operator()(const Tensor& x) const {
-    return map_fields(x, [&](const Tensor& t) { return one(t); });  // a model may have several outputs
+    const bool stays = StepContext::current().divided_outputs && enter.grid->rows() < 0 && x.shard_spec() &&
+                       x.rank() > 0 && x.shard_spec()->over(x.rank() - 1) != 0;
+    return map_fields(x, [&](const Tensor& t) {  // a model may have several outputs
+      return stays && t.id() == x.id() ? t.with_shard_spec(t.impl()->shard_spec) : one(t);
+    });
   }
   Tensor one(const Tensor& x) const {
     return enter.grid->rows() < 0 ? gathered(x) : plain(relayout(x, *enter.by_rows(ops::global_shape(x))));
