@@ -162,6 +162,16 @@ TEST_CASE("clipping, and rates that depend on a weight's norm, see the whole wei
   compare_all(s, some, Strategy(), 1e-11);
 }
 
+TEST_CASE("ranks with parts of different sizes clip whole weights by the same bits") {
+  if (threads_only()) return;
+  Setup s =
+      setup([] { return Sequential{flatten, Linear(9, 5), relu, Linear(5, 20), relu, Linear(20, 7)}; }, {3, 3, 1});
+  s.optimizer.clip_norm = 0.01;
+  const std::string strategy = "tensor | place(3.*+5.*, whole=true)";
+  compare_all(s, {{"tensor=3", strategy}, {"tensor=4", strategy}, {"tensor=4,data=2", strategy + " | zero(1)"}},
+              Strategy(), 1e-11);
+}
+
 TEST_CASE("shards of updates that have parts of weights on one rank only, and none on others") {
   if (threads_only()) return;
   Setup s =
