@@ -389,6 +389,10 @@ TEST_CASE("divisions of which an op or a sum would take the wrong part are refus
   CHECK_ERROR(run("h=2", "spatial | gossip(axis=h)", cnn), usage, "h");
   CHECK_ERROR(run("h=2", "spatial | tensor(axis=h)", cnn), usage, "h");
   CHECK_ERROR(run("pipe=2", "pipeline(micro=2, partition=even) | tensor(axis=pipe)", cnn), usage, "pipe", 2);
+  // All weights are parts, so that no gradient is summed over the axis.
+  const auto linear = [] { return Sequential{flatten, Linear(64, 6), relu, Linear(6, 10)}; };
+  for (const std::string second : {"local_sgd", "easgd", "gossip", "gossip(mode=async)", "parameter_server"})
+    CHECK_ERROR(run("data=3", "one_weird_trick | " + second, linear), usage, "data", "one_weird_trick");
 }
 
 TEST_CASE("a weight that all ranks hold whole can be read") {
