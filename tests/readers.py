@@ -11,7 +11,7 @@ All else is a difference: the script prints it and exits with 1.
 import argparse
 import contextlib
 import datetime
-import importlib.util
+import importlib
 import io
 import json
 import os
@@ -210,10 +210,6 @@ def zarr_file(dice, rng, path):
 
 def tiff_file(dice, rng, path):
     import tifffile
-    try:
-        import imagecodecs
-    except ImportError:
-        imagecodecs = None
     path += ".tif"
     kind = dice.choice(NUMBERS + NUMBERS[:4])
     channels = dice.choice([1, 1, 1, 1, 3, 4, 2])
@@ -231,16 +227,9 @@ def tiff_file(dice, rng, path):
         options["tile"] = (16 * dice.randint(1, 3), 16 * dice.randint(1, 3))
     else:
         options["rowsperstrip"] = dice.randint(1, height)
-    codecs = [None, None, "zlib", "zlib"]
-    if imagecodecs:
-        codecs += ["lzw", "packbits", "lzma", "zstd"]
-    options["compression"] = dice.choice(codecs)
+    options["compression"] = dice.choice([None, None, "zlib", "zlib", "lzw", "packbits", "lzma", "zstd"])
     if options["compression"] in ("zlib", "lzw", "lzma", "zstd") and dice.random() < 0.5:
-        if kind.startswith("float"):
-            if imagecodecs:
-                options["predictor"] = "floatingpoint"
-        elif imagecodecs or kind not in ("uint64", "int64"):
-            options["predictor"] = "horizontal"
+        options["predictor"] = "floatingpoint" if kind.startswith("float") else "horizontal"
     shape = (pages, height, width, channels) if channels > 1 else (pages, height, width)
     array = numbers(rng, shape, kind)
     file = dict(bigtiff=dice.random() < 0.3, byteorder=dice.choice("<>"))
@@ -262,13 +251,13 @@ def tiff_file(dice, rng, path):
         if way == "bool":
             options["compression"] = None
         refused = "samples of (1|64) bits"
-    elif way == "odd bits" and imagecodecs and channels == 1:
+    elif way == "odd bits" and channels == 1:
         kind, bits = "uint16", dice.choice([9, 10, 12, 14])
         array = rng.integers(0, 2**bits, array.shape).astype(kind)
         options.update(bitspersample=bits, compression=None)
         options.pop("predictor", None)
         refused = "samples of %d bits" % bits
-    elif way == "jpeg" and imagecodecs and channels in (1, 3):
+    elif way == "jpeg" and channels in (1, 3):
         kind, array = "uint8", rng.integers(0, 256, array.shape).astype("uint8")
         options["compression"] = "jpeg"
         options.pop("predictor", None)
@@ -668,7 +657,7 @@ def picture_file(dice, rng, path):
 def tar_file(dice, rng, path):
     path += ".tar"
     refused = None
-    samples = dice.random() < 0.6 and importlib.util.find_spec("webdataset") is not None
+    samples = dice.random() < 0.6
     extra = dice.choice([None] * 8 + ["link", "hard link", "fifo", "device", "twice", "absolute", "up", "sparse", "global"])
     names = []
     for i in range(dice.randint(0 if extra != "global" else 1, 6)):
@@ -915,9 +904,9 @@ def tokenizer_file(dice, rng, path):
 
 
 READERS = {
-    "zarr": (zarr_file, ["zarr", "numcodecs"]), "tiff": (tiff_file, ["tifffile"]), "npy": (npy_file, []),
+    "zarr": (zarr_file, ["zarr", "numcodecs"]), "tiff": (tiff_file, ["tifffile", "imagecodecs"]), "npy": (npy_file, []),
     "safetensors": (safetensors_file, ["safetensors"]), "pt": (pt_file, ["torch"]), "pictures": (picture_file, ["PIL"]),
-    "tar": (tar_file, ["tarfile"]), "tokenizers": (tokenizer_file, ["tokenizers"]),
+    "tar": (tar_file, ["webdataset"]), "tokenizers": (tokenizer_file, ["tokenizers"]),
 }
 
 

@@ -79,23 +79,19 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
         .out = {{0}, {2}},
         .result = {m, n}};
     // Batches of matrices broadcast in front.
-    const int batches = std::max(sa.rank(), sb.rank()) - 2;
+    Shape extents = batch_of(sa, sb);
+    const int batches = extents.rank();
     std::vector<ops::Factors::Dim> front;
-    Shape extents;
-    const auto extent = [&](const Shape& s, int d) {
-      const int own = d - (batches - (s.rank() - 2));
-      return own < 0 ? Index{0} : s[own];
-    };
-    for (int d = 0; d < batches; ++d) {
-      extents.push_back(std::max(extent(sa, d), extent(sb, d)));
-      f.factors.push_back({.extent = extents[d]});
+    for (const Index extent : extents) {
+      f.factors.push_back({.extent = extent});
       front.push_back({static_cast<int>(f.factors.size()) - 1});
     }
     for (std::size_t i = 0; i < 2; ++i) {
+      const Shape& s = i == 0 ? sa : sb;
       std::vector<ops::Factors::Dim> own;
-      for (int d = 0; d < batches; ++d)
-        if (const Index n = extent(i == 0 ? sa : sb, d); n > 0)
-          own.push_back(n == extents[d] ? front[static_cast<std::size_t>(d)] : ops::Factors::Dim{});
+      for (int d = batches - (s.rank() - 2); d < batches; ++d)
+        own.push_back(s[d - batches + s.rank() - 2] == extents[d] ? front[static_cast<std::size_t>(d)]
+                                                                  : ops::Factors::Dim{});
       f.in[i].insert(f.in[i].begin(), own.begin(), own.end());
     }
     f.out.insert(f.out.begin(), front.begin(), front.end());

@@ -222,22 +222,23 @@ double Optimizer::grad_norm(const std::vector<Slice>& slices, AxisMask but) cons
     if (is_part(e.tensor)) parts.try_emplace(e.tensor.shard_spec()->placements().axes(), e.tensor.shard_spec(), 0.0);
   for (const Slice& slice : slices) {
     parameters_.zero_missing_grads(slice);
-    Slice run{slice.begin, slice.begin};  // entries that are whole, joined
-    const auto close = [&](Index next) {
-      if (run.size() > 0) all += squares_of(parameters_.grads(), run);
-      run = {next, next};
+    // Entries that are whole, joined with the padding between them. Padding after a part differs by rank and stays out:
+    // it would move the elements of the sum.
+    Index begin = slice.end;
+    const auto close = [&](Index end) {
+      if (begin < end) all += squares_of(parameters_.grads(), {begin, end});
+      begin = slice.end;
     };
     for (const ParameterStore::Entry& e : parameters_.entries()) {
-      const Slice mine{std::max(e.slice.begin, slice.begin), std::min(e.slice.end, slice.end)};
-      if (mine.size() <= 0) continue;
-      run.end = mine.begin;
+      const Slice mine = common_of(e.slice, slice);
       if (is_part(e.tensor)) {
-        close(mine.end);
-        parts.at(e.tensor.shard_spec()->placements().axes()).second += squares_of(parameters_.grads(), mine);
+        close(std::clamp(e.slice.begin, slice.begin, slice.end));
+        if (mine.size() > 0)
+          parts.at(e.tensor.shard_spec()->placements().axes()).second += squares_of(parameters_.grads(), mine);
+      } else if (mine.size() > 0) {
+        begin = std::min(begin, mine.begin);
       }
-      run.end = mine.end;
     }
-    run.end = slice.end;
     close(slice.end);
   }
   for (const auto& [axes, part] : parts) all += part.first->sum(part.second, but);

@@ -69,6 +69,7 @@ CustomAction mean_by_rows(OperandKind of, const std::string& axis) {
 
 void check_apart(const Plan& plan, const std::string& axis, const std::string& strategy) {
   refuse_asynchronous(plan, strategy);
+  check_whole_along(plan, axis, strategy);
   check(axis.find('+') == axis.npos, strategy, "axis={}, but its workers lie along one axis of the mesh: name one",
         axis);
   check(plan.axes.empty() || std::ranges::find(plan.axes, axis, &Axis::name) != plan.axes.end(), strategy,

@@ -86,6 +86,18 @@ Plan with_tied_sums(Plan plan) {
   return plan;
 }
 
+void check_whole_along(const Plan& plan, const std::string& axes, const std::string& strategy) {
+  const auto along = names_in(axes);
+  for (const PartInfo& part : plan.parts)
+    for (const auto& [divides, slices] : part.divided)
+      for (const std::string& name : names_in(divides))
+        check(
+            std::ranges::find(along, name) == along.end(), strategy,
+            "mesh axis '{}' of {} ranks divides the weights of '{}', but {} needs whole weights along it: name another "
+            "axis of the mesh for one of the two, or use data_parallel instead of one_weird_trick",
+            name, plan.size(name), part.name, strategy);
+}
+
 Plan with_reductions(Plan plan, const std::string& strategy) {
   bool reduces = false;
   refuse_asynchronous(plan, strategy);

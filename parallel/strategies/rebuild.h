@@ -14,6 +14,9 @@ void check_untouched(const Plan&, const std::string& strategy);
 /// Throws Error for an asynchronous pipeline.
 void refuse_asynchronous(const Plan&, const std::string& strategy);
 
+/// Throws Error if ranks along one of these axes hold different parts of weights.
+void check_whole_along(const Plan&, const std::string& axes, const std::string& strategy);
+
 /// An action of this kind on a slice, along an axis.
 Action on_slice(ActionKind, Stream, const Slice&, const std::string& axis, std::vector<ActionId> after,
                 OperandKind payload = OperandKind::none);

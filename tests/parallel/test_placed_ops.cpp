@@ -11,19 +11,20 @@ using namespace trireme::test;
 struct Division {
   std::vector<std::pair<std::size_t, int>> over;
   bool as_weights = false;  ///< operands without rows are weights
+  Index rows = -1;          ///< >= 0: replaces the count of samples
 };
 
 std::string text(const Case& c, const Division& d) {
   std::string all = c.name;
   for (const auto& [operand, dim] : d.over) all += fmt::format(", operand {} along {}", operand, dim);
-  return all + (d.as_weights ? ", weights" : "");
+  return all + (d.as_weights ? ", weights" : "") + (d.rows == 0 ? ", no rows" : "");
 }
 
 /// Runs a case with divided operands. Each rank compares the whole result and the gradients of the whole operands.
 void compare_divided(const std::shared_ptr<const Grid>& grid, const Case& c, const Division& d) {
-  const CaseOutcome serial = outcome(c, DType::f64);
-  const StepScope scope(a_pass(rows_of(c)));
-  Inputs leaves = draw(c, DType::f64), x = leaves;
+  const CaseOutcome serial = outcome(c, DType::f64, -1, d.rows);
+  const StepScope scope(a_pass(d.rows >= 0 ? d.rows : rows_of(c)));
+  Inputs leaves = draw(c, DType::f64, d.rows), x = leaves;
   for (std::size_t i = 0; i < x.size(); ++i) {
     if (!x[i]) continue;
     if (c.inputs[i].grad) leaves[i].require_grad();
@@ -77,7 +78,7 @@ void run_divisions(const std::vector<Axis>& axes, const std::vector<std::pair<co
 }
 
 /// All divisions of the floating operands of the cases into shares for `ranks`.
-std::vector<std::pair<const Case*, Division>> divisions(int ranks) {
+std::vector<std::pair<const Case*, Division>> divisions(int ranks, Index samples = -1) {
   std::vector<std::pair<const Case*, Division>> all;
   for (const Case& c : cases())
     for (std::size_t i = 0; i < c.inputs.size(); ++i)
@@ -85,7 +86,7 @@ std::vector<std::pair<const Case*, Division>> divisions(int ranks) {
         const bool rows = c.inputs[i].rows && d == 0;
         if (c.inputs[i].shape[d] < ranks || rows) continue;
         for (const bool as_weights : {false, true})
-          if (!as_weights || !c.inputs[i].rows) all.push_back({&c, {{{i, d}}, as_weights}});
+          if (!as_weights || !c.inputs[i].rows) all.push_back({&c, {{{i, d}}, as_weights, samples}});
       }
   return all;
 }
@@ -94,6 +95,11 @@ TEST_CASE("ops on operands that ranks divide equal the ops on whole ones") {
   if (threads_only()) return;
   for (const int ranks : brief() ? std::vector<int>{3} : std::vector<int>{2, 3})
     run_divisions({{"tensor", ranks}}, divisions(ranks));
+}
+
+TEST_CASE("ranks without rows run ops on operands that they divide") {
+  if (threads_only()) return;
+  run_divisions({{"tensor", 2}}, divisions(2, 0));
 }
 
 }  // namespace test_placed_ops

@@ -162,6 +162,16 @@ TEST_CASE("clipping, and rates that depend on a weight's norm, see the whole wei
   compare_all(s, some, Strategy(), 1e-11);
 }
 
+TEST_CASE("ranks with parts of different sizes clip whole weights by the same bits") {
+  if (threads_only()) return;
+  Setup s =
+      setup([] { return Sequential{flatten, Linear(9, 5), relu, Linear(5, 20), relu, Linear(20, 7)}; }, {3, 3, 1});
+  s.optimizer.clip_norm = 0.01;
+  const std::string strategy = "tensor | place(3.*+5.*, whole=true)";
+  compare_all(s, {{"tensor=3", strategy}, {"tensor=4", strategy}, {"tensor=4,data=2", strategy + " | zero(1)"}},
+              Strategy(), 1e-11);
+}
+
 TEST_CASE("shards of updates that have parts of weights on one rank only, and none on others") {
   if (threads_only()) return;
   Setup s =
@@ -383,6 +393,10 @@ TEST_CASE("divisions of which an op or a sum would take the wrong part are refus
   CHECK_ERROR(run("h=2", "spatial | gossip(axis=h)", cnn), usage, "h");
   CHECK_ERROR(run("h=2", "spatial | tensor(axis=h)", cnn), usage, "h");
   CHECK_ERROR(run("pipe=2", "pipeline(micro=2, partition=even) | tensor(axis=pipe)", cnn), usage, "pipe", 2);
+  // All weights are parts, so that no gradient is summed over the axis.
+  const auto linear = [] { return Sequential{flatten, Linear(64, 6), relu, Linear(6, 10)}; };
+  for (const std::string second : {"local_sgd", "easgd", "gossip", "gossip(mode=async)", "parameter_server"})
+    CHECK_ERROR(run("data=3", "one_weird_trick | " + second, linear), usage, "data", "one_weird_trick");
 }
 
 TEST_CASE("a weight that all ranks hold whole can be read") {

@@ -142,6 +142,7 @@ Plan rewrite_servers(Plan plan, const ParameterServerOptions& o) {
           "gradients are summed over mesh axis '{}' already, but servers sum them, too: use either parameter_server or "
           "the strategy that sums over '{}'",
           a.peer.axis, a.peer.axis);
+  check_whole_along(plan, o.axis, "parameter_server");
   check(plan.consistency.empty() && worker.actions.back().kind == ActionKind::update, "parameter_server",
         "servers update the weights, but the plan's ranks train separately or write weights after their update: use "
         "parameter_server without the strategy that does so");
