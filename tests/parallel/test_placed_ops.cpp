@@ -96,4 +96,16 @@ TEST_CASE("ops on operands that ranks divide equal the ops on whole ones") {
     run_divisions({{"tensor", ranks}}, divisions(ranks));
 }
 
+TEST_CASE("a divided table refuses rows that no rank has") {
+  for (const double id : {-1, 6})
+    CHECK_ERROR(on_mesh({{"tensor", 2}},
+                        [&](Mesh& mesh) {
+                          const Tensor table = integers({6, 3}, 1);
+                          const auto spec = ShardSpec::of_weight(grid_of(mesh), table.shape(), over({{0, 0}}));
+                          (void)take(relayout(table, *spec), Tensor::of({{2, id}}, {2}, DType::i64));
+                          return 1;
+                        }),
+                data, id);
+}
+
 }  // namespace test_placed_ops
