@@ -116,7 +116,7 @@ Tensor compare_laid(const ShardSpec::Ptr& of_x, const ShardSpec::Ptr& of_w, cons
     all.backward(integers(all.shape(), 3));
     if (divided) same(all, whole, "result");
     whole = all.detach();
-    block = y.detach();
+    block = y;
     grads.push_back(x.grad().clone());
     grads.push_back(w.grad().clone());
   }
@@ -184,12 +184,41 @@ TEST_CASE("operands that are each divided into uneven shares") {
   }));
 }
 
+TEST_CASE("rows stay on the ranks that have their samples") {
+  CHECK_NOTHROW(on_mesh({{"rows", 2}, {"tensor", 2}}, [](Mesh& mesh) {
+    const auto grid = grid_of(mesh);
+    const Shares uneven{.borders = {0, 1, 4}};
+    const Tensor lengths = Tensor::of({{5, 2, 3, 4}}, {4}, DType::i64), x = uniform({4, 5, 6, 4}, -1, 1, 1, DType::f64);
+    for (const bool heads : {false, true}) {
+      const Placements lies = heads ? over({{0, 0}, {2, 1}}) : over({{0, 0}});
+      const Tensor parts = relayout(x, *ShardSpec::make(grid, x.shape(), lies, uneven));
+      const auto look = [&](const Tensor& got, const Tensor& want) {
+        same(gathered(got), want, "result", 1e-12);
+        check(got.dim(0) == parts.dim(0), "test", "there are {} rows instead of {}", got.dim(0), parts.dim(0));
+      };
+      look(attention_packed(parts, 2, 2, {}, lengths), attention_packed(x, 2, 2, {}, lengths));
+      for (std::size_t i = 0; i < 2; ++i) look(split(parts, {2, 4}, 2)[i], split(x, {2, 4}, 2)[i]);
+    }
+    return 1;
+  }));
+}
+
 TEST_CASE("ranges that end within a row of a new shape are brought together") {
   CHECK_NOTHROW(on_mesh({{"tensor", 3}}, [](Mesh& mesh) {
     const auto grid = grid_of(mesh);
     compare_laid(ShardSpec::make(grid, {2, 18}, over({{1, 0}}), {.ranges = {{9}, {9}}}, 1),
                  ShardSpec::make(grid, {2}, {}), [](const Tensor& x, const Tensor& w) {
                    return x.reshape({2, 9, 2}) * w;
+                 });
+    return 1;
+  }));
+}
+
+TEST_CASE("a piece of several ranges has a share of each") {
+  CHECK_NOTHROW(on_mesh({{"tensor", 2}}, [](Mesh& mesh) {
+    compare_laid(ShardSpec::make(grid_of(mesh), {2, 18}, over({{1, 0}}), {.ranges = {{4}, {6}, {8}}}, 1),
+                 ShardSpec::make(grid_of(mesh), {10}, {}), [](const Tensor& x, const Tensor& w) {
+                   return gathered(split(x, {10, 8}, 1)[0]) * w;
                  });
     return 1;
   }));
