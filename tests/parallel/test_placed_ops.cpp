@@ -173,6 +173,15 @@ TEST_CASE("each of the ranks along two axes has a part, whatever the units") {
   }));
 }
 
+TEST_CASE("the first of several axes cuts a dimension into the largest pieces") {
+  CHECK_NOTHROW(on_mesh({{"a", 2}, {"b", 3}}, [](Mesh& mesh) {
+    const ShardSpec::Ptr spec = ShardSpec::make(grid_of(mesh), {12}, Placements().with(0, 3));
+    check(spec->box({1, 0}).at[0] == 6 && spec->box({0, 1}).at[0] == 2, "test", "the pieces begin at {} and {}",
+          spec->box({1, 0}).at, spec->box({0, 1}).at);
+    return 1;
+  }));
+}
+
 TEST_CASE("operands that are each divided into uneven shares") {
   CHECK_NOTHROW(on_mesh({{"rows", 2}, {"tensor", 2}}, [](Mesh& mesh) {
     const auto grid = grid_of(mesh);
