@@ -222,6 +222,8 @@ TEST_CASE("a fused weight of two parts is divided in each; the gate is on the ra
     CHECK(two.bytes - one.bytes == 2 * attention(1).data.x.dim(0) * 4 * 12 * 8);
   }
   CHECK(wrong(mlp(2), tensor_on({2, 3, 4})) == "");
+  // The two parts cross a cut between stages.
+  CHECK(wrong(mlp(1), {{"pipeline(micro=2, partition=2) | tensor", "pipe=2,tensor=2"}}) == "");
 }
 
 TEST_CASE("uneven heads and groups are exact on any number of ranks") {
@@ -288,6 +290,27 @@ TEST_CASE("shares that do not add up to the weight are refused") {
   CHECK_ERROR(run({{.ranges = {{20, 0}}}}), usage, "1.weight", "units");
   CHECK_ERROR(run({{.borders = {0, 10, 20}}}), usage, "1.weight");
   CHECK_ERROR(run({pair}, {{}, pair}), usage, "2.weight", "dimension 1");
+}
+
+TEST_CASE("each rank reads its ranges of a file, and has a part of each divided weight") {
+  if (threads_only()) return;
+  const SmallModel m = small_model("fused", {2, 2, 3}, fused);
+  Module serial = m.make();
+  Parameters whole(serial);
+  for (const auto& e : whole.entries()) e.tensor.detach().copy_from(e.tensor.detach() * 3);
+  const SafetensorsFile file{export_weights(whole), {}};
+  for (const int ranks : {2, 3, 4})
+    CHECK_NOTHROW(on_ranks(ranks, [&](World& world) {
+      Mesh mesh(world, {{"tensor", ranks}});
+      Step step(m.make(), m.loss, Sgd{.lr = 0.1}, mesh, parse_strategy("tensor"), {.profile = {.example = m.data.x}});
+      import_weights(step.parameters(), file, "file");
+      const auto& entries = step.parameters().entries();
+      for (std::size_t i = 0; i < entries.size(); ++i) {
+        check(entries[i].tensor.numel() > 0, "test", "'{}' has no part here", entries[i].name);
+        same(gathered(entries[i].tensor.detach()), whole.entries()[i].tensor.detach(), entries[i].name);
+      }
+      return 1;
+    }));
 }
 
 TEST_CASE("ranges are saved by their ranks and read on any other layout") {
