@@ -188,6 +188,19 @@ TEST_CASE("the first of several axes cuts a dimension into the largest pieces") 
   }));
 }
 
+TEST_CASE("a divided weight has room for the largest block, and no sum over its own axis") {
+  CHECK_NOTHROW(on_mesh({{"part", 2}}, [](Mesh& mesh) {
+    const auto grid =
+        std::make_shared<const Grid>(mesh, std::vector<std::string>{"part"}, std::vector<std::string>{"part"});
+    const ShardSpec::Ptr copies = ShardSpec::of_weight(grid, {5}, {}),
+                         parts = ShardSpec::of_weight(grid, {5}, over({{0, 0}}));
+    check(copies->summed() == 1 && copies->max_local_numel() == 5, "test", "copies are not summed");
+    check(parts->summed() == 0 && parts->max_local_numel() == 3, "test", "parts are summed over {}, room is {}",
+          parts->summed(), parts->max_local_numel());
+    return 1;
+  }));
+}
+
 TEST_CASE("operands that are each divided into uneven shares") {
   CHECK_NOTHROW(on_mesh({{"rows", 2}, {"tensor", 2}}, [](Mesh& mesh) {
     const auto grid = grid_of(mesh);
