@@ -35,6 +35,8 @@ struct StepContext {
   std::optional<double> ignored = {};
   /// A loss is being computed, with or without gradient: a mean over part of the global batch's rows throws Error.
   bool in_loss = false;
+  /// The loss takes predictions whose classes ranks divide (Loss::cross_entropy()), so a model does not gather them.
+  bool divided_outputs = false;
   /// Ranks over whose rows of a micro-batch batch norm computes statistics. Null: the rows of this rank.
   std::shared_ptr<const NormRanks> norm = {};
   /// Collects batch norm's statistics of a micro-batch. Null: running statistics are updated at once.

@@ -213,6 +213,8 @@ Tensor divided_cross_entropy(const Tensor& logits, const Tensor& labels_given, c
 }
 
 Tensor cross_entropy_over(const Tensor& logits, const Tensor& labels, const LabelLossOptions& o) {
+  check(o.label_smoothing >= 0 && o.label_smoothing <= 1, "cross_entropy", "label smoothing is {}, expected 0 to 1",
+        o.label_smoothing);
   if (logits && labels && ops::is_divided({&logits, &labels})) {
     const AxisMask classes =
         logits.shard_spec() && logits.rank() > 0 ? logits.shard_spec()->over(logits.rank() - 1) : 0;
@@ -221,8 +223,6 @@ Tensor cross_entropy_over(const Tensor& logits, const Tensor& labels, const Labe
     return cross_entropy_over(gathered(logits), gathered(labels), o);
   }
   ops::check_labels("cross_entropy", logits, labels);
-  check(o.label_smoothing >= 0 && o.label_smoothing <= 1, "cross_entropy", "label smoothing is {}, expected 0 to 1",
-        o.label_smoothing);
   if (!o.weights && o.reduction == Reduction::mean && !ops::is_traced()) return fused_cross_entropy(logits, labels, o);
   return label_loss("cross_entropy", log_softmax(logits), labels, o);
 }
@@ -272,6 +272,11 @@ Tensor smooth_distance(const char* op, const Tensor& prediction, const Tensor& t
 }
 
 }  // namespace
+
+Tensor Loss::operator()(const Tensor& prediction, const Tensor& target) const {
+  const bool by_parts = cross_entropy_ && prediction && prediction.shard_spec();
+  return by_parts ? cross_entropy_over(prediction, target, *cross_entropy_) : function_(prediction, target);
+}
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels) {
   return cross_entropy_over(logits, labels, {.ignore_index = CrossEntropyOptions::ignore_none});

@@ -55,17 +55,19 @@ class Loss {
     if constexpr (std::same_as<F, Tensor (*)(const Tensor&, const Tensor&)>)
       if (function == trireme::cross_entropy) cross_entropy_ = {.ignore_index = CrossEntropyOptions::ignore_none};
   }
-  /// For a function that computes the mean cross-entropy with these options, without class weights.
+  /// For a function that computes the mean cross-entropy with these options, without class weights. It is not always
+  /// called: see cross_entropy().
   Loss(Function function, CountIgnored ignored, LabelLossOptions cross_entropy)
       : function_(std::move(function)), ignored_(std::move(ignored)), cross_entropy_(std::move(cross_entropy)) {}
   Loss(Reduced loss) : function_(Mean{loss}) {}  ///< its mean. NOLINT: implicit
-  /// Calls the function.
-  Tensor operator()(const Tensor& prediction, const Tensor& target) const { return function_(prediction, target); }
+  /// Calls the function. A cross_entropy() of predictions whose classes ranks divide is computed by parts instead.
+  Tensor operator()(const Tensor& prediction, const Tensor& target) const;
   explicit operator bool() const { return static_cast<bool>(function_); }  ///< not null
   const Function& function() const { return function_; }                   ///< the wrapped function
   const CountIgnored& ignored() const { return ignored_; }                 ///< null: each label counts
   /// Options of a mean cross-entropy without class weights, else null. A last layer LmHead computes such a loss
-  /// together with its matrix product (linear_cross_entropy()).
+  /// together with its matrix product (linear_cross_entropy()), and where ranks divide the classes no rank has all of
+  /// them.
   const LabelLossOptions* cross_entropy() const { return cross_entropy_ ? &*cross_entropy_ : nullptr; }
 
  private:

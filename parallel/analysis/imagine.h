@@ -26,10 +26,11 @@ struct ImagineOptions {
 /// of the loss.
 DType imagine(Plan&, const Strategy&, const ImagineOptions&);
 
-/// Explanation of payload bytes for readers of tables.
+/// What payload means: a line below tables of traffic.
 inline constexpr const char* payload_in_words =
-    "bytes of the tensors that a rank hands to calls: the vector of an all-reduce once, of a gather what all ranks "
-    "bring. A ring of p ranks sends 2 (p - 1) / p of an all-reduce's, (p - 1) / p of a gather's or reduce-scatter's";
+    "bytes of the tensors in a rank's calls. An all-reduce counts its vector once, a gather the vectors of all ranks. "
+    "In a ring of p ranks each sends 2 (p - 1) / p of an all-reduce's payload, and (p - 1) / p of a gather's or "
+    "reduce-scatter's";
 
 /// Calls and payload of a step by axis, one line each, for every program, and below it for each phase that runs on call
 /// or not in this step (TrafficOptions::step). With `measured`: for every rank, planned and counted.

@@ -1,4 +1,4 @@
-// CallKind: what a call of a communicator does.
+// CallKind: the operation of a communicator's call.
 #pragma once
 #include <cstdint>
 #include <string>

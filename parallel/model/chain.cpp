@@ -9,10 +9,11 @@
 
 namespace trireme {
 
-Chain::Chain(Module model) : model_(std::move(model)) {
+Chain::Chain(Module model, const Loss& loss) : model_(std::move(model)) {
   model_.visit(StateVisitor([&](const NamedState& leaf) { divided_ = divided_ || leaf.tensor->shard_spec(); }));
   if (auto* row = model_.as<Sequential>()) enter(*row, "", {});
   if (parts_.empty()) parts_.push_back({nullptr, 0, "model", {""}, {}});
+  divided_outputs_ = divided_ && loss.cross_entropy();
 }
 
 void Chain::enter(const Sequential& row, const std::string& prefix, const std::vector<std::string>& around) {
@@ -68,6 +69,12 @@ Tensor Chain::entering(const Tensor& leaf) const {
   Tensor inside = leaf.detach();
   inside.impl()->batch = leaf.impl()->batch;
   return record("part", std::move(inside), {leaf}, [](const Tensor& dy, Gradients& g) { g.set_grad(0, dy); });
+}
+
+StepContext Chain::with_divided_outputs() {
+  StepContext context = StepContext::current();
+  context.divided_outputs = true;
+  return context;
 }
 
 /// Explains errors of ops on divided tensors: an op may fail on part of a tensor, for example a view with the whole

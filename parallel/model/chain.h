@@ -1,11 +1,14 @@
 // Chain: a model as a sequence of parts, which is how plans see it.
 #pragma once
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "framework/autograd/step_context.h"
 #include "framework/layers/lm_head.h"
 #include "framework/layers/sequential.h"
+#include "framework/ops/loss.h"
 #include "kernels/core/named_range.h"
 #include "parallel/plan/plan.h"
 
@@ -15,12 +18,15 @@ namespace trireme {
 /// other model is a single part.
 class Chain {
  public:
-  explicit Chain(Module model);
+  /// loss: of the last part's output. If it takes divided predictions, the model does not gather them.
+  explicit Chain(Module model, const Loss& loss = {});
   int size() const { return static_cast<int>(parts_.size()); }
   /// stashed: tensors of Stash layers before this part; the part adds and removes tensors.
   Tensor run(int part, Tensor x, Stashed& stashed) const try {
     const Part& p = parts_[part];
     const NamedRange range(p.range);
+    std::optional<StepScope> scope;
+    if (divided_outputs_ && part + 1 == size()) scope.emplace(with_divided_outputs());
     return p.row ? p.row->run_group(p.group, std::move(x), stashed) : model_(std::move(x));
   } catch (const Error& e) { rethrow(part, e); }
   /// The last part if it is a single LmHead; else null.
@@ -54,10 +60,12 @@ class Chain {
   };
   void enter(const Sequential& row, const std::string& prefix, const std::vector<std::string>& around);
   bool holds(int part, const std::string& tensor) const;
+  static StepContext with_divided_outputs();
   [[noreturn]] void rethrow(int part, const Error&) const;
 
   Module model_;
-  bool divided_ = false;     // whether ranks hold parts of tensors, which errors of layers then mention
+  bool divided_ = false;  // whether ranks hold parts of tensors, which errors of layers then mention
+  bool divided_outputs_ = false;
   std::vector<Part> parts_;  // pointers refer to model_
 };
 

@@ -37,8 +37,8 @@ void add_comms(Traffic& to, const Plan& plan, const Action& a, const TrafficOpti
 }
 
 /// One message to each receiver, with a header if the receiver serves. Ranks that start a phase push once per step
-/// each, so each of them gets one answer. If messages may be late, this is a step in which as many as possible are
-/// late.
+/// each, so each of them gets one answer. If messages may be late, this is the step with the largest possible number of
+/// late messages.
 TrafficCount channel_traffic(const Plan& plan, const Program& program, const Action& a, const TrafficOptions& o) {
   const int first = plan.range(program, a.peer.axis).begin;
   std::vector<int> receivers = {root_of(a.peer, first)};

@@ -49,7 +49,8 @@ void release_values(Parameters& parameters, const Slice& slice, const Slice& but
     if (others.size() > 0) parameters.mark_released(others, true);
 }
 
-// The equal shares are one collective; of the remainder, less than one element per rank, everybody gets everything.
+// One collective for the equal shares. A second one for the remainder of fewer elements than ranks: every rank gets all
+// of it.
 
 Work reduce_shards(Communicator& comm, const Tensor& x) {
   const Index n = x.numel(), each = n / comm.size(), even = each * comm.size();

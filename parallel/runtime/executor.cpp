@@ -173,7 +173,7 @@ bool Executor::start(ActionId id) {
   const Slot& s = slot(id);
   if ((s.first_push || s.decides) && !serves() && !(now_.fault = decide()).empty()) return false;
   if (recorder_) {
-    if (drops(action(id))) recorder_->see(optimizer_.parameters());
+    if (action(id).kind == ActionKind::drop) recorder_->see(optimizer_.parameters());
     recorder_->begin(id);
   }
   {

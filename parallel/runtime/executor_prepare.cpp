@@ -23,7 +23,7 @@ void Executor::prepare(Mesh& mesh) {
     if (a.kind == ActionKind::forward) last_forward = &s;
     if (a.kind == ActionKind::loss) facts_.loss_end = static_cast<ActionId>(id) + 1;
     if (a.kind == ActionKind::agree && a.payload == OperandKind::loss) facts_.sums_loss = true;
-    check(!is_message(a) || (a.part >= 0 && a.peer.axis == plan_.stage_axis), "executor",
+    check(!is_message(a) || a.part >= 0, "executor",
           "action {} ({}): only tensors at a cut between programs can be sent", id, [&] { return to_string(a); });
     if (plan_.size(program_, a.peer) > 1 && !is_channel(a))
       s.comm = a.kind == ActionKind::agree ? &ranks_.agreement(a.peer.axis, mesh) : &ranks_.group(a.peer, mesh);

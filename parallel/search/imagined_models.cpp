@@ -49,7 +49,7 @@ RankModel ImaginedModels::imagine(const LayerSplit& split, bool recompute, int d
   if (strategy.split.any()) model = trireme::split(model, mesh, strategy.split, x, !strategy.acts_on_updates());
   Parameters parameters(model);
   unwritten.reset();
-  const Chain chain(model);
+  const Chain chain(model, o_.loss);
   StepContext context = StepContext::current();
   context.batch.samples = Tensor::zeros({rows}, DType::i64);
   context.batch.global_batch = rows * data;

@@ -71,7 +71,11 @@ struct Enter {
 struct Leave {
   Enter enter;
   Tensor operator()(const Tensor& x) const {
-    return map_fields(x, [&](const Tensor& t) { return one(t); });  // a model may have several outputs
+    const bool stays = StepContext::current().divided_outputs && enter.grid->rows() < 0 && x.shard_spec() &&
+                       x.rank() > 0 && x.shard_spec()->over(x.rank() - 1) != 0;
+    return map_fields(x, [&](const Tensor& t) {  // a model may have several outputs
+      return stays && t.id() == x.id() ? t.with_shard_spec(t.impl()->shard_spec) : one(t);
+    });
   }
   Tensor one(const Tensor& x) const {
     return enter.grid->rows() < 0 ? gathered(x) : plain(relayout(x, *enter.by_rows(ops::global_shape(x))));
@@ -134,6 +138,7 @@ void check_axes(const Mesh& mesh, const SplitOptions& o) {
 void SplitOptions::add(const SplitOptions& other) {
   image.insert(image.end(), other.image.begin(), other.image.end());
   if (!other.tensor.empty()) tensor = other.tensor;
+  sequence = sequence || other.sequence;
   placements.insert(placements.end(), other.placements.begin(), other.placements.end());
   if (!other.one_weird_trick.empty()) one_weird_trick = other.one_weird_trick;
   check(one_weird_trick.empty() || (image.empty() && tensor.empty() && placements.empty()), "split",
@@ -199,11 +204,13 @@ Module split(const Module& given, Mesh& mesh, const SplitOptions& o, const Tenso
   std::vector<std::string> grad_reduce_axes = axes;
   for (const std::string& name : weight_axes(o))
     if (name != o.one_weird_trick) axes.push_back(name);
+  if (o.sequence) grad_reduce_axes.push_back(o.tensor);
   if (!o.one_weird_trick.empty()) {
     axes.push_back(o.one_weird_trick);
     grad_reduce_axes.push_back(o.one_weird_trick);
   }
-  const auto grid = std::make_shared<const Grid>(mesh, axes, grad_reduce_axes, o.one_weird_trick);
+  const auto grid =
+      std::make_shared<const Grid>(mesh, axes, grad_reduce_axes, o.one_weird_trick, o.sequence ? o.tensor : "");
   if (grid->axes() == 0) return model;
   model.visit(StateVisitor([](const NamedState& leaf) {
     check(!leaf.tensor->shard_spec(), "split", "'{}' is split already; make the model anew", leaf.name);

@@ -132,6 +132,9 @@ class Flow final : ops::PlaceWatch {
       leaf.tensor.impl()->shard_spec = nullptr;
     }
   }
+  /// The first weight without a divided input that could divide its outputs; null: none.
+  Leaf* first() const { return first_; }
+  Index gathered() const { return gathered_; }  ///< elements of the operands that ranks gather
 
  private:
   static std::size_t at(int i) { return static_cast<std::size_t>(i); }
@@ -154,6 +157,7 @@ class Flow final : ops::PlaceWatch {
             settle(*leaf, 0, over);
     }
   }
+  void gathers(Index elements) override { gathered_ += elements; }
   void used(const Tensor& weight, AxisMask axes) override {
     if (Leaf* leaf = leaves_.of(weight)) {
       leaf->differs |= weight.shard_spec()->summed() & axes;
@@ -213,6 +217,7 @@ class Flow final : ops::PlaceWatch {
         if (operands[k] && !leaves_.of(operands[k]) && leads(f.in[k], n)) return true;
       return false;
     };
+    if (!first_) first_ = leaves_.of(operands[i]);
     const int outputs = dim([&](int n) { return !in_input(n); });
     return outputs >= 0 ? outputs : dim([](int) { return true; });
   }
@@ -220,8 +225,28 @@ class Flow final : ops::PlaceWatch {
   Leaves& leaves_;
   AxisMask axes_;
   int own_;
+  Leaf* first_ = nullptr;
+  Index gathered_ = 0;
   std::vector<ShardSpec::Ptr> kept_;
 };
+
+/// Settles what the table leaves open. The first layer that could open a division along `own` stays whole if ranks then
+/// gather less than half as many elements: the patches of a ViT enter all of its blocks.
+void settle_by_flow(Leaves& leaves, AxisMask axes, int own, const std::function<void()>& forward) {
+  const std::vector<Leaf> open = leaves.all;
+  const auto run = [&]() -> std::pair<std::ptrdiff_t, Index> {
+    const Flow flow(leaves, axes, own);
+    forward();
+    return {flow.first() ? flow.first() - leaves.all.data() : -1, flow.gathered()};
+  };
+  const auto [first, most] = run();
+  if (most == 0 || first < 0) return;
+  std::vector<Leaf> divided = std::exchange(leaves.all, open);
+  Leaves::settle(leaves.all[static_cast<std::size_t>(first)], Placements::copy, own);
+  const Index less = run().second;
+  const bool any = std::ranges::any_of(leaves.all, [own](const Leaf& leaf) { return leaf.placements[own] >= 0; });
+  if (!any || 2 * less >= most) leaves.all = std::move(divided);
+}
 
 /// By names alone: layers with a `weight` take turns, one is divided by its outputs, the next by its inputs.
 void settle_in_order(Leaves& leaves, int over) {
@@ -294,8 +319,7 @@ void divide_weights(Module& model, const std::shared_ptr<const Grid>& grid, cons
     settle_biases(leaves, rows);
   }
   if (forward) {
-    const Flow flow(leaves, axes, tensor);
-    forward();
+    settle_by_flow(leaves, axes, tensor, forward);
   } else {
     if (tensor >= 0) settle_in_order(leaves, tensor);
     for (int over = 0; over < grid->axes(); ++over)

@@ -26,7 +26,7 @@ void check_not_reduced(const Plan& plan, const std::string& axis) {
   for (const Program& program : plan.programs) {
     check(!program.serves(), "strategy",
           "parameter_server sums the gradients already, so they cannot be summed over '{}' as well: use it without "
-          "data_parallel, which zero, central_storage and compress bring along",
+          "data_parallel (zero, central_storage and compress include it)",
           axis);
     for (const Action& a : program.actions) {
       check((a.kind != ActionKind::update || a.peer.axis.empty()) && a.codec == nullptr, "strategy",
@@ -68,8 +68,7 @@ void average_buffers(Plan& plan, const std::string& axis, const Trigger& when) {
     }
     const int phase = when == Trigger{} ? 0 : add_phase(program, "average statistics over " + axis, when);
     for (const Slice& buffers : detail::joined(std::move(slices))) {
-      Action average = on_slice(ActionKind::all_reduce, Stream::comm, buffers, axis, {last});
-      average.payload = OperandKind::statistics;
+      Action average = on_slice(ActionKind::all_reduce, Stream::comm, buffers, axis, {last}, OperandKind::statistics);
       average.phase = phase;
       insert(program, last + 1, std::move(average));
     }
@@ -87,7 +86,7 @@ Plan reduce_over(Plan plan, const DataParallelOptions& o) {
     return std::ranges::any_of(part.divided, [&](const auto& d) { return without(all.axis, d.first) != all.axis; });
   });
   const DataParallelOptions usual;
-  // Without options of its own it keeps the buckets that are there, but for borders between sets of axes.
+  // With default options, existing buckets stay, cut at the borders between sets of axes.
   const bool keeps = reduced && o.first_bucket == usual.first_bucket && o.bucket == usual.bucket && o.overlap;
   DataParallelOptions uncut = all;
   uncut.first_bucket = uncut.bucket = std::max<Index>(1, plan.parameters);

@@ -7,8 +7,9 @@
 namespace trireme {
 
 Action on_slice(ActionKind kind, Stream stream, const Slice& slice, const std::string& axis,
-                std::vector<ActionId> after) {
+                std::vector<ActionId> after, OperandKind payload) {
   Action a{kind, stream};
+  a.payload = payload;
   a.slice = slice;
   a.peer.axis = axis;
   a.after = std::move(after);
@@ -36,11 +37,10 @@ ActionId Rebuild::add(Action a) {
 }
 
 void refuse_asynchronous(const Plan& plan, const std::string& strategy) {
-  check(
-      !is_asynchronous(plan), strategy,
-      "schedules pipedream and 2bw keep versions of whole weights and update them in mid-step, so they can be combined "
-      "with data_parallel only: use schedule=1f1b with {}",
-      strategy);
+  check(!is_asynchronous(plan), strategy,
+        "schedules pipedream and 2bw keep versions of whole weights and update them within a step, so they can be "
+        "combined with data_parallel only: use schedule=1f1b with {}",
+        strategy);
 }
 
 Plan with_tied_sums(Plan plan) {
@@ -71,7 +71,8 @@ Plan with_tied_sums(Plan plan) {
     };
     for (std::size_t i = 0; i < ties.size(); ++i) {
       if (made[i] < 0) continue;
-      Action sum = on_slice(ActionKind::all_reduce, Stream::comm, tied[i], plan.stage_axis, {made[i]});
+      Action sum =
+          on_slice(ActionKind::all_reduce, Stream::comm, tied[i], plan.stage_axis, {made[i]}, OperandKind::gradients);
       sum.peer.members = ties[i].programs;
       summed[i] = add(std::move(sum));
     }
@@ -127,12 +128,13 @@ Program reduce_slices(const Plan& plan, const Program& program, const std::vecto
   Program out = rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action& a) {
     if (sums_rows(plan, a)) return;
     const auto reduce = [&](std::size_t i, ActionId after, bool on_ready) {
-      Action all = on_slice(ActionKind::all_reduce, Stream::comm, buckets[i].slice, buckets[i].axis, {after});
+      Action all = on_slice(ActionKind::all_reduce, Stream::comm, buckets[i].slice, buckets[i].axis, {after},
+                            OperandKind::gradients);
       all.on_ready = on_ready;
       all.microbatch = microbatch;
       return reduced[i] = rebuild.add(std::move(all));
     };
-    // Copies are summed last: both programs then add the same numbers, however their transports reduced them.
+    // Copies are summed last: both programs then add the same numbers, in any order of reduction.
     std::vector<ActionId> before;
     for (std::size_t i = 0; i < buckets.size(); ++i)
       if (sum[i] == id && done[i] >= 0) before.push_back(reduce(i, moved[static_cast<std::size_t>(done[i])], false));
@@ -163,6 +165,7 @@ Program update_by_bucket(const Program& program, ActionKind reduction, std::opti
     if (!give) continue;
     update.kind = *give;
     update.stream = Stream::comm;
+    update.payload = OperandKind::weights;
     update.after = {static_cast<ActionId>(out.actions.size()) - 1};
     out.actions.push_back(update);
   }

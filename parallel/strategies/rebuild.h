@@ -15,7 +15,8 @@ void check_untouched(const Plan&, const std::string& strategy);
 void refuse_asynchronous(const Plan&, const std::string& strategy);
 
 /// An action of this kind on a slice, along an axis.
-Action on_slice(ActionKind, Stream, const Slice&, const std::string& axis, std::vector<ActionId> after);
+Action on_slice(ActionKind, Stream, const Slice&, const std::string& axis, std::vector<ActionId> after,
+                OperandKind payload = OperandKind::none);
 /// The reductions of a program, in list order.
 std::vector<ActionId> reductions_of(const Program&);
 

@@ -53,7 +53,7 @@ Program drop_gradients(const Program& program, const std::string& axis, bool sta
   const auto drop = [&](Rebuild& rebuild, auto&& is_due) {
     std::erase_if(waiting, [&](const auto& w) {
       if (!is_due(w)) return false;
-      rebuild.add(on_slice(ActionKind::drop_gradients, Stream::compute, w.first, axis, {w.second}));
+      rebuild.add(on_slice(ActionKind::drop, Stream::compute, w.first, axis, {w.second}, OperandKind::gradients));
       return true;
     });
   };
@@ -85,11 +85,12 @@ Program gather_weights(const Plan& plan, const Program& program, const std::stri
     std::vector<ActionId> gathered;
     for (const Slice& s : a.part == (forward ? parts.first : parts.end - 1) ? weights : std::vector<Slice>{}) {
       const ActionId before = dropped.try_emplace(s.begin, -1).first->second;
-      gathered.push_back(rebuild.add(on_slice(ActionKind::all_gather, Stream::comm, s, axis, {before})));
+      gathered.push_back(
+          rebuild.add(on_slice(ActionKind::all_gather, Stream::comm, s, axis, {before}, OperandKind::weights)));
     }
     const ActionId now = rebuild.keep(id, gathered);
     for (const Slice& s : a.part == (forward ? parts.end - 1 : parts.first) ? weights : std::vector<Slice>{})
-      dropped[s.begin] = rebuild.add(on_slice(ActionKind::drop_values, Stream::compute, s, axis, {now}));
+      dropped[s.begin] = rebuild.add(on_slice(ActionKind::drop, Stream::compute, s, axis, {now}, OperandKind::weights));
   });
 }
 

@@ -46,7 +46,8 @@ HappensBefore::HappensBefore(const Program& program) {
   }
   const Walk walk(program, cycle_);
   if (!cycle_.empty()) return;
-  std::vector<Firsts> starts = precedes_;  // the first actions that start when it has started, or later
+  std::vector<Firsts> starts =
+      precedes_;  // by action: the first actions of each stream that start after the action's start
   const auto lower = [](Firsts& all, const Firsts& to) {
     for (std::size_t s = 0; s < all.size(); ++s) all[s] = std::min(all[s], to[s]);
   };

@@ -90,11 +90,12 @@ Module fused() {
 }
 
 /// What rank 0 sends along the tensor axis in a step.
-TrafficCount sent(const SmallModel& m, int ranks, const std::string& strategy = "tensor") {
+TrafficCount sent(const SmallModel& m, int ranks, const StepOptions::KeepOutputs& keep = {},
+                  const std::string& strategy = "tensor") {
   return on_ranks(ranks, [&](World& world) {
     Mesh mesh(world, {{"tensor", ranks}});
     Step step(m.make(), m.loss, Sgd{.lr = 0.1}, mesh, parse_strategy(strategy),
-              {.checks = {.finite = false}, .profile = {.example = m.data.x}});
+              {.checks = {.finite = false}, .profile = {.example = m.data.x}, .keep_outputs = keep});
     (void)step(m.data.x, m.data.y);
     const StepTraffic traffic = StepProbe(step).traffic();
     check(traffic.planned == traffic.counted, "test", "{}: a step sends other bytes than planned", m.name);
@@ -136,18 +137,60 @@ TEST_CASE("a transformer block under tensor sends four sums of its activations i
   }
 }
 
-TEST_CASE("a block of a ViT sends four sums if its patches stay whole") {
+TEST_CASE("with sequence=true a transformer block gathers its tokens twice and scatters two sums, and back") {
+  if (threads_only()) return;
+  const std::string strategy = "tensor(sequence=true)";
+  // Vectors of the width that all ranks hold and use for their tokens: norms, and biases behind sums. Each has a slot
+  // of 32 numbers in the flat block.
+  for (const auto& [name, heads, groups, vectors] : std::vector<std::tuple<std::string, Index, Index, Index>>{
+           {"gpt2", 4, 0, 6}, {"llama", 4, 2, 2}, {"bert", 4, 0, 6}}) {
+    const SmallModel two = transformer(name, 2, heads, groups);
+    INFO(two.name);
+    const TrafficCount less = sent(transformer(name, 1, heads, groups), 2, {}, strategy),
+                       more = sent(two, 2, {}, strategy);
+    const Index rows = two.data.x.dim(0);
+    CHECK(more.bytes - less.bytes == (8 * rows * tokens / 2 * width + vectors * 32) * 8);
+  }
+}
+
+TEST_CASE("a block of a ViT sends four sums: its patches stay whole") {
   if (threads_only()) return;
   for (const auto& [name, heads, ranks] :
        std::vector<std::tuple<std::string, Index, int>>{{"vit", 4, 2}, {"vit", 4, 3}, {"vit_hf", 6, 4}}) {
     const SmallModel two = transformer(name, 2, heads);
     INFO(two.name << " on " << ranks);
-    const std::string own =
-        name == "vit" ? "tensor | place(conv_proj.*, whole=true)" : "tensor | place(*patch_embeddings.*, whole=true)";
-    const TrafficCount less = sent(transformer(name, 1, heads), ranks, own), more = sent(two, ranks, own);
+    const TrafficCount less = sent(transformer(name, 1, heads), ranks), more = sent(two, ranks);
     CHECK(more.calls - less.calls == 4);
     CHECK(more.bytes - less.bytes == 4 * two.data.x.dim(0) * 17 * width * 8);
   }
+}
+
+TEST_CASE("cross-entropy takes logits where ranks have them; other losses and kept outputs get all") {
+  if (threads_only()) return;
+  for (const char* const name : {"gpt2", "llama", "bert", "vit"})
+    for (const int ranks : {2, 3}) {
+      SmallModel m = transformer(name, 1, 6, 3);
+      INFO(m.name << " on " << ranks);
+      const Loss given = m.loss;
+      const Index by_parts = sent(m, ranks).bytes;
+      const auto own = [&](const Tensor& logits, const Tensor& labels) {
+        check(!logits.shard_spec(), "test", "a loss got logits that ranks divide");
+        return given(logits, labels);
+      };
+      m.loss = Loss(own, given.ignored());
+      const Index whole = sent(m, ranks).bytes;
+      const Index rows = m.data.y.numel(), classes = name == std::string("vit") ? 5 : vocabulary;
+      const auto [begin, end] = even_share(classes, ranks, 0);
+      CHECK(by_parts - whole == rows * (6 * ranks - (ranks - 1) * (end - begin)) * 8);
+      m.loss = given;
+      const auto keep = [&](const Tensor& logits, const Tensor& labels) {
+        Shape expected = labels.shape();
+        expected.push_back(classes);
+        check(logits.shape() == expected, "test", "kept outputs are no whole logits");
+        return logits.detach();
+      };
+      CHECK(sent(m, ranks, keep).bytes == whole);
+    }
 }
 
 TEST_CASE("a fused weight of two parts is divided in each; the gate is on the rank of its values") {
@@ -197,6 +240,7 @@ TEST_CASE("grouped queries of a fused weight, beside other strategies") {
   auto ways = tensor_on({2, 3, 4});
   ways.emplace_back("tensor | data_parallel", "data=2,tensor=2");
   ways.emplace_back("tensor | zero(3)", "data=2,tensor=2");
+  ways.emplace_back("tensor(sequence=true)", "tensor=3");
   ways.emplace_back("tensor | place(3.*, whole=true)", "tensor=2");
   ways.emplace_back("tensor | place(4.weight, dim=1)", "tensor=3");
   ways.emplace_back("one_weird_trick", "data=2");
@@ -252,9 +296,13 @@ TEST_CASE("ranges are saved by their ranks and read on any other layout") {
     const char *mesh, *strategy;
   };
   const SmallModel m = small_model("fused", {2, 2, 3}, fused);
-  const std::vector<Layout> layouts{{"tensor=2", "tensor"}, {"tensor=3", "tensor"},
-                                    {"data=1", "serial"},   {"data=2", "data_parallel"},
-                                    {"data=2", "zero(3)"},  {"data=2,tensor=3", "tensor | data_parallel | zero(2)"}};
+  const std::vector<Layout> layouts{{"tensor=2", "tensor"},
+                                    {"tensor=3", "tensor"},
+                                    {"tensor=3", "tensor(sequence=true)"},
+                                    {"data=1", "serial"},
+                                    {"data=2", "data_parallel"},
+                                    {"data=2", "zero(3)"},
+                                    {"data=2,tensor=3", "tensor | data_parallel | zero(2)"}};
   const Temporary folder;
   /// Trains one step on other numbers if there is something to read, which replaces them, then saves by rank.
   const auto run = [&](const Layout& l, const std::string& from, const std::string& to) {
