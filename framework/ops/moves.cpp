@@ -215,6 +215,7 @@ Tensor scattered_sum(const Tensor& x, const ShardSpec& have, const ShardSpec& wa
   const auto me = static_cast<std::size_t>(line.me);
   std::vector<Tensor> terms;
   for (const auto& [box, values] : exchange.wait()) terms.push_back(values);
+  if (parts[me].empty()) return Tensor::empty(parts[me].size, x.dtype(), x.device());  // no rank sends it
   terms.insert(terms.begin() + line.me, cut(x, whole.at, parts[me]));
   for (std::size_t i = 1; i < terms.size(); ++i) add_into(terms[0], terms[i]);
   return terms[0];

@@ -144,6 +144,9 @@ struct Step::Impl {
       gather_weights();
     }
     std::string place;
+    StepContext context = StepContext::current();
+    context.divided_outputs = chain.divided_outputs();
+    const StepScope as_trained(std::move(context));
     audit.on_call(phases::diagnosis, [&] { place = first_non_finite(model, x, alone ? nullptr : everyone()); });
     const char* const hint = sums_in_f16(plan) ? ". Sums in f16 end at 65504: use compress(codec=bf16), or a smaller "
                                                  "learning rate"

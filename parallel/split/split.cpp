@@ -137,6 +137,9 @@ void check_axes(const Mesh& mesh, const SplitOptions& o) {
 
 void SplitOptions::add(const SplitOptions& other) {
   image.insert(image.end(), other.image.begin(), other.image.end());
+  check(tensor.empty() || other.tensor.empty() || tensor == other.tensor, "split",
+        "tensor divides weights along '{}' and along '{}': leave one of the two out, or use place(..., axis={})",
+        tensor, other.tensor, other.tensor);
   if (!other.tensor.empty()) tensor = other.tensor;
   sequence = sequence || other.sequence;
   placements.insert(placements.end(), other.placements.begin(), other.placements.end());

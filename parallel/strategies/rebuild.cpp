@@ -109,7 +109,10 @@ Plan with_reductions(Plan plan, const std::string& strategy) {
             "central_storage, once",
             a.peer.axis);
     }
-  if (!reduces) plan = data_parallel()(std::move(plan));
+  // Sums of split layers (spatial, tensor by sequence) leave the rows to data_parallel.
+  const bool rows = std::ranges::any_of(
+      plan.strategies, [](const std::string& name) { return name == "data_parallel" || name == "one_weird_trick"; });
+  if (!reduces || (!rows && plan.size("data") > 1)) plan = data_parallel()(std::move(plan));
   return plan;
 }
 

@@ -19,7 +19,8 @@ Strategy tensor(const std::string& axis, bool sequence) {
   Strategy s(
       "tensor", Claim::exact,
       [axis, sequence](Plan plan) { return sequence ? reduce_over(std::move(plan), {.axis = axis}) : plan; },
-      fmt::format("axis={}{}", axis, sequence ? ", sequence=true" : ""), StrategyOrder::layers);
+      fmt::format("axis={}{}", axis, sequence ? ", sequence=true" : ""),
+      sequence ? StrategyOrder::images : StrategyOrder::layers);  // sums come after the passes of stages
   s.split.tensor = axis;
   s.split.sequence = sequence;
   return s;

@@ -32,8 +32,8 @@ struct SplitOptions {
 
   /// Whether any axis splits layers.
   bool any() const { return !(image.empty() && tensor.empty() && placements.empty() && one_weird_trick.empty()); }
-  /// Adds the axes and placements of other. Its `tensor` and `one_weird_trick` replace these if they are set. Throws
-  /// Error for one_weird_trick together with another split.
+  /// Adds the axes and placements of other. Its `one_weird_trick` replaces this one if it is set. Throws Error for two
+  /// axes of `tensor`, and for one_weird_trick together with another split.
   void add(const SplitOptions& other);
   bool operator==(const SplitOptions&) const = default;  ///< member by member
 };

@@ -292,6 +292,28 @@ TEST_CASE("a rank may have no class that is possible") {
     }));
 }
 
+TEST_CASE("a row with an ignored label counts nothing, whatever its divided logits are") {
+  CHECK_NOTHROW(on_mesh({{"tensor", 2}}, [](Mesh& mesh) {
+    const Tensor labels = Tensor::of({{-100, 2, -100}}, {3}, DType::i64);
+    Tensor whole = uniform({3, 5}, -3, 3, 1, DType::f64);
+    for (Index i = 0; i < 5; ++i) {
+      whole.data<double>()[i] = -std::numeric_limits<double>::infinity();
+      whole.data<double>()[10 + i] = std::numeric_limits<double>::infinity();
+    }
+    Tensor parts = whole.clone();
+    whole.require_grad();
+    parts.require_grad();
+    const Loss loss = cross_entropy_with({.label_smoothing = 0.1});
+    const ShardSpec::Ptr spec = ShardSpec::make(grid_of(mesh), parts.shape(), over({{1, 0}}));
+    const Tensor y = loss(whole, labels), z = loss(relayout(parts, *spec), labels);
+    same(z, y, "loss", 1e-13);
+    y.backward();
+    z.backward();
+    same(parts.grad(), whole.grad(), "gradient", 1e-13);
+    return 1;
+  }));
+}
+
 TEST_CASE("a divided table refuses rows that no rank has") {
   for (const double id : {-1, 6})
     CHECK_ERROR(on_mesh({{"tensor", 2}},

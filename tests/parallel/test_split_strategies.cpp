@@ -389,6 +389,7 @@ TEST_CASE("divisions of which an op or a sum would take the wrong part are refus
   for (const char* strategy :
        {"tensor(axis=data) | data_parallel", "tensor(axis=data)", "tensor(axis=data) | local_sgd"})
     CHECK_ERROR(run("data=2", strategy, cnn), usage, "data", 2);
+  CHECK_ERROR(run("a=2,b=2", "tensor(axis=a, sequence=true) | tensor(axis=b)", cnn), usage, "'a'", "'b'");
   CHECK_ERROR(run("tensor=2", "tensor | local_sgd(axis=tensor, every=1)", cnn), usage, "tensor", 2);
   CHECK_ERROR(run("h=2", "spatial | gossip(axis=h)", cnn), usage, "h");
   CHECK_ERROR(run("h=2", "spatial | tensor(axis=h)", cnn), usage, "h");

@@ -132,9 +132,11 @@ struct GradientActions {
       if (sums_gradients(a)) reductions.push_back(id);
       if (a.kind == ActionKind::update) updates.push_back(id);
     }
+    for (const PartInfo& part : plan.parts) divided.insert(divided.end(), part.divided.begin(), part.divided.end());
   }
   std::vector<std::vector<ActionId>> backwards;  // that complete a part's gradients, by part
   std::vector<ActionId> reductions, updates;
+  std::vector<std::pair<std::string, std::vector<Slice>>> divided;  // PartInfo::divided of all parts: ties cross them
 };
 
 /// One segment of a part's parameters that all reductions and updates treat alike.
@@ -247,13 +249,12 @@ void check_slice(const Plan& plan, const Program& program, const GradientActions
   for (const auto* ids : {&all.reductions, &all.updates})
     for (const ActionId id : *ids) cut(program.actions[id].slice);
   for (const Slice& tied : tied_slices(plan)) cut(tied);  // tied weights get gradients from backwards of several parts
-  const auto& divided = plan.parts[static_cast<std::size_t>(part)].divided;
-  for (const auto& [axes, slices] : divided) std::ranges::for_each(slices, cut);
+  for (const auto& [axes, slices] : all.divided) std::ranges::for_each(slices, cut);
   const std::string axis = plan.reduced_axis();
   const auto ranks = [&](const Slice& s) {  // number of ranks that sum the slice's gradients
     int n = data_ranks;
     for (const std::string& name : names_in(axis))
-      if (n > 1 && std::ranges::any_of(divided, [&](const auto& d) {
+      if (n > 1 && std::ranges::any_of(all.divided, [&](const auto& d) {
             return overlaps(d.second, s) && std::ranges::count(names_in(d.first), name) > 0;
           }))
         n /= plan.size(name);

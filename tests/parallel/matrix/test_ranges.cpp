@@ -153,6 +153,24 @@ TEST_CASE("with sequence=true a transformer block gathers its tokens twice and s
   }
 }
 
+TEST_CASE("ranks without rows take part in the moves of tokens") {
+  if (threads_only()) return;
+  const SmallModel m = transformer("llama", 1, 4, 2);
+  const auto loss = [&](const std::string& mesh, const std::string& strategy) {
+    return on_ranks(ranks_of(parse_mesh(mesh)), [&](World& world) {
+      Mesh axes(world, parse_mesh(mesh));
+      Step step(m.make(), m.loss, Sgd{.lr = 0.1}, axes, parse_strategy(strategy),
+                {.profile = {.example = m.data.x.rows(0, 1)}});
+      const Index rows = axes.index("data") == 0 ? 1 : 0;
+      double last = 0;
+      for (int i = 0; i < 2; ++i) last = step(m.data.x.rows(0, rows).clone(), m.data.y.rows(0, rows).clone()).item();
+      return last;
+    });
+  };
+  CHECK(loss("data=2,tensor=2", "tensor(sequence=true) | data_parallel") ==
+        Approx(loss("data=1", "serial")).epsilon(1e-12));
+}
+
 TEST_CASE("a block of a ViT sends four sums: its patches stay whole") {
   if (threads_only()) return;
   for (const auto& [name, heads, ranks] :
