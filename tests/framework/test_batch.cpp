@@ -253,10 +253,10 @@ TEST_CASE("Step takes the share that is this rank's, and no other rows") {
     if (ranks != 2) continue;
     CHECK(attempt(ranks, data, "data", right).empty());
     CHECK(attempt(ranks, data, "data", world_share).empty());
-    CHECK_THAT(attempt(ranks, data, "data", none), contains("share 0 of 1 of each batch, this rank is to take share"));
+    CHECK_THAT(attempt(ranks, data, "data", none), contains("share 0 of 1"));
     CHECK(attempt(ranks, pipe, "pipe", right).empty());
     CHECK_THAT(attempt(ranks, pipe, "pipe", world_share),
-               contains("of 2 of each batch, this rank is to take share 0 of 1"));
+               contains("share 0 of 1"));
   }
 }
 
@@ -283,7 +283,7 @@ TEST_CASE("Step checks batches that no Loader made") {
       } catch (const Error& e) { return e.what(); }
       return "";
     });
-    if (ranks > 1) CHECK_THAT(said, contains("each sample must come to one rank, once"));
+    if (ranks > 1) CHECK_THAT(said, contains("4 rows"));
   }
 }
 

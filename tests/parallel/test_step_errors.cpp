@@ -224,9 +224,9 @@ TEST_CASE("updates of one program that other ranks share each are refused") {
       });
   const auto text = error_on_ranks(2, [&](World& world) {
     Mesh mesh(world, {{"data", 2}, {"h", 1}});
-    Step step(small_model(), cross_entropy, Sgd{.lr = 0.1}, mesh, mixed, {.refuse_unsound = false});
+    Step step(small_model(), cross_entropy, Sgd{.lr = 0.1}, mesh, mixed);
   });
-  CHECK_THAT(text, mentions("executor"));
+  CHECK_THAT(text, mentions("plan"));
 }
 
 TEST_CASE("a pipeline of more messages than there are tags is refused before it runs") {
