@@ -47,7 +47,7 @@ own() {  # COMMAND STRATEGY ARGUMENTS
 fails() { echo "consumers: $1"; cat said; exit 1; }
 for strategy in 'local_means(every=3)' 'data_parallel | rounded' 'diloco(every=2)' choco adasum; do
   own plan "$strategy" show --cost equal || fails "plan show $strategy"
-  grep -q "${strategy%%(*} over data\|all_reduce over data, on ready as rounded" said || fails "the plan of $strategy"
+  grep -q "${strategy%%(*} over data\|all_reduce gradients over data, on ready as rounded" said || fails "the plan of $strategy"
   own simulate "$strategy" --cost equal --ranks 4 || fails "simulate $strategy"
   grep -q 'a step' said || fails "simulate $strategy"
   train() { own train "$strategy" "$@" --data synthetic --data.synthetic_size 256 --run.progress off || fails "train $strategy $*"; }

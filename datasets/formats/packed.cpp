@@ -15,7 +15,7 @@ namespace {
 
 using Metadata = std::map<std::string, std::string>;
 
-constexpr std::string_view packed_op = "packed", format = "trireme packed 1";
+constexpr std::string_view packed_op = "packed", packed_format = "trireme packed 1";
 
 std::string checksum(const Metadata& metadata, std::span<const std::int64_t> labels) {
   std::uint32_t sum = crc32(std::as_bytes(labels));
@@ -46,7 +46,7 @@ struct Contents {
 Contents read_contents(SafetensorsReader& file, const std::string& path) try {
   const Metadata& metadata = file.header().metadata;
   const auto named = metadata.find("format");
-  check(named != metadata.end() && named->second == format, ErrorKind::data, packed_op,
+  check(named != metadata.end() && named->second == packed_format, ErrorKind::data, packed_op,
         "{}: is not a packed file (trireme pack writes them)", path);
   const auto tensor = [&](std::string_view name, std::string_view dtype, std::size_t rank) -> const SafetensorsEntry& {
     for (const SafetensorsEntry& e : file.header().entries)
@@ -149,7 +149,7 @@ Metadata describe(const Dataset& train) {
   std::vector<std::string> names = train->class_names();
   for (Index c = std::ssize(names); c < train->classes(); ++c) names.push_back(std::to_string(c));
   const PixelScale scale = train->scale();
-  return {{"format", std::string(format)},
+  return {{"format", std::string(packed_format)},
           {"train", std::to_string(train->size())},
           {"classes", json_text(names, NotUtf8::replaced)},  // names may be invalid UTF-8
           {"mean", json_text(scale.mean)},

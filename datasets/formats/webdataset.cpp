@@ -13,7 +13,7 @@ namespace trireme {
 namespace {
 
 constexpr char webdataset_op[] = "webdataset";
-constexpr std::int64_t most_classes = 1 << 20;
+constexpr std::int64_t most_labels = 1 << 20;
 constexpr std::size_t longest_label = std::size_t{1} << 20;  // a .json may have more members than the label
 constexpr std::size_t most_shards = 1'000'000;
 
@@ -87,8 +87,8 @@ class Grouping {
     return std::nullopt;
   }
   std::int64_t agreed(const TarMember& member, std::int64_t label) const {
-    if (label < 0 || label >= most_classes)
-      wrong(member.name, fmt::format("says label {}, it must lie in [0, {})", label, std::int64_t{most_classes}));
+    if (label < 0 || label >= most_labels)
+      wrong(member.name, fmt::format("says label {}, it must lie in [0, {})", label, std::int64_t{most_labels}));
     if (label_ && *label_ != label)
       wrong(member.name, fmt::format("says label {}, another member of its sample {}", label, *label_));
     return label;

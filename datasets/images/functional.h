@@ -17,13 +17,13 @@ struct Image {
   /// Whether the sizes and all pixels are equal.
   bool operator==(const Image&) const = default;
 };
-/// Throws Error for an image without pixels, or with another number of pixels than its size says. Every function below
-/// does so. op: the name with which the message begins.
+/// Throws Error for an image without pixels, or whose number of pixels differs from its size. Every function below does
+/// so. op: the name with which the message begins.
 void check_image(std::string_view op, const Image&);
 
 /// Resizes, bilinear, antialiased if the image shrinks. Sizes in pixels. Throws Error for a size below 1.
 Image resize(Image, Index height, Index width);
-/// A part of the image, resized to height x width, and mirrored if the crop says so. The part may begin and end inside
+/// A part of the image, resized to height x width, and mirrored if crop.flip is set. The part may begin and end inside
 /// pixels. Throws Error for a part that is empty or not inside the image.
 Image resized_crop(Image, const Crop&, Index height, Index width);
 /// A part of the image that begins at pixel (top, left); black outside of the image. Throws Error for a size below 1.

@@ -114,11 +114,11 @@ class Bpe final : public TokenizerModel {
   struct Span {
     std::size_t begin, count;
   };
-  /// State of one call: ids so far, words seen before, and shared memory.
+  /// State of one call: the ids so far, the words encoded so far, and reused memory.
   struct Work {
     std::string_view text;
     std::vector<std::int64_t> ids = {};
-    std::unordered_map<std::string_view, Span> seen = {};  // position of a seen word's ids in `ids`
+    std::unordered_map<std::string_view, Span> seen = {};  // position of an encoded word's ids in `ids`
     std::list<std::string> prefixed = {};                  // texts to which `seen` refers
     std::vector<Symbol> symbols = {};
     std::priority_queue<Candidate> queue = {};

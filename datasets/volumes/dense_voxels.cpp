@@ -8,7 +8,7 @@ namespace trireme {
 namespace {
 
 constexpr Index most_bytes = Index{1} << 20;  // most bytes per read
-constexpr Index longest_gap = 16384;          // gaps up to this many bytes between rows are read, too
+constexpr Index longest_gap = 16384;          // rows with gaps of at most this many bytes are read at once
 
 /// Reverses the bytes of each of n numbers.
 void swap_bytes(std::byte* numbers, Index n, Index size) {

@@ -70,7 +70,7 @@ Ellipsoid draw_ellipsoid(const PhantomOptions& o, const Shape& size, Uniform dra
   return e;
 }
 
-/// Draws ellipsoids, drops each that meets an earlier one, and sorts them by position along D.
+/// Draws ellipsoids, drops each that overlaps an earlier one, and sorts them by position along D.
 std::vector<Ellipsoid> draw_ellipsoids(const PhantomOptions& o, const Shape& size, std::uint64_t number) {
   const double mean = (o.smallest + o.largest) / 2;
   const double volume = o.size.rank() == 2 ? pi * mean * mean : 4.0 / 3 * pi * mean * mean * mean;
@@ -78,7 +78,7 @@ std::vector<Ellipsoid> draw_ellipsoids(const PhantomOptions& o, const Shape& siz
   check(count <= most_ellipsoids, "phantom", "{} ellipsoids, at most {} are drawn: make them larger", count,
         most_ellipsoids);
   const Philox random = random_stream(o.seed, RandomStream::phantom, static_cast<std::int64_t>(number));
-  // Two ellipsoids that meet have centres in neighbouring cells of this side.
+  // Two ellipsoids that overlap have centres in the same or in adjacent cells of this side.
   const double side = 2 * o.largest;
   std::unordered_map<std::uint64_t, std::vector<std::size_t>> cells;
   const auto cell_of = [&](const Vector& at, const std::array<int, 3>& move) {

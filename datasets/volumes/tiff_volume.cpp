@@ -225,8 +225,8 @@ Index number_after(std::string_view text, std::string_view key, Index none) {
   return number;
 }
 
-/// The extents in which page 0's description arranges the pages: ImageJ's channels, slices and frames, those of
-/// OME-XML's first picture, or the leading ones of tifffile's shape. Extents of 1 and unknown extents are omitted.
+/// The extents in which page 0's description arranges the pages: ImageJ's channels, slices and frames, the same of
+/// OME-XML's first picture, or the leading extents of tifffile's shape. Extents of 1 and unknown extents are omitted.
 std::vector<Index> arrangement_of(std::string_view description, const PageForm& form) {
   std::vector<Index> extents;
   if (description.starts_with("ImageJ=")) {

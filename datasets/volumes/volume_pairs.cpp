@@ -14,7 +14,7 @@ namespace trireme {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr char op[] = "volumes";
+constexpr char pairs_op[] = "volumes";
 
 /// Volumes in a folder by name up to the first dot, without partial files.
 std::map<std::string, std::string> volumes_in(const std::string& folder) {
@@ -24,10 +24,10 @@ std::map<std::string, std::string> volumes_in(const std::string& folder) {
     const std::string name = i->path().filename();
     if (name.starts_with('.') || name.ends_with(".json") || name.ends_with(".partial")) continue;
     const auto [at, first] = found.emplace(name.substr(0, name.find('.')), i->path());
-    check(first, ErrorKind::data, op, "{} and {} have one name", at->second, [&] { return i->path().string(); });
+    check(first, ErrorKind::data, pairs_op, "{} and {} have one name", at->second, [&] { return i->path().string(); });
   }
-  check(!wrong, ErrorKind::file, op, "{} cannot be read: {}", folder, [&] { return wrong.message(); });
-  check(!found.empty(), ErrorKind::data, op, "{} holds no volume", folder);
+  check(!wrong, ErrorKind::file, pairs_op, "{} cannot be read: {}", folder, [&] { return wrong.message(); });
+  check(!found.empty(), ErrorKind::data, pairs_op, "{} holds no volume", folder);
   return found;
 }
 
@@ -42,19 +42,20 @@ Shape extents_of(const Volume& v) { return v.shape().without(3); }
 class PairCrops final : public TensorSource {
  public:
   explicit PairCrops(const VolumePairsOptions& options) : options_(options) {
-    check(!options.root.empty(), op, "root must name a folder of train/ and val/ with inputs/ and targets/ in each");
-    check(options.samples >= 1, op, "{} samples, expected 1 or more", options.samples);
-    check(options.task == VolumeTask::denoise || options.classes >= 2, op,
+    check(!options.root.empty(), pairs_op,
+          "root must name a folder of train/ and val/ with inputs/ and targets/ in each");
+    check(options.samples >= 1, pairs_op, "{} samples, expected 1 or more", options.samples);
+    check(options.task == VolumeTask::denoise || options.classes >= 2, pairs_op,
           "{} classes, expected 2 or more: --data.classes says how many labels targets have", options.classes);
     folder_ = options.root + "/train";
     std::error_code unknown;
     if (options.test) folder_ = options.root + (fs::is_directory(options.root + "/val", unknown) ? "/val" : "/test");
     const auto inputs = volumes_in(folder_ + "/inputs"), targets = volumes_in(folder_ + "/targets");
     for (const auto& [name, target] : targets)
-      check(inputs.contains(name), ErrorKind::data, op, "{} has no input of its name", target);
+      check(inputs.contains(name), ErrorKind::data, pairs_op, "{} has no input of its name", target);
     for (const auto& [name, input] : inputs) {
       const auto target = targets.find(name);
-      check(target != targets.end(), ErrorKind::data, op, "{} has no target of its name", input);
+      check(target != targets.end(), ErrorKind::data, pairs_op, "{} has no target of its name", input);
       add(open_volume(input), open_volume(target->second));
     }
     scale_ = voxel_scale(pairs_[0].input.type(), options.mean, options.std);
@@ -86,7 +87,7 @@ class PairCrops final : public TensorSource {
       return {x, with_counted(scale_(read(pair.target, box, DType::f32)).reshape(shape_of(pair.target)))};
     const Tensor y = read(pair.target, box, DType::i64).reshape(options_.crop);
     for (const std::int64_t label : y.view().span<const std::int64_t>())
-      check(label >= 0 && label < options_.classes, ErrorKind::data, op,
+      check(label >= 0 && label < options_.classes, ErrorKind::data, pairs_op,
             "{}: a label at {} of {} is {}, expected 0 to {}", pair.target.path(), box.at, box.size, label,
             options_.classes - 1);
     return {x, with_counted(y)};
@@ -106,15 +107,15 @@ class PairCrops final : public TensorSource {
   }
   void add(const Volume& input, const Volume& target) {
     Pair pair{input, target, all_, extents_of(input), {0, 0, 0}};
-    check(extents_of(target) == pair.size, ErrorKind::data, op, "{} is {} and {} {}: a pair is of one [D, H, W]",
+    check(extents_of(target) == pair.size, ErrorKind::data, pairs_op, "{} is {} and {} {}: a pair is of one [D, H, W]",
           input.path(), pair.size, target.path(), extents_of(target));
     check(options_.task == VolumeTask::denoise || (target.type().is_integer() && target.shape()[3] == 1),
-          ErrorKind::data, op, "{} has {} channels of {}: labels are integers, one per voxel", target.path(),
+          ErrorKind::data, pairs_op, "{} has {} channels of {}: labels are integers, one per voxel", target.path(),
           target.shape()[3], target.type().name);
     const Pair& first = pairs_.empty() ? pair : pairs_[0];
     check(input.shape()[3] == first.input.shape()[3] && target.shape()[3] == first.target.shape()[3] &&
               &input.type() == &first.input.type(),
-          ErrorKind::data, op, "{} has {} channels of {}, and {} {} of {}: they must agree", input.path(),
+          ErrorKind::data, pairs_op, "{} has {} channels of {}, and {} {} of {}: they must agree", input.path(),
           input.shape()[3], input.type().name, first.input.path(), first.input.shape()[3], first.input.type().name);
     crop_ = crop_extents(input.path(), options_.crop, pair.size);
     Index corners = 1;

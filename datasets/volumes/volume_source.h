@@ -36,7 +36,7 @@ class VolumeSource {
 struct OpenedFile {
   std::string path;      ///< of the file
   std::size_t size = 0;  ///< bytes when the header was read
-  /// Remembers an open file.
+  /// Keeps the path and size of an open file.
   explicit OpenedFile(const FileReader& file) : path(file.path()), size(file.size()) {}
   /// Throws Error if the size has changed.
   void check_same(const FileReader& now) const;

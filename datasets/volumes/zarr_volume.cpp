@@ -77,9 +77,9 @@ bool is_numbers(std::string_view name, int count) {
   return whole && count == 1 && name.find_first_not_of("0123456789.") == name.npos;
 }
 
-/// The separator in the names of chunk files. A chunk without a file has the fill value, so a wrong separator would be
-/// silent. Therefore the header must agree with the files: a folder may have no chunk, but not only files with other
-/// names.
+/// The separator in the names of chunk files. A chunk without a file has the fill value, so a wrong separator would
+/// give a volume of fill values without an error. Therefore open fails if a folder has files but none with the name of
+/// a chunk.
 char chunk_separator(const std::string& folder, const ZarrHeader& header) {
   bool dotted = false, nested = false;
   std::string other;

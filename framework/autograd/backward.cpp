@@ -92,8 +92,8 @@ class Session : public std::enable_shared_from_this<Session> {
   std::vector<Entry> entries_;                         // by falling sequence
   std::vector<int> edges_;           // entry index; ~index once given a gradient; none when settled or not wanted
   std::vector<int> ready_;           // nodes that a deferred half has completed
-  bool walked_ = false;              // the main walk is over
-  std::vector<LeafState*> claimed_;  // by this walk, of this thread; entries_ keep them alive
+  bool walked_ = false;              // all nodes but deferred halves have run
+  std::vector<LeafState*> claimed_;  // leaves that this backward has claimed; owned by entries_
 };
 
 class Session::Half final : public Gradients {
@@ -127,7 +127,7 @@ class Session::Half final : public Gradients {
 
 /// Lists every node that the roots depend on, without recursion.
 void Session::collect(std::span<const Tensor> roots) {
-  // Slots are scratch in shared nodes: they are reset even if a freed node stops the walk.
+  // Slots are scratch in shared nodes. They are reset also if a freed node throws.
   struct Clean {
     std::vector<Entry>& entries;
     ~Clean() {
@@ -170,7 +170,7 @@ void Session::prune() {
     }
   }
 }
-/// Two threads that walk over the same leaves would write the same gradients and slots.
+/// Throws Error if another thread's backward reaches the same leaf: both would write the same gradient.
 void Session::claim(LeafState& leaf) {
   check_bound(leaf);
   const auto me = reinterpret_cast<std::uintptr_t>(&running_op);  // one per thread
@@ -256,7 +256,7 @@ void Session::compute_half(int at, const BackwardFn& half, const Tensor& dy) {
   half(dy, gradients);
 }
 
-/// Settles the edges to which halves gave gradients; after the last half, all others too.
+/// Settles the edges that have got gradients from a half; after the last half, all edges.
 void Session::settle(int at, bool last) {
   const Entry& e = entries_[static_cast<std::size_t>(at)];
   for (int k = e.first; k < e.first + e.edges; ++k) {

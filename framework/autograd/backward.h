@@ -1,5 +1,5 @@
-// backward(): walks the tape from roots to leaves and computes gradients. Also Gradients and Backward, for the backward
-// of an op, and hooks on leaves.
+// backward(): visits the recorded ops from roots to leaves and computes gradients. Also Gradients and Backward, for the
+// backward of an op, and hooks on leaves.
 #pragma once
 #include <cstddef>
 #include <cstdint>

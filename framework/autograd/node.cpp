@@ -29,7 +29,7 @@ detail::Node::~Node() {
     graveyard->push_back({std::move(inputs), std::move(backward)});
     return;
   }
-  std::vector<Remains> yard;  // allocates nothing unless other nodes die with this one
+  std::vector<Remains> yard;  // allocates only if this node owned further nodes
   graveyard = &yard;
   backward.inputs = nullptr;
   backward.weights = nullptr;

@@ -39,7 +39,7 @@ struct WatchedResult {
 /// An op on the tape, or a leaf. A node owns its inputs: pointers go from results to inputs, never forward.
 struct Node {
   const char* op = "leaf";
-  const char* place = nullptr;                // NamedRange in which it was recorded; its backward's too
+  const char* place = nullptr;                // NamedRange in which the op was recorded and its backward runs
   std::uint64_t sequence = 0;                 // greater than any input's: backward goes downwards
   std::vector<std::shared_ptr<Node>> inputs;  // null: needs no gradient
   Backward backward;
@@ -51,7 +51,7 @@ struct Node {
   std::unique_ptr<LeafState> leaf;
   std::unique_ptr<WatchedResult> watched;  // null: neither
   bool freed = false;                      // a backward has used and freed it
-  int slot = -1;                           // scratch of the walk that collects a backward's nodes
+  int slot = -1;                           // scratch of the backward that collects nodes
   Node() {}                                // NOLINT: see Tensor::Impl
   explicit Node(Backward&& b) : backward(std::move(b)) {}
   Node(const Node&) = delete;

@@ -1,5 +1,5 @@
-// NormRanks: the ranks whose rows batch norm's statistics cover, including this one. Framework code knows no
-// communicators: parallel/ implements this class.
+// NormRanks: the ranks whose rows batch norm's statistics cover, including this one. The framework has no
+// communicators, so parallel/ implements this class.
 #pragma once
 #include <functional>
 

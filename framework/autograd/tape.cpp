@@ -12,7 +12,7 @@
 namespace trireme {
 namespace {
 
-/// How this thread treats an op. A trace sees all ops, even under NoGrad.
+/// How this thread treats an op. A trace records all ops, even under NoGrad.
 struct Mode {
   bool grad_off = false;
   Trace* trace = nullptr;

@@ -1,4 +1,4 @@
-// The tape: the recorded ops that backward() walks. A Node holds an op's inputs and the two halves of its backward, by
+// The tape: the recorded ops that backward() visits. A Node holds an op's inputs and the two halves of its backward, by
 // inputs and by weights. They are separate because pipeline schedules run the second half later (zero bubble, Qi et
 // al., arXiv 2401.10241).
 #pragma once

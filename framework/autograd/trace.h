@@ -16,8 +16,9 @@ struct TracedOp {
   std::any detail;             ///< options of the op, in their own type: ConvOptions for a convolution
 };
 
-/// Tensors are held, so an id identifies one tensor while the Trace lives. Nothing is put on the tape meanwhile. Only
-/// ops that call record() are seen, not detach() and clone(): a tensor of unknown origin shows where a chain is broken.
+/// Records ops from construction to destruction. It holds their tensors, so Tensor::id() identifies one tensor
+/// meanwhile. Backward is not recorded meanwhile. Ops that do not call record() (detach() and clone()) are missing:
+/// their results are in no TracedOp::output.
 class Trace {
  public:
   Trace();

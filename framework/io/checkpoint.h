@@ -24,7 +24,7 @@ struct TrainState {
   std::optional<std::int64_t> samples = {};
   std::uint64_t seed = 0;      ///< seed of the run
   std::string partition = {};  ///< first layers of the pipeline's stages; empty: no pipeline
-  std::string program = {};    ///< what a program gave its Trainer, one item per line; empty: nothing
+  std::string program = {};    ///< custom data sets, optimizer, sampler and metrics, one per line; empty: none
   std::string norm_rows = {};  ///< scope of batch norm's statistics, in words; empty: no batch norm, or unknown
   std::string config = {};     ///< the resolved configuration, UTF-8
   std::map<std::string, double> metrics = {};  ///< values by name, for example "val_loss"
@@ -81,8 +81,8 @@ struct LoadedCheckpoint {
   std::string note;  ///< not empty if a newer checkpoint was damaged: the damage, and which one was loaded instead
   std::map<std::string, Tensor> local = {};  ///< SaveOptions::local of this rank; read only with the optimizer
 };
-/// Removes what a killed process left partly written or partly removed. Only for the one process that writes to the
-/// run.
+/// Removes files that a killed process left partly written or partly removed. Only for the one process that writes to
+/// the run.
 void remove_unfinished(const std::string& run);
 /// Whether the run has a checkpoint, complete or damaged.
 bool has_checkpoints(const std::string& run);
@@ -93,8 +93,8 @@ std::optional<LoadedCheckpoint> find_latest(const std::string& run, const std::s
 /// Returns nothing if the run has none. Throws Error, with nothing changed, if all are damaged, or if names, shapes or
 /// the optimizer differ (listed).
 std::optional<LoadedCheckpoint> load_latest(const std::string& run, Parameters&, Optimizer*);
-/// As above, from one checkpoint directory; throws Error if it is damaged. With a shard this rank restores what it has,
-/// whatever ranks wrote the checkpoint, and reads only that (in whole rows of tensors). The call is then collective,
+/// As above, from one checkpoint directory; throws Error if it is damaged. With a shard this rank restores and reads
+/// only its part (in whole rows of tensors). Any ranks may have written the checkpoint. The call is then collective,
 /// and all ranks throw the same errors. Throws Error for rank-local state of ranks of another layout.
 LoadedCheckpoint load_checkpoint(const std::string& directory, Parameters&, Optimizer*,
                                  const std::optional<CheckpointShard>& shard = {});

@@ -8,12 +8,13 @@
 
 namespace trireme::detail {
 
-/// Finished checkpoints of <run>/checkpoints by step, newest first.
+/// Step and path of each finished checkpoint in root, the folder <run>/checkpoints; newest first.
 std::vector<std::pair<std::int64_t, std::string>> checkpoints_of(const std::string& root);
-/// Removes a directory tree. What cannot be removed now is removed by the next save.
+/// Removes a directory tree. Ignores errors: the next save removes the rest.
 void remove_tree(const std::string& path);
 /// Throws Error if the optimizer has only part of the state.
 void check_whole(const Parameters&, const Optimizer&);
+/// CheckpointShard::layout, or "one rank alone" without a shard.
 std::string layout_of(const std::optional<CheckpointShard>&);
 
 /// Prefix of the names of CheckpointShard::states in files.

@@ -1,5 +1,5 @@
-// The two halves of a save: collecting what a rank has at this moment, and writing it. The writing may happen later and
-// on another thread, if the tensors were copied before.
+// The two halves of a save: collecting a rank's state, and writing the state. The writing may happen later and on
+// another thread, if the tensors were copied before.
 #pragma once
 #include <array>
 #include <string>
@@ -13,7 +13,8 @@ namespace trireme::detail {
 /// The tensors that a rank writes: one file of each kind.
 using Shards = std::array<SafetensorsShard, file_kinds>;
 
-/// What this rank writes of a checkpoint, and what rank 0 also needs to know. Shares memory with the run until copy().
+/// The part of a checkpoint that this rank writes, and on rank 0 the list of all parts. Shares memory with the run
+/// until copy().
 struct CheckpointInput {
   /// By CheckpointFile: tensors of the model and of the optimizer.
   std::array<std::vector<StoredTensor>, 2> stored = {};

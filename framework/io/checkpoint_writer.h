@@ -1,5 +1,5 @@
 // CheckpointWriter: writes checkpoints on another thread while training continues (snapshot, then persist: CheckFreq,
-// Mohan et al., FAST 2021). They are as safe against crashes as those of save_checkpoint().
+// Mohan et al., FAST 2021). The checkpoints are as safe against crashes as those of save_checkpoint().
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -35,7 +35,7 @@ class CheckpointWriter {
   bool busy() const {
     return thread_.joinable() && under_way_.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
   }
-  /// Whether the save in progress has failed: wait() would throw. Ranks learn this at different moments.
+  /// Whether the save in progress has failed: wait() would throw. Ranks may return different answers at the same time.
   bool failed() const { return failed_; }
   double waited() const { return waited_; }  ///< seconds that the last save() waited for the previous save
   double copied() const { return copied_; }  ///< seconds that the last save() copied

@@ -35,7 +35,7 @@ DType dtype_from(DLDataType given) {
        int(given.code), int(given.bits), int(given.lanes));
 }
 
-/// What a consumer gets, in one allocation.
+/// The block that a consumer gets: one allocation with all that the DLManagedTensor points to.
 struct Lent {
   Tensor tensor;
   std::vector<std::int64_t> shape;

@@ -58,7 +58,8 @@ auto retry(F f) {
 void check_room(int fd, const std::string& path, std::size_t bytes) {
   struct statvfs disk {};
   struct stat file {};
-  if (::fstatvfs(fd, &disk) != 0 || ::fstat(fd, &file) != 0 || disk.f_blocks == 0) return;  // writing will tell
+  if (::fstatvfs(fd, &disk) != 0 || ::fstat(fd, &file) != 0 || disk.f_blocks == 0)
+    return;  // unknown: a write fails if the disk is full
   const std::size_t has = static_cast<std::size_t>(file.st_blocks) * 512, lacks = bytes - std::min(bytes, has);
   const std::size_t free = static_cast<std::size_t>(disk.f_bavail) * disk.f_frsize;
   check(lacks <= free, ErrorKind::file, "file",

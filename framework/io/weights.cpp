@@ -128,13 +128,13 @@ std::string known_name(std::string_view name, const std::set<std::string>& known
   return std::string(name);
 }
 
-/// A tensor of the file: what it is called there, and its boxes.
+/// A tensor of the file: its name there, and its boxes.
 struct Found {
   std::string name;
   std::vector<const SafetensorsPiece*> boxes = {};
 };
 
-/// The file's tensors by the names the run knows.
+/// The file's tensors by their names in the run.
 std::map<std::string, Found> by_known_name(const std::vector<StoredTensor>& targets,
                                            const std::vector<SafetensorsPiece>& pieces, const std::string& source) {
   std::set<std::string> known;

@@ -63,8 +63,8 @@ std::vector<NamedTensor> batch_counters(const std::vector<StoredTensor>&, std::i
 /// An import in two steps: the constructor checks and throws Error, apply() overwrites.
 class Import {
  public:
-  /// Reads only what the targets need (in whole rows). Throws Error as import_weights(). source: name of the file for
-  /// messages.
+  /// Reads only the parts that the targets need (in whole rows). Throws Error as import_weights(). source: name of the
+  /// file for messages.
   Import(std::vector<StoredTensor> targets, const std::vector<SafetensorsPiece>&, const std::string& source);
   /// As above, from a file in memory.
   Import(std::vector<StoredTensor> targets, const SafetensorsFile& file, const std::string& source)

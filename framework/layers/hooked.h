@@ -29,7 +29,7 @@ class Hooked {
       on_grad(y, hooks_.gradient);
     return y;
   }
-  void visit(const StateVisitor& v) { layer_.visit(v); }  ///< names are those of the layer itself
+  void visit(const StateVisitor& v) { layer_.visit(v); }  ///< names as in the inner layer, without a prefix
 
  private:
   Module layer_;

@@ -16,7 +16,7 @@ class On {
   On(Device, Module layer);
   /// Computed on this device, differentiable.
   Tensor operator()(const Tensor& x) const { return layer_(x.to(device_)); }
-  void visit(const StateVisitor&);           ///< names are those of the layer itself
+  void visit(const StateVisitor&);           ///< names as in the inner layer, without a prefix
   Device device() const { return device_; }  ///< device of the weights and the output
 
  private:

@@ -10,7 +10,7 @@ class Recompute {
  public:
   explicit Recompute(Module layer) : layer_(std::move(layer)) {}
   Tensor operator()(const Tensor& x) const;
-  void visit(const StateVisitor& v) { layer_.visit(v); }  ///< names are those of the layer itself
+  void visit(const StateVisitor& v) { layer_.visit(v); }  ///< names as in the inner layer, without a prefix
 
  private:
   Module layer_;

@@ -26,8 +26,8 @@ struct ModelSummary {
   double flops = 0;                  ///< of one forward
   Index bytes = 0;                   ///< about the memory that forward keeps for backward
 };
-/// Runs the model in evaluation mode on an example, which is a batch; flops and bytes are those of a batch of that
-/// size. Throws what the model throws.
+/// Runs the model in evaluation mode on an example, which is a batch; flops and bytes are for a batch of that size.
+/// Throws any error of the model.
 ModelSummary summary(Module& model, const Tensor& example);
 /// The name of a type as in the source, from type_info::name(), or the name of a function's symbol.
 std::string demangled(const char* symbol);

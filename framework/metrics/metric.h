@@ -15,7 +15,7 @@
 
 namespace trireme {
 
-/// What a metric keeps of the samples it has seen. Vectors may grow as samples arrive.
+/// The state of a metric: the numbers that it keeps of earlier rows. Vectors may grow as samples arrive.
 struct MetricState {
   Index samples = 0;                 ///< number of rows of predictions; Metric counts them
   std::vector<std::int64_t> counts;  ///< summed over ranks
@@ -33,7 +33,7 @@ struct MetricResult {
 };
 
 /// A struct that Metric can hold. add() gets the predictions and targets of some rows, on the model's device, without
-/// recording. results() returns the same names in the same order for every state, the empty one too.
+/// recording. results() returns the same names in the same order for every state, also for the empty state.
 template <class M>
 concept MetricRule = requires(const M& rule, MetricState& state, const Tensor& tensor) {
   rule.add(state, tensor, tensor);

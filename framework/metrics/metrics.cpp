@@ -244,7 +244,7 @@ void Auc::add(MetricState& s, const Tensor& prediction, const Tensor& target) co
   const std::vector<double> scores = prediction.to_vector(), targets = target.to_vector();
   if (!pairs) check_labels(op, prediction, target);
   const auto classes = pairs ? std::size_t{1} : static_cast<std::size_t>(prediction.dim(-1));
-  s.counts.resize(1);  // rows are [target, scores]; a rank without rows does not know the number of scores
+  s.counts.resize(1);  // rows are [target, scores]; without rows the number of scores is unknown
   for (std::size_t i = 0; i < targets.size(); ++i) {
     if (targets[i] == static_cast<double>(ignore_index)) continue;
     if (classes == 1) truth(op, targets[i]);

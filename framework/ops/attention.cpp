@@ -179,6 +179,8 @@ Tensor attention_packed(const Tensor& qkv, Index heads, Index kv_heads, const At
   f.shares.resize(f.factors.size());
   f.shares[0] = qkv.shard_spec()->shares(0);  // rows stay where their sample ids are
   f.shares[2].ranges = {{heads, heads / kv_heads}, {kv_heads}, {kv_heads}};
+  // A ShardSpec has uneven shares of one dimension only.
+  f.factors[2].whole = qkv.shard_spec()->shared_dim() == 0;
   const ops::Placed p = ops::place(op, f, {qkv, lengths});
   const std::vector<Box> boxes = p.out().boxes();
   const bool parts = p.out().over(2) != 0;

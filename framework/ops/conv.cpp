@@ -18,7 +18,7 @@ constexpr ops::OpRule transposed_rule{
 constexpr ops::OpRule grouped_transposed_rule{
     .op = "conv_transpose", .dims = "n s.. (g i), (g i) k.. o, (g o) -> n s.. (g o)", .windows = "s", .late = 2};
 
-/// A bias that joins behind a sum over ranks.
+/// Adds the bias after a sum over ranks (Rule::late); otherwise the convolution has added it.
 Tensor with_late(const ops::Placed& p, Tensor y, const Tensor& bias) {
   return p.sum() != 0 && bias ? add(y, bias.to(y.dtype())) : y;
 }
@@ -32,7 +32,8 @@ Tensor divided_conv(const Tensor& x, const Tensor& w, const Tensor& bias, const 
   const bool late = p.sum() != 0 || residual;
   if (late) options.relu = false;
   if (o.groups > 1) options.groups = o.groups * p[1].dim(0) / ops::global_shape(w)[0];
-  if (p[1].view().data != w.view().data) options.filters = nullptr;  // a temporary copy, whose address is no key
+  if (p[1].view().data != w.view().data)
+    options.filters = nullptr;  // x is a temporary copy: its address is no cache key
   const bool alone = spatial_axes(p.spec(0)) == 0;
   Tensor y = with_late(p,
                        p.put(alone ? conv(p[0], p[1], p.sum() ? Tensor() : p[2], options)

@@ -46,12 +46,13 @@ namespace {
 /// This block's part of the global tensor's mask.
 Tensor divided_dropout(const Tensor& x, double p, std::uint64_t layer) {
   const ShardSpec& spec = *x.shard_spec();
-  int last = x.rank() - 1;  // the last dimension that is divided: what follows it lies together in the whole sample
+  int last =
+      x.rank() - 1;  // the last divided dimension; the elements of later dimensions are adjacent in the whole sample
   while (last > 0 && spec.over(last) == 0) --last;
   const auto put = [&](const Tensor& y) { return y.with_shard_spec(spec.shared_from_this()); };
   if (last == 0) return put(ops::dropout_rows(plain(x), ops::sample_ids("dropout", x), {}, p, ops::mask_key(x, layer)));
   std::vector<Box> boxes = spec.boxes();
-  // Where a row of the block begins: of a row of `last` in the box that it lies in.
+  // For each row of the mask: its sample, and the number of its first element in the whole sample.
   const Index run = x.shape().product(last + 1, x.rank()), per_sample = x.shape().product(1, last + 1);
   const Index rows = x.dim(0) * per_sample;
   const bool joined = boxes.size() == 1;  // a whole stretch of `last` is one row of the mask

@@ -1,11 +1,11 @@
 // Convolution of an image that is split over ranks (Dryden et al., arXiv 1903.06681), for any window and split.
 //
-// A rank's own block with zeros where its halo lies gives all outputs but those that read the halo; these, a few rows
-// at each cut, are made again from the small patch that they read, once the halo is there. The gradients go the same
-// two ways. So no block is copied to make room for a halo, and the large part runs while the halo travels.
+// A rank first convolves its own block, with zeros in place of the halo. Only the outputs near a cut are wrong. When
+// the halo has arrived, these outputs are computed again from the small patches that they read. Gradients are computed
+// in the same two steps. So no block is copied to make room for a halo, and the large step overlaps with the messages.
 #include "framework/ops/help.h"
-#include "framework/ops/ops.h"
 #include "framework/ops/moves.h"
+#include "framework/ops/ops.h"
 #include "kernels/contracts/conv.h"
 
 namespace trireme {
@@ -69,7 +69,7 @@ class Part {
   Box mine_, out_;  // x's and y's
   std::vector<Window> windows_;
   ConvOptions options_;
-  Patch reads_,  // behind all outputs
+  Patch reads_,  // after all outputs
       padded_;   // the same with zeros for the halo
   Halo halo_;
   Halos halos_;
@@ -128,7 +128,7 @@ void Part::backward_weight(const Tensor& dy, const View& dw, const View& db, boo
 Tensor halo_conv(const Tensor& x, const Tensor& w_given, const Tensor& bias_given, const ConvOptions& o,
                  const ShardSpec& has, const ShardSpec& out) {
   ConvOptions options = o;
-  if (w_given.dtype() != x.dtype()) options.filters = nullptr;  // a converted copy: its address says nothing
+  if (w_given.dtype() != x.dtype()) options.filters = nullptr;  // a converted copy: its address is no cache key
   Part part(x, w_given.shape(), options, has, out);
   if (part.alone()) return conv(x, w_given, bias_given, part.options());
   const auto [w, bias, leaf_w, leaf_bias] = ops::Weights(w_given, bias_given, x.dtype());

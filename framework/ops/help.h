@@ -77,7 +77,7 @@ Tensor number_like(const char* op, const Tensor& x, double number);
 
 /// Whether a Trace records every op, on the tape or not.
 inline bool is_traced() { return is_recorded_or_traced({}); }
-/// The result of make(), which calls other ops. A Trace sees one op of this name instead.
+/// The result of make(), which calls other ops. A Trace records one op of this name instead.
 template <class F>
 Tensor as_one_op(const char* op, std::initializer_list<const Tensor*> inputs, detail::OpOptions options, F&& make) {
   if (!is_traced()) return make();

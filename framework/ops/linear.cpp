@@ -104,8 +104,8 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatMulOptions& o) {
   if (!plain) return ops::as_one_op("matmul", {&a, &b}, o, [&] { return matmul_of_any(a, b, o); });
   const bool ta = o.transpose_a, tb = o.transpose_b;
   const Shape shape = matmul_output_shape(a.shape(), b.shape(), o, "matmul");
-  if (a.rank() == 2 && (ta || tb) && a.dim(0) == b.dim(0) && a.batch() && b.batch())  // each row meets all others
-  {
+  if (a.rank() == 2 && (ta || tb) && a.dim(0) == b.dim(0) && a.batch() &&
+      b.batch()) {  // every row of a is used with every row of b
     ops::refuse_part_of_batch("matmul", a, 0);
     ops::refuse_part_of_batch("matmul", b, 0);
   }

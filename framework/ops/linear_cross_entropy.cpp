@@ -49,7 +49,8 @@ View first_rows(const Tensor& t, Index rows) {
   return v;
 }
 
-/// The loss of each row, [rows], and with `want` the gradients of their sum, chunk after chunk in one order.
+/// The loss of each row, [rows], and the gradients of their sum that `want` has tensors for. Chunks run in a fixed
+/// order.
 Tensor run_chunks(const Head& h, HeadGradients& want, Index given_chunk) {
   const Index rows = h.rows[0], vocabulary = h.vocabulary();
   const Device device = h.x.device();

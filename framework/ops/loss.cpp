@@ -178,10 +178,14 @@ Tensor divided_cross_entropy(const Tensor& logits, const Tensor& labels_given, c
     const Shape rows = ops::as_rows(in.shape());
     z = in.detach().reshape(rows).to(type);
     const Tensor label = labels.detach().reshape({rows[0]});
-    for (const Index id : label.device().kind == DeviceKind::cpu ? label.view().span<const std::int64_t>()
-                                                                 : std::span<const std::int64_t>())
-      check(id == o.ignore_index || (id >= 0 && id < classes), op, "there is a label {}, but there are {} classes", id,
-            classes);
+    counted = ne(label, static_cast<double>(o.ignore_index));
+    if (label.device().kind == DeviceKind::cpu) {
+      for (const Index id : label.view().span<const std::int64_t>())
+        check(id == o.ignore_index || (id >= 0 && id < classes), op, "there is a label {}, but there are {} classes",
+              id, classes);
+    } else {  // this refuses other labels at the next synchronization
+      (void)take(Tensor::zeros({classes}, type, label.device()), where(counted, label, 0), 0);
+    }
     const Mask mine = logical_and(label >= static_cast<double>(first), label < static_cast<double>(first + rows[1]));
     at = where(mine, label - static_cast<double>(first), 0);
     here = mine.to(type);
@@ -194,10 +198,9 @@ Tensor divided_cross_entropy(const Tensor& logits, const Tensor& labels_given, c
                                    trireme::sum(z, {1}), rows[1]);
     z = z + (most - unsqueeze(all.most, 1));
     sum = unsqueeze(all.sum, 1);
-    counted = ne(label, static_cast<double>(o.ignore_index)).to(type);
     Tensor each = log(all.sum) - all.label * (1 - o.label_smoothing);
     if (o.label_smoothing > 0) each = each - all.all * (o.label_smoothing / static_cast<double>(classes));
-    loss = scale(trireme::sum(each * counted), share);
+    loss = scale(trireme::sum(where(counted, each, 0)), share);
   }
   if (!needs_record(op, loss, {&in})) return loss;
   return record(
@@ -207,7 +210,7 @@ Tensor divided_cross_entropy(const Tensor& logits, const Tensor& labels_given, c
         const NoGrad constant;
         Tensor dz = exp(z) / sum - smoothing / static_cast<double>(classes);
         dz = scatter_add(dz, unsqueeze(at, 1), unsqueeze(here * (smoothing - 1), 1), 1);
-        dz = dz * unsqueeze(counted, 1) * (dy * share).to(dz.dtype());
+        dz = where(unsqueeze(counted, 1), dz * (dy * share).to(dz.dtype()), 0);
         g.set_grad(0, dz.reshape(shape).to(dtype));
       });
 }

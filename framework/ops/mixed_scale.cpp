@@ -154,8 +154,8 @@ Tensor run(const Tensor& x, std::vector<Tensor> inputs, Stack stack, const std::
                 });
 }
 
-/// The halo of an image that ranks divide. Each rank's block has room for a halo as wide as the largest dilation;
-/// behind each layer the new channels' halo travels, and in backward that of their gradient.
+/// The halo of an image that ranks divide. Each rank's block has room for a halo as wide as the largest dilation. After
+/// each layer the ranks exchange the new channels' halo; in backward they exchange the halo of its gradient.
 class RankHalo final : public MixedScaleHalo {
  public:
   /// Of this rank's box of `has`, up to `reach` cells wide.
@@ -180,7 +180,7 @@ class RankHalo final : public MixedScaleHalo {
   }
 
  private:
-  /// So many cells more on all sides, as far as the image goes.
+  /// The box with `reach` cells more on all sides, within the image.
   Box widened(Box box, Index reach) const {
     for (int dim = 1; dim < box.at.rank() - 1; ++dim) {
       const Index end = std::min(has_->global_shape()[dim], box.at[dim] + box.size[dim] + reach);

@@ -93,8 +93,8 @@ void copy_box(const Tensor& to, const Shape& to_origin, const Tensor& values, co
 
 namespace {
 
-/// The mesh axes along which parts travel from one placement to another. Along the others a rank finds its part at
-/// home: ranks hold copies, or keep their shares.
+/// The mesh axes along which ranks must exchange data to get from one placement to another. Along the other axes each
+/// rank already has its part.
 AxisMask travelling(const ShardSpec& have, const ShardSpec& want) {
   AxisMask travel = 0;
   for (int dim = 0; dim < have.global_shape().rank(); ++dim)
@@ -102,7 +102,7 @@ AxisMask travelling(const ShardSpec& have, const ShardSpec& want) {
   return travel;
 }
 
-/// x, with the placements of `have`, with those of `want`.
+/// x moved from the placements of `have` to the placements of `want`.
 Tensor moved(const Tensor& x, const ShardSpec& have, const ShardSpec& want) {
   const RankMesh::Line line = have.mesh().line(travelling(have, want));
   std::vector<std::vector<Box>> from, to;
@@ -200,6 +200,81 @@ Tensor summed(const Tensor& x, const RankMesh& mesh, AxisMask axes) {
   mesh.sum(y, axes);
   if (!needs_record("summed", y, {&x})) return y;
   return record("summed", std::move(y), {x}, [](const Tensor& dy, Gradients& g) { g.set_grad(0, dy); });
+}
+
+namespace {
+
+/// This rank's part of the sum of the ranks' blocks, which are added in the order of the ranks.
+Tensor scattered_sum(const Tensor& x, const ShardSpec& have, const ShardSpec& want) {
+  const RankMesh::Line line = have.mesh().line(want.placements().axes() & ~have.placements().axes());
+  const Box whole = have.box();
+  std::vector<Box> parts;
+  for (const auto& place : line.at) parts.push_back(want.box(place));
+  const std::vector<Box> all(parts.size(), whole);
+  Exchange exchange(have.mesh(), line, route(all, parts, line.me), x, whole.at, MemoryKind::packed, move_scatter);
+  const auto me = static_cast<std::size_t>(line.me);
+  std::vector<Tensor> terms;
+  for (const auto& [box, values] : exchange.wait()) terms.push_back(values);
+  if (parts[me].empty()) return Tensor::empty(parts[me].size, x.dtype(), x.device());  // no rank sends it
+  terms.insert(terms.begin() + line.me, cut(x, whole.at, parts[me]));
+  for (std::size_t i = 1; i < terms.size(); ++i) add_into(terms[0], terms[i]);
+  return terms[0];
+}
+
+/// The last results of collected() on this thread that are in use.
+struct Collected {
+  std::weak_ptr<detail::Node> from, to;
+  std::weak_ptr<detail::Storage> block;
+  std::weak_ptr<const ShardSpec> spec;
+  AxisMask axes = 0;
+};
+thread_local std::array<Collected, 2> last_collected;
+thread_local std::size_t next_collected = 0;
+
+}  // namespace
+
+Tensor scattered(const Tensor& x, const ShardSpec& have_given, const ShardSpec& to) {
+  Tensor y = scattered_sum(x, have_given, to);
+  if (!needs_record("scattered", y, {&x})) return y;
+  return record("scattered", std::move(y), {x},
+                [have = have_given.shared_from_this(), want = to.shared_from_this()](const Tensor& dy, Gradients& g) {
+                  if (g.needs_grad(0)) g.set_grad(0, moved(dy, *want, *have));
+                });
+}
+
+Tensor collected(const Tensor& x, const ShardSpec& to, AxisMask axes) {
+  const ShardSpec::Ptr have = x.shard_spec() ? x.shard_spec()->shared_from_this() : nullptr,
+                       want = to.shared_from_this();
+  const AxisMask travel = have ? travelling(*have, *want) : 0, gathers = travel & ~to.placements().axes();
+  if (travel == 0 || gathers != travel || (travel & ~axes) != 0 || have->shared_dim() >= 0 || to.shared_dim() >= 0 ||
+      have->placements().without(travel) != to.placements() || have->mesh().rows() >= 0)
+    return replicated(plain(relayout(x, to)), to.shared_mesh(), axes);
+  const auto& node = x.impl()->node;
+  for (const Collected& c : last_collected) {
+    if (!node || node->leaf || c.axes != axes || c.from.lock() != node) continue;
+    const auto block = c.block.lock();
+    const auto spec = c.spec.lock();
+    auto maker = c.to.lock();
+    if (!block || !maker || !spec || spec->shared_mesh() != to.shared_mesh() || !lie_alike(*spec, to)) continue;
+    Tensor y = detail::wrap(block, 0, to.block(), x.dtype());
+    y.impl()->batch = x.impl()->batch;
+    y.impl()->node = std::move(maker);
+    return y;
+  }
+  const Tensor in = plain(x);
+  Tensor y = moved(in, *have, to);
+  if (!needs_record("collected", y, {&in})) return y;
+  y = record("collected", std::move(y), {in}, [have, want, rest = axes & ~travel](const Tensor& dy, Gradients& g) {
+    if (!g.needs_grad(0)) return;
+    Tensor sum = dy;
+    if (rest != 0) {
+      sum = is_uniquely_owned(dy) ? dy : dy.clone();
+      have->mesh().sum(sum, rest);
+    }
+    g.set_grad(0, scattered_sum(sum, *want, *have));
+  });
+  last_collected[next_collected++ % last_collected.size()] = {node, y.impl()->node, y.impl()->block, want, axes};
+  return y;
 }
 
 AxisMask spatial_axes(const ShardSpec& x) {

@@ -11,16 +11,16 @@
 
 namespace trireme {
 
-/// Which boxes a rank sends and receives when rank r has have[r] and shall have want[r]; what it keeps is not among
-/// them. Every element that some rank wants lies in exactly one box that some rank has.
+/// The boxes that a rank sends and receives so that rank r, which has boxes have[r], gets boxes want[r]. Boxes that
+/// stay on the rank are left out. Every element of a wanted box must be in exactly one box of `have`.
 struct Route {
   /// A box that one rank sends to another.
   struct Piece {
     int peer;  ///< position of the other rank in the line
     Box box;   ///< of the whole
   };
-  std::vector<Piece> sends,  ///< to other ranks, in the order in which they send them
-      recvs;                 ///< from other ranks, in the order in which these send them
+  std::vector<Piece> sends,  ///< to other ranks, in the order of sending
+      recvs;                 ///< from other ranks, in the order of sending
 };
 Route route(std::span<const std::vector<Box>> have, std::span<const std::vector<Box>> want, int me);
 /// As above, for one box on each rank.
@@ -29,23 +29,24 @@ Route route(std::span<const Box> have, std::span<const Box> want, int me);
 /// Names of the moves between ranks: the NamedRange in which their messages are sent.
 inline constexpr const char *move_gather = "gather",  ///< parts become copies
     *move_exchange = "exchange",                      ///< parts become other parts
-        *move_halo = "halo";                          ///< edges of parts, and their gradients
+        *move_scatter = "scatter",                    ///< each rank gets its part of a sum (reduce-scatter)
+            *move_halo = "halo";                      ///< edges of parts, and their gradients
 
-/// Boxes on their way between the ranks of a line. Posted on construction.
+/// An exchange of boxes between the ranks of a line. The constructor starts all sends and receives.
 class Exchange {
  public:
   /// x is this rank's block, at `origin` of the whole; the route's peers are positions in the line.
   Exchange(const RankMesh&, const RankMesh::Line&, const Route&, const Tensor& x, const Shape& origin,
            MemoryKind = MemoryKind::packed, const char* move = move_halo);
-  /// sends: what goes to the route's sends, box by box.
+  /// sends: the values of the route's sends, one tensor per box.
   Exchange(const RankMesh&, const RankMesh::Line&, const Route&, const std::vector<Tensor>& sends, DType, Device,
            MemoryKind = MemoryKind::packed, const char* move = move_halo);
-  /// A box that has come.
+  /// A box that was received.
   struct Received {
     Box box;        ///< of the whole
     Tensor values;  ///< its elements
   };
-  /// The boxes that have come, once they are there.
+  /// Waits for all messages and returns the received boxes.
   const std::vector<Received>& wait();
 
  private:
@@ -53,9 +54,9 @@ class Exchange {
   std::vector<RankMesh::Wait> waits_;
 };
 
-/// A box of the whole, from a block that lies at `origin` of it.
+/// A copy of the box, which has coordinates of the whole, from a block that begins at `origin` of the whole.
 Tensor cut(const Tensor& from, const Shape& origin, const Box&);
-/// to = from (or to += from, with add) in `box`; the two blocks lie at their origins of the whole.
+/// to = from (or to += from, with add) in `box`; each block begins at its origin of the whole.
 void copy_box(const Tensor& to, const Shape& to_origin, const Tensor& from, const Shape& from_origin, const Box& box,
               bool add = false);
 
@@ -74,23 +75,30 @@ Tensor replicated(const Tensor& x, const ShardSpec::Mesh&, AxisMask axes);
 /// (Megatron-LM's g).
 Tensor summed(const Tensor& x, const RankMesh&, AxisMask axes);
 
+/// The sum of x, this rank's block of `have`, over the axes along which only `to` divides it: each rank gets its part.
+/// Backward gathers the parts. Neither may have Shares.
+Tensor scattered(const Tensor& x, const ShardSpec& have, const ShardSpec& to);
+/// relayout() of x as a plain tensor that each rank along `axes` uses for different work, as after replicated(). If it
+/// gathers along these axes, backward scatters the sum of the gradients. Ops that read one tensor gather it once.
+Tensor collected(const Tensor& x, const ShardSpec& to, AxisMask axes);
+
 /// What each rank of a line has of a window layer's input, and what its box of the output reads. transposed: of the
 /// convolution that transposes these windows.
 struct Halo {
   ShardSpec::Mesh mesh;   ///< the ranks
   RankMesh::Line line;    ///< along the axes that divide the input's spatial dimensions
-  std::vector<Box> have,  ///< of each rank of the line: its part of the input
-      want;               ///< of each rank: what its part of the output reads
-  /// has: how the input lies; out: how the output lies.
+  std::vector<Box> have,  ///< by rank of the line: its part of the input
+      want;               ///< by rank of the line: the box that its part of the output reads
+  /// has: placement of the input; out: placement of the output.
   Halo(const ShardSpec& has, const ShardSpec& out, const std::vector<Window>&, bool transposed = false);
 };
 /// The mesh axes that divide x's spatial dimensions, all but the first and the last.
 AxisMask spatial_axes(const ShardSpec& x);
-/// Halo exchange: of x, this rank's block, what the rank wants of the whole, as a plain tensor. Ranks may want the same
-/// cells: backward adds up what comes back.
+/// Halo exchange: turns x, this rank's block, into the box halo.want of this rank, as a plain tensor. Several ranks may
+/// want the same cells; backward sums their gradients.
 Tensor halo_exchange(const Tensor& x, const Halo& halo);
-/// conv() of x, this rank's block of `has`, for its block of `out`; w and bias are plain. The convolution of what needs
-/// no halo runs while the halo travels.
+/// conv() of x, this rank's block of `has`, for its block of `out`; w and bias are plain. The outputs that need no halo
+/// are computed while the halo is sent.
 Tensor halo_conv(const Tensor& x, const Tensor& w, const Tensor& bias, const ConvOptions&, const ShardSpec& has,
                  const ShardSpec& out);
 

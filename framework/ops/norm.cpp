@@ -12,8 +12,8 @@ namespace {
 
 using Ranks = std::shared_ptr<const NormRanks>;
 
-/// Number of rows of the scope, if x's batch determines it: its ranks have one share each of a global batch that is not
-/// cut further, and every sample has the same number of rows. 0: the ranks must exchange it.
+/// Number of rows of the scope, if x's batch determines it. Then each rank has one share of a global batch that is not
+/// cut further, and every sample has the same number of rows. 0: the ranks must exchange the number.
 double rows_told(const Tensor& x, const NormRanks& ranks) {
   const BatchContext& batch = batch_of(x);
   const bool whole = batch.share && batch.share->microbatches == 1 && batch.microbatches.size() <= 1 &&
@@ -81,7 +81,7 @@ Statistics statistics(const Tensor& x, const ChannelStats& known, const Tensor& 
   return s;
 }
 
-/// What the backward of batch norm needs.
+/// Tensors that the backward of batch norm needs.
 struct Kept {
   SavedTensor x, gamma;
   SavedTensor beta;  // with a fused ReLU: its mask is recomputed from x
@@ -206,8 +206,9 @@ Tensor batch_norm(const Tensor& x, const Tensor& gamma_given, const Tensor& beta
   Kept kept{x, gamma, o.relu ? beta : Tensor{}, o.relu && residual ? y.detach() : Tensor{}, s, ranks};
   y = record(op, std::move(y), {x, gamma, beta, residual, running_mean, running_var}, o,
              [kept = std::move(kept)](const Tensor& dy, Gradients& g) { batch_norm_backward(kept, dy, g); });
-  // One pass over x, which is saved in any case; a residual would have to be saved for it. Weights may be elsewhere
-  // later (a half of backward that runs late, under ZeRO), hence copies.
+  // The output can be recomputed by one pass over x, which is saved in any case. (With a residual, the residual would
+  // have to be saved, too.) gamma and beta are copied, since ZeRO may release the weights before a late half of
+  // backward runs.
   if (detail::Node* node = y.impl()->node.get(); node && !residual)
     node->recompute_output = [x = SavedTensor(x), s, gamma = gamma.detach().clone(), beta = beta.detach().clone(),
                               relu = o.relu] {

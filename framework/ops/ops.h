@@ -143,7 +143,7 @@ Tensor conv_transpose(const Tensor& x, const Tensor& w, const Tensor& bias = {},
 /// (dilated) window. The first of equal elements gets the gradient. Throws Error for options that do not suit x.
 Tensor max_pool(const Tensor& x, const PoolOptions&);
 /// F.avg_pool1d to F.avg_pool3d, with shapes as in max_pool(). PoolOptions::count_padding: whether padding counts.
-/// Throws Error for a dilation other than 1, too.
+/// Throws Error as max_pool(), and for a dilation other than 1.
 Tensor avg_pool(const Tensor& x, const PoolOptions&);
 /// Mean over the spatial axes: [N, spatial..., C] -> [N, C].
 Tensor global_avg_pool(const Tensor& x);

@@ -378,13 +378,14 @@ Placed place(const char* op, const Factors& f, const std::vector<Tensor>& operan
     const ShardSpec::Ptr to = choice.spec(mesh, global_shape(t), f.in[i]);
     specs.back() = to;
     const ShardSpec* from = t.shard_spec();
-    const AxisMask divided = from ? from->placements().axes() : 0;
+    AxisMask divided = from ? from->placements().axes() : 0;
+    if (divided != 0 && from->global_shape().rank() == 3) divided &= ~(from->over(1) & mesh->sequence());
     if (watching && divided != 0 && !from->weight() && to->placements().without(~divided) != from->placements())
       watching->gathers(from->global_shape().numel());
     if (from && from->weight())
       blocks.back() = placed_weight(t, *to, choice.axes());
     else
-      blocks.back() = replicated(plain(relayout(t, *to)), mesh, choice.axes() & ~to->placements().axes());
+      blocks.back() = collected(t, *to, choice.axes() & ~to->placements().axes());
   }
   if (mesh->rows() >= 0)
     for (std::size_t i = 0; i < operands.size(); ++i)
@@ -400,15 +401,22 @@ Placed place(const OpRule& rule, const std::vector<Tensor>& operands, const Shap
 }
 
 Tensor Placed::put(Tensor y) const {
-  y = summed(y, out_->mesh(), sum_);
-  // Where ranks start with rows of their own, a tensor without a ShardSpec would be taken for one of these rows.
-  if (!out_->divides() && out_->mesh().rows() < 0) return y;
+  const RankMesh& mesh = out_->mesh();
   Shape global = out_->global_shape();
   for (int d = 0; d < y.rank() && y.rank() == global.rank(); ++d)
     if (out_->over(d) == 0) global[d] = y.dim(d);
   const int shared = std::max(0, out_->shared_dim());
-  const ShardSpec::Ptr spec =
+  ShardSpec::Ptr spec =
       global == out_->global_shape() ? out_ : out_->with(global, out_->placements(), out_->shares(shared), shared);
+  const AxisMask tokens = sum_ & mesh.sequence();
+  if (tokens != 0 && spec->shared_dim() < 0 && y.rank() == 3 && spec->over(1) == 0 && y.dim(1) >= mesh.ranks(tokens)) {
+    const ShardSpec::Ptr have = std::exchange(spec, spec->with(global, spec->placements().with(1, tokens)));
+    y = scattered(summed(y, mesh, sum_ & ~tokens), *have, *spec);
+  } else {
+    y = summed(y, mesh, sum_);
+  }
+  // Where ranks start with rows of their own, a tensor without a ShardSpec would be taken for one of these rows.
+  if (!spec->divides() && mesh.rows() < 0) return y;
   check(y.shape() == spec->block(), "split", "a block of {} was made where {} of {} belongs", y.shape(), spec->block(),
         global);
   return y.with_shard_spec(spec);

@@ -85,7 +85,7 @@ class PlaceWatch {
   virtual void decide(const Factors&, const std::vector<Tensor>& operands) = 0;
   /// A weight is used. axes: along these, ranks do different work with it.
   virtual void used(const Tensor& weight, AxisMask axes) = 0;
-  /// Ranks gather an operand, along some axis at least. elements: of the whole operand.
+  /// Ranks gather an operand along some axis, other than tokens along RankMesh::sequence(). elements: of the whole.
   virtual void gathers(Index elements) = 0;
 };
 

@@ -352,9 +352,9 @@ Tensor divided_take(const Tensor& x, const Tensor& ids, int axis) {
   const Box mine = p.spec(0).box();
   const Tensor at = p[1] - static_cast<double>(mine.at[0]);
   const Mask here = logical_and(at >= 0, at < static_cast<double>(mine.size[0]));
-  // Ids that no rank has stay as they are: take() refuses them.
-  const Mask elsewhere = logical_and(logical_not(here), logical_and(p[1] >= 0, p[1] < static_cast<double>(all[0])));
-  const Tensor y = take(p[0], where(elsewhere, 0, at), axis);
+  // Ids that no rank has stay as they are given: take() refuses them by these numbers.
+  const Mask known = logical_and(p[1] >= 0, p[1] < static_cast<double>(all[0]));
+  const Tensor y = take(p[0], where(known, where(here, at, 0), p[1]), axis);
   Shape rows = here.shape();
   for (int d = 1; d < all.rank(); ++d) rows.push_back(1);
   return p.put(where(here.reshape(rows), y, 0));

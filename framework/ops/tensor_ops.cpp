@@ -24,7 +24,7 @@ Shape resolve(const Shape& from, Shape to) {
           to);
     if (to[i] < 0) hole = i;
   }
-  // A rank may have no rows of a batch: -1 then stands for what one row would have.
+  // A rank may have no rows of a batch. Then -1 is the extent that one row would give.
   const int first = hole > 0 && from.rank() > 0 && from[0] == 0 && to[0] == 0 ? 1 : 0;
   const Index count = from.product(first, from.rank());
   Index known = 1;
@@ -42,7 +42,7 @@ namespace {
 
 using Dim = ops::Factors::Dim;
 
-/// The dimensions of two shapes with as many elements, as products of common factors.
+/// The dimensions of two shapes with equal numbers of elements, as products of common factors.
 struct Refined {
   std::vector<Index> extents = {};  ///< of the factors
   std::vector<bool> mixed = {};     ///< a factor whose elements a dimension of the other shape would cut
@@ -52,7 +52,7 @@ Refined refined(const Shape& in, const Shape& out) {
   Refined r{.in = std::vector<Dim>(static_cast<std::size_t>(in.rank())),
             .out = std::vector<Dim>(static_cast<std::size_t>(out.rank()))};
   int i = 0, j = 0;
-  Index a = 1, b = 1;  // what is left of in[i - 1] and out[j - 1]
+  Index a = 1, b = 1;  // remaining factors of in[i - 1] and out[j - 1]
   const auto add = [&](Index extent, bool mixed) {
     if (extent > 1) {
       r.in[static_cast<std::size_t>(i - 1)].push_back(static_cast<int>(r.extents.size()));
@@ -84,8 +84,8 @@ Refined refined(const Shape& in, const Shape& out) {
   return r;
 }
 
-/// The global shape that is wanted of x, whose extents may be those of this rank's block: [N, T, heads, D] with the
-/// heads that are here.
+/// The global shape for a reshape of x to `wanted`. The caller may give the extents of this rank's block: [N, T, heads,
+/// D] with this rank's heads.
 Shape global_of(const Tensor& x, const Shape& wanted) {
   const Shape &block = x.shape(), &whole = x.global_shape();
   if (block == whole) return resolve(whole, wanted);
@@ -102,7 +102,7 @@ Shape global_of(const Tensor& x, const Shape& wanted) {
     named = named || (wanted[d] == block[d] && block[d] != whole[d]);
   const bool local = named && fits(block);
   if (!local) return resolve(whole, wanted);
-  if (hole)  // ranks with a larger part could tell, but all shall decide alike
+  if (hole)  // only ranks with a larger part could resolve -1, and all ranks must agree
     fail_division("reshape",
                   "this rank has {} of {}, and {} may mean the part or the whole: give all extents of the whole, "
                   "without -1",
@@ -111,7 +111,8 @@ Shape global_of(const Tensor& x, const Shape& wanted) {
   Shape to = here;
   for (int d = 0; d < block.rank(); ++d) {
     if (block[d] == whole[d]) continue;
-    // The dimension that begins where this one does; of several, because of extents of 1, the one in the same place.
+    // The dimension that begins at the same element as this one. If there are several, since extents are 1: the one
+    // with the same index.
     int at = -1;
     for (int e = 0; e < to.rank(); ++e)
       if (here.product(0, e) == block.product(0, d) && (at < 0 || e == d || block.rank() - d == to.rank() - e)) at = e;

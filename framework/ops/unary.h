@@ -32,7 +32,7 @@ Tensor unary(const Tensor& x, const F& f = {}) {
   launch<kernel::Map<F>>(y, x, f);
   if (!needs_record(F::name, y, {&x})) return y;
   Tensor keep_x = F::needs_x ? x : Tensor{}, keep_y = F::needs_y ? y.detach() : Tensor{};
-  // Made here, between the handles above and their moves below: a move right behind would wait for the stores.
+  // Built here for speed: a move directly after the stores of the handles above would wait for them.
   std::vector<Tensor> inputs{x};
   return record(F::name, std::move(y), std::move(inputs), f,
                 UnaryBackward<F>{SavedTensor(std::move(keep_x)), SavedTensor(std::move(keep_y)), f});

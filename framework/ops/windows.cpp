@@ -66,9 +66,9 @@ TransposedPatch transposed_patch(const Box& out, const Box& have, const std::vec
                                  const Shape& whole) {
   TransposedPatch p{have};
   for (std::size_t s = 0; s < windows.size(); ++s) {
-    // Input i adds to the outputs [i stride - pad, i stride - pad + reach). Padding takes cells off at the ends of a
-    // patch, so that its first input begins no later than the box, and its last ends no earlier, as far as there is
-    // one.
+    // Input i adds to the outputs [i stride - pad, i stride - pad + reach). Padding removes cells at the ends of the
+    // patch's output. So the patch's first input begins at the box's first cell or before, and its last input ends at
+    // the box's last cell or after, within the image.
     const Window& w = windows[s];
     const int axis = static_cast<int>(s) + 1;
     const auto ceil_div = [&](Index cells) { return cells <= 0 ? Index{0} : (cells + w.stride - 1) / w.stride; };

@@ -214,7 +214,7 @@ void Optimizer::finish() {
   parameters_.clear_grads();
 }
 
-double Optimizer::grad_norm(const std::vector<Slice>& slices) const {
+double Optimizer::grad_norm(const std::vector<Slice>& slices, AxisMask but) const {
   // Values that all holders have are summed separately from their parts, so that each rank gets the same bits.
   double all = 0;
   std::map<AxisMask, std::pair<const ShardSpec*, double>> parts;  // by the axes that divide them
@@ -241,7 +241,7 @@ double Optimizer::grad_norm(const std::vector<Slice>& slices) const {
     }
     close(slice.end);
   }
-  for (const auto& [axes, part] : parts) all += part.first->sum(part.second);
+  for (const auto& [axes, part] : parts) all += part.first->sum(part.second, but);
   return std::sqrt(all) / loss_scale_;
 }
 

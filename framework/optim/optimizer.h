@@ -10,6 +10,7 @@
 
 #include "framework/optim/optimizers.h"
 #include "framework/optim/parameters.h"
+#include "framework/tensor/rank_mesh.h"
 
 namespace trireme {
 
@@ -67,8 +68,9 @@ class Optimizer {
   /// gradients. Collective if other ranks have parts of a tensor.
   double grad_norm() const { return grad_norm(std::vector{Slice{0, parameters_.size()}}); }
   /// As above, over these slices and the parts that other ranks have of their tensors (framework/tensor/shard_spec.h).
-  /// Collective among these ranks, whatever their slices.
-  double grad_norm(const std::vector<Slice>&) const;
+  /// Collective among these ranks, whatever their slices. but: axes of the tensors' mesh over which the caller sums the
+  /// squares; parts are not summed over them.
+  double grad_norm(const std::vector<Slice>&, AxisMask but = 0) const;
   /// The factor of clip_norm for the current gradients: min(1, clip_norm / (norm + 1e-6)), as
   /// torch.nn.utils.clip_grad_norm_; 1 without clipping. Throws Error if wants_norm() and the norm is not finite.
   /// Collective as grad_norm().
@@ -79,7 +81,7 @@ class Optimizer {
   bool has_finite_values(const std::vector<Slice>&) const;
   bool wants_norm() const;  ///< whether an update needs the gradient's norm first
 
-  /// Loss scale (mixed precision): the gradients are those of scale times the loss. Norms and updates divide by it.
+  /// Loss scale (mixed precision): the gradients are gradients of scale times the loss. Norms and updates divide by it.
   void set_loss_scale(double scale) { loss_scale_ = scale; }
   double loss_scale() const { return loss_scale_; }  ///< current loss scale; default 1
 

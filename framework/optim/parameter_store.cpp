@@ -89,11 +89,11 @@ struct ParameterStore::NamedTensors {
   }
 };
 
-/// A model whose layers show one store at a time.
+/// A model, and the store whose memory its layers' tensors use.
 struct ParameterStore::Binding {
   Module model;
   std::vector<Tensor> handles;  // as NamedTensors
-  std::weak_ptr<State> bound;   // whose memory they show
+  std::weak_ptr<State> bound;   // the store whose memory they use
 };
 
 ParameterStore::NamedTensors ParameterStore::named_tensors(Module& model) {
@@ -133,7 +133,7 @@ ParameterStore::ParameterStore(Module model) : state_(std::make_shared<State>())
   bind();
 }
 
-/// of_model: the tensors from which it takes numbers, places on the tape and buffers' memory; null: none.
+/// of_model: the tensors whose values, autograd leaves and buffer memory the store takes over; null: zeros.
 void ParameterStore::allocate(const StoreSpec& spec, const NamedTensors* of_model) {
   spec.validate();
   const NoGrad nothing_recorded;

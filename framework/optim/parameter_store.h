@@ -51,7 +51,7 @@ class ParameterStore {
   /// The names, shapes and types of its tensors, from which an equal store can be created elsewhere.
   StoreSpec spec() const;
 
-  /// Makes the model's layers compute with this store instead of the one that was bound before. Copies no numbers: it
+  /// Makes the model's layers compute with this store instead of the store that was bound before. Copies no numbers: it
   /// sets a few pointers per tensor, or nothing if it is bound already. A backward must run under the store of its
   /// forward, else it throws Error. Throws Error for a store without a model.
   void bind();

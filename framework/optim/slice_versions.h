@@ -1,5 +1,5 @@
-// SliceVersions: the number of updates of each element of a flat buffer, for plans whose readers may be behind (stale
-// synchronous parallel: Ho et al., NIPS 2013). Elements that are always updated together share one number.
+// SliceVersions: the number of updates of each element of a flat buffer, for plans whose readers may have older values
+// (stale synchronous parallel: Ho et al., NIPS 2013). Elements that are always updated together share one number.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // FlatBuffer: a logical 1-D buffer, stored as one contiguous block per device. Slices have global indices, so that code
-// for slices need not know the boundaries between devices.
+// for slices is independent of the boundaries between devices.
 #pragma once
 #include <vector>
 

@@ -20,7 +20,7 @@ constexpr int digits = 8;  // after the point
 
 /// A number as text in its two parts, for columns that have their points below each other.
 struct Parts {
-  std::string whole, rest;  // rest: behind the point; of an exponential form without the exponent
+  std::string whole, rest;  // rest: digits after the point
   std::string exponent;     // "e+10"; empty: none
 };
 

@@ -6,8 +6,8 @@
 
 namespace trireme {
 
-RankMesh::RankMesh(std::vector<MeshAxis> axes, AxisMask summed, int rows)
-    : axes_(std::move(axes)), summed_(summed), rows_(rows) {
+RankMesh::RankMesh(std::vector<MeshAxis> axes, AxisMask summed, int rows, AxisMask sequence)
+    : axes_(std::move(axes)), summed_(summed), sequence_(sequence), rows_(rows) {
   check(axes_.size() <= max_axes, "split", "{} mesh axes would divide layers, at most {} can", axes_.size(), max_axes);
   for (const MeshAxis& axis : axes_) place_.push_back(axis.index);
 }
@@ -48,7 +48,7 @@ void RankMesh::begin_batch(std::vector<Index> row_borders) const {
 
 BatchPtr RankMesh::batch_of_all(const BatchPtr& own) const {
   if (!own || own == all_rows_ || !own->samples) return own;
-  // A replay of all_rows_: the number of samples cannot tell, if one rank has all rows.
+  // The batch of all_rows_ in a replay. The number of samples does not identify it if one rank has all rows.
   if (all_rows_ && own->samples.id() == all_rows_->samples.id()) return own;
   const auto me = static_cast<std::size_t>(index(rows_));
   if (own->samples.numel() != row_borders_[me + 1] - row_borders_[me]) return own;

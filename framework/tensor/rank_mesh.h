@@ -1,4 +1,4 @@
-// RankMesh: the mesh axes over which ranks divide tensors. Framework code knows no communicators: parallel/split
+// RankMesh: the mesh axes over which ranks divide tensors. The framework has no communicators, so parallel/split
 // implements the messages.
 #pragma once
 #include <functional>
@@ -16,7 +16,7 @@ class NormRanks;  // framework/autograd/norm_ranks.h
 /// A set of the axes of a RankMesh: bit i is axis i.
 using AxisMask = unsigned;
 
-/// The ranks that divide a model's tensors, on named axes, seen from one of them.
+/// The ranks that divide a model's tensors, on named axes, from the view of one rank (compare torch's DeviceMesh).
 class RankMesh : public std::enable_shared_from_this<RankMesh> {
  public:
   static constexpr int max_axes = 6;  ///< of one mesh
@@ -38,6 +38,9 @@ class RankMesh : public std::enable_shared_from_this<RankMesh> {
   int ranks(AxisMask) const;                                         ///< product of the sizes of these axes
   /// Along these axes the plan of a step sums the gradients of weights that all ranks hold: each rank brings its share.
   AxisMask summed() const { return summed_; }
+  /// Along these axes a sum [B, T, C] over ranks leaves each of them its share of the T tokens (sequence parallelism:
+  /// Korthikanti et al., arXiv 2205.05198).
+  AxisMask sequence() const { return sequence_; }
   /// The axis along which ranks start with different rows of the batch; -1: all have the same rows.
   int rows() const { return rows_; }
   const std::vector<int>& place() const { return place_; }  ///< this rank's position along each axis
@@ -68,13 +71,13 @@ class RankMesh : public std::enable_shared_from_this<RankMesh> {
   virtual std::shared_ptr<const NormRanks> norm_ranks(AxisMask axes, std::shared_ptr<const NormRanks> outer) const = 0;
 
  protected:
-  RankMesh(std::vector<MeshAxis> axes, AxisMask summed, int rows);
+  RankMesh(std::vector<MeshAxis> axes, AxisMask summed, int rows, AxisMask sequence = 0);
 
  private:
   const MeshAxis& at(int axis) const { return axes_[static_cast<std::size_t>(axis)]; }
   std::vector<MeshAxis> axes_;
   std::vector<int> place_;
-  AxisMask summed_;
+  AxisMask summed_, sequence_;
   int rows_;
   mutable std::vector<Index> row_borders_;
   mutable BatchPtr own_rows_, all_rows_;  // of the last batch

@@ -159,9 +159,9 @@ Index ShardSpec::max_local_numel() const {
   return most;
 }
 
-double ShardSpec::sum(double part) const {
+double ShardSpec::sum(double part, AxisMask but) const {
   const Tensor total = Tensor::full({}, part, DType::f64);
-  mesh_->sum(total, placements_.axes());
+  mesh_->sum(total, placements_.axes() & ~but);
   return total.item();
 }
 

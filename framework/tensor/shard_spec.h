@@ -35,10 +35,10 @@ struct Shares {
   /// of the three.
   struct Range {
     Index extent;                                   ///< number of elements
-    Index unit = 1;                                 ///< elements that stay together (those of a head); divides extent
+    Index unit = 1;                                 ///< elements that stay together (such as a head's); divides extent
     bool operator==(const Range&) const = default;  ///< member by member
   };
-  std::vector<Range> ranges = {};       ///< one behind the other; empty: one, of the whole dimension
+  std::vector<Range> ranges = {};       ///< consecutive ranges; empty: one range, the whole dimension
   std::vector<Index> borders = {};      ///< of a single range: where the ranks' shares begin, and the end; empty: even
   bool fits(Index size) const;          ///< whether every share begins and ends at a multiple of `size` elements
   Shares divided_by(Index size) const;  ///< of a dimension with an element for each `size` elements of this; fits(size)
@@ -48,7 +48,7 @@ struct Shares {
   bool operator==(const Shares&) const = default;                   ///< member by member
 };
 
-/// Shared and immutable: all tensors that lie alike may point to one ShardSpec. A weight's ShardSpec may divide
+/// Shared and immutable: all tensors with equal placements may point to one ShardSpec. A weight's ShardSpec may divide
 /// nothing: other ranks then hold copies, and the step's plan sums its gradients over RankMesh::summed().
 class ShardSpec : public std::enable_shared_from_this<ShardSpec> {
  public:
@@ -72,7 +72,7 @@ class ShardSpec : public std::enable_shared_from_this<ShardSpec> {
   bool divides() const { return placements_.axes() != 0; }  ///< whether ranks have different parts
   /// The axes over which the plan sums the gradient; none for an activation.
   AxisMask summed() const { return summed_; }
-  /// The same, whose gradient the plan sums over these axes only.
+  /// The same placements, for a weight whose gradient the plan sums over these axes only.
   Ptr summed_over(AxisMask) const;
 
   /// The parts of the global tensor that the rank at a place of the mesh has: one box per range, joined along
@@ -90,8 +90,8 @@ class ShardSpec : public std::enable_shared_from_this<ShardSpec> {
   Index max_local_numel() const;
   /// Another tensor on the same mesh.
   Ptr with(const Shape& global, const Placements&, Shares shares = {}, int shared_dim = 0) const;
-  /// The sum over the ranks that have different parts. Collective.
-  double sum(double part) const;
+  /// The sum over the ranks that have different parts, without those along the axes `but`. Collective.
+  double sum(double part, AxisMask but = 0) const;
 
  private:
   ShardSpec(Mesh, const Shape& global, const Placements&, Shares, int shared_dim, bool weight);

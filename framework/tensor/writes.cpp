@@ -48,8 +48,8 @@ void detail::Writes::cut(std::size_t at) {
   around.end = at;
 }
 
-/// Merges adjacent ranges of the older half, as if all had been written last. If that frees too little, forgets the
-/// positions of the older half.
+/// Merges adjacent ranges of the older half and gives them the number of the last write. If that frees too little,
+/// drops the positions of the older half.
 void detail::Writes::thin_out() {
   std::vector<std::uint64_t> numbers;
   for (auto& [begin, stretch] : *partial_) numbers.push_back(stretch.number);

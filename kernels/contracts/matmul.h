@@ -36,7 +36,8 @@ struct LinearBackwardInput {
 /// dw [O,I] (+)= dy^T x; dbias [O] (+)= sum of dy over rows, if given.
 struct LinearBackwardWeight {
   static constexpr char name[] = "linear_backward_weight";  ///< in errors, profiles and census()
-  /// dw and dbias are outputs; dbias may be View{}; with accumulate the gradients are added; dy masked as above.
+  /// dw and dbias are outputs; dbias may be View{}; with accumulate the gradients are added; dy must be masked already
+  /// if forward had a ReLU.
   using Fn = void(View dw, View dbias, View x, View dy, bool accumulate);
 };
 

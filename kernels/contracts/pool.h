@@ -15,7 +15,7 @@ struct PoolOptions {
   Extents dilation{1, 1, 1};   ///< >= 1; for max pooling only
   /// Average pooling divides by the whole window, padding included (PyTorch's count_include_pad).
   bool count_padding = true;
-  bool ceil_mode = false;                               ///< for ops only, which turn it into padding; kernels ignore it
+  bool ceil_mode = false;  ///< max_pool() and avg_pool() turn it into padding; kernels ignore it
   bool operator==(const PoolOptions&) const = default;  ///< compares all axes, absent ones too
 };
 
@@ -32,12 +32,12 @@ struct ResampleAxis {
   double step = 1;  ///< input cells per output cell: in / out, or 1 / scale factor; not used for area
   bool operator==(const ResampleAxis&) const = default;  ///< all members are equal
 };
-/// One per spatial axis, outermost first; those of absent axes are last and ignored.
+/// One per spatial axis, outermost first; entries of absent axes come last and are ignored.
 using ResampleAxes = std::array<ResampleAxis, 3>;
 
 namespace kernel {
-/// y = maximum of each window; index = its position in the window, row-major: u8, or i32 if a window has more than 255
-/// cells.
+/// y = maximum of each window (F.max_pool2d). index, of y's shape, is the maximum's position in its window, row-major:
+/// u8, or i32 if a window has more than 255 cells.
 struct MaxPool {
   static constexpr char name[] = "max_pool";  ///< in errors, profiles and census()
   /// y and index are outputs.

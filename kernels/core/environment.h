@@ -8,7 +8,7 @@
 
 namespace trireme {
 
-/// One variable: the values that it may have, and what it does.
+/// One variable: its name, allowed values, default and meaning.
 struct EnvironmentVariable {
   /// seconds: a decimal number; whole: a whole number; word: one of the words; text: any but ""; other: any, because
   /// the variable belongs to another program.

@@ -79,7 +79,7 @@ class Runtime {
   virtual void reset_peak() = 0;         ///< sets peak() to in_use()
 };
 
-/// The runtime of a kind of device. Throws Error if this build or machine has none (open_backend() knows the reason).
+/// The runtime of a kind of device. Throws Error if this build or machine has none (open_backend() returns the reason).
 Runtime& runtime(DeviceKind kind);
 /// Copies between two blocks of equal size. If either is on a device, that device's runtime copies.
 void copy_block(const View& to, const View& from);

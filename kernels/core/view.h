@@ -1,4 +1,4 @@
-// Shape and View: the part of a tensor that a kernel sees. A View is a dense, row-major block with channels last that
+// Shape and View: the part of a tensor that a kernel gets. A View is a dense, row-major block with channels last that
 // the kernel borrows.
 #pragma once
 #include <algorithm>

@@ -94,7 +94,7 @@ class BackwardTiles {
   using Word = typename P::Word;
 
  public:
-  /// room: maximum number of keys at a time; sums: whether dk and dv are computed too.
+  /// room: maximum number of keys at a time; sums: compute dk and dv as well as dq.
   BackwardTiles(const AttentionJob& job, const Operands& x, Index room, bool sums = true)
       : job_(job),
         x_(x),

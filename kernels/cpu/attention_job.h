@@ -12,7 +12,7 @@ constexpr Index query_block = 48, key_block = 96;  ///< tokens of a tile of scor
 
 constexpr Index round_up(Index n, Index step) { return (n + step - 1) / step * step; }
 
-/// A call of attention: all that a tile needs to know.
+/// A call of attention: the arguments that a tile needs.
 struct AttentionJob {
   AttentionShape s;
   AttentionArgs args;

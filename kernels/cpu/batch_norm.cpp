@@ -10,7 +10,7 @@
 namespace trireme {
 namespace {
 
-/// x seen as rows of width channels * copies, the last one perhaps shorter.
+/// x viewed as rows of width channels * copies. The last row may be shorter.
 struct Wide {
   Index channels, copies, width, numbers, rows;
   explicit Wide(const Shape& x)

@@ -1,5 +1,5 @@
-// Rarely used types that arithmetic widens (short integers) need no loops of their own: a kernel converts a block that
-// stays in the first cache, computes in the wider type, and converts back.
+// convert_block(): arithmetic on rare types such as short integers needs no separate loops for each type. A kernel
+// converts a block that fits the first cache to a wider type, computes there, and converts the result back.
 #pragma once
 #include "kernels/cpu/vector.h"
 

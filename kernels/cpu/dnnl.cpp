@@ -13,7 +13,7 @@ namespace trireme {
 namespace {
 
 /// oneDNN 2.6's AMX implementations are wrong or crash in bf16: convolutions (conv/conv_faults.h), and products
-/// (SIGILL). Disables AMX before oneDNN's first use, unless the user asks for more.
+/// (SIGILL). Disables AMX before oneDNN's first use, unless the user sets ONEDNN_MAX_CPU_ISA.
 void avoid_amx() {
   static const bool once = [] {
     const bool asked = std::getenv("ONEDNN_MAX_CPU_ISA") || std::getenv("DNNL_MAX_CPU_ISA");

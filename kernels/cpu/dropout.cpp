@@ -1,4 +1,4 @@
-// Inverted dropout, keyed by sample (kernels/contracts/elementwise.h says how).
+// Inverted dropout, keyed by sample (formula: kernels/contracts/elementwise.h).
 #include "kernels/core/kernel.h"
 #include "kernels/cpu/philox.h"
 #include "kernels/cpu/vector.h"

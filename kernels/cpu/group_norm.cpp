@@ -1,4 +1,4 @@
-// Group norm: statistics of each sample's channels, merged into those of groups.
+// Group norm: statistics of each sample's channels, merged into statistics of groups.
 #include <cmath>
 
 #include "kernels/contracts/norm.h"
@@ -62,8 +62,8 @@ void walk_columns(A* acc, const A* rows, Index width, Index first, Index count, 
         }
     }
   };
-  // Wide rows fit the registers of AVX-512 only; elsewhere they are faster in the order of memory, where some rows at a
-  // time share loads and stores of sums (with more than one being written memory is slower).
+  // Wide rows fit the registers of AVX-512 only; elsewhere the order of memory is faster. There a few rows at a time
+  // share the loads and stores of sums. (More than one written stream slows the memory.)
   const bool v4 = vector_level() == VectorLevel::v4;
   if (v4) tiles(std::integral_constant<int, 128>{});
   if (v4 || width < 128) tiles(std::integral_constant<int, 64>{});

@@ -50,7 +50,7 @@ std::pair<A, A> statistics(const T* x, Index n, double eps) {
   return {static_cast<A>(mean + shift), A{1} / std::sqrt(static_cast<A>(variance + static_cast<Sum>(eps)))};
 }
 
-/// The same of RMS norm: the mean is taken for 0.
+/// The same for RMS norm, where the mean is taken as 0.
 template <class Sum, class T, class A = Accumulator<T>>
 std::pair<A, A> root_mean_square(const T* x, Index n, double eps) {
   Sum total{};

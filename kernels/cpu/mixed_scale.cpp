@@ -3,7 +3,7 @@
 // The products are then transposed and added to the outputs that are one tap away.
 //
 // An output is the bias, followed by its taps in the order (row, plane, column), each a sum over channels in order.
-// That does not depend on the begin of the run, of a thread's rows or of the box.
+// This order does not depend on where the run, a thread's rows or the box begin.
 #include "kernels/cpu/mixed_scale.h"
 
 #include "kernels/core/kernel.h"
@@ -14,7 +14,7 @@ namespace {
 using mixed_scale::stretch;
 
 /// w [outputs, planes, 9, channels] as right operands of products: [planes, channels, columns], columns o * 9 + tap,
-/// zeros behind.
+/// then zeros.
 template <class A>
 void pack(A* to, const View& w, const MixedScaleShape& s, Index columns) {
   const mixed_scale::Room<A> all(w.numel());

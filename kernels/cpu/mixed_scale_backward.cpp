@@ -34,7 +34,7 @@ class OutputGradients {
     });
   }
   const A* at(Index n, Index o, Index z, Index y, Index x) const { return values_.data() + offset(n, o, z, y, x); }
-  /// to [outputs * taps, stretch]: what the taps read from `count` positions on, each at its tap's offset.
+  /// Fills to [outputs * taps, stretch] with the values that each tap reads for `count` positions, at the tap's offset.
   void taps(A* to, Index n, Index z, Index y, Index x, Index count) const {
     for (Index o = 0; o < s_.outputs; ++o)
       for (Index t = 0; t < s_.taps(); ++t, to += stretch) {

@@ -12,8 +12,8 @@ namespace {
 constexpr int counters = 16;  // per vector step
 using Lanes [[gnu::vector_size(64)]] = std::uint64_t;
 
-// Each 64-bit lane carries one 32-bit word of one counter; the multiplication ignores the upper halves, so
-// what the rounds leave there needs no clearing. (What GCC makes of the plain loop is twice as slow.)
+// Each 64-bit lane carries one 32-bit word of one counter; the multiplication ignores the upper halves, so they are not
+// cleared between rounds. (GCC's code for the plain loop takes twice the time.)
 [[gnu::target("arch=x86-64-v4")]] void sixteen(std::uint32_t* out, std::uint64_t key, std::uint64_t high,
                                                std::uint64_t low) {
   const auto m0 = (__m512i)(Lanes{} + 0xD2511F53u), m1 = (__m512i)(Lanes{} + 0xCD9E8D57u);

@@ -20,7 +20,7 @@
 #include "kernels/cpu/arena.h"
 #include "kernels/cpu/parallel.h"
 
-// Present only under AddressSanitizer: they let it see use after release, and overruns, inside cached blocks.
+// Present only under AddressSanitizer, which then detects use after release and overruns inside cached blocks.
 extern "C" {
 __attribute__((weak)) void __asan_poison_memory_region(const volatile void*, std::size_t);
 __attribute__((weak)) void __asan_unpoison_memory_region(const volatile void*, std::size_t);
@@ -157,8 +157,8 @@ int cores() {
   if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
   return std::max(1, omp_get_num_procs());
 }
-// OpenMP gives a team fewer threads than were asked for inside of a parallel region, under OMP_THREAD_LIMIT and under
-// OMP_DYNAMIC. oneDNN asks for OpenMP's number and has its threads wait for one another: the number has to be right.
+// OpenMP gives a team fewer threads than requested inside a parallel region, under OMP_THREAD_LIMIT and under
+// OMP_DYNAMIC. oneDNN uses OpenMP's number, and its threads wait for one another, so the number must be right.
 int threads() {
   const bool alone = omp_in_parallel() || omp_get_max_active_levels() < 1;
   const int asked = omp_get_max_threads(), given = alone ? 1 : std::min(asked, omp_get_thread_limit());

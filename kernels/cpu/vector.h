@@ -57,7 +57,7 @@ auto vectorised_loop() {
 }
 
 /// Calls f(), fully inlined into code for the widest vectors; or f(level), with a constant, where code differs. f
-/// should capture by value, so that the compiler knows that its pointers do not change.
+/// should capture by value, so that the compiler can assume that its pointers do not change.
 template <class F>
 void vectorised(const F& f) {
   switch (vector_level()) {

@@ -1,6 +1,6 @@
 // Scaled dot-product attention, forward (kernels/contracts/attention.h): a block of threads owns a tile of queries and
-// walks over the keys with a running maximum and sum (Milakov and Gimelshein, "Online normalizer calculation for
-// softmax", arXiv 1805.02867; FlashAttention-2, arXiv 2307.08691).
+// processes the keys in order with a running maximum and sum (Milakov and Gimelshein, "Online normalizer calculation
+// for softmax", arXiv 1805.02867; FlashAttention-2, arXiv 2307.08691).
 #include "kernels/core/kernel.h"
 #include "kernels/cuda/attention_launch.cuh"
 

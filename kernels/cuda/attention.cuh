@@ -5,8 +5,8 @@
 // A Tile (FmaTile in attention_fma.cuh for f32 and f64, MmaTile in attention_mma.cuh on tensor cores) defines how a
 // tile of rows x columns scores is stored in the registers of a block's threads. Element (r, c) of a thread is row(r),
 // column(c); result x of its row r is element output(x) of the slab. It computes:
-//   keep<slot>(own rows, at)               makes rows of the block's own, from `at` on, ready for all that follows
-//   enter(first, second, at)               the same of the other side's tiles in slots 0 and 1, until the next one
+//   keep<slot>(own rows, at) loads the block's own rows from `at` on, for all later steps
+//   enter(first, second, at) loads the other side's tiles to slots 0 and 1, until the next call
 //   product<slot>(s, own, at, other, at)   s = own other^T over D
 //   accumulate<slot>(out, weights, x, at, first)  out += weights x over the tile's tokens, elements first..first + slab
 // All threads of the block take part; operands are those that keep() and enter() had for that slot.
@@ -20,7 +20,7 @@
 
 namespace trireme::gpu {
 
-/// The numbers of a call, as kernels take them. A: what sums are kept in.
+/// The numbers of a call, as kernels take them. A: the type of sums.
 template <class A>
 struct AttentionJob {
   int queries, keys;  ///< Tq and Tk
@@ -35,7 +35,7 @@ struct AttentionJob {
   TokenStrides q, k, v;
 };
 
-/// Rows of one head of one sample: row t at data + t * stride. Those from `count` on are read as zeros.
+/// Rows of one head of one sample: row t at data + t * stride. Rows from `count` on are read as zeros.
 template <class T>
 struct HeadRows {
   const T* data;
@@ -47,14 +47,14 @@ struct HeadRows {
 template <class A>
 struct AttentionHead {
   Index sample, head;
-  int position, keys;  ///< position of query 0; keys that may be seen
+  int position, keys;  ///< position of query 0; number of visible keys
   bool causal;
   A scale, slope;
   std::uint64_t mask_key, id, first;  ///< first: number of the mask's element (query 0, key 0)
 
   __device__ AttentionHead(const AttentionJob<A>& job, Index n, Index h)
       : sample(n), head(h), causal(job.causal), scale(job.scale) {
-    constexpr Index far = (Index{1} << 30) - 1;  // positions beyond it see all keys, or none
+    constexpr Index far = (Index{1} << 30) - 1;  // queries from this position on see all keys, or none
     const Index at = job.q_at + (job.q_starts ? job.q_starts[n] : 0);
     position = static_cast<int>(at < -far ? -far : at > far ? far : at);
     const Index length = job.lengths ? job.lengths[n] : job.keys;

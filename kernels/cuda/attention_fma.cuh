@@ -12,7 +12,7 @@ struct FmaTile {
   using A = Accumulator<T>;
   // Shared memory is static: 48 KB at most, half of them full of f64.
   static constexpr bool wide_sums = sizeof(A) == 8;
-  static constexpr int threads = 128, across = 16,  ///< threads beside one another
+  static constexpr int threads = 128, across = 16,  ///< neighbouring threads
       thread_rows = wide_sums ? 4 : 8, thread_columns = wide_sums ? 2 : 4, down = threads / across,
                        rows = down * thread_rows, columns = across * thread_columns,
                        depth = 16,             ///< elements of D, or tokens, in shared memory at a time

@@ -81,7 +81,7 @@ struct StoreMoments {
   }
 };
 
-/// m2 is what is left of two sums that may be large: in f64, and not below 0.
+/// m2 is a difference of two sums that may be large. It is computed in f64 and is at least 0.
 struct OfSums {
   float *mean, *m2;
   const float *sums, *squares;

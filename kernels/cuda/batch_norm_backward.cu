@@ -17,7 +17,7 @@ struct Backward : PlainSums<Element, 2> {
   T* dz;  ///< where the mask is read: may be dy
   const T *dy, *x, *y;
   Weights<Sum> weights;
-  bool masked;  ///< by a ReLU whose mask is found again
+  bool masked;  ///< by a ReLU whose mask is recomputed
 
   template <int n>
   __device__ Affine<Sum, n> fixed(Index column, Index) const {

@@ -3,18 +3,18 @@
 // of rows by blocks of threads in the elements' accumulator, then the parts in f64.
 //
 // What is summed is a struct P of pointers and numbers:
-//   using T, Sum, Part;                   elements; what a thread sums them in; what a block leaves
+//   using T, Sum, Part; types of elements, of a thread's sums, and of a block's results
 //   using Merge;                          AddUp<sets>, or another struct of none() and merge()
 //   static constexpr int sets;            sums per column
 //   static constexpr int ahead, resident; rows that a thread reads at once; blocks meant to share a multiprocessor
-//   Fixed fixed<n>(column, at)            what stays for n columns; at: a thread's first element
+//   Fixed fixed<n>(column, at) numbers that are constant for n columns; at: a thread's first element
 //   Fetched fetch<n>(row, at)             reads n elements of one row
 //   void add<n>(sums[sets][n], fixed, fetched, at)
 //   void close<n>(sums, fixed, count, base)  after the last of `count` rows, before the first merge; base: the element
 //                                         in the first row of all that are merged next
 //   Part part(set, sum, base)             after the last merge in Sum; base: of this column
-// and where the sums go is a struct with void operator()(Index column, const double* sums, double count), column in
-// [0, outer * width).
+// The results go to a struct with void operator()(Index column, const double* sums, double count), with column in [0,
+// outer * width).
 #pragma once
 #include "kernels/cuda/launch.cuh"
 
@@ -110,7 +110,7 @@ __device__ void column_run(const P& p, A (&acc)[P::sets][n], Index column, Index
 }
 
 /// Merges the values of `lanes` threads, `across` apart, in shared[set * columns + column][thread] into the first of
-/// them. All threads must call it, and see the result.
+/// them. All threads must call it, and all may read the result.
 template <class Merge, int sets, class V, int all, int threads>
 __device__ void merge_lanes(V (&shared)[all][threads], V (&counts)[threads], int lanes, int across) {
   constexpr int columns = all / sets;
@@ -239,7 +239,7 @@ void reduce_columns_by(const On& on, Index outer, Index rows, Index width, const
   run(on, dim3(static_cast<unsigned>(ceil_div(outer * width, block / warp))), block,
       merge_parts<typename P::Merge, P::sets, A, Out>, plan, partials.as<const A>(), out);
 }
-/// vector: whether what p reads and writes is aligned(); rows that are no multiple of 16 bytes are seen here.
+/// vector: whether the operands of p are aligned(). Rows that are no multiple of 16 bytes are handled here.
 template <class P, class Out>
 void reduce_columns(const On& on, Index outer, Index rows, Index width, bool vector, const P& p, const Out& out) {
   constexpr int n = pack<typename P::T>;

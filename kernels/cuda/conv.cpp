@@ -2,7 +2,7 @@
 // Steps that cuDNN cannot fuse with the convolution follow in a separate pass.
 //
 // The 3 channels of images do not suit tensor cores: in bf16 cuDNN's engines pad them to 8 in their workspace, at the
-// cost of a pass over the images. Kernels of ours would save nothing by padding; images with 4 or 8 channels would.
+// cost of a pass over the images. Custom kernels would need the same padding. Images with 4 or 8 channels avoid it.
 #include "kernels/contracts/conv.h"
 
 #include "kernels/core/kernel.h"
@@ -38,8 +38,8 @@ void forward(const On& on, const View& y, const View& x, const View& w, const Vi
   with_sums.then = [&](void*, void*) { moments_of_sums(on, mean, m2, sums.as<float>(), squares, rows); };
   if (mean) whole.then = [&](void* out, void*) { measure(out); };
   alone.job.shape.options.relu = false;
-  // A residual in y's own block: cuDNN does not allow a graph to write what it reads. The tail may, and moves no more
-  // bytes than a graph that writes elsewhere, followed by a copy.
+  // A cuDNN graph must not write its input. If residual is y's block, the graph does the convolution only, and the tail
+  // adds the residual. This moves no more bytes than a graph with another result block and a copy.
   alone.apart = residual && residual.data == y.data;
   alone.then = [&](void* out, void* product) {
     View to = y, part = y;
@@ -94,9 +94,9 @@ void conv_backward_input(View dx, View dy, View w, const ConvOptions& o, bool ac
 
 /// dw (+)=; none of the operands is empty.
 ///
-/// f32 with bf16 or f16: either by a graph that cuDNN compiles, whose sums stay f32, or by a narrow dw that is then
-/// widened or added, whichever is faster. The latter rounds each step's gradient once, to the type of its factors, as
-/// PyTorch's autocast does in every step.
+/// An f32 dw of bf16 or f16 operands is computed in the faster of two ways. One is a graph that cuDNN compiles, with
+/// f32 sums. The other is a dw in the operands' type that is then converted to f32 or added: it rounds each step's
+/// gradient once, as PyTorch's autocast does.
 void backward_weight(const On& on, View dw, const View& x, const View& dy, const ConvShape& s, bool accumulate) {
   const bool wide = dw.dtype != x.dtype;
   auto add_to = [&](DType product_type) {

@@ -1,5 +1,5 @@
-// Our own convolutions: output, and gradient by the input. They are products of an image, seen as a matrix [places,
-// filter cells x channels] that is never stored, with the filter.
+// Our own convolutions: output, and gradient by the input. They are products of an image and the filter. The image is
+// indexed as a matrix [places, filter cells x channels], which is never stored.
 #include "kernels/cuda/conv_direct.h"
 
 #include "kernels/cuda/conv_direct.cuh"

@@ -11,14 +11,14 @@ namespace trireme::gpu {
 
 // A block of 16 x 16 threads makes a tile of 64 x 64 sums of products, 16 products of each at a time.
 constexpr int tile = 64, depth = 16, side = 16, each_side = tile / side;
-constexpr int tile_pitch = tile + 4;  ///< so that threads that store a column do not meet in one bank
+constexpr int tile_pitch = tile + 4;  ///< so that threads that store a column use different banks
 /// Additions in a row in float before the sum moves on: errors grow with the length of a run.
 constexpr int fold_every = 256;
 
 /// How places of one image, written or summed over, read from the other one.
 struct Reach {
   Divisor cells, cell1, cell2;          ///< places: of one image, and along axes 1 and 2
-  int cell_step[3], shift[3], step[3];  ///< place p and filter cell f meet at p * cell_step + shift + f * step
+  int cell_step[3], shift[3], step[3];  ///< place p and filter cell f read p * cell_step + shift + f * step
   int extent[3];                        ///< of the image read
   Divisor stride[3];                    ///< only multiples of it are places of the image read, at their quotients
   int channels;                         ///< of the image read, all groups

@@ -1,5 +1,6 @@
-// Our own convolutions: gradient by the filter. Products of the outputs' gradients with the image, seen as a matrix
-// [places, filter cells x channels], summed over places. Parts of the places are summed separately and added in order.
+// Our own convolutions: gradient by the filter. Products of the outputs' gradients with the image, summed over places.
+// The image is indexed as a matrix [places, filter cells x channels]. Parts of the places are summed separately and
+// added in order.
 #include "kernels/cuda/conv_direct.cuh"
 #include "kernels/cuda/conv_direct.h"
 #include "kernels/cuda/numbers.cuh"
@@ -34,7 +35,7 @@ __device__ inline Column column_of(const Gradient& g, unsigned column) {
 /// Begins of the next fold_every places, worked out once for all columns. All threads take part.
 __device__ inline void fill(Start (&starts)[fold_every], const Gradient& g, int place0) {
   static_assert(fold_every == block);
-  __syncthreads();  // the ones before are still read
+  __syncthreads();  // other threads may still read the earlier starts
   const int place = min(place0 + static_cast<int>(threadIdx.x), g.places - 1);
   starts[threadIdx.x] = start_of(g.reach, static_cast<unsigned>(place));
   __syncthreads();
@@ -96,8 +97,8 @@ __global__ void __launch_bounds__(block) gradient_kernel(Accumulator<T>* parts, 
     }
 }
 
-/// For small groups, which would leave most of a tile empty: a warp for adjacent output channels and one column, and
-/// the warps of a block for successive places.
+/// For small groups, which would leave most of a tile empty. A warp computes adjacent output channels of one column;
+/// the warps of a block process successive places.
 template <class T>
 __global__ void __launch_bounds__(block)
     plain_gradient_kernel(Accumulator<T>* parts, const T* x, const T* dy, Gradient g) {

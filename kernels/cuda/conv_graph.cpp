@@ -7,7 +7,7 @@ namespace {
 
 constexpr Graph::Tensor x_number = 0, w_number = 1, y_number = 2;
 
-/// Extents that cuDNN sees: 1-D has a height of `fill` put before it.
+/// Extents as cuDNN expects them: a 1-D image gets a height of `fill`.
 std::vector<Index> axes(const Extents& e, int dims, Index fill) {
   std::vector<Index> all(e.begin(), e.begin() + dims);
   if (dims == 1) all.insert(all.begin(), fill);
@@ -24,7 +24,7 @@ Layout of_filter(const ConvJob& j, DType t) {
   return channels_last(j.shape.c_out, j.shape.group_in(), j.shape.filter, j.shape.dims, t, j.aligned);
 }
 
-/// y = relu(conv(x, w) + bias + residual), and sums of y: of these steps those that the job has.
+/// y = relu(conv(x, w) + bias + residual), and sums of y. Steps that the job does not have are left out.
 void build_forward(Graph& g, const ConvJob& j) {
   const Graph::Tensor x = g.tensor(of_input(j, j.type)), w = g.tensor(of_filter(j, j.type));
   const Graph::Tensor y = g.tensor(of_output(j, j.type));
@@ -126,12 +126,12 @@ void build(Graph& g, const ConvJob& j) {
 
 EngineRules rules_for(const ConvJob& j) {
   EngineRules rules{.deterministic = j.deterministic, .whole = j.type == DType::f32 && !j.tf32, .sums = j.with_sums};
-  // What engines without tensor cores want of x, w and y is channels first: they turn them in their workspace.
+  // Engines without tensor cores convert x, w and y to channels first in their workspace.
   const Index turned = bytes_of(j, x_number) + bytes_of(j, w_number) + bytes_of(j, y_number);
   if (rules.whole) {
     rules.workspace += turned;
     rules.alike = 2;
-  }  // those that turn nothing get a turn to be measured
+  }  // engines without this conversion are measured, too
   return rules;
 }
 

@@ -47,7 +47,7 @@ bool follows(const EngineRules& rules, const Descriptor& engine) {
                       CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6, CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13});
 }
 
-/// What the heuristic recommends, best first; none where it knows none.
+/// The engines that the heuristic recommends, best first; none if it has no recommendation.
 std::vector<Descriptor> recommended(const Graph& graph, const Target& target, cudnnBackendHeurMode_t mode) {
   Descriptor h(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, graph.op());
   h.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph.descriptor());

@@ -67,7 +67,7 @@ void ok(cudaError_t status, std::string_view op) {
        left ? "; a kernel that was started before did it: CUDA_LAUNCH_BLOCKING=1 shows which" : "");
 }
 
-// CUDA is asked every time, since other libraries and the program's own code may make another device current.
+// Sets the device in every call, since other libraries and the program may make another device current.
 On::On(Device device, std::string_view op) : index_(device.index), op_(op) {
   const auto count = static_cast<int>(states().size());
   check(device.kind == DeviceKind::cuda && index_ >= 0 && index_ < count, ErrorKind::device, op,

@@ -1,4 +1,4 @@
-// Division by numbers that the host knows, and strided loops, which take indices apart with it.
+// Division by numbers that are known on the host, and strided loops, which use it to split indices.
 #pragma once
 #include <cuda_runtime.h>
 

@@ -121,7 +121,7 @@ void cast(View y, View x) {
   each<1>(on, n, false, CastAny{y.data, x.data, y.dtype, x.dtype});
 }
 
-constexpr int few_channels = 512;  ///< whose scales and shifts a block keeps at hand
+constexpr int few_channels = 512;  ///< whose scales and shifts a block caches
 constexpr int pixel_packs = 4;     ///< packs of pixels that a thread has under way
 
 template <class A>

@@ -110,7 +110,7 @@ class CudaGraph final : public DeviceGraph {
   std::vector<cudaGraphExec_t> parts_;
 };
 
-/// Orders work: what is submitted to `later` from now on runs after all work of `first` so far.
+/// Work submitted to `later` after this call runs after all work submitted to `first` before it.
 void follow(cudaStream_t first, cudaStream_t later) {
   cudaEvent_t event = nullptr;
   ok(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), op);

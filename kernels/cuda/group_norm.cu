@@ -1,4 +1,5 @@
-// Group norm: a block of threads to a group of a sample; sums of channels by blocks that walk 32 channels side by side.
+// Group norm: one block of threads per group of a sample. Sums over channels use blocks that process 32 channels at a
+// time.
 #include <cmath>
 
 #include "kernels/contracts/norm.h"

@@ -27,7 +27,7 @@ void run(const On& on, dim3 blocks, int threads, void (*kernel)(P...), const A&.
 }
 
 constexpr Index ceil_div(Index a, Index b) { return (a + b - 1) / b; }
-/// Blocks for n items of `threads` at a time: enough to fill the device a few times over; a kernel walks the rest by
+/// Blocks for n items of `threads` at a time: enough to fill the device a few times over; a kernel reaches the rest by
 /// grid strides.
 inline dim3 blocks_for(const On& on, Index n, int threads = block) {
   const Index most = static_cast<Index>(on.multiprocessors()) * 32;
@@ -82,8 +82,9 @@ bool aligned(const P*... p) {
 
 template <int n>
 struct Count {};
-/// f(Count<width>{}, i) on elements [i, i + width), so many times from 0 on, and f(Count<1>{}, i) on the others of n.
-/// f is a struct of pointers and numbers with template <int n> __device__ void operator()(Count<n>, Index i) const.
+/// Calls f(Count<width>{}, i) on the first `whole` groups of width elements, [i, i + width), and f(Count<1>{}, i) on
+/// the rest of n. f is a struct of pointers and numbers with template <int n> __device__ void operator()(Count<n>,
+/// Index i) const.
 template <int width, class F>
 __global__ void each_kernel(Index n, Index whole, F f) {
   for (Index i = first_item(); i < whole; i += item_step()) f(Count<width>{}, i * width);

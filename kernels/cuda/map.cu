@@ -1,6 +1,6 @@
-// Unary formulas: kernel::Map and kernel::MapBackward. Those that networks use most have kernels of their own in f32,
-// bf16 and f16. The others share one kernel per type, which calls a function that chooses the formula: it is compiled
-// once, and waiting for memory takes longer than the call.
+// Unary formulas: kernel::Map and kernel::MapBackward. The most frequent formulas have separate kernels in f32, bf16
+// and f16. The others share one kernel per type, which calls a function that chooses the formula: it is compiled once,
+// and waiting for memory takes longer than the call.
 #include "kernels/contracts/elementwise.h"
 #include "kernels/core/kernel.h"
 #include "kernels/cuda/choice.cuh"

@@ -34,7 +34,7 @@ cublasComputeType_t compute_type(DType operands) {
   return coarse ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
-/// The largest power of two that divides the address, as far as cuBLASLt cares.
+/// The largest power of two that divides the address, at most 256: cuBLASLt uses no larger alignment.
 std::uint32_t alignment(const void* p) {
   const auto address = reinterpret_cast<std::uintptr_t>(p);
   return static_cast<std::uint32_t>(std::min<std::uintptr_t>(address & (~address + 1), 256));
@@ -109,7 +109,7 @@ cublasLtMatmulPreferenceOpaque_t preference(const Operands& v, std::string_view 
 /// The handles of all devices, and the advice that was given so far.
 class Library {
  public:
-  // Never destroyed, like the streams: its memory goes with the process.
+  // Never destroyed, like the streams: the process's exit releases the memory.
   static Library& get() {
     static Library& one = *new Library;
     return one;
@@ -120,7 +120,7 @@ class Library {
     if (!h) lt_ok(cublasLtCreate(&h), on.op());
     return h;
   }
-  /// Asks once per shapes, types, alignments and epilogue.
+  /// Queries cuBLASLt once per shapes, types, alignments and epilogue.
   Advice advice(const On& on, const Operands& v, const MatMulJob& j, cublasLtEpilogue_t epilogue, Operation& o) {
     const cublasLtHandle_t h = handle(on);
     const Key key{on.device().index,

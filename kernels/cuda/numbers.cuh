@@ -1,4 +1,5 @@
-// Elements whose type is known at run time only: for kernels that are too rare, or too short, for one per type.
+// Elements whose type is known at run time only: for kernels that are too rare or too short to be compiled once per
+// type.
 #pragma once
 #include "kernels/cuda/launch.cuh"
 
@@ -54,7 +55,7 @@ __host__ __device__ void with_number(DType t, const Use& use) {
   t == DType::f64 ? use(double{}) : use(float{});
 }
 
-/// Calls use with an unsigned integer of as many bytes as an element of t.
+/// Calls use with an unsigned integer of the size of an element of t.
 template <class Use>
 void with_bytes(DType t, const Use& use) {
   switch (size_of(t)) {

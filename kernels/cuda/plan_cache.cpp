@@ -240,7 +240,7 @@ std::vector<std::pair<std::size_t, Engine>> candidates(std::span<const std::vect
     for (std::size_t way = 0; way < ways.size(); ++way)
       if (turn < ready_of[way].size()) ready.emplace_back(way, ready_of[way][turn]);
   if (ready.empty()) return compiled;
-  // Last of those that are measured: the budget is for the others first.
+  // The compiled engine is measured last, since compiling may use up the budget.
   if (!compiled.empty())
     ready.insert(ready.begin() + static_cast<std::ptrdiff_t>(std::min(ready.size(), most_measured - 1)),
                  compiled.front());
@@ -261,13 +261,13 @@ bool run_planned(const On& on, const PlanKey& key, const PlanResult& result, std
   }
   if (!p.plan) return false;
   cudnnStatus_t status = run(on, c.handle, *p.plan, ways[p.way], result.data);
-  if (status != CUDNN_STATUS_SUCCESS && !p.proven) {  // what the folder held is for another cuDNN after all
+  if (status != CUDNN_STATUS_SUCCESS && !p.proven) {  // the plan from the folder is of another cuDNN
     p = chosen(on, c, key, result, ways);
     if (!p.plan) return false;
     status = run(on, c.handle, *p.plan, ways[p.way], result.data);
   }
   p.proven = true;
-  // What it was measured with lay better. The plan stays: captured graphs may hold kernels of it.
+  // The plan was measured with better aligned operands. It stays in the cache: captured graphs may hold its kernels.
   if (status == CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER || status / 1000 == CUDNN_STATUS_NOT_SUPPORTED / 1000)
     return false;
   ok(status, on.op());

@@ -37,9 +37,9 @@ struct PlanWay {
 bool run_planned(const On&, const PlanKey& key, const PlanResult&, std::span<const PlanWay> ways);
 
 /// The engines to measure, as pairs of way and engine: best first, alternating between ways, since the fastest engine
-/// of one way says little about another. At most one is compiled unless all are: compiling costs a second or more, and
-/// a compiled engine is seldom faster than cuDNN's own kernels. More are listed than are measured, since some may fail
-/// to run.
+/// of one way is not the fastest of another. At most one is compiled unless all are: compiling costs a second or more,
+/// and a compiled engine is seldom faster than cuDNN's own kernels. More are listed than are measured, since some may
+/// fail to run.
 std::vector<std::pair<std::size_t, Engine>> candidates(std::span<const std::vector<Engine>> ways);
 inline constexpr std::size_t most_measured = 3;
 

@@ -1,5 +1,5 @@
-// Max and average pooling. Each thread makes a pack of channels of one output; on the way back, of one input cell from
-// the windows over it, so that nothing is added from two sides.
+// Max and average pooling. Each thread computes a pack of channels of one output. In backward it computes a pack of one
+// input cell from all windows over the cell, so no two threads add to the same element.
 #include "kernels/core/kernel.h"
 #include "kernels/cuda/window.cuh"
 

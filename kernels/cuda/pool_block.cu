@@ -29,7 +29,7 @@ struct Drop {
   }
 };
 
-/// The largest of x + bias, rounded as a kernel of its own would leave it.
+/// The largest of x + bias, rounded like the result of a separate kernel.
 template <class T, int n>
 struct LargestWithBias : Largest<T, n> {
   Accumulator<T> bias[n] = {};
@@ -73,8 +73,8 @@ __global__ void block_kernel(T* y, std::uint8_t* index, const T* x, const T* bia
   }
 }
 
-/// How the way back divides its work. Rows are windows of all images, those too that the image's end cuts short and
-/// that have no output; a strip of them goes to one block, whose threads stand side by side in channels.
+/// How backward divides its work. A row is one window of one image. Windows that the image's end cuts short count,
+/// although they have no output. One block processes a strip of rows; its threads process adjacent channels.
 struct Strips {
   Index rows, strip_rows;
   int windows[3];    ///< of one image along each axis, cut ones included

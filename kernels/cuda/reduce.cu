@@ -1,4 +1,4 @@
-// Reduce, ArgMax and SumSquares. Sums end in f64, in an order that the shape and the device alone decide.
+// Reduce, ArgMax and SumSquares. Sums end in f64. Their order depends only on the shape and the device.
 #include "kernels/core/kernel.h"
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/divide.cuh"
@@ -19,8 +19,8 @@ struct Largest {
   }
 };
 
-// What is made of the elements: struct of T, Sum (what a thread gathers them in), Op, add(), none<V>(); width: elements
-// that are read at once.
+// A reduction is a struct with T (an element), Sum (a thread's partial result), Op, add() and none<V>(). width:
+// elements that are read at once.
 template <class Element>
 struct SumOf : AddUp<1> {
   using T = Element;
@@ -53,7 +53,7 @@ struct Stretches {
   Index rows, width, parts;
 };
 
-/// What a team makes of part `part` of so many, of `width` elements.
+/// A team's partial result for part `part` of `parts`, of `width` elements.
 template <int n, class P>
 __device__ double stretch_part(const Team& team, const typename P::T* from, Index width, Index part, Index parts) {
   using A = typename P::Sum;
@@ -88,8 +88,8 @@ __device__ double stretch_part(const Team& team, const typename P::T* from, Inde
   return team.combine(total, P::template none<double>(), typename P::Op{});
 }
 
-/// partials[row][part]. slices: where the stretches of x begin and end, or null for rows side by side. vector: those
-/// that begin at a multiple of n may be read 16 bytes at a time.
+/// partials[row][part]. slices: begin and end of each stretch of x; null: adjacent rows. vector: a stretch that begins
+/// at a multiple of n may be read 16 bytes at a time.
 template <int n, class P>
 __global__ void __launch_bounds__(block)
     stretch_parts(Team team, Stretches s, const typename P::T* x, const Index* slices, bool vector, double* partials) {

@@ -1,4 +1,4 @@
-// Rotary position embeddings: a thread turns pairs of a head's elements, several that lie beside one another at once.
+// Rotary position embeddings: a thread rotates several adjacent pairs of a head's elements.
 #include "kernels/core/kernel.h"
 #include "kernels/cuda/divide.cuh"
 #include "kernels/cuda/launch.cuh"

@@ -43,7 +43,7 @@ class Staging {
     });
   }
 
-  /// As fetch() in two halves; what is too long for a slot is fetched whole.
+  /// As fetch() in two halves. Data that do not fit a slot are fetched at once.
   std::function<void(void*)> fetch_later(const On& on, const void* from, std::size_t bytes) {
     refuse_capture(on);
     if (bytes > most) {
@@ -88,8 +88,8 @@ class Staging {
     }
   }
 
-  /// A slot that no copy uses: the first that is done, else a new one, else the oldest, waited for without the mutex
-  /// (its copy may wait for another rank, which is a thread that copies).
+  /// A slot that no copy uses: the first whose copy is done, else a new slot. If there are too many, waits for the
+  /// oldest slot without the mutex, since its copy may wait for a copy of another rank's thread.
   Slot take(const On& on, std::size_t bytes) {
     std::size_t size = least;
     while (size < bytes) size *= step;
@@ -192,7 +192,8 @@ class CudaRuntime final : public Runtime {
   double timed(Device device, const std::function<void()>& work) override {
     const On on(device, "timed");
     refuse_capture(on);
-    // While the device fills a block the host gets ahead, so that what is timed does not wait for its own launch.
+    // The device first fills a block, so that the host can submit work() before the device reaches it. Otherwise the
+    // time would include the launches.
     const Scratch busy(on, std::size_t{64} << 20);
     cudaEvent_t begin = nullptr, end = nullptr;
     ok(cudaEventCreate(&begin), on.op());

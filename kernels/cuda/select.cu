@@ -1,4 +1,4 @@
-// Compare, Where, Gather, ScatterAdd, Sort and Scan: a thread to an element, or to a column that is walked in order.
+// Compare, Where, Gather, ScatterAdd, Sort and Scan: one thread per element, or per column that is processed in order.
 #include "kernels/contracts/select.h"
 
 #include "kernels/core/kernel.h"

@@ -95,7 +95,7 @@ __global__ void transpose_tile(T* y, const T* x, Transposition t) {
   const Index left = (tile - row * t.tiles_wide.by()) * t.tile_width.by();
   const auto [to_first, from_first] = t.outer.offset(iteration).of;
   const Index to = to_first + top * t.y_step + left, from = from_first + left * t.x_step + top;
-  const Index rows = t.height - top, columns = t.width - left;  // what is left of the matrix
+  const Index rows = t.height - top, columns = t.width - left;  // the rest of the matrix
   const unsigned area = t.tile_height.by() * t.tile_width.by();
   for (unsigned first = threadIdx.x; first < area; first += under_way * block) {
     T v[under_way];

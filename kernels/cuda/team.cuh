@@ -1,5 +1,5 @@
 // The threads that share a row: a warp for short rows, a block for long ones. A thread keeps its first elements of a
-// row in registers between the passes over it and reads what is left again.
+// row in registers between the passes over it and reads the other elements again.
 #pragma once
 #include "kernels/cuda/launch.cuh"
 

@@ -1,8 +1,8 @@
 // Tensor cores by the instructions of sm_80 (PTX ISA 9.7.14, "Warp-level matrix instructions"): products of 16 x 16 by
 // 16 x 8 tiles of bf16 or f16 with f32 sums. All lanes of a warp take part. With g = lane / 4 and t = lane % 4 a lane
 // holds, two elements to a register: of A rows g, g + 8, g, g + 8 at columns 2 t and (the last two registers) 2 t + 8;
-// of B column g at rows 2 t and 2 t + 8; of C row g, then row g + 8, at columns 2 t and 2 t + 1. The emulator has a
-// file of this name of its own.
+// of B column g at rows 2 t and 2 t + 8; of C row g, then row g + 8, at columns 2 t and 2 t + 1. The emulator of the
+// tests has its own version of this file.
 #pragma once
 #include "kernels/cuda/launch.cuh"
 
@@ -46,7 +46,7 @@ __device__ inline void load_matrices(unsigned (&to)[4], const T* row) {
                : "r"(at)
                : "memory");
 }
-/// The same of the matrices' transposes: elements of column g, of rows 2 t and 2 t + 1.
+/// The same for the transposed matrices: elements of column g, of rows 2 t and 2 t + 1.
 template <class T>
 __device__ inline void load_transposed(unsigned (&to)[4], const T* row) {
   const auto at = static_cast<unsigned>(__cvta_generic_to_shared(row));

@@ -7,7 +7,7 @@
 namespace trireme::gpu {
 namespace {
 
-/// A rule over values with one gradient and so many tensors of state each.
+/// Applies a rule to values with one gradient and `states` state tensors each.
 template <class T, class Rule, int states>
 struct Update {
   Rule rule;

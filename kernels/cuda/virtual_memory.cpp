@@ -12,7 +12,7 @@ namespace {
 constexpr int nan_byte = 0xff;
 constexpr unsigned since = 10020;  // the CUDA that these calls came with
 
-/// The driver's calls, asked for by name: the plugin is opened on machines without libcuda, too.
+/// The driver's functions, looked up by name, since the plugin is also opened on machines without libcuda.
 struct Driver {
   decltype(&cuDeviceGetAttribute) attribute = nullptr;
   decltype(&cuMemGetAllocationGranularity) granularity = nullptr;

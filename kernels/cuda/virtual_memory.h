@@ -46,7 +46,7 @@ class VirtualMemory {
   enum class State : std::uint8_t { gone, mapped, leaving };
   struct Chunk {
     State state = State::gone;
-    std::uint64_t batch = 0;  // with which it leaves
+    std::uint64_t batch = 0;  // release batch of the chunk
   };
   struct Block {
     std::uintptr_t begin;

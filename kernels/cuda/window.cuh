@@ -117,7 +117,7 @@ struct ImageGrid {
   }
 };
 
-/// take(pack, window cell) for the cells of one window that lie inside, in order; next_row() after each row of them.
+/// take(pack, window cell) for the cells of one window inside the image, in order; next_row() after each row of them.
 /// Several loads are under way at a time. from: the image's first element of this pack of channels.
 template <int n, class T, class F>
 __device__ inline void walk_window(const Windows& s, const Place& p, const T* from, F& take) {

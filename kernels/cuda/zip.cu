@@ -20,7 +20,7 @@ __device__ void combine(const Choice& formula, Pack<T, n>& p, const Pack<T, n>& 
   });
 }
 
-/// Both operands lie as y does, or hold one number.
+/// Both operands have y's layout, or hold one number.
 template <class T>
 struct SameLayout {
   T* y;
@@ -44,11 +44,12 @@ struct SameLayout {
   }
 };
 
-using Small = unsigned;  ///< indices of a launch; it has at most so many elements:
+using Small = unsigned;  ///< indices of a launch of at most most_elements elements
 constexpr Index most_elements = (Index{1} << 31) - 1;
 using Loop = detail::StridedLoop<2>;
 
-/// How an operand is read for a pack of y. dense: it lies as y does. even: a pack of y is a pack of it, or one number.
+/// How an operand is read for a pack of y. dense: the operand has y's layout. even: a pack of y is a pack of the
+/// operand, or one of its numbers.
 enum class Access : std::uint8_t { dense, even, single };
 
 /// Any broadcast.

@@ -16,7 +16,7 @@ inline void check_sum_rows(const View& sum, const View& x, std::string_view op) 
   const bool fits = sum.dtype == x.dtype || (is_half(x.dtype) && sum.dtype == DType::f32);
   check(fits, op, "bias gradient is {}, the output gradient is {}", sum.dtype, x.dtype);
 }
-/// Number of rows of a tensor seen as [rows, last axis]; 1 for a scalar.
+/// Number of rows of a tensor viewed as [rows, last axis]; 1 for a scalar.
 inline Index row_count(const Shape& s) { return s.rank() ? s.product(0, s.rank() - 1) : 1; }
 /// Extent of the last axis; 1 for a scalar.
 inline Index row_width(const Shape& s) { return s.rank() ? s[-1] : 1; }

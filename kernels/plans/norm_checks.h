@@ -23,8 +23,12 @@ inline void check_merge(const View& mean, const View& m2, const View& count, con
         count.shape, mean.dtype, mean.shape, m2.dtype, m2.shape);
 }
 
-/// How the backward of batch norm gets dz from dy: unchanged, masked by a sign recomputed from x, or masked by y.
-enum class ReluMask { none, found, read };
+/// How the backward of batch norm gets dz, the gradient before a fused ReLU, from dy.
+enum class ReluMask {
+  none,   ///< there is no ReLU: dz = dy
+  found,  ///< dy, or 0 where the ReLU's input, recomputed from x, is not positive
+  read    ///< dy, or 0 where the output y is not positive
+};
 /// Calls f(std::integral_constant<ReluMask, ...>) for the operands of BatchNormBackwardReduce.
 template <class F>
 decltype(auto) dispatch_mask(const View& beta, const View& y, F&& f) {

@@ -20,7 +20,7 @@ Module model() {
   return m;
 }
 
-/// Feeds a rank the rows that its step asks for. Returns the loss of the last batch.
+/// Trains a rank on its rows of each batch. Returns the loss of the last batch.
 double train(Step& step) {
   int done = 0;
   for (auto& [x, y] : Loader(Mnist("train"), {.batch = 64, .shuffle = true, .shard = step.shard()})) {

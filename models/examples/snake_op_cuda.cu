@@ -1,4 +1,4 @@
-// Snake's kernels for CUDA. In a program they need nothing but their object file: they register themselves.
+// Snake's kernels for CUDA. Linking the object file is enough: the kernels register themselves.
 #include <cuda_runtime.h>
 #include <trireme/kernels/core/kernel.h>
 #include <trireme/kernels/core/runtime.h>
@@ -28,7 +28,7 @@ __global__ void backward_kernel(T* dx, const T* dy, const T* x, Index n) {
     dx[i] = static_cast<T>(static_cast<A>(dy[i]) * (1 + std::sin(2 * static_cast<A>(x[i]))));
 }
 
-/// Starts kernel(args...) on n elements, behind what the device was given before.
+/// Starts kernel(args...) on n elements, after all work that was submitted to the device before.
 template <class... P>
 void start(const char* op, Device device, Index n, void (*kernel)(P...), std::type_identity_t<P>... args) {
   constexpr Index threads = 256, most_blocks = 4096;

@@ -38,7 +38,7 @@ std::vector<Index> likeliest(std::span<const double> logits, Index top_k) {
   return ids;
 }
 
-/// The texts of a batch, and the tokens that the model has seen.
+/// The texts of a batch, and the tokens that the model has processed.
 class Batch {
  public:
   Batch(Module& model, const std::vector<std::vector<Index>>& prompts, const GenerateOptions& o)

@@ -42,8 +42,8 @@ std::string round_text(const Peer& peer, int ranks, std::int64_t step) {
 std::string graph_text(const Plan& plan, const Program& program, const Action& a) {
   const int ranks = plan.size(program, a.peer.axis);
   std::string text = fmt::format("{} over {}", to_string(a.kind), a.peer.axis);
-  if (a.peer.pairs.empty() && a.peer.offset == 0) return fmt::format("{}: all {} ranks together\n", text, ranks);
-  text += a.peer.pairs.empty() ? fmt::format(", to rank {:+}", a.peer.offset) : ", " + a.peer.pairs;
+  if (a.peer.pairs.empty()) return fmt::format("{}: all {} ranks together\n", text, ranks);
+  text += ", " + a.peer.pairs;
   for (const auto& [name, value] : a.arguments) text += fmt::format(", {} {:.4g}", name, value);
   text += '\n';
   const std::string& rule = a.peer.pairs;

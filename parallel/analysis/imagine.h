@@ -20,16 +20,17 @@ struct ImagineOptions {
   Loss loss = {};                 ///< null: none
   Tensor labels = {};             ///< for the loss
 };
-/// Sets the comms, outputs and bytes of the plan's parts, which are those of the whole model. If image axes are cut,
-/// these are from the rank with most bytes among at most three ranks along each axis (both ends and one between); else
-/// from rank 0. Messages of split layers before and after the model belong to its first and last part. Returns the type
-/// of the loss.
+/// Sets the comms, outputs and bytes of the plan's parts, which must be the parts of the whole model. They are taken
+/// from rank 0. If image axes are cut, they are from the rank with most bytes among at most three ranks along each axis
+/// (both ends and one between). Messages of split layers before and after the model belong to its first and last part.
+/// Returns the type of the loss.
 DType imagine(Plan&, const Strategy&, const ImagineOptions&);
 
-/// Explanation of payload bytes for readers of tables.
+/// What payload means: a line below tables of traffic.
 inline constexpr const char* payload_in_words =
-    "bytes of the tensors that a rank hands to calls: the vector of an all-reduce once, of a gather what all ranks "
-    "bring. A ring of p ranks sends 2 (p - 1) / p of an all-reduce's, (p - 1) / p of a gather's or reduce-scatter's";
+    "bytes of the tensors in a rank's calls. An all-reduce counts its vector once, a gather the vectors of all ranks. "
+    "In a ring of p ranks each sends 2 (p - 1) / p of an all-reduce's payload, and (p - 1) / p of a gather's or "
+    "reduce-scatter's";
 
 /// Calls and payload of a step by axis, one line each, for every program, and below it for each phase that runs on call
 /// or not in this step (TrafficOptions::step). With `measured`: for every rank, planned and counted.

@@ -1,5 +1,5 @@
-// layers_table(): for a plan with divided layers, where each weight lies and what a rank sends for each layer. Compare
-// PyTorch's visualize_sharding.
+// layers_table(): for a plan with divided layers, the placement of each weight and the messages of a rank for each
+// layer (compare PyTorch's visualize_sharding).
 #pragma once
 #include <string>
 #include <vector>

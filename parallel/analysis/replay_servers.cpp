@@ -30,7 +30,7 @@ std::uint64_t hash_of(const Tensor& t) {
 /// after.
 struct Notes {
   std::vector<std::uint64_t> hashes;
-  double off = 0;  ///< relative difference of updates from those of plain SGD
+  double off = 0;  ///< relative difference of updates from updates by plain SGD
   Tensor before, taken;
 };
 thread_local Notes* notes = nullptr;  // of this rank's run

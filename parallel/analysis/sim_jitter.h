@@ -69,7 +69,7 @@ class SimJitter {
   const double factor_, square_;           // mean of the log-normal factor; its variance over its squared mean
   std::vector<std::vector<char>> within_;  // by axes: whether all ranks of a line of the second axis are on one line of
                                            // the first
-  std::vector<Scatters> now_, link_;       // by rank: of its time; of the time at which its link is free
+  std::vector<Scatters> now_, link_;       // by rank: scatter of its clock; of the time at which its link is free
   std::map<std::pair<int, ActionId>, Scatters> begun_, ended_;          // of messages and collectives, by rank
   std::map<std::pair<int, ActionId>, std::deque<Arrival>> on_its_way_;  // to a recv
 };

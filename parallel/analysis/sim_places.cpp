@@ -34,7 +34,7 @@ bool Places::between(int rank, const SimAction& a) const {
     return between(rank, a.axis);  // ahead: to any rank of the line
   if (!slowest_.empty()) return slowest_[plan_.program_of[rank]].messages.at({a.along, a.offset});
   const int other =
-      a.is == SimAction::Is::push ? plan_.root_at(rank, a) : plan_.grid.neighbour(rank, a.along, a.offset, a.ring);
+      a.is == SimAction::Is::push ? plan_.root_at(rank, a) : plan_.grid.neighbour(rank, a.along, a.offset);
   return other >= 0 && apart(rank, other);
 }
 
@@ -49,7 +49,7 @@ void Places::use_slowest() {
     Ways& ways = all[plan_.program_of[rank]];
     for (int axis = 0; axis < std::ssize(ways.axes); ++axis) ways.axes[axis] |= between(rank, axis) ? 1 : 0;
     for (auto& [way, apart_there] : ways.messages) {
-      const int other = plan_.grid.neighbour(rank, way.first, way.second, way.first != plan_.stage_axis);
+      const int other = plan_.grid.neighbour(rank, way.first, way.second);
       apart_there |= other >= 0 && apart(rank, other) ? 1 : 0;
     }
   }

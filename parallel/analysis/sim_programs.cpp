@@ -89,10 +89,12 @@ void SimPrograms::prepare(int r) {
     s.back = a.microbatch.steps_ago;
     s.is_inline = a.stream == Stream::compute;
     s.after = a.after;
+    s.along = grid.find(a.peer.axis);
+    s.peer = &a.peer;
     if (a.kind == ActionKind::update) program.last_update = id;
     if (runs[a.phase] < options.steps) s.rare = &plan.programs[r].trigger(a);
     if (runs[a.phase] == 0) continue;
-    if (is_collective(a) && (!a.peer.pairs.empty() || a.peer.offset != 0))
+    if (is_collective(a) && !a.peer.pairs.empty())
       add_trade(r, a, s);
     else if (is_collective(a))
       add_collective(r, a, s);
@@ -155,8 +157,6 @@ void SimPrograms::add_trade(int r, const Action& a, SimAction& s) {
   s.is = SimAction::Is::send;
   s.trades = true;
   s.axis = axis_of(a.peer.axis);
-  s.along = grid.find(a.peer.axis);
-  s.peer = &a.peer;
   const double measured = options.measured ? options.measured(a) : -1;
   const auto calls = calls_of(plan, a, ranks, options.element, options.step);
   for (const PlannedCall& call : calls) {
@@ -171,22 +171,17 @@ void SimPrograms::add_trade(int r, const Action& a, SimAction& s) {
 void SimPrograms::add_calls(int r, const Action& a, SimAction& s) {
   s.is = SimAction::Is::send;
   s.ahead = true;
-  s.axis = axis_of(a.peer.axis);
-  s.along = grid.find(a.peer.axis);
-  s.peer = &a.peer;
+  Index bytes = 0;
   for (const PlannedCall& call : calls_of(plan, a, size(r, a.peer.axis), options.element, options.step))
-    s.bytes += call.bytes;
-  s.took[0] = message_time(cluster.inside, s.bytes);
-  s.took[1] = message_time(cluster.between, s.bytes);
+    bytes += call.bytes;
+  add_message(a, s, bytes);
 }
 
 /// The header of a channel message takes no extra time.
 void SimPrograms::add_channel(const Program& program, const Action& a, SimAction& s) {
   if (a.kind == ChannelKind::take) return;
   s.is = a.kind == ChannelKind::push ? SimAction::Is::push : SimAction::Is::pull;
-  s.along = grid.find(a.peer.axis);
   s.offset = a.peer.root;
-  s.peer = &a.peer;
   s.nth = static_cast<int>(std::ranges::lower_bound(channels, a.peer.channel) - channels.begin());
   if (a.kind == ChannelKind::pull) return;
   s.is_clock = a.payload == OperandKind::clock;
@@ -217,34 +212,32 @@ void SimPrograms::add_comms(int r, const Action& a, SimAction& s) {
   }
 }
 
-/// Matches sends and receives of two programs by content; equal messages match in list order.
+/// Matches sends and receives of two programs by operand; equal messages match in list order.
 void SimPrograms::pair_messages() {
-  using Key = std::tuple<int, int, std::string, int, int, int, Index>;
+  using Key = std::tuple<int, int, OperandKind, int, int>;  // programs at the ends, operand, part, micro-batch
   std::map<Key, std::queue<ActionId>> sends;
-  const auto prepare_message = [&](int r, ActionId id, int sign) {
+  const auto prepare_message = [&](int r, ActionId id) {
     const Action& a = plan.programs[r].actions[id];
     SimAction& s = programs[r].actions[id];
     s.is = a.kind == ActionKind::send ? SimAction::Is::send : SimAction::Is::recv;
-    s.along = grid.find(a.peer.axis);
     s.offset = a.peer.offset;
-    s.ring = a.peer.axis != plan.stage_axis;
-    const int there = grid.neighbour(first_rank[r], s.along, s.offset, s.ring);
+    const int there = grid.neighbour(first_rank[r], s.along, s.offset);
     const int other = there < 0 ? -1 : program_of[there];
-    return Key(sign > 0 ? r : other, sign > 0 ? other : r, a.peer.axis, sign * a.peer.offset, a.part,
-               a.microbatch.index, a.slice.begin);
+    return s.is == SimAction::Is::send ? Key(r, other, a.payload, a.part, a.microbatch.index)
+                                       : Key(other, r, a.payload, a.part, a.microbatch.index);
   };
   for (int r = 0; r < std::ssize(programs); ++r)
     for (ActionId id = 0; id < std::ssize(programs[r].actions); ++id) {
       const Action& a = plan.programs[r].actions[id];
       if (a.kind != ActionKind::send) continue;
-      sends[prepare_message(r, id, 1)].push(id);
+      sends[prepare_message(r, id)].push(id);
       add_message(a, programs[r].actions[id], a.part >= 0 ? plan.parts[a.part].cost.output : 0);
     }
   for (int r = 0; r < std::ssize(programs); ++r)
     for (ActionId id = 0; id < std::ssize(programs[r].actions); ++id) {
       const Action& a = plan.programs[r].actions[id];
       if (a.kind != ActionKind::recv) continue;
-      const Key key = prepare_message(r, id, -1);
+      const Key key = prepare_message(r, id);
       auto& queue = sends[key];
       check(!queue.empty(), "simulate", "program {}: {}: no program sends it", plan.programs[r].name,
             [&] { return to_string(a); });
@@ -265,7 +258,7 @@ Nanoseconds SimPrograms::cost_of(int r, const Action& a) const {
   if (a.kind == ActionKind::update)
     return nanoseconds(options.update * static_cast<double>(a.slice.size()) /
                        (a.peer.root < 0 ? size(r, a.peer.axis) : 1));
-  if (a.kind == ActionKind::drop_values || a.kind == ActionKind::drop_gradients) {
+  if (a.kind == ActionKind::drop) {
     const int ranks = size(r, a.peer.axis);  // each rank keeps its shard
     return nanoseconds(options.fresh * static_cast<double>(a.slice.size() * options.element) * (ranks - 1) / ranks);
   }

@@ -26,7 +26,6 @@ struct SimAction {
   /// compute: computes, or takes no time. send, recv: ends of a message between programs. push, pull: ends of a message
   /// on a channel.
   enum class Is : std::uint8_t { compute, send, recv, collective, push, pull } is = Is::compute;
-  bool ring = false;              ///< send, recv: along another axis than the programs'
   bool is_clock = false;          ///< push: carries the sender's number of updates
   bool reports = false;           ///< reports_loss()
   bool ahead = false;             ///< send: to ranks by Peer::pairs; no rank waits for it before it runs again
@@ -34,10 +33,10 @@ struct SimAction {
   int axis = -1;                  ///< index into SimPrograms::axes, for communication
   int nth = 0;                    ///< collective: its index among the program's along the axis; push, pull: index of
                                   ///< the channel
-  std::size_t along = 0;          ///< message: index of its mesh axis
+  std::size_t along = 0;          ///< index of the mesh axis of its peer
   int offset = 0;                 ///< send, recv: offset to the other end; push, pull: coordinate of the other end, -1:
                                   ///< the senders'
-  const Peer* peer = nullptr;     ///< for push, pull, ahead and trades
+  const Peer* peer = nullptr;     ///< of the plan's action
   ActionId partner = -1;          ///< send, recv: index in the other end's program; -1: none
   int phase = 0;                  ///< index in the program
   int back = 0;                   ///< MicroBatch::steps_ago
@@ -45,7 +44,7 @@ struct SimAction {
   Nanoseconds cost = 0;           ///< compute: on a device of speed 1 without jitter
   Nanoseconds took[2] = {0};      ///< of the link, inside a node and between nodes
   Index bytes = 0;                ///< AxisTraffic::bytes, of one message
-  Nanoseconds mixes = 0;          ///< what is computed with what has come (ActionRow::vector_ops)
+  Nanoseconds mixes = 0;          ///< computation on the received values (ActionRow::vector_ops)
   bool is_inline = false;         ///< it computes: the next ones start when it has ended
   bool in_midst = false;          ///< it starts in the midst of a backward (SimProgram::inner)
   std::span<const ActionId> after = {};  ///< Action::after
@@ -87,7 +86,7 @@ struct SimPrograms {
   RankLines lines(const RankGrid&, int axis) const;
   /// The rank whose coordinate along the action's axis is `at`.
   int rank_at(int rank, const SimAction& a, int at) const {
-    return grid.neighbour(rank, a.along, at - grid.coordinate(rank, a.along), true);
+    return grid.neighbour(rank, a.along, at - grid.coordinate(rank, a.along));
   }
   /// The rank to which a rank pushes, or from which it pulls.
   int root_at(int rank, const SimAction& a) const {

@@ -18,8 +18,8 @@ class SimRecord {
  public:
   /// All arguments must outlive it.
   SimRecord(const SimPrograms&, const Places&, const SimRanks&);
-  /// Adds the time in which a rank computed an action, and its link was busy with the action's bytes (without layers'
-  /// messages).
+  /// Adds the time of an action's computation on a rank, and the time in which the rank's link sent its bytes (without
+  /// layers' messages).
   void count(int rank, const SimAction&, Nanoseconds computed, Nanoseconds linked);
   /// Adds time in which a rank's computation waited until a call along the axis had ended.
   void stood_still(int rank, int axis, Nanoseconds time, Index bytes);

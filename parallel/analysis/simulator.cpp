@@ -230,8 +230,7 @@ bool Simulator::wait(int rank, ActionId id) {
 void Simulator::wait_until(int rank, const SimAction& a, Nanoseconds end, Nanoseconds from) {
   if (end <= clock_[rank]) return;
   // A message is identified by its sender's action.
-  const int other =
-      a.partner < 0 || (ranks_.folded && a.ring) ? rank : grid_.neighbour(rank, a.along, a.offset, a.ring);
+  const int other = a.partner < 0 ? rank : grid_.neighbour(rank, a.along, a.offset);
   const SimAction& call = a.is == SimAction::Is::recv && other >= 0 ? actions(other)[a.partner] : a;
   const Nanoseconds still = end - std::max(clock_[rank], from);
   if (a.is != SimAction::Is::compute && call.axis >= 0 && still > 0)
@@ -290,7 +289,7 @@ void Simulator::carry(int rank, ActionId id) {
   if (a.is == SimAction::Is::push) {
     deliver(rank, plan_.root_at(rank, a), a, {link.free, begin});
   } else {
-    const int other = ranks_.folded && a.ring ? rank : grid_.neighbour(rank, a.along, a.offset, a.ring);
+    const int other = grid_.neighbour(rank, a.along, a.offset);
     if (other >= 0 && a.partner >= 0) {
       if (jitter_) jitter_->sent(rank, id, other, a.partner);
       arrive(other, a.partner, {link.free, begin});
@@ -299,10 +298,10 @@ void Simulator::carry(int rank, ActionId id) {
   finish(rank, id, link.free);
 }
 
-/// A message that its sender copies if the receiver has asked for it by now; else the receiver copies it.
+/// The sender copies the message if the receiver has started its receive by now; else the receiver copies it.
 void Simulator::hand_over(int rank, ActionId id) {
   const SimAction& a = actions(rank)[id];
-  const int other = ranks_.folded && a.ring ? rank : grid_.neighbour(rank, a.along, a.offset, a.ring);
+  const int other = grid_.neighbour(rank, a.along, a.offset);
   const Nanoseconds begin = at(rank, id).begin;
   Nanoseconds end = begin;
   if (other >= 0 && a.partner >= 0) {
@@ -321,7 +320,7 @@ void Simulator::meet(int rank, const SimAction& a, Nanoseconds begin) {
   const int line = all.line_of[rank];
   Pending& meeting = pending_[a.axis][static_cast<std::size_t>(line) * each_[a.axis] + a.nth];
   meeting.latest = std::max({meeting.latest, begin, links_[rank].free});
-  // What keeps a link busy after the last rank has started the collective is communication, too.
+  // The time of a link after the last rank has started the collective counts as communication, too.
   meeting.from = std::max(meeting.from, begin);
   links_[rank].waits = true;
   if (++meeting.come < all.size(line)) return;
@@ -356,7 +355,7 @@ void Simulator::arrive(int rank, ActionId id, Arrival arrival) {
 /// The receiver's time for a message, if ranks carry out communication while they wait.
 Nanoseconds Simulator::copying(int rank, const SimAction& a) const {
   if (a.partner < 0) return 0;
-  const int other = ranks_.folded && a.ring ? rank : grid_.neighbour(rank, a.along, a.offset, a.ring);
+  const int other = grid_.neighbour(rank, a.along, a.offset);
   return other < 0 ? 0 : took(other, actions(other)[a.partner]);
 }
 

@@ -86,7 +86,7 @@ class Simulator {
   struct State {                  // state of an action in a rank's current step
     Nanoseconds begin = unknown;  // start
     Nanoseconds end = unknown;    // of a receive that has not started: the arrival
-    Nanoseconds from : 63 = 0;    // of a call: since then all of its ranks, or the sender, have started it
+    Nanoseconds from : 63 = 0;    // of a call: time from which all its ranks, or the sender, have started it
     bool copied : 1 = false;      // copying(), or SimAction::mixes, is in it
     /// Whether this is the first call.
     bool copies() {
@@ -119,7 +119,7 @@ class Simulator {
     std::vector<int> from;  // ranks
   };
   struct Box {                       // mailbox of one kind of messages to one rank
-    std::deque<Arrival> come;        // arrived before they were asked for
+    std::deque<Arrival> come;        // arrived before the receiver started to receive
     std::deque<ActionId> waiting{};  // pulls that have begun
   };
   /// The interface that an Interpreter needs of a rank.
@@ -221,7 +221,7 @@ class Simulator {
   std::map<std::tuple<int, int, int>, Box> boxes_;
   std::map<std::pair<int, ActionId>, Trade> trades_;  // in progress, by rank
   std::priority_queue<Look, std::vector<Look>, std::greater<>> looks_;
-  /// Messages to be handed over, by time: rank and action.
+  /// Messages to be delivered, by time: rank and action.
   std::priority_queue<Handing, std::vector<Handing>, std::greater<>> sends_;
   std::vector<int> freed_;  // ranks whose queue may continue
   std::vector<int> ready_;  // ranks that have not begun, or whose awaited action has ended

@@ -77,7 +77,7 @@ Difference compared(const std::string& kind, const std::string& name, const std:
   return d;
 }
 
-/// The first difference on any rank, as that rank sees it, on all ranks.
+/// The first difference that any rank has found. Returns the same on all ranks.
 std::optional<Difference> agree(World& world, const std::vector<Difference>& mine, double tolerance) {
   const auto first = std::ranges::find_if(mine, [&](const Difference& d) { return !(d.relative <= tolerance); });
   const auto [at, rank] = min_loc(world.comm(), first - mine.begin());

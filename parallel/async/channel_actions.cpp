@@ -27,7 +27,7 @@ Work start_push(ActionContext& now) {
   Tensor number = now.action.payload == K::clock
                       ? Tensor::scalar(static_cast<double>(now.optimizer.steps()), DType::f64)
                       : *now.loss;
-  if (!number) number = Tensor::zeros({}, DType::f64);  // on a rank that forwards what others have computed
+  if (!number) number = Tensor::zeros({}, DType::f64);  // on a rank that computed no loss itself
   return channels(now).push(now.action, now.step, number);
 }
 Work start_pull(ActionContext& now) { return channels(now).pull(now.action); }

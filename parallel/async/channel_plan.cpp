@@ -15,9 +15,9 @@ void each_push(const Plan& plan, F f) {
       if (a.kind == ChannelKind::push) f(program, a);
 }
 
-constexpr int most_answers = 4;  // in a chain of answers to answers
+constexpr int most_answers = 4;  // length of a chain of answers to answers
 
-/// answers: how many links of a chain of answers to answers count.
+/// answers: number of links of such a chain that are followed.
 std::vector<int> senders_to(const Plan& plan, const std::string& channel, int root, int answers) {
   std::set<int> senders;
   each_push(plan, [&](const Program& program, const Action& a) {

@@ -1,5 +1,6 @@
-// Channels of a plan: which ranks exchange messages at their own pace, over which axis (parameter servers: Li et al.,
-// OSDI 2014), and the kinds of actions that send and receive these messages. channels.h has the messages of a rank.
+// Channels of a plan: asynchronous messages between ranks, as of parameter servers (Li et al., OSDI 2014). Declares the
+// kinds of actions that send and receive them, and functions for the senders and receivers. channels.h sends and
+// receives a rank's messages.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,7 +9,7 @@
 
 namespace trireme {
 
-/// The kinds of actions of messages between ranks at their own pace, on the public rows (channel_actions.cpp).
+/// The kinds of actions for asynchronous messages; their rows are in channel_actions.cpp.
 struct ChannelKind {
   /// Sends the payload (weights, gradients, loss, a state) to peer.channel of rank peer.root. In a phase that messages
   /// start, sends to the senders of these messages, or of messages on channel peer.senders_of. The message's clock is
@@ -28,7 +29,7 @@ inline bool is_channel(const Action& a) {
 inline bool is_number(const Action& a) {
   return a.payload == OperandKind::loss || a.payload == OperandKind::clock || a.payload == OperandKind::ticket;
 }
-/// Whether the action pushes the loss, which a rank does in steps that end without its update.
+/// Whether the action pushes the loss. A rank does so also in steps that end without its update.
 inline bool reports_loss(const Action& a) { return a.kind == ChannelKind::push && a.payload == OperandKind::loss; }
 /// For a worker in a plan with tickets: whether the action runs in a step with a ticket, or, if closing, in the final
 /// step without one. In that step the worker reports its loss and gets the weights after the last update.
@@ -56,7 +57,7 @@ int updates_in_step(const Plan&, const Program&);
 /// Whether messages start the phases of the ranks at this coordinate. Messages to such ranks have a MessageHeader.
 bool serves_at(const Plan&, const std::string& axis, int coordinate);
 
-/// Whether ranks at their own pace meet only by messages: servers and their workers, asynchronous gossip.
+/// Whether some ranks of the plan exchange asynchronous messages only: servers and their workers, asynchronous gossip.
 bool meets_by_messages(const Plan&);
 /// Whether the results of ranks depend on the order in which messages arrive.
 bool depends_on_arrivals(const Plan&);

@@ -151,7 +151,7 @@ Tensor Channels::take(const Action& a) {
   for (const ReceivedMessage& m : taken_) {
     const auto& [begin, end] = std::pair(m.header.begin, m.header.end);
     check(begin == a.slice.begin && end == a.slice.end, ErrorKind::communicator, "channels",
-          "rank {} has sent [{}, {}), where program {} takes [{}, {})", m.header.sender, begin, end, program_.name,
+          "rank {} has sent [{}, {}), but program {} takes [{}, {})", m.header.sender, begin, end, program_.name,
           a.slice.begin, a.slice.end);
     if (&m == &taken_.front())
       into.copy_from(m.payload);

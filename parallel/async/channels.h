@@ -1,4 +1,4 @@
-// Channels: carries out a rank's push, pull and take actions, and chooses the phase that arrived messages start next
+// Channels: runs a rank's push, pull and take actions, and chooses the phase that arrived messages start next
 // (parameter servers and asynchronous workers).
 #pragma once
 #include <map>
@@ -56,8 +56,8 @@ class Channels : public OwnPace {
   void load(const std::map<std::string, Tensor>& local);
   /// The messages to this rank and their order.
   Arrivals& arrivals() override { return arrivals_; }
-  /// From now on handles messages in the order of a recorded run, whose save() gave local, if this rank's results
-  /// depend on that order. Throws Error as Arrivals::replay().
+  /// From now on handles messages in the order of a recorded run, if this rank's results depend on that order. local:
+  /// the result of save() in that run. Throws Error as Arrivals::replay().
   void replay(const std::map<std::string, Tensor>& local);
 
  private:

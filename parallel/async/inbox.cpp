@@ -30,7 +30,7 @@ void Inbox::add(std::size_t number, const std::string& channel, int sender, std:
 
 void Inbox::open(std::int64_t batches, std::int64_t clock) {
   check(waiting() == 0, ErrorKind::internal, "tickets",
-        "program {}: {} messages have come before the batches were opened", program_.name, waiting());
+        "program {}: {} messages have arrived before the batches were opened", program_.name, waiting());
   std::set<int> all;
   for (auto& [name, channel] : channels_)
     for (const auto& [sender, last] : std::map(channel.taken)) {
@@ -52,7 +52,7 @@ std::int64_t Inbox::last_clock(const Trigger& t) const {
   if (at == channels_.end() || at->second.taken.empty()) return -1;
   const auto last = std::ranges::find(program_.phases, true, &ProgramPhase::last);
   if (plan_.tickets == 0 || last == program_.phases.end()) return at->second.by_clock.begin()->first + t.staleness;
-  const Channel& closing = channels_.at(last->trigger.channel);  // nobody waits for who has no ticket left
+  const Channel& closing = channels_.at(last->trigger.channel);  // senders without a ticket are not waited for
   std::int64_t least = Trigger::forever;
   for (const auto& [sender, clock] : at->second.taken)
     if (const auto come = closing.messages.find(sender); come == closing.messages.end() || come->second.empty())

@@ -69,7 +69,7 @@ class Inbox {
   void settle(const Trigger&, const std::vector<std::pair<std::size_t, int>>& come, bool updates);
   /// Messages of later clocks must wait.
   std::int64_t last_clock(const Trigger&) const;
-  /// Those of Channel::first that a phase may take.
+  /// The messages in Channel::first that a phase may take.
   auto eligible(const Channel&, const Trigger&) const;
   /// The messages that the phase takes, (number, sender) in the order of senders; empty: it does not start.
   std::vector<std::pair<std::size_t, int>> ready(const Channel&, const Trigger&) const;

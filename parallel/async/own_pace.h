@@ -1,5 +1,6 @@
-// OwnPace: what messages of ranks at their own pace decide about a rank's steps. The executor asks it; the channels of
-// asynchronous strategies (parallel/async/channels.h) answer. With other strategies a rank runs all actions of a step.
+// OwnPace: the interface between the executor and asynchronous messages: which actions of a step run, and which phase
+// of a server runs next. Channels (parallel/async/channels.h) implements it for asynchronous strategies. With other
+// strategies a rank runs all actions of a step.
 #pragma once
 #include <cstdint>
 

@@ -1,6 +1,6 @@
-// Tickets: shares of global batches. One rank keeps them in a queue, and workers at their own pace train one after the
-// other (the dynamic sharding of the tf.data service). So each sample of an epoch counts once, however fast workers
-// are.
+// Tickets: shares of global batches. One rank keeps them in a queue, and each worker takes the next one when it is
+// ready (like the dynamic sharding of the tf.data service). So each sample of an epoch counts once, and fast workers
+// train more samples.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -35,7 +35,7 @@ class TicketQueue {
   std::int64_t take(int worker);
   /// The worker's oldest ticket is done: its gradient is in the weights.
   void finish(int worker);
-  /// Returns the worker's tickets to the queue, since the worker is late or dead.
+  /// Returns the worker's tickets to the queue, since the worker is late or has failed.
   void give_back(int worker);
   /// Returns the tickets of all workers to the queue.
   void give_back_all();

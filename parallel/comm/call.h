@@ -62,7 +62,7 @@ void scale_timeouts(double factor);
 /// This thread's factor. A thread that waits on behalf of another thread copies that thread's factor.
 double scale_of_timeouts();
 /// Error text of a wait that took too long: "{who} waited 3 s for rank 1: another rank hangs ...". missing: " for rank
-/// 1", or other detail. Adds what the other ranks do, as far as known (FlightRecorder::others).
+/// 1", or other detail. Adds the activities of other ranks, as far as known (FlightRecorder::others).
 std::string late_text(std::string_view who, double seconds, std::string_view missing = "");
 
 /// Calls ready() until it returns true. Returns false if that takes longer than `seconds`. Between calls, lets other

@@ -1,4 +1,4 @@
-// CallKind: what a call of a communicator does.
+// CallKind: the operation of a communicator's call.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -23,11 +23,11 @@ enum class CallKind : std::uint8_t {
 
 /// A call that is planned, for costs; or several calls of one kind.
 struct PlannedCall {
-  CallKind kind;                                        ///< which operation
-  std::int64_t bytes = 0;                               ///< of all calls: their payload_bytes() (comm/world/traffic.h)
-  std::string axis = {};                                ///< mesh axis, or several joined by +; empty: of the action
-  std::int64_t calls = 1;                               ///< number of calls
-  std::string move = {};                                ///< of layers' messages: "gather", "exchange" or "halo"
+  CallKind kind;           ///< which operation
+  std::int64_t bytes = 0;  ///< of all calls: their payload_bytes() (comm/world/traffic.h)
+  std::string axis = {};   ///< mesh axis, or several joined by +; empty: of the action
+  std::int64_t calls = 1;  ///< number of calls
+  std::string move = {};   ///< of layers' messages: "gather", "scatter", "exchange" or "halo"
   bool operator==(const PlannedCall&) const = default;  ///< member by member
 };
 

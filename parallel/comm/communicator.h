@@ -100,7 +100,7 @@ class Work {
 std::size_t wait_any(std::span<Work> works);
 /// As above, with a separate timeout in seconds.
 std::size_t wait_any(std::span<Work> works, double seconds);
-/// Done when all works are done and `then` has run, inside the wait() or done() that sees the last one done
+/// Done when all works are done and `then` has run, inside the wait() or done() that finds the last one done
 /// (std::when_all).
 Work when_all(std::vector<Work> works, std::function<void()> then = {});
 

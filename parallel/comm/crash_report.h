@@ -20,7 +20,7 @@ void set_crash_directory(const std::string& directory);
 void report_crashes();
 /// Stops the process with the exit status of the kind communicator, by SIGABRT in `thread`, whose stack the reports
 /// then contain. tell: first print the reason to stderr. and_process: a process of this host to kill after the reports
-/// are written; 0: none. Without report_crashes() the process dies by SIGABRT. Does not return.
+/// are written; 0: none. Without report_crashes() SIGABRT kills the process. Does not return.
 [[noreturn]] void crash(pthread_t thread, const std::string& reason, bool tell = true, int and_process = 0);
 /// Writes the report of this thread's rank, without a stack: {"rank", "ranks", "host", "process", "reason", "kind",
 /// "phase", "step", "resident_bytes", "stack": ["library+0x12 (function)", ...], "now", "waits_since", "entries":

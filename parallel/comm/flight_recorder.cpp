@@ -15,7 +15,7 @@ std::mutex looking;
 std::string elsewhere;                                      // actions of ranks in other processes
 std::array<std::atomic<FlightRecorder*>, 1024> registered;  // further ranks of a process are not reported
 
-std::int64_t microseconds() {
+std::int64_t monotonic_us() {
   timespec t{};
   ::clock_gettime(CLOCK_MONOTONIC, &t);
   return static_cast<std::int64_t>(t.tv_sec) * 1'000'000 + t.tv_nsec / 1000;
@@ -52,7 +52,7 @@ std::int64_t FlightRecorder::nanoseconds() {
   return static_cast<std::int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
 }
 
-FlightRecorder::FlightRecorder(int rank, int ranks) : rank_(rank), ranks_(ranks), start_(microseconds()) {
+FlightRecorder::FlightRecorder(int rank, int ranks) : rank_(rank), ranks_(ranks), start_(monotonic_us()) {
   mine = this;
   for (auto& place : registered) {
     FlightRecorder* free = nullptr;
@@ -93,7 +93,7 @@ void FlightRecorder::set_others(std::string text) {
   elsewhere = std::move(text);
 }
 std::span<const std::atomic<FlightRecorder*>> FlightRecorder::all() { return registered; }
-std::int64_t FlightRecorder::now() const { return microseconds() - start_; }
+std::int64_t FlightRecorder::now() const { return monotonic_us() - start_; }
 
 std::int64_t FlightRecorder::begin(std::string_view text) {
   const std::int64_t number = count_ + 1;

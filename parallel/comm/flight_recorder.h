@@ -1,5 +1,5 @@
 // FlightRecorder: the last actions of a rank, kept for error reports (like PyTorch's Flight Recorder): its communicator
-// calls, its actions, and what it is doing now. parallel/comm/crash_report.h writes it to a file.
+// calls, its actions, and its current activity. parallel/comm/crash_report.h writes it to a file.
 #pragma once
 #include <pthread.h>
 
@@ -69,7 +69,7 @@ class FlightRecorder {
   /// As each(), for a signal handler: takes no lock. Destroyed recorders are null.
   static std::span<const std::atomic<FlightRecorder*>> all();
 
-  /// What the other ranks are doing, a few words each: ranks of this process, else the last text of set_others().
+  /// The activities of the other ranks, a few words each: ranks of this process, else the last text of set_others().
   /// Empty: unknown.
   static std::string others();
   /// Sets the text of others() for ranks of other processes.

@@ -57,8 +57,8 @@ class VolumeNet {
   /// The net can be computed in consecutive passes over layers [first, last); channels(first) channels are stored
   /// between passes.
   virtual int layers() const { return 1; }
-  /// Channels after that many layers, with the volume's extents: the volume's channels, then those that layers have
-  /// added.
+  /// Channels after that many layers, with the volume's extents: the volume's channels, then the channels that layers
+  /// have added.
   virtual Index channels(int layers) const { return layers == 0 ? input_[-1] : output_[-1]; }
   /// The box that a pass reads to compute `out`: a box of the result, or for other passes of the channels that it adds.
   virtual Box reads(int first, int last, const Box& out) const = 0;

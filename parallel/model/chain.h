@@ -21,6 +21,7 @@ class Chain {
   /// loss: of the last part's output. If it takes divided predictions, the model does not gather them.
   explicit Chain(Module model, const Loss& loss = {});
   int size() const { return static_cast<int>(parts_.size()); }
+  bool divided_outputs() const { return divided_outputs_; }  ///< whether the model may leave its predictions divided
   /// stashed: tensors of Stash layers before this part; the part adds and removes tensors.
   Tensor run(int part, Tensor x, Stashed& stashed) const try {
     const Part& p = parts_[part];

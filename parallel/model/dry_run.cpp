@@ -79,7 +79,7 @@ class DryPass {
     if (call.kind == CallKind::recv || !part_) return;
     auto& comms = part_->comms[during_];
     const char* range = call.kind == CallKind::send ? NamedRange::current() : nullptr;
-    const bool moves = range == move_gather || range == move_exchange || range == move_halo;
+    const bool moves = range == move_gather || range == move_exchange || range == move_halo || range == move_scatter;
     const std::string_view move = range && moves ? range : "";
     auto at = std::find_if(comms.begin(), comms.end(), [&](const PlannedCall& c) {
       return c.kind == call.kind && c.axis == axis && c.move == move;
@@ -160,12 +160,17 @@ DType run_parts(const Chain& chain, std::vector<PartInfo>& parts, Tensor x, cons
       part.cost.output += t.view().bytes();
       if (const auto was = before.find(name); was == before.end() || was->second.id() != t.id()) roots.push_back(t);
     }
-    if (p + 1 == chain.size() && o.loss) {
+    Tensor labels = o.labels;
+    if (p + 1 == chain.size() && !labels && x.shard_spec()) {
+      const Shape& whole = x.shard_spec()->global_shape();
+      labels = Tensor::zeros(whole.without(whole.rank() - 1), DType::i64, x.device());
+    }
+    if (p + 1 == chain.size() && o.loss && labels) {
       double nobodys = 0;
       StepContext context = StepContext::current();
       context.ignored = 0;  // as if ignored labels were counted
       const StepScope scope(std::move(context));
-      run("loss", ActionKind::loss, nobodys, [&] { roots = {o.loss(x, o.labels)}; });
+      run("loss", ActionKind::loss, nobodys, [&] { roots = {o.loss(x, labels)}; });
       loss = roots[0].dtype();
     }
     std::erase_if(roots, [](const Tensor& t) { return !t.requires_grad(); });

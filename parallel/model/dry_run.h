@@ -33,7 +33,9 @@ struct DryRunOptions {
   /// Meter of the mesh over which the model's layers, and the StepContext's norm, communicate; null: they do not.
   const TrafficMeter* meter = nullptr;
   Loss loss = {};      ///< of the last part's output; null: no loss
-  Tensor labels = {};  ///< for the loss; only host code of a loss sees the values
+  /// For the loss; only host code of a loss sees the values. Undefined: the loss is left out, but for a cross-entropy of
+  /// predictions that stay divided, of which all labels are 0.
+  Tensor labels = {};
   /// The plan whose programs run the parts (by name). Over a cut between two programs, gradients are always sent back.
   /// Null: there are no cuts.
   const Plan* plan = nullptr;

@@ -21,14 +21,14 @@ Index messages_of(const Plan& plan, const Program& program, const Action& a) {
   return std::max<Index>(t.count, std::ssize(senders_to(plan, t.channel, plan.range(program, a.peer.axis).begin)));
 }
 
-/// How many numbers of an action's slice other ranks update, for the rank with the largest share of them.
+/// How many numbers of an action's slice other ranks update, for the rank that needs most memory.
 Index others_of(const Plan& plan, const Action& a) {
   const int ranks = plan.size(a.peer.axis);
   return a.slice.size() - shard_of(a, a.peer.root >= 0 ? a.peer.root : ranks - 1, ranks).size();
 }
 
-/// Memory of the codec of a reduction. kept: from step to step, that is, the states before the step, to undo it, and
-/// what is sent and received. working: during encoding and decoding.
+/// Memory of a reduction's codec. kept: allocated from step to step, for copies of the states (EncodedReduction::undo)
+/// and for the encoded vectors. working: allocated during encoding and decoding.
 struct CodecMemory {
   Index kept = 0, working = 0;
 };
@@ -47,11 +47,11 @@ CodecMemory codec_memory(const Plan& plan, const Action& a, int ranks, Index ele
   return m;
 }
 
-/// Goes through a program's actions and adds up the tensors that are alive at each of them.
+/// Adds up the tensors that are in memory at each action of a program.
 class MemoryWalk {
  public:
-  /// Looks at one kind of memory: what parts keep (saved) and what their passes allocate (kind, of PartCost::Bytes).
-  /// cuts: also counts tensors that cross cuts.
+  /// Counts one kind of memory: tensors that parts keep (saved) and that their passes allocate (kind, of
+  /// PartCost::Bytes). cuts: also counts tensors that cross cuts.
   MemoryWalk(const Plan& plan, const Program& program, Index element, Index PartCost::*saved, MemoryKind kind,
              bool cuts)
       : plan_(plan),
@@ -102,7 +102,7 @@ class MemoryWalk {
   std::map<Place, Index> activations_, gradients_;  // that have arrived over the cut after a part, or wait to be sent
 };
 
-/// The most bytes during a pass of a segment, in addition to what is alive then.
+/// The most bytes during a pass of a segment, in addition to alive_.
 Index MemoryWalk::most_of(const Segment& s, const Action& a) const {
   Index before = 0, behind = deferred(s), most = 0;
   for (int p = s.first; p < s.end; ++p) {
@@ -140,12 +140,12 @@ void MemoryWalk::pass(const Action& a) {
 }
 
 void MemoryWalk::message(const Action& a) {
-  const bool ours = live_.segment_of(a.part) >= 0;
+  const bool forward = a.payload == OperandKind::activation;
   if (a.kind == ActionKind::recv)
-    set((ours ? gradients_ : activations_)[{a.part, a.microbatch}], output(a.part));
+    set((forward ? activations_ : gradients_)[{a.part, a.microbatch}], output(a.part));
   else
     for (const Place& sent :
-         std::exchange(sent_, ours ? std::vector<Place>{} : std::vector<Place>{{a.part, a.microbatch}}))
+         std::exchange(sent_, forward ? std::vector<Place>{} : std::vector<Place>{{a.part, a.microbatch}}))
       set(gradients_[sent], 0);
   see(0);
 }
@@ -202,7 +202,7 @@ Index pages_in(const Slice& s, const MemoryOptions& o) {
   return std::max<Index>(0, end - begin) * o.page;
 }
 
-/// Bytes that a drop gives back, on the rank that keeps the most.
+/// Bytes that a drop returns to the system, on the rank that keeps the most.
 Index given_back(const Plan& plan, const Action& a, const MemoryOptions& o) {
   const int ranks = plan.size(a.peer.axis);
   const auto by = [&](int rank) {
@@ -225,14 +225,14 @@ Index block_of(const Plan& plan, std::size_t program, Index whole, const MemoryO
   return bytes;
 }
 
-/// What of `block` bytes of gradients is held at most, where others' shards are dropped once they are reduced.
+/// The most of `block` bytes of gradients held at a time, if other ranks' shards are dropped after their reduction.
 Index gradients_of(const Plan& plan, const Program& program, Index block, const MemoryOptions& o) {
   const Liveness live(program);
-  std::map<Index, std::pair<Slice, Index>> dropped;  // by where slices begin: others' bytes
-  std::map<Index, Index> held;                       // of these, since backward wrote to them
+  std::map<Index, std::pair<Slice, Index>> dropped;  // by the start of the slice: bytes of other ranks' shards
+  std::map<Index, Index> held;                       // of these bytes, the ones that backward has written
   Index more = 0, most = 0;
   for (const Action& a : program.actions)
-    if (a.kind == ActionKind::drop_gradients) dropped[a.slice.begin] = {a.slice, given_back(plan, a, o)};
+    if (drops(a, OperandKind::gradients)) dropped[a.slice.begin] = {a.slice, given_back(plan, a, o)};
   if (dropped.empty()) return block;
   for (const auto& [begin, drop] : dropped) block -= drop.second;
   const auto write = [&](const Slice& written) {
@@ -247,7 +247,7 @@ Index gradients_of(const Plan& plan, const Program& program, Index block, const 
     }
     if (is_reduction(a)) write(a.slice);
     most = std::max(most, more);
-    if (a.kind == ActionKind::drop_gradients)
+    if (drops(a, OperandKind::gradients))
       if (const auto gone = held.extract(a.slice.begin)) more -= gone.mapped();
   }
   return block + most;
@@ -256,10 +256,10 @@ Index gradients_of(const Plan& plan, const Program& program, Index block, const 
 /// The most of `block` bytes of weights held at a time, if other ranks' shards are gathered before they are read.
 Index weights_of(const Plan& plan, const Program& program, Index block, const MemoryOptions& o) {
   std::map<Index, Index> dropped;    // by the start of the slice: in every micro-batch, but held once
-  Index largest_unit = 0, unit = 0;  // other ranks' part of what is gathered, and dropped, at a time
+  Index largest_unit = 0, unit = 0;  // bytes of other ranks' shards that are gathered, and dropped, at a time
   for (const Action& a : program.actions) {
-    unit = a.kind == ActionKind::drop_values ? unit + given_back(plan, a, o) : 0;
-    if (a.kind == ActionKind::drop_values) dropped[a.slice.begin] = given_back(plan, a, o);
+    unit = drops(a, OperandKind::weights) ? unit + given_back(plan, a, o) : 0;
+    if (drops(a, OperandKind::weights)) dropped[a.slice.begin] = given_back(plan, a, o);
     largest_unit = std::max(largest_unit, unit);
   }
   for (const auto& [begin, bytes] : dropped) block -= bytes;

@@ -1,4 +1,4 @@
-// Memory that a plan takes, by program and by use, predicted from what its parts cost.
+// Memory of a plan, by program and by use, predicted from the costs of its parts.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,10 +11,10 @@ namespace trireme {
 struct RankMemory {
   Index weights = 0;      ///< all versions that are kept, and running statistics
   Index gradients = 0;    ///< including buckets in transit, which are parts of the same block
-  Index optimizer = 0;    ///< optimizer state of what the rank updates, and Plan::state
+  Index optimizer = 0;    ///< optimizer state for the weights that the rank updates, and Plan::state
   Index activations = 0;  ///< of micro-batches in flight, with their gradients, and the working memory of passes and
                           ///< mixing
-  Index halos = 0;        ///< what neighbours of a divided image sent
+  Index halos = 0;        ///< halos received from neighbours of a divided image
   Index packed = 0;       ///< copies for messages: statistics, encoded gradients, messages that a server takes together
   /// The sum of all fields.
   Index total() const { return weights + gradients + optimizer + activations + halos + packed; }
@@ -25,13 +25,13 @@ inline constexpr Index host_page = 4096;  ///< bytes
 struct MemoryOptions {
   Index element = 4;  ///< bytes of a parameter
   int states = 1;     ///< optimizer state, in numbers per parameter: sgd with momentum 1, adam 2
-  Index page = 1;     ///< memory is given back in whole multiples of this many bytes; on a CPU host_page
+  Index page = 1;     ///< page size: memory is returned in multiples of it; on a CPU host_page
 };
-/// The memory of each program. If imagine() (parallel/analysis/imagine.h) has counted what passes of the parts
-/// allocate, it follows each tensor; otherwise it counts what the parts keep. Every rank reserves addresses for the
-/// whole blocks of weights and gradients, but only memory that its program writes to counts: under zero(2, 3) a shard,
-/// and what is gathered or in transit. If the lifetime of a message depends on timing, the largest amount counts.
-/// Excludes what kernels allocate themselves.
+/// The memory of each program. Exact to the tensor if imagine() (parallel/analysis/imagine.h) has counted the
+/// allocations of passes; otherwise counts the tensors that the parts save. Every rank reserves addresses for the whole
+/// blocks of weights and gradients, but only memory that its program writes counts: under zero(2) and zero(3) a shard,
+/// and buckets that are gathered or in transit. If the lifetime of a message depends on timing, the largest amount
+/// counts. Excludes memory that kernels allocate themselves.
 std::vector<RankMemory> predict_memory(const Plan&, const MemoryOptions& = {});
 /// A table with one line per program and, below it, one line for each of its ranks that was measured. programs: the
 /// program of each rank.

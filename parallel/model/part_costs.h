@@ -8,7 +8,7 @@ namespace trireme {
 
 /// Measures forward and both halves of backward of every part on the rows of x (a micro-batch of at least one row).
 /// Each runs `runs` times after a warm-up; the shortest time counts. Values and running statistics are unchanged;
-/// gradients are cleared at the end. Bytes are those of the tensors.
+/// gradients are cleared at the end. Bytes count the tensors' elements.
 std::vector<PartCost> measure_costs(const Chain&, Parameters&, const Tensor& x, int runs = 5);
 /// Counts the costs by a dry run (parallel/model/dry_run.h) for a machine with that many operations per second; equal
 /// on all machines. x: only shape, type and device matter.

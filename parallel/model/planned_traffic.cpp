@@ -3,6 +3,7 @@
 #include "parallel/async/channel_plan.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/plan/action_kind.h"
+#include "parallel/plan/shards.h"
 #include "parallel/strategies/on_call.h"
 
 namespace trireme {
@@ -37,8 +38,8 @@ void add_comms(Traffic& to, const Plan& plan, const Action& a, const TrafficOpti
 }
 
 /// One message to each receiver, with a header if the receiver serves. Ranks that start a phase push once per step
-/// each, so each of them gets one answer. If messages may be late, this is a step in which as many as possible are
-/// late.
+/// each, so each of them gets one answer. If messages may be late, this is the step with the largest possible number of
+/// late messages.
 TrafficCount channel_traffic(const Plan& plan, const Program& program, const Action& a, const TrafficOptions& o) {
   const int first = plan.range(program, a.peer.axis).begin;
   std::vector<int> receivers = {root_of(a.peer, first)};
@@ -113,10 +114,12 @@ Traffic planned_traffic(const Plan& plan, std::size_t program, const TrafficOpti
   const auto add = [&](const std::string& axis, const TrafficCount& count) {
     if (count.calls > 0) all[axis] += count;
   };
+  const auto shards = names_in(shard_axis(plan.programs.at(program)));  // the agreement on the norm sums over them
   const auto add_look = [&] {
     for (const std::string& axes : o.divided)
       for (const std::string& axis : names_in(axes))
-        add(axis, {plan.size(axis) > 1, static_cast<Index>(size_of(DType::f64))});
+        if (std::ranges::find(shards, axis) == shards.end())
+          add(axis, {plan.size(axis) > 1, static_cast<Index>(size_of(DType::f64))});
   };
   if (o.norm && o.phase < 0) add_look();
   for (const Action& a : plan.programs.at(program).actions) {

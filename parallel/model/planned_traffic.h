@@ -1,5 +1,5 @@
-// Planned traffic: what a rank's communicators count in one step of a plan, or in one run of a phase on call, by mesh
-// axis. It includes the plan's actions and what its layers send by themselves.
+// Planned traffic: calls and bytes of a rank's communicators in one step of a plan, or in one run of a phase on call,
+// by mesh axis. It includes the plan's actions and the messages of layers.
 #pragma once
 #include <set>
 #include <span>
@@ -18,8 +18,9 @@ struct TrafficOptions {
   std::int64_t first = std::numeric_limits<std::int64_t>::min();
   int phase = -1;  ///< index in Program::phases: only the actions of this phase, whenever they run; -1: the actions of
                    ///< the step
-  /// The sets of mesh axes over which weights are divided, each joined by +. Each look at the gradient's norm sums a
-  /// number over each: once for the flag of numbers that are not finite, and once more if the optimizer uses the norm.
+  /// The sets of mesh axes over which weights are divided, each joined by +. Each computation of the gradient's norm
+  /// sums one number over each set: once for the check for numbers that are not finite, and once more if the optimizer
+  /// uses the norm.
   std::set<std::string> divided = {};
   bool norm = false;  ///< the optimizer uses the gradient's norm
   int states = 0;     ///< optimizer state, in numbers per parameter
@@ -29,19 +30,22 @@ struct TrafficOptions {
   std::span<const std::vector<PartInfo>> parts = {};
 };
 
-/// What the layers send in an action that computes, beside the plan's actions: the comms of its part for that half.
+/// The calls that layers make during a computation of the plan: the comms of its part for that half of backward, or for
+/// forward.
 std::vector<PlannedCall> comms_of(const std::vector<PartInfo>& parts, const Action&);
-/// What an action's own messages or collective count in a step; zeros for computations and if the axis has one rank.
+/// Calls and bytes of an action's messages or collective in a step; zeros for computations and if the axis has one
+/// rank.
 TrafficCount traffic_of(const Plan&, const Program&, const Action&, const TrafficOptions& = {});
-/// What a rank of a program counts in a step. It equals the count of a TrafficMeter if the parts' comms and costs come
+/// Traffic of a rank of a program in a step. It equals the count of a TrafficMeter if the parts' comms and costs come
 /// from a dry run for that rank's place; ranks at the edges of images send less.
 ///
-/// It excludes what belongs to no step:
+/// It excludes calls outside of steps:
 /// - phases on call;
 /// - the shapes that a pipeline's stages send each other before the first activations;
-/// - the rows of a batch, if the loader has not said which rank has which.
+/// - the exchange of rows' numbers, if the loader has not set shares and ids.
 ///
-/// It does not know steps that are refused or overflow, or the norms that LARS and LAMB take of each divided weight.
+/// Nor does it include steps that are refused or overflow, and the norms that LARS and LAMB take of each divided
+/// weight.
 Traffic planned_traffic(const Plan&, std::size_t program, const TrafficOptions& = {});
 /// The same for one run of a phase on call. parts: one list, of the current rows.
 Traffic planned_traffic(const Plan&, std::size_t program, const std::string& phase, const TrafficOptions& = {});

@@ -16,9 +16,8 @@ inline bool averages_statistics(const Action& a) {
 inline bool is_tied_sum(const Action& a) { return a.kind == ActionKind::all_reduce && !a.peer.members.empty(); }
 /// Whether the action reduces gradients over the ranks that have different rows.
 inline bool is_reduction(const Action& a) {
-  const bool of_gradients = a.payload == OperandKind::none || a.payload == OperandKind::gradients;
-  return a.kind == ActionKind::reduce_scatter ||
-         (a.kind == ActionKind::all_reduce && of_gradients && a.peer.members.empty());
+  return (a.kind == ActionKind::all_reduce || a.kind == ActionKind::reduce_scatter) &&
+         a.payload == OperandKind::gradients && a.peer.members.empty();
 }
 /// Whether the action sums gradients of ranks that have different rows: by itself, or at the rank of a channel.
 inline bool sums_gradients(const Action& a) {
@@ -46,8 +45,8 @@ inline int most_steps_back(const Program& program) {
 inline bool is_asynchronous(const Plan& plan) {
   return std::ranges::any_of(plan.programs, [](const Program& p) { return most_steps_back(p) > 0; });
 }
-/// Whether the action frees all but this rank's shard of a slice.
-inline bool drops(const Action& a) { return a.kind == ActionKind::drop_values || a.kind == ActionKind::drop_gradients; }
+/// Whether the action frees all but this rank's shard of a slice of weights, or of gradients.
+inline bool drops(const Action& a, OperandKind payload) { return a.kind == ActionKind::drop && a.payload == payload; }
 /// Whether the action is a backward that completes weight gradients.
 inline bool completes(const Action& a) {
   return a.kind == ActionKind::backward || a.kind == ActionKind::backward_weight;

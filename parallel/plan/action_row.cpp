@@ -75,21 +75,11 @@ Operands of_backward(const Plan& plan, const Program& program, const Liveness& l
   for (Operand& gradients : all_weights(plan, a, K::gradients)) all.push_back(std::move(gradients));
   return all;
 }
-/// A program that runs the part sends its activation and receives the gradient of that.
-Operand sent(const Liveness& live, const Action& a, bool by_its_program) {
-  return (live.segment_of(a.part) >= 0) == by_its_program ? activation(a.part, a) : cotangent(a.part, a);
+Operands of_send(const Plan&, const Program&, const Liveness&, const Action& a) {
+  return {{a.payload, a.slice, a.part, a.microbatch}};
 }
-Operands of_send(const Plan&, const Program&, const Liveness& live, const Action& a) { return {sent(live, a, true)}; }
-Operands of_recv(const Plan&, const Program&, const Liveness& live, const Action& a) {
-  return {written(sent(live, a, false))};
-}
-Operands of_all_reduce(const Plan&, const Program&, const Liveness&, const Action& a) {
-  const K kind = averages_statistics(a) ? K::statistics : a.payload == K::weights ? K::weights : K::gradients;
-  return {written(slice(kind, a.slice))};
-}
-template <K kind>
-Operands of_slice(const Plan&, const Program&, const Liveness&, const Action& a) {
-  return {written(slice(kind, a.slice))};
+Operands of_payload(const Plan&, const Program&, const Liveness&, const Action& a) {
+  return {written({a.payload, a.slice, a.part, a.microbatch})};
 }
 Operands of_update(const Plan&, const Program&, const Liveness&, const Action& a) {
   Operands all{slice(K::gradients, a.slice), written(slice(K::weights, a.slice)), written(slice(K::state, a.slice))};
@@ -129,7 +119,6 @@ Calls scattered(const Action& a, int ranks, Index element) {
   return shares(a, ranks, element, CallKind::reduce_scatter, CallKind::all_reduce);
 }
 Calls gathered(const Action& a, int ranks, Index element) {
-  if (a.peer.root >= 0) return from_root(a, ranks, element);
   return shares(a, ranks, element, CallKind::all_gather, CallKind::broadcast);
 }
 Calls agreed(const Action& a, int, Index element) {
@@ -152,9 +141,9 @@ Work gather(ActionContext& now) {
 void hold(ActionContext& now) {
   if (now.comm) now.store().mark_released(now.action.slice, false);
 }
-template <K kind>
 Work drop_shards(ActionContext& now) {
-  (kind == K::weights ? release_values : release_gradients)(now.optimizer.parameters(), now.action.slice, now.shard());
+  (now.action.payload == K::weights ? release_values : release_gradients)(now.optimizer.parameters(), now.action.slice,
+                                                                          now.shard());
   return {};
 }
 Work reduce(ActionContext& now) {
@@ -227,7 +216,7 @@ const ActionRow recv_row{.name = "recv",
                          .letter = 'R',
                          .order = 6,
                          .is_custom = false,
-                         .access = of_recv,
+                         .access = of_payload,
                          .start = rank_actions::receive,
                          .finish = rank_actions::end_receive};
 const ActionKind ActionKind::recv{recv_row};
@@ -236,7 +225,7 @@ const ActionRow all_reduce_row{.name = "all_reduce",
                                .order = 7,
                                .is_custom = false,
                                .is_collective = true,
-                               .access = of_all_reduce,
+                               .access = of_payload,
                                .calls = summed,
                                .start = reduce,
                                .finish = rank_actions::end_reduce};
@@ -246,7 +235,7 @@ const ActionRow reduce_scatter_row{.name = "reduce_scatter",
                                    .order = 8,
                                    .is_custom = false,
                                    .is_collective = true,
-                                   .access = of_slice<K::gradients>,
+                                   .access = of_payload,
                                    .calls = scattered,
                                    .start = rank_actions::reduce,
                                    .finish = rank_actions::end_reduce};
@@ -256,7 +245,7 @@ const ActionRow all_gather_row{.name = "all_gather",
                                .order = 9,
                                .is_custom = false,
                                .is_collective = true,
-                               .access = of_slice<K::weights>,
+                               .access = of_payload,
                                .calls = gathered,
                                .start = gather,
                                .finish = hold};
@@ -266,7 +255,7 @@ const ActionRow broadcast_row{.name = "broadcast",
                               .order = 10,
                               .is_custom = false,
                               .is_collective = true,
-                              .access = of_slice<K::weights>,
+                              .access = of_payload,
                               .calls = from_root,
                               .start = gather,
                               .finish = hold};
@@ -281,20 +270,9 @@ const ActionKind ActionKind::update{update_row};
 const ActionRow free_row{
     .name = "free", .letter = 'X', .order = 13, .is_custom = false, .access = of_free, .start = rank_actions::free};
 const ActionKind ActionKind::free{free_row};
-const ActionRow drop_gradients_row{.name = "drop_gradients",
-                                   .letter = 'd',
-                                   .order = 14,
-                                   .is_custom = false,
-                                   .access = of_slice<K::gradients>,
-                                   .start = drop_shards<K::gradients>};
-const ActionKind ActionKind::drop_gradients{drop_gradients_row};
-const ActionRow drop_values_row{.name = "drop_values",
-                                .letter = 'D',
-                                .order = 15,
-                                .is_custom = false,
-                                .access = of_slice<K::weights>,
-                                .start = drop_shards<K::weights>};
-const ActionKind ActionKind::drop_values{drop_values_row};
+const ActionRow drop_row{
+    .name = "drop", .letter = 'D', .order = 14, .is_custom = false, .access = of_payload, .start = drop_shards};
+const ActionKind ActionKind::drop{drop_row};
 const ActionRow agree_row{.name = "agree",
                           .letter = 'E',
                           .order = 16,

@@ -15,7 +15,8 @@ CodecContext::CodecContext(const Plan& plan, const Action& a, Index element_byte
   };
   for (const PartInfo& part : plan.parts) {
     for (const auto& [begin, shape] : part.tensors) add(begin, shape);
-    if (part.tensors.empty()) add(part.slice.begin, {part.slice.size()});  // of a plan that does not know more
+    if (part.tensors.empty())
+      add(part.slice.begin, {part.slice.size()});  // a plan without the shapes of its parts' tensors
   }
 }
 

@@ -1,4 +1,5 @@
-// Codec: how a reduction's numbers travel: a row (a constant), in the tree or outside of it, that actions point to.
+// Codec: a compression of gradients for a reduction over ranks, as in PyTorch's DDP communication hooks. A codec is a
+// constant, of the library or of a plugin; Action::codec points to it.
 #pragma once
 #include <map>
 #include <optional>
@@ -10,31 +11,33 @@ namespace trireme {
 
 struct CodecContext;
 
-/// Encoded vectors are either summed as they are, by the communicator, or gathered from all ranks, decoded one by one
-/// and summed in the order of ranks: the same bits on every rank. A codec may take several rounds: each encodes, from
-/// what the rounds before brought, into a vector of its own (PowerSGD's two factors); these are summable.
+/// A reduction with a codec runs in one of two ways. If is_summable, the communicator sums the encoded vectors, and
+/// decode() runs once on the sum. Else all ranks gather the encoded vectors and decode and sum them in the order of
+/// ranks, so every rank gets the same bits. A summable codec may need several rounds, such as PowerSGD for its two
+/// factors: each round encodes one vector from the sums of earlier rounds.
 struct Codec {
-  std::string_view name;           ///< in texts: lower case
-  std::optional<DType> wire = {};  ///< elements of an encoded vector; none: those of the parameters
+  std::string_view name;           ///< name in texts of plans and strategies, lower case
+  std::optional<DType> wire = {};  ///< type of an encoded vector; none: the parameters' type
   bool is_summable = false;        ///< the sum of encoded vectors decodes to the sum of the vectors
-  /// Elements of `wire` that encode the vector in this round: the same on every rank. 0: nothing is sent.
+  /// Number of elements of the encoded vector in this round, the same on every rank. 0: nothing is sent.
   Index (*length)(const CodecContext&) = nullptr;
-  /// numbers [size], of the parameters' type, into wire [length]. numbers is the codec's own until it is decoded: what
-  /// a round leaves there, the next one finds. Reads and writes the context's states.
+  /// Encodes numbers [size], of the parameters' type, to wire [length]. May change `numbers`; later rounds get the
+  /// changed values. Reads and writes CodecContext::states.
   void (*encode)(const CodecContext&, const Tensor& numbers, const Tensor& wire) = nullptr;
-  /// Summable: numbers [size] becomes what the last round's sum, wire, stands for. Else it is called for each rank's
-  /// wire and adds to numbers, which are 0 before.
+  /// If is_summable: sets numbers [size] to the vector that wire, the sum of the last round, encodes. Else: is called
+  /// once per rank and adds the vector that the rank's wire encodes to numbers, which are 0 at first.
   void (*decode)(const CodecContext&, const Tensor& wire, const Tensor& numbers) = nullptr;
-  /// A State of the plan that a codec keeps, one number per parameter: a residual, a momentum.
+  /// A state that a codec keeps between steps (parallel/plan/plan.h: State), one number per parameter: a residual, a
+  /// momentum.
   struct Kept {
-    std::string_view name = {};      ///< of the State; empty: none
-    std::string_view argument = {};  ///< the codec does without it where the action's argument of this name is 0
+    std::string_view name = {};      ///< name of the State; empty: no state
+    std::string_view argument = {};  ///< if the action's argument of this name is 0, the state is not kept
   };
-  Kept states[2] = {};  ///< that it keeps from step to step
-  int rounds = 1;       ///< at least 1; more than one: is_summable
-  /// Bytes of tensors that encode or decode make for the time of a call; null: none.
+  Kept states[2] = {};  ///< states between steps
+  int rounds = 1;       ///< number of rounds, at least 1; above 1 the codec must be summable
+  /// Bytes of temporary tensors in encode() or decode(); null: none.
   Index (*working)(const CodecContext&) = nullptr;
-  bool on_host = false;  ///< encode and decode want host memory: what lies on a device is copied there and back
+  bool on_host = false;  ///< encode() and decode() get host memory; tensors on devices are copied
 };
 
 /// The arguments of a codec that encodes or decodes a reduction's slice. All members except rank and states are equal
@@ -42,28 +45,31 @@ struct Codec {
 struct CodecContext {
   /// element: bytes of a parameter. step: steps before this one.
   CodecContext(const Plan&, const Action&, Index element, std::int64_t step);
-  /// The action's argument of this name. Throws Error where there is none.
+  /// The action's argument of this name. Throws Error if it has none.
   double argument(std::string_view name) const;
 
-  const Action& action;             ///< the reduction
-  Index size,                       ///< number of elements of the vector
-      element;                      ///< bytes per element
-  std::int64_t step;                ///< steps before this one
-  std::map<Index, Shape> tensors;   ///< shapes of parameters by position in the vector; may reach over its ends
-  int round = 0;                    ///< in [0, Codec::rounds)
-  int ranks = 1;                    ///< that reduce together
-  int rank = 0;                     ///< of this one, along the axis; decode, not summable: of who encoded the vector
-  std::vector<Tensor> sums = {};    ///< of the rounds before this one, which the codec may change
-  std::vector<Tensor> states = {};  ///< [size] each, in the order of Codec::states; undefined: it does without
+  const Action& action;            ///< the reduction
+  Index size,                      ///< number of elements of the vector
+      element;                     ///< bytes per element
+  std::int64_t step;               ///< steps before this one
+  std::map<Index, Shape> tensors;  ///< shapes of the parameters by their first position in the vector; the vector may
+                                   ///< cut the first and last one
+  int round = 0;                   ///< in [0, Codec::rounds)
+  int ranks = 1;                   ///< number of ranks that reduce together
+  int rank =
+      0;  ///< this rank along the axis; in decode() of a codec that is not summable, the rank that encoded the vector
+  std::vector<Tensor> sums = {};    ///< results of earlier rounds; the codec may change them
+  std::vector<Tensor> states = {};  ///< [size] each, in the order of Codec::states; undefined: not kept
 };
 
-/// The number that an action has under this name; none: it has none.
+/// The action's argument of this name; none: it has none.
 std::optional<double> find_argument(const Action&, std::string_view name);
-/// Whether the action sends encoded numbers in a step: its argument "from", if it has one, says from which on.
+/// Whether the action sends encoded numbers in a step. They are encoded from the step on that its argument "from"
+/// gives, if any.
 bool is_encoded(const Action&, std::int64_t step);
-/// Whether a codec sums gradients in f16, which ends at 65504: they may overflow in any step.
+/// Whether a codec of the plan sums gradients in f16, which may overflow (the largest f16 is 65504).
 bool sums_in_f16(const Plan&);
-/// The states that the action's codec keeps, in the order of Codec::states; empty names for those it does without.
+/// The states that the action's codec keeps, in the order of Codec::states; empty names for states that are not kept.
 std::vector<std::string> codec_states(const Action&);
 
 /// The plan with its gradient reductions (all_reduce) encoded, with these arguments, and the codec's states declared.

@@ -1,7 +1,7 @@
 // Interpreter: the order in which a rank runs its program; the executor, the simulator and check() share it.
 // Computations run in list order. Communication starts in list order; actions that name it (Action::after) wait for it,
-// or the end of the step does. The executor carries out actions in real and virtual time; the simulator only computes
-// when they end; check() looks whether they end.
+// or the end of the step does. The executor runs the actions in real or virtual time, the simulator computes when they
+// end, and check() finds out whether they end.
 #pragma once
 #include <span>
 
@@ -9,12 +9,12 @@
 
 namespace trireme {
 
-/// A position in a program. The type Rank carries out the actions; it must have
+/// A position in a program. The type Rank runs the actions; it must have
 ///   std::span<const ActionId> after(ActionId)   the ids in Action::after
-///   bool is_inline(ActionId)   later actions start only after it has ended: it computes
+///   bool is_inline(ActionId) whether later actions start only after it has ended (a computation)
 ///   bool runs(ActionId)        whether it runs in this step; for a server, in the current phase
 ///   bool start(ActionId)       false: the step ends here
-///   bool wait(ActionId)        true: it has ended; false: call run() again when it has. A rank may sleep only here
+///   bool wait(ActionId) true: it has ended; false: call run() again when it has. A rank may block only here
 ///                              and in next_phase()
 ///   int actions()              the number of actions
 ///   bool serves()              whether messages start its phases (a server); then also
@@ -57,7 +57,7 @@ class Interpreter {
 
  private:
   ActionId next_ = 0;     // next action of the list
-  int before_ = 0;        // index in its Action::after that it waits for
+  int before_ = 0;        // index in the action's `after` of the action that it waits for
   bool started_ = false;  // whether action next_ has started
   ActionId waited_ = 0;   // after the list: all actions before this one have ended
   int phase_ = -1;        // current phase

@@ -9,10 +9,10 @@
 namespace trireme {
 
 std::vector<Segment> find_segments(const Program& program) {
-  std::set<int> parts, cuts;  // parts that the program runs; those behind which a pass stops, or starts
+  std::set<int> parts, cuts;  // parts that the program runs; parts after which a pass stops or starts
   const auto enters = [](const Action& a) { return a.kind == ActionKind::forward ? a.part - 1 : a.part; };
   const auto leaves = [](const Action& a) { return a.kind == ActionKind::forward ? a.part : a.part - 1; };
-  const Action* before = nullptr;  // a pass that may go on with the next part
+  const Action* before = nullptr;  // a pass that may continue with the next part
   for (const Action& a : program.actions) {
     if (is_reduction(a) || averages_statistics(a)) continue;
     const bool pass = is_pass(a) && a.kind != ActionKind::loss;
@@ -52,7 +52,7 @@ Liveness::Liveness(const Program& program) : segments(find_segments(program)), a
     if (auto range = alive.extract({s, a.microbatch})) ranges[range.mapped()].end = id;
     if (a.microbatch.steps_ago > 0) carried.push_back({s, a.microbatch, 0, id});
   }
-  // What came in with earlier steps: released in this one, or held all through it.
+  // Activations of earlier steps: released in this step, or held throughout it.
   for (const LiveRange& last : carried) {
     ranges.insert(ranges.begin(), last);
     for (int ago = last.microbatch.steps_ago - 1; ago > 0; --ago)

@@ -7,7 +7,7 @@
 
 namespace trireme {
 
-/// Neighbouring parts [first, end) of a model that a program runs as one, forward and backward.
+/// Adjacent parts [first, end) of a model that a program runs as one unit, forward and backward.
 struct Segment {
   int first = 0,  ///< first part
       end = 0;    ///< after the last part
@@ -19,7 +19,7 @@ std::vector<Segment> find_segments(const Program&);
 /// The activations of one micro-batch in one segment.
 struct LiveRange {
   int segment = 0;             ///< index of Liveness::segments
-  MicroBatch microbatch = {};  ///< of the activations
+  MicroBatch microbatch = {};  ///< micro-batch of the activations
   ActionId begin = 0;          ///< the forward of the segment's first part; 0 if an earlier step ran it
   ActionId end = 0;            ///< the action that releases the activations; the number of actions if none does
 };
@@ -38,7 +38,7 @@ struct Liveness {
   int segment_of(int part) const {
     return part >= 0 && part < std::ssize(segment_of_part) ? segment_of_part[static_cast<std::size_t>(part)] : -1;
   }
-  /// After each action: the sum of weight(range) over the ranges that are alive.
+  /// After each action: the sum of weight(range) over the ranges that are in memory.
   template <class Weight>
   std::vector<Index> totals(Weight&& weight) const {
     std::vector<Index> all(actions_ + 1);

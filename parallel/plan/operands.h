@@ -12,14 +12,14 @@ constexpr bool is_slice(OperandKind kind) { return kind >= OperandKind::weights 
 
 /// A piece of data that actions of one program share.
 struct Operand {
-  OperandKind kind;                                 ///< what it is
+  OperandKind kind;                                 ///< kind of data
   Slice slice = {};                                 ///< for weights, gradients, state and statistics
   int part = -1;                                    ///< for activations and cotangents; -1: the model's input
   MicroBatch microbatch = {};                       ///< for activations and cotangents
   std::string name = {};                            ///< for flags, states and scratch; empty: the optimizer's state
   int version = 0;                                  ///< for weights and gradients: age in updates; 0: the newest
   bool written = false;                             ///< whether the action writes it; false: only reads
-  bool overlaps(const Operand&) const;              ///< whether both share some data, read or written
+  bool overlaps(const Operand&) const;              ///< whether both refer to some common data
   bool operator==(const Operand&) const = default;  ///< member by member
 };
 std::string to_string(const Operand&);  ///< "gradients [0, 100)", "activation of part 2 micro 1"

@@ -8,7 +8,7 @@
 namespace trireme {
 namespace {
 
-/// Calls f(buffer, its segment of the block that packs the slice).
+/// Calls f(buffer, segment) for each buffer of the slice; segment: its range in the packed block.
 template <class F>
 void each_buffer(const ParameterStore& store, const Slice& packed, F&& f) {
   Index at = 0;

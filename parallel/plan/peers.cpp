@@ -68,12 +68,9 @@ int odd_target_of(const Peer& peer, int rank, int ranks, std::int64_t step) {
 }  // namespace
 
 std::vector<RankPair> peers_at(const Peer& peer, int rank, int ranks, std::int64_t step) {
-  if (ranks == 1) return {};
-  if (peer.pairs.empty()) {
-    if (peer.offset % ranks == 0) return {};
-    return {{wrapped(rank + peer.offset, ranks), wrapped(rank - peer.offset, ranks)}};
-  }
+  if (ranks == 1 || peer.pairs.empty()) return {};
   if (peer.pairs == "ring") return beside(rank, 1, ranks);
+  if (peer.pairs == "directed_ring") return {{wrapped(rank + 1, ranks), wrapped(rank - 1, ranks)}};
   if (peer.pairs == "torus") {
     int rows = static_cast<int>(std::sqrt(ranks));
     while (ranks % rows != 0) --rows;
@@ -101,7 +98,7 @@ std::vector<RankPair> peers_at(const Peer& peer, int rank, int ranks, std::int64
     return all;
   }
   check(peer.pairs == "matching", "peers",
-        "there is no rule '{}' for pairs: use ring, torus, exponential, matching, random_target, bipartite or "
+        "there is no rule '{}' for pairs: use ring, directed_ring, torus, exponential, matching, random_target, bipartite or "
         "bipartite_ring",
         peer.pairs);
   const Permutation order(ranks, mix(peer.seed, static_cast<std::uint64_t>(step)));

@@ -15,15 +15,15 @@ struct RankPair {
   bool operator==(const RankPair&) const = default;  ///< member by member
 };
 /// The pairs with which a rank exchanges one message each way in a step (counted from 0), by the rule Peer::pairs.
-/// Pairs without a partner are omitted. The rules: "ring": with both neighbours; "torus": with all four on a grid of
-/// rows and columns, the most nearly square one; neighbours on two sides count once; "exponential": to rank + 2^k, from
-/// rank - 2^k, k going through 0, 1, ... below log2(ranks) with the steps (the one-peer exponential graph: Ying et al.,
-/// arXiv 2110.13363); "matching": pairs drawn at random from Peer::seed and the step; with an odd number of ranks, one
-/// has no partner; "random_target": to one other rank, drawn at random from Peer::seed and the step, from those that
-/// have drawn this one (any number; push-sum: Kempe et al., FOCS 2003), in a time that grows with the ranks;
-/// "bipartite", "bipartite_ring": each even rank exchanges with an odd one, drawn in the same way from all odd ranks or
-/// from its neighbours; an odd rank exchanges with all ranks that have drawn it. Without a rule: the rank at
-/// Peer::offset, with wrap-around. Throws Error for another rule.
+/// Pairs without a partner are omitted; without a rule there are none. The rules: "ring": with both neighbours;
+/// "directed_ring": to the next rank, from the one before; "torus": with all four on a grid of rows and columns, the
+/// most nearly square one; neighbours on two sides count once; "exponential": to rank + 2^k, from rank - 2^k, k going
+/// through 0, 1, ... below log2(ranks) with the steps (the one-peer exponential graph: Ying et al., arXiv 2110.13363);
+/// "matching": pairs drawn at random from Peer::seed and the step; with an odd number of ranks, one has no partner;
+/// "random_target": to one other rank, drawn at random from Peer::seed and the step, from those that have drawn this
+/// one (any number; push-sum: Kempe et al., FOCS 2003), in a time that grows with the ranks; "bipartite",
+/// "bipartite_ring": each even rank exchanges with an odd one, drawn in the same way from all odd ranks or from its
+/// neighbours; an odd rank exchanges with all ranks that have drawn it. Throws Error for another rule.
 std::vector<RankPair> peers_at(const Peer&, int rank, int ranks, std::int64_t step);
 
 }  // namespace trireme

@@ -42,20 +42,18 @@ class ActionKind {
   /// The half of a backward that computes the gradient of the part's input (zero bubble: Qi et al., arXiv 2401.10241).
   static const ActionKind backward_input;
   static const ActionKind backward_weight;  ///< the other half, which computes the gradients of the weights
-  static const ActionKind send;             ///< an activation over a cut, or its gradient, to peer
-  static const ActionKind recv;             ///< an activation over a cut, or its gradient, from peer
-  /// One vector of slice from those of all ranks of the axis. By payload: gradients, or none: their sum; statistics,
-  /// weights: their mean. With peer.members: the sum of gradients over the programs that share these weights
-  /// (parallel/plan/ties.h); each program then updates its copy.
+  static const ActionKind send;             ///< the activation of part, or its gradient (payload), to peer
+  static const ActionKind recv;             ///< the activation of part, or its gradient (payload), from peer
+  /// The sum of gradients of slice, or the mean of weights or statistics (payload), on every rank of the axis. With
+  /// peer.members: over the programs that share these weights (parallel/plan/ties.h); each then updates its copy.
   static const ActionKind all_reduce;
   static const ActionKind reduce_scatter;  ///< gradients of slice: each rank has the sum of its shard
-  static const ActionKind all_gather;      ///< weights of slice: from each rank its shard
-  static const ActionKind broadcast;       ///< weights of slice: from peer.root
+  static const ActionKind all_gather;      ///< slice of the payload: from each rank its shard
+  static const ActionKind broadcast;       ///< slice of the payload: from peer.root
   static const ActionKind update;          ///< the optimizer, on weights of slice
   static const ActionKind free;            ///< releases the activations of a micro-batch in the part's segment
-  static const ActionKind drop_gradients;  ///< frees the gradients of slice, except this rank's shard
-  static const ActionKind
-      drop_values;  ///< frees the weights of slice, except this rank's shard; all_gather restores them
+  /// Frees slice of the gradients or weights (payload), except this rank's shard; all_gather restores weights.
+  static const ActionKind drop;
   /// Makes a number of the step (payload) equal on every rank of the axis; from peer.root if there is one.
   static const ActionKind agree;
 
@@ -74,29 +72,30 @@ namespace detail {
 std::vector<Slice> joined(std::vector<Slice>);
 }  // namespace detail
 
-/// The communication partners of an action.
+/// The partners of an action, along a mesh axis. One of six cases; check() refuses an action that mixes them:
+/// - all ranks along the axis: collectives. They divide the slice of an update or drop (parallel/plan/shards.h).
+/// - `members`: some of these ranks, which sum the gradients of tied weights.
+/// - `root`: one rank, which broadcasts, or which alone updates the slice.
+/// - `offset`: another pipeline stage, for send and recv.
+/// - `pairs`: ranks by a rule (parallel/plan/peers.h), for custom kinds.
+/// - `channel`: ranks at their own pace, for push and pull (parallel/async/channel_plan.h).
 struct Peer {
-  /// Mesh axis of the message or collective. For an update or drop, the axis whose ranks divide the slice into shards
-  /// (shard_of in parallel/plan/shards.h). Empty: none.
-  std::string axis = {};
-  int offset = 0;  ///< send, recv: the peer's coordinate minus this rank's
-  int root = -1;   ///< coordinate that broadcasts, or that alone updates the slice; -1: none
+  std::string axis = {};          ///< mesh axis, or several joined by + ("data+h"); empty: none
+  int offset = 0;                 ///< the peer's coordinate minus this rank's; 0: none
+  int root = -1;                  ///< coordinate along axis; -1: none
+  std::vector<int> members = {};  ///< coordinates along axis, ascending; empty: all
+  std::string pairs = {};         ///< "ring", "torus", "matching", ...; empty: none
+  std::uint64_t seed = 0;         ///< random seed of pairs
+  std::string channel = {};       ///< name of the channel at root; its messages arrive in order; empty: none
   /// Channels: number of neighbouring ranks per peer; the first group uses root, the next group the next rank. 0: all
   /// ranks use root (root_of in parallel/async/channel_plan.h).
   int per_root = 0;
-  /// Rule of the partners: "ring", "torus", "matching", ... (parallel/plan/peers.h); empty: none.
-  std::string pairs = {};
-  std::uint64_t seed = 0;  ///< random seed of pairs
-  /// Name of the channel of a message between ranks at their own pace (parallel/async); its messages arrive in order.
-  std::string channel = {};
   std::string senders_of = {};  ///< channels, no root: sends to all ranks that push to this channel of this rank
-  /// all_reduce: coordinates along axis of the participants, ascending; empty: all.
-  std::vector<int> members = {};
   bool operator==(const Peer&) const = default;  ///< member by member
 };
 /// The kind of a piece of data that actions read, write, send or agree on (parallel/plan/operands.h).
 enum class OperandKind : std::uint8_t {
-  none,        ///< Action::payload: the kind of the action says it
+  none,        ///< Action::payload: the action sends nothing, or its kind says what
   weights,     ///< a slice of the flat block of values
   gradients,   ///< a slice of the flat block of gradients
   statistics,  ///< running statistics: a slice of the packed buffers
@@ -150,15 +149,13 @@ struct Codec;  // parallel/plan/codec.h
 struct Action {
   ActionKind kind;                  ///< of computation, communication or memory
   Stream stream = Stream::compute;  ///< queue that runs it
-  /// Index of the model part; -1: all or none. For send and recv: the part in front of the cut that is crossed, by its
-  /// output from the program that runs it forward, by that output's gradient the other way.
-  int part = -1;
+  int part = -1;                    ///< index of the model part; -1: all or none
   MicroBatch microbatch = {};  ///< of passes, messages between stages, frees, and updates of an asynchronous pipeline
   Slice slice = {};            ///< of the flat block, for collectives, update and drops
   Peer peer = {};              ///< of messages, collectives, and shared updates and drops
   bool on_ready = false;  ///< starts when the tape completes the gradients of slice, in the midst of `after`'s backward
   std::vector<ActionId> after = {};  ///< must have finished (on the other stream; within a stream the list order holds)
-  /// What all_reduce, agree, channels, actions on call and some custom kinds send or agree on.
+  /// What messages and collectives send, agreements agree on, and drops free.
   OperandKind payload = OperandKind::none;
   std::vector<std::string> names = {};  ///< of the payload: flags, or the state
   int phase = 0;                        ///< of Program::phases: it runs in steps in which the phase does
@@ -297,8 +294,8 @@ struct PartInfo {
   Slice buffers = {};      ///< of all buffers, packed one behind the other
   int buffer_tensors = 0;  ///< that these are, but for those without elements
   Device device = {};      ///< its weights lie on: no bucket reaches over two
-  /// By mesh axes, joined by +: the slices of weights, with the padding after them, whose gradients are not summed along
-  /// these axes: each rank has its own part of them, or finds the whole gradient. In order.
+  /// By mesh axes, joined by +: the slices of weights, with the padding after them, whose gradients are not summed
+  /// along these axes: each rank has its own part of them, or finds the whole gradient. In order.
   std::map<std::string, std::vector<Slice>> divided = {};
   int outputs = 1;  ///< tensors that cross a cut behind it: its output, and what is stashed
   /// By pass (forward, loss, backward_input or backward_weight): the calls of one rank that the part's layers make for
@@ -372,7 +369,7 @@ std::string to_string(OperandKind);  ///< "weights", "gradient of the activation
 /// What the action sends or agrees on: "weights"; the name of a state; "finite+stop" for flags; empty for none.
 std::string payload_of(const Action&);
 std::string to_string(Stream);  ///< "compute", "comm"
-/// "all_reduce [0, 4096) over data, on ready": for error messages.
+/// "all_reduce gradients [0, 4096) over data, on ready": for error messages.
 std::string to_string(const Action&);
 
 /// Puts an action before position `at` of the program's list; ids in `after`, the new action's included, mean

@@ -17,8 +17,8 @@ Work receive(ActionContext&);      ///< a message from another stage
 void end_receive(ActionContext&);  ///< ends receive()
 Work reduce(ActionContext&);       ///< all_reduce or reduce_scatter of gradients
 void end_reduce(ActionContext&);   ///< ends reduce()
-Work agree(ActionContext&);        ///< agrees on a number
+Work agree(ActionContext&);        ///< combines a number over ranks
 void end_agree(ActionContext&);    ///< ends agree()
-Work update(ActionContext&);       ///< the optimizer on a slice
+Work update(ActionContext&);       ///< updates a slice by the optimizer
 
 }  // namespace trireme::rank_actions

@@ -14,6 +14,14 @@ Slice shard_of(const Action& a, int rank, int ranks) {
   return rank == a.peer.root ? a.slice : Slice{a.slice.end, a.slice.end};
 }
 
+std::string shard_axis(const Program& program) {
+  std::string most;
+  for (const Action& a : program.actions)
+    if (a.kind == ActionKind::update && (most.empty() || names_in(a.peer.axis).size() > names_in(most).size()))
+      most = a.peer.axis;
+  return most;
+}
+
 namespace {
 
 void release_pages(const FlatBuffer& flat, const Slice& slice, const Slice& but) {
@@ -49,7 +57,8 @@ void release_values(Parameters& parameters, const Slice& slice, const Slice& but
     if (others.size() > 0) parameters.mark_released(others, true);
 }
 
-// The equal shares are one collective; of the remainder, less than one element per rank, everybody gets everything.
+// One collective for the equal shares. A second one for the remainder of fewer elements than ranks: every rank gets all
+// of it.
 
 Work reduce_shards(Communicator& comm, const Tensor& x) {
   const Index n = x.numel(), each = n / comm.size(), even = each * comm.size();

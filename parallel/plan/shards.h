@@ -1,4 +1,4 @@
-// Shards: how the ranks of an axis share a slice of the flat block, and the collectives between whole and shares
+// Shards: how the ranks of an axis divide a slice of the flat block, and the collectives between slice and shards
 // (ZeRO: Rajbhandari et al., arXiv 1910.02054).
 #pragma once
 #include "parallel/comm/communicator.h"
@@ -6,20 +6,27 @@
 
 namespace trireme {
 
-/// The segment of slice that rank `rank` of `ranks` updates: equal ones, the last longer by the remainder.
+/// The segment of slice that rank `rank` of `ranks` updates. Segments have equal sizes; the last one also has the
+/// remainder.
 Slice shard_of(const Slice& slice, int rank, int ranks);
-/// The same of an action that has them share its slice: all of it for its root, if it has one, and nothing for others.
+/// The same for an action whose slice the ranks divide. If the action has a root, the root has all of the slice and the
+/// other ranks have nothing.
 Slice shard_of(const Action&, int rank, int ranks);
-/// Puts memory behind a slice, before it is written as a whole.
+/// The mesh axes whose ranks divide updates of the program, joined by +; empty: none. Updates of weights that ranks
+/// divide already may leave axes out.
+std::string shard_axis(const Program&);
+/// Maps physical memory for a slice again, before all of it is written.
 void restore_pages(const FlatBuffer&, const Slice&);
-/// Gives back the memory of a slice of the gradients, but for a segment of it: the next backward writes them again.
+/// Returns the memory of a slice of the gradients, except the segment `but`, to the system. The next backward writes
+/// the gradients again.
 void release_gradients(Parameters&, const Slice&, const Slice& but);
-/// The same of weights, which are an Error to read from then on: restore_pages() comes before they are written.
+/// The same for weights. Reading them afterwards throws Error; call restore_pages() before writing them.
 void release_values(Parameters&, const Slice&, const Slice& but);
-/// Sums x [n], the gradients of a slice, so that each rank holds the sum of its own shard; the rest of x is undefined.
+/// Sums x [n], the gradients of a slice, over ranks (reduce_scatter). Each rank gets the sum of its shard; the rest of
+/// x is undefined. A collective call.
 Work reduce_shards(Communicator&, const Tensor& x);
-/// x is the action's slice of a flat block, of which each rank has updated its shard (or the root all): brings it to
-/// all ranks. Both are collective calls.
+/// Brings the shards that the ranks have updated (or the slice that the root has updated) to all ranks. x: the action's
+/// slice of a flat block. A collective call.
 Work all_gather_updated(const Action&, Communicator&, const Tensor& x);
 
 }  // namespace trireme

@@ -25,7 +25,7 @@ std::vector<Tie> ties_of(const Plan& plan) {
   std::vector<Tie> ties;
   const std::vector<Slice> tied = plan.programs.size() > 1 ? tied_slices(plan) : std::vector<Slice>{};
   if (tied.empty()) return ties;
-  std::vector<int> home(plan.parts.size(), -1);  // program by part
+  std::vector<int> home(plan.parts.size(), -1);  // program that runs the part
   for (int r = static_cast<int>(plan.programs.size()); r-- > 0;)
     for (const Action& a : plan.programs[static_cast<std::size_t>(r)].actions)
       if (a.kind == ActionKind::forward && a.part >= 0 && a.part < std::ssize(home))

@@ -158,7 +158,7 @@ PredictStepOptions measure_calls_of(Mesh& mesh, const Plan& plan, std::int64_t s
   Index mixed = 0;
   for (const Program& program : plan.programs)  // on all ranks, whatever their program
     for (const Action& a : program.actions) {
-      if (a.kind == ActionKind::drop_values && options.fresh == 0) options.fresh = measure_fresh(world, runs).value;
+      if (drops(a, OperandKind::weights) && options.fresh == 0) options.fresh = measure_fresh(world, runs).value;
       const bool encodes = a.codec && is_encoded(a, step), mixes = a.kind->vector_ops && a.kind->is_collective;
       if (a.kind->vector_ops && !mixes) mixed = std::max(mixed, a.slice.size());
       if (!(encodes || mixes) || mesh.size(a.peer.axis) == 1 || std::ranges::any_of(whole, like(a))) continue;

@@ -4,12 +4,21 @@
 
 #include <cmath>
 
+#include "framework/tensor/shard_spec.h"
 #include "parallel/plan/action_kind.h"
+#include "parallel/plan/shards.h"
 
 namespace trireme {
 
-Agreement::Agreement(Optimizer& optimizer, const std::vector<Slice>& updated, const StepOptions& options)
-    : scale(options.loss_scale), optimizer_(optimizer), updated_(updated), check_finite_(options.checks.finite) {}
+Agreement::Agreement(Optimizer& optimizer, const Program& program, const std::vector<Slice>& updated,
+                     const StepOptions& options)
+    : scale(options.loss_scale), optimizer_(optimizer), updated_(updated), check_finite_(options.checks.finite) {
+  const auto shards = names_in(shard_axis(program));
+  for (const ParameterStore::Entry& e : optimizer.parameters().entries())
+    if (const ShardSpec* spec = e.tensor.shard_spec())
+      for (const std::string& name : shards)
+        if (const int axis = spec->mesh().find(name); axis >= 0) shards_ |= 1u << axis;
+}
 
 void Agreement::begin() {
   count_ = loss_ = flags_ = square_ = {};
@@ -49,15 +58,15 @@ Work Agreement::start(const Action& a, Communicator* comm) {
         continue;
       }
       const std::vector<Slice> slices = detail::joined(updated_);  // of adjacent updates
-      const double norm = optimizer_.grad_norm(slices);
+      const double norm = optimizer_.grad_norm(slices, shards_);
       // A weight that is not finite may not affect the loss or a gradient: relu and max-pooling treat NaN as small.
       flags.push_back(std::isfinite(norm) && (scale.on() || optimizer_.has_finite_values(slices)));
-      if (slices == std::vector<Slice>{{0, optimizer_.parameters().size()}}) norm_ = norm;
+      if (shards_ == 0 && slices == std::vector<Slice>{{0, optimizer_.parameters().size()}}) norm_ = norm;
     }
     flags_ = Tensor::of(flags, {std::ssize(flags)}, DType::i64);
     return comm ? comm->all_reduce(flags_, ReduceOp::min) : Work{};
   }
-  if (!square_) square_ = Tensor::full({1}, std::pow(optimizer_.grad_norm(updated_), 2), DType::f64);
+  if (!square_) square_ = Tensor::full({1}, std::pow(optimizer_.grad_norm(updated_, shards_), 2), DType::f64);
   return comm ? comm->all_reduce(square_) : Work{};
 }
 

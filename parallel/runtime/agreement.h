@@ -1,4 +1,4 @@
-// Agreement: the numbers of a step that its `agree` actions combine over ranks: loss, gradient norm, flags. It decides
+// Agreement: the numbers of a step that its `agree` actions combine over ranks: loss, gradient norm, flags. Also checks
 // whether loss and gradients are finite, and updates the loss scale.
 #pragma once
 #include <cmath>
@@ -19,9 +19,9 @@ namespace trireme {
 class Agreement {
  public:
   /// updated: the slices of the flat block that this rank updates. All references must outlive it.
-  Agreement(Optimizer&, const std::vector<Slice>& updated, const StepOptions&);
+  Agreement(Optimizer&, const Program&, const std::vector<Slice>& updated, const StepOptions&);
 
-  /// Starts a step: forgets the numbers of the previous step.
+  /// Starts a step: drops the numbers of the previous step.
   void begin();
   /// Sets this rank's share of the loss, a scalar. is_final: no other rank has a share, so it can be read at once.
   void set_loss(const Tensor& share, bool is_final);
@@ -60,14 +60,16 @@ class Agreement {
 
   Optimizer& optimizer_;
   const std::vector<Slice>& updated_;
+  AxisMask shards_ = 0;  // axes of divided weights over which an action sums the squares of gradients
   bool check_finite_;
   double norm_ = NAN;
-  bool has_norm_ = false;  // norm_ is that of all ranks; the norm of a look at flags is not
+  bool has_norm_ =
+      false;  // norm_ is the norm over all ranks; a check for finite numbers computes this rank's norm only
   // count: f64 [1]; flags: i64, one per name in their action; square: squared gradient norm, f64 [1]; empty: not agreed
   // on
   Tensor count_, loss_, flags_, square_;
   std::set<std::string> raised_, told_;  // told: flags that some rank raised
-  bool finite_ = true;                   // no rank has seen a gradient or weight that is not finite
+  bool finite_ = true;                   // gradients and weights are finite on all ranks
   HostCopy read_;                        // of a loss on a device, copied while backward runs
   /// The ranks that sum this loss on the host once it is copied; a device collective would delay reading it until after
   /// backward. Null: no sum, or it is done.

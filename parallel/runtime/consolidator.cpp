@@ -23,7 +23,7 @@ Consolidator::Consolidator(const Plan& plan, int program, Mesh& mesh, Optimizer&
       own_(plan, program, optimizer) {
   for (auto& a : plan.programs[static_cast<std::size_t>(program)].actions) {
     if (a.kind == ActionKind::update && mesh.size(a.peer.axis) > 1) shared_.push_back(a);
-    drops_ = drops_ || a.kind == ActionKind::drop_values;
+    drops_ = drops_ || drops(a, OperandKind::weights);
   }
 }
 

@@ -35,8 +35,9 @@ void EncodedReduction::run(const F& f, const Tensor& wire) {
 
 Work EncodedReduction::start(Communicator& comm, CodecContext now, const Tensor& x) {
   const MemoryScope packed(MemoryKind::packed);
-  check(x.dtype() == DType::f32 || x.dtype() == DType::f64, "codec", "{} encodes numbers of f32 or f64, got {}",
-        now.action.codec->name, x.dtype());
+  check(x.dtype() == DType::f32 || x.dtype() == DType::f64, "codec",
+        "{} encodes gradients of f32 or f64, got {}: use another dtype, or leave compress out", now.action.codec->name,
+        x.dtype());
   now_.emplace(std::move(now));
   now_->ranks = comm.size();
   before_.resize(now_->states.size());

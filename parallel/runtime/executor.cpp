@@ -20,7 +20,7 @@ Executor::Executor(const Plan& plan, int program, const Chain& chain, Loss loss,
       slots_(program_.actions.size()),
       in_flight_(plan, program_),
       versions_(optimizer.parameters(), plan.updated(static_cast<std::size_t>(program)), program_.versions),
-      agreement_(optimizer, shards_, options),
+      agreement_(optimizer, program_, shards_, options),
       time_(plan, program_, mesh.world()) {
   for (const State& state : plan.state) optimizer.parameters().add_state(state.name, state.initial, state.dtype);
   prepare(mesh);
@@ -173,7 +173,7 @@ bool Executor::start(ActionId id) {
   const Slot& s = slot(id);
   if ((s.first_push || s.decides) && !serves() && !(now_.fault = decide()).empty()) return false;
   if (recorder_) {
-    if (drops(action(id))) recorder_->see(optimizer_.parameters());
+    if (action(id).kind == ActionKind::drop) recorder_->see(optimizer_.parameters());
     recorder_->begin(id);
   }
   {

@@ -151,7 +151,8 @@ class Executor {
   void check_whole() const;
   /// A message that the receiver may need only in its next step: this rank does not wait for it.
   bool is_sent_ahead(const Action& a) const {
-    return a.kind == ActionKind::send && in_flight_.is_asynchronous() && !tapes_.runs(a.part) && !time_.simulated();
+    return a.kind == ActionKind::send && a.payload == OperandKind::cotangent && in_flight_.is_asynchronous() &&
+           !time_.simulated();
   }
   std::string decide();
   const Action& action(ActionId id) const { return program_.actions[static_cast<std::size_t>(id)]; }

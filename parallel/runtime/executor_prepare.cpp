@@ -23,7 +23,7 @@ void Executor::prepare(Mesh& mesh) {
     if (a.kind == ActionKind::forward) last_forward = &s;
     if (a.kind == ActionKind::loss) facts_.loss_end = static_cast<ActionId>(id) + 1;
     if (a.kind == ActionKind::agree && a.payload == OperandKind::loss) facts_.sums_loss = true;
-    check(!is_message(a) || (a.part >= 0 && a.peer.axis == plan_.stage_axis), "executor",
+    check(!is_message(a) || a.part >= 0, "executor",
           "action {} ({}): only tensors at a cut between programs can be sent", id, [&] { return to_string(a); });
     if (plan_.size(program_, a.peer) > 1 && !is_channel(a))
       s.comm = a.kind == ActionKind::agree ? &ranks_.agreement(a.peer.axis, mesh) : &ranks_.group(a.peer, mesh);
@@ -91,10 +91,6 @@ void Executor::prepare_updates() {
     slots_[id].first_update = last == nullptr;
     const bool brought_in = program_.actions[id].microbatch.steps_ago == 0;
     slots_[id].decides = brought_in && std::ranges::none_of(slots_, &Slot::decides);
-    check(
-        !last || last->comm == slots_[id].comm, "executor",
-        "action {} ({}) is shared over other ranks than the updates before it: the gradient's norm could not be summed",
-        id, [&] { return to_string(program_.actions[id]); });
     last = &slots_[id];
     if (!overlaps(copies, program_.actions[id].slice)) shards_.push_back(last->shard);
     if (last->shard.size() > 0) updated_.push_back(last->shard);

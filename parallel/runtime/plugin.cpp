@@ -16,7 +16,8 @@ std::vector<StrategyRow> load_strategies(const std::string& path) {
   auto* fill = reinterpret_cast<void (*)(std::vector<StrategyRow>&)>(::dlsym(library, "trireme_plugin"));
   check(made_with && fill, op, "{} has no function trireme_plugin (parallel/runtime/plugin.h)", path);
   check(std::string_view(made_with()) == library_version, op,
-        "{} was made with the headers of trireme {}, this is {}: compile it again", path, made_with(), library_version);
+        "{} was compiled with the headers of trireme {}, but this is trireme {}: compile it again", path, made_with(),
+        library_version);
   std::vector<StrategyRow> rows;
   fill(rows);
   check(!rows.empty(), op, "{} adds no strategy; add a row in trireme_plugin", path);

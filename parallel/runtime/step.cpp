@@ -144,6 +144,9 @@ struct Step::Impl {
       gather_weights();
     }
     std::string place;
+    StepContext context = StepContext::current();
+    context.divided_outputs = chain.divided_outputs();
+    const StepScope as_trained(std::move(context));
     audit.on_call(phases::diagnosis, [&] { place = first_non_finite(model, x, alone ? nullptr : everyone()); });
     const char* const hint = sums_in_f16(plan) ? ". Sums in f16 end at 65504: use compress(codec=bf16), or a smaller "
                                                  "learning rate"
@@ -262,14 +265,16 @@ LoadedCheckpoint Step::load_checkpoint(const std::string& directory) { return im
 void StepFlags::raise(const std::string& flag) {
   const auto& flags = step_.plan.flags;
   check(std::ranges::find(flags, flag) != flags.end(), "step",
-        "there is no flag '{}': name it in StepOptions::flags (where ranks meet by messages alone there is none yet)",
+        "there is no flag '{}': name it in StepOptions::flags (with servers and asynchronous gossip there are no flags "
+        "yet)",
         flag);
   step_.executor.agreement().raise(flag);
 }
 bool StepFlags::raised(const std::string& flag) const { return step_.executor.agreement().told(flag); }
 
 void StepTickets::open(std::int64_t batches) {
-  check(batches > 0 && step_.left == 0, "step", "open({}): at least 1 batch, and close() those before first", batches);
+  check(batches > 0 && step_.left == 0, "step",
+        "open({}): expected at least 1 batch, and a close() since the last open()", batches);
   step_.left = batches;
   step_.told = 0;
   step_.first = step_.executor.steps();
@@ -295,7 +300,7 @@ void StepTickets::close() {
   step_.consolidator.begin_step();
   if (step_.serves()) return step_.audit.add_sent([&] { step_.executor.serve(); });
   const auto tickets = std::ssize(step_.channels.tickets());
-  check(tickets == 0, "step", "close(): this rank has {} tickets that it has not trained", tickets);
+  check(tickets == 0, "step", "close(): this rank has {} tickets that it has not trained: train them first", tickets);
   step_.audit.add_sent([&] { step_.executor.serve(); });
   (void)step_.executor.agreement().take_loss();
   step_.optimizer.set_steps(step_.first + batches);
@@ -310,7 +315,7 @@ void StepResume::set_loss_scale(const LossScaleState& state) {
 }
 void StepResume::replay(const std::string& checkpoint) {
   check(depends_on_arrivals(step_.plan), "replay",
-        "no rank's steps depend on the order in which messages come: there is nothing to repeat");
+        "no rank's steps depend on the order of messages, so there is no order to repeat: leave the call out");
   step_.channels.replay(read_local_state(checkpoint, step_.shard_of_checkpoint()));
 }
 

@@ -72,13 +72,15 @@ void check_mesh(const Plan& plan, const Mesh& mesh, const std::vector<std::strin
   for (auto& a : mesh.axes())
     check(
         a.size == 1 || std::find(axes.begin(), axes.end(), a.name) != axes.end(), "step",
-        "mesh axis '{}' has {} ranks, but strategy '{}' uses only '{}'", a.name, a.size,
+        "mesh axis '{}' has {} ranks, but strategy '{}' uses only '{}': leave the axis out, or add a strategy that "
+        "uses it",
+        a.name, a.size,
         [&] { return plan.strategies.empty() ? "serial" : fmt::format("{}", fmt::join(plan.strategies, " | ")); },
         fmt::join(axes, "', '"));
   check(!plan.has_stages() || !plan.programs.front().where.empty() ||
             static_cast<int>(plan.programs.size()) == mesh.size(plan.stage_axis),
-        "step", "the plan has {} programs along '{}', where the mesh has {} ranks", plan.programs.size(),
-        plan.stage_axis, mesh.size(plan.stage_axis));
+        "step", "the plan has {} programs along '{}', but the mesh has {} ranks there: use equal numbers",
+        plan.programs.size(), plan.stage_axis, mesh.size(plan.stage_axis));
 }
 
 /// Throws Error for tensors shared by parts in several programs. Such a weight has a gradient in each program, which
@@ -153,7 +155,9 @@ std::vector<std::string> tensor_parallel_axes(const StepOptions& options, const 
 Tensor microbatch_example(const Plan& plan, const Strategy& strategy, const PartProfile& o) {
   if (!o.example || o.batch == 0) return o.example;
   const auto trains = std::ranges::find(plan.programs, false, &Program::serves);
-  check(trains != plan.programs.end(), "step", "messages start all of the plan's programs: one must train");
+  check(
+      trains != plan.programs.end(), "step",
+      "messages start all programs of the plan, but one program must train: add a program that messages do not start");
   const int shares = plan.tickets > 0 ? plan.tickets : plan.size(*trains, batch_axis(plan, strategy.split));
   const Index all = static_cast<Index>(shares) * plan.microbatches;
   const Index rows = std::max<Index>(1, (o.batch + all - 1) / all), given = o.example.dim(0);
@@ -204,6 +208,9 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, const Loss& loss, O
   }
   Plan plan = strategy(begin());
   if (!plan.has_stages()) plan.partition.clear();
+  check(strategy.split.one_weird_trick.empty() || !plan.has_stages(), "step",
+        "one_weird_trick gathers the rows of all ranks, which stages of a pipeline have at different times: "
+        "leave one of the two out");
   plan = with_agreements(plan, strategy, o, optimizer, loss);
   check_one_use(plan, strategy.split, o.layer_axes);
   std::vector<std::string> layer_axes = tensor_parallel_axes(o, strategy.split);
@@ -220,9 +227,6 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, const Loss& loss, O
   for (const Program& program : plan.programs)
     check(o.loss_scale == 0 || std::ranges::all_of(program.actions, [](const Action& a) { return a.codec == nullptr; }),
           "step", "encoded gradients cannot be combined with loss scaling: leave one of the two out");
-  check(strategy.split.one_weird_trick.empty() || !plan.has_stages(), "step",
-        "one_weird_trick gathers the rows of all ranks, which stages of a pipeline have at different times: "
-        "leave one of the two out");
   return plan;
 }
 

@@ -1,4 +1,4 @@
-// StepProbe: looks into a step: its outputs, times, memory, traffic, and what its strategy made of the model.
+// StepProbe: measurements and properties of a step: outputs, times, memory, traffic, and properties of its strategy.
 #pragma once
 #include <string>
 #include <vector>

@@ -102,11 +102,11 @@ Communicator& StepRanks::agreement(const std::string& axis, Mesh& mesh) const {
 void StepRanks::make_norm_ranks(const Strategy& strategy) {
   const int ranks = strategy.norm_group;
   check(!trains_apart_ || strategy.scope() == NormScope::local, "step",
-        "ranks that train apart have statistics of batch norm of their own: set norm_scope to local");
+        "ranks train separately, so batch norm must use each rank's rows: set norm_scope=local");
   if (strategy.scope() == NormScope::global) norm_ = std::make_shared<CommunicatorNormRanks>(std::vector{batch_.get()});
   if (strategy.scope() != NormScope::group) return;
   check(ranks > 0 && share_.size % ranks == 0, "step",
-        "batch norm groups of {} ranks do not divide {} ranks: set norm_group", ranks, share_.size);
+        "batch norm groups of {} ranks do not divide {} ranks: set norm_group to a divisor", ranks, share_.size);
   if (ranks == 1) return;
   norm_group_ = batch_->split(share_.rank / ranks, share_.rank);
   norm_ = std::make_shared<CommunicatorNormRanks>(std::vector{norm_group_.get()});
@@ -116,11 +116,11 @@ void StepRanks::make_norm_ranks(const Strategy& strategy) {
 void StepRanks::check_share(const BatchContext& batch, Index rows, const RankShare& wanted) const {
   check(!batch.samples || batch.samples.numel() == rows, "step", "x has {} rows, but its batch names {} samples", rows,
         batch.samples ? batch.samples.numel() : 0);
-  check(!batch.sliced, "step", "x holds some rows of a batch: a step takes all of this rank's share");
+  check(!batch.sliced, "step", "x holds only some rows of this rank's share of a batch: pass the loader's x");
   const RankShare got = batch.share.value_or(wanted);
   check(got.rank == wanted.rank && got.size == wanted.size, "step",
-        "the loader deals share {} of {} of each batch, this rank is to take share {} of {}: give the loader "
-        ".shard = step.shard()",
+        "the loader gives share {} of {} of each batch, but this rank must get share {} of {}: give the loader .shard "
+        "= step.shard()",
         got.rank, got.size, wanted.rank, wanted.size);
 }
 
@@ -130,7 +130,7 @@ Index StepRanks::number_rows(BatchContext& batch, Index rows) const {
   const Index before = std::accumulate(counts.begin(), counts.begin() + share_.rank, Index{0});
   const Index total = std::accumulate(counts.begin(), counts.end(), Index{0});
   check(batch.global_batch == 0 || batch.global_batch == total, "step",
-        "the global batch is said to have {} rows, the ranks brought {}: each sample must come to one rank, once",
+        "the loader's global batch has {} rows, but all ranks together passed {}: pass each sample to one rank, once",
         batch.global_batch, total);
   batch.global_batch = total;
   const auto worker = counts.begin() + share_.rank / worker_ * worker_;
@@ -159,8 +159,8 @@ StepContext StepRanks::context(const Tensor& x, const Tensor& y, std::uint64_t s
         x.shape(), y.shape());
   const Index rows = x.dim(0);
   check(!x.batch() || !y.batch() || x.batch()->global_batch == y.batch()->global_batch, "step",
-        "x is of a batch of {} rows, y of one of {}", x.batch() ? x.batch()->global_batch : 0,
-        y.batch() ? y.batch()->global_batch : 0);
+        "x is of a batch of {} rows, but y is of a batch of {} rows: pass x and y of one batch",
+        x.batch() ? x.batch()->global_batch : 0, y.batch() ? y.batch()->global_batch : 0);
   StepContext context = surroundings();
   const bool training = context.batch.training;
   BatchContext& batch = context.batch = batch_of(x, y);
@@ -178,8 +178,8 @@ StepContext StepRanks::context(const Tensor& x, const Tensor& y, std::uint64_t s
   if (batch.global_batch == 0) batch.global_batch = rows;
   check(batch.global_batch > 0, "step", "the global batch has no rows");
   check(batch_ || batch.global_batch == rows, "step",
-        "the global batch has {} rows, {} have come to this rank, which is to have them all: give the loader "
-        ".shard = step.shard()",
+        "the global batch has {} rows, but this rank, which must get all of them, got {}: give the loader .shard = "
+        "step.shard()",
         batch.global_batch, rows);
   if (trains_apart_) batch.global_batch = std::max<Index>(1, rows_);
   return context;

@@ -13,7 +13,7 @@
 
 namespace trireme {
 
-/// The ranks of a Step, seen from one rank.
+/// The ranks of a Step, from the view of one rank.
 class StepRanks {
  public:
   /// tensor_parallel_axes: along these, ranks hold different parts of the weights. mesh must outlive it. A collective

@@ -1,5 +1,5 @@
-// StepResume: what a resumed run restores in addition to Step::load_checkpoint(): the loss scale, and the order in
-// which messages came.
+// StepResume: state that a resumed run restores in addition to Step::load_checkpoint(): the loss scale, and the order
+// of messages.
 #pragma once
 #include <string>
 

@@ -57,10 +57,10 @@ std::vector<Index> Tapes::ends_of(const std::vector<Index>& cut, Index rows) con
   for (int k = 0; k < micros_; ++k) {
     const auto [from, to] = share(rows, k, micros_);
     end += cut.empty() ? to - from : cut[static_cast<std::size_t>(k)];
-    check(end <= rows, "step", "the loader's micro-batches hold more rows than the {} at hand", rows);
+    check(end <= rows, "step", "the loader's micro-batches hold more rows than x, which has {}", rows);
     ends.push_back(end);
   }
-  check(end == rows, "step", "the loader's micro-batches hold {} rows, there are {}", end, rows);
+  check(end == rows, "step", "the loader's micro-batches hold {} rows, but x has {}", end, rows);
   return ends;
 }
 
@@ -135,7 +135,7 @@ void Tapes::forward(const Action& a) {
     auto& names = stashed_[static_cast<std::size_t>(s.first - 1)];
     for (std::size_t i = 0; i < arrived.size(); ++i) {
       f.in.push_back(arrived[i].detach());
-      f.in.back().impl()->batch = batch(a.microbatch).rows[index(0, a.microbatch)];
+      if (BatchPtr& rows = f.in.back().impl()->batch; !rows) rows = batch(a.microbatch).rows[index(0, a.microbatch)];
       f.in.back().require_grad(arrived[i].requires_grad());
       if (i > 0 && i <= names.size()) stashed.emplace(names[i - 1], chain_.entering(f.in.back()));
     }
@@ -160,7 +160,7 @@ void Tapes::forward(const Action& a) {
   boundary(s.end - 1, a.microbatch).forward = f.out;
 }
 
-/// Checks that fields of a result came with the batch: other stages do not know fields that a layer adds.
+/// Checks that fields of a result came with the batch: other stages do not get fields that a layer adds.
 void Tapes::check_fields(const Tensor& output, const Fields& fields, int part) const {
   for (const auto& [name, t] : output.fields()) {
     const bool came_in = fields && fields->contains(name) && fields->at(name).id() == t.id();
@@ -199,12 +199,12 @@ Tensor Tapes::loss(const MicroBatch& microbatch, double scale, std::optional<dou
   MicrobatchState& f = state(last, microbatch);
   const NamedRange range("loss");
   Tensor loss = loss_of(f.out.at(0), microbatch);
-  check(loss.defined() && loss.numel() == 1 && is_float(loss.dtype()), "loss", "is {}, expected one number",
+  check(loss.defined() && loss.numel() == 1 && is_float(loss.dtype()), "loss",
+        "is {}, expected one number of a floating type: use a loss with Reduction::mean or sum",
         loss ? loss.shape() : Shape{});
-  check(
-      loss.requires_grad() || !f.out[0].requires_grad(), "loss",
-      "it does not depend on the prediction by what is recorded, so nothing would be trained: does it detach() it, or "
-      "compare or round it?");
+  check(loss.requires_grad() || !f.out[0].requires_grad(), "loss",
+        "no recorded op leads from the prediction to the loss, so nothing would be trained: compute the loss without "
+        "detach(), comparisons and rounding of the prediction");
   f.out = {loss};
   boundary(last, microbatch).gradient = {Tensor::full(loss.shape(), scale, loss.dtype(), loss.device())};
   return loss;
@@ -214,7 +214,7 @@ void Tapes::backward(const Action& a) {
   const Segment& s = segment(a);
   MicrobatchState& f = state(a.part, a.microbatch);
   check(
-      f.alive, "executor", "{} on program {}: its micro-batch has not been run forward, or is freed",
+      f.alive, "executor", "{} on program {}: its micro-batch has not run forward, or was freed",
       [&] { return to_string(a); }, program_.name);
   std::optional<StepScope> scope;
   if (const StepContext* own = context(a.microbatch)) scope.emplace(*own);
@@ -229,7 +229,7 @@ void Tapes::backward(const Action& a) {
 void Tapes::walk(MicrobatchState& f, const Segment& s, const MicroBatch& microbatch, Deferred* weights) {
   auto seeds = std::exchange(boundary(s.end - 1, microbatch).gradient, {});
   auto roots = std::exchange(f.out, {});
-  check(seeds.size() == roots.size(), "executor", "{} gradients have come for {} outputs of part {}", seeds.size(),
+  check(seeds.size() == roots.size(), "executor", "got {} gradients for {} outputs of part {}", seeds.size(),
         roots.size(), s.end - 1);
   bool any = false;
   for (auto& root : roots) any = any || root.requires_grad();
@@ -246,7 +246,8 @@ void Tapes::walk(MicrobatchState& f, const Segment& s, const MicroBatch& microba
 void Tapes::free(const Action& a) {
   MicrobatchState& f = state(a.part, a.microbatch);
   check(
-      f.alive, "executor", "{} on program {}: nothing is held of it", [&] { return to_string(a); }, program_.name);
+      f.alive, "executor", "{} on program {}: its activations are not held", [&] { return to_string(a); },
+      program_.name);
   release(f);
 }
 

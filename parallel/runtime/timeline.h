@@ -1,5 +1,5 @@
-// Timeline: when each action of a plan ran, or would run: what the simulator predicts and the executor records, and
-// what the drawings show.
+// Timeline: start and end of each action of a plan. The simulator predicts it, the executor records it, and drawings
+// show it.
 #pragma once
 #include <algorithm>
 #include <vector>

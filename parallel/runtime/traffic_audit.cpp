@@ -14,7 +14,7 @@
 namespace trireme {
 namespace {
 
-/// With its fields, on which it may depend what a model sends.
+/// The batch with its fields, since a model's messages may depend on them.
 Tensor in_shape_of(const Tensor& given, Index rows) {
   return map_fields(given, [rows](const Tensor& t) {
     Shape shape = t.shape();
@@ -63,7 +63,7 @@ DryRun TrafficAudit::dry(const StepContext& context, const Tensor& x, const Tens
   const Tensor in = x.with_batch(batch);
   const StepScope scope(std::move(dry_context));
   return dry_run(chain_, optimizer_.parameters(), plan_.parts, in,
-                 {.meter = &meter_, .loss = y ? loss_ : Loss(), .labels = y, .plan = &plan_});
+                 {.meter = &meter_, .loss = loss_, .labels = y, .plan = &plan_});
 }
 
 std::vector<std::string> TrafficAudit::gather(Communicator& everyone, const std::string& mine) {
@@ -80,7 +80,7 @@ StepTraffic TrafficAudit::compare(const std::string& phase) const {
   DType loss = DType::f32;
   const bool whole = phase == phases::diagnosis, flush = phase == phases::flush;
   check((!phase.empty() && !whole) || !rows_.empty(), "traffic",
-        "there was no step yet: its batch says how much is sent");
+        "no step has run yet, and the traffic depends on its batch: run a step first");
   std::vector<Index> batches = phase.empty() || flush ? rows_ : std::vector<Index>{};
   const auto last = static_cast<std::ptrdiff_t>(std::min(rows_.size(), static_cast<std::size_t>(plan_.microbatches)));
   if (flush) batches.insert(batches.begin(), rows_.begin(), rows_.begin() + last);  // as in a step after it

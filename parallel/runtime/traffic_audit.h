@@ -62,7 +62,7 @@ class TrafficAudit {
   TrafficMeter meter_;
   StepContext context_;      // of the last step, like all members below
   Tensor x_, y_;             // without rows
-  std::vector<Index> rows_;  // by micro-batch; then those of earlier steps that may be in flight
+  std::vector<Index> rows_;  // by micro-batch of this step, then of earlier steps that may be in flight
   std::int64_t step_ = 0, first_ = 0;
   Traffic before_, counted_;
   std::map<std::string, Traffic> on_call_;  // by phase

@@ -19,7 +19,7 @@ namespace trireme {
 struct RankModel {
   std::vector<PartInfo> parts;  ///< with costs and comms of a micro-batch of the requested rows
   Index parameters = 0;         ///< length of the flat block
-  std::shared_ptr<const std::vector<RankWeight>> weights = {};  ///< where they lie; null: unknown
+  std::shared_ptr<const std::vector<RankWeight>> weights = {};  ///< placement of each weight; null: unknown
 };
 /// A rank's model under a split, for `rows` per micro-batch and `data` ranks along data; none: the split is not
 /// possible. Depends on its arguments only.

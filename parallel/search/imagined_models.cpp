@@ -121,15 +121,18 @@ void ImaginedModels::charge(RankModel& model, const LayerSplit& split, bool reco
   const std::optional<Line> whole = line({}, false, 2, rows);
   check(whole.has_value(), "search", "{}", refusal_);
   const double share = whole->share_of(rows);
-  for (PartInfo& part : model.parts)
-    for (std::size_t p = 0; p < costs.size(); ++p) {
-      if (whole->at_few.parts[p].name != part.name) continue;
-      for (auto member : seconds) {
-        const double counted =
-            between(whole->at_few.parts[p].cost.*member, whole->at_many.parts[p].cost.*member, share);
-        if (counted > 0) part.cost.*member *= costs[p].*member / counted;
-      }
+  const auto& names = whole->at_few.parts;
+  for (PartInfo& part : model.parts) {
+    const auto at = std::ranges::find(names, part.name, &PartInfo::name);
+    // The parts that split layers add are charged as those beside them: the loss's backward is in the last one.
+    const std::size_t p = at != names.end()               ? static_cast<std::size_t>(at - names.begin())
+                          : &part == &model.parts.front() ? 0
+                                                          : costs.size() - 1;
+    for (auto member : seconds) {
+      const double counted = between(names[p].cost.*member, whole->at_many.parts[p].cost.*member, share);
+      if (counted > 0) part.cost.*member *= costs[p].*member / counted;
     }
+  }
 }
 
 std::optional<RankModel> ImaginedModels::operator()(const LayerSplit& split, bool recompute, Index rows, int data) {

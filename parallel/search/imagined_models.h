@@ -16,6 +16,7 @@
 
 namespace trireme {
 
+/// Options of ImaginedModels.
 struct ImaginedModelOptions {
   std::function<Module(bool recompute)> model;                   ///< builds a new model for each call, since layers are
                                                                  ///< split in place
@@ -30,10 +31,12 @@ struct ImaginedModelOptions {
   std::function<std::vector<PartCost>(Index rows)> costs = {};
 };
 
-/// Bytes and seconds are linear in the rows. Models that store much per row, with kernels that work alike for any
-/// number of rows, need two dry runs for each split. Other models are interpolated between powers of two. Communication
-/// of layers over the ranks that share a batch is that of two ranks; gathered vectors grow in proportion. If images are
-/// cut, a rank in the middle is used.
+/// Computes the model of one rank for splits, rows and numbers of data ranks, with as few dry runs as possible:
+/// - Bytes and seconds are linear in the rows. There are two dry runs for each split if a model stores much per row and
+///   has the same kernels for any number of rows. Else there is one for each power of two, with interpolation.
+/// - Communication of layers over the ranks that share a batch is computed for two ranks; gathered vectors grow in
+///   proportion to the ranks.
+/// - If images are cut, the rank has neighbours on all sides.
 class ImaginedModels {
  public:
   explicit ImaginedModels(ImaginedModelOptions);

@@ -161,7 +161,7 @@ void Search::go_through(const std::vector<SearchCandidate>& all, const std::vect
   if (left > 0) result_.dropped[result_.complete ? "slower, by their bounds" : "not looked at"] += left;
 }
 
-/// Among candidates that do not fit, finds the one that needs least memory, starting from the lowest bounds.
+/// Among candidates that do not fit, finds the candidate that needs least memory, starting from the lowest bounds.
 void Search::find_nearest(const std::vector<SearchCandidate>& all) {
   std::ranges::stable_sort(too_large_, {}, [](const Bounded& b) { return b.bound.bytes; });
   int made = 0;

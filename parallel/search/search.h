@@ -24,7 +24,7 @@ struct SearchInput {
   RankModelOf model = {};
   SimulateOptions machine = {};  ///< with the cluster; jitter and `steps` are ignored
   /// Sets the costs of a step outside of its parts, for rows of a micro-batch (SimulateOptions::loss, update); null:
-  /// those of `machine`.
+  /// the costs of `machine`.
   std::function<void(SimulateOptions&, Index rows)> beside = {};
   MemoryOptions numbers = {};
   Index memory = 0;                 ///< bytes that a rank may hold; 0: unlimited
@@ -34,7 +34,7 @@ struct SearchInput {
   Index work = 3'000'000;           ///< bound of simulated actions, about a microsecond each
   /// Parses a strategy and applies the run's other settings.
   std::function<Strategy(const std::string&)> strategy = [](const std::string& text) { return parse_strategy(text); };
-  /// Adds what a step adds to a plan after its strategies; null: nothing.
+  /// Adds the actions that a step adds to a plan after its strategies; null: none.
   std::function<Plan(Plan, const Strategy&)> finish = {};
 };
 

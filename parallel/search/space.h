@@ -11,23 +11,26 @@ namespace trireme {
 
 /// A way to split the layers of a model over ranks.
 struct LayerSplit {
-  std::string strategy = {};        ///< "tensor | place(fc1.*, whole=true)", "spatial", "one_weird_trick"; empty: layers are not split
+  /// "tensor | place(fc1.*, whole=true)", "spatial" or "one_weird_trick"; empty: layers are not split.
+  std::string strategy = {};
   std::vector<Axis> axes = {};      ///< axes that it adds to the mesh: "tensor=2"; none for one_weird_trick
   bool divides_batch_axis = false;  ///< it splits over axis data (one_weird_trick), and reduces gradients itself
   bool operator==(const LayerSplit&) const = default;
+  /// Whether images are divided over ranks.
   bool cuts_images() const { return strategy.starts_with("spatial"); }
 };
 
 /// The choices of a search. Empty lists: all values that fit the ranks, the batch and the model.
 struct SearchSpace {
-  int ranks = 1;    ///< used by all candidates
-  Index batch = 1;  ///< samples per step, over all ranks
-  int parts = 1;    ///< parts of the model: the maximum number of stages
-  std::vector<LayerSplit> splits = {{}};
-  std::vector<int> micro = {};  ///< micro-batches; empty: powers of two, and multiples of the stages
-  int most_micro = 1024;        ///< upper limit of micro-batches
+  int ranks = 1;                          ///< used by all candidates
+  Index batch = 1;                        ///< samples per step, over all ranks
+  int parts = 1;                          ///< parts of the model: the maximum number of stages
+  std::vector<LayerSplit> splits = {{}};  ///< ways to split the layers; {}: not split
+  std::vector<int> micro = {};            ///< micro-batches; empty: powers of two, and multiples of the stages
+  int most_micro = 1024;                  ///< upper limit of micro-batches
+  /// Pipeline schedules (parallel/strategies/schedules.h).
   std::vector<std::string> schedules = {"gpipe", "1f1b", "interleaved", "zb-h1"};
-  std::vector<int> chunks = {2, 4};                          ///< of interleaved schedules
+  std::vector<int> chunks = {2, 4};                          ///< stages per rank of interleaved schedules
   std::vector<int> zero = {0, 1, 2, 3};                      ///< ZeRO stages; 0: none
   std::vector<bool> recompute = {false};                     ///< whether to use activation checkpointing
   std::vector<Index> buckets = {1 << 20, 1 << 22, 1 << 24};  ///< elements per bucket
@@ -40,12 +43,12 @@ struct SearchCandidate {
   int split = 0;             ///< index into SearchSpace::splits
   int data = 1, stages = 1;  ///< ranks along data and pipe
   bool pipe_first = false;   ///< axis pipe comes before data
-  int micro = 1;
-  int schedule = -1;  ///< index into SearchSpace::schedules; -1: one stage
-  int chunks = 1;
-  int zero = 0;
-  bool recompute = false;
-  Index bucket = 0;  ///< elements; 0: no reduction has configurable buckets
+  int micro = 1;             ///< number of micro-batches
+  int schedule = -1;         ///< index into SearchSpace::schedules; -1: one stage
+  int chunks = 1;            ///< stages per rank
+  int zero = 0;              ///< ZeRO stage, 1 to 3; 0: none
+  bool recompute = false;    ///< activation checkpointing
+  Index bucket = 0;          ///< elements; 0: no reduction has configurable buckets
   bool operator==(const SearchCandidate&) const = default;
   /// Whether the candidates differ only in bucket sizes.
   bool is_alike(SearchCandidate other) const {
@@ -60,7 +63,7 @@ std::vector<SearchCandidate> candidates(const SearchSpace&);
 std::vector<Axis> mesh_of(const SearchSpace&, const SearchCandidate&);
 /// "pipeline(micro=8, schedule=1f1b) | data_parallel(first_bucket=262144, bucket=4194304) | zero(1)".
 std::string strategy_of(const SearchSpace&, const SearchCandidate&);
-/// Most rows of a micro-batch on a rank.
+/// The largest number of rows of a micro-batch on a rank.
 Index rows_of(const SearchSpace&, const SearchCandidate&);
 /// All divisors of a number, ascending.
 std::vector<int> divisors(int number);

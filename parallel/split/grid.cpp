@@ -10,14 +10,15 @@ namespace trireme {
 
 struct Grid::Chosen {
   std::vector<MeshAxis> axes;
-  AxisMask summed = 0;
+  AxisMask summed = 0, sequence = 0;
   int rows = -1;
 
   Chosen(Mesh& mesh, const std::vector<std::string>& names, const std::vector<std::string>& grad_reduce_axes,
-         const std::string& rows_axis) {
+         const std::string& rows_axis, const std::string& sequence_axis) {
     for (const std::string& name : names) {
       if (mesh.size(name) == 1) continue;
       if (std::ranges::count(grad_reduce_axes, name) > 0) summed |= 1u << axes.size();
+      if (name == sequence_axis) sequence = 1u << axes.size();
       if (name == rows_axis) rows = static_cast<int>(axes.size());
       axes.push_back({name, mesh.size(name), mesh.index(name)});
     }
@@ -25,10 +26,10 @@ struct Grid::Chosen {
 };
 
 Grid::Grid(Mesh& mesh, const std::vector<std::string>& axes, const std::vector<std::string>& grad_reduce_axes,
-           const std::string& rows)
-    : Grid(mesh, Chosen(mesh, axes, grad_reduce_axes, rows)) {}
+           const std::string& rows, const std::string& sequence)
+    : Grid(mesh, Chosen(mesh, axes, grad_reduce_axes, rows, sequence)) {}
 
-Grid::Grid(Mesh& mesh, const Chosen& chosen) : RankMesh(chosen.axes, chosen.summed, chosen.rows) {
+Grid::Grid(Mesh& mesh, const Chosen& chosen) : RankMesh(chosen.axes, chosen.summed, chosen.rows, chosen.sequence) {
   std::string all;
   for (const MeshAxis& axis : chosen.axes) {
     all += (all.empty() ? "" : "+") + axis.name;

@@ -138,7 +138,11 @@ void check_axes(const Mesh& mesh, const SplitOptions& o) {
 
 void SplitOptions::add(const SplitOptions& other) {
   image.insert(image.end(), other.image.begin(), other.image.end());
+  check(tensor.empty() || other.tensor.empty() || tensor == other.tensor, "split",
+        "tensor divides weights along '{}' and along '{}': leave one of the two out, or use place(..., axis={})",
+        tensor, other.tensor, other.tensor);
   if (!other.tensor.empty()) tensor = other.tensor;
+  sequence = sequence || other.sequence;
   placements.insert(placements.end(), other.placements.begin(), other.placements.end());
   if (!other.one_weird_trick.empty()) one_weird_trick = other.one_weird_trick;
   check(one_weird_trick.empty() || (image.empty() && tensor.empty() && placements.empty()), "split",
@@ -206,11 +210,13 @@ Module split(const Module& given, Mesh& mesh, const SplitOptions& o, const Tenso
   std::vector<std::string> grad_reduce_axes = axes;
   for (const std::string& name : weight_axes(o))
     if (name != o.one_weird_trick) axes.push_back(name);
+  if (o.sequence) grad_reduce_axes.push_back(o.tensor);
   if (!o.one_weird_trick.empty()) {
     axes.push_back(o.one_weird_trick);
     grad_reduce_axes.push_back(o.one_weird_trick);
   }
-  const auto grid = std::make_shared<const Grid>(mesh, axes, grad_reduce_axes, o.one_weird_trick);
+  const auto grid =
+      std::make_shared<const Grid>(mesh, axes, grad_reduce_axes, o.one_weird_trick, o.sequence ? o.tensor : "");
   if (grid->axes() == 0) return model;
   model.visit(StateVisitor([](const NamedState& leaf) {
     check(!leaf.tensor->shard_spec(), "split", "'{}' is split already; make the model anew", leaf.name);

@@ -243,7 +243,10 @@ void settle_by_flow(Leaves& leaves, AxisMask axes, int own, const std::function<
   if (most == 0 || first < 0) return;
   std::vector<Leaf> divided = std::exchange(leaves.all, open);
   Leaves::settle(leaves.all[static_cast<std::size_t>(first)], Placements::copy, own);
-  const Index less = run().second;
+  Index less = most;
+  try {
+    less = run().second;
+  } catch (const Error&) {}  // an op refuses what follows: the first way ran
   const bool any = std::ranges::any_of(leaves.all, [own](const Leaf& leaf) { return leaf.placements[own] >= 0; });
   if (!any || 2 * less >= most) leaves.all = std::move(divided);
 }

@@ -7,6 +7,7 @@
 
 #include "parallel/async/channel_plan.h"
 #include "parallel/plan/action_kind.h"
+#include "parallel/plan/shards.h"
 #include "parallel/plan/ties.h"
 #include "parallel/strategies/on_call.h"
 
@@ -39,7 +40,7 @@ class ProgramAgreements {
     after_.erase(std::unique(after_.begin(), after_.end()), after_.end());
     agree_on_flags();
     if (options_.norm) {
-      const std::string shards = update < 0 ? "" : actions_[static_cast<std::size_t>(at_)].peer.axis;
+      const std::string shards = shard_axis(program_);
       if (plan_.size(shards) > 1) before_update(OperandKind::norm, shards);
       if (plan_.has_stages()) before_update(OperandKind::norm, plan_.stage_axis);
     }
@@ -178,24 +179,26 @@ Plan with_agreements(Plan plan, const AgreementOptions& options) {
   const std::set<std::string> taken{"", "count", "loss", "finite", "norm"};
   for (const std::string& flag : options.flags.names)
     check(!taken.contains(flag) && flag.find('+') == flag.npos, "plan",
-          "a flag cannot be called '{}': neither that of another number, nor empty or with a +", flag);
-  check(options.checks.offset >= 0 && options.checks.offset < std::max(1, options.checks.every), "plan",
-        "gradients are looked at every {} steps, first after {}: it must be 0 or more, and below that",
-        options.checks.every, options.checks.offset);
-  check(options.flags.every > 0, "plan", "flags that are told every {} steps: at least 1", options.flags.every);
+          "a flag cannot be called '{}': use a name without +, not empty, and not count, loss, finite or norm", flag);
+  check(
+      options.checks.offset >= 0 && options.checks.offset < std::max(1, options.checks.every), "plan",
+      "gradients are checked every {} steps, first after {} steps: the latter must be at least 0 and below the former",
+      options.checks.every, options.checks.offset);
+  check(options.flags.every > 0, "plan", "flags are exchanged every {} steps: expected at least 1",
+        options.flags.every);
   const bool served = std::ranges::any_of(plan.programs, &Program::serves);  // if so, no worker updates
   check(!served || !options.norm, "plan",
-        "the norm of gradients that are summed at servers is known nowhere yet: leave clip_norm out");
+        "servers sum the gradients, so no rank can compute their norm yet: leave clip_norm out");
   check(!is_asynchronous(plan) || !options.norm, "plan",
-        "stages update at different times, so the norm of all gradients is never known: leave clip_norm and LARS out, "
-        "or take a schedule that ends with its step (1f1b)");
+        "stages update at different times, so no rank can compute the norm of all gradients: leave clip_norm and LARS "
+        "out, or use schedule=1f1b");
   AgreementOptions of_program = options;
-  if (is_asynchronous(plan)) of_program.checks.every = 0;             // also asynchronous: the loss shows it
+  if (is_asynchronous(plan)) of_program.checks.every = 0;  // also asynchronous: an infinite loss shows the fault
   of_program.batch_axis = plan.synchronous_axes(options.batch_axis);  // each worker has its own loss
   if (meets_by_messages(plan)) {
     of_program.checks.every = 0;
     of_program.flags.names.clear();
-  }  // the rank's own loss shows it
+  }  // the rank's loss shows the fault
   plan.flags = of_program.flags.names;
   for (Program& program : plan.programs) {
     if (program.serves()) continue;

@@ -1,5 +1,5 @@
-// Agreements: the numbers of a step that all ranks must hold alike before they update: the loss of the global batch,
-// whether gradients are finite, and their norm. They are actions of the plan as everything else that communicates.
+// Agreements: numbers that all ranks must have before they update: the loss of the global batch, whether gradients are
+// finite, and their norm. Actions of kind `agree` combine them.
 #pragma once
 #include "parallel/plan/plan.h"
 
@@ -27,7 +27,7 @@ struct FlagOptions {
   int every = 1;
 };
 
-/// What the ranks of a step agree on in addition to the loss.
+/// Numbers that ranks combine in addition to the loss.
 struct AgreementOptions {
   std::string batch_axis = "data";  ///< mesh axis whose ranks have different rows of the batch; joined by +, or empty
   FiniteChecks checks = {.every = 0};  ///< checks of gradients

@@ -32,13 +32,13 @@ void check_declared(const CustomAction& c) {
         "every={}, from={}, until={}: expected every of at least 1, from of at least 0, and until after from", c.every,
         c.from, c.until);
   for (const SentVector& s : c.sends)
-    check((s.kind == CallKind::send) == (!c.peer.pairs.empty() || c.peer.offset != 0), c.name,
+    check((s.kind == CallKind::send) == !c.peer.pairs.empty(), c.name,
           "sends {} with the pairs '{}': messages need .peer, and other calls must not have it; use .peer = {{.pairs = "
           "\"ring\"}} or the like",
           name_of(s.kind), c.peer.pairs);
 }
 
-/// The action without a slice. of: what it writes in addition to its states.
+/// The action without a slice. of: the kind of data that it writes in addition to its states.
 Action action_of(const CustomAction& c, OperandKind of) {
   check_declared(c);
   ActionRow row = c.row;
@@ -107,7 +107,7 @@ void check_whole(const Plan& plan, const std::string& strategy) {
   check(plan.programs.size() == 1 || ties_of(plan).empty(), strategy,
         "several stages have a part of the gradients of weights that they share: cut the pipeline elsewhere");
   for (const Program& program : plan.programs) {
-    check(!program.serves(), strategy, "servers update by the gradients of workers: leave one of the two out");
+    check(!program.serves(), strategy, "parameter_server sums the gradients: leave one of the two out");
     for (const Action& a : program.actions)
       check(a.kind != ActionKind::reduce_scatter, strategy,
             "with zero each rank has a shard of the sum of gradients: use data_parallel instead of zero");
@@ -193,7 +193,7 @@ Strategy on_gradients(CustomAction c) {
     return {c.name, c.claim, rewrite, options_of(c), StrategyOrder::averages};
   }
   check(c.every == 1 && c.from == 0 && c.until == Trigger::forever && c.alike, c.name,
-        "it takes the place of the sum of gradients, which each step needs: leave every, from, until and alike out");
+        "it replaces the sum of gradients, which each step needs: leave every, from, until and alike out");
   const auto rewrite = [c](Plan plan) {
     check_whole(plan, c.name);
     check_apart(plan, c.axis, c.name);

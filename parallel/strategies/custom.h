@@ -32,7 +32,7 @@ struct SentVector {
   std::optional<DType> wire;  ///< type of the elements; none: the type of the parameters
 };
 
-/// A function of the ranks along an axis, and what it does.
+/// A function that all ranks along an axis call together, and its properties.
 struct CustomAction {
   std::string name = {};               ///< in texts: lower case, words joined by _
   std::int64_t every = 1,              ///< steps from one run to the next; it runs after the last of them

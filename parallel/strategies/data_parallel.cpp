@@ -26,7 +26,7 @@ void check_not_reduced(const Plan& plan, const std::string& axis) {
   for (const Program& program : plan.programs) {
     check(!program.serves(), "strategy",
           "parameter_server sums the gradients already, so they cannot be summed over '{}' as well: use it without "
-          "data_parallel, which zero, central_storage and compress bring along",
+          "data_parallel (zero, central_storage and compress include it)",
           axis);
     for (const Action& a : program.actions) {
       check((a.kind != ActionKind::update || a.peer.axis.empty()) && a.codec == nullptr, "strategy",
@@ -68,8 +68,7 @@ void average_buffers(Plan& plan, const std::string& axis, const Trigger& when) {
     }
     const int phase = when == Trigger{} ? 0 : add_phase(program, "average statistics over " + axis, when);
     for (const Slice& buffers : detail::joined(std::move(slices))) {
-      Action average = on_slice(ActionKind::all_reduce, Stream::comm, buffers, axis, {last});
-      average.payload = OperandKind::statistics;
+      Action average = on_slice(ActionKind::all_reduce, Stream::comm, buffers, axis, {last}, OperandKind::statistics);
       average.phase = phase;
       insert(program, last + 1, std::move(average));
     }
@@ -87,7 +86,7 @@ Plan reduce_over(Plan plan, const DataParallelOptions& o) {
     return std::ranges::any_of(part.divided, [&](const auto& d) { return without(all.axis, d.first) != all.axis; });
   });
   const DataParallelOptions usual;
-  // Without options of its own it keeps the buckets that are there, but for borders between sets of axes.
+  // With default options, existing buckets stay, cut at the borders between sets of axes.
   const bool keeps = reduced && o.first_bucket == usual.first_bucket && o.bucket == usual.bucket && o.overlap;
   DataParallelOptions uncut = all;
   uncut.first_bucket = uncut.bucket = std::max<Index>(1, plan.parameters);
@@ -106,11 +105,16 @@ Plan reduce_over(Plan plan, const DataParallelOptions& o) {
     const auto slices = plan.updated(static_cast<std::size_t>(&program - plan.programs.data()));
     for (const Slice& slice : slices | std::views::reverse)
       for (const Slice& piece : cut_at(slice, before) | std::views::reverse)
-        for (Bucket& bucket : cut_buckets(plan.parts, piece, overlaps(before, piece) ? uncut : all))
-          if (bucket.axis == all.axis || plan.size(bucket.axis) > 1) buckets.push_back(std::move(bucket));
+        std::ranges::move(buckets_of(plan, piece, overlaps(before, piece) ? uncut : all), std::back_inserter(buckets));
     program = reduce_slices(plan, program, buckets, overlap);
   }
   return plan;
+}
+
+std::vector<Bucket> buckets_of(const Plan& plan, const Slice& whole, const DataParallelOptions& o) {
+  std::vector<Bucket> buckets = cut_buckets(plan.parts, whole, o);
+  std::erase_if(buckets, [&](const Bucket& b) { return b.axis != o.axis && plan.size(b.axis) == 1; });
+  return buckets;
 }
 
 std::vector<Bucket> cut_buckets(const std::vector<PartInfo>& parts, Slice whole, const DataParallelOptions& o) {

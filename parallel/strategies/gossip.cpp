@@ -52,7 +52,7 @@ std::string mix_fault(const Plan& plan, const Program& program, ActionId id) {
 /// slice. The model has z = x / w.
 constexpr const char *biased = "push_sum.x", *push_weight = "push_sum.w";
 
-/// x and w of a slice: what the rank keeps, what each receiver gets, what arrives.
+/// x and w of a slice: the share that the rank keeps, the share for each receiver, and the received ones.
 struct Shares {
   Tensor kept, given;
   std::vector<Tensor> received;
@@ -128,7 +128,7 @@ CustomAction mixing(const GossipOptions& o, int ranks) {
   const bool push = o.mode == "push_sum";
   CustomAction c{.name = "mix", .axis = o.axis, .peer = {.pairs = o.graph, .seed = o.seed}};
   if (o.graph == "random") c.peer.pairs = push ? "random_target" : "matching";
-  if (push && o.graph == "ring") c.peer = {.offset = 1};
+  if (push && o.graph == "ring") c.peer.pairs = "directed_ring";
   const double receivers = sends_of(peers_at(c.peer, 0, ranks, 0), 0), share = 1 / (1 + receivers);
   if (push) {
     c.name = "push_sum";

@@ -86,14 +86,13 @@ void check_apart(const Plan& plan, const std::string& axis, const std::string& s
     for (const Action& a : program.actions) {
       const auto names = names_in(a.peer.axis);
       const bool here = std::ranges::find(names, axis) != names.end();
-      check(
-          !here || (a.kind != ActionKind::update && !is_reduction(a)), strategy,
-          "gradients are summed over mesh axis '{}' already, so its ranks cannot train apart: name another axis by the "
-          "option axis, or leave out data_parallel, which zero, central_storage and compress bring along",
-          axis);
+      check(!here || (a.kind != ActionKind::update && !is_reduction(a)), strategy,
+            "gradients are summed over mesh axis '{}' already, so its ranks cannot train separately: name another axis "
+            "by the option axis, or leave out data_parallel (zero, central_storage and compress include it)",
+            axis);
     }
     for (const Action& a : program.actions)  // over other axes
-      check(a.kind != ActionKind::drop_values, strategy,
+      check(!drops(a, OperandKind::weights), strategy,
             "zero(3) keeps no whole weights that {} could average: use zero(2)", strategy);
   }
 }

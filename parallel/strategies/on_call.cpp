@@ -68,15 +68,16 @@ std::vector<Action> gather_shards(const Plan& plan, std::size_t r, OperandKind p
         of(ActionKind::broadcast, OperandKind::statistics, {0, plan.buffers}, axis, plan.range(worker, axis).begin));
   }
   const bool drops =
-      std::ranges::find(program.actions, ActionKind::drop_values, &Action::kind) != program.actions.end();
+      std::ranges::any_of(program.actions, [](const Action& a) { return trireme::drops(a, OperandKind::weights); });
   const std::vector<Slice> copies = copies_in(plan, r);
   for (const Action& a : program.actions)  // over the update's own axis, which may include image axes
     if (a.kind == ActionKind::update && plan.size(a.peer.axis) > 1 && !overlaps(copies, a.slice) && (drops || !weights))
-      all.push_back(of(ActionKind::all_gather, payload, a.slice, a.peer.axis, a.peer.root));
+      all.push_back(of(a.peer.root < 0 ? ActionKind::all_gather : ActionKind::broadcast, payload, a.slice, a.peer.axis,
+                       a.peer.root));
   return all;
 }
 
-/// Each stage sends its part to the others. payload: as above.
+/// Each stage sends its part to the others. payload: as in gather_shards().
 std::vector<Action> gather_stages(const Plan& plan, OperandKind payload) {
   std::vector<Action> all;
   if (!plan.has_stages()) return all;
@@ -106,8 +107,8 @@ std::vector<Action> average_workers(const Plan& plan, std::size_t r) {
   return all;
 }
 
-/// What later steps would do for the micro-batches in flight after the last step, numbered as the first of them numbers
-/// them.
+/// The actions of later steps for the micro-batches in flight after the last step, with micro-batch numbers of the
+/// first later step.
 std::vector<Action> flush(const Program& program) {
   std::vector<Action> all;
   for (int later = 0; later < most_steps_back(program); ++later)
@@ -140,7 +141,7 @@ Plan with_phases_on_call(Plan plan, const std::vector<std::string>& apart) {
     for (const auto payload : {OperandKind::lengths, OperandKind::texts})
       saving.push_back(of(ActionKind::all_gather, payload, each, everyone));
     for (int p = 0; p < std::ssize(plan.parts); ++p) diagnosis.push_back({.kind = ActionKind::forward, .part = p});
-    if (!meets_by_messages(plan))  // others wait for messages, or go on, meanwhile
+    if (!meets_by_messages(plan))  // otherwise other ranks wait for messages, or continue
       diagnosis.push_back(of(ActionKind::agree, OperandKind::first, {}, everyone));
   }
   for (std::size_t r = 0; r < plan.programs.size(); ++r) {

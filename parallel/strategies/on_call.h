@@ -1,5 +1,5 @@
-// Phases on call: named actions that ranks run between steps. Messages before the plan exists belong to no phase:
-// settings, costs, whole weights of layers that will be divided.
+// Phases on call: named lists of actions that ranks run between steps. Messages before the plan exists belong to no
+// phase: settings, costs, whole weights of layers before they are divided.
 #pragma once
 #include <string>
 #include <vector>
@@ -27,8 +27,8 @@ inline constexpr char diagnosis[] = "diagnosis";
 /// The mesh axes of more than one rank, except those in `but`, joined by +; empty: there are none.
 std::string all_axes(const Plan&, const std::vector<std::string>& but = {});
 
-/// Adds these phases to a complete plan. Action::payload names what they send. apart: axes along which ranks hold
-/// different parts of the weights.
+/// Adds these phases to a complete plan. Action::payload names the data that they send. apart: axes along which ranks
+/// hold different parts of the weights.
 Plan with_phases_on_call(Plan, const std::vector<std::string>& apart);
 /// The actions of a phase on call; empty if the program has no such phase.
 const std::vector<Action>& actions_on_call(const Program&, const std::string& phase);

@@ -13,7 +13,7 @@
 namespace trireme {
 namespace {
 
-/// Cost of a stage of parts [first, end): the main cost, and the cost that decides ties.
+/// Cost of a stage of parts [first, end): the main cost, and a second cost for stages with equal main costs.
 using Cost = std::pair<double, double>;
 using StageCost = std::function<Cost(int stage, int first, int end)>;
 constexpr double impossible = std::numeric_limits<double>::infinity();

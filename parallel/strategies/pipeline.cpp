@@ -53,14 +53,15 @@ class Lowering {
     program_.actions.push_back(std::move(a));
     return static_cast<ActionId>(program_.actions.size()) - 1;
   }
-  /// A message over the cut before the cell's stage (step -1) or after it (1), from or to the neighbouring stage; -1:
-  /// there is no such cut. After the last program comes the first one.
+  /// A message of the cell's pass over the cut before its stage (step -1) or after it (1), from or to the neighbouring
+  /// stage; -1: there is no such cut. After the last program comes the first one.
   ActionId message(ActionKind kind, const Cell& c, int step, ActionId after = -1) {
     const int part = step < 0 ? first(c) - 1 : end(c) - 1;
     if (part < 0 || part + 1 == std::ssize(plan_.parts)) return -1;
     Action a{kind, Stream::comm, part, c.microbatch};
     a.peer = {axis_, (r_ + step + shape_.programs) % shape_.programs - r_};
     a.after = {after};
+    a.payload = c.kind == ActionKind::forward ? OperandKind::activation : OperandKind::cotangent;
     return add(std::move(a));
   }
   ActionId receive(const Cell& c) {

@@ -7,8 +7,9 @@
 namespace trireme {
 
 Action on_slice(ActionKind kind, Stream stream, const Slice& slice, const std::string& axis,
-                std::vector<ActionId> after) {
+                std::vector<ActionId> after, OperandKind payload) {
   Action a{kind, stream};
+  a.payload = payload;
   a.slice = slice;
   a.peer.axis = axis;
   a.after = std::move(after);
@@ -36,11 +37,10 @@ ActionId Rebuild::add(Action a) {
 }
 
 void refuse_asynchronous(const Plan& plan, const std::string& strategy) {
-  check(
-      !is_asynchronous(plan), strategy,
-      "schedules pipedream and 2bw keep versions of whole weights and update them in mid-step, so they can be combined "
-      "with data_parallel only: use schedule=1f1b with {}",
-      strategy);
+  check(!is_asynchronous(plan), strategy,
+        "schedules pipedream and 2bw keep versions of whole weights and update them within a step, so they can be "
+        "combined with data_parallel only: use schedule=1f1b with {}",
+        strategy);
 }
 
 Plan with_tied_sums(Plan plan) {
@@ -71,7 +71,8 @@ Plan with_tied_sums(Plan plan) {
     };
     for (std::size_t i = 0; i < ties.size(); ++i) {
       if (made[i] < 0) continue;
-      Action sum = on_slice(ActionKind::all_reduce, Stream::comm, tied[i], plan.stage_axis, {made[i]});
+      Action sum =
+          on_slice(ActionKind::all_reduce, Stream::comm, tied[i], plan.stage_axis, {made[i]}, OperandKind::gradients);
       sum.peer.members = ties[i].programs;
       summed[i] = add(std::move(sum));
     }
@@ -108,8 +109,10 @@ Plan with_reductions(Plan plan, const std::string& strategy) {
             "central_storage, once",
             a.peer.axis);
     }
-  if (!reduces) return data_parallel()(std::move(plan));
-  check_whole_along(plan, plan.reduced_axis(), strategy);
+  // Sums of split layers (spatial, tensor by sequence) leave the rows to data_parallel.
+  const bool rows = std::ranges::any_of(
+      plan.strategies, [](const std::string& name) { return name == "data_parallel" || name == "one_weird_trick"; });
+  if (!reduces || (!rows && plan.size("data") > 1)) plan = data_parallel()(std::move(plan));
   return plan;
 }
 
@@ -132,12 +135,13 @@ Program reduce_slices(const Plan& plan, const Program& program, const std::vecto
   Program out = rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action& a) {
     if (sums_rows(plan, a)) return;
     const auto reduce = [&](std::size_t i, ActionId after, bool on_ready) {
-      Action all = on_slice(ActionKind::all_reduce, Stream::comm, buckets[i].slice, buckets[i].axis, {after});
+      Action all = on_slice(ActionKind::all_reduce, Stream::comm, buckets[i].slice, buckets[i].axis, {after},
+                            OperandKind::gradients);
       all.on_ready = on_ready;
       all.microbatch = microbatch;
       return reduced[i] = rebuild.add(std::move(all));
     };
-    // Copies are summed last: both programs then add the same numbers, however their transports reduced them.
+    // Copies are summed last: both programs then add the same numbers, in any order of reduction.
     std::vector<ActionId> before;
     for (std::size_t i = 0; i < buckets.size(); ++i)
       if (sum[i] == id && done[i] >= 0) before.push_back(reduce(i, moved[static_cast<std::size_t>(done[i])], false));
@@ -173,12 +177,21 @@ Program cut_reductions(const Plan& plan, const Program& program, const std::vect
 }
 
 Program update_by_bucket(const Program& program, ActionKind reduction, std::optional<ActionKind> give, int root) {
+  std::vector<Slice> shared, rest;
+  for (const ActionId id : reductions_of(program)) shared.push_back(program.actions[id].slice);
+  std::ranges::sort(shared, {}, &Slice::begin);
   std::vector<ActionId> reduced;
   Program out = rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action& a) {
-    if (a.kind == ActionKind::update) return;
+    if (a.kind == ActionKind::update) {
+      for (const Slice& piece : cut_at(a.slice, shared))
+        if (!overlaps(shared, piece)) rest.push_back(piece);
+      return;
+    }
     const ActionId now = rebuild.keep(id);
     if (is_reduction(a)) reduced.push_back(now);
   });
+  for (const Slice& s : rest)
+    out.actions.push_back(on_slice(ActionKind::update, Stream::compute, s, "", tied_sums(out, s)));
   for (ActionId id : reduced) {
     Action& reduce = out.actions[id];
     reduce.kind = reduction;
@@ -189,6 +202,7 @@ Program update_by_bucket(const Program& program, ActionKind reduction, std::opti
     if (!give) continue;
     update.kind = *give;
     update.stream = Stream::comm;
+    update.payload = OperandKind::weights;
     update.after = {static_cast<ActionId>(out.actions.size()) - 1};
     out.actions.push_back(update);
   }

@@ -18,7 +18,8 @@ void refuse_asynchronous(const Plan&, const std::string& strategy);
 void check_whole_along(const Plan&, const std::string& axes, const std::string& strategy);
 
 /// An action of this kind on a slice, along an axis.
-Action on_slice(ActionKind, Stream, const Slice&, const std::string& axis, std::vector<ActionId> after);
+Action on_slice(ActionKind, Stream, const Slice&, const std::string& axis, std::vector<ActionId> after,
+                OperandKind payload = OperandKind::none);
 /// The reductions of a program, in list order.
 std::vector<ActionId> reductions_of(const Program&);
 
@@ -69,6 +70,8 @@ Strategy reducing(const std::string& name, const DataParallelOptions&);
 Plan with_reductions(Plan, const std::string& strategy);
 /// Averages the running statistics over an axis after a program's last forward, in the steps of the trigger.
 void average_buffers(Plan&, const std::string& axis, const Trigger& = {});
+/// cut_buckets() for the plan's parts, without buckets of which one rank has all.
+std::vector<Bucket> buckets_of(const Plan&, const Slice& whole, const DataParallelOptions&);
 /// Replaces the reductions by one per bucket whose gradients the program makes. A reduction starts as soon as its
 /// gradients are complete (overlap), or after the whole backward; for weights with copies in other programs,
 /// after the sum over these. Updates wait for the reductions of their slices.
@@ -77,9 +80,10 @@ Program reduce_slices(const Plan&, const Program&, const std::vector<Bucket>&, b
 /// of them.
 Program cut_reductions(const Plan&, const Program&, const std::vector<Slice>& at);
 /// Replaces the updates by one per reduction, of the slice that it reduces: each rank updates its shard, or root the
-/// whole slice. An update waits for its own reduction only, while later ones are under way. reduction: the kind that
-/// replaces all_reduce. give: the action that distributes the weights after each update: all_gather, or broadcast from
-/// root; none: no distribution.
+/// whole slice. Each rank updates the weights whose gradients are not reduced: other ranks have other parts of them. An
+/// update waits for its own reduction only, while later ones are under way. reduction: the kind that replaces
+/// all_reduce. give: the action that distributes the weights after each update: all_gather, or broadcast from root;
+/// none: no distribution.
 Program update_by_bucket(const Program&, ActionKind reduction, std::optional<ActionKind> give, int root = -1);
 
 }  // namespace trireme

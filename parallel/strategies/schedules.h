@@ -27,7 +27,7 @@ struct PipelineShape {
 /// One schedule: an order of cells for each program.
 struct PipelineSchedule {
   std::string name;  ///< "gpipe", "1f1b", "interleaved", "zb-h1"
-  /// The cells of a program, in the order in which it runs them.
+  /// The cells of a program, in the order of execution.
   std::vector<Cell> (*cells)(const PipelineShape&, int program);
   int (*in_flight)(const PipelineShape&, int program);  ///< maximum number of micro-batches (of one chunk) alive at
                                                         ///< once

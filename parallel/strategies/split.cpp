@@ -1,5 +1,5 @@
-// Strategies that split layers. The plan stays one list for all ranks, and only says over which axes gradients are
-// summed; the model is rewritten (parallel/split/split.h).
+// Strategies that split layers. They rewrite the model (parallel/split/split.h). The plan keeps one program for all
+// ranks and records the axes over which gradients are summed.
 #include <fmt/format.h>
 
 #include "parallel/strategies/rebuild.h"
@@ -15,10 +15,14 @@ Strategy spatial(const std::vector<std::string>& axes) {
   return s;
 }
 
-Strategy tensor(const std::string& axis) {
+Strategy tensor(const std::string& axis, bool sequence) {
   Strategy s(
-      "tensor", Claim::exact, [](Plan plan) { return plan; }, "axis=" + axis, StrategyOrder::layers);
+      "tensor", Claim::exact,
+      [axis, sequence](Plan plan) { return sequence ? reduce_over(std::move(plan), {.axis = axis}) : plan; },
+      fmt::format("axis={}{}", axis, sequence ? ", sequence=true" : ""),
+      sequence ? StrategyOrder::images : StrategyOrder::layers);  // sums come after the passes of stages
   s.split.tensor = axis;
+  s.split.sequence = sequence;
   return s;
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::array scopes = {"local", "group", "global"};
 
-/// The steps in which ranks along an axis make their weights alike, where they train apart in between.
+/// The steps in which ranks along an axis make their weights equal, if they train separately in between.
 Trigger meetings_along(const Plan& plan, const std::string& axis) {
   const std::int64_t every = plan.consistency_along(axis).bound;
   for (const Program& program : plan.programs)
@@ -30,11 +30,12 @@ Trigger meetings_along(const Plan& plan, const std::string& axis) {
 
 std::string batch_axis(const Plan& plan, const SplitOptions& split) {
   std::string batch;
-  if (const auto summed = names_in(plan.reduced_axis());  // of all weights it may be the one that divides them
+  if (const auto summed = names_in(plan.reduced_axis());  // lacks that axis if it divides all weights
       std::ranges::find(summed, split.one_weird_trick) == summed.end())
     batch = split.one_weird_trick;
   for (const std::string& name : names_in(plan.reduced_axis()))
-    if (std::find(split.image.begin(), split.image.end(), name) == split.image.end())
+    if (!(split.sequence && name == split.tensor) &&
+        std::find(split.image.begin(), split.image.end(), name) == split.image.end())
       batch += (batch.empty() ? "" : "+") + name;
   for (auto& [axis, promised] : plan.consistency) {  // ranks that train separately have separate rows
     if (axis == plan.stage_axis && plan.has_stages()) continue;

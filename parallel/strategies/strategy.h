@@ -104,6 +104,7 @@ Strategy data_parallel(DataParallelOptions = {});
 /// - stage 2: each rank also keeps only its shard of the gradients after their reduction.
 /// - stage 3: each rank also keeps only its shard of the weights, which are gathered for each part's forward and
 ///   backward.
+/// A weight of which these ranks have different parts already (one_weird_trick) stays as it is.
 /// Throws Error for optimizers that need whole tensors (LARS) if a shard cuts one.
 Strategy zero(int stage = 1);
 
@@ -224,7 +225,8 @@ Strategy spatial(const std::vector<std::string>& axes = {"h", "w", "d"});
 /// Tensor parallelism (Shoeybi et al., Megatron-LM, arXiv 1909.08053): divides weights over an axis; see
 /// SplitOptions::tensor. With an example (StepOptions::profile) it goes by the flow of data through the model, else by
 /// the order of names. Exact.
-Strategy tensor(const std::string& axis = "tensor");
+/// sequence: SplitOptions::sequence.
+Strategy tensor(const std::string& axis = "tensor", bool sequence = false);
 /// A row of a table of placements: how ranks hold some weights. It comes before what `tensor` would choose:
 /// tensor() | place({{"*.gate.weight"}, 0}) | place({{"head.*"}, .whole = true}). The biases of divided layers follow.
 /// Exact.

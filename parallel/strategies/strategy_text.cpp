@@ -108,8 +108,9 @@ const std::vector<StrategyRow> table = {
     {"tensor",
      [](StrategyOptions& given) {
        std::string axis = "tensor";
-       given.read({{.name = "axis", .value = &axis}});
-       return tensor(axis);
+       bool sequence = false;
+       given.read({{.name = "axis", .value = &axis}, {.name = "sequence", .value = &sequence}});
+       return tensor(axis, sequence);
      },
      "tensor"},
     {"place",

@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 
+#include "parallel/plan/action_kind.h"
 #include "parallel/strategies/strategy.h"
 #include "tests/support/catch.h"
 
@@ -33,10 +34,13 @@ inline void check_finds(const Plan& plan, const std::string& words, int ranks = 
   CHECK(text.find(words) != std::string::npos);
 }
 
+/// Activations go to later stages, their gradients to earlier ones.
 inline Action message(ActionKind kind, int part, int microbatch, int offset, Stream stream = Stream::comm) {
   Action a{kind, stream, part, microbatch};
   a.peer.axis = "pipe";
   a.peer.offset = offset;
+  if (is_message(a))
+    a.payload = (kind == ActionKind::send) == (offset > 0) ? OperandKind::activation : OperandKind::cotangent;
   return a;
 }
 /// After the action before it.

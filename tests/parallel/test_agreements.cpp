@@ -89,8 +89,8 @@ TEST_CASE("the first update waits for all gradients only if it wants their norm"
     list.actions.push_back({.kind = ActionKind::update, .slice = list.actions[sum].slice, .after = {sum}});
   }
   Plan read = buckets(start);  // the update is not the last action
-  read.programs[0].actions.push_back(
-      on_slice(ActionKind::broadcast, Stream::comm, {0, 450}, "data", {find(read.programs[0], ActionKind::update)}));
+  read.programs[0].actions.push_back(on_slice(ActionKind::broadcast, Stream::comm, {0, 450}, "data",
+                                              {find(read.programs[0], ActionKind::update)}, OperandKind::weights));
   for (const Plan& plain : {own, read, buckets(start), (buckets | zero(1))(start), (buckets | zero(2))(start),
                             (buckets | zero(3))(start), (buckets | central_storage())(start)})
     for (const bool norm : {false, true}) {
@@ -132,7 +132,7 @@ TEST_CASE("check finds agreements that decide about nothing, or differ between s
       const auto axes = names_in(bad.programs[r].actions[id].peer.axis);
       if (std::find(axes.begin(), axes.end(), "pipe") != axes.end()) check_finds(bad, "differs");
       bad.programs[r].phases.back().trigger.every = 0;
-      check_finds(bad, "phase 'seldom' never runs, or at no clear time: every 0 steps");
+      check_finds(bad, "phase 'seldom' never runs, since its steps are not valid: every 0 steps");
       bad.programs[r].actions[id].phase = 9;
       check_finds(bad, "is of phase 9");
       bad = plan;
@@ -182,19 +182,20 @@ TEST_CASE("phases on call stand beside the steps: they change nothing that is ch
           check_finds(bad, found);
         };
         const Action& action = plan.programs[r].phases[p].actions[id];
-        planted([&](Action& x) { x.after = {static_cast<ActionId>(id)}; }, "waits for what does not come before it");
-        planted([](Action& x) { x.peer.root = 7; }, "there is no rank 7 to give it");
-        planted([](Action& x) { x.part = 99; }, "there are 4 parts");
+        planted([&](Action& x) { x.after = {static_cast<ActionId>(id)}; },
+                "waits for an action that does not come before it");
+        planted([](Action& x) { x.peer.root = 7; }, "its root is rank 7, which the axis does not have");
+        planted([](Action& x) { x.part = 99; }, "there are only 4 parts");
         if (action.payload == OperandKind::weights || action.payload == OperandKind::state ||
             action.payload == OperandKind::statistics)
-          planted([](Action& x) { x.slice.end += 1000; }, "lies outside of a block of");
+          planted([](Action& x) { x.slice.end += 1000; }, "is outside of the block of");
         if (action.peer.axis.find("pipe") != action.peer.axis.npos)
           planted(
               [](Action& x) {
                 x.payload = OperandKind::state;
                 x.names = {"else"};
               },
-              "which it meets there");
+              "whose ranks take part in the same collectives");
       }
 }
 

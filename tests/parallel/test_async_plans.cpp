@@ -61,23 +61,23 @@ TEST_CASE("check finds what is wrong with versions of weights and with micro-bat
     const auto update = static_cast<std::size_t>(find(first, ActionKind::update));
     SECTION(std::string(schedule) + ": a version is read after it was overwritten") {
       --first.versions;
-      check_finds(plan, "it reads one that was overwritten", 1);
+      check_finds(plan, "the action reads one that was overwritten", 1);
     }
     SECTION(std::string(schedule) + ": backward reads other weights than forward did") {
       --first.actions[backward].version;
-      check_finds(plan, "reads other weights than program stage 0, action", 1);
+      check_finds(plan, "reads another version of the weights than program stage 0, action", 1);
     }
     SECTION(std::string(schedule) + ": versions that nobody reads") {
       ++first.versions;
-      check_finds(plan, "of its weights, of which passes read", 1);
+      check_finds(plan, "of its weights, but its passes read only", 1);
     }
     SECTION(std::string(schedule) + ": gradients are older than promised") {
       --plan.consistency["pipe"].bound;
-      check_finds(plan, "is by gradients of weights", 1);
+      check_finds(plan, "uses gradients of weights", 1);
     }
     SECTION(std::string(schedule) + ": too many micro-batches in flight") {
       --first.in_flight;
-      check_finds(plan, "micro-batches in flight, where 2 are allowed", 1);
+      check_finds(plan, "micro-batches in flight, but Program::in_flight allows 2", 1);
     }
     SECTION(std::string(schedule) + ": an update of a step that has no backward before it") {
       first.actions[update].microbatch.steps_ago -= 1;
@@ -88,7 +88,7 @@ TEST_CASE("check finds what is wrong with versions of weights and with micro-bat
       check_finds(plan, "of the next step is begun by action", 1);
     }
     SECTION(std::string(schedule) + ": a backward is missing") {
-      first.actions[backward] = {.kind = ActionKind::drop_values};
+      first.actions[backward] = {.kind = ActionKind::drop, .payload = OperandKind::weights};
       check_finds(plan, "is never run backward", 1);
     }
     SECTION(std::string(schedule) + ": a gradient is received a step too early") {
@@ -98,7 +98,7 @@ TEST_CASE("check finds what is wrong with versions of weights and with micro-bat
     }
     SECTION(std::string(schedule) + ": a forward of a step before") {
       first.actions[static_cast<std::size_t>(find(first, ActionKind::forward))].microbatch.steps_ago += 1;
-      check_finds(plan, "is of a step before, where only backwards", 1);
+      check_finds(plan, "uses a micro-batch of an earlier step: only backwards", 1);
     }
   }
 }

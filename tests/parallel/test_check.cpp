@@ -1,5 +1,6 @@
 // check(plan) finds each planted fault and names it.
 #include "parallel/analysis/simulate.h"
+#include "parallel/strategies/agreements.h"
 #include "tests/parallel/plans.h"
 
 namespace test_check {
@@ -39,13 +40,33 @@ TEST_CASE("check finds gradients that are not summed once") {
 TEST_CASE("check finds a sum of gradients of different weights") {
   Plan plan = parallel_chain();
   plan.parts[2].divided = {{"data", {plan.parts[2].slice}}};
-  check_finds(plan, "sums gradients of part 2 ('3'), of which each rank along 'data' has all that it needs");
+  check_finds(plan, "sums gradients of part 2 ('3'), of which each rank along 'data' has the whole already");
+}
+
+TEST_CASE("check finds a norm that counts gradients of several ranks") {
+  std::vector<PartInfo> parts = chain().parts;
+  parts[2].divided = {{"data", {{150, 400}}}};
+  const Plan first = serial(parts, 450, 0, {{"data", 2}});
+  for (const int stage : {1, 2, 3}) {
+    Plan plan = with_agreements((data_parallel() | zero(stage))(first), {.norm = true});
+    CHECK(faults(plan) == "");
+    Program& program = plan.programs[0];
+    Index divided = 0;
+    for (const Action& a : program.actions)
+      if (a.kind == ActionKind::update) {
+        CHECK(a.peer.axis == (a.slice == Slice{150, 400} ? "" : "data"));
+        divided += a.peer.axis.empty() ? 0 : a.slice.size();
+      }
+    CHECK(divided == 200);
+    plan.parts[2].divided = {{"data", {{150, 300}}}};
+    check_finds(plan, "sums the squares of gradients [300, 400), which each rank along 'data' updates");
+  }
 }
 
 TEST_CASE("check finds updates that overlap or leave something out") {
   Plan plan = chain();
   plan.programs[0].actions.back().slice = {0, 300};
-  check_finds(plan, "gradient [300, 400) of part 2 ('3') updates nothing", 1);
+  check_finds(plan, "gradient [300, 400) of part 2 ('3') is used by no update", 1);
   plan.programs[0].actions.push_back({.kind = ActionKind::update, .slice = {250, 450}});
   check_finds(plan, "gradient [250, 300) of part 2 ('3') is used by 2 updates, actions 9, 10", 1);
 }
@@ -93,12 +114,12 @@ TEST_CASE("check finds messages that do not meet") {
   ActionId recv = find(plan.programs[1], ActionKind::recv, 1);
   SECTION("a send is missing") {
     ActionId id = find(plan.programs[0], ActionKind::send, 1);
-    first[id] = {.kind = ActionKind::drop_values};
-    check_finds(plan, "(recv part 0 micro 1 from pipe -1): nobody sends it", 1);
+    first[id] = {.kind = ActionKind::drop, .payload = OperandKind::weights};
+    check_finds(plan, "(recv activation part 0 micro 1 from pipe -1): nobody sends it", 1);
   }
   SECTION("a recv is missing") {
-    second[recv] = {.kind = ActionKind::drop_values};
-    check_finds(plan, "(send part 0 micro 1 to pipe +1): nobody receives it", 1);
+    second[recv] = {.kind = ActionKind::drop, .payload = OperandKind::weights};
+    check_finds(plan, "(send activation part 0 micro 1 to pipe +1): nobody receives it", 1);
   }
   SECTION("crossed") {
     std::swap(second[recv].microbatch, second[find(plan.programs[1], ActionKind::recv)].microbatch);
@@ -117,11 +138,12 @@ TEST_CASE("check finds messages that do not meet") {
   }
   SECTION("its own list waits in a circle") {
     first[find(plan.programs[0], ActionKind::send)].after.push_back(find(plan.programs[0], ActionKind::recv));
-    check_finds(plan, "deadlock: program stage 0, action 1 (send part 0 to pipe +1) waits for itself", 1);
+    check_finds(plan, "deadlock: program stage 0, action 1 (send activation part 0 to pipe +1) waits for itself", 1);
   }
   SECTION("a collective that only one program makes") {
     Action sum = message(ActionKind::all_reduce, -1, 0, 0);
     sum.slice = {0, 16};
+    sum.payload = OperandKind::gradients;
     first.push_back(sum);
     check_finds(data_parallel()(plan), "program stage 0 makes 1 collectives along 'pipe', program stage 1 makes 0", 1);
   }
@@ -145,7 +167,9 @@ TEST_CASE("check finds what is wrong with a pipeline") {
     return static_cast<ActionId>(std::find_if(program.actions.begin(), program.actions.end(), is) -
                                  program.actions.begin());
   };
-  auto blank = [](Program& program, ActionId id) { program.actions[id] = {.kind = ActionKind::drop_values}; };
+  auto blank = [](Program& program, ActionId id) {
+    program.actions[id] = {.kind = ActionKind::drop, .payload = OperandKind::weights};
+  };
   SECTION("a message is neither sent nor received") {
     blank(first, at(first, ActionKind::send, 1, 2));
     blank(second, at(second, ActionKind::recv, 1, 2));
@@ -153,11 +177,11 @@ TEST_CASE("check finds what is wrong with a pipeline") {
   }
   SECTION("a gradient is not sent") {
     blank(second, at(second, ActionKind::send, 1, 3));
-    check_finds(plan, "(recv part 1 micro 3 from pipe +1): nobody sends it", 1);
+    check_finds(plan, "(recv gradient of the activation part 1 micro 3 from pipe +1): nobody sends it", 1);
   }
   SECTION("a gradient is not received") {
     blank(first, at(first, ActionKind::recv, 1, 0));
-    check_finds(plan, "(send part 1 to pipe -1): nobody receives it", 1);
+    check_finds(plan, "(send gradient of the activation part 1 to pipe -1): nobody receives it", 1);
   }
   SECTION("gradients are received in another order") {
     std::swap(first.actions[at(first, ActionKind::recv, 1, 0)].microbatch,
@@ -177,15 +201,15 @@ TEST_CASE("check finds what is wrong with a pipeline") {
     Action early = first.actions[free];
     blank(first, free);
     insert(first, at(first, ActionKind::backward, 1, 0), early);
-    check_finds(plan, "(backward part 0) uses what action", 1);
+    check_finds(plan, "(backward part 0) uses activations that action", 1);
   }
   SECTION("something is freed twice") {
     first.actions[at(first, ActionKind::free, 1, 1)].microbatch = 0;
-    check_finds(plan, "frees what action", 1);
+    check_finds(plan, "frees activations that action", 1);
   }
   SECTION("too many in flight") {
     first.in_flight = 1;
-    check_finds(plan, "makes 2 micro-batches in flight, where 1 are allowed", 1);
+    check_finds(plan, "makes 2 micro-batches in flight, but Program::in_flight allows 1", 1);
   }
   SECTION("two programs update one slice") {
     second.actions.back().slice.begin -= 8;
@@ -229,16 +253,39 @@ TEST_CASE("check finds what is wrong with a pipeline") {
   }
 }
 
-TEST_CASE("messages along the data axis go round") {
-  Plan plan = chain();
-  auto& actions = plan.programs[0].actions;
-  actions.push_back(message(ActionKind::send, -1, 0, 1));
-  actions.push_back(message(ActionKind::recv, -1, 0, -1));
-  for (int i : {1, 2}) actions[actions.size() - i].peer.axis = "data";
-  auto text = faults(plan, 3);
-  CHECK(text.find("nobody") == std::string::npos);
-  actions.back().peer.offset = 1;
-  check_finds(plan, "nobody sends it", 3);
+TEST_CASE("collectives and drops name the block of their slice") {
+  Plan plan = parallel_chain();
+  plan.programs[0].actions[static_cast<std::size_t>(find(plan.programs[0], ActionKind::all_reduce))].payload = {};
+  check_finds(plan, "all_reduce [400, 450) over data, on ready) does not name the block of its slice");
+}
+
+TEST_CASE("an action names its partners in one way") {
+  Plan plan = parallel_chain();
+  Peer& peer = plan.programs[0].actions[static_cast<std::size_t>(find(plan.programs[0], ActionKind::all_reduce))].peer;
+  peer.root = 0;
+  CHECK(faults(plan).find("mixes") == std::string::npos);
+  peer.members = {0, 1};
+  check_finds(plan, "mixes members, root");
+  peer.root = -1;
+  peer.pairs = "ring";
+  check_finds(plan, "mixes members, root");
+}
+
+TEST_CASE("messages go between stages, and name their operand") {
+  Plan plan = two_stages();
+  Action& send = plan.programs[0].actions[static_cast<std::size_t>(find(plan.programs[0], ActionKind::send))];
+  SECTION("along another axis") {
+    send.peer.axis = "data";
+    check_finds(plan, "goes along 'data'", 1);
+  }
+  SECTION("without an operand") {
+    send.payload = OperandKind::none;
+    check_finds(plan, "name its payload", 1);
+  }
+  SECTION("of another operand") {
+    send.payload = OperandKind::cotangent;
+    check_finds(plan, "nobody receives it", 1);
+  }
 }
 
 }  // namespace test_check

@@ -18,14 +18,16 @@ Program random_program(const Plan& plan, std::mt19937& random) {
   const auto below = [&](auto n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
   const std::vector<ActionKind> kinds = {ActionKind::forward,    ActionKind::backward,   ActionKind::send,
                                          ActionKind::all_reduce, ActionKind::all_gather, ActionKind::update,
-                                         ActionKind::drop_values};
+                                         ActionKind::drop};
   Program program{"random"};
   const int n = 2 + below(40), most = below(4);
   for (int i = 0; i < n; ++i) {
     Action a{kinds[below(kinds.size())], below(2) == 0 ? Stream::compute : Stream::comm};
     a.part = below(plan.parts.size());
     a.microbatch = below(3);
-    if (a.kind == ActionKind::all_reduce && below(2) == 0) a.payload = OperandKind::statistics;
+    if (a.kind == ActionKind::send) a.payload = OperandKind::activation;
+    if (a.kind == ActionKind::all_gather || a.kind == ActionKind::drop) a.payload = OperandKind::weights;
+    if (a.kind == ActionKind::all_reduce) a.payload = below(2) == 0 ? OperandKind::statistics : OperandKind::gradients;
     const Index begin = below(60);
     a.slice = {begin, begin + below(20)};  // some are empty
     for (int k = below(most + 1); k-- > 0 && i > 0;) a.after.push_back(below(i));

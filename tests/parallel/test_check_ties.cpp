@@ -73,7 +73,7 @@ TEST_CASE("plans with copies of weights are sound, and say who sums what") {
         REQUIRE(sums.size() == 1);
         const Action& sum = program.actions[static_cast<std::size_t>(sums[0])];
         CHECK(sum.peer.members == tie.programs);
-        CHECK(to_string(sum).find("all_reduce [") == 0);
+        CHECK(to_string(sum).find("all_reduce gradients [") == 0);
         for (ActionId id = sums[0]; id < std::ssize(program.actions); ++id) {  // programs are the last that are summed
           const Action& later = program.actions[static_cast<std::size_t>(id)];
           CHECK_FALSE((is_reduction(later) && later.slice.overlaps(tie.slice)));
@@ -188,10 +188,11 @@ TEST_CASE("a plan by hand that knows nothing of ties is refused") {
   check_finds(plan, "weights [0, 8) that parts '0', '1' share get gradients in programs 0, 1", 1);
   check_finds(plan, "use pipeline()", 1);
   plan = with_agreements(pipeline({.micro = 2})(serial({{"0", {0, 16}}, {"1", {16, 32}}}, 32, 0, {{"pipe", 2}})), {});
-  Action sum{.kind = ActionKind::all_reduce, .stream = Stream::comm, .slice = {0, 8}};
+  Action sum{
+      .kind = ActionKind::all_reduce, .stream = Stream::comm, .slice = {0, 8}, .payload = OperandKind::gradients};
   sum.peer = {.axis = "pipe", .members = {0, 1}};
   plan.programs[0].actions.push_back(sum);
-  check_finds(plan, "sums what no other program has a copy of", 1);
+  check_finds(plan, "sums gradients over programs, but no other program has a copy", 1);
   plan = chain();
   plan.parts[3].tied = {{0, 8}};  // one program
   CHECK(faults(plan, 1) == "");

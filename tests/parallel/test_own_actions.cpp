@@ -113,7 +113,7 @@ TEST_CASE("check finds phases, codecs and kinds that cannot be") {
   for (ActionId id = 0; id < std::ssize(good.programs[0].actions); ++id) {
     Plan bad = good;
     bad.programs[0].actions[id].phase = add_phase(bad.programs[0], "seldom", {.every = 4});
-    check_finds(bad, "it belongs to every step");
+    check_finds(bad, "it must run in every step");
   }
   Plan bad = good;
   bad.programs[0].actions[0].phase =
@@ -124,7 +124,7 @@ TEST_CASE("check finds phases, codecs and kinds that cannot be") {
       .name = "half", .length = [](const CodecContext& now) { return now.size / 2; }, .states = {"rest"}};
   bad = good;
   for (Action& a : bad.programs[0].actions) a.codec = &half;
-  check_finds(bad, "the codec half is for all_reduce alone");
+  check_finds(bad, "the codec half can encode an all_reduce of gradients only");
   check_finds(bad, "the codec keeps the state 'rest', which the plan does not declare");
   CHECK(faults(with_codec(good, half)) == "");
   CHECK_ERROR(with_codec(with_codec(good, half), half), usage, "codec", "half");
@@ -153,7 +153,7 @@ TEST_CASE("check finds phases, codecs and kinds that cannot be") {
   check_finds(bad, "only reductions can");
   bad = means({})(local);
   bad.programs[0].actions.back().peer.pairs = "star";
-  check_finds(bad, "use ring, torus, exponential, matching, random_target, bipartite or bipartite_ring");
+  check_finds(bad, "use ring, directed_ring, torus, exponential, matching, random_target, bipartite or bipartite_ring");
 }
 
 TEST_CASE("one rank of those with the same plan checks it, and all refuse it") {

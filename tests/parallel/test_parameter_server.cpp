@@ -216,10 +216,10 @@ TEST_CASE("check() finds what is wrong with backup workers and with a bound that
        "takes none"},
       {backed, [&](Plan& p) { first(p.programs[1], ChannelKind::push, "clock").payload = OperandKind::loss; },
        "waits for another operand than is sent"},
-      {backed, [&](Plan& p) { p.consistency["data"].bound = 3; }, "any number of steps ahead, where weights are to be"},
+      {backed, [&](Plan& p) { p.consistency["data"].bound = 3; }, "any number of steps ahead, but the plan promises"},
       {{.mode = "async"}, [&](Plan& p) { p.consistency["data"].bound = 0; }, "any number of steps ahead"},
-      {ssp, [&](Plan& p) { trigger(p, 1).staleness = 3; }, "lets ranks get 3 steps ahead, where weights are to"},
-      {ssp, [&](Plan& p) { trigger(p, 1).guard = ""; }, "any number of steps ahead, where weights are to be stale(2)"},
+      {ssp, [&](Plan& p) { trigger(p, 1).staleness = 3; }, "lets ranks get 3 steps ahead, but the plan promises"},
+      {ssp, [&](Plan& p) { trigger(p, 1).guard = ""; }, "any number of steps ahead, but the plan promises stale(2)"},
   };
   for (const Fault& f : planted) {
     Plan plan = base(f.options);

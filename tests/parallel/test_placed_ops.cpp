@@ -1,5 +1,8 @@
 // Every op of the op table, with each operand divided over ranks along each of its dimensions: values and gradients are
-// those of the whole tensors, or the op refuses.
+// those of the whole tensors, or the op refuses. Rules that no op of the table has are tried, too.
+#include <limits>
+
+#include "framework/ops/place.h"
 #include "tests/framework/case_outcome.h"
 #include "tests/parallel/split_layers.h"
 
@@ -100,6 +103,227 @@ TEST_CASE("ops on operands that ranks divide equal the ops on whole ones") {
 TEST_CASE("ranks without rows run ops on operands that they divide") {
   if (threads_only()) return;
   run_divisions({{"tensor", 2}}, divisions(2, 0));
+}
+
+namespace {
+
+using Op = std::function<Tensor(const Tensor&, const Tensor&)>;
+
+/// op(x, w) of tensors that lie as given equals op of whole ones to the bit: result and gradients. Returns this rank's
+/// block of the result, divided or whole.
+Tensor compare_laid(const ShardSpec::Ptr& of_x, const ShardSpec::Ptr& of_w, const Op& op) {
+  std::vector<Tensor> grads;
+  Tensor whole, block;
+  for (const bool divided : {false, true}) {
+    Tensor x = integers(of_x->global_shape(), 1), w = integers(of_w->global_shape(), 2);
+    x.require_grad();
+    w.require_grad();
+    const Tensor y = divided ? op(relayout(x, *of_x), relayout(w, *of_w)) : op(x, w), all = gathered(y);
+    all.backward(integers(all.shape(), 3));
+    if (divided) same(all, whole, "result");
+    whole = all.detach();
+    block = y;
+    grads.push_back(x.grad().clone());
+    grads.push_back(w.grad().clone());
+  }
+  same(grads[2], grads[0], "gradient of x");
+  same(grads[3], grads[1], "gradient of w");
+  return block;
+}
+
+Tensor product(const Tensor& x, const Tensor& w) { return linear(x, w); }
+
+/// x [n, g * c] summed over g, times w [c].
+Tensor sum_of_groups(const Tensor& x, const Tensor& w) {
+  if (ops::is_divided({&x, &w})) {
+    const ops::Placed p = ops::place({.op = "sum_of_groups", .dims = "n (g c), c -> n c", .sums = "g"}, {x, w}, {},
+                                     {{'c', w.global_shape()[0]}});
+    return p.put(sum_of_groups(p[0], p[1]));
+  }
+  const Index c = w.dim(0);
+  return sum(x.reshape({x.dim(0), x.dim(1) / c, c}), {1}) * w;
+}
+
+}  // namespace
+
+TEST_CASE("a factor that another operand has within a dimension stays whole") {
+  CHECK_NOTHROW(on_mesh({{"tensor", 2}}, [](Mesh& mesh) {
+    const auto grid = grid_of(mesh);
+    const auto x = [&](const Placements& p) { return ShardSpec::make(grid, {3, 12}, p); };
+    const auto w = [&](const Placements& p) { return ShardSpec::of_weight(grid, {4}, p); };
+    compare_laid(x({}), w(over({{0, 0}})), sum_of_groups);
+    compare_laid(x(over({{1, 0}})), w({}), sum_of_groups);
+    compare_laid(x(over({{1, 0}})), w(over({{0, 0}})), sum_of_groups);
+    return 1;
+  }));
+}
+
+TEST_CASE("a divided weight decides what ranks divide, however large the input is") {
+  CHECK_NOTHROW(on_mesh({{"tensor", 2}}, [](Mesh& mesh) {
+    const auto grid = grid_of(mesh);
+    const Tensor y = compare_laid(ShardSpec::make(grid, {64, 6}, over({{0, 0}})),
+                                  ShardSpec::of_weight(grid, {4, 6}, over({{0, 0}})), product);
+    check(y.shape() == Shape{64, 2}, "test", "the block is {}", y.shape());
+    return 1;
+  }));
+}
+
+TEST_CASE("each of the ranks along two axes has a part, whatever the units") {
+  CHECK_NOTHROW(on_mesh({{"a", 2}, {"b", 2}}, [](Mesh& mesh) {
+    const auto grid = grid_of(mesh);
+    const Tensor y =
+        compare_laid(ShardSpec::make(grid, {3, 6}, {}),
+                     ShardSpec::of_weight(grid, {8, 6}, over({{0, 0}}).with(0, 3), {.ranges = {{8, 4}}}), product);
+    check(y.shape() == Shape{3, 2}, "test", "the block is {}", y.shape());
+    return 1;
+  }));
+}
+
+TEST_CASE("the first of several axes cuts a dimension into the largest pieces") {
+  CHECK_NOTHROW(on_mesh({{"a", 2}, {"b", 3}}, [](Mesh& mesh) {
+    const ShardSpec::Ptr spec = ShardSpec::make(grid_of(mesh), {12}, Placements().with(0, 3));
+    check(spec->box({1, 0}).at[0] == 6 && spec->box({0, 1}).at[0] == 2, "test", "the pieces begin at {} and {}",
+          spec->box({1, 0}).at, spec->box({0, 1}).at);
+    return 1;
+  }));
+}
+
+TEST_CASE("a divided weight has room for the largest block, and no sum over its own axis") {
+  CHECK_NOTHROW(on_mesh({{"part", 2}}, [](Mesh& mesh) {
+    const auto grid =
+        std::make_shared<const Grid>(mesh, std::vector<std::string>{"part"}, std::vector<std::string>{"part"});
+    const ShardSpec::Ptr copies = ShardSpec::of_weight(grid, {5}, {}),
+                         parts = ShardSpec::of_weight(grid, {5}, over({{0, 0}}));
+    check(copies->summed() == 1 && copies->max_local_numel() == 5, "test", "copies are not summed");
+    check(parts->summed() == 0 && parts->max_local_numel() == 3, "test", "parts are summed over {}, room is {}",
+          parts->summed(), parts->max_local_numel());
+    return 1;
+  }));
+}
+
+TEST_CASE("operands that are each divided into uneven shares") {
+  CHECK_NOTHROW(on_mesh({{"rows", 2}, {"tensor", 2}}, [](Mesh& mesh) {
+    const auto grid = grid_of(mesh);
+    compare_laid(ShardSpec::make(grid, {4, 6}, over({{0, 0}}), {.borders = {0, 1, 4}}),
+                 ShardSpec::of_weight(grid, {9, 6}, over({{0, 1}}), {.ranges = {{9, 3}}}), product);
+    compare_laid(ShardSpec::make(grid, {4, 6}, over({{1, 0}}), {.borders = {0, 1, 6}}, 1),
+                 ShardSpec::of_weight(grid, {9, 6}, over({{0, 1}}), {.ranges = {{9, 3}}}), product);
+    return 1;
+  }));
+}
+
+TEST_CASE("rows stay on the ranks that have their samples") {
+  CHECK_NOTHROW(on_mesh({{"rows", 2}, {"tensor", 2}}, [](Mesh& mesh) {
+    const auto grid = grid_of(mesh);
+    const Shares uneven{.borders = {0, 1, 4}};
+    const Tensor lengths = Tensor::of({{5, 2, 3, 4}}, {4}, DType::i64), x = uniform({4, 5, 6, 4}, -1, 1, 1, DType::f64);
+    for (const bool heads : {false, true}) {
+      const Placements lies = heads ? over({{0, 0}, {2, 1}}) : over({{0, 0}});
+      const Tensor parts = relayout(x, *ShardSpec::make(grid, x.shape(), lies, uneven));
+      const auto look = [&](const Tensor& got, const Tensor& want) {
+        same(gathered(got), want, "result", 1e-12);
+        check(got.dim(0) == parts.dim(0), "test", "there are {} rows instead of {}", got.dim(0), parts.dim(0));
+      };
+      look(attention_packed(parts, 2, 2, {}, lengths), attention_packed(x, 2, 2, {}, lengths));
+      for (std::size_t i = 0; i < 2; ++i) look(split(parts, {2, 4}, 2)[i], split(x, {2, 4}, 2)[i]);
+    }
+    return 1;
+  }));
+}
+
+TEST_CASE("ranges that end within a row of a new shape are brought together") {
+  CHECK_NOTHROW(on_mesh({{"tensor", 3}}, [](Mesh& mesh) {
+    const auto grid = grid_of(mesh);
+    compare_laid(ShardSpec::make(grid, {2, 18}, over({{1, 0}}), {.ranges = {{9}, {9}}}, 1),
+                 ShardSpec::make(grid, {2}, {}), [](const Tensor& x, const Tensor& w) {
+                   return x.reshape({2, 9, 2}) * w;
+                 });
+    return 1;
+  }));
+}
+
+TEST_CASE("a piece of several ranges has a share of each") {
+  CHECK_NOTHROW(on_mesh({{"tensor", 2}}, [](Mesh& mesh) {
+    compare_laid(ShardSpec::make(grid_of(mesh), {2, 18}, over({{1, 0}}), {.ranges = {{4}, {6}, {8}}}, 1),
+                 ShardSpec::make(grid_of(mesh), {10}, {}), [](const Tensor& x, const Tensor& w) {
+                   return gathered(split(x, {10, 8}, 1)[0]) * w;
+                 });
+    return 1;
+  }));
+}
+
+TEST_CASE("a leaf beside parts may be read by several graphs, each with its own backward") {
+  CHECK_NOTHROW(on_mesh({{"tensor", 2}}, [](Mesh& mesh) {
+    const auto grid = grid_of(mesh);
+    Tensor gradient;
+    for (const bool divided : {false, true}) {
+      Tensor x = integers({4}, 1);
+      x.require_grad();
+      const auto times = [&](std::uint64_t seed) {
+        const Tensor w = integers({3, 4}, seed);
+        return gathered((divided ? relayout(w, *ShardSpec::make(grid, w.shape(), over({{0, 0}}))) : w) * x);
+      };
+      const Tensor first = times(2), second = times(3);
+      first.backward(integers(first.shape(), 4));
+      second.backward(integers(second.shape(), 5));
+      if (divided) same(x.grad(), gradient, "gradient");
+      gradient = x.grad().clone();
+    }
+    return 1;
+  }));
+}
+
+TEST_CASE("a rank may have no class that is possible") {
+  for (const int ranks : {2, 3})
+    CHECK_NOTHROW(on_mesh({{"tensor", ranks}}, [&](Mesh& mesh) {
+      const Tensor labels = Tensor::of({{6, 6, 0}}, {3}, DType::i64);
+      Tensor whole = uniform({3, 7}, -3, 3, 1, DType::f64);
+      for (Index i = 0; i < 6; ++i) whole.data<double>()[i] = -std::numeric_limits<double>::infinity();
+      Tensor parts = whole.clone();
+      whole.require_grad();
+      parts.require_grad();
+      const ShardSpec::Ptr spec = ShardSpec::make(grid_of(mesh), parts.shape(), over({{1, 0}}));
+      const Tensor y = cross_entropy(whole, labels), z = cross_entropy(relayout(parts, *spec), labels);
+      same(z, y, "loss", 1e-13);
+      y.backward();
+      z.backward();
+      same(parts.grad(), whole.grad(), "gradient", 1e-13);
+      return 1;
+    }));
+}
+
+TEST_CASE("a row with an ignored label counts nothing, whatever its divided logits are") {
+  CHECK_NOTHROW(on_mesh({{"tensor", 2}}, [](Mesh& mesh) {
+    const Tensor labels = Tensor::of({{-100, 2, -100}}, {3}, DType::i64);
+    Tensor whole = uniform({3, 5}, -3, 3, 1, DType::f64);
+    for (Index i = 0; i < 5; ++i) {
+      whole.data<double>()[i] = -std::numeric_limits<double>::infinity();
+      whole.data<double>()[10 + i] = std::numeric_limits<double>::infinity();
+    }
+    Tensor parts = whole.clone();
+    whole.require_grad();
+    parts.require_grad();
+    const Loss loss = cross_entropy_with({.label_smoothing = 0.1});
+    const ShardSpec::Ptr spec = ShardSpec::make(grid_of(mesh), parts.shape(), over({{1, 0}}));
+    const Tensor y = loss(whole, labels), z = loss(relayout(parts, *spec), labels);
+    same(z, y, "loss", 1e-13);
+    y.backward();
+    z.backward();
+    same(parts.grad(), whole.grad(), "gradient", 1e-13);
+    return 1;
+  }));
+}
+
+TEST_CASE("a divided table refuses rows that no rank has") {
+  for (const double id : {-1, 6})
+    CHECK_ERROR(on_mesh({{"tensor", 2}},
+                        [&](Mesh& mesh) {
+                          const Tensor table = integers({6, 3}, 1);
+                          const auto spec = ShardSpec::of_weight(grid_of(mesh), table.shape(), over({{0, 0}}));
+                          (void)take(relayout(table, *spec), Tensor::of({{2, id}}, {2}, DType::i64));
+                          return 1;
+                        }),
+                data, id);
 }
 
 }  // namespace test_placed_ops

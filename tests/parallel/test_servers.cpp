@@ -160,7 +160,7 @@ TEST_CASE("check() says in one line why a program by messages cannot be") {
        [](Plan& p) {
          p.programs[1].where = {{"data", 1, 3}};
        },
-       "are to run on the same ranks"},
+       "programs worker and server 2 have a rank in common"},
       {{},
        [](Plan& p) {
          p.programs[0].where = {{"data", 0, 1}};
@@ -170,19 +170,19 @@ TEST_CASE("check() says in one line why a program by messages cannot be") {
        [](Plan& p) {
          p.programs[1].where = {{"data", 2, 4}};
        },
-       "is to run at 2 to 3 along 'data', which has 3"},
+       "has the ranks 2 to 3 along 'data', but that axis has 3"},
       {{},
        [](Plan& p) {
          p.programs[1].where = {{"date", 2, 3}};
        },
-       "along 'date', which has 1"},
+       "along 'date', but that axis has 1"},
       {{}, [](Plan& p) { p.programs[0].where.clear(); }, "some programs say on which ranks they run, and some do not"},
-      {{}, [](Plan& p) { p.programs[1].phases[0].trigger.count = 3; }, "waits for 3 messages of different ranks"},
-      {{}, [](Plan& p) { p.programs[1].phases[0].trigger.count = -1; }, "waits for -1 messages"},
+      {{}, [](Plan& p) { p.programs[1].phases[0].trigger.count = 3; }, "waits for messages of 3 different ranks"},
+      {{}, [](Plan& p) { p.programs[1].phases[0].trigger.count = -1; }, "waits for messages of -1 different ranks"},
       {{}, [](Plan& p) { p.programs[1].phases[0].trigger.channel = "nowhere"; }, "to which no rank pushes"},
       {{.mode = "ssp", .staleness = 0},
        [](Plan& p) { p.programs[1].phases[1].trigger.staleness = -1; },
-       "staleness is at least 0"},
+       "has the staleness -1: expected at least 0"},
       {{.mode = "ssp", .staleness = 0},
        [](Plan& p) { p.programs[1].phases[1].trigger.guard = "weights"; },
        "can never start: it waits for every rank's messages on 'weights', which no phase of the program takes"},
@@ -198,7 +198,7 @@ TEST_CASE("check() says in one line why a program by messages cannot be") {
       {{}, [&](Plan& p) { find_in(p.programs[0], ChannelKind::push).peer.channel = "x"; }, "takes no messages on 'x'"},
       {{}, [&](Plan& p) { find_in(p.programs[0], ChannelKind::pull).peer.root = 1; }, "deadlock:"},
       {{}, [&](Plan& p) { find_in(p.programs[1], ChannelKind::push).peer.channel = "x"; }, "no phase takes them"},
-      {{}, [](Plan& p) { p.programs[1].phases[1].last = false; }, "one of its phases must be the last of a step"},
+      {{}, [](Plan& p) { p.programs[1].phases[1].last = false; }, "one of them must be the last of a step"},
       {{},
        [](Plan& p) {
          p.programs[1].phases[1].trigger.count = 2;
@@ -222,7 +222,7 @@ TEST_CASE("check() says in one line why a program by messages cannot be") {
        [&](Plan& p) {
          std::erase_if(p.programs[1].actions, [](const Action& a) { return a.kind == ActionKind::update; });
        },
-       "updates nothing"},
+       "is used by no update"},
       {{},
        [&](Plan& p) { find_in(p.programs[0], ChannelKind::push).after.clear(); },
        "before the backward that completes it"},
@@ -328,7 +328,8 @@ TEST_CASE("where ranks meet by messages alone no flag is told, and raising one s
     try {
       StepFlags(step).raise("stop");
     } catch (const Error& e) {
-      refused += std::string(e.what()).find("by messages alone there is none") != std::string::npos;
+      refused +=
+          std::string(e.what()).find("with servers and asynchronous gossip there are no flags") != std::string::npos;
     }
   });
   CHECK(refused == 3);

@@ -37,6 +37,7 @@ std::vector<Layout> layouts() {
     all.push_back({"data=3", "data_parallel(first_bucket=37, bucket=101) | " + zero});
     all.push_back({"pipe=2,data=2", "pipeline(micro=2) | data_parallel | " + zero});
     all.push_back({"data=2,tensor=2", "tensor | data_parallel | " + zero});
+    all.push_back({"data=4", "one_weird_trick | " + zero});
     all.push_back({"data=2,h=2", "spatial | data_parallel(first_bucket=37, bucket=101) | " + zero});
   }
   std::erase_if(all, [](const Layout& l) { return under_mpi() && ranks_of(parse_mesh(l.mesh)) != processes().size(); });

@@ -30,6 +30,7 @@ std::vector<PartInfo> equal_parts(int n, Index each = 10) {
 Action message(ActionKind kind, int part, int microbatch, int offset) {
   Action a{kind, Stream::comm, part, microbatch};
   a.peer = {"pipe", offset};
+  a.payload = (kind == ActionKind::send) == (offset > 0) ? OperandKind::activation : OperandKind::cotangent;
   return a;
 }
 /// After the action before it.
@@ -189,7 +190,11 @@ TEST_CASE("a bucket is reduced while backward goes on, from the moment its gradi
   CHECK(simulate(late, slow).makespan == Approx(9 + 3 * 6 * 1.1));
   // A slice in the middle of a part is complete when backward has come down to it.
   Plan cut = serial(equal_parts(1, 100), 100, 0, plan.axes);
-  Action reduce{.kind = ActionKind::all_reduce, .stream = Stream::comm, .slice = {25, 100}, .peer = {"data"}};
+  Action reduce{.kind = ActionKind::all_reduce,
+                .stream = Stream::comm,
+                .slice = {25, 100},
+                .peer = {"data"},
+                .payload = OperandKind::gradients};
   reduce.on_ready = true;
   reduce.after = {2};
   cut.programs[0].actions.insert(cut.programs[0].actions.end() - 1, reduce);

@@ -370,12 +370,16 @@ TEST_CASE("divisions of which an op or a sum would take the wrong part are refus
     }
   };
   const auto net = [] { return Module(Net()); };
-  CHECK_ERROR(run("data=2", "one_weird_trick | zero(1)", net), usage, "data");
   Setup s = setup(net, {8, 8, 1});
   s.samples = 9;
   s.batch = 5;
   s.steps = 3;
-  compare_all(s, {{"data=2", "one_weird_trick"}, {"data=3", "one_weird_trick"}}, Strategy(), 1e-11);
+  compare_all(s,
+              {{"data=2", "one_weird_trick"},
+               {"data=3", "one_weird_trick"},
+               {"data=2", "one_weird_trick | zero(2)"},
+               {"data=3", "one_weird_trick | zero(3)"}},
+              Strategy(), 1e-11);
   const auto cnn = with(relu);
   for (const char* strategy :
        {"data_parallel(axis=replica) | one_weird_trick", "one_weird_trick | data_parallel(axis=replica)"})
@@ -385,6 +389,7 @@ TEST_CASE("divisions of which an op or a sum would take the wrong part are refus
   for (const char* strategy :
        {"tensor(axis=data) | data_parallel", "tensor(axis=data)", "tensor(axis=data) | local_sgd"})
     CHECK_ERROR(run("data=2", strategy, cnn), usage, "data", 2);
+  CHECK_ERROR(run("a=2,b=2", "tensor(axis=a, sequence=true) | tensor(axis=b)", cnn), usage, "'a'", "'b'");
   CHECK_ERROR(run("tensor=2", "tensor | local_sgd(axis=tensor, every=1)", cnn), usage, "tensor", 2);
   CHECK_ERROR(run("h=2", "spatial | gossip(axis=h)", cnn), usage, "h");
   CHECK_ERROR(run("h=2", "spatial | tensor(axis=h)", cnn), usage, "h");

@@ -236,23 +236,24 @@ TEST_CASE("check finds what is wrong with shards") {
   };
   using Actions = std::vector<Action>;
   CHECK_THAT(spoilt(1, [&](Actions& a) { first(a, ActionKind::all_gather).slice.end -= 1; }),
-             contains("the shards of the others are never gathered"));
+             contains("no all_gather after it brings the shards"));
   CHECK_THAT(spoilt(1, [&](Actions& a) { first(a, ActionKind::all_gather).after.clear(); }),
-             contains("never gathered behind it"));
+             contains("no all_gather after it"));
   CHECK_THAT(spoilt(1, [&](Actions& a) { first(a, ActionKind::update).peer.axis.clear(); }),
-             contains("updates all of what is reduced to shards: name their axis, data"));
+             contains("updates a whole slice that is reduced to shards: name their axis, data"));
   CHECK_THAT(spoilt(1, [&](Actions& a) { first(a, ActionKind::reduce_scatter).kind = ActionKind::all_reduce; }),
              contains("no reduce_scatter of that slice leaves them"));
-  CHECK_THAT(spoilt(2, [&](Actions& a) { first(a, ActionKind::drop_gradients).after.clear(); }),
+  CHECK_THAT(spoilt(2, [&](Actions& a) { first(a, ActionKind::drop).after.clear(); }),
              contains("drops gradients before they are reduced"));
-  CHECK_THAT(spoilt(3, [&](Actions& a) { first(a, ActionKind::all_gather).kind = ActionKind::drop_values; }),
+  CHECK_THAT(spoilt(3, [&](Actions& a) { first(a, ActionKind::all_gather).kind = ActionKind::drop; }),
              contains("uses weights that action 0 dropped"));
   CHECK_THAT(spoilt(3, [&](Actions& a) { first(a, ActionKind::forward).after.clear(); }),
              contains("does not wait for"));
   // Central storage.
   CHECK_THAT(spoilt(0, [&](Actions& a) { first(a, ActionKind::broadcast).peer.root = 1; }),
-             contains("what it changes is never given to the others"));
-  CHECK_THAT(spoilt(0, [&](Actions& a) { first(a, ActionKind::broadcast).after.clear(); }), contains("never given"));
+             contains("no action brings the updated weights to the other ranks"));
+  CHECK_THAT(spoilt(0, [&](Actions& a) { first(a, ActionKind::broadcast).after.clear(); }),
+             contains("no action brings the updated weights"));
   CHECK_THAT(spoilt(0, [&](Actions& a) { first(a, ActionKind::all_reduce).slice.begin += 1; }),
              contains("updates what no all_reduce of that slice sums"));
 }

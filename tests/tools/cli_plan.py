@@ -95,7 +95,7 @@ class Plan(unittest.TestCase):
     def test_actions(self):
         words = ["plan", "show", "mlp", "--mesh", "pipe=2,data=2", "--strategy", "pipeline(micro=4) | zero(1)", "--batch", 16, "--cost", "equal"]
         summary, whole = run(*words).stdout, run(*words, "--actions").stdout
-        for text in (" 4  compute  loss\n", "agree loss over data", "agree loss over pipe from 1", "reduce_scatter over data", " elements\n"):
+        for text in (" 4  compute  loss\n", "agree loss over data", "agree loss over pipe from 1", "reduce_scatter gradients over data", " elements\n"):
             self.assertIn(text, summary)
         self.assertIn("forward part 0 micro 3", whole)
         self.assertNotIn("forward part 0 micro 3", summary)

@@ -522,9 +522,10 @@ void CommandLine::simulate() {
 void CommandLine::add_drawings(CLI::App& command) {
   command.add_option("model,--model", model_, "model; trireme info lists the names")->type_name("MODEL");
   command
-      .add_option("--cost", plan_.cost,
-                  "costs of the model's parts: measured on this machine (default), counted from shapes and the "
-                  "cluster's flops (default of plan search), equal, or from a machine file (trireme profile)")
+      .add_option(
+          "--cost", plan_.cost,
+          "costs of the model's parts: measured on this machine (default where that takes seconds), counted from "
+          "shapes and the cluster's flops (default elsewhere), equal, or from a machine file (trireme profile)")
       ->type_name("COST");
   command.add_option("--trace", plan_.trace, "timeline to write, for ui.perfetto.dev or chrome://tracing")
       ->type_name("FILE");

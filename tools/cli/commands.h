@@ -81,7 +81,7 @@ struct ProfileOptions {
 };
 
 struct PlanOptions {
-  std::string cost = "measured";        ///< of the model's parts: DescribedPlan::cost
+  std::string cost = "";                ///< of the model's parts: see DescribedPlan's constructor
   double latency = 0, bandwidth = 0;    ///< latency of a message in seconds; bandwidth in bytes per second, 0:
                                         ///< unlimited
   bool actions = false;                 ///< print every action; false: similar actions share a line

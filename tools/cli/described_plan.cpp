@@ -114,7 +114,7 @@ DescribedPlan::DescribedPlan(const TrainerOptions& config, const std::vector<Axi
       cost(from),
       flops(operations_per_second),
       parts(model.chain.parts(model.parameters)) {
-  if (cost != "measured" && cost != "equal" && cost != "counted") {
+  if (!cost.empty() && cost != "measured" && cost != "equal" && cost != "counted") {
     if (!std::filesystem::exists(cost))
       throw OptionError(
           fmt::format("--cost is '{}', expected measured, counted, equal or an existing machine file", cost));
@@ -133,7 +133,15 @@ DescribedPlan::DescribedPlan(const TrainerOptions& config, const std::vector<Axi
   // The number of micro-batches decides which rows to measure. The measured costs may then move the stages.
   const Plan rough = model.plan(strategy, parts, mesh);
   const Index shares = static_cast<Index>(batch_ranks(rough)) * rough.microbatches;
-  set_rows(std::max<Index>(1, (config.data.batch + shares - 1) / shares));
+  const Index each = std::max<Index>(1, (config.data.batch + shares - 1) / shares);
+  if (cost.empty()) {
+    constexpr double soon = 1e11;  // operations of a micro-batch that machines of two cores repeat within seconds
+    double operations = 0;
+    for (const PartCost& c : count_costs(model.chain, model.parameters, model.input(1), 1))
+      operations += c.forward + c.backward_input + c.backward_weight;
+    cost = operations * static_cast<double>(each) <= soon ? "measured" : "counted";
+  }
+  set_rows(each);
   plan = model.whole_plan(config, strategy, parts, mesh);
   traffic.parameters = model.parameters.dtype();
   if (!strategy.split.tensor.empty()) traffic.divided = {strategy.split.tensor};

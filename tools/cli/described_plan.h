@@ -46,7 +46,8 @@ MemoryOptions memory_options(const TrainerOptions&, Parameters&);
 
 struct DescribedPlan {
   /// cost: of parts. "measured" here on one rank; "counted" from shapes, for a device with the cluster's operations per
-  /// second; "equal" for all parts; or the path of a machine file. Throws OptionError for another word.
+  /// second; "equal" for all parts; or the path of a machine file; empty: measured if that takes seconds, else counted.
+  /// Throws OptionError for another word.
   DescribedPlan(const TrainerOptions&, const std::vector<Axis>& mesh, const std::string& cost,
                 double flops = Cluster{}.flops);
   /// Sets the costs of micro-batches of that many rows in `parts` and `beside`. Equal costs are proportional to the

@@ -73,6 +73,8 @@ std::vector<LayerSplit> StrategySearch::splits(ImaginedModels& models, const Str
     const Index rows = std::max<Index>(1, settings_.data.batch / (q.ranks / size));
     for (LayerSplit& split : tensor_splits(models, size, rows, inside ? q.cluster.inside : q.cluster.between))
       all.push_back(std::move(split));
+    const LayerSplit tokens{"tensor(sequence=true)", {{"tensor", size}}};
+    if (model_row(settings_.model).text && models(tokens, false, 2, rows)) all.push_back(tokens);
   }
   if (model_row(settings_.model).text) return all;
   const std::string outermost = shape_.input.rank() == 4 ? "d" : "h";

@@ -21,7 +21,7 @@ bool within(const Event& e, const std::vector<Event>& outer) {
   return std::ranges::any_of(outer, [&](const Event& o) { return e.begin >= o.begin && e.end <= o.end; });
 }
 
-/// The word after " over ", " to " or " from " in an action's text: "all_reduce [0, 8) over data, on ready".
+/// The word after " over ", " to " or " from " in an action's text: "all_reduce gradients [0, 8) over data, on ready".
 std::string axis_of(const std::string& text) {
   for (const char* word : {" over ", " to ", " from "})
     if (const std::size_t at = text.find(word); at != text.npos) {
@@ -32,7 +32,7 @@ std::string axis_of(const std::string& text) {
   return "";
 }
 
-/// Parts of "send part 1 to pipe +1": its kind, the content, and the distance along the axis.
+/// Parts of "send activation part 1 to pipe +1": its kind, the content, and the distance along the axis.
 struct MessageText {
   std::string what, axis;
   int offset = 0;
@@ -222,7 +222,7 @@ std::string trace_text(const std::vector<RankTrace>& ranks, const std::vector<Ax
         if (m.what.empty() || e.end == 0 || e.kind != Event::call) continue;
         const std::size_t axis = grid.find(m.axis);
         if (axis >= grid.axes().size()) continue;
-        const int other = grid.neighbour(static_cast<int>(r), axis, m.offset, true);
+        const int other = grid.neighbour(static_cast<int>(r), axis, m.offset);
         const auto [from, to] = sends ? std::pair(static_cast<int>(r), other) : std::pair(other, static_cast<int>(r));
         const std::string pair = fmt::format("{}|{}|{}", from, to, m.what);
         if (sends) {

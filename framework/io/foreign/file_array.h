@@ -11,11 +11,12 @@
 
 namespace trireme {
 
+/// An array of a file.
 struct FileArray {
-  std::string name;
-  const ElementType* type = nullptr;
-  Shape shape;
-  /// After conversion.
+  std::string name;                   ///< name in the file, for messages and results
+  const ElementType* type = nullptr;  ///< type of the elements in the file, and the DType that they become
+  Shape shape;                        ///< may be empty: a scalar
+  /// Bytes of the elements after conversion to type->becomes.
   std::size_t bytes() const { return static_cast<std::size_t>(shape.numel() * size_of(type->becomes)); }
 };
 /// Returns the memory for an array's values. A reader calls it once per array, in the file's order, and writes
@@ -33,8 +34,9 @@ struct Strided {
 };
 /// All elements from the beginning: row-major, or column-major (Fortran's order) if columns_first.
 Strided dense(const Shape&, bool columns_first = false);
-/// Copies the array's elements, converted, to `to` in row-major order. elements: all elements in the file, of
-/// array.type. Throws Error if one is outside.
+/// Converts the array's elements and writes them to `to` in row-major order, array.bytes() bytes. elements: the bytes
+/// in the file that the strides refer to, elements of array.type. Throws Error that names op and source if an element
+/// of the array is outside of them.
 void gather(const FileArray&, const Strided&, std::span<const std::byte> elements, std::byte* to, std::string_view op,
             const std::string& source);
 
@@ -45,7 +47,7 @@ class MemoryLimit {
   explicit MemoryLimit(const NamedBytes& file) : file_(file), left_((std::size_t{56} << 20) + 3 * file.bytes.size()) {}
   /// Throws Error if `bytes` more bytes exceed the limit.
   void take(std::size_t bytes, std::string_view op, std::string_view name);
-  void give_back(std::size_t bytes) { left_ += bytes; }
+  void give_back(std::size_t bytes) { left_ += bytes; }  ///< call after memory of take() was released
 
  private:
   const NamedBytes& file_;

@@ -8,7 +8,7 @@
 namespace trireme {
 namespace {
 
-constexpr char op[] = "npz";
+constexpr char npz_op[] = "npz";
 
 constexpr std::size_t longest_header = longest_npy_front - 12;
 
@@ -43,16 +43,17 @@ NpyHeader parse_header(std::string_view text, const std::string& source, const s
   const auto dict = parse_json(to_json(text, colons));
   const auto has = [&](const char* key) { return dict.is_object() && dict.contains(key); };
   if (colons == 3 && has("descr") && dict["descr"].is_array())
-    fail(ErrorKind::data, op, "{}: array {} is structured; arrays of one element type are read", source, shown(name));
+    fail(ErrorKind::data, npz_op, "{}: array {} is structured; arrays of one element type are read", source,
+         shown(name));
   if (colons != 3 || !has("descr") || !has("fortran_order") || !has("shape") || !dict["descr"].is_string() ||
       dict["descr"] == "" || !dict["fortran_order"].is_boolean() || !dict["shape"].is_array())
-    fail(ErrorKind::data, op, "{}: the header of array {} is damaged: {}", source, shown(name), shown(text));
+    fail(ErrorKind::data, npz_op, "{}: the header of array {} is damaged: {}", source, shown(name), shown(text));
   NpyHeader header{dict["descr"], dict["fortran_order"], {}};
   for (const auto& extent : dict["shape"]) {
     if (header.shape.rank() == Shape::max_rank)
-      fail(ErrorKind::data, op, "{}: array {} has more than {} axes", source, shown(name), int(Shape::max_rank));
+      fail(ErrorKind::data, npz_op, "{}: array {} has more than {} axes", source, shown(name), int(Shape::max_rank));
     if (!extent.is_number_integer())
-      fail(ErrorKind::data, op, "{}: the header of array {} is damaged: an extent is no 64-bit number", source,
+      fail(ErrorKind::data, npz_op, "{}: the header of array {} is damaged: an extent is no 64-bit number", source,
            shown(name));
     header.shape.push_back(extent.get<Index>());
   }
@@ -82,16 +83,17 @@ std::pair<std::size_t, std::size_t> header_size(std::span<const std::byte> bytes
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   const bool magic = text.size() >= 10 && text.starts_with("\x93NUMPY") && text[6] >= 1 && text[6] <= 3;
   if (!magic)
-    fail(ErrorKind::data, op, "{}: entry {} is no .npy array: its first bytes are not those of one", source,
+    fail(ErrorKind::data, npz_op, "{}: entry {} is no .npy array: its first bytes are not those of one", source,
          shown(name));
   const std::size_t prefix = text[6] == 1 ? 10 : 12;
-  if (bytes.size() < prefix) fail(ErrorKind::data, op, "{}: array {} is cut off in its header", source, shown(name));
+  if (bytes.size() < prefix)
+    fail(ErrorKind::data, npz_op, "{}: array {} is cut off in its header", source, shown(name));
   const std::size_t size = text[6] == 1 ? std::size_t{little_endian<std::uint16_t>(bytes.subspan(8, 2))}
                                         : little_endian<std::uint32_t>(bytes.subspan(8, 4));
   if (size > bytes.size() - prefix)
-    fail(ErrorKind::data, op, "{}: array {} is cut off in its header", source, shown(name));
+    fail(ErrorKind::data, npz_op, "{}: array {} is cut off in its header", source, shown(name));
   if (size > longest_header)
-    fail(ErrorKind::data, op, "{}: array {} has a header of {} bytes", source, shown(name), size);
+    fail(ErrorKind::data, npz_op, "{}: array {} has a header of {} bytes", source, shown(name), size);
   return {prefix, size};
 }
 
@@ -106,20 +108,21 @@ void read_array(const std::string& name, std::span<std::byte> bytes, const std::
                 const RoomFor& room) {
   const NpyHeader header = read_header(bytes, source, name);
   if (header.descr.ends_with('O'))
-    fail(ErrorKind::data, op, "{}: array {} holds Python objects, which could run code; save arrays of numbers", source,
-         shown(name));
+    fail(ErrorKind::data, npz_op, "{}: array {} holds Python objects, which could run code; save arrays of numbers",
+         source, shown(name));
   FileArray array{name, element_type(header.descr), header.shape};
   if (array.type == nullptr)
-    fail(ErrorKind::data, op, "{}: array {} has elements of type {}; f2, f4, f8, i1, i2, i4, i8, u1 and b1 are read",
-         source, shown(name), shown(header.descr));
-  const std::size_t declared = count_elements(array, op, source) * array.type->size;
+    fail(ErrorKind::data, npz_op,
+         "{}: array {} has elements of type {}; f2, f4, f8, i1, i2, i4, i8, u1 and b1 are read", source, shown(name),
+         shown(header.descr));
+  const std::size_t declared = count_elements(array, npz_op, source) * array.type->size;
   const auto elements = bytes.subspan(header.begin);
   if (elements.size() != declared)
-    fail(ErrorKind::data, op, "{}: array {} declares {} bytes of elements, it holds {}", source, shown(name), declared,
-         elements.size());
+    fail(ErrorKind::data, npz_op, "{}: array {} declares {} bytes of elements, it holds {}", source, shown(name),
+         declared, elements.size());
   if (header.descr[0] == '>') swap_bytes(elements, array.type->size);
-  memory.take(array.bytes(), op, name);
-  gather(array, dense(array.shape, header.columns_first), elements, room(array), op, source);
+  memory.take(array.bytes(), npz_op, name);
+  gather(array, dense(array.shape, header.columns_first), elements, room(array), npz_op, source);
 }
 
 }  // namespace
@@ -137,23 +140,23 @@ NpyLayout npy_layout(const NamedBytes& file) {
   const FileArray array{file.name, element_type(header.descr), header.shape};
   const bool one = header.shape.rank() < 2;
   if (array.type == nullptr || !array.type->as_is || header.descr[0] == '>' || (header.columns_first && !one))
-    fail(ErrorKind::data, op, "{}: elements of type {}{} are read by read_npy(), not mapped", file.name,
+    fail(ErrorKind::data, npz_op, "{}: elements of type {}{} are read by read_npy(), not mapped", file.name,
          shown(header.descr), header.columns_first ? " in Fortran's order" : "");
-  const std::size_t bytes = count_elements(array, op, file.name) * array.type->size, begin = header.begin;
+  const std::size_t bytes = count_elements(array, npz_op, file.name) * array.type->size, begin = header.begin;
   if (file.bytes.size() - begin != bytes)
-    fail(ErrorKind::data, op, "{}: the header declares {} bytes of elements, the file holds {}", file.name, bytes,
+    fail(ErrorKind::data, npz_op, "{}: the header declares {} bytes of elements, the file holds {}", file.name, bytes,
          file.bytes.size() - begin);
   return {begin, header.shape, array.type->becomes};
 }
 
 void read_npz(const NamedBytes& file, const RoomFor& room) {
-  const ZipReader zip(file, op);
+  const ZipReader zip(file, npz_op);
   MemoryLimit memory(file);
   for (const ZipEntry& entry : zip.entries()) {
     std::string name(entry.name);
-    if (!name.ends_with(".npy")) fail(ErrorKind::data, op, "{}: entry {} is no .npy array", file.name, shown(name));
+    if (!name.ends_with(".npy")) fail(ErrorKind::data, npz_op, "{}: entry {} is no .npy array", file.name, shown(name));
     name.resize(name.size() - 4);
-    memory.take(entry.size, op, name);
+    memory.take(entry.size, npz_op, name);
     {
       std::vector<std::byte> bytes = zip.read(entry);
       read_array(name, bytes, file.name, memory, room);

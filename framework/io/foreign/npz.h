@@ -7,7 +7,7 @@ namespace trireme {
 
 /// Reads every array by its name without ".npy", in the file's order. Accepts either byte order; Fortran order becomes
 /// row-major. Throws Error naming file and array for other element types, more axes than Shape supports, data of
-/// another length than the header says, and arrays that exceed MemoryLimit.
+/// another length than in the header, and arrays that exceed MemoryLimit.
 void read_npz(const NamedBytes&, const RoomFor& room);
 
 /// Reads one .npy array with the errors of read_npz(); its name is the file's name.

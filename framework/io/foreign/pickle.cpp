@@ -12,7 +12,7 @@ using Kind = PickleValue::Kind;
 using Id = std::uint32_t;
 
 // About 16,000 tensors; a larger pickle is treated as an attack on memory.
-constexpr std::size_t most_values = 300'000, most_steps = 1'500'000, most_marks = 10'000, most_axes = 64;
+constexpr std::size_t most_values = 300'000, most_steps = 1'500'000, most_marks = 10'000, most_extents = 64;
 
 constexpr std::string_view allowed[] = {"collections OrderedDict", "torch Size", "torch._utils _rebuild_tensor_v2",
                                         "torch._utils _rebuild_parameter"};
@@ -228,7 +228,7 @@ class Machine {
   bool is(Id id, Kind kind) { return value(id).kind == kind; }
   bool is_numbers(Id id) {
     const PickleValue& tuple = value(id);  // as long as a shape, or looking at it often would take for ever
-    return tuple.kind == Kind::tuple && tuple.items.size() <= most_axes &&
+    return tuple.kind == Kind::tuple && tuple.items.size() <= most_extents &&
            std::all_of(tuple.items.begin(), tuple.items.end(), [this](Id i) { return is(i, Kind::number); });
   }
 

@@ -1,5 +1,5 @@
-// Reads a Python pickle as data (protocols 2 to 4, Lib/pickle.py), and never executes it. It knows only the opcodes and
-// names that PyTorch's state dicts need. Any other name or call is an error.
+// Reads a Python pickle as data (protocols 2 to 4, Lib/pickle.py), and never executes it. It supports only the opcodes
+// and names that PyTorch's state dicts need. Any other name or call is an error.
 //   names: collections.OrderedDict, torch.Size, torch.*Storage, torch._utils._rebuild_tensor_v2, ._rebuild_parameter
 #pragma once
 #include <array>
@@ -20,7 +20,7 @@ struct PickleValue {
   std::int64_t number = 0;  ///< of a boolean or number; number of elements of a storage
   std::string_view text;    ///< of a text; of a name ("torch FloatStorage"); key of a storage
   /// Elements of a tuple or list; key, value, key, value, ... of a dict; of a storage: its type's name; of a tensor:
-  /// storage, offset (number), size (tuple of numbers), strides (tuple of as many numbers).
+  /// storage, offset (number), size (tuple of numbers), strides (tuple of the same length).
   std::vector<std::uint32_t> items;
 };
 std::string_view name_of(PickleValue::Kind);

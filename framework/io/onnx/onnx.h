@@ -28,8 +28,8 @@ struct OnnxOptions {
 /// result (argmax: INT64, a comparison: BOOL). Both have the dynamic batch axis "N" and channels first, as in PyTorch
 /// ([N, 3, 224, 224]). For a model of token ids the output keeps its axes ([N, T, V]). Initialisers have the names and
 /// layout of a file of weights, except matrices that Hugging Face stores as [in, out]. All weights are in the file. The
-/// model runs twice in evaluation mode, with 3 and 4 samples: extents that differ become functions of N, and numbers
-/// must not differ. Throws Error, with nothing written, for
+/// model runs twice in evaluation mode, with 3 and 4 samples: extents that differ become functions of N. Numbers must
+/// not differ. Throws Error, with nothing written, for
 /// - an op without an ONNX form,
 /// - a tensor that is neither named by visit() nor made by a recorded op,
 /// - a field that options.fields does not name,

@@ -1,4 +1,4 @@
-// The ONNX forms of the ops of transformers (framework/ops/attention.h), composed of what opset 17 has.
+// The ONNX forms of the ops of transformers (framework/ops/attention.h), composed of operators of opset 17.
 #include <cmath>
 #include <limits>
 
@@ -8,7 +8,7 @@
 namespace trireme::onnx {
 namespace {
 
-/// 0, 1, ... in a shape of rank 4 whose axis `axis` they run along.
+/// from, from + 1, ... along axis `axis` of rank 4; the other extents are 1.
 std::string counted(Graph& g, Index count, int axis, Index from = 0) {
   Shape shape{1, 1, 1, 1};
   shape[axis] = count;

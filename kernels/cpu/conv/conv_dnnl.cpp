@@ -123,8 +123,8 @@ bool is_finite(const View& v) {
   return finite;
 }
 
-/// Whether ReLU has left a cell of y with only 0 and infinity in a group's channels, which happens if a number that the
-/// cell depends on is not finite. Reads few numbers of most cells.
+/// Whether some cell of y has only 0, infinity and NaN in the channels of a group. With ReLU this happens if an input
+/// or a weight of the cell is not finite. The loop leaves most cells after a few channels.
 bool has_blank_cell(const View& y, Index channels) {
   std::atomic<bool> blank = false;
   dispatch_float(y.dtype, kernel::Conv::name, [&](auto t) {
@@ -159,7 +159,7 @@ bool conv_forward(const View& y, const View& x, const View& w, const View& bias,
   };
   FilterCache* const filters = s.options.filters;
   std::optional<Scratch> now;
-  /// The packed filter; behind it, whether it is finite.
+  /// The packed filter, and whether all its weights are finite.
   const auto filter_of = [&](ForwardPlan& plan) -> std::pair<const void*, bool> {
     if (!plan.pack) return {w.data, !fuses || is_finite(w)};
     const auto pack = [&](void* to) {

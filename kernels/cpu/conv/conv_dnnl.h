@@ -21,7 +21,7 @@ struct Geometry {
   Desc bias(DType t) const { return dense(bias_dims, {0}, t); }
 };
 
-/// y = conv(x, w), with bias, ReLU and (sum) y's old contents added if asked; the primitive chooses the filter's
+/// y = conv(x, w), with bias, ReLU and (sum) y's old contents added on request; the primitive chooses the filter's
 /// layout. Throws dnnl::error if oneDNN has no implementation.
 dnnl::convolution_forward::primitive_desc describe_forward(const Geometry& g, DType tx, DType ty, const View& bias,
                                                            bool relu, bool sum = false);
@@ -53,7 +53,7 @@ bool conv_forward(const View& y, const View& x, const View& w, const View& bias,
                   const ConvShape&);
 /// dx (+)=.
 bool conv_backward_input(const View& dx, const View& dy, const View& w, const ConvShape&, bool accumulate);
-/// dw [f32] (+)=; dbias likewise, or none.
+/// dw [f32] (+)=; dbias [f32] (+)=, or none.
 bool conv_backward_weight(const View& dw, const View& dbias, const View& x, const View& dy, const ConvShape&,
                           bool accumulate);
 

@@ -52,7 +52,7 @@ BackwardInputPlan plan_as_forward(const View& dx, const View& dy, const View& w,
   const Geometry g(forward);
   const auto pd = describe_forward(g, dy.dtype, dx.dtype, View{}, false, sum);
   avoid_faults(pd, forward);
-  // Our filter is O, cells, I; the one of the forward form has output channels I and input channels O.
+  // Our filter is O, cells, I. The filter of the forward form has output channels I and input channels O.
   Dims dims{s.c_in, s.c_out};
   std::vector<int> order{s.dims + 1, 0};
   for (int d = 0; d < s.dims; ++d) {

@@ -12,7 +12,7 @@ bool dgrad_is_forward(const ConvShape&);
 /// dy).
 ConvShape as_forward_conv(const ConvShape&);
 
-/// y += residual, then ReLU if asked: for convolutions that cannot do it themselves.
+/// y += residual, then ReLU if `relu`: for convolutions that do not fuse these steps.
 void add_residual(const View& y, const View& residual, bool relu);
 
 // f64, by conv_f64.cpp. Shapes have been checked, and n > 0.
@@ -29,7 +29,7 @@ void conv_backward_weight_small_cin(View dw, View dbias, View x, View dy, const 
 void conv_backward_weight_large_cin(View dw, View x, View dy, const ConvShape&, bool accumulate);
 
 // f32 with AVX-512, 3 x 3 with stride 1: see conv_winograd.cpp. They return false if they do not apply or are slower.
-// y = conv(x, w), then bias, residual (may be y's block) and ReLU if asked; dx (+)=; dw (+)=.
+// y = conv(x, w), then bias, residual (may be y's block) and ReLU if options.relu; dx (+)=; dw (+)=.
 bool conv_winograd(const View& y, const View& x, const View& w, const View& bias, const View& residual,
                    const ConvShape&);
 bool conv_winograd_backward_input(const View& dx, const View& dy, const View& w, const ConvShape&, bool accumulate);

@@ -1,7 +1,8 @@
 // Convolutions of 3 x 3 filters with stride 1 in f32 and AVX-512, by Winograd's minimal filtering F(m x m, 3 x 3)
 // (Lavin and Gray, arXiv 1509.09308): a tile of m x m outputs costs (m + 2)^2 products for a pair of channels instead
-// of 9 m^2. m = 2 rounds like the direct sum, not at all on small integers, and serves training; m = 4 spares more,
-// rounds some ten times more coarsely, and serves filters that an Inference keeps.
+// of 9 m^2. m = 2 is used in training: its rounding errors are as small as those of the direct sum, and it is exact for
+// small integers. m = 4 is used for filters that an Inference caches: it needs fewer products, with rounding errors
+// about ten times as large.
 #include <array>
 #include <atomic>
 #include <utility>

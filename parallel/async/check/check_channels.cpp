@@ -10,7 +10,7 @@
 namespace trireme {
 namespace {
 
-constexpr int most_ranks = 4096;  // that play_channels simulates
+constexpr int most_ranks = 4096;  // largest axis that play_channels() simulates
 
 bool takes(const Program& program, const std::string& channel) {
   const auto pulls = [&](const Action& a) { return a.kind == ChannelKind::pull && a.peer.channel == channel; };
@@ -26,7 +26,7 @@ std::pair<int, int> roots(const Plan& plan, const Program& program, const Action
 
 bool same_operand(const Action& a, const Action& b) { return a.payload == b.payload && a.slice == b.slice; }
 
-/// A pull must match what the other rank's program pushes to the channel.
+/// A pull must match a push of the other rank's program to the channel.
 void check_pull(const Plan& plan, const Program& program, ActionId id, Diagnostics& faults) {
   const Action& a = program.actions[static_cast<std::size_t>(id)];
   for (const Program& other : plan.programs) {
@@ -46,14 +46,15 @@ void check_action(const Plan& plan, const Program& program, ActionId id, Diagnos
   const bool answers = !trigger.channel.empty();
   const auto at = [&] { return place(program, id); };
   if (answers && (is_collective(a) || is_message(a) || is_pass(a) || a.kind == ChannelKind::pull))
-    faults.add("{} waits for others in a phase that messages start, which runs to its end without waiting", at());
-  if (!answers && program.serves()) faults.add("{} is of no phase that messages start, but its program is", at());
+    faults.add("{} waits for other ranks, but messages start its phase, and such a phase must not wait", at());
+  if (!answers && program.serves())
+    faults.add("{} is of no phase that messages start, but messages start the phases of its program", at());
   if (!is_channel(a)) return;
   if (a.kind == ChannelKind::take && !answers)
-    faults.add("{} takes the messages that started its phase, but by none it was", at());
-  if (a.kind != ChannelKind::take && a.peer.channel.empty()) faults.add("{} names no channel", at());
+    faults.add("{} takes the messages that started its phase, but no messages start it", at());
+  if (a.kind != ChannelKind::take && a.peer.channel.empty()) faults.add("{} names no channel: set Peer::channel", at());
   if (a.payload == OperandKind::clock && (a.kind == ChannelKind::take || (a.kind == ChannelKind::push && !answers)))
-    faults.add("{}: the clock is that of who updates, which answers with it and takes none", at());
+    faults.add("{}: only a program that updates sends its clock, in answer to messages; it takes none", at());
   const bool names_senders =
       a.payload == OperandKind::senders && a.kind == ChannelKind::push && answers && a.peer.root >= 0;
   const bool known = a.payload == OperandKind::weights || a.payload == OperandKind::gradients || is_number(a) ||
@@ -67,7 +68,8 @@ void check_action(const Plan& plan, const Program& program, ActionId id, Diagnos
   const int ranks = plan.size(a.peer.axis);
   const bool to_senders = a.kind == ChannelKind::push && a.peer.root < 0 && answers;
   if (!answers && trigger.until != Trigger::forever)
-    faults.add("{} ends with step {}, and those who wait for its messages do not know", at(), trigger.until);
+    faults.add("{} ends with step {}, and the ranks that wait for its messages would wait for ever: leave until out",
+               at(), trigger.until);
   if (to_senders && a.peer.senders_of.empty()) return;
   if (to_senders) {
     const int first = plan.range(program, a.peer.axis).begin;
@@ -89,7 +91,7 @@ void check_action(const Plan& plan, const Program& program, ActionId id, Diagnos
   }
 }
 
-/// A phase must take what is sent. Gradients must be taken, then used by one update, then answered.
+/// A phase must take the operands that are sent to it. Gradients must be taken, then used by one update, then answered.
 void check_server_phase(const Plan& plan, const Program& program, const ProgramPhase& phase, int root,
                         Diagnostics& faults) {
   const auto index = &phase - program.phases.data();
@@ -117,13 +119,16 @@ void check_server_phase(const Plan& plan, const Program& program, const ProgramP
     faults.add("{} takes gradients that no update uses", name);
   const bool alike = plan.consistency_along(axis_of(plan, phase.trigger.channel)) == Consistency{};
   if (alike && take && take->payload == OperandKind::gradients && find_argument(*take, "scale").value_or(1) != 1)
-    faults.add("{} takes gradients times {}, which are shares of one mean where weights are to be alike", name,
-               find_argument(*take, "scale").value_or(1));
+    faults.add(
+        "{} multiplies gradients by {}, but for equal weights on all ranks they are summed as they are: leave the "
+        "scale out, or set the axis's consistency",
+        name, find_argument(*take, "scale").value_or(1));
   const auto senders = std::ssize(senders_to(plan, phase.trigger.channel, root));
   const bool of_all = phase.trigger.count == 0 || phase.trigger.count == senders;
   if (alike && (update || passed_on) && (!of_all || (update && !answer)) && senders > 1)
     faults.add(
-        "{} answers before all ranks' gradients are in the weights, which are to be alike: set the axis's consistency",
+        "{} answers before all ranks' gradients are in the weights, so ranks get different weights: set the axis's "
+        "consistency",
         name);
   for (const Program& sender : plan.programs)
     for (ActionId id = 0; id < std::ssize(sender.actions); ++id) {
@@ -136,8 +141,8 @@ void check_server_phase(const Plan& plan, const Program& program, const ProgramP
     }
 }
 
-/// A server that hands out what others answer must have done so before its step ends: the ranks whose messages end the
-/// step must send them after their pulls.
+/// A server may send workers something (tickets) that they answer. Then the ranks whose messages end the server's step
+/// must send these messages after their pulls; else the step could end before the server has sent everything.
 void check_dealt(const Plan& plan, const Program& server, Diagnostics& faults) {
   const auto last = std::ranges::find(server.phases, true, &ProgramPhase::last);
   const auto deals = [](const Action& a) { return a.kind == ChannelKind::push && !a.peer.senders_of.empty(); };
@@ -151,8 +156,9 @@ void check_dealt(const Plan& plan, const Program& server, Diagnostics& faults) {
       for (ActionId pull = 0; pull < std::ssize(program.actions); ++pull) {
         const Action& b = program.actions[static_cast<std::size_t>(pull)];
         if (b.kind == ChannelKind::pull && a.peer.root == b.peer.root && !order(pull, push))
-          faults.add("{} ends a step of program {}, which may not have dealt yet what {} waits for",
-                     place(program, push), server.name, place(program, pull));
+          faults.add(
+              "{} may end a step of program {} before that program has sent what {} waits for: wait for the pull first",
+              place(program, push), server.name, place(program, pull));
       }
     }
   }
@@ -170,10 +176,10 @@ void check_bound(const Plan& plan, const Program& program, const ProgramPhase& p
   if (promised.kind != Consistency::Kind::stale || promised.bound == Consistency::unbounded || !answers) return;
   const bool of_all = (t.count == 0 || t.count == senders) && t.guard.empty();
   if (!of_all && t.guard.empty())
-    faults.add("program {}: phase '{}' lets ranks get any number of steps ahead, where weights are to be {}",
+    faults.add("program {}: phase '{}' lets ranks get any number of steps ahead, but the plan promises {}",
                program.name, phase.name, to_string(promised));
   if (t.staleness > promised.bound)
-    faults.add("program {}: phase '{}' lets ranks get {} steps ahead, where weights are to be {}", program.name,
+    faults.add("program {}: phase '{}' lets ranks get {} steps ahead, but the plan promises {}", program.name,
                phase.name, t.staleness, to_string(promised));
 }
 
@@ -185,7 +191,7 @@ void check_phase(const Plan& plan, const Program& program, const ProgramPhase& p
   const int root = plan.range(program, axis).begin;
   const auto senders = senders_to(plan, t.channel, root);
   if (t.count < 0 || t.count > std::ssize(senders))
-    faults.add("{} waits for {} messages of different ranks on '{}', to which {} push", name, t.count, t.channel,
+    faults.add("{} waits for messages of {} different ranks on '{}', to which {} ranks push", name, t.count, t.channel,
                senders.size());
   const auto all = std::ssize(senders);
   const auto on_channel = [&](bool late) {
@@ -208,8 +214,7 @@ void check_phase(const Plan& plan, const Program& program, const ProgramPhase& p
   if (t.guard.empty()) return;
   const bool taken =
       std::ranges::any_of(program.phases, [&](const ProgramPhase& p) { return p.trigger.channel == t.guard; });
-  if (t.staleness < 0)
-    faults.add("{} is to wait for ranks that are {} steps ahead of it: staleness is at least 0", name, -t.staleness);
+  if (t.staleness < 0) faults.add("{} has the staleness -{}: expected at least 0", name, -t.staleness);
   if (!taken || !std::ranges::includes(senders_to(plan, t.guard, root), senders))
     faults.add("{} can never start: it waits for every rank's messages on '{}', {}", name, t.guard,
                taken ? "to which not all of its senders push" : "which no phase of the program takes");
@@ -231,7 +236,9 @@ void check_channels(const Plan& plan, Diagnostics& faults) {
     if (!program.serves()) continue;
     check_dealt(plan, program, faults);
     if (std::ranges::count(program.phases, true, &ProgramPhase::last) != 1)
-      faults.add("program {}: messages drive it, so one of its phases must be the last of a step", program.name);
+      faults.add(
+          "program {}: messages start its phases, so one of them must be the last of a step (ProgramPhase::last)",
+          program.name);
     if (std::ranges::none_of(program.actions, [&](const Action& a) {
           return a.kind == ChannelKind::take && a.payload == OperandKind::loss &&
                  program.phases[static_cast<std::size_t>(a.phase)].last;
@@ -240,8 +247,10 @@ void check_channels(const Plan& plan, Diagnostics& faults) {
   }
   const auto hand_out = std::ranges::count_if(plan.programs, hands_out_tickets);
   if (hand_out != (plan.tickets > 0))
-    faults.add("{} programs hand out tickets, where a batch has {}: one does, where it has some", hand_out,
-               plan.tickets);
+    faults.add(
+        "{} programs hand out tickets, and a batch has {} tickets: expected one program if there are tickets, else "
+        "none",
+        hand_out, plan.tickets);
   if (faults.size() > before) return;
   if (axes.size() > 1) return faults.add("messages to channels go along {}: use one axis", fmt::join(axes, " and "));
   for (const std::string& channel : channels_of(plan))

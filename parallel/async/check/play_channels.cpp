@@ -10,7 +10,7 @@
 namespace trireme {
 namespace {
 
-constexpr std::int64_t most_steps = 100;  // that are simulated
+constexpr std::int64_t most_steps = 100;  // number of steps to simulate
 
 /// Simulates the steps of the programs along one line of the axis of their messages.
 class ChannelCheck {
@@ -56,7 +56,7 @@ class ChannelCheck {
     std::optional<Inbox> inbox = {};
     std::int64_t step = 0;  // of a server: runs of its last phase
     ActionId next = 0;
-    std::int64_t updates = 0, resumes = 0;  // resumes: the step that it continues with
+    std::int64_t updates = 0, resumes = 0;  // resumes: the step with which the rank continues
     std::int64_t told = Trigger::forever;   // the least clock received in this step
     /// Clocks or tickets in messages to pull, by channel and sender; 0 for other messages.
     std::map<std::pair<std::string, int>, std::deque<std::int64_t>> come = {};

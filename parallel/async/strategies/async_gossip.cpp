@@ -31,7 +31,7 @@ struct UnderWay {
   std::vector<Work> answers;  // of a passive rank
   std::int64_t first = -1;    // step in which they began; -1: none since the last flush
   std::int64_t flushed = 0,   // number of messages that had arrived by then
-      applied = 0;            // number of messages whose part is in the weights
+      applied = 0;            // number of messages whose change is in the weights
 };
 
 UnderWay& under_way(const ActionContext& now) {
@@ -221,23 +221,24 @@ Plan gossip_asynchronously(Plan plan, const GossipOptions& o) {
   const int ranks = plan.size(o.axis);
   for (const Axis& axis : plan.axes)
     check(axis.size == 1 || axis.name == o.axis || (plan.has_stages() && axis.name == plan.stage_axis), "gossip",
-          "mode=async: the {} ranks along '{}' would meet others at different times, but a worker is one rank or one "
-          "pipeline: use mode=sync, or a mesh without '{}'",
+          "mode=async: the {} ranks along '{}' would exchange weights at different times, but a worker is one rank or "
+          "one pipeline: use mode=sync, or a mesh without '{}'",
           axis.size, axis.name, axis.name);
   check(
       o.graph == "random" || ranks % 2 == 0 || ranks == 1, "gossip",
       "mode=async: a ring of {} ranks cannot be divided into ranks that ask and ranks that answer: use an even number "
       "of ranks, or graph=random",
       ranks);
-  check(ties_of(plan).empty(), "gossip",
-        "mode=async: several stages have copies of the same weights, but stages meet others at different times, so the "
-        "copies would differ: use mode=sync, or a partition in which one stage has all parts that use these weights");
+  check(
+      ties_of(plan).empty(), "gossip",
+      "mode=async: several stages have copies of the same weights, but stages exchange weights at different times, so "
+      "the copies would differ: use mode=sync, or a partition in which one stage has all parts that use these weights");
   Action like{.kind = exchange, .arguments = {{"share", 0.5}}};
   like.peer = {.axis = o.axis, .pairs = o.graph == "ring" ? "bipartite_ring" : "bipartite", .seed = o.seed};
   mix_weights(plan, like, o.axis, "step", {});
   for (Program& program : plan.programs) {
     const Action meet = program.actions.back();
-    if (meet.kind != exchange) continue;  // it updates nothing
+    if (meet.kind != exchange) continue;  // not in a program without updates
     check(std::ranges::count(program.actions, ActionKind(exchange), &Action::kind) == 1, "gossip",
           "mode=async exchanges one slice of weights, but {} updates several slices: use mode=sync", program.name);
     answer_between_passes(program);

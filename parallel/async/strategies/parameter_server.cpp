@@ -73,12 +73,14 @@ Program server_at(const Plan& plan, const ParameterServerOptions& o, int at, int
   const int count = at_once ? 1 : o.backup > 0 ? senders - o.backup : 0;
   const char *gradients = o.groups > 0 ? "sums" : "gradients", *losses = o.groups > 0 ? "losses" : "loss";
   Trigger come{.channel = gradients, .count = count};
-  // Whoever is far ahead is not used before the slowest have their answers: under ssp(0) all have the same weights.
+  // Gradients of fast workers wait until the slowest workers have their answers, so under ssp(0) all workers get the
+  // same weights.
   if (o.mode == "ssp") {
     come.guard = "ready";
     come.staleness = o.staleness + 1;
   }
-  if (tickets && o.backup > 0 && index > 0) come.chosen = "chosen";  // the first server decides for all
+  if (tickets && o.backup > 0 && index > 0)
+    come.chosen = "chosen";  // the first server chooses the gradients for all servers
   server.phases = {{"update", come}};
   const auto add = [&](int phase, Action a) {
     a.phase = phase;
@@ -109,8 +111,8 @@ Program server_at(const Plan& plan, const ParameterServerOptions& o, int at, int
 }
 
 /// Workers take tickets from the first server's queue: one for each gradient of an update, or as many per batch as
-/// there are workers. Not for workers of several ranks, which would get tickets of several queues, and not for groups,
-/// whose servers do not know tickets.
+/// there are workers. There are no tickets for workers of several ranks, which would get tickets of several queues, and
+/// none with groups, since group servers do not forward tickets.
 int tickets_of(const Plan& plan, const ParameterServerOptions& o, int workers) {
   const bool alone = std::ranges::all_of(plan.axes, [&](const Axis& a) { return a.size == 1 || a.name == o.axis; });
   if (!plan.wants_tickets || !alone || o.groups > 0 || (o.mode == "sync" && o.backup == 0)) return 0;
@@ -142,7 +144,7 @@ Plan rewrite_servers(Plan plan, const ParameterServerOptions& o) {
           a.peer.axis, a.peer.axis);
   check_whole_along(plan, o.axis, "parameter_server");
   check(plan.consistency.empty() && worker.actions.back().kind == ActionKind::update, "parameter_server",
-        "servers update the weights, but the plan's ranks train apart or write weights after their update: use "
+        "servers update the weights, but the plan's ranks train separately or write weights after their update: use "
         "parameter_server without the strategy that does so");
   worker.actions.pop_back();  // the update
   worker.name = "worker";
@@ -169,7 +171,7 @@ Plan rewrite_servers(Plan plan, const ParameterServerOptions& o) {
       of_group(ChannelKind::pull, OperandKind::weights, share_of(s), shares[s]);
       pulls.push_back(static_cast<ActionId>(worker.actions.size()) - 1);
     }
-    of_group(ChannelKind::push, OperandKind::loss, "loss", {});  // ends its server's step, which deals weights before
+    of_group(ChannelKind::push, OperandKind::loss, "loss", {});  // ends the server's step, in which it has sent weights
     worker.actions.back().after = pulls;
   }
   const int direct = o.groups > 0 ? 0 : o.servers;  // servers with which workers exchange messages directly

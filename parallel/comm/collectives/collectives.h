@@ -133,7 +133,7 @@ struct MeasureOptions {
   int rounds = 4;  ///< timed rounds; the best counts, without the first
 };
 /// Measures "default" and every named algorithm on all ranks, and on groups of a half, a quarter, ... of the ranks that
-/// run at the same time. The slowest rank counts. Rank 0 decides, so the table is the same on all ranks. A collective
+/// run at the same time. The slowest rank counts. Rank 0 chooses, so the table is the same on all ranks. A collective
 /// call.
 AlgorithmTable measure_algorithms(Communicator&, const MeasureOptions& = {});
 

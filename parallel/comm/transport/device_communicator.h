@@ -13,9 +13,10 @@ class DeviceCommunicator final : public CommunicatorWrapper {
  public:
   using CommunicatorWrapper::CommunicatorWrapper;
 
-  /// See World::use.
+  /// Declares that this rank's tensors are on this device; World::use() describes arguments and result.
   const std::string& use(Device);
-  /// Whether a named algorithm exists for such a call.
+  /// Whether a named algorithm (use_all_reduce) exists for a collective of this kind on `ranks` ranks and `bytes`
+  /// bytes.
   using HasAlgorithm = std::function<bool(CallKind, int ranks, Index bytes)>;
   /// Replaces inner by make(inner), which has separate all-reduce algorithms. Calls for which `has` returns true run on
   /// host copies.

@@ -19,7 +19,7 @@ inline constexpr char joined_thread[] = "trireme-mpi";
 /// Detects the launcher. get: std::getenv, or a replacement in tests. Throws Error (usage) for an invalid number of
 /// ranks or tasks.
 Launcher find_launcher(const std::function<const char*(const char*)>& get);
-/// Asks the system to kill this process when its parent, the launcher's process on this host, exits.
+/// Lets the system kill this process when its parent, the launcher's process on this host, exits.
 void end_with_parent();
 /// Throws Error with the remedy if a launcher started several processes but each has a separate world of one rank.
 void check_not_singletons(const Launcher&, int world_size, const std::string& mpi);

@@ -393,7 +393,7 @@ class Process : public MpiProcess {
   SharedMemory shared_flag_;
   AbortFlag own_flag_ = {};  // used if processes cannot share one
   std::shared_ptr<Engine> engine_;
-  std::uint64_t drawn_ = 0;  // random number by which other processes know this one
+  std::uint64_t drawn_ = 0;  // random number that identifies this process to others
   ProcessToken token_;
 };
 

@@ -53,7 +53,7 @@ cudaEvent_t make_event() {
   ok(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "nccl");
   return event;
 }
-/// "not ready" sets CUDA's last error; this function clears it, so that the next call does not see it.
+/// "not ready" sets CUDA's last error; this function clears it, so that the next call does not report it.
 bool passed(cudaEvent_t event, std::string_view what) {
   const cudaError_t status = cudaEventQuery(event);
   if (status == cudaErrorNotReady) {
@@ -69,7 +69,7 @@ struct Operation {
   cudaEvent_t begun = nullptr, over = nullptr;  // lent by the group until `over` has passed
   std::vector<Tensor> keep;
   Seconds collective_timeout{};
-  Clock::time_point since{};  // when it was first seen running
+  Clock::time_point since{};  // time at which it was first found running
   std::string error;
   bool finished = false;
 };
@@ -129,7 +129,7 @@ Group::Group(Communicator& host, Device device, const ncclUniqueId& id) : host_(
   config.blocking = 0;
   try {
     std::unique_lock lock(mutex_);
-    // Half the timeout, so that failed ranks are still there to learn of the failure.
+    // Half the timeout, so that ranks are still running when the failure is reported to them.
     const ncclResult_t result = ncclCommInitRankConfig(&comm_, size(), id, rank(), &config);
     check(comm_ != nullptr, ErrorKind::communicator, "nccl", "{}", [&] { return in_words(result, nullptr); });
     settle(lock, result, "nccl", collective_timeout() / 2);

@@ -345,7 +345,7 @@ struct ShmAllReduce::Waiting : Work::State {
   }
   std::shared_ptr<ShmAllReduce> shm;
   std::shared_ptr<const Piece> last;  // pieces finish in order
-  Clock::time_point deserted{};       // when a deserter was first seen
+  Clock::time_point deserted{};       // time at which a rank without this call was first found
 };
 
 std::uint64_t ShmAllReduce::post_call(const Call& call) {

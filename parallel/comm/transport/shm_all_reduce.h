@@ -3,7 +3,7 @@
 // copies its piece in, any available rank reduces chunks, and every rank copies the result out. Reduction is in rank
 // order, so the bits are equal on every rank and equal to the result between threads. For a long vector ranks share
 // only the address: the rank that reduces a chunk reads it from the other processes and writes the result back.
-// Collectives that MPI carries out are only announced here, to detect ranks that make different calls.
+// Collectives that MPI runs are only announced here, to detect ranks that make different calls.
 #pragma once
 #include <atomic>
 #include <deque>
@@ -16,7 +16,7 @@
 namespace trireme {
 
 /// The reason why the job was aborted, in memory that all ranks of a host share. Zeroed memory is a valid flag that is
-/// off. A process may die at any point of raise(): its text is then ignored and the next process's text is used.
+/// off. If a process is killed within raise(), its text is ignored and the next process's text is used.
 struct AbortFlag {
   static constexpr std::uint32_t texts = 8;
   std::atomic<std::uint32_t> writers;  // number of writers that have begun; each has a separate text

@@ -1,5 +1,5 @@
 // Communicators in virtual time. Collectives use the communicators between threads, messages are copied, and
-// VirtualTime decides when they end.
+// VirtualTime computes when they end.
 #include <fmt/format.h>
 
 #include <algorithm>

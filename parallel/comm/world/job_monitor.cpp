@@ -72,7 +72,7 @@ struct Standstill {
   Seconds stood{0};
 };
 
-/// Another process, as this one knows it.
+/// The state of another process on this one.
 struct WatchedProcess {
   Process process;
   std::optional<LineSocket> socket = {};
@@ -306,7 +306,7 @@ struct JobMonitor::Impl {
       if (p.socket && p.socket->open() && !p.said_goodbye) p.socket->send(line);
   }
 
-  /// Describes the first ranks, for the message of a rank whose wait took too long.
+  /// Describes the activity of the first ranks, for the message of a rank whose wait took too long.
   std::string job_in_words() {
     std::string text;
     const Json mine = own_ranks();
@@ -354,10 +354,10 @@ struct JobMonitor::Impl {
     std::vector<const Json*> others{&mine};
     for (const WatchedProcess& other : peers)
       if (&other != &p) others.push_back(&other.ranks);
-    const std::string text =
-        fmt::format("{} {}; {}{}", named(p.process, p.process.rank),
-                    gone ? "ended without an error message" : fmt::format("has been silent for {:.0f} s", p.silent.count()),
-                    state_of(p.ranks), who_waits(others));
+    const std::string text = fmt::format(
+        "{} {}; {}{}", named(p.process, p.process.rank),
+        gone ? "ended without an error message" : fmt::format("has been silent for {:.0f} s", p.silent.count()),
+        state_of(p.ranks), who_waits(others));
     if (main) say({{"verdict", text}, {"pids", p.process.pids}, {"pid", gone ? 0 : p.process.pid}});
     end(text, true, !gone && p.process.pids == own.pids ? p.process.pid : 0);
   }
@@ -407,8 +407,8 @@ struct JobMonitor::Impl {
     state_changed.notify_all();
   }
 
-  /// What the ranks of this process do: [{"rank", "phase", "step", "count", "last", "since", "waits"}], times in
-  /// seconds.
+  /// The activities of the ranks of this process: [{"rank", "phase", "step", "count", "last", "since", "waits"}], times
+  /// in seconds.
   Json own_ranks() {
     Json all = Json::array();
     FlightRecorder::each([&](const FlightRecorder& r) {
@@ -436,10 +436,10 @@ struct JobMonitor::Impl {
   std::string token, answer;
   int port = 0;
   std::vector<std::string> at;
-  std::vector<std::pair<LineSocket, Clock::time_point>> strangers;  // who have not told the token yet
+  std::vector<std::pair<LineSocket, Clock::time_point>> strangers;  // connections that have not sent the token yet
   std::map<int, std::vector<std::string>> first_lines;              // of these
   std::map<const FlightRecorder*, Standstill> seen;                 // by the thread that watches
-  std::atomic<bool> writes = false;                                 // what is done is written to a file
+  std::atomic<bool> writes = false;                                 // the ranks' activities are written to a file
   std::string live;                                                 // that file
   std::mutex mutex;
   std::condition_variable state_changed;

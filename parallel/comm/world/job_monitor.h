@@ -1,4 +1,4 @@
-// JobMonitor: stops a job in which a rank hangs or a process dies, and reports where. A heartbeat between the
+// JobMonitor: stops a job in which a rank hangs or a process is killed, and reports where. A heartbeat between the
 // processes, independent of MPI, carries the state of their ranks. (Horovod's stall inspector, NVIDIA's NVRx.)
 #pragma once
 #include <memory>
@@ -39,9 +39,9 @@ class JobMonitor {
   std::unique_ptr<Impl> impl_;
 };
 
-/// What each rank of a run does, one line per rank, from the file of write_to(); the last line names what blocks the
-/// run, if anything. held: set to whether the run is blocked. Throws Error if the file is missing or has another
-/// format.
+/// The activity of each rank of a run, one line per rank, from the file of write_to(). The last line names the rank or
+/// call that blocks the run, if any. held: set to whether the run is blocked. Throws Error if the file is missing or
+/// has another format.
 std::string live_verdict(const std::string& path, bool& held);
 
 }  // namespace trireme

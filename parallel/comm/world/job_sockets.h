@@ -1,4 +1,4 @@
-// Sockets of a JobMonitor: lines of text over TCP between processes that know the job's token.
+// Sockets of a JobMonitor: lines of text over TCP between processes that have the job's token.
 #pragma once
 #include <cstdint>
 #include <memory>

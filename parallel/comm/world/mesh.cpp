@@ -10,7 +10,7 @@
 namespace trireme {
 namespace {
 
-/// Checks that the axes have as many ranks as the world and are equal on all ranks.
+/// Checks that the axes are equal on all ranks, and that their sizes multiply to the number of ranks.
 std::vector<Axis> checked(World& world, std::vector<Axis> axes) {
   Index product = 1;
   std::string text;

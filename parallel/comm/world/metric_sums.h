@@ -9,7 +9,7 @@
 namespace trireme {
 
 /// The sum of all ranks' states, on every rank. Ranks with the same share of the batches (RankShare::rank) count once,
-/// by the first that has seen samples. Exact: the bits do not depend on how samples are divided among ranks. A
+/// by the first rank that has samples. Exact: the bits do not depend on how samples are divided among ranks. A
 /// collective call.
 MetricState sum_over_ranks(const MetricState& mine, int share, World&);
 /// Replaces the state of each metric by the sum over ranks; call it once per metric. A collective call with the same

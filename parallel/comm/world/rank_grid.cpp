@@ -59,12 +59,10 @@ std::size_t RankGrid::find(const std::string& axis) const {
   return static_cast<std::size_t>(std::ranges::find(axes_, axis, &Axis::name) - axes_.begin());
 }
 
-int RankGrid::neighbour(int rank, std::size_t axis, int offset, bool ring) const {
-  if (axis >= axes_.size()) return ring ? rank : -1;
-  const int size = axes_[axis].size, from = coordinate(rank, axis);
-  int to = from + offset;
-  if (ring) to = (to % size + size) % size;
-  return to < 0 || to >= size ? -1 : rank + (to - from) * strides_[axis];
+int RankGrid::neighbour(int rank, std::size_t axis, int offset) const {
+  if (axis >= axes_.size()) return -1;
+  const int to = coordinate(rank, axis) + offset;
+  return to < 0 || to >= axes_[axis].size ? -1 : rank + offset * strides_[axis];
 }
 
 std::vector<std::size_t> RankGrid::named(const std::string& joined) const {

@@ -51,9 +51,8 @@ class RankGrid {
   const std::vector<Axis>& axes() const { return axes_; }  ///< in order
   /// Position of the rank along axes()[axis], from 0.
   int coordinate(int rank, std::size_t axis) const { return rank / strides_[axis] % axes_[axis].size; }
-  /// The rank whose coordinate along axis is greater by offset; -1: none. ring: the last and the first rank are
-  /// neighbours.
-  int neighbour(int rank, std::size_t axis, int offset, bool ring) const;
+  /// The rank whose coordinate along axis is greater by offset; -1: none.
+  int neighbour(int rank, std::size_t axis, int offset) const;
   std::size_t find(const std::string& axis) const;  ///< index in axes(); axes().size() if it does not exist
   /// The line of the rank along an axis (or several joined by +), and its position on that line.
   std::pair<int, int> place(int rank, const std::string& joined) const { return place(rank, named(joined)); }

@@ -69,7 +69,7 @@ class TrafficMeter::Scope {
   Scope(const Scope&) = delete;
 
  protected:
-  /// Remembers the meter's state.
+  /// Stores the meter's state.
   explicit Scope(const TrafficMeter& meter) : state_(meter.state_), paused_(state_->paused), dry_(state_->dry) {}
   const std::shared_ptr<State> state_;  ///< of the meter
 

@@ -1,6 +1,6 @@
-// check(plan): finds what would hang or train a different model. Order within a program is judged by what the
-// plan promises (stream order and `after`), not by how one executor happens to run it; messages are played
-// through on a few coordinates.
+// check(plan): finds faults by which a run would hang or train a different model. Within a program it relies only on
+// the order that the plan promises (order of a stream, Action::after), not on the order of one executor. Messages are
+// simulated on a few mesh coordinates.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace trireme {
 namespace {
 
-/// What a step may leave to a later one.
+/// Whether a result of the action may be used in a later step.
 bool outlives_step(const Action& a) {
   return is_backward(a) || is_message(a) || is_reduction(a) || a.kind == ActionKind::update ||
          a.kind == ActionKind::free;
@@ -27,7 +27,8 @@ void check_shape(const Plan& plan, Diagnostics& faults) {
     for (const auto& [name, t, last, called] : program.phases)
       if (t.every < 1 || t.offset < 0 || t.offset >= t.every || t.from < 0 || t.until <= t.first())
         faults.add(
-            "program {}: phase '{}' never runs, or at no clear time: every {} steps, offset {}, from {} until {}",
+            "program {}: phase '{}' never runs, since its steps are not valid: every {} steps, offset {}, from {} "
+            "until {}. Expected every >= 1, 0 <= offset < every, from >= 0, and until after the first step",
             program.name, name, t.every, t.offset, t.from, t.until);
     for (ActionId id = 0; id < n; ++id) {
       const Action& a = program.actions[id];
@@ -36,25 +37,42 @@ void check_shape(const Plan& plan, Diagnostics& faults) {
           faults.add("{} depends on action {}, which is {}", place(program, id), from,
                      from == id ? "itself" : "not there");
       if (a.phase < 0 || a.phase >= std::ssize(program.phases))
-        faults.add("{} is of phase {}, there are {}", place(program, id), a.phase, program.phases.size());
+        faults.add("{} is of phase {}, but the program has {} phases", place(program, id), a.phase,
+                   program.phases.size());
       else if (program.trigger(a).on_call)
-        faults.add("{} is in the list of the step, but of a phase on call: move the action to the phase",
+        faults.add("{} is in the list of the step, but belongs to a phase on call: move the action to the phase",
                    place(program, id));
       if (a.part >= static_cast<int>(plan.parts.size()))
-        faults.add("{}: there are {} parts", place(program, id), plan.parts.size());
+        faults.add("{}: there are only {} parts", place(program, id), plan.parts.size());
       const bool layered = a.kind == ActionKind::forward || is_backward(a) || a.kind == ActionKind::free;
       if (a.microbatch.index < 0 || a.microbatch.index >= plan.microbatches)
-        faults.add("{}: there are {} micro-batches", place(program, id), plan.microbatches);
+        faults.add("{}: there are only {} micro-batches", place(program, id), plan.microbatches);
       if (a.microbatch.steps_ago > 0 && !outlives_step(a))
-        faults.add("{} is of a step before, where only backwards and what follows from them may be",
-                   place(program, id));
-      if (layered && a.part < 0) faults.add("{} names no part", place(program, id));
+        faults.add(
+            "{} uses a micro-batch of an earlier step: only backwards, and messages, reductions, updates and frees "
+            "after them, may do so",
+            place(program, id));
+      if (layered && a.part < 0) faults.add("{} names no part: set Action::part", place(program, id));
       if ((is_reduction(a) || a.kind == ActionKind::update || is_tied_sum(a)) &&
           (a.slice.begin < 0 || a.slice.end > plan.parameters || a.slice.size() <= 0))
         faults.add("{} has the slice [{}, {}) of a block of {}", place(program, id), a.slice.begin, a.slice.end,
                    plan.parameters);
       if ((is_collective(a) || is_message(a)) && a.peer.axis.empty())
         faults.add("{} names no axis", place(program, id));
+      const Peer& peer = a.peer;
+      const bool to_root = peer.root >= 0 || !peer.channel.empty();
+      if (!peer.members.empty() + (peer.offset != 0) + !peer.pairs.empty() + to_root > 1)
+        faults.add("{} mixes members, root, offset, pairs or channel of its peer: use one of these",
+                   place(program, id));
+      const bool of_slice = a.kind == ActionKind::drop || (is_collective(a) && a.kind != ActionKind::agree);
+      if (of_slice && !is_custom(a) && !is_slice(a.payload))
+        faults.add("{} does not name the block of its slice: set its payload, for example to OperandKind::gradients",
+                   place(program, id));
+      if (is_message(a) && a.payload != OperandKind::activation && a.payload != OperandKind::cotangent)
+        faults.add("{} sends neither an activation nor a gradient of one: name its payload", place(program, id));
+      if (is_message(a) && a.peer.axis != plan.stage_axis)
+        faults.add("{} goes along '{}', where all ranks run one program: messages go between stages, along '{}'",
+                   place(program, id), a.peer.axis, plan.stage_axis);
       if (a.on_ready && a.after.empty()) faults.add("{} names no backward to start in", place(program, id));
     }
   }
@@ -71,21 +89,25 @@ void check_places(const Plan& plan, Diagnostics& faults) {
   Index covered = 0;
   const auto ranged = std::ranges::count_if(plan.programs, [](const Program& p) { return !p.where.empty(); });
   if (ranged > 0 && ranged < std::ssize(plan.programs))
-    return faults.add("some programs say on which ranks they run, and some do not");
+    return faults.add(
+        "some programs say on which ranks they run, and some do not: set Program::where for all programs or for none");
   if (plan.has_stages() && std::ranges::any_of(plan.programs, [](const Program& p) { return !p.where.empty(); }))
-    return faults.add("stages of a pipeline and programs at ranges of ranks do not go together yet");
+    return faults.add(
+        "the plan has stages of a pipeline and programs with Program::where, which cannot be combined yet: leave one "
+        "of the two out");
   for (std::size_t p = 0; p < plan.programs.size(); ++p) {
     const Program& program = plan.programs[p];
     for (const auto& [axis, begin, end] : program.where)
       if (begin < 0 || end <= begin || end > plan.size(axis))
-        faults.add("program {} is to run at {} to {} along '{}', which has {} ranks", program.name, begin, end - 1,
-                   axis, plan.size(axis));
+        faults.add("program {} has the ranks {} to {} along '{}', but that axis has {} ranks", program.name, begin,
+                   end - 1, axis, plan.size(axis));
     Index ranks = 1;
     for (const Axis& a : plan.axes) ranks *= plan.size(program, a.name);
     covered += ranks;
     for (std::size_t q = 0; q < p; ++q)
       if (!program.where.empty() && overlap(plan, program, plan.programs[q]))
-        faults.add("programs {} and {} are to run on the same ranks", plan.programs[q].name, program.name);
+        faults.add("programs {} and {} have a rank in common: each rank runs one program", plan.programs[q].name,
+                   program.name);
   }
   if (ranged == 0 || !faults.empty()) return;
   Index all = 1;
@@ -110,9 +132,11 @@ struct GradientActions {
       if (sums_gradients(a)) reductions.push_back(id);
       if (a.kind == ActionKind::update) updates.push_back(id);
     }
+    for (const PartInfo& part : plan.parts) divided.insert(divided.end(), part.divided.begin(), part.divided.end());
   }
-  std::vector<std::vector<ActionId>> backwards;  // that complete them, by part
+  std::vector<std::vector<ActionId>> backwards;  // that complete a part's gradients, by part
   std::vector<ActionId> reductions, updates;
+  std::vector<std::pair<std::string, std::vector<Slice>>> divided;  // PartInfo::divided of all parts: ties cross them
 };
 
 /// One segment of a part's parameters that all reductions and updates treat alike.
@@ -131,7 +155,7 @@ void check_segment(const Plan& plan, const Program& program, const GradientActio
     faults.add("{} is never reduced over the {} ranks that share the batch: use data_parallel()", name, data_ranks);
   if (data_ranks > 1 && reductions.size() > 1)
     faults.add("{} is reduced {} times, by actions {}", name, reductions.size(), fmt::join(reductions, ", "));
-  if (updates.empty() && !updated_by_server(plan, s)) faults.add("{} updates nothing", name);
+  if (updates.empty() && !updated_by_server(plan, s)) faults.add("{} is used by no update", name);
   if (updates.size() > 1)
     faults.add("{} is used by {} updates, actions {}", name, updates.size(), fmt::join(updates, ", "));
   const auto first = [&](ActionId a, ActionId b, int later = 0) { return order.across_steps(a, b, later); };
@@ -151,7 +175,7 @@ void check_segment(const Plan& plan, const Program& program, const GradientActio
   }
 }
 
-/// Copies of weights, which several programs update alike, are check_ties()' affair.
+/// Copies of tied weights, which several programs update, are left to check_ties().
 void check_updates(const Plan& plan, Diagnostics& faults) {
   std::vector<std::vector<Slice>> updated;
   for (std::size_t r = 0; r < plan.programs.size(); ++r) {
@@ -167,13 +191,35 @@ void check_updates(const Plan& plan, Diagnostics& faults) {
                        std::min(s.end, t.end), plan.programs[a].name, plan.programs[b].name);
 }
 
-/// What ranks agree on decides about every update of a program, what they count about every loss.
+/// Over its axes an agreement on the norm sums the squares of the gradients that each rank updates: every number must
+/// be one rank's.
+void check_norm(const Plan& plan, const Program& program, ActionId agree, Diagnostics& faults) {
+  for (const std::string& name : names_in(program.actions[static_cast<std::size_t>(agree)].peer.axis)) {
+    if (plan.size(program, name) == 1) continue;
+    std::vector<Slice> divided;
+    for (const PartInfo& part : plan.parts)
+      for (const auto& [axes, slices] : part.divided)
+        if (std::ranges::count(names_in(axes), name) > 0) divided.insert(divided.end(), slices.begin(), slices.end());
+    std::ranges::sort(divided, {}, &Slice::begin);
+    for (const Action& a : program.actions) {
+      if (a.kind != ActionKind::update || std::ranges::count(names_in(a.peer.axis), name) > 0) continue;
+      for (const Slice& piece : cut_at(a.slice, divided))
+        if (!overlaps(divided, piece))
+          faults.add("{} sums the squares of gradients [{}, {}), which each rank along '{}' updates",
+                     place(program, agree), piece.begin, piece.end, name);
+    }
+  }
+}
+
+/// Every update of a program must follow its `agree` actions, and every loss the counts that it uses.
 void check_agreements(const Plan& plan, const std::vector<HappensBefore>& orders, Diagnostics& faults) {
   for (std::size_t r = 0; r < plan.programs.size(); ++r) {
     const Program& program = plan.programs[r];
     for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
       const Action& a = program.actions[id];
       if (a.kind != ActionKind::agree) continue;
+      const bool stages = plan.has_stages() && a.peer.axis == plan.stage_axis;  // of which each updates other weights
+      if (a.payload == OperandKind::norm && !stages) check_norm(plan, program, id, faults);
       for (const std::string& name : a.names)
         if (name != finite_gradients && std::ranges::find(plan.flags, name) == plan.flags.end())
           faults.add("{}: there is no number '{}' to agree on: use count, loss, finite, norm or one of Plan::flags",
@@ -202,14 +248,13 @@ void check_slice(const Plan& plan, const Program& program, const GradientActions
   };
   for (const auto* ids : {&all.reductions, &all.updates})
     for (const ActionId id : *ids) cut(program.actions[id].slice);
-  for (const Slice& tied : tied_slices(plan)) cut(tied);  // whose gradients more backwards make
-  const auto& divided = plan.parts[static_cast<std::size_t>(part)].divided;
-  for (const auto& [axes, slices] : divided) std::ranges::for_each(slices, cut);
+  for (const Slice& tied : tied_slices(plan)) cut(tied);  // tied weights get gradients from backwards of several parts
+  for (const auto& [axes, slices] : all.divided) std::ranges::for_each(slices, cut);
   const std::string axis = plan.reduced_axis();
-  const auto ranks = [&](const Slice& s) {  // without axes along which its gradients are not summed
+  const auto ranks = [&](const Slice& s) {  // number of ranks that sum the slice's gradients
     int n = data_ranks;
     for (const std::string& name : names_in(axis))
-      if (n > 1 && std::ranges::any_of(divided, [&](const auto& d) {
+      if (n > 1 && std::ranges::any_of(all.divided, [&](const auto& d) {
             return overlaps(d.second, s) && std::ranges::count(names_in(d.first), name) > 0;
           }))
         n /= plan.size(name);
@@ -232,8 +277,10 @@ void check_gradients(const Plan& plan, const std::vector<HappensBefore>& orders,
       for (const ActionId id : all.reductions)
         for (const auto& [axes, slices] : plan.parts[p].divided)
           if (const Action& a = program.actions[id]; overlaps(slices, a.slice) && shared_axis(a.peer.axis, axes))
-            faults.add("{} sums gradients of part {} ('{}'), of which each rank along '{}' has all that it needs",
-                       place(program, id), p, plan.parts[p].name, axes);
+            faults.add(
+                "{} sums gradients of part {} ('{}'), of which each rank along '{}' has the whole already: leave the "
+                "sum out",
+                place(program, id), p, plan.parts[p].name, axes);
       const bool alone = !program.where.empty() && plan.size(program, axis) == 1;
       const int ranks = alone ? 1 : data_ranks;
       check_slice(plan, program, all, orders[r], p, plan.parts[p].slice, ranks, faults);
@@ -243,12 +290,13 @@ void check_gradients(const Plan& plan, const std::vector<HappensBefore>& orders,
   }
 }
 
-/// The executor goes through the list: what an action waits for stands before it.
+/// The executor runs actions in list order, so the actions in Action::after must come earlier in the list.
 void check_list_order(const Plan& plan, Diagnostics& faults) {
   for (const Program& program : plan.programs)
     for (ActionId id = 0; id < std::ssize(program.actions); ++id)
       for (ActionId from : program.actions[static_cast<std::size_t>(id)].after)
-        if (from > id) faults.add("{} waits for action {}, which the list has behind it", place(program, id), from);
+        if (from > id)
+          faults.add("{} waits for action {}, which comes later in the list: move it before", place(program, id), from);
 }
 
 }  // namespace
@@ -257,7 +305,7 @@ std::vector<std::string> check(const Plan& plan, int data_ranks) {
   Diagnostics faults;
   if (plan.programs.empty()) faults.add("the plan has no program");
   check_shape(plan, faults);
-  if (!faults.empty()) return faults.take();  // the rest follows the ids
+  if (!faults.empty()) return faults.take();  // later checks use the ids in `after`
   check_places(plan, faults);
   if (!faults.empty()) return faults.take();
   std::vector<HappensBefore> orders;
@@ -278,7 +326,7 @@ std::vector<std::string> check(const Plan& plan, int data_ranks) {
   check_on_call(plan, faults);
   check_agreements(plan, orders, faults);
   if (faults.empty()) check_races(plan, orders, faults);  // the others name the remedy
-  check_messages(plan, plan.reduced_axis(), data_ranks, faults);
+  check_messages(plan, faults);
   if (faults.empty()) check_list_order(plan, faults);
   return faults.take();
 }

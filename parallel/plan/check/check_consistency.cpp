@@ -1,5 +1,5 @@
-// The part of check(plan) for weights that ranks of an axis do not have alike after every step, and for what kinds,
-// codecs and state of the caller's own promise.
+// The part of check(plan) for Plan::consistency: weights that ranks of an axis may hold with different values after a
+// step. Also checks custom kinds of actions, codecs and states.
 #include "parallel/plan/check/diagnostics.h"
 #include "parallel/plan/codec.h"
 #include "parallel/plan/operands.h"
@@ -11,7 +11,7 @@ namespace {
 
 using Kind = Consistency::Kind;
 
-/// The slices of weights that an action writes with the ranks of an axis.
+/// The slices of weights that an action writes in a call of all ranks of an axis.
 std::vector<Slice> written(const Plan& plan, const Program& program, const Liveness& live, const Action& a,
                            const std::string& axis) {
   std::vector<Slice> all;
@@ -21,7 +21,7 @@ std::vector<Slice> written(const Plan& plan, const Program& program, const Liven
   return all;
 }
 
-/// Whether the action stands before each update of the slice.
+/// Whether the action comes before each update of the slice in the list.
 bool before_updates(const Program& program, const Action& action, const Slice& slice) {
   for (const Action& a : program.actions) {
     if (&a == &action) return true;
@@ -30,13 +30,14 @@ bool before_updates(const Program& program, const Action& action, const Slice& s
   return false;
 }
 
-/// What a program updates must be made alike (or mixed) by actions along the axis, often enough.
+/// The weights that a program updates must be made equal (or mixed) along the axis, at least as often as the plan
+/// promises.
 void check_mixed(const Plan& plan, std::size_t r, const std::string& axis, const Consistency& promised,
                  Diagnostics& faults) {
   const Program& program = plan.programs[r];
   const Liveness live(program);
   std::vector<Slice> mixed;
-  std::int64_t alike = 0;  // steps in which gradients are averaged first
+  std::int64_t alike = 0;  // number of first steps in which gradients are averaged in every step
   for (const Action& a : program.actions) {
     const Trigger& t = program.trigger(a);
     if (a.peer.axis != axis || t.every != 1 || t.from != 0 || t.on_call || !t.channel.empty()) continue;
@@ -45,7 +46,7 @@ void check_mixed(const Plan& plan, std::size_t r, const std::string& axis, const
       if (t.until != Trigger::forever)
         alike = std::max(alike, t.until);
       else if (promised.kind == Kind::periodic && before_updates(program, a, o.slice))
-        mixed.push_back(o.slice);  // ranks that begin alike stay so
+        mixed.push_back(o.slice);  // ranks with equal weights and equal gradients keep equal weights
     }
   }
   for (const Action& a : program.actions) {
@@ -61,27 +62,28 @@ void check_mixed(const Plan& plan, std::size_t r, const std::string& axis, const
         std::ranges::any_of(mixed, [&](const Slice& m) { return m.begin <= updated.begin && updated.end <= m.end; });
     if (!covered)
       faults.add(
-          "program {}: weights [{}, {}) are updated by each rank along '{}' for itself, and no action makes them "
-          "{} as {} promises",
+          "program {}: weights [{}, {}) are updated by each rank along '{}' separately, and no action makes them {} as "
+          "{} promises",
           program.name, updated.begin, updated.end, axis,
           promised.kind == Kind::gossip ? "mix" : fmt::format("alike every {} steps", promised.bound),
           to_string(promised));
   }
 }
 
-/// What every step needs runs in every step.
+/// Passes, messages, reductions and updates must run in every step.
 void check_trigger(const Program& program, ActionId id, Diagnostics& faults) {
   const Action& a = program.actions[id];
   const bool always = is_pass(a) || is_message(a) || is_reduction(a) || a.on_ready || a.kind == ActionKind::update ||
                       a.kind == ActionKind::free || is_tied_sum(a) ||
                       (a.kind == ActionKind::agree && !agrees_on_flags(a));
   if (always && program.trigger(a) != Trigger{} && program.trigger(a).channel.empty())
-    faults.add("{} is of a phase that runs {}: it belongs to every step", place(program, id),
+    faults.add("{} is of a phase that runs {}, but it must run in every step", place(program, id),
                to_string(program.trigger(a)));
   if (a.on_ready && !is_reduction(a))
-    faults.add("{} cannot start in the midst of backward: only reductions can", place(program, id));
+    faults.add("{} is on_ready, but only reductions can start during a backward", place(program, id));
   if (a.kind->seconds && !is_pass(a) && (a.stream == Stream::comm || a.kind->is_collective))
-    faults.add("{} takes time of its own, which only computations on the compute stream do", place(program, id));
+    faults.add("{} has ActionRow::seconds, but only computations on the compute stream can have it",
+               place(program, id));
 }
 
 void check_own_kinds(const Plan& plan, const Program& program, ActionId id, Diagnostics& faults) {
@@ -93,15 +95,16 @@ void check_own_kinds(const Plan& plan, const Program& program, ActionId id, Diag
     if (const std::string text = a.kind->fault(plan, program, id); !text.empty())
       faults.add("{}: {}", place(program, id), text);
   if (a.codec && (a.kind != ActionKind::all_reduce || !is_reduction(a)))
-    faults.add("{}: the codec {} is for all_reduce alone: write it behind what reduces otherwise", place(program, id),
-               a.codec->name);
+    faults.add("{}: the codec {} can encode an all_reduce of gradients only: leave the codec of this action out",
+               place(program, id), a.codec->name);
   for (const std::string& name : codec_states(a))
     if (!name.empty() && std::ranges::find(plan.state, name, &State::name) == plan.state.end())
       faults.add("{}: the codec keeps the state '{}', which the plan does not declare: use with_codec()",
                  place(program, id), name);
 }
 
-/// What actions use is declared, and what ranks have alike is written by one program.
+/// Each state that an action uses must be declared in Plan::state. A state that all ranks share must be written by one
+/// program only.
 void check_states(const Plan& plan, Diagnostics& faults) {
   struct Write {
     const Program* program;
@@ -110,7 +113,8 @@ void check_states(const Plan& plan, Diagnostics& faults) {
   std::vector<Write> writes;
   for (std::size_t r = 0; r < plan.programs.size(); ++r) {
     const Program& program = plan.programs[r];
-    const std::vector<Slice> copies = copies_in(plan, r);  // which the program changes as their owner does
+    const std::vector<Slice> copies =
+        copies_in(plan, r);  // copies of tied weights, which the program changes as the owner does
     const Liveness live(program);
     for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
       const Action& a = program.actions[static_cast<std::size_t>(id)];
@@ -144,21 +148,24 @@ void check_consistency(const Plan& plan, Diagnostics& faults) {
   check_states(plan, faults);
   for (const auto& [axis, promised] : plan.consistency) {
     if (promised.kind == Kind::periodic && promised.bound < 1)
-      faults.add("weights along '{}' are to be {}, which needs a bound of 1 step or more", axis, to_string(promised));
+      faults.add("the consistency along '{}' is {}, but its bound must be at least 1 step", axis, to_string(promised));
     const bool messages = std::ranges::any_of(plan.programs, [&](const Program& p) {
       return std::ranges::any_of(p.actions,
                                  [&](const Action& a) { return !a.peer.channel.empty() && a.peer.axis == axis; });
     });
-    if (axis == plan.stage_axis && plan.has_stages()) continue;  // check_versions()
+    if (axis == plan.stage_axis && plan.has_stages()) continue;  // left to check_versions()
     if (promised.kind == Kind::stale && (promised.bound < 0 || !messages))
-      faults.add("weights along '{}' are to be {}, which needs a bound, kept by messages among its ranks", axis,
-                 to_string(promised));
+      faults.add(
+          "the consistency along '{}' is {}, which needs a bound of at least 0 and messages to channels along the axis",
+          axis, to_string(promised));
     const bool own_time = std::ranges::any_of(plan.programs, [&](const Program& p) {
       return std::ranges::any_of(p.actions, [&](const Action& a) { return a.kind->flush && a.peer.axis == axis; });
     });
     if (promised.kind == Kind::gossip && own_time != (promised.bound == Consistency::unbounded))
-      faults.add("weights along '{}' are to be {}, where ranks {} by messages of their own time", axis,
-                 to_string(promised), own_time ? "mix" : "do not mix");
+      faults.add(
+          "the consistency along '{}' is {}, but ranks {} by asynchronous messages (ActionRow::flush): the bound must "
+          "be unbounded with such messages, and only then",
+          axis, to_string(promised), own_time ? "mix" : "do not mix");
     if ((promised.kind != Kind::periodic && promised.kind != Kind::gossip) || plan.size(axis) == 1) continue;
     for (std::size_t r = 0; r < plan.programs.size(); ++r) check_mixed(plan, r, axis, promised, faults);
   }

@@ -9,7 +9,7 @@
 namespace trireme {
 namespace {
 
-/// Where each pass of a part and micro-batch stands, and each message over the cut behind it.
+/// The position of each pass of a part and micro-batch, and of each message over the cut after the part.
 class Flow {
  public:
   struct At {
@@ -37,13 +37,13 @@ class Flow {
     const Action& a = action(at);
     if (!is_message(a) && !is_pass(a)) return;
     const int program = is_message(a) ? static_cast<int>(at.program) : any_program;
-    auto [first, fresh] = found_.try_emplace({a.kind, program, a.part, a.microbatch.index}, at);
+    auto [first, fresh] = found_.try_emplace({a.kind, a.payload, program, a.part, a.microbatch.index}, at);
     if (!fresh && program == any_program) faults_.add("{} repeats {}", name(at), name(first->second));
   }
   const Action& action(At at) const { return plan_.programs[at.program].actions[at.id]; }
   std::string name(At at) const { return place(plan_.programs[at.program], at.id); }
-  Found find(ActionKind v, int part, int microbatch, int program = any_program) const {
-    auto at = found_.find({v, program, part, microbatch});
+  Found find(ActionKind v, int part, int microbatch, OperandKind payload = {}, int program = any_program) const {
+    auto at = found_.find({v, payload, program, part, microbatch});
     return at == found_.end() ? std::nullopt : Found(at->second);
   }
 
@@ -54,16 +54,16 @@ class Flow {
     else if (!orders_[a->program].across_steps(a->id, b->id))
       faults_.add("{} does not wait for {}", name(*b), name(*a));
   }
-  /// a makes what b needs: on one program in order, else by a message over the cut behind part.
-  void hands_over(Found a, Found b, int part, int microbatch, const char* what) {
+  /// a makes what b needs: on one program in order, else by a message of this operand of the part.
+  void hands_over(Found a, Found b, int part, int microbatch, OperandKind what) {
     if (!a || !b || a->program == b->program) return in_order(a, b);
-    const Found send = find(ActionKind::send, part, microbatch, static_cast<int>(a->program)),
-                recv = find(ActionKind::recv, part, microbatch, static_cast<int>(b->program));
+    const Found send = find(ActionKind::send, part, microbatch, what, static_cast<int>(a->program)),
+                recv = find(ActionKind::recv, part, microbatch, what, static_cast<int>(b->program));
     if (!send && !recv)
-      faults_.add("{} has no {}: no message brings it from program {}", name(*b), what,
-                  plan_.programs[a->program].name);
+      faults_.add("{} has no {}: no message brings it from program {}", name(*b),
+                  what == OperandKind::activation ? "input" : "gradient", plan_.programs[a->program].name);
     in_order(a, send);
-    in_order(recv, b);  // that the two meet is seen where messages are played
+    in_order(recv, b);  // check_messages() checks that send and recv match
   }
 
   void check_part(int p, int m) {
@@ -76,9 +76,9 @@ class Flow {
     in_order(forward, whole);
     in_order(forward, input);
     in_order(input, weight);
-    hands_over(find(ActionKind::forward, p - 1, m), forward, p - 1, m, "input");
+    hands_over(find(ActionKind::forward, p - 1, m), forward, p - 1, m, OperandKind::activation);
     const Found own = whole ? whole : input, behind = find(ActionKind::backward, p + 1, m);
-    hands_over(behind ? behind : find(ActionKind::backward_input, p + 1, m), own, p, m, "gradient");
+    hands_over(behind ? behind : find(ActionKind::backward_input, p + 1, m), own, p, m, OperandKind::cotangent);
     if (p + 1 < static_cast<int>(plan_.parts.size())) return;
     const Found loss = find(ActionKind::loss, -1, m);
     in_order(forward, loss);
@@ -88,10 +88,12 @@ class Flow {
   const Plan& plan_;
   const std::vector<HappensBefore>& orders_;
   Diagnostics& faults_;
-  std::map<std::tuple<ActionKind, int, int, int>, At> found_;  // by kind, program of a message, part, micro-batch
+  /// By kind, operand and program of a message, part, micro-batch.
+  std::map<std::tuple<ActionKind, OperandKind, int, int, int>, At> found_;
 };
 
-/// How long micro-batches are held: nothing is used once freed, and no more are alive than the program allows.
+/// Lifetimes of micro-batches' activations: none is used after its `free`, and no more are held at once than
+/// Program::in_flight.
 void check_held(const Program& program, const HappensBefore& order, Diagnostics& faults) {
   const int n = static_cast<int>(program.actions.size());
   const Liveness live(program);
@@ -103,16 +105,16 @@ void check_held(const Program& program, const HappensBefore& order, Diagnostics&
     (a.kind == ActionKind::free ? frees : uses)[{segment, a.microbatch.index}].push_back(id);
   }
   for (auto& [held, ids] : frees) {
-    if (ids.size() > 1) faults.add("{} frees what action {} has freed", place(program, ids[1]), ids[0]);
+    if (ids.size() > 1) faults.add("{} frees activations that action {} has freed", place(program, ids[1]), ids[0]);
     for (ActionId use : uses[held])
       if (!order.across_steps(use, ids[0]))
-        faults.add("{} uses what action {} frees before", place(program, use), ids[0]);
+        faults.add("{} uses activations that action {} frees before", place(program, use), ids[0]);
   }
   const auto alive = live.totals([](const LiveRange&) { return 1; });
   for (const LiveRange& r : live.ranges)
     if (program.in_flight > 0 && alive[r.begin] > program.in_flight)
-      faults.add("{} makes {} micro-batches in flight, where {} are allowed", place(program, r.begin), alive[r.begin],
-                 program.in_flight);
+      faults.add("{} makes {} micro-batches in flight, but Program::in_flight allows {}", place(program, r.begin),
+                 alive[r.begin], program.in_flight);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The part of check(plan) for phases on call: what their actions name is there, and programs whose ranks meet in them
-// do the same.
+// The part of check(plan) for phases on call: the parts, slices and axes that their actions name must exist. Programs
+// whose ranks call collectives together in a phase must make the same calls.
 #include <set>
 
 #include "parallel/plan/check/diagnostics.h"
@@ -17,14 +17,15 @@ void check_call_action(const Plan& plan, const Program& program, const ProgramPh
   const bool is_state =
       a.payload == OperandKind::weights || a.payload == OperandKind::statistics || a.payload == OperandKind::state;
   if (is_state && (a.slice.begin < 0 || a.slice.end > block || a.slice.size() <= 0))
-    fault(fmt::format("its slice lies outside of a block of {}", block));
-  if (a.part >= std::ssize(plan.parts)) fault(fmt::format("there are {} parts", plan.parts.size()));
+    fault(fmt::format("its slice is outside of the block of {} numbers", block));
+  if (a.part >= std::ssize(plan.parts)) fault(fmt::format("there are only {} parts", plan.parts.size()));
   for (const ActionId before : a.after)
-    if (before < 0 || before >= id) fault("it waits for what does not come before it");
-  if (a.peer.root >= plan.size(a.peer.axis)) fault(fmt::format("there is no rank {} to give it", a.peer.root));
+    if (before < 0 || before >= id) fault("it waits for an action that does not come before it");
+  if (a.peer.root >= plan.size(a.peer.axis))
+    fault(fmt::format("its root is rank {}, which the axis does not have", a.peer.root));
 }
 
-/// What a program sends in a phase along these axes.
+/// A program's calls in a phase along these axes, as text.
 std::string calls_along(const Program& program, const std::string& phase, const std::set<std::string>& axes) {
   std::string all;
   for (const ProgramPhase& p : program.phases)
@@ -52,8 +53,10 @@ void check_on_call(const Plan& plan, Diagnostics& faults) {
   for (const std::string& phase : phases)
     for (const Program& program : plan.programs)
       if (calls_along(program, phase, meet) != calls_along(plan.programs[0], phase, meet))
-        faults.add("on call '{}' program {} does not send what program {} does, which it meets there", phase,
-                   program.name, plan.programs[0].name);
+        faults.add(
+            "on call '{}' program {} does not make the calls of program {}, whose ranks take part in the same "
+            "collectives",
+            phase, program.name, plan.programs[0].name);
 }
 
 }  // namespace trireme

@@ -10,7 +10,7 @@
 namespace trireme {
 namespace {
 
-/// The first operand of one action that meets an operand of the other, where one of them is written; null: none.
+/// The first operand of `a` that overlaps an operand of `b`, one of the two being written; null: none.
 const Operand* common(const std::vector<Operand>& a, const std::vector<Operand>& b) {
   for (const bool written : {true, false})
     for (const Operand& x : a)
@@ -53,7 +53,7 @@ class Races {
 
  private:
   static constexpr std::size_t compute = 0, comm = 1;
-  using Name = std::tuple<OperandKind, std::string, int, int, int, int>;  // of an operand, all but its slice
+  using Name = std::tuple<OperandKind, std::string, int, int, int, int>;  // all members of an operand but its slice
   struct Users {
     Ids all, writers;
   };

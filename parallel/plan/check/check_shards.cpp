@@ -1,5 +1,5 @@
-// The part of check(plan) that follows shared updates: what ranks reduce, update and give must be the same slices,
-// and nothing is used between its drop and its gathering.
+// The part of check(plan) for updates that ranks divide (ZeRO): ranks must reduce, update and gather the same slices,
+// and must not use weights between their drop and their gathering.
 #include <map>
 #include <tuple>
 
@@ -9,7 +9,7 @@
 namespace trireme {
 namespace {
 
-/// What of the slices lies outside of s.
+/// The parts of the slices outside of s.
 std::vector<Slice> without(const std::vector<Slice>& slices, const Slice& s) {
   std::vector<Slice> rest;
   for (const Slice& whole : slices)
@@ -18,26 +18,26 @@ std::vector<Slice> without(const std::vector<Slice>& slices, const Slice& s) {
   return rest;
 }
 
-/// The actions of a program that name an axis, by kind, slice and axis.
+/// The actions of a program that name an axis, by kind, payload, slice and axis.
 class Shared {
  public:
   explicit Shared(const Program& program) {
     for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
       const Action& a = program.actions[id];
-      if (a.peer.axis.empty() || averages_statistics(a)) continue;
-      first_.try_emplace({a.kind, a.slice.begin, a.slice.end, a.peer.axis}, id);
+      if (a.peer.axis.empty()) continue;
+      first_.try_emplace({a.kind, a.payload, a.slice.begin, a.slice.end, a.peer.axis}, id);
       if (a.kind == ActionKind::reduce_scatter) scattered.push_back(id);
     }
   }
-  /// The first action of that kind, slice and axis; -1: none.
-  ActionId find(ActionKind kind, const Action& like) const {
-    const auto at = first_.find({kind, like.slice.begin, like.slice.end, like.peer.axis});
+  /// The first action of that kind, payload, slice and axis; -1: none.
+  ActionId find(ActionKind kind, OperandKind payload, const Action& like) const {
+    const auto at = first_.find({kind, payload, like.slice.begin, like.slice.end, like.peer.axis});
     return at == first_.end() ? -1 : at->second;
   }
   std::vector<ActionId> scattered;  // the reduce_scatters
 
  private:
-  std::map<std::tuple<ActionKind, Index, Index, std::string>, ActionId> first_;
+  std::map<std::tuple<ActionKind, OperandKind, Index, Index, std::string>, ActionId> first_;
 };
 
 void check_update(const Program& program, const Shared& shared, const HappensBefore& order, ActionId id,
@@ -46,23 +46,26 @@ void check_update(const Program& program, const Shared& shared, const HappensBef
   if (update.peer.axis.empty()) {
     for (const ActionId reduce : shared.scattered)
       if (const Action& a = program.actions[reduce]; a.slice.overlaps(update.slice))
-        faults.add("{} updates all of what is reduced to shards: name their axis, {}", place(program, id), a.peer.axis);
+        faults.add("{} updates a whole slice that is reduced to shards: name their axis, {}", place(program, id),
+                   a.peer.axis);
     return;
   }
   const bool alone = update.peer.root >= 0;
-  const ActionId reduce = shared.find(alone ? ActionKind::all_reduce : ActionKind::reduce_scatter, update);
+  using K = OperandKind;
+  const ActionId reduce =
+      shared.find(alone ? ActionKind::all_reduce : ActionKind::reduce_scatter, K::gradients, update);
   if (reduce < 0 && alone) faults.add("{} updates what no all_reduce of that slice sums", place(program, id));
   if (reduce < 0 && !alone)
     faults.add("{} updates shards, but no reduce_scatter of that slice leaves them", place(program, id));
-  const ActionId drop = shared.find(ActionKind::drop_values, update);
-  const ActionId give = shared.find(alone ? ActionKind::broadcast : ActionKind::all_gather, update);
+  const ActionId drop = shared.find(ActionKind::drop, K::weights, update);
+  const ActionId give = shared.find(alone ? ActionKind::broadcast : ActionKind::all_gather, K::weights, update);
   if (alone && (give < 0 || !order(id, give) || program.actions[give].peer.root != update.peer.root))
-    faults.add("{}: what it changes is never given to the others", place(program, id));
+    faults.add("{}: no action brings the updated weights to the other ranks", place(program, id));
   if (!alone && (give < 0 || (drop < 0 && !order(id, give))))
-    faults.add("{}: the shards of the others are never gathered behind it", place(program, id));
+    faults.add("{}: no all_gather after it brings the shards of the other ranks", place(program, id));
 }
 
-/// A pass must find the weights as they were gathered last. moves: the gathers and drops before it.
+/// A pass must run after the last gathering of its weights. moves: gathers and drops before the pass.
 void check_use(const Plan& plan, const Program& program, const HappensBefore& order, ActionId id,
                const std::vector<ActionId>& moves, Diagnostics& faults) {
   const PartInfo& part = plan.parts[static_cast<std::size_t>(program.actions[id].part)];
@@ -76,7 +79,7 @@ void check_use(const Plan& plan, const Program& program, const HappensBefore& or
       if (!order(before, id)) faults.add("{} does not wait for {}", place(program, id), place(program, before));
       weights = without(weights, a.slice);
     }
-    if (a.kind == ActionKind::drop_values && overlaps(weights, a.slice)) {
+    if (drops(a, OperandKind::weights) && overlaps(weights, a.slice)) {
       faults.add("{} uses weights that action {} dropped", place(program, id), before);
       return;
     }
@@ -92,12 +95,12 @@ void check_shards(const Plan& plan, const std::vector<HappensBefore>& orders, Di
     std::vector<ActionId> moves;
     for (ActionId id = 0; id < static_cast<int>(program.actions.size()); ++id) {
       const Action& a = program.actions[id];
-      if (a.kind == ActionKind::all_gather || a.kind == ActionKind::drop_values) moves.push_back(id);
+      if (a.kind == ActionKind::all_gather || drops(a, OperandKind::weights)) moves.push_back(id);
       if (a.kind == ActionKind::update) check_update(program, shared, orders[r], id, faults);
       if (a.kind == ActionKind::forward || a.kind == ActionKind::backward || a.kind == ActionKind::backward_input)
         check_use(plan, program, orders[r], id, moves, faults);
-      if (a.kind != ActionKind::drop_gradients) continue;
-      const ActionId reduce = shared.find(ActionKind::reduce_scatter, a);
+      if (!drops(a, OperandKind::gradients)) continue;
+      const ActionId reduce = shared.find(ActionKind::reduce_scatter, OperandKind::gradients, a);
       if (reduce < 0 || !orders[r](reduce, id))
         faults.add("{} drops gradients before they are reduced", place(program, id));
     }

@@ -1,6 +1,6 @@
 // The part of check(plan) for weights that parts of several programs use: each of these programs has a copy. The
 // gradients of the copies are summed over all these programs, after the last backward and after each sum with other
-// ranks, and before anything uses them. What the programs then do to their copies is the same, so that the copies stay
+// ranks, and before anything uses them. Afterwards the programs do the same to their copies, so that the copies stay
 // equal bit by bit.
 #include <fmt/ranges.h>
 
@@ -24,7 +24,8 @@ class Ties {
       for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
         const Action& a = program.actions[static_cast<std::size_t>(id)];
         if (is_tied_sum(a) && std::ranges::find(ties, a.slice, &Tie::slice) == ties.end())
-          faults_.add("{} sums what no other program has a copy of", place(program, id));
+          faults_.add("{} sums gradients over programs, but no other program has a copy of these weights",
+                      place(program, id));
       }
   }
 
@@ -93,20 +94,19 @@ class Ties {
       }
       for (const Operand& o : operands)
         if (o.kind == OperandKind::gradients && o.slice.overlaps(tie.slice) && !first(sum, id))
-          faults_.add("{}: {} takes their gradients before they are summed over programs, by action {}", weights(tie),
+          faults_.add("{}: {} uses their gradients before they are summed over programs, by action {}", weights(tie),
                       place(p, id), sum);
     }
   }
 
-  /// What the program does to its copy beside passes, in words: the same words where copies stay alike. Drops and
-  /// gathers change nothing.
+  /// The actions of the program on its copy, without passes, drops and gathers, as a text. Copies stay equal if the
+  /// texts of all programs are equal.
   std::string treatment(const Tie& tie, int r) const {
     const Program& p = program(r);
     const Liveness live(p);
     std::string text;
     for (const Action& a : p.actions) {
-      const bool moves =
-          a.kind == ActionKind::drop_gradients || a.kind == ActionKind::drop_values || a.kind == ActionKind::all_gather;
+      const bool moves = a.kind == ActionKind::drop || a.kind == ActionKind::all_gather;
       if (is_pass(a) || moves || is_tied_sum(a) || a.kind == ActionKind::agree) continue;
       const auto touches = [&](const Operand& o) {
         return o.written && (o.kind == OperandKind::weights || o.kind == OperandKind::gradients) &&

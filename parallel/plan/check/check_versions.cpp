@@ -1,5 +1,6 @@
-// The part of check(plan) for versions of weights, which asynchronous pipelines keep: a pass reads one that is still
-// there, a micro-batch's passes read the same one, and gradients are no older than the plan promises.
+// The part of check(plan) for versions of weights, which asynchronous pipelines keep: a pass must read a version that
+// is still kept, all passes of a micro-batch must read the same version, and gradients must be no older than the plan
+// promises.
 #include <map>
 
 #include "parallel/plan/check/diagnostics.h"
@@ -25,18 +26,19 @@ class Versions {
       if (!is_pass(a) || a.part < 0 || plan_.parts[static_cast<std::size_t>(a.part)].slice.size() == 0) continue;
       oldest = std::max(oldest, a.version);
       if (a.version < 0 || a.version >= program_.versions)
-        faults_.add("{}: of {} version{} that are kept, it reads one that was overwritten", place(program_, id),
-                    program_.versions, program_.versions == 1 ? "" : "s");
+        faults_.add("{}: the program keeps {} version{} of its weights, but the action reads one that was overwritten",
+                    place(program_, id), program_.versions, program_.versions == 1 ? "" : "s");
       if (is_backward(a)) compare(id);
     }
     if (oldest + 1 < program_.versions)
-      faults_.add("program {} keeps {} versions of its weights, of which passes read {}", program_.name,
+      faults_.add("program {} keeps {} versions of its weights, but its passes read only {}", program_.name,
                   program_.versions, oldest + 1);
   }
 
  private:
   const Action& at(ActionId id) const { return program_.actions[static_cast<std::size_t>(id)]; }
-  /// The updates of a part's weights in front of an action, in the step that brought the micro-batch.
+  /// Number of updates of a part's weights before an action, counted from the begin of the step in which the
+  /// micro-batch entered.
   int updates(ActionId id, const Slice& weights) const {
     int before = 0, all = 0;
     for (const ActionId u : updates_) {
@@ -46,7 +48,7 @@ class Versions {
     }
     return before + all * at(id).microbatch.steps_ago;
   }
-  /// A backward with its micro-batch's forward and its updates.
+  /// Compares a backward with the forward of its micro-batch and with the updates that use its gradients.
   void compare(ActionId backward) {
     const Action& b = at(backward);
     const Slice& weights = plan_.parts[static_cast<std::size_t>(b.part)].slice;
@@ -57,11 +59,11 @@ class Versions {
     for (const ActionId id : others) {
       const Action& a = at(id);
       if (a.kind == ActionKind::forward && updates(id, weights) - a.version != read)
-        faults_.add("{} reads other weights than {} did", place(program_, backward), place(program_, id));
+        faults_.add("{} reads another version of the weights than {}", place(program_, backward), place(program_, id));
       if (a.kind == ActionKind::forward || !a.slice.overlaps(weights)) continue;
       const int delay = updates(id, weights) - read;
       if (delay > bound())
-        faults_.add("{} is by gradients of weights {} update{} old, where stages are to be {}", place(program_, id),
+        faults_.add("{} uses gradients of weights {} update{} old, but the plan promises {}", place(program_, id),
                     delay, delay == 1 ? "" : "s", to_string(plan_.consistency_along(plan_.stage_axis)));
     }
   }

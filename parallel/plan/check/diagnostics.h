@@ -1,4 +1,5 @@
-// Diagnostics: the faults that the checks of a plan have found; and the happens-before order of its actions.
+// Diagnostics: the list of faults that check(plan) collects. HappensBefore: the order of a program's actions. Also
+// declares the parts of check(plan), each in its own file.
 #pragma once
 #include <fmt/format.h>
 
@@ -32,18 +33,20 @@ inline std::string place(const Program& program, ActionId id) {
 }
 
 /// Which actions of a program have finished before another may start: the happens-before order (Lamport, CACM 1978).
-/// Two streams run the actions, so that two ids for each action say all: the first action of each stream that it
-/// precedes.
+/// There are two streams, so two ids per action suffice: the first action of each stream that starts after it.
 class HappensBefore {
  public:
   explicit HappensBefore(const Program&);
   bool operator()(ActionId a, ActionId b) const { return b >= precedes_[a][stream_[b]]; }
-  /// The same in whatever steps they run: a of what came in with one step, b of what comes in `later` steps after.
+  /// The same for actions of different steps: a works on micro-batches that entered in one step, b on micro-batches
+  /// that entered `later` steps after.
   bool across_steps(ActionId a, ActionId b, int later = 0) const {
     const int when = steps_ago_[a], then = steps_ago_[b] + later;
     return when < then || (when == then && (*this)(a, b));
   }
-  const std::string& cycle() const { return cycle_; }  ///< empty: none
+  const std::string& cycle() const {
+    return cycle_;
+  }  ///< actions that wait for one another in a circle, as text; empty: none
 
  private:
   using Firsts = std::array<ActionId, 2>;  // by stream
@@ -55,28 +58,28 @@ class HappensBefore {
   std::string cycle_;
 };
 
-/// Forward, backward, messages and frees: every part and micro-batch once, in the order of the chain rule, with what it
-/// needs at hand.
+/// Forward, backward, messages and frees: each runs once per part and micro-batch, in the order of the chain rule, and
+/// its inputs are on its rank.
 void check_flow(const Plan&, const std::vector<HappensBefore>&, Diagnostics&);
 /// Shards: reduced, updated and gathered as the same slices, and no weight used while it is dropped.
 void check_shards(const Plan&, const std::vector<HappensBefore>&, Diagnostics&);
 /// Actions that touch the same operand, one of them writing it, in no order.
 void check_races(const Plan&, const std::vector<HappensBefore>&, Diagnostics&);
-/// Weights that are not alike after every step, and what kinds and codecs of the caller's own promise.
+/// Weights that differ between ranks after a step (Plan::consistency), and custom kinds, codecs and states.
 void check_consistency(const Plan&, Diagnostics&);
-/// Versions of weights: read while they are kept, the same by a micro-batch's passes, no older than is promised.
+/// Versions of weights: kept until their last use, the same for all passes of a micro-batch, no older than promised.
 void check_versions(const Plan&, Diagnostics&);
-/// Weights with copies in several programs: gradients that are summed over all of them, once, at the right moment, and
-/// copies that stay alike.
+/// Tied weights with copies in several programs: gradients must be summed over all copies once, between backward and
+/// update, and the copies must stay equal.
 void check_ties(const Plan&, const std::vector<HappensBefore>&, Diagnostics&);
 /// Channels (parallel/async/check): messages that no rank takes or sends, servers that would wait, phases and guards
 /// that can never be met.
 void check_channels(const Plan&, Diagnostics&);
-/// The faults of channels that only steps show: plays some steps of the programs along one axis.
+/// Faults of channels that depend on the order of messages: simulates some steps of the programs along one axis.
 void play_channels(const Plan&, const std::string& axis, Diagnostics&);
-/// Phases on call: what is not there, and programs that would wait for each other in them.
+/// Phases on call: names that do not exist, and programs that would wait for each other.
 void check_on_call(const Plan&, Diagnostics&);
 /// Messages without a partner, messages that cross, collectives that differ between programs, and deadlocks.
-void check_messages(const Plan&, const std::string& data_axis, int data_ranks, Diagnostics&);
+void check_messages(const Plan&, Diagnostics&);
 
 }  // namespace trireme

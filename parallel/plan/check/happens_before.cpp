@@ -11,7 +11,7 @@ class HappensBefore::Walk {
       : program_(program), waits_(dependencies(program)), state_(waits_.size()), cycle_(cycle) {
     for (ActionId id = 0; id < std::ssize(waits_) && cycle_.empty(); ++id) visit(id);
   }
-  /// The actions, each after those that it waits for.
+  /// The actions, each after the actions that it waits for.
   const std::vector<ActionId>& sorted() const { return sorted_; }
   const std::vector<Dependency>& waits(ActionId id) const { return waits_[id]; }
 
@@ -46,7 +46,8 @@ HappensBefore::HappensBefore(const Program& program) {
   }
   const Walk walk(program, cycle_);
   if (!cycle_.empty()) return;
-  std::vector<Firsts> starts = precedes_;  // the first actions that start when it has started, or later
+  std::vector<Firsts> starts =
+      precedes_;  // by action: the first actions of each stream that start after the action's start
   const auto lower = [](Firsts& all, const Firsts& to) {
     for (std::size_t s = 0; s < all.size(); ++s) all[s] = std::min(all[s], to[s]);
   };

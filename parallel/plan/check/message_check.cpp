@@ -1,9 +1,8 @@
-// MessageCheck: plays a plan's messages and collectives on a few mesh coordinates, in the order of an Interpreter with
-// actions that take no time, and reports what would deadlock or would not match.
+// MessageCheck: plays the messages and collectives of a plan's programs on one rank each, in the order of an
+// Interpreter with actions that take no time, and reports what would deadlock or would not match.
 #include <algorithm>
 #include <deque>
 #include <map>
-#include <set>
 #include <tuple>
 
 #include "parallel/plan/check/diagnostics.h"
@@ -12,24 +11,11 @@
 namespace trireme {
 namespace {
 
-constexpr int most_data_ranks = 8;
-
-/// Ranks at (program, index on the data axis). Programs are the coordinates of every other axis.
+/// One rank for each program.
 class MessageCheck {
  public:
-  MessageCheck(const Plan& plan, const std::string& data_axis, int data_ranks, Diagnostics& faults)
-      : plan_(plan), data_axis_(data_axis), faults_(faults) {
-    bool across = false;  // messages along the data axis; otherwise its coordinates are all alike
-    for (auto& program : plan.programs)
-      for (auto& a : program.actions) across = across || (is_message(a) && a.peer.axis == data_axis);
-    width_ = across ? std::min(data_ranks, most_data_ranks) : 1;
-    for (auto& program : plan.programs) {
-      std::set<int>& parts = forward_parts_.emplace_back();
-      for (const Action& a : program.actions)
-        if (a.kind == ActionKind::forward) parts.insert(a.part);
-    }
-    for (int r = 0; r < programs(); ++r)
-      for (int d = 0; d < width_; ++d) ranks_.push_back({r, d, std::vector<State>(plan.programs[r].actions.size())});
+  MessageCheck(const Plan& plan, Diagnostics& faults) : plan_(plan), faults_(faults) {
+    for (const Program& program : plan.programs) ranks_.push_back({std::vector<State>(program.actions.size())});
   }
 
   void run() {
@@ -47,7 +33,6 @@ class MessageCheck {
     std::vector<std::pair<int, ActionId>> partners;  // that must have started too: (rank, action)
   };
   struct Rank {
-    int program, data;
     std::vector<State> states;
     bool ended = false;
   };
@@ -66,22 +51,12 @@ class MessageCheck {
     static int next_phase() { return -1; }
     static bool ends(int) { return true; }
   };
-  using Key = std::tuple<int, int, Index, Index>;  // part, micro, slice
-  Key key(const Action& a) const { return {a.part, a.microbatch.index, a.slice.begin, a.slice.end}; }
-  int programs() const { return static_cast<int>(plan_.programs.size()); }
+  using Key = std::tuple<OperandKind, int, int>;  // part, micro
+  static Key key(const Action& a) { return {a.payload, a.part, a.microbatch.index}; }
+  int ranks() const { return static_cast<int>(ranks_.size()); }
   int count(int rank) const { return static_cast<int>(ranks_[rank].states.size()); }
-  const Action& action(int rank, ActionId id) const { return plan_.programs[ranks_[rank].program].actions[id]; }
-  std::string place(int rank, ActionId id) const { return trireme::place(plan_.programs[ranks_[rank].program], id); }
-
-  /// Whether the rank runs the part forward: then what it sends over the cut behind it is the activation.
-  bool runs(int rank, int part) const { return forward_parts_[ranks_[rank].program].contains(part); }
-  /// The rank at the other end, or -1 where there is none. The data axis is a ring.
-  int peer(int rank, const Peer& p) const {
-    const int program = ranks_[rank].program, data = ranks_[rank].data;
-    if (p.axis == data_axis_) return program * width_ + ((data + p.offset) % width_ + width_) % width_;
-    int other = program + p.offset;
-    return other < 0 || other >= programs() ? -1 : other * width_ + data;
-  }
+  const Action& action(int rank, ActionId id) const { return plan_.programs[rank].actions[id]; }
+  std::string place(int rank, ActionId id) const { return trireme::place(plan_.programs[rank], id); }
 
   // Sends and receives of a channel are paired by what they carry; that they come in one order is a demand of
   // its own.
@@ -90,12 +65,12 @@ class MessageCheck {
       std::vector<ActionId> sends, recvs;
     };
     std::map<std::pair<int, int>, Channel> channels;
-    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank)
+    for (int rank = 0; rank < ranks(); ++rank)
       for (ActionId id = 0; id < count(rank); ++id) {
         const Action& a = action(rank, id);
         if (!is_message(a)) continue;
-        int other = peer(rank, a.peer);
-        if (other < 0)
+        const int other = rank + a.peer.offset;
+        if (other < 0 || other >= ranks())
           faults_.add("{}: there is no program there", place(rank, id));
         else if (a.kind == ActionKind::send)
           channels[{rank, other}].sends.push_back(id);
@@ -129,10 +104,10 @@ class MessageCheck {
     for (const ActionId r : recvs)
       if (!later.contains(r)) faults_.add("{}: nobody sends it", place(to, r));
     // Activations and gradients have tags of their own, so the two kinds may pass each other.
-    for (bool forward : {true, false}) {
+    for (const OperandKind payload : {OperandKind::activation, OperandKind::cotangent}) {
       std::vector<ActionId> kind;
       for (ActionId r : order)
-        if (runs(from, action(to, r).part) == forward) kind.push_back(r);
+        if (action(to, r).payload == payload) kind.push_back(r);
       auto crossed = std::adjacent_find(kind.begin(), kind.end(), [&](ActionId a, ActionId b) {
         return std::pair(later[a], a) > std::pair(later[b], b);
       });
@@ -145,31 +120,28 @@ class MessageCheck {
   // The k-th collective along an axis must be the same for all who share it: for programs, along the axis that they lie
   // on. Along the others all ranks run one list.
   void group_collectives() {
-    for (int d = 0; d < width_; ++d) {
-      using Group = std::pair<std::string, std::vector<int>>;       // axis, and those who take part
-      std::map<Group, std::map<int, std::vector<ActionId>>> lists;  // by rank
-      for (int r = 0; r < programs(); ++r)
-        for (ActionId id = 0; id < count(r * width_ + d); ++id) {
-          const Action& a = action(r * width_ + d, id);
-          if (!is_collective(a)) continue;
-          const auto axes = names_in(a.peer.axis);
-          if (std::find(axes.begin(), axes.end(), plan_.stage_axis) != axes.end())
-            lists[{a.peer.axis, a.peer.members}][r * width_ + d].push_back(id);
-        }
-      for (auto& [group, by_rank] : lists) {
-        for (int r = 0; r < programs(); ++r)
-          if (group.second.empty() || std::ranges::find(group.second, r) != group.second.end())
-            (void)by_rank[r * width_ + d];
-        group_axis(group.first, by_rank);
+    using Group = std::pair<std::string, std::vector<int>>;       // axis, and those who take part
+    std::map<Group, std::map<int, std::vector<ActionId>>> lists;  // by rank
+    for (int rank = 0; rank < ranks(); ++rank)
+      for (ActionId id = 0; id < count(rank); ++id) {
+        const Action& a = action(rank, id);
+        if (!is_collective(a)) continue;
+        const auto axes = names_in(a.peer.axis);
+        if (std::find(axes.begin(), axes.end(), plan_.stage_axis) != axes.end())
+          lists[{a.peer.axis, a.peer.members}][rank].push_back(id);
       }
+    for (auto& [group, by_rank] : lists) {
+      for (int rank = 0; rank < ranks(); ++rank)
+        if (group.second.empty() || std::ranges::find(group.second, rank) != group.second.end()) (void)by_rank[rank];
+      group_axis(group.first, by_rank);
     }
   }
 
   void group_axis(const std::string& axis, std::map<int, std::vector<ActionId>>& by_rank) {
     const auto& [one, first] = *by_rank.begin();
-    const Program& its = plan_.programs[ranks_[one].program];
+    const Program& its = plan_.programs[one];
     for (const auto& [rank, list] : by_rank) {
-      const Program& other = plan_.programs[ranks_[rank].program];
+      const Program& other = plan_.programs[rank];
       if (list.size() != first.size()) {
         faults_.add("program {} makes {} collectives along '{}', program {} makes {}", its.name, first.size(), axis,
                     other.name, list.size());
@@ -211,24 +183,19 @@ class MessageCheck {
 
   void report_stuck() {
     std::string waiting;
-    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank)
+    for (int rank = 0; rank < ranks(); ++rank)
       for (ActionId id = 0; id < count(rank); ++id)
         if (!has_ended(rank, id)) waiting += (waiting.empty() ? "" : "; ") + place(rank, id);
     if (!waiting.empty()) faults_.add("deadlock: these wait for partners that never start: {}", waiting);
   }
 
   const Plan& plan_;
-  std::string data_axis_;
   Diagnostics& faults_;
-  int width_ = 1;
-  std::vector<std::set<int>> forward_parts_;  // by program
-  std::vector<Rank> ranks_;                   // program-major
+  std::vector<Rank> ranks_;
 };
 
 }  // namespace
 
-void check_messages(const Plan& plan, const std::string& data_axis, int data_ranks, Diagnostics& faults) {
-  MessageCheck(plan, data_axis, data_ranks, faults).run();
-}
+void check_messages(const Plan& plan, Diagnostics& faults) { MessageCheck(plan, faults).run(); }
 
 }  // namespace trireme

@@ -52,6 +52,15 @@ struct Projections {
   void visit(const StateVisitor& v) { v("query", query, "key", key, "value", value, "out", out); }
 };
 
+/// Two layers read one tensor, and masks are drawn for both results.
+struct Branches {
+  Linear left{12, 8}, right{12, 8}, out{8, 12};
+  Dropout first{0.4};
+  Dropout2d second{0.4};
+  Tensor operator()(const Tensor& x) const { return out(first(left(x)) + second(right(x))); }
+  void visit(const StateVisitor& v) { v("left", left, "right", right, "out", out, "first", first, "second", second); }
+};
+
 /// A residual, added to a product whose sum is cut, before and after an activation.
 struct Residual {
   Linear wide{12, 20}, narrow{20, 12};
@@ -130,6 +139,22 @@ TEST_CASE("gradients of what column-cut queries, keys and values read are summed
   judge(m, ways);
 }
 
+TEST_CASE("masks of all results of one tensor are drawn from its sample ids") {
+  const SmallModel m = small_model("branches", {2, 2, 3}, [] {
+    // A norm that each rank computes whole: both layers read the same tensor.
+    return Sequential{flatten, Linear(12, 12), LayerNorm(12), Branches(), relu, Linear(12, 5)};
+  });
+  const SmallModel images = small_model("dropped channels", {6, 6, 3}, [] {
+    return Sequential{Conv2d(3, 4, 3), Dropout2d(0.4), relu, flatten, Linear(64, 5)};
+  });
+  std::vector<Way> ways = on_axis("one_weird_trick", "data");
+  ways.push_back({"data_parallel(axis=replica) | one_weird_trick", "replica=2,data=2"});
+  for (const Way& way : on_axis("tensor", "tensor")) ways.push_back(way);
+  ways.push_back({"tensor | data_parallel", "data=2,tensor=2"});
+  judge(m, ways);
+  judge(images, ways);
+}
+
 TEST_CASE("a residual is added to a partial sum once") {
   const SmallModel m = small_model("residual", {2, 2, 3}, [] {
     return Sequential{flatten, Residual(), Residual(), Linear(12, 5)};
@@ -186,9 +211,14 @@ TEST_CASE("the norm by which gradients are clipped counts each element once") {
          {"tensor | spatial", "tensor=2,h=2"},
          {"tensor | zero(1)", "data=2,tensor=2"},
          {"tensor | zero(3)", "data=2,tensor=2"},
+         {"place(6.weight, axis=a) | place(8.weight, dim=1, axis=b)", "a=2,b=2"},
+         {"place(6.weight+8.weight, axis=a) | place(6.weight, dim=1, axis=b)", "a=2,b=2"},
          {"spatial | zero(3)", "h=3"},
-         {"one_weird_trick | zero(1)", "data=2", false},
-         {"data_parallel(axis=replica) | one_weird_trick", "replica=2,data=2", false},
+         {"one_weird_trick | zero(1)", "data=2"},
+         {"one_weird_trick | zero(3)", "data=3"},
+         {"one_weird_trick | central_storage", "data=3"},
+         {"data_parallel(axis=replica) | one_weird_trick", "replica=2,data=2"},
+         {"data_parallel(axis=replica) | one_weird_trick | zero(2)", "replica=2,data=3"},
          {"pipeline(micro=2, partition=even) | tensor", "pipe=2,tensor=2", true, 2},
          {"pipeline(micro=2, partition=even) | spatial", "pipe=2,h=2", true, 2},
          {"pipeline(micro=2, partition=even) | zero(3)", "pipe=2,data=2", true, 2},
@@ -200,7 +230,8 @@ TEST_CASE("models that are no Sequential are divided per tensor") {
   const SmallModel net = small_model("net", {6, 6, 3}, [] { return Module(Net()); });
   judge(net, {{"one_weird_trick", "data=2", false},
               {"one_weird_trick", "data=3", false},
-              {"one_weird_trick | zero(1)", "data=2", false},
+              {"one_weird_trick | zero(1)", "data=2"},
+              {"one_weird_trick | zero(3)", "data=3"},
               {"data_parallel(axis=replica) | one_weird_trick", "replica=2,data=2", false},
               {"tensor", "tensor=3"},
               {"spatial", "h=3"},

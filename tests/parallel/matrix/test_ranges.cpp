@@ -90,10 +90,11 @@ Module fused() {
 }
 
 /// What rank 0 sends along the tensor axis in a step.
-TrafficCount sent(const SmallModel& m, int ranks, const StepOptions::KeepOutputs& keep = {}) {
+TrafficCount sent(const SmallModel& m, int ranks, const StepOptions::KeepOutputs& keep = {},
+                  const std::string& strategy = "tensor") {
   return on_ranks(ranks, [&](World& world) {
     Mesh mesh(world, {{"tensor", ranks}});
-    Step step(m.make(), m.loss, Sgd{.lr = 0.1}, mesh, parse_strategy("tensor"),
+    Step step(m.make(), m.loss, Sgd{.lr = 0.1}, mesh, parse_strategy(strategy),
               {.checks = {.finite = false}, .profile = {.example = m.data.x}, .keep_outputs = keep});
     (void)step(m.data.x, m.data.y);
     const StepTraffic traffic = StepProbe(step).traffic();
@@ -134,6 +135,40 @@ TEST_CASE("a transformer block under tensor sends four sums of its activations i
     CHECK(more.calls - less.calls == 4);
     CHECK(more.bytes - less.bytes == 4 * rows * tokens * width * 8);
   }
+}
+
+TEST_CASE("with sequence=true a transformer block gathers its tokens twice and scatters two sums, and back") {
+  if (threads_only()) return;
+  const std::string strategy = "tensor(sequence=true)";
+  // Vectors of the width that all ranks hold and use for their tokens: norms, and biases behind sums. Each has a slot
+  // of 32 numbers in the flat block.
+  for (const auto& [name, heads, groups, vectors] : std::vector<std::tuple<std::string, Index, Index, Index>>{
+           {"gpt2", 4, 0, 6}, {"llama", 4, 2, 2}, {"bert", 4, 0, 6}}) {
+    const SmallModel two = transformer(name, 2, heads, groups);
+    INFO(two.name);
+    const TrafficCount less = sent(transformer(name, 1, heads, groups), 2, {}, strategy),
+                       more = sent(two, 2, {}, strategy);
+    const Index rows = two.data.x.dim(0);
+    CHECK(more.bytes - less.bytes == (8 * rows * tokens / 2 * width + vectors * 32) * 8);
+  }
+}
+
+TEST_CASE("ranks without rows take part in the moves of tokens") {
+  if (threads_only()) return;
+  const SmallModel m = transformer("llama", 1, 4, 2);
+  const auto loss = [&](const std::string& mesh, const std::string& strategy) {
+    return on_ranks(ranks_of(parse_mesh(mesh)), [&](World& world) {
+      Mesh axes(world, parse_mesh(mesh));
+      Step step(m.make(), m.loss, Sgd{.lr = 0.1}, axes, parse_strategy(strategy),
+                {.profile = {.example = m.data.x.rows(0, 1)}});
+      const Index rows = axes.index("data") == 0 ? 1 : 0;
+      double last = 0;
+      for (int i = 0; i < 2; ++i) last = step(m.data.x.rows(0, rows).clone(), m.data.y.rows(0, rows).clone()).item();
+      return last;
+    });
+  };
+  CHECK(loss("data=2,tensor=2", "tensor(sequence=true) | data_parallel") ==
+        Approx(loss("data=1", "serial")).epsilon(1e-12));
 }
 
 TEST_CASE("a block of a ViT sends four sums: its patches stay whole") {
@@ -205,6 +240,8 @@ TEST_CASE("a fused weight of two parts is divided in each; the gate is on the ra
     CHECK(two.bytes - one.bytes == 2 * attention(1).data.x.dim(0) * 4 * 12 * 8);
   }
   CHECK(wrong(mlp(2), tensor_on({2, 3, 4})) == "");
+  // The two parts cross a cut between stages.
+  CHECK(wrong(mlp(1), {{"pipeline(micro=2, partition=2) | tensor", "pipe=2,tensor=2"}}) == "");
 }
 
 TEST_CASE("uneven heads and groups are exact on any number of ranks") {
@@ -223,6 +260,7 @@ TEST_CASE("grouped queries of a fused weight, beside other strategies") {
   auto ways = tensor_on({2, 3, 4});
   ways.emplace_back("tensor | data_parallel", "data=2,tensor=2");
   ways.emplace_back("tensor | zero(3)", "data=2,tensor=2");
+  ways.emplace_back("tensor(sequence=true)", "tensor=3");
   ways.emplace_back("tensor | place(3.*, whole=true)", "tensor=2");
   ways.emplace_back("tensor | place(4.weight, dim=1)", "tensor=3");
   ways.emplace_back("one_weird_trick", "data=2");
@@ -272,15 +310,40 @@ TEST_CASE("shares that do not add up to the weight are refused") {
   CHECK_ERROR(run({pair}, {{}, pair}), usage, "2.weight", "dimension 1");
 }
 
+TEST_CASE("each rank reads its ranges of a file, and has a part of each divided weight") {
+  if (threads_only()) return;
+  const SmallModel m = small_model("fused", {2, 2, 3}, fused);
+  Module serial = m.make();
+  Parameters whole(serial);
+  for (const auto& e : whole.entries()) e.tensor.detach().copy_from(e.tensor.detach() * 3);
+  const SafetensorsFile file{export_weights(whole), {}};
+  for (const int ranks : {2, 3, 4})
+    CHECK_NOTHROW(on_ranks(ranks, [&](World& world) {
+      Mesh mesh(world, {{"tensor", ranks}});
+      Step step(m.make(), m.loss, Sgd{.lr = 0.1}, mesh, parse_strategy("tensor"), {.profile = {.example = m.data.x}});
+      import_weights(step.parameters(), file, "file");
+      const auto& entries = step.parameters().entries();
+      for (std::size_t i = 0; i < entries.size(); ++i) {
+        check(entries[i].tensor.numel() > 0, "test", "'{}' has no part here", entries[i].name);
+        same(gathered(entries[i].tensor.detach()), whole.entries()[i].tensor.detach(), entries[i].name);
+      }
+      return 1;
+    }));
+}
+
 TEST_CASE("ranges are saved by their ranks and read on any other layout") {
   if (threads_only()) return;
   struct Layout {
     const char *mesh, *strategy;
   };
   const SmallModel m = small_model("fused", {2, 2, 3}, fused);
-  const std::vector<Layout> layouts{{"tensor=2", "tensor"}, {"tensor=3", "tensor"},
-                                    {"data=1", "serial"},   {"data=2", "data_parallel"},
-                                    {"data=2", "zero(3)"},  {"data=2,tensor=3", "tensor | data_parallel | zero(2)"}};
+  const std::vector<Layout> layouts{{"tensor=2", "tensor"},
+                                    {"tensor=3", "tensor"},
+                                    {"tensor=3", "tensor(sequence=true)"},
+                                    {"data=1", "serial"},
+                                    {"data=2", "data_parallel"},
+                                    {"data=2", "zero(3)"},
+                                    {"data=2,tensor=3", "tensor | data_parallel | zero(2)"}};
   const Temporary folder;
   /// Trains one step on other numbers if there is something to read, which replaces them, then saves by rank.
   const auto run = [&](const Layout& l, const std::string& from, const std::string& to) {

@@ -133,6 +133,7 @@ std::string strategy_of(RandomChoice& dice, const std::string& name) {
   if (name == "data_parallel" || name == "one_weird_trick")
     return fmt::format("{}(first_bucket={}, bucket={}, overlap={})", name, dice.between(1, 300), dice.between(1, 900),
                        dice.chance(70));
+  if (name == "tensor" && dice.chance(40)) return "tensor(sequence=true)";
   if (name == "spatial") return fmt::format("spatial(axes={})", dice.of({"h", "h+w+d", "h+w", "h+w+d"}));
   if (name == "compress")
     return fmt::format("compress({}, ratio=1, residual=false)", dice.of({"topk", "randomk", "codec=chunks, chunk=5"}));
