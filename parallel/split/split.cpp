@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <ranges>
+#include <utility>
 
 #include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"
@@ -181,6 +182,7 @@ std::string divided_over(const Tensor& weight) {
 
 std::map<std::string, std::vector<Slice>> divided_slices(const Parameters& parameters, const Slice& slice) {
   std::map<std::string, std::vector<Slice>> all;
+  std::map<std::string, bool> parts;  // whether the last slice is of parts
   const auto& entries = parameters.entries();
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const ShardSpec* spec = entries[i].tensor.shard_spec();
@@ -190,7 +192,8 @@ std::map<std::string, std::vector<Slice>> divided_slices(const Parameters& param
     if (axis.empty()) continue;
     const Index end = i + 1 == entries.size() ? parameters.size() : entries[i + 1].slice.begin;
     std::vector<Slice>& along = all[axis];
-    if (!along.empty() && along.back().end == entries[i].slice.begin)
+    const bool joins = std::exchange(parts[axis], is_part(entries[i].tensor)) == is_part(entries[i].tensor);
+    if (joins && !along.empty() && along.back().end == entries[i].slice.begin)
       along.back().end = end;
     else
       along.push_back({entries[i].slice.begin, end});

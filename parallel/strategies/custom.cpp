@@ -158,7 +158,14 @@ Plan encode_gradients(Plan plan, const std::string& strategy, const Codec& codec
   refuse_asynchronous(plan, strategy);
   const bool reduces = std::ranges::any_of(
       plan.programs, [](const Program& program) { return std::ranges::any_of(program.actions, is_reduction); });
-  return with_codec(reduces ? std::move(plan) : with_reductions(std::move(plan), strategy), codec, arguments);
+  if (!reduces) plan = with_reductions(std::move(plan), strategy);
+  // Ranks that have the same weights must send the same numbers of them, whatever parts of other weights they have.
+  std::vector<Slice> parts;
+  for (const PartInfo& part : plan.parts)
+    for (const auto& [axes, slices] : part.divided) parts.insert(parts.end(), slices.begin(), slices.end());
+  std::ranges::sort(parts, {}, &Slice::begin);
+  for (Program& program : plan.programs) program = cut_reductions(plan, program, parts);
+  return with_codec(std::move(plan), codec, arguments);
 }
 
 Strategy periodically(CustomAction c) {

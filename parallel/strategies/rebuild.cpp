@@ -155,6 +155,27 @@ Program reduce_slices(const Plan& plan, const Program& program, const std::vecto
   return out;
 }
 
+Program cut_reductions(const Plan& plan, const Program& program, const std::vector<Slice>& at) {
+  Program out = program;
+  out.actions.clear();
+  std::vector<std::vector<ActionId>> moved(program.actions.size());
+  for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
+    Action a = program.actions[id];
+    std::vector<ActionId> after;
+    for (const ActionId before : a.after)
+      after.insert(after.end(), moved[static_cast<std::size_t>(before)].begin(),
+                   moved[static_cast<std::size_t>(before)].end());
+    a.after = std::move(after);
+    const bool is_of_bucket = (a.kind == ActionKind::update || a.kind == ActionKind::broadcast) && a.peer.root >= 0;
+    for (const Slice& piece : sums_rows(plan, a) || is_of_bucket ? cut_at(a.slice, at) : std::vector<Slice>{a.slice}) {
+      a.slice = piece;
+      moved[static_cast<std::size_t>(id)].push_back(static_cast<ActionId>(out.actions.size()));
+      out.actions.push_back(a);
+    }
+  }
+  return out;
+}
+
 Program update_by_bucket(const Program& program, ActionKind reduction, std::optional<ActionKind> give, int root) {
   std::vector<Slice> shared, rest;
   for (const ActionId id : reductions_of(program)) shared.push_back(program.actions[id].slice);

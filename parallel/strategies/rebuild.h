@@ -76,6 +76,9 @@ std::vector<Bucket> buckets_of(const Plan&, const Slice& whole, const DataParall
 /// gradients are complete (overlap), or after the whole backward; for weights with copies in other programs,
 /// after the sum over these. Updates wait for the reductions of their slices.
 Program reduce_slices(const Plan&, const Program&, const std::vector<Bucket>&, bool overlap);
+/// Cuts the reductions over ranks with different rows at the borders of these slices, and what update_by_bucket() made
+/// of them.
+Program cut_reductions(const Plan&, const Program&, const std::vector<Slice>& at);
 /// Replaces the updates by one per reduction, of the slice that it reduces: each rank updates its shard, or root the
 /// whole slice. Each rank updates the weights whose gradients are not reduced: other ranks have other parts of them. An
 /// update waits for its own reduction only, while later ones are under way. reduction: the kind that replaces

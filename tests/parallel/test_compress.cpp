@@ -77,6 +77,24 @@ TEST_CASE("codecs send the bytes of the plan in every step, and fewer than the n
   }
 }
 
+TEST_CASE("ranks with the same weights and parts of others encode the same numbers") {
+  if (threads_only()) return;
+  const Setup s{
+      .model =
+          [] { return Sequential{flatten, Linear(16, 6), relu, LayerNorm(6), Linear(6, 20), relu, Linear(20, 5)}; },
+      .samples = 64,
+      .steps = 6,
+      .shape = {4, 4, 1}};
+  for (const std::string codec : {"topk, ratio=0.2", "dgc, ratio=0.2", "chunks, ratio=0.2, chunk=4",
+                                  "randomk, ratio=0.2", "bf16", "f16", "qsgd", "onebit", "powersgd"})
+    for (const std::string place : {"", " | place(6.*, whole=true)"})
+      for (const std::string sums : {"data_parallel", "data_parallel(bucket=50, first_bucket=20)", "central_storage"}) {
+        const std::string strategy = "tensor" + place + " | " + sums + " | compress(codec=" + codec + ")";
+        INFO(strategy);
+        CHECK(parallel_run(s, {{"tensor", 3}, {"data", 2}}, parse_strategy(strategy)).agreed);
+      }
+}
+
 TEST_CASE("a run with a codec goes on from a checkpoint bit for bit") {
   if (threads_only()) return;
   for (const std::string& options : lossy()) {
