@@ -128,9 +128,19 @@ void ImaginedModels::charge(RankModel& model, const LayerSplit& split, bool reco
     const std::size_t p = at != names.end()               ? static_cast<std::size_t>(at - names.begin())
                           : &part == &model.parts.front() ? 0
                                                           : costs.size() - 1;
+    const auto counted = [&](auto member) {
+      return between(names[p].cost.*member, whole->at_many.parts[p].cost.*member, share);
+    };
+    double seconds_of_all = 0, counted_of_all = 0;
     for (auto member : seconds) {
-      const double counted = between(names[p].cost.*member, whole->at_many.parts[p].cost.*member, share);
-      if (counted > 0) part.cost.*member *= costs[p].*member / counted;
+      seconds_of_all += costs[p].*member;
+      counted_of_all += counted(member);
+    }
+    for (auto member : seconds) {
+      if (at == names.end())
+        part.cost.*member *= seconds_of_all / counted_of_all;
+      else if (counted(member) > 0)
+        part.cost.*member *= costs[p].*member / counted(member);
     }
   }
 }

@@ -76,7 +76,7 @@ class Plan(unittest.TestCase):
         text = run("plan", "show", *small, "--mesh", "tensor=2", "--strategy", "tensor", "--cost", "equal").stdout
         for line in (r"h\.0 to \S*h\.11, each of 12", r"attn\.c_attn\.weight +\[48, 16\] divided\(0\) over tensor",
                      r"mlp\.c_proj\.weight +\[16, 64\] divided\(1\) over tensor", r"copies: .*ln_1\.weight", r"forward +all_reduce over tensor: 2 calls",
-                     r"backward +all_reduce over tensor: 2 calls", r"gather over tensor: 1 call"):
+                     r"backward +all_reduce over tensor: 2 calls", r"join\n +forward +all_reduce over tensor: 1 call"):
             self.assertRegex(text, line)
         # Totals by axis are those of the step, but for agreements.
         calls = int(re.search(r"^all layers over tensor: (\d+) calls", text, re.M)[1])
