@@ -121,7 +121,7 @@ std::string shape_of(const std::string& message) {
 
 /// Whether a change of inputs by a few roundings changes what comes out by more than it should: weights that grow
 /// without bound, norms of values that are nearly equal.
-bool is_sensitive(Training t, const ModelRun& before) {
+bool is_sensitive(Training t, const Arrangement& how, const ModelRun& before) {
   const Tensor given = t.model.data.x;
   const Outcome& b = before.result;
   // A batch norm of equal numbers gives 0, or over several ranks a rounding error of either sign, and a relu behind it
@@ -131,7 +131,7 @@ bool is_sensitive(Training t, const ModelRun& before) {
     for (const auto& [name, field] : given.fields()) x = x.with(name, field);
     t.model.data.x = x;
     t.nudge = nudge;
-    const ModelRun after = train(t, {{{"data", 1}}, "serial"});
+    const ModelRun after = train(t, how);
     if (!after.refusal.empty() || furthest(after.result.weights, b.weights, b.weight_ends) > 1e-12 ||
         furthest(after.evaluated, before.evaluated, {}) > 1e-12)
       return true;
@@ -212,9 +212,10 @@ std::string sweep_models(RandomChoice dice) {
   }
   if (!run.refusal.empty()) return "refused: " + shape_of(run.refusal);
   // Batch norms take the statistics of each micro-batch.
-  const ModelRun same = t.model.batch_norm && run.microbatches > 1
-                            ? train(t, {{{"data", 1}}, fmt::format("accumulate(micro={})", run.microbatches)})
-                            : serial;
+  const bool divided = t.model.batch_norm && run.microbatches > 1;
+  const Arrangement reference{{{"data", 1}},
+                              divided ? fmt::format("accumulate(micro={})", run.microbatches) : "serial"};
+  const ModelRun same = divided ? train(t, reference) : serial;
   check(same.refusal.empty(), "sweep", "{}\n  the serial run is refused: {}", what(), same.refusal);
   const Strategy strategy = parse_strategy(how.strategy);
   if (strategy.claim(t.model.batch_norm) != Claim::exact && (!alone || strategy.name() == "easgd"))
@@ -223,7 +224,7 @@ std::string sweep_models(RandomChoice dice) {
   const auto close = [&](const std::string& name, const std::vector<double>& a, const std::vector<double>& b,
                          const std::vector<std::size_t>& ends, double bound) {
     const double distance = furthest(a, b, ends);
-    if (!integers && distance > bound && (sensitive = sensitive || is_sensitive(t, serial))) return;
+    if (!integers && distance > bound && (sensitive = sensitive || is_sensitive(t, reference, same))) return;
     check(distance <= bound, "sweep", "{}\n  {} differ by {}", what(), name, distance);
   };
   check(run.result.agreed, "sweep", "{}\n  ranks end with other weights", what());
