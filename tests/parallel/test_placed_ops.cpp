@@ -315,6 +315,7 @@ TEST_CASE("a row with an ignored label counts nothing, whatever its divided logi
 }
 
 TEST_CASE("a divided table refuses rows that no rank has") {
+  if (threads_only()) return;
   for (const double id : {-1, 6})
     CHECK_ERROR(on_mesh({{"tensor", 2}},
                         [&](Mesh& mesh) {
