@@ -85,7 +85,7 @@ class Scan {
     const std::size_t data = at_ + block, room = source_.bytes.size() - data;
     if (size > room)
       fail(ErrorKind::data, tar_op, "{}: truncated, or damaged: member {} at byte {} declares {} bytes, {} are left",
-           source_.name, shown(name), at_, size, room);
+           source_.name, in_quotes(name), at_, size, room);
     at_ = data + size + (block - size % block) % block;
     switch (type) {
       case 'x':
@@ -97,7 +97,7 @@ class Scan {
       case '7':
       case '\0': break;
       default:
-        fail(ErrorKind::data, tar_op, "{}: member {} is {}; shards hold plain files", source_.name, shown(name),
+        fail(ErrorKind::data, tar_op, "{}: member {} is {}; shards hold plain files", source_.name, in_quotes(name),
              type == '1' || type == '2' ? "a link, which is not followed" : "no plain file");
     }
     if (type == '\0' && name.ends_with('/')) return;  // a directory in the format before POSIX
@@ -123,7 +123,7 @@ class Scan {
     bool good = !name.empty() && name[0] != '/' && name.find('\0') == name.npos;
     good = good && std::ranges::count(split_text(name, '/'), "..") == 0;
     if (!good)
-      fail(ErrorKind::data, tar_op, "{}: member {} has a name that leads elsewhere", source_.name, shown(name));
+      fail(ErrorKind::data, tar_op, "{}: member {} has a name that leads elsewhere", source_.name, in_quotes(name));
   }
 
   std::string_view text_of(std::size_t at, std::size_t size) const {

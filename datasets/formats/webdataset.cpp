@@ -56,12 +56,12 @@ class Grouping {
 
  private:
   [[noreturn]] void wrong(std::string_view member, std::string_view what) const {
-    fail(ErrorKind::data, webdataset_op, "{}: {} {}", source_.name, shown(member), what);
+    fail(ErrorKind::data, webdataset_op, "{}: {} {}", source_.name, in_quotes(member), what);
   }
   [[noreturn]] void incomplete(std::string_view what) const {
     wrong(key_, fmt::format("{}. The first dot of {} ends the sample's name: replace other dots, and write the members "
                             "of a sample one after another",
-                            what, shown(first_)));
+                            what, in_quotes(first_)));
   }
   std::string_view text_of(const TarMember& member) const {
     if (member.size > longest_label)
@@ -71,7 +71,7 @@ class Grouping {
   std::int64_t parse_number(const TarMember& member, std::string_view text) const {
     std::int64_t label = 0;
     if (!trireme::parse_number(trimmed(text, " \t\n\v\f\r"), label))
-      wrong(member.name, fmt::format("holds {}, not the number of a class", shown(text.substr(0, 40))));
+      wrong(member.name, fmt::format("holds {}, not the number of a class", in_quotes(text.substr(0, 40))));
     return label;
   }
   std::optional<std::int64_t> parse_json(const TarMember& member, std::string_view text) const {
@@ -109,14 +109,14 @@ std::vector<std::string> alternatives(const std::string& text, const std::string
   const auto number = [&](std::string_view digits) {
     std::uint64_t value = 0;
     if (!parse_number(digits, value))
-      fail(webdataset_op, "shards {}: {{{}}} is no range of numbers, as {{000..146}} is", shown(pattern), text);
+      fail(webdataset_op, "shards {}: {{{}}} is no range of numbers, as {{000..146}} is", in_quotes(pattern), text);
     return value;
   };
   const std::string first_text = text.substr(0, dots), last_text = text.substr(dots + 2);
   const std::uint64_t first = number(first_text), last = number(last_text);
   check(
       first <= last && last - first < most_shards, webdataset_op, "shards {}: the range {{{}}} is empty or too long",
-      [&] { return shown(pattern); }, text);
+      [&] { return in_quotes(pattern); }, text);
   std::vector<std::string> all;
   for (std::uint64_t i = first; i <= last; ++i) all.push_back(fmt::format("{:0{}}", i, first_text.size()));
   return all;
@@ -128,7 +128,7 @@ void expand(const std::string& begin, const std::string& rest, const std::string
   const std::size_t open = rest.find('{'), close = rest.find('}');
   if (open == rest.npos) {
     check(
-        all.size() < most_shards, webdataset_op, "shards {}: over {} names", [&] { return shown(pattern); },
+        all.size() < most_shards, webdataset_op, "shards {}: over {} names", [&] { return in_quotes(pattern); },
         std::size_t{most_shards});
     return all.push_back(begin + rest);
   }
@@ -143,7 +143,7 @@ std::vector<std::string> split(const std::string& pattern) {
   for (std::size_t i = 0; i < pattern.size(); ++i) {
     depth += (pattern[i] == '{') - (pattern[i] == '}');
     check(depth == 0 || depth == 1, webdataset_op, "shards {}: its braces do not match",
-          [&] { return shown(pattern); });
+          [&] { return in_quotes(pattern); });
     const bool colons = pattern.compare(i, 2, "::") == 0;
     if (depth == 0 && (pattern[i] == ',' || colons)) {
       i += colons;
@@ -152,7 +152,7 @@ std::vector<std::string> split(const std::string& pattern) {
       parts.back() += pattern[i];
     }
   }
-  check(depth == 0, webdataset_op, "shards {}: its braces do not match", [&] { return shown(pattern); });
+  check(depth == 0, webdataset_op, "shards {}: its braces do not match", [&] { return in_quotes(pattern); });
   return parts;
 }
 
@@ -220,10 +220,10 @@ class Shards final : public EncodedSource {
     scan_shard({path, file.map(/*read_ahead=*/false)}, [&](const ShardSample& sample) {
       const TarMember& image = sample.image;
       if (classes > 0 && sample.label >= classes)
-        fail(ErrorKind::data, webdataset_op, "{}: the label of {} is {}, there are {} classes", path, shown(image.name),
-             sample.label, classes);
+        fail(ErrorKind::data, webdataset_op, "{}: the label of {} is {}, there are {} classes", path,
+             in_quotes(image.name), sample.label, classes);
       if (image.size > std::numeric_limits<std::uint32_t>::max())
-        fail(ErrorKind::data, webdataset_op, "{}: {} has {} bytes", path, shown(image.name), image.size);
+        fail(ErrorKind::data, webdataset_op, "{}: {} has {} bytes", path, in_quotes(image.name), image.size);
       places_.push_back({image.offset, names_.size(), static_cast<std::uint32_t>(image.size),
                          static_cast<std::uint32_t>(shards_.size() - 1), static_cast<std::uint32_t>(sample.label)});
       names_ += image.name + '\0';
@@ -247,7 +247,7 @@ void scan_shard(const NamedBytes& shard, const std::function<void(const ShardSam
 std::vector<std::string> expand_shards(const std::string& pattern, const std::string& root) {
   std::vector<std::string> shards;
   for (const std::string& part : split(pattern)) {
-    check(!part.empty(), webdataset_op, "shards {}: a name is empty", [&] { return shown(pattern); });
+    check(!part.empty(), webdataset_op, "shards {}: a name is empty", [&] { return in_quotes(pattern); });
     expand(root.empty() || part[0] == '/' ? "" : root + "/", part, pattern, shards);
   }
   return shards;

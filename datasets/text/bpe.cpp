@@ -171,7 +171,7 @@ class Bpe final : public TokenizerModel {
       const auto byte = static_cast<unsigned char>(c);
       check(
           p_.of_byte[byte] >= 0, ErrorKind::data, "encode",
-          "the byte {:#04x} of the word {} has no token in the vocabulary of {}", byte, [&] { return shown(word); },
+          "the byte {:#04x} of the word {} has no token in the vocabulary of {}", byte, [&] { return in_quotes(word); },
           vocabulary());
       const Index i = std::ssize(symbols);
       symbols.push_back({p_.of_byte[byte], i - 1, i + 1});
@@ -215,7 +215,7 @@ class Bpe final : public TokenizerModel {
 };
 
 /// A value for a message: JSON on one line, shortened.
-std::string as_text(const Json& value) { return shown(json_text(value, NotUtf8::replaced, -1, true)); }
+std::string as_text(const Json& value) { return in_quotes(json_text(value, NotUtf8::replaced, -1, true)); }
 
 /// Reads a tokenizer.json.
 class Reader {
@@ -295,7 +295,7 @@ class Reader {
   void name(const std::string& token, const Json& id, std::string bytes) {
     check(
         id.is_number_integer() && id >= 0 && id < most_ids, ErrorKind::data, "tokenizer",
-        "{}: the token {} has the id {}, expected one of [0, {})", path_, [&] { return shown(token); },
+        "{}: the token {} has the id {}, expected one of [0, {})", path_, [&] { return in_quotes(token); },
         [&] { return as_text(id); }, most_ids);
     const auto at = id.get<std::size_t>();
     if (at >= taken_.size()) {
@@ -303,7 +303,7 @@ class Reader {
       parts_.tokens.resize(at + 1);
     }
     check(!taken_[at], ErrorKind::data, "tokenizer", "{}: the id {} is that of {} and of another token", path_, at,
-          [&] { return shown(token); });
+          [&] { return in_quotes(token); });
     taken_[at] = true;
     parts_.tokens[at] = std::move(bytes);
     ids_.emplace(token, static_cast<std::int32_t>(at));
@@ -365,10 +365,10 @@ class Reader {
         check(
             id == known->second, ErrorKind::data, "tokenizer",
             "{}: the added token {} has the id {} in the vocabulary, and another id in added_tokens", path_,
-            [&] { return shown(text); }, known->second);
+            [&] { return in_quotes(text); }, known->second);
       check(known == ids_.end() || token_bytes(text).value_or(text) == text, ErrorKind::data, "tokenizer",
             "{}: the added token {} is also one of the vocabulary, which stands for other bytes", path_,
-            [&] { return shown(text); });
+            [&] { return in_quotes(text); });
       const std::int32_t at = ids_.at(text);
       (flag(token, "normalized", false) ? parts_.second : parts_.first).push_back({text, at});
     }

@@ -72,7 +72,7 @@ class Characters final : public TokenizerModel {
       check(
           c.code < ids_.size() && ids_[c.code] >= 0, ErrorKind::data, "characters",
           "character {} of the text, {} {}, is none of the {} that the tokenizer was made of", ids.size(),
-          [&] { return code_name(c.code); }, [&] { return shown(text.substr(at, c.size)); }, vocabulary());
+          [&] { return code_name(c.code); }, [&] { return in_quotes(text.substr(at, c.size)); }, vocabulary());
       ids.push_back(ids_[c.code]);
       at += c.size;
     }

@@ -19,7 +19,7 @@ std::unique_ptr<const VolumeSource> open_npy(const std::string& path) {
                               : nullptr;
   check(
       type != nullptr, ErrorKind::data, "volume", "{}: elements of type {}; {} are read", path,
-      [&] { return shown(descr); }, voxel_type_names);
+      [&] { return in_quotes(descr); }, voxel_type_names);
   DenseLayout layout{.type = type, .begin = header.begin, .swapped = descr[0] == '>'};
   layout.order = axis_order(header.shape.rank(), header.columns_first);
   return std::make_unique<DenseVolume>(file, header.shape, layout);

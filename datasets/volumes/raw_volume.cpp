@@ -32,7 +32,7 @@ RawHeader parse_raw_header(std::string_view text, const std::string& path) {
   header.type = find_voxel_type(dtype.get_ref<const std::string&>());
   check(
       header.type != nullptr && header.type->name == dtype.get_ref<const std::string&>(), ErrorKind::data, "volume",
-      "{}: \"dtype\" is {}; {} are read", path, [&] { return shown(dtype.get_ref<const std::string&>()); },
+      "{}: \"dtype\" is {}; {} are read", path, [&] { return in_quotes(dtype.get_ref<const std::string&>()); },
       voxel_type_names);
   header.big_endian = order == "big";
   check(header.big_endian || order == "little" || (order.is_null() && header.type->size == 1), ErrorKind::data,

@@ -50,7 +50,7 @@ int keep_error(TIFF*, void* user, const char*, const char* format, va_list argum
   char text[160];
   std::vsnprintf(text, sizeof text, format, arguments);
   std::string& said = static_cast<TiffFile*>(user)->said;
-  if (said.empty()) said = shown(text);
+  if (said.empty()) said = in_quotes(text);
   return 1;  // 1: libtiff prints nothing itself
 }
 int keep_quiet(TIFF*, void*, const char*, const char*, va_list) { return 1; }

@@ -66,7 +66,7 @@ ZarrCompressor compressor_of(const Json& compressor, const std::string& path) {
   if (id == "zstd" && zstd_codec() != nullptr) return ZarrCompressor::zstd;
   const bool missing = id == "blosc" || id == "zstd";
   fail(ErrorKind::data, "volume", "{}: compressor {} is not read{}: write the array with zlib, gzip or none", path,
-       shown(id.is_string() ? id.get<std::string>() : "without a name"),
+       in_quotes(id.is_string() ? id.get<std::string>() : "without a name"),
        missing ? " by this build, made without libblosc and libzstd (Debian: libblosc-dev libzstd-dev)" : "");
 }
 
@@ -110,7 +110,7 @@ char chunk_separator(const std::string& folder, const ZarrHeader& header) {
          folder,
          dotted   ? "chunk files as \"0.0\""
          : nested ? "chunk files as \"0/0\""
-                  : shown(other),
+                  : in_quotes(other),
          header.array.rank(), said == '\0' ? "" : fmt::format(" (\"dimension_separator\": \"{}\")", said));
   return said == '\0' ? found : said;
 }
@@ -222,7 +222,7 @@ ZarrHeader parse_zarr_header(std::string_view text, const std::string& path) {
     header.type = find_voxel_type(std::string_view(code).substr(1));
   check(
       header.type != nullptr, ErrorKind::data, "volume", "{}: \"dtype\" is {}; {} are read, as \"<u2\"", path,
-      [&] { return shown(code); }, voxel_type_names);
+      [&] { return in_quotes(code); }, voxel_type_names);
   header.big_endian = code[0] == '>';
   check(order == "C" || order == "F", ErrorKind::data, "volume", "{}: \"order\" is neither \"C\" nor \"F\"", path);
   header.columns_first = order == "F";

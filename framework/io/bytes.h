@@ -24,7 +24,7 @@ T little_endian(std::span<const std::byte> bytes) {
 }
 
 /// Quotes an untrusted text for a message: non-printable characters become '?', and it is cut after 80 characters.
-inline std::string shown(std::string_view text) {
+inline std::string in_quotes(std::string_view text) {
   constexpr std::size_t longest = 80;
   std::string out = "\"";
   for (char c : text.substr(0, longest)) out += c >= ' ' && c <= '~' ? c : '?';

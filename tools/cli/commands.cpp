@@ -83,7 +83,7 @@ int info_environment() {
   for (const EnvironmentVariable& v : environment_variables()) {
     const char* now = std::getenv(v.name);
     fmt::print("{:<28} {:<18} {:<20} {}\n", v.name, v.fallback, v.unit.empty() ? v.words : v.unit,
-               now ? shown(now) : "not set");
+               now ? in_quotes(now) : "not set");
     fmt::print("    {}", wrapped(std::string(v.meaning), 4));
   }
   return 0;

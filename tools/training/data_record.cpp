@@ -56,7 +56,9 @@ std::string class_change(const std::string& run, const DatasetSource& data) {
   std::size_t i = 0;
   while (i < before.size() && i < now.size() && before[i] == now[i]) ++i;
   if (i == before.size() && i == now.size()) return {};
-  const auto at = [&](const std::vector<std::string>& names) { return i < names.size() ? shown(names[i]) : "missing"; };
+  const auto at = [&](const std::vector<std::string>& names) {
+    return i < names.size() ? in_quotes(names[i]) : "missing";
+  };
   return fmt::format("class {} of {} is {}, of the run {}", i, data.name(), at(now), at(before));
 }
 

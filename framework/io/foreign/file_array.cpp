@@ -32,7 +32,7 @@ std::size_t count_elements(const FileArray& array, std::string_view op, const st
     if (extent > 0) good = good && !__builtin_mul_overflow(n, extent, &n);
   }
   if (!good)
-    fail(ErrorKind::data, op, "{}: array {} has the impossible shape {}", source, shown(array.name), array.shape);
+    fail(ErrorKind::data, op, "{}: array {} has the impossible shape {}", source, in_quotes(array.name), array.shape);
   return empty ? 0 : static_cast<std::size_t>(n / 8);
 }
 
@@ -53,7 +53,7 @@ void gather(const FileArray& array, const Strided& at, std::span<const std::byte
   const std::size_t held = elements.size() / type.size;
   if (reach(shape, at) > held)
     fail(ErrorKind::data, op, "{}: array {} of shape {} reaches beyond the {} elements stored for it", source,
-         shown(array.name), shape, held);
+         in_quotes(array.name), shape, held);
   if (shape.numel() == 0) return;
 
   Shape strides = at.strides;
@@ -82,7 +82,7 @@ void MemoryLimit::take(std::size_t bytes, std::string_view op, std::string_view 
     fail(ErrorKind::data, op,
          "{}: {} needs {} bytes more, over the {} left of what a file of {} bytes may take; if it truly "
          "is that large, store it uncompressed and without expanded views",
-         file_.name, shown(name), bytes, left_, file_.bytes.size());
+         file_.name, in_quotes(name), bytes, left_, file_.bytes.size());
   left_ -= bytes;
 }
 

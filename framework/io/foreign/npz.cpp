@@ -44,17 +44,19 @@ NpyHeader parse_header(std::string_view text, const std::string& source, const s
   const auto has = [&](const char* key) { return dict.is_object() && dict.contains(key); };
   if (colons == 3 && has("descr") && dict["descr"].is_array())
     fail(ErrorKind::data, npz_op, "{}: array {} is structured; arrays of one element type are read", source,
-         shown(name));
+         in_quotes(name));
   if (colons != 3 || !has("descr") || !has("fortran_order") || !has("shape") || !dict["descr"].is_string() ||
       dict["descr"] == "" || !dict["fortran_order"].is_boolean() || !dict["shape"].is_array())
-    fail(ErrorKind::data, npz_op, "{}: the header of array {} is damaged: {}", source, shown(name), shown(text));
+    fail(ErrorKind::data, npz_op, "{}: the header of array {} is damaged: {}", source, in_quotes(name),
+         in_quotes(text));
   NpyHeader header{dict["descr"], dict["fortran_order"], {}};
   for (const auto& extent : dict["shape"]) {
     if (header.shape.rank() == Shape::max_rank)
-      fail(ErrorKind::data, npz_op, "{}: array {} has more than {} axes", source, shown(name), int(Shape::max_rank));
+      fail(ErrorKind::data, npz_op, "{}: array {} has more than {} axes", source, in_quotes(name),
+           int(Shape::max_rank));
     if (!extent.is_number_integer())
       fail(ErrorKind::data, npz_op, "{}: the header of array {} is damaged: an extent is no 64-bit number", source,
-           shown(name));
+           in_quotes(name));
     header.shape.push_back(extent.get<Index>());
   }
   return header;
@@ -84,16 +86,16 @@ std::pair<std::size_t, std::size_t> header_size(std::span<const std::byte> bytes
   const bool magic = text.size() >= 10 && text.starts_with("\x93NUMPY") && text[6] >= 1 && text[6] <= 3;
   if (!magic)
     fail(ErrorKind::data, npz_op, "{}: entry {} is no .npy array: its first bytes are not those of one", source,
-         shown(name));
+         in_quotes(name));
   const std::size_t prefix = text[6] == 1 ? 10 : 12;
   if (bytes.size() < prefix)
-    fail(ErrorKind::data, npz_op, "{}: array {} is cut off in its header", source, shown(name));
+    fail(ErrorKind::data, npz_op, "{}: array {} is cut off in its header", source, in_quotes(name));
   const std::size_t size = text[6] == 1 ? std::size_t{little_endian<std::uint16_t>(bytes.subspan(8, 2))}
                                         : little_endian<std::uint32_t>(bytes.subspan(8, 4));
   if (size > bytes.size() - prefix)
-    fail(ErrorKind::data, npz_op, "{}: array {} is cut off in its header", source, shown(name));
+    fail(ErrorKind::data, npz_op, "{}: array {} is cut off in its header", source, in_quotes(name));
   if (size > longest_header)
-    fail(ErrorKind::data, npz_op, "{}: array {} has a header of {} bytes", source, shown(name), size);
+    fail(ErrorKind::data, npz_op, "{}: array {} has a header of {} bytes", source, in_quotes(name), size);
   return {prefix, size};
 }
 
@@ -109,16 +111,16 @@ void read_array(const std::string& name, std::span<std::byte> bytes, const std::
   const NpyHeader header = read_header(bytes, source, name);
   if (header.descr.ends_with('O'))
     fail(ErrorKind::data, npz_op, "{}: array {} holds Python objects, which could run code; save arrays of numbers",
-         source, shown(name));
+         source, in_quotes(name));
   FileArray array{name, element_type(header.descr), header.shape};
   if (array.type == nullptr)
     fail(ErrorKind::data, npz_op,
-         "{}: array {} has elements of type {}; f2, f4, f8, i1, i2, i4, i8, u1 and b1 are read", source, shown(name),
-         shown(header.descr));
+         "{}: array {} has elements of type {}; f2, f4, f8, i1, i2, i4, i8, u1 and b1 are read", source,
+         in_quotes(name), in_quotes(header.descr));
   const std::size_t declared = count_elements(array, npz_op, source) * array.type->size;
   const auto elements = bytes.subspan(header.begin);
   if (elements.size() != declared)
-    fail(ErrorKind::data, npz_op, "{}: array {} declares {} bytes of elements, it holds {}", source, shown(name),
+    fail(ErrorKind::data, npz_op, "{}: array {} declares {} bytes of elements, it holds {}", source, in_quotes(name),
          declared, elements.size());
   if (header.descr[0] == '>') swap_bytes(elements, array.type->size);
   memory.take(array.bytes(), npz_op, name);
@@ -141,7 +143,7 @@ NpyLayout npy_layout(const NamedBytes& file) {
   const bool one = header.shape.rank() < 2;
   if (array.type == nullptr || !array.type->as_is || header.descr[0] == '>' || (header.columns_first && !one))
     fail(ErrorKind::data, npz_op, "{}: elements of type {}{} are read by read_npy(), not mapped", file.name,
-         shown(header.descr), header.columns_first ? " in Fortran's order" : "");
+         in_quotes(header.descr), header.columns_first ? " in Fortran's order" : "");
   const std::size_t bytes = count_elements(array, npz_op, file.name) * array.type->size, begin = header.begin;
   if (file.bytes.size() - begin != bytes)
     fail(ErrorKind::data, npz_op, "{}: the header declares {} bytes of elements, the file holds {}", file.name, bytes,
@@ -154,7 +156,8 @@ void read_npz(const NamedBytes& file, const RoomFor& room) {
   MemoryLimit memory(file);
   for (const ZipEntry& entry : zip.entries()) {
     std::string name(entry.name);
-    if (!name.ends_with(".npy")) fail(ErrorKind::data, npz_op, "{}: entry {} is no .npy array", file.name, shown(name));
+    if (!name.ends_with(".npy"))
+      fail(ErrorKind::data, npz_op, "{}: entry {} is no .npy array", file.name, in_quotes(name));
     name.resize(name.size() - 4);
     memory.take(entry.size, npz_op, name);
     {

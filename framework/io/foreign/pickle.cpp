@@ -219,7 +219,7 @@ class Machine {
     const std::string_view both = find_allowed(module, name);
     if (both.empty())
       wrong(fmt::format("it names {}, which is not among what a state dict of tensors needs; {}",
-                        shown(std::string(module.substr(0, 80)) + "." + std::string(name.substr(0, 80))),
+                        in_quotes(std::string(module.substr(0, 80)) + "." + std::string(name.substr(0, 80))),
                         name.starts_with("Complex") ? "complex numbers are not read: save real and imaginary parts"
                                                     : "save model.state_dict()"));
     push(make(Kind::name, 0, both));
@@ -250,7 +250,7 @@ class Machine {
       if (items.size() != 3 || !is(items[0], Kind::tensor)) wrong("a parameter that is no tensor");
       return push(items[0]);
     }
-    wrong(fmt::format("it calls {}", shown(name)));
+    wrong(fmt::format("it calls {}", in_quotes(name)));
   }
   /// (storage, offset, size, strides, requires_grad, hooks[, metadata])
   void tensor(const std::vector<Id>& items) {

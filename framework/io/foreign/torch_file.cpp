@@ -120,7 +120,7 @@ class TorchReader {
       check(key.kind == StorageKind::text, ErrorKind::data, torch_op, "{}: a tensor is named by a {}, not a text",
             file_.name, name_of(key.kind));
       if (!names.insert(key.text).second)
-        fail(ErrorKind::data, torch_op, "{}: two tensors are named {}", file_.name, shown(key.text));
+        fail(ErrorKind::data, torch_op, "{}: two tensors are named {}", file_.name, in_quotes(key.text));
       arrays.push_back(describe(std::string(key.text), value));
     });
     return arrays;
@@ -131,14 +131,14 @@ class TorchReader {
     constexpr std::size_t most = 100;
     each(dict, [&](auto& key, auto& value) {
       if (&value == but || (but == nullptr && value.kind == StorageKind::tensor) || left_out_.size() == most) return;
-      left_out_.push_back(fmt::format("{} ({})", key.kind == StorageKind::text ? shown(key.text) : name_of(key.kind),
-                                      name_of(value.kind)));
+      left_out_.push_back(fmt::format(
+          "{} ({})", key.kind == StorageKind::text ? in_quotes(key.text) : name_of(key.kind), name_of(value.kind)));
     });
   }
 
   Shape shape_of(const PickleValue& tuple, const std::string& name) const {
     if (tuple.items.size() > Shape::max_rank)
-      fail(ErrorKind::data, torch_op, "{}: tensor {} has {} axes, at most {} are read", file_.name, shown(name),
+      fail(ErrorKind::data, torch_op, "{}: tensor {} has {} axes, at most {} are read", file_.name, in_quotes(name),
            tuple.items.size(), int(Shape::max_rank));
     Shape shape;
     for (auto item : tuple.items) shape.push_back(pickle_[item].number);
@@ -155,18 +155,18 @@ class TorchReader {
         offset < 0 || std::any_of(a.at.strides.begin(), a.at.strides.end(), [](Index s) { return s < 0; });
     if (a.array.type == nullptr || negative)
       fail(ErrorKind::data, torch_op, "{}: tensor {} has a negative offset or stride, or a storage of type {}",
-           file_.name, shown(name), shown(type));
+           file_.name, in_quotes(name), in_quotes(type));
     a.at.offset = static_cast<std::size_t>(offset);
     count_elements(a.array, torch_op, file_.name);
     a.storage = zip_.find(folder_ + "data/" + std::string(storage.text));
     if (a.storage == nullptr)
-      fail(ErrorKind::data, torch_op, "{}: the storage {} of tensor {} is missing", file_.name, shown(storage.text),
-           shown(name));
+      fail(ErrorKind::data, torch_op, "{}: the storage {} of tensor {} is missing", file_.name, in_quotes(storage.text),
+           in_quotes(name));
     const auto elements = static_cast<std::size_t>(storage.number), size = a.array.type->size;
     if (a.storage->size % size != 0 || a.storage->size / size != elements)
       fail(ErrorKind::data, torch_op,
            "{}: the storage {} of tensor {} has {} bytes, not those of {} elements of type {}", file_.name,
-           shown(storage.text), shown(name), a.storage->size, elements, a.array.type->name);
+           in_quotes(storage.text), in_quotes(name), a.storage->size, elements, a.array.type->name);
     return a;
   }
 

@@ -93,14 +93,15 @@ ZipEntry ZipReader::parse_entry(Span& rest, std::uint64_t number) const {
   const std::size_t name = u16(rest, 28), extra = u16(rest, 30), size = directory_size + name + extra + u16(rest, 32);
   check(size <= rest.size(), ErrorKind::data, op_, "{}: entry {} of its ZIP directory is cut off", file_.name, number);
   ZipEntry e{.name = text(rest, directory_size, name), .crc = u32(rest, 16), .deflated = u16(rest, 10) == 8};
-  if (u16(rest, 8) & 1) fail(ErrorKind::data, op_, "{}: entry {} is encrypted", file_.name, shown(e.name));
+  if (u16(rest, 8) & 1) fail(ErrorKind::data, op_, "{}: entry {} is encrypted", file_.name, in_quotes(e.name));
   if (const int method = u16(rest, 10); method != 0 && method != 8)
     fail(ErrorKind::data, op_, "{}: entry {} is packed by method {}; stored (0) and deflated (8) are read", file_.name,
-         shown(e.name), method);
+         in_quotes(e.name), method);
   std::uint64_t unpacked = u32(rest, 24), packed = u32(rest, 20), local = u32(rest, 42);
   const bool good = apply_zip64(rest.subspan(directory_size + name, extra), unpacked, packed, local);
   if (!good || (e.deflated ? unpacked / deflate_ratio > packed : unpacked != packed))
-    fail(ErrorKind::data, op_, "{}: entry {} cannot hold {} bytes in {}", file_.name, shown(e.name), unpacked, packed);
+    fail(ErrorKind::data, op_, "{}: entry {} cannot hold {} bytes in {}", file_.name, in_quotes(e.name), unpacked,
+         packed);
   e.size = unpacked;
   e.packed = packed;
   e.begin = local;
@@ -117,20 +118,20 @@ void ZipReader::locate_data(std::size_t end) {
     ZipEntry& e = entries_[i];
     if (e.begin < free || e.begin > end || end - e.begin < local_size)
       fail(ErrorKind::data, op_, "{}: entry {} at offset {} overlaps another, or the directory at {}", file_.name,
-           shown(e.name), e.begin, end);
+           in_quotes(e.name), e.begin, end);
     const Span header = file_.bytes.subspan(e.begin, end - e.begin);
     const std::size_t name = u16(header, 26), before = local_size + name + u16(header, 28);
     const bool fits = u32(header, 0) == local_magic && before <= header.size() && e.packed <= header.size() - before;
     if (!fits || u16(header, 8) != (e.deflated ? 8 : 0) || name != e.name.size())
       fail(ErrorKind::data, op_, "{}: entry {} is not at offset {} as the ZIP directory says", file_.name,
-           shown(e.name), e.begin);
+           in_quotes(e.name), e.begin);
     if (const std::string_view own = text(header, local_size, name); own != e.name)
-      fail(ErrorKind::data, op_, "{}: entry {} is called {} in the ZIP directory", file_.name, shown(own),
-           shown(e.name));
+      fail(ErrorKind::data, op_, "{}: entry {} is called {} in the ZIP directory", file_.name, in_quotes(own),
+           in_quotes(e.name));
     e.begin += before;
     free = e.begin + e.packed;
     if (!by_name_.emplace(e.name, i).second)
-      fail(ErrorKind::data, op_, "{}: two entries are called {}", file_.name, shown(e.name));
+      fail(ErrorKind::data, op_, "{}: two entries are called {}", file_.name, in_quotes(e.name));
   }
 }
 
@@ -151,12 +152,12 @@ std::vector<std::byte> ZipReader::read(const ZipEntry& e) const {
                                                             bytes.size(), &used, &made) == LIBDEFLATE_SUCCESS;
     if (!good || used != e.packed || made != e.size)
       fail(ErrorKind::data, op_, "{}: entry {} is damaged: it does not unpack to the {} bytes it declares", file_.name,
-           shown(e.name), e.size);
+           in_quotes(e.name), e.size);
   } else {
     std::ranges::copy(packed, bytes.begin());
   }
   if (crc32(bytes) != e.crc)
-    fail(ErrorKind::data, op_, "{}: entry {} is damaged: its checksum is wrong", file_.name, shown(e.name));
+    fail(ErrorKind::data, op_, "{}: entry {} is damaged: its checksum is wrong", file_.name, in_quotes(e.name));
   return bytes;
 }
 
