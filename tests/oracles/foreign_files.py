@@ -69,8 +69,8 @@ def npz():
         with zipfile.ZipFile(f"{folder}/version{version}.npz", "w") as z:
             z.writestr("a.npy", text.getvalue())
         expect(f"version{version}.npz", {"a": arrays["f8"]})
-    for name, array, part in (("object", np.array([{}, 1], object), "could run code"), ("complex", np.zeros(2, "c8"), '<c8'),
-                              ("text", np.array(["a"]), '<U1'), ("u2", np.zeros(2, "u2"), '<u2'),
+    for name, array, part in (("object", np.array([{}, 1], object), "could run code"), ("complex", np.zeros(2, "c8"), '\"<c8\"'),
+                              ("text", np.array(["a"]), '"<U1"'), ("u2", np.zeros(2, "u2"), '"<u2"'),
                               ("struct", np.zeros(2, [("a", "f4"), ("b", "i8")]), "is structured"), ("axes", np.zeros([1] * 7), "more than 6 axes")):
         np.savez(f"{folder}/{name}.npz", a=array)
         refuse(f"{name}.npz", part)
@@ -97,7 +97,7 @@ def bad_npz():
     refuse("huge.npz", "impossible shape", one(npy(shape="(9223372036854775807, 9223372036854775807, 0)")))
     refuse("overflow.npz", "no 64-bit number", one(npy(shape="(92233720368547758070,)")))
     refuse("negative.npz", "impossible shape", one(npy(shape="(-2, -1)")))
-    refuse("order.npz", "array a is damaged: \"{'descr'", one(npy(order="os.system('x')")))
+    refuse("order.npz", "array \"a\" is damaged: \"{'descr'", one(npy(order="os.system('x')")))
     refuse("twice.npz", "is damaged", one(npy(order="False, 'fortran_order': True")))
     refuse("key.npz", "is damaged", one(npy(order="False, 'evil': 'x'")))
     refuse("magic.npz", "no .npy array", one(b"hello, world"))
