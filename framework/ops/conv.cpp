@@ -32,8 +32,7 @@ Tensor divided_conv(const Tensor& x, const Tensor& w, const Tensor& bias, const 
   const bool late = p.sum() != 0 || residual;
   if (late) options.relu = false;
   if (o.groups > 1) options.groups = o.groups * p[1].dim(0) / ops::global_shape(w)[0];
-  if (p[1].view().data != w.view().data)
-    options.filters = nullptr;  // x is a temporary copy: its address is no cache key
+  if (p[1].view().data != w.view().data) options.filters = nullptr;  // a temporary copy: its address is no cache key
   const bool alone = spatial_axes(p.spec(0)) == 0;
   Tensor y = with_late(p,
                        p.put(alone ? conv(p[0], p[1], p.sum() ? Tensor() : p[2], options)

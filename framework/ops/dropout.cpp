@@ -46,8 +46,8 @@ namespace {
 /// This block's part of the global tensor's mask.
 Tensor divided_dropout(const Tensor& x, double p, std::uint64_t layer) {
   const ShardSpec& spec = *x.shard_spec();
-  int last =
-      x.rank() - 1;  // the last divided dimension; the elements of later dimensions are adjacent in the whole sample
+  // The last divided dimension. The elements of later dimensions are adjacent in the whole sample.
+  int last = x.rank() - 1;
   while (last > 0 && spec.over(last) == 0) --last;
   const auto put = [&](const Tensor& y) { return y.with_shard_spec(spec.shared_from_this()); };
   if (last == 0) return put(ops::dropout_rows(plain(x), ops::sample_ids("dropout", x), {}, p, ops::mask_key(x, layer)));

@@ -162,36 +162,57 @@ Tensor gathered(const Tensor& x) {
 }
 
 namespace {
-/// The last calls of replicated() on this thread: tensors that several ops read are replicated once, so that one sum
-/// serves the gradients of all of them (queries, keys and values).
-struct Replicated {
+
+/// The last results of replicated() and collected() on this thread. Ops that read one tensor (queries, keys and values)
+/// share a result, so that one move serves all of them, and one sum their gradients.
+struct Shared {
   std::weak_ptr<detail::Node> from, to;
+  std::weak_ptr<detail::Storage> block;
+  std::size_t offset = 0;
+  Shape shape = {};
   const RankMesh* mesh = nullptr;
-  AxisMask axes = 0;
+  AxisMask axes = 0, gathered = 0;
 };
-thread_local std::array<Replicated, 4> last_replicated;
-thread_local std::size_t next_replicated = 0;
+thread_local std::array<Shared, 4> last_shared;
+thread_local std::size_t next_shared = 0;
+
+/// make(), recorded, or an earlier result for the same x that is still in use.
+template <class F>
+Tensor shared_result(const Tensor& x, const RankMesh& mesh, AxisMask axes, AxisMask gathered, F make) {
+  const auto& node = x.impl()->node;
+  for (const Shared& s : last_shared) {
+    if (!node || node->leaf || s.mesh != &mesh || s.axes != axes || s.gathered != gathered || s.from.lock() != node)
+      continue;
+    const auto block = s.block.lock();
+    auto maker = s.to.lock();
+    if (!block || !maker) continue;
+    Tensor y = detail::wrap(block, s.offset, s.shape, x.dtype());
+    y.impl()->batch = x.impl()->batch;
+    y.impl()->node = std::move(maker);
+    return y;
+  }
+  Tensor y = make();
+  const Tensor::Impl& made = *y.impl();
+  if (made.node)
+    last_shared[next_shared++ % last_shared.size()] = {node,       made.node, made.block, made.offset,
+                                                       made.shape, &mesh,     axes,       gathered};
+  return y;
+}
+
 }  // namespace
 
 Tensor replicated(const Tensor& x, const ShardSpec::Mesh& mesh, AxisMask axes) {
   if (axes == 0 || !is_recorded_or_traced({&x})) return x;
-  Tensor y = x.detach();
-  y.impl()->batch = x.impl()->batch;
-  const auto& node = x.impl()->node;
-  for (const Replicated& r : last_replicated)
-    if (r.mesh == mesh.get() && r.axes == axes && node && !node->leaf && r.from.lock() == node)
-      if (auto to = r.to.lock()) {
-        y.impl()->node = std::move(to);
-        return y;
-      }
-  y = record("replicated", std::move(y), {x}, [mesh, axes](const Tensor& dy, Gradients& g) {
-    if (!g.needs_grad(0)) return;
-    Tensor sum = is_uniquely_owned(dy) ? dy : dy.clone();
-    mesh->sum(sum, axes);
-    g.set_grad(0, std::move(sum));
+  return shared_result(x, *mesh, axes, 0, [&] {
+    Tensor y = x.detach();
+    y.impl()->batch = x.impl()->batch;
+    return record("replicated", std::move(y), {x}, [mesh, axes](const Tensor& dy, Gradients& g) {
+      if (!g.needs_grad(0)) return;
+      Tensor sum = is_uniquely_owned(dy) ? dy : dy.clone();
+      mesh->sum(sum, axes);
+      g.set_grad(0, std::move(sum));
+    });
   });
-  last_replicated[next_replicated++ % last_replicated.size()] = {node, y.impl()->node, mesh.get(), axes};
-  return y;
 }
 
 Tensor summed(const Tensor& x, const RankMesh& mesh, AxisMask axes) {
@@ -221,16 +242,6 @@ Tensor scattered_sum(const Tensor& x, const ShardSpec& have, const ShardSpec& wa
   return terms[0];
 }
 
-/// The last results of collected() on this thread that are in use.
-struct Collected {
-  std::weak_ptr<detail::Node> from, to;
-  std::weak_ptr<detail::Storage> block;
-  std::weak_ptr<const ShardSpec> spec;
-  AxisMask axes = 0;
-};
-thread_local std::array<Collected, 2> last_collected;
-thread_local std::size_t next_collected = 0;
-
 }  // namespace
 
 Tensor scattered(const Tensor& x, const ShardSpec& have_given, const ShardSpec& to) {
@@ -249,32 +260,17 @@ Tensor collected(const Tensor& x, const ShardSpec& to, AxisMask axes) {
   if (travel == 0 || gathers != travel || (travel & ~axes) != 0 || have->shared_dim() >= 0 || to.shared_dim() >= 0 ||
       have->placements().without(travel) != to.placements() || have->mesh().rows() >= 0)
     return replicated(plain(relayout(x, to)), to.shared_mesh(), axes);
-  const auto& node = x.impl()->node;
-  for (const Collected& c : last_collected) {
-    if (!node || node->leaf || c.axes != axes || c.from.lock() != node) continue;
-    const auto block = c.block.lock();
-    const auto spec = c.spec.lock();
-    auto maker = c.to.lock();
-    if (!block || !maker || !spec || spec->shared_mesh() != to.shared_mesh() || !lie_alike(*spec, to)) continue;
-    Tensor y = detail::wrap(block, 0, to.block(), x.dtype());
-    y.impl()->batch = x.impl()->batch;
-    y.impl()->node = std::move(maker);
-    return y;
-  }
-  const Tensor in = plain(x);
-  Tensor y = moved(in, *have, to);
-  if (!needs_record("collected", y, {&in})) return y;
-  y = record("collected", std::move(y), {in}, [have, want, rest = axes & ~travel](const Tensor& dy, Gradients& g) {
-    if (!g.needs_grad(0)) return;
-    Tensor sum = dy;
-    if (rest != 0) {
-      sum = is_uniquely_owned(dy) ? dy : dy.clone();
+  return shared_result(x, have->mesh(), axes, travel, [&] {
+    const Tensor in = plain(x);
+    Tensor y = moved(in, *have, to);
+    if (!needs_record("collected", y, {&in})) return y;
+    return record("collected", std::move(y), {in}, [have, want, rest = axes & ~travel](const Tensor& dy, Gradients& g) {
+      if (!g.needs_grad(0)) return;
+      Tensor sum = rest == 0 || is_uniquely_owned(dy) ? dy : dy.clone();
       have->mesh().sum(sum, rest);
-    }
-    g.set_grad(0, scattered_sum(sum, *want, *have));
+      g.set_grad(0, scattered_sum(sum, *want, *have));
+    });
   });
-  last_collected[next_collected++ % last_collected.size()] = {node, y.impl()->node, y.impl()->block, want, axes};
-  return y;
 }
 
 AxisMask spatial_axes(const ShardSpec& x) {

@@ -273,37 +273,13 @@ TEST_CASE("a leaf beside parts may be read by several graphs, each with its own 
   }));
 }
 
-TEST_CASE("a rank may have no class that is possible") {
-  for (const int ranks : {2, 3})
-    CHECK_NOTHROW(on_mesh({{"tensor", ranks}}, [&](Mesh& mesh) {
-      const Tensor labels = Tensor::of({{6, 6, 0}}, {3}, DType::i64);
-      Tensor whole = uniform({3, 7}, -3, 3, 1, DType::f64);
-      for (Index i = 0; i < 6; ++i) whole.data<double>()[i] = -std::numeric_limits<double>::infinity();
-      Tensor parts = whole.clone();
-      whole.require_grad();
-      parts.require_grad();
-      const ShardSpec::Ptr spec = ShardSpec::make(grid_of(mesh), parts.shape(), over({{1, 0}}));
-      const Tensor y = cross_entropy(whole, labels), z = cross_entropy(relayout(parts, *spec), labels);
-      same(z, y, "loss", 1e-13);
-      y.backward();
-      z.backward();
-      same(parts.grad(), whole.grad(), "gradient", 1e-13);
-      return 1;
-    }));
-}
-
-TEST_CASE("a row with an ignored label counts nothing, whatever its divided logits are") {
-  CHECK_NOTHROW(on_mesh({{"tensor", 2}}, [](Mesh& mesh) {
-    const Tensor labels = Tensor::of({{-100, 2, -100}}, {3}, DType::i64);
-    Tensor whole = uniform({3, 5}, -3, 3, 1, DType::f64);
-    for (Index i = 0; i < 5; ++i) {
-      whole.data<double>()[i] = -std::numeric_limits<double>::infinity();
-      whole.data<double>()[10 + i] = std::numeric_limits<double>::infinity();
-    }
-    Tensor parts = whole.clone();
+namespace {
+/// The loss of logits whose classes the ranks divide equals the loss of whole ones, with its gradient.
+void compare_losses(int ranks, const Tensor& logits, const Tensor& labels, const Loss& loss) {
+  CHECK_NOTHROW(on_mesh({{"tensor", ranks}}, [&](Mesh& mesh) {
+    Tensor whole = logits.clone(), parts = logits.clone();
     whole.require_grad();
     parts.require_grad();
-    const Loss loss = cross_entropy_with({.label_smoothing = 0.1});
     const ShardSpec::Ptr spec = ShardSpec::make(grid_of(mesh), parts.shape(), over({{1, 0}}));
     const Tensor y = loss(whole, labels), z = loss(relayout(parts, *spec), labels);
     same(z, y, "loss", 1e-13);
@@ -312,6 +288,23 @@ TEST_CASE("a row with an ignored label counts nothing, whatever its divided logi
     same(parts.grad(), whole.grad(), "gradient", 1e-13);
     return 1;
   }));
+}
+}  // namespace
+
+TEST_CASE("a rank may have no class that is possible") {
+  Tensor logits = uniform({3, 7}, -3, 3, 1, DType::f64);
+  for (Index i = 0; i < 6; ++i) logits.data<double>()[i] = -std::numeric_limits<double>::infinity();
+  for (const int ranks : {2, 3}) compare_losses(ranks, logits, Tensor::of({{6, 6, 0}}, {3}, DType::i64), cross_entropy);
+}
+
+TEST_CASE("a row with an ignored label counts nothing, whatever its divided logits are") {
+  Tensor logits = uniform({3, 5}, -3, 3, 1, DType::f64);
+  for (Index i = 0; i < 5; ++i) {
+    logits.data<double>()[i] = -std::numeric_limits<double>::infinity();
+    logits.data<double>()[10 + i] = std::numeric_limits<double>::infinity();
+  }
+  compare_losses(2, logits, Tensor::of({{-100, 2, -100}}, {3}, DType::i64),
+                 cross_entropy_with({.label_smoothing = 0.1}));
 }
 
 TEST_CASE("a divided table refuses rows that no rank has") {
