@@ -144,8 +144,11 @@ Tensor Sequential::run_layer(std::size_t i, Tensor x, Stashed& stashed) const {
 
 Tensor Sequential::operator()(Tensor x) const {
   Stashed stashed;
-  const Fields fields = fields_beside(x);
-  for (const Group& g : groups_) x = run(g, with_fields(std::move(x), g.first > 0 ? fields : nullptr), stashed);
+  for (const Group& g : groups_) {
+    const Fields fields = fields_beside(x);
+    x = run(g, std::move(x), stashed);
+    if (&g != &groups_.back()) x = with_fields(std::move(x), fields);
+  }
   check(stashed.empty(), "sequential", "'{}' is stashed, but nothing adds it: add a layer AddStashed(\"{}\")",
         stashed.empty() ? "" : stashed.begin()->first, stashed.empty() ? "" : stashed.begin()->first);
   return x;

@@ -32,6 +32,19 @@ Tensor join_fields(const std::vector<Tensor>& parts, F&& join) {
 inline bool has_rows_of(const Tensor& field, const Tensor::Impl& of) {
   return field.rank() > 0 && field.dim(0) == of.shape[0] && (!of.batch || field.batch());
 }
+/// The same tensor, and its fields that have one row for each of its rows, as rows of this batch.
+inline Tensor in_batch(const Tensor& rows, const BatchPtr& batch) {
+  const auto given = [&](const Tensor& t) {
+    Tensor y = t.with_shard_spec(t.impl()->shard_spec);
+    y.impl()->batch = batch;
+    return y;
+  };
+  Tensor y = given(rows);
+  if (rows.impl()->fields)
+    y.impl()->fields =
+        detail::each_field(*rows.impl(), [&](const Tensor& t) { return has_rows_of(t, *rows.impl()) ? given(t) : t; });
+  return y;
+}
 /// All fields of a tensor; null: none.
 using Fields = std::shared_ptr<const std::map<std::string, Tensor>>;
 inline Fields fields_beside(const Tensor& t) { return t ? t.impl()->fields : nullptr; }
@@ -40,14 +53,17 @@ inline Tensor field_of(const Tensor& t, const std::string& name) {
   const auto at = t.fields().find(name);
   return at == t.fields().end() ? Tensor() : at->second;
 }
-/// y with these fields added, except names that it already has: passes the fields of a batch to later layers.
+/// y with these fields added, except names that it already has: passes the fields of a layer's input to the next layer.
 inline Tensor with_fields(Tensor y, const Fields& fields) {
   if (!fields || !y || y.impl()->fields == fields) return y;
-  auto all = y.fields();
-  all.insert(fields->begin(), fields->end());
   Tensor with = y.with_shard_spec(y.impl()->shard_spec);
   with.impl()->batch = y.impl()->batch;
-  with.impl()->fields = std::make_shared<const std::map<std::string, Tensor>>(std::move(all));
+  with.impl()->fields = fields;
+  if (!y.fields().empty()) {
+    auto all = y.fields();
+    all.insert(fields->begin(), fields->end());
+    with.impl()->fields = std::make_shared<const std::map<std::string, Tensor>>(std::move(all));
+  }
   return with;
 }
 

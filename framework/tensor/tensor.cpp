@@ -132,10 +132,9 @@ const Tensor& Tensor::at(const std::string& name) const {
 
 const BatchContext* Tensor::batch() const { return deref(impl_, "batch").batch.get(); }
 Tensor Tensor::with_batch(BatchContext batch) const {
-  Tensor y = with_shard_spec(deref(impl_, "with_batch").shard_spec);
+  (void)deref(impl_, "with_batch");
   if (!batch.calls) batch.calls = std::make_shared<RandomCalls>();
-  y.impl_->batch = std::make_shared<BatchContext>(std::move(batch));
-  return y;
+  return in_batch(*this, std::make_shared<const BatchContext>(std::move(batch)));
 }
 
 std::vector<double> Tensor::to_vector() const {

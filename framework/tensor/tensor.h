@@ -167,8 +167,8 @@ class Tensor {
   /// The context of the batch that this was computed from (framework/tensor/batch.h), valid while a tensor of the batch
   /// exists. Null: no batch.
   const BatchContext* batch() const;
-  /// The same block and place on the tape, as rows of another batch: for batches that no Loader made. Each call is a
-  /// separate batch, whose random layers start from their first draw.
+  /// The same block and place on the tape, as rows of another batch: for batches that no Loader made. Fields with one
+  /// row for each row come along. Each call is a separate batch, whose random layers start from their first draw.
   Tensor with_batch(BatchContext) const;
 
   /// The same tensor with a field: another tensor attached by name, as in a dictionary of inputs, outputs or targets.

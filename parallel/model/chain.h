@@ -9,6 +9,7 @@
 #include "framework/layers/lm_head.h"
 #include "framework/layers/sequential.h"
 #include "framework/ops/loss.h"
+#include "framework/tensor/fields.h"
 #include "kernels/core/named_range.h"
 #include "parallel/plan/plan.h"
 
@@ -22,13 +23,17 @@ class Chain {
   explicit Chain(Module model, const Loss& loss = {});
   int size() const { return static_cast<int>(parts_.size()); }
   bool divided_outputs() const { return divided_outputs_; }  ///< whether the model may leave its predictions divided
-  /// stashed: tensors of Stash layers before this part; the part adds and removes tensors.
+  /// The result of a part: all but the last have the fields of x, too. stashed: tensors of Stash layers before this
+  /// part; the part adds and removes tensors.
   Tensor run(int part, Tensor x, Stashed& stashed) const try {
     const Part& p = parts_[part];
     const NamedRange range(p.range);
     std::optional<StepScope> scope;
     if (divided_outputs_ && part + 1 == size()) scope.emplace(with_divided_outputs());
-    return p.row ? p.row->run_group(p.group, std::move(x), stashed) : model_(std::move(x));
+    if (!p.row) return model_(std::move(x));
+    const Fields fields = fields_beside(x);
+    Tensor y = p.row->run_group(p.group, std::move(x), stashed);
+    return part + 1 < size() ? with_fields(std::move(y), fields) : y;
   } catch (const Error& e) { rethrow(part, e); }
   /// The last part if it is a single LmHead; else null.
   const LmHead* head() const {

@@ -129,7 +129,6 @@ DType run_parts(const Chain& chain, std::vector<PartInfo>& parts, Tensor x, cons
   };
   DType loss = DType::f32;
   Stashed stashed;
-  const Fields fields = fields_beside(x);
   for (int p = 0; p < chain.size(); ++p) {  // x and stashed tensors become the part's outputs, without history
     PartInfo& part = parts[p];
     part.cost = {};
@@ -145,7 +144,7 @@ DType run_parts(const Chain& chain, std::vector<PartInfo>& parts, Tensor x, cons
       in.require_grad(is_float(t.dtype()) && (t.requires_grad() || (to >= 0 && to != from)));
       return chain.entering(in);
     };
-    const Tensor in = leaf(with_fields(x, p > 0 ? fields : nullptr));
+    const Tensor in = leaf(x);
     Stashed before;
     for (auto& [name, t] : stashed) before.emplace(name, t = leaf(t));
     const Index saved = tracker.now(MemoryKind::activations), halos = tracker.now(MemoryKind::halos);

@@ -72,12 +72,11 @@ class SegmentRun {
  public:
   /// Parts [first, end) of the chain. brought: inputs come by messages, so gradients are always sent back.
   SegmentRun(const Chain& chain, Parameters& parameters, std::vector<PartInfo>& parts, const DryRunOptions& o,
-             const MemoryTracker& tracker, const Fields& fields, int first, int end, bool brought)
+             const MemoryTracker& tracker, int first, int end, bool brought)
       : chain_(chain),
         parameters_(parameters),
         o_(o),
         tracker_(tracker),
-        fields_(fields),
         first_(first),
         end_(end),
         brought_(brought),
@@ -118,7 +117,6 @@ class SegmentRun {
   Parameters& parameters_;
   const DryRunOptions& o_;
   MemoryTracker tracker_;
-  const Fields& fields_;
   const int first_, end_;
   const bool brought_;
   std::vector<PartInfo>& parts_;
@@ -158,7 +156,7 @@ void SegmentRun::forward(Tensor& x, Stashed& stashed) {
       sum.reduction = Reduction::sum;
       x = head->loss(x, o_.labels, sum);
     } else {
-      x = chain_.run(p, with_fields(std::move(x), p > 0 ? fields_ : nullptr), stashed);
+      x = chain_.run(p, std::move(x), stashed);
     }
     if (p + 1 == chain_.size() && o_.loss) x = loss(x);
     top_[at(p)] = peak();
@@ -298,12 +296,11 @@ void count_memory(const Chain& chain, Parameters& parameters, std::vector<PartIn
   const MemoryScope memory(tracker);
   const std::vector<Place> places = places_of(parts, o.plan);
   const auto place = [&](int part) { return places[static_cast<std::size_t>(part)]; };
-  const Fields fields = fields_beside(x);
   Handed handed{x, {}};
   for (int first = 0, end = 0; first < chain.size(); first = end) {
     while (end < chain.size() && place(end) == place(first)) ++end;
     const bool brought = first > 0 && place(first).program != place(first - 1).program;
-    handed = SegmentRun(chain, parameters, parts, o, tracker, fields, first, end, brought).run(handed);
+    handed = SegmentRun(chain, parameters, parts, o, tracker, first, end, brought).run(handed);
   }
 }
 

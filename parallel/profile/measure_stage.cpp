@@ -37,7 +37,8 @@ struct Stage {
     Stashed beside;
     for (auto& [name, t] : stashed) beside.emplace(name, leaf(t.clone(), true));
     const Stashed before = beside;
-    Tensor y = leaf(x.clone(), parts.first > 0);  // each micro-batch has a separate copy
+    // Each micro-batch has a separate copy.
+    Tensor y = leaf(with_fields(x.clone(), fields_beside(x)), parts.first > 0);
     const double begun = stage_now();
     for (int p = parts.first; p < parts.end; ++p) y = chain.run(p, y, beside);
     if (counts) forward.push_back(stage_now() - begun);
@@ -82,8 +83,7 @@ void measure_stage(const Chain& chain, Parameters& parameters, const Tensor& x, 
   for (int p = 0; p < last; ++p) {
     if (const auto s = std::ranges::find(segments, p, &Segment::first); s != segments.end())
       stages.push_back({*s, y, stashed});
-    const Fields fields = fields_beside(y);
-    y = leaf(chain.run(p, p > 0 ? with_fields(y, fields) : y, stashed), false);
+    y = leaf(chain.run(p, y, stashed), false);
   }
   const int each = std::max(1, peak_in_flight(program) / std::max(1, static_cast<int>(stages.size())));
   for (int run = -2; run < runs; ++run) {

@@ -46,14 +46,13 @@ std::string first_non_finite(const Module& model, const Tensor& x, Communicator*
   BatchContext batch = StepContext::current().batch;
   batch.calls = {};  // each layer draws its first mask again
   Tensor at = x.with_batch(std::move(batch));
-  const Fields fields = fields_beside(x);
   const auto follow = [&](Module layer, const std::string& prefix, const std::string& title, const auto& forward) {
     const auto leaf = [&](const NamedState& leaf) {
       if (leaf.kind != StateKind::buffer)
         see(fmt::format("parameter '{}' (an earlier update made it so)", leaf.name), *leaf.tensor);
     };
     layer.visit(StateVisitor(leaf, {}, prefix));
-    at = with_fields(forward(), fields);
+    at = with_fields(forward(), fields_beside(at));
     see("the output of " + title, at);
   };
   Stashed stashed;

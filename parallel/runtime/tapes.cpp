@@ -3,27 +3,10 @@
 #include <optional>
 
 #include "framework/ops/loss_share.h"
+#include "framework/tensor/fields.h"
 #include "parallel/plan/action_kind.h"
 
 namespace trireme {
-namespace {
-
-/// The rows of a micro-batch, with the fields that have one row per sample, as part of this batch.
-Tensor in_batch(const Tensor& rows, const BatchPtr& batch) {
-  const auto given = [&](const Tensor& t) {
-    Tensor y = t.with_shard_spec(t.impl()->shard_spec);
-    y.impl()->batch = batch;
-    return y;
-  };
-  Tensor y = given(rows);
-  if (rows.impl()->fields)
-    y.impl()->fields =
-        detail::each_field(*rows.impl(), [&](const Tensor& t) { return has_rows_of(t, *rows.impl()) ? given(t) : t; });
-  return y;
-}
-
-}  // namespace
-
 Tapes::Tapes(const Plan& plan, const Program& program, const Chain& chain, Loss loss)
     : program_(program),
       chain_(chain),
@@ -140,18 +123,17 @@ void Tapes::forward(const Action& a) {
       if (i > 0 && i <= names.size()) stashed.emplace(names[i - 1], chain_.entering(f.in.back()));
     }
     activation = chain_.entering(f.in.at(0));
-    // After stashed tensors come the fields with gradients.
-    std::size_t next = 1 + names.size();
-    for (const auto& [name, t] : arrived.at(0).fields())
-      if (t.requires_grad()) activation = activation.with(name, f.in.at(next++));
+    std::size_t next = 1 + names.size();  // after stashed tensors come the fields with gradients
+    if (fields_beside(arrived.at(0)))
+      activation.impl()->fields = detail::each_field(
+          *arrived.at(0).impl(), [&](const Tensor& t) { return t.requires_grad() ? f.in.at(next++) : t; });
+    // Every stage has the rows of the input, with their fields.
+    activation = with_fields(std::move(activation), fields_beside(input(a.microbatch)));
   }
   const LmHead* head = s.end == chain_.size() ? fused_head() : nullptr;
-  // Every stage has the rows of the input, with their fields.
-  const Fields fields = fields_beside(input(a.microbatch));
-  for (int p = s.first; p < s.end - (head ? 1 : 0); ++p)
-    activation = chain_.run(p, with_fields(std::move(activation), p > 0 ? fields : nullptr), stashed);
+  for (int p = s.first; p < s.end - (head ? 1 : 0); ++p) activation = chain_.run(p, std::move(activation), stashed);
   if (head) activation = head_loss(*head, activation, a.microbatch);
-  if (s.end < chain_.size() && !runs(s.end)) check_fields(activation, fields, s.end - 1);
+  if (s.end < chain_.size() && !runs(s.end)) check_fields(activation, fields_beside(input(a.microbatch)), s.end - 1);
   f.out = {std::move(activation)};
   for (auto& name : stashed_[static_cast<std::size_t>(s.end - 1)]) f.out.push_back(stashed.at(name));
   if (s.end == chain_.size() || !runs(s.end)) return;
