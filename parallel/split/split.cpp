@@ -46,20 +46,25 @@ struct Enter {
     return with_fields(relayout(x, *ShardSpec::make(grid, x.shape(), placements)), fields_beside(x));
   }
 
-  /// x, of rows of its own, as a part of the batch of all ranks.
+  /// x and its fields, of rows of its own, as parts of the batch of all ranks.
   Tensor joined(const Tensor& x) const {
-    if (!x.fields().empty())
-      fail_division(
-          "one_weird_trick",
-          "'{}' comes with x, but only x is gathered from all ranks: use data_parallel, or concatenate the two",
-          x.fields().begin()->first);
+    for (const auto& [name, field] : x.fields())
+      if (!has_rows_of(field, *x.impl()))
+        fail_division("one_weird_trick",
+                      "the field '{}' {} of x {} has no row for each sample, so ranks cannot gather it: use "
+                      "data_parallel, or give the field a row for each sample",
+                      name, field.shape(), x.shape());
     const std::int64_t mine = x.dim(0);
     std::vector<Index> borders{0};
     for (Index n : gather_numbers(grid->along(grid->rows()), {&mine, 1})) borders.push_back(borders.back() + n);
     grid->begin_batch(std::move(borders));
-    Shape whole = x.shape();
-    whole[0] = grid->row_borders().back();
-    return x.with_shard_spec(by_rows(whole));
+    return map_fields(x, [&](const Tensor& t) {
+      Shape whole = t.shape();
+      whole[0] = grid->row_borders().back();
+      Tensor y = t.with_shard_spec(by_rows(whole));
+      y.impl()->batch = t.impl()->batch;
+      return y;
+    });
   }
 
   /// Each rank has its rows of the batch.
