@@ -22,6 +22,8 @@ struct Route {
   std::vector<Piece> sends,  ///< to other ranks, in the order of sending
       recvs;                 ///< from other ranks, in the order of sending
 };
+/// The pieces that rank `me` sends and receives. have, want: for each rank of the line, the disjoint boxes that it has
+/// and that it needs, in coordinates of the whole tensor.
 Route route(std::span<const std::vector<Box>> have, std::span<const std::vector<Box>> want, int me);
 /// As above, for one box on each rank.
 Route route(std::span<const Box> have, std::span<const Box> want, int me);

@@ -29,6 +29,7 @@ struct OpRule {
 
 /// Dimensions and factors of a call, for ops whose rule depends on their arguments (reshape, concat).
 struct Factors {
+  /// One factor: a dimension, or a part of one, that ranks may divide.
   struct Factor {
     Index extent = 1;    ///< of the whole tensor
     bool whole = false,  ///< stays whole
@@ -40,7 +41,8 @@ struct Factors {
   std::vector<std::vector<Dim>> in = {};  ///< of each operand, dimension by dimension
   std::vector<Dim> out = {};              ///< of the result
   Shape result = {};                      ///< global shape of the result
-  int late = 99, stays = 99;              ///< as in OpRule
+  int late = 99;                          ///< as OpRule::late
+  int stays = 99;                         ///< as OpRule::stays
   std::vector<Shares> shares = {};        ///< of each factor, instead of those of the operands; empty: none
 };
 
@@ -113,6 +115,7 @@ Tensor on_blocks(const OpRule& rule, const Tensor& x, F&& f) {
   const Placed p = place(rule, {x});
   return p.put(f(p[0]));
 }
+/// As above, for two operands.
 template <class F>
 Tensor on_blocks(const OpRule& rule, const Tensor& a, const Tensor& b, F&& f) {
   const Placed p = place(rule, {a, b});

@@ -51,6 +51,7 @@ struct TransposedPatch {
       pad_end{0, 0, 0},        ///< cells that the padding removes at the end
       output_pad{0, 0, 0};     ///< cells that are added at the end
 };
+/// The patch for `out`. have: the box of the input that the rank has; whole: shape of the whole input.
 TransposedPatch transposed_patch(const Box& out, const Box& have, const std::vector<Window>&, const Shape& whole);
 
 /// The outputs in `out` that read nothing outside `have`; empty along an axis where there are none.

@@ -47,9 +47,10 @@ class RankMesh : public std::enable_shared_from_this<RankMesh> {
   /// Where the rows of each rank along rows() begin in the batch at hand, and the end.
   const std::vector<Index>& row_borders() const { return row_borders_; }
   void begin_batch(std::vector<Index> row_borders) const;  ///< sets them
-  /// The context of a tensor with the rows of all ranks along rows(), instead of `own`, that of this rank's rows; and
-  /// back. Null for null. The first call for a batch is collective.
+  /// The context of a tensor with the rows of all ranks along rows(). own: the context of this rank's rows. Null for
+  /// null. The first call for a batch is collective.
   BatchPtr batch_of_all(const BatchPtr& own) const;
+  /// The reverse of batch_of_all(): the context of this rank's rows. Other contexts are returned unchanged.
   BatchPtr batch_of_own(const BatchPtr& all) const { return all && all == all_rows_ ? own_rows_ : all; }
 
   /// The ranks that differ from this one along some axes only, itself included.
@@ -58,6 +59,7 @@ class RankMesh : public std::enable_shared_from_this<RankMesh> {
     std::vector<int> ranks;            ///< their numbers, for send() and recv()
     int me = 0;                        ///< index of this rank
   };
+  /// The ranks that differ from this one along `axes` only.
   Line line(AxisMask axes) const;
 
   /// All-reduce: x = the sum over the ranks of line(axes), in place. Collective.
@@ -71,6 +73,7 @@ class RankMesh : public std::enable_shared_from_this<RankMesh> {
   virtual std::shared_ptr<const NormRanks> norm_ranks(AxisMask axes, std::shared_ptr<const NormRanks> outer) const = 0;
 
  protected:
+  /// axes: at most max_axes. summed, rows, sequence: see the functions of these names.
   RankMesh(std::vector<MeshAxis> axes, AxisMask summed, int rows, AxisMask sequence = 0);
 
  private:

@@ -15,7 +15,8 @@ namespace trireme {
 /// For each mesh axis: the tensor's dimension that it divides, or `copy`: its ranks hold copies. Several mesh axes may
 /// divide one dimension: the first of them cuts it into the largest pieces.
 struct Placements {
-  static constexpr int copy = -1;
+  static constexpr int copy = -1;  ///< the axis divides no dimension
+  /// By mesh axis: a dimension, from 0, or copy.
   std::array<std::int8_t, RankMesh::max_axes> dims{copy, copy, copy, copy, copy, copy};
 
   int operator[](int axis) const { return dims[static_cast<std::size_t>(axis)]; }  ///< the dimension, or copy
@@ -52,8 +53,8 @@ struct Shares {
 /// nothing: other ranks then hold copies, and the step's plan sums its gradients over RankMesh::summed().
 class ShardSpec : public std::enable_shared_from_this<ShardSpec> {
  public:
-  using Ptr = std::shared_ptr<const ShardSpec>;
-  using Mesh = std::shared_ptr<const RankMesh>;
+  using Ptr = std::shared_ptr<const ShardSpec>;  ///< null: ranks do not divide the tensor
+  using Mesh = std::shared_ptr<const RankMesh>;  ///< the ranks that divide it
   /// shares: of the dimension shared_dim; empty: even shares, as on all others.
   static Ptr make(Mesh, const Shape& global, const Placements&, Shares shares = {}, int shared_dim = 0);
   /// Of a weight: the plan sums its gradient over RankMesh::summed(), but for the axes that divide it.

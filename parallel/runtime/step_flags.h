@@ -9,6 +9,7 @@ namespace trireme {
 /// The StepOptions::flags of a step, which must outlive the handle.
 class StepFlags {
  public:
+  /// step: must outlive the handle.
   explicit StepFlags(Step& step) : step_(*step.impl_) {}
 
   /// Raises a flag on this rank. The next exchange of flags (FlagOptions::every) informs all ranks. Throws Error for

@@ -18,6 +18,7 @@ struct StepTraffic {
 /// Measurements and properties of a step, which must outlive the handle.
 class StepProbe {
  public:
+  /// step: must outlive the handle.
   explicit StepProbe(Step& step) : step_(*step.impl_) {}
 
   /// The results of StepOptions::keep_outputs in the last step, for the rows whose loss this rank computed. The next

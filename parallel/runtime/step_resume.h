@@ -11,6 +11,7 @@ namespace trireme {
 /// The state of a step that a program saves and restores itself. The step must outlive the handle.
 class StepResume {
  public:
+  /// step: must outlive the handle.
   explicit StepResume(Step& step) : step_(*step.impl_) {}
 
   /// The state of loss scaling (scale 1 if it is off). A checkpoint stores it, so that a resumed run continues exactly.

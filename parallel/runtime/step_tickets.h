@@ -12,6 +12,7 @@ namespace trireme {
 /// The tickets of a step, which must outlive the handle.
 class StepTickets {
  public:
+  /// step: must outlive the handle.
   explicit StepTickets(Step& step) : step_(*step.impl_) {}
 
   /// Starts the training of the next `batches` global batches; granted() returns this rank's shares of them. Until

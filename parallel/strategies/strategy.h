@@ -298,7 +298,7 @@ Strategy gossip(GossipOptions = {});
 
 /// Gradients that are summed at once.
 struct Bucket {
-  Slice slice;
+  Slice slice;       ///< of the flat gradient block, elements
   std::string axis;  ///< mesh axes over which they are summed, joined by +
 };
 /// Buckets that cover a segment of the flat block, last first. Their axes are the options' without those along which a
