@@ -196,8 +196,8 @@ std::string refusal(const std::string& what) {
         "needs at least 2 chunks per rank", " micro-batches of a batch", "and this op runs on whole tensors only",
         "has two uses", "which the mesh does not have", "one value per channel", " ranks share the ",
         "ranks that share the batch: use data_parallel()", "divides no layers", "share the random layer",
-        "share the buffer", "has other weights", "a filter of ", "adds a field '",
-        "comes with x, but only x is gathered", "may mean the part or the whole"})
+        "share the buffer", "has other weights", "a filter of ", "adds a field '", "has no row for each sample",
+        "may mean the part or the whole"})
     if (what.find(text) != what.npos) return text;
   return "";
 }
