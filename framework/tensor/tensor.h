@@ -172,10 +172,10 @@ class Tensor {
   Tensor with_batch(BatchContext) const;
 
   /// The same tensor with a field: another tensor attached by name, as in a dictionary of inputs, outputs or targets.
-  /// Loader, Step and strategies pass fields on. to(Device) and detach() apply to all fields, rows() to fields with the
-  /// same number of rows. (For a Loader's tensor only to a Loader's fields: with_batch(*x.batch()) marks another tensor
-  /// as having its rows.) Results of other ops have no fields. Replaces a field of the same name. Throws Error for an
-  /// undefined tensor.
+  /// Loader, Step and strategies pass fields on, and Sequential from layer to layer; results of ops have no fields.
+  /// to(Device) and detach() apply to all fields, rows() to fields with the same number of rows. (For a Loader's tensor
+  /// only to a Loader's fields: with_batch(*x.batch()) marks another tensor as having its rows.) Replaces a field of
+  /// the same name. Throws Error for an undefined tensor.
   Tensor with(const std::string& name, const Tensor& other) const;
   /// The field of this name. Throws Error naming the existing fields if there is none.
   const Tensor& at(const std::string& name) const;

@@ -9,6 +9,7 @@
 #include "parallel/runtime/step_probe.h"
 #include "tests/parallel/pairs.h"
 #include "tests/parallel/training.h"
+#include "tools/training/replicas.h"
 
 namespace trireme::test {
 
@@ -26,6 +27,7 @@ struct TrainedState {
 struct RunSegment {
   std::string from, to;  ///< run directories; from: "" for the start
   int steps = 2;
+  bool compares = false;  ///< the weights that ranks hold in common, bit by bit
 };
 
 /// Outputs for all rows, on every rank; each rank computes those of its share of them.
@@ -88,6 +90,7 @@ inline TrainedState train_segment(const Setup& s, World& world, const Arrangemen
     if (static_cast<int>(losses.size()) == segment.steps) break;
   }
   for (auto& loss : losses) result.losses.push_back(loss.item());
+  if (segment.compares) compare_replicas(step, world, at.step);
   const std::string path =
       save_checkpoint(segment.to, step.parameters(), step.optimizer(), at, {.shard = step.checkpoint_shard()});
   StepProbe(step).consolidate();
