@@ -18,29 +18,32 @@ namespace trireme {
 /// The agreed numbers of one step on one rank.
 class Agreement {
  public:
-  /// updated: the slices of the flat block that this rank updates. All references must outlive it.
+  /// updated: the slices of the flat block that this rank updates, for its share of the gradient norm. All references
+  /// must outlive it.
   Agreement(Optimizer&, const Program&, const std::vector<Slice>& updated, const StepOptions&);
 
   /// Starts a step: drops the numbers of the previous step.
   void begin();
-  /// Sets this rank's share of the loss, a scalar. is_final: no other rank has a share, so it can be read at once.
+  /// Sets this rank's share of the loss, a scalar. is_final: no other rank has a share, so the loss can be read at
+  /// once.
   void set_loss(const Tensor& share, bool is_final);
-  /// This rank's share, or the sum over ranks once agreed.
+  /// This rank's share of the loss; after the action that sums it, the sum over ranks.
   Tensor& loss() { return loss_; }
   /// Sets the number of this rank's labels that the loss ignores.
   void set_ignored(double count) { count_ = Tensor::full({1}, count, DType::f64); }
-  /// The number of ignored labels of all ranks, once agreed; none: the plan does not count them.
+  /// The number of ignored labels of all ranks, after the action that sums it; none: the plan does not count them.
   std::optional<double> ignored() const { return count_ ? std::optional(count_.item()) : std::nullopt; }
-  /// Raises one of the plan's flags on this rank, until all ranks have been informed.
+  /// Raises one of the plan's flags on this rank. It stays raised until the next exchange of flags.
   void raise(const std::string& flag) { raised_.insert(flag); }
-  /// Whether this step informed all ranks that a rank had raised this flag.
+  /// Whether this step's exchange of flags found the flag raised on any rank.
   bool told(const std::string& flag) const { return told_.contains(flag); }
-  /// Starts an action of kind `agree` with the ranks of its axis; null communicator: this rank is alone on the axis.
-  Work start(const Action&, Communicator*);
+  /// Starts an action of kind `agree` with the ranks of its axis. communicator: null if this rank is alone there.
+  Work start(const Action&, Communicator* communicator);
   /// Stores the result of that action.
   void finish(const Action&);
 
-  /// Describes what is not finite; empty: everything is finite, or the step does not check.
+  /// Describes the number that is not finite: the loss or the gradients. Empty: all are finite, or the step does not
+  /// check.
   std::string fault();
   /// Whether the gradients may be used: false after an overflow with loss scaling, which also reduces the scale. Call
   /// once per step.
@@ -60,19 +63,19 @@ class Agreement {
 
   Optimizer& optimizer_;
   const std::vector<Slice>& updated_;
-  AxisMask shards_ = 0;  // axes of divided weights over which an action sums the squares of gradients
+  AxisMask shards_ = 0;  // axes that divide weights and over which an action sums the squares of gradients
   bool check_finite_;
   double norm_ = NAN;
   bool has_norm_ =
       false;  // norm_ is the norm over all ranks; a check for finite numbers computes this rank's norm only
-  // count: f64 [1]; flags: i64, one per name in their action; square: squared gradient norm, f64 [1]; empty: not agreed
-  // on
+  // count: f64 [1]. flags: i64 [names of their action]. square: squared gradient norm, f64 [1]. Undefined: this step's
+  // actions do not combine it.
   Tensor count_, loss_, flags_, square_;
   std::set<std::string> raised_, told_;  // told: flags that some rank raised
   bool finite_ = true;                   // gradients and weights are finite on all ranks
-  HostCopy read_;                        // of a loss on a device, copied while backward runs
-  /// The ranks that sum this loss on the host once it is copied; a device collective would delay reading it until after
-  /// backward. Null: no sum, or it is done.
+  HostCopy read_;                        // copies a loss from its device while backward runs
+  /// The ranks that sum this loss on the host after the copy. A collective of the device would run after backward, so
+  /// that the loss could not be read earlier. Null: no sum, or it is done.
   Communicator* summed_over_ = nullptr;
 };
 

@@ -18,7 +18,8 @@ class ChargedTime {
 
   bool simulated() const { return clock_ != nullptr; }  ///< whether time is virtual
   void begin_step(std::int64_t step) { step_ = step; }  ///< step: number of steps before this one
-  /// Call before the passes of a segment run (the first pass runs all of them): computes the time at which each ends.
+  /// Call before a segment runs: computes the time at which the pass of each of its parts ends. first: the segment's
+  /// first pass, in which the executor runs the whole segment.
   void begin_segment(ActionId first, const Tapes&);
   /// Advances the clock to the end of this pass.
   void end(ActionId pass) {
@@ -27,7 +28,7 @@ class ChargedTime {
   /// Advances the clock to the start of a reduction that overlaps with backward: the time when its gradients are
   /// complete.
   void start(ActionId reduction);
-  /// Charges an action that is not a pass of a segment.
+  /// Advances the clock by the duration of an action that is not a pass of a segment.
   void run(ActionId id) {
     if (clock_) clock_->advance(time_of(id));
   }
@@ -36,7 +37,7 @@ class ChargedTime {
   struct Span {
     Nanoseconds begin = 0, end = 0;
   };
-  /// Advances to a time within the segment, plus the time that its layers have waited for other ranks.
+  /// Advances the clock to a time within the segment, plus the time that its layers have waited for other ranks.
   void advance(Nanoseconds planned);
   Nanoseconds time_of(ActionId) const;
 
@@ -46,8 +47,9 @@ class ChargedTime {
   int rank_;             // of the world
   std::int64_t step_ = 0;
   std::vector<std::vector<Dependency>> dependencies_;
-  std::vector<Span> spans_;              // of passes
-  Nanoseconds waited_ = 0, passed_ = 0;  // by the layers of the current segment; its latest time
+  std::vector<Span> spans_;  // of passes
+  Nanoseconds waited_ = 0;   // time for which layers of the current segment have waited for other ranks
+  Nanoseconds passed_ = 0;   // latest time of the current segment
 };
 
 }  // namespace trireme

@@ -1,7 +1,7 @@
-// Consolidator: tracks which rank holds which part of a Step's state between steps. It selects what each rank writes to
-// a checkpoint, brings the weights, running statistics and optimizer state of all pipeline stages and ZeRO shards to
-// all ranks (Step::gather_weights, StepProbe::consolidate; PyTorch's consolidate_state_dict), and releases their memory
-// before the next step.
+// Consolidator: tracks which parts of a Step's state a rank holds between steps. It brings the weights, running
+// statistics and optimizer state of all pipeline stages and ZeRO shards to all ranks (Step::gather_weights,
+// StepProbe::consolidate; PyTorch's consolidate_state_dict), and releases their memory before the next step. It also
+// selects the state that a rank writes to a checkpoint.
 #pragma once
 #include <vector>
 
@@ -23,16 +23,16 @@ class Consolidator {
   void gather_state();
   /// Runs the state-gathering actions of a phase on call. A collective call.
   void run(const std::string& phase);
-  /// Call before each step: frees the memory of other stages' weights and gradients. A later gather brings the state
-  /// after that step, even if it fails.
+  /// Call before each step: frees the memory of other stages' weights and gradients. The next gather sends again, also
+  /// if the step fails.
   void begin_step();
-  /// Returns to the state after a step: frees everything that other ranks hold, also their weight shards if the plan
-  /// drops these.
+  /// Frees the weights that a step would not leave on this rank: other stages' weights, and other ranks' shards if the
+  /// plan drops them after use (zero(3)).
   void release();
-  /// This rank's part of checkpoints, without its all_gather. If several ranks hold the same part, the first along each
-  /// mesh axis writes it.
+  /// The state that this rank writes to checkpoints; the caller sets CheckpointShard::all_gather. If several ranks hold
+  /// the same state, the first of them along each mesh axis writes it.
   CheckpointShard checkpoint_shard();
-  /// The separate weights of ranks that train independently.
+  /// The separate weights of this rank, for strategies whose workers train separately.
   const OwnWeights& own() const { return own_; }
 
  private:
@@ -48,9 +48,9 @@ class Consolidator {
   bool stages_;                 // other ranks have other pipeline stages
   std::vector<Action> shared_;  // updates of this program that several ranks divide
   OwnWeights own_;
-  bool drops_ = false;                                    // other ranks' weight shards are dropped between uses
-  bool weights_current_ = false, state_current_ = false;  // this rank has all, as of the last step
-  bool whole_ = true;                                     // this rank has other stages' weights
+  bool drops_ = false;                                    // the plan drops other ranks' weight shards after use
+  bool weights_current_ = false, state_current_ = false;  // this rank has all weights (state) as of the last step
+  bool whole_ = true;                                     // other stages' weights have memory on this rank
 };
 
 }  // namespace trireme

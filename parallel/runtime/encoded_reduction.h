@@ -8,11 +8,13 @@ namespace trireme {
 /// One compressed sum; used again in every step.
 class EncodedReduction {
  public:
-  /// Encodes x [n], f32 or f64, by the codec of the context's action and starts to send the first round.
+  /// Encodes x [n], f32 or f64, with the codec of the context's action, and starts to send the first round. Throws
+  /// Error for another dtype.
   Work start(Communicator&, CodecContext, const Tensor& x);
   /// Call when that Work is done: runs the remaining rounds in order and sets x to the sum.
   void finish(Communicator&, const Tensor& x);
-  /// Restores the codec's states from before start(), if start() was in this step: for gradients that were not used.
+  /// Call if the step's gradients are not used: restores the codec's states from before start(). step: the current one;
+  /// does nothing if start() was in an earlier step.
   void undo(std::int64_t step) const;
 
  private:
@@ -21,10 +23,10 @@ class EncodedReduction {
   void run(const F& f, const Tensor& wire);
 
   std::optional<CodecContext> now_;
-  std::vector<Tensor> before_;  // the states before start()
-  Tensor numbers_;              // x, if the codec needs it
-  std::vector<Tensor> wires_;   // encoded by this rank, or their sum; by round
-  Tensor all_;                  // all ranks' encodings, if these cannot be summed
+  std::vector<Tensor> before_;  // the codec's states before start()
+  Tensor numbers_;              // x, if the codec needs it after the first round
+  std::vector<Tensor> wires_;   // by round: this rank's encoding; after the round, the sum over ranks
+  Tensor all_;                  // all ranks' encodings, for codecs whose encodings cannot be summed
 };
 
 }  // namespace trireme

@@ -25,13 +25,13 @@
 
 namespace trireme {
 
-/// The forward and backward passes of a step that a device has captured.
+/// The forward and backward passes of a step that a device has captured, to be run again in later steps.
 class CapturedPasses {
  public:
   virtual ~CapturedPasses() = default;
   virtual void forward() = 0;              ///< starts the forward pass
   virtual const Tensor& loss() const = 0;  ///< the loss of forward(): a scalar, valid until the next forward()
-  /// Starts the backward pass in parts and calls complete() between them, as Executor::compute_gradients() did during
+  /// Starts the backward pass in parts. Between them calls complete() as Executor::compute_gradients() did during
   /// capture.
   virtual void backward(const Buckets::Complete& complete) = 0;
 };
@@ -39,22 +39,26 @@ class CapturedPasses {
 /// Runs the steps of one rank.
 class Executor {
  public:
-  /// plan: a checked plan. All references must outlive the executor. Throws Error for a plan that it cannot run.
+  /// plan: a checked plan. program: index of this rank's program. ranks: the communicators of its actions. pace: which
+  /// actions run in a step, for asynchronous strategies. All references must outlive the executor. Throws Error for a
+  /// plan that it cannot run.
   Executor(const Plan& plan, int program, const Chain& chain, Loss loss, Optimizer& optimizer, Mesh& mesh,
            const StepRanks& ranks, OwnPace& pace, const StepOptions& options);
-  /// Runs a step. Returns a description of what is not finite; then no rank has updated anything. Empty: the step is
-  /// done. captured: runs the passes instead of the model; null: the model runs them.
+  /// Runs a step on this rank's rows: inputs x, targets y. Returns a description of the number that is not finite; no
+  /// rank has updated anything then. Empty: the step is done. captured: runs the passes instead of the model; null: the
+  /// model runs them.
   std::string run(const Tensor& x, const Tensor& y, CapturedPasses* captured = nullptr);
-  /// Runs a step in which this rank trains no rows. A rank whose phases messages start (a server) runs phases as their
-  /// messages arrive, until the last one. The loss comes from the messages.
+  /// Runs a step in which this rank trains no rows. A server (Program::serves) runs each phase when the messages that
+  /// start it have arrived, until the phase that ends the step. The loss comes from messages of other ranks.
   void serve();
-  /// Runs the micro-batches in flight to their updates (phase phases::flush), and finishes operations that kinds of
-  /// actions have left in progress (ActionRow::flush). A collective call; does nothing if nothing is in progress.
-  /// refused: the micro-batches of the last step update nothing. Throws Error if an exception has interrupted a step.
+  /// Runs the micro-batches in flight to their updates (phase phases::flush), and completes the exchanges that actions
+  /// have left in progress (ActionRow::flush). A collective call; does nothing if nothing is in progress. refused: the
+  /// micro-batches of the last step update nothing. Throws Error if an exception has interrupted a step.
   void flush(bool refused = false);
-  /// Number of steps before the next one; Optimizer::steps() does not count steps in flight.
+  /// Number of steps before the next one, including steps in flight, which Optimizer::steps() does not count yet.
   std::int64_t steps() const { return in_flight_.next(optimizer_.steps()); }
-  /// Call for a refused step that leaves other ranks waiting: no later step can run.
+  /// Call after a step that was refused on this rank only. Later steps then throw Error if other ranks may wait for
+  /// messages of this one.
   void break_off() { now_.in_midst = now_.in_midst || facts_.leaves_messages; }
   /// Whether a step is running or was interrupted; flush() then throws if anything is in flight.
   bool in_midst() const { return now_.in_midst; }
@@ -66,10 +70,10 @@ class Executor {
   void compute_gradients(const Buckets::Complete& complete);
   /// The numbers that ranks agreed on in the last step.
   Agreement& agreement() { return agreement_; }
-  /// The slices of the flat block that this rank updates, in order.
+  /// The slices of the flat block of weights that this rank updates, in order.
   const std::vector<Slice>& updated() const { return updated_; }
   /// From now on records every action in recorder, which must outlive the executor; null: stop. While recording, the
-  /// host waits for devices after each action, so that times are of the actual work.
+  /// host waits for devices after each action, so that times include the devices' work.
   void record(Recorder* recorder) { recorder_ = recorder; }
   /// The largest number of micro-batches, counted once per segment of parts, that were alive at once in the last run.
   int most_in_flight() const { return tapes_.most_alive(); }
@@ -91,20 +95,20 @@ class Executor {
 
  private:
   friend class Interpreter<Executor>;
-  struct Slot {                    // of one action, parallel to the list
+  struct Slot {                    // the executor's data of one action
     Communicator* comm = nullptr;  // null: no other rank on the axis
     Slice shard;                   // this rank's part of the action's slice
-    int bucket = -1;               // of buckets_; -1: not on_ready
+    int bucket = -1;               // index in buckets_; -1: the action is not on_ready
     bool completes = false;        // a backward of the last micro-batch, which completes gradients
     bool last_forward = false, last_backward = false, first_update = false, last_update = false;
-    bool decides = false;     // the first update of this step's micro-batches
-    bool first_push = false;  // the first push of gradients to the rank that updates
+    bool decides = false;     // the first update of this step's micro-batches: decide() runs before it
+    bool first_push = false;  // the first push of gradients to a server: decide() runs before it
     EncodedReduction encoded;
-    std::any memory;  // of a custom kind of action
+    std::any memory;  // what a custom kind of action keeps between its functions
     StageMessages::Message message;
     std::vector<Work> works;
-    bool pending = false;
-    std::string text;  // text_of()
+    bool pending = false;  // started, not finished
+    std::string text;      // of text_of()
   };
   enum class Replayed : std::uint8_t { nothing, forward, backward };
   /// The state of one step.
@@ -113,23 +117,23 @@ class Executor {
     bool in_midst = false;                  // the step runs, or an exception has interrupted it
     bool updates = false;                   // an update has begun
     int phase = 0;                          // current phase of a server
-    std::string fault = {};                 // what is not finite
-    Tensor loss = {};                       // this rank's share, without scale
+    std::string fault = {};                 // describes what is not finite
+    Tensor loss = {};                       // this rank's share of the loss, without loss scale
     CapturedPasses* captured = nullptr;     // runs the passes of this step; null: the model does
     Replayed replayed = Replayed::nothing;  // passes that captured has run
   };
-  /// What the executor finds out about its program before the first step.
+  /// Properties of the program, found before the first step.
   struct Facts {
-    ActionId loss_end = 0;         // after the last loss; 0: the program has none
+    ActionId loss_end = 0;         // the action after the last loss; 0: the program computes no loss
     bool updates = false;          // the program has an update
     bool sums_loss = false;        // other ranks have shares of the loss
-    bool leaves_messages = false;  // some kind of action leaves messages in flight between steps (ActionRow::flush)
+    bool leaves_messages = false;  // some action leaves messages in flight between steps (ActionRow::flush)
   };
   void prepare(Mesh&);
   std::vector<int> backwards_by_entry() const;
   void prepare_backward();
   void prepare_updates();
-  // For the interpreter; waits for other ranks sleep here.
+  // The interface of Interpreter<Executor>. The thread sleeps only in wait() and next_phase().
   int actions() const { return static_cast<int>(std::ssize(slots_)); }
   std::span<const ActionId> after(ActionId id) const { return action(id).after; }
   bool is_inline(ActionId id) const { return action(id).stream == Stream::compute; }
@@ -181,8 +185,8 @@ class Executor {
   std::optional<double> grad_scale_ = 1;  // factor of gradients; none: updates change nothing
   StepsInFlight in_flight_;
   std::unique_ptr<Buckets> buckets_;
-  std::vector<Slice> shards_,
-      updated_;  // this rank's shard of each update, without copies that other programs own; their union
+  std::vector<Slice> shards_;   // this rank's shard of each update, without tied weights that another program owns
+  std::vector<Slice> updated_;  // all slices that this rank updates, neighbours joined
   WeightVersions versions_;
   Agreement agreement_;
   Recorder* recorder_ = nullptr;

@@ -5,9 +5,9 @@
 
 namespace trireme {
 
-/// Runs the forward again, layer by layer, for the batch of the current StepContext (so with the same masks), and
-/// describes the first tensor that is not finite on any rank; empty: none. comm: the ranks that share the batch, which
-/// all call this; null: one rank.
+/// Runs the forward of x [rows, ...] again, layer by layer, under the current StepContext, so that dropout masks are
+/// those of the step. Returns a description of the first input, parameter or output that is not finite on any rank;
+/// empty: all are finite. comm: the ranks that share the batch, all of which call this; null: one rank.
 std::string first_non_finite(const Module& model, const Tensor& x, Communicator* comm);
 
 }  // namespace trireme

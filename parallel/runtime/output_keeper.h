@@ -12,9 +12,10 @@ namespace trireme {
 /// The kept outputs of one rank: see StepOptions::keep_outputs.
 class OutputKeeper {
  public:
-  /// microbatches: number per step.
+  /// keep: StepOptions::keep_outputs. microbatches: number of micro-batches per step.
   OutputKeeper(StepOptions::KeepOutputs keep, int microbatches) : keep_(std::move(keep)), most_(microbatches) {}
-  /// A loss that also keeps its arguments; loss itself if nothing is kept. This object must outlive it.
+  /// The loss, which from now on also calls `keep` on its arguments; unchanged if `keep` is null. This object must
+  /// outlive the result.
   Loss watching(Loss loss) {
     if (!keep_) return loss;
     auto ignored = loss.ignored();

@@ -1,5 +1,5 @@
-// OwnWeights: keeps the weights and running statistics of a rank that trains independently, while all ranks have the
-// servers' weights, or the mean of all workers' weights, for evaluation.
+// OwnWeights: stores the weights and running statistics of a worker that trains separately, while the model has common
+// ones for an evaluation: the servers' weights, or the mean of all workers' weights.
 #pragma once
 #include <vector>
 
@@ -14,7 +14,7 @@ class OwnWeights {
   /// program: index of this rank's program. All references must outlive it.
   OwnWeights(const Plan&, int program, Optimizer&);
   bool served() const { return served_; }  ///< whether the plan has servers
-  /// Whether workers have different weights between steps.
+  /// Whether workers may have different weights between steps.
   bool differ() const { return differ_; }
   /// Saves this rank's weights; call before all ranks get common ones.
   void put_aside();
@@ -30,8 +30,8 @@ class OwnWeights {
 
   Optimizer& optimizer_;
   bool served_, serves_, differ_;
-  std::vector<Slice> slices_;              // of weights that common ones replace, each on one device
-  std::vector<Tensor> weights_, buffers_;  // saved: by slices_, by index; empty: nothing is saved
+  std::vector<Slice> slices_;              // of weights that common ones replace; each is on one device
+  std::vector<Tensor> weights_, buffers_;  // saved weights by slices_, saved buffers by index; empty: nothing is saved
 };
 
 }  // namespace trireme

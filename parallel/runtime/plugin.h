@@ -19,8 +19,9 @@ extern "C" [[gnu::used]] inline const char* trireme_plugin_version() { return tr
 
 namespace trireme {
 
-/// Loads the plugin at a path and returns its strategies; it stays loaded until the process exits. Throws Error if the
-/// file cannot be opened, is not a plugin, has another version or no strategy, or if a strategy's name exists already.
+/// Loads the plugin at a path and returns its strategies. It stays loaded until the process exits. Throws Error if the
+/// file cannot be opened, has no function trireme_plugin, was compiled with headers of another version, adds no
+/// strategy, or adds one whose name is taken.
 std::vector<StrategyRow> load_strategies(const std::string& path);
 
 }  // namespace trireme

@@ -1,6 +1,6 @@
-// StageMessages: a rank's messages to and from other pipeline stages: activations over a cut, and their gradients. The
-// receiver of gradients knows their shapes, since it sent the activations. Types and shapes of activations are sent
-// once for each input shape, before the first activations.
+// StageMessages: a rank's messages to and from other pipeline stages. Activations go over a cut of the model to the
+// next stage; their gradients return. Before the first activations of each input shape, the sender sends their types
+// and shapes. Gradients need no such message: their receiver sent the activations.
 #pragma once
 #include <algorithm>
 #include <map>
@@ -19,31 +19,32 @@ class StageMessages {
  public:
   /// One message, from the start of its action to the end.
   struct Message {
-    std::vector<Tensor> arriving;  // of recv
-    bool posted = false;           // recv has started, since types and shapes are known
+    std::vector<Tensor> arriving;  // of recv: the tensors that the message fills
+    bool posted = false;           // whether recv has started; it starts once types and shapes are known
   };
   /// The description of a tensor that its receiver needs.
   struct TensorMeta {
     DType dtype;
     Shape shape;
-    std::shared_ptr<const ShardSpec> shard_spec = {};  ///< set if layers are split; the partner has the same part
+    std::shared_ptr<const ShardSpec> shard_spec = {};  ///< of a tensor that ranks divide: both ranks have the same part
     Device device = {};                                ///< device of the tensor on this rank
   };
 
-  /// grid: of split layers, or null. meter: of the mesh; messages with types and shapes are set-up, which no step
-  /// counts. All references must outlive it. Throws Error for too many cuts.
+  /// grid: the ranks that split layers; null: no layers are split. meter: counts the mesh's traffic, without messages
+  /// of types and shapes. All references must outlive it. Throws Error if cuts times micro-batches exceed the number of
+  /// message tags.
   StageMessages(const Plan&, Tapes&, std::shared_ptr<const Grid> grid, TrafficMeter meter);
 
-  // The functions append the Works of the started messages to their last argument.
-  /// Sends the action's operand. keep: hold gradients until the next send, so that measured memory does not depend on
-  /// the receiver's speed.
+  // These functions append the Works of the messages that they start to their last argument.
+  /// Sends the tensors of the action's cut and micro-batch. keep: holds sent gradients until the next send, so that the
+  /// measured memory does not depend on the receiver's speed.
   void send(ActionId, const Action&, Communicator&, bool keep, std::vector<Work>&);
-  /// Starts to receive, if types and shapes are known; else finish_receive() does.
+  /// Starts to receive if types and shapes are known; else finish_receive() starts.
   void receive(const Action&, Communicator&, Message&, std::vector<Work>&);
   /// Waits for the message and gives it to the tapes.
   void finish_receive(const Action&, Communicator&, Message&, std::vector<Work>&);
 
-  /// Calls finished(id) for each send that has not ended, until it returns true.
+  /// Calls finished(id) for each send that has not ended. True: the send has ended and is removed from the list.
   template <class Finished>
   void end_sends(Finished&& finished) {
     std::erase_if(sending_, finished);

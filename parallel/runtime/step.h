@@ -19,11 +19,12 @@ namespace trireme {
 
 /// How the costs of a model's parts are found, for strategies that need them (pipeline(partition=auto)).
 struct PartProfile {
-  /// Example inputs of one micro-batch. With it, rank 0 measures the costs of parts, and the plan lists what the parts'
-  /// layers send on this rank (PartInfo::comms). Undefined: all parts have equal cost.
+  /// Example input of one micro-batch [rows, ...]. Rank 0 measures the costs of the model's parts on it, and the plan
+  /// lists the messages of the parts' layers on this rank (PartInfo::comms). Undefined: all parts have equal cost.
   Tensor example = {};
-  /// Rows of a global batch. Above 0, costs in virtual time and PartInfo::comms are for a micro-batch of that batch on
-  /// a training rank; rows of the example are repeated or dropped. 0: the example has the rows of a micro-batch.
+  /// Rows of the global batch, from which the rows of a rank's micro-batch follow. The example's rows are repeated or
+  /// dropped to that number, for costs in virtual time and for PartInfo::comms. 0: the example has as many rows as a
+  /// micro-batch.
   Index batch = 0;
   /// Plan::partition of an earlier run: pipeline(partition=auto) uses these cuts and measures nothing. Empty: measure.
   std::string partition = {};
@@ -37,14 +38,16 @@ struct StepOptions {
   /// Initial factor of loss scaling, for f16 (parallel/runtime/loss_scale.h); 0: off. A step whose gradients overflow
   /// is counted but changes no weights.
   double loss_scale = 0;
-  /// Replay forward and backward as CUDA graphs from the second of several steps with equal shapes, so that the host
-  /// does not start each kernel. It needs a rank with the whole model on one CUDA device, alone or with other ranks
-  /// (data parallelism, zero(1), central_storage). Batches of several tensors (Tensor::with()), and layers that ranks
-  /// divide, are not replayed. Host code in layers and in the loss does not run in a replay. It may make tensors, which
-  /// every step writes again, but read none, and must do the same in every step. gather_weights(), StepProbe::record()
-  /// or a step of another kind drop the graph. Until the next capture the memory of one step stays allocated.
+  /// Replay forward and backward as CUDA graphs, so that the host does not start each kernel. The second of several
+  /// steps with equal shapes is captured.
+  /// - Each rank must have the whole model on one CUDA device (data_parallel, zero(1), central_storage).
+  /// - Batches of several tensors (Tensor::with()) and layers that ranks divide are not replayed.
+  /// - Host code in layers and in the loss does not run in a replay. It must do the same in every step, and must not
+  ///   read values of tensors. Each step writes the tensors that it makes again.
+  /// - gather_weights(), StepProbe::record() and a step with other shapes drop the graph. The memory of one step stays
+  ///   allocated until the next capture.
   bool cuda_graphs = false;
-  bool refuse_unsound = true;    ///< throw for a plan in which check() finds faults; false: run it, for experiments
+  bool refuse_unsound = true;    ///< throw Error for a plan in which check() finds faults; false: run it anyway
   std::int64_t epoch_steps = 0;  ///< steps per epoch: see Plan::epoch_steps
   /// Mesh axes along which custom layers of the model are split; ranks along them get the same rows.
   std::vector<std::string> layer_axes = {};
@@ -54,13 +57,13 @@ struct StepOptions {
   /// Flags that ranks combine before updates: StepFlags (parallel/runtime/step_flags.h). With servers (Program::serves)
   /// flags are not supported.
   FlagOptions flags = {};
-  /// Makes what StepProbe::outputs() returns from the prediction and target of each micro-batch whose loss this rank
-  /// computes. It is not recorded for backward; cuda_graphs captures it like the loss.
+  /// Computes the tensor that StepProbe::outputs() returns, from the prediction and target of each micro-batch whose
+  /// loss this rank computes. It is not recorded for backward; cuda_graphs captures it like the loss.
   using KeepOutputs = std::function<Tensor(const Tensor& prediction, const Tensor& target)>;
   KeepOutputs keep_outputs = {};  ///< whole_output keeps the predictions unchanged; null: nothing is kept
-  /// True: the caller trains the tickets of StepTickets::granted() (parallel/runtime/step_tickets.h), so that workers
-  /// of different speed can divide the batches. Call StepTickets::open() before steps then. False: each rank feeds its
-  /// shard() of every batch.
+  /// True: the caller trains the shares of batches that StepTickets::granted() returns, so that workers of different
+  /// speed can divide the batches (parallel/runtime/step_tickets.h). Call StepTickets::open() before the first step.
+  /// False: each rank trains its shard() of every batch.
   bool tickets = false;
 };
 
@@ -81,12 +84,16 @@ class NonFiniteError : public Error {
 /// - StepProbe (step_probe.h): outputs, times, memory, traffic and all optimizer state.
 class Step {
  public:
-  /// model is shared, not copied. Without a strategy: serial on one rank, data_parallel on several. A collective call.
-  /// Throws Error if the plan is unsound, a mesh axis is unused, or ranks differ; the message shows the first
-  /// difference. Ranks compare the library's version, mesh, strategy, plan, options, optimizer (of a custom learning
-  /// rate function its value for step 0), loss (the function, or its type), and the model: name, shape and type of its
-  /// tensors (with layer_axes, among ranks at the same place on these), types of its layers, and options of this
-  /// library's layers. What custom layers and closures compute is not compared.
+  /// The Step shares the model; it does not copy it. strategy: none: serial on one rank, data_parallel on several. A
+  /// collective call. Throws Error if the plan is unsound, if a mesh axis is unused, or if ranks differ; the message
+  /// shows the first difference. Ranks compare:
+  /// - the library's version, mesh, strategy, plan and options;
+  /// - the optimizer; of a custom learning rate function, its value for step 0;
+  /// - the loss: the function, or its type;
+  /// - the model: name, shape and type of its tensors, types of its layers, and options of this library's layers. With
+  ///   layer_axes, ranks with the same coordinates along these axes compare their tensors.
+  ///
+  /// The code of custom layers and closures is not compared.
   Step(Module model, Loss loss, OptimizerConfig optimizer_config, World& world, std::optional<Strategy> strategy = {},
        StepOptions = {});
   /// As above, on the caller's mesh, which must outlive the Step. The constructor above makes a mesh of one axis
@@ -96,19 +103,20 @@ class Step {
   ~Step();
   Step(const Step&) = delete;
 
-  /// Runs one optimizer step. x, y: this rank's rows of the global batch according to shard(); zero rows are allowed.
-  /// Ranks that differ only in their pipeline stage or along layer_axes get the same rows (the first stage reads x, the
-  /// last y). Returns the loss of the global batch, a scalar, on every rank (of this rank's worker, if
-  /// StepProbe::trains_apart());
-  /// reading it synchronises with the device. A collective call.
+  /// Runs one optimizer step. x [rows, ...], y [rows, ...]: this rank's rows of the global batch, according to shard();
+  /// zero rows are allowed. Ranks that differ only in their pipeline stage or along layer_axes get the same rows (the
+  /// first stage reads x, the last y). Returns the loss of the global batch, a scalar, on every rank; reading it
+  /// synchronises with the device. If StepProbe::trains_apart(), it is the loss of this rank's worker. A collective
+  /// call.
   ///
-  /// The BatchContext of x (else of y, else the enclosing StepContext's) has the rows' ids, the size of the global
-  /// batch and this rank's share. If it has no share, the rows of all ranks together must be the batch, and rows
-  /// without ids are numbered by rank; that costs a message. Throws Error for rows that cannot be this rank's share.
-  /// Micro-batches are the loader's, else even ones. A server (Program::serves) reads no rows and handles messages
-  /// until its program's last phase.
+  /// A BatchContext names the rows' ids, the size of the global batch, this rank's share and its micro-batches. It is
+  /// that of x; if x has none, that of y; else that of the current StepContext. Without a share, the rows of all ranks
+  /// together are the global batch, and rows without ids are numbered by rank; both cost a message. Without
+  /// micro-batches, the rows are cut evenly. Throws Error for rows that cannot be this rank's share.
+  ///
+  /// A server (Program::serves) reads no rows. It handles messages until the phase that ends its step.
   Tensor operator()(const Tensor& x, const Tensor& y);
-  /// The share of the global batch that this rank feeds; pass it to a Loader.
+  /// The share of each global batch that this rank trains; pass it to a Loader.
   RankShare shard() const;
   /// Completes the micro-batches in flight of an asynchronous pipeline (pipeline(schedule=pipedream) or 2bw), or the
   /// exchanges of asynchronous gossip, so that all weights are up to date. The next step starts with an empty pipeline.
@@ -119,28 +127,29 @@ class Step {
   /// collective call; it waits for the slowest rank, at most TRIREME_TIMEOUT. Throws Error if an exception, or a step
   /// refused on this rank alone, has left messages in flight: make a new Step on all ranks then.
   void flush();
-  /// Brings the weights and running statistics of every stage to all ranks; call it before evaluating. Every rank has
-  /// all weights before the first step, and from gather_weights() to the next step. At other times a stage (with
-  /// zero(3) a rank) has only its part, and reading other weights is an Error.
+  /// Brings all weights and running statistics to all ranks; call it before evaluating. Every rank has all weights
+  /// before the first step, and from gather_weights() to the next step. At other times a rank has only the weights of
+  /// its pipeline stage (with zero(3) its shard), and reading other weights throws Error.
+  /// - If workers train separately (Plan::consistency periodic or gossip), all ranks get the mean of the workers'
+  ///   weights and running statistics until the next step; model files hold this mean, too. Then each worker continues
+  ///   with its separate weights.
+  /// - With servers (stale), all ranks get the servers' weights and the first worker's running statistics.
   ///
-  /// If ranks train separately (Plan::consistency periodic or gossip), all ranks get the mean of the workers' weights
-  /// and running statistics until the next step; model files hold this mean, too. Each rank's separate weights are
-  /// kept. With servers (stale), all ranks get the servers' weights and the first worker's running statistics. A
-  /// collective call; free without stages, zero, servers or separate training.
-  /// StepProbe::consolidate() also brings the optimizer's state.
+  /// A collective call; it sends nothing without stages, zero, servers or separate training. StepProbe::consolidate()
+  /// also brings the optimizer's state.
   void gather_weights();
-  /// This rank's part of checkpoints that all ranks write together (SaveOptions::shard). Each rank writes what it
-  /// holds; nothing is gathered.
+  /// This rank's part of a checkpoint that all ranks write together (SaveOptions::shard). Each rank writes the state
+  /// that it holds; nothing is gathered.
   CheckpointShard checkpoint_shard();
   /// Restores weights, running statistics and optimizer from a checkpoint's directory. Another number of ranks or
-  /// another mesh may have written it. Each rank reads what it holds between steps; gather_weights() brings the other
-  /// weights, as after a step. A collective call. Throws Error on all ranks as load_checkpoint() of
-  /// framework/io/checkpoint.h.
+  /// another mesh may have written it. Each rank reads the state that it holds between steps; call gather_weights()
+  /// for the other weights, as after a step. A collective call. Throws Error on all ranks, for the reasons of
+  /// load_checkpoint() in framework/io/checkpoint.h.
   LoadedCheckpoint load_checkpoint(const std::string& directory);
   Parameters& parameters();  ///< parameters of this rank's model; live as long as the Step
-  Optimizer& optimizer();    ///< its state covers the slices that this rank updates (StepProbe::consolidate())
+  Optimizer& optimizer();    ///< has state for the slices that this rank updates; StepProbe::consolidate() brings all
   const Plan& plan() const;  ///< the same on all ranks
-  Module& model();           ///< the model, with its layers split by the strategy
+  Module& model();           ///< this rank's model; if the strategy splits layers, with this rank's parts of them
 
  private:
   friend class StepFlags;

@@ -12,10 +12,10 @@ class StepFlags {
   /// step: must outlive the handle.
   explicit StepFlags(Step& step) : step_(*step.impl_) {}
 
-  /// Raises a flag on this rank. The next exchange of flags (FlagOptions::every) informs all ranks. Throws Error for
-  /// another name than those of StepOptions::flags, and with servers.
+  /// Raises a flag on this rank. The next exchange of flags informs all ranks; it takes place every FlagOptions::every
+  /// steps. Throws Error for a name that StepOptions::flags does not have, and with servers.
   void raise(const std::string& flag);
-  /// Whether the last step informed all ranks that a rank had raised this flag; equal on all ranks.
+  /// Whether an exchange in the last step found the flag raised on any rank; equal on all ranks.
   bool raised(const std::string& flag) const;
 
  private:

@@ -14,16 +14,17 @@ Module split_layers(const Strategy&, Module model, Mesh&, const Tensor& example)
 /// The mesh axes along which ranks hold different parts of the weights: StepOptions::layer_axes and the strategy's
 /// axes.
 std::vector<std::string> tensor_parallel_axes(const StepOptions&, const SplitOptions&);
-/// The plan of the model's parts under the strategy. Rank 0 measures costs if the strategy needs them; in virtual time
-/// they are counted on microbatch_example(). Throws Error for a plan in which check() finds faults (unless options
-/// allow it), or that does not fit the mesh or the model. A collective call.
+/// The plan of the model's parts under the strategy. If the strategy needs the parts' costs, rank 0 measures them; in
+/// virtual time they are counted on microbatch_example(). Throws Error for a plan that does not fit the mesh or the
+/// model, and, with StepOptions::refuse_unsound, for a plan in which check() finds faults. A collective call.
 Plan make_plan(const Strategy&, const Chain&, const Loss&, Optimizer&, Mesh&, const StepOptions&);
 
-/// PartProfile::example with the rows of a micro-batch: with PartProfile::batch, the largest micro-batch of a rank
-/// under the plan. Undefined without an example.
+/// PartProfile::example with the rows of the largest micro-batch that a rank trains under the plan, for a global batch
+/// of PartProfile::batch rows; without a batch, the example unchanged. Undefined without an example.
 Tensor microbatch_example(const Plan&, const Strategy&, const PartProfile&);
 
-/// The plan of a strategy with the `agree` actions that these options need, and its phases on call.
+/// The plan of a strategy with the `agree` actions that these options need (parallel/strategies/agreements.h), and with
+/// its phases on call (parallel/strategies/on_call.h).
 Plan with_agreements(const Plan&, const Strategy&, const StepOptions&, const Optimizer&, const Loss&);
 
 }  // namespace trireme

@@ -13,22 +13,24 @@
 
 namespace trireme {
 
-/// The ranks of a Step, from the view of one rank.
+/// The groups of ranks that a Step communicates with, from the view of one rank.
 class StepRanks {
  public:
-  /// tensor_parallel_axes: along these, ranks hold different parts of the weights. mesh must outlive it. A collective
-  /// call, which also makes the mesh's communicators for the plan's actions. Throws Error with the first difference if
-  /// ranks that hold the same parts of the weights have different plans, and for norm groups that do not fit.
+  /// tensor_parallel_axes: mesh axes along which ranks hold different parts of the weights. mesh must outlive it. A
+  /// collective call, which also makes the mesh's communicators for the plan's actions. Throws Error if ranks that hold
+  /// the same parts of the weights have different plans (the message shows the first difference), and for groups of
+  /// batch norm that do not divide the ranks.
   StepRanks(const Plan&, Mesh& mesh, const Strategy&, const std::vector<std::string>& tensor_parallel_axes);
 
   /// This rank's share of the global batch's rows, and the plan's micro-batches.
   const RankShare& share() const { return share_; }
-  /// Whether the loss is the mean over the rows of a worker (Plan::synchronous_axes) instead of the global batch.
+  /// Whether the loss is the mean over the rows of this rank's worker (Plan::synchronous_axes), not over the global
+  /// batch.
   bool trains_apart() const { return trains_apart_; }
-  /// The context of one step on this rank's rows x, y: the loader's BatchContext, checked against share(). If the
-  /// loader gave no global batch and sample ids, they are filled in by a collective call. seed: of dropout. step:
-  /// number of steps before this one. share: of a ticket; none: share(). Throws Error for rows that are not this rank's
-  /// share.
+  /// The context of one step on this rank's rows: inputs x [rows, ...], targets y [rows, ...]. It has the loader's
+  /// BatchContext, checked against share(). If the loader gave no size of the global batch or no sample ids, a
+  /// collective call finds them. seed: of dropout. step: number of steps before this one. share: of a ticket; none:
+  /// share(). Throws Error for rows that are not this rank's share.
   StepContext context(const Tensor& x, const Tensor& y, std::uint64_t seed, std::uint64_t step,
                       std::optional<RankShare> share = {});
   /// Rows of this rank's worker in the last context().
@@ -39,11 +41,11 @@ class StepRanks {
 
   /// The ranks that share the global batch; null: this rank has all of it.
   Communicator* batch() const { return batch_.get(); }
-  /// The ranks of this rank's program along an axis.
+  /// The ranks along an axis that run the same program as this rank.
   Communicator& group(const std::string& axis, Mesh&) const;
   /// The ranks of this rank's program that take part in a collective with this peer.
   Communicator& group(const Peer&, Mesh&) const;
-  /// The ranks along an axis, for agreements: a separate communicator, since gradients may be reduced at the same time.
+  /// The ranks along an axis, for actions `agree`. A separate communicator: gradients may be reduced at the same time.
   Communicator& agreement(const std::string& axis, Mesh&) const;
   /// The ranks along the plan's program axis, one per pipeline stage; null: one program.
   Communicator* stages() const { return stages_.get(); }
@@ -56,7 +58,7 @@ class StepRanks {
   Index worker_rows(Index global_batch) const;
 
   RankShare share_;
-  int worker_ = 1;  // ranks per worker, adjacent in the order of shares
+  int worker_ = 1;  // number of ranks per worker; their shares are adjacent
   Index rows_ = 0;
   bool trains_apart_ = false, stale_ = false;
   std::string batch_axis_, stage_axis_;

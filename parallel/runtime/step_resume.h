@@ -14,17 +14,23 @@ class StepResume {
   /// step: must outlive the handle.
   explicit StepResume(Step& step) : step_(*step.impl_) {}
 
-  /// The state of loss scaling (scale 1 if it is off). A checkpoint stores it, so that a resumed run continues exactly.
+  /// The state of loss scaling (scale 1 if it is off). Store it with a checkpoint, so that a resumed run continues
+  /// exactly.
   LossScaleState loss_scale() const;
-  void set_loss_scale(const LossScaleState&);  ///< state: equal on all ranks; ignored if scaling is off
-  /// From now on servers (and ranks with asynchronous gossip) handle messages in the order of the run that wrote this
-  /// checkpoint, so that all results are equal bit for bit. Settings must equal that run's. Call on all ranks. The
-  /// checkpoint must hold the order from the beginning of its run.
+  /// state: equal on all ranks; ignored if scaling is off. Throws Error for a scale below 1, and for a number of good
+  /// steps outside of [0, LossScale::period).
+  void set_loss_scale(const LossScaleState& state);
+  /// From now on servers, and ranks with asynchronous gossip, handle messages in the order of the run that wrote this
+  /// checkpoint. So all results have the same bits. Settings must equal that run's, and the checkpoint must hold the
+  /// order from the beginning of its run. Call on all ranks.
   ///
-  /// Some ranks are ahead of others until all ranks end a step together (checkpoints, StepProbe::consolidate()). So
-  /// this run must stop where that run did; otherwise a server waits in vain and throws Error after TRIREME_TIMEOUT
-  /// seconds. Throws Error if no rank's steps depend on the order, for a checkpoint with another layout or without the
-  /// order, and if this step has already run differently. Steps after the checkpoint's throw Error.
+  /// This run must save its checkpoints, and call StepProbe::consolidate(), after the same steps as that run, and must
+  /// stop where it stopped. Otherwise a server waits in vain and throws Error after TRIREME_TIMEOUT seconds. Throws
+  /// Error:
+  /// - if the strategy does not depend on the order of messages;
+  /// - for a checkpoint of another layout, or without the order;
+  /// - if this Step has already run in another order;
+  /// - in steps after the last one of the checkpoint.
   void replay(const std::string& checkpoint);
 
  private:

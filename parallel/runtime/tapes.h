@@ -17,8 +17,8 @@ namespace trireme {
 
 /// The tensors at a cut for one micro-batch: the activation and the tensors stashed there by name, and their gradients.
 struct BoundaryTensors {
-  std::vector<Tensor> forward,  ///< activation, then stashed tensors
-      gradient;                 ///< their gradients
+  std::vector<Tensor> forward,  ///< the activation, then the tensors of Stash layers, by name
+      gradient;                 ///< their gradients, in the same order
 };
 
 /// The tapes of one rank.
@@ -27,25 +27,29 @@ class Tapes {
   /// All references must outlive it.
   Tapes(const Plan&, const Program&, const Chain&, Loss);
 
-  /// Starts a step: cuts rows into micro-batches (StepContext::microbatches, else evenly; some may be empty). Drops the
-  /// tensors of earlier steps, except micro-batches in flight.
+  /// Starts a step: cuts the rows of inputs x and targets y into micro-batches, by StepContext::microbatches if the
+  /// loader has set it, else evenly; some may be empty. Drops the tensors of earlier steps, except micro-batches in
+  /// flight.
   void begin(const Tensor& x, const Tensor& y);
-  /// Starts a step without rows.
+  /// Starts a step without new rows, in which earlier micro-batches continue.
   void advance() { now_ = (now_ + 1) % batches_.size(); }
-  /// Whether the action is the first of its segment. That one runs the whole segment; the others do nothing.
+  /// Whether the action is the pass of its segment that starts first: the first part's forward, or the last part's
+  /// backward. forward() and backward() run the whole segment for it, and must not be called for other passes.
   bool is_segment_head(const Action&) const;
-  /// Runs a forward action.
+  /// Runs a segment forward for the micro-batch of its first action.
   void forward(const Action&);
-  /// Number of this rank's labels that the loss ignores, in all micro-batches; the loss must have Loss::ignored().
+  /// Number of this rank's labels that the loss ignores, in all micro-batches of the step. The loss must have
+  /// Loss::ignored().
   double count_ignored() const;
-  /// The loss of a micro-batch. scale: factor of the loss for backward. ignored: number of ignored labels of all ranks;
-  /// none: the loss does not need it.
+  /// The loss of a micro-batch, a scalar: this rank's share of the mean over the global batch. scale: the loss scale,
+  /// from which backward starts; the result does not contain it. ignored: number of ignored labels of all ranks; none:
+  /// the loss does not need it.
   Tensor loss(const MicroBatch& microbatch, double scale, std::optional<double> ignored);
-  /// Runs an action of kind backward, backward_input or backward_weight.
+  /// Runs a segment backward, for its first action of kind backward, backward_input or backward_weight.
   void backward(const Action&);
   /// Frees the tensors of the action's micro-batch and segment.
   void free(const Action&);
-  /// Updates running statistics with all micro-batches of the step.
+  /// Updates batch norms' running statistics with all micro-batches of the step.
   void commit() { batch_norm_stats_.commit(); }
 
   /// Whether this program runs the part.
@@ -60,13 +64,13 @@ class Tapes {
   std::size_t tensors_behind(int part) const { return 1 + stashed_[static_cast<std::size_t>(part)].size(); }
   /// The rows of a micro-batch.
   const Tensor& input(const MicroBatch& microbatch) const { return batch(microbatch).x[index(0, microbatch)]; }
-  int most_alive() const {
-    return most_alive_;
-  }  ///< largest number of segments' micro-batches alive at once since begin()
+  /// The largest number of micro-batches alive at once since begin(), counted once per segment. A micro-batch is alive
+  /// from its forward until it is freed.
+  int most_alive() const { return most_alive_; }
 
  private:
-  /// The end of each micro-batch in a batch of that many rows. cut: rows of each micro-batch from the loader; empty:
-  /// even ones.
+  /// The end of each micro-batch in a batch of `rows` rows. cut: the loader's number of rows of each micro-batch;
+  /// empty: even numbers.
   std::vector<Index> ends_of(const std::vector<Index>& cut, Index rows) const;
   /// A micro-batch in a segment, from forward until it is freed.
   struct MicrobatchState {

@@ -16,12 +16,13 @@ struct Span {
       end;          ///< seconds since the (first) step began
 };
 
+/// The times of the actions of all ranks.
 struct Timeline {
-  std::vector<int> programs = {};  ///< of each rank
-  std::vector<Span> spans = {};    ///< of the actions of all ranks
-  bool measured = false;           ///< false: predicted
+  std::vector<int> programs = {};  ///< by rank: index of its program
+  std::vector<Span> spans = {};    ///< in any order
+  bool measured = false;           ///< true: recorded in a run; false: simulated
 
-  /// When the last action ended, seconds since the (first) step began; 0 without spans.
+  /// The end of the last action, in seconds since the (first) step began; 0 without spans.
   double end() const {
     double last = 0;
     for (const Span& s : spans) last = std::max(last, s.end);

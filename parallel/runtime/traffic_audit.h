@@ -1,5 +1,5 @@
-// TrafficAudit: compares the bytes that a rank sent in its last step, as counted by its communicators, with its plan
-// for a batch of that shape.
+// TrafficAudit: compares the traffic of a rank's last step, as its communicators counted it, with the traffic that its
+// plan predicts for a batch of that shape.
 #pragma once
 #include <map>
 #include <string>
@@ -19,15 +19,15 @@ class TrafficAudit {
   /// program: index of this rank's program. All references must outlive it.
   TrafficAudit(const Plan&, int program, const Chain&, Optimizer&, Loss, const Mesh&);
 
-  /// Call before a step. step: number of steps before; first: the first step since the last flush.
+  /// Call before a step. step: number of steps before this one; first: number of the first step since the last flush.
   void begin(const StepContext&, const Tensor& x, const Tensor& y, std::int64_t step, std::int64_t first);
   /// Call after a step.
   void end() {
     counted_ = difference(meter_.counted(), before_);
     for (const auto& [axis, count] : counted_) sent_ += count.bytes;
   }
-  Index sent() const { return sent_; }  ///< bytes of all steps, flushes and add_sent() calls
-  /// Adds the bytes that run() sends outside steps.
+  Index sent() const { return sent_; }  ///< bytes of all steps, flushes and calls of add_sent() so far
+  /// Calls run() and adds the bytes that it sends to sent().
   template <class F>
   void add_sent(F&& run) {
     const Traffic before = meter_.counted();
@@ -37,10 +37,10 @@ class TrafficAudit {
 
   /// A dry run of this rank's parts on a micro-batch with the shape of x. y: labels; undefined: without the loss.
   DryRun dry(const StepContext&, const Tensor& x, const Tensor& y) const;
-  /// Planned and counted traffic of the last step, or of the last run of a phase on call. Clears gradients. Throws
-  /// Error before the first step, since the number of rows is unknown.
+  /// Planned and counted traffic of the last step (phase empty), or of the last run of a phase on call. Clears
+  /// gradients. Throws Error before the first step, because the number of rows is unknown.
   StepTraffic compare(const std::string& phase) const;
-  /// Counts the bytes that run() sends as traffic of that phase, if any.
+  /// Calls run() and stores its traffic as that of the phase; if it sends nothing, the earlier traffic stays.
   template <class F>
   void on_call(const std::string& phase, F&& run) {
     const Traffic before = meter_.counted();
@@ -50,7 +50,7 @@ class TrafficAudit {
       for (const auto& [axis, count] : sent) sent_ += count.bytes;
     if (!sent.empty()) on_call_[phase] = std::move(sent);
   }
-  /// Gathers the texts of all ranks and counts it as phase `saving`. A collective call.
+  /// Gathers the texts of all ranks, by rank, and stores the traffic as that of phase `saving`. A collective call.
   std::vector<std::string> gather(Communicator& everyone, const std::string& mine);
 
  private:
@@ -62,7 +62,7 @@ class TrafficAudit {
   TrafficMeter meter_;
   StepContext context_;      // of the last step, like all members below
   Tensor x_, y_;             // without rows
-  std::vector<Index> rows_;  // by micro-batch of this step, then of earlier steps that may be in flight
+  std::vector<Index> rows_;  // by micro-batch of this step, then by those of earlier steps that may be in flight
   std::int64_t step_ = 0, first_ = 0;
   Traffic before_, counted_;
   std::map<std::string, Traffic> on_call_;  // by phase

@@ -10,8 +10,8 @@ namespace trireme {
 /// The weight versions of one rank.
 class WeightVersions {
  public:
-  /// Keeps `versions` versions of these slices of the store's values, including the newest; 1 keeps nothing and costs
-  /// nothing. store must outlive it.
+  /// Keeps `versions` versions of these slices of the store's values, including the newest. 1: keeps no older version
+  /// and costs nothing. store must outlive it.
   WeightVersions(ParameterStore& store, const std::vector<Slice>& slices, int versions);
 
   /// Call before an update: saves a copy of the newest weights, and drops a version that is too old.
@@ -20,7 +20,8 @@ class WeightVersions {
   void clear() { kept_ = 0; }
   Index bytes() const;  ///< bytes of the older versions
 
-  /// While it lives, the layers compute with the weights of `age` updates ago, or with the oldest kept version.
+  /// While a Use lives, the layers compute with the weights of `age` updates ago; if there were fewer updates, with the
+  /// oldest kept version.
   class Use {
    public:
     /// age: 0 is the newest version.
