@@ -7,33 +7,36 @@ namespace trireme {
 
 /// Checks for numbers that are not finite.
 struct FiniteChecks {
-  /// Whether loss and gradients are checked. A Step then throws NonFiniteError for a loss that is not finite. It names
-  /// the step and the first input, parameter or layer output that is not finite; parameters do not change.
+  /// Whether loss and gradients are checked. A Step then throws NonFiniteError for a loss that is not finite. The
+  /// message names the step and the first input, parameter or layer output that is not finite. Parameters do not
+  /// change.
   bool finite = true;
-  /// Steps between gradient checks, at least 1 in a Step; 0: only the loss is checked. Weights may become NaN although
-  /// the loss is finite. A Step whose gradients are summed in f16 checks them in every step. Asynchronous pipelines,
-  /// and ranks that only exchange messages, never check gradients.
+  /// Steps from one check of the gradients to the next, at least 1 in a Step; 0: only the loss is checked, so weights
+  /// may become NaN in a step whose loss is finite. If gradients are summed in f16, a Step checks them in every step.
+  /// Asynchronous pipelines, servers and asynchronous gossip never check gradients.
   int every = 64;
-  /// Steps before the first gradient check, 0 to every - 1: with every = 10 and offset = 9, gradients are checked at
-  /// steps 10, 20, ..., counted from 1. Workers that synchronise periodically check when they do.
+  /// Steps before the first check of the gradients, 0 to every - 1: with every = 10 and offset = 9, gradients are
+  /// checked in steps 10, 20, ..., counted from 1. Workers that average periodically check in the steps in which they
+  /// average.
   int offset = 0;
 };
 
-/// Flags that a rank may raise between steps ("stop", "save"), such as Plan::flags.
+/// Flags that a rank may raise between steps ("stop", "save"), so that all ranks act on them after the same step.
 struct FlagOptions {
-  std::vector<std::string> names = {};  ///< neither "count", "loss", "finite" nor "norm"; without "+"
-  /// Steps between two exchanges of flags, at least 1. If gradients are checked as often, the flags need no separate
+  std::vector<std::string> names = {};  ///< without "+"; not "count", "loss", "finite" or "norm"
+  /// Steps from one exchange of flags to the next, at least 1. If FiniteChecks::every is equal, flags need no separate
   /// message.
   int every = 1;
 };
 
-/// Numbers that ranks combine in addition to the loss.
+/// The numbers that ranks combine in addition to the loss.
 struct AgreementOptions {
-  std::string batch_axis = "data";  ///< mesh axis whose ranks have different rows of the batch; joined by +, or empty
+  /// Mesh axes whose ranks have different rows of the batch, joined by +; empty: none.
+  std::string batch_axis = "data";
   FiniteChecks checks = {.every = 0};  ///< checks of gradients
   FlagOptions flags = {};              ///< flags that ranks may raise between steps
   bool norm = false;                   ///< updates use the gradient's L2 norm (clipping, trust ratios)
-  bool count = false;  ///< the loss divides by the labels that count; ignored labels are summed before it
+  bool count = false;                  ///< the loss needs the number of ignored labels of all ranks (Loss::ignored())
 };
 
 /// Adds the actions `agree` to a plan that all strategies have rewritten:
@@ -42,8 +45,9 @@ struct AgreementOptions {
 ///   before their update; in asynchronous pipelines, at once;
 /// - flags and the norm are combined before the first update of a program, over all ranks that hold gradients.
 ///
-/// Without a norm, an update that waits for several reductions is cut into one update for each, so that weights are
-/// updated while later gradients are reduced. Throws Error for flags that have the name of another number.
+/// If no norm is needed, an update that waits for several reductions is cut into one update for each, so that weights
+/// are updated while later gradients are reduced. Throws Error for options out of range, and for a norm in plans whose
+/// ranks cannot compute it (servers, asynchronous pipelines).
 Plan with_agreements(Plan, const AgreementOptions&);
 
 }  // namespace trireme

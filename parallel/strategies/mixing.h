@@ -7,39 +7,41 @@
 
 namespace trireme {
 
-/// The mean of the slice's weights or gradients over the ranks of the axis, weighted by the rows of each rank in the
-/// step. The caller sets the steps.
+/// An action that replaces the weights or gradients of a slice (`of`) by their mean over the ranks of the axis,
+/// weighted by each rank's number of rows in the step. The caller sets the steps.
 CustomAction mean_by_rows(OperandKind of, const std::string& axis);
 
-/// ActionRow::memory of an action that allocates that many vectors of its slice's size.
+/// ActionRow::memory, in bytes, of an action that allocates `vectors` vectors of its slice's length. element: bytes of
+/// an element.
 template <Index vectors>
 Index memory_of_slices(const Action& a, int, Index element) {
   return vectors * a.slice.size() * element;
 }
 
-/// ActionRow::vector_ops of an action with that many operations.
+/// ActionRow::vector_ops of an action with `count` elementwise operations on vectors of its slice's length.
 template <int count>
 int vector_ops(const Action&, int) {
   return count;
 }
 
-/// Checks that ranks along the axis may train separately: nothing synchronizes their weights yet. Throws Error if not.
+/// Throws Error unless ranks along the axis may train separately: no action averages their weights or sums their
+/// gradients yet. strategy: its name, for the message.
 void check_apart(const Plan&, const std::string& axis, const std::string& strategy);
-/// Adds an action like `like` on each slice of weights that a program updates, over the axis, in steps of the trigger,
-/// after everything else that writes weights.
+/// Adds a copy of the action `like` for each slice of weights that a program updates, over the axis, after all other
+/// actions that write weights. phase, trigger: name of the new phase, and the steps in which it runs.
 void mix_weights(Plan&, const Action& like, const std::string& axis, const std::string& phase, const Trigger&);
-/// Sets `state`, one number per weight, to the values of the weights at the beginning of step `from`. The caller adds
-/// the state to the plan.
+/// Adds actions that copy the weights to `state`, one number per weight, at the beginning of step `from`. The caller
+/// adds the state to the plan.
 void remember_weights(Plan&, const std::string& state, std::int64_t from);
-/// Checks the mixing matrix of an action with Peer::pairs, in which [i][j] is the share of rank j's weights that rank i
-/// gets. Every column must add up to 1, with `rows` also every row, and ranks must receive what is sent to them. keeps:
-/// share that a rank keeps; gives(d): share for each of d receivers. Checks the first steps of up to 64 ranks. Returns
-/// the fault; empty: none.
+/// Checks the mixing matrix M of an action with Peer::pairs: rank i's new weights are the sum over j of M[i][j] times
+/// rank j's weights. Every column must add up to 1; with `rows`, every row, too. Ranks must receive what is sent to
+/// them. keeps: the share that a rank keeps; gives(d): the share that each of its d receivers gets. Checks the first
+/// steps of up to 64 ranks. Returns a description of the fault; empty: none.
 std::string mixing_fault(const Plan&, const Program&, const Action&, double keeps,
                          const std::function<double(int)>& gives, bool rows);
-/// Number of these exchanges in which the rank sends.
+/// The number of pairs in which the rank sends to another rank.
 int sends_of(const std::vector<RankPair>&, int rank);
-/// The strategy with batch norm on each rank's rows.
+/// The strategy with NormScope::local: batch norm uses each rank's rows.
 Strategy apart(Strategy);
 
 }  // namespace trireme

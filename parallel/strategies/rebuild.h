@@ -1,12 +1,14 @@
-// Building blocks of strategies: micro-batches, and rewriting of what follows a program's backward: reductions,
+// Building blocks of strategies: micro-batches; and the actions after a program's backward: reductions of gradients,
 // updates, and the distribution of updated weights.
+//
+// Functions with an argument `strategy` are called by the strategy of that name and use it in messages.
 #pragma once
 #include "parallel/plan/action_kind.h"
 #include "parallel/strategies/strategy.h"
 
 namespace trireme {
 
-/// The serial plan's forward and backward once per micro-batch, then its update.
+/// The serial plan with forward and backward once per micro-batch, then one update.
 Plan repeat(Plan, int microbatches, const std::string& strategy);
 /// Throws Error unless the plan is unchanged since serial().
 void check_untouched(const Plan&, const std::string& strategy);
@@ -14,10 +16,10 @@ void check_untouched(const Plan&, const std::string& strategy);
 /// Throws Error for an asynchronous pipeline.
 void refuse_asynchronous(const Plan&, const std::string& strategy);
 
-/// Throws Error if ranks along one of these axes hold different parts of weights.
+/// Throws Error if ranks along one of these axes (joined by +) hold different parts of weights.
 void check_whole_along(const Plan&, const std::string& axes, const std::string& strategy);
 
-/// An action of this kind on a slice, along an axis.
+/// An action of this kind on a slice of the flat block, with all ranks along an axis.
 Action on_slice(ActionKind, Stream, const Slice&, const std::string& axis, std::vector<ActionId> after,
                 OperandKind payload = OperandKind::none);
 /// The reductions of a program, in list order.
@@ -46,7 +48,8 @@ class Rebuild {
   std::vector<ActionId> moved_;  // new ids by old
 };
 
-/// The program rebuilt: f(rebuild, id, action) for each action of the old one, in order.
+/// A new program: calls f(rebuild, id, action) for each action of the old program, in order. f keeps the action, omits
+/// it, or adds others.
 template <class F>
 Program rebuilt(const Program& program, F&& f) {
   Rebuild rebuild(program);
@@ -54,36 +57,39 @@ Program rebuilt(const Program& program, F&& f) {
   return rebuild.take();
 }
 
-/// The plan of a pipeline with support for weights that several stages share: their gradients are summed over these
-/// stages after the last backward, and each stage updates its copy. Throws Error for an asynchronous pipeline.
+/// The plan of a pipeline in which several stages may use the same weights (parallel/plan/ties.h): adds sums of their
+/// gradients over these stages after the last backward. Each stage updates its copy. Throws Error for an asynchronous
+/// pipeline with such weights.
 Plan with_tied_sums(Plan);
 
-/// Whether the action sums gradients of ranks with different rows.
+/// Whether the action sums gradients over ranks with different rows of the batch, not over copies of tied weights.
 inline bool sums_rows(const Plan& plan, const Action& a) {
   return is_reduction(a) && !(plan.has_stages() && a.peer.axis == plan.stage_axis);
 }
 
-/// A strategy of that name that sums gradients by reduce_over().
+/// A strategy of that name that adds reduce_over() with these options.
 Strategy reducing(const std::string& name, const DataParallelOptions&);
-/// The plan after data_parallel, which is applied now if it was not before. Throws Error if ranks divide updates
-/// already, and for asynchronous pipelines.
+/// The plan after data_parallel; applies it if the plan does not sum gradients over rows yet. Throws Error if ranks
+/// divide updates already, and for asynchronous pipelines.
 Plan with_reductions(Plan, const std::string& strategy);
-/// Averages the running statistics over an axis after a program's last forward, in the steps of the trigger.
+/// Adds actions that average the running statistics over an axis after each program's last forward, in the steps of the
+/// trigger.
 void average_buffers(Plan&, const std::string& axis, const Trigger& = {});
-/// cut_buckets() for the plan's parts, without buckets of which one rank has all.
+/// cut_buckets() for the plan's parts, without buckets whose axes have one rank.
 std::vector<Bucket> buckets_of(const Plan&, const Slice& whole, const DataParallelOptions&);
-/// Replaces the reductions by one per bucket whose gradients the program makes. A reduction starts as soon as its
-/// gradients are complete (overlap), or after the whole backward; for weights with copies in other programs,
-/// after the sum over these. Updates wait for the reductions of their slices.
+/// The program with other reductions: one for each bucket with gradients that the program computes. With overlap, a
+/// reduction starts when its gradients are complete, else after the whole backward. The sum of tied weights over
+/// programs comes last, after the sums over rows. Updates wait for the reductions of their slices.
 Program reduce_slices(const Plan&, const Program&, const std::vector<Bucket>&, bool overlap);
-/// Cuts the reductions over ranks with different rows at the borders of these slices, and what update_by_bucket() made
-/// of them.
+/// The program whose reductions over ranks with different rows are cut at the borders of these slices. The updates and
+/// collectives that update_by_bucket() added for a reduction are cut, too.
 Program cut_reductions(const Plan&, const Program&, const std::vector<Slice>& at);
-/// Replaces the updates by one per reduction, of the slice that it reduces: each rank updates its shard, or root the
-/// whole slice. Each rank updates the weights whose gradients are not reduced: other ranks have other parts of them. An
-/// update waits for its own reduction only, while later ones are under way. reduction: the kind that replaces
-/// all_reduce. give: the action that distributes the weights after each update: all_gather, or broadcast from root;
-/// none: no distribution.
+/// The program with other updates: one for each reduction, of the same slice. Each rank updates its shard of the slice;
+/// with a root, that rank updates all of it. Weights without reductions, of which ranks hold different parts, are
+/// updated by each rank. An update waits for its own reduction only, while later ones are in progress.
+/// - reduction: the kind that replaces all_reduce.
+/// - give: the kind that distributes the weights after each update: all_gather, or broadcast from root; none: weights
+///   are not distributed.
 Program update_by_bucket(const Program&, ActionKind reduction, std::optional<ActionKind> give, int root = -1);
 
 }  // namespace trireme

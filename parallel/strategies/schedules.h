@@ -1,5 +1,5 @@
-// Schedules of a pipeline: the passes of each program and their order. pipeline() (strategies/pipeline.cpp) adds
-// messages, updates and the rest in the same way for all schedules.
+// Schedules of a pipeline: the order of passes in each program. pipeline() (strategies/pipeline.cpp) adds messages,
+// frees and updates in the same way for all schedules.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,35 +8,37 @@
 
 namespace trireme {
 
-/// A pass of a micro-batch through one of the program's chunks: forward; or backward, whole or in halves. Or the
-/// update, which otherwise comes after all passes.
+/// One pass of a micro-batch through one chunk: forward, or backward whole or in halves. Or an update; a schedule
+/// without update cells updates after all passes.
 struct Cell {
   ActionKind kind;                               ///< forward, backward, backward_input, backward_weight or update
-  int chunk = 0;                                 ///< in [0, PipelineShape::chunks)
-  MicroBatch microbatch = {};                    ///< of this step or an earlier one
-  int version = 0;                               ///< Action::version
+  int chunk = 0;                                 ///< chunk of the program, in [0, PipelineShape::chunks)
+  MicroBatch microbatch = {};                    ///< micro-batch of this step, or of an earlier one
+  int version = 0;                               ///< age of the weights that a pass reads: Action::version
   bool operator==(const Cell&) const = default;  ///< member by member
 };
 /// The input of a schedule.
 struct PipelineShape {
-  int programs = 1,      ///< ranks of the pipeline's axis, at least 1
-      microbatches = 1;  ///< per step, at least 1
-  int chunks = 1;        ///< per program; chunk c of program r is stage c * programs + r
+  int programs = 1,      ///< number of ranks along the pipeline's axis, at least 1
+      microbatches = 1;  ///< number per step, at least 1
+  int chunks = 1;        ///< number of stages per program; chunk c of program r is stage c * programs + r
 };
 
 /// One schedule: an order of cells for each program.
 struct PipelineSchedule {
   std::string name;  ///< "gpipe", "1f1b", "interleaved", "zb-h1"
-  /// The cells of a program, in the order of execution.
+  /// The cells of a program, in the order of execution. program: its index.
   std::vector<Cell> (*cells)(const PipelineShape&, int program);
-  int (*in_flight)(const PipelineShape&, int program);  ///< maximum number of micro-batches (of one chunk) alive at
-                                                        ///< once
-  bool interleaves = false;  ///< chunks is at least 2 and microbatches a multiple of programs; false: chunks is 1
-  /// Maximum number of updates that the weights of a gradient miss, for schedules whose micro-batches outlive their
-  /// step. Null: none; each step ends with its update.
+  /// The largest number of micro-batches whose activations a chunk holds at once.
+  int (*in_flight)(const PipelineShape&, int program);
+  /// True: chunks must be at least 2, and microbatches a multiple of programs. False: chunks must be 1.
+  bool interleaves = false;
+  /// For schedules whose micro-batches outlive their step: the largest age, in updates, of the weights of a gradient.
+  /// Null: each step ends with its update, and gradients are of the newest weights.
   int (*delay)(const PipelineShape&) = nullptr;
-  bool one_by_one = false;  ///< true: microbatches is 1, every micro-batch is a step; false: with a delay, microbatches
-                            ///< is at least programs
+  /// With a delay. True: microbatches must be 1, every micro-batch is a step. False: microbatches must be at least
+  /// programs.
+  bool one_by_one = false;
 };
 /// GPipe (arXiv 1811.06965), 1F1B (PipeDream, arXiv 1806.03377), interleaved 1F1B (arXiv 2104.04473) and ZB-H1 (zero
 /// bubble, arXiv 2401.10241). A new schedule gets a row in schedules.cpp.

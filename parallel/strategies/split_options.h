@@ -5,35 +5,37 @@
 
 namespace trireme {
 
-/// How the ranks along a mesh axis hold weights: a row of a strategy's table of placements.
+/// How the ranks along a mesh axis hold some weights. The options of place() (parallel/strategies/strategy.h).
 struct WeightPlacement {
   std::vector<std::string> weights = {};  ///< names of weights, or patterns: "*.fc1.*" (see matches())
-  int dim = 0;         ///< the dimension that they divide; negative: from the last. Tensors without it stay whole.
-  bool whole = false;  ///< each rank has all; dim is not used
-  std::string axis = "tensor";                              ///< of the mesh
+  int dim = 0;         ///< dimension that ranks divide; negative: from the last. Tensors without it stay whole.
+  bool whole = false;  ///< true: each rank has the whole weight; dim is not used
+  std::string axis = "tensor";                              ///< mesh axis of the ranks
   bool operator==(const WeightPlacement&) const = default;  ///< member by member
 };
 
-/// Names of mesh axes. An empty name, and an axis of one rank, split nothing.
+/// How ranks split the layers of a model: mostly names of mesh axes. An empty name, and an axis of one rank, split
+/// nothing.
 struct SplitOptions {
   /// Axes that cut images: "h", "w" and "d" (rows, columns and planes of [N, D, H, W, C]; Dryden et al., arXiv
   /// 1903.06681). Each rank has its part of every activation; weights are replicated.
   std::vector<std::string> image = {};
-  /// Axis that divides the weights which `placements` leaves open. A weight whose input is divided continues this
-  /// division; any other divides its outputs (Shoeybi et al., Megatron-LM, arXiv 1909.08053).
+  /// Axis that divides the weights that `placements` does not name. A weight whose input is divided is divided by its
+  /// inputs; any other weight is divided by its outputs (Shoeybi et al., Megatron-LM, arXiv 1909.08053).
   std::string tensor = {};
-  /// Ranks along `tensor` also divide the tokens between products of weights: a sum of activations [B, T, C] leaves
-  /// each rank its share of T (sequence parallelism: Korthikanti et al., arXiv 2205.05198).
+  /// Sequence parallelism (Korthikanti et al., arXiv 2205.05198): ranks along `tensor` also divide the T tokens of
+  /// activations [B, T, C] between products with weights. A sum over ranks is then a reduce-scatter: each rank gets its
+  /// share of the tokens.
   bool sequence = false;
-  std::vector<WeightPlacement> placements = {};  ///< of weights by name
-  /// Axis whose ranks have different rows of the batch, and which cuts fully connected layers by their outputs. These
+  std::vector<WeightPlacement> placements = {};  ///< of weights by name; they have priority over `tensor`
+  /// Axis whose ranks have different rows of the batch, and that cuts fully connected layers by their outputs. These
   /// layers process the rows of all ranks (Krizhevsky 2014, arXiv 1404.5997).
   std::string one_weird_trick = {};
 
   /// Whether any axis splits layers.
   bool any() const { return !(image.empty() && tensor.empty() && placements.empty() && one_weird_trick.empty()); }
-  /// Adds the axes and placements of other. Its `one_weird_trick` replaces this one if it is set. Throws Error for two
-  /// axes of `tensor`, and for one_weird_trick together with another split.
+  /// Adds the axes and placements of other. If other sets `one_weird_trick`, that axis is used. Throws Error for two
+  /// different axes `tensor`, and for one_weird_trick together with another split.
   void add(const SplitOptions& other);
   bool operator==(const SplitOptions&) const = default;  ///< member by member
 };

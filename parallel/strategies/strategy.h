@@ -14,13 +14,21 @@
 
 namespace trireme {
 
-/// Relation to the serial run, tested for each strategy: exact; delayed by some steps; statistical.
-enum class Claim : std::uint8_t { exact, delayed, statistical };
-/// The ranks whose rows batch norm's statistics cover: this rank, a group of ranks, or all. Only global, the default,
-/// equals the serial run (with the same micro-batches). With local and group the running statistics of ranks differ
-/// after a forward. They are averaged over the ranks in every step, so that all ranks evaluate and save the same model;
-/// the variance between ranks is not included.
-enum class NormScope : std::uint8_t { local, group, global };
+/// How a run under a strategy relates to the serial run. Tests measure it for each strategy.
+enum class Claim : std::uint8_t {
+  exact,       ///< the same weights, up to rounding
+  delayed,     ///< the weights of a serial loop whose gradients are of weights some updates old
+  statistical  ///< another run; only its accuracy is comparable
+};
+/// The rows over which batch norms compute mean and variance. Only `global`, the default, equals the serial run with
+/// the same micro-batches. With `local` and `group`, ranks have different running statistics after a forward. Each step
+/// replaces them by their mean over the ranks, so that all ranks evaluate and save the same model. This mean of
+/// variances does not include the variance between ranks.
+enum class NormScope : std::uint8_t {
+  local,  ///< the rows of this rank
+  group,  ///< the rows of a group of adjacent ranks
+  global  ///< the rows of all ranks that share the batch
+};
 
 std::string to_string(NormScope);             ///< "local", "group", "global"
 NormScope norm_scope_of(const std::string&);  ///< from that text; throws Error for another
@@ -51,14 +59,15 @@ class Strategy {
   /// The plan, rewritten by each step in order; Plan::strategies names them. Throws Error if strategies cannot be
   /// combined.
   Plan operator()(Plan plan) const;
-  /// Whether it divides updates or averages weights, or is a custom strategy: more than passes and sums of gradients.
+  /// Whether any step divides updates or averages weights, or is a custom strategy. False: the steps only arrange
+  /// passes and sum gradients.
   bool acts_on_updates() const;
   /// The weakest claim of the steps; statistical for a model with batch norms and a scope other than global.
   Claim claim(bool batch_norms = true) const;
   std::string name() const { return in_words(false); }  ///< "pipeline | data_parallel"
   /// As name(), with all options: "pipeline(micro=4, schedule=1f1b, ...) | ..."
   std::string text() const { return in_words(true); }
-  /// As Step::batch_norm(), for that many ranks that share the batch.
+  /// As StepProbe::batch_norm(). ranks: number of ranks that share the batch. microbatches: number per step.
   std::string batch_norm(int ranks, int microbatches) const;
   std::optional<NormScope> norm_scope;  ///< none: global
   /// The scope of batch norms: norm_scope, or global.
@@ -66,9 +75,9 @@ class Strategy {
   int norm_group = 1;        ///< ranks per group under NormScope::group
   bool wants_costs = false;  ///< whether its rewrite needs the parts' costs
   SplitOptions split;        ///< how Step splits the model's layers before it makes the plan
-  // Both strategies, sorted by StrategyOrder: "a | b" equals "b | a". Strategies of equal order, and those on different
-  // sides of a custom strategy, keep the written order. Split options are merged (SplitOptions::add). The larger of two
-  // given norm scopes is used.
+  // Both strategies, sorted by StrategyOrder: "a | b" equals "b | a". Strategies of equal order keep the written order.
+  // A strategy with order as_written stays in place: strategies are sorted before it and after it separately. Split
+  // options are merged (SplitOptions::add). If both have a norm scope, the wider one is used.
   friend Strategy operator|(Strategy a, const Strategy& b);
 
  private:
@@ -88,7 +97,7 @@ struct DataParallelOptions {
   std::string axis = "data";                 ///< mesh axis whose ranks share the global batch
   Index first_bucket = 1 << 18;              ///< elements; small, so that communication starts early
   Index bucket = 1 << 22;                    ///< elements of each other bucket
-  bool overlap = true;                       ///< false: reduce after the whole backward (same numbers)
+  bool overlap = true;                       ///< false: reduce after the whole backward, with the same results
   std::optional<NormScope> norm_scope = {};  ///< none: global
   int norm_group = 1;                        ///< ranks per group under NormScope::group; must divide the axis
 };
@@ -104,14 +113,14 @@ Strategy data_parallel(DataParallelOptions = {});
 /// - stage 2: each rank also keeps only its shard of the gradients after their reduction.
 /// - stage 3: each rank also keeps only its shard of the weights, which are gathered for each part's forward and
 ///   backward.
-/// A weight of which these ranks have different parts already (one_weird_trick) stays as it is.
-/// Throws Error for optimizers that need whole tensors (LARS) if a shard cuts one.
+/// A weight that the ranks have divided already (one_weird_trick) is not divided again. A Step throws Error if a shard
+/// cuts a tensor that the optimizer needs whole (LARS).
 Strategy zero(int stage = 1);
 
-/// Central storage (tf.distribute's CentralStorage; a single synchronous parameter server): rank 0 of the ranks that
-/// share the batch has the optimizer state, updates the weights, and broadcasts them. The other ranks only compute
-/// with the copies. All ranks' gradients are summed by all-reduce. Applies data_parallel first if the plan does not
-/// have it. With OptimizerOptions::store the weights are in the host's memory, and devices have copies. Exact.
+/// Central storage (tf.distribute's CentralStorage; a single synchronous parameter server). Of the ranks that share the
+/// batch, rank 0 has the optimizer state, updates the weights, and broadcasts them. Gradients are summed by all-reduce.
+/// Applies data_parallel first if the plan does not have it. With OptimizerOptions::store the weights and the state are
+/// in the host's memory, and devices have copies of the weights. Exact.
 Strategy central_storage();
 
 /// Options of parameter_server().
@@ -126,9 +135,9 @@ struct ParameterServerOptions {
   int groups = 0;               ///< number of equal groups of adjacent workers, each with a group server; 0: none
   std::string axis = "data";    ///< mesh axis of servers and workers
 };
-/// Parameter servers (Li et al., OSDI 2014). Each server keeps a share of the weights and its optimizer state. Workers
-/// push gradients to the servers and pull weights. Servers get no rows of the batch. With shard=layer a share is a
-/// sequence of whole parts, as near to even as possible.
+/// Parameter servers (Li et al., OSDI 2014). Each server keeps a share of the weights, and the optimizer state of that
+/// share. Workers push gradients to the servers and pull weights. Servers train no rows. With shard=layer a share is a
+/// sequence of whole parts, and shares are as equal as possible.
 ///
 /// Modes, for W workers:
 /// - sync: one update by the gradients of all workers. Exact.
@@ -138,18 +147,18 @@ struct ParameterServerOptions {
 ///   `staleness` steps behind. ssp(0) equals sync, except for the order of sums, for plain SGD and workers with equal
 ///   numbers of rows.
 /// - sync with backup=b (Chen et al., arXiv 1604.00981): one update by the first W - b gradients of a step, which ends
-///   the step. Later gradients are dropped, and their rows do not count. A late worker gets the newest weights and
-///   continues with the current step. Rows of steps that it skips do not count, either, and Step returns its previous
-///   loss for them. Each server decides for its own share.
+///   the step. Later gradients of that step are dropped. A late worker gets the newest weights and continues with the
+///   current step; for the steps that it skips, Step returns its previous loss. Rows of dropped gradients and of
+///   skipped steps are not trained. Each server decides for its own share.
 /// - groups=g (servers on two levels): the g ranks before the servers are group servers. Each sums the gradients of its
 ///   group's workers, sends the sum to the servers, and passes their weights to its workers. So servers exchange
 ///   messages with g ranks instead of all workers. For the servers' mode a group is one worker; the workers of a group
 ///   wait for each other.
 ///
-/// Tickets (Plan::tickets): used if the caller asks for them and all ranks are on the axis, except for sync without
-/// backup. The first server distributes shares of the global batches, W per batch (W - b with backup). Each share
-/// counts once: dropped shares are distributed again. The first server decides for all servers which gradients an
-/// update uses, and tells them. ssp does not wait for workers without a ticket left.
+/// Tickets (Plan::tickets) are shares of global batches, which the first server distributes to workers on request, W
+/// per batch (W - b with backup). A Step uses them if StepOptions::tickets is set and all ranks are on the axis, except
+/// for sync without backup. Each share is trained once: a dropped share is distributed again. The first server also
+/// decides which gradients an update uses, for all servers. ssp does not wait for workers that have no ticket left.
 ///
 /// Learning rate: an equal rate has an equal effect in all modes. Plain SGD moves the weights by all workers'
 /// gradients, once each, as far as one step of sync does.
@@ -160,22 +169,24 @@ struct ParameterServerOptions {
 ///   makes one. Momentum counts W small steps.
 /// - A server's lr schedule counts steps of all workers together: in async and ssp, W updates are one step.
 ///
-/// Throws Error for contradictory options. When applied, throws Error for at least as many servers as ranks or backups
-/// as workers, for groups of unequal size, for more servers than parts with weights (shard=layer), and for a plan that
-/// has stages or sums gradients already.
+/// Throws Error for contradictory options. When applied to a plan, throws Error:
+/// - if no rank is left as a worker, or backup is not below the number of workers;
+/// - for groups of unequal size, and with shard=layer for more servers than parts with weights;
+/// - for a plan that has stages or sums gradients already.
 Strategy parameter_server(ParameterServerOptions = {});
 
 /// Gradient accumulation (Huang et al., GPipe, arXiv 1811.06965, on one stage): divides the rank's rows into `micro`
-/// consecutive micro-batches, then updates once. Batch norm normalises each micro-batch separately; its running
-/// statistics are updated once, with the statistics of all micro-batches.
+/// consecutive micro-batches, at least 1, sums their gradients, then updates once. Batch norm normalises each
+/// micro-batch separately; its running statistics are updated once, with the statistics of all micro-batches. Without
+/// batch norm it equals the serial run on the whole batch.
 Strategy accumulate(int micro);
 
 /// Gradient compression: every all_reduce of gradients in the plan gets a codec: bf16, f16, topk, dgc, randomk, chunks,
 /// qsgd, onebit or powersgd. parallel/strategies/codecs/codecs.h describes the codecs, their options and papers.
 /// Applies data_parallel first if nothing is reduced yet. Common options: residual=0 turns error feedback off; from:
-/// first step, from 0, with compression. Each reduced slice is encoded separately; a rank that is alone on the axis
-/// encodes nothing. Exact if nothing is left out (ratio=1). Throws Error for unknown codecs and options, invalid
-/// values, and with zero, which divides updates.
+/// first step, from 0, with compression. Each reduced slice is encoded separately. If the axis has one rank, nothing is
+/// encoded. Exact if the codec sends all numbers (ratio=1). Throws Error for unknown codecs and options, for values out
+/// of range, and together with zero, which divides updates.
 Strategy compress(const std::string& codec, const std::map<std::string, double>& options = {});
 
 struct PipelineSchedule;
@@ -183,12 +194,12 @@ struct PipelineSchedule;
 struct PipelineOptions {
   int micro = 4;                  ///< number of micro-batches
   std::string schedule = "1f1b";  ///< name of a schedule (parallel/strategies/schedules.h)
-  int chunks = 1;                 ///< stages per rank; interleaved: at least 2
+  int chunks = 1;                 ///< stages per rank; at least 2 with schedule=interleaved, else 1
   /// "auto": by the parts' costs; "even": equal numbers of parts; or the names of layers at which stages begin: "3, 5".
   std::string partition = "auto";
   std::string axis = "pipe";  ///< mesh axis of the stages
-  Index memory = 0;           ///< bytes that a rank may hold, for partition=auto; 0: unlimited
-  double bandwidth = 1e10;    ///< bytes per second between neighbours, for partition=auto
+  Index memory = 0;           ///< bytes of memory of a rank, for partition=auto; 0: unlimited
+  double bandwidth = 1e10;    ///< bytes per second between neighbouring stages, for partition=auto
 };
 /// Layer pipelining: each rank of the axis has one stage of consecutive parts (several with schedule=interleaved), and
 /// micro-batches flow through the stages. Schedules: GPipe (Huang et al., arXiv 1811.06965), 1F1B (Narayanan et al.,
@@ -203,43 +214,48 @@ struct PipelineOptions {
 ///   f_t(w(t-1)). Each rank keeps two versions.
 /// - pipedream (Harlap et al., arXiv 1806.03377; Narayanan et al., SOSP 2019), with micro=1: w(t+1) = w(t) - lr grad
 ///   f_t(w_0(t-p+1), ..., w_{p-1}(t)), where stage s of p has weights w_s and keeps p-s versions.
-/// A step's loss is that of its own batch. Its update follows within the next p-1 steps, or with Step::flush(). Other
-/// optimizers use the same gradients. On one rank both equal accumulate(micro). Batch norm is local. A custom layer
-/// that computes with a view of a weight (reshape) throws Error in backward.
+/// A step returns the loss of its own batch. The update by this batch follows within the next p-1 steps, or with
+/// Step::flush(). Optimizers other than SGD use the same gradients. On one rank both schedules equal accumulate(micro).
+/// Batch norm uses each rank's rows. A custom layer that computes with a view of a weight (reshape) throws Error in
+/// backward.
 Strategy pipeline(PipelineOptions = {});
 /// As above, with a custom schedule (parallel/strategies/schedules.h) instead of the named one.
 Strategy pipeline(PipelineOptions, const PipelineSchedule&);
 
-/// The axes over which the plan sums gradients and whose ranks have different rows of the batch (not axes that cut
-/// images): "data+replica"; empty: none.
+/// The mesh axes over which the plan sums gradients and whose ranks have different rows of the batch, joined by +:
+/// "data+replica"; empty: none. Axes that cut images are not among them: their ranks have the same rows.
 std::string batch_axis(const Plan&, const SplitOptions&);
 
-/// Also sums every gradient over another axis: existing reductions use both axes (Mesh: "data+h"). Cuts buckets if the
-/// plan has none, or if the options ask for others. Parts whose weights are divided over the axis are not summed.
+/// The plan, with every gradient also summed over the options' axis. Existing reductions then use both axes (Mesh:
+/// "data+h"). Cuts buckets if the plan has none, or if the options' bucket sizes or overlap differ from the defaults.
+/// Gradients of weights that are divided over the axis are not summed. Throws Error if the axis cannot sum gradients:
+/// its ranks have different weights or other stages, or the plan sums over it already.
 Plan reduce_over(Plan plan, const DataParallelOptions&);
 
-/// Spatial parallelism (Dryden et al., arXiv 1903.06681): cuts images over the given mesh axes, among "h", "w" and "d".
-/// Each rank has its part of every activation, and a copy of the weights, whose gradients are summed over these axes.
-/// Exact.
+/// Spatial parallelism (Dryden et al., arXiv 1903.06681): cuts images over the given mesh axes: "h" cuts rows, "w"
+/// columns, "d" planes. Each rank has its part of every activation, and a copy of the weights, whose gradients are
+/// summed over these axes. Exact.
 Strategy spatial(const std::vector<std::string>& axes = {"h", "w", "d"});
 /// Tensor parallelism (Shoeybi et al., Megatron-LM, arXiv 1909.08053): divides weights over an axis; see
-/// SplitOptions::tensor. With an example (StepOptions::profile) it goes by the flow of data through the model, else by
-/// the order of names. Exact.
-/// sequence: SplitOptions::sequence.
-Strategy tensor(const std::string& axis = "tensor", bool sequence = false);
-/// A row of a table of placements: how ranks hold some weights. It comes before what `tensor` would choose:
-/// tensor() | place({{"*.gate.weight"}, 0}) | place({{"head.*"}, .whole = true}). The biases of divided layers follow.
+/// SplitOptions::tensor. A weight's input is found from the flow of data, in a run on an example
+/// (StepOptions::profile); without an example, from the order of the weights' names. sequence: SplitOptions::sequence.
 /// Exact.
+Strategy tensor(const std::string& axis = "tensor", bool sequence = false);
+/// Sets how ranks hold some weights; it has priority over the choice of `tensor`:
+/// tensor() | place({{"*.gate.weight"}, 0}) | place({{"head.*"}, .whole = true}). A layer's bias is divided like its
+/// weight. Exact.
 Strategy place(const WeightPlacement&);
-/// One weird trick (Krizhevsky 2014, arXiv 1404.5997): data-parallel convolutions, and fully connected layers cut by
-/// their outputs over the same ranks. These layers see the rows of all ranks, so their gradients are not summed. Exact.
+/// One weird trick (Krizhevsky 2014, arXiv 1404.5997): convolutions are data parallel. Over the same ranks, fully
+/// connected layers are cut by their outputs. These layers process the rows of all ranks, so their gradients are not
+/// summed. Exact.
 Strategy one_weird_trick(DataParallelOptions = {});
 
 /// Options of local_sgd().
 struct LocalSgdOptions {
-  int every = 4;              ///< steps between averages
-  double outer_lr = 1;        ///< learning rate of the outer step, on the workers' changes; 1 without momentum: the
-                              ///< mean of the weights
+  int every = 4;  ///< steps between averages
+  /// Learning rate of the outer step, whose gradient is the mean change of the workers' weights; 1 without momentum
+  /// gives the mean of the weights.
+  double outer_lr = 1;
   double outer_momentum = 0;  ///< momentum of the outer step, in [0, 1)
   int from_epoch = 0;         ///< first epoch with local steps; before it, gradients are averaged in every step
                               ///< (post-local SGD)
@@ -247,15 +263,15 @@ struct LocalSgdOptions {
 };
 std::string to_string(const LocalSgdOptions&);  ///< "every=4, outer_lr=1, ..."
 /// Local SGD (Stich, arXiv 1805.09767; post-local: Lin et al., arXiv 1808.07217; outer momentum: Wang et al., arXiv
-/// 1910.00643). Each worker trains on its own rows. Every few steps the weights become their mean, weighted by the
-/// workers' rows in the last step; then the outer step is made. A worker is all ranks along the other axes; two
-/// local_sgd on two axes average with two periods. every=1 equals data_parallel for SGD without momentum. Batch norm is
-/// local.
+/// 1910.00643). Each worker trains on its own rows. After every `every` steps the weights become the mean of the
+/// workers' weights, weighted by their numbers of rows in that step; then the outer step follows. A worker consists of
+/// the ranks with the same coordinate along the axis. Two local_sgd on two axes average with two periods. every=1
+/// equals data_parallel for SGD without momentum. Batch norm uses each rank's rows.
 Strategy local_sgd(LocalSgdOptions = {});
-/// Elastic averaging SGD, synchronous (Zhang et al., arXiv 1412.6651). Every few steps each worker's weights and a
-/// center, which is equal on all workers, move towards each other by a = learning rate times rho; rho 0: a = 0.9 /
-/// workers. The sum of all weights and the center does not change. Throws Error in a step in which workers times a is
-/// above 1.
+/// Elastic averaging SGD, synchronous (Zhang et al., arXiv 1412.6651). All workers hold the same center, one number per
+/// weight. After every `every` steps, each worker's weights move towards the center by the share a = learning rate
+/// times rho of the difference, and the center moves by the sum of these amounts. rho=0: a = 0.9 / workers. The sum of
+/// all weights and the center does not change. Throws Error in a step in which workers times a is above 1.
 Strategy easgd(int every = 4, double rho = 0, const std::string& axis = "data");
 
 /// Options of gossip().
@@ -270,10 +286,10 @@ struct GossipOptions {
   std::string axis = "data";  ///< mesh axis of the workers
 };
 std::string to_string(const GossipOptions&);  ///< "graph=ring, mode=sync, global_every=0, ..."
-/// Gossip (Lian et al., arXiv 1705.09056): each worker updates its weights on its own rows, then mixes them with its
-/// neighbours' in the graph, with equal shares (star: 1 / workers of each other's). Mixing is doubly stochastic, so
-/// the mean of all weights does not change. graph=complete equals data_parallel for SGD without momentum. Batch norm is
-/// local.
+/// Gossip (Lian et al., arXiv 1705.09056): each worker updates its weights on its own rows, then replaces them by the
+/// mean of its own weights and those of its neighbours in the graph (star: with a share of 1 / workers for each other
+/// worker). The mixing matrix is doubly stochastic, so the mean of all weights does not change. graph=complete equals
+/// data_parallel for SGD without momentum. Batch norm uses each rank's rows.
 ///
 /// mode=push_sum (Stochastic Gradient Push: Assran et al., arXiv 1811.10792): edges are directed, and only the columns
 /// of the mixing matrix add up to 1. A worker keeps x and its weight w (initially 1) as states of the plan. The model
@@ -282,7 +298,8 @@ std::string to_string(const GossipOptions&);  ///< "graph=ring, mode=sync, globa
 /// - Graphs: ring sends to the next worker; exponential as above; torus to all four neighbours; random to one random
 ///   worker, which may receive several messages or none, for any number of workers. complete, star and global_every
 ///   throw Error.
-/// - w is halved in each step in which a worker receives nothing, and its updates of z then count 1 / w times.
+/// - In a step in which a worker receives nothing, its w is halved. A small w makes its updates of z larger, by the
+///   factor 1 / w.
 ///
 /// mode=async (AD-PSGD: Lian et al., arXiv 1710.06952): workers run at their own pace. After each update an even worker
 /// exchanges weights with a random odd one (random: any; ring: a neighbour). Both move by half of the difference, the
@@ -296,14 +313,14 @@ std::string to_string(const GossipOptions&);  ///< "graph=ring, mode=sync, globa
 ///   and global_every throw Error.
 Strategy gossip(GossipOptions = {});
 
-/// Gradients that are summed at once.
+/// A slice of the gradients that one collective sums.
 struct Bucket {
   Slice slice;       ///< of the flat gradient block, elements
   std::string axis;  ///< mesh axes over which they are summed, joined by +
 };
-/// Buckets that cover a segment of the flat block, last first. Their axes are the options' without those along which a
-/// weight's gradients are not summed (PartInfo::divided); where none is left, there is no bucket. A bucket takes whole
-/// parts until it is full; a bucket of more than twice the size is cut.
+/// Buckets that cover the slice `whole` of the flat block, the last elements first. A bucket takes whole parts until it
+/// has the options' size; a bucket of more than twice the size is cut. Its axes are the options' axes, except those
+/// along which its gradients are not summed (PartInfo::divided); gradients without an axis are in no bucket.
 std::vector<Bucket> cut_buckets(const std::vector<PartInfo>& parts, Slice whole, const DataParallelOptions&);
 
 /// Parses the options of a strategy: "(overlap=false, bucket=65536)".
@@ -312,11 +329,12 @@ class StrategyOptions {
   /// values: by name; "": the value that was given without a name.
   StrategyOptions(std::string strategy, std::map<std::string, std::string> values)
       : strategy_(std::move(strategy)), values_(std::move(values)) {}
-  /// Sets the members of the given options; call once. unnamed: name of the option that a value without a name sets:
-  /// "zero(1)". Throws Error with the known options for an unknown one, and for an invalid value.
+  /// Sets the members of the options that were given; call once. table: the known options. unnamed: name of the option
+  /// that a value without a name sets: "stage" for "zero(1)". Throws Error with the known options for an unknown name,
+  /// and for an invalid value.
   void read(const std::vector<Option>& table, const std::string& unnamed = "");
-  /// Removes one option and returns its text, for callers that need it to choose the table. The option may be given
-  /// without its name.
+  /// Removes one option and returns its text; `otherwise` if it was not given. For callers that choose the table of
+  /// read() by this option. The option may be given without its name.
   std::string take(const std::string& name, const std::string& otherwise);
 
  private:
@@ -347,8 +365,9 @@ struct ClaimedText {
   std::string name;      ///< name of the strategy that claims it: "gossip"
   std::string strategy;  ///< "local_sgd(every=1) | ..."
 };
-/// The claims of the strategies in a text, each with the options of StrategyClaim::with. For a limit, all strategies
-/// take their first limit; it is omitted if one of them has none and is not exact.
+/// The claims of the strategies in a text, each with the strategies under which to measure it: StrategyClaim::with
+/// replaces options of the claiming strategy. For a claim of kind limit, the other strategies also get the options of
+/// their first limit; the claim is omitted if one of them has no limit and is not exact.
 std::vector<ClaimedText> claims_of(const std::string& text, const std::vector<StrategyRow>& own = {});
 
 }  // namespace trireme

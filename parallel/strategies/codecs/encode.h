@@ -1,4 +1,4 @@
-// Shared parts of codecs: error feedback, random numbers, dispatch on the type of the numbers.
+// What codecs share: error feedback, random numbers, and dispatch on the dtype of gradients.
 #pragma once
 #include "kernels/core/random.h"
 #include "kernels/cpu/vector.h"
@@ -11,14 +11,15 @@ template <class F>
 void with_type(const Tensor& numbers, F&& f) {
   numbers.dtype() == DType::f64 ? f(double{}) : f(float{});
 }
-/// The numbers of a state [size]; null: the codec does not use the state.
+/// The numbers of the codec's i-th state [size]; null: the action does not use the state.
 template <class T>
 T* state(const CodecContext& now, std::size_t i) {
   return now.states[i] ? now.states[i].data<T>() : nullptr;
 }
 
-/// Error feedback: adds the gradients to the residual of earlier steps, in the first state. Returns the memory to
-/// encode from, where the codec leaves the part that was not sent: the state, or `numbers` themselves without residual.
+/// Error feedback: adds the gradients `numbers` to the residual of earlier steps, which is the codec's first state.
+/// Returns the sum [size], which the codec encodes; there it stores the part that it did not send. Without a residual
+/// the result is `numbers`.
 template <class T>
 T* with_residual(const CodecContext& now, const Tensor& numbers) {
   T *const g = numbers.data<T>(), *const residual = state<T>(now, 0);
@@ -30,7 +31,8 @@ T* with_residual(const CodecContext& now, const Tensor& numbers) {
   return residual;
 }
 
-/// A random generator for each step and slice. own: different on each rank; else equal on all ranks.
+/// A random generator that depends on the seed, the step and the slice. own: and on the rank; false: equal on all
+/// ranks.
 inline Philox random(const CodecContext& now, bool own) {
   const auto word = [](auto v) { return static_cast<std::uint64_t>(v); };
   const std::uint64_t key = mix(mix(word(now.argument("seed")), word(now.step)), word(now.action.slice.begin));
