@@ -1,7 +1,6 @@
-// Interpreter: the order in which a rank runs its program; the executor, the simulator and check() share it.
-// Computations run in list order. Communication starts in list order; actions that name it (Action::after) wait for it,
-// or the end of the step does. The executor runs the actions in real or virtual time, the simulator computes when they
-// end, and check() finds out whether they end.
+// Interpreter: the order in which a rank runs its program. Computations run in list order. Communication starts in list
+// order. The actions that name it in Action::after wait for it, and so does the end of the step. The executor runs the
+// actions in real or virtual time, the simulator computes when they end, and check() finds whether they end.
 #pragma once
 #include <span>
 
@@ -9,18 +8,17 @@
 
 namespace trireme {
 
-/// A position in a program. The type Rank runs the actions; it must have
-///   std::span<const ActionId> after(ActionId)   the ids in Action::after
-///   bool is_inline(ActionId) whether later actions start only after it has ended (a computation)
-///   bool runs(ActionId)        whether it runs in this step; for a server, in the current phase
-///   bool start(ActionId)       false: the step ends here
-///   bool wait(ActionId) true: it has ended; false: call run() again when it has. A rank may block only here
-///                              and in next_phase()
-///   int actions()              the number of actions
-///   bool serves()              whether messages start its phases (a server); then also
-///   int next_phase()           the phase that arrived messages start; -1: none yet, call run() again when other
-///                              messages arrive
-///   bool ends(int phase)       whether the step ends after this phase
+/// A position in a program. The type Rank runs the actions and must have these functions:
+/// - `int actions()`: the number of actions.
+/// - `std::span<const ActionId> after(ActionId)`: the ids in Action::after.
+/// - `bool is_inline(ActionId)`: whether later actions start only after this one has ended (a computation).
+/// - `bool runs(ActionId)`: whether the action runs in this step; for a server, in the current phase.
+/// - `bool start(ActionId)`: starts the action. False: the step ends here.
+/// - `bool wait(ActionId)`: true: the action has ended. False: call run() again when it has. A rank may block only here
+///   and in next_phase().
+/// - `bool serves()`: whether messages start the phases (a server). If so, also:
+/// - `int next_phase()`: the phase that arrived messages start; -1: none yet, call run() again after other messages.
+/// - `bool ends(int phase)`: whether the step ends after this phase.
 template <class Rank>
 class Interpreter {
  public:
@@ -36,7 +34,8 @@ class Interpreter {
       if (ended) return true;
     }
   }
-  /// Runs only the actions before `end`, without waiting for started communication. True: it has reached `end`.
+  /// Runs only the actions before `end`, and does not wait for communication that they start. True: it has reached
+  /// `end`. False: an action waits; call it again.
   bool run_list(Rank& rank, ActionId end) {
     for (; next_ < end; ++next_, before_ = 0, started_ = false) {
       if (!started_) {

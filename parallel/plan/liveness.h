@@ -7,13 +7,15 @@
 
 namespace trireme {
 
-/// Adjacent parts [first, end) of a model that a program runs as one unit, forward and backward.
+/// Adjacent parts [first, end) of a model that a program runs as one unit, forward and backward. Tensors between them
+/// are visible to no action.
 struct Segment {
   int first = 0,  ///< first part
       end = 0;    ///< after the last part
 };
-/// The longest segments whose forward actions, and backward actions of each kind, are adjacent in the program's list
-/// for every micro-batch. Reductions between them are allowed; messages and other actions are not.
+/// The program's parts, joined to the longest possible segments. In a segment, for every micro-batch, the forward
+/// actions of the parts follow each other in the list, and so do the backward actions of each kind. Reductions may be
+/// between them; messages and other actions may not.
 std::vector<Segment> find_segments(const Program&);
 
 /// The activations of one micro-batch in one segment.
@@ -26,11 +28,12 @@ struct LiveRange {
 
 /// The segments and live ranges of a program.
 struct Liveness {
-  explicit Liveness(const Program&);  ///< computes them
+  explicit Liveness(const Program&);  ///< finds segments and ranges
 
-  std::vector<Segment> segments;     ///< in order
-  std::vector<int> segment_of_part;  ///< up to the last part that the program runs; -1: another program runs the part
-  /// True: `free` actions release activations; false: the backward that completes a segment does.
+  std::vector<Segment> segments;  ///< in the order of parts
+  /// By part, up to the last one that the program runs: index of its segment; -1: another program runs the part.
+  std::vector<int> segment_of_part;
+  /// True: actions `free` release activations. False: the backward that completes a segment releases them.
   bool frees = false;
   std::vector<LiveRange> ranges;  ///< in order of `begin`
 
@@ -55,8 +58,8 @@ struct Liveness {
   std::size_t actions_;
 };
 
-/// The largest number of micro-batches whose activations the program holds at once, counted once per segment;
-/// Program::in_flight limits it.
+/// The largest number of live ranges at one time: micro-batches whose activations the program holds, counted once per
+/// segment. Program::in_flight is its limit.
 int peak_in_flight(const Program&);
 
 }  // namespace trireme

@@ -1,5 +1,5 @@
-// Communication partners by rule: fixed graphs, and pairs that change with the step. With a rule a plan for 100,000
-// ranks is as small as for 4.
+// Communication partners by rule: fixed graphs, and pairs that change with the step. A rule has the same size for any
+// number of ranks, so a plan for 100,000 ranks is as small as a plan for 4.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -8,22 +8,27 @@
 
 namespace trireme {
 
-/// The partners of a rank, as coordinates along the axis; the rank itself means no partner.
+/// The partners of a rank in one exchange: coordinates along the axis. The rank's own coordinate means no partner.
 struct RankPair {
-  int to,                                            ///< receives from this rank
-      from;                                          ///< sends to this rank
+  int to,                                            ///< the rank that receives from this rank
+      from;                                          ///< the rank that sends to this rank
   bool operator==(const RankPair&) const = default;  ///< member by member
 };
-/// The pairs with which a rank exchanges one message each way in a step (counted from 0), by the rule Peer::pairs.
-/// Pairs without a partner are omitted; without a rule there are none. The rules: "ring": with both neighbours;
-/// "directed_ring": to the next rank, from the one before; "torus": with all four on a grid of rows and columns, the
-/// most nearly square one; neighbours on two sides count once; "exponential": to rank + 2^k, from rank - 2^k, k going
-/// through 0, 1, ... below log2(ranks) with the steps (the one-peer exponential graph: Ying et al., arXiv 2110.13363);
-/// "matching": pairs drawn at random from Peer::seed and the step; with an odd number of ranks, one has no partner;
-/// "random_target": to one other rank, drawn at random from Peer::seed and the step, from those that have drawn this
-/// one (any number; push-sum: Kempe et al., FOCS 2003), in a time that grows with the ranks; "bipartite",
-/// "bipartite_ring": each even rank exchanges with an odd one, drawn in the same way from all odd ranks or from its
-/// neighbours; an odd rank exchanges with all ranks that have drawn it. Throws Error for another rule.
+/// The exchanges of a rank in a step, by the rule Peer::pairs. rank: coordinate along the axis, of `ranks` coordinates.
+/// step: counted from 0. Exchanges without a partner are omitted; an empty rule has none. Throws Error for another
+/// rule. The rules:
+/// - "ring": with both neighbours.
+/// - "directed_ring": to the next rank, from the previous one.
+/// - "torus": with all four neighbours on a grid of rows and columns, as near to square as possible. A neighbour on two
+///   sides counts once.
+/// - "exponential": to rank + 2^k, from rank - 2^k, where k changes with the step: 0, 1, ... below log2(ranks), then 0
+///   again (the one-peer exponential graph: Ying et al., arXiv 2110.13363).
+/// - "matching": with one rank; pairs are drawn at random from Peer::seed and the step. Of an odd number of ranks, one
+///   has no partner.
+/// - "random_target": to one other rank, drawn at random from Peer::seed and the step; from all ranks that have drawn
+///   this one, any number of them (push-sum: Kempe et al., FOCS 2003). Takes time proportional to `ranks`.
+/// - "bipartite": each even rank draws an odd one in the same way and exchanges with it; an odd rank exchanges with all
+///   even ranks that have drawn it. "bipartite_ring": the even rank draws one of its two neighbours.
 std::vector<RankPair> peers_at(const Peer&, int rank, int ranks, std::int64_t step);
 
 }  // namespace trireme
