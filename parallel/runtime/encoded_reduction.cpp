@@ -8,7 +8,7 @@
 namespace trireme {
 namespace {
 
-/// t, or a host copy if the codec needs host memory.
+/// The tensor t; if the codec computes on the host and t is on a device, a copy on the host.
 Tensor placed(const Tensor& t, const Codec& codec) {
   return t && codec.on_host && t.device().kind != DeviceKind::cpu ? t.detach().to(cpu()) : t;
 }

@@ -44,8 +44,8 @@ void Executor::begin_step() {
   time_.begin_step(now_.step);
 }
 
-/// Counts tensors that this thread creates while the result lives as the step's. The optimizer's state is counted
-/// separately.
+/// While the result lives, tensors that this thread creates count as memory of the step. The optimizer's state is
+/// counted separately, so it is allocated before.
 std::unique_ptr<MemoryScope> Executor::count_memory() {
   if (!recorder_) return nullptr;
   if (facts_.updates) {
@@ -58,7 +58,7 @@ std::unique_ptr<MemoryScope> Executor::count_memory() {
 std::string Executor::run(const Tensor& x, const Tensor& y, CapturedPasses* captured) {
   if (recorder_) recorder_->clear(slots_.size());
   const auto counted = count_memory();
-  for (ActionId id = 0; id < actions(); ++id) {  // leftovers of a refused step, without their effects
+  for (ActionId id = 0; id < actions(); ++id) {  // finishes what a refused step has started, without effects
     Slot& s = slot(id);
     if (is_custom(action(id)) && std::exchange(s.pending, false)) s.works.clear();
     if (!is_sent_ahead(action(id))) finish(id);
@@ -84,12 +84,13 @@ std::string Executor::run(const Tensor& x, const Tensor& y, CapturedPasses* capt
 /// updated. No later step, gather or checkpoint may use such weights.
 void Executor::check_whole() const {
   check(!now_.in_midst || !now_.updates, "step",
-        "an exception has left step {} after some of its updates, so the weights belong to no step: make another Step "
-        "and load a checkpoint",
+        "an exception has interrupted step {} between its updates, so some weights are updated and some are not: make "
+        "another Step and load a checkpoint",
         now_.step + 1);
-  check(!now_.in_midst || !(in_flight_.any() || facts_.leaves_messages), "step",
-        "an exception has left a step in its midst: what is in flight to other ranks cannot be ended; make another "
-        "Step");
+  check(
+      !now_.in_midst || !(in_flight_.any() || facts_.leaves_messages), "step",
+      "an exception has interrupted a step, and its messages to other ranks cannot be completed: make another Step on "
+      "all ranks");
 }
 
 void Executor::flush_rows() {

@@ -18,17 +18,20 @@ void Executor::prepare(Mesh& mesh) {
     const Action& a = program_.actions[id];
     Slot& s = slots_[id];
     check(
-        a.microbatch.index < plan_.microbatches, "executor", "action {} ({}): the plan has {} micro-batches", id,
-        [&] { return to_string(a); }, plan_.microbatches);
+        a.microbatch.index < plan_.microbatches, "executor",
+        "action {} ({}): the plan has {} micro-batches, from 0; use one of them", id, [&] { return to_string(a); },
+        plan_.microbatches);
     if (a.kind == ActionKind::forward) last_forward = &s;
     if (a.kind == ActionKind::loss) facts_.loss_end = static_cast<ActionId>(id) + 1;
     if (a.kind == ActionKind::agree && a.payload == OperandKind::loss) facts_.sums_loss = true;
     check(!is_message(a) || a.part >= 0, "executor",
-          "action {} ({}): only tensors at a cut between programs can be sent", id, [&] { return to_string(a); });
+          "action {} ({}) names no part: set Action::part to the part before the cut", id,
+          [&] { return to_string(a); });
     if (plan_.size(program_, a.peer) > 1 && !is_channel(a))
       s.comm = a.kind == ActionKind::agree ? &ranks_.agreement(a.peer.axis, mesh) : &ranks_.group(a.peer, mesh);
     s.shard = s.comm ? shard_of(a, s.comm->rank(), s.comm->size()) : a.slice;
-    check(a.kind->start != nullptr, "executor", "action {} ({}): the row of its kind has no start function", id,
+    check(a.kind->start != nullptr, "executor",
+          "action {} ({}): the row of its kind has no start function; set ActionRow::start", id,
           [&] { return to_string(a); });
     facts_.leaves_messages = facts_.leaves_messages || (a.kind->flush && s.comm);
     if (!a.on_ready || !is_reduction(a) || !s.comm) continue;
@@ -74,12 +77,13 @@ void Executor::prepare_backward() {
     const bool whole = completes(a);
     auto at = std::find_if(done.begin(), done.end(), [&](auto& d) { return d.first == a.part; });
     if (whole && at == done.end()) at = done.insert(done.end(), {a.part, a.microbatch});
-    check(at != done.end(), "executor", "action {} ({}) has no backward_weight behind it", id,
+    check(at != done.end(), "executor", "action {} ({}) has no backward_weight after it: add one for the same part", id,
           [&] { return to_string(a); });
     slots_[id].completes = at->second == a.microbatch;
     if (!last) last = &slots_[id];
   }
-  check(last != nullptr || program_.serves(), "executor", "the plan has no backward");
+  check(last != nullptr || program_.serves(), "executor",
+        "a program of the plan has no backward, so it would train nothing: add one");
   if (last) last->last_backward = true;
 }
 

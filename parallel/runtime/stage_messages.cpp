@@ -42,7 +42,7 @@ Tensor packed_metas(const std::vector<Tensor>& tensors) {
   return text;
 }
 
-/// What packed_metas() gave. device: of the tensors on this rank.
+/// The reverse of packed_metas(). device: device of the tensors on this rank.
 std::vector<StageMessages::TensorMeta> unpacked_metas(const Tensor& text, const std::shared_ptr<const Grid>& grid,
                                                       Device device) {
   std::vector<StageMessages::TensorMeta> metas;
@@ -117,7 +117,7 @@ void StageMessages::send(ActionId id, const Action& a, Communicator& comm, bool 
   sending_.push_back(id);
 }
 
-/// Unless they were sent before.
+/// Sends types and shapes, unless they were sent before for this input shape.
 void StageMessages::send_metas(const Action& a, Communicator& comm, const std::vector<Tensor>& tensors,
                                std::vector<Work>& works) {
   if (!metas_.try_emplace(key(a)).second) return;

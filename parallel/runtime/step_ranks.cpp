@@ -114,7 +114,8 @@ void StepRanks::make_norm_ranks(const Strategy& strategy) {
 
 /// Checks that the loader's share is this rank's: another share would train rows twice or not at all.
 void StepRanks::check_share(const BatchContext& batch, Index rows, const RankShare& wanted) const {
-  check(!batch.samples || batch.samples.numel() == rows, "step", "x has {} rows, but its batch names {} samples", rows,
+  check(!batch.samples || batch.samples.numel() == rows, "step",
+        "x has {} rows, but its batch names {} samples: pass the loader's x", rows,
         batch.samples ? batch.samples.numel() : 0);
   check(!batch.sliced, "step", "x holds only some rows of this rank's share of a batch: pass the loader's x");
   const RankShare got = batch.share.value_or(wanted);
@@ -155,8 +156,8 @@ Index StepRanks::worker_rows(Index global_batch) const {
 
 StepContext StepRanks::context(const Tensor& x, const Tensor& y, std::uint64_t seed, std::uint64_t step,
                                std::optional<RankShare> share) {
-  check(x.rank() > 0 && y.rank() > 0 && x.dim(0) == y.dim(0), "step", "x {} and y {} must have one row per sample",
-        x.shape(), y.shape());
+  check(x.rank() > 0 && y.rank() > 0 && x.dim(0) == y.dim(0), "step",
+        "x {} and y {} have different numbers of rows, or none: pass one row of each per sample", x.shape(), y.shape());
   const Index rows = x.dim(0);
   check(!x.batch() || !y.batch() || x.batch()->global_batch == y.batch()->global_batch, "step",
         "x is of a batch of {} rows, but y is of a batch of {} rows: pass x and y of one batch",
@@ -176,7 +177,7 @@ StepContext StepRanks::context(const Tensor& x, const Tensor& y, std::uint64_t s
   else if (worker_ > 1)
     rows_ = worker_rows(batch.global_batch);
   if (batch.global_batch == 0) batch.global_batch = rows;
-  check(batch.global_batch > 0, "step", "the global batch has no rows");
+  check(batch.global_batch > 0, "step", "the global batch has no rows: at least one rank must pass a row");
   check(batch_ || batch.global_batch == rows, "step",
         "the global batch has {} rows, but this rank, which must get all of them, got {}: give the loader .shard = "
         "step.shard()",

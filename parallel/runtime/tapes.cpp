@@ -40,10 +40,11 @@ std::vector<Index> Tapes::ends_of(const std::vector<Index>& cut, Index rows) con
   for (int k = 0; k < micros_; ++k) {
     const auto [from, to] = share(rows, k, micros_);
     end += cut.empty() ? to - from : cut[static_cast<std::size_t>(k)];
-    check(end <= rows, "step", "the loader's micro-batches hold more rows than x, which has {}", rows);
+    check(end <= rows, "step", "the loader's micro-batches hold more rows than x, which has {}: pass the loader's x",
+          rows);
     ends.push_back(end);
   }
-  check(end == rows, "step", "the loader's micro-batches hold {} rows, but x has {}", end, rows);
+  check(end == rows, "step", "the loader's micro-batches hold {} rows, but x has {}: pass the loader's x", end, rows);
   return ends;
 }
 
@@ -190,7 +191,7 @@ Tensor Tapes::loss(const MicroBatch& microbatch, double scale, std::optional<dou
   const NamedRange range("loss");
   Tensor loss = loss_of(f.out.at(0), microbatch);
   check(loss.defined() && loss.numel() == 1 && is_float(loss.dtype()), "loss",
-        "is {}, expected one number of a floating type: use a loss with Reduction::mean or sum",
+        "has shape {}, expected one number of a floating type: use a loss with Reduction::mean or sum",
         loss ? loss.shape() : Shape{});
   check(loss.requires_grad() || !f.out[0].requires_grad(), "loss",
         "no recorded op leads from the prediction to the loss, so nothing would be trained: compute the loss without "
@@ -204,7 +205,8 @@ void Tapes::backward(const Action& a) {
   const Segment& s = segment(a);
   MicrobatchState& f = state(a.part, a.microbatch);
   check(
-      f.alive, "executor", "{} on program {}: its micro-batch has not run forward, or was freed",
+      f.alive, "executor",
+      "{} on program {}: its micro-batch has not run forward, or was freed; move the action between the two",
       [&] { return to_string(a); }, program_.name);
   std::optional<StepScope> scope;
   if (const StepContext* own = context(a.microbatch)) scope.emplace(*own);
@@ -236,8 +238,8 @@ void Tapes::walk(MicrobatchState& f, const Segment& s, const MicroBatch& microba
 void Tapes::free(const Action& a) {
   MicrobatchState& f = state(a.part, a.microbatch);
   check(
-      f.alive, "executor", "{} on program {}: its activations are not held", [&] { return to_string(a); },
-      program_.name);
+      f.alive, "executor", "{} on program {}: its activations have been freed already, or were never computed",
+      [&] { return to_string(a); }, program_.name);
   release(f);
 }
 

@@ -71,7 +71,7 @@ class ProgramAgreements {
     const auto at = std::ranges::find(actions_, kind, &Action::kind);
     return at == actions_.end() ? -1 : static_cast<ActionId>(at - actions_.begin());
   }
-  /// The first update with gradients of this step. Earlier steps have agreed on theirs.
+  /// The first update that uses gradients of this step. Ranks have agreed on gradients of earlier steps already.
   ActionId find_update() const {
     const auto at = std::ranges::find_if(
         actions_, [](const Action& a) { return a.kind == ActionKind::update && a.microbatch.steps_ago == 0; });
@@ -122,7 +122,7 @@ class ProgramAgreements {
     after_.push_back(at);
     if (const auto update = find_update(); update >= 0) actions_[static_cast<std::size_t>(update)].after.push_back(at);
   }
-  /// An agreement that computation waits for, as the next update needs the number.
+  /// Adds an agreement that the next update waits for.
   Action& before_update(OperandKind payload, const std::string& axis) {
     Action a{.kind = ActionKind::agree, .after = after_, .payload = payload};
     a.peer.axis = axis;

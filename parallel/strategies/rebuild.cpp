@@ -141,7 +141,7 @@ Program reduce_slices(const Plan& plan, const Program& program, const std::vecto
       all.microbatch = microbatch;
       return reduced[i] = rebuild.add(std::move(all));
     };
-    // Copies are summed last: both programs then add the same numbers, in any order of reduction.
+    // Copies of tied weights are summed last: their programs then add the same numbers, so copies keep the same bits.
     std::vector<ActionId> before;
     for (std::size_t i = 0; i < buckets.size(); ++i)
       if (sum[i] == id && done[i] >= 0) before.push_back(reduce(i, moved[static_cast<std::size_t>(done[i])], false));

@@ -15,8 +15,8 @@ namespace {
 /// Consecutive parts whose weights are gathered together: one part; in a pipeline, a segment of a stage.
 struct Unit {
   Segment parts;
-  /// What is reduced, updated and gathered together, in order. Weights shared by parts are separate, and so are weights
-  /// that are summed over other axes.
+  /// Slices that are reduced, updated and gathered at once, in order. Weights that parts share are separate slices, and
+  /// so are weights that are summed over other axes.
   std::vector<Bucket> weights;
 };
 std::vector<Unit> units_of(const Plan& plan, const Program& program, const std::string& axis) {
@@ -59,8 +59,8 @@ Program drop_gradients(const Program& program, bool staged) {
   const auto drop = [&](Rebuild& rebuild, auto&& is_due) {
     std::erase_if(waiting, [&](const auto& w) {
       if (!is_due(w)) return false;
-      rebuild.add(on_slice(ActionKind::drop, Stream::compute, w.first.slice, w.first.axis, {w.second},
-                           OperandKind::gradients));
+      rebuild.add(
+          on_slice(ActionKind::drop, Stream::compute, w.first.slice, w.first.axis, {w.second}, OperandKind::gradients));
       return true;
     });
   };
@@ -92,13 +92,13 @@ Program gather_weights(const Plan& plan, const Program& program, const std::stri
     std::vector<ActionId> gathered;
     for (const Bucket& b : a.part == (forward ? parts.first : parts.end - 1) ? weights : std::vector<Bucket>{}) {
       const ActionId before = dropped.try_emplace(b.slice.begin, -1).first->second;
-      gathered.push_back(rebuild.add(
-          on_slice(ActionKind::all_gather, Stream::comm, b.slice, b.axis, {before}, OperandKind::weights)));
+      gathered.push_back(
+          rebuild.add(on_slice(ActionKind::all_gather, Stream::comm, b.slice, b.axis, {before}, OperandKind::weights)));
     }
     const ActionId now = rebuild.keep(id, gathered);
     for (const Bucket& b : a.part == (forward ? parts.end - 1 : parts.first) ? weights : std::vector<Bucket>{})
-      dropped[b.slice.begin] = rebuild.add(
-          on_slice(ActionKind::drop, Stream::compute, b.slice, b.axis, {now}, OperandKind::weights));
+      dropped[b.slice.begin] =
+          rebuild.add(on_slice(ActionKind::drop, Stream::compute, b.slice, b.axis, {now}, OperandKind::weights));
   });
 }
 

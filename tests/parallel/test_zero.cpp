@@ -255,7 +255,7 @@ TEST_CASE("check finds what is wrong with shards") {
   CHECK_THAT(spoilt(0, [&](Actions& a) { first(a, ActionKind::broadcast).after.clear(); }),
              contains("no action brings the updated weights"));
   CHECK_THAT(spoilt(0, [&](Actions& a) { first(a, ActionKind::all_reduce).slice.begin += 1; }),
-             contains("updates what no all_reduce of that slice sums"));
+             contains("gradients are not summed: add an all_reduce"));
 }
 
 }  // namespace test_zero

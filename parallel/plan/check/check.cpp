@@ -20,8 +20,8 @@ bool outlives_step(const Action& a) {
 void check_shape(const Plan& plan, Diagnostics& faults) {
   for (auto& part : plan.parts)
     if (part.slice.begin < 0 || part.slice.end > plan.parameters || part.slice.size() < 0)
-      faults.add("part '{}' has the slice [{}, {}) of a block of {}", part.name, part.slice.begin, part.slice.end,
-                 plan.parameters);
+      faults.add("part '{}' has the slice [{}, {}) of a block of {}: use a slice within the block", part.name,
+                 part.slice.begin, part.slice.end, plan.parameters);
   for (auto& program : plan.programs) {
     int n = static_cast<int>(program.actions.size());
     for (const auto& [name, t, last, called] : program.phases)
@@ -34,19 +34,20 @@ void check_shape(const Plan& plan, Diagnostics& faults) {
       const Action& a = program.actions[id];
       for (ActionId from : a.after)
         if (from < 0 || from >= n || from == id)
-          faults.add("{} depends on action {}, which is {}", place(program, id), from,
-                     from == id ? "itself" : "not there");
+          faults.add("{} depends on action {}, which is {}: use other ids of this program, 0 to {}", place(program, id),
+                     from, from == id ? "itself" : "not there", n - 1);
       if (a.phase < 0 || a.phase >= std::ssize(program.phases))
-        faults.add("{} is of phase {}, but the program has {} phases", place(program, id), a.phase,
-                   program.phases.size());
+        faults.add("{} is of phase {}, but the program has {} phases: add the phase by add_phase()", place(program, id),
+                   a.phase, program.phases.size());
       else if (program.trigger(a).on_call)
         faults.add("{} is in the list of the step, but belongs to a phase on call: move the action to the phase",
                    place(program, id));
       if (a.part >= static_cast<int>(plan.parts.size()))
-        faults.add("{}: there are only {} parts", place(program, id), plan.parts.size());
+        faults.add("{} is of part {}, but there are only {} parts", place(program, id), a.part, plan.parts.size());
       const bool layered = a.kind == ActionKind::forward || is_backward(a) || a.kind == ActionKind::free;
       if (a.microbatch.index < 0 || a.microbatch.index >= plan.microbatches)
-        faults.add("{}: there are only {} micro-batches", place(program, id), plan.microbatches);
+        faults.add("{} is of micro-batch {}, but there are only {} micro-batches, from 0", place(program, id),
+                   a.microbatch.index, plan.microbatches);
       if (a.microbatch.steps_ago > 0 && !outlives_step(a))
         faults.add(
             "{} uses a micro-batch of an earlier step: only backwards, and messages, reductions, updates and frees "
@@ -55,10 +56,10 @@ void check_shape(const Plan& plan, Diagnostics& faults) {
       if (layered && a.part < 0) faults.add("{} names no part: set Action::part", place(program, id));
       if ((is_reduction(a) || a.kind == ActionKind::update || is_tied_sum(a)) &&
           (a.slice.begin < 0 || a.slice.end > plan.parameters || a.slice.size() <= 0))
-        faults.add("{} has the slice [{}, {}) of a block of {}", place(program, id), a.slice.begin, a.slice.end,
-                   plan.parameters);
+        faults.add("{} has the slice [{}, {}) of a block of {}: use a slice within the block that is not empty",
+                   place(program, id), a.slice.begin, a.slice.end, plan.parameters);
       if ((is_collective(a) || is_message(a)) && a.peer.axis.empty())
-        faults.add("{} names no axis", place(program, id));
+        faults.add("{} names no mesh axis: set Action::peer.axis", place(program, id));
       const Peer& peer = a.peer;
       const bool to_root = peer.root >= 0 || !peer.channel.empty();
       if (!peer.members.empty() + (peer.offset != 0) + !peer.pairs.empty() + to_root > 1)
@@ -73,7 +74,9 @@ void check_shape(const Plan& plan, Diagnostics& faults) {
       if (is_message(a) && a.peer.axis != plan.stage_axis)
         faults.add("{} goes along '{}', where all ranks run one program: messages go between stages, along '{}'",
                    place(program, id), a.peer.axis, plan.stage_axis);
-      if (a.on_ready && a.after.empty()) faults.add("{} names no backward to start in", place(program, id));
+      if (a.on_ready && a.after.empty())
+        faults.add("{} is on_ready, but names no backward to start in: add the backward to Action::after",
+                   place(program, id));
     }
   }
 }

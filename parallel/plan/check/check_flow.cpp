@@ -26,7 +26,7 @@ class Flow {
 
   void check_all() {
     for (int m = 0; m < plan_.microbatches; ++m) {
-      if (!find(ActionKind::loss, -1, m)) faults_.add("micro-batch {} has no loss", m);
+      if (!find(ActionKind::loss, -1, m)) faults_.add("micro-batch {} has no loss: add an action loss", m);
       for (int p = 0; p < static_cast<int>(plan_.parts.size()); ++p) check_part(p, m);
     }
   }
@@ -50,11 +50,13 @@ class Flow {
   void in_order(Found a, Found b) {
     if (!a || !b) return;
     if (a->program != b->program)
-      faults_.add("{} needs what {} leaves on its program", name(*b), name(*a));
+      faults_.add(
+          "{} needs the result of {}, which is on another program: run both on one program, or add a send and a recv",
+          name(*b), name(*a));
     else if (!orders_[a->program].across_steps(a->id, b->id))
       faults_.add("{} does not wait for {}", name(*b), name(*a));
   }
-  /// a makes what b needs: on one program in order, else by a message of this operand of the part.
+  /// Checks that the result of a reaches b: on one program by order, else by a message with this payload of the part.
   void hands_over(Found a, Found b, int part, int microbatch, OperandKind what) {
     if (!a || !b || a->program == b->program) return in_order(a, b);
     const Found send = find(ActionKind::send, part, microbatch, what, static_cast<int>(a->program)),

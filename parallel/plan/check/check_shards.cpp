@@ -54,9 +54,12 @@ void check_update(const Program& program, const Shared& shared, const HappensBef
   using K = OperandKind;
   const ActionId reduce =
       shared.find(alone ? ActionKind::all_reduce : ActionKind::reduce_scatter, K::gradients, update);
-  if (reduce < 0 && alone) faults.add("{} updates what no all_reduce of that slice sums", place(program, id));
+  if (reduce < 0 && alone)
+    faults.add("{} updates a slice whose gradients are not summed: add an all_reduce of that slice",
+               place(program, id));
   if (reduce < 0 && !alone)
-    faults.add("{} updates shards, but no reduce_scatter of that slice leaves them", place(program, id));
+    faults.add("{} updates shards, but no reduce_scatter makes them: add a reduce_scatter of that slice",
+               place(program, id));
   const ActionId drop = shared.find(ActionKind::drop, K::weights, update);
   const ActionId give = shared.find(alone ? ActionKind::broadcast : ActionKind::all_gather, K::weights, update);
   if (alone && (give < 0 || !order(id, give) || program.actions[give].peer.root != update.peer.root))

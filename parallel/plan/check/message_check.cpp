@@ -36,7 +36,7 @@ class MessageCheck {
     std::vector<State> states;
     bool ended = false;
   };
-  /// What an Interpreter asks of a rank.
+  /// The functions that an Interpreter calls for a rank.
   struct Player {
     MessageCheck& check;
     const int rank;
@@ -58,8 +58,8 @@ class MessageCheck {
   const Action& action(int rank, ActionId id) const { return plan_.programs[rank].actions[id]; }
   std::string place(int rank, ActionId id) const { return trireme::place(plan_.programs[rank], id); }
 
-  // Sends and receives of a channel are paired by what they carry; that they come in one order is a demand of
-  // its own.
+  // Sends and receives between two ranks are paired by payload, part and micro-batch. That both ranks use the same
+  // order is checked separately.
   void pair_messages() {
     struct Channel {
       std::vector<ActionId> sends, recvs;
@@ -71,7 +71,7 @@ class MessageCheck {
         if (!is_message(a)) continue;
         const int other = rank + a.peer.offset;
         if (other < 0 || other >= ranks())
-          faults_.add("{}: there is no program there", place(rank, id));
+          faults_.add("{}: there is no program there, only programs 0 to {}", place(rank, id), ranks() - 1);
         else if (a.kind == ActionKind::send)
           channels[{rank, other}].sends.push_back(id);
         else
@@ -88,7 +88,7 @@ class MessageCheck {
     for (ActionId s : sends) {
       auto& matches = open[key(action(from, s))];
       if (matches.empty()) {
-        faults_.add("{}: nobody receives it", place(from, s));
+        faults_.add("{}: nobody receives it; add a recv to program {}", place(from, s), plan_.programs[to].name);
         continue;
       }
       const ActionId match = matches.front();
@@ -102,8 +102,9 @@ class MessageCheck {
       }
     }
     for (const ActionId r : recvs)
-      if (!later.contains(r)) faults_.add("{}: nobody sends it", place(to, r));
-    // Activations and gradients have tags of their own, so the two kinds may pass each other.
+      if (!later.contains(r))
+        faults_.add("{}: nobody sends it; add a send to program {}", place(to, r), plan_.programs[from].name);
+    // Activations and gradients have different tags, so a message of one kind may overtake one of the other.
     for (const OperandKind payload : {OperandKind::activation, OperandKind::cotangent}) {
       std::vector<ActionId> kind;
       for (ActionId r : order)
@@ -117,10 +118,10 @@ class MessageCheck {
     }
   }
 
-  // The k-th collective along an axis must be the same for all who share it: for programs, along the axis that they lie
-  // on. Along the others all ranks run one list.
+  // The k-th collective along an axis must be the same on all of its ranks. Ranks with different programs are compared
+  // along the axis of the programs; along other axes all ranks run the same program.
   void group_collectives() {
-    using Group = std::pair<std::string, std::vector<int>>;       // axis, and those who take part
+    using Group = std::pair<std::string, std::vector<int>>;       // axis, and the ranks that take part
     std::map<Group, std::map<int, std::vector<ActionId>>> lists;  // by rank
     for (int rank = 0; rank < ranks(); ++rank)
       for (ActionId id = 0; id < count(rank); ++id) {
@@ -160,7 +161,7 @@ class MessageCheck {
           if (other != rank) ranks_[rank].states[list[k]].partners.push_back({other, its[k]});
   }
 
-  /// Whether all who take part in a started action have started it.
+  /// Whether all ranks that take part in a started action have started it.
   bool has_ended(int rank, ActionId id) const {
     const State& s = ranks_[rank].states[id];
     return !s.started || std::ranges::all_of(s.partners, [&](const auto& partner) {
