@@ -7,16 +7,19 @@
 
 namespace trireme {
 
+/// The statistics of a step's micro-batches, for all batch norms of a model.
 class BatchNormStats {
  public:
-  /// Merges a micro-batch's statistics into the sums for the batch norm with these running statistics [C]: mean [C], m2
-  /// [C] (sum of squared deviations from mean) and count > 0 rows. Pairwise merge of Chan, Golub & LeVeque 1983, in
+  /// Adds the statistics of a micro-batch for one batch norm, by the pairwise merge of Chan, Golub & LeVeque 1983, in
   /// f64.
+  /// - running_mean, running_var [C]: the batch norm's running statistics, which also identify it.
+  /// - mean [C], m2 [C]: mean, and sum of squared deviations from it, over `count` > 0 elements of each channel.
+  /// - momentum: share of the new statistics in the running ones, as in PyTorch.
   void add(const Tensor& running_mean, const Tensor& running_var, const Tensor& mean, const Tensor& m2, double count,
            double momentum);
-  /// Updates the running statistics as one batch norm over all rows would, and clears the merged ones.
+  /// Updates the running statistics as one batch norm over all micro-batches would, and drops the added statistics.
   void commit();
-  /// Clears the merged statistics without updating the running ones.
+  /// Drops the added statistics; running statistics do not change.
   void clear() { layers_.clear(); }
 
  private:

@@ -16,14 +16,14 @@ namespace trireme::detail {
 struct LeafState {
   std::weak_ptr<Tensor::Impl> tensor;
   Tensor grad;                             // undefined until a backward or set_grad_block() sets it
-  Tensor room;                             // memory of a gradient in a block: its elements and padding
-  bool given_back = false;                 // memory of (part of) grad was released, until it is written again
-  bool written = false;                    // a backward has written it since clear_grad()
-  bool zeroed = false;                     // it was filled with zeros since clear_grad(), because no backward came
-  std::weak_ptr<const void> owner;         // alive while a ParameterStore has the leaf
-  bool elsewhere = false;                  // the layers show another ParameterStore's leaf instead
-  std::atomic<std::uintptr_t> walker = 0;  // thread whose backward is running; 0: none
-  std::uint64_t next_id = 1;
+  Tensor room;                             // for a gradient in a flat block: its elements, then the padding after them
+  bool given_back = false;                 // memory of (part of) grad is released, until it is written again
+  bool written = false;                    // a backward has written grad since clear_grad()
+  bool zeroed = false;                     // grad has zeros because no backward has written it since clear_grad()
+  std::weak_ptr<const void> owner;         // not expired while a ParameterStore has the leaf
+  bool elsewhere = false;                  // the model's layers use another ParameterStore's leaf now
+  std::atomic<std::uintptr_t> walker = 0;  // thread whose backward reaches the leaf; 0: none
+  std::uint64_t next_id = 1;               // of hooks
   std::vector<std::pair<std::uint64_t, std::function<void(const Tensor&)>>> hooks;
 };
 
@@ -40,7 +40,7 @@ struct WatchedResult {
 struct Node {
   const char* op = "leaf";
   const char* place = nullptr;                // NamedRange in which the op was recorded and its backward runs
-  std::uint64_t sequence = 0;                 // greater than any input's: backward goes downwards
+  std::uint64_t sequence = 0;                 // greater than those of its inputs; backward visits the greatest first
   std::vector<std::shared_ptr<Node>> inputs;  // null: needs no gradient
   Backward backward;
   /// Recomputes the output, bit for bit, from tensors that backward keeps anyway; see SavedInput.
@@ -49,9 +49,9 @@ struct Node {
   DType dtype = DType::f32;
   Device device;
   std::unique_ptr<LeafState> leaf;
-  std::unique_ptr<WatchedResult> watched;  // null: neither
-  bool freed = false;                      // a backward has used and freed it
-  int slot = -1;                           // scratch of the backward that collects nodes
+  std::unique_ptr<WatchedResult> watched;  // null: neither retain_grad() nor on_grad()
+  bool freed = false;                      // a backward has used it and freed what it kept
+  int slot = -1;                           // scratch of a running backward: index of the node in its list
   Node() {}                                // NOLINT: see Tensor::Impl
   explicit Node(Backward&& b) : backward(std::move(b)) {}
   Node(const Node&) = delete;
@@ -62,8 +62,8 @@ struct Node {
 /// The op whose backward runs on this thread.
 const char* op_in_backward();
 
-/// Moves a leaf's gradient to `room` (1-D, of the leaf's type): its elements, followed by zeros as padding. For
-/// ParameterStore.
+/// Moves a leaf's gradient to `room` [at least the leaf's elements], of the leaf's dtype: the elements, then zeros as
+/// padding. For ParameterStore.
 void set_grad_block(const Tensor& leaf, const Tensor& room);
 /// Marks that the memory of (part of) a leaf's gradient was returned to the system (Runtime::discard): grad() throws
 /// Error until it is written again.
@@ -80,8 +80,9 @@ void set_has_grad(const Tensor& leaf, bool written);
 /// Marks that leaf's gradient block holds zeros because no backward reached it: grad() returns it, has_grad() stays
 /// false.
 void set_grad_zeroed(const Tensor& leaf);
-/// Marks leaf as part of the ParameterStore with state owner, while owner lives.
+/// Marks leaf as part of a ParameterStore for as long as `owner`, the store's state, lives.
 void set_owner(const Tensor& leaf, const std::shared_ptr<const void>& owner);
-std::shared_ptr<const void> owner_of(const Tensor& t);  // null: none
+/// The state of the ParameterStore that has the leaf; null: none.
+std::shared_ptr<const void> owner_of(const Tensor& t);
 
 }  // namespace trireme::detail

@@ -1,5 +1,5 @@
-// StepContext: the settings of a forward and backward: ranks for batch norm, caches, the batch of tensors without one.
-// Thread-local and scoped by StepScope. A Step sets one for the model, an Inference for an evaluation.
+// StepContext: the settings of a forward and backward: the batch, the ranks of batch norm's statistics, caches. Layers
+// and ops read the current one of their thread. A Step sets it for a training step, an Inference for an evaluation.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -25,17 +25,21 @@ inline std::pair<Index, Index> share(Index n, int k, int m) {
   return {begin, begin + each + (k < extra ? 1 : 0)};
 }
 
+/// The settings of a forward and backward.
 struct StepContext {
-  BatchContext batch = {};   ///< context of tensors that have none; training = false here applies to all tensors
+  /// The batch of tensors that have no BatchContext of their own. training = false here applies to all tensors.
+  BatchContext batch = {};
   bool recomputing = false;  ///< this forward is a recomputation: running statistics are not updated
-  /// i64 [1] on the model's device: kernels read it instead of batch.step when they run; undefined: not used.
+  /// i64 [1] on the model's device: the number of the step, for captured graphs. Kernels read it when they run, in
+  /// place of batch.step. Undefined: not used.
   Tensor step_at = {};
   /// Number of ignored labels in the global batch, summed over a Step's ranks (Loss::ignored). None: a loss counts the
-  /// ignored labels of its own tensor.
+  /// ignored labels of its target only.
   std::optional<double> ignored = {};
-  /// A loss is being computed, with or without gradient: a mean over part of the global batch's rows throws Error.
+  /// True while a loss is computed: ops then refuse a mean over a part of the global batch's rows.
   bool in_loss = false;
-  /// The loss takes predictions whose classes ranks divide (Loss::cross_entropy()), so a model does not gather them.
+  /// True: the loss takes predictions whose classes are divided over ranks (Loss::cross_entropy()), so the model does
+  /// not gather them.
   bool divided_outputs = false;
   /// Ranks over whose rows of a micro-batch batch norm computes statistics. Null: the rows of this rank.
   std::shared_ptr<const NormRanks> norm = {};
@@ -51,11 +55,11 @@ struct StepContext {
   static const StepContext& current();
 };
 
-/// Sets StepContext::current() of the thread that creates it, while it lives. Scopes of a thread may end in any order:
-/// the youngest living one is current. A scope must end on the thread that created it.
+/// While a scope lives, its context is StepContext::current() of the thread that created it. Of several living scopes
+/// the youngest counts; they may end in any order, on that thread.
 class StepScope {
  public:
-  /// Without batch.calls, random layers count their calls from 0 in this scope.
+  /// If context.batch.calls is null, the scope gets new counters: random layers count their calls from 0.
   explicit StepScope(StepContext context);
   ~StepScope();
   StepScope(const StepScope&) = delete;

@@ -18,7 +18,7 @@ struct SelfAttentionOptions {
 };
 
 /// An attention layer without projections. It splits projections into heads, computes attention() and joins the heads.
-/// It has the key of the dropout masks, and uses a KvCache if the StepContext has one.
+/// It uses a KvCache if the StepContext has one.
 class AttentionHeads {
  public:
   /// width: features of queries, H * D; heads: H. Throws Error unless heads divides width and kv_heads divides heads.
@@ -30,7 +30,7 @@ class AttentionHeads {
   Tensor operator()(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& lengths = {}) const;
   /// Splits features into heads: x [N, T, heads D] -> [N, T, heads, D].
   Tensor split(const Tensor& x) const;
-  /// Takes the key of its dropout masks; it has no tensors.
+  /// Visits no tensors. The visitor gives the layer the random key of its dropout masks.
   void visit(const StateVisitor& v) { v.random(options_.layer); }
 
   Index heads() const { return heads_; }                             ///< H: heads of queries

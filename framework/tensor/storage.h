@@ -17,10 +17,11 @@ namespace trireme {
 namespace detail {
 struct Node;  // framework/autograd/node.h
 
+/// A block of memory on one device. The tensors that are views of it own it together.
 struct Storage {
-  /// discardable: parts of it may be returned to the system (Runtime::discard).
+  /// Allocates `bytes` bytes. discardable: parts may be returned to the system (Runtime::discard).
   Storage(std::size_t bytes, Device device, bool discardable = false);
-  /// Memory of another owner; release() is called when the Storage ends.
+  /// Uses memory of another owner; release() is called when no tensor uses it any more.
   Storage(void* data, std::size_t bytes, Device device, std::function<void()> release)
       : data(data), bytes(bytes), device(device), release(std::move(release)) {}
   ~Storage();
@@ -28,11 +29,11 @@ struct Storage {
   Storage& operator=(const Storage&) = delete;
   void* data;
   std::size_t bytes;
-  Device device;
-  MemoryKind use = MemoryKind::activations;
-  std::shared_ptr<MemoryCounts> counts;  // of the tracker that counts the bytes; null: none
-  Writes writes;
-  std::function<void()> release;  // for memory of another owner; empty: the runtime's memory
+  Device device;                             // device of data
+  MemoryKind use = MemoryKind::activations;  // under which a MemoryTracker counts the bytes
+  std::shared_ptr<MemoryCounts> counts;      // of the tracker that counts the bytes; null: none
+  Writes writes;                             // version counters, by which backward detects writes in place
+  std::function<void()> release;             // for memory of another owner; empty: the runtime's memory
 };
 }  // namespace detail
 
@@ -48,12 +49,14 @@ struct Tensor::Impl {
   std::shared_ptr<detail::Node> node;                           ///< grad_fn; null: not on the tape
   std::shared_ptr<const ShardSpec> shard_spec;                  ///< division over ranks; null: none
   std::shared_ptr<const std::map<std::string, Tensor>> fields;  ///< see Tensor::with(); null: none
-  std::shared_ptr<const BatchContext> batch;  ///< context of the batch it was computed from; null: none
+  std::shared_ptr<const BatchContext> batch;  ///< context of the batch that it was computed from; null: none
 };
 
-/// For backward: records that t's elements were overwritten in place by something other than copy_from.
+/// Call after code other than copy_from() has overwritten elements of t in place. A backward that needs the old
+/// elements then throws Error.
 void note_write(const Tensor& t);
-/// As copy_from, without a record for backward: to restore the values of a weight, for example. Any types and devices.
+/// Copies elements as copy_from(), but a backward that needs the old elements of `to` does not notice. For example to
+/// restore the values of a weight. Any dtypes and devices.
 void copy_unnoted(const Tensor& to, const Tensor& from);
 
 namespace detail {
@@ -73,6 +76,7 @@ inline const Tensor::Impl& stored(const std::shared_ptr<Tensor::Impl>& impl, con
         from.shape);
   return from;
 }
+/// A tensor of elements that are in the block already. offset: of the first element, in bytes.
 inline Tensor wrap(std::shared_ptr<Storage> block, std::size_t offset, const Shape& shape, DType dtype) {
   auto impl = std::make_shared<Tensor::Impl>();
   impl->block = std::move(block);
@@ -81,14 +85,14 @@ inline Tensor wrap(std::shared_ptr<Storage> block, std::size_t offset, const Sha
   impl->dtype = dtype;
   return Tensor(std::move(impl));
 }
-/// The fields of a tensor, each after f.
+/// The results f(field) for all fields of a tensor (Tensor::with()), by name.
 template <class F>
 std::shared_ptr<const std::map<std::string, Tensor>> each_field(const Tensor::Impl& from, F&& f) {
   auto made = std::make_shared<std::map<std::string, Tensor>>();
   for (const auto& [name, t] : *from.fields) made->emplace(name, f(t));
   return made;
 }
-/// The same block with another shape, in the same batch.
+/// A view of the same elements with another shape, of the same batch.
 inline Tensor shape_as(const Tensor::Impl& from, const Shape& shape) {
   Tensor y = wrap(from.block, from.offset, shape, from.dtype);
   y.impl()->batch = from.batch;

@@ -18,7 +18,7 @@ struct ArchOptions {
       width = 0,                ///< C: elements of a token
       hidden = 0,               ///< width of the MLP's hidden layer
       positions = 0,            ///< maximum tokens per sample with learned positions; 0: for text, the sample's length
-      vocabulary = 0;           ///< rows of the embedding, at least the tokenizer's ids; 0: the same number
+      vocabulary = 0;           ///< rows of the embedding, at least the number of the tokenizer's ids; 0: that number
   double dropout = -1;          ///< probability on embeddings, attention and residual branches, in [0, 1)
   std::int64_t bias = -1,       ///< 0, 1: whether linear layers and norms have biases
       tied = -1;                ///< 0, 1: whether the head shares the embedding's weight

@@ -1,5 +1,5 @@
-// VirtualClock: a rank's clock in simulated time (World::virtual_time). It advances only by the modelled durations of
-// computations and waits on the cluster.
+// VirtualClock: a rank's clock in simulated time (World::virtual_time). It advances by the modelled durations of the
+// rank's computations and messages on a described cluster, not by real time.
 #pragma once
 #include <cstdint>
 #include <functional>

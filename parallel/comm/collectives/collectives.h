@@ -9,8 +9,9 @@
 //   torus(r)            ranks in r rows: ring reduce_scatter along rows, ring all_reduce along columns, ring all_gather
 //                       along rows, 2(p/r-1)a + 2(r-1)a and ring's b and c. Mikami et al., arXiv:1811.05233
 // By default m and r are the largest divisor of p up to sqrt(p). If an algorithm needs a power of two (or a multiple of
-// r) of ranks, the first ranks fold in pairs: one rank of a pair gives its vector to the other and pauses, which adds
-// 2(a + nb) + nc. The reduce_scatter of torus is then ring's. Every all-reduce gives the same bits on every rank.
+// r) of ranks, some of the first ranks form pairs: one rank of a pair gives its vector to the other, waits, and gets
+// the result, which adds 2(a + nb) + nc. The reduce_scatter of torus is then ring's. Every all-reduce gives the same
+// bits on every rank.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -99,7 +100,8 @@ using Choice = std::function<std::shared_ptr<const Algorithm>(CallKind, int rank
 /// collective call.
 std::unique_ptr<Communicator> with_algorithm(std::unique_ptr<Communicator>&& inner, Choice choose,
                                              std::shared_ptr<std::atomic<Index>> sent = {});
-/// As above, with one algorithm for all sizes. with_all_reduce does the same for all_reduce only.
+/// As above, with one algorithm for all sizes. with_all_reduce() (parallel/comm/communicator.h) does the same for
+/// all_reduce only.
 std::unique_ptr<Communicator> with_algorithm(std::unique_ptr<Communicator>&& inner, const Algorithm&,
                                              std::shared_ptr<std::atomic<Index>> sent = {});
 

@@ -11,11 +11,12 @@
 
 namespace trireme {
 
-/// The bytes that a call counts, in a plan and in a communicator. A collective counts its vector (the larger side of
-/// gathers and scatters) once on every rank, whatever an algorithm moves. A message counts at its sender (recv: 0).
+/// The bytes that a plan and a TrafficMeter count for a call. A collective: the bytes of its vector, on every rank; for
+/// gathers and scatters, of the longer vector. The algorithm of the collective does not matter. A message: its bytes at
+/// the sender; recv: 0.
 Index payload_bytes(const Call&);
 
-/// Number of calls (without recv) and their payload_bytes().
+/// A number of calls, and their bytes.
 struct TrafficCount {
   Index calls = 0,  ///< without recv
       bytes = 0;    ///< sum of payload_bytes()
