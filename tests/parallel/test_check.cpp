@@ -219,7 +219,7 @@ TEST_CASE("check finds what is wrong with a pipeline") {
     ActionId id = at(first, ActionKind::backward, 0, 3);
     second.actions.insert(second.actions.end() - 1, first.actions[id]);
     blank(first, id);
-    check_finds(plan, "(backward part 0 micro 3) needs what program stage 0", 1);
+    check_finds(plan, "(backward part 0 micro 3) needs the result of program stage 0", 1);
   }
   SECTION("each stage waits for the other") {
     first.actions[at(first, ActionKind::send, 1, 0)].after.push_back(at(first, ActionKind::recv, 1, 0));

@@ -242,7 +242,7 @@ TEST_CASE("check finds what is wrong with shards") {
   CHECK_THAT(spoilt(1, [&](Actions& a) { first(a, ActionKind::update).peer.axis.clear(); }),
              contains("updates a whole slice that is reduced to shards: name their axis, data"));
   CHECK_THAT(spoilt(1, [&](Actions& a) { first(a, ActionKind::reduce_scatter).kind = ActionKind::all_reduce; }),
-             contains("no reduce_scatter of that slice leaves them"));
+             contains("no reduce_scatter makes them: add a reduce_scatter"));
   CHECK_THAT(spoilt(2, [&](Actions& a) { first(a, ActionKind::drop).after.clear(); }),
              contains("drops gradients before they are reduced"));
   CHECK_THAT(spoilt(3, [&](Actions& a) { first(a, ActionKind::all_gather).kind = ActionKind::drop; }),
