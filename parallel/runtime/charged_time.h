@@ -6,7 +6,7 @@
 #include "parallel/comm/virtual_clock.h"
 #include "parallel/comm/world/world.h"
 #include "parallel/plan/check/order.h"
-#include "parallel/runtime/tapes.h"
+#include "parallel/plan/liveness.h"
 
 namespace trireme {
 
@@ -19,7 +19,7 @@ class ChargedTime {
   bool simulated() const { return clock_ != nullptr; }  ///< whether time is virtual
   void begin_step(std::int64_t step) { step_ = step; }  ///< step: number of steps before this one
   /// Call before the passes of a segment run (the first pass runs all of them): computes the time at which each ends.
-  void begin_segment(ActionId first, const Tapes&);
+  void begin_segment(ActionId first, const Segment&);
   /// Advances the clock to the end of this pass.
   void end(ActionId pass) {
     if (clock_) advance(spans_[static_cast<std::size_t>(pass)].end);

@@ -32,16 +32,16 @@ class Tapes {
   void begin(const Tensor& x, const Tensor& y);
   /// Starts a step without rows.
   void advance() { now_ = (now_ + 1) % batches_.size(); }
-  /// Whether the action is the first of its segment. That one runs the whole segment; the others do nothing.
-  bool is_segment_head(const Action&) const;
-  /// Runs a forward action.
+  /// The segments of the program.
+  const Liveness& live() const { return live_; }
+  /// Runs a segment forward; the action is its first forward (Liveness::starts_segment).
   void forward(const Action&);
   /// Number of this rank's labels that the loss ignores, in all micro-batches; the loss must have Loss::ignored().
   double count_ignored() const;
   /// The loss of a micro-batch. scale: factor of the loss for backward. ignored: number of ignored labels of all ranks;
   /// none: the loss does not need it.
   Tensor loss(const MicroBatch& microbatch, double scale, std::optional<double> ignored);
-  /// Runs an action of kind backward, backward_input or backward_weight.
+  /// Runs a segment backward, or a half of it; the action is its first one of the kind.
   void backward(const Action&);
   /// Frees the tensors of the action's micro-batch and segment.
   void free(const Action&);
@@ -94,9 +94,6 @@ class Tapes {
   const StepContext* context(const MicroBatch& microbatch) const {
     const StepBatch& b = batch(microbatch);
     return b.contexts.empty() ? nullptr : &b.contexts[index(0, microbatch)];
-  }
-  const Segment& segment(const Action& a) const {
-    return live_.segments[static_cast<std::size_t>(live_.segment_of(a.part))];
   }
   MicrobatchState& state(int part, const MicroBatch& microbatch) {
     return batch(microbatch).states[index(live_.segment_of(part), microbatch)];
