@@ -24,7 +24,7 @@ struct Operand {
 };
 std::string to_string(const Operand&);  ///< "gradients [0, 100)", "activation of part 2 micro 1"
 
-/// The operands of an action, from the row of its kind, including its codec's states. live: of that program.
-std::vector<Operand> accesses(const Plan&, const Program&, const Liveness& live, const Action&);
+/// The operands of each action of the program, in list order, from the row of its kind; with the states of its codec.
+std::vector<std::vector<Operand>> accesses(const Plan&, const Program&);
 
 }  // namespace trireme
