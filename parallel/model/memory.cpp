@@ -52,11 +52,11 @@ class MemoryWalk {
  public:
   /// Counts one kind of memory: tensors that parts keep (saved) and that their passes allocate (kind, of
   /// PartCost::Bytes). cuts: also counts tensors that cross cuts.
-  MemoryWalk(const Plan& plan, const Program& program, Index element, Index PartCost::*saved, MemoryKind kind,
-             bool cuts)
+  MemoryWalk(const Plan& plan, const Program& program, const Liveness& live, Index element, Index PartCost::*saved,
+             MemoryKind kind, bool cuts)
       : plan_(plan),
         program_(program),
-        live_(program),
+        live_(live),
         element_(element),
         saved_(saved),
         kind_(static_cast<std::size_t>(kind)),
@@ -91,7 +91,7 @@ class MemoryWalk {
 
   const Plan& plan_;
   const Program& program_;
-  const Liveness live_;
+  const Liveness& live_;
   Index element_;
   Index PartCost::*saved_;
   std::size_t kind_;
@@ -126,7 +126,6 @@ void MemoryWalk::pass(const Action& a) {
   const int number = live_.segment_of(a.part);
   const Segment& s = segment(number);
   const bool forward = a.kind == ActionKind::forward;
-  if (a.part != (forward ? s.first : s.end - 1)) return;  // the segment's first action runs all of it
   Index& own = alive_[{number, a.microbatch}];
   if (forward) set(activations_[{s.first - 1, a.microbatch}], 0);
   set(own, 0);
@@ -164,7 +163,7 @@ Index MemoryWalk::most() {
   std::map<std::pair<int, ActionKind>, Index> own;  // by phase: for kinds that callers define, one after another
   for (ActionId id = 0; id < std::ssize(program_.actions); ++id) {
     const Action& a = program_.actions[static_cast<std::size_t>(id)];
-    if (is_pass(a) && a.kind != ActionKind::loss) pass(a);
+    if (is_pass(a) && a.kind != ActionKind::loss && live_.starts_segment(a)) pass(a);
     if (is_message(a)) message(a);
     if (id == last) held_ -= std::exchange(statistics, 0);
     const int ranks = plan_.size(program_, a.peer);
@@ -176,8 +175,8 @@ Index MemoryWalk::most() {
   return most_;
 }
 
-Index packed_of(const Plan& plan, const Program& program, Index element) {
-  Index encoded = 0, most = MemoryWalk(plan, program, element, nullptr, MemoryKind::packed, false).most();
+Index packed_of(const Plan& plan, const Program& program, const Liveness& live, Index element) {
+  Index encoded = 0, most = MemoryWalk(plan, program, live, element, nullptr, MemoryKind::packed, false).most();
   for (const Action& a : program.actions)
     if (const int ranks = plan.size(program, a.peer); a.codec && is_reduction(a) && ranks > 1) {
       const CodecMemory m = codec_memory(plan, a, ranks, element);
@@ -226,8 +225,8 @@ Index block_of(const Plan& plan, std::size_t program, Index whole, const MemoryO
 }
 
 /// The most of `block` bytes of gradients held at a time, if other ranks' shards are dropped after their reduction.
-Index gradients_of(const Plan& plan, const Program& program, Index block, const MemoryOptions& o) {
-  const Liveness live(program);
+Index gradients_of(const Plan& plan, const Program& program, const Liveness& live, Index block,
+                   const MemoryOptions& o) {
   std::map<Index, std::pair<Slice, Index>> dropped;  // by the start of the slice: bytes of other ranks' shards
   std::map<Index, Index> held;                       // of these bytes, the ones that backward has written
   Index more = 0, most = 0;
@@ -240,8 +239,8 @@ Index gradients_of(const Plan& plan, const Program& program, Index block, const 
       if (drop.first.overlaps(written) && held.emplace(begin, drop.second).second) more += drop.second;
   };
   for (const Action& a : program.actions) {
-    if (const int s = live.segment_of(a.part); completes(a) && s >= 0) {
-      const Segment& segment = live.segments[static_cast<std::size_t>(s)];
+    if (completes(a)) {
+      const Segment& segment = live.segment_with(a.part);
       write({plan.parts[static_cast<std::size_t>(segment.first)].slice.begin,
              plan.parts[static_cast<std::size_t>(segment.end - 1)].slice.end});
     }
@@ -272,6 +271,7 @@ std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& op
   std::vector<RankMemory> all;
   for (std::size_t r = 0; r < plan.programs.size(); ++r) {
     const Program& program = plan.programs[r];
+    const Liveness live(program);
     Index whole = 0, own = 0;  // how many numbers the program, and this rank, updates
     for (const Action& a : program.actions) {
       if (a.kind == ActionKind::update) {
@@ -284,14 +284,15 @@ std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& op
     RankMemory m;
     m.weights =
         weights_of(plan, program, block, options) + (whole * (program.versions - 1) + plan.buffers) * options.element;
-    m.gradients = gradients_of(plan, program, block, options);
+    m.gradients = gradients_of(plan, program, live, block, options);
     for (const State& state : plan.state)
       m.optimizer += std::max(whole, plan.parameters) *
                      (state.dtype ? static_cast<Index>(size_of(*state.dtype)) : options.element);
     m.optimizer += own * options.states * options.element;
-    m.activations = MemoryWalk(plan, program, options.element, &PartCost::saved, MemoryKind::activations, true).most();
-    m.halos = MemoryWalk(plan, program, options.element, &PartCost::halo, MemoryKind::halos, false).most();
-    m.packed = packed_of(plan, program, options.element);
+    m.activations =
+        MemoryWalk(plan, program, live, options.element, &PartCost::saved, MemoryKind::activations, true).most();
+    m.halos = MemoryWalk(plan, program, live, options.element, &PartCost::halo, MemoryKind::halos, false).most();
+    m.packed = packed_of(plan, program, live, options.element);
     all.push_back(m);
   }
   return all;

@@ -88,9 +88,8 @@ Operands of_update(const Plan&, const Program&, const Liveness&, const Action& a
 }
 Operands of_free(const Plan&, const Program&, const Liveness& live, const Action& a) {
   Operands all;
-  const int s = live.segment_of(a.part);
-  if (s < 0) return all;
-  const Segment& segment = live.segments[static_cast<std::size_t>(s)];
+  if (live.segment_of(a.part) < 0) return all;
+  const Segment& segment = live.segment_with(a.part);
   for (int p = segment.first; p < segment.end; ++p) all.push_back(written(activation(p, a)));
   return all;
 }

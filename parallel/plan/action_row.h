@@ -21,40 +21,39 @@ struct ActionContext;  // parallel/plan/action_context.h
 
 struct ActionRow {
   std::string name = {};  ///< in texts: lower case, words joined by _
-  /// What its functions captured, as text: actions that share rows are of one kind if name and options are equal.
+  /// What its functions captured, as text. Two rows that actions own are one kind if name and options are equal.
   std::string options = {};
   char letter = '?';      ///< in drawings
   int order = 1000;       ///< position in lists of kinds, ascending; equal numbers: by name and options
-  bool is_custom = true;  ///< false: one of the library's kinds, of which its code knows what they do
-  /// All ranks along peer.axis do it together.
+  bool is_custom = true;  ///< false: a kind of the library, which parts of the library treat by its kind
+  /// Whether all ranks along peer.axis take part.
   bool is_collective = false;
-  /// What it reads and writes; null: nothing that others touch.
+  /// The operands that it reads and writes; null: none that other actions access.
   std::function<std::vector<Operand>(const Plan&, const Program&, const Liveness&, const Action&)> access = {};
   /// Seconds that it takes on a device of speed 1; null: none.
   std::function<double(const Plan&, const Action&)> seconds = {};
-  /// Its calls among the ranks of the axis, one behind the other; null: none. element: bytes of a parameter.
+  /// Its calls among the ranks of the axis, in order; null: none. element: bytes of a parameter.
   std::function<std::vector<PlannedCall>(const Action&, int ranks, Index element)> calls = {};
-  /// Bytes of the tensors that it makes, at most at once, from start to finish; null: none worth counting. element:
-  /// bytes of a parameter.
+  /// The most bytes of tensors that it allocates and holds at once, from start to finish; null: too few to count.
+  /// element: bytes of a parameter.
   std::function<Index(const Action&, int ranks, Index element)> memory = {};
-  /// How many elementwise operations on vectors of its slice's size it takes from start to finish, beside its calls, on
-  /// the rank that has most of them; null: none worth counting.
+  /// Number of elementwise operations on vectors of its slice's size, in addition to its calls, on the rank that has
+  /// most of them; null: too few to count.
   std::function<int(const Action&, int ranks)> vector_ops = {};
-  /// What is wrong with an action, in words; null, or an empty text: nothing.
+  /// The fault of an action, as a text for check(); null, or an empty text: none.
   std::function<std::string(const Plan&, const Program&, ActionId)> fault = {};
   /// Starts the action; a collective or message returns its Work.
   std::function<Work(ActionContext&)> start = {};
-  /// Once that Work is done; null: nothing is left to do.
+  /// Runs once this Work is done; null: nothing is left to do.
   std::function<void(ActionContext&)> finish = {};
-  /// Ends what it has left under way between steps: before weights are looked at, saved or replaced, on all ranks. Its
-  /// step is the next one. Null: nothing.
+  /// Finishes operations that it leaves in progress between steps. Runs on all ranks before weights are read, saved or
+  /// replaced; ActionContext::step is the next step. Null: it leaves none.
   std::function<void(ActionContext&)> flush = {};
 };
 
-/// What a computation takes, in seconds on a device of speed 1: by its kind's row, for passes through the model by the
-/// cost of the part.
+/// Seconds of a computation on a device of speed 1, from its kind's row; for passes, from the cost of the part.
 double seconds_of(const Plan&, const Action&);
-/// The calls of a collective action of the plan by its kind's row and its codec, which may send less in later steps.
+/// The calls of a collective action, from its kind's row and its codec, which may send less in later steps.
 std::vector<PlannedCall> calls_of(const Plan&, const Action&, int ranks, Index element, std::int64_t step = 0);
 
 }  // namespace trireme

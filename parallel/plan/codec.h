@@ -12,9 +12,9 @@ namespace trireme {
 struct CodecContext;
 
 /// A reduction with a codec runs in one of two ways. If is_summable, the communicator sums the encoded vectors, and
-/// decode() runs once on the sum. Else all ranks gather the encoded vectors and decode and sum them in the order of
-/// ranks, so every rank gets the same bits. A summable codec may need several rounds, such as PowerSGD for its two
-/// factors: each round encodes one vector from the sums of earlier rounds.
+/// decode() runs once on the sum. Otherwise each rank gathers the encoded vectors, then decodes and sums them in the
+/// order of ranks, so every rank gets the same bits. A summable codec may need several rounds, such as PowerSGD for its
+/// two factors: each round encodes one vector from the sums of earlier rounds.
 struct Codec {
   std::string_view name;           ///< name in texts of plans and strategies, lower case
   std::optional<DType> wire = {};  ///< type of an encoded vector; none: the parameters' type
@@ -24,7 +24,7 @@ struct Codec {
   /// Encodes numbers [size], of the parameters' type, to wire [length]. May change `numbers`; later rounds get the
   /// changed values. Reads and writes CodecContext::states.
   void (*encode)(const CodecContext&, const Tensor& numbers, const Tensor& wire) = nullptr;
-  /// If is_summable: sets numbers [size] to the vector that wire, the sum of the last round, encodes. Else: is called
+  /// If is_summable: sets numbers [size] to the vector that wire, the sum of the last round, encodes. Otherwise: runs
   /// once per rank and adds the vector that the rank's wire encodes to numbers, which are 0 at first.
   void (*decode)(const CodecContext&, const Tensor& wire, const Tensor& numbers) = nullptr;
   /// A state that a codec keeps between steps (parallel/plan/plan.h: State), one number per parameter: a residual, a
@@ -64,8 +64,7 @@ struct CodecContext {
 
 /// The action's argument of this name; none: it has none.
 std::optional<double> find_argument(const Action&, std::string_view name);
-/// Whether the action sends encoded numbers in a step. They are encoded from the step on that its argument "from"
-/// gives, if any.
+/// Whether the action sends encoded numbers in a step. Its argument "from", if it has one, is the first such step.
 bool is_encoded(const Action&, std::int64_t step);
 /// Whether a codec of the plan sums gradients in f16, which may overflow (the largest f16 is 65504).
 bool sums_in_f16(const Plan&);

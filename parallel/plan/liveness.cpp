@@ -7,6 +7,7 @@
 #include "parallel/plan/action_kind.h"
 
 namespace trireme {
+namespace {
 
 std::vector<Segment> find_segments(const Program& program) {
   std::set<int> parts, cuts;  // parts that the program runs; parts after which a pass stops or starts
@@ -32,6 +33,8 @@ std::vector<Segment> find_segments(const Program& program) {
       ++segments.back().end;
   return segments;
 }
+
+}  // namespace
 
 Liveness::Liveness(const Program& program) : segments(find_segments(program)), actions_(program.actions.size()) {
   segment_of_part.assign(segments.empty() ? 0 : segments.back().end, -1);

@@ -1,5 +1,10 @@
-// Liveness: the micro-batches whose activations are in memory at each action of a program, like the live ranges of
-// variables in a compiler. The executor, check(), predict_memory() and simulate() use it.
+// Liveness: which parts of a program run as one segment, and which micro-batches have activations in memory at each
+// action, like the live ranges of variables in a compiler. The executor, check() and predict_memory() use it.
+//
+// A program has one pass per part: virtual time, traffic and reductions that overlap with backward need single parts.
+// Passes that follow each other run as one segment, with one tape. Reductions and averages of statistics may be between
+// the passes of a segment. Any other action between two passes cuts the model there: a message, or the all_gather and
+// drop of zero(3). To cut at a part, a strategy inserts such an action.
 #pragma once
 #include <vector>
 
@@ -13,10 +18,6 @@ struct Segment {
   int first = 0,  ///< first part
       end = 0;    ///< after the last part
 };
-/// The program's parts, joined to the longest possible segments. In a segment, for every micro-batch, the forward
-/// actions of the parts follow each other in the list, and so do the backward actions of each kind. Reductions may be
-/// between them; messages and other actions may not.
-std::vector<Segment> find_segments(const Program&);
 
 /// The activations of one micro-batch in one segment.
 struct LiveRange {
@@ -30,7 +31,8 @@ struct LiveRange {
 struct Liveness {
   explicit Liveness(const Program&);  ///< finds segments and ranges
 
-  std::vector<Segment> segments;  ///< in the order of parts
+  /// In the order of parts. Each is as long as possible: no action cuts it, in any micro-batch and kind of pass.
+  std::vector<Segment> segments;
   /// By part, up to the last one that the program runs: index of its segment; -1: another program runs the part.
   std::vector<int> segment_of_part;
   /// True: actions `free` release activations. False: the backward that completes a segment releases them.
@@ -40,6 +42,14 @@ struct Liveness {
   /// Index of the part's segment; -1: the program does not run the part.
   int segment_of(int part) const {
     return part >= 0 && part < std::ssize(segment_of_part) ? segment_of_part[static_cast<std::size_t>(part)] : -1;
+  }
+  /// The part's segment. The program must run the part.
+  const Segment& segment_with(int part) const { return segments[static_cast<std::size_t>(segment_of(part))]; }
+  /// Whether the pass of a part (a forward or backward) is the first of its segment. At this pass the executor runs the
+  /// whole segment. At the others it only advances virtual time.
+  bool starts_segment(const Action& pass) const {
+    const Segment& s = segment_with(pass.part);
+    return pass.part == (pass.kind == ActionKind::forward ? s.first : s.end - 1);
   }
   /// After each action: the sum of weight(range) over the ranges that are in memory.
   template <class Weight>

@@ -19,11 +19,15 @@ std::string to_string(const Operand& o) {
   return of_part ? fmt::format("{} of part {} micro {}", text, o.part, to_string(o.microbatch)) : text;
 }
 
-std::vector<Operand> accesses(const Plan& plan, const Program& program, const Liveness& live, const Action& a) {
-  std::vector<Operand> all;
-  if (a.kind->access) all = a.kind->access(plan, program, live, a);
-  for (const std::string& name : codec_states(a))
-    if (!name.empty()) all.push_back({.kind = OperandKind::state, .slice = a.slice, .name = name, .written = true});
+std::vector<std::vector<Operand>> accesses(const Plan& plan, const Program& program) {
+  const Liveness live(program);
+  std::vector<std::vector<Operand>> all;
+  for (const Action& a : program.actions) {
+    auto& own = all.emplace_back();
+    if (a.kind->access) own = a.kind->access(plan, program, live, a);
+    for (const std::string& name : codec_states(a))
+      if (!name.empty()) own.push_back({.kind = OperandKind::state, .slice = a.slice, .name = name, .written = true});
+  }
   return all;
 }
 

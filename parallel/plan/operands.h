@@ -24,7 +24,8 @@ struct Operand {
 };
 std::string to_string(const Operand&);  ///< "gradients [0, 100)", "activation of part 2 micro 1"
 
-/// The operands of an action, according to the row of its kind, and the states of its codec. live: of that program.
-std::vector<Operand> accesses(const Plan&, const Program&, const Liveness& live, const Action&);
+/// The operands of each action of the program, in list order: those of the row of its kind, and the states of its
+/// codec.
+std::vector<std::vector<Operand>> accesses(const Plan&, const Program&);
 
 }  // namespace trireme

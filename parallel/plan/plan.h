@@ -36,6 +36,7 @@ class ActionKind {
   }
   bool operator<(const ActionKind&) const;  ///< in the order of the list below, then by name and options
 
+  // Passes. Each is of one part; those that follow each other run as one segment (parallel/plan/liveness.h).
   static const ActionKind forward;   ///< forward of one part and micro-batch
   static const ActionKind loss;      ///< loss of one micro-batch's outputs
   static const ActionKind backward;  ///< whole backward of one part and micro-batch
@@ -63,7 +64,7 @@ class ActionKind {
   std::shared_ptr<const ActionRow> owned_;  // null for a row that is a constant
 };
 
-/// Actions of one stream start in list order; those of `compute` also end in that order.
+/// Actions of one stream start in list order. Actions of `compute` also end in that order.
 enum class Stream : std::uint8_t { compute, comm };
 using ActionId = int;  ///< position in its program's list
 
@@ -153,23 +154,24 @@ struct Action {
   MicroBatch microbatch = {};  ///< of passes, messages between stages, frees, and updates of an asynchronous pipeline
   Slice slice = {};            ///< of the flat block, for collectives, update and drops
   Peer peer = {};              ///< of messages, collectives, and shared updates and drops
-  bool on_ready = false;  ///< starts when the tape completes the gradients of slice, in the midst of `after`'s backward
+  bool on_ready = false;  ///< reductions: starts as soon as the backward in `after` completes the gradients of slice
   std::vector<ActionId> after = {};  ///< must have finished (on the other stream; within a stream the list order holds)
   /// What messages and collectives send, agreements agree on, and drops free.
   OperandKind payload = OperandKind::none;
   std::vector<std::string> names = {};  ///< of the payload: flags, or the state
-  int phase = 0;                        ///< of Program::phases: it runs in steps in which the phase does
-  const Codec* codec = nullptr;         ///< of what a reduction sends; null: as it is
-  std::vector<std::pair<std::string, double>> arguments = {};  ///< numbers of the kind's own, by name: mixing weights
-  /// Of passes: how many updates the weights that they read are older than the newest ones. If there were fewer updates
-  /// since the first step or the last flush, the weights of that moment.
+  int phase = 0;                        ///< index in Program::phases; the action runs when the phase runs
+  const Codec* codec = nullptr;         ///< encodes what a reduction sends; null: no encoding
+  std::vector<std::pair<std::string, double>> arguments = {};  ///< numbers of the kind, by name: mixing weights
+  /// Weight version that a pass reads: 0 is the newest, k is k updates old. With fewer than k updates since the first
+  /// step or the last flush: the weights of that moment.
   int version = 0;
   bool operator==(const Action&) const = default;  ///< member by member
 };
 
-/// When a phase runs. By steps: in the steps s, counted from 0, with from <= s < until and s mod every = offset. By
-/// messages: once `count` different ranks have pushed a message to the channel. On call: between steps. The members of
-/// the other ways are then unused.
+/// When a phase runs. One of three ways; the members of the other ways are unused:
+/// - By steps: in the steps s, counted from 0, with from <= s < until and s mod every = offset.
+/// - By messages: once `count` different ranks have pushed a message to the channel.
+/// - On call: between steps.
 struct Trigger {
   /// No end.
   static constexpr std::int64_t forever = std::numeric_limits<std::int64_t>::max();
@@ -205,8 +207,8 @@ std::string to_string(const Trigger&);
 struct ProgramPhase {
   std::string name;      ///< "step", "check gradients", "evaluation"
   Trigger trigger = {};  ///< when they run
-  bool last = false;     ///< a step of a program that messages drive ends with it
-  /// Of a phase on call; `after` has positions in this list. Other phases have theirs in Program::actions.
+  bool last = false;     ///< a server's step ends after this phase
+  /// Of a phase on call; `after` has positions in this list. The actions of other phases are in Program::actions.
   std::vector<Action> actions = {};
   bool operator==(const ProgramPhase&) const = default;  ///< member by member
 };
@@ -215,24 +217,24 @@ struct ProgramPhase {
 struct Program {
   std::string name;                  ///< "all", "stage 0", "server 1"
   std::vector<Action> actions = {};  ///< in the order in which those of a stream start
-  /// Micro-batches that may be alive at once (run forward by a segment of neighbouring parts, and not yet backward),
-  /// counted once per segment; 0: any number. The executor asserts it.
+  /// The most micro-batches in flight: run forward, and not yet backward. A micro-batch counts once per segment
+  /// (parallel/plan/liveness.h). 0: no limit. The executor throws Error beyond it.
   int in_flight = 0;
   std::vector<ProgramPhase> phases = {{"step"}};  ///< the first is the default of Action::phase
-  /// The ranks that run it: in all of these ranges. Empty: of several programs, those at its index along the plan's
-  /// stage_axis; else all.
+  /// The ranks that run it: the ranks in all of these ranges. Empty: in a pipeline, the ranks at the program's index
+  /// along Plan::stage_axis; otherwise all ranks.
   std::vector<CoordinateRange> where = {};
-  int versions = 1;  ///< of its weights that it keeps: the newest, and those that updates replaced
+  int versions = 1;  ///< number of weight versions in memory: the newest, and earlier ones
   /// When an action of the program runs.
   const Trigger& trigger(const Action& a) const { return phases[static_cast<std::size_t>(a.phase)].trigger; }
-  /// Whether messages start what it does: its ranks serve others.
+  /// Whether messages start its phases. Its ranks are then servers.
   bool serves() const;
   bool operator==(const Program&) const = default;  ///< member by member
 };
-/// The phase of that name, as an index; made if there is none. Throws Error where there is one with another trigger.
+/// Index of the phase with this name; adds the phase if there is none. Throws Error if it has another trigger.
 int add_phase(Program&, const std::string& name, const Trigger&);
 
-/// Numbers that live across steps beside weights and optimizer state, one for each parameter.
+/// Numbers that are kept from step to step in addition to weights and optimizer state: one per parameter.
 struct State {
   std::string name;    ///< name in operands of actions and in files
   double initial = 0;  ///< value at the start of training
@@ -250,11 +252,11 @@ struct Consistency {
   enum class Kind : std::uint8_t {
     synchronous,  ///< after each step: each gradient is reduced once, then used by one update
     periodic,     ///< after every `bound` steps, in which an action writes all weights with the ranks of the axis
-    /// Never, but no rank is more than `bound` steps ahead; along Plan::stage_axis, whose ranks have different weights:
-    /// gradients are of weights that at most `bound` updates are missing in.
+    /// Never, but no rank is more than `bound` steps ahead. Along Plan::stage_axis, where ranks have different parts of
+    /// the model: gradients are of weights that are at most `bound` updates old.
     stale,
-    /// In the mean: actions mix weights with weights that add up to 1 by row and column; `bound` is `unbounded` where
-    /// ranks do so by messages of their own time (ActionRow::flush).
+    /// In the mean: actions average weights by a doubly stochastic matrix. `bound` is `unbounded` if the ranks do so
+    /// by asynchronous messages (ActionRow::flush).
     gossip
   };
   static constexpr std::int64_t unbounded = Trigger::forever;  ///< no bound
@@ -275,8 +277,8 @@ struct PartCost {
   Index unsaved = 0;        ///< bytes of output that are not in saved: kept only at a cut
   /// Bytes of activations, halos, and copies that are sent or summed together (MemoryKind::packed), in this order.
   using Bytes = std::array<Index, 3>;
-  /// Bytes at most while a pass of the part runs: what it has kept and keeps, gradients of activations, operands of
-  /// kernels. Without what parts before it in its segment keep. Zeros until a dry run has counted them.
+  /// The most bytes while a pass of the part runs: tensors that the part keeps, gradients of activations, operands of
+  /// kernels. Tensors that earlier parts of its segment keep do not count. Zeros until a dry run has counted them.
   Bytes forward_bytes = {},                          ///< of the last part: with the loss
       backward_bytes = {},                           ///< both halves at once
       backward_input_bytes = {},                     ///< without `deferred_bytes` of the parts after it
@@ -284,29 +286,30 @@ struct PartCost {
   Bytes deferred_bytes = {};                         ///< kept from backward_input for backward_weight
   bool operator==(const PartCost&) const = default;  ///< member by member
 };
-/// What a plan knows of a model: the slice of the flat block behind each part, in forward order. Cost, comms and
-/// tensors are no part of the plan's hash: they depend on the rows of a micro-batch, ranks at an image's edge send
-/// less, and shards of a tensor may have different shapes.
+/// A part of the model: layers that run together. The plan's hash leaves out cost, comms and tensors, which may differ
+/// between ranks: ranks may have other numbers of rows, send less at the edge of an image, or have another shard of a
+/// tensor.
 struct PartInfo {
   std::string name;        ///< of its layers: "0-2", "layer1.0"
   Slice slice;             ///< of its weights and biases in the flat block, elements
   PartCost cost = {};      ///< of one micro-batch; zeros until profiled
-  Slice buffers = {};      ///< of all buffers, packed one behind the other
-  int buffer_tensors = 0;  ///< that these are, but for those without elements
-  Device device = {};      ///< its weights lie on: no bucket reaches over two
-  /// By mesh axes, joined by +: the slices of weights, with the padding after them, whose gradients are not summed
-  /// along these axes: each rank has its own part of them, or finds the whole gradient. In order.
+  Slice buffers = {};      ///< of its running statistics in the packed block of all parts' statistics, elements
+  int buffer_tensors = 0;  ///< number of tensors in `buffers`, without empty ones
+  Device device = {};      ///< of its weights; the weights of a bucket are on one device
+  /// By mesh axes, joined by +: slices of weights, with the padding after them, whose gradients are not summed along
+  /// these axes. Each rank has another shard of these weights, or computes the whole gradient. In order.
   std::map<std::string, std::vector<Slice>> divided = {};
-  int outputs = 1;  ///< tensors that cross a cut behind it: its output, and what is stashed
-  /// By pass (forward, loss, backward_input or backward_weight): the calls of one rank that the part's layers make for
-  /// one micro-batch, in addition to the plan's actions (batch norm's sums, halos, divided layers). Empty until a dry
+  int outputs = 1;  ///< number of tensors that cross a cut after it: its output and stashed tensors
+  /// By pass (forward, loss, backward_input or backward_weight): the calls that the part's layers make on one rank for
+  /// one micro-batch: sums of batch norm, halos, divided layers. The plan has no actions for them. Empty until a dry
   /// run has found them.
   std::map<ActionKind, std::vector<PlannedCall>> comms = {};
-  /// Shapes of its weights and biases, by first element in the flat block; of this rank's shard if ranks divide a
-  /// tensor. Without tensors of no elements, and those shared with another part, which are listed there.
+  /// Shapes of its weights and biases, by first element in the flat block. If ranks divide a tensor: the shape of this
+  /// rank's shard. Empty tensors are left out. A tied tensor is listed at the part that holds it.
   std::map<Index, Shape> tensors = {};
-  std::vector<Slice> tied =
-      {};  ///< of tensors that it uses, too, but that a part before it holds; padding behind included
+  /// Tied weights: the slices of tensors that an earlier part holds and this part uses, too, with the padding after
+  /// them.
+  std::vector<Slice> tied = {};
   bool operator==(const PartInfo&) const = default;  ///< member by member, cost included
 };
 
@@ -315,73 +318,74 @@ struct Plan {
   std::vector<PartInfo> parts;    ///< of the model, in forward order
   Index parameters = 0;           ///< length of the flat block
   Index buffers = 0;              ///< elements of all buffers (running statistics)
-  std::vector<Program> programs;  ///< one, a pipeline's one per coordinate of stage_axis, or by Program::where
-  std::vector<std::string> strategies = {};  ///< names of those applied, in order
-  std::string stage_axis = "pipe";           ///< mesh axis whose coordinate picks the program, where there are several
+  std::vector<Program> programs;  ///< one; in a pipeline, one per coordinate of stage_axis; several: Program::where
+  std::vector<std::string> strategies = {};  ///< names of the applied strategies, in order
+  std::string stage_axis = "pipe";           ///< mesh axis of a pipeline: its coordinate is the index of the program
   int microbatches = 1;                      ///< micro-batches in a mini-batch
-  std::vector<Axis> axes = {};               ///< of the mesh it is made for
-  std::vector<State> state = {};             ///< what lives across steps beside weights and optimizer state
-  std::vector<std::string> flags = {};       ///< that ranks may raise, and actions `agree` tell to all
-  std::map<std::string, Consistency> consistency = {};  ///< by axis; those that are not named: synchronous
-  /// The layers that a pipeline's stages begin at, but for the first, as its option `partition` takes them ("3, 5");
-  /// where it is not empty before, a pipeline that would choose by cost takes this cut.
+  std::vector<Axis> axes = {};               ///< of the mesh that the plan is for
+  std::vector<State> state = {};             ///< kept from step to step, with weights and optimizer state
+  std::vector<std::string> flags = {};       ///< names of flags that a rank may raise; `agree` gives them to all ranks
+  std::map<std::string, Consistency> consistency = {};  ///< by axis; an axis without an entry is synchronous
+  /// The first layers of a pipeline's stages, without stage 0, as in the pipeline's option `partition` ("3, 5"). If it
+  /// is set before, a pipeline that would choose the cuts by cost uses these cuts.
   std::string partition = {};
   std::int64_t epoch_steps = 0;  ///< steps of an epoch, for strategies that change with epochs; 0: not known
-  /// Before strategies are applied: workers at their own pace ask for tickets, shares of global batches
-  /// (parallel/async/tickets.h); else each rank takes its own share of every batch.
+  /// Set before strategies are applied. True: asynchronous workers ask for tickets, which are shares of global batches
+  /// (parallel/async/tickets.h). False: each rank takes its share of every batch.
   bool wants_tickets = false;
   int tickets = 0;        ///< tickets per global batch; 0: no program hands them out
-  int tickets_ahead = 1;  ///< tickets that a worker has at once: it may read the rows of one while it trains another
+  int tickets_ahead = 1;  ///< tickets that a worker holds: it reads the rows of one while it trains another
   bool operator==(const Plan&) const = default;  ///< member by member, costs included
 
-  int size(const std::string& axis) const;  ///< ranks along it; 1 where the mesh has no such axis
-  /// Those of the program among them.
+  int size(const std::string& axis) const;  ///< ranks along an axis; 1 if the mesh does not have the axis
+  /// Ranks of the program along an axis.
   int size(const Program&, const std::string& axis) const;
-  /// Those who take part in an action of the program with this peer.
+  /// Ranks that take part in an action of the program with this peer.
   int size(const Program&, const Peer&) const;
   /// The coordinates of the program along an axis of the mesh.
   CoordinateRange range(const Program&, const std::string& axis) const;
-  /// The program of the rank with these coordinates, by axis. Throws Error where there is none.
+  /// The index of the program of the rank with these coordinates, by axis. Throws Error if there is none.
   int program_at(const std::function<int(const std::string&)>& coordinate) const;
   /// Whether programs differ along stage_axis, as a pipeline's do.
   bool has_stages() const;
-  int program_of(int part) const;  ///< the program that runs it forward; -1: none
-  /// The axis over which gradients are summed, or several joined by + ("data+h"); "data" where none are. Some weights
-  /// may leave axes out (PartInfo::divided).
+  int program_of(int part) const;  ///< index of the program that runs the part forward; -1: none
+  /// The axis over which gradients are summed, or several joined by + ("data+h"); "data" if the plan sums none.
+  /// Gradients of some weights are not summed over all of these axes (PartInfo::divided).
   std::string reduced_axis() const;
-  /// Of an axis, or of the first of several joined by +, that does not make weights alike after each step.
+  /// The consistency along an axis. Of several axes joined by +: along the first one that is not synchronous.
   Consistency consistency_along(const std::string& axis) const;
-  /// Of several axes joined by +, those along which weights are alike after each step: the ranks of a worker, which
-  /// train together; empty: a worker is one rank.
+  /// The synchronous ones of several axes, joined by +. Ranks along these axes train together, as one worker. Empty: a
+  /// worker is one rank.
   std::string synchronous_axes(const std::string& axes) const;
-  /// What program r changes, in order: the slices of its updates, neighbours joined but for weights that other programs
-  /// change alike (ties_of), whose slices are the same there.
+  /// The slices that a program updates, in order. Neighbours are joined, except tied weights (ties_of): each of them
+  /// has the same slice in all of its programs.
   std::vector<Slice> updated(std::size_t program) const;
-  std::string to_string() const;  ///< a table, one action a line
-  /// A table, one line for the actions of a program that are alike: how many there are, and how many elements they
-  /// move.
+  std::string to_string() const;  ///< a table with one line per action
+  /// A table with one line per group of similar actions of a program: their number, and the elements that they move.
   std::string summary() const;
   std::uint64_t hash() const;  ///< equal plans, equal hashes: compared across ranks before step 1
 };
 
-std::string to_string(ActionKind);   ///< the enumerator: "all_reduce"
+std::string to_string(ActionKind);   ///< the name of its row: "all_reduce"
 std::string to_string(OperandKind);  ///< "weights", "gradient of the activation"
-/// What the action sends or agrees on: "weights"; the name of a state; "finite+stop" for flags; empty for none.
+/// What the action sends or agrees on: "weights", the name of a state, flags joined by + ("finite+stop"); empty:
+/// nothing.
 std::string payload_of(const Action&);
 std::string to_string(Stream);  ///< "compute", "comm"
 /// "all_reduce gradients [0, 4096) over data, on ready": for error messages.
 std::string to_string(const Action&);
 
-/// Puts an action before position `at` of the program's list; ids in `after`, the new action's included, mean
-/// positions before the insertion. Throws nothing; `at` in [0, number of actions].
+/// Inserts an action before position `at` of the program's list, in [0, number of actions]. Ids in `after`, also those
+/// of the new action, are positions before the insertion. Throws nothing.
 void insert(Program&, ActionId at, Action);
 
-/// Everything on one rank: forward, loss, backward of each part, update. axes: of the mesh that strategies may use.
+/// The plan of one rank without strategies: forward, loss and backward of each part, update. parameters, buffers:
+/// elements of the flat block and of all running statistics. axes: of the mesh that strategies may use.
 Plan serial(std::vector<PartInfo> parts, Index parameters, Index buffers = 0, std::vector<Axis> axes = {});
 
-/// What is wrong with a plan, one line each; empty: it is sound. Looks for unmatched or crossed messages,
-/// deadlock, a gradient never or twice reduced, an update before its reduction, a backward before its
-/// forward, dependencies on nothing. data_ranks: size of the axis "data".
+/// The faults of a plan, one line each; empty: it is sound. Finds unmatched or crossed messages, deadlocks, gradients
+/// that are not reduced or reduced twice, updates before their reduction, backwards before their forward, dependencies
+/// on actions that do not exist. data_ranks: number of ranks whose gradients are summed.
 std::vector<std::string> check(const Plan&, int data_ranks);
 
 }  // namespace trireme

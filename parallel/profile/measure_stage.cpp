@@ -78,7 +78,7 @@ void measure_stage(const Chain& chain, Parameters& parameters, const Tensor& x, 
   std::vector<Stage> stages;
   Tensor y = x;
   Stashed stashed;
-  const auto segments = find_segments(program);
+  const auto segments = Liveness(program).segments;
   const int last = segments.empty() ? 0 : std::ranges::max_element(segments, {}, &Segment::end)->end;
   for (int p = 0; p < last; ++p) {
     if (const auto s = std::ranges::find(segments, p, &Segment::first); s != segments.end())

@@ -115,14 +115,15 @@ ModelProfile measure_parts_of(Mesh& mesh, const Plan& plan, MeasureOptions optio
   // Each part's cost is the mean over the ranks that run it.
   const Tensor all = Tensor::zeros({static_cast<Index>(count), 4}, DType::f64);
   double* const told = all.data<double>();
-  for (const Segment& s : find_segments(program))
-    for (int p = s.first; p < s.end; ++p) {
-      double* const of = told + 4 * p;
-      of[0] = parts[p].forward;
-      of[1] = parts[p].backward_input;
-      of[2] = parts[p].backward_weight;
-      of[3] = 1;
-    }
+  const Liveness live(program);
+  for (int p = 0; p < std::ssize(live.segment_of_part); ++p) {
+    if (live.segment_of_part[p] < 0) continue;
+    double* const of = told + 4 * p;
+    of[0] = parts[p].forward;
+    of[1] = parts[p].backward_input;
+    of[2] = parts[p].backward_weight;
+    of[3] = 1;
+  }
   world.all_reduce(all).wait();
   for (std::size_t p = 0; p < count; ++p) {
     const double* const of = told + 4 * p;

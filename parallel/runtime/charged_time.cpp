@@ -15,16 +15,15 @@ ChargedTime::ChargedTime(const Plan& plan, const Program& program, World& world)
   }
 }
 
-void ChargedTime::begin_segment(ActionId first, const Tapes& tapes) {
+void ChargedTime::begin_segment(ActionId first, const Segment& parts) {
   if (!clock_) return;
   Nanoseconds now = clock_->now();
   waited_ = 0;
   passed_ = now;
-  const Action& head = program_.actions[static_cast<std::size_t>(first)];
-  for (ActionId id = first; id < std::ssize(program_.actions); ++id) {
-    const Action& a = program_.actions[static_cast<std::size_t>(id)];
-    if (!is_pass(a)) continue;
-    if (a.kind != head.kind || a.microbatch != head.microbatch || (id > first && tapes.is_segment_head(a))) return;
+  int left = parts.end - parts.first;  // the next passes of the list are those of the segment
+  for (ActionId id = first; left > 0; ++id) {
+    if (!is_pass(program_.actions[static_cast<std::size_t>(id)])) continue;
+    --left;
     spans_[static_cast<std::size_t>(id)] = {now, now + time_of(id)};
     now = spans_[static_cast<std::size_t>(id)].end;
   }

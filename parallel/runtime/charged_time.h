@@ -6,7 +6,7 @@
 #include "parallel/comm/virtual_clock.h"
 #include "parallel/comm/world/world.h"
 #include "parallel/plan/check/order.h"
-#include "parallel/runtime/tapes.h"
+#include "parallel/plan/liveness.h"
 
 namespace trireme {
 
@@ -20,7 +20,7 @@ class ChargedTime {
   void begin_step(std::int64_t step) { step_ = step; }  ///< step: number of steps before this one
   /// Call before a segment runs: computes the time at which the pass of each of its parts ends. first: the segment's
   /// first pass, in which the executor runs the whole segment.
-  void begin_segment(ActionId first, const Tapes&);
+  void begin_segment(ActionId first, const Segment&);
   /// Advances the clock to the end of this pass.
   void end(ActionId pass) {
     if (clock_) advance(spans_[static_cast<std::size_t>(pass)].end);

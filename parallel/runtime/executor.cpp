@@ -244,8 +244,8 @@ Work Executor::pass(ActionId id) {
     replay(id);
     return {};
   }
-  if (tapes_.is_segment_head(a)) {
-    time_.begin_segment(id, tapes_);
+  if (const Liveness& live = tapes_.live(); live.starts_segment(a)) {
+    time_.begin_segment(id, live.segment_with(a.part));
     if (buckets_) buckets_->listen(s.completes);
     const NamedRange phase(a.kind == ActionKind::forward ? "forward" : "backward");
     const WeightVersions::Use weights(versions_, a.version);

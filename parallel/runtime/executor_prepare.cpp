@@ -53,11 +53,10 @@ void Executor::prepare(Mesh& mesh) {
 
 /// Number of segments whose parts use a tensor; each adds a share of its gradient.
 std::vector<int> Executor::backwards_by_entry() const {
-  const Liveness live(program_);
   std::vector<int> all;
   for (const Parameters::Entry& e : optimizer_.parameters().entries()) {
     int count = 0;
-    for (const Segment& s : live.segments) {
+    for (const Segment& s : tapes_.live().segments) {
       bool used = false;
       for (int p = s.first; p < s.end; ++p) used = used || uses(plan_.parts[static_cast<std::size_t>(p)], e.slice);
       count += used;

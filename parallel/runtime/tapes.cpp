@@ -92,17 +92,12 @@ void Tapes::begin(const Tensor& x, const Tensor& y) {
   }
 }
 
-bool Tapes::is_segment_head(const Action& a) const {
-  const Segment& s = segment(a);
-  return a.part == (a.kind == ActionKind::forward ? s.first : s.end - 1);
-}
-
 const std::vector<Tensor>& Tapes::outputs(int part, const MicroBatch& microbatch) const {
   return batch(microbatch).states[index(live_.segment_of(part), microbatch)].out;
 }
 
 void Tapes::forward(const Action& a) {
-  const Segment& s = segment(a);
+  const Segment& s = live_.segment_with(a.part);
   MicrobatchState& f = state(a.part, a.microbatch);
   std::optional<StepScope> scope;
   if (const StepContext* own = context(a.microbatch)) scope.emplace(*own);
@@ -202,7 +197,7 @@ Tensor Tapes::loss(const MicroBatch& microbatch, double scale, std::optional<dou
 }
 
 void Tapes::backward(const Action& a) {
-  const Segment& s = segment(a);
+  const Segment& s = live_.segment_with(a.part);
   MicrobatchState& f = state(a.part, a.microbatch);
   check(
       f.alive, "executor",

@@ -33,10 +33,9 @@ class Tapes {
   void begin(const Tensor& x, const Tensor& y);
   /// Starts a step without new rows, in which earlier micro-batches continue.
   void advance() { now_ = (now_ + 1) % batches_.size(); }
-  /// Whether the action is the pass of its segment that starts first: the first part's forward, or the last part's
-  /// backward. forward() and backward() run the whole segment for it, and must not be called for other passes.
-  bool is_segment_head(const Action&) const;
-  /// Runs a segment forward for the micro-batch of its first action.
+  /// The segments of the program.
+  const Liveness& live() const { return live_; }
+  /// Runs a segment forward, for the micro-batch of its first forward action (Liveness::starts_segment).
   void forward(const Action&);
   /// Number of this rank's labels that the loss ignores, in all micro-batches of the step. The loss must have
   /// Loss::ignored().
@@ -45,7 +44,7 @@ class Tapes {
   /// from which backward starts; the result does not contain it. ignored: number of ignored labels of all ranks; none:
   /// the loss does not need it.
   Tensor loss(const MicroBatch& microbatch, double scale, std::optional<double> ignored);
-  /// Runs a segment backward, for its first action of kind backward, backward_input or backward_weight.
+  /// Runs a segment backward, or a half of it, for its first action of that kind.
   void backward(const Action&);
   /// Frees the tensors of the action's micro-batch and segment.
   void free(const Action&);
@@ -98,9 +97,6 @@ class Tapes {
   const StepContext* context(const MicroBatch& microbatch) const {
     const StepBatch& b = batch(microbatch);
     return b.contexts.empty() ? nullptr : &b.contexts[index(0, microbatch)];
-  }
-  const Segment& segment(const Action& a) const {
-    return live_.segments[static_cast<std::size_t>(live_.segment_of(a.part))];
   }
   MicrobatchState& state(int part, const MicroBatch& microbatch) {
     return batch(microbatch).states[index(live_.segment_of(part), microbatch)];

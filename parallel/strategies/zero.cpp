@@ -21,7 +21,7 @@ struct Unit {
 };
 std::vector<Unit> units_of(const Plan& plan, const Program& program, const std::string& axis) {
   std::vector<Segment> segments;
-  if (plan.programs.size() > 1) segments = find_segments(program);
+  if (plan.programs.size() > 1) segments = Liveness(program).segments;
   for (int p = 0; p < std::ssize(plan.parts) && plan.programs.size() == 1; ++p) segments.push_back({p, p + 1});
   const std::vector<Slice> tied = tied_slices(plan);
   const Index all = std::max<Index>(1, plan.parameters);

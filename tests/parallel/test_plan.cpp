@@ -149,6 +149,44 @@ TEST_CASE("insert keeps what ids mean") {
   CHECK(faults(more) == "");
 }
 
+/// The segments of a program, "0-1 2"; empty unless each kind of pass and micro-batch starts each segment once.
+std::string segments_of(const Program& program) {
+  const Liveness live(program);
+  std::map<std::pair<ActionKind, MicroBatch>, std::size_t> starts;
+  for (const Action& a : program.actions)
+    if (is_pass(a) && a.kind != ActionKind::loss) starts[{a.kind, a.microbatch}] += live.starts_segment(a);
+  std::string text;
+  for (const Segment& s : live.segments)
+    text += (text.empty() ? "" : " ") + std::to_string(s.first) + "-" + std::to_string(s.end - 1);
+  const bool once = std::ranges::all_of(starts, [&](const auto& s) { return s.second == live.segments.size(); });
+  return once ? text : "";
+}
+
+TEST_CASE("passes that follow each other are one segment, and any action but a reduction cuts them") {
+  const auto segments = [](const Plan& plan, int program = 0) {
+    return segments_of(plan.programs[static_cast<std::size_t>(program)]);
+  };
+  const Plan plain = serial({{"0", {0, 9}}, {"1", {9, 18}}, {"2", {18, 27}}, {"3", {27, 36}}}, 36, 0, {{"data", 2}});
+  const DataParallelOptions small{.first_bucket = 9, .bucket = 9};
+  CHECK(segments(plain) == "0-3");
+  CHECK(segments(accumulate(3)(plain)) == "0-3");
+  CHECK(segments(data_parallel(small)(plain)) == "0-3");  // reductions between the backwards
+  CHECK(segments((data_parallel(small) | zero(1))(plain)) == "0-3");
+  CHECK(segments((data_parallel(small) | zero(2))(plain)) == "0-0 1-1 2-3");      // drops after the second reduction
+  CHECK(segments((data_parallel(small) | zero(3))(plain)) == "0-0 1-1 2-2 3-3");  // gathers
+  const Plan staged =
+      pipeline({.micro = 4, .schedule = "zb-h1", .partition = "even"})(serial(plain.parts, 36, 0, {{"pipe", 2}}));
+  CHECK(segments(staged, 0) == "0-1");
+  CHECK(segments(staged, 1) == "2-3");
+  for (const ActionKind& kind : {ActionKind::forward, ActionKind::backward}) {  // an action before part 2 cuts there
+    Plan cut = plain;
+    auto& actions = cut.programs[0].actions;
+    const auto at = std::ranges::find_if(actions, [&](const Action& a) { return a.kind == kind && a.part == 2; });
+    insert(cut.programs[0], static_cast<ActionId>(at - actions.begin()), {.kind = ActionKind::agree});
+    CHECK(segments(cut) == (kind == ActionKind::forward ? "0-1 2-3" : "0-2 3-3"));
+  }
+}
+
 TEST_CASE("every schedule passes each micro-batch through each chunk, in plans that are sound") {
   std::vector<PartInfo> parts;
   for (Index p = 0; p < 16; ++p) parts.push_back({.name = std::to_string(p), .slice = {10 * p, 10 * p + 10}});

@@ -69,8 +69,8 @@ std::vector<Option> option_table(TrainerOptions& c) {
       {"seed", &c.seed, "seed of initial weights, shuffling and dropout", 0},
       {"device", &c.device, "auto (a GPU if there is one), cpu, cuda (by local rank) or cuda:N"},
       {"dtype", &c.dtype,
-       "element type: f32, f64; on a GPU also bf16 or f16 (activations; weights stay f32) and tf32 (f32 with a "
-       "mantissa of 10 bits in products)",
+       "element type: f32, f64, bf16 (activations; weights stay f32); on a GPU also f16 (the same) and tf32 (f32 with "
+       "a mantissa of 10 bits in products)",
        any, most, "f32, f64, bf16, f16, tf32"},
       {"deterministic", &c.deterministic,
        "true: the same bits in every run; false: a GPU may add in any order if that is faster"},

@@ -7,6 +7,7 @@
 #include "parallel/comm/arrivals.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/codec.h"
+#include "parallel/plan/liveness.h"
 #include "parallel/plan/peers.h"
 #include "parallel/plan/ties.h"
 #include "parallel/strategies/mixing.h"
@@ -197,12 +198,11 @@ const ActionRow exchange{.name = "exchange",
 /// Adds the places at which passive ranks answer to a program whose last action is the exchange.
 void answer_between_passes(Program& program) {
   const Action meet = program.actions.back();
+  const Liveness live(program);
   std::vector<ActionId> places;
   for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
     const Action& a = program.actions[static_cast<std::size_t>(id)];
-    const Action* before = id > 0 ? &program.actions[static_cast<std::size_t>(id) - 1] : nullptr;
-    const bool follows = before && is_pass(*before) && before->kind == a.kind && before->microbatch == a.microbatch;
-    if (is_pass(a) && a.kind != ActionKind::loss && !follows) places.push_back(id);
+    if (is_pass(a) && a.kind != ActionKind::loss && live.starts_segment(a)) places.push_back(id);
   }
   program.actions.back().arguments.emplace_back("places", places.size());
   for (std::size_t place = places.size(); place-- > 0;) {

@@ -11,16 +11,6 @@ namespace {
 
 using Kind = Consistency::Kind;
 
-/// The slices of weights that an action writes in a call of all ranks of an axis.
-std::vector<Slice> written(const Plan& plan, const Program& program, const Liveness& live, const Action& a,
-                           const std::string& axis) {
-  std::vector<Slice> all;
-  if (a.peer.axis != axis) return all;
-  for (const Operand& o : accesses(plan, program, live, a))
-    if (o.written && o.kind == OperandKind::weights) all.push_back(o.slice);
-  return all;
-}
-
 /// Whether the action comes before each update of the slice in the list.
 bool before_updates(const Program& program, const Action& action, const Slice& slice) {
   for (const Action& a : program.actions) {
@@ -35,13 +25,14 @@ bool before_updates(const Program& program, const Action& action, const Slice& s
 void check_mixed(const Plan& plan, std::size_t r, const std::string& axis, const Consistency& promised,
                  Diagnostics& faults) {
   const Program& program = plan.programs[r];
-  const Liveness live(program);
+  const auto operands = accesses(plan, program);
   std::vector<Slice> mixed;
   std::int64_t alike = 0;  // number of first steps in which gradients are averaged in every step
-  for (const Action& a : program.actions) {
+  for (std::size_t id = 0; id < operands.size(); ++id) {
+    const Action& a = program.actions[id];
     const Trigger& t = program.trigger(a);
     if (a.peer.axis != axis || t.every != 1 || t.from != 0 || t.on_call || !t.channel.empty()) continue;
-    for (const Operand& o : accesses(plan, program, live, a)) {
+    for (const Operand& o : operands[id]) {
       if (!o.written || o.kind != OperandKind::gradients) continue;
       if (t.until != Trigger::forever)
         alike = std::max(alike, t.until);
@@ -49,12 +40,13 @@ void check_mixed(const Plan& plan, std::size_t r, const std::string& axis, const
         mixed.push_back(o.slice);  // ranks with equal weights and equal gradients keep equal weights
     }
   }
-  for (const Action& a : program.actions) {
-    const Trigger& t = program.trigger(a);
+  for (std::size_t id = 0; id < operands.size(); ++id) {
+    const Trigger& t = program.trigger(program.actions[id]);
     const bool often =
         promised.kind == Kind::gossip || (t.every <= promised.bound && t.first() - alike < promised.bound);
-    if (!often || t.until != Trigger::forever) continue;
-    for (const Slice& s : written(plan, program, live, a, axis)) mixed.push_back(s);
+    if (program.actions[id].peer.axis != axis || !often || t.until != Trigger::forever) continue;
+    for (const Operand& o : operands[id])
+      if (o.written && o.kind == OperandKind::weights) mixed.push_back(o.slice);
   }
   mixed = detail::joined(std::move(mixed));
   for (const Slice& updated : plan.updated(r)) {
@@ -115,7 +107,7 @@ void check_states(const Plan& plan, Diagnostics& faults) {
     const Program& program = plan.programs[r];
     const std::vector<Slice> copies =
         copies_in(plan, r);  // copies of tied weights, which the program changes as the owner does
-    const Liveness live(program);
+    const auto operands = accesses(plan, program);
     for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
       const Action& a = program.actions[static_cast<std::size_t>(id)];
       const auto declared = [&](const Operand& o) {
@@ -126,7 +118,7 @@ void check_states(const Plan& plan, Diagnostics& faults) {
           faults.add("{} uses the state '{}', which the plan does not declare", place(program, id), o.name);
         return at != plan.state.end() && at->replicated;
       };
-      for (const Operand& o : accesses(plan, program, live, a))
+      for (const Operand& o : operands[static_cast<std::size_t>(id)])
         if (declared(o) && o.written && !overlaps(copies, o.slice)) writes.push_back({&program, o});
     }
   }

@@ -26,9 +26,8 @@ using Ids = std::array<std::vector<ActionId>, 2>;
 /// actions of a stream that have no order with an action are consecutive.
 class Races {
  public:
-  Races(const Plan& plan, const Program& program, const HappensBefore& order) : program_(program), order_(order) {
-    const Liveness live(program);
-    for (const Action& a : program.actions) accesses_.push_back(accesses(plan, program, live, a));
+  Races(const Plan& plan, const Program& program, const HappensBefore& order)
+      : program_(program), order_(order), accesses_(accesses(plan, program)) {
     for (const std::vector<Operand>& operands : accesses_)
       for (const Operand& o : operands)
         if (is_slice(o.kind)) borders_[name_of(o)].insert({o.slice.begin, o.slice.end});
@@ -83,10 +82,10 @@ class Races {
 
   const Program& program_;
   const HappensBefore& order_;
-  std::vector<std::vector<Operand>> accesses_;
-  std::map<Name, std::set<Index>> borders_;        // where slices begin and end
-  std::map<std::pair<Name, Index>, Users> users_;  // by the piece's begin
-  std::set<std::pair<ActionId, ActionId>> found_;  // the lower id first
+  const std::vector<std::vector<Operand>> accesses_;  // by action
+  std::map<Name, std::set<Index>> borders_;           // where slices begin and end
+  std::map<std::pair<Name, Index>, Users> users_;     // by the piece's begin
+  std::set<std::pair<ActionId, ActionId>> found_;     // the lower id first
 };
 
 }  // namespace

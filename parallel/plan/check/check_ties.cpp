@@ -72,7 +72,7 @@ class Ties {
     const Program& p = program(r);
     const HappensBefore& order = orders_[static_cast<std::size_t>(r)];
     const auto first = [&](ActionId a, ActionId b) { return order.across_steps(a, b); };
-    const Liveness live(p);
+    const auto operands = accesses(plan_, p);
     for (ActionId id = 0; id < std::ssize(p.actions); ++id) {
       const Action& a = p.actions[static_cast<std::size_t>(id)];
       const bool makes = completes(a) && uses(plan_.parts[static_cast<std::size_t>(a.part)], tie.slice);
@@ -82,9 +82,9 @@ class Ties {
             "completes them, action {}",
             weights(tie), sum, p.name, id);
       if (makes || id == sum || is_backward(a)) continue;
-      const std::vector<Operand> operands = accesses(plan_, p, live, a);
+      const std::vector<Operand>& own = operands[static_cast<std::size_t>(id)];
       if (is_collective(a)) {
-        for (const Operand& o : operands)
+        for (const Operand& o : own)
           if (o.written && o.kind == OperandKind::gradients && o.slice.overlaps(tie.slice) && !first(id, sum))
             faults_.add(
                 "{}: {} sums their gradients over ranks after they are summed over programs, by action {}: transports "
@@ -92,7 +92,7 @@ class Ties {
                 weights(tie), place(p, id), sum);
         continue;
       }
-      for (const Operand& o : operands)
+      for (const Operand& o : own)
         if (o.kind == OperandKind::gradients && o.slice.overlaps(tie.slice) && !first(sum, id))
           faults_.add("{}: {} uses their gradients before they are summed over programs, by action {}", weights(tie),
                       place(p, id), sum);
@@ -103,16 +103,17 @@ class Ties {
   /// texts of all programs are equal.
   std::string treatment(const Tie& tie, int r) const {
     const Program& p = program(r);
-    const Liveness live(p);
+    const auto operands = accesses(plan_, p);
     std::string text;
-    for (const Action& a : p.actions) {
+    for (std::size_t id = 0; id < operands.size(); ++id) {
+      const Action& a = p.actions[id];
       const bool moves = a.kind == ActionKind::drop || a.kind == ActionKind::all_gather;
       if (is_pass(a) || moves || is_tied_sum(a) || a.kind == ActionKind::agree) continue;
       const auto touches = [&](const Operand& o) {
         return o.written && (o.kind == OperandKind::weights || o.kind == OperandKind::gradients) &&
                o.slice.overlaps(tie.slice);
       };
-      if (!std::ranges::any_of(accesses(plan_, p, live, a), touches)) continue;
+      if (!std::ranges::any_of(operands[id], touches)) continue;
       Action alike = a;
       alike.on_ready = false;
       alike.phase = 0;
