@@ -143,10 +143,43 @@ bool has_blank_cell(const View& y, Index channels) {
   return blank;
 }
 
+/// s with the padding of its last axis as real cells of the input, and without cells that no output reads.
+ConvShape with_padding(const ConvShape& s) {
+  ConvShape wide = s;
+  const int axis = s.dims - 1;
+  const auto last = static_cast<std::size_t>(axis);
+  wide.options.pad_begin[last] = wide.options.pad_end[last] = 0;
+  wide.in[last] = wide.at(axis, s.out[last] - 1, s.filter[last] - 1) + 1;
+  return wide;
+}
+/// to, an input of the shape `wide`, = x amid zeros.
+void pad(std::byte* to, const View& x, const ConvShape& s, const ConvShape& wide) {
+  const auto last = static_cast<std::size_t>(s.dims - 1);
+  const Index cell = s.c_in * size_of(x.dtype), row = s.in[last] * cell, padded = wide.in[last] * cell;
+  const Index before = std::min(s.options.pad_begin[last] * cell, padded),
+              taken = std::clamp<Index>(padded - before, 0, row);
+  parallel_for(x.numel() * size_of(x.dtype) / row, padded, [=, from = x.as<std::byte>()](Index begin, Index end) {
+    for (Index r = begin; r < end; ++r) {
+      std::byte* const at = to + r * padded;
+      std::memset(at, 0, static_cast<std::size_t>(padded));
+      std::memcpy(at + before, from + r * row, static_cast<std::size_t>(taken));
+    }
+  });
+}
+
 }  // namespace
 
 bool conv_forward(const View& y, const View& x, const View& w, const View& bias, const View& residual,
                   const ConvShape& s) {
+  if (forward_needs_padding(s)) {
+    const ConvShape wide = with_padding(s);
+    View amid = x;
+    amid.shape[s.dims] = wide.in[static_cast<std::size_t>(s.dims - 1)];
+    Scratch block(static_cast<std::size_t>(amid.bytes()));
+    amid.data = block.data();
+    pad(block.as<std::byte>(), x, s, wide);
+    return conv_forward(y, amid, w, bias, residual, wide);
+  }
   // A residual in y's own block is added by oneDNN. Any other one is added by a pass of ours, which is faster than
   // oneDNN's binary post-op. The ReLU of a strided depthwise convolution is a pass of ours, too: its y is smaller than
   // the x that would have to be checked.

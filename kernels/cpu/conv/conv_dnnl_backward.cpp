@@ -84,7 +84,8 @@ BackwardInputPlan plan_backward(const View& dx, const View& dy, const View& w, c
 
 bool conv_backward_input(const View& dx, const View& dy, const View& w, const ConvShape& s, bool accumulate) {
   // oneDNN's forward code is faster than its backward code.
-  const bool as_forward = dgrad_is_forward(s), sparse = as_forward && s.in != s.out && s.filter_cells() == 1;
+  const bool as_forward = dgrad_is_forward(s) && !forward_needs_padding(as_forward_conv(s)),
+             sparse = as_forward && s.in != s.out && s.filter_cells() == 1;
   // The primitive itself adds. Below AVX-512 oneDNN starts its sums from dx, which rounds differently from adding to
   // it: a gradient's bits would depend on whether two layers that read a tensor are on one device.
   const bool sum =
