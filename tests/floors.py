@@ -107,6 +107,8 @@ for folder, floor in floors.items():
                         faults.append(f"{name}:{number}: {m[1]} belongs in {' or '.join(places)}")
             if re.match(r"#\s*(if|ifdef|ifndef|elif)\b", line) and not name.startswith("kernels/cpu/dnnl."):
                 faults.append(f"{name}:{number}: conditional compilation outside kernels/cpu/dnnl.*")
+        if room != "models/examples" and (m := re.search(r"^using namespace .*", text, re.M)):
+            faults.append(f"{name}: {m[0]} changes overloads in all files of its unit: name the namespace, or write the line in a function")
         if m := re.search(r"(?<![\w.:>])(?:std::)?(system|popen)\(", no_code.sub("", text)):
             faults.append(f"{name}: {m[1]}() gives a shell what may come from a file: start programs with posix_spawn or execve")
         if path.suffix == ".cpp" and not path.with_suffix(".h").exists() and not any(name.startswith(place) for place in one_interface):

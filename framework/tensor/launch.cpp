@@ -1,6 +1,7 @@
 #include "framework/tensor/launch.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "kernels/core/runtime.h"
 #include "kernels/core/vendor.h"
@@ -22,7 +23,12 @@ LaunchWatch::~LaunchWatch() {
   detail::launch_watch = nullptr;
   vendor_clock().on = false;
 }
-void LaunchWatch::watch(const char* op, std::span<const View> operands, const std::function<void()>& kernel) {
+void LaunchWatch::watch(const char* op, std::initializer_list<const View*> all, void (*run)(const void*),
+                        const void* call) {
+  std::vector<View> operands;
+  for (const View* v : all)
+    if (v) operands.push_back(*v);
+  const std::function<void()> kernel = [=] { run(call); };
   if (dry_) return see_({op, operands, 0, 0, kernel});
   const double vendor = vendor_clock().compute;
   const auto placed = std::find_if(operands.begin(), operands.end(), [](const View& v) { return bool(v); });

@@ -1,8 +1,8 @@
 // launch<Op>(outputs, inputs, attributes...): calls the kernel of a contract on the device of the first tensor.
 #pragma once
 #include <functional>
+#include <initializer_list>
 #include <span>
-#include <vector>
 
 #include "framework/tensor/tensor.h"
 #include "kernels/core/kernel.h"
@@ -28,8 +28,10 @@ class LaunchWatch {
   ~LaunchWatch();
   LaunchWatch(const LaunchWatch&) = delete;
   LaunchWatch& operator=(const LaunchWatch&) = delete;
-  /// For launch(): runs the kernel, waits for it and calls the callback.
-  void watch(const char* op, std::span<const View> operands, const std::function<void()>& kernel);
+  /// For launch(): runs the kernel, which is run(call), waits for it and calls the callback. operands: null for
+  /// attributes.
+  void watch(const char* op, std::initializer_list<const View*> operands, void (*run)(const void* call),
+             const void* call);
 
  private:
   std::function<void(const Call&)> see_;
@@ -61,9 +63,11 @@ struct Placement {
 /// The LaunchWatch of this thread, or null.
 inline constinit thread_local LaunchWatch* launch_watch = nullptr;
 
-inline void list(std::vector<View>& all, const View& v) { all.push_back(v); }
+inline const View* operand(const View& v) { return &v; }
 template <class T>
-void list(std::vector<View>&, const T&) {}
+const View* operand(const T&) {
+  return nullptr;
+}
 template <class Op, class... A>
 void launch_lowered(const A&... lowered) {
   Placement place{Op::name};
@@ -71,9 +75,9 @@ void launch_lowered(const A&... lowered) {
   auto* kernel = Kernel<Op>::on(place.first ? place.first->device.kind : DeviceKind::cpu);
   if (launch_watch == nullptr) [[likely]]
     return kernel(lowered...);
-  std::vector<View> operands;
-  (list(operands, lowered), ...);
-  launch_watch->watch(Op::name, operands, [&] { kernel(lowered...); });
+  const auto call = [&] { kernel(lowered...); };
+  launch_watch->watch(
+      Op::name, {operand(lowered)...}, [](const void* c) { (*static_cast<const decltype(call)*>(c))(); }, &call);
 }
 }  // namespace detail
 

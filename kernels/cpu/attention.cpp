@@ -3,9 +3,8 @@
 #include "kernels/core/kernel.h"
 #include "kernels/cpu/attention_job.h"
 
-namespace trireme {
+namespace trireme::tiles {
 namespace {
-using namespace tiles;
 
 /// Softmax of a tile's scores over its keys: scores become exp(score - m). m, l and alpha, the factor of earlier sums,
 /// are per query.
@@ -175,4 +174,4 @@ void attention(View o, View stats, View q, View k, View v, const AttentionArgs& 
 const Kernel<kernel::Attention> attention_cpu{DeviceKind::cpu, attention};
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::tiles

@@ -5,9 +5,8 @@
 #include "kernels/core/kernel.h"
 #include "kernels/cpu/attention_job.h"
 
-namespace trireme {
+namespace trireme::tiles {
 namespace {
-using namespace tiles;
 
 /// Per query of a block.
 template <class A>
@@ -309,4 +308,4 @@ void attention_backward(View dq, View dk, View dv, View dout, View o, View stats
 const Kernel<kernel::AttentionBackward> attention_backward_cpu{DeviceKind::cpu, attention_backward};
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::tiles

@@ -9,8 +9,8 @@ namespace {
 
 const Init start = Init::trunc_normal(0.02);
 
-struct Embeddings {
-  explicit Embeddings(const VitOptions& o)
+struct VitEmbeddings {
+  explicit VitEmbeddings(const VitOptions& o)
       : projection(vision::patches(o, start)),
         cls_token(o.width, start),
         position_embeddings(o.tokens(), o.width, start),
@@ -66,7 +66,7 @@ Sequential vit_hf(const VitOptions& o) {
   vision::check_options("vit_hf", o);
   Sequential layer, encoder, inner, model;
   for (Index i = 0; i < o.layers; ++i) layer.add(o.recompute ? Module(Recompute(HfBlock(o))) : Module(HfBlock(o)));
-  inner.add("embeddings", Embeddings(o))
+  inner.add("embeddings", VitEmbeddings(o))
       .add("encoder", encoder.add("layer", std::move(layer)))
       .add("class", vision::first_token)
       .add("layernorm", LayerNorm(o.width, o.eps));

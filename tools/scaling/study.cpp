@@ -92,7 +92,7 @@ std::string slug(const std::string& text) {
   return out.substr(0, 80);
 }
 
-std::string quoted(std::string text) { return toml_value({.name = "", .value = &text}); }
+std::string toml_quoted(std::string text) { return toml_value({.name = "", .value = &text}); }
 
 PlannedCell planned(const StudyOptions& study, const TrainerOptions& settings, const Place& at, bool weak) {
   PlannedCell cell;
@@ -249,7 +249,7 @@ std::string to_toml(const StudyOptions& study, const TrainerOptions& settings, c
   c.parallel.ranks = 1;
   c.parallel.mesh = c.parallel.strategy = "";
   std::vector<std::string> strategies;
-  for (const std::string& s : study.strategies) strategies.push_back(quoted(s));
+  for (const std::string& s : study.strategies) strategies.push_back(toml_quoted(s));
   double target = study.target;
   std::string text = to_toml(c);
   text += fmt::format(
@@ -259,8 +259,8 @@ std::string to_toml(const StudyOptions& study, const TrainerOptions& settings, c
       study.mpi, toml_value({.name = "", .value = &target}));
   for (const PlannedCell& cell : cells)
     text += fmt::format("\n[[cell]]\nname = {}\nscaling = {}\nstrategy = {}\nmesh = {}\nranks = {}\nconfig_hash = {}\n",
-                        quoted(cell.name), quoted(cell.scaling), quoted(cell.strategy), quoted(cell.mesh), cell.ranks,
-                        quoted(cell.config_hash));
+                        toml_quoted(cell.name), toml_quoted(cell.scaling), toml_quoted(cell.strategy),
+                        toml_quoted(cell.mesh), cell.ranks, toml_quoted(cell.config_hash));
   return text;
 }
 

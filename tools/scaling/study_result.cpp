@@ -163,7 +163,7 @@ std::string number(double v, int digits, const std::string& unit = "") {
   return std::isinf(v) ? "never" : fmt::format("{:.{}f}{}", v, digits, unit);
 }
 
-std::string seconds_text(double v) {
+std::string cell_seconds(double v) {
   if (std::isnan(v)) return "-";
   return std::isinf(v) ? "never" : v < 60 ? fmt::format("{:.1f} s", v) : fmt::format("{:.1f} min", v / 60);
 }
@@ -183,7 +183,7 @@ std::string row_of(const CellResult& c, int seeds, bool best) {
   const std::string reached = std::isnan(c.to_target) ? "" : fmt::format(" ({}/{})", c.reached, c.finished + c.failed);
   return fmt::format("{:<50} {:<16} {:>5} {:>26} {:>6} {:>15} {:>24} {:>11} {:>16} {:>9}\n", name, c.cell.mesh,
                      c.cell.ranks, runs, c.failed, accuracy, step, number(c.samples_per_s, 0),
-                     seconds_text(c.to_target) + reached,
+                     cell_seconds(c.to_target) + reached,
                      best                    ? "1 (base)"
                      : std::isnan(c.speedup) ? "-"
                                              : fmt::format("{:.2f}", c.speedup));

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "datasets/core/dataset.h"
 #include "framework/io/checkpoint.h"
 #include "parallel/comm/cluster.h"
 #include "parallel/runtime/step.h"
