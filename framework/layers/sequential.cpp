@@ -102,7 +102,12 @@ void Sequential::fuse() {
 
 Tensor Sequential::run(const Group& g, Tensor x, Stashed& stashed) const {
   if (g.stash) {
-    check(stashed.emplace(g.stash->name, x).second, "sequential", "'{}' is stashed already", g.stash->name);
+    Tensor alone = x;
+    if (!x.fields().empty()) {
+      alone = x.with_shard_spec(x.impl()->shard_spec);
+      alone.impl()->fields = nullptr;
+    }
+    check(stashed.emplace(g.stash->name, alone).second, "sequential", "'{}' is stashed already", g.stash->name);
     return x;
   }
   if (g.add) {

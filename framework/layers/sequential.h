@@ -19,9 +19,9 @@ struct BatchNorm;
 struct MaxPool;
 struct Dropout;
 
-/// A skip connection between layers of one Sequential: Stash stores its input under a name and returns it. AddStashed
-/// adds the stored tensor, after a shortcut layer if given, to its input. Unlike a block that contains both ends, the
-/// layers between them may be cut into pipeline stages; the stored tensor is then sent along.
+/// A skip connection between layers of one Sequential: Stash stores its input, without fields, under a name and returns
+/// it. AddStashed adds the stored tensor, after a shortcut layer if given, to its input. Unlike a block that contains
+/// both ends, the layers between them may be cut into pipeline stages; the stored tensor is then sent along.
 struct Stash {
   std::string name;                          ///< name of the stored tensor; free again after AddStashed
   Tensor operator()(const Tensor& x) const;  ///< throws Error: only a Sequential can run it

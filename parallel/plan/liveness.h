@@ -44,7 +44,7 @@ struct Liveness {
     return part >= 0 && part < std::ssize(segment_of_part) ? segment_of_part[static_cast<std::size_t>(part)] : -1;
   }
   /// The part's segment. The program must run the part.
-  const Segment& segment_with(int part) const { return segments[static_cast<std::size_t>(segment_of(part))]; }
+  const Segment& segment_with(int part) const { return segments.at(static_cast<std::size_t>(segment_of(part))); }
   /// Whether the pass of a part (a forward or backward) is the first of its segment. At this pass the executor runs the
   /// whole segment. At the others it only advances virtual time.
   bool starts_segment(const Action& pass) const {

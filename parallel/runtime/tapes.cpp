@@ -127,12 +127,8 @@ void Tapes::forward(const Action& a) {
     activation = with_fields(std::move(activation), fields_beside(input(a.microbatch)));
   }
   const LmHead* head = s.end == chain_.size() ? fused_head() : nullptr;
-  for (int p = s.first; p < s.end - (head ? 1 : 0); ++p) {
-    const Fields before = fields_beside(activation);
-    activation = chain_.run(p, std::move(activation), stashed);
-    if (p + 1 == s.end && s.end < chain_.size() && !runs(s.end))
-      check_fields(activation, before, fields_beside(input(a.microbatch)), p);
-  }
+  for (int p = s.first; p < s.end - (head ? 1 : 0); ++p) activation = chain_.run(p, std::move(activation), stashed);
+  if (s.end < chain_.size() && !runs(s.end)) check_fields(activation, fields_beside(input(a.microbatch)), s.end - 1);
   if (head) activation = head_loss(*head, activation, a.microbatch);
   f.out = {std::move(activation)};
   for (auto& name : stashed_[static_cast<std::size_t>(s.end - 1)]) f.out.push_back(stashed.at(name));
@@ -142,18 +138,15 @@ void Tapes::forward(const Action& a) {
   boundary(s.end - 1, a.microbatch).forward = f.out;
 }
 
-/// Checks the fields of a result before a cut. Other stages get the fields of the batch, none that a layer adds: the
-/// next layer would miss a field that this part adds, and would read the batch's in the place of one that was replaced.
-void Tapes::check_fields(const Tensor& output, const Fields& before, const Fields& of_batch, int part) {
-  const auto has = [](const Fields& fields, const std::string& name, const Tensor& t) {
-    return fields && fields->contains(name) && fields->at(name).id() == t.id();
-  };
+/// Checks that the fields of a result came with the batch: other stages get no fields that layers add or replace.
+void Tapes::check_fields(const Tensor& output, const Fields& of_batch, int part) {
   for (const auto& [name, t] : output.fields()) {
-    const bool replaces = of_batch && of_batch->contains(name);
-    check(has(of_batch, name, t) || (has(before, name, t) && !replaces), "pipeline",
-          "part {} adds a field '{}' to its result, which does not cross the cut after it: cut elsewhere, or make "
-          "it a Stash",
-          part, name);
+    const bool came_in = of_batch && of_batch->contains(name) && of_batch->at(name).id() == t.id();
+    check(
+        came_in, "pipeline",
+        "a layer of part {} or before adds a field '{}', which does not cross the cut after that part: put the layers "
+        "that add and read it into one layer, or make it a Stash",
+        part, name);
   }
 }
 

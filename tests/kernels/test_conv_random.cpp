@@ -174,9 +174,9 @@ TEST_CASE("convolutions that brgconv computes wrongly equal their definition", "
   struct Line {  // one axis
     Index in, filter, stride, begin, end, channels;
   };
-  for (const Line& l :
-       {Line{8, 4, 4, 3, 0, 8}, Line{10, 4, 3, 2, 0, 3}, Line{15, 5, 5, 4, 0, 9}, Line{9, 3, 6, 3, 2, 16},
-        Line{7, 9, 1, 4, 4, 64}, Line{7, 5, 1, 0, 4, 64}, Line{11, 8, 1, 1, 6, 64}})
+  for (const Line& l : {Line{8, 4, 4, 3, 0, 8}, Line{10, 4, 3, 2, 0, 3}, Line{15, 5, 5, 4, 0, 9},
+                        Line{9, 3, 6, 3, 2, 16}, Line{7, 9, 1, 4, 4, 64}, Line{7, 5, 1, 4, 0, 64},
+                        Line{12, 5, 1, 0, 0, 64}, Line{7, 5, 1, 0, 4, 64}, Line{11, 8, 1, 1, 6, 64}})
     for (int dims = 1; dims <= 2; ++dims) {
       const auto last = static_cast<std::size_t>(dims - 1);
       ConvCase c{dims, 2, l.channels, l.channels, {2, 1, 1}, {1, 1, 1}, {}};

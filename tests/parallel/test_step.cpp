@@ -274,7 +274,7 @@ TEST_CASE("a field that a layer makes for the next one gets its gradient, or is 
     check_fields(how, 2, model, mse_loss, x, y);
     check_fields(how, 2, apart, mse_loss, x, y);
   }
-  CHECK_ERROR(train_on_fields("pipeline(micro=2, partition=3)", 2, apart, mse_loss, x, y), usage, "mask");
+  CHECK_ERROR(train_on_fields("pipeline(micro=2, partition=3)", 2, apart, mse_loss, x, y), usage, "mask", "Stash");
   CHECK_ERROR(train_on_fields("pipeline(micro=2, partition=1)", 2, model, mse_loss, x, y), usage, "mask");
 }
 

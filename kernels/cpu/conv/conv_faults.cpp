@@ -44,7 +44,8 @@ bool forward_needs_padding(const ConvShape& s) {
   if (!old_version) return false;
   const auto last = static_cast<std::size_t>(s.dims - 1);
   const Index end = s.at(s.dims - 1, s.out[last] - 1, s.filter[last] - 1) + 1;  // of the cells that outputs read
-  return end - s.in[last] >= 4 || (end < s.in[last] && s.options.pad_begin[last] > 0);
+  const Index beyond = end - s.in[last];
+  return (beyond >= 4 && s.out[last] < 2 * beyond) || (end < s.in[last] && s.options.pad_begin[last] > 0);
 }
 
 bool may_use_amx(const ConvShape& s) {
