@@ -37,9 +37,8 @@ ConvCase draw(int dims, bool tight) {
     const Index most = kind == 0 ? 0 : kind == 1 ? reach - 1 : reach + 3;
     c.o.pad_begin[i] = pick(0, most);
     c.o.pad_end[i] = pick(0, most);
-    c.in[i] = std::max<Index>(1, reach - c.o.pad_begin[i] - c.o.pad_end[i]) + pick(0, tight && (outer || pick(0, 1)) ? 3
-                                                                                      : outer                        ? 5
-                                                                                              : 20);
+    const Index more = tight && (outer || pick(0, 1)) ? 3 : outer ? 5 : 20;
+    c.in[i] = std::max<Index>(1, reach - c.o.pad_begin[i] - c.o.pad_end[i]) + pick(0, more);
   }
   set_shapes(c);
   return c;

@@ -144,7 +144,7 @@ bool has_blank_cell(const View& y, Index channels) {
 }
 
 /// s with the padding of its last axis as real cells of the input, and without cells that no output reads.
-ConvShape with_padding(const ConvShape& s) {
+ConvShape with_last_padding(const ConvShape& s) {
   ConvShape wide = s;
   const int axis = s.dims - 1;
   const auto last = static_cast<std::size_t>(axis);
@@ -152,33 +152,36 @@ ConvShape with_padding(const ConvShape& s) {
   wide.in[last] = wide.at(axis, s.out[last] - 1, s.filter[last] - 1) + 1;
   return wide;
 }
-/// to, an input of the shape `wide`, = x amid zeros.
-void pad(std::byte* to, const View& x, const ConvShape& s, const ConvShape& wide) {
-  const auto last = static_cast<std::size_t>(s.dims - 1);
-  const Index cell = s.c_in * size_of(x.dtype), row = s.in[last] * cell, padded = wide.in[last] * cell;
-  const Index before = std::min(s.options.pad_begin[last] * cell, padded),
-              taken = std::clamp<Index>(padded - before, 0, row);
-  parallel_for(x.numel() * size_of(x.dtype) / row, padded, [=, from = x.as<std::byte>()](Index begin, Index end) {
-    for (Index r = begin; r < end; ++r) {
-      std::byte* const at = to + r * padded;
-      std::memset(at, 0, static_cast<std::size_t>(padded));
-      std::memcpy(at + before, from + r * row, static_cast<std::size_t>(taken));
-    }
-  });
-}
 
 }  // namespace
+
+Padded::Padded(const View& x, const ConvShape& s, const ConvShape& wide)
+    : view(x),
+      block_(static_cast<std::size_t>(s.n * wide.in[0] * wide.in[1] * wide.in[2] * s.c_in * size_of(x.dtype))) {
+  for (int d = 0; d < s.dims; ++d) view.shape[d + 1] = wide.in[static_cast<std::size_t>(d)];
+  view.data = block_.data();
+  Extents before = s.options.pad_begin;
+  for (std::size_t d = 0; d < before.size(); ++d) before[d] -= wide.options.pad_begin[d];
+  const Index cell = s.c_in * size_of(x.dtype), row = s.in[2] * cell, padded = wide.in[2] * cell;
+  const Index left = std::min(before[2] * cell, padded), taken = std::min(padded - left, row);
+  const auto fill = [=, &s, &wide, to = block_.as<std::byte>(), from = x.as<std::byte>()](Index begin, Index end) {
+    for (Index r = begin; r < end; ++r) {
+      const Index n = r / (wide.in[0] * wide.in[1]);
+      const Index i0 = r / wide.in[1] % wide.in[0] - before[0], i1 = r % wide.in[1] - before[1];
+      std::byte* const at = to + r * padded;
+      std::memset(at, 0, static_cast<std::size_t>(padded));
+      if (i0 >= 0 && i0 < s.in[0] && i1 >= 0 && i1 < s.in[1])
+        std::memcpy(at + left, from + ((n * s.in[0] + i0) * s.in[1] + i1) * row, static_cast<std::size_t>(taken));
+    }
+  };
+  parallel_for(s.n * wide.in[0] * wide.in[1], wide.in[2] * s.c_in, fill);
+}
 
 bool conv_forward(const View& y, const View& x, const View& w, const View& bias, const View& residual,
                   const ConvShape& s) {
   if (forward_needs_padding(s)) {
-    const ConvShape wide = with_padding(s);
-    View amid = x;
-    amid.shape[s.dims] = wide.in[static_cast<std::size_t>(s.dims - 1)];
-    Scratch block(static_cast<std::size_t>(amid.bytes()));
-    amid.data = block.data();
-    pad(block.as<std::byte>(), x, s, wide);
-    return conv_forward(y, amid, w, bias, residual, wide);
+    const ConvShape wide = with_last_padding(s);
+    return conv_forward(y, Padded(x, s, wide).view, w, bias, residual, wide);
   }
   // A residual in y's own block is added by oneDNN. Any other one is added by a pass of ours, which is faster than
   // oneDNN's binary post-op. The ReLU of a strided depthwise convolution is a pass of ours, too: its y is smaller than

@@ -30,6 +30,16 @@ dnnl::convolution_forward::primitive_desc describe_forward(const Geometry& g, DT
 /// and the caller computes in f32.
 void avoid_faults(const dnnl::primitive_desc& pd, const ConvShape& s);
 
+/// A copy of the input x of s amid zeros: the input of `wide`, which has less padding and more cells, or no cells
+/// behind the last that an output reads.
+struct Padded {
+  Padded(const View& x, const ConvShape& s, const ConvShape& wide);
+  View view;
+
+ private:
+  Scratch block_;
+};
+
 /// The cached plan, or make(). An empty plan if the CPU does not support the type: the caller then computes in f32.
 template <class Plan, class Make>
 Plan& planned(int op, std::initializer_list<const View*> views, const ConvOptions& o, int flags, Make&& make) {

@@ -194,34 +194,14 @@ ConvShape with_outer_padding(const ConvShape& s) {
   }
   return wide;
 }
-/// to, an input of the shape `wide`, = x amid zeros.
-void pad_outer(std::byte* to, const View& x, const ConvShape& s, const ConvShape& wide) {
-  const auto row = static_cast<std::size_t>(s.in[2] * s.c_in * size_of(x.dtype));
-  const Extents before = s.options.pad_begin;
-  parallel_for(s.n * wide.in[0] * wide.in[1], s.in[2] * s.c_in, [=, from = x.as<std::byte>()](Index begin, Index end) {
-    for (Index r = begin; r < end; ++r) {
-      const Index n = r / (wide.in[0] * wide.in[1]);
-      const Index i0 = r / wide.in[1] % wide.in[0] - before[0], i1 = r % wide.in[1] - before[1];
-      std::byte* at = to + static_cast<std::size_t>(r) * row;
-      if (i0 >= 0 && i0 < s.in[0] && i1 >= 0 && i1 < s.in[1])
-        std::memcpy(at, from + static_cast<std::size_t>((n * s.in[0] + i0) * s.in[1] + i1) * row, row);
-      else
-        std::memset(at, 0, row);
-    }
-  });
-}
 }  // namespace
 
 bool conv_backward_weight(const View& dw, const View& dbias, const View& x, const View& dy, const ConvShape& s,
                           bool accumulate) {
   if (gradient_needs_padding(s)) {
     const ConvShape wide = with_outer_padding(s);
-    View amid = x;
-    amid.shape = {s.n, wide.in[0], wide.in[1], wide.in[2], s.c_in};
-    Scratch block(static_cast<std::size_t>(amid.bytes()));
-    amid.data = block.data();
-    pad_outer(block.as<std::byte>(), x, s, wide);
-    return conv_backward_weight(dw, dbias, amid, dy, wide, accumulate);
+    const Padded amid(x, s, wide);
+    return conv_backward_weight(dw, dbias, amid.view, dy, wide, accumulate);
   }
   if (gradient_needs_dense(s)) {
     ConvShape dense = s;
