@@ -101,13 +101,10 @@ void Sequential::fuse() {
 }
 
 Tensor Sequential::run(const Group& g, Tensor x, Stashed& stashed) const {
+  stashed.fields = as_divided(stashed.fields, x);
+  x = with_fields(std::move(x), stashed.fields);
   if (g.stash) {
-    Tensor alone = x;
-    if (!x.fields().empty()) {
-      alone = x.with_shard_spec(x.impl()->shard_spec);
-      alone.impl()->fields = nullptr;
-    }
-    check(stashed.emplace(g.stash->name, alone).second, "sequential", "'{}' is stashed already", g.stash->name);
+    check(stashed.emplace(g.stash->name, x).second, "sequential", "'{}' is stashed already", g.stash->name);
     return x;
   }
   if (g.add) {
@@ -149,11 +146,8 @@ Tensor Sequential::run_layer(std::size_t i, Tensor x, Stashed& stashed) const {
 
 Tensor Sequential::operator()(Tensor x) const {
   Stashed stashed;
-  for (const Group& g : groups_) {
-    const Fields fields = fields_beside(x);
-    x = run(g, std::move(x), stashed);
-    if (&g != &groups_.back()) x = with_fields(std::move(x), fields);
-  }
+  stashed.fields = fields_beside(x);
+  for (const Group& g : groups_) x = run(g, std::move(x), stashed);
   check(stashed.empty(), "sequential", "'{}' is stashed, but nothing adds it: add a layer AddStashed(\"{}\")",
         stashed.empty() ? "" : stashed.begin()->first, stashed.empty() ? "" : stashed.begin()->first);
   return x;

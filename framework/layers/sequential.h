@@ -2,6 +2,7 @@
 #pragma once
 #include <initializer_list>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,8 +11,11 @@
 
 namespace trireme {
 
-/// Tensors that Stash layers have stored and AddStashed has not yet used, by name.
-using Stashed = std::map<std::string, Tensor>;
+/// What a Sequential's layers get in addition to the output of the layer before: tensors that Stash layers have stored
+/// and AddStashed has not yet used, by name, and the fields of the Sequential's input.
+struct Stashed : std::map<std::string, Tensor> {
+  std::shared_ptr<const std::map<std::string, Tensor>> fields = {};  ///< null: none
+};
 
 struct ConvNd;
 struct Linear;
@@ -19,8 +23,8 @@ struct BatchNorm;
 struct MaxPool;
 struct Dropout;
 
-/// A skip connection between layers of one Sequential: Stash stores its input, without fields, under a name and returns
-/// it. AddStashed adds the stored tensor, after a shortcut layer if given, to its input. Unlike a block that contains
+/// A skip connection between layers of one Sequential: Stash stores its input under a name and returns it. AddStashed
+/// adds the stored tensor, after a shortcut layer if given, to its input. Unlike a block that contains
 /// both ends, the layers between them may be cut into pipeline stages; the stored tensor is then sent along.
 struct Stash {
   std::string name;                          ///< name of the stored tensor; free again after AddStashed

@@ -9,6 +9,7 @@
 #include "framework/autograd/step_context.h"
 #include "framework/autograd/trace.h"
 #include "framework/layers/sequential.h"
+#include "framework/tensor/fields.h"
 #include "kernels/contracts/matmul.h"
 
 namespace trireme {
@@ -50,10 +51,11 @@ class Walk {
   Tensor run(const Module& module, const std::string& name, Tensor x) {
     if (const auto* row = module.as<Sequential>()) {
       Stashed stashed;
+      stashed.fields = fields_beside(x);
       for (std::size_t i = 0; i < row->size(); ++i) {
         const Module& layer = (*row)[i];
         const std::string full = name.empty() ? row->name(i) : name + "." + row->name(i);
-        x = layer.as<Sequential>() ? run(layer, full, std::move(x))
+        x = layer.as<Sequential>() ? run(layer, full, with_fields(std::move(x), stashed.fields))
                                    : add(layer, full, [&] { return row->run_layer(i, std::move(x), stashed); });
       }
       return x;

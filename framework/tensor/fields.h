@@ -53,7 +53,7 @@ inline Tensor field_of(const Tensor& t, const std::string& name) {
   const auto at = t.fields().find(name);
   return at == t.fields().end() ? Tensor() : at->second;
 }
-/// y with these fields added, except names that it already has: passes the fields of a layer's input to the next layer.
+/// y with these fields added, except names that it already has: passes the fields of a batch to later layers.
 inline Tensor with_fields(Tensor y, const Fields& fields) {
   if (!fields || !y || y.impl()->fields == fields) return y;
   Tensor with = y.with_shard_spec(y.impl()->shard_spec);
@@ -65,6 +65,20 @@ inline Tensor with_fields(Tensor y, const Fields& fields) {
     with.impl()->fields = std::make_shared<const std::map<std::string, Tensor>>(std::move(all));
   }
   return with;
+}
+
+/// The fields of a batch as later layers get them: as x has them, if a layer has only divided them over ranks.
+inline Fields as_divided(Fields fields, const Tensor& x) {
+  if (!fields || !x.impl()->fields || x.impl()->fields == fields) return fields;
+  auto all = *fields;
+  bool any = false;
+  for (auto& [name, field] : all)
+    if (const Tensor own = field_of(x, name);
+        own && own.impl()->block == field.impl()->block && own.shard_spec() != field.shard_spec()) {
+      field = own;
+      any = true;
+    }
+  return any ? std::make_shared<const std::map<std::string, Tensor>>(std::move(all)) : fields;
 }
 
 }  // namespace trireme

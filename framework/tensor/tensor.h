@@ -172,7 +172,7 @@ class Tensor {
   Tensor with_batch(BatchContext) const;
 
   /// The same tensor with a field: another tensor attached by name, as in a dictionary of inputs, outputs or targets.
-  /// Loader, Step and strategies pass fields on, and Sequential from layer to layer; results of ops have no fields.
+  /// Loader, Step and strategies pass fields on, and Sequential those of its input; results of ops have no fields.
   /// to(Device) and detach() apply to all fields, rows() to fields with the same number of rows. (For a Loader's tensor
   /// only to a Loader's fields: with_batch(*x.batch()) marks another tensor as having its rows.) Replaces a field of
   /// the same name. Throws Error for an undefined tensor.

@@ -23,17 +23,14 @@ class Chain {
   explicit Chain(Module model, const Loss& loss = {});
   int size() const { return static_cast<int>(parts_.size()); }
   bool divided_outputs() const { return divided_outputs_; }  ///< whether the model may leave its predictions divided
-  /// The result of a part: all but the last have the fields of x, too. stashed: tensors of Stash layers before this
-  /// part; the part adds and removes tensors.
+  /// stashed: tensors of Stash layers before this part; the part adds and removes tensors. Part 0 sets its fields.
   Tensor run(int part, Tensor x, Stashed& stashed) const try {
     const Part& p = parts_[part];
     const NamedRange range(p.range);
     std::optional<StepScope> scope;
     if (divided_outputs_ && part + 1 == size()) scope.emplace(with_divided_outputs());
-    if (!p.row) return model_(std::move(x));
-    const Fields fields = fields_beside(x);
-    Tensor y = p.row->run_group(p.group, std::move(x), stashed);
-    return part + 1 < size() ? with_fields(std::move(y), fields) : y;
+    if (part == 0) stashed.fields = fields_beside(x);
+    return p.row ? p.row->run_group(p.group, std::move(x), stashed) : model_(std::move(x));
   } catch (const Error& e) { rethrow(part, e); }
   /// The last part if it is a single LmHead; else null.
   const LmHead* head() const {

@@ -6,7 +6,6 @@
 #include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"
 #include "framework/ops/moves.h"
-#include "framework/tensor/fields.h"
 #include "framework/tensor/memory_tracker.h"
 #include "framework/tensor/storage.h"
 #include "kernels/contracts/elementwise.h"

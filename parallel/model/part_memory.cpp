@@ -8,7 +8,6 @@
 #include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"
 #include "framework/ops/loss_share.h"
-#include "framework/tensor/fields.h"
 #include "framework/tensor/memory_tracker.h"
 #include "framework/tensor/storage.h"
 #include "kernels/core/named_range.h"
@@ -213,6 +212,7 @@ Handed SegmentRun::pass(const Handed& given, bool halves) {
   };
   Tensor in = leaf(given.x);
   Stashed stashed;
+  stashed.fields = given.stashed.fields;
   for (const auto& [name, t] : given.stashed) stashed.emplace(name, leaf(t));
   Stashed leaves = stashed;
   start_ = now();
@@ -229,6 +229,7 @@ Handed SegmentRun::pass(const Handed& given, bool halves) {
       return on.require_grad(is_float(t.dtype()) && t.requires_grad());
     };
     next.x = hand(x);
+    next.stashed.fields = stashed.fields;
     for (const auto& [name, t] : stashed) next.stashed.emplace(name, hand(t));
   }
   std::vector<Tensor> roots{std::move(x)}, seeds;

@@ -35,6 +35,7 @@ struct Stage {
 
   void begin(const Chain& chain, bool counts) {
     Stashed beside;
+    beside.fields = stashed.fields;
     for (auto& [name, t] : stashed) beside.emplace(name, leaf(t.clone(), true));
     const Stashed before = beside;
     // Each micro-batch has a separate copy.

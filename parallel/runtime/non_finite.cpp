@@ -52,10 +52,11 @@ std::string first_non_finite(const Module& model, const Tensor& x, Communicator*
         see(fmt::format("parameter '{}' (an earlier update made it so)", leaf.name), *leaf.tensor);
     };
     layer.visit(StateVisitor(leaf, {}, prefix));
-    at = with_fields(forward(), fields_beside(at));
+    at = forward();
     see("the output of " + title, at);
   };
   Stashed stashed;
+  stashed.fields = fields_beside(at);
   if (auto* row = model.as<Sequential>())
     for (std::size_t i = 0; i < row->size(); ++i)
       follow((*row)[i], row->name(i) + ".", fmt::format("layer {} ({} '{}')", i, kind_of((*row)[i]), row->name(i)),

@@ -7,6 +7,7 @@
 #include "parallel/plan/action_kind.h"
 
 namespace trireme {
+
 Tapes::Tapes(const Plan& plan, const Program& program, const Chain& chain, Loss loss)
     : program_(program),
       chain_(chain),
@@ -119,17 +120,19 @@ void Tapes::forward(const Action& a) {
       if (i > 0 && i <= names.size()) stashed.emplace(names[i - 1], chain_.entering(f.in.back()));
     }
     activation = chain_.entering(f.in.at(0));
-    std::size_t next = 1 + names.size();  // after stashed tensors come the fields with gradients
-    if (fields_beside(arrived.at(0)))
-      activation.impl()->fields = detail::each_field(
-          *arrived.at(0).impl(), [&](const Tensor& t) { return t.requires_grad() ? f.in.at(next++) : t; });
-    // Every stage has the rows of the input, with their fields.
-    activation = with_fields(std::move(activation), fields_beside(input(a.microbatch)));
+    // After stashed tensors come the fields with gradients.
+    std::size_t next = 1 + names.size();
+    for (const auto& [name, t] : arrived.at(0).fields())
+      if (t.requires_grad()) activation = activation.with(name, f.in.at(next++));
   }
   const LmHead* head = s.end == chain_.size() ? fused_head() : nullptr;
+  // Every stage has the rows of the input, with their fields.
+  Fields& fields = input(a.microbatch).impl()->fields;
+  stashed.fields = fields;
   for (int p = s.first; p < s.end - (head ? 1 : 0); ++p) activation = chain_.run(p, std::move(activation), stashed);
-  if (s.end < chain_.size() && !runs(s.end)) check_fields(activation, fields_beside(input(a.microbatch)), s.end - 1);
   if (head) activation = head_loss(*head, activation, a.microbatch);
+  if (s.end < chain_.size() && !runs(s.end)) check_fields(activation, fields, s.end - 1);
+  fields = as_divided(stashed.fields, activation);
   f.out = {std::move(activation)};
   for (auto& name : stashed_[static_cast<std::size_t>(s.end - 1)]) f.out.push_back(stashed.at(name));
   if (s.end == chain_.size() || !runs(s.end)) return;
@@ -138,15 +141,14 @@ void Tapes::forward(const Action& a) {
   boundary(s.end - 1, a.microbatch).forward = f.out;
 }
 
-/// Checks that the fields of a result came with the batch: other stages get no fields that layers add or replace.
-void Tapes::check_fields(const Tensor& output, const Fields& of_batch, int part) {
+/// Checks that fields of a result came with the batch: other stages do not get fields that a layer adds.
+void Tapes::check_fields(const Tensor& output, const Fields& fields, int part) {
   for (const auto& [name, t] : output.fields()) {
-    const bool came_in = of_batch && of_batch->contains(name) && of_batch->at(name).id() == t.id();
-    check(
-        came_in, "pipeline",
-        "a layer of part {} or before adds a field '{}', which does not cross the cut after that part: put the layers "
-        "that add and read it into one layer, or make it a Stash",
-        part, name);
+    const bool came_in = fields && fields->contains(name) && fields->at(name).id() == t.id();
+    check(came_in, "pipeline",
+          "part {} adds a field '{}' to its result, which does not cross the cut after it: cut elsewhere, or make "
+          "it a Stash",
+          part, name);
   }
 }
 

@@ -101,7 +101,7 @@ class Tapes {
   MicrobatchState& state(int part, const MicroBatch& microbatch) {
     return batch(microbatch).states[index(live_.segment_of(part), microbatch)];
   }
-  static void check_fields(const Tensor& output, const Fields& of_batch, int part);
+  static void check_fields(const Tensor& output, const Fields& fields, int part);
   void clear();
   void release(MicrobatchState&);
   void walk(MicrobatchState&, const Segment&, const MicroBatch& microbatch, Deferred*);

@@ -251,8 +251,7 @@ TEST_CASE("what a layer puts beside its result does not cross a cut unseen") {
     return on_ranks(ranks, [&](World& world) { return train(world, strategy); });
   };
   CHECK_ERROR(on(2, "pipeline(micro=2, partition=even)"), usage, 1, "own");
-  CHECK_ERROR(on(2, "pipeline(micro=2, partition=3)"), usage, 2, "own");  // a later layer might read it
-  CHECK(std::isfinite(on(1, "accumulate(micro=2)")));
+  CHECK(on(2, "pipeline(micro=2, partition=3)") == Approx(on(1, "accumulate(micro=2)")));
 }
 
 TEST_CASE("onnxruntime computes BERT's logits from our ONNX file") {
