@@ -61,9 +61,7 @@ struct Enter {
     return map_fields(x, [&](const Tensor& t) {
       Shape whole = t.shape();
       whole[0] = grid->row_borders().back();
-      Tensor y = t.with_shard_spec(by_rows(whole));
-      y.impl()->batch = t.impl()->batch;
-      return y;
+      return t.with_shard_spec(by_rows(whole));
     });
   }
 
