@@ -28,6 +28,7 @@ struct RunSegment {
   std::string from, to;  ///< run directories; from: "" for the start
   int steps = 2;
   bool compares = false;  ///< the weights that ranks hold in common, bit by bit
+  bool nudged = false;    ///< begins with weights changed in their last bits, so that its end shows what those bits do
 };
 
 /// Outputs for all rows, on every rank; each rank computes those of its share of them.
@@ -53,6 +54,16 @@ inline std::vector<double> outputs(Step& step, World& world, const Setup& s) {
   auto all = sums.to_vector();
   for (std::size_t i = 0; i < all.size(); ++i) all[i] /= all[i / 6 * 6 + 5];  // ranks that computed the row
   return all;
+}
+
+/// Multiplies each weight by 1 + 1e-15 or 1 - 1e-15.
+inline void nudge(Module& model) {
+  model.visit(StateVisitor([](const NamedState& leaf) {
+    if (leaf.kind == StateKind::buffer) return;
+    std::vector<double> values = leaf.tensor->to_vector();
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] *= i * 2654435761U >> 16 & 1 ? 1 + 1e-15 : 1 - 1e-15;
+    leaf.tensor->copy_from(Tensor::from(values, leaf.tensor->shape()));
+  }));
 }
 
 inline TrainedState train_segment(const Setup& s, World& world, const Arrangement& how, const RunSegment& segment) {
@@ -82,6 +93,7 @@ inline TrainedState train_segment(const Setup& s, World& world, const Arrangemen
                                                                                    .start_batch = at.batch});
   TrainedState result;
   result.before = outputs(step, world, s);
+  if (segment.nudged) nudge(model);
   std::vector<Tensor> losses;
   for (auto& [x, y] : loader) {
     losses.push_back(step(x, y));
@@ -111,14 +123,18 @@ inline TrainedState train_segment(const Setup& s, World& world, const Arrangemen
 }
 
 /// What differs by more than `tolerance`, relative to the largest value beside it (or to `least`, where gradients may
-/// be nothing but rounding); "" when nothing does.
-inline std::string difference(const TrainedState& a, const TrainedState& b, double tolerance, double least = 0) {
-  const auto differs = [&](const std::vector<double>& x, const std::vector<double>& y) {
+/// be nothing but rounding); "" when nothing does. With `nudged`, which is `b` from nudged weights, a tensor may also
+/// differ by ten times what it differs there.
+inline std::string difference(const TrainedState& a, const TrainedState& b, double tolerance, double least = 0,
+                              const TrainedState* nudged = nullptr) {
+  const auto differs = [&](const std::vector<double>& x, const std::vector<double>& y,
+                           const std::vector<double>* beside = nullptr) {
     if (x.size() != y.size()) return true;
-    double scale = least;
+    double scale = least, spread = 0;
     for (double v : y) scale = std::max(scale, std::abs(v));
+    for (std::size_t i = 0; beside && i < y.size(); ++i) spread = std::max(spread, std::abs((*beside)[i] - y[i]));
     for (std::size_t i = 0; i < x.size(); ++i)
-      if (!(std::abs(x[i] - y[i]) <= tolerance * scale)) return true;  // NaN differs
+      if (!(std::abs(x[i] - y[i]) <= tolerance * scale + 10 * spread)) return true;  // NaN differs
     return false;
   };
   if (a.step != b.step || a.epoch != b.epoch || a.batch != b.batch) return "the cursor";
@@ -127,7 +143,8 @@ inline std::string difference(const TrainedState& a, const TrainedState& b, doub
   std::string names;
   for (std::size_t i = 0; i < a.tensors.size(); ++i) {
     if (a.tensors[i].first != b.tensors[i].first) return "the name " + a.tensors[i].first;
-    if (differs(a.tensors[i].second, b.tensors[i].second)) names += " " + a.tensors[i].first;
+    if (differs(a.tensors[i].second, b.tensors[i].second, nudged ? &nudged->tensors[i].second : nullptr))
+      names += " " + a.tensors[i].first;
   }
   if (!names.empty()) return names.substr(1);
   if (differs(a.before, b.before)) return "the outputs before";
