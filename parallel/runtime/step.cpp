@@ -11,6 +11,7 @@
 #include "parallel/plan/codec.h"
 #include "parallel/runtime/consolidator.h"
 #include "parallel/runtime/executor.h"
+#include "parallel/runtime/initial_weights.h"
 #include "parallel/runtime/non_finite.h"
 #include "parallel/runtime/output_keeper.h"
 #include "parallel/runtime/settings.h"
@@ -43,8 +44,11 @@ struct Step::Impl {
         channels(plan, plan.programs[static_cast<std::size_t>(program())], parameters, mesh),
         executor(plan, program(), chain, kept.watching(std::move(l)), optimizer, mesh, ranks, channels, options),
         consolidator(plan, program(), mesh, optimizer) {
-    audit.on_call(phases::set_up, [&] { consolidator.run(phases::set_up); });
     optimizer.keep(executor.updated());
+    if (options.initialize)
+      draw_weights(*options.initialize);
+    else
+      audit.on_call(phases::set_up, [&] { consolidator.run(phases::set_up); });
     if (options.profile.example && mesh.world().size() > 1) declare_comms();  // a single rank sends nothing
     if (options.cuda_graphs && StepGraph::serves(plan)) graph.emplace(plan.parts.front().device, parameters);
   }
@@ -65,7 +69,14 @@ struct Step::Impl {
     std::string text = settings_text(mesh, strategy, l, optimizer_config, options);
     if (options.layer_axes.empty()) text += model_text(m);
     compare_ranks(everyone, "step", text);
+    if (options.initialize) initial.emplace(m);
     return split_layers(strategy, std::move(m), mesh, options.profile.example);
+  }
+
+  void draw_weights(std::uint64_t seed) {
+    consolidator.release();
+    initial->draw(parameters, consolidator.checkpoint_shard(), seed);
+    initial.reset();
   }
 
   int program() const {
@@ -222,6 +233,7 @@ struct Step::Impl {
   std::unique_ptr<Mesh> own_mesh;
   Mesh& mesh;
   Strategy strategy;
+  std::optional<InitialWeights> initial;  // until the weights are drawn; none: the caller has initialized the model
   Module model;
   Chain chain;
   Parameters parameters;

@@ -70,7 +70,7 @@ struct Trainer::Impl {
     if (options.parallel.threads > 0) set_threads(static_cast<int>(options.parallel.threads));
     const bool given_model = static_cast<bool>(input.model);
     if (!input.model)
-      input.model = make_model(options, options_for(*input.train), device);
+      input.model = make_undrawn_model(options, options_for(*input.train), device);
     else
       move_to(input.model, options, device);
     if (world.main()) data = data_record(input.train, input.test);
@@ -86,6 +86,7 @@ struct Trainer::Impl {
     how.flags = {.names = stop.flags(), .every = between_flags};
     how.keep_outputs = text_of(input.train) ? metrics.keep_nothing() : metrics.keep(input.train->classes());
     how.tickets = true;
+    if (!given_model) how.initialize = how.seed;
     step.emplace(input.model, input.loss ? input.loss : make_loss(options),
                  input.optimizer ? *input.optimizer : make_optimizer(options, loader.batches()), mesh, strategy, how);
     rows_of_norms = norm_rows(*step, strategy);
