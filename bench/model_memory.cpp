@@ -2,7 +2,8 @@
 // process, and prints one line per phase: MiB of the process beyond what it held before the model, and the ratio to
 // the whole model's weights.
 //   mpiexec -n N model_memory MODEL STRATEGY MESH DIRECTORY [--drawn 1] [--layers N] [--optimizer NAME]
-//       MODEL: gpt2 or llama; --drawn 1: every rank draws the whole model before the Step divides it
+//       MODEL: gpt2 or llama; --drawn 1: every rank draws the whole model before the Step divides it, and gets all
+//       weights before the evaluation
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +15,7 @@
 #include "framework/layers/init.h"
 #include "kernels/core/runtime.h"
 #include "models/registry/models.h"
+#include "parallel/runtime/step_forward.h"
 #include "tools/training/evaluate.h"
 #include "trireme/trireme.h"
 using namespace trireme;
@@ -85,10 +87,16 @@ int model_memory_main(int argc, char** argv) {
     for (Batch& batch : loader) loss = step(batch.x, batch.y).item();
   }
   report("step");
-  step.gather_weights();
+  const StepForward forward(step);
+  const bool in_parts = forward.is_needed() && !drawn;
+  if (!in_parts) step.gather_weights();
   Module evaluated = model;
   EvaluateOptions evaluation{.batch = rows};
-  if (StepProbe(step).is_tensor_parallel()) {
+  if (in_parts) {
+    evaluation.shard = forward.share();
+    evaluation.forward = forward;
+    evaluated = step.model();
+  } else if (StepProbe(step).is_tensor_parallel()) {
     evaluation.shard = step.shard();
     evaluated = step.model();
   }
