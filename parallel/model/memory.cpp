@@ -254,15 +254,19 @@ Index gradients_of(const Plan& plan, const Program& program, const Liveness& liv
 
 /// The most of `block` bytes of weights held at a time, if other ranks' shards are gathered before they are read.
 Index weights_of(const Plan& plan, const Program& program, Index block, const MemoryOptions& o) {
-  std::map<Index, Index> dropped;    // by the start of the slice: in every micro-batch, but held once
-  Index largest_unit = 0, unit = 0;  // bytes of other ranks' shards that are gathered, and dropped, at a time
-  for (const Action& a : program.actions) {
-    unit = drops(a, OperandKind::weights) ? unit + given_back(plan, a, o) : 0;
+  std::map<Index, Index> dropped;  // bytes of other ranks' shards, by the start of the slice
+  for (const Action& a : program.actions)
     if (drops(a, OperandKind::weights)) dropped[a.slice.begin] = given_back(plan, a, o);
-    largest_unit = std::max(largest_unit, unit);
-  }
   for (const auto& [begin, bytes] : dropped) block -= bytes;
-  return block + largest_unit;
+  Index gathered = 0, most = 0;
+  for (const Action& a : program.actions) {
+    const auto at = dropped.find(a.slice.begin);
+    if (at == dropped.end()) continue;
+    if (a.kind == ActionKind::all_gather) gathered += at->second;
+    if (drops(a, OperandKind::weights)) gathered -= at->second;
+    most = std::max(most, gathered);
+  }
+  return block + most;
 }
 
 }  // namespace

@@ -134,7 +134,7 @@ class Metrics(Runs):
              "--epochs", 2, "--optim.lr", 0.003, "--parallel.threads", 1, *unmeasured]   # 12 steps an epoch; the last batch has 4, the last to test on 10
     strategies = [("accumulate(micro=3)", ""), ("pipeline(micro=2)", "pipe=2"), ("pipeline(micro=4, schedule=zb-h1)", "pipe=3"), ("data_parallel", "data=3"),
                   ("spatial", "h=2"), ("spatial", "h=2,w=2"), ("tensor", "tensor=2"), ("tensor(sequence=true)", "tensor=2"), ("place(*.weight)", "tensor=2"), ("one_weird_trick", "data=2"), ("zero(1)", "data=2"), ("zero(2)", "data=3"),
-                  ("zero(3)", "data=2"), ("central_storage", "data=2"), ("parameter_server", "data=3"), ("compress(codec=topk, ratio=1)", "data=2"), ("tensor | data_parallel", "tensor=2,data=2"),
+                  ("zero(3)", "data=2"), ("data_parallel | zero(3, axis=copies)", "data=2,copies=2"), ("central_storage", "data=2"), ("parameter_server", "data=3"), ("compress(codec=topk, ratio=1)", "data=2"), ("tensor | data_parallel", "tensor=2,data=2"),
                   ("spatial | data_parallel", "h=2,data=2"), ("pipeline(micro=2) | data_parallel", "pipe=2,data=2")]
 
     apart = ["local_sgd(every=1)", "gossip(graph=complete)", "easgd"]   # the first two meet in every step
