@@ -128,7 +128,8 @@ struct Trainer::Impl {
       epoch_with_rollbacks();
       if (at.in_epoch()) break;  // stopped within an epoch
       if (input.callbacks.on_epoch) input.callbacks.on_epoch(ended);
-      if (trace.complete(at.step) && !clock.simulated()) trace.finish(mesh, directory, log.console());
+      if (trace.complete(at.step) && !clock.simulated())
+        trace.finish(mesh, device, make_dtype(options), directory, log.console());
       step->gather_weights();
       log.ml("INTERVAL_START", "eval_start", Json(), at.epoch);
       last = evaluate();
@@ -138,7 +139,8 @@ struct Trainer::Impl {
       save({{"test_accuracy", last.accuracy()}, {"test_loss", last.loss}});
     }
     if (at.in_epoch()) save({});
-    if (trace.is_wanted() && !clock.simulated()) trace.finish(mesh, directory, log.console());
+    if (trace.is_wanted() && !clock.simulated())
+      trace.finish(mesh, device, make_dtype(options), directory, log.console());
     step->gather_weights();
     const bool asked = stop.stops(*step);
     if (!asked && (last.samples == 0 || at.in_epoch())) last = evaluate();
