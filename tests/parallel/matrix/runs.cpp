@@ -58,9 +58,8 @@ MatrixRun train(const SmallModel& m, const Arrangement& how, World& world, const
     const bool first = now == Run::gradient;
     if (now == Run::records && !m.records) continue;
     Mesh mesh(world, how.mesh);
-    const OptimizerConfig optimizer =
-        now != Run::training ? OptimizerConfig(Sgd{.lr = factor})
-                             : AdamW{.lr = 1e-3, .eps = recipe.eps, .weight_decay = 0.1};
+    const OptimizerConfig optimizer = now != Run::training ? OptimizerConfig(Sgd{.lr = factor})
+                                                           : AdamW{.lr = 1e-3, .eps = recipe.eps, .weight_decay = 0.1};
     StepOptions options{.seed = 5, .optimizer = {.clip_norm = first ? 0 : recipe.clip}};
     if (now == Run::records)
       options.keep_outputs = [&m](const Tensor& prediction, const Tensor& target) {
@@ -99,16 +98,6 @@ MatrixRun train(const SmallModel& m, const Arrangement& how, World& world, const
   run.agreed = agree(world, tensor_of(run.losses)) && agree(world, tensor_of(run.norms)) && run.agreed;
   return run;
 }
-MatrixRun train_on(const SmallModel& m, const Arrangement& how, const Recipe& recipe) {
-  if (m.records) (void)m.records->take();
-  MatrixRun run = on_ranks(how.ranks(), [&](World& world) { return train(m, how, world, recipe); });
-  if (m.records) {
-    run.conflict = m.records->conflict();
-    run.records = m.records->take();
-  }
-  return run;
-}
-
 double largest(const std::vector<double>& values, std::size_t begin, std::size_t end) {
   double most = 0;
   for (std::size_t i = begin; i < end; ++i) most = std::max(most, std::abs(values[i]));
@@ -179,8 +168,8 @@ std::map<std::string, Deviation> deviations(const std::map<Records::Key, std::ve
       off = d <= off ? off : d;
     }
     const double scale = scales.at({what, step});
-    worst[what.starts_with("mask") ? "mask" : what].join(
-        scale > 0 ? off / scale : off, fmt::format("{} of sample {} in step {}", what, sample, step));
+    worst[what.starts_with("mask") ? "mask" : what].join(scale > 0 ? off / scale : off,
+                                                         fmt::format("{} of sample {} in step {}", what, sample, step));
   }
   return worst;
 }
@@ -206,10 +195,22 @@ MatrixCell compared(const MatrixRun& got, const MatrixRun& expected, const Recip
 
 }  // namespace
 
+MatrixRun train(const SmallModel& m, const Recipe& recipe, const std::string& strategy, const std::string& mesh,
+                int microbatches) {
+  const Arrangement how{parse_mesh(mesh), strategy, microbatches};
+  if (m.records) (void)m.records->take();
+  MatrixRun run = on_ranks(how.ranks(), [&](World& world) { return train(m, how, world, recipe); });
+  if (m.records) {
+    run.conflict = m.records->conflict();
+    run.records = m.records->take();
+  }
+  return run;
+}
+
 MatrixCell Comparison::run(const SmallModel& m, const std::string& strategy, const std::string& mesh,
                            int microbatches) {
   try {
-    const MatrixRun got = train_on(m, {parse_mesh(mesh), strategy, microbatches}, recipe_);
+    const MatrixRun got = train(m, recipe_, strategy, mesh, microbatches);
     return compared(got, reference(m, m.batch_norm ? microbatches : 1), recipe_);
   } catch (const Error& e) {
     if (e.kind() == ErrorKind::usage) return {.refused = e.what(), .wrong = ""};
@@ -223,7 +224,7 @@ const MatrixRun& Comparison::reference(const SmallModel& m, int microbatches) {
     const std::string strategy = microbatches > 1 ? fmt::format("accumulate(micro={})", microbatches) : "serial";
     Recipe recipe = recipe_;
     recipe.audit = false;
-    at->second = train_on(m, {{{"data", 1}}, strategy, microbatches}, recipe);
+    at->second = train(m, recipe, strategy, "data=1", microbatches);
   }
   return at->second;
 }

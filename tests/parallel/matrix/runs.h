@@ -34,6 +34,10 @@ struct MatrixRun {
       as_planned = true;  ///< all ranks sent the bytes of the plan
 };
 
+/// Trains the model. Throws Error for layouts that are refused.
+MatrixRun train(const SmallModel&, const Recipe&, const std::string& strategy, const std::string& mesh,
+                int microbatches = 1);
+
 /// The end of a cell of the matrix: exact (both empty), refused, or wrong.
 struct MatrixCell {
   std::string refused, wrong;

@@ -25,7 +25,7 @@ class Records {
   void add(const std::string& what, const Tensor& rows) { add(what, rows, false); }
   /// 1 where a row is not 0, as "mask of " + what.
   void add_mask(const std::string& what, const Tensor& rows) { add("mask of " + what, rows, true); }
-  void record(bool on) { on_ = on; }  ///< off at first: values of dry runs are undefined
+  void record(bool on) { on_ = on; }          ///< off at first: values of dry runs are undefined
   std::map<Key, std::vector<double>> take();  ///< what was recorded, and forgets it
   std::string conflict() const;               ///< what had different bits since the last take(); "": nothing
 
@@ -43,8 +43,8 @@ struct SmallModel {
   std::function<Module()> make;  ///< with tensors of its own each time, and values that depend on names alone
   Sample data;                   ///< one batch
   Loss loss;
-  bool batch_norm = false,  ///< statistics of micro-batches are part of the model
-      large = false;        ///< a run takes more than a tenth of a second
+  bool batch_norm = false,                ///< statistics of micro-batches are part of the model
+      large = false;                      ///< a run takes more than a tenth of a second
   std::shared_ptr<Records> records = {};  ///< of the layers and of `each`; null: none
   Loss each = {};                         ///< the loss of each label, for a model with records
 };
