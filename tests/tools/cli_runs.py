@@ -537,7 +537,8 @@ class Resume(Runs):
         self.assertEqual(run("import", index, "--out", self.dir / "one.safetensors").returncode, 0)
         self.trained(*self.words, "--weights", self.dir / "one.safetensors", "--run.max_steps", 1, name="started")
         self.trained(*self.words, "--mesh", "data=3", "--strategy", "data_parallel | zero(2)", "--run.max_steps", 7, name="layouts")
-        for step, mesh, strategy in ((9, "data=1", "serial"), (13, "pipe=2,data=2", "pipeline(micro=2) | data_parallel | zero(1)"), (16, "tensor=2", "tensor"), (24, "data=2", "data_parallel")):
+        for step, mesh, strategy in ((9, "data=1", "serial"), (13, "pipe=2,data=2", "pipeline(micro=2) | data_parallel | zero(1)"), (16, "tensor=2", "tensor"),
+                                     (19, "data=2,copies=2", "data_parallel | zero(3, axis=copies)"), (24, "data=2", "data_parallel")):
             self.resumed("--mesh", mesh, "--strategy", strategy, "--run.max_steps", step, name="layouts")
         self.trained(*self.words, name="serial")
         for key, line in self.metrics("serial").items():
