@@ -276,6 +276,19 @@ std::string sweep_runs(RandomChoice dice) {
     const int micro = end.result.microbatches;
     return run(s, {{{"data", 1}}, micro > 1 ? fmt::format("accumulate(micro={})", micro) : "serial"}, segment);
   };
+  const End here = run(s, first, {.from = "", .to = folder / "first", .steps = exact ? 1 : 2, .compares = true});
+  const RunSegment begun{.from = "", .to = folder / "serial", .steps = 1};
+  // The serial segment of a run whose weights are nudged at the begin of each segment.
+  const auto nudged = [&](const End& end, RunSegment segment) {
+    segment.to += "-nudged";
+    segment.nudged = true;
+    if (segment.from.empty()) return serially(end, segment);
+    RunSegment before = begun;
+    before.to = segment.from = begun.to + "-nudged";
+    before.nudged = true;
+    (void)serially(here, before);
+    return serially(end, segment);
+  };
   const auto judge = [&](const End& end, const RunSegment& serial, const std::string& name) {
     if (!end.refusal.empty() && std::getenv("SWEEP_SHOW")) fmt::print(stderr, "{}\n  {}\n", name, end.refusal);
     check(end.refusal.empty() || !refusal(end.refusal).empty(), "sweep", "{}\n  {}", name, end.refusal);
@@ -284,18 +297,13 @@ std::string sweep_runs(RandomChoice dice) {
     check(reference.refusal.empty(), "sweep", "{}\n  the serial run is refused: {}", name, reference.refusal);
     std::string found = difference(end.result, reference.result, 1e-9, 1e-3);
     if (!found.empty()) {  // sums that are zero in truth are as large as the rounding of what they add
-      RunSegment nudged = serial;
-      nudged.to += "-nudged";
-      nudged.nudged = true;
-      const End spread = serially(end, nudged);
+      const End spread = nudged(end, serial);
       found = difference(end.result, reference.result, 1e-9, 1e-3, &spread.result);
     }
     check(found.empty(), "sweep", "{}\n  {} differ from the serial run's", name, found);
     return true;
   };
-  const RunSegment begin{.from = "", .to = folder / "first", .steps = exact ? 1 : 2, .compares = true};
-  const End here = run(s, first, begin);
-  const bool equal = judge(here, {.from = "", .to = folder / "serial", .steps = 1}, what);
+  const bool equal = judge(here, begun, what);
   if (!here.refusal.empty()) return "refused: " + refusal(here.refusal);
   if (!equal) return "copies equal";
   if (!is_exact(second.strategy)) return "equal, and not to go on exactly";
