@@ -128,6 +128,16 @@ LoadedCheckpoint load_checkpoint(const std::string& directory, Parameters& p, Op
   return {std::move(about.state), directory, "", std::move(of_rank)};
 }
 
+std::vector<std::string> import_but_head(const std::string& path, Parameters& p, const CheckpointShard& shard) {
+  std::optional<std::pair<Import, std::vector<std::string>>> found;
+  detail::together(shard, [&] {
+    found = Import::but_head(p, stored_weights(p, shard.holds, shard.holds_buffers), open_safetensors(path), path);
+    return std::string();
+  });
+  found->first.apply();
+  return std::move(found->second);
+}
+
 void remove_unfinished(const std::string& run) {
   std::error_code none;
   std::vector<std::string> found;

@@ -98,6 +98,10 @@ std::optional<LoadedCheckpoint> load_latest(const std::string& run, Parameters&,
 /// and all ranks throw the same errors. Throws Error for rank-local state of ranks of another layout.
 LoadedCheckpoint load_checkpoint(const std::string& directory, Parameters&, Optimizer*,
                                  const std::optional<CheckpointShard>& shard = {});
+/// import_but_head() (framework/io/weights.h) on several ranks, each of which reads only the parts that it holds (in
+/// whole rows of tensors). path: a safetensors file or an index (.json), which all ranks must see. A collective call;
+/// all ranks throw the same errors.
+std::vector<std::string> import_but_head(const std::string& path, Parameters&, const CheckpointShard&);
 /// SaveOptions::local of this rank. Throws Error for a checkpoint of ranks of another layout, or a damaged one.
 std::map<std::string, Tensor> read_local_state(const std::string& directory, const CheckpointShard&);
 /// Reads the manifest, and checks it and the sizes and CRCs of all files. Throws Error naming the damage.

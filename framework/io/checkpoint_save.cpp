@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 constexpr char save_op[] = "checkpoint";
 
-void check_finite(const std::vector<NamedTensor>& tensors) {
+void check_finite(const std::vector<TensorToWrite>& tensors) {
   for (auto& t : tensors)
     if (is_float(t.tensor.dtype()))
       dispatch_float(t.tensor.dtype(), save_op, [&]<class T>(T) {
@@ -155,8 +155,7 @@ Shards CheckpointInput::shards() const {
     for (const StoredTensor& t : stored[kind]) {
       if (divided && t.tensor.numel() == 0 && (t.whole.numel() > 0 || rank > 0)) continue;
       const Shape whole = in_file(t.whole, t.layout);
-      const Tensor values = std::move(export_tensors({t}).front().tensor);
-      all[kind].add(t.name, values, whole, divided ? in_file(t.at, t.layout) : whole);
+      all[kind].add(to_write(t), whole, divided ? in_file(t.at, t.layout) : whole);
     }
   for (auto& count : counters) all[model_file].tensors.push_back(count);
   for (auto& t : local) all[local_file].tensors.push_back(t);

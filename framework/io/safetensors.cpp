@@ -122,7 +122,7 @@ SafetensorsFile read_safetensors(const std::string& path) {
   return file;
 }
 
-SafetensorsWriter::SafetensorsWriter(std::vector<NamedTensor> tensors,
+SafetensorsWriter::SafetensorsWriter(std::vector<TensorToWrite> tensors,
                                      const std::map<std::string, std::string>& metadata)
     : tensors_(std::move(tensors)) {
   std::set<std::string_view> names;
@@ -151,7 +151,10 @@ SafetensorsWriter::SafetensorsWriter(std::vector<NamedTensor> tensors,
 void SafetensorsWriter::write(const std::function<void(std::span<const std::byte>)>& sink) const {
   sink(std::as_bytes(std::span(header_)));
   const NoGrad no_grad;
-  for (auto& t : tensors_) sink(bytes_of(t.tensor.to(cpu())));
+  for (auto& t : tensors_) {
+    const Tensor values = (t.ordered ? t.ordered() : t.tensor).to(cpu());
+    sink(bytes_of(values));
+  }
 }
 
 void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,

@@ -52,18 +52,30 @@ struct SafetensorsFile {
 /// (framework/io/safetensors_shards.h). Throws Error as SafetensorsReader and its load().
 SafetensorsFile read_safetensors(const std::string& path);
 
+/// A tensor to be written.
+struct TensorToWrite {
+  TensorToWrite(NamedTensor t, std::function<Tensor()> in_order = nullptr)  // NOLINT: implicit
+      : name(std::move(t.name)), tensor(std::move(t.tensor)), ordered(std::move(in_order)) {}
+  std::string name;  ///< as in NamedTensor
+  Tensor tensor;     ///< as in NamedTensor
+  /// Computes the elements in the file's order when they are written, so that one tensor at a time is in memory twice.
+  /// `tensor` then has the same elements in any order. Null: `tensor` is written.
+  std::function<Tensor()> ordered;
+};
 /// Creates the bytes of a file, identical to the reference implementation's: largest types first, then by name; the
 /// header is padded to 8 bytes. The caller writes them. Throws Error for a repeated name or an undefined tensor.
 class SafetensorsWriter {
  public:
   /// Shares the tensors. metadata: stored under "__metadata__".
-  SafetensorsWriter(std::vector<NamedTensor> tensors, const std::map<std::string, std::string>& metadata = {});
+  SafetensorsWriter(std::vector<TensorToWrite> tensors, const std::map<std::string, std::string>& metadata = {});
+  SafetensorsWriter(const std::vector<NamedTensor>& tensors, const std::map<std::string, std::string>& metadata = {})
+      : SafetensorsWriter(std::vector<TensorToWrite>(tensors.begin(), tensors.end()), metadata) {}
   std::size_t size() const { return size_; }  ///< of the whole file, in bytes
   /// Passes the file's bytes to sink, in order.
   void write(const std::function<void(std::span<const std::byte>)>& sink) const;
 
  private:
-  std::vector<NamedTensor> tensors_;
+  std::vector<TensorToWrite> tensors_;
   std::string header_;
   std::size_t size_ = 0;
 };

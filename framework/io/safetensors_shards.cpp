@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <set>
+#include <utility>
 
 #include "framework/io/element_type.h"
 #include "framework/io/json.h"
@@ -146,12 +147,15 @@ std::vector<SafetensorsPiece> open_shards(const std::vector<std::string>& paths)
   return pieces;
 }
 
-void SafetensorsShard::add(const std::string& name, const Tensor& values, const Shape& shape, const Shape& at) {
-  if (values.shape() == shape) return tensors.push_back({name, values});
-  std::vector<std::string> ranges;
-  for (int i = 0; i < at.rank(); ++i) ranges.push_back(fmt::format("{}:{}", at[i], at[i] + values.dim(i)));
-  tensors.push_back({fmt::format("{}[{}]", name, fmt::join(ranges, ", ")), values});
-  boxes.push_back({name, shape, {at, values.shape()}, values.dtype(), "", tensors.back().name});
+void SafetensorsShard::add(TensorToWrite box, const Shape& shape, const Shape& at) {
+  const Shape size = box.tensor.shape();
+  if (size != shape) {
+    std::vector<std::string> ranges;
+    for (int i = 0; i < at.rank(); ++i) ranges.push_back(fmt::format("{}:{}", at[i], at[i] + size[i]));
+    const std::string name = std::exchange(box.name, fmt::format("{}[{}]", box.name, fmt::join(ranges, ", ")));
+    boxes.push_back({name, shape, {at, size}, box.tensor.dtype(), "", box.name});
+  }
+  tensors.push_back(std::move(box));
 }
 
 ShardFile write_shard(const std::string& folder, const std::string& name, const SafetensorsShard& shard) {
@@ -192,7 +196,8 @@ void verify_file(const std::string& folder, const ShardFile& expected) {
         "{} is damaged, or of another checkpoint: its CRC differs", path);
 }
 
-SafetensorsFile read_indexed(const std::string& index) try {
+namespace {
+std::vector<SafetensorsPiece> open_indexed(const std::string& index) try {
   const Json about = parse_json(read_text(index, most_index_bytes), 8);
   check(about.is_object() && about.contains("weight_map") && about["weight_map"].is_object(), ErrorKind::data,
         shards_op, "{} is no index of safetensors files: it has no weight_map", index);
@@ -207,10 +212,17 @@ SafetensorsFile read_indexed(const std::string& index) try {
   }
   if (const auto files = about.value("/metadata/files"_json_pointer, Json::object()); files.is_object())
     for (const auto& [name, what] : files.items()) verify_file(folder, {name, what.at("bytes"), what.at("crc32")});
-  const auto pieces = open_shards({paths.begin(), paths.end()});
+  std::vector<SafetensorsPiece> pieces = open_shards({paths.begin(), paths.end()});
   for (const SafetensorsPiece& p : pieces) wanted.erase(source(p.path, p.entry));
   check(wanted.empty(), ErrorKind::data, shards_op, "{}: there is no {}", index, [&] { return *wanted.begin(); });
-  return assembled(pieces);
+  return pieces;
 } catch (const Json::exception& e) { fail(ErrorKind::data, shards_op, "{} is malformed: {}", index, e.what()); }
+}  // namespace
+
+std::vector<SafetensorsPiece> open_safetensors(const std::string& path) {
+  return path.ends_with(".json") ? open_indexed(path) : open_shards({path});
+}
+
+SafetensorsFile read_indexed(const std::string& index) { return assembled(open_indexed(index)); }
 
 }  // namespace trireme

@@ -29,15 +29,17 @@ std::vector<SafetensorsPiece> pieces_of(const SafetensorsFile&);
 /// The pieces of several files. Reads only their headers. Throws Error for a file that is missing or malformed, and
 /// unless each element of each tensor is in exactly one box.
 std::vector<SafetensorsPiece> open_shards(const std::vector<std::string>& paths);
+/// The pieces of a file, or of all files that an index (.json) lists. Throws Error as open_shards() and read_indexed().
+std::vector<SafetensorsPiece> open_safetensors(const std::string& path);
 /// Reads the pieces and joins them to whole tensors.
 SafetensorsFile assembled(const std::vector<SafetensorsPiece>&);
 
 /// The tensors of one file.
 struct SafetensorsShard {
-  std::vector<NamedTensor> tensors = {};     ///< whole tensors and boxes
+  std::vector<TensorToWrite> tensors = {};   ///< whole tensors and boxes
   std::vector<SafetensorsPiece> boxes = {};  ///< description of the tensors that are boxes, for the metadata
-  /// Adds the box `values` of the tensor `name` with this shape; the box begins at `at`.
-  void add(const std::string& name, const Tensor& values, const Shape& shape, const Shape& at);
+  /// Adds a box of the tensor of this name and shape; the box begins at `at`.
+  void add(TensorToWrite box, const Shape& shape, const Shape& at);
 };
 /// One of several files, with its size and checksum.
 struct ShardFile {

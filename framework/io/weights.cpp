@@ -1,6 +1,7 @@
 #include "framework/io/weights.h"
 
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -158,29 +159,39 @@ bool same_numbers(const Tensor& a, const Tensor& b) {
   return a.to_vector() == b.to_vector();
 }
 
-/// The file with each shared tensor under the name of its entry; PyTorch's files have it under all names.
-SafetensorsFile tied(const Parameters& p, SafetensorsFile file, const std::string& source) {
+/// The pieces with each shared tensor under the name of its entry; PyTorch's files have it under all names.
+std::vector<SafetensorsPiece> tied(const Parameters& p, std::vector<SafetensorsPiece> pieces,
+                                   const std::string& source) {
   const auto ties = p.ties();
   std::set<std::string> known;
   for (const auto& e : p.entries()) known.insert(e.name);
   for (const auto& b : p.buffers()) known.insert(b.name);
   for (const auto& [other, entered] : ties) known.insert(other);
   for (const auto& [other, entered] : ties) {
+    const auto is_named = [&](const std::string& name) {
+      return [&](const SafetensorsPiece& t) { return known_name(t.name, known) == name; };
+    };
     const auto named = [&](const std::string& name) {
-      return std::ranges::find_if(file.tensors, [&](auto& t) { return known_name(t.name, known) == name; });
+      std::vector<SafetensorsPiece> boxes;
+      std::ranges::copy_if(pieces, std::back_inserter(boxes), is_named(name));
+      return boxes;
     };
     const auto a = named(entered), b = named(other);
-    if (b == file.tensors.end()) continue;
-    if (a == file.tensors.end()) {
-      b->name = entered;
+    if (b.empty()) continue;
+    if (a.empty()) {
+      for (SafetensorsPiece& t : pieces)
+        if (is_named(other)(t)) t.name = entered;
       continue;
     }
-    check(a->tensor.shape() == b->tensor.shape() && same_numbers(a->tensor, b->tensor), ErrorKind::data, "weights",
+    const auto whole = [](const std::vector<SafetensorsPiece>& boxes) {
+      return assembled(boxes).tensors.front().tensor;
+    };
+    check(a[0].shape == b[0].shape && same_numbers(whole(a), whole(b)), ErrorKind::data, "weights",
           "{}: '{}' and '{}' differ, but the model has one tensor for both: build the model with two (arch.tied 0)",
-          source, a->name, b->name);
-    file.tensors.erase(b);
+          source, a[0].name, b[0].name);
+    std::erase_if(pieces, is_named(other));
   }
-  return file;
+  return pieces;
 }
 
 /// Appends the boxes of an entry that are in `which`, from a flat buffer that has the slices `kept`, packed.
@@ -188,9 +199,10 @@ void add_boxes(std::vector<StoredTensor>& to, const std::string& name, const Par
                const FlatBuffer& flat, const std::vector<Slice>& kept, const std::vector<Slice>& which) {
   const StoredTensor all = stored(name, e.tensor, e.layout);
   const std::size_t before = to.size();
+  const ShardSpec* spec = e.tensor.shard_spec();
   Slice own{e.slice.begin, e.slice.begin};
-  for (const StoredTensor& part : by_box(all)) {
-    own = {own.end, own.end + part.tensor.numel()};
+  for (const Box& part : spec ? spec->boxes() : std::vector<Box>{{all.at, all.whole}}) {
+    own = {own.end, own.end + part.size.numel()};
     for (const Slice& w : which) {
       Index position = 0;
       for (const Slice& k : kept) {
@@ -198,7 +210,7 @@ void add_boxes(std::vector<StoredTensor>& to, const std::string& name, const Par
         Index at = position + here.begin - k.begin;
         position += k.size();
         if (here.size() <= 0) continue;
-        for (const Box& b : boxes_of(part.tensor.shape(), here.begin - own.begin, here.end - own.begin)) {
+        for (const Box& b : boxes_of(part.size, here.begin - own.begin, here.end - own.begin)) {
           const Index n = b.size.numel();
           Shape place = part.at;
           for (int i = 0; i < place.rank(); ++i) place[i] += b.at[i];
@@ -279,6 +291,17 @@ std::vector<NamedTensor> export_tensors(const std::vector<StoredTensor>& stored)
   return all;
 }
 
+TensorToWrite to_write(const StoredTensor& t) {
+  const NoGrad no_grad;
+  if (is_part(t.tensor)) return NamedTensor{t.name, to_file_layout(t)};
+  const Tensor values = t.tensor.detach().to(cpu());
+  const Shape& s = values.shape();
+  if (!swapped(t.layout, s.rank())) return NamedTensor{t.name, values};
+  StoredTensor host = t;
+  host.tensor = values;
+  return {{t.name, values.reshape(in_file(s, t.layout))}, [host] { return to_file_layout(host); }};
+}
+
 Import::Import(std::vector<StoredTensor> targets, const std::vector<SafetensorsPiece>& pieces,
                const std::string& source) {
   const auto found = by_known_name(targets, pieces, source);
@@ -322,13 +345,16 @@ Import::Import(std::vector<StoredTensor> targets, const std::vector<SafetensorsP
         box.at[axis] += begin;
         box.size[axis] = n;
       }
-      copies_.push_back({t, box, p->rows(begin, begin + n)});
+      if (is_float(p->dtype))
+        copies_.push_back({t, box, [rows = p->rows, begin, n] { return rows(begin, begin + n); }});
+      else  // a number may not fit
+        copies_.push_back({t, box, [values = p->rows(begin, begin + n)] { return values; }});
     }
   }
 }
 
 void Import::apply() const {
-  for (auto& [to, box, values] : copies_) from_file_layout(to, box, values);
+  for (auto& [to, box, values] : copies_) from_file_layout(to, box, values());
 }
 
 std::vector<NamedTensor> batch_counters(const std::vector<StoredTensor>& tensors, std::int64_t batches) {
@@ -353,19 +379,28 @@ std::vector<NamedTensor> export_weights(const Parameters& p, std::optional<std::
 }
 
 void import_weights(Parameters& p, const SafetensorsFile& file, const std::string& source) {
-  Import(stored_weights(p), tied(p, file, source), source).apply();
+  Import(stored_weights(p), tied(p, pieces_of(file), source), source).apply();
 }
-void import_weights(Parameters& p, const std::string& path) { import_weights(p, read_safetensors(path), path); }
+void import_weights(Parameters& p, const std::string& path) {
+  Import(stored_weights(p), tied(p, open_safetensors(path), path), path).apply();
+}
 
 std::vector<std::string> import_but_head(Parameters& p, const SafetensorsFile& file, const std::string& source) {
+  const auto [checked, left] = Import::but_head(p, stored_weights(p), pieces_of(file), source);
+  checked.apply();
+  return left;
+}
+
+std::pair<Import, std::vector<std::string>> Import::but_head(const Parameters& p, std::vector<StoredTensor> targets,
+                                                             std::vector<SafetensorsPiece> pieces,
+                                                             const std::string& source) {
   // Names have no prefix if the model is a single layer.
   const std::string& last = p.entries().back().name;
   const std::string head = last.substr(0, last.rfind('.') + 1);
   const auto is_of_head = [&](const std::string& name) {
     return head.empty() ? name.find('.') == name.npos : name.starts_with(head);
   };
-  std::vector<StoredTensor> targets = stored_weights(p);
-  std::vector<SafetensorsPiece> pieces = pieces_of(tied(p, file, source));
+  pieces = tied(p, std::move(pieces), source);
   const auto found = by_known_name(targets, pieces, source);
   std::vector<std::string> left;
   std::set<std::string> unused;
@@ -375,13 +410,11 @@ std::vector<std::string> import_but_head(Parameters& p, const SafetensorsFile& f
     const Shape mine = file_shape(t), &its = at->second.boxes.front()->shape;
     if (std::ranges::is_permutation(its, mine))
       return false;  // equal, or with its axes in another order: no new classes
-    left.push_back(t.name);
-    unused.insert(at->second.name);
+    if (unused.insert(at->second.name).second) left.push_back(t.name);
     return true;
   });
   std::erase_if(pieces, [&](const SafetensorsPiece& piece) { return unused.contains(piece.name); });
-  Import(std::move(targets), pieces, source).apply();
-  return left;
+  return {Import(std::move(targets), pieces, source), left};
 }
 
 }  // namespace trireme

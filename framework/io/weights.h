@@ -2,6 +2,7 @@
 // matrix that Hugging Face stores as [in, out] is transposed.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -57,6 +58,9 @@ std::vector<StoredTensor> stored_state(const Parameters&, const std::string& nam
                                        const std::vector<Slice>& kept, const std::vector<Slice>&);
 /// Copies to the host, in PyTorch's layout. Collective if tensors are divided.
 std::vector<NamedTensor> export_tensors(const std::vector<StoredTensor>&);
+/// For a writer, in PyTorch's layout. Shares the run's memory on the host, unless the tensor is divided: then the call
+/// is collective.
+TensorToWrite to_write(const StoredTensor&);
 /// PyTorch's num_batches_tracked (i64) for each running mean that begins in one of these tensors.
 std::vector<NamedTensor> batch_counters(const std::vector<StoredTensor>&, std::int64_t batches);
 
@@ -69,13 +73,17 @@ class Import {
   /// As above, from a file in memory.
   Import(std::vector<StoredTensor> targets, const SafetensorsFile& file, const std::string& source)
       : Import(std::move(targets), pieces_of(file), source) {}
+  /// As import_but_head(), into these targets of the parameters. Returns the names of the tensors that keep their
+  /// values, too.
+  static std::pair<Import, std::vector<std::string>> but_head(const Parameters&, std::vector<StoredTensor> targets,
+                                                              std::vector<SafetensorsPiece>, const std::string& source);
   void apply() const;  ///< overwrites all targets, converting between float types
 
  private:
   struct Copy {
     StoredTensor to;
-    Box box;        // of the whole tensor, in memory's order of axes
-    Tensor values;  // of the box, in the file's layout
+    Box box;                         // of the whole tensor, in memory's order of axes
+    std::function<Tensor()> values;  // of the box, in the file's layout; read by apply(), one box at a time
   };
   std::vector<Copy> copies_;
 };

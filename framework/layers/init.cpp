@@ -8,22 +8,32 @@
 #include "framework/tensor/launch.h"
 #include "framework/tensor/storage.h"
 #include "kernels/contracts/elementwise.h"
+#include "kernels/contracts/move.h"
 #include "kernels/core/random.h"
 
 namespace trireme {
 namespace {
 
-/// Writes four(philox(round, i / 4)) for elements i to i + 3; always through f32.
+using Key = std::uint64_t;
+
+/// Writes element i % 4 of four(philox(round, i / 4)) for each element of a box, where i is its position in a tensor of
+/// shape `whole`; always through f32.
 template <class F>
-void draw(const Tensor& t, std::uint64_t key, F&& four) {
+void draw(const Tensor& t, Key key, const Shape& whole, const Shape& at, F&& four) {
   const bool direct = t.dtype() == DType::f32 && t.device().kind == DeviceKind::cpu;
   Tensor host = direct ? t : Tensor::empty(t.shape());
-  auto out = host.view().span<float>();
-  Philox philox{key};
-  for (std::size_t i = 0; i < out.size(); i += 4) {
-    std::array<float, 4> value = four([&](std::uint64_t round) { return philox(round, i / 4); });
-    std::copy_n(value.begin(), std::min<std::size_t>(4, out.size() - i), out.begin() + static_cast<std::ptrdiff_t>(i));
-  }
+  float* const out = host.data<float>();
+  const Philox philox{key};
+  each_run({at, t.shape()}, whole, [&](Index begin, Index to, Index count) {
+    const auto end = static_cast<std::uint64_t>(begin + count);
+    float* next = out + to;
+    for (auto i = static_cast<std::uint64_t>(begin); i < end;) {
+      const std::array<float, 4> value = four([&](std::uint64_t round) { return philox(round, i / 4); });
+      const std::uint64_t lane = i % 4, n = std::min(4 - lane, end - i);
+      next = std::copy_n(value.begin() + lane, n, next);
+      i += n;
+    }
+  });
   if (!direct) copy_unnoted(t, host);
   note_write(t);
 }
@@ -45,20 +55,18 @@ void check_std(const char* op, double std) {
 }
 thread_local bool skips_init = false;
 
-double fans_of(const Tensor& t) {
-  return static_cast<double>(Init::fan_of(t.shape(), Init::Fan::in) + Init::fan_of(t.shape(), Init::Fan::out));
+double fans_of(const Shape& whole) {
+  return static_cast<double>(Init::fan_of(whole, Init::Fan::in) + Init::fan_of(whole, Init::Fan::out));
 }
 
-}  // namespace
-
-void uniform(const Tensor& t, double low, double high, std::uint64_t key) {
+void draw_uniform(const Tensor& t, Key key, const Shape& whole, const Shape& at, double low, double high) {
   check(low <= high && std::isfinite(high - low), "uniform",
         "low is {} and high {}, expected low <= high and a finite range", low, high);
   const auto from = static_cast<float>(low), range = static_cast<float>(high - low);
   // from + range * u may round up to high, which is not in the range.
   auto top = static_cast<float>(high);
   if (high > low && static_cast<double>(top) >= high) top = std::max(std::nextafter(top, -INFINITY), from);
-  draw(t, key, [=](auto&& philox) {
+  draw(t, key, whole, at, [=](auto&& philox) {
     const auto bits = philox(0);
     std::array<float, 4> v;
     for (std::size_t i = 0; i < 4; ++i) v[i] = std::min(from + range * uniform_float(bits[i]), top);
@@ -66,9 +74,21 @@ void uniform(const Tensor& t, double low, double high, std::uint64_t key) {
   });
 }
 
-void normal(const Tensor& t, double mean, double std, std::uint64_t key) {
+void draw_normal(const Tensor& t, Key key, const Shape& whole, const Shape& at, double mean, double std) {
   check_std("normal", std);
-  draw(t, key, [=](auto&& philox) { return normals(philox(0), mean, std); });
+  draw(t, key, whole, at, [=](auto&& philox) { return normals(philox(0), mean, std); });
+}
+
+Shape origin(const Tensor& t) { return from(t.shape(), t.shape()); }
+
+}  // namespace
+
+void uniform(const Tensor& t, double low, double high, std::uint64_t key) {
+  draw_uniform(t, key, t.shape(), origin(t), low, high);
+}
+
+void normal(const Tensor& t, double mean, double std, std::uint64_t key) {
+  draw_normal(t, key, t.shape(), origin(t), mean, std);
 }
 
 Tensor uniform(const Shape& shape, double low, double high, std::uint64_t seed, DType dtype) {
@@ -87,8 +107,11 @@ SkipInit::~SkipInit() { skips_init = before_; }
 
 Tensor Init::make(const Shape& shape, std::uint64_t stream) const {
   thread_local std::uint64_t made = 0;
-  if (skips_init) return Tensor::zeros(shape);
   Tensor t = Tensor::empty(shape);
+  if (skips_init) {
+    zero_untouched(t);
+    return t;
+  }
   (*this)(t, mix(made++, stream));
   return t;
 }
@@ -99,17 +122,31 @@ Index Init::fan_of(const Shape& weight, Fan fan) {
   return fan == Fan::in ? weight.product(1, weight.rank()) : weight.product(0, weight.rank() - 1);
 }
 
-Init Init::constant(double value) {
-  return [=](const Tensor& t, std::uint64_t) {
-    launch<kernel::Fill>(t, value);
+Init::BoxFn Init::of_whole(Fn draw) {
+  return [draw = std::move(draw)](const Tensor& t, Key key, const Shape& whole, const Shape& at) {
+    if (t.shape() == whole) return draw(t, key);
+    const Tensor all = Tensor::empty(whole, t.dtype(), t.device());
+    draw(all, key);
+    launch<kernel::CopyBox>(t, origin(t), all, at, t.shape());
     note_write(t);
   };
 }
+
+Init Init::constant(double value) {
+  return Init([=](const Tensor& t, Key, const Shape&, const Shape&) {
+    launch<kernel::Fill>(t, value);
+    note_write(t);
+  });
+}
 Init Init::uniform(double low, double high) {
-  return [=](const Tensor& t, std::uint64_t key) { trireme::uniform(t, low, high, key); };
+  return Init([=](const Tensor& t, Key key, const Shape& whole, const Shape& at) {
+    draw_uniform(t, key, whole, at, low, high);
+  });
 }
 Init Init::normal(double std, double mean) {
-  return [=](const Tensor& t, std::uint64_t key) { trireme::normal(t, mean, std, key); };
+  return Init([=](const Tensor& t, Key key, const Shape& whole, const Shape& at) {
+    draw_normal(t, key, whole, at, mean, std);
+  });
 }
 Init Init::trunc_normal(double std, double low, double high) {
   check_std("trunc_normal", std);
@@ -117,8 +154,8 @@ Init Init::trunc_normal(double std, double low, double high) {
   check(low < high && std::erf(high / std / std::numbers::sqrt2) - std::erf(low / std / std::numbers::sqrt2) > 0.02,
         "trunc_normal", "less than 1 % of a normal distribution with std {} is in [{}, {}]: choose wider bounds", std,
         low, high);
-  return [=](const Tensor& t, std::uint64_t key) {
-    draw(t, key, [=](auto&& philox) {
+  return Init([=](const Tensor& t, Key key, const Shape& whole, const Shape& at) {
+    draw(t, key, whole, at, [=](auto&& philox) {
       std::array<float, 4> kept = normals(philox(0), 0, std);
       const auto outside = [&](float v) { return v < low || v > high; };
       for (std::uint64_t round = 1; std::ranges::any_of(kept, outside); ++round) {
@@ -128,28 +165,30 @@ Init Init::trunc_normal(double std, double low, double high) {
       }
       return kept;
     });
-  };
+  });
 }
 Init Init::xavier_uniform(double gain) {
-  return [=](const Tensor& t, std::uint64_t key) {
-    const double bound = gain * std::sqrt(6 / fans_of(t));
-    trireme::uniform(t, -bound, bound, key);
-  };
+  return Init([=](const Tensor& t, Key key, const Shape& whole, const Shape& at) {
+    const double bound = gain * std::sqrt(6 / fans_of(whole));
+    draw_uniform(t, key, whole, at, -bound, bound);
+  });
 }
 Init Init::xavier_normal(double gain) {
-  return [=](const Tensor& t, std::uint64_t key) { trireme::normal(t, 0, gain * std::sqrt(2 / fans_of(t)), key); };
+  return Init([=](const Tensor& t, Key key, const Shape& whole, const Shape& at) {
+    draw_normal(t, key, whole, at, 0, gain * std::sqrt(2 / fans_of(whole)));
+  });
 }
 Init Init::kaiming_uniform(double negative_slope, Fan fan) {
-  return [=](const Tensor& t, std::uint64_t key) {
+  return Init([=](const Tensor& t, Key key, const Shape& whole, const Shape& at) {
     const double gain = std::sqrt(2 / (1 + negative_slope * negative_slope));
-    const double bound = gain * std::sqrt(3.0 / static_cast<double>(fan_of(t.shape(), fan)));
-    trireme::uniform(t, -bound, bound, key);
-  };
+    const double bound = gain * std::sqrt(3.0 / static_cast<double>(fan_of(whole, fan)));
+    draw_uniform(t, key, whole, at, -bound, bound);
+  });
 }
 Init Init::kaiming_normal(Fan fan) {
-  return [=](const Tensor& t, std::uint64_t key) {
-    trireme::normal(t, 0, std::sqrt(2.0 / static_cast<double>(fan_of(t.shape(), fan))), key);
-  };
+  return Init([=](const Tensor& t, Key key, const Shape& whole, const Shape& at) {
+    draw_normal(t, key, whole, at, 0, std::sqrt(2.0 / static_cast<double>(fan_of(whole, fan))));
+  });
 }
 Init Init::pytorch_default() {
   Init init = kaiming_uniform(std::sqrt(5.0));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "framework/tensor/box.h"
 #include "framework/tensor/tensor.h"
 
 namespace trireme {
@@ -22,7 +23,7 @@ Tensor uniform(const Shape&, double low, double high, std::uint64_t seed, DType 
 Tensor normal(const Shape&, double mean, double std, std::uint64_t seed, DType = DType::f32);
 
 /// While it lives, Init::make() on this thread creates zeros instead of random numbers (torch.nn.utils.skip_init): for
-/// models whose weights are initialized or loaded later.
+/// models whose weights are initialized or loaded later. On the host such zeros take no memory until they are written.
 class SkipInit {
  public:
   SkipInit();
@@ -43,10 +44,13 @@ class Init {
   Init() = default;  ///< leaves the tensor as it is
   /// Any callable with Fn's signature.
   template <std::invocable<const Tensor&, std::uint64_t> F>
-  Init(F draw) : draw_(std::move(draw)) {}  // NOLINT: implicit
+  Init(F draw) : draw_(of_whole(std::move(draw))) {}  // NOLINT: implicit
   /// Overwrites t with numbers that depend only on key and t's shape.
-  void operator()(const Tensor& t, std::uint64_t key) const {
-    if (draw_) draw_(t, key);
+  void operator()(const Tensor& t, std::uint64_t key) const { (*this)(t, key, t.shape(), from(t.shape(), t.shape())); }
+  /// Overwrites t, a box that begins at `at` in a tensor of shape `whole`, with the numbers of the whole tensor there.
+  /// The distributions below draw only the box. Your own function draws the whole tensor, of which the box is copied.
+  void operator()(const Tensor& t, std::uint64_t key, const Shape& whole, const Shape& at) const {
+    if (draw_) draw_(t, key, whole, at);
   }
 
   /// A new f32 tensor on the CPU. The n-th tensor that a thread makes has the n-th draw. stream: a different number for
@@ -85,7 +89,10 @@ class Init {
   Init of_bias(const Shape& weight) const;
 
  private:
-  Fn draw_;
+  using BoxFn = std::function<void(const Tensor& t, std::uint64_t key, const Shape& whole, const Shape& at)>;
+  explicit Init(BoxFn draw) : draw_(std::move(draw)) {}
+  static BoxFn of_whole(Fn draw);
+  BoxFn draw_;
   bool pytorch_ = false;
 };
 

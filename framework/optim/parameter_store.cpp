@@ -151,7 +151,7 @@ void ParameterStore::allocate(const StoreSpec& spec, const NamedTensors* of_mode
     Tensor own = s.values.rows(slice.begin, slice.end).reshape(t.shape);
     if (of_model) {
       Tensor given = of_model->handles[s.own.size()];
-      copy_unnoted(own, given);
+      copy_to_zeros(own, given);
       own.impl()->node = given.require_grad().impl()->node;
       own.impl()->shard_spec = given.impl()->shard_spec;
     }

@@ -24,7 +24,10 @@ FlatBuffer::FlatBuffer(const std::vector<Extent>& extents, double value, DType d
     Index size = 0;
     for (; i < extents.size() && extents[i].device == device; ++i) size += extents[i].size;
     blocks_.push_back(new_block(size, dtype, device));
-    launch<kernel::Fill>(blocks_.back(), value);
+    if (value == 0)
+      zero_untouched(blocks_.back());
+    else
+      launch<kernel::Fill>(blocks_.back(), value);
     starts_.push_back(starts_.back() + size);
   }
   if (blocks_.empty()) {

@@ -58,6 +58,10 @@ void note_write(const Tensor& t);
 /// Copies elements as copy_from(), but a backward that needs the old elements of `to` does not notice. For example to
 /// restore the values of a weight. Any dtypes and devices.
 void copy_unnoted(const Tensor& to, const Tensor& from);
+/// Sets a new tensor to 0. On the host its pages get physical memory only when they are written.
+void zero_untouched(const Tensor& t);
+/// Copies elements to a tensor of zeros, of the same shape and dtype. On the host, pages of zeros are not written.
+void copy_to_zeros(const Tensor& to, const Tensor& from);
 
 namespace detail {
 // Inline: they are most of the work of Tensor's methods.

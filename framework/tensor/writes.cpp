@@ -1,6 +1,8 @@
 #include "framework/tensor/writes.h"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <iterator>
 #include <mutex>
 #include <vector>
@@ -9,6 +11,7 @@
 #include "framework/tensor/storage.h"
 #include "kernels/contracts/elementwise.h"
 #include "kernels/core/runtime.h"
+#include "kernels/core/skip_copies.h"
 
 namespace trireme {
 namespace {
@@ -96,6 +99,26 @@ void copy_unnoted(const Tensor& to, const Tensor& from) {
     return copy_unnoted(to, from.detach().to(to.dtype()));
   }
   copy_block(to.view(), from.view());
+}
+
+void zero_untouched(const Tensor& t) {
+  const View v = t.view();
+  if (v.device.kind != DeviceKind::cpu) return launch<kernel::Fill>(t, 0.0);
+  runtime(v.device.kind).discard(v.data, static_cast<std::size_t>(v.bytes()), v.device);
+}
+
+void copy_to_zeros(const Tensor& to, const Tensor& from) {
+  const View target = to.view(), source = from.view();
+  const bool on_host = target.device.kind == DeviceKind::cpu && source.device.kind == DeviceKind::cpu;
+  if (!on_host || target.dtype != source.dtype || target.shape != source.shape || detail::skips_copies)
+    return copy_unnoted(to, from);
+  static constexpr std::array<std::byte, 4096> zeros{};
+  const auto bytes = static_cast<std::size_t>(target.bytes());
+  for (std::size_t at = 0; at < bytes; at += zeros.size()) {
+    const std::size_t n = std::min(zeros.size(), bytes - at);
+    const std::byte* const page = static_cast<const std::byte*>(source.data) + at;
+    if (std::memcmp(page, zeros.data(), n) != 0) std::memcpy(static_cast<std::byte*>(target.data) + at, page, n);
+  }
 }
 
 }  // namespace trireme

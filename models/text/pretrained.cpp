@@ -277,9 +277,8 @@ Module load_pretrained(const std::string& folder) {
           folder, other);
   check(fs::exists(weights), ErrorKind::file, pretrained_op, "{} holds no model.safetensors and no index of several",
         folder);  // checked before a possibly large model is allocated
-  const SafetensorsFile file = read_safetensors(weights);
   double held = 0;
-  for (const NamedTensor& t : file.tensors) held += static_cast<double>(t.tensor.numel());
+  for (const SafetensorsPiece& t : open_safetensors(weights)) held += static_cast<double>(t.box.size.numel());
   const SkipInit loaded_below;
   const auto make = [&](const auto& o, auto build) {
     const auto width = static_cast<double>(o.width);
@@ -299,7 +298,7 @@ Module load_pretrained(const std::string& folder) {
     }
   }();
   Parameters parameters(model);
-  import_weights(parameters, file, weights);
+  import_weights(parameters, weights);
   return model;
 }
 

@@ -224,6 +224,21 @@ Index block_of(const Plan& plan, std::size_t program, Index whole, const MemoryO
   return bytes;
 }
 
+/// Bytes of the pages of a flat block that writing the slices touches, with the block's last page if it is not full:
+/// the runtime writes zeros there.
+Index touched_pages(const std::vector<Slice>& slices, Index whole, const MemoryOptions& o) {
+  const Index end = whole * o.element;
+  Index bytes = 0, next = 0;  // bytes of pages before `next`
+  auto all = detail::joined(slices);
+  all.push_back({end / o.page * o.page / o.element, whole});
+  for (const Slice& s : all) {
+    const Index from = std::max(next, s.begin * o.element / o.page * o.page);
+    next = std::max(next, std::min(end, (s.end * o.element + o.page - 1) / o.page * o.page));
+    bytes += std::max<Index>(0, next - from);
+  }
+  return bytes;
+}
+
 /// The most of `block` bytes of gradients held at a time, if other ranks' shards are dropped after their reduction.
 Index gradients_of(const Plan& plan, const Program& program, const Liveness& live, Index block,
                    const MemoryOptions& o) {
@@ -252,6 +267,7 @@ Index gradients_of(const Plan& plan, const Program& program, const Liveness& liv
   return block + most;
 }
 
+<<<<<<< HEAD
 /// The most of `block` bytes of weights held at a time, if other ranks' shards are gathered before they are read.
 Index weights_of(const Plan& plan, const Program& program, Index block, const MemoryOptions& o) {
   std::map<Index, Index> dropped;  // bytes of other ranks' shards, by the start of the slice
@@ -267,6 +283,41 @@ Index weights_of(const Plan& plan, const Program& program, Index block, const Me
     most = std::max(most, gathered);
   }
   return block + most;
+=======
+/// Bytes of weights.
+struct HeldWeights {
+  Index between = 0,  // steps
+      gathered = 0;   // at a time, of other ranks' shards
+};
+/// Of `block` bytes of weights, if other ranks' shards are gathered before they are read.
+HeldWeights weights_of(const Plan& plan, const Program& program, Index block, const MemoryOptions& o) {
+  std::map<Index, Index> dropped;  // by the start of the slice: in every micro-batch, but held once
+  HeldWeights held{.between = block};
+  Index unit = 0;  // bytes of other ranks' shards that are gathered, and dropped, together
+  for (const Action& a : program.actions) {
+    unit = drops(a, OperandKind::weights) ? unit + given_back(plan, a, o) : 0;
+    if (drops(a, OperandKind::weights)) dropped[a.slice.begin] = given_back(plan, a, o);
+    held.gathered = std::max(held.gathered, unit);
+  }
+  for (const auto& [begin, bytes] : dropped) held.between -= bytes;
+  return held;
+}
+
+/// How many numbers a program updates, or pulls.
+Index updated_by(const Program& program) {
+  Index whole = 0;
+  for (const Action& a : program.actions)
+    if (a.kind == ActionKind::update || (a.kind == ChannelKind::pull && a.payload == OperandKind::weights))
+      whole += a.slice.size();
+  return whole;
+}
+/// How many of them the rank with the most updates.
+Index updated_by_rank(const Plan& plan, const Program& program) {
+  Index own = 0;
+  for (const Action& a : program.actions)
+    if (a.kind == ActionKind::update) own += a.slice.size() - others_of(plan, a);
+  return own;
+>>>>>>> defer
 }
 
 }  // namespace
@@ -276,19 +327,14 @@ std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& op
   for (std::size_t r = 0; r < plan.programs.size(); ++r) {
     const Program& program = plan.programs[r];
     const Liveness live(program);
-    Index whole = 0, own = 0;  // how many numbers the program, and this rank, updates
-    for (const Action& a : program.actions) {
-      if (a.kind == ActionKind::update) {
-        whole += a.slice.size();
-        own += a.slice.size() - others_of(plan, a);
-      }
-      if (a.kind == ChannelKind::pull && a.payload == OperandKind::weights) whole += a.slice.size();
-    }
+    const Index whole = updated_by(program), own = updated_by_rank(plan, program);
     const Index block = block_of(plan, r, whole, options);
     RankMemory m;
-    m.weights =
-        weights_of(plan, program, block, options) + (whole * (program.versions - 1) + plan.buffers) * options.element;
-    m.gradients = gradients_of(plan, program, live, block, options);
+    const HeldWeights held = weights_of(plan, program, block, options);
+    m.weights = held.between + held.gathered + (whole * (program.versions - 1) + plan.buffers) * options.element;
+    // A server gets gradients for the weights that it updates.
+    m.gradients = program.serves() ? touched_pages(plan.updated(r), plan.parameters, options)
+                                   : gradients_of(plan, program, live, block, options);
     for (const State& state : plan.state)
       m.optimizer += std::max(whole, plan.parameters) *
                      (state.dtype ? static_cast<Index>(size_of(*state.dtype)) : options.element);
@@ -300,6 +346,29 @@ std::vector<RankMemory> predict_memory(const Plan& plan, const MemoryOptions& op
     all.push_back(m);
   }
   return all;
+}
+
+std::vector<PhaseMemory> predict_phases(const Plan& plan, const MemoryOptions& options) {
+  std::vector<PhaseMemory> all;
+  for (std::size_t r = 0; r < plan.programs.size(); ++r) {
+    const Program& program = plan.programs[r];
+    const HeldWeights held = weights_of(plan, program, block_of(plan, r, updated_by(program), options), options);
+    const Index between = held.between + plan.buffers * options.element;
+    all.push_back({.construction = between,
+                   .evaluation = between + held.gathered,
+                   .checkpoint = between + updated_by_rank(plan, program) * options.states * options.element});
+  }
+  return all;
+}
+
+std::string phases_table(const Plan& plan, const std::vector<PhaseMemory>& phases) {
+  std::string text =
+      fmt::format("{:<20} {:>12} {:>12} {:>12}\n", "MB outside of steps", "construction", "evaluation", "checkpoint");
+  const auto mb = [](Index bytes) { return static_cast<double>(bytes) / 1e6; };
+  for (std::size_t r = 0; r < phases.size(); ++r)
+    text += fmt::format("{:<20} {:>12.2f} {:>12.2f} {:>12.2f}\n", plan.programs[r].name, mb(phases[r].construction),
+                        mb(phases[r].evaluation), mb(phases[r].checkpoint));
+  return text;
 }
 
 std::string memory_table(const Plan& plan, const std::vector<RankMemory>& predicted,

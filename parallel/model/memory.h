@@ -33,6 +33,17 @@ struct MemoryOptions {
 /// and buckets that are gathered or in transit. If the lifetime of a message depends on timing, the largest amount
 /// counts. Excludes memory that kernels allocate themselves.
 std::vector<RankMemory> predict_memory(const Plan&, const MemoryOptions& = {});
+/// What a rank of a program holds outside of steps, in bytes. Predicted for a model that the Step initializes
+/// (StepOptions::initialize).
+struct PhaseMemory {
+  Index construction = 0,  ///< weights and running statistics between steps: all that is written before the first step
+      evaluation = 0,      ///< the same, with the most weights of other ranks that are gathered at a time
+      checkpoint = 0;      ///< copies of what a rank writes at most, if it is written in the background
+};
+/// The memory of each program outside of steps; without activations.
+std::vector<PhaseMemory> predict_phases(const Plan&, const MemoryOptions& = {});
+/// A table of them.
+std::string phases_table(const Plan&, const std::vector<PhaseMemory>&);
 /// A table with one line per program and, below it, one line for each of its ranks that was measured. programs: the
 /// program of each rank.
 std::string memory_table(const Plan&, const std::vector<RankMemory>& predicted,

@@ -3,6 +3,7 @@
 #include "framework/autograd/step_context.h"
 #include "kernels/core/runtime.h"
 #include "parallel/model/dry_run.h"
+#include "parallel/plan/shards.h"
 
 namespace trireme {
 namespace {
@@ -23,17 +24,23 @@ StepContext alone() {
 
 }  // namespace
 
-std::vector<PartCost> measure_costs(const Chain& chain, Parameters& parameters, const Tensor& x, int runs) {
+std::vector<PartCost> measure_costs(const Chain& chain, Parameters& parameters, const Tensor& x, int runs,
+                                    bool keeps_gradients) {
   check(x.dim(0) > 0 && runs > 0, "measure_costs", "{} rows and {} runs: there must be at least one of each", x.dim(0),
         runs);
   const StepScope scope(alone());
-  const SpendOn timed = [&](PartInfo&, ActionKind, double& cost, const std::function<void()>& pass) {
+  const auto release = [&](const Slice& gradients) {
+    if (!keeps_gradients) release_gradients(parameters, gradients, {gradients.begin, gradients.begin});
+  };
+  const SpendOn timed = [&](PartInfo& part, ActionKind kind, double& cost, const std::function<void()>& pass) {
     cost = runtime(x.device().kind).timed(x.device(), pass);
+    if (kind == ActionKind::backward_weight) release(part.slice);
   };
   std::vector<PartCost> costs;
   for (int run = -1; run < runs; ++run) {
     auto parts = chain.parts(parameters);
     run_parts(chain, parts, x, {}, timed);
+    release({0, parameters.size()});  // of weights that parts share, too
     parameters.clear_grads();
     if (run <= 0) costs = costs_of(parts);
     for (std::size_t p = 0; p < parts.size(); ++p)

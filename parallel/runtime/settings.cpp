@@ -110,6 +110,7 @@ std::string settings_text(const Mesh& mesh, const Strategy& strategy, const Loss
   add("optimizer's check_finite", o.optimizer.check_finite);
   add("loss", name_of(loss));
   add("seed", o.seed);
+  add("initialize", o.initialize ? fmt::format("{}", *o.initialize) : "by the caller");
   add("checks.finite", o.checks.finite);
   add("checks.every", o.checks.every);
   add("checks.offset", o.checks.offset);

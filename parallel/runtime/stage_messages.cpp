@@ -11,9 +11,14 @@ constexpr Index most_ranges = 8;
 // axis the dimension that it divides; the ranges of the dimension that has some.
 constexpr Index numbers_per_tensor = 3 + 2 * Shape::max_rank + RankMesh::max_axes + 2 + 2 * most_ranges;
 
-/// The types, shapes and placements of tensors, as numbers.
+}  // namespace
+
+Tensor unfilled_metas(std::size_t tensors) {
+  return Tensor::zeros({static_cast<Index>(tensors) * numbers_per_tensor}, DType::i64);
+}
+
 Tensor packed_metas(const std::vector<Tensor>& tensors) {
-  const Tensor text = Tensor::zeros({static_cast<Index>(tensors.size()) * numbers_per_tensor}, DType::i64);
+  const Tensor text = unfilled_metas(tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const Tensor& t = tensors[i];
     const ShardSpec* spec = t.shard_spec();
@@ -42,7 +47,6 @@ Tensor packed_metas(const std::vector<Tensor>& tensors) {
   return text;
 }
 
-/// The reverse of packed_metas(). device: device of the tensors on this rank.
 std::vector<StageMessages::TensorMeta> unpacked_metas(const Tensor& text, const std::shared_ptr<const Grid>& grid,
                                                       Device device) {
   std::vector<StageMessages::TensorMeta> metas;
@@ -73,8 +77,6 @@ std::vector<StageMessages::TensorMeta> unpacked_metas(const Tensor& text, const 
   }
   return metas;
 }
-
-}  // namespace
 
 /// Cuts are numbered equally on all ranks, because the numbers determine the tags.
 StageMessages::StageMessages(const Plan& plan, Tapes& tapes, std::shared_ptr<const Grid> grid, TrafficMeter meter)
@@ -127,8 +129,7 @@ void StageMessages::send_metas(const Action& a, Communicator& comm, const std::v
 }
 
 void StageMessages::receive_metas(const Action& a, Communicator& comm) {
-  const Tensor text =
-      Tensor::empty({static_cast<Index>(tapes_.tensors_behind(a.part)) * numbers_per_tensor}, DType::i64);
+  const Tensor text = unfilled_metas(tapes_.tensors_behind(a.part));
   comm.recv(text, comm.rank() + a.peer.offset, tag(a)).wait();
   const std::size_t behind = std::min(static_cast<std::size_t>(a.part) + 1, plan_.parts.size() - 1);
   metas_[key(a)] = unpacked_metas(text, grid_, plan_.parts[behind].device);

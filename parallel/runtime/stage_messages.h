@@ -73,4 +73,12 @@ class StageMessages {
   std::vector<Tensor> sent_;  // by the last message, if kept
 };
 
+/// The types, shapes and placements of tensors, as numbers for a message.
+Tensor packed_metas(const std::vector<Tensor>&);
+/// A message that receives packed_metas() of so many tensors.
+Tensor unfilled_metas(std::size_t tensors);
+/// The reverse of packed_metas(). grid: the ranks that split layers. device: of the tensors on this rank.
+std::vector<StageMessages::TensorMeta> unpacked_metas(const Tensor& message, const std::shared_ptr<const Grid>& grid,
+                                                      Device device);
+
 }  // namespace trireme

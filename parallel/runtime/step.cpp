@@ -11,10 +11,12 @@
 #include "parallel/plan/codec.h"
 #include "parallel/runtime/consolidator.h"
 #include "parallel/runtime/executor.h"
+#include "parallel/runtime/initial_weights.h"
 #include "parallel/runtime/non_finite.h"
 #include "parallel/runtime/output_keeper.h"
 #include "parallel/runtime/settings.h"
 #include "parallel/runtime/step_flags.h"
+#include "parallel/runtime/step_forward.h"
 #include "parallel/runtime/step_graph.h"
 #include "parallel/runtime/step_plan.h"
 #include "parallel/runtime/step_probe.h"
@@ -42,9 +44,13 @@ struct Step::Impl {
         kept(options.keep_outputs, plan.microbatches),
         channels(plan, plan.programs[static_cast<std::size_t>(program())], parameters, mesh),
         executor(plan, program(), chain, kept.watching(std::move(l)), optimizer, mesh, ranks, channels, options),
-        consolidator(plan, program(), mesh, optimizer) {
-    audit.on_call(phases::set_up, [&] { consolidator.run(phases::set_up); });
+        consolidator(plan, program(), mesh, optimizer),
+        forward(plan, program(), chain, parameters, mesh, consolidator) {
     optimizer.keep(executor.updated());
+    if (options.initialize)
+      draw_weights(*options.initialize);
+    else
+      audit.on_call(phases::set_up, [&] { consolidator.run(phases::set_up); });
     if (options.profile.example && mesh.world().size() > 1) declare_comms();  // a single rank sends nothing
     if (options.cuda_graphs && StepGraph::serves(plan)) graph.emplace(plan.parts.front().device, parameters);
   }
@@ -65,7 +71,14 @@ struct Step::Impl {
     std::string text = settings_text(mesh, strategy, l, optimizer_config, options);
     if (options.layer_axes.empty()) text += model_text(m);
     compare_ranks(everyone, "step", text);
-    return split_layers(strategy, std::move(m), mesh, options.profile.example);
+    if (options.initialize) initial.emplace(m);
+    return split_layers(strategy, std::move(m), mesh, options.profile.example, !options.initialize);
+  }
+
+  void draw_weights(std::uint64_t seed) {
+    consolidator.release();
+    initial->draw(parameters, consolidator.checkpoint_shard(), seed);
+    initial.reset();
   }
 
   int program() const {
@@ -198,11 +211,21 @@ struct Step::Impl {
     return shard;
   }
 
-  LoadedCheckpoint load_checkpoint(const std::string& directory) {
+  /// Before weights are overwritten: ends what belongs to the old ones, and keeps only what a rank holds between steps.
+  void forget_weights() {
     if (graph) graph->drop();
     left = told = 0;   // open batches and messages belong to the old steps
     executor.flush();  // ends messages in flight
     consolidator.release();
+  }
+
+  std::vector<std::string> import_weights(const std::string& path) {
+    forget_weights();
+    return import_but_head(path, parameters, shard_of_checkpoint());
+  }
+
+  LoadedCheckpoint load_checkpoint(const std::string& directory) {
+    forget_weights();
     optimizer.keep(executor.updated());
     CheckpointShard shard = shard_of_checkpoint();
     LoadedCheckpoint loaded = trireme::load_checkpoint(directory, parameters, &optimizer, shard);
@@ -222,6 +245,7 @@ struct Step::Impl {
   std::unique_ptr<Mesh> own_mesh;
   Mesh& mesh;
   Strategy strategy;
+  std::optional<InitialWeights> initial;  // until the weights are drawn; none: the caller has initialized the model
   Module model;
   Chain chain;
   Parameters parameters;
@@ -234,6 +258,7 @@ struct Step::Impl {
   Channels channels;
   Executor executor;
   Consolidator consolidator;
+  PartsForward forward;
   std::optional<StepGraph> graph;  // none: not asked for, or not possible
   bool recording = false, replayed = false;
   std::int64_t left = 0, told = 0, first = 0;  // open batches; tickets returned so far; number of steps before these
@@ -252,6 +277,7 @@ Step::Step(Module model, Loss loss, OptimizerConfig optimizer_config, Mesh& mesh
 Step::~Step() = default;
 
 Tensor Step::operator()(const Tensor& x, const Tensor& y) { return impl_->run(x, y); }
+std::vector<std::string> Step::import_weights(const std::string& path) { return impl_->import_weights(path); }
 Parameters& Step::parameters() { return impl_->parameters; }
 Optimizer& Step::optimizer() { return impl_->optimizer; }
 const Plan& Step::plan() const { return impl_->plan; }
@@ -271,6 +297,13 @@ void StepFlags::raise(const std::string& flag) {
   step_.executor.agreement().raise(flag);
 }
 bool StepFlags::raised(const std::string& flag) const { return step_.executor.agreement().told(flag); }
+
+bool StepForward::is_needed() const { return step_.forward.is_needed(); }
+RankShare StepForward::share() const { return {step_.ranks.share().rank, step_.ranks.share().size}; }
+Tensor StepForward::operator()(const Tensor& x, const PartsForward::RunPart& run) const {
+  step_.flush();
+  return step_.forward(x, run);
+}
 
 void StepTickets::open(std::int64_t batches) {
   check(batches > 0 && step_.left == 0, "step",

@@ -1,5 +1,5 @@
 // Step: one optimizer step of a model under a strategy. It builds the plan, checks it, compares it across
-// ranks, broadcasts the initial state from rank 0, and then interprets its program's actions on each call.
+// ranks, broadcasts or draws the initial state, and then interprets its program's actions on each call.
 #pragma once
 #include <functional>
 #include <memory>
@@ -47,6 +47,11 @@ struct StepOptions {
   /// - gather_weights(), StepProbe::record() and a step with other shapes drop the graph. The memory of one step stays
   ///   allocated until the next capture.
   bool cuda_graphs = false;
+  /// Deferred initialization, for a model that was made under SkipInit (framework/layers/init.h). After the model is
+  /// divided, each rank draws the weights and buffers that it holds between steps, with the bits of
+  /// initialize(model, *initialize). No rank ever writes the whole model. None: the caller has initialized the model,
+  /// and rank 0 sends its weights to all ranks that hold the same.
+  std::optional<std::uint64_t> initialize = {};
   bool refuse_unsound = true;    ///< throw Error for a plan in which check() finds faults; false: run it anyway
   std::int64_t epoch_steps = 0;  ///< steps per epoch: see Plan::epoch_steps
   /// Mesh axes along which custom layers of the model are split; ranks along them get the same rows.
@@ -79,6 +84,7 @@ class NonFiniteError : public Error {
 
 /// Trains a model under a strategy, one optimizer step per call. Handles on a Step have further abilities:
 /// - StepFlags (step_flags.h): flags that ranks raise between steps;
+/// - StepForward (step_forward.h): evaluation without bringing all weights to any rank;
 /// - StepTickets (step_tickets.h): workers of different speed divide the batches;
 /// - StepResume (step_resume.h): the loss scale, and the replay of an asynchronous run;
 /// - StepProbe (step_probe.h): outputs, times, memory, traffic and all optimizer state.
@@ -128,8 +134,9 @@ class Step {
   /// refused on this rank alone, has left messages in flight: make a new Step on all ranks then.
   void flush();
   /// Brings all weights and running statistics to all ranks; call it before evaluating. Every rank has all weights
-  /// before the first step, and from gather_weights() to the next step. At other times a rank has only the weights of
-  /// its pipeline stage (with zero(3) its shard), and reading other weights throws Error.
+  /// before the first step (unless StepOptions::initialize is set), and from gather_weights() to the next step. At
+  /// other times a rank has only the weights of its pipeline stage (with zero(3) its shard), and reading other weights
+  /// throws Error.
   /// - If workers train separately (Plan::consistency periodic or gossip), all ranks get the mean of the workers'
   ///   weights and running statistics until the next step; model files hold this mean, too. Then each worker continues
   ///   with its separate weights.
@@ -146,6 +153,10 @@ class Step {
   /// for the other weights, as after a step. A collective call. Throws Error on all ranks, for the reasons of
   /// load_checkpoint() in framework/io/checkpoint.h.
   LoadedCheckpoint load_checkpoint(const std::string& directory);
+  /// Overwrites weights and running statistics from a safetensors file, as import_but_head() in framework/io/weights.h.
+  /// Returns the names of the last layer's tensors that do not fit and keep their values. Each rank reads what it holds
+  /// between steps; call gather_weights() for the other weights. A collective call. Throws Error on all ranks.
+  std::vector<std::string> import_weights(const std::string& path);
   Parameters& parameters();  ///< parameters of this rank's model; live as long as the Step
   Optimizer& optimizer();    ///< has state for the slices that this rank updates; StepProbe::consolidate() brings all
   const Plan& plan() const;  ///< the same on all ranks
@@ -153,6 +164,7 @@ class Step {
 
  private:
   friend class StepFlags;
+  friend class StepForward;
   friend class StepProbe;
   friend class StepResume;
   friend class StepTickets;

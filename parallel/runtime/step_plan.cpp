@@ -23,12 +23,12 @@ namespace {
 /// Measures costs on the example, on rank 0, so that all ranks cut alike; in virtual time they are counted. Layers that
 /// are split over ranks need all ranks.
 void measure(std::vector<PartInfo>& parts, const Chain& chain, Parameters& parameters, const Tensor& example, bool all,
-             World& world) {
+             bool keeps_gradients, World& world) {
   std::vector<PartCost> costs(parts.size());
   if (world.clock())
     costs = count_costs(chain, parameters, example, world.clock()->cluster().flops);
   else if (world.rank() == 0 || all)
-    costs = measure_costs(chain, parameters, example);
+    costs = measure_costs(chain, parameters, example, 5, keeps_gradients);
   std::vector<double> numbers;
   for (const PartCost& c : costs)
     for (double number :
@@ -140,9 +140,10 @@ void refuse_with_asynchronous(const Strategy& strategy, const StepOptions& o) {
 
 }  // namespace
 
-Module split_layers(const Strategy& strategy, Module model, Mesh& mesh, const Tensor& example) {
+Module split_layers(const Strategy& strategy, Module model, Mesh& mesh, const Tensor& example, bool initialized) {
   if (!strategy.split.any()) return model;
-  model.visit(StateVisitor([&](const NamedState& leaf) { mesh.world().comm().broadcast(*leaf.tensor, 0).wait(); }));
+  if (initialized)
+    model.visit(StateVisitor([&](const NamedState& leaf) { mesh.world().comm().broadcast(*leaf.tensor, 0).wait(); }));
   return split(model, mesh, strategy.split, example, !strategy.acts_on_updates());
 }
 
@@ -204,7 +205,7 @@ Plan make_plan(const Strategy& strategy, const Chain& chain, const Loss& loss, O
     const Plan rough = strategy(begin());  // throws before anything runs
     check_one_use(rough, strategy.split, o.layer_axes);
     const Tensor x = mesh.world().clock() ? microbatch_example(rough, strategy, o.profile) : o.profile.example;
-    measure(parts, chain, parameters, x, strategy.split.any() || !o.layer_axes.empty(), mesh.world());
+    measure(parts, chain, parameters, x, strategy.split.any() || !o.layer_axes.empty(), !o.initialize, mesh.world());
   }
   Plan plan = strategy(begin());
   if (!plan.has_stages()) plan.partition.clear();

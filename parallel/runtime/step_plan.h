@@ -8,9 +8,9 @@
 
 namespace trireme {
 
-/// The model with its layers split over ranks for the strategy, after a broadcast of rank 0's whole weights. A
-/// collective call.
-Module split_layers(const Strategy&, Module model, Mesh&, const Tensor& example);
+/// The model with its layers split over ranks for the strategy. initialized: first rank 0 sends its whole weights to
+/// all ranks; false: they are drawn later. A collective call.
+Module split_layers(const Strategy&, Module model, Mesh&, const Tensor& example, bool initialized);
 /// The mesh axes along which ranks hold different parts of the weights: StepOptions::layer_axes and the strategy's
 /// axes.
 std::vector<std::string> tensor_parallel_axes(const StepOptions&, const SplitOptions&);

@@ -7,6 +7,7 @@
 #include <ranges>
 
 #include "framework/ops/place.h"
+#include "framework/tensor/storage.h"
 
 namespace trireme {
 namespace {
@@ -294,11 +295,27 @@ ShardSpec::Ptr summed_spec(const Leaves& leaves, const Leaf& leaf) {
   return (leaf.differs | leaf.alike) == 0 ? spec : spec->summed_over(spec->summed() & leaf.differs & ~leaf.alike);
 }
 
+/// This rank's part. Zeros of a weight that is drawn later are read, but not written (SkipInit).
+Tensor part_of(const Tensor& whole, const ShardSpec& spec) {
+  if (whole.device().kind != DeviceKind::cpu) return relayout(whole, spec);
+  const Tensor mine = Tensor::empty(spec.block(), whole.dtype());
+  zero_untouched(mine);
+  const Tensor from = whole.reshape({whole.numel()}), to = mine.reshape({mine.numel()});
+  Index before = 0;  // several boxes are rows of the block, one after another
+  for (const Box& box : spec.boxes()) {
+    each_run(box, whole.shape(), [&](Index begin, Index at, Index count) {
+      copy_to_zeros(to.view_rows(before + at, before + at + count), from.view_rows(begin, begin + count));
+    });
+    before += box.size.numel();
+  }
+  return mine;
+}
+
 /// Keeps only this rank's part.
 void divide(const Leaf& leaf, const ShardSpec::Ptr& spec) {
   auto& t = *leaf.tensor.impl();
   if (spec->divides()) {
-    const Tensor mine = relayout(leaf.tensor.detach(), *spec);
+    const Tensor mine = part_of(leaf.tensor.detach(), *spec);
     t.block = mine.impl()->block;
     t.offset = 0;
     t.shape = mine.shape();

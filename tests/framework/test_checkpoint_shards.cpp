@@ -228,7 +228,7 @@ TEST_CASE("pieces that overlap, reach outside or disagree are refused") {
     std::vector<std::string> paths;
     for (auto& [at, size] : boxes) {
       SafetensorsShard shard;
-      shard.add("w", Tensor::zeros(size), shape, at);
+      shard.add(NamedTensor{"w", Tensor::zeros(size)}, shape, at);
       const std::string name = std::to_string(paths.size());
       std::filesystem::remove(folder / name);
       write_shard(folder.path(), name, shard);

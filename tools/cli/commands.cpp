@@ -36,7 +36,7 @@ namespace fs = std::filesystem;
 
 std::string load_weights(Parameters& parameters, const std::string& run, const std::string& weights) {
   if (!weights.empty()) {
-    import_weights(parameters, read_safetensors(weights), weights);
+    import_weights(parameters, weights);
     return weights;
   }
   auto loaded = load_latest(run, parameters, nullptr);

@@ -72,7 +72,8 @@ MemoryOptions memory_options(const TrainerOptions& config, Parameters& parameter
 }
 
 std::string DescribedModel::memory(const TrainerOptions& config, const Plan& plan) {
-  return memory_table(plan, predict_memory(plan, memory_options(config, parameters)));
+  const MemoryOptions options = memory_options(config, parameters);
+  return memory_table(plan, predict_memory(plan, options)) + phases_table(plan, predict_phases(plan, options));
 }
 
 namespace {

@@ -104,8 +104,10 @@ int simulate_command(const TrainerOptions& config, const PlanOptions& options) {
   print_traffic(plan, s);
   fmt::print("payload: {}\n", payload_in_words);
   if (options.steps == 1) print_rare_steps(described, cluster, s);
-  const auto memory = predict_memory(plan, memory_options(config, described.model.parameters));
-  fmt::print("\n{}{}", memory_table(plan, memory), memory_verdict(cluster, plan, memory));
+  const MemoryOptions numbers = memory_options(config, described.model.parameters);
+  const auto memory = predict_memory(plan, numbers);
+  fmt::print("\n{}{}{}", memory_table(plan, memory), phases_table(plan, predict_phases(plan, numbers)),
+             memory_verdict(cluster, plan, memory));
   if (s.timeline.programs.size() <= 64) fmt::print("\n{}", gantt(plan, s.timeline, terminal_width()));
   write_drawings(options, plan, s.timeline, plan.summary());
   return 0;

@@ -60,13 +60,26 @@ struct FusedHead {
   FusedHead(const Chain& model, const Loss& loss, bool wants_predictions)
       : chain(model), head(!wants_predictions && loss && loss.cross_entropy() ? model.head() : nullptr) {}
   /// The loss, computed from the output of the other parts. Loss is then the identity.
-  Tensor operator()(const Tensor& x, const Tensor& labels, const LabelLossOptions& options) const {
+  Tensor operator()(const Tensor& x, const Tensor& labels, const EvaluateOptions& how,
+                    const LabelLossOptions& options) const {
+    const PartsForward::RunPart run = [&](int p, Tensor activation, Stashed& stashed) {
+      if (p + 1 < chain.size()) return chain.run(p, std::move(activation), stashed);
+      return head->loss(activation, labels.to(activation.device()), options);
+    };
+    if (how.forward) return how.forward(x, run);
     Tensor activation = x;
     Stashed stashed;
-    for (int p = 0; p + 1 < chain.size(); ++p) activation = chain.run(p, std::move(activation), stashed);
-    return head->loss(activation, labels.to(activation.device()), options);
+    for (int p = 0; p < chain.size(); ++p) activation = run(p, std::move(activation), stashed);
+    return activation;
   }
 };
+
+/// The prediction for x, which a rank without rows computes with the others.
+Tensor predicted(Module& model, const Chain& chain, const Tensor& x, const EvaluateOptions& how) {
+  if (!how.forward) return model(x);
+  return how.forward(
+      x, [&](int p, Tensor activation, Stashed& stashed) { return chain.run(p, std::move(activation), stashed); });
+}
 
 /// For data with classes. Padded and overlapping positions of a text have ignored labels.
 Loss usual_loss(bool some_ignored) { return some_ignored ? cross_entropy_with({}) : Loss(cross_entropy); }
@@ -147,12 +160,18 @@ Evaluation evaluate(Module& model, const Dataset& data, World& world, const Eval
     if (options.progress) options.progress(batch.index, loader.batches());
     const bool runs = batch.rows() > 0 || options.shard;
     if (fused.head) {
-      const auto of_head = [&](const Tensor& x, const Tensor& y) { return fused(x, y, *chosen.cross_entropy()); };
+      const auto of_head = [&](const Tensor& x, const Tensor& y) {
+        return fused(x, y, options, *chosen.cross_entropy());
+      };
       loss.add(batch, of_head, batch.x, static_cast<double>(batch.rows()));
+      if (batch.rows() == 0 && options.forward)
+        (void)options.forward(batch.x, [&](int p, Tensor x, Stashed& stashed) {
+          return p + 1 < chain.size() ? chain.run(p, std::move(x), stashed) : x;
+        });
       counts.samples += batch.rows();
       continue;
     }
-    Tensor prediction = runs ? model(batch.x) : Tensor();
+    Tensor prediction = runs ? predicted(model, chain, batch.x, options) : Tensor();
     if (const Tensor counted = overlaps && batch.rows() > 0 ? field_of(batch.y, counted_field) : Tensor()) {
       const Tensor y = batch.y, all = prediction;
       // A custom loss of labels sees all of them.

@@ -10,6 +10,7 @@
 #include "framework/metrics/metric.h"
 #include "framework/ops/ops.h"
 #include "parallel/comm/world/world.h"
+#include "parallel/runtime/parts_forward.h"
 
 namespace trireme {
 
@@ -46,6 +47,9 @@ struct EvaluateOptions {
   /// Step::shard() for a tensor-parallel model (Step::is_tensor_parallel): ranks with equal shards work together on the
   /// same rows. None: each rank runs the whole model on separate rows.
   std::optional<RankShare> shard = {};
+  /// Runs the model part by part on ranks that lack weights (StepForward); `model` is then Step::model(), and shard is
+  /// StepForward::share(). Null: this rank runs the model alone, or with the ranks of its shard.
+  std::function<Tensor(const Tensor& x, const PartsForward::RunPart&)> forward = nullptr;
   Loss loss = {};                    ///< a mean (Reduction::mean); null: cross-entropy of data with classes, else none
   std::vector<Metric> metrics = {};  ///< in addition to accuracy and top-5 of a data set with classes
   /// Makes the batches: see LoaderOptions::collate.

@@ -7,15 +7,14 @@
 #include "datasets/text/tokens.h"
 #include "framework/io/checkpoint.h"
 #include "framework/io/json.h"
-#include "framework/io/weights.h"
 #include "kernels/core/runtime.h"
 #include "parallel/comm/call.h"
 #include "parallel/comm/crash_report.h"
 #include "parallel/comm/flight_recorder.h"
 #include "parallel/comm/world/compare.h"
 #include "parallel/comm/world/job_monitor.h"
-#include "parallel/runtime/reducer.h"
 #include "parallel/runtime/step_flags.h"
+#include "parallel/runtime/step_forward.h"
 #include "parallel/runtime/step_probe.h"
 #include "parallel/runtime/step_resume.h"
 #include "parallel/runtime/step_tickets.h"
@@ -68,9 +67,9 @@ struct Trainer::Impl {
     Loader(input.test, {.batch = options.data.eval_batch, .shard = world, .workers = 0});  // refuses invalid settings
     compare_ranks(world.comm(), "data", "train " + description(*input.train) + "test " + description(*input.test));
     if (options.parallel.threads > 0) set_threads(static_cast<int>(options.parallel.threads));
-    const bool given_model = static_cast<bool>(input.model);
+    options_model = !input.model;
     if (!input.model)
-      input.model = make_model(options, options_for(*input.train), device);
+      input.model = make_undrawn_model(options, options_for(*input.train), device);
     else
       move_to(input.model, options, device);
     if (world.main()) data = data_record(input.train, input.test);
@@ -86,14 +85,15 @@ struct Trainer::Impl {
     how.flags = {.names = stop.flags(), .every = between_flags};
     how.keep_outputs = text_of(input.train) ? metrics.keep_nothing() : metrics.keep(input.train->classes());
     how.tickets = true;
+    if (options_model) how.initialize = how.seed;
     step.emplace(input.model, input.loss ? input.loss : make_loss(options),
                  input.optimizer ? *input.optimizer : make_optimizer(options, loader.batches()), mesh, strategy, how);
     rows_of_norms = norm_rows(*step, strategy);
-    prediction.emplace(options, world, *step, device, given_model);
+    prediction.emplace(options, world, *step, device, !options_model);
     if (found)
       resume();
     else if (!options.weights.empty())
-      start_from(options.weights);
+      redrawn = step->import_weights(options.weights);
     check(options.run.on_nan == "stop" || can_roll_back(), "run.on_nan",
           "runs in virtual time, and ranks that train apart or meet only by messages, cannot roll back; use stop");
     saver.check_room(log, *step);
@@ -130,7 +130,6 @@ struct Trainer::Impl {
       if (input.callbacks.on_epoch) input.callbacks.on_epoch(ended);
       if (trace.complete(at.step) && !clock.simulated())
         trace.finish(mesh, device, make_dtype(options), directory, log.console());
-      step->gather_weights();
       log.ml("INTERVAL_START", "eval_start", Json(), at.epoch);
       last = evaluate();
       log.epoch_end(ended, last, step->parameters());
@@ -141,7 +140,7 @@ struct Trainer::Impl {
     if (at.in_epoch()) save({});
     if (trace.is_wanted() && !clock.simulated())
       trace.finish(mesh, device, make_dtype(options), directory, log.console());
-    step->gather_weights();
+    if (!in_parts()) step->gather_weights();
     const bool asked = stop.stops(*step);
     if (!asked && (last.samples == 0 || at.in_epoch())) last = evaluate();
     if (!asked) prediction->finish(mesh, *step, input, log);
@@ -184,13 +183,22 @@ struct Trainer::Impl {
     scale_timeouts(steady ? 1 : slow_phase);  // in the first step other ranks may still be in the phase before
     if (FlightRecorder* r = FlightRecorder::current()) r->set_phase(phase, at.step);
   }
+  /// Whether evaluations leave weights where steps do. A program may use its own model, so all ranks get its weights.
+  bool in_parts() { return options_model && StepForward(*step).is_needed(); }
   Evaluation evaluate() {
     enter("evaluate");
     EvaluateOptions how = evaluate_options(options, device, log.console(), input.test->size());
     how.loss = input.loss;
     how.metrics = input.metrics;
     how.collate = input.collate;
-    if (StepProbe(*step).is_tensor_parallel()) how.shard = step->shard();
+    const StepForward forward(*step);
+    if (in_parts()) {
+      how.shard = forward.share();
+      how.forward = forward;
+    } else {
+      step->gather_weights();
+      if (StepProbe(*step).is_tensor_parallel()) how.shard = step->shard();
+    }
     return trireme::evaluate(how.shard ? step->model() : input.model, input.test, world, how);
   }
   /// Whether all ranks have every step in common, so that they can return to one.
@@ -251,12 +259,6 @@ struct Trainer::Impl {
     }
     log.rewind(at);
     if (at.samples >= epoch_size(input)) at.next_epoch();  // there may be less data than when the run started
-  }
-
-  void start_from(const std::string& weights) {
-    if (world.main() || StepProbe(*step).is_tensor_parallel())
-      redrawn = import_but_head(step->parameters(), read_safetensors(weights), weights);
-    if (!StepProbe(*step).is_tensor_parallel()) broadcast_state(step->parameters(), world);
   }
 
   void banner() {
@@ -425,7 +427,8 @@ struct Trainer::Impl {
   StopRequest stop;
   const RunAlgorithms algorithms;
   Device device;
-  std::string staged;  // why collectives go through the host; empty: they do not
+  bool options_model = false;  // whether the model is of the options, not the program's own
+  std::string staged;          // why collectives go through the host; empty: they do not
   Mesh mesh;
   Saver saver;
   RunLog log;
