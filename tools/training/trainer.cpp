@@ -93,7 +93,7 @@ struct Trainer::Impl {
     if (found)
       resume();
     else if (!options.weights.empty())
-      redrawn = step->import_weights(options.weights);
+      redrawn = StepResume(*step).import_weights(options.weights);
     check(options.run.on_nan == "stop" || can_roll_back(), "run.on_nan",
           "runs in virtual time, and ranks that train apart or meet only by messages, cannot roll back; use stop");
     saver.check_room(log, *step);
