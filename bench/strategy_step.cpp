@@ -1,6 +1,7 @@
 // Times training steps under a strategy, and prints one JSON line: for bench/strategies.
 //   strategy_step [--strategy S] [--mesh M] [--batch B] [--size S] [--steps N] [--warmup N] [--threads T]
 //       a compute-bound CNN on S x S images
+//   strategy_step --tokens T [...]                           GPT-2 124M on T tokens a sample
 //   strategy_step --overhead 1 [--steps N] [--batch B]      MNIST CNN: a serial plan beside the loop written by hand
 #include <algorithm>
 #include <chrono>
@@ -68,9 +69,9 @@ int overhead(int steps, Index batch) {
 }  // namespace
 
 int strategy_step_main(int argc, char** argv) {
-  std::map<std::string, std::string> options{{"--strategy", "serial"}, {"--mesh", ""},     {"--batch", "64"},
-                                             {"--steps", "5"},         {"--warmup", "1"},  {"--threads", "0"},
-                                             {"--size", "32"},         {"--overhead", "0"}};
+  std::map<std::string, std::string> options{{"--strategy", "serial"}, {"--mesh", ""},      {"--batch", "64"},
+                                             {"--steps", "5"},         {"--warmup", "1"},   {"--threads", "0"},
+                                             {"--size", "32"},         {"--overhead", "0"}, {"--tokens", "0"}};
   for (int i = 1; i + 1 < argc; i += 2) options[argv[i]] = argv[i + 1];
   const int steps = std::stoi(options["--steps"]), warmup = std::stoi(options["--warmup"]);
   const Index batch = std::stoi(options["--batch"]), size = std::stoi(options["--size"]);
@@ -80,13 +81,22 @@ int strategy_step_main(int argc, char** argv) {
   Mesh mesh(world,
             options["--mesh"].empty() ? std::vector<Axis>{{"data", world.size()}} : parse_mesh(options["--mesh"]));
 
-  Tensor example = Tensor::empty({std::max<Index>(1, batch / 8), size, size, 3});
-  uniform(example, -1, 1, 1);
-  Step step(Module(even_cnn(size)), cross_entropy, Sgd{.lr = 0.01, .momentum = 0.9}, mesh,
-            parse_strategy(options["--strategy"]), {.profile = {.example = example}});
+  const Index tokens = std::stoi(options["--tokens"]);
+  Tensor example, ids;
+  if (tokens > 0) {
+    const std::vector<double> drawn = uniform({64 * batch * tokens}, 0, 50257, 1).to_vector();
+    ids = Tensor::of(drawn, {64 * batch, tokens}, DType::i64);
+    example = ids.rows(0, 1);
+  } else {
+    example = uniform({std::max<Index>(1, batch / 8), size, size, 3}, -1, 1, 1);
+  }
+  Step step(tokens > 0 ? Module(gpt2({.dropout = 0})) : Module(even_cnn(size)), cross_entropy,
+            Sgd{.lr = 0.01, .momentum = 0.9}, mesh, parse_strategy(options["--strategy"]),
+            {.profile = {.example = example}});
   Runtime& memory = runtime(DeviceKind::cpu);
   const std::size_t before = memory.in_use();
-  Loader loader(Synthetic({.size = 64 * batch, .shape = {size, size, 3}}), {.batch = batch, .shard = step.shard()});
+  const Dataset data = tokens > 0 ? TensorDataset(ids, ids) : Synthetic({.size = 64 * batch, .shape = {size, size, 3}});
+  Loader loader(data, {.batch = batch, .shard = step.shard()});
   std::vector<double> times;
   int count = 0;
   for (auto& [x, y] : loader) {

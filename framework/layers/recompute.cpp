@@ -2,6 +2,7 @@
 
 #include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"
+#include "framework/layers/sequential.h"
 #include "framework/tensor/fields.h"
 
 namespace trireme {
@@ -67,6 +68,32 @@ Tensor Recompute::operator()(const Tensor& x) const {
                   for (std::size_t i = 0; i < beside.size(); ++i)
                     if (has_grad(beside[i])) g.set_grad(static_cast<int>(i) + 1, beside[i].grad());
                 });
+}
+
+static Module wrapped(const Module& model, const std::string& prefix, std::span<const std::string> patterns,
+                      std::vector<bool>& used) {
+  const auto* layers = model.as<Sequential>();
+  if (!layers) return model;
+  Sequential all;
+  for (std::size_t i = 0; i < layers->size(); ++i) {
+    const std::string name = prefix + layers->name(i);
+    bool matched = false;
+    for (std::size_t p = 0; p < patterns.size(); ++p)
+      if (matches(patterns[p], name)) matched = used[p] = true;
+    const Module& layer = (*layers)[i];
+    all.add(layers->name(i), matched ? Module(Recompute(layer)) : wrapped(layer, name + ".", patterns, used));
+  }
+  return all;
+}
+
+Module recompute(const Module& model, std::span<const std::string> patterns) {
+  std::vector<bool> used(patterns.size());
+  Module all = wrapped(model, "", patterns, used);
+  for (std::size_t p = 0; p < patterns.size(); ++p)
+    check(used[p], "recompute",
+          "no layer of a Sequential is called '{}'. trireme plan show names parts and blocks; * matches any characters",
+          patterns[p]);
+  return all;
 }
 
 }  // namespace trireme

@@ -274,15 +274,19 @@ struct HeldWeights {
 };
 /// Of `block` bytes of weights, if other ranks' shards are gathered before they are read.
 HeldWeights weights_of(const Plan& plan, const Program& program, Index block, const MemoryOptions& o) {
-  std::map<Index, Index> dropped;  // by the start of the slice: in every micro-batch, but held once
-  HeldWeights held{.between = block};
-  Index unit = 0;  // bytes of other ranks' shards that are gathered, and dropped, together
-  for (const Action& a : program.actions) {
-    unit = drops(a, OperandKind::weights) ? unit + given_back(plan, a, o) : 0;
+  std::map<Index, Index> dropped;  // bytes of other ranks' shards, by the start of the slice
+  for (const Action& a : program.actions)
     if (drops(a, OperandKind::weights)) dropped[a.slice.begin] = given_back(plan, a, o);
-    held.gathered = std::max(held.gathered, unit);
-  }
+  HeldWeights held{.between = block};
   for (const auto& [begin, bytes] : dropped) held.between -= bytes;
+  Index gathered = 0;
+  for (const Action& a : program.actions) {
+    const auto at = dropped.find(a.slice.begin);
+    if (at == dropped.end()) continue;
+    if (a.kind == ActionKind::all_gather) gathered += at->second;
+    if (drops(a, OperandKind::weights)) gathered -= at->second;
+    held.gathered = std::max(held.gathered, gathered);
+  }
   return held;
 }
 

@@ -14,10 +14,13 @@ inline bool averages_statistics(const Action& a) {
 }
 /// Whether the action sums gradients of tied weights over the programs that have copies (parallel/plan/ties.h).
 inline bool is_tied_sum(const Action& a) { return a.kind == ActionKind::all_reduce && !a.peer.members.empty(); }
-/// Whether the action reduces gradients over the ranks that have different rows.
+/// Whether the action sums shards of gradients, which a reduce_scatter has made, over the replicas of the shards.
+inline bool is_replica_sum(const Action& a) { return !a.shard_axis.empty(); }
+/// Whether the action reduces gradients over the ranks that have different rows. Those of replicas are left to sums
+/// over replicas.
 inline bool is_reduction(const Action& a) {
   return (a.kind == ActionKind::all_reduce || a.kind == ActionKind::reduce_scatter) &&
-         a.payload == OperandKind::gradients && a.peer.members.empty();
+         a.payload == OperandKind::gradients && a.peer.members.empty() && !is_replica_sum(a);
 }
 /// Whether the action sums gradients of ranks that have different rows: by itself, or at the rank of a channel.
 inline bool sums_gradients(const Action& a) {

@@ -146,7 +146,7 @@ Work drop_shards(ActionContext& now) {
   return {};
 }
 Work reduce(ActionContext& now) {
-  if (is_reduction(now.action)) return rank_actions::reduce(now);
+  if (is_reduction(now.action) || is_replica_sum(now.action)) return rank_actions::reduce(now);
   if (!now.comm) return {};
   if (averages_statistics(now.action)) return average_statistics(*now.comm, now.store(), now.action.slice);
   if (now.action.payload == OperandKind::weights) return now.comm->all_reduce(now.values(), ReduceOp::average);
@@ -158,6 +158,13 @@ Work reduce(ActionContext& now) {
 double seconds_of(const Plan& plan, const Action& a) { return a.kind->seconds ? a.kind->seconds(plan, a) : 0; }
 
 std::vector<PlannedCall> calls_of(const Plan& plan, const Action& a, int ranks, Index element, std::int64_t step) {
+  if (is_replica_sum(a)) {  // sum_shards() (parallel/plan/shards.h)
+    const Index shards = plan.size(a.shard_axis), share = a.slice.size() / shards, rest = a.slice.size() % shards;
+    Calls calls;
+    for (const Index n : {share, rest})
+      if (n > 0) calls.push_back({CallKind::all_reduce, n * element});
+    return calls;
+  }
   if (!is_encoded(a, step)) return a.kind->calls ? a.kind->calls(a, ranks, element) : Calls{};
   Calls calls;
   CodecContext now(plan, a, element, step);

@@ -15,7 +15,7 @@ std::vector<Segment> find_segments(const Program& program) {
   const auto leaves = [](const Action& a) { return a.kind == ActionKind::forward ? a.part : a.part - 1; };
   const Action* before = nullptr;  // a pass that may continue with the next part
   for (const Action& a : program.actions) {
-    if (is_reduction(a) || averages_statistics(a)) continue;
+    if (is_reduction(a) || is_replica_sum(a) || averages_statistics(a)) continue;
     const bool pass = is_pass(a) && a.kind != ActionKind::loss;
     const bool goes_on =
         pass && before && before->kind == a.kind && before->microbatch == a.microbatch && leaves(*before) == enters(a);

@@ -43,6 +43,7 @@ void add(Fnv& fnv, const Action& a) {
   fnv.add(std::string(a.codec ? a.codec->name : ""), a.arguments.size());
   for (auto& [name, value] : a.arguments) fnv.add(name, std::bit_cast<std::uint64_t>(value));
   if (a.version > 0) fnv.add(a.version);
+  if (!a.shard_axis.empty()) fnv.add(a.shard_axis);
   if (a.peer.per_root > 0 || !a.peer.senders_of.empty()) fnv.add(a.peer.per_root, a.peer.senders_of);
   for (const int member : a.peer.members) fnv.add(member);
   if (!a.kind->options.empty()) fnv.add(a.kind->options);
@@ -185,6 +186,7 @@ std::string to_string(const Action& a) {
     text += fmt::format(" on {}", a.peer.channel);
   else if (!a.peer.axis.empty())
     text += " over " + a.peer.axis;
+  if (!a.shard_axis.empty()) text += ", shards along " + a.shard_axis;
   if (!a.peer.members.empty()) text += fmt::format(" at {}", fmt::join(a.peer.members, ", "));
   if (a.peer.root >= 0)
     text += fmt::format(" {} {}{}", a.kind == ActionKind::update || !a.peer.channel.empty() ? "at" : "from",
@@ -255,9 +257,11 @@ int Plan::program_of(int part) const {
 std::string Plan::reduced_axis() const {
   std::string most;
   for (auto& program : programs)
-    for (auto& a : program.actions)
-      if (sums_gradients(a) && (most.empty() || names_in(a.peer.axis).size() > names_in(most).size()))
-        most = a.peer.axis;
+    for (auto& a : program.actions) {
+      if (!sums_gradients(a) && !is_replica_sum(a)) continue;
+      const std::string axes = is_replica_sum(a) ? a.peer.axis + "+" + a.shard_axis : a.peer.axis;
+      if (most.empty() || names_in(axes).size() > names_in(most).size()) most = axes;
+    }
   return most.empty() ? "data" : most;
 }
 

@@ -69,6 +69,14 @@ Work reduce_shards(Communicator& comm, const Tensor& x) {
   return when_all({std::move(shares), std::move(rest)});
 }
 
+Work sum_shards(Communicator& replicas, const Tensor& x, int share, int shares) {
+  const Index n = x.numel(), each = n / shares, even = each * shares;
+  Work mine, rest;
+  if (each > 0) mine = replicas.all_reduce(x.view_rows(share * each, (share + 1) * each));
+  if (even < n) rest = replicas.all_reduce(x.view_rows(even, n));
+  return when_all({std::move(mine), std::move(rest)});
+}
+
 Work all_gather_updated(const Action& a, Communicator& comm, const Tensor& x) {
   if (a.peer.root >= 0) return comm.broadcast(x, a.peer.root);
   const Index n = x.numel(), each = n / comm.size(), even = each * comm.size();

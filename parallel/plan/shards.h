@@ -26,6 +26,9 @@ void release_values(Parameters&, const Slice&, const Slice& but);
 /// Sums x [n], the gradients of a slice, over ranks (reduce_scatter). When the Work is done, x has the sum in the
 /// rank's shard, and undefined numbers elsewhere. A collective call.
 Work reduce_shards(Communicator&, const Tensor& x);
+/// Sums shards that reduce_shards() has made over their replicas. x [n]: the gradients of the slice; share: index of
+/// this rank's shard, of `shares`. Afterwards x has the sum in the rank's shard. A collective call.
+Work sum_shards(Communicator& replicas, const Tensor& x, int share, int shares);
 /// Brings the shards that the ranks have updated to all ranks; if the action has a root, the root's slice. x [n]: the
 /// action's slice of a flat block. A collective call.
 Work all_gather_updated(const Action&, Communicator&, const Tensor& x);

@@ -194,7 +194,7 @@ std::string Executor::decide() {
   std::string fault = agreement_.fault();
   const bool overflow = fault.empty() && !agreement_.accepts_gradients();
   for (ActionId id = 0; !fault.empty() && id < std::ssize(slots_); ++id)  // later updates would have waited for these
-    if (is_reduction(action(id))) finish(id);
+    if (is_reduction(action(id)) || is_replica_sum(action(id))) finish(id);
   for (ActionId id = 0; (overflow || !fault.empty()) && id < std::ssize(slots_); ++id)  // codecs drop these gradients
     if (action(id).codec && slot(id).comm) {
       finish(id);
@@ -321,6 +321,7 @@ Work Executor::start_reduction(ActionId id, const Tensor& gradients) {
   const Action& a = action(id);
   Slot& s = slot(id);
   if (a.kind == ActionKind::reduce_scatter) return reduce_shards(*s.comm, gradients);
+  if (is_replica_sum(a)) return sum_shards(*s.comm, gradients, s.share, plan_.size(a.shard_axis));
   if (!is_encoded(a, now_.step)) return s.comm->all_reduce(gradients);
   return s.encoded.start(*s.comm, codec_context(a, *s.comm), gradients);
 }

@@ -98,6 +98,7 @@ class Executor {
   struct Slot {                    // the executor's data of one action
     Communicator* comm = nullptr;  // null: no other rank on the axis
     Slice shard;                   // this rank's part of the action's slice
+    int share = 0;                 // of a sum over replicas: index of the shard that it sums
     int bucket = -1;               // index in buckets_; -1: the action is not on_ready
     bool completes = false;        // a backward of the last micro-batch, which completes gradients
     bool last_forward = false, last_backward = false, first_update = false, last_update = false;

@@ -29,6 +29,7 @@ void Executor::prepare(Mesh& mesh) {
           [&] { return to_string(a); });
     if (plan_.size(program_, a.peer) > 1 && !is_channel(a))
       s.comm = a.kind == ActionKind::agree ? &ranks_.agreement(a.peer.axis, mesh) : &ranks_.group(a.peer, mesh);
+    if (is_replica_sum(a)) s.share = mesh.index(a.shard_axis);
     s.shard = s.comm ? shard_of(a, s.comm->rank(), s.comm->size()) : a.slice;
     check(a.kind->start != nullptr, "executor",
           "action {} ({}): the row of its kind has no start function; set ActionRow::start", id,

@@ -277,7 +277,6 @@ Step::Step(Module model, Loss loss, OptimizerConfig optimizer_config, Mesh& mesh
 Step::~Step() = default;
 
 Tensor Step::operator()(const Tensor& x, const Tensor& y) { return impl_->run(x, y); }
-std::vector<std::string> Step::import_weights(const std::string& path) { return impl_->import_weights(path); }
 Parameters& Step::parameters() { return impl_->parameters; }
 Optimizer& Step::optimizer() { return impl_->optimizer; }
 const Plan& Step::plan() const { return impl_->plan; }
@@ -339,6 +338,7 @@ void StepTickets::close() {
   step_.optimizer.set_steps(step_.first + batches);
 }
 
+std::vector<std::string> StepResume::import_weights(const std::string& path) { return step_.import_weights(path); }
 LossScaleState StepResume::loss_scale() const { return step_.executor.agreement().scale.state(); }
 void StepResume::set_loss_scale(const LossScaleState& state) {
   check(state.scale >= 1 && state.good_steps >= 0 && state.good_steps < LossScale::period, "step",

@@ -86,7 +86,7 @@ class NonFiniteError : public Error {
 /// - StepFlags (step_flags.h): flags that ranks raise between steps;
 /// - StepForward (step_forward.h): evaluation without bringing all weights to any rank;
 /// - StepTickets (step_tickets.h): workers of different speed divide the batches;
-/// - StepResume (step_resume.h): the loss scale, and the replay of an asynchronous run;
+/// - StepResume (step_resume.h): weights of a file, the loss scale, and the replay of an asynchronous run;
 /// - StepProbe (step_probe.h): outputs, times, memory, traffic and all optimizer state.
 class Step {
  public:
@@ -153,10 +153,6 @@ class Step {
   /// for the other weights, as after a step. A collective call. Throws Error on all ranks, for the reasons of
   /// load_checkpoint() in framework/io/checkpoint.h.
   LoadedCheckpoint load_checkpoint(const std::string& directory);
-  /// Overwrites weights and running statistics from a safetensors file, as import_but_head() in framework/io/weights.h.
-  /// Returns the names of the last layer's tensors that do not fit and keep their values. Each rank reads what it holds
-  /// between steps; call gather_weights() for the other weights. A collective call. Throws Error on all ranks.
-  std::vector<std::string> import_weights(const std::string& path);
   Parameters& parameters();  ///< parameters of this rank's model; live as long as the Step
   Optimizer& optimizer();    ///< has state for the slices that this rank updates; StepProbe::consolidate() brings all
   const Plan& plan() const;  ///< the same on all ranks

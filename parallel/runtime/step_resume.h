@@ -1,7 +1,8 @@
-// StepResume: state that a resumed run restores in addition to Step::load_checkpoint(): the loss scale, and the order
-// of messages.
+// StepResume: state that a run restores in addition to Step::load_checkpoint(): weights of a file, the loss scale, and
+// the order of messages.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "parallel/runtime/loss_scale.h"
 #include "parallel/runtime/step.h"
@@ -14,6 +15,10 @@ class StepResume {
   /// step: must outlive the handle.
   explicit StepResume(Step& step) : step_(*step.impl_) {}
 
+  /// Overwrites weights and running statistics from a safetensors file, as import_but_head() in framework/io/weights.h.
+  /// Returns the names of the last layer's tensors that do not fit and keep their values. Each rank reads what it holds
+  /// between steps; call Step::gather_weights() for the other weights. A collective call. Throws Error on all ranks.
+  std::vector<std::string> import_weights(const std::string& path);
   /// The state of loss scaling (scale 1 if it is off). Store it with a checkpoint, so that a resumed run continues
   /// exactly.
   LossScaleState loss_scale() const;

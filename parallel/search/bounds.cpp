@@ -183,7 +183,9 @@ CandidateBounds::Sums CandidateBounds::sums_of(const SearchCandidate& c, const R
     sums.reduce += reduce;
     sums.last = exact ? reduce : 0;
     if (c.zero == 1 || c.zero == 2) sums.gather += took(CallKind::all_gather, s);
-    if (c.zero == 3 && exact) sums.before += 2 * c.micro * took(CallKind::all_gather, s);
+    // For forward and backward of each micro-batch, unless the pass before needs the same weights.
+    const int gathers = 2 * c.micro - (s == slices.front() ? c.micro : 0) - (s == slices.back() ? c.micro - 1 : 0);
+    if (c.zero == 3 && exact) sums.before += gathers * took(CallKind::all_gather, s);
   }
   const auto& backward = stages[rank].backward_of;
   const int first = stages[rank].first, end = first + static_cast<int>(std::ssize(backward));

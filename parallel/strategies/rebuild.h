@@ -40,7 +40,8 @@ class Rebuild {
   ActionId keep(ActionId old, const std::vector<ActionId>& also = {});
   /// Appends a new action; its `after` has ids that keep() and add() returned, -1 for none.
   ActionId add(Action);
-  Program take() { return std::move(out_); }  ///< the new program; call once
+  Action& at(ActionId id) { return out_.actions[static_cast<std::size_t>(id)]; }  ///< an action that was appended
+  Program take() { return std::move(out_); }                                      ///< the new program; call once
 
  private:
   const Program& program_;

@@ -107,15 +107,27 @@ std::string to_string(const DataParallelOptions&);  ///< "axis=data, first_bucke
 /// 2006.15704). Exact.
 Strategy data_parallel(DataParallelOptions = {});
 
-/// ZeRO (Rajbhandari et al., arXiv 1910.02054): divides the optimizer's work among the ranks that share the batch.
-/// Applies data_parallel first if the plan does not have it. Exact.
+/// Options of zero().
+struct ZeroOptions {
+  /// Mesh axes along which updates are divided, joined by +. The ranks along the other axes that share the batch are
+  /// replicas, which sum their shards of the gradients (hybrid sharding: HSDP). Empty: all axes that share the batch.
+  std::string axis = {};
+  /// Stage 3: number of parts whose weights are gathered while the parts before them compute, at least 0.
+  int prefetch = 1;
+  /// Stage 3: whether weights are dropped after each forward and gathered again for backward. False: weights stay until
+  /// their last use in the step, which sends less and needs more memory.
+  bool reshard = true;
+};
+/// ZeRO (Rajbhandari et al., arXiv 1910.02054; stage 3 as in PyTorch's FSDP: Zhao et al., arXiv 2304.11277): divides
+/// the optimizer's work among the ranks that share the batch. Applies data_parallel first if the plan does not have it.
+/// Exact.
 /// - stage 1: each rank updates its shard of every bucket, and has optimizer state for this shard only.
 /// - stage 2: each rank also keeps only its shard of the gradients after their reduction.
 /// - stage 3: each rank also keeps only its shard of the weights, which are gathered for each part's forward and
-///   backward.
+///   backward. Weights that the next pass needs, too, are not gathered again.
 /// A weight that the ranks have divided already (one_weird_trick) is not divided again. A Step throws Error if a shard
 /// cuts a tensor that the optimizer needs whole (LARS).
-Strategy zero(int stage = 1);
+Strategy zero(int stage = 1, const ZeroOptions& = {});
 
 /// Central storage (tf.distribute's CentralStorage; a single synchronous parameter server). Of the ranks that share the
 /// batch, rank 0 has the optimizer state, updates the weights, and broadcasts them. Gradients are summed by all-reduce.

@@ -128,8 +128,13 @@ const std::vector<StrategyRow> table = {
     {"zero",
      [](StrategyOptions& given) {
        int stage = 1;
-       given.read({{.name = "stage", .value = &stage, .least = 1}}, "stage");
-       return zero(stage);
+       ZeroOptions o;
+       given.read({{.name = "stage", .value = &stage, .least = 1},
+                   {.name = "axis", .value = &o.axis},
+                   {.name = "prefetch", .value = &o.prefetch, .least = 0},
+                   {.name = "reshard", .value = &o.reshard}},
+                  "stage");
+       return zero(stage, o);
      },
      "data"},
     {"central_storage", [](StrategyOptions&) { return central_storage(); }, "data"},

@@ -75,54 +75,149 @@ Program drop_gradients(const Program& program, bool staged) {
   });
 }
 
-/// Stage 3: gathers weights before a unit's forward and backward, and drops them afterwards.
-Program gather_weights(const Plan& plan, const Program& program, const std::string& axis) {
+/// Consecutive passes of one unit: a forward, or a backward.
+struct Use {
+  std::size_t unit = 0;
+  ActionId first = -1, last = -1;
+};
+std::vector<Use> uses_of(const Program& program, const std::vector<Unit>& units) {
+  std::vector<Use> uses;
+  for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
+    const Action& a = program.actions[id];
+    if (a.kind == ActionKind::backward_weight || !is_pass(a)) continue;
+    const auto at =
+        std::ranges::find_if(units, [&](const Unit& u) { return u.parts.first <= a.part && a.part < u.parts.end; });
+    if (at == units.end() || at->weights.empty()) continue;
+    const auto u = static_cast<std::size_t>(at - units.begin());
+    if (a.part == (a.kind == ActionKind::forward ? at->parts.first : at->parts.end - 1)) uses.push_back({u, id, id});
+    uses.back().last = id;
+  }
+  return uses;
+}
+
+/// Stage 3: gathers weights before the uses of their unit, and drops them afterwards. Weights that the next use needs,
+/// too, stay. Without reshard, weights stay until their last use in the step.
+Program gather_weights(const Plan& plan, const Program& program, const std::string& axis, const ZeroOptions& o) {
   const auto units = units_of(plan, program, axis);
-  std::map<Index, ActionId> dropped;  // by first element of the slice
-  return rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action& a) {
-    const bool uses = a.kind != ActionKind::backward_weight && is_pass(a);
-    std::size_t u = 0;
-    while (u < units.size() && !(units[u].parts.first <= a.part && a.part < units[u].parts.end)) ++u;
-    if (!uses || u == units.size() || units[u].weights.empty()) {
-      rebuild.keep(id);
-      return;
+  const auto uses = uses_of(program, units);
+  const auto in_use = [&](std::size_t use, Index slice) {
+    return use < uses.size() &&
+           std::ranges::any_of(units[uses[use].unit].weights, [&](const Bucket& b) { return b.slice.begin == slice; });
+  };
+  // Whether weights stay in memory from one use to the next.
+  const auto stays = [&](std::size_t use, Index slice) {
+    for (std::size_t next = use + 1; next < uses.size(); ++next)
+      if (in_use(next, slice)) return !o.reshard || next == use + 1;
+    return false;
+  };
+  std::map<Index, ActionId> gathered, dropped;  // by first element of the slice; gathered: of slices in memory
+  std::size_t now = 0, ahead = 0;               // the use that runs; the next one to gather for
+  return rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action&) {
+    std::vector<ActionId> waits;
+    if (now < uses.size() && id == uses[now].first) {
+      for (; ahead < uses.size() && ahead <= now + static_cast<std::size_t>(o.prefetch); ++ahead) {
+        const auto& weights = units[uses[ahead].unit].weights;
+        // Weights that a use in between drops cannot be gathered before.
+        const auto is_dropped = [&](const Bucket& b) {
+          for (std::size_t use = now; use < ahead; ++use)
+            if (in_use(use, b.slice.begin) && !stays(use, b.slice.begin)) return true;
+          return false;
+        };
+        if (std::ranges::any_of(weights, is_dropped)) break;
+        for (const Bucket& b : weights)
+          if (!gathered.contains(b.slice.begin)) {
+            const ActionId before = dropped.try_emplace(b.slice.begin, -1).first->second;
+            gathered[b.slice.begin] = rebuild.add(
+                on_slice(ActionKind::all_gather, Stream::comm, b.slice, b.axis, {before}, OperandKind::weights));
+          }
+      }
+      for (const Bucket& b : units[uses[now].unit].weights) waits.push_back(gathered.at(b.slice.begin));
     }
-    const auto& [parts, weights] = units[u];
-    const bool forward = a.kind == ActionKind::forward;
-    std::vector<ActionId> gathered;
-    for (const Bucket& b : a.part == (forward ? parts.first : parts.end - 1) ? weights : std::vector<Bucket>{}) {
-      const ActionId before = dropped.try_emplace(b.slice.begin, -1).first->second;
-      gathered.push_back(
-          rebuild.add(on_slice(ActionKind::all_gather, Stream::comm, b.slice, b.axis, {before}, OperandKind::weights)));
-    }
-    const ActionId now = rebuild.keep(id, gathered);
-    for (const Bucket& b : a.part == (forward ? parts.end - 1 : parts.first) ? weights : std::vector<Bucket>{})
-      dropped[b.slice.begin] =
-          rebuild.add(on_slice(ActionKind::drop, Stream::compute, b.slice, b.axis, {now}, OperandKind::weights));
+    const ActionId here = rebuild.keep(id, waits);
+    if (now == uses.size() || id != uses[now].last) return;
+    for (const Bucket& b : units[uses[now].unit].weights)
+      if (!stays(now, b.slice.begin)) {
+        gathered.erase(b.slice.begin);
+        dropped[b.slice.begin] =
+            rebuild.add(on_slice(ActionKind::drop, Stream::compute, b.slice, b.axis, {here}, OperandKind::weights));
+      }
+    ++now;
   });
 }
 
-Plan rewrite_zero(Plan plan, int stage) {
+/// Divides updates along the axes `shards` only. A reduction over further axes becomes one along `shards`, and a sum of
+/// the shards over the further axes. Weights that are not reduced along `shards` are updated by each rank.
+Program with_replicas(const Program& program, const std::string& shards) {
+  const auto along = names_in(shards);
+  std::vector<Action> waiting;  // sums that start once the next reduction has started
+  std::vector<std::pair<Slice, ActionId>> sums;
+  return rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action& a) {
+    const auto start_sums = [&] {
+      for (Action& sum : waiting) sums.emplace_back(sum.slice, rebuild.add(sum));
+      waiting.clear();
+    };
+    std::string inside, rest;
+    for (const std::string& name : names_in(a.peer.axis)) {
+      std::string& part = std::ranges::find(along, name) == along.end() ? rest : inside;
+      part += (part.empty() ? "" : "+") + name;
+    }
+    const bool whole = inside.empty() && !rest.empty();
+    if (whole && (a.kind == ActionKind::all_gather || a.kind == ActionKind::drop)) return;
+    const bool of_weights = is_pass(a) || a.kind == ActionKind::all_gather || drops(a, OperandKind::weights);
+    if (!of_weights && !is_reduction(a)) start_sums();
+    std::vector<ActionId> also;
+    for (const auto& [slice, sum] : sums)
+      if (!of_weights && a.slice.overlaps(slice)) also.push_back(sum);
+    const ActionId now = rebuild.keep(id, also);
+    Action& kept = rebuild.at(now);
+    if (whole && is_reduction(a))
+      kept.kind = ActionKind::all_reduce;
+    else if (is_reduction(a) || a.kind == ActionKind::all_gather || a.kind == ActionKind::drop ||
+             a.kind == ActionKind::update)
+      kept.peer.axis = inside;
+    if (!is_reduction(a)) return;
+    start_sums();
+    if (whole || rest.empty()) return;
+    Action sum = on_slice(ActionKind::all_reduce, Stream::comm, a.slice, rest, {now}, OperandKind::gradients);
+    sum.shard_axis = inside;
+    waiting.push_back(std::move(sum));
+  });
+}
+
+Plan rewrite_zero(Plan plan, int stage, const ZeroOptions& o) {
   plan = with_reductions(std::move(plan), "zero");
+  const auto summed = names_in(plan.reduced_axis());
+  for (const std::string& name : names_in(o.axis))
+    if (std::ranges::find(summed, name) == summed.end() && plan.size(name) > 1)
+      plan = reduce_over(std::move(plan), {.axis = name});
   const std::string axis = plan.reduced_axis();
   for (Program& program : plan.programs) {
     if (reductions_of(program).empty()) continue;
-    if (stage == 3) program = gather_weights(plan, reduce_by_units(plan, program, axis), axis);
+    if (stage == 3) program = gather_weights(plan, reduce_by_units(plan, program, axis), axis, o);
     const auto give = stage < 3 ? std::optional(ActionKind::all_gather) : std::nullopt;
     program = update_by_bucket(program, ActionKind::reduce_scatter, give);
     if (stage >= 2) program = drop_gradients(program, plan.programs.size() > 1);
+    if (!o.axis.empty()) program = with_replicas(program, o.axis);
   }
   return plan;
 }
 
 }  // namespace
 
-Strategy zero(int stage) {
+Strategy zero(int stage, const ZeroOptions& o) {
   check(stage >= 1 && stage <= 3, "zero",
         "stage={}, but stages are 1 (divides optimizer state), 2 (and gradients) and 3 (and weights): use one of these",
         stage);
-  return {fmt::format("zero({})", stage), Claim::exact,
-          [stage](Plan plan) { return rewrite_zero(std::move(plan), stage); }, "", StrategyOrder::updates};
+  const ZeroOptions usual;
+  check(stage == 3 || (o.reshard == usual.reshard && o.prefetch == usual.prefetch), "zero",
+        "stage={} keeps whole weights, so it has none to gather: use prefetch and reshard with stage 3", stage);
+  check(o.prefetch >= 0, "zero", "prefetch={}, but it is a number of parts: use 0 or more", o.prefetch);
+  std::string name = fmt::format("zero({}", stage);
+  if (!o.axis.empty()) name += ", axis=" + o.axis;
+  if (o.prefetch != usual.prefetch) name += fmt::format(", prefetch={}", o.prefetch);
+  if (o.reshard != usual.reshard) name += ", reshard=false";
+  return {name + ")", Claim::exact, [stage, o](Plan plan) { return rewrite_zero(std::move(plan), stage, o); }, "",
+          StrategyOrder::updates};
 }
 
 }  // namespace trireme

@@ -155,4 +155,40 @@ TEST_CASE("a batch norm's output between convolutions is not kept, but made agai
   CHECK(second.weight.grad().to_vector() == through);
 }
 
+TEST_CASE("recompute by name wraps some layers, and results keep their bits") {
+  const auto make = [] {
+    Sequential blocks;
+    for (int i = 0; i < 3; ++i) blocks.add(block());
+    Sequential all;
+    return Module(all.add("stem", Conv2d(3, 4, 3, {.pad = 1})).add("h", blocks).add("head", global_avg_pool));
+  };
+  const auto gradients = [&](const std::vector<std::string>& patterns) {
+    Module plain = make();
+    Module model = patterns.empty() ? plain : recompute(plain, patterns);
+    initialize(model, 3);
+    Parameters parameters(model);
+    Tensor x = Tensor::empty({2, 6, 6, 3});
+    uniform(x, -1, 1, 4);
+    const std::size_t before = runtime(DeviceKind::cpu).in_use();
+    const StepScope pass(StepContext{.batch = {.seed = 9}});
+    const Tensor loss = sum(model(x));
+    const std::size_t kept = runtime(DeviceKind::cpu).in_use() - before;
+    loss.backward();
+    std::vector<std::string> names;
+    for (const auto& leaf : named_tensors(model)) names.push_back(leaf.name);
+    return std::tuple(parameters.grads().to_vector(), names, kept);
+  };
+  const auto [grads, names, kept] = gradients({});
+  std::size_t last = kept;
+  for (const std::vector<std::string>& patterns :
+       std::vector<std::vector<std::string>>{{"h.1"}, {"h.0", "h.2"}, {"h.*"}}) {
+    const auto [same, as_before, less] = gradients(patterns);
+    CHECK(same == grads);
+    CHECK(as_before == names);
+    CHECK(less < last);
+    last = less;
+  }
+  CHECK_ERROR(recompute(make(), std::vector<std::string>{"h.0", "h.3"}), usage, "h.3");
+}
+
 }  // namespace test_recompute

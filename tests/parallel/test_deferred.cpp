@@ -10,6 +10,7 @@
 #include "parallel/model/memory.h"
 #include "parallel/runtime/step_forward.h"
 #include "parallel/runtime/step_probe.h"
+#include "parallel/runtime/step_resume.h"
 #include "tests/support/ranks.h"
 #include "tests/support/temporary.h"
 
@@ -218,7 +219,7 @@ TEST_CASE("weights of a file are read by the ranks that hold them") {
     const auto [share, read] =
         with_deferred([] { return text_model("gpt2"); }, layout,
                       [&](Step& step, Mesh&) {
-                        const bool all_fit = step.import_weights(folder / "weights.safetensors").empty();
+                        const bool all_fit = StepResume(step).import_weights(folder / "weights.safetensors").empty();
                         const double held = resident_share(step.parameters(), step.parameters().values());
                         step.gather_weights();
                         return std::pair(held, all_fit ? numbers_of(step.parameters()) : Numbers());
@@ -228,9 +229,10 @@ TEST_CASE("weights of a file are read by the ranks that hold them") {
   }
   const Layout zero{"zero(3)", {{"data", 2}}, 1};
   if (under_mpi() && processes().size() != 2) return;
-  CHECK_ERROR(with_deferred([] { return text_model("gpt2"); }, zero,
-                            [&](Step& step, Mesh&) { return step.import_weights(folder / "missing").size(); }),
-              file, "missing");
+  CHECK_ERROR(
+      with_deferred([] { return text_model("gpt2"); }, zero,
+                    [&](Step& step, Mesh&) { return StepResume(step).import_weights(folder / "missing").size(); }),
+      file, "missing");
 }
 
 }  // namespace test_deferred

@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 
 #include "framework/io/checkpoint.h"
+#include "parallel/plan/action_kind.h"
 #include "parallel/plan/shards.h"
 #include "parallel/runtime/step_probe.h"
 #include "tests/parallel/training.h"
@@ -206,7 +207,99 @@ TEST_CASE("a checkpoint wants all shards, and a run goes on from it as if nothin
   CHECK(run(3, 6, false).first == straight.first);
 }
 
+TEST_CASE("zero(3) gathers weights ahead, and not again if the next pass needs them") {
+  std::vector<PartInfo> parts;
+  for (int p = 0; p < 4; ++p) parts.push_back({.name = std::to_string(p), .slice = {100 * p, 100 * p + 100}});
+  const Plan start = serial(parts, 400, 0, {{"data", 2}});
+  // Passes by their part (F, B), gathers (g) and drops (d) by their first hundred.
+  const auto order = [&](const ZeroOptions& o, int micro = 1) {
+    const Plan plan = ((micro > 1 ? accumulate(micro) : Strategy()) | zero(3, o))(start);
+    REQUIRE(check(plan, 2).empty());
+    std::string text;
+    for (const Action& a : plan.programs[0].actions) {
+      if (a.kind == ActionKind::forward || a.kind == ActionKind::backward)
+        text += (a.kind == ActionKind::forward ? " F" : " B") + std::to_string(a.part);
+      if (a.payload == OperandKind::weights)
+        text += (a.kind == ActionKind::all_gather ? " g" : " d") + std::to_string(a.slice.begin / 100);
+    }
+    return text.substr(1);
+  };
+  CHECK(order({.prefetch = 0}) == "g0 F0 d0 g1 F1 d1 g2 F2 d2 g3 F3 B3 d3 g2 B2 d2 g1 B1 d1 g0 B0 d0");
+  CHECK(order({}) == "g0 g1 F0 d0 g2 F1 d1 g3 F2 d2 F3 g2 B3 d3 g1 B2 d2 g0 B1 d1 B0 d0");
+  CHECK(order({.prefetch = 2}) == "g0 g1 g2 F0 d0 g3 F1 d1 F2 d2 g2 F3 g1 B3 d3 g0 B2 d2 B1 d1 B0 d0");
+  CHECK(order({.reshard = false}) == "g0 g1 F0 g2 F1 g3 F2 F3 B3 d3 B2 d2 B1 d1 B0 d0");
+  // From one micro-batch to the next the first part stays.
+  const std::string twice = order({}, 2);
+  CHECK(std::ranges::count(twice, 'g') == 13);
+  CHECK(std::ranges::count(order({.reshard = false}, 2), 'g') == 4);
+}
+
+TEST_CASE("zero with an axis has replicas, which sum their shards") {
+  if (threads_only()) return;
+  const Setup s{.model = mlp, .optimizer_config = Adam{.lr = 0.01}, .samples = 60, .batch = 12, .shape = {4, 4, 1}};
+  Setup clipped = s;
+  clipped.optimizer.clip_norm = 0.05;
+  for (const Setup& setup : {s, clipped}) {
+    const auto reference = serial_run(setup);
+    for (int stage : {1, 2, 3})
+      for (const char* shards : {"data", "copies", "data+copies"})
+        for (const std::vector<Axis>& mesh : {std::vector<Axis>{{"data", 2}, {"copies", 2}},
+                                              {{"copies", 3}, {"data", 2}},
+                                              {{"data", 3}, {"copies", 1}}}) {
+          INFO("stage " << stage << " along " << shards << " on " << to_string(mesh));
+          DataParallelOptions all = small_buckets();
+          all.axis = "copies+data";
+          check_close(parallel_run(setup, mesh, data_parallel(all) | zero(stage, {.axis = shards})), reference, 1e-11);
+        }
+  }
+  for (const char* strategy : {"data_parallel | zero(3, axis=copies)", "zero(2, axis=copies)"})
+    check_close(parallel_run(s, {{"data", 2}, {"copies", 2}}, parse_strategy(strategy)), serial_run(s), 1e-11);
+  const auto split = serial_run(s, accumulate(2));
+  for (const char* more : {"", ", reshard=false", ", prefetch=0", ", prefetch=3"}) {
+    INFO(more);
+    const std::string zero = std::string("zero(3, axis=data") + more + ")";
+    for (const char* first : {"pipeline(micro=2, partition=even)", "accumulate(micro=2)"})
+      check_close(
+          parallel_run(s, {{first[0] == 'p' ? "pipe" : "copies", 2}, {"data", 2}},
+                       parse_strategy(std::string(first) + " | data_parallel | data_parallel(axis=copies) | " + zero)),
+          split, 1e-11);
+  }
+}
+
+TEST_CASE("a plan with replicas sums each gradient over all ranks, and sends what it should") {
+  std::vector<PartInfo> parts;
+  for (int p = 0; p < 2; ++p) parts.push_back({.name = std::to_string(p), .slice = {101 * p, 101 * p + 101}});
+  const Plan start = serial(parts, 202, 0, {{"data", 3}, {"shard", 4}});
+  Plan plan = (data_parallel() | zero(3, {.axis = "shard"}))(start);
+  CHECK(plan.reduced_axis() == "data+shard");
+  REQUIRE(check(plan, 12).empty());
+  std::map<std::string, Index> bytes;
+  for (const Action& a : plan.programs[0].actions)
+    for (const PlannedCall& call : calls_of(plan, a, plan.size(a.peer.axis), 8)) bytes[a.peer.axis] += call.bytes;
+  // Three gathers and two reductions to shards of 101 numbers; two sums of 25 numbers and a rest of one.
+  CHECK(bytes == std::map<std::string, Index>{{"data", 2 * 26 * 8}, {"shard", 5 * 101 * 8}});
+  plan = (data_parallel() | zero(1, {.axis = "shard"}))(start);
+  std::vector<Action>& actions = plan.programs[0].actions;
+  const auto sum = std::ranges::find_if(actions, is_replica_sum);
+  REQUIRE(sum != actions.end());
+  REQUIRE(check(plan, 12).empty());
+  const std::vector<Action> kept = actions;
+  sum->after.clear();
+  CHECK_THAT(check(plan, 12).front(), contains("is summed over replicas by action"));
+  actions = kept;
+  for (Action& a : actions) std::erase(a.after, static_cast<ActionId>(sum - actions.begin()));
+  CHECK_THAT(check(plan, 12).front(), contains("is used by the update"));
+  actions = kept;
+  sum->peer.axis = "spare";  // of one rank
+  CHECK_THAT(check(plan, 12).front(), contains("is summed over 4 of the 12 ranks"));
+}
+
 TEST_CASE("zero as text, and what it refuses") {
+  CHECK(parse_strategy("zero(3, axis=a+b, prefetch=2, reshard=false)").name() ==
+        "zero(3, axis=a+b, prefetch=2, reshard=false)");
+  CHECK_ERROR(zero(2, {.prefetch = 2}), usage, "prefetch", 3);
+  CHECK_ERROR(zero(1, {.reshard = false}), usage, "reshard", 3);
+  CHECK_ERROR(zero(3, {.prefetch = -1}), usage, "prefetch", -1);
   CHECK(parse_strategy("zero(2)").name() == "zero(2)");
   CHECK(parse_strategy("data_parallel | zero(stage=3)").name() == "data_parallel | zero(3)");
   CHECK(parse_strategy("zero").name() == "zero(1)");

@@ -97,7 +97,7 @@ class Launch(cli.Case):
         # Each stage writes a file of its own: two runs that measured where to cut may have other files.
         net = ["lenet5", "--data.name", "synthetic", "--data.synthetic_size", 800, "--data.batch", 8, "--epochs", 1, "--checkpoint.steps", 4, "--parallel.threads", 1, *unmeasured]
         layouts = [("data=4", "data_parallel"), ("pipe=2,data=2", "pipeline(micro=2, partition=even) | data_parallel"), ("tensor=2,data=2", "tensor | data_parallel"), ("h=2", "spatial"),
-                   ("data=3", "zero(3)"), ("data=2", "zero(1)")]
+                   ("data=3", "zero(3)"), ("data=2", "zero(1)"), ("data=2,copies=2", "data_parallel | zero(3, axis=copies)")]
         seed = time.time_ns()
         draw, counts = random.Random(seed), {"killed": 0, "restarted": 0}
         rounds, first = int(os.environ.get("TRIREME_KILLS", 1)), draw.randrange(2)

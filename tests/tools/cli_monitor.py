@@ -460,6 +460,8 @@ class Monitor(cli.Case):
             out = self.dir / f"run{ranks}"
             got = run("train", *words, "--parallel.mesh", "pipe=2,data=2", "--parallel.strategy", "pipeline(micro=2)|data_parallel", "--run.dir", out, "--run.profile", "25-40", ranks=ranks)
             self.assertEqual(got.returncode, 0, got.stderr)
+            rate = re.search(r"products and convolutions: (\S+) GFLOP/s on all ranks, (\S+) % of (\S+) at best", got.stdout + got.stderr)
+            self.assertAlmostEqual(100 * float(rate[1]) / float(rate[3]), float(rate[2]), delta=0.02 * float(rate[2]) + 0.06)
             trace = json.loads((out / "trace.json").read_text())["traceEvents"]
             lanes, flows, open_events, steps = {}, {}, {}, {}
             for e in trace:

@@ -71,6 +71,15 @@ class Plan(unittest.TestCase):
                     text = run(*command, *words).stdout
                     self.assertEqual(float(re.search(r"^MB per rank.*\nall +([\d.]+)", text, re.M)[1]), share, text)
 
+    def test_batch_over_other_axes(self):
+        """Ranks have the same rows, whatever their axes are called."""
+        memory = []
+        for mesh, strategy in (("data=4", "data_parallel"), ("a=4", "data_parallel(axis=a)"), ("data=2,b=2", "data_parallel(axis=data+b)")):
+            text = run("plan", "show", "mnist_cnn", "--mesh", mesh, "--strategy", strategy, "--cost", "equal", "--batch", 32).stdout
+            self.assertIn("costs of a micro-batch of 8 rows", text)
+            memory.append(re.search(r"^MB per rank.*\n(all.*)", text, re.M)[1])
+        self.assertEqual(len(set(memory)), 1, memory)
+
     def test_placements_and_moves(self):
         small = ["gpt2", "--arch.layers", 12, "--arch.width", 16, "--arch.heads", 4, "--batch", 2]
         text = run("plan", "show", *small, "--mesh", "tensor=2", "--strategy", "tensor", "--cost", "equal").stdout

@@ -134,7 +134,7 @@ class Metrics(Runs):
              "--epochs", 2, "--optim.lr", 0.003, "--parallel.threads", 1, *unmeasured]   # 12 steps an epoch; the last batch has 4, the last to test on 10
     strategies = [("accumulate(micro=3)", ""), ("pipeline(micro=2)", "pipe=2"), ("pipeline(micro=4, schedule=zb-h1)", "pipe=3"), ("data_parallel", "data=3"),
                   ("spatial", "h=2"), ("spatial", "h=2,w=2"), ("tensor", "tensor=2"), ("tensor(sequence=true)", "tensor=2"), ("place(*.weight)", "tensor=2"), ("one_weird_trick", "data=2"), ("zero(1)", "data=2"), ("zero(2)", "data=3"),
-                  ("zero(3)", "data=2"), ("central_storage", "data=2"), ("parameter_server", "data=3"), ("compress(codec=topk, ratio=1)", "data=2"), ("tensor | data_parallel", "tensor=2,data=2"),
+                  ("zero(3)", "data=2"), ("data_parallel | zero(3, axis=copies)", "data=2,copies=2"), ("central_storage", "data=2"), ("parameter_server", "data=3"), ("compress(codec=topk, ratio=1)", "data=2"), ("tensor | data_parallel", "tensor=2,data=2"),
                   ("spatial | data_parallel", "h=2,data=2"), ("pipeline(micro=2) | data_parallel", "pipe=2,data=2")]
 
     apart = ["local_sgd(every=1)", "gossip(graph=complete)", "easgd"]   # the first two meet in every step
@@ -537,7 +537,8 @@ class Resume(Runs):
         self.assertEqual(run("import", index, "--out", self.dir / "one.safetensors").returncode, 0)
         self.trained(*self.words, "--weights", self.dir / "one.safetensors", "--run.max_steps", 1, name="started")
         self.trained(*self.words, "--mesh", "data=3", "--strategy", "data_parallel | zero(2)", "--run.max_steps", 7, name="layouts")
-        for step, mesh, strategy in ((9, "data=1", "serial"), (13, "pipe=2,data=2", "pipeline(micro=2) | data_parallel | zero(1)"), (16, "tensor=2", "tensor"), (24, "data=2", "data_parallel")):
+        for step, mesh, strategy in ((9, "data=1", "serial"), (13, "pipe=2,data=2", "pipeline(micro=2) | data_parallel | zero(1)"), (16, "tensor=2", "tensor"),
+                                     (19, "data=2,copies=2", "data_parallel | zero(3, axis=copies)"), (24, "data=2", "data_parallel")):
             self.resumed("--mesh", mesh, "--strategy", strategy, "--run.max_steps", step, name="layouts")
         self.trained(*self.words, name="serial")
         for key, line in self.metrics("serial").items():

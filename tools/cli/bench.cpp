@@ -3,15 +3,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <numeric>
 
 #include "datasets/formats/synthetic.h"
 #include "framework/autograd/step_context.h"
 #include "framework/layers/inference.h"
-#include "framework/layers/init.h"
 #include "framework/tensor/launch.h"
-#include "kernels/contracts/matmul.h"
 #include "kernels/core/backend.h"
 #include "kernels/core/runtime.h"
 #include "kernels/core/vendor.h"
@@ -62,38 +59,6 @@ void print_tables(const Profile& profile, double step, int runs) {
   }
 }
 
-/// Best rate of five repetitions of work of size n. n is doubled until a repetition takes a millisecond, or n is
-/// `most`.
-double best_rate(Device device, Index n, Index most, const std::function<std::function<void()>(Index)>& prepare,
-                 const std::function<double(Index)>& amount) {
-  for (;; n *= 2) {
-    const std::function<void()> work = prepare(n);
-    double least = runtime(device.kind).timed(device, work);
-    const bool last = least > 1e-3 || n >= most;
-    for (int i = 0; last && i < 4; ++i) least = std::min(least, runtime(device.kind).timed(device, work));
-    if (last) return amount(n) / least;
-  }
-}
-
-/// Measured peaks of this machine: bytes per second of a large copy (read and written), operations per second of a
-/// large matrix product of this type.
-Profile::Ceilings measure_ceilings(Device device, DType dtype) {
-  const auto copy = [&](Index n) -> std::function<void()> {
-    const Tensor from = Tensor::full({n}, 1, DType::f32, device), to = Tensor::like(from);
-    return [=] { to.copy_from(from); };
-  };
-  const auto product = [&](Index n) -> std::function<void()> {
-    const Tensor a = Tensor::empty({n, n}, dtype, device), b = Tensor::like(a), c = Tensor::like(a);
-    uniform(a, -1, 1, 1);
-    uniform(b, -1, 1, 2);  // numbers of one bit pattern draw less power, and run faster
-    return [=] { launch<kernel::MatMul>(c, a, b, MatMulOptions{}); };
-  };
-  return {.bytes = best_rate(device, Index{1} << 22, Index{1} << 28, copy,
-                             [](Index n) { return 8.0 * static_cast<double>(n); }),
-          .operations =
-              best_rate(device, 256, 8192, product, [](Index n) { return 2 * std::pow(static_cast<double>(n), 3); })};
-}
-
 /// Work of a step over all ranks, for example "images", 32.
 struct Amount {
   const char* unit;
@@ -110,7 +75,7 @@ void report(const World& world, const Parameters& parameters, Device device, DTy
   memory.reset_peak();
   const std::vector<double> plain = timed(runs, run);
   const std::size_t peak = memory.peak();
-  const Profile::Ceilings ceilings = measure_ceilings(device, dtype);
+  const Ceilings ceilings = measure_ceilings(device, dtype);
   Profile profile(parameters, ceilings);
   const std::vector<double> watched = timed(runs, run);
   if (!world.main()) return;
@@ -118,8 +83,7 @@ void report(const World& world, const Parameters& parameters, Device device, DTy
   fmt::print("{:<15}{:.2f} (median of {}: {:.2f} ms [{:.2f}, {:.2f}])\n", fmt::format("{}/s", amount.unit),
              static_cast<double>(amount.count) / median, runs, median * 1e3, plain.front() * 1e3, plain.back() * 1e3);
   if (profile.vendor_seconds() > 0)
-    fmt::print("library calls  {:.2f} ms in {}; the step takes {:.3f} times as long\n",
-               profile.vendor_seconds() * 1e3 / runs, cpu_library(), total / profile.vendor_seconds());
+    fmt::print("library calls  {:.2f} ms in {}\n", profile.vendor_seconds() * 1e3 / runs, cpu_library());
   fmt::print("peak memory    {:.0f} MB of tensors\n", static_cast<double>(peak) / (1 << 20));
   fmt::print("ceilings       {:.0f} GB/s copied, {:.0f} GFLOP/s of {} products, measured here\n", ceilings.bytes / 1e9,
              ceilings.operations / 1e9, name_of(dtype));

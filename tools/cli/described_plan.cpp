@@ -56,7 +56,7 @@ Plan DescribedModel::whole_plan(const TrainerOptions& config, const Strategy& st
   const Optimizer optimizer(parameters, make_optimizer(config, 1000), steps.optimizer);
   Plan whole =
       with_agreements(plan(strategy, std::move(parts), mesh, numbers), strategy, steps, optimizer, make_loss(config));
-  const auto faults = trireme::check(whole, size_along(mesh, "data"));
+  const auto faults = trireme::check(whole, whole.size(whole.reduced_axis()));
   check(faults.empty(), "plan", "{}", fmt::join(faults, "\n      "));
   return whole;
 }
@@ -133,7 +133,7 @@ DescribedPlan::DescribedPlan(const TrainerOptions& config, const std::vector<Axi
   }
   // The number of micro-batches decides which rows to measure. The measured costs may then move the stages.
   const Plan rough = model.plan(strategy, parts, mesh);
-  const Index shares = static_cast<Index>(batch_ranks(rough)) * rough.microbatches;
+  const Index shares = static_cast<Index>(batch_ranks(rough, strategy.split)) * rough.microbatches;
   const Index each = std::max<Index>(1, (config.data.batch + shares - 1) / shares);
   if (cost.empty()) {
     constexpr double soon = 1e11;  // operations of a micro-batch that machines of two cores repeat within seconds
@@ -263,7 +263,7 @@ std::string collectives_of(const TrainerOptions& config, const PlanOptions& opti
   return !messages ? "" : name == "default" ? "ring" : name;
 }
 
-int batch_ranks(const Plan& plan) {
+int batch_ranks(const Plan& plan, const SplitOptions& split) {
   const auto trains = std::ranges::find(plan.programs, false, &Program::serves);
   check(trains != plan.programs.end(), "plan",
         "messages start all programs, so none trains; give a plan with a program that reads data");
@@ -272,7 +272,7 @@ int batch_ranks(const Plan& plan) {
       for (const ProgramPhase& update : server.phases)
         if (late.trigger.late && !update.trigger.late && update.trigger.channel == late.trigger.channel)
           return update.trigger.count;
-  return plan.size(*trains, "data");
+  return plan.size(*trains, batch_axis(plan, split));
 }
 
 std::vector<ProgramPhase> rare_phases(const Plan& plan) {

@@ -97,9 +97,9 @@ struct DescribedPlan {
 
 /// SimulateOptions::collectives as --collectives says. Throws OptionError for an all-reduce that cannot be simulated.
 std::string collectives_of(const TrainerOptions&, const PlanOptions&);
-/// Number of ranks that share a batch: the ranks along data in a training program. With backup workers, the number of
-/// gradients per update.
-int batch_ranks(const Plan&);
+/// Number of ranks with rows of their own: the ranks of a training program along batch_axis(). With backup workers, the
+/// number of gradients per update. split: the strategy's.
+int batch_ranks(const Plan&, const SplitOptions&);
 /// The phases of all programs that run in some steps only, without duplicates.
 std::vector<ProgramPhase> rare_phases(const Plan&);
 /// Columns of the terminal; 120 without a terminal.

@@ -111,7 +111,7 @@ Asked asked(const TrainerOptions& config, const SearchCommand& command) {
   a.memory = q.memory == 0 ? "memory of a rank is not limited (--memory, or memory of the cluster's nodes)"
                            : fmt::format("a rank may hold {}{}", gigabytes(q.memory),
                                          command.memory.empty() ? ", as the cluster file says" : "");
-  if (config.recompute || q.memory > 0) q.recompute = {false, true};
+  if (config.recompute == "true" || q.memory > 0) q.recompute = {false, true};
   return a;
 }
 
@@ -206,7 +206,7 @@ int plan_search(int argc, char** argv, const TrainerOptions& config, const Searc
     throw OptionError(
         fmt::format("--run: {} ranks need one core each, but this machine has {}; use fewer ranks", q.ranks, cores()));
   TrainerOptions base = config;
-  base.recompute = false;
+  if (base.recompute == "true") base.recompute = "false";
   StrategySearch search(base, usual_options(config), make_device(config));
   const SearchResult found = search.search(q);
   if (found.candidates == 0) throw OptionError(none_in_words(config, search.space(), q));

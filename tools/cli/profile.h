@@ -8,6 +8,7 @@
 
 #include "framework/optim/parameters.h"
 #include "framework/tensor/launch.h"
+#include "parallel/profile/ceilings.h"
 
 namespace trireme {
 
@@ -16,10 +17,6 @@ class Profile {
   struct Cost {
     double forward = 0, backward = 0;  ///< seconds
     double operations = 0;             ///< multiplications and additions of products and convolutions
-  };
-  /// Measured peaks of the machine: bytes and operations per second.
-  struct Ceilings {
-    double bytes = 0, operations = 0;
   };
   /// A kind of work, for example "convolution". Its floor is a lower bound of its time on a machine with these
   /// ceilings: per kernel, the longer of moving its operands once and of its operations.

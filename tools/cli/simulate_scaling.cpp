@@ -136,8 +136,9 @@ class Sweep {
   /// Rows of a micro-batch if the ranks share data.batch.
   Index rows_of_share(int ranks) {
     const std::vector<Axis> mesh = with_ranks(described_.mesh, ranks);
-    const Plan plan = described_.model.plan(make_strategy(config_, ranks), described_.parts, mesh);
-    const Index sharers = batch_ranks(plan), shares = sharers * plan.microbatches, batch = config_.data.batch;
+    const Strategy strategy = make_strategy(config_, ranks);
+    const Plan plan = described_.model.plan(strategy, described_.parts, mesh);
+    const Index sharers = batch_ranks(plan, strategy.split), shares = sharers * plan.microbatches, batch = config_.data.batch;
     const std::string what =
         fmt::format("--scaling strong: a batch of {} among {} ranks (mesh {}) in {} micro-batch{}", batch, sharers,
                     to_string(mesh), plan.microbatches, plan.microbatches == 1 ? "" : "es");
@@ -161,7 +162,7 @@ class Sweep {
     free.jitter = 0;
     const std::string by_messages = std::exchange(described_.collectives, "");
     ScalingPoint p{.ranks = ranks,
-                   .batch = rows * plan.microbatches * batch_ranks(plan),
+                   .batch = rows * plan.microbatches * batch_ranks(plan, described_.strategy.split),
                    .step = s.makespan / options_.steps,
                    .free = (free == cluster_ ? s : simulate_on(free)).makespan / options_.steps,
                    .exposed = most_exposed(plan, s).first / options_.steps,

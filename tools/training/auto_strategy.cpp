@@ -120,7 +120,8 @@ void choose_strategy(TrainerOptions& options, const TrainerInput& given, World& 
   const ModelOptions shape = options_for(given.train ? *given.train : *make_dataset(options, "train"));
   compare_ranks(world.comm(), "data", fmt::format("{}, {} classes", to_string(shape.input), shape.classes));
   StrategySearch search(options, shape, device);
-  StrategyQuestion q{.ranks = world.size(), .memory = memory_here(world, device), .recompute = {options.recompute}};
+  StrategyQuestion q{
+      .ranks = world.size(), .memory = memory_here(world, device), .recompute = {options.recompute == "true"}};
   q.cluster.nodes = {{.devices = world.size(), .source = Source::measured}};
   if (world.size() > 1) {
     const std::vector<Index> bytes{8, 4096, Index{1} << 18, Index{4} << 20};

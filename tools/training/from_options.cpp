@@ -11,6 +11,7 @@
 #include "framework/io/json.h"
 #include "framework/layers/init.h"
 #include "framework/layers/on.h"
+#include "framework/layers/recompute.h"
 #include "framework/metrics/metrics.h"
 #include "kernels/core/backend.h"
 #include "kernels/core/suggest.h"
@@ -202,11 +203,13 @@ ModelOptions options_for(const DatasetSource& data) {
 
 static Module undrawn(const TrainerOptions& c, ModelOptions options) {
   options.zero_gamma = c.zero_gamma;
-  options.recompute = c.recompute;
+  options.recompute = c.recompute == "true";
   options.arch = c.arch;
   if (c.dtype == "bf16" || c.dtype == "f16") options.dtype = make_dtype(c);
   const SkipInit drawn_below;
-  return make_model(c.model, options);
+  Module model = make_model(c.model, options);
+  if (c.recompute == "true" || c.recompute == "false") return model;
+  return recompute(model, split_text(c.recompute, ','));
 }
 
 Module make_model(const TrainerOptions& c, ModelOptions options, Device device) {

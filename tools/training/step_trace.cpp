@@ -14,6 +14,8 @@
 #include "parallel/comm/crash_report.h"
 #include "parallel/comm/world/clock_offsets.h"
 #include "parallel/comm/world/compare.h"
+#include "parallel/model/dry_run.h"
+#include "parallel/profile/ceilings.h"
 
 namespace trireme {
 
@@ -39,6 +41,7 @@ void StepTrace::begin(std::int64_t next) {
   if (!kernels_) {
     kernels_.emplace([this](const LaunchWatch::Call& call) {
       const std::int64_t now = FlightRecorder::nanoseconds();
+      operations_ += operations_of(call);
       mine_.events.push_back({Event::kernel, call.op, now - static_cast<std::int64_t>(call.seconds * 1e9), now});
     });
     if (FlightRecorder* r = FlightRecorder::current()) r->trace(&mine_.events);
@@ -72,7 +75,7 @@ void StepTrace::wrote(double begin, double end) {
   if (last_ > 0) written_.emplace_back(begin * 1e9, end * 1e9);
 }
 
-void StepTrace::finish(Mesh& mesh, const std::string& directory, Console& console) {
+void StepTrace::finish(Mesh& mesh, Device device, DType dtype, const std::string& directory, Console& console) {
   told_ = true;
   kernels_.reset();
   if (FlightRecorder* r = FlightRecorder::current()) r->trace(nullptr);
@@ -89,6 +92,8 @@ void StepTrace::finish(Mesh& mesh, const std::string& directory, Console& consol
   const Json own{{"host", host.data()}, {"events", events}, {"memory", mine_.memory}, {"checkpoints", written_}};
   const auto texts = gather_texts(world.comm(), json_text(own, NotUtf8::replaced));
   mine_ = {};
+  const Tensor sums = Tensor::from({operations_, operations_ > 0 ? measure_ceilings(device, dtype).operations : 0});
+  world.comm().all_reduce(sums).wait();
   if (!world.main()) return;
   std::vector<RankTrace> ranks;
   int steps = 0;
@@ -108,7 +113,8 @@ void StepTrace::finish(Mesh& mesh, const std::string& directory, Console& consol
       rank.checkpoints.emplace_back(w[0].get<double>() - back, w[1].get<double>() - back);
   }
   if (steps == 0) return console.log(fmt::format("profile   the run had no step from {} to {}", first_, last_));
-  const std::string table = time_table(time_shares(ranks, mesh.axes()), steps);
+  const auto shares = time_shares(ranks, mesh.axes());
+  const std::string table = time_table(shares, steps);
   replace_file(directory + "/trace.json", trace_text(ranks, mesh.axes()));
   replace_file(directory + "/profile.txt", table);
   for (std::size_t begin = 0; begin < table.size();) {
@@ -116,6 +122,11 @@ void StepTrace::finish(Mesh& mesh, const std::string& directory, Console& consol
     console.log(table.substr(begin, end - begin));
     begin = end + 1;
   }
+  double seconds = 0;
+  for (const TimeShare& share : shares) seconds += share.mean / 1e3 * steps;
+  if (const auto total = sums.to_vector(); total[0] > 0 && seconds > 0)
+    console.log(fmt::format("products and convolutions: {:.3g} GFLOP/s on all ranks, {:.1f} % of {:.3g} at best",
+                            total[0] / seconds / 1e9, 100 * total[0] / seconds / total[1], total[1] / 1e9));
   console.log(fmt::format("trace     {}/trace.json, for ui.perfetto.dev", directory));
 }
 

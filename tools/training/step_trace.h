@@ -40,13 +40,14 @@ class StepTrace {
   bool is_wanted() const { return last_ > 0 && !told_; }
   bool complete(std::int64_t step) const { return is_wanted() && step >= last_; }
   /// Rank 0 writes trace.json and profile.txt to the directory and prints the table; only once, and only if a step was
-  /// traced. A collective call.
-  void finish(Mesh&, const std::string& directory, Console&);
+  /// traced. Measures the peak of matrix products of the type on the ranks' devices. A collective call.
+  void finish(Mesh&, Device, DType, const std::string& directory, Console&);
 
  private:
   std::int64_t first_ = 0, last_ = 0;  // steps; 0: none
   bool on_ = false, told_ = false;
   RankTrace mine_;
+  double operations_ = 0;  // of products and convolutions in the traced steps
   std::vector<std::pair<double, double>> written_;
   std::optional<LaunchWatch> kernels_;
 };

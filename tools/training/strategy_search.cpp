@@ -116,7 +116,8 @@ SearchResult StrategySearch::search(const StrategyQuestion& q) {
   ImaginedModelOptions imagined{.model =
                                     [&](bool recompute) {
                                       TrainerOptions c = settings_;
-                                      c.recompute = recompute;
+                                      if (recompute || c.recompute == "true")
+                                        c.recompute = recompute ? "true" : "false";
                                       return make_undrawn_model(c, shape_, device_);
                                     },
                                 .samples = [&](Index rows) { return samples(rows); },
@@ -197,7 +198,7 @@ TrainerOptions with_strategy(TrainerOptions c, const RankedStrategy& r) {
   c.parallel.mesh = to_string(r.mesh);
   c.parallel.strategy = r.strategy;
   c.parallel.ranks = ranks_of(r.mesh);
-  if (r.candidate.recompute) c.recompute = true;
+  if (r.candidate.recompute) c.recompute = "true";
   return c;
 }
 

@@ -93,7 +93,7 @@ struct Trainer::Impl {
     if (found)
       resume();
     else if (!options.weights.empty())
-      redrawn = step->import_weights(options.weights);
+      redrawn = StepResume(*step).import_weights(options.weights);
     check(options.run.on_nan == "stop" || can_roll_back(), "run.on_nan",
           "runs in virtual time, and ranks that train apart or meet only by messages, cannot roll back; use stop");
     saver.check_room(log, *step);
@@ -128,7 +128,8 @@ struct Trainer::Impl {
       epoch_with_rollbacks();
       if (at.in_epoch()) break;  // stopped within an epoch
       if (input.callbacks.on_epoch) input.callbacks.on_epoch(ended);
-      if (trace.complete(at.step) && !clock.simulated()) trace.finish(mesh, directory, log.console());
+      if (trace.complete(at.step) && !clock.simulated())
+        trace.finish(mesh, device, make_dtype(options), directory, log.console());
       log.ml("INTERVAL_START", "eval_start", Json(), at.epoch);
       last = evaluate();
       log.epoch_end(ended, last, step->parameters());
@@ -137,7 +138,8 @@ struct Trainer::Impl {
       save({{"test_accuracy", last.accuracy()}, {"test_loss", last.loss}});
     }
     if (at.in_epoch()) save({});
-    if (trace.is_wanted() && !clock.simulated()) trace.finish(mesh, directory, log.console());
+    if (trace.is_wanted() && !clock.simulated())
+      trace.finish(mesh, device, make_dtype(options), directory, log.console());
     if (!in_parts()) step->gather_weights();
     const bool asked = stop.stops(*step);
     if (!asked && (last.samples == 0 || at.in_epoch())) last = evaluate();

@@ -61,9 +61,11 @@ std::vector<Option> option_table(TrainerOptions& c) {
   return {
       {"model", &c.model, "model; trireme info lists the names"},
       {"weights", &c.weights, "safetensors file to start from; a last layer of another shape starts at random"},
-      {"recompute", &c.recompute,
-       "keep only the input of residual blocks, and compute the blocks again in backward: about half the memory, a "
-       "third more time"},
+      {.name = "recompute",
+       .value = &c.recompute,
+       .help = "keep only the input of residual blocks, and compute the blocks again in backward: about half the "
+               "memory, a third more time; true, false, or the layers by name: layer1.*,layer2.0",
+       .bare = "true"},
       {"zero_gamma", &c.zero_gamma, "start residual blocks as the identity: the last gamma of each block is 0"},
       {"epochs", &c.epochs, "passes over the training data", 0},
       {"seed", &c.seed, "seed of initial weights, shuffling and dropout", 0},

@@ -140,11 +140,14 @@ class MpiCommunicator : public Communicator {
       if (shm_) shm_->post_call(call);
       return {};
     }
-    if (shm_ && by_shared_memory(call)) return shm_->post(call, out, in);
-    if (call.kind == CallKind::reduce_scatter && within(out, in)) {  // MPI forbids overlapping buffers
+    const bool shared = shm_ && shm_->takes(call);
+    const Index own = rank_ * (call.count / size_) * size_of(call.type);
+    if (call.kind == CallKind::reduce_scatter && within(out, in) &&  // MPI forbids overlapping buffers
+        !(shared && out.view().as<char>() == in.view().as<char>() + own)) {
       const Tensor apart = Tensor::like(out);
       return when_all({start(call, apart, in, counts)}, [out, apart] { copy_block(out.view(), apart.view()); });
     }
+    if (shared) return shm_->post(call, out, in);
     auto operation = std::make_shared<Operation>();
     operation->what = fmt::format("{} on rank {} of {}", to_string(call), rank_, size_);
     operation->keep = {out, in};
@@ -214,16 +217,6 @@ class MpiCommunicator : public Communicator {
   }
 
  private:
-  bool by_shared_memory(const Call& call) const {
-    switch (call.kind) {
-      case CallKind::all_reduce:
-      case CallKind::barrier:
-      case CallKind::split: return true;
-      case CallKind::all_gather:
-        return !call.counts_digest && ShmAllReduce::gathers(call.count / size_ * size_of(call.type));
-      default: return false;
-    }
-  }
   static bool within(const Tensor& part, const Tensor& whole) {
     const auto* at = part.view().as<char>();
     const auto* begin = whole.view().as<char>();

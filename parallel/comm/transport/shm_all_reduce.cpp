@@ -117,10 +117,24 @@ ShmAllReduce::~ShmAllReduce() {
   if (direct()) new std::deque<std::shared_ptr<Piece>>(std::move(pieces_));
 }
 
-bool ShmAllReduce::gathers(Index bytes) { return bytes > 0 && bytes <= shared_piece_bytes; }
+bool ShmAllReduce::takes(const Call& call) const {
+  switch (call.kind) {
+    case CallKind::all_reduce:
+    case CallKind::barrier:
+    case CallKind::split: return true;
+    case CallKind::all_gather:
+      return call.counts_digest == 0 && call.count > 0 &&
+             (direct() || call.count / size_ * size_of(call.type) <= shared_piece_bytes);
+    case CallKind::reduce_scatter: return call.counts_digest == 0 && direct();
+    default: return false;
+  }
+}
 
 bool ShmAllReduce::direct(const Call& call) const {
-  return direct() && call.kind == CallKind::all_reduce && call.count * size_of(call.type) > shared_piece_bytes;
+  if (!direct() || call.kind == CallKind::reduce_scatter) return direct();
+  const Index bytes = call.count * size_of(call.type);
+  if (call.kind == CallKind::all_gather) return bytes / size_ > shared_piece_bytes;
+  return call.kind == CallKind::all_reduce && bytes > shared_piece_bytes;
 }
 
 ShmAllReduce::Slot& ShmAllReduce::slot(std::uint64_t i) const {
@@ -181,7 +195,7 @@ bool ShmAllReduce::fill() {
     compare(i);
     s.matched = 1;
     // A small vector is reduced by the last rank to arrive, so the others wake up once, with the result ready.
-    if (p.chunks > 1 || p.several)
+    if (p.chunks > 1 || p.several || p.ranks > 1)
       wake_waiters();
     else
       last = last || p.chunks == 1;
@@ -199,32 +213,59 @@ void ShmAllReduce::reduce_staged(std::uint64_t i, const Piece& p, int c) {
   reduce_all({&out, 1}, ins, std::min(p.chunk, p.count - c * p.chunk), call.type, call.op);
 }
 
+/// Reads from, or writes to, the data of another rank, from byte `at` on.
+void ShmAllReduce::transfer(std::uint64_t i, int r, Index at, void* local, std::size_t bytes, bool write) {
+  const Entry& from = entry(r, i);
+  // Reads the process's token along with the data, to detect a process that reuses the number of one that has ended.
+  std::uint64_t value = from.token.value;
+  const iovec here[] = {{local, bytes}, {&value, sizeof value}};
+  const iovec there[] = {{from.data + at, bytes}, {const_cast<std::uint64_t*>(from.token.where), sizeof value}};
+  const auto moved = write ? process_vm_writev(from.token.process, here, 1, there, 1, 0)
+                           : process_vm_readv(from.token.process, here, 2, there, 2, 0);
+  const bool all = moved == static_cast<ssize_t>(bytes + (write ? 0 : sizeof value));
+  check(all && value == from.token.value, ErrorKind::communicator, name_of(piece(i).call.kind),
+        "the memory of rank {} cannot be reached ({}): did its process end?", r,
+        [&] { return all ? "another process has its number" : std::strerror(errno); });
+}
+
 void ShmAllReduce::reduce_direct(std::uint64_t i, const Piece& p, int c) {
   const Call& call = p.call;
   const Index at = c * p.chunk * size_of(call.type), n = std::min(p.chunk, p.count - c * p.chunk);
   const auto bytes = static_cast<std::size_t>(n * size_of(call.type));
   scratch_.resize(size_ * direct_chunk_bytes);
-  // Reads the process's token along with the data, to detect a process that reuses the number of one that has ended.
-  auto move = [&](int r, void* local, auto* transfer, int parts) {
-    const Entry& from = entry(r, i);
-    std::uint64_t value = from.token.value;
-    iovec here[] = {{local, bytes}, {&value, sizeof value}};
-    iovec there[] = {{from.data + at, bytes}, {const_cast<std::uint64_t*>(from.token.where), sizeof value}};
-    const auto moved = transfer(from.token.process, here, parts, there, parts, 0);
-    const bool all = moved == static_cast<ssize_t>(bytes + (parts == 2 ? sizeof value : 0));
-    check(all && value == from.token.value, ErrorKind::communicator, name_of(call.kind),
-          "the memory of rank {} cannot be reached ({}): did its process end?", r,
-          [&] { return all ? "another process has its number" : std::strerror(errno); });
-  };
   std::vector<const void*> ins(size_);
   for (int r = 0; r < size_; ++r) {
     ins[r] = r == rank_ ? p.data + at : scratch_.data() + r * direct_chunk_bytes;
-    if (r != rank_) move(r, scratch_.data() + r * direct_chunk_bytes, process_vm_readv, 2);
+    if (r != rank_) transfer(i, r, at, scratch_.data() + r * direct_chunk_bytes, bytes, false);
   }
   void* out = p.data + at;
   reduce_all({&out, 1}, ins, n, call.type, call.op);
   for (int r = 0; r < size_; ++r)
-    if (r != rank_) move(r, out, process_vm_writev, 1);
+    if (r != rank_) transfer(i, r, at, out, bytes, true);
+}
+
+// A chunk of this rank's block of a reduce-scatter, or the chunk of all blocks of an all-gather.
+void ShmAllReduce::read_own(std::uint64_t i, const Piece& p, int c) {
+  const Call& call = p.call;
+  const Index width = size_of(call.type), at = c * p.chunk * width, n = std::min(p.chunk, p.count - c * p.chunk);
+  const Index block = call.count / size_ * width;
+  const auto bytes = static_cast<std::size_t>(n * width);
+  char* const out = p.x.view().as<char>() + at;
+  if (n <= 0) return;
+  if (call.kind == CallKind::all_gather) {
+    for (int r = 0; r < size_; ++r)
+      if (r != rank_) transfer(i, r, at, out + r * block, bytes, false);
+    if (out + rank_ * block != p.data + at) std::memcpy(out + rank_ * block, p.data + at, bytes);
+    return;
+  }
+  scratch_.resize(size_ * direct_chunk_bytes);
+  std::vector<const void*> ins(size_);
+  for (int r = 0; r < size_; ++r) {
+    ins[r] = r == rank_ ? p.data + rank_ * block + at : scratch_.data() + r * direct_chunk_bytes;
+    if (r != rank_) transfer(i, r, rank_ * block + at, scratch_.data() + r * direct_chunk_bytes, bytes, false);
+  }
+  void* to = out;
+  reduce_all({&to, 1}, ins, n, call.type, call.op);
 }
 
 bool ShmAllReduce::reduce() {
@@ -232,9 +273,14 @@ bool ShmAllReduce::reduce() {
   for (std::uint64_t i = drained_; i < filled_; ++i) {
     Slot& s = slot(i);
     if (!s.matched) return moved;
-    const Piece& p = piece(i);
+    Piece& p = *pieces_[i - drained_];
     const bool whole = direct(p.call);
     if (whole && head().deserter) return moved;
+    for (; p.ranks > 1 && p.taken < p.chunks; moved = true) {
+      read_own(i, p, p.taken++);
+      if (s.finished.fetch_add(1) + 1 == p.chunks * p.ranks) wake_waiters();
+    }
+    if (p.ranks > 1) continue;
     while (s.next < p.chunks) {
       const int c = s.next.fetch_add(1);
       if (c >= p.chunks) break;
@@ -262,7 +308,7 @@ bool ShmAllReduce::drain() {
   for (; drained_ < filled_; ++drained_, moved = true) {
     Slot& s = slot(drained_);
     Piece& p = *pieces_.front();
-    if (!s.matched || s.finished < p.chunks) break;
+    if (!s.matched || s.finished < p.chunks * p.ranks) break;
     copy_out(p);
     entry(rank_, drained_).left = drained_ + 1;
     if (s.left.fetch_add(1) + 1 == size_) {
@@ -361,11 +407,12 @@ std::uint64_t ShmAllReduce::post_call(const Call& call) {
 }
 
 Work ShmAllReduce::post(const Call& call, const Tensor& x, const Tensor& in) {
-  const bool gathers = call.kind == CallKind::all_gather, whole = direct(call) || gathers;
-  const Index width = size_of(call.type), n = gathers ? call.count / size_ : call.count;
+  const bool gathers = call.kind == CallKind::all_gather, scatters = call.kind == CallKind::reduce_scatter;
+  const bool whole = direct(call) || gathers;
+  const Index width = size_of(call.type), n = gathers || scatters ? call.count / size_ : call.count;
   const Index most = whole ? n : shared_piece_bytes / width;
-  const Index chunk = gathers ? n : (whole ? direct_chunk_bytes : chunk_bytes) / width;
-  char* const data = n == 0 ? nullptr : (gathers ? in : x).view().as<char>();
+  const Index chunk = gathers && !direct(call) ? n : (whole ? direct_chunk_bytes : chunk_bytes) / width;
+  char* const data = n == 0 ? nullptr : (gathers || scatters ? in : x).view().as<char>();
   std::shared_ptr<Piece> last;
   {
     std::lock_guard lock(mutex_);
@@ -381,6 +428,7 @@ Work ShmAllReduce::post(const Call& call, const Tensor& x, const Tensor& in) {
       last->chunk = chunk;
       last->chunks = static_cast<int>(std::max<Index>(1, (last->count + chunk - 1) / chunk));
       last->several = n > most;
+      if (direct(call) && (gathers || scatters)) last->ranks = size_;
       pieces_.push_back(last);
     }
     if (fill() || filled_ < posted() || (!last->several && !direct(call))) advance();

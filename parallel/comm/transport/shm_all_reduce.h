@@ -1,9 +1,10 @@
-// ShmAllReduce: all-reduce, small all-gather and barrier between the processes of one host in shared memory. A waiting
-// rank sleeps on a futex, so there may be more ranks than cores. Short vectors are processed in pieces: every rank
-// copies its piece in, any available rank reduces chunks, and every rank copies the result out. Reduction is in rank
-// order, so the bits are equal on every rank and equal to the result between threads. For a long vector ranks share
-// only the address: the rank that reduces a chunk reads it from the other processes and writes the result back.
-// Collectives that MPI runs are only announced here, to detect ranks that make different calls.
+// ShmAllReduce: all-reduce, reduce-scatter, all-gather and barrier between the processes of one host in shared memory.
+// A waiting rank sleeps on a futex, so there may be more ranks than cores. Short vectors are processed in pieces: every
+// rank copies its piece in, any available rank reduces chunks, and every rank copies the result out. Reduction is in
+// rank order, so the bits are equal on every rank and equal to the result between threads. For a long vector ranks
+// share only the address: the rank that reduces a chunk reads it from the other processes and writes the result back.
+// In a reduce-scatter and a long all-gather each rank reads what it needs, and writes to no other process. Collectives
+// that MPI runs are only announced here, to detect ranks that make different calls.
 #pragma once
 #include <atomic>
 #include <deque>
@@ -79,11 +80,11 @@ class ShmAllReduce : public EventCount, public std::enable_shared_from_this<ShmA
   std::uint64_t ticket() override;
   void sleep(std::uint64_t ticket, double seconds) override;
   int yields() const override { return spins_; }
-  /// Non-blocking: copies as much of x as fits; waiting threads do the rest. call: all_reduce, barrier, or a small
-  /// all_gather of the block `in` into x.
+  /// Whether post() takes the call.
+  bool takes(const Call&) const;
+  /// Non-blocking: copies as much of x as fits; waiting threads do the rest. call: all_reduce or barrier; all_gather of
+  /// the block `in` into x; reduce_scatter of `in` to the block x, which may be this rank's block of `in`.
   Work post(const Call& call, const Tensor& x, const Tensor& in = {});
-  /// Whether all_gather takes blocks of this size.
-  static bool gathers(Index bytes);
   /// Compares this rank's next call, whose data take another path, with the other ranks' calls. Returns its number.
   std::uint64_t post_call(const Call& call);
   /// The ranks that have not reached the call of this number, as " for rank 3", or other detail for a message.
@@ -100,6 +101,8 @@ class ShmAllReduce : public EventCount, public std::enable_shared_from_this<ShmA
     char* data = nullptr;            // this rank's input
     Index count = 0, chunk = 0;      // elements; elements of each chunk but the last
     int chunks = 0;                  // 0: only announced, nothing waits for it
+    int ranks = 1;                   // that process each chunk: 1, or all for what each rank reads itself
+    int taken = 0;                   // if all: chunks that this rank has processed
     bool several = false;            // the call has several pieces
     std::atomic<bool> done = false;  // the result is ready
   };
@@ -125,6 +128,8 @@ class ShmAllReduce : public EventCount, public std::enable_shared_from_this<ShmA
   bool reduce();
   void reduce_staged(std::uint64_t i, const Piece&, int chunk);
   void reduce_direct(std::uint64_t i, const Piece&, int chunk);
+  void read_own(std::uint64_t i, const Piece&, int chunk);
+  void transfer(std::uint64_t i, int rank, Index at, void* local, std::size_t bytes, bool write);
   bool direct(const Call&) const;
   void copy_out(const Piece&);
   bool drain();

@@ -133,24 +133,26 @@ struct GradientActions {
       const Action& a = program.actions[id];
       if (completes(a)) backwards[a.part].push_back(id);
       if (sums_gradients(a)) reductions.push_back(id);
+      if (is_replica_sum(a)) replica_sums.push_back(id);
       if (a.kind == ActionKind::update) updates.push_back(id);
     }
     for (const PartInfo& part : plan.parts) divided.insert(divided.end(), part.divided.begin(), part.divided.end());
   }
   std::vector<std::vector<ActionId>> backwards;  // that complete a part's gradients, by part
-  std::vector<ActionId> reductions, updates;
+  std::vector<ActionId> reductions, replica_sums, updates;
   std::vector<std::pair<std::string, std::vector<Slice>>> divided;  // PartInfo::divided of all parts: ties cross them
 };
 
 /// One segment of a part's parameters that all reductions and updates treat alike.
 void check_segment(const Plan& plan, const Program& program, const GradientActions& all, const HappensBefore& order,
                    int part, Slice s, int data_ranks, Diagnostics& faults) {
-  std::vector<ActionId> backwards, reductions, updates;
+  std::vector<ActionId> backwards, reductions, replica_sums, updates;
   for (std::size_t p = 0; p < plan.parts.size(); ++p)
     if (uses(plan.parts[p], s)) backwards.insert(backwards.end(), all.backwards[p].begin(), all.backwards[p].end());
   std::ranges::sort(backwards);
   const auto meets = [&](ActionId id) { return program.actions[id].slice.overlaps(s); };
   std::ranges::copy_if(all.reductions, std::back_inserter(reductions), meets);
+  std::ranges::copy_if(all.replica_sums, std::back_inserter(replica_sums), meets);
   std::ranges::copy_if(all.updates, std::back_inserter(updates), meets);
   auto name = fmt::format("program {}: gradient [{}, {}) of part {} ('{}')", program.name, s.begin, s.end, part,
                           plan.parts[part].name);
@@ -158,6 +160,17 @@ void check_segment(const Plan& plan, const Program& program, const GradientActio
     faults.add("{} is never reduced over the {} ranks that share the batch: use data_parallel()", name, data_ranks);
   if (data_ranks > 1 && reductions.size() > 1)
     faults.add("{} is reduced {} times, by actions {}", name, reductions.size(), fmt::join(reductions, ", "));
+  if (const ActionId r = reductions.empty() ? -1 : reductions[0]; r >= 0 && is_reduction(program.actions[r])) {
+    int summed = plan.size(program, program.actions[r].peer);
+    for (const ActionId id : replica_sums) {
+      summed *= plan.size(program, program.actions[id].peer);
+      if (!order(r, id)) faults.add("{} is summed over replicas by action {} before action {}", name, id, r);
+      for (const ActionId u : updates)
+        if (!order(id, u)) faults.add("{} is used by the update, action {}, before its sum, action {}", name, u, id);
+    }
+    if (!replica_sums.empty() && summed != data_ranks)
+      faults.add("{} is summed over {} of the {} ranks that share the batch", name, summed, data_ranks);
+  }
   if (updates.empty() && !updated_by_server(plan, s)) faults.add("{} is used by no update", name);
   if (updates.size() > 1)
     faults.add("{} is used by {} updates, actions {}", name, updates.size(), fmt::join(updates, ", "));

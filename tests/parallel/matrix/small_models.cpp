@@ -3,8 +3,11 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "framework/layers/on.h"
+#include "framework/ops/moves.h"
+#include "framework/tensor/batch.h"
 #include "framework/tensor/create.h"
 #include "models/registry/models.h"
 #include "models/text/bert.h"
@@ -92,6 +95,32 @@ SmallModel of_tokens(const std::string& name, const std::function<Module()>& mak
 }
 
 }  // namespace
+
+void Records::add(const std::string& what, const Tensor& rows, bool mask) {
+  const BatchContext& batch = batch_of(rows);
+  if (!on_ || !batch.names_rows_of(rows)) return;
+  const std::vector<double> ids = batch.samples.to_vector();
+  std::vector<double> all = gathered(rows).to_vector();
+  if (mask)
+    for (double& x : all) x = x != 0 ? 1 : 0;
+  const std::size_t each = ids.empty() ? 0 : all.size() / ids.size();
+  const std::scoped_lock lock(mutex_);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const auto first = all.begin() + static_cast<std::ptrdiff_t>(i * each);
+    std::vector<double> row(first, first + static_cast<std::ptrdiff_t>(each));
+    const auto [at, added] = seen_.try_emplace({what, batch.step, static_cast<std::int64_t>(ids[i])}, row);
+    if (!added && at->second != row) conflict_ = what;
+  }
+}
+std::map<Records::Key, std::vector<double>> Records::take() {
+  const std::scoped_lock lock(mutex_);
+  conflict_.clear();
+  return std::exchange(seen_, {});
+}
+std::string Records::conflict() const {
+  const std::scoped_lock lock(mutex_);
+  return conflict_;
+}
 
 void set_start(Module& model) {
   std::uint64_t key = 100;

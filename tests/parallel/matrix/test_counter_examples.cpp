@@ -22,7 +22,7 @@ struct Way {
 
 void judge(const SmallModel& m, const std::vector<Way>& ways, double clip = 0) {
   if (threads_only()) return;
-  Comparison comparison(clip);
+  Comparison comparison({.clip = clip});
   for (const Way& way : ways) {
     const MatrixCell cell = comparison.run(m, way.strategy, way.mesh, way.microbatches);
     const bool good = cell.wrong.empty() && (cell.refused.empty() || !way.runs);

@@ -91,7 +91,7 @@ bool chosen(const char* variable, const std::string& name) {
 
 /// Runs cells and prints them; the lines of those that are wrong, or refused although they must not be.
 std::vector<std::string> judge(const std::vector<SmallModel>& models, bool all, bool print) {
-  Comparison comparison(0, all);
+  Comparison comparison({.audit = all});
   const std::set<std::string> must = required();
   std::vector<std::string> wrong;
   std::map<std::string, int> ends;

@@ -105,7 +105,7 @@ TrafficCount sent(const SmallModel& m, int ranks, const StepOptions::KeepOutputs
 
 /// The first strategy that is not exact; "": none.
 std::string wrong(const SmallModel& m, const std::vector<std::pair<std::string, std::string>>& ways) {
-  Comparison comparison(0, true);
+  Comparison comparison({.audit = true});
   for (const auto& [strategy, mesh] : ways)
     if (const MatrixCell cell = comparison.run(m, strategy, mesh); cell.text() != "exact")
       return fmt::format("{}; {}; {}; {}", m.name, strategy, mesh, cell.text());

@@ -124,7 +124,13 @@ Network network(RandomChoice dice) {
 
 std::string strategy_of(RandomChoice& dice, const std::string& name) {
   if (name == "accumulate") return fmt::format("accumulate(micro={})", dice.between(1, 6));
-  if (name == "zero") return fmt::format("zero({})", dice.between(1, 3));
+  if (name == "zero") {
+    const Index stage = dice.between(1, 3);
+    std::string text = fmt::format("zero({}", stage);
+    if (stage == 3 && dice.chance(50)) text += fmt::format(", prefetch={}", dice.between(0, 3));
+    if (stage == 3 && dice.chance(25)) text += ", reshard=false";
+    return text + ")";
+  }
   if (name == "pipeline") {
     const std::string schedule = dice.of(schedules()).name;
     return fmt::format("pipeline(micro={}, schedule={}, partition={}{})", dice.between(1, 6), schedule,
@@ -186,8 +192,11 @@ Arrangement arrangement(RandomChoice& dice, int most_ranks) {
   std::vector<std::string> texts;
   for (auto& name : names) texts.push_back(strategy_of(dice, name));
   // Now and then along another axis, which may have a use already.
-  static const std::map<std::string, std::string> axes = {
-      {"tensor", "tensor"}, {"pipeline", "pipe"}, {"data_parallel", "data"}, {"one_weird_trick", "data"}};
+  static const std::map<std::string, std::string> axes = {{"tensor", "tensor"},
+                                                          {"pipeline", "pipe"},
+                                                          {"data_parallel", "data"},
+                                                          {"one_weird_trick", "data"},
+                                                          {"zero", "data"}};
   for (std::size_t i = 0; i < names.size(); ++i)
     if (axes.contains(names[i]) && dice.chance(5)) {
       const std::string axis = dice.of(how.mesh).name;
@@ -200,13 +209,26 @@ Arrangement arrangement(RandomChoice& dice, int most_ranks) {
 
 std::string refusal(const std::string& what) {
   if (std::string pair = known_refusal(what); !pair.empty()) return pair;
-  for (const char* text :
-       {"the mesh has none of the axes", "the mesh has no axis '", " needs schedule=interleaved",
-        "needs at least 2 chunks per rank", " micro-batches of a batch", "and this op runs on whole tensors only",
-        "has two uses", "which the mesh does not have", "one value per channel", " ranks share the ",
-        "ranks that share the batch: use data_parallel()", "divides no layers", "share the random layer",
-        "share the buffer", "has other weights", "a filter of ", "adds a field '", "has no row for each sample",
-        "may mean the part or the whole"})
+  for (const char* text : {"the mesh has none of the axes",
+                           "the mesh has no axis '",
+                           " needs schedule=interleaved",
+                           "needs at least 2 chunks per rank",
+                           " micro-batches of a batch",
+                           "and this op runs on whole tensors only",
+                           "has two uses",
+                           "which the mesh does not have",
+                           "one value per channel",
+                           " ranks share the ",
+                           "ranks that share the batch: use data_parallel()",
+                           "divides no layers",
+                           "share the random layer",
+                           "share the buffer",
+                           "has other weights",
+                           "a filter of ",
+                           "adds a field '",
+                           "has no row for each sample",
+                           "may mean the part or the whole",
+                           "Sums in f16 end at 65504"})
     if (what.find(text) != what.npos) return text;
   return "";
 }
@@ -254,6 +276,19 @@ std::string sweep_runs(RandomChoice dice) {
     const int micro = end.result.microbatches;
     return run(s, {{{"data", 1}}, micro > 1 ? fmt::format("accumulate(micro={})", micro) : "serial"}, segment);
   };
+  const End here = run(s, first, {.from = "", .to = folder / "first", .steps = exact ? 1 : 2, .compares = true});
+  const RunSegment begun{.from = "", .to = folder / "serial", .steps = 1};
+  // The serial segment of a run whose weights are nudged at the begin of each segment.
+  const auto nudged = [&](const End& end, RunSegment segment) {
+    segment.to += "-nudged";
+    segment.nudged = true;
+    if (segment.from.empty()) return serially(end, segment);
+    RunSegment before = begun;
+    before.to = segment.from = begun.to + "-nudged";
+    before.nudged = true;
+    (void)serially(here, before);
+    return serially(end, segment);
+  };
   const auto judge = [&](const End& end, const RunSegment& serial, const std::string& name) {
     if (!end.refusal.empty() && std::getenv("SWEEP_SHOW")) fmt::print(stderr, "{}\n  {}\n", name, end.refusal);
     check(end.refusal.empty() || !refusal(end.refusal).empty(), "sweep", "{}\n  {}", name, end.refusal);
@@ -262,18 +297,13 @@ std::string sweep_runs(RandomChoice dice) {
     check(reference.refusal.empty(), "sweep", "{}\n  the serial run is refused: {}", name, reference.refusal);
     std::string found = difference(end.result, reference.result, 1e-9, 1e-3);
     if (!found.empty()) {  // sums that are zero in truth are as large as the rounding of what they add
-      RunSegment nudged = serial;
-      nudged.to += "-nudged";
-      nudged.nudged = true;
-      const End spread = serially(end, nudged);
+      const End spread = nudged(end, serial);
       found = difference(end.result, reference.result, 1e-9, 1e-3, &spread.result);
     }
     check(found.empty(), "sweep", "{}\n  {} differ from the serial run's", name, found);
     return true;
   };
-  const RunSegment begin{.from = "", .to = folder / "first", .steps = exact ? 1 : 2, .compares = true};
-  const End here = run(s, first, begin);
-  const bool equal = judge(here, {.from = "", .to = folder / "serial", .steps = 1}, what);
+  const bool equal = judge(here, begun, what);
   if (!here.refusal.empty()) return "refused: " + refusal(here.refusal);
   if (!equal) return "copies equal";
   if (!is_exact(second.strategy)) return "equal, and not to go on exactly";
