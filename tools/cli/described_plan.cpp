@@ -34,7 +34,7 @@ DescribedModel::DescribedModel(const TrainerOptions& config)
     : settings(config),
       shape(usual_options(config)),
       device(make_device(config)),
-      model(make_model(config, shape, device)),
+      model(make_undrawn_model(config, shape, device)),
       chain(model),
       parameters(model),
       dtype(make_dtype(config)) {}
@@ -42,6 +42,11 @@ DescribedModel::DescribedModel(const TrainerOptions& config)
 Batch DescribedModel::sample(Index rows) const {
   const Dataset data = synthetic_data(settings, shape, rows);
   return *Loader(data, {.batch = rows, .workers = 0, .dtype = dtype, .device = device}).begin();
+}
+
+std::vector<PartCost> DescribedModel::measured_costs(Index rows) {
+  initialize(model, static_cast<std::uint64_t>(settings.seed));
+  return measure_costs(chain, parameters, input(rows));
 }
 
 Plan DescribedModel::plan(const Strategy& strategy, std::vector<PartInfo> parts, const std::vector<Axis>& mesh,
@@ -179,7 +184,7 @@ void DescribedPlan::set_rows(Index asked) {
   const auto counted = [&](Index n) { return count_costs(model.chain, model.parameters, model.input(n), flops); };
   const auto costs =
       profile              ? beside.parts
-      : cost == "measured" ? measure_costs(model.chain, model.parameters, model.input(rows))
+      : cost == "measured" ? model.measured_costs(rows)
       : cost == "counted"
           ? rows <= most_run ? counted(rows) : line_through(counted(most_run / 2), counted(most_run), rows)
           : std::vector<PartCost>(parts.size(), {share, share, share});

@@ -27,6 +27,8 @@ struct DescribedModel {
   explicit DescribedModel(const TrainerOptions&);
   Batch sample(Index rows) const;  ///< a batch of `rows` random samples
   Tensor input(Index rows) const { return sample(rows).x; }
+  /// measure_costs() on such a batch, with drawn weights; otherwise no weight is written.
+  std::vector<PartCost> measured_costs(Index rows);
   Plan plan(const Strategy&, std::vector<PartInfo> parts, const std::vector<Axis>& mesh, Index numbers = 0) const;
   /// The plan with the traffic of a step, checked. Throws Error with the faults. numbers: length of the flat parameter
   /// block if the parts are a rank's share of the model; 0: the model's length.
