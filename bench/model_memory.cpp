@@ -1,4 +1,4 @@
-// The most memory that a rank holds while a model is made, trained for a step, evaluated and saved. Every rank is a
+// The most memory that a rank holds while a model is made, trained for two steps, evaluated and saved. Every rank is a
 // process, and prints one line per phase: MiB of the process beyond what it held before the model, and the ratio to
 // the whole model's weights.
 //   mpiexec -n N model_memory MODEL STRATEGY MESH DIRECTORY [--drawn 1] [--layers N] [--optimizer NAME]
@@ -84,9 +84,10 @@ int model_memory_main(int argc, char** argv) {
   double loss = 0;
   {
     Loader loader(data, {.batch = rows, .shard = step.shard()});
-    for (Batch& batch : loader) loss = step(batch.x, batch.y).item();
+    for (int i = 0; i < 2; ++i)
+      for (Batch& batch : loader) loss = step(batch.x, batch.y).item();
   }
-  report("step");
+  report("2 steps");
   const StepForward forward(step);
   const bool in_parts = forward.is_needed() && !drawn;
   if (!in_parts) step.gather_weights();

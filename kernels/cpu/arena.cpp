@@ -15,15 +15,16 @@ constexpr std::size_t page = 4096, huge_page = std::size_t{2} << 20;
 constexpr std::size_t rounded(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 }  // namespace
 
-/// Reserves as many addresses as the machine has memory, or half of the process's limit. They cost nothing until they
-/// are touched.
+/// Reserves times_ as many addresses as the machine has memory, at most 2^44 bytes. If the process has a limit, at most
+/// half of it, or a quarter if times_ is above 1. Addresses cost nothing until they are touched.
 void Arena::reserve() {
   if (std::exchange(reserved_, true)) return;
   std::size_t wanted =
       static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  if (times_ > 1) wanted = std::max(wanted, std::min(times_ * wanted, std::size_t{1} << 44));
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-    wanted = std::min(wanted, static_cast<std::size_t>(limit.rlim_cur) / 2);
+    wanted = std::min(wanted, static_cast<std::size_t>(limit.rlim_cur) / (times_ > 1 ? 4 : 2));
   wanted = rounded(wanted, huge_page);
   void* range =
       mmap(nullptr, wanted + huge_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -46,10 +47,17 @@ void* Arena::allocate(std::size_t bytes) {
   return base_ + at;
 }
 
+bool Arena::owns(const void* block) {
+  std::lock_guard lock(mutex_);
+  const auto* where = static_cast<const char*>(block);
+  return base_ != nullptr && where >= base_ && where < base_ + capacity_;
+}
+
 void Arena::release(void* block, std::size_t bytes) noexcept {
   auto* where = static_cast<char*>(block);
   std::lock_guard lock(mutex_);
   if (base_ == nullptr || where < base_ || where >= base_ + capacity_) return std::free(block);
+  if (times_ > 1) (void)madvise(block, rounded(bytes, page), MADV_DONTNEED);
   try {
     free_.give(static_cast<std::size_t>(where - base_), rounded(bytes, page));
   } catch (

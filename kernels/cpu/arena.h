@@ -11,13 +11,20 @@ namespace trireme {
 
 class Arena {
  public:
+  /// times: addresses to reserve, in multiples of the machine's memory. Above 1 the arena is for blocks that are
+  /// written in part, such as the weights of a model larger than a rank: their physical memory is returned at
+  /// release().
+  explicit Arena(std::size_t times = 1) : times_(times) {}
   /// A block aligned to 4 KiB; null if neither the range nor the system has memory.
   void* allocate(std::size_t bytes);
   void release(void* block, std::size_t bytes) noexcept;
+  /// Whether a block is in the range.
+  bool owns(const void* block);
 
  private:
   void reserve();
 
+  const std::size_t times_;
   std::mutex mutex_;
   bool reserved_ = false;  // or found impossible
   char* base_ = nullptr;

@@ -47,10 +47,13 @@ std::size_t class_bytes(int c) {
 
 class CpuRuntime final : public Runtime {
  public:
-  void* allocate(std::size_t bytes, Device) override {
+  void* allocate(std::size_t bytes, Device) override { return allocate(bytes, arena_); }
+  void* allocate_discardable(std::size_t bytes, Device) override { return allocate(bytes, sparse_); }
+
+  void* allocate(std::size_t bytes, Arena& large) {
     check(bytes <= max_bytes, ErrorKind::out_of_memory, "allocate", "{} bytes asked for: no machine has that much",
           bytes);
-    void* block = bytes >= big ? arena_.allocate(bytes) : small(class_of(bytes));
+    void* block = bytes >= big ? large.allocate(bytes) : small(class_of(bytes));
     check(block != nullptr, ErrorKind::out_of_memory, "allocate",
           "out of memory{}: {} bytes asked for, {} in use; try a smaller batch", NamedRange::place, bytes, in_use());
     if (__asan_unpoison_memory_region != nullptr) __asan_unpoison_memory_region(block, bytes);
@@ -65,7 +68,7 @@ class CpuRuntime final : public Runtime {
     if (__asan_poison_memory_region != nullptr)
       __asan_poison_memory_region(block, bytes >= big ? bytes : class_bytes(c));
     in_use_.fetch_sub(bytes, std::memory_order_relaxed);
-    if (bytes >= big) return arena_.release(block, bytes);
+    if (bytes >= big) return (sparse_.owns(block) ? sparse_ : arena_).release(block, bytes);
     Bin& bin = bins_[static_cast<std::size_t>(c)];
     std::lock_guard lock(bin.mutex);
     try {
@@ -138,7 +141,7 @@ class CpuRuntime final : public Runtime {
 
   static constexpr auto bins = static_cast<std::size_t>(class_of(big)) + 1;
   std::array<Bin, bins> bins_;
-  Arena arena_;
+  Arena arena_, sparse_{64};  // sparse_: of discardable blocks
   std::atomic<std::size_t> in_use_{0}, peak_{0};
 };
 

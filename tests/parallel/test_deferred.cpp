@@ -53,15 +53,15 @@ Module text_model(const std::string& name) {
   return make_model(name, {.input = {8}, .classes = 96, .arch = {.layers = 4, .heads = 4, .width = 128}});
 }
 
-double resident_share(const FlatBuffer& flat) {
-  double there = 0, all = 0;
+/// Bytes that the rank has of a flat buffer, as a share of the whole model's.
+double resident_share(const Parameters& parameters, const FlatBuffer& flat) {
+  double there = 0;
   for (const Tensor& block : flat.blocks()) {
     const View v = block.view();
     there +=
         static_cast<double>(runtime(v.device.kind).resident(v.data, static_cast<std::size_t>(v.bytes()), v.device));
-    all += static_cast<double>(v.bytes());
   }
-  return there / all;
+  return there / static_cast<double>(parameters.count() * size_of(parameters.dtype()));
 }
 
 Tensor words(Index rows) {
@@ -135,14 +135,14 @@ TEST_CASE("each rank draws what it holds, with the bits of the whole model") {
       const auto [share, gradients, drawn] =
           with_deferred([&] { return text_model(name); }, layout,
                         [&](Step& step, Mesh&) {
-                          const double held = resident_share(step.parameters().values());
-                          const double gradients = resident_share(step.parameters().grads());
+                          const double held = resident_share(step.parameters(), step.parameters().values());
+                          const double gradients = resident_share(step.parameters(), step.parameters().grads());
                           step.gather_weights();
                           return std::tuple(held, gradients, numbers_of(step.parameters()));
                         });
       CHECK(drawn == expected);
       CHECK(share < layout.share);
-      CHECK(gradients < 0.01);
+      CHECK(gradients < 0.05);  // pages at the ends of the block
     }
   }
 }
@@ -185,7 +185,7 @@ TEST_CASE("a model is evaluated where its weights are") {
           const Tensor mine = x.view_rows(6 * share.rank / share.size, 6 * (share.rank + 1) / share.size);
           const std::vector<double> here = forward(mine, run).to_vector();
           (void)forward(x.view_rows(0, 0), run);
-          const double held = resident_share(step.parameters().values());
+          const double held = resident_share(step.parameters(), step.parameters().values());
           const bool again = forward(mine, run).to_vector() == here;
           step.gather_weights();
           const std::vector<double> gathered = step.model()(mine).to_vector();
@@ -220,7 +220,7 @@ TEST_CASE("weights of a file are read by the ranks that hold them") {
         with_deferred([] { return text_model("gpt2"); }, layout,
                       [&](Step& step, Mesh&) {
                         const bool all_fit = StepResume(step).import_weights(folder / "weights.safetensors").empty();
-                        const double held = resident_share(step.parameters().values());
+                        const double held = resident_share(step.parameters(), step.parameters().values());
                         step.gather_weights();
                         return std::pair(held, all_fit ? numbers_of(step.parameters()) : Numbers());
                       });
