@@ -160,10 +160,10 @@ struct Action {
   OperandKind payload = OperandKind::none;
   std::vector<std::string> names = {};  ///< of the payload: flags, or the state
   int phase = 0;                        ///< index in Program::phases; the action runs when the phase runs
-  /// Sums over replicas (is_replica_sum): the mesh axes, joined by +, whose ranks have divided the slice. Each rank sums
-  /// its shard of the slice only. Empty: the action is no such sum.
+  /// Sums over replicas (is_replica_sum): the mesh axes, joined by +, whose ranks have divided the slice. Each rank
+  /// sums its shard of the slice only. Empty: the action is no such sum.
   std::string shard_axis = {};
-  const Codec* codec = nullptr;         ///< encodes what a reduction sends; null: no encoding
+  const Codec* codec = nullptr;                                ///< encodes what a reduction sends; null: no encoding
   std::vector<std::pair<std::string, double>> arguments = {};  ///< numbers of the kind, by name: mixing weights
   /// Weight version that a pass reads: 0 is the newest, k is k updates old. With fewer than k updates since the first
   /// step or the last flush: the weights of that moment.

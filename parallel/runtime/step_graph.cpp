@@ -21,7 +21,8 @@ bool StepGraph::serves(const Plan& plan) {
     using K = ActionKind;
     const auto is = [&](auto... kinds) { return ((a.kind == kinds) || ...); };
     if (a.codec) return false;
-    if (is_pass(a) || is_reduction(a) || is_replica_sum(a) || averages_statistics(a) || is(K::free, K::update)) return true;
+    if (is_pass(a) || is_reduction(a) || is_replica_sum(a) || averages_statistics(a) || is(K::free, K::update))
+      return true;
     if (is(K::agree)) return a.payload != OperandKind::count || a.peer.axis.empty();
     return is(K::all_gather, K::broadcast) && &a >= std::to_address(last_pass);
   });

@@ -138,7 +138,8 @@ class Sweep {
     const std::vector<Axis> mesh = with_ranks(described_.mesh, ranks);
     const Strategy strategy = make_strategy(config_, ranks);
     const Plan plan = described_.model.plan(strategy, described_.parts, mesh);
-    const Index sharers = batch_ranks(plan, strategy.split), shares = sharers * plan.microbatches, batch = config_.data.batch;
+    const Index sharers = batch_ranks(plan, strategy.split), shares = sharers * plan.microbatches,
+                batch = config_.data.batch;
     const std::string what =
         fmt::format("--scaling strong: a batch of {} among {} ranks (mesh {}) in {} micro-batch{}", batch, sharers,
                     to_string(mesh), plan.microbatches, plan.microbatches == 1 ? "" : "es");

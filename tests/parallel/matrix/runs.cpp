@@ -47,7 +47,7 @@ MatrixRun train(const SmallModel& m, const Arrangement& how, World& world, const
   constexpr double factor = 1 << 20;  // so that a small gradient is not lost in a weight
   enum class Run : std::uint8_t { gradient, training, records };
   MatrixRun run;
-  const auto record = [&](bool on) {  // on all ranks at once
+  const auto record = [&](bool on) {  // between two barriers
     if (!m.records) return;
     for (int i = 0; i < 2; ++i) {
       (void)on_all(world, true);

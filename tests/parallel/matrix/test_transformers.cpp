@@ -170,7 +170,7 @@ struct Layout {
   /// that ranks divide are a layer more at both ends.
   bool refused(const SmallModel& m) const {
     const int layers = Chain(m.make()).size() + (strategy.find("tensor") != std::string::npos ? 2 : 0);
-    return std::max(along("data"), microbatches) > m.data.x.dim(0) || along("pipe") * chunks > layers;
+    return std::max(along("data") * along("shard"), microbatches) > m.data.x.dim(0) || along("pipe") * chunks > layers;
   }
 };
 /// A row of the table.
@@ -234,6 +234,17 @@ std::vector<Row> rows() {
     Row& row = all.emplace_back(Row{"accumulate, " + k.name, "1, 2, 3", {}});
     for (const int micro : {2, 3, 4})
       for (const int p : {1, 2, 3}) row.layouts.push_back(accumulated(micro, on(k, p)));
+  }
+  for (const std::string z : {"zero(1, axis=shard)", "zero(2, axis=shard)", "zero(3, axis=shard)"}) {
+    Row& row = all.emplace_back(Row{"data_parallel, " + z, paired, {}});
+    for (const auto& [a, b] : pairs)
+      row.layouts.push_back({"data_parallel | " + z, fmt::format("data={},shard={}", a, b)});
+  }
+  Row& gathering = all.emplace_back(Row{"zero(3), prefetch 0 and 3, and reshard=false", "3, 2 x 3", {}});
+  for (const char* z : {"zero(3, prefetch=0)", "zero(3, prefetch=3)", "zero(3, reshard=false)"}) {
+    gathering.layouts.push_back({z, "data=3"});
+    for (const Kind& f : features) gathering.layouts.push_back(with(on(f, 2), {z, "data=3"}));
+    gathering.layouts.push_back(with(pipeline_of("1f1b", 2, 2), {z, "data=3"}));
   }
   for (const std::string o : {"overlap=false", "bucket=128, first_bucket=128"}) {
     Row& row = all.emplace_back(Row{fmt::format("data_parallel({}), and zero of it", o), "3, 2 x 3", {}});
@@ -406,7 +417,8 @@ TEST_CASE("layouts of the same sums have the same bits") {
     std::vector<Layout> layouts;
     for (const std::string& s :
          {std::string("data_parallel"), late, buckets, std::string("zero(1)"), std::string("zero(2)"),
-          std::string("zero(3)"), buckets + " | zero(2)", buckets + " | zero(3)", late + " | zero(3)"})
+          std::string("zero(3)"), std::string("zero(3, prefetch=0)"), std::string("zero(3, prefetch=3)"),
+          std::string("zero(3, reshard=false)"), buckets + " | zero(2)", buckets + " | zero(3)", late + " | zero(3)"})
       layouts.push_back({features + s, features.empty() ? "data=3" : "data=3,tensor=2"});
     group(plain, layouts);
   }
