@@ -5,7 +5,7 @@
 // Exact results (integers, sums without rounding, max and min) are the same on every transport. A sum of floats has the
 // same bits on every rank and in every run, but the bits depend on the transport:
 // - Ranks that are threads, and processes that share the memory of one host, add in rank order. They add bf16 and f16
-//   in f32 and round once. This holds for all_reduce; reduce and reduce_scatter of processes are MPI's.
+//   in f32 and round once: in all_reduce, and in reduce_scatter of equal blocks. Other sums of processes are MPI's.
 // - MPI between hosts (or without shared memory), NCCL and the named algorithms each have their own order. They round
 //   bf16 and f16 at every hop (NCCL: by its own rules).
 // So another placement of ranks on hosts gives other last bits. A NaN operand makes the result NaN, also for max and

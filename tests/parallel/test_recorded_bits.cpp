@@ -82,12 +82,13 @@ std::vector<Arrangement> arrangements_here() {
   return some;
 }
 
-/// Whether sums of floats have one order everywhere (communicator.h): between threads, of two numbers, and all_reduce in
-/// memory that processes share. The reduce_scatter of zero is MPI's.
+/// Whether sums of floats have one order everywhere (communicator.h): between threads, of two numbers, and in memory
+/// that processes share. The reduce_scatter of zero needs processes that read each other's memory.
 bool adds_in_rank_order(const Arrangement& how) {
   if (!under_mpi() || processes().size() == 2) return true;
-  return processes().transport().find("shared memory") != std::string::npos &&
-         how.strategy.find("zero") == std::string::npos;
+  const std::string transport = processes().transport();
+  return transport == "mpi, shared memory" ||
+         (transport == "mpi, staged in shared memory" && how.strategy.find("zero") == std::string::npos);
 }
 
 }  // namespace

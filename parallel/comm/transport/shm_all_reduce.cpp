@@ -410,7 +410,7 @@ Work ShmAllReduce::post(const Call& call, const Tensor& x, const Tensor& in) {
   const bool gathers = call.kind == CallKind::all_gather, scatters = call.kind == CallKind::reduce_scatter;
   const bool whole = direct(call) || gathers;
   const Index width = size_of(call.type), n = gathers || scatters ? call.count / size_ : call.count;
-  const Index most = whole ? n : shared_piece_bytes / width;
+  const Index most = whole ? std::max<Index>(1, n) : shared_piece_bytes / width;
   const Index chunk = gathers && !direct(call) ? n : (whole ? direct_chunk_bytes : chunk_bytes) / width;
   char* const data = n == 0 ? nullptr : (gathers || scatters ? in : x).view().as<char>();
   std::shared_ptr<Piece> last;
