@@ -46,7 +46,7 @@ void expect_values(const Tensor& x, const std::function<double(Index)>& want, co
 
 // Long enough for several pieces, on every transport.
 void check_long(Communicator& comm) {
-  const Index count = 150007, block = 10001;
+  const Index count = 150007, block = 80003;
   Tensor x = numbers(comm.rank(), count, DType::f32);
   comm.all_reduce(x).wait();
   expect_values(

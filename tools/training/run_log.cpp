@@ -155,6 +155,10 @@ void RunLog::train_step(const EpochMetrics& e, const StepMetrics& s, Index batch
   if (EventFile* file = events()) file->tick();
 }
 
+bool RunLog::wants_weights(std::int64_t epoch) const {
+  return options_.run.tensorboard && options_.run.histograms > 0 && epoch % options_.run.histograms == 0;
+}
+
 void RunLog::epoch_end(const EpochMetrics& e, const Evaluation& test, const Parameters& parameters) {
   if (!dir_) return;
   std::string told = fmt::format("train loss {:.4f}", e.loss);
@@ -186,7 +190,7 @@ void RunLog::epoch_end(const EpochMetrics& e, const Evaluation& test, const Para
   ml("INTERVAL_END", "epoch_stop", nullptr, e.epoch);
   if (test.is_classified()) ml("POINT_IN_TIME", "eval_accuracy", test.accuracy() / 100, e.epoch);
   ml("INTERVAL_END", "eval_stop", nullptr, e.epoch);
-  if (!events() || options_.run.histograms == 0 || e.epoch % options_.run.histograms != 0) return;
+  if (!events() || !wants_weights(e.epoch)) return;
   for (const auto& entry : parameters.entries())
     events()->histogram("weights/" + entry.name, e.step, entry.tensor.to_vector());
 }

@@ -45,6 +45,8 @@ class RunLog {
   void ml(std::string_view kind, std::string_view key, const nlohmann::json& value, std::int64_t epoch = 0);
   /// Logs a training step; batches: per epoch. Prints progress, and writes a record every 20 steps.
   void train_step(const EpochMetrics&, const StepMetrics&, Index batches);
+  /// Whether epoch_end() writes histograms of all weights; the same on all ranks.
+  bool wants_weights(std::int64_t epoch) const;
   /// Logs the end of an epoch: a line, a record, histograms of the weights.
   void epoch_end(const EpochMetrics&, const Evaluation&, const Parameters&);
   /// Writes the first inputs of this process as pictures to TensorBoard; nothing for data other than pictures.

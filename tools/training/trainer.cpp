@@ -132,6 +132,7 @@ struct Trainer::Impl {
         trace.finish(mesh, device, make_dtype(options), directory, log.console());
       log.ml("INTERVAL_START", "eval_start", Json(), at.epoch);
       last = evaluate();
+      if (log.wants_weights(ended.epoch)) step->gather_weights();
       log.epoch_end(ended, last, step->parameters());
       if (!clock.simulated()) stragglers.report(ended, world, log.console());
       if (input.callbacks.on_evaluation) at.ended = !rank_0_says(input.callbacks.on_evaluation(last, ended));

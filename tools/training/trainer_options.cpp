@@ -299,6 +299,8 @@ std::string toml_value(const Option& o) {
   // fmt::join() of numbers, not of texts, would compile all of fmt's formatting of numbers here.
   const auto number = [](double value) { return fmt::format("{}", value); };
   const std::string text = value_text(o);
+  // Options that were switches before they took texts keep the form of a switch, so that older runs compare equal.
+  if (!o.bare.empty() && (text == "true" || text == "false")) return text;
   if (std::holds_alternative<std::string*>(o.value)) return quote(text);
   if (std::holds_alternative<std::vector<double>*>(o.value))
     return fmt::format("[{}]",
