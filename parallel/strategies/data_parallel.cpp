@@ -44,15 +44,6 @@ void check_not_reduced(const Plan& plan, const std::string& axis) {
   }
 }
 
-/// The axes of `all` without those of `some`.
-std::string without(const std::string& all, const std::string& some) {
-  const auto out = names_in(some);
-  std::string left;
-  for (const std::string& name : names_in(all))
-    if (std::ranges::find(out, name) == out.end()) left += (left.empty() ? "" : "+") + name;
-  return left;
-}
-
 }  // namespace
 
 void average_buffers(Plan& plan, const std::string& axis, const Trigger& when) {
@@ -83,7 +74,8 @@ Plan reduce_over(Plan plan, const DataParallelOptions& o) {
       if (sums_rows(plan, a)) all.axis = o.axis + "+" + plan.reduced_axis();
   const bool reduced = all.axis != o.axis;
   const bool differ = std::ranges::any_of(plan.parts, [&](const PartInfo& part) {
-    return std::ranges::any_of(part.divided, [&](const auto& d) { return without(all.axis, d.first) != all.axis; });
+    return std::ranges::any_of(part.divided,
+                               [&](const auto& d) { return axes_without(all.axis, d.first) != all.axis; });
   });
   const DataParallelOptions usual;
   // With default options, existing buckets stay, cut at the borders between sets of axes.
@@ -139,10 +131,10 @@ std::vector<Bucket> cut_buckets(const std::vector<PartInfo>& parts, Slice whole,
     std::map<Index, std::pair<Index, std::string>> apart;  // by begin: end, and the axes along which nothing is summed
     for (const auto& [axes, slices] : part.divided)
       for (const Slice& s : slices)
-        if (s.overlaps(mine) && without(o.axis, axes) != o.axis) apart[s.begin] = {s.end, axes};
+        if (s.overlaps(mine) && axes_without(o.axis, axes) != o.axis) apart[s.begin] = {s.end, axes};
     for (const auto& [begin, rest] : apart) {
       add(std::max(at, begin), o.axis);
-      add(std::min(rest.first, mine.end), without(o.axis, rest.second));
+      add(std::min(rest.first, mine.end), axes_without(o.axis, rest.second));
     }
     add(mine.end, o.axis);
   }

@@ -1,10 +1,20 @@
 #include "parallel/strategies/rebuild.h"
 
+#include <algorithm>
+
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/codec.h"
 #include "parallel/plan/ties.h"
 
 namespace trireme {
+
+std::string axes_without(const std::string& all, const std::string& some) {
+  const auto out = names_in(some);
+  std::string left;
+  for (const std::string& name : names_in(all))
+    if (std::ranges::find(out, name) == out.end()) left += (left.empty() ? "" : "+") + name;
+  return left;
+}
 
 Action on_slice(ActionKind kind, Stream stream, const Slice& slice, const std::string& axis,
                 std::vector<ActionId> after, OperandKind payload) {

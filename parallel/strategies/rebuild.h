@@ -19,6 +19,8 @@ void refuse_asynchronous(const Plan&, const std::string& strategy);
 /// Throws Error if ranks along one of these axes (joined by +) hold different parts of weights.
 void check_whole_along(const Plan&, const std::string& axes, const std::string& strategy);
 
+/// The axes of `all` that are not in `some`; each a list joined by +.
+std::string axes_without(const std::string& all, const std::string& some);
 /// An action of this kind on a slice of the flat block, with all ranks along an axis.
 Action on_slice(ActionKind, Stream, const Slice&, const std::string& axis, std::vector<ActionId> after,
                 OperandKind payload = OperandKind::none);

@@ -148,7 +148,6 @@ Program gather_weights(const Plan& plan, const Program& program, const std::stri
 /// Divides updates along the axes `shards` only. A reduction over further axes becomes one along `shards`, and a sum of
 /// the shards over the further axes. Weights that are not reduced along `shards` are updated by each rank.
 Program with_replicas(const Program& program, const std::string& shards) {
-  const auto along = names_in(shards);
   std::vector<Action> waiting;  // sums that start once the next reduction has started
   std::vector<std::pair<Slice, ActionId>> sums;
   return rebuilt(program, [&](Rebuild& rebuild, ActionId id, const Action& a) {
@@ -156,11 +155,7 @@ Program with_replicas(const Program& program, const std::string& shards) {
       for (Action& sum : waiting) sums.emplace_back(sum.slice, rebuild.add(sum));
       waiting.clear();
     };
-    std::string inside, rest;
-    for (const std::string& name : names_in(a.peer.axis)) {
-      std::string& part = std::ranges::find(along, name) == along.end() ? rest : inside;
-      part += (part.empty() ? "" : "+") + name;
-    }
+    const std::string rest = axes_without(a.peer.axis, shards), inside = axes_without(a.peer.axis, rest);
     const bool whole = inside.empty() && !rest.empty();
     if (whole && (a.kind == ActionKind::all_gather || a.kind == ActionKind::drop)) return;
     const bool of_weights = is_pass(a) || a.kind == ActionKind::all_gather || drops(a, OperandKind::weights);
@@ -186,10 +181,12 @@ Program with_replicas(const Program& program, const std::string& shards) {
 
 Plan rewrite_zero(Plan plan, int stage, const ZeroOptions& o) {
   plan = with_reductions(std::move(plan), "zero");
-  const auto summed = names_in(plan.reduced_axis());
-  for (const std::string& name : names_in(o.axis))
-    if (std::ranges::find(summed, name) == summed.end() && plan.size(name) > 1)
-      plan = reduce_over(std::move(plan), {.axis = name});
+  for (const std::string& name : o.axis.empty() ? std::vector<std::string>{} : names_in(o.axis))
+    check(plan.axes.empty() || std::ranges::find(plan.axes, name, &Axis::name) != plan.axes.end(), "zero",
+          "axis={} names '{}', which the mesh does not have, only {}: give the mesh that axis, or leave it out", o.axis,
+          name, [&] { return to_string(plan.axes); });
+  if (const std::string more = axes_without(o.axis, plan.reduced_axis()); plan.size(more) > 1)
+    plan = reduce_over(std::move(plan), {.axis = more});
   const std::string axis = plan.reduced_axis();
   for (Program& program : plan.programs) {
     if (reductions_of(program).empty()) continue;

@@ -307,6 +307,8 @@ TEST_CASE("zero as text, and what it refuses") {
   CHECK_ERROR(parse_strategy("zero(1, stage=2)"), usage, "zero", "stage");
   CHECK_ERROR(parse_strategy("data_parallel(4)"), usage, "data_parallel", 4);
   const Plan plan = serial({{.name = "0", .slice = {0, 100}}}, 100);
+  CHECK_ERROR(zero(3, {.axis = "dta"})(serial({{.name = "0", .slice = {0, 100}}}, 100, 0, {{"data", 2}})), usage, "dta",
+              "data=2");
   CHECK_ERROR((zero(1) | zero(1))(plan), usage, "zero");
   CHECK_ERROR((central_storage() | zero(1))(plan), usage, "zero", "central_storage");
   for (int stage : {1, 2, 3})
