@@ -131,10 +131,14 @@ bool ShmAllReduce::takes(const Call& call) const {
 }
 
 bool ShmAllReduce::direct(const Call& call) const {
-  if (!direct() || call.kind == CallKind::reduce_scatter) return direct();
+  if (!direct()) return false;
   const Index bytes = call.count * size_of(call.type);
-  if (call.kind == CallKind::all_gather) return bytes / size_ > shared_piece_bytes;
-  return call.kind == CallKind::all_reduce && bytes > shared_piece_bytes;
+  switch (call.kind) {
+    case CallKind::reduce_scatter: return true;
+    case CallKind::all_gather: return bytes / size_ > shared_piece_bytes;
+    case CallKind::all_reduce: return bytes > shared_piece_bytes;
+    default: return false;
+  }
 }
 
 ShmAllReduce::Slot& ShmAllReduce::slot(std::uint64_t i) const {
