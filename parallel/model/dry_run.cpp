@@ -77,9 +77,10 @@ class DryPass {
   void see(const std::string& axis, const Call& call) {
     if (call.kind == CallKind::recv || !part_) return;
     auto& comms = part_->comms[during_];
-    const char* range = call.kind == CallKind::send ? NamedRange::current() : nullptr;
+    const char* const named = call.kind == CallKind::send ? NamedRange::current() : nullptr;
+    const std::string_view range = named ? named : "";
     const bool moves = range == move_gather || range == move_exchange || range == move_halo || range == move_scatter;
-    const std::string_view move = range && moves ? range : "";
+    const std::string_view move = moves ? range : "";
     auto at = std::find_if(comms.begin(), comms.end(), [&](const PlannedCall& c) {
       return c.kind == call.kind && c.axis == axis && c.move == move;
     });
