@@ -104,7 +104,7 @@ void copy_unnoted(const Tensor& to, const Tensor& from) {
 void zero_untouched(const Tensor& t) {
   const View v = t.view();
   if (v.device.kind != DeviceKind::cpu) return launch<kernel::Fill>(t, 0.0);
-  runtime(v.device.kind).discard(v.data, static_cast<std::size_t>(v.bytes()), v.device);
+  runtime(v.device.kind).zero(v.data, static_cast<std::size_t>(v.bytes()), v.device);
 }
 
 void copy_to_zeros(const Tensor& to, const Tensor& from) {

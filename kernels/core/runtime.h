@@ -62,13 +62,17 @@ class Runtime {
   /// kind of device has no streams. Throws Error for a device that does not exist.
   virtual void* stream(Device) { return nullptr; }
   /// Returns the physical memory of part of a block to the system, in whole pages (2 MiB on GPUs), once all work
-  /// submitted so far has finished. The part's contents are lost in any case: zero on the host, NaN or undefined on a
-  /// device. Call restore() before a device uses the part again. Does nothing while a graph is captured.
+  /// submitted so far has finished. The part's contents are undefined until it is written again: NaN on a device, as
+  /// far as pages keep their memory. Call restore() before a device uses the part again. Does nothing while a graph is
+  /// captured.
   virtual void discard(void* /*from*/, std::size_t /*bytes*/, Device) noexcept {}
-  /// Maps physical memory for part of a block again; call it before writing. The contents stay as after discard().
-  /// Costs nothing on the host, where pages come on demand, and where nothing was discarded. Throws Error if memory is
-  /// out, or if memory is missing while a graph is captured.
+  /// Maps physical memory for part of a block again; call it before writing all of the part. Contents that were
+  /// discarded are undefined then, others stay. A host may leave the call out: pages come on demand, but the system
+  /// clears each. Throws Error if memory is out, or if memory is missing while a graph is captured.
   virtual void restore(void* /*from*/, std::size_t /*bytes*/, Device) {}
+  /// Sets part of a block to zero and returns its physical memory, as far as it consists of whole pages. Only for the
+  /// host, whose pages come on demand.
+  virtual void zero(void* /*from*/, std::size_t /*bytes*/, Device) noexcept {}
   /// Number of bytes of part of a block that have physical memory, as far as the system reports it, once all work
   /// submitted so far has finished. The default is all of them.
   virtual std::size_t resident(const void* /*from*/, std::size_t bytes, Device) const { return bytes; }

@@ -57,7 +57,6 @@ void Arena::release(void* block, std::size_t bytes) noexcept {
   auto* where = static_cast<char*>(block);
   std::lock_guard lock(mutex_);
   if (base_ == nullptr || where < base_ || where >= base_ + capacity_) return std::free(block);
-  if (times_ > 1) (void)madvise(block, rounded(bytes, page), MADV_DONTNEED);
   try {
     free_.give(static_cast<std::size_t>(where - base_), rounded(bytes, page));
   } catch (

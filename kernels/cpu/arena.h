@@ -12,14 +12,15 @@ namespace trireme {
 class Arena {
  public:
   /// times: addresses to reserve, in multiples of the machine's memory. Above 1 the arena is for blocks that are
-  /// written in part, such as the weights of a model larger than a rank: their physical memory is returned at
-  /// release().
+  /// written in part, such as the weights of a model larger than a rank.
   explicit Arena(std::size_t times = 1) : times_(times) {}
   /// A block aligned to 4 KiB; null if neither the range nor the system has memory.
   void* allocate(std::size_t bytes);
   void release(void* block, std::size_t bytes) noexcept;
   /// Whether a block is in the range.
   bool owns(const void* block);
+  /// The range's first address, a multiple of 2 MiB; null before the first block.
+  char* base() const { return base_; }
 
  private:
   void reserve();

@@ -18,6 +18,7 @@
 
 #include "kernels/core/named_range.h"
 #include "kernels/cpu/arena.h"
+#include "kernels/cpu/page_pool.h"
 #include "kernels/cpu/parallel.h"
 
 // Present only under AddressSanitizer, which then detects use after release and overruns inside cached blocks.
@@ -68,7 +69,12 @@ class CpuRuntime final : public Runtime {
     if (__asan_poison_memory_region != nullptr)
       __asan_poison_memory_region(block, bytes >= big ? bytes : class_bytes(c));
     in_use_.fetch_sub(bytes, std::memory_order_relaxed);
-    if (bytes >= big) return (sparse_.owns(block) ? sparse_ : arena_).release(block, bytes);
+    if (bytes >= big && sparse_.owns(block)) {
+      char* const begin = static_cast<char*>(block);
+      pages_.zero(begin, begin + (bytes + page - 1) / page * page);
+      return sparse_.release(block, bytes);
+    }
+    if (bytes >= big) return arena_.release(block, bytes);
     Bin& bin = bins_[static_cast<std::size_t>(c)];
     std::lock_guard lock(bin.mutex);
     try {
@@ -80,12 +86,19 @@ class CpuRuntime final : public Runtime {
   }
 
   void discard(void* from, std::size_t bytes, Device) noexcept override {
-    char* const block = static_cast<char*>(from);
-    const auto first = reinterpret_cast<std::uintptr_t>(from), last = first + bytes;
-    const auto begin = std::min((first + page - 1) / page * page, last), end = std::max(last / page * page, begin);
-    if (begin < end) (void)madvise(block + (begin - first), end - begin, MADV_DONTNEED);
-    std::memset(block, 0, begin - first);
-    std::memset(block + (end - first), 0, last - end);
+    const Pages pages = fill_edges(from, bytes);
+    if (sparse_.owns(from)) return pages_.discard(pages.begin, pages.end);
+    give_back(pages);
+  }
+
+  void restore(void* from, std::size_t bytes, Device) override {
+    if (sparse_.owns(from)) pages_.restore(static_cast<char*>(from), static_cast<char*>(from) + bytes);
+  }
+
+  void zero(void* from, std::size_t bytes, Device) noexcept override {
+    const Pages pages = fill_edges(from, bytes);
+    if (sparse_.owns(from)) return pages_.zero(pages.begin, pages.end);
+    give_back(pages);
   }
 
   std::size_t resident(const void* from, std::size_t bytes, Device) const override {
@@ -141,7 +154,25 @@ class CpuRuntime final : public Runtime {
 
   static constexpr auto bins = static_cast<std::size_t>(class_of(big)) + 1;
   std::array<Bin, bins> bins_;
+  struct Pages {
+    char *begin, *end;
+  };
+  /// The whole pages of part of a block. Fills the rest of it with zeros.
+  static Pages fill_edges(void* from, std::size_t bytes) noexcept {
+    char* const block = static_cast<char*>(from);
+    const auto first = reinterpret_cast<std::uintptr_t>(from), last = first + bytes;
+    const auto begin = std::min((first + page - 1) / page * page, last), end = std::max(last / page * page, begin);
+    std::memset(block, 0, begin - first);
+    std::memset(block + (end - first), 0, last - end);
+    return {block + (begin - first), block + (end - first)};
+  }
+  static void give_back(const Pages& pages) noexcept {
+    if (pages.begin < pages.end)
+      (void)madvise(pages.begin, static_cast<std::size_t>(pages.end - pages.begin), MADV_DONTNEED);
+  }
+
   Arena arena_, sparse_{64};  // sparse_: of discardable blocks
+  PagePool pages_{sparse_};
   std::atomic<std::size_t> in_use_{0}, peak_{0};
 };
 

@@ -6,6 +6,7 @@
 #include "framework/autograd/tape.h"
 #include "framework/ops/ops.h"
 #include "framework/optim/optimizers.h"
+#include "framework/tensor/flat_buffer.h"
 #include "framework/tensor/launch.h"
 #include "kernels/contracts/elementwise.h"
 #include "kernels/core/runtime.h"
@@ -83,15 +84,19 @@ std::vector<MeasuredCall> measure_calls(Communicator& comm, std::span<const Inde
 }
 
 Measured measure_fresh(Communicator& comm, int runs) {
-  // As in a flat buffer: a slice that does not begin at a page boundary, of which each rank keeps its block.
-  const Index ranks = comm.size(), rank = comm.rank(), each = (Index{1} << 20) / ranks, front = 18'816;
-  const Tensor buffer = Tensor::zeros({front + each * ranks}), whole = buffer.view_rows(front, front + each * ranks),
+  // A slice that does not begin at a page boundary, of which each rank keeps its block.
+  const Index ranks = comm.size(), rank = comm.rank(), each = (Index{1} << 22) / ranks, front = 18'816;
+  const FlatBuffer buffer({{front + each * ranks, cpu()}}, 0, DType::f32);
+  const Tensor whole = buffer.rows(front, front + each * ranks),
                block = whole.view_rows(rank * each, (rank + 1) * each), clocks = Tensor::empty({2}, DType::f64);
   Runtime& memory = runtime(DeviceKind::cpu);
   const auto drop = [&](Index begin, Index end) {
     if (begin < end) memory.discard(whole.data<float>() + begin, static_cast<std::size_t>(4 * (end - begin)), cpu());
   };
-  const auto gather = [&] { comm.all_gather(whole, block).wait(); };
+  const auto gather = [&] {
+    memory.restore(whole.data<float>(), static_cast<std::size_t>(4 * each * ranks), cpu());
+    comm.all_gather(whole, block).wait();
+  };
   std::vector<double> seconds;
   for (int run = -2; run < runs; ++run) {
     const double anew = timed(comm, clocks, -1, [&] {

@@ -124,6 +124,56 @@ TEST_CASE("big blocks are released, and join, when there is no memory to note th
   r.release(again, 3 * unit, cpu());
 }
 
+TEST_CASE("parts of a block keep what was written, whatever is discarded, restored and zeroed beside it", "[runtime]") {
+  Runtime& r = runtime(DeviceKind::cpu);
+  constexpr std::size_t size = std::size_t{24} << 20, unit = 1024;
+  constexpr int unknown = -1;
+  std::mt19937 engine(7);
+  const auto pick = [&engine](std::size_t below) { return static_cast<std::size_t>(engine() % below); };
+  auto* block = static_cast<unsigned char*>(r.allocate_discardable(size, cpu()));
+  std::vector<int> expected(size / unit, unknown);  // the byte that fills each unit
+  const auto set = [&](std::size_t begin, std::size_t end, int value) {
+    std::fill(expected.begin() + static_cast<std::ptrdiff_t>(begin),
+              expected.begin() + static_cast<std::ptrdiff_t>(end), value);
+  };
+  for (int i = 0; i < 400; ++i) {
+    std::size_t begin = pick(size / unit), end = begin + 1 + pick(size / unit - begin);
+    if (pick(2) == 0) end = std::min(end, begin + 4096);  // 4 MiB
+    unsigned char* const at = block + begin * unit;
+    const std::size_t bytes = (end - begin) * unit;
+    switch (pick(8)) {
+      case 0:
+      case 1:
+      case 2:
+        r.discard(at, bytes, cpu());
+        set(begin, end, unknown);
+        break;
+      case 3:
+      case 4: r.restore(at, bytes, cpu()); break;
+      case 5:
+        r.zero(at, bytes, cpu());
+        set(begin, end, 0);
+        break;
+      case 6:
+        r.release(block, size, cpu());
+        block = static_cast<unsigned char*>(r.allocate_discardable(size, cpu()));
+        r.zero(block, size, cpu());
+        set(0, size / unit, 0);
+        break;
+      default: std::memset(at, i % 250 + 1, bytes); set(begin, end, i % 250 + 1);
+    }
+    std::size_t wrong = 0;
+    for (std::size_t u = 0; u < size / unit; ++u)
+      if (expected[u] != unknown) wrong += block[u * unit] != expected[u] || block[u * unit + unit - 1] != expected[u];
+    REQUIRE(wrong == 0);
+  }
+  std::memset(block, 1, size);
+  REQUIRE(r.resident(block, size, cpu()) == size);
+  r.discard(block, size, cpu());
+  CHECK(r.resident(block, size, cpu()) == 0);
+  r.release(block, size, cpu());
+}
+
 TEST_CASE("free stretches are those of a list that is kept by hand", "[runtime]") {
   constexpr std::size_t end = 60;
   std::mt19937 engine(3);
