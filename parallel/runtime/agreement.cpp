@@ -21,7 +21,7 @@ Agreement::Agreement(Optimizer& optimizer, const Program& program, const std::ve
 }
 
 void Agreement::begin() {
-  count_ = loss_ = flags_ = square_ = {};
+  count_ = loss_ = flags_ = square_ = ratios_ = {};
   summed_over_ = nullptr;
   told_.clear();
   finite_ = true;
@@ -70,7 +70,13 @@ Work Agreement::start(const Action& a, Communicator* comm) {
   return comm ? comm->all_reduce(square_) : Work{};
 }
 
+Work Agreement::start_ratios(const std::vector<Slice>& updated, double grad_scale, Communicator* comm) {
+  ratios_ = optimizer_.start_update(updated, grad_scale, shards_);
+  return comm ? comm->all_reduce(ratios_) : Work{};
+}
+
 void Agreement::finish(const Action& a) {
+  if (a.payload == OperandKind::ratios && ratios_) optimizer_.set_squares(ratios_);
   if (Communicator* comm = a.payload == OperandKind::loss ? std::exchange(summed_over_, nullptr) : nullptr) {
     loss_ = Tensor::scalar(read_.item(), loss_.dtype());
     read_ = {};

@@ -337,6 +337,11 @@ CodecContext Executor::codec_context(const Action& a, const Communicator& comm) 
 
 Work Executor::agree(ActionId id) {
   if (action(id).payload == OperandKind::count) agreement_.set_ignored(tapes_.count_ignored());
+  if (action(id).payload == OperandKind::ratios) {
+    now_.updates = true;
+    optimizer_.keep(updated_);
+    return grad_scale_ ? agreement_.start_ratios(updated_, *grad_scale_, slot(id).comm) : Work{};
+  }
   return agreement_.start(action(id), slot(id).comm);
 }
 

@@ -39,12 +39,13 @@ class ProgramAgreements {
     std::ranges::sort(after_);
     after_.erase(std::unique(after_.begin(), after_.end()), after_.end());
     agree_on_flags();
+    const std::string over = shard_axis(program_), shards = plan_.size(over) > 1 ? over : "";
     if (options_.norm) {
-      const std::string shards = shard_axis(program_);
-      if (plan_.size(shards) > 1) before_update(OperandKind::norm, shards);
+      if (!shards.empty()) before_update(OperandKind::norm, shards);
       if (plan_.has_stages()) before_update(OperandKind::norm, plan_.stage_axis);
     }
     if (update < 0) return;
+    if (options_.ratios > 0) before_update(OperandKind::ratios, shards).slice = {0, 2 * options_.ratios};
     std::vector<ActionId>& before = actions_[static_cast<std::size_t>(at_)].after;
     if (loss_ >= 0) before.push_back(loss_);
     for (const ActionId id : options_.norm ? after_ : std::vector<ActionId>{})  // it reads all gradients
@@ -176,10 +177,11 @@ void update_by_reduction(Program& program) {
 }  // namespace
 
 Plan with_agreements(Plan plan, const AgreementOptions& options) {
-  const std::set<std::string> taken{"", "count", "loss", "finite", "norm"};
+  const std::set<std::string> taken{"", "count", "loss", "finite", "norm", "ratios"};
   for (const std::string& flag : options.flags.names)
     check(!taken.contains(flag) && flag.find('+') == flag.npos, "plan",
-          "a flag cannot be called '{}': use a name without +, not empty, and not count, loss, finite or norm", flag);
+          "a flag cannot be called '{}': use a name without +, not empty, and not count, loss, finite, norm or ratios",
+          flag);
   check(
       options.checks.offset >= 0 && options.checks.offset < std::max(1, options.checks.every), "plan",
       "gradients are checked every {} steps, first after {} steps: the latter must be at least 0 and below the former",
@@ -188,10 +190,10 @@ Plan with_agreements(Plan plan, const AgreementOptions& options) {
         options.flags.every);
   const bool served = std::ranges::any_of(plan.programs, &Program::serves);  // if so, no worker updates
   check(!served || !options.norm, "plan",
-        "servers sum the gradients, so no rank can compute their norm yet: leave clip_norm out");
+        "servers sum the gradients, so no rank can compute their norm yet: leave clip_norm, LARS and LAMB out");
   check(!is_asynchronous(plan) || !options.norm, "plan",
-        "stages update at different times, so no rank can compute the norm of all gradients: leave clip_norm and LARS "
-        "out, or use schedule=1f1b");
+        "stages update at different times, so no rank can compute the norm of all gradients: leave clip_norm, LARS "
+        "and LAMB out, or use schedule=1f1b");
   AgreementOptions of_program = options;
   if (is_asynchronous(plan)) of_program.checks.every = 0;  // also asynchronous: an infinite loss shows the fault
   of_program.batch_axis = plan.synchronous_axes(options.batch_axis);  // each worker has its own loss
