@@ -1,5 +1,7 @@
 #include "parallel/model/planned_traffic.h"
 
+#include <utility>
+
 #include "parallel/async/channel_plan.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/plan/action_kind.h"
@@ -122,13 +124,14 @@ Traffic planned_traffic(const Plan& plan, std::size_t program, const TrafficOpti
           add(axis, {plan.size(axis) > 1, numbers * size_of(DType::f64)});
   };
   if (o.norm && o.phase < 0) add_look(1);
+  bool sums_squares = false;  // by the first agreement on ratios
   for (const Action& a : plan.programs.at(program).actions) {
     const Trigger& trigger = plan.programs[program].trigger(a);
     if (o.phase >= 0 ? a.phase != o.phase : trigger.channel.empty() && !trigger.runs_at(o.step)) continue;
     if (o.step - a.microbatch.steps_ago < o.first) continue;
     if (plan.tickets > 0 && trigger.channel.empty() && !runs_with_ticket(a, false)) continue;
     if (looks_at_gradients(a)) add_look(1);
-    if (a.payload == OperandKind::ratios) add_look(a.slice.size());
+    if (a.payload == OperandKind::ratios && !std::exchange(sums_squares, true)) add_look(a.slice.size());
     add(a.peer.axis, traffic_of(plan, plan.programs[program], a, o));
     add_comms(all, plan, a, o);
   }

@@ -7,6 +7,7 @@
 #include "framework/tensor/shard_spec.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/shards.h"
+#include "parallel/plan/ties.h"
 
 namespace trireme {
 
@@ -70,8 +71,15 @@ Work Agreement::start(const Action& a, Communicator* comm) {
   return comm ? comm->all_reduce(square_) : Work{};
 }
 
-Work Agreement::start_ratios(const std::vector<Slice>& updated, double grad_scale, Communicator* comm) {
-  ratios_ = optimizer_.start_update(updated, grad_scale, shards_);
+Work Agreement::start_ratios(const std::vector<Slice>& updated, const std::vector<Slice>& copies, double grad_scale,
+                             Communicator* comm) {
+  if (!ratios_) {
+    ratios_ = optimizer_.start_update(updated, grad_scale, shards_);
+    const auto& entries = optimizer_.parameters().entries();
+    for (std::size_t i = 0; i < entries.size(); ++i)
+      if (overlaps(copies, entries[i].slice))
+        for (const std::size_t row : {0, 1}) ratios_.data<double>()[row * entries.size() + i] = 0;
+  }
   return comm ? comm->all_reduce(ratios_) : Work{};
 }
 

@@ -40,7 +40,9 @@ class Agreement {
   /// Starts an action of kind `agree` with the ranks of its axis. communicator: null if this rank is alone there.
   Work start(const Action&, Communicator* communicator);
   /// As above, for an action on trust ratios of a step that updates. updated: all slices that this rank updates.
-  Work start_ratios(const std::vector<Slice>& updated, double grad_scale, Communicator*);
+  /// copies: the tied weights among them that another program counts.
+  Work start_ratios(const std::vector<Slice>& updated, const std::vector<Slice>& copies, double grad_scale,
+                    Communicator*);
   /// Stores the result of that action.
   void finish(const Action&);
 

@@ -189,6 +189,7 @@ class Executor {
   StepsInFlight in_flight_;
   std::unique_ptr<Buckets> buckets_;
   std::vector<Slice> shards_;   // this rank's shard of each update, without tied weights that another program owns
+  std::vector<Slice> copies_;   // tied weights that another program owns
   std::vector<Slice> updated_;  // all slices that this rank updates, neighbours joined
   WeightVersions versions_;
   Agreement agreement_;

@@ -89,7 +89,7 @@ void Executor::prepare_backward() {
 
 void Executor::prepare_updates() {
   Slot* last = nullptr;
-  const auto copies = copies_in(plan_, static_cast<std::size_t>(&program_ - plan_.programs.data()));
+  copies_ = copies_in(plan_, static_cast<std::size_t>(&program_ - plan_.programs.data()));
   for (std::size_t id = 0; id < slots_.size(); ++id) {
     const Action& a = program_.actions[id];
     const bool updates = a.kind == ActionKind::update, brought_in = a.microbatch.steps_ago == 0;
@@ -98,7 +98,7 @@ void Executor::prepare_updates() {
     if (!updates) continue;
     slots_[id].first_update = last == nullptr;
     last = &slots_[id];
-    if (!overlaps(copies, program_.actions[id].slice)) shards_.push_back(last->shard);
+    if (!overlaps(copies_, program_.actions[id].slice)) shards_.push_back(last->shard);
     if (last->shard.size() > 0) updated_.push_back(last->shard);
   }
   if (last) last->last_update = true;

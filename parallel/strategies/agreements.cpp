@@ -39,13 +39,15 @@ class ProgramAgreements {
     std::ranges::sort(after_);
     after_.erase(std::unique(after_.begin(), after_.end()), after_.end());
     agree_on_flags();
-    const std::string over = shard_axis(program_), shards = plan_.size(over) > 1 ? over : "";
-    if (options_.norm) {
-      if (!shards.empty()) before_update(OperandKind::norm, shards);
-      if (plan_.has_stages()) before_update(OperandKind::norm, plan_.stage_axis);
-    }
+    std::vector<std::string> axes;  // of ranks that update other weights
+    if (const std::string shards = shard_axis(program_); plan_.size(shards) > 1) axes.push_back(shards);
+    if (plan_.has_stages()) axes.push_back(plan_.stage_axis);
+    for (const std::string& axis : options_.norm ? axes : std::vector<std::string>{})
+      before_update(OperandKind::norm, axis);
+    if (axes.empty()) axes.emplace_back();
+    for (const std::string& axis : options_.ratios > 0 ? axes : std::vector<std::string>{})
+      before_update(OperandKind::ratios, axis).slice = {0, 2 * options_.ratios};
     if (update < 0) return;
-    if (options_.ratios > 0) before_update(OperandKind::ratios, shards).slice = {0, 2 * options_.ratios};
     std::vector<ActionId>& before = actions_[static_cast<std::size_t>(at_)].after;
     if (loss_ >= 0) before.push_back(loss_);
     for (const ActionId id : options_.norm ? after_ : std::vector<ActionId>{})  // it reads all gradients
