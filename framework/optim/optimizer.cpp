@@ -19,11 +19,6 @@ double squares_of(const FlatBuffer& flat, const Slice& slice) {
   for (const double part : flat.squares(flat.cut(slice))) all += part;
   return all;
 }
-/// The norm of an entry, from the squares of its part here and of other holders' parts.
-double norm_of(double squares, const ParameterStore::Entry& e) {
-  return std::sqrt(e.tensor.shard_spec() ? e.tensor.shard_spec()->sum(squares) : squares);
-}
-
 Slice common_of(const Slice& a, const Slice& b) { return {std::max(a.begin, b.begin), std::min(a.end, b.end)}; }
 
 }  // namespace
@@ -39,7 +34,7 @@ Optimizer::Optimizer(ParameterStore& parameters, OptimizerConfig config, Optimiz
   if (!(options_.clip_value >= 0))
     fail(name(), "clip_value is {}, expected at least 0 (0: no clipping)", options_.clip_value);
   std::vector<bool> used(options_.groups.size());
-  const bool per_tensor = config_.wants_whole_tensors();
+  const bool per_tensor = config_.has_trust_ratio();
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const ParameterStore::Entry& e = entries[i];
     const Index end = i + 1 < entries.size() ? entries[i + 1].slice.begin : parameters_.size();
@@ -133,83 +128,144 @@ double Optimizer::rate() const {
 
 void Optimizer::step() {
   parameters_.zero_missing_grads();
+  ratios_.clear();
   update({0, parameters_.size()}, clip_scale());
   finish();
 }
 
 void Optimizer::update(Slice slice, double grad_scale) {
-  if (slice.begin < 0 || slice.end < slice.begin || slice.end > parameters_.size())
-    fail(name(), "slice [{}, {}) lies outside the {} parameters", slice.begin, slice.end, parameters_.size());
-  const std::vector<double> trusts = trust_ratios(slice, grad_scale / loss_scale_);
-  Index at = 0, done = 0;  // of the state
-  for (const Slice& kept : kept_) {
-    for (std::size_t i = 0; i < ranges_.size(); ++i) {
-      const Slice common = common_of(common_of(slice, kept), ranges_[i].slice);
-      if (common.size() <= 0) continue;
-      apply(ranges_[i], common, at + common.begin - kept.begin, grad_scale / loss_scale_, trusts[i]);
-      done += common.size();
-    }
-    at += kept.size();
+  check_inside(slice);
+  const bool finds_ratios = config_.has_trust_ratio() && ratios_.empty();
+  if (finds_ratios) {
+    for (const ParameterStore::Entry& e : parameters_.entries())
+      if (e.kind == StateKind::weight && common_of(slice, e.slice).size() > 0 && common_of(slice, e.slice) != e.slice)
+        fail(
+            name(),
+            "slice [{}, {}) cuts '{}' in two, and the rate needs the norm of the whole tensor: call start_update() and "
+            "set_squares() before",
+            slice.begin, slice.end, e.name);
+    set_squares(start_update({slice}, grad_scale));
   }
-  if (done != slice.size())
-    fail(name(), "slice [{}, {}) is to be updated, but state is kept for other slices", slice.begin, slice.end);
+  each_part(slice, [&](std::size_t i, const Slice& part, Index state_begin) {
+    const Range& range = ranges_[i];
+    OptimizerUpdate u = arguments(range, part, state_begin, grad_scale);
+    if (config_.has_trust_ratio()) {  // it multiplies g + weight_decay v, so it goes into both factors
+      u.grad_scale = ratios_[i] * (config_.has_direction() ? 1 : u.grad_scale);
+      u.weight_decay *= ratios_[i];
+    } else {
+      clip_values(part);
+    }
+    config_.update(u);
+    const Tensor home = parameters_.values().rows(part.begin, part.end);
+    if (u.value.device() != home.device()) copy_unnoted(home, u.value);
+  });
+  if (finds_ratios) ratios_.clear();
   parameters_.count_update(slice);
 }
 
-void Optimizer::apply(const Range& range, Slice slice, Index state_begin, double grad_scale, double trust) {
-  const Tensor home = parameters_.values().rows(slice.begin, slice.end);
-  const Device store = options_.store.value_or(home.device());
-  std::vector<Tensor> parts;
-  for (const auto& [name, all] : state()) parts.push_back(all.rows(state_begin, state_begin + slice.size()));
-  const Tensor grad = parameters_.grads().rows(slice.begin, slice.end);
-  if (options_.clip_value > 0)
-    launch<kernel::Map<pointwise::Clamp>>(
-        grad, grad, pointwise::Clamp{-options_.clip_value * loss_scale_, options_.clip_value * loss_scale_});
-  // The trust ratio multiplies g + weight_decay v, so it goes into both factors.
-  OptimizerUpdate u{.value = home.to(store),
-                    .grad = grad.to(store),
-                    .state = std::move(parts),
-                    .lr = rate() * range.lr_factor,
-                    .weight_decay = range.weight_decay * trust,
-                    .grad_scale = grad_scale * trust,
-                    .step = steps_,
-                    .over_holders = {}};
-  if (config_.wants_whole_tensors() && range.entry->kind == StateKind::weight)
-    u.over_holders = [&range](double squares) {
-      const ShardSpec* s = range.entry->tensor.shard_spec();
-      return s ? s->sum(squares) : squares;
-    };
-  config_.update(u);
-  if (store != home.device()) copy_unnoted(home, u.value);
+Tensor Optimizer::start_update(const std::vector<Slice>& slices, double grad_scale, AxisMask but) {
+  const auto& entries = parameters_.entries();
+  const double factor = config_.has_direction() ? 1 : grad_scale / loss_scale_;
+  const Tensor none = Tensor::zeros({2, std::ssize(entries)}, DType::f64), all = none.clone();
+  std::map<AxisMask, std::pair<const ShardSpec*, Tensor>> parts;  // by the axes that divide them
+  for (const ParameterStore::Entry& e : entries)                  // other holders may have parts in their slices only
+    if (is_part(e.tensor))
+      parts.try_emplace(e.tensor.shard_spec()->placements().axes(), e.tensor.shard_spec(), none.clone());
+  std::vector<Slice> found;
+  std::vector<std::size_t> of;  // their entries
+  for (const Slice& slice : slices) {
+    check_inside(slice);
+    each_part(slice, [&](std::size_t i, const Slice& part, Index state_begin) {
+      clip_values(part);
+      const Range& range = ranges_[i];
+      if (config_.has_direction()) {
+        const OptimizerUpdate u = arguments(range, part, state_begin, grad_scale);
+        config_.direction(u);
+        const Tensor home = parameters_.grads().rows(part.begin, part.end);
+        if (u.grad.device() != home.device()) copy_unnoted(home, u.grad);
+      }
+      if (range.entry->kind != StateKind::weight) return;
+      const Slice mine = common_of(part, range.entry->slice);
+      if (mine.size() <= 0) return;
+      found.push_back(mine);
+      of.push_back(static_cast<std::size_t>(range.entry - entries.data()));
+    });
+  }
+  const std::vector<double> values = parameters_.values().squares(found), grads = parameters_.grads().squares(found);
+  for (std::size_t k = 0; k < found.size(); ++k) {
+    const Tensor& tensor = entries[of[k]].tensor;
+    auto* to = (is_part(tensor) ? parts.at(tensor.shard_spec()->placements().axes()).second : all).data<double>();
+    to[of[k]] += values[k];
+    to[entries.size() + of[k]] += grads[k] * factor * factor;
+  }
+  for (const auto& [axes, part] : parts) {
+    part.first->sum(part.second, but);
+    launch<kernel::Axpby>(all, part.second, 1.0, 1.0);
+  }
+  return all;
 }
 
-std::vector<double> Optimizer::trust_ratios(const Slice& slice, double grad_scale) const {
-  std::vector<double> trusts(ranges_.size(), 1.0);
-  if (!config_.wants_whole_tensors()) return trusts;
-  std::vector<std::size_t> wanted;  // ranges; each is one entry's
-  std::vector<Slice> slices;
+void Optimizer::set_squares(const Tensor& squares) {
+  const auto& entries = parameters_.entries();
+  if (squares.shape() != Shape{2, std::ssize(entries)} || squares.dtype() != DType::f64)
+    fail(name(), "set_squares() got {} {}, expected f64 [2, {}] from start_update()", squares.dtype(), squares.shape(),
+         std::ssize(entries));
+  const auto* at = squares.data<double>();
+  ratios_.assign(ranges_.size(), 1.0);
   for (std::size_t i = 0; i < ranges_.size(); ++i) {
-    const ParameterStore::Entry& e = *ranges_[i].entry;
-    if (e.kind != StateKind::weight || common_of(slice, ranges_[i].slice).size() <= 0) continue;
-    if (slice.begin > e.slice.begin || e.slice.end > slice.end)
-      fail(name(), "slice [{}, {}) cuts '{}' in two; its rate needs the norm of the whole tensor", slice.begin,
-           slice.end, e.name);
-    wanted.push_back(i);
-    slices.push_back(e.slice);
+    if (ranges_[i].entry->kind != StateKind::weight) continue;
+    const auto entry = static_cast<std::size_t>(ranges_[i].entry - entries.data());
+    ratios_[i] =
+        config_.trust_ratio(std::sqrt(at[entry]), std::sqrt(at[entries.size() + entry]), ranges_[i].weight_decay);
   }
-  if (wanted.empty() || !config_.has_trust_ratio()) return trusts;
-  const std::vector<double> values = parameters_.values().squares(slices), grads = parameters_.grads().squares(slices);
-  for (std::size_t k = 0; k < wanted.size(); ++k) {
-    const Range& range = ranges_[wanted[k]];
-    const double value = norm_of(values[k], *range.entry);
-    const double grad = norm_of(grads[k], *range.entry) * std::abs(grad_scale);
-    trusts[wanted[k]] = config_.trust_ratio(value, grad, range.weight_decay);
+}
+
+void Optimizer::check_inside(const Slice& slice) const {
+  if (slice.begin < 0 || slice.end < slice.begin || slice.end > parameters_.size())
+    fail(name(), "slice [{}, {}) lies outside the {} parameters", slice.begin, slice.end, parameters_.size());
+  Index kept = 0;
+  for (const Slice& k : kept_) kept += std::max<Index>(0, common_of(slice, k).size());
+  if (kept != slice.size())
+    fail(name(), "slice [{}, {}) is to be updated, but state is kept for other slices", slice.begin, slice.end);
+}
+
+template <class F>
+void Optimizer::each_part(const Slice& slice, F f) const {
+  Index at = 0;  // of the state
+  for (const Slice& kept : kept_) {
+    for (std::size_t i = 0; i < ranges_.size(); ++i) {
+      const Slice part = common_of(common_of(slice, kept), ranges_[i].slice);
+      if (part.size() > 0) f(i, part, at + part.begin - kept.begin);
+    }
+    at += kept.size();
   }
-  return trusts;
+}
+
+OptimizerUpdate Optimizer::arguments(const Range& range, const Slice& part, Index state_begin,
+                                     double grad_scale) const {
+  const Tensor value = parameters_.values().rows(part.begin, part.end);
+  const Device store = options_.store.value_or(value.device());
+  std::vector<Tensor> own;
+  for (const auto& [name, all] : state()) own.push_back(all.rows(state_begin, state_begin + part.size()));
+  return {.value = value.to(store),
+          .grad = parameters_.grads().rows(part.begin, part.end).to(store),
+          .state = std::move(own),
+          .lr = rate() * range.lr_factor,
+          .weight_decay = range.weight_decay,
+          .grad_scale = grad_scale / loss_scale_,
+          .step = steps_};
+}
+
+void Optimizer::clip_values(const Slice& part) const {
+  if (options_.clip_value <= 0) return;
+  const Tensor grad = parameters_.grads().rows(part.begin, part.end);
+  const double bound = options_.clip_value * loss_scale_;
+  launch<kernel::Map<pointwise::Clamp>>(grad, grad, pointwise::Clamp{-bound, bound});
 }
 
 void Optimizer::finish() {
   ++steps_;
+  ratios_.clear();
   for (const Tensor& block : parameters_.values().blocks()) note_write(block);
   parameters_.clear_grads();
 }
@@ -241,7 +297,11 @@ double Optimizer::grad_norm(const std::vector<Slice>& slices, AxisMask but) cons
     }
     close(slice.end);
   }
-  for (const auto& [axes, part] : parts) all += part.first->sum(part.second, but);
+  for (const auto& [axes, part] : parts) {
+    const Tensor sum = Tensor::full({}, part.second, DType::f64);
+    part.first->sum(sum, but);
+    all += sum.item();
+  }
   return std::sqrt(all) / loss_scale_;
 }
 
@@ -251,7 +311,7 @@ bool Optimizer::has_finite_values(const std::vector<Slice>& slices) const {
 }
 
 bool Optimizer::wants_norm() const {
-  return options_.clip_norm > 0 || options_.check_finite || config_.wants_whole_tensors();
+  return options_.clip_norm > 0 || options_.check_finite || config_.has_trust_ratio();
 }
 
 double Optimizer::clip_scale(double norm) const {

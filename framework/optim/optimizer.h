@@ -26,13 +26,14 @@ struct OptimizerOptions {
   /// >= 0; > 0: maximum L2 norm of the gradient (torch.nn.utils.clip_grad_norm_); 0: no clipping.
   double clip_norm = 0;
   /// >= 0; > 0: each number of the gradient, after the sum over ranks, is clipped to [-clip_value, clip_value]
-  /// (clip_grad_value_). If clip_norm is set too, its factor comes from the norm before this clipping. 0: no clipping.
+  /// (clip_grad_value_). If clip_norm is set too, its factor comes from the norm before this clipping. Trust ratios
+  /// (LARS, LAMB) come from the clipped numbers. 0: no clipping.
   double clip_value = 0;
   /// The first group that matches a parameter's name applies. Throws Error for a group that matches no parameter.
   std::vector<ParameterGroup> groups = {};
   bool decay_biases = true;  ///< false: no weight decay for StateKind::no_decay entries (biases, norm scales)
-  /// Throw Error for gradients that are not finite, at the cost of a pass over them. Clipping and trust ratios (LARS)
-  /// always do.
+  /// Throw Error for gradients that are not finite, at the cost of a pass over them. Clipping and trust ratios (LARS,
+  /// LAMB) always do.
   bool check_finite = false;
   /// Device of the state and of the update, with weights and gradients copied there and back (ZeRO-Offload, Ren et al.,
   /// arXiv 2101.06840): the host, if device memory is short. None: the weights' device.
@@ -53,9 +54,25 @@ class Optimizer {
   void step();
   /// Part of an update: only [slice) of the flat block (a ZeRO shard), from gradients times grad_scale; finish() then
   /// ends the step. Counts as an update of the slice (ParameterStore::version()). Throws Error for a slice outside of
-  /// the block or of kept(). LARS needs norms of whole tensors: it throws Error for a slice that cuts one, and is
-  /// collective if other ranks have parts of a tensor.
+  /// the block or of kept().
+  ///
+  /// LARS and LAMB need norms of whole tensors. Without a call of start_update() in this step, update() takes the norms
+  /// itself: it then throws Error for a slice that cuts a weight, and is collective if other ranks have parts of a
+  /// tensor.
   void update(Slice slice, double grad_scale);
+  /// First half of an update by a rule with trust ratios, for slices that cut tensors. Give it all slices that this
+  /// rank updates in this step:
+  ///   const Tensor squares = optimizer.start_update({shard}, scale);
+  ///   world.comm().all_reduce(squares).wait();
+  ///   optimizer.set_squares(squares);
+  ///   optimizer.update(shard, scale);
+  /// Runs the rule's direction(), and returns f64 [2, entries] on the host. For each weight of entries(), row 0 has the
+  /// sum of squares of the elements of its value in these slices, and row 1 that of its gradient, or of its direction.
+  /// Collective if other ranks have parts of a tensor, whatever their slices. but: as for grad_norm().
+  Tensor start_update(const std::vector<Slice>&, double grad_scale, AxisMask but = 0);
+  /// Second half: the result of start_update(), summed over the ranks that update other slices. Sets the trust ratios
+  /// of this step. Throws Error for another shape or type.
+  void set_squares(const Tensor& squares);
   /// From now on, keeps state for these slices only (ordered, disjoint), packed one after another. Existing state of
   /// these slices stays, new state is initialised, and update() accepts only slices inside them. The default is the
   /// whole block.
@@ -80,6 +97,8 @@ class Optimizer {
   /// Whether all values in these slices are finite. Costs a pass over them.
   bool has_finite_values(const std::vector<Slice>&) const;
   bool wants_norm() const;  ///< whether an update needs the gradient's norm first
+  /// Number of entries of parameters() if the rule has trust ratios (start_update); 0: it has none.
+  Index tensors_with_ratios() const { return config_.has_trust_ratio() ? std::ssize(parameters_.entries()) : 0; }
 
   /// Loss scale (mixed precision): the gradients are gradients of scale times the loss. Norms and updates divide by it.
   void set_loss_scale(double scale) { loss_scale_ = scale; }
@@ -110,10 +129,12 @@ class Optimizer {
     const ParameterStore::Entry* entry;  // the first entry in it
     double weight_decay, lr_factor;
   };
-  /// state_begin: position of the slice in the state.
-  void apply(const Range&, Slice, Index state_begin, double grad_scale, double trust);
-  /// The rule's trust ratio per range; 1 for ranges outside the slice and for no_decay entries. One read for all.
-  std::vector<double> trust_ratios(const Slice&, double grad_scale) const;
+  void check_inside(const Slice&) const;
+  /// Calls f(index in ranges_, part of the slice, position of the part in the state) for each part in one range.
+  template <class F>
+  void each_part(const Slice&, F f) const;
+  OptimizerUpdate arguments(const Range&, const Slice& part, Index state_begin, double grad_scale) const;
+  void clip_values(const Slice& part) const;
   void refuse_non_finite(double norm) const;
   void allocate() const;
   void allocate_once() const;
@@ -121,7 +142,8 @@ class Optimizer {
   ParameterStore& parameters_;
   OptimizerConfig config_;
   OptimizerOptions options_;
-  std::vector<Range> ranges_;  // in order; together they cover the block
+  std::vector<Range> ranges_;   // in order; together they cover the block
+  std::vector<double> ratios_;  // of this step, by range; empty: not known yet
   std::vector<Slice> kept_;
   // Allocated on demand, so that a rank that keeps a ZeRO shard never allocates everything.
   mutable std::mutex allocation_;  // for state_, which two threads may allocate

@@ -4,7 +4,6 @@
 #pragma once
 #include <concepts>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -46,18 +45,18 @@ struct OptimizerUpdate {
   std::vector<Tensor> state;  ///< [n] each, of value's type, in the order of state(); to be overwritten
   double lr;                  ///< learning rate of this step
   double weight_decay;  ///< includes the trust ratio; 0 for no_decay entries if OptimizerOptions::decay_biases is false
-  double grad_scale;    ///< clipping factor times trust ratio, divided by the loss scale
-  std::int64_t step;    ///< number of updates done before, from 0
-  /// Set if the rule has whole_tensors and [n] is one weight, or this rank's part of one: sums a number (a squared
-  /// norm) over all holders of the weight. Else null.
-  std::function<double(double squares)> over_holders = {};
+  double grad_scale;  ///< clipping factor times trust ratio, divided by the loss scale; after direction(): trust ratio
+  std::int64_t step;  ///< number of updates done before, from 0
 };
 
 /// A struct that OptimizerConfig can hold. In addition to the members below, it may have
 ///   void validate() const;  // throws Error for settings that contradict each other
-///   double trust_ratio(double value_norm, double grad_norm, double weight_decay) const;  // of one tensor's L2 norms
-///   static constexpr bool whole_tensors = true;  // update() gets one weight at a time, see over_holders
-/// With trust_ratio, each weight's gradient and weight decay are multiplied by its ratio (LARS).
+///   double trust_ratio(double value_norm, double grad_norm, double weight_decay) const;
+///   void direction(const OptimizerUpdate&) const;
+/// trust_ratio() returns a factor of each weight's gradient and weight decay (LARS). Its norms are L2 norms of the
+/// whole weight and of its gradient, over all ranks that have parts of them. Other entries (biases) have the ratio 1.
+/// direction() runs before the norms are taken, and overwrites u.grad with a direction (LAMB). The direction takes the
+/// gradient's place: in the norm, and in update(). Rules with direction() have trust_ratio().
 template <class R>
 concept OptimizerRule = requires(R r, const R& rule, const OptimizerUpdate& update) {
   { R::name } -> std::convertible_to<std::string>;
@@ -75,8 +74,11 @@ class OptimizerConfig {
   OptimizerConfig(R rule)  // NOLINT: implicit
       : name_(R::name),
         has_trust_ratio_(requires { &R::trust_ratio; }),
-        wants_whole_tensors_(has_trust_ratio_ || requires { R::whole_tensors; }),
-        rule_(std::make_shared<Model<R>>(std::move(rule))) {}
+        has_direction_(requires { &R::direction; }),
+        rule_(std::make_shared<Model<R>>(std::move(rule))) {
+    static_assert(
+        requires { &R::trust_ratio; } || !requires { &R::direction; }, "direction() needs trust_ratio()");
+  }
 
   const std::string& name() const { return name_; }              ///< R::name: "sgd"
   const Schedule& lr() const { return rule_->lr(); }             ///< learning rate as a function of the step
@@ -88,8 +90,9 @@ class OptimizerConfig {
   std::vector<OptimizerState> state() const { return rule_->state(); }  ///< buffers that update() needs, in order
   void update(const OptimizerUpdate& u) const { rule_->update(u); }     ///< overwrites u.value and u.state
   bool has_trust_ratio() const { return has_trust_ratio_; }             ///< whether R has trust_ratio()
-  /// Whether a weight must be updated in one call, by a rank that has all of it (or all of its own part).
-  bool wants_whole_tensors() const { return wants_whole_tensors_; }
+  bool has_direction() const { return has_direction_; }                 ///< whether R has direction()
+  /// Overwrites u.grad and u.state; does nothing if R has no direction().
+  void direction(const OptimizerUpdate& u) const { rule_->direction(u); }
   /// R's factor for a tensor's learning rate, from the L2 norms of its value and gradient; 1 if R has no trust_ratio().
   double trust_ratio(double value_norm, double grad_norm, double weight_decay) const {
     return rule_->trust_ratio(value_norm, grad_norm, weight_decay);
@@ -105,6 +108,7 @@ class OptimizerConfig {
     virtual void validate() const = 0;
     virtual std::vector<OptimizerState> state() const = 0;
     virtual void update(const OptimizerUpdate&) const = 0;
+    virtual void direction(const OptimizerUpdate&) const = 0;
     virtual double trust_ratio(double value_norm, double grad_norm, double weight_decay) const = 0;
   };
   template <class R>
@@ -119,6 +123,9 @@ class OptimizerConfig {
     }
     std::vector<OptimizerState> state() const override { return rule.state(); }
     void update(const OptimizerUpdate& u) const override { rule.update(u); }
+    void direction(const OptimizerUpdate& u) const override {
+      if constexpr (requires { &R::direction; }) rule.direction(u);
+    }
     double trust_ratio(double value_norm, double grad_norm, double weight_decay) const override {
       if constexpr (requires { &R::trust_ratio; }) return rule.trust_ratio(value_norm, grad_norm, weight_decay);
       return 1;
@@ -126,7 +133,7 @@ class OptimizerConfig {
     R rule;
   };
   std::string name_;
-  bool has_trust_ratio_, wants_whole_tensors_;
+  bool has_trust_ratio_, has_direction_;
   std::shared_ptr<Concept> rule_;
 };
 

@@ -1,10 +1,9 @@
 #include "framework/optim/optimizers.h"
 
 #include <cmath>
+#include <utility>
 
 #include "framework/tensor/launch.h"
-#include "kernels/contracts/elementwise.h"
-#include "kernels/contracts/move.h"
 #include "kernels/formulas/update_rules.h"
 
 namespace trireme {
@@ -99,27 +98,22 @@ void RMSprop::update(const OptimizerUpdate& u) const {
 }
 
 std::vector<Field> Lamb::fields() { return adam_fields(*this); }
-void Lamb::update(const OptimizerUpdate& u) const {
-  // Adam's update of a copy without decay, at rate 1, gives the direction: r = v - copy + weight_decay v.
-  const Tensor r = u.value.clone();
-  OptimizerUpdate plain = u;
-  plain.value = r;
-  plain.lr = 1;
-  plain.weight_decay = 0;
-  update_adam(plain, beta1, beta2, eps, true);
-  launch<kernel::Axpby>(r, u.value, 1 + u.weight_decay, -1.0);
-  double ratio = 1;
-  if (u.over_holders) {
-    const auto norm = [&](const Tensor& t) {
-      const Tensor sum = Tensor::zeros({1}, DType::f64, t.device());
-      launch<kernel::SumSquares>(sum, t, Tensor());
-      return std::sqrt(u.over_holders(sum.item()));
-    };
-    const double value = norm(u.value), step = norm(r);
-    if (value > 0 && step > 0) ratio = value / step;
-  }
-  launch<kernel::Axpby>(u.value, r, -u.lr * ratio, 1.0);
+void Lamb::direction(const OptimizerUpdate& u) const {
+  const auto t = static_cast<double>(u.step + 1);
+  OptimizerUpdate swapped = u;
+  std::swap(swapped.value, swapped.grad);
+  apply(swapped, update::LambDirection{.weight_decay = u.weight_decay,
+                                       .grad_scale = u.grad_scale,
+                                       .beta1 = beta1,
+                                       .beta2 = beta2,
+                                       .eps = eps,
+                                       .bias1 = 1 - std::pow(beta1, t),
+                                       .bias2 = 1 - std::pow(beta2, t)});
 }
+double Lamb::trust_ratio(double value_norm, double direction_norm, double) const {
+  return value_norm > 0 && direction_norm > 0 ? value_norm / direction_norm : 1;
+}
+void Lamb::update(const OptimizerUpdate& u) const { apply(u, update::Sgd{u.lr, 0, u.grad_scale}); }
 
 std::vector<Field> Lars::fields() {
   return {{"lr", &lr},

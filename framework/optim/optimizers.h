@@ -105,12 +105,14 @@ struct Lamb {
   double eps = 1e-6;           ///< > 0
   double weight_decay = 0.01;  ///< >= 0
 
-  static constexpr char name[] = "lamb";       ///< in configuration files and errors
-  static constexpr bool whole_tensors = true;  ///< update() gets one weight at a time
-  std::vector<OptimizerField> fields();        ///< the members above, with their ranges
+  static constexpr char name[] = "lamb";  ///< in configuration files and errors
+  std::vector<OptimizerField> fields();   ///< the members above, with their ranges
   /// State: first and second moment of the gradient.
   std::vector<OptimizerState> state() const { return {{"exp_avg"}, {"exp_avg_sq"}}; }
-  void update(const OptimizerUpdate&) const;  ///< AdamW's formula, times the tensor's factor
+  void direction(const OptimizerUpdate&) const;  ///< replaces u.grad by r; kernel::Update of update::LambDirection
+  /// |v| / |r|; 1 if either norm is 0.
+  double trust_ratio(double value_norm, double direction_norm, double weight_decay) const;
+  void update(const OptimizerUpdate&) const;  ///< v -= lr times the trust ratio times r
 };
 
 /// LARS (You et al., arXiv 1708.03888): SGD with momentum and a learning rate per tensor, lr * trust_coefficient * |v|

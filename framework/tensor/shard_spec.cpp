@@ -159,11 +159,7 @@ Index ShardSpec::max_local_numel() const {
   return most;
 }
 
-double ShardSpec::sum(double part, AxisMask but) const {
-  const Tensor total = Tensor::full({}, part, DType::f64);
-  mesh_->sum(total, placements_.axes() & ~but);
-  return total.item();
-}
+void ShardSpec::sum(const Tensor& x, AxisMask but) const { mesh_->sum(x, placements_.axes() & ~but); }
 
 std::string to_string(const ShardSpec& spec) {
   std::string text = to_string(spec.global_shape());

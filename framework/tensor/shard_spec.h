@@ -91,8 +91,9 @@ class ShardSpec : public std::enable_shared_from_this<ShardSpec> {
   Index max_local_numel() const;
   /// Another tensor on the same mesh.
   Ptr with(const Shape& global, const Placements&, Shares shares = {}, int shared_dim = 0) const;
-  /// The sum over the ranks that have different parts, without those along the axes `but`. Collective.
-  double sum(double part, AxisMask but = 0) const;
+  /// Replaces x, numbers about this rank's part, by the sum over the ranks that have different parts, without those
+  /// along the axes `but`. Collective.
+  void sum(const Tensor& x, AxisMask but = 0) const;
 
  private:
   ShardSpec(Mesh, const Shape& global, const Placements&, Shares, int shared_dim, bool weight);

@@ -29,6 +29,7 @@ const Kernel<kernel::Update<update::Adagrad>> adagrad{DeviceKind::cpu, apply_rul
 const Kernel<kernel::Update<update::Adadelta>> adadelta{DeviceKind::cpu, apply_rule<update::Adadelta>};
 const Kernel<kernel::Update<update::RMSprop>> rmsprop{DeviceKind::cpu, apply_rule<update::RMSprop>};
 const Kernel<kernel::Update<update::Adam>> adam{DeviceKind::cpu, apply_rule<update::Adam>};
+const Kernel<kernel::Update<update::LambDirection>> lamb{DeviceKind::cpu, apply_rule<update::LambDirection>};
 
 }  // namespace
 }  // namespace trireme

@@ -49,6 +49,7 @@ const Kernel<kernel::Update<update::Adagrad>> adagrad{DeviceKind::cuda, apply<up
 const Kernel<kernel::Update<update::Adadelta>> adadelta{DeviceKind::cuda, apply<update::Adadelta>};
 const Kernel<kernel::Update<update::RMSprop>> rmsprop{DeviceKind::cuda, apply<update::RMSprop>};
 const Kernel<kernel::Update<update::Adam>> adam{DeviceKind::cuda, apply<update::Adam>};
+const Kernel<kernel::Update<update::LambDirection>> lamb{DeviceKind::cuda, apply<update::LambDirection>};
 
 }  // namespace
 }  // namespace trireme::gpu

@@ -162,6 +162,35 @@ struct Adam {
     }
   };
 };
+/// LAMB's direction (You et al., arXiv 1904.00962, algorithm 2) in place of the gradient: Adam's step for lr 1, plus
+/// weight_decay v. The gradient is the operand that is overwritten, and the value is the other one.
+struct LambDirection {
+  static constexpr char name[] = "lamb_direction";
+  static constexpr int states = 2;
+  double weight_decay, grad_scale, beta1, beta2, eps, bias1, bias2;
+
+  template <class T>
+  struct On {
+    T scale, eps, weight_decay, keep1, take1, keep2, take2, rate, root;
+    explicit On(const LambDirection& r)
+        : scale(T(r.grad_scale)),
+          eps(T(r.eps)),
+          weight_decay(T(r.weight_decay)),
+          keep1(T(r.beta1)),
+          take1(T(1 - r.beta1)),
+          keep2(T(r.beta2)),
+          take2(T(1 - r.beta2)),
+          rate(T(1 / r.bias1)),
+          root(T(std::sqrt(r.bias2))) {}
+    constexpr void operator()(T& grad, T value, T& first, T& second) const {
+      T slope = grad * scale;
+      T a = keep1 * first + take1 * slope, b = keep2 * second + take2 * slope * slope;
+      first = a;
+      second = b;
+      grad = rate * a / (math::sqrt(b) / root + eps) + weight_decay * value;
+    }
+  };
+};
 
 /// Checks the operands (kernels/contracts/update.h) and calls f(rule for the values' type, T{}).
 template <class Rule, class F>

@@ -77,7 +77,7 @@ struct SimulateOptions {
 struct AxisTraffic {
   std::string axis;    ///< name in actions: "data", "data+h"
   double seconds = 0;  ///< busy with messages and collectives, and with layers' messages
-  Index bytes = 0;     ///< sum over steps of planned_traffic, without the exchange of norms of divided weights
+  Index bytes = 0;     ///< sum over steps of planned_traffic, without sums over parts of divided weights
   bool operator==(const AxisTraffic&) const = default;  ///< member by member
 };
 

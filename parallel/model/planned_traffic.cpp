@@ -1,5 +1,7 @@
 #include "parallel/model/planned_traffic.h"
 
+#include <utility>
+
 #include "parallel/async/channel_plan.h"
 #include "parallel/comm/communicator.h"
 #include "parallel/plan/action_kind.h"
@@ -114,20 +116,22 @@ Traffic planned_traffic(const Plan& plan, std::size_t program, const TrafficOpti
   const auto add = [&](const std::string& axis, const TrafficCount& count) {
     if (count.calls > 0) all[axis] += count;
   };
-  const auto shards = names_in(shard_axis(plan.programs.at(program)));  // the agreement on the norm sums over them
-  const auto add_look = [&] {
+  const auto shards = names_in(shard_axis(plan.programs.at(program)));  // agreements on norm and ratios sum over them
+  const auto add_look = [&](Index numbers) {
     for (const std::string& axes : o.divided)
       for (const std::string& axis : names_in(axes))
         if (std::ranges::find(shards, axis) == shards.end())
-          add(axis, {plan.size(axis) > 1, static_cast<Index>(size_of(DType::f64))});
+          add(axis, {plan.size(axis) > 1, numbers * size_of(DType::f64)});
   };
-  if (o.norm && o.phase < 0) add_look();
+  if (o.norm && o.phase < 0) add_look(1);
+  bool sums_squares = false;  // by the first agreement on ratios
   for (const Action& a : plan.programs.at(program).actions) {
     const Trigger& trigger = plan.programs[program].trigger(a);
     if (o.phase >= 0 ? a.phase != o.phase : trigger.channel.empty() && !trigger.runs_at(o.step)) continue;
     if (o.step - a.microbatch.steps_ago < o.first) continue;
     if (plan.tickets > 0 && trigger.channel.empty() && !runs_with_ticket(a, false)) continue;
-    if (looks_at_gradients(a)) add_look();
+    if (looks_at_gradients(a)) add_look(1);
+    if (a.payload == OperandKind::ratios && !std::exchange(sums_squares, true)) add_look(a.slice.size());
     add(a.peer.axis, traffic_of(plan, plan.programs[program], a, o));
     add_comms(all, plan, a, o);
   }

@@ -20,7 +20,7 @@ struct TrafficOptions {
                    ///< the step
   /// The sets of mesh axes over which weights are divided, each joined by +. Each computation of the gradient's norm
   /// sums one number over each set: once for the check for numbers that are not finite, and once more if the optimizer
-  /// uses the norm.
+  /// uses the norm. Trust ratios sum the numbers of their agreement over each set.
   std::set<std::string> divided = {};
   bool norm = false;  ///< the optimizer uses the gradient's norm
   int states = 0;     ///< optimizer state, in numbers per parameter
@@ -44,8 +44,7 @@ TrafficCount traffic_of(const Plan&, const Program&, const Action&, const Traffi
 /// - the shapes that a pipeline's stages send each other before the first activations;
 /// - the exchange of rows' numbers, if the loader has not set shares and ids.
 ///
-/// Nor does it include steps that are refused or overflow, and the norms that LARS and LAMB take of each divided
-/// weight.
+/// Nor does it include steps that are refused or overflow.
 Traffic planned_traffic(const Plan&, std::size_t program, const TrafficOptions& = {});
 /// The same for one run of a phase on call. parts: one list, of the current rows.
 Traffic planned_traffic(const Plan&, std::size_t program, const std::string& phase, const TrafficOptions& = {});

@@ -84,7 +84,7 @@ Operands of_payload(const Plan&, const Program&, const Liveness&, const Action& 
 Operands of_update(const Plan&, const Program&, const Liveness&, const Action& a) {
   Operands all{slice(K::gradients, a.slice), written(slice(K::weights, a.slice)), written(slice(K::state, a.slice))};
   if (a.microbatch.steps_ago > 0) return all;  // numbers of a step before: they were agreed on there
-  return with(std::move(all), {{K::loss}, flag(finite_gradients), {K::norm}});
+  return with(std::move(all), {{K::loss}, flag(finite_gradients), {K::norm}, {K::ratios}});
 }
 Operands of_free(const Plan&, const Program&, const Liveness& live, const Action& a) {
   Operands all;
@@ -97,9 +97,15 @@ Operands of_agree(const Plan&, const Program& program, const Liveness&, const Ac
   Operands all;
   if (!agrees_on_flags(a)) all.push_back(written({a.payload}));
   for (const std::string& name : a.names) all.push_back(written(flag(name)));
-  if (!looks_at_gradients(a) && a.payload != K::norm) return all;
-  for (const Action& u : program.actions)
-    if (u.kind == ActionKind::update) all.push_back(slice(K::gradients, u.slice));
+  const bool ratios = a.payload == K::ratios;  // a rule's direction takes the gradient's place, and updates the state
+  if (ratios) all = with(std::move(all), {{K::loss}, flag(finite_gradients), {K::norm}});
+  if (!looks_at_gradients(a) && a.payload != K::norm && !ratios) return all;
+  for (const Action& u : program.actions) {
+    if (u.kind != ActionKind::update) continue;
+    all.push_back(slice(K::gradients, u.slice));
+    all.back().written = ratios;
+    if (ratios) all = with(std::move(all), {slice(K::weights, u.slice), written(slice(K::state, u.slice))});
+  }
   return all;
 }
 
@@ -121,7 +127,7 @@ Calls gathered(const Action& a, int ranks, Index element) {
   return shares(a, ranks, element, CallKind::all_gather, CallKind::broadcast);
 }
 Calls agreed(const Action& a, int, Index element) {
-  const Index numbers = agrees_on_flags(a) ? std::ssize(a.names) : 1;
+  const Index numbers = agrees_on_flags(a) ? std::ssize(a.names) : a.payload == K::ratios ? a.slice.size() : 1;
   return {{a.peer.root >= 0 ? CallKind::broadcast : CallKind::all_reduce,
            a.payload == OperandKind::loss ? element : 8 * numbers}};
 }

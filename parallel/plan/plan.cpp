@@ -127,9 +127,9 @@ std::string to_string(ActionKind v) { return v->name; }
 
 std::string to_string(OperandKind kind) {
   constexpr std::array names = {
-      "none",    "weights", "gradients", "statistics", "state", "activation", "gradient of the activation",
-      "scratch", "loss",    "count",     "norm",       "flags", "first",      "clock",
-      "ticket",  "senders", "lengths",   "texts"};
+      "none",    "weights", "gradients", "statistics", "state",  "activation", "gradient of the activation",
+      "scratch", "loss",    "count",     "norm",       "ratios", "flags",      "first",
+      "clock",   "ticket",  "senders",   "lengths",    "texts"};
   return names[static_cast<std::size_t>(kind)];
 }
 

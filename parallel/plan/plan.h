@@ -108,6 +108,9 @@ enum class OperandKind : std::uint8_t {
   loss,
   count,  ///< agree: the number of labels that the loss ignores
   norm,   ///< agree: the sum of the squares of gradients
+  /// Agree: the sums of squares from which trust ratios follow (Optimizer::start_update). Action::slice has two
+  /// elements for each tensor.
+  ratios,
   flags,  ///< agree: flags of the plan by name; `finite_gradients`: whether all gradients are finite
   first,  ///< agree, on call: the first layer with a number that is not finite
   /// Push and pull: the number of updates of the sender. A rank that has pulled clocks resumes at the step of the
@@ -152,7 +155,7 @@ struct Action {
   Stream stream = Stream::compute;  ///< queue that runs it
   int part = -1;                    ///< index of the model part; -1: all or none
   MicroBatch microbatch = {};  ///< of passes, messages between stages, frees, and updates of an asynchronous pipeline
-  Slice slice = {};            ///< of the flat block, for collectives, update and drops
+  Slice slice = {};            ///< of the flat block, for collectives, update and drops; of ratios
   Peer peer = {};              ///< of messages, collectives, and shared updates and drops
   bool on_ready = false;  ///< reductions: starts as soon as the backward in `after` completes the gradients of slice
   std::vector<ActionId> after = {};  ///< must have finished (on the other stream; within a stream the list order holds)

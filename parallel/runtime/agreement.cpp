@@ -7,6 +7,7 @@
 #include "framework/tensor/shard_spec.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/shards.h"
+#include "parallel/plan/ties.h"
 
 namespace trireme {
 
@@ -21,7 +22,7 @@ Agreement::Agreement(Optimizer& optimizer, const Program& program, const std::ve
 }
 
 void Agreement::begin() {
-  count_ = loss_ = flags_ = square_ = {};
+  count_ = loss_ = flags_ = square_ = ratios_ = {};
   summed_over_ = nullptr;
   told_.clear();
   finite_ = true;
@@ -70,7 +71,20 @@ Work Agreement::start(const Action& a, Communicator* comm) {
   return comm ? comm->all_reduce(square_) : Work{};
 }
 
+Work Agreement::start_ratios(const std::vector<Slice>& updated, const std::vector<Slice>& copies, double grad_scale,
+                             Communicator* comm) {
+  if (!ratios_) {
+    ratios_ = optimizer_.start_update(updated, grad_scale, shards_);
+    const auto& entries = optimizer_.parameters().entries();
+    for (std::size_t i = 0; i < entries.size(); ++i)
+      if (overlaps(copies, entries[i].slice))
+        for (const std::size_t row : {0, 1}) ratios_.data<double>()[row * entries.size() + i] = 0;
+  }
+  return comm ? comm->all_reduce(ratios_) : Work{};
+}
+
 void Agreement::finish(const Action& a) {
+  if (a.payload == OperandKind::ratios && ratios_) optimizer_.set_squares(ratios_);
   if (Communicator* comm = a.payload == OperandKind::loss ? std::exchange(summed_over_, nullptr) : nullptr) {
     loss_ = Tensor::scalar(read_.item(), loss_.dtype());
     read_ = {};

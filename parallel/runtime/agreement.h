@@ -1,5 +1,5 @@
-// Agreement: the numbers of a step that its `agree` actions combine over ranks: loss, gradient norm, flags. Also checks
-// whether loss and gradients are finite, and updates the loss scale.
+// Agreement: the numbers of a step that its `agree` actions combine over ranks: loss, gradient norm, trust ratios,
+// flags. Also checks whether loss and gradients are finite, and updates the loss scale.
 #pragma once
 #include <cmath>
 #include <set>
@@ -39,6 +39,10 @@ class Agreement {
   bool told(const std::string& flag) const { return told_.contains(flag); }
   /// Starts an action of kind `agree` with the ranks of its axis. communicator: null if this rank is alone there.
   Work start(const Action&, Communicator* communicator);
+  /// As above, for an action on trust ratios of a step that updates. updated: all slices that this rank updates.
+  /// copies: the tied weights among them that another program counts.
+  Work start_ratios(const std::vector<Slice>& updated, const std::vector<Slice>& copies, double grad_scale,
+                    Communicator*);
   /// Stores the result of that action.
   void finish(const Action&);
 
@@ -69,8 +73,8 @@ class Agreement {
   bool has_norm_ =
       false;  // norm_ is the norm over all ranks; a check for finite numbers computes this rank's norm only
   // count: f64 [1]. flags: i64 [names of their action]. square: squared gradient norm, f64 [1]. Undefined: this step's
-  // actions do not combine it.
-  Tensor count_, loss_, flags_, square_;
+  // actions do not combine it. ratios: of Optimizer::start_update().
+  Tensor count_, loss_, flags_, square_, ratios_;
   std::set<std::string> raised_, told_;  // told: flags that some rank raised
   bool finite_ = true;                   // gradients and weights are finite on all ranks
   HostCopy read_;                        // copies a loss from its device while backward runs

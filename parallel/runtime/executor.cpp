@@ -70,8 +70,9 @@ std::string Executor::run(const Tensor& x, const Tensor& y, CapturedPasses* capt
   now_.in_midst = false;
   if ((!facts_.updates || in_flight_.most_back() > 0) && now_.fault.empty()) {  // no update of this step has exchanged
                                                                                 // it
-    const bool pushed = std::ranges::any_of(slots_, &Slot::first_push);
-    if (!pushed && !(now_.fault = decide()).empty()) return now_.fault;
+    const bool decided =
+        std::ranges::any_of(slots_, [&](const Slot& s) { return s.first_push || (s.decides && !facts_.updates); });
+    if (!decided && !(now_.fault = decide()).empty()) return now_.fault;
     if (!facts_.updates) optimizer_.finish();  // a stage without parameters counts the step, too
   }
   if (in_flight_.is_asynchronous() && !time_.simulated()) finish_sends();
@@ -337,6 +338,11 @@ CodecContext Executor::codec_context(const Action& a, const Communicator& comm) 
 
 Work Executor::agree(ActionId id) {
   if (action(id).payload == OperandKind::count) agreement_.set_ignored(tapes_.count_ignored());
+  if (action(id).payload == OperandKind::ratios) {
+    now_.updates = facts_.updates;
+    if (facts_.updates) optimizer_.keep(updated_);
+    return grad_scale_ ? agreement_.start_ratios(updated_, copies_, *grad_scale_, slot(id).comm) : Work{};
+  }
   return agreement_.start(action(id), slot(id).comm);
 }
 

@@ -102,7 +102,9 @@ class Executor {
     int bucket = -1;               // index in buckets_; -1: the action is not on_ready
     bool completes = false;        // a backward of the last micro-batch, which completes gradients
     bool last_forward = false, last_backward = false, first_update = false, last_update = false;
-    bool decides = false;     // the first update of this step's micro-batches: decide() runs before it
+    // The first action that uses gradients of this step for an update, or for its trust ratios: decide() runs before
+    // it.
+    bool decides = false;
     bool first_push = false;  // the first push of gradients to a server: decide() runs before it
     EncodedReduction encoded;
     std::any memory;  // what a custom kind of action keeps between its functions
@@ -187,6 +189,7 @@ class Executor {
   StepsInFlight in_flight_;
   std::unique_ptr<Buckets> buckets_;
   std::vector<Slice> shards_;   // this rank's shard of each update, without tied weights that another program owns
+  std::vector<Slice> copies_;   // tied weights that another program owns
   std::vector<Slice> updated_;  // all slices that this rank updates, neighbours joined
   WeightVersions versions_;
   Agreement agreement_;

@@ -89,14 +89,16 @@ void Executor::prepare_backward() {
 
 void Executor::prepare_updates() {
   Slot* last = nullptr;
-  const auto copies = copies_in(plan_, static_cast<std::size_t>(&program_ - plan_.programs.data()));
+  copies_ = copies_in(plan_, static_cast<std::size_t>(&program_ - plan_.programs.data()));
   for (std::size_t id = 0; id < slots_.size(); ++id) {
-    if (program_.actions[id].kind != ActionKind::update) continue;
+    const Action& a = program_.actions[id];
+    const bool updates = a.kind == ActionKind::update, brought_in = a.microbatch.steps_ago == 0;
+    slots_[id].decides =
+        (updates || a.payload == OperandKind::ratios) && brought_in && std::ranges::none_of(slots_, &Slot::decides);
+    if (!updates) continue;
     slots_[id].first_update = last == nullptr;
-    const bool brought_in = program_.actions[id].microbatch.steps_ago == 0;
-    slots_[id].decides = brought_in && std::ranges::none_of(slots_, &Slot::decides);
     last = &slots_[id];
-    if (!overlaps(copies, program_.actions[id].slice)) shards_.push_back(last->shard);
+    if (!overlaps(copies_, program_.actions[id].slice)) shards_.push_back(last->shard);
     if (last->shard.size() > 0) updated_.push_back(last->shard);
   }
   if (last) last->last_update = true;

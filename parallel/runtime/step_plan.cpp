@@ -185,6 +185,7 @@ Plan with_agreements(const Plan& plan, const Strategy& strategy, const StepOptio
                                                     .checks = checks,
                                                     .flags = o.flags,
                                                     .norm = optimizer.wants_norm(),
+                                                    .ratios = optimizer.tensors_with_ratios(),
                                                     .count = loss.ignored() != nullptr}),
                              tensor_parallel_axes(o, strategy.split));
 }

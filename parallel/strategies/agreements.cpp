@@ -39,11 +39,14 @@ class ProgramAgreements {
     std::ranges::sort(after_);
     after_.erase(std::unique(after_.begin(), after_.end()), after_.end());
     agree_on_flags();
-    if (options_.norm) {
-      const std::string shards = shard_axis(program_);
-      if (plan_.size(shards) > 1) before_update(OperandKind::norm, shards);
-      if (plan_.has_stages()) before_update(OperandKind::norm, plan_.stage_axis);
-    }
+    std::vector<std::string> axes;  // of ranks that update other weights
+    if (const std::string shards = shard_axis(program_); plan_.size(shards) > 1) axes.push_back(shards);
+    if (plan_.has_stages()) axes.push_back(plan_.stage_axis);
+    for (const std::string& axis : options_.norm ? axes : std::vector<std::string>{})
+      before_update(OperandKind::norm, axis);
+    if (axes.empty()) axes.emplace_back();
+    for (const std::string& axis : options_.ratios > 0 ? axes : std::vector<std::string>{})
+      before_update(OperandKind::ratios, axis).slice = {0, 2 * options_.ratios};
     if (update < 0) return;
     std::vector<ActionId>& before = actions_[static_cast<std::size_t>(at_)].after;
     if (loss_ >= 0) before.push_back(loss_);
@@ -176,10 +179,11 @@ void update_by_reduction(Program& program) {
 }  // namespace
 
 Plan with_agreements(Plan plan, const AgreementOptions& options) {
-  const std::set<std::string> taken{"", "count", "loss", "finite", "norm"};
+  const std::set<std::string> taken{"", "count", "loss", "finite", "norm", "ratios"};
   for (const std::string& flag : options.flags.names)
     check(!taken.contains(flag) && flag.find('+') == flag.npos, "plan",
-          "a flag cannot be called '{}': use a name without +, not empty, and not count, loss, finite or norm", flag);
+          "a flag cannot be called '{}': use a name without +, not empty, and not count, loss, finite, norm or ratios",
+          flag);
   check(
       options.checks.offset >= 0 && options.checks.offset < std::max(1, options.checks.every), "plan",
       "gradients are checked every {} steps, first after {} steps: the latter must be at least 0 and below the former",
@@ -188,10 +192,10 @@ Plan with_agreements(Plan plan, const AgreementOptions& options) {
         options.flags.every);
   const bool served = std::ranges::any_of(plan.programs, &Program::serves);  // if so, no worker updates
   check(!served || !options.norm, "plan",
-        "servers sum the gradients, so no rank can compute their norm yet: leave clip_norm out");
+        "servers sum the gradients, so no rank can compute their norm yet: leave clip_norm, LARS and LAMB out");
   check(!is_asynchronous(plan) || !options.norm, "plan",
-        "stages update at different times, so no rank can compute the norm of all gradients: leave clip_norm and LARS "
-        "out, or use schedule=1f1b");
+        "stages update at different times, so no rank can compute the norm of all gradients: leave clip_norm, LARS "
+        "and LAMB out, or use schedule=1f1b");
   AgreementOptions of_program = options;
   if (is_asynchronous(plan)) of_program.checks.every = 0;  // also asynchronous: an infinite loss shows the fault
   of_program.batch_axis = plan.synchronous_axes(options.batch_axis);  // each worker has its own loss

@@ -23,7 +23,7 @@ struct FiniteChecks {
 
 /// Flags that a rank may raise between steps ("stop", "save"), so that all ranks act on them after the same step.
 struct FlagOptions {
-  std::vector<std::string> names = {};  ///< without "+"; not "count", "loss", "finite" or "norm"
+  std::vector<std::string> names = {};  ///< without "+"; not "count", "loss", "finite", "norm" or "ratios"
   /// Steps from one exchange of flags to the next, at least 1. If FiniteChecks::every is equal, flags need no separate
   /// message.
   int every = 1;
@@ -36,14 +36,19 @@ struct AgreementOptions {
   FiniteChecks checks = {.every = 0};  ///< checks of gradients
   FlagOptions flags = {};              ///< flags that ranks may raise between steps
   bool norm = false;                   ///< updates use the gradient's L2 norm (clipping, trust ratios)
-  bool count = false;                  ///< the loss needs the number of ignored labels of all ranks (Loss::ignored())
+  /// Number of the model's tensors, if updates use trust ratios (LARS, LAMB), which need norm, too; 0: they do not.
+  Index ratios = 0;
+  bool count = false;  ///< the loss needs the number of ignored labels of all ranks (Loss::ignored())
 };
 
 /// Adds the actions `agree` to a plan that all strategies have rewritten:
 /// - the number of ignored labels is summed while forward runs;
 /// - the loss is summed over the batch axis after the last micro-batch, while backward runs. The other stages get it
 ///   before their update; in asynchronous pipelines, at once;
-/// - flags and the norm are combined before the first update of a program, over all ranks that hold gradients.
+/// - flags and the norm are combined before the first update of a program, over all ranks that hold gradients;
+/// - then the squares for trust ratios are summed over the same ranks. Stages need each other's squares for tied
+/// weights
+///   only: all copies of a tied weight get the same bits.
 ///
 /// If no norm is needed, an update that waits for several reductions is cut into one update for each, so that weights
 /// are updated while later gradients are reduced. Throws Error for options out of range, and for a norm in plans whose

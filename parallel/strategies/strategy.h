@@ -125,8 +125,8 @@ struct ZeroOptions {
 /// - stage 2: each rank also keeps only its shard of the gradients after their reduction.
 /// - stage 3: each rank also keeps only its shard of the weights, which are gathered for each part's forward and
 ///   backward. Weights that the next pass needs, too, are not gathered again.
-/// A weight that the ranks have divided already (one_weird_trick) is not divided again. A Step throws Error if a shard
-/// cuts a tensor that the optimizer needs whole (LARS).
+/// A weight that the ranks have divided already (one_weird_trick) is not divided again. Optimizers with a rate per
+/// tensor (LARS, LAMB) sum the squares of each tensor's shards over the ranks.
 Strategy zero(int stage = 1, const ZeroOptions& = {});
 
 /// Central storage (tf.distribute's CentralStorage; a single synchronous parameter server). Of the ranks that share the

@@ -365,6 +365,18 @@ TEST_CASE("updates follow PyTorch's formulas") {
           s = 0.999 * s + 0.001 * g * g;
           v -= 0.01 * (m / (1 - std::pow(0.9, k + 1))) / (std::sqrt(s / (1 - std::pow(0.999, k + 1))) + 1e-8);
         });
+  check_update(  // of which the first operand is the gradient, and the second one the value
+      [](View g, View v, View a, View b, int k) {
+        run<Update<update::LambDirection>>(
+            g, v, a, b, View{},
+            update::LambDirection{0.1, 0.5, 0.9, 0.999, 1e-6, 1 - std::pow(0.9, k + 1), 1 - std::pow(0.999, k + 1)});
+      },
+      [](double& g, double v, double& m, double& s, int k) {
+        g *= 0.5;
+        m = 0.9 * m + 0.1 * g;
+        s = 0.999 * s + 0.001 * g * g;
+        g = m / (1 - std::pow(0.9, k + 1)) / (std::sqrt(s / (1 - std::pow(0.999, k + 1))) + 1e-6) + 0.1 * v;
+      });
 }
 
 }  // namespace test_kernels_light

@@ -46,7 +46,8 @@ TEST_CASE("every strategy and pair agrees on loss, flag and norm before its upda
     const std::string before = faults(*plain, ranks);
     for (bool norm : {false, true})
       for (const auto& [every, tells] : std::vector<std::pair<int, int>>{{0, 0}, {0, 1}, {1, 0}, {1, 8}, {64, 8}}) {
-        AgreementOptions o{.batch_axis = batch, .checks = {.every = every}, .norm = norm, .count = norm};
+        AgreementOptions o{
+            .batch_axis = batch, .checks = {.every = every}, .norm = norm, .ratios = norm ? 5 : 0, .count = norm};
         if (tells > 0) {
           o.flags.names = {"stop", "save"};
           o.flags.every = tells;
@@ -71,6 +72,7 @@ TEST_CASE("every strategy and pair agrees on loss, flag and norm before its upda
           const ActionId update = find(program, ActionKind::update);
           const bool shared = update >= 0 && plan.size(program.actions[update].peer.axis) > 1;
           CHECK(count(program, "norm") == (norm ? shared + staged : 0));
+          CHECK(count(program, "ratios") == (norm ? std::max(1, shared + staged) : 0));
         }
       }
   }
@@ -94,7 +96,7 @@ TEST_CASE("the first update waits for all gradients only if it wants their norm"
   for (const Plan& plain : {own, read, buckets(start), (buckets | zero(1))(start), (buckets | zero(2))(start),
                             (buckets | zero(3))(start), (buckets | central_storage())(start)})
     for (const bool norm : {false, true}) {
-      const Plan plan = with_agreements(plain, {.norm = norm});
+      const Plan plan = with_agreements(plain, {.norm = norm, .ratios = norm ? 5 : 0});
       INFO(plan.to_string());
       CHECK(faults(plan) == "");
       const Program& program = plan.programs[0];
@@ -112,8 +114,12 @@ TEST_CASE("the first update waits for all gradients only if it wants their norm"
 }
 
 TEST_CASE("check finds agreements that decide about nothing, or differ between stages") {
-  const AgreementOptions all{
-      .batch_axis = "data", .checks = {.every = 64}, .flags = {.names = {"stop"}}, .norm = true, .count = true};
+  const AgreementOptions all{.batch_axis = "data",
+                             .checks = {.every = 64},
+                             .flags = {.names = {"stop"}},
+                             .norm = true,
+                             .ratios = 5,
+                             .count = true};
   Plan plan = chain();
   plan.axes = {{"pipe", 2}, {"data", 2}};
   plan = with_agreements((pipeline({.micro = 2, .partition = "even"}) | zero(1))(std::move(plan)), all);
@@ -200,7 +206,7 @@ TEST_CASE("phases on call stand beside the steps: they change nothing that is ch
 }
 
 TEST_CASE("flags have names of their own") {
-  for (const char* name : {"", "count", "loss", "finite", "norm", "a+b"})
+  for (const char* name : {"", "count", "loss", "finite", "norm", "ratios", "a+b"})
     CHECK_ERROR(with_agreements(chain(), {.flags = {.names = {name}}}), usage, "plan");
   CHECK_ERROR(with_agreements(chain(), {.flags = {.names = {"stop"}, .every = 0}}), usage, "plan", 1);
 }

@@ -345,8 +345,8 @@ TEST_CASE("what a Step does not do in asynchronous pipelines is refused in a lin
     StepOptions options = {};
   };
   const std::vector<Refused> all = {
-      {"pipeline(schedule=2bw)", "leave clip_norm and LARS out", Sgd{.lr = 0.1}, {.optimizer = {.clip_norm = 1}}},
-      {"pipeline(schedule=pipedream)", "leave clip_norm and LARS out", Lars{.lr = 0.1}},
+      {"pipeline(schedule=2bw)", "leave clip_norm, LARS and LAMB out", Sgd{.lr = 0.1}, {.optimizer = {.clip_norm = 1}}},
+      {"pipeline(schedule=pipedream)", "leave clip_norm, LARS and LAMB out", Lars{.lr = 0.1}},
       {"pipeline(schedule=2bw)", "loss scaling cannot be combined with schedules", Sgd{.lr = 0.1}, {.loss_scale = 8}},
       {"pipeline(schedule=2bw) | spatial(axes=h)", "layers that are split over ranks"},
       {"pipeline(schedule=pipedream) | spatial(axes=h)", "layers that are split over ranks"}};

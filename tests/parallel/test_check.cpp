@@ -48,7 +48,7 @@ TEST_CASE("check finds a norm that counts gradients of several ranks") {
   parts[2].divided = {{"data", {{150, 400}}}};
   const Plan first = serial(parts, 450, 0, {{"data", 2}});
   for (const int stage : {1, 2, 3}) {
-    Plan plan = with_agreements((data_parallel() | zero(stage))(first), {.norm = true});
+    Plan plan = with_agreements((data_parallel() | zero(stage))(first), {.norm = true, .ratios = 3});
     CHECK(faults(plan) == "");
     Program& program = plan.programs[0];
     Index divided = 0;

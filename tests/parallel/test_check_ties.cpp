@@ -40,7 +40,7 @@ std::vector<Case> cases() {
         if (after[0] != '\0') strategy = strategy | parse_strategy(after);
         plan = strategy(std::move(plan));
         const bool apart = plan.consistency.contains("data");
-        plan = with_agreements(std::move(plan), {.checks = {.every = 1}, .norm = !apart});
+        plan = with_agreements(std::move(plan), {.checks = {.every = 1}, .norm = !apart, .ratios = apart ? 0 : 3});
         all.push_back({fmt::format("{} {} {}", schedule, stages, after), std::move(plan)});
       }
   return all;

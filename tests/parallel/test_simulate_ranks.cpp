@@ -54,7 +54,7 @@ std::optional<Plan> plan_of(const Arrangement& how, Numbers& numbers) {
                      .comms = comms()});
   try {
     const Plan plan = parse_strategy(how.strategy)(serial(parts, at, 0, how.mesh));
-    const AgreementOptions all{.batch_axis = plan.reduced_axis(), .checks = {.every = 1}, .norm = true};
+    const AgreementOptions all{.batch_axis = plan.reduced_axis(), .checks = {.every = 1}, .norm = true, .ratios = 7};
     return with_agreements(plan, all);
   } catch (const Error&) { return {}; }
 }

@@ -158,8 +158,16 @@ TEST_CASE("clipping, and rates that depend on a weight's norm, see the whole wei
   s.optimizer.clip_norm = 0.1;
   compare_all(s, some, Strategy(), 1e-11);
   s.optimizer = {};
-  s.optimizer_config = Lars{.lr = 0.1, .momentum = 0.9};
-  compare_all(s, some, Strategy(), 1e-11);
+  for (const OptimizerConfig& rule : {OptimizerConfig(Lars{.lr = 0.1, .momentum = 0.9}), OptimizerConfig(Lamb{})}) {
+    s.optimizer_config = rule;
+    compare_all(s, some, Strategy(), 1e-11);
+    if (under_mpi()) continue;
+    compare_all(s,
+                {{"tensor=3,h=2", "spatial | tensor | zero(3)"},
+                 {"tensor=2,data=2", "tensor | data_parallel | zero(1)"},
+                 {"tensor=2,data=2", "tensor | data_parallel | zero(3)"}},
+                Strategy(), 1e-11);
+  }
 }
 
 TEST_CASE("ranks with parts of different sizes clip whole weights by the same bits") {

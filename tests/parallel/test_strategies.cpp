@@ -76,8 +76,9 @@ TEST_CASE("every all-reduce algorithm trains the same model, on every rank") {
 
 TEST_CASE("other optimizers under data_parallel equal their serial runs") {
   int ranks = rank_counts({3})[0];
-  for (auto& optimizer_config : {OptimizerConfig(Adadelta{}), OptimizerConfig(AdamW{}),
-                                 OptimizerConfig(Lars{.lr = 0.1}), OptimizerConfig(Adagrad{})}) {
+  for (auto& optimizer_config :
+       {OptimizerConfig(Adadelta{}), OptimizerConfig(AdamW{}), OptimizerConfig(Lars{.lr = 0.1}),
+        OptimizerConfig(Lamb{}), OptimizerConfig(Adagrad{})}) {
     Setup s{.model = small_cnn, .optimizer_config = optimizer_config, .steps = 5};
     check_close(parallel_run(s, ranks, data_parallel()), serial_run(s), 1e-11);
   }

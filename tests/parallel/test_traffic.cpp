@@ -206,7 +206,8 @@ std::vector<Arrangement> pairs() {
 namespace {
 
 /// How many arrangements send what their plans say; wrong gets what differs.
-int judge(const std::vector<Arrangement>& table, NormScope scope, std::string& wrong) {
+int judge(const std::vector<Arrangement>& table, NormScope scope, std::string& wrong,
+          const OptimizerConfig& rule = Adam{.lr = 0.01}) {
   int equal = 0;
   for (const Arrangement& how : table) {
     TrafficCount counted;
@@ -215,8 +216,10 @@ int judge(const std::vector<Arrangement>& table, NormScope scope, std::string& w
       strategy.norm_scope = scope;
       strategy.norm_group = 2;
       const bool served = how.strategy.find("parameter_server") != how.strategy.npos;  // where no norm is known
+      Setup s = setup();
+      s.optimizer_config = rule;
       const std::string found = unequal(
-          setup(), how, strategy,
+          s, how, strategy,
           {.optimizer = {.clip_norm = served ? 0.0 : 1.0}, .flags = {.names = {"stop", "save"}, .every = 2}}, counted);
       equal += found.empty();
       wrong += found;
@@ -239,6 +242,14 @@ TEST_CASE("every strategy, pair and schedule sends what its plan says, on every 
   CHECK(judge(alone(), NormScope::group, wrong) > 0);
   CHECK(judge(alone(), NormScope::local, wrong) > 0);
   CHECK(judge(pairs(), NormScope::global, wrong) > 0);
+  CHECK(wrong == "");
+}
+
+TEST_CASE("plans count the sums of squares of LARS and LAMB") {
+  if (threads_only()) return;
+  std::string wrong;
+  CHECK(judge(alone(), NormScope::global, wrong, Lamb{}) > 0);
+  CHECK(judge(pairs(), NormScope::global, wrong, Lars{}) > 0);
   CHECK(wrong == "");
 }
 

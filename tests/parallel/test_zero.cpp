@@ -61,6 +61,89 @@ TEST_CASE("zero(1, 2, 3) train the serial run's model", "[table][device]") {
   }
 }
 
+namespace {
+/// Rules with a rate per tensor, at rates that change the weights visibly.
+const std::vector<OptimizerConfig> with_ratios = {Lars{.lr = 0.5, .trust_coefficient = 0.1},
+                                                  Lamb{.lr = 0.02, .weight_decay = 0.1}};
+}  // namespace
+
+TEST_CASE("shards of LARS and LAMB train the serial run's model", "[table][device]") {
+  for (const OptimizerConfig& rule : with_ratios)
+    for (const OptimizerOptions& options : std::vector<OptimizerOptions>{{}, {.clip_norm = 0.05, .clip_value = 0.01}}) {
+      const Setup s{.model = mlp,
+                    .optimizer_config = rule,
+                    .samples = 61,
+                    .batch = 10,
+                    .steps = 8,
+                    .shape = {4, 4, 1},
+                    .optimizer = options};
+      const auto reference = serial_run(s);
+      for (const char* strategy : {"", "zero(1)", "zero(2)", "zero(3)", "zero(3, reshard=false)", "central_storage"})
+        for (const int ranks : rank_counts({2, 3, 4})) {
+          INFO(to_string(rule) << ", clip " << options.clip_norm << ", " << strategy << " on " << ranks << " ranks");
+          Strategy all = data_parallel(small_buckets());
+          if (strategy[0] != '\0') all = all | parse_strategy(strategy);
+          check_close(parallel_run(s, ranks, all), reference, 1e-12);
+        }
+      if (under_mpi()) continue;
+      for (const int stage : {1, 2, 3}) {
+        INFO(to_string(rule) << ", clip " << options.clip_norm << ", stage " << stage);
+        for (const std::vector<Axis>& mesh :
+             {std::vector<Axis>{{"data", 2}, {"shard", 2}}, {{"shard", 3}, {"data", 2}}})
+          check_close(parallel_run(s, mesh, data_parallel(small_buckets()) | zero(stage, {.axis = "shard"})), reference,
+                      1e-12);
+        check_close(parallel_run(s, {{"tensor", 2}, {"data", 2}},
+                                 parse_strategy(fmt::format("tensor | data_parallel | zero({})", stage))),
+                    reference, 1e-12);
+        check_close(parallel_run(s, 3, parse_strategy(fmt::format("one_weird_trick | zero({})", stage))), reference,
+                    1e-12);
+        check_close(parallel_run(s, {{"pipe", 2}, {"data", 2}},
+                                 pipeline({.micro = 2, .partition = "even"}) | data_parallel() | zero(stage)),
+                    serial_run(s, accumulate(2)), 1e-12);
+      }
+    }
+}
+
+TEST_CASE("LARS and LAMB resume on other ranks and stages") {
+  if (threads_only()) return;
+  for (const OptimizerConfig& rule : with_ratios) {
+    const Temporary folder;
+    const auto run = [&](int ranks, const Strategy& strategy, int first, int last) {
+      return on_ranks(ranks, [&](World& world) {
+        Module model = mlp();
+        initialize(model, 1);
+        convert(model, DType::f64);
+        Step step(model, cross_entropy, rule, world, strategy, {.seed = 3});
+        if (first > 0) {
+          StepProbe(step).consolidate();
+          if (world.main()) (void)load_latest(folder.path(), step.parameters(), &step.optimizer());
+          broadcast_state(step.parameters(), world);
+          broadcast_state(step.optimizer(), world);
+        }
+        Loader rows(Dataset(std::make_unique<Noise>(60, Shape{4, 4, 1})),
+                    {.batch = 10, .seed = 3, .shard = step.shard(), .workers = 0, .dtype = DType::f64});
+        int at = 0;
+        for (auto& [x, y] : rows) {
+          if (at >= first && at < last) step(x, y);
+          ++at;
+        }
+        StepProbe(step).consolidate();
+        TrainState state;
+        state.step = last;
+        if (world.main() && last < 6) save_checkpoint(folder.path(), step.parameters(), step.optimizer(), state);
+        world.comm().barrier();
+        return whole_weights(step.parameters());
+      });
+    };
+    const auto straight = run(1, {}, 0, 6);
+    (void)run(4, data_parallel(small_buckets()) | zero(3), 0, 3);
+    for (const int ranks : {1, 3}) {
+      INFO(rule.name() << " on " << ranks << " ranks");
+      CHECK(distance(run(ranks, data_parallel() | zero(1), 3, 6), straight) < 1e-12);
+    }
+  }
+}
+
 TEST_CASE("on integers zero equals serial bit by bit", "[table][device]") {
   const Setup s = integer_conv();
   const auto reference = serial_run(s);

@@ -235,11 +235,13 @@ void check_agreements(const Plan& plan, const std::vector<HappensBefore>& orders
       const Action& a = program.actions[id];
       if (a.kind != ActionKind::agree) continue;
       const bool stages = plan.has_stages() && a.peer.axis == plan.stage_axis;  // of which each updates other weights
-      if (a.payload == OperandKind::norm && !stages) check_norm(plan, program, id, faults);
+      if ((a.payload == OperandKind::norm || a.payload == OperandKind::ratios) && !stages)
+        check_norm(plan, program, id, faults);
       for (const std::string& name : a.names)
         if (name != finite_gradients && std::ranges::find(plan.flags, name) == plan.flags.end())
-          faults.add("{}: there is no number '{}' to agree on: use count, loss, finite, norm or one of Plan::flags",
-                     place(program, id), name);
+          faults.add(
+              "{}: there is no number '{}' to agree on: use count, loss, finite, norm, ratios or one of Plan::flags",
+              place(program, id), name);
       const ActionKind user = a.payload == OperandKind::count ? ActionKind::loss : ActionKind::update;
       for (ActionId u = 0; u < std::ssize(program.actions); ++u)
         if (program.actions[u].kind == user && program.actions[u].microbatch.steps_ago == 0 && !orders[r](id, u))

@@ -83,7 +83,7 @@ class Ties {
             weights(tie), sum, p.name, id);
       if (makes || id == sum || is_backward(a)) continue;
       const std::vector<Operand>& own = operands[static_cast<std::size_t>(id)];
-      if (is_collective(a)) {
+      if (is_collective(a) && a.kind != ActionKind::agree) {
         for (const Operand& o : own)
           if (o.written && o.kind == OperandKind::gradients && o.slice.overlaps(tie.slice) && !first(id, sum))
             faults_.add(

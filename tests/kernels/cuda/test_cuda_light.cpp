@@ -377,6 +377,10 @@ TEST_CASE("updates on a device equal the CPU's") {
       const double bias1 = 1 - std::pow(0.9, k + 1), bias2 = 1 - std::pow(0.999, k + 1);
       kernel(v, g, a, b, View{}, update::Adam{0.01, 0.1, 0.5, 0.9, 0.999, 1e-8, bias1, bias2, decoupled});
     });
+  check_update<Update<update::LambDirection>>([](auto* kernel, View g, View v, View a, View b, View, int k) {
+    const double bias1 = 1 - std::pow(0.9, k + 1), bias2 = 1 - std::pow(0.999, k + 1);
+    kernel(g, v, a, b, View{}, update::LambDirection{0.1, 0.5, 0.9, 0.999, 1e-6, bias1, bias2});
+  });
   require_same_complaint<Update<update::Momentum>>(Data({2}), Data({2}), View{}, View{}, View{},
                                                    update::Momentum{0.1, 0, 1, 0.9, 0, false, true});
   require_same_complaint<Update<update::Adagrad>>(Data({2}), Data({3}), Data({2}), View{}, View{}, update::Adagrad{});

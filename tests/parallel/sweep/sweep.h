@@ -44,6 +44,8 @@ std::string sweep_models(RandomChoice);
 /// Strategies on a mesh of at most so many ranks. Most are legal: for each axis of the mesh what uses it, in an order
 /// that serves. Others are anything.
 Arrangement arrangement(RandomChoice&, int most_ranks);
+/// Mostly SGD, else a rule with a rate per tensor. Adam's steps would make noise of gradients that are 0 visible.
+OptimizerConfig any_optimizer(RandomChoice&);
 /// The text by which what was drawn may be refused; "" for another one, which says that a right program was refused, or
 /// that something broke.
 std::string refusal(const std::string& what);

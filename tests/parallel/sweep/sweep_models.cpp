@@ -157,9 +157,7 @@ Arrangement apart(RandomChoice& dice) {
 std::string sweep_models(RandomChoice dice) {
   const bool integers = dice.chance(30);
   Training t{.model = random_model(RandomChoice(static_cast<std::uint64_t>(dice.between(0, 1 << 30))), integers),
-             .optimizer_config = integers          ? OptimizerConfig(Sgd{.lr = 1. / 64})
-                                 : dice.chance(60) ? OptimizerConfig(Sgd{.lr = 0.05, .momentum = 0.9})
-                                                   : OptimizerConfig(Sgd{.lr = 0.05, .weight_decay = 0.01}),
+             .optimizer_config = integers ? OptimizerConfig(Sgd{.lr = 1. / 64}) : any_optimizer(dice),
              .optimizer = {},
              .batch = 0,
              .steps = integers ? 1 : 3,
@@ -178,7 +176,8 @@ std::string sweep_models(RandomChoice dice) {
     t.steps = static_cast<int>(std::min<Index>(3, samples / t.batch));
   }
   const auto what = [&] {
-    return fmt::format("{}, batch {}, clip {}, {}", t.model.text, t.batch, t.optimizer.clip_norm, how.text());
+    return fmt::format("{}, batch {}, {}, clip {}, {}", t.model.text, t.batch, t.optimizer_config.name(),
+                       t.optimizer.clip_norm, how.text());
   };
   if (std::getenv("SWEEP_SHOW")) fmt::print(stderr, "{}\n", what());
   const ModelRun serial = train(t, {{{"data", 1}}, "serial"});

@@ -257,19 +257,25 @@ bool is_exact(const std::string& strategy) {
 
 }  // namespace
 
+OptimizerConfig any_optimizer(RandomChoice& dice) {
+  if (dice.chance(60)) return Sgd{.lr = 0.05, .momentum = 0.9};
+  if (dice.chance(50)) return Sgd{.lr = 0.05, .weight_decay = 0.01};
+  if (dice.chance(50)) return Lars{.lr = 0.1};
+  return Lamb{.lr = 0.01};
+}
+
 std::string sweep_runs(RandomChoice dice) {
   const Network net = network(RandomChoice(static_cast<std::uint64_t>(dice.between(0, 1 << 30))));
   Setup s{.model = net.make,
-          .optimizer_config = dice.chance(70) ? OptimizerConfig(Sgd{.lr = 0.05, .momentum = 0.9})
-                                              : OptimizerConfig(Sgd{.lr = 0.05, .weight_decay = 0.01}),
+          .optimizer_config = any_optimizer(dice),
           .samples = dice.between(2, 24),
           .batch = dice.between(1, 12),
           .shape = net.input};
   if (dice.chance(20)) s.optimizer.clip_norm = 0.5;
   if (s.samples <= s.batch) s.samples = s.batch + 1;  // a second batch, for the second segment
   const Arrangement first = arrangement(dice, 8), second = arrangement(dice, 8);
-  const std::string what =
-      fmt::format("{}, batch {} of {}, clip {}, {}", net.text, s.batch, s.samples, s.optimizer.clip_norm, first.text());
+  const std::string what = fmt::format("{}, batch {} of {}, {}, clip {}, {}", net.text, s.batch, s.samples,
+                                       s.optimizer_config.name(), s.optimizer.clip_norm, first.text());
   const Temporary folder;
   const bool exact = is_exact(first.strategy);
   const auto serially = [&](const End& end, RunSegment segment) {
