@@ -1,4 +1,5 @@
-// What zero(3) sends in bf16 runs: weights in the type in which passes read them.
+// What zero(3) sends in bf16 runs: weights in the type in which passes read them, and gradients under
+// compress(codec=bf16).
 #include "parallel/plan/gather_layout.h"
 
 #include <map>
@@ -9,6 +10,7 @@
 #include "parallel/model/memory.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/shards.h"
+#include "parallel/runtime/encoded_reduction.h"
 #include "parallel/runtime/step_forward.h"
 #include "parallel/runtime/step_probe.h"
 #include "tests/parallel/training.h"
@@ -187,6 +189,66 @@ TEST_CASE("the words of gathers in flight are at most as many bytes as planned")
       CHECK(is <= says);
       CHECK(3 * is >= 2 * says);  // a rank's own block may be freed early
     }
+}
+
+TEST_CASE("compress(bf16) rounds what zero reduces once, and sums in f32") {
+  if (threads_only()) return;
+  for (const int ranks : {2, 3, 5}) {
+    Plan plan = serial({{.name = "0", .slice = {0, 101}}}, 101, 0, {{"data", ranks}});
+    plan = parse_strategy("zero(2) | compress(codec=bf16, residual=false)")(std::move(plan));
+    CHECK(check(plan, ranks).empty());
+    CHECK(plan.state.empty());
+    const auto at = std::ranges::find(plan.programs[0].actions, ActionKind::reduce_scatter, &Action::kind);
+    REQUIRE(at != plan.programs[0].actions.end());
+    on_ranks(ranks, [&](World& world) {
+      const auto number = [](int rank, Index i) { return static_cast<float>(std::sin(i * 31 + rank) * (i % 7 + 1)); };
+      const Tensor x = Tensor::empty({101});
+      for (Index i = 0; i < 101; ++i) x.data<float>()[i] = number(world.rank(), i);
+      CodecContext now(plan, *at, 4, 0);
+      now.rank = world.rank();
+      now.states = {Tensor()};
+      EncodedReduction reduction;
+      reduction.start(world.comm(), now, x).wait();
+      reduction.finish(world.comm(), x);
+      const Slice own = shard_of(at->slice, world.rank(), ranks);
+      bool right = true;
+      for (Index i = 0; i < 101; ++i) {
+        if ((i < own.begin || i >= own.end) && i < 101 / ranks * ranks) continue;
+        float sum = 0;
+        for (int r = 0; r < ranks; ++r) {
+          const auto sent = static_cast<float>(Tensor::scalar(number(r, i), DType::bf16).item());
+          sum = r == 0 ? sent : sum + sent;
+        }
+        right = right && x.data<float>()[i] == sum;
+      }
+      CHECK(right);
+      return 0;
+    });
+  }
+  CHECK_ERROR(parse_strategy("zero(2) | compress(codec=randomk)")(
+                  serial({{.name = "0", .slice = {0, 101}}}, 101, 0, {{"data", 2}})),
+              usage, "randomk", "bf16");
+}
+
+TEST_CASE("zero with compress(bf16) sends the bytes of the plan, half of those of f32 gradients") {
+  if (threads_only()) return;
+  for (const Case& c : {Case{"zero(1)", {{"data", 2}}},
+                        {"zero(2)", {{"data", 3}}},
+                        {"zero(3)", {{"data", 3}}},
+                        {"zero(3)", {{"tensor", 2}, {"data", 2}}},
+                        {"data_parallel | zero(3, axis=shard)", {{"data", 2}, {"shard", 2}}},
+                        {"pipeline(micro=2, partition=even) | zero(2)", {{"pipe", 2}, {"data", 2}}}}) {
+    const std::string split = c.mesh[0].name == "tensor" ? "tensor | " : "";
+    for (const char* residual : {"true", "false"}) {
+      INFO(c.strategy << " on " << to_string(c.mesh));
+      const Run plain = run({split + c.strategy, c.mesh}, DType::bf16, true),
+                sent = run({split + c.strategy + " | compress(codec=bf16, residual=" + residual + ")", c.mesh},
+                           DType::bf16, true);
+      CHECK(sent.planned);
+      CHECK(sent.bytes < plain.bytes);
+      CHECK(distance(sent.losses, plain.losses) < 0.02);
+    }
+  }
 }
 
 }  // namespace test_gathers
