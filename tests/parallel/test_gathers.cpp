@@ -59,13 +59,17 @@ struct Run {
 /// Steps of AdamW, with or without the example from which a Step knows how weights are read.
 Run run(const Case& c, DType type, bool known) {
   return on_ranks(ranks_of(c.mesh), [&](World& world) {
+    const Device device = test_device(world);
+    (void)world.use(device);
     Mesh mesh(world, c.mesh);
     Module model = text_model(type);
     initialize(model, 3);
+    place(model, device);
     StepOptions options{.seed = 5, .optimizer = {.clip_norm = 0.5}};
-    if (known) options.profile = {.example = ids(12, 0), .batch = 12};
+    if (known) options.profile = {.example = ids(12, 0).to(device), .batch = 12};
     Step step(model, cross_entropy, AdamW{.lr = 1e-2}, mesh, parse_strategy(c.strategy), options);
-    Loader loader(TensorDataset(ids(12, 1), ids(12, 5)), {.batch = 12, .shard = step.shard(), .workers = 0});
+    Loader loader(TensorDataset(ids(12, 1), ids(12, 5)),
+                  {.batch = 12, .shard = step.shard(), .workers = 0, .device = device});
     Run r;
     for (int i = 0; i < 4; ++i)
       for (auto& [x, y] : loader) {
@@ -77,7 +81,7 @@ Run run(const Case& c, DType type, bool known) {
         if (i == 1) {
           const Chain chain(step.model());
           const auto part = [&](int p, Tensor x, Stashed& stashed) { return chain.run(p, std::move(x), stashed); };
-          r.evaluated = StepForward(step)(ids(3, 2), part).to_vector();
+          r.evaluated = StepForward(step)(ids(3, 2).to(device), part).to_vector();
         }
       }
     StepProbe(step).consolidate();
@@ -148,7 +152,7 @@ TEST_CASE("a gather in words brings the rounded weights, and leaves the own ones
     }
 }
 
-TEST_CASE("weights that zero(3) gathers as they are read train the same bits, with fewer bytes") {
+TEST_CASE("weights that zero(3) gathers as they are read train the same bits, with fewer bytes", "[device]") {
   if (threads_only()) return;
   for (const Case& c : {Case{"zero(3)", {{"data", 3}}},
                         {"zero(3, prefetch=0)", {{"data", 2}}},
@@ -230,7 +234,7 @@ TEST_CASE("compress(bf16) rounds what zero reduces once, and sums in f32") {
               usage, "randomk", "bf16");
 }
 
-TEST_CASE("zero with compress(bf16) sends the bytes of the plan, half of those of f32 gradients") {
+TEST_CASE("zero with compress(bf16) sends the bytes of the plan, fewer than for f32 gradients", "[device]") {
   if (threads_only()) return;
   for (const Case& c : {Case{"zero(1)", {{"data", 2}}},
                         {"zero(2)", {{"data", 3}}},
