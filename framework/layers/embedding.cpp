@@ -4,6 +4,7 @@
 
 #include "framework/layers/kv_cache.h"
 #include "framework/ops/help.h"
+#include "framework/ops/take_rows.h"
 
 namespace trireme {
 namespace {
@@ -29,8 +30,7 @@ Embedding::Embedding(Index count, Index features, Init draw) : init(std::move(dr
 
 Tensor Embedding::operator()(const Tensor& ids) const {
   check_ids(ids, weight.global_shape()[0]);
-  const Tensor y = take(weight, ids);
-  return dtype ? y.to(*dtype) : y;
+  return ops::take_rows(weight, ids, dtype.value_or(weight.dtype()));
 }
 
 Tensor PositionEmbedding::operator()(const Tensor& x) const {
@@ -44,8 +44,8 @@ Tensor PositionEmbedding::operator()(const Tensor& x) const {
         "got {} tokens, but the model has {} positions: cut the text into windows of {}, or build the model with more "
         "(arch.positions)",
         begin + tokens, weight.global_shape()[0], weight.global_shape()[0]);
-  const Tensor rows = cache ? take(weight, cache->positions(tokens, x.device())) : slice(weight, 0, 0, tokens);
-  return x + ops::in_type(rows, x.dtype());
+  if (cache) return x + ops::take_rows(weight, cache->positions(tokens, x.device()), x.dtype());
+  return x + ops::in_type(slice(weight, 0, 0, tokens), x.dtype());
 }
 
 }  // namespace trireme

@@ -6,6 +6,7 @@
 #include "framework/ops/ops.h"
 #include "framework/ops/place.h"
 #include "framework/ops/select.h"
+#include "framework/ops/take_rows.h"
 #include "framework/tensor/batch.h"
 #include "kernels/formulas/pointwise.h"
 
@@ -361,18 +362,16 @@ Tensor divided_take(const Tensor& x, const Tensor& ids, int axis) {
 }
 }  // namespace
 
-Tensor take(const Tensor& x, const Tensor& ids, int axis) {
-  check(x.defined() && ids.defined(), "take", "an input is undefined");
-  check(ids.dtype() == DType::i64, "take", "ids must be i64, got {}", ids.dtype());
-  axis = ops::axis_of("take", axis, x.rank());
-  if (ops::is_divided({&x, &ids})) return divided_take(x, ids, axis);
+namespace {
+/// take() without divided operands; type: of the result.
+Tensor take_as(const Tensor& x, const Tensor& ids, int axis, DType type) {
   Shape shape;
   for (int i = 0; i < axis; ++i) shape.push_back(x.dim(i));
   for (const Index extent : ids.shape()) shape.push_back(extent);
   for (int i = axis + 1; i < x.rank(); ++i) shape.push_back(x.dim(i));
   const Index outer = x.shape().product(0, axis), inner = x.shape().product(axis + 1, x.rank());
   const Shape few{outer, ids.numel(), inner}, all{outer, x.dim(axis), inner};
-  Tensor y = Tensor::empty(shape, x.dtype(), x.device());
+  Tensor y = Tensor::empty(shape, type, x.device());
   launch<kernel::Take>(ops::shaped(y, few), ops::shaped(x, all), ids);
   if (axis == 0) y.impl()->batch = take_batch(x.impl()->batch, x.dim(0), ids);
   if (!needs_record("take", y, {&x, &ids})) return y;
@@ -384,6 +383,21 @@ Tensor take(const Tensor& x, const Tensor& ids, int axis) {
                   if (dy.numel() > 0)
                     launch<kernel::TakeBackward>(ops::shaped(to.tensor, all), ops::shaped(dy, few), ids);
                 });
+}
+}  // namespace
+
+Tensor ops::take_rows(const Tensor& x, const Tensor& ids, DType type) {
+  const bool rounds = x && ids && x.dtype() == DType::f32 && is_half(type) && ids.dtype() == DType::i64;
+  if (!rounds || ops::is_traced() || ops::is_divided({&x, &ids})) return take(x, ids).to(type);
+  return take_as(x, ids, 0, type);
+}
+
+Tensor take(const Tensor& x, const Tensor& ids, int axis) {
+  check(x.defined() && ids.defined(), "take", "an input is undefined");
+  check(ids.dtype() == DType::i64, "take", "ids must be i64, got {}", ids.dtype());
+  axis = ops::axis_of("take", axis, x.rank());
+  if (ops::is_divided({&x, &ids})) return divided_take(x, ids, axis);
+  return take_as(x, ids, axis, x.dtype());
 }
 
 Tensor slice(const Tensor& x, int axis, Index from, Index to, Index step) {

@@ -13,17 +13,17 @@ namespace trireme {
 class WatchPause {
  public:
   WatchPause()
-      : watch_(std::exchange(detail::launch_watch, nullptr)), skips_(std::exchange(detail::skips_copies, false)) {}
+      : watch_(std::exchange(detail::launch_watch, nullptr)), skips_(std::exchange(detail::skip_copies, nullptr)) {}
   ~WatchPause() {
     detail::launch_watch = watch_;
-    detail::skips_copies = skips_;
+    detail::skip_copies = skips_;
   }
   WatchPause(const WatchPause&) = delete;
   WatchPause& operator=(const WatchPause&) = delete;
 
  private:
   LaunchWatch* watch_;
-  bool skips_;
+  SkipCopies* skips_;
 };
 
 }  // namespace trireme

@@ -110,7 +110,7 @@ void zero_untouched(const Tensor& t) {
 void copy_to_zeros(const Tensor& to, const Tensor& from) {
   const View target = to.view(), source = from.view();
   const bool on_host = target.device.kind == DeviceKind::cpu && source.device.kind == DeviceKind::cpu;
-  if (!on_host || target.dtype != source.dtype || target.shape != source.shape || detail::skips_copies)
+  if (!on_host || target.dtype != source.dtype || target.shape != source.shape || detail::skip_copies != nullptr)
     return copy_unnoted(to, from);
   static constexpr std::array<std::byte, 4096> zeros{};
   const auto bytes = static_cast<std::size_t>(target.bytes());

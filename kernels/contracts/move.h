@@ -25,14 +25,14 @@ struct Permute {
   /// y is the output; order contains each axis of x once.
   using Fn = void(View y, View x, const Shape& order);
 };
-/// y[o, i, c] = x[o, ids[i], c] (torch.index_select): x [O, N, C] and y [O, I, C] of the same type, any; ids i64 [I],
-/// in [0, N). Throws Error naming an id outside of this range (on CUDA when the host next waits for the device).
+/// y[o, i, c] = x[o, ids[i], c] (torch.index_select): x [O, N, C] and y [O, I, C] of one type, any, or f32 and rounded
+/// to bf16 or f16; ids i64 [I] in [0, N). Throws Error naming another id (on CUDA when the host waits for the device).
 struct Take {
   static constexpr char name[] = "take";  ///< in errors, profiles and census()
   /// y is the output.
   using Fn = void(View y, View x, View ids);
 };
-/// dx[o, ids[i], c] += dy[o, i, c], in the order of i; shapes as in Take, one floating type.
+/// dx[o, ids[i], c] += dy[o, i, c], in the order of i; shapes as in Take, one floating type, or dx f32 and dy half.
 struct TakeBackward {
   static constexpr char name[] = "take_backward";  ///< in errors, profiles and census()
   /// dx is read and written.

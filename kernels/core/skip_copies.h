@@ -1,12 +1,16 @@
 // SkipCopies: for dry runs, which need the shapes of tensors and not their contents.
 #pragma once
 #include <cstddef>
+#include <functional>
 #include <utility>
+
+#include "kernels/core/view.h"
 
 namespace trireme {
 
+class SkipCopies;
 namespace detail {
-inline constinit thread_local bool skips_copies = false;
+inline constinit thread_local SkipCopies* skip_copies = nullptr;
 }
 
 /// While it lives, copy_block() on this thread skips copies of more than `most` bytes, so that large blocks are never
@@ -14,13 +18,21 @@ inline constinit thread_local bool skips_copies = false;
 class SkipCopies {
  public:
   static constexpr std::size_t most = 1 << 16;
-  SkipCopies() : before_(std::exchange(detail::skips_copies, true)) {}
-  ~SkipCopies() { detail::skips_copies = before_; }
+  /// see: called with the source of each copy, skipped or not; null: nothing is.
+  explicit SkipCopies(std::function<void(const View& from)> see = {})
+      : see_(std::move(see)), before_(std::exchange(detail::skip_copies, this)) {}
+  ~SkipCopies() { detail::skip_copies = before_; }
   SkipCopies(const SkipCopies&) = delete;
   SkipCopies& operator=(const SkipCopies&) = delete;
+  /// For copy_block(): whether to skip a copy of this source.
+  bool skips(const View& from) const {
+    if (see_) see_(from);
+    return static_cast<std::size_t>(from.bytes()) > most;
+  }
 
  private:
-  bool before_;
+  std::function<void(const View&)> see_;
+  SkipCopies* before_;
 };
 
 }  // namespace trireme

@@ -146,11 +146,27 @@ const Index* checked_ids(const View& ids, Index rows, std::string_view op) {
   return id;
 }
 
+/// Rows of f32, rounded to y's type.
+void take_rounded(View y, View x, const Index* id) {
+  const Index rows = x.shape[1], count = y.shape[1], width = x.shape[2];
+  dispatch_device_float(y.dtype, kernel::Take::name, [&](auto t) {
+    using T = decltype(t);
+    sweep(x.shape[0] * count, width, [=, to = y.as<T>(), from = x.as<const float>()](Index begin, Index end) {
+      for (Index i = begin; i < end; ++i) {
+        const float* const row = from + (i / count * rows + id[i % count]) * width;
+#pragma omp simd
+        for (Index c = 0; c < width; ++c) put(to[i * width + c], row[c]);
+      }
+    });
+  });
+}
+
 void take(View y, View x, View ids) {
   detail::check_take(y, x, ids, kernel::Take::name);
   const Index rows = x.shape[1], count = y.shape[1], bytes = x.shape[2] * size_of(x.dtype);
   const Index* id = checked_ids(ids, rows, kernel::Take::name);
   if (bytes == 0) return;
+  if (y.dtype != x.dtype) return take_rounded(y, x, id);
   parallel_for(x.shape[0] * count, bytes / 4 + 8,
                [=, to = y.as<char>(), from = x.as<const char>()](Index begin, Index end) {
                  for (Index i = begin; i < end; ++i)
@@ -166,21 +182,22 @@ void take_backward(View dx, View dy, View ids) {
   const Index* id = checked_ids(ids, rows, op);
   constexpr Index most = 64;  // columns that a thread adds up at a time: all threads read the same ids
   const Index blocks = (width + most - 1) / most;
-  dispatch_float(dx.dtype, op, [&](auto t) {
-    using T = decltype(t);
+  const auto add = [&]<class T, class U>(T, U) {
     parallel_for(dx.shape[0] * blocks, count * std::min(width, most),
-                 [=, to = dx.as<T>(), from = dy.as<const T>()](Index begin, Index end) {
+                 [=, to = dx.as<T>(), from = dy.as<const U>()](Index begin, Index end) {
                    for (Index k = begin; k < end; ++k) {
                      const Index outer = k / blocks, first = k % blocks * most, n = std::min(width - first, most);
                      for (Index i = 0; i < count; ++i) {
                        T* sum = to + (outer * rows + id[i]) * width + first;
-                       const T* more = from + (outer * count + i) * width + first;
+                       const U* more = from + (outer * count + i) * width + first;
                        for (Index c = 0; c < n; ++c)
                          put(sum[c], static_cast<Accumulator<T>>(sum[c]) + static_cast<Accumulator<T>>(more[c]));
                      }
                    }
                  });
-  });
+  };
+  if (dx.dtype == dy.dtype) return dispatch_float(dx.dtype, op, [&](auto t) { add(t, t); });
+  dispatch_device_float(dy.dtype, op, [&](auto u) { add(float{}, u); });
 }
 
 const Kernel<kernel::Take> take_cpu{DeviceKind::cpu, take};

@@ -176,11 +176,24 @@ struct TakeRows {
     if (from >= 0) y[i] = x[(row / count * ids.rows + from) * width + i % width];
   }
 };
+/// The same, of f32 that are rounded to U.
+template <class U>
+struct RoundRows {
+  U* y;
+  const float* x;
+  Ids ids;
+  Index count, width;
+  template <int n>
+  __device__ void operator()(Count<n>, Index i) const {
+    const Index row = i / width, from = ids.of(row % count);
+    if (from >= 0) y[i] = rounded<U>(x[(row / count * ids.rows + from) * width + i % width]);
+  }
+};
 /// A thread adds up a column, so that the sums come in the order of the ids.
-template <class T>
+template <class T, class U>
 struct AddRows {
   T* dx;
-  const T* dy;
+  const U* dy;
   Ids ids;
   Index count, width;
   template <int n>
@@ -210,6 +223,11 @@ void take(View y, View x, View ids) {
   detail::check_take(y, x, ids, kernel::Take::name);
   const On on(y.device, kernel::Take::name);
   const Ids rows{ids.as<const Index>(), x.shape[1], on.fault()};
+  if (y.dtype != x.dtype)
+    return dispatch_device_float(y.dtype, kernel::Take::name, [&](auto u) {
+      using U = decltype(u);
+      each<1>(on, y.numel(), false, RoundRows<U>{y.as<U>(), x.as<const float>(), rows, y.shape[1], x.shape[2]});
+    });
   with_bytes(x.dtype, [&](auto u) {
     using U = decltype(u);
     each<1>(on, y.numel(), false, TakeRows<U>{y.as<U>(), x.as<const U>(), rows, y.shape[1], x.shape[2]});
@@ -221,11 +239,12 @@ void take_backward(View dx, View dy, View ids) {
   detail::check_take(dy, dx, ids, op);
   const On on(dx.device, op);
   const Ids rows{ids.as<const Index>(), dx.shape[1], on.fault()};
-  dispatch_device_float(dx.dtype, op, [&](auto t) {
-    using T = decltype(t);
+  const auto add = [&]<class T, class U>(T, U) {
     each<1>(on, dx.shape[0] * dx.shape[2], false,
-            AddRows<T>{dx.as<T>(), dy.as<const T>(), rows, dy.shape[1], dx.shape[2]});
-  });
+            AddRows<T, U>{dx.as<T>(), dy.as<const U>(), rows, dy.shape[1], dx.shape[2]});
+  };
+  if (dx.dtype == dy.dtype) return dispatch_device_float(dx.dtype, op, [&](auto t) { add(t, t); });
+  dispatch_device_float(dy.dtype, op, [&](auto u) { add(float{}, u); });
 }
 
 const Kernel<kernel::Take> take_cuda{DeviceKind::cuda, take};

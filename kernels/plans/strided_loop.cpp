@@ -86,7 +86,8 @@ StridedLoop<2> plan_permute(const View& y, const View& x, const Shape& order) {
 }
 
 void check_take(const View& few, const View& all, const View& ids, std::string_view op) {
-  const bool fits = few.shape.rank() == 3 && all.shape.rank() == 3 && few.dtype == all.dtype &&
+  const bool fits = few.shape.rank() == 3 && all.shape.rank() == 3 &&
+                    (few.dtype == all.dtype || (is_half(few.dtype) && all.dtype == DType::f32)) &&
                     few.shape[0] == all.shape[0] && few.shape[2] == all.shape[2] && ids.dtype == DType::i64 &&
                     ids.numel() == few.shape[1];
   check(fits, op, "cannot take {} {} from {} {} by {} {}", few.dtype, few.shape, all.dtype, all.shape, ids.dtype,

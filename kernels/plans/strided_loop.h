@@ -63,8 +63,8 @@ struct BoxCopy {
 /// Throws Error for a box that is not inside both blocks, and for different ranks or types.
 BoxCopy plan_copy_box(const View& to, const Shape& to_at, const View& from, const Shape& from_at, const Shape& extent);
 
-/// Throws Error naming op unless few [O, I, C] and all [O, N, C] have the same type and ids are I numbers of type i64
-/// (kernel::Take).
+/// Throws Error naming op unless few [O, I, C] and all [O, N, C] have types of kernel::Take and ids are I numbers of
+/// type i64.
 void check_take(const View& few, const View& all, const View& ids, std::string_view op);
 
 /// A loop over y, through y and x. Steps of x are 0 along broadcast axes. Throws Error if x does not broadcast to y, or

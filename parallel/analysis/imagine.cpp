@@ -65,8 +65,14 @@ DryRun imagine_rank(const Plan& plan, const Strategy& strategy, const ImagineOpt
                  {.meter = &mesh.meter(), .loss = o.loss, .labels = o.labels, .plan = &plan, .memory = true});
 }
 
-/// Takes costs of one rank's dry run if they are larger than the known ones.
-void take(PartInfo& part, const PartInfo& found) {
+/// Takes costs of one rank's dry run if they are larger than the known ones, and the types in which this rank and those
+/// before it read weights.
+void take(PartInfo& part, const PartInfo& found, bool first) {
+  if (first) part.read_as = found.read_as;
+  std::erase_if(part.read_as, [&](const auto& weight) {
+    const auto at = found.read_as.find(weight.first);
+    return at == found.read_as.end() || at->second != weight.second;
+  });
   raise_bytes(part.cost, found.cost);
   part.outputs = found.outputs;
   if (bytes_of(found) > bytes_of(part)) part.comms = found.comms;
@@ -88,7 +94,7 @@ DType imagine(Plan& plan, const Strategy& strategy, const ImagineOptions& o) {
     loss = run.loss;
     for (const PartInfo& found : run.parts) {
       const auto known = std::ranges::find(plan.parts, found.name, &PartInfo::name);
-      take(known != plan.parts.end() ? *known : &found == &run.parts.front() ? front : behind, found);
+      take(known != plan.parts.end() ? *known : &found == &run.parts.front() ? front : behind, found, rank == 0);
     }
   }
   plan.parts.front().cost = joined(front.cost, plan.parts.front().cost);

@@ -1,7 +1,10 @@
 #include "parallel/model/dry_run.h"
 
 #include <cmath>
+#include <functional>
+#include <map>
 #include <optional>
+#include <string_view>
 
 #include "framework/autograd/step_context.h"
 #include "framework/autograd/tape.h"
@@ -11,12 +14,59 @@
 #include "kernels/contracts/elementwise.h"
 #include "kernels/contracts/matmul.h"
 #include "kernels/contracts/mixed_scale.h"
+#include "kernels/contracts/move.h"
 #include "kernels/contracts/norm.h"
 #include "kernels/core/named_range.h"
 #include "parallel/comm/call.h"
 #include "parallel/model/part_memory.h"
 
 namespace trireme {
+
+namespace {
+
+/// Finds the weights that kernels only read to convert them to another type.
+class WeightReads {
+ public:
+  explicit WeightReads(const Parameters& parameters) {
+    for (auto& e : parameters.entries())
+      if (const View v = e.tensor.view(); v.bytes() > 0 && v.dtype == DType::f32)
+        weights_[end_of(v)] = {static_cast<const std::byte*>(v.data), e.slice.begin};
+  }
+  void see(const LaunchWatch::Call& call) {
+    const std::string_view op = call.op;
+    const bool casts = op == kernel::Cast::name || op == kernel::Take::name;  // y, x, ..: every number as y's type
+    for (std::size_t i = 0; i < call.operands.size(); ++i)
+      read(call.operands[i], casts && i == 1 ? call.operands[0].dtype : DType::f32);
+  }
+  void see(const View& copied) { read(copied, DType::f32); }
+  /// Sets PartInfo::read_as.
+  void write(std::vector<PartInfo>& parts) const {
+    for (PartInfo& part : parts) part.read_as.clear();
+    for (const auto& [end, weight] : weights_)
+      for (PartInfo& part : parts)
+        if (weight.as && is_half(*weight.as) && part.tensors.contains(weight.begin))
+          part.read_as[weight.begin] = *weight.as;
+  }
+
+ private:
+  struct Weight {
+    const std::byte* data;
+    Index begin;  // in the flat block
+    std::optional<DType> as = {};
+  };
+  static const std::byte* end_of(const View& v) { return static_cast<const std::byte*>(v.data) + v.bytes(); }
+  void read(const View& v, DType as) {
+    if (v.data == nullptr) return;
+    for (auto at = weights_.upper_bound(static_cast<const std::byte*>(v.data)); at != weights_.end(); ++at) {
+      if (at->second.data >= end_of(v)) return;
+      DType& before = at->second.as ? *at->second.as : at->second.as.emplace(as);
+      if (before != as) before = DType::f32;
+    }
+  }
+  std::map<const std::byte*, Weight, std::less<>> weights_;  // by end in memory
+};
+
+}  // namespace
 
 double operations_of(const LaunchWatch::Call& call) {
   const std::string_view op = call.op;
@@ -56,7 +106,8 @@ namespace {
 /// Adds the kernels and messages of a pass, which are not run, to the cost of its part.
 class DryPass {
  public:
-  explicit DryPass(const DryRunOptions& o) : watch_([this](const LaunchWatch::Call& c) { see(c); }, true) {
+  DryPass(const DryRunOptions& o, WeightReads& reads)
+      : reads_(reads), watch_([this](const LaunchWatch::Call& c) { see(c); }, true) {
     if (o.meter) dry_.emplace(*o.meter, [this](const std::string& axis, const Call& c) { see(axis, c); });
   }
   void run(PartInfo& part, ActionKind during, double& operations, const std::function<void()>& pass) {
@@ -70,6 +121,7 @@ class DryPass {
  private:
   void see(const LaunchWatch::Call& call) {
     if (runs_dry(call)) call.kernel();
+    if (part_) reads_.see(call);
     double bytes = 0;
     for (const View& v : call.operands) bytes += v ? static_cast<double>(v.bytes()) : 0;
     if (part_) *operations_ += std::max(operations_of(call), operations_per_byte * bytes);
@@ -90,6 +142,7 @@ class DryPass {
     at->bytes += payload_bytes(call);
   }
 
+  WeightReads& reads_;
   PartInfo* part_ = nullptr;  // part of the current pass; also for the two members below
   double* operations_ = nullptr;
   ActionKind during_ = ActionKind::forward;
@@ -196,9 +249,11 @@ DryRun dry_run(const Chain& chain, Parameters& parameters, std::vector<PartInfo>
   check(std::ssize(parts) == chain.size(), "dry_run", "{} parts are given of a chain of {}", parts.size(),
         chain.size());
   const AllHere all(parameters);
-  const SkipCopies nothing_copied;
-  DryPass dry(options);
+  WeightReads reads(parameters);
+  const SkipCopies nothing_copied([&reads](const View& from) { reads.see(from); });
+  DryPass dry(options, reads);
   const DType loss = run_parts(chain, parts, x, options, std::bind_front(&DryPass::run, &dry));
+  reads.write(parts);
   if (options.memory) count_memory(chain, parameters, parts, x, options);
   for (PartInfo& part : parts)
     for (double* seconds : {&part.cost.forward, &part.cost.backward_input, &part.cost.backward_weight})

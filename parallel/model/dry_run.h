@@ -32,9 +32,9 @@ bool runs_dry(const LaunchWatch::Call&);
 struct DryRunOptions {
   /// Meter of the mesh over which the model's layers, and the StepContext's norm, communicate; null: they do not.
   const TrafficMeter* meter = nullptr;
-  Loss loss = {};      ///< of the last part's output; null: no loss
-  /// For the loss; only host code of a loss sees the values. Undefined: the loss is left out, but for a cross-entropy of
-  /// predictions that stay divided, of which all labels are 0.
+  Loss loss = {};  ///< of the last part's output; null: no loss
+  /// For the loss; only host code of a loss sees the values. Undefined: the loss is left out, but for a cross-entropy
+  /// of predictions that stay divided, of which all labels are 0.
   Tensor labels = {};
   /// The plan whose programs run the parts (by name). Over a cut between two programs, gradients are always sent back.
   /// Null: there are no cuts.
@@ -46,9 +46,9 @@ struct DryRunOptions {
 };
 /// Result of a dry run.
 struct DryRun {
-  /// The given parts with costs, comms and outputs; other members are unchanged. Seconds are of a machine that moves an
-  /// operand's byte in the time of operations_per_byte operations. A kernel takes the longer of its operations and its
-  /// bytes. Forward and each half of backward take at least a nanosecond.
+  /// The given parts with costs, comms, outputs and read_as; other members are unchanged. Seconds are of a machine that
+  /// moves an operand's byte in the time of operations_per_byte operations. A kernel takes the longer of its operations
+  /// and its bytes. Forward and each half of backward take at least a nanosecond.
   std::vector<PartInfo> parts;
   DType loss = DType::f32;  ///< type of the loss
 };
@@ -62,7 +62,8 @@ DType run_parts(const Chain&, std::vector<PartInfo>&, Tensor x, const DryRunOpti
 
 /// Runs under the caller's StepContext; a batch in it must name x's rows. x, [rows, ...]: only shape, type and device
 /// matter. Weights and running statistics are unchanged; gradients are cleared at the end. Layers and losses whose host
-/// code reads values see undefined values. Throws Error if this thread has a LaunchWatch.
+/// code reads values see undefined values. PartInfo::read_as knows the reads of kernels and of copies, not those of
+/// host code. Throws Error if this thread has a LaunchWatch.
 DryRun dry_run(const Chain&, Parameters&, std::vector<PartInfo> parts, const Tensor& x, const DryRunOptions& = {});
 
 }  // namespace trireme

@@ -9,6 +9,7 @@
 #include "parallel/async/channel_plan.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/codec.h"
+#include "parallel/plan/gather_layout.h"
 #include "parallel/plan/liveness.h"
 #include "parallel/plan/shards.h"
 
@@ -37,13 +38,17 @@ CodecMemory codec_memory(const Plan& plan, const Action& a, int ranks, Index ele
   const auto from = static_cast<std::int64_t>(find_argument(a, "from").value_or(0));
   for (const std::string& state : codec_states(a)) m.kept += state.empty() ? 0 : a.slice.size() * element;
   const Index wire = a.codec->wire ? static_cast<Index>(size_of(*a.codec->wire)) : element;
-  for (int round = 0; round < a.codec->rounds; ++round) {
+  const Index each = a.slice.size() / ranks, rest = a.slice.size() % ranks;
+  const bool scatters = a.kind == ActionKind::reduce_scatter;
+  if (scatters) m.kept += (a.slice.size() + ranks * (each + rest)) * wire;
+  for (int round = 0; round < a.codec->rounds && !scatters; ++round) {
     CodecContext now(plan, a, element, from);
     now.ranks = ranks;
     now.round = round;
     m.kept += a.codec->length(now) * wire * (a.codec->is_summable ? 1 : 1 + ranks);
   }
   if (a.codec->working) m.working = a.codec->working(CodecContext(plan, a, element, from));
+  if (scatters) m.working = std::max(m.working, std::max(each, rest) * element);
   return m;
 }
 
@@ -175,8 +180,25 @@ Index MemoryWalk::most() {
   return most_;
 }
 
+/// The most bytes of gathers in flight that send words (GatherLayout), from their start until an action waits for them.
+Index gathers_of(const Plan& plan, const Program& program) {
+  std::map<ActionId, Index> flying;
+  Index now = 0, most = 0;
+  for (ActionId id = 0; id < std::ssize(program.actions); ++id) {
+    const Action& a = program.actions[static_cast<std::size_t>(id)];
+    for (const ActionId before : a.after)
+      if (const auto done = flying.extract(before)) now -= done.mapped();
+    const int ranks = plan.size(program, a.peer);
+    if (a.kind != ActionKind::all_gather || ranks == 1) continue;
+    if (const GatherLayout layout(plan, a, ranks); layout.is_packed()) now += flying[id] = layout.bytes();
+    most = std::max(most, now);
+  }
+  return most;
+}
+
 Index packed_of(const Plan& plan, const Program& program, const Liveness& live, Index element) {
-  Index encoded = 0, most = MemoryWalk(plan, program, live, element, nullptr, MemoryKind::packed, false).most();
+  Index encoded = gathers_of(plan, program),
+        most = MemoryWalk(plan, program, live, element, nullptr, MemoryKind::packed, false).most();
   for (const Action& a : program.actions)
     if (const int ranks = plan.size(program, a.peer); a.codec && is_reduction(a) && ranks > 1) {
       const CodecMemory m = codec_memory(plan, a, ranks, element);

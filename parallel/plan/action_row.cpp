@@ -6,6 +6,7 @@
 #include "parallel/plan/action_context.h"
 #include "parallel/plan/action_kind.h"
 #include "parallel/plan/codec.h"
+#include "parallel/plan/gather_layout.h"
 #include "parallel/plan/packed_statistics.h"
 #include "parallel/plan/rank_actions.h"
 #include "parallel/plan/shards.h"
@@ -141,10 +142,17 @@ double cost(const Plan& plan, const Action& a) {
 Work gather(ActionContext& now) {
   if (!now.comm) return {};
   restore_pages(now.store().values(), now.action.slice);
-  return all_gather_updated(now.action, *now.comm, now.values());
+  const GatherLayout layout(now.plan, now.action, now.ranks());
+  if (!layout.is_packed()) return all_gather_updated(now.action, *now.comm, now.values());
+  return layout.start(*now.comm, now.store().values(), now.memory.emplace<Tensor>());
 }
 void hold(ActionContext& now) {
-  if (now.comm) now.store().mark_released(now.action.slice, false);
+  if (!now.comm) return;
+  if (const auto* wire = std::any_cast<Tensor>(&now.memory)) {
+    GatherLayout(now.plan, now.action, now.ranks()).unpack(*now.comm, now.store().values(), *wire);
+    now.memory.reset();
+  }
+  now.store().mark_released(now.action.slice, false);
 }
 Work drop_shards(ActionContext& now) {
   (now.action.payload == K::weights ? release_values : release_gradients)(now.optimizer.parameters(), now.action.slice,
@@ -171,8 +179,16 @@ std::vector<PlannedCall> calls_of(const Plan& plan, const Action& a, int ranks, 
       if (n > 0) calls.push_back({CallKind::all_reduce, n * element});
     return calls;
   }
+  if (const GatherLayout layout(plan, a, ranks); layout.is_packed()) return layout.calls();
   if (!is_encoded(a, step)) return a.kind->calls ? a.kind->calls(a, ranks, element) : Calls{};
   Calls calls;
+  if (a.kind == ActionKind::reduce_scatter) {  // EncodedReduction::scatter()
+    const Index wire = a.codec->wire ? size_of(*a.codec->wire) : element, each = a.slice.size() / ranks;
+    if (each > 0) calls.push_back({CallKind::all_to_all, each * ranks * wire});
+    if (const Index rest = a.slice.size() % ranks; rest > 0)
+      calls.push_back({CallKind::all_gather, rest * ranks * wire});
+    return calls;
+  }
   CodecContext now(plan, a, element, step);
   for (; now.round < a.codec->rounds; ++now.round) {
     const Index bytes = a.codec->length(now) * (a.codec->wire ? size_of(*a.codec->wire) : element);

@@ -58,9 +58,9 @@ Plan with_codec(Plan plan, const Codec& codec, const std::vector<std::pair<std::
   bool any = false;
   for (Program& program : plan.programs)
     for (Action& a : program.actions) {
-      check(a.kind != ActionKind::reduce_scatter, "codec",
-            "{} encodes all_reduce only, but the plan has {}: use compress with data_parallel or central_storage, not "
-            "with zero",
+      check(a.kind != ActionKind::reduce_scatter || codec.is_elementwise, "codec",
+            "{} encodes all_reduce only, but the plan has {}: use a codec that rounds each number (bf16, f16), or "
+            "compress with data_parallel or central_storage instead of zero",
             codec.name, [&] { return to_string(a); });
       if (!is_reduction(a)) continue;
       check(a.codec == nullptr, "codec",

@@ -38,6 +38,10 @@ struct Codec {
   /// Bytes of temporary tensors in encode() or decode(); null: none.
   Index (*working)(const CodecContext&) = nullptr;
   bool on_host = false;  ///< encode() and decode() get host memory; tensors on devices are copied
+  /// Element i of the encoded vector encodes number i alone; rounds is 1. Then the codec can also encode a
+  /// reduce_scatter: each rank sends the others their shards, decodes the parts that it gets, and sums them in the
+  /// parameters' type, in the order of ranks. decode() gets parts of the vector.
+  bool is_elementwise = false;
 };
 
 /// The arguments of a codec that encodes or decodes a reduction's slice. All members except rank and states are equal
@@ -71,7 +75,7 @@ bool sums_in_f16(const Plan&);
 /// The states that the action's codec keeps, in the order of Codec::states; empty names for states that are not kept.
 std::vector<std::string> codec_states(const Action&);
 
-/// The plan with its gradient reductions (all_reduce) encoded, with these arguments, and the codec's states declared.
+/// The plan with its gradient reductions encoded, with these arguments, and the codec's states declared.
 Plan with_codec(Plan, const Codec&, const std::vector<std::pair<std::string, double>>& arguments = {});
 
 }  // namespace trireme

@@ -294,7 +294,7 @@ struct PartCost {
 };
 /// A part of the model: layers that run together. The plan's hash leaves out cost, comms and tensors, which may differ
 /// between ranks: ranks may have other numbers of rows, send less at the edge of an image, or have another shard of a
-/// tensor.
+/// tensor. It also leaves out read_as, which ranks agree on when they have found it.
 struct PartInfo {
   std::string name;        ///< of its layers: "0-2", "layer1.0"
   Slice slice;             ///< of its weights and biases in the flat block, elements
@@ -316,6 +316,10 @@ struct PartInfo {
   /// Tied weights: the slices of tensors that an earlier part holds and this part uses, too, with the padding after
   /// them.
   std::vector<Slice> tied = {};
+  /// Types of 2 bytes, by first element of a tensor in `tensors`: the passes of all parts read this f32 weight only to
+  /// convert it to this type. Weights that a kernel also reads in f32 are left out. Empty until a dry run has found
+  /// them.
+  std::map<Index, DType> read_as = {};
   bool operator==(const PartInfo&) const = default;  ///< member by member, cost included
 };
 

@@ -4,6 +4,7 @@
 #include "framework/tensor/launch.h"
 #include "framework/tensor/memory_tracker.h"
 #include "kernels/contracts/elementwise.h"
+#include "parallel/plan/action_kind.h"
 
 namespace trireme {
 namespace {
@@ -56,10 +57,41 @@ Work EncodedReduction::send(Communicator& comm) {
   Tensor& mine = wires_[static_cast<std::size_t>(now_->round)];
   fit(mine, {codec.length(*now_)}, codec.wire.value_or(numbers_.dtype()), numbers_.device());
   run(codec.encode, mine);
+  if (now_->action.kind == ActionKind::reduce_scatter) return scatter(comm);
   if (mine.numel() == 0) return {};
   if (codec.is_summable) return comm.all_reduce(mine);
   fit(all_, {comm.size(), mine.numel()}, mine.dtype(), mine.device());
   return comm.all_gather(all_, mine);
+}
+
+/// Sends each rank its shard, and all ranks the remainder of fewer numbers than ranks.
+Work EncodedReduction::scatter(Communicator& comm) {
+  const Tensor& mine = wires_.front();
+  const Index n = mine.numel(), each = n / comm.size(), even = each * comm.size();
+  fit(all_, {even}, mine.dtype(), mine.device());
+  fit(rest_, {comm.size() * (n - even)}, mine.dtype(), mine.device());
+  Work shares, rest;
+  if (each > 0) shares = comm.all_to_all(all_, mine.view_rows(0, even));
+  if (even < n) rest = comm.all_gather(rest_, mine.view_rows(even, n));
+  return when_all({std::move(shares), std::move(rest)});
+}
+
+/// Sums the parts of all ranks in their order, in the type of the numbers.
+void EncodedReduction::sum_parts(const Communicator& comm) {
+  const NoGrad off;
+  const Index n = numbers_.numel(), each = n / comm.size(), even = each * comm.size();
+  const auto sum = [&](const Tensor& parts, const Tensor& to) {
+    if (to.numel() == 0) return;
+    const Tensor part = Tensor::like(to);
+    for (int r = 0; r < comm.size(); ++r) {
+      now_->rank = r;
+      const Tensor wire = parts.view_rows(r * to.numel(), (r + 1) * to.numel());
+      now_->action.codec->decode(*now_, wire, r == 0 ? to : part);
+      if (r > 0) add_into(to, part);
+    }
+  };
+  sum(all_, numbers_.view_rows(comm.rank() * each, (comm.rank() + 1) * each));
+  sum(rest_, numbers_.view_rows(even, n));
 }
 
 void EncodedReduction::finish(Communicator& comm, const Tensor& x) {
@@ -68,6 +100,12 @@ void EncodedReduction::finish(Communicator& comm, const Tensor& x) {
   const auto decode = [&](const CodecContext& now, const Tensor& numbers, const Tensor& wire) {
     codec.decode(now, wire, numbers);
   };
+  if (now_->action.kind == ActionKind::reduce_scatter) {
+    sum_parts(comm);
+    write_back(x, numbers_);
+    numbers_ = {};
+    return;
+  }
   while (now_->round + 1 < codec.rounds) {
     now_->sums.push_back(wires_[static_cast<std::size_t>(now_->round++)]);
     send(comm).wait();

@@ -11,7 +11,8 @@ class EncodedReduction {
   /// Encodes x [n], f32 or f64, with the codec of the context's action, and starts to send the first round. Throws
   /// Error for another dtype.
   Work start(Communicator&, CodecContext, const Tensor& x);
-  /// Call when that Work is done: runs the remaining rounds in order and sets x to the sum.
+  /// Call when that Work is done: runs the remaining rounds in order and sets x to the sum. For a reduce_scatter: as
+  /// reduce_shards() (parallel/plan/shards.h).
   void finish(Communicator&, const Tensor& x);
   /// Call if the step's gradients are not used: restores the codec's states from before start(). step: the current one;
   /// does nothing if start() was in an earlier step.
@@ -19,6 +20,8 @@ class EncodedReduction {
 
  private:
   Work send(Communicator&);
+  Work scatter(Communicator&);
+  void sum_parts(const Communicator&);
   template <class F>
   void run(const F& f, const Tensor& wire);
 
@@ -26,7 +29,9 @@ class EncodedReduction {
   std::vector<Tensor> before_;  // the codec's states before start()
   Tensor numbers_;              // x, if the codec needs it after the first round
   std::vector<Tensor> wires_;   // by round: this rank's encoding; after the round, the sum over ranks
-  Tensor all_;                  // all ranks' encodings, for codecs whose encodings cannot be summed
+  Tensor all_;                  // all ranks' encodings, for codecs whose encodings cannot be summed; of a
+                                // reduce_scatter: of this rank's shard
+  Tensor rest_;                 // of a reduce_scatter: all ranks' encodings of the remainder
 };
 
 }  // namespace trireme

@@ -321,10 +321,10 @@ void Executor::end_reduce(ActionId id) {
 Work Executor::start_reduction(ActionId id, const Tensor& gradients) {
   const Action& a = action(id);
   Slot& s = slot(id);
+  if (is_encoded(a, now_.step)) return s.encoded.start(*s.comm, codec_context(a, *s.comm), gradients);
   if (a.kind == ActionKind::reduce_scatter) return reduce_shards(*s.comm, gradients);
   if (is_replica_sum(a)) return sum_shards(*s.comm, gradients, s.share, plan_.size(a.shard_axis));
-  if (!is_encoded(a, now_.step)) return s.comm->all_reduce(gradients);
-  return s.encoded.start(*s.comm, codec_context(a, *s.comm), gradients);
+  return s.comm->all_reduce(gradients);
 }
 
 CodecContext Executor::codec_context(const Action& a, const Communicator& comm) const {

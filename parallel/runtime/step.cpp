@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <exception>
+#include <map>
 
 #include "framework/tensor/shard_spec.h"
 #include "parallel/async/channels.h"
 #include "parallel/comm/world/compare.h"
 #include "parallel/plan/codec.h"
+#include "parallel/plan/gather_layout.h"
 #include "parallel/runtime/consolidator.h"
 #include "parallel/runtime/executor.h"
 #include "parallel/runtime/initial_weights.h"
@@ -93,7 +95,35 @@ struct Step::Impl {
     for (std::size_t p = 0; p < parts.size(); ++p) {
       plan.parts[p].comms = parts[p].comms;
       plan.parts[p].outputs = parts[p].outputs;
+      plan.parts[p].read_as = parts[p].read_as;
     }
+    agree_on_types();
+  }
+
+  /// Keeps the types of PartInfo::read_as that all ranks have found: the ranks of a gather must send the same blocks.
+  void agree_on_types() {
+    const auto is_as_read = [](const Action& a) { return find_argument(a, GatherLayout::as_read).has_value(); };
+    const auto gathers = [&](const Program& p) { return std::ranges::any_of(p.actions, is_as_read); };
+    if (std::ranges::none_of(plan.programs, gathers)) return;
+    std::map<Index, std::int64_t> found;  // by first element; 0: f32
+    for (const PartInfo& part : plan.parts) {
+      for (const auto& [begin, shape] : part.tensors) found[begin] = 0;
+      for (const auto& [begin, type] : part.read_as) found[begin] = 1 + static_cast<std::int64_t>(type);
+    }
+    const auto count = std::ssize(parameters.entries());
+    const Tensor both = Tensor::empty({2 * count}, DType::i64);  // the largest type of any rank, and less the smallest
+    std::int64_t* const most = both.data<std::int64_t>();
+    for (Index i = 0; i < count; ++i) {
+      constexpr std::int64_t none = -1000;  // a tensor of which this rank has no part
+      const auto at = found.find(parameters.entries()[static_cast<std::size_t>(i)].slice.begin);
+      most[i] = at == found.end() ? none : at->second;
+      most[count + i] = at == found.end() ? none : -at->second;
+    }
+    mesh.world().comm().all_reduce(both, ReduceOp::max).wait();
+    for (Index i = 0; i < count; ++i)
+      if (most[i] != -most[count + i])
+        for (PartInfo& part : plan.parts)
+          part.read_as.erase(parameters.entries()[static_cast<std::size_t>(i)].slice.begin);
   }
 
   bool shares() const { return plan.tickets > 0; }

@@ -164,7 +164,8 @@ Plan encode_gradients(Plan plan, const std::string& strategy, const Codec& codec
   for (const PartInfo& part : plan.parts)
     for (const auto& [axes, slices] : part.divided) parts.insert(parts.end(), slices.begin(), slices.end());
   std::ranges::sort(parts, {}, &Slice::begin);
-  for (Program& program : plan.programs) program = cut_reductions(plan, program, parts);
+  for (Program& program : plan.programs)
+    if (!codec.is_elementwise) program = cut_reductions(plan, program, parts);
   return with_codec(std::move(plan), codec, arguments);
 }
 

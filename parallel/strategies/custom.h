@@ -65,7 +65,7 @@ Strategy periodically(CustomAction);
 /// the sum of gradients over the axis: each rank's gradients are means over its own rows, and batch norm uses these
 /// rows. Without `sends` it changes gradients that are summed already, and all ranks must change them equally.
 Strategy on_gradients(CustomAction);
-/// A strategy that sends gradients encoded: each all_reduce of gradients gets the codec with these arguments. Applies
+/// A strategy that sends gradients encoded: each reduction of gradients gets the codec with these arguments. Applies
 /// data_parallel first if nothing is reduced yet. codec must outlive the strategy.
 Strategy on_gradients(const Codec& codec, const std::vector<std::pair<std::string, double>>& arguments = {});
 
@@ -75,7 +75,7 @@ void act_on_weights(Plan&, const CustomAction&);
 /// For strategies of several actions: adds an action on the gradients to the plan, before the updates.
 void act_on_gradients(Plan&, const CustomAction&);
 
-/// The plan whose all_reduce of gradients get the codec. strategy: its name, for messages. Applies data_parallel first
+/// The plan whose reductions of gradients get the codec. strategy: its name, for messages. Applies data_parallel first
 /// if nothing is reduced yet.
 Plan encode_gradients(Plan, const std::string& strategy, const Codec&,
                       const std::vector<std::pair<std::string, double>>& arguments);

@@ -124,7 +124,7 @@ struct ZeroOptions {
 /// - stage 1: each rank updates its shard of every bucket, and has optimizer state for this shard only.
 /// - stage 2: each rank also keeps only its shard of the gradients after their reduction.
 /// - stage 3: each rank also keeps only its shard of the weights, which are gathered for each part's forward and
-///   backward. Weights that the next pass needs, too, are not gathered again.
+///   backward, in the types of PartInfo::read_as. Weights that the next pass needs, too, are not gathered again.
 /// A weight that the ranks have divided already (one_weird_trick) is not divided again. Optimizers with a rate per
 /// tensor (LARS, LAMB) sum the squares of each tensor's shards over the ranks.
 Strategy zero(int stage = 1, const ZeroOptions& = {});
@@ -197,8 +197,8 @@ Strategy accumulate(int micro);
 /// qsgd, onebit or powersgd. parallel/strategies/codecs/codecs.h describes the codecs, their options and papers.
 /// Applies data_parallel first if nothing is reduced yet. Common options: residual=0 turns error feedback off; from:
 /// first step, from 0, with compression. Each reduced slice is encoded separately. If the axis has one rank, nothing is
-/// encoded. Exact if the codec sends all numbers (ratio=1). Throws Error for unknown codecs and options, for values out
-/// of range, and together with zero, which divides updates.
+/// encoded. Exact if the codec sends all numbers (ratio=1). bf16 and f16 also encode the reduce_scatters of zero.
+/// Throws Error for unknown codecs and options, for values out of range, and for other codecs with zero.
 Strategy compress(const std::string& codec, const std::map<std::string, double>& options = {});
 
 struct PipelineSchedule;

@@ -5,6 +5,7 @@
 #include <ranges>
 
 #include "parallel/plan/action_kind.h"
+#include "parallel/plan/gather_layout.h"
 #include "parallel/plan/liveness.h"
 #include "parallel/plan/ties.h"
 #include "parallel/strategies/rebuild.h"
@@ -127,8 +128,10 @@ Program gather_weights(const Plan& plan, const Program& program, const std::stri
         for (const Bucket& b : weights)
           if (!gathered.contains(b.slice.begin)) {
             const ActionId before = dropped.try_emplace(b.slice.begin, -1).first->second;
-            gathered[b.slice.begin] = rebuild.add(
-                on_slice(ActionKind::all_gather, Stream::comm, b.slice, b.axis, {before}, OperandKind::weights));
+            Action gather =
+                on_slice(ActionKind::all_gather, Stream::comm, b.slice, b.axis, {before}, OperandKind::weights);
+            gather.arguments = {{GatherLayout::as_read, 1}};
+            gathered[b.slice.begin] = rebuild.add(std::move(gather));
           }
       }
       for (const Bucket& b : units[uses[now].unit].weights) waits.push_back(gathered.at(b.slice.begin));

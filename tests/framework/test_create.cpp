@@ -116,4 +116,25 @@ TEST_CASE("an embedding gives rows by id; ids that come twice add their gradient
   CHECK(slice(arange(10), 0, 8, 3).numel() == 0);
 }
 
+TEST_CASE("an embedding in two bytes rounds the rows that it takes, and no others") {
+  for (const DType type : {DType::bf16, DType::f16}) {
+    Embedding layer(9, 37);
+    layer.weight.copy_from(uniform({9, 37}, -1, 1, 4));
+    layer.dtype = type;
+    layer.weight.require_grad();
+    const Tensor ids = Tensor::from({{Index{1}, Index{8}, Index{1}}, {Index{1}, Index{0}, Index{8}}});
+    const Tensor y = layer(ids), dy = uniform(y.shape(), -1, 1, 7).to(type);
+    CHECK(y.dtype() == type);
+    backward(std::vector{y}, std::vector{dy});
+    const Values found = layer.weight.grad().to_vector();
+    Tensor whole = layer.weight.detach().clone();
+    whole.require_grad();
+    const Tensor want = take(whole, ids).to(type);
+    CHECK(y.to_vector() == want.to_vector());
+    backward(std::vector{want}, std::vector{dy});
+    CHECK(found == whole.grad().to_vector());
+    CHECK_ERROR(layer(Tensor::from(std::vector<Index>{0, 9})), data, 1, 9);
+  }
+}
+
 }  // namespace test_create

@@ -86,9 +86,9 @@ void check_own_kinds(const Plan& plan, const Program& program, ActionId id, Diag
   if (a.kind->fault)
     if (const std::string text = a.kind->fault(plan, program, id); !text.empty())
       faults.add("{}: {}", place(program, id), text);
-  if (a.codec && (a.kind != ActionKind::all_reduce || !is_reduction(a)))
-    faults.add("{}: the codec {} can encode an all_reduce of gradients only: leave the codec of this action out",
-               place(program, id), a.codec->name);
+  if (a.codec && (!is_reduction(a) || (a.kind == ActionKind::reduce_scatter && !a.codec->is_elementwise)))
+    faults.add("{}: the codec {} can encode {} of gradients only: leave the codec of this action out",
+               place(program, id), a.codec->name, a.codec->is_elementwise ? "a reduction" : "an all_reduce");
   for (const std::string& name : codec_states(a))
     if (!name.empty() && std::ranges::find(plan.state, name, &State::name) == plan.state.end())
       faults.add("{}: the codec keeps the state '{}', which the plan does not declare: use with_codec()",

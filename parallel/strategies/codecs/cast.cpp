@@ -1,25 +1,26 @@
 // Gradients rounded to two bytes.
+#include <algorithm>
+
+#include "framework/ops/ops.h"
+#include "framework/tensor/launch.h"
+#include "kernels/contracts/elementwise.h"
 #include "parallel/strategies/codecs/codecs.h"
-#include "parallel/strategies/codecs/encode.h"
 
 namespace trireme {
 namespace {
 
+constexpr Index piece = 1 << 14;  // numbers that fit the host's cache
+
 void encode(const CodecContext& now, const Tensor& numbers, const Tensor& wire) {
-  detail::with_type(numbers, [&]<class T>(T) {
-    (void)detail::with_residual<T>(now, numbers);
-    const Tensor all = now.states[0] ? now.states[0] : numbers;
-    for (Index begin = 0, end = 0; begin < now.size; begin = end) {  // pieces that fit the cache
-      end = std::min(now.size, begin + (1 << 14));
-      const Tensor kept = all.view_rows(begin, end), part = wire.view_rows(begin, end);
-      part.copy_from(kept);
-      const Tensor sent = part.to(numbers.dtype());
-      vectorised([kept = kept.data<T>(), sent = sent.data<T>(), n = end - begin] {
-#pragma omp simd
-        for (Index i = 0; i < n; ++i) kept[i] -= sent[i];
-      });
-    }
-  });
+  if (!now.states[0]) return wire.copy_from(numbers);
+  const bool on_host = numbers.device().kind == DeviceKind::cpu;
+  for (Index begin = 0, end = 0; begin < now.size; begin = end) {
+    end = on_host ? std::min(now.size, begin + piece) : now.size;
+    const Tensor kept = now.states[0].view_rows(begin, end), part = wire.view_rows(begin, end);
+    add_into(kept, numbers.view_rows(begin, end));
+    part.copy_from(kept);
+    launch<kernel::Axpby>(kept, part.to(numbers.dtype()), -1.0, 1.0);
+  }
 }
 
 constexpr Codec rounded(std::string_view name, DType wire) {
@@ -30,8 +31,8 @@ constexpr Codec rounded(std::string_view name, DType wire) {
           .encode = encode,
           .decode = [](const CodecContext&, const Tensor& wire, const Tensor& numbers) { numbers.copy_from(wire); },
           .states = {{"residual", "residual"}},
-          .working = [](const CodecContext& now) { return std::min<Index>(now.size, 1 << 14) * now.element; },
-          .on_host = true};
+          .working = [](const CodecContext& now) { return std::min(now.size, piece) * now.element; },
+          .is_elementwise = true};
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ struct CodecRow {
 const std::vector<CodecRow>& codecs();
 
 namespace codec_rows {
-/// Rounds to bf16 or f16 and sums in that type. The rounding error is added to the next step's gradients.
+/// Rounds to bf16 or f16. A sum for all ranks is in that type, a sum to shards (zero) in the type of the gradients. The
+/// rounding error is added to the next step's gradients.
 extern const Codec bf16, f16;
 /// Each rank sends the numbers of a slice that are largest in absolute value, a fraction `ratio` of them, with their
 /// positions (Aji and Heafield, arXiv 1704.05021). The other numbers are added to the next step's gradients.

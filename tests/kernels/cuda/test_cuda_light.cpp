@@ -181,6 +181,23 @@ TEST_CASE("every binary formula on a device broadcasts as the CPU's") {
   require_same_complaint<kernel::Zip<pointwise::Add>>(Data({4}), Data({4}), Data({3}), pointwise::Add{});
 }
 
+TEST_CASE("rows in two bytes of an f32 table on a device") {
+  if (no_device()) return;
+  for (const DType t : {DType::bf16, DType::f16})
+    for (const Index width : {1, 37, 128}) {
+      INFO(name_of(t) << " " << width);
+      const Data table = random({2, 9, width}, DType::f32), ids({5}, DType::i64, {1, 8, 1, 0, 8}), y({2, 5, width}, t),
+                 dy = random({2, 5, width}, t, -1, 1, 7), dx({2, 9, width}, DType::f32, Numbers(18 * width, 0.0));
+      const DeviceData there_y(y), there_ids(ids), there_dx(dx);
+      run<kernel::Take>(y, table, ids);
+      run_there<kernel::Take>(there_y, DeviceData(table), there_ids);
+      require_near(there_y.values(), y.values(), 0);
+      run<kernel::TakeBackward>(dx, dy, ids);
+      run_there<kernel::TakeBackward>(there_dx, DeviceData(dy), there_ids);
+      require_near(there_dx.values(), dx.values(), 0);
+    }
+}
+
 TEST_CASE("axpby, fill and cast on a device") {
   if (no_device()) return;
   for (DType t : device_types)

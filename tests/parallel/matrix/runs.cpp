@@ -67,7 +67,9 @@ MatrixRun train(const SmallModel& m, const Arrangement& how, World& world, const
         return prediction.detach();
       };
     // Weights are divided by the flow of data, then by the order of names.
-    if (first && how.strategy.find("tensor") != std::string::npos) options.profile.example = m.data.x;
+    const bool tensor = how.strategy.find("tensor") != std::string::npos;
+    // zero(3) gathers weights as they are read.
+    if (tensor ? first : how.strategy.find("zero(3") != std::string::npos) options.profile.example = m.data.x;
     Step step(m.make(), m.loss, optimizer, mesh, parse_strategy(how.strategy), options);
     Loader loader(TensorDataset(m.data.x, m.data.y),
                   {.batch = m.data.x.dim(0), .shuffle = true, .seed = 3, .shard = step.shard(), .workers = 0});
