@@ -44,7 +44,8 @@ std::string sweep_models(RandomChoice);
 /// Strategies on a mesh of at most so many ranks. Most are legal: for each axis of the mesh what uses it, in an order
 /// that serves. Others are anything.
 Arrangement arrangement(RandomChoice&, int most_ranks);
-/// Mostly SGD, else a rule with a rate per tensor. Adam's steps would make noise of gradients that are 0 visible.
+/// Mostly SGD, else a rule with a rate per tensor. Rules whose step jumps where a gradient is 0 would make rounding
+/// errors visible: Adam, and LARS with weight decay, whose ratio is 1 for a gradient of 0 only.
 OptimizerConfig any_optimizer(RandomChoice&);
 /// The text by which what was drawn may be refused; "" for another one, which says that a right program was refused, or
 /// that something broke.

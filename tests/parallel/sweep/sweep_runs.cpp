@@ -260,7 +260,7 @@ bool is_exact(const std::string& strategy) {
 OptimizerConfig any_optimizer(RandomChoice& dice) {
   if (dice.chance(60)) return Sgd{.lr = 0.05, .momentum = 0.9};
   if (dice.chance(50)) return Sgd{.lr = 0.05, .weight_decay = 0.01};
-  if (dice.chance(50)) return Lars{.lr = 0.1};
+  if (dice.chance(50)) return Lars{.lr = 0.1, .weight_decay = 0};
   return Lamb{.lr = 0.01};
 }
 
