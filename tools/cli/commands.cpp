@@ -34,22 +34,22 @@
 namespace trireme {
 namespace fs = std::filesystem;
 
-/// A run's newest checkpoint, if it has one.
-static LoadedCheckpoint usable(std::optional<LoadedCheckpoint> found, const std::string& run) {
+/// The path of a run's newest checkpoint.
+static std::string usable(std::optional<LoadedCheckpoint> found, const std::string& run) {
   check(found.has_value(), ErrorKind::data, "checkpoint",
         "{}/checkpoints has no usable checkpoint; train the run first, or give --weights FILE", run);
   if (!found->note.empty()) std::fprintf(stderr, "%s\n", found->note.c_str());
-  return *std::move(found);
+  return found->path;
 }
 
-LoadedCheckpoint newest_checkpoint(const std::string& run) { return usable(find_latest(run), run); }
+std::string newest_checkpoint(const std::string& run) { return usable(find_latest(run), run); }
 
 std::string load_weights(Parameters& parameters, const std::string& run, const std::string& weights) {
   if (!weights.empty()) {
     import_weights(parameters, weights);
     return weights;
   }
-  return usable(load_latest(run, parameters, nullptr), run).path;
+  return usable(load_latest(run, parameters, nullptr), run);
 }
 
 ModelOptions text_run_options(const TrainerOptions& config, const std::string& run) {

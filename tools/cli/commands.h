@@ -213,7 +213,7 @@ int import_command(const std::string& from, const std::string& to, bool listing)
 ModelOptions text_run_options(const TrainerOptions&, const std::string& run);
 /// The newest undamaged checkpoint of a run, with a note on stderr if a newer one is damaged. Throws Error if there is
 /// none.
-LoadedCheckpoint newest_checkpoint(const std::string& run);
+std::string newest_checkpoint(const std::string& run);
 /// Fills the parameters from a weights file or the run's newest checkpoint. Returns a description of the source.
 std::string load_weights(Parameters&, const std::string& run, const std::string& weights);
 /// Writes both splits of the settings' data set to one file, decoded and resized to data.image_size (default 256).

@@ -110,9 +110,7 @@ std::string load_parts(Step& step, const LanguageModel& s, World& world) {
     return s.weights;
   }
   if (!s.checkpoint.empty()) return resume.load_weights(s.checkpoint).path;
-  std::optional<LoadedCheckpoint> found;
-  if (world.main()) found = newest_checkpoint(s.run);
-  return resume.load_weights(broadcast_text(world.comm(), found ? found->path : "", 0)).path;
+  return resume.load_weights(broadcast_text(world.comm(), world.main() ? newest_checkpoint(s.run) : "", 0)).path;
 }
 
 LanguageModel language_model(const GenerateCommand& c, World& world) {
