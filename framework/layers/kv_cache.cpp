@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "framework/autograd/tape.h"
+#include "framework/ops/moves.h"
 #include "framework/tensor/launch.h"
 #include "kernels/contracts/move.h"
 
@@ -18,6 +19,23 @@ void write_tokens(const Tensor& all, const Tensor& tokens, const std::vector<Ind
   for (Index n = 0; n < tokens.dim(0); ++n)
     launch<kernel::CopyBox>(all, Shape{n, starts[static_cast<std::size_t>(n)], 0, 0}, tokens, Shape{n, 0, 0, 0},
                             extent);
+}
+
+/// x [samples, T, G, D], divided at most by heads.
+Tensor own_heads(const Tensor& x) {
+  const ShardSpec* spec = x ? x.shard_spec() : nullptr;
+  const int heads = 2;
+  if (!spec || x.rank() != 4 || spec->placements() == Placements().with(heads, spec->over(heads))) return x;
+  return relayout(
+      x, *spec->with(x.global_shape(), Placements().with(heads, spec->over(heads)), spec->shares(heads), heads));
+}
+/// All tokens [samples, capacity, G, D], divided as x [samples, T, G, D] is.
+Tensor with_heads_of(const Tensor& all, const Tensor& x) {
+  const ShardSpec* spec = x.shard_spec();
+  if (!spec) return all;
+  Shape whole = x.global_shape();
+  whole[1] = all.dim(1);
+  return all.with_shard_spec(spec->with(whole, spec->placements(), spec->shares(2), 2));
 }
 
 }  // namespace
@@ -46,8 +64,10 @@ Tensor KvCache::positions(Index tokens, Device device) const {
   return host.to(device);
 }
 
-std::pair<Tensor, Tensor> KvCache::append(std::uint64_t layer, const Tensor& k, const Tensor& v) {
+std::pair<Tensor, Tensor> KvCache::append(std::uint64_t layer, const Tensor& k_given, const Tensor& v_given) {
   const char* op = "kv_cache";
+  const NoGrad inference;
+  const Tensor k = own_heads(k_given), v = own_heads(v_given);
   check(k && v && k.rank() == 4 && k.shape() == v.shape() && k.dim(0) == samples(), op,
         "keys are {}, values {}, expected [{}, tokens, heads, D] of both", k ? k.shape() : Shape{},
         v ? v.shape() : Shape{}, samples());
@@ -55,7 +75,6 @@ std::pair<Tensor, Tensor> KvCache::append(std::uint64_t layer, const Tensor& k, 
   check(end <= capacity_, op,
         "got {} tokens after {} earlier ones, but the capacity is {}: create the cache with a larger one", k.dim(1),
         end - k.dim(1), capacity_);
-  const NoGrad inference;
   auto& [keys, values] = layers_[layer];
   const Shape all{samples(), capacity_, k.dim(2), k.dim(3)};
   if (!keys) {
@@ -67,7 +86,7 @@ std::pair<Tensor, Tensor> KvCache::append(std::uint64_t layer, const Tensor& k, 
         keys.dtype(), keys.shape(), k.dtype(), all);
   write_tokens(keys, k.detach(), lengths_);
   write_tokens(values, v.detach(), lengths_);
-  return {keys, values};
+  return {with_heads_of(keys, k), with_heads_of(values, v)};
 }
 
 void KvCache::advance(const std::vector<Index>& counts) {

@@ -27,8 +27,9 @@ class KvCache {
   Tensor positions(Index tokens, Device = cpu()) const;
   /// Appends k and v [samples, T, G, D] to each sample's tokens of `layer`, and returns all of them, [samples,
   /// capacity, G, D], shared. Contents after a sample's end are undefined; causal queries at their positions (starts())
-  /// do not attend to them. layer: a number for each layer of a model, such as its key. Throws Error beyond the
-  /// capacity.
+  /// do not attend to them. layer: a number for each layer of a model, such as its key. If ranks divide the heads, each
+  /// rank keeps its own; keys and values that ranks divide otherwise are gathered, and each rank keeps all of them.
+  /// Throws Error beyond the capacity.
   std::pair<Tensor, Tensor> append(std::uint64_t layer, const Tensor& k, const Tensor& v);
   /// Call it after the model has run: counts[n] of sample n's current tokens become part of the cache.
   void advance(const std::vector<Index>& counts);

@@ -41,8 +41,8 @@ Tensor RotaryEmbedding::table(Index rows, DType dtype, Device device) const {
 
 Tensor RotaryEmbedding::operator()(const Tensor& x) const {
   const char* op = "rotary_embedding";
-  check(x && x.rank() == 4 && x.dim(3) >= size_, op, "x is {}, expected [N, T, heads, {}]", x ? x.shape() : Shape{},
-        size_);
+  check(x && x.rank() == 4 && x.global_shape()[3] >= size_, op, "x is {}, expected [N, T, heads, {}]",
+        x ? x.global_shape() : Shape{}, size_);
   const Index tokens = x.global_shape()[1];
   const KvCache* cache = StepContext::current().kv_cache;
   const Index end = tokens + (cache ? std::ranges::max(cache->lengths()) : 0);

@@ -60,6 +60,7 @@ Tensor run_chunks(const Head& h, HeadGradients& want, Index given_chunk) {
   const Index chunk = std::min(rows, given_chunk > 0 ? given_chunk : std::max(least_rows, fitting));
   const Tensor logits = Tensor::empty({chunk, vocabulary}, h.sums, device);
   const Tensor rounded = half && gradients ? Tensor::empty({chunk, vocabulary}, h.x.dtype(), device) : Tensor{};
+  const Tensor log_zs = h.options.z_loss > 0 ? Tensor::empty({chunk}, h.sums, device) : Tensor{};
   const Tensor one = gradients ? Tensor::full({}, 1, h.sums, device) : Tensor{};
   for (Index begin = 0; begin < rows; begin += chunk) {
     const Index end = std::min(rows, begin + chunk);
@@ -68,9 +69,10 @@ Tensor run_chunks(const Head& h, HeadGradients& want, Index given_chunk) {
     losses.data = static_cast<std::byte*>(losses.data) + begin * size_of(h.sums);
     losses.shape = {end - begin};
     launch<kernel::Linear>(z, x, h.weights.w, h.weights.bias, false);
-    launch<kernel::CrossEntropy>(losses, z, z, label, h.options);
+    const View log_z = log_zs ? first_rows(log_zs, end - begin) : View{};
+    launch<kernel::CrossEntropy>(losses, z, log_z, z, label, h.options);
     if (!gradients) continue;
-    launch<kernel::CrossEntropyBackward>(z, z, label, one, h.options);
+    launch<kernel::CrossEntropyBackward>(z, z, log_z, label, one, h.options);
     View dz = z;
     if (half) {
       dz = first_rows(rounded, end - begin);
@@ -122,8 +124,7 @@ Tensor ops::linear_cross_entropy_in_chunks(const Tensor& x, const Tensor& w, con
   ops::check_float(op, x);
   check(!o.weights && o.reduction != Reduction::none, op,
         "class weights and Reduction::none are not supported: use cross_entropy_with() on the result of linear()");
-  check(o.label_smoothing >= 0 && o.label_smoothing <= 1, op, "label smoothing is {}, expected 0 to 1",
-        o.label_smoothing);
+  ops::check_label_options(op, o);
   const auto composed = [&] { return cross_entropy_with(o)(linear(x, w, bias), labels); };
   if (ops::is_traced() || ops::is_divided({&x, &w, &labels, &bias})) return composed();
   check(x.rank() >= 1 && w && w.rank() == 2 && x.dim(-1) == w.dim(1), op,
@@ -134,7 +135,7 @@ Tensor ops::linear_cross_entropy_in_chunks(const Tensor& x, const Tensor& w, con
   Head h{.x = x,
          .weights = ops::Weights(w, bias, x.dtype()),
          .labels = labels,
-         .options = {o.label_smoothing, o.ignore_index},
+         .options = {o.label_smoothing, o.ignore_index, o.z_loss},
          .rows = ops::as_rows(x.shape()),
          .sums = ops::accumulator(x.dtype())};
   check_values(h);

@@ -1,5 +1,6 @@
 // Losses. Each is a share of the global batch's mean: the sum over this tensor's rows, divided by the number of rows of
 // the global batch. So the shares of ranks, and their gradients, add up.
+#include <cmath>
 #include <limits>
 
 #include "framework/autograd/step_context.h"
@@ -63,6 +64,11 @@ void ops::check_labels(const char* op, const Tensor& x, const Tensor& labels) {
   check(x.rank() >= 1 && labels.shape() == x.shape().without(x.rank() - 1), op,
         "logits are {}, so labels must be {}, got {}", x.shape(), x.shape().without(x.rank() - 1), labels.shape());
 }
+void ops::check_label_options(const char* op, const LabelLossOptions& o) {
+  check(o.label_smoothing >= 0 && o.label_smoothing <= 1, op, "label smoothing is {}, expected 0 to 1",
+        o.label_smoothing);
+  check(o.z_loss >= 0 && std::isfinite(o.z_loss), op, "z_loss is {}, expected 0 or more", o.z_loss);
+}
 double ops::share_of_row(const char* op, const Tensor& rows, const Tensor& labels, const LabelLossOptions& o) {
   double count = global_rows(op, labels, batch_of(rows, labels), 0);
   if (o.ignore_index != CrossEntropyOptions::ignore_none || o.weights) count = counted_rows(op, labels, count, o);
@@ -74,32 +80,33 @@ namespace {
 /// The mean over rows without class weights, in one kernel.
 Tensor fused_cross_entropy(const Tensor& logits, const Tensor& labels, const LabelLossOptions& given) {
   const char* op = "cross_entropy";
-  const CrossEntropyOptions o{given.label_smoothing, given.ignore_index};
+  const CrossEntropyOptions o{given.label_smoothing, given.ignore_index, given.z_loss};
   const Shape rows = ops::as_rows(logits.shape());
   const double share = ops::share_of_row(op, logits, labels, given);
   const DType type = ops::accumulator(logits.dtype());
   const Tensor each = Tensor::empty({rows[0]}, type, logits.device()), log_p = Tensor::like(logits);
-  launch<kernel::CrossEntropy>(each, ops::shaped(log_p, rows), ops::shaped(logits, rows),
+  const Tensor log_z = o.z_loss > 0 ? Tensor::like(each) : Tensor{};
+  launch<kernel::CrossEntropy>(each, ops::shaped(log_p, rows), log_z, ops::shaped(logits, rows),
                                ops::shaped(labels, {rows[0]}), o);
   Tensor loss = Tensor::empty({}, type, logits.device());
   ops::sum_to(loss, each);
   launch<kernel::Axpby>(loss, loss, share, 0.0);
   if (!needs_record(op, loss, {&logits})) return loss;
   return record(op, std::move(loss), {logits},
-                [log_p, labels = SavedTensor(labels), o, share, rows](const Tensor& dy, Gradients& g) {
+                [log_p, log_z, labels = SavedTensor(labels), o, share, rows](const Tensor& dy, Gradients& g) {
                   const Tensor by = Tensor::like(dy);
                   launch<kernel::Axpby>(by, dy, share, 0.0);
                   write_grad(g, 0, [&](const Tensor& dx) {
-                    launch<kernel::CrossEntropyBackward>(ops::shaped(dx, rows), ops::shaped(log_p, rows),
+                    launch<kernel::CrossEntropyBackward>(ops::shaped(dx, rows), ops::shaped(log_p, rows), log_z,
                                                          ops::shaped(labels, {rows[0]}), by, o);
                   });
                 });
 }
 
 /// -log_p at the label times its weight, smoothed towards the weighted sum over classes: one number per row. For a
-/// Trace also the weights of the rows.
+/// Trace also the weights of the rows. log_z: of the rows, for z-loss; undefined: none.
 std::pair<Tensor, Tensor> label_losses(const char* op, const Tensor& given, const Tensor& labels,
-                                       const LabelLossOptions& o) {
+                                       const LabelLossOptions& o, const Tensor& log_z) {
   const Tensor log_p = given.to(ops::accumulator(given.dtype()));
   const Index classes = log_p.dim(-1);
   check(!o.weights || o.weights.shape() == Shape{classes}, op, "weights are {}, expected [{}]",
@@ -113,13 +120,15 @@ std::pair<Tensor, Tensor> label_losses(const char* op, const Tensor& given, cons
   if (o.label_smoothing > 0)
     each = each * (1 - o.label_smoothing) -
            sum(log_p * weights, {-1}) * (o.label_smoothing / static_cast<double>(classes));
+  if (log_z) each = each + square(log_z) * weight * o.z_loss;
   const auto counted = [&](const Tensor& t) {
     return o.ignore_index == CrossEntropyOptions::ignore_none ? t : masked_fill(t, ignored, 0);
   };
   return {counted(each), ops::is_traced() ? counted(weight) : Tensor{}};
 }
-Tensor label_loss(const char* op, const Tensor& log_p, const Tensor& labels, const LabelLossOptions& o) {
-  const auto [each, counts] = label_losses(op, log_p, labels, o);
+Tensor label_loss(const char* op, const Tensor& log_p, const Tensor& labels, const LabelLossOptions& o,
+                  const Tensor& log_z = {}) {
+  const auto [each, counts] = label_losses(op, log_p, labels, o, log_z);
   if (o.reduction == Reduction::none) return each;
   // A Trace is for any number of rows: the sum of their weights is no constant.
   if (o.reduction == Reduction::mean && counts && batch_of(log_p, labels).global_batch == 0)
@@ -172,7 +181,7 @@ Tensor divided_cross_entropy(const Tensor& logits, const Tensor& labels_given, c
   const DType type = ops::accumulator(logits.dtype());
   const Index first = spec.box().at[global.rank() - 1], classes = global[-1];
   const Tensor in = p[0];
-  Tensor loss, z, sum, counted, at, here;
+  Tensor loss, z, sum, counted, at, here, log_z;
   {
     const NoGrad constant;
     const Shape rows = ops::as_rows(in.shape());
@@ -200,24 +209,29 @@ Tensor divided_cross_entropy(const Tensor& logits, const Tensor& labels_given, c
     sum = unsqueeze(all.sum, 1);
     Tensor each = log(all.sum) - all.label * (1 - o.label_smoothing);
     if (o.label_smoothing > 0) each = each - all.all * (o.label_smoothing / static_cast<double>(classes));
+    if (o.z_loss > 0) {
+      log_z = log(all.sum) + all.most;
+      each = each + square(log_z) * o.z_loss;
+    }
     loss = scale(trireme::sum(where(counted, each, 0)), share);
   }
   if (!needs_record(op, loss, {&in})) return loss;
-  return record(
-      op, std::move(loss), {in}, o,
-      [=, smoothing = o.label_smoothing, shape = in.shape(), dtype = in.dtype()](const Tensor& dy, Gradients& g) {
-        if (!g.needs_grad(0)) return;
-        const NoGrad constant;
-        Tensor dz = exp(z) / sum - smoothing / static_cast<double>(classes);
-        dz = scatter_add(dz, unsqueeze(at, 1), unsqueeze(here * (smoothing - 1), 1), 1);
-        dz = where(unsqueeze(counted, 1), dz * (dy * share).to(dz.dtype()), 0);
-        g.set_grad(0, dz.reshape(shape).to(dtype));
-      });
+  return record(op, std::move(loss), {in}, o,
+                [=, smoothing = o.label_smoothing, more = 2 * o.z_loss, shape = in.shape(), dtype = in.dtype()](
+                    const Tensor& dy, Gradients& g) {
+                  if (!g.needs_grad(0)) return;
+                  const NoGrad constant;
+                  Tensor dz = exp(z) / sum;
+                  if (log_z) dz = dz * unsqueeze(log_z * more + 1, 1);
+                  dz = dz - smoothing / static_cast<double>(classes);
+                  dz = scatter_add(dz, unsqueeze(at, 1), unsqueeze(here * (smoothing - 1), 1), 1);
+                  dz = where(unsqueeze(counted, 1), dz * (dy * share).to(dz.dtype()), 0);
+                  g.set_grad(0, dz.reshape(shape).to(dtype));
+                });
 }
 
 Tensor cross_entropy_over(const Tensor& logits, const Tensor& labels, const LabelLossOptions& o) {
-  check(o.label_smoothing >= 0 && o.label_smoothing <= 1, "cross_entropy", "label smoothing is {}, expected 0 to 1",
-        o.label_smoothing);
+  ops::check_label_options("cross_entropy", o);
   if (logits && labels && ops::is_divided({&logits, &labels})) {
     const AxisMask classes =
         logits.shard_spec() && logits.rank() > 0 ? logits.shard_spec()->over(logits.rank() - 1) : 0;
@@ -227,12 +241,13 @@ Tensor cross_entropy_over(const Tensor& logits, const Tensor& labels, const Labe
   }
   ops::check_labels("cross_entropy", logits, labels);
   if (!o.weights && o.reduction == Reduction::mean && !ops::is_traced()) return fused_cross_entropy(logits, labels, o);
-  return label_loss("cross_entropy", log_softmax(logits), labels, o);
+  return label_loss("cross_entropy", log_softmax(logits), labels, o,
+                    o.z_loss > 0 ? logsumexp(logits.to(ops::accumulator(logits.dtype())), {-1}) : Tensor{});
 }
 Tensor nll_over(const Tensor& log_p, const Tensor& labels, const LabelLossOptions& o) {
   if (log_p && labels && ops::is_divided({&log_p, &labels})) return nll_over(gathered(log_p), gathered(labels), o);
   ops::check_labels("nll_loss", log_p, labels);
-  check(o.label_smoothing == 0, "nll_loss", "label smoothing is for cross_entropy_with()");
+  check(o.label_smoothing == 0 && o.z_loss == 0, "nll_loss", "label smoothing and z-loss are for cross_entropy_with()");
   return label_loss("nll_loss", log_p, labels, o);
 }
 Loss label_loss_with(Tensor (*loss)(const Tensor&, const Tensor&, const LabelLossOptions&), const LabelLossOptions& o) {

@@ -22,7 +22,10 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels);
 enum class Reduction : std::uint8_t { none, sum, mean };
 /// Options of cross_entropy_with() and nll_loss_with().
 struct LabelLossOptions {
-  double label_smoothing = 0;             ///< in [0, 1]; not for nll_loss_with()
+  double label_smoothing = 0;  ///< in [0, 1]; not for nll_loss_with()
+  /// z, at least 0: adds z (log Z)^2 to the loss of a row, where Z is the sum of exp(logits). It keeps log Z near 0
+  /// (PaLM uses 1e-4: Chowdhery et al., arXiv 2204.02311, section 5). Not for nll_loss_with().
+  double z_loss = 0;
   Index ignore_index = -100;              ///< rows with this label do not count
   Tensor weights = {};                    ///< [C]: weight of a row of each class; undefined: 1
   Reduction reduction = Reduction::mean;  ///< mean: divided by the summed weights of the global batch's rows
@@ -75,9 +78,9 @@ class Loss {
   CountIgnored ignored_;
   std::optional<LabelLossOptions> cross_entropy_;
 };
-/// F.cross_entropy with label smoothing, class weights and an ignored label (-100 by default, as in PyTorch). The mean
-/// divides by the summed weights of the labels that count. Throws Error if other ranks have rows of the global batch
-/// and their weights are not known (StepContext::ignored), as in a Step whose Loss has no ignored().
+/// F.cross_entropy with label smoothing, class weights, an ignored label (-100 by default, as in PyTorch) and z-loss.
+/// The mean divides by the summed weights of the labels that count. Throws Error if other ranks have rows of the global
+/// batch and their weights are not known (StepContext::ignored), as in a Step whose Loss has no ignored().
 Loss cross_entropy_with(const LabelLossOptions&);
 /// F.nll_loss: -log_p at the label, of log-probabilities [..., C] (log_softmax()) and labels i64 [...]. The mean
 /// divides as in cross_entropy_with().

@@ -6,6 +6,8 @@ namespace trireme::ops {
 
 /// Throws Error unless there is one i64 label per row of x [..., C].
 void check_labels(const char* op, const Tensor& x, const Tensor& labels);
+/// Throws Error for a label smoothing or a z-loss out of range.
+void check_label_options(const char* op, const LabelLossOptions&);
 /// 1 / (sum of the weights of all labels in the global batch), 0 if no label counts. labels: this tensor's labels.
 /// rows: the tensor whose BatchContext describes the global batch; if it has none, that of labels does.
 double share_of_row(const char* op, const Tensor& rows, const Tensor& labels, const LabelLossOptions&);

@@ -7,10 +7,11 @@
 
 namespace trireme {
 
-/// Options of F.cross_entropy.
+/// Options of F.cross_entropy, and its z-loss.
 struct CrossEntropyOptions {
   double label_smoothing = 0;  ///< s in [0, 1]: the target is (1 - s) one_hot + s / classes
   Index ignore_index = -100;   ///< rows with this label have loss 0 and gradient 0
+  double z_loss = 0;  ///< z >= 0: adds z (log sum exp x)^2 to the loss of a row (PaLM, arXiv 2204.02311, section 5)
   /// Value for ignore_index: no row is ignored, and every label must be a class.
   static constexpr Index ignore_none = std::numeric_limits<Index>::min();
 };
@@ -46,14 +47,15 @@ struct LogSoftmaxBackward {
 /// ignore_index; on CUDA when the host next waits for the device.
 struct CrossEntropy {
   static constexpr char name[] = "cross_entropy";  ///< in errors, profiles and census()
-  /// loss and log_p are outputs; x: logits [rows, classes]; log_p may be the same block as x.
-  using Fn = void(View loss, View log_p, View x, View label, const CrossEntropyOptions&);
+  /// loss, log_p and log_z are outputs; x: logits [rows, classes]; log_p may be the same block as x. log_z [rows], of
+  /// the loss's type: log sum exp x, for backward; undefined without a z_loss.
+  using Fn = void(View loss, View log_p, View log_z, View x, View label, const CrossEntropyOptions&);
 };
-/// dx = (exp(log_p) - target) * scale[0]; 0 in ignored rows. scale: one number of the loss's type.
+/// dx = (exp(log_p) (1 + 2 z log_z) - target) * scale[0]; 0 in ignored rows. scale: one number of the loss's type.
 struct CrossEntropyBackward {
   static constexpr char name[] = "cross_entropy_backward";  ///< in errors, profiles and census()
-  /// dx is the output, and may be the same block as log_p; log_p, label and the options as in forward.
-  using Fn = void(View dx, View log_p, View label, View scale, const CrossEntropyOptions&);
+  /// dx is the output, and may be the same block as log_p; log_p, log_z, label and the options as in forward.
+  using Fn = void(View dx, View log_p, View log_z, View label, View scale, const CrossEntropyOptions&);
 };
 
 }  // namespace kernel

@@ -124,17 +124,19 @@ void check_labels(const View& label, const Shape& logits, Index ignore, std::str
           "row {} has label {}, but there are {} classes: labels must lie in [0, {})", r, at[r], classes, classes);
 }
 
-void cross_entropy(View loss, View log_p, View x, View label, const CrossEntropyOptions& options) {
+void cross_entropy(View loss, View log_p, View log_z, View x, View label, const CrossEntropyOptions& options) {
   constexpr auto op = kernel::CrossEntropy::name;
   check_same(log_p, x, op);
   check_labels(label, x.shape, options.ignore_index, op);
   check_loss(loss, x, op);
+  if (options.z_loss != 0) check_loss(log_z, x, op);
   dispatch_float(x.dtype, op, [&](auto t) {
     using T = decltype(t);
     using A = Accumulator<T>;
     Index n = row_width(x.shape);
     each_row(x, [n, out = loss.as<A>(), to = log_p.as<T>(), from = x.as<const T>(), labels = label.as<const Index>(),
-                 ignore = options.ignore_index, smoothing = static_cast<A>(options.label_smoothing)](Index r) {
+                 ignore = options.ignore_index, smoothing = static_cast<A>(options.label_smoothing),
+                 z = static_cast<A>(options.z_loss), log_zs = log_z.as<A>()](Index r) {
       const T* in = from + r * n;
       const A shift = largest(in, n), log_sum = math::log(sum_exp(in, n, shift));
       const bool counts = labels[r] != ignore;
@@ -143,35 +145,41 @@ void cross_entropy(View loss, View log_p, View x, View label, const CrossEntropy
       const A total = smoothing == A{0} ? A{} : sum_of<A>(n, log_of);
 #pragma omp simd
       for (Index i = 0; i < n; ++i) put(to[r * n + i], log_of(i));
+      if (z != A{0}) log_zs[r] = shift + log_sum;
       if (!counts) {
         out[r] = A{};
         return;
       }
       out[r] = smoothing == A{0} ? -picked : -(A{1} - smoothing) * picked - smoothing / static_cast<A>(n) * total;
+      if (z != A{0}) out[r] += z * (shift + log_sum) * (shift + log_sum);
     });
   });
 }
 
-void cross_entropy_backward(View dx, View log_p, View label, View scale, const CrossEntropyOptions& options) {
+void cross_entropy_backward(View dx, View log_p, View log_z, View label, View scale,
+                            const CrossEntropyOptions& options) {
   constexpr auto op = kernel::CrossEntropyBackward::name;
   check_same(dx, log_p, op);
   check_labels(label, dx.shape, options.ignore_index, op);
   check_scale(scale, dx, op);
+  if (options.z_loss != 0) check_loss(log_z, dx, op);
   dispatch_float(dx.dtype, op, [&](auto t) {
     using T = decltype(t);
     using A = Accumulator<T>;
     Index n = row_width(dx.shape);
     each_row(dx, [n, to = dx.as<T>(), from = log_p.as<const T>(), labels = label.as<const Index>(), s = *scale.as<A>(),
-                  ignore = options.ignore_index, smoothing = static_cast<A>(options.label_smoothing)](Index r) {
+                  ignore = options.ignore_index, smoothing = static_cast<A>(options.label_smoothing),
+                  z = static_cast<A>(options.z_loss), log_zs = log_z.as<const A>()](Index r) {
       T* out = to + r * n;
       if (labels[r] == ignore) {
         std::fill_n(out, n, T(0.f));
         return;
       }
       A base = smoothing / static_cast<A>(n);
-      A hit = math::exp(static_cast<A>(from[r * n + labels[r]])) - base - (A{1} - smoothing);
+      const A by = z == A{0} ? A{1} : A{1} + A{2} * z * log_zs[r];
+      A hit = math::exp(static_cast<A>(from[r * n + labels[r]])) * by - base - (A{1} - smoothing);
 #pragma omp simd
-      for (Index i = 0; i < n; ++i) put(out[i], (math::exp(static_cast<A>(from[r * n + i])) - base) * s);
+      for (Index i = 0; i < n; ++i) put(out[i], (math::exp(static_cast<A>(from[r * n + i])) * by - base) * s);
       out[labels[r]] = static_cast<T>(hit * s);
     });
   });

@@ -146,7 +146,8 @@ struct CrossEntropy {
   T* log_p;  ///< may be x
   const T* x;
   Labels labels;
-  A smoothing;
+  A smoothing, z;
+  A* log_z;  ///< read only with a z
 
   template <int n>
   __device__ void operator()(const Team& team, Count<n>, Index r) const {
@@ -169,23 +170,27 @@ struct CrossEntropy {
     });
     picked = team.sum(picked);
     if (smoothing != A(0)) total = team.sum(total);
-    if (team.rank() == 0) loss[r] = loss_of(label, picked, total);
+    if (team.rank() != 0) return;
+    loss[r] = loss_of(label, picked, total, e.shift + log_sum);
+    if (z != A(0)) log_z[r] = e.shift + log_sum;
   }
 
  private:
-  __device__ A loss_of(const Labels::Label& label, A picked, A total) const {
+  __device__ A loss_of(const Labels::Label& label, A picked, A total, A log_of_sum) const {
     if (label.ignored) return 0;
     if (label.wrong) return std::numeric_limits<A>::quiet_NaN();
-    if (smoothing == A(0)) return -picked;
-    return -(A(1) - smoothing) * picked - smoothing / static_cast<A>(labels.classes) * total;
+    const A more = z == A(0) ? A(0) : z * log_of_sum * log_of_sum;
+    if (smoothing == A(0)) return more - picked;
+    return more - (A(1) - smoothing) * picked - smoothing / static_cast<A>(labels.classes) * total;
   }
 };
 
-void cross_entropy(View loss, View log_p, View x, View label, const CrossEntropyOptions& options) {
+void cross_entropy(View loss, View log_p, View log_z, View x, View label, const CrossEntropyOptions& options) {
   constexpr auto op = kernel::CrossEntropy::name;
   check_same(log_p, x, op);
   check_label_type(label, x.shape, op);
   check_loss(loss, x, op);
+  if (options.z_loss != 0) check_loss(log_z, x, op);
   const On on(x.device, op);
   const Labels labels{label.as<const Index>(), row_width(x.shape), options.ignore_index, on.fault()};
   dispatch_device_float(x.dtype, op, [&](auto t) {
@@ -193,7 +198,8 @@ void cross_entropy(View loss, View log_p, View x, View label, const CrossEntropy
     using A = Accumulator<T>;
     each_row<T>(
         on, row_count(x.shape), labels.classes, aligned(log_p.data, x.data),
-        CrossEntropy<T>{loss.as<A>(), log_p.as<T>(), x.as<const T>(), labels, static_cast<A>(options.label_smoothing)});
+        CrossEntropy<T>{loss.as<A>(), log_p.as<T>(), x.as<const T>(), labels, static_cast<A>(options.label_smoothing),
+                        static_cast<A>(options.z_loss), log_z.as<A>()});
   });
 }
 
@@ -204,7 +210,8 @@ struct CrossEntropyBackward {
   const T* log_p;
   Labels labels;
   const A* scale;
-  A smoothing;
+  A smoothing, z;
+  const A* log_z;  ///< read only with a z
 
   template <int n>
   __device__ void operator()(const Team& team, Count<n>, Index r) const {
@@ -212,12 +219,13 @@ struct CrossEntropyBackward {
     const Row<T, n> row(team, log_p + r * width, width);
     const auto [at, ignored, wrong] = labels.of(r, team.rank() == 0);
     const A base = smoothing / static_cast<A>(width), hit = base + (A(1) - smoothing);
+    const A by = z == A(0) ? A(1) : A(1) + A(2) * z * log_z[r];
     const A s = wrong ? std::numeric_limits<A>::quiet_NaN() : *scale;
     row.each([&, at = at, none = ignored, to = dx + r * width](Index i, const Pack<T, n>& p) {
       Pack<T, n> out;
 #pragma unroll
       for (int j = 0; j < n; ++j) {
-        const A v = (std::exp(wide(p.v[j])) - (i + j == at ? hit : base)) * s;
+        const A v = (std::exp(wide(p.v[j])) * by - (i + j == at ? hit : base)) * s;
         out.v[j] = rounded<T>(none ? A(0) : v);
       }
       store(to + i, out);
@@ -225,11 +233,13 @@ struct CrossEntropyBackward {
   }
 };
 
-void cross_entropy_backward(View dx, View log_p, View label, View scale, const CrossEntropyOptions& options) {
+void cross_entropy_backward(View dx, View log_p, View log_z, View label, View scale,
+                            const CrossEntropyOptions& options) {
   constexpr auto op = kernel::CrossEntropyBackward::name;
   check_same(dx, log_p, op);
   check_label_type(label, dx.shape, op);
   check_scale(scale, dx, op);
+  if (options.z_loss != 0) check_loss(log_z, dx, op);
   const On on(dx.device, op);
   const Labels labels{label.as<const Index>(), row_width(dx.shape), options.ignore_index, on.fault()};
   dispatch_device_float(dx.dtype, op, [&](auto t) {
@@ -237,7 +247,8 @@ void cross_entropy_backward(View dx, View log_p, View label, View scale, const C
     using A = Accumulator<T>;
     each_row<T>(on, row_count(dx.shape), labels.classes, aligned(dx.data, log_p.data),
                 CrossEntropyBackward<T>{dx.as<T>(), log_p.as<const T>(), labels, scale.as<const A>(),
-                                        static_cast<A>(options.label_smoothing)});
+                                        static_cast<A>(options.label_smoothing), static_cast<A>(options.z_loss),
+                                        log_z.as<const A>()});
   });
 }
 

@@ -8,6 +8,8 @@
 
 namespace trireme {
 
+class Step;  // parallel/runtime/step.h
+
 /// How generate() draws tokens.
 struct GenerateOptions {
   Index tokens = 100;      ///< maximum number of new tokens per prompt, at least 1
@@ -35,6 +37,20 @@ double draw_uniform(std::uint64_t seed, Index sample, Index position);
 /// KvCache. Prompts may have different lengths; each result is independent of the other prompts except for rounding.
 /// Throws Error for an empty prompt, one longer than the context, and options outside their ranges.
 std::vector<std::vector<Index>> generate(Module& model, const std::vector<std::vector<Index>>& prompts,
+                                         const GenerateOptions& = {}, const OnToken& = {});
+/// As above, over the ranks of a Step, with the weights where the Step has them between steps. A collective call:
+/// prompts and options are equal on all ranks, each rank calls on_token for every token, and it must return the same on
+/// all ranks. All ranks return all texts.
+/// - tensor: each rank keeps the keys and values of its heads, or of all groups if there are fewer groups than ranks
+///   (AttentionHeads::kv_heads()). Only the last token's logits are gathered.
+/// - pipeline: each stage keeps the keys and values of its layers. The last stage draws.
+/// - zero(3): the weights are gathered part by part for each token.
+/// - Ranks with different rows of a batch (data_parallel, zero) divide the prompts. The other strategies that keep
+/// whole
+///   weights do so, too.
+///
+/// Throws Error also for tensor(sequence=true), spatial and one_weird_trick, which divide the tokens or mix the rows.
+std::vector<std::vector<Index>> generate(Step&, const std::vector<std::vector<Index>>& prompts,
                                          const GenerateOptions& = {}, const OnToken& = {});
 
 }  // namespace trireme

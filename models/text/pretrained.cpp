@@ -262,7 +262,7 @@ GenerateOptions with_folder_sampling(GenerateOptions options, const std::string&
   return options;
 }
 
-Module load_pretrained(const std::string& folder) {
+std::pair<Module, std::string> undrawn_pretrained(const std::string& folder) {
   const fs::path path(folder);
   const std::string text = read_text((path / "config.json").string(), longest);
   const std::string type = member(parse_config(text), "model_type", std::string());
@@ -297,6 +297,11 @@ Module load_pretrained(const std::string& folder) {
       fail(ErrorKind::data, pretrained_op, "{}/config.json: {}", folder, e.what());
     }
   }();
+  return {std::move(model), weights};
+}
+
+Module load_pretrained(const std::string& folder) {
+  auto [model, weights] = undrawn_pretrained(folder);
   Parameters parameters(model);
   import_weights(parameters, weights);
   return model;

@@ -2,6 +2,7 @@
 // model.safetensors, or with the index of several files.
 #pragma once
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "framework/optim/parameters.h"
@@ -35,6 +36,9 @@ GenerateOptions with_folder_sampling(GenerateOptions, const std::string& folder)
 /// Builds the model of config.json with the folder's weights. Throws Error for a model_type other than gpt2 and llama,
 /// and as import_weights().
 Module load_pretrained(const std::string& folder);
+/// The model of load_pretrained() with uninitialised weights, and the path of the folder's weights: model.safetensors,
+/// or the index of several files. For ranks that each read their part (StepResume::import_weights()).
+std::pair<Module, std::string> undrawn_pretrained(const std::string& folder);
 /// Writes config.json (the given text) and model.safetensors for transformers' from_pretrained(). Creates the folder.
 void save_pretrained(const std::string& folder, const Parameters&, const std::string& config);
 

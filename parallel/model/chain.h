@@ -33,8 +33,10 @@ class Chain {
     return p.row ? p.row->run_group(p.group, std::move(x), stashed) : model_(std::move(x));
   } catch (const Error& e) { rethrow(part, e); }
   /// The last part if it is a single LmHead; else null.
-  const LmHead* head() const {
-    const auto& [row, group, name, prefixes, stashed, range] = parts_.back();
+  const LmHead* head() const { return head(size() - 1); }
+  /// A part if it is a single LmHead; else null. If ranks divide layers, a part that gathers the logits follows it.
+  const LmHead* head(int part) const {
+    const auto& [row, group, name, prefixes, stashed, range] = parts_[part];
     if (!row) return nullptr;
     const auto [first, end] = row->group(group);
     return end - first == 1 ? (*row)[first].as<LmHead>() : nullptr;

@@ -254,6 +254,11 @@ struct Step::Impl {
     return import_but_head(path, parameters, shard_of_checkpoint());
   }
 
+  LoadedCheckpoint load_weights(const std::string& directory) {
+    forget_weights();
+    return trireme::load_checkpoint(directory, parameters, nullptr, shard_of_checkpoint());
+  }
+
   LoadedCheckpoint load_checkpoint(const std::string& directory) {
     forget_weights();
     optimizer.keep(executor.updated());
@@ -329,6 +334,7 @@ bool StepFlags::raised(const std::string& flag) const { return step_.executor.ag
 
 bool StepForward::is_needed() const { return step_.forward.is_needed(); }
 RankShare StepForward::share() const { return {step_.ranks.share().rank, step_.ranks.share().size}; }
+World& StepForward::world() const { return step_.mesh.world(); }
 Tensor StepForward::operator()(const Tensor& x, const PartsForward::RunPart& run) const {
   step_.flush();
   return step_.forward(x, run);
@@ -369,6 +375,7 @@ void StepTickets::close() {
 }
 
 std::vector<std::string> StepResume::import_weights(const std::string& path) { return step_.import_weights(path); }
+LoadedCheckpoint StepResume::load_weights(const std::string& directory) { return step_.load_weights(directory); }
 LossScaleState StepResume::loss_scale() const { return step_.executor.agreement().scale.state(); }
 void StepResume::set_loss_scale(const LossScaleState& state) {
   check(state.scale >= 1 && state.good_steps >= 0 && state.good_steps < LossScale::period, "step",

@@ -15,6 +15,8 @@ class StepForward {
   bool is_needed() const;
   /// The share of each batch whose rows this rank passes: Step::shard() without micro-batches.
   RankShare share() const;
+  /// The ranks of the step's mesh; lives as long as the mesh.
+  World& world() const;
   /// Runs the model on rows of share(): see PartsForward. A collective call.
   Tensor operator()(const Tensor& x, const PartsForward::RunPart&) const;
 

@@ -19,6 +19,10 @@ class StepResume {
   /// Returns the names of the last layer's tensors that do not fit and keep their values. Each rank reads what it holds
   /// between steps; call Step::gather_weights() for the other weights. A collective call. Throws Error on all ranks.
   std::vector<std::string> import_weights(const std::string& path);
+  /// Restores weights and running statistics, but no optimizer, from a checkpoint's directory. Any optimizer and any
+  /// number of ranks may have written it. Each rank reads what it holds between steps; call Step::gather_weights() for
+  /// the other weights. A collective call. Throws Error on all ranks, as Step::load_checkpoint().
+  LoadedCheckpoint load_weights(const std::string& directory);
   /// The state of loss scaling (scale 1 if it is off). Store it with a checkpoint, so that a resumed run continues
   /// exactly.
   LossScaleState loss_scale() const;

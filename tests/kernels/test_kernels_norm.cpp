@@ -332,26 +332,28 @@ TEST_CASE("softmax, log-softmax and their gradients") {
 TEST_CASE("cross entropy with smoothing and an ignored label") {
   for (DType t : floating)
     for (Index c : {Index{1}, Index{10}, Index{1000}})
-      for (double smoothing : {0.0, 0.1}) {
-        INFO(name_of(t) << " " << c << " smoothing " << smoothing);
+      for (const auto& [smoothing, z] : {std::pair(0.0, 0.0), {0.1, 0.0}, {0.0, 0.2}, {0.1, 0.05}}) {
+        INFO(name_of(t) << " " << c << " smoothing " << smoothing << " z " << z);
         constexpr Index rows = 33;
         auto n = static_cast<std::size_t>(c);
         Numbers labels;
         for (Index r = 0; r < rows; ++r) labels.push_back(r % 5 == 4 ? -100.0 : static_cast<double>(r * 7 % c));
         Data x = random({rows, c}, t, -5, 5), label({rows}, DType::i64, labels), loss({rows}, wide(t)),
-             log_p({rows, c}, t);
+             log_z({rows}, wide(t)), log_p({rows, c}, t);
         Data dx({rows, c}, t), scale(Shape{}, wide(t), {0.25});
-        CrossEntropyOptions options{.label_smoothing = smoothing};
-        run<kernel::CrossEntropy>(loss, log_p, x, label, options);
-        run<kernel::CrossEntropyBackward>(dx, log_p, label, scale, options);
-        Numbers logs = naive_log_softmax(x.values(), n), el, ed;
+        CrossEntropyOptions options{.label_smoothing = smoothing, .z_loss = z};
+        run<kernel::CrossEntropy>(loss, log_p, log_z, x, label, options);
+        run<kernel::CrossEntropyBackward>(dx, log_p, log_z, label, scale, options);
+        const Numbers in = x.values();
+        Numbers logs = naive_log_softmax(in, n), el, ed;
         for (std::size_t r = 0; r < rows; ++r) {
-          double sum = 0;
+          const double whole = in[r * n] - logs[r * n];
+          double sum = z * whole * whole;
           for (std::size_t i = 0; i < n; ++i) {
             double target =
                 (labels[r] == static_cast<double>(i) ? 1 - smoothing : 0) + smoothing / static_cast<double>(c);
             sum -= target * logs[r * n + i];
-            ed.push_back(labels[r] < 0 ? 0 : (std::exp(logs[r * n + i]) - target) * 0.25);
+            ed.push_back(labels[r] < 0 ? 0 : (std::exp(logs[r * n + i]) * (1 + 2 * z * whole) - target) * 0.25);
           }
           el.push_back(labels[r] < 0 ? 0 : sum);
         }
@@ -361,13 +363,13 @@ TEST_CASE("cross entropy with smoothing and an ignored label") {
         require_near(dx.values(), ed, bound);
       }
   // torch.nn.functional.cross_entropy([[1, 2, 3], [1, 2, 3]], [0, 2], reduction='none', label_smoothing=0.1)
-  Data x({2, 3}, DType::f64, {1, 2, 3, 1, 2, 3}), label({2}, DType::i64, {0, 2}), loss({2}), log_p({2, 3});
-  run<kernel::CrossEntropy>(loss, log_p, x, label, CrossEntropyOptions{.label_smoothing = 0.1});
+  Data x({2, 3}, DType::f64, {1, 2, 3, 1, 2, 3}), label({2}, DType::i64, {0, 2}), loss({2}), log_p({2, 3}), none({0});
+  run<kernel::CrossEntropy>(loss, log_p, none, x, label, CrossEntropyOptions{.label_smoothing = 0.1});
   require_near(loss.values(), {2.3076059644443806, 0.5076059644443807}, 1e-14);
   CHECK(complaint([&] {
-          run<kernel::CrossEntropy>(loss, log_p, x, Data({2}, DType::i64, {0, 3}), CrossEntropyOptions{});
+          run<kernel::CrossEntropy>(loss, log_p, none, x, Data({2}, DType::i64, {0, 3}), CrossEntropyOptions{});
         }) == "cross_entropy: row 1 has label 3, but there are 3 classes: labels must lie in [0, 3)");
-  run<kernel::CrossEntropy>(Data({0}), Data({0, 3}), Data({0, 3}), Data({0}, DType::i64), CrossEntropyOptions{});
+  run<kernel::CrossEntropy>(Data({0}), Data({0, 3}), none, Data({0, 3}), Data({0}, DType::i64), CrossEntropyOptions{});
 }
 
 }  // namespace test_kernels_norm

@@ -307,6 +307,16 @@ TEST_CASE("a row with an ignored label counts nothing, whatever its divided logi
                  cross_entropy_with({.label_smoothing = 0.1}));
 }
 
+TEST_CASE("z-loss and label smoothing of divided logits are those of whole ones") {
+  const Tensor logits = uniform({5, 11}, -3, 3, 1, DType::f64);
+  const Tensor labels = Tensor::of({{3, -100, 10, 0, 7}}, {5}, DType::i64);
+  for (const int ranks : {2, 3, 4})
+    for (const double smoothing : {0.0, 0.1}) {
+      if (under_mpi() && ranks != processes().size()) continue;
+      compare_losses(ranks, logits, labels, cross_entropy_with({.label_smoothing = smoothing, .z_loss = 0.2}));
+    }
+}
+
 TEST_CASE("a divided table refuses rows that no rank has") {
   if (threads_only()) return;
   for (const double id : {-1, 6})

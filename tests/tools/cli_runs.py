@@ -566,7 +566,7 @@ class Resume(Runs):
         base = ["train", "--resume", "--run.dir", self.dir / "cut"]
         other = {"model": ("lenet5", '"lenet5"', '"mlp"'), "optim.lr": (0.01, "0.01", "0.002"), "data.batch": (7, 7, 6), "data.name": ("mnist", '"mnist"', '"synthetic"'),
                  "data.limit": (9, 9, 0), "data.shuffle": ("false", "false", "true"), "optim.schedule": ("cosine", '"cosine"', '"constant"'),
-                 "optim.weight_decay": (0.1, "0.1", "0.0"), "optim.label_smoothing": (0.1, "0.1", "0.0"), "dtype": ("f64", '"f64"', '"f32"'), "seed": (2**60 + 1, 2**60 + 1, 1),
+                 "optim.weight_decay": (0.1, "0.1", "0.0"), "optim.label_smoothing": (0.1, "0.1", "0.0"), "optim.z_loss": (0.1, "0.1", "0.0"), "dtype": ("f64", '"f64"', '"f32"'), "seed": (2**60 + 1, 2**60 + 1, 1),
                  "optim.name": ("sgd", '"sgd"', '"adam"'), "parallel.norm_scope": None}
         all_words, all_texts = [], []
         for key, what in other.items():

@@ -97,6 +97,35 @@ class Text(unittest.TestCase):
         plain = run("generate", self.dir / "chars", "--prompt", "to be ", "--prompt", "slings", *how, "--seed", 5).stdout.decode()
         self.assertEqual(plain.split("\n---\n")[0], "to be " + alone[0]["text"])
 
+    def test_ranks_write_what_one_rank_writes(self):
+        how = ["--prompt", "to be ", "--prompt", "slings", "--prompt", "end ", "--tokens", 40, "--temperature", 0.9, "--top_k", 8, "--seed", 5]
+        chars, newest = self.dir / "chars", sorted((self.dir / "chars/checkpoints").glob("step_*"))[-1]
+        alone = self.written(chars, *how)
+        for layout in (["--ranks", 2], ["--ranks", 3, "--strategy", "zero(3)"], ["--mesh", "tensor=2", "--strategy", "tensor"], ["--mesh", "pipe=2", "--strategy", "pipeline(micro=2)"],
+                       ["--mesh", "data=2,tensor=2", "--strategy", "tensor | zero(3)"], ["--ranks", 1, "--strategy", "serial"]):
+            self.assertEqual(self.written(chars, *how, *layout), alone, layout)
+        layout = ["--mesh", "tensor=2", "--strategy", "tensor"]
+        for source in [newest], [chars, "--weights", newest / "model.safetensors"]:
+            self.assertEqual(self.written(*source, *how, *layout), alone, source)
+        text = [run("generate", chars, *how, *more).stdout for more in ([], layout)]
+        self.assertEqual(text[0], text[1])
+        self.assertEqual(len(text[0].decode().split("\n---\n")), 3)
+        first = alone[0]["text"][:3]   # a text that stops on all ranks, while others continue
+        self.assertEqual(self.written(chars, *how, *layout, "--stop", first), self.written(chars, *how, "--stop", first))
+        self.refused(run("generate", chars, *how, "--ranks", 2, "--mesh", "tensor=3"), 2, 3)
+        self.refused(run("generate", chars, *how, "--mesh", "tensor=2", "--strategy", "tensor(sequence=true)"), "sequence")
+        self.refused(run("generate", chars, *how, "--ranks", 2, "--strategy", "one_weird_trick"), "one_weird_trick")
+        self.refused(run("generate", chars, *how, "--ranks", 2, "--strategy", "tensr"), "tensr")
+        self.refused(run("generate", chars, *how, *layout, "--weights", self.dir / "none"), "none", kind="file")
+
+    @unittest.skipIf(mpiexec == "none", "no MPI")
+    def test_processes_write_what_one_rank_writes(self):
+        how = ["--prompt", "to be ", "--tokens", 40, "--temperature", 0.9, "--top_k", 8, "--seed", 5, "--json"]
+        alone = run("generate", self.dir / "chars", *how)
+        self.assertEqual(len(alone.stdout.splitlines()), 1, alone.stderr)
+        for layout in [], ["--mesh", "tensor=2", "--strategy", "tensor"], ["--strategy", "zero(3)"]:
+            self.assertEqual(run("generate", self.dir / "chars", *how, *layout, ranks=2).stdout, alone.stdout, layout)
+
     def test_evaluation_reads_other_texts_by_the_run_s_characters(self):
         """A text without its first letter gives all others other ids, were it to have a table of its own."""
         loss = lambda *words: float(re.search(r"loss: ([\d.]+)", run("eval", self.dir / "chars", *words).stdout.decode())[1])
@@ -158,6 +187,7 @@ class Text(unittest.TestCase):
         self.assertGreater(onnx.stat().st_size, 10000)
         how = ["--prompt", "to be", "--tokens", 40, "--temperature", 0]
         self.assertEqual(self.written(hf, "--tokenizer", "bytes", *how), self.written(self.dir / "biased", *how))
+        self.assertEqual(self.written(hf, "--tokenizer", "bytes", *how, "--mesh", "tensor=2", "--strategy", "tensor"), self.written(self.dir / "biased", *how))
         self.refused(run("export", self.dir / "biased"), "--onnx")
         how = ["--tokenizer", "bytes", "--prompt", "to be", "--tokens", 40]
         given = ["--temperature", 0.7, "--top_k", 5, "--top_p", 0.9]

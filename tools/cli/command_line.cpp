@@ -47,7 +47,8 @@ constexpr std::pair<const char*, const char*> examples[] = {
      "      --topk 5"},
     {"generate",
      "  trireme generate runs/text --prompt 'To be' --tokens 50 --temperature 0.8\n"
-     "  trireme generate gpt2 --prompt 'The sea' --top_k 40 --samples 3"},
+     "  trireme generate gpt2 --prompt 'The sea' --top_k 40 --samples 3\n"
+     "  trireme generate gpt2 --prompt 'The sea' --mesh tensor=2 --strategy tensor"},
     {"infer",
      "  trireme infer runs/unet --volume scan.npy --out labels.npy --result labels\n"
      "  trireme infer runs/unet --volume scan.npy --memory 4GiB --plan\n"
@@ -301,7 +302,7 @@ void CommandLine::predict_images() {
 
 void CommandLine::generate_text() {
   CLI::App& command = add("generate", using_models, "continue prompts with a language model",
-                          [this] { return generate_command(generate_); });
+                          [this] { return generate_command(argc_, argv_, generate_); });
   command
       .add_option("run", generate_.run,
                   "run directory, a checkpoint of a run, or a Hugging Face folder (config.json, weights, tokenizer)")
@@ -346,6 +347,20 @@ void CommandLine::generate_text() {
                   "without a run: a model, for example gpt2; needs --weights and --tokenizer")
       ->type_name("MODEL");
   command.add_flag("--json", generate_.json, "print whole texts, one JSON object per line");
+  TrainerOptions::Parallel& parallel = generate_.parallel;
+  command
+      .add_option("--ranks", parallel.ranks,
+                  "ranks as threads, for a model larger than one rank; ignored under mpiexec or srun (default: 1)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 65536));
+  command
+      .add_option("--mesh", parallel.mesh, "axes of the ranks and their sizes, tensor=2 (default: all on axis data)")
+      ->type_name("TEXT");
+  command
+      .add_option("--strategy", parallel.strategy,
+                  "how ranks divide the model: tensor, pipeline, zero(3) (default: data_parallel, which divides the "
+                  "prompts)")
+      ->type_name("TEXT");
   add_weights(command, generate_.weights);
 }
 

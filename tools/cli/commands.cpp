@@ -34,16 +34,22 @@
 namespace trireme {
 namespace fs = std::filesystem;
 
+/// The path of a run's newest checkpoint.
+static std::string usable(std::optional<LoadedCheckpoint> found, const std::string& run) {
+  check(found.has_value(), ErrorKind::data, "checkpoint",
+        "{}/checkpoints has no usable checkpoint; train the run first, or give --weights FILE", run);
+  if (!found->note.empty()) std::fprintf(stderr, "%s\n", found->note.c_str());
+  return found->path;
+}
+
+std::string newest_checkpoint(const std::string& run) { return usable(find_latest(run), run); }
+
 std::string load_weights(Parameters& parameters, const std::string& run, const std::string& weights) {
   if (!weights.empty()) {
     import_weights(parameters, weights);
     return weights;
   }
-  auto loaded = load_latest(run, parameters, nullptr);
-  check(loaded.has_value(), ErrorKind::data, "checkpoint",
-        "{}/checkpoints has no usable checkpoint; train the run first, or give --weights FILE", run);
-  if (!loaded->note.empty()) std::fprintf(stderr, "%s\n", loaded->note.c_str());
-  return loaded->path;
+  return usable(load_latest(run, parameters, nullptr), run);
 }
 
 ModelOptions text_run_options(const TrainerOptions& config, const std::string& run) {

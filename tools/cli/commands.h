@@ -38,6 +38,7 @@ struct GenerateCommand {
   Index samples = 1;                         ///< texts per prompt
   Index context = 0;                         ///< most tokens that the model sees; 0: the model's maximum
   bool json = false;                         ///< print one JSON object per finished text
+  TrainerOptions::Parallel parallel = {};    ///< ranks, mesh and strategy; the run's are not used
   GenerateOptions options;                   ///< other options; the members below override them
   std::optional<double> temperature, top_p;  ///< none: the folder's generation_config.json, or 1
   std::optional<Index> top_k;                ///< none: the folder's generation_config.json, or 0
@@ -179,8 +180,8 @@ int tune_command(const TuneCommand&);
 int eval_command(int argc, char** argv, const TrainerOptions&, const std::string& run, const std::string& weights);
 /// Prints a line per image: path, most probable class and probability, separated by tabs. Options change the form.
 int predict(const PredictOptions&);
-/// Prints texts that a language model generates from prompts.
-int generate_command(const GenerateCommand&);
+/// Prints texts that a language model generates from prompts, on one rank or several.
+int generate_command(int argc, char** argv, const GenerateCommand&);
 /// Declares the options of `trireme infer`.
 void add_options(CLI::App&, InferCommand&);
 /// Applies a model to a volume.
@@ -210,6 +211,9 @@ int verify_command(int argc, char** argv, const TrainerOptions&, const VerifyCom
 int import_command(const std::string& from, const std::string& to, bool listing);
 /// Model options of the language model in a run directory.
 ModelOptions text_run_options(const TrainerOptions&, const std::string& run);
+/// The newest undamaged checkpoint of a run, with a note on stderr if a newer one is damaged. Throws Error if there is
+/// none.
+std::string newest_checkpoint(const std::string& run);
 /// Fills the parameters from a weights file or the run's newest checkpoint. Returns a description of the source.
 std::string load_weights(Parameters&, const std::string& run, const std::string& weights);
 /// Writes both splits of the settings' data set to one file, decoded and resized to data.image_size (default 256).

@@ -1,7 +1,7 @@
 // trireme generate: prints the text of a language model while it is sampled.
 #include "models/text/generate.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -13,7 +13,10 @@
 #include "framework/io/file.h"
 #include "framework/io/json.h"
 #include "framework/io/lines.h"
+#include "framework/layers/init.h"
 #include "models/text/pretrained.h"
+#include "parallel/comm/world/compare.h"
+#include "parallel/runtime/step_resume.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/config_file.h"
 #include "tools/training/from_options.h"
@@ -24,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A model and its tokenizer.
+/// A model without weights, its tokenizer, and where its weights are.
 struct LanguageModel {
   Module model = {};
   Tokenizer tokenizer = {};
@@ -32,16 +35,20 @@ struct LanguageModel {
   bool special = false;           ///< prompts begin, and end, with the tokenizer's special tokens
   std::vector<Index> ends = {};   ///< tokens that stop a text; empty: those with the usual names
   GenerateOptions sampling = {};  ///< defaults of temperature, top_k and top_p
-  std::string source = {};        ///< description of the source of the weights
+  Device device = cpu();          ///< of the weights
+  std::string run = {};           ///< run directory whose newest checkpoint has the weights
+  std::string checkpoint = {};    ///< instead: this checkpoint; empty: none
+  std::string weights = {};       ///< instead: this file; empty: none
 };
 
 /// path: a run directory, or a checkpoint in one.
-LanguageModel of_run(const GenerateCommand& c) {
+LanguageModel of_run(const GenerateCommand& c, World& world) {
   const bool is_checkpoint = fs::exists(c.run + "/manifest.json");
   const fs::path path = fs::absolute(c.run).lexically_normal();
   const fs::path checkpoint = path.has_filename() ? path : path.parent_path();
   const std::string run = is_checkpoint ? checkpoint.parent_path().parent_path().string() : c.run;
-  const TrainerOptions config = run_config(run);
+  TrainerOptions config = run_config(run);
+  config.parallel = c.parallel;
   check(model_row(config.model).text, "generate",
         "{} is a run of {}, expected a language model; give a run of gpt2 or llama", run, config.model);
   const std::string kept = run + "/" + tokenizer_file;
@@ -49,15 +56,14 @@ LanguageModel of_run(const GenerateCommand& c) {
         "{} has no {}, because it was trained on token files; give their tokenizer with --tokenizer", run,
         tokenizer_file);
   const ModelOptions shape = text_run_options(config, run);
-  LanguageModel s{.model = make_model(config, shape, make_device(config)),
-                  .tokenizer = open_tokenizer(c.tokenizer.empty() ? kept : c.tokenizer),
-                  .context = shape.input[0]};
-  Parameters parameters(s.model);
-  if (is_checkpoint && c.weights.empty())
-    s.source = load_checkpoint(c.run, parameters, nullptr).path;
-  else
-    s.source = load_weights(parameters, run, c.weights);
-  return s;
+  const Device device = make_device(config, world);
+  return {.model = make_undrawn_model(config, shape, device),
+          .tokenizer = open_tokenizer(c.tokenizer.empty() ? kept : c.tokenizer),
+          .context = shape.input[0],
+          .device = device,
+          .run = run,
+          .checkpoint = is_checkpoint ? c.run : "",
+          .weights = c.weights};
 }
 
 /// path: a folder as written by Hugging Face's save_pretrained().
@@ -65,13 +71,14 @@ LanguageModel of_folder(const GenerateCommand& c) {
   const std::string config = read_text(c.run + "/config.json", std::size_t{1} << 20);
   const Json parsed = parse_json(config);
   const bool is_llama = parsed.is_object() && parsed.value("model_type", Json()) == "llama";
-  return {.model = load_pretrained(c.run),
+  auto [model, weights] = undrawn_pretrained(c.run);
+  return {.model = std::move(model),
           .tokenizer = open_tokenizer(c.tokenizer.empty() ? c.run : c.tokenizer),
           .context = is_llama ? llama_options(config).positions : gpt_options(config).positions,
           .special = true,
           .ends = end_tokens(c.run),
           .sampling = with_folder_sampling({}, c.run),
-          .source = c.run};
+          .weights = std::move(weights)};
 }
 
 /// A registered model of its default size, with Hugging Face weights.
@@ -85,17 +92,28 @@ LanguageModel by_name(const GenerateCommand& c) {
   check_model_name(config);
   const ModelRow& row = model_row(c.model);
   check(row.text, "generate", "{} is no language model; use gpt2 or llama", c.model);
-  LanguageModel s{.model = row.make(row.usual),
-                  .tokenizer = open_tokenizer(c.tokenizer),
-                  .context = row.usual.input[0],
-                  .special = true,
-                  .source = c.weights};
-  Parameters parameters(s.model);
-  load_weights(parameters, "", c.weights);
-  return s;
+  const SkipInit read_below;
+  return {.model = row.make(row.usual),
+          .tokenizer = open_tokenizer(c.tokenizer),
+          .context = row.usual.input[0],
+          .special = true,
+          .weights = c.weights};
 }
 
-LanguageModel language_model(const GenerateCommand& c) {
+/// Brings the weights to the ranks that hold them. Returns a description of their source. A collective call.
+std::string load_parts(Step& step, const LanguageModel& s, World& world) {
+  StepResume resume(step);
+  if (!s.weights.empty()) {
+    const std::vector<std::string> kept = resume.import_weights(s.weights);
+    check(kept.empty(), ErrorKind::data, "generate", "{} has {} of another shape than the model; give its own weights",
+          s.weights, fmt::join(kept, ", "));
+    return s.weights;
+  }
+  if (!s.checkpoint.empty()) return resume.load_weights(s.checkpoint).path;
+  return resume.load_weights(broadcast_text(world.comm(), world.main() ? newest_checkpoint(s.run) : "", 0)).path;
+}
+
+LanguageModel language_model(const GenerateCommand& c, World& world) {
   if (c.run.empty()) return by_name(c);
   if (!c.model.empty())
     throw OptionError("generate: --model and a run are given; use --model only without a run directory");
@@ -104,7 +122,7 @@ LanguageModel language_model(const GenerateCommand& c) {
         "{} is neither a run directory (config.toml) nor a checkpoint (manifest.json) nor a Hugging Face folder "
         "(config.json)",
         c.run);
-  return is_run ? of_run(c) : of_folder(c);
+  return is_run ? of_run(c, world) : of_folder(c);
 }
 
 std::vector<std::string> prompts_of(const GenerateCommand& c) {
@@ -132,8 +150,13 @@ std::vector<Index> ends_of(const Tokenizer& tokenizer) {
 class Printer {
  public:
   Printer(const Tokenizer& tokenizer, const GenerateCommand& c, const GenerateOptions& o,
-          std::vector<std::string> prompts)
-      : tokenizer_(tokenizer), command_(c), options_(o), prompts_(std::move(prompts)), texts_(prompts_.size()) {
+          std::vector<std::string> prompts, bool prints)
+      : tokenizer_(tokenizer),
+        command_(c),
+        options_(o),
+        prints_(prints),
+        prompts_(std::move(prompts)),
+        texts_(prompts_.size()) {
     for (const std::string& stop : c.stop) held_ = std::max(held_, stop.size() - 1);
     begin();
   }
@@ -160,7 +183,7 @@ class Printer {
     bool done = false;
   };
   void print(std::string_view text) {
-    if (!command_.json) {
+    if (prints_ && !command_.json) {
       std::fwrite(text.data(), 1, text.size(), stdout);
       std::fflush(stdout);
     }
@@ -183,7 +206,7 @@ class Printer {
                     {"sample", static_cast<Index>(turn_) % command_.samples},
                     {"text", text.bytes},
                     {"tokens", text.tokens}};
-    if (command_.json) fmt::print("{}\n", json_text(line, NotUtf8::replaced));
+    if (prints_ && command_.json) fmt::print("{}\n", json_text(line, NotUtf8::replaced));
     ++turn_;
     begin();
     return true;
@@ -192,21 +215,16 @@ class Printer {
   const Tokenizer& tokenizer_;
   const GenerateCommand& command_;
   const GenerateOptions& options_;
+  const bool prints_;  // rank 0
   std::vector<std::string> prompts_;
   std::vector<Text> texts_;
   std::size_t turn_ = 0, held_ = 0;
   Utf8Stream stream_;
 };
 
-}  // namespace
-
-int generate_command(const GenerateCommand& c) {
-  if (c.context < 0) throw OptionError(fmt::format("--context is {}, expected at least 0", c.context));
-  if (c.samples < 1) throw OptionError(fmt::format("--samples is {}, expected at least 1", c.samples));
-  if (std::ranges::find(c.stop, "") != c.stop.end())
-    throw OptionError("--stop is empty; give a text that ends the output");
-  const std::vector<std::string> given = prompts_of(c);
-  LanguageModel s = language_model(c);
+/// Generates on this rank, together with the others.
+void generate_on(World& world, const GenerateCommand& c, const std::vector<std::string>& given) {
+  LanguageModel s = language_model(c, world);
   check(c.context <= s.context, "generate",
         "--context is {}, but the model sees at most {} tokens; give a smaller number", c.context, s.context);
   GenerateOptions options = c.options;
@@ -227,11 +245,47 @@ int generate_command(const GenerateCommand& c) {
   for (const std::vector<Index>& prompt : prompts)  // checked before any text is printed
     check(std::ssize(prompt) <= options.context, "generate",
           "a prompt has {} tokens, but the model sees at most {}; shorten it", prompt.size(), options.context);
-  fmt::print(stderr, "generate: {}, {}, context of {} tokens, temperature {}, top_k {}, top_p {}\n", s.source,
-             s.tokenizer.name(), options.context, options.temperature, options.top_k, options.top_p);
-  Printer printer(s.tokenizer, c, options, std::move(texts));
-  generate(s.model, prompts, options, [&](Index sample, Index id) { return printer.add(sample, id); });
-  return 0;
+  const auto begin = [&](const std::string& source) {
+    if (world.main())
+      fmt::print(stderr, "generate: {}, {}, context of {} tokens, temperature {}, top_k {}, top_p {}\n", source,
+                 s.tokenizer.name(), options.context, options.temperature, options.top_k, options.top_p);
+    return Printer(s.tokenizer, c, options, std::move(texts), world.main());
+  };
+  const auto show = [](Printer& printer) {
+    return [&printer](Index sample, Index id) { return printer.add(sample, id); };
+  };
+  if (world.size() == 1 && c.parallel.strategy.empty()) {
+    Parameters parameters(s.model);
+    Printer printer =
+        begin(s.checkpoint.empty() || !s.weights.empty() ? load_weights(parameters, s.run, s.weights)
+                                                         : load_checkpoint(s.checkpoint, parameters, nullptr).path);
+    generate(s.model, prompts, options, show(printer));
+    return;
+  }
+  TrainerOptions config;
+  config.parallel = c.parallel;
+  const Strategy strategy = make_strategy(config, world.size());
+  Mesh mesh = make_mesh(config, world);
+  StepOptions how{.initialize = 1};  // overwritten by the weights
+  // Layers are divided by the flow of a few tokens through the model. For a pipeline alone, costs are not measured.
+  if (strategy.split.any())
+    how.profile.example = Tensor::full({1, std::min<Index>(options.context, 8)}, 0, DType::i64).to(s.device);
+  Step step(std::move(s.model), cross_entropy, Sgd{}, mesh, strategy, how);
+  Printer printer = begin(load_parts(step, s, world));
+  generate(step, prompts, options, show(printer));
+}
+
+}  // namespace
+
+int generate_command(int argc, char** argv, const GenerateCommand& c) {
+  if (c.context < 0) throw OptionError(fmt::format("--context is {}, expected at least 0", c.context));
+  if (c.samples < 1) throw OptionError(fmt::format("--samples is {}, expected at least 1", c.samples));
+  if (std::ranges::find(c.stop, "") != c.stop.end())
+    throw OptionError("--stop is empty; give a text that ends the output");
+  const std::vector<std::string> given = prompts_of(c);
+  TrainerOptions config;
+  config.parallel = c.parallel;
+  return World::run(argc, argv, make_ranks(config), [&](World& world) { generate_on(world, c, given); });
 }
 
 }  // namespace trireme

@@ -293,9 +293,10 @@ std::vector<Metric> make_metrics(const TrainerOptions& c, const DatasetSource& d
 
 Loss make_loss(const TrainerOptions& c) {
   if (denoises(c)) return mse_loss;
-  if (c.optim.label_smoothing == 0) return cross_entropy;
-  return cross_entropy_with(
-      {.label_smoothing = c.optim.label_smoothing, .ignore_index = CrossEntropyOptions::ignore_none});
+  if (c.optim.label_smoothing == 0 && c.optim.z_loss == 0) return cross_entropy;
+  return cross_entropy_with({.label_smoothing = c.optim.label_smoothing,
+                             .z_loss = c.optim.z_loss,
+                             .ignore_index = CrossEntropyOptions::ignore_none});
 }
 
 OptimizerConfig make_optimizer(const TrainerOptions& c, std::int64_t per_epoch) {

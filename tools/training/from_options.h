@@ -64,8 +64,8 @@ Schedule make_schedule(const TrainerOptions&, std::int64_t steps_per_epoch);
 /// Metrics of evaluations besides the loss: Dice and MeanIoU for segmentation of volumes, RegressionErrors for
 /// denoising, else none.
 std::vector<Metric> make_metrics(const TrainerOptions&, const DatasetSource&);
-/// Cross-entropy, with label smoothing (Szegedy et al., arXiv 1512.00567) if it is set; mse_loss() for denoising of
-/// volumes.
+/// Cross-entropy, with label smoothing (Szegedy et al., arXiv 1512.00567) and z-loss (LabelLossOptions::z_loss) if they
+/// are set; mse_loss() for denoising of volumes.
 Loss make_loss(const TrainerOptions&);
 /// The named optimizer with its settings and schedule.
 OptimizerConfig make_optimizer(const TrainerOptions&, std::int64_t steps_per_epoch);

@@ -153,6 +153,8 @@ std::vector<Option> option_table(TrainerOptions& c) {
       {"optim.clip_norm", &c.optim.clip_norm, "clip the norm of the whole gradient to this value; 0: no clipping", 0},
       {"optim.label_smoothing", &c.optim.label_smoothing,
        "share of the target that is spread over all classes in training", 0, 1},
+      {"optim.z_loss", &c.optim.z_loss,
+       "factor of (log Z)^2 in the training loss, which keeps logits small (PaLM: 1e-4); 0: none", 0},
       {"optim.beta1", &c.optim.beta1, "adam and its variants: decay of the gradient's mean; 0: the optimizer's own", 0,
        1},
       {"optim.beta2", &c.optim.beta2,

@@ -72,6 +72,7 @@ struct TrainerOptions {
         weight_decay = 0,           ///< L2; decoupled for adamw
         clip_norm = 0,              ///< OptimizerOptions::clip_norm, bound of the gradient's global norm; 0: none
         label_smoothing = 0,        ///< share of the target spread over all classes in training, in [0, 1]
+        z_loss = 0,                 ///< LabelLossOptions::z_loss in training
         beta1 = 0,                  ///< of Adam and related optimizers, in [0, 1); 0: the optimizer's default
         beta2 = 0,                  ///< likewise
         min_lr = 0;                 ///< schedules cosine and linear: final learning rate

@@ -262,32 +262,32 @@ TEST_CASE("cross entropy on a device equals the CPU's, and names a label that is
   if (no_device()) return;
   for (DType t : device_types)
     for (Shape s : {Shape{1, 1}, {40, 10}, {300, 3}, {3, 1000}, {2, 2, 72}, {2, 9000}, {2, 3001}, {0, 5}})
-      for (double smoothing : {0.0, 0.1}) {
-        INFO(name_of(t) << to_string(s) << " " << smoothing);
+      for (const auto& [smoothing, z] : {std::pair(0.0, 0.0), {0.1, 0.0}, {0.1, 0.05}}) {
+        INFO(name_of(t) << to_string(s) << " " << smoothing << " z " << z);
         const Shape rows = s.without(s.rank() - 1);
         Array x = real(s, t), log_p(s, t), dx(s, t), loss(rows, wide_type(t)), label(rows, DType::i64),
-              scale(Shape{}, wide_type(t));
+              scale(Shape{}, wide_type(t)), log_z(rows, wide_type(t));
         scale.set(0, 3);
         for (Index i = 0; i < label.size(); ++i)
           label.set(i, static_cast<double>(i % 3 == 1 ? -100 : pick(0, s[-1] - 1)));
-        const CrossEntropyOptions o{.label_smoothing = smoothing};
-        beside<kernel::CrossEntropy>({sum_accuracy(t), accuracy(t)}, loss, log_p, x, label, o);
-        beside<kernel::CrossEntropyBackward>({accuracy(t) * 3}, dx, log_p, label, scale, o);
+        const CrossEntropyOptions o{.label_smoothing = smoothing, .z_loss = z};
+        beside<kernel::CrossEntropy>({sum_accuracy(t), accuracy(t), sum_accuracy(t)}, loss, log_p, log_z, x, label, o);
+        beside<kernel::CrossEntropyBackward>({accuracy(t) * 3}, dx, log_p, log_z, label, scale, o);
         // In the logits' own block
         Array block = x, losses(loss.shape, loss.type);
-        const DeviceArray block_there(block, 0), losses_there(losses, 0), label_there(label, 0);
-        Kernel<kernel::CrossEntropy>::on(DeviceKind::cuda)(losses_there.view(), block_there.view(), block_there.view(),
-                                                           label_there.view(), o);
+        const DeviceArray block_there(block, 0), losses_there(losses, 0), log_z_there(log_z, 0), label_there(label, 0);
+        Kernel<kernel::CrossEntropy>::on(DeviceKind::cuda)(losses_there.view(), block_there.view(), log_z_there.view(),
+                                                           block_there.view(), label_there.view(), o);
         block_there.fetch();
         losses_there.fetch();
         agree(block, log_p, accuracy(t));
         agree(losses, loss, sum_accuracy(t));
       }
-  Array x = real({4, 10}, DType::f32), log_p = x, loss({4}, DType::f32), label({4}, DType::i64);
+  Array x = real({4, 10}, DType::f32), log_p = x, loss({4}, DType::f32), log_z = loss, label({4}, DType::i64);
   label.set(2, 10);
-  CHECK_ERROR(run_there<kernel::CrossEntropy>(loss, log_p, x, label, CrossEntropyOptions{}), data, 2, 10);
+  CHECK_ERROR(run_there<kernel::CrossEntropy>(loss, log_p, log_z, x, label, CrossEntropyOptions{}), data, 2, 10);
   label.set(2, 9);
-  run_there<kernel::CrossEntropy>(loss, log_p, x, label, CrossEntropyOptions{});
+  run_there<kernel::CrossEntropy>(loss, log_p, log_z, x, label, CrossEntropyOptions{});
 }
 
 }  // namespace test_cuda_norm
